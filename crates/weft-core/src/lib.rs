@@ -1,0 +1,18 @@
+//! The words that every other part of Weft uses.
+//!
+//! This crate has no dependencies, reads no clock, opens no socket and starts no thread. It holds the value
+//! types of the language, message schemas, gRPC statuses, time, limits, the state tables, and the interface
+//! between compiled code and the engine ([`abi`]).
+
+pub mod abi;
+pub mod hash;
+pub mod limits;
+pub mod schema;
+pub mod status;
+pub mod table;
+pub mod time;
+pub mod types;
+
+pub use status::Status;
+pub use time::{Interval, Time};
+pub use types::{Type, Value};

@@ -1,0 +1,127 @@
+//! Message schemas: what an application's `.proto` file says, without its syntax.
+//!
+//! A resolver outside the pure crates reads `.proto` text and makes a [`Schema`]; the front end checks programs
+//! against it, and the data plane compiles tag walks from it.
+
+/// Messages, enums and services of one or more `.proto` files, with names resolved.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Schema {
+    /// All messages; a [`FieldKind::Message`] holds an index into this list.
+    pub messages: Vec<Message>,
+    /// All enums; a [`FieldKind::Enum`] holds an index into this list.
+    pub enums: Vec<Enum>,
+    /// All services.
+    pub services: Vec<Service>,
+}
+
+/// A message type.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Message {
+    /// The full name, without a leading dot: `shop.CartRequest`.
+    pub name: String,
+    /// The fields in the order of the file.
+    pub fields: Vec<Field>,
+}
+
+/// A field of a message.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Field {
+    /// The name in the file: `object_id`.
+    pub name: String,
+    /// The field number, 1 to 2^29 - 1.
+    pub number: u32,
+    /// What it holds.
+    pub kind: FieldKind,
+    /// How often it may be there.
+    pub presence: Presence,
+    /// The oneof it belongs to, as an index unique within the message. A proto3 `optional` field has none.
+    pub oneof: Option<u32>,
+}
+
+/// How often a field may be there.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Presence {
+    /// proto3 without `optional`: absent means the default value, so a column bound to it is never NULL.
+    Implicit,
+    /// `optional`, a oneof member, a message field, or proto2: absent is told from the default (NULL).
+    Explicit,
+    /// Any number of times (maps are repeated entries).
+    Repeated,
+}
+
+/// What a field holds, with protobuf's names for the encodings.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[allow(missing_docs, reason = "the names are protobuf's own")]
+pub enum FieldKind {
+    Bool,
+    Int32,
+    Int64,
+    Uint32,
+    Uint64,
+    Sint32,
+    Sint64,
+    Fixed32,
+    Fixed64,
+    Sfixed32,
+    Sfixed64,
+    Float,
+    Double,
+    String,
+    Bytes,
+    /// An index into [`Schema::enums`].
+    Enum(usize),
+    /// An index into [`Schema::messages`].
+    Message(usize),
+}
+
+/// An enum type.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Enum {
+    /// The full name, without a leading dot.
+    pub name: String,
+    /// Names and numbers of the values.
+    pub values: Vec<(String, i32)>,
+}
+
+/// A service: a set of methods.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Service {
+    /// The full name, without a leading dot: `shop.Cart`.
+    pub name: String,
+    /// The methods in the order of the file.
+    pub methods: Vec<Method>,
+}
+
+/// A method of a service.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Method {
+    /// The name: `Add`. On the wire the path is `/shop.Cart/Add`.
+    pub name: String,
+    /// The request type, an index into [`Schema::messages`].
+    pub input: usize,
+    /// The response type, an index into [`Schema::messages`].
+    pub output: usize,
+    /// The client sends any number of messages.
+    pub client_streaming: bool,
+    /// The server sends any number of messages.
+    pub server_streaming: bool,
+}
+
+impl Schema {
+    /// The index of the message with this full name.
+    pub fn message(&self, name: &str) -> Option<usize> {
+        self.messages.iter().position(|m| m.name == name)
+    }
+
+    /// All methods as (`shop.Cart/Add`, method), in the order of the files.
+    pub fn methods(&self) -> impl Iterator<Item = (String, &Method)> {
+        self.services.iter().flat_map(|s| s.methods.iter().map(move |m| (format!("{}/{}", s.name, m.name), m)))
+    }
+}
+
+impl Message {
+    /// The field with this name.
+    pub fn field(&self, name: &str) -> Option<&Field> {
+        self.fields.iter().find(|f| f.name == name)
+    }
+}
