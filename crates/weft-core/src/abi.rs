@@ -1,0 +1,311 @@
+//! The interface between programs (interpreted or compiled) and the engine that runs them.
+//!
+//! One *pass* takes one tuple through one segment of a chain. The engine fills a [`Cx`]: the input columns as
+//! [`Slot`]s over byte [`Cx::regions`], the state, the call's row. The program leaves its verdict and everything
+//! that follows from it in [`Outcome`]. Nothing else is shared, so a program can touch nothing else.
+
+use crate::Status;
+use crate::table::{Journal, Scalars, Table};
+use crate::time::{Interval, Time};
+use std::sync::Arc;
+
+/// The value of one input column.
+///
+/// Numbers and booleans are in `a` (booleans 0 or 1, floats as bits). Bytes are `b` bytes long from offset `a` of
+/// the column's region.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[repr(C)]
+pub struct Slot {
+    /// The number, or the offset.
+    pub a: u64,
+    /// The length in bytes.
+    pub b: u64,
+}
+
+/// Region of [`Cx::regions`] that holds the message payload.
+pub const REGION_BODY: usize = 0;
+/// Region that holds the header block (or, in `ON CLOSE`, the trailers).
+pub const REGION_HEADERS: usize = 1;
+/// Region that holds what the engine writes itself: method, peer.
+pub const REGION_META: usize = 2;
+/// How many regions there are.
+pub const REGIONS: usize = 3;
+
+/// What one pass may read and change.
+#[derive(Debug)]
+pub struct Cx<'a> {
+    /// `now()`: when the tuple arrived in this pass.
+    pub now: Time,
+    /// What `rand()` draws from: made of seed, message id, attempt and index in the stream.
+    pub rand: u64,
+    /// The input columns, in the order of the segment's inputs.
+    pub slots: &'a [Slot],
+    /// Bit i is set where input i is not NULL.
+    pub present: u64,
+    /// The bytes that slots point into.
+    pub regions: [&'a [u8]; REGIONS],
+    /// The state that the program reads and writes.
+    pub state: &'a State,
+    /// The call's row, in the chain's layout.
+    pub call: &'a mut [u64],
+    /// What comes out.
+    pub out: &'a mut Outcome,
+    /// Per element of the chain.
+    pub counters: &'a mut [Counters],
+    /// Set on sampled passes: the clock with which the program stamps each element, in nanoseconds.
+    pub trace: Option<fn() -> u64>,
+}
+
+/// The state of one chain on one worker.
+#[derive(Clone, Debug, Default)]
+pub struct State {
+    /// Tables in the order of the chain's declarations. Several chains and versions may share one.
+    pub tables: Vec<Arc<Table>>,
+    /// Scalar variables of all elements.
+    pub scalars: Arc<Scalars>,
+    /// Integer variables declared `MERGE`: this worker's part.
+    pub merged: Arc<Scalars>,
+    /// The parts of all workers, this one's included; read by `ON EVERY` alone.
+    pub merged_parts: Vec<Arc<Scalars>>,
+}
+
+/// What an element did, by count. Compiled code adds to these in place.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[repr(C)]
+pub struct Counters {
+    /// Tuples that reached the element.
+    pub seen: u64,
+    /// Tuples that it ended with DROP.
+    pub dropped: u64,
+    /// Tuples that it ended with ABORT.
+    pub aborted: u64,
+    /// Tuples that it ended with REPLY, REDIRECT or STEER.
+    pub diverted: u64,
+    /// Tuples on which it failed with an error value.
+    pub failed: u64,
+    /// Nanoseconds spent in sampled passes.
+    pub sampled_ns: u64,
+    /// Sampled passes.
+    pub sampled: u64,
+}
+
+/// How a pass ended.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Verdict {
+    /// On to the next stage.
+    #[default]
+    Forward,
+    /// The tuple ends here, in silence (on `rpc`: reset).
+    Drop,
+    /// The call ends here with this status; the text is in [`Outcome::text`].
+    Abort(Status),
+    /// The call is answered here; the fields are in [`Outcome::edits`].
+    Reply,
+    /// On to the endpoint or cluster named in [`Outcome::text`].
+    Redirect,
+    /// An error value reached a statement, and no `ON ERROR` took it.
+    Failed(Fault),
+}
+
+/// What went wrong in an expression or a statement (DESIGN 2.3, "Errors are values").
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[repr(u8)]
+pub enum Fault {
+    /// An integer result does not fit its type.
+    Overflow = 1,
+    /// Division by zero.
+    DivideByZero = 2,
+    /// A table is full and says `EVICT REJECT`, or its limit was reached.
+    TableFull = 3,
+    /// Text or bytes longer than the column takes, or than [`crate::limits::SCRATCH_BYTES_MAX`].
+    TooLong = 4,
+    /// A number that is not one: the value does not convert.
+    BadCast = 5,
+    /// A NULL where a value is needed.
+    UnexpectedNull = 6,
+    /// A key that is there already.
+    DuplicateKey = 7,
+    /// A native function failed.
+    FunctionFailed = 8,
+}
+
+impl Fault {
+    /// All faults, in the order of their codes.
+    pub const ALL: &'static [Self] = &[
+        Self::Overflow,
+        Self::DivideByZero,
+        Self::TableFull,
+        Self::TooLong,
+        Self::BadCast,
+        Self::UnexpectedNull,
+        Self::DuplicateKey,
+        Self::FunctionFailed,
+    ];
+
+    /// The code that compiled code uses; 0 stands for no fault.
+    pub const fn code(self) -> u8 {
+        self as u8
+    }
+
+    /// The fault with this code.
+    pub fn from_code(code: u8) -> Option<Self> {
+        Self::ALL.iter().copied().find(|f| f.code() == code)
+    }
+
+    /// The name as the language's `error` column shows it.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Overflow => "overflow",
+            Self::DivideByZero => "division by zero",
+            Self::TableFull => "table full",
+            Self::TooLong => "too long",
+            Self::BadCast => "bad cast",
+            Self::UnexpectedNull => "unexpected null",
+            Self::DuplicateKey => "duplicate key",
+            Self::FunctionFailed => "function failed",
+        }
+    }
+}
+
+/// Everything that a pass leaves behind. It is reused from pass to pass and keeps its capacity.
+#[derive(Debug, Default)]
+pub struct Outcome {
+    /// How the pass ended.
+    pub verdict: Verdict,
+    /// The element that ended it (index in the chain); the number of elements if it forwarded.
+    pub element: u16,
+    /// The source line of the verdict, 0 for the end of the chain.
+    pub line: u32,
+    /// The text of an ABORT, or the target of a REDIRECT.
+    pub text: Vec<u8>,
+    /// Changes to columns and headers, in the order made; a later one wins.
+    pub edits: Vec<Edit>,
+    /// The bytes that edits and sink rows point into.
+    pub scratch: Vec<u8>,
+    /// Rows for sinks, in the order made.
+    pub rows: Vec<SinkRow>,
+    /// The cells of all `rows`, in order.
+    pub cells: Vec<Cell>,
+    /// How long the tuple must wait before it leaves.
+    pub delay: Interval,
+    /// The mark that was set, if any.
+    pub mark: Option<u64>,
+    /// Targets of MIRROR: ranges of `scratch`.
+    pub mirrors: Vec<(u32, u32)>,
+    /// What to undo if the element fails.
+    pub journal: Journal,
+}
+
+/// One change to the tuple or to the answer.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Edit {
+    /// What changes.
+    pub target: EditTarget,
+    /// To what; [`Cell::Null`] clears or removes.
+    pub value: Cell,
+}
+
+/// What an [`Edit`] changes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum EditTarget {
+    /// The input column with this index in the segment's inputs (a message field or a header).
+    Input(u16),
+    /// The entry of the chain's name list: a trailer or header of an ABORT's answer.
+    Answer(u16),
+    /// The entry of the chain's reply-field list: a field of a REPLY's message.
+    Reply(u16),
+}
+
+/// A value in an edit or a sink row.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Cell {
+    /// NULL.
+    Null,
+    /// A boolean.
+    Bool(bool),
+    /// An integer; the column's type says whether it is signed.
+    Int(i64),
+    /// A float.
+    Float(f64),
+    /// A range of [`Outcome::scratch`]: start and length.
+    Bytes(u32, u32),
+}
+
+/// A row for a sink: its cells are the next `cells` of [`Outcome::cells`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct SinkRow {
+    /// The sink's index in the chain's declarations.
+    pub sink: u16,
+    /// How many cells it has.
+    pub cells: u16,
+}
+
+/// A point in an [`Outcome`] to which a failed element is rolled back.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Mark {
+    edits: usize,
+    rows: usize,
+    cells: usize,
+    scratch: usize,
+    mirrors: usize,
+    delay: Interval,
+    mark: Option<u64>,
+}
+
+impl Outcome {
+    /// Forgets the last pass.
+    pub fn clear(&mut self) {
+        self.verdict = Verdict::Forward;
+        self.element = 0;
+        self.line = 0;
+        self.text.clear();
+        self.edits.clear();
+        self.scratch.clear();
+        self.rows.clear();
+        self.cells.clear();
+        self.delay = Interval::ZERO;
+        self.mark = None;
+        self.mirrors.clear();
+        self.journal.clear();
+    }
+
+    /// Where an element begins: [`Outcome::roll_back`] returns to it.
+    pub fn mark(&self) -> Mark {
+        Mark {
+            edits: self.edits.len(),
+            rows: self.rows.len(),
+            cells: self.cells.len(),
+            scratch: self.scratch.len(),
+            mirrors: self.mirrors.len(),
+            delay: self.delay,
+            mark: self.mark,
+        }
+    }
+
+    /// Undoes the edits, rows and actions since `mark`, and the journalled writes to `state` and `call`.
+    pub fn roll_back(&mut self, mark: Mark, state: &State, call: &mut [u64]) {
+        self.journal.undo(state, call);
+        self.edits.truncate(mark.edits);
+        self.rows.truncate(mark.rows);
+        self.cells.truncate(mark.cells);
+        self.scratch.truncate(mark.scratch);
+        self.mirrors.truncate(mark.mirrors);
+        self.delay = mark.delay;
+        self.mark = mark.mark;
+    }
+
+    /// Copies bytes into the scratch and returns where they are, or None beyond `SCRATCH_BYTES_MAX`.
+    pub fn keep(&mut self, bytes: &[u8]) -> Option<(u32, u32)> {
+        let start = self.scratch.len();
+        if start + bytes.len() > crate::limits::SCRATCH_BYTES_MAX {
+            return None;
+        }
+        self.scratch.extend_from_slice(bytes);
+        Some((start as u32, bytes.len() as u32))
+    }
+
+    /// The bytes of a range that [`Outcome::keep`] returned.
+    pub fn kept(&self, start: u32, len: u32) -> &[u8] {
+        &self.scratch[start as usize..(start + len) as usize]
+    }
+}

@@ -1,0 +1,79 @@
+//! The one hash of the system: fixed, unseeded, the same on every machine and back end.
+//!
+//! Not for keys that an adversary may choose where long chains would hurt: tables bound their probe length.
+
+const K0: u64 = 0x9e37_79b9_7f4a_7c15;
+const K1: u64 = 0xbf58_476d_1ce4_e5b9;
+const K2: u64 = 0x94d0_49bb_1331_11eb;
+
+/// Folds the 128-bit product of two words into one.
+#[inline(always)]
+pub const fn fold_mul(a: u64, b: u64) -> u64 {
+    let product = (a as u128) * (b as u128);
+    (product as u64) ^ ((product >> 64) as u64)
+}
+
+/// Hash of a word.
+#[inline(always)]
+pub const fn hash_word(word: u64) -> u64 {
+    fold_mul(word ^ K0, K1)
+}
+
+/// Mixes a further word into a hash.
+#[inline(always)]
+pub const fn mix(hash: u64, word: u64) -> u64 {
+    fold_mul(hash ^ word ^ K2, K0)
+}
+
+/// Hash of a run of bytes; equal runs have equal hashes whatever their address.
+#[inline]
+pub fn hash_bytes(bytes: &[u8]) -> u64 {
+    let len = bytes.len();
+    let (a, b) = match len {
+        0 => (0, 0),
+        1..4 => {
+            let (first, middle, last) = (bytes[0], bytes[len / 2], bytes[len - 1]);
+            (u64::from(first) << 16 | u64::from(middle) << 8 | u64::from(last), 0)
+        }
+        4..=8 => (read_u32(bytes, 0), read_u32(bytes, len - 4)),
+        9..=16 => (read_u64(bytes, 0), read_u64(bytes, len - 8)),
+        _ => {
+            let (mut x, mut y) = (K1, K2);
+            let mut at = 0;
+            while at + 16 < len {
+                x = fold_mul(x ^ read_u64(bytes, at), K0 ^ read_u64(bytes, at + 8));
+                y = y.rotate_left(23) ^ x;
+                at += 16;
+            }
+            return fold_mul(
+                x ^ read_u64(bytes, len - 16) ^ len as u64,
+                y ^ K2 ^ read_u64(bytes, len - 8),
+            );
+        }
+    };
+    fold_mul(a ^ K0, b ^ K1 ^ (len as u64).wrapping_mul(K2))
+}
+
+#[inline(always)]
+fn read_u64(bytes: &[u8], at: usize) -> u64 {
+    u64::from_le_bytes(bytes[at..at + 8].try_into().expect("8 bytes were taken"))
+}
+
+#[inline(always)]
+fn read_u32(bytes: &[u8], at: usize) -> u64 {
+    u64::from(u32::from_le_bytes(bytes[at..at + 4].try_into().expect("4 bytes were taken")))
+}
+
+/// A uniform draw in [0, 1) from 64 random bits: the top 53 of them.
+#[inline(always)]
+pub fn unit_float(bits: u64) -> f64 {
+    (bits >> 11) as f64 * (1.0 / (1u64 << 53) as f64)
+}
+
+/// The random bits of one call site in one pass: a function of nothing else (DESIGN 2.3, "Time and chance").
+///
+/// `base` is drawn from (seed, message id, attempt, index in stream); `site` names the call in the source.
+#[inline(always)]
+pub const fn draw(base: u64, site: u64) -> u64 {
+    mix(hash_word(base ^ site), site)
+}

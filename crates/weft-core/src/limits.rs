@@ -1,0 +1,18 @@
+//! The limits of the language and of compiled programs. Those of a protocol stand beside its code.
+
+/// Input columns (message fields, headers, metadata) that one chain may read or write in one direction.
+pub const INPUTS_MAX: usize = 64;
+/// Elements in one chain.
+pub const ELEMENTS_MAX: usize = 64;
+/// Bytes of an `ENDPOINT` value in a table.
+pub const ENDPOINT_BYTES_MAX: u32 = 108;
+/// Bytes that one pass of one tuple may make: concatenated text, edits, sink rows. Beyond it is an error value.
+pub const SCRATCH_BYTES_MAX: usize = 64 << 10;
+/// Rows that a table may declare.
+pub const TABLE_ROWS_MAX: u64 = 1 << 28;
+/// Bytes of one key.
+pub const KEY_BYTES_MAX: usize = 4096;
+/// Bytes of one table row, key included.
+pub const ROW_BYTES_MAX: usize = 64 << 10;
+/// Rows that one `SCAN` may visit.
+pub const SCAN_ROWS_MAX: u64 = 1 << 20;
