@@ -1,1 +1,8 @@
-//! weft-lang
+//! The Weft language, from text to a checked program.
+//!
+//! Pure: no files, no clock, no threads. Every stage returns a result *and* its diagnostics, and goes on after an
+//! error, so that several faults are told in one go.
+
+pub mod ast;
+pub mod diagnostic;
+pub mod source;

@@ -1,0 +1,1375 @@
+//! The syntax tree of a Weft file: what was written, before names and types.
+//!
+//! Every node carries its [`Span`]. Names are kept as written; nothing here is resolved. Conventions:
+//!
+//! - A construct that can be absent is an `Option`; a marker word such as `MANDATORY` is `Option<Span>`.
+//! - Parentheses leave no node. The span of a parenthesised expression includes them.
+//! - The height of an expression is at most [`EXPR_HEIGHT_MAX`](crate::source::EXPR_HEIGHT_MAX) and blocks nest at
+//!   most [`NESTING_MAX`](crate::source::NESTING_MAX) deep, so trees may be walked by recursion.
+//! - Intervals, sizes, addresses and globs are string literals here; the type checker reads them.
+//!
+//! `format!("{ast:#?}")` prints a tree without its positions, for comparing shapes.
+
+use crate::source::{FileId, Span};
+
+/// One parsed file.
+#[derive(Clone, PartialEq, Debug)]
+pub struct Ast {
+    /// Where it came from.
+    pub file: FileId,
+    /// Top-level items in source order; the ones with faults are left out.
+    pub items: Vec<Item>,
+}
+
+/// A name as written. `"quoted"` names come without their quotes.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Ident {
+    /// The name, in the case it was written.
+    pub name: String,
+    /// Where.
+    pub span: Span,
+}
+
+/// A dotted name: `a`, `input.user.id`. Never empty.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Path {
+    /// The parts, at least one.
+    pub segments: Vec<Ident>,
+    /// From the first part to the last.
+    pub span: Span,
+}
+
+impl Path {
+    /// The only segment of an undotted name.
+    pub fn as_ident(&self) -> Option<&Ident> {
+        match self.segments.as_slice() {
+            [only] => Some(only),
+            _ => None,
+        }
+    }
+
+    /// The parts joined with dots.
+    pub fn to_dotted(&self) -> String {
+        let names: Vec<&str> = self.segments.iter().map(|segment| segment.name.as_str()).collect();
+        names.join(".")
+    }
+}
+
+/// A single-quoted string, unescaped.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct StrLit {
+    /// The text between the quotes, `''` read as `'`.
+    pub value: String,
+    /// With the quotes.
+    pub span: Span,
+}
+
+// ---- top level -------------------------------------------------------------------------------------------------
+
+/// A top-level item.
+#[derive(Clone, PartialEq, Debug)]
+pub enum Item {
+    /// `IMPORT 'path';`
+    Import(Import),
+    /// `CREATE TYPE name FROM PROTO 'file';`
+    Type(TypeItem),
+    /// `CREATE TABLE ...;` shared by elements.
+    Table(Table),
+    /// `CREATE ELEMENT ... END;`
+    Element(Element),
+    /// `CREATE CHAIN ... END;`
+    Chain(Chain),
+    /// `CREATE LISTENER ...;`
+    Listener(Listener),
+    /// `CREATE CLUSTER ...;`
+    Cluster(Cluster),
+    /// `CREATE ROUTE ...;`
+    Route(Route),
+    /// `DROP kind name;`
+    Drop(DropItem),
+    /// `INSERT INTO chain.instance.table VALUES (...);`
+    Insert(InsertRows),
+}
+
+impl Item {
+    /// The whole item, with its last `;`.
+    pub fn span(&self) -> Span {
+        match self {
+            Self::Import(item) => item.span,
+            Self::Type(item) => item.span,
+            Self::Table(item) => item.span,
+            Self::Element(item) => item.span,
+            Self::Chain(item) => item.span,
+            Self::Listener(item) => item.span,
+            Self::Cluster(item) => item.span,
+            Self::Route(item) => item.span,
+            Self::Drop(item) => item.span,
+            Self::Insert(item) => item.span,
+        }
+    }
+}
+
+/// The kinds that this version creates and drops.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Kind {
+    /// A message schema.
+    Type,
+    /// A shared table.
+    Table,
+    /// An element.
+    Element,
+    /// A chain.
+    Chain,
+    /// A listener.
+    Listener,
+    /// A cluster.
+    Cluster,
+    /// A route.
+    Route,
+}
+
+/// `IMPORT 'path';`
+#[derive(Clone, PartialEq, Debug)]
+pub struct Import {
+    /// The path as written; a resolver supplies the text.
+    pub path: StrLit,
+    /// The whole item.
+    pub span: Span,
+}
+
+/// `CREATE TYPE name FROM PROTO 'file';`
+#[derive(Clone, PartialEq, Debug)]
+pub struct TypeItem {
+    /// `OR REPLACE` was written.
+    pub or_replace: bool,
+    /// The name of the schema.
+    pub name: Ident,
+    /// The `.proto` file.
+    pub proto: StrLit,
+    /// The whole item.
+    pub span: Span,
+}
+
+/// `DROP kind name;`
+#[derive(Clone, PartialEq, Debug)]
+pub struct DropItem {
+    /// What kind of thing goes.
+    pub kind: Kind,
+    /// Its name.
+    pub name: Ident,
+    /// The whole item.
+    pub span: Span,
+}
+
+/// `INSERT INTO a.b.c (cols) VALUES (...), (...);`: rows for a table filled by the controller.
+#[derive(Clone, PartialEq, Debug)]
+pub struct InsertRows {
+    /// `table`, or `chain.instance.table`.
+    pub table: Path,
+    /// The columns named; empty if the list was left out, which means all in order.
+    pub columns: Vec<Ident>,
+    /// The rows, at least one.
+    pub rows: Vec<Row>,
+    /// The whole item.
+    pub span: Span,
+}
+
+/// `(e, e, ...)` after `VALUES`.
+#[derive(Clone, PartialEq, Debug)]
+pub struct Row {
+    /// The values in order.
+    pub values: Vec<Expr>,
+    /// With the parentheses.
+    pub span: Span,
+}
+
+/// `CREATE LISTENER name ON protocol 'address' [WITH (option = value, ...)];`
+#[derive(Clone, PartialEq, Debug)]
+pub struct Listener {
+    /// `OR REPLACE` was written.
+    pub or_replace: bool,
+    /// Its name.
+    pub name: Ident,
+    /// `tcp`, `unix`, ...; a word, not checked here.
+    pub protocol: Ident,
+    /// What it binds.
+    pub address: StrLit,
+    /// `WITH (...)`.
+    pub options: Vec<Assign>,
+    /// The whole item.
+    pub span: Span,
+}
+
+/// `CREATE CLUSTER name TO 'endpoint', ... [USING balance] [WITH (...)];`
+#[derive(Clone, PartialEq, Debug)]
+pub struct Cluster {
+    /// `OR REPLACE` was written.
+    pub or_replace: bool,
+    /// Its name.
+    pub name: Ident,
+    /// `'host:port'` or `'unix:/path'`, at least one.
+    pub endpoints: Vec<StrLit>,
+    /// `USING ...`.
+    pub balance: Option<BalanceClause>,
+    /// `WITH (...)`.
+    pub options: Vec<Assign>,
+    /// The whole item.
+    pub span: Span,
+}
+
+/// `USING ROUND ROBIN | LEAST REQUEST | RANDOM`
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct BalanceClause {
+    /// Which rule.
+    pub balance: Balance,
+    /// The clause.
+    pub span: Span,
+}
+
+/// How a cluster picks an endpoint.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Balance {
+    /// One after the other.
+    RoundRobin,
+    /// The one with the fewest requests in flight.
+    LeastRequest,
+    /// Any.
+    Random,
+}
+
+/// `CREATE ROUTE name ON listener [METHOD 'glob'] [WHEN e] TO CLUSTER name;`
+#[derive(Clone, PartialEq, Debug)]
+pub struct Route {
+    /// `OR REPLACE` was written.
+    pub or_replace: bool,
+    /// Its name.
+    pub name: Ident,
+    /// The listener.
+    pub listener: Ident,
+    /// `METHOD 'glob'`.
+    pub method: Option<StrLit>,
+    /// `WHEN e`.
+    pub when: Option<Expr>,
+    /// The cluster.
+    pub cluster: Ident,
+    /// The whole item.
+    pub span: Span,
+}
+
+// ---- chains ----------------------------------------------------------------------------------------------------
+
+/// `CREATE CHAIN name ON edge AS stages; option; ... END;`
+#[derive(Clone, PartialEq, Debug)]
+pub struct Chain {
+    /// `OR REPLACE` was written.
+    pub or_replace: bool,
+    /// Its name.
+    pub name: Ident,
+    /// The traffic it sees.
+    pub on: ChainOn,
+    /// The stages in written order; empty for a chain that does nothing.
+    pub stages: Vec<StageNode>,
+    /// Options in written order.
+    pub options: Vec<ChainOption>,
+    /// The whole item.
+    pub span: Span,
+}
+
+/// The traffic of a chain.
+#[derive(Clone, PartialEq, Debug)]
+pub enum ChainOn {
+    /// `ON from -> to [METHOD 'glob']`
+    Edge {
+        /// A listener or a service.
+        from: Ident,
+        /// A cluster or a service.
+        to: Ident,
+        /// `METHOD 'glob'`.
+        method: Option<StrLit>,
+        /// After `ON`.
+        span: Span,
+    },
+    /// `ON PORT name [WHEN e]`
+    Port {
+        /// The port.
+        port: Ident,
+        /// `WHEN e`.
+        when: Option<Expr>,
+        /// After `ON`.
+        span: Span,
+    },
+}
+
+/// One step of a chain.
+#[derive(Clone, PartialEq, Debug)]
+pub enum StageNode {
+    /// One instance.
+    One(Stage),
+    /// `{a, b, c}`: in whatever order policies and analysis allow.
+    Group {
+        /// The members.
+        stages: Vec<Stage>,
+        /// With the braces.
+        span: Span,
+    },
+}
+
+/// `element [(args)] [AS instance] [AT CLIENT|SERVER] [MANDATORY]`
+#[derive(Clone, PartialEq, Debug)]
+pub struct Stage {
+    /// The element.
+    pub element: Ident,
+    /// Parameters and bindings.
+    pub args: Vec<StageArg>,
+    /// `AS instance`; without it the instance has the element's name.
+    pub instance: Option<Ident>,
+    /// `AT CLIENT|SERVER`.
+    pub side: Option<SideClause>,
+    /// `MANDATORY`.
+    pub mandatory: Option<Span>,
+    /// The stage.
+    pub span: Span,
+}
+
+/// One argument of a stage.
+#[derive(Clone, PartialEq, Debug)]
+pub enum StageArg {
+    /// `param = e`
+    Param(Assign),
+    /// `column := path.to.field`
+    Bind {
+        /// The element's column.
+        column: Ident,
+        /// The field of the message.
+        field: Path,
+        /// The argument.
+        span: Span,
+    },
+}
+
+/// `AT CLIENT|SERVER`
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct SideClause {
+    /// Which.
+    pub side: Side,
+    /// The clause.
+    pub span: Span,
+}
+
+/// The end of the edge at which a stage must run.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Side {
+    /// Beside the caller.
+    Client,
+    /// Beside the callee.
+    Server,
+}
+
+/// One option of a chain.
+#[derive(Clone, PartialEq, Debug)]
+pub struct ChainOption {
+    /// Which.
+    pub kind: ChainOptionKind,
+    /// Without the `;`.
+    pub span: Span,
+}
+
+/// The options of a chain.
+#[derive(Clone, PartialEq, Debug)]
+pub enum ChainOptionKind {
+    /// `EQUIVALENCE level`
+    Equivalence {
+        /// `strict`, `observable`, ...; a word, not checked here.
+        level: Ident,
+    },
+    /// `PIN STREAM DRAIN 'interval'`
+    PinStream {
+        /// How long old streams may stay on the old version.
+        drain: Expr,
+    },
+    /// `FAIL OPEN`
+    FailOpen,
+    /// `ORDER a BEFORE b`
+    Order {
+        /// Runs first.
+        first: Ident,
+        /// Runs later.
+        second: Ident,
+    },
+    /// `PRIORITY a > b`
+    Priority {
+        /// Wins.
+        higher: Ident,
+        /// Gives way.
+        lower: Ident,
+    },
+    /// `POSITION a FIRST|LAST`
+    Position {
+        /// The instance.
+        instance: Ident,
+        /// True for `LAST`, false for `FIRST`.
+        is_last: bool,
+    },
+    /// `ON FAILURE OF a BYPASS`
+    BypassOnFailure {
+        /// The instance.
+        instance: Ident,
+    },
+    /// `det.suspect -> sandbox -> ...`: where tuples steered to an element's edge go on.
+    Branch {
+        /// The instance and its edge.
+        from: Path,
+        /// The stages on that edge, at least one.
+        stages: Vec<StageNode>,
+    },
+}
+
+// ---- elements --------------------------------------------------------------------------------------------------
+
+/// `CREATE ELEMENT name [(params)] ON layer [(fields)] [RETURNS (fields)] AS decls handlers END;`
+#[derive(Clone, PartialEq, Debug)]
+pub struct Element {
+    /// `OR REPLACE` was written.
+    pub or_replace: bool,
+    /// Its name.
+    pub name: Ident,
+    /// Parameters, bound at each stage.
+    pub params: Vec<Param>,
+    /// `rpc`, `http`, `tcp`, ...; a word, not checked here.
+    pub layer: Ident,
+    /// Columns of the request that it needs.
+    pub fields: Vec<Field>,
+    /// Columns of the response that it needs.
+    pub returns: Vec<Field>,
+    /// Declarations in source order.
+    pub decls: Vec<Decl>,
+    /// Handlers in source order.
+    pub handlers: Vec<Handler>,
+    /// The whole item.
+    pub span: Span,
+}
+
+/// `name TYPE [= default]`: a parameter, or a column of the call's row.
+#[derive(Clone, PartialEq, Debug)]
+pub struct Param {
+    /// Its name.
+    pub name: Ident,
+    /// Its type.
+    pub ty: TypeExpr,
+    /// `= e`.
+    pub default: Option<Expr>,
+    /// The whole.
+    pub span: Span,
+}
+
+/// `name TYPE`
+#[derive(Clone, PartialEq, Debug)]
+pub struct Field {
+    /// Its name.
+    pub name: Ident,
+    /// Its type.
+    pub ty: TypeExpr,
+    /// The whole.
+    pub span: Span,
+}
+
+/// A type as written.
+#[derive(Clone, PartialEq, Debug)]
+pub struct TypeExpr {
+    /// Which.
+    pub kind: TypeKind,
+    /// `?` was written.
+    pub nullable: bool,
+    /// With the `?`.
+    pub span: Span,
+}
+
+/// The types of the language. `INT` is read as `I64`.
+#[derive(Clone, PartialEq, Debug)]
+pub enum TypeKind {
+    /// `BOOL`
+    Bool,
+    /// `I8`
+    I8,
+    /// `I16`
+    I16,
+    /// `I32`
+    I32,
+    /// `I64`, `INT`
+    I64,
+    /// `U1`
+    U1,
+    /// `U8`
+    U8,
+    /// `U16`
+    U16,
+    /// `U32`
+    U32,
+    /// `U64`
+    U64,
+    /// `F64`
+    F64,
+    /// `TEXT`, `TEXT(n)` with `n` in bytes
+    Text(Option<u32>),
+    /// `BYTES`, `BYTES(n)` with `n` in bytes
+    Bytes(Option<u32>),
+    /// `SIZE`
+    Size,
+    /// `INTERVAL`
+    Interval,
+    /// `TIMESTAMP`
+    Timestamp,
+    /// `IPADDR`
+    IpAddr,
+    /// `CIDR`
+    Cidr,
+    /// `MAC`
+    Mac,
+    /// `ENDPOINT`
+    Endpoint,
+    /// `STATUS`
+    Status,
+    /// Any other name, such as an enum of a protobuf file.
+    Named(Path),
+}
+
+/// A declaration of an element.
+#[derive(Clone, PartialEq, Debug)]
+pub enum Decl {
+    /// `TABLE name (...) options;`
+    Table(Table),
+    /// `VAR name TYPE ...;`
+    Var(Var),
+    /// `CALL (...);`
+    Call(CallRow),
+    /// `SINK name (...) TO ...;`
+    Sink(Sink),
+    /// `SKETCH name (...) ...;`
+    Sketch(Sketch),
+    /// `EDGE name;`
+    Edge(Edge),
+}
+
+impl Decl {
+    /// The whole declaration.
+    pub fn span(&self) -> Span {
+        match self {
+            Self::Table(decl) => decl.span,
+            Self::Var(decl) => decl.span,
+            Self::Call(decl) => decl.span,
+            Self::Sink(decl) => decl.span,
+            Self::Sketch(decl) => decl.span,
+            Self::Edge(decl) => decl.span,
+        }
+    }
+}
+
+/// `TABLE name (columns [, PRIMARY KEY (a, b)]) options`
+#[derive(Clone, PartialEq, Debug)]
+pub struct Table {
+    /// `OR REPLACE` was written; only at top level.
+    pub or_replace: bool,
+    /// Its name.
+    pub name: Ident,
+    /// Columns in order, at least one.
+    pub columns: Vec<Column>,
+    /// `PRIMARY KEY (a, b)` after the columns.
+    pub key: Option<KeyClause>,
+    /// Options in written order, repetitions included.
+    pub options: Vec<TableOption>,
+    /// The whole.
+    pub span: Span,
+}
+
+/// `name TYPE [PRIMARY KEY] [= default] [MERGE SUM|MAX|MIN]`
+#[derive(Clone, PartialEq, Debug)]
+pub struct Column {
+    /// Its name.
+    pub name: Ident,
+    /// Its type.
+    pub ty: TypeExpr,
+    /// `PRIMARY KEY`.
+    pub primary_key: Option<Span>,
+    /// `= e`.
+    pub default: Option<Expr>,
+    /// `MERGE ...`.
+    pub merge: Option<MergeClause>,
+    /// The whole.
+    pub span: Span,
+}
+
+/// `PRIMARY KEY (a, b)`
+#[derive(Clone, PartialEq, Debug)]
+pub struct KeyClause {
+    /// The columns, at least one.
+    pub columns: Vec<Ident>,
+    /// The clause.
+    pub span: Span,
+}
+
+/// `MERGE SUM|MAX|MIN`
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct MergeClause {
+    /// Which rule.
+    pub merge: Merge,
+    /// The clause.
+    pub span: Span,
+}
+
+/// How the copies of a merged value combine.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Merge {
+    /// Add.
+    Sum,
+    /// Take the greatest.
+    Max,
+    /// Take the least.
+    Min,
+}
+
+/// One option of a table.
+#[derive(Clone, PartialEq, Debug)]
+pub struct TableOption {
+    /// Which.
+    pub kind: TableOptionKind,
+    /// The option.
+    pub span: Span,
+}
+
+/// The options of a table.
+#[derive(Clone, PartialEq, Debug)]
+pub enum TableOptionKind {
+    /// `TTL e [ON ACCESS]`
+    Ttl {
+        /// An interval.
+        interval: Expr,
+        /// Age counts from the last touch instead of the last write.
+        on_access: bool,
+    },
+    /// `MAX n ROWS [EVICT ...]`
+    Max {
+        /// The most rows.
+        rows: Expr,
+        /// `EVICT ...`.
+        evict: Option<EvictClause>,
+    },
+    /// `FILLED BY CONTROLLER`
+    FilledByController,
+    /// `PER WORKER`
+    PerWorker,
+}
+
+/// `EVICT OLDEST|LRU|REJECT`
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct EvictClause {
+    /// Which rule.
+    pub evict: Evict,
+    /// The clause.
+    pub span: Span,
+}
+
+/// What a full table does with one more row.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Evict {
+    /// The row written longest ago goes.
+    Oldest,
+    /// The row touched longest ago goes.
+    Lru,
+    /// The insert fails.
+    Reject,
+}
+
+/// `VAR name TYPE [= e] [MERGE ...];`
+#[derive(Clone, PartialEq, Debug)]
+pub struct Var {
+    /// Its name.
+    pub name: Ident,
+    /// Its type.
+    pub ty: TypeExpr,
+    /// `= e`.
+    pub initial: Option<Expr>,
+    /// `MERGE ...`.
+    pub merge: Option<MergeClause>,
+    /// The whole.
+    pub span: Span,
+}
+
+/// `CALL (col TYPE = e, ...);`: one row a call.
+#[derive(Clone, PartialEq, Debug)]
+pub struct CallRow {
+    /// The columns, at least one.
+    pub columns: Vec<Param>,
+    /// The whole.
+    pub span: Span,
+}
+
+/// `SINK name (col TYPE, ...) TO target [FORMAT JSON|TEXT];`
+#[derive(Clone, PartialEq, Debug)]
+pub struct Sink {
+    /// Its name.
+    pub name: Ident,
+    /// The columns of a row, at least one.
+    pub columns: Vec<Field>,
+    /// Where rows go.
+    pub target: SinkTarget,
+    /// `FORMAT ...`.
+    pub format: Option<SinkFormatClause>,
+    /// The whole.
+    pub span: Span,
+}
+
+/// Where the rows of a sink go.
+#[derive(Clone, PartialEq, Debug)]
+pub enum SinkTarget {
+    /// `TO FILE e`; `e` may be a parameter.
+    File(Expr),
+    /// `TO STDOUT`
+    Stdout,
+    /// `TO METRICS`
+    Metrics,
+}
+
+/// `FORMAT JSON|TEXT`
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct SinkFormatClause {
+    /// Which.
+    pub format: SinkFormat,
+    /// The clause.
+    pub span: Span,
+}
+
+/// How a sink writes a row.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum SinkFormat {
+    /// One object a line.
+    Json,
+    /// Columns separated by spaces.
+    Text,
+}
+
+/// `SKETCH name (key) COUNT | SUM e [TOP k] HALF LIFE d | WINDOW d [ERROR p [PERCENT]];`
+#[derive(Clone, PartialEq, Debug)]
+pub struct Sketch {
+    /// Its name.
+    pub name: Ident,
+    /// The key, at least one expression.
+    pub key: Vec<Expr>,
+    /// What is summed for a key; `None` is `COUNT`.
+    pub sum: Option<Expr>,
+    /// `TOP k`.
+    pub top: Option<Expr>,
+    /// How the past fades.
+    pub decay: SketchDecay,
+    /// `ERROR p PERCENT`.
+    pub error_percent: Option<Expr>,
+    /// The whole.
+    pub span: Span,
+}
+
+/// How a sketch forgets.
+#[derive(Clone, PartialEq, Debug)]
+pub enum SketchDecay {
+    /// `HALF LIFE d`
+    HalfLife(Expr),
+    /// `WINDOW d`
+    Window(Expr),
+}
+
+/// `EDGE name;`
+#[derive(Clone, PartialEq, Debug)]
+pub struct Edge {
+    /// Its name.
+    pub name: Ident,
+    /// The whole.
+    pub span: Span,
+}
+
+/// `ON event statements`
+#[derive(Clone, PartialEq, Debug)]
+pub struct Handler {
+    /// When it runs.
+    pub event: Event,
+    /// `ON event`.
+    pub event_span: Span,
+    /// What it does.
+    pub body: Vec<Stmt>,
+    /// The whole.
+    pub span: Span,
+}
+
+/// When a handler runs.
+#[derive(Clone, PartialEq, Debug)]
+pub enum Event {
+    /// `ON OPEN`
+    Open,
+    /// `ON REQUEST`
+    Request,
+    /// `ON RESPONSE`
+    Response,
+    /// `ON CLOSE`
+    Close,
+    /// `ON ERROR`
+    Error,
+    /// `ON MESSAGE`
+    Message,
+    /// `ON PACKET`
+    Packet,
+    /// `ON EVERY interval`
+    Every(Expr),
+    /// `ON TIMEOUT OF table`
+    Timeout(Ident),
+    /// `ON SIGNAL name [(col TYPE, ...)]`
+    Signal {
+        /// The signal.
+        name: Ident,
+        /// What it carries.
+        fields: Vec<Field>,
+    },
+}
+
+// ---- statements ------------------------------------------------------------------------------------------------
+
+/// A statement.
+#[derive(Clone, PartialEq, Debug)]
+pub struct Stmt {
+    /// Which.
+    pub kind: StmtKind,
+    /// With its `;`.
+    pub span: Span,
+}
+
+/// The statements.
+#[derive(Clone, PartialEq, Debug)]
+pub enum StmtKind {
+    /// `LET x [TYPE] = e;`
+    Let {
+        /// The new name.
+        name: Ident,
+        /// Its type, if written.
+        ty: Option<TypeExpr>,
+        /// Its value.
+        value: Expr,
+    },
+    /// `SET place = e;`
+    Set {
+        /// What changes.
+        target: Place,
+        /// To what.
+        value: Expr,
+    },
+    /// `IF e THEN ... ELSIF ... ELSE ... END IF;`
+    If {
+        /// `IF` and each `ELSIF`, at least one.
+        arms: Vec<IfArm>,
+        /// `ELSE`.
+        otherwise: Option<Vec<Stmt>>,
+    },
+    /// `[INSERT INTO output] SELECT ... FROM input ... [ELSE verdict];`
+    Guard(Guard),
+    /// `INSERT INTO t ...;` into a table or a sink.
+    Insert(Insert),
+    /// `UPSERT t KEY (...) SET ...;`
+    Upsert(Upsert),
+    /// `UPDATE t SET ... WHERE ... ;`
+    Update(Update),
+    /// `DELETE FROM t WHERE e;`
+    Delete {
+        /// The table.
+        table: Ident,
+        /// Which rows.
+        filter: Expr,
+    },
+    /// `SCAN t MAX n ... END SCAN;`
+    Scan(Scan),
+    /// `ADD x [, n];` on a merged variable, or on a sketch.
+    Add {
+        /// The variable or sketch.
+        target: Ident,
+        /// How much; 1 if left out.
+        amount: Option<Expr>,
+    },
+    /// `RESET x;`
+    Reset {
+        /// The variable.
+        target: Ident,
+    },
+    /// `MIRROR TO e;`
+    Mirror {
+        /// Where the copy goes.
+        to: Expr,
+    },
+    /// `MARK e;`
+    Mark {
+        /// The mark.
+        value: Expr,
+    },
+    /// `DELAY e;`
+    Delay {
+        /// How long.
+        interval: Expr,
+    },
+    /// `SIGNAL name(args);`
+    Signal {
+        /// The signal.
+        name: Ident,
+        /// What it carries.
+        args: Vec<Expr>,
+    },
+    /// `MESSAGE [TO e] (f = e, ...);`: one more message.
+    Message {
+        /// Where it goes; the tuple's own way if left out.
+        to: Option<Expr>,
+        /// Its fields.
+        fields: Vec<Assign>,
+    },
+    /// `PUSH p (f = e, ...);`
+    Push {
+        /// The protocol put around the packet.
+        protocol: Ident,
+        /// Its fields.
+        fields: Vec<Assign>,
+    },
+    /// `POP;`
+    Pop,
+    /// A verdict, which ends the handler.
+    Verdict(Verdict),
+}
+
+/// `IF e THEN ...` or `ELSIF e THEN ...`
+#[derive(Clone, PartialEq, Debug)]
+pub struct IfArm {
+    /// The condition.
+    pub condition: Expr,
+    /// What to do.
+    pub body: Vec<Stmt>,
+    /// From the keyword to the last statement.
+    pub span: Span,
+}
+
+/// Something that `SET` and `WITH` can change.
+#[derive(Clone, PartialEq, Debug)]
+pub enum Place {
+    /// A column of the message or the call's row, or a variable.
+    Path(Path),
+    /// `header['key']`
+    Header {
+        /// The key.
+        key: Expr,
+        /// The whole.
+        span: Span,
+    },
+    /// `trailer['key']`
+    Trailer {
+        /// The key.
+        key: Expr,
+        /// The whole.
+        span: Span,
+    },
+}
+
+impl Place {
+    /// The whole place.
+    pub fn span(&self) -> Span {
+        match self {
+            Self::Path(path) => path.span,
+            Self::Header { span, .. } | Self::Trailer { span, .. } => *span,
+        }
+    }
+}
+
+/// `name = e`
+#[derive(Clone, PartialEq, Debug)]
+pub struct Assign {
+    /// The name.
+    pub name: Ident,
+    /// Its value.
+    pub value: Expr,
+    /// The whole.
+    pub span: Span,
+}
+
+/// `place = e` after `ABORT ... WITH`.
+#[derive(Clone, PartialEq, Debug)]
+pub struct WithItem {
+    /// What is set.
+    pub target: Place,
+    /// To what.
+    pub value: Expr,
+    /// The whole.
+    pub span: Span,
+}
+
+/// `[INSERT INTO output] SELECT ... FROM input ... [ELSE verdict]`
+#[derive(Clone, PartialEq, Debug)]
+pub struct Guard {
+    /// `INSERT INTO output`, the form of the ADN paper.
+    pub into_output: Option<Span>,
+    /// The query, of one row at most.
+    pub select: Select,
+    /// What happens when there is no row.
+    pub otherwise: Option<Verdict>,
+}
+
+/// `SELECT items FROM input joins [WHERE e]`
+#[derive(Clone, PartialEq, Debug)]
+pub struct Select {
+    /// What is selected, at least one.
+    pub items: Vec<SelectItem>,
+    /// Joins in order.
+    pub joins: Vec<Join>,
+    /// `WHERE e`.
+    pub filter: Option<Expr>,
+    /// The query.
+    pub span: Span,
+}
+
+/// One item of a `SELECT`.
+#[derive(Clone, PartialEq, Debug)]
+pub enum SelectItem {
+    /// `*`
+    Star(Span),
+    /// `e [AS name]`
+    Value {
+        /// The value.
+        value: Expr,
+        /// `AS name`.
+        alias: Option<Ident>,
+    },
+}
+
+/// `[LEFT] JOIN t [alias] USING (cols) | ON e`
+#[derive(Clone, PartialEq, Debug)]
+pub struct Join {
+    /// `LEFT`.
+    pub left: Option<Span>,
+    /// The table.
+    pub table: Ident,
+    /// Its name here.
+    pub alias: Option<Ident>,
+    /// How rows meet.
+    pub condition: JoinCondition,
+    /// The whole.
+    pub span: Span,
+}
+
+/// How the rows of a join meet.
+#[derive(Clone, PartialEq, Debug)]
+pub enum JoinCondition {
+    /// `USING (a, b)`
+    Using(Vec<Ident>),
+    /// `ON e`
+    On(Expr),
+}
+
+/// `INSERT INTO t [(cols)] VALUES ... | SELECT ...`
+#[derive(Clone, PartialEq, Debug)]
+pub struct Insert {
+    /// The table or sink.
+    pub into: Ident,
+    /// The columns named; empty if the list was left out, which means all in order.
+    pub columns: Vec<Ident>,
+    /// What goes in.
+    pub source: InsertSource,
+}
+
+/// What an `INSERT` puts in.
+#[derive(Clone, PartialEq, Debug)]
+pub enum InsertSource {
+    /// `VALUES (...), ...`, at least one row.
+    Values(Vec<Row>),
+    /// `SELECT ... FROM input ...`
+    Select(Select),
+}
+
+/// `UPSERT t KEY (e, ...) SET c = e, ...`
+#[derive(Clone, PartialEq, Debug)]
+pub struct Upsert {
+    /// The table.
+    pub table: Ident,
+    /// The key, at least one expression.
+    pub key: Vec<Expr>,
+    /// The columns set, at least one.
+    pub set: Vec<Assign>,
+}
+
+/// `UPDATE t SET c = e, ... [WHERE e] [RETURNING c INTO v, ...] [ELSE ...]`
+#[derive(Clone, PartialEq, Debug)]
+pub struct Update {
+    /// The table.
+    pub table: Ident,
+    /// The columns set, at least one.
+    pub set: Vec<Assign>,
+    /// `WHERE e`.
+    pub filter: Option<Expr>,
+    /// `RETURNING ...`.
+    pub returning: Vec<Returning>,
+    /// What runs when no row changed: a verdict or one statement, or several as `ELSE DO ... END UPDATE`.
+    pub otherwise: Option<Vec<Stmt>>,
+}
+
+/// `column INTO place`
+#[derive(Clone, PartialEq, Debug)]
+pub struct Returning {
+    /// The column of the table, after the update.
+    pub column: Ident,
+    /// Where its value goes.
+    pub into: Path,
+    /// The whole.
+    pub span: Span,
+}
+
+/// `SCAN t MAX n [AS r] [WHERE e] DO ... END SCAN;`
+#[derive(Clone, PartialEq, Debug)]
+pub struct Scan {
+    /// The table, or a sketch with `TOP`.
+    pub table: Ident,
+    /// The most rows looked at.
+    pub max: Expr,
+    /// `AS r`; without it columns are named by the table.
+    pub alias: Option<Ident>,
+    /// `WHERE e`.
+    pub filter: Option<Expr>,
+    /// What is done for each row.
+    pub body: Vec<Stmt>,
+}
+
+/// A verdict.
+#[derive(Clone, PartialEq, Debug)]
+pub struct Verdict {
+    /// Which.
+    pub kind: VerdictKind,
+    /// Without the `;`.
+    pub span: Span,
+}
+
+/// The verdicts.
+#[derive(Clone, PartialEq, Debug)]
+pub enum VerdictKind {
+    /// `FORWARD`
+    Forward,
+    /// `DROP`
+    Drop,
+    /// `ABORT status [text] [WITH place = e, ...]`
+    Abort {
+        /// The status: a name, a parameter, a number, or an expression in parentheses.
+        status: Expr,
+        /// The message.
+        text: Option<Expr>,
+        /// Headers and trailers to send along.
+        with: Vec<WithItem>,
+    },
+    /// `REPLY (col = e, ...)`
+    Reply {
+        /// The answer.
+        fields: Vec<Assign>,
+    },
+    /// `REDIRECT TO e`
+    Redirect {
+        /// An endpoint or cluster.
+        to: Expr,
+    },
+    /// `STEER TO edge`
+    Steer {
+        /// One of the element's edges.
+        edge: Ident,
+    },
+}
+
+// ---- expressions -----------------------------------------------------------------------------------------------
+
+/// An expression.
+#[derive(Clone, PartialEq, Debug)]
+pub struct Expr {
+    /// Which.
+    pub kind: ExprKind,
+    /// With enclosing parentheses.
+    pub span: Span,
+}
+
+/// The expressions.
+#[derive(Clone, PartialEq, Debug)]
+pub enum ExprKind {
+    /// An integer without sign.
+    Int(u64),
+    /// A number with a point or an exponent; always finite.
+    Float(f64),
+    /// A string.
+    Str(String),
+    /// `TRUE`, `FALSE`
+    Bool(bool),
+    /// `NULL`
+    Null,
+    /// A name.
+    Path(Path),
+    /// `header['key']`
+    Header(Box<Expr>),
+    /// `trailer['key']`
+    Trailer(Box<Expr>),
+    /// `f(a, b)`, `count(t)`, `count(*)`
+    Call {
+        /// The function.
+        function: Ident,
+        /// Its arguments; empty with `*`.
+        args: Vec<Expr>,
+        /// `*` was written as the only argument.
+        star: Option<Span>,
+    },
+    /// `NOT a`, `-a`
+    Unary {
+        /// Which.
+        op: UnaryOp,
+        /// Of what.
+        operand: Box<Expr>,
+    },
+    /// `a op b`
+    Binary {
+        /// Which.
+        op: BinaryOp,
+        /// The operator's own place.
+        op_span: Span,
+        /// Left of it.
+        left: Box<Expr>,
+        /// Right of it.
+        right: Box<Expr>,
+    },
+    /// `a IS [NOT] NULL`
+    IsNull {
+        /// What is looked at.
+        operand: Box<Expr>,
+        /// `NOT`.
+        negated: bool,
+    },
+    /// `a IS [NOT] DISTINCT FROM b`
+    IsDistinct {
+        /// Left.
+        left: Box<Expr>,
+        /// Right.
+        right: Box<Expr>,
+        /// `NOT`.
+        negated: bool,
+    },
+    /// `a [NOT] IN (b, c, ...)`
+    InList {
+        /// What is looked for.
+        operand: Box<Expr>,
+        /// Among these, at least one.
+        list: Vec<Expr>,
+        /// `NOT`.
+        negated: bool,
+    },
+    /// `a [NOT] IN '10.0.0.0/8'`: an address in a network.
+    InNet {
+        /// The address.
+        operand: Box<Expr>,
+        /// The network.
+        net: Box<Expr>,
+        /// `NOT`.
+        negated: bool,
+    },
+    /// `a [NOT] BETWEEN b AND c`
+    Between {
+        /// What is looked at.
+        operand: Box<Expr>,
+        /// The least.
+        low: Box<Expr>,
+        /// The greatest.
+        high: Box<Expr>,
+        /// `NOT`.
+        negated: bool,
+    },
+    /// `a [NOT] LIKE b`
+    Like {
+        /// The text.
+        operand: Box<Expr>,
+        /// The pattern.
+        pattern: Box<Expr>,
+        /// `NOT`.
+        negated: bool,
+    },
+    /// `CASE [e] WHEN a THEN b ... [ELSE c] END`
+    Case {
+        /// The value compared; `None` for the searched form.
+        operand: Option<Box<Expr>>,
+        /// The arms, at least one.
+        arms: Vec<CaseArm>,
+        /// `ELSE`.
+        otherwise: Option<Box<Expr>>,
+    },
+    /// `(SELECT e FROM t WHERE ...)`
+    Subselect(Box<Subselect>),
+    /// `EXISTS (SELECT ...)`
+    Exists(Box<Subselect>),
+    /// `CAST(e AS TYPE)`
+    Cast {
+        /// The value.
+        operand: Box<Expr>,
+        /// The type.
+        ty: TypeExpr,
+    },
+}
+
+/// `WHEN a THEN b`
+#[derive(Clone, PartialEq, Debug)]
+pub struct CaseArm {
+    /// The condition, or the value compared.
+    pub when: Expr,
+    /// The result.
+    pub then: Expr,
+}
+
+/// `SELECT item FROM t | SCAN t MAX n [WHERE e]`
+#[derive(Clone, PartialEq, Debug)]
+pub struct Subselect {
+    /// What is selected.
+    pub item: SelectItem,
+    /// The table.
+    pub table: Ident,
+    /// `MAX n` of the `SCAN` form; `None` looks a row up by its key.
+    pub scan_max: Option<Expr>,
+    /// `WHERE e`.
+    pub filter: Option<Expr>,
+    /// Without the parentheses.
+    pub span: Span,
+}
+
+/// Operators with one operand.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum UnaryOp {
+    /// `NOT`
+    Not,
+    /// `-`
+    Neg,
+}
+
+/// Operators with two operands.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum BinaryOp {
+    /// `OR`
+    Or,
+    /// `AND`
+    And,
+    /// `=`
+    Eq,
+    /// `<>`, `!=`
+    Ne,
+    /// `<`
+    Lt,
+    /// `<=`
+    Le,
+    /// `>`
+    Gt,
+    /// `>=`
+    Ge,
+    /// `||`
+    Concat,
+    /// `+`
+    Add,
+    /// `-`
+    Sub,
+    /// `*`
+    Mul,
+    /// `/`
+    Div,
+    /// `%`
+    Rem,
+}
