@@ -1,1 +1,15 @@
-//! weft-ir
+//! Weft's intermediate representation, what it means, and the interface of everything that runs it.
+//!
+//! * [`ir`]: typed SSA functions, one for each handler of each element instance.
+//! * [`program`]: a chain as the engine runs it: segments of functions, their inputs, and the state they share.
+//! * [`text`]: the text form, written and read back.
+//! * [`verify`]: what well-formed means.
+//! * [`interp`]: the interpreter. **It is the meaning**: every back end must agree with it.
+//! * [`backend`]: the traits that back ends implement.
+
+pub mod backend;
+pub mod interp;
+pub mod ir;
+pub mod program;
+pub mod text;
+pub mod verify;

@@ -1,0 +1,50 @@
+//! What a back end is, and what it makes.
+
+use crate::program::{ChainProgram, Event};
+use core::fmt;
+use std::sync::Arc;
+use weft_core::abi::{Cx, State};
+
+/// Makes code from programs.
+pub trait Backend: Send + Sync {
+    /// The name that `explain` and the program tests use: `interp`, `jit`.
+    fn name(&self) -> &'static str;
+
+    /// Compiles the segment of `chain` for `event`. `state` gives the tables that the chain will run on: their
+    /// layouts are read, and the code is only good for states with the same layouts.
+    ///
+    /// # Errors
+    /// [`Unsupported`] if the back end cannot express it. It never approximates.
+    fn compile(
+        &self,
+        chain: &Arc<ChainProgram>,
+        event: Event,
+        state: &State,
+    ) -> Result<Box<dyn Program>, Unsupported>;
+}
+
+/// Code for one segment. It is shared by workers and holds no state.
+pub trait Program: Send + Sync + fmt::Debug {
+    /// Runs one pass. The caller has cleared `cx.out`; the verdict is left there.
+    ///
+    /// Only elements with an index below `opened` take part ([`Event::Close`] of a call that an element ended;
+    /// otherwise pass the number of elements).
+    fn run(&self, cx: &mut Cx<'_>, opened: usize);
+}
+
+/// Why a back end cannot express a segment.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Unsupported {
+    /// What, and why.
+    pub reason: String,
+    /// The source line, 0 if unknown.
+    pub line: u32,
+}
+
+impl fmt::Display for Unsupported {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.reason)
+    }
+}
+
+impl core::error::Error for Unsupported {}

@@ -1,0 +1,455 @@
+//! Functions in static single assignment form.
+//!
+//! A function is one handler of one element instance. It has basic blocks with parameters; block 0 is the entry
+//! and has none. Every instruction is total: it has a result for all inputs, and those that could go wrong come
+//! with a predicate that tells when they did ([`Op::AddOverflows`] beside [`Op::Add`]). So NULL, unknown and
+//! error values of the language are ordinary booleans here, and there is nothing that a back end could do
+//! differently.
+//!
+//! Control flow has no back edges but into blocks with [`Block::scan_rows_max`], so cost is bounded.
+
+use weft_core::Status;
+use weft_core::abi::Fault;
+
+/// A value: the result of an instruction, or a block parameter. Unique within its function.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct Value(pub u32);
+
+/// A block of its function; 0 is the entry.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct BlockId(pub u32);
+
+/// The type of a value.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Ty {
+    /// 0 or 1.
+    Bool,
+    /// 64 bits; the operation says whether they are signed.
+    Int,
+    /// IEEE 754 binary64.
+    Float,
+    /// A run of bytes that stays as it is until the pass ends.
+    Bytes,
+    /// A table row, or none.
+    Row,
+}
+
+/// A function.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Function {
+    /// For people: `acl.request`.
+    pub name: String,
+    /// The blocks; block 0 is the entry.
+    pub blocks: Vec<Block>,
+    /// The type of each value, indexed by value.
+    pub types: Vec<Ty>,
+}
+
+/// A basic block.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Block {
+    /// Values that each jump here must give.
+    pub params: Vec<Value>,
+    /// What is done, in order.
+    pub insts: Vec<Inst>,
+    /// How it ends.
+    pub end: Terminator,
+    /// This block may be jumped to from blocks that it dominates: it is the head of a `SCAN` that visits at most
+    /// this many rows.
+    pub scan_rows_max: Option<u64>,
+}
+
+/// An instruction.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Inst {
+    /// The value that it defines; None for instructions that are done for their effect.
+    pub result: Option<Value>,
+    /// What it does.
+    pub op: Op,
+    /// The source line, 0 if none.
+    pub line: u32,
+}
+
+/// A table of the chain, an index into [`crate::program::ChainProgram::tables`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct TableId(pub u16);
+/// A column of a table, an index into [`crate::program::TableDecl::columns`] (keys come first).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct ColumnId(pub u16);
+/// An input column of the direction, an index into [`crate::program::Direction::inputs`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct InputId(pub u16);
+/// A cell of the call's row, an index into [`crate::program::ChainProgram::call`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct CallId(pub u16);
+/// A scalar variable, an index into [`crate::program::ChainProgram::vars`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct VarId(pub u16);
+/// A sink, an index into [`crate::program::ChainProgram::sinks`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct SinkId(pub u16);
+/// A name for an answer's header or a reply's field, an index into the chain's lists.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct NameId(pub u16);
+
+/// What an instruction does. Operands are listed in order; the comment gives `operand types -> result type`.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Op {
+    // Constants.
+    /// `-> Bool`
+    BoolConst(bool),
+    /// `-> Int`
+    IntConst(i64),
+    /// `-> Float`
+    FloatConst(f64),
+    /// `-> Bytes`
+    BytesConst(Vec<u8>),
+    /// The row that is none. `-> Row`
+    NoRow,
+
+    // Integers. All wrap at 64 bits; `x / 0` and `x % 0` are 0; `MIN / -1` is `MIN`, `MIN % -1` is 0.
+    /// `Int, Int -> Int`, by [`IntOp`].
+    IntBinary(IntOp, Value, Value),
+    /// Whether the operation overflows 64 bits. `Int, Int -> Bool`. Only for Add, Sub, Mul and SDiv (`MIN / -1`).
+    Overflows(IntOp, Signed, Value, Value),
+    /// `Int, Int -> Bool`
+    IntCompare(IntCmp, Value, Value),
+    /// Whether low <= value <= high (signed). `Int -> Bool`
+    InRange(Value, i64, i64),
+
+    // Floats. Results are as IEEE 754 says; lowering turns NaN into an error value.
+    /// `Float, Float -> Float`
+    FloatBinary(FloatOp, Value, Value),
+    /// `Float -> Float`
+    FloatUnary(FloatUnaryOp, Value),
+    /// `Float, Float -> Bool`; false if either is NaN.
+    FloatCompare(FloatCmp, Value, Value),
+
+    // Conversions.
+    /// `Int -> Float`
+    IntToFloat(Signed, Value),
+    /// Truncates toward zero and saturates; NaN gives 0. `Float -> Int`
+    FloatToInt(Signed, Value),
+    /// Whether FloatToInt is exact up to truncation (no NaN, in range). `Float -> Bool`
+    FloatFits(Signed, Value),
+    /// Decimal text. `Int -> Bytes`
+    IntToText(Signed, Value),
+    /// The shortest text that reads back as the same float (Rust's `{}`), with `.0` for whole numbers below
+    /// 10^16. `Float -> Bytes`
+    FloatToText(Value),
+    /// Whether the bytes are a decimal integer of 64 bits (an optional `-` if signed, then digits only).
+    /// `Bytes -> Bool`
+    IsIntText(Signed, Value),
+    /// The integer that the text says, 0 if [`Op::IsIntText`] is false. `Bytes -> Int`
+    TextToInt(Signed, Value),
+    /// `Bool -> Int`
+    BoolToInt(Value),
+
+    // Booleans.
+    /// `Bool, Bool -> Bool`
+    BoolBinary(BoolOp, Value, Value),
+    /// `Bool -> Bool`
+    Not(Value),
+    /// The second operand if the first is true, else the third; any type. `Bool, T, T -> T`
+    Select(Value, Value, Value),
+
+    // Bytes and text. Lengths and positions count bytes.
+    /// `Bytes -> Int`
+    Len(Value),
+    /// `Bytes, Bytes -> Bool`
+    BytesCompare(BytesCmp, Value, Value),
+    /// SQL LIKE with `%` and `_` (one UTF-8 character) against a constant pattern. `Bytes -> Bool`
+    Like(Value, Vec<u8>),
+    /// One after the other. Beyond `SCRATCH_BYTES_MAX` in this pass: empty, and [`Op::ScratchFull`] turns true.
+    /// `Bytes... -> Bytes`
+    Concat(Vec<Value>),
+    /// ASCII letters only. `Bytes -> Bytes`
+    Lower(Value),
+    /// ASCII letters only. `Bytes -> Bytes`
+    Upper(Value),
+    /// From byte offset (clamped to 0..=len) at most so many bytes (negative is 0). `Bytes, Int, Int -> Bytes`
+    Slice(Value, Value, Value),
+    /// Whether some operation of this element found no room in the scratch. `-> Bool`
+    ScratchFull,
+    /// [`weft_core::hash::hash_bytes`] for Bytes, `hash_word` for Int. `T -> Int`
+    Hash(Value),
+    /// [`weft_core::hash::mix`]. `Int, Int -> Int`
+    HashMix(Value, Value),
+    /// Whether the address (4 or 16 bytes) lies in the prefix (address then one byte of length). `Bytes, Bytes -> Bool`
+    InPrefix(Value, Value),
+
+    // The tuple.
+    /// The column's value, its type's zero if NULL. `-> T`
+    Input(InputId),
+    /// Whether the column is not NULL. `-> Bool`
+    InputPresent(InputId),
+    /// Changes the column, for this pass and on the wire. `T ->`
+    SetInput(InputId, Value),
+    /// Makes the column NULL, or removes the header.
+    ClearInput(InputId),
+    /// Sets a header or trailer of the answer that an ABORT gives. `Bytes ->`
+    SetAnswer(NameId, Value),
+    /// Sets a field of the message that a REPLY gives. `T ->`
+    SetReply(NameId, Value),
+    /// `now()`. `-> Int`
+    Now,
+    /// `rand()`: uniform in [0, 1), by [`weft_core::hash::draw`] from the pass and this call site. `-> Float`
+    Rand(u64),
+
+    // The call's row and scalar variables.
+    /// `-> T`
+    CallGet(CallId),
+    /// `T ->`. If `journal`, undone when the element fails.
+    CallSet(CallId, Value, Journal),
+    /// `-> T`
+    VarGet(VarId),
+    /// `T ->`
+    VarSet(VarId, Value, Journal),
+    /// Adds to (or takes the maximum or minimum with) this worker's part of a MERGE variable. `Int ->`
+    VarMerge(VarId, Value, Journal),
+    /// The merged value of a MERGE variable, in `ON EVERY` only. `-> Int`
+    VarMerged(VarId),
+    /// Sets the merged value of a MERGE variable to its start, in `ON EVERY` only.
+    VarReset(VarId),
+
+    // Tables. A row is valid until the next Insert or Remove on the same table.
+    /// The key made of several columns. `T... -> Bytes`
+    Key(Vec<Value>),
+    /// The row with this key, or none. The key is an Int for a single integer column, else Bytes. `Key -> Row`
+    Find(TableId, Value),
+    /// `Row -> Bool`
+    IsRow(Value),
+    /// A new row; the program has looked and found none. None if the table is full and rejects. Its columns
+    /// hold zeros until they are set. `Key -> Row`
+    Insert(TableId, Value, Journal),
+    /// `Row ->`
+    Remove(TableId, Value, Journal),
+    /// A write happened (`age counts from the last write`). `Row ->`
+    Touch(TableId, Value),
+    /// A read happened (for LRU and ON ACCESS). `Row ->`
+    TouchRead(TableId, Value),
+    /// `Row -> T`; zero if NULL or no row. Key columns may be read, too.
+    Column(TableId, Value, ColumnId),
+    /// Whether the column is NULL. `Row -> Bool`
+    ColumnIsNull(TableId, Value, ColumnId),
+    /// Makes the column hold a value. `Row, T -> Bool`: false, and nothing is changed, if the bytes are too long.
+    SetColumn(TableId, Value, ColumnId, Value, Journal),
+    /// `Row ->`
+    SetColumnNull(TableId, Value, ColumnId, Journal),
+    /// How many rows. `-> Int`
+    Count(TableId),
+    /// The next row at or after this cursor (0 to begin). `Int -> Row`
+    ScanRow(TableId, Value),
+    /// The cursor behind the row that [`Op::ScanRow`] gave for this cursor. `Int -> Int`
+    ScanNext(TableId, Value),
+    /// Takes the lock of the key's stripe (or of the whole table), unless this element holds it. Released when
+    /// the element ends. `Key ->`
+    Lock(TableId, Option<Value>),
+    /// Takes the lock of the scalar variables.
+    LockVars,
+
+    // Out.
+    /// A row for a sink: values and, where the cell may be NULL, whether it is. `(T, Bool?)... ->`
+    Emit(SinkId, Vec<(Value, Option<Value>)>),
+    /// Holds the tuple for so many nanoseconds (negative is 0); several add up. `Int ->`
+    Delay(Value),
+    /// `Int ->`
+    Mark(Value),
+    /// Sends a copy of the tuple to a cluster or endpoint. `Bytes ->`
+    Mirror(Value),
+    /// Undoes everything that this element did in this pass: the head of an `ON ERROR` handler.
+    RollBack,
+}
+
+/// Whether a write is noted so that it can be undone. Lowering asks for it where an error may follow.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Journal {
+    /// Written in place; nothing can fail behind it.
+    No,
+    /// Noted in the journal first.
+    Yes,
+}
+
+/// How 64 bits are taken.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[allow(missing_docs, reason = "the names say it")]
+pub enum Signed {
+    Yes,
+    No,
+}
+
+/// Operations on two integers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[allow(missing_docs, reason = "the names say it")]
+pub enum IntOp {
+    Add,
+    Sub,
+    Mul,
+    SDiv,
+    UDiv,
+    SRem,
+    URem,
+    And,
+    Or,
+    Xor,
+    /// The count is taken modulo 64.
+    Shl,
+    /// Logical; the count is taken modulo 64.
+    Shr,
+    SMin,
+    SMax,
+    UMin,
+    UMax,
+}
+
+/// Comparisons of two integers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[allow(missing_docs, reason = "the names say it")]
+pub enum IntCmp {
+    Eq,
+    Ne,
+    SLt,
+    SLe,
+    ULt,
+    ULe,
+}
+
+/// Operations on two floats.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[allow(missing_docs, reason = "the names say it")]
+pub enum FloatOp {
+    Add,
+    Sub,
+    Mul,
+    Div,
+    /// The lesser; NaN if either is NaN; -0 is less than +0 (IEEE 754-2019 minimum, Cranelift's fmin).
+    Min,
+    /// The greater, as Min.
+    Max,
+}
+
+/// Operations on one float.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[allow(missing_docs, reason = "the names say it")]
+pub enum FloatUnaryOp {
+    Neg,
+    Abs,
+    Floor,
+    Ceil,
+    /// To the nearest integer, ties to even.
+    Round,
+    Sqrt,
+}
+
+/// Comparisons of two floats.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[allow(missing_docs, reason = "the names say it")]
+pub enum FloatCmp {
+    Eq,
+    Ne,
+    Lt,
+    Le,
+}
+
+/// Operations on two booleans.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[allow(missing_docs, reason = "the names say it")]
+pub enum BoolOp {
+    And,
+    Or,
+    Xor,
+}
+
+/// Comparisons of two runs of bytes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[allow(missing_docs, reason = "the names say it")]
+pub enum BytesCmp {
+    Eq,
+    Ne,
+    /// Lexicographic.
+    Lt,
+    Le,
+    /// The first begins with the second.
+    StartsWith,
+    /// The first ends with the second.
+    EndsWith,
+    /// The second stands somewhere in the first.
+    Contains,
+}
+
+/// A jump: the block and the values of its parameters.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Jump {
+    /// Where to.
+    pub block: BlockId,
+    /// One value for each parameter.
+    pub args: Vec<Value>,
+}
+
+/// How a block ends. Those that are not jumps end the element's part of the pass; each commits what was written.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub enum Terminator {
+    /// The block is not finished; the verifier refuses it.
+    #[default]
+    Missing,
+    /// On to another block.
+    Jump(Jump),
+    /// By a Bool: if true the first, else the second.
+    Branch(Value, Jump, Jump),
+    /// On to the next element of the segment.
+    Forward,
+    /// Ends the pass.
+    Drop {
+        /// The source line.
+        line: u32,
+    },
+    /// Ends the pass with a status; the text is Bytes.
+    Abort {
+        /// Which.
+        status: StatusOperand,
+        /// The message for the caller.
+        text: Option<Value>,
+        /// The source line.
+        line: u32,
+    },
+    /// Ends the pass; the fields were set by [`Op::SetReply`].
+    Reply {
+        /// The source line.
+        line: u32,
+    },
+    /// Names the target (Bytes) of the message and goes on to the next element; the last REDIRECT of a pass wins.
+    Redirect {
+        /// The cluster's or endpoint's name.
+        to: Value,
+        /// The source line.
+        line: u32,
+    },
+    /// The element failed and has no `ON ERROR`: all that it did is undone, and the chain's failure mode decides.
+    Fail {
+        /// An Int: the code of a [`Fault`].
+        fault: Value,
+        /// The source line.
+        line: u32,
+    },
+}
+
+/// The status of an ABORT: known when compiled, or computed (an Int: its code; an unknown code is UNKNOWN).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum StatusOperand {
+    /// Known.
+    Known(Status),
+    /// Computed.
+    Computed(Value),
+}
+
+impl Function {
+    /// The type of a value of this function.
+    pub fn ty(&self, value: Value) -> Ty {
+        self.types[value.0 as usize]
+    }
+}
+
+/// The code of a fault as an operand.
+pub fn fault_code(fault: Fault) -> i64 {
+    i64::from(fault.code())
+}

@@ -1,0 +1,322 @@
+//! A chain as the engine runs it.
+//!
+//! A [`ChainProgram`] holds the handlers of each element instance as functions over one set of inputs, tables,
+//! variables and sinks. The engine runs *segments* of it: lists of handlers for one event, which a back end
+//! compiles into one piece of code (that is all that fusion is here).
+
+use crate::ir::Function;
+use weft_core::table::TableSpec;
+use weft_core::types::{Repr, Type};
+use weft_core::{Interval, Status, Value};
+
+/// A checked and lowered chain.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct ChainProgram {
+    /// The chain's name.
+    pub name: String,
+    /// The elements in the order of the request direction.
+    pub elements: Vec<Element>,
+    /// Inputs of OPEN and REQUEST: fields of the request message, request headers, metadata.
+    pub request: Direction,
+    /// Inputs of RESPONSE and CLOSE: fields of the response message, response headers, trailers, metadata.
+    pub response: Direction,
+    /// Tables of all elements.
+    pub tables: Vec<TableDecl>,
+    /// Scalar variables of all elements.
+    pub vars: Vec<VarDecl>,
+    /// Sinks of all elements.
+    pub sinks: Vec<SinkDecl>,
+    /// The call's row: the `CALL` columns of all elements, one after the other.
+    pub call: Vec<CallCell>,
+    /// Names of headers and trailers that an ABORT's answer may carry.
+    pub answers: Vec<AnswerName>,
+    /// Fields that a REPLY's message may carry: dotted paths in the response message.
+    pub replies: Vec<ReplyField>,
+}
+
+/// One direction of a chain.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Direction {
+    /// The columns that the chain reads or writes, [`weft_core::limits::INPUTS_MAX`] at most.
+    pub inputs: Vec<Input>,
+}
+
+/// An element instance.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Element {
+    /// The instance's name: `acl`, or what AS says. It identifies the element's state across updates.
+    pub name: String,
+    /// The element's name.
+    pub element: String,
+    /// The handlers that it has.
+    pub handlers: Handlers,
+    /// `MANDATORY` in the chain.
+    pub mandatory: bool,
+    /// A failure of this element lets the tuple pass (`FAIL OPEN`), instead of ending the call with INTERNAL.
+    pub fail_open: bool,
+}
+
+/// The handlers of an element on `rpc`.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Handlers {
+    /// Once a call, when it reaches the element. The call's row is set to its defaults here, so an element with
+    /// a `CALL` row always has this handler.
+    pub open: Option<Function>,
+    /// For each request message.
+    pub request: Option<Function>,
+    /// For each response message.
+    pub response: Option<Function>,
+    /// Once a call, for each element whose OPEN forwarded.
+    pub close: Option<Function>,
+    /// Once a node in each interval.
+    pub every: Vec<(Interval, Function)>,
+}
+
+/// An input column.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Input {
+    /// For people: `user`.
+    pub name: String,
+    /// Its type.
+    pub ty: Type,
+    /// It may be NULL.
+    pub nullable: bool,
+    /// Where it is.
+    pub place: Place,
+    /// Some handler changes it.
+    pub written: bool,
+}
+
+/// Where an input column is.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub enum Place {
+    /// A field of the message, by its path from the top: `["user", "id"]`.
+    Body(Vec<String>),
+    /// A header (in CLOSE: of the response headers), by its lower-case name.
+    Header(String),
+    /// A trailer, by its lower-case name; there in CLOSE.
+    Trailer(String),
+    /// Something that the engine knows.
+    Meta(Meta),
+}
+
+/// What the engine knows of a tuple.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Meta {
+    /// `method`, TEXT: `/shop.Cart/Add`.
+    Method,
+    /// `peer`, TEXT: the client's address, `127.0.0.1:40112` or `unix`.
+    Peer,
+    /// `size`, SIZE: bytes of the message as it arrived.
+    Size,
+    /// `index`, U64: which message of its stream and direction this is, from 0.
+    Index,
+    /// `call_id`, U64: unique on this node.
+    CallId,
+    /// `status`, STATUS: how the call ended; in CLOSE.
+    Status,
+    /// `elapsed`, INTERVAL: since the call opened; in RESPONSE and CLOSE.
+    Elapsed,
+    /// `upstream`, TEXT?: the endpoint that serves the call; in RESPONSE and CLOSE.
+    Upstream,
+    /// `ended_by`, TEXT?: the element that ended the call; NULL if the server or the client did. In CLOSE.
+    EndedBy,
+    /// `version`, U64: of the program that handles this tuple.
+    Version,
+}
+
+/// A table of an element.
+#[derive(Clone, Debug, PartialEq)]
+pub struct TableDecl {
+    /// Whose it is: the instance's name, or empty for a table shared by several (`CREATE TABLE`).
+    pub owner: String,
+    /// Keys, columns, limits. `TableSpec::columns` are the columns behind the keys.
+    pub spec: TableSpec,
+    /// How it is realised (DESIGN 2.3, "State").
+    pub realisation: Realisation,
+    /// Rows that the program text gives it: values of keys and columns, in order.
+    pub rows: Vec<Vec<Value>>,
+}
+
+/// How a table keeps "one table per node, linearizable per key".
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Realisation {
+    /// Filled by the controller, read without locks, replaced whole.
+    Replicated,
+    /// Locked by stripe of the key while an element works on it.
+    Striped,
+    /// Locked whole while an element works on it.
+    Locked,
+    /// One table for each worker (`PER WORKER`).
+    PerWorker,
+}
+
+/// A scalar variable.
+#[derive(Clone, Debug, PartialEq)]
+pub struct VarDecl {
+    /// The instance's name.
+    pub owner: String,
+    /// The variable's name.
+    pub name: String,
+    /// Its type; held in one word (no text).
+    pub ty: Type,
+    /// Its value at the start.
+    pub start: Value,
+    /// How parts are merged, if it is declared MERGE.
+    pub merge: Option<Merge>,
+}
+
+/// How the parts of a variable are merged.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[allow(missing_docs, reason = "the names say it")]
+pub enum Merge {
+    Sum,
+    Max,
+    Min,
+}
+
+/// A sink.
+#[derive(Clone, Debug, PartialEq)]
+pub struct SinkDecl {
+    /// The instance's name.
+    pub owner: String,
+    /// The sink's name.
+    pub name: String,
+    /// Its columns.
+    pub columns: Vec<SinkColumn>,
+    /// Where its rows go.
+    pub target: SinkTarget,
+}
+
+/// A column of a sink.
+#[derive(Clone, Debug, PartialEq)]
+pub struct SinkColumn {
+    /// The name.
+    pub name: String,
+    /// The type.
+    pub ty: Type,
+}
+
+/// Where the rows of a sink go.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub enum SinkTarget {
+    /// Standard output, a JSON object a line.
+    Stdout,
+    /// A file, a JSON object a line, appended.
+    File(String),
+    /// The admin endpoint's metrics: columns of type TEXT are labels, numbers are values.
+    Metrics,
+}
+
+/// A cell of the call's row.
+#[derive(Clone, Debug, PartialEq)]
+pub struct CallCell {
+    /// The instance's name.
+    pub owner: String,
+    /// The column's name.
+    pub name: String,
+    /// Its type. A text cell is a `TEXT(n)`.
+    pub ty: Type,
+    /// The cell's first word in the row: a number takes one word; bytes take a word of length and the bytes.
+    pub word: u32,
+}
+
+/// A header or trailer of an ABORT's answer.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct AnswerName {
+    /// The lower-case name.
+    pub name: String,
+}
+
+/// A field of a REPLY's message.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct ReplyField {
+    /// Its path from the top of the response message.
+    pub path: Vec<String>,
+    /// The type of the values that are given.
+    pub ty: Type,
+}
+
+/// Which handlers a segment is made of, in which order.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum Event {
+    /// OPEN of each element, in order: calls whose client streams.
+    Open,
+    /// OPEN and REQUEST of the first element, then of the second, and so on: calls with one request message.
+    OpenRequest,
+    /// REQUEST of each element, in order.
+    Request,
+    /// RESPONSE of each element, from the last to the first.
+    Response,
+    /// CLOSE of each element whose OPEN forwarded, from the last to the first.
+    Close,
+    /// The n-th EVERY of an element.
+    Every(u16, u16),
+}
+
+/// A stage of a segment: one handler of one element.
+#[derive(Clone, Copy, Debug)]
+pub struct Part<'a> {
+    /// The element's index in the chain.
+    pub element: u16,
+    /// Its handler.
+    pub function: &'a Function,
+    /// Only the first of an element's parts counts the tuple as seen.
+    pub counts: bool,
+}
+
+impl ChainProgram {
+    /// The parts of a segment in the order in which they run.
+    pub fn parts(&self, event: Event) -> Vec<Part<'_>> {
+        let mut parts = Vec::new();
+        for (index, element) in self.in_order(event) {
+            let handlers = &element.handlers;
+            let chosen: [Option<&Function>; 2] = match event {
+                Event::Open => [handlers.open.as_ref(), None],
+                Event::OpenRequest => [handlers.open.as_ref(), handlers.request.as_ref()],
+                Event::Request => [handlers.request.as_ref(), None],
+                Event::Response => [handlers.response.as_ref(), None],
+                Event::Close => [handlers.close.as_ref(), None],
+                Event::Every(at, nth) => {
+                    let every = (usize::from(at) == index).then(|| handlers.every.get(usize::from(nth)));
+                    [every.flatten().map(|(_, f)| f), None]
+                }
+            };
+            for (nth, function) in chosen.into_iter().flatten().enumerate() {
+                parts.push(Part { element: index as u16, function, counts: nth == 0 });
+            }
+        }
+        parts
+    }
+
+    /// The words of the call's row.
+    pub fn call_words(&self) -> usize {
+        self.call.last().map_or(0, |cell| cell.word as usize + cell_words(cell.ty))
+    }
+
+    fn in_order(&self, event: Event) -> Box<dyn Iterator<Item = (usize, &Element)> + '_> {
+        let forward = self.elements.iter().enumerate();
+        match event {
+            Event::Response | Event::Close => Box::new(forward.rev()),
+            _ => Box::new(forward),
+        }
+    }
+}
+
+impl Event {
+    /// Whether the inputs are those of the request direction.
+    pub fn is_request(self) -> bool {
+        matches!(self, Self::Open | Self::OpenRequest | Self::Request)
+    }
+}
+
+/// The words that a cell of the call's row takes.
+pub fn cell_words(ty: Type) -> usize {
+    match ty.repr() {
+        Repr::Bytes => 1 + (ty.bytes_max().unwrap_or(0) as usize).div_ceil(8),
+        _ => 1,
+    }
+}
+
+/// The status with which a failed element ends a call.
+pub const FAILED: Status = Status::Internal;
