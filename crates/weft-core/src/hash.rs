@@ -45,10 +45,7 @@ pub fn hash_bytes(bytes: &[u8]) -> u64 {
                 y = y.rotate_left(23) ^ x;
                 at += 16;
             }
-            return fold_mul(
-                x ^ read_u64(bytes, len - 16) ^ len as u64,
-                y ^ K2 ^ read_u64(bytes, len - 8),
-            );
+            return fold_mul(x ^ read_u64(bytes, len - 16) ^ len as u64, y ^ K2 ^ read_u64(bytes, len - 8));
         }
     };
     fold_mul(a ^ K0, b ^ K1 ^ (len as u64).wrapping_mul(K2))

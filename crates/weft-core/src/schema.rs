@@ -115,7 +115,9 @@ impl Schema {
 
     /// All methods as (`shop.Cart/Add`, method), in the order of the files.
     pub fn methods(&self) -> impl Iterator<Item = (String, &Method)> {
-        self.services.iter().flat_map(|s| s.methods.iter().map(move |m| (format!("{}/{}", s.name, m.name), m)))
+        self.services
+            .iter()
+            .flat_map(|s| s.methods.iter().map(move |m| (format!("{}/{}", s.name, m.name), m)))
     }
 }
 
