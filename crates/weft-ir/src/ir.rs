@@ -7,6 +7,19 @@
 //! differently.
 //!
 //! Control flow has no back edges but into blocks with [`Block::scan_rows_max`], so cost is bounded.
+//!
+//! # The scratch
+//!
+//! A pass may make [`SCRATCH_BYTES_MAX`](weft_core::limits::SCRATCH_BYTES_MAX) bytes. So that all back ends agree
+//! on when it is full, the room that each operation takes is part of its meaning:
+//! * [`Op::Concat`], [`Op::Lower`], [`Op::Upper`], [`Op::IntToText`], [`Op::FloatToText`], [`Op::Key`], and
+//!   [`Op::Column`] and [`Op::CallGet`] of bytes take the length of their result;
+//! * [`Op::SetInput`], [`Op::SetAnswer`], [`Op::SetReply`], [`Op::Emit`] and [`Op::Mirror`] take the length of each
+//!   Bytes operand, in order (NULL cells of an Emit take none);
+//! * nothing else takes room; the text of an ABORT or REDIRECT does not.
+//!
+//! What finds no room is empty in its place, and [`Op::ScratchFull`] turns true. [`Op::RollBack`] and
+//! [`Terminator::Fail`] give back what the handler took, as `Outcome::roll_back` does.
 
 use weft_core::Status;
 use weft_core::abi::Fault;
@@ -158,7 +171,8 @@ pub enum Op {
     Len(Value),
     /// `Bytes, Bytes -> Bool`
     BytesCompare(BytesCmp, Value, Value),
-    /// SQL LIKE with `%` and `_` (one UTF-8 character) against a constant pattern. `Bytes -> Bool`
+    /// SQL LIKE with `%` and `_` (one UTF-8 character; a byte that begins no well-formed character counts as one)
+    /// against a constant pattern. `Bytes -> Bool`
     Like(Value, Vec<u8>),
     /// One after the other. Beyond `SCRATCH_BYTES_MAX` in this pass: empty, and [`Op::ScratchFull`] turns true.
     /// `Bytes... -> Bytes`
@@ -169,13 +183,15 @@ pub enum Op {
     Upper(Value),
     /// From byte offset (clamped to 0..=len) at most so many bytes (negative is 0). `Bytes, Int, Int -> Bytes`
     Slice(Value, Value, Value),
-    /// Whether some operation of this element found no room in the scratch. `-> Bool`
+    /// Whether some operation of this handler found no room in the scratch, since the handler began or its last
+    /// [`Op::RollBack`]. `-> Bool`
     ScratchFull,
     /// [`weft_core::hash::hash_bytes`] for Bytes, `hash_word` for Int. `T -> Int`
     Hash(Value),
     /// [`weft_core::hash::mix`]. `Int, Int -> Int`
     HashMix(Value, Value),
-    /// Whether the address (4 or 16 bytes) lies in the prefix (address then one byte of length). `Bytes, Bytes -> Bool`
+    /// Whether the address (4 or 16 bytes) lies in the prefix (address then one byte of length); false if the sizes
+    /// do not belong together or the length is more than the address has bits. `Bytes, Bytes -> Bool`
     InPrefix(Value, Value),
 
     // The tuple.
@@ -183,7 +199,7 @@ pub enum Op {
     Input(InputId),
     /// Whether the column is not NULL. `-> Bool`
     InputPresent(InputId),
-    /// Changes the column, for this pass and on the wire. `T ->`
+    /// Changes the column, for this pass (each later Input and InputPresent) and on the wire. `T ->`
     SetInput(InputId, Value),
     /// Makes the column NULL, or removes the header.
     ClearInput(InputId),
@@ -199,7 +215,7 @@ pub enum Op {
     // The call's row and scalar variables.
     /// `-> T`
     CallGet(CallId),
-    /// `T ->`. If `journal`, undone when the element fails.
+    /// `T ->`. If `journal`, undone when the element fails. Bytes that the cell does not hold are left out.
     CallSet(CallId, Value, Journal),
     /// `-> T`
     VarGet(VarId),
@@ -209,18 +225,20 @@ pub enum Op {
     VarMerge(VarId, Value, Journal),
     /// The merged value of a MERGE variable, in `ON EVERY` only. `-> Int`
     VarMerged(VarId),
-    /// Sets the merged value of a MERGE variable to its start, in `ON EVERY` only.
+    /// Sets the merged value of a MERGE variable to its start, in `ON EVERY` only. A SUM adds the difference to this
+    /// worker's part; MAX and MIN set all parts to the start.
     VarReset(VarId),
 
-    // Tables. A row is valid until the next Insert or Remove on the same table.
-    /// The key made of several columns. `T... -> Bytes`
+    // Tables. A row is valid until the next Insert or Remove on the same table. What writes to the row that is
+    // none does nothing (SetColumn gives false), and all columns of it are NULL.
+    /// The key made of several columns, in their order, by [`weft_core::table`]'s encoding. `T... -> Bytes`
     Key(Vec<Value>),
     /// The row with this key, or none. The key is an Int for a single integer column, else Bytes. `Key -> Row`
     Find(TableId, Value),
     /// `Row -> Bool`
     IsRow(Value),
-    /// A new row; the program has looked and found none. None if the table is full and rejects. Its columns
-    /// hold zeros until they are set. `Key -> Row`
+    /// A new row; the program has looked and found none. None if the table is full and rejects, or the key is too
+    /// long. Its columns hold the defaults of their `ColumnSpec` until they are set. `Key -> Row`
     Insert(TableId, Value, Journal),
     /// `Row ->`
     Remove(TableId, Value, Journal),
@@ -240,12 +258,14 @@ pub enum Op {
     Count(TableId),
     /// The next row at or after this cursor (0 to begin). `Int -> Row`
     ScanRow(TableId, Value),
-    /// The cursor behind the row that [`Op::ScanRow`] gave for this cursor. `Int -> Int`
+    /// The cursor behind the row that [`Op::ScanRow`] gave for this cursor, or the cursor itself if that is none.
+    /// It looks again, so it stands before what removes the row. `Int -> Int`
     ScanNext(TableId, Value),
-    /// Takes the lock of the key's stripe (or of the whole table), unless this element holds it. Released when
-    /// the element ends. `Key ->`
+    /// Takes the lock of the key's stripe (or of the whole table). A handler holds one lock of a table at most:
+    /// while it does, a further Lock of that table does nothing, so a handler that works on several keys locks
+    /// the whole table. Released when the handler ends. `Key ->`
     Lock(TableId, Option<Value>),
-    /// Takes the lock of the scalar variables.
+    /// Takes the lock of the scalar variables, unless this handler holds it. Released when the handler ends.
     LockVars,
 
     // Out.
@@ -257,7 +277,9 @@ pub enum Op {
     Mark(Value),
     /// Sends a copy of the tuple to a cluster or endpoint. `Bytes ->`
     Mirror(Value),
-    /// Undoes everything that this element did in this pass: the head of an `ON ERROR` handler.
+    /// Undoes everything that this handler did in this pass: edits, rows, actions, and the writes that were
+    /// journalled. It is the head of an `ON ERROR` handler. It counts nothing and releases no lock. Rows, and bytes
+    /// that took room in the scratch, are not used behind it if they were made before it.
     RollBack,
 }
 
@@ -386,7 +408,10 @@ pub struct Jump {
     pub args: Vec<Value>,
 }
 
-/// How a block ends. Those that are not jumps end the element's part of the pass; each commits what was written.
+/// How a block ends. Those that are not jumps end the handler; each but Fail commits what was written.
+///
+/// Where OPEN and REQUEST of an element run in one pass, each is a handler of its own: the first commits before the
+/// second begins.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub enum Terminator {
     /// The block is not finished; the verifier refuses it.
@@ -426,7 +451,7 @@ pub enum Terminator {
     },
     /// The element failed and has no `ON ERROR`: all that it did is undone, and the chain's failure mode decides.
     Fail {
-        /// An Int: the code of a [`Fault`].
+        /// An Int: the code of a [`Fault`]; an unknown code is [`Fault::FunctionFailed`].
         fault: Value,
         /// The source line.
         line: u32,
