@@ -1,1 +1,80 @@
-fn main() {}
+//! The project's own commands. `cargo xtask help` lists them; the Makefile gives them shorter names.
+#![allow(clippy::print_stdout, reason = "a command's output is its purpose")]
+
+mod run;
+mod test;
+mod tidy;
+mod workspace;
+
+use std::process::ExitCode;
+
+use workspace::Workspace;
+
+/// Name, arguments and purpose of each command, as `help` prints them and `tidy` checks the docs against.
+const COMMANDS: &[(&str, &str, &str)] = &[
+    ("build", "", "build the release binaries, `weft` and the shop"),
+    ("demo", "[OPTION...]", "build, then run `weft demo`: the shop on its network, with a live table"),
+    ("test", "", "run everything that CI runs, with the time of each step"),
+    ("tidy", "", "check the crate graph, file headers, dead files, docs and other house rules"),
+    ("bench", "[NAME [OPTION...]]", "build, then run `weft bench NAME`; all of them without a name"),
+    ("help", "", "print this"),
+];
+
+/// The benchmarks that `bench` runs when none is named.
+const BENCHES: &[&str] = &["elements", "rpc"];
+
+fn main() -> ExitCode {
+    let args: Vec<String> = std::env::args().skip(1).collect();
+    let command = args.first().map_or("help", String::as_str);
+    if matches!(command, "help" | "--help" | "-h") {
+        print!("{}", help());
+        return ExitCode::SUCCESS;
+    }
+    if !COMMANDS.iter().any(|(name, _, _)| *name == command) {
+        eprintln!("xtask: `{command}` is not a command\n\n{}", help());
+        return ExitCode::from(2);
+    }
+    match dispatch(command, &args[1..]) {
+        Ok(true) => ExitCode::SUCCESS,
+        Ok(false) => ExitCode::FAILURE,
+        Err(error) => {
+            eprintln!("xtask {command}: {error}");
+            ExitCode::from(3)
+        }
+    }
+}
+
+/// Runs one command: `Ok(false)` if what it checks or starts failed, an error if it could not do its work.
+fn dispatch(command: &str, args: &[String]) -> Result<bool, String> {
+    let workspace = Workspace::load()?;
+    match command {
+        "build" => run::build(&workspace),
+        "demo" => Ok(run::build(&workspace)? && run::weft(&workspace, &["demo"], args)?),
+        "test" => test::run(&workspace),
+        "tidy" => tidy::run(&workspace),
+        "bench" => bench(&workspace, args),
+        _ => unreachable!("`main` has looked the command up"),
+    }
+}
+
+fn bench(workspace: &Workspace, args: &[String]) -> Result<bool, String> {
+    if !run::build(workspace)? {
+        return Ok(false);
+    }
+    if !args.is_empty() {
+        return run::weft(workspace, &["bench"], args);
+    }
+    let mut all_ran = true;
+    for name in BENCHES {
+        all_ran &= run::weft(workspace, &["bench", name], &[])?;
+    }
+    Ok(all_ran)
+}
+
+fn help() -> String {
+    let mut text = String::from("usage: cargo xtask COMMAND\n\n");
+    for (name, args, purpose) in COMMANDS {
+        text += &format!("  {:<27} {purpose}\n", format!("{name} {args}"));
+    }
+    text
+}

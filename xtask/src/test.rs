@@ -1,0 +1,313 @@
+//! Everything that CI runs, step by step, ending with a summary.
+
+use std::fs;
+use std::io::{BufRead, BufReader};
+use std::path::Path;
+use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
+
+use crate::tidy;
+use crate::workspace::{Workspace, cargo};
+
+/// How long each fuzz target runs, in seconds.
+const FUZZ_SECONDS: u32 = 10;
+
+/// How a step ended.
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum Outcome {
+    Passed,
+    Failed,
+    /// Not run, and why.
+    Skipped(String),
+}
+
+impl From<bool> for Outcome {
+    fn from(passed: bool) -> Self {
+        if passed { Self::Passed } else { Self::Failed }
+    }
+}
+
+/// What the steps hand on to the summary.
+struct Context<'a> {
+    workspace: &'a Workspace,
+    /// cargo test's `test result:` lines, each after what was tested.
+    results: Vec<String>,
+}
+
+type Step = fn(&mut Context<'_>) -> Result<Outcome, String>;
+
+const STEPS: &[(&str, Step)] = &[
+    ("format", format),
+    ("tidy", |context| tidy::run(context.workspace).map(Outcome::from)),
+    ("clippy", clippy),
+    ("tests", tests),
+    ("doc tests", doc_tests),
+    ("docs", docs),
+    ("programs", programs),
+    ("fuzz", fuzz),
+];
+
+/// Runs every step, whatever became of those before it; true if none failed.
+pub(crate) fn run(workspace: &Workspace) -> Result<bool, String> {
+    let mut context = Context { workspace, results: Vec::new() };
+    let mut ended = Vec::new();
+    for (name, step) in STEPS {
+        println!("== {name}");
+        let start = Instant::now();
+        let outcome = step(&mut context).unwrap_or_else(|error| {
+            println!("{name}: {error}");
+            Outcome::Failed
+        });
+        ended.push((*name, outcome, start.elapsed()));
+    }
+    print!("\n{}", summary(&ended, &context.results));
+    Ok(ended.iter().all(|(_, outcome, _)| *outcome != Outcome::Failed))
+}
+
+fn format(context: &mut Context<'_>) -> Result<Outcome, String> {
+    if !has_component(context, "fmt") {
+        return Ok(Outcome::Skipped("`rustup component add rustfmt` would enable it".to_owned()));
+    }
+    succeeds(context, &["fmt", "--all", "--check"], &[])
+}
+
+fn clippy(context: &mut Context<'_>) -> Result<Outcome, String> {
+    if !has_component(context, "clippy") {
+        return Ok(Outcome::Skipped("`rustup component add clippy` would enable it".to_owned()));
+    }
+    succeeds(context, &["clippy", "--locked", "--workspace", "--all-targets", "--", "-D", "warnings"], &[])
+}
+
+fn tests(context: &mut Context<'_>) -> Result<Outcome, String> {
+    let targets =
+        ["test", "--locked", "--workspace", "--lib", "--bins", "--tests", "--examples", "--no-fail-fast"];
+    cargo_test(context, &targets)
+}
+
+fn doc_tests(context: &mut Context<'_>) -> Result<Outcome, String> {
+    cargo_test(context, &["test", "--locked", "--workspace", "--doc", "--no-fail-fast"])
+}
+
+fn docs(context: &mut Context<'_>) -> Result<Outcome, String> {
+    succeeds(context, &["doc", "--locked", "--workspace", "--no-deps"], &[("RUSTDOCFLAGS", "-D warnings")])
+}
+
+/// `weft check` accepts the library, the examples and the whole programs in the docs.
+fn programs(context: &mut Context<'_>) -> Result<Outcome, String> {
+    if succeeds(context, &["build", "--locked", "-p", "weft"], &[])? == Outcome::Failed {
+        return Ok(Outcome::Failed);
+    }
+    let weft = context.workspace.target.join("debug/weft");
+    let help =
+        Command::new(&weft).arg("help").output().map_err(|error| format!("{}: {error}", weft.display()))?;
+    if !String::from_utf8_lossy(&help.stdout).contains("check") {
+        return Ok(Outcome::Skipped("`weft` has no `check`".to_owned()));
+    }
+    let root = &context.workspace.root;
+    let mut paths = Vec::new();
+    for folder in ["library", "examples", "benches"] {
+        collect_programs(&root.join(folder), &mut paths)?;
+    }
+    paths.extend(extract_doc_programs(context.workspace)?);
+    let mut all_passed = true;
+    for path in &paths {
+        let status = Command::new(&weft).arg("check").arg(path).current_dir(root).status();
+        let passed = status.map_err(|error| error.to_string())?.success();
+        if !passed {
+            println!("{}: refused by `weft check`", path.display());
+        }
+        all_passed &= passed;
+    }
+    println!("programs: {} checked", paths.len());
+    Ok(all_passed.into())
+}
+
+/// Each fuzz target for a few seconds, where the toolchain can.
+fn fuzz(context: &mut Context<'_>) -> Result<Outcome, String> {
+    let folder = context.workspace.root.join("fuzz");
+    if !folder.join("Cargo.toml").exists() {
+        return Ok(Outcome::Skipped("there is no fuzz/".to_owned()));
+    }
+    let list = Command::new("cargo").args(["+nightly", "fuzz", "list"]).current_dir(&folder).output();
+    let Some(list) = list.ok().filter(|output| output.status.success()) else {
+        return Ok(Outcome::Skipped("needs a nightly toolchain and cargo-fuzz".to_owned()));
+    };
+    let seconds =
+        std::env::var("FUZZ_SECONDS").ok().and_then(|text| text.parse().ok()).unwrap_or(FUZZ_SECONDS);
+    let mut all_passed = true;
+    for target in String::from_utf8_lossy(&list.stdout).split_whitespace() {
+        let time = format!("-max_total_time={seconds}");
+        let status = Command::new("cargo")
+            .args(["+nightly", "fuzz", "run", target, "--", &time, "-verbosity=0"])
+            .current_dir(&folder)
+            .status();
+        let passed = status.map_err(|error| error.to_string())?.success();
+        println!("fuzz {target}: {}", if passed { "ok" } else { "FAILED" });
+        all_passed &= passed;
+    }
+    Ok(all_passed.into())
+}
+
+fn has_component(context: &Context<'_>, command: &str) -> bool {
+    let version =
+        Command::new(cargo()).args([command, "--version"]).current_dir(&context.workspace.root).output();
+    version.is_ok_and(|output| output.status.success())
+}
+
+fn succeeds(context: &Context<'_>, args: &[&str], env: &[(&str, &str)]) -> Result<Outcome, String> {
+    let status = Command::new(cargo())
+        .args(args)
+        .envs(env.iter().copied())
+        .current_dir(&context.workspace.root)
+        .status()
+        .map_err(|error| format!("cannot start cargo: {error}"))?;
+    Ok(status.success().into())
+}
+
+/// Runs `cargo test`, shows what it prints as it comes, and keeps its result lines.
+fn cargo_test(context: &mut Context<'_>, args: &[&str]) -> Result<Outcome, String> {
+    let told = |error: std::io::Error| format!("cannot run cargo test: {error}");
+    // One pipe for both outputs: which program runs goes to one of them, how its tests end to the other.
+    let (reader, writer) = std::io::pipe().map_err(told)?;
+    let mut child = Command::new(cargo())
+        .args(args)
+        .current_dir(&context.workspace.root)
+        .stdin(Stdio::null())
+        .stderr(writer.try_clone().map_err(told)?)
+        .stdout(writer)
+        .spawn()
+        .map_err(told)?;
+    let mut results = Results::default();
+    for line in BufReader::new(reader).lines() {
+        let line = line.map_err(told)?;
+        println!("{line}");
+        results.line(&line);
+    }
+    let passed = child.wait().map_err(told)?.success();
+    context.results.append(&mut results.results);
+    Ok(passed.into())
+}
+
+/// Reads the output of `cargo test` line by line.
+#[derive(Default)]
+struct Results {
+    what: String,
+    results: Vec<String>,
+}
+
+impl Results {
+    fn line(&mut self, line: &str) {
+        let line = line.trim();
+        if let Some(running) = line.strip_prefix("Running ") {
+            self.what = tested(running);
+        } else if let Some(name) = line.strip_prefix("Doc-tests ") {
+            self.what = format!("{name} docs");
+        } else if line.starts_with("test result:") && !line.contains(" 0 passed; 0 failed; 0 ignored") {
+            self.results.push(format!("{:<22} {line}", self.what));
+        }
+    }
+}
+
+/// `shop e2e`, from `tests/e2e.rs (target/debug/deps/e2e-0123)` of cargo's `Running` line.
+fn tested(running: &str) -> String {
+    let (source, program) = running.split_once(" (").unwrap_or((running, ""));
+    let program = Path::new(program.trim_end_matches(')')).file_name().unwrap_or_default().to_string_lossy();
+    let name = program.rsplit_once('-').map_or(&*program, |(name, _)| name);
+    match source.strip_prefix("unittests ") {
+        Some(_) => name.to_owned(),
+        None => format!("{name} ({source})"),
+    }
+}
+
+fn collect_programs(folder: &Path, paths: &mut Vec<std::path::PathBuf>) -> Result<(), String> {
+    let Ok(entries) = fs::read_dir(folder) else { return Ok(()) };
+    let mut found: Vec<_> = entries.filter_map(|entry| entry.ok().map(|entry| entry.path())).collect();
+    found.sort();
+    for path in found {
+        if path.is_dir() {
+            collect_programs(&path, paths)?;
+        } else if path.extension().is_some_and(|extension| extension == "weft") {
+            paths.push(path);
+        }
+    }
+    Ok(())
+}
+
+/// Writes the programs in the docs to files beside links to what they may import.
+fn extract_doc_programs(workspace: &Workspace) -> Result<Vec<std::path::PathBuf>, String> {
+    let programs = tidy::doc_programs(&workspace.root)?;
+    let folder = workspace.target.join("doc-programs");
+    let told = |error: std::io::Error| format!("{}: {error}", folder.display());
+    let _ = fs::remove_dir_all(&folder);
+    fs::create_dir_all(&folder).map_err(told)?;
+    for name in ["library", "examples"] {
+        std::os::unix::fs::symlink(workspace.root.join(name), folder.join(name)).map_err(told)?;
+    }
+    programs
+        .into_iter()
+        .map(|(name, text)| {
+            let path = folder.join(name);
+            fs::write(&path, text).map_err(told)?;
+            Ok(path)
+        })
+        .collect()
+}
+
+fn summary(ended: &[(&str, Outcome, Duration)], results: &[String]) -> String {
+    let mut text = String::new();
+    for (name, outcome, time) in ended {
+        let told = match outcome {
+            Outcome::Passed => "ok".to_owned(),
+            Outcome::Failed => "FAILED".to_owned(),
+            Outcome::Skipped(reason) => format!("skipped: {reason}"),
+        };
+        text += &format!("{name:<10} {:>7.1} s  {told}\n", time.as_secs_f64());
+    }
+    let total: Duration = ended.iter().map(|(_, _, time)| *time).sum();
+    let n_failed = ended.iter().filter(|(_, outcome, _)| *outcome == Outcome::Failed).count();
+    text += &format!("{:<10} {:>7.1} s  ", "all", total.as_secs_f64());
+    text += &if n_failed == 0 { "ok\n".to_owned() } else { format!("{n_failed} FAILED\n") };
+    for result in results {
+        text += &format!("{result}\n");
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn result_lines_are_kept_with_what_was_tested() {
+        // If this failed, the end of a run would not say which crate's tests failed.
+        let mut results = Results::default();
+        let result =
+            "test result: ok. 2 passed; 0 failed; 0 ignored; 0 measured; 0 filtered out; finished in 0.01s";
+        for line in [
+            "     Running unittests src/lib.rs (/t/debug/deps/shop-9a)",
+            result,
+            "     Running tests/e2e.rs (/t/debug/deps/e2e-0b)",
+            result,
+            "   Doc-tests shop",
+            "test result: ok. 0 passed; 0 failed; 0 ignored; 0 measured; 0 filtered out; finished in 0.00s",
+        ] {
+            results.line(line);
+        }
+        let whats: Vec<&str> =
+            results.results.iter().map(|line| line.split("test result").next().unwrap().trim()).collect();
+        assert_eq!(whats, ["shop", "e2e (tests/e2e.rs)"]);
+    }
+
+    #[test]
+    fn one_failed_step_shows_in_the_last_line_of_the_steps() {
+        // If this failed, a reader of the end of the log would take a failed run for a good one.
+        let time = Duration::from_millis(1500);
+        let skipped = Outcome::Skipped("no nightly".to_owned());
+        let steps =
+            [("format", Outcome::Passed, time), ("tests", Outcome::Failed, time), ("fuzz", skipped, time)];
+        let text = summary(&steps, &["x  test result: FAILED.".to_owned()]);
+        assert!(text.contains("fuzz           1.5 s  skipped: no nightly\n"), "{text}");
+        assert!(text.contains("all            4.5 s  1 FAILED\n"), "{text}");
+        assert!(text.ends_with("test result: FAILED.\n"));
+    }
+}
