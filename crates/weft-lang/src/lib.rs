@@ -5,4 +5,5 @@
 
 pub mod ast;
 pub mod diagnostic;
+pub mod hir;
 pub mod source;
