@@ -273,7 +273,7 @@ mod tests {
 
     #[test]
     fn one_seed_gives_one_mix_of_users() {
-        // If this failed, a run could not be repeated, or the share of denied calls would not be the stated 5 %.
+        // If this failed, a run could not be repeated, or the share of denied calls would not be 5 %.
         let draw = |seed| (0..10_000_u64).map(|i| request(&mut Draws(seed ^ (i << 8)))).collect::<Vec<_>>();
         assert_eq!(draw(7), draw(7));
         let mallory = draw(7).iter().filter(|request| request.user == "mallory").count();

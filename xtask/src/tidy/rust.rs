@@ -139,7 +139,10 @@ mod tests {
     #[test]
     fn comments_strings_and_code_are_told_apart() {
         // If this failed, a word in a comment or a string would count as code, or code as neither.
-        let text = "let a = \"one // \\\" two\"; // three\nfn f<'a>(c: char) { c == '\"' } /* four /* five */ */ r#\"six \" seven\"#";
+        let text = concat!(
+            "let a = \"one // \\\" two\"; // three\n",
+            "fn f<'a>(c: char) { c == '\"' } /* four /* five */ */ r#\"six \" seven\"#"
+        );
         let source = Source::new("a.rs", text);
         let strings: Vec<&str> = source.strings.iter().map(|(_, text)| text.as_str()).collect();
         assert_eq!(strings, ["one // \\\" two", "six \" seven"]);

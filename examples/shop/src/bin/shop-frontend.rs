@@ -1,6 +1,6 @@
 //! `shop-frontend --target http://127.0.0.1:PORT|unix:PATH`: calls the cart and counts every call.
 //!
-//! Options: `--in-flight N` (128), `--connections N` (1), `--duration SECONDS` (10), `--rate CALLS_PER_SECOND`
+//! Options: `--in-flight N` (128), `--connections N` (1), `--duration SECONDS` (10), `--rate CALLS_A_SECOND`
 //! (as fast as answers come), `--seed N` (1). One JSON line a second on standard output, then a final one.
 //! Ends with 0 if every call that was sent was answered, 1 if not, 2 for a bad command line, 3 if the target
 //! cannot be reached.
