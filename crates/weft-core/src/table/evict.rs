@@ -1,0 +1,428 @@
+//! Keyed access, the orders of rows by age, and room for new rows: expiry and eviction.
+
+use super::layout::{Evict, LIVE, WRITTEN_AT};
+use super::storage::List;
+use super::{Insert, Row, Table, spin_try_lock, spin_unlock};
+use crate::time::Time;
+use core::sync::atomic::{AtomicU64, Ordering::Relaxed};
+
+/// Rows behind the newest among which a row is put in place by its time: the stamps of workers differ a little.
+const SKEW_ROWS_MAX: usize = 8;
+/// Stripes besides its own in which an insertion that may evict looks for an expired row first.
+const NEIGHBOURS_MAX: usize = 8;
+
+type Words = [AtomicU64];
+
+/// One of the two orders: the word with the time, the word with the links (previous low, next high, plus one).
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Order {
+    stamp: usize,
+    links: usize,
+    by_touch: bool,
+}
+
+impl Table {
+    #[inline(always)]
+    pub(super) fn find(&self, hash: u64, now: Time, same: impl Fn(&Words) -> bool) -> Row {
+        let stripe = self.geometry.stripe_of(hash);
+        let mut expired = false;
+        let found = self.stripes[stripe].find(hash as u32, |local| {
+            let at = self.geometry.join(stripe, local);
+            let Some(row) = self.base.resident_row(at, self.geometry) else { return false };
+            if !same(row) {
+                return false;
+            }
+            expired = self.is_expired(row, now);
+            true
+        });
+        match found {
+            Some(local) if !expired => Row(self.geometry.join(stripe, local) + 1),
+            _ => Row::NONE,
+        }
+    }
+
+    pub(super) fn insert(
+        &self,
+        hash: u64,
+        now: Time,
+        same: &dyn Fn(&Words) -> bool,
+        write_key: &dyn Fn(&Words),
+        evicted: &mut dyn FnMut(Row),
+    ) -> Insert {
+        let (at, tag) = (self.geometry.stripe_of(hash), hash as u32);
+        let stripe = &self.stripes[at];
+        let row = |local: u32| Row(self.geometry.join(at, local) + 1);
+        if let Some(old) = stripe.find(tag, |local| same(self.row_words(row(local), 0))) {
+            self.drop_row(row(old), now, evicted);
+        }
+        if !self.make_room(at, now, evicted) {
+            return Insert::Full;
+        }
+        stripe.reserve();
+        let local = match self.free_row(at) {
+            Some(local) => local,
+            None => return Insert::Full,
+        };
+        let new = if stripe.place(tag, local).is_ok() {
+            self.take_row(at, local);
+            row(local)
+        } else {
+            let Some(old) = self.crowded_out(at, tag, now) else { return Insert::Full };
+            if !self.is_expired(self.row_words(old, 0), now) {
+                evicted(old);
+            }
+            let local = self.local(old);
+            stripe.replace(self.tag(old), local, tag, local);
+            self.release(old);
+            self.take_row(at, local);
+            old
+        };
+        self.fill(new, tag, now, write_key);
+        Insert::New(new)
+    }
+
+    /// Removes expired rows, at most `budget` of them, and returns how many. Whoever has time calls it; nothing but
+    /// memory depends on it. It takes the locks it needs without waiting; the caller holds none.
+    pub fn sweep(&self, now: Time, budget: usize) -> usize {
+        let mut swept = 0;
+        for _ in 0..self.stripes.len() {
+            if swept == budget {
+                break;
+            }
+            swept += self.with_next_stripe(|at| {
+                let mut n = 0;
+                while swept + n < budget && self.reclaim(at, now) {
+                    n += 1;
+                }
+                n
+            });
+        }
+        swept
+    }
+
+    pub(super) fn stamp_written(&self, row: Row, now: Time) {
+        let words = self.row_words(row, 0);
+        match self.written_order() {
+            Some(order) => self.move_last(row, order, now),
+            None => words[WRITTEN_AT].store(now.0 as u64, Relaxed),
+        }
+    }
+
+    pub(super) fn stamp_touched(&self, row: Row, now: Time) {
+        if let Some(order) = self.touched_order() {
+            self.move_last(row, order, now);
+        }
+    }
+
+    /// Takes a row out of the index.
+    pub(super) fn unindex(&self, row: Row) {
+        let (stripe, local) = self.geometry.split(row.0 - 1);
+        self.stripes[stripe].displace(self.tag(row), local);
+    }
+
+    /// Gives a row's place back. The row is out of the index.
+    pub(super) fn release(&self, row: Row) {
+        let (at, local) = self.geometry.split(row.0 - 1);
+        self.orders().for_each(|order| self.unlink(row, order));
+        let stripe = &self.stripes[at];
+        self.row_words(row, 0)[0].store(u64::from(stripe.free.load(Relaxed)), Relaxed);
+        stripe.free.store(local + 1, Relaxed);
+        stripe.rows.store(stripe.rows.load(Relaxed) - 1, Relaxed);
+        self.base.count_live(row.0 - 1, self.geometry, false);
+        self.count_row(u64::MAX);
+    }
+
+    pub(super) fn orders(&self) -> impl Iterator<Item = Order> {
+        self.written_order().into_iter().chain(self.touched_order())
+    }
+
+    pub(super) fn tag(&self, row: Row) -> u32 {
+        self.row_words(row, 0)[0].load(Relaxed) as u32
+    }
+
+    pub(super) fn next_row(&self, from: u64) -> Option<u64> {
+        let rows = self.geometry.segment_rows();
+        let mut at = from;
+        loop {
+            let segment = self.geometry.segment_of(at);
+            let end = (segment as u64 + 1) * rows;
+            if self.base.has_live(segment)? {
+                let live = |at: &u64| {
+                    let row = self.base.resident_row(*at, self.geometry);
+                    row.is_some_and(|words| words[0].load(Relaxed) & LIVE != 0)
+                };
+                if let Some(found) = (at..end).find(live) {
+                    return Some(found);
+                }
+            }
+            at = end;
+        }
+    }
+
+    /// The row before this one in an order, [`Row::NONE`] if it is the oldest; and its time.
+    pub(super) fn place_in(&self, row: Row, order: Order) -> (Row, Time) {
+        let words = self.row_words(row, 0);
+        let previous = words[order.links].load(Relaxed) as u32;
+        let stripe = self.geometry.split(row.0 - 1).0;
+        (self.row_of_link(stripe, previous), Time(words[order.stamp].load(Relaxed) as i64))
+    }
+
+    /// Puts a linked row back to where [`Table::place_in`] found it.
+    pub(super) fn move_back(&self, row: Row, order: Order, previous: Row, stamp: Time) {
+        self.unlink(row, order);
+        self.link_back(row, order, previous, stamp);
+    }
+
+    /// Links a row behind `previous`; first, if that is gone.
+    pub(super) fn link_back(&self, row: Row, order: Order, previous: Row, stamp: Time) {
+        self.row_words(row, 0)[order.stamp].store(stamp.0 as u64, Relaxed);
+        let previous = if self.is_live(previous) { self.local(previous) + 1 } else { 0 };
+        self.link(row, order, previous);
+    }
+
+    /// Takes a certain free row of a stripe. False if it is not free.
+    pub(super) fn claim(&self, row: Row) -> bool {
+        let (at, local) = self.geometry.split(row.0 - 1);
+        let stripe = &self.stripes[at];
+        if self.is_live(row) || stripe.free.load(Relaxed) != local + 1 {
+            return false;
+        }
+        self.take_row(at, local);
+        true
+    }
+
+    pub(super) fn written_order(&self) -> Option<Order> {
+        let links = self.header.written?;
+        Some(Order { stamp: WRITTEN_AT, links, by_touch: false })
+    }
+
+    pub(super) fn touched_order(&self) -> Option<Order> {
+        let stamp = self.header.touched?;
+        Some(Order { stamp, links: stamp + 1, by_touch: true })
+    }
+
+    fn local(&self, row: Row) -> u32 {
+        self.geometry.split(row.0 - 1).1
+    }
+
+    fn row_of_link(&self, stripe: usize, link: u32) -> Row {
+        match link {
+            0 => Row::NONE,
+            link => Row(self.geometry.join(stripe, link - 1) + 1),
+        }
+    }
+
+    /// Adds to the number of rows (`u64::MAX` takes one away).
+    fn count_row(&self, n: u64) {
+        if self.spec.shared {
+            self.rows.fetch_add(n, Relaxed);
+        } else {
+            self.rows.store(self.rows.load(Relaxed).wrapping_add(n), Relaxed);
+        }
+    }
+
+    fn drop_row(&self, row: Row, now: Time, evicted: &mut dyn FnMut(Row)) {
+        if !self.is_expired(self.row_words(row, 0), now) {
+            evicted(row);
+        }
+        self.remove(row);
+    }
+
+    fn fits(&self, stripe: usize) -> bool {
+        self.rows.load(Relaxed) < self.rows_max.load(Relaxed) && self.free_row(stripe).is_some()
+    }
+
+    /// Makes room for one row in a stripe: first by what has expired, then as declared.
+    fn make_room(&self, at: usize, now: Time, evicted: &mut dyn FnMut(Row)) -> bool {
+        if self.fits(at) || self.reclaim(at, now) && self.fits(at) {
+            return true;
+        }
+        let evict = Evict::from_code(self.evict.load(Relaxed));
+        if self.ttl.load(Relaxed) != i64::MAX && self.free_row(at).is_some() {
+            let others = self.stripes.len() - 1;
+            let looks = if evict == Evict::Reject { others } else { others.min(NEIGHBOURS_MAX) };
+            for _ in 0..looks {
+                self.with_other_stripe(at, |other| usize::from(self.reclaim(other, now)));
+                if self.fits(at) {
+                    return true;
+                }
+            }
+        }
+        // Two at a time where a hot update has lowered the limit, so that the table shrinks to it.
+        for _ in 0..2 {
+            let Some(oldest) = self.evictee(at, evict) else { break };
+            self.drop_row(oldest, now, evicted);
+            if self.fits(at) {
+                return true;
+            }
+        }
+        evict != Evict::Reject && self.rows_max.load(Relaxed) > 0 && self.free_row(at).is_some()
+    }
+
+    /// The row of a stripe that eviction takes next.
+    fn evictee(&self, at: usize, evict: Evict) -> Option<Row> {
+        let order = match evict {
+            Evict::Reject => return None,
+            Evict::Oldest => self.written_order()?,
+            Evict::Lru => self.touched_order()?,
+        };
+        let head = self.row_of_link(at, self.list(at, order).head.load(Relaxed));
+        head.is_some().then_some(head)
+    }
+
+    /// The row that makes way for a key whose neighbourhood is crowded: the oldest of its home.
+    fn crowded_out(&self, at: usize, tag: u32, now: Time) -> Option<Row> {
+        let evict = Evict::from_code(self.evict.load(Relaxed));
+        let stamp = match (evict, self.header.touched) {
+            (Evict::Lru, Some(stamp)) => stamp,
+            (Evict::Reject, _) => self.header.age_at(),
+            _ => WRITTEN_AT,
+        };
+        let rows = self.stripes[at].crowd(tag);
+        let rows = rows.into_iter().map(|local| Row(self.geometry.join(at, local) + 1));
+        let oldest = rows.min_by_key(|row| self.row_words(*row, 0)[stamp].load(Relaxed) as i64)?;
+        let may_go = evict != Evict::Reject || self.is_expired(self.row_words(oldest, 0), now);
+        may_go.then_some(oldest)
+    }
+
+    /// Removes the oldest row of a stripe if it has expired.
+    fn reclaim(&self, at: usize, now: Time) -> bool {
+        let by_touch = self.header.age_by_touch();
+        let order = if by_touch { self.touched_order() } else { self.written_order() };
+        let Some(order) = order else { return false };
+        let oldest = self.row_of_link(at, self.list(at, order).head.load(Relaxed));
+        if oldest.is_none() || !self.is_expired(self.row_words(oldest, 0), now) {
+            return false;
+        }
+        self.remove(oldest);
+        true
+    }
+
+    fn with_next_stripe(&self, work: impl FnOnce(usize) -> usize) -> usize {
+        let next = self.sweep_at.load(Relaxed);
+        self.sweep_at.store(next.wrapping_add(1), Relaxed);
+        let at = next as usize % self.stripes.len();
+        let lock = &self.stripes[at].lock;
+        if !self.spec.shared {
+            return work(at);
+        }
+        if !spin_try_lock(lock) {
+            return 0;
+        }
+        let done = work(at);
+        spin_unlock(lock);
+        done
+    }
+
+    /// As `with_next_stripe`, while the caller holds stripe `own`: its lock is not taken again if it is the next.
+    fn with_other_stripe(&self, own: usize, work: impl FnOnce(usize) -> usize) {
+        if self.sweep_at.load(Relaxed) as usize % self.stripes.len() == own {
+            self.sweep_at.store(self.sweep_at.load(Relaxed).wrapping_add(1), Relaxed);
+        }
+        self.with_next_stripe(work);
+    }
+
+    /// A row of the stripe that is free.
+    fn free_row(&self, at: usize) -> Option<u32> {
+        let stripe = &self.stripes[at];
+        match stripe.free.load(Relaxed) {
+            0 => {
+                Some(stripe.high.load(Relaxed)).filter(|high| u64::from(*high) < self.geometry.stripe_rows())
+            }
+            free => Some(free - 1),
+        }
+    }
+
+    /// Takes the row that [`Table::free_row`] named.
+    fn take_row(&self, at: usize, local: u32) {
+        let stripe = &self.stripes[at];
+        let row = self.geometry.join(at, local);
+        let words = self.base.row(row, self.geometry);
+        if stripe.free.load(Relaxed) == local + 1 {
+            stripe.free.store(words[0].load(Relaxed) as u32, Relaxed);
+        } else {
+            stripe.high.store(local + 1, Relaxed);
+        }
+        stripe.rows.store(stripe.rows.load(Relaxed) + 1, Relaxed);
+        self.base.count_live(row, self.geometry, true);
+        self.count_row(1);
+    }
+
+    fn fill(&self, row: Row, tag: u32, now: Time, write_key: &dyn Fn(&Words)) {
+        self.groups().for_each(|(_, group)| group.reset(row.0 - 1, self.geometry));
+        let words = self.row_words(row, 0);
+        write_key(words);
+        words[0].store(LIVE | u64::from(tag), Relaxed);
+        words[WRITTEN_AT].store(now.0 as u64, Relaxed);
+        self.orders().for_each(|order| self.link_last(row, order, now));
+    }
+
+    fn list(&self, stripe: usize, order: Order) -> &List {
+        let stripe = &self.stripes[stripe];
+        if order.by_touch { &stripe.touched } else { &stripe.written }
+    }
+
+    fn move_last(&self, row: Row, order: Order, now: Time) {
+        let (stripe, local) = self.geometry.split(row.0 - 1);
+        if self.list(stripe, order).tail.load(Relaxed) == local + 1 {
+            self.row_words(row, 0)[order.stamp].store(now.0 as u64, Relaxed);
+        } else {
+            self.unlink(row, order);
+            self.link_last(row, order, now);
+        }
+    }
+
+    fn link_last(&self, row: Row, order: Order, now: Time) {
+        self.row_words(row, 0)[order.stamp].store(now.0 as u64, Relaxed);
+        let stripe = self.geometry.split(row.0 - 1).0;
+        let mut previous = self.list(stripe, order).tail.load(Relaxed);
+        for _ in 0..SKEW_ROWS_MAX {
+            let before = self.row_of_link(stripe, previous);
+            if before.is_none() || self.place_in(before, order).1 <= now {
+                break;
+            }
+            previous = self.row_words(before, 0)[order.links].load(Relaxed) as u32;
+        }
+        self.link(row, order, previous);
+    }
+
+    /// Links a row behind `previous` (a link; 0 makes it the head).
+    fn link(&self, row: Row, order: Order, previous: u32) {
+        let (stripe, local) = self.geometry.split(row.0 - 1);
+        let list = self.list(stripe, order);
+        let before = self.row_of_link(stripe, previous);
+        let next = match before.is_some() {
+            true => (self.row_words(before, 0)[order.links].load(Relaxed) >> 32) as u32,
+            false => list.head.load(Relaxed),
+        };
+        self.row_words(row, 0)[order.links].store(u64::from(next) << 32 | u64::from(previous), Relaxed);
+        self.set_next(stripe, order, previous, local + 1);
+        self.set_previous(stripe, order, next, local + 1);
+    }
+
+    fn unlink(&self, row: Row, order: Order) {
+        let stripe = self.geometry.split(row.0 - 1).0;
+        let links = self.row_words(row, 0)[order.links].load(Relaxed);
+        let (previous, next) = (links as u32, (links >> 32) as u32);
+        self.set_next(stripe, order, previous, next);
+        self.set_previous(stripe, order, next, previous);
+    }
+
+    fn set_next(&self, stripe: usize, order: Order, of: u32, next: u32) {
+        let row = self.row_of_link(stripe, of);
+        if row.is_none() {
+            return self.list(stripe, order).head.store(next, Relaxed);
+        }
+        let links = &self.row_words(row, 0)[order.links];
+        links.store(links.load(Relaxed) & 0xffff_ffff | u64::from(next) << 32, Relaxed);
+    }
+
+    fn set_previous(&self, stripe: usize, order: Order, of: u32, previous: u32) {
+        let row = self.row_of_link(stripe, of);
+        if row.is_none() {
+            return self.list(stripe, order).tail.store(previous, Relaxed);
+        }
+        let links = &self.row_words(row, 0)[order.links];
+        links.store(links.load(Relaxed) & !0xffff_ffff | u64::from(previous), Relaxed);
+    }
+}

@@ -1,0 +1,234 @@
+//! The undo log of a handler: a failed element leaves no trace in state.
+
+use super::layout::LIVE;
+use super::{ColumnRef, Insert, Row, Table};
+use crate::abi::State;
+use crate::time::Time;
+use core::sync::atomic::Ordering::Relaxed;
+
+/// What to put back if an element fails.
+///
+/// Each `record_*` comes before the change it is named after, except [`Journal::record_insert`]. The locks under
+/// which the changes are made are held until the journal is undone or cleared; undoing goes backwards, so every row
+/// comes back to its place, with its age. Tables are named by their index in [`State::tables`].
+#[derive(Debug, Default)]
+pub struct Journal {
+    entries: Vec<Entry>,
+    words: Vec<u64>,
+}
+
+#[derive(Clone, Copy, Debug)]
+enum Entry {
+    Word {
+        table: u16,
+        row: Row,
+        group: u16,
+        word: u16,
+        old: u64,
+    },
+    /// The last `len` of the words that are left.
+    Words {
+        table: u16,
+        row: Row,
+        group: u16,
+        word: u16,
+        len: u32,
+    },
+    /// Time and predecessor in both orders.
+    Age {
+        table: u16,
+        row: Row,
+        written: (Row, Time),
+        touched: (Row, Time),
+    },
+    Inserted {
+        table: u16,
+        row: Row,
+    },
+    /// The words of all groups are the last that are left, and an [`Entry::Age`] comes before.
+    Removed {
+        table: u16,
+        row: Row,
+        len: u32,
+    },
+    Scalar {
+        index: u32,
+        old: u64,
+    },
+    Merged {
+        index: u32,
+        old: u64,
+    },
+    Call {
+        index: u32,
+        old: u64,
+    },
+}
+
+impl Journal {
+    /// Forgets everything; the changes stay.
+    #[inline]
+    pub fn clear(&mut self) {
+        self.entries.clear();
+        self.words.clear();
+    }
+
+    /// Whether nothing was recorded.
+    pub fn is_empty(&self) -> bool {
+        self.entries.is_empty()
+    }
+
+    /// Before a column's word or its NULL changes.
+    pub fn record_store(&mut self, table: u16, row: Row, col: ColumnRef, rows: &Table) {
+        self.record_null(table, row, col, rows);
+        let (group, word) = (col.group, col.word);
+        self.entries.push(Entry::Word { table, row, group, word, old: rows.word(row, col) });
+    }
+
+    /// Before the bytes of a column or its NULL change.
+    pub fn record_bytes(&mut self, table: u16, row: Row, col: ColumnRef, rows: &Table) {
+        self.record_null(table, row, col, rows);
+        let len = 1 + rows.bytes_len(row, col).div_ceil(8);
+        let cell = &rows.row_words(row, col.group)[col.word as usize..][..len];
+        self.words.extend(cell.iter().map(|word| word.load(Relaxed)));
+        self.entries.push(Entry::Words { table, row, group: col.group, word: col.word, len: len as u32 });
+    }
+
+    /// Before [`Table::touch`] or [`Table::touch_read`].
+    pub fn record_touch(&mut self, table: u16, row: Row, rows: &Table) {
+        let stamp = Time(rows.row_words(row, 0)[super::layout::WRITTEN_AT].load(Relaxed) as i64);
+        let written = rows.written_order().map_or((Row::NONE, stamp), |order| rows.place_in(row, order));
+        let touched = rows.touched_order().map_or((Row::NONE, stamp), |order| rows.place_in(row, order));
+        self.entries.push(Entry::Age { table, row, written, touched });
+    }
+
+    /// After an insertion that evicted nothing. [`Journal::insert_int`] and [`Journal::insert_bytes`] do it all.
+    pub fn record_insert(&mut self, table: u16, row: Row) {
+        self.entries.push(Entry::Inserted { table, row });
+    }
+
+    /// [`Table::insert_int`], recorded together with what it evicts.
+    pub fn insert_int(&mut self, table: u16, rows: &Table, key: u64, now: Time) -> Insert {
+        let insert = rows.insert_int_with(key, now, &mut |row| self.record_remove(table, row, rows));
+        self.inserted(table, insert)
+    }
+
+    /// [`Table::insert_bytes`], recorded together with what it evicts.
+    pub fn insert_bytes(&mut self, table: u16, rows: &Table, key: &[u8], now: Time) -> Insert {
+        let insert = rows.insert_bytes_with(key, now, &mut |row| self.record_remove(table, row, rows));
+        self.inserted(table, insert)
+    }
+
+    /// Before [`Table::remove`]: keeps a full copy of the row.
+    pub fn record_remove(&mut self, table: u16, row: Row, rows: &Table) {
+        self.record_touch(table, row, rows);
+        let before = self.words.len();
+        for (group, _) in rows.groups() {
+            self.words.extend(rows.row_words(row, group).iter().map(|word| word.load(Relaxed)));
+        }
+        let len = (self.words.len() - before) as u32;
+        self.entries.push(Entry::Removed { table, row, len });
+    }
+
+    /// Before a word of [`State::scalars`] changes from `old`.
+    pub fn record_scalar(&mut self, index: u32, old: u64) {
+        self.entries.push(Entry::Scalar { index, old });
+    }
+
+    /// Before a word of [`State::merged`] changes from `old`.
+    pub fn record_merged(&mut self, index: u32, old: u64) {
+        self.entries.push(Entry::Merged { index, old });
+    }
+
+    /// Before a word of the call's row changes from `old`.
+    pub fn record_call(&mut self, index: u32, old: u64) {
+        self.entries.push(Entry::Call { index, old });
+    }
+
+    /// Puts everything back, latest first, and forgets it.
+    pub fn undo(&mut self, state: &State, call: &mut [u64]) {
+        while let Some(entry) = self.entries.pop() {
+            match entry {
+                Entry::Word { table, row, group, word, old } => {
+                    state.tables[table as usize].row_words(row, group)[word as usize].store(old, Relaxed);
+                }
+                Entry::Words { table, row, group, word, len } => {
+                    let cell = &state.tables[table as usize].row_words(row, group)[word as usize..];
+                    let kept = self.words.split_off(self.words.len() - len as usize);
+                    cell.iter().zip(kept).for_each(|(word, old)| word.store(old, Relaxed));
+                }
+                Entry::Age { table, row, written, touched } => {
+                    let rows = &state.tables[table as usize];
+                    if rows.is_live(row) {
+                        rows.restore_age(row, written, touched);
+                    }
+                }
+                Entry::Inserted { table, row } => state.tables[table as usize].remove(row),
+                Entry::Removed { table, row, len } => {
+                    let kept = self.words.split_off(self.words.len() - len as usize);
+                    let Some(Entry::Age { written, touched, .. }) = self.entries.pop() else {
+                        unreachable!("record_remove records the age first")
+                    };
+                    state.tables[table as usize].restore(row, &kept, written, touched);
+                }
+                Entry::Scalar { index, old } => state.scalars.set_word(index as usize, old),
+                Entry::Merged { index, old } => state.merged.set_word(index as usize, old),
+                Entry::Call { index, old } => call[index as usize] = old,
+            }
+        }
+        self.words.clear();
+    }
+
+    fn record_null(&mut self, table: u16, row: Row, col: ColumnRef, rows: &Table) {
+        let Some((word, _)) = col.null_bit else { return };
+        let old = rows.row_words(row, col.group)[word as usize].load(Relaxed);
+        self.entries.push(Entry::Word { table, row, group: col.group, word, old });
+    }
+
+    fn inserted(&mut self, table: u16, insert: Insert) -> Insert {
+        if let Insert::New(row) = insert {
+            self.record_insert(table, row);
+        }
+        insert
+    }
+}
+
+impl Table {
+    fn restore_age(&self, row: Row, written: (Row, Time), touched: (Row, Time)) {
+        match self.written_order() {
+            Some(order) => self.move_back(row, order, written.0, written.1),
+            None => self.row_words(row, 0)[super::layout::WRITTEN_AT].store(written.1.0 as u64, Relaxed),
+        }
+        if let Some(order) = self.touched_order() {
+            self.move_back(row, order, touched.0, touched.1);
+        }
+    }
+
+    /// Makes a removed row live again, where it was.
+    fn restore(&self, row: Row, words: &[u64], written: (Row, Time), touched: (Row, Time)) {
+        let (at, local) = self.geometry.split(row.0 - 1);
+        let tag = words[0] as u32;
+        let stripe = &self.stripes[at];
+        stripe.reserve();
+        if !self.claim(row) {
+            debug_assert!(false, "the lock was given up before the undo");
+            return;
+        }
+        let mut rest = words;
+        for (group, _) in self.groups() {
+            let live = self.row_words(row, group);
+            let (kept, after) = rest.split_at(live.len().min(rest.len()));
+            live.iter().zip(kept).for_each(|(word, old)| word.store(*old, Relaxed));
+            rest = after;
+        }
+        self.row_words(row, 0)[0].store(LIVE | u64::from(tag), Relaxed);
+        let placed = stripe.place(tag, local);
+        debug_assert!(placed.is_ok(), "there was room for it before");
+        if let Some(order) = self.written_order() {
+            self.link_back(row, order, written.0, written.1);
+        }
+        if let Some(order) = self.touched_order() {
+            self.link_back(row, order, touched.0, touched.1);
+        }
+    }
+}

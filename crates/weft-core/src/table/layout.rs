@@ -1,0 +1,473 @@
+//! Where columns are in a row, and how cells and keys are written.
+
+use crate::limits::ROW_BYTES_MAX;
+use crate::time::Interval;
+use crate::types::{Repr, Type, Value};
+use core::fmt;
+use core::sync::atomic::{AtomicU64, Ordering::Relaxed};
+
+/// What a table is made from.
+#[derive(Clone, Debug, PartialEq)]
+pub struct TableSpec {
+    /// The name in the program.
+    pub name: String,
+    /// The columns of the primary key, at least one; none is nullable.
+    pub key: Vec<ColumnSpec>,
+    /// The value columns.
+    pub columns: Vec<ColumnSpec>,
+    /// The most rows; beyond it `evict` decides.
+    pub max_rows: u64,
+    /// What an insertion does to a full table.
+    pub evict: Evict,
+    /// How long a row lives.
+    pub ttl: Option<Interval>,
+    /// Whether `ttl` counts from the last touch instead of the last write.
+    pub ttl_on_access: bool,
+    /// Whether more than one worker writes, so that stripes are locked.
+    pub shared: bool,
+    /// Stripes, rounded up to a power of two; None lets the table choose (one up to 4096 rows, then one for every
+    /// 8192). Eviction order is exact within a stripe.
+    pub stripes: Option<u32>,
+}
+
+impl TableSpec {
+    /// Bytes of one row, header and key included; at most [`ROW_BYTES_MAX`] may be given to a table.
+    pub fn row_bytes(&self) -> u64 {
+        let cells = self.key.iter().chain(&self.columns).map(|c| cell_words(c.ty) as u64).sum::<u64>();
+        (Header::of(self).words as u64 + null_words(&self.columns) as u64 + cells) * 8
+    }
+}
+
+/// A column as declared.
+#[derive(Clone, Debug, PartialEq)]
+pub struct ColumnSpec {
+    /// The name in the program.
+    pub name: String,
+    /// Its type; text and bytes have a bound, else they take [`BYTES_MAX_DEFAULT`].
+    pub ty: Type,
+    /// Whether it may be NULL.
+    pub nullable: bool,
+    /// What a new row holds, and an old row when the column is added later. NULL in a column that cannot be NULL
+    /// stands for zero or the empty text.
+    pub default: Value,
+}
+
+/// Bytes of a text or bytes column that is declared without a bound.
+pub const BYTES_MAX_DEFAULT: u32 = 256;
+
+/// What an insertion does to a full table.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+#[repr(u8)]
+pub enum Evict {
+    /// It fails.
+    #[default]
+    Reject = 0,
+    /// The row whose last write is the oldest goes.
+    Oldest = 1,
+    /// The row whose last touch is the oldest goes.
+    Lru = 2,
+}
+
+impl Evict {
+    pub(super) fn from_code(code: u8) -> Self {
+        match code {
+            1 => Self::Oldest,
+            2 => Self::Lru,
+            _ => Self::Reject,
+        }
+    }
+}
+
+/// Where a column is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct ColumnRef {
+    /// The column group.
+    pub group: u16,
+    /// The first word in the group's part of a row. A cell of bytes is a word with the length, then the bytes, eight
+    /// to a word, little endian, zero padded.
+    pub word: u16,
+    /// The most bytes of a text or bytes column; 0 for the others.
+    pub bytes_max: u32,
+    /// Word (in the group's part) and bit that are set while the column is NULL.
+    pub null_bit: Option<(u16, u8)>,
+}
+
+/// Why [`super::Table::extend`] refused.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum ExtendError {
+    /// The column exists with another type.
+    TypeChanged {
+        /// The column.
+        column: String,
+        /// The type it has, with `?` if nullable.
+        from: String,
+        /// The type that was asked for.
+        to: String,
+    },
+    /// [`super::GROUPS_MAX`] is reached: the table must be copied to a new one.
+    TooManyGroups,
+    /// The row would be wider than [`ROW_BYTES_MAX`].
+    RowTooLong {
+        /// How many bytes it would have.
+        bytes: u64,
+    },
+}
+
+impl ExtendError {
+    pub(super) fn changed(old: &ColumnSpec, new: &ColumnSpec) -> Self {
+        let show = |c: &ColumnSpec| format!("{}{}", c.ty, if c.nullable { "?" } else { "" });
+        Self::TypeChanged { column: old.name.clone(), from: show(old), to: show(new) }
+    }
+}
+
+impl fmt::Display for ExtendError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::TypeChanged { column, from, to } => {
+                write!(f, "column {column} is {from}; its type cannot change to {to} while rows exist")
+            }
+            Self::TooManyGroups => {
+                write!(f, "columns were added {} times; the table must be rebuilt", super::GROUPS_MAX - 1)
+            }
+            Self::RowTooLong { bytes } => write!(f, "a row of {bytes} bytes is over {ROW_BYTES_MAX}"),
+        }
+    }
+}
+
+impl core::error::Error for ExtendError {}
+
+/// Makes the canonical bytes of a key of several columns: integers, booleans and floats as 8 bytes, little endian;
+/// text and bytes after their length in 4 bytes, little endian.
+#[derive(Clone, Debug, Default)]
+pub struct KeyBuilder {
+    bytes: Vec<u8>,
+}
+
+impl KeyBuilder {
+    /// Starts a new key; the memory is kept.
+    pub fn clear(&mut self) {
+        self.bytes.clear();
+    }
+
+    /// The next part, held as a word.
+    pub fn int(&mut self, word: u64) -> &mut Self {
+        self.bytes.extend_from_slice(&word.to_le_bytes());
+        self
+    }
+
+    /// The next part, held as bytes.
+    pub fn bytes(&mut self, bytes: &[u8]) -> &mut Self {
+        self.bytes.extend_from_slice(&(bytes.len() as u32).to_le_bytes());
+        self.bytes.extend_from_slice(bytes);
+        self
+    }
+
+    /// The key so far.
+    pub fn as_bytes(&self) -> &[u8] {
+        &self.bytes
+    }
+}
+
+/// Bit of a row's first word that says that the row is live. The tag (low half of the key's hash) is in the low 32
+/// bits; in a free row the next free one is there, plus one.
+pub(super) const LIVE: u64 = 1 << 63;
+
+/// The words before a row's columns: state, time of the last write, then what the declaration needs.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Header {
+    /// Links of the order of writes.
+    pub(super) written: Option<usize>,
+    /// Time and, in the next word, links of the order of touches.
+    pub(super) touched: Option<usize>,
+    /// Whether age counts from the last touch.
+    age_by_touch: bool,
+    pub(super) words: usize,
+}
+
+/// The word with the time of the last write.
+pub(super) const WRITTEN_AT: usize = 1;
+
+impl Header {
+    pub(super) fn of(spec: &TableSpec) -> Self {
+        let (by_write, by_touch) = orders(spec.evict, spec.ttl.is_some(), spec.ttl_on_access);
+        let mut words = 2;
+        let mut take = |needed: bool, n: usize| {
+            let at = words;
+            words += if needed { n } else { 0 };
+            needed.then_some(at)
+        };
+        let written = take(by_write, 1);
+        let touched = take(by_touch, 2);
+        Self { written, touched, age_by_touch: by_touch && spec.ttl_on_access, words }
+    }
+
+    /// The word from which a row's age counts.
+    #[inline(always)]
+    pub(super) fn age_at(self) -> usize {
+        match self.touched {
+            Some(at) if self.age_by_touch => at,
+            _ => WRITTEN_AT,
+        }
+    }
+
+    pub(super) fn age_by_touch(self) -> bool {
+        self.age_by_touch
+    }
+
+    /// Whether rows carry what these limits need.
+    pub(super) fn serves(self, evict: Evict, ttl: bool, on_access: bool) -> bool {
+        let (by_write, by_touch) = orders(evict, ttl, on_access);
+        (!by_write || self.written.is_some()) && (!by_touch || self.touched.is_some())
+    }
+}
+
+/// Which orders the declaration needs: by write, by touch.
+fn orders(evict: Evict, ttl: bool, on_access: bool) -> (bool, bool) {
+    (evict == Evict::Oldest || ttl && !on_access, evict == Evict::Lru || ttl && on_access)
+}
+
+/// How keys are held and compared.
+#[derive(Debug)]
+pub(super) enum KeyShape {
+    Int { word: u16 },
+    Bytes { word: u16, bytes_max: u32 },
+    Parts(Box<[ColumnRef]>),
+}
+
+/// A column in its place.
+#[derive(Debug)]
+pub(super) struct Column {
+    pub(super) spec: ColumnSpec,
+    pub(super) at: ColumnRef,
+}
+
+/// The columns of one group and the words of a new row.
+#[derive(Debug)]
+pub(super) struct Layout {
+    columns: Box<[Column]>,
+    template: Box<[u64]>,
+}
+
+impl Layout {
+    pub(super) fn words(&self) -> usize {
+        self.template.len()
+    }
+
+    pub(super) fn template(&self) -> &[u64] {
+        &self.template
+    }
+
+    pub(super) fn columns(&self) -> &[Column] {
+        &self.columns
+    }
+
+    pub(super) fn find(&self, name: &str) -> Option<&Column> {
+        self.columns.iter().find(|c| c.spec.name == name)
+    }
+}
+
+/// The first group: header, key, null bits, values.
+pub(super) fn base_group(spec: &TableSpec, header: Header) -> (KeyShape, Layout) {
+    assert!(!spec.key.is_empty(), "table {} has no key", spec.name);
+    assert!(spec.row_bytes() <= ROW_BYTES_MAX as u64, "a row of table {} is too long", spec.name);
+    let layout = place(&spec.key, &spec.columns, 0, header.words);
+    let keys: Box<[ColumnRef]> = layout.columns[..spec.key.len()].iter().map(|c| c.at).collect();
+    let key = match *keys {
+        [only] if only.bytes_max == 0 => KeyShape::Int { word: only.word },
+        [only] => KeyShape::Bytes { word: only.word, bytes_max: only.bytes_max },
+        _ => KeyShape::Parts(keys),
+    };
+    (key, layout)
+}
+
+/// A group of columns added to rows that have `words_before` words.
+pub(super) fn added_group(
+    columns: &[ColumnSpec],
+    group: usize,
+    words_before: usize,
+) -> Result<Layout, ExtendError> {
+    let words = columns.iter().map(|c| cell_words(c.ty)).sum::<usize>() + null_words(columns);
+    let bytes = (words_before + words) as u64 * 8;
+    if bytes > ROW_BYTES_MAX as u64 {
+        return Err(ExtendError::RowTooLong { bytes });
+    }
+    Ok(place(&[], columns, group as u16, 0))
+}
+
+fn place(key: &[ColumnSpec], values: &[ColumnSpec], group: u16, header_words: usize) -> Layout {
+    let mut template = vec![0; header_words];
+    let mut columns = Vec::with_capacity(key.len() + values.len());
+    for spec in key {
+        let at =
+            ColumnRef { group, word: template.len() as u16, bytes_max: bytes_max(spec.ty), null_bit: None };
+        template.resize(template.len() + cell_words(spec.ty), 0);
+        columns.push(Column { spec: spec.clone(), at });
+    }
+    let nulls = template.len();
+    template.resize(nulls + null_words(values), 0);
+    let mut n_nullable = 0;
+    for spec in values {
+        let null_bit = spec.nullable.then(|| {
+            n_nullable += 1;
+            ((nulls + (n_nullable - 1) / 64) as u16, ((n_nullable - 1) % 64) as u8)
+        });
+        let at = ColumnRef { group, word: template.len() as u16, bytes_max: bytes_max(spec.ty), null_bit };
+        template.extend(default_cell(spec));
+        if let (Some((word, bit)), Value::Null) = (null_bit, &spec.default) {
+            template[word as usize] |= 1 << bit;
+        }
+        columns.push(Column { spec: spec.clone(), at });
+    }
+    Layout { columns: columns.into(), template: template.into() }
+}
+
+fn default_cell(spec: &ColumnSpec) -> Vec<u64> {
+    let mut cell = vec![0; cell_words(spec.ty)];
+    match &spec.default {
+        Value::Null => {}
+        Value::Bool(b) => cell[0] = u64::from(*b),
+        Value::Int(n) => cell[0] = *n as u64,
+        Value::Float(x) => cell[0] = x.to_bits(),
+        // A default that is too long is cut: the compiler has refused it.
+        Value::Bytes(bytes) => {
+            let bytes = &bytes[..bytes.len().min(bytes_max(spec.ty) as usize)];
+            cell[0] = bytes.len() as u64;
+            for (word, chunk) in cell[1..].iter_mut().zip(bytes.chunks(8)) {
+                *word = partial_word(chunk);
+            }
+        }
+    }
+    cell
+}
+
+fn null_words(columns: &[ColumnSpec]) -> usize {
+    columns.iter().filter(|c| c.nullable).count().div_ceil(64)
+}
+
+fn bytes_max(ty: Type) -> u32 {
+    match ty.repr() {
+        Repr::Bytes => ty.bytes_max().unwrap_or(BYTES_MAX_DEFAULT),
+        _ => 0,
+    }
+}
+
+fn cell_words(ty: Type) -> usize {
+    match ty.repr() {
+        Repr::Bytes => 1 + (bytes_max(ty) as usize).div_ceil(8),
+        _ => 1,
+    }
+}
+
+/// Up to eight bytes as a little-endian word, zero padded.
+#[inline(always)]
+pub(super) fn partial_word(bytes: &[u8]) -> u64 {
+    let quad =
+        |at: usize| u64::from(u32::from_le_bytes(bytes[at..at + 4].try_into().expect("4 bytes were taken")));
+    match bytes.len() {
+        0 => 0,
+        n @ 1..4 => {
+            u64::from(bytes[0])
+                | u64::from(bytes[n / 2]) << (n / 2 * 8)
+                | u64::from(bytes[n - 1]) << ((n - 1) * 8)
+        }
+        n @ 4..8 => quad(0) | quad(n - 4) << ((n - 4) * 8),
+        _ => quad(0) | quad(4) << 32,
+    }
+}
+
+/// The length of a cell of bytes. A cell that a writer is changing may say more than it has.
+#[inline(always)]
+pub(super) fn cell_len(cell: &[AtomicU64]) -> usize {
+    (cell[0].load(Relaxed) as usize).min((cell.len() - 1) * 8)
+}
+
+#[inline(always)]
+pub(super) fn cell_eq(cell: &[AtomicU64], bytes: &[u8]) -> bool {
+    let Some((len, words)) = cell.split_first() else { return false };
+    if len.load(Relaxed) != bytes.len() as u64 {
+        return false;
+    }
+    let (whole, rest) = bytes.as_chunks::<8>();
+    if words.len() < whole.len() + usize::from(!rest.is_empty()) {
+        return false;
+    }
+    let (head, tail) = words.split_at(whole.len());
+    let same = head.iter().zip(whole).all(|(word, chunk)| word.load(Relaxed) == u64::from_le_bytes(*chunk));
+    same && (rest.is_empty() || tail[0].load(Relaxed) == partial_word(rest))
+}
+
+/// Writes bytes that fit.
+pub(super) fn cell_set(cell: &[AtomicU64], bytes: &[u8]) {
+    cell[0].store(bytes.len() as u64, Relaxed);
+    for (word, chunk) in cell[1..].iter().zip(bytes.chunks(8)) {
+        word.store(partial_word(chunk), Relaxed);
+    }
+}
+
+pub(super) fn cell_into(cell: &[AtomicU64], out: &mut Vec<u8>) {
+    let len = cell_len(cell);
+    let end = out.len() + len;
+    out.reserve(len.next_multiple_of(8));
+    for word in &cell[1..1 + len.div_ceil(8)] {
+        out.extend_from_slice(&word.load(Relaxed).to_le_bytes());
+    }
+    out.truncate(end);
+}
+
+/// The parts of a canonical key with their columns; an error where the bytes are not such a key.
+fn split_parts<'a>(
+    parts: &'a [ColumnRef],
+    key: &'a [u8],
+) -> impl Iterator<Item = Result<(ColumnRef, &'a [u8]), BadKey>> {
+    let mut rest = key;
+    let mut left = parts.len();
+    parts.iter().map(move |part| {
+        let len = match part.bytes_max {
+            0 => 8,
+            max => {
+                let (len, after) = rest.split_first_chunk::<4>().ok_or(BadKey)?;
+                rest = after;
+                let len = u32::from_le_bytes(*len);
+                if len > max {
+                    return Err(BadKey);
+                }
+                len as usize
+            }
+        };
+        let (bytes, after) = rest.split_at_checked(len).ok_or(BadKey)?;
+        rest = after;
+        left -= 1;
+        if left == 0 && !rest.is_empty() {
+            return Err(BadKey);
+        }
+        Ok((*part, bytes))
+    })
+}
+
+struct BadKey;
+
+pub(super) fn parts_fit(parts: &[ColumnRef], key: &[u8]) -> bool {
+    split_parts(parts, key).all(|part| part.is_ok())
+}
+
+pub(super) fn parts_eq(parts: &[ColumnRef], row: &[AtomicU64], key: &[u8]) -> bool {
+    split_parts(parts, key).all(|part| {
+        let Ok((at, bytes)) = part else { return false };
+        let Some(cell) = row.get(at.word as usize..) else { return false };
+        match at.bytes_max {
+            0 => cell.first().is_some_and(|word| word.load(Relaxed) == partial_word(bytes)),
+            _ => cell_eq(cell, bytes),
+        }
+    })
+}
+
+/// Writes a key for which [`parts_fit`] holds.
+pub(super) fn parts_set(parts: &[ColumnRef], row: &[AtomicU64], key: &[u8]) {
+    for (at, bytes) in split_parts(parts, key).flatten() {
+        let cell = &row[at.word as usize..];
+        match at.bytes_max {
+            0 => cell[0].store(partial_word(bytes), Relaxed),
+            _ => cell_set(cell, bytes),
+        }
+    }
+}

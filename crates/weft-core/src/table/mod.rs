@@ -1,0 +1,524 @@
+//! State tables: bounded, typed, shared between workers, and fast to look into.
+//!
+//! A [`Table`] is a slab of rows and an index over their keys, both cut into *stripes* by the hash of the key.
+//! Everything is words in `Box<[AtomicU64]>`, read and written with relaxed loads and stores (plain moves), so
+//! compiled code may reach the same words by address while it holds the stripe's lock.
+//!
+//! **Who may do what.** In a table that several workers write ([`TableSpec::shared`]) a caller holds the lock of the
+//! key's stripe ([`Table::lock`]) from its look-up to its last access to the row. A table that only one worker
+//! writes needs no lock. Readers without a lock beside a writer are safe, but may see a stale or torn row; tables
+//! that the controller fills are therefore swapped whole.
+//!
+//! **Nothing stalls.** The longest single operation is the growth of one stripe's index: at most
+//! [`STRIPE_ROWS_MAX`] slots move, rows never do. Memory comes in segments of at most [`SEGMENT_BYTES_MAX`] (or one
+//! row, if that is larger).
+//!
+//! **Keys of an adversary.** The hash is fixed. A look-up visits at most [`PROBES_MAX`] slots whatever the keys are;
+//! a key that would need more is treated as if the table were full: it evicts, or is refused.
+
+mod evict;
+mod index;
+mod journal;
+mod layout;
+mod rows;
+mod scalars;
+mod storage;
+
+pub use index::{PROBES_MAX, SHIFTS_MAX};
+pub use journal::Journal;
+pub use layout::{BYTES_MAX_DEFAULT, ColumnRef, ColumnSpec, Evict, ExtendError, KeyBuilder, TableSpec};
+pub use rows::{EXPORT_VERSION, ImportError};
+pub use scalars::Scalars;
+pub use storage::{SEGMENT_BYTES_MAX, STRIPE_ROWS_MAX};
+
+use crate::hash;
+use crate::time::{Interval, Time};
+use core::sync::atomic::{AtomicI64, AtomicU8, AtomicU32, AtomicU64, Ordering::Relaxed};
+use layout::{Header, KeyShape, LIVE};
+use std::sync::OnceLock;
+use storage::{Geometry, Group, Stripe};
+
+/// Column groups that one table may have: the first, and one for each hot update that adds columns.
+pub const GROUPS_MAX: usize = 16;
+
+/// A state table.
+///
+/// All methods take `&self`; workers share a table as `Arc<Table>`. See the module's documentation for locks.
+#[derive(Debug)]
+pub struct Table {
+    spec: TableSpec,
+    key: KeyShape,
+    header: Header,
+    geometry: Geometry,
+    stripes: Box<[Stripe]>,
+    base: Group,
+    added: [OnceLock<Group>; GROUPS_MAX - 1],
+    n_added: AtomicU32,
+    extending: AtomicU32,
+    rows: AtomicU64,
+    rows_max: AtomicU64,
+    /// Nanoseconds, `i64::MAX` for rows that stay.
+    ttl: AtomicI64,
+    evict: AtomicU8,
+    /// Where the next sweep, or the next search for an expired row, goes on.
+    sweep_at: AtomicU32,
+}
+
+/// A row of a table: an opaque handle, good while the row lives.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub struct Row(pub u64);
+
+impl Row {
+    /// No row.
+    pub const NONE: Self = Self(0);
+
+    /// Whether this is a row at all.
+    #[inline(always)]
+    pub const fn is_some(self) -> bool {
+        self.0 != 0
+    }
+
+    /// Whether this is [`Row::NONE`].
+    #[inline(always)]
+    pub const fn is_none(self) -> bool {
+        self.0 == 0
+    }
+}
+
+/// What came of an insertion.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Insert {
+    /// The new row; its value columns hold their defaults.
+    New(Row),
+    /// The table (or the key's neighbourhood, see the module) is full and nothing may be evicted.
+    Full,
+    /// The key is longer than its column.
+    TooLong,
+}
+
+/// Why [`Table::set_limits`] refused. The caller makes a new table and copies the rows.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum LimitsError {
+    /// More rows than the table has room for.
+    Rows {
+        /// The most rows that this table can be given.
+        max: u64,
+    },
+    /// The table keeps no order of writes (or touches) by which it could expire or evict rows.
+    Order,
+}
+
+impl Table {
+    /// An empty table. It allocates its stripes (about 0.5 KiB each, one for every 8192 rows) and no rows.
+    ///
+    /// # Panics
+    /// If a row is wider than [`crate::limits::ROW_BYTES_MAX`] (see [`TableSpec::row_bytes`]) or has no key: the
+    /// compiler checks both.
+    pub fn new(spec: TableSpec) -> Self {
+        let header = Header::of(&spec);
+        let (key, layout) = layout::base_group(&spec, header);
+        let geometry = Geometry::of(&spec, layout.words());
+        Self {
+            key,
+            header,
+            geometry,
+            stripes: (0..geometry.stripes()).map(|_| Stripe::new(geometry)).collect(),
+            base: Group::new(layout, geometry),
+            added: Default::default(),
+            n_added: AtomicU32::new(0),
+            extending: AtomicU32::new(0),
+            rows: AtomicU64::new(0),
+            rows_max: AtomicU64::new(spec.max_rows),
+            ttl: AtomicI64::new(spec.ttl.map_or(i64::MAX, Interval::as_nanos)),
+            evict: AtomicU8::new(spec.evict as u8),
+            sweep_at: AtomicU32::new(0),
+            spec,
+        }
+    }
+
+    /// What the table was made from; [`Table::extend`] and [`Table::set_limits`] do not show here.
+    pub fn spec(&self) -> &TableSpec {
+        &self.spec
+    }
+
+    /// Where a column is, key columns included (those are read only).
+    pub fn column(&self, name: &str) -> Option<ColumnRef> {
+        self.groups().find_map(|(_, group)| group.layout().find(name).map(|c| c.at))
+    }
+
+    /// The columns in order: those of the key, the first values, then the added ones.
+    pub fn columns(&self) -> impl Iterator<Item = (&ColumnSpec, ColumnRef)> {
+        self.groups().flat_map(|(_, group)| group.layout().columns().iter().map(|c| (&c.spec, c.at)))
+    }
+
+    /// Adds columns while rows exist (hot update). Rows do not move, nothing is copied now: old code goes on with
+    /// the columns it knows, and in each old row a new column holds its default.
+    ///
+    /// Columns that are there already with the same type are left alone, so the same call may come twice.
+    ///
+    /// # Errors
+    /// A column is there with another type, or a limit is reached. Then nothing was added.
+    pub fn extend(&self, columns: &[ColumnSpec]) -> Result<(), ExtendError> {
+        spin_lock(&self.extending);
+        let result = self.extend_locked(columns);
+        spin_unlock(&self.extending);
+        result
+    }
+
+    fn extend_locked(&self, columns: &[ColumnSpec]) -> Result<(), ExtendError> {
+        let mut new = Vec::new();
+        for column in columns {
+            match self.columns().find(|(c, _)| c.name == column.name) {
+                Some((old, _)) if old.ty == column.ty && old.nullable == column.nullable => {}
+                Some((old, _)) => return Err(ExtendError::changed(old, column)),
+                None => new.push(column.clone()),
+            }
+        }
+        if new.is_empty() {
+            return Ok(());
+        }
+        let n = self.n_added.load(Relaxed) as usize;
+        let cell = self.added.get(n).ok_or(ExtendError::TooManyGroups)?;
+        let words: usize = self.groups().map(|(_, group)| group.layout().words()).sum();
+        let layout = layout::added_group(&new, n + 1, words)?;
+        cell.get_or_init(|| Group::new(layout, self.geometry));
+        self.n_added.store(n as u32 + 1, core::sync::atomic::Ordering::Release);
+        Ok(())
+    }
+
+    /// Changes what a hot update may change. Fewer rows than there are now do no harm: insertions evict (or fail)
+    /// until the number is met.
+    ///
+    /// # Errors
+    /// See [`LimitsError`]; then nothing changed.
+    pub fn set_limits(&self, max_rows: u64, ttl: Option<Interval>, evict: Evict) -> Result<(), LimitsError> {
+        let max = self.geometry.rows_max();
+        if max_rows > max {
+            return Err(LimitsError::Rows { max });
+        }
+        if !self.header.serves(evict, ttl.is_some(), self.spec.ttl_on_access) {
+            return Err(LimitsError::Order);
+        }
+        self.rows_max.store(max_rows, Relaxed);
+        self.ttl.store(ttl.map_or(i64::MAX, Interval::as_nanos), Relaxed);
+        self.evict.store(evict as u8, Relaxed);
+        Ok(())
+    }
+
+    /// The most rows the table holds now.
+    pub fn max_rows(&self) -> u64 {
+        self.rows_max.load(Relaxed)
+    }
+
+    /// The hash of an integer key (or one of a type that is held as a word).
+    #[inline(always)]
+    pub fn hash_int(key: u64) -> u64 {
+        hash::hash_word(key)
+    }
+
+    /// The hash of a text or bytes key, or of the canonical bytes of several columns ([`KeyBuilder`]).
+    #[inline(always)]
+    pub fn hash_bytes(key: &[u8]) -> u64 {
+        hash::hash_bytes(key)
+    }
+
+    /// The row with this key: a table with one key column that is not text or bytes. [`Row::NONE`] if there is none
+    /// or it has expired by `now`.
+    #[inline]
+    pub fn find_int(&self, key: u64, now: Time) -> Row {
+        let KeyShape::Int { word } = self.key else { return Row::NONE };
+        let word = word as usize;
+        self.find(hash::hash_word(key), now, |row| row.get(word).is_some_and(|w| w.load(Relaxed) == key))
+    }
+
+    /// The row with this key: the bytes of a single text or bytes column, or the canonical bytes of several columns.
+    /// [`Row::NONE`] if there is none or it has expired by `now`.
+    #[inline]
+    pub fn find_bytes(&self, key: &[u8], now: Time) -> Row {
+        let hash = hash::hash_bytes(key);
+        match &self.key {
+            KeyShape::Int { .. } => Row::NONE,
+            KeyShape::Bytes { word, .. } => {
+                let word = *word as usize;
+                self.find(hash, now, |row| row.get(word..).is_some_and(|cell| layout::cell_eq(cell, key)))
+            }
+            KeyShape::Parts(parts) => self.find(hash, now, |row| layout::parts_eq(parts, row, key)),
+        }
+    }
+
+    /// Inserts a row under an integer key that is not there (the caller has looked, under the same lock). If it is
+    /// there after all, it is replaced. A full table evicts as declared.
+    pub fn insert_int(&self, key: u64, now: Time) -> Insert {
+        self.insert_int_with(key, now, &mut |_| {})
+    }
+
+    /// As [`Table::insert_int`], for the keys of [`Table::find_bytes`].
+    pub fn insert_bytes(&self, key: &[u8], now: Time) -> Insert {
+        self.insert_bytes_with(key, now, &mut |_| {})
+    }
+
+    fn insert_int_with(&self, key: u64, now: Time, evicted: &mut dyn FnMut(Row)) -> Insert {
+        let KeyShape::Int { word } = self.key else { return Insert::TooLong };
+        let word = word as usize;
+        self.insert(
+            hash::hash_word(key),
+            now,
+            &|row| row[word].load(Relaxed) == key,
+            &|row| row[word].store(key, Relaxed),
+            evicted,
+        )
+    }
+
+    fn insert_bytes_with(&self, key: &[u8], now: Time, evicted: &mut dyn FnMut(Row)) -> Insert {
+        let hash = hash::hash_bytes(key);
+        match &self.key {
+            KeyShape::Bytes { word, bytes_max } if key.len() <= *bytes_max as usize => {
+                let word = *word as usize;
+                self.insert(
+                    hash,
+                    now,
+                    &|row| layout::cell_eq(&row[word..], key),
+                    &|row| layout::cell_set(&row[word..], key),
+                    evicted,
+                )
+            }
+            KeyShape::Parts(parts) if layout::parts_fit(parts, key) => self.insert(
+                hash,
+                now,
+                &|row| layout::parts_eq(parts, row, key),
+                &|row| layout::parts_set(parts, row, key),
+                evicted,
+            ),
+            _ => Insert::TooLong,
+        }
+    }
+
+    /// Removes a row. A row that is gone already is left alone.
+    pub fn remove(&self, row: Row) {
+        if self.is_live(row) {
+            self.unindex(row);
+            self.release(row);
+        }
+    }
+
+    /// A write to the row at `now`: its age counts from here, and it is the newest to `EVICT OLDEST` and `LRU`.
+    #[inline]
+    pub fn touch(&self, row: Row, now: Time) {
+        self.stamp_written(row, now);
+        if self.header.touched.is_some() {
+            self.stamp_touched(row, now);
+        }
+    }
+
+    /// A read of the row at `now`. It does something under `EVICT LRU` and `TTL ON ACCESS` alone.
+    #[inline]
+    pub fn touch_read(&self, row: Row, now: Time) {
+        if self.header.touched.is_some() {
+            self.stamp_touched(row, now);
+        }
+    }
+
+    /// The word of a column that is not text or bytes.
+    ///
+    /// # Panics
+    /// This and the other accessors panic if `row` is [`Row::NONE`] or `col` is of another table.
+    #[inline(always)]
+    pub fn word(&self, row: Row, col: ColumnRef) -> u64 {
+        self.cell(row, col)[0].load(Relaxed)
+    }
+
+    /// Sets the word of a column. Whether it is NULL is apart: [`Table::set_null`].
+    #[inline(always)]
+    pub fn set_word(&self, row: Row, col: ColumnRef, value: u64) {
+        self.cell(row, col)[0].store(value, Relaxed);
+    }
+
+    /// Appends the bytes of a text or bytes column to `out`.
+    pub fn bytes_into(&self, row: Row, col: ColumnRef, out: &mut Vec<u8>) {
+        layout::cell_into(self.cell(row, col), out);
+    }
+
+    /// The length in bytes of a text or bytes column.
+    #[inline(always)]
+    pub fn bytes_len(&self, row: Row, col: ColumnRef) -> usize {
+        layout::cell_len(self.cell(row, col))
+    }
+
+    /// Sets a text or bytes column; false (and nothing changes) if the bytes are too many for it.
+    pub fn set_bytes(&self, row: Row, col: ColumnRef, bytes: &[u8]) -> bool {
+        let fits = bytes.len() <= col.bytes_max as usize;
+        if fits {
+            layout::cell_set(self.cell(row, col), bytes);
+        }
+        fits
+    }
+
+    /// Whether a text or bytes column holds these bytes.
+    #[inline]
+    pub fn bytes_eq(&self, row: Row, col: ColumnRef, bytes: &[u8]) -> bool {
+        layout::cell_eq(self.cell(row, col), bytes)
+    }
+
+    /// Whether the column is NULL; false for columns that cannot be.
+    #[inline(always)]
+    pub fn is_null(&self, row: Row, col: ColumnRef) -> bool {
+        let Some((word, bit)) = col.null_bit else { return false };
+        self.row_words(row, col.group)[word as usize].load(Relaxed) >> bit & 1 != 0
+    }
+
+    /// Makes the column NULL or not. It does nothing to columns that cannot be NULL.
+    #[inline(always)]
+    pub fn set_null(&self, row: Row, col: ColumnRef, null: bool) {
+        let Some((word, bit)) = col.null_bit else { return };
+        let cell = &self.row_words(row, col.group)[word as usize];
+        let others = cell.load(Relaxed) & !(1 << bit);
+        cell.store(others | u64::from(null) << bit, Relaxed);
+    }
+
+    /// Where the row's words of this group are in memory, for compiled code: `AtomicU64`s, as many as the group has
+    /// words, stable for the life of the row. Column words and null bits count from here.
+    #[inline]
+    pub fn row_address(&self, row: Row, group: u16) -> usize {
+        self.row_words(row, group).as_ptr().expose_provenance()
+    }
+
+    /// Locks the stripe of a key. Not re-entrant; it does nothing unless the table is shared.
+    #[inline]
+    pub fn lock(&self, key_hash: u64) {
+        if self.spec.shared {
+            spin_lock(&self.stripes[self.geometry.stripe_of(key_hash)].lock);
+        }
+    }
+
+    /// Unlocks the stripe of a key.
+    #[inline]
+    pub fn unlock(&self, key_hash: u64) {
+        if self.spec.shared {
+            spin_unlock(&self.stripes[self.geometry.stripe_of(key_hash)].lock);
+        }
+    }
+
+    /// Locks all stripes, in order. The caller holds none.
+    pub fn lock_all(&self) {
+        if self.spec.shared {
+            self.stripes.iter().for_each(|stripe| spin_lock(&stripe.lock));
+        }
+    }
+
+    /// Unlocks all stripes.
+    pub fn unlock_all(&self) {
+        if self.spec.shared {
+            self.stripes.iter().for_each(|stripe| spin_unlock(&stripe.lock));
+        }
+    }
+
+    /// Rows in memory: those that have expired and are not swept yet count too.
+    pub fn len(&self) -> u64 {
+        self.rows.load(Relaxed)
+    }
+
+    /// Whether there is no row in memory.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// Rows that live at `now`, exactly. It visits all rows if the table has a TTL.
+    pub fn count(&self, now: Time) -> u64 {
+        if self.ttl.load(Relaxed) == i64::MAX {
+            return self.len();
+        }
+        let mut n = 0;
+        let mut cursor = 0;
+        while let Some((_, next)) = self.scan(cursor, now) {
+            cursor = next;
+            n += 1;
+        }
+        n
+    }
+
+    /// The next live row at or after `cursor` (0 to start) and the cursor that follows it, in slab order: the same
+    /// operations on a table give the same order. Rows inserted or removed during a scan may or may not be seen, all
+    /// others are seen once. One call visits at most one segment of rows besides empty segments.
+    pub fn scan(&self, cursor: u64, now: Time) -> Option<(Row, u64)> {
+        let mut at = cursor;
+        loop {
+            let row = Row(self.next_row(at)? + 1);
+            if !self.is_expired(self.row_words(row, 0), now) {
+                return Some((row, row.0));
+            }
+            at = row.0;
+        }
+    }
+
+    /// Bytes that the table can come to hold at most: segments, index and bookkeeping.
+    pub fn memory_bytes_max(&self) -> u64 {
+        let groups: u64 = self.groups().map(|(_, group)| group.bytes_max(self.geometry)).sum();
+        groups + self.stripes.len() as u64 * Stripe::bytes_max(self.geometry)
+    }
+
+    /// Bytes that the table holds now.
+    pub fn memory_bytes(&self) -> u64 {
+        let groups: u64 = self.groups().map(|(_, group)| group.bytes()).sum();
+        groups + self.stripes.iter().map(Stripe::bytes).sum::<u64>()
+    }
+
+    /// All groups and their numbers.
+    fn groups(&self) -> impl Iterator<Item = (u16, &Group)> {
+        let added = self.added.iter().map_while(OnceLock::get);
+        core::iter::once(&self.base).chain(added).enumerate().map(|(i, group)| (i as u16, group))
+    }
+
+    #[inline(always)]
+    fn cell(&self, row: Row, col: ColumnRef) -> &[AtomicU64] {
+        &self.row_words(row, col.group)[col.word as usize..]
+    }
+
+    #[inline(always)]
+    fn row_words(&self, row: Row, group: u16) -> &[AtomicU64] {
+        let group = match group {
+            0 => &self.base,
+            _ => self.added[group as usize - 1].get().expect("the column is of this table"),
+        };
+        group.row(row.0.wrapping_sub(1), self.geometry)
+    }
+
+    fn is_live(&self, row: Row) -> bool {
+        row.0.wrapping_sub(1) < self.geometry.rows_max()
+            && self
+                .base
+                .resident_row(row.0 - 1, self.geometry)
+                .is_some_and(|words| words[0].load(Relaxed) & LIVE != 0)
+    }
+
+    /// Whether the row that these words are has expired.
+    #[inline(always)]
+    fn is_expired(&self, words: &[AtomicU64], now: Time) -> bool {
+        let stamp = words[self.header.age_at()].load(Relaxed) as i64;
+        now.0.saturating_sub(stamp) >= self.ttl.load(Relaxed)
+    }
+}
+
+/// Turns of the loop before a waiter lets other threads of its core run.
+const SPINS_MAX: u32 = 128;
+
+fn spin_lock(lock: &AtomicU32) {
+    use core::sync::atomic::Ordering::Acquire;
+    let mut spins = 0;
+    while lock.compare_exchange_weak(0, 1, Acquire, Relaxed).is_err() {
+        spins += 1;
+        if spins < SPINS_MAX {
+            core::hint::spin_loop();
+        } else {
+            // The holder never waits while it holds the lock, so if it is not done by now it is not running.
+            std::thread::yield_now();
+        }
+    }
+}
+
+fn spin_try_lock(lock: &AtomicU32) -> bool {
+    lock.compare_exchange(0, 1, core::sync::atomic::Ordering::Acquire, Relaxed).is_ok()
+}
+
+fn spin_unlock(lock: &AtomicU32) {
+    lock.store(0, core::sync::atomic::Ordering::Release);
+}

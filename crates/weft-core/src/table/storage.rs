@@ -1,0 +1,225 @@
+//! The memory of a table: geometry, stripes, and the segments that hold rows.
+
+use super::TableSpec;
+use super::index;
+use super::layout::Layout;
+use core::sync::atomic::{AtomicU32, AtomicU64, Ordering::Relaxed};
+use std::sync::OnceLock;
+
+/// Rows of one stripe at most, unless [`TableSpec::stripes`] asks for fewer stripes than that needs.
+pub const STRIPE_ROWS_MAX: u64 = 1 << 14;
+/// Bytes of one segment, the unit in which rows are allocated; a longer row is a segment of its own.
+pub const SEGMENT_BYTES_MAX: usize = 64 << 10;
+
+/// Rows that a table with one stripe may have where the table chooses.
+const ONE_STRIPE_ROWS_MAX: u64 = 4096;
+/// Rows of one segment at most: it bounds how many dead rows a scan steps over.
+const SEGMENT_ROWS_MAX: u64 = 1024;
+const SEGMENT_ROWS_MIN: u64 = 8;
+const STRIPES_MAX: u64 = 1 << 16;
+
+/// How row numbers are cut: stripe in the high bits, then segment, then row of the segment.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Geometry {
+    stripe_bits: u32,
+    local_bits: u32,
+    segment_bits: u32,
+}
+
+impl Geometry {
+    pub(super) fn of(spec: &TableSpec, row_words: usize) -> Self {
+        let rows = spec.max_rows.max(1);
+        let stripes = match spec.stripes {
+            Some(n) => u64::from(n.max(1)),
+            None if rows <= ONE_STRIPE_ROWS_MAX => 1,
+            None => rows.div_ceil(STRIPE_ROWS_MAX / 2),
+        };
+        let stripes = stripes.next_power_of_two().min(STRIPES_MAX);
+        // Twice the even share: keys do not spread evenly, and a hot update may raise the limit.
+        let local = (rows.div_ceil(stripes) * 2).next_power_of_two().max(32);
+        let row_bytes = (row_words * 8) as u64;
+        let segment = (SEGMENT_BYTES_MAX as u64 / row_bytes)
+            .min(local / 32)
+            .clamp(SEGMENT_ROWS_MIN.min(SEGMENT_BYTES_MAX as u64 / row_bytes).max(1), SEGMENT_ROWS_MAX);
+        Self { stripe_bits: stripes.ilog2(), local_bits: local.ilog2(), segment_bits: segment.ilog2() }
+    }
+
+    pub(super) fn stripes(self) -> usize {
+        1 << self.stripe_bits
+    }
+
+    /// Rows that fit one stripe.
+    pub(super) fn stripe_rows(self) -> u64 {
+        1 << self.local_bits
+    }
+
+    /// Rows that fit the table.
+    pub(super) fn rows_max(self) -> u64 {
+        1 << (self.local_bits + self.stripe_bits)
+    }
+
+    #[inline(always)]
+    pub(super) fn stripe_of(self, hash: u64) -> usize {
+        (hash >> 32) as usize & ((1 << self.stripe_bits) - 1)
+    }
+
+    /// The stripe of a row number and the row's number in it.
+    pub(super) fn split(self, at: u64) -> (usize, u32) {
+        ((at >> self.local_bits) as usize, (at & (self.stripe_rows() - 1)) as u32)
+    }
+
+    #[inline(always)]
+    pub(super) fn join(self, stripe: usize, local: u32) -> u64 {
+        (stripe as u64) << self.local_bits | u64::from(local)
+    }
+
+    fn segments(self) -> usize {
+        1 << (self.stripe_bits + self.local_bits - self.segment_bits)
+    }
+
+    #[inline(always)]
+    pub(super) fn segment_of(self, at: u64) -> usize {
+        (at >> self.segment_bits) as usize
+    }
+
+    pub(super) fn segment_rows(self) -> u64 {
+        1 << self.segment_bits
+    }
+}
+
+/// What a lock covers: an index, a free list and the orders of its rows.
+#[derive(Debug)]
+#[repr(align(64))]
+pub(super) struct Stripe {
+    pub(super) lock: AtomicU32,
+    /// Which of `indexes` is in use.
+    pub(super) generation: AtomicU32,
+    pub(super) rows: AtomicU32,
+    /// Rows from here on were never used.
+    pub(super) high: AtomicU32,
+    /// The first free row plus one.
+    pub(super) free: AtomicU32,
+    pub(super) written: List,
+    pub(super) touched: List,
+    /// One index for each size. Those outgrown are kept, because a reader without a lock may be in them; together
+    /// they are smaller than the one in use.
+    pub(super) indexes: Box<[OnceLock<Box<[AtomicU64]>>]>,
+    /// The most index slots that one operation has moved.
+    pub(super) moved_max: AtomicU32,
+}
+
+/// The ends of an order of rows: row numbers in the stripe plus one, 0 for none. The head is the oldest.
+#[derive(Debug, Default)]
+pub(super) struct List {
+    pub(super) head: AtomicU32,
+    pub(super) tail: AtomicU32,
+}
+
+impl Stripe {
+    pub(super) fn new(geometry: Geometry) -> Self {
+        Self {
+            lock: AtomicU32::new(0),
+            generation: AtomicU32::new(0),
+            rows: AtomicU32::new(0),
+            high: AtomicU32::new(0),
+            free: AtomicU32::new(0),
+            written: List::default(),
+            touched: List::default(),
+            indexes: (0..index::generations(geometry.stripe_rows())).map(|_| OnceLock::new()).collect(),
+            moved_max: AtomicU32::new(0),
+        }
+    }
+
+    pub(super) fn bytes_max(geometry: Geometry) -> u64 {
+        let n = index::generations(geometry.stripe_rows());
+        let slots: usize = (0..n).map(index::slots_len).sum();
+        (size_of::<Self>() + n * size_of::<OnceLock<Box<[AtomicU64]>>>() + slots * 8) as u64
+    }
+
+    pub(super) fn bytes(&self) -> u64 {
+        let slots: usize = self.indexes.iter().filter_map(OnceLock::get).map(|slots| slots.len()).sum();
+        (size_of::<Self>() + size_of_val(&*self.indexes) + slots * 8) as u64
+    }
+}
+
+/// The rows' words of one column group.
+#[derive(Debug)]
+pub(super) struct Group {
+    layout: Layout,
+    row_words: usize,
+    segments: Box<[Segment]>,
+}
+
+#[derive(Debug, Default)]
+struct Segment {
+    words: OnceLock<Box<[AtomicU64]>>,
+    /// Live rows; counted in the first group alone.
+    live: AtomicU32,
+}
+
+impl Group {
+    pub(super) fn new(layout: Layout, geometry: Geometry) -> Self {
+        let segments = (0..geometry.segments()).map(|_| Segment::default()).collect();
+        Self { row_words: layout.words(), layout, segments }
+    }
+
+    pub(super) fn layout(&self) -> &Layout {
+        &self.layout
+    }
+
+    /// The words of a row, whose segment is made if need be.
+    #[inline(always)]
+    pub(super) fn row(&self, at: u64, geometry: Geometry) -> &[AtomicU64] {
+        let segment = &self.segments[geometry.segment_of(at)];
+        let words = match segment.words.get() {
+            Some(words) => words,
+            None => self.make(segment, geometry),
+        };
+        let start = (at & (geometry.segment_rows() - 1)) as usize * self.row_words;
+        &words[start..start + self.row_words]
+    }
+
+    /// The words of a row if its segment exists.
+    #[inline(always)]
+    pub(super) fn resident_row(&self, at: u64, geometry: Geometry) -> Option<&[AtomicU64]> {
+        let words = self.segments.get(geometry.segment_of(at))?.words.get()?;
+        let start = (at & (geometry.segment_rows() - 1)) as usize * self.row_words;
+        words.get(start..start + self.row_words)
+    }
+
+    /// Sets the row to that of a new one, if its segment exists (else it is made so later).
+    pub(super) fn reset(&self, at: u64, geometry: Geometry) {
+        if let Some(row) = self.resident_row(at, geometry) {
+            row.iter().zip(self.layout.template()).for_each(|(word, value)| word.store(*value, Relaxed));
+        }
+    }
+
+    pub(super) fn count_live(&self, at: u64, geometry: Geometry, more: bool) {
+        let live = &self.segments[geometry.segment_of(at)].live;
+        let n = live.load(Relaxed);
+        live.store(if more { n + 1 } else { n.saturating_sub(1) }, Relaxed);
+    }
+
+    pub(super) fn has_live(&self, segment: usize) -> Option<bool> {
+        self.segments.get(segment).map(|s| s.live.load(Relaxed) != 0)
+    }
+
+    pub(super) fn bytes_max(&self, geometry: Geometry) -> u64 {
+        size_of_val(&*self.segments) as u64 + geometry.rows_max() * self.row_words as u64 * 8
+    }
+
+    pub(super) fn bytes(&self) -> u64 {
+        let words: usize = self.segments.iter().filter_map(|s| s.words.get()).map(|words| words.len()).sum();
+        (size_of_val(&*self.segments) + words * 8) as u64
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn make<'a>(&self, segment: &'a Segment, geometry: Geometry) -> &'a [AtomicU64] {
+        segment.words.get_or_init(|| {
+            let rows = geometry.segment_rows() as usize;
+            let row = self.layout.template();
+            (0..rows).flat_map(|_| row).map(|word| AtomicU64::new(*word)).collect()
+        })
+    }
+}
