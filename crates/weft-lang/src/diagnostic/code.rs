@@ -35,6 +35,68 @@ codes! {
     MISSING_CLAUSE = "W0113", "a clause that must be written is missing";
     REPEATED_CLAUSE = "W0114", "a clause is written twice";
     BAD_TYPE_LENGTH = "W0115", "a length that this type does not take";
+
+    // W02xx: files, names and types.
+    IMPORT_FAILED = "W0201", "an imported file cannot be read";
+    IMPORT_CYCLE = "W0202", "files that import each other";
+    PROTO_FAILED = "W0203", "a .proto file cannot be read";
+    DUPLICATE_NAME = "W0204", "two things have the same name";
+    UNKNOWN_NAME = "W0205", "there is nothing of this name";
+    UNKNOWN_TYPE = "W0206", "there is no such type";
+    UNKNOWN_TABLE = "W0207", "there is no such table";
+    UNKNOWN_COLUMN = "W0208", "a table or sink has no such column";
+    UNKNOWN_FUNCTION = "W0209", "there is no such function";
+    BAD_ARGUMENTS = "W0210", "arguments that the function does not take";
+    AMBIGUOUS_NAME = "W0211", "a name that could mean two things";
+    NAME_NOT_HERE = "W0212", "a name that has no value in this handler";
+    NO_SUCH_FIELD = "W0213", "a message has no such field";
+    TYPE_MISMATCH = "W0214", "a value of another type is needed";
+    MAY_BE_NULL = "W0215", "a value that may be NULL where one is needed";
+    BAD_LITERAL = "W0216", "a literal that its type cannot hold";
+    FIELD_NOT_BINDABLE = "W0217", "a field that this column cannot stand for";
+    NOT_CONSTANT = "W0218", "a value that is not known before the program runs";
+    NEVER_TRUE = "W0219", "a comparison that is never true";
+    UNKNOWN_OBJECT = "W0220", "there is no element, listener, cluster or instance of this name";
+    UNUSED_NAME = "W0221", "a name that nothing reads";
+
+    // W03xx: meaning.
+    NO_ANSWER = "W0301", "a request can end without an answer";
+    LAYER_NOT_IN_VERSION = "W0302", "a layer that this version does not have";
+    NOT_IN_VERSION = "W0303", "something that this layer or version does not have";
+    VERDICT_NOT_HERE = "W0304", "a verdict that this handler cannot give";
+    WRITE_NOT_HERE = "W0305", "something that cannot be changed here";
+    KEY_NOT_COVERED = "W0306", "a look at a table that does not fix its key";
+    BAD_KEY = "W0307", "a table without a usable primary key";
+    NO_ROWS_MAX = "W0308", "a table without a bound";
+    NO_EVICT = "W0309", "a table that fills up and does not say what then";
+    TABLE_READ_ONLY = "W0310", "a handler writes a table that the controller fills";
+    LENGTH_NEEDED = "W0311", "text without a length where memory is fixed, or with one where it is not";
+    MERGE_MISUSE = "W0312", "a merged value that is used as an ordinary one, or the other way round";
+    PER_WORKER_IN_EVERY = "W0313", "a handler of the node uses a table of a worker";
+    OVER_LIMIT = "W0314", "a number outside its limits";
+    NO_VALUE = "W0315", "a new row lacks a value";
+    KEY_CHANGED = "W0316", "a key column is changed";
+    UNREACHABLE = "W0317", "a statement that is never reached";
+    REPEATED_HANDLER = "W0318", "two handlers for one event";
+    OPTION_CONFLICT = "W0319", "options that exclude each other";
+    ACTION_NOT_HERE = "W0320", "an action that this handler cannot do";
+    SCANNED_TABLE_GROWS = "W0321", "a table gets rows while it is scanned";
+
+    // W04xx: chains, routes, listeners, clusters and rows.
+    NOT_IN_NETWORK = "W0401", "a chain or route names a listener or cluster that does not exist";
+    OVERLAP = "W0402", "two rules for the same traffic";
+    NO_METHOD = "W0403", "a METHOD that selects nothing";
+    MISSING_PARAM = "W0404", "a parameter without a value";
+    UNKNOWN_PARAM = "W0405", "an element has no such parameter or column";
+    REDIRECT_WOULD_DEADLOCK = "W0406", "routing by body on a method that streams both ways";
+    MANDATORY_MAY_FAIL = "W0407", "a mandatory stage that could be passed by";
+    ORDER_BROKEN = "W0408", "stages that contradict an option of the chain";
+    BAD_ADDRESS = "W0409", "an address that cannot be bound or reached";
+    UNKNOWN_OPTION = "W0410", "there is no such option";
+    NOT_FILLABLE = "W0411", "rows for a table that takes none from the program";
+    DUPLICATE_KEY = "W0412", "two rows with the same key";
+    CHAIN_TOO_LARGE = "W0413", "a chain over its limits";
+    TOO_MANY_ROWS = "W0414", "more rows than the table takes";
 }
 
 /// The title of a code, if it is in the table.
