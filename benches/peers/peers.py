@@ -171,7 +171,7 @@ def missing():
         reasons["envoy"] = "not installed (setup.sh installs it)"
     if not os.access(WEFT, os.X_OK):
         reasons["weft"] = f"there is no {WEFT}: `make build`, or set WEFT"
-    elif "usage" not in subprocess.run([WEFT, "help"], capture_output=True, text=True).stdout.lower():
+    elif "run" not in subprocess.run([WEFT, "help"], capture_output=True, text=True).stdout:
         reasons["weft"] = f"{WEFT} cannot run a network"
     return reasons
 
