@@ -23,6 +23,7 @@
 
 use weft_core::Status;
 use weft_core::abi::Fault;
+use weft_core::types::{Repr, Type};
 
 /// A value: the result of an instruction, or a block parameter. Unique within its function.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -233,7 +234,8 @@ pub enum Op {
     // none does nothing (SetColumn gives false), and all columns of it are NULL.
     /// The key made of several columns, in their order, by [`weft_core::table`]'s encoding. `T... -> Bytes`
     Key(Vec<Value>),
-    /// The row with this key, or none. The key is an Int for a single integer column, else Bytes. `Key -> Row`
+    /// The row with this key, or none. The key has the type of the key column if there is one (a Float counts by
+    /// its bits), else it is Bytes, by [`Op::Key`]. `Key -> Row`
     Find(TableId, Value),
     /// `Row -> Bool`
     IsRow(Value),
@@ -242,7 +244,8 @@ pub enum Op {
     Insert(TableId, Value, Journal),
     /// `Row ->`
     Remove(TableId, Value, Journal),
-    /// A write happened (`age counts from the last write`). `Row ->`
+    /// A write happened (`age counts from the last write`). This and TouchRead are always noted in the journal (a back
+    /// end leaves that out where nothing in the function undoes it). `Row ->`
     Touch(TableId, Value),
     /// A read happened (for LRU and ON ACCESS). `Row ->`
     TouchRead(TableId, Value),
@@ -465,6 +468,139 @@ pub enum StatusOperand {
     Known(Status),
     /// Computed.
     Computed(Value),
+}
+
+impl Ty {
+    /// How a value of this type of the language is held.
+    pub fn of(ty: Type) -> Self {
+        match ty.repr() {
+            Repr::Bool => Self::Bool,
+            Repr::Int => Self::Int,
+            Repr::Float => Self::Float,
+            Repr::Bytes => Self::Bytes,
+        }
+    }
+}
+
+impl Op {
+    /// The values that it reads, in the order in which the text form writes them.
+    pub fn operands(&self) -> Vec<Value> {
+        match self {
+            Self::BoolConst(_)
+            | Self::IntConst(_)
+            | Self::FloatConst(_)
+            | Self::BytesConst(_)
+            | Self::NoRow
+            | Self::ScratchFull
+            | Self::Input(_)
+            | Self::InputPresent(_)
+            | Self::ClearInput(_)
+            | Self::Now
+            | Self::Rand(_)
+            | Self::CallGet(_)
+            | Self::VarGet(_)
+            | Self::VarMerged(_)
+            | Self::VarReset(_)
+            | Self::Count(_)
+            | Self::Lock(_, None)
+            | Self::LockVars
+            | Self::RollBack => Vec::new(),
+            Self::InRange(a, ..)
+            | Self::FloatUnary(_, a)
+            | Self::IntToFloat(_, a)
+            | Self::FloatToInt(_, a)
+            | Self::FloatFits(_, a)
+            | Self::IntToText(_, a)
+            | Self::FloatToText(a)
+            | Self::IsIntText(_, a)
+            | Self::TextToInt(_, a)
+            | Self::BoolToInt(a)
+            | Self::Not(a)
+            | Self::Len(a)
+            | Self::Like(a, _)
+            | Self::Lower(a)
+            | Self::Upper(a)
+            | Self::Hash(a)
+            | Self::SetInput(_, a)
+            | Self::SetAnswer(_, a)
+            | Self::SetReply(_, a)
+            | Self::CallSet(_, a, _)
+            | Self::VarSet(_, a, _)
+            | Self::VarMerge(_, a, _)
+            | Self::Find(_, a)
+            | Self::IsRow(a)
+            | Self::Insert(_, a, _)
+            | Self::Remove(_, a, _)
+            | Self::Touch(_, a)
+            | Self::TouchRead(_, a)
+            | Self::Column(_, a, _)
+            | Self::ColumnIsNull(_, a, _)
+            | Self::SetColumnNull(_, a, _, _)
+            | Self::ScanRow(_, a)
+            | Self::ScanNext(_, a)
+            | Self::Lock(_, Some(a))
+            | Self::Delay(a)
+            | Self::Mark(a)
+            | Self::Mirror(a) => vec![*a],
+            Self::IntBinary(_, a, b)
+            | Self::Overflows(_, _, a, b)
+            | Self::IntCompare(_, a, b)
+            | Self::FloatBinary(_, a, b)
+            | Self::FloatCompare(_, a, b)
+            | Self::BoolBinary(_, a, b)
+            | Self::BytesCompare(_, a, b)
+            | Self::HashMix(a, b)
+            | Self::InPrefix(a, b)
+            | Self::SetColumn(_, a, _, b, _) => vec![*a, *b],
+            Self::Select(a, b, c) | Self::Slice(a, b, c) => vec![*a, *b, *c],
+            Self::Concat(parts) | Self::Key(parts) => parts.clone(),
+            Self::Emit(_, cells) => {
+                cells.iter().flat_map(|(cell, null)| [Some(*cell), *null]).flatten().collect()
+            }
+        }
+    }
+}
+
+impl Terminator {
+    /// The jumps of it.
+    pub fn jumps(&self) -> Vec<&Jump> {
+        match self {
+            Self::Jump(jump) => vec![jump],
+            Self::Branch(_, yes, no) => vec![yes, no],
+            _ => Vec::new(),
+        }
+    }
+
+    /// The values that it reads, those that it gives to other blocks included.
+    pub fn operands(&self) -> Vec<Value> {
+        let own = match self {
+            Self::Branch(by, ..) => Some(*by),
+            Self::Abort { status, text, .. } => {
+                let status = match status {
+                    StatusOperand::Computed(code) => Some(*code),
+                    StatusOperand::Known(_) => None,
+                };
+                return status.into_iter().chain(*text).collect();
+            }
+            Self::Redirect { to, .. } => Some(*to),
+            Self::Fail { fault, .. } => Some(*fault),
+            _ => None,
+        };
+        let given = self.jumps().into_iter().flat_map(|jump| jump.args.iter().copied());
+        own.into_iter().chain(given).collect()
+    }
+
+    /// The source line of a verdict, else 0.
+    pub fn line(&self) -> u32 {
+        match self {
+            Self::Drop { line }
+            | Self::Abort { line, .. }
+            | Self::Reply { line }
+            | Self::Redirect { line, .. }
+            | Self::Fail { line, .. } => *line,
+            Self::Missing | Self::Jump(_) | Self::Branch(..) | Self::Forward => 0,
+        }
+    }
 }
 
 impl Function {

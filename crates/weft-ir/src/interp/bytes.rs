@@ -1,0 +1,68 @@
+//! Operations on bytes and text.
+
+use crate::ir::BytesCmp;
+
+pub(super) fn compare(op: BytesCmp, a: &[u8], b: &[u8]) -> bool {
+    match op {
+        BytesCmp::Eq => a == b,
+        BytesCmp::Ne => a != b,
+        BytesCmp::Lt => a < b,
+        BytesCmp::Le => a <= b,
+        BytesCmp::StartsWith => a.starts_with(b),
+        BytesCmp::EndsWith => a.ends_with(b),
+        BytesCmp::Contains => b.is_empty() || a.windows(b.len()).any(|window| window == b),
+    }
+}
+
+pub(super) fn slice(a: &[u8], from: i64, count: i64) -> &[u8] {
+    let from = from.clamp(0, a.len() as i64) as usize;
+    let count = count.clamp(0, (a.len() - from) as i64) as usize;
+    &a[from..from + count]
+}
+
+/// SQL LIKE, character by character: it goes back to the last `%` alone, so it takes at most |text| x |pattern|.
+pub(super) fn like(text: &[u8], pattern: &[u8]) -> bool {
+    let (text, pattern) = (characters(text), characters(pattern));
+    let (mut t, mut p) = (0, 0);
+    // The last `%`, and the first character of the text that it does not take yet.
+    let mut percent: Option<(usize, usize)> = None;
+    while t < text.len() {
+        match pattern.get(p) {
+            Some(&b"%") => {
+                percent = Some((p, t));
+                p += 1;
+            }
+            Some(&wanted) if wanted == b"_" || wanted == text[t] => {
+                t += 1;
+                p += 1;
+            }
+            _ => {
+                let Some((at, taken)) = percent else { return false };
+                percent = Some((at, taken + 1));
+                (p, t) = (at + 1, taken + 1);
+            }
+        }
+    }
+    pattern[p..].iter().all(|&c| c == b"%")
+}
+
+/// The UTF-8 characters; a byte that begins no well-formed one stands for itself.
+fn characters(mut text: &[u8]) -> Vec<&[u8]> {
+    let mut characters = Vec::new();
+    while !text.is_empty() {
+        let well_formed = (1..=text.len().min(4)).find(|&n| core::str::from_utf8(&text[..n]).is_ok());
+        let (character, rest) = text.split_at(well_formed.unwrap_or(1));
+        characters.push(character);
+        text = rest;
+    }
+    characters
+}
+
+/// Whether an address lies in a prefix: the same size, and equal in as many bits as the prefix has.
+pub(super) fn in_prefix(address: &[u8], prefix: &[u8]) -> bool {
+    let Some((&bits, network)) = prefix.split_last() else { return false };
+    let bits = usize::from(bits);
+    let sizes_fit = matches!(address.len(), 4 | 16) && address.len() == network.len();
+    let bit = |of: &[u8], i: usize| of[i / 8] >> (7 - i % 8) & 1;
+    sizes_fit && bits <= 8 * address.len() && (0..bits).all(|i| bit(address, i) == bit(network, i))
+}

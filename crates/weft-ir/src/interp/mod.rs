@@ -1,0 +1,679 @@
+//! The interpreter: what the IR means.
+//!
+//! It is written to be read beside [`crate::ir`]: one value at a time, each operation as its doc says, bytes copied
+//! wherever that is simplest. All other back ends are held against it, so it shares no code with them.
+//!
+//! [`numbers`] and [`bytes`] are the operations that need nothing but their operands; [`tables`] those on tables;
+//! this module has the pass, the handler and everything that leaves a trace in the outcome.
+
+mod bytes;
+mod numbers;
+mod tables;
+
+use crate::backend::{Backend, Program, Unsupported};
+use crate::ir::*;
+use crate::program::{ChainProgram, Event, Input, Merge, Place, VarDecl, cell_words};
+use crate::verify::{self, Handler};
+use core::fmt;
+use std::sync::Arc;
+use weft_core::abi::{
+    Cell, Cx, Edit, EditTarget, Fault, Mark, REGION_BODY, REGION_HEADERS, REGION_META, SinkRow, Slot, State,
+    Verdict,
+};
+use weft_core::hash;
+use weft_core::table::{ColumnRef, Row};
+use weft_core::types::Type;
+use weft_core::{Interval, Status};
+
+/// The back end that interprets.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Interp;
+
+impl Backend for Interp {
+    fn name(&self) -> &'static str {
+        "interp"
+    }
+
+    fn compile(
+        &self,
+        chain: &Arc<ChainProgram>,
+        event: Event,
+        state: &State,
+    ) -> Result<Box<dyn Program>, Unsupported> {
+        for part in chain.parts(event) {
+            verify::verify(part.function, chain, Handler::of(event)).map_err(|errors| {
+                let first = &errors[0];
+                Unsupported { reason: format!("not well-formed: {first}"), line: first.line }
+            })?;
+        }
+        let columns = columns(chain, state)?;
+        Ok(Box::new(Interpreted { chain: chain.clone(), event, columns }))
+    }
+}
+
+/// For each table, where its columns are: keys first, then the others.
+fn columns(chain: &ChainProgram, state: &State) -> Result<Vec<Vec<ColumnRef>>, Unsupported> {
+    let unsupported = |reason| Unsupported { reason, line: 0 };
+    let mut columns = Vec::new();
+    for (index, decl) in chain.tables.iter().enumerate() {
+        let spec = &decl.spec;
+        let table = state.tables.get(index);
+        let table = table.ok_or_else(|| unsupported(format!("the state has no table {}", spec.name)))?;
+        let find = |name: &String| {
+            let missing = || unsupported(format!("table {} has no column {name}", spec.name));
+            table.column(name).ok_or_else(missing)
+        };
+        let all = spec.key.iter().chain(&spec.columns).map(|column| find(&column.name));
+        columns.push(all.collect::<Result<_, _>>()?);
+    }
+    Ok(columns)
+}
+
+/// A segment that is interpreted.
+struct Interpreted {
+    chain: Arc<ChainProgram>,
+    event: Event,
+    columns: Vec<Vec<ColumnRef>>,
+}
+
+impl fmt::Debug for Interpreted {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "interpreted {} on {:?}", self.chain.name, self.event)
+    }
+}
+
+/// A value of the IR.
+#[derive(Clone, Debug, PartialEq)]
+enum Val {
+    Bool(bool),
+    Int(i64),
+    Float(f64),
+    Bytes(Arc<[u8]>),
+    Row(Row),
+}
+
+impl Val {
+    fn zero(ty: Ty) -> Self {
+        match ty {
+            Ty::Bool => Self::Bool(false),
+            Ty::Int => Self::Int(0),
+            Ty::Float => Self::Float(0.0),
+            Ty::Bytes => Self::empty(),
+            Ty::Row => Self::Row(Row::NONE),
+        }
+    }
+
+    fn empty() -> Self {
+        Self::Bytes(Arc::from([]))
+    }
+
+    /// The value that a word stands for; of a type that is held in one.
+    fn of_word(ty: Ty, word: u64) -> Self {
+        match ty {
+            Ty::Bool => Self::Bool(word != 0),
+            Ty::Float => Self::Float(f64::from_bits(word)),
+            _ => Self::Int(word as i64),
+        }
+    }
+
+    /// The word that it is held in: everything but bytes and rows.
+    fn word(&self) -> u64 {
+        match self {
+            Self::Bool(b) => u64::from(*b),
+            Self::Int(n) => *n as u64,
+            Self::Float(f) => f.to_bits(),
+            Self::Bytes(_) | Self::Row(_) => unreachable!("the verifier wants a type of one word here"),
+        }
+    }
+}
+
+/// The current value of each input; None is NULL.
+type Inputs = Vec<Option<Val>>;
+
+/// How a handler ended.
+enum End {
+    Forward,
+    Redirect { to: Arc<[u8]>, line: u32 },
+    Verdict { verdict: Verdict, text: Option<Arc<[u8]>>, line: u32 },
+    Fail { fault: Fault, line: u32 },
+}
+
+impl Program for Interpreted {
+    fn run(&self, cx: &mut Cx<'_>, opened: usize) {
+        let chain = &*self.chain;
+        let mut inputs = self.inputs(cx);
+        cx.out.element = chain.elements.len() as u16;
+        let mut stamp = cx.trace.map(|clock| clock());
+        for part in chain.parts(self.event) {
+            let element = usize::from(part.element);
+            if element >= opened {
+                continue;
+            }
+            cx.counters[element].seen += u64::from(part.counts);
+            let end = Handling::new(self, part.function, cx, &mut inputs).run();
+            let goes_on = settle(end, part.element, chain.elements[element].fail_open, cx);
+            if let (Some(clock), Some(began)) = (cx.trace, stamp) {
+                let ended = clock();
+                let counters = &mut cx.counters[element];
+                counters.sampled_ns += ended.saturating_sub(began);
+                counters.sampled += u64::from(part.counts);
+                stamp = Some(ended);
+            }
+            if !goes_on {
+                break;
+            }
+        }
+    }
+}
+
+/// Counts how the handler of an element ended and notes it in the outcome; whether the next one runs.
+fn settle(end: End, element: u16, fail_open: bool, cx: &mut Cx<'_>) -> bool {
+    let counters = &mut cx.counters[usize::from(element)];
+    let (verdict, text, line) = match end {
+        End::Forward => return true,
+        End::Redirect { to, line } => {
+            counters.diverted += 1;
+            (Verdict::Redirect, Some(to), line)
+        }
+        End::Fail { fault, line } => {
+            counters.failed += 1;
+            if fail_open {
+                return true;
+            }
+            (Verdict::Failed(fault), None, line)
+        }
+        End::Verdict { verdict, text, line } => {
+            match verdict {
+                Verdict::Drop => counters.dropped += 1,
+                Verdict::Abort(_) => counters.aborted += 1,
+                _ => counters.diverted += 1,
+            }
+            (verdict, text, line)
+        }
+    };
+    cx.out.verdict = verdict;
+    cx.out.element = element;
+    cx.out.line = line;
+    cx.out.text.clear();
+    cx.out.text.extend_from_slice(text.as_deref().unwrap_or(&[]));
+    verdict == Verdict::Redirect
+}
+
+impl Interpreted {
+    /// The inputs as the engine gives them.
+    fn inputs(&self, cx: &Cx<'_>) -> Inputs {
+        let Some(direction) = Handler::of(self.event).direction(&self.chain) else { return Vec::new() };
+        let value = |(index, (input, slot)): (usize, (&Input, &Slot))| {
+            let present = cx.present >> index & 1 != 0;
+            present.then(|| match Ty::of(input.ty) {
+                Ty::Bytes => {
+                    let region = cx.regions[region_of(&input.place)];
+                    // The engine gives slots that lie in their regions; if not, this panics here and not elsewhere.
+                    Val::Bytes(region[slot.a as usize..][..slot.b as usize].into())
+                }
+                ty => Val::of_word(ty, slot.a),
+            })
+        };
+        direction.inputs.iter().zip(cx.slots).enumerate().map(value).collect()
+    }
+}
+
+fn region_of(place: &Place) -> usize {
+    match place {
+        Place::Body(_) => REGION_BODY,
+        Place::Header(_) | Place::Trailer(_) => REGION_HEADERS,
+        Place::Meta(_) => REGION_META,
+    }
+}
+
+/// The lock that a handler holds on a table.
+#[derive(Clone, Copy, Debug)]
+enum Held {
+    All,
+    Stripe { hash: u64 },
+}
+
+/// One handler at work.
+struct Handling<'r, 'c> {
+    program: &'r Interpreted,
+    function: &'r Function,
+    cx: &'r mut Cx<'c>,
+    inputs: &'r mut Inputs,
+    values: Vec<Option<Val>>,
+    scratch_full: bool,
+    /// By table.
+    held: Vec<Option<Held>>,
+    vars_held: bool,
+    /// Where it began, for rolling back.
+    start: Mark,
+    inputs_at_start: Inputs,
+}
+
+impl<'r, 'c> Handling<'r, 'c> {
+    fn new(
+        program: &'r Interpreted,
+        function: &'r Function,
+        cx: &'r mut Cx<'c>,
+        inputs: &'r mut Inputs,
+    ) -> Self {
+        // What was written before has been committed.
+        cx.out.journal.clear();
+        Self {
+            program,
+            function,
+            values: vec![None; function.types.len()],
+            scratch_full: false,
+            held: vec![None; program.chain.tables.len()],
+            vars_held: false,
+            start: cx.out.mark(),
+            inputs_at_start: inputs.clone(),
+            cx,
+            inputs,
+        }
+    }
+
+    fn run(mut self) -> End {
+        let end = self.blocks();
+        if matches!(end, End::Fail { .. }) {
+            self.roll_back();
+        }
+        self.cx.out.journal.clear();
+        self.release();
+        end
+    }
+
+    fn blocks(&mut self) -> End {
+        let function = self.function;
+        let mut visits = vec![0u64; function.blocks.len()];
+        let mut at = BlockId(0);
+        loop {
+            let block = &function.blocks[at.0 as usize];
+            for inst in &block.insts {
+                let result = self.op(&inst.op);
+                if let (Some(to), Some(value)) = (inst.result, result) {
+                    self.values[to.0 as usize] = Some(value);
+                }
+            }
+            let jump = match &block.end {
+                Terminator::Jump(jump) => jump,
+                Terminator::Branch(by, yes, no) => {
+                    if self.bool(*by) {
+                        yes
+                    } else {
+                        no
+                    }
+                }
+                end => return self.end(end),
+            };
+            let next = &function.blocks[jump.block.0 as usize];
+            if let Some(max) = next.scan_rows_max {
+                let visits = &mut visits[jump.block.0 as usize];
+                // A jump that does not come from within the scan begins it anew.
+                *visits = if jump.block <= at { *visits + 1 } else { 0 };
+                assert!(*visits <= max + 1, "a scan of {} goes on beyond {max} rows", function.name);
+            }
+            let args: Vec<Val> = jump.args.iter().map(|&arg| self.get(arg).clone()).collect();
+            for (&param, arg) in next.params.iter().zip(args) {
+                self.values[param.0 as usize] = Some(arg);
+            }
+            at = jump.block;
+        }
+    }
+
+    fn end(&self, end: &Terminator) -> End {
+        match *end {
+            Terminator::Drop { line } => End::Verdict { verdict: Verdict::Drop, text: None, line },
+            Terminator::Reply { line } => End::Verdict { verdict: Verdict::Reply, text: None, line },
+            Terminator::Abort { status, text, line } => {
+                let status = match status {
+                    StatusOperand::Known(status) => status,
+                    StatusOperand::Computed(code) => {
+                        Status::from_code(self.int(code) as u64).unwrap_or(Status::Unknown)
+                    }
+                };
+                let text = text.map(|text| self.bytes(text));
+                End::Verdict { verdict: Verdict::Abort(status), text, line }
+            }
+            Terminator::Redirect { to, line } => End::Redirect { to: self.bytes(to), line },
+            Terminator::Fail { fault, line } => {
+                let fault = u8::try_from(self.int(fault)).ok().and_then(Fault::from_code);
+                End::Fail { fault: fault.unwrap_or(Fault::FunctionFailed), line }
+            }
+            Terminator::Forward | Terminator::Missing | Terminator::Jump(_) | Terminator::Branch(..) => {
+                End::Forward
+            }
+        }
+    }
+
+    fn roll_back(&mut self) {
+        self.cx.out.roll_back(self.start, self.cx.state, self.cx.call);
+        self.inputs.clone_from(&self.inputs_at_start);
+        self.scratch_full = false;
+    }
+
+    fn release(&mut self) {
+        let state = self.cx.state;
+        for (table, held) in state.tables.iter().zip(&self.held) {
+            match *held {
+                Some(Held::All) => table.unlock_all(),
+                Some(Held::Stripe { hash }) => table.unlock(hash),
+                None => {}
+            }
+        }
+        if self.vars_held {
+            state.scalars.unlock();
+        }
+    }
+
+    /// What an instruction gives, if it gives something.
+    fn op(&mut self, op: &Op) -> Option<Val> {
+        Some(match *op {
+            Op::BoolConst(b) => Val::Bool(b),
+            Op::IntConst(n) => Val::Int(n),
+            Op::FloatConst(f) => Val::Float(f),
+            Op::BytesConst(ref bytes) => Val::Bytes(bytes.as_slice().into()),
+            Op::NoRow => Val::Row(Row::NONE),
+
+            Op::IntBinary(op, a, b) => Val::Int(numbers::int(op, self.int(a), self.int(b))),
+            Op::Overflows(op, signed, a, b) => {
+                Val::Bool(numbers::overflows(op, signed, self.int(a), self.int(b)))
+            }
+            Op::IntCompare(op, a, b) => Val::Bool(numbers::int_compare(op, self.int(a), self.int(b))),
+            Op::InRange(a, low, high) => Val::Bool((low..=high).contains(&self.int(a))),
+            Op::FloatBinary(op, a, b) => Val::Float(numbers::float(op, self.float(a), self.float(b))),
+            Op::FloatUnary(op, a) => Val::Float(numbers::float_unary(op, self.float(a))),
+            Op::FloatCompare(op, a, b) => Val::Bool(numbers::float_compare(op, self.float(a), self.float(b))),
+            Op::IntToFloat(signed, a) => Val::Float(numbers::int_to_float(signed, self.int(a))),
+            Op::FloatToInt(signed, a) => Val::Int(numbers::float_to_int(signed, self.float(a))),
+            Op::FloatFits(signed, a) => Val::Bool(numbers::float_fits(signed, self.float(a))),
+            Op::IntToText(signed, a) => self.made(numbers::int_to_text(signed, self.int(a)).as_bytes()),
+            Op::FloatToText(a) => self.made(numbers::float_to_text(self.float(a)).as_bytes()),
+            Op::IsIntText(signed, a) => Val::Bool(numbers::text_to_int(signed, &self.bytes(a)).is_some()),
+            Op::TextToInt(signed, a) => Val::Int(numbers::text_to_int(signed, &self.bytes(a)).unwrap_or(0)),
+            Op::BoolToInt(a) => Val::Int(i64::from(self.bool(a))),
+
+            Op::BoolBinary(op, a, b) => Val::Bool(numbers::bool(op, self.bool(a), self.bool(b))),
+            Op::Not(a) => Val::Bool(!self.bool(a)),
+            Op::Select(by, a, b) => self.get(if self.bool(by) { a } else { b }).clone(),
+
+            Op::Len(a) => Val::Int(self.bytes(a).len() as i64),
+            Op::BytesCompare(op, a, b) => Val::Bool(bytes::compare(op, &self.bytes(a), &self.bytes(b))),
+            Op::Like(a, ref pattern) => Val::Bool(bytes::like(&self.bytes(a), pattern)),
+            Op::Concat(ref parts) => {
+                let parts: Vec<Arc<[u8]>> = parts.iter().map(|&part| self.bytes(part)).collect();
+                self.made(&parts.concat())
+            }
+            Op::Lower(a) => self.made(&self.bytes(a).to_ascii_lowercase()),
+            Op::Upper(a) => self.made(&self.bytes(a).to_ascii_uppercase()),
+            Op::Slice(a, from, count) => {
+                Val::Bytes(bytes::slice(&self.bytes(a), self.int(from), self.int(count)).into())
+            }
+            Op::ScratchFull => Val::Bool(self.scratch_full),
+            Op::Hash(a) => Val::Int(match self.get(a) {
+                Val::Bytes(bytes) => hash::hash_bytes(bytes),
+                other => hash::hash_word(other.word()),
+            } as i64),
+            Op::HashMix(a, b) => Val::Int(hash::mix(self.int(a) as u64, self.int(b) as u64) as i64),
+            Op::InPrefix(a, b) => Val::Bool(bytes::in_prefix(&self.bytes(a), &self.bytes(b))),
+
+            Op::Input(id) => {
+                let direction = Handler::of(self.program.event).direction(&self.program.chain);
+                // EVERY has no inputs: the verifier refuses them there.
+                let ty = direction.map_or(Ty::Int, |d| Ty::of(d.inputs[usize::from(id.0)].ty));
+                self.inputs[usize::from(id.0)].clone().unwrap_or_else(|| Val::zero(ty))
+            }
+            Op::InputPresent(id) => Val::Bool(self.inputs[usize::from(id.0)].is_some()),
+            Op::Now => Val::Int(self.cx.now.0),
+            Op::Rand(site) => Val::Float(hash::unit_float(hash::draw(self.cx.rand, site))),
+
+            Op::CallGet(id) => self.call_get(id),
+            Op::VarGet(id) => {
+                let var = self.var(id);
+                Val::of_word(Ty::of(var.ty), self.cx.state.scalars.word(var.word as usize))
+            }
+            Op::VarMerged(id) => Val::Int(self.merged(id)),
+
+            Op::Key(ref parts) => {
+                let key = tables::key(parts.iter().map(|&part| self.get(part)));
+                self.made(&key)
+            }
+            Op::IsRow(row) => Val::Bool(self.row(row) != Row::NONE),
+            Op::Find(..)
+            | Op::Insert(..)
+            | Op::Column(..)
+            | Op::ColumnIsNull(..)
+            | Op::SetColumn(..)
+            | Op::Count(_)
+            | Op::ScanRow(..)
+            | Op::ScanNext(..) => self.table_value(op),
+
+            _ => {
+                self.effect(op);
+                return None;
+            }
+        })
+    }
+
+    /// Operations that are done for their effect.
+    fn effect(&mut self, op: &Op) {
+        match *op {
+            Op::SetInput(id, value) => {
+                let value = self.get(value).clone();
+                let cell = self.cell(&value);
+                self.edit(EditTarget::Input(id.0), cell);
+                // The room may have been too small: what was kept is what the input is now.
+                self.inputs[usize::from(id.0)] = Some(self.of_cell(cell));
+            }
+            Op::ClearInput(id) => {
+                self.edit(EditTarget::Input(id.0), Cell::Null);
+                self.inputs[usize::from(id.0)] = None;
+            }
+            Op::SetAnswer(name, value) => {
+                let cell = self.cell(&self.get(value).clone());
+                self.edit(EditTarget::Answer(name.0), cell);
+            }
+            Op::SetReply(name, value) => {
+                let cell = self.cell(&self.get(value).clone());
+                self.edit(EditTarget::Reply(name.0), cell);
+            }
+            Op::CallSet(id, value, journal) => self.call_set(id, value, journal),
+            Op::VarSet(id, value, journal) => {
+                let (index, word) = (self.var(id).word as usize, self.get(value).word());
+                let scalars = &self.cx.state.scalars;
+                if journal == Journal::Yes {
+                    self.cx.out.journal.record_scalar(index as u32, scalars.word(index));
+                }
+                scalars.set_word(index, word);
+            }
+            Op::VarMerge(id, value, journal) => self.merge(id, self.int(value), journal),
+            Op::VarReset(id) => self.reset(id),
+            Op::LockVars => {
+                if !self.vars_held {
+                    self.cx.state.scalars.lock();
+                    self.vars_held = true;
+                }
+            }
+            Op::Emit(sink, ref cells) => {
+                for &(value, null) in cells {
+                    let is_null = null.is_some_and(|null| self.bool(null));
+                    let cell = if is_null { Cell::Null } else { self.cell(&self.get(value).clone()) };
+                    self.cx.out.cells.push(cell);
+                }
+                self.cx.out.rows.push(SinkRow { sink: sink.0, cells: cells.len() as u16 });
+            }
+            Op::Delay(by) => {
+                let sum = self.cx.out.delay.0.saturating_add(self.int(by).max(0));
+                self.cx.out.delay = Interval(sum);
+            }
+            Op::Mark(mark) => self.cx.out.mark = Some(self.int(mark) as u64),
+            Op::Mirror(to) => {
+                let range = self.keep(&self.bytes(to));
+                self.cx.out.mirrors.push(range);
+            }
+            Op::RollBack => self.roll_back(),
+            _ => self.table_effect(op),
+        }
+    }
+
+    fn get(&self, value: Value) -> &Val {
+        self.values[value.0 as usize].as_ref().expect("the verifier holds that definitions come before uses")
+    }
+
+    fn bool(&self, value: Value) -> bool {
+        matches!(self.get(value), Val::Bool(true))
+    }
+
+    fn int(&self, value: Value) -> i64 {
+        match self.get(value) {
+            Val::Int(n) => *n,
+            other => unreachable!("the verifier wants an integer, not {other:?}"),
+        }
+    }
+
+    fn float(&self, value: Value) -> f64 {
+        match self.get(value) {
+            Val::Float(f) => *f,
+            other => unreachable!("the verifier wants a float, not {other:?}"),
+        }
+    }
+
+    fn bytes(&self, value: Value) -> Arc<[u8]> {
+        match self.get(value) {
+            Val::Bytes(bytes) => bytes.clone(),
+            other => unreachable!("the verifier wants bytes, not {other:?}"),
+        }
+    }
+
+    fn row(&self, value: Value) -> Row {
+        match self.get(value) {
+            Val::Row(row) => *row,
+            other => unreachable!("the verifier wants a row, not {other:?}"),
+        }
+    }
+
+    /// Takes room in the scratch for bytes: where they are now, the empty range if there is no room.
+    fn keep(&mut self, bytes: &[u8]) -> (u32, u32) {
+        let kept = self.cx.out.keep(bytes);
+        self.scratch_full |= kept.is_none();
+        kept.unwrap_or((0, 0))
+    }
+
+    /// New bytes as a value.
+    fn made(&mut self, bytes: &[u8]) -> Val {
+        let (start, len) = self.keep(bytes);
+        Val::Bytes(self.cx.out.kept(start, len).into())
+    }
+
+    fn cell(&mut self, value: &Val) -> Cell {
+        match value {
+            Val::Bool(b) => Cell::Bool(*b),
+            Val::Int(n) => Cell::Int(*n),
+            Val::Float(f) => Cell::Float(*f),
+            Val::Bytes(bytes) => {
+                let (start, len) = self.keep(bytes);
+                Cell::Bytes(start, len)
+            }
+            Val::Row(_) => unreachable!("the verifier lets no row out"),
+        }
+    }
+
+    fn of_cell(&self, cell: Cell) -> Val {
+        match cell {
+            Cell::Null => unreachable!("a value was made a cell"),
+            Cell::Bool(b) => Val::Bool(b),
+            Cell::Int(n) => Val::Int(n),
+            Cell::Float(f) => Val::Float(f),
+            Cell::Bytes(start, len) => Val::Bytes(self.cx.out.kept(start, len).into()),
+        }
+    }
+
+    fn edit(&mut self, target: EditTarget, value: Cell) {
+        self.cx.out.edits.push(Edit { target, value });
+    }
+
+    fn call_get(&mut self, id: CallId) -> Val {
+        let cell = &self.program.chain.call[usize::from(id.0)];
+        let words = &self.cx.call[cell.word as usize..][..cell_words(cell.ty)];
+        match Ty::of(cell.ty) {
+            Ty::Bytes => {
+                let packed: Vec<u8> = words[1..].iter().flat_map(|word| word.to_le_bytes()).collect();
+                let len = (words[0] as usize).min(cell_bytes_max(cell.ty));
+                self.made(&packed[..len])
+            }
+            ty => Val::of_word(ty, words[0]),
+        }
+    }
+
+    fn call_set(&mut self, id: CallId, value: Value, journal: Journal) {
+        let cell = &self.program.chain.call[usize::from(id.0)];
+        let mut words = Vec::new();
+        match self.get(value) {
+            Val::Bytes(bytes) => {
+                let fits = &bytes[..bytes.len().min(cell_bytes_max(cell.ty))];
+                words.push(fits.len() as u64);
+                for eight in fits.chunks(8) {
+                    let mut word = [0; 8];
+                    word[..eight.len()].copy_from_slice(eight);
+                    words.push(u64::from_le_bytes(word));
+                }
+            }
+            other => words.push(other.word()),
+        }
+        for (index, word) in (cell.word as usize..).zip(words) {
+            let old = core::mem::replace(&mut self.cx.call[index], word);
+            if journal == Journal::Yes {
+                self.cx.out.journal.record_call(index as u32, old);
+            }
+        }
+    }
+
+    fn var(&self, id: VarId) -> &'r VarDecl {
+        &self.program.chain.vars[usize::from(id.0)]
+    }
+
+    fn merge(&mut self, id: VarId, value: i64, journal: Journal) {
+        let (index, merged) = (self.var(id).word as usize, &self.cx.state.merged);
+        let old = merged.word(index);
+        if journal == Journal::Yes {
+            self.cx.out.journal.record_merged(index as u32, old);
+        }
+        merged.set_word(index, self.merge_two(id, old as i64, value) as u64);
+    }
+
+    fn merge_two(&self, id: VarId, a: i64, b: i64) -> i64 {
+        let var = self.var(id);
+        let op = match (var.merge, var.ty.is_signed()) {
+            (Some(Merge::Max), true) => IntOp::SMax,
+            (Some(Merge::Max), false) => IntOp::UMax,
+            (Some(Merge::Min), true) => IntOp::SMin,
+            (Some(Merge::Min), false) => IntOp::UMin,
+            (Some(Merge::Sum) | None, _) => IntOp::Add,
+        };
+        numbers::int(op, a, b)
+    }
+
+    /// The parts of all workers, merged; 0 if there are none.
+    fn merged(&self, id: VarId) -> i64 {
+        let index = self.var(id).word as usize;
+        let parts = self.cx.state.merged_parts.iter().map(|part| part.word(index) as i64);
+        parts.reduce(|a, b| self.merge_two(id, a, b)).unwrap_or(0)
+    }
+
+    fn reset(&mut self, id: VarId) {
+        let var = self.var(id);
+        let start = match var.start {
+            weft_core::Value::Int(n) => n,
+            _ => 0,
+        };
+        let (index, state) = (var.word as usize, self.cx.state);
+        if var.merge == Some(Merge::Sum) {
+            state.merged.add(index, start.wrapping_sub(self.merged(id)) as u64);
+        } else {
+            state.merged_parts.iter().for_each(|part| part.set_word(index, start as u64));
+        }
+    }
+}
+
+fn cell_bytes_max(ty: Type) -> usize {
+    ty.bytes_max().unwrap_or(0) as usize
+}

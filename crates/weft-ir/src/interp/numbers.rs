@@ -1,0 +1,146 @@
+//! Operations on integers, floats and booleans.
+
+use crate::ir::{BoolOp, FloatCmp, FloatOp, FloatUnaryOp, IntCmp, IntOp, Signed};
+
+pub(super) fn int(op: IntOp, a: i64, b: i64) -> i64 {
+    let (ua, ub) = (a as u64, b as u64);
+    match op {
+        IntOp::Add => a.wrapping_add(b),
+        IntOp::Sub => a.wrapping_sub(b),
+        IntOp::Mul => a.wrapping_mul(b),
+        IntOp::SDiv if b == 0 => 0,
+        IntOp::SDiv => a.wrapping_div(b),
+        IntOp::UDiv => ua.checked_div(ub).unwrap_or(0) as i64,
+        IntOp::SRem if b == 0 => 0,
+        IntOp::SRem => a.wrapping_rem(b),
+        IntOp::URem => ua.checked_rem(ub).unwrap_or(0) as i64,
+        IntOp::And => a & b,
+        IntOp::Or => a | b,
+        IntOp::Xor => a ^ b,
+        IntOp::Shl => a << (ub % 64),
+        IntOp::Shr => (ua >> (ub % 64)) as i64,
+        IntOp::SMin => a.min(b),
+        IntOp::SMax => a.max(b),
+        IntOp::UMin => ua.min(ub) as i64,
+        IntOp::UMax => ua.max(ub) as i64,
+    }
+}
+
+/// Of the operations that the verifier lets pass.
+pub(super) fn overflows(op: IntOp, signed: Signed, a: i64, b: i64) -> bool {
+    let (ua, ub) = (a as u64, b as u64);
+    match (op, signed) {
+        (IntOp::Add, Signed::Yes) => a.checked_add(b).is_none(),
+        (IntOp::Add, Signed::No) => ua.checked_add(ub).is_none(),
+        (IntOp::Sub, Signed::Yes) => a.checked_sub(b).is_none(),
+        (IntOp::Sub, Signed::No) => ua.checked_sub(ub).is_none(),
+        (IntOp::Mul, Signed::Yes) => a.checked_mul(b).is_none(),
+        (IntOp::Mul, Signed::No) => ua.checked_mul(ub).is_none(),
+        (IntOp::SDiv, _) => a == i64::MIN && b == -1,
+        _ => false,
+    }
+}
+
+pub(super) fn int_compare(op: IntCmp, a: i64, b: i64) -> bool {
+    match op {
+        IntCmp::Eq => a == b,
+        IntCmp::Ne => a != b,
+        IntCmp::SLt => a < b,
+        IntCmp::SLe => a <= b,
+        IntCmp::ULt => (a as u64) < b as u64,
+        IntCmp::ULe => a as u64 <= b as u64,
+    }
+}
+
+pub(super) fn float(op: FloatOp, a: f64, b: f64) -> f64 {
+    match op {
+        FloatOp::Add => a + b,
+        FloatOp::Sub => a - b,
+        FloatOp::Mul => a * b,
+        FloatOp::Div => a / b,
+        FloatOp::Min | FloatOp::Max if a.is_nan() || b.is_nan() => f64::NAN,
+        // total_cmp puts -0 before +0 and agrees with < for all other numbers.
+        FloatOp::Min => [a, b].into_iter().min_by(f64::total_cmp).unwrap_or(a),
+        FloatOp::Max => [a, b].into_iter().max_by(f64::total_cmp).unwrap_or(a),
+    }
+}
+
+pub(super) fn float_unary(op: FloatUnaryOp, a: f64) -> f64 {
+    match op {
+        FloatUnaryOp::Neg => -a,
+        FloatUnaryOp::Abs => a.abs(),
+        FloatUnaryOp::Floor => a.floor(),
+        FloatUnaryOp::Ceil => a.ceil(),
+        FloatUnaryOp::Round => a.round_ties_even(),
+        FloatUnaryOp::Sqrt => a.sqrt(),
+    }
+}
+
+pub(super) fn float_compare(op: FloatCmp, a: f64, b: f64) -> bool {
+    match op {
+        FloatCmp::Eq => a == b,
+        // Unlike Rust's, it is false for NaN.
+        FloatCmp::Ne => a < b || a > b,
+        FloatCmp::Lt => a < b,
+        FloatCmp::Le => a <= b,
+    }
+}
+
+pub(super) fn bool(op: BoolOp, a: bool, b: bool) -> bool {
+    match op {
+        BoolOp::And => a && b,
+        BoolOp::Or => a || b,
+        BoolOp::Xor => a != b,
+    }
+}
+
+pub(super) fn int_to_float(signed: Signed, a: i64) -> f64 {
+    match signed {
+        Signed::Yes => a as f64,
+        Signed::No => a as u64 as f64,
+    }
+}
+
+/// Rust's conversions truncate, saturate, and make NaN 0.
+pub(super) fn float_to_int(signed: Signed, a: f64) -> i64 {
+    match signed {
+        Signed::Yes => a as i64,
+        Signed::No => a as u64 as i64,
+    }
+}
+
+pub(super) fn float_fits(signed: Signed, a: f64) -> bool {
+    const TWO_POW_63: f64 = 9_223_372_036_854_775_808.0;
+    match signed {
+        Signed::Yes => (-TWO_POW_63..TWO_POW_63).contains(&a),
+        Signed::No => a > -1.0 && a < 2.0 * TWO_POW_63,
+    }
+}
+
+pub(super) fn int_to_text(signed: Signed, a: i64) -> String {
+    match signed {
+        Signed::Yes => a.to_string(),
+        Signed::No => (a as u64).to_string(),
+    }
+}
+
+pub(super) fn float_to_text(a: f64) -> String {
+    if a.abs() < 1e16 && a.trunc() == a { format!("{a}.0") } else { format!("{a}") }
+}
+
+/// None if the text is no integer of 64 bits.
+pub(super) fn text_to_int(signed: Signed, text: &[u8]) -> Option<i64> {
+    let digits = match (signed, text.strip_prefix(b"-")) {
+        (Signed::Yes, Some(digits)) => digits,
+        _ => text,
+    };
+    // Rust's parser would take a `+`, too.
+    if !digits.iter().all(u8::is_ascii_digit) {
+        return None;
+    }
+    let text = core::str::from_utf8(text).ok()?;
+    match signed {
+        Signed::Yes => text.parse().ok(),
+        Signed::No => text.parse::<u64>().ok().map(|n| n as i64),
+    }
+}

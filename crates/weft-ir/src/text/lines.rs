@@ -1,0 +1,255 @@
+//! Lines and the words in them.
+
+use super::{ParseError, thing_of};
+use crate::ir::Value;
+use core::fmt::Write as _;
+use core::str::FromStr;
+
+/// The lines of a text that are not empty.
+pub(super) struct Lines<'a> {
+    lines: core::iter::Enumerate<core::str::Lines<'a>>,
+    at: usize,
+}
+
+/// What is left of a line.
+pub(super) struct Line<'a> {
+    rest: &'a str,
+    number: usize,
+    /// What the comment `; line 4` says, else 0.
+    pub(super) source_line: u32,
+}
+
+impl<'a> Lines<'a> {
+    pub(super) fn of(text: &'a str) -> Self {
+        Self { lines: text.lines().enumerate(), at: 0 }
+    }
+
+    pub(super) fn wanted(&mut self, what: &str) -> Result<Line<'a>, ParseError> {
+        let found = self.next();
+        found.ok_or_else(|| self.error(what))
+    }
+
+    /// That the line before this point should be followed by something else.
+    pub(super) fn error(&self, what: &str) -> ParseError {
+        ParseError { line: self.at, what: format!("expected {what}") }
+    }
+}
+
+impl<'a> Iterator for Lines<'a> {
+    type Item = Line<'a>;
+
+    fn next(&mut self) -> Option<Line<'a>> {
+        for (index, text) in self.lines.by_ref() {
+            self.at = index + 1;
+            let (code, comment) = split_comment(text);
+            let source_line = comment.trim().strip_prefix("line ").and_then(|n| n.trim().parse().ok());
+            let rest = code.trim();
+            if !rest.is_empty() {
+                return Some(Line { rest, number: self.at, source_line: source_line.unwrap_or(0) });
+            }
+        }
+        None
+    }
+}
+
+/// At the first `;` that is not in quotes.
+fn split_comment(text: &str) -> (&str, &str) {
+    let (mut quoted, mut escaped) = (false, false);
+    for (at, c) in text.char_indices() {
+        match c {
+            _ if escaped => escaped = false,
+            '\\' if quoted => escaped = true,
+            '"' => quoted = !quoted,
+            ';' if !quoted => return (&text[..at], &text[at + 1..]),
+            _ => {}
+        }
+    }
+    (text, "")
+}
+
+fn is_word_char(c: char) -> bool {
+    c.is_ascii_alphanumeric() || matches!(c, '_' | '.' | '-' | '+' | '?')
+}
+
+impl Line<'_> {
+    pub(super) fn error(&self, what: &str) -> ParseError {
+        let found = match self.rest.chars().take(20).collect::<String>() {
+            rest if rest.is_empty() => String::from("the line ends"),
+            rest => format!("found `{rest}`"),
+        };
+        ParseError { line: self.number, what: format!("expected {what}, {found}") }
+    }
+
+    pub(super) fn end(&self) -> Result<(), ParseError> {
+        if self.rest.is_empty() { Ok(()) } else { Err(self.error("the end of the line")) }
+    }
+
+    pub(super) fn is_at_end(&self) -> bool {
+        self.rest.is_empty()
+    }
+
+    pub(super) fn eat(&mut self, c: char) -> bool {
+        let rest = self.rest.strip_prefix(c);
+        if let Some(rest) = rest {
+            self.rest = rest.trim_start();
+        }
+        rest.is_some()
+    }
+
+    pub(super) fn expect(&mut self, c: char) -> Result<(), ParseError> {
+        if self.eat(c) { Ok(()) } else { Err(self.error(&format!("`{c}`"))) }
+    }
+
+    /// The word that comes next; empty if something else does.
+    pub(super) fn peek_word(&self) -> &str {
+        let end = self.rest.find(|c| !is_word_char(c)).unwrap_or(self.rest.len());
+        &self.rest[..end]
+    }
+
+    fn skip(&mut self, bytes: usize) {
+        self.rest = self.rest[bytes..].trim_start();
+    }
+
+    pub(super) fn eat_word(&mut self, word: &str) -> bool {
+        let found = self.peek_word() == word;
+        if found {
+            self.skip(word.len());
+        }
+        found
+    }
+
+    pub(super) fn keyword(&mut self, word: &str) -> Result<(), ParseError> {
+        if self.eat_word(word) { Ok(()) } else { Err(self.error(&format!("`{word}`"))) }
+    }
+
+    pub(super) fn word(&mut self, what: &str) -> Result<String, ParseError> {
+        let word = self.peek_word().to_string();
+        if word.is_empty() {
+            return Err(self.error(what));
+        }
+        self.skip(word.len());
+        Ok(word)
+    }
+
+    /// A name of the table, or the error that `what` was expected.
+    pub(super) fn one_of<T: Copy>(
+        &mut self,
+        table: &[(&'static str, T)],
+        what: &str,
+    ) -> Result<T, ParseError> {
+        let found = thing_of(table, self.peek_word()).ok_or_else(|| self.error(what))?;
+        self.skip(self.peek_word().len());
+        Ok(found)
+    }
+
+    pub(super) fn number<T: FromStr>(&mut self) -> Result<T, ParseError> {
+        let number = self.peek_word().parse().map_err(|_| self.error("a number"))?;
+        self.skip(self.peek_word().len());
+        Ok(number)
+    }
+
+    /// `prefix` and a number, as one word: `t0`.
+    pub(super) fn id<T: FromStr>(&mut self, prefix: &str) -> Result<T, ParseError> {
+        let digits =
+            self.peek_word().strip_prefix(prefix).filter(|d| d.starts_with(|c: char| c.is_ascii_digit()));
+        let id = digits.and_then(|d| d.parse().ok());
+        let id = id.ok_or_else(|| self.error(&format!("`{prefix}` and a number")))?;
+        self.skip(self.peek_word().len());
+        Ok(id)
+    }
+
+    pub(super) fn is_value(&self) -> bool {
+        let digits = self.peek_word().strip_prefix('v');
+        digits.is_some_and(|d| !d.is_empty() && d.bytes().all(|b| b.is_ascii_digit()))
+    }
+
+    pub(super) fn value(&mut self) -> Result<Value, ParseError> {
+        self.id("v").map(Value)
+    }
+
+    /// Values with commas between them, up to what is no value; none if the line ends or a `)` follows.
+    pub(super) fn values(&mut self) -> Result<Vec<Value>, ParseError> {
+        let mut values = Vec::new();
+        if !self.is_value() {
+            return Ok(values);
+        }
+        loop {
+            values.push(self.value()?);
+            if !self.eat(',') {
+                return Ok(values);
+            }
+        }
+    }
+
+    /// A float, as [`write_float`] writes it.
+    pub(super) fn float(&mut self) -> Result<f64, ParseError> {
+        let word = self.word("a float")?;
+        let float = match word.strip_prefix("bits.0x") {
+            Some(hex) => u64::from_str_radix(hex, 16).ok().map(f64::from_bits),
+            None => word.parse().ok(),
+        };
+        float.ok_or_else(|| self.error("a float before this"))
+    }
+
+    /// Bytes in quotes, as [`quote`] writes them.
+    pub(super) fn bytes(&mut self) -> Result<Vec<u8>, ParseError> {
+        let Some(inside) = self.rest.strip_prefix('"') else { return Err(self.error("a text in quotes")) };
+        let mut bytes = Vec::new();
+        let mut chars = inside.char_indices();
+        while let Some((at, c)) = chars.next() {
+            match c {
+                '"' => {
+                    self.rest = inside[at + 1..].trim_start();
+                    return Ok(bytes);
+                }
+                '\\' => bytes.push(self.escape(&mut chars)?),
+                c => bytes.extend_from_slice(c.encode_utf8(&mut [0; 4]).as_bytes()),
+            }
+        }
+        Err(self.error("a closing quote"))
+    }
+
+    fn escape(&self, chars: &mut core::str::CharIndices<'_>) -> Result<u8, ParseError> {
+        let mut next = || chars.next().map(|(_, c)| c);
+        let byte = match next() {
+            Some('n') => Some(b'\n'),
+            Some(c @ ('"' | '\\')) => Some(c as u8),
+            Some('x') => match (next().and_then(|c| c.to_digit(16)), next().and_then(|c| c.to_digit(16))) {
+                (Some(high), Some(low)) => Some((high << 4 | low) as u8),
+                _ => None,
+            },
+            _ => None,
+        };
+        byte.ok_or_else(|| self.error("an escape (\\n, \\\", \\\\ or \\x and two digits) in this"))
+    }
+
+    /// Bytes in quotes that are UTF-8.
+    pub(super) fn text(&mut self) -> Result<String, ParseError> {
+        let bytes = self.bytes()?;
+        String::from_utf8(bytes).map_err(|_| self.error("UTF-8 before this"))
+    }
+}
+
+/// Writes bytes in quotes; what is not printable ASCII is escaped.
+pub(super) fn quote(out: &mut String, bytes: &[u8]) {
+    out.push('"');
+    for &byte in bytes {
+        match byte {
+            b'\n' => out.push_str("\\n"),
+            b'"' | b'\\' => out.extend(['\\', byte as char]),
+            b' '..=b'~' => out.push(byte as char),
+            _ => {
+                let _ = write!(out, "\\x{byte:02x}");
+            }
+        }
+    }
+    out.push('"');
+}
+
+/// Writes a float so that it reads back to the bit.
+pub(super) fn write_float(out: &mut String, float: f64) {
+    let _ = match float.is_nan() {
+        true => write!(out, "bits.0x{:016x}", float.to_bits()),
+        false => write!(out, "{float:?}"),
+    };
+}

@@ -1,0 +1,254 @@
+//! The text form (`.wir`): [`write`] and [`parse`] for a function, [`write_program`] and [`parse_program`] for a
+//! chain with all that its functions refer to.
+//!
+//! ```text
+//! function "acl.request" {
+//! block0:
+//!     v0: bytes = input in0                  ; line 4
+//!     v1: row = find t0, v0                  ; line 4
+//!     v2: bool = is_row v1
+//!     branch v2, block1, block2(v1)
+//! block1:
+//!     forward
+//! block2(v3: row):
+//!     abort PERMISSION_DENIED                ; line 6
+//! }
+//! ```
+//!
+//! A `;` begins a comment; one of the form `; line 4` says from which source line the instruction is. Values are
+//! `v`, tables `t`, columns `c`, inputs `in`, call cells `call`, variables `var`, sinks `s`, names `n` and a number.
+//! A mnemonic that ends in `.journal` is a write that is noted first. What is written reads back as the same thing:
+//! `parse(write(f)) == f`.
+
+mod lines;
+mod ops;
+
+use crate::ir::*;
+use core::fmt::{self, Write as _};
+use lines::{Line, Lines};
+
+/// Where and why a text is not in the text form.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ParseError {
+    /// The line, from 1.
+    pub line: usize,
+    /// What was expected.
+    pub what: String,
+}
+
+impl fmt::Display for ParseError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "line {}: {}", self.line, self.what)
+    }
+}
+
+impl core::error::Error for ParseError {}
+
+/// Values that one function may have in the text form; the most that `v`-numbers may reach.
+pub const VALUES_MAX: u32 = 1 << 20;
+
+/// Writes a function.
+pub fn write(function: &Function) -> String {
+    let mut out = String::new();
+    write_function(&mut out, function);
+    out
+}
+
+/// Reads a function. It need not be well-formed: [`crate::verify`] tells.
+///
+/// # Errors
+/// The first line that is not in the form.
+pub fn parse(text: &str) -> Result<Function, ParseError> {
+    let mut lines = Lines::of(text);
+    let mut line = lines.wanted("`function`")?;
+    line.keyword("function")?;
+    let function = parse_function(&mut line, &mut lines)?;
+    match lines.next() {
+        None => Ok(function),
+        Some(line) => Err(line.error("the end of the text")),
+    }
+}
+
+fn write_function(out: &mut String, function: &Function) {
+    out.push_str("function ");
+    lines::quote(out, function.name.as_bytes());
+    out.push_str(" {\n");
+    for (value, ty) in undefined(function) {
+        line(out, &format!("    undefined v{value}: {}", ty_name(ty)), 0);
+    }
+    for (id, block) in function.blocks.iter().enumerate() {
+        let mut head = format!("block{id}");
+        if !block.params.is_empty() {
+            let params: Vec<String> = block.params.iter().map(|&v| typed(function, v)).collect();
+            let _ = write!(head, "({})", params.join(", "));
+        }
+        head.push(':');
+        if let Some(max) = block.scan_rows_max {
+            let _ = write!(head, " scan {max}");
+        }
+        line(out, &head, 0);
+        for inst in &block.insts {
+            let mut text = String::from("    ");
+            if let Some(result) = inst.result {
+                let _ = write!(text, "{} = ", typed(function, result));
+            }
+            ops::write_op(&mut text, &inst.op);
+            line(out, &text, inst.line);
+        }
+        let mut text = String::from("    ");
+        ops::write_end(&mut text, &block.end);
+        line(out, &text, block.end.line());
+    }
+    out.push_str("}\n");
+}
+
+fn line(out: &mut String, text: &str, source_line: u32) {
+    match source_line {
+        0 => out.push_str(text),
+        n => {
+            let _ = write!(out, "{text:<44}; line {n}");
+        }
+    }
+    out.push('\n');
+}
+
+fn typed(function: &Function, value: Value) -> String {
+    // A value without a type can be written, but not read back: it is not part of the form.
+    let ty = function.types.get(value.0 as usize).map_or("?", |&ty| ty_name(ty));
+    format!("v{}: {ty}", value.0)
+}
+
+/// Values that have a type and are not defined.
+fn undefined(function: &Function) -> impl Iterator<Item = (usize, Ty)> {
+    let mut defined = vec![false; function.types.len()];
+    for block in &function.blocks {
+        let results = block.insts.iter().filter_map(|inst| inst.result);
+        for value in results.chain(block.params.iter().copied()) {
+            if let Some(defined) = defined.get_mut(value.0 as usize) {
+                *defined = true;
+            }
+        }
+    }
+    function.types.iter().copied().enumerate().filter(move |(i, _)| !defined[*i])
+}
+
+const TYPES: &[(&str, Ty)] =
+    &[("bool", Ty::Bool), ("int", Ty::Int), ("float", Ty::Float), ("bytes", Ty::Bytes), ("row", Ty::Row)];
+
+fn ty_name(ty: Ty) -> &'static str {
+    name_of(TYPES, ty)
+}
+
+/// The name of a thing in a table that lists all of its kind.
+fn name_of<T: Copy + PartialEq>(table: &[(&'static str, T)], thing: T) -> &'static str {
+    table.iter().find(|(_, t)| *t == thing).map_or("?", |(name, _)| name)
+}
+
+fn thing_of<T: Copy>(table: &[(&'static str, T)], name: &str) -> Option<T> {
+    table.iter().find(|(n, _)| *n == name).map(|(_, thing)| *thing)
+}
+
+/// Types by value, while they become known.
+#[derive(Default)]
+struct Types(Vec<Option<Ty>>);
+
+impl Types {
+    fn set(&mut self, line: &Line<'_>, value: Value, ty: Ty) -> Result<(), ParseError> {
+        let index = value.0 as usize;
+        if value.0 >= VALUES_MAX {
+            return Err(line.error(&format!("a value below v{VALUES_MAX}")));
+        }
+        if index >= self.0.len() {
+            self.0.resize(index + 1, None);
+        }
+        match self.0[index].replace(ty) {
+            Some(other) if other != ty => Err(line.error("the type that the value has above")),
+            _ => Ok(()),
+        }
+    }
+}
+
+/// Reads a function behind the word `function`, up to its closing brace.
+fn parse_function(head: &mut Line<'_>, lines: &mut Lines<'_>) -> Result<Function, ParseError> {
+    let mut function = Function { name: head.text()?, ..Function::default() };
+    head.expect('{')?;
+    head.end()?;
+    let mut types = Types::default();
+    // The block that has no end yet.
+    let mut open: Option<Block> = None;
+    loop {
+        let mut line = lines.wanted("`}`")?;
+        if line.eat('}') {
+            line.end()?;
+            if open.is_some() {
+                return Err(line.error("the end of the block"));
+            }
+            break;
+        }
+        if line.peek_word().starts_with("block") {
+            if open.is_some() {
+                return Err(line.error("the end of the block before"));
+            }
+            open = Some(parse_head(&mut line, function.blocks.len(), &mut types)?);
+        } else if line.eat_word("undefined") {
+            let (value, ty) = parse_typed(&mut line)?;
+            types.set(&line, value, ty)?;
+        } else {
+            let Some(block) = &mut open else { return Err(line.error("a block")) };
+            if let Some(end) = ops::parse_end(&mut line)? {
+                block.end = end;
+                function.blocks.extend(open.take());
+            } else {
+                let inst = parse_inst(&mut line, &mut types)?;
+                block.insts.push(inst);
+            }
+        }
+        line.end()?;
+    }
+    let missing = types.0.iter().position(Option::is_none);
+    if let Some(value) = missing {
+        return Err(lines.error(&format!("a definition of v{value} in the function above")));
+    }
+    function.types = types.0.into_iter().flatten().collect();
+    Ok(function)
+}
+
+fn parse_head(line: &mut Line<'_>, id: usize, types: &mut Types) -> Result<Block, ParseError> {
+    line.keyword(&format!("block{id}"))?;
+    let mut block = Block::default();
+    if line.eat('(') {
+        loop {
+            let (value, ty) = parse_typed(line)?;
+            types.set(line, value, ty)?;
+            block.params.push(value);
+            if !line.eat(',') {
+                break;
+            }
+        }
+        line.expect(')')?;
+    }
+    line.expect(':')?;
+    if line.eat_word("scan") {
+        block.scan_rows_max = Some(line.number()?);
+    }
+    Ok(block)
+}
+
+fn parse_inst(line: &mut Line<'_>, types: &mut Types) -> Result<Inst, ParseError> {
+    let mut result = None;
+    if line.is_value() {
+        let (value, ty) = parse_typed(line)?;
+        types.set(line, value, ty)?;
+        line.expect('=')?;
+        result = Some(value);
+    }
+    let op = ops::parse_op(line)?;
+    Ok(Inst { result, op, line: line.source_line })
+}
+
+fn parse_typed(line: &mut Line<'_>) -> Result<(Value, Ty), ParseError> {
+    let value = line.value()?;
+    line.expect(':')?;
+    let ty = line.one_of(TYPES, "a type of values")?;
+    Ok((value, ty))
+}

@@ -1,0 +1,179 @@
+//! Control flow of a function: what can be reached, what dominates what, where values are defined and used.
+
+use crate::ir::{BlockId, Function, Value};
+
+/// A point in a function: a block, and 0 for its parameters, n + 1 for its n-th instruction, and one more than
+/// that of the last for its end.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct At {
+    pub(super) block: BlockId,
+    pub(super) index: usize,
+}
+
+/// A use of a value: where, and on which source line.
+pub(super) type Use = (Value, At, u32);
+
+/// See the module.
+pub(super) struct Flow {
+    successors: Vec<Vec<usize>>,
+    /// Position in a reverse post-order; None if the block cannot be reached.
+    order: Vec<Option<usize>>,
+    /// The closest block that dominates this one; the entry's is itself.
+    dominators: Vec<usize>,
+    definitions: Vec<Option<At>>,
+    uses: Vec<Use>,
+}
+
+impl Flow {
+    /// Of a function whose blocks and values exist.
+    pub(super) fn of(function: &Function) -> Self {
+        let successors: Vec<Vec<usize>> = function
+            .blocks
+            .iter()
+            .map(|block| block.end.jumps().iter().map(|jump| jump.block.0 as usize).collect())
+            .collect();
+        let visited = reverse_post_order(&successors);
+        let mut order = vec![None; successors.len()];
+        for (position, &block) in visited.iter().enumerate() {
+            order[block] = Some(position);
+        }
+        let dominators = dominators(&successors, &visited, &order);
+        let (definitions, uses) = definitions_and_uses(function);
+        Self { successors, order, dominators, definitions, uses }
+    }
+
+    pub(super) fn is_reachable(&self, block: BlockId) -> bool {
+        self.order[block.0 as usize].is_some()
+    }
+
+    /// Whether a jump between these blocks goes back in the order.
+    pub(super) fn is_back(&self, from: BlockId, to: BlockId) -> bool {
+        self.order[to.0 as usize] <= self.order[from.0 as usize]
+    }
+
+    pub(super) fn block_dominates(&self, above: BlockId, below: BlockId) -> bool {
+        let mut block = below.0 as usize;
+        while block != above.0 as usize {
+            if block == 0 {
+                return false;
+            }
+            block = self.dominators[block];
+        }
+        true
+    }
+
+    pub(super) fn dominates(&self, above: At, below: At) -> bool {
+        if above.block == below.block {
+            return above.index < below.index;
+        }
+        self.block_dominates(above.block, below.block)
+    }
+
+    pub(super) fn definition(&self, value: Value) -> Option<At> {
+        self.definitions[value.0 as usize]
+    }
+
+    pub(super) fn uses(&self) -> impl Iterator<Item = Use> {
+        self.uses.iter().copied()
+    }
+
+    /// The uses of these values that can be reached from `start` without passing the value's definition.
+    pub(super) fn uses_behind(&self, start: At, values: &[Value]) -> Vec<Use> {
+        let mut found = Vec::new();
+        for &value in values {
+            let Some(definition) = self.definition(value) else { continue };
+            let reached = self.reached_without(start, definition);
+            found.extend(self.uses.iter().filter(|(v, at, _)| {
+                *v == value
+                    && reached.iter().any(|span| span.0 == at.block && (span.1..span.2).contains(&at.index))
+            }));
+        }
+        found
+    }
+
+    /// The spans (block, first index, index behind the last) that can be reached from `start` without `stop`.
+    fn reached_without(&self, start: At, stop: At) -> Vec<(BlockId, usize, usize)> {
+        let mut spans = Vec::new();
+        let mut entered = vec![false; self.successors.len()];
+        let mut ahead = vec![start];
+        while let Some(At { block, index }) = ahead.pop() {
+            if stop.block == block && stop.index >= index {
+                spans.push((block, index, stop.index));
+                continue;
+            }
+            spans.push((block, index, usize::MAX));
+            for &next in &self.successors[block.0 as usize] {
+                if !core::mem::replace(&mut entered[next], true) {
+                    ahead.push(At { block: BlockId(next as u32), index: 0 });
+                }
+            }
+        }
+        spans
+    }
+}
+
+fn reverse_post_order(successors: &[Vec<usize>]) -> Vec<usize> {
+    let mut entered = vec![false; successors.len()];
+    let mut done = Vec::new();
+    let mut path = vec![(0, 0)];
+    entered[0] = true;
+    while let Some((block, nth)) = path.pop() {
+        let Some(&next) = successors[block].get(nth) else {
+            done.push(block);
+            continue;
+        };
+        path.push((block, nth + 1));
+        if !core::mem::replace(&mut entered[next], true) {
+            path.push((next, 0));
+        }
+    }
+    done.reverse();
+    done
+}
+
+/// By Cooper, Harvey and Kennedy, "A Simple, Fast Dominance Algorithm" (2001), figure 3.
+fn dominators(successors: &[Vec<usize>], visited: &[usize], order: &[Option<usize>]) -> Vec<usize> {
+    let mut closest: Vec<Option<usize>> = vec![None; successors.len()];
+    closest[0] = Some(0);
+    let mut changed = true;
+    while changed {
+        changed = false;
+        for &from in visited {
+            for &to in successors[from].iter().filter(|&&to| to != 0) {
+                let new = closest[to].map_or(from, |known| meet(known, from, &closest, order));
+                changed |= closest[to] != Some(new);
+                closest[to] = Some(new);
+            }
+        }
+    }
+    closest.into_iter().map(|block| block.unwrap_or(0)).collect()
+}
+
+fn meet(mut a: usize, mut b: usize, closest: &[Option<usize>], order: &[Option<usize>]) -> usize {
+    while a != b {
+        let deeper = if order[a] > order[b] { &mut a } else { &mut b };
+        // A block is visited in reverse post-order only after one that leads to it, so its dominator is known.
+        *deeper = closest[*deeper].unwrap_or(0);
+    }
+    a
+}
+
+fn definitions_and_uses(function: &Function) -> (Vec<Option<At>>, Vec<Use>) {
+    let mut definitions = vec![None; function.types.len()];
+    let mut uses = Vec::new();
+    for (id, block) in super::blocks(function) {
+        let at = |index| At { block: id, index };
+        for param in &block.params {
+            definitions[param.0 as usize] = Some(at(0));
+        }
+        for (i, inst) in block.insts.iter().enumerate() {
+            uses.extend(inst.op.operands().into_iter().map(|v| (v, at(i + 1), inst.line)));
+            if let Some(result) = inst.result {
+                definitions[result.0 as usize] = Some(at(i + 1));
+            }
+        }
+        let end = at(block.insts.len() + 1);
+        uses.extend(block.end.operands().into_iter().map(|v| (v, end, block.end.line())));
+    }
+    (definitions, uses)
+}

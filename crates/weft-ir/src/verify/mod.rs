@@ -1,0 +1,886 @@
+//! What well-formed means.
+//!
+//! A chain whose functions pass [`verify`] can be run by every back end without further checks. A function is
+//! well-formed if
+//!
+//! 1. it has a block 0, and that has no parameters and no jump to it ([`Rule::Entry`]);
+//! 2. all values, blocks, tables, columns, inputs, cells, variables, sinks and names that it mentions exist
+//!    ([`Rule::Exists`]);
+//! 3. each value is defined at most once ([`Rule::DefinedOnce`]), and where it is used its definition has run
+//!    ([`Rule::Dominance`]);
+//! 4. operands and results have the types that the operation says, and a result is there exactly if the operation
+//!    has one ([`Rule::Type`]); the key of a table has the type of [`key_ty`];
+//! 5. each block ends with a terminator ([`Rule::Finished`]), and can be reached ([`Rule::Reachable`]);
+//! 6. each jump gives as many values as the block has parameters, of their types ([`Rule::Jump`]);
+//! 7. a jump back goes to a block that dominates it and has `scan_rows_max`, [`SCAN_ROWS_MAX`] at most
+//!    ([`Rule::BackEdge`]);
+//! 8. inputs that it changes are declared `written`, and those that it clears may be NULL or are headers or
+//!    trailers ([`Rule::Written`]);
+//! 9. variables declared MERGE change by [`Op::VarMerge`] and [`Op::VarReset`] alone and are read by
+//!    [`Op::VarMerged`], the latter two in EVERY; all others by VarGet and VarSet ([`Rule::Merge`]);
+//! 10. in EVERY there is no tuple: no inputs, no answer, reply, delay, mark or mirror, and no verdict but FORWARD
+//!     and Fail ([`Rule::NoTuple`]);
+//! 11. replicated tables are only read, key columns are not set, and only columns that may be NULL are set to it
+//!     ([`Rule::ReadOnly`]);
+//! 12. a row is used with the table that it is from, and not behind an Insert or Remove on that table
+//!     ([`Op::IsRow`] may); rows, and bytes that may lie in the scratch, are not used behind a RollBack
+//!     ([`Rule::Stale`]);
+//! 13. [`Op::Overflows`] is asked of Add, Sub, Mul, and SDiv as signed ([`Rule::Type`]).
+//!
+//! [`verify_program`] also holds that a chain keeps its limits and that the call's row is laid out without gaps
+//! or overlaps ([`Rule::Limit`], [`Rule::Layout`]).
+
+mod flow;
+
+use crate::ir::*;
+use crate::program::{ChainProgram, Direction, Event, Input, Place, Realisation, cell_words};
+use core::fmt;
+use flow::{At, Flow};
+use std::collections::BTreeSet;
+use weft_core::limits::{ELEMENTS_MAX, INPUTS_MAX, SCAN_ROWS_MAX};
+use weft_core::table::TableSpec;
+use weft_core::types::{Repr, Type};
+
+/// Which handler of an element a function is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[allow(missing_docs, reason = "the names are the language's")]
+pub enum Handler {
+    Open,
+    Request,
+    Response,
+    Close,
+    Every,
+}
+
+/// A rule of the list above.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+#[allow(missing_docs, reason = "the module lists them")]
+pub enum Rule {
+    Entry,
+    Exists,
+    DefinedOnce,
+    Dominance,
+    Type,
+    Finished,
+    Reachable,
+    Jump,
+    BackEdge,
+    Written,
+    Merge,
+    NoTuple,
+    ReadOnly,
+    Stale,
+    Limit,
+    Layout,
+}
+
+/// A place where a function or a chain is not well-formed.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct VerifyError {
+    /// The rule that is broken.
+    pub rule: Rule,
+    /// The function's name; empty if it is the chain as such.
+    pub function: String,
+    /// The block.
+    pub block: Option<BlockId>,
+    /// The source line, 0 if none.
+    pub line: u32,
+    /// What is wrong.
+    pub what: String,
+}
+
+impl fmt::Display for VerifyError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if !self.function.is_empty() {
+            write!(f, "{}: ", self.function)?;
+        }
+        if let Some(BlockId(block)) = self.block {
+            write!(f, "block{block}: ")?;
+        }
+        if self.line != 0 {
+            write!(f, "line {}: ", self.line)?;
+        }
+        f.write_str(&self.what)
+    }
+}
+
+impl core::error::Error for VerifyError {}
+
+impl Handler {
+    /// The handlers that a segment is made of are of this kind (of OpenRequest: see [`Event::OpenRequest`]).
+    pub fn of(event: Event) -> Self {
+        match event {
+            Event::Open => Self::Open,
+            Event::OpenRequest | Event::Request => Self::Request,
+            Event::Response => Self::Response,
+            Event::Close => Self::Close,
+            Event::Every(..) => Self::Every,
+        }
+    }
+
+    /// The inputs of such a handler; none in EVERY.
+    pub fn direction(self, chain: &ChainProgram) -> Option<&Direction> {
+        match self {
+            Self::Open | Self::Request => Some(&chain.request),
+            Self::Response | Self::Close => Some(&chain.response),
+            Self::Every => None,
+        }
+    }
+}
+
+/// The type of the operand that names a row of this table: that of the only key column, or Bytes.
+pub fn key_ty(spec: &TableSpec) -> Ty {
+    match spec.key.as_slice() {
+        [only] => Ty::of(only.ty),
+        _ => Ty::Bytes,
+    }
+}
+
+/// Checks one handler of a chain. It never panics, whatever the function is.
+///
+/// # Errors
+/// What is not well-formed; at least one, in the order of the blocks within each step of the check.
+pub fn verify(function: &Function, chain: &ChainProgram, handler: Handler) -> Result<(), Vec<VerifyError>> {
+    let mut check = Check { function, chain, handler, at: None, line: 0, errors: Vec::new() };
+    // What follows indexes by values and blocks, and must not run on a function that mentions others.
+    check.structure();
+    if check.errors.is_empty() {
+        let flow = Flow::of(function);
+        check.reachable(&flow);
+        if check.errors.is_empty() {
+            check.types();
+            check.dominance(&flow);
+            check.back_edges(&flow);
+        }
+        if check.errors.is_empty() {
+            check.stale(&flow);
+        }
+    }
+    if check.errors.is_empty() { Ok(()) } else { Err(check.errors) }
+}
+
+/// Checks a chain and all handlers of its elements.
+///
+/// # Errors
+/// What is not well-formed; at least one.
+pub fn verify_program(chain: &ChainProgram) -> Result<(), Vec<VerifyError>> {
+    let mut errors = chain_errors(chain);
+    for element in &chain.elements {
+        let h = &element.handlers;
+        let single = [
+            (h.open.as_ref(), Handler::Open),
+            (h.request.as_ref(), Handler::Request),
+            (h.response.as_ref(), Handler::Response),
+            (h.close.as_ref(), Handler::Close),
+        ];
+        let every = h.every.iter().map(|(_, f)| (Some(f), Handler::Every));
+        for (function, handler) in single.into_iter().chain(every) {
+            let Some(function) = function else { continue };
+            errors.extend(verify(function, chain, handler).err().into_iter().flatten());
+        }
+    }
+    if errors.is_empty() { Ok(()) } else { Err(errors) }
+}
+
+fn chain_errors(chain: &ChainProgram) -> Vec<VerifyError> {
+    let mut errors = Vec::new();
+    let mut say = |rule, what| {
+        errors.push(VerifyError { rule, function: String::new(), block: None, line: 0, what });
+    };
+    for (name, direction) in [("request", &chain.request), ("response", &chain.response)] {
+        if direction.inputs.len() > INPUTS_MAX {
+            say(
+                Rule::Limit,
+                format!("{} inputs of the {name}; at most {INPUTS_MAX}", direction.inputs.len()),
+            );
+        }
+    }
+    if chain.elements.len() > ELEMENTS_MAX {
+        say(Rule::Limit, format!("{} elements; at most {ELEMENTS_MAX}", chain.elements.len()));
+    }
+    let mut word = 0;
+    for cell in &chain.call {
+        if cell.word as usize != word {
+            say(Rule::Layout, format!("call cell {} is at word {}, not {word}", cell.name, cell.word));
+        }
+        if cell.ty.bytes_max().is_none() {
+            say(Rule::Layout, format!("call cell {} is a {} without a bound", cell.name, cell.ty));
+        }
+        word = cell.word as usize + cell_words(cell.ty);
+        let owner = chain.elements.iter().find(|e| e.name == cell.owner);
+        if owner.is_some_and(|e| e.handlers.open.is_none()) {
+            say(
+                Rule::Layout,
+                format!("{} has the call cell {} but no OPEN to set it", cell.owner, cell.name),
+            );
+        }
+    }
+    for var in &chain.vars {
+        let repr = var.ty.repr();
+        if repr == Repr::Bytes || (var.merge.is_some() && repr != Repr::Int) {
+            say(Rule::Layout, format!("variable {} cannot be a {}", var.name, var.ty));
+        }
+    }
+    for table in &chain.tables {
+        if table.spec.key.is_empty() {
+            say(Rule::Layout, format!("table {} has no key", table.spec.name));
+        }
+    }
+    errors
+}
+
+struct Check<'a> {
+    function: &'a Function,
+    chain: &'a ChainProgram,
+    handler: Handler,
+    at: Option<BlockId>,
+    line: u32,
+    errors: Vec<VerifyError>,
+}
+
+/// What an operation gives: nothing, or a value of a type (None: of any type, because an error was noted).
+enum Gives {
+    Nothing,
+    Value(Option<Ty>),
+}
+
+impl<'a> Check<'a> {
+    fn say(&mut self, rule: Rule, what: String) {
+        let function = self.function.name.clone();
+        self.errors.push(VerifyError { rule, function, block: self.at, line: self.line, what });
+    }
+
+    /// Rules 1, 2 (values and blocks) and 3 (once).
+    fn structure(&mut self) {
+        let function = self.function;
+        let Some(entry) = function.blocks.first() else {
+            return self.say(Rule::Entry, "there is no block".into());
+        };
+        if !entry.params.is_empty() {
+            self.say(Rule::Entry, "the entry has parameters".into());
+        }
+        let mut defined = vec![false; function.types.len()];
+        for (id, block) in blocks(function) {
+            self.at = Some(id);
+            for &param in &block.params {
+                self.line = 0;
+                self.define(param, &mut defined);
+            }
+            for inst in &block.insts {
+                self.line = inst.line;
+                inst.op.operands().into_iter().for_each(|v| self.exists(v));
+                inst.result.into_iter().for_each(|v| self.define(v, &mut defined));
+            }
+            self.line = block.end.line();
+            block.end.operands().into_iter().for_each(|v| self.exists(v));
+            for jump in block.end.jumps() {
+                match jump.block {
+                    BlockId(0) => self.say(Rule::Entry, "a jump to the entry".into()),
+                    BlockId(n) if n as usize >= function.blocks.len() => {
+                        self.say(Rule::Exists, format!("there is no block{n}"));
+                    }
+                    _ => {}
+                }
+            }
+        }
+        self.at = None;
+    }
+
+    fn exists(&mut self, value: Value) {
+        if value.0 as usize >= self.function.types.len() {
+            self.say(Rule::Exists, format!("v{} has no type", value.0));
+        }
+    }
+
+    fn define(&mut self, value: Value, defined: &mut [bool]) {
+        match defined.get_mut(value.0 as usize) {
+            None => self.exists(value),
+            Some(true) => self.say(Rule::DefinedOnce, format!("v{} is defined twice", value.0)),
+            Some(defined) => *defined = true,
+        }
+    }
+
+    /// Rule 5.
+    fn reachable(&mut self, flow: &Flow) {
+        for (id, block) in blocks(self.function) {
+            (self.at, self.line) = (Some(id), 0);
+            if !flow.is_reachable(id) {
+                self.say(Rule::Reachable, "nothing jumps here".into());
+            }
+            if block.end == Terminator::Missing {
+                self.say(Rule::Finished, "the block has no end".into());
+            }
+        }
+    }
+
+    /// Rule 3 (dominance).
+    fn dominance(&mut self, flow: &Flow) {
+        for (value, at, line) in flow.uses() {
+            (self.at, self.line) = (Some(at.block), line);
+            match flow.definition(value) {
+                None => self.say(Rule::Dominance, format!("v{} is never defined", value.0)),
+                Some(def) if !flow.dominates(def, at) => {
+                    self.say(Rule::Dominance, format!("v{} is not defined on all ways here", value.0));
+                }
+                Some(_) => {}
+            }
+        }
+    }
+
+    /// Rule 7.
+    fn back_edges(&mut self, flow: &Flow) {
+        for (id, block) in blocks(self.function) {
+            (self.at, self.line) = (Some(id), 0);
+            if block.scan_rows_max.is_some_and(|max| max > SCAN_ROWS_MAX) {
+                self.say(Rule::BackEdge, format!("a scan visits at most {SCAN_ROWS_MAX} rows"));
+            }
+            for jump in block.end.jumps().into_iter().filter(|jump| flow.is_back(id, jump.block)) {
+                let head = &self.function.blocks[jump.block.0 as usize];
+                if head.scan_rows_max.is_none() || !flow.block_dominates(jump.block, id) {
+                    self.say(Rule::BackEdge, format!("block{} is not the head of a scan here", jump.block.0));
+                }
+            }
+        }
+    }
+
+    /// Rules 4, 6 and 8 to 11, and 2 for what the chain declares.
+    fn types(&mut self) {
+        for (id, block) in blocks(self.function) {
+            self.at = Some(id);
+            for inst in &block.insts {
+                self.line = inst.line;
+                let gives = self.op(&inst.op);
+                self.result(inst, &gives);
+            }
+            self.line = block.end.line();
+            self.end(&block.end);
+        }
+    }
+
+    fn result(&mut self, inst: &Inst, gives: &Gives) {
+        match (inst.result, gives) {
+            (None, Gives::Nothing) | (Some(_), Gives::Value(None)) => {}
+            (Some(v), Gives::Value(Some(ty))) => {
+                if self.function.ty(v) != *ty {
+                    self.say(Rule::Type, format!("v{} is {:?}, but gets {ty:?}", v.0, self.function.ty(v)));
+                }
+            }
+            (Some(v), Gives::Nothing) => self.say(Rule::Type, format!("v{} gets no value", v.0)),
+            (None, Gives::Value(_)) => self.say(Rule::Type, "the result is not named".into()),
+        }
+    }
+
+    fn want(&mut self, value: Value, ty: Ty) {
+        let is = self.function.ty(value);
+        if is != ty {
+            self.say(Rule::Type, format!("v{} is {is:?}; {ty:?} is wanted", value.0));
+        }
+    }
+
+    fn all(&mut self, values: &[Value], ty: Ty) {
+        values.iter().for_each(|&v| self.want(v, ty));
+    }
+
+    /// Wants `takes` of all values; the operation gives `gives`.
+    fn maps(&mut self, values: &[Value], takes: Ty, gives: Ty) -> Gives {
+        self.all(values, takes);
+        Gives::Value(Some(gives))
+    }
+
+    fn op(&mut self, op: &Op) -> Gives {
+        use Ty::{Bool, Bytes, Float, Int, Row};
+        match *op {
+            Op::BoolConst(_) | Op::ScratchFull => Gives::Value(Some(Bool)),
+            Op::IntConst(_) => Gives::Value(Some(Int)),
+            Op::FloatConst(_) | Op::Rand(_) => Gives::Value(Some(Float)),
+            Op::BytesConst(_) => Gives::Value(Some(Bytes)),
+            Op::NoRow => Gives::Value(Some(Row)),
+            Op::Now => Gives::Value(Some(Int)),
+            Op::IntBinary(_, a, b) | Op::HashMix(a, b) => self.maps(&[a, b], Int, Int),
+            Op::Overflows(op, signed, a, b) => {
+                let asked = match op {
+                    IntOp::Add | IntOp::Sub | IntOp::Mul => true,
+                    IntOp::SDiv => signed == Signed::Yes,
+                    _ => false,
+                };
+                if !asked {
+                    self.say(Rule::Type, format!("{op:?} does not overflow"));
+                }
+                self.maps(&[a, b], Int, Bool)
+            }
+            Op::IntCompare(_, a, b) => self.maps(&[a, b], Int, Bool),
+            Op::InRange(a, ..) => self.maps(&[a], Int, Bool),
+            Op::FloatBinary(_, a, b) => self.maps(&[a, b], Float, Float),
+            Op::FloatUnary(_, a) => self.maps(&[a], Float, Float),
+            Op::FloatCompare(_, a, b) => self.maps(&[a, b], Float, Bool),
+            Op::IntToFloat(_, a) => self.maps(&[a], Int, Float),
+            Op::FloatToInt(_, a) => self.maps(&[a], Float, Int),
+            Op::FloatFits(_, a) => self.maps(&[a], Float, Bool),
+            Op::IntToText(_, a) => self.maps(&[a], Int, Bytes),
+            Op::FloatToText(a) => self.maps(&[a], Float, Bytes),
+            Op::IsIntText(_, a) | Op::Like(a, _) => self.maps(&[a], Bytes, Bool),
+            Op::TextToInt(_, a) | Op::Len(a) => self.maps(&[a], Bytes, Int),
+            Op::BoolToInt(a) => self.maps(&[a], Bool, Int),
+            Op::BoolBinary(_, a, b) => self.maps(&[a, b], Bool, Bool),
+            Op::Not(a) => self.maps(&[a], Bool, Bool),
+            Op::Select(by, a, b) => {
+                self.want(by, Bool);
+                let ty = self.function.ty(a);
+                self.maps(&[b], ty, ty)
+            }
+            Op::BytesCompare(_, a, b) | Op::InPrefix(a, b) => self.maps(&[a, b], Bytes, Bool),
+            Op::Concat(ref parts) => self.maps(parts, Bytes, Bytes),
+            Op::Lower(a) | Op::Upper(a) => self.maps(&[a], Bytes, Bytes),
+            Op::Slice(a, from, count) => {
+                self.all(&[from, count], Int);
+                self.maps(&[a], Bytes, Bytes)
+            }
+            Op::Hash(a) => {
+                if self.function.ty(a) != Int {
+                    self.want(a, Bytes);
+                }
+                Gives::Value(Some(Int))
+            }
+            Op::Input(id) => Gives::Value(self.input(id).map(|input| Ty::of(input.ty))),
+            Op::InputPresent(id) => {
+                self.input(id);
+                Gives::Value(Some(Bool))
+            }
+            Op::SetInput(..)
+            | Op::ClearInput(_)
+            | Op::SetAnswer(..)
+            | Op::SetReply(..)
+            | Op::Delay(_)
+            | Op::Mark(_)
+            | Op::Mirror(_)
+            | Op::Emit(..) => self.out_op(op),
+            Op::CallGet(_)
+            | Op::CallSet(..)
+            | Op::VarGet(_)
+            | Op::VarSet(..)
+            | Op::VarMerge(..)
+            | Op::VarMerged(_)
+            | Op::VarReset(_) => self.scalar_op(op),
+            Op::Key(ref parts) => {
+                if parts.is_empty() || parts.iter().any(|&v| self.function.ty(v) == Row) {
+                    self.say(Rule::Type, "a key is made of one value or more, and not of rows".into());
+                }
+                Gives::Value(Some(Bytes))
+            }
+            Op::IsRow(row) => self.maps(&[row], Row, Bool),
+            Op::LockVars | Op::RollBack => Gives::Nothing,
+            _ => self.table_op(op),
+        }
+    }
+
+    fn input(&mut self, id: InputId) -> Option<&'a Input> {
+        let Some(direction) = self.handler.direction(self.chain) else {
+            self.say(Rule::NoTuple, "EVERY has no inputs".into());
+            return None;
+        };
+        let input = direction.inputs.get(usize::from(id.0));
+        if input.is_none() {
+            self.say(Rule::Exists, format!("there is no input {}", id.0));
+        }
+        input
+    }
+
+    fn written(&mut self, id: InputId) -> Option<&'a Input> {
+        let input = self.input(id)?;
+        if !input.written {
+            self.say(Rule::Written, format!("input {} is changed, but not declared so", input.name));
+        }
+        Some(input)
+    }
+
+    fn needs_tuple(&mut self, what: &str) {
+        if self.handler == Handler::Every {
+            self.say(Rule::NoTuple, format!("{what} in EVERY, where there is no tuple"));
+        }
+    }
+
+    fn found<T>(&mut self, what: &str, list: &'a [T], index: u16) -> Option<&'a T> {
+        let found = list.get(usize::from(index));
+        if found.is_none() {
+            self.say(Rule::Exists, format!("there is no {what} {index}"));
+        }
+        found
+    }
+
+    fn out_op(&mut self, op: &Op) -> Gives {
+        let chain = self.chain;
+        match *op {
+            Op::SetInput(id, value) => {
+                if let Some(input) = self.written(id) {
+                    self.want(value, Ty::of(input.ty));
+                }
+            }
+            Op::ClearInput(id) => {
+                let input = self.written(id);
+                let clears =
+                    |i: &Input| i.nullable || matches!(i.place, Place::Header(_) | Place::Trailer(_));
+                if input.is_some_and(|i| !clears(i)) {
+                    self.say(Rule::Written, format!("input {} cannot be NULL", id.0));
+                }
+            }
+            Op::SetAnswer(name, value) => {
+                self.needs_tuple("an answer");
+                self.found("answer", &chain.answers, name.0);
+                self.want(value, Ty::Bytes);
+            }
+            Op::SetReply(name, value) => {
+                self.needs_tuple("a reply");
+                if let Some(field) = self.found("reply field", &chain.replies, name.0) {
+                    self.want(value, Ty::of(field.ty));
+                }
+            }
+            Op::Delay(value) | Op::Mark(value) => {
+                self.needs_tuple("a delay or mark");
+                self.want(value, Ty::Int);
+            }
+            Op::Mirror(value) => {
+                self.needs_tuple("a mirror");
+                self.want(value, Ty::Bytes);
+            }
+            Op::Emit(id, ref cells) => {
+                let Some(sink) = self.found("sink", &chain.sinks, id.0) else { return Gives::Nothing };
+                if sink.columns.len() != cells.len() {
+                    let (n, columns) = (cells.len(), sink.columns.len());
+                    self.say(Rule::Type, format!("{n} cells for the {columns} columns of {}", sink.name));
+                }
+                for (column, &(value, null)) in sink.columns.iter().zip(cells) {
+                    self.want(value, Ty::of(column.ty));
+                    null.into_iter().for_each(|null| self.want(null, Ty::Bool));
+                }
+            }
+            _ => {}
+        }
+        Gives::Nothing
+    }
+
+    fn scalar_op(&mut self, op: &Op) -> Gives {
+        let chain = self.chain;
+        match *op {
+            Op::CallGet(id) => Gives::Value(self.found("call cell", &chain.call, id.0).map(|c| Ty::of(c.ty))),
+            Op::CallSet(id, value, _) => {
+                if let Some(cell) = self.found("call cell", &chain.call, id.0) {
+                    self.want(value, Ty::of(cell.ty));
+                }
+                Gives::Nothing
+            }
+            Op::VarGet(id) => Gives::Value(self.var(id, false)),
+            Op::VarSet(id, value, _) => {
+                if let Some(ty) = self.var(id, false) {
+                    self.want(value, ty);
+                }
+                Gives::Nothing
+            }
+            Op::VarMerge(id, value, _) => {
+                self.var(id, true);
+                self.want(value, Ty::Int);
+                Gives::Nothing
+            }
+            Op::VarMerged(id) => {
+                self.merged(id);
+                Gives::Value(Some(Ty::Int))
+            }
+            Op::VarReset(id) => {
+                self.merged(id);
+                Gives::Nothing
+            }
+            _ => Gives::Nothing,
+        }
+    }
+
+    fn merged(&mut self, id: VarId) {
+        self.var(id, true);
+        if self.handler != Handler::Every {
+            self.say(Rule::Merge, "merged values are seen in EVERY alone".into());
+        }
+    }
+
+    fn var(&mut self, id: VarId, merge: bool) -> Option<Ty> {
+        let chain = self.chain;
+        let var = self.found("variable", &chain.vars, id.0)?;
+        if var.merge.is_some() != merge {
+            let is = if merge { "is not" } else { "is" };
+            self.say(Rule::Merge, format!("variable {} {is} declared MERGE", var.name));
+        }
+        Some(Ty::of(var.ty))
+    }
+
+    fn table_op(&mut self, op: &Op) -> Gives {
+        let (table, row) = match *op {
+            Op::Find(table, key) => return self.keyed(table, key, false),
+            Op::Insert(table, key, _) => return self.keyed(table, key, true),
+            Op::Lock(table, key) => {
+                match key {
+                    Some(key) => drop(self.keyed(table, key, false)),
+                    None => drop(self.table(table)),
+                }
+                return Gives::Nothing;
+            }
+            Op::Count(table) => {
+                self.table(table);
+                return Gives::Value(Some(Ty::Int));
+            }
+            Op::ScanRow(table, cursor) => {
+                self.table(table);
+                return self.maps(&[cursor], Ty::Int, Ty::Row);
+            }
+            Op::ScanNext(table, cursor) => {
+                self.table(table);
+                return self.maps(&[cursor], Ty::Int, Ty::Int);
+            }
+            Op::Remove(table, row, _)
+            | Op::Touch(table, row)
+            | Op::TouchRead(table, row)
+            | Op::Column(table, row, _)
+            | Op::ColumnIsNull(table, row, _)
+            | Op::SetColumn(table, row, ..)
+            | Op::SetColumnNull(table, row, ..) => (table, row),
+            _ => return Gives::Nothing,
+        };
+        self.want(row, Ty::Row);
+        match *op {
+            Op::Column(_, _, column) => Gives::Value(self.column(table, column).map(|(ty, ..)| Ty::of(ty))),
+            Op::ColumnIsNull(_, _, column) => {
+                self.column(table, column);
+                Gives::Value(Some(Ty::Bool))
+            }
+            Op::SetColumn(_, _, column, value, _) => {
+                self.writable(table);
+                if let Some((ty, _, is_key)) = self.column(table, column) {
+                    self.want(value, Ty::of(ty));
+                    self.not_key(is_key);
+                }
+                Gives::Value(Some(Ty::Bool))
+            }
+            Op::SetColumnNull(_, _, column, _) => {
+                self.writable(table);
+                if let Some((_, nullable, is_key)) = self.column(table, column) {
+                    self.not_key(is_key);
+                    if !nullable {
+                        self.say(Rule::ReadOnly, "the column cannot be NULL".into());
+                    }
+                }
+                Gives::Nothing
+            }
+            _ => {
+                self.writable(table);
+                Gives::Nothing
+            }
+        }
+    }
+
+    fn keyed(&mut self, table: TableId, key: Value, writes: bool) -> Gives {
+        if let Some(spec) = self.table(table) {
+            self.want(key, key_ty(spec));
+        }
+        if writes {
+            self.writable(table);
+        }
+        Gives::Value(Some(Ty::Row))
+    }
+
+    fn table(&mut self, table: TableId) -> Option<&'a TableSpec> {
+        let chain = self.chain;
+        self.found("table", &chain.tables, table.0).map(|decl| &decl.spec)
+    }
+
+    /// The column's type, whether it may be NULL, and whether it is of the key.
+    fn column(&mut self, table: TableId, column: ColumnId) -> Option<(Type, bool, bool)> {
+        let spec = self.table(table)?;
+        let index = usize::from(column.0);
+        let Some(found) = spec.key.iter().chain(&spec.columns).nth(index) else {
+            self.say(Rule::Exists, format!("table {} has no column {index}", spec.name));
+            return None;
+        };
+        Some((found.ty, found.nullable, index < spec.key.len()))
+    }
+
+    fn writable(&mut self, table: TableId) {
+        let decl = self.chain.tables.get(usize::from(table.0));
+        if decl.is_some_and(|t| t.realisation == Realisation::Replicated) {
+            self.say(Rule::ReadOnly, format!("table {} is replicated and cannot be written", table.0));
+        }
+    }
+
+    fn not_key(&mut self, is_key: bool) {
+        if is_key {
+            self.say(Rule::ReadOnly, "a key column cannot be set".into());
+        }
+    }
+
+    fn end(&mut self, end: &Terminator) {
+        match end {
+            Terminator::Branch(by, ..) => self.want(*by, Ty::Bool),
+            Terminator::Abort { status, text, .. } => {
+                if let StatusOperand::Computed(code) = *status {
+                    self.want(code, Ty::Int);
+                }
+                text.iter().for_each(|&text| self.want(text, Ty::Bytes));
+            }
+            Terminator::Redirect { to, .. } => self.want(*to, Ty::Bytes),
+            Terminator::Fail { fault, .. } => self.want(*fault, Ty::Int),
+            _ => {}
+        }
+        if matches!(
+            end,
+            Terminator::Drop { .. }
+                | Terminator::Abort { .. }
+                | Terminator::Reply { .. }
+                | Terminator::Redirect { .. }
+        ) {
+            self.needs_tuple("a verdict");
+        }
+        for jump in end.jumps() {
+            self.jump(jump);
+        }
+    }
+
+    fn jump(&mut self, jump: &Jump) {
+        let params = &self.function.blocks[jump.block.0 as usize].params;
+        let types = |values: &[Value]| values.iter().map(|&v| self.function.ty(v)).collect::<Vec<_>>();
+        let (wanted, given) = (types(params), types(&jump.args));
+        if wanted != given {
+            self.say(Rule::Jump, format!("block{} takes {wanted:?}, but gets {given:?}", jump.block.0));
+        }
+    }
+
+    /// Rule 12.
+    fn stale(&mut self, flow: &Flow) {
+        let tables = tables_of_rows(self.function);
+        self.foreign_rows(&tables);
+        let may_move = bytes_that_may_move(self.function);
+        for (id, block) in blocks(self.function) {
+            for (index, inst) in block.insts.iter().enumerate() {
+                let killed: Vec<Value> = match inst.op {
+                    Op::Insert(table, ..) | Op::Remove(table, ..) => {
+                        values(self.function).filter(|v| tables[v.0 as usize].contains(&table.0)).collect()
+                    }
+                    Op::RollBack => values(self.function)
+                        .filter(|v| self.function.ty(*v) == Ty::Row || may_move[v.0 as usize])
+                        .collect(),
+                    _ => continue,
+                };
+                let behind = At { block: id, index: index + 2 };
+                for (value, at, line) in flow.uses_behind(behind, &killed) {
+                    (self.at, self.line) = (Some(at.block), line);
+                    if !(is_row_at(self.function, at) && inst.op != Op::RollBack) {
+                        self.say(Rule::Stale, format!("v{} is used behind {:?}", value.0, inst.op));
+                    }
+                }
+            }
+        }
+    }
+
+    fn foreign_rows(&mut self, tables: &[BTreeSet<u16>]) {
+        for (id, block) in blocks(self.function) {
+            self.at = Some(id);
+            for inst in &block.insts {
+                self.line = inst.line;
+                let (table, row) = match inst.op {
+                    Op::Remove(table, row, _)
+                    | Op::Touch(table, row)
+                    | Op::TouchRead(table, row)
+                    | Op::Column(table, row, _)
+                    | Op::ColumnIsNull(table, row, _)
+                    | Op::SetColumn(table, row, ..)
+                    | Op::SetColumnNull(table, row, ..) => (table, row),
+                    _ => continue,
+                };
+                if tables[row.0 as usize].iter().any(|&t| t != table.0) {
+                    self.say(Rule::Stale, format!("v{} is no row of table {}", row.0, table.0));
+                }
+            }
+        }
+    }
+}
+
+fn blocks(function: &Function) -> impl Iterator<Item = (BlockId, &Block)> {
+    function.blocks.iter().enumerate().map(|(i, block)| (BlockId(i as u32), block))
+}
+
+fn values(function: &Function) -> impl Iterator<Item = Value> + use<> {
+    (0..function.types.len() as u32).map(Value)
+}
+
+fn is_row_at(function: &Function, at: At) -> bool {
+    let inst = at.index.checked_sub(1).and_then(|i| function.blocks[at.block.0 as usize].insts.get(i));
+    inst.is_some_and(|inst| matches!(inst.op, Op::IsRow(_)))
+}
+
+/// For each value, the tables that it may be a row of.
+fn tables_of_rows(function: &Function) -> Vec<BTreeSet<u16>> {
+    let mut tables = vec![BTreeSet::new(); function.types.len()];
+    spread(function, |to, from: Source<'_>| {
+        let new: BTreeSet<u16> = match from {
+            Source::Op(Op::Find(t, _) | Op::Insert(t, ..) | Op::ScanRow(t, _)) => [t.0].into(),
+            Source::Op(Op::Select(_, a, b)) => &tables[a.0 as usize] | &tables[b.0 as usize],
+            Source::Op(_) => BTreeSet::new(),
+            Source::Value(v) => tables[v.0 as usize].clone(),
+        };
+        let known = &mut tables[to.0 as usize];
+        let before = known.len();
+        known.extend(new);
+        known.len() != before
+    });
+    tables
+}
+
+/// For each value, whether it is bytes that may lie in the part of the scratch that a RollBack gives back. What
+/// reads constants and inputs does not, unless this function changes that input.
+fn bytes_that_may_move(function: &Function) -> Vec<bool> {
+    let insts = || function.blocks.iter().flat_map(|b| &b.insts);
+    let set: BTreeSet<InputId> = insts()
+        .filter_map(|inst| match inst.op {
+            Op::SetInput(id, _) => Some(id),
+            _ => None,
+        })
+        .collect();
+    let mut moves = vec![false; function.types.len()];
+    spread(function, |to, from| {
+        let new = match from {
+            _ if function.ty(to) != Ty::Bytes => false,
+            Source::Op(Op::BytesConst(_)) => false,
+            Source::Op(Op::Input(id)) => set.contains(id),
+            Source::Op(Op::Slice(a, ..)) => moves[a.0 as usize],
+            Source::Op(Op::Select(_, a, b)) => moves[a.0 as usize] || moves[b.0 as usize],
+            Source::Op(_) => true,
+            Source::Value(v) => moves[v.0 as usize],
+        };
+        let known = &mut moves[to.0 as usize];
+        let changed = new && !*known;
+        *known |= new;
+        changed
+    });
+    moves
+}
+
+/// Where a value comes from: an operation, or an argument of a jump.
+enum Source<'a> {
+    Op(&'a Op),
+    Value(Value),
+}
+
+/// Calls `step` for each value and each of its sources until it changes nothing more.
+fn spread<'a>(function: &'a Function, mut step: impl FnMut(Value, Source<'a>) -> bool) {
+    let mut changed = true;
+    while changed {
+        changed = false;
+        for block in &function.blocks {
+            for inst in &block.insts {
+                if let Some(result) = inst.result {
+                    changed |= step(result, Source::Op(&inst.op));
+                }
+            }
+            for jump in block.end.jumps() {
+                let params = &function.blocks[jump.block.0 as usize].params;
+                for (&param, &arg) in params.iter().zip(&jump.args) {
+                    changed |= step(param, Source::Value(arg));
+                }
+            }
+        }
+    }
+}
