@@ -1,0 +1,223 @@
+//! What a peer may do, what it costs us at most, and what happened (RFC 9113 section 10.5).
+
+use weft_core::{Interval, Time};
+
+use crate::session::http2::frame::ErrorCode;
+use crate::session::http2::headers::Malformed;
+use crate::session::http2::hpack::HpackError;
+
+/// Streams that a peer may reset, or make us reset, at once; see [`RESETS_PER_S`].
+///
+/// A reset costs the peer nothing and frees its place among the concurrent streams, so without a bound it
+/// could start any amount of work (CVE-2023-44487; CVE-2025-8671 for resets that we are made to send).
+pub const RESETS_MAX: u32 = 1000;
+/// By how many the number of permitted resets grows back each second; a stream that ends well adds one more.
+pub const RESETS_PER_S: u32 = 100;
+/// Frames without any effect for an application that may come at once: SETTINGS, PING, PRIORITY, WINDOW_UPDATE,
+/// RST_STREAM, unknown ones, and empty DATA (CVE-2019-9511 to 9518). See [`CONTROLS_PER_S`].
+pub const CONTROLS_MAX: u32 = 4096;
+/// By how many the number of permitted frames without effect grows back each second.
+pub const CONTROLS_PER_S: u32 = 200;
+/// By how many it grows with each HEADERS or non-empty DATA frame in either direction.
+pub const CONTROLS_PER_FRAME: u32 = 4;
+/// Acknowledgements and resets that may wait in the output because the peer does not read.
+pub const OUTPUT_CONTROLS_MAX: u32 = 1024;
+/// CONTINUATION frames of one header block (CVE-2024-27316). Its bytes are bounded by the header list limit.
+pub const CONTINUATIONS_MAX: u32 = 64;
+/// Settings in one frame; more are answered as a flood.
+pub const SETTINGS_MAX: usize = 64;
+/// How many streams that ended last are remembered, to tell a late frame from a wrong one.
+pub const RECENT_STREAMS_MAX: usize = 128;
+/// Streams that we open before the peer has said how many it permits.
+pub const STREAMS_BEFORE_SETTINGS: u32 = 100;
+/// A connection without streams gives back the memory of its caches and buffers after this time.
+pub const IDLE_TRIM: Interval = Interval::from_secs(5);
+/// Largest dynamic table that a peer may fill, in bytes.
+pub const HEADER_TABLE_BYTES_MAX: u32 = 64 << 10;
+
+macro_rules! violations {
+    ($($(#[$doc:meta])* $name:ident = $code:ident $text:literal),* $(,)?) => {
+        /// What a peer did wrong, or too much of. It ends the stream or the connection, and is counted.
+        #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+        pub enum Violation { $($(#[$doc])* $name),* }
+
+        impl Violation {
+            /// All violations, in the order of declaration.
+            pub const ALL: &'static [Violation] = &[$(Self::$name),*];
+
+            /// The code that the peer is told.
+            pub const fn code(self) -> ErrorCode {
+                match self { $(Self::$name => ErrorCode::$code),* }
+            }
+
+            /// A short name for counters: `rapid_reset`.
+            pub const fn name(self) -> &'static str {
+                match self { $(Self::$name => $text),* }
+            }
+        }
+    };
+}
+
+violations! {
+    /// The first bytes are not the preface of HTTP/2, or the first frame is not SETTINGS.
+    BadPreface = ProtocolError "bad_preface",
+    /// The preface and the first SETTINGS did not come in time.
+    SlowPreface = ProtocolError "slow_preface",
+    /// Our SETTINGS were not acknowledged in time.
+    SettingsTimeout = SettingsTimeout "settings_timeout",
+    /// A PING was not answered in time.
+    KeepaliveTimeout = NoError "keepalive_timeout",
+    /// A frame is larger than permitted, or not of the size that its type has.
+    FrameSize = FrameSizeError "frame_size",
+    /// A frame where the standard does not permit one: within a header block, on the wrong kind of stream.
+    UnexpectedFrame = ProtocolError "unexpected_frame",
+    /// A stream identifier that the peer may not use, or not any more.
+    StreamId = ProtocolError "stream_id",
+    /// A frame on a stream that has not been opened.
+    IdleStream = ProtocolError "idle_stream",
+    /// A frame on a stream that the peer has ended.
+    StreamClosed = StreamClosed "stream_closed",
+    /// A pushed stream, which we never permit.
+    PushPromise = ProtocolError "push_promise",
+    /// Padding that is longer than its frame.
+    Padding = ProtocolError "padding",
+    /// A setting with a value that the standard does not permit.
+    Settings = ProtocolError "settings",
+    /// A window in SETTINGS above 2^31-1.
+    SettingsWindow = FlowControlError "settings_window",
+    /// More data than the connection's window permits.
+    ConnectionWindow = FlowControlError "connection_window",
+    /// More data than the stream's window permits.
+    StreamWindow = FlowControlError "stream_window",
+    /// A window grew above 2^31-1.
+    WindowOverflow = FlowControlError "window_overflow",
+    /// A WINDOW_UPDATE of nothing.
+    ZeroIncrement = ProtocolError "zero_increment",
+    /// A stream that depends on itself.
+    SelfDependency = ProtocolError "self_dependency",
+    /// A header block is not HPACK.
+    Compression = CompressionError "compression",
+    /// A header list breaks the rules of HTTP/2.
+    MalformedHeaders = ProtocolError "malformed_headers",
+    /// Headers or data in an order that no HTTP message has.
+    MessageOrder = ProtocolError "message_order",
+    /// The body is not as long as `content-length` says.
+    ContentLength = ProtocolError "content_length",
+    /// A header list is larger than permitted.
+    HeaderList = EnhanceYourCalm "header_list",
+    /// A header block has more bytes than any permitted list.
+    HeaderBlock = EnhanceYourCalm "header_block",
+    /// A header block comes in too many pieces.
+    ContinuationFlood = EnhanceYourCalm "continuation_flood",
+    /// More streams at a time than permitted.
+    ConcurrentStreams = RefusedStream "concurrent_streams",
+    /// Too many streams are reset.
+    RapidReset = EnhanceYourCalm "rapid_reset",
+    /// Too many frames without effect.
+    ControlFlood = EnhanceYourCalm "control_flood",
+    /// The peer asks for answers that it does not read.
+    OutputFlood = EnhanceYourCalm "output_flood",
+    /// The peer leaves no window for data that waits.
+    WindowStall = EnhanceYourCalm "window_stall",
+}
+
+impl From<HpackError> for Violation {
+    fn from(_: HpackError) -> Self {
+        Self::Compression
+    }
+}
+
+impl From<Malformed> for Violation {
+    fn from(_: Malformed) -> Self {
+        Self::MalformedHeaders
+    }
+}
+
+/// How often each violation happened on a connection, and what it did otherwise.
+#[derive(Clone, Copy, Debug)]
+pub struct Counters {
+    violations: [u32; Violation::ALL.len()],
+    /// Streams that were opened by either side.
+    pub streams_opened: u64,
+    /// Streams that the peer reset.
+    pub resets_received: u64,
+    /// Streams that we reset, for whatever reason.
+    pub resets_sent: u64,
+}
+
+impl Counters {
+    pub(super) fn new() -> Self {
+        let violations = [0; Violation::ALL.len()];
+        Self { violations, streams_opened: 0, resets_received: 0, resets_sent: 0 }
+    }
+
+    /// How often `violation` happened.
+    pub fn violations(&self, violation: Violation) -> u32 {
+        self.violations[violation as usize]
+    }
+
+    /// Each violation that happened, and how often.
+    pub fn iter(&self) -> impl Iterator<Item = (Violation, u32)> {
+        Violation::ALL.iter().map(|&v| (v, self.violations(v))).filter(|&(_, n)| n > 0)
+    }
+
+    pub(super) fn note(&mut self, violation: Violation) {
+        let count = &mut self.violations[violation as usize];
+        *count = count.saturating_add(1);
+    }
+}
+
+/// What a peer may still do of something that costs it nothing.
+pub(super) struct Budget {
+    left: u32,
+    max: u32,
+}
+
+impl Budget {
+    pub(super) fn new(max: u32) -> Self {
+        Self { left: max, max }
+    }
+
+    #[inline]
+    pub(super) fn earn(&mut self, n: u32) {
+        self.left = self.left.saturating_add(n).min(self.max);
+    }
+
+    /// An error when nothing is left.
+    pub(super) fn spend(&mut self, otherwise: Violation) -> Result<(), Violation> {
+        self.left = self.left.checked_sub(1).ok_or(otherwise)?;
+        Ok(())
+    }
+}
+
+/// The budgets of one peer.
+pub(super) struct Budgets {
+    pub(super) resets: Budget,
+    pub(super) controls: Budget,
+    refilled: Time,
+}
+
+impl Budgets {
+    pub(super) fn new(now: Time) -> Self {
+        Self { resets: Budget::new(RESETS_MAX), controls: Budget::new(CONTROLS_MAX), refilled: now }
+    }
+
+    /// Adds what has grown back in the whole seconds since the last time.
+    #[inline]
+    pub(super) fn refill(&mut self, now: Time) {
+        const SECOND: i64 = Interval::from_secs(1).as_nanos();
+        let elapsed = (now - self.refilled).as_nanos();
+        if elapsed >= SECOND {
+            let seconds = u32::try_from(elapsed / SECOND).unwrap_or(u32::MAX);
+            self.resets.earn(seconds.saturating_mul(RESETS_PER_S));
+            self.controls.earn(seconds.saturating_mul(CONTROLS_PER_S));
+            self.refilled = now;
+        }
+    }
+
+    /// A frame with an effect went in or out.
+    #[inline]
+    pub(super) fn note_useful_frame(&mut self) {
+        self.controls.earn(CONTROLS_PER_FRAME);
+    }
+}

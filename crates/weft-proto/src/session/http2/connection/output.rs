@@ -1,0 +1,156 @@
+//! Bytes that wait to be sent.
+
+use crate::session::http2::frame::{FRAME_HEADER_BYTES, FrameHead, flag, kind};
+
+/// One contiguous buffer: frames are appended, the owner takes from the front.
+#[derive(Default)]
+pub(super) struct Output {
+    bytes: Vec<u8>,
+    start: usize,
+    /// An upper bound of the acknowledgements and resets among the bytes.
+    n_controls: u32,
+}
+
+/// The smallest frame that counts as a control frame, in bytes.
+const CONTROL_BYTES_MIN: usize = FRAME_HEADER_BYTES;
+
+impl Output {
+    pub(super) fn pending(&self) -> &[u8] {
+        &self.bytes[self.start..]
+    }
+
+    pub(super) fn advance(&mut self, n: usize) {
+        self.start += n;
+        assert!(self.start <= self.bytes.len(), "more was taken than was there");
+        if self.start == self.bytes.len() {
+            self.bytes.clear();
+            self.start = 0;
+        }
+        let fitting = (self.bytes.len() - self.start) / CONTROL_BYTES_MIN;
+        self.n_controls = self.n_controls.min(u32::try_from(fitting).unwrap_or(u32::MAX));
+    }
+
+    pub(super) fn trim(&mut self) {
+        if self.bytes.is_empty() {
+            self.bytes = Vec::new();
+        }
+    }
+
+    pub(super) fn n_controls(&self) -> u32 {
+        self.n_controls
+    }
+
+    pub(super) fn write_raw(&mut self, bytes: &[u8]) {
+        self.make_room(bytes.len());
+        self.bytes.extend_from_slice(bytes);
+    }
+
+    /// Appends a small frame.
+    pub(super) fn write_frame(&mut self, kind: u8, flags: u8, stream: u32, payload: &[u8]) {
+        self.make_room(FRAME_HEADER_BYTES + payload.len());
+        let head = FrameHead { len: payload.len() as u32, kind, flags, stream };
+        self.bytes.extend_from_slice(&head.to_bytes());
+        self.bytes.extend_from_slice(payload);
+    }
+
+    /// Appends a frame that the peer made us send.
+    pub(super) fn write_control(&mut self, kind: u8, flags: u8, stream: u32, payload: &[u8]) {
+        self.n_controls += 1;
+        self.write_frame(kind, flags, stream, payload);
+    }
+
+    /// Appends one DATA frame with `prefix` and `data`.
+    #[inline]
+    pub(super) fn write_data(&mut self, stream: u32, prefix: &[u8], data: &[u8], end_stream: bool) {
+        let len = prefix.len() + data.len();
+        self.make_room(FRAME_HEADER_BYTES + len);
+        let flags = if end_stream { flag::END_STREAM } else { 0 };
+        let head = FrameHead { len: len as u32, kind: kind::DATA, flags, stream };
+        self.bytes.extend_from_slice(&head.to_bytes());
+        self.bytes.extend_from_slice(prefix);
+        self.bytes.extend_from_slice(data);
+    }
+
+    /// Appends the header block that `encode` writes, in as many frames as `max_frame_bytes` demands.
+    pub(super) fn write_headers(
+        &mut self,
+        stream: u32,
+        end_stream: bool,
+        max_frame_bytes: usize,
+        encode: impl FnOnce(&mut Vec<u8>),
+    ) {
+        self.make_room(FRAME_HEADER_BYTES + 256);
+        let head_at = self.bytes.len();
+        self.bytes.extend_from_slice(&[0; FRAME_HEADER_BYTES]);
+        encode(&mut self.bytes);
+        let block_at = head_at + FRAME_HEADER_BYTES;
+        let len = self.bytes.len() - block_at;
+        let end = if end_stream { flag::END_STREAM } else { 0 };
+        let mut head =
+            FrameHead { len: len as u32, kind: kind::HEADERS, flags: end | flag::END_HEADERS, stream };
+        if len <= max_frame_bytes {
+            self.bytes[head_at..block_at].copy_from_slice(&head.to_bytes());
+            return;
+        }
+        let block = self.bytes.split_off(block_at);
+        self.bytes.truncate(head_at);
+        head.flags = end;
+        let mut pieces = block.chunks(max_frame_bytes).peekable();
+        while let Some(piece) = pieces.next() {
+            head.len = piece.len() as u32;
+            if pieces.peek().is_none() {
+                head.flags |= flag::END_HEADERS;
+            }
+            self.bytes.extend_from_slice(&head.to_bytes());
+            self.bytes.extend_from_slice(piece);
+            (head.kind, head.flags) = (kind::CONTINUATION, 0);
+        }
+    }
+
+    /// Makes room for `n` bytes. Bytes that went out are overwritten before the buffer grows, once they are
+    /// as many as those that wait; so each byte moves about once.
+    #[inline]
+    fn make_room(&mut self, n: usize) {
+        if self.bytes.len() + n > self.bytes.capacity()
+            && self.start * 2 >= self.bytes.len()
+            && self.start > 0
+        {
+            self.bytes.drain(..self.start);
+            self.start = 0;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_buffer_is_used_again_while_its_reader_is_behind() {
+        let mut out = Output::default();
+        for i in 0..10_000u32 {
+            out.write_frame(kind::PING, 0, 0, &u64::from(i).to_be_bytes());
+            if i >= 10 {
+                let expected = u64::from(i - 10).to_be_bytes();
+                assert_eq!(out.pending()[FRAME_HEADER_BYTES..][..8], expected);
+                out.advance(FRAME_HEADER_BYTES + 8);
+            }
+        }
+        assert!(out.bytes.capacity() < 1024, "{}", out.bytes.capacity());
+    }
+
+    #[test]
+    fn a_large_header_block_becomes_several_frames() {
+        let mut out = Output::default();
+        out.write_headers(3, true, 4, |bytes| bytes.extend_from_slice(b"0123456789"));
+        let expected: [&[u8]; 6] = [
+            &[0, 0, 4, kind::HEADERS, flag::END_STREAM, 0, 0, 0, 3],
+            b"0123",
+            &[0, 0, 4, kind::CONTINUATION, 0, 0, 0, 0, 3],
+            b"4567",
+            &[0, 0, 2, kind::CONTINUATION, flag::END_HEADERS, 0, 0, 0, 3],
+            b"89",
+        ];
+        assert_eq!(out.pending(), expected.concat());
+    }
+}

@@ -1,0 +1,43 @@
+//! Header compression (RFC 7541).
+//!
+//! [`Decoder`] and [`Encoder`] each hold one direction's dynamic table. [`BlockDecoder`] and [`BlockEncoder`]
+//! wrap them with a cache of whole header blocks, because clients repeat the same block call after call.
+
+mod cache;
+mod decoder;
+mod encoder;
+pub mod huffman;
+mod table;
+
+pub use cache::{BlockDecoder, BlockEncoder};
+pub use decoder::{Decoded, Decoder, HpackError};
+pub use encoder::Encoder;
+pub(crate) use table::static_name_index;
+
+/// Size of a dynamic table until somebody says otherwise, in bytes (RFC 9113 section 6.5.2).
+pub const TABLE_BYTES_INITIAL: u32 = 4096;
+
+/// A fast hash with a fixed seed. It only picks cache slots; what is found there is compared in full.
+#[inline]
+pub(crate) fn hash_bytes(seed: u64, bytes: &[u8]) -> u64 {
+    const MULTIPLIER: u64 = 0x9e37_79b9_7f4a_7c15;
+    let mix = |hash: u64, word: u64| (hash.rotate_left(23) ^ word).wrapping_mul(MULTIPLIER);
+    let mut hash = mix(seed, bytes.len() as u64);
+    let mut rest = bytes;
+    while let Some((word, tail)) = rest.split_first_chunk::<8>() {
+        hash = mix(hash, u64::from_le_bytes(*word));
+        rest = tail;
+    }
+    if let (Some(last), true) = (bytes.last_chunk::<8>(), !rest.is_empty()) {
+        // Reading some bytes twice is cheaper than a loop over the last few.
+        hash = mix(hash, u64::from_le_bytes(*last));
+    } else if let Some((half, tail)) = rest.split_first_chunk::<4>() {
+        let last = tail.last_chunk::<4>().or(bytes.last_chunk::<4>()).copied().unwrap_or_default();
+        hash = mix(hash, u64::from(u32::from_le_bytes(*half)) << 32 | u64::from(u32::from_le_bytes(last)));
+    } else {
+        for &b in rest {
+            hash = mix(hash, u64::from(b));
+        }
+    }
+    hash ^ (hash >> 32)
+}
