@@ -151,7 +151,7 @@ def summary(name, in_flight, runs, calls_per_syscall):
     row = {"name": name, "in_flight": in_flight, "runs": len(runs)}
     row.update({metric: median(metric) for metric in ("calls_per_s", "mean_us", "p50_us", "p99_us")})
     for metric in ("cpu_us_per_call", "calls_per_syscall"):
-        if metric in runs[0]:
+        if all(metric in run for run in runs):
             row[metric] = median(metric)
     if calls_per_syscall is not None:
         row.setdefault("calls_per_syscall", calls_per_syscall)

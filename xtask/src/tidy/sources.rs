@@ -20,7 +20,8 @@ const NAMES_ALLOWED: &[&str] = &["crates/weft/src/bench"];
 
 /// A file says first what it is for; build scripts and tests may do without.
 pub(super) fn header(source: &Source<'_>) -> Option<Finding> {
-    let is_exempt = source.path.ends_with("build.rs") || source.path.contains("/tests/");
+    let path = source.path;
+    let is_exempt = path.ends_with("/build.rs") || path.ends_with("/tests.rs") || path.contains("/tests/");
     let text = "begin the file with `//!` and a sentence that says what it is for";
     (!is_exempt && !source.text.starts_with("//!")).then(|| Finding::new(source.path, 1, text))
 }
@@ -223,6 +224,7 @@ mod tests {
         // If this failed, a reader would have to guess what a file is for.
         assert_eq!(header(&source("crates/a/src/b.rs", "//! B.\n")), None);
         assert_eq!(header(&source("crates/a/build.rs", "fn main() {}\n")), None);
+        assert_eq!(header(&source("crates/a/src/b/tests.rs", "use super::*;\n")), None);
         assert!(header(&source("crates/a/src/b.rs", "fn b() {}\n")).is_some());
     }
 
