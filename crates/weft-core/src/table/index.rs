@@ -1,8 +1,8 @@
 //! The index of a stripe: open addressing, linear probing, slots in the order of their home.
 //!
 //! A slot is `tag << 32 | row + 1`, 0 when free. The tag is the low half of the key's hash, and its high bits are
-//! the slot's home, so slots stand in the order of their tags' homes (as in Robin Hood hashing), the farthest slot is as
-//! near as it can be, and a larger index is filled from a smaller one in one ordered pass without a look at the
+//! the slot's home, so slots can stand in the order of their tags (as in Robin Hood hashing): the farthest slot is
+//! as near as it can be, and a larger index is filled from a smaller one in one ordered pass without a look at the
 //! rows. In such a pass no slot gets farther from home: twice the homes serve the same queue. [`PROBES_MAX`]
 //! therefore holds in every generation if insertions respect it. Behind the last home there is room for
 //! [`PROBES_MAX`] slots, so nothing wraps.
@@ -119,11 +119,19 @@ impl Stripe {
 
     /// Gives the slot of a row that [`Stripe::crowd`] named to another row.
     pub(super) fn replace(&self, old_tag: u32, old_row: u32, tag: u32, row: u32) {
-        let (slots, generation) = self.current();
-        if let Some(at) = self.slot_of(old_tag, old_row) {
-            debug_assert!(at - home(tag, generation) < PROBES_MAX, "the slot is in the key's window");
-            slots[at].store(pack(tag, row), Release);
+        let Some(mut at) = self.slot_of(old_tag, old_row) else { return };
+        let slots = self.current().0;
+        // Between the two are slots of the same home alone, so all of them stay in their window.
+        while at > 0 && tag_of(slots[at - 1].load(Relaxed)) > tag {
+            slots[at].store(slots[at - 1].load(Relaxed), Release);
+            at -= 1;
         }
+        let before = |slot: u64| slot != 0 && tag_of(slot) < tag;
+        while before(slots[at + 1].load(Relaxed)) {
+            slots[at].store(slots[at + 1].load(Relaxed), Release);
+            at += 1;
+        }
+        slots[at].store(pack(tag, row), Release);
     }
 
     /// Takes a row out of the index; the slots behind it move up.
@@ -148,13 +156,13 @@ impl Stripe {
         (slots, generation)
     }
 
-    /// The first slot from the tag's home on that is free or of a later home; at most the end of its window.
+    /// The first slot from the tag's home on that is free or of a later tag; at most the end of its window.
     fn position(&self, tag: u32) -> usize {
         let (slots, generation) = self.current();
         let start = home(tag, generation);
         let later = |slot: &AtomicU64| {
             let slot = slot.load(Relaxed);
-            slot == 0 || home(tag_of(slot), generation) > start
+            slot == 0 || tag_of(slot) > tag
         };
         start + slots[start..start + PROBES_MAX].iter().position(later).unwrap_or(PROBES_MAX)
     }

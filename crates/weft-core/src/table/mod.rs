@@ -205,7 +205,8 @@ impl Table {
         Ok(())
     }
 
-    /// The most rows the table holds now.
+    /// The most rows that the table holds. Workers that insert at the same moment may each go one beyond it, and a
+    /// table that evicts keeps at least one row in a stripe that was given one.
     pub fn max_rows(&self) -> u64 {
         self.rows_max.load(Relaxed)
     }
@@ -450,6 +451,11 @@ impl Table {
         }
     }
 
+    /// The most index slots that one operation has moved: what the longest stall so far was made of.
+    pub fn index_moves_max(&self) -> u32 {
+        self.stripes.iter().map(|stripe| stripe.moved_max.load(Relaxed)).max().unwrap_or(0)
+    }
+
     /// Bytes that the table can come to hold at most: segments, index and bookkeeping.
     pub fn memory_bytes_max(&self) -> u64 {
         let groups: u64 = self.groups().map(|(_, group)| group.bytes_max(self.geometry)).sum();
@@ -493,8 +499,12 @@ impl Table {
     /// Whether the row that these words are has expired.
     #[inline(always)]
     fn is_expired(&self, words: &[AtomicU64], now: Time) -> bool {
+        let ttl = self.ttl.load(Relaxed);
+        if ttl == i64::MAX {
+            return false;
+        }
         let stamp = words[self.header.age_at()].load(Relaxed) as i64;
-        now.0.saturating_sub(stamp) >= self.ttl.load(Relaxed)
+        now.0.saturating_sub(stamp) >= ttl
     }
 }
 

@@ -1,0 +1,676 @@
+//! Tables against a model that is too simple to be wrong, with undo, with threads, and at size.
+
+use proptest::prelude::*;
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use weft_core::abi::State;
+use weft_core::table::{
+    ColumnSpec, Evict, ExtendError, ImportError, Insert, Journal, KeyBuilder, LimitsError, PROBES_MAX, Row,
+    STRIPE_ROWS_MAX, Scalars, Table, TableSpec,
+};
+use weft_core::{Interval, Time, Type, Value};
+
+fn column(name: &str, ty: Type, default: Value) -> ColumnSpec {
+    ColumnSpec { name: name.into(), ty, nullable: false, default }
+}
+
+fn nullable(name: &str, ty: Type) -> ColumnSpec {
+    ColumnSpec { name: name.into(), ty, nullable: true, default: Value::Null }
+}
+
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum Shape {
+    Int,
+    Text,
+    Pair,
+}
+
+fn spec(shape: Shape, max_rows: u64) -> TableSpec {
+    let (user, item) =
+        (column("user", Type::Text(Some(24)), Value::Null), column("item", Type::Int(64), Value::Null));
+    TableSpec {
+        name: "t".into(),
+        key: match shape {
+            Shape::Int => vec![item],
+            Shape::Text => vec![user],
+            Shape::Pair => vec![user, item],
+        },
+        columns: vec![column("hits", Type::Uint(64), Value::Int(7)), nullable("note", Type::Text(Some(20)))],
+        max_rows,
+        evict: Evict::Reject,
+        ttl: None,
+        ttl_on_access: false,
+        shared: false,
+        stripes: None,
+    }
+}
+
+/// A key of each shape for a small number.
+enum Key {
+    Word(u64),
+    Bytes(Vec<u8>),
+}
+
+fn key(shape: Shape, id: u64) -> Key {
+    let user = format!("{:.*}{id}", (id % 21) as usize, "a-rather-long-prefix-");
+    match shape {
+        Shape::Int => Key::Word(id.wrapping_mul(0x1_0000_0001)),
+        Shape::Text => Key::Bytes(user.into_bytes()),
+        Shape::Pair => {
+            let mut key = KeyBuilder::default();
+            key.bytes(user.as_bytes()).int(id / 2);
+            Key::Bytes(key.as_bytes().to_vec())
+        }
+    }
+}
+
+fn hash(key: &Key) -> u64 {
+    match key {
+        Key::Word(word) => Table::hash_int(*word),
+        Key::Bytes(bytes) => Table::hash_bytes(bytes),
+    }
+}
+
+fn find(table: &Table, key: &Key, now: Time) -> Row {
+    match key {
+        Key::Word(word) => table.find_int(*word, now),
+        Key::Bytes(bytes) => table.find_bytes(bytes, now),
+    }
+}
+
+fn insert(table: &Table, key: &Key, now: Time) -> Insert {
+    match key {
+        Key::Word(word) => table.insert_int(*word, now),
+        Key::Bytes(bytes) => table.insert_bytes(bytes, now),
+    }
+}
+
+fn new_row(insert: Insert) -> Row {
+    match insert {
+        Insert::New(row) => row,
+        other => panic!("{other:?}"),
+    }
+}
+
+#[derive(Clone, Debug, PartialEq)]
+struct ModelRow {
+    hits: u64,
+    note: Option<Vec<u8>>,
+    added: Vec<u64>,
+    written: (i64, u64),
+    touched: (i64, u64),
+}
+
+/// What a table means: rows by key, the order of writes and touches by a count of operations.
+#[derive(Clone, Debug)]
+struct Model {
+    rows: BTreeMap<u64, ModelRow>,
+    spec: TableSpec,
+    added: usize,
+    now: i64,
+    turn: u64,
+}
+
+impl Model {
+    fn expire(&mut self) {
+        let Some(ttl) = self.spec.ttl else { return };
+        let (now, on_access) = (self.now, self.spec.ttl_on_access);
+        self.rows.retain(|_, r| now - if on_access { r.touched.0 } else { r.written.0 } < ttl.0);
+    }
+
+    fn insert(&mut self, id: u64) -> bool {
+        if self.rows.len() as u64 >= self.spec.max_rows {
+            let oldest = match self.spec.evict {
+                Evict::Reject => return false,
+                Evict::Oldest => self.rows.iter().min_by_key(|(_, r)| r.written.1),
+                Evict::Lru => self.rows.iter().min_by_key(|(_, r)| r.touched.1),
+            };
+            let oldest = *oldest.expect("a full table has rows").0;
+            self.rows.remove(&oldest);
+        }
+        let stamp = (self.now, self.turn);
+        let added = (0..self.added as u64).map(|i| 100 + i).collect();
+        self.rows.insert(id, ModelRow { hits: 7, note: None, added, written: stamp, touched: stamp });
+        true
+    }
+}
+
+#[derive(Clone, Debug)]
+enum Op {
+    Put { id: u64, hits: u64 },
+    Note { id: u64, note: Option<Vec<u8>> },
+    SetAdded { id: u64, value: u64 },
+    Remove { id: u64 },
+    Touch { id: u64 },
+    Read { id: u64 },
+    Wait { nanos: i64 },
+    Sweep { budget: usize },
+    Extend,
+    Begin,
+    Undo,
+    Commit,
+}
+
+fn op() -> impl Strategy<Value = Op> {
+    let id = 0..24u64;
+    prop_oneof![
+        8 => (id.clone(), any::<u64>()).prop_map(|(id, hits)| Op::Put { id, hits }),
+        2 => (id.clone(), prop::option::of(prop::collection::vec(any::<u8>(), 0..=20)))
+            .prop_map(|(id, note)| Op::Note { id, note }),
+        2 => (id.clone(), any::<u64>()).prop_map(|(id, value)| Op::SetAdded { id, value }),
+        3 => id.clone().prop_map(|id| Op::Remove { id }),
+        2 => id.clone().prop_map(|id| Op::Touch { id }),
+        2 => id.prop_map(|id| Op::Read { id }),
+        3 => (0..6i64).prop_map(|nanos| Op::Wait { nanos }),
+        1 => (0..4usize).prop_map(|budget| Op::Sweep { budget }),
+        1 => Just(Op::Extend),
+        2 => Just(Op::Begin),
+        2 => Just(Op::Undo),
+        1 => Just(Op::Commit),
+    ]
+}
+
+/// A table and its model side by side. Everything goes through the journal, which forgets unless a handler runs.
+struct Pair {
+    shape: Shape,
+    state: State,
+    journal: Journal,
+    model: Model,
+    before: Option<Model>,
+}
+
+impl Pair {
+    fn new(shape: Shape, spec: TableSpec) -> Self {
+        let table = Arc::new(Table::new(spec.clone()));
+        let state = State { tables: vec![table], ..State::default() };
+        let model = Model { rows: BTreeMap::new(), spec, added: 0, now: 1000, turn: 0 };
+        Self { shape, state, journal: Journal::default(), model, before: None }
+    }
+
+    fn apply(&mut self, op: &Op) {
+        self.model.turn += 1;
+        self.model.expire();
+        let table = Arc::clone(&self.state.tables[0]);
+        let now = Time(self.model.now);
+        let find = |id: u64| find(&table, &key(self.shape, id), now);
+        let stamp = (self.model.now, self.model.turn);
+        match op {
+            Op::Put { id, hits } => self.put(&table, *id, *hits, now),
+            Op::Note { id, note } => {
+                if let Some(row) = self.model.rows.get_mut(id) {
+                    row.note.clone_from(note);
+                    let col = table.column("note").unwrap();
+                    self.journal.record_bytes(0, find(*id), col, &table);
+                    table.set_null(find(*id), col, note.is_none());
+                    assert!(table.set_bytes(find(*id), col, note.as_deref().unwrap_or(b"")));
+                }
+            }
+            Op::SetAdded { id, value } => {
+                if let Some(row) = self.model.rows.get_mut(id)
+                    && let Some(last) = row.added.last_mut()
+                {
+                    *last = *value;
+                    let col = table.column(&format!("added{}", self.model.added - 1)).unwrap();
+                    self.journal.record_store(0, find(*id), col, &table);
+                    table.set_word(find(*id), col, *value);
+                }
+            }
+            Op::Remove { id } => {
+                if self.model.rows.remove(id).is_some() {
+                    self.journal.record_remove(0, find(*id), &table);
+                    table.remove(find(*id));
+                }
+            }
+            Op::Touch { id } => {
+                if let Some(row) = self.model.rows.get_mut(id) {
+                    (row.written, row.touched) = (stamp, stamp);
+                    self.journal.record_touch(0, find(*id), &table);
+                    table.touch(find(*id), now);
+                }
+            }
+            Op::Read { id } => {
+                if let Some(row) = self.model.rows.get_mut(id) {
+                    row.touched = stamp;
+                    self.journal.record_touch(0, find(*id), &table);
+                    table.touch_read(find(*id), now);
+                }
+            }
+            // Time stands still while a handler runs, and nobody sweeps or extends what it has locked.
+            Op::Wait { nanos } if self.before.is_none() => self.model.now += nanos,
+            Op::Sweep { budget } if self.before.is_none() => {
+                assert!(table.sweep(now, *budget) <= *budget);
+            }
+            Op::Extend if self.before.is_none() && self.model.added < 4 => self.extend(&table),
+            Op::Begin if self.before.is_none() => {
+                self.journal.clear();
+                self.before = Some(self.model.clone());
+            }
+            Op::Undo => {
+                if let Some(before) = self.before.take() {
+                    self.journal.undo(&self.state, &mut []);
+                    assert!(self.journal.is_empty());
+                    self.model = Model { turn: self.model.turn, ..before };
+                }
+            }
+            Op::Commit => self.before = None,
+            _ => {}
+        }
+        if self.before.is_none() {
+            self.journal.clear();
+        }
+        self.check(&table);
+    }
+
+    fn put(&mut self, table: &Table, id: u64, hits: u64, now: Time) {
+        let key = key(self.shape, id);
+        let col = table.column("hits").unwrap();
+        let stamp = (self.model.now, self.model.turn);
+        let found = find(table, &key, now);
+        if let Some(row) = self.model.rows.get_mut(&id) {
+            (row.hits, row.written, row.touched) = (hits, stamp, stamp);
+            self.journal.record_store(0, found, col, table);
+            self.journal.record_touch(0, found, table);
+            table.set_word(found, col, hits);
+            table.touch(found, now);
+            return;
+        }
+        assert_eq!(found, Row::NONE);
+        let inserted = match &key {
+            Key::Word(word) => self.journal.insert_int(0, table, *word, now),
+            Key::Bytes(bytes) => self.journal.insert_bytes(0, table, bytes, now),
+        };
+        match inserted {
+            Insert::New(row) => {
+                assert!(self.model.insert(id), "the model is full");
+                assert_eq!(table.word(row, col), 7);
+                self.journal.record_store(0, row, col, table);
+                table.set_word(row, col, hits);
+                self.model.rows.get_mut(&id).unwrap().hits = hits;
+            }
+            Insert::Full => assert!(!self.model.insert(id), "the model has room"),
+            Insert::TooLong => panic!("the key fits"),
+        }
+    }
+
+    fn extend(&mut self, table: &Table) {
+        let n = self.model.added as u64;
+        let new = column(&format!("added{n}"), Type::Uint(64), Value::Int(100 + n as i64));
+        table.extend(&[new.clone()]).unwrap();
+        table.extend(&[new]).unwrap();
+        self.model.added += 1;
+        self.model.rows.values_mut().for_each(|row| row.added.push(100 + n));
+    }
+
+    fn check(&mut self, table: &Table) {
+        self.model.expire();
+        let now = Time(self.model.now);
+        for id in 0..24 {
+            let row = find(table, &key(self.shape, id), now);
+            match self.model.rows.get(&id) {
+                Some(expected) => assert_row(table, row, expected, self.model.added),
+                None => assert_eq!(row, Row::NONE, "row {id} should not be there"),
+            }
+        }
+        assert_eq!(scan_all(table, now).len(), self.model.rows.len());
+        assert_eq!(table.count(now), self.model.rows.len() as u64);
+    }
+}
+
+fn assert_row(table: &Table, row: Row, expected: &ModelRow, added: usize) {
+    assert!(row.is_some(), "a row is missing: {expected:?}");
+    let (hits, note) = (table.column("hits").unwrap(), table.column("note").unwrap());
+    assert_eq!(table.word(row, hits), expected.hits);
+    assert_eq!(table.is_null(row, note), expected.note.is_none());
+    if let Some(text) = &expected.note {
+        let mut bytes = Vec::new();
+        table.bytes_into(row, note, &mut bytes);
+        assert_eq!(&bytes, text);
+        assert!(table.bytes_eq(row, note, text));
+    }
+    for i in 0..added {
+        assert_eq!(table.word(row, table.column(&format!("added{i}")).unwrap()), expected.added[i]);
+    }
+}
+
+fn scan_all(table: &Table, now: Time) -> Vec<Row> {
+    let mut rows = Vec::new();
+    let mut cursor = 0;
+    while let Some((row, next)) = table.scan(cursor, now) {
+        rows.push(row);
+        cursor = next;
+    }
+    rows
+}
+
+fn case() -> impl Strategy<Value = (Shape, TableSpec, Vec<Op>)> {
+    let shape = prop_oneof![Just(Shape::Int), Just(Shape::Text), Just(Shape::Pair)];
+    let evict = prop_oneof![Just(Evict::Reject), Just(Evict::Oldest), Just(Evict::Lru)];
+    let ttl = prop::option::of(1..20i64);
+    (shape, evict, ttl, any::<bool>(), 4..12u64, prop::collection::vec(op(), 1..120)).prop_map(
+        |(shape, evict, ttl, ttl_on_access, max_rows, ops)| {
+            let ttl = ttl.map(Interval);
+            (shape, TableSpec { evict, ttl, ttl_on_access, ..spec(shape, max_rows) }, ops)
+        },
+    )
+}
+
+const CASES: u32 = if cfg!(miri) { 4 } else { 512 };
+
+proptest! {
+    #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::with_cases(CASES) })]
+
+    // A table would lose, keep, age or evict rows otherwise than declared, or an undo would leave a trace.
+    #[test]
+    fn a_table_with_one_stripe_is_its_model((shape, spec, ops) in case()) {
+        let mut pair = Pair::new(shape, spec);
+        ops.iter().for_each(|op| pair.apply(op));
+    }
+
+    // Stripes would be observable in a table that nothing is evicted from.
+    #[test]
+    fn stripes_do_not_show((shape, spec, ops) in case(), stripes in 2..16u32) {
+        let evict = Evict::Reject;
+        let spec = TableSpec { evict, stripes: Some(stripes), shared: true, max_rows: 24, ..spec };
+        let mut pair = Pair::new(shape, spec);
+        ops.iter().for_each(|op| pair.apply(op));
+    }
+
+    // A snapshot would not come back as it was.
+    #[test]
+    fn an_export_imports_as_it_was((shape, spec, ops) in case(), per_chunk in 1..8u32) {
+        let mut pair = Pair::new(shape, spec);
+        ops.iter().for_each(|op| pair.apply(op));
+        let now = Time(pair.model.now);
+        let old = Arc::clone(&pair.state.tables[0]);
+        let new = Table::new(pair.model.spec.clone());
+        for i in 0..pair.model.added {
+            new.extend(&[column(&format!("added{i}"), Type::Uint(64), Value::Int(0))]).unwrap();
+        }
+        let (mut cursor, mut rows) = (Some(0), 0);
+        while let Some(at) = cursor {
+            let mut chunk = Vec::new();
+            cursor = old.export(at, now, per_chunk, &mut chunk);
+            rows += new.import(&chunk, now).unwrap();
+        }
+        prop_assert_eq!(rows, pair.model.rows.len() as u64);
+        pair.check(&new);
+    }
+
+    // Bytes from elsewhere could panic the importer.
+    #[test]
+    fn an_import_survives_any_bytes(mut at in 0..200usize, byte in any::<u8>(), cut in 0..200usize) {
+        let table = Table::new(spec(Shape::Text, 8));
+        new_row(table.insert_bytes(b"someone", Time(1)));
+        let mut chunk = Vec::new();
+        table.export(0, Time(1), 10, &mut chunk);
+        at %= chunk.len();
+        chunk[at] = byte;
+        let _ = table.import(&chunk, Time(1));
+        let _ = table.import(&chunk[..cut.min(chunk.len())], Time(1));
+    }
+}
+
+// A snapshot taken whole would forget which row is the oldest.
+#[test]
+fn an_import_keeps_the_eviction_order() {
+    for evict in [Evict::Oldest, Evict::Lru] {
+        let spec = TableSpec { evict, ..spec(Shape::Int, 4) };
+        let old = Table::new(spec.clone());
+        (0..4).for_each(|id| _ = new_row(old.insert_int(id, Time(id as i64))));
+        old.touch(old.find_int(0, Time(5)), Time(5));
+        let mut chunk = Vec::new();
+        assert_eq!(old.export(0, Time(6), 100, &mut chunk), None);
+        let new = Table::new(spec);
+        assert_eq!(new.import(&chunk, Time(6)), Ok(4));
+        new_row(new.insert_int(9, Time(7)));
+        assert_eq!(new.find_int(1, Time(7)), Row::NONE);
+        assert!(new.find_int(0, Time(7)).is_some());
+    }
+}
+
+// Rows of another table could be read as if they were this one's.
+#[test]
+fn an_import_names_the_column_that_differs() {
+    let old = Table::new(spec(Shape::Int, 4));
+    let mut chunk = Vec::new();
+    old.export(0, Time(0), 1, &mut chunk);
+    assert_eq!(Table::new(spec(Shape::Text, 4)).import(&chunk, Time(0)), Err(ImportError::Key));
+    let mut other = spec(Shape::Int, 4);
+    other.columns[0].ty = Type::F64;
+    let error = Table::new(other).import(&chunk, Time(0)).unwrap_err();
+    assert_eq!(error.to_string(), "column hits is U64 in the rows and F64 in the table");
+    chunk[4] = 9;
+    assert_eq!(old.import(&chunk, Time(0)), Err(ImportError::Version(9)));
+}
+
+// Two workers could be in one stripe at once, and counts would be lost.
+#[test]
+fn counts_of_two_threads_add_up() {
+    let keys = 64;
+    let rounds = if cfg!(miri) { 40 } else { 50_000 };
+    for stripes in [1, 8] {
+        let spec = TableSpec { shared: true, stripes: Some(stripes), ..spec(Shape::Text, keys) };
+        let table = Arc::new(Table::new(spec));
+        let hits = table.column("hits").unwrap();
+        let worker = |seed: u64| {
+            let table = Arc::clone(&table);
+            move || {
+                for i in 0..rounds {
+                    let key = key(Shape::Text, (i * 7 + seed) % keys);
+                    table.lock(hash(&key));
+                    let found = find(&table, &key, Time(i as i64));
+                    let row = if found.is_some() { found } else { new_row(insert(&table, &key, Time(0))) };
+                    table.set_word(row, hits, table.word(row, hits) + 1);
+                    table.unlock(hash(&key));
+                }
+            }
+        };
+        let threads = [0, 3].map(|seed| std::thread::spawn(worker(seed)));
+        threads.into_iter().for_each(|thread| thread.join().unwrap());
+        let sum: u64 = scan_all(&table, Time(0)).iter().map(|row| table.word(*row, hits) - 7).sum();
+        assert_eq!(sum, 2 * rounds);
+    }
+}
+
+// A reader without a lock could panic or hang beside a writer, or miss a row that nobody touches while the index
+// grows and shifts around it.
+#[test]
+fn a_reader_without_a_lock_survives_a_writer() {
+    let n = if cfg!(miri) { 60 } else { 200_000 };
+    let spec = TableSpec { evict: Evict::Lru, ttl: Some(Interval(50)), ..spec(Shape::Text, 3000) };
+    let table = Arc::new(Table::new(spec));
+    let writer = Arc::clone(&table);
+    let thread = std::thread::spawn(move || {
+        for i in 0..n {
+            let key = key(Shape::Text, i % 4000);
+            let row = find(&writer, &key, Time(i as i64));
+            match row.is_some() && i % 3 == 0 {
+                true => writer.remove(row),
+                false if row.is_none() => _ = new_row(insert(&writer, &key, Time(i as i64))),
+                false => {}
+            }
+        }
+    });
+    let note = table.column("note").unwrap();
+    let mut out = Vec::new();
+    for i in 0..n {
+        let row = find(&table, &key(Shape::Text, i % 4000), Time(i as i64));
+        if row.is_some() {
+            out.clear();
+            table.bytes_into(row, note, &mut out);
+        }
+        if i % 1000 == 0 {
+            scan_all(&table, Time(0));
+        }
+    }
+    thread.join().unwrap();
+}
+
+// A table that grows to a million rows would stall its worker: the longest operation is the growth of one stripe.
+#[test]
+fn growth_moves_a_bounded_number_of_slots() {
+    let n: u64 = if cfg!(miri) { 300 } else { 1_000_000 };
+    let table = Table::new(spec(Shape::Int, n));
+    for id in 0..n {
+        new_row(table.insert_int(id, Time(0)));
+    }
+    assert_eq!(table.insert_int(n, Time(0)), Insert::Full);
+    assert!(u64::from(table.index_moves_max()) <= STRIPE_ROWS_MAX, "{}", table.index_moves_max());
+    assert!((0..n).all(|id| table.find_int(id, Time(0)).is_some()));
+    assert!(table.memory_bytes() <= table.memory_bytes_max());
+    (0..n).for_each(|id| table.remove(table.find_int(id, Time(0))));
+    assert!(table.is_empty());
+    assert_eq!(table.scan(0, Time(0)), None);
+}
+
+// An empty table would cost memory in proportion to its limit.
+#[test]
+fn an_empty_table_is_small() {
+    let table = Table::new(spec(Shape::Int, 1_000_000));
+    assert!(table.memory_bytes() * 100 < table.memory_bytes_max(), "{}", table.memory_bytes());
+    assert!(Table::new(spec(Shape::Int, 100)).memory_bytes() < 4096);
+}
+
+/// Keys whose hashes agree in the low half, as an adversary would choose them.
+fn colliding_keys(n: usize) -> Vec<u64> {
+    // The hash folds a product; words that differ so that both halves cancel are found by search on 16 bits of tag,
+    // which is what decides the home of a small index.
+    (0u64..).filter(|key| Table::hash_int(*key) as u32 >> 20 == 0).take(n).collect()
+}
+
+// Keys chosen to collide would make every look-up long, or lose rows.
+#[test]
+fn colliding_keys_are_refused_not_slow() {
+    if cfg!(miri) {
+        return;
+    }
+    let keys = colliding_keys(300);
+    let reject = Table::new(spec(Shape::Int, 1000));
+    let taken: Vec<u64> =
+        keys.iter().copied().filter(|key| reject.insert_int(*key, Time(0)) != Insert::Full).collect();
+    assert!(taken.len() >= PROBES_MAX && taken.len() < keys.len(), "{}", taken.len());
+    assert!(taken.iter().all(|key| reject.find_int(*key, Time(0)).is_some()));
+
+    let evict = Table::new(TableSpec { evict: Evict::Lru, ..spec(Shape::Int, 1000) });
+    let state = State { tables: vec![Arc::new(evict)], ..State::default() };
+    let evict = Arc::clone(&state.tables[0]);
+    for (i, key) in keys.iter().enumerate() {
+        new_row(evict.insert_int(*key, Time(i as i64)));
+        assert!(evict.find_int(*key, Time(i as i64)).is_some());
+    }
+    let before = scan_all(&evict, Time(0));
+    let live: Vec<u64> = keys.iter().copied().filter(|k| evict.find_int(*k, Time(0)).is_some()).collect();
+    let mut journal = Journal::default();
+    for key in colliding_keys(400).split_off(300) {
+        new_row(journal.insert_int(0, &evict, key, Time(1000)));
+    }
+    journal.undo(&state, &mut []);
+    assert_eq!(scan_all(&evict, Time(0)), before);
+    assert!(live.iter().all(|key| evict.find_int(*key, Time(0)).is_some()));
+}
+
+// A hot update could change the type of a column under rows that hold the old one.
+#[test]
+fn extend_refuses_a_change_of_type() {
+    let table = Table::new(spec(Shape::Int, 4));
+    let error = table.extend(&[column("hits", Type::F64, Value::Null)]).unwrap_err();
+    assert_eq!(error.to_string(), "column hits is U64; its type cannot change to F64 while rows exist");
+    for i in 0..15 {
+        table.extend(&[column(&format!("c{i}"), Type::Bool, Value::Null)]).unwrap();
+    }
+    let one_more = table.extend(&[column("c15", Type::Bool, Value::Null)]);
+    assert_eq!(one_more, Err(ExtendError::TooManyGroups));
+    let wide =
+        Table::new(spec(Shape::Int, 4)).extend(&[column("w", Type::Bytes(Some(1 << 16)), Value::Null)]);
+    assert!(matches!(wide, Err(ExtendError::RowTooLong { .. })));
+}
+
+// Text and NULL defaults of an added column would not reach rows that were there before.
+#[test]
+fn added_columns_hold_their_defaults_in_old_rows() {
+    let table = Table::new(spec(Shape::Int, 100));
+    let old = new_row(table.insert_int(1, Time(0)));
+    table
+        .extend(&[
+            column("tier", Type::Text(Some(12)), Value::text("free")),
+            nullable("until", Type::Timestamp),
+        ])
+        .unwrap();
+    let (tier, until) = (table.column("tier").unwrap(), table.column("until").unwrap());
+    assert!(table.bytes_eq(old, tier, b"free") && table.is_null(old, until));
+    assert!(table.set_bytes(old, tier, b"gold") && !table.set_bytes(old, tier, b"thirteen byte"));
+    table.set_null(old, until, false);
+    table.remove(old);
+    let new = new_row(table.insert_int(2, Time(0)));
+    assert_eq!(new, old, "the row's place is used again");
+    assert!(table.bytes_eq(new, tier, b"free") && table.is_null(new, until));
+}
+
+// A hot update of limits could promise what the rows cannot keep.
+#[test]
+fn limits_change_within_what_the_table_was_made_for() {
+    let table = Table::new(TableSpec { evict: Evict::Oldest, ..spec(Shape::Int, 10) });
+    (0..10).for_each(|id| _ = new_row(table.insert_int(id, Time(id as i64))));
+    table.set_limits(4, Some(Interval(100)), Evict::Oldest).unwrap();
+    (10..20).for_each(|id| _ = new_row(table.insert_int(id, Time(id as i64))));
+    assert_eq!(table.count(Time(20)), 4);
+    assert_eq!(table.count(Time(118)), 1);
+    assert_eq!(table.set_limits(4, None, Evict::Lru), Err(LimitsError::Order));
+    assert!(matches!(table.set_limits(1 << 40, None, Evict::Reject), Err(LimitsError::Rows { .. })));
+}
+
+// Keys that do not fit would be cut or would panic, and a malformed composite key could match a row.
+#[test]
+fn keys_that_are_not_keys_are_absent() {
+    let pair = Table::new(spec(Shape::Pair, 4));
+    for bad in [&b""[..], b"\x01\0\0", b"\x01\0\0\0", b"\xff\xff\xff\xff", b"\0\0\0\0\0\0\0\0\0\0\0\0x"] {
+        assert_eq!(pair.find_bytes(bad, Time(0)), Row::NONE);
+        assert_eq!(pair.insert_bytes(bad, Time(0)), Insert::TooLong);
+    }
+    let text = Table::new(spec(Shape::Text, 4));
+    assert_eq!(text.insert_bytes(&[b'x'; 25], Time(0)), Insert::TooLong);
+    new_row(text.insert_bytes(&[b'x'; 24], Time(0)));
+    assert!(text.find_bytes(&[b'x'; 24], Time(0)).is_some());
+    assert_eq!(text.find_bytes(&[b'x'; 23], Time(0)), Row::NONE);
+    assert_eq!(text.find_int(1, Time(0)), Row::NONE);
+}
+
+// Key columns could not be read back, so a scan could not say what it saw.
+#[test]
+fn key_columns_are_columns() {
+    let table = Table::new(spec(Shape::Pair, 4));
+    let mut key = KeyBuilder::default();
+    key.bytes(b"ada").int(42);
+    let row = new_row(table.insert_bytes(key.as_bytes(), Time(0)));
+    assert!(table.bytes_eq(row, table.column("user").unwrap(), b"ada"));
+    assert_eq!(table.word(row, table.column("item").unwrap()), 42);
+}
+
+// Compiled code would reach other words than the accessors do.
+#[test]
+fn addresses_follow_the_layout() {
+    let table = Table::new(spec(Shape::Int, 100));
+    let rows: Vec<Row> = (0..40).map(|id| new_row(table.insert_int(id, Time(0)))).collect();
+    let width = table.row_address(rows[1], 0) - table.row_address(rows[0], 0);
+    assert_eq!(width as u64, table.spec().row_bytes());
+}
+
+// Scalars could be torn from their log or their text.
+#[test]
+fn scalars_hold_words_and_text() {
+    let scalars = Arc::new(Scalars::new(5));
+    scalars.add(0, 3);
+    assert!(scalars.set_bytes(1, 24, b"a text of 20 letters") && !scalars.set_bytes(1, 3, b"four"));
+    let mut text = Vec::new();
+    scalars.bytes_into(1, &mut text);
+    assert_eq!((scalars.word(0), &text[..]), (3, &b"a text of 20 letters"[..]));
+    let state = State { scalars: Arc::clone(&scalars), ..State::default() };
+    let mut journal = Journal::default();
+    let mut call = [5];
+    journal.record_scalar(0, 3);
+    scalars.set_word(0, 9);
+    journal.record_call(0, 5);
+    call[0] = 6;
+    journal.undo(&state, &mut call);
+    assert_eq!((scalars.word(0), call), (3, [5]));
+}
