@@ -17,7 +17,8 @@ use crate::source::{FileId, Span};
 pub struct Ast {
     /// Where it came from.
     pub file: FileId,
-    /// Top-level items in source order; the ones with faults are left out.
+    /// Top-level items in source order. One with a fault is left out; elements and chains with a fault in their body
+    /// stay, without that part and marked `is_faulty`.
     pub items: Vec<Item>,
 }
 
@@ -271,6 +272,8 @@ pub struct Chain {
     pub stages: Vec<StageNode>,
     /// Options in written order.
     pub options: Vec<ChainOption>,
+    /// Some part of the body is left out because of a fault in it, so a name that is missing may well have been there.
+    pub is_faulty: bool,
     /// The whole item.
     pub span: Span,
 }
@@ -445,6 +448,8 @@ pub struct Element {
     pub decls: Vec<Decl>,
     /// Handlers in source order.
     pub handlers: Vec<Handler>,
+    /// Some part of the body is left out because of a fault in it, so a name that is missing may well have been there.
+    pub is_faulty: bool,
     /// The whole item.
     pub span: Span,
 }

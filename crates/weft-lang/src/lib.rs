@@ -5,5 +5,8 @@
 
 pub mod ast;
 pub mod diagnostic;
+pub mod format;
 pub mod hir;
+pub mod lexer;
+pub mod parser;
 pub mod source;

@@ -1,0 +1,183 @@
+use proptest::prelude::*;
+
+use super::*;
+use crate::parser::parse;
+
+fn parse_text(text: &str) -> (SourceMap, FileId) {
+    let mut sources = SourceMap::new();
+    let file = sources.add("t.weft", text).unwrap();
+    (sources, file)
+}
+
+/// Formats `text`, and checks the laws that hold for every file without faults.
+#[track_caller]
+fn formatted(text: &str) -> String {
+    let (sources, file) = parse_text(text);
+    let once =
+        format(&sources, file).unwrap_or_else(|| panic!("has faults: {:?}\n{text}", parse(&sources, file).1));
+    let (again, again_file) = parse_text(&once);
+    let (tree, tree_again) = (parse(&sources, file), parse(&again, again_file));
+    assert!(tree_again.1.is_empty(), "formatting broke it: {:?}\n{once}", tree_again.1);
+    assert_eq!(format!("{:#?}", tree.0), format!("{:#?}", tree_again.0), "the tree changed:\n{once}");
+    assert_eq!(format(&again, again_file).unwrap(), once, "formatting is not idempotent");
+    assert_eq!(comments(text), comments(&once), "a comment was lost");
+    assert!(
+        once.lines().all(|line| line == line.trim_end() || line.contains("/*")),
+        "trailing space:\n{once}"
+    );
+    once
+}
+
+fn comments(text: &str) -> Vec<String> {
+    let lexed = crate::lexer::lex(FileId(0), text);
+    let text_of = |comment: &Comment| {
+        let lines: Vec<&str> = text[comment.span.range()].lines().map(str::trim_end).collect();
+        lines.join("\n")
+    };
+    lexed.comments.iter().map(text_of).collect()
+}
+
+#[track_caller]
+fn check(text: &str, expect: &str) {
+    assert_eq!(formatted(text), expect);
+}
+
+/// The part of DESIGN 2.2 that this version reads.
+fn design() -> String {
+    let text = crate::parser::tests::DESIGN;
+    let (sources, file) = parse_text(text);
+    let items = parse(&sources, file).0.items;
+    let texts: Vec<&str> = items.iter().map(|item| sources.slice(item.span())).collect();
+    texts.join("\n\n")
+}
+
+#[test]
+fn the_design_is_in_house_style() {
+    // What the design shows and what `weft fmt` writes must not argue.
+    insta::assert_snapshot!(formatted(&design()));
+}
+
+#[test]
+fn keywords_and_spaces_are_made_regular() {
+    check(
+        "create element e(a f64=1)on rpc(user text(8)?)as\ncall(c i64=-1);on request\n\n\n\nset c=- -a*( b+1 );abort unavailable'x'with header [ 'k' ]=count( * );end;",
+        "CREATE ELEMENT e (a F64 = 1) ON rpc (user TEXT(8)?) AS
+  CALL (c I64 = -1);
+  ON REQUEST
+
+    SET c = - -a * (b + 1);
+    ABORT unavailable 'x' WITH header['k'] = count(*);
+END;
+",
+    );
+}
+
+#[test]
+fn comments_keep_their_place() {
+    check(
+        "-- head\n\n\n-- more\nCREATE LISTENER l -- a name\n  ON tcp /* inline */ '1'   ; -- after\n/* own\n   lines */\n
+CREATE ELEMENT e ON rpc AS\n-- decl\nVAR n U64; -- one\nON REQUEST -- why\n-- first\nADD n, -- the amount\n-- odd place\n2;\n-- last\nEND; -- closed\n-- end of file",
+        "-- head
+
+-- more
+CREATE LISTENER l  -- a name
+  ON tcp  /* inline */ '1';  -- after
+/* own
+   lines */
+
+CREATE ELEMENT e ON rpc AS
+  -- decl
+  VAR n U64;  -- one
+  ON REQUEST  -- why
+    -- first
+    ADD n,  -- the amount
+      -- odd place
+      2;
+  -- last
+END;  -- closed
+-- end of file
+",
+    );
+}
+
+#[test]
+fn long_lines_break_before_clauses_and_then_fill() {
+    let columns: Vec<String> = (0..20).map(|index| format!("column_{index} TEXT(64)")).collect();
+    let text = format!(
+        "CREATE ELEMENT e ON rpc AS TABLE t ({}) MAX 10 ROWS; ON REQUEST IF a THEN UPDATE t SET a = 1 WHERE {} RETURNING a INTO b ELSE DO FORWARD; END UPDATE; END IF; END;",
+        columns.join(","),
+        vec!["some_condition = 1"; 10].join(" AND "),
+    );
+    let out = formatted(&text);
+    assert!(out.lines().all(|line| line.chars().count() <= LINE_COLUMNS_MAX), "{out}");
+    insta::assert_snapshot!(out);
+}
+
+#[test]
+fn short_ifs_stay_on_their_line() {
+    check(
+        "CREATE ELEMENT e ON rpc AS ON REQUEST IF a THEN ADD n; END IF; IF a THEN ADD n; ELSE POP; END IF;\nIF a THEN\nADD n; END IF; END;",
+        "CREATE ELEMENT e ON rpc AS
+  ON REQUEST
+    IF a THEN ADD n; END IF;
+    IF a THEN
+      ADD n;
+    ELSE
+      POP;
+    END IF;
+    IF a THEN
+      ADD n;
+    END IF;
+END;
+",
+    );
+}
+
+#[test]
+fn a_file_with_faults_is_left_alone() {
+    let (sources, file) = parse_text("CREATE LISTENER l ON tcp;");
+    assert_eq!(format(&sources, file), None);
+    let (sources, file) = parse_text("");
+    assert_eq!(format(&sources, file).as_deref(), Some(""));
+    check("-- only a comment", "-- only a comment\n");
+    check("\r\n-- a\r\nIMPORT 'x' ;\r\n", "-- a\nIMPORT 'x';\n");
+}
+
+#[test]
+fn large_files_format_in_linear_time() {
+    let unit = "IF a THEN SET b = c; END IF; -- why\n";
+    let text = format!("CREATE ELEMENT e ON rpc AS ON REQUEST\n{}END;", unit.repeat(20_000));
+    formatted(&text);
+    let names: Vec<String> = (0..100_000).map(|index| format!("n{index}")).collect();
+    formatted(&format!("CREATE ROUTE r ON l WHEN a IN ({}) TO CLUSTER c;", names.join(", ")));
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::with_cases(200) })]
+
+    /// Any white space and any comments between the tokens of a program: the laws of `formatted` hold.
+    #[test]
+    fn laws_hold_for_any_spacing(gaps in proptest::collection::vec(0_usize..14, 64), width in 0_usize..60) {
+        let text = design();
+        let lexed = crate::lexer::lex(FileId(0), &text);
+        let mut out = String::new();
+        for (index, token) in lexed.tokens.iter().enumerate() {
+            out.push_str(match gaps[(index * 7 + index / 64) % gaps.len()] {
+                0 => "\n",
+                1 => "\n\n\n",
+                2 => " -- c\n",
+                3 => "\n  -- own  \n",
+                4 => " /* b */ ",
+                5 => "\n/* b\n  c */\n",
+                6 => "/* b */\n",
+                7 => "\n/* b */",
+                _ => " ",
+            });
+            let word = &text[token.span.range()];
+            // Longer names move the places where lines must break.
+            out.push_str(word);
+            if word == "input" { out.push_str(&format!("{:width$}", "")); }
+        }
+        formatted(&out);
+    }
+}

@@ -1,0 +1,284 @@
+//! Tokens to a syntax tree.
+//!
+//! Recursive descent, with operator precedence for expressions. Each kind of item, declaration, handler, statement and
+//! chain option is one row of a table: its keyword, the function that reads it, and how it is written, which is the
+//! help of every fault inside it. A new kind is a new module and a new row.
+//!
+//! After a fault, reading goes on at the next `;`, `END` or statement, so several faults are told in one go. A keyword
+//! with a slip in it (`SELCT`) is reported and read as what was meant.
+
+use crate::ast::{Ast, DropItem, Import, InsertRows, Item, Kind};
+use crate::diagnostic::{Diagnostic, code};
+use crate::lexer::{Token, TokenKind, lex};
+use crate::source::{FileId, SourceMap, Span};
+
+mod chain;
+mod cursor;
+mod edge;
+mod element;
+mod expr;
+pub(crate) mod layout;
+mod stmt;
+mod suggest;
+mod table;
+mod ty;
+
+use cursor::{Parsed, Parser};
+use layout::Layout;
+use suggest::nearest;
+
+/// Reads one file of `sources`. Never fails: what cannot be read is reported and left out of the tree.
+///
+/// # Panics
+/// If `file` is not of `sources`.
+pub fn parse(sources: &SourceMap, file: FileId) -> (Ast, Vec<Diagnostic>) {
+    let parse = parse_with_layout(sources, file);
+    (parse.ast, parse.diagnostics)
+}
+
+/// A parse with what the formatter needs besides.
+pub(crate) struct Parse {
+    pub(crate) ast: Ast,
+    pub(crate) tokens: Vec<Token>,
+    pub(crate) layout: Layout,
+    pub(crate) diagnostics: Vec<Diagnostic>,
+}
+
+pub(crate) fn parse_with_layout(sources: &SourceMap, file: FileId) -> Parse {
+    let text = sources.file(file).text();
+    let mut parser = Parser::new(text, lex(file, text));
+    let items = parser.items();
+    let ast = Ast { file, items };
+    let (tokens, layout, mut diagnostics) = parser.into_parts();
+    diagnostics.sort_by_key(|diagnostic| diagnostic.span().map_or(0, |span| span.start));
+    Parse { ast, tokens, layout, diagnostics }
+}
+
+/// How a construct is recognised, read and explained.
+struct Row<F> {
+    keyword: &'static str,
+    read: F,
+    form: &'static str,
+}
+
+/// What stands before the name in `CREATE OR REPLACE kind name`.
+#[derive(Clone, Copy)]
+struct Create {
+    start: Span,
+    or_replace: bool,
+}
+
+type ReadItem = fn(&mut Parser<'_>, Span) -> Parsed<Item>;
+type ReadKind = fn(&mut Parser<'_>, Create) -> Parsed<Item>;
+
+const ITEMS: &[Row<ReadItem>] = &[
+    Row {
+        keyword: "CREATE",
+        read: |p, start| p.create(start),
+        form: "CREATE ELEMENT acl ON rpc (user TEXT) AS ... END;",
+    },
+    Row { keyword: "IMPORT", read: |p, start| p.import(start), form: "IMPORT 'path.weft';" },
+    Row { keyword: "DROP", read: |p, start| p.drop_item(start), form: "DROP ELEMENT acl;" },
+    Row {
+        keyword: "INSERT",
+        read: |p, start| p.insert_rows(start),
+        form: "INSERT INTO shop.acl.ac_tab VALUES ('alice', 'W');",
+    },
+];
+
+/// The kinds of this version. `DROP` knows them by [`Kind`].
+const KINDS: &[(Row<ReadKind>, Kind)] = &[
+    (Row { keyword: "TYPE", read: |p, create| p.type_item(create), form: ty::TYPE_FORM }, Kind::Type),
+    (
+        Row { keyword: "TABLE", read: |p, create| p.table_item(create), form: table::TABLE_ITEM_FORM },
+        Kind::Table,
+    ),
+    (
+        Row { keyword: "ELEMENT", read: |p, create| p.element(create), form: element::ELEMENT_FORM },
+        Kind::Element,
+    ),
+    (Row { keyword: "CHAIN", read: |p, create| p.chain(create), form: chain::CHAIN_FORM }, Kind::Chain),
+    (
+        Row { keyword: "LISTENER", read: |p, create| p.listener(create), form: edge::LISTENER_FORM },
+        Kind::Listener,
+    ),
+    (
+        Row { keyword: "CLUSTER", read: |p, create| p.cluster(create), form: edge::CLUSTER_FORM },
+        Kind::Cluster,
+    ),
+    (Row { keyword: "ROUTE", read: |p, create| p.route(create), form: edge::ROUTE_FORM }, Kind::Route),
+];
+
+/// Kinds of the design that this version does not have.
+const KINDS_ELSEWHERE: &[&str] =
+    &["PROTOCOL", "FILTER", "FUNCTION", "QUEUE", "PORT", "LINK", "STACK", "POLICY"];
+
+/// Statements of the design on the running network.
+const ITEMS_ELSEWHERE: &[&str] = &["ALTER", "SELECT", "UPDATE", "DELETE"];
+
+impl Parser<'_> {
+    fn items(&mut self) -> Vec<Item> {
+        let mut items = Vec::new();
+        while !self.at_eof() {
+            let before = self.index();
+            self.layout.line(before);
+            match self.item() {
+                Ok(item) => items.push(item),
+                Err(_) => self.skip_item(before),
+            }
+        }
+        items
+    }
+
+    fn item(&mut self) -> Parsed<Item> {
+        self.form = "";
+        let start = self.token().span;
+        let Some(word) = self.word() else {
+            return Err(self.expected("`CREATE`, `IMPORT`, `DROP` or `INSERT`"));
+        };
+        if let Some(row) = ITEMS.iter().find(|row| row.keyword.eq_ignore_ascii_case(word)) {
+            self.bump_keyword();
+            self.form = row.form;
+            return (row.read)(self, start);
+        }
+        if let Some(keyword) = ITEMS_ELSEWHERE.iter().find(|keyword| keyword.eq_ignore_ascii_case(word)) {
+            let message = format!("`{keyword}` on the running network is not in this version");
+            return Err(self.fail_at(
+                start,
+                code::KIND_NOT_IN_VERSION,
+                &message,
+                "a file may `CREATE`, `DROP`, `IMPORT`, and `INSERT` rows",
+            ));
+        }
+        let Some(meant) = nearest(word, ITEMS.iter().map(|row| row.keyword)) else {
+            return Err(self.expected("`CREATE`, `IMPORT`, `DROP` or `INSERT`"));
+        };
+        self.slip(word, meant, "a file");
+        let row = &ITEMS[ITEMS.iter().position(|row| row.keyword == meant).unwrap_or(0)];
+        self.bump_keyword();
+        self.form = row.form;
+        (row.read)(self, start)
+    }
+
+    /// Reports a keyword with a slip in it; the caller goes on with what was meant.
+    fn slip(&mut self, word: &str, meant: &str, place: &str) {
+        let span = self.token().span;
+        let diagnostic = Diagnostic::error(
+            code::UNKNOWN_STATEMENT,
+            format!("`{word}` does not begin anything in {place}"),
+        )
+        .at(span, "")
+        .with_help(format!("did you mean `{meant}`?"))
+        .with_fix(span, meant);
+        self.fail(diagnostic);
+    }
+
+    fn create(&mut self, start: Span) -> Parsed<Item> {
+        let or_replace = self.eat_keywords("OR", "REPLACE").is_some();
+        let create = Create { start, or_replace };
+        let word = self.word().unwrap_or_default();
+        if let Some((row, _)) = KINDS.iter().find(|(row, _)| row.keyword.eq_ignore_ascii_case(word)) {
+            self.bump_keyword();
+            self.form = row.form;
+            return (row.read)(self, create);
+        }
+        if let Some(kind) = KINDS_ELSEWHERE.iter().find(|kind| kind.eq_ignore_ascii_case(word)) {
+            return Err(self.kind_elsewhere(kind));
+        }
+        let message = match word {
+            "" => return Err(self.expected("the kind of thing to create, such as `ELEMENT` or `CHAIN`")),
+            _ => format!("there is no kind `{word}` to create"),
+        };
+        let span = self.token().span;
+        let diagnostic = Diagnostic::error(code::UNKNOWN_KIND, message).at(span, "");
+        let Some(meant) = nearest(word, KINDS.iter().map(|(row, _)| row.keyword)) else {
+            let kinds: Vec<&str> = KINDS.iter().map(|(row, _)| row.keyword).collect();
+            return Err(self.fail(diagnostic.with_help(format!("the kinds are {}", kinds.join(", ")))));
+        };
+        self.fail(diagnostic.with_help(format!("did you mean `{meant}`?")).with_fix(span, meant));
+        let row = &KINDS[KINDS.iter().position(|(row, _)| row.keyword == meant).unwrap_or(0)].0;
+        self.bump_keyword();
+        self.form = row.form;
+        (row.read)(self, create)
+    }
+
+    fn kind_elsewhere(&mut self, kind: &str) -> cursor::Failed {
+        let span = self.token().span;
+        let kinds: Vec<&str> = KINDS.iter().map(|(row, _)| row.keyword).collect();
+        let message = format!("`{kind}` is not in this version");
+        let diagnostic = Diagnostic::error(code::KIND_NOT_IN_VERSION, message)
+            .at(span, "the design has this kind, this version cannot build it")
+            .with_help(format!("take it out; this version has {}", kinds.join(", ")));
+        self.fail(diagnostic)
+    }
+
+    /// Skips the rest of an item that could not be read: to its `END;` if it has a body, else to its `;`.
+    fn skip_item(&mut self, first: usize) {
+        if self.index() == first {
+            self.bump();
+        }
+        let mut in_body = false;
+        let (mut n_cases, mut n_parens) = (0_usize, 0_usize);
+        while !self.at_eof() && !self.peek_keyword(0, "CREATE") {
+            if self.at(TokenKind::LeftParen) {
+                n_parens += 1;
+            } else if self.at(TokenKind::RightParen) {
+                n_parens = n_parens.saturating_sub(1);
+            } else if self.peek_keyword(0, "AS") && !self.peek_keyword(1, "NATIVE") {
+                // `CAST(e AS T)` opens no body.
+                in_body |= n_parens == 0;
+            } else if self.peek_keyword(0, "CASE") {
+                n_cases += 1;
+            } else if self.peek_keyword(0, "END") {
+                let ends_case = n_cases > 0;
+                n_cases = n_cases.saturating_sub(1);
+                if !ends_case && self.peek(1) == TokenKind::Semicolon {
+                    self.bump();
+                    self.bump();
+                    return;
+                }
+            } else if self.at(TokenKind::Semicolon) {
+                n_cases = 0;
+                if !in_body {
+                    self.bump();
+                    return;
+                }
+            }
+            self.bump();
+        }
+    }
+
+    fn import(&mut self, start: Span) -> Parsed<Item> {
+        let path = self.string("the path of a file, in quotes")?;
+        self.semicolon()?;
+        Ok(Item::Import(Import { path, span: self.span_from(start) }))
+    }
+
+    fn drop_item(&mut self, start: Span) -> Parsed<Item> {
+        let word = self.word().unwrap_or_default();
+        let Some((_, kind)) = KINDS.iter().find(|(row, _)| row.keyword.eq_ignore_ascii_case(word)) else {
+            if let Some(kind) = KINDS_ELSEWHERE.iter().find(|kind| kind.eq_ignore_ascii_case(word)) {
+                return Err(self.kind_elsewhere(kind));
+            }
+            let kinds: Vec<String> = KINDS.iter().map(|(row, _)| format!("`{}`", row.keyword)).collect();
+            return Err(self.expected(&cursor::one_of(&kinds)));
+        };
+        self.bump_keyword();
+        let name = self.ident("the name of what is dropped")?;
+        self.semicolon()?;
+        Ok(Item::Drop(DropItem { kind: *kind, name, span: self.span_from(start) }))
+    }
+
+    fn insert_rows(&mut self, start: Span) -> Parsed<Item> {
+        self.keyword("INTO")?;
+        let table = self.path("a table, such as `chain.instance.table`")?;
+        let columns = self.optional_column_names()?;
+        self.keyword("VALUES")?;
+        let rows = self.rows()?;
+        self.semicolon()?;
+        Ok(Item::Insert(InsertRows { table, columns, rows, span: self.span_from(start) }))
+    }
+}
+
+#[cfg(test)]
+pub(crate) mod tests;

@@ -1,0 +1,262 @@
+//! Chains: stages on an edge, and what must hold between them.
+
+use crate::ast::{
+    Chain, ChainOn, ChainOption, ChainOptionKind, Item, Side, SideClause, Stage, StageArg, StageNode,
+};
+use crate::diagnostic::{Diagnostic, code};
+use crate::lexer::TokenKind;
+use crate::source::Span;
+
+use super::cursor::{Parsed, Parser};
+use super::suggest::nearest;
+use super::{Create, Row};
+
+pub(super) const CHAIN_FORM: &str = "CREATE CHAIN shop ON frontend -> cart AS logging -> acl AT SERVER; END;";
+
+type ReadOption = fn(&mut Parser<'_>) -> Parsed<ChainOptionKind>;
+
+const OPTIONS: &[Row<ReadOption>] = &[
+    Row { keyword: "EQUIVALENCE", read: |p| p.equivalence(), form: "EQUIVALENCE observable;" },
+    Row { keyword: "PIN", read: |p| p.pin_stream(), form: "PIN STREAM DRAIN '30 s';" },
+    Row { keyword: "FAIL", read: |p| p.fail_open(), form: "FAIL OPEN;" },
+    Row { keyword: "ORDER", read: |p| p.order(), form: "ORDER firewall BEFORE nat;" },
+    Row { keyword: "PRIORITY", read: |p| p.priority(), form: "PRIORITY ids > monitor;" },
+    Row { keyword: "POSITION", read: |p| p.position(), form: "POSITION monitor LAST;" },
+    Row { keyword: "ON", read: |p| p.on_failure(), form: "ON FAILURE OF ids BYPASS;" },
+];
+
+impl Parser<'_> {
+    pub(super) fn chain(&mut self, create: Create) -> Parsed<Item> {
+        let n_faults = self.n_faults;
+        let name = self.ident("a name for the chain")?;
+        self.keyword("ON")?;
+        let on = self.chain_on()?;
+        self.keyword("AS")?;
+        self.layout.deeper();
+        self.layout.line(self.index());
+        let is_empty = self.peek_keyword(0, "END");
+        let stages = match if is_empty { Ok(Vec::new()) } else { self.stages_to_semicolon() } {
+            Ok(stages) => stages,
+            Err(_) => {
+                self.skip_option();
+                Vec::new()
+            }
+        };
+        let options = self.chain_options();
+        self.layout.shallower();
+        self.end_of_item("chain", &name.name, create.start);
+        let is_faulty = self.n_faults != n_faults;
+        let span = self.span_from(create.start);
+        Ok(Item::Chain(Chain { or_replace: create.or_replace, name, on, stages, options, is_faulty, span }))
+    }
+
+    fn chain_on(&mut self) -> Parsed<ChainOn> {
+        let start = self.token().span;
+        if self.peek_keyword(0, "PORT") && self.peek(1) != TokenKind::Arrow {
+            self.bump_keyword();
+            let port = self.ident("a port")?;
+            let when = if self.eat_keyword("WHEN").is_some() { Some(self.expr()?) } else { None };
+            return Ok(ChainOn::Port { port, when, span: self.span_from(start) });
+        }
+        let from = self.ident("a listener or a service")?;
+        self.expect(TokenKind::Arrow, "`->` and where the traffic goes")?;
+        let to = self.ident("a cluster or a service")?;
+        let method = self.optional_method()?;
+        Ok(ChainOn::Edge { from, to, method, span: self.span_from(start) })
+    }
+
+    fn stages_to_semicolon(&mut self) -> Parsed<Vec<StageNode>> {
+        let stages = self.stages()?;
+        self.semicolon()?;
+        Ok(stages)
+    }
+
+    /// `a -> b -> {c, d}`
+    fn stages(&mut self) -> Parsed<Vec<StageNode>> {
+        let mut stages = vec![self.stage_node()?];
+        while self.at(TokenKind::Arrow) {
+            self.layout.weak(self.index());
+            self.bump();
+            stages.push(self.stage_node()?);
+        }
+        Ok(stages)
+    }
+
+    fn stage_node(&mut self) -> Parsed<StageNode> {
+        let start = self.token().span;
+        if !self.eat(TokenKind::LeftBrace) {
+            return self.stage().map(StageNode::One);
+        }
+        let stages = self.comma_list(Self::stage)?;
+        self.expect(TokenKind::RightBrace, "`,` or `}`")?;
+        Ok(StageNode::Group { stages, span: self.span_from(start) })
+    }
+
+    fn stage(&mut self) -> Parsed<Stage> {
+        let element = self.ident("an element")?;
+        let args = if self.at(TokenKind::LeftParen) { self.paren_list(Self::stage_arg)? } else { Vec::new() };
+        let instance = if self.eat_keyword("AS").is_some() {
+            Some(self.ident("a name for the instance")?)
+        } else {
+            None
+        };
+        let side = self.optional_side()?;
+        let mandatory = self.eat_keyword("MANDATORY");
+        let span = self.span_from(element.span);
+        Ok(Stage { element, args, instance, side, mandatory, span })
+    }
+
+    fn stage_arg(&mut self) -> Parsed<StageArg> {
+        let name = self.ident("a parameter or a column")?;
+        if self.eat(TokenKind::Bind) {
+            let field = self.path("a field of the message")?;
+            let span = self.span_from(name.span);
+            return Ok(StageArg::Bind { column: name, field, span });
+        }
+        self.expect(TokenKind::Eq, "`=` for a parameter or `:=` for a column")?;
+        let value = self.expr()?;
+        let span = self.span_from(name.span);
+        Ok(StageArg::Param(crate::ast::Assign { name, value, span }))
+    }
+
+    fn optional_side(&mut self) -> Parsed<Option<SideClause>> {
+        let Some(start) = self.eat_keyword("AT") else { return Ok(None) };
+        let side = if self.eat_keyword("CLIENT").is_some() {
+            Side::Client
+        } else if self.eat_keyword("SERVER").is_some() {
+            Side::Server
+        } else {
+            return Err(self.expected(""));
+        };
+        Ok(Some(SideClause { side, span: self.span_from(start) }))
+    }
+
+    fn chain_options(&mut self) -> Vec<ChainOption> {
+        let mut options = Vec::new();
+        while !self.at_eof() && !self.peek_keyword(0, "END") && !self.peek_keyword(0, "CREATE") {
+            let before = self.index();
+            self.layout.line(before);
+            match self.chain_option() {
+                Ok(option) => options.push(option),
+                Err(_) => {
+                    self.skip_option();
+                    if self.index() == before {
+                        self.bump();
+                    }
+                }
+            }
+        }
+        options
+    }
+
+    fn chain_option(&mut self) -> Parsed<ChainOption> {
+        let start = self.token().span;
+        self.form = "";
+        let word = self.word().unwrap_or_default();
+        let is_branch = matches!(self.peek(1), TokenKind::Dot | TokenKind::Arrow);
+        let found = OPTIONS.iter().find(|row| !is_branch && row.keyword.eq_ignore_ascii_case(word));
+        let kind = match found {
+            Some(row) => {
+                self.bump_keyword();
+                self.form = row.form;
+                (row.read)(self)?
+            }
+            None if is_branch => self.branch()?,
+            None => {
+                let Some(meant) = nearest(word, OPTIONS.iter().map(|row| row.keyword)) else {
+                    return Err(self.unknown_option());
+                };
+                self.slip(word, meant, "a chain");
+                let row = &OPTIONS[OPTIONS.iter().position(|row| row.keyword == meant).unwrap_or(0)];
+                self.bump_keyword();
+                self.form = row.form;
+                (row.read)(self)?
+            }
+        };
+        let span = self.span_from(start);
+        self.semicolon()?;
+        Ok(ChainOption { kind, span })
+    }
+
+    fn unknown_option(&mut self) -> super::cursor::Failed {
+        let keywords: Vec<String> = OPTIONS.iter().map(|row| format!("`{}`", row.keyword)).collect();
+        self.expected(&format!("{}, or `END`", keywords.join(", ")))
+    }
+
+    fn skip_option(&mut self) {
+        self.skip_until(|p| {
+            let ends = p.peek_keyword(0, "END") && p.peek(1) == TokenKind::Semicolon;
+            p.at(TokenKind::Semicolon) || ends || p.peek_keyword(0, "CREATE")
+        });
+        self.eat(TokenKind::Semicolon);
+    }
+
+    fn equivalence(&mut self) -> Parsed<ChainOptionKind> {
+        Ok(ChainOptionKind::Equivalence { level: self.ident("a level, such as `observable`")? })
+    }
+
+    fn pin_stream(&mut self) -> Parsed<ChainOptionKind> {
+        self.keywords(&["STREAM", "DRAIN"])?;
+        Ok(ChainOptionKind::PinStream { drain: self.expr()? })
+    }
+
+    fn fail_open(&mut self) -> Parsed<ChainOptionKind> {
+        self.keyword("OPEN")?;
+        Ok(ChainOptionKind::FailOpen)
+    }
+
+    fn order(&mut self) -> Parsed<ChainOptionKind> {
+        let first = self.ident("an instance")?;
+        self.keyword("BEFORE")?;
+        Ok(ChainOptionKind::Order { first, second: self.ident("an instance")? })
+    }
+
+    fn priority(&mut self) -> Parsed<ChainOptionKind> {
+        let higher = self.ident("an instance")?;
+        self.expect(TokenKind::Gt, "`>`")?;
+        Ok(ChainOptionKind::Priority { higher, lower: self.ident("an instance")? })
+    }
+
+    fn position(&mut self) -> Parsed<ChainOptionKind> {
+        let instance = self.ident("an instance")?;
+        let is_last = if self.eat_keyword("LAST").is_some() {
+            true
+        } else {
+            self.keyword("FIRST")?;
+            false
+        };
+        Ok(ChainOptionKind::Position { instance, is_last })
+    }
+
+    fn on_failure(&mut self) -> Parsed<ChainOptionKind> {
+        self.keywords(&["FAILURE", "OF"])?;
+        let instance = self.ident("an instance")?;
+        self.keyword("BYPASS")?;
+        Ok(ChainOptionKind::BypassOnFailure { instance })
+    }
+
+    fn branch(&mut self) -> Parsed<ChainOptionKind> {
+        self.form = "instance.edge -> element -> element;";
+        let from = self.path("an instance")?;
+        self.expect(TokenKind::Arrow, "`->`")?;
+        Ok(ChainOptionKind::Branch { from, stages: self.stages()? })
+    }
+
+    /// `END;`, or a word about its absence.
+    pub(super) fn end_of_item(&mut self, kind: &str, name: &str, start: Span) {
+        self.layout.line(self.index());
+        if self.eat_keyword("END").is_none() {
+            let place = self.previous_span().after();
+            let diagnostic =
+                Diagnostic::error(code::UNCLOSED_BLOCK, format!("{kind} `{name}` has no `END;`"))
+                    .at(place, "`END;` goes here")
+                    .with_label(start, "begins here")
+                    .with_help(format!("every {kind} ends with `END;`"))
+                    .with_fix(place, "\nEND;");
+            self.fail(diagnostic);
+            return;
+        }
+        // A fault here is one forgotten `;`; what follows begins an item either way.
+        let _ = self.semicolon();
+    }
+}

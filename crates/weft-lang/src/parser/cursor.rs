@@ -1,0 +1,435 @@
+//! The place in the token stream, and how faults are told and survived.
+//!
+//! A parse function returns `Parsed<T>`: the tree, or [`Failed`], which exists only once the fault has been reported.
+//! Whoever owns a boundary (a statement, a declaration, an item) catches `Failed` and skips to where reading can go on.
+
+use crate::ast::{Ident, Path, StrLit};
+use crate::diagnostic::{Code, Diagnostic, code};
+use crate::lexer::{Lexed, Token, TokenKind, unquoted};
+use crate::source::{DIAGNOSTICS_MAX, NESTING_MAX, Span};
+
+use super::layout::Layout;
+use super::suggest::nearest;
+
+/// A fault that has been reported.
+#[derive(Debug)]
+pub(super) struct Failed(());
+
+pub(super) type Parsed<T> = Result<T, Failed>;
+
+/// Words that cannot name anything unless quoted, because statements and expressions could not be told apart.
+const RESERVED: &[&str] = &[
+    "ABORT",
+    "AND",
+    "AS",
+    "BETWEEN",
+    "CASE",
+    "CREATE",
+    "DELETE",
+    "DO",
+    "DROP",
+    "ELSE",
+    "ELSIF",
+    "END",
+    "EXISTS",
+    "FALSE",
+    "FORWARD",
+    "FROM",
+    "IF",
+    "IN",
+    "INSERT",
+    "INTO",
+    "IS",
+    "JOIN",
+    "LET",
+    "LIKE",
+    "NOT",
+    "NULL",
+    "ON",
+    "OR",
+    "RETURNING",
+    "SELECT",
+    "SET",
+    "THEN",
+    "TRUE",
+    "UPDATE",
+    "UPSERT",
+    "USING",
+    "VALUES",
+    "WHEN",
+    "WHERE",
+];
+
+/// Most alternatives that a message lists.
+const ALTERNATIVES_MAX: usize = 8;
+
+pub(super) struct Parser<'a> {
+    text: &'a str,
+    tokens: Vec<Token>,
+    at: usize,
+    /// Keywords looked for at this token in vain: what the message offers if nothing fits.
+    tried: Vec<&'static str>,
+    /// How the construct being read is written, for the help of a fault in it.
+    pub(super) form: &'static str,
+    pub(super) diagnostics: Vec<Diagnostic>,
+    /// Faults met so far, told or not.
+    pub(super) n_faults: usize,
+    /// A limit was hit: the rest is not read and nothing more is said.
+    gave_up: bool,
+    depth: u32,
+    /// Height of the expression being put together; see `expr`.
+    pub(super) height: u32,
+    /// The blocks that are open in the handler being read, outermost first.
+    pub(super) blocks: Vec<Block>,
+    pub(super) layout: Layout,
+}
+
+/// An open block of statements.
+pub(super) struct Block {
+    /// `IF`, `SCAN` or `UPDATE`: what follows its `END`.
+    pub(super) word: &'static str,
+    /// An `ELSE` may end it.
+    pub(super) may_have_else: bool,
+}
+
+impl<'a> Parser<'a> {
+    pub(super) fn new(text: &'a str, lexed: Lexed) -> Self {
+        let layout = Layout::new(lexed.tokens.len(), lexed.comments);
+        Self {
+            text,
+            tokens: lexed.tokens,
+            at: 0,
+            tried: Vec::new(),
+            form: "",
+            n_faults: lexed.diagnostics.len(),
+            diagnostics: lexed.diagnostics,
+            gave_up: false,
+            depth: 0,
+            height: 0,
+            blocks: Vec::new(),
+            layout,
+        }
+    }
+
+    /// The tokens with their layout, for the formatter.
+    pub(super) fn into_parts(self) -> (Vec<Token>, Layout, Vec<Diagnostic>) {
+        (self.tokens, self.layout, self.diagnostics)
+    }
+
+    // ---- looking ----
+
+    pub(super) fn token(&self) -> Token {
+        self.tokens[self.at]
+    }
+
+    pub(super) fn index(&self) -> usize {
+        self.at
+    }
+
+    pub(super) fn peek(&self, ahead: usize) -> TokenKind {
+        self.tokens.get(self.at + ahead).map_or(TokenKind::Eof, |token| token.kind)
+    }
+
+    pub(super) fn at(&self, kind: TokenKind) -> bool {
+        self.token().kind == kind
+    }
+
+    pub(super) fn at_eof(&self) -> bool {
+        self.at(TokenKind::Eof)
+    }
+
+    pub(super) fn slice(&self, span: Span) -> &'a str {
+        &self.text[span.range()]
+    }
+
+    /// The text of the token if it is a word that may be a keyword.
+    pub(super) fn word(&self) -> Option<&'a str> {
+        self.at(TokenKind::Word).then(|| self.slice(self.token().span))
+    }
+
+    /// True if the token `ahead` is this keyword. Leaves no trace in messages.
+    pub(super) fn peek_keyword(&self, ahead: usize, keyword: &str) -> bool {
+        self.tokens.get(self.at + ahead).is_some_and(|token| {
+            token.kind == TokenKind::Word && self.slice(token.span).eq_ignore_ascii_case(keyword)
+        })
+    }
+
+    /// True if the token is this keyword; if not, the keyword is offered should nothing else fit.
+    pub(super) fn at_keyword(&mut self, keyword: &'static str) -> bool {
+        let found = self.peek_keyword(0, keyword);
+        if !found && !self.tried.contains(&keyword) {
+            self.tried.push(keyword);
+        }
+        found
+    }
+
+    pub(super) fn is_first_on_line(&self) -> bool {
+        let Some(before) = self.at.checked_sub(1).map(|index| self.tokens[index]) else { return true };
+        self.text[before.span.end as usize..self.token().span.start as usize].contains('\n')
+    }
+
+    pub(super) fn previous_span(&self) -> Span {
+        match self.at.checked_sub(1) {
+            Some(index) => self.tokens[index].span,
+            None => self.token().span.before(),
+        }
+    }
+
+    /// From `start` to the last token taken.
+    pub(super) fn span_from(&self, start: Span) -> Span {
+        let end = self.previous_span();
+        if end.end >= start.end { start.to(end) } else { start }
+    }
+
+    // ---- taking ----
+
+    pub(super) fn bump(&mut self) -> Token {
+        let token = self.token();
+        if token.kind != TokenKind::Eof {
+            self.at += 1;
+            self.tried.clear();
+        }
+        token
+    }
+
+    /// Takes the token as a keyword.
+    pub(super) fn bump_keyword(&mut self) -> Span {
+        self.layout.keyword(self.at);
+        self.bump().span
+    }
+
+    pub(super) fn eat(&mut self, kind: TokenKind) -> bool {
+        let found = self.at(kind);
+        if found {
+            self.bump();
+        }
+        found
+    }
+
+    pub(super) fn eat_keyword(&mut self, keyword: &'static str) -> Option<Span> {
+        self.at_keyword(keyword).then(|| self.bump_keyword())
+    }
+
+    /// Takes two keywords in a row, or none.
+    pub(super) fn eat_keywords(&mut self, first: &'static str, second: &'static str) -> Option<Span> {
+        if !(self.at_keyword(first) && self.peek_keyword(1, second)) {
+            return None;
+        }
+        let start = self.bump_keyword();
+        Some(start.to(self.bump_keyword()))
+    }
+
+    pub(super) fn expect(&mut self, kind: TokenKind, what: &str) -> Parsed<Span> {
+        if self.at(kind) { Ok(self.bump().span) } else { Err(self.expected(what)) }
+    }
+
+    pub(super) fn keyword(&mut self, keyword: &'static str) -> Parsed<Span> {
+        match self.eat_keyword(keyword) {
+            Some(span) => Ok(span),
+            None => Err(self.expected("")),
+        }
+    }
+
+    pub(super) fn keywords(&mut self, keywords: &[&'static str]) -> Parsed<Span> {
+        let start = self.token().span;
+        for keyword in keywords {
+            self.keyword(keyword)?;
+        }
+        Ok(self.span_from(start))
+    }
+
+    /// A name; `what` says of what, as in "a table name".
+    pub(super) fn ident(&mut self, what: &str) -> Parsed<Ident> {
+        let token = self.token();
+        match self.word() {
+            Some(word) if is_reserved(word) => {
+                let message = format!("`{word}` is a keyword, and {what} is expected here");
+                let diagnostic = Diagnostic::error(code::RESERVED_WORD, message)
+                    .at(token.span, format!("expected {what}"))
+                    .with_help(format!(
+                        "a name that is also a keyword is written in double quotes: `\"{word}\"`"
+                    ));
+                Err(self.fail(diagnostic))
+            }
+            None if token.kind != TokenKind::QuotedWord => Err(self.expected(what)),
+            _ => Ok(self.any_word()),
+        }
+    }
+
+    pub(super) fn path(&mut self, what: &str) -> Parsed<Path> {
+        let first = self.ident(what)?;
+        let mut path = Path { span: first.span, segments: vec![first] };
+        while self.eat(TokenKind::Dot) {
+            // After a dot only a name can follow, so keywords are names there.
+            if !matches!(self.token().kind, TokenKind::Word | TokenKind::QuotedWord) {
+                return Err(self.expected("a name after `.`"));
+            }
+            let segment = self.any_word();
+            path.span = path.span.to(segment.span);
+            path.segments.push(segment);
+        }
+        Ok(path)
+    }
+
+    pub(super) fn string(&mut self, what: &str) -> Parsed<StrLit> {
+        let span = self.expect(TokenKind::Str, what)?;
+        Ok(StrLit { value: unquoted(self.slice(span)), span })
+    }
+
+    /// One item or more, separated by commas.
+    pub(super) fn comma_list<T>(&mut self, mut item: impl FnMut(&mut Self) -> Parsed<T>) -> Parsed<Vec<T>> {
+        let mut items = vec![item(self)?];
+        while self.eat(TokenKind::Comma) {
+            self.layout.weak(self.at);
+            items.push(item(self)?);
+        }
+        Ok(items)
+    }
+
+    /// `( item, ... )` with one item or more.
+    pub(super) fn paren_list<T>(&mut self, item: impl FnMut(&mut Self) -> Parsed<T>) -> Parsed<Vec<T>> {
+        self.expect(TokenKind::LeftParen, "`(`")?;
+        let items = self.comma_list(item)?;
+        self.expect(TokenKind::RightParen, "`,` or `)`")?;
+        Ok(items)
+    }
+
+    /// The `;` that ends a statement. One that was merely forgotten is reported and taken as written.
+    pub(super) fn semicolon(&mut self) -> Parsed<()> {
+        if self.eat(TokenKind::Semicolon) {
+            return Ok(());
+        }
+        let ends_here = self.at_eof() || self.peek_keyword(0, "END") || self.is_first_on_line();
+        let is_typo = self.word().is_some_and(|word| nearest(word, self.tried.iter().copied()).is_some());
+        if !ends_here || is_typo {
+            return Err(self.expected("`;`"));
+        }
+        let place = self.previous_span().after();
+        let diagnostic = Diagnostic::error(code::UNEXPECTED, "expected `;` at the end")
+            .at(place, "`;` goes here")
+            .with_help("every statement and option ends with `;`")
+            .with_fix(place, ";");
+        self.fail(diagnostic);
+        Ok(())
+    }
+
+    // ---- faults ----
+
+    /// Reports that something else was expected at this token. `what` may be empty if keywords were looked for.
+    pub(super) fn expected(&mut self, what: &str) -> Failed {
+        let token = self.token();
+        let found = self.describe_token();
+        let tried = std::mem::take(&mut self.tried);
+        let mut alternatives: Vec<String> =
+            tried.iter().take(ALTERNATIVES_MAX).map(|word| format!("`{word}`")).collect();
+        if !what.is_empty() {
+            alternatives.push(what.to_owned());
+        }
+        let list = one_of(&alternatives);
+        let mut diagnostic = Diagnostic::error(code::UNEXPECTED, format!("expected {list}, found {found}"))
+            .at(token.span, if self.at_eof() { "the text ends here" } else { "" });
+        if let Some(meant) = self.word().and_then(|word| nearest(word, tried.iter().copied())) {
+            diagnostic = diagnostic.with_help(format!("did you mean `{meant}`?")).with_fix(token.span, meant);
+        }
+        if !self.form.is_empty() {
+            diagnostic = diagnostic.with_help(format!("it is written `{}`", self.form));
+        }
+        self.fail(diagnostic)
+    }
+
+    pub(super) fn fail_at(&mut self, span: Span, code: Code, message: &str, help: &str) -> Failed {
+        self.fail(Diagnostic::error(code, message).at(span, "").with_help(help))
+    }
+
+    /// Reports a fault, unless the lexer has said what is wrong with the text here.
+    pub(super) fn fail(&mut self, diagnostic: Diagnostic) -> Failed {
+        self.n_faults += 1;
+        let is_told =
+            self.token().broken || self.at.checked_sub(1).is_some_and(|index| self.tokens[index].broken);
+        if self.gave_up || is_told {
+            return Failed(());
+        }
+        if self.diagnostics.len() >= DIAGNOSTICS_MAX {
+            let message = format!("more than {DIAGNOSTICS_MAX} faults; the rest of the file is not read");
+            let last = Diagnostic::error(code::TOO_MANY_DIAGNOSTICS, message)
+                .at(self.token().span, "reading stops here");
+            self.diagnostics.push(last);
+            self.give_up();
+            return Failed(());
+        }
+        self.diagnostics.push(diagnostic);
+        Failed(())
+    }
+
+    /// Runs `read` one level of nesting deeper. Past the limit the file is given up: whatever follows would be
+    /// misread, and said to be wrong.
+    pub(super) fn nested<T>(&mut self, read: impl FnOnce(&mut Self) -> Parsed<T>) -> Parsed<T> {
+        if self.depth >= NESTING_MAX {
+            let message = format!("nested more than {NESTING_MAX} deep; the rest of the file is not read");
+            let diagnostic = Diagnostic::error(code::NESTING_TOO_DEEP, message)
+                .at(self.token().span, "")
+                .with_help("name an inner part with `LET x = ...;`");
+            let failed = self.fail(diagnostic);
+            self.give_up();
+            return Err(failed);
+        }
+        self.depth += 1;
+        let result = read(self);
+        self.depth -= 1;
+        result
+    }
+
+    /// Skips tokens until `stop` says so, or to the end.
+    pub(super) fn skip_until(&mut self, mut stop: impl FnMut(&Self) -> bool) {
+        while !self.at_eof() && !stop(self) {
+            self.bump();
+        }
+    }
+
+    fn give_up(&mut self) {
+        self.gave_up = true;
+        self.at = self.tokens.len() - 1;
+        self.tried.clear();
+    }
+
+    fn any_word(&mut self) -> Ident {
+        let token = self.bump();
+        let text = self.slice(token.span);
+        let name = if token.kind == TokenKind::QuotedWord { unquoted(text) } else { text.to_owned() };
+        Ident { name, span: token.span }
+    }
+
+    fn describe_token(&self) -> String {
+        let token = self.token();
+        let text = self.slice(token.span);
+        match token.kind {
+            TokenKind::Eof => "the end of the file".to_owned(),
+            TokenKind::Word if is_reserved(text) => format!("keyword `{}`", text.to_ascii_uppercase()),
+            TokenKind::Str => format!("text `{}`", shortened(text)),
+            TokenKind::Int | TokenKind::Float => format!("number `{}`", shortened(text)),
+            _ => format!("`{}`", shortened(text)),
+        }
+    }
+}
+
+pub(super) fn is_reserved(word: &str) -> bool {
+    RESERVED.iter().any(|reserved| reserved.eq_ignore_ascii_case(word))
+}
+
+/// `a`, `a or b`, `a, b or c`.
+pub(super) fn one_of(alternatives: &[String]) -> String {
+    match alternatives {
+        [] => "something else".to_owned(),
+        [only] => only.clone(),
+        [first @ .., last] => format!("{} or {last}", first.join(", ")),
+    }
+}
+
+/// Enough of a token to recognise it in a message.
+fn shortened(text: &str) -> String {
+    const CHARS_MAX: usize = 40;
+    match text.char_indices().nth(CHARS_MAX) {
+        Some((end, _)) => format!("{}...", &text[..end]),
+        None => text.to_owned(),
+    }
+}

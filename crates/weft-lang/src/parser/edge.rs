@@ -1,0 +1,99 @@
+//! Where sessions enter and where they go: listeners, clusters, routes.
+
+use crate::ast::{Assign, Balance, BalanceClause, Cluster, Item, Listener, Route};
+use crate::lexer::TokenKind;
+
+use super::Create;
+use super::cursor::{Parsed, Parser};
+
+pub(super) const LISTENER_FORM: &str = "CREATE LISTENER frontend ON tcp '127.0.0.1:50051';";
+pub(super) const CLUSTER_FORM: &str =
+    "CREATE CLUSTER cart TO '127.0.0.1:6001', '127.0.0.1:6002' USING ROUND ROBIN;";
+pub(super) const ROUTE_FORM: &str = "CREATE ROUTE r ON frontend METHOD 'shop.Cart/*' TO CLUSTER cart;";
+
+impl Parser<'_> {
+    pub(super) fn listener(&mut self, create: Create) -> Parsed<Item> {
+        let name = self.ident("a name for the listener")?;
+        self.keyword("ON")?;
+        let protocol = self.ident("a protocol, such as `tcp` or `unix`")?;
+        let address = self.string("the address to listen on, in quotes")?;
+        let options = self.optional_with()?;
+        self.semicolon()?;
+        let span = self.span_from(create.start);
+        Ok(Item::Listener(Listener { or_replace: create.or_replace, name, protocol, address, options, span }))
+    }
+
+    pub(super) fn cluster(&mut self, create: Create) -> Parsed<Item> {
+        let name = self.ident("a name for the cluster")?;
+        self.keyword("TO")?;
+        let endpoints = self.comma_list(|p| p.string("an endpoint, in quotes"))?;
+        let balance = self.optional_balance()?;
+        let options = self.optional_with()?;
+        self.semicolon()?;
+        let span = self.span_from(create.start);
+        Ok(Item::Cluster(Cluster { or_replace: create.or_replace, name, endpoints, balance, options, span }))
+    }
+
+    fn optional_balance(&mut self) -> Parsed<Option<BalanceClause>> {
+        self.layout.weak(self.index());
+        let Some(start) = self.eat_keyword("USING") else { return Ok(None) };
+        let balance = if self.eat_keyword("ROUND").is_some() {
+            self.keyword("ROBIN")?;
+            Balance::RoundRobin
+        } else if self.eat_keyword("LEAST").is_some() {
+            self.keyword("REQUEST")?;
+            Balance::LeastRequest
+        } else if self.eat_keyword("RANDOM").is_some() {
+            Balance::Random
+        } else {
+            return Err(self.expected(""));
+        };
+        Ok(Some(BalanceClause { balance, span: self.span_from(start) }))
+    }
+
+    /// `WITH (option = value, ...)`; empty if left out.
+    fn optional_with(&mut self) -> Parsed<Vec<Assign>> {
+        self.layout.weak(self.index());
+        if self.eat_keyword("WITH").is_none() {
+            return Ok(Vec::new());
+        }
+        self.assigns_in_parens("an option")
+    }
+
+    pub(super) fn assigns_in_parens(&mut self, what: &str) -> Parsed<Vec<Assign>> {
+        self.paren_list(|p| p.assign(what))
+    }
+
+    /// `name = e`
+    pub(super) fn assign(&mut self, what: &str) -> Parsed<Assign> {
+        let name = self.ident(what)?;
+        self.expect(TokenKind::Eq, "`=`")?;
+        let value = self.expr()?;
+        let span = self.span_from(name.span);
+        Ok(Assign { name, value, span })
+    }
+
+    pub(super) fn route(&mut self, create: Create) -> Parsed<Item> {
+        let name = self.ident("a name for the route")?;
+        self.keyword("ON")?;
+        let listener = self.ident("a listener")?;
+        let method = self.optional_method()?;
+        self.layout.weak(self.index());
+        let when = if self.eat_keyword("WHEN").is_some() { Some(self.expr()?) } else { None };
+        self.layout.weak(self.index());
+        self.keywords(&["TO", "CLUSTER"])?;
+        let cluster = self.ident("a cluster")?;
+        self.semicolon()?;
+        let span = self.span_from(create.start);
+        Ok(Item::Route(Route { or_replace: create.or_replace, name, listener, method, when, cluster, span }))
+    }
+
+    /// `METHOD 'glob'`
+    pub(super) fn optional_method(&mut self) -> Parsed<Option<crate::ast::StrLit>> {
+        self.layout.weak(self.index());
+        if self.eat_keyword("METHOD").is_none() {
+            return Ok(None);
+        }
+        self.string("a method pattern such as `'shop.Cart/*'`").map(Some)
+    }
+}

@@ -1,0 +1,333 @@
+//! Elements: what they need, what they keep, when they act.
+
+use crate::ast::{
+    CallRow, Decl, Edge, Element, Event, Field, Handler, Item, Param, Sink, SinkFormat, SinkFormatClause,
+    SinkTarget, Sketch, SketchDecay, Var,
+};
+use crate::diagnostic::{Diagnostic, code};
+use crate::lexer::TokenKind;
+use crate::source::Span;
+
+use super::cursor::{Parsed, Parser};
+use super::suggest::nearest;
+use super::{Create, Row};
+
+pub(super) const ELEMENT_FORM: &str = "CREATE ELEMENT acl ON rpc (user TEXT) AS ... END;";
+const HANDLER_FORM: &str = "ON REQUEST statement; ...";
+
+type ReadDecl = fn(&mut Parser<'_>, Span) -> Parsed<Decl>;
+type ReadEvent = fn(&mut Parser<'_>) -> Parsed<Event>;
+
+const DECLS: &[Row<ReadDecl>] = &[
+    Row {
+        keyword: "TABLE",
+        read: |p, start| p.table(start).map(Decl::Table),
+        form: "TABLE t (k TEXT(64) PRIMARY KEY, v I64 = 0) MAX 1000 ROWS EVICT OLDEST;",
+    },
+    Row { keyword: "VAR", read: |p, start| p.var(start), form: "VAR n U64 = 0 MERGE SUM;" },
+    Row { keyword: "CALL", read: |p, start| p.call_row(start), form: "CALL (remaining F64 = 0);" },
+    Row {
+        keyword: "SINK",
+        read: |p, start| p.sink(start),
+        form: "SINK log (user TEXT) TO STDOUT FORMAT JSON;",
+    },
+    Row {
+        keyword: "SKETCH",
+        read: |p, start| p.sketch(start),
+        form: "SKETCH s (ip.src) COUNT HALF LIFE '1 s' ERROR 1 PERCENT;",
+    },
+    Row { keyword: "EDGE", read: |p, start| p.edge(start), form: "EDGE suspect;" },
+];
+
+const EVENTS: &[(&str, ReadEvent)] = &[
+    ("OPEN", |_| Ok(Event::Open)),
+    ("REQUEST", |_| Ok(Event::Request)),
+    ("RESPONSE", |_| Ok(Event::Response)),
+    ("CLOSE", |_| Ok(Event::Close)),
+    ("ERROR", |_| Ok(Event::Error)),
+    ("MESSAGE", |_| Ok(Event::Message)),
+    ("PACKET", |_| Ok(Event::Packet)),
+    ("EVERY", |p| p.expr().map(Event::Every)),
+    ("TIMEOUT", |p| {
+        p.keyword("OF")?;
+        p.ident("a table").map(Event::Timeout)
+    }),
+    ("SIGNAL", |p| p.signal_event()),
+];
+
+impl Parser<'_> {
+    pub(super) fn element(&mut self, create: Create) -> Parsed<Item> {
+        let n_faults = self.n_faults;
+        let name = self.ident("a name for the element")?;
+        let params = if self.at(TokenKind::LeftParen) { self.paren_list(Self::param)? } else { Vec::new() };
+        self.layout.weak(self.index());
+        self.keyword("ON")?;
+        let layer = self.ident("a layer, such as `rpc`")?;
+        let fields = self.optional_fields()?;
+        self.layout.weak(self.index());
+        let returns =
+            if self.eat_keyword("RETURNS").is_some() { self.paren_list(Self::field)? } else { Vec::new() };
+        self.keyword("AS")?;
+
+        self.layout.deeper();
+        let decls = self.decls();
+        let handlers = self.handlers();
+        self.layout.shallower();
+        self.end_of_item("element", &name.name, create.start);
+        let is_faulty = self.n_faults != n_faults;
+        let span = self.span_from(create.start);
+        let or_replace = create.or_replace;
+        Ok(Item::Element(Element {
+            or_replace,
+            name,
+            params,
+            layer,
+            fields,
+            returns,
+            decls,
+            handlers,
+            is_faulty,
+            span,
+        }))
+    }
+
+    fn optional_fields(&mut self) -> Parsed<Vec<Field>> {
+        if self.at(TokenKind::LeftParen) { self.paren_list(Self::field) } else { Ok(Vec::new()) }
+    }
+
+    /// `name TYPE`
+    fn field(&mut self) -> Parsed<Field> {
+        let name = self.ident("a column")?;
+        let ty = self.type_expr()?;
+        let span = self.span_from(name.span);
+        Ok(Field { name, ty, span })
+    }
+
+    /// `name TYPE [= default]`
+    fn param(&mut self) -> Parsed<Param> {
+        let Field { name, ty, .. } = self.field()?;
+        let default = if self.eat(TokenKind::Eq) { Some(self.expr()?) } else { None };
+        let span = self.span_from(name.span);
+        Ok(Param { name, ty, default, span })
+    }
+
+    fn ends_body(&self) -> bool {
+        self.at_eof()
+            || self.peek_keyword(0, "CREATE")
+            || (self.peek_keyword(0, "END") && !self.ends_inner_block())
+    }
+
+    /// True at `END IF`, `END SCAN`, `END UPDATE`.
+    pub(super) fn ends_inner_block(&self) -> bool {
+        self.peek_keyword(0, "END") && ["IF", "SCAN", "UPDATE"].iter().any(|word| self.peek_keyword(1, word))
+    }
+
+    // ---- declarations ----
+
+    fn decls(&mut self) -> Vec<Decl> {
+        let mut decls = Vec::new();
+        while !self.ends_body() && !self.peek_keyword(0, "ON") {
+            let before = self.index();
+            self.layout.line(before);
+            if self.at_statement() {
+                self.early_statements();
+                continue;
+            }
+            match self.decl() {
+                Ok(decl) => decls.push(decl),
+                Err(_) => self.skip_statement(before),
+            }
+        }
+        decls
+    }
+
+    /// Statements without a handler around them: read for their faults, and refused.
+    fn early_statements(&mut self) {
+        let span = self.token().span;
+        let help = "put `ON REQUEST`, or another event, before it";
+        self.fail_at(span, code::UNEXPECTED, "a statement before the first handler", help);
+        self.block();
+    }
+
+    fn at_decl(&self) -> Option<&'static Row<ReadDecl>> {
+        let word = self.word()?;
+        DECLS.iter().find(|row| row.keyword.eq_ignore_ascii_case(word))
+    }
+
+    fn decl(&mut self) -> Parsed<Decl> {
+        let start = self.token().span;
+        self.form = "";
+        let row = match self.at_decl() {
+            Some(row) => row,
+            None => self.misspelt_decl()?,
+        };
+        self.bump_keyword();
+        self.form = row.form;
+        (row.read)(self, start)
+    }
+
+    fn misspelt_decl(&mut self) -> Parsed<&'static Row<ReadDecl>> {
+        let word = self.word().unwrap_or_default();
+        let Some(meant) = nearest(word, DECLS.iter().map(|row| row.keyword)) else {
+            let keywords: Vec<String> = DECLS.iter().map(|row| format!("`{}`", row.keyword)).collect();
+            return Err(self.expected(&format!("{}, `ON` or `END`", keywords.join(", "))));
+        };
+        self.slip(word, meant, "an element");
+        Ok(&DECLS[DECLS.iter().position(|row| row.keyword == meant).unwrap_or(0)])
+    }
+
+    fn var(&mut self, start: Span) -> Parsed<Decl> {
+        let Param { name, ty, default, .. } = self.param()?;
+        let merge = self.optional_merge()?;
+        self.semicolon()?;
+        Ok(Decl::Var(Var { name, ty, initial: default, merge, span: self.span_from(start) }))
+    }
+
+    fn call_row(&mut self, start: Span) -> Parsed<Decl> {
+        let columns = self.paren_list(Self::param)?;
+        self.semicolon()?;
+        Ok(Decl::Call(CallRow { columns, span: self.span_from(start) }))
+    }
+
+    fn sink(&mut self, start: Span) -> Parsed<Decl> {
+        let name = self.ident("a name for the sink")?;
+        let columns = self.paren_list(Self::field)?;
+        self.layout.strong(self.index(), 1);
+        self.keyword("TO")?;
+        let target = if self.eat_keyword("FILE").is_some() {
+            SinkTarget::File(self.expr()?)
+        } else if self.eat_keyword("STDOUT").is_some() {
+            SinkTarget::Stdout
+        } else if self.eat_keyword("METRICS").is_some() {
+            SinkTarget::Metrics
+        } else {
+            return Err(self.expected(""));
+        };
+        let format = self.optional_sink_format()?;
+        self.semicolon()?;
+        Ok(Decl::Sink(Sink { name, columns, target, format, span: self.span_from(start) }))
+    }
+
+    fn optional_sink_format(&mut self) -> Parsed<Option<SinkFormatClause>> {
+        let Some(start) = self.eat_keyword("FORMAT") else { return Ok(None) };
+        let format = if self.eat_keyword("JSON").is_some() {
+            SinkFormat::Json
+        } else if self.eat_keyword("TEXT").is_some() {
+            SinkFormat::Text
+        } else {
+            return Err(self.expected(""));
+        };
+        Ok(Some(SinkFormatClause { format, span: self.span_from(start) }))
+    }
+
+    fn sketch(&mut self, start: Span) -> Parsed<Decl> {
+        let name = self.ident("a name for the sketch")?;
+        let key = self.paren_list(Self::expr)?;
+        let sum = if self.eat_keyword("COUNT").is_some() {
+            None
+        } else {
+            self.keyword("SUM")?;
+            Some(self.expr()?)
+        };
+        let top = if self.eat_keyword("TOP").is_some() { Some(self.expr()?) } else { None };
+        self.layout.strong(self.index(), 1);
+        let decay = if self.eat_keyword("HALF").is_some() {
+            self.keyword("LIFE")?;
+            SketchDecay::HalfLife(self.expr()?)
+        } else {
+            self.keyword("WINDOW")?;
+            SketchDecay::Window(self.expr()?)
+        };
+        let error_percent = if self.eat_keyword("ERROR").is_some() {
+            let percent = self.expr()?;
+            self.eat_keyword("PERCENT");
+            Some(percent)
+        } else {
+            None
+        };
+        self.semicolon()?;
+        Ok(Decl::Sketch(Sketch { name, key, sum, top, decay, error_percent, span: self.span_from(start) }))
+    }
+
+    fn edge(&mut self, start: Span) -> Parsed<Decl> {
+        let name = self.ident("a name for the edge")?;
+        self.semicolon()?;
+        Ok(Decl::Edge(Edge { name, span: self.span_from(start) }))
+    }
+
+    // ---- handlers ----
+
+    fn handlers(&mut self) -> Vec<Handler> {
+        let mut handlers = Vec::new();
+        while self.peek_keyword(0, "ON") {
+            self.layout.line(self.index());
+            handlers.extend(self.handler());
+        }
+        handlers
+    }
+
+    /// A handler; `None` if its event is not known, though its statements have been read for their faults.
+    fn handler(&mut self) -> Option<Handler> {
+        let start = self.bump_keyword();
+        self.form = HANDLER_FORM;
+        let event = self.event();
+        if event.is_err() && !self.at_statement() {
+            self.skip_until(|p| p.at_statement() || p.at(TokenKind::Semicolon) || p.ends_body());
+            self.eat(TokenKind::Semicolon);
+        }
+        let event_span = self.span_from(start);
+        self.layout.deeper();
+        let body = self.block();
+        self.layout.shallower();
+        let span = self.span_from(start);
+        event.ok().map(|event| Handler { event, event_span, body, span })
+    }
+
+    fn event(&mut self) -> Parsed<Event> {
+        let word = self.word().unwrap_or_default();
+        if let Some((_, read)) = EVENTS.iter().find(|(keyword, _)| keyword.eq_ignore_ascii_case(word)) {
+            self.bump_keyword();
+            return read(self);
+        }
+        let keywords = EVENTS.iter().map(|(keyword, _)| *keyword);
+        let Some(meant) = nearest(word, keywords.clone()) else {
+            let known: Vec<String> = keywords.map(|keyword| format!("`{keyword}`")).collect();
+            return Err(self.expected(&super::cursor::one_of(&known)));
+        };
+        self.slip_in_event(word, meant);
+        self.bump_keyword();
+        let row = EVENTS.iter().find(|(keyword, _)| *keyword == meant);
+        row.map_or(Ok(Event::Request), |(_, read)| read(self))
+    }
+
+    fn slip_in_event(&mut self, word: &str, meant: &str) {
+        let span = self.token().span;
+        let diagnostic = Diagnostic::error(code::UNEXPECTED, format!("there is no event `{word}`"))
+            .at(span, "")
+            .with_help(format!("did you mean `{meant}`?"))
+            .with_fix(span, meant);
+        self.fail(diagnostic);
+    }
+
+    fn signal_event(&mut self) -> Parsed<Event> {
+        let name = self.ident("a signal")?;
+        let fields = self.optional_fields()?;
+        Ok(Event::Signal { name, fields })
+    }
+
+    /// True at a word that begins a declaration and could not be a name in a statement.
+    pub(super) fn at_late_decl(&self) -> bool {
+        let opens = matches!(self.peek(1), TokenKind::Word | TokenKind::QuotedWord | TokenKind::LeftParen);
+        opens && self.at_decl().is_some()
+    }
+
+    /// A declaration after the first handler: read for its faults, and refused.
+    pub(super) fn late_decl(&mut self) {
+        let (span, before) = (self.token().span, self.index());
+        let help = "declarations come before the first `ON`";
+        self.fail_at(span, code::DECL_AFTER_HANDLER, "a declaration after a handler", help);
+        if self.decl().is_err() {
+            self.skip_statement(before);
+        }
+    }
+}

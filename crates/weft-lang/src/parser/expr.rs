@@ -1,0 +1,396 @@
+//! Expressions, by operator precedence.
+//!
+//! Two limits keep every walk over the result shallow: parentheses and the like nest at most `NESTING_MAX` deep, and no
+//! tree is higher than `EXPR_HEIGHT_MAX`. `Parser::height` is the height of the highest operand read since the node being
+//! built was begun; [`Parser::expr_above`] saves and restores it around each expression.
+
+use crate::ast::{BinaryOp, CaseArm, Expr, ExprKind, Ident, SelectItem, Subselect, UnaryOp};
+use crate::diagnostic::{Diagnostic, code};
+use crate::lexer::{TokenKind, float_value, int_value, unquoted};
+use crate::source::{EXPR_HEIGHT_MAX, Span};
+
+use super::cursor::{Parsed, Parser};
+
+/// How strongly operators bind, weakest first.
+mod strength {
+    pub(super) const OR: u8 = 1;
+    pub(super) const AND: u8 = 2;
+    pub(super) const NOT: u8 = 3;
+    pub(super) const COMPARE: u8 = 4;
+    pub(super) const CONCAT: u8 = 5;
+    pub(super) const SUM: u8 = 6;
+    pub(super) const PRODUCT: u8 = 7;
+    pub(super) const SIGN: u8 = 8;
+}
+
+/// What can follow an operand.
+#[derive(Clone, Copy)]
+enum Infix {
+    Binary(BinaryOp),
+    Is,
+    In,
+    Between,
+    Like,
+    /// `NOT` before `IN`, `BETWEEN` or `LIKE`.
+    Not,
+}
+
+impl Infix {
+    fn strength(self) -> u8 {
+        match self {
+            Self::Binary(op) => op_strength(op),
+            Self::Is | Self::In | Self::Between | Self::Like | Self::Not => strength::COMPARE,
+        }
+    }
+}
+
+fn op_strength(op: BinaryOp) -> u8 {
+    match op {
+        BinaryOp::Or => strength::OR,
+        BinaryOp::And => strength::AND,
+        BinaryOp::Eq | BinaryOp::Ne | BinaryOp::Lt | BinaryOp::Le | BinaryOp::Gt | BinaryOp::Ge => {
+            strength::COMPARE
+        }
+        BinaryOp::Concat => strength::CONCAT,
+        BinaryOp::Add | BinaryOp::Sub => strength::SUM,
+        BinaryOp::Mul | BinaryOp::Div | BinaryOp::Rem => strength::PRODUCT,
+    }
+}
+
+impl Parser<'_> {
+    pub(super) fn expr(&mut self) -> Parsed<Expr> {
+        self.expr_above(0)
+    }
+
+    /// An expression of operators that bind more strongly than `weakest`.
+    fn expr_above(&mut self, weakest: u8) -> Parsed<Expr> {
+        let highest_before = std::mem::replace(&mut self.height, 0);
+        let mut left = self.operand()?;
+        self.grow()?;
+        while let Some(infix) = self.infix() {
+            let strength = infix.strength();
+            if strength <= weakest {
+                break;
+            }
+            left = self.infix_rest(left, infix)?;
+            self.grow()?;
+            if strength == strength::COMPARE {
+                self.refuse_second_comparison()?;
+            }
+        }
+        self.height = self.height.max(highest_before);
+        Ok(left)
+    }
+
+    /// The node being built is one higher than its highest operand.
+    fn grow(&mut self) -> Parsed<()> {
+        self.height += 1;
+        if self.height <= EXPR_HEIGHT_MAX {
+            return Ok(());
+        }
+        let diagnostic = Diagnostic::error(
+            code::EXPR_TOO_LARGE,
+            format!("an expression of more than {EXPR_HEIGHT_MAX} steps"),
+        )
+        .at(self.previous_span(), "")
+        .with_help("name a part with `LET x = ...;`, or write a long `OR` as `IN (...)`");
+        Err(self.fail(diagnostic))
+    }
+
+    fn infix(&self) -> Option<Infix> {
+        let op = match self.token().kind {
+            TokenKind::Eq => BinaryOp::Eq,
+            TokenKind::Ne => BinaryOp::Ne,
+            TokenKind::Lt => BinaryOp::Lt,
+            TokenKind::Le => BinaryOp::Le,
+            TokenKind::Gt => BinaryOp::Gt,
+            TokenKind::Ge => BinaryOp::Ge,
+            TokenKind::Concat => BinaryOp::Concat,
+            TokenKind::Plus => BinaryOp::Add,
+            TokenKind::Minus => BinaryOp::Sub,
+            TokenKind::Star => BinaryOp::Mul,
+            TokenKind::Slash => BinaryOp::Div,
+            TokenKind::Percent => BinaryOp::Rem,
+            TokenKind::Word => return self.infix_word(),
+            _ => return None,
+        };
+        Some(Infix::Binary(op))
+    }
+
+    fn infix_word(&self) -> Option<Infix> {
+        let words = [
+            ("AND", Infix::Binary(BinaryOp::And)),
+            ("OR", Infix::Binary(BinaryOp::Or)),
+            ("IS", Infix::Is),
+            ("IN", Infix::In),
+            ("BETWEEN", Infix::Between),
+            ("LIKE", Infix::Like),
+            ("NOT", Infix::Not),
+        ];
+        let word = self.word()?;
+        words.iter().find(|(keyword, _)| keyword.eq_ignore_ascii_case(word)).map(|(_, infix)| *infix)
+    }
+
+    fn infix_rest(&mut self, left: Expr, infix: Infix) -> Parsed<Expr> {
+        let start = left.span;
+        let left = Box::new(left);
+        let kind = match infix {
+            Infix::Binary(op) => {
+                let op_span = self.operator(op);
+                let right = Box::new(self.expr_above(op_strength(op))?);
+                ExprKind::Binary { op, op_span, left, right }
+            }
+            Infix::Is => {
+                self.bump_keyword();
+                let negated = self.eat_keyword("NOT").is_some();
+                if self.eat_keyword("DISTINCT").is_some() {
+                    self.keyword("FROM")?;
+                    let right = Box::new(self.expr_above(strength::COMPARE)?);
+                    ExprKind::IsDistinct { left, right, negated }
+                } else {
+                    self.keyword("NULL")?;
+                    ExprKind::IsNull { operand: left, negated }
+                }
+            }
+            Infix::In => self.rest_of_in(left, false)?,
+            Infix::Between => self.rest_of_between(left, false)?,
+            Infix::Like => self.rest_of_like(left, false)?,
+            Infix::Not => {
+                self.bump_keyword();
+                match self.infix_word() {
+                    Some(Infix::In) => self.rest_of_in(left, true)?,
+                    Some(Infix::Between) => self.rest_of_between(left, true)?,
+                    Some(Infix::Like) => self.rest_of_like(left, true)?,
+                    _ => return Err(self.expected("`IN`, `BETWEEN` or `LIKE`")),
+                }
+            }
+        };
+        Ok(Expr { kind, span: self.span_from(start) })
+    }
+
+    fn operator(&mut self, op: BinaryOp) -> Span {
+        if matches!(op, BinaryOp::And | BinaryOp::Or) {
+            self.layout.weak(self.index());
+            return self.bump_keyword();
+        }
+        self.bump().span
+    }
+
+    fn rest_of_in(&mut self, operand: Box<Expr>, negated: bool) -> Parsed<ExprKind> {
+        self.bump_keyword();
+        if self.at(TokenKind::LeftParen) {
+            let list = self.nested(|p| p.paren_list(Self::expr))?;
+            return Ok(ExprKind::InList { operand, list, negated });
+        }
+        let net = Box::new(self.expr_above(strength::COMPARE)?);
+        Ok(ExprKind::InNet { operand, net, negated })
+    }
+
+    fn rest_of_between(&mut self, operand: Box<Expr>, negated: bool) -> Parsed<ExprKind> {
+        self.bump_keyword();
+        let low = Box::new(self.expr_above(strength::COMPARE)?);
+        self.keyword("AND")?;
+        let high = Box::new(self.expr_above(strength::COMPARE)?);
+        Ok(ExprKind::Between { operand, low, high, negated })
+    }
+
+    fn rest_of_like(&mut self, operand: Box<Expr>, negated: bool) -> Parsed<ExprKind> {
+        self.bump_keyword();
+        let pattern = Box::new(self.expr_above(strength::COMPARE)?);
+        Ok(ExprKind::Like { operand, pattern, negated })
+    }
+
+    fn refuse_second_comparison(&mut self) -> Parsed<()> {
+        if !self.infix().is_some_and(|infix| infix.strength() == strength::COMPARE) {
+            return Ok(());
+        }
+        let span = self.token().span;
+        let help = "join two comparisons with `AND`, or write `x BETWEEN a AND b`";
+        Err(self.fail_at(span, code::CHAINED_COMPARISON, "comparisons do not chain", help))
+    }
+
+    // ---- operands ----
+
+    fn operand(&mut self) -> Parsed<Expr> {
+        let start = self.token().span;
+        let kind = match self.token().kind {
+            TokenKind::Int => self.int(),
+            TokenKind::Float => self.float(),
+            TokenKind::Str => self.text_literal(),
+            TokenKind::LeftParen => return self.nested(Self::parenthesised),
+            TokenKind::Minus => return self.nested(Self::negation),
+            TokenKind::Word => return self.word_operand(),
+            TokenKind::QuotedWord => self.name_or_call()?,
+            _ => return Err(self.expected("an expression")),
+        };
+        Ok(Expr { kind, span: self.span_from(start) })
+    }
+
+    // A number that cannot be read was reported by the lexer; any value does, since nothing runs.
+    fn int(&mut self) -> ExprKind {
+        let span = self.bump().span;
+        ExprKind::Int(int_value(self.slice(span)).unwrap_or_default())
+    }
+
+    fn text_literal(&mut self) -> ExprKind {
+        let span = self.bump().span;
+        ExprKind::Str(unquoted(self.slice(span)))
+    }
+
+    fn float(&mut self) -> ExprKind {
+        let span = self.bump().span;
+        ExprKind::Float(float_value(self.slice(span)).unwrap_or_default())
+    }
+
+    fn word_operand(&mut self) -> Parsed<Expr> {
+        let start = self.token().span;
+        let word = self.word().unwrap_or_default().to_ascii_uppercase();
+        let opens = self.peek(1) == TokenKind::LeftParen;
+        let indexes = self.peek(1) == TokenKind::LeftBracket;
+        let kind = match word.as_str() {
+            "TRUE" => self.constant(ExprKind::Bool(true)),
+            "FALSE" => self.constant(ExprKind::Bool(false)),
+            "NULL" => self.constant(ExprKind::Null),
+            "NOT" => return self.nested(Self::not),
+            "CASE" => return self.nested(Self::case),
+            "EXISTS" => return self.nested(Self::exists),
+            "CAST" if opens => return self.nested(Self::cast),
+            "HEADER" if indexes => ExprKind::Header(Box::new(self.nested(Self::index_key)?)),
+            "TRAILER" if indexes => ExprKind::Trailer(Box::new(self.nested(Self::index_key)?)),
+            _ => self.name_or_call()?,
+        };
+        Ok(Expr { kind, span: self.span_from(start) })
+    }
+
+    fn constant(&mut self, kind: ExprKind) -> ExprKind {
+        self.bump_keyword();
+        kind
+    }
+
+    /// `['key']` after `header` or `trailer`, which is the token now.
+    pub(super) fn index_key(&mut self) -> Parsed<Expr> {
+        self.bump();
+        self.expect(TokenKind::LeftBracket, "`[`")?;
+        let key = self.expr()?;
+        self.expect(TokenKind::RightBracket, "`]`")?;
+        Ok(key)
+    }
+
+    fn name_or_call(&mut self) -> Parsed<ExprKind> {
+        if self.peek(1) != TokenKind::LeftParen {
+            return self.path("an expression").map(ExprKind::Path);
+        }
+        let function = self.ident("an expression")?;
+        self.nested(|p| p.call(function))
+    }
+
+    fn call(&mut self, function: Ident) -> Parsed<ExprKind> {
+        self.layout.tight(self.index());
+        self.bump();
+        if self.at(TokenKind::Star) && self.peek(1) == TokenKind::RightParen {
+            let star = Some(self.bump().span);
+            self.bump();
+            return Ok(ExprKind::Call { function, args: Vec::new(), star });
+        }
+        let args = if self.at(TokenKind::RightParen) { Vec::new() } else { self.comma_list(Self::expr)? };
+        self.expect(TokenKind::RightParen, "`,` or `)`")?;
+        Ok(ExprKind::Call { function, args, star: None })
+    }
+
+    fn parenthesised(&mut self) -> Parsed<Expr> {
+        let start = self.bump().span;
+        let mut inner = if self.peek_keyword(0, "SELECT") {
+            let subselect = self.subselect()?;
+            Expr { span: subselect.span, kind: ExprKind::Subselect(Box::new(subselect)) }
+        } else {
+            self.expr()?
+        };
+        self.expect(TokenKind::RightParen, "an operator or `)`")?;
+        inner.span = self.span_from(start);
+        Ok(inner)
+    }
+
+    fn negation(&mut self) -> Parsed<Expr> {
+        let start = self.bump().span;
+        self.layout.tight(self.index());
+        let operand = Box::new(self.expr_above(strength::SIGN)?);
+        Ok(Expr { kind: ExprKind::Unary { op: UnaryOp::Neg, operand }, span: self.span_from(start) })
+    }
+
+    fn not(&mut self) -> Parsed<Expr> {
+        let start = self.bump_keyword();
+        let operand = Box::new(self.expr_above(strength::NOT)?);
+        Ok(Expr { kind: ExprKind::Unary { op: UnaryOp::Not, operand }, span: self.span_from(start) })
+    }
+
+    fn case(&mut self) -> Parsed<Expr> {
+        let start = self.bump_keyword();
+        let operand = if self.peek_keyword(0, "WHEN") { None } else { Some(Box::new(self.expr()?)) };
+        let mut arms = Vec::new();
+        while self.at_keyword("WHEN") {
+            self.layout.weak(self.index());
+            self.bump_keyword();
+            let when = self.expr()?;
+            self.keyword("THEN")?;
+            arms.push(CaseArm { when, then: self.expr()? });
+        }
+        if arms.is_empty() {
+            return Err(self.expected(""));
+        }
+        self.layout.weak(self.index());
+        let otherwise = if self.eat_keyword("ELSE").is_some() { Some(Box::new(self.expr()?)) } else { None };
+        self.keyword("END")?;
+        Ok(Expr { kind: ExprKind::Case { operand, arms, otherwise }, span: self.span_from(start) })
+    }
+
+    fn exists(&mut self) -> Parsed<Expr> {
+        let start = self.bump_keyword();
+        self.expect(TokenKind::LeftParen, "`(` and a `SELECT`")?;
+        let subselect = Box::new(self.subselect()?);
+        self.expect(TokenKind::RightParen, "`)`")?;
+        Ok(Expr { kind: ExprKind::Exists(subselect), span: self.span_from(start) })
+    }
+
+    fn cast(&mut self) -> Parsed<Expr> {
+        let start = self.bump_keyword();
+        self.layout.tight(self.index());
+        self.bump();
+        let operand = Box::new(self.expr()?);
+        self.keyword("AS")?;
+        let ty = self.type_expr()?;
+        self.expect(TokenKind::RightParen, "`)`")?;
+        Ok(Expr { kind: ExprKind::Cast { operand, ty }, span: self.span_from(start) })
+    }
+
+    /// `SELECT item FROM t | SCAN t MAX n [WHERE e]`
+    fn subselect(&mut self) -> Parsed<Subselect> {
+        let start = self.keyword("SELECT")?;
+        let item = self.select_item()?;
+        self.layout.weak(self.index());
+        self.keyword("FROM")?;
+        let is_scan = self.peek_keyword(0, "SCAN") && self.peek(1) == TokenKind::Word;
+        if is_scan {
+            self.bump_keyword();
+        }
+        let table = self.ident("a table")?;
+        let scan_max = if is_scan {
+            self.keyword("MAX")?;
+            Some(self.expr()?)
+        } else {
+            None
+        };
+        self.layout.weak(self.index());
+        let filter = if self.eat_keyword("WHERE").is_some() { Some(self.expr()?) } else { None };
+        Ok(Subselect { item, table, scan_max, filter, span: self.span_from(start) })
+    }
+
+    /// `*`, or `e [AS name]`
+    pub(super) fn select_item(&mut self) -> Parsed<SelectItem> {
+        if self.at(TokenKind::Star) {
+            return Ok(SelectItem::Star(self.bump().span));
+        }
+        let value = self.expr()?;
+        let alias = if self.eat_keyword("AS").is_some() { Some(self.ident("a column name")?) } else { None };
+        Ok(SelectItem::Value { value, alias })
+    }
+}

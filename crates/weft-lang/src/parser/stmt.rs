@@ -1,0 +1,636 @@
+//! Statements, actions and verdicts.
+
+use crate::ast::{Expr, ExprKind};
+use crate::ast::{
+    Guard, IfArm, Insert, InsertSource, Join, JoinCondition, Place, Returning, Scan, Select, Stmt, StmtKind,
+    Update, Upsert, Verdict, VerdictKind, WithItem,
+};
+use crate::diagnostic::{Diagnostic, code};
+use crate::lexer::{TokenKind, int_value};
+use crate::source::Span;
+
+use super::Row;
+use super::cursor::{Block, Failed, Parsed, Parser};
+use super::suggest::nearest;
+
+/// Reads a statement after its keyword, up to its `;`.
+type ReadStmt = fn(&mut Parser<'_>) -> Parsed<StmtKind>;
+type ReadVerdict = fn(&mut Parser<'_>) -> Parsed<VerdictKind>;
+
+const GUARD_FORM: &str = "SELECT * FROM input JOIN t USING (k) WHERE e ELSE ABORT PERMISSION_DENIED 'why';";
+
+const STATEMENTS: &[Row<ReadStmt>] = &[
+    Row { keyword: "LET", read: |p| p.let_stmt(), form: "LET x = e;" },
+    Row { keyword: "SET", read: |p| p.set_stmt(), form: "SET column = e;" },
+    Row { keyword: "IF", read: |p| p.if_stmt(), form: "IF e THEN ... ELSIF e THEN ... ELSE ... END IF;" },
+    Row { keyword: "SELECT", read: |p| p.guard(None), form: GUARD_FORM },
+    Row { keyword: "INSERT", read: |p| p.insert(), form: "INSERT INTO t VALUES (e, ...);" },
+    Row { keyword: "UPSERT", read: |p| p.upsert(), form: "UPSERT t KEY (e, ...) SET c = e, ...;" },
+    Row {
+        keyword: "UPDATE",
+        read: |p| p.update(),
+        form: "UPDATE t SET c = e WHERE e RETURNING c INTO x ELSE DROP;",
+    },
+    Row { keyword: "DELETE", read: |p| p.delete(), form: "DELETE FROM t WHERE e;" },
+    Row { keyword: "SCAN", read: |p| p.scan(), form: "SCAN t MAX n AS r WHERE e DO ... END SCAN;" },
+    Row { keyword: "ADD", read: |p| p.add(), form: "ADD x, n;" },
+    Row { keyword: "RESET", read: |p| p.reset(), form: "RESET x;" },
+    Row { keyword: "MIRROR", read: |p| p.mirror(), form: "MIRROR TO cluster;" },
+    Row { keyword: "MARK", read: |p| Ok(StmtKind::Mark { value: p.expr()? }), form: "MARK e;" },
+    Row { keyword: "DELAY", read: |p| Ok(StmtKind::Delay { interval: p.expr()? }), form: "DELAY '5 ms';" },
+    Row { keyword: "SIGNAL", read: |p| p.signal(), form: "SIGNAL name(e, ...);" },
+    Row { keyword: "MESSAGE", read: |p| p.message(), form: "MESSAGE (column = e, ...);" },
+    Row { keyword: "PUSH", read: |p| p.push(), form: "PUSH vxlan (vni = e, ...);" },
+    Row { keyword: "POP", read: |_| Ok(StmtKind::Pop), form: "POP;" },
+];
+
+const VERDICTS: &[Row<ReadVerdict>] = &[
+    Row { keyword: "FORWARD", read: |_| Ok(VerdictKind::Forward), form: "FORWARD;" },
+    Row { keyword: "DROP", read: |_| Ok(VerdictKind::Drop), form: "DROP;" },
+    Row { keyword: "ABORT", read: |p| p.abort(), form: "ABORT UNAVAILABLE 'why' WITH header['k'] = e;" },
+    Row {
+        keyword: "REPLY",
+        read: |p| Ok(VerdictKind::Reply { fields: p.assigns_in_parens("a column")? }),
+        form: "REPLY (column = e, ...);",
+    },
+    Row { keyword: "REDIRECT", read: |p| p.redirect(), form: "REDIRECT TO e;" },
+    Row { keyword: "STEER", read: |p| p.steer(), form: "STEER TO edge;" },
+];
+
+/// Statements that may begin where a line begins inside another one, as its clauses.
+const ALSO_CLAUSES: &[&str] = &["SET", "SELECT", "INSERT"];
+
+fn find<F>(rows: &'static [Row<F>], word: &str) -> Option<&'static Row<F>> {
+    rows.iter().find(|row| row.keyword.eq_ignore_ascii_case(word))
+}
+
+impl Parser<'_> {
+    /// Statements up to what ends the block, which is left for the caller.
+    pub(super) fn block(&mut self) -> Vec<Stmt> {
+        let mut stmts = Vec::new();
+        while !self.ends_block() {
+            let before = self.index();
+            if self.peek_keyword(0, "ELSE") || self.peek_keyword(0, "ELSIF") {
+                self.stray_else();
+            } else if self.ends_inner_block() {
+                self.stray_end();
+            } else if self.at_late_decl() {
+                self.late_decl();
+            } else {
+                self.layout.line(before);
+                match self.stmt() {
+                    Ok(stmt) => stmts.push(stmt),
+                    Err(_) => self.skip_statement(before),
+                }
+            }
+        }
+        stmts
+    }
+
+    fn ends_block(&self) -> bool {
+        let is_else = self.peek_keyword(0, "ELSE") || self.peek_keyword(0, "ELSIF");
+        if is_else {
+            return self.blocks.last().is_some_and(|block| block.may_have_else);
+        }
+        let is_end = self.peek_keyword(0, "END") && !(self.blocks.is_empty() && self.ends_inner_block());
+        is_end || self.at_eof() || self.peek_keyword(0, "ON") || self.peek_keyword(0, "CREATE")
+    }
+
+    pub(super) fn at_statement(&self) -> bool {
+        self.word().is_some_and(|word| find(STATEMENTS, word).is_some() || find(VERDICTS, word).is_some())
+    }
+
+    /// Skips to where a statement may begin: after a `;`, or at a line that begins with one or ends a block.
+    pub(super) fn skip_statement(&mut self, first: usize) {
+        if self.index() == first {
+            self.bump();
+        }
+        self.skip_until(|p| {
+            if p.at(TokenKind::Semicolon) || p.peek_keyword(0, "CREATE") || p.ends_inner_block() {
+                return true;
+            }
+            let is_end = p.peek_keyword(0, "END") && p.peek(1) == TokenKind::Semicolon;
+            let is_clause = ALSO_CLAUSES.iter().any(|word| p.peek_keyword(0, word));
+            p.is_first_on_line() && (is_end || (p.at_statement() && !is_clause))
+        });
+        self.eat(TokenKind::Semicolon);
+    }
+
+    fn stmt(&mut self) -> Parsed<Stmt> {
+        let start = self.token().span;
+        let kind = self.stmt_kind()?;
+        self.semicolon()?;
+        Ok(Stmt { kind, span: self.span_from(start) })
+    }
+
+    /// A statement without its `;`.
+    fn stmt_kind(&mut self) -> Parsed<StmtKind> {
+        self.form = "";
+        let word = self.word().unwrap_or_default();
+        if let Some(row) = find(STATEMENTS, word) {
+            self.bump_keyword();
+            self.form = row.form;
+            return (row.read)(self);
+        }
+        if find(VERDICTS, word).is_some() {
+            return self.verdict().map(StmtKind::Verdict);
+        }
+        let assigns =
+            matches!(self.peek(1), TokenKind::Eq | TokenKind::Bind | TokenKind::LeftBracket | TokenKind::Dot);
+        if !word.is_empty() && assigns {
+            return self.set_without_keyword();
+        }
+        let keywords = STATEMENTS.iter().map(|row| row.keyword).chain(VERDICTS.iter().map(|row| row.keyword));
+        if let Some(meant) = nearest(word, keywords) {
+            self.slip(word, meant, "a handler");
+            if let Some(row) = find(STATEMENTS, meant) {
+                self.bump_keyword();
+                self.form = row.form;
+                return (row.read)(self);
+            }
+            return self.verdict_of(meant).map(StmtKind::Verdict);
+        }
+        Err(self.unknown_statement())
+    }
+
+    fn unknown_statement(&mut self) -> Failed {
+        if self.word().is_none() {
+            return self.expected("a statement");
+        }
+        let span = self.token().span;
+        let message = format!("`{}` does not begin a statement", self.slice(span));
+        let help = "statements begin with LET, SET, IF, SELECT, INSERT, UPSERT, UPDATE, DELETE, SCAN, an action such as ADD \
+                    or DELAY, or a verdict such as FORWARD or ABORT";
+        self.fail_at(span, code::UNKNOWN_STATEMENT, &message, help)
+    }
+
+    /// `x = 1;`, which was meant as `SET x = 1;`.
+    fn set_without_keyword(&mut self) -> Parsed<StmtKind> {
+        let span = self.token().span;
+        let word = self.slice(span).to_owned();
+        let diagnostic =
+            Diagnostic::error(code::UNKNOWN_STATEMENT, format!("`{word}` does not begin a statement"))
+                .at(span, "")
+                .with_help(format!("to change it, write `SET {word} = ...;`"))
+                .with_fix(span.before(), "SET ");
+        self.fail(diagnostic);
+        self.set_stmt()
+    }
+
+    /// `...; ELSE verdict;`: the `;` before it cut it off. The verdict is read as a statement of its own.
+    fn stray_else(&mut self) {
+        let span = self.token().span;
+        let semicolon = self.previous_span();
+        let mut diagnostic =
+            Diagnostic::error(code::UNEXPECTED, "this `ELSE` belongs to nothing").at(span, "");
+        if self.slice(semicolon) == ";" {
+            diagnostic = diagnostic
+                .with_label(semicolon, "this `;` ends the statement before it")
+                .with_help("take out the `;` before `ELSE`")
+                .with_fix(semicolon, "");
+        }
+        self.fail(diagnostic);
+        self.bump();
+    }
+
+    /// `END IF;` with no `IF` open.
+    fn stray_end(&mut self) {
+        let start = self.token().span;
+        self.bump();
+        let word = self.word().unwrap_or_default().to_ascii_uppercase();
+        let span = start.to(self.bump().span);
+        let message = format!("`END {word}` closes nothing");
+        self.fail_at(span, code::UNEXPECTED, &message, "take it out, or look for the block it should close");
+        self.eat(TokenKind::Semicolon);
+    }
+
+    // ---- values and control ----
+
+    fn let_stmt(&mut self) -> Parsed<StmtKind> {
+        let name = self.ident("a new name")?;
+        let ty = if self.at(TokenKind::Eq) { None } else { Some(self.type_expr()?) };
+        self.expect(TokenKind::Eq, "`=`")?;
+        Ok(StmtKind::Let { name, ty, value: self.expr()? })
+    }
+
+    fn set_stmt(&mut self) -> Parsed<StmtKind> {
+        let target = self.place()?;
+        self.expect(TokenKind::Eq, "`=`")?;
+        Ok(StmtKind::Set { target, value: self.expr()? })
+    }
+
+    /// `a.b`, `header['k']`, `trailer['k']`
+    fn place(&mut self) -> Parsed<Place> {
+        let start = self.token().span;
+        let is_indexed = self.peek(1) == TokenKind::LeftBracket;
+        if is_indexed && self.peek_keyword(0, "HEADER") {
+            let key = self.index_key()?;
+            return Ok(Place::Header { key, span: self.span_from(start) });
+        }
+        if is_indexed && self.peek_keyword(0, "TRAILER") {
+            let key = self.index_key()?;
+            return Ok(Place::Trailer { key, span: self.span_from(start) });
+        }
+        self.path("a column, `header['k']` or `trailer['k']`").map(Place::Path)
+    }
+
+    fn if_stmt(&mut self) -> Parsed<StmtKind> {
+        self.nested(Self::if_arms)
+    }
+
+    fn if_arms(&mut self) -> Parsed<StmtKind> {
+        let (first, start) = (self.index() - 1, self.previous_span());
+        let mut arms = Vec::new();
+        let mut failed = None;
+        let mut arm_start = start;
+        loop {
+            match self.if_arm(arm_start) {
+                Ok(arm) => arms.push(arm),
+                Err(fault) => failed = Some(fault),
+            }
+            if !self.at_keyword("ELSIF") {
+                break;
+            }
+            self.layout.line(self.index());
+            arm_start = self.bump_keyword();
+        }
+        let otherwise = if self.at_keyword("ELSE") {
+            self.layout.line(self.index());
+            self.bump_keyword();
+            Some(self.inner_block("IF", false))
+        } else {
+            None
+        };
+        self.end_of_block("IF", start)?;
+        if let Some(failed) = failed {
+            return Err(failed);
+        }
+        if is_short_if(&arms, otherwise.as_deref()) {
+            self.layout.short_ifs.push((first, self.index()));
+        }
+        Ok(StmtKind::If { arms, otherwise })
+    }
+
+    /// From the condition to the end of its block. The block is read even if the condition cannot be.
+    fn if_arm(&mut self, start: Span) -> Parsed<IfArm> {
+        let condition = self.expr().and_then(|condition| self.keyword("THEN").map(|_| condition));
+        if condition.is_err() {
+            self.skip_until(|p| {
+                p.peek_keyword(0, "THEN") || p.at(TokenKind::Semicolon) || p.ends_inner_block()
+            });
+            if self.peek_keyword(0, "THEN") {
+                self.bump();
+            }
+            self.eat(TokenKind::Semicolon);
+        }
+        let body = self.inner_block("IF", true);
+        let span = self.span_from(start);
+        condition.map(|condition| IfArm { condition, body, span })
+    }
+
+    fn inner_block(&mut self, word: &'static str, may_have_else: bool) -> Vec<Stmt> {
+        self.blocks.push(Block { word, may_have_else });
+        self.layout.deeper();
+        let stmts = self.block();
+        self.layout.shallower();
+        self.blocks.pop();
+        stmts
+    }
+
+    /// `END word`, or a word about its absence.
+    fn end_of_block(&mut self, word: &'static str, start: Span) -> Parsed<()> {
+        self.layout.line(self.index());
+        if self.peek_keyword(0, "END") && self.peek_keyword(1, word) {
+            self.bump_keyword();
+            self.bump_keyword();
+            return Ok(());
+        }
+        let closes_outer = self.blocks.iter().any(|block| self.peek_keyword(1, block.word));
+        if self.ends_inner_block() && !closes_outer {
+            let span = self.bump().span.to(self.token().span);
+            let diagnostic =
+                Diagnostic::error(code::UNCLOSED_BLOCK, format!("`{word}` is closed by something else"))
+                    .at(span, format!("expected `END {word}`"))
+                    .with_label(start, "begins here")
+                    .with_fix(span, format!("END {word}"));
+            self.fail(diagnostic);
+            self.bump();
+            return Ok(());
+        }
+        let diagnostic =
+            Diagnostic::error(code::UNCLOSED_BLOCK, format!("`{word}` without its `END {word};`"))
+                .at(start, "begins here")
+                .with_label(self.token().span, format!("`END {word};` is missing before this"))
+                .with_help(format!("close it with `END {word};`"));
+        Err(self.fail(diagnostic))
+    }
+
+    fn scan(&mut self) -> Parsed<StmtKind> {
+        self.nested(Self::scan_rest)
+    }
+
+    fn scan_rest(&mut self) -> Parsed<StmtKind> {
+        let start = self.previous_span();
+        let head = self.scan_head();
+        if head.is_err() {
+            self.skip_until(|p| {
+                p.peek_keyword(0, "DO") || p.at(TokenKind::Semicolon) || p.ends_inner_block()
+            });
+            if self.peek_keyword(0, "DO") {
+                self.bump();
+            }
+            self.eat(TokenKind::Semicolon);
+        }
+        let body = self.inner_block("SCAN", false);
+        self.end_of_block("SCAN", start)?;
+        head.map(|head| StmtKind::Scan(Scan { body, ..head }))
+    }
+
+    /// `t MAX n [AS r] [WHERE e] DO`
+    fn scan_head(&mut self) -> Parsed<Scan> {
+        let table = self.ident("a table")?;
+        self.keyword("MAX")?;
+        let max = self.expr()?;
+        let alias =
+            if self.eat_keyword("AS").is_some() { Some(self.ident("a name for the row")?) } else { None };
+        let filter = self.optional_where()?;
+        self.keyword("DO")?;
+        Ok(Scan { table, max, alias, filter, body: Vec::new() })
+    }
+
+    // ---- queries and tables ----
+
+    /// `SELECT` has been read, and `INSERT INTO output` before it if that is where it goes.
+    fn guard(&mut self, into_output: Option<Span>) -> Parsed<StmtKind> {
+        let select = self.select(self.previous_span())?;
+        self.layout.strong(self.index(), 0);
+        let otherwise = if self.eat_keyword("ELSE").is_some() { Some(self.verdict()?) } else { None };
+        Ok(StmtKind::Guard(Guard { into_output, select, otherwise }))
+    }
+
+    fn select(&mut self, start: Span) -> Parsed<Select> {
+        let items = self.comma_list(Self::select_item)?;
+        self.layout.weak(self.index());
+        self.keyword("FROM")?;
+        if !self.peek_keyword(0, "INPUT") {
+            return Err(self.select_from_other());
+        }
+        self.bump();
+        let mut joins = Vec::new();
+        while let Some(join) = self.optional_join()? {
+            joins.push(join);
+        }
+        let filter = self.optional_where()?;
+        Ok(Select { items, joins, filter, span: self.span_from(start) })
+    }
+
+    fn select_from_other(&mut self) -> Failed {
+        let Some(word) = self.word().map(str::to_owned) else { return self.expected("`input`") };
+        let message = format!("a statement selects from `input`, not from `{word}`");
+        let help = format!(
+            "join the table, as in `SELECT * FROM input JOIN {word} USING (k)`, or look at its rows with `SCAN {word} MAX n DO`"
+        );
+        let span = self.token().span;
+        self.fail_at(span, code::UNEXPECTED, &message, &help)
+    }
+
+    fn optional_join(&mut self) -> Parsed<Option<Join>> {
+        let start = self.token().span;
+        let left = if self.at_keyword("LEFT") && self.peek_keyword(1, "JOIN") {
+            self.layout.weak(self.index());
+            Some(self.bump_keyword())
+        } else if self.at_keyword("JOIN") {
+            self.layout.weak(self.index());
+            None
+        } else {
+            return Ok(None);
+        };
+        self.keyword("JOIN")?;
+        let table = self.ident("a table")?;
+        let is_clause = self.at_keyword("USING") || self.at_keyword("ON");
+        let alias = if is_clause { None } else { Some(self.join_alias()?) };
+        let condition = if self.eat_keyword("USING").is_some() {
+            JoinCondition::Using(self.paren_list(|p| p.ident("a column"))?)
+        } else {
+            self.keyword("ON")?;
+            JoinCondition::On(self.expr()?)
+        };
+        Ok(Some(Join { left, table, alias, condition, span: self.span_from(start) }))
+    }
+
+    fn join_alias(&mut self) -> Parsed<crate::ast::Ident> {
+        let is_name = self.word().is_some_and(|word| !super::cursor::is_reserved(word))
+            || self.at(TokenKind::QuotedWord);
+        if is_name { self.ident("a name for the row") } else { Err(self.expected("")) }
+    }
+
+    fn optional_where(&mut self) -> Parsed<Option<Expr>> {
+        self.layout.weak(self.index());
+        if self.eat_keyword("WHERE").is_none() {
+            return Ok(None);
+        }
+        self.expr().map(Some)
+    }
+
+    fn insert(&mut self) -> Parsed<StmtKind> {
+        let start = self.previous_span();
+        self.keyword("INTO")?;
+        if self.peek_keyword(0, "OUTPUT") && self.peek_keyword(1, "SELECT") {
+            self.bump();
+            let into_output = self.span_from(start);
+            self.layout.weak(self.index());
+            self.bump_keyword();
+            self.form = GUARD_FORM;
+            return self.guard(Some(into_output));
+        }
+        let into = self.ident("a table or a sink")?;
+        let columns = self.optional_column_names()?;
+        self.layout.weak(self.index());
+        let source = if let Some(start) = self.eat_keyword("SELECT") {
+            self.form = "INSERT INTO sink SELECT e, ... FROM input;";
+            InsertSource::Select(self.select(start)?)
+        } else {
+            self.keyword("VALUES")?;
+            InsertSource::Values(self.rows()?)
+        };
+        Ok(StmtKind::Insert(Insert { into, columns, source }))
+    }
+
+    fn upsert(&mut self) -> Parsed<StmtKind> {
+        let table = self.ident("a table")?;
+        self.keyword("KEY")?;
+        let key = self.paren_list(Self::expr)?;
+        self.layout.weak(self.index());
+        self.keyword("SET")?;
+        let set = self.comma_list(|p| p.assign("a column"))?;
+        Ok(StmtKind::Upsert(Upsert { table, key, set }))
+    }
+
+    fn update(&mut self) -> Parsed<StmtKind> {
+        let start = self.previous_span();
+        let table = self.ident("a table")?;
+        self.layout.weak(self.index());
+        self.keyword("SET")?;
+        let set = self.comma_list(|p| p.assign("a column"))?;
+        let filter = self.optional_where()?;
+        self.layout.strong(self.index(), 1);
+        let returning = if self.eat_keyword("RETURNING").is_some() {
+            self.comma_list(Self::returning)?
+        } else {
+            Vec::new()
+        };
+        // `ELSE DO` opens a block, which stands out by itself.
+        self.layout.strong(self.index(), u8::from(!self.peek_keyword(1, "DO")));
+        let otherwise =
+            if self.eat_keyword("ELSE").is_some() { Some(self.update_else(start)?) } else { None };
+        Ok(StmtKind::Update(Update { table, set, filter, returning, otherwise }))
+    }
+
+    fn returning(&mut self) -> Parsed<Returning> {
+        let column = self.ident("a column")?;
+        self.keyword("INTO")?;
+        let into = self.path("a variable or a column of the call")?;
+        let span = self.span_from(column.span);
+        Ok(Returning { column, into, span })
+    }
+
+    /// `DO ... END UPDATE`, or one statement or verdict that shares the `;`.
+    fn update_else(&mut self, start: Span) -> Parsed<Vec<Stmt>> {
+        self.nested(|p| {
+            if p.eat_keyword("DO").is_some() {
+                let stmts = p.inner_block("UPDATE", false);
+                p.end_of_block("UPDATE", start)?;
+                return Ok(stmts);
+            }
+            let start = p.token().span;
+            let kind = p.stmt_kind()?;
+            Ok(vec![Stmt { kind, span: p.span_from(start) }])
+        })
+    }
+
+    fn delete(&mut self) -> Parsed<StmtKind> {
+        self.keyword("FROM")?;
+        let table = self.ident("a table")?;
+        self.layout.weak(self.index());
+        self.keyword("WHERE")?;
+        Ok(StmtKind::Delete { table, filter: self.expr()? })
+    }
+
+    // ---- actions ----
+
+    fn add(&mut self) -> Parsed<StmtKind> {
+        let target = self.ident("a variable or a sketch")?;
+        let amount = if self.eat(TokenKind::Comma) { Some(self.expr()?) } else { None };
+        Ok(StmtKind::Add { target, amount })
+    }
+
+    fn reset(&mut self) -> Parsed<StmtKind> {
+        Ok(StmtKind::Reset { target: self.ident("a variable")? })
+    }
+
+    fn mirror(&mut self) -> Parsed<StmtKind> {
+        self.keyword("TO")?;
+        Ok(StmtKind::Mirror { to: self.expr()? })
+    }
+
+    fn signal(&mut self) -> Parsed<StmtKind> {
+        let name = self.ident("a signal")?;
+        self.layout.tight(self.index());
+        self.expect(TokenKind::LeftParen, "`(`")?;
+        let args = if self.at(TokenKind::RightParen) { Vec::new() } else { self.comma_list(Self::expr)? };
+        self.expect(TokenKind::RightParen, "`,` or `)`")?;
+        Ok(StmtKind::Signal { name, args })
+    }
+
+    fn message(&mut self) -> Parsed<StmtKind> {
+        // The place is a name, so that the parenthesis after it is not taken for a call.
+        let to = if self.eat_keyword("TO").is_some() { Some(self.path_expr()?) } else { None };
+        Ok(StmtKind::Message { to, fields: self.assigns_in_parens("a column")? })
+    }
+
+    fn push(&mut self) -> Parsed<StmtKind> {
+        let protocol = self.ident("a protocol")?;
+        Ok(StmtKind::Push { protocol, fields: self.assigns_in_parens("a field")? })
+    }
+
+    // ---- verdicts ----
+
+    fn verdict(&mut self) -> Parsed<Verdict> {
+        let word = self.word().unwrap_or_default();
+        if let Some(row) = find(VERDICTS, word) {
+            return self.verdict_of(row.keyword);
+        }
+        if let Some(meant) = nearest(word, VERDICTS.iter().map(|row| row.keyword)) {
+            self.slip(word, meant, "an `ELSE`");
+            return self.verdict_of(meant);
+        }
+        let keywords: Vec<String> = VERDICTS.iter().map(|row| format!("`{}`", row.keyword)).collect();
+        Err(self.expected(&super::cursor::one_of(&keywords)))
+    }
+
+    fn verdict_of(&mut self, keyword: &str) -> Parsed<Verdict> {
+        let start = self.bump_keyword();
+        let Some(row) = find(VERDICTS, keyword) else { return Err(self.expected("a verdict")) };
+        self.form = row.form;
+        let kind = (row.read)(self)?;
+        Ok(Verdict { kind, span: self.span_from(start) })
+    }
+
+    fn abort(&mut self) -> Parsed<VerdictKind> {
+        let status = self.status()?;
+        let ends = self.at(TokenKind::Semicolon) || self.at_eof() || self.at_keyword("WITH");
+        let starts_line = self.is_first_on_line() && (self.at_statement() || self.peek_keyword(0, "END"));
+        let text = if ends || starts_line { None } else { Some(self.expr()?) };
+        self.layout.weak(self.index());
+        let with =
+            if self.eat_keyword("WITH").is_some() { self.comma_list(Self::with_item)? } else { Vec::new() };
+        Ok(VerdictKind::Abort { status, text, with })
+    }
+
+    /// A name, a number, or an expression in parentheses: anything longer would run into the text after it.
+    fn status(&mut self) -> Parsed<Expr> {
+        if self.at(TokenKind::LeftParen) {
+            return self.expr();
+        }
+        if self.at(TokenKind::Int) {
+            let span = self.bump().span;
+            return Ok(Expr { kind: ExprKind::Int(int_value(self.slice(span)).unwrap_or_default()), span });
+        }
+        self.path_expr()
+    }
+
+    fn path_expr(&mut self) -> Parsed<Expr> {
+        let path = self.path("a name")?;
+        Ok(Expr { span: path.span, kind: ExprKind::Path(path) })
+    }
+
+    fn with_item(&mut self) -> Parsed<WithItem> {
+        let start = self.token().span;
+        let target = self.place()?;
+        self.expect(TokenKind::Eq, "`=`")?;
+        let value = self.expr()?;
+        Ok(WithItem { target, value, span: self.span_from(start) })
+    }
+
+    fn redirect(&mut self) -> Parsed<VerdictKind> {
+        self.keyword("TO")?;
+        Ok(VerdictKind::Redirect { to: self.expr()? })
+    }
+
+    fn steer(&mut self) -> Parsed<VerdictKind> {
+        self.keyword("TO")?;
+        Ok(VerdictKind::Steer { edge: self.ident("an edge")? })
+    }
+}
+
+/// One condition, one statement without a block of its own, no `ELSE`: short enough for one line.
+fn is_short_if(arms: &[IfArm], otherwise: Option<&[Stmt]>) -> bool {
+    let [arm] = arms else { return false };
+    let [stmt] = arm.body.as_slice() else { return false };
+    let has_block = match &stmt.kind {
+        StmtKind::If { .. } | StmtKind::Scan(_) => true,
+        StmtKind::Update(update) => update.otherwise.is_some(),
+        _ => false,
+    };
+    otherwise.is_none() && !has_block
+}

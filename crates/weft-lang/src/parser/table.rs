@@ -1,0 +1,155 @@
+//! Tables: shared ones at top level, and an element's own.
+
+use crate::ast::{
+    Column, Evict, EvictClause, Expr, Ident, Item, KeyClause, Merge, MergeClause, Row, Table, TableOption,
+    TableOptionKind,
+};
+use crate::diagnostic::{Diagnostic, code};
+use crate::lexer::TokenKind;
+use crate::source::Span;
+
+use super::Create;
+use super::cursor::{Parsed, Parser};
+
+pub(super) const TABLE_ITEM_FORM: &str = "CREATE TABLE t (k TEXT(64) PRIMARY KEY, v I64) MAX 1000 ROWS;";
+
+enum ColumnOrKey {
+    Column(Column),
+    Key(KeyClause),
+}
+
+impl Parser<'_> {
+    pub(super) fn table_item(&mut self, create: Create) -> Parsed<Item> {
+        let mut table = self.table(create.start)?;
+        table.or_replace = create.or_replace;
+        Ok(Item::Table(table))
+    }
+
+    /// From the name to the `;`.
+    pub(super) fn table(&mut self, start: Span) -> Parsed<Table> {
+        let name = self.ident("a name for the table")?;
+        let mut columns = Vec::new();
+        let mut key: Option<KeyClause> = None;
+        for part in self.paren_list(Self::column_or_key)? {
+            match part {
+                ColumnOrKey::Column(column) => columns.push(column),
+                ColumnOrKey::Key(clause) if key.is_none() => key = Some(clause),
+                ColumnOrKey::Key(clause) => return Err(self.repeated("PRIMARY KEY", clause.span)),
+            }
+        }
+        let options = self.table_options()?;
+        self.semicolon()?;
+        Ok(Table { or_replace: false, name, columns, key, options, span: self.span_from(start) })
+    }
+
+    fn column_or_key(&mut self) -> Parsed<ColumnOrKey> {
+        let start = self.token().span;
+        if self.peek_keyword(0, "PRIMARY") && self.peek_keyword(1, "KEY") {
+            self.keywords(&["PRIMARY", "KEY"])?;
+            let columns = self.paren_list(|p| p.ident("a column"))?;
+            return Ok(ColumnOrKey::Key(KeyClause { columns, span: self.span_from(start) }));
+        }
+        let name = self.ident("a column")?;
+        let ty = self.type_expr()?;
+        let (mut primary_key, mut default, mut merge): (_, Option<Expr>, Option<MergeClause>) =
+            (None, None, None);
+        loop {
+            let clause = self.token().span;
+            if let Some(span) = self.eat_keywords("PRIMARY", "KEY") {
+                if primary_key.replace(span).is_some() {
+                    return Err(self.repeated("PRIMARY KEY", clause));
+                }
+            } else if self.eat(TokenKind::Eq) {
+                if default.replace(self.expr()?).is_some() {
+                    return Err(self.repeated("=", clause));
+                }
+            } else if let Some(parsed) = self.optional_merge()? {
+                if merge.replace(parsed).is_some() {
+                    return Err(self.repeated("MERGE", clause));
+                }
+            } else {
+                break;
+            }
+        }
+        let span = self.span_from(start);
+        Ok(ColumnOrKey::Column(Column { name, ty, primary_key, default, merge, span }))
+    }
+
+    pub(super) fn optional_merge(&mut self) -> Parsed<Option<MergeClause>> {
+        let Some(start) = self.eat_keyword("MERGE") else { return Ok(None) };
+        let merge = if self.eat_keyword("SUM").is_some() {
+            Merge::Sum
+        } else if self.eat_keyword("MAX").is_some() {
+            Merge::Max
+        } else if self.eat_keyword("MIN").is_some() {
+            Merge::Min
+        } else {
+            return Err(self.expected(""));
+        };
+        Ok(Some(MergeClause { merge, span: self.span_from(start) }))
+    }
+
+    fn table_options(&mut self) -> Parsed<Vec<TableOption>> {
+        let mut options = Vec::new();
+        loop {
+            let (start, first) = (self.token().span, self.index());
+            let kind = if self.eat_keyword("TTL").is_some() {
+                let interval = self.expr()?;
+                TableOptionKind::Ttl { interval, on_access: self.eat_keywords("ON", "ACCESS").is_some() }
+            } else if self.eat_keyword("MAX").is_some() {
+                let rows = self.expr()?;
+                self.keyword("ROWS")?;
+                TableOptionKind::Max { rows, evict: self.optional_evict()? }
+            } else if self.eat_keyword("FILLED").is_some() {
+                self.keywords(&["BY", "CONTROLLER"])?;
+                TableOptionKind::FilledByController
+            } else if self.eat_keyword("PER").is_some() {
+                self.keyword("WORKER")?;
+                TableOptionKind::PerWorker
+            } else {
+                return Ok(options);
+            };
+            if options.is_empty() {
+                self.layout.strong(first, 1);
+            } else {
+                self.layout.weak(first);
+            }
+            options.push(TableOption { kind, span: self.span_from(start) });
+        }
+    }
+
+    fn optional_evict(&mut self) -> Parsed<Option<EvictClause>> {
+        let Some(start) = self.eat_keyword("EVICT") else { return Ok(None) };
+        let evict = if self.eat_keyword("OLDEST").is_some() {
+            Evict::Oldest
+        } else if self.eat_keyword("LRU").is_some() {
+            Evict::Lru
+        } else if self.eat_keyword("REJECT").is_some() {
+            Evict::Reject
+        } else {
+            return Err(self.expected(""));
+        };
+        Ok(Some(EvictClause { evict, span: self.span_from(start) }))
+    }
+
+    /// `(a, b)` after the name of a table that rows go into; empty if left out.
+    pub(super) fn optional_column_names(&mut self) -> Parsed<Vec<Ident>> {
+        if self.at(TokenKind::LeftParen) { self.paren_list(|p| p.ident("a column")) } else { Ok(Vec::new()) }
+    }
+
+    /// `(e, e), (e, e)` after `VALUES`.
+    pub(super) fn rows(&mut self) -> Parsed<Vec<Row>> {
+        self.comma_list(|p| {
+            let start = p.token().span;
+            let values = p.paren_list(Self::expr)?;
+            Ok(Row { values, span: p.span_from(start) })
+        })
+    }
+
+    pub(super) fn repeated(&mut self, clause: &str, span: Span) -> super::cursor::Failed {
+        let diagnostic = Diagnostic::error(code::REPEATED_CLAUSE, format!("`{clause}` is written twice"))
+            .at(span, "again here")
+            .with_help("keep one of them");
+        self.fail(diagnostic)
+    }
+}

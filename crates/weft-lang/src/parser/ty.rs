@@ -1,0 +1,86 @@
+//! Types, and `CREATE TYPE`.
+
+use crate::ast::{Item, TypeExpr, TypeItem, TypeKind};
+use crate::diagnostic::code;
+use crate::lexer::{TokenKind, int_value};
+
+use super::Create;
+use super::cursor::{Parsed, Parser};
+
+pub(super) const TYPE_FORM: &str = "CREATE TYPE cart FROM PROTO 'cart.proto';";
+
+/// Longest `TEXT(n)` or `BYTES(n)`: a value must fit a table row.
+const TEXT_BYTES_MAX: u32 = 1 << 16;
+
+const TYPES: &[(&str, TypeKind)] = &[
+    ("BOOL", TypeKind::Bool),
+    ("I8", TypeKind::I8),
+    ("I16", TypeKind::I16),
+    ("I32", TypeKind::I32),
+    ("I64", TypeKind::I64),
+    ("INT", TypeKind::I64),
+    ("U1", TypeKind::U1),
+    ("U8", TypeKind::U8),
+    ("U16", TypeKind::U16),
+    ("U32", TypeKind::U32),
+    ("U64", TypeKind::U64),
+    ("F64", TypeKind::F64),
+    ("TEXT", TypeKind::Text(None)),
+    ("BYTES", TypeKind::Bytes(None)),
+    ("SIZE", TypeKind::Size),
+    ("INTERVAL", TypeKind::Interval),
+    ("TIMESTAMP", TypeKind::Timestamp),
+    ("IPADDR", TypeKind::IpAddr),
+    ("CIDR", TypeKind::Cidr),
+    ("MAC", TypeKind::Mac),
+    ("ENDPOINT", TypeKind::Endpoint),
+    ("STATUS", TypeKind::Status),
+];
+
+impl Parser<'_> {
+    pub(super) fn type_item(&mut self, create: Create) -> Parsed<Item> {
+        let name = self.ident("a name for the type")?;
+        self.keywords(&["FROM", "PROTO"])?;
+        let proto = self.string("the path of a `.proto` file, in quotes")?;
+        self.semicolon()?;
+        let span = self.span_from(create.start);
+        Ok(Item::Type(TypeItem { or_replace: create.or_replace, name, proto, span }))
+    }
+
+    pub(super) fn type_expr(&mut self) -> Parsed<TypeExpr> {
+        let start = self.token().span;
+        let word = self.word().unwrap_or_default();
+        let known = TYPES.iter().find(|(name, _)| name.eq_ignore_ascii_case(word));
+        let kind = match known {
+            Some((_, kind)) if self.peek(1) != TokenKind::Dot => {
+                self.bump_keyword();
+                self.type_length(kind.clone())?
+            }
+            _ => TypeKind::Named(self.path("a type, such as `TEXT` or `I64`")?),
+        };
+        let nullable = self.eat(TokenKind::Question);
+        Ok(TypeExpr { kind, nullable, span: self.span_from(start) })
+    }
+
+    fn type_length(&mut self, kind: TypeKind) -> Parsed<TypeKind> {
+        if !self.at(TokenKind::LeftParen) {
+            return Ok(kind);
+        }
+        if !matches!(kind, TypeKind::Text(_) | TypeKind::Bytes(_)) {
+            let span = self.token().span;
+            let help = "only `TEXT(n)` and `BYTES(n)` have one";
+            return Err(self.fail_at(span, code::BAD_TYPE_LENGTH, "this type does not take a length", help));
+        }
+        self.layout.tight(self.index());
+        self.bump();
+        let span = self.expect(TokenKind::Int, "a length in bytes")?;
+        self.expect(TokenKind::RightParen, "`)`")?;
+        let length = int_value(self.slice(span)).filter(|n| (1..=u64::from(TEXT_BYTES_MAX)).contains(n));
+        let Some(length) = length else {
+            let help = format!("write a number of bytes from 1 to {TEXT_BYTES_MAX}");
+            return Err(self.fail_at(span, code::BAD_TYPE_LENGTH, "this length is out of range", &help));
+        };
+        let length = Some(length as u32);
+        Ok(if matches!(kind, TypeKind::Text(_)) { TypeKind::Text(length) } else { TypeKind::Bytes(length) })
+    }
+}
