@@ -1,0 +1,166 @@
+//! Undoing the compression of messages, within a limit.
+
+use core::fmt;
+use flate2::bufread::GzDecoder;
+use flate2::{Decompress, FlushDecompress, Status};
+use std::io::Read;
+
+/// Why a compressed message was not read. Each case means that the message must be refused.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum InflateError {
+    /// The `grpc-encoding` is none that we know.
+    UnknownEncoding(String),
+    /// The payload is not, or not only, one complete stream of that encoding.
+    Corrupt,
+    /// The message is longer than the limit once it is inflated.
+    TooLong {
+        /// The limit, in bytes.
+        limit: usize,
+    },
+}
+
+/// How many bytes are inflated at a time.
+const STEP: usize = 16 << 10;
+
+/// Replaces the content of `out` with the inflated `payload`, of at most `limit` bytes.
+///
+/// `encoding` is the value of `grpc-encoding`: `identity`, `gzip` (RFC 1952), or `deflate` (RFC 1950, as in HTTP).
+/// Exactly one stream is taken. Decoders differ in what they do with bytes after it (some ignore them, some read a
+/// second stream), so there we would not know what the receiver will see.
+///
+/// # Errors
+///
+/// If the encoding is unknown, the payload is not one stream of it, or the message is too long. What `out` then
+/// holds is of no use; it is not more than `limit` and a few bytes.
+pub fn inflate(encoding: &str, payload: &[u8], limit: usize, out: &mut Vec<u8>) -> Result<(), InflateError> {
+    out.clear();
+    match encoding {
+        "identity" if payload.len() > limit => Err(InflateError::TooLong { limit }),
+        "identity" => {
+            out.extend_from_slice(payload);
+            Ok(())
+        }
+        "gzip" => inflate_gzip(payload, limit, out),
+        "deflate" => inflate_zlib(payload, limit, out),
+        _ => Err(InflateError::UnknownEncoding(encoding.to_owned())),
+    }
+}
+
+fn inflate_gzip(payload: &[u8], limit: usize, out: &mut Vec<u8>) -> Result<(), InflateError> {
+    let mut decoder = GzDecoder::new(payload);
+    let one_more = (limit as u64).saturating_add(1);
+    decoder.by_ref().take(one_more).read_to_end(out).map_err(|_| InflateError::Corrupt)?;
+    if out.len() > limit {
+        return Err(InflateError::TooLong { limit });
+    }
+    if decoder.into_inner().is_empty() { Ok(()) } else { Err(InflateError::Corrupt) }
+}
+
+fn inflate_zlib(payload: &[u8], limit: usize, out: &mut Vec<u8>) -> Result<(), InflateError> {
+    let mut decoder = Decompress::new(true);
+    loop {
+        let (n_read, n_made) = (decoder.total_in(), decoder.total_out());
+        // One byte more than the limit tells a message that fits from one that does not.
+        out.reserve(STEP.min((limit + 1).saturating_sub(out.len())));
+        let rest = &payload[n_read as usize..];
+        let status =
+            decoder.decompress_vec(rest, out, FlushDecompress::None).map_err(|_| InflateError::Corrupt)?;
+        if out.len() > limit {
+            return Err(InflateError::TooLong { limit });
+        }
+        let is_stuck = (decoder.total_in(), decoder.total_out()) == (n_read, n_made);
+        match status {
+            Status::StreamEnd if decoder.total_in() == payload.len() as u64 => return Ok(()),
+            Status::StreamEnd => return Err(InflateError::Corrupt),
+            Status::Ok | Status::BufError if is_stuck => return Err(InflateError::Corrupt),
+            Status::Ok | Status::BufError => {}
+        }
+    }
+}
+
+impl fmt::Display for InflateError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::UnknownEncoding(name) => {
+                write!(f, "unknown grpc-encoding {name:?}; identity, gzip and deflate are known")
+            }
+            Self::Corrupt => f.write_str("the compressed message is corrupt"),
+            Self::TooLong { limit } => {
+                write!(f, "the message inflates to more than the limit of {limit} bytes")
+            }
+        }
+    }
+}
+
+impl core::error::Error for InflateError {}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use flate2::Compression;
+    use flate2::write::{GzEncoder, ZlibEncoder};
+    use std::io::Write;
+
+    fn gzip(data: &[u8]) -> Vec<u8> {
+        let mut encoder = GzEncoder::new(Vec::new(), Compression::default());
+        encoder.write_all(data).unwrap();
+        encoder.finish().unwrap()
+    }
+
+    fn deflate(data: &[u8]) -> Vec<u8> {
+        let mut encoder = ZlibEncoder::new(Vec::new(), Compression::default());
+        encoder.write_all(data).unwrap();
+        encoder.finish().unwrap()
+    }
+
+    fn run(encoding: &str, payload: &[u8], limit: usize) -> Result<Vec<u8>, InflateError> {
+        let mut out = b"old".to_vec();
+        inflate(encoding, payload, limit, &mut out).map(|()| out)
+    }
+
+    #[test]
+    fn each_encoding_is_undone() {
+        // If this fails, elements do not see compressed messages.
+        for data in [&b""[..], b"hello", &[0x5a; 100_000]] {
+            let n = data.len();
+            assert_eq!(run("identity", data, n).as_deref(), Ok(data));
+            assert_eq!(run("gzip", &gzip(data), n).as_deref(), Ok(data));
+            assert_eq!(run("deflate", &deflate(data), n).as_deref(), Ok(data));
+        }
+    }
+
+    #[test]
+    fn bombs_stop_at_the_limit() {
+        // If this fails, a few kilobytes make us allocate gigabytes.
+        let zeros = vec![0; 64 << 20];
+        for (encoding, bomb) in [("gzip", gzip(&zeros)), ("deflate", deflate(&zeros))] {
+            assert!(bomb.len() < 100_000);
+            let mut out = Vec::new();
+            let refused = inflate(encoding, &bomb, 1 << 20, &mut out);
+            assert_eq!(refused, Err(InflateError::TooLong { limit: 1 << 20 }));
+            assert!(out.capacity() <= 4 << 20, "{} bytes", out.capacity());
+        }
+        assert_eq!(run("identity", &[1, 2], 1), Err(InflateError::TooLong { limit: 1 }));
+    }
+
+    #[test]
+    fn what_is_not_one_whole_stream_is_refused() {
+        // If this fails, a sender can show us one message and the server another.
+        for (encoding, whole) in [("gzip", gzip(b"hello")), ("deflate", deflate(b"hello"))] {
+            for n in 0..whole.len() {
+                assert_eq!(
+                    run(encoding, &whole[..n], 100),
+                    Err(InflateError::Corrupt),
+                    "{encoding} cut at {n}"
+                );
+            }
+            let twice = [&whole[..], &whole].concat();
+            assert_eq!(run(encoding, &twice, 100), Err(InflateError::Corrupt));
+            let mut flipped = whole;
+            *flipped.iter_mut().rev().nth(3).unwrap() ^= 1;
+            assert_eq!(run(encoding, &flipped, 100), Err(InflateError::Corrupt), "{encoding} checksum");
+        }
+        assert_eq!(run("snappy", b"", 9), Err(InflateError::UnknownEncoding("snappy".into())));
+        assert_eq!(run("", b"", 9), Err(InflateError::UnknownEncoding("".into())));
+    }
+}

@@ -1,0 +1,219 @@
+//! Length-prefixed messages: one flag byte, four bytes of length (big-endian), the payload.
+
+use core::fmt;
+
+/// The bytes in front of each message.
+pub const HEADER_BYTES: usize = 5;
+
+/// The longest message that a [`Deframer`] gathers unless it is told otherwise, in bytes; gRPC's own default.
+pub const MESSAGE_MAX: u32 = 4 << 20;
+
+/// One message of a stream.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Message<'a> {
+    /// The payload is compressed, in the encoding that the `grpc-encoding` header names.
+    pub compressed: bool,
+    /// The message without its five bytes of header.
+    pub payload: &'a [u8],
+}
+
+/// The stream does not carry gRPC messages that we take. It cannot be read on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum MessageError {
+    /// The flag byte has bits that gRPC does not define. The fault is the peer's.
+    UnknownFlags(u8),
+    /// The message is longer than the limit.
+    TooLong {
+        /// The length that the peer announced, in bytes.
+        length: u32,
+        /// The limit, in bytes.
+        limit: u32,
+    },
+}
+
+/// Cuts the DATA bytes of one direction of one stream into messages.
+///
+/// Between messages it holds no heap. While it gathers one it holds what has come of it, never more than twice
+/// that: an announced length alone allocates nothing.
+#[derive(Clone, Debug)]
+pub struct Deframer {
+    limit: u32,
+    n_header: u8,
+    header: [u8; HEADER_BYTES],
+    body: Vec<u8>,
+}
+
+/// The header of a message of `length` bytes.
+pub const fn header(compressed: bool, length: u32) -> [u8; HEADER_BYTES] {
+    let [a, b, c, d] = length.to_be_bytes();
+    [compressed as u8, a, b, c, d]
+}
+
+impl Default for Deframer {
+    fn default() -> Self {
+        Self::new(MESSAGE_MAX)
+    }
+}
+
+impl Deframer {
+    /// A deframer that refuses messages of more than `limit` bytes.
+    pub const fn new(limit: u32) -> Self {
+        Self { limit, n_header: 0, header: [0; HEADER_BYTES], body: Vec::new() }
+    }
+
+    /// The next message, if its last byte is in `input`; what was used is taken off the front of `input`. Call it
+    /// until it gives `None`; then all of `input` is used.
+    ///
+    /// A payload that lies in `input` as a whole is borrowed from it, any other from the deframer.
+    ///
+    /// # Errors
+    ///
+    /// If the message has unknown flags or is too long. Each later call gives the same error.
+    pub fn next<'a, 'i: 'a>(&'a mut self, input: &mut &'i [u8]) -> Result<Option<Message<'a>>, MessageError> {
+        if self.n_header == 0 {
+            // What was gathered for the last call is not borrowed any more.
+            self.body = Vec::new();
+        }
+        let Some(header) = self.take_header(input) else { return Ok(None) };
+        let (compressed, length) = parse_header(header, self.limit)?;
+        if self.body.is_empty() && input.len() >= length {
+            self.n_header = 0;
+            let (payload, rest) = input.split_at(length);
+            *input = rest;
+            return Ok(Some(Message { compressed, payload }));
+        }
+        let missing = length - self.body.len();
+        let (part, rest) = input.split_at(missing.min(input.len()));
+        *input = rest;
+        self.gather(part, missing);
+        if part.len() < missing {
+            return Ok(None);
+        }
+        self.n_header = 0;
+        Ok(Some(Message { compressed, payload: &self.body }))
+    }
+
+    /// True between messages. A stream that ends when it is false was cut off.
+    pub fn is_empty(&self) -> bool {
+        self.n_header == 0
+    }
+
+    fn take_header(&mut self, input: &mut &[u8]) -> Option<[u8; HEADER_BYTES]> {
+        let have = usize::from(self.n_header);
+        let (part, rest) = input.split_at((HEADER_BYTES - have).min(input.len()));
+        *input = rest;
+        self.header[have..have + part.len()].copy_from_slice(part);
+        self.n_header += part.len() as u8;
+        (usize::from(self.n_header) == HEADER_BYTES).then_some(self.header)
+    }
+
+    fn gather(&mut self, part: &[u8], missing: usize) {
+        if self.body.capacity() - self.body.len() < part.len() {
+            // Double, but not beyond the message.
+            self.body.reserve_exact(part.len().max(self.body.len()).min(missing));
+        }
+        self.body.extend_from_slice(part);
+    }
+}
+
+fn parse_header(header: [u8; HEADER_BYTES], limit: u32) -> Result<(bool, usize), MessageError> {
+    let [flags, length @ ..] = header;
+    if flags > 1 {
+        return Err(MessageError::UnknownFlags(flags));
+    }
+    let length = u32::from_be_bytes(length);
+    if length > limit {
+        return Err(MessageError::TooLong { length, limit });
+    }
+    Ok((flags == 1, length as usize))
+}
+
+impl fmt::Display for MessageError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::UnknownFlags(flags) => write!(f, "a gRPC message with unknown flags 0x{flags:02x}"),
+            Self::TooLong { length, limit } => {
+                write!(f, "a gRPC message of {length} bytes; the limit is {limit} bytes")
+            }
+        }
+    }
+}
+
+impl core::error::Error for MessageError {}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn frame(payload: &[u8]) -> Vec<u8> {
+        [&header(false, payload.len() as u32)[..], payload].concat()
+    }
+
+    /// Feeds `stream` in chunks of `n` bytes.
+    fn cut(stream: &[u8], n: usize) -> Vec<Vec<u8>> {
+        let mut deframer = Deframer::default();
+        let mut messages = Vec::new();
+        for mut chunk in stream.chunks(n) {
+            while let Some(message) = deframer.next(&mut chunk).unwrap() {
+                messages.push(message.payload.to_vec());
+            }
+            assert!(chunk.is_empty());
+        }
+        assert!(deframer.is_empty());
+        messages
+    }
+
+    #[test]
+    fn messages_do_not_depend_on_how_the_stream_is_cut() {
+        // If this fails, a message is lost or garbled when DATA frames do not match messages.
+        let messages = [b"".to_vec(), b"a".to_vec(), vec![7; 300], b"".to_vec(), b"xyz".to_vec()];
+        let stream: Vec<u8> = messages.iter().flat_map(|m| frame(m)).collect();
+        for n in 1..=stream.len() {
+            assert_eq!(cut(&stream, n), messages, "chunks of {n}");
+        }
+    }
+
+    #[test]
+    fn a_whole_message_is_borrowed_and_an_idle_deframer_holds_no_heap() {
+        // If this fails, each message costs a copy, or each idle stream costs memory.
+        let stream = frame(b"hello");
+        let (mut deframer, mut input) = (Deframer::default(), &stream[..]);
+        let message = deframer.next(&mut input).unwrap().unwrap();
+        assert!(core::ptr::eq(message.payload.as_ptr(), &stream[5]));
+        let (mut head, mut tail) = stream.split_at(7);
+        assert_eq!(deframer.next(&mut head), Ok(None));
+        assert!(!deframer.is_empty());
+        assert_eq!(deframer.next(&mut tail).unwrap().unwrap().payload, b"hello");
+        assert_eq!(deframer.next(&mut tail), Ok(None));
+        assert_eq!(deframer.body.capacity(), 0);
+    }
+
+    #[test]
+    fn an_announced_length_allocates_nothing() {
+        // If this fails, five bytes a stream are enough to exhaust our memory.
+        let mut deframer = Deframer::default();
+        let header = header(false, MESSAGE_MAX);
+        assert_eq!(deframer.next(&mut &header[..]), Ok(None));
+        assert_eq!(deframer.next(&mut &[1, 2][..]), Ok(None));
+        assert!(deframer.body.capacity() <= 4);
+    }
+
+    #[test]
+    fn flags_and_lengths_are_checked() {
+        // If this fails, a peer can hide a payload behind a flag, or make us gather without limit.
+        let mut deframer = Deframer::new(10);
+        let too_long = header(true, 11);
+        for mut input in [&too_long[..], &[]] {
+            let refused = deframer.next(&mut input);
+            assert_eq!(refused, Err(MessageError::TooLong { length: 11, limit: 10 }));
+        }
+        let shown = MessageError::TooLong { length: 11, limit: 10 }.to_string();
+        assert_eq!(shown, "a gRPC message of 11 bytes; the limit is 10 bytes");
+        for flags in [0x02, 0x80, 0x81] {
+            let bytes = [flags, 0, 0, 0, 0];
+            assert_eq!(Deframer::default().next(&mut &bytes[..]), Err(MessageError::UnknownFlags(flags)));
+        }
+        let mut compressed = &[1, 0, 0, 0, 1, 9][..];
+        assert!(Deframer::default().next(&mut compressed).unwrap().is_some_and(|m| m.compressed));
+    }
+}

@@ -1,0 +1,24 @@
+//! Protobuf payloads: read a few fields, set a few fields, and leave the rest alone.
+//!
+//! A [`Walk`] is compiled once from a [`Schema`](weft_core::schema::Schema) and the columns that a program reads.
+//! [`Walk::run`] then passes over each payload once, without decoding it. What it finds is what a full decoder
+//! would find, because an element that is an access rule must see what the server behind it will see:
+//!
+//! - of a field that occurs more than once, the last value counts;
+//! - a sub-message that occurs more than once is merged;
+//! - a member of a `oneof` clears the other members, those included that no column reads;
+//! - a known number with another wire type is an unknown field, and unknown fields and groups are stepped over;
+//! - bytes that a strict decoder refuses are refused.
+//!
+//! [`Walk::rewrite`] sets or clears columns by splicing: bytes that are not part of an edited field are copied.
+//!
+//! Limits: [`SLOTS_MAX`] columns, [`DEPTH_MAX`] levels. Schemas do not tell closed (proto2) enums from open ones;
+//! all are read as open, that is, a number without a name is a value like any other.
+
+mod rewrite;
+mod walk;
+mod wire;
+
+pub use rewrite::{EditError, EditValue, encode};
+pub use walk::{SLOTS_MAX, Walk, WalkBuilder, WalkError};
+pub use wire::{DEPTH_MAX, Malformed, Reason};

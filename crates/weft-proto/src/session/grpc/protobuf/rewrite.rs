@@ -1,0 +1,400 @@
+//! Setting and clearing columns in an encoded message.
+//!
+//! A rewrite is one pass that copies runs of bytes and leaves out the edited fields. Two things need care:
+//!
+//! - An edited field may lie in a sub-message that occurs several times. All its occurrences go; the new value is
+//!   written once, at the end of the last occurrence, which also decoders that do not merge will read.
+//! - Removing a member of a oneof must not bring back what that member had cleared. So what stands before its last
+//!   occurrence, and lost against it, goes too.
+//!
+//! Both need to know where something occurs last, so a scan comes first if an edit is nested or in a oneof.
+
+use super::walk::{Action, Column, Op, Walk, WalkBuilder, WalkError};
+use super::wire::{self, Malformed};
+use core::fmt;
+use weft_core::schema::Schema;
+
+/// A new value for a column.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum EditValue<'a> {
+    /// Take the field off the wire.
+    Clear,
+    /// A number, boolean or enum, as [`Walk::run`] gives it in `a`. A `float` is rounded to the nearest.
+    Bits(u64),
+    /// A `string` (which must be UTF-8) or `bytes`.
+    Bytes(&'a [u8]),
+}
+
+/// Why a message was not rewritten.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum EditError {
+    /// The message is malformed. The fault is the sender's; all others are the program's.
+    Malformed(Malformed),
+    /// The walk has no column in this slot.
+    UnknownSlot {
+        /// The slot.
+        slot: usize,
+    },
+    /// Bytes for a number, or a number for bytes.
+    WrongKind {
+        /// The slot.
+        slot: usize,
+    },
+    /// The number does not fit the field.
+    OutOfRange {
+        /// The slot.
+        slot: usize,
+    },
+    /// The value of a `string` is not UTF-8.
+    NotUtf8 {
+        /// The slot.
+        slot: usize,
+    },
+    /// A path given to [`encode`] does not name a scalar field.
+    Path(WalkError),
+}
+
+impl Walk {
+    /// Appends to `out` the message `payload` with `edits`, pairs of a slot and its new value, made in their order:
+    /// a later one wins.
+    ///
+    /// Setting a field creates the messages around it where they are absent, and removes the other members of its
+    /// oneof (and of the oneofs of the messages around). Clearing a field leaves the messages around it. What is not
+    /// edited, unknown fields included, stays byte for byte and in order; of the messages around an edit the length
+    /// is written anew. On an error `out` is as it was.
+    ///
+    /// # Errors
+    ///
+    /// If the payload, or a sub-message that an edit is in, is malformed; if an edit does not fit its field.
+    pub fn rewrite(
+        &self,
+        payload: &[u8],
+        edits: &[(usize, EditValue<'_>)],
+        out: &mut Vec<u8>,
+    ) -> Result<(), EditError> {
+        let mark = out.len();
+        let done = self.rewrite_in_rounds(payload, edits, out);
+        if done.is_err() {
+            out.truncate(mark);
+        }
+        done
+    }
+
+    /// Edits that contradict each other cannot be made in one pass, so the later ones work on what the earlier left.
+    fn rewrite_in_rounds(
+        &self,
+        payload: &[u8],
+        edits: &[(usize, EditValue<'_>)],
+        out: &mut Vec<u8>,
+    ) -> Result<(), EditError> {
+        let (mut plan, mut n_done) = Plan::new(self, edits)?;
+        let mut between = None;
+        while n_done < edits.len() {
+            let mut next = Vec::new();
+            plan.run(between.as_deref().unwrap_or(payload), &mut next)?;
+            between = Some(next);
+            let (later, n) = Plan::new(self, &edits[n_done..])?;
+            plan = later;
+            n_done += n;
+        }
+        Ok(plan.run(between.as_deref().unwrap_or(payload), out)?)
+    }
+}
+
+/// Appends to `out` the message of type `message` (an index of [`Schema::messages`]) that has these `values`, by
+/// field path. At most [`SLOTS_MAX`](super::SLOTS_MAX) values. On an error `out` is as it was.
+///
+/// Code that builds one type often keeps a [`Walk`] and calls [`Walk::rewrite`] on an empty payload instead.
+///
+/// # Errors
+///
+/// If a path does not name a scalar field, or a value does not fit its field.
+pub fn encode(
+    schema: &Schema,
+    message: usize,
+    values: &[(&[&str], EditValue<'_>)],
+    out: &mut Vec<u8>,
+) -> Result<(), EditError> {
+    let mut builder = WalkBuilder::new(schema, message);
+    for (slot, (path, _)) in values.iter().enumerate() {
+        builder.column(path, slot).map_err(EditError::Path)?;
+    }
+    let edits: Vec<_> = values.iter().enumerate().map(|(slot, (_, value))| (slot, *value)).collect();
+    builder.build().rewrite(&[], &edits, out)
+}
+
+/// What the edits mean for each node and oneof of the walk.
+struct Plan<'a> {
+    walk: &'a Walk,
+    edits: Vec<(Column, EditValue<'a>)>,
+    /// The slots that are edited.
+    edited: u64,
+    nodes: Vec<NodePlan>,
+    oneofs: Vec<OneofPlan>,
+}
+
+#[derive(Clone, Copy, Default)]
+struct NodePlan {
+    /// An edit is in this message or beneath it.
+    is_touched: bool,
+    /// It sets a value, so the message must be there.
+    is_set: bool,
+    /// The offset of the last occurrence that stays.
+    last: Option<usize>,
+}
+
+#[derive(Clone, Copy, Default)]
+struct OneofPlan {
+    /// An edit concerns a member.
+    is_touched: bool,
+    /// The tag of the member that is set; the others are removed.
+    kept: Option<u32>,
+    /// Where a removed member occurs last. Members before it were cleared by it.
+    boundary: usize,
+}
+
+impl<'a> Plan<'a> {
+    /// The plan for as many of `edits`, from the first on, as do not contradict each other, and how many they are.
+    fn new(walk: &'a Walk, edits: &[(usize, EditValue<'a>)]) -> Result<(Self, usize), EditError> {
+        let mut plan = Plan {
+            walk,
+            edits: Vec::with_capacity(edits.len()),
+            edited: 0,
+            nodes: vec![NodePlan::default(); walk.nodes.len()],
+            oneofs: vec![OneofPlan::default(); walk.n_oneofs],
+        };
+        plan.nodes[0].last = Some(0);
+        for (n_taken, &(slot, value)) in edits.iter().enumerate() {
+            let column = walk.columns.iter().find(|c| usize::from(c.slot) == slot);
+            let column = column.ok_or(EditError::UnknownSlot { slot })?;
+            check_value(column, value)?;
+            if plan.contradicts(column, value) {
+                return Ok((plan, n_taken));
+            }
+            plan.add(column, value);
+        }
+        Ok((plan, edits.len()))
+    }
+
+    /// True if the edit cannot be made in one pass with those added: one is of the same field, or both set members
+    /// of one oneof. The first edit never does.
+    fn contradicts(&self, column: &Column, value: EditValue<'_>) -> bool {
+        let is_kept_out =
+            |(oneof, tag): (u16, u32)| self.oneofs[usize::from(oneof)].kept.is_some_and(|kept| kept != tag);
+        let is_set = value != EditValue::Clear;
+        self.edited & 1 << column.slot != 0 || is_set && self.walk.memberships(column).any(is_kept_out)
+    }
+
+    fn add(&mut self, column: &Column, value: EditValue<'a>) {
+        self.edited |= 1 << column.slot;
+        let is_set = value != EditValue::Clear;
+        for node in self.walk.path(column.node) {
+            self.nodes[node].is_touched = true;
+            self.nodes[node].is_set |= is_set;
+        }
+        if let Some(oneof) = column.oneof {
+            self.oneofs[usize::from(oneof)].is_touched = true;
+        }
+        if is_set {
+            for (oneof, tag) in self.walk.memberships(column) {
+                self.oneofs[usize::from(oneof)] =
+                    OneofPlan { is_touched: true, kept: Some(tag), boundary: 0 };
+            }
+        }
+        self.edits.push((*column, value));
+    }
+
+    fn run(&mut self, payload: &[u8], out: &mut Vec<u8>) -> Result<(), Malformed> {
+        let is_nested = self.nodes[1..].iter().any(|n| n.is_touched);
+        if is_nested || self.oneofs.iter().any(|o| o.is_touched) {
+            self.scan(0, payload, 0)?;
+            self.forget_removed_nodes();
+        }
+        self.emit(0, payload, 0, out)?;
+        self.append(0, out);
+        Ok(())
+    }
+
+    /// Notes where nodes and removed members of oneofs occur last in `data[pos..]`.
+    fn scan(&mut self, node: usize, data: &[u8], mut pos: usize) -> Result<(), Malformed> {
+        let around = &self.walk.nodes[node];
+        while pos < data.len() {
+            let at = pos;
+            let tag = wire::tag(data, &mut pos)?;
+            let Some(action) = around.action(tag) else {
+                wire::skip(data, &mut pos, tag, at, around.depth)?;
+                continue;
+            };
+            if self.is_removed(action) {
+                if let Some(oneof) = action.oneof {
+                    self.oneofs[usize::from(oneof)].boundary = at;
+                }
+            } else if self.is_touched_message(action) {
+                let child = usize::from(action.child);
+                self.nodes[child].last = Some(at);
+                let end = wire::span(data, &mut pos)?;
+                self.scan(child, &data[..end], pos)?;
+                pos = end;
+                continue;
+            }
+            wire::skip(data, &mut pos, tag, at, around.depth)?;
+        }
+        Ok(())
+    }
+
+    /// A node whose last occurrence lost against a removed member of a oneof, its own or that of a message around,
+    /// does not occur in the result: its other occurrences were earlier and lost too.
+    fn forget_removed_nodes(&mut self) {
+        for index in 1..self.nodes.len() {
+            let oneofs = self.walk.path(index).filter_map(|node| self.walk.nodes[node].oneof);
+            let boundary = oneofs.map(|oneof| self.oneofs[usize::from(oneof)].boundary).max();
+            self.nodes[index].last =
+                self.nodes[index].last.filter(|&last| boundary.is_none_or(|b| last >= b));
+        }
+    }
+
+    /// Appends one occurrence of `node`, `data[pos..]`, as it will be. False if nothing in it changed.
+    fn emit(&self, node: usize, data: &[u8], mut pos: usize, out: &mut Vec<u8>) -> Result<bool, Malformed> {
+        let around = &self.walk.nodes[node];
+        let mut is_changed = false;
+        // The bytes from here to `pos` are yet to be copied.
+        let mut run = pos;
+        while pos < data.len() {
+            let at = pos;
+            let tag = wire::tag(data, &mut pos)?;
+            let action = around.action(tag);
+            if action.is_some_and(|a| self.is_removed(a) || self.is_outdated(a, at)) {
+                wire::skip(data, &mut pos, tag, at, around.depth)?;
+                out.extend_from_slice(&data[run..at]);
+                run = pos;
+                is_changed = true;
+            } else if let Some(action) = action.filter(|a| self.is_touched_message(a)) {
+                let child = usize::from(action.child);
+                let length_at = pos;
+                let end = wire::span(data, &mut pos)?;
+                out.extend_from_slice(&data[run..length_at]);
+                run = length_at;
+                let mark = out.len();
+                let mut is_child_changed = self.emit(child, &data[..end], pos, out)?;
+                if self.nodes[child].last == Some(at) {
+                    is_child_changed |= self.append(child, out);
+                }
+                if is_child_changed {
+                    wire::put_length_before(out, mark);
+                    run = end;
+                    is_changed = true;
+                } else {
+                    out.truncate(mark);
+                }
+                pos = end;
+            } else {
+                wire::skip(data, &mut pos, tag, at, around.depth)?;
+            }
+        }
+        out.extend_from_slice(&data[run..]);
+        Ok(is_changed)
+    }
+
+    /// Appends what is set in `node`: its fields, and the messages in it that do not occur yet. False if nothing is.
+    fn append(&self, node: usize, out: &mut Vec<u8>) -> bool {
+        let mark = out.len();
+        for (column, value) in self.edits.iter().filter(|(c, _)| c.node == node) {
+            put_field(column, *value, out);
+        }
+        for (child, plan) in self.nodes.iter().enumerate().skip(node + 1) {
+            let inner = &self.walk.nodes[child];
+            if inner.parent == node && plan.is_set && plan.last.is_none() {
+                wire::put_varint(out, inner.tag.into());
+                let mark = out.len();
+                self.append(child, out);
+                wire::put_length_before(out, mark);
+            }
+        }
+        out.len() > mark
+    }
+
+    /// Every occurrence of this field goes: it is edited, or another member of its oneof is set.
+    fn is_removed(&self, action: &Action) -> bool {
+        let is_edited = action.op.is_scalar() && self.edited & 1 << action.slot != 0;
+        let kept = action.oneof.and_then(|oneof| self.oneofs[usize::from(oneof)].kept);
+        is_edited || kept.is_some_and(|tag| tag != action.tag)
+    }
+
+    /// The occurrence at `at` was cleared by a removed member of the oneof after it.
+    fn is_outdated(&self, action: &Action, at: usize) -> bool {
+        action.oneof.is_some_and(|oneof| at < self.oneofs[usize::from(oneof)].boundary)
+    }
+
+    fn is_touched_message(&self, action: &Action) -> bool {
+        action.op == Op::Message && self.nodes[usize::from(action.child)].is_touched
+    }
+}
+
+fn check_value(column: &Column, value: EditValue<'_>) -> Result<(), EditError> {
+    let slot = usize::from(column.slot);
+    let fits = match (column.op, value) {
+        (_, EditValue::Clear) => true,
+        (Op::Text, EditValue::Bytes(text)) => {
+            return core::str::from_utf8(text).map(drop).map_err(|_| EditError::NotUtf8 { slot });
+        }
+        (Op::Bytes, EditValue::Bytes(_)) => true,
+        (Op::Text | Op::Bytes, EditValue::Bits(_)) | (_, EditValue::Bytes(_)) => {
+            return Err(EditError::WrongKind { slot });
+        }
+        (Op::Bool, EditValue::Bits(bits)) => bits <= 1,
+        (Op::Int32 | Op::Sint32 | Op::Sfixed32, EditValue::Bits(bits)) => i32::try_from(bits as i64).is_ok(),
+        (Op::Uint32 | Op::Fixed32, EditValue::Bits(bits)) => u32::try_from(bits).is_ok(),
+        (_, EditValue::Bits(_)) => true,
+    };
+    if fits { Ok(()) } else { Err(EditError::OutOfRange { slot }) }
+}
+
+/// Appends the field with a value that [`check_value`] let pass.
+fn put_field(column: &Column, value: EditValue<'_>, out: &mut Vec<u8>) {
+    let tag = u64::from(column.tag);
+    match value {
+        EditValue::Clear => {}
+        EditValue::Bytes(bytes) => {
+            wire::put_varint(out, tag);
+            wire::put_varint(out, bytes.len() as u64);
+            out.extend_from_slice(bytes);
+        }
+        EditValue::Bits(bits) => {
+            wire::put_varint(out, tag);
+            put_number(column.op, bits, out);
+        }
+    }
+}
+
+fn put_number(op: Op, bits: u64, out: &mut Vec<u8>) {
+    match op {
+        Op::Sint32 | Op::Sint64 => wire::put_varint(out, bits << 1 ^ (bits as i64 >> 63) as u64),
+        Op::Fixed32 | Op::Sfixed32 => out.extend_from_slice(&(bits as u32).to_le_bytes()),
+        Op::Float => out.extend_from_slice(&(f64::from_bits(bits) as f32).to_le_bytes()),
+        Op::Fixed64 => out.extend_from_slice(&bits.to_le_bytes()),
+        _ => wire::put_varint(out, bits),
+    }
+}
+
+impl From<Malformed> for EditError {
+    fn from(malformed: Malformed) -> Self {
+        Self::Malformed(malformed)
+    }
+}
+
+impl fmt::Display for EditError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Malformed(malformed) => malformed.fmt(f),
+            Self::UnknownSlot { slot } => write!(f, "slot {slot} holds no column of this message"),
+            Self::WrongKind { slot } => {
+                write!(f, "the value for slot {slot} has another type than the field")
+            }
+            Self::OutOfRange { slot } => write!(f, "the value for slot {slot} does not fit the field"),
+            Self::NotUtf8 { slot } => write!(f, "the text for slot {slot} is not UTF-8"),
+            Self::Path(error) => error.fmt(f),
+        }
+    }
+}
+
+impl core::error::Error for EditError {}

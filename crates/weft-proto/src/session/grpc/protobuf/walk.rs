@@ -1,0 +1,564 @@
+//! The compiled tag walk.
+
+use super::wire::{self, DEPTH_MAX, Malformed, Reason};
+use core::fmt;
+use std::collections::BTreeMap;
+use weft_core::abi::Slot;
+use weft_core::schema::{Field, FieldKind, Presence, Schema};
+
+/// How many columns a walk reads at most: one bit each in `present`.
+pub const SLOTS_MAX: usize = 64;
+
+/// Collects the columns that a walk reads.
+#[derive(Debug)]
+pub struct WalkBuilder<'s> {
+    schema: &'s Schema,
+    /// Message types by path. The root is first; a child comes after its parent.
+    drafts: Vec<Draft>,
+    /// The slots in use.
+    mask: u64,
+}
+
+/// A compiled walk over one message type. It is immutable and cheap to share.
+#[derive(Clone, Debug)]
+pub struct Walk {
+    /// One per message on the way to a column. The root is first; a child comes after its parent.
+    pub(super) nodes: Box<[Node]>,
+    /// One per column, in the order in which they were added.
+    pub(super) columns: Box<[Column]>,
+    /// How many oneofs the nodes' actions name.
+    pub(super) n_oneofs: usize,
+    /// The slots that the walk fills.
+    mask: u64,
+    /// Those of them that must be UTF-8.
+    text: u64,
+}
+
+/// Why a column cannot be read by a walk. The fault is the program's.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum WalkError {
+    /// The path is empty.
+    EmptyPath,
+    /// The message has no such field.
+    UnknownField {
+        /// The full name of the message.
+        message: String,
+        /// The name that it does not have.
+        field: String,
+    },
+    /// A repeated field (or a map) has many values; a column has one.
+    Repeated {
+        /// The field.
+        field: String,
+    },
+    /// The path goes on, but this field has no fields of its own.
+    NotAMessage {
+        /// The field.
+        field: String,
+    },
+    /// The path ends at a message; columns hold scalars.
+    IsAMessage {
+        /// The field.
+        field: String,
+    },
+    /// The path is longer than [`DEPTH_MAX`].
+    TooDeep,
+    /// The slot is not below [`SLOTS_MAX`].
+    SlotTooLarge {
+        /// The slot.
+        slot: usize,
+    },
+    /// Another column has the slot already.
+    SlotTaken {
+        /// The slot.
+        slot: usize,
+    },
+    /// The field has a slot already.
+    FieldTaken {
+        /// The field.
+        field: String,
+        /// The slot that it has.
+        slot: usize,
+    },
+}
+
+/// What is known of one message type on one path.
+#[derive(Clone, Debug)]
+pub(super) struct Node {
+    /// For each one-byte tag, the index in `actions`, or [`NONE`].
+    near: [u8; 128],
+    /// The known fields, sorted by tag.
+    pub(super) actions: Box<[Action]>,
+    /// The node around; the root's is itself.
+    pub(super) parent: usize,
+    /// The tag of this message within its parent. 0 for the root.
+    pub(super) tag: u32,
+    /// The oneof that it is a member of, among all of the walk's.
+    pub(super) oneof: Option<u16>,
+    /// How many messages are around it.
+    pub(super) depth: usize,
+}
+
+/// What to do at a known field.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Action {
+    pub(super) tag: u32,
+    pub(super) op: Op,
+    /// The slot of a scalar.
+    pub(super) slot: u8,
+    /// The node of a message.
+    pub(super) child: u16,
+    /// The oneof that the field is a member of, among all of the walk's.
+    pub(super) oneof: Option<u16>,
+    /// The slots that the field clears, as a member of its oneof.
+    clears: u64,
+}
+
+/// A scalar field that has a slot.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Column {
+    pub(super) slot: u8,
+    pub(super) node: usize,
+    pub(super) tag: u32,
+    pub(super) op: Op,
+    pub(super) oneof: Option<u16>,
+}
+
+/// How a value is encoded.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Op {
+    Bool,
+    /// `int32` and enums.
+    Int32,
+    Uint32,
+    /// `int64` and `uint64`.
+    Int64,
+    Sint32,
+    Sint64,
+    Fixed32,
+    Sfixed32,
+    Float,
+    /// `fixed64`, `sfixed64` and `double`.
+    Fixed64,
+    Text,
+    Bytes,
+    /// A message that holds columns.
+    Message,
+    /// A member of a oneof that is not read, but clears others that are.
+    Unread,
+}
+
+const NONE: u8 = u8::MAX;
+
+#[derive(Debug)]
+struct Draft {
+    message: usize,
+    parent: usize,
+    depth: usize,
+    fields: BTreeMap<u32, Target>,
+}
+
+#[derive(Clone, Copy, Debug)]
+enum Target {
+    Leaf(usize),
+    Child(usize),
+}
+
+impl<'s> WalkBuilder<'s> {
+    /// Begins a walk over the message type at this index of [`Schema::messages`].
+    ///
+    /// # Panics
+    ///
+    /// If the schema has no such message.
+    pub fn new(schema: &'s Schema, message: usize) -> Self {
+        assert!(message < schema.messages.len(), "no message {message} in the schema");
+        let root = Draft { message, parent: 0, depth: 0, fields: BTreeMap::new() };
+        Self { schema, drafts: vec![root], mask: 0 }
+    }
+
+    /// Reads the scalar field at `path` (field names, from the root) into `slot`. Gives the field, whose kind says
+    /// what the slot will hold. After an error the builder is as it was.
+    pub fn column(&mut self, path: &[&str], slot: usize) -> Result<&'s Field, WalkError> {
+        if slot >= SLOTS_MAX {
+            return Err(WalkError::SlotTooLarge { slot });
+        }
+        if self.mask & 1 << slot != 0 {
+            return Err(WalkError::SlotTaken { slot });
+        }
+        let (leaf, parents) =
+            self.resolve(path)?.split_last().map(|(l, p)| (*l, p.to_vec())).expect("not empty");
+        if let Some(taken) = self.slot_of(&parents, leaf.number) {
+            return Err(WalkError::FieldTaken { field: path.join("."), slot: taken });
+        }
+        let mut at = 0;
+        for field in parents {
+            at = self.child(at, field);
+        }
+        self.drafts[at].fields.insert(leaf.number, Target::Leaf(slot));
+        self.mask |= 1 << slot;
+        Ok(leaf)
+    }
+
+    /// Compiles the walk.
+    pub fn build(self) -> Walk {
+        let beneath = self.slots_beneath();
+        let mut oneofs = Oneofs::default();
+        let mut columns = Vec::new();
+        let mut nodes: Vec<Node> = Vec::with_capacity(self.drafts.len());
+        for (index, draft) in self.drafts.iter().enumerate() {
+            let actions = self.actions(index, &beneath, &mut oneofs);
+            columns.extend(actions.iter().filter(|a| a.op.is_scalar()).map(|a| Column {
+                slot: a.slot,
+                node: index,
+                tag: a.tag,
+                op: a.op,
+                oneof: a.oneof,
+            }));
+            let around = nodes.get(draft.parent);
+            let held = around.and_then(|n: &Node| n.actions.iter().find(|a| a.leads_to(index)));
+            let (tag, oneof) = held.map_or((0, None), |a| (a.tag, a.oneof));
+            nodes.push(Node::new(actions, draft, tag, oneof));
+        }
+        let text = columns.iter().filter(|c| c.op == Op::Text).fold(0, |mask, c| mask | 1 << c.slot);
+        let n_oneofs = oneofs.0.len();
+        Walk { nodes: nodes.into(), columns: columns.into(), n_oneofs, mask: self.mask, text }
+    }
+
+    /// The fields along `path`; the last one is a scalar, the others are messages.
+    fn resolve(&self, path: &[&str]) -> Result<Vec<&'s Field>, WalkError> {
+        if path.is_empty() {
+            return Err(WalkError::EmptyPath);
+        }
+        if path.len() > DEPTH_MAX {
+            return Err(WalkError::TooDeep);
+        }
+        let mut message = &self.schema.messages[self.drafts[0].message];
+        let mut fields = Vec::with_capacity(path.len());
+        for (i, name) in path.iter().enumerate() {
+            let field = message.field(name).ok_or_else(|| WalkError::UnknownField {
+                message: message.name.clone(),
+                field: (*name).to_owned(),
+            })?;
+            let shown = || path[..=i].join(".");
+            match (field.kind, i + 1 == path.len()) {
+                _ if field.presence == Presence::Repeated => {
+                    return Err(WalkError::Repeated { field: shown() });
+                }
+                (FieldKind::Message(_), true) => return Err(WalkError::IsAMessage { field: shown() }),
+                (FieldKind::Message(inner), false) => message = &self.schema.messages[inner],
+                (_, true) => {}
+                (_, false) => return Err(WalkError::NotAMessage { field: shown() }),
+            }
+            fields.push(field);
+        }
+        Ok(fields)
+    }
+
+    /// The slot that the field `number` beneath `parents` has already.
+    fn slot_of(&self, parents: &[&Field], number: u32) -> Option<usize> {
+        let mut at = 0;
+        for field in parents {
+            let Some(&Target::Child(child)) = self.drafts[at].fields.get(&field.number) else { return None };
+            at = child;
+        }
+        match self.drafts[at].fields.get(&number) {
+            Some(&Target::Leaf(slot)) => Some(slot),
+            _ => None,
+        }
+    }
+
+    /// The draft of the message in `field` of the draft `parent`, made if it is not there.
+    fn child(&mut self, parent: usize, field: &Field) -> usize {
+        let FieldKind::Message(message) = field.kind else { unreachable!("resolve() saw a message") };
+        if let Some(&Target::Child(child)) = self.drafts[parent].fields.get(&field.number) {
+            return child;
+        }
+        let index = self.drafts.len();
+        let depth = self.drafts[parent].depth + 1;
+        self.drafts.push(Draft { message, parent, depth, fields: BTreeMap::new() });
+        self.drafts[parent].fields.insert(field.number, Target::Child(index));
+        index
+    }
+
+    /// For each draft, the slots in it and beneath it.
+    fn slots_beneath(&self) -> Vec<u64> {
+        let mut masks = vec![0; self.drafts.len()];
+        for (index, draft) in self.drafts.iter().enumerate().rev() {
+            for target in draft.fields.values() {
+                if let Target::Leaf(slot) = target {
+                    masks[index] |= 1 << slot;
+                }
+            }
+            if index > 0 {
+                masks[draft.parent] |= masks[index];
+            }
+        }
+        masks
+    }
+
+    /// The known fields of a draft: those on the way to a column, and the other members of their oneofs.
+    fn actions(&self, index: usize, beneath: &[u64], oneofs: &mut Oneofs) -> Vec<Action> {
+        let draft = &self.drafts[index];
+        let slots = |field: &Field| match draft.fields.get(&field.number) {
+            Some(&Target::Leaf(slot)) => 1 << slot,
+            Some(&Target::Child(child)) => beneath[child],
+            None => 0,
+        };
+        let fields = &self.schema.messages[draft.message].fields;
+        let mut actions = Vec::new();
+        for field in fields {
+            let members = || fields.iter().filter(|f| field.oneof.is_some() && f.oneof == field.oneof);
+            let target = draft.fields.get(&field.number);
+            if target.is_none() && !members().any(|m| draft.fields.contains_key(&m.number)) {
+                continue;
+            }
+            let (op, slot, child) = match target {
+                Some(&Target::Leaf(slot)) => (Op::of(field.kind), slot as u8, 0),
+                Some(&Target::Child(child)) => (Op::Message, 0, child as u16),
+                None => (Op::Unread, 0, 0),
+            };
+            actions.push(Action {
+                tag: wire::make_tag(field.number, wire_type(field.kind)),
+                op,
+                slot,
+                child,
+                oneof: field.oneof.map(|oneof| oneofs.id(index, oneof)),
+                clears: members().filter(|m| m.number != field.number).fold(0, |mask, m| mask | slots(m)),
+            });
+        }
+        actions.sort_by_key(|a| a.tag);
+        actions
+    }
+}
+
+impl Walk {
+    /// Finds the columns in `payload`, a message of the type that the walk was built for.
+    ///
+    /// For `string` and `bytes`, `a` is the offset in `payload` and `b` the length, both in bytes. For the other
+    /// kinds `a` is the value: integers and enums as 64 bits (signed ones sign-extended), booleans 0 or 1,
+    /// `double` and `float` as the bits of an `f64`. Bit i of `present` is set if slot i was on the wire; if not, the
+    /// slot is zero. Slots and bits of other columns than the walk's stay as they are.
+    ///
+    /// # Errors
+    ///
+    /// If the payload, or a sub-message on the way to a column, is malformed, or if the value of a `string` column
+    /// is not UTF-8. The slots then hold nothing of use. Sub-messages that no column is in are not looked into.
+    ///
+    /// # Panics
+    ///
+    /// If `slots` is shorter than the largest slot asks for.
+    pub fn run(&self, payload: &[u8], slots: &mut [Slot], present: &mut u64) -> Result<(), Malformed> {
+        let n_slots = SLOTS_MAX - self.mask.leading_zeros() as usize;
+        let slots = &mut slots[..n_slots];
+        let found = self.walk(&self.nodes[0], payload, 0, slots, 0)?;
+        for slot in bits(self.mask & !found) {
+            slots[slot] = Slot::default();
+        }
+        for slot in bits(self.text & found) {
+            let Slot { a, b } = slots[slot];
+            check_utf8(payload, a as usize, b as usize)?;
+        }
+        *present = *present & !self.mask | found;
+        Ok(())
+    }
+
+    /// The slots that the walk fills, as bits.
+    pub fn mask(&self) -> u64 {
+        self.mask
+    }
+
+    /// The nodes from `node` to the root, both included.
+    pub(super) fn path(&self, node: usize) -> impl Iterator<Item = usize> {
+        core::iter::successors(Some(node), |&at| (at != 0).then(|| self.nodes[at].parent))
+    }
+
+    /// The oneofs that setting `column` decides, and the tag of the member that it sets in each.
+    pub(super) fn memberships(&self, column: &Column) -> impl Iterator<Item = (u16, u32)> {
+        let own = column.oneof.map(|oneof| (oneof, column.tag));
+        let around = self.path(column.node).map(|node| &self.nodes[node]);
+        own.into_iter().chain(around.filter_map(|node| Some((node.oneof?, node.tag))))
+    }
+
+    /// Walks `data[pos..]`, one occurrence of `node`; `found` are the slots found before, and the result those now.
+    fn walk(
+        &self,
+        node: &Node,
+        data: &[u8],
+        mut pos: usize,
+        slots: &mut [Slot],
+        mut found: u64,
+    ) -> Result<u64, Malformed> {
+        while pos < data.len() {
+            let at = pos;
+            let tag = wire::tag(data, &mut pos)?;
+            let Some(action) = node.action(tag) else {
+                wire::skip(data, &mut pos, tag, at, node.depth)?;
+                continue;
+            };
+            found &= !action.clears;
+            let slot = match action.op {
+                Op::Message => {
+                    let end = wire::span(data, &mut pos)?;
+                    let child = &self.nodes[usize::from(action.child)];
+                    found = self.walk(child, &data[..end], pos, slots, found)?;
+                    pos = end;
+                    continue;
+                }
+                Op::Unread => {
+                    wire::skip(data, &mut pos, tag, at, node.depth)?;
+                    continue;
+                }
+                Op::Text | Op::Bytes => {
+                    let end = wire::span(data, &mut pos)?;
+                    let slot = Slot { a: pos as u64, b: (end - pos) as u64 };
+                    pos = end;
+                    slot
+                }
+                op => Slot { a: read_number(op, data, &mut pos)?, b: 0 },
+            };
+            slots[usize::from(action.slot)] = slot;
+            found |= 1 << action.slot;
+        }
+        Ok(found)
+    }
+}
+
+impl Node {
+    fn new(actions: Vec<Action>, draft: &Draft, tag: u32, oneof: Option<u16>) -> Self {
+        let mut near = [NONE; 128];
+        // One-byte tags have field numbers up to 15 and one wire type each, so the index fits.
+        for (index, action) in actions.iter().enumerate().take_while(|(_, a)| a.tag < 128) {
+            near[action.tag as usize] = index as u8;
+        }
+        Self { near, actions: actions.into(), parent: draft.parent, tag, oneof, depth: draft.depth }
+    }
+
+    /// What to do at a field with this tag; `None` if it is not known with this wire type.
+    #[inline(always)]
+    pub(super) fn action(&self, tag: u32) -> Option<&Action> {
+        match self.near.get(tag as usize) {
+            Some(&index) => self.actions.get(usize::from(index)),
+            None => self.far_action(tag),
+        }
+    }
+
+    fn far_action(&self, tag: u32) -> Option<&Action> {
+        self.actions.binary_search_by_key(&tag, |a| a.tag).ok().map(|index| &self.actions[index])
+    }
+}
+
+impl Action {
+    fn leads_to(&self, node: usize) -> bool {
+        self.op == Op::Message && usize::from(self.child) == node
+    }
+}
+
+impl Op {
+    fn of(kind: FieldKind) -> Self {
+        match kind {
+            FieldKind::Bool => Self::Bool,
+            FieldKind::Int32 | FieldKind::Enum(_) => Self::Int32,
+            FieldKind::Uint32 => Self::Uint32,
+            FieldKind::Int64 | FieldKind::Uint64 => Self::Int64,
+            FieldKind::Sint32 => Self::Sint32,
+            FieldKind::Sint64 => Self::Sint64,
+            FieldKind::Fixed32 => Self::Fixed32,
+            FieldKind::Sfixed32 => Self::Sfixed32,
+            FieldKind::Float => Self::Float,
+            FieldKind::Fixed64 | FieldKind::Sfixed64 | FieldKind::Double => Self::Fixed64,
+            FieldKind::String => Self::Text,
+            FieldKind::Bytes => Self::Bytes,
+            FieldKind::Message(_) => Self::Message,
+        }
+    }
+
+    pub(super) fn is_scalar(self) -> bool {
+        !matches!(self, Self::Message | Self::Unread)
+    }
+}
+
+/// Numbers the oneofs of all nodes.
+#[derive(Default)]
+struct Oneofs(Vec<(usize, u32)>);
+
+impl Oneofs {
+    fn id(&mut self, node: usize, oneof: u32) -> u16 {
+        let known = self.0.iter().position(|&o| o == (node, oneof));
+        let index = known.unwrap_or_else(|| {
+            self.0.push((node, oneof));
+            self.0.len() - 1
+        });
+        u16::try_from(index).expect("64 columns of depth 100 lie in fewer oneofs")
+    }
+}
+
+fn wire_type(kind: FieldKind) -> u32 {
+    match kind {
+        FieldKind::Fixed32 | FieldKind::Sfixed32 | FieldKind::Float => wire::FIXED32,
+        FieldKind::Fixed64 | FieldKind::Sfixed64 | FieldKind::Double => wire::FIXED64,
+        FieldKind::String | FieldKind::Bytes | FieldKind::Message(_) => wire::LEN,
+        _ => wire::VARINT,
+    }
+}
+
+#[inline(always)]
+fn read_number(op: Op, data: &[u8], pos: &mut usize) -> Result<u64, Malformed> {
+    Ok(match op {
+        Op::Bool => u64::from(wire::varint(data, pos)? != 0),
+        Op::Int32 => wire::varint(data, pos)? as i32 as u64,
+        Op::Uint32 => u64::from(wire::varint(data, pos)? as u32),
+        Op::Int64 => wire::varint(data, pos)?,
+        Op::Sint32 => {
+            let raw = wire::varint(data, pos)? as u32;
+            ((raw >> 1) as i32 ^ -((raw & 1) as i32)) as u64
+        }
+        Op::Sint64 => {
+            let raw = wire::varint(data, pos)?;
+            raw >> 1 ^ (raw & 1).wrapping_neg()
+        }
+        Op::Fixed32 => u64::from(wire::fixed32(data, pos)?),
+        Op::Sfixed32 => wire::fixed32(data, pos)? as i32 as u64,
+        Op::Float => f64::from(f32::from_bits(wire::fixed32(data, pos)?)).to_bits(),
+        Op::Fixed64 => wire::fixed64(data, pos)?,
+        Op::Text | Op::Bytes | Op::Message | Op::Unread => unreachable!("not a number"),
+    })
+}
+
+fn check_utf8(payload: &[u8], offset: usize, length: usize) -> Result<(), Malformed> {
+    let bytes = &payload[offset..offset + length];
+    if bytes.is_ascii() || core::str::from_utf8(bytes).is_ok() {
+        return Ok(());
+    }
+    Err(Malformed { offset, reason: Reason::Utf8 })
+}
+
+/// The positions of the set bits, lowest first.
+fn bits(mut mask: u64) -> impl Iterator<Item = usize> {
+    core::iter::from_fn(move || {
+        let bit = (mask != 0).then(|| mask.trailing_zeros() as usize)?;
+        mask &= mask - 1;
+        Some(bit)
+    })
+}
+
+impl fmt::Display for WalkError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::EmptyPath => f.write_str("a column needs the name of a field"),
+            Self::UnknownField { message, field } => write!(f, "`{message}` has no field `{field}`"),
+            Self::Repeated { field } => {
+                write!(f, "`{field}` is repeated: it has any number of values, and a column has one")
+            }
+            Self::NotAMessage { field } => write!(f, "`{field}` is not a message and has no fields"),
+            Self::IsAMessage { field } => write!(f, "`{field}` is a message; name one of its fields"),
+            Self::TooDeep => write!(f, "the path is longer than {DEPTH_MAX} fields"),
+            Self::SlotTooLarge { slot } => {
+                write!(f, "slot {slot}: a message has at most {SLOTS_MAX} columns")
+            }
+            Self::SlotTaken { slot } => write!(f, "slot {slot} holds another column"),
+            Self::FieldTaken { field, slot } => write!(f, "`{field}` is in slot {slot} already"),
+        }
+    }
+}
+
+impl core::error::Error for WalkError {}
