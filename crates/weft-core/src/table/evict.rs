@@ -24,21 +24,18 @@ pub(super) struct Order {
 impl Table {
     #[inline(always)]
     pub(super) fn find(&self, hash: u64, now: Time, same: impl Fn(&Words) -> bool) -> Row {
-        let stripe = self.geometry.stripe_of(hash);
-        let mut expired = false;
-        let found = self.stripes[stripe].find(hash as u32, |local| {
-            let at = self.geometry.join(stripe, local);
+        let stripe = &self.stripes[self.geometry.stripe_of(hash)];
+        let mut found = Row::NONE;
+        stripe.find(hash as u32, |local| {
+            let at = stripe.first + u64::from(local);
             let Some(row) = self.base.resident_row(at, self.geometry) else { return false };
-            if !same(row) {
-                return false;
+            let is_same = same(row);
+            if is_same && !self.is_expired(row, now) {
+                found = Row(at + 1);
             }
-            expired = self.is_expired(row, now);
-            true
+            is_same
         });
-        match found {
-            Some(local) if !expired => Row(self.geometry.join(stripe, local) + 1),
-            _ => Row::NONE,
-        }
+        found
     }
 
     pub(super) fn insert(

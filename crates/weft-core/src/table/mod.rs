@@ -122,7 +122,7 @@ impl Table {
             key,
             header,
             geometry,
-            stripes: (0..geometry.stripes()).map(|_| Stripe::new(geometry)).collect(),
+            stripes: (0..geometry.stripes()).map(|at| Stripe::new(at, geometry)).collect(),
             base: Group::new(layout, geometry),
             added: Default::default(),
             n_added: AtomicU32::new(0),

@@ -24,6 +24,9 @@ pub(super) struct Geometry {
     stripe_bits: u32,
     local_bits: u32,
     segment_bits: u32,
+    // Made of the bits once: a shift by a variable is dear on a look-up's path.
+    stripe_mask: u64,
+    segment_mask: u64,
 }
 
 impl Geometry {
@@ -41,7 +44,13 @@ impl Geometry {
         let segment = (SEGMENT_BYTES_MAX as u64 / row_bytes)
             .min(local / 32)
             .clamp(SEGMENT_ROWS_MIN.min(SEGMENT_BYTES_MAX as u64 / row_bytes).max(1), SEGMENT_ROWS_MAX);
-        Self { stripe_bits: stripes.ilog2(), local_bits: local.ilog2(), segment_bits: segment.ilog2() }
+        Self {
+            stripe_bits: stripes.ilog2(),
+            local_bits: local.ilog2(),
+            segment_bits: segment.ilog2(),
+            stripe_mask: stripes - 1,
+            segment_mask: (1 << segment.ilog2()) - 1,
+        }
     }
 
     pub(super) fn stripes(self) -> usize {
@@ -60,7 +69,7 @@ impl Geometry {
 
     #[inline(always)]
     pub(super) fn stripe_of(self, hash: u64) -> usize {
-        (hash >> 32) as usize & ((1 << self.stripe_bits) - 1)
+        ((hash >> 32) & self.stripe_mask) as usize
     }
 
     /// The stripe of a row number and the row's number in it.
@@ -83,7 +92,7 @@ impl Geometry {
     }
 
     pub(super) fn segment_rows(self) -> u64 {
-        1 << self.segment_bits
+        self.segment_mask + 1
     }
 }
 
@@ -91,6 +100,8 @@ impl Geometry {
 #[derive(Debug)]
 #[repr(align(64))]
 pub(super) struct Stripe {
+    /// The number of its first row.
+    pub(super) first: u64,
     pub(super) lock: AtomicU32,
     /// Which of `indexes` is in use.
     pub(super) generation: AtomicU32,
@@ -116,8 +127,9 @@ pub(super) struct List {
 }
 
 impl Stripe {
-    pub(super) fn new(geometry: Geometry) -> Self {
+    pub(super) fn new(at: usize, geometry: Geometry) -> Self {
         Self {
+            first: geometry.join(at, 0),
             lock: AtomicU32::new(0),
             generation: AtomicU32::new(0),
             rows: AtomicU32::new(0),
@@ -175,7 +187,7 @@ impl Group {
             Some(words) => words,
             None => self.make(segment, geometry),
         };
-        let start = (at & (geometry.segment_rows() - 1)) as usize * self.row_words;
+        let start = (at & geometry.segment_mask) as usize * self.row_words;
         &words[start..start + self.row_words]
     }
 
@@ -183,7 +195,7 @@ impl Group {
     #[inline(always)]
     pub(super) fn resident_row(&self, at: u64, geometry: Geometry) -> Option<&[AtomicU64]> {
         let words = self.segments.get(geometry.segment_of(at))?.words.get()?;
-        let start = (at & (geometry.segment_rows() - 1)) as usize * self.row_words;
+        let start = (at & geometry.segment_mask) as usize * self.row_words;
         words.get(start..start + self.row_words)
     }
 

@@ -1,0 +1,146 @@
+//! What a look-up and an insertion cost, beside a hand-written twin: a `HashMap` with the FxHash function.
+//!
+//! Both sides find a row by its key and add to a counter in it. Run it with
+//! `cargo run --release -p weft-core --example table_cost`.
+
+use rustc_hash::FxHashMap;
+use std::hint::black_box;
+use std::time::Instant;
+use weft_core::table::{ColumnSpec, Evict, Insert, Table, TableSpec};
+use weft_core::{Interval, Time, Type, Value};
+
+const ROUNDS: usize = 9;
+const LOOKUPS: usize = 400_000;
+
+fn main() {
+    println!("{:<34}{:>9}{:>9}{:>8}", "ns per operation", "table", "twin", "ratio");
+    for n in [16, 1_000, 4_000, 100_000, 1_000_000] {
+        ints(n);
+        texts(n);
+    }
+}
+
+fn spec(key: Type, max_rows: usize) -> TableSpec {
+    let column = |name: &str, ty| ColumnSpec { name: name.into(), ty, nullable: false, default: Value::Null };
+    TableSpec {
+        name: "t".into(),
+        key: vec![column("key", key)],
+        columns: vec![column("hits", Type::Uint(64)), column("last", Type::Timestamp)],
+        max_rows: max_rows as u64,
+        evict: Evict::Reject,
+        ttl: None::<Interval>,
+        ttl_on_access: false,
+        shared: false,
+        stripes: None,
+    }
+}
+
+fn ints(n: usize) {
+    let keys: Vec<u64> = (0..n as u64).map(weft_core::hash::hash_word).collect();
+    let order = order(n);
+    let table = Table::new(spec(Type::Uint(64), n));
+    let mut twin: FxHashMap<u64, [u64; 2]> = FxHashMap::default();
+    let inserted = best(
+        || keys.iter().for_each(|key| insert(|| table.insert_int(*key, Time(0)))),
+        || keys.iter().for_each(|key| _ = twin.insert(*key, [0; 2])),
+        || {
+            keys.iter().for_each(|key| table.remove(table.find_int(*key, Time(0))));
+        },
+    );
+    keys.iter().for_each(|key| insert(|| table.insert_int(*key, Time(0))));
+    report(&format!("insert int, {n} rows"), inserted, n);
+    let hits = table.column("hits").expect("a column of the table");
+    let found = best(
+        || {
+            for i in &order {
+                let row = table.find_int(black_box(keys[*i as usize]), Time(1));
+                if row.is_some() {
+                    table.set_word(row, hits, table.word(row, hits) + 1);
+                }
+            }
+        },
+        || {
+            for i in &order {
+                if let Some(row) = twin.get_mut(&black_box(keys[*i as usize])) {
+                    row[0] += 1;
+                }
+            }
+        },
+        || {},
+    );
+    report(&format!("find int, {n} rows"), found, order.len());
+    let read = best(
+        || order.iter().for_each(|i| _ = black_box(table.find_int(black_box(keys[*i as usize]), Time(1)))),
+        || order.iter().for_each(|i| _ = black_box(twin.get(&black_box(keys[*i as usize])))),
+        || {},
+    );
+    report(&format!("find int only, {n} rows"), read, order.len());
+}
+
+fn texts(n: usize) {
+    let keys: Vec<Vec<u8>> = (0..n).map(|i| format!("user-{i}").into_bytes()).collect();
+    let order = order(n);
+    let table = Table::new(spec(Type::Text(Some(24)), n));
+    let mut twin: FxHashMap<Vec<u8>, [u64; 2]> = FxHashMap::default();
+    let inserted = best(
+        || keys.iter().for_each(|key| insert(|| table.insert_bytes(key, Time(0)))),
+        || keys.iter().for_each(|key| _ = twin.insert(key.clone(), [0; 2])),
+        || keys.iter().for_each(|key| table.remove(table.find_bytes(key, Time(0)))),
+    );
+    keys.iter().for_each(|key| insert(|| table.insert_bytes(key, Time(0))));
+    report(&format!("insert text, {n} rows"), inserted, n);
+    let hits = table.column("hits").expect("a column of the table");
+    let found = best(
+        || {
+            for i in &order {
+                let row = table.find_bytes(black_box(&keys[*i as usize]), Time(1));
+                if row.is_some() {
+                    table.set_word(row, hits, table.word(row, hits) + 1);
+                }
+            }
+        },
+        || {
+            for i in &order {
+                if let Some(row) = twin.get_mut(black_box(&keys[*i as usize][..])) {
+                    row[0] += 1;
+                }
+            }
+        },
+        || {},
+    );
+    report(&format!("find text, {n} rows"), found, order.len());
+    let read = best(
+        || order.iter().for_each(|i| _ = black_box(table.find_bytes(black_box(&keys[*i as usize]), Time(1)))),
+        || order.iter().for_each(|i| _ = black_box(twin.get(black_box(&keys[*i as usize][..])))),
+        || {},
+    );
+    report(&format!("find text only, {n} rows"), read, order.len());
+}
+
+fn insert(insert: impl FnOnce() -> Insert) {
+    assert!(matches!(insert(), Insert::New(_)), "there is room");
+}
+
+/// Row numbers in an order that no branch predictor learns.
+fn order(n: usize) -> Vec<u32> {
+    (0..LOOKUPS as u64).map(|i| (weft_core::hash::draw(i, 1) % n as u64) as u32).collect()
+}
+
+/// Nanoseconds of the best of several interleaved rounds of both sides; `reset` runs after each.
+fn best(mut ours: impl FnMut(), mut twin: impl FnMut(), mut reset: impl FnMut()) -> (f64, f64) {
+    let time = |work: &mut dyn FnMut()| {
+        let start = Instant::now();
+        work();
+        start.elapsed().as_nanos() as f64
+    };
+    let mut best = (f64::MAX, f64::MAX);
+    for _ in 0..ROUNDS {
+        best = (best.0.min(time(&mut ours)), best.1.min(time(&mut twin)));
+        reset();
+    }
+    best
+}
+
+fn report(what: &str, (ours, twin): (f64, f64), n: usize) {
+    println!("{what:<34}{:>9.2}{:>9.2}{:>8.2}", ours / n as f64, twin / n as f64, ours / twin);
+}
