@@ -6,8 +6,10 @@
 //! * [`verify`]: what well-formed means.
 //! * [`interp`]: the interpreter. **It is the meaning**: every back end must agree with it.
 //! * [`backend`]: the traits that back ends implement.
+//! * [`generate`]: random programs and passes, to hold back ends against each other.
 
 pub mod backend;
+pub mod generate;
 pub mod interp;
 pub mod ir;
 pub mod program;

@@ -285,6 +285,8 @@ impl<'r, 'c> Handling<'r, 'c> {
     fn blocks(&mut self) -> End {
         let function = self.function;
         let mut visits = vec![0u64; function.blocks.len()];
+        let has_scans = function.blocks.iter().any(|block| block.scan_rows_max.is_some());
+        let backs = if has_scans { verify::back_edges(function) } else { Vec::new() };
         let mut at = BlockId(0);
         loop {
             let block = &function.blocks[at.0 as usize];
@@ -309,7 +311,7 @@ impl<'r, 'c> Handling<'r, 'c> {
             if let Some(max) = next.scan_rows_max {
                 let visits = &mut visits[jump.block.0 as usize];
                 // A jump that does not come from within the scan begins it anew.
-                *visits = if jump.block <= at { *visits + 1 } else { 0 };
+                *visits = if backs.contains(&(at, jump.block)) { *visits + 1 } else { 0 };
                 assert!(*visits <= max + 1, "a scan of {} goes on beyond {max} rows", function.name);
             }
             let args: Vec<Val> = jump.args.iter().map(|&arg| self.get(arg).clone()).collect();

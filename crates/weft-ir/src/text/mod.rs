@@ -27,6 +27,8 @@ use crate::ir::*;
 use core::fmt::{self, Write as _};
 use lines::{Line, Lines};
 
+pub use ops::mnemonics;
+
 /// Where and why a text is not in the text form.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ParseError {
@@ -69,6 +71,24 @@ pub fn parse(text: &str) -> Result<Function, ParseError> {
     }
 }
 
+/// The word by which an operation is written.
+pub fn mnemonic(op: &Op) -> String {
+    let mut text = String::new();
+    ops::write_op(&mut text, op);
+    first_word(&text)
+}
+
+/// The word by which a terminator is written.
+pub fn end_mnemonic(end: &Terminator) -> String {
+    let mut text = String::new();
+    ops::write_end(&mut text, end);
+    first_word(&text)
+}
+
+fn first_word(text: &str) -> String {
+    text.split(' ').next().unwrap_or_default().to_string()
+}
+
 fn write_function(out: &mut String, function: &Function) {
     out.push_str("function ");
     lines::quote(out, function.name.as_bytes());
@@ -106,7 +126,7 @@ fn line(out: &mut String, text: &str, source_line: u32) {
     match source_line {
         0 => out.push_str(text),
         n => {
-            let _ = write!(out, "{text:<44}; line {n}");
+            let _ = write!(out, "{text:<43} ; line {n}");
         }
     }
     out.push('\n');

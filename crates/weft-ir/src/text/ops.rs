@@ -76,6 +76,89 @@ const BOOLS: &[(&str, bool)] = &[("true", true), ("false", false)];
 
 const SIGNS: &[(&str, Signed)] = &[("signed", Signed::Yes), ("unsigned", Signed::No)];
 
+/// Operations that are in no group, and are not `.signed` or `.unsigned`.
+const OTHERS: &[&str] = &[
+    "bool",
+    "int",
+    "float",
+    "bytes",
+    "no_row",
+    "in_range",
+    "like",
+    "float_to_text",
+    "bool_to_int",
+    "not",
+    "select",
+    "len",
+    "concat",
+    "lower",
+    "upper",
+    "slice",
+    "scratch_full",
+    "hash",
+    "hash_mix",
+    "in_prefix",
+    "now",
+    "rand",
+    "key",
+    "is_row",
+    "lock_vars",
+    "delay",
+    "mark",
+    "mirror",
+    "roll_back",
+    "input",
+    "input_present",
+    "set_input",
+    "clear_input",
+    "set_answer",
+    "set_reply",
+    "call_get",
+    "var_get",
+    "var_merged",
+    "var_reset",
+    "find",
+    "touch",
+    "touch_read",
+    "column",
+    "column_is_null",
+    "count",
+    "scan_row",
+    "scan_next",
+    "lock",
+    "emit",
+];
+
+const JOURNALLED: &[&str] =
+    &["call_set", "var_set", "var_merge", "insert", "remove", "set_column", "set_column_null"];
+
+const CONVERSIONS: &[&str] =
+    &["int_to_float", "float_to_int", "float_fits", "int_to_text", "is_int_text", "text_to_int"];
+
+const ENDS: &[&str] = &["jump", "branch", "forward", "drop", "abort", "reply", "redirect", "fail"];
+
+/// The words of all operations and terminators that a well-formed function may have.
+pub fn mnemonics() -> Vec<String> {
+    fn names<T>(table: &[(&'static str, T)]) -> Vec<&'static str> {
+        table.iter().map(|(name, _)| *name).collect()
+    }
+    let grouped = [
+        names(INT_OPS),
+        names(INT_COMPARES),
+        names(FLOAT_OPS),
+        names(FLOAT_UNARY),
+        names(FLOAT_COMPARES),
+        names(BOOL_OPS),
+        names(BYTES_COMPARES),
+    ];
+    let plain = grouped.concat().into_iter().chain(OTHERS.iter().chain(ENDS).copied()).map(String::from);
+    let signed = CONVERSIONS.iter().map(|name| name.to_string());
+    let signed = signed.chain(["add", "sub", "mul"].map(|op| format!("overflows.{op}")));
+    let signed = signed.flat_map(|name| SIGNS.iter().map(move |(sign, _)| format!("{name}.{sign}")));
+    let journalled = JOURNALLED.iter().flat_map(|name| [name.to_string(), format!("{name}.journal")]);
+    plain.chain(signed).chain(["overflows.sdiv.signed".to_string()]).chain(journalled).collect()
+}
+
 /// Writes the mnemonic and the operands.
 pub(super) fn write_op(out: &mut String, op: &Op) {
     let plain = |out: &mut String, name: &str| {

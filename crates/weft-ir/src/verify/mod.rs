@@ -182,6 +182,14 @@ pub fn verify_program(chain: &ChainProgram) -> Result<(), Vec<VerifyError>> {
     if errors.is_empty() { Ok(()) } else { Err(errors) }
 }
 
+/// The jumps back, (from, to), of a function that is well-formed.
+pub(crate) fn back_edges(function: &Function) -> Vec<(BlockId, BlockId)> {
+    let flow = Flow::of(function);
+    let jumps =
+        blocks(function).flat_map(|(id, block)| block.end.jumps().into_iter().map(move |j| (id, j.block)));
+    jumps.filter(|&(from, to)| flow.is_back(from, to)).collect()
+}
+
 fn chain_errors(chain: &ChainProgram) -> Vec<VerifyError> {
     let mut errors = Vec::new();
     let mut say = |rule, what| {
@@ -756,9 +764,9 @@ impl<'a> Check<'a> {
         for (id, block) in blocks(self.function) {
             for (index, inst) in block.insts.iter().enumerate() {
                 let killed: Vec<Value> = match inst.op {
-                    Op::Insert(table, ..) | Op::Remove(table, ..) => {
-                        values(self.function).filter(|v| tables[v.0 as usize].contains(&table.0)).collect()
-                    }
+                    Op::Insert(table, ..) | Op::Remove(table, ..) => values(self.function)
+                        .filter(|v| tables[v.0 as usize].contains(&table.0) && inst.result != Some(*v))
+                        .collect(),
                     Op::RollBack => values(self.function)
                         .filter(|v| self.function.ty(*v) == Ty::Row || may_move[v.0 as usize])
                         .collect(),

@@ -1,0 +1,776 @@
+//! Random well-formed functions.
+
+use super::{Dice, new_block};
+use crate::ir::*;
+use crate::program::{ChainProgram, Input, Place, Realisation};
+use crate::verify::{Handler, key_ty};
+use std::collections::BTreeSet;
+use weft_core::Status;
+use weft_core::abi::Fault;
+use weft_core::types::{Repr, Type};
+
+/// How deep branches and scans stand in each other.
+const DEPTH_MAX: usize = 3;
+/// Blocks after which nothing branches any more.
+const BLOCKS_MAX: usize = 24;
+
+/// An integer, likely from an edge.
+pub(super) fn int(dice: &mut Dice) -> i64 {
+    let edges =
+        [0, 1, 2, 3, -1, -2, 7, 63, 64, 255, 1000, i64::MAX, i64::MIN, i64::MIN + 1, 1 << 53, 1 << 32];
+    if dice.percent(85) { dice.pick(&edges) } else { dice.bits() as i64 }
+}
+
+/// A float, likely from an edge.
+pub(super) fn float(dice: &mut Dice) -> f64 {
+    const TWO_POW_63: f64 = 9_223_372_036_854_775_808.0;
+    let edges = [
+        0.0,
+        -0.0,
+        1.0,
+        -1.0,
+        0.5,
+        1.5,
+        2.5,
+        -0.7,
+        0.1,
+        1e15,
+        1e16,
+        -1e300,
+        1e-300,
+        5e-324,
+        f64::MAX,
+        TWO_POW_63,
+        -TWO_POW_63,
+        2.0 * TWO_POW_63,
+        f64::INFINITY,
+        f64::NEG_INFINITY,
+        f64::NAN,
+    ];
+    if dice.percent(85) { dice.pick(&edges) } else { f64::from_bits(dice.bits()) }
+}
+
+/// Bytes: texts, numbers, addresses, prefixes, and what is not UTF-8.
+pub(super) fn bytes(dice: &mut Dice) -> Vec<u8> {
+    const SOME: &[&[u8]] = &[
+        b"",
+        b"a",
+        b"bob",
+        b"Bob Q",
+        b"abcab",
+        b"0",
+        b"-7",
+        b"007",
+        b"9223372036854775807",
+        b"-9223372036854775808",
+        b"18446744073709551615",
+        b"18446744073709551616",
+        b"+1",
+        b"-",
+        "gr\u{fc}n \u{4e2d}\u{1f600}".as_bytes(),
+        b"\xc3",
+        b"\xffx\xc3\xbc",
+        b"\x0a\x01\x02\x03",
+        b"\x0a\x01\x00\x00\x10",
+        b"\x0a\x01\x02\x03\x20",
+        b"\x0a\x00\x00\x00\x00",
+        b"\x20\x01\x0d\xb8\0\0\0\0\0\0\0\0\0\0\0\x01",
+        b"\x20\x01\x0d\xb8\0\0\0\0\0\0\0\0\0\0\0\0\x21",
+        b"exactly 8",
+        b"16 bytes exactly",
+    ];
+    match dice.below(40) {
+        0 => vec![b'z'; 4000],
+        1 => (0..dice.below(30)).map(|_| dice.bits() as u8).collect(),
+        _ => dice.pick(SOME).to_vec(),
+    }
+}
+
+/// A random handler.
+pub(super) fn generate(dice: &mut Dice, chain: &ChainProgram, handler: Handler, name: &str) -> Function {
+    let may_fail = dice.percent(70);
+    let mut function = Function { name: name.into(), ..Function::default() };
+    let block = new_block(&mut function);
+    let mut builder = Builder {
+        dice,
+        chain,
+        handler,
+        function,
+        block,
+        values: Vec::new(),
+        rows: Vec::new(),
+        may_fail,
+        killed: BTreeSet::new(),
+        rolled_back: false,
+        loops: 0,
+        line: 1,
+    };
+    if !builder.body(0) {
+        builder.verdict();
+    }
+    builder.function
+}
+
+struct Builder<'a> {
+    dice: &'a mut Dice,
+    chain: &'a ChainProgram,
+    handler: Handler,
+    function: Function,
+    /// Where instructions go.
+    block: usize,
+    /// Values that may be used here, but for rows.
+    values: Vec<Value>,
+    /// Rows that may be used here, and of which table they are.
+    rows: Vec<(Value, TableId)>,
+    /// All writes are journalled, and there may be RollBack and Fail.
+    may_fail: bool,
+    /// Tables that had an Insert or Remove: rows from before are not used any more.
+    killed: BTreeSet<TableId>,
+    rolled_back: bool,
+    loops: usize,
+    line: u32,
+}
+
+/// What may be used, to be put back where ways part.
+struct Scope {
+    values: Vec<Value>,
+    rows: Vec<(Value, TableId)>,
+}
+
+impl Builder<'_> {
+    /// Some steps; true if the block was ended by a verdict.
+    fn body(&mut self, depth: usize) -> bool {
+        let n_steps = 2 + self.dice.below(10);
+        for _ in 0..n_steps {
+            let branches = depth < DEPTH_MAX && self.function.blocks.len() < BLOCKS_MAX;
+            match self.dice.below(20) {
+                0 | 1 if branches => {
+                    if self.diamond(depth) {
+                        return true;
+                    }
+                }
+                2 if branches => self.scan(depth),
+                3 | 4 if branches => self.upsert(),
+                _ => self.step(),
+            }
+        }
+        false
+    }
+
+    fn scope(&self) -> Scope {
+        Scope { values: self.values.clone(), rows: self.rows.clone() }
+    }
+
+    /// Back to what could be used, without what has gone stale since.
+    fn restore(&mut self, scope: &Scope) {
+        self.values.clone_from(&scope.values);
+        self.rows.clone_from(&scope.rows);
+        let rolled_back = self.rolled_back;
+        self.rows.retain(|(_, table)| !rolled_back && !self.killed.contains(table));
+        if rolled_back {
+            self.forget_bytes();
+        }
+    }
+
+    fn forget_bytes(&mut self) {
+        let types = &self.function.types;
+        self.values.retain(|v| types[v.0 as usize] != Ty::Bytes);
+    }
+
+    fn new_value(&mut self, ty: Ty) -> Value {
+        self.function.types.push(ty);
+        Value(self.function.types.len() as u32 - 1)
+    }
+
+    fn push(&mut self, result: Option<Value>, op: Op) {
+        self.line += self.dice.below(2) as u32;
+        let line = if self.dice.percent(80) { self.line } else { 0 };
+        self.function.blocks[self.block].insts.push(Inst { result, op, line });
+    }
+
+    /// An operation with a value.
+    fn give(&mut self, ty: Ty, op: Op) -> Value {
+        let value = self.new_value(ty);
+        self.push(Some(value), op);
+        if ty != Ty::Row {
+            self.values.push(value);
+        }
+        value
+    }
+
+    fn effect(&mut self, op: Op) {
+        self.push(None, op);
+    }
+
+    /// A value of the type, likely one that is there.
+    fn any(&mut self, ty: Ty) -> Value {
+        let there: Vec<Value> = self.values.iter().copied().filter(|v| self.function.ty(*v) == ty).collect();
+        if !there.is_empty() && self.dice.percent(75) {
+            return self.dice.pick(&there);
+        }
+        let op = match ty {
+            Ty::Bool => Op::BoolConst(self.dice.percent(50)),
+            Ty::Int => Op::IntConst(int(self.dice)),
+            Ty::Float => Op::FloatConst(float(self.dice)),
+            Ty::Bytes => Op::BytesConst(bytes(self.dice)),
+            Ty::Row => Op::NoRow,
+        };
+        self.give(ty, op)
+    }
+
+    fn any_of(&mut self, ty: Type) -> Value {
+        self.any(Ty::of(ty))
+    }
+
+    fn journal(&mut self) -> Journal {
+        match self.may_fail {
+            true => Journal::Yes,
+            false => self.dice.pick(&[Journal::No, Journal::No, Journal::Yes]),
+        }
+    }
+
+    fn table(&mut self) -> TableId {
+        TableId(self.dice.below(self.chain.tables.len()) as u16)
+    }
+
+    fn is_writable(&self, table: TableId) -> bool {
+        self.chain.tables[usize::from(table.0)].realisation != Realisation::Replicated
+    }
+
+    /// A key from a small set, so that rows are found.
+    fn key(&mut self, table: TableId) -> Value {
+        let spec = &self.chain.tables[usize::from(table.0)].spec;
+        let parts: Vec<Value> = spec.key.iter().map(|column| self.key_part(column.ty)).collect();
+        match parts.as_slice() {
+            [only] => *only,
+            _ => self.give(Ty::Bytes, Op::Key(parts)),
+        }
+    }
+
+    fn key_part(&mut self, ty: Type) -> Value {
+        if ty.repr() != Repr::Float && self.dice.percent(20) {
+            return self.any_of(ty);
+        }
+        // Floats only from here: the bits of a NaN that was computed are not the same everywhere.
+        let op = match ty.repr() {
+            Repr::Bool => Op::BoolConst(self.dice.percent(50)),
+            Repr::Int => Op::IntConst(self.dice.below(5) as i64),
+            Repr::Float => Op::FloatConst(self.dice.pick(&[0.0, 1.0, -2.5])),
+            Repr::Bytes => Op::BytesConst(self.dice.pick(&[b"a".to_vec(), b"bob".to_vec(), b"c:".to_vec()])),
+        };
+        self.give(Ty::of(ty), op)
+    }
+
+    /// A row of the table: one that is there, or one that is looked for.
+    fn row(&mut self, table: TableId) -> Value {
+        let there: Vec<Value> = self.rows.iter().filter(|(_, t)| *t == table).map(|(v, _)| *v).collect();
+        if !there.is_empty() && self.dice.percent(80) {
+            return self.dice.pick(&there);
+        }
+        if self.dice.percent(5) {
+            return self.give(Ty::Row, Op::NoRow);
+        }
+        let key = self.key(table);
+        let row = self.give(Ty::Row, Op::Find(table, key));
+        self.rows.push((row, table));
+        row
+    }
+
+    fn column(&mut self, table: TableId, keys_too: bool) -> (ColumnId, Type, bool) {
+        let spec = &self.chain.tables[usize::from(table.0)].spec;
+        let first = if keys_too { 0 } else { spec.key.len() };
+        let index = first + self.dice.below(spec.key.len() + spec.columns.len() - first);
+        let column = spec.key.iter().chain(&spec.columns).nth(index).expect("the index is below the number");
+        (ColumnId(index as u16), column.ty, column.nullable)
+    }
+
+    fn kill(&mut self, table: TableId) {
+        self.rows.retain(|(_, t)| *t != table);
+        self.killed.insert(table);
+    }
+
+    fn step(&mut self) {
+        match self.dice.below(10) {
+            0..3 => self.number(),
+            3 => self.text(),
+            4 | 5 => self.tuple(),
+            6 => self.scalar(),
+            7 | 8 => self.table_op(),
+            _ => self.out(),
+        }
+    }
+
+    fn number(&mut self) {
+        use Ty::{Bool, Bytes, Float, Int};
+        let signed = self.dice.pick(&[Signed::Yes, Signed::No]);
+        match self.dice.below(16) {
+            0 | 1 => {
+                let (op, a, b) = (self.dice.pick(INT_OPS), self.any(Int), self.any(Int));
+                self.give(Int, Op::IntBinary(op, a, b));
+            }
+            2 => {
+                let op = self.dice.pick(&[IntOp::Add, IntOp::Sub, IntOp::Mul, IntOp::SDiv]);
+                let signed = if op == IntOp::SDiv { Signed::Yes } else { signed };
+                let (a, b) = (self.any(Int), self.any(Int));
+                self.give(Bool, Op::Overflows(op, signed, a, b));
+            }
+            3 => {
+                let ops = [IntCmp::Eq, IntCmp::Ne, IntCmp::SLt, IntCmp::SLe, IntCmp::ULt, IntCmp::ULe];
+                let (op, a, b) = (self.dice.pick(&ops), self.any(Int), self.any(Int));
+                self.give(Bool, Op::IntCompare(op, a, b));
+            }
+            4 => {
+                let (a, low, high) = (self.any(Int), int(self.dice), int(self.dice));
+                self.give(Bool, Op::InRange(a, low, high));
+            }
+            5 | 6 => {
+                let (op, a, b) = (self.dice.pick(FLOAT_OPS), self.any(Float), self.any(Float));
+                self.give(Float, Op::FloatBinary(op, a, b));
+            }
+            7 => {
+                let (op, a) = (self.dice.pick(FLOAT_UNARY), self.any(Float));
+                self.give(Float, Op::FloatUnary(op, a));
+            }
+            8 => {
+                let ops = [FloatCmp::Eq, FloatCmp::Ne, FloatCmp::Lt, FloatCmp::Le];
+                let (op, a, b) = (self.dice.pick(&ops), self.any(Float), self.any(Float));
+                self.give(Bool, Op::FloatCompare(op, a, b));
+            }
+            9 => {
+                let a = self.any(Int);
+                self.give(Float, Op::IntToFloat(signed, a));
+            }
+            10 => {
+                let a = self.any(Float);
+                match self.dice.percent(50) {
+                    true => self.give(Int, Op::FloatToInt(signed, a)),
+                    false => self.give(Bool, Op::FloatFits(signed, a)),
+                };
+            }
+            11 => {
+                let a = self.any(Bool);
+                match self.dice.percent(50) {
+                    true => self.give(Int, Op::BoolToInt(a)),
+                    false => self.give(Bool, Op::Not(a)),
+                };
+            }
+            12 => {
+                let op = self.dice.pick(&[BoolOp::And, BoolOp::Or, BoolOp::Xor]);
+                let (a, b) = (self.any(Bool), self.any(Bool));
+                self.give(Bool, Op::BoolBinary(op, a, b));
+            }
+            13 => {
+                let ty = self.dice.pick(&[Bool, Int, Float, Bytes]);
+                let (by, a, b) = (self.any(Bool), self.any(ty), self.any(ty));
+                self.give(ty, Op::Select(by, a, b));
+            }
+            14 => {
+                let table = self.table();
+                let (by, a, b) = (self.any(Bool), self.row(table), self.row(table));
+                let row = self.give(Ty::Row, Op::Select(by, a, b));
+                self.rows.push((row, table));
+            }
+            _ => {
+                let (a, b) = (self.any(Int), self.any(Int));
+                self.give(Int, Op::HashMix(a, b));
+            }
+        }
+    }
+
+    fn text(&mut self) {
+        use Ty::{Bool, Bytes, Float, Int};
+        let signed = self.dice.pick(&[Signed::Yes, Signed::No]);
+        let a = self.any(Bytes);
+        match self.dice.below(16) {
+            0 => self.give(Int, Op::Len(a)),
+            1 | 2 => {
+                let (op, b) = (self.dice.pick(BYTES_COMPARES), self.any(Bytes));
+                self.give(Bool, Op::BytesCompare(op, a, b))
+            }
+            3 => {
+                let patterns = ["%", "", "b%", "%b%", "_o_", "%\u{fc}_", "__", "a%b%", "%__%", "\u{4e2d}%"];
+                let pattern = self.dice.pick(&patterns).as_bytes().to_vec();
+                self.give(Bool, Op::Like(a, pattern))
+            }
+            4 | 5 => {
+                let parts = (0..self.dice.below(5)).map(|_| self.any(Bytes)).collect();
+                self.give(Bytes, Op::Concat(parts))
+            }
+            6 => self.give(Bytes, Op::Lower(a)),
+            7 => self.give(Bytes, Op::Upper(a)),
+            8 => {
+                let (from, count) = (self.any(Int), self.any(Int));
+                self.give(Bytes, Op::Slice(a, from, count))
+            }
+            9 => self.give(Bool, Op::ScratchFull),
+            10 => {
+                let of = if self.dice.percent(50) { a } else { self.any(Int) };
+                self.give(Int, Op::Hash(of))
+            }
+            11 => {
+                let b = self.any(Bytes);
+                self.give(Bool, Op::InPrefix(a, b))
+            }
+            12 => match self.dice.percent(50) {
+                true => self.give(Bool, Op::IsIntText(signed, a)),
+                false => self.give(Int, Op::TextToInt(signed, a)),
+            },
+            13 => {
+                let n = self.any(Int);
+                self.give(Bytes, Op::IntToText(signed, n))
+            }
+            14 => {
+                let x = self.any(Float);
+                self.give(Bytes, Op::FloatToText(x))
+            }
+            _ => {
+                let (n, b) = (self.any(Int), self.any(Bool));
+                self.give(Bytes, Op::Key(vec![n, a, b]))
+            }
+        };
+    }
+
+    /// Reads the tuple, or changes it.
+    fn tuple(&mut self) {
+        let Some(direction) = self.handler.direction(self.chain) else { return self.scalar() };
+        let index = self.dice.below(direction.inputs.len());
+        let (id, input) = (InputId(index as u16), &direction.inputs[index]);
+        let may_be_absent = |i: &Input| i.nullable || matches!(i.place, Place::Header(_) | Place::Trailer(_));
+        match self.dice.below(8) {
+            0 => drop(self.give(Ty::Bool, Op::InputPresent(id))),
+            1 | 2 if input.written => {
+                let value = self.any_of(input.ty);
+                self.effect(Op::SetInput(id, value));
+            }
+            3 if input.written && may_be_absent(input) => self.effect(Op::ClearInput(id)),
+            _ => drop(self.give(Ty::of(input.ty), Op::Input(id))),
+        }
+    }
+
+    fn scalar(&mut self) {
+        let (journal, chain) = (self.journal(), self.chain);
+        match self.dice.below(9) {
+            0 => drop(self.give(Ty::Int, Op::Now)),
+            1 => {
+                let site = self.dice.bits() % 100;
+                self.give(Ty::Float, Op::Rand(site));
+            }
+            2 => {
+                let (id, cell) = pick(self.dice, &chain.call);
+                self.give(Ty::of(cell.ty), Op::CallGet(CallId(id)));
+            }
+            3 => {
+                let (id, cell) = pick(self.dice, &chain.call);
+                let value = self.any_of(cell.ty);
+                self.effect(Op::CallSet(CallId(id), value, journal));
+            }
+            4 => self.effect(Op::LockVars),
+            _ => {
+                let (id, var) = pick(self.dice, &chain.vars);
+                let id = VarId(id);
+                let is_every = self.handler == Handler::Every;
+                match (var.merge.is_some(), self.dice.below(3)) {
+                    (true, 0) if is_every => drop(self.give(Ty::Int, Op::VarMerged(id))),
+                    (true, 1) if is_every && !self.may_fail => self.effect(Op::VarReset(id)),
+                    (true, _) => {
+                        let n = self.any(Ty::Int);
+                        self.effect(Op::VarMerge(id, n, journal));
+                    }
+                    (false, 0) => drop(self.give(Ty::of(var.ty), Op::VarGet(id))),
+                    (false, _) => {
+                        let value = self.any_of(var.ty);
+                        self.effect(Op::VarSet(id, value, journal));
+                    }
+                }
+            }
+        }
+    }
+
+    fn table_op(&mut self) {
+        let table = self.table();
+        let journal = self.journal();
+        match self.dice.below(14) {
+            0 => {
+                self.row(table);
+            }
+            1 => {
+                let row = self.row(table);
+                self.give(Ty::Bool, Op::IsRow(row));
+            }
+            2..5 => {
+                let (row, (column, ty, _)) = (self.row(table), self.column(table, true));
+                self.give(Ty::of(ty), Op::Column(table, row, column));
+            }
+            5 => {
+                let (row, (column, ..)) = (self.row(table), self.column(table, true));
+                self.give(Ty::Bool, Op::ColumnIsNull(table, row, column));
+            }
+            6 => drop(self.give(Ty::Int, Op::Count(table))),
+            7 => {
+                let key = if self.dice.percent(60) { Some(self.key(table)) } else { None };
+                self.effect(Op::Lock(table, key));
+            }
+            8 => {
+                let row = self.row(table);
+                if self.is_writable(table) {
+                    self.effect(Op::Touch(table, row));
+                    return self.effect(Op::TouchRead(table, row));
+                }
+                self.give(Ty::Bool, Op::IsRow(row));
+            }
+            _ if !self.is_writable(table) => drop(self.give(Ty::Int, Op::Count(table))),
+            9 => {
+                let row = self.row(table);
+                self.effect(Op::Remove(table, row, journal));
+                self.kill(table);
+            }
+            10 => {
+                let (row, (column, _, nullable)) = (self.row(table), self.column(table, false));
+                if nullable {
+                    self.effect(Op::SetColumnNull(table, row, column, journal));
+                }
+            }
+            _ => {
+                let (row, (column, ty, _)) = (self.row(table), self.column(table, false));
+                let value = self.any_of(ty);
+                self.give(Ty::Bool, Op::SetColumn(table, row, column, value, journal));
+            }
+        }
+    }
+
+    fn out(&mut self) {
+        let chain = self.chain;
+        match self.dice.below(8) {
+            0 if self.may_fail && self.loops == 0 => {
+                self.effect(Op::RollBack);
+                self.rows.clear();
+                self.forget_bytes();
+                self.rolled_back = true;
+            }
+            1 | 2 => {
+                let (id, sink) = pick(self.dice, &chain.sinks);
+                let cells = sink.columns.iter().map(|column| {
+                    let value = self.any_of(column.ty);
+                    (value, self.dice.percent(50).then(|| self.any(Ty::Bool)))
+                });
+                let cells = cells.collect();
+                self.effect(Op::Emit(SinkId(id), cells));
+            }
+            _ if self.handler == Handler::Every => self.number(),
+            3 => {
+                let by = self.any(Ty::Int);
+                self.effect(Op::Delay(by));
+            }
+            4 => {
+                let mark = self.any(Ty::Int);
+                self.effect(Op::Mark(mark));
+            }
+            5 => {
+                let to = self.any(Ty::Bytes);
+                self.effect(Op::Mirror(to));
+            }
+            6 => {
+                let value = self.any(Ty::Bytes);
+                let (id, _) = pick(self.dice, &chain.answers);
+                self.effect(Op::SetAnswer(NameId(id), value));
+            }
+            _ => {
+                let (id, field) = pick(self.dice, &chain.replies);
+                let value = self.any_of(field.ty);
+                self.effect(Op::SetReply(NameId(id), value));
+            }
+        }
+    }
+
+    fn end(&mut self, block: usize, end: Terminator) {
+        self.function.blocks[block].end = end;
+    }
+
+    fn enter(&mut self) -> usize {
+        self.block = new_block(&mut self.function);
+        self.block
+    }
+
+    /// Ends the block with a verdict.
+    fn verdict(&mut self) {
+        let line = self.line;
+        let is_every = self.handler == Handler::Every;
+        let end = match self.dice.below(16) {
+            0 | 1 if self.may_fail => {
+                let fault = match self.dice.percent(80) {
+                    true => Op::IntConst(fault_code(self.dice.pick(Fault::ALL))),
+                    false => Op::IntConst(int(self.dice)),
+                };
+                Terminator::Fail { fault: self.give(Ty::Int, fault), line }
+            }
+            _ if is_every => Terminator::Forward,
+            2 => Terminator::Drop { line },
+            3 | 4 => {
+                let status = match self.dice.percent(60) {
+                    true => StatusOperand::Known(self.dice.pick(Status::ALL)),
+                    false => StatusOperand::Computed(self.any(Ty::Int)),
+                };
+                let text = if self.dice.percent(60) { Some(self.any(Ty::Bytes)) } else { None };
+                Terminator::Abort { status, text, line }
+            }
+            5 => Terminator::Reply { line },
+            6 | 7 => Terminator::Redirect { to: self.any(Ty::Bytes), line },
+            _ => Terminator::Forward,
+        };
+        self.end(self.block, end);
+    }
+
+    /// Two ways that may meet again; true if they do not.
+    fn diamond(&mut self, depth: usize) -> bool {
+        let by = self.any(Ty::Bool);
+        let fork = self.block;
+        let before = self.scope();
+        let types: Vec<Ty> = (0..self.dice.below(3))
+            .map(|_| self.dice.pick(&[Ty::Bool, Ty::Int, Ty::Float, Ty::Bytes, Ty::Row]))
+            .collect();
+        let of = self.table();
+        let mut ways = Vec::new();
+        let mut open = Vec::new();
+        for _ in 0..2 {
+            self.restore(&before);
+            ways.push(self.enter());
+            if self.body(depth + 1) {
+                continue;
+            }
+            if self.dice.percent(25) {
+                self.verdict();
+                continue;
+            }
+            let args = types.iter().map(|&ty| if ty == Ty::Row { self.row(of) } else { self.any(ty) });
+            let args: Vec<Value> = args.collect();
+            open.push((self.block, args));
+        }
+        let jump = |block: usize, args: Vec<Value>| Jump { block: BlockId(block as u32), args };
+        self.end(fork, Terminator::Branch(by, jump(ways[0], Vec::new()), jump(ways[1], Vec::new())));
+        if open.is_empty() {
+            return true;
+        }
+        self.restore(&before);
+        let join = self.enter();
+        for ty in types {
+            let param = self.new_value(ty);
+            self.function.blocks[join].params.push(param);
+            match ty {
+                Ty::Row => self.rows.push((param, of)),
+                _ => self.values.push(param),
+            }
+        }
+        for (block, args) in open {
+            self.end(block, Terminator::Jump(jump(join, args)));
+        }
+        false
+    }
+
+    /// Looks for a row, and inserts it if there is none.
+    fn upsert(&mut self) {
+        let table = self.table();
+        if !self.is_writable(table) {
+            return self.step();
+        }
+        let (key, journal) = (self.key(table), self.journal());
+        debug_assert_eq!(self.function.ty(key), key_ty(&self.chain.tables[usize::from(table.0)].spec));
+        let found = self.give(Ty::Row, Op::Find(table, key));
+        let is_there = self.give(Ty::Bool, Op::IsRow(found));
+        let fork = self.block;
+        let insertion = self.enter();
+        let inserted = self.new_value(Ty::Row);
+        self.push(Some(inserted), Op::Insert(table, key, journal));
+        self.kill(table);
+        let join = self.enter();
+        let row = self.new_value(Ty::Row);
+        self.function.blocks[join].params.push(row);
+        self.rows.push((row, table));
+        let jump = |block: usize, args: &[Value]| Jump { block: BlockId(block as u32), args: args.to_vec() };
+        self.end(fork, Terminator::Branch(is_there, jump(join, &[found]), jump(insertion, &[])));
+        self.end(insertion, Terminator::Jump(jump(join, &[inserted])));
+    }
+
+    /// Visits some rows of a table.
+    fn scan(&mut self, depth: usize) {
+        let table = self.table();
+        let rows_max = self.dice.pick(&[1, 2, 5, 40]);
+        let jump = |block: usize, args: &[Value]| Jump { block: BlockId(block as u32), args: args.to_vec() };
+
+        let zero = self.give(Ty::Int, Op::IntConst(0));
+        let before = self.block;
+        let head = self.enter();
+        self.function.blocks[head].scan_rows_max = Some(rows_max);
+        let (cursor, n) = (self.new_value(Ty::Int), self.new_value(Ty::Int));
+        self.function.blocks[head].params.extend([cursor, n]);
+        self.values.extend([cursor, n]);
+        self.end(before, Terminator::Jump(jump(head, &[zero, zero])));
+        let row = self.give(Ty::Row, Op::ScanRow(table, cursor));
+        let is_row = self.give(Ty::Bool, Op::IsRow(row));
+        let max = self.give(Ty::Int, Op::IntConst(rows_max as i64));
+        let goes_on = self.give(Ty::Bool, Op::IntCompare(IntCmp::ULt, n, max));
+        let by = self.give(Ty::Bool, Op::BoolBinary(BoolOp::And, is_row, goes_on));
+        let outside = self.scope();
+
+        let visit = self.enter();
+        self.loops += 1;
+        // A row from before the scan might go stale on the way round.
+        self.rows = vec![(row, table)];
+        let next = self.give(Ty::Int, Op::ScanNext(table, cursor));
+        let one = self.give(Ty::Int, Op::IntConst(1));
+        let counted = self.give(Ty::Int, Op::IntBinary(IntOp::Add, n, one));
+        if !self.body(depth + 1) {
+            self.end(self.block, Terminator::Jump(jump(head, &[next, counted])));
+        }
+        self.loops -= 1;
+
+        self.restore(&outside);
+        let exit = self.enter();
+        self.end(head, Terminator::Branch(by, jump(visit, &[]), jump(exit, &[])));
+    }
+}
+
+fn pick<'l, T>(dice: &mut Dice, from: &'l [T]) -> (u16, &'l T) {
+    let index = dice.below(from.len());
+    (index as u16, &from[index])
+}
+
+const INT_OPS: &[IntOp] = &[
+    IntOp::Add,
+    IntOp::Sub,
+    IntOp::Mul,
+    IntOp::SDiv,
+    IntOp::UDiv,
+    IntOp::SRem,
+    IntOp::URem,
+    IntOp::And,
+    IntOp::Or,
+    IntOp::Xor,
+    IntOp::Shl,
+    IntOp::Shr,
+    IntOp::SMin,
+    IntOp::SMax,
+    IntOp::UMin,
+    IntOp::UMax,
+];
+
+const FLOAT_OPS: &[FloatOp] =
+    &[FloatOp::Add, FloatOp::Sub, FloatOp::Mul, FloatOp::Div, FloatOp::Min, FloatOp::Max];
+
+const FLOAT_UNARY: &[FloatUnaryOp] = &[
+    FloatUnaryOp::Neg,
+    FloatUnaryOp::Abs,
+    FloatUnaryOp::Floor,
+    FloatUnaryOp::Ceil,
+    FloatUnaryOp::Round,
+    FloatUnaryOp::Sqrt,
+];
+
+const BYTES_COMPARES: &[BytesCmp] = &[
+    BytesCmp::Eq,
+    BytesCmp::Ne,
+    BytesCmp::Lt,
+    BytesCmp::Le,
+    BytesCmp::StartsWith,
+    BytesCmp::EndsWith,
+    BytesCmp::Contains,
+];

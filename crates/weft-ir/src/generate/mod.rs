@@ -1,0 +1,386 @@
+//! Test programs: the generator of well-formed chains and passes, and what a pass is seen to do.
+//!
+//! Everything follows from a [`Dice`], which is made of a seed or of bytes (so a fuzzer can steer it). To hold a
+//! back end against another:
+//!
+//! ```
+//! use weft_ir::{generate, interp::Interp};
+//! generate::compare(7, &Interp, &Interp).unwrap();
+//! ```
+//!
+//! The programs use every operation, tables with all shapes of keys, call cells, variables, sinks and inputs of all
+//! types; values come from the edges. [`coverage`] tells which operations occur. NaNs are one value in an
+//! [`Observation`], since their bits differ from machine to machine.
+
+mod function;
+mod observe;
+
+use crate::backend::Backend;
+use crate::ir::{Block, Function};
+use crate::program::*;
+use crate::text;
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use weft_core::hash;
+use weft_core::table::{ColumnSpec, Evict, TableSpec};
+use weft_core::types::{Type, Value};
+use weft_core::{Interval, Time};
+
+pub use observe::{Observation, Pass, Seen, World};
+
+/// Where choices come from: bytes while there are any, then numbers drawn from the seed.
+#[derive(Clone, Debug)]
+pub struct Dice {
+    bytes: Vec<u8>,
+    at: usize,
+    seed: u64,
+    drawn: u64,
+}
+
+impl Dice {
+    /// All choices follow from the seed.
+    pub fn from_seed(seed: u64) -> Self {
+        Self { bytes: Vec::new(), at: 0, seed, drawn: 0 }
+    }
+
+    /// The choices are the bytes, eight each, then follow from their number.
+    pub fn from_bytes(bytes: &[u8]) -> Self {
+        Self { bytes: bytes.to_vec(), at: 0, seed: bytes.len() as u64, drawn: 0 }
+    }
+
+    /// 64 bits.
+    pub fn bits(&mut self) -> u64 {
+        if let Some(eight) = self.bytes.get(self.at..self.at + 8) {
+            self.at += 8;
+            return u64::from_le_bytes(eight.try_into().expect("8 bytes were taken"));
+        }
+        self.drawn += 1;
+        hash::mix(hash::hash_word(self.seed), self.drawn)
+    }
+
+    /// A number below `n`, which is not 0.
+    pub fn below(&mut self, n: usize) -> usize {
+        ((u128::from(self.bits()) * n as u128) >> 64) as usize
+    }
+
+    /// True in so many of 100 cases.
+    pub fn percent(&mut self, n: usize) -> bool {
+        self.below(100) < n
+    }
+
+    /// One of a list that is not empty.
+    pub fn pick<T: Clone>(&mut self, from: &[T]) -> T {
+        from[self.below(from.len())].clone()
+    }
+}
+
+/// A difference between two back ends.
+#[derive(Clone, Debug)]
+pub struct Difference {
+    /// The seed.
+    pub seed: u64,
+    /// What happened, with the handlers of the segment in text form.
+    pub what: String,
+}
+
+/// Runs a random chain and [`PASSES`] random passes on two back ends, each on a state of its own.
+///
+/// # Errors
+/// The first pass after which they disagree, or a back end that does not compile the chain.
+pub fn compare(seed: u64, first: &dyn Backend, second: &dyn Backend) -> Result<(), Difference> {
+    let mut dice = Dice::from_seed(seed);
+    let chain = Arc::new(chain(&mut dice));
+    let mut worlds = [World::new(&chain), World::new(&chain)];
+    let mut now = Time(1_000_000_000);
+    for nth in 0..PASSES {
+        now = now + Interval(dice.pick(&[0, 1, 40, 1000]));
+        let pass = Pass::random(&mut dice, &chain, now);
+        let differs = |what: String| Difference { seed, what: format!("pass {nth}: {what}") };
+        let mut seen = Vec::new();
+        for (backend, world) in [first, second].into_iter().zip(&mut worlds) {
+            let program = backend
+                .compile(&chain, pass.event, &world.state)
+                .map_err(|e| differs(format!("{} refuses: {e} (line {})", backend.name(), e.line)))?;
+            seen.push(world.run(&chain, &*program, &pass));
+        }
+        if seen[0] != seen[1] {
+            let (a, b) = (first.name(), second.name());
+            let functions: Vec<String> =
+                chain.parts(pass.event).iter().map(|part| text::write(part.function)).collect();
+            return Err(differs(format!(
+                "{pass:?}\n{}\n{a}: {:#?}\n{b}: {:#?}",
+                functions.join("\n"),
+                seen[0],
+                seen[1]
+            )));
+        }
+    }
+    Ok(())
+}
+
+/// Passes of one [`compare`].
+pub const PASSES: usize = 12;
+
+/// How often each operation and terminator occurs in a chain, by its mnemonic ([`text::mnemonics`]).
+pub fn coverage(chain: &ChainProgram) -> BTreeMap<String, u64> {
+    let mut counts = BTreeMap::new();
+    for block in functions(chain).flat_map(|f| &f.blocks) {
+        let ops = block.insts.iter().map(|inst| text::mnemonic(&inst.op));
+        for name in ops.chain([text::end_mnemonic(&block.end)]) {
+            *counts.entry(name).or_default() += 1;
+        }
+    }
+    counts
+}
+
+/// The handlers of all elements.
+fn functions(chain: &ChainProgram) -> impl Iterator<Item = &Function> {
+    chain.elements.iter().flat_map(|element| {
+        let h = &element.handlers;
+        let single = [&h.open, &h.request, &h.response, &h.close].into_iter().flatten();
+        single.chain(h.every.iter().map(|(_, f)| f))
+    })
+}
+
+/// A random chain; [`crate::verify::verify_program`] takes it.
+pub fn chain(dice: &mut Dice) -> ChainProgram {
+    let mut chain = ChainProgram {
+        name: "generated".into(),
+        request: Direction { inputs: inputs(dice, false) },
+        response: Direction { inputs: inputs(dice, true) },
+        tables: tables(dice),
+        vars: vars(),
+        sinks: sinks(),
+        call: call_cells(),
+        answers: ["x-reason", "x-retry"].map(|name| AnswerName { name: name.into() }).into(),
+        replies: [Type::Bool, Type::Int(64), Type::F64, Type::Text(None)]
+            .map(|ty| ReplyField { path: vec!["field".into(), ty.to_string()], ty })
+            .into(),
+        ..ChainProgram::default()
+    };
+    for index in 0..1 + dice.below(4) {
+        let element = element(dice, &chain, index);
+        chain.elements.push(element);
+    }
+    chain
+}
+
+fn element(dice: &mut Dice, chain: &ChainProgram, index: usize) -> Element {
+    use crate::verify::Handler::{Close, Every, Open, Request, Response};
+    let mut some = |handler, percent| {
+        dice.percent(percent)
+            .then(|| function::generate(dice, chain, handler, &format!("e{index}.{handler:?}")))
+    };
+    let handlers = Handlers {
+        open: some(Open, 100),
+        request: some(Request, 90),
+        response: some(Response, 70),
+        close: some(Close, 50),
+        every: some(Every, 60).into_iter().map(|f| (Interval::from_millis(100), f)).collect(),
+    };
+    Element {
+        name: format!("e{index}"),
+        element: "generated".into(),
+        handlers,
+        mandatory: dice.percent(20),
+        fail_open: dice.percent(40),
+    }
+}
+
+/// Two columns of each type, from all places; whether they are NULL or written is left to the dice.
+fn inputs(dice: &mut Dice, is_response: bool) -> Vec<Input> {
+    let types = [Type::Bool, Type::Int(64), Type::F64, Type::Text(None), Type::Uint(32), Type::Bytes(None)];
+    let mut inputs = Vec::new();
+    for (i, &ty) in types.iter().cycle().take(2 * types.len()).enumerate() {
+        let is_bytes = Type::repr(ty) == weft_core::types::Repr::Bytes;
+        let place = match dice.below(4) {
+            0 if is_bytes => Place::Header(format!("x-{i}")),
+            1 if is_bytes && is_response => Place::Trailer(format!("x-{i}")),
+            2 if ty == Type::Text(None) => Place::Meta(Meta::Peer),
+            _ => Place::Body(vec!["m".into(), format!("f{i}")]),
+        };
+        let (nullable, written) = (i % 2 == 0, i < types.len() || dice.percent(30));
+        inputs.push(Input { name: format!("in{i}"), ty, nullable, place, written });
+    }
+    inputs
+}
+
+/// One table for each shape of key, and a replicated one.
+fn tables(dice: &mut Dice) -> Vec<TableDecl> {
+    let keys: [(&str, &[Type]); 6] = [
+        ("by_int", &[Type::Uint(64)]),
+        ("by_text", &[Type::Text(Some(6))]),
+        ("by_pair", &[Type::Int(32), Type::Text(Some(5))]),
+        ("by_bool", &[Type::Bool]),
+        ("by_float", &[Type::F64]),
+        ("replicated", &[Type::Text(Some(8))]),
+    ];
+    keys.iter().map(|(name, key)| table(dice, name, key)).collect()
+}
+
+fn table(dice: &mut Dice, name: &str, key: &[Type]) -> TableDecl {
+    let column = |name: String, ty, nullable, default| ColumnSpec { name, ty, nullable, default };
+    let is_replicated = name == "replicated";
+    let ttl = (dice.percent(30) && !is_replicated).then(|| Interval(dice.pick(&[1, 50, 900])));
+    let spec = TableSpec {
+        name: name.into(),
+        key: (0..).zip(key).map(|(i, &ty)| column(format!("k{i}"), ty, false, Value::Null)).collect(),
+        columns: vec![
+            column("flag".into(), Type::Bool, true, Value::Bool(true)),
+            column("n".into(), Type::Int(64), false, Value::Int(-3)),
+            column("maybe".into(), Type::Uint(16), true, Value::Null),
+            column("x".into(), Type::F64, false, Value::Float(1.5)),
+            column("s".into(), Type::Text(Some(11)), true, Value::text("start")),
+            column("b".into(), Type::Bytes(Some(16)), false, Value::Null),
+        ],
+        max_rows: dice.pick(&[2, 4, 30]),
+        evict: dice.pick(&[Evict::Reject, Evict::Oldest, Evict::Lru]),
+        ttl,
+        ttl_on_access: dice.percent(40),
+        shared: dice.percent(50),
+        stripes: None,
+    };
+    let realisation = match is_replicated {
+        true => Realisation::Replicated,
+        false => dice.pick(&[Realisation::Striped, Realisation::Locked, Realisation::PerWorker]),
+    };
+    let row = |key: &str| {
+        let n = key.len() as i64;
+        let values = [Value::Bool(n > 2), Value::Int(n), Value::Null, Value::Float(0.5), Value::text(key)];
+        [Value::text(key)].into_iter().chain(values).chain([Value::text("x")]).collect()
+    };
+    let rows = if is_replicated { vec![row("a"), row("bob")] } else { Vec::new() };
+    TableDecl { owner: "e0".into(), spec, realisation, rows }
+}
+
+fn vars() -> Vec<VarDecl> {
+    let var = |(word, (ty, start, merge)): (u32, (Type, Value, Option<Merge>))| VarDecl {
+        owner: "e0".into(),
+        name: format!("var{word}"),
+        ty,
+        word,
+        start,
+        merge,
+    };
+    let all = [
+        (Type::Int(64), Value::Int(5), None),
+        (Type::F64, Value::Float(0.25), None),
+        (Type::Bool, Value::Bool(false), None),
+        (Type::Uint(64), Value::Int(10), Some(Merge::Sum)),
+        (Type::Int(64), Value::Int(-1), Some(Merge::Max)),
+        (Type::Uint(64), Value::Int(7), Some(Merge::Min)),
+        (Type::Int(64), Value::Int(0), Some(Merge::Min)),
+        (Type::Uint(64), Value::Int(0), Some(Merge::Max)),
+    ];
+    (0..).zip(all).map(var).collect()
+}
+
+fn sinks() -> Vec<SinkDecl> {
+    let sink = |name: &str, types: &[Type]| SinkDecl {
+        owner: "e0".into(),
+        name: name.into(),
+        columns: types.iter().map(|&ty| SinkColumn { name: ty.to_string(), ty }).collect(),
+        target: SinkTarget::Stdout,
+    };
+    vec![
+        sink("all", &[Type::Bool, Type::Int(64), Type::F64, Type::Text(None)]),
+        sink("one", &[Type::Bytes(None)]),
+    ]
+}
+
+fn call_cells() -> Vec<CallCell> {
+    let mut word = 0;
+    let types = [Type::Int(64), Type::Text(Some(9)), Type::F64, Type::Bool, Type::Bytes(Some(8))];
+    let cell = |ty| {
+        let at = word;
+        word += cell_words(ty) as u32;
+        CallCell { owner: "e0".into(), name: format!("cell{at}"), ty, word: at }
+    };
+    types.into_iter().map(cell).collect()
+}
+
+/// The events that a chain handles.
+pub fn events(chain: &ChainProgram) -> Vec<Event> {
+    let mut events = vec![Event::Open, Event::OpenRequest, Event::Request, Event::Response, Event::Close];
+    for (index, element) in chain.elements.iter().enumerate() {
+        let every = (0..element.handlers.every.len()).map(|n| Event::Every(index as u16, n as u16));
+        events.extend(every);
+    }
+    events
+}
+
+/// A block to be filled.
+fn new_block(function: &mut Function) -> usize {
+    function.blocks.push(Block::default());
+    function.blocks.len() - 1
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::interp::Interp;
+    use crate::verify::verify_program;
+
+    #[test]
+    fn generated_chains_are_well_formed() {
+        for seed in 0..300 {
+            let chain = chain(&mut Dice::from_seed(seed));
+            if let Err(errors) = verify_program(&chain) {
+                let functions: Vec<String> = functions(&chain).map(text::write).collect();
+                panic!("seed {seed}: {}\n{}", errors[0], functions.join("\n"));
+            }
+        }
+    }
+
+    #[test]
+    fn every_operation_is_generated() {
+        // If an operation never occurs, back ends are not compared on it.
+        let mut counts: BTreeMap<String, u64> = BTreeMap::new();
+        for seed in 0..300 {
+            for (name, n) in coverage(&chain(&mut Dice::from_seed(seed))) {
+                *counts.entry(name).or_default() += n;
+            }
+        }
+        let absent: Vec<_> = text::mnemonics().into_iter().filter(|m| !counts.contains_key(m)).collect();
+        assert!(absent.is_empty(), "not generated: {absent:?}\ncoverage: {counts:?}");
+    }
+
+    #[test]
+    fn the_interpreter_agrees_with_itself() {
+        // If a run depended on anything but its arguments, no comparison would mean anything.
+        for seed in 0..200 {
+            compare(seed, &Interp, &Interp).unwrap_or_else(|d| panic!("seed {}: {}", d.seed, d.what));
+        }
+    }
+
+    #[test]
+    fn passes_reach_all_verdicts_and_state() {
+        // If the programs were tame, comparing them would find nothing.
+        use weft_core::abi::Verdict;
+        let mut verdicts = [0; 6];
+        let (mut rows, mut edits, mut rolled_back) = (0, 0, 0);
+        for seed in 0..200 {
+            let mut dice = Dice::from_seed(seed);
+            let chain = Arc::new(chain(&mut dice));
+            let mut world = World::new(&chain);
+            for at in 0..PASSES {
+                let pass = Pass::random(&mut dice, &chain, Time(at as i64 * 20));
+                let program = Interp.compile(&chain, pass.event, &world.state).unwrap();
+                let seen = world.run(&chain, &*program, &pass);
+                rows += seen.tables[..5].iter().map(Vec::len).sum::<usize>();
+                edits += seen.edits.len();
+                rolled_back += seen.counters.iter().map(|c| c.failed).sum::<u64>();
+                verdicts[match seen.verdict {
+                    Verdict::Forward => 0,
+                    Verdict::Drop => 1,
+                    Verdict::Abort(_) => 2,
+                    Verdict::Reply => 3,
+                    Verdict::Redirect => 4,
+                    Verdict::Failed(_) => 5,
+                }] += 1;
+            }
+        }
+        assert!(verdicts.iter().all(|&n| n > 20), "{verdicts:?}");
+        assert!(rows > 1000 && edits > 300 && rolled_back > 100, "{rows} {edits} {rolled_back}");
+    }
+}

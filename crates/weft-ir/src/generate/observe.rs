@@ -1,0 +1,306 @@
+//! Passes, and what is seen of them.
+
+use super::Dice;
+use crate::backend::Program;
+use crate::ir::Ty;
+use crate::program::{ChainProgram, Event, Place, cell_words};
+use crate::verify::Handler;
+use std::sync::Arc;
+use weft_core::Time;
+use weft_core::abi::{
+    Cell, Counters, Cx, EditTarget, Outcome, REGION_BODY, REGION_HEADERS, REGION_META, REGIONS, Slot, State,
+    Verdict,
+};
+use weft_core::table::{ColumnRef, Insert, KeyBuilder, Row, Scalars, Table};
+use weft_core::types::Value;
+
+/// What the engine would give for one pass.
+#[derive(Clone, Debug)]
+pub struct Pass {
+    /// The segment's event.
+    pub event: Event,
+    /// Elements with an index below take part.
+    pub opened: usize,
+    /// `now()`.
+    pub now: Time,
+    /// What `rand()` draws from.
+    pub rand: u64,
+    /// One for each input.
+    pub slots: Vec<Slot>,
+    /// Bit i is set where input i is not NULL.
+    pub present: u64,
+    /// The bytes that slots point into.
+    pub regions: [Vec<u8>; REGIONS],
+}
+
+/// The state of one chain, apart from any other.
+#[derive(Debug)]
+pub struct World {
+    /// Tables and variables; the merged ones have two workers' parts.
+    pub state: State,
+    /// The call's row.
+    pub call: Vec<u64>,
+    /// By element.
+    pub counters: Vec<Counters>,
+    out: Outcome,
+}
+
+/// A value as it is seen: floats by their bits, all NaNs alike.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Seen {
+    /// NULL.
+    Null,
+    /// A number or a boolean, by its word.
+    Word(u64),
+    /// Bytes.
+    Bytes(Vec<u8>),
+}
+
+/// Everything that a pass leaves behind.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Observation {
+    /// How it ended.
+    pub verdict: Verdict,
+    /// See [`Outcome::element`].
+    pub element: u16,
+    /// See [`Outcome::line`].
+    pub line: u32,
+    /// See [`Outcome::text`].
+    pub text: Vec<u8>,
+    /// Changes in the order made.
+    pub edits: Vec<(EditTarget, Seen)>,
+    /// Rows for sinks, in the order made.
+    pub rows: Vec<(u16, Vec<Seen>)>,
+    /// Nanoseconds.
+    pub delay: i64,
+    /// The mark.
+    pub mark: Option<u64>,
+    /// Targets of MIRROR.
+    pub mirrors: Vec<Vec<u8>>,
+    /// The rows of each table that live after the pass, columns in order, in the order of a scan.
+    pub tables: Vec<Vec<Vec<Seen>>>,
+    /// Variables in the order of the chain: the word, or the parts of a MERGE variable.
+    pub vars: Vec<Vec<u64>>,
+    /// The cells of the call's row.
+    pub call: Vec<Seen>,
+    /// By element, without the sampled times.
+    pub counters: Vec<Counters>,
+}
+
+impl Pass {
+    /// A random pass through a chain.
+    pub fn random(dice: &mut Dice, chain: &ChainProgram, now: Time) -> Self {
+        let event = dice.pick(&super::events(chain));
+        let n_elements = chain.elements.len();
+        let opened = if event == Event::Close { dice.below(n_elements + 1) } else { n_elements };
+        let mut pass = Self {
+            event,
+            opened,
+            now,
+            rand: dice.bits(),
+            slots: Vec::new(),
+            present: 0,
+            regions: [b"ab".to_vec(), Vec::new(), b"/m/".to_vec()],
+        };
+        let inputs = Handler::of(event).direction(chain).map_or(&[][..], |direction| &direction.inputs);
+        for (index, input) in inputs.iter().enumerate() {
+            let is_present = !input.nullable || dice.percent(60);
+            pass.present |= u64::from(is_present) << index;
+            let slot = pass.slot(dice, Ty::of(input.ty), &input.place);
+            // The slot of a NULL may hold anything; zeros are what the engine gives.
+            pass.slots.push(if is_present { slot } else { Slot::default() });
+        }
+        pass
+    }
+
+    fn slot(&mut self, dice: &mut Dice, ty: Ty, place: &Place) -> Slot {
+        let a = match ty {
+            Ty::Bool => dice.below(2) as u64,
+            Ty::Float => super::function::float(dice).to_bits(),
+            Ty::Int | Ty::Row => super::function::int(dice) as u64,
+            Ty::Bytes => {
+                let region = &mut self.regions[match place {
+                    Place::Body(_) => REGION_BODY,
+                    Place::Header(_) | Place::Trailer(_) => REGION_HEADERS,
+                    Place::Meta(_) => REGION_META,
+                }];
+                let bytes = super::function::bytes(dice);
+                let at = region.len();
+                region.extend_from_slice(&bytes);
+                return Slot { a: at as u64, b: bytes.len() as u64 };
+            }
+        };
+        Slot { a, b: 0 }
+    }
+}
+
+impl World {
+    /// The state at the start: tables with the rows that the chain gives them, variables at their starts.
+    pub fn new(chain: &ChainProgram) -> Self {
+        let n_words = chain.vars.iter().map(|var| var.word as usize + 1).max().unwrap_or(0);
+        let parts = [(); 2].map(|()| Arc::new(Scalars::new(n_words)));
+        let scalars = Scalars::new(n_words);
+        for var in &chain.vars {
+            let (at, start) = (var.word as usize, word(&var.start));
+            match var.merge {
+                None => scalars.set_word(at, start),
+                Some(crate::program::Merge::Sum) => parts[0].set_word(at, start),
+                Some(_) => parts.iter().for_each(|part| part.set_word(at, start)),
+            }
+        }
+        let state = State {
+            tables: chain.tables.iter().map(|decl| Arc::new(filled(decl))).collect(),
+            scalars: Arc::new(scalars),
+            merged: parts[0].clone(),
+            merged_parts: parts.into(),
+        };
+        Self {
+            state,
+            call: vec![0; chain.call_words()],
+            counters: vec![Counters::default(); chain.elements.len()],
+            out: Outcome::default(),
+        }
+    }
+
+    /// Runs a pass and tells what it left behind.
+    pub fn run(&mut self, chain: &ChainProgram, program: &dyn Program, pass: &Pass) -> Observation {
+        self.out.clear();
+        let mut cx = Cx {
+            now: pass.now,
+            rand: pass.rand,
+            slots: &pass.slots,
+            present: pass.present,
+            regions: [&pass.regions[0], &pass.regions[1], &pass.regions[2]],
+            state: &self.state,
+            call: &mut self.call,
+            out: &mut self.out,
+            counters: &mut self.counters,
+            trace: None,
+        };
+        program.run(&mut cx, pass.opened);
+        self.observe(chain, pass.now)
+    }
+
+    fn observe(&self, chain: &ChainProgram, now: Time) -> Observation {
+        let out = &self.out;
+        let mut cells = out.cells.iter().map(|cell| self.seen(*cell));
+        let rows =
+            out.rows.iter().map(|row| (row.sink, cells.by_ref().take(usize::from(row.cells)).collect()));
+        Observation {
+            verdict: out.verdict,
+            element: out.element,
+            line: out.line,
+            text: out.text.clone(),
+            edits: out.edits.iter().map(|edit| (edit.target, self.seen(edit.value))).collect(),
+            rows: rows.collect(),
+            delay: out.delay.as_nanos(),
+            mark: out.mark,
+            mirrors: out.mirrors.iter().map(|&(start, len)| out.kept(start, len).to_vec()).collect(),
+            tables: self.state.tables.iter().map(|table| rows_of(table, now)).collect(),
+            vars: chain.vars.iter().map(|var| self.var(var)).collect(),
+            call: chain.call.iter().map(|cell| self.call_cell(cell)).collect(),
+            counters: self.counters.clone(),
+        }
+    }
+
+    fn seen(&self, cell: Cell) -> Seen {
+        match cell {
+            Cell::Null => Seen::Null,
+            Cell::Bool(b) => Seen::Word(u64::from(b)),
+            Cell::Int(n) => Seen::Word(n as u64),
+            Cell::Float(f) => seen_word(Ty::Float, f.to_bits()),
+            Cell::Bytes(start, len) => Seen::Bytes(self.out.kept(start, len).to_vec()),
+        }
+    }
+
+    fn var(&self, var: &crate::program::VarDecl) -> Vec<u64> {
+        let at = var.word as usize;
+        match (var.merge, seen_word(Ty::of(var.ty), self.state.scalars.word(at))) {
+            (Some(_), _) => self.state.merged_parts.iter().map(|part| part.word(at)).collect(),
+            (None, Seen::Word(word)) => vec![word],
+            (None, _) => Vec::new(),
+        }
+    }
+
+    fn call_cell(&self, cell: &crate::program::CallCell) -> Seen {
+        let words = &self.call[cell.word as usize..][..cell_words(cell.ty)];
+        match Ty::of(cell.ty) {
+            Ty::Bytes => {
+                let bytes = words[1..].iter().flat_map(|word| word.to_le_bytes());
+                Seen::Bytes(bytes.take(words[0] as usize).collect())
+            }
+            ty => seen_word(ty, words[0]),
+        }
+    }
+}
+
+fn seen_word(ty: Ty, word: u64) -> Seen {
+    let is_nan = ty == Ty::Float && f64::from_bits(word).is_nan();
+    Seen::Word(if is_nan { f64::NAN.to_bits() } else { word })
+}
+
+fn word(value: &Value) -> u64 {
+    match value {
+        Value::Bool(b) => u64::from(*b),
+        Value::Int(n) => *n as u64,
+        Value::Float(f) => f.to_bits(),
+        Value::Null | Value::Bytes(_) => 0,
+    }
+}
+
+fn rows_of(table: &Table, now: Time) -> Vec<Vec<Seen>> {
+    let mut rows = Vec::new();
+    let mut cursor = 0;
+    while let Some((row, next)) = table.scan(cursor, now) {
+        let seen = table.columns().map(|(spec, at)| match Ty::of(spec.ty) {
+            _ if table.is_null(row, at) => Seen::Null,
+            Ty::Bytes => {
+                let mut bytes = Vec::new();
+                table.bytes_into(row, at, &mut bytes);
+                Seen::Bytes(bytes)
+            }
+            ty => seen_word(ty, table.word(row, at)),
+        });
+        rows.push(seen.collect());
+        cursor = next;
+    }
+    rows
+}
+
+fn filled(decl: &crate::program::TableDecl) -> Table {
+    let table = Table::new(decl.spec.clone());
+    for values in &decl.rows {
+        let (key, rest) = values.split_at(decl.spec.key.len());
+        let inserted = match key {
+            [Value::Bytes(key)] => table.insert_bytes(key, Time(0)),
+            [key] => table.insert_int(word(key), Time(0)),
+            parts => {
+                let mut key = KeyBuilder::default();
+                for part in parts {
+                    match part {
+                        Value::Bytes(bytes) => key.bytes(bytes),
+                        other => key.int(word(other)),
+                    };
+                }
+                table.insert_bytes(key.as_bytes(), Time(0))
+            }
+        };
+        let Insert::New(row) = inserted else { continue };
+        let columns: Vec<ColumnRef> = table.columns().skip(key.len()).map(|(_, at)| at).collect();
+        for (at, value) in columns.into_iter().zip(rest) {
+            set(&table, row, at, value);
+        }
+    }
+    table
+}
+
+fn set(table: &Table, row: Row, at: ColumnRef, value: &Value) {
+    table.set_null(row, at, *value == Value::Null);
+    match value {
+        Value::Null => {}
+        Value::Bytes(bytes) => {
+            table.set_bytes(row, at, bytes);
+        }
+        other => table.set_word(row, at, word(other)),
+    }
+}
