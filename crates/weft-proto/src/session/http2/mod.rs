@@ -18,9 +18,9 @@
 //! client.send_headers(stream, &request.build(), true).unwrap();
 //!
 //! let (consumed, event) = server.handle_input(now, client.output()).unwrap();
-//! client.advance_output(consumed);
 //! let Some(Event::Headers { headers, .. }) = event else { panic!("the request") };
 //! assert_eq!(headers.path(), Some(&b"/shop.Cart/Add"[..]));
+//! client.advance_output(consumed);
 //! ```
 
 mod connection;

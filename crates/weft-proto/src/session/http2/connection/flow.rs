@@ -53,8 +53,10 @@ impl Connection {
             return;
         }
         let room = (i64::from(initial) - i64::from(stream.recv_window)).max(0) as u32;
-        let increment = std::mem::take(&mut stream.credit).min(room);
+        // Before the peer knows of a smaller window, it has more than we want to give.
+        let increment = stream.credit.min(room);
         if increment > 0 {
+            stream.credit -= increment;
             stream.recv_window += increment as i32;
             let id = stream.id;
             self.output.write_frame(kind::WINDOW_UPDATE, 0, id, &increment.to_be_bytes());
@@ -155,8 +157,12 @@ impl Connection {
         if stream.queue.is_none() {
             return;
         }
-        let window = &mut self.send_window;
-        match send_queue(stream, window, self.peer.max_frame_bytes as usize, self.now, &mut self.output) {
+        let (before, max) = (stream.send_window, self.peer.max_frame_bytes as usize);
+        let sent = send_queue(stream, &mut self.send_window, max, self.now, &mut self.output);
+        if stream.send_window < before {
+            self.budgets.note_useful_frame();
+        }
+        match sent {
             Sent::Some => self.list_if_blocked(slot),
             Sent::All(QueueEnd::Open) => {
                 let stream = stream.id;

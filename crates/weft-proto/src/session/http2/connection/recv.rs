@@ -57,12 +57,6 @@ struct BlockHead {
     is_self_dependent: bool,
 }
 
-impl Parser {
-    pub(super) fn trim(&mut self) {
-        // A block that is not complete stays, as its connection is not idle.
-    }
-}
-
 type Received<'i> = Result<Option<Event<'i>>, Violation>;
 
 impl Connection {
@@ -137,30 +131,28 @@ impl Connection {
         let Some(head) = FrameHead::parse(rest) else { return Ok(None) };
         self.check_place(head)?;
         let body = &rest[FRAME_HEADER_BYTES..];
-        match head.kind {
-            kind::DATA => {
-                let pad = if head.has(flag::PADDED) { body.first().copied() } else { Some(0) };
-                let Some(pad) = pad else {
-                    return if head.len == 0 { Err(Violation::Padding) } else { Ok(None) };
-                };
-                *rest = &body[usize::from(head.has(flag::PADDED))..];
-                self.data_head(head, u32::from(pad))?;
-                return Ok(None);
+        if head.kind == kind::DATA {
+            let is_padded = head.has(flag::PADDED);
+            if is_padded && head.len == 0 {
+                return Err(Violation::Padding);
             }
-            kind::HEADERS..=kind::CONTINUATION => {}
-            _ => {
-                // RFC 9113 section 4.1: frames of unknown types are ignored.
-                self.budgets.controls.spend(Violation::ControlFlood)?;
-                *rest = body;
-                self.parser.payload = Payload::Skip(head.len);
-                return Ok(None);
-            }
+            let pad = if is_padded { body.first().copied() } else { Some(0) };
+            let Some(pad) = pad else { return Ok(None) };
+            *rest = &body[usize::from(is_padded)..];
+            self.data_head(head, u32::from(pad))?;
+            return Ok(None);
+        }
+        if head.kind > kind::CONTINUATION {
+            // RFC 9113 section 4.1: frames of unknown types are ignored.
+            self.budgets.controls.spend(Violation::ControlFlood)?;
+            *rest = body;
+            self.parser.payload = Payload::Skip(head.len);
+            return Ok(None);
         }
         let Some((payload, tail)) = body.split_at_checked(head.len as usize) else { return Ok(None) };
         *rest = tail;
         match head.kind {
             kind::HEADERS => return self.headers(head, payload),
-            kind::CONTINUATION => return self.continuation(head, payload),
             kind::RST_STREAM => return self.on_reset(head, payload),
             kind::GOAWAY => return self.on_go_away(head, payload),
             kind::WINDOW_UPDATE => self.on_window_update(head, payload)?,
@@ -170,8 +162,9 @@ impl Connection {
                 self.budgets.controls.spend(Violation::ControlFlood)?;
                 self.on_settings(head, payload)?;
             }
-            // PUSH_PROMISE: a client may not send one, and a server was told not to.
-            _ => return Err(Violation::PushPromise),
+            // A client may not push, and a server was told not to.
+            kind::PUSH_PROMISE => return Err(Violation::PushPromise),
+            _ => return self.continuation(head, payload),
         }
         Ok(None)
     }

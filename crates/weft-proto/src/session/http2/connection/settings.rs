@@ -103,7 +103,7 @@ impl Connection {
 
     fn on_settings_ack(&mut self) -> Result<(), Violation> {
         if self.is_settings_acked {
-            return self.budgets.controls.spend(Violation::ControlFlood);
+            return Ok(());
         }
         self.is_settings_acked = true;
         self.timers.settings_at = None;
@@ -112,8 +112,14 @@ impl Connection {
         }
         if self.config.initial_window < WINDOW_INITIAL {
             let less = (WINDOW_INITIAL - self.config.initial_window) as i32;
+            let mut open = Vec::new();
             for stream in self.streams.iter_mut() {
                 stream.recv_window -= less;
+                open.push(stream.id);
+            }
+            // What was consumed meanwhile did not need to be given back before.
+            for stream in open {
+                self.release(stream, 0);
             }
         }
         Ok(())

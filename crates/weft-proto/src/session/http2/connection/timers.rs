@@ -135,7 +135,6 @@ impl Connection {
         self.encoder.trim();
         self.streams.trim();
         self.output.trim();
-        self.parser.trim();
         self.blocked = Default::default();
         if self.notices.is_empty() {
             self.notices = Default::default();

@@ -8,7 +8,7 @@ use crate::session::http2::headers::{Field, Headers};
 pub const TABLE_BYTES_MAX: u32 = 4096;
 /// Once the table is full, one field in this many blocks may push old ones out. A stable table keeps whole
 /// blocks valid in the caches of both ends, which is worth more than the bytes of one field.
-pub const BLOCKS_PER_EVICTION: u32 = 1024;
+pub const BLOCKS_PER_EVICTION: u32 = 1 << 14;
 /// Largest field that enters the table, as a share of its size: one in this many.
 const FIELD_SHARE: usize = 4;
 

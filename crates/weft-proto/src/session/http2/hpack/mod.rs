@@ -9,9 +9,11 @@ mod encoder;
 pub mod huffman;
 mod table;
 
-pub use cache::{BlockDecoder, BlockEncoder};
+pub use cache::{
+    BLOCK_BYTES_MAX, BLOCKS_MAX, BlockDecoder, BlockEncoder, CACHE_BYTES_MAX, SPARE_LISTS_MAX,
+};
 pub use decoder::{Decoded, Decoder, HpackError};
-pub use encoder::Encoder;
+pub use encoder::{BLOCKS_PER_EVICTION, Encoder, TABLE_BYTES_MAX};
 pub(crate) use table::static_name_index;
 
 /// Size of a dynamic table until somebody says otherwise, in bytes (RFC 9113 section 6.5.2).

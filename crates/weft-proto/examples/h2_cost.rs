@@ -1,0 +1,200 @@
+//! What the two HTTP/2 connections of a proxy cost for each unary call.
+//!
+//! ```text
+//! cargo run --release -p weft-proto --example h2_cost [calls] [in flight]
+//! ```
+//! A client and a server (prepared outside of the measured time, as far as their bytes do not depend on the
+//! proxy) exchange calls through a proxy, which is a server connection and a client connection: request
+//! headers with one of 100 users, 40 bytes of data, response headers, 40 bytes, trailers. Printed is the time
+//! of the proxy's part alone, and of all four connections. Under callgrind, look at `Proxy::forward`.
+
+#![allow(clippy::print_stdout, reason = "it prints its result")]
+
+use std::collections::HashMap;
+use std::rc::Rc;
+use std::time::{Duration, Instant};
+
+use weft_core::Time;
+use weft_proto::session::http2::{Config, Connection, Event, Headers, HeadersBuilder, StreamId};
+
+const USERS: usize = 100;
+const PREFIX: [u8; 5] = [0, 0, 0, 0, 40];
+const MESSAGE: [u8; 40] = [7; 40];
+
+/// The order of `Proxy::ends` and of the peers that they face.
+const DOWN: usize = 0;
+const UP: usize = 1;
+
+struct Proxy {
+    ends: [Connection; 2],
+    /// By end: the stream of the other end that belongs to a stream.
+    routes: [HashMap<StreamId, StreamId>; 2],
+}
+
+impl Proxy {
+    /// Takes in what arrived at one end and passes it on to the other.
+    #[inline(never)]
+    fn forward(&mut self, from: usize, input: &[u8]) {
+        let mut rest = input;
+        loop {
+            let (n, event) = self.ends[from].handle_input(Time(0), rest).expect("a correct peer");
+            rest = &rest[n..];
+            match event {
+                Some(Event::Headers { stream, headers, end_stream, .. }) => {
+                    let to = match self.routes[from].get(&stream) {
+                        Some(&to) => to,
+                        None => {
+                            let to = self.ends[1 - from].open().expect("a free stream");
+                            self.routes[from].insert(stream, to);
+                            self.routes[1 - from].insert(to, stream);
+                            to
+                        }
+                    };
+                    self.ends[1 - from].send_headers(to, &headers, end_stream).expect("an open stream");
+                    if from == UP && end_stream {
+                        self.routes[from].remove(&stream);
+                        self.routes[1 - from].remove(&to);
+                    }
+                }
+                Some(Event::Data { stream, data, flow_len, end_stream }) => {
+                    let to = self.routes[from][&stream];
+                    self.ends[1 - from].send_data(to, &[], data, end_stream).expect("an open stream");
+                    self.ends[from].release(stream, flow_len);
+                }
+                Some(_) => {}
+                None if n == 0 => break,
+                None => {}
+            }
+        }
+        assert!(rest.is_empty(), "every frame is complete");
+    }
+}
+
+fn list(fields: &[(&str, &str)]) -> Rc<Headers> {
+    let mut builder = HeadersBuilder::new();
+    for (name, value) in fields {
+        builder.push(name.as_bytes(), value.as_bytes()).expect("a correct field");
+    }
+    builder.build()
+}
+
+fn request(user: usize) -> Rc<Headers> {
+    list(&[
+        (":method", "POST"),
+        (":scheme", "http"),
+        (":path", "/shop.Cart/AddItem"),
+        (":authority", "cart.shop.svc:50051"),
+        ("content-type", "application/grpc"),
+        ("user-agent", "grpc-go/1.71.0"),
+        ("te", "trailers"),
+        ("user", &format!("u{user}")),
+    ])
+}
+
+/// Moves all output of a connection into `wire`.
+fn take(conn: &mut Connection, wire: &mut Vec<u8>) {
+    wire.clear();
+    wire.extend_from_slice(conn.output());
+    conn.advance_output(wire.len());
+}
+
+/// Feeds a peer and gives the streams whose messages have ended.
+fn drain(conn: &mut Connection, input: &[u8], ended: &mut Vec<StreamId>) {
+    let mut rest = input;
+    loop {
+        let (n, event) = conn.handle_input(Time(0), rest).expect("a correct proxy");
+        rest = &rest[n..];
+        match event {
+            Some(Event::Headers { stream, end_stream: true, .. }) => ended.push(stream),
+            Some(Event::Data { stream, flow_len, end_stream, .. }) => {
+                conn.release(stream, flow_len);
+                if end_stream {
+                    ended.push(stream);
+                }
+            }
+            Some(_) => {}
+            None if n == 0 => return,
+            None => {}
+        }
+    }
+}
+
+fn main() {
+    let mut arguments = std::env::args().skip(1).map(|a| a.parse::<usize>().expect("a number"));
+    let calls = arguments.next().unwrap_or(1_000_000);
+    let in_flight = arguments.next().unwrap_or(32);
+
+    let new = |config| Connection::new(config, Time(0));
+    let (mut client, mut server) = (new(Config::client()), new(Config::server()));
+    let mut proxy =
+        Proxy { ends: [new(Config::server()), new(Config::client())], routes: Default::default() };
+    let requests: Vec<_> = (0..USERS).map(request).collect();
+    let response = list(&[(":status", "200"), ("content-type", "application/grpc")]);
+    let trailers = list(&[("grpc-status", "0"), ("grpc-message", "")]);
+
+    let (mut wire, mut ended) = (Vec::new(), Vec::new());
+    let (mut in_proxy, start) = (Duration::ZERO, Instant::now());
+    let (mut done, mut sent) = (0, 0);
+    let mut bytes = 0;
+    while done < calls {
+        while sent - done < in_flight {
+            let Some(stream) = client.open() else { break };
+            client.send_headers(stream, &requests[sent * 7 % USERS], false).expect("an open stream");
+            client.send_data(stream, &PREFIX, &MESSAGE, true).expect("an open stream");
+            sent += 1;
+        }
+        for (from, peer) in [(DOWN, &mut client), (UP, &mut server)] {
+            take(peer, &mut wire);
+            bytes += wire.len();
+            let before = Instant::now();
+            proxy.forward(from, &wire);
+            in_proxy += before.elapsed();
+        }
+        take(&mut proxy.ends[UP], &mut wire);
+        drain(&mut server, &wire, &mut ended);
+        for stream in ended.drain(..) {
+            server.send_headers(stream, &response, false).expect("an open stream");
+            server.send_data(stream, &PREFIX, &MESSAGE, false).expect("an open stream");
+            server.send_headers(stream, &trailers, true).expect("an open stream");
+        }
+        take(&mut proxy.ends[DOWN], &mut wire);
+        drain(&mut client, &wire, &mut ended);
+        done += ended.drain(..).count();
+    }
+    let per_call = |time: Duration| time.as_nanos() as f64 / calls as f64;
+    println!("calls {calls}, in flight {in_flight}, {:.0} bytes a call into the proxy", bytes as f64 / calls as f64);
+    println!("proxy: {:.0} ns a call (two connections, both directions, with a hash map of streams)", per_call(in_proxy));
+    println!("all four connections: {:.0} ns a call", per_call(start.elapsed()));
+    println!("size of a connection: {} bytes, without its heap", size_of::<Connection>());
+    idle(10_000);
+}
+
+/// What idle connections hold.
+fn idle(n: usize) {
+    let before = resident_bytes();
+    let connections: Vec<_> = (0..n)
+        .map(|_| {
+            let mut client = Connection::new(Config::client(), Time(0));
+            let mut server = Connection::new(Config::server(), Time(0));
+            let (mut wire, mut ended) = (Vec::new(), Vec::new());
+            for _ in 0..2 {
+                take(&mut client, &mut wire);
+                drain(&mut server, &wire, &mut ended);
+                take(&mut server, &mut wire);
+                drain(&mut client, &wire, &mut ended);
+            }
+            while let Some(at) = server.poll_timeout() {
+                server.handle_timeout(at).expect("a correct peer");
+            }
+            server
+        })
+        .collect();
+    let each = (resident_bytes() - before) / connections.len();
+    println!("{n} idle server connections: {each} bytes each, all included");
+}
+
+/// Resident memory of this process in bytes; 0 where the system does not tell.
+fn resident_bytes() -> usize {
+    let statm = std::fs::read_to_string("/proc/self/statm").unwrap_or_default();
+    statm.split(' ').nth(1).and_then(|pages| pages.parse::<usize>().ok()).unwrap_or(0) * 4096
+}

@@ -1,0 +1,762 @@
+//! HTTP/2 at its boundary: bytes in, events and bytes out.
+
+use proptest::prelude::*;
+use weft_core::{Interval, Time};
+use weft_proto::session::http2::{
+    Config, Connection, ConnectionError, ErrorCode, Event, Headers, HeadersBuilder, StreamId, Violation, limits,
+};
+
+const DATA: u8 = 0;
+const HEADERS: u8 = 1;
+const PRIORITY: u8 = 2;
+const RST_STREAM: u8 = 3;
+const SETTINGS: u8 = 4;
+const PUSH_PROMISE: u8 = 5;
+const PING: u8 = 6;
+const GOAWAY: u8 = 7;
+const WINDOW_UPDATE: u8 = 8;
+const CONTINUATION: u8 = 9;
+
+const ACK: u8 = 1;
+const END_STREAM: u8 = 1;
+const END_HEADERS: u8 = 4;
+const PADDED: u8 = 8;
+const WITH_PRIORITY: u8 = 0x20;
+
+/// `:method: POST`, `:scheme: http`, `:path: /`.
+const REQUEST: [u8; 3] = [0x83, 0x86, 0x84];
+/// `:status: 200`.
+const RESPONSE: [u8; 1] = [0x88];
+/// `a: b`.
+const TRAILERS: [u8; 5] = [0x00, 1, b'a', 1, b'b'];
+
+fn frame(kind: u8, flags: u8, stream: u32, payload: &[u8]) -> Vec<u8> {
+    let len = (payload.len() as u32).to_be_bytes();
+    [&len[1..], &[kind, flags], &stream.to_be_bytes(), payload].concat()
+}
+
+fn settings(entries: &[(u16, u32)]) -> Vec<u8> {
+    let payload: Vec<u8> =
+        entries.iter().flat_map(|(id, v)| [&id.to_be_bytes()[..], &v.to_be_bytes()].concat()).collect();
+    frame(SETTINGS, 0, 0, &payload)
+}
+
+fn request(stream: u32, flags: u8) -> Vec<u8> {
+    frame(HEADERS, END_HEADERS | flags, stream, &REQUEST)
+}
+
+fn window_update(stream: u32, n: u32) -> Vec<u8> {
+    frame(WINDOW_UPDATE, 0, stream, &n.to_be_bytes())
+}
+
+fn reset(stream: u32) -> Vec<u8> {
+    frame(RST_STREAM, 0, stream, &8u32.to_be_bytes())
+}
+
+fn list(fields: &[(&str, &str)]) -> std::rc::Rc<Headers> {
+    let mut builder = HeadersBuilder::new();
+    for (name, value) in fields {
+        builder.push(name.as_bytes(), value.as_bytes()).unwrap();
+    }
+    builder.build()
+}
+
+fn post() -> std::rc::Rc<Headers> {
+    list(&[(":method", "POST"), (":scheme", "http"), (":path", "/")])
+}
+
+const NOW: Time = Time(0);
+
+fn at_s(seconds: i64) -> Time {
+    NOW + Interval::from_secs(seconds)
+}
+
+/// A frame of the output.
+#[derive(Debug, PartialEq)]
+struct Sent {
+    kind: u8,
+    flags: u8,
+    stream: u32,
+    payload: Vec<u8>,
+}
+
+/// Takes all output as frames.
+fn sent(conn: &mut Connection) -> Vec<Sent> {
+    let mut rest = conn.output();
+    let total = rest.len();
+    rest = rest.strip_prefix(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n").unwrap_or(rest);
+    let mut frames = Vec::new();
+    while let [a, b, c, kind, flags, s0, s1, s2, s3, tail @ ..] = rest {
+        let (payload, after) = tail.split_at(u32::from_be_bytes([0, *a, *b, *c]) as usize);
+        let stream = u32::from_be_bytes([*s0, *s1, *s2, *s3]);
+        frames.push(Sent { kind: *kind, flags: *flags, stream, payload: payload.to_vec() });
+        rest = after;
+    }
+    conn.advance_output(total);
+    frames
+}
+
+/// Feeds `input` and writes down the events, releasing all data.
+fn feed(conn: &mut Connection, input: &[u8]) -> Result<Vec<String>, ConnectionError> {
+    let (mut rest, mut seen) = (input, Vec::new());
+    loop {
+        let (n, event) = conn.handle_input(NOW, rest)?;
+        rest = &rest[n..];
+        let Some(event) = event else {
+            if n == 0 {
+                return Ok(seen);
+            }
+            continue;
+        };
+        seen.push(match event {
+            Event::Headers { stream, headers, end_stream, trailers } => {
+                let (what, end) = (if trailers { "trailers" } else { "headers" }, if end_stream { " end" } else { "" });
+                format!("{what} {stream} {headers:?}{end}")
+            }
+            Event::Data { stream, data, flow_len, end_stream } => {
+                conn.release(stream, flow_len);
+                format!("data {stream} {}{}", data.len(), if end_stream { " end" } else { "" })
+            }
+            Event::Reset { stream, code, by_peer } => {
+                format!("reset {stream} {code} {}", if by_peer { "by peer" } else { "by us" })
+            }
+            Event::Unblocked { stream } => format!("unblocked {stream}"),
+            Event::GoAway { last_stream, code } => format!("goaway {last_stream} {code}"),
+            Event::StreamsAvailable => "streams available".to_owned(),
+        });
+    }
+}
+
+/// A server that has met its client, with nothing to send.
+fn server_with(config: Config) -> Connection {
+    let mut conn = Connection::new(config, NOW);
+    let hello = [&b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"[..], &settings(&[]), &frame(SETTINGS, ACK, 0, &[])].concat();
+    assert_eq!(feed(&mut conn, &hello).unwrap(), Vec::<String>::new());
+    sent(&mut conn);
+    conn
+}
+
+fn server() -> Connection {
+    server_with(Config::server())
+}
+
+/// A client that has met its server and sent a request on stream 1.
+fn client() -> Connection {
+    let mut conn = Connection::new(Config::client(), NOW);
+    let hello = [settings(&[]), frame(SETTINGS, ACK, 0, &[])].concat();
+    assert_eq!(feed(&mut conn, &hello).unwrap(), ["streams available"]);
+    assert_eq!(conn.open(), Some(1));
+    conn.send_headers(1, &post(), false).unwrap();
+    sent(&mut conn);
+    conn
+}
+
+/// The input ends the connection with the violation's code, and nothing else happens afterwards.
+#[track_caller]
+fn ends_connection(mut conn: Connection, input: &[Vec<u8>], violation: Violation) {
+    let error = feed(&mut conn, &input.concat()).expect_err("the connection goes on");
+    assert_eq!(error.violation, violation);
+    let last = sent(&mut conn).pop().expect("a GOAWAY");
+    assert_eq!((last.kind, &last.payload[4..]), (GOAWAY, &(violation.code() as u32).to_be_bytes()[..]));
+    assert_eq!(conn.counters().violations(violation), 1);
+    assert!(conn.is_closed());
+    assert_eq!(feed(&mut conn, &request(101, 0)).unwrap(), Vec::<String>::new());
+}
+
+/// The input resets `stream` with the violation's code, and the connection goes on.
+#[track_caller]
+fn ends_stream(mut conn: Connection, input: &[Vec<u8>], stream: StreamId, violation: Violation) {
+    feed(&mut conn, &input.concat()).expect("the connection goes on");
+    let frames = sent(&mut conn);
+    let resets: Vec<_> = frames.iter().filter(|f| f.kind == RST_STREAM).collect();
+    assert_eq!(resets.len(), 1, "{frames:?}");
+    let code = (violation.code() as u32).to_be_bytes();
+    assert_eq!((resets[0].stream, &resets[0].payload[..]), (stream, &code[..]));
+    assert_eq!(conn.counters().violations(violation), 1);
+    assert!(!conn.is_active(stream));
+    feed(&mut conn, &frame(PING, 0, 0, &[0; 8])).unwrap();
+    assert_eq!(sent(&mut conn)[0].kind, PING);
+}
+
+#[test]
+fn a_call_passes_through_a_server() {
+    let mut conn = server();
+    let input = [request(1, 0), frame(DATA, 0, 1, b"hello"), frame(DATA, END_STREAM, 1, b"")].concat();
+    let expected =
+        ["headers 1 {:method: POST, :scheme: http, :path: /}", "data 1 5", "data 1 0 end"];
+    assert_eq!(feed(&mut conn, &input).unwrap(), expected);
+    conn.send_headers(1, &list(&[(":status", "200")]), false).unwrap();
+    conn.send_data(1, b"12345", b"abc", false).unwrap();
+    conn.send_headers(1, &list(&[("grpc-status", "0")]), true).unwrap();
+    let frames = sent(&mut conn);
+    assert_eq!(frames.iter().map(|f| (f.kind, f.flags)).collect::<Vec<_>>(), [
+        (HEADERS, END_HEADERS),
+        (DATA, 0),
+        (HEADERS, END_HEADERS | END_STREAM)
+    ]);
+    assert_eq!(frames[1].payload, b"12345abc");
+    assert_eq!(conn.active_streams(), 0);
+}
+
+#[test]
+fn a_data_frame_comes_in_the_pieces_that_the_input_has() {
+    let mut conn = server();
+    let whole = [request(1, 0), frame(DATA, PADDED | END_STREAM, 1, b"\x03abcdefgh\0\0\0")].concat();
+    let (mut data, mut ended, mut held) = (Vec::new(), false, Vec::new());
+    for byte in whole {
+        held.push(byte);
+        loop {
+            let (n, event) = conn.handle_input(NOW, &held).unwrap();
+            let is_done = n == 0 && event.is_none();
+            if let Some(Event::Data { data: d, end_stream, .. }) = event {
+                assert!(!ended);
+                data.extend_from_slice(d);
+                ended = end_stream;
+            }
+            held.drain(..n);
+            if is_done {
+                break;
+            }
+        }
+    }
+    assert_eq!((&data[..], ended, held.len()), (&b"abcdefgh"[..], true, 0));
+}
+
+#[test]
+fn a_bad_preface_is_refused_at_its_first_wrong_byte() {
+    let fresh = || Connection::new(Config::server(), NOW);
+    ends_connection(fresh(), &[b"GET / HTTP/1.1\r\n".to_vec()], Violation::BadPreface);
+    ends_connection(fresh(), &[b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n".to_vec(), request(1, 0)], Violation::BadPreface);
+    ends_connection(Connection::new(Config::client(), NOW), &[frame(PING, 0, 0, &[0; 8])], Violation::BadPreface);
+}
+
+#[test]
+fn frames_of_a_wrong_size_end_the_connection() {
+    ends_connection(server(), &[frame(DATA, 0, 1, &vec![0; 16_385])], Violation::FrameSize);
+    ends_connection(server(), &[frame(PING, 0, 0, &[0; 7])], Violation::FrameSize);
+    ends_connection(server(), &[frame(SETTINGS, 0, 0, &[0; 5])], Violation::FrameSize);
+    ends_connection(server(), &[frame(SETTINGS, ACK, 0, &[0; 6])], Violation::FrameSize);
+    ends_connection(server(), &[request(1, 0), frame(WINDOW_UPDATE, 0, 1, &[0; 3])], Violation::FrameSize);
+    ends_connection(server(), &[request(1, 0), frame(RST_STREAM, 0, 1, &[0; 5])], Violation::FrameSize);
+    ends_connection(server(), &[frame(GOAWAY, 0, 0, &[0; 7])], Violation::FrameSize);
+    ends_connection(server(), &[frame(HEADERS, END_HEADERS | WITH_PRIORITY, 1, &[0; 4])], Violation::FrameSize);
+    ends_stream(server(), &[request(1, 0), frame(PRIORITY, 0, 1, &[0; 4])], 1, Violation::FrameSize);
+}
+
+#[test]
+fn stream_identifiers_must_be_odd_and_grow() {
+    ends_connection(server(), &[request(2, 0)], Violation::StreamId);
+    ends_connection(server(), &[request(5, 0), request(3, 0)], Violation::StreamId);
+    ends_connection(server(), &[request(0, 0)], Violation::UnexpectedFrame);
+    ends_connection(client(), &[frame(HEADERS, END_HEADERS, 2, &RESPONSE)], Violation::IdleStream);
+}
+
+#[test]
+fn frames_on_the_wrong_kind_of_stream_end_the_connection() {
+    ends_connection(server(), &[frame(DATA, 0, 0, b"a")], Violation::UnexpectedFrame);
+    ends_connection(server(), &[frame(PING, 0, 1, &[0; 8])], Violation::UnexpectedFrame);
+    ends_connection(server(), &[frame(SETTINGS, 0, 1, &[])], Violation::UnexpectedFrame);
+    ends_connection(server(), &[frame(GOAWAY, 0, 1, &[0; 8])], Violation::UnexpectedFrame);
+    ends_connection(server(), &[frame(PRIORITY, 0, 0, &[0; 5])], Violation::UnexpectedFrame);
+}
+
+#[test]
+fn an_idle_stream_takes_headers_only() {
+    for bad in [frame(DATA, 0, 1, b"a"), reset(1), window_update(1, 1)] {
+        ends_connection(server(), &[bad], Violation::IdleStream);
+    }
+    let mut conn = client();
+    assert_eq!(conn.open(), Some(3));
+    ends_connection(conn, &[frame(HEADERS, END_HEADERS, 3, &RESPONSE)], Violation::IdleStream);
+}
+
+#[test]
+fn nothing_follows_the_end_of_a_stream() {
+    ends_stream(server(), &[request(1, END_STREAM), frame(DATA, 0, 1, b"a")], 1, Violation::StreamClosed);
+    ends_stream(server(), &[request(1, END_STREAM), request(1, 0)], 1, Violation::StreamClosed);
+    let mut done = server();
+    feed(&mut done, &request(1, END_STREAM)).unwrap();
+    done.send_headers(1, &list(&[(":status", "200")]), true).unwrap();
+    sent(&mut done);
+    ends_connection(done, &[frame(DATA, 0, 1, b"a")], Violation::StreamClosed);
+    ends_connection(server(), &[request(1, 0), reset(1), request(1, 0)], Violation::StreamClosed);
+    ends_stream(server(), &[request(1, 0), reset(1), frame(DATA, 0, 1, b"a")], 1, Violation::StreamClosed);
+}
+
+#[test]
+fn late_frames_on_a_stream_that_we_reset_are_ignored() {
+    let mut conn = server();
+    feed(&mut conn, &request(1, 0)).unwrap();
+    conn.reset(1, ErrorCode::Cancel);
+    sent(&mut conn);
+    let late = [
+        frame(DATA, 0, 1, b"late"),
+        frame(HEADERS, END_HEADERS | END_STREAM, 1, &TRAILERS),
+        window_update(1, 5),
+        reset(1),
+    ];
+    assert_eq!(feed(&mut conn, &late.concat()).unwrap(), Vec::<String>::new());
+    assert_eq!(sent(&mut conn), []);
+}
+
+#[test]
+fn pushed_streams_are_refused() {
+    ends_connection(server(), &[frame(PUSH_PROMISE, END_HEADERS, 1, &[0; 4])], Violation::PushPromise);
+    ends_connection(client(), &[frame(PUSH_PROMISE, END_HEADERS, 1, &[0, 0, 0, 2])], Violation::PushPromise);
+}
+
+#[test]
+fn padding_must_fit_its_frame() {
+    ends_connection(server(), &[request(1, 0), frame(DATA, PADDED, 1, b"\x04abc")], Violation::Padding);
+    ends_connection(server(), &[request(1, 0), frame(DATA, PADDED, 1, b"")], Violation::Padding);
+    ends_connection(server(), &[frame(HEADERS, PADDED | END_HEADERS, 1, &[4, 0x83, 0x86, 0x84])], Violation::Padding);
+    let mut conn = server();
+    let padded = frame(HEADERS, PADDED | END_HEADERS, 1, &[2, 0x83, 0x86, 0x84, 0, 0]);
+    assert_eq!(feed(&mut conn, &padded).unwrap().len(), 1);
+}
+
+#[test]
+fn settings_outside_their_range_end_the_connection() {
+    ends_connection(server(), &[settings(&[(2, 2)])], Violation::Settings);
+    ends_connection(client(), &[settings(&[(2, 1)])], Violation::Settings);
+    ends_connection(server(), &[settings(&[(5, 16_383)])], Violation::Settings);
+    ends_connection(server(), &[settings(&[(5, 1 << 24)])], Violation::Settings);
+    ends_connection(server(), &[settings(&[(4, 1 << 31)])], Violation::SettingsWindow);
+    let mut conn = server();
+    feed(&mut conn, &settings(&[(0x99, 7)])).unwrap();
+    assert_eq!(sent(&mut conn), [Sent { kind: SETTINGS, flags: ACK, stream: 0, payload: vec![] }]);
+}
+
+#[test]
+fn windows_may_neither_be_overrun_nor_overflow() {
+    let small = || server_with(Config { initial_window: 10, connection_window: 65_535, ..Config::server() });
+    ends_stream(small(), &[request(1, 0), frame(DATA, 0, 1, &[0; 11])], 1, Violation::StreamWindow);
+    let mut flood = vec![request(1, 0), reset(1)];
+    // Data of a stream that is gone is given back at once; this one is open and nothing is released.
+    let mut conn = server_with(Config { initial_window: 1 << 20, connection_window: 65_535, ..Config::server() });
+    feed(&mut conn, &request(1, 0)).unwrap();
+    let mut error = None;
+    for _ in 0..5 {
+        let data = frame(DATA, 0, 1, &[0; 16_384]);
+        let mut rest = &data[..];
+        while !rest.is_empty() && error.is_none() {
+            match conn.handle_input(NOW, rest) {
+                Ok((n, _)) => rest = &rest[n..],
+                Err(e) => error = Some(e.violation),
+            }
+        }
+    }
+    assert_eq!(error, Some(Violation::ConnectionWindow));
+    ends_connection(server(), &[window_update(0, 0x7fff_ffff)], Violation::WindowOverflow);
+    ends_connection(server(), &[window_update(0, 0)], Violation::ZeroIncrement);
+    ends_stream(server(), &[request(1, 0), window_update(1, 0x7fff_ffff)], 1, Violation::WindowOverflow);
+    ends_stream(server(), &[request(1, 0), window_update(1, 0)], 1, Violation::ZeroIncrement);
+    let max = [request(1, 0), window_update(1, 0x7fff_ffff - 65_535), settings(&[(4, 65_536)])];
+    ends_connection(server(), &max, Violation::WindowOverflow);
+    // Far more than the window, but of streams that are gone.
+    flood.extend((0..100).map(|_| frame(DATA, 0, 1, &[0; 16_384])));
+    let mut conn = server();
+    feed(&mut conn, &request(1, 0)).unwrap();
+    conn.reset(1, ErrorCode::Cancel);
+    feed(&mut conn, &flood[2..].concat()).unwrap();
+}
+
+#[test]
+fn a_stream_may_not_depend_on_itself() {
+    let priority = [0, 0, 0, 1, 16];
+    ends_stream(server(), &[request(1, 0), frame(PRIORITY, 0, 1, &priority)], 1, Violation::SelfDependency);
+    let headers = [&priority[..], &REQUEST].concat();
+    let flags = END_HEADERS | WITH_PRIORITY;
+    ends_stream(server(), &[frame(HEADERS, flags, 1, &headers)], 1, Violation::SelfDependency);
+    assert_eq!(feed(&mut server(), &frame(HEADERS, flags, 3, &headers)).unwrap().len(), 1);
+}
+
+#[test]
+fn a_header_block_may_come_in_pieces_but_not_interrupted() {
+    let head = frame(HEADERS, 0, 1, &REQUEST[..1]);
+    let mut conn = server();
+    let input = [&head[..], &frame(CONTINUATION, 0, 1, &REQUEST[1..2]), &frame(CONTINUATION, END_HEADERS, 1, &REQUEST[2..])];
+    assert_eq!(feed(&mut conn, &input.concat()).unwrap().len(), 1);
+    ends_connection(server(), &[head.clone(), frame(PING, 0, 0, &[0; 8])], Violation::UnexpectedFrame);
+    ends_connection(server(), &[head.clone(), frame(0x77, 0, 1, &[])], Violation::UnexpectedFrame);
+    ends_connection(server(), &[head, frame(CONTINUATION, END_HEADERS, 3, &[])], Violation::UnexpectedFrame);
+    ends_connection(server(), &[frame(CONTINUATION, END_HEADERS, 1, &[])], Violation::UnexpectedFrame);
+}
+
+#[test]
+fn header_blocks_that_are_not_hpack_end_the_connection() {
+    ends_connection(server(), &[frame(HEADERS, END_HEADERS, 1, &[0xff, 0xff])], Violation::Compression);
+    // Also where the headers themselves would be ignored, because the tables would differ from then on.
+    let mut conn = server();
+    feed(&mut conn, &request(1, 0)).unwrap();
+    conn.reset(1, ErrorCode::Cancel);
+    ends_connection(conn, &[frame(HEADERS, END_HEADERS, 1, &[0xbe])], Violation::Compression);
+}
+
+#[test]
+fn malformed_messages_end_their_stream() {
+    let block = |bytes: &[u8]| frame(HEADERS, END_HEADERS, 1, &[&REQUEST, bytes].concat());
+    ends_stream(server(), &[block(b"\0\x01A\x01b")], 1, Violation::MalformedHeaders);
+    ends_stream(server(), &[block(b"\0\x02te\x04gzip")], 1, Violation::MalformedHeaders);
+    ends_stream(server(), &[block(b"\0\x0aconnection\x05close")], 1, Violation::MalformedHeaders);
+    ends_stream(server(), &[block(&[0x83])], 1, Violation::MalformedHeaders);
+    ends_stream(server(), &[frame(HEADERS, END_HEADERS, 1, &REQUEST[..2])], 1, Violation::MalformedHeaders);
+    ends_stream(server(), &[frame(HEADERS, END_HEADERS, 1, &RESPONSE)], 1, Violation::MessageOrder);
+    let trailers = frame(HEADERS, END_HEADERS, 1, &TRAILERS);
+    ends_stream(server(), &[request(1, 0), trailers.clone()], 1, Violation::MessageOrder);
+    ends_stream(server(), &[request(1, 0), request(1, END_STREAM)], 1, Violation::MessageOrder);
+    ends_stream(client(), &[trailers], 1, Violation::MessageOrder);
+    ends_stream(client(), &[frame(DATA, 0, 1, b"a")], 1, Violation::MessageOrder);
+    let informational = |flags, status: &[u8; 3]| {
+        frame(HEADERS, END_HEADERS | flags, 1, &[&[0x08, 3][..], status].concat())
+    };
+    ends_stream(client(), &[informational(END_STREAM, b"100")], 1, Violation::MessageOrder);
+    ends_stream(client(), &[informational(0, b"101")], 1, Violation::MalformedHeaders);
+}
+
+#[test]
+fn informational_responses_are_skipped() {
+    let mut conn = client();
+    let input = [frame(HEADERS, END_HEADERS, 1, b"\x08\x03100"), frame(HEADERS, END_HEADERS, 1, &RESPONSE)];
+    assert_eq!(feed(&mut conn, &input.concat()).unwrap(), ["headers 1 {:status: 200}"]);
+    let trailers = frame(HEADERS, END_HEADERS | END_STREAM, 1, &TRAILERS);
+    assert_eq!(feed(&mut conn, &trailers).unwrap(), ["trailers 1 {a: b} end"]);
+}
+
+#[test]
+fn a_body_has_the_announced_length() {
+    let with_length = |flags| {
+        frame(HEADERS, END_HEADERS | flags, 1, &[&REQUEST[..], &[0x0f, 0x0d, 1, b'3']].concat())
+    };
+    ends_stream(server(), &[with_length(END_STREAM)], 1, Violation::ContentLength);
+    ends_stream(server(), &[with_length(0), frame(DATA, 0, 1, b"abcd")], 1, Violation::ContentLength);
+    ends_stream(server(), &[with_length(0), frame(DATA, END_STREAM, 1, b"ab")], 1, Violation::ContentLength);
+    let trailers = frame(HEADERS, END_HEADERS | END_STREAM, 1, &TRAILERS);
+    ends_stream(server(), &[with_length(0), trailers], 1, Violation::ContentLength);
+    let good = [with_length(0), frame(DATA, 0, 1, b"ab"), frame(DATA, END_STREAM, 1, b"c")].concat();
+    assert_eq!(feed(&mut server(), &good).unwrap().len(), 3);
+}
+
+#[test]
+fn streams_above_the_limit_are_refused_and_can_be_retried() {
+    let one = server_with(Config { max_concurrent_streams: 1, ..Config::server() });
+    ends_stream(one, &[request(1, 0), request(3, 0)], 3, Violation::ConcurrentStreams);
+    assert_eq!(Violation::ConcurrentStreams.code(), ErrorCode::RefusedStream);
+}
+
+#[test]
+fn header_lists_and_blocks_are_bounded() {
+    let long = [&[0x00, 1, b'a', 0x7f, 0x81, 0x7d][..], &[b'v'; 16_128]].concat();
+    let block = |n: usize| [&REQUEST[..], &long[..n]].concat();
+    // A list that is just too large as section 6.5.2 counts it, in a block that is not.
+    ends_stream(server(), &[frame(HEADERS, END_HEADERS, 1, &[&block(long.len())[..], &[0x84; 100]].concat())], 1, Violation::HeaderList);
+    let pieces: Vec<_> = [frame(HEADERS, 0, 1, &block(long.len()))]
+        .into_iter()
+        .chain((0..3).map(|_| frame(CONTINUATION, 0, 1, &[0x84; 200])))
+        .collect();
+    ends_connection(server(), &pieces, Violation::HeaderBlock);
+    let drip: Vec<_> = [frame(HEADERS, 0, 1, &[])]
+        .into_iter()
+        .chain((0..=limits::CONTINUATIONS_MAX).map(|_| frame(CONTINUATION, 0, 1, &[])))
+        .collect();
+    ends_connection(server(), &drip, Violation::ContinuationFlood);
+}
+
+#[test]
+fn rapid_resets_end_the_connection_but_completed_streams_pay_for_resets() {
+    let attack: Vec<_> =
+        (0..=limits::RESETS_MAX).flat_map(|i| [request(i * 2 + 1, 0), reset(i * 2 + 1)]).collect();
+    ends_connection(server(), &attack, Violation::RapidReset);
+    // The peer makes us reset its streams instead.
+    let made: Vec<_> =
+        (0..=limits::RESETS_MAX).flat_map(|i| [request(i * 2 + 1, 0), window_update(i * 2 + 1, 0)]).collect();
+    let mut conn = server();
+    let mut error = None;
+    for frame in &made {
+        match feed(&mut conn, frame) {
+            Ok(_) => drop(sent(&mut conn)),
+            Err(e) => error = Some(e.violation),
+        }
+    }
+    assert_eq!(error, Some(Violation::RapidReset));
+    let mut fair = server();
+    let ok = list(&[(":status", "200")]);
+    for i in 0..4 * limits::RESETS_MAX {
+        let (cancelled, completed) = (i * 4 + 1, i * 4 + 3);
+        let input = [request(cancelled, 0), reset(cancelled), request(completed, END_STREAM)].concat();
+        feed(&mut fair, &input).unwrap();
+        fair.send_headers(completed, &ok, true).unwrap();
+        sent(&mut fair);
+    }
+}
+
+#[test]
+fn floods_of_frames_without_effect_end_the_connection() {
+    let n = limits::CONTROLS_MAX as usize + 1;
+    let floods = [
+        frame(PRIORITY, 0, 3, &[0, 0, 0, 1, 0]),
+        window_update(0, 1),
+        frame(DATA, 0, 1, b""),
+        frame(DATA, PADDED, 1, b"\x02\0\0"),
+        frame(0x77, 0, 0, b"what"),
+        frame(PING, 0, 0, &[0; 8]),
+        settings(&[(3, 100)]),
+        frame(PING, ACK, 0, &[0; 8]),
+    ];
+    for flood in floods {
+        let mut conn = server();
+        feed(&mut conn, &request(1, 0)).unwrap();
+        let violation = (0..2 * n).find_map(|_| {
+            let error = feed(&mut conn, &flood).err();
+            if error.is_none() {
+                sent(&mut conn);
+            }
+            error.map(|e| e.violation)
+        });
+        assert_eq!(violation, Some(Violation::ControlFlood), "{flood:?}");
+    }
+}
+
+#[test]
+fn a_peer_that_does_not_read_answers_is_cut_off() {
+    let mut conn = server();
+    let ping = frame(PING, 0, 0, &[0; 8]);
+    let error = (0..).find_map(|_| feed(&mut conn, &ping).err()).unwrap();
+    assert_eq!(error.violation, Violation::OutputFlood);
+    assert!(conn.output().len() < 20_000, "{}", conn.output().len());
+}
+
+#[test]
+fn a_peer_must_be_prompt() {
+    let mut conn = Connection::new(Config::server(), NOW);
+    assert_eq!(conn.poll_timeout(), Some(at_s(5)), "the buffers are given back first");
+    conn.handle_timeout(at_s(5)).unwrap();
+    assert_eq!(conn.poll_timeout(), Some(at_s(10)));
+    conn.handle_timeout(at_s(9)).unwrap();
+    assert_eq!(conn.handle_timeout(at_s(10)).unwrap_err().violation, Violation::SlowPreface);
+    let mut conn = Connection::new(Config::client(), NOW);
+    feed(&mut conn, &settings(&[])).unwrap();
+    assert_eq!(conn.handle_timeout(at_s(20)).unwrap_err().code(), ErrorCode::SettingsTimeout);
+}
+
+#[test]
+fn a_silent_peer_is_asked_whether_it_is_there() {
+    let alive = Some(Interval::from_secs(30));
+    let mut conn = server_with(Config { keepalive: alive, ..Config::server() });
+    conn.handle_timeout(at_s(30)).unwrap();
+    assert_eq!(sent(&mut conn)[0].kind, PING);
+    conn.handle_input(at_s(40), &frame(PING, ACK, 0, b"weftlive")).unwrap();
+    conn.handle_timeout(at_s(60)).unwrap();
+    assert_eq!(sent(&mut conn), []);
+    conn.handle_timeout(at_s(70)).unwrap();
+    assert_eq!(sent(&mut conn)[0].kind, PING);
+    assert_eq!(conn.handle_timeout(at_s(90)).unwrap_err().violation, Violation::KeepaliveTimeout);
+}
+
+#[test]
+fn data_waits_for_windows_and_leaves_in_order() {
+    let mut conn = server();
+    feed(&mut conn, &[settings(&[(4, 4)]), request(1, END_STREAM)].concat()).unwrap();
+    conn.send_headers(1, &list(&[(":status", "200")]), false).unwrap();
+    sent(&mut conn);
+    conn.send_data(1, b"abc", b"defghij", false).unwrap();
+    conn.send_headers(1, &list(&[("a", "b")]), true).unwrap();
+    assert_eq!((conn.queued(1), sent(&mut conn)[0].payload.as_slice()), (6, &b"abcd"[..]));
+    // A smaller window makes it negative; it takes more than one byte to be positive again.
+    feed(&mut conn, &[settings(&[(4, 2)]), window_update(1, 2)].concat()).unwrap();
+    assert_eq!(conn.queued(1), 6);
+    feed(&mut conn, &window_update(1, 1)).unwrap();
+    assert_eq!(conn.queued(1), 5);
+    feed(&mut conn, &settings(&[(4, 100)])).unwrap();
+    let frames = sent(&mut conn);
+    let data: Vec<u8> = frames.iter().filter(|f| f.kind == DATA).flat_map(|f| f.payload.clone()).collect();
+    assert_eq!(data, b"efghij");
+    assert_eq!(frames.iter().rev().find(|f| f.kind == HEADERS).map(|f| f.flags), Some(END_HEADERS | END_STREAM));
+    assert_eq!(conn.active_streams(), 0);
+}
+
+#[test]
+fn data_that_waits_too_long_resets_its_stream() {
+    let mut conn = server();
+    feed(&mut conn, &[settings(&[(4, 0)]), request(1, 0)].concat()).unwrap();
+    conn.send_headers(1, &list(&[(":status", "200")]), false).unwrap();
+    conn.send_data(1, b"", b"stuck", true).unwrap();
+    assert_eq!(conn.poll_timeout(), Some(at_s(60)));
+    conn.handle_timeout(at_s(60)).unwrap();
+    assert!(matches!(conn.poll_event(), Some(Event::Reset { stream: 1, by_peer: false, .. })));
+    assert_eq!((conn.active_streams(), conn.counters().violations(Violation::WindowStall)), (0, 1));
+}
+
+#[test]
+fn a_client_keeps_to_the_limit_of_its_server() {
+    let mut conn = client();
+    assert_eq!(conn.available_streams(), 1023);
+    feed(&mut conn, &settings(&[(3, 2)])).unwrap();
+    assert_eq!((conn.open(), conn.open()), (Some(3), None));
+    conn.reset(3, ErrorCode::Cancel);
+    assert_eq!(sent(&mut conn).iter().filter(|f| f.kind == RST_STREAM).count(), 0, "the server never heard of it");
+    assert_eq!(conn.open(), Some(5));
+    conn.send_headers(5, &post(), true).unwrap();
+    assert_eq!(feed(&mut conn, &frame(GOAWAY, 0, 0, &[0, 0, 0, 1, 0, 0, 0, 0])).unwrap(), ["goaway 1 NO_ERROR"]);
+    assert_eq!((conn.open(), conn.is_active(5), conn.is_active(1), conn.is_closed()), (None, false, true, false));
+    let response = frame(HEADERS, END_HEADERS | END_STREAM, 1, &RESPONSE);
+    feed(&mut conn, &response).unwrap();
+    conn.send_data(1, b"", b"", true).unwrap();
+    assert!(conn.is_closed());
+}
+
+#[test]
+fn a_server_that_leaves_takes_requests_that_are_on_their_way() {
+    let mut conn = server();
+    feed(&mut conn, &request(1, 0)).unwrap();
+    conn.go_away(ErrorCode::NoError);
+    let frames = sent(&mut conn);
+    assert_eq!((frames[0].kind, &frames[0].payload[..4]), (GOAWAY, &[0x7f, 0xff, 0xff, 0xff][..]));
+    assert_eq!(feed(&mut conn, &request(3, END_STREAM)).unwrap().len(), 1);
+    feed(&mut conn, &frame(PING, ACK, 0, &frames[1].payload)).unwrap();
+    assert_eq!(sent(&mut conn)[0].payload, [0, 0, 0, 3, 0, 0, 0, 0]);
+    assert_eq!(feed(&mut conn, &request(5, END_STREAM)).unwrap(), Vec::<String>::new());
+    assert!(!conn.is_closed());
+    conn.reset(1, ErrorCode::Cancel);
+    conn.send_headers(3, &list(&[(":status", "200")]), true).unwrap();
+    assert!(conn.is_closed());
+}
+
+#[test]
+fn windows_are_given_back_at_every_half() {
+    let mut conn = server();
+    feed(&mut conn, &request(1, 0)).unwrap();
+    let data = frame(DATA, 0, 1, &[0; 8192]);
+    feed(&mut conn, &data.repeat(3)).unwrap();
+    assert_eq!(sent(&mut conn), []);
+    feed(&mut conn, &data).unwrap();
+    let payload = 32_768u32.to_be_bytes().to_vec();
+    assert_eq!(sent(&mut conn), [Sent { kind: WINDOW_UPDATE, flags: 0, stream: 1, payload }]);
+}
+
+#[test]
+fn requests_go_out_in_the_order_of_their_streams() {
+    let mut conn = client();
+    let (a, b) = (conn.open().unwrap(), conn.open().unwrap());
+    conn.send_headers(b, &post(), true).unwrap();
+    assert!(conn.send_headers(a, &post(), true).is_err(), "the server would take it for an old stream");
+}
+
+/// Both ends and the wires between them.
+struct Pair {
+    ends: [Connection; 2],
+    wires: [Vec<u8>; 2],
+    received: [std::collections::BTreeMap<StreamId, (Vec<u8>, bool)>; 2],
+}
+
+impl Pair {
+    fn new(config: [Config; 2]) -> Self {
+        let ends = config.map(|c| Connection::new(c, NOW));
+        Self { ends, wires: Default::default(), received: Default::default() }
+    }
+
+    /// Moves up to `n` bytes from end `from` to the other, and lets the other take in what it can.
+    fn step(&mut self, from: usize, n: usize) -> bool {
+        let output = self.ends[from].output();
+        let n = n.min(output.len());
+        self.wires[from].extend_from_slice(&output[..n]);
+        self.ends[from].advance_output(n);
+        let (to, mut progress) = (1 - from, n > 0);
+        loop {
+            let (taken, event) = self.ends[to].handle_input(NOW, &self.wires[from]).unwrap();
+            let is_done = taken == 0 && event.is_none();
+            let mut release = None;
+            match event {
+                Some(Event::Headers { stream, end_stream, .. }) => {
+                    let entry = self.received[to].entry(stream).or_default();
+                    assert!(!entry.1);
+                    entry.1 = end_stream;
+                }
+                Some(Event::Data { stream, data, flow_len, end_stream }) => {
+                    let entry = self.received[to].get_mut(&stream).unwrap();
+                    entry.0.extend_from_slice(data);
+                    entry.1 = end_stream;
+                    release = Some((stream, flow_len));
+                }
+                Some(Event::Reset { stream, code, .. }) => panic!("stream {stream} was reset: {code}"),
+                _ => {}
+            }
+            if let Some((stream, n)) = release {
+                self.ends[to].release(stream, n);
+            }
+            self.wires[from].drain(..taken);
+            if is_done {
+                return progress;
+            }
+            progress = true;
+        }
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(48))]
+    #[test]
+    fn every_byte_arrives_in_order_through_any_windows_and_chunks(
+        windows in [(1u32..3000, 65_535u32..80_000), (1u32..100_000, 65_535u32..300_000)],
+        bodies in proptest::collection::vec((0usize..60_000, 0usize..60_000, any::<bool>()), 1..8),
+        chunks in proptest::collection::vec(1usize..5000, 1..20),
+    ) {
+        let [(cw, cc), (sw, sc)] = windows;
+        let mut pair = Pair::new([
+            Config { initial_window: cw, connection_window: cc, ..Config::client() },
+            Config { initial_window: sw, connection_window: sc, ..Config::server() },
+        ]);
+        let body = |n: usize, seed: u32| (0..n as u32).map(|i| (i.wrapping_mul(31) ^ seed) as u8).collect::<Vec<_>>();
+        let ok = list(&[(":status", "200")]);
+        let trailers = list(&[("grpc-status", "0")]);
+        let mut ids = Vec::new();
+        let mut answered = 0;
+        for (k, &(up, _, split)) in bodies.iter().enumerate() {
+            let id = pair.ends[0].open().unwrap();
+            ids.push(id);
+            pair.ends[0].send_headers(id, &post(), false).unwrap();
+            let bytes = body(up, id);
+            let (a, b) = bytes.split_at(if split { up / 3 } else { up });
+            pair.ends[0].send_data(id, &a[..a.len().min(5)], &a[a.len().min(5)..], !split).unwrap();
+            if split {
+                pair.ends[0].send_data(id, b"", b, true).unwrap();
+            }
+            pair.step(0, chunks[k % chunks.len()]);
+        }
+        let mut turn = 0;
+        let mut idle = 0;
+        while idle < 2 * chunks.len() + 4 {
+            let moved = pair.step(turn % 2, chunks[turn % chunks.len()]);
+            idle = if moved { 0 } else { idle + 1 };
+            turn += 1;
+            while answered < ids.len() && pair.received[1].contains_key(&ids[answered]) {
+                let id = ids[answered];
+                pair.ends[1].send_headers(id, &ok, false).unwrap();
+                pair.ends[1].send_data(id, b"", &body(bodies[answered].1, !id), false).unwrap();
+                pair.ends[1].send_headers(id, &trailers, true).unwrap();
+                answered += 1;
+            }
+        }
+        for (&id, &(up, down, _)) in ids.iter().zip(&bodies) {
+            prop_assert!(pair.received[1][&id] == (body(up, id), true), "the request of {}", id);
+            prop_assert!(pair.received[0][&id] == (body(down, !id), true), "the response of {}", id);
+        }
+        prop_assert_eq!(pair.ends[0].active_streams() + pair.ends[1].active_streams(), 0);
+        prop_assert_eq!(pair.ends.iter().flat_map(|e| e.counters().iter()).count(), 0);
+    }
+
+    #[test]
+    fn no_bytes_make_a_connection_panic_or_grow(
+        frames in proptest::collection::vec((0u8..12, any::<u8>(), 0u32..9, proptest::collection::vec(any::<u8>(), 0..40)), 0..60),
+        is_server: bool,
+    ) {
+        let mut conn = if is_server { server() } else { client() };
+        for (kind, flags, stream, payload) in frames {
+            if feed(&mut conn, &frame(kind, flags, stream, &payload)).is_err() {
+                break;
+            }
+            conn.handle_timeout(NOW).unwrap();
+        }
+        prop_assert!(conn.output().len() < 64 << 10);
+    }
+}
