@@ -1,1 +1,29 @@
-//! weft-engine
+//! The data plane, without its sockets and its clock.
+//!
+//! An [`Engine`] is one worker: it owns its connections, calls, timers and its part of the state, and runs each
+//! message through the compiled chain of its route. Bytes, connection events and the time come in through
+//! `handle_*`; bytes, actions, sink rows and the next timeout come out through `poll_*`. The same engine runs on
+//! sockets (`weft-io`) and in the simulator (`weft-sim`).
+//!
+//! * [`plan`]: what the engine runs: listeners, clusters, routes, chains with their code and state.
+//! * [`state`]: the state of chains on a node, carried from version to version.
+//! * [`Engine`]: connections, calls and upstream pools.
+//! * [`sinks`], [`stats`]: what comes out beside the traffic.
+
+mod call;
+mod conn;
+mod engine;
+mod headers;
+mod pass;
+pub mod plan;
+mod pool;
+mod routes;
+mod rpc;
+pub mod sinks;
+mod slab;
+pub mod state;
+pub mod stats;
+mod timers;
+
+pub use conn::{CloseReason, ConnId};
+pub use engine::{Action, CONNECTIONS_MAX, Config, Engine};

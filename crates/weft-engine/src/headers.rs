@@ -1,0 +1,94 @@
+//! The header lists that the engine itself gives: answers that did not come from a server.
+
+use rustc_hash::FxHashMap;
+use std::rc::Rc;
+use weft_core::Status;
+use weft_proto::session::grpc::header::write_message;
+use weft_proto::session::http2::{Headers, HeadersBuilder};
+
+/// Answers that are kept because they are likely to be given again (each kept list is sent as cached bytes).
+const KEPT_MAX: usize = 64;
+
+/// Makes answers, and remembers those without anything special.
+#[derive(Default)]
+pub(crate) struct Answers {
+    kept: FxHashMap<(Form, Status, Vec<u8>), Rc<Headers>>,
+    response: Option<Rc<Headers>>,
+}
+
+/// Whether response headers have been sent before.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) enum Form {
+    /// They have not: the answer is a response that is nothing but its trailers.
+    TrailersOnly,
+    /// They have.
+    Trailers,
+}
+
+impl Answers {
+    /// The end of a call with this status and message.
+    pub(crate) fn end(&mut self, form: Form, status: Status, message: &[u8]) -> Rc<Headers> {
+        let key = (form, status, message.to_vec());
+        if let Some(kept) = self.kept.get(&key) {
+            return Rc::clone(kept);
+        }
+        let made = end_builder(form, status, message).build();
+        if self.kept.len() >= KEPT_MAX {
+            self.kept.clear();
+        }
+        self.kept.insert(key, Rc::clone(&made));
+        made
+    }
+
+    /// The headers of a response that the engine gives.
+    pub(crate) fn response(&mut self) -> Rc<Headers> {
+        Rc::clone(self.response.get_or_insert_with(|| begin(HeadersBuilder::new()).build()))
+    }
+}
+
+/// As [`Answers::end`], to be added to.
+pub(crate) fn end_builder(form: Form, status: Status, message: &[u8]) -> HeadersBuilder {
+    let mut builder = HeadersBuilder::new();
+    if form == Form::TrailersOnly {
+        builder = begin(builder);
+    }
+    push(&mut builder, b"grpc-status", status.code().to_string().as_bytes());
+    if !message.is_empty() {
+        let mut encoded = Vec::new();
+        write_message(&String::from_utf8_lossy(message), &mut encoded);
+        push(&mut builder, b"grpc-message", &encoded);
+    }
+    builder
+}
+
+/// gRPC over HTTP/2, "Requests": a request that is not gRPC is answered with 415.
+pub(crate) fn not_grpc() -> Rc<Headers> {
+    let mut builder = HeadersBuilder::new();
+    push(&mut builder, b":status", b"415");
+    builder.build()
+}
+
+fn begin(mut builder: HeadersBuilder) -> HeadersBuilder {
+    push(&mut builder, b":status", b"200");
+    push(&mut builder, b"content-type", b"application/grpc");
+    builder
+}
+
+fn push(builder: &mut HeadersBuilder, name: &[u8], value: &[u8]) {
+    builder.push(name, value).expect("these names and values are valid in HTTP/2");
+}
+
+/// The status of a call from the trailers that a server sent.
+pub(crate) fn status_of(trailers: &Headers) -> Status {
+    let code = trailers.get(b"grpc-status").and_then(|v| core::str::from_utf8(v).ok()?.parse().ok());
+    match (code, trailers.status()) {
+        (Some(code), _) => Status::from_code(code).unwrap_or(Status::Unknown),
+        // gRPC's http-grpc-status-mapping: what a server or a proxy before it meant by plain HTTP.
+        (None, Some(400)) => Status::Internal,
+        (None, Some(401)) => Status::Unauthenticated,
+        (None, Some(403)) => Status::PermissionDenied,
+        (None, Some(404)) => Status::Unimplemented,
+        (None, Some(429 | 502 | 503 | 504)) => Status::Unavailable,
+        (None, _) => Status::Unknown,
+    }
+}

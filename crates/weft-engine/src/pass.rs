@@ -1,0 +1,305 @@
+//! One message through one segment: filling the inputs, running the code, reading what came out.
+
+use crate::plan::{Chain, Columns, Method, Segment};
+use std::rc::Rc;
+use weft_core::abi::{Cell, Counters, Cx, EditTarget, Outcome, REGION_BODY, REGIONS, Slot, State};
+use weft_core::limits::INPUTS_MAX;
+use weft_core::{Interval, Status, Time, hash};
+use weft_ir::program::{Event, Input, Meta, Place};
+use weft_proto::session::grpc::protobuf::{EditError, EditValue, Malformed};
+use weft_proto::session::http2::{Headers, HeadersBuilder};
+
+/// One in so many passes is timed, so that the cost of each element is known at no cost.
+const TRACE_EVERY: u32 = 64;
+
+/// A chain on this worker.
+#[derive(Debug)]
+pub(crate) struct LiveChain {
+    pub(crate) chain: std::sync::Arc<Chain>,
+    pub(crate) state: State,
+    pub(crate) counters: std::cell::RefCell<Vec<Counters>>,
+    pub(crate) calls_open: std::cell::Cell<u64>,
+}
+
+/// What the engine knows of the tuple of one pass.
+#[derive(Clone, Copy)]
+pub(crate) struct Facts<'a> {
+    pub(crate) now: Time,
+    /// What `rand()` draws from.
+    pub(crate) rand: u64,
+    /// The message without its prefix, inflated.
+    pub(crate) payload: Option<&'a [u8]>,
+    pub(crate) method: Option<&'a Method>,
+    pub(crate) path: &'a [u8],
+    pub(crate) peer: &'a str,
+    pub(crate) headers: Option<&'a Headers>,
+    pub(crate) trailers: Option<&'a Headers>,
+    /// Bytes of the message as it arrived.
+    pub(crate) size: u64,
+    pub(crate) index: u64,
+    pub(crate) call_id: u64,
+    pub(crate) status: Option<Status>,
+    pub(crate) elapsed: Option<Interval>,
+    pub(crate) upstream: Option<&'a str>,
+    pub(crate) ended_by: Option<&'a str>,
+}
+
+impl Facts<'_> {
+    /// Those of a pass that belongs to no call.
+    pub(crate) const fn of_node(now: Time, rand: u64) -> Self {
+        Self {
+            now,
+            rand,
+            payload: None,
+            method: None,
+            path: b"",
+            peer: "",
+            headers: None,
+            trailers: None,
+            size: 0,
+            index: 0,
+            call_id: 0,
+            status: None,
+            elapsed: None,
+            upstream: None,
+            ended_by: None,
+        }
+    }
+}
+
+/// What a pass needs beside the facts; reused from pass to pass.
+pub(crate) struct Passes {
+    slots: [Slot; INPUTS_MAX],
+    text: Vec<u8>,
+    pub(crate) outcome: Outcome,
+    clock: Option<fn() -> u64>,
+    until_traced: u32,
+}
+
+impl Passes {
+    pub(crate) fn new(clock: Option<fn() -> u64>) -> Self {
+        Self {
+            slots: [Slot::default(); INPUTS_MAX],
+            text: Vec::new(),
+            outcome: Outcome::default(),
+            clock,
+            until_traced: 1,
+        }
+    }
+
+    /// Runs a segment; what came out is in `self.outcome`. Elements from `opened` on take no part in CLOSE.
+    ///
+    /// # Errors
+    /// The message is malformed where the segment reads it; nothing was run then.
+    pub(crate) fn run(
+        &mut self,
+        live: &LiveChain,
+        segment: &Segment,
+        facts: &Facts<'_>,
+        call: &mut [u64],
+        opened: usize,
+    ) -> Result<(), Malformed> {
+        self.outcome.clear();
+        let present = self.fill(live, segment, facts)?;
+        let mut counters = live.counters.borrow_mut();
+        let mut cx = Cx {
+            now: facts.now,
+            rand: facts.rand,
+            slots: &self.slots[..inputs(&live.chain, segment.event).len()],
+            present,
+            regions: regions(facts.payload.unwrap_or_default(), &self.text),
+            state: &live.state,
+            call,
+            out: &mut self.outcome,
+            counters: &mut counters,
+            trace: self.clock.filter(|_| {
+                self.until_traced -= 1;
+                self.until_traced == 0
+            }),
+        };
+        if self.until_traced == 0 {
+            self.until_traced = TRACE_EVERY;
+        }
+        segment.code.run(&mut cx, opened);
+        Ok(())
+    }
+
+    /// Fills the slots that the segment reads; gives the mask of those that are not NULL.
+    fn fill(&mut self, live: &LiveChain, segment: &Segment, facts: &Facts<'_>) -> Result<u64, Malformed> {
+        let mut present = 0;
+        self.text.clear();
+        if segment.reads == 0 {
+            return Ok(0);
+        }
+        let inputs = inputs(&live.chain, segment.event);
+        if let (Some(columns), Some(payload)) = (columns(facts.method, segment.event), facts.payload)
+            && columns.walk.mask() & segment.reads != 0
+        {
+            columns.walk.run(payload, &mut self.slots[..inputs.len()], &mut present)?;
+            present |= columns.implicit;
+        }
+        for index in bits(segment.reads) {
+            let slot = match &inputs[index].place {
+                Place::Body(_) => continue,
+                Place::Header(name) => self.keep_header(facts.headers, name),
+                Place::Trailer(name) => self.keep_header(facts.trailers, name),
+                Place::Meta(meta) => self.meta(*meta, live, facts),
+            };
+            present |= u64::from(slot.is_some()) << index;
+            self.slots[index] = slot.unwrap_or_default();
+        }
+        Ok(present)
+    }
+
+    /// All values of a header, joined as RFC 9110 section 5.3 says: a repeated header cannot hide behind its first.
+    fn keep_header(&mut self, headers: Option<&Headers>, name: &str) -> Option<Slot> {
+        let start = self.text.len();
+        let mut found = false;
+        for (_, value, _) in headers?.iter().filter(|(n, ..)| *n == name.as_bytes()) {
+            if found {
+                self.text.extend_from_slice(b", ");
+            }
+            self.text.extend_from_slice(value);
+            found = true;
+        }
+        let slot = Slot { a: start as u64, b: (self.text.len() - start) as u64 };
+        // TEXT is UTF-8; a header that is not has no value that a program could compare.
+        (found && core::str::from_utf8(&self.text[start..]).is_ok()).then_some(slot)
+    }
+
+    fn meta(&mut self, meta: Meta, live: &LiveChain, facts: &Facts<'_>) -> Option<Slot> {
+        let number = |n: u64| Some(Slot { a: n, b: 0 });
+        match meta {
+            Meta::Method => self.keep(facts.path),
+            Meta::Peer => self.keep(facts.peer.as_bytes()),
+            Meta::Upstream => self.keep(facts.upstream?.as_bytes()),
+            Meta::EndedBy => self.keep(facts.ended_by?.as_bytes()),
+            Meta::Size => number(facts.size),
+            Meta::Index => number(facts.index),
+            Meta::CallId => number(facts.call_id),
+            Meta::Status => number(u64::from(facts.status?.code())),
+            Meta::Elapsed => number(facts.elapsed?.0 as u64),
+            Meta::Version => number(live.chain.version),
+        }
+    }
+
+    fn keep(&mut self, bytes: &[u8]) -> Option<Slot> {
+        let start = self.text.len();
+        self.text.extend_from_slice(bytes);
+        Some(Slot { a: start as u64, b: bytes.len() as u64 })
+    }
+
+    /// Applies the last pass's edits of message fields to `payload`. None if there are none.
+    ///
+    /// # Errors
+    /// A value does not fit its field, which the checker excludes; the pass then counts as failed.
+    pub(crate) fn rewrite(
+        &self,
+        live: &LiveChain,
+        event: Event,
+        method: Option<&Method>,
+        payload: &[u8],
+        out: &mut Vec<u8>,
+    ) -> Option<Result<(), EditError>> {
+        if self.outcome.edits.is_empty() {
+            return None;
+        }
+        let inputs = inputs(&live.chain, event);
+        let columns = columns(method, event)?;
+        let mut edits = Vec::new();
+        for edit in &self.outcome.edits {
+            if let EditTarget::Input(id) = edit.target
+                && matches!(inputs[usize::from(id)].place, Place::Body(_))
+            {
+                edits.push((usize::from(id), self.edit_value(edit.value)));
+            }
+        }
+        (!edits.is_empty()).then(|| columns.walk.rewrite(payload, &edits, out))
+    }
+
+    /// The value of an edit as the message writer takes it.
+    pub(crate) fn edit_value(&self, value: Cell) -> EditValue<'_> {
+        match value {
+            Cell::Null => EditValue::Clear,
+            Cell::Bool(b) => EditValue::Bits(u64::from(b)),
+            Cell::Int(n) => EditValue::Bits(n as u64),
+            Cell::Float(x) => EditValue::Bits(x.to_bits()),
+            Cell::Bytes(start, len) => EditValue::Bytes(self.outcome.kept(start, len)),
+        }
+    }
+
+    /// Applies the last pass's edits of headers (or trailers) to `headers`. None if there are none.
+    pub(crate) fn edit_headers(
+        &self,
+        live: &LiveChain,
+        event: Event,
+        trailers: bool,
+        headers: &Headers,
+    ) -> Option<Rc<Headers>> {
+        if self.outcome.edits.is_empty() {
+            return None;
+        }
+        let inputs = inputs(&live.chain, event);
+        let mut builder: Option<HeadersBuilder> = None;
+        for edit in &self.outcome.edits {
+            let EditTarget::Input(id) = edit.target else { continue };
+            let name = match (&inputs[usize::from(id)].place, trailers) {
+                (Place::Header(name), false) | (Place::Trailer(name), true) => name.as_bytes(),
+                _ => continue,
+            };
+            let builder = builder.get_or_insert_with(|| HeadersBuilder::from_headers(headers));
+            self.set_header(builder, name, edit.value);
+        }
+        builder.map(HeadersBuilder::build)
+    }
+
+    /// Sets or removes a header. A value that HTTP/2 does not permit (a line break, say) removes it: a program
+    /// cannot be used to smuggle fields.
+    pub(crate) fn set_header(&self, builder: &mut HeadersBuilder, name: &[u8], value: Cell) {
+        let text;
+        let bytes = match value {
+            Cell::Bytes(start, len) => self.outcome.kept(start, len),
+            Cell::Int(n) => {
+                text = n.to_string();
+                text.as_bytes()
+            }
+            _ => {
+                builder.remove(name);
+                return;
+            }
+        };
+        if builder.set(name, bytes).is_err() {
+            builder.remove(name);
+        }
+    }
+}
+
+/// What `rand()` of one pass draws from (DESIGN 2.3): seed, message, attempt, index in stream, direction.
+pub(crate) fn rand_base(seed: u64, call_id: u64, attempt: u32, index: u64, event: Event) -> u64 {
+    let direction = u64::from(event.is_request());
+    hash::mix(hash::mix(seed, call_id), index << 32 | u64::from(attempt) << 1 | direction)
+}
+
+fn inputs(chain: &Chain, event: Event) -> &[Input] {
+    let direction = if event.is_request() { &chain.program.request } else { &chain.program.response };
+    &direction.inputs
+}
+
+fn columns(method: Option<&Method>, event: Event) -> Option<&Columns> {
+    let method = method?;
+    Some(if event.is_request() { &method.request } else { &method.response })
+}
+
+fn regions<'a>(body: &'a [u8], text: &'a [u8]) -> [&'a [u8]; REGIONS] {
+    let mut regions = [text; REGIONS];
+    regions[REGION_BODY] = body;
+    regions
+}
+
+fn bits(mut mask: u64) -> impl Iterator<Item = usize> {
+    core::iter::from_fn(move || {
+        let bit = (mask != 0).then(|| mask.trailing_zeros() as usize)?;
+        mask &= mask - 1;
+        Some(bit)
+    })
+}

@@ -1,0 +1,344 @@
+//! What the engine runs.
+//!
+//! A [`Plan`] is one version of a network, made by the control side and shared by all workers. It never changes;
+//! a hot update publishes the next one.
+
+use crate::state::{Bound, StateStore, Unfit};
+use core::fmt;
+use core::str::FromStr;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use weft_core::limits::INPUTS_MAX;
+use weft_core::schema::{Presence, Schema};
+use weft_core::{Interval, abi};
+use weft_ir::backend::{Backend, Program, Unsupported};
+use weft_ir::ir::{Function, Op, Terminator};
+use weft_ir::program::{ChainProgram, Direction, Event, Place};
+use weft_proto::session::grpc::protobuf::{Walk, WalkBuilder};
+
+pub use crate::routes::MethodPattern;
+
+/// One version of a network.
+#[derive(Debug, Default)]
+pub struct Plan {
+    /// Which: versions count up from 1.
+    pub version: u64,
+    /// Where sessions enter.
+    pub listeners: Vec<Listener>,
+    /// Where they go.
+    pub clusters: Vec<Arc<Cluster>>,
+    /// Which way they take; the first that matches counts.
+    pub routes: Vec<Route>,
+    /// The chains that routes name.
+    pub chains: Vec<Arc<Chain>>,
+}
+
+/// Where sessions enter.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Listener {
+    /// Its name.
+    pub name: String,
+    /// Where it listens.
+    pub address: Address,
+}
+
+/// A place that a session can come from or go to.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum Address {
+    /// An IP address and a port: `127.0.0.1:50051`.
+    Tcp(SocketAddr),
+    /// The path of a Unix socket: `unix:/run/cart.sock`.
+    Unix(String),
+}
+
+/// Where sessions go.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Cluster {
+    /// Its name.
+    pub name: String,
+    /// Its members.
+    pub endpoints: Vec<Address>,
+    /// How a member is chosen.
+    pub balance: Balance,
+    /// Connections that a worker may hold to one member.
+    pub connections_max: u32,
+    /// A connection that is not up by then has failed.
+    pub connect_timeout: Interval,
+}
+
+/// How a member of a cluster is chosen.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Balance {
+    /// One after the other.
+    #[default]
+    RoundRobin,
+    /// The one with the fewest calls under way on this worker.
+    LeastRequest,
+    /// Any, by a draw from the call's id.
+    Random,
+}
+
+/// A way from a listener to a cluster.
+#[derive(Clone, Debug)]
+pub struct Route {
+    /// Its name.
+    pub name: String,
+    /// The index of its listener.
+    pub listener: usize,
+    /// Which methods take it.
+    pub methods: MethodPattern,
+    /// The index of a chain that holds nothing but this route's condition: OPEN forwards where it holds.
+    pub condition: Option<usize>,
+    /// The index of its cluster.
+    pub cluster: usize,
+    /// The index of the chain that its messages pass.
+    pub chain: Option<usize>,
+}
+
+/// A chain with its code and its state.
+#[derive(Debug)]
+pub struct Chain {
+    /// The version of the plan that it came with.
+    pub version: u64,
+    /// What it does.
+    pub program: Arc<ChainProgram>,
+    /// What it remembers.
+    pub state: Bound,
+    /// The methods that its schemas know.
+    pub methods: Vec<Method>,
+    /// A stream stays on the version under which it began.
+    pub pin_stream: Option<Interval>,
+    pub(crate) segments: Segments,
+}
+
+/// A method as a chain sees it.
+#[derive(Debug)]
+pub struct Method {
+    /// `/shop.Cart/Add`
+    pub path: String,
+    /// The client may send any number of messages.
+    pub client_streaming: bool,
+    /// The server may send any number of messages.
+    pub server_streaming: bool,
+    pub(crate) request: Columns,
+    pub(crate) response: Columns,
+    /// The response type, an index into `schema`.
+    pub(crate) output: usize,
+    pub(crate) schema: Arc<Schema>,
+}
+
+/// The columns of a direction that are fields of one method's message.
+#[derive(Debug)]
+pub(crate) struct Columns {
+    pub(crate) walk: Walk,
+    /// Inputs whose field has its default where it is absent, as a mask: they are never NULL.
+    pub(crate) implicit: u64,
+}
+
+/// Compiled segments; those without a handler are None.
+#[derive(Debug, Default)]
+pub(crate) struct Segments {
+    pub(crate) open: Option<Segment>,
+    pub(crate) open_request: Option<Segment>,
+    pub(crate) request: Option<Segment>,
+    pub(crate) response: Option<Segment>,
+    pub(crate) close: Option<Segment>,
+    pub(crate) every: Vec<(Interval, Segment)>,
+}
+
+/// One compiled segment.
+#[derive(Debug)]
+pub(crate) struct Segment {
+    pub(crate) code: Box<dyn Program>,
+    pub(crate) event: Event,
+    /// The inputs that its code reads, as a mask.
+    pub(crate) reads: u64,
+    /// It may set headers of its direction, which must then be held until the first message has passed.
+    pub(crate) sets_headers: bool,
+    /// It may name the message's target.
+    pub(crate) redirects: bool,
+}
+
+/// Why a chain cannot be run.
+#[derive(Clone, Debug, PartialEq)]
+pub enum ChainError {
+    /// The back end cannot express it.
+    Unsupported(Unsupported),
+    /// Its state does not fit what the node holds.
+    State(Unfit),
+    /// A column does not bind to a method's message.
+    Column {
+        /// Whose.
+        method: String,
+        /// What, and why not.
+        reason: String,
+    },
+}
+
+impl fmt::Display for ChainError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Unsupported(why) => write!(f, "the back end cannot express it: {why}"),
+            Self::State(why) => write!(f, "{why}"),
+            Self::Column { method, reason } => write!(f, "method {method}: {reason}"),
+        }
+    }
+}
+
+impl core::error::Error for ChainError {}
+
+impl Chain {
+    /// Binds a program to the node's state and compiles its segments.
+    ///
+    /// `methods` lists the schema's methods that the chain covers, as `shop.Cart/Add`.
+    ///
+    /// # Errors
+    /// See [`ChainError`]. Nothing was changed in `store` then.
+    pub fn build(
+        version: u64,
+        program: ChainProgram,
+        schema: &Arc<Schema>,
+        methods: &[String],
+        store: &mut StateStore,
+        backend: &dyn Backend,
+    ) -> Result<Self, ChainError> {
+        let bound_methods = bind_methods(&program, schema, methods)?;
+        let (program, state) = store.bind(program).map_err(ChainError::State)?;
+        let program = Arc::new(program);
+        let segments = Segments::compile(&program, &state, backend).map_err(ChainError::Unsupported)?;
+        Ok(Self { version, program, state, methods: bound_methods, pin_stream: None, segments })
+    }
+
+    pub(crate) fn method(&self, path: &[u8]) -> Option<usize> {
+        self.methods.iter().position(|m| m.path.as_bytes() == path)
+    }
+}
+
+impl Segments {
+    fn compile(
+        program: &Arc<ChainProgram>,
+        state: &Bound,
+        backend: &dyn Backend,
+    ) -> Result<Self, Unsupported> {
+        let state = state.for_worker(0);
+        let compile = |event| Segment::compile(program, event, &state, backend);
+        let mut every = Vec::new();
+        for (at, element) in program.elements.iter().enumerate() {
+            for (nth, (interval, _)) in element.handlers.every.iter().enumerate() {
+                let segment = compile(Event::Every(at as u16, nth as u16))?;
+                every.extend(segment.map(|s| (*interval, s)));
+            }
+        }
+        Ok(Self {
+            open: compile(Event::Open)?,
+            open_request: compile(Event::OpenRequest)?,
+            request: compile(Event::Request)?,
+            response: compile(Event::Response)?,
+            close: compile(Event::Close)?,
+            every,
+        })
+    }
+}
+
+impl Segment {
+    fn compile(
+        program: &Arc<ChainProgram>,
+        event: Event,
+        state: &abi::State,
+        backend: &dyn Backend,
+    ) -> Result<Option<Self>, Unsupported> {
+        let parts = program.parts(event);
+        if parts.is_empty() {
+            return Ok(None);
+        }
+        let direction = if event.is_request() { &program.request } else { &program.response };
+        let (mut reads, mut sets_headers) = (0, false);
+        for op in parts.iter().flat_map(|p| ops(p.function)) {
+            match op {
+                Op::Input(id) | Op::InputPresent(id) => reads |= 1 << id.0,
+                Op::SetInput(id, _) | Op::ClearInput(id) => {
+                    let place = &direction.inputs[usize::from(id.0)].place;
+                    sets_headers |= matches!(place, Place::Header(_));
+                }
+                _ => {}
+            }
+        }
+        let ends = parts.iter().flat_map(|p| p.function.blocks.iter().map(|b| &b.end));
+        let redirects = ends.into_iter().any(|end| matches!(end, Terminator::Redirect { .. }));
+        let code = backend.compile(program, event, state)?;
+        Ok(Some(Self { code, event, reads, sets_headers, redirects }))
+    }
+}
+
+fn ops(function: &Function) -> impl Iterator<Item = &Op> {
+    function.blocks.iter().flat_map(|b| b.insts.iter().map(|i| &i.op))
+}
+
+fn bind_methods(
+    program: &ChainProgram,
+    schema: &Arc<Schema>,
+    methods: &[String],
+) -> Result<Vec<Method>, ChainError> {
+    let mut bound = Vec::new();
+    for (path, method) in schema.methods().filter(|(path, _)| methods.contains(path)) {
+        let column = |reason| ChainError::Column { method: path.clone(), reason };
+        bound.push(Method {
+            request: columns(&program.request, schema, method.input).map_err(column)?,
+            response: columns(&program.response, schema, method.output).map_err(column)?,
+            output: method.output,
+            schema: Arc::clone(schema),
+            client_streaming: method.client_streaming,
+            server_streaming: method.server_streaming,
+            path: format!("/{path}"),
+        });
+    }
+    Ok(bound)
+}
+
+fn columns(direction: &Direction, schema: &Schema, message: usize) -> Result<Columns, String> {
+    assert!(direction.inputs.len() <= INPUTS_MAX, "the checker bounds the inputs of a chain");
+    let mut builder = WalkBuilder::new(schema, message);
+    let mut implicit = 0;
+    for (slot, input) in direction.inputs.iter().enumerate() {
+        if let Place::Body(path) = &input.place {
+            let path: Vec<&str> = path.iter().map(String::as_str).collect();
+            let field = builder.column(&path, slot).map_err(|e| e.to_string())?;
+            implicit |= u64::from(field.presence == Presence::Implicit) << slot;
+        }
+    }
+    Ok(Columns { walk: builder.build(), implicit })
+}
+
+impl Plan {
+    /// The index of the listener with this name.
+    pub fn listener(&self, name: &str) -> Option<usize> {
+        self.listeners.iter().position(|l| l.name == name)
+    }
+
+    /// The index of the cluster with this name.
+    pub fn cluster(&self, name: &str) -> Option<usize> {
+        self.clusters.iter().position(|c| c.name == name)
+    }
+}
+
+impl FromStr for Address {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        if let Some(path) = text.strip_prefix("unix:") {
+            return Ok(Self::Unix(path.to_owned()));
+        }
+        text.parse().map(Self::Tcp).map_err(|_| {
+            format!("`{text}` is not an address: write an IP address with a port, or `unix:` and a path")
+        })
+    }
+}
+
+impl fmt::Display for Address {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Tcp(address) => write!(f, "{address}"),
+            Self::Unix(path) => write!(f, "unix:{path}"),
+        }
+    }
+}

@@ -1,0 +1,130 @@
+//! Rows on their way to sinks.
+//!
+//! A worker never writes a file. It packs rows into a [`Batch`], which a driver hands to a writer on another
+//! thread; if the writer is behind, the batch is given up and counted ([`crate::stats::Stats::rows_lost`]).
+
+use std::sync::Arc;
+use weft_core::Time;
+use weft_core::abi::{Cell, Outcome};
+use weft_ir::program::{ChainProgram, SinkDecl};
+
+/// Rows that one batch may hold; a worker hands it on by then.
+pub const BATCH_ROWS_MAX: usize = 1024;
+
+/// Rows of one worker, in the order in which they were made.
+#[derive(Clone, Debug, Default)]
+pub struct Batch {
+    rows: Vec<PackedRow>,
+    cells: Vec<Cell>,
+    bytes: Vec<u8>,
+}
+
+#[derive(Clone, Debug)]
+struct PackedRow {
+    at: Time,
+    program: Arc<ChainProgram>,
+    sink: u16,
+    cells: u32,
+    n_cells: u16,
+    bytes: u32,
+}
+
+/// A row of a batch.
+#[derive(Clone, Copy, Debug)]
+pub struct Row<'a> {
+    /// `now()` of the pass that made it.
+    pub at: Time,
+    /// The chain that made it.
+    pub chain: &'a str,
+    /// The sink that it is for.
+    pub sink: &'a SinkDecl,
+    cells: &'a [Cell],
+    bytes: &'a [u8],
+}
+
+/// The value of one column of a row.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum CellValue<'a> {
+    /// NULL
+    Null,
+    /// A boolean.
+    Bool(bool),
+    /// 64 bits; the column's type says whether they are signed.
+    Int(i64),
+    /// A float.
+    Float(f64),
+    /// Text or bytes.
+    Bytes(&'a [u8]),
+}
+
+impl Batch {
+    /// Takes the rows that a pass left.
+    pub(crate) fn take(&mut self, at: Time, program: &Arc<ChainProgram>, outcome: &Outcome) {
+        let mut cells = &outcome.cells[..];
+        for row in &outcome.rows {
+            let (mine, rest) = cells.split_at(usize::from(row.cells));
+            cells = rest;
+            self.rows.push(PackedRow {
+                at,
+                program: Arc::clone(program),
+                sink: row.sink,
+                cells: self.cells.len() as u32,
+                n_cells: row.cells,
+                bytes: self.bytes.len() as u32,
+            });
+            for cell in mine {
+                let packed = match *cell {
+                    Cell::Bytes(start, len) => {
+                        let begin = self.bytes.len() - self.rows.last().map_or(0, |r| r.bytes as usize);
+                        self.bytes.extend_from_slice(outcome.kept(start, len));
+                        Cell::Bytes(begin as u32, len)
+                    }
+                    other => other,
+                };
+                self.cells.push(packed);
+            }
+        }
+    }
+
+    /// How many rows there are.
+    pub fn len(&self) -> usize {
+        self.rows.len()
+    }
+
+    /// Whether there are none.
+    pub fn is_empty(&self) -> bool {
+        self.rows.is_empty()
+    }
+
+    /// Forgets the rows and keeps the memory.
+    pub fn clear(&mut self) {
+        self.rows.clear();
+        self.cells.clear();
+        self.bytes.clear();
+    }
+
+    /// The rows in order.
+    pub fn rows(&self) -> impl Iterator<Item = Row<'_>> {
+        self.rows.iter().map(|row| Row {
+            at: row.at,
+            chain: &row.program.name,
+            sink: &row.program.sinks[usize::from(row.sink)],
+            cells: &self.cells[row.cells as usize..][..usize::from(row.n_cells)],
+            bytes: &self.bytes[row.bytes as usize..],
+        })
+    }
+}
+
+impl<'a> Row<'a> {
+    /// The values in the order of the sink's columns.
+    pub fn values(&self) -> impl Iterator<Item = CellValue<'a>> + use<'a> {
+        let bytes = self.bytes;
+        self.cells.iter().map(move |cell| match *cell {
+            Cell::Null => CellValue::Null,
+            Cell::Bool(b) => CellValue::Bool(b),
+            Cell::Int(n) => CellValue::Int(n),
+            Cell::Float(x) => CellValue::Float(x),
+            Cell::Bytes(start, len) => CellValue::Bytes(&bytes[start as usize..][..len as usize]),
+        })
+    }
+}

@@ -1,0 +1,269 @@
+//! Counters of one worker, and how those of several are added up.
+
+use weft_core::abi::Counters;
+use weft_core::{Interval, Status};
+
+/// Counts of one worker since it began.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Stats {
+    /// The version that new calls enter under.
+    pub version: u64,
+    /// Downstream connections that are open, and that were accepted.
+    pub downstream: Connections,
+    /// Upstream connections that are open, and that were made.
+    pub upstream: Connections,
+    /// Calls that have begun.
+    pub calls_begun: u64,
+    /// Calls that have ended, by status code.
+    pub calls_ended: [u64; Status::ALL.len()],
+    /// Calls under way.
+    pub calls_open: u64,
+    /// Messages of either direction that went through a chain or were passed on.
+    pub messages: u64,
+    /// From the call's headers to its end, as this node saw it.
+    pub latency: Histogram,
+    /// Why connections ended that did not end well, and other refusals: (reason, count), in order of the reason.
+    pub refusals: Vec<(String, u64)>,
+    /// Rows that sinks could not take.
+    pub rows_lost: u64,
+    /// Chains that are run, of each version that still has calls.
+    pub chains: Vec<ChainStats>,
+    /// The state of upstream endpoints.
+    pub endpoints: Vec<EndpointStats>,
+}
+
+/// Connections of one side.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Connections {
+    /// Open now.
+    pub open: u64,
+    /// Opened since the start.
+    pub total: u64,
+}
+
+/// One chain under one version.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct ChainStats {
+    /// The chain.
+    pub chain: String,
+    /// The version.
+    pub version: u64,
+    /// Whether new calls still enter it.
+    pub is_current: bool,
+    /// Calls under way in it.
+    pub calls_open: u64,
+    /// Its elements, in the order of requests.
+    pub elements: Vec<(String, Counters)>,
+}
+
+/// An upstream endpoint.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct EndpointStats {
+    /// The cluster.
+    pub cluster: String,
+    /// The address.
+    pub address: String,
+    /// Calls under way on it.
+    pub active: u64,
+    /// Calls sent to it.
+    pub calls: u64,
+    /// Connection attempts that failed.
+    pub connect_failures: u64,
+}
+
+/// A histogram of times with a relative error below 1/16.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Histogram {
+    counts: Vec<u64>,
+    total: u64,
+    sum_ns: u64,
+}
+
+const SUB_BITS: u32 = 4;
+const BUCKETS: usize = 64 << SUB_BITS;
+
+impl Default for Histogram {
+    fn default() -> Self {
+        Self { counts: vec![0; BUCKETS], total: 0, sum_ns: 0 }
+    }
+}
+
+impl Histogram {
+    /// Adds one time; a negative one counts as 0.
+    #[inline]
+    pub fn record(&mut self, time: Interval) {
+        let ns = time.0.max(0) as u64;
+        self.counts[bucket_of(ns)] += 1;
+        self.total += 1;
+        self.sum_ns = self.sum_ns.wrapping_add(ns);
+    }
+
+    /// How many times were recorded.
+    pub fn count(&self) -> u64 {
+        self.total
+    }
+
+    /// The mean, 0 if nothing was recorded.
+    pub fn mean(&self) -> Interval {
+        Interval(self.sum_ns.checked_div(self.total).unwrap_or(0) as i64)
+    }
+
+    /// The sum of all times, in nanoseconds.
+    pub fn sum_ns(&self) -> u64 {
+        self.sum_ns
+    }
+
+    /// The time below or at which the share `q` (0 to 1) of all times lies; 0 if nothing was recorded.
+    pub fn quantile(&self, q: f64) -> Interval {
+        let rank = (q.clamp(0.0, 1.0) * self.total as f64).ceil().max(1.0) as u64;
+        let mut seen = 0;
+        for (bucket, n) in self.counts.iter().enumerate() {
+            seen += n;
+            if seen >= rank && *n > 0 {
+                return Interval(upper_bound(bucket) as i64);
+            }
+        }
+        Interval::ZERO
+    }
+
+    /// How many times lie at or below `limit`, to the precision of the buckets.
+    pub fn count_up_to(&self, limit: Interval) -> u64 {
+        self.counts[..=bucket_of(limit.0.max(0) as u64)].iter().sum()
+    }
+
+    /// Adds another's times to these.
+    pub fn merge(&mut self, other: &Self) {
+        for (mine, theirs) in self.counts.iter_mut().zip(&other.counts) {
+            *mine += theirs;
+        }
+        self.total += other.total;
+        self.sum_ns = self.sum_ns.wrapping_add(other.sum_ns);
+    }
+
+    /// The times recorded since `earlier`, a copy of this histogram taken before.
+    pub fn since(&self, earlier: &Self) -> Self {
+        let counts = self.counts.iter().zip(&earlier.counts).map(|(now, then)| now.saturating_sub(*then));
+        Self {
+            counts: counts.collect(),
+            total: self.total.saturating_sub(earlier.total),
+            sum_ns: self.sum_ns.wrapping_sub(earlier.sum_ns),
+        }
+    }
+}
+
+fn bucket_of(ns: u64) -> usize {
+    let high = 63 - (ns | 1).leading_zeros();
+    if high < SUB_BITS {
+        return ns as usize;
+    }
+    let shift = high - SUB_BITS;
+    (((shift + 1) << SUB_BITS) as u64 + ((ns >> shift) & ((1 << SUB_BITS) - 1))) as usize
+}
+
+fn upper_bound(bucket: usize) -> u64 {
+    let (group, sub) = (bucket >> SUB_BITS, (bucket & ((1 << SUB_BITS) - 1)) as u64);
+    if group == 0 {
+        return sub;
+    }
+    let shift = group as u32 - 1;
+    let low = ((1u64 << SUB_BITS) | sub) << shift;
+    low + ((1u64 << shift) - 1)
+}
+
+impl Stats {
+    /// Adds another worker's counts to these.
+    pub fn merge(&mut self, other: &Self) {
+        self.version = self.version.max(other.version);
+        for (mine, theirs) in
+            [(&mut self.downstream, &other.downstream), (&mut self.upstream, &other.upstream)]
+        {
+            mine.open += theirs.open;
+            mine.total += theirs.total;
+        }
+        self.calls_begun += other.calls_begun;
+        self.calls_open += other.calls_open;
+        self.messages += other.messages;
+        self.rows_lost += other.rows_lost;
+        for (mine, theirs) in self.calls_ended.iter_mut().zip(other.calls_ended) {
+            *mine += theirs;
+        }
+        self.latency.merge(&other.latency);
+        for (reason, n) in &other.refusals {
+            self.refuse(reason, *n);
+        }
+        for chain in &other.chains {
+            self.merge_chain(chain);
+        }
+        for endpoint in &other.endpoints {
+            self.merge_endpoint(endpoint);
+        }
+    }
+
+    /// Counts refusals for a reason.
+    pub fn refuse(&mut self, reason: &str, n: u64) {
+        match self.refusals.binary_search_by(|(have, _)| have.as_str().cmp(reason)) {
+            Ok(at) => self.refusals[at].1 += n,
+            Err(at) => self.refusals.insert(at, (reason.to_owned(), n)),
+        }
+    }
+
+    fn merge_chain(&mut self, other: &ChainStats) {
+        let same = |c: &&mut ChainStats| c.chain == other.chain && c.version == other.version;
+        let Some(mine) = self.chains.iter_mut().find(same) else {
+            self.chains.push(other.clone());
+            return;
+        };
+        mine.calls_open += other.calls_open;
+        mine.is_current |= other.is_current;
+        for ((_, mine), (_, theirs)) in mine.elements.iter_mut().zip(&other.elements) {
+            add_counters(mine, theirs);
+        }
+    }
+
+    fn merge_endpoint(&mut self, other: &EndpointStats) {
+        let same = |e: &&mut EndpointStats| e.cluster == other.cluster && e.address == other.address;
+        let Some(mine) = self.endpoints.iter_mut().find(same) else {
+            self.endpoints.push(other.clone());
+            return;
+        };
+        mine.active += other.active;
+        mine.calls += other.calls;
+        mine.connect_failures += other.connect_failures;
+    }
+}
+
+/// Adds `other` to `counters`.
+pub fn add_counters(counters: &mut Counters, other: &Counters) {
+    counters.seen += other.seen;
+    counters.dropped += other.dropped;
+    counters.aborted += other.aborted;
+    counters.diverted += other.diverted;
+    counters.failed += other.failed;
+    counters.sampled_ns += other.sampled_ns;
+    counters.sampled += other.sampled;
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A time falls into a bucket whose bound is at most 1/16 above it; else percentiles would lie.
+    #[test]
+    fn quantiles_are_within_a_sixteenth() {
+        for ns in [0u64, 1, 15, 16, 17, 31, 32, 1_000, 65_535, 123_456_789, u64::MAX >> 1] {
+            let mut histogram = Histogram::default();
+            histogram.record(Interval(ns as i64));
+            let told = histogram.quantile(0.5).0 as u64;
+            assert!(told >= ns && told - ns <= ns / 16, "{ns} was told as {told}");
+        }
+    }
+
+    #[test]
+    fn quantiles_split_the_times() {
+        let mut histogram = Histogram::default();
+        (1..=100).for_each(|ms| histogram.record(Interval::from_millis(ms)));
+        let p99 = histogram.quantile(0.99).as_secs_f64();
+        assert!((0.099..0.106).contains(&p99), "{p99}");
+        assert_eq!(histogram.count(), 100);
+    }
+}
