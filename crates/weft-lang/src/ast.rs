@@ -540,6 +540,10 @@ pub enum TypeKind {
 
 /// A declaration of an element.
 #[derive(Clone, PartialEq, Debug)]
+#[expect(
+    clippy::large_enum_variant,
+    reason = "an element has a handful of these; a box would only be in the way"
+)]
 pub enum Decl {
     /// `TABLE name (...) options;`
     Table(Table),

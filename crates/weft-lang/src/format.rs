@@ -23,6 +23,12 @@ const INDENT_COLUMNS: usize = 2;
 ///
 /// Formatting twice gives the same as formatting once, and the syntax tree stays the same.
 ///
+/// ```
+/// let mut sources = weft_lang::source::SourceMap::new();
+/// let file = sources.add("net.weft", "drop element acl ;-- gone").unwrap();
+/// assert_eq!(weft_lang::format::format(&sources, file).unwrap(), "DROP ELEMENT acl;  -- gone\n");
+/// ```
+///
 /// # Panics
 /// If `file` is not of `sources`.
 pub fn format(sources: &SourceMap, file: FileId) -> Option<String> {

@@ -29,6 +29,16 @@ use suggest::nearest;
 
 /// Reads one file of `sources`. Never fails: what cannot be read is reported and left out of the tree.
 ///
+/// ```
+/// use weft_lang::{ast::Item, parser::parse, source::SourceMap};
+///
+/// let mut sources = SourceMap::new();
+/// let file = sources.add("net.weft", "CREATE LISTENER front ON tcp '127.0.0.1:80'; IMPORT;").unwrap();
+/// let (ast, diagnostics) = parse(&sources, file);
+/// assert!(matches!(&ast.items[..], [Item::Listener(_)]));
+/// assert_eq!(diagnostics[0].message, "expected the path of a file, in quotes, found `;`");
+/// ```
+///
 /// # Panics
 /// If `file` is not of `sources`.
 pub fn parse(sources: &SourceMap, file: FileId) -> (Ast, Vec<Diagnostic>) {
@@ -122,9 +132,11 @@ impl Parser<'_> {
         while !self.at_eof() {
             let before = self.index();
             self.layout.line(before);
+            let is_known = self.is_item_word(0);
             match self.item() {
                 Ok(item) => items.push(item),
-                Err(_) => self.skip_item(before),
+                Err(_) if is_known => self.skip_item(before),
+                Err(_) => self.skip_strangers(),
             }
         }
         items
@@ -210,6 +222,22 @@ impl Parser<'_> {
             .at(span, "the design has this kind, this version cannot build it")
             .with_help(format!("take it out; this version has {}", kinds.join(", ")));
         self.fail(diagnostic)
+    }
+
+    /// True if the word `ahead` begins an item, in this version or another.
+    fn is_item_word(&self, ahead: usize) -> bool {
+        let keywords = ITEMS.iter().map(|row| row.keyword).chain(ITEMS_ELSEWHERE.iter().copied());
+        keywords.into_iter().any(|keyword| self.peek_keyword(ahead, keyword))
+    }
+
+    /// Skips what is no item up to a line that begins one: a run of strangers is one fault.
+    fn skip_strangers(&mut self) {
+        self.bump();
+        self.skip_until(|p| {
+            let begins =
+                ITEMS.iter().any(|row| p.peek_keyword(0, row.keyword)) && p.peek(1) != TokenKind::Semicolon;
+            p.peek_keyword(0, "CREATE") || (p.is_first_on_line() && begins)
+        });
     }
 
     /// Skips the rest of an item that could not be read: to its `END;` if it has a body, else to its `;`.

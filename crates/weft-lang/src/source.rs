@@ -21,7 +21,7 @@ pub const NESTING_MAX: u32 = 64;
 /// and whatever walks the tree by recursion relies on this number.
 pub const EXPR_HEIGHT_MAX: u32 = 256;
 
-/// Most diagnostics that one file yields; the rest are counted, not kept.
+/// Most faults of syntax that are told for one file; after that many, reading stops.
 pub const DIAGNOSTICS_MAX: usize = 100;
 
 /// One file of a [`SourceMap`].

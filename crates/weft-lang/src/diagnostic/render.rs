@@ -61,6 +61,12 @@ const TAB_COLUMNS: usize = 4;
 
 const ELLIPSIS: &str = "...";
 
+/// How far on each side of the place at fault a line is looked at.
+const NEAR_BYTES: usize = 4096;
+
+/// Widest terminal that is used in full; four bytes a character fit [`NEAR_BYTES`].
+const WIDTH_MAX: usize = NEAR_BYTES / 8;
+
 struct Renderer<'a> {
     out: &'a mut String,
     sources: &'a SourceMap,
@@ -121,7 +127,7 @@ impl Renderer<'_> {
         let mut last_line = 0;
         for label in labels {
             let line = file.position(label.span.start).line;
-            let view = View::new(file, line, label, self.options.width.max(40).saturating_sub(gutter + 3));
+            let view = View::new(file, line, label, self.options.width.clamp(40, WIDTH_MAX) - gutter - 3);
             if line != last_line {
                 if last_line != 0 && line > last_line + 1 {
                     self.paint(BLUE, ELLIPSIS);
@@ -189,6 +195,18 @@ impl View {
         // A span over several lines is marked to the end of its first line.
         let to = (label.span.end as usize).saturating_sub(range.start).clamp(from, source.len());
 
+        // Only the part of a huge line that could be shown is looked at.
+        let near = |mut at: usize| {
+            while !source.is_char_boundary(at) {
+                at -= 1;
+            }
+            at
+        };
+        let (first, last) =
+            (near(from.saturating_sub(NEAR_BYTES)), near((from + NEAR_BYTES).min(source.len())));
+        let (is_cut_before, is_cut_after) = (first > 0, last < source.len());
+        let (source, from, to) = (&source[first..last], from - first, to.min(last) - first);
+
         let mut cells = String::new();
         let (mut column, mut mark_at, mut mark_end) = (0, None, None);
         let mut columns_at = Vec::new();
@@ -205,7 +223,10 @@ impl View {
         let mark_at = mark_at.unwrap_or(column);
         let mark_len = mark_end.unwrap_or(column).saturating_sub(mark_at).max(1);
         let whole = Self { text: cells, mark_at, mark_len };
-        if column <= width { whole } else { whole.window(&columns_at, column, width) }
+        if column <= width && !is_cut_before && !is_cut_after {
+            return whole;
+        }
+        whole.window(&columns_at, column, width)
     }
 
     /// Cuts a line that is too wide to a window with the start of the mark in its first third.
@@ -335,6 +356,19 @@ mod tests {
             if start == 501 {
                 assert_eq!(&lines[3][mark..mark + 3], "usr", "{out}");
             }
+        }
+    }
+
+    #[test]
+    fn a_huge_line_is_not_walked_for_every_mark() {
+        // A hundred faults in one line of 4 MB would otherwise take seconds to show.
+        let mut sources = SourceMap::new();
+        let file = sources.add("n", "\u{6f22}".repeat(1 << 20)).unwrap();
+        let n_bytes = 3 << 20;
+        for start in [0, n_bytes / 2, n_bytes - 3, n_bytes] {
+            let diagnostic = Diagnostic::error(code::UNEXPECTED, "m").at(Span::new(file, start, n_bytes), "");
+            let out = render(&diagnostic, &sources, RenderOptions { colour: false, width: usize::MAX });
+            assert!(out.len() < 4 * NEAR_BYTES && out.contains('^'));
         }
     }
 

@@ -117,9 +117,10 @@ impl Parser<'_> {
             || (self.peek_keyword(0, "END") && !self.ends_inner_block())
     }
 
-    /// True at `END IF`, `END SCAN`, `END UPDATE`.
+    /// True at `END IF`, `END SCAN`, `END UPDATE`, and at an `END LOOP` that somebody hoped for; not at the `END` of an
+    /// item whose `;` was forgotten.
     pub(super) fn ends_inner_block(&self) -> bool {
-        self.peek_keyword(0, "END") && ["IF", "SCAN", "UPDATE"].iter().any(|word| self.peek_keyword(1, word))
+        self.peek_keyword(0, "END") && self.peek(1) == TokenKind::Word && !self.is_item_word(1)
     }
 
     // ---- declarations ----

@@ -201,7 +201,7 @@ impl Parser<'_> {
     }
 
     fn refuse_second_comparison(&mut self) -> Parsed<()> {
-        if !self.infix().is_some_and(|infix| infix.strength() == strength::COMPARE) {
+        if self.infix().is_none_or(|infix| infix.strength() != strength::COMPARE) {
             return Ok(());
         }
         let span = self.token().span;

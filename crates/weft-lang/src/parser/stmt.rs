@@ -544,7 +544,7 @@ impl Parser<'_> {
 
     fn message(&mut self) -> Parsed<StmtKind> {
         // The place is a name, so that the parenthesis after it is not taken for a call.
-        let to = if self.eat_keyword("TO").is_some() { Some(self.path_expr()?) } else { None };
+        let to = if self.eat_keyword("TO").is_some() { Some(self.path_expr("where it goes")?) } else { None };
         Ok(StmtKind::Message { to, fields: self.assigns_in_parens("a column")? })
     }
 
@@ -596,11 +596,11 @@ impl Parser<'_> {
             let span = self.bump().span;
             return Ok(Expr { kind: ExprKind::Int(int_value(self.slice(span)).unwrap_or_default()), span });
         }
-        self.path_expr()
+        self.path_expr("a status, such as `UNAVAILABLE`")
     }
 
-    fn path_expr(&mut self) -> Parsed<Expr> {
-        let path = self.path("a name")?;
+    fn path_expr(&mut self, what: &str) -> Parsed<Expr> {
+        let path = self.path(what)?;
         Ok(Expr { span: path.span, kind: ExprKind::Path(path) })
     }
 
