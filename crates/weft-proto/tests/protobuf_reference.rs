@@ -153,7 +153,7 @@ fn reference(schema: &Schema) -> MessageDescriptor {
 fn columns(schema: &Schema, read: u64) -> Vec<Vec<String>> {
     fn gather(schema: &Schema, message: usize, path: &[String], all: &mut Vec<Vec<String>>) {
         for field in &schema.messages[message].fields {
-            let path = [path, &[field.name.clone()]].concat();
+            let path = [path, std::slice::from_ref(&field.name)].concat();
             match field.kind {
                 FieldKind::Message(inner) => gather(schema, inner, &path, all),
                 _ => all.push(path),
@@ -228,7 +228,7 @@ struct Piece {
     field: usize,
     value: u64,
     bytes: Vec<u8>,
-    inner: Vec<Piece>,
+    inner: Vec<Self>,
     /// Bytes by which the tag and the length are longer than needed.
     padding: usize,
     noise: Noise,
