@@ -1,6 +1,7 @@
 //! Where sessions enter and where they go: listeners, clusters, routes.
 
 use crate::ast::{Assign, Balance, BalanceClause, Cluster, Item, Listener, Route};
+use crate::diagnostic::{Diagnostic, code};
 use crate::lexer::TokenKind;
 
 use super::Create;
@@ -67,10 +68,25 @@ impl Parser<'_> {
     /// `name = e`
     pub(super) fn assign(&mut self, what: &str) -> Parsed<Assign> {
         let name = self.ident(what)?;
-        self.expect(TokenKind::Eq, "`=`")?;
+        self.equals()?;
         let value = self.expr()?;
         let span = self.span_from(name.span);
         Ok(Assign { name, value, span })
+    }
+
+    /// The `=` of an assignment; `:=` is reported and read as that.
+    pub(super) fn equals(&mut self) -> Parsed<()> {
+        if self.at(TokenKind::Bind) {
+            let span = self.token().span;
+            let diagnostic = Diagnostic::error(code::UNEXPECTED, "expected `=`, found `:=`")
+                .at(span, "")
+                .with_help("`:=` binds a column to a field where an element is used; a value is set with `=`")
+                .with_fix(span, "=");
+            self.fail(diagnostic);
+            self.bump();
+            return Ok(());
+        }
+        self.expect(TokenKind::Eq, "`=`").map(|_| ())
     }
 
     pub(super) fn route(&mut self, create: Create) -> Parsed<Item> {

@@ -174,7 +174,11 @@ impl Parser<'_> {
                 .with_help(format!("to change it, write `SET {word} = ...;`"))
                 .with_fix(span.before(), "SET ");
         self.fail(diagnostic);
-        self.set_stmt()
+        let target = self.place()?;
+        if !self.eat(TokenKind::Bind) {
+            self.equals()?;
+        }
+        Ok(StmtKind::Set { target, value: self.expr()? })
     }
 
     /// `...; ELSE verdict;`: the `;` before it cut it off. The verdict is read as a statement of its own.
@@ -197,7 +201,7 @@ impl Parser<'_> {
     fn stray_end(&mut self) {
         let start = self.token().span;
         self.bump();
-        let word = self.word().unwrap_or_default().to_ascii_uppercase();
+        let word = self.word().unwrap_or_default().to_owned();
         let span = start.to(self.bump().span);
         let message = format!("`END {word}` closes nothing");
         self.fail_at(span, code::UNEXPECTED, &message, "take it out, or look for the block it should close");
@@ -208,14 +212,15 @@ impl Parser<'_> {
 
     fn let_stmt(&mut self) -> Parsed<StmtKind> {
         let name = self.ident("a new name")?;
-        let ty = if self.at(TokenKind::Eq) { None } else { Some(self.type_expr()?) };
-        self.expect(TokenKind::Eq, "`=`")?;
+        let has_type = !matches!(self.token().kind, TokenKind::Eq | TokenKind::Bind);
+        let ty = if has_type { Some(self.type_expr()?) } else { None };
+        self.equals()?;
         Ok(StmtKind::Let { name, ty, value: self.expr()? })
     }
 
     fn set_stmt(&mut self) -> Parsed<StmtKind> {
         let target = self.place()?;
-        self.expect(TokenKind::Eq, "`=`")?;
+        self.equals()?;
         Ok(StmtKind::Set { target, value: self.expr()? })
     }
 
@@ -607,7 +612,7 @@ impl Parser<'_> {
     fn with_item(&mut self) -> Parsed<WithItem> {
         let start = self.token().span;
         let target = self.place()?;
-        self.expect(TokenKind::Eq, "`=`")?;
+        self.equals()?;
         let value = self.expr()?;
         Ok(WithItem { target, value, span: self.span_from(start) })
     }

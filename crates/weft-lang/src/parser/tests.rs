@@ -318,6 +318,10 @@ fn what_is_in_the_wrong_place_is_told_once() {
     );
     check_stmt("SET a = b < c < d;", &["2:15 W0111 comparisons do not chain"]);
     check_stmt("SELECT * FROM t;", &["2:15 W0105 a statement selects from `input`, not from `t`"]);
+    check_stmt(
+        "x := 1; LET y := 2;",
+        &["2:1 W0109 `x` does not begin a statement", "2:15 W0105 expected `=`, found `:=`"],
+    );
     check_stmt("LET end = 1;", &["2:5 W0108 `end` is a keyword, and a new name is expected here"]);
     check_stmt("LET x I64(8) = 1;", &["2:10 W0115 this type does not take a length"]);
     check_stmt("LET x TEXT(0) = 1;", &["2:12 W0115 this length is out of range"]);
