@@ -443,6 +443,23 @@ fn an_import_names_the_column_that_differs() {
     assert_eq!(old.import(&chunk, Time(0)), Err(ImportError::Version(9)));
 }
 
+// A row could not come back if one that had expired was given back after it.
+#[test]
+fn undo_reaches_behind_rows_that_expired() {
+    let table = Table::new(TableSpec { ttl: Some(Interval(10)), ..spec(Shape::Int, 4) });
+    let state = State { tables: vec![Arc::new(table)], ..State::default() };
+    let table = &state.tables[0];
+    new_row(table.insert_int(1, Time(0)));
+    let kept = new_row(table.insert_int(2, Time(5)));
+    let mut journal = Journal::default();
+    journal.record_remove(0, kept, table);
+    table.remove(kept);
+    new_row(journal.insert_int(0, table, 1, Time(12)));
+    journal.undo(&state, &mut []);
+    assert_eq!(table.find_int(2, Time(12)), kept);
+    assert_eq!(table.count(Time(12)), 1);
+}
+
 // Two workers could be in one stripe at once, and counts would be lost.
 #[test]
 fn counts_of_two_threads_add_up() {
@@ -531,10 +548,8 @@ fn an_empty_table_is_small() {
     assert!(Table::new(spec(Shape::Int, 100)).memory_bytes() < 4096);
 }
 
-/// Keys whose hashes agree in the low half, as an adversary would choose them.
+/// Keys with one home in an index of up to 4096 slots, as an adversary would choose them.
 fn colliding_keys(n: usize) -> Vec<u64> {
-    // The hash folds a product; words that differ so that both halves cancel are found by search on 16 bits of tag,
-    // which is what decides the home of a small index.
     (0u64..).filter(|key| Table::hash_int(*key) as u32 >> 20 == 0).take(n).collect()
 }
 

@@ -28,7 +28,7 @@ impl Table {
         let mut found = Row::NONE;
         stripe.find(hash as u32, |local| {
             let at = stripe.first + u64::from(local);
-            let Some(row) = self.base.resident_row(at, self.geometry) else { return false };
+            let Some(row) = self.base.resident_from(at, self.geometry) else { return false };
             let is_same = same(row);
             if is_same && !self.is_expired(row, now) {
                 found = Row(at + 1);
@@ -56,10 +56,7 @@ impl Table {
             return Insert::Full;
         }
         stripe.reserve();
-        let local = match self.free_row(at) {
-            Some(local) => local,
-            None => return Insert::Full,
-        };
+        let Some(local) = self.free_row(at) else { return Insert::Full };
         let new = if stripe.place(tag, local).is_ok() {
             self.take_row(at, local);
             row(local)
@@ -180,9 +177,25 @@ impl Table {
     /// Takes a certain free row of a stripe. False if it is not free.
     pub(super) fn claim(&self, row: Row) -> bool {
         let (at, local) = self.geometry.split(row.0 - 1);
-        let stripe = &self.stripes[at];
-        if self.is_live(row) || stripe.free.load(Relaxed) != local + 1 {
+        let (stripe, wanted) = (&self.stripes[at], local + 1);
+        if self.is_live(row) {
             return false;
+        }
+        // Rows that expired and were given back since stand before it in the free list: it comes to the front.
+        let mut link = stripe.free.load(Relaxed);
+        while link != wanted {
+            let before = self.row_of_link(at, link);
+            if before.is_none() {
+                return false;
+            }
+            let words = self.row_words(before, 0);
+            link = words[0].load(Relaxed) as u32;
+            if link == wanted {
+                let words_wanted = self.row_words(row, 0);
+                words[0].store(words_wanted[0].load(Relaxed), Relaxed);
+                words_wanted[0].store(u64::from(stripe.free.load(Relaxed)), Relaxed);
+                stripe.free.store(wanted, Relaxed);
+            }
         }
         self.take_row(at, local);
         true

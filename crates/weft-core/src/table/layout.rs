@@ -1,5 +1,6 @@
 //! Where columns are in a row, and how cells and keys are written.
 
+use crate::hash;
 use crate::limits::ROW_BYTES_MAX;
 use crate::time::Interval;
 use crate::types::{Repr, Type, Value};
@@ -280,6 +281,20 @@ pub(super) fn base_group(spec: &TableSpec, header: Header) -> (KeyShape, Layout)
     (key, layout)
 }
 
+/// See [`super::Table::fingerprint`].
+pub(super) fn fingerprint(spec: &TableSpec, base: &Layout) -> u64 {
+    let mut hash = hash::hash_word(spec.key.len() as u64 | u64::from(spec.shared) << 32);
+    for Column { spec, at } in &base.columns {
+        let (null_word, null_bit) =
+            at.null_bit.map_or((0, 0), |(word, bit)| (u64::from(word) + 1, u64::from(bit)));
+        let place = u64::from(at.word) | null_word << 16 | null_bit << 40;
+        hash = hash::mix(hash, hash::hash_bytes(spec.name.as_bytes()));
+        hash = hash::mix(hash, hash::hash_bytes(spec.ty.to_string().as_bytes()));
+        hash = hash::mix(hash, place);
+    }
+    hash
+}
+
 /// A group of columns added to rows that have `words_before` words.
 pub(super) fn added_group(
     columns: &[ColumnSpec],
@@ -387,13 +402,17 @@ pub(super) fn cell_eq(cell: &[AtomicU64], bytes: &[u8]) -> bool {
     if len.load(Relaxed) != bytes.len() as u64 {
         return false;
     }
-    let (whole, rest) = bytes.as_chunks::<8>();
-    if words.len() < whole.len() + usize::from(!rest.is_empty()) {
-        return false;
-    }
-    let (head, tail) = words.split_at(whole.len());
-    let same = head.iter().zip(whole).all(|(word, chunk)| word.load(Relaxed) == u64::from_le_bytes(*chunk));
-    same && (rest.is_empty() || tail[0].load(Relaxed) == partial_word(rest))
+    let Some(tail) = bytes.last_chunk::<8>() else {
+        return bytes.is_empty()
+            || words.first().is_some_and(|word| word.load(Relaxed) == partial_word(bytes));
+    };
+    // The last word, of one to eight bytes, is cut from the last eight: no branch on how many there are.
+    let n_before = (bytes.len() - 1) / 8;
+    let tail = u64::from_le_bytes(*tail) >> ((n_before * 8 + 8 - bytes.len()) * 8);
+    let Some((before, [last, ..])) = words.split_at_checked(n_before) else { return false };
+    let chunks = bytes.as_chunks::<8>().0;
+    last.load(Relaxed) == tail
+        && before.iter().zip(chunks).all(|(word, chunk)| word.load(Relaxed) == u64::from_le_bytes(*chunk))
 }
 
 /// Writes bytes that fit.

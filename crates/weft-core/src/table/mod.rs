@@ -55,6 +55,7 @@ pub struct Table {
     added: [OnceLock<Group>; GROUPS_MAX - 1],
     n_added: AtomicU32,
     extending: AtomicU32,
+    fingerprint: u64,
     rows: AtomicU64,
     rows_max: AtomicU64,
     /// Nanoseconds, `i64::MAX` for rows that stay.
@@ -118,7 +119,9 @@ impl Table {
         let header = Header::of(&spec);
         let (key, layout) = layout::base_group(&spec, header);
         let geometry = Geometry::of(&spec, layout.words());
+        let fingerprint = layout::fingerprint(&spec, &layout);
         Self {
+            fingerprint,
             key,
             header,
             geometry,
@@ -139,6 +142,13 @@ impl Table {
     /// What the table was made from; [`Table::extend`] and [`Table::set_limits`] do not show here.
     pub fn spec(&self) -> &TableSpec {
         &self.spec
+    }
+
+    /// A hash of what compiled code takes for granted: names, types and places of the columns that the table was made
+    /// with, and whether it is shared. Added columns do not change it.
+    #[inline(always)]
+    pub fn fingerprint(&self) -> u64 {
+        self.fingerprint
     }
 
     /// Where a column is, key columns included (those are read only).
@@ -192,6 +202,23 @@ impl Table {
     /// # Errors
     /// See [`LimitsError`]; then nothing changed.
     pub fn set_limits(&self, max_rows: u64, ttl: Option<Interval>, evict: Evict) -> Result<(), LimitsError> {
+        self.check_limits(max_rows, ttl, evict)?;
+        self.rows_max.store(max_rows, Relaxed);
+        self.ttl.store(ttl.map_or(i64::MAX, Interval::as_nanos), Relaxed);
+        self.evict.store(evict as u8, Relaxed);
+        Ok(())
+    }
+
+    /// Whether [`Table::set_limits`] would take these.
+    ///
+    /// # Errors
+    /// See [`LimitsError`].
+    pub fn check_limits(
+        &self,
+        max_rows: u64,
+        ttl: Option<Interval>,
+        evict: Evict,
+    ) -> Result<(), LimitsError> {
         let max = self.geometry.rows_max();
         if max_rows > max {
             return Err(LimitsError::Rows { max });
@@ -199,9 +226,6 @@ impl Table {
         if !self.header.serves(evict, ttl.is_some(), self.spec.ttl_on_access) {
             return Err(LimitsError::Order);
         }
-        self.rows_max.store(max_rows, Relaxed);
-        self.ttl.store(ttl.map_or(i64::MAX, Interval::as_nanos), Relaxed);
-        self.evict.store(evict as u8, Relaxed);
         Ok(())
     }
 
@@ -376,6 +400,19 @@ impl Table {
         cell.store(others | u64::from(null) << bit, Relaxed);
     }
 
+    /// The row's words of one column group, found once for several accesses: columns are at [`ColumnRef::word`].
+    ///
+    /// # Panics
+    /// If `row` is [`Row::NONE`] or there is no such group.
+    #[inline(always)]
+    pub fn row_words(&self, row: Row, group: u16) -> &[AtomicU64] {
+        let group = match group {
+            0 => &self.base,
+            _ => self.added[group as usize - 1].get().expect("the column is of this table"),
+        };
+        group.row(row.0.wrapping_sub(1), self.geometry)
+    }
+
     /// Where the row's words of this group are in memory, for compiled code: `AtomicU64`s, as many as the group has
     /// words, stable for the life of the row. Column words and null bits count from here.
     #[inline]
@@ -477,15 +514,6 @@ impl Table {
     #[inline(always)]
     fn cell(&self, row: Row, col: ColumnRef) -> &[AtomicU64] {
         &self.row_words(row, col.group)[col.word as usize..]
-    }
-
-    #[inline(always)]
-    fn row_words(&self, row: Row, group: u16) -> &[AtomicU64] {
-        let group = match group {
-            0 => &self.base,
-            _ => self.added[group as usize - 1].get().expect("the column is of this table"),
-        };
-        group.row(row.0.wrapping_sub(1), self.geometry)
     }
 
     fn is_live(&self, row: Row) -> bool {

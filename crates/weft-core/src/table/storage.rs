@@ -199,6 +199,13 @@ impl Group {
         words.get(start..start + self.row_words)
     }
 
+    /// The words from a row on to the end of its segment, if that exists: a look-up reads only a few of them.
+    #[inline(always)]
+    pub(super) fn resident_from(&self, at: u64, geometry: Geometry) -> Option<&[AtomicU64]> {
+        let words = self.segments.get(geometry.segment_of(at))?.words.get()?;
+        words.get((at & geometry.segment_mask) as usize * self.row_words..)
+    }
+
     /// Sets the row to that of a new one, if its segment exists (else it is made so later).
     pub(super) fn reset(&self, at: u64, geometry: Geometry) {
         if let Some(row) = self.resident_row(at, geometry) {
