@@ -371,6 +371,7 @@ pub enum FloatUnaryOp {
 #[allow(missing_docs, reason = "the names say it")]
 pub enum FloatCmp {
     Eq,
+    /// Less or greater: false if either is NaN, as the others.
     Ne,
     Lt,
     Le,

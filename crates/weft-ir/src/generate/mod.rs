@@ -93,7 +93,7 @@ pub fn compare(seed: u64, first: &dyn Backend, second: &dyn Backend) -> Result<(
     let mut worlds = [World::new(&chain), World::new(&chain)];
     let mut now = Time(1_000_000_000);
     for nth in 0..PASSES {
-        now = now + Interval(dice.pick(&[0, 1, 40, 1000]));
+        now += Interval(dice.pick(&[0, 1, 40, 1000]));
         let pass = Pass::random(&mut dice, &chain, now);
         let differs = |what: String| Difference { seed, what: format!("pass {nth}: {what}") };
         let mut seen = Vec::new();

@@ -9,6 +9,8 @@
 mod bytes;
 mod numbers;
 mod tables;
+#[cfg(test)]
+mod tests;
 
 use crate::backend::{Backend, Program, Unsupported};
 use crate::ir::*;

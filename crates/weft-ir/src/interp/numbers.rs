@@ -79,8 +79,8 @@ pub(super) fn float_unary(op: FloatUnaryOp, a: f64) -> f64 {
 pub(super) fn float_compare(op: FloatCmp, a: f64, b: f64) -> bool {
     match op {
         FloatCmp::Eq => a == b,
-        // Unlike Rust's, it is false for NaN.
-        FloatCmp::Ne => a < b || a > b,
+        // Unlike Rust's `!=`, it is false for NaN.
+        FloatCmp::Ne => a.partial_cmp(&b).is_some_and(core::cmp::Ordering::is_ne),
         FloatCmp::Lt => a < b,
         FloatCmp::Le => a <= b,
     }

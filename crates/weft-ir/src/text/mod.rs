@@ -22,6 +22,8 @@
 
 mod lines;
 mod ops;
+#[cfg(test)]
+mod tests;
 
 use crate::ir::*;
 use core::fmt::{self, Write as _};

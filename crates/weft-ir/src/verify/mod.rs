@@ -31,6 +31,8 @@
 //! or overlaps ([`Rule::Limit`], [`Rule::Layout`]).
 
 mod flow;
+#[cfg(test)]
+mod tests;
 
 use crate::ir::*;
 use crate::program::{ChainProgram, Direction, Event, Input, Place, Realisation, cell_words};
@@ -640,14 +642,10 @@ impl<'a> Check<'a> {
                 self.table(table);
                 return self.maps(&[cursor], Ty::Int, Ty::Int);
             }
-            Op::Remove(table, row, _)
-            | Op::Touch(table, row)
-            | Op::TouchRead(table, row)
-            | Op::Column(table, row, _)
-            | Op::ColumnIsNull(table, row, _)
-            | Op::SetColumn(table, row, ..)
-            | Op::SetColumnNull(table, row, ..) => (table, row),
-            _ => return Gives::Nothing,
+            _ => match row_of(op) {
+                Some(found) => found,
+                None => return Gives::Nothing,
+            },
         };
         self.want(row, Ty::Row);
         match *op {
@@ -788,16 +786,7 @@ impl<'a> Check<'a> {
             self.at = Some(id);
             for inst in &block.insts {
                 self.line = inst.line;
-                let (table, row) = match inst.op {
-                    Op::Remove(table, row, _)
-                    | Op::Touch(table, row)
-                    | Op::TouchRead(table, row)
-                    | Op::Column(table, row, _)
-                    | Op::ColumnIsNull(table, row, _)
-                    | Op::SetColumn(table, row, ..)
-                    | Op::SetColumnNull(table, row, ..) => (table, row),
-                    _ => continue,
-                };
+                let Some((table, row)) = row_of(&inst.op) else { continue };
                 if tables[row.0 as usize].iter().any(|&t| t != table.0) {
                     self.say(Rule::Stale, format!("v{} is no row of table {}", row.0, table.0));
                 }
@@ -817,6 +806,20 @@ fn values(function: &Function) -> impl Iterator<Item = Value> + use<> {
 fn is_row_at(function: &Function, at: At) -> bool {
     let inst = at.index.checked_sub(1).and_then(|i| function.blocks[at.block.0 as usize].insts.get(i));
     inst.is_some_and(|inst| matches!(inst.op, Op::IsRow(_)))
+}
+
+/// The row that an operation works on, and of which table it must be.
+fn row_of(op: &Op) -> Option<(TableId, Value)> {
+    match *op {
+        Op::Remove(table, row, _)
+        | Op::Touch(table, row)
+        | Op::TouchRead(table, row)
+        | Op::Column(table, row, _)
+        | Op::ColumnIsNull(table, row, _)
+        | Op::SetColumn(table, row, ..)
+        | Op::SetColumnNull(table, row, ..) => Some((table, row)),
+        _ => None,
+    }
 }
 
 /// For each value, the tables that it may be a row of.
