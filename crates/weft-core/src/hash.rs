@@ -6,6 +6,10 @@ const K0: u64 = 0x9e37_79b9_7f4a_7c15;
 const K1: u64 = 0xbf58_476d_1ce4_e5b9;
 const K2: u64 = 0x94d0_49bb_1331_11eb;
 
+/// The constants of [`hash_word`] (the first two) and [`mix`] (the third and the first), for back ends that spell
+/// the hash out.
+pub const KEYS: [u64; 3] = [K0, K1, K2];
+
 /// Folds the 128-bit product of two words into one.
 #[inline(always)]
 pub const fn fold_mul(a: u64, b: u64) -> u64 {

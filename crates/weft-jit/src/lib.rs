@@ -1,1 +1,289 @@
-//! weft-jit
+//! The Cranelift back end: one machine-code function for each segment of a chain.
+//!
+//! [`Jit`] is a [`Backend`]. What its code does is what the interpreter of `weft-ir` does; `tests/agree.rs` holds
+//! both against each other on generated programs.
+//!
+//! Unsafe code is here and in `weft-io` alone. Three facts carry it:
+//! * A function is translated only after the verifier has accepted it, so its values have the types that the
+//!   translation assumes.
+//! * [`Segment::run`] checks the shape of what it is given (slots, counters, call row, tables) before it runs the
+//!   code, so that all offsets in the code lie within.
+//! * Code and the constants that it points to belong to the [`Segment`] and die with it.
+
+#![allow(unsafe_code, reason = "running generated machine code is unsafe by nature")]
+
+mod frame;
+mod helpers;
+mod memory;
+mod text;
+mod translate;
+
+use core::cell::RefCell;
+use core::fmt;
+use cranelift_codegen::Context;
+use cranelift_codegen::control::ControlPlane;
+use cranelift_codegen::isa::OwnedTargetIsa;
+use cranelift_codegen::settings::{self, Configurable as _};
+use cranelift_frontend::{FunctionBuilder, FunctionBuilderContext};
+use frame::Frame;
+use memory::Code;
+use std::sync::Arc;
+use translate::{Constants, Plan, verdict};
+use weft_core::Status;
+use weft_core::abi::{Cx, Fault, State, Verdict};
+use weft_ir::backend::{Backend, Program, Unsupported};
+use weft_ir::program::{ChainProgram, Event};
+use weft_ir::verify::{self, Handler};
+
+/// The back end that compiles to machine code.
+#[derive(Clone)]
+pub struct Jit {
+    isa: OwnedTargetIsa,
+    clock: Option<fn() -> u64>,
+}
+
+impl Jit {
+    /// A back end for this machine.
+    ///
+    /// # Errors
+    /// The machine is not one that Cranelift generates code for, or not one with 64-bit little-endian words.
+    pub fn new() -> Result<Self, Unsupported> {
+        let refused = |reason: String| Unsupported { reason, line: 0 };
+        if cfg!(not(all(target_pointer_width = "64", target_endian = "little", unix))) {
+            return Err(refused("compiled code needs a 64-bit little-endian Unix machine".into()));
+        }
+        let mut flags = settings::builder();
+        let verifier = if cfg!(debug_assertions) { "true" } else { "false" };
+        let set = [
+            ("opt_level", "speed"),
+            ("enable_verifier", verifier),
+            ("unwind_info", "false"),
+            ("enable_probestack", "false"),
+        ];
+        for (name, value) in set {
+            flags.set(name, value).map_err(|error| refused(error.to_string()))?;
+        }
+        let isa = cranelift_native::builder()
+            .map_err(|error| refused(error.to_string()))?
+            .finish(settings::Flags::new(flags))
+            .map_err(|error| refused(error.to_string()))?;
+        Ok(Self { isa, clock: None })
+    }
+
+    /// Measures with this clock (nanoseconds) how long it takes to compile: [`Segment::compile_ns`].
+    pub fn with_clock(self, clock: fn() -> u64) -> Self {
+        Self { clock: Some(clock), ..self }
+    }
+
+    /// As [`Backend::compile`], with the type that tells more.
+    ///
+    /// # Errors
+    /// As [`Backend::compile`].
+    pub fn compile_segment(
+        &self,
+        chain: &Arc<ChainProgram>,
+        event: Event,
+        state: &State,
+    ) -> Result<Segment, Unsupported> {
+        let began = self.clock.map(|clock| clock());
+        for part in chain.parts(event) {
+            verify::verify(part.function, chain, Handler::of(event)).map_err(|errors| {
+                let first = &errors[0];
+                Unsupported { reason: format!("not well-formed: {first}"), line: first.line }
+            })?;
+        }
+        let shape = Shape::of(chain, event, state);
+        if state.tables.len() < shape.tables.len() {
+            return Err(Unsupported { reason: "the state lacks a table of the chain".into(), line: 0 });
+        }
+        let plan = Plan { chain, event, tables: &state.tables, target: self.isa.frontend_config() };
+        let (code, constants) = WORKSPACE.with_borrow_mut(|workspace| workspace.compile(&self.isa, &plan))?;
+        let compile_ns = began.zip(self.clock).map_or(0, |(began, clock)| clock().saturating_sub(began));
+        Ok(Segment { name: chain.name.clone(), event, shape, code, _constants: constants, compile_ns })
+    }
+}
+
+impl fmt::Debug for Jit {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "jit for {}", self.isa.triple())
+    }
+}
+
+impl Backend for Jit {
+    fn name(&self) -> &'static str {
+        "jit"
+    }
+
+    fn compile(
+        &self,
+        chain: &Arc<ChainProgram>,
+        event: Event,
+        state: &State,
+    ) -> Result<Box<dyn Program>, Unsupported> {
+        Ok(Box::new(self.compile_segment(chain, event, state)?))
+    }
+}
+
+thread_local! {
+    /// What Cranelift allocates, kept from one segment to the next: most of the cost of a small one.
+    static WORKSPACE: RefCell<Workspace> = RefCell::default();
+}
+
+struct Workspace {
+    context: Context,
+    builder: FunctionBuilderContext,
+}
+
+impl Default for Workspace {
+    fn default() -> Self {
+        Self { context: Context::new(), builder: FunctionBuilderContext::new() }
+    }
+}
+
+impl Workspace {
+    fn compile(&mut self, isa: &OwnedTargetIsa, plan: &Plan<'_>) -> Result<(Code, Constants), Unsupported> {
+        let refused = |reason: String| Unsupported { reason, line: 0 };
+        self.context.clear();
+        let builder = FunctionBuilder::new(&mut self.context.func, &mut self.builder);
+        let constants = match translate::translate(plan, builder) {
+            Ok(constants) => constants,
+            Err(error) => {
+                // A builder that did not finish leaves its context in disorder.
+                self.builder = FunctionBuilderContext::new();
+                return Err(error);
+            }
+        };
+        let compiled = self
+            .context
+            .compile(&**isa, &mut ControlPlane::default())
+            .map_err(|error| refused(format!("Cranelift refused the code: {:?}", error.inner)))?;
+        if !compiled.buffer.relocs().is_empty() {
+            return Err(refused("the machine lacks instructions that the code needs".into()));
+        }
+        let align = u64::from(compiled.buffer.alignment).max(16);
+        let code = Code::new(compiled.code_buffer(), align).map_err(refused)?;
+        Ok((code, constants))
+    }
+}
+
+/// A compiled segment.
+pub struct Segment {
+    name: String,
+    event: Event,
+    shape: Shape,
+    code: Code,
+    /// What `code` points to.
+    _constants: Constants,
+    compile_ns: u64,
+}
+
+impl Segment {
+    /// Bytes of machine code.
+    pub fn code_bytes(&self) -> usize {
+        self.code.bytes()
+    }
+
+    /// How long it took to compile; 0 if the back end has no clock.
+    pub fn compile_ns(&self) -> u64 {
+        self.compile_ns
+    }
+}
+
+impl fmt::Debug for Segment {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { name, event, compile_ns, .. } = self;
+        write!(f, "{name} on {event:?}: {} bytes of code, compiled in {compile_ns} ns", self.code_bytes())
+    }
+}
+
+impl Program for Segment {
+    #[inline]
+    fn run(&self, cx: &mut Cx<'_>, opened: usize) {
+        self.shape.check(cx);
+        let n_elements = self.shape.elements;
+        let mut frame = Frame::new(cx, opened);
+        // SAFETY: `code` is a function with this signature, made by `translate` from functions that the verifier
+        // accepted. It reads and writes what `frame` points to, at offsets that `Shape::check` has just found to be
+        // inside; the frame borrows all of it from `cx` for the time of the call.
+        let packed = unsafe {
+            let entry: extern "C" fn(&mut Frame<'_>) -> u64 = core::mem::transmute(self.code.entry());
+            entry(&mut frame)
+        };
+        settle(packed, n_elements, cx);
+    }
+}
+
+/// Notes in the outcome how the pass ended.
+#[inline]
+fn settle(packed: u64, n_elements: u16, cx: &mut Cx<'_>) {
+    let out = &mut *cx.out;
+    out.journal.clear();
+    let (kind, code) = (packed & 0xff, packed >> 8 & 0xff);
+    out.verdict = match kind {
+        verdict::END => {
+            if out.verdict != Verdict::Redirect {
+                out.element = n_elements;
+            }
+            return;
+        }
+        verdict::DROP => Verdict::Drop,
+        verdict::ABORT | verdict::ABORT_WITH_TEXT => {
+            Verdict::Abort(Status::from_code(code).unwrap_or(Status::Unknown))
+        }
+        verdict::REPLY => Verdict::Reply,
+        _ => Verdict::Failed(Fault::from_code(code as u8).unwrap_or(Fault::FunctionFailed)),
+    };
+    if kind != verdict::ABORT_WITH_TEXT {
+        out.text.clear();
+    }
+    out.element = (packed >> 16) as u16;
+    out.line = (packed >> 32) as u32;
+}
+
+/// What the code takes for granted of a pass.
+#[derive(Debug)]
+struct Shape {
+    elements: u16,
+    inputs: usize,
+    call_words: usize,
+    scalars: usize,
+    merged: usize,
+    /// For each table the fingerprint of its layout.
+    tables: Vec<u64>,
+}
+
+impl Shape {
+    fn of(chain: &ChainProgram, event: Event, state: &State) -> Self {
+        let words = |merge: bool| {
+            let vars = chain.vars.iter().filter(|var| var.merge.is_some() == merge);
+            vars.map(|var| var.word as usize + 1).max().unwrap_or(0)
+        };
+        Self {
+            elements: chain.elements.len() as u16,
+            inputs: Handler::of(event).direction(chain).map_or(0, |d| d.inputs.len()),
+            call_words: chain.call_words(),
+            scalars: words(false),
+            merged: words(true),
+            tables: state.tables.iter().take(chain.tables.len()).map(|table| table.fingerprint()).collect(),
+        }
+    }
+
+    /// # Panics
+    /// If the pass does not have the shape that the code was compiled for: an error of the engine.
+    #[inline]
+    fn check(&self, cx: &Cx<'_>) {
+        let state = cx.state;
+        assert!(
+            cx.slots.len() >= self.inputs
+                && cx.call.len() >= self.call_words
+                && cx.counters.len() >= usize::from(self.elements)
+                && state.scalars.len() >= self.scalars
+                && state.merged.len() >= self.merged
+                && state.tables.len() >= self.tables.len(),
+            "the pass does not have the shape that the segment was compiled for"
+        );
+        let same =
+            self.tables.iter().zip(&state.tables).all(|(layout, table)| *layout == table.fingerprint());
+        assert!(same, "the state's tables are not laid out as those that the segment was compiled for");
+    }
+}

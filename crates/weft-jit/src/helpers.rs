@@ -1,0 +1,665 @@
+//! Functions that compiled code calls.
+//!
+//! Each takes at most six words, so that all of them travel in registers and a [`Bytes`] is passed as its two
+//! words. None unwinds into compiled code: `extern "C"` turns a panic into an abort.
+
+use crate::frame::Frame;
+use crate::text;
+use core::sync::atomic::AtomicU64;
+use cranelift_codegen::ir::{Type, types};
+use std::sync::Arc;
+use weft_core::abi::{self, Edit, EditTarget, SinkRow, Verdict};
+use weft_core::hash;
+use weft_core::limits::ROW_BYTES_MAX;
+use weft_core::table::{ColumnRef, Insert, KeyBuilder, Row, Table};
+use weft_core::{Interval, Time};
+use weft_ir::program::Merge;
+
+/// A run of bytes that stays until the pass ends.
+#[derive(Clone, Copy, Debug)]
+#[repr(C)]
+pub(crate) struct Bytes {
+    pub(crate) start: *const u8,
+    pub(crate) len: u64,
+}
+
+impl Bytes {
+    const EMPTY: Self = Self { start: core::ptr::dangling(), len: 0 };
+
+    pub(crate) fn as_slice<'a>(self) -> &'a [u8] {
+        if self.len == 0 {
+            return &[];
+        }
+        // SAFETY: compiled code makes a `Bytes` from a slot that it has checked against its region, from a
+        // constant of its program, from the scratch (which does not move in a pass) or from the cell of a row
+        // that nobody writes while the value is used. All of them outlive the helper that called this.
+        unsafe { core::slice::from_raw_parts(self.start, self.len as usize) }
+    }
+}
+
+/// A row and where its first group is in memory: [`ZERO_ROW`] for the row that is none.
+#[derive(Clone, Copy, Debug)]
+#[repr(C)]
+pub(crate) struct RowRef {
+    row: u64,
+    address: u64,
+}
+
+impl RowRef {
+    #[inline(always)]
+    fn new(table: &Table, row: Row) -> Self {
+        let address = if row.is_none() { ZERO_ROW.address() } else { table.row_address(row, 0) as u64 };
+        Self { row: row.0, address }
+    }
+}
+
+/// What the row that is none looks like: every column of it reads as zero, without a branch.
+pub(crate) struct ZeroRow([AtomicU64; ZERO_ROW_WORDS]);
+
+/// Words of the longest row.
+pub(crate) const ZERO_ROW_WORDS: usize = ROW_BYTES_MAX / 8;
+
+/// See [`ZeroRow`]. Nobody writes to it.
+pub(crate) static ZERO_ROW: ZeroRow = ZeroRow([const { AtomicU64::new(0) }; ZERO_ROW_WORDS]);
+
+impl ZeroRow {
+    pub(crate) fn address(&self) -> u64 {
+        self.0.as_ptr().expose_provenance() as u64
+    }
+}
+
+/// A value of any type on its way to a helper.
+#[derive(Clone, Copy, Debug)]
+#[repr(C)]
+pub(crate) struct Cell {
+    tag: u64,
+    a: u64,
+    b: u64,
+}
+
+/// Bytes of a [`Cell`].
+pub(crate) const CELL_BYTES: u32 = size_of::<Cell>() as u32;
+
+/// [`Cell::tag`]: what the cell holds.
+pub(crate) mod tag {
+    pub(crate) const BOOL: u64 = 0;
+    pub(crate) const INT: u64 = 1;
+    pub(crate) const FLOAT: u64 = 2;
+    pub(crate) const BYTES: u64 = 3;
+    pub(crate) const NULL: u64 = 4;
+}
+
+impl Cell {
+    pub(crate) const TAG: i32 = core::mem::offset_of!(Self, tag) as i32;
+    pub(crate) const A: i32 = core::mem::offset_of!(Self, a) as i32;
+    pub(crate) const B: i32 = core::mem::offset_of!(Self, b) as i32;
+
+    fn bytes(self) -> Bytes {
+        Bytes { start: core::ptr::with_exposed_provenance(self.a as usize), len: self.b }
+    }
+
+    fn keep(self, frame: &mut Frame<'_>) -> abi::Cell {
+        match self.tag {
+            tag::BOOL => abi::Cell::Bool(self.a != 0),
+            tag::INT => abi::Cell::Int(self.a as i64),
+            tag::FLOAT => abi::Cell::Float(f64::from_bits(self.a)),
+            tag::BYTES => {
+                let (start, len) = frame.keep(self.bytes());
+                abi::Cell::Bytes(start, len)
+            }
+            _ => abi::Cell::Null,
+        }
+    }
+}
+
+/// Cells that compiled code has put on its stack.
+fn cells<'a>(start: *const Cell, n: u64) -> &'a [Cell] {
+    // SAFETY: compiled code passes the address of a stack slot in which it has just stored `n` cells, and it does
+    // not go on until the helper returns.
+    unsafe { core::slice::from_raw_parts(start, n as usize) }
+}
+
+/// What an edit changes, as compiled code says it: kind in the upper half.
+pub(crate) mod target {
+    pub(crate) const INPUT: u32 = 0;
+    pub(crate) const ANSWER: u32 = 1 << 16;
+    pub(crate) const REPLY: u32 = 2 << 16;
+}
+
+macro_rules! helpers {
+    ($($helper:ident = $function:ident ($($param:ident),*) -> ($($result:ident),*);)*) => {
+        /// A function that compiled code calls.
+        #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+        pub(crate) enum Helper { $($helper),* }
+
+        impl Helper {
+            /// How many there are.
+            pub(crate) const COUNT: usize = [$(Self::$helper),*].len();
+
+            /// Where its code is.
+            pub(crate) fn address(self) -> usize {
+                match self { $(Self::$helper => $function as *const () as usize),* }
+            }
+
+            /// The types of its parameters and of its results.
+            pub(crate) fn signature(self) -> (&'static [Type], &'static [Type]) {
+                use types::{F64, I8, I64};
+                // Not every signature has every type.
+                let _ = (F64, I8, I64);
+                match self { $(Self::$helper => (&[$($param),*], &[$($result),*])),* }
+            }
+        }
+    };
+}
+
+helpers! {
+    Begin = begin(I64) -> ();
+    RollBack = roll_back(I64) -> ();
+    Stamp = stamp(I64, I64, I64) -> ();
+    Text = set_text(I64, I64, I64) -> ();
+    Redirect = redirect(I64, I64, I64, I64) -> ();
+
+    IntToText = int_to_text(I64, I64, I64) -> (I64, I64);
+    FloatToText = float_to_text(I64, F64) -> (I64, I64);
+    IsIntText = is_int_text(I64, I64, I64) -> (I8);
+    TextToInt = text_to_int(I64, I64, I64) -> (I64);
+
+    BytesEqual = bytes_equal(I64, I64, I64) -> (I8);
+    BytesOrder = bytes_order(I64, I64, I64, I64) -> (I64);
+    StartsWith = starts_with(I64, I64, I64, I64) -> (I8);
+    EndsWith = ends_with(I64, I64, I64, I64) -> (I8);
+    Contains = contains(I64, I64, I64, I64) -> (I8);
+    Like = like(I64, I64, I64, I64) -> (I8);
+    Concat = concat(I64, I64, I64) -> (I64, I64);
+    Lower = lower(I64, I64, I64) -> (I64, I64);
+    Upper = upper(I64, I64, I64) -> (I64, I64);
+    Keep = keep(I64, I64, I64) -> (I64, I64);
+    HashBytes = hash_bytes(I64, I64) -> (I64);
+    InPrefix = in_prefix(I64, I64, I64, I64) -> (I8);
+
+    Edit = edit(I64, I64, I64, I64, I64) -> (I64, I64);
+    Emit = emit(I64, I64, I64, I64) -> ();
+    Delay = delay(I64, I64) -> ();
+    Mark = mark(I64, I64) -> ();
+    Mirror = mirror(I64, I64, I64) -> ();
+
+    CallSetWord = call_set_word(I64, I64, I64) -> ();
+    CallSetBytes = call_set_bytes(I64, I64, I64, I64, I64) -> ();
+    VarSet = var_set(I64, I64, I64) -> ();
+    VarMerge = var_merge(I64, I64, I64) -> ();
+    VarMerged = var_merged(I64, I64, I64) -> (I64);
+    VarReset = var_reset(I64, I64, I64, I64) -> ();
+    LockVars = lock_vars(I64) -> ();
+    UnlockVars = unlock_vars(I64) -> ();
+
+    Key = key(I64, I64, I64) -> (I64, I64);
+    FindInt = find_int(I64, I64, I64) -> (I64, I64);
+    FindBytes = find_bytes(I64, I64, I64, I64) -> (I64, I64);
+    InsertInt = insert_int(I64, I64, I64, I64) -> (I64, I64);
+    InsertBytes = insert_bytes(I64, I64, I64, I64, I64) -> (I64, I64);
+    Remove = remove(I64, I64, I64, I64) -> ();
+    Touch = touch(I64, I64, I64) -> ();
+    TouchNoted = touch_noted(I64, I64, I64) -> ();
+    TouchRead = touch_read(I64, I64, I64) -> ();
+    TouchReadNoted = touch_read_noted(I64, I64, I64) -> ();
+    ColumnWord = column_word(I64, I64, I64) -> (I64);
+    ColumnBytes = column_bytes(I64, I64, I64, I64) -> (I64, I64);
+    ColumnIsNull = column_is_null(I64, I64, I64) -> (I8);
+    SetWord = set_word(I64, I64, I64, I64, I64) -> ();
+    SetBytes = set_bytes(I64, I64, I64, I64, I64, I64) -> (I8);
+    SetNull = set_null(I64, I64, I64, I64) -> ();
+    Count = count(I64, I64) -> (I64);
+    ScanRow = scan_row(I64, I64, I64) -> (I64, I64);
+    ScanNext = scan_next(I64, I64, I64) -> (I64);
+    Lock = lock(I64, I64) -> ();
+    Unlock = unlock(I64, I64) -> ();
+    LockAll = lock_all(I64) -> ();
+    UnlockAll = unlock_all(I64) -> ();
+}
+
+// The course of a pass.
+
+extern "C" fn begin(frame: &mut Frame<'_>) {
+    frame.begin();
+}
+
+extern "C" fn roll_back(frame: &mut Frame<'_>) {
+    frame.roll_back();
+}
+
+/// A handler ends on a sampled pass; `sampled` is 1 for the first of its element.
+extern "C" fn stamp(frame: &mut Frame<'_>, element: u64, sampled: u64) {
+    let Some(clock) = frame.trace else { return };
+    let now = clock();
+    // SAFETY: the segment was run with counters for all elements of its chain.
+    let counters = unsafe { &mut *frame.counters.add(element as usize) };
+    counters.sampled_ns += now.saturating_sub(frame.began);
+    counters.sampled += sampled;
+    frame.began = now;
+}
+
+extern "C" fn set_text(frame: &mut Frame<'_>, text: Bytes) {
+    frame.out.text.clear();
+    frame.out.text.extend_from_slice(text.as_slice());
+}
+
+/// `at` is the element in the low 16 bits and the line in the upper 32.
+extern "C" fn redirect(frame: &mut Frame<'_>, at: u64, to: Bytes) {
+    set_text(frame, to);
+    frame.out.verdict = Verdict::Redirect;
+    frame.out.element = at as u16;
+    frame.out.line = (at >> 32) as u32;
+}
+
+// Text and bytes.
+
+extern "C" fn int_to_text(frame: &mut Frame<'_>, value: u64, signed: u64) -> Bytes {
+    let mut digits = [0; 20];
+    let negative = signed != 0 && (value as i64) < 0;
+    let mut rest = if negative { value.wrapping_neg() } else { value };
+    let mut at = digits.len();
+    loop {
+        at -= 1;
+        digits[at] = b'0' + (rest % 10) as u8;
+        rest /= 10;
+        if rest == 0 {
+            break;
+        }
+    }
+    if negative {
+        // A magnitude of 2^63 has 19 digits, so there is room for the sign.
+        at -= 1;
+        digits[at] = b'-';
+    }
+    let text = &digits[at..];
+    let kept = frame.keep(Bytes { start: text.as_ptr(), len: text.len() as u64 });
+    frame.kept(kept)
+}
+
+extern "C" fn float_to_text(frame: &mut Frame<'_>, x: f64) -> Bytes {
+    let mut out = Vec::with_capacity(text::FLOAT_TEXT_MAX);
+    text::float_text(x, &mut out);
+    let kept = frame.keep(Bytes { start: out.as_ptr(), len: out.len() as u64 });
+    frame.kept(kept)
+}
+
+extern "C" fn is_int_text(text: Bytes, signed: u64) -> bool {
+    text::parse_int(text.as_slice(), signed != 0).is_some()
+}
+
+extern "C" fn text_to_int(text: Bytes, signed: u64) -> u64 {
+    text::parse_int(text.as_slice(), signed != 0).unwrap_or(0)
+}
+
+/// Both have the same length.
+extern "C" fn bytes_equal(a: *const u8, b: *const u8, len: u64) -> bool {
+    Bytes { start: a, len }.as_slice() == Bytes { start: b, len }.as_slice()
+}
+
+/// Below, at or above 0 as the first is less than, equal to or greater than the second.
+extern "C" fn bytes_order(a: Bytes, b: Bytes) -> i64 {
+    a.as_slice().cmp(b.as_slice()) as i64
+}
+
+extern "C" fn starts_with(a: Bytes, b: Bytes) -> bool {
+    a.as_slice().starts_with(b.as_slice())
+}
+
+extern "C" fn ends_with(a: Bytes, b: Bytes) -> bool {
+    a.as_slice().ends_with(b.as_slice())
+}
+
+extern "C" fn contains(a: Bytes, b: Bytes) -> bool {
+    text::contains(a.as_slice(), b.as_slice())
+}
+
+extern "C" fn like(a: Bytes, pattern: Bytes) -> bool {
+    text::like(a.as_slice(), pattern.as_slice())
+}
+
+extern "C" fn concat(frame: &mut Frame<'_>, parts: *const Cell, n: u64) -> Bytes {
+    let parts: Vec<Bytes> = cells(parts, n).iter().map(|part| part.bytes()).collect();
+    let kept = frame.keep_parts(&parts);
+    frame.kept(kept)
+}
+
+extern "C" fn lower(frame: &mut Frame<'_>, text: Bytes) -> Bytes {
+    let (start, len) = frame.keep(text);
+    frame.out.scratch[start as usize..(start + len) as usize].make_ascii_lowercase();
+    frame.kept((start, len))
+}
+
+extern "C" fn upper(frame: &mut Frame<'_>, text: Bytes) -> Bytes {
+    let (start, len) = frame.keep(text);
+    frame.out.scratch[start as usize..(start + len) as usize].make_ascii_uppercase();
+    frame.kept((start, len))
+}
+
+extern "C" fn keep(frame: &mut Frame<'_>, bytes: Bytes) -> Bytes {
+    let kept = frame.keep(bytes);
+    frame.kept(kept)
+}
+
+extern "C" fn hash_bytes(bytes: Bytes) -> u64 {
+    hash::hash_bytes(bytes.as_slice())
+}
+
+extern "C" fn in_prefix(address: Bytes, prefix: Bytes) -> bool {
+    text::in_prefix(address.as_slice(), prefix.as_slice())
+}
+
+// What leaves the pass.
+
+/// `target` is one of [`target`] and an index; the rest is a [`Cell`]. Returns the bytes that were kept, if the cell
+/// has some.
+extern "C" fn edit(frame: &mut Frame<'_>, target: u64, tag: u64, a: u64, b: u64) -> Bytes {
+    let index = target as u16;
+    let target = match target as u32 & !0xffff {
+        target::INPUT => EditTarget::Input(index),
+        target::ANSWER => EditTarget::Answer(index),
+        _ => EditTarget::Reply(index),
+    };
+    let value = Cell { tag, a, b }.keep(frame);
+    frame.out.edits.push(Edit { target, value });
+    match value {
+        abi::Cell::Bytes(start, len) => frame.kept((start, len)),
+        _ => Bytes::EMPTY,
+    }
+}
+
+extern "C" fn emit(frame: &mut Frame<'_>, sink: u64, values: *const Cell, n: u64) {
+    for cell in cells(values, n) {
+        let kept = cell.keep(frame);
+        frame.out.cells.push(kept);
+    }
+    frame.out.rows.push(SinkRow { sink: sink as u16, cells: n as u16 });
+}
+
+extern "C" fn delay(frame: &mut Frame<'_>, nanos: i64) {
+    frame.out.delay = Interval(frame.out.delay.as_nanos().saturating_add(nanos.max(0)));
+}
+
+extern "C" fn mark(frame: &mut Frame<'_>, mark: u64) {
+    frame.out.mark = Some(mark);
+}
+
+extern "C" fn mirror(frame: &mut Frame<'_>, to: Bytes) {
+    let kept = frame.keep(to);
+    frame.out.mirrors.push(kept);
+}
+
+// The call's row and scalar variables.
+
+/// The call's row as words.
+fn call_row<'a>(frame: &'a mut Frame<'_>) -> &'a mut [u64] {
+    // SAFETY: `call` and `call_words` are a slice that the frame borrows exclusively; compiled code does not run
+    // while a helper does.
+    unsafe { core::slice::from_raw_parts_mut(frame.call, frame.call_words) }
+}
+
+/// Sets a word of the call's row, and notes what was there.
+extern "C" fn call_set_word(frame: &mut Frame<'_>, word: u64, value: u64) {
+    let old = core::mem::replace(&mut call_row(frame)[word as usize], value);
+    frame.out.journal.record_call(word as u32, old);
+}
+
+/// Sets a cell of bytes of the call's row to as many of them as it holds. `at` is its first word in the low half and
+/// the most bytes in the upper.
+extern "C" fn call_set_bytes(frame: &mut Frame<'_>, at: u64, journal: u64, value: Bytes) {
+    let (word, max) = (at as u32 as usize, (at >> 32) as usize);
+    let bytes = value.as_slice();
+    let bytes = &bytes[..bytes.len().min(max)];
+    let words = core::iter::once(bytes.len() as u64).chain(bytes.chunks(8).map(|chunk| {
+        let mut word = [0; 8];
+        word[..chunk.len()].copy_from_slice(chunk);
+        u64::from_le_bytes(word)
+    }));
+    for (at, new) in (word..).zip(words) {
+        let old = core::mem::replace(&mut call_row(frame)[at], new);
+        if journal != 0 {
+            frame.out.journal.record_call(at as u32, old);
+        }
+    }
+}
+
+/// Sets a scalar variable, and notes what was there.
+extern "C" fn var_set(frame: &mut Frame<'_>, word: u64, value: u64) {
+    let scalars = &frame.state.scalars;
+    frame.out.journal.record_scalar(word as u32, scalars.word(word as usize));
+    scalars.set_word(word as usize, value);
+}
+
+/// Sets this worker's part of a MERGE variable, and notes what was there.
+extern "C" fn var_merge(frame: &mut Frame<'_>, word: u64, value: u64) {
+    let merged = &frame.state.merged;
+    frame.out.journal.record_merged(word as u32, merged.word(word as usize));
+    merged.set_word(word as usize, value);
+}
+
+/// How the parts of a MERGE variable come together, as compiled code says it.
+pub(crate) fn merge_code(merge: Merge, signed: bool) -> i64 {
+    let kind = match merge {
+        Merge::Sum => 0,
+        Merge::Max => 1,
+        Merge::Min => 2,
+    };
+    kind | i64::from(signed) << 8
+}
+
+/// Two parts of a MERGE variable as one.
+fn merge(code: u64, a: u64, b: u64) -> u64 {
+    match (code & 0xff, code >> 8 != 0) {
+        (0, _) => a.wrapping_add(b),
+        (1, true) => (a as i64).max(b as i64) as u64,
+        (1, false) => a.max(b),
+        (_, true) => (a as i64).min(b as i64) as u64,
+        (_, false) => a.min(b),
+    }
+}
+
+extern "C" fn var_merged(frame: &Frame<'_>, word: u64, code: u64) -> u64 {
+    let parts = frame.state.merged_parts.iter().map(|part| part.word(word as usize));
+    parts.reduce(|a, b| merge(code, a, b)).unwrap_or(0)
+}
+
+extern "C" fn var_reset(frame: &Frame<'_>, word: u64, code: u64, start: u64) {
+    let word = word as usize;
+    if code & 0xff == 0 {
+        let sum = var_merged(frame, word as u64, code);
+        frame.state.merged.add(word, start.wrapping_sub(sum));
+    } else {
+        frame.state.merged_parts.iter().for_each(|part| part.set_word(word, start));
+    }
+}
+
+extern "C" fn lock_vars(frame: &Frame<'_>) {
+    frame.state.scalars.lock();
+}
+
+extern "C" fn unlock_vars(frame: &Frame<'_>) {
+    frame.state.scalars.unlock();
+}
+
+// Tables.
+
+/// The canonical key of several columns.
+extern "C" fn key(frame: &mut Frame<'_>, parts: *const Cell, n: u64) -> Bytes {
+    let mut key = KeyBuilder::default();
+    for part in cells(parts, n) {
+        match part.tag {
+            tag::BYTES => key.bytes(part.bytes().as_slice()),
+            _ => key.int(part.a),
+        };
+    }
+    let bytes = key.as_bytes();
+    let kept = frame.keep(Bytes { start: bytes.as_ptr(), len: bytes.len() as u64 });
+    frame.kept(kept)
+}
+
+extern "C" fn find_int(table: &Arc<Table>, key: u64, now: i64) -> RowRef {
+    RowRef::new(table, table.find_int(key, Time(now)))
+}
+
+extern "C" fn find_bytes(table: &Arc<Table>, key: Bytes, now: i64) -> RowRef {
+    RowRef::new(table, table.find_bytes(key.as_slice(), Time(now)))
+}
+
+fn inserted(table: &Table, insert: Insert) -> RowRef {
+    match insert {
+        Insert::New(row) => RowRef::new(table, row),
+        Insert::Full | Insert::TooLong => RowRef::new(table, Row::NONE),
+    }
+}
+
+extern "C" fn insert_int(frame: &mut Frame<'_>, table: u64, key: u64, journal: u64) -> RowRef {
+    let rows = &frame.state.tables[table as usize];
+    let now = Time(frame.now);
+    let insert = match journal {
+        0 => rows.insert_int(key, now),
+        _ => frame.out.journal.insert_int(table as u16, rows, key, now),
+    };
+    inserted(rows, insert)
+}
+
+extern "C" fn insert_bytes(frame: &mut Frame<'_>, table: u64, journal: u64, key: Bytes) -> RowRef {
+    let rows = &frame.state.tables[table as usize];
+    let (now, key) = (Time(frame.now), key.as_slice());
+    let insert = match journal {
+        0 => rows.insert_bytes(key, now),
+        _ => frame.out.journal.insert_bytes(table as u16, rows, key, now),
+    };
+    inserted(rows, insert)
+}
+
+extern "C" fn remove(frame: &mut Frame<'_>, table: u64, row: u64, journal: u64) {
+    let rows = &frame.state.tables[table as usize];
+    if journal != 0 {
+        frame.out.journal.record_remove(table as u16, Row(row), rows);
+    }
+    rows.remove(Row(row));
+}
+
+extern "C" fn touch(table: &Arc<Table>, row: u64, now: i64) {
+    table.touch(Row(row), Time(now));
+}
+
+extern "C" fn touch_read(table: &Arc<Table>, row: u64, now: i64) {
+    table.touch_read(Row(row), Time(now));
+}
+
+extern "C" fn touch_noted(frame: &mut Frame<'_>, table: u64, row: u64) {
+    let rows = &frame.state.tables[table as usize];
+    frame.out.journal.record_touch(table as u16, Row(row), rows);
+    rows.touch(Row(row), Time(frame.now));
+}
+
+extern "C" fn touch_read_noted(frame: &mut Frame<'_>, table: u64, row: u64) {
+    let rows = &frame.state.tables[table as usize];
+    frame.out.journal.record_touch(table as u16, Row(row), rows);
+    rows.touch_read(Row(row), Time(frame.now));
+}
+
+// The row of the following may be none where it says so; compiled code has looked where it does not.
+
+extern "C" fn column_word(table: &Arc<Table>, row: u64, column: &ColumnRef) -> u64 {
+    let row = Row(row);
+    if row.is_none() || table.is_null(row, *column) { 0 } else { table.word(row, *column) }
+}
+
+/// A copy of the bytes of a column, taken word by word, so that a writer beside it does no harm.
+extern "C" fn column_bytes(frame: &mut Frame<'_>, table: u64, row: u64, column: &ColumnRef) -> Bytes {
+    let (rows, row) = (&frame.state.tables[table as usize], Row(row));
+    if row.is_none() || rows.is_null(row, *column) {
+        return Bytes::EMPTY;
+    }
+    let start = frame.out.scratch.len();
+    let len = rows.bytes_len(row, *column);
+    if !frame.take(len) {
+        return Bytes::EMPTY;
+    }
+    frame.out.scratch.resize(start + len, 0);
+    let mut cell = Vec::with_capacity(len.next_multiple_of(8));
+    rows.bytes_into(row, *column, &mut cell);
+    cell.resize(len, 0);
+    frame.out.scratch[start..].copy_from_slice(&cell);
+    frame.kept((start as u32, len as u32))
+}
+
+extern "C" fn column_is_null(table: &Arc<Table>, row: u64, column: &ColumnRef) -> bool {
+    let row = Row(row);
+    row.is_none() || table.is_null(row, *column)
+}
+
+/// Sets the word of a column of a row that is there. `table` asks for the journal with its upper half.
+extern "C" fn set_word(frame: &mut Frame<'_>, table: u64, row: u64, column: &ColumnRef, value: u64) {
+    let (at, row) = (table as u16, Row(row));
+    let rows = &frame.state.tables[usize::from(at)];
+    if table >> 32 != 0 {
+        frame.out.journal.record_store(at, row, *column, rows);
+    }
+    rows.set_word(row, *column, value);
+    rows.set_null(row, *column, false);
+}
+
+/// As [`set_word`], for bytes; false if they are too long.
+extern "C" fn set_bytes(
+    frame: &mut Frame<'_>,
+    table: u64,
+    row: u64,
+    column: &ColumnRef,
+    value: Bytes,
+) -> bool {
+    let (at, row) = (table as u16, Row(row));
+    if value.len > u64::from(column.bytes_max) {
+        return false;
+    }
+    let rows = &frame.state.tables[usize::from(at)];
+    if table >> 32 != 0 {
+        frame.out.journal.record_bytes(at, row, *column, rows);
+    }
+    rows.set_bytes(row, *column, value.as_slice());
+    rows.set_null(row, *column, false);
+    true
+}
+
+/// Makes a column of a row that is there NULL. `table` asks for the journal with its upper half.
+extern "C" fn set_null(frame: &mut Frame<'_>, table: u64, row: u64, column: &ColumnRef) {
+    let (at, row) = (table as u16, Row(row));
+    let rows = &frame.state.tables[usize::from(at)];
+    if table >> 32 != 0 {
+        match column.bytes_max {
+            0 => frame.out.journal.record_store(at, row, *column, rows),
+            _ => frame.out.journal.record_bytes(at, row, *column, rows),
+        }
+    }
+    rows.set_null(row, *column, true);
+}
+
+extern "C" fn count(table: &Arc<Table>, now: i64) -> u64 {
+    table.count(Time(now))
+}
+
+extern "C" fn scan_row(table: &Arc<Table>, cursor: u64, now: i64) -> RowRef {
+    let row = table.scan(cursor, Time(now)).map_or(Row::NONE, |(row, _)| row);
+    RowRef::new(table, row)
+}
+
+extern "C" fn scan_next(table: &Arc<Table>, cursor: u64, now: i64) -> u64 {
+    table.scan(cursor, Time(now)).map_or(cursor, |(_, next)| next)
+}
+
+extern "C" fn lock(table: &Arc<Table>, hash: u64) {
+    table.lock(hash);
+}
+
+extern "C" fn unlock(table: &Arc<Table>, hash: u64) {
+    table.unlock(hash);
+}
+
+extern "C" fn lock_all(table: &Arc<Table>) {
+    table.lock_all();
+}
+
+extern "C" fn unlock_all(table: &Arc<Table>) {
+    table.unlock_all();
+}

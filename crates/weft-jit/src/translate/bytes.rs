@@ -1,0 +1,235 @@
+//! Operations on bytes and text.
+
+use super::analysis::equality;
+use super::{PLAIN, PartTranslator, Segment, UNALIGNED, Val};
+use crate::frame::Frame;
+use crate::helpers::Helper;
+use core::mem::offset_of;
+use cranelift_codegen::ir as clif;
+use cranelift_codegen::ir::InstBuilder as _;
+use cranelift_codegen::ir::condcodes::IntCC;
+use cranelift_codegen::ir::types::{I8, I16, I32, I64};
+use weft_core::limits::SCRATCH_BYTES_MAX;
+use weft_ir::backend::Unsupported;
+use weft_ir::ir::{BytesCmp, Op, Signed, Ty, Value};
+
+/// Constants up to this length are compared inline.
+const INLINE_EQUAL_MAX: usize = 16;
+
+impl Segment<'_, '_> {
+    /// Sets a word of the frame that the pass writes.
+    pub(super) fn store_frame(&mut self, value: clif::Value, offset: usize) {
+        self.builder.ins().store(PLAIN, value, self.frame, offset as i32);
+    }
+
+    /// Takes room in the scratch for bytes that stay where they are: their length, or 0 if there is no room.
+    pub(super) fn take_room(&mut self, len: clif::Value) -> clif::Value {
+        let offset = offset_of!(Frame<'_>, scratch_used);
+        let used = self.builder.ins().load(I64, PLAIN, self.frame, offset as i32);
+        let used = self.builder.ins().iadd(used, len);
+        let fits =
+            self.builder.ins().icmp_imm_u(IntCC::UnsignedLessThanOrEqual, used, SCRATCH_BYTES_MAX as i64);
+        let [yes, no, done] = [(); 3].map(|()| self.builder.create_block());
+        let taken = self.builder.append_block_param(done, I64);
+        self.builder.ins().brif(fits, yes, [], no, []);
+        self.builder.switch_to_block(yes);
+        self.store_frame(used, offset);
+        self.builder.ins().jump(done, &[len.into()]);
+        self.builder.set_cold_block(no);
+        self.builder.switch_to_block(no);
+        let (one, zero) = (self.int(1), self.int(0));
+        self.store_frame(one, offset_of!(Frame<'_>, scratch_full));
+        self.builder.ins().jump(done, &[zero.into()]);
+        self.builder.switch_to_block(done);
+        taken
+    }
+
+    fn equal(&mut self, a: Val, b: Val) -> clif::Value {
+        let ((a, a_len), (b, b_len)) = (a.two(), b.two());
+        let same_len = self.builder.ins().icmp(IntCC::Equal, a_len, b_len);
+        self.and_then(same_len, |segment| segment.call(Helper::BytesEqual, &[a, b, a_len])[0])
+    }
+
+    /// Whether bytes are these. Their length is compared first, so that nothing behind their end is read.
+    fn equal_literal(&mut self, bytes: Val, literal: &[u8]) -> clif::Value {
+        let (start, len) = bytes.two();
+        let n = literal.len();
+        let same_len = self.builder.ins().icmp_imm_u(IntCC::Equal, len, n as i64);
+        if n == 0 {
+            return same_len;
+        }
+        self.and_then(same_len, |segment| {
+            if n > INLINE_EQUAL_MAX {
+                let (wanted, _) = segment.constant(literal).two();
+                return segment.call(Helper::BytesEqual, &[start, wanted, len])[0];
+            }
+            // Two loads that may overlap cover every length.
+            let (ty, width) = match n {
+                8.. => (I64, 8),
+                4.. => (I32, 4),
+                2.. => (I16, 2),
+                _ => (I8, 1),
+            };
+            let first = segment.equal_word(start, 0, ty, &literal[..width]);
+            if n == width {
+                return first;
+            }
+            let second = segment.equal_word(start, n - width, ty, &literal[n - width..]);
+            segment.builder.ins().band(first, second)
+        })
+    }
+
+    fn equal_word(&mut self, start: clif::Value, at: usize, ty: clif::Type, wanted: &[u8]) -> clif::Value {
+        let wanted = little_endian(wanted) as i64;
+        let word = self.builder.ins().load(ty, UNALIGNED, start, at as i32);
+        let wanted = match ty {
+            I64 => self.builder.ins().iconst(I64, wanted),
+            ty => self.builder.ins().iconst(ty, wanted & ((1 << ty.bits()) - 1)),
+        };
+        self.builder.ins().icmp(IntCC::Equal, word, wanted)
+    }
+}
+
+/// Up to eight bytes as a number, as a load on a little-endian machine gives it.
+pub(super) fn little_endian(bytes: &[u8]) -> u64 {
+    bytes.iter().rev().fold(0, |word, byte| word << 8 | u64::from(*byte))
+}
+
+impl PartTranslator<'_, '_, '_, '_> {
+    /// Translates an operation on bytes; None if it is of another kind.
+    pub(super) fn bytes(&mut self, op: &Op) -> Result<Option<Val>, Unsupported> {
+        let frame = self.segment.frame;
+        Ok(Some(match op {
+            Op::IntToText(signed, a) => {
+                let a = self.get(*a)?.one();
+                let signed = self.signed(*signed);
+                self.segment.call_two(Helper::IntToText, &[frame, a, signed])
+            }
+            Op::FloatToText(a) => {
+                let a = self.get(*a)?.one();
+                self.segment.call_two(Helper::FloatToText, &[frame, a])
+            }
+            Op::IsIntText(signed, a) => {
+                let (start, len) = self.get(*a)?.two();
+                let signed = self.signed(*signed);
+                self.segment.call_one(Helper::IsIntText, &[start, len, signed])
+            }
+            Op::TextToInt(signed, a) => {
+                let (start, len) = self.get(*a)?.two();
+                let signed = self.signed(*signed);
+                self.segment.call_one(Helper::TextToInt, &[start, len, signed])
+            }
+            Op::Len(a) => Val::One(self.get(*a)?.two().1),
+            Op::BytesCompare(cmp, a, b) => Val::One(self.compare(*cmp, *a, *b)?),
+            Op::Like(a, pattern) => {
+                let pattern = self.segment.constant(pattern);
+                let a = self.get(*a)?;
+                self.call_on_two(Helper::Like, a, pattern)
+            }
+            Op::Concat(parts) => {
+                let parts: Vec<_> = parts.iter().map(|part| (*part, None)).collect();
+                let cells = self.cells(&parts)?;
+                let n = self.segment.int(parts.len() as i64);
+                self.segment.call_two(Helper::Concat, &[frame, cells, n])
+            }
+            Op::Lower(a) => {
+                let (start, len) = self.get(*a)?.two();
+                self.segment.call_two(Helper::Lower, &[frame, start, len])
+            }
+            Op::Upper(a) => {
+                let (start, len) = self.get(*a)?.two();
+                self.segment.call_two(Helper::Upper, &[frame, start, len])
+            }
+            Op::Slice(a, from, count) => self.slice(*a, *from, *count)?,
+            Op::ScratchFull => {
+                let offset = offset_of!(Frame<'_>, scratch_full) as i32;
+                let full = self.ins().load(I64, PLAIN, frame, offset);
+                self.segment.from_word(Ty::Bool, full)
+            }
+            Op::Hash(a) => {
+                let a = self.get(*a)?;
+                Val::One(self.hash_bytes(a))
+            }
+            Op::InPrefix(a, b) => {
+                let (a, b) = (self.get(*a)?, self.get(*b)?);
+                self.call_on_two(Helper::InPrefix, a, b)
+            }
+            Op::Key(parts) => {
+                let parts: Vec<_> = parts.iter().map(|part| (*part, None)).collect();
+                let cells = self.cells(&parts)?;
+                let n = self.segment.int(parts.len() as i64);
+                self.segment.call_two(Helper::Key, &[frame, cells, n])
+            }
+            _ => return Ok(None),
+        }))
+    }
+
+    pub(super) fn hash_bytes(&mut self, bytes: Val) -> clif::Value {
+        let (start, len) = bytes.two();
+        self.segment.call(Helper::HashBytes, &[start, len])[0]
+    }
+
+    fn signed(&mut self, signed: Signed) -> clif::Value {
+        self.segment.int(i64::from(signed == Signed::Yes))
+    }
+
+    fn call_on_two(&mut self, helper: Helper, a: Val, b: Val) -> Val {
+        let ((a, a_len), (b, b_len)) = (a.two(), b.two());
+        self.segment.call_one(helper, &[a, a_len, b, b_len])
+    }
+
+    fn compare(&mut self, cmp: BytesCmp, a: Value, b: Value) -> Result<clif::Value, Unsupported> {
+        let (left, right) = (self.get(a)?, self.get(b)?);
+        if let Some(answer) = equality(cmp) {
+            let equal = match (self.facts.literal(a), self.facts.literal(b)) {
+                (_, Some(literal)) => self.equal_literal(a, left, literal),
+                (Some(literal), None) => self.equal_literal(b, right, literal),
+                (None, None) => self.segment.equal(left, right),
+            };
+            return Ok(if answer { equal } else { self.ins().bxor_imm_u(equal, 1) });
+        }
+        let by_order = |cc| (Helper::BytesOrder, Some(cc));
+        let (helper, order) = match cmp {
+            BytesCmp::Lt => by_order(IntCC::SignedLessThan),
+            BytesCmp::Le => by_order(IntCC::SignedLessThanOrEqual),
+            BytesCmp::StartsWith => (Helper::StartsWith, None),
+            BytesCmp::EndsWith => (Helper::EndsWith, None),
+            _ => (Helper::Contains, None),
+        };
+        let result = self.call_on_two(helper, left, right).one();
+        Ok(match order {
+            Some(cc) => self.ins().icmp_imm_s(cc, result, 0),
+            None => result,
+        })
+    }
+
+    fn equal_literal(&mut self, value: Value, bytes: Val, literal: &[u8]) -> clif::Value {
+        match self.cells_in_rows[value.0 as usize] {
+            // The words of a cell can be read whatever its length is, and are zero padded.
+            Some(words) if !literal.is_empty() && literal.len() <= INLINE_EQUAL_MAX.min(words.bytes_max) => {
+                let (start, len) = bytes.two();
+                let mut equal = self.ins().icmp_imm_u(IntCC::Equal, len, literal.len() as i64);
+                for (i, chunk) in literal.chunks(8).enumerate() {
+                    let word = self.ins().load(I64, PLAIN, start, i as i32 * 8);
+                    let wanted = self.segment.int(little_endian(chunk) as i64);
+                    let same = self.ins().icmp(IntCC::Equal, word, wanted);
+                    equal = self.ins().band(equal, same);
+                }
+                equal
+            }
+            _ => self.segment.equal_literal(bytes, literal),
+        }
+    }
+
+    fn slice(&mut self, bytes: Value, from: Value, count: Value) -> Result<Val, Unsupported> {
+        let (start, len) = self.get(bytes)?.two();
+        let (from, count) = (self.get(from)?.one(), self.get(count)?.one());
+        let zero = self.segment.int(0);
+        let from = self.ins().smax(from, zero);
+        let from = self.ins().smin(from, len);
+        let left = self.ins().isub(len, from);
+        let count = self.ins().smax(count, zero);
+        let count = self.ins().smin(count, left);
+        Ok(Val::Two(self.ins().iadd(start, from), count))
+    }
+}

@@ -1,0 +1,640 @@
+//! From the functions of a segment to one Cranelift function.
+//!
+//! The parts are laid one behind the other: where a part forwards, the next begins. So a column that several
+//! elements read is loaded once, and a column that one of them sets reaches the next in a register.
+
+mod analysis;
+mod bytes;
+mod numbers;
+mod state;
+mod tuple;
+
+use crate::frame::Frame;
+use crate::helpers::{CELL_BYTES, Cell, Helper, tag};
+use analysis::Facts;
+use core::mem::offset_of;
+use cranelift_codegen::ir as clif;
+use cranelift_codegen::ir::condcodes::IntCC;
+use cranelift_codegen::ir::types::{F64, I8, I64};
+use cranelift_codegen::ir::{AbiParam, InstBuilder as _, MemFlagsData, StackSlotData, StackSlotKind};
+use cranelift_codegen::isa::TargetFrontendConfig;
+use cranelift_frontend::{FuncInstBuilder, FunctionBuilder, Variable};
+use std::sync::Arc;
+use weft_core::abi::{Counters, Fault};
+use weft_core::table::{ColumnRef, Table};
+use weft_ir::backend::Unsupported;
+use weft_ir::ir::{BlockId, Function, Inst, Jump, Op, StatusOperand, TableId, Terminator, Ty, Value};
+use weft_ir::program::{ChainProgram, Event, Part};
+
+/// What the code says when it returns: how the pass ended in the low 8 bits, the code of a status or fault in the
+/// next 8, the element in the next 16, the source line in the upper 32.
+pub(crate) mod verdict {
+    pub(crate) const END: u64 = 0;
+    pub(crate) const DROP: u64 = 1;
+    pub(crate) const ABORT: u64 = 2;
+    pub(crate) const REPLY: u64 = 3;
+    pub(crate) const FAILED: u64 = 4;
+    /// An ABORT that has set its text; [`ABORT`] has none.
+    pub(crate) const ABORT_WITH_TEXT: u64 = 5;
+}
+
+/// What compiled code points to, for as long as it lives.
+#[derive(Debug, Default)]
+pub(crate) struct Constants {
+    bytes: Vec<Box<[u8]>>,
+    columns: Vec<Box<ColumnRef>>,
+}
+
+/// What to translate.
+pub(crate) struct Plan<'a> {
+    pub(crate) chain: &'a ChainProgram,
+    pub(crate) event: Event,
+    pub(crate) tables: &'a [Arc<Table>],
+    pub(crate) target: TargetFrontendConfig,
+}
+
+/// Translates a segment into `builder`'s function, which takes a [`Frame`] and returns a [`verdict`].
+///
+/// # Errors
+/// [`Unsupported`], if the program is not one that the verifier accepts, or the state does not have its tables.
+pub(crate) fn translate(plan: &Plan<'_>, mut builder: FunctionBuilder<'_>) -> Result<Constants, Unsupported> {
+    let signature = &mut builder.func.signature;
+    signature.call_conv = plan.target.default_call_conv;
+    signature.params.push(AbiParam::new(I64));
+    signature.returns.push(AbiParam::new(I64));
+    let parts = plan.chain.parts(plan.event);
+    let entry = builder.create_block();
+    builder.append_block_params_for_function_params(entry);
+    builder.switch_to_block(entry);
+    let frame = builder.block_params(entry)[0];
+    let mut segment = Segment {
+        plan,
+        builder,
+        frame,
+        signatures: [None; Helper::COUNT],
+        inputs: Vec::new(),
+        constants: Constants::default(),
+    };
+    segment.declare_inputs(&parts)?;
+    let starts: Vec<clif::Block> = parts.iter().map(|_| segment.builder.create_block()).collect();
+    let end = segment.builder.create_block();
+    segment.dispatch(&parts, &starts, end);
+    for (i, part) in parts.iter().enumerate() {
+        segment.builder.switch_to_block(starts[i]);
+        let next = starts.get(i + 1).copied().unwrap_or(end);
+        PartTranslator::new(&mut segment, part, next)?.translate()?;
+    }
+    segment.builder.switch_to_block(end);
+    let end = segment.int(verdict::END as i64);
+    segment.builder.ins().return_(&[end]);
+    segment.builder.seal_all_blocks();
+    Ok(segment.finish())
+}
+
+/// A value of the IR as Cranelift values.
+#[derive(Clone, Copy, Debug)]
+enum Val {
+    /// Bool (8 bits, 0 or 1), Int or Float.
+    One(clif::Value),
+    /// Bytes: start and length. Row: the handle and the address of its first group.
+    Two(clif::Value, clif::Value),
+}
+
+impl Val {
+    fn one(self) -> clif::Value {
+        match self {
+            Self::One(v) | Self::Two(v, _) => v,
+        }
+    }
+
+    fn two(self) -> (clif::Value, clif::Value) {
+        match self {
+            Self::Two(a, b) => (a, b),
+            Self::One(v) => (v, v),
+        }
+    }
+}
+
+/// The Cranelift types that hold a type of the IR.
+fn held(ty: Ty) -> &'static [clif::Type] {
+    match ty {
+        Ty::Bool => &[I8],
+        Ty::Int => &[I64],
+        Ty::Float => &[F64],
+        Ty::Bytes | Ty::Row => &[I64, I64],
+    }
+}
+
+/// Memory that the pass writes.
+const PLAIN: MemFlagsData = MemFlagsData::trusted();
+/// Memory that nobody writes while the pass runs: loads may move and be merged.
+const FIXED: MemFlagsData = MemFlagsData::trusted().with_readonly().with_can_move();
+/// Bytes of unknown alignment behind a check of their length.
+const UNALIGNED: MemFlagsData = MemFlagsData::new().with_notrap();
+
+/// A segment that is being translated.
+struct Segment<'a, 'f> {
+    plan: &'a Plan<'a>,
+    builder: FunctionBuilder<'f>,
+    /// The address of the [`Frame`].
+    frame: clif::Value,
+    signatures: [Option<clif::SigRef>; Helper::COUNT],
+    inputs: Vec<tuple::Column>,
+    constants: Constants,
+}
+
+impl Segment<'_, '_> {
+    /// Jumps to the first part that takes part: in CLOSE, the first whose element the call has opened.
+    fn dispatch(&mut self, parts: &[Part<'_>], starts: &[clif::Block], end: clif::Block) {
+        if self.plan.event == Event::Close {
+            let opened = self.load_fixed(I64, offset_of!(Frame<'_>, opened));
+            for (part, start) in parts.iter().zip(starts) {
+                let takes_part = self.builder.ins().icmp_imm_u(
+                    IntCC::UnsignedGreaterThan,
+                    opened,
+                    i64::from(part.element),
+                );
+                let other = self.builder.create_block();
+                self.builder.ins().brif(takes_part, *start, [], other, []);
+                self.builder.switch_to_block(other);
+            }
+            self.builder.ins().jump(end, []);
+        } else {
+            self.builder.ins().jump(starts.first().copied().unwrap_or(end), []);
+        }
+    }
+
+    fn finish(self) -> Constants {
+        let Self { plan, builder, constants, .. } = self;
+        builder.finalize(plan.target);
+        constants
+    }
+
+    fn int(&mut self, n: i64) -> clif::Value {
+        self.builder.ins().iconst(I64, n)
+    }
+
+    fn bool(&mut self, b: bool) -> clif::Value {
+        self.builder.ins().iconst(I8, i64::from(b))
+    }
+
+    fn address(&mut self, address: u64) -> clif::Value {
+        self.int(address as i64)
+    }
+
+    /// A field of the frame that does not change in a pass.
+    fn load_fixed(&mut self, ty: clif::Type, offset: usize) -> clif::Value {
+        self.builder.ins().load(ty, FIXED, self.frame, offset as i32)
+    }
+
+    /// Calls a helper; `args` are all its parameters.
+    fn call(&mut self, helper: Helper, args: &[clif::Value]) -> Vec<clif::Value> {
+        let signature = match self.signatures[helper as usize] {
+            Some(signature) => signature,
+            None => {
+                let (params, results) = helper.signature();
+                let signature = self.builder.import_signature(clif::Signature {
+                    params: params.iter().copied().map(AbiParam::new).collect(),
+                    returns: results.iter().copied().map(AbiParam::new).collect(),
+                    call_conv: self.plan.target.default_call_conv,
+                });
+                *self.signatures[helper as usize].insert(signature)
+            }
+        };
+        let callee = self.address(helper.address() as u64);
+        let call = self.builder.ins().call_indirect(signature, callee, args);
+        self.builder.inst_results(call).to_vec()
+    }
+
+    fn call_one(&mut self, helper: Helper, args: &[clif::Value]) -> Val {
+        Val::One(self.call(helper, args)[0])
+    }
+
+    fn call_two(&mut self, helper: Helper, args: &[clif::Value]) -> Val {
+        let results = self.call(helper, args);
+        Val::Two(results[0], results[1])
+    }
+
+    /// The address of bytes that live as long as the code.
+    fn constant(&mut self, bytes: &[u8]) -> Val {
+        let kept: Box<[u8]> = bytes.into();
+        let start = kept.as_ptr().expose_provenance() as u64;
+        self.constants.bytes.push(kept);
+        let start = self.address(start);
+        Val::Two(start, self.int(bytes.len() as i64))
+    }
+
+    fn select(&mut self, by: clif::Value, yes: Val, no: Val) -> Val {
+        let ins = &mut self.builder;
+        match (yes, no) {
+            (Val::Two(a, b), Val::Two(c, d)) => {
+                Val::Two(ins.ins().select(by, a, c), ins.ins().select(by, b, d))
+            }
+            _ => Val::One(ins.ins().select(by, yes.one(), no.one())),
+        }
+    }
+
+    /// The zero of a type: 0, false, empty, no row.
+    fn zero(&mut self, ty: Ty) -> Val {
+        match ty {
+            Ty::Bool => Val::One(self.bool(false)),
+            Ty::Int => Val::One(self.int(0)),
+            Ty::Float => Val::One(self.builder.ins().f64const(0.0)),
+            Ty::Bytes => self.constant(&[]),
+            Ty::Row => {
+                let zeros = self.address(crate::helpers::ZERO_ROW.address());
+                Val::Two(self.int(0), zeros)
+            }
+        }
+    }
+
+    /// A value out of a word of memory.
+    fn from_word(&mut self, ty: Ty, word: clif::Value) -> Val {
+        Val::One(match ty {
+            Ty::Bool => self.builder.ins().icmp_imm_u(IntCC::NotEqual, word, 0),
+            Ty::Float => self.builder.ins().bitcast(F64, MemFlagsData::new(), word),
+            _ => word,
+        })
+    }
+
+    /// A value as a word of memory; the first of two.
+    fn to_word(&mut self, ty: Ty, value: Val) -> clif::Value {
+        match ty {
+            Ty::Bool => self.builder.ins().uextend(I64, value.one()),
+            Ty::Float => self.builder.ins().bitcast(I64, MemFlagsData::new(), value.one()),
+            _ => value.one(),
+        }
+    }
+
+    /// Runs `then` only if `by` is true.
+    fn when(&mut self, by: clif::Value, cold: bool, then: impl FnOnce(&mut Self)) {
+        let (yes, done) = (self.builder.create_block(), self.builder.create_block());
+        self.builder.ins().brif(by, yes, [], done, []);
+        if cold {
+            self.builder.set_cold_block(yes);
+        }
+        self.builder.switch_to_block(yes);
+        then(self);
+        self.builder.ins().jump(done, []);
+        self.builder.switch_to_block(done);
+    }
+
+    /// What `then` gives if `by` is true, else false.
+    fn and_then(&mut self, by: clif::Value, then: impl FnOnce(&mut Self) -> clif::Value) -> clif::Value {
+        let (yes, done) = (self.builder.create_block(), self.builder.create_block());
+        let result = self.builder.append_block_param(done, I8);
+        let no = self.bool(false);
+        self.builder.ins().brif(by, yes, [], done, &[no.into()]);
+        self.builder.switch_to_block(yes);
+        let value = then(self);
+        self.builder.ins().jump(done, &[value.into()]);
+        self.builder.switch_to_block(done);
+        result
+    }
+}
+
+/// A lock that a handler may hold: whether it does (0 no, 1 a stripe, 2 all), and the hash that chose the stripe.
+#[derive(Clone, Copy)]
+struct LockState {
+    table: TableId,
+    held: Variable,
+    hash: Variable,
+}
+
+/// One handler of a segment.
+struct PartTranslator<'s, 'a, 'f, 'p> {
+    segment: &'s mut Segment<'a, 'f>,
+    function: &'p Function,
+    element: u16,
+    counts: bool,
+    fail_open: bool,
+    /// Where the next part begins.
+    next: clif::Block,
+    blocks: Vec<clif::Block>,
+    values: Vec<Option<Val>>,
+    /// Values that are views of cells of rows.
+    cells_in_rows: Vec<Option<state::RowCell>>,
+    facts: Facts<'p>,
+    locks: Vec<LockState>,
+    vars_lock: Option<Variable>,
+    /// The columns as they were when the handler began; only where it may be rolled back.
+    saved: Vec<Option<(Val, clif::Value)>>,
+}
+
+impl<'s, 'a, 'f, 'p> PartTranslator<'s, 'a, 'f, 'p> {
+    fn new(
+        segment: &'s mut Segment<'a, 'f>,
+        part: &Part<'p>,
+        next: clif::Block,
+    ) -> Result<Self, Unsupported> {
+        let function = part.function;
+        let chain = segment.plan.chain;
+        let element = chain.elements.get(usize::from(part.element));
+        Ok(Self {
+            fail_open: element.is_some_and(|e| e.fail_open),
+            blocks: function.blocks.iter().map(|_| segment.builder.create_block()).collect(),
+            values: vec![None; function.types.len()],
+            cells_in_rows: vec![None; function.types.len()],
+            facts: Facts::of(function, segment.plan)?,
+            segment,
+            function,
+            element: part.element,
+            counts: part.counts,
+            next,
+            locks: Vec::new(),
+            vars_lock: None,
+            saved: Vec::new(),
+        })
+    }
+
+    fn translate(mut self) -> Result<(), Unsupported> {
+        self.begin();
+        let order = core::mem::take(&mut self.facts.order);
+        self.segment.builder.ins().jump(self.blocks[0], []);
+        for id in order {
+            self.block(id)?;
+        }
+        Ok(())
+    }
+
+    fn ins(&mut self) -> FuncInstBuilder<'_, 'f> {
+        self.segment.builder.ins()
+    }
+
+    fn begin(&mut self) {
+        if self.counts {
+            self.count(offset_of!(Counters, seen));
+        }
+        if self.facts.undoes {
+            let frame = self.segment.frame;
+            self.segment.call(Helper::Begin, &[frame]);
+            self.saved = self.segment.save_inputs();
+        }
+        if self.facts.asks_scratch {
+            let zero = self.segment.int(0);
+            self.segment.store_frame(zero, offset_of!(Frame<'_>, scratch_full));
+        }
+        for table in self.facts.locked_tables() {
+            if self.segment.plan.tables[usize::from(table.0)].spec().shared {
+                let held = self.segment.builder.declare_var(I8);
+                let hash = self.segment.builder.declare_var(I64);
+                let (no, zero) = (self.segment.bool(false), self.segment.int(0));
+                self.segment.builder.def_var(held, no);
+                self.segment.builder.def_var(hash, zero);
+                self.locks.push(LockState { table, held, hash });
+            }
+        }
+        if self.facts.locks_vars {
+            let held = self.segment.builder.declare_var(I8);
+            let no = self.segment.bool(false);
+            self.segment.builder.def_var(held, no);
+            self.vars_lock = Some(held);
+        }
+    }
+
+    fn block(&mut self, id: BlockId) -> Result<(), Unsupported> {
+        let function = self.function;
+        let block = &function.blocks[id.0 as usize];
+        let target = self.blocks[id.0 as usize];
+        for param in &block.params {
+            let held: Vec<clif::Value> = held(function.ty(*param))
+                .iter()
+                .map(|ty| self.segment.builder.append_block_param(target, *ty))
+                .collect();
+            self.values[param.0 as usize] = Some(match held[..] {
+                [one] => Val::One(one),
+                _ => Val::Two(held[0], held[1]),
+            });
+        }
+        self.segment.builder.switch_to_block(target);
+        for inst in &block.insts {
+            let value = self.inst(id, inst)?;
+            if let (Some(result), Some(value)) = (inst.result, value) {
+                self.values[result.0 as usize] = Some(value);
+            }
+        }
+        self.terminator(&block.end)
+    }
+
+    /// The value of an operand.
+    fn get(&self, value: Value) -> Result<Val, Unsupported> {
+        self.values.get(value.0 as usize).copied().flatten().ok_or_else(|| Unsupported {
+            reason: format!("{}: value {} is used before it is defined", self.function.name, value.0),
+            line: 0,
+        })
+    }
+
+    fn ty(&self, value: Value) -> Ty {
+        self.function.ty(value)
+    }
+
+    fn inst(&mut self, block: BlockId, inst: &'p Inst) -> Result<Option<Val>, Unsupported> {
+        let value = match &inst.op {
+            Op::BoolConst(b) => Some(Val::One(self.segment.bool(*b))),
+            Op::IntConst(n) => Some(Val::One(self.segment.int(*n))),
+            Op::FloatConst(x) => Some(Val::One(self.segment.builder.ins().f64const(*x))),
+            Op::BytesConst(bytes) => Some(self.segment.constant(bytes)),
+            Op::NoRow => Some(self.segment.zero(Ty::Row)),
+            Op::Select(by, yes, no) => {
+                let (by, yes, no) = (self.get(*by)?.one(), self.get(*yes)?, self.get(*no)?);
+                Some(self.segment.select(by, yes, no))
+            }
+            op => {
+                if let Some(value) = self.number(op)? {
+                    return Ok(Some(value));
+                }
+                match self.bytes(op)? {
+                    Some(value) => Some(value),
+                    None => match self.tuple(op)? {
+                        Done::Value(value) => Some(value),
+                        Done::Effect => None,
+                        Done::Not => self.state(block, inst)?,
+                    },
+                }
+            }
+        };
+        Ok(value)
+    }
+
+    fn terminator(&mut self, end: &Terminator) -> Result<(), Unsupported> {
+        match end {
+            Terminator::Missing => {
+                return Err(Unsupported { reason: "a block has no end".into(), line: 0 });
+            }
+            Terminator::Jump(jump) => {
+                let args = self.args(jump)?;
+                let block = self.blocks[jump.block.0 as usize];
+                self.segment.builder.ins().jump(block, &args);
+            }
+            Terminator::Branch(by, yes, no) => {
+                let by = self.get(*by)?.one();
+                let (yes_args, no_args) = (self.args(yes)?, self.args(no)?);
+                let (yes, no) = (self.blocks[yes.block.0 as usize], self.blocks[no.block.0 as usize]);
+                self.segment.builder.ins().brif(by, yes, &yes_args, no, &no_args);
+            }
+            Terminator::Forward => {
+                self.leave();
+                self.segment.builder.ins().jump(self.next, []);
+            }
+            Terminator::Drop { line } => {
+                self.count(offset_of!(Counters, dropped));
+                self.verdict(verdict::DROP, None, *line);
+            }
+            Terminator::Abort { status, text, line } => {
+                if let Some(text) = text {
+                    let (start, len) = self.get(*text)?.two();
+                    let frame = self.segment.frame;
+                    self.segment.call(Helper::Text, &[frame, start, len]);
+                }
+                self.count(offset_of!(Counters, aborted));
+                let code = match status {
+                    StatusOperand::Known(status) => self.segment.int(i64::from(status.code())),
+                    StatusOperand::Computed(code) => {
+                        let code = self.get(*code)?.one();
+                        self.known_code(code, 0, 16, i64::from(weft_core::Status::Unknown.code()))
+                    }
+                };
+                let kind = if text.is_some() { verdict::ABORT_WITH_TEXT } else { verdict::ABORT };
+                self.verdict(kind, Some(code), *line);
+            }
+            Terminator::Reply { line } => {
+                self.count(offset_of!(Counters, diverted));
+                self.verdict(verdict::REPLY, None, *line);
+            }
+            Terminator::Redirect { to, line } => {
+                let (start, len) = self.get(*to)?.two();
+                let frame = self.segment.frame;
+                let at = self.segment.int(i64::from(self.element) | i64::from(*line) << 32);
+                self.segment.call(Helper::Redirect, &[frame, at, start, len]);
+                self.count(offset_of!(Counters, diverted));
+                self.leave();
+                self.segment.builder.ins().jump(self.next, []);
+            }
+            Terminator::Fail { fault, line } => {
+                let fault = self.get(*fault)?.one();
+                self.roll_back();
+                self.count(offset_of!(Counters, failed));
+                if self.fail_open {
+                    self.leave();
+                    self.segment.builder.ins().jump(self.next, []);
+                } else {
+                    let last = Fault::ALL.len() as i64;
+                    let fault = self.known_code(fault, 1, last, i64::from(Fault::FunctionFailed.code()));
+                    self.verdict(verdict::FAILED, Some(fault), *line);
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn args(&self, jump: &Jump) -> Result<Vec<clif::BlockArg>, Unsupported> {
+        let mut args = Vec::with_capacity(jump.args.len());
+        for arg in &jump.args {
+            match self.get(*arg)? {
+                Val::One(a) => args.push(a.into()),
+                Val::Two(a, b) => args.extend([clif::BlockArg::from(a), clif::BlockArg::from(b)]),
+            }
+        }
+        Ok(args)
+    }
+
+    /// `code` if it is one from `first` to `last`, else `other`.
+    fn known_code(&mut self, code: clif::Value, first: i64, last: i64, other: i64) -> clif::Value {
+        let ins = &mut self.segment.builder;
+        let above = ins.ins().iadd_imm_s(code, -first);
+        let known = ins.ins().icmp_imm_u(IntCC::UnsignedLessThanOrEqual, above, last - first);
+        let other = ins.ins().iconst(I64, other);
+        ins.ins().select(known, code, other)
+    }
+
+    /// Ends the pass.
+    fn verdict(&mut self, kind: u64, code: Option<clif::Value>, line: u32) {
+        self.leave();
+        let fixed = kind | u64::from(self.element) << 16 | u64::from(line) << 32;
+        let ins = &mut self.segment.builder;
+        let mut packed = ins.ins().iconst(I64, fixed as i64);
+        if let Some(code) = code {
+            let code = ins.ins().ishl_imm_u(code, 8);
+            packed = ins.ins().bor(packed, code);
+        }
+        ins.ins().return_(&[packed]);
+    }
+
+    /// The handler ends: gives back its locks, and takes the time on sampled passes.
+    fn leave(&mut self) {
+        self.unlock();
+        let trace = self.segment.load_fixed(I64, offset_of!(Frame<'_>, trace));
+        let (element, counts) = (i64::from(self.element), i64::from(self.counts));
+        self.segment.when(trace, true, |segment| {
+            let (element, counts) = (segment.int(element), segment.int(counts));
+            segment.call(Helper::Stamp, &[segment.frame, element, counts]);
+        });
+    }
+
+    /// Back to where the handler began.
+    fn roll_back(&mut self) {
+        if !self.facts.undoes {
+            return;
+        }
+        let frame = self.segment.frame;
+        self.segment.call(Helper::RollBack, &[frame]);
+        self.segment.restore_inputs(&self.saved);
+    }
+
+    /// Adds one to a counter of the element.
+    fn count(&mut self, field: usize) {
+        let counters = self.segment.load_fixed(I64, offset_of!(Frame<'_>, counters));
+        let offset = (usize::from(self.element) * size_of::<Counters>() + field) as i32;
+        let ins = &mut self.segment.builder;
+        let old = ins.ins().load(I64, PLAIN, counters, offset);
+        let new = ins.ins().iadd_imm_s(old, 1);
+        ins.ins().store(PLAIN, new, counters, offset);
+    }
+
+    /// Puts values in a stack slot as [`Cell`]s; the second of a pair says whether the cell is NULL instead.
+    fn cells(&mut self, values: &[(Value, Option<Value>)]) -> Result<clif::Value, Unsupported> {
+        let bytes = CELL_BYTES * values.len().max(1) as u32;
+        let slot = StackSlotData::new(StackSlotKind::ExplicitSlot, bytes, 3);
+        let slot = self.segment.builder.create_sized_stack_slot(slot);
+        let start = self.segment.builder.ins().stack_addr(I64, slot, 0);
+        for (i, (value, null)) in values.iter().enumerate() {
+            let ty = self.ty(*value);
+            let value = self.get(*value)?;
+            let mut tag = self.segment.int(cell_tag(ty) as i64);
+            if let Some(null) = null {
+                let null = self.get(*null)?.one();
+                let other = self.segment.int(tag::NULL as i64);
+                tag = self.segment.builder.ins().select(null, other, tag);
+            }
+            let a = self.segment.to_word(ty, value);
+            let at = i as i32 * CELL_BYTES as i32;
+            let ins = &mut self.segment.builder;
+            ins.ins().store(PLAIN, tag, start, at + Cell::TAG);
+            ins.ins().store(PLAIN, a, start, at + Cell::A);
+            if ty == Ty::Bytes {
+                ins.ins().store(PLAIN, value.two().1, start, at + Cell::B);
+            }
+        }
+        Ok(start)
+    }
+}
+
+/// What came of an attempt to translate an instruction.
+enum Done {
+    /// It has a value.
+    Value(Val),
+    /// It is done, and has none.
+    Effect,
+    /// It is of another kind.
+    Not,
+}
+
+/// How a value of this type is marked in a [`Cell`].
+fn cell_tag(ty: Ty) -> u64 {
+    match ty {
+        Ty::Bool => tag::BOOL,
+        Ty::Int | Ty::Row => tag::INT,
+        Ty::Float => tag::FLOAT,
+        Ty::Bytes => tag::BYTES,
+    }
+}

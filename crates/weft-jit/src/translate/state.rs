@@ -1,0 +1,556 @@
+//! Operations on tables, the call's row and scalar variables.
+
+use super::{LockState, PLAIN, PartTranslator, Val};
+use crate::frame::Frame;
+use crate::helpers::{Helper, ZERO_ROW_WORDS, merge_code};
+use core::mem::offset_of;
+use cranelift_codegen::ir as clif;
+use cranelift_codegen::ir::condcodes::IntCC;
+use cranelift_codegen::ir::types::{I8, I64};
+use cranelift_codegen::ir::{BlockArg, InstBuilder as _};
+use std::sync::Arc;
+use weft_core::Value as Constant;
+use weft_core::table::{ColumnRef, Table};
+use weft_ir::backend::Unsupported;
+use weft_ir::ir::{BlockId, CallId, ColumnId, Inst, Journal, Op, TableId, Ty, Value, VarId};
+use weft_ir::program::{CallCell, Merge, VarDecl};
+
+/// A cell of bytes in a row, of which a value is a view.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct RowCell {
+    pub(super) bytes_max: usize,
+}
+
+/// A column of a table.
+#[derive(Clone, Copy)]
+struct Place {
+    table: TableId,
+    at: ColumnRef,
+    ty: Ty,
+}
+
+impl Place {
+    /// Byte offset of a word of the row's group.
+    fn offset(self) -> i32 {
+        i32::from(self.at.word) * 8
+    }
+
+    /// Whether compiled code may reach it through the address that comes with a row.
+    fn is_near(self) -> bool {
+        let words = 1 + (self.at.bytes_max as usize).div_ceil(8);
+        self.at.group == 0 && usize::from(self.at.word) + words <= ZERO_ROW_WORDS
+    }
+}
+
+impl PartTranslator<'_, '_, '_, '_> {
+    /// Translates an operation on state.
+    pub(super) fn state(&mut self, block: BlockId, inst: &Inst) -> Result<Option<Val>, Unsupported> {
+        let frame = self.segment.frame;
+        Ok(match &inst.op {
+            Op::CallGet(cell) => Some(self.call_get(*cell)?),
+            Op::CallSet(cell, value, journal) => {
+                self.call_set(*cell, *value, *journal)?;
+                None
+            }
+            Op::VarGet(var) => {
+                let (decl, offset) = self.var(*var)?;
+                let ty = Ty::of(decl.ty);
+                let words = self.segment.load_fixed(I64, offset_of!(Frame<'_>, scalars));
+                let word = self.ins().load(I64, PLAIN, words, offset);
+                Some(self.segment.from_word(ty, word))
+            }
+            Op::VarSet(var, value, journal) => {
+                let (ty, value) = (self.ty(*value), self.get(*value)?);
+                let word = self.segment.to_word(ty, value);
+                self.set_var(*var, word, *journal, offset_of!(Frame<'_>, scalars), Helper::VarSet)?;
+                None
+            }
+            Op::VarMerge(var, value, journal) => {
+                self.merge(*var, *value, *journal)?;
+                None
+            }
+            Op::VarMerged(var) => {
+                let [word, code, _] = self.merged_args(*var)?;
+                Some(self.segment.call_one(Helper::VarMerged, &[frame, word, code]))
+            }
+            Op::VarReset(var) => {
+                let [word, code, start] = self.merged_args(*var)?;
+                self.segment.call(Helper::VarReset, &[frame, word, code, start]);
+                None
+            }
+            Op::LockVars => {
+                self.lock_vars();
+                None
+            }
+            _ => self.table_op(block, inst)?,
+        })
+    }
+
+    fn table_op(&mut self, block: BlockId, inst: &Inst) -> Result<Option<Val>, Unsupported> {
+        let frame = self.segment.frame;
+        let now = self.segment.load_fixed(I64, offset_of!(Frame<'_>, now));
+        Ok(match &inst.op {
+            Op::Find(table, key) => {
+                let table = self.table(*table);
+                let (ty, key) = (self.ty(*key), self.get(*key)?);
+                Some(match key {
+                    Val::Two(start, len) => {
+                        self.segment.call_two(Helper::FindBytes, &[table, start, len, now])
+                    }
+                    key => {
+                        let word = self.segment.to_word(ty, key);
+                        self.segment.call_two(Helper::FindInt, &[table, word, now])
+                    }
+                })
+            }
+            Op::IsRow(row) => {
+                let row = self.get(*row)?.two().0;
+                Some(Val::One(self.ins().icmp_imm_u(IntCC::NotEqual, row, 0)))
+            }
+            Op::Insert(table, key, journal) => {
+                let table = self.segment.int(i64::from(table.0));
+                let journal = self.segment.int(i64::from(self.notes(*journal)));
+                let (ty, key) = (self.ty(*key), self.get(*key)?);
+                Some(match key {
+                    Val::Two(start, len) => {
+                        self.segment.call_two(Helper::InsertBytes, &[frame, table, journal, start, len])
+                    }
+                    key => {
+                        let word = self.segment.to_word(ty, key);
+                        self.segment.call_two(Helper::InsertInt, &[frame, table, word, journal])
+                    }
+                })
+            }
+            Op::Remove(table, row, journal) => {
+                let table = self.segment.int(i64::from(table.0));
+                let journal = self.segment.int(i64::from(self.notes(*journal)));
+                self.on_row(block, *row, |this, row| {
+                    this.segment.call(Helper::Remove, &[frame, table, row, journal]);
+                })?;
+                None
+            }
+            Op::Touch(table, row) => {
+                self.touch(block, *table, *row, Helper::Touch, Helper::TouchNoted)?;
+                None
+            }
+            Op::TouchRead(table, row) => {
+                self.touch(block, *table, *row, Helper::TouchRead, Helper::TouchReadNoted)?;
+                None
+            }
+            Op::Column(table, row, column) => Some(self.column_get(*table, *row, *column, inst.result)?),
+            Op::ColumnIsNull(table, row, column) => {
+                let place = self.place(*table, *column)?;
+                let (row, address) = self.get(*row)?.two();
+                Some(Val::One(self.is_null(place, row, address)))
+            }
+            Op::SetColumn(table, row, column, value, journal) => {
+                let place = self.place(*table, *column)?;
+                Some(Val::One(self.set_column(block, place, *row, *value, *journal)?))
+            }
+            Op::SetColumnNull(table, row, column, journal) => {
+                let place = self.place(*table, *column)?;
+                let at = self.noted_table(*table, *journal);
+                let column = self.column_address(place.at);
+                self.on_row(block, *row, |this, row| {
+                    this.segment.call(Helper::SetNull, &[frame, at, row, column]);
+                })?;
+                None
+            }
+            Op::Count(table) => {
+                let table = self.table(*table);
+                Some(self.segment.call_one(Helper::Count, &[table, now]))
+            }
+            Op::ScanRow(table, cursor) => {
+                let (table, cursor) = (self.table(*table), self.get(*cursor)?.one());
+                Some(self.segment.call_two(Helper::ScanRow, &[table, cursor, now]))
+            }
+            Op::ScanNext(table, cursor) => {
+                let (table, cursor) = (self.table(*table), self.get(*cursor)?.one());
+                Some(self.segment.call_one(Helper::ScanNext, &[table, cursor, now]))
+            }
+            Op::Lock(table, key) => {
+                self.lock(*table, *key)?;
+                None
+            }
+            op => return Err(Unsupported { reason: format!("no code for {op:?}"), line: inst.line }),
+        })
+    }
+
+    /// Whether a write is noted: it is not if the handler cannot fail.
+    fn notes(&self, journal: Journal) -> bool {
+        journal == Journal::Yes && self.facts.undoes
+    }
+
+    /// The address of the state's pointer to a table.
+    fn table(&mut self, table: TableId) -> clif::Value {
+        let tables = self.segment.load_fixed(I64, offset_of!(Frame<'_>, tables));
+        let offset = usize::from(table.0) * size_of::<Arc<Table>>();
+        self.ins().iadd_imm_s(tables, offset as i64)
+    }
+
+    /// The index of a table, with a bit in the upper half if the write is noted.
+    fn noted_table(&mut self, table: TableId, journal: Journal) -> clif::Value {
+        let noted = i64::from(self.notes(journal)) << 32;
+        self.segment.int(i64::from(table.0) | noted)
+    }
+
+    fn place(&self, table: TableId, column: ColumnId) -> Result<Place, Unsupported> {
+        let plan = self.segment.plan;
+        let spec = plan.chain.tables.get(usize::from(table.0)).map(|decl| &decl.spec);
+        let column = spec.and_then(|spec| spec.key.iter().chain(&spec.columns).nth(usize::from(column.0)));
+        let at = column.and_then(|c| plan.tables[usize::from(table.0)].column(&c.name));
+        match (column, at) {
+            (Some(column), Some(at)) => Ok(Place { table, at, ty: Ty::of(column.ty) }),
+            _ => Err(Unsupported { reason: "the state's table lacks a column".into(), line: 0 }),
+        }
+    }
+
+    /// The address of a column's description.
+    fn column_address(&mut self, at: ColumnRef) -> clif::Value {
+        let kept = Box::new(at);
+        let address = core::ptr::from_ref(&*kept).expose_provenance() as u64;
+        self.segment.constants.columns.push(kept);
+        self.segment.address(address)
+    }
+
+    fn touch(
+        &mut self,
+        block: BlockId,
+        table: TableId,
+        row: Value,
+        plain: Helper,
+        noted: Helper,
+    ) -> Result<(), Unsupported> {
+        let (frame, index) = (self.segment.frame, self.segment.int(i64::from(table.0)));
+        let now = self.segment.load_fixed(I64, offset_of!(Frame<'_>, now));
+        let pointer = self.table(table);
+        let undoes = self.facts.undoes;
+        self.on_row(block, row, |this, row| {
+            if undoes {
+                this.segment.call(noted, &[frame, index, row]);
+            } else {
+                this.segment.call(plain, &[pointer, row, now]);
+            }
+        })
+    }
+
+    /// Does something with a row, unless it is none.
+    fn on_row(
+        &mut self,
+        block: BlockId,
+        row: Value,
+        act: impl FnOnce(&mut Self, clif::Value),
+    ) -> Result<(), Unsupported> {
+        let handle = self.get(row)?.two().0;
+        if self.facts.is_present(block, row) {
+            act(self, handle);
+            return Ok(());
+        }
+        let [yes, done] = [(); 2].map(|()| self.segment.builder.create_block());
+        self.ins().brif(handle, yes, [], done, []);
+        self.segment.builder.switch_to_block(yes);
+        act(self, handle);
+        self.ins().jump(done, []);
+        self.segment.builder.switch_to_block(done);
+        Ok(())
+    }
+
+    /// Whether the column is NULL, for a column that is near; the row that is none is not looked for.
+    fn null_bit(&mut self, place: Place, address: clif::Value) -> Option<clif::Value> {
+        let (word, bit) = place.at.null_bit?;
+        let nulls = self.ins().load(I64, PLAIN, address, i32::from(word) * 8);
+        let masked = self.ins().band_imm_u(nulls, 1i64 << bit);
+        Some(self.ins().icmp_imm_u(IntCC::NotEqual, masked, 0))
+    }
+
+    fn is_null(&mut self, place: Place, row: clif::Value, address: clif::Value) -> clif::Value {
+        if !place.is_near() {
+            let (table, column) = (self.table(place.table), self.column_address(place.at));
+            return self.segment.call(Helper::ColumnIsNull, &[table, row, column])[0];
+        }
+        let is_none = self.ins().icmp_imm_u(IntCC::Equal, row, 0);
+        match self.null_bit(place, address) {
+            Some(is_null) => self.ins().bor(is_none, is_null),
+            None => is_none,
+        }
+    }
+
+    fn column_get(
+        &mut self,
+        table: TableId,
+        row: Value,
+        column: ColumnId,
+        result: Option<Value>,
+    ) -> Result<Val, Unsupported> {
+        let place = self.place(table, column)?;
+        let (row, address) = self.get(row)?.two();
+        if place.ty == Ty::Bytes {
+            return Ok(self.column_bytes(place, row, address, result));
+        }
+        if !place.is_near() {
+            let (table, column) = (self.table(table), self.column_address(place.at));
+            let word = self.segment.call(Helper::ColumnWord, &[table, row, column])[0];
+            return Ok(self.segment.from_word(place.ty, word));
+        }
+        let mut word = self.ins().load(I64, PLAIN, address, place.offset());
+        if let Some(is_null) = self.null_bit(place, address) {
+            let zero = self.segment.int(0);
+            word = self.ins().select(is_null, zero, word);
+        }
+        Ok(self.segment.from_word(place.ty, word))
+    }
+
+    fn column_bytes(
+        &mut self,
+        place: Place,
+        row: clif::Value,
+        address: clif::Value,
+        result: Option<Value>,
+    ) -> Val {
+        let borrowed = result.filter(|result| self.facts.is_borrowed(*result));
+        let (Some(result), true) = (borrowed, place.is_near() && self.holds_still(place.table)) else {
+            let (frame, table) = (self.segment.frame, self.segment.int(i64::from(place.table.0)));
+            let column = self.column_address(place.at);
+            return self.segment.call_two(Helper::ColumnBytes, &[frame, table, row, column]);
+        };
+        let mut len = self.ins().load(I64, PLAIN, address, place.offset());
+        let max = self.segment.int(i64::from(place.at.bytes_max));
+        len = self.ins().umin(len, max);
+        if let Some(is_null) = self.null_bit(place, address) {
+            let zero = self.segment.int(0);
+            len = self.ins().select(is_null, zero, len);
+        }
+        len = self.segment.take_room(len);
+        let start = self.ins().iadd_imm_s(address, i64::from(place.offset()) + 8);
+        self.cells_in_rows[result.0 as usize] = Some(RowCell { bytes_max: place.at.bytes_max as usize });
+        Val::Two(start, len)
+    }
+
+    /// Whether no other worker writes rows of this table that this handler looks at.
+    fn holds_still(&self, table: TableId) -> bool {
+        !self.segment.plan.tables[usize::from(table.0)].spec().shared || self.facts.locks(table)
+    }
+
+    fn set_column(
+        &mut self,
+        block: BlockId,
+        place: Place,
+        row: Value,
+        value: Value,
+        journal: Journal,
+    ) -> Result<clif::Value, Unsupported> {
+        let (ty, value) = (self.ty(value), self.get(value)?);
+        let (handle, address) = self.get(row)?.two();
+        if self.facts.is_present(block, row) {
+            return Ok(self.set_present(place, (handle, address), ty, value, journal));
+        }
+        let [yes, done] = [(); 2].map(|()| self.segment.builder.create_block());
+        let is_set = self.segment.builder.append_block_param(done, I8);
+        let no: BlockArg = self.segment.bool(false).into();
+        self.ins().brif(handle, yes, [], done, &[no]);
+        self.segment.builder.switch_to_block(yes);
+        let set: BlockArg = self.set_present(place, (handle, address), ty, value, journal).into();
+        self.ins().jump(done, &[set]);
+        self.segment.builder.switch_to_block(done);
+        Ok(is_set)
+    }
+
+    /// Sets a column of a row that is there.
+    fn set_present(
+        &mut self,
+        place: Place,
+        (row, address): (clif::Value, clif::Value),
+        ty: Ty,
+        value: Val,
+        journal: Journal,
+    ) -> clif::Value {
+        let frame = self.segment.frame;
+        if let Val::Two(start, len) = value {
+            let (table, column) = (self.noted_table(place.table, journal), self.column_address(place.at));
+            return self.segment.call(Helper::SetBytes, &[frame, table, row, column, start, len])[0];
+        }
+        let word = self.segment.to_word(ty, value);
+        if self.notes(journal) || !place.is_near() {
+            let (table, column) = (self.noted_table(place.table, journal), self.column_address(place.at));
+            self.segment.call(Helper::SetWord, &[frame, table, row, column, word]);
+        } else {
+            self.ins().store(PLAIN, word, address, place.offset());
+            if let Some((nulls, bit)) = place.at.null_bit {
+                let offset = i32::from(nulls) * 8;
+                let old = self.ins().load(I64, PLAIN, address, offset);
+                let new = self.ins().band_imm_s(old, !(1i64 << bit));
+                self.ins().store(PLAIN, new, address, offset);
+            }
+        }
+        self.segment.bool(true)
+    }
+
+    fn cell(&self, cell: CallId) -> Result<&CallCell, Unsupported> {
+        let missing = || Unsupported { reason: format!("the call's row has no cell {}", cell.0), line: 0 };
+        self.segment.plan.chain.call.get(usize::from(cell.0)).ok_or_else(missing)
+    }
+
+    fn call_get(&mut self, cell: CallId) -> Result<Val, Unsupported> {
+        let decl = self.cell(cell)?;
+        let (ty, offset, max) = (Ty::of(decl.ty), decl.word as i32 * 8, decl.ty.bytes_max().unwrap_or(0));
+        let call = self.segment.load_fixed(I64, offset_of!(Frame<'_>, call));
+        let word = self.ins().load(I64, PLAIN, call, offset);
+        if ty != Ty::Bytes {
+            return Ok(self.segment.from_word(ty, word));
+        }
+        let max = self.segment.int(i64::from(max));
+        let len = self.ins().umin(word, max);
+        let start = self.ins().iadd_imm_s(call, i64::from(offset) + 8);
+        let frame = self.segment.frame;
+        Ok(self.segment.call_two(Helper::Keep, &[frame, start, len]))
+    }
+
+    fn call_set(&mut self, cell: CallId, value: Value, journal: Journal) -> Result<(), Unsupported> {
+        let decl = self.cell(cell)?;
+        let (at, max) = (decl.word, decl.ty.bytes_max().unwrap_or(0));
+        let (ty, value) = (self.ty(value), self.get(value)?);
+        let frame = self.segment.frame;
+        if let Val::Two(start, len) = value {
+            let at = self.segment.int((u64::from(at) | u64::from(max) << 32) as i64);
+            let journal = self.segment.int(i64::from(self.notes(journal)));
+            self.segment.call(Helper::CallSetBytes, &[frame, at, journal, start, len]);
+            return Ok(());
+        }
+        let word = self.segment.to_word(ty, value);
+        if self.notes(journal) {
+            let at = self.segment.int(i64::from(at));
+            self.segment.call(Helper::CallSetWord, &[frame, at, word]);
+        } else {
+            let call = self.segment.load_fixed(I64, offset_of!(Frame<'_>, call));
+            self.ins().store(PLAIN, word, call, at as i32 * 8);
+        }
+        Ok(())
+    }
+
+    /// A scalar variable and the byte offset of its word.
+    fn var(&self, var: VarId) -> Result<(VarDecl, i32), Unsupported> {
+        let missing = || Unsupported { reason: format!("the chain has no variable {}", var.0), line: 0 };
+        let decl = self.segment.plan.chain.vars.get(usize::from(var.0)).ok_or_else(missing)?;
+        let offset = i32::try_from(u64::from(decl.word) * 8).map_err(|_| missing())?;
+        Ok((decl.clone(), offset))
+    }
+
+    fn set_var(
+        &mut self,
+        var: VarId,
+        word: clif::Value,
+        journal: Journal,
+        field: usize,
+        noted: Helper,
+    ) -> Result<(), Unsupported> {
+        let (decl, offset) = self.var(var)?;
+        if self.notes(journal) {
+            let (frame, at) = (self.segment.frame, self.segment.int(i64::from(decl.word)));
+            self.segment.call(noted, &[frame, at, word]);
+        } else {
+            let words = self.segment.load_fixed(I64, field);
+            self.ins().store(PLAIN, word, words, offset);
+        }
+        Ok(())
+    }
+
+    fn merge(&mut self, var: VarId, value: Value, journal: Journal) -> Result<(), Unsupported> {
+        let (decl, offset) = self.var(var)?;
+        let value = self.get(value)?.one();
+        let field = offset_of!(Frame<'_>, merged);
+        let words = self.segment.load_fixed(I64, field);
+        let old = self.ins().load(I64, PLAIN, words, offset);
+        let new = match (decl.merge.unwrap_or(Merge::Sum), decl.ty.is_signed()) {
+            (Merge::Sum, _) => self.ins().iadd(old, value),
+            (Merge::Max, true) => self.ins().smax(old, value),
+            (Merge::Max, false) => self.ins().umax(old, value),
+            (Merge::Min, true) => self.ins().smin(old, value),
+            (Merge::Min, false) => self.ins().umin(old, value),
+        };
+        self.set_var(var, new, journal, field, Helper::VarMerge)
+    }
+
+    /// Word, way of merging and start of a MERGE variable.
+    fn merged_args(&mut self, var: VarId) -> Result<[clif::Value; 3], Unsupported> {
+        let (decl, _) = self.var(var)?;
+        let code = merge_code(decl.merge.unwrap_or(Merge::Sum), decl.ty.is_signed());
+        let start = match decl.start {
+            Constant::Int(n) => n,
+            _ => 0,
+        };
+        Ok([i64::from(decl.word), code, start].map(|n| self.segment.int(n)))
+    }
+
+    fn lock_vars(&mut self) {
+        let Some(held) = self.vars_lock else { return };
+        let frame = self.segment.frame;
+        let is_held = self.segment.builder.use_var(held);
+        let is_free = self.ins().icmp_imm_u(IntCC::Equal, is_held, 0);
+        self.segment.when(is_free, false, |segment| {
+            segment.call(Helper::LockVars, &[frame]);
+        });
+        let yes = self.segment.bool(true);
+        self.segment.builder.def_var(held, yes);
+    }
+
+    fn lock(&mut self, table: TableId, key: Option<Value>) -> Result<(), Unsupported> {
+        let Some(lock) = self.locks.iter().copied().find(|lock| lock.table == table) else { return Ok(()) };
+        let (held, zero) = (self.segment.builder.use_var(lock.held), self.segment.int(0));
+        let (kind, hash) = match key {
+            None => (2, zero),
+            Some(key) => {
+                let (ty, key) = (self.ty(key), self.get(key)?);
+                let hash = match key {
+                    Val::Two(..) => self.hash_bytes(key),
+                    key => {
+                        let word = self.segment.to_word(ty, key);
+                        self.hash_word(word)
+                    }
+                };
+                (1, hash)
+            }
+        };
+        let pointer = self.table(table);
+        let [free, done] = [(); 2].map(|()| self.segment.builder.create_block());
+        self.ins().brif(held, done, [], free, []);
+        self.segment.builder.switch_to_block(free);
+        match kind {
+            2 => self.segment.call(Helper::LockAll, &[pointer]),
+            _ => self.segment.call(Helper::Lock, &[pointer, hash]),
+        };
+        let kind = self.ins().iconst(I8, kind);
+        self.segment.builder.def_var(lock.held, kind);
+        self.segment.builder.def_var(lock.hash, hash);
+        self.ins().jump(done, []);
+        self.segment.builder.switch_to_block(done);
+        Ok(())
+    }
+
+    /// Gives back all locks of the handler.
+    pub(super) fn unlock(&mut self) {
+        for LockState { table, held, hash } in self.locks.clone() {
+            let (held, hash) = (self.segment.builder.use_var(held), self.segment.builder.use_var(hash));
+            let pointer = self.table(table);
+            let [some, stripe, all, done] = [(); 4].map(|()| self.segment.builder.create_block());
+            self.ins().brif(held, some, [], done, []);
+            self.segment.builder.switch_to_block(some);
+            let is_all = self.ins().icmp_imm_u(IntCC::Equal, held, 2);
+            self.ins().brif(is_all, all, [], stripe, []);
+            self.segment.builder.switch_to_block(stripe);
+            self.segment.call(Helper::Unlock, &[pointer, hash]);
+            self.ins().jump(done, []);
+            self.segment.builder.switch_to_block(all);
+            self.segment.call(Helper::UnlockAll, &[pointer]);
+            self.ins().jump(done, []);
+            self.segment.builder.switch_to_block(done);
+        }
+        if let Some(held) = self.vars_lock {
+            let (frame, held) = (self.segment.frame, self.segment.builder.use_var(held));
+            self.segment.when(held, false, |segment| {
+                segment.call(Helper::UnlockVars, &[frame]);
+            });
+        }
+    }
+}
+
+const _: () = assert!(size_of::<Arc<Table>>() == 8, "a pointer to a table is one word");

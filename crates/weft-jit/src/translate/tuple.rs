@@ -1,0 +1,258 @@
+//! Operations on the tuple and on what leaves the pass.
+
+use super::{Done, FIXED, PartTranslator, Segment, Val, cell_tag};
+use crate::frame::{Frame, Region};
+use crate::helpers::{Helper, tag, target};
+use core::mem::offset_of;
+use cranelift_codegen::ir as clif;
+use cranelift_codegen::ir::InstBuilder as _;
+use cranelift_codegen::ir::condcodes::IntCC;
+use cranelift_codegen::ir::types::{F64, I8, I64};
+use cranelift_frontend::Variable;
+use weft_core::abi::{REGION_BODY, REGION_HEADERS, REGION_META, Slot};
+use weft_core::hash;
+use weft_ir::backend::Unsupported;
+use weft_ir::ir::{InputId, Op, Ty, Value};
+use weft_ir::program::{Part, Place};
+use weft_ir::verify::Handler;
+
+/// An input column of the segment.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Column {
+    ty: Ty,
+    region: usize,
+    /// The column as it is now, if a part of the segment changes it: its value (the second for Bytes), and whether
+    /// it is not NULL.
+    now: Option<(Variable, Variable, Variable)>,
+}
+
+impl Segment<'_, '_> {
+    /// Finds the types of the columns, and gives those that change a variable.
+    pub(super) fn declare_inputs(&mut self, parts: &[Part<'_>]) -> Result<(), Unsupported> {
+        let chain = self.plan.chain;
+        let Some(direction) = Handler::of(self.plan.event).direction(chain) else { return Ok(()) };
+        if direction.inputs.len() > weft_core::limits::INPUTS_MAX {
+            return Err(Unsupported { reason: "more inputs than a pass has bits for".into(), line: 0 });
+        }
+        let mut changes = vec![false; direction.inputs.len()];
+        for inst in parts.iter().flat_map(|p| &p.function.blocks).flat_map(|b| &b.insts) {
+            if let Op::SetInput(input, _) | Op::ClearInput(input) = &inst.op
+                && let Some(changes) = changes.get_mut(usize::from(input.0))
+            {
+                *changes = true;
+            }
+        }
+        for (at, input) in direction.inputs.iter().enumerate() {
+            let mut column = Column {
+                ty: Ty::of(input.ty),
+                region: match input.place {
+                    Place::Body(_) => REGION_BODY,
+                    Place::Header(_) | Place::Trailer(_) => REGION_HEADERS,
+                    Place::Meta(_) => REGION_META,
+                },
+                now: None,
+            };
+            if changes[at] {
+                let (value, present) = (self.load_input(at, column), self.load_present(at));
+                let held = super::held(column.ty);
+                let first = self.builder.declare_var(held[0]);
+                let second = self.builder.declare_var(I64);
+                let is_present = self.builder.declare_var(I8);
+                column.now = Some((first, second, is_present));
+                self.define(column, value, present);
+            }
+            self.inputs.push(column);
+        }
+        Ok(())
+    }
+
+    /// All columns that change, as they are now.
+    pub(super) fn save_inputs(&mut self) -> Vec<Option<(Val, clif::Value)>> {
+        let columns = self.inputs.clone();
+        columns.into_iter().map(|column| column.now.map(|_| self.current(column))).collect()
+    }
+
+    /// Makes the columns what they were.
+    pub(super) fn restore_inputs(&mut self, saved: &[Option<(Val, clif::Value)>]) {
+        for (at, saved) in saved.iter().enumerate() {
+            if let Some((value, present)) = saved {
+                self.define(self.inputs[at], *value, *present);
+            }
+        }
+    }
+
+    fn define(&mut self, column: Column, value: Val, present: clif::Value) {
+        let Some((first, second, is_present)) = column.now else { return };
+        self.builder.def_var(first, value.one());
+        let behind = match value {
+            Val::Two(_, behind) => behind,
+            Val::One(_) => self.int(0),
+        };
+        self.builder.def_var(second, behind);
+        self.builder.def_var(is_present, present);
+    }
+
+    fn current(&mut self, column: Column) -> (Val, clif::Value) {
+        let (first, second, is_present) = column.now.expect("the column is one that changes");
+        let one = self.builder.use_var(first);
+        let value = match column.ty {
+            Ty::Bytes | Ty::Row => Val::Two(one, self.builder.use_var(second)),
+            _ => Val::One(one),
+        };
+        (value, self.builder.use_var(is_present))
+    }
+
+    /// The column as the engine gave it. Nothing here has an effect, so what is not used is not loaded.
+    fn load_input(&mut self, at: usize, column: Column) -> Val {
+        let slots = self.load_fixed(I64, offset_of!(Frame<'_>, slots));
+        let offset = (at * size_of::<Slot>()) as i32;
+        let a = self.builder.ins().load(I64, FIXED, slots, offset + offset_of!(Slot, a) as i32);
+        let value = match column.ty {
+            Ty::Bytes => {
+                let b = self.builder.ins().load(I64, FIXED, slots, offset + offset_of!(Slot, b) as i32);
+                self.in_region(column.region, a, b)
+            }
+            ty => self.from_word(ty, a),
+        };
+        let present = self.load_present(at);
+        match value {
+            Val::Two(start, len) => {
+                let zero = self.int(0);
+                Val::Two(start, self.builder.ins().select(present, len, zero))
+            }
+            value => {
+                let zero = self.zero(column.ty);
+                self.select(present, value, zero)
+            }
+        }
+    }
+
+    /// The bytes of a slot. A slot that does not lie in its region is empty: code never reads beyond it.
+    fn in_region(&mut self, region: usize, offset: clif::Value, len: clif::Value) -> Val {
+        let base = offset_of!(Frame<'_>, regions) + region * size_of::<Region>();
+        let start = self.load_fixed(I64, base + offset_of!(Region, start));
+        let region_len = self.load_fixed(I64, base + offset_of!(Region, len));
+        let ins = &mut self.builder;
+        let room = ins.ins().isub(region_len, offset);
+        let starts_inside = ins.ins().icmp(IntCC::UnsignedLessThanOrEqual, offset, region_len);
+        let ends_inside = ins.ins().icmp(IntCC::UnsignedLessThanOrEqual, len, room);
+        let inside = ins.ins().band(starts_inside, ends_inside);
+        let start = ins.ins().iadd(start, offset);
+        let zero = ins.ins().iconst(I64, 0);
+        Val::Two(start, ins.ins().select(inside, len, zero))
+    }
+
+    fn load_present(&mut self, at: usize) -> clif::Value {
+        let all = self.load_fixed(I64, offset_of!(Frame<'_>, present));
+        let ins = &mut self.builder;
+        let bit = ins.ins().ushr_imm_u(all, at as i64);
+        let bit = ins.ins().band_imm_u(bit, 1);
+        ins.ins().ireduce(I8, bit)
+    }
+}
+
+impl PartTranslator<'_, '_, '_, '_> {
+    /// Translates the operations on the tuple and on what leaves the pass.
+    pub(super) fn tuple(&mut self, op: &Op) -> Result<Done, Unsupported> {
+        let frame = self.segment.frame;
+        match op {
+            Op::Input(input) => {
+                let (at, column) = self.column(*input)?;
+                return Ok(Done::Value(match column.now {
+                    Some(_) => self.segment.current(column).0,
+                    None => self.segment.load_input(at, column),
+                }));
+            }
+            Op::InputPresent(input) => {
+                let (at, column) = self.column(*input)?;
+                return Ok(Done::Value(Val::One(match column.now {
+                    Some(_) => self.segment.current(column).1,
+                    None => self.segment.load_present(at),
+                })));
+            }
+            Op::SetInput(input, value) => {
+                let (at, column) = self.column(*input)?;
+                let kept = self.edit(target::INPUT | at as u32, *value)?;
+                // Bytes that found no room are empty in the column, too.
+                let value = if column.ty == Ty::Bytes { kept } else { self.get(*value)? };
+                let yes = self.segment.bool(true);
+                self.segment.define(column, value, yes);
+            }
+            Op::ClearInput(input) => {
+                let (at, column) = self.column(*input)?;
+                let [to, null, zero] =
+                    [u64::from(target::INPUT) | at as u64, tag::NULL, 0].map(|n| self.segment.int(n as i64));
+                self.segment.call(Helper::Edit, &[frame, to, null, zero, zero]);
+                let (value, no) = (self.segment.zero(column.ty), self.segment.bool(false));
+                self.segment.define(column, value, no);
+            }
+            Op::SetAnswer(name, value) => {
+                self.edit(target::ANSWER | u32::from(name.0), *value)?;
+            }
+            Op::SetReply(name, value) => {
+                self.edit(target::REPLY | u32::from(name.0), *value)?;
+            }
+            Op::Now => {
+                return Ok(Done::Value(Val::One(self.segment.load_fixed(I64, offset_of!(Frame<'_>, now)))));
+            }
+            Op::Rand(site) => return Ok(Done::Value(self.rand(*site))),
+            Op::Emit(sink, values) => {
+                let cells = self.cells(values)?;
+                let (sink, n) = (self.segment.int(i64::from(sink.0)), self.segment.int(values.len() as i64));
+                self.segment.call(Helper::Emit, &[frame, sink, cells, n]);
+            }
+            Op::Delay(nanos) => {
+                let nanos = self.get(*nanos)?.one();
+                self.segment.call(Helper::Delay, &[frame, nanos]);
+            }
+            Op::Mark(mark) => {
+                let mark = self.get(*mark)?.one();
+                self.segment.call(Helper::Mark, &[frame, mark]);
+            }
+            Op::Mirror(to) => {
+                let (start, len) = self.get(*to)?.two();
+                self.segment.call(Helper::Mirror, &[frame, start, len]);
+            }
+            Op::RollBack => self.roll_back(),
+            _ => return Ok(Done::Not),
+        }
+        Ok(Done::Effect)
+    }
+
+    fn column(&self, input: InputId) -> Result<(usize, Column), Unsupported> {
+        let at = usize::from(input.0);
+        let column = self.segment.inputs.get(at).copied();
+        let missing = || Unsupported { reason: format!("the chain has no input {at}"), line: 0 };
+        Ok((at, column.ok_or_else(missing)?))
+    }
+
+    /// Notes a change; the bytes that were kept, if it is of bytes.
+    fn edit(&mut self, target: u32, value: Value) -> Result<Val, Unsupported> {
+        let ty = self.ty(value);
+        let value = self.get(value)?;
+        let frame = self.segment.frame;
+        let target = self.segment.int(i64::from(target));
+        let tag = self.segment.int(cell_tag(ty) as i64);
+        let a = self.segment.to_word(ty, value);
+        let b = match value {
+            Val::Two(_, b) => b,
+            Val::One(_) => self.segment.int(0),
+        };
+        Ok(self.segment.call_two(Helper::Edit, &[frame, target, tag, a, b]))
+    }
+
+    /// [`hash::draw`] and [`hash::unit_float`].
+    fn rand(&mut self, site: u64) -> Val {
+        let base = self.segment.load_fixed(I64, offset_of!(Frame<'_>, rand));
+        let site = self.segment.int(site as i64);
+        let mixed = self.segment.builder.ins().bxor(base, site);
+        let hashed = self.hash_word(mixed);
+        let bits = self.hash_mix(hashed, site);
+        let ins = &mut self.segment.builder;
+        // 53 bits are never negative, and a signed conversion is one instruction.
+        let top = ins.ins().ushr_imm_u(bits, 11);
+        let float = ins.ins().fcvt_from_sint(F64, top);
+        let unit = ins.ins().f64const(hash::unit_float(1 << 11));
+        Val::One(ins.ins().fmul(float, unit))
+    }
+}
