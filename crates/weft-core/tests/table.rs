@@ -215,11 +215,9 @@ impl Pair {
                     table.set_word(find(*id), col, *value);
                 }
             }
-            Op::Remove { id } => {
-                if self.model.rows.remove(id).is_some() {
-                    self.journal.record_remove(0, find(*id), &table);
-                    table.remove(find(*id));
-                }
+            Op::Remove { id } if self.model.rows.remove(id).is_some() => {
+                self.journal.record_remove(0, find(*id), &table);
+                table.remove(find(*id));
             }
             Op::Touch { id } => {
                 if let Some(row) = self.model.rows.get_mut(id) {
@@ -295,7 +293,7 @@ impl Pair {
     fn extend(&mut self, table: &Table) {
         let n = self.model.added as u64;
         let new = column(&format!("added{n}"), Type::Uint(64), Value::Int(100 + n as i64));
-        table.extend(&[new.clone()]).unwrap();
+        table.extend(std::slice::from_ref(&new)).unwrap();
         table.extend(&[new]).unwrap();
         self.model.added += 1;
         self.model.rows.values_mut().for_each(|row| row.added.push(100 + n));
