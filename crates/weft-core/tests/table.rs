@@ -1,5 +1,7 @@
 //! Tables against a model that is too simple to be wrong, with undo, with threads, and at size.
 
+#![expect(clippy::disallowed_methods, reason = "that tables bear several threads is what is tested")]
+
 use proptest::prelude::*;
 use std::collections::BTreeMap;
 use std::sync::Arc;
