@@ -167,6 +167,11 @@ impl Line<'_> {
         self.id("v").map(Value)
     }
 
+    /// Whether a text in quotes comes next.
+    pub(super) fn is_text(&self) -> bool {
+        self.rest.starts_with('"')
+    }
+
     /// Values with commas between them, up to what is no value; none if the line ends or a `)` follows.
     pub(super) fn values(&mut self) -> Result<Vec<Value>, ParseError> {
         let mut values = Vec::new();

@@ -22,6 +22,7 @@
 
 mod lines;
 mod ops;
+mod program;
 #[cfg(test)]
 mod tests;
 
@@ -30,6 +31,7 @@ use core::fmt::{self, Write as _};
 use lines::{Line, Lines};
 
 pub use ops::mnemonics;
+pub use program::{parse_program, write_program};
 
 /// Where and why a text is not in the text form.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -1,0 +1,412 @@
+//! A chain: its declarations, a line each, and its functions.
+
+use super::lines::{Line, Lines, quote, write_float};
+use super::{ParseError, name_of, parse_function, write_function};
+use crate::program::*;
+use core::fmt::Write as _;
+use weft_core::Interval;
+use weft_core::table::{ColumnSpec, Evict, TableSpec};
+use weft_core::types::{Type, Value};
+
+const METAS: &[(&str, Meta)] = &[
+    ("method", Meta::Method),
+    ("peer", Meta::Peer),
+    ("size", Meta::Size),
+    ("index", Meta::Index),
+    ("call_id", Meta::CallId),
+    ("status", Meta::Status),
+    ("elapsed", Meta::Elapsed),
+    ("upstream", Meta::Upstream),
+    ("ended_by", Meta::EndedBy),
+    ("version", Meta::Version),
+];
+
+const EVICTS: &[(&str, Evict)] = &[("reject", Evict::Reject), ("oldest", Evict::Oldest), ("lru", Evict::Lru)];
+
+const REALISATIONS: &[(&str, Realisation)] = &[
+    ("replicated", Realisation::Replicated),
+    ("striped", Realisation::Striped),
+    ("locked", Realisation::Locked),
+    ("per_worker", Realisation::PerWorker),
+];
+
+const MERGES: &[(&str, Merge)] = &[("sum", Merge::Sum), ("max", Merge::Max), ("min", Merge::Min)];
+
+/// Types that are written as one word.
+const TYPES: &[(&str, Type)] = &[
+    ("BOOL", Type::Bool),
+    ("F64", Type::F64),
+    ("SIZE", Type::Size),
+    ("INTERVAL", Type::Interval),
+    ("TIMESTAMP", Type::Timestamp),
+    ("IPADDR", Type::IpAddr),
+    ("CIDR", Type::Cidr),
+    ("MAC", Type::Mac),
+    ("ENDPOINT", Type::Endpoint),
+    ("STATUS", Type::Status),
+];
+
+/// Writes a chain: declarations, a line each, then elements and their handlers.
+///
+/// ```text
+/// chain "shop"
+/// request
+///   input "user" TEXT body "user" "id"
+/// response
+/// table "acl" "ac_tab" as replicated max 100000 evict reject
+///   key "username" TEXT(64) = null
+///   column "permission" TEXT(1) = null
+///   row "bob", "W"
+/// element "acl" "acl" mandatory
+/// handler request function "acl.request" {
+/// ...
+/// }
+/// ```
+pub fn write_program(chain: &ChainProgram) -> String {
+    let mut out = String::new();
+    declaration(&mut out, "chain", &[&chain.name], "");
+    for (name, direction) in [("request", &chain.request), ("response", &chain.response)] {
+        declaration(&mut out, name, &[], "");
+        direction.inputs.iter().for_each(|input| write_input(&mut out, input));
+    }
+    chain.tables.iter().for_each(|table| write_table(&mut out, table));
+    for var in &chain.vars {
+        let merge = var.merge.map_or(String::new(), |merge| format!(" merge {}", name_of(MERGES, merge)));
+        let rest = format!("{} word {} start {}{merge}", var.ty, var.word, value(&var.start));
+        declaration(&mut out, "var", &[&var.owner, &var.name], &rest);
+    }
+    for sink in &chain.sinks {
+        let target = match &sink.target {
+            SinkTarget::Stdout => "stdout".to_string(),
+            SinkTarget::Metrics => "metrics".to_string(),
+            SinkTarget::File(path) => format!("file {}", quoted(path)),
+        };
+        declaration(&mut out, "sink", &[&sink.owner, &sink.name], &target);
+        for column in &sink.columns {
+            declaration(&mut out, "  field", &[&column.name], &column.ty.to_string());
+        }
+    }
+    for cell in &chain.call {
+        let rest = format!("{} word {}", cell.ty, cell.word);
+        declaration(&mut out, "call", &[&cell.owner, &cell.name], &rest);
+    }
+    chain.answers.iter().for_each(|answer| declaration(&mut out, "answer", &[&answer.name], ""));
+    for reply in &chain.replies {
+        let path: Vec<&str> = reply.path.iter().map(String::as_str).collect();
+        declaration(&mut out, "reply", &path, &reply.ty.to_string());
+    }
+    chain.elements.iter().for_each(|element| write_element(&mut out, element));
+    out
+}
+
+fn declaration(out: &mut String, word: &str, names: &[&str], rest: &str) {
+    out.push_str(word);
+    for name in names {
+        out.push(' ');
+        quote(out, name.as_bytes());
+    }
+    if !rest.is_empty() {
+        let _ = write!(out, " {rest}");
+    }
+    out.push('\n');
+}
+
+fn quoted(text: &str) -> String {
+    let mut out = String::new();
+    quote(&mut out, text.as_bytes());
+    out
+}
+
+fn flag(is_set: bool, word: &str) -> String {
+    if is_set { format!(" {word}") } else { String::new() }
+}
+
+fn value(value: &Value) -> String {
+    let mut out = String::new();
+    match value {
+        Value::Null => out.push_str("null"),
+        Value::Bool(b) => out = b.to_string(),
+        Value::Int(n) => out = n.to_string(),
+        Value::Float(f) => {
+            out.push_str("float ");
+            write_float(&mut out, *f);
+        }
+        Value::Bytes(bytes) => quote(&mut out, bytes),
+    }
+    out
+}
+
+fn write_input(out: &mut String, input: &Input) {
+    let place = match &input.place {
+        Place::Body(path) => {
+            let path: String = path.iter().map(|part| format!(" {}", quoted(part))).collect();
+            format!("body{path}")
+        }
+        Place::Header(name) => format!("header {}", quoted(name)),
+        Place::Trailer(name) => format!("trailer {}", quoted(name)),
+        Place::Meta(meta) => format!("meta {}", name_of(METAS, *meta)),
+    };
+    let (nullable, written) = (flag(input.nullable, "nullable"), flag(input.written, "written"));
+    declaration(out, "  input", &[&input.name], &format!("{}{nullable} {place}{written}", input.ty));
+}
+
+fn write_table(out: &mut String, table: &TableDecl) {
+    let spec = &table.spec;
+    let (realisation, evict) = (name_of(REALISATIONS, table.realisation), name_of(EVICTS, spec.evict));
+    let mut rest = format!("as {realisation} max {} evict {evict}", spec.max_rows);
+    if let Some(ttl) = spec.ttl {
+        let _ = write!(rest, " ttl {}", ttl.as_nanos());
+    }
+    rest.push_str(&flag(spec.ttl_on_access, "on_access"));
+    rest.push_str(&flag(spec.shared, "shared"));
+    if let Some(stripes) = spec.stripes {
+        let _ = write!(rest, " stripes {stripes}");
+    }
+    declaration(out, "table", &[&table.owner, &spec.name], &rest);
+    let keys = spec.key.iter().map(|column| ("  key", column));
+    for (word, column) in keys.chain(spec.columns.iter().map(|column| ("  column", column))) {
+        let nullable = flag(column.nullable, "nullable");
+        let rest = format!("{}{nullable} = {}", column.ty, value(&column.default));
+        declaration(out, word, &[&column.name], &rest);
+    }
+    for row in &table.rows {
+        let values: Vec<String> = row.iter().map(value).collect();
+        declaration(out, "  row", &[], &values.join(", "));
+    }
+}
+
+fn write_element(out: &mut String, element: &Element) {
+    let mandatory = flag(element.mandatory, "mandatory");
+    let rest = format!("{mandatory}{}", flag(element.fail_open, "fail_open"));
+    declaration(out, "element", &[&element.name, &element.element], rest.trim_start());
+    let h = &element.handlers;
+    let handlers =
+        [("open", &h.open), ("request", &h.request), ("response", &h.response), ("close", &h.close)];
+    for (name, function) in handlers {
+        if let Some(function) = function {
+            let _ = write!(out, "handler {name} ");
+            write_function(out, function);
+        }
+    }
+    for (interval, function) in &h.every {
+        let _ = write!(out, "handler every {} ", interval.as_nanos());
+        write_function(out, function);
+    }
+}
+
+/// Reads a chain. It need not be well-formed: [`crate::verify::verify_program`] tells.
+///
+/// # Errors
+/// The first line that is not in the form.
+pub fn parse_program(text: &str) -> Result<ChainProgram, ParseError> {
+    let mut lines = Lines::of(text);
+    let mut line = lines.wanted("`chain`")?;
+    line.keyword("chain")?;
+    let mut chain = ChainProgram { name: line.text()?, ..ChainProgram::default() };
+    line.end()?;
+    let mut is_response = false;
+    while let Some(mut line) = lines.next() {
+        let not_here = line.error("a declaration that may stand here");
+        let word = line.word("a declaration")?;
+        match word.as_str() {
+            "request" => is_response = false,
+            "response" => is_response = true,
+            "input" => {
+                let direction = if is_response { &mut chain.response } else { &mut chain.request };
+                direction.inputs.push(parse_input(&mut line)?);
+            }
+            "table" => chain.tables.push(parse_table(&mut line)?),
+            "key" | "column" | "row" => {
+                let table = chain.tables.last_mut().ok_or(not_here)?;
+                parse_in_table(&mut line, &word, table)?;
+            }
+            "var" => chain.vars.push(parse_var(&mut line)?),
+            "sink" => chain.sinks.push(parse_sink(&mut line)?),
+            "field" => {
+                let column = SinkColumn { name: line.text()?, ty: parse_type(&mut line)? };
+                chain.sinks.last_mut().ok_or(not_here)?.columns.push(column);
+            }
+            "call" => {
+                let (owner, name, ty) = (line.text()?, line.text()?, parse_type(&mut line)?);
+                line.keyword("word")?;
+                chain.call.push(CallCell { owner, name, ty, word: line.number()? });
+            }
+            "answer" => chain.answers.push(AnswerName { name: line.text()? }),
+            "reply" => {
+                let path = parse_path(&mut line)?;
+                chain.replies.push(ReplyField { path, ty: parse_type(&mut line)? });
+            }
+            "element" => chain.elements.push(parse_element(&mut line)?),
+            "handler" => {
+                let element = chain.elements.last_mut().ok_or(not_here)?;
+                // The function ends the line, and those behind it.
+                parse_handler(line, &mut lines, &mut element.handlers)?;
+                continue;
+            }
+            _ => return Err(not_here),
+        }
+        line.end()?;
+    }
+    Ok(chain)
+}
+
+fn parse_path(line: &mut Line<'_>) -> Result<Vec<String>, ParseError> {
+    let mut path = Vec::new();
+    while line.is_text() {
+        path.push(line.text()?);
+    }
+    Ok(path)
+}
+
+fn parse_type(line: &mut Line<'_>) -> Result<Type, ParseError> {
+    const EXPECTED: &str = "a type of the language";
+    if line.eat_word("TEXT") {
+        return parse_bound(line).map(Type::Text);
+    }
+    if line.eat_word("BYTES") {
+        return parse_bound(line).map(Type::Bytes);
+    }
+    let bits = |of: &str| of.parse().ok().filter(|bits| (1..=64).contains(bits));
+    let integer = match line.peek_word().split_at_checked(1) {
+        Some(("I", n)) => bits(n).map(Type::Int),
+        Some(("U", n)) => bits(n).map(Type::Uint),
+        _ => None,
+    };
+    match integer {
+        Some(ty) => line.word(EXPECTED).map(|_| ty),
+        None => line.one_of(TYPES, EXPECTED),
+    }
+}
+
+fn parse_bound(line: &mut Line<'_>) -> Result<Option<u32>, ParseError> {
+    if !line.eat('(') {
+        return Ok(None);
+    }
+    let bound = line.number()?;
+    line.expect(')')?;
+    Ok(Some(bound))
+}
+
+fn parse_value(line: &mut Line<'_>) -> Result<Value, ParseError> {
+    if line.is_text() {
+        return line.bytes().map(Value::Bytes);
+    }
+    for (word, value) in [("null", Value::Null), ("true", Value::Bool(true)), ("false", Value::Bool(false))] {
+        if line.eat_word(word) {
+            return Ok(value);
+        }
+    }
+    match line.eat_word("float") {
+        true => line.float().map(Value::Float),
+        false => line.number().map(Value::Int),
+    }
+}
+
+fn parse_input(line: &mut Line<'_>) -> Result<Input, ParseError> {
+    let (name, ty) = (line.text()?, parse_type(line)?);
+    let nullable = line.eat_word("nullable");
+    let error = line.error("`body`, `header`, `trailer` or `meta`");
+    let place = match line.word("a place")?.as_str() {
+        "body" => Place::Body(parse_path(line)?),
+        "header" => Place::Header(line.text()?),
+        "trailer" => Place::Trailer(line.text()?),
+        "meta" => Place::Meta(line.one_of(METAS, "what the engine knows")?),
+        _ => return Err(error),
+    };
+    Ok(Input { name, ty, nullable, place, written: line.eat_word("written") })
+}
+
+fn parse_table(line: &mut Line<'_>) -> Result<TableDecl, ParseError> {
+    let (owner, name) = (line.text()?, line.text()?);
+    line.keyword("as")?;
+    let realisation = line.one_of(REALISATIONS, "how the table is realised")?;
+    line.keyword("max")?;
+    let max_rows = line.number()?;
+    line.keyword("evict")?;
+    let evict = line.one_of(EVICTS, "`reject`, `oldest` or `lru`")?;
+    let ttl = if line.eat_word("ttl") { Some(Interval(line.number()?)) } else { None };
+    let (ttl_on_access, shared) = (line.eat_word("on_access"), line.eat_word("shared"));
+    let stripes = if line.eat_word("stripes") { Some(line.number()?) } else { None };
+    let (key, columns) = (Vec::new(), Vec::new());
+    let spec = TableSpec { name, key, columns, max_rows, evict, ttl, ttl_on_access, shared, stripes };
+    Ok(TableDecl { owner, spec, realisation, rows: Vec::new() })
+}
+
+fn parse_in_table(line: &mut Line<'_>, word: &str, table: &mut TableDecl) -> Result<(), ParseError> {
+    if word == "row" {
+        let mut row = Vec::new();
+        while !line.is_at_end() {
+            row.push(parse_value(line)?);
+            if !line.eat(',') {
+                break;
+            }
+        }
+        table.rows.push(row);
+        return Ok(());
+    }
+    let (name, ty) = (line.text()?, parse_type(line)?);
+    let nullable = line.eat_word("nullable");
+    line.expect('=')?;
+    let column = ColumnSpec { name, ty, nullable, default: parse_value(line)? };
+    match word {
+        "key" => table.spec.key.push(column),
+        _ => table.spec.columns.push(column),
+    }
+    Ok(())
+}
+
+fn parse_var(line: &mut Line<'_>) -> Result<VarDecl, ParseError> {
+    let (owner, name, ty) = (line.text()?, line.text()?, parse_type(line)?);
+    line.keyword("word")?;
+    let word = line.number()?;
+    line.keyword("start")?;
+    let start = parse_value(line)?;
+    let merge = match line.eat_word("merge") {
+        true => Some(line.one_of(MERGES, "`sum`, `max` or `min`")?),
+        false => None,
+    };
+    Ok(VarDecl { owner, name, ty, word, start, merge })
+}
+
+fn parse_sink(line: &mut Line<'_>) -> Result<SinkDecl, ParseError> {
+    let (owner, name) = (line.text()?, line.text()?);
+    let error = line.error("`stdout`, `file` or `metrics`");
+    let target = match line.word("a target")?.as_str() {
+        "stdout" => SinkTarget::Stdout,
+        "metrics" => SinkTarget::Metrics,
+        "file" => SinkTarget::File(line.text()?),
+        _ => return Err(error),
+    };
+    Ok(SinkDecl { owner, name, columns: Vec::new(), target })
+}
+
+fn parse_element(line: &mut Line<'_>) -> Result<Element, ParseError> {
+    let (name, element) = (line.text()?, line.text()?);
+    let (mandatory, fail_open) = (line.eat_word("mandatory"), line.eat_word("fail_open"));
+    Ok(Element { name, element, handlers: Handlers::default(), mandatory, fail_open })
+}
+
+fn parse_handler(
+    mut line: Line<'_>,
+    lines: &mut Lines<'_>,
+    handlers: &mut Handlers,
+) -> Result<(), ParseError> {
+    let error = line.error("`open`, `request`, `response`, `close` or `every`");
+    let which = line.word("a handler")?;
+    let interval = if which == "every" { Some(Interval(line.number()?)) } else { None };
+    line.keyword("function")?;
+    let function = parse_function(&mut line, lines)?;
+    let place = match (which.as_str(), interval) {
+        ("open", _) => &mut handlers.open,
+        ("request", _) => &mut handlers.request,
+        ("response", _) => &mut handlers.response,
+        ("close", _) => &mut handlers.close,
+        (_, Some(interval)) => {
+            handlers.every.push((interval, function));
+            return Ok(());
+        }
+        _ => return Err(error),
+    };
+    *place = Some(function);
+    Ok(())
+}
