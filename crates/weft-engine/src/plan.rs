@@ -17,6 +17,7 @@ use weft_ir::program::{ChainProgram, Direction, Event, Place};
 use weft_proto::session::grpc::protobuf::{Walk, WalkBuilder};
 
 pub use crate::routes::MethodPattern;
+pub use weft_ir::program::SinkTarget;
 
 /// One version of a network.
 #[derive(Debug, Default)]

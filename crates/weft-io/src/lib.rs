@@ -1,1 +1,18 @@
-//! weft-io
+//! The drivers: sockets, clocks, threads and files around the sans-I/O engine.
+//!
+//! A [`Node`] runs one [`weft_engine::Engine`] on each worker thread. A worker owns its connections; worker 0 accepts
+//! and deals connections out in turn. Other threads talk to workers through mailboxes that are read between batches.
+//!
+//! * [`node`]: workers and what can be asked of them.
+//! * [`worker`]: the poll loop of one.
+//! * [`socket`]: TCP and Unix sockets as one thing.
+//! * [`clock`]: the only place that reads a clock.
+//! * [`writer`]: the thread that writes sink rows.
+
+pub mod clock;
+pub mod node;
+pub mod socket;
+mod worker;
+pub mod writer;
+
+pub use node::{Node, NodeConfig, NodeError};

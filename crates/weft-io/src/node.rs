@@ -1,0 +1,248 @@
+//! A node: its workers, and what can be asked of them.
+
+use crate::clock;
+use crate::socket::ListenSocket;
+use crate::worker::{Mail, Mailbox, Retired, Worker};
+use crate::writer::{SinkMetrics, Writer};
+use core::fmt;
+use mio::{Poll, Token, Waker};
+use std::io;
+use std::sync::Arc;
+use std::sync::mpsc::channel;
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+use weft_core::abi::Counters;
+use weft_engine::Config;
+use weft_engine::plan::{Address, Listener, Plan};
+use weft_engine::stats::{Stats, add_counters};
+
+/// Workers that a node may have.
+pub const WORKERS_MAX: usize = 256;
+
+/// How a node is set up.
+#[derive(Clone, Debug)]
+pub struct NodeConfig {
+    /// Worker threads, 1 to [`WORKERS_MAX`].
+    pub workers: usize,
+    /// The engines' set-up; worker numbers and the clock are filled in.
+    pub engine: Config,
+}
+
+/// A running node.
+pub struct Node {
+    workers: Vec<(Mailbox, JoinHandle<io::Result<()>>)>,
+    writer: Writer,
+    listeners: Vec<Listener>,
+}
+
+/// The environment is at fault.
+#[derive(Debug)]
+pub enum NodeError {
+    /// A listener cannot be bound.
+    Listen {
+        /// Which.
+        listener: Listener,
+        /// The system's reason.
+        error: io::Error,
+    },
+    /// Threads or polls cannot be made.
+    System(io::Error),
+    /// A worker has ended, which none does unless it is told to.
+    WorkerLost,
+}
+
+impl fmt::Display for NodeError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Listen { listener, error } => {
+                write!(f, "listener `{}` cannot listen on {}: {error}", listener.name, listener.address)
+            }
+            Self::System(error) => write!(f, "the system refuses a thread or a poll: {error}"),
+            Self::WorkerLost => f.write_str("a worker has ended"),
+        }
+    }
+}
+
+impl core::error::Error for NodeError {}
+
+impl From<io::Error> for NodeError {
+    fn from(error: io::Error) -> Self {
+        Self::System(error)
+    }
+}
+
+/// What a node counted.
+#[derive(Clone, Debug, Default)]
+pub struct NodeStats {
+    /// The sum over all workers.
+    pub stats: Stats,
+    /// What elements of retired versions counted: (chain, [(instance, counters)]).
+    pub retired: Vec<(String, Vec<(String, Counters)>)>,
+    /// System calls of the data path.
+    pub syscalls: u64,
+}
+
+/// How an update went.
+#[derive(Clone, Copy, Debug)]
+pub struct Applied {
+    /// From the call to the last worker's acknowledgement.
+    pub total: Duration,
+    /// The longest that one worker did nothing else.
+    pub pause_max: Duration,
+}
+
+impl Node {
+    /// Binds the plan's listeners and starts the workers.
+    ///
+    /// # Errors
+    /// [`NodeError::Listen`] names the listener; nothing runs then.
+    pub fn start(config: &NodeConfig, plan: &Arc<Plan>) -> Result<Self, NodeError> {
+        assert!((1..=WORKERS_MAX).contains(&config.workers), "the number of workers was checked");
+        let sockets = bind_all(&plan.listeners)?;
+        let (writer, senders) = Writer::start(config.workers)?;
+        let mut polls = Vec::new();
+        let mut mailboxes = Vec::new();
+        for _ in 0..config.workers {
+            let poll = Poll::new()?;
+            let waker = Arc::new(Waker::new(poll.registry(), Token(usize::MAX))?);
+            let (sender, mail) = channel();
+            mailboxes.push(Mailbox { sender, waker });
+            polls.push((poll, mail));
+        }
+        let mut workers = Vec::new();
+        for (index, ((poll, mail), rows)) in polls.into_iter().zip(senders).enumerate() {
+            let engine = Config {
+                worker: index,
+                workers: config.workers,
+                clock: Some(clock::nanos),
+                ..config.engine.clone()
+            };
+            // Only worker 0 deals out connections, so only it needs to keep the others reachable.
+            let peers = if index == 0 { mailboxes.clone() } else { Vec::new() };
+            let plan = Arc::clone(plan);
+            let thread = std::thread::Builder::new()
+                .name(format!("weft-{index}"))
+                .spawn(move || Worker::new(engine, plan, poll, mail, peers, rows).run())?;
+            workers.push((mailboxes[index].clone(), thread));
+        }
+        let mut node = Self { workers, writer, listeners: Vec::new() };
+        node.listen(sockets)?;
+        Ok(node)
+    }
+
+    /// Where the node listens: as the plan says, with the ports that the system chose.
+    pub fn listeners(&self) -> &[Listener] {
+        &self.listeners
+    }
+
+    /// Has all workers run a new plan, and waits until they do. Listeners that are new are bound first; if that
+    /// fails, the old plan goes on.
+    ///
+    /// # Errors
+    /// [`NodeError`]; the old plan still runs, unless a worker was lost.
+    pub fn apply(&mut self, plan: &Arc<Plan>) -> Result<Applied, NodeError> {
+        let begun = Instant::now();
+        let is_known = |new: &&Listener| self.listeners.iter().any(|old| same_place(old, new));
+        let new: Vec<_> = plan.listeners.iter().filter(|l| !is_known(l)).cloned().collect();
+        let sockets = bind_all(&new)?;
+        let (done, acknowledged) = channel();
+        for (mailbox, _) in &self.workers {
+            let mail = Mail::Apply { plan: Arc::clone(plan), done: done.clone() };
+            mailbox.send(mail).then_some(()).ok_or(NodeError::WorkerLost)?;
+        }
+        let mut pause_max = Duration::ZERO;
+        for _ in &self.workers {
+            pause_max = pause_max.max(acknowledged.recv().map_err(|_| NodeError::WorkerLost)?);
+        }
+        let total = begun.elapsed();
+        let is_kept = |old: &&Listener| plan.listeners.iter().any(|l| same_place(old, l));
+        let gone: Vec<_> = self.listeners.iter().filter(|l| !is_kept(l)).map(|l| l.name.clone()).collect();
+        for name in gone {
+            self.workers[0].0.send(Mail::Unlisten { name: name.as_str().into() });
+            self.listeners.retain(|l| l.name != name);
+        }
+        self.listen(sockets)?;
+        Ok(Applied { total, pause_max })
+    }
+
+    /// The counters of all workers.
+    ///
+    /// # Errors
+    /// [`NodeError::WorkerLost`].
+    pub fn stats(&self) -> Result<NodeStats, NodeError> {
+        let (to, from_workers) = channel();
+        for (mailbox, _) in &self.workers {
+            mailbox.send(Mail::Stats { to: to.clone() }).then_some(()).ok_or(NodeError::WorkerLost)?;
+        }
+        let mut node = NodeStats::default();
+        for _ in &self.workers {
+            let (stats, retired, syscalls) = from_workers.recv().map_err(|_| NodeError::WorkerLost)?;
+            node.stats.merge(&stats);
+            merge_retired(&mut node.retired, retired);
+            node.syscalls += syscalls;
+        }
+        Ok(node)
+    }
+
+    /// The values that sinks `TO METRICS` gave.
+    pub fn sink_metrics(&self) -> SinkMetrics {
+        self.writer.metrics()
+    }
+
+    /// Stops: no new connections or calls, the calls under way may finish within this time. True if all did.
+    pub fn stop(self, within: Duration) -> bool {
+        for (mailbox, _) in &self.workers {
+            mailbox.send(Mail::Stop { within });
+        }
+        let mut is_clean = true;
+        for (mailbox, thread) in self.workers {
+            is_clean &= thread.join().is_ok_and(|ended| ended.is_ok());
+            drop(mailbox);
+        }
+        self.writer.join();
+        is_clean
+    }
+
+    fn listen(&mut self, sockets: Vec<(String, ListenSocket)>) -> Result<(), NodeError> {
+        for (name, socket) in sockets {
+            let address = socket.address();
+            let mail = Mail::Listen { name: name.as_str().into(), socket };
+            self.workers[0].0.send(mail).then_some(()).ok_or(NodeError::WorkerLost)?;
+            self.listeners.push(Listener { name, address });
+        }
+        Ok(())
+    }
+}
+
+/// Whether a listener that runs serves what a plan asks for. A port of 0 asks for any.
+fn same_place(running: &Listener, wanted: &Listener) -> bool {
+    let same_address = match (&running.address, &wanted.address) {
+        (Address::Tcp(a), Address::Tcp(b)) if b.port() == 0 => a.ip() == b.ip(),
+        (a, b) => a == b,
+    };
+    running.name == wanted.name && same_address
+}
+
+fn bind_all(listeners: &[Listener]) -> Result<Vec<(String, ListenSocket)>, NodeError> {
+    let bind = |listener: &Listener| {
+        let socket = ListenSocket::bind(&listener.address)
+            .map_err(|error| NodeError::Listen { listener: listener.clone(), error })?;
+        Ok((listener.name.clone(), socket))
+    };
+    listeners.iter().map(bind).collect()
+}
+
+fn merge_retired(into: &mut Retired, from: Retired) {
+    for (chain, elements) in from {
+        let at = into.iter().position(|(name, _)| *name == chain).unwrap_or_else(|| {
+            into.push((chain, Vec::new()));
+            into.len() - 1
+        });
+        for (instance, counters) in elements {
+            match into[at].1.iter_mut().find(|(name, _)| *name == instance) {
+                Some((_, total)) => add_counters(total, &counters),
+                None => into[at].1.push((instance, counters)),
+            }
+        }
+    }
+}

@@ -1,0 +1,425 @@
+//! The poll loop of one worker: wait, read a batch, run it, write a batch.
+//!
+//! Sockets are registered once, edge-triggered, for reading and writing, so that a busy connection costs one `read`
+//! and one `write` a batch and nothing else. A read that did not fill its buffer has emptied the socket (epoll(7)).
+
+use crate::clock;
+use crate::socket::{ListenSocket, StreamSocket};
+use crate::writer::RowSender;
+use mio::{Events, Poll, Token, Waker};
+use std::io::{self, ErrorKind};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
+use std::sync::mpsc::{Receiver, Sender, TryRecvError};
+use std::time::{Duration, Instant};
+use weft_core::{Interval, Time};
+use weft_engine::plan::Plan;
+use weft_engine::sinks::BATCH_ROWS_MAX;
+use weft_engine::stats::Stats;
+use weft_engine::{Action, CloseReason, Config, ConnId, Engine};
+
+/// Bytes of the buffer that a worker reads into.
+const READ_BYTES: usize = 64 << 10;
+/// Full buffers that one connection may have before the others have their turn.
+const READS_A_TURN: usize = 4;
+/// Connections that one worker accepts before it looks at the others.
+const ACCEPTS_A_TURN: usize = 64;
+/// Readiness events of one wait.
+const EVENTS: usize = 256;
+/// While accepting fails for want of descriptors, it is tried again after this time.
+const ACCEPT_RETRY: Duration = Duration::from_millis(100);
+/// Rows of sinks leave after this time even if the batch is not full.
+const ROWS_TIME_MAX: Interval = Interval::from_millis(20);
+
+const WAKE: Token = Token(usize::MAX);
+/// Tokens of listeners count down from here.
+const LISTENERS: usize = usize::MAX - 1;
+
+/// What a worker can be told.
+pub(crate) enum Mail {
+    /// A connection that worker 0 accepted.
+    Accepted { stream: StreamSocket, listener: Arc<str>, peer: String },
+    /// Run this plan from now on; answered with the time it took to take it on.
+    Apply { plan: Arc<Plan>, done: Sender<Duration> },
+    /// Accept on this socket (worker 0 only).
+    Listen { name: Arc<str>, socket: ListenSocket },
+    /// Accept no more on the listener with this name.
+    Unlisten { name: Arc<str> },
+    /// Send a copy of the counters.
+    Stats { to: Sender<(Stats, Retired, u64)> },
+    /// Finish calls and end, at the latest after this time.
+    Stop { within: Duration },
+}
+
+/// What elements of retired versions counted: see [`Engine::retired`].
+pub(crate) type Retired = Vec<(String, Vec<(String, weft_core::abi::Counters)>)>;
+
+/// The way to a worker.
+#[derive(Clone)]
+pub(crate) struct Mailbox {
+    pub(crate) sender: Sender<Mail>,
+    pub(crate) waker: Arc<Waker>,
+}
+
+impl Mailbox {
+    /// False if the worker is gone.
+    pub(crate) fn send(&self, mail: Mail) -> bool {
+        self.sender.send(mail).is_ok() && self.waker.wake().is_ok()
+    }
+}
+
+pub(crate) struct Worker {
+    engine: Engine,
+    poll: Poll,
+    mail: Receiver<Mail>,
+    /// All workers, this one included, for dealing out connections.
+    peers: Vec<Mailbox>,
+    turn: Arc<AtomicUsize>,
+    listeners: Vec<Option<(Arc<str>, ListenSocket)>>,
+    accept_again: Option<Instant>,
+    sockets: Vec<Option<Socket>>,
+    /// Slots of `sockets` that are free, and those that will be at the end of this turn: an event of this turn may
+    /// still name them.
+    free: Vec<usize>,
+    freed: Vec<usize>,
+    /// Slots of connections with more to read.
+    again: Vec<usize>,
+    /// Which slot an engine's connection has.
+    slots: rustc_hash::FxHashMap<ConnId, usize>,
+    buffer: Box<[u8]>,
+    rows: RowSender,
+    rows_since: Option<Time>,
+    syscalls: u64,
+    stop_at: Option<Instant>,
+}
+
+struct Socket {
+    conn: ConnId,
+    stream: StreamSocket,
+    is_connecting: bool,
+    /// The engine has let go of it; it closes when its output is out.
+    is_closing: bool,
+}
+
+impl Worker {
+    pub(crate) fn new(
+        config: Config,
+        plan: Arc<Plan>,
+        poll: Poll,
+        mail: Receiver<Mail>,
+        peers: Vec<Mailbox>,
+        rows: RowSender,
+    ) -> Self {
+        Self {
+            engine: Engine::new(clock::now(), config, plan),
+            poll,
+            mail,
+            peers,
+            turn: Arc::default(),
+            listeners: Vec::new(),
+            accept_again: None,
+            sockets: Vec::new(),
+            free: Vec::new(),
+            freed: Vec::new(),
+            again: Vec::new(),
+            slots: rustc_hash::FxHashMap::default(),
+            buffer: vec![0; READ_BYTES].into_boxed_slice(),
+            rows,
+            rows_since: None,
+            syscalls: 0,
+            stop_at: None,
+        }
+    }
+
+    /// Runs until it is told to stop.
+    pub(crate) fn run(mut self) -> io::Result<()> {
+        let mut events = Events::with_capacity(EVENTS);
+        loop {
+            self.syscalls += 1;
+            match self.poll.poll(&mut events, self.wait_max()) {
+                Err(error) if error.kind() == ErrorKind::Interrupted => continue,
+                other => other?,
+            }
+            let now = clock::now();
+            for index in core::mem::take(&mut self.again) {
+                self.read(now, index);
+            }
+            for event in &events {
+                match event.token() {
+                    WAKE => {}
+                    Token(token) if token > LISTENERS - self.listeners.len() && token <= LISTENERS => {
+                        self.accept(LISTENERS - token);
+                    }
+                    Token(index) => self.ready(now, index, event.is_readable(), event.is_writable()),
+                }
+            }
+            self.retry_accept();
+            if !self.read_mail(now) {
+                return Ok(());
+            }
+            if self.engine.poll_timeout().is_some_and(|at| at <= now) {
+                self.engine.handle_timeout(now);
+            }
+            self.act_and_write(now);
+            self.hand_on_rows(now);
+            self.free.append(&mut self.freed);
+            if self.has_stopped() {
+                return Ok(());
+            }
+        }
+    }
+
+    fn wait_max(&self) -> Option<Duration> {
+        if !self.again.is_empty() {
+            return Some(Duration::ZERO);
+        }
+        let now = clock::now();
+        let rows_at = self.rows_since.map(|since| since + ROWS_TIME_MAX);
+        let next = [self.engine.poll_timeout(), rows_at].into_iter().flatten().min();
+        let wait = next.map(|at| Duration::from_nanos((at - now).0.max(0) as u64));
+        let retry = self.accept_again.map(|at| at.saturating_duration_since(Instant::now()));
+        let stop = self.stop_at.map(|at| at.saturating_duration_since(Instant::now()));
+        [wait, retry, stop].into_iter().flatten().min()
+    }
+
+    // ---- sockets ----
+
+    fn ready(&mut self, now: Time, index: usize, is_readable: bool, is_writable: bool) {
+        let Some(Some(socket)) = self.sockets.get_mut(index) else { return };
+        if socket.is_connecting {
+            let conn = socket.conn;
+            match socket.stream.is_connected() {
+                Ok(false) => return,
+                Ok(true) => {
+                    socket.is_connecting = false;
+                    self.engine.handle_connected(now, conn);
+                }
+                Err(_) => return self.lost(now, index, CloseReason::Refused),
+            }
+        }
+        if is_writable {
+            self.write(now, index);
+        }
+        if is_readable {
+            self.read(now, index);
+        }
+    }
+
+    fn read(&mut self, now: Time, index: usize) {
+        for _ in 0..READS_A_TURN {
+            let Some(Some(socket)) = self.sockets.get_mut(index) else { return };
+            self.syscalls += 1;
+            let n = match socket.stream.read(&mut self.buffer) {
+                Ok(0) => return self.lost(now, index, CloseReason::Eof),
+                Ok(n) => n,
+                Err(error) if error.kind() == ErrorKind::WouldBlock => return,
+                Err(error) if error.kind() == ErrorKind::Interrupted => continue,
+                Err(_) => return self.lost(now, index, CloseReason::Reset),
+            };
+            // What a closing connection still sends is read, so that its last bytes arrive, and let go.
+            if !socket.is_closing {
+                self.engine.handle_input(now, socket.conn, &self.buffer[..n]);
+            }
+            if n < self.buffer.len() {
+                return;
+            }
+        }
+        self.again.push(index);
+    }
+
+    fn write(&mut self, now: Time, index: usize) {
+        loop {
+            let Some(Some(socket)) = self.sockets.get_mut(index) else { return };
+            let output = self.engine.output(socket.conn);
+            if output.is_empty() {
+                if socket.is_closing {
+                    self.close(now, index);
+                }
+                return;
+            }
+            if socket.is_connecting {
+                return;
+            }
+            self.syscalls += 1;
+            match socket.stream.write(output) {
+                Ok(n) => self.engine.advance_output(socket.conn, n),
+                Err(error) if error.kind() == ErrorKind::WouldBlock => return,
+                Err(error) if error.kind() == ErrorKind::Interrupted => {}
+                Err(_) => return self.lost(now, index, CloseReason::Reset),
+            }
+        }
+    }
+
+    /// The peer or the network has ended a connection.
+    fn lost(&mut self, now: Time, index: usize, reason: CloseReason) {
+        let Some(socket) = self.forget(index) else { return };
+        self.engine.handle_closed(now, socket.conn, reason);
+    }
+
+    /// A connection that the engine closed has nothing left to write.
+    fn close(&mut self, now: Time, index: usize) {
+        let Some(socket) = self.forget(index) else { return };
+        self.engine.handle_released(now, socket.conn);
+    }
+
+    fn forget(&mut self, index: usize) -> Option<Socket> {
+        let mut socket = self.sockets.get_mut(index)?.take()?;
+        // Closing the descriptor would deregister it, too; this keeps mio's own books.
+        let _ = socket.stream.deregister(self.poll.registry());
+        self.slots.remove(&socket.conn);
+        self.freed.push(index);
+        Some(socket)
+    }
+
+    fn insert(&mut self, conn: ConnId, mut stream: StreamSocket, is_connecting: bool) -> io::Result<usize> {
+        let index = self.free.pop().unwrap_or_else(|| {
+            self.sockets.push(None);
+            self.sockets.len() - 1
+        });
+        if let Err(error) = stream.register(self.poll.registry(), Token(index)) {
+            self.free.push(index);
+            return Err(error);
+        }
+        self.sockets[index] = Some(Socket { conn, stream, is_connecting, is_closing: false });
+        self.slots.insert(conn, index);
+        Ok(index)
+    }
+
+    /// Carries out what the engine asks for and writes what it has, until there is nothing more.
+    fn act_and_write(&mut self, now: Time) {
+        loop {
+            if let Some(action) = self.engine.poll_action() {
+                self.act(now, action);
+            } else if let Some(conn) = self.engine.poll_output() {
+                if let Some(index) = self.slots.get(&conn).copied() {
+                    self.write(now, index);
+                }
+            } else {
+                return;
+            }
+        }
+    }
+
+    fn act(&mut self, now: Time, action: Action) {
+        match action {
+            Action::Connect { conn, address } => {
+                self.syscalls += 1;
+                let connected = StreamSocket::connect(&address);
+                if connected.and_then(|stream| self.insert(conn, stream, true)).is_err() {
+                    self.engine.handle_closed(now, conn, CloseReason::Refused);
+                }
+            }
+            Action::Close { conn } => {
+                let Some(index) = self.slots.get(&conn).copied() else { return };
+                if let Some(Some(socket)) = self.sockets.get_mut(index) {
+                    socket.is_closing = true;
+                }
+                self.write(now, index);
+            }
+        }
+    }
+
+    // ---- accepting ----
+
+    fn accept(&mut self, at: usize) {
+        for _ in 0..ACCEPTS_A_TURN {
+            let Some(Some((name, socket))) = self.listeners.get(at) else { return };
+            self.syscalls += 1;
+            match socket.accept() {
+                Ok((stream, peer)) => {
+                    let mail = Mail::Accepted { stream, listener: Arc::clone(name), peer };
+                    let turn = self.turn.fetch_add(1, Relaxed) % self.peers.len();
+                    // A worker that is gone takes no connection: it closes here.
+                    let _ = self.peers[turn].send(mail);
+                }
+                Err(error) if error.kind() == ErrorKind::WouldBlock => return,
+                Err(error)
+                    if matches!(error.kind(), ErrorKind::Interrupted | ErrorKind::ConnectionAborted) => {}
+                // Out of descriptors, most likely: the connection waits in the backlog.
+                Err(_) => break,
+            }
+        }
+        self.accept_again = Some(Instant::now() + ACCEPT_RETRY);
+    }
+
+    fn retry_accept(&mut self) {
+        if self.accept_again.is_some_and(|at| at <= Instant::now()) {
+            self.accept_again = None;
+            (0..self.listeners.len()).for_each(|at| self.accept(at));
+        }
+    }
+
+    // ---- mail ----
+
+    /// False if nobody can send mail any more.
+    fn read_mail(&mut self, now: Time) -> bool {
+        loop {
+            match self.mail.try_recv() {
+                Ok(mail) => self.handle_mail(now, mail),
+                Err(TryRecvError::Empty) => return true,
+                Err(TryRecvError::Disconnected) => return false,
+            }
+        }
+    }
+
+    fn handle_mail(&mut self, now: Time, mail: Mail) {
+        match mail {
+            Mail::Accepted { stream, listener, peer } => {
+                let Some(conn) = self.engine.handle_accept(now, &listener, &peer) else { return };
+                if self.insert(conn, stream, false).is_err() {
+                    self.engine.handle_closed(now, conn, CloseReason::Reset);
+                }
+            }
+            Mail::Apply { plan, done } => {
+                let begun = Instant::now();
+                self.engine.apply(now, plan);
+                let _ = done.send(begun.elapsed());
+            }
+            Mail::Listen { name, mut socket } => {
+                let at = self.listeners.len();
+                if socket.register(self.poll.registry(), Token(LISTENERS - at)).is_ok() {
+                    self.listeners.push(Some((name, socket)));
+                    self.accept(at);
+                }
+            }
+            Mail::Unlisten { name } => {
+                for entry in &mut self.listeners {
+                    if let Some((_, mut socket)) = entry.take_if(|(n, _)| *n == name) {
+                        let _ = socket.deregister(self.poll.registry());
+                    }
+                }
+            }
+            Mail::Stats { to } => {
+                let _ = to.send((self.engine.stats(), self.engine.retired().to_vec(), self.syscalls));
+            }
+            Mail::Stop { within } => {
+                self.listeners.clear();
+                self.engine.close_gracefully(now);
+                self.stop_at = Some(Instant::now() + within);
+            }
+        }
+    }
+
+    fn has_stopped(&self) -> bool {
+        let Some(at) = self.stop_at else { return false };
+        Instant::now() >= at || (self.engine.calls_open() == 0 && self.rows_since.is_none())
+    }
+
+    // ---- rows ----
+
+    fn hand_on_rows(&mut self, now: Time) {
+        let n = self.engine.rows().len();
+        if n == 0 {
+            return;
+        }
+        let since = *self.rows_since.get_or_insert(now);
+        if n < BATCH_ROWS_MAX && now - since < ROWS_TIME_MAX && self.stop_at.is_none() {
+            return;
+        }
+        self.rows_since = None;
+        if !self.rows.send(self.engine.rows()) {
+            self.engine.note_rows_lost(n);
+            self.engine.rows().clear();
+        }
+    }
+}

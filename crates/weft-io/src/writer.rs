@@ -1,0 +1,320 @@
+//! The thread that writes sink rows: the data path hands it batches and never waits for it.
+
+use std::collections::BTreeMap;
+use std::fs::{File, OpenOptions};
+use std::io::{self, BufWriter, Write};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, TryRecvError, TrySendError, sync_channel};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::thread::JoinHandle;
+use std::time::Duration;
+use weft_core::Type;
+use weft_engine::sinks::{Batch, CellValue, Row};
+
+/// Batches that may wait for the writer; beyond that they are given up and counted.
+const BATCHES_MAX: usize = 64;
+/// What was written reaches its file after this time at the latest.
+const FLUSH_EVERY: Duration = Duration::from_millis(100);
+/// Label sets that one metric of `TO METRICS` may have.
+const SERIES_MAX: usize = 10_000;
+
+/// A worker's way to the writer.
+#[derive(Debug)]
+pub struct RowSender {
+    batches: SyncSender<Batch>,
+    /// Batches that the writer is done with, for their memory.
+    spare: Receiver<Batch>,
+}
+
+/// Values that sinks `TO METRICS` have given: (name, labels) to the last value.
+#[derive(Clone, Debug, Default)]
+pub struct SinkMetrics(Arc<Mutex<BTreeMap<(String, String), f64>>>);
+
+/// The writer's thread. It ends when the last [`RowSender`] is gone.
+#[derive(Debug)]
+pub struct Writer {
+    thread: JoinHandle<()>,
+    metrics: SinkMetrics,
+}
+
+impl RowSender {
+    /// Hands on a batch and leaves an empty one in its place. False, and nothing is taken, if the writer is behind.
+    pub(crate) fn send(&self, batch: &mut Batch) -> bool {
+        let spare = match self.spare.try_recv() {
+            Ok(spare) => spare,
+            Err(TryRecvError::Empty | TryRecvError::Disconnected) => Batch::default(),
+        };
+        match self.batches.try_send(core::mem::replace(batch, spare)) {
+            Ok(()) => true,
+            Err(TrySendError::Full(back) | TrySendError::Disconnected(back)) => {
+                *batch = back;
+                false
+            }
+        }
+    }
+}
+
+impl Writer {
+    /// Starts the thread, with a sender for each worker.
+    ///
+    /// # Errors
+    /// The system cannot start a thread.
+    pub fn start(workers: usize) -> io::Result<(Self, Vec<RowSender>)> {
+        let metrics = SinkMetrics::default();
+        let (batches, incoming) = sync_channel(BATCHES_MAX);
+        let mut spares = Vec::new();
+        let mut senders = Vec::new();
+        for _ in 0..workers {
+            let (give_back, spare) = sync_channel(2);
+            spares.push(give_back);
+            senders.push(RowSender { batches: batches.clone(), spare });
+        }
+        let mut files = Files { open: BTreeMap::new(), metrics: metrics.clone(), line: Vec::new() };
+        let thread = std::thread::Builder::new()
+            .name("weft-rows".to_owned())
+            .spawn(move || files.run(&incoming, &spares))?;
+        Ok((Self { thread, metrics }, senders))
+    }
+
+    /// The values of sinks `TO METRICS`.
+    pub fn metrics(&self) -> SinkMetrics {
+        self.metrics.clone()
+    }
+
+    /// Waits until all rows are written. All senders must be gone.
+    pub fn join(self) {
+        // The thread catches its own errors; a panic there has been printed.
+        let _ = self.thread.join();
+    }
+}
+
+impl SinkMetrics {
+    /// All values in order: (name, labels as Prometheus writes them between braces, value).
+    pub fn values(&self) -> Vec<(String, String, f64)> {
+        let values = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        values.iter().map(|((name, labels), value)| (name.clone(), labels.clone(), *value)).collect()
+    }
+
+    fn set(&self, name: String, labels: String, value: f64) {
+        let mut values = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        if values.len() < SERIES_MAX || values.contains_key(&(name.clone(), labels.clone())) {
+            values.insert((name, labels), value);
+        }
+    }
+}
+
+struct Files {
+    /// By path; None where opening failed, which was said once.
+    open: BTreeMap<String, Option<BufWriter<File>>>,
+    metrics: SinkMetrics,
+    line: Vec<u8>,
+}
+
+impl Files {
+    fn run(&mut self, incoming: &Receiver<Batch>, spares: &[SyncSender<Batch>]) {
+        let mut turn = 0;
+        loop {
+            match incoming.recv_timeout(FLUSH_EVERY) {
+                Ok(mut batch) => {
+                    self.write(&batch);
+                    batch.clear();
+                    turn = (turn + 1) % spares.len();
+                    let _ = spares[turn].try_send(batch);
+                }
+                Err(RecvTimeoutError::Timeout) => self.flush(),
+                Err(RecvTimeoutError::Disconnected) => return self.flush(),
+            }
+        }
+    }
+
+    fn write(&mut self, batch: &Batch) {
+        use weft_engine::plan::SinkTarget;
+        let mut stdout = io::stdout().lock();
+        for row in batch.rows() {
+            match &row.sink.target {
+                SinkTarget::Stdout => {
+                    self.line.clear();
+                    write_json(&mut self.line, &row);
+                    // A closed standard output takes no rows; the network goes on.
+                    let _ = stdout.write_all(&self.line);
+                }
+                SinkTarget::File(path) => {
+                    self.line.clear();
+                    write_json(&mut self.line, &row);
+                    self.append(path);
+                }
+                SinkTarget::Metrics => self.note_metrics(&row),
+            }
+        }
+    }
+
+    fn append(&mut self, path: &str) {
+        if !self.open.contains_key(path) {
+            let file = OpenOptions::new().create(true).append(true).open(path);
+            let file = file.inspect_err(|error| eprintln!("weft: cannot write to sink file {path}: {error}"));
+            self.open.insert(path.to_owned(), file.ok().map(BufWriter::new));
+        }
+        if let Some(Some(file)) = self.open.get_mut(path)
+            && let Err(error) = file.write_all(&self.line)
+        {
+            eprintln!("weft: cannot write to sink file {path}: {error}");
+            self.open.insert(path.to_owned(), None);
+        }
+    }
+
+    /// Numbers are values, named `weft_` and the sink's and the column's names; everything else is a label.
+    fn note_metrics(&mut self, row: &Row<'_>) {
+        let columns = &row.sink.columns;
+        let mut labels = format!("chain=\"{}\",instance=\"{}\"", row.chain, row.sink.owner);
+        for (column, value) in columns.iter().zip(row.values()) {
+            if let CellValue::Bytes(bytes) = value {
+                let text = String::from_utf8_lossy(bytes);
+                let text = text.replace('\\', "\\\\").replace('"', "\\\"").replace('\n', "\\n");
+                labels.push_str(&format!(",{}=\"{text}\"", column.name));
+            }
+        }
+        for (column, value) in columns.iter().zip(row.values()) {
+            let number = match value {
+                CellValue::Bool(b) => f64::from(u8::from(b)),
+                CellValue::Int(n) if column.ty == Type::Interval => n as f64 / 1e9,
+                CellValue::Int(n) if column.ty.is_signed() => n as f64,
+                CellValue::Int(n) => n as u64 as f64,
+                CellValue::Float(x) => x,
+                CellValue::Null | CellValue::Bytes(_) => continue,
+            };
+            self.metrics.set(format!("weft_{}_{}", row.sink.name, column.name), labels.clone(), number);
+        }
+    }
+
+    fn flush(&mut self) {
+        let _ = io::stdout().flush();
+        for file in self.open.values_mut().flatten() {
+            let _ = file.flush();
+        }
+    }
+}
+
+/// One row as a line of JSON. Times are RFC 3339, intervals seconds, statuses their names.
+fn write_json(out: &mut Vec<u8>, row: &Row<'_>) {
+    out.extend_from_slice(b"{\"at\":\"");
+    write_timestamp(out, row.at.0);
+    out.extend_from_slice(b"\",\"chain\":");
+    write_json_text(out, row.chain.as_bytes());
+    out.extend_from_slice(b",\"sink\":\"");
+    out.extend_from_slice(row.sink.owner.as_bytes());
+    out.push(b'.');
+    out.extend_from_slice(row.sink.name.as_bytes());
+    out.push(b'"');
+    for (column, value) in row.sink.columns.iter().zip(row.values()) {
+        out.extend_from_slice(b",\"");
+        out.extend_from_slice(column.name.as_bytes());
+        out.extend_from_slice(b"\":");
+        write_json_value(out, column.ty, value);
+    }
+    out.extend_from_slice(b"}\n");
+}
+
+fn write_json_value(out: &mut Vec<u8>, ty: Type, value: CellValue<'_>) {
+    match (value, ty) {
+        (CellValue::Null, _) => out.extend_from_slice(b"null"),
+        (CellValue::Bool(b), _) => out.extend_from_slice(if b { b"true" } else { b"false" }),
+        (CellValue::Int(n), Type::Timestamp) => {
+            out.push(b'"');
+            write_timestamp(out, n);
+            out.push(b'"');
+        }
+        (CellValue::Int(n), Type::Interval) => write_display(out, n as f64 / 1e9),
+        (CellValue::Int(n), Type::Status) => {
+            let name = weft_core::Status::from_code(n as u64).map_or("UNKNOWN", |s| s.name());
+            write_json_text(out, name.as_bytes());
+        }
+        (CellValue::Int(n), ty) if ty.is_signed() => write_display(out, n),
+        (CellValue::Int(n), _) => write_display(out, n as u64),
+        // JSON has no infinities; the language has neither them nor NaN.
+        (CellValue::Float(x), _) if x.is_finite() => write_display(out, x),
+        (CellValue::Float(_), _) => out.extend_from_slice(b"null"),
+        (CellValue::Bytes(bytes), _) => write_json_text(out, bytes),
+    }
+}
+
+fn write_display(out: &mut Vec<u8>, value: impl core::fmt::Display) {
+    write!(out, "{value}").expect("a vector takes all bytes");
+}
+
+/// Text as a JSON string; what is not UTF-8 is replaced.
+fn write_json_text(out: &mut Vec<u8>, bytes: &[u8]) {
+    out.push(b'"');
+    for chunk in bytes.utf8_chunks() {
+        for byte in chunk.valid().bytes() {
+            match byte {
+                b'"' => out.extend_from_slice(b"\\\""),
+                b'\\' => out.extend_from_slice(b"\\\\"),
+                0x20.. => out.push(byte),
+                b'\n' => out.extend_from_slice(b"\\n"),
+                control => write!(out, "\\u{control:04x}").expect("a vector takes all bytes"),
+            }
+        }
+        if !chunk.invalid().is_empty() {
+            out.extend_from_slice("\u{fffd}".as_bytes());
+        }
+    }
+    out.push(b'"');
+}
+
+/// RFC 3339 in UTC with microseconds: `2026-03-01T12:00:00.000000Z`.
+fn write_timestamp(out: &mut Vec<u8>, nanos: i64) {
+    let (days, in_day) = (nanos.div_euclid(86_400_000_000_000), nanos.rem_euclid(86_400_000_000_000));
+    let (seconds, micros) = (in_day / 1_000_000_000, in_day / 1_000 % 1_000_000);
+    // Days since 0000-03-01 in eras of 400 years, so that leap days come last (Howard Hinnant, "chrono-Compatible
+    // Low-Level Date Algorithms").
+    let shifted = days + 719_468;
+    let (era, day_of_era) = (shifted.div_euclid(146_097), shifted.rem_euclid(146_097));
+    let year_of_era = (day_of_era - day_of_era / 1_460 + day_of_era / 36_524 - day_of_era / 146_096) / 365;
+    let day_of_year = day_of_era - (365 * year_of_era + year_of_era / 4 - year_of_era / 100);
+    let shifted_month = (5 * day_of_year + 2) / 153;
+    let day = day_of_year - (153 * shifted_month + 2) / 5 + 1;
+    let month = if shifted_month < 10 { shifted_month + 3 } else { shifted_month - 9 };
+    let year = year_of_era + era * 400 + i64::from(month <= 2);
+    let (hour, minute, second) = (seconds / 3_600, seconds / 60 % 60, seconds % 60);
+    write!(out, "{year:04}-{month:02}-{day:02}T{hour:02}:{minute:02}:{second:02}.{micros:06}Z")
+        .expect("a vector takes all bytes");
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn shown(write: impl FnOnce(&mut Vec<u8>)) -> String {
+        let mut out = Vec::new();
+        write(&mut out);
+        String::from_utf8(out).expect("JSON is UTF-8")
+    }
+
+    /// Log lines must carry the right day, leap years and the time before 1970 included.
+    #[test]
+    fn timestamps_are_rfc_3339() {
+        let check = |seconds: i64| shown(|out| write_timestamp(out, seconds * 1_000_000_000 + 123_456_789));
+        assert_eq!(check(0), "1970-01-01T00:00:00.123456Z");
+        assert_eq!(check(951_782_399), "2000-02-28T23:59:59.123456Z");
+        assert_eq!(check(951_782_400), "2000-02-29T00:00:00.123456Z");
+        assert_eq!(check(4_107_542_400), "2100-03-01T00:00:00.123456Z");
+        assert_eq!(check(-1), "1969-12-31T23:59:59.123456Z");
+    }
+
+    /// A client must not be able to forge a log line by a quote or a line break in a field.
+    #[test]
+    fn text_is_escaped() {
+        let text = shown(|out| write_json_text(out, b"a\"b\\c\nd\x01\xffe"));
+        assert_eq!(text, "\"a\\\"b\\\\c\\nd\\u0001\u{fffd}e\"");
+    }
+
+    #[test]
+    fn values_print_by_their_type() {
+        let check = |ty, value| shown(|out| write_json_value(out, ty, value));
+        assert_eq!(check(Type::Uint(64), CellValue::Int(-1)), "18446744073709551615");
+        assert_eq!(check(Type::Int(64), CellValue::Int(-1)), "-1");
+        assert_eq!(check(Type::Status, CellValue::Int(7)), "\"PERMISSION_DENIED\"");
+        assert_eq!(check(Type::Interval, CellValue::Int(1_500_000_000)), "1.5");
+        assert_eq!(check(Type::F64, CellValue::Float(f64::INFINITY)), "null");
+        assert_eq!(check(Type::Bool, CellValue::Bool(true)), "true");
+    }
+}
