@@ -3,7 +3,8 @@
 use proptest::prelude::*;
 use weft_core::{Interval, Time};
 use weft_proto::session::http2::{
-    Config, Connection, ConnectionError, ErrorCode, Event, Headers, HeadersBuilder, StreamId, Violation, limits,
+    Config, Connection, ConnectionError, ErrorCode, Event, Headers, HeadersBuilder, StreamId, Violation,
+    limits,
 };
 
 const DATA: u8 = 0;
@@ -110,7 +111,8 @@ fn feed(conn: &mut Connection, input: &[u8]) -> Result<Vec<String>, ConnectionEr
         };
         seen.push(match event {
             Event::Headers { stream, headers, end_stream, trailers } => {
-                let (what, end) = (if trailers { "trailers" } else { "headers" }, if end_stream { " end" } else { "" });
+                let (what, end) =
+                    (if trailers { "trailers" } else { "headers" }, if end_stream { " end" } else { "" });
                 format!("{what} {stream} {headers:?}{end}")
             }
             Event::Data { stream, data, flow_len, end_stream } => {
@@ -130,7 +132,8 @@ fn feed(conn: &mut Connection, input: &[u8]) -> Result<Vec<String>, ConnectionEr
 /// A server that has met its client, with nothing to send.
 fn server_with(config: Config) -> Connection {
     let mut conn = Connection::new(config, NOW);
-    let hello = [&b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"[..], &settings(&[]), &frame(SETTINGS, ACK, 0, &[])].concat();
+    let hello =
+        [&b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"[..], &settings(&[]), &frame(SETTINGS, ACK, 0, &[])].concat();
     assert_eq!(feed(&mut conn, &hello).unwrap(), Vec::<String>::new());
     sent(&mut conn);
     conn
@@ -182,18 +185,16 @@ fn ends_stream(mut conn: Connection, input: &[Vec<u8>], stream: StreamId, violat
 fn a_call_passes_through_a_server() {
     let mut conn = server();
     let input = [request(1, 0), frame(DATA, 0, 1, b"hello"), frame(DATA, END_STREAM, 1, b"")].concat();
-    let expected =
-        ["headers 1 {:method: POST, :scheme: http, :path: /}", "data 1 5", "data 1 0 end"];
+    let expected = ["headers 1 {:method: POST, :scheme: http, :path: /}", "data 1 5", "data 1 0 end"];
     assert_eq!(feed(&mut conn, &input).unwrap(), expected);
     conn.send_headers(1, &list(&[(":status", "200")]), false).unwrap();
     conn.send_data(1, b"12345", b"abc", false).unwrap();
     conn.send_headers(1, &list(&[("grpc-status", "0")]), true).unwrap();
     let frames = sent(&mut conn);
-    assert_eq!(frames.iter().map(|f| (f.kind, f.flags)).collect::<Vec<_>>(), [
-        (HEADERS, END_HEADERS),
-        (DATA, 0),
-        (HEADERS, END_HEADERS | END_STREAM)
-    ]);
+    assert_eq!(
+        frames.iter().map(|f| (f.kind, f.flags)).collect::<Vec<_>>(),
+        [(HEADERS, END_HEADERS), (DATA, 0), (HEADERS, END_HEADERS | END_STREAM)]
+    );
     assert_eq!(frames[1].payload, b"12345abc");
     assert_eq!(conn.active_streams(), 0);
 }
@@ -226,8 +227,16 @@ fn a_data_frame_comes_in_the_pieces_that_the_input_has() {
 fn a_bad_preface_is_refused_at_its_first_wrong_byte() {
     let fresh = || Connection::new(Config::server(), NOW);
     ends_connection(fresh(), &[b"GET / HTTP/1.1\r\n".to_vec()], Violation::BadPreface);
-    ends_connection(fresh(), &[b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n".to_vec(), request(1, 0)], Violation::BadPreface);
-    ends_connection(Connection::new(Config::client(), NOW), &[frame(PING, 0, 0, &[0; 8])], Violation::BadPreface);
+    ends_connection(
+        fresh(),
+        &[b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n".to_vec(), request(1, 0)],
+        Violation::BadPreface,
+    );
+    ends_connection(
+        Connection::new(Config::client(), NOW),
+        &[frame(PING, 0, 0, &[0; 8])],
+        Violation::BadPreface,
+    );
 }
 
 #[test]
@@ -239,7 +248,11 @@ fn frames_of_a_wrong_size_end_the_connection() {
     ends_connection(server(), &[request(1, 0), frame(WINDOW_UPDATE, 0, 1, &[0; 3])], Violation::FrameSize);
     ends_connection(server(), &[request(1, 0), frame(RST_STREAM, 0, 1, &[0; 5])], Violation::FrameSize);
     ends_connection(server(), &[frame(GOAWAY, 0, 0, &[0; 7])], Violation::FrameSize);
-    ends_connection(server(), &[frame(HEADERS, END_HEADERS | WITH_PRIORITY, 1, &[0; 4])], Violation::FrameSize);
+    ends_connection(
+        server(),
+        &[frame(HEADERS, END_HEADERS | WITH_PRIORITY, 1, &[0; 4])],
+        Violation::FrameSize,
+    );
     ends_stream(server(), &[request(1, 0), frame(PRIORITY, 0, 1, &[0; 4])], 1, Violation::FrameSize);
 }
 
@@ -309,7 +322,11 @@ fn pushed_streams_are_refused() {
 fn padding_must_fit_its_frame() {
     ends_connection(server(), &[request(1, 0), frame(DATA, PADDED, 1, b"\x04abc")], Violation::Padding);
     ends_connection(server(), &[request(1, 0), frame(DATA, PADDED, 1, b"")], Violation::Padding);
-    ends_connection(server(), &[frame(HEADERS, PADDED | END_HEADERS, 1, &[4, 0x83, 0x86, 0x84])], Violation::Padding);
+    ends_connection(
+        server(),
+        &[frame(HEADERS, PADDED | END_HEADERS, 1, &[4, 0x83, 0x86, 0x84])],
+        Violation::Padding,
+    );
     let mut conn = server();
     let padded = frame(HEADERS, PADDED | END_HEADERS, 1, &[2, 0x83, 0x86, 0x84, 0, 0]);
     assert_eq!(feed(&mut conn, &padded).unwrap().len(), 1);
@@ -333,7 +350,8 @@ fn windows_may_neither_be_overrun_nor_overflow() {
     ends_stream(small(), &[request(1, 0), frame(DATA, 0, 1, &[0; 11])], 1, Violation::StreamWindow);
     let mut flood = vec![request(1, 0), reset(1)];
     // Data of a stream that is gone is given back at once; this one is open and nothing is released.
-    let mut conn = server_with(Config { initial_window: 1 << 20, connection_window: 65_535, ..Config::server() });
+    let mut conn =
+        server_with(Config { initial_window: 1 << 20, connection_window: 65_535, ..Config::server() });
     feed(&mut conn, &request(1, 0)).unwrap();
     let mut error = None;
     for _ in 0..5 {
@@ -375,7 +393,11 @@ fn a_stream_may_not_depend_on_itself() {
 fn a_header_block_may_come_in_pieces_but_not_interrupted() {
     let head = frame(HEADERS, 0, 1, &REQUEST[..1]);
     let mut conn = server();
-    let input = [&head[..], &frame(CONTINUATION, 0, 1, &REQUEST[1..2]), &frame(CONTINUATION, END_HEADERS, 1, &REQUEST[2..])];
+    let input = [
+        &head[..],
+        &frame(CONTINUATION, 0, 1, &REQUEST[1..2]),
+        &frame(CONTINUATION, END_HEADERS, 1, &REQUEST[2..]),
+    ];
     assert_eq!(feed(&mut conn, &input.concat()).unwrap().len(), 1);
     ends_connection(server(), &[head.clone(), frame(PING, 0, 0, &[0; 8])], Violation::UnexpectedFrame);
     ends_connection(server(), &[head.clone(), frame(0x77, 0, 1, &[])], Violation::UnexpectedFrame);
@@ -407,9 +429,8 @@ fn malformed_messages_end_their_stream() {
     ends_stream(server(), &[request(1, 0), request(1, END_STREAM)], 1, Violation::MessageOrder);
     ends_stream(client(), &[trailers], 1, Violation::MessageOrder);
     ends_stream(client(), &[frame(DATA, 0, 1, b"a")], 1, Violation::MessageOrder);
-    let informational = |flags, status: &[u8; 3]| {
-        frame(HEADERS, END_HEADERS | flags, 1, &[&[0x08, 3][..], status].concat())
-    };
+    let informational =
+        |flags, status: &[u8; 3]| frame(HEADERS, END_HEADERS | flags, 1, &[&[0x08, 3][..], status].concat());
     ends_stream(client(), &[informational(END_STREAM, b"100")], 1, Violation::MessageOrder);
     ends_stream(client(), &[informational(0, b"101")], 1, Violation::MalformedHeaders);
 }
@@ -425,9 +446,8 @@ fn informational_responses_are_skipped() {
 
 #[test]
 fn a_body_has_the_announced_length() {
-    let with_length = |flags| {
-        frame(HEADERS, END_HEADERS | flags, 1, &[&REQUEST[..], &[0x0f, 0x0d, 1, b'3']].concat())
-    };
+    let with_length =
+        |flags| frame(HEADERS, END_HEADERS | flags, 1, &[&REQUEST[..], &[0x0f, 0x0d, 1, b'3']].concat());
     ends_stream(server(), &[with_length(END_STREAM)], 1, Violation::ContentLength);
     ends_stream(server(), &[with_length(0), frame(DATA, 0, 1, b"abcd")], 1, Violation::ContentLength);
     ends_stream(server(), &[with_length(0), frame(DATA, END_STREAM, 1, b"ab")], 1, Violation::ContentLength);
@@ -449,7 +469,12 @@ fn header_lists_and_blocks_are_bounded() {
     let long = [&[0x00, 1, b'a', 0x7f, 0x81, 0x7d][..], &[b'v'; 16_128]].concat();
     let block = |n: usize| [&REQUEST[..], &long[..n]].concat();
     // A list that is just too large as section 6.5.2 counts it, in a block that is not.
-    ends_stream(server(), &[frame(HEADERS, END_HEADERS, 1, &[&block(long.len())[..], &[0x84; 100]].concat())], 1, Violation::HeaderList);
+    ends_stream(
+        server(),
+        &[frame(HEADERS, END_HEADERS, 1, &[&block(long.len())[..], &[0x84; 100]].concat())],
+        1,
+        Violation::HeaderList,
+    );
     let pieces: Vec<_> = [frame(HEADERS, 0, 1, &block(long.len()))]
         .into_iter()
         .chain((0..3).map(|_| frame(CONTINUATION, 0, 1, &[0x84; 200])))
@@ -571,7 +596,10 @@ fn data_waits_for_windows_and_leaves_in_order() {
     let frames = sent(&mut conn);
     let data: Vec<u8> = frames.iter().filter(|f| f.kind == DATA).flat_map(|f| f.payload.clone()).collect();
     assert_eq!(data, b"efghij");
-    assert_eq!(frames.iter().rev().find(|f| f.kind == HEADERS).map(|f| f.flags), Some(END_HEADERS | END_STREAM));
+    assert_eq!(
+        frames.iter().rev().find(|f| f.kind == HEADERS).map(|f| f.flags),
+        Some(END_HEADERS | END_STREAM)
+    );
     assert_eq!(conn.active_streams(), 0);
 }
 
@@ -594,11 +622,21 @@ fn a_client_keeps_to_the_limit_of_its_server() {
     feed(&mut conn, &settings(&[(3, 2)])).unwrap();
     assert_eq!((conn.open(), conn.open()), (Some(3), None));
     conn.reset(3, ErrorCode::Cancel);
-    assert_eq!(sent(&mut conn).iter().filter(|f| f.kind == RST_STREAM).count(), 0, "the server never heard of it");
+    assert_eq!(
+        sent(&mut conn).iter().filter(|f| f.kind == RST_STREAM).count(),
+        0,
+        "the server never heard of it"
+    );
     assert_eq!(conn.open(), Some(5));
     conn.send_headers(5, &post(), true).unwrap();
-    assert_eq!(feed(&mut conn, &frame(GOAWAY, 0, 0, &[0, 0, 0, 1, 0, 0, 0, 0])).unwrap(), ["goaway 1 NO_ERROR"]);
-    assert_eq!((conn.open(), conn.is_active(5), conn.is_active(1), conn.is_closed()), (None, false, true, false));
+    assert_eq!(
+        feed(&mut conn, &frame(GOAWAY, 0, 0, &[0, 0, 0, 1, 0, 0, 0, 0])).unwrap(),
+        ["goaway 1 NO_ERROR"]
+    );
+    assert_eq!(
+        (conn.open(), conn.is_active(5), conn.is_active(1), conn.is_closed()),
+        (None, false, true, false)
+    );
     let response = frame(HEADERS, END_HEADERS | END_STREAM, 1, &RESPONSE);
     feed(&mut conn, &response).unwrap();
     conn.send_data(1, b"", b"", true).unwrap();

@@ -152,6 +152,12 @@ impl Headers {
         *self = Self { bytes, fields, ..Self::new() };
     }
 
+    /// Gives back the memory that this list does not need.
+    pub(crate) fn shrink(&mut self) {
+        self.bytes.shrink_to_fit();
+        self.fields.shrink_to_fit();
+    }
+
     /// A copy for the sender's own use, with the same identity.
     pub(crate) fn duplicate(&self) -> Self {
         Self { tag: self.tag.clone(), bytes: self.bytes.clone(), fields: self.fields.clone(), ..*self }

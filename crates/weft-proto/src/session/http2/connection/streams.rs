@@ -92,8 +92,8 @@ impl Queue {
 
 /// Streams by identifier.
 ///
-/// An open-addressing table leads from the identifier to a place in `slab`. Identifiers of one side grow by
-/// two, so half of them is a perfect hash as long as the streams are of about the same age.
+/// An open-addressing table leads from the identifier to a place in `slab`. Its hash scatters identifiers,
+/// which are consecutive: as one run of full entries they would make removal walk through all of them.
 #[derive(Default)]
 pub(super) struct Streams {
     /// Pairs of identifier (0 is free) and place; a power of two of them, at most half used.
@@ -186,7 +186,7 @@ impl Streams {
     }
 
     fn home(&self, id: StreamId) -> usize {
-        (id >> 1) as usize & (self.table.len() - 1)
+        (id.wrapping_mul(0x9e37_79b9) >> 8) as usize & (self.table.len() - 1)
     }
 
     #[inline]

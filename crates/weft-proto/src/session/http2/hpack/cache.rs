@@ -16,12 +16,22 @@ use crate::session::http2::headers::Headers;
 pub const BLOCKS_MAX: usize = 256;
 /// Largest block that is stored, in bytes.
 pub const BLOCK_BYTES_MAX: usize = 512;
-/// What each cache holds at most, in bytes, besides its table of slots; it is emptied when it would hold more.
-pub const CACHE_BYTES_MAX: usize = 64 << 10;
+/// What each cache holds at most, in bytes, besides its table of slots. Then it stores nothing more.
+pub const CACHE_BYTES_MAX: usize = 96 << 10;
+/// Blocks that found no room in the cache before it is emptied, to make room for what is sent now.
+const REFUSALS_MAX: u32 = 1 << 14;
+/// One in this many blocks that find only valid ones in their slots takes a slot all the same.
+const REFUSALS_PER_EVICTION: u32 = 64;
+/// Largest list that is kept to be used again, in bytes.
+const SPARE_BYTES_MAX: usize = 1 << 10;
 /// Number of decoded lists that are kept to be used again when their owners have let go of them.
 pub const SPARE_LISTS_MAX: usize = 64;
-/// Number of block hashes that are remembered before there is a cache.
+/// A cache is made when a block comes again after fewer than this many others, or when so many blocks came
+/// that the connection is a busy one. A connection of a few calls goes without.
 const N_RECENT: usize = 4;
+const N_BLOCKS_BUSY: u32 = 64;
+/// Slots in which a block may be, so that blocks rarely displace each other.
+const N_WAYS: usize = 4;
 /// The epoch of blocks that do not use the dynamic table.
 const TIMELESS: u64 = u64::MAX;
 
@@ -30,7 +40,8 @@ pub struct BlockDecoder {
     decoder: Decoder,
     cache: Option<Box<[DecodeSlot]>>,
     cache_bytes: usize,
-    recent: [u64; N_RECENT],
+    refusals: u32,
+    recent: Recent,
     /// Lists that were handed out, in that order.
     spares: VecDeque<Rc<Headers>>,
 }
@@ -46,8 +57,14 @@ struct DecodeSlot {
 impl BlockDecoder {
     /// As [`Decoder::new`].
     pub fn new(table_limit: u32, list_bytes_max: u32) -> Self {
-        let decoder = Decoder::new(table_limit, list_bytes_max);
-        Self { decoder, cache: None, cache_bytes: 0, recent: [0; N_RECENT], spares: VecDeque::new() }
+        Self {
+            decoder: Decoder::new(table_limit, list_bytes_max),
+            cache: None,
+            cache_bytes: 0,
+            refusals: 0,
+            recent: Recent::default(),
+            spares: VecDeque::new(),
+        }
     }
 
     /// As [`Decoder::set_table_limit`].
@@ -64,7 +81,7 @@ impl BlockDecoder {
         let hash = hash_bytes(1, block) | 1;
         let epoch = self.decoder.epoch();
         if let Some(cache) = &self.cache {
-            for place in [place(hash), place(hash) ^ 1] {
+            for place in places(hash) {
                 let slot = &cache[place];
                 if slot.hash == hash
                     && (slot.epoch == TIMELESS || slot.epoch == epoch)
@@ -75,12 +92,14 @@ impl BlockDecoder {
                 }
             }
         }
-        let (headers, decoded) = self.decode_anew(block)?;
+        let (mut headers, decoded) = self.decode_anew(block)?;
         if decoded.is_too_large {
             return Ok(None);
         }
-        if !decoded.is_table_changed && block.len() <= BLOCK_BYTES_MAX {
-            self.remember(hash, if decoded.is_timeless { TIMELESS } else { epoch }, block, &headers);
+        let is_cacheable = !decoded.is_table_changed && block.len() <= BLOCK_BYTES_MAX;
+        let epoch = if decoded.is_timeless { TIMELESS } else { epoch };
+        if !(is_cacheable && self.remember(hash, epoch, block, &mut headers)) {
+            self.keep_spare(&headers);
         }
         Ok(Some(headers))
     }
@@ -92,7 +111,7 @@ impl BlockDecoder {
     }
 
     fn drop_cache(&mut self) {
-        (self.cache, self.cache_bytes, self.recent) = (None, 0, [0; N_RECENT]);
+        (self.cache, self.cache_bytes, self.refusals, self.recent) = (None, 0, 0, Recent::default());
     }
 
     fn decode_anew(&mut self, block: &[u8]) -> Result<(Rc<Headers>, Decoded), HpackError> {
@@ -100,14 +119,18 @@ impl BlockDecoder {
         // A spare has no other owner.
         let list = Rc::get_mut(&mut headers).expect("a list that nobody else holds");
         let decoded = self.decoder.decode(block, list)?;
-        // Large lists are not worth keeping.
-        if headers.heap_bytes() <= CACHE_BYTES_MAX / SPARE_LISTS_MAX {
-            if self.spares.len() == SPARE_LISTS_MAX {
-                self.spares.pop_front();
-            }
-            self.spares.push_back(headers.clone());
-        }
         Ok((headers, decoded))
+    }
+
+    /// Remembers a list that was handed out, to use its memory again.
+    fn keep_spare(&mut self, headers: &Rc<Headers>) {
+        if headers.heap_bytes() > SPARE_BYTES_MAX {
+            return;
+        }
+        if self.spares.len() == SPARE_LISTS_MAX {
+            self.spares.pop_front();
+        }
+        self.spares.push_back(headers.clone());
     }
 
     /// The list that was handed out longest ago, if it has come back, or a new one.
@@ -117,35 +140,48 @@ impl BlockDecoder {
             .unwrap_or_else(|| Rc::new(Headers::new()))
     }
 
-    /// Stores the block if it was seen before, and else that it was seen.
-    fn remember(&mut self, hash: u64, epoch: u64, block: &[u8], headers: &Rc<Headers>) {
+    /// Stores the block if it was seen before, and else that it was seen. True if it was stored.
+    fn remember(&mut self, hash: u64, epoch: u64, block: &[u8], headers: &mut Rc<Headers>) -> bool {
         let Some(cache) = &mut self.cache else {
-            if self.recent.contains(&hash) {
+            if self.recent.is_worth_a_cache(hash) {
                 self.cache = Some(std::iter::repeat_with(DecodeSlot::default).take(BLOCKS_MAX).collect());
-                return self.remember(hash, epoch, block, headers);
             }
-            self.recent.rotate_right(1);
-            self.recent[0] = hash;
-            return;
+            return false;
         };
         let now = self.decoder.epoch();
-        let first = place(hash);
-        let is_free = |s: &DecodeSlot| s.headers.is_none() || !(s.epoch == TIMELESS || s.epoch == now);
-        let at = [first, first ^ 1].into_iter().find(|&p| cache[p].hash == hash);
-        let at = at.or([first, first ^ 1].into_iter().find(|&p| is_free(&cache[p]))).unwrap_or(first);
+        let claim = |s: &DecodeSlot| match s {
+            s if s.hash == hash => Claim::Same,
+            s if s.hash == 0 || !(s.epoch == TIMELESS || s.epoch == now) => Claim::Free,
+            s if s.headers.is_none() => Claim::Seen,
+            _ => Claim::Stored,
+        };
+        let Some(at) = places(hash).min_by_key(|&p| claim(&cache[p])) else { return false };
+        if claim(&cache[at]) == Claim::Stored && !self.refusals.is_multiple_of(REFUSALS_PER_EVICTION) {
+            self.refusals += 1;
+            return false;
+        }
         let slot = &mut cache[at];
         let was_seen = slot.hash == hash;
+        self.refusals += u32::from(slot.headers.is_some());
         self.cache_bytes -= slot.cost();
-        (slot.hash, slot.epoch, slot.headers) = (hash, epoch, None);
-        slot.block.clear();
-        if was_seen {
-            slot.block.extend_from_slice(block);
-            slot.headers = Some(headers.clone());
+        *slot = DecodeSlot { hash, epoch, ..DecodeSlot::default() };
+        if !was_seen {
+            return false;
         }
-        self.cache_bytes += slot.cost();
-        if self.cache_bytes > CACHE_BYTES_MAX {
-            self.drop_cache();
+        if let Some(list) = Rc::get_mut(headers) {
+            list.shrink();
         }
+        let full = DecodeSlot { hash, epoch, block: block.to_vec(), headers: Some(headers.clone()) };
+        if self.cache_bytes + full.cost() > CACHE_BYTES_MAX {
+            self.refusals += 1;
+            if self.refusals > REFUSALS_MAX {
+                self.drop_cache();
+            }
+            return false;
+        }
+        self.cache_bytes += full.cost();
+        *slot = full;
+        true
     }
 }
 
@@ -160,7 +196,8 @@ pub struct BlockEncoder {
     encoder: Encoder,
     cache: Option<Box<[EncodeSlot]>>,
     cache_bytes: usize,
-    recent: [u64; N_RECENT],
+    refusals: u32,
+    recent: Recent,
 }
 
 #[derive(Default)]
@@ -174,7 +211,7 @@ struct EncodeSlot {
 impl BlockEncoder {
     /// As [`Encoder::new`].
     pub fn new() -> Self {
-        Self { encoder: Encoder::new(), cache: None, cache_bytes: 0, recent: [0; N_RECENT] }
+        Self { encoder: Encoder::new(), cache: None, cache_bytes: 0, refusals: 0, recent: Recent::default() }
     }
 
     /// As [`Encoder::set_peer_table_bytes`].
@@ -188,7 +225,7 @@ impl BlockEncoder {
         if let Some(cache) = &self.cache
             && !self.encoder.must_resize()
         {
-            for place in [id_place(id), id_place(id) ^ 1] {
+            for place in places(spread(id)) {
                 let slot = &cache[place];
                 if slot.id == id && !slot.block.is_empty() && (slot.epoch == TIMELESS || slot.epoch == epoch)
                 {
@@ -209,37 +246,81 @@ impl BlockEncoder {
     /// Frees what only serves speed.
     pub fn trim(&mut self) {
         self.encoder.trim();
-        (self.cache, self.cache_bytes, self.recent) = (None, 0, [0; N_RECENT]);
+        self.drop_cache();
     }
 
     /// Stores the block if its list was seen before, and else that it was seen.
     fn remember(&mut self, id: u64, epoch: u64, block: &[u8]) {
         let Some(cache) = &mut self.cache else {
-            if self.recent.contains(&id) {
+            if self.recent.is_worth_a_cache(id) {
                 self.cache = Some(std::iter::repeat_with(EncodeSlot::default).take(BLOCKS_MAX).collect());
-                return self.remember(id, epoch, block);
             }
-            self.recent.rotate_right(1);
-            self.recent[0] = id;
             return;
         };
         let now = self.encoder.epoch();
-        let first = id_place(id);
-        let is_free = |s: &EncodeSlot| s.block.is_empty() || !(s.epoch == TIMELESS || s.epoch == now);
-        let at = [first, first ^ 1].into_iter().find(|&p| cache[p].id == id);
-        let at = at.or([first, first ^ 1].into_iter().find(|&p| is_free(&cache[p]))).unwrap_or(first);
+        let claim = |s: &EncodeSlot| match s {
+            s if s.id == id => Claim::Same,
+            s if s.id == 0 || !(s.epoch == TIMELESS || s.epoch == now) => Claim::Free,
+            s if s.block.is_empty() => Claim::Seen,
+            _ => Claim::Stored,
+        };
+        let Some(at) = places(spread(id)).min_by_key(|&p| claim(&cache[p])) else { return };
+        if claim(&cache[at]) == Claim::Stored && !self.refusals.is_multiple_of(REFUSALS_PER_EVICTION) {
+            self.refusals += 1;
+            return;
+        }
         let slot = &mut cache[at];
         let was_seen = slot.id == id;
-        self.cache_bytes -= slot.block.capacity();
-        (slot.id, slot.epoch) = (id, epoch);
-        slot.block.clear();
-        if was_seen {
-            slot.block.extend_from_slice(block);
+        self.refusals += u32::from(!slot.block.is_empty());
+        self.cache_bytes -= slot.block.len();
+        *slot = EncodeSlot { id, epoch, block: Vec::new() };
+        if !was_seen {
+            return;
         }
-        self.cache_bytes += slot.block.capacity();
-        if self.cache_bytes > CACHE_BYTES_MAX {
-            (self.cache, self.cache_bytes) = (None, 0);
+        if self.cache_bytes + block.len() > CACHE_BYTES_MAX {
+            self.refusals += 1;
+            if self.refusals > REFUSALS_MAX {
+                self.drop_cache();
+            }
+            return;
         }
+        slot.block = block.to_vec();
+        self.cache_bytes += block.len();
+    }
+
+    fn drop_cache(&mut self) {
+        (self.cache, self.cache_bytes, self.refusals, self.recent) = (None, 0, 0, Recent::default());
+    }
+}
+
+/// How little a slot's content matters to a newcomer, from the best slot to take to the worst.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum Claim {
+    /// It is the newcomer's own.
+    Same,
+    /// It is empty, or its epoch has passed.
+    Free,
+    /// Another block was seen once.
+    Seen,
+    /// Another block is stored and valid.
+    Stored,
+}
+
+/// What came before there was a cache.
+#[derive(Default)]
+struct Recent {
+    keys: [u64; N_RECENT],
+    n_blocks: u32,
+}
+
+impl Recent {
+    /// Notes a block; true if it came before or enough others did.
+    fn is_worth_a_cache(&mut self, key: u64) -> bool {
+        let was_seen = self.keys.contains(&key);
+        self.keys.rotate_right(1);
+        self.keys[0] = key;
+        self.n_blocks += 1;
+        was_seen || self.n_blocks >= N_BLOCKS_BUSY
     }
 }
 
@@ -249,13 +330,16 @@ impl Default for BlockEncoder {
     }
 }
 
-fn place(hash: u64) -> usize {
-    (hash >> 1) as usize % BLOCKS_MAX
+/// Where a block may be.
+#[inline]
+fn places(hash: u64) -> impl Iterator<Item = usize> {
+    let first = (hash >> 1) as usize % BLOCKS_MAX;
+    (0..N_WAYS).map(move |way| first ^ way)
 }
 
 /// Spreads consecutive identities.
-fn id_place(id: u64) -> usize {
-    (id.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 56) as usize % BLOCKS_MAX
+fn spread(id: u64) -> u64 {
+    id.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 40
 }
 
 #[cfg(test)]
@@ -269,8 +353,8 @@ mod tests {
         let decode = |decoder: &mut BlockDecoder, block: &[u8]| decoder.decode(block).unwrap().unwrap();
         // An insertion, which is never cached, then a reference to it.
         decode(&mut decoder, &[0x40, 1, b'a', 1, b'1']);
-        let ids: Vec<u64> = (0..5).map(|_| decode(&mut decoder, &[0xbe]).id()).collect();
-        assert_eq!((ids[2], ids[3]), (ids[4], ids[4]));
+        let ids: Vec<u64> = (0..6).map(|_| decode(&mut decoder, &[0xbe]).id()).collect();
+        assert_eq!((ids[3], ids[4]), (ids[5], ids[5]));
         // The same bytes now mean another field.
         decode(&mut decoder, &[0x40, 1, b'a', 1, b'2']);
         let changed = decode(&mut decoder, &[0xbe]);
@@ -306,6 +390,34 @@ mod tests {
             plain.encode(&headers, &mut b);
             assert_eq!(a, b, "round {round}");
         }
+    }
+
+    #[test]
+    fn a_hundred_different_lists_that_repeat_are_all_cached() {
+        let lists: Vec<_> = (0..100)
+            .map(|i| {
+                let mut builder = HeadersBuilder::new();
+                builder.push(b":path", b"/shop.Cart/AddItem").unwrap();
+                builder.push(b"user", format!("u{i}").as_bytes()).unwrap();
+                builder.build()
+            })
+            .collect();
+        let (mut encoder, mut decoder) = (BlockEncoder::new(), BlockDecoder::new(4096, 1 << 16));
+        let mut ids = std::collections::BTreeSet::new();
+        for round in 0..100 {
+            for list in &lists {
+                let mut block = Vec::new();
+                encoder.encode(list, &mut block);
+                let decoded = decoder.decode(&block).unwrap().unwrap();
+                assert!(decoded.iter().eq(list.iter()));
+                if round >= 90 {
+                    ids.insert(decoded.id());
+                }
+            }
+        }
+        assert!(ids.len() < 200, "{} distinct lists", ids.len());
+        let cached = encoder.cache.iter().flatten().filter(|s| !s.block.is_empty()).count();
+        assert!(cached > 90, "{cached} cached blocks");
     }
 
     #[test]

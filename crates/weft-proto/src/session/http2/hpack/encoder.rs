@@ -30,14 +30,17 @@ pub struct Encoder {
 /// Slots by hash. A newer field takes the slot of an older one, which is then no longer found but does no harm.
 struct Index {
     /// The insertion that put the field with this hash into the table.
-    fields: [u64; N_SLOTS],
+    fields: [u32; N_FIELD_SLOTS],
     /// The same for its name alone.
-    names: [u64; N_SLOTS],
+    names: [u32; N_NAME_SLOTS],
     /// Hashes of fields that were sent as literals.
-    seen: [u32; N_SLOTS],
+    seen: [u32; N_SEEN_SLOTS],
 }
 
-const N_SLOTS: usize = 128;
+/// Four times as many as a table of 4096 bytes has entries, so that few fields lose their slot.
+const N_FIELD_SLOTS: usize = 512;
+const N_NAME_SLOTS: usize = 64;
+const N_SEEN_SLOTS: usize = 256;
 
 impl Encoder {
     /// An encoder that expects the peer to have a table of the initial size.
@@ -123,7 +126,7 @@ impl Encoder {
     /// The index of the whole field in the dynamic table.
     #[inline]
     fn find_field(&self, hash: u64, name: &[u8], value: &[u8]) -> Option<usize> {
-        let insertion = self.index.as_ref()?.fields[slot(hash)];
+        let insertion = self.index.as_ref()?.fields[hash as usize % N_FIELD_SLOTS];
         let (index, found) = self.entry(insertion)?;
         (found.value == value && found.name == name).then_some(index)
     }
@@ -131,15 +134,16 @@ impl Encoder {
     /// The index of a field with that name in the dynamic table.
     #[inline]
     fn find_name(&self, name_hash: u64, name: &[u8]) -> Option<usize> {
-        let insertion = self.index.as_ref()?.names[slot(name_hash)];
+        let insertion = self.index.as_ref()?.names[name_hash as usize % N_NAME_SLOTS];
         let (index, found) = self.entry(insertion)?;
         (found.name == name).then_some(index)
     }
 
-    /// What the given change of the table inserted, and its index now; 0 is no change.
+    /// What the given change of the table inserted, and its index now.
     #[inline]
-    fn entry(&self, insertion: u64) -> Option<(usize, TableField<'_>)> {
-        let age = (insertion != 0).then(|| (self.table.inserted() - insertion) as usize)?;
+    fn entry(&self, insertion: u32) -> Option<(usize, TableField<'_>)> {
+        // A number that wrapped around names another entry or none; the caller compares what it finds.
+        let age = (self.table.inserted() as u32).wrapping_sub(insertion) as usize;
         self.table.get(age).map(|field| (N_STATIC + 1 + age, field))
     }
 
@@ -149,9 +153,9 @@ impl Encoder {
             return false;
         }
         let index = self.index.get_or_insert_with(|| {
-            Box::new(Index { fields: [0; N_SLOTS], names: [0; N_SLOTS], seen: [0; N_SLOTS] })
+            Box::new(Index { fields: [0; N_FIELD_SLOTS], names: [0; N_NAME_SLOTS], seen: [0; N_SEEN_SLOTS] })
         });
-        let seen = &mut index.seen[slot(hash)];
+        let seen = &mut index.seen[hash as usize % N_SEEN_SLOTS];
         let tag = (hash >> 32) as u32 | 1;
         if std::mem::replace(seen, tag) != tag {
             return false;
@@ -169,8 +173,8 @@ impl Encoder {
     fn insert(&mut self, field: &Field, hash: u64, name_hash: u64, name: &[u8], value: &[u8]) {
         self.table.insert(TableField { name, value, id: field.name, is_value_valid: true });
         if let Some(index) = &mut self.index {
-            index.fields[slot(hash)] = self.table.inserted();
-            index.names[slot(name_hash)] = self.table.inserted();
+            index.fields[hash as usize % N_FIELD_SLOTS] = self.table.inserted() as u32;
+            index.names[name_hash as usize % N_NAME_SLOTS] = self.table.inserted() as u32;
         }
     }
 }
@@ -179,10 +183,6 @@ impl Default for Encoder {
     fn default() -> Self {
         Self::new()
     }
-}
-
-fn slot(hash: u64) -> usize {
-    hash as usize % N_SLOTS
 }
 
 /// A field with a literal value: `pattern` and, in `prefix` bits, the index of the name.

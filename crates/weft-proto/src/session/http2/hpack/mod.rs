@@ -9,9 +9,7 @@ mod encoder;
 pub mod huffman;
 mod table;
 
-pub use cache::{
-    BLOCK_BYTES_MAX, BLOCKS_MAX, BlockDecoder, BlockEncoder, CACHE_BYTES_MAX, SPARE_LISTS_MAX,
-};
+pub use cache::{BLOCK_BYTES_MAX, BLOCKS_MAX, BlockDecoder, BlockEncoder, CACHE_BYTES_MAX, SPARE_LISTS_MAX};
 pub use decoder::{Decoded, Decoder, HpackError};
 pub use encoder::{BLOCKS_PER_EVICTION, Encoder, TABLE_BYTES_MAX};
 pub(crate) use table::static_name_index;
@@ -23,7 +21,11 @@ pub const TABLE_BYTES_INITIAL: u32 = 4096;
 #[inline]
 pub(crate) fn hash_bytes(seed: u64, bytes: &[u8]) -> u64 {
     const MULTIPLIER: u64 = 0x9e37_79b9_7f4a_7c15;
-    let mix = |hash: u64, word: u64| (hash.rotate_left(23) ^ word).wrapping_mul(MULTIPLIER);
+    // Both halves of the product, so that every bit of the word reaches the low bits, which pick the slot.
+    let mix = |hash: u64, word: u64| {
+        let product = u128::from(hash.rotate_left(23) ^ word ^ !MULTIPLIER) * u128::from(MULTIPLIER);
+        product as u64 ^ (product >> 64) as u64
+    };
     let mut hash = mix(seed, bytes.len() as u64);
     let mut rest = bytes;
     while let Some((word, tail)) = rest.split_first_chunk::<8>() {
@@ -41,5 +43,5 @@ pub(crate) fn hash_bytes(seed: u64, bytes: &[u8]) -> u64 {
             hash = mix(hash, u64::from(b));
         }
     }
-    hash ^ (hash >> 32)
+    hash
 }
