@@ -1,11 +1,12 @@
 //! What the two HTTP/2 connections of a proxy cost for each unary call.
 //!
 //! ```text
-//! cargo run --release -p weft-proto --example h2_cost [calls] [in flight]
+//! cargo run --release -p weft-proto --example h2_cost [calls] [in flight] [deadlines]
 //! ```
 //! A client and a server (prepared outside of the measured time, as far as their bytes do not depend on the
 //! proxy) exchange calls through a proxy, which is a server connection and a client connection: request
-//! headers with one of 100 users, 40 bytes of data, response headers, 40 bytes, trailers. Printed is the time
+//! headers with one of 100 users, 40 bytes of data, response headers, 40 bytes, trailers. With `deadlines` 1,
+//! each request also has a `grpc-timeout` that never repeats, so that no cache knows its block. Printed is the time
 //! of the proxy's part alone, and of all four connections. Under callgrind, look at `Proxy::forward`.
 
 #![allow(clippy::print_stdout, reason = "it prints its result")]
@@ -123,6 +124,7 @@ fn main() {
     let mut arguments = std::env::args().skip(1).map(|a| a.parse::<usize>().expect("a number"));
     let calls = arguments.next().unwrap_or(1_000_000);
     let in_flight = arguments.next().unwrap_or(32);
+    let has_deadlines = arguments.next().is_some_and(|n| n > 0);
 
     let new = |config| Connection::new(config, Time(0));
     let (mut client, mut server) = (new(Config::client()), new(Config::server()));
@@ -139,7 +141,13 @@ fn main() {
     while done < calls {
         while sent - done < in_flight {
             let Some(stream) = client.open() else { break };
-            client.send_headers(stream, &requests[sent * 7 % USERS], false).expect("an open stream");
+            let mut request = requests[sent * 7 % USERS].clone();
+            if has_deadlines {
+                let mut edit = HeadersBuilder::from_headers(&request);
+                edit.push(b"grpc-timeout", format!("{sent}u").as_bytes()).expect("a correct field");
+                request = edit.build();
+            }
+            client.send_headers(stream, &request, false).expect("an open stream");
             client.send_data(stream, &PREFIX, &MESSAGE, true).expect("an open stream");
             sent += 1;
         }
