@@ -310,12 +310,7 @@ impl HeadersBuilder {
     /// When HTTP/2 does not permit the name or the value; the list is then as before.
     pub fn push(&mut self, name: &[u8], value: &[u8]) -> Result<&mut Self, Malformed> {
         let field = self.append(name, value)?;
-        let at = if matches!(field.name.class(), NameClass::Pseudo(_)) {
-            self.list.fields.iter().take_while(|f| matches!(f.name.class(), NameClass::Pseudo(_))).count()
-        } else {
-            self.list.fields.len()
-        };
-        self.list.fields.insert(at, field);
+        self.place(field);
         Ok(self)
     }
 
@@ -325,7 +320,7 @@ impl HeadersBuilder {
     /// As [`Self::push`].
     pub fn push_sensitive(&mut self, name: &[u8], value: &[u8]) -> Result<&mut Self, Malformed> {
         let field = Field { sensitive: true, ..self.append(name, value)? };
-        self.list.fields.push(field);
+        self.place(field);
         Ok(self)
     }
 
@@ -365,6 +360,15 @@ impl HeadersBuilder {
             list.commit(field, true);
         }
         Rc::new(list)
+    }
+
+    /// Adds a field behind the others of its kind: pseudo-headers come first.
+    fn place(&mut self, field: Field) {
+        let is_pseudo = |f: &Field| matches!(f.name.class(), NameClass::Pseudo(_));
+        let fields = &mut self.list.fields;
+        let at =
+            if is_pseudo(&field) { fields.iter().take_while(|f| is_pseudo(f)).count() } else { fields.len() };
+        fields.insert(at, field);
     }
 
     /// Puts the name and the value behind the other bytes. What an edit replaced stays there unused; it goes

@@ -41,8 +41,9 @@ const FIRST_WITH_NAME: [u8; N_STATIC + 1] = {
     first
 };
 
-/// Buckets of names by [`name_bucket`]: one more than an index into `NAMES_BY_BUCKET`'s chains.
+/// Number of buckets for the names of the static table.
 const N_BUCKETS: usize = 128;
+/// By [`name_bucket`]: the place of its first name, or 0; and by place: that of the next name in the bucket.
 const BUCKETS: ([u8; N_BUCKETS], [u8; N_STATIC + 1]) = buckets();
 
 const fn buckets() -> ([u8; N_BUCKETS], [u8; N_STATIC + 1]) {
