@@ -580,6 +580,8 @@ pub struct Effects {
     pub trailers_read: Vec<String>,
     /// Trailers changed.
     pub trailers_written: Vec<String>,
+    /// What is asked of the engine.
+    pub metas_read: Vec<Meta>,
     /// Tables looked at.
     pub tables_read: Vec<TableRef>,
     /// Tables changed in any way.

@@ -4,9 +4,15 @@
 //! error, so that several faults are told in one go.
 
 pub mod ast;
+pub mod check;
 pub mod diagnostic;
 pub mod format;
 pub mod hir;
 pub mod lexer;
 pub mod parser;
+pub mod resolve;
 pub mod source;
+pub mod types;
+
+pub use check::check;
+pub use resolve::Resolver;

@@ -1,0 +1,734 @@
+//! Chains: instances with their parameters and bindings, options, and what the traffic allows.
+
+use std::collections::BTreeSet;
+
+use weft_core::limits::{ELEMENTS_MAX, INPUTS_MAX};
+use weft_core::schema::{FieldKind, Presence};
+use weft_core::{Interval, Type, Value};
+
+use super::element::{Checked, Target};
+use super::nearest::nearest;
+use super::network::{find_cluster, find_listener, glob, overlap};
+use super::scope::{METAS, Scope, View, with_nearest};
+use super::{Cx, element, nothing, table};
+use crate::ast::{self, ChainOn, ChainOptionKind, Ident, Stage, StageArg, StageNode};
+use crate::diagnostic::{Diagnostic, code};
+use crate::hir::{
+    Binding, BoundPlace, Chain, Cluster, Column, Direction, Equivalence, Instance, Listener, Method, Route,
+    SinkTarget,
+};
+use crate::source::Span;
+use crate::types;
+
+/// Checks a chain; None if it has a fault.
+pub(super) fn chain(
+    cx: &mut Cx<'_>,
+    listeners: &[Listener],
+    clusters: &[Cluster],
+    elements: &[Checked],
+    ast: &ast::Chain,
+) -> Option<Chain> {
+    let ChainOn::Edge { from, to, method, .. } = &ast.on else {
+        let diagnostic = Diagnostic::error(code::NOT_IN_VERSION, "chains on ports are not in this version")
+            .at(ast.name.span, "on a PORT")
+            .with_help("write `ON listener -> cluster`");
+        cx.report(diagnostic);
+        return None;
+    };
+    let had_gaps = cx.has_gaps;
+    cx.has_gaps |= ast.is_faulty;
+    let (from, to) = (find_listener(cx, from, listeners), find_cluster(cx, to, clusters));
+    let glob = glob(cx, method.as_ref());
+    let methods = glob.as_ref().map(|glob| methods(cx, glob)).unwrap_or_default();
+    let edge = Edge { methods: &methods, is_known: glob.is_some(), span: ast.name.span };
+    let (instances, unordered) = instances(cx, elements, &edge, ast);
+    let mut chain = Chain {
+        name: ast.name.name.clone(),
+        from: from.unwrap_or(0),
+        to: to.unwrap_or(0),
+        glob: glob.unwrap_or_else(crate::hir::MethodGlob::all),
+        methods: Vec::new(),
+        instances,
+        equivalence: Equivalence::default(),
+        pin_stream_drain: None,
+        orders: Vec::new(),
+        priorities: Vec::new(),
+        unordered,
+        span: ast.span,
+    };
+    options(cx, ast, &mut chain);
+    check_inputs(cx, elements, &chain, ast);
+    chain.methods = methods;
+    cx.has_gaps = had_gaps;
+    (from.is_some() && to.is_some()).then_some(chain)
+}
+
+/// The traffic of a chain, for its instances.
+struct Edge<'a> {
+    methods: &'a [Method],
+    /// False if the METHOD had a fault: then columns are not looked for.
+    is_known: bool,
+    span: Span,
+}
+
+fn methods(cx: &Cx<'_>, glob: &crate::hir::MethodGlob) -> Vec<Method> {
+    let all = cx.schema.methods().filter(|(path, _)| glob.matches(path));
+    all.map(|(path, method)| Method {
+        path,
+        input: method.input,
+        output: method.output,
+        client_streaming: method.client_streaming,
+        server_streaming: method.server_streaming,
+    })
+    .collect()
+}
+
+fn instances(
+    cx: &mut Cx<'_>,
+    elements: &[Checked],
+    edge: &Edge<'_>,
+    ast: &ast::Chain,
+) -> (Vec<Instance>, Vec<std::ops::Range<usize>>) {
+    let mut done: Vec<Instance> = Vec::new();
+    let mut unordered = Vec::new();
+    for node in &ast.stages {
+        let stages = match node {
+            StageNode::One(stage) => std::slice::from_ref(stage),
+            StageNode::Group { stages, .. } => stages,
+        };
+        let start = done.len();
+        for stage in stages {
+            let name = stage.instance.as_ref().unwrap_or(&stage.element);
+            if let Some(first) = done.iter().find(|known| known.name == name.name) {
+                let diagnostic =
+                    Diagnostic::error(code::DUPLICATE_NAME, format!("two stages are called `{}`", name.name))
+                        .at(name.span, "the second")
+                        .with_label(first.span, "the first")
+                        .with_help(format!("name this one: `{} AS {}_2`", stage.element.name, name.name));
+                cx.report(diagnostic);
+            }
+            done.extend(instance(cx, elements, edge, stage));
+        }
+        if matches!(node, StageNode::Group { .. }) {
+            unordered.push(start..done.len());
+        }
+    }
+    let n_stages: usize = done.len();
+    if n_stages > ELEMENTS_MAX {
+        let message = format!("a chain has {ELEMENTS_MAX} elements at most, and this has {n_stages}");
+        let diagnostic = Diagnostic::error(code::CHAIN_TOO_LARGE, message).at(ast.name.span, "too long");
+        cx.report(diagnostic.with_help("split it over two listeners, or join elements"));
+    }
+    (done, unordered)
+}
+
+fn instance(cx: &mut Cx<'_>, elements: &[Checked], edge: &Edge<'_>, stage: &Stage) -> Option<Instance> {
+    let found = elements.iter().position(|checked| checked.element.name == stage.element.name);
+    let Some(index) = found else {
+        let names = elements.iter().map(|checked| checked.element.name.as_str());
+        let message = format!("there is no element `{}`", stage.element.name);
+        let diagnostic = Diagnostic::error(code::UNKNOWN_OBJECT, message).at(stage.element.span, "unknown");
+        let diagnostic = match nearest(&stage.element.name, names.clone()) {
+            Some(_) => with_nearest(diagnostic, &stage.element, names),
+            None => diagnostic.with_help(format!(
+                "import the file that has it: `IMPORT 'library/elements/{}.weft';`",
+                stage.element.name
+            )),
+        };
+        if !cx.skipped.contains(&stage.element.name) {
+            cx.report_missing(diagnostic);
+        }
+        return None;
+    };
+    let checked = &elements[index];
+    let params = params(cx, checked, stage);
+    let bindings = bindings(cx, checked, edge, stage);
+    check_redirect(cx, checked, edge, stage);
+    let params = params?;
+    let name = stage.instance.as_ref().unwrap_or(&stage.element).name.clone();
+    let tables = checked.bounds.iter().map(|bounds| match table::limits(bounds, &params) {
+        Ok(limits) => limits,
+        Err((message, span)) => {
+            if !checked.element.params.is_empty() {
+                let diagnostic = Diagnostic::error(code::OVER_LIMIT, message)
+                    .at(stage.span, "with these parameters")
+                    .with_label(span, "here");
+                cx.report(diagnostic);
+            }
+            None
+        }
+    });
+    let tables: Option<Vec<_>> = tables.collect::<Vec<_>>().into_iter().collect();
+    let mut every = Vec::new();
+    for interval in checked.every.iter().flatten() {
+        match element::interval(interval, &params) {
+            Ok(interval) => every.push(interval),
+            Err(message) => {
+                let diagnostic =
+                    Diagnostic::error(code::OVER_LIMIT, message).at(interval.span, "outside the limits");
+                cx.report(diagnostic.with_label(stage.span, "used here"));
+            }
+        }
+    }
+    let sinks =
+        checked.targets.iter().map(|target| sink_target(cx, target, &params)).collect::<Option<Vec<_>>>();
+    Some(Instance {
+        name,
+        element: index,
+        params,
+        bindings: bindings?,
+        tables: tables?,
+        every,
+        sinks: sinks?,
+        side: stage.side.map(|clause| clause.side),
+        mandatory: stage.mandatory.is_some(),
+        fail_open: false,
+        span: stage.span,
+    })
+}
+
+fn sink_target(cx: &mut Cx<'_>, target: &Target, params: &[Value]) -> Option<SinkTarget> {
+    match target {
+        Target::Stdout => Some(SinkTarget::Stdout),
+        Target::Metrics => Some(SinkTarget::Metrics),
+        Target::File(path) => match cx.folded(path.as_ref()?, params)? {
+            Value::Bytes(path) => Some(SinkTarget::File(String::from_utf8_lossy(&path).into_owned())),
+            _ => None,
+        },
+    }
+}
+
+fn params(cx: &mut Cx<'_>, checked: &Checked, stage: &Stage) -> Option<Vec<Value>> {
+    let element = &checked.element;
+    let mut values: Vec<Option<Value>> = element.params.iter().map(|param| param.default.clone()).collect();
+    let mut given: Vec<Option<Span>> = vec![None; values.len()];
+    let mut ok = true;
+    for arg in &stage.args {
+        let StageArg::Param(assign) = arg else { continue };
+        let Some(at) = element.params.iter().position(|param| param.name == assign.name.name) else {
+            ok = false;
+            unknown_param(cx, checked, &assign.name);
+            continue;
+        };
+        if let Some(first) = given[at].replace(assign.span) {
+            cx.report_duplicate("argument", &assign.name, first);
+        }
+        let param = &element.params[at];
+        if cx.is_broken(param.span) {
+            ok = false;
+            continue;
+        }
+        let (nothing, mut n_rand) = (nothing(), 0);
+        let mut scope = Scope::new(cx, &nothing, &[], View::Constant, &mut n_rand);
+        let whose = format!("parameter `{}`", param.name);
+        let expr = scope.value_for(&assign.value, param.ty, param.nullable, &whose);
+        values[at] = expr.and_then(|expr| cx.folded(&expr, &[]));
+        ok &= values[at].is_some();
+    }
+    for (at, param) in element.params.iter().enumerate() {
+        if values[at].is_none() && given[at].is_none() {
+            ok = false;
+            let message = format!("`{}` needs a value for `{}`", element.name, param.name);
+            let diagnostic = Diagnostic::error(code::MISSING_PARAM, message)
+                .at(stage.span, "not given here")
+                .with_label(param.span, "has no default")
+                .with_help(format!("write `{} ({} = ...)`, of type {}", element.name, param.name, param.ty));
+            cx.report_unless_broken(param.span, diagnostic);
+        }
+    }
+    if ok { values.into_iter().collect() } else { None }
+}
+
+fn unknown_param(cx: &mut Cx<'_>, checked: &Checked, name: &Ident) {
+    let element = &checked.element;
+    let message = format!("`{}` has no parameter `{}`", element.name, name.name);
+    let diagnostic = Diagnostic::error(code::UNKNOWN_PARAM, message).at(name.span, "unknown");
+    if element.columns.iter().any(|column| column.name == name.name) {
+        let help = format!("it is a column; columns are bound with `:=`: `{0} := req.{0}`", name.name);
+        return cx.report(diagnostic.with_help(help));
+    }
+    let names: Vec<&str> = element.params.iter().map(|param| param.name.as_str()).collect();
+    let diagnostic = match names.is_empty() {
+        true => diagnostic.with_note("it has no parameters"),
+        false => diagnostic.with_note(format!("it has: {}", names.join(", "))),
+    };
+    cx.report(with_nearest(diagnostic, name, names));
+}
+
+// ---- bindings --------------------------------------------------------------------------------------------------
+
+fn bindings(cx: &mut Cx<'_>, checked: &Checked, edge: &Edge<'_>, stage: &Stage) -> Option<Vec<Binding>> {
+    let element = &checked.element;
+    let mut ok = true;
+    let mut written: Vec<Option<&ast::Path>> = vec![None; element.columns.len()];
+    for arg in &stage.args {
+        let StageArg::Bind { column, field, .. } = arg else { continue };
+        let direction = match field.segments[0].name.as_str() {
+            "resp" => Some(Direction::Response),
+            "req" => Some(Direction::Request),
+            _ => None,
+        };
+        let is_meant = |known: &Column| {
+            known.name == column.name && direction.is_none_or(|direction| direction == known.direction)
+        };
+        let Some(at) = element.columns.iter().position(is_meant) else {
+            ok = false;
+            let names: Vec<&str> = element.columns.iter().map(|column| column.name.as_str()).collect();
+            let message = format!("`{}` has no column `{}`", element.name, column.name);
+            let diagnostic = Diagnostic::error(code::UNKNOWN_PARAM, message).at(column.span, "unknown");
+            let diagnostic = match names.is_empty() {
+                true => diagnostic.with_note("it has no columns"),
+                false => diagnostic.with_note(format!("it has: {}", names.join(", "))),
+            };
+            cx.report(with_nearest(diagnostic, column, names));
+            continue;
+        };
+        if let Some(first) = written[at].replace(field) {
+            cx.report_duplicate("binding", column, first.span);
+        }
+    }
+    if !edge.is_known {
+        return None;
+    }
+    let all: Vec<Option<Binding>> =
+        element
+            .columns
+            .iter()
+            .zip(written)
+            .map(|(column, path)| {
+                if cx.is_broken(column.span) { None } else { binding(cx, checked, edge, stage, column, path) }
+            })
+            .collect();
+    if ok { all.into_iter().collect() } else { None }
+}
+
+/// Where a column is: a header, something the engine knows, or a field of every method's message.
+fn binding(
+    cx: &mut Cx<'_>,
+    checked: &Checked,
+    edge: &Edge<'_>,
+    stage: &Stage,
+    column: &Column,
+    path: Option<&ast::Path>,
+) -> Option<Binding> {
+    let mut names: Vec<String> = match path {
+        Some(path) => path.segments.iter().map(|segment| segment.name.clone()).collect(),
+        None => vec![column.name.clone()],
+    };
+    let span = path.map_or(stage.element.span, |path| path.span);
+    let is_prefixed = names.len() > 1 && matches!(names[0].as_str(), "req" | "resp");
+    if is_prefixed {
+        names.remove(0);
+    } else if path.is_some() && names.len() == 2 && names[0] == "header" {
+        let place = BoundPlace::Header(names[1].to_ascii_lowercase());
+        return bound(cx, column, span, place, Type::Text(None), true, Some(Type::Text(None)));
+    } else if path.is_some() && names.len() == 1 && !in_all_messages(cx, edge, column.direction, &names) {
+        if let Some(&(_, meta, ty, nullable)) = METAS.iter().find(|(known, ..)| *known == names[0]) {
+            return bound(cx, column, span, BoundPlace::Meta(meta), ty, nullable, None);
+        }
+    }
+    if edge.methods.is_empty() {
+        let message = format!("column `{}` is a field of a message, and no message is known", column.name);
+        let diagnostic = Diagnostic::error(code::NO_METHOD, message)
+            .at(span, format!("`{}` reads or writes it", checked.element.name))
+            .with_label(edge.span, "this chain carries no known method")
+            .with_help("say what the messages are: `CREATE TYPE shop FROM PROTO 'shop.proto';`");
+        cx.report_missing(diagnostic);
+        return None;
+    }
+    let mut found: Option<Binding> = None;
+    let mut seen = BTreeSet::new();
+    for method in edge.methods {
+        let message = message_of(method, column.direction);
+        if !seen.insert(message) {
+            continue;
+        }
+        let (kind, nullable) = field(cx, method, message, &names, column, span)?;
+        let Some(ty) = types::of_field(kind) else {
+            let label = format!("`{}` is a message", names.join("."));
+            not_bindable(cx, column, span, &label, "bind a field of it: `column := req.message.field`");
+            return None;
+        };
+        let holds = (kind != FieldKind::Float).then_some(ty);
+        let binding = bound(cx, column, span, BoundPlace::Body(names.clone()), ty, nullable, holds)?;
+        let was_nullable = found.as_ref().is_some_and(|found| found.nullable);
+        found = Some(Binding { nullable: binding.nullable || was_nullable, ..binding });
+    }
+    found
+}
+
+fn message_of(method: &Method, direction: Direction) -> usize {
+    match direction {
+        Direction::Request => method.input,
+        Direction::Response => method.output,
+    }
+}
+
+fn in_all_messages(cx: &Cx<'_>, edge: &Edge<'_>, direction: Direction, names: &[String]) -> bool {
+    let has = |method: &Method| cx.schema.messages[message_of(method, direction)].field(&names[0]).is_some();
+    !edge.methods.is_empty() && edge.methods.iter().all(has)
+}
+
+/// The field at a path of a message, and whether it may be absent; reports what is in the way.
+fn field(
+    cx: &mut Cx<'_>,
+    method: &Method,
+    message: usize,
+    names: &[String],
+    column: &Column,
+    span: Span,
+) -> Option<(FieldKind, bool)> {
+    let schema = cx.schema;
+    let mut at = message;
+    for (depth, name) in names.iter().enumerate() {
+        let message = &schema.messages[at];
+        let Some(field) = message.field(name) else {
+            no_such_field(cx, method, at, name, column, span, depth);
+            return None;
+        };
+        if field.presence == Presence::Repeated {
+            let label = format!("`{}` may be there any number of times", names[..=depth].join("."));
+            not_bindable(cx, column, span, &label, "bind a field that is there once");
+            return None;
+        }
+        let is_last = depth + 1 == names.len();
+        match field.kind {
+            FieldKind::Message(inner) if !is_last => at = inner,
+            // Behind an absent sub-message stands the leaf's default, so only the leaf's own presence counts.
+            kind if is_last => return Some((kind, field.presence == Presence::Explicit)),
+            _ => {
+                let label = format!("`{}` is no message and has no fields", names[..=depth].join("."));
+                not_bindable(cx, column, span, &label, "end the path there");
+                return None;
+            }
+        }
+    }
+    None
+}
+
+fn no_such_field(
+    cx: &mut Cx<'_>,
+    method: &Method,
+    message: usize,
+    name: &str,
+    column: &Column,
+    span: Span,
+    depth: usize,
+) {
+    let message = &cx.schema.messages[message];
+    let fields: Vec<String> = message.fields.iter().map(|field| field_words(cx, field)).collect();
+    let names: Vec<&str> = message.fields.iter().map(|field| field.name.as_str()).collect();
+    let near = nearest(name, names.iter().copied());
+    let prefix = match column.direction {
+        Direction::Request => "req",
+        Direction::Response => "resp",
+    };
+    let mut diagnostic =
+        Diagnostic::error(code::NO_SUCH_FIELD, format!("no column `{name}` in message `{}`", message.name))
+            .at(span, "not a field of a message that this chain carries")
+            .with_note(format!("it has: {}", fields.join(", ")))
+            .with_note(format!("it is the message of `{}`", method.path));
+    if column.span != span {
+        diagnostic = diagnostic.with_label(column.span, "the element needs it");
+    }
+    let field = near.unwrap_or("field");
+    diagnostic = match (near, depth) {
+        (Some(near), 1..) => diagnostic.with_help(format!("write `{near}`")),
+        _ => diagnostic
+            .with_help(format!("bind it where the element is used: `({} := {prefix}.{field})`", column.name)),
+    };
+    cx.report(diagnostic);
+}
+
+fn field_words(cx: &Cx<'_>, field: &weft_core::schema::Field) -> String {
+    let ty = match (field.kind, types::of_field(field.kind)) {
+        (FieldKind::Message(index), _) => cx.schema.messages[index].name.clone(),
+        (_, Some(ty)) => ty.to_string(),
+        (_, None) => String::new(),
+    };
+    let suffix = match field.presence {
+        Presence::Implicit => "",
+        Presence::Explicit => "?",
+        Presence::Repeated => " repeated",
+    };
+    format!("{} {ty}{suffix}", field.name)
+}
+
+/// A binding, if the place's type fits the column. `holds` is the type that can be written there.
+fn bound(
+    cx: &mut Cx<'_>,
+    column: &Column,
+    span: Span,
+    place: BoundPlace,
+    ty: Type,
+    nullable: bool,
+    holds: Option<Type>,
+) -> Option<Binding> {
+    if !types::widens(ty, column.ty) {
+        let label = format!("this is {ty}, and column `{}` is {}", column.name, column.ty);
+        not_bindable(
+            cx,
+            column,
+            span,
+            &label,
+            &format!("declare the column as {ty}, and convert it in the element"),
+        );
+        return None;
+    }
+    if nullable && !column.nullable && column.read {
+        let label = format!("this may be absent, and column `{}` cannot be NULL", column.name);
+        let help = format!(
+            "declare it `{} {}?`, and say in the element what it is then: `COALESCE(...)`",
+            column.name, column.ty
+        );
+        not_bindable(cx, column, span, &label, &help);
+        return None;
+    }
+    let changes = column.written || column.replied;
+    if changes && !holds.is_some_and(|holds| types::widens(column.ty, holds)) {
+        let (label, help) = match holds {
+            None => ("this cannot be changed".to_owned(), "bind a column that is only read".to_owned()),
+            Some(holds) => (
+                format!("the element changes it as {}, and the field holds {holds}", column.ty),
+                format!("declare the column as {holds}, and convert the value"),
+            ),
+        };
+        not_bindable(cx, column, span, &label, &help);
+        return None;
+    }
+    Some(Binding { place, nullable })
+}
+
+fn not_bindable(cx: &mut Cx<'_>, column: &Column, span: Span, label: &str, help: &str) {
+    let message = format!("column `{}` cannot be bound to this", column.name);
+    let mut diagnostic = Diagnostic::error(code::FIELD_NOT_BINDABLE, message).at(span, label);
+    if column.span != span {
+        diagnostic = diagnostic.with_label(column.span, "declared here");
+    }
+    cx.report(diagnostic.with_help(help));
+}
+
+fn check_redirect(cx: &mut Cx<'_>, checked: &Checked, edge: &Edge<'_>, stage: &Stage) {
+    let Some(request) = &checked.element.handlers.request else { return };
+    let streams = edge.methods.iter().find(|method| method.client_streaming && method.server_streaming);
+    let (true, Some(method)) = (request.effects.redirects, streams) else { return };
+    let message =
+        format!("`{}` routes by the body, and `{}` streams both ways", checked.element.name, method.path);
+    let diagnostic = Diagnostic::error(code::REDIRECT_WOULD_DEADLOCK, message)
+        .at(stage.span, "would wait for a message that may never come")
+        .with_label(request.span, "redirects in ON REQUEST")
+        .with_help("redirect in ON OPEN, by headers; or narrow the METHOD of the chain");
+    cx.report(diagnostic);
+}
+
+// ---- options ---------------------------------------------------------------------------------------------------
+
+fn options(cx: &mut Cx<'_>, ast: &ast::Chain, chain: &mut Chain) {
+    let mut fail_open: Option<Span> = None;
+    for option in &ast.options {
+        match &option.kind {
+            ChainOptionKind::Equivalence { level } => {
+                const LEVELS: [(&str, Equivalence); 5] = [
+                    ("strict", Equivalence::Strict),
+                    ("observable", Equivalence::Observable),
+                    ("output", Equivalence::Output),
+                    ("stochastic", Equivalence::Stochastic),
+                    ("relaxed", Equivalence::Relaxed),
+                ];
+                match LEVELS.iter().find(|(name, _)| level.name.eq_ignore_ascii_case(name)) {
+                    Some((_, known)) => chain.equivalence = *known,
+                    None => {
+                        let message = format!("there is no equivalence `{}`", level.name);
+                        let diagnostic = Diagnostic::error(code::UNKNOWN_OPTION, message)
+                            .at(level.span, "unknown")
+                            .with_note("there are: strict, observable, output, stochastic, relaxed");
+                        cx.report(with_nearest(diagnostic, level, LEVELS.map(|(name, _)| name)));
+                    }
+                }
+            }
+            ChainOptionKind::PinStream { drain } => {
+                let (nothing, mut n_rand) = (nothing(), 0);
+                let mut scope = Scope::new(cx, &nothing, &[], View::Constant, &mut n_rand);
+                let drain = scope.value_for(drain, Type::Interval, false, "a deadline");
+                if let Some(Value::Int(nanos)) = drain.and_then(|drain| cx.folded(&drain, &[])) {
+                    chain.pin_stream_drain = Some(Interval(nanos));
+                }
+            }
+            ChainOptionKind::FailOpen => fail_open = Some(option.span),
+            ChainOptionKind::Order { first, second } => {
+                let (Some(a), Some(b)) = (find(cx, ast, chain, first), find(cx, ast, chain, second)) else {
+                    continue;
+                };
+                if a >= b {
+                    let message = format!("`{}` stands behind `{}`", first.name, second.name);
+                    let diagnostic = Diagnostic::error(code::ORDER_BROKEN, message)
+                        .at(option.span, "says the opposite")
+                        .with_label(chain.instances[b].span, "written first");
+                    cx.report(diagnostic.with_help("swap the stages, or drop the option"));
+                }
+                chain.orders.push((a, b));
+            }
+            ChainOptionKind::Priority { higher, lower } => {
+                if let (Some(a), Some(b)) = (find(cx, ast, chain, higher), find(cx, ast, chain, lower)) {
+                    chain.priorities.push((a, b));
+                }
+            }
+            ChainOptionKind::Position { instance, is_last } => {
+                let Some(at) = find(cx, ast, chain, instance) else { continue };
+                let wanted = if *is_last { chain.instances.len() - 1 } else { 0 };
+                if at != wanted {
+                    let place = if *is_last { "last" } else { "first" };
+                    let message = format!("`{}` is not {place}", instance.name);
+                    let diagnostic = Diagnostic::error(code::ORDER_BROKEN, message)
+                        .at(option.span, "says that it is")
+                        .with_label(chain.instances[at].span, "written here");
+                    cx.report(diagnostic.with_help("move the stage, or drop the option"));
+                }
+            }
+            ChainOptionKind::BypassOnFailure { instance } => {
+                let Some(at) = find(cx, ast, chain, instance) else { continue };
+                chain.instances[at].fail_open = true;
+                if chain.instances[at].mandatory {
+                    mandatory_may_fail(cx, &chain.instances[at], option.span, "BYPASS");
+                }
+            }
+            ChainOptionKind::Branch { from, .. } => {
+                let diagnostic = Diagnostic::error(
+                    code::NOT_IN_VERSION,
+                    "branches are for packet layers, not in this version",
+                )
+                .at(from.span, "an edge of an element")
+                .with_help("on rpc, `REDIRECT TO` chooses where a call goes");
+                cx.report(diagnostic);
+            }
+        }
+    }
+    let Some(span) = fail_open else { return };
+    for instance in &mut chain.instances {
+        if instance.mandatory {
+            mandatory_may_fail(cx, instance, span, "FAIL OPEN");
+        }
+        instance.fail_open = true;
+    }
+}
+
+fn find(cx: &mut Cx<'_>, ast: &ast::Chain, chain: &Chain, name: &Ident) -> Option<usize> {
+    let found = chain.instances.iter().position(|instance| instance.name == name.name);
+    let is_written = ast.stages.iter().flat_map(|node| match node {
+        StageNode::One(stage) => std::slice::from_ref(stage),
+        StageNode::Group { stages, .. } => stages,
+    });
+    let mut written = is_written.map(|stage| stage.instance.as_ref().unwrap_or(&stage.element));
+    if found.is_none() && !written.any(|known| known.name == name.name) {
+        let names: Vec<&str> = chain.instances.iter().map(|instance| instance.name.as_str()).collect();
+        let message = format!("chain `{}` has no stage `{}`", chain.name, name.name);
+        let diagnostic = Diagnostic::error(code::UNKNOWN_OBJECT, message)
+            .at(name.span, "unknown")
+            .with_note(format!("it has: {}", names.join(", ")));
+        cx.report_missing(with_nearest(diagnostic, name, names));
+    }
+    found
+}
+
+fn mandatory_may_fail(cx: &mut Cx<'_>, instance: &Instance, span: Span, what: &str) {
+    let message = format!("`{}` is MANDATORY, and {what} would let calls pass it by", instance.name);
+    let diagnostic = Diagnostic::error(code::MANDATORY_MAY_FAIL, message)
+        .at(span, "contradicts")
+        .with_label(instance.span, "mandatory here")
+        .with_help(format!("drop {what}, or MANDATORY"));
+    cx.report(diagnostic);
+}
+
+/// Reports mandatory stages whose ON ERROR lets a call pass.
+pub(super) fn check_mandatory(cx: &mut Cx<'_>, elements: &[Checked], chain: &Chain) {
+    use crate::hir::{StmtKind, VerdictKind};
+    for instance in chain.instances.iter().filter(|instance| instance.mandatory) {
+        let Some(handler) = &elements[instance.element].element.handlers.error else { continue };
+        let mut forward = None;
+        let ends = handler.body.last().is_some_and(|stmt| matches!(stmt.kind, StmtKind::Verdict(_)));
+        super::walk::each_stmt(&handler.body, &mut |stmt| {
+            if let StmtKind::Verdict(verdict) = &stmt.kind
+                && verdict.kind == VerdictKind::Forward
+            {
+                forward = Some(verdict.span);
+            }
+        });
+        if let Some(span) = forward.or((!ends).then_some(handler.span)) {
+            mandatory_may_fail(cx, instance, span, "an ON ERROR that forwards");
+        }
+    }
+}
+
+fn check_inputs(cx: &mut Cx<'_>, elements: &[Checked], chain: &Chain, ast: &ast::Chain) {
+    for direction in [Direction::Request, Direction::Response] {
+        let mut places: BTreeSet<String> = BTreeSet::new();
+        for instance in &chain.instances {
+            let element = &elements[instance.element].element;
+            for (column, binding) in element.columns.iter().zip(&instance.bindings) {
+                if column.direction == direction {
+                    places.insert(format!("{:?} {}", binding.place, column.ty));
+                }
+            }
+            let handlers = element.handlers.iter().filter(|handler| {
+                use crate::hir::HandlerKind as H;
+                let is_request = matches!(handler.kind, H::Open | H::Request);
+                is_request == (direction == Direction::Request)
+            });
+            for effects in handlers.map(|handler| &handler.effects) {
+                let headers = effects.headers_read.iter().chain(&effects.headers_written);
+                places.extend(headers.map(|name| format!("header {name}")));
+                let trailers = effects.trailers_read.iter().chain(&effects.trailers_written);
+                places.extend(trailers.map(|name| format!("trailer {name}")));
+                places.extend(effects.metas_read.iter().map(|meta| format!("{meta:?}")));
+            }
+        }
+        if places.len() > INPUTS_MAX {
+            let message = format!(
+                "chain `{}` touches {} fields and headers one way, and the limit is {INPUTS_MAX}",
+                chain.name,
+                places.len()
+            );
+            let diagnostic =
+                Diagnostic::error(code::CHAIN_TOO_LARGE, message).at(ast.name.span, "too many inputs");
+            cx.report(diagnostic.with_help("let elements share columns, or read fewer headers"));
+        }
+    }
+}
+
+/// Reports chains that claim the same calls.
+///
+/// Of two chains on one edge only one can run. Two chains from one listener to different clusters need routes that tell
+/// which calls go where; a chain whose edge no route names takes what its METHOD selects.
+pub(super) fn check_overlaps(cx: &mut Cx<'_>, chains: &[Chain], routes: &[Route], items: &[&ast::Chain]) {
+    let is_routed =
+        |chain: &Chain| routes.iter().any(|route| route.listener == chain.from && route.cluster == chain.to);
+    let named: Vec<(Span, &Chain)> = items
+        .iter()
+        .filter_map(|item| {
+            chains.iter().find(|chain| chain.span == item.span).map(|chain| (item.name.span, chain))
+        })
+        .collect();
+    for (index, (span, chain)) in named.iter().enumerate() {
+        for (first_span, first) in &named[..index] {
+            let same_edge = first.to == chain.to;
+            let contradict = first.from == chain.from
+                && overlap(cx, &first.glob, &chain.glob)
+                && (same_edge || (!is_routed(first) && !is_routed(chain)));
+            if !contradict {
+                continue;
+            }
+            let message = format!("chains `{}` and `{}` claim the same calls", first.name, chain.name);
+            let help = match same_edge {
+                true => "join the stages into one chain, or narrow the METHOD of one",
+                false => {
+                    "narrow the METHOD of one, or say which calls go where: `CREATE ROUTE ... WHEN ... TO CLUSTER ...`"
+                }
+            };
+            let diagnostic = Diagnostic::error(code::OVERLAP, message)
+                .at(*span, "the second")
+                .with_label(*first_span, "the first")
+                .with_help(help);
+            cx.report(diagnostic);
+        }
+    }
+}

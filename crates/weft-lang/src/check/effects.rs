@@ -1,0 +1,135 @@
+//! What a handler may do, gathered from its typed body.
+
+use super::walk::{each_expr, each_stmt, exprs_of};
+use crate::hir::{
+    AnswerPlace, Effects, Expr, ExprKind, Function, Handler, Meta, Place, Query, Stmt, StmtKind, Verdict,
+    VerdictKind,
+};
+
+/// The effects of a handler.
+pub(super) fn of(handler: &Handler) -> Effects {
+    let mut effects = Effects::default();
+    each_stmt(&handler.body, &mut |stmt| {
+        of_stmt(stmt, &mut effects);
+        for expr in exprs_of(stmt) {
+            effects.fallible |= expr.fallible;
+            each_expr(expr, &mut |part| of_expr(part, handler, &mut effects));
+        }
+    });
+    sort(&mut effects);
+    effects
+}
+
+fn of_stmt(stmt: &Stmt, effects: &mut Effects) {
+    match &stmt.kind {
+        StmtKind::Let { .. } | StmtKind::If { .. } | StmtKind::Mark { .. } => {}
+        StmtKind::Set { target, .. } => of_place(target, effects),
+        StmtKind::Guard { query, set, otherwise } => {
+            of_query(query, effects);
+            set.iter().for_each(|(place, _)| of_place(place, effects));
+            of_verdict(otherwise, effects);
+        }
+        StmtKind::Insert { table, query, .. } => {
+            query.iter().for_each(|query| of_query(query, effects));
+            effects.tables_written.push(*table);
+            effects.tables_inserted.push(*table);
+            // A key that is there already, a full table, text that is too long.
+            effects.fallible = true;
+        }
+        StmtKind::Emit { sink, query, .. } => {
+            query.iter().for_each(|query| of_query(query, effects));
+            effects.sinks.push(*sink);
+        }
+        StmtKind::Upsert { table, .. } => {
+            effects.tables_read.push(*table);
+            effects.tables_written.push(*table);
+            effects.tables_inserted.push(*table);
+            effects.fallible = true;
+        }
+        StmtKind::Update { table, returning, .. } => {
+            effects.tables_read.push(*table);
+            effects.tables_written.push(*table);
+            returning.iter().for_each(|(_, place)| of_place(place, effects));
+        }
+        StmtKind::Delete { table, .. } => {
+            effects.tables_read.push(*table);
+            effects.tables_written.push(*table);
+        }
+        StmtKind::Scan { table, .. } => effects.tables_read.push(*table),
+        StmtKind::Add { var, .. } | StmtKind::Reset { var } => effects.vars_written.push(*var),
+        StmtKind::Mirror { .. } => effects.mirrors = true,
+        StmtKind::Delay { .. } => effects.delays = true,
+        StmtKind::Verdict(verdict) => of_verdict(verdict, effects),
+    }
+}
+
+fn of_place(place: &Place, effects: &mut Effects) {
+    match place {
+        Place::Column(at) => effects.columns_written.push(*at),
+        Place::Var(at) => effects.vars_written.push(*at),
+        Place::Header(name) => effects.headers_written.push(name.clone()),
+        Place::Trailer(name) => effects.trailers_written.push(name.clone()),
+        Place::Call(_) | Place::Local(_) => {}
+    }
+}
+
+fn of_query(query: &Query, effects: &mut Effects) {
+    effects.tables_read.extend(query.joins.iter().map(|join| join.table));
+}
+
+fn of_verdict(verdict: &Verdict, effects: &mut Effects) {
+    match &verdict.kind {
+        VerdictKind::Forward => {}
+        VerdictKind::Drop => effects.drops = true,
+        VerdictKind::Abort { with, .. } => {
+            effects.aborts = true;
+            for (place, _) in with {
+                match place {
+                    AnswerPlace::Header(name) => effects.headers_written.push(name.clone()),
+                    AnswerPlace::Trailer(name) => effects.trailers_written.push(name.clone()),
+                }
+            }
+        }
+        VerdictKind::Reply { .. } => effects.replies = true,
+        VerdictKind::Redirect { .. } => effects.redirects = true,
+    }
+}
+
+fn of_expr(expr: &Expr, handler: &Handler, effects: &mut Effects) {
+    match &expr.kind {
+        ExprKind::Column(at) => effects.columns_read.push(*at),
+        ExprKind::Var(at) => effects.vars_read.push(*at),
+        ExprKind::RowColumn { row, .. } => effects.tables_read.push(handler.rows[row.0].table),
+        ExprKind::Header(name) => effects.headers_read.push(name.clone()),
+        ExprKind::Trailer(name) => effects.trailers_read.push(name.clone()),
+        ExprKind::Meta(meta) => {
+            effects.metas_read.push(*meta);
+            effects.clock |= *meta == Meta::Elapsed;
+        }
+        ExprKind::Function { function: Function::Now, .. } => effects.clock = true,
+        ExprKind::Function { function: Function::Rand(_), .. } => effects.random = true,
+        ExprKind::CountRows(table) | ExprKind::Aggregate { table, .. } => effects.tables_read.push(*table),
+        ExprKind::Lookup { find, .. } | ExprKind::Exists(find) => effects.tables_read.push(find.table),
+        _ => {}
+    }
+}
+
+fn sort(effects: &mut Effects) {
+    fn tidy<T: Ord>(list: &mut Vec<T>) {
+        list.sort();
+        list.dedup();
+    }
+    tidy(&mut effects.columns_read);
+    tidy(&mut effects.columns_written);
+    tidy(&mut effects.headers_read);
+    tidy(&mut effects.headers_written);
+    tidy(&mut effects.trailers_read);
+    tidy(&mut effects.trailers_written);
+    tidy(&mut effects.metas_read);
+    tidy(&mut effects.tables_read);
+    tidy(&mut effects.tables_written);
+    tidy(&mut effects.tables_inserted);
+    tidy(&mut effects.vars_read);
+    tidy(&mut effects.vars_written);
+    tidy(&mut effects.sinks);
+}

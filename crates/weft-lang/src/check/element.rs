@@ -1,0 +1,419 @@
+//! Elements: parameters, columns, declarations, handlers.
+
+use weft_core::types::Repr;
+use weft_core::{Type, Value};
+
+use super::expr::article;
+use super::scope::{Scope, View, with_length};
+use super::table::{self, Bounds};
+use super::walk::{each_expr, each_stmt, exprs_of};
+use super::{Cx, effects, fold};
+use crate::ast::{self, Decl, Event};
+use crate::diagnostic::{Diagnostic, code};
+use crate::hir::{
+    CallCell, Column, Direction, Effects, Element, Expr, ExprKind, Handler, HandlerKind, Handlers, LocalId,
+    Param, Sink, SinkColumn, StmtKind, Table, Var, VerdictKind,
+};
+use crate::source::Span;
+use crate::types;
+
+/// An element, and what an instance's parameters decide.
+#[derive(Debug)]
+pub(super) struct Checked {
+    pub(super) element: Element,
+    /// Of each table.
+    pub(super) bounds: Vec<Bounds>,
+    /// Of each `ON EVERY`.
+    pub(super) every: Vec<Option<Expr>>,
+    /// Of each sink.
+    pub(super) targets: Vec<Target>,
+}
+
+/// Where the rows of a sink go, as it is written.
+#[derive(Clone, Debug)]
+pub(super) enum Target {
+    Stdout,
+    Metrics,
+    /// None had a fault.
+    File(Option<Expr>),
+}
+
+/// Checks an element; None if its layer is not in this version.
+pub(super) fn element(cx: &mut Cx<'_>, shared: &[Table], ast: &ast::Element) -> Option<Checked> {
+    check_layer(cx, ast)?;
+    let had_gaps = cx.has_gaps;
+    cx.has_gaps |= ast.is_faulty;
+    let mut checked = Checked {
+        element: Element {
+            name: ast.name.name.clone(),
+            params: Vec::new(),
+            columns: Vec::new(),
+            tables: Vec::new(),
+            vars: Vec::new(),
+            call: Vec::new(),
+            sinks: Vec::new(),
+            handlers: Handlers::default(),
+            span: ast.span,
+        },
+        bounds: Vec::new(),
+        every: Vec::new(),
+        targets: Vec::new(),
+    };
+    let mut n_rand = 0;
+    params(cx, &mut checked.element, &ast.params, &mut n_rand);
+    columns(cx, &mut checked.element, &ast.fields, Direction::Request);
+    columns(cx, &mut checked.element, &ast.returns, Direction::Response);
+    for decl in &ast.decls {
+        declare(cx, &mut checked, decl, &mut n_rand);
+    }
+    handlers(cx, &mut checked, shared, ast, &mut n_rand);
+    note_uses(&mut checked.element);
+    cx.has_gaps = had_gaps;
+    Some(checked)
+}
+
+fn check_layer(cx: &mut Cx<'_>, ast: &ast::Element) -> Option<()> {
+    const LATER: [&str; 10] = ["http", "ws", "tcp", "udp", "ip", "eth", "ethernet", "icmp", "quic", "tls"];
+    let layer = ast.layer.name.to_ascii_lowercase();
+    if layer == "rpc" {
+        return Some(());
+    }
+    let message = if LATER.contains(&layer.as_str()) {
+        format!("layer `{layer}` is not in this version")
+    } else {
+        format!("there is no layer `{}`", ast.layer.name)
+    };
+    let diagnostic = Diagnostic::error(code::LAYER_NOT_IN_VERSION, message)
+        .at(ast.layer.span, "the element is not looked at further")
+        .with_help("elements are `ON rpc` in this version");
+    cx.report(diagnostic);
+    None
+}
+
+fn params(cx: &mut Cx<'_>, element: &mut Element, params: &[ast::Param], n_rand: &mut u32) {
+    for param in params {
+        if let Some(first) = element.params.iter().find(|known| known.name == param.name.name) {
+            cx.report_duplicate("parameter", &param.name, first.span);
+            continue;
+        }
+        let known = cx.type_expr(&param.ty);
+        let ty = known.unwrap_or(Type::Bool);
+        if known.is_none() {
+            cx.broken.insert(param.span);
+        }
+        let default = param.default.as_ref().filter(|_| known.is_some()).and_then(|default| {
+            let mut scope = Scope::new(cx, element, &[], View::Constant, n_rand);
+            let whose = format!("parameter `{}`", param.name.name);
+            let value = scope.value_for(default, ty, param.ty.nullable, &whose)?;
+            let defaults: Vec<Value> =
+                element.params.iter().map(|param| param.default.clone().unwrap_or(Value::Null)).collect();
+            cx.folded(&value, &defaults)
+        });
+        if param.default.is_some() && default.is_none() {
+            cx.broken.insert(param.span);
+        }
+        let (name, nullable) = (param.name.name.clone(), param.ty.nullable);
+        element.params.push(Param { name, ty, nullable, default, span: param.span });
+    }
+}
+
+fn columns(cx: &mut Cx<'_>, element: &mut Element, fields: &[ast::Field], direction: Direction) {
+    for field in fields {
+        let is_same = |known: &&Column| known.name == field.name.name && known.direction == direction;
+        if let Some(first) = element.columns.iter().find(is_same) {
+            cx.report_duplicate("column", &field.name, first.span);
+            continue;
+        }
+        let known = cx.type_expr(&field.ty);
+        let mut ty = known.unwrap_or(Type::Bool);
+        if known.is_none() {
+            cx.broken.insert(field.span);
+        }
+        if types::without_length(ty) != ty {
+            let bare = types::without_length(ty);
+            let message = format!("a column of a message has no length: `{}` is {bare}", field.name.name);
+            let diagnostic = Diagnostic::error(code::LENGTH_NEEDED, message)
+                .at(field.ty.span, "the sender decides how long it is")
+                .with_help(format!("write `{} {bare}`", field.name.name));
+            cx.report(diagnostic);
+            ty = bare;
+        }
+        element.columns.push(Column {
+            name: field.name.name.clone(),
+            ty,
+            nullable: field.ty.nullable,
+            direction,
+            read: false,
+            written: false,
+            replied: false,
+            span: field.span,
+        });
+    }
+}
+
+fn declare(cx: &mut Cx<'_>, checked: &mut Checked, decl: &Decl, n_rand: &mut u32) {
+    let element = &mut checked.element;
+    match decl {
+        Decl::Table(decl) => {
+            let taken = taken(element, &decl.name.name);
+            if let Some(first) = taken {
+                return cx.report_duplicate("declaration", &decl.name, first);
+            }
+            let (table, bounds) = table::table(cx, element, n_rand, decl);
+            if let (true, Err((message, span))) = (element.params.is_empty(), table::limits(&bounds, &[])) {
+                cx.report(Diagnostic::error(code::OVER_LIMIT, message).at(span, "outside the limits"));
+            }
+            element.tables.push(table);
+            checked.bounds.push(bounds);
+        }
+        Decl::Var(decl) => {
+            if let Some(first) = taken(element, &decl.name.name) {
+                return cx.report_duplicate("declaration", &decl.name, first);
+            }
+            let var = var(cx, element, decl, n_rand);
+            element.vars.push(var);
+        }
+        Decl::Call(decl) => {
+            for column in &decl.columns {
+                if let Some(first) = taken(element, &column.name.name) {
+                    cx.report_duplicate("declaration", &column.name, first);
+                    continue;
+                }
+                let cell = call_cell(cx, element, column, n_rand);
+                element.call.push(cell);
+            }
+        }
+        Decl::Sink(decl) => {
+            if let Some(first) = taken(element, &decl.name.name) {
+                return cx.report_duplicate("declaration", &decl.name, first);
+            }
+            let (sink, target) = sink(cx, element, decl, n_rand);
+            element.sinks.push(sink);
+            checked.targets.push(target);
+        }
+        Decl::Sketch(decl) => {
+            let help = "count in a `TABLE`, or in a `VAR ... MERGE SUM`";
+            not_in_version(cx, decl.span, "sketches are not in this version", help);
+            cx.has_gaps = true;
+        }
+        Decl::Edge(decl) => {
+            let help = "on rpc, `REDIRECT TO` chooses where a call goes";
+            not_in_version(cx, decl.span, "edges are for packet layers, not in this version", help);
+            cx.has_gaps = true;
+        }
+    }
+}
+
+/// Where a name is declared already. Tables, sinks, variables and call columns share one space of names.
+fn taken(element: &Element, name: &str) -> Option<Span> {
+    let tables = element.tables.iter().map(|table| (&table.name, table.span));
+    let vars = element.vars.iter().map(|var| (&var.name, var.span));
+    let cells = element.call.iter().map(|cell| (&cell.name, cell.span));
+    let sinks = element.sinks.iter().map(|sink| (&sink.name, sink.span));
+    let mut all = tables.chain(vars).chain(cells).chain(sinks);
+    all.find(|(known, _)| *known == name).map(|(_, span)| span)
+}
+
+fn var(cx: &mut Cx<'_>, element: &Element, decl: &ast::Var, n_rand: &mut u32) -> Var {
+    let known = cx.type_expr(&decl.ty);
+    let ty = known.unwrap_or(Type::Bool);
+    let fault = match known {
+        None => None,
+        Some(ty) if ty.repr() == Repr::Bytes => {
+            Some((format!("a variable is held in one word, and {ty} is not"), "keep it in a TABLE"))
+        }
+        Some(_) if decl.ty.nullable => {
+            Some(("a variable always has a value".to_owned(), "drop the `?`, or keep it in a TABLE"))
+        }
+        Some(ty) if decl.merge.is_some() && !types::is_integer(ty) => Some((
+            format!("only integers merge, and this is {}", article(ty)),
+            "count in whole units (bytes, microseconds)",
+        )),
+        Some(_) => None,
+    };
+    if let Some((message, help)) = &fault {
+        let code = if decl.merge.is_some() { code::MERGE_MISUSE } else { code::TYPE_MISMATCH };
+        cx.report(
+            Diagnostic::error(code, message.clone()).at(decl.ty.span, "not this type").with_help(*help),
+        );
+    }
+    if known.is_none() || fault.is_some() {
+        cx.broken.insert(decl.span);
+    }
+    let start = decl.initial.as_ref().filter(|_| known.is_some()).and_then(|initial| {
+        let mut scope = Scope::new(cx, element, &[], View::Constant, n_rand);
+        let whose = format!("`{}`", decl.name.name);
+        scope.value_for(initial, ty, false, &whose)
+    });
+    let merge = decl.merge.map(|clause| clause.merge);
+    Var { name: decl.name.name.clone(), ty, start, merge, span: decl.span }
+}
+
+fn call_cell(cx: &mut Cx<'_>, element: &Element, column: &ast::Param, n_rand: &mut u32) -> CallCell {
+    let name = column.name.name.clone();
+    let ty = cx.stored_type(&column.ty, column.span, &name);
+    if column.ty.nullable {
+        let diagnostic =
+            Diagnostic::error(code::TYPE_MISMATCH, format!("CALL column `{name}` always has a value"))
+                .at(column.ty.span, "cannot be NULL")
+                .with_help("drop the `?`; without `= ...` it starts as 0, FALSE or ''");
+        cx.report(diagnostic);
+    }
+    let start = column.default.as_ref().filter(|_| !cx.is_broken(column.span)).and_then(|default| {
+        let mut scope = Scope::new(cx, element, &[], View::Start, n_rand);
+        let whose = format!("CALL column `{name}`");
+        scope.value_for(default, ty, false, &whose)
+    });
+    CallCell { name, ty, start, span: column.span }
+}
+
+fn sink(cx: &mut Cx<'_>, element: &Element, decl: &ast::Sink, n_rand: &mut u32) -> (Sink, Target) {
+    let mut columns: Vec<SinkColumn> = Vec::new();
+    for column in &decl.columns {
+        if columns.iter().any(|known| known.name == column.name.name) {
+            let first = decl.columns.iter().find(|known| known.name.name == column.name.name);
+            cx.report_duplicate("column", &column.name, first.map_or(decl.span, |first| first.span));
+            continue;
+        }
+        let ty = cx.type_expr(&column.ty);
+        if ty.is_none() {
+            cx.broken.insert(decl.span);
+        }
+        columns.push(SinkColumn { name: column.name.name.clone(), ty: ty.unwrap_or(Type::Text(None)) });
+    }
+    let target = match &decl.target {
+        ast::SinkTarget::Stdout => Target::Stdout,
+        ast::SinkTarget::Metrics => Target::Metrics,
+        ast::SinkTarget::File(path) => {
+            let mut scope = Scope::new(cx, element, &[], View::Constant, n_rand);
+            Target::File(scope.value_for(path, Type::Text(None), false, "a file's path"))
+        }
+    };
+    let format = decl.format.map_or(ast::SinkFormat::Json, |clause| clause.format);
+    (Sink { name: decl.name.name.clone(), columns, format, span: decl.span }, target)
+}
+
+fn handlers(cx: &mut Cx<'_>, checked: &mut Checked, shared: &[Table], ast: &ast::Element, n_rand: &mut u32) {
+    for handler in &ast.handlers {
+        let kind = match &handler.event {
+            Event::Open => HandlerKind::Open,
+            Event::Request => HandlerKind::Request,
+            Event::Response => HandlerKind::Response,
+            Event::Close => HandlerKind::Close,
+            Event::Error => HandlerKind::Error,
+            Event::Every(_) => HandlerKind::Every,
+            Event::Message | Event::Packet | Event::Timeout(_) | Event::Signal { .. } => {
+                let help = "on rpc there are ON OPEN, REQUEST, RESPONSE, CLOSE, ERROR and EVERY";
+                not_in_version(cx, handler.event_span, "this handler is not for rpc in this version", help);
+                continue;
+            }
+        };
+        if let Event::Every(interval) = &handler.event {
+            let mut scope = Scope::new(cx, &checked.element, &[], View::Constant, n_rand);
+            let interval = scope.value_for(interval, Type::Interval, false, "an interval");
+            checked.every.push(interval);
+        }
+        let done = self::handler(cx, &checked.element, shared, kind, handler, n_rand);
+        let all = &mut checked.element.handlers;
+        let slot = match kind {
+            HandlerKind::Open => &mut all.open,
+            HandlerKind::Request => &mut all.request,
+            HandlerKind::Response => &mut all.response,
+            HandlerKind::Close => &mut all.close,
+            HandlerKind::Error => &mut all.error,
+            HandlerKind::Every => {
+                all.every.push(done);
+                continue;
+            }
+        };
+        if let Some(first) = slot {
+            let diagnostic = Diagnostic::error(
+                code::REPEATED_HANDLER,
+                format!("{} is handled twice", View::Handler(kind).words()),
+            )
+            .at(handler.event_span, "the second")
+            .with_label(Span { end: first.span.start + handler.event_span.len(), ..first.span }, "the first")
+            .with_help("put all into one handler");
+            cx.report(diagnostic);
+            continue;
+        }
+        *slot = Some(done);
+    }
+}
+
+fn handler(
+    cx: &mut Cx<'_>,
+    element: &Element,
+    shared: &[Table],
+    kind: HandlerKind,
+    ast: &ast::Handler,
+    n_rand: &mut u32,
+) -> Handler {
+    let mut scope = Scope::new(cx, element, shared, View::Handler(kind), n_rand);
+    let body = scope.block(&ast.body);
+    let (locals, rows) = (scope.locals, scope.rows);
+    let mut handler = Handler { kind, body, locals, rows, effects: Effects::default(), span: ast.span };
+    handler.effects = effects::of(&handler);
+    check_returned(cx, element, &handler);
+    handler
+}
+
+/// A name that RETURNING makes and nothing reads is a misspelt CALL column, most likely.
+fn check_returned(cx: &mut Cx<'_>, element: &Element, handler: &Handler) {
+    let returned = std::mem::take(&mut cx.returned);
+    for (local, name) in returned {
+        if reads_local(handler, local) || cx.has_errors() {
+            continue;
+        }
+        let ty = with_length(handler.locals[local.0].ty);
+        let message = format!("nothing reads `{}`", name.name);
+        let diagnostic = Diagnostic::warning(code::UNUSED_NAME, message)
+            .at(name.span, "a new name, gone at the end of the handler")
+            .with_help(format!("to keep it for ON RESPONSE, declare it: `CALL ({} {ty})`", name.name));
+        let known = element.call.iter().map(|cell| cell.name.as_str());
+        cx.report(super::scope::with_nearest(diagnostic, &name, known));
+    }
+}
+
+fn reads_local(handler: &Handler, local: LocalId) -> bool {
+    let mut found = false;
+    each_stmt(&handler.body, &mut |stmt| {
+        for expr in exprs_of(stmt) {
+            each_expr(expr, &mut |part| found |= part.kind == ExprKind::Local(local));
+        }
+    });
+    found
+}
+
+/// Notes which columns are read, changed and replied by some handler.
+fn note_uses(element: &mut Element) {
+    let mut replied = Vec::new();
+    for handler in element.handlers.iter() {
+        each_stmt(&handler.body, &mut |stmt| {
+            if let StmtKind::Verdict(verdict) | StmtKind::Guard { otherwise: verdict, .. } = &stmt.kind
+                && let VerdictKind::Reply { fields } = &verdict.kind
+            {
+                replied.extend(fields.iter().map(|(at, _)| *at));
+            }
+        });
+    }
+    let effects: Vec<Effects> = element.handlers.iter().map(|handler| handler.effects.clone()).collect();
+    for (at, column) in element.columns.iter_mut().enumerate() {
+        column.read = effects.iter().any(|effects| effects.columns_read.contains(&at));
+        column.written = effects.iter().any(|effects| effects.columns_written.contains(&at));
+        column.replied = replied.contains(&at);
+    }
+}
+
+/// The interval of an `ON EVERY`, given the parameters' values.
+pub(super) fn interval(expr: &Expr, params: &[Value]) -> Result<weft_core::Interval, String> {
+    match fold::fold(expr, params) {
+        Ok(Value::Int(nanos)) if nanos > 0 => Ok(weft_core::Interval(nanos)),
+        Ok(_) => Err("an interval is more than no time at all".to_owned()),
+        Err(_) => Err("this interval is not known before the program runs".to_owned()),
+    }
+}
+
+fn not_in_version(cx: &mut Cx<'_>, span: Span, message: &str, help: &str) {
+    cx.report(Diagnostic::error(code::NOT_IN_VERSION, message).at(span, "not looked at").with_help(help));
+}

@@ -1,0 +1,897 @@
+//! Types of expressions, with nullability and the chance of an error.
+//!
+//! Every function gives None for an expression with a fault, which is reported then and there; whoever gets None
+//! stays silent. Literals take the type that their place asks for (`want`), where they can.
+
+use weft_core::{Status, Type, Value};
+
+use super::functions::{self, Shape, Signature};
+use super::nearest::nearest;
+use super::scope::{Scope, View, leaf};
+use crate::ast::{self, BinaryOp, ExprKind as Ast, Ident, UnaryOp};
+use crate::diagnostic::{Diagnostic, code};
+use crate::hir::{ArithOp, CompareOp, Expr, ExprKind, Function, HandlerKind};
+use crate::source::Span;
+use crate::types;
+
+impl Scope<'_, '_> {
+    /// The typed form of an expression. Its type is its own; `want` is a hint for literals.
+    pub(super) fn expr(&mut self, ast: &ast::Expr, want: Option<Type>) -> Option<Expr> {
+        let span = ast.span;
+        match &ast.kind {
+            Ast::Int(n) => self.integer(i128::from(*n), want, span),
+            Ast::Float(x) => Some(constant(Value::Float(*x), Type::F64, span)),
+            Ast::Str(text) => self.text_literal(text, want, span),
+            Ast::Bool(value) => Some(constant(Value::Bool(*value), Type::Bool, span)),
+            Ast::Null => self.null(want, span),
+            Ast::Path(path) => self.path(path).map(|expr| Expr { span, ..expr }),
+            Ast::Header(key) => self.header(key, false, span),
+            Ast::Trailer(key) => self.header(key, true, span),
+            Ast::Call { function, args, star } => self.call(function, args, *star, want, span),
+            Ast::Unary { op: UnaryOp::Not, operand } => {
+                let operand = self.condition(operand)?;
+                Some(over(ExprKind::Not, operand, Type::Bool, span))
+            }
+            Ast::Unary { op: UnaryOp::Neg, operand } => self.negation(operand, want, span),
+            Ast::Binary { op, op_span, left, right } => self.binary(*op, *op_span, left, right, want, span),
+            Ast::IsNull { operand, negated } => {
+                let operand = self.expr(operand, Some(Type::Text(None)))?;
+                let fallible = operand.fallible;
+                let kind = ExprKind::IsNull(Box::new(operand));
+                Some(negate_if(*negated, Expr { kind, ty: Type::Bool, nullable: false, fallible, span }))
+            }
+            Ast::IsDistinct { left, right, negated } => {
+                let (left, right) = self.pair(left, right, None)?;
+                let fallible = left.fallible || right.fallible;
+                let kind = ExprKind::SameAs(Box::new(left), Box::new(right));
+                Some(negate_if(!negated, Expr { kind, ty: Type::Bool, nullable: false, fallible, span }))
+            }
+            Ast::InList { operand, list, negated } => {
+                let all: Vec<&ast::Expr> = std::iter::once(&**operand).chain(list).collect();
+                let mut all = self.unify(&all, None)?;
+                let (nullable, fallible) = flags(&all);
+                let operand = Box::new(all.remove(0));
+                let kind = ExprKind::InList { operand, list: all };
+                Some(negate_if(*negated, Expr { kind, ty: Type::Bool, nullable, fallible, span }))
+            }
+            Ast::InNet { operand, net, negated } => {
+                let operand = self.typed(operand, Type::IpAddr);
+                let net = self.typed(net, Type::Cidr);
+                let args = vec![operand?, net?];
+                Some(negate_if(*negated, function(Function::InPrefix, args, Type::Bool, false, span)))
+            }
+            Ast::Between { operand, low, high, negated } => {
+                let all = self.unify(&[operand, low, high], None)?;
+                self.check_ordered(&all[0])?;
+                let (nullable, fallible) = flags(&all);
+                let [operand, low, high] = <[Expr; 3]>::try_from(all).ok()?.map(Box::new);
+                let kind = ExprKind::Between { operand, low, high };
+                Some(negate_if(*negated, Expr { kind, ty: Type::Bool, nullable, fallible, span }))
+            }
+            Ast::Like { operand, pattern, negated } => {
+                let operand = self.typed(operand, Type::Text(None))?;
+                let Ast::Str(text) = &pattern.kind else {
+                    return self.not_constant(pattern.span, "a LIKE pattern is a literal text");
+                };
+                let (nullable, fallible) = (operand.nullable, operand.fallible);
+                let kind = ExprKind::Like { operand: Box::new(operand), pattern: text.clone() };
+                Some(negate_if(*negated, Expr { kind, ty: Type::Bool, nullable, fallible, span }))
+            }
+            Ast::Case { operand, arms, otherwise } => {
+                self.case(operand.as_deref(), arms, otherwise.as_deref(), want, span)
+            }
+            Ast::Subselect(select) => self.subselect(select, want, span),
+            Ast::Exists(select) => self.exists(select, span),
+            Ast::Cast { operand, ty } => {
+                let to = self.cx.type_expr(ty)?;
+                let operand = self.expr(operand, Some(to))?;
+                self.cast(operand, to, span)
+            }
+        }
+    }
+
+    /// An expression as a value of type `ty`.
+    pub(super) fn typed(&mut self, ast: &ast::Expr, ty: Type) -> Option<Expr> {
+        let expr = self.expr(ast, Some(ty))?;
+        self.coerce(expr, ty)
+    }
+
+    /// An expression as a BOOL.
+    pub(super) fn condition(&mut self, ast: &ast::Expr) -> Option<Expr> {
+        self.typed(ast, Type::Bool)
+    }
+
+    /// An expression as a value of type `ty` that is not NULL; `whose` says for what: `column `c``.
+    pub(super) fn value_for(
+        &mut self,
+        ast: &ast::Expr,
+        ty: Type,
+        nullable: bool,
+        whose: &str,
+    ) -> Option<Expr> {
+        let expr = self.typed(ast, ty)?;
+        if nullable || !expr.nullable {
+            return Some(expr);
+        }
+        let text = self.cx.sources.slice(expr.span).to_owned();
+        let diagnostic =
+            Diagnostic::error(code::MAY_BE_NULL, format!("this may be NULL, and {whose} cannot"))
+                .at(expr.span, format!("may be NULL: {ty}?"));
+        let stand_in = match ty {
+            Type::Text(_) => "''",
+            Type::F64 => "0.0",
+            Type::Bool => "FALSE",
+            Type::Interval => "'0 s'",
+            Type::Int(_) | Type::Uint(_) | Type::Size => "0",
+            _ => "...",
+        };
+        let diagnostic = match text.len() {
+            0..=60 => diagnostic
+                .with_help(format!("say what it is then: `COALESCE({text}, {stand_in})`"))
+                .with_fix(expr.span, format!("COALESCE({text}, {stand_in})")),
+            _ => diagnostic.with_help(format!("say what it is then: `COALESCE(..., {stand_in})`")),
+        };
+        self.cx.report(diagnostic);
+        None
+    }
+
+    /// Widens an expression to `ty`, or reports that it cannot be one.
+    pub(super) fn coerce(&mut self, expr: Expr, ty: Type) -> Option<Expr> {
+        if let (ExprKind::Const(Value::Int(n)), true) = (&expr.kind, types::is_integer(expr.ty)) {
+            let n = if expr.ty.is_signed() { i128::from(*n) } else { i128::from(*n as u64) };
+            if let Some(value) = types::integer(n, ty) {
+                return Some(constant(value, ty, expr.span));
+            }
+            if types::is_integer(ty) {
+                self.report_at(
+                    expr.span,
+                    code::BAD_LITERAL,
+                    format!("{n} does not fit {ty}"),
+                    "too large or too small",
+                );
+                return None;
+            }
+        }
+        if let (ExprKind::Const(Value::Bytes(bytes)), Type::Text(Some(max)) | Type::Bytes(Some(max))) =
+            (&expr.kind, ty)
+            && types::is_same(expr.ty, ty)
+            && bytes.len() > max as usize
+        {
+            let message = format!("this text has {} bytes, and {ty} takes {max}", bytes.len());
+            self.report_at(expr.span, code::BAD_LITERAL, message, "too long");
+            return None;
+        }
+        if types::is_same(expr.ty, ty) {
+            return Some(expr);
+        }
+        if types::widens(expr.ty, ty) {
+            let span = expr.span;
+            return Some(over(ExprKind::Widen, expr, ty, span));
+        }
+        self.mismatch(&expr, ty)
+    }
+
+    fn mismatch<T>(&mut self, expr: &Expr, ty: Type) -> Option<T> {
+        let text = self.cx.sources.slice(expr.span).to_owned();
+        let shown = if text.len() <= 40 { text.as_str() } else { "..." };
+        let message = format!("{} is needed here, and this is {}", article(ty), article(expr.ty));
+        let mut diagnostic =
+            Diagnostic::error(code::TYPE_MISMATCH, message).at(expr.span, format!("{}", expr.ty));
+        let conversion = match ty {
+            Type::F64 if types::is_number(expr.ty) => Some(format!("float({shown})")),
+            Type::F64 if expr.ty == Type::Interval => Some(format!("seconds({shown})")),
+            Type::Interval if types::is_number(expr.ty) => Some(format!("interval(float({shown}))")),
+            Type::Text(_) if can_cast(expr.ty, ty) => Some(format!("text({shown})")),
+            Type::Bool if types::is_number(expr.ty) => Some(format!("{shown} <> 0")),
+            _ if can_cast(expr.ty, ty) => Some(format!("CAST({shown} AS {ty})")),
+            _ => None,
+        };
+        if let Some(conversion) = conversion {
+            diagnostic = diagnostic.with_help(format!("write `{conversion}`"));
+        }
+        self.cx.report(diagnostic);
+        None
+    }
+
+    // ---- literals ----------------------------------------------------------------------------------------------
+
+    fn integer(&mut self, n: i128, want: Option<Type>, span: Span) -> Option<Expr> {
+        match want {
+            Some(Type::F64) => return Some(constant(Value::Float(n as f64), Type::F64, span)),
+            Some(Type::Status) => {
+                if let Some(status) = u64::try_from(n).ok().and_then(Status::from_code) {
+                    return Some(constant(Value::Int(i64::from(status.code())), Type::Status, span));
+                }
+            }
+            Some(ty) => {
+                if let Some(value) = types::integer(n, ty) {
+                    return Some(constant(value, ty, span));
+                }
+            }
+            None => {}
+        }
+        let ty = if i64::try_from(n).is_ok() { Type::Int(64) } else { Type::Uint(64) };
+        match types::integer(n, ty) {
+            Some(value) => Some(constant(value, ty, span)),
+            None => {
+                self.report_at(span, code::BAD_LITERAL, format!("{n} does not fit I64"), "too small");
+                None
+            }
+        }
+    }
+
+    fn text_literal(&mut self, text: &str, want: Option<Type>, span: Span) -> Option<Expr> {
+        let ty = types::without_length(want.unwrap_or(Type::Text(None)));
+        match types::read_text(text, ty) {
+            Ok(value) => Some(constant(value, ty, span)),
+            Err(expected) => {
+                let message = format!("`{text}` is not {}", article(ty));
+                let diagnostic =
+                    Diagnostic::error(code::BAD_LITERAL, message).at(span, format!("{ty} is needed here"));
+                self.cx.report(diagnostic.with_help(expected));
+                None
+            }
+        }
+    }
+
+    fn null(&mut self, want: Option<Type>, span: Span) -> Option<Expr> {
+        let Some(ty) = want else {
+            let diagnostic = Diagnostic::error(code::TYPE_MISMATCH, "NULL has no type of its own")
+                .at(span, "NULL of which type?")
+                .with_help("write `CAST(NULL AS TEXT)`, or give the LET a type: `LET x TEXT? = NULL`");
+            self.cx.report(diagnostic);
+            return None;
+        };
+        Some(leaf(ExprKind::Const(Value::Null), ty, true, span))
+    }
+
+    fn negation(&mut self, operand: &ast::Expr, want: Option<Type>, span: Span) -> Option<Expr> {
+        if let Ast::Int(n) = operand.kind {
+            return self.integer(-i128::from(n), want, span);
+        }
+        let operand = self.expr(operand, want)?;
+        if let ExprKind::Const(Value::Float(x)) = operand.kind {
+            return Some(constant(Value::Float(-x), Type::F64, span));
+        }
+        if !matches!(operand.ty, Type::Int(_) | Type::F64 | Type::Interval) {
+            let message =
+                format!("`-` takes a signed number or an INTERVAL, and this is {}", article(operand.ty));
+            self.report_at(operand.span, code::TYPE_MISMATCH, message, &operand.ty.to_string());
+            return None;
+        }
+        let (ty, fallible) = (operand.ty, operand.ty != Type::F64 || operand.fallible);
+        Some(Expr { fallible, ..over(ExprKind::Neg, operand, ty, span) })
+    }
+
+    /// The lower-case name that a header or trailer key says; reports what is none.
+    pub(super) fn header_name(&mut self, key: &ast::Expr) -> Option<String> {
+        let Ast::Str(text) = &key.kind else {
+            return self.not_constant(key.span, "the name of a header is a literal text: `header['x-user']`");
+        };
+        let name = text.to_ascii_lowercase();
+        let is_token = |byte: u8| byte.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~:".contains(&byte);
+        // RFC 9113 section 8.3: pseudo-headers are not headers.
+        if name.is_empty() || !name.bytes().all(is_token) || name.contains(':') {
+            let message = format!("`{text}` cannot be the name of a header");
+            let diagnostic = Diagnostic::error(code::BAD_LITERAL, message)
+                .at(key.span, "not a header")
+                .with_help("letters, digits and `-`; the path of the call is `method`, the client is `peer`");
+            self.cx.report(diagnostic);
+            return None;
+        }
+        Some(name)
+    }
+
+    fn header(&mut self, key: &ast::Expr, is_trailer: bool, span: Span) -> Option<Expr> {
+        let name = self.header_name(key)?;
+        let is_close = self.view == View::Handler(HandlerKind::Close);
+        if is_trailer && !is_close {
+            let message = format!("trailers are not there in {}", self.view.words());
+            let diagnostic = Diagnostic::error(code::NAME_NOT_HERE, message)
+                .at(span, "comes with the end of the call")
+                .with_help("read it in ON CLOSE");
+            self.cx.report(diagnostic);
+            return None;
+        }
+        if !is_trailer && !self.view.has_headers() {
+            let message = format!("headers are not there in {}", self.view.words());
+            let diagnostic = Diagnostic::error(code::NAME_NOT_HERE, message)
+                .at(span, "no message is at hand")
+                .with_help("save it in a CALL column in ON OPEN or ON REQUEST");
+            self.cx.report(diagnostic);
+            return None;
+        }
+        let kind = if is_trailer { ExprKind::Trailer(name) } else { ExprKind::Header(name) };
+        Some(leaf(kind, Type::Text(None), true, span))
+    }
+
+    // ---- operators ---------------------------------------------------------------------------------------------
+
+    fn binary(
+        &mut self,
+        op: BinaryOp,
+        op_span: Span,
+        left: &ast::Expr,
+        right: &ast::Expr,
+        want: Option<Type>,
+        span: Span,
+    ) -> Option<Expr> {
+        let compare = |op| Some((op, matches!(op, CompareOp::Eq | CompareOp::Ne)));
+        let comparison = match op {
+            BinaryOp::And | BinaryOp::Or => {
+                let (left, right) = (self.condition(left), self.condition(right));
+                let (left, right) = (Box::new(left?), Box::new(right?));
+                let (nullable, fallible) = (left.nullable || right.nullable, left.fallible || right.fallible);
+                let kind = match op {
+                    BinaryOp::And => ExprKind::And(left, right),
+                    _ => ExprKind::Or(left, right),
+                };
+                return Some(Expr { kind, ty: Type::Bool, nullable, fallible, span });
+            }
+            BinaryOp::Eq => compare(CompareOp::Eq),
+            BinaryOp::Ne => compare(CompareOp::Ne),
+            BinaryOp::Lt => compare(CompareOp::Lt),
+            BinaryOp::Le => compare(CompareOp::Le),
+            BinaryOp::Gt => compare(CompareOp::Gt),
+            BinaryOp::Ge => compare(CompareOp::Ge),
+            _ => None,
+        };
+        if let Some((op, is_equality)) = comparison {
+            return self.comparison(op, is_equality, op_span, left, right, span);
+        }
+        let op = match op {
+            BinaryOp::Concat => {
+                let parts = self.unify(&[left, right], want)?;
+                return self.concat(parts, span);
+            }
+            BinaryOp::Add => ArithOp::Add,
+            BinaryOp::Sub => ArithOp::Sub,
+            BinaryOp::Mul => ArithOp::Mul,
+            BinaryOp::Div => ArithOp::Div,
+            _ => ArithOp::Rem,
+        };
+        self.arith(op, op_span, left, right, want, span)
+    }
+
+    fn comparison(
+        &mut self,
+        op: CompareOp,
+        is_equality: bool,
+        op_span: Span,
+        left: &ast::Expr,
+        right: &ast::Expr,
+        span: Span,
+    ) -> Option<Expr> {
+        if matches!(left.kind, Ast::Null) || matches!(right.kind, Ast::Null) {
+            let not = if op == CompareOp::Ne { "NOT " } else { "" };
+            let diagnostic = Diagnostic::error(code::NEVER_TRUE, "a comparison with NULL is never true")
+                .at(span, "always unknown")
+                .with_help(format!("write `IS {not}NULL`"));
+            self.cx.report(diagnostic);
+            return None;
+        }
+        let (left, right) = self.pair(left, right, None)?;
+        if !is_equality && !types::is_ordered(left.ty) {
+            let message = format!("values of type {} have no order", left.ty);
+            let diagnostic = Diagnostic::error(code::TYPE_MISMATCH, message)
+                .at(op_span, "cannot be compared like this")
+                .with_help("compare with = or <>, or use IN (...)");
+            self.cx.report(diagnostic);
+            return None;
+        }
+        let (nullable, fallible) = (left.nullable || right.nullable, left.fallible || right.fallible);
+        let kind = ExprKind::Compare { op, left: Box::new(left), right: Box::new(right) };
+        Some(Expr { kind, ty: Type::Bool, nullable, fallible, span })
+    }
+
+    fn check_ordered(&mut self, expr: &Expr) -> Option<()> {
+        if types::is_ordered(expr.ty) {
+            return Some(());
+        }
+        let message = format!("values of type {} have no order", expr.ty);
+        self.report_at(expr.span, code::TYPE_MISMATCH, message, "cannot be put in order");
+        None
+    }
+
+    fn concat(&mut self, parts: Vec<Expr>, span: Span) -> Option<Expr> {
+        if let Some(wrong) = parts.iter().find(|part| !matches!(part.ty, Type::Text(_) | Type::Bytes(_))) {
+            let wrong = wrong.clone();
+            return self.mismatch(&wrong, Type::Text(None));
+        }
+        let ty = types::without_length(parts[0].ty);
+        let (nullable, _) = flags(&parts);
+        let mut flat = Vec::new();
+        for part in parts {
+            match part.kind {
+                ExprKind::Concat(inner) => flat.extend(inner),
+                _ => flat.push(part),
+            }
+        }
+        Some(Expr { kind: ExprKind::Concat(flat), ty, nullable, fallible: true, span })
+    }
+
+    fn arith(
+        &mut self,
+        op: ArithOp,
+        op_span: Span,
+        left: &ast::Expr,
+        right: &ast::Expr,
+        want: Option<Type>,
+        span: Span,
+    ) -> Option<Expr> {
+        let (left, right) = match (is_adaptive(left), is_adaptive(right)) {
+            (true, false) => {
+                let right = self.expr(right, None);
+                let hint = right.as_ref().and_then(|right| partner(op, right.ty, left));
+                (self.expr(left, hint), right)
+            }
+            (is_literal, _) => {
+                let left = self.expr(left, want.filter(|_| is_literal));
+                let hint = left.as_ref().and_then(|left| partner(op, left.ty, right));
+                (left, self.expr(right, hint))
+            }
+        };
+        let (mut left, mut right) = (left?, right?);
+        if right.ty == Type::Interval && op == ArithOp::Mul && types::is_number(left.ty) {
+            std::mem::swap(&mut left, &mut right);
+        }
+        let Some((ty, left_ty, right_ty)) = arith_types(op, left.ty, right.ty) else {
+            return self.no_arith(op, op_span, &left, &right);
+        };
+        let (left, right) = (self.coerce(left, left_ty)?, self.coerce(right, right_ty)?);
+        let nullable = left.nullable || right.nullable;
+        let kind = ExprKind::Arith { op, left: Box::new(left), right: Box::new(right) };
+        Some(Expr { kind, ty, nullable, fallible: true, span })
+    }
+
+    fn no_arith<T>(&mut self, op: ArithOp, op_span: Span, left: &Expr, right: &Expr) -> Option<T> {
+        let sign = match op {
+            ArithOp::Add => "+",
+            ArithOp::Sub => "-",
+            ArithOp::Mul => "*",
+            ArithOp::Div => "/",
+            ArithOp::Rem => "%",
+        };
+        let message = format!("`{sign}` does not take {} and {}", article(left.ty), article(right.ty));
+        let diagnostic = Diagnostic::error(code::TYPE_MISMATCH, message)
+            .at(op_span, "no such operation")
+            .with_label(left.span, left.ty.to_string())
+            .with_label(right.span, right.ty.to_string());
+        let is_text = |ty: Type| matches!(ty, Type::Text(_));
+        let diagnostic = match (left.ty, right.ty) {
+            (a, b) if types::is_number(a) && types::is_number(b) => {
+                let (whole, text) = if a == Type::F64 { (b, right) } else { (a, left) };
+                let text = self.cx.sources.slice(text.span);
+                match (a, b) {
+                    (Type::F64, Type::F64) => diagnostic.with_help("`%` is for integers and intervals"),
+                    (Type::F64, _) | (_, Type::F64) => diagnostic
+                        .with_note(format!("{whole} and F64 never mix unasked"))
+                        .with_help(format!("write `float({text})`")),
+                    _ => diagnostic.with_help(format!("write `int({text})`")),
+                }
+            }
+            (a, b) if op == ArithOp::Add && (is_text(a) || is_text(b)) => {
+                diagnostic.with_help("texts are joined by `||`")
+            }
+            _ => diagnostic,
+        };
+        self.cx.report(diagnostic);
+        None
+    }
+
+    fn pair(&mut self, left: &ast::Expr, right: &ast::Expr, want: Option<Type>) -> Option<(Expr, Expr)> {
+        let pair = self.unify(&[left, right], want)?;
+        let [left, right] = <[Expr; 2]>::try_from(pair).ok()?;
+        Some((left, right))
+    }
+
+    /// Several expressions as values of one type: what is no literal decides, and literals follow.
+    pub(super) fn unify(&mut self, asts: &[&ast::Expr], want: Option<Type>) -> Option<Vec<Expr>> {
+        let mut typed: Vec<Option<Expr>> = vec![None; asts.len()];
+        let mut ty: Option<Type> = None;
+        let mut first = 0;
+        let mut ok = true;
+        let order = |pass: u8| {
+            let is_in = move |ast: &ast::Expr| match (&ast.kind, is_adaptive(ast)) {
+                (Ast::Null, _) => pass == 2,
+                (_, true) => pass == 1,
+                _ => pass == 0,
+            };
+            asts.iter().enumerate().filter(move |(_, ast)| is_in(ast))
+        };
+        for (index, ast) in (0..3).flat_map(order) {
+            let Some(expr) = self.expr(ast, ty.or(want)) else {
+                ok = false;
+                continue;
+            };
+            match ty.map_or(Some(expr.ty), |ty| types::common(ty, expr.ty)) {
+                Some(common) => {
+                    if ty.is_none() {
+                        first = index;
+                    }
+                    ty = Some(common);
+                }
+                None => {
+                    let other = typed[first].clone();
+                    self.no_common(other.as_ref(), &expr);
+                    ok = false;
+                }
+            }
+            typed[index] = Some(expr);
+        }
+        if !ok {
+            return None;
+        }
+        let ty = ty?;
+        typed.into_iter().map(|expr| self.coerce(expr?, ty)).collect()
+    }
+
+    fn no_common(&mut self, first: Option<&Expr>, second: &Expr) {
+        let Some(first) = first else { return };
+        let message =
+            format!("{} and {} cannot be compared or combined", article(first.ty), article(second.ty));
+        let mut diagnostic = Diagnostic::error(code::TYPE_MISMATCH, message)
+            .at(second.span, second.ty.to_string())
+            .with_label(first.span, first.ty.to_string());
+        let (a, b) = (first.ty, second.ty);
+        let text = |expr: &Expr| self.cx.sources.slice(expr.span).to_owned();
+        if types::is_number(a) && types::is_number(b) {
+            diagnostic = match (a, b) {
+                (Type::F64, _) => diagnostic.with_help(format!("write `float({})`", text(second))),
+                (_, Type::F64) => diagnostic.with_help(format!("write `float({})`", text(first))),
+                _ => diagnostic.with_help(format!("write `CAST({} AS {a})`", text(second))),
+            };
+        } else if matches!(a, Type::Text(_)) && can_cast(b, a) {
+            diagnostic = diagnostic.with_help(format!("write `text({})`", text(second)));
+        } else if matches!(b, Type::Text(_)) && can_cast(a, b) {
+            diagnostic = diagnostic.with_help(format!("write `text({})`", text(first)));
+        }
+        self.cx.report(diagnostic);
+    }
+
+    fn case(
+        &mut self,
+        operand: Option<&ast::Expr>,
+        arms: &[ast::CaseArm],
+        otherwise: Option<&ast::Expr>,
+        want: Option<Type>,
+        span: Span,
+    ) -> Option<Expr> {
+        let (operand, whens) = match operand {
+            Some(operand) => {
+                let all: Vec<&ast::Expr> =
+                    std::iter::once(operand).chain(arms.iter().map(|arm| &arm.when)).collect();
+                let mut all = self.unify(&all, None);
+                (all.as_mut().map(|all| Box::new(all.remove(0))), all)
+            }
+            None => {
+                let whens: Vec<Option<Expr>> = arms.iter().map(|arm| self.condition(&arm.when)).collect();
+                (None, whens.into_iter().collect())
+            }
+        };
+        let results: Vec<&ast::Expr> = arms.iter().map(|arm| &arm.then).chain(otherwise).collect();
+        let results = self.unify(&results, want);
+        let (whens, mut results) = (whens?, results?);
+        let ty = results[0].ty;
+        let otherwise = match otherwise {
+            Some(_) => results.pop()?,
+            None => leaf(ExprKind::Const(Value::Null), ty, true, span),
+        };
+        let nullable = results.iter().chain([&otherwise]).any(|expr| expr.nullable);
+        let parts = whens.iter().chain(&results).chain([&otherwise]).chain(operand.as_deref());
+        let fallible = parts.into_iter().any(|expr| expr.fallible);
+        let arms = whens.into_iter().zip(results).collect();
+        let kind = ExprKind::Case { operand, arms, otherwise: Box::new(otherwise) };
+        Some(Expr { kind, ty, nullable, fallible, span })
+    }
+
+    /// An explicit conversion.
+    pub(super) fn cast(&mut self, operand: Expr, to: Type, span: Span) -> Option<Expr> {
+        if matches!(operand.kind, ExprKind::Const(Value::Null)) {
+            return Some(leaf(ExprKind::Const(Value::Null), to, true, span));
+        }
+        if operand.ty == to {
+            return Some(Expr { span, ..operand });
+        }
+        if types::widens(operand.ty, to) && to == types::without_length(to) {
+            return Some(Expr { span, ..over(ExprKind::Widen, operand, to, span) });
+        }
+        if !can_cast(operand.ty, to) {
+            let message = format!("{} cannot be converted to {to}", article(operand.ty));
+            let mut diagnostic =
+                Diagnostic::error(code::TYPE_MISMATCH, message).at(operand.span, operand.ty.to_string());
+            if operand.ty == Type::Interval {
+                diagnostic = diagnostic.with_help("take its length first: `seconds(...)`, `millis(...)`");
+            } else if to == Type::Interval {
+                diagnostic = diagnostic.with_help("write `interval(seconds)`");
+            }
+            self.cx.report(diagnostic);
+            return None;
+        }
+        Some(Expr { fallible: true, ..over(ExprKind::Cast, operand, to, span) })
+    }
+
+    // ---- functions ---------------------------------------------------------------------------------------------
+
+    fn call(
+        &mut self,
+        name: &Ident,
+        args: &[ast::Expr],
+        star: Option<Span>,
+        want: Option<Type>,
+        span: Span,
+    ) -> Option<Expr> {
+        let lower = name.name.to_ascii_lowercase();
+        if lower == "count"
+            && let [ast::Expr { kind: Ast::Path(path), .. }] = args
+            && let Some(table) = path.as_ident()
+        {
+            let table = self.table_ref(table)?;
+            return Some(leaf(ExprKind::CountRows(table), Type::Int(64), false, span));
+        }
+        let Some(signature) = functions::find(&lower) else {
+            return self.unknown_function(name, &lower);
+        };
+        let is_drawn = matches!(signature.function, Some(Function::Now | Function::Rand(_)));
+        if is_drawn && matches!(self.view, View::Constant | View::Route) {
+            return self.not_constant(span, "it differs from call to call");
+        }
+        if star.is_some() {
+            return self.bad_arguments(signature, span, "`*` is for count(*) over a SCAN");
+        }
+        self.apply(signature, args, want, span)
+    }
+
+    fn apply(
+        &mut self,
+        signature: &Signature,
+        args: &[ast::Expr],
+        want: Option<Type>,
+        span: Span,
+    ) -> Option<Expr> {
+        let count = |n: usize| args.len() == n;
+        let refs: Vec<&ast::Expr> = args.iter().collect();
+        let (args, ty) = match signature.shape {
+            Shape::Fixed(params, result) if count(params.len()) => {
+                let typed: Vec<Option<Expr>> =
+                    args.iter().zip(params).map(|(arg, param)| self.typed(arg, *param)).collect();
+                (typed.into_iter().collect::<Option<Vec<Expr>>>()?, result)
+            }
+            Shape::Convert(to) if count(1) => {
+                let operand = self.expr(&args[0], None)?;
+                return self.cast(operand, to, span);
+            }
+            Shape::Abs if count(1) => {
+                let operand = self.expr(&args[0], want)?;
+                if !matches!(operand.ty, Type::Int(_) | Type::F64 | Type::Interval) {
+                    return self.bad_arguments(
+                        signature,
+                        operand.span,
+                        &format!("this is {}", article(operand.ty)),
+                    );
+                }
+                let ty = operand.ty;
+                (vec![operand], ty)
+            }
+            Shape::SameOrdered(least) if args.len() >= least => {
+                let typed = self.unify(&refs, want)?;
+                self.check_ordered(&typed[0])?;
+                let ty = typed[0].ty;
+                (typed, ty)
+            }
+            Shape::Coalesce(least) if args.len() >= least => {
+                let typed = self.unify(&refs, want)?;
+                let ty = typed[0].ty;
+                let nullable = typed.iter().all(|arg| arg.nullable);
+                let coalesce = function(Function::Coalesce, typed, ty, false, span);
+                return Some(Expr { nullable, ..coalesce });
+            }
+            Shape::NullIf if count(2) => {
+                let typed = self.unify(&refs, want)?;
+                let ty = typed[0].ty;
+                let null_if = function(Function::NullIf, typed, ty, false, span);
+                return Some(Expr { nullable: true, ..null_if });
+            }
+            Shape::Length if count(1) => {
+                let operand = self.expr(&args[0], None)?;
+                if !matches!(operand.ty, Type::Text(_) | Type::Bytes(_)) {
+                    return self.bad_arguments(
+                        signature,
+                        operand.span,
+                        &format!("this is {}", article(operand.ty)),
+                    );
+                }
+                (vec![operand], Type::Int(64))
+            }
+            Shape::Hash if !args.is_empty() => {
+                let typed: Vec<Option<Expr>> = args.iter().map(|arg| self.expr(arg, None)).collect();
+                (typed.into_iter().collect::<Option<Vec<Expr>>>()?, Type::Uint(64))
+            }
+            Shape::HashSlot if count(2) => {
+                let (value, n) = (self.expr(&args[0], None), self.typed(&args[1], Type::Int(64)));
+                (vec![value?, n?], Type::Int(64))
+            }
+            Shape::Concat if !args.is_empty() => {
+                let typed = self.unify(&refs, want)?;
+                return self.concat(typed, span);
+            }
+            _ => {
+                let n = args.len();
+                let plural = if n == 1 { "" } else { "s" };
+                return self.bad_arguments(signature, span, &format!("{n} argument{plural} given"));
+            }
+        };
+        let chosen = match signature.function? {
+            Function::Rand(_) => {
+                *self.n_rand += 1;
+                Function::Rand(*self.n_rand - 1)
+            }
+            other => other,
+        };
+        Some(function(chosen, args, ty, signature.fallible, span))
+    }
+
+    fn bad_arguments<T>(&mut self, signature: &Signature, span: Span, label: &str) -> Option<T> {
+        let message = format!("`{}` does not take these arguments", signature.name);
+        let diagnostic = Diagnostic::error(code::BAD_ARGUMENTS, message)
+            .at(span, label)
+            .with_help(format!("it is `{}`: {}", signature.text, signature.doc));
+        self.cx.report(diagnostic);
+        None
+    }
+
+    fn unknown_function<T>(&mut self, name: &Ident, lower: &str) -> Option<T> {
+        let message = format!("there is no function `{}`", name.name);
+        let diagnostic = Diagnostic::error(code::UNKNOWN_FUNCTION, message).at(name.span, "unknown");
+        let names = functions::FUNCTIONS.iter().map(|signature| signature.name);
+        let diagnostic = if functions::AGGREGATES.contains(&lower) {
+            let help =
+                format!("`{lower}` is over the rows of a table: `(SELECT {lower}(c) FROM SCAN t MAX 1000)`");
+            let diagnostic = diagnostic.with_help(help);
+            match lower {
+                "min" => diagnostic.with_help("the lesser of two values is `least(a, b)`"),
+                "max" => diagnostic.with_help("the greater of two values is `greatest(a, b)`"),
+                _ => diagnostic,
+            }
+        } else if lower == "estimate" {
+            diagnostic.with_help("sketches are not in this version; count in a TABLE")
+        } else {
+            match nearest(lower, names) {
+                Some(near) => diagnostic.with_help(format!("write `{near}`")).with_fix(name.span, near),
+                None => diagnostic,
+            }
+        };
+        self.cx.report(diagnostic);
+        None
+    }
+
+    // ---- faults ------------------------------------------------------------------------------------------------
+
+    pub(super) fn not_constant<T>(&mut self, span: Span, help: &str) -> Option<T> {
+        let diagnostic = Diagnostic::error(code::NOT_CONSTANT, "this must be known before the program runs")
+            .at(span, "not a constant")
+            .with_help(help);
+        self.cx.report(diagnostic);
+        None
+    }
+
+    pub(super) fn report_at(
+        &mut self,
+        span: Span,
+        code: crate::diagnostic::Code,
+        message: String,
+        label: &str,
+    ) {
+        self.cx.report(Diagnostic::error(code, message).at(span, label));
+    }
+}
+
+// ---- pieces ----------------------------------------------------------------------------------------------------
+
+/// A constant.
+pub(super) fn constant(value: Value, ty: Type, span: Span) -> Expr {
+    leaf(ExprKind::Const(value), ty, false, span)
+}
+
+/// An operation on one operand, with the operand's chances of NULL and error.
+pub(super) fn over(make: impl FnOnce(Box<Expr>) -> ExprKind, operand: Expr, ty: Type, span: Span) -> Expr {
+    let (nullable, fallible) = (operand.nullable, operand.fallible);
+    Expr { kind: make(Box::new(operand)), ty, nullable, fallible, span }
+}
+
+/// `a AND b`.
+pub(super) fn and(left: Expr, right: Expr) -> Expr {
+    let (nullable, fallible) = (left.nullable || right.nullable, left.fallible || right.fallible);
+    let span = left.span;
+    let kind = ExprKind::And(Box::new(left), Box::new(right));
+    Expr { kind, ty: Type::Bool, nullable, fallible, span }
+}
+
+fn function(function: Function, args: Vec<Expr>, ty: Type, fallible: bool, span: Span) -> Expr {
+    let (nullable, part_fails) = flags(&args);
+    Expr { kind: ExprKind::Function { function, args }, ty, nullable, fallible: fallible || part_fails, span }
+}
+
+fn negate_if(negated: bool, expr: Expr) -> Expr {
+    let span = expr.span;
+    if negated { over(ExprKind::Not, expr, Type::Bool, span) } else { expr }
+}
+
+/// Whether one of several may be NULL, and whether one may fail.
+fn flags(exprs: &[Expr]) -> (bool, bool) {
+    (exprs.iter().any(|expr| expr.nullable), exprs.iter().any(|expr| expr.fallible))
+}
+
+/// Whether an expression is made of literals alone, and so takes the type of what stands beside it.
+fn is_adaptive(ast: &ast::Expr) -> bool {
+    match &ast.kind {
+        Ast::Int(_) | Ast::Float(_) | Ast::Str(_) | Ast::Null => true,
+        Ast::Unary { op: UnaryOp::Neg, operand } => is_adaptive(operand),
+        Ast::Binary { op, left, right, .. } => {
+            let is_arith =
+                matches!(op, BinaryOp::Add | BinaryOp::Sub | BinaryOp::Mul | BinaryOp::Div | BinaryOp::Rem);
+            is_arith && is_adaptive(left) && is_adaptive(right)
+        }
+        _ => false,
+    }
+}
+
+/// The type that a literal takes beside an operand of type `known`.
+fn partner(op: ArithOp, known: Type, literal: &ast::Expr) -> Option<Type> {
+    match known {
+        Type::Interval if matches!(op, ArithOp::Mul | ArithOp::Div) => {
+            matches!(literal.kind, Ast::Str(_)).then_some(Type::Interval)
+        }
+        Type::Interval | Type::Timestamp => Some(Type::Interval),
+        Type::Text(_) => None,
+        number => Some(number),
+    }
+}
+
+/// The result's type and those of both operands.
+fn arith_types(op: ArithOp, left: Type, right: Type) -> Option<(Type, Type, Type)> {
+    use ArithOp as A;
+    use Type as T;
+    let factor = |ty: Type| match ty {
+        T::F64 => Some(T::F64),
+        ty if types::widens(ty, T::Int(64)) => Some(T::Int(64)),
+        _ => None,
+    };
+    match (op, left, right) {
+        (A::Sub, T::Timestamp, T::Timestamp) => Some((T::Interval, left, right)),
+        (A::Add | A::Sub, T::Timestamp, T::Interval) => Some((T::Timestamp, left, right)),
+        (A::Add | A::Sub | A::Rem, T::Interval, T::Interval) => Some((T::Interval, left, right)),
+        (A::Div, T::Interval, T::Interval) => Some((T::F64, left, right)),
+        (A::Mul | A::Div, T::Interval, right) => Some((T::Interval, T::Interval, factor(right)?)),
+        (A::Rem, T::F64, T::F64) => None,
+        _ if types::is_number(left) && types::is_number(right) => {
+            types::common(left, right).map(|ty| (ty, ty, ty))
+        }
+        _ => None,
+    }
+}
+
+/// Whether CAST goes from one type to the other.
+fn can_cast(from: Type, to: Type) -> bool {
+    let is_text = |ty: Type| matches!(ty, Type::Text(_));
+    match (from, to) {
+        _ if types::is_same(from, to) => true,
+        (from, to) if types::is_number(from) && types::is_number(to) => true,
+        (Type::Bool | Type::Status, to) if types::is_integer(to) => true,
+        (from, to) if is_text(from) && types::is_number(to) => true,
+        (from, Type::Endpoint | Type::Bytes(_)) => is_text(from),
+        (Type::Bool | Type::Status | Type::Endpoint, to) => is_text(to),
+        (from, to) => types::is_number(from) && is_text(to),
+    }
+}
+
+/// The type with its article, for a sentence.
+pub(super) fn article(ty: Type) -> String {
+    let text = ty.to_string();
+    let article = match ty {
+        Type::Text(_) | Type::Bytes(_) => return text,
+        Type::Int(_) | Type::F64 | Type::Interval | Type::IpAddr | Type::Endpoint => "an",
+        _ => "a",
+    };
+    format!("{article} {text}")
+}

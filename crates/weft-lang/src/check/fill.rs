@@ -1,0 +1,225 @@
+//! Rows that a program gives to tables filled by the controller.
+
+use std::collections::BTreeMap;
+
+use weft_core::{Type, Value};
+
+use super::scope::{Scope, View, with_nearest};
+use super::table::written_order;
+use super::{Cx, nothing};
+use crate::ast::{Ident, InsertRows, Row};
+use crate::diagnostic::{Diagnostic, code};
+use crate::hir::{Chain, Element, Fill, FillTarget, Table};
+use crate::source::Span;
+
+/// The rows of all tables, as the items come.
+#[derive(Debug, Default)]
+pub(super) struct Fills {
+    fills: Vec<Fill>,
+    /// Where each key was given.
+    keys: BTreeMap<(FillTarget, String), Span>,
+}
+
+impl Fills {
+    /// Checks the rows of one item and adds them to their table's.
+    pub(super) fn add(
+        &mut self,
+        cx: &mut Cx<'_>,
+        (shared, chains, elements): (&[Table], &[Chain], &[&Element]),
+        item: &InsertRows,
+    ) {
+        let Some(target) = target(cx, shared, chains, elements, item) else { return };
+        let (table, rows_max) = match target {
+            FillTarget::Shared(at) => (&shared[at], shared[at].limits.map(|limits| limits.rows_max)),
+            FillTarget::Own { chain, instance, table } => {
+                let instance = &chains[chain].instances[instance];
+                (
+                    &elements[instance.element].tables[table],
+                    instance.tables.get(table).map(|limits| limits.rows_max),
+                )
+            }
+        };
+        if !table.filled_by_controller {
+            let message = format!("`{}` is filled by handlers, not by the program", table.name);
+            let diagnostic = Diagnostic::error(code::NOT_FILLABLE, message)
+                .at(item.table.span, "gets rows here")
+                .with_label(table.span, "not FILLED BY CONTROLLER")
+                .with_help("declare it `FILLED BY CONTROLLER`");
+            return cx.report(diagnostic);
+        }
+        let Some(columns) = columns(cx, table, item) else { return };
+        let mut rows = Vec::new();
+        for row in &item.rows {
+            let Some(values) = values(cx, table, &columns, row) else { continue };
+            let key = format!("{:?}", &values[..table.n_keys]);
+            if let Some(first) = self.keys.insert((target, key), row.span) {
+                let diagnostic = Diagnostic::error(
+                    code::DUPLICATE_KEY,
+                    format!("two rows of `{}` have the same key", table.name),
+                )
+                .at(row.span, "the second")
+                .with_label(first, "the first")
+                .with_help("keep one of them");
+                cx.report(diagnostic);
+                continue;
+            }
+            rows.push(values);
+        }
+        let fill = match self.fills.iter_mut().position(|fill| fill.table == target) {
+            Some(at) => &mut self.fills[at],
+            None => {
+                self.fills.push(Fill { table: target, rows: Vec::new(), span: item.span });
+                self.fills.last_mut().expect("one was pushed")
+            }
+        };
+        fill.rows.extend(rows);
+        if rows_max.is_some_and(|max| fill.rows.len() as u64 > max) {
+            let message = format!(
+                "`{}` gets {} rows, and takes {}",
+                table.name,
+                fill.rows.len(),
+                rows_max.unwrap_or(0)
+            );
+            let diagnostic = Diagnostic::error(code::TOO_MANY_ROWS, message)
+                .at(item.table.span, "too many rows")
+                .with_label(table.span, "bounded here")
+                .with_help(format!("raise its bound: `MAX {} ROWS`", fill.rows.len()));
+            cx.report(diagnostic);
+        }
+    }
+
+    /// All that was gathered.
+    pub(super) fn finish(self) -> Vec<Fill> {
+        self.fills
+    }
+}
+
+fn target(
+    cx: &mut Cx<'_>,
+    shared: &[Table],
+    chains: &[Chain],
+    elements: &[&Element],
+    item: &InsertRows,
+) -> Option<FillTarget> {
+    let unknown = |cx: &mut Cx<'_>, name: &Ident, what: &str, names: Vec<&str>| {
+        let message = format!("there is no {what} `{}`", name.name);
+        let mut diagnostic = Diagnostic::error(code::UNKNOWN_OBJECT, message).at(name.span, "unknown");
+        if !names.is_empty() {
+            diagnostic = diagnostic.with_note(format!("there are: {}", names.join(", ")));
+        }
+        cx.report_missing(with_nearest(diagnostic, name, names));
+    };
+    match item.table.segments.as_slice() {
+        [name] => {
+            let found = shared.iter().position(|table| table.name == name.name);
+            if found.is_none() {
+                unknown(cx, name, "shared table", shared.iter().map(|table| table.name.as_str()).collect());
+            }
+            found.map(FillTarget::Shared)
+        }
+        [chain_name, instance_name, table_name] => {
+            let Some(chain) = chains.iter().position(|chain| chain.name == chain_name.name) else {
+                unknown(cx, chain_name, "chain", chains.iter().map(|chain| chain.name.as_str()).collect());
+                return None;
+            };
+            let instances = &chains[chain].instances;
+            let Some(instance) = instances.iter().position(|instance| instance.name == instance_name.name)
+            else {
+                unknown(
+                    cx,
+                    instance_name,
+                    "stage",
+                    instances.iter().map(|instance| instance.name.as_str()).collect(),
+                );
+                return None;
+            };
+            let tables = &elements[instances[instance].element].tables;
+            let Some(table) = tables.iter().position(|table| table.name == table_name.name) else {
+                unknown(cx, table_name, "table", tables.iter().map(|table| table.name.as_str()).collect());
+                return None;
+            };
+            Some(FillTarget::Own { chain, instance, table })
+        }
+        _ => {
+            let message = format!("`{}` does not name a table", item.table.to_dotted());
+            let diagnostic = Diagnostic::error(code::UNKNOWN_OBJECT, message)
+                .at(item.table.span, "whose table?")
+                .with_help("write `chain.stage.table`, or the name of a shared table");
+            cx.report(diagnostic);
+            None
+        }
+    }
+}
+
+fn columns(cx: &mut Cx<'_>, table: &Table, item: &InsertRows) -> Option<Vec<usize>> {
+    if item.columns.is_empty() {
+        return Some(written_order(table));
+    }
+    let found: Vec<Option<usize>> = item
+        .columns
+        .iter()
+        .map(|name| {
+            let at = table.columns.iter().position(|column| column.name == name.name);
+            if at.is_none() {
+                let names: Vec<&str> = table.columns.iter().map(|column| column.name.as_str()).collect();
+                let message = format!("table `{}` has no column `{}`", table.name, name.name);
+                let diagnostic =
+                    Diagnostic::error(code::UNKNOWN_COLUMN, message).at(name.span, "no such column");
+                cx.report(with_nearest(
+                    diagnostic.with_note(format!("it has: {}", names.join(", "))),
+                    name,
+                    names,
+                ));
+            }
+            at
+        })
+        .collect();
+    found.into_iter().collect()
+}
+
+fn values(cx: &mut Cx<'_>, table: &Table, columns: &[usize], row: &Row) -> Option<Vec<Value>> {
+    if columns.len() != row.values.len() {
+        let message = format!("{} values for {} columns", row.values.len(), columns.len());
+        let diagnostic =
+            Diagnostic::error(code::BAD_ARGUMENTS, message).at(row.span, "one value for each column");
+        cx.report(diagnostic);
+        return None;
+    }
+    let mut values: Vec<Option<Value>> = vec![None; table.columns.len()];
+    let mut ok = true;
+    for (&at, value) in columns.iter().zip(&row.values) {
+        let column = &table.columns[at];
+        let (nothing, mut n_rand) = (nothing(), 0);
+        let mut scope = Scope::new(cx, &nothing, &[], View::Constant, &mut n_rand);
+        let whose = format!("column `{}`", column.name);
+        let expr = if scope.cx.is_broken(column.span) {
+            None
+        } else {
+            scope.value_for(value, column.ty, column.nullable, &whose)
+        };
+        values[at] = expr.and_then(|expr| cx.folded(&expr, &[]));
+        ok &= values[at].is_some();
+    }
+    for (at, column) in table.columns.iter().enumerate() {
+        if !ok || values[at].is_some() {
+            continue;
+        }
+        // A default that needs parameters or the time is not known here.
+        let default = column.default.as_ref().and_then(|default| super::fold::fold(default, &[]).ok());
+        if default.is_none() {
+            let message = format!("a row of `{}` has no value for `{}`", table.name, column.name);
+            let diagnostic = Diagnostic::error(code::NO_VALUE, message)
+                .at(row.span, format!("`{}` is not given", column.name))
+                .with_label(column.span, "has no constant default")
+                .with_help(format!("give it one here, of type {}", type_words(column.ty)));
+            cx.report(diagnostic);
+            ok = false;
+        }
+        values[at] = default;
+    }
+    if ok { values.into_iter().collect() } else { None }
+}
+
+fn type_words(ty: Type) -> String {
+    ty.to_string()
+}

@@ -1,0 +1,131 @@
+//! The functions of the language in one table: name, signature, meaning.
+
+use weft_core::Type;
+
+use crate::hir::Function;
+
+/// A function.
+#[derive(Clone, Copy, Debug)]
+pub struct Signature {
+    /// Its name, in lower case; case does not matter in a program.
+    pub name: &'static str,
+    /// Its signature for people.
+    pub text: &'static str,
+    /// What it does, in a sentence.
+    pub doc: &'static str,
+    /// What arguments it takes and what comes out.
+    pub shape: Shape,
+    /// It may be an error even if its arguments are not.
+    pub fallible: bool,
+    /// Which function; None for `concat`, which is the operator `||`.
+    pub function: Option<Function>,
+}
+
+/// The arguments and the result of a function.
+#[derive(Clone, Copy, Debug)]
+pub enum Shape {
+    /// Arguments of these types and a result of that type.
+    Fixed(&'static [Type], Type),
+    /// One argument that CAST would take to the result.
+    Convert(Type),
+    /// One signed integer, F64 or INTERVAL; the result has its type.
+    Abs,
+    /// At least so many arguments of one ordered type, which the result has.
+    SameOrdered(usize),
+    /// At least so many arguments of one type, which the result has; the result is NULL if all are.
+    Coalesce(usize),
+    /// Two arguments of one type; the result has it and may be NULL.
+    NullIf,
+    /// TEXT or BYTES.
+    Length,
+    /// Any number of arguments of any types, at least one.
+    Hash,
+    /// A value of any type and a number of slots.
+    HashSlot,
+    /// Texts, at least one.
+    Concat,
+}
+
+const TEXT: Type = Type::Text(None);
+const I64: Type = Type::Int(64);
+
+macro_rules! is_fallible {
+    () => {
+        false
+    };
+    (fallible) => {
+        true
+    };
+}
+
+macro_rules! functions {
+    ($($name:literal $text:literal $doc:literal $shape:expr, $function:expr $(, $fallible:ident)?;)*) => {
+        /// Every function but the aggregates and `count(table)`, sorted by name.
+        pub const FUNCTIONS: &[Signature] = &[$(Signature {
+            name: $name,
+            text: concat!($name, $text),
+            doc: $doc,
+            shape: $shape,
+            fallible: is_fallible!($($fallible)?),
+            function: $function,
+        }),*];
+    };
+}
+
+use Function as F;
+use Shape as S;
+
+functions! {
+    "abs" "(T) T" "the magnitude of a signed integer, F64 or INTERVAL" S::Abs, Some(F::Abs), fallible;
+    "ceil" "(F64) F64" "the least whole number that is not less" S::Fixed(&[Type::F64], Type::F64), Some(F::Ceil);
+    "coalesce" "(T?, ...) T" "the first value that is not NULL" S::Coalesce(2), Some(F::Coalesce);
+    "concat" "(TEXT, ...) TEXT" "one text after the other, as `||`" S::Concat, None, fallible;
+    "contains" "(TEXT, TEXT) BOOL" "whether the second stands in the first" S::Fixed(&[TEXT, TEXT], Type::Bool), Some(F::Contains);
+    "ends_with" "(TEXT, TEXT) BOOL" "whether the first ends with the second" S::Fixed(&[TEXT, TEXT], Type::Bool), Some(F::EndsWith);
+    "float" "(x) F64" "the value as an F64" S::Convert(Type::F64), Some(F::Float), fallible;
+    "floor" "(F64) F64" "the greatest whole number that is not greater" S::Fixed(&[Type::F64], Type::F64), Some(F::Floor);
+    "greatest" "(T, ...) T" "the greatest value; NULL if any is" S::SameOrdered(1), Some(F::Greatest);
+    "hash" "(x, ...) U64" "the one hash of the system, the same everywhere" S::Hash, Some(F::Hash);
+    "hash_slot" "(x, n I64) I64" "the hash of x modulo n, 0 to n - 1" S::HashSlot, Some(F::HashSlot), fallible;
+    "in_prefix" "(IPADDR, CIDR) BOOL" "whether the address is in the network" S::Fixed(&[Type::IpAddr, Type::Cidr], Type::Bool), Some(F::InPrefix);
+    "int" "(x) I64" "the value as an I64, cut toward zero" S::Convert(I64), Some(F::Int), fallible;
+    "interval" "(seconds F64) INTERVAL" "so many seconds" S::Fixed(&[Type::F64], Type::Interval), Some(F::Interval), fallible;
+    "least" "(T, ...) T" "the least value; NULL if any is" S::SameOrdered(1), Some(F::Least);
+    "length" "(TEXT or BYTES) I64" "its length in bytes" S::Length, Some(F::Length);
+    "lower" "(TEXT) TEXT" "with ASCII letters in lower case" S::Fixed(&[TEXT], TEXT), Some(F::Lower), fallible;
+    "micros" "(INTERVAL) F64" "the interval in microseconds" S::Fixed(&[Type::Interval], Type::F64), Some(F::Micros);
+    "millis" "(INTERVAL) F64" "the interval in milliseconds" S::Fixed(&[Type::Interval], Type::F64), Some(F::Millis);
+    "now" "() TIMESTAMP" "when the tuple arrived" S::Fixed(&[], Type::Timestamp), Some(F::Now);
+    "nullif" "(T, T) T?" "NULL if both are equal, else the first" S::NullIf, Some(F::NullIf);
+    "rand" "() F64" "a uniform draw of [0, 1), the same on each replay" S::Fixed(&[], Type::F64), Some(F::Rand(0));
+    "round" "(F64) F64" "the nearest whole number, ties to even" S::Fixed(&[Type::F64], Type::F64), Some(F::Round);
+    "seconds" "(INTERVAL) F64" "the interval in seconds" S::Fixed(&[Type::Interval], Type::F64), Some(F::Seconds);
+    "sqrt" "(F64) F64" "the square root" S::Fixed(&[Type::F64], Type::F64), Some(F::Sqrt), fallible;
+    "starts_with" "(TEXT, TEXT) BOOL" "whether the first begins with the second" S::Fixed(&[TEXT, TEXT], Type::Bool), Some(F::StartsWith);
+    "substr" "(TEXT, from I64, n I64) TEXT" "n bytes from position `from`, counted from 1" S::Fixed(&[TEXT, I64, I64], TEXT), Some(F::Substr);
+    "text" "(x) TEXT" "the value as text" S::Convert(TEXT), Some(F::Text), fallible;
+    "uint" "(x) U64" "the value as a U64, cut toward zero" S::Convert(Type::Uint(64)), Some(F::Uint), fallible;
+    "upper" "(TEXT) TEXT" "with ASCII letters in upper case" S::Fixed(&[TEXT], TEXT), Some(F::Upper), fallible;
+}
+
+/// Names of aggregates over a `SCAN`.
+pub const AGGREGATES: &[&str] = &["argmax", "argmin", "avg", "count", "max", "min", "sum"];
+
+/// The function of a name.
+pub fn find(name: &str) -> Option<&'static Signature> {
+    FUNCTIONS.iter().find(|signature| signature.name.eq_ignore_ascii_case(name))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_are_sorted_and_unique() {
+        // The reference prints this table; a name twice would have two meanings.
+        assert!(FUNCTIONS.windows(2).all(|pair| pair[0].name < pair[1].name));
+        assert!(find("Least").is_some_and(|signature| signature.text == "least(T, ...) T"));
+        assert!(find("lest").is_none());
+        assert!(find("sqrt").unwrap().fallible && !find("floor").unwrap().fallible);
+    }
+}

@@ -1,0 +1,320 @@
+//! Names, types and meaning: from syntax trees to a typed program.
+//!
+//! One module for each kind of thing. A fault is reported once, where it is; what depends on it stays silent: an
+//! expression with a fault is None, and a declaration with one keeps its place with a stand-in type, its span noted as
+//! broken.
+
+use std::collections::BTreeSet;
+
+use weft_core::schema::Schema;
+use weft_core::{Type, Value};
+
+use crate::ast::{Ident, Item, TypeExpr};
+use crate::diagnostic::{Diagnostic, code};
+use crate::hir::{self, Element, Expr, LocalId, Network};
+use crate::resolve::{self, Program, Resolver};
+use crate::source::{SourceMap, Span};
+use crate::types;
+
+mod chain;
+mod effects;
+mod element;
+mod expr;
+mod fill;
+pub mod fold;
+pub mod functions;
+mod nearest;
+pub mod network;
+mod query;
+mod scope;
+mod stmt;
+mod table;
+mod walk;
+
+#[cfg(test)]
+mod tests;
+
+/// Checks the program at `root_path` and all that it imports.
+///
+/// Gives the typed program if there is no error, all errors and warnings in the order of the text, and the texts that
+/// their spans refer to.
+pub fn check(root_path: &str, resolver: &mut dyn Resolver) -> (Option<Network>, Vec<Diagnostic>, SourceMap) {
+    let mut sources = SourceMap::new();
+    let mut diagnostics = Vec::new();
+    let program = resolve::load(root_path, resolver, &mut sources, &mut diagnostics);
+    let mut cx = Cx {
+        schema: &program.schema,
+        sources: &sources,
+        has_gaps: diagnostics.iter().any(Diagnostic::is_error),
+        diagnostics,
+        broken: BTreeSet::new(),
+        returned: Vec::new(),
+        skipped: BTreeSet::new(),
+    };
+    let network = network_of(&mut cx, &program);
+    let mut diagnostics = cx.diagnostics;
+    // A label of the front comes first; what has no place comes before all.
+    diagnostics.sort_by_key(Diagnostic::span);
+    let is_good = !diagnostics.iter().any(Diagnostic::is_error);
+    (is_good.then_some(network), diagnostics, sources)
+}
+
+/// What all checks share.
+pub(crate) struct Cx<'a> {
+    schema: &'a Schema,
+    sources: &'a SourceMap,
+    diagnostics: Vec<Diagnostic>,
+    /// Declarations with a fault.
+    broken: BTreeSet<Span>,
+    /// Something was left out of the trees, so a name that is missing may well have been there.
+    has_gaps: bool,
+    /// Names that RETURNING made in the handler at hand.
+    returned: Vec<(LocalId, Ident)>,
+    /// Elements that are not looked at in this version.
+    skipped: BTreeSet<String>,
+}
+
+impl Cx<'_> {
+    fn report(&mut self, diagnostic: Diagnostic) {
+        // The same fault at the same place is told once, however many ways lead to it.
+        if !self.diagnostics.contains(&diagnostic) {
+            self.diagnostics.push(diagnostic);
+        }
+    }
+
+    /// Reports that something is missing, unless it may have been in a part that could not be read.
+    fn report_missing(&mut self, diagnostic: Diagnostic) {
+        if !self.has_gaps {
+            self.report(diagnostic);
+        }
+    }
+
+    /// Reports something that may follow from a fault in a declaration, unless there is one.
+    fn report_unless_broken(&mut self, declaration: Span, diagnostic: Diagnostic) {
+        if !self.is_broken(declaration) {
+            self.report(diagnostic);
+        }
+    }
+
+    fn report_duplicate(&mut self, what: &str, name: &Ident, first: Span) {
+        let diagnostic =
+            Diagnostic::error(code::DUPLICATE_NAME, format!("there are two {what}s `{}`", name.name))
+                .at(name.span, "the second")
+                .with_label(first, "the first")
+                .with_help("rename one, or remove it");
+        self.report(diagnostic);
+    }
+
+    fn is_broken(&self, declaration: Span) -> bool {
+        self.broken.contains(&declaration)
+    }
+
+    fn has_errors(&self) -> bool {
+        self.diagnostics.iter().any(Diagnostic::is_error)
+    }
+
+    /// The type that a type expression names; reports it if there is none.
+    fn type_expr(&mut self, ty: &TypeExpr) -> Option<Type> {
+        let known = types::named(&ty.kind, self.schema);
+        if known.is_none() {
+            const NAMES: [&str; 21] = [
+                "BOOL",
+                "I8",
+                "I16",
+                "I32",
+                "I64",
+                "INT",
+                "U1",
+                "U8",
+                "U16",
+                "U32",
+                "U64",
+                "F64",
+                "TEXT",
+                "BYTES",
+                "SIZE",
+                "INTERVAL",
+                "TIMESTAMP",
+                "IPADDR",
+                "CIDR",
+                "MAC",
+                "ENDPOINT",
+            ];
+            let name = self.sources.slice(ty.span).trim_end_matches('?').to_owned();
+            let diagnostic = Diagnostic::error(code::UNKNOWN_TYPE, format!("there is no type `{name}`"))
+                .at(ty.span, "not a type, nor an enum of the TYPEs");
+            let diagnostic = match nearest::nearest(&name, NAMES) {
+                Some(near) => diagnostic.with_help(format!("write `{near}`")).with_fix(ty.span, near),
+                None => diagnostic.with_note(format!("types are {}, STATUS", NAMES.join(", "))),
+            };
+            self.report(diagnostic);
+        }
+        known
+    }
+
+    /// The type of something that is stored, so that text needs a length. A fault breaks the declaration.
+    fn stored_type(&mut self, ty: &TypeExpr, declaration: Span, name: &str) -> Type {
+        let known = self.type_expr(ty);
+        if let Some(bare @ (Type::Text(None) | Type::Bytes(None))) = known {
+            let diagnostic = Diagnostic::error(
+                code::LENGTH_NEEDED,
+                format!("`{name}` is stored, and {bare} has no length"),
+            )
+            .at(ty.span, "how many bytes at most?")
+            .with_help(format!("write `{bare}(64)`: memory is known before the program runs"));
+            self.report(diagnostic);
+            // Its type is known well enough for what follows.
+            return bare;
+        }
+        if known.is_none() {
+            self.broken.insert(declaration);
+        }
+        known.unwrap_or(Type::Bool)
+    }
+
+    /// The value of a constant; reports it if there is none.
+    fn folded(&mut self, expr: &Expr, params: &[Value]) -> Option<Value> {
+        match fold::fold(expr, params) {
+            Ok(value) => Some(value),
+            Err(fold::FoldError::NotConstant(span)) => {
+                let diagnostic =
+                    Diagnostic::error(code::NOT_CONSTANT, "this must be known before the program runs")
+                        .at(span, "not a constant")
+                        .with_help("use a literal or a parameter");
+                self.report(diagnostic);
+                None
+            }
+            Err(fold::FoldError::Fault(fault, span)) => {
+                let diagnostic =
+                    Diagnostic::error(code::BAD_LITERAL, format!("this constant is an error: {fault}"));
+                self.report(diagnostic.at(span, fault));
+                None
+            }
+        }
+    }
+}
+
+/// Checks the items of all files, kind by kind, so that their order in the text does not matter.
+fn network_of(cx: &mut Cx<'_>, program: &Program) -> Network {
+    let mut network = Network { schema: program.schema.clone(), ..Network::default() };
+    let items = live_items(cx, &program.items);
+    for item in &items {
+        match item {
+            Item::Listener(item) => network.listeners.push(network::listener(cx, item)),
+            Item::Cluster(item) => network.clusters.push(network::cluster(cx, item)),
+            Item::Table(item) => network.tables.push(shared_table(cx, item)),
+            _ => {}
+        }
+    }
+    let mut elements = Vec::new();
+    for item in &items {
+        if let Item::Element(item) = item {
+            match element::element(cx, &network.tables, item) {
+                Some(checked) => elements.push(checked),
+                None => {
+                    cx.skipped.insert(item.name.name.clone());
+                }
+            }
+        }
+    }
+    let (mut routes, mut chains) = (Vec::new(), Vec::new());
+    let mut misses_chain = false;
+    for item in &items {
+        match item {
+            Item::Route(item) => {
+                network.routes.extend(network::route(cx, &network.listeners, &network.clusters, item));
+                routes.push(item);
+            }
+            Item::Chain(item) => {
+                let chain = chain::chain(cx, &network.listeners, &network.clusters, &elements, item);
+                if let Some(chain) = &chain {
+                    chain::check_mandatory(cx, &elements, chain);
+                }
+                misses_chain |= chain.is_none();
+                network.chains.extend(chain);
+                chains.push(item);
+            }
+            _ => {}
+        }
+    }
+    network::check_routes(cx, &network.routes, &routes);
+    chain::check_overlaps(cx, &network.chains, &network.routes, &chains);
+    // Rows for a chain that had a fault would only say that there is no such chain.
+    cx.has_gaps |= misses_chain;
+    let mut fills = fill::Fills::default();
+    let plain: Vec<&Element> = elements.iter().map(|checked| &checked.element).collect();
+    for item in &items {
+        if let Item::Insert(item) = item {
+            fills.add(cx, (&network.tables, &network.chains, &plain), item);
+        }
+    }
+    network.fills = fills.finish();
+    network.elements = elements.into_iter().map(|checked| checked.element).collect();
+    network
+}
+
+/// The items that are in force: a later `CREATE OR REPLACE` takes the place of an earlier item, `DROP` removes one.
+fn live_items<'a>(cx: &mut Cx<'_>, items: &'a [Item]) -> Vec<&'a Item> {
+    let mut live: Vec<&Item> = Vec::new();
+    for item in items {
+        if let Item::Drop(drop) = item {
+            let before = live.len();
+            live.retain(|known| {
+                resolve::named(known)
+                    .is_none_or(|(kind, name, _)| (kind, &name.name) != (drop.kind, &drop.name.name))
+            });
+            if live.len() == before {
+                let word = resolve::kind_word(drop.kind);
+                let message = format!("there is no {word} `{}` to drop", drop.name.name);
+                let diagnostic =
+                    Diagnostic::error(code::UNKNOWN_OBJECT, message).at(drop.name.span, "unknown");
+                let names = live.iter().filter_map(|known| resolve::named(known));
+                let names =
+                    names.filter(|(kind, ..)| *kind == drop.kind).map(|(_, name, _)| name.name.as_str());
+                cx.report_missing(scope::with_nearest(diagnostic, &drop.name, names.collect::<Vec<_>>()));
+            }
+            continue;
+        }
+        if let Some((kind, name, true)) = resolve::named(item) {
+            live.retain(|known| {
+                resolve::named(known)
+                    .is_none_or(|(other, known, _)| (other, &known.name) != (kind, &name.name))
+            });
+        }
+        live.push(item);
+    }
+    live
+}
+
+fn shared_table(cx: &mut Cx<'_>, item: &crate::ast::Table) -> hir::Table {
+    let (nothing, mut n_rand) = (nothing(), 0);
+    let (table, bounds) = table::table(cx, &nothing, &mut n_rand, item);
+    if let Err((message, span)) = table::limits(&bounds, &[]) {
+        cx.report(Diagnostic::error(code::OVER_LIMIT, message).at(span, "outside the limits"));
+    }
+    table
+}
+
+/// An element without anything: the surroundings of what stands outside elements.
+fn nothing() -> Element {
+    let span = Span::new(crate::source::FileId(0), 0, 0);
+    Element {
+        name: String::new(),
+        params: Vec::new(),
+        columns: Vec::new(),
+        tables: Vec::new(),
+        vars: Vec::new(),
+        call: Vec::new(),
+        sinks: Vec::new(),
+        handlers: hir::Handlers::default(),
+        span,
+    }
+}
+
+/// Names for a sentence, the first dozen of them.
+fn quoted_list(names: &[String]) -> String {
+    const NAMES_MAX: usize = 12;
+    let shown: Vec<&str> = names.iter().take(NAMES_MAX).map(String::as_str).collect();
+    let more = if names.len() > NAMES_MAX { ", ..." } else { "" };
+    format!("{}{more}", shown.join(", "))
+}

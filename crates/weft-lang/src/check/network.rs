@@ -1,0 +1,347 @@
+//! Listeners, clusters and routes.
+
+use weft_core::{Type, Value};
+
+use super::scope::{Scope, View, with_nearest};
+use super::{Cx, nothing};
+use crate::ast::{self, Ident};
+use crate::diagnostic::{Diagnostic, code};
+use crate::hir::{Address, Cluster, CompareOp, Expr, ExprKind, Listener, MethodGlob, Route, Setting};
+use crate::source::Span;
+
+/// The options of a listener, with their types.
+pub const LISTENER_OPTIONS: &[(&str, Type)] = &[
+    ("idle_timeout", Type::Interval),
+    ("max_connections", Type::Int(64)),
+    ("max_message", Type::Size),
+    ("max_streams", Type::Int(64)),
+];
+
+/// The options of a cluster, with their types.
+pub const CLUSTER_OPTIONS: &[(&str, Type)] = &[
+    ("connect_timeout", Type::Interval),
+    ("connections", Type::Int(64)),
+    ("deadline", Type::Interval),
+    ("max_streams", Type::Int(64)),
+];
+
+/// Checks a listener.
+pub(super) fn listener(cx: &mut Cx<'_>, ast: &ast::Listener) -> Listener {
+    let protocol = ast.protocol.name.to_ascii_lowercase();
+    let text = &ast.address.value;
+    let address = match protocol.as_str() {
+        "tcp" | "rpc" | "grpc" => address(text),
+        "unix" => address(&format!("unix:{}", text.strip_prefix("unix:").unwrap_or(text))),
+        other => {
+            let message = match other {
+                "udp" | "ws" | "websocket" | "http" | "quic" | "tls" => {
+                    format!("a listener on `{other}` is not in this version")
+                }
+                _ => format!("there is no protocol `{}`", ast.protocol.name),
+            };
+            let diagnostic = Diagnostic::error(code::LAYER_NOT_IN_VERSION, message)
+                .at(ast.protocol.span, "not looked at further")
+                .with_help("write `ON tcp '0.0.0.0:6000'` or `ON unix '/run/app.sock'`");
+            cx.report(diagnostic);
+            Some(Address::Tcp(text.clone()))
+        }
+    };
+    let address = address.unwrap_or_else(|| bad_address(cx, &ast.address));
+    let options = settings(cx, &ast.options, LISTENER_OPTIONS, "listener");
+    Listener { name: ast.name.name.clone(), address, options, span: ast.span }
+}
+
+/// Checks a cluster.
+pub(super) fn cluster(cx: &mut Cx<'_>, ast: &ast::Cluster) -> Cluster {
+    let endpoints = ast
+        .endpoints
+        .iter()
+        .map(|endpoint| address(&endpoint.value).unwrap_or_else(|| bad_address(cx, endpoint)))
+        .collect();
+    let balance = ast.balance.map_or(ast::Balance::RoundRobin, |clause| clause.balance);
+    let options = settings(cx, &ast.options, CLUSTER_OPTIONS, "cluster");
+    Cluster { name: ast.name.name.clone(), endpoints, balance, options, span: ast.span }
+}
+
+/// Reads `host:port`, `[v6]:port` or `unix:/path`.
+pub fn address(text: &str) -> Option<Address> {
+    if let Some(path) = text.strip_prefix("unix:") {
+        // The kernel's limit of sun_path, with its closing zero.
+        let fits = !path.is_empty() && path.len() < 108 && !path.contains('\0');
+        return fits.then(|| Address::Unix(path.to_owned()));
+    }
+    let (host, port) = text.rsplit_once(':')?;
+    let is_port =
+        !port.is_empty() && port.bytes().all(|byte| byte.is_ascii_digit()) && port.parse::<u16>().is_ok();
+    let bracketed = host.strip_prefix('[').and_then(|host| host.strip_suffix(']'));
+    let is_host = match bracketed {
+        Some(v6) => v6.parse::<std::net::Ipv6Addr>().is_ok(),
+        None => {
+            let is_name = |byte: u8| byte.is_ascii_alphanumeric() || b"-._".contains(&byte);
+            let is_digits = host.bytes().all(|byte| byte.is_ascii_digit() || byte == b'.');
+            let is_v4 = host.parse::<std::net::Ipv4Addr>().is_ok();
+            !host.is_empty() && host.len() <= 253 && host.bytes().all(is_name) && (is_v4 || !is_digits)
+        }
+    };
+    (is_port && is_host).then(|| Address::Tcp(text.to_owned()))
+}
+
+fn bad_address(cx: &mut Cx<'_>, text: &ast::StrLit) -> Address {
+    let diagnostic = Diagnostic::error(code::BAD_ADDRESS, format!("`{}` is not an address", text.value))
+        .at(text.span, "cannot be bound or reached")
+        .with_help("write 'host:port', '[::1]:port' or 'unix:/path'");
+    cx.report(diagnostic);
+    Address::Tcp(text.value.clone())
+}
+
+fn settings(
+    cx: &mut Cx<'_>,
+    options: &[ast::Assign],
+    known: &[(&'static str, Type)],
+    kind: &str,
+) -> Vec<Setting> {
+    let mut settings: Vec<Setting> = Vec::new();
+    for option in options {
+        let Some(&(name, ty)) = known.iter().find(|(name, _)| *name == option.name.name) else {
+            let names: Vec<&str> = known.iter().map(|(name, _)| *name).collect();
+            let message = format!("a {kind} has no option `{}`", option.name.name);
+            let diagnostic = Diagnostic::error(code::UNKNOWN_OPTION, message)
+                .at(option.name.span, "unknown")
+                .with_note(format!("it has: {}", names.join(", ")));
+            cx.report(with_nearest(diagnostic, &option.name, names));
+            continue;
+        };
+        if let Some(first) = settings.iter().find(|setting| setting.name == name) {
+            cx.report_duplicate("option", &option.name, first.span);
+            continue;
+        }
+        let element = nothing();
+        let mut n_rand = 0;
+        let mut scope = Scope::new(cx, &element, &[], View::Constant, &mut n_rand);
+        let whose = format!("option `{name}`");
+        let Some(expr) = scope.value_for(&option.value, ty, false, &whose) else { continue };
+        let Some(value) = cx.folded(&expr, &[]) else { continue };
+        if matches!(value, Value::Int(n) if n <= 0) {
+            let message = format!("option `{name}` is more than zero");
+            cx.report(
+                Diagnostic::error(code::OVER_LIMIT, message).at(option.value.span, "outside the limits"),
+            );
+            continue;
+        }
+        settings.push(Setting { name, value, span: option.span });
+    }
+    settings
+}
+
+/// Finds a listener or cluster by name; reports it if there is none.
+pub(super) fn find<T>(
+    cx: &mut Cx<'_>,
+    name: &Ident,
+    all: &[T],
+    name_of: impl Fn(&T) -> &str,
+    kind: &str,
+    example: &str,
+) -> Option<usize> {
+    let found = all.iter().position(|known| name_of(known) == name.name);
+    if found.is_none() {
+        let names: Vec<&str> = all.iter().map(name_of).collect();
+        let mut diagnostic =
+            Diagnostic::error(code::NOT_IN_NETWORK, format!("there is no {kind} `{}`", name.name))
+                .at(name.span, "unknown");
+        let near = super::nearest::nearest(&name.name, names.iter().copied());
+        diagnostic = match near {
+            Some(_) => with_nearest(diagnostic, name, names),
+            None => diagnostic.with_help(format!(
+                "declare it: `CREATE {} {} {example};`",
+                kind.to_uppercase(),
+                name.name
+            )),
+        };
+        cx.report_missing(diagnostic);
+    }
+    found
+}
+
+/// Finds a listener by name.
+pub(super) fn find_listener(cx: &mut Cx<'_>, name: &Ident, all: &[Listener]) -> Option<usize> {
+    find(cx, name, all, |listener| &listener.name, "listener", "ON tcp '0.0.0.0:6000'")
+}
+
+/// Finds a cluster by name.
+pub(super) fn find_cluster(cx: &mut Cx<'_>, name: &Ident, all: &[Cluster]) -> Option<usize> {
+    find(cx, name, all, |cluster| &cluster.name, "cluster", "TO '127.0.0.1:6001'")
+}
+
+/// Checks a route.
+pub(super) fn route(
+    cx: &mut Cx<'_>,
+    listeners: &[Listener],
+    clusters: &[Cluster],
+    ast: &ast::Route,
+) -> Option<Route> {
+    let listener = find_listener(cx, &ast.listener, listeners);
+    let cluster = find_cluster(cx, &ast.cluster, clusters);
+    let glob = glob(cx, ast.method.as_ref());
+    let element = nothing();
+    let mut n_rand = 0;
+    let when = match &ast.when {
+        Some(when) => {
+            let mut scope = Scope::new(cx, &element, &[], View::Route, &mut n_rand);
+            Some(scope.condition(when)?)
+        }
+        None => None,
+    };
+    Some(Route {
+        name: ast.name.name.clone(),
+        listener: listener?,
+        glob: glob?,
+        when,
+        cluster: cluster?,
+        span: ast.span,
+    })
+}
+
+/// The glob of a METHOD clause; reports one that selects no method of the schemas.
+pub(super) fn glob(cx: &mut Cx<'_>, method: Option<&ast::StrLit>) -> Option<MethodGlob> {
+    let Some(method) = method else { return Some(MethodGlob::all()) };
+    let text = method.value.strip_prefix('/').unwrap_or(&method.value);
+    let glob = MethodGlob(text.to_owned());
+    let methods: Vec<String> = cx.schema.methods().map(|(path, _)| path).collect();
+    if methods.is_empty() || methods.iter().any(|path| glob.matches(path)) {
+        return Some(glob);
+    }
+    let shown: Vec<&str> = methods.iter().take(8).map(String::as_str).collect();
+    let more = if methods.len() > shown.len() { ", ..." } else { "" };
+    let diagnostic = Diagnostic::error(code::NO_METHOD, format!("`{}` selects no method", method.value))
+        .at(method.span, "no method of the TYPEs has such a name")
+        .with_note(format!("there are: {}{more}", shown.join(", ")));
+    let near = super::nearest::nearest(text, methods.iter().map(String::as_str));
+    let diagnostic = match near {
+        Some(near) => {
+            diagnostic.with_help(format!("write '{near}'")).with_fix(method.span, format!("'{near}'"))
+        }
+        None => {
+            diagnostic.with_help("write 'package.Service/*' for all methods of a service, or '*' for all")
+        }
+    };
+    cx.report_missing(diagnostic);
+    None
+}
+
+/// Whether two globs have a method in common: a known one, or any if none is known.
+pub(super) fn overlap(cx: &Cx<'_>, a: &MethodGlob, b: &MethodGlob) -> bool {
+    let mut methods = cx.schema.methods().map(|(path, _)| path).peekable();
+    if methods.peek().is_some() {
+        return methods.any(|path| a.matches(&path) && b.matches(&path));
+    }
+    globs_meet(a.0.as_bytes(), b.0.as_bytes())
+}
+
+/// Whether some text matches both globs.
+fn globs_meet(a: &[u8], b: &[u8]) -> bool {
+    // `meets[j]` says whether the rest of `a` and `b[j..]` have a text in common; rows go from the end of `a`.
+    let mut meets: Vec<bool> = (0..=b.len()).map(|j| b[j..].iter().all(|byte| *byte == b'*')).collect();
+    for i in (0..a.len()).rev() {
+        let below = meets.clone();
+        for j in (0..=b.len()).rev() {
+            meets[j] = match (a[i], b.get(j)) {
+                (b'*', None) => below[j],
+                (_, None) => false,
+                (b'*', Some(_)) => below[j] || meets[j + 1],
+                (_, Some(b'*')) => meets[j + 1] || below[j],
+                (x, Some(y)) => x == *y && below[j + 1],
+            };
+        }
+    }
+    meets[0]
+}
+
+/// Reports routes of one listener that some call could take both of.
+///
+/// A route with WHEN comes before those without. Two with WHEN must exclude each other by comparing the same thing with
+/// different constants; two that lead to the same cluster never contradict.
+pub(super) fn check_routes(cx: &mut Cx<'_>, routes: &[Route], items: &[&ast::Route]) {
+    let spans: Vec<(Span, &Route)> = items
+        .iter()
+        .filter_map(|item| {
+            routes.iter().find(|route| route.span == item.span).map(|route| (item.name.span, route))
+        })
+        .collect();
+    for (index, (span, route)) in spans.iter().enumerate() {
+        for (first_span, first) in &spans[..index] {
+            let contradict = first.listener == route.listener
+                && first.cluster != route.cluster
+                && first.when.is_some() == route.when.is_some()
+                && overlap(cx, &first.glob, &route.glob)
+                && !are_exclusive(first.when.as_ref(), route.when.as_ref());
+            if !contradict {
+                continue;
+            }
+            let message = format!("routes `{}` and `{}` claim the same calls", first.name, route.name);
+            let help = match route.when {
+                Some(_) => {
+                    "make their conditions exclude each other: compare the same header with different values"
+                }
+                None => "narrow the METHOD of one, or give one a WHEN: it then comes first",
+            };
+            let diagnostic = Diagnostic::error(code::OVERLAP, message)
+                .at(*span, "the second")
+                .with_label(*first_span, "the first")
+                .with_help(help);
+            cx.report(diagnostic);
+        }
+    }
+}
+
+/// Whether two conditions compare the same thing with different constants, so that both are never true.
+fn are_exclusive(a: Option<&Expr>, b: Option<&Expr>) -> bool {
+    let (Some(a), Some(b)) = (a, b) else { return false };
+    let (mut of_a, mut of_b) = (Vec::new(), Vec::new());
+    equalities(a, &mut of_a);
+    equalities(b, &mut of_b);
+    of_a.iter()
+        .any(|(thing, value)| of_b.iter().any(|(other, different)| thing == other && value != different))
+}
+
+/// The `thing = constant` that a condition asks for.
+fn equalities<'e>(expr: &'e Expr, found: &mut Vec<(&'e ExprKind, &'e Value)>) {
+    match &expr.kind {
+        ExprKind::And(left, right) => {
+            equalities(left, found);
+            equalities(right, found);
+        }
+        ExprKind::Compare { op: CompareOp::Eq, left, right } => match (&left.kind, &right.kind) {
+            (thing, ExprKind::Const(value)) | (ExprKind::Const(value), thing) => found.push((thing, value)),
+            _ => {}
+        },
+        _ => {}
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn globs_meet_only_where_a_method_could_be_both() {
+        // A miss would let two chains claim one call; a false hit would refuse a good program.
+        assert!(globs_meet(b"a/*", b"*"));
+        assert!(globs_meet(b"a*c", b"ab*"));
+        assert!(globs_meet(b"a/b", b"a/b"));
+        assert!(globs_meet(b"*x*", b"y*"));
+        assert!(!globs_meet(b"a/b", b"a/c"));
+        assert!(!globs_meet(b"a/*", b"b/*"));
+        assert!(!globs_meet(b"a", b"ab"));
+    }
+
+    #[test]
+    fn addresses_are_read_in_each_form() {
+        // An address that is refused late fails on the machine, not at check.
+        assert_eq!(address("127.0.0.1:80"), Some(Address::Tcp("127.0.0.1:80".to_owned())));
+        assert_eq!(address("unix:/run/a"), Some(Address::Unix("/run/a".to_owned())));
+        assert!(address("[::1]:80").is_some() && address("cart.local:1").is_some());
+        for wrong in ["", "host", "host:", "host:99999", "1.2.3:4", "[x]:1", "unix:", ":80", "a b:1"] {
+            assert_eq!(address(wrong), None, "{wrong}");
+        }
+    }
+}

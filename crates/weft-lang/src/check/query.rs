@@ -1,0 +1,397 @@
+//! Looks at tables: by key, by join, by scan. A look must fix the whole key by equality, or be a `SCAN` with a bound.
+
+use weft_core::limits::SCAN_ROWS_MAX;
+use weft_core::{Type, Value};
+
+use super::expr::{and, article};
+use super::scope::{Bare, Scope, Sight, View, leaf};
+use super::walk::each_expr;
+use super::{fold, functions};
+use crate::ast::{self, ExprKind as Ast, Ident, JoinCondition, SelectItem};
+use crate::diagnostic::{Diagnostic, code};
+use crate::hir::{Aggregate, CompareOp, Expr, ExprKind, Find, HandlerKind, Join, Query, RowId, TableRef};
+use crate::source::Span;
+use crate::types;
+
+impl Scope<'_, '_> {
+    /// Runs `check` while the row of a table can be seen as the first meaning of its columns' names.
+    pub(super) fn with_row<T>(
+        &mut self,
+        table: TableRef,
+        alias: &str,
+        check: impl FnOnce(&mut Self, RowId) -> T,
+    ) -> (RowId, T) {
+        let row = self.add_row(table, false);
+        self.sights.push(Sight { alias: alias.to_owned(), row, bare: Bare::First });
+        let result = check(self, row);
+        self.sights.pop();
+        (row, result)
+    }
+
+    /// The key that a condition on a row fixes, and what else it says.
+    pub(super) fn split_key(
+        &mut self,
+        row: RowId,
+        condition: Option<Expr>,
+        span: Span,
+    ) -> Option<(Vec<Expr>, Option<Expr>)> {
+        let table = self.table(self.rows[row.0].table);
+        let mut parts = Vec::new();
+        if let Some(condition) = condition {
+            conjuncts(condition, &mut parts);
+        }
+        let mut key = Vec::new();
+        let mut missing = Vec::new();
+        for (at, column) in table.columns[..table.n_keys].iter().enumerate() {
+            let found = parts.iter().position(|part| fixes(part, row, at));
+            match found {
+                Some(index) => key.push(self.other_side(parts.remove(index), row, column.ty)?),
+                None => missing.push(column.name.as_str()),
+            }
+        }
+        if !missing.is_empty() {
+            let keys: Vec<&str> = table.columns[..table.n_keys].iter().map(|c| c.name.as_str()).collect();
+            let missing = missing.join("`, `");
+            let message = format!("this does not fix the key of `{}`", table.name);
+            let diagnostic = Diagnostic::error(code::KEY_NOT_COVERED, message)
+                .at(span, format!("`{missing}` is not compared by ="))
+                .with_label(table.span, format!("its key is ({})", keys.join(", ")))
+                .with_help(format!("add `{missing} = ...`"))
+                .with_help(format!("or look through the rows: `SCAN {} MAX 1000 ...`", table.name));
+            self.cx.report_unless_broken(table.span, diagnostic);
+            return None;
+        }
+        Some((key, parts.into_iter().reduce(and)))
+    }
+
+    fn other_side(&mut self, part: Expr, row: RowId, key_ty: Type) -> Option<Expr> {
+        let ExprKind::Compare { left, right, .. } = part.kind else { return None };
+        let (own, other) = if mentions(&left, row) { (left, right) } else { (right, left) };
+        if let ExprKind::Widen(_) = own.kind {
+            // The other side may have values that no key has.
+            return self.coerce(*other, key_ty);
+        }
+        Some(*other)
+    }
+
+    // ---- in statements -----------------------------------------------------------------------------------------
+
+    /// The joins and filter of `SELECT ... FROM input`. The joined rows can be seen until the caller hides them.
+    pub(super) fn query(&mut self, select: &ast::Select) -> Option<Query> {
+        let joins: Vec<Option<Join>> = select.joins.iter().map(|join| self.join(join)).collect();
+        let joins: Option<Vec<Join>> = joins.into_iter().collect();
+        let filter = select.filter.as_ref().map(|filter| self.condition(filter));
+        Some(Query {
+            joins: joins?,
+            filter: match filter {
+                Some(filter) => Some(filter?),
+                None => None,
+            },
+        })
+    }
+
+    fn join(&mut self, join: &ast::Join) -> Option<Join> {
+        let table = self.table_ref(&join.table)?;
+        let left = join.left.is_some();
+        let alias = join.alias.as_ref().unwrap_or(&join.table);
+        if let Some(known) = self
+            .sights
+            .iter()
+            .find(|sight| sight.alias == alias.name && matches!(sight.bare, Bare::Joined(_)))
+        {
+            let message = format!("two joined tables are called `{}`", known.alias);
+            let diagnostic = Diagnostic::error(code::DUPLICATE_NAME, message)
+                .at(alias.span, "the second")
+                .with_help(format!("give this one a name of its own: `JOIN {} other ...`", join.table.name));
+            self.cx.report(diagnostic);
+            return None;
+        }
+        let row = self.add_row(table, false);
+        let using = match &join.condition {
+            JoinCondition::Using(columns) => columns.iter().map(|column| column.name.clone()).collect(),
+            JoinCondition::On(_) => Vec::new(),
+        };
+        let condition = match &join.condition {
+            JoinCondition::Using(columns) => {
+                let parts: Vec<Option<Expr>> =
+                    columns.iter().map(|column| self.using(table, row, column)).collect();
+                let parts: Option<Vec<Expr>> = parts.into_iter().collect();
+                self.see(alias, row, using);
+                parts.map(|parts| parts.into_iter().reduce(and))
+            }
+            JoinCondition::On(on) => {
+                self.see(alias, row, using);
+                self.condition(on).map(Some)
+            }
+        };
+        let split = condition.and_then(|condition| self.split_key(row, condition, join.span));
+        self.rows[row.0].optional = left;
+        let (key, condition) = split?;
+        Some(Join { table, row, key, condition, left, span: join.span })
+    }
+
+    fn see(&mut self, alias: &Ident, row: RowId, using: Vec<String>) {
+        self.sights.push(Sight { alias: alias.name.clone(), row, bare: Bare::Joined(using) });
+    }
+
+    /// `USING (c)`: the table's column equals that of `input`.
+    fn using(&mut self, table: TableRef, row: RowId, column: &Ident) -> Option<Expr> {
+        let at = self.column_of(table, column);
+        let input = self.input_column(column)?;
+        let own = self.row_column(row, at?, column.span)?;
+        let Some(ty) = types::common(own.ty, input.ty) else {
+            let message = format!(
+                "`{}` is {} in the table and {} in input",
+                column.name,
+                article(own.ty),
+                article(input.ty)
+            );
+            let diagnostic = Diagnostic::error(code::TYPE_MISMATCH, message)
+                .at(column.span, "cannot be compared")
+                .with_help("give both the same type, or write `ON` with a CAST");
+            self.cx.report(diagnostic);
+            return None;
+        };
+        let (left, right) = (self.coerce(own, ty)?, self.coerce(input, ty)?);
+        let nullable = left.nullable || right.nullable;
+        let kind = ExprKind::Compare { op: CompareOp::Eq, left: Box::new(left), right: Box::new(right) };
+        Some(Expr { kind, ty: Type::Bool, nullable, fallible: false, span: column.span })
+    }
+
+    /// The bound of a SCAN.
+    pub(super) fn scan_rows_max(&mut self, ast: &ast::Expr) -> Option<u64> {
+        let expr = self.typed(ast, Type::Int(64))?;
+        let Ok(Value::Int(n)) = fold::fold(&expr, &[]) else {
+            return self.not_constant(ast.span, "write the number of rows: `MAX 1000`");
+        };
+        let fits = u64::try_from(n).ok().filter(|n| (1..=SCAN_ROWS_MAX).contains(n));
+        if fits.is_none() {
+            let message = format!("a SCAN looks at 1 to {SCAN_ROWS_MAX} rows");
+            self.report_at(ast.span, code::OVER_LIMIT, message, "outside the limits");
+        }
+        fits
+    }
+
+    // ---- in expressions ----------------------------------------------------------------------------------------
+
+    pub(super) fn subselect(
+        &mut self,
+        select: &ast::Subselect,
+        want: Option<Type>,
+        span: Span,
+    ) -> Option<Expr> {
+        if select.scan_max.is_some() {
+            return self.aggregate(select, span);
+        }
+        let table = self.table_of(select)?;
+        let (row, (value, split)) = self.with_row(table, &select.table.name, |scope, row| {
+            let value = scope.selected(select, want);
+            (value, scope.found(select, row))
+        });
+        let (value, (key, condition)) = (value?, split?);
+        let parts = key.iter().chain(&condition).chain([&value]);
+        let fallible = parts.into_iter().any(|part| part.fallible);
+        let ty = value.ty;
+        let find = Box::new(Find { table, row, key, condition });
+        let kind = ExprKind::Lookup { find, value: Box::new(value) };
+        Some(Expr { kind, ty, nullable: true, fallible, span })
+    }
+
+    pub(super) fn exists(&mut self, select: &ast::Subselect, span: Span) -> Option<Expr> {
+        let table = self.table_of(select)?;
+        if let Some(max) = &select.scan_max {
+            let rows_max = self.scan_rows_max(max);
+            let (row, filter) = self.with_row(table, &select.table.name, |scope, _| scope.filter(select));
+            let (rows_max, filter) = (rows_max?, filter?);
+            let fallible = filter.as_ref().is_some_and(|filter| filter.fallible);
+            let filter = filter.map(Box::new);
+            let kind = ExprKind::Aggregate { table, row, rows_max, filter, aggregate: Aggregate::Any };
+            return Some(Expr { kind, ty: Type::Bool, nullable: false, fallible, span });
+        }
+        let (row, split) = self.with_row(table, &select.table.name, |scope, row| scope.found(select, row));
+        let (key, condition) = split?;
+        let fallible = key.iter().chain(&condition).any(|part| part.fallible);
+        let kind = ExprKind::Exists(Box::new(Find { table, row, key, condition }));
+        Some(Expr { kind, ty: Type::Bool, nullable: false, fallible, span })
+    }
+
+    fn table_of(&mut self, select: &ast::Subselect) -> Option<TableRef> {
+        if !matches!(self.view, View::Handler(_)) {
+            let message = format!("{} cannot look at tables", self.view.words());
+            self.report_at(select.span, code::NAME_NOT_HERE, message, "tables are there in handlers");
+            return None;
+        }
+        self.table_ref(&select.table)
+    }
+
+    fn selected(&mut self, select: &ast::Subselect, want: Option<Type>) -> Option<Expr> {
+        match &select.item {
+            SelectItem::Value { value, .. } => self.expr(value, want),
+            SelectItem::Star(span) => {
+                let diagnostic =
+                    Diagnostic::error(code::TYPE_MISMATCH, "a value is needed here, and `*` is a row")
+                        .at(*span, "which column?")
+                        .with_help("name the column: `(SELECT column FROM ...)`");
+                self.cx.report(diagnostic);
+                None
+            }
+        }
+    }
+
+    /// The inner None is a subselect without WHERE.
+    fn filter(&mut self, select: &ast::Subselect) -> Option<Option<Expr>> {
+        match &select.filter {
+            Some(filter) => self.condition(filter).map(Some),
+            None => Some(None),
+        }
+    }
+
+    fn found(&mut self, select: &ast::Subselect, row: RowId) -> Option<(Vec<Expr>, Option<Expr>)> {
+        let filter = self.filter(select)?;
+        self.split_key(row, filter, select.span)
+    }
+
+    fn aggregate(&mut self, select: &ast::Subselect, span: Span) -> Option<Expr> {
+        let table = self.table_of(select)?;
+        let rows_max = self.scan_rows_max(select.scan_max.as_ref()?);
+        let (row, (filter, aggregate)) = self.with_row(table, &select.table.name, |scope, _| {
+            (scope.filter(select), scope.aggregate_of(select))
+        });
+        let (rows_max, filter, (aggregate, ty, is_fallible)) = (rows_max?, filter?, aggregate?);
+        let nullable = aggregate != Aggregate::Count;
+        let fallible = is_fallible || filter.as_ref().is_some_and(|filter| filter.fallible);
+        let kind = ExprKind::Aggregate { table, row, rows_max, filter: filter.map(Box::new), aggregate };
+        Some(Expr { kind, ty, nullable, fallible, span })
+    }
+
+    /// The aggregate, the type of its value, and whether it may fail.
+    fn aggregate_of(&mut self, select: &ast::Subselect) -> Option<(Aggregate, Type, bool)> {
+        let SelectItem::Value { value, .. } = &select.item else { return self.no_aggregate(select.span) };
+        let Ast::Call { function, args, star } = &value.kind else { return self.no_aggregate(value.span) };
+        let name = function.name.to_ascii_lowercase();
+        if !functions::AGGREGATES.contains(&name.as_str()) {
+            return self.no_aggregate(value.span);
+        }
+        match (name.as_str(), args.as_slice(), star) {
+            ("count", [], Some(_)) => Some((Aggregate::Count, Type::Int(64), false)),
+            ("argmin" | "argmax", [result, by], None) => {
+                let (result, by) = (self.expr(result, None), self.expr(by, None));
+                let (result, by) = (Box::new(result?), Box::new(by?));
+                self.check_measure(
+                    &by,
+                    types::is_ordered(by.ty),
+                    "argmin and argmax measure by ordered values",
+                )?;
+                let (ty, fallible) = (result.ty, result.fallible || by.fallible);
+                let aggregate = match name.as_str() {
+                    "argmin" => Aggregate::ArgMin { result, by },
+                    _ => Aggregate::ArgMax { result, by },
+                };
+                Some((aggregate, ty, fallible))
+            }
+            ("sum" | "min" | "max" | "avg", [arg], None) => {
+                let arg = Box::new(self.expr(arg, None)?);
+                let (ty, fallible) = (arg.ty, arg.fallible);
+                let is_summable = types::is_number(ty) || ty == Type::Interval;
+                match name.as_str() {
+                    "sum" => {
+                        self.check_measure(&arg, is_summable, "sum takes numbers and intervals")?;
+                        Some((Aggregate::Sum(arg), ty, true))
+                    }
+                    "avg" => {
+                        self.check_measure(&arg, types::is_number(ty), "avg takes numbers")?;
+                        Some((Aggregate::Avg(arg), Type::F64, true))
+                    }
+                    least_or_greatest => {
+                        self.check_measure(&arg, types::is_ordered(ty), "min and max take ordered values")?;
+                        let is_min = least_or_greatest == "min";
+                        let aggregate = if is_min { Aggregate::Min(arg) } else { Aggregate::Max(arg) };
+                        Some((aggregate, ty, fallible))
+                    }
+                }
+            }
+            _ => {
+                let message = format!("`{name}` does not take these arguments");
+                let diagnostic = Diagnostic::error(code::BAD_ARGUMENTS, message)
+                    .at(value.span, "not like this")
+                    .with_help(
+                        "count(*), sum(e), min(e), max(e), avg(e), argmin(result, by), argmax(result, by)",
+                    );
+                self.cx.report(diagnostic);
+                None
+            }
+        }
+    }
+
+    fn check_measure(&mut self, expr: &Expr, fits: bool, rule: &str) -> Option<()> {
+        if !fits {
+            self.report_at(
+                expr.span,
+                code::TYPE_MISMATCH,
+                rule.to_owned(),
+                &format!("this is {}", article(expr.ty)),
+            );
+        }
+        fits.then_some(())
+    }
+
+    fn no_aggregate<T>(&mut self, span: Span) -> Option<T> {
+        let diagnostic =
+            Diagnostic::error(code::TYPE_MISMATCH, "a SCAN gives many rows, and one value is needed")
+                .at(span, "not an aggregate")
+                .with_help(
+                    "write an aggregate: count(*), sum(e), min(e), max(e), avg(e), argmin(result, by)",
+                );
+        self.cx.report(diagnostic);
+        None
+    }
+
+    /// Whether there is an `input` to select from; reports it if not.
+    pub(super) fn check_input(&mut self, span: Span) -> Option<()> {
+        let View::Handler(kind) = self.view else { return None };
+        if !matches!(kind, HandlerKind::Every | HandlerKind::Error) {
+            return Some(());
+        }
+        let message = format!("there is no `input` in {}", self.view.words());
+        let diagnostic = Diagnostic::error(code::ACTION_NOT_HERE, message)
+            .at(span, "selects from input")
+            .with_help("use IF with `EXISTS (SELECT ...)`, or INSERT ... VALUES");
+        self.cx.report(diagnostic);
+        None
+    }
+
+    /// A NULL of a type, where nothing is given.
+    pub(super) fn null_of(ty: Type, span: Span) -> Expr {
+        leaf(ExprKind::Const(Value::Null), ty, true, span)
+    }
+}
+
+/// Takes `a AND b AND c` apart.
+fn conjuncts(expr: Expr, parts: &mut Vec<Expr>) {
+    match expr.kind {
+        ExprKind::And(left, right) => {
+            conjuncts(*left, parts);
+            conjuncts(*right, parts);
+        }
+        _ => parts.push(expr),
+    }
+}
+
+/// Whether a condition is `row.column = e` (either way round) with an `e` that does not look at the row.
+fn fixes(part: &Expr, row: RowId, column: usize) -> bool {
+    let ExprKind::Compare { op: CompareOp::Eq, left, right } = &part.kind else { return false };
+    let is_column = |side: &Expr| {
+        let inner = if let ExprKind::Widen(inner) = &side.kind { inner } else { side };
+        inner.kind == ExprKind::RowColumn { row, column }
+    };
+    (is_column(left) && !mentions(right, row)) || (is_column(right) && !mentions(left, row))
+}
+
+/// Whether an expression looks at a row.
+fn mentions(expr: &Expr, row: RowId) -> bool {
+    let mut found = false;
+    each_expr(expr, &mut |part| {
+        found |= matches!(part.kind, ExprKind::RowColumn { row: other, .. } if other == row);
+    });
+    found
+}

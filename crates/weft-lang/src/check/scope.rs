@@ -1,0 +1,566 @@
+//! What a name means at a place in a program.
+
+use weft_core::types::Type;
+use weft_core::{Status, Value};
+
+use super::nearest::nearest;
+use super::{Cx, quoted_list};
+use crate::ast::{Ident, Path};
+use crate::diagnostic::{Diagnostic, code};
+use crate::hir::{
+    Direction, Element, Expr, ExprKind, HandlerKind, Local, LocalId, Meta, Row, RowId, Table, TableRef,
+};
+use crate::source::Span;
+
+/// Which names there are.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum View {
+    /// Literals and parameters: what is known before the program runs.
+    Constant,
+    /// These, and `now()` and `rand()`: the value of a new row or cell.
+    Start,
+    /// What is known of a call when it opens.
+    Route,
+    /// All that a handler may read.
+    Handler(HandlerKind),
+}
+
+/// The names and rows at a place, and the tables that they index.
+pub(super) struct Scope<'a, 'c> {
+    pub(super) cx: &'a mut Cx<'c>,
+    pub(super) element: &'a Element,
+    pub(super) shared: &'a [Table],
+    pub(super) view: View,
+    pub(super) locals: Vec<Local>,
+    pub(super) rows: Vec<Row>,
+    /// LETs that can be seen, innermost last; None is one whose value had a fault.
+    pub(super) names: Vec<(Ident, Option<LocalId>)>,
+    /// Rows that can be seen, innermost last.
+    pub(super) sights: Vec<Sight>,
+    /// Call sites of `rand()` so far in this element.
+    pub(super) n_rand: &'a mut u32,
+    /// The merged column that a SET changes by its own operation, which may read it.
+    pub(super) merging: Option<(RowId, usize)>,
+}
+
+/// A row that can be seen.
+#[derive(Clone, Debug)]
+pub(super) struct Sight {
+    pub(super) alias: String,
+    pub(super) row: RowId,
+    pub(super) bare: Bare,
+}
+
+/// What a bare column name means to a row that can be seen.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Bare {
+    /// This row's column, whatever else has the name: the table of an UPDATE.
+    First,
+    /// This row's column, if nothing else has the name; the columns of USING are one with those of `input`.
+    Joined(Vec<String>),
+    /// Nothing: the row is named by its alias.
+    Hidden,
+}
+
+/// What the engine knows of a tuple: name, type, nullable.
+pub(super) const METAS: &[(&str, Meta, Type, bool)] = &[
+    ("call_id", Meta::CallId, Type::Uint(64), false),
+    ("elapsed", Meta::Elapsed, Type::Interval, false),
+    ("ended_by", Meta::EndedBy, Type::Text(None), true),
+    ("index", Meta::Index, Type::Uint(64), false),
+    ("method", Meta::Method, Type::Text(None), false),
+    ("peer", Meta::Peer, Type::Text(None), false),
+    ("size", Meta::Size, Type::Size, false),
+    ("status", Meta::Status, Type::Status, false),
+    ("upstream", Meta::Upstream, Type::Text(None), true),
+    ("version", Meta::Version, Type::Uint(64), false),
+];
+
+impl View {
+    /// The direction whose columns are there.
+    pub(super) fn direction(self) -> Option<Direction> {
+        match self {
+            Self::Handler(HandlerKind::Request) => Some(Direction::Request),
+            Self::Handler(HandlerKind::Response) => Some(Direction::Response),
+            _ => None,
+        }
+    }
+
+    /// Whether there is a call.
+    pub(super) fn has_call(self) -> bool {
+        matches!(self, Self::Handler(kind) if kind != HandlerKind::Every)
+    }
+
+    pub(super) fn has_headers(self) -> bool {
+        use HandlerKind as H;
+        match self {
+            Self::Handler(kind) => matches!(kind, H::Open | H::Request | H::Response | H::Close),
+            Self::Route => true,
+            Self::Constant | Self::Start => false,
+        }
+    }
+
+    pub(super) fn has_meta(self, meta: Meta) -> bool {
+        use HandlerKind as H;
+        let Self::Handler(kind) = self else {
+            return self == Self::Route && matches!(meta, Meta::Method | Meta::Peer);
+        };
+        match meta {
+            Meta::Status | Meta::EndedBy => kind == H::Close,
+            Meta::Elapsed | Meta::Upstream => matches!(kind, H::Response | H::Close),
+            Meta::Size | Meta::Index => matches!(kind, H::Request | H::Response),
+            Meta::Method | Meta::Peer | Meta::CallId | Meta::Version => kind != H::Every,
+        }
+    }
+
+    /// The place in words.
+    pub(super) fn words(self) -> &'static str {
+        match self {
+            Self::Constant => "a constant",
+            Self::Start => "the value of a new row",
+            Self::Route => "a route",
+            Self::Handler(HandlerKind::Open) => "ON OPEN",
+            Self::Handler(HandlerKind::Request) => "ON REQUEST",
+            Self::Handler(HandlerKind::Response) => "ON RESPONSE",
+            Self::Handler(HandlerKind::Close) => "ON CLOSE",
+            Self::Handler(HandlerKind::Error) => "ON ERROR",
+            Self::Handler(HandlerKind::Every) => "ON EVERY",
+        }
+    }
+}
+
+impl<'a, 'c> Scope<'a, 'c> {
+    pub(super) fn new(
+        cx: &'a mut Cx<'c>,
+        element: &'a Element,
+        shared: &'a [Table],
+        view: View,
+        n_rand: &'a mut u32,
+    ) -> Self {
+        let (locals, rows, names, sights) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
+        Self { cx, element, shared, view, locals, rows, names, sights, n_rand, merging: None }
+    }
+
+    // ---- tables ------------------------------------------------------------------------------------------------
+
+    /// The table of a name; reports it if there is none, or if it cannot be used here.
+    pub(super) fn table_ref(&mut self, name: &Ident) -> Option<TableRef> {
+        let own = self.element.tables.iter().position(|table| table.name == name.name).map(TableRef::Own);
+        let shared = || self.shared.iter().position(|table| table.name == name.name).map(TableRef::Shared);
+        let Some(found) = own.or_else(shared) else {
+            self.report_unknown_table(name);
+            return None;
+        };
+        let table = self.table(found);
+        if table.per_worker && self.view == View::Handler(HandlerKind::Every) {
+            let message = format!("ON EVERY runs once a node, and `{}` is a table of each worker", name.name);
+            let diagnostic = Diagnostic::error(code::PER_WORKER_IN_EVERY, message)
+                .at(name.span, "which worker's table?")
+                .with_label(table.span, "declared PER WORKER")
+                .with_help("drop PER WORKER, or count in a `VAR ... MERGE SUM`");
+            self.cx.report(diagnostic);
+            return None;
+        }
+        Some(found)
+    }
+
+    pub(super) fn is_table(&self, name: &str) -> bool {
+        let mut all = self.element.tables.iter().chain(self.shared);
+        all.any(|table| table.name == name)
+    }
+
+    pub(super) fn table(&self, table: TableRef) -> &'a Table {
+        match table {
+            TableRef::Own(index) => &self.element.tables[index],
+            TableRef::Shared(index) => &self.shared[index],
+        }
+    }
+
+    /// A new row of a table.
+    pub(super) fn add_row(&mut self, table: TableRef, optional: bool) -> RowId {
+        self.rows.push(Row { table, optional });
+        RowId(self.rows.len() - 1)
+    }
+
+    /// The column of a table; reports it if there is none.
+    pub(super) fn column_of(&mut self, table: TableRef, name: &Ident) -> Option<usize> {
+        let table = self.table(table);
+        let found = table.columns.iter().position(|column| column.name == name.name);
+        if found.is_none() {
+            let names: Vec<&str> = table.columns.iter().map(|column| column.name.as_str()).collect();
+            let message = format!("table `{}` has no column `{}`", table.name, name.name);
+            let diagnostic = Diagnostic::error(code::UNKNOWN_COLUMN, message)
+                .at(name.span, "no such column")
+                .with_note(format!("it has: {}", names.join(", ")));
+            self.cx.report_unless_broken(table.span, with_nearest(diagnostic, name, names));
+        }
+        found
+    }
+
+    fn report_unknown_table(&mut self, name: &Ident) {
+        let known: Vec<&str> =
+            self.element.tables.iter().chain(self.shared).map(|table| table.name.as_str()).collect();
+        let diagnostic = Diagnostic::error(code::UNKNOWN_TABLE, format!("there is no table `{}`", name.name))
+            .at(name.span, "not a table of this element, nor a shared one");
+        let diagnostic = match known.is_empty() {
+            true => diagnostic.with_help(format!(
+                "declare it: `TABLE {} (key TEXT(64) PRIMARY KEY, ...) MAX 10000 ROWS EVICT OLDEST;`",
+                name.name
+            )),
+            false => {
+                with_nearest(diagnostic.with_note(format!("there are: {}", known.join(", "))), name, known)
+            }
+        };
+        self.cx.report_missing(diagnostic);
+    }
+
+    // ---- names -------------------------------------------------------------------------------------------------
+
+    /// What a path means as a value.
+    pub(super) fn path(&mut self, path: &Path) -> Option<Expr> {
+        match path.segments.as_slice() {
+            [name] => self.bare_name(name),
+            [first, column] if first.name == "input" => self.input_column(column),
+            [alias, column] => match self.sights.iter().rposition(|sight| sight.alias == alias.name) {
+                Some(at) => {
+                    let row = self.sights[at].row;
+                    let column_index = self.column_of(self.rows[row.0].table, column)?;
+                    self.row_column(row, column_index, path.span)
+                }
+                None => self.unknown_path(path),
+            },
+            _ => self.unknown_path(path),
+        }
+    }
+
+    fn bare_name(&mut self, name: &Ident) -> Option<Expr> {
+        if let Some((_, local)) = self.names.iter().rev().find(|(known, _)| known.name == name.name) {
+            let id = (*local)?;
+            let Local { ty, nullable, .. } = self.locals[id.0];
+            return Some(leaf(ExprKind::Local(id), ty, nullable, name.span));
+        }
+        if let Some(found) = self.joined_column(name) {
+            return found;
+        }
+        if let Some(at) = self.own_column(&name.name) {
+            return self.element_column(at, name.span);
+        }
+        if let Some(found) = self.declared(name) {
+            return found;
+        }
+        if let Some(&(_, meta, ty, nullable)) = METAS.iter().find(|(known, ..)| *known == name.name)
+            && self.view.has_meta(meta)
+        {
+            return Some(leaf(ExprKind::Meta(meta), ty, nullable, name.span));
+        }
+        if name.name == "error" && self.view == View::Handler(HandlerKind::Error) {
+            return Some(leaf(ExprKind::FaultName, Type::Text(None), false, name.span));
+        }
+        if let Some(status) = Status::from_name(&name.name) {
+            let value = Value::Int(i64::from(status.code()));
+            return Some(leaf(ExprKind::Const(value), Type::Status, false, name.span));
+        }
+        self.unknown_name(name)
+    }
+
+    /// A column of a row that can be seen; the inner None is a fault that was reported.
+    fn joined_column(&mut self, name: &Ident) -> Option<Option<Expr>> {
+        let mut found: Vec<(RowId, usize, bool)> = Vec::new();
+        for sight in self.sights.iter().rev() {
+            let table = self.table(self.rows[sight.row.0].table);
+            let Some(at) = table.columns.iter().position(|column| column.name == name.name) else { continue };
+            match &sight.bare {
+                Bare::First if found.is_empty() => return Some(self.row_column(sight.row, at, name.span)),
+                Bare::Joined(using) => found.push((sight.row, at, using.contains(&name.name))),
+                Bare::First | Bare::Hidden => {}
+            }
+        }
+        // The columns of USING are equal, so any of them will do; `input` has it too then.
+        if let Some((row, at, _)) = found.iter().rev().find(|(.., is_using)| *is_using)
+            && !self.rows[row.0].optional
+        {
+            return Some(self.row_column(*row, *at, name.span));
+        }
+        if found.iter().any(|(.., is_using)| *is_using) {
+            return None;
+        }
+        let (row, at, _) = *found.first()?;
+        if found.len() > 1 || self.own_column(&name.name).is_some() {
+            return Some(self.ambiguous(name));
+        }
+        Some(self.row_column(row, at, name.span))
+    }
+
+    fn ambiguous<T>(&mut self, name: &Ident) -> Option<T> {
+        let sights = self.sights.iter().filter(|sight| matches!(sight.bare, Bare::Joined(_)));
+        let mut owners: Vec<&str> = sights.map(|sight| sight.alias.as_str()).collect();
+        if self.own_column(&name.name).is_some() {
+            owners.push("input");
+        }
+        let ways: Vec<String> = owners.iter().map(|owner| format!("`{owner}.{}`", name.name)).collect();
+        let message = format!("`{}` could be a column of {}", name.name, owners.join(" or of "));
+        let diagnostic = Diagnostic::error(code::AMBIGUOUS_NAME, message)
+            .at(name.span, "which one?")
+            .with_help(format!("write {}", ways.join(" or ")));
+        self.cx.report(diagnostic);
+        None
+    }
+
+    pub(super) fn row_column(&mut self, row: RowId, at: usize, span: Span) -> Option<Expr> {
+        let Row { table, optional } = self.rows[row.0];
+        let table = self.table(table);
+        let column = &table.columns[at];
+        if self.cx.is_broken(column.span) {
+            return None;
+        }
+        let is_every = self.view == View::Handler(HandlerKind::Every);
+        if column.merge.is_some() && !is_every && self.merging != Some((row, at)) {
+            let message =
+                format!("`{}.{}` is merged, and can only be read in ON EVERY", table.name, column.name);
+            let diagnostic = Diagnostic::error(code::MERGE_MISUSE, message)
+                .at(span, "read here")
+                .with_label(column.span, "declared MERGE")
+                .with_help("drop MERGE if data handlers must read it");
+            self.cx.report(diagnostic);
+            return None;
+        }
+        let nullable = column.nullable || optional;
+        Some(leaf(ExprKind::RowColumn { row, column: at }, column.ty, nullable, span))
+    }
+
+    /// The element's column of this name in the direction of the handler.
+    pub(super) fn own_column(&self, name: &str) -> Option<usize> {
+        let direction = self.view.direction()?;
+        self.element.columns.iter().position(|column| column.name == name && column.direction == direction)
+    }
+
+    fn element_column(&mut self, at: usize, span: Span) -> Option<Expr> {
+        let column = &self.element.columns[at];
+        let known = !self.cx.is_broken(column.span);
+        known.then(|| leaf(ExprKind::Column(at), column.ty, column.nullable, span))
+    }
+
+    pub(super) fn input_column(&mut self, name: &Ident) -> Option<Expr> {
+        match self.own_column(&name.name) {
+            Some(at) => self.element_column(at, name.span),
+            None => self.unknown_column(name),
+        }
+    }
+
+    /// A cell of the call's row, a variable, or a parameter.
+    fn declared(&mut self, name: &Ident) -> Option<Option<Expr>> {
+        let is_start = matches!(self.view, View::Constant | View::Start);
+        let element = self.element;
+        if let Some(at) = element.call.iter().position(|cell| cell.name == name.name)
+            && self.view.has_call()
+        {
+            let cell = &element.call[at];
+            let expr = leaf(ExprKind::Call(at), cell.ty, false, name.span);
+            return Some((!self.cx.is_broken(cell.span)).then_some(expr));
+        }
+        if let Some(at) = element.vars.iter().position(|var| var.name == name.name)
+            && !is_start
+        {
+            return Some(self.var(at, name));
+        }
+        let at = element.params.iter().position(|param| param.name == name.name)?;
+        let param = &element.params[at];
+        let expr = leaf(ExprKind::Param(at), param.ty, param.nullable, name.span);
+        Some((!self.cx.is_broken(param.span)).then_some(expr))
+    }
+
+    fn var(&mut self, at: usize, name: &Ident) -> Option<Expr> {
+        let var = &self.element.vars[at];
+        if self.cx.is_broken(var.span) {
+            return None;
+        }
+        if var.merge.is_some() && self.view != View::Handler(HandlerKind::Every) {
+            let message = format!("`{}` is merged, and can only be read in ON EVERY", var.name);
+            let diagnostic = Diagnostic::error(code::MERGE_MISUSE, message)
+                .at(name.span, "read here")
+                .with_label(var.span, "declared MERGE")
+                .with_help("drop MERGE if data handlers must read it");
+            self.cx.report(diagnostic);
+            return None;
+        }
+        Some(leaf(ExprKind::Var(at), var.ty, false, name.span))
+    }
+
+    // ---- faults ------------------------------------------------------------------------------------------------
+
+    fn unknown_path<T>(&mut self, path: &Path) -> Option<T> {
+        let (first, dotted) = (&path.segments[0], path.to_dotted());
+        let last = path.segments.last().expect("a path is never empty");
+        let diagnostic =
+            Diagnostic::error(code::UNKNOWN_NAME, format!("there is nothing called `{dotted}` here"))
+                .at(path.span, "unknown");
+        let diagnostic = if matches!(first.name.as_str(), "input" | "req" | "resp") {
+            diagnostic
+                .with_note("an element names columns; where they are is said where it is used")
+                .with_help(format!(
+                    "declare a column `{0}`, and bind it in the chain: `{1} ({0} := req.{2})`",
+                    last.name,
+                    self.element.name,
+                    tail(path)
+                ))
+        } else {
+            let aliases: Vec<&str> = self.sights.iter().map(|sight| sight.alias.as_str()).collect();
+            let diagnostic = match self.is_table(&first.name) {
+                true => diagnostic.with_help(format!(
+                    "look the row up: `(SELECT {} FROM {} WHERE ...)`, or JOIN the table",
+                    last.name, first.name
+                )),
+                false => diagnostic,
+            };
+            with_nearest(diagnostic, first, aliases)
+        };
+        self.cx.report_missing(diagnostic);
+        None
+    }
+
+    fn unknown_column<T>(&mut self, name: &Ident) -> Option<T> {
+        if self.report_elsewhere(name) {
+            return None;
+        }
+        let direction = self.view.direction();
+        let columns = self.element.columns.iter().filter(|column| Some(column.direction) == direction);
+        let names: Vec<&str> = columns.map(|column| column.name.as_str()).collect();
+        let message = format!("`input` has no column `{}`", name.name);
+        let mut diagnostic =
+            Diagnostic::error(code::UNKNOWN_NAME, message).at(name.span, "not a column of this element");
+        if !names.is_empty() {
+            diagnostic = diagnostic.with_note(format!("it has: {}", names.join(", ")));
+        }
+        let near = nearest(&name.name, names.iter().copied());
+        let clause = if direction == Some(Direction::Response) { "RETURNS" } else { "ON rpc" };
+        let diagnostic = match near {
+            Some(near) => diagnostic.with_help(format!("write `{near}`")).with_fix(name.span, near),
+            None => diagnostic
+                .with_help(format!("declare it in the head of the element: `{clause} ({} TEXT)`", name.name)),
+        };
+        self.cx.report_missing(diagnostic);
+        None
+    }
+
+    fn unknown_name<T>(&mut self, name: &Ident) -> Option<T> {
+        if self.report_elsewhere(name) {
+            return None;
+        }
+        let message = format!("there is nothing called `{}` here", name.name);
+        let diagnostic = Diagnostic::error(code::UNKNOWN_NAME, message).at(name.span, "unknown");
+        let visible = self.visible_names();
+        let near = nearest(&name.name, visible.iter().map(String::as_str));
+        let diagnostic = match near {
+            Some(near) => diagnostic.with_help(format!("write `{near}`")).with_fix(name.span, near),
+            None if visible.is_empty() => diagnostic,
+            None => diagnostic.with_note(format!("known here: {}", quoted_list(&visible))),
+        };
+        self.cx.report_missing(diagnostic);
+        None
+    }
+
+    /// Reports a name that the element has, but that has no value in this handler.
+    fn report_elsewhere(&mut self, name: &Ident) -> bool {
+        let element = self.element;
+        let column = element.columns.iter().find(|column| column.name == name.name);
+        let message = format!("`{}` has no value in {}", name.name, self.view.words());
+        let diagnostic = Diagnostic::error(code::NAME_NOT_HERE, message);
+        let in_handler = matches!(self.view, View::Handler(_));
+        let diagnostic = if let Some(column) = column.filter(|_| in_handler) {
+            let (event, other) = match column.direction {
+                Direction::Request => ("ON REQUEST", "request"),
+                Direction::Response => ("ON RESPONSE", "response"),
+            };
+            diagnostic
+                .at(name.span, format!("a column of the {other}, which is there in {event}"))
+                .with_label(column.span, "declared here")
+                .with_help(format!(
+                    "save it in a CALL column: `CALL (saved_{0} {1});` and `SET saved_{0} = {0};` {event}",
+                    column.name,
+                    with_length(column.ty),
+                ))
+        } else if let Some(cell) = element.call.iter().find(|cell| cell.name == name.name) {
+            let why = if in_handler {
+                "a column of a call's row, and no call is at hand"
+            } else {
+                "known only in a call"
+            };
+            diagnostic
+                .at(name.span, why)
+                .with_label(cell.span, "declared here")
+                .with_help("keep what outlives a call in a VAR or a TABLE")
+        } else if let Some(var) = element.vars.iter().find(|var| var.name == name.name) {
+            diagnostic
+                .at(name.span, "a variable, whose value is known only while the program runs")
+                .with_label(var.span, "declared here")
+                .with_help("use a literal or a parameter")
+        } else if let Some((known, meta, ..)) = METAS.iter().find(|(known, ..)| *known == name.name) {
+            diagnostic.at(name.span, "not known here").with_help(match meta {
+                Meta::Status | Meta::EndedBy => format!("`{known}` is known in ON CLOSE"),
+                Meta::Elapsed | Meta::Upstream => format!("`{known}` is known in ON RESPONSE and ON CLOSE"),
+                Meta::Size | Meta::Index => format!("`{known}` is known in ON REQUEST and ON RESPONSE"),
+                _ => format!("`{known}` is known in the handlers of a call"),
+            })
+        } else if name.name == "error" {
+            diagnostic.at(name.span, "the name of a fault").with_help("`error` is known in ON ERROR")
+        } else {
+            return false;
+        };
+        self.cx.report(diagnostic);
+        true
+    }
+
+    /// All names that can be written here, for suggestions.
+    fn visible_names(&self) -> Vec<String> {
+        let mut names: Vec<&str> = self.names.iter().map(|(name, _)| name.name.as_str()).collect();
+        for sight in self.sights.iter().filter(|sight| sight.bare != Bare::Hidden) {
+            let table = self.table(self.rows[sight.row.0].table);
+            names.extend(table.columns.iter().map(|column| column.name.as_str()));
+        }
+        let direction = self.view.direction();
+        let columns = self.element.columns.iter().filter(|column| Some(column.direction) == direction);
+        names.extend(columns.map(|column| column.name.as_str()));
+        if self.view.has_call() {
+            names.extend(self.element.call.iter().map(|cell| cell.name.as_str()));
+        }
+        if matches!(self.view, View::Handler(_)) {
+            names.extend(self.element.vars.iter().map(|var| var.name.as_str()));
+        }
+        names.extend(self.element.params.iter().map(|param| param.name.as_str()));
+        names.extend(METAS.iter().filter(|(_, meta, ..)| self.view.has_meta(*meta)).map(|(name, ..)| *name));
+        let mut names: Vec<String> = names.into_iter().map(str::to_owned).collect();
+        names.dedup();
+        names
+    }
+}
+
+/// An expression without parts.
+pub(super) fn leaf(kind: ExprKind, ty: Type, nullable: bool, span: Span) -> Expr {
+    Expr { kind, ty, nullable, fallible: false, span }
+}
+
+/// Adds the nearest name as help and fix.
+pub(super) fn with_nearest<'n>(
+    diagnostic: Diagnostic,
+    name: &Ident,
+    known: impl IntoIterator<Item = &'n str>,
+) -> Diagnostic {
+    match nearest(&name.name, known) {
+        Some(near) => diagnostic.with_help(format!("write `{near}`")).with_fix(name.span, near),
+        None => diagnostic,
+    }
+}
+
+/// The type as a table or a CALL row takes it.
+pub(super) fn with_length(ty: Type) -> Type {
+    match ty {
+        Type::Text(None) => Type::Text(Some(64)),
+        Type::Bytes(None) => Type::Bytes(Some(64)),
+        other => other,
+    }
+}
+
+fn tail(path: &Path) -> String {
+    let names: Vec<&str> = path.segments[1..].iter().map(|segment| segment.name.as_str()).collect();
+    names.join(".")
+}

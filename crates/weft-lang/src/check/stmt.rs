@@ -1,0 +1,1040 @@
+//! Statements, actions and verdicts of handlers.
+
+use weft_core::{Status, Type, Value};
+
+use super::expr::constant;
+use super::scope::{Bare, Scope, View, with_nearest};
+use super::walk::each_expr;
+use crate::ast::{self, Ident, InsertSource, SelectItem, StmtKind as Ast, VerdictKind as AstVerdict};
+use crate::diagnostic::{Diagnostic, code};
+use crate::hir::{
+    AnswerPlace, ArithOp, Expr, ExprKind, Function, HandlerKind, Local, LocalId, Merge, Place, RowId, Stmt,
+    StmtKind, TableRef, Verdict, VerdictKind,
+};
+use crate::source::Span;
+use crate::types;
+
+impl Scope<'_, '_> {
+    /// The statements of a block; its LETs and joined rows end with it.
+    pub(super) fn block(&mut self, stmts: &[ast::Stmt]) -> Vec<Stmt> {
+        let (n_names, n_sights) = (self.names.len(), self.sights.len());
+        let mut body = Vec::new();
+        for (index, stmt) in stmts.iter().enumerate() {
+            if let Some(kind) = self.stmt(stmt) {
+                body.push(Stmt { kind, span: stmt.span });
+            }
+            if let (Ast::Verdict(verdict), Some(next)) = (&stmt.kind, stmts.get(index + 1)) {
+                let diagnostic = Diagnostic::warning(code::UNREACHABLE, "this is never reached")
+                    .at(next.span, "comes behind a verdict")
+                    .with_label(verdict.span, "ends the handler")
+                    .with_help("remove it, or move it before the verdict");
+                self.cx.report(diagnostic);
+                break;
+            }
+        }
+        self.names.truncate(n_names);
+        self.sights.truncate(n_sights);
+        body
+    }
+
+    fn stmt(&mut self, stmt: &ast::Stmt) -> Option<StmtKind> {
+        match &stmt.kind {
+            Ast::Let { name, ty, value } => self.let_stmt(name, ty.as_ref(), value),
+            Ast::Set { target, value } => self.set(target, value),
+            Ast::If { arms, otherwise } => {
+                let arms: Vec<Option<(Expr, Vec<Stmt>)>> = arms
+                    .iter()
+                    .map(|arm| {
+                        let condition = self.condition(&arm.condition);
+                        let body = self.block(&arm.body);
+                        Some((condition?, body))
+                    })
+                    .collect();
+                let otherwise = otherwise.as_ref().map(|body| self.block(body)).unwrap_or_default();
+                Some(StmtKind::If { arms: arms.into_iter().collect::<Option<_>>()?, otherwise })
+            }
+            Ast::Guard(guard) => self.guard(guard, stmt.span),
+            Ast::Insert(insert) => self.insert(insert),
+            Ast::Upsert(upsert) => self.upsert(upsert, stmt.span),
+            Ast::Update(update) => self.update(update, stmt.span),
+            Ast::Delete { table, filter } => self.delete(table, filter),
+            Ast::Scan(scan) => self.scan(scan),
+            Ast::Add { target, amount } => self.add(target, amount.as_ref(), stmt.span),
+            Ast::Reset { target } => self.reset(target),
+            Ast::Mirror { to } => {
+                self.check_action(&[HandlerKind::Open, HandlerKind::Request], "MIRROR", stmt.span)?;
+                Some(StmtKind::Mirror { to: self.target(to)? })
+            }
+            Ast::Mark { value } => {
+                let data = [HandlerKind::Open, HandlerKind::Request, HandlerKind::Response];
+                self.check_action(&data, "MARK", stmt.span)?;
+                Some(StmtKind::Mark { value: self.value_for(value, Type::Uint(32), false, "a mark")? })
+            }
+            Ast::Delay { interval } => {
+                let data = [HandlerKind::Open, HandlerKind::Request, HandlerKind::Response];
+                self.check_action(&data, "DELAY", stmt.span)?;
+                Some(StmtKind::Delay {
+                    interval: self.value_for(interval, Type::Interval, false, "a delay")?,
+                })
+            }
+            Ast::Signal { .. } => self.not_on_rpc(stmt.span, "SIGNAL", "signals are not in this version"),
+            Ast::Message { .. } => self.not_on_rpc(
+                stmt.span,
+                "MESSAGE",
+                "making messages is for message streams, not in this version",
+            ),
+            Ast::Push { .. } => self.not_on_rpc(stmt.span, "PUSH", "headers are pushed on packet layers"),
+            Ast::Pop => self.not_on_rpc(stmt.span, "POP", "headers are popped on packet layers"),
+            Ast::Verdict(verdict) => self.verdict(verdict).map(StmtKind::Verdict),
+        }
+    }
+
+    // ---- values ------------------------------------------------------------------------------------------------
+
+    fn let_stmt(&mut self, name: &Ident, ty: Option<&ast::TypeExpr>, value: &ast::Expr) -> Option<StmtKind> {
+        let value = match ty {
+            Some(ty) => self.cx.type_expr(ty).map(types::without_length).and_then(|known| {
+                let whose = format!("`{}`", name.name);
+                self.value_for(value, known, ty.nullable, &whose)
+                    .map(|value| Expr { nullable: ty.nullable, ..value })
+            }),
+            None => self.expr(value, None),
+        };
+        if let Some((first, _)) = self.names.iter().find(|(known, _)| known.name == name.name) {
+            let diagnostic =
+                Diagnostic::error(code::DUPLICATE_NAME, format!("`{}` is named twice", name.name))
+                    .at(name.span, "the second")
+                    .with_label(first.span, "the first")
+                    .with_help("a LET does not change; give the new value a name of its own");
+            self.cx.report(diagnostic);
+        }
+        let local = value.as_ref().map(|value| self.add_local(name, value.ty, value.nullable));
+        self.names.push((name.clone(), local));
+        Some(StmtKind::Let { local: local?, value: value? })
+    }
+
+    fn add_local(&mut self, name: &Ident, ty: Type, nullable: bool) -> LocalId {
+        self.locals.push(Local { name: name.name.clone(), ty: types::without_length(ty), nullable });
+        LocalId(self.locals.len() - 1)
+    }
+
+    fn set(&mut self, target: &ast::Place, value: &ast::Expr) -> Option<StmtKind> {
+        match self.place(target) {
+            Some((target, ty, nullable, whose)) => {
+                let value = self.value_for(value, ty, nullable, &whose)?;
+                Some(StmtKind::Set { target, value })
+            }
+            None => {
+                // The value may have faults of its own, worth telling in the same go.
+                self.expr(value, None);
+                None
+            }
+        }
+    }
+
+    /// Something that changes: the place, its type, whether it takes NULL, and its name in words.
+    fn place(&mut self, target: &ast::Place) -> Option<(Place, Type, bool, String)> {
+        match target {
+            ast::Place::Path(path) => self.named_place(path),
+            ast::Place::Header { key, span } => {
+                let name = self.header_name(key)?;
+                if !matches!(
+                    self.view,
+                    View::Handler(HandlerKind::Open | HandlerKind::Request | HandlerKind::Response)
+                ) {
+                    return self.no_write(
+                        *span,
+                        "headers have left by then",
+                        "SET trailer['...'] in ON CLOSE, or the header in ON RESPONSE",
+                    );
+                }
+                Some((Place::Header(name), Type::Text(None), true, "a header".to_owned()))
+            }
+            ast::Place::Trailer { key, span } => {
+                let name = self.header_name(key)?;
+                if self.view != View::Handler(HandlerKind::Close) {
+                    return self.no_write(
+                        *span,
+                        "trailers come with the end of the call",
+                        "SET it in ON CLOSE, or give it to ABORT ... WITH",
+                    );
+                }
+                Some((Place::Trailer(name), Type::Text(None), true, "a trailer".to_owned()))
+            }
+        }
+    }
+
+    fn named_place(&mut self, path: &ast::Path) -> Option<(Place, Type, bool, String)> {
+        let name = match path.segments.as_slice() {
+            [name] => name,
+            [input, name] if input.name == "input" => name,
+            [_, name] => {
+                let help = format!("change a table's row with `UPDATE ... SET {} = ...`", name.name);
+                return self.no_write(path.span, "not a column of the message", &help);
+            }
+            _ => {
+                return self.no_write(
+                    path.span,
+                    "not a column of the message",
+                    "declare a column and bind it to this field in the chain",
+                );
+            }
+        };
+        let element = self.element;
+        let whose = format!("`{}`", name.name);
+        if path.segments.len() == 1 {
+            if let Some((known, _)) = self.names.iter().find(|(known, _)| known.name == name.name) {
+                let label = format!("`{}` is a LET", known.name);
+                return self.no_write(
+                    path.span,
+                    &label,
+                    "a LET does not change: use a CALL column, or another LET",
+                );
+            }
+        }
+        if let Some(at) = self.own_column(&name.name) {
+            let column = &element.columns[at];
+            let known = !self.cx.is_broken(column.span);
+            return known.then_some((Place::Column(at), column.ty, column.nullable, whose));
+        }
+        if let Some(at) = element.call.iter().position(|cell| cell.name == name.name)
+            && self.view.has_call()
+        {
+            let cell = &element.call[at];
+            return (!self.cx.is_broken(cell.span)).then_some((Place::Call(at), cell.ty, false, whose));
+        }
+        if let Some(at) = element.vars.iter().position(|var| var.name == name.name) {
+            let var = &element.vars[at];
+            if var.merge.is_some() {
+                let message = format!("`{}` is merged, and changes by ADD and RESET alone", name.name);
+                let diagnostic = Diagnostic::error(code::MERGE_MISUSE, message)
+                    .at(path.span, "set here")
+                    .with_label(var.span, "declared MERGE")
+                    .with_help(format!("write `ADD {}, n;`, or drop MERGE", name.name));
+                self.cx.report(diagnostic);
+                return None;
+            }
+            return (!self.cx.is_broken(var.span)).then_some((Place::Var(at), var.ty, false, whose));
+        }
+        if element.params.iter().any(|param| param.name == name.name) {
+            return self.no_write(
+                path.span,
+                "a parameter",
+                "parameters are given in the chain: copy it into a LET or a VAR",
+            );
+        }
+        if super::scope::METAS.iter().any(|(known, ..)| *known == name.name) {
+            return self.no_write(path.span, "known to the engine", "it can only be read");
+        }
+        // Says what is wrong with the name: unknown, or not here.
+        self.path(path)?;
+        self.no_write(path.span, "not a column, CALL column or VAR", "SET changes those, and headers")
+    }
+
+    fn no_write<T>(&mut self, span: Span, label: &str, help: &str) -> Option<T> {
+        let message = format!("this cannot be changed in {}", self.view.words());
+        let diagnostic = Diagnostic::error(code::WRITE_NOT_HERE, message).at(span, label).with_help(help);
+        self.cx.report(diagnostic);
+        None
+    }
+
+    /// Where to: a cluster or endpoint.
+    fn target(&mut self, ast: &ast::Expr) -> Option<Expr> {
+        let expr = self.expr(ast, Some(Type::Endpoint))?;
+        let ty = if matches!(expr.ty, Type::Text(_)) { expr.ty } else { Type::Endpoint };
+        let expr = self.coerce(expr, ty)?;
+        if !expr.nullable {
+            return Some(expr);
+        }
+        // NULL is the fault "unexpected null" at run time: a key that is not in the table is not known here.
+        Some(Expr { fallible: true, ..expr })
+    }
+
+    // ---- guards ------------------------------------------------------------------------------------------------
+
+    fn guard(&mut self, guard: &ast::Guard, span: Span) -> Option<StmtKind> {
+        self.check_input(guard.select.span)?;
+        if self.view == View::Handler(HandlerKind::Close) {
+            let diagnostic = Diagnostic::error(code::ACTION_NOT_HERE, "a guard in ON CLOSE guards nothing")
+                .at(span, "the call has ended already")
+                .with_help("use IF, or INSERT ... SELECT ... FROM input");
+            self.cx.report(diagnostic);
+            return None;
+        }
+        let n_sights = self.sights.len();
+        let query = self.query(&guard.select);
+        let set = self.selected_items(&guard.select.items);
+        for sight in &mut self.sights[n_sights..] {
+            sight.bare = Bare::Hidden;
+        }
+        let otherwise = self.guard_else(guard, span);
+        Some(StmtKind::Guard { query: query?, set: set?, otherwise: otherwise? })
+    }
+
+    /// What the items of a guard change: `e AS c` sets column c; `*` and a plain column change nothing.
+    fn selected_items(&mut self, items: &[SelectItem]) -> Option<Vec<(Place, Expr)>> {
+        let mut set: Option<Vec<(Place, Expr)>> = Some(Vec::new());
+        for item in items {
+            let SelectItem::Value { value, alias } = item else { continue };
+            let changed = match (alias, &value.kind) {
+                (None, ast::ExprKind::Path(_)) => {
+                    if self.expr(value, None).is_none() {
+                        set = None;
+                    }
+                    continue;
+                }
+                (None, _) => {
+                    let diagnostic = Diagnostic::error(code::WRITE_NOT_HERE, "this value goes nowhere")
+                        .at(value.span, "has no name")
+                        .with_help("name the column that it sets: `e AS column`");
+                    self.cx.report(diagnostic);
+                    None
+                }
+                (Some(name), _) => {
+                    let path = ast::Path { segments: vec![name.clone()], span: name.span };
+                    self.named_place(&path).and_then(|(place, ty, nullable, whose)| {
+                        Some((place, self.value_for(value, ty, nullable, &whose)?))
+                    })
+                }
+            };
+            set = match (set, changed) {
+                (Some(mut set), Some(changed)) => {
+                    set.push(changed);
+                    Some(set)
+                }
+                _ => None,
+            };
+        }
+        set
+    }
+
+    fn guard_else(&mut self, guard: &ast::Guard, span: Span) -> Option<Verdict> {
+        if let Some(verdict) = &guard.otherwise {
+            return self.verdict(verdict);
+        }
+        if guard.into_output.is_some() {
+            // The form of the ADN paper: a row that does not come out is refused, and nobody is left hanging.
+            let status = Value::Int(i64::from(Status::PermissionDenied.code()));
+            let text = Value::text(&format!("no row of input left by {}", self.element.name));
+            let kind = VerdictKind::Abort {
+                status: constant(status, Type::Status, span),
+                text: Some(constant(text, Type::Text(None), span)),
+                with: Vec::new(),
+            };
+            return Some(Verdict { kind, span });
+        }
+        let message = if self.view.direction() == Some(crate::hir::Direction::Response) {
+            "a call can end here without an answer"
+        } else {
+            "a request can end here without an answer"
+        };
+        let diagnostic = Diagnostic::error(code::NO_ANSWER, message)
+            .at(span, "what happens to a message that does not match?")
+            .with_help("say it: `ELSE ABORT PERMISSION_DENIED 'why'`")
+            .with_fix(Span { start: span.end.saturating_sub(1), ..span }, " ELSE ABORT PERMISSION_DENIED;");
+        self.cx.report(diagnostic);
+        None
+    }
+
+    // ---- tables ------------------------------------------------------------------------------------------------
+
+    /// The table of a statement that changes it.
+    fn written_table(&mut self, name: &Ident, makes_rows: bool) -> Option<TableRef> {
+        let found = self.table_ref(name)?;
+        let table = self.table(found);
+        if table.filled_by_controller {
+            let message = format!("`{}` is filled by the controller, and handlers only read it", name.name);
+            let diagnostic = Diagnostic::error(code::TABLE_READ_ONLY, message)
+                .at(name.span, "written here")
+                .with_label(table.span, "declared FILLED BY CONTROLLER")
+                .with_help(
+                    "drop FILLED BY CONTROLLER (and say what is evicted), or keep this in a table of its own",
+                );
+            self.cx.report(diagnostic);
+            return None;
+        }
+        if makes_rows && table.evict.is_none() {
+            let message =
+                format!("`{}` gets rows here, and does not say what happens when it is full", name.name);
+            let diagnostic = Diagnostic::error(code::NO_EVICT, message)
+                .at(name.span, "may make a row")
+                .with_label(table.span, "no EVICT")
+                .with_help("add `EVICT OLDEST`, `EVICT LRU` or `EVICT REJECT` behind `MAX n ROWS`");
+            self.cx.report_unless_broken(table.span, diagnostic);
+            return None;
+        }
+        let is_scanned = |row: &RowId| self.rows[row.0].table == found;
+        if makes_rows && self.scanning().iter().any(is_scanned) {
+            let message = format!("`{}` gets rows while it is scanned", name.name);
+            let diagnostic = Diagnostic::error(code::SCANNED_TABLE_GROWS, message)
+                .at(name.span, "inside its own SCAN")
+                .with_help("UPDATE the row, or gather in a LET, VAR or another table");
+            self.cx.report(diagnostic);
+            return None;
+        }
+        Some(found)
+    }
+
+    fn scanning(&self) -> Vec<RowId> {
+        let scans = self.sights.iter().filter(|sight| sight.bare == Bare::First);
+        scans.map(|sight| sight.row).collect()
+    }
+
+    fn insert(&mut self, insert: &ast::Insert) -> Option<StmtKind> {
+        let sink = self.element.sinks.iter().position(|sink| sink.name == insert.into.name);
+        if sink.is_none() && !self.is_table(&insert.into.name) {
+            return self.unknown_target(&insert.into);
+        }
+        let n_sights = self.sights.len();
+        let query = match &insert.source {
+            InsertSource::Select(select) => {
+                self.check_input(select.span)?;
+                self.query(select).map(Some)
+            }
+            InsertSource::Values(_) => Some(None),
+        };
+        let table = if sink.is_none() { self.written_table(&insert.into, true) } else { None };
+        let rows = self.inserted_rows(insert, sink, table);
+        self.sights.truncate(n_sights);
+        let (query, rows) = (query?, rows?);
+        match sink {
+            Some(sink) => Some(StmtKind::Emit { sink, query, rows }),
+            None => Some(StmtKind::Insert { table: table?, query, rows }),
+        }
+    }
+
+    fn unknown_target<T>(&mut self, name: &Ident) -> Option<T> {
+        let sinks: Vec<&str> = self.element.sinks.iter().map(|sink| sink.name.as_str()).collect();
+        let tables = self.element.tables.iter().chain(self.shared).map(|table| table.name.as_str());
+        let message = format!("there is no table or sink `{}`", name.name);
+        let diagnostic = Diagnostic::error(code::UNKNOWN_TABLE, message)
+            .at(name.span, "unknown")
+            .with_help(format!("declare it: `SINK {} (...) TO STDOUT;`, or as a TABLE", name.name));
+        self.cx.report_missing(with_nearest(diagnostic, name, sinks.into_iter().chain(tables)));
+        None
+    }
+
+    fn inserted_rows(
+        &mut self,
+        insert: &ast::Insert,
+        sink: Option<usize>,
+        table: Option<TableRef>,
+    ) -> Option<Vec<Vec<Expr>>> {
+        let columns = self.target_columns(insert, sink, table)?;
+        let rows: Vec<(Vec<&ast::Expr>, Span)> = match &insert.source {
+            InsertSource::Values(rows) => {
+                rows.iter().map(|row| (row.values.iter().collect(), row.span)).collect()
+            }
+            InsertSource::Select(select) => {
+                let mut values = Vec::new();
+                for item in &select.items {
+                    match item {
+                        SelectItem::Value { value, .. } => values.push(value),
+                        SelectItem::Star(star) => {
+                            let diagnostic =
+                                Diagnostic::error(code::BAD_ARGUMENTS, "`*` names no columns here")
+                                    .at(*star, "which columns?")
+                                    .with_help("name a value for each column");
+                            self.cx.report(diagnostic);
+                            return None;
+                        }
+                    }
+                }
+                vec![(values, select.span)]
+            }
+        };
+        let rows: Vec<Option<Vec<Expr>>> = rows
+            .into_iter()
+            .map(|(values, row_span)| self.inserted_row(&columns, &values, table, sink, row_span))
+            .collect();
+        rows.into_iter().collect()
+    }
+
+    /// The columns that the values of an INSERT are for, in the order of the values.
+    fn target_columns(
+        &mut self,
+        insert: &ast::Insert,
+        sink: Option<usize>,
+        table: Option<TableRef>,
+    ) -> Option<Vec<usize>> {
+        let element = self.element;
+        if let Some(sink) = sink {
+            let sink = &element.sinks[sink];
+            if insert.columns.is_empty() {
+                return Some((0..sink.columns.len()).collect());
+            }
+            let found: Vec<Option<usize>> = insert
+                .columns
+                .iter()
+                .map(|name| {
+                    let at = sink.columns.iter().position(|column| column.name == name.name);
+                    if at.is_none() {
+                        let names: Vec<&str> =
+                            sink.columns.iter().map(|column| column.name.as_str()).collect();
+                        let message = format!("sink `{}` has no column `{}`", sink.name, name.name);
+                        let diagnostic = Diagnostic::error(code::UNKNOWN_COLUMN, message)
+                            .at(name.span, "no such column")
+                            .with_note(format!("it has: {}", names.join(", ")));
+                        self.cx.report(with_nearest(diagnostic, name, names));
+                    }
+                    at
+                })
+                .collect();
+            return found.into_iter().collect();
+        }
+        let table = table?;
+        if insert.columns.is_empty() {
+            return Some(super::table::written_order(self.table(table)));
+        }
+        let found: Vec<Option<usize>> =
+            insert.columns.iter().map(|name| self.column_of(table, name)).collect();
+        found.into_iter().collect()
+    }
+
+    fn inserted_row(
+        &mut self,
+        columns: &[usize],
+        values: &[&ast::Expr],
+        table: Option<TableRef>,
+        sink: Option<usize>,
+        span: Span,
+    ) -> Option<Vec<Expr>> {
+        if columns.len() != values.len() {
+            let message = format!("{} values for {} columns", values.len(), columns.len());
+            self.report_at(span, code::BAD_ARGUMENTS, message, "one value for each column");
+            return None;
+        }
+        let element = self.element;
+        let mut row: Vec<Option<Expr>> = match (table, sink) {
+            (Some(table), _) => {
+                self.table(table).columns.iter().map(|column| column.default.clone()).collect()
+            }
+            (None, Some(sink)) => element.sinks[sink]
+                .columns
+                .iter()
+                .map(|column| Some(Self::null_of(column.ty, span)))
+                .collect(),
+            (None, None) => return None,
+        };
+        let mut ok = true;
+        for (&at, value) in columns.iter().zip(values) {
+            let (ty, nullable, name) = match (table, sink) {
+                (Some(table), _) => {
+                    let column = &self.table(table).columns[at];
+                    (column.ty, column.nullable, &column.name)
+                }
+                (None, sink) => {
+                    let column = &element.sinks[sink?].columns[at];
+                    (column.ty, true, &column.name)
+                }
+            };
+            let whose = format!("column `{name}`");
+            let value = self.value_for(value, ty, nullable, &whose);
+            ok &= value.is_some();
+            row[at] = value;
+        }
+        if !ok {
+            return None;
+        }
+        if let (Some(at), Some(table)) = (row.iter().position(Option::is_none), table) {
+            return self.no_value(table, at, span);
+        }
+        row.into_iter().collect()
+    }
+
+    fn no_value<T>(&mut self, table: TableRef, at: usize, span: Span) -> Option<T> {
+        let table = self.table(table);
+        let column = &table.columns[at];
+        let message = format!("a new row of `{}` has no value for `{}`", table.name, column.name);
+        let diagnostic = Diagnostic::error(code::NO_VALUE, message)
+            .at(span, format!("`{}` is not given", column.name))
+            .with_label(column.span, "has no default, and cannot be NULL")
+            .with_help(format!("give it one here, or a default: `{} {} = ...`", column.name, column.ty));
+        self.cx.report_unless_broken(column.span, diagnostic);
+        None
+    }
+
+    fn upsert(&mut self, upsert: &ast::Upsert, span: Span) -> Option<StmtKind> {
+        let table = self.written_table(&upsert.table, true)?;
+        let decl = self.table(table);
+        let key = if upsert.key.len() == decl.n_keys {
+            let keys = upsert.key.iter().zip(&decl.columns);
+            let key: Vec<Option<Expr>> = keys
+                .map(|(key, column)| {
+                    let whose = format!("key column `{}`", column.name);
+                    self.value_for(key, column.ty, false, &whose)
+                })
+                .collect();
+            key.into_iter().collect()
+        } else {
+            let names: Vec<&str> =
+                decl.columns[..decl.n_keys].iter().map(|column| column.name.as_str()).collect();
+            let message = format!(
+                "the key of `{}` has {} columns, and {} are given",
+                decl.name,
+                decl.n_keys,
+                upsert.key.len()
+            );
+            let diagnostic = Diagnostic::error(code::KEY_NOT_COVERED, message)
+                .at(span, "not the whole key")
+                .with_help(format!("write `KEY ({})`", names.join(", ")));
+            self.cx.report_unless_broken(decl.span, diagnostic);
+            None
+        };
+        let (row, set) =
+            self.with_row(table, &upsert.table.name, |scope, row| scope.assignments(table, row, &upsert.set));
+        let (key, set): (Vec<Expr>, Vec<(usize, Expr)>) = (key?, set?);
+        for (at, column) in decl.columns.iter().enumerate().skip(decl.n_keys) {
+            if column.default.is_some() {
+                continue;
+            }
+            if !set.iter().any(|(other, _)| *other == at) {
+                return self.no_value(table, at, span);
+            }
+            let reader = set.iter().find_map(|(_, value)| reads_column(value, row, at));
+            if let Some(read_at) = reader {
+                return self.no_value(table, at, read_at);
+            }
+        }
+        Some(StmtKind::Upsert { table, row, key, set })
+    }
+
+    /// `c = e, ...` on a row; every value sees the row as it was.
+    fn assignments(
+        &mut self,
+        table: TableRef,
+        row: RowId,
+        set: &[ast::Assign],
+    ) -> Option<Vec<(usize, Expr)>> {
+        let mut done: Vec<(usize, Expr, Span)> = Vec::new();
+        let mut ok = true;
+        for assign in set {
+            let assigned = self.assignment(table, row, assign);
+            match assigned {
+                Some((at, _)) if done.iter().any(|(other, ..)| *other == at) => {
+                    let first = done.iter().find(|(other, ..)| *other == at).map(|(.., span)| *span);
+                    let message = format!("`{}` is set twice", assign.name.name);
+                    let diagnostic =
+                        Diagnostic::error(code::DUPLICATE_NAME, message).at(assign.name.span, "the second");
+                    self.cx.report(diagnostic.with_label(first.unwrap_or(assign.span), "the first"));
+                    ok = false;
+                }
+                Some((at, value)) => done.push((at, value, assign.name.span)),
+                None => ok = false,
+            }
+        }
+        ok.then(|| done.into_iter().map(|(at, value, _)| (at, value)).collect())
+    }
+
+    fn assignment(&mut self, table: TableRef, row: RowId, assign: &ast::Assign) -> Option<(usize, Expr)> {
+        let at = self.column_of(table, &assign.name);
+        let Some(at) = at else {
+            self.expr(&assign.value, None);
+            return None;
+        };
+        let decl = self.table(table);
+        let column = &decl.columns[at];
+        if at < decl.n_keys {
+            let diagnostic =
+                Diagnostic::error(code::KEY_CHANGED, format!("`{}` is part of the key", column.name))
+                    .at(assign.name.span, "a key does not change")
+                    .with_label(column.span, "declared here")
+                    .with_help("DELETE the row and INSERT another");
+            self.cx.report(diagnostic);
+            return None;
+        }
+        self.merging = column.merge.map(|_| (row, at));
+        let whose = format!("column `{}`", column.name);
+        let value = self.value_for(&assign.value, column.ty, column.nullable, &whose);
+        self.merging = None;
+        let value = value?;
+        match column.merge {
+            Some(merge) if !is_merge(&value, merge, row, at) => {
+                let name = &column.name;
+                let form = match merge {
+                    Merge::Sum => format!("{name} = {name} + e"),
+                    Merge::Max => format!("{name} = greatest({name}, e)"),
+                    Merge::Min => format!("{name} = least({name}, e)"),
+                };
+                let message = format!("`{name}` is merged, and changes by its own operation alone");
+                let diagnostic = Diagnostic::error(code::MERGE_MISUSE, message)
+                    .at(assign.span, "another operation")
+                    .with_label(column.span, "declared MERGE")
+                    .with_help(format!("write `{form}`, or drop MERGE"));
+                self.cx.report(diagnostic);
+                None
+            }
+            _ => Some((at, value)),
+        }
+    }
+
+    fn update(&mut self, update: &ast::Update, span: Span) -> Option<StmtKind> {
+        let table = self.written_table(&update.table, false);
+        let Some(table) = table else {
+            if let Some(otherwise) = &update.otherwise {
+                self.block(otherwise);
+            }
+            return None;
+        };
+        let (row, (set, split)) = self.with_row(table, &update.table.name, |scope, row| {
+            let set = scope.assignments(table, row, &update.set);
+            let filter = match &update.filter {
+                Some(filter) => scope.condition(filter).map(Some),
+                None => Some(None),
+            };
+            (set, filter.and_then(|filter| scope.split_key(row, filter, span)))
+        });
+        let returning: Vec<Option<(usize, Place)>> =
+            update.returning.iter().map(|returning| self.returning(table, returning, update)).collect();
+        let otherwise = update.otherwise.as_ref().map(|body| self.block(body)).unwrap_or_default();
+        let (key, condition) = split?;
+        let returning = returning.into_iter().collect::<Option<Vec<_>>>()?;
+        Some(StmtKind::Update { table, row, key, condition, set: set?, returning, otherwise })
+    }
+
+    fn returning(
+        &mut self,
+        table: TableRef,
+        returning: &ast::Returning,
+        update: &ast::Update,
+    ) -> Option<(usize, Place)> {
+        let at = self.column_of(table, &returning.column)?;
+        let column = &self.table(table).columns[at];
+        if let Some(name) = returning.into.as_ident()
+            && !self.is_known(&name.name)
+        {
+            // A new name: a LET. If ELSE goes on, it may have no value.
+            let ends = update.otherwise.as_ref().is_some_and(|body| ends_handler(body));
+            let local = self.add_local(name, column.ty, column.nullable || !ends);
+            self.names.push((name.clone(), Some(local)));
+            self.cx.returned.push((local, name.clone()));
+            return Some((at, Place::Local(local)));
+        }
+        let (place, ty, nullable, whose) = self.named_place(&returning.into)?;
+        let message = if column.nullable && !nullable {
+            format!("`{}` may be NULL, and {whose} cannot", column.name)
+        } else if types::widens(column.ty, ty) {
+            return Some((at, place));
+        } else {
+            format!(
+                "`{}` is {}, and {whose} is {}",
+                column.name,
+                super::expr::article(column.ty),
+                super::expr::article(ty)
+            )
+        };
+        let diagnostic = Diagnostic::error(code::TYPE_MISMATCH, message)
+            .at(returning.span, "does not fit")
+            .with_help("return it into a new name, and convert that: `RETURNING c INTO x`");
+        self.cx.report(diagnostic);
+        None
+    }
+
+    /// Whether a name is something of the element that a RETURNING could mean.
+    fn is_known(&self, name: &str) -> bool {
+        let element = self.element;
+        element.call.iter().any(|cell| cell.name == name)
+            || element.vars.iter().any(|var| var.name == name)
+            || element.columns.iter().any(|column| column.name == name)
+            || element.params.iter().any(|param| param.name == name)
+            || self.names.iter().any(|(known, _)| known.name == name)
+            || super::scope::METAS.iter().any(|(known, ..)| *known == name)
+    }
+
+    fn delete(&mut self, table: &Ident, filter: &ast::Expr) -> Option<StmtKind> {
+        let found = self.written_table(table, false)?;
+        let (row, split) = self.with_row(found, &table.name, |scope, row| {
+            let filter = scope.condition(filter)?;
+            let span = filter.span;
+            scope.split_key(row, Some(filter), span)
+        });
+        let (key, condition) = split?;
+        Some(StmtKind::Delete { table: found, row, key, condition })
+    }
+
+    fn scan(&mut self, scan: &ast::Scan) -> Option<StmtKind> {
+        let table = self.table_ref(&scan.table);
+        let rows_max = self.scan_rows_max(&scan.max);
+        let table = table?;
+        let alias = scan.alias.as_ref().unwrap_or(&scan.table).name.clone();
+        let (row, (filter, body)) = self.with_row(table, &alias, |scope, _| {
+            let filter = scope_filter(scope, scan.filter.as_ref());
+            (filter, scope.block(&scan.body))
+        });
+        Some(StmtKind::Scan { table, row, rows_max: rows_max?, filter: filter?, body })
+    }
+
+    // ---- variables and actions ---------------------------------------------------------------------------------
+
+    fn merged_var(&mut self, name: &Ident, verb: &str) -> Option<usize> {
+        let element = self.element;
+        let Some(at) = element.vars.iter().position(|var| var.name == name.name) else {
+            let message = format!("there is no variable `{}`", name.name);
+            let diagnostic = Diagnostic::error(code::UNKNOWN_NAME, message)
+                .at(name.span, "unknown")
+                .with_help(format!("declare it: `VAR {} U64 MERGE SUM;`", name.name));
+            let names = element.vars.iter().map(|var| var.name.as_str());
+            self.cx.report_missing(with_nearest(diagnostic, name, names));
+            return None;
+        };
+        let var = &element.vars[at];
+        if var.merge.is_none() {
+            let message = format!("`{}` is not merged, and {verb} is for merged variables", name.name);
+            let diagnostic = Diagnostic::error(code::MERGE_MISUSE, message)
+                .at(name.span, "an ordinary variable")
+                .with_label(var.span, "declared without MERGE")
+                .with_help(format!("write `SET {0} = ...`, or declare it `MERGE SUM`", name.name));
+            self.cx.report_unless_broken(var.span, diagnostic);
+            return None;
+        }
+        Some(at)
+    }
+
+    fn add(&mut self, target: &Ident, amount: Option<&ast::Expr>, span: Span) -> Option<StmtKind> {
+        let var = self.merged_var(target, "ADD")?;
+        let ty = self.element.vars[var].ty;
+        let amount = match amount {
+            Some(amount) => {
+                let whose = format!("`{}`", target.name);
+                self.value_for(amount, ty, false, &whose)?
+            }
+            None => constant(Value::Int(1), ty, span),
+        };
+        Some(StmtKind::Add { var, amount })
+    }
+
+    fn reset(&mut self, target: &Ident) -> Option<StmtKind> {
+        let var = self.merged_var(target, "RESET")?;
+        if self.view != View::Handler(HandlerKind::Every) {
+            let message =
+                format!("RESET changes the merged value, which is not at hand in {}", self.view.words());
+            let diagnostic = Diagnostic::error(code::ACTION_NOT_HERE, message)
+                .at(target.span, "reset here")
+                .with_help("RESET it in ON EVERY");
+            self.cx.report(diagnostic);
+            return None;
+        }
+        Some(StmtKind::Reset { var })
+    }
+
+    fn check_action(&mut self, allowed: &[HandlerKind], what: &str, span: Span) -> Option<()> {
+        if matches!(self.view, View::Handler(kind) if allowed.contains(&kind)) {
+            return Some(());
+        }
+        let names: Vec<&str> = allowed.iter().map(|kind| View::Handler(*kind).words()).collect();
+        let message = format!("{what} has nothing to act on in {}", self.view.words());
+        let diagnostic = Diagnostic::error(code::ACTION_NOT_HERE, message)
+            .at(span, "no message is at hand")
+            .with_help(format!("{what} is for {}", names.join(", ")));
+        self.cx.report(diagnostic);
+        None
+    }
+
+    fn not_on_rpc<T>(&mut self, span: Span, what: &str, why: &str) -> Option<T> {
+        let diagnostic = Diagnostic::error(code::NOT_IN_VERSION, format!("there is no {what} on rpc"))
+            .at(span, "not on this layer")
+            .with_help(why);
+        self.cx.report(diagnostic);
+        None
+    }
+
+    // ---- verdicts ----------------------------------------------------------------------------------------------
+
+    fn verdict(&mut self, verdict: &ast::Verdict) -> Option<Verdict> {
+        use HandlerKind as H;
+        let span = verdict.span;
+        let kind = match &verdict.kind {
+            AstVerdict::Forward => {
+                self.check_verdict(&[H::Open, H::Request, H::Response, H::Close, H::Error], "FORWARD", span)?;
+                VerdictKind::Forward
+            }
+            AstVerdict::Drop => {
+                self.check_verdict(&[H::Open, H::Request, H::Response, H::Error], "DROP", span)?;
+                let diagnostic =
+                    Diagnostic::warning(code::NO_ANSWER, "a request can end here without an answer")
+                        .at(span, "the caller waits until its deadline")
+                        .with_help("write `ABORT UNAVAILABLE`, unless the method is a stream");
+                self.cx.report(diagnostic);
+                VerdictKind::Drop
+            }
+            AstVerdict::Abort { status, text, with } => {
+                self.check_verdict(&[H::Open, H::Request, H::Response, H::Error], "ABORT", span)?;
+                self.abort(status, text.as_ref(), with)?
+            }
+            AstVerdict::Reply { fields } => {
+                self.check_verdict(&[H::Open, H::Request], "REPLY", span)?;
+                self.reply(fields)?
+            }
+            AstVerdict::Redirect { to } => {
+                self.check_verdict(&[H::Open, H::Request], "REDIRECT", span)?;
+                VerdictKind::Redirect { to: self.target(to)? }
+            }
+            AstVerdict::Steer { .. } => {
+                return self.not_on_rpc(span, "STEER", "edges are for packet layers; use REDIRECT TO");
+            }
+        };
+        Some(Verdict { kind, span })
+    }
+
+    fn check_verdict(&mut self, allowed: &[HandlerKind], what: &str, span: Span) -> Option<()> {
+        if matches!(self.view, View::Handler(kind) if allowed.contains(&kind)) {
+            return Some(());
+        }
+        let why = match self.view {
+            View::Handler(HandlerKind::Close) => "the call has ended",
+            View::Handler(HandlerKind::Every) => "there is no tuple to decide on",
+            View::Handler(HandlerKind::Response) => "the request has left",
+            _ => "the element has failed, and its work is undone",
+        };
+        let names: Vec<&str> = allowed.iter().map(|kind| View::Handler(*kind).words()).collect();
+        let message = format!("{what} cannot be decided in {}", self.view.words());
+        let diagnostic = Diagnostic::error(code::VERDICT_NOT_HERE, message)
+            .at(span, why)
+            .with_help(format!("{what} is for {}", names.join(", ")));
+        self.cx.report(diagnostic);
+        None
+    }
+
+    fn abort(
+        &mut self,
+        status: &ast::Expr,
+        text: Option<&ast::Expr>,
+        with: &[ast::WithItem],
+    ) -> Option<VerdictKind> {
+        let status = match &status.kind {
+            ast::ExprKind::Path(path) if path.as_ident().is_some_and(|name| self.is_unknown_status(name)) => {
+                let name = path.as_ident()?;
+                let message = format!("there is no status `{}`", name.name);
+                let diagnostic = Diagnostic::error(code::UNKNOWN_NAME, message)
+                    .at(name.span, "not a gRPC status")
+                    .with_note("see https://grpc.io/docs/guides/status-codes");
+                let names = Status::ALL.iter().map(|status| status.name());
+                self.cx.report(with_nearest(diagnostic, name, names));
+                None
+            }
+            _ => self.value_for(status, Type::Status, false, "a verdict's status"),
+        };
+        if let Some(Expr { kind: ExprKind::Const(Value::Int(0)), span, .. }) = status {
+            let diagnostic = Diagnostic::error(code::BAD_LITERAL, "ABORT cannot end a call as OK")
+                .at(span, "OK is no fault")
+                .with_help("answer with REPLY, or name another status");
+            self.cx.report(diagnostic);
+            return None;
+        }
+        let text = match text {
+            Some(text) => self.typed(text, Type::Text(None)).map(Some),
+            None => Some(None),
+        };
+        let with: Vec<Option<(AnswerPlace, Expr)>> = with.iter().map(|item| self.answer(item)).collect();
+        let with = with.into_iter().collect::<Option<Vec<_>>>();
+        Some(VerdictKind::Abort { status: status?, text: text?, with: with? })
+    }
+
+    fn is_unknown_status(&self, name: &Ident) -> bool {
+        let is_name = name.name.bytes().all(|byte| byte.is_ascii_uppercase() || byte == b'_');
+        is_name && Status::from_name(&name.name).is_none() && !self.is_known(&name.name)
+    }
+
+    fn answer(&mut self, item: &ast::WithItem) -> Option<(AnswerPlace, Expr)> {
+        let value = self.typed(&item.value, Type::Text(None));
+        let place = match &item.target {
+            ast::Place::Header { key, .. } => AnswerPlace::Header(self.header_name(key)?),
+            ast::Place::Trailer { key, .. } => AnswerPlace::Trailer(self.header_name(key)?),
+            ast::Place::Path(path) => {
+                let diagnostic = Diagnostic::error(
+                    code::WRITE_NOT_HERE,
+                    "an answer of ABORT has headers and trailers alone",
+                )
+                .at(path.span, "not a header")
+                .with_help(format!("write `header['{}'] = ...`", path.to_dotted()));
+                self.cx.report(diagnostic);
+                return None;
+            }
+        };
+        Some((place, value?))
+    }
+
+    fn reply(&mut self, fields: &[ast::Assign]) -> Option<VerdictKind> {
+        let element = self.element;
+        let mut given: Option<Vec<(usize, Expr)>> = Some(Vec::new());
+        for field in fields {
+            let name = &field.name;
+            let is_response =
+                |column: &&crate::hir::Column| column.direction == crate::hir::Direction::Response;
+            let at =
+                element.columns.iter().position(|column| is_response(&column) && column.name == name.name);
+            let Some(at) = at else {
+                let names: Vec<&str> =
+                    element.columns.iter().filter(is_response).map(|column| column.name.as_str()).collect();
+                let message = format!("the answer has no column `{}`", name.name);
+                let diagnostic = Diagnostic::error(code::UNKNOWN_COLUMN, message)
+                    .at(name.span, "not a column of RETURNS")
+                    .with_help(format!(
+                        "declare it in the head of the element: `RETURNS ({} TEXT)`",
+                        name.name
+                    ));
+                self.cx.report(with_nearest(diagnostic, name, names));
+                given = None;
+                continue;
+            };
+            let value = self.typed(&field.value, element.columns[at].ty);
+            given = match (given, value) {
+                (Some(mut given), Some(value)) => {
+                    given.push((at, value));
+                    Some(given)
+                }
+                _ => None,
+            };
+        }
+        Some(VerdictKind::Reply { fields: given? })
+    }
+}
+
+fn scope_filter(scope: &mut Scope<'_, '_>, filter: Option<&ast::Expr>) -> Option<Option<Expr>> {
+    match filter {
+        Some(filter) => scope.condition(filter).map(Some),
+        None => Some(None),
+    }
+}
+
+/// Where an expression reads a column of a row.
+fn reads_column(expr: &Expr, row: RowId, column: usize) -> Option<Span> {
+    let mut found = None;
+    each_expr(expr, &mut |part| {
+        if part.kind == (ExprKind::RowColumn { row, column }) {
+            found = Some(part.span);
+        }
+    });
+    found
+}
+
+/// Whether a block always ends with a verdict.
+fn ends_handler(body: &[ast::Stmt]) -> bool {
+    body.iter().any(|stmt| match &stmt.kind {
+        Ast::Verdict(_) => true,
+        Ast::If { arms, otherwise } => {
+            otherwise.as_ref().is_some_and(|body| ends_handler(body))
+                && arms.iter().all(|arm| ends_handler(&arm.body))
+        }
+        _ => false,
+    })
+}
+
+/// Whether a value is the merge operation on its own column, and reads it nowhere else.
+fn is_merge(value: &Expr, merge: Merge, row: RowId, column: usize) -> bool {
+    let is_column = |expr: &Expr| expr.kind == ExprKind::RowColumn { row, column };
+    let (first, second) = match (&value.kind, merge) {
+        (ExprKind::Arith { op: ArithOp::Add, left, right }, Merge::Sum) => (&**left, &**right),
+        (ExprKind::Function { function, args }, Merge::Max | Merge::Min) => {
+            let wanted = if merge == Merge::Max { Function::Greatest } else { Function::Least };
+            let [first, second] = args.as_slice() else { return false };
+            if *function != wanted {
+                return false;
+            }
+            (first, second)
+        }
+        _ => return false,
+    };
+    let free = |expr: &Expr| reads_column(expr, row, column).is_none();
+    (is_column(first) && free(second)) || (is_column(second) && free(first))
+}

@@ -1,0 +1,293 @@
+//! Declarations of tables: columns, key, bounds.
+
+use weft_core::limits::{KEY_BYTES_MAX, ROW_BYTES_MAX, TABLE_ROWS_MAX};
+use weft_core::{Interval, Type, Value};
+
+use super::expr::article;
+use super::scope::{Scope, View};
+use super::{Cx, fold};
+use crate::ast::{self, TableOptionKind};
+use crate::diagnostic::{Diagnostic, code};
+use crate::hir::{Element, Expr, Table, TableColumn, TableLimits};
+use crate::source::Span;
+use crate::types;
+
+/// The bounds of a table as they are written; parameters decide what they are.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Bounds {
+    pub(super) rows: Option<Expr>,
+    pub(super) ttl: Option<Expr>,
+}
+
+/// The columns of a table in the order in which they are written.
+pub(super) fn written_order(table: &Table) -> Vec<usize> {
+    let mut order: Vec<usize> = (0..table.columns.len()).collect();
+    order.sort_by_key(|at| table.columns[*at].written_at);
+    order
+}
+
+/// Checks a declaration. `element` gives the parameters.
+pub(super) fn table(
+    cx: &mut Cx<'_>,
+    element: &Element,
+    n_rand: &mut u32,
+    decl: &ast::Table,
+) -> (Table, Bounds) {
+    let mut columns: Vec<TableColumn> = Vec::new();
+    for (at, column) in decl.columns.iter().enumerate() {
+        if let Some(first) = columns.iter().find(|known| known.name == column.name.name) {
+            cx.report_duplicate("column", &column.name, first.span);
+            continue;
+        }
+        columns.push(self::column(cx, element, n_rand, column, at));
+    }
+    let n_keys = keys_first(cx, decl, &mut columns);
+    for key in &mut columns[..n_keys] {
+        check_key(cx, key);
+    }
+    check_bytes(cx, decl, &columns, n_keys);
+    let mut table = Table {
+        name: decl.name.name.clone(),
+        columns,
+        n_keys,
+        filled_by_controller: false,
+        per_worker: false,
+        evict: None,
+        ttl_on_access: false,
+        limits: None,
+        span: decl.span,
+    };
+    let bounds = options(cx, element, n_rand, decl, &mut table);
+    if let Ok(limits) = limits(&bounds, &[]) {
+        table.limits = limits;
+    }
+    (table, bounds)
+}
+
+fn column(
+    cx: &mut Cx<'_>,
+    element: &Element,
+    n_rand: &mut u32,
+    column: &ast::Column,
+    written_at: usize,
+) -> TableColumn {
+    let name = column.name.name.clone();
+    let ty = cx.stored_type(&column.ty, column.span, &name);
+    let nullable = column.ty.nullable;
+    let mut scope = Scope::new(cx, element, &[], View::Start, n_rand);
+    let given = column.default.as_ref().map(|default| {
+        let whose = format!("column `{name}`");
+        scope.value_for(default, ty, nullable, &whose)
+    });
+    let default = match given {
+        Some(None) => {
+            cx.broken.insert(column.span);
+            None
+        }
+        Some(Some(default)) => Some(default),
+        None => nullable.then(|| Scope::null_of(ty, column.span)),
+    };
+    if let Some(clause) = &column.merge
+        && !types::is_integer(ty)
+        && !cx.is_broken(column.span)
+    {
+        let diagnostic = Diagnostic::error(
+            code::MERGE_MISUSE,
+            format!("only integers merge, and this is {}", article(ty)),
+        )
+        .at(clause.span, "cannot be merged")
+        .with_label(column.ty.span, ty.to_string());
+        cx.report(diagnostic.with_help("count in whole units (bytes, microseconds), or drop MERGE"));
+    }
+    let merge = column.merge.map(|clause| clause.merge);
+    TableColumn { name, ty, nullable, default, merge, written_at, span: column.span }
+}
+
+/// Moves the columns of the primary key to the front, in the order of the key; gives their number.
+fn keys_first(cx: &mut Cx<'_>, decl: &ast::Table, columns: &mut Vec<TableColumn>) -> usize {
+    let inline: Vec<&ast::Column> =
+        decl.columns.iter().filter(|column| column.primary_key.is_some()).collect();
+    let names: Vec<&ast::Ident> = match (&decl.key, inline.as_slice()) {
+        (None, inline) if inline.len() > 1 => {
+            let all: Vec<&str> = inline.iter().map(|column| column.name.name.as_str()).collect();
+            let diagnostic =
+                Diagnostic::error(code::BAD_KEY, format!("`{}` has two primary keys", decl.name.name))
+                    .at(inline[1].span, "the second")
+                    .with_label(inline[0].span, "the first");
+            cx.report(diagnostic.with_help(format!(
+                "one key of both: `PRIMARY KEY ({})` behind the columns",
+                all.join(", ")
+            )));
+            vec![&inline[0].name]
+        }
+        (None, [one]) => vec![&one.name],
+        (None, _) => {
+            let first = decl.columns.first().map_or("key", |column| column.name.name.as_str());
+            let diagnostic =
+                Diagnostic::error(code::BAD_KEY, format!("`{}` has no primary key", decl.name.name))
+                    .at(decl.name.span, "how is a row found?")
+                    .with_help(format!("mark the column that finds a row: `{first} ... PRIMARY KEY`"));
+            cx.report(diagnostic);
+            cx.broken.insert(decl.span);
+            Vec::new()
+        }
+        (Some(clause), inline) => {
+            if let Some(column) = inline.first() {
+                let diagnostic =
+                    Diagnostic::error(code::BAD_KEY, format!("`{}` has two primary keys", decl.name.name))
+                        .at(clause.span, "the second")
+                        .with_label(column.span, "the first");
+                cx.report(diagnostic.with_help("keep one of them"));
+            }
+            clause.columns.iter().collect()
+        }
+    };
+    let mut n_keys = 0;
+    for name in names {
+        match columns.iter().position(|column| column.name == name.name) {
+            Some(at) if at < n_keys => cx.report_duplicate("key column", name, columns[at].span),
+            Some(at) => {
+                let column = columns.remove(at);
+                columns.insert(n_keys, column);
+                n_keys += 1;
+            }
+            None => {
+                let known: Vec<&str> = columns.iter().map(|column| column.name.as_str()).collect();
+                let message = format!("table `{}` has no column `{}`", decl.name.name, name.name);
+                let diagnostic =
+                    Diagnostic::error(code::UNKNOWN_COLUMN, message).at(name.span, "no such column");
+                cx.report(super::scope::with_nearest(diagnostic, name, known));
+                cx.broken.insert(decl.span);
+            }
+        }
+    }
+    n_keys
+}
+
+fn check_key(cx: &mut Cx<'_>, key: &mut TableColumn) {
+    if cx.is_broken(key.span) {
+        return;
+    }
+    let (fault, help) = if key.nullable {
+        ("may be NULL, and a key cannot", "drop the `?`")
+    } else if key.ty == Type::F64 {
+        ("is an F64, and fractions do not compare reliably", "use an integer, or TEXT")
+    } else if key.merge.is_some() {
+        ("is merged, and a key does not change", "drop MERGE")
+    } else {
+        return;
+    };
+    let message = format!("key column `{}` {fault}", key.name);
+    cx.report(Diagnostic::error(code::BAD_KEY, message).at(key.span, "part of the key").with_help(help));
+}
+
+fn check_bytes(cx: &mut Cx<'_>, decl: &ast::Table, columns: &[TableColumn], n_keys: usize) {
+    let bytes = |columns: &[TableColumn]| -> usize {
+        columns.iter().map(|column| column.ty.bytes_max().unwrap_or(8) as usize).sum()
+    };
+    let (key, row) = (bytes(&columns[..n_keys]), bytes(columns));
+    let (what, n_bytes, max) = if key > KEY_BYTES_MAX {
+        ("key", key, KEY_BYTES_MAX)
+    } else if row > ROW_BYTES_MAX {
+        ("row", row, ROW_BYTES_MAX)
+    } else {
+        return;
+    };
+    let message = format!("a {what} of `{}` takes {n_bytes} bytes, and the limit is {max}", decl.name.name);
+    let diagnostic = Diagnostic::error(code::OVER_LIMIT, message).at(decl.name.span, "too wide");
+    cx.report(diagnostic.with_help("shorten its TEXT(n) and BYTES(n) columns"));
+}
+
+fn options(
+    cx: &mut Cx<'_>,
+    element: &Element,
+    n_rand: &mut u32,
+    decl: &ast::Table,
+    table: &mut Table,
+) -> Bounds {
+    let mut bounds = Bounds::default();
+    let mut seen: [Option<Span>; 4] = [None; 4];
+    let mut ttl_span = None;
+    for option in &decl.options {
+        let (slot, what) = match &option.kind {
+            TableOptionKind::Max { .. } => (0, "MAX"),
+            TableOptionKind::Ttl { .. } => (1, "TTL"),
+            TableOptionKind::FilledByController => (2, "FILLED BY CONTROLLER"),
+            TableOptionKind::PerWorker => (3, "PER WORKER"),
+        };
+        if let Some(first) = seen[slot] {
+            let diagnostic = Diagnostic::error(code::REPEATED_CLAUSE, format!("{what} is written twice"))
+                .at(option.span, "the second")
+                .with_label(first, "the first");
+            cx.report(diagnostic.with_help("keep one of them"));
+            continue;
+        }
+        seen[slot] = Some(option.span);
+        let mut scope = Scope::new(cx, element, &[], View::Constant, n_rand);
+        match &option.kind {
+            TableOptionKind::Max { rows, evict } => {
+                bounds.rows = scope.value_for(rows, Type::Int(64), false, "a bound");
+                table.evict = evict.map(|clause| clause.evict);
+            }
+            TableOptionKind::Ttl { interval, on_access } => {
+                bounds.ttl = scope.value_for(interval, Type::Interval, false, "an age");
+                table.ttl_on_access = *on_access;
+                ttl_span = Some(option.span);
+            }
+            TableOptionKind::FilledByController => table.filled_by_controller = true,
+            TableOptionKind::PerWorker => table.per_worker = true,
+        }
+    }
+    if seen[0].is_none() {
+        let diagnostic = Diagnostic::error(code::NO_ROWS_MAX, format!("`{}` has no bound", decl.name.name))
+            .at(decl.name.span, "how many rows may it have?")
+            .with_help("add `MAX 100000 ROWS EVICT OLDEST`: memory is known before the program runs");
+        cx.report(diagnostic);
+        cx.broken.insert(decl.span);
+    }
+    check_conflicts(cx, table, &seen, ttl_span);
+    bounds
+}
+
+fn check_conflicts(cx: &mut Cx<'_>, table: &Table, seen: &[Option<Span>; 4], ttl: Option<Span>) {
+    let Some(filled) = seen[2] else { return };
+    let other = match (table.evict.is_some(), ttl, seen[3]) {
+        (true, ..) => seen[0].map(|span| (span, "EVICT", "nothing is evicted but by the controller")),
+        (_, Some(span), _) => Some((span, "TTL", "rows stay until the controller removes them")),
+        (.., Some(span)) => Some((span, "PER WORKER", "the controller fills one table for all workers")),
+        _ => None,
+    };
+    if let Some((span, what, why)) = other {
+        let message = format!("{what} and FILLED BY CONTROLLER exclude each other");
+        let diagnostic = Diagnostic::error(code::OPTION_CONFLICT, message)
+            .at(span, why)
+            .with_label(filled, "filled by the controller");
+        cx.report(diagnostic.with_help(format!("drop {what}, or FILLED BY CONTROLLER")));
+    }
+}
+
+/// The bounds as numbers, given the parameters' values; None where a bound had a fault that was reported.
+///
+/// # Errors
+/// A sentence on what is outside its limits, and where.
+pub(super) fn limits(bounds: &Bounds, params: &[Value]) -> Result<Option<TableLimits>, (String, Span)> {
+    let Some(rows) = &bounds.rows else { return Ok(None) };
+    let Ok(Value::Int(n)) = fold::fold(rows, params) else { return Err(not_known(rows)) };
+    let rows_max = u64::try_from(n).ok().filter(|n| (1..=TABLE_ROWS_MAX).contains(n));
+    let Some(rows_max) = rows_max else {
+        return Err((format!("a table has 1 to {TABLE_ROWS_MAX} rows, and not {n}"), rows.span));
+    };
+    let ttl = match &bounds.ttl {
+        None => None,
+        Some(ttl) => match fold::fold(ttl, params) {
+            Ok(Value::Int(nanos)) if nanos > 0 => Some(Interval(nanos)),
+            Ok(_) => return Err(("an age is more than no time at all".to_owned(), ttl.span)),
+            Err(_) => return Err(not_known(ttl)),
+        },
+    };
+    Ok(Some(TableLimits { rows_max, ttl }))
+}
+
+fn not_known(expr: &Expr) -> (String, Span) {
+    ("this has no value that is known before the program runs".to_owned(), expr.span)
+}

@@ -1,0 +1,321 @@
+//! From a path to all the files of a program: imports, schemas, and the top-level names.
+
+use std::collections::BTreeMap;
+
+use weft_core::schema::{FieldKind, Schema};
+
+use crate::ast::{Ast, Import, Item, Kind, StrLit, TypeItem};
+use crate::diagnostic::{Diagnostic, code};
+use crate::parser;
+use crate::source::{FileId, SourceMap, Span};
+
+/// Where texts come from. It alone knows of files, so that the front end stays pure.
+pub trait Resolver {
+    /// The text of a Weft file. `path` is as written; `from` is the file that names it, None for the root.
+    ///
+    /// # Errors
+    /// Why it cannot be read, as a clause: `there is no such file`.
+    fn text(&mut self, path: &str, from: Option<&str>) -> Result<String, String>;
+
+    /// The schema that a `.proto` file and its imports make; paths as for [`Resolver::text`].
+    ///
+    /// # Errors
+    /// Why there is none, with file and line where the text is at fault.
+    fn proto(&mut self, path: &str, from: Option<&str>) -> Result<Schema, String>;
+
+    /// The name of a file, by which it is known to be the same as another: `from` is a name that this gave.
+    fn name(&mut self, path: &str, from: Option<&str>) -> String {
+        let folder = from.and_then(|from| from.rsplit_once('/')).map(|(folder, _)| folder);
+        match folder {
+            Some(folder) if !path.starts_with('/') => normalized(&format!("{folder}/{path}")),
+            _ => normalized(path),
+        }
+    }
+}
+
+/// All files of a program.
+#[derive(Debug, Default)]
+pub struct Program {
+    /// The items of all files: an import stands for the items of its file, where it is first met.
+    pub items: Vec<Item>,
+    /// The schemas of all `TYPE`s, merged.
+    pub schema: Schema,
+}
+
+/// Reads the file at `root_path` and all that it imports, each once.
+pub fn load(
+    root_path: &str,
+    resolver: &mut dyn Resolver,
+    sources: &mut SourceMap,
+    diagnostics: &mut Vec<Diagnostic>,
+) -> Program {
+    let mut loader = Loader { resolver, sources, diagnostics, state: BTreeMap::new(), stack: Vec::new() };
+    let mut program = Program::default();
+    let name = loader.resolver.name(root_path, None);
+    match loader.resolver.text(root_path, None) {
+        Ok(text) => loader.file(name, text, &mut program),
+        Err(why) => {
+            let message = format!("cannot read `{root_path}`: {why}");
+            loader.diagnostics.push(Diagnostic::error(code::IMPORT_FAILED, message));
+        }
+    }
+    loader.check_unique(&program.items);
+    program
+}
+
+/// Removes `.` and resolves `..` in a path with slashes.
+fn normalized(path: &str) -> String {
+    let mut parts: Vec<&str> = Vec::new();
+    for part in path.split('/') {
+        match part {
+            "." => {}
+            ".." if parts.last().is_some_and(|last| !last.is_empty() && *last != "..") => {
+                parts.pop();
+            }
+            part => parts.push(part),
+        }
+    }
+    parts.join("/")
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Visit {
+    Open,
+    Done,
+}
+
+struct Loader<'a> {
+    resolver: &'a mut dyn Resolver,
+    sources: &'a mut SourceMap,
+    diagnostics: &'a mut Vec<Diagnostic>,
+    state: BTreeMap<String, Visit>,
+    /// The files that are open, each with the import that opened it.
+    stack: Vec<(String, Option<Span>)>,
+}
+
+/// Deepest chain of imports; each level is a frame of the stack.
+const IMPORT_DEPTH_MAX: usize = 64;
+
+impl Loader<'_> {
+    fn file(&mut self, name: String, text: String, program: &mut Program) {
+        self.state.insert(name.clone(), Visit::Open);
+        if self.stack.is_empty() {
+            self.stack.push((name.clone(), None));
+        }
+        match self.sources.add(name.clone(), text) {
+            Ok(file) => {
+                let ast = self.parse(file);
+                for item in ast.items {
+                    self.item(item, &name, program);
+                }
+            }
+            Err(diagnostic) => self.diagnostics.push(*diagnostic),
+        }
+        self.state.insert(name, Visit::Done);
+    }
+
+    fn parse(&mut self, file: FileId) -> Ast {
+        let (ast, diagnostics) = parser::parse(self.sources, file);
+        self.diagnostics.extend(diagnostics);
+        ast
+    }
+
+    fn item(&mut self, item: Item, file_name: &str, program: &mut Program) {
+        match item {
+            Item::Import(import) => self.import(&import, file_name, program),
+            Item::Type(item) => {
+                self.schema(&item, file_name, program);
+                program.items.push(Item::Type(item));
+            }
+            item => program.items.push(item),
+        }
+    }
+
+    fn import(&mut self, import: &Import, from: &str, program: &mut Program) {
+        let StrLit { value: path, span } = &import.path;
+        let name = self.resolver.name(path, Some(from));
+        match self.state.get(&name) {
+            Some(Visit::Done) => return,
+            Some(Visit::Open) => return self.report_cycle(&name, *span),
+            None if self.stack.len() >= IMPORT_DEPTH_MAX => {
+                let message = format!("imports nest deeper than {IMPORT_DEPTH_MAX} files");
+                let help = "import the file from the root instead";
+                let diagnostic = Diagnostic::error(code::IMPORT_FAILED, message);
+                self.diagnostics.push(diagnostic.at(*span, "one level too many").with_help(help));
+                return;
+            }
+            None => {}
+        }
+        match self.resolver.text(path, Some(from)) {
+            Ok(text) => {
+                self.stack.push((name.clone(), Some(*span)));
+                self.file(name, text, program);
+                self.stack.pop();
+            }
+            Err(why) => {
+                // A second import of the same file would only say the same again.
+                self.state.insert(name, Visit::Done);
+                let message = format!("cannot import `{path}`: {why}");
+                let help = format!("paths are relative to the file that imports, here `{from}`");
+                let diagnostic = Diagnostic::error(code::IMPORT_FAILED, message);
+                self.diagnostics.push(diagnostic.at(*span, "imported here").with_help(help));
+            }
+        }
+    }
+
+    fn report_cycle(&mut self, name: &str, span: Span) {
+        let start = self.stack.iter().position(|(open, _)| open == name).unwrap_or(0);
+        let names: Vec<&str> = self.stack[start..].iter().map(|(open, _)| open.as_str()).collect();
+        let message = format!("imports go in a circle: {} -> {name}", names.join(" -> "));
+        let mut diagnostic =
+            Diagnostic::error(code::IMPORT_CYCLE, message).at(span, "this import closes the circle");
+        for via in self.stack[start + 1..].iter().filter_map(|(_, via)| *via) {
+            diagnostic = diagnostic.with_label(via, "by way of this import");
+        }
+        let help = "move what both files need into a third one, and import that from both";
+        self.diagnostics.push(diagnostic.with_help(help));
+    }
+
+    fn schema(&mut self, item: &TypeItem, from: &str, program: &mut Program) {
+        match self.resolver.proto(&item.proto.value, Some(from)) {
+            Ok(schema) => merge(&mut program.schema, schema),
+            Err(why) => {
+                let message = format!("cannot read the messages of `{}`: {why}", item.proto.value);
+                let help = format!("paths are relative to the file that names them, here `{from}`");
+                let diagnostic = Diagnostic::error(code::PROTO_FAILED, message);
+                self.diagnostics.push(diagnostic.at(item.proto.span, "named here").with_help(help));
+            }
+        }
+    }
+
+    fn check_unique(&mut self, items: &[Item]) {
+        let mut seen: BTreeMap<(u8, &str), Span> = BTreeMap::new();
+        for (kind, ident, replaces) in items.iter().filter_map(named) {
+            let first = *seen.entry((kind as u8, &ident.name)).or_insert(ident.span);
+            if first == ident.span || replaces {
+                continue;
+            }
+            let word = kind_word(kind);
+            let message = format!("there are two {word}s `{}`", ident.name);
+            let help = format!("rename one, or write `CREATE OR REPLACE {}`", word.to_uppercase());
+            let diagnostic = Diagnostic::error(code::DUPLICATE_NAME, message).at(ident.span, "the second");
+            self.diagnostics.push(diagnostic.with_label(first, "the first").with_help(help));
+        }
+    }
+}
+
+/// The word of a kind in a sentence.
+pub(crate) fn kind_word(kind: Kind) -> &'static str {
+    match kind {
+        Kind::Type => "type",
+        Kind::Table => "table",
+        Kind::Element => "element",
+        Kind::Chain => "chain",
+        Kind::Listener => "listener",
+        Kind::Cluster => "cluster",
+        Kind::Route => "route",
+    }
+}
+
+/// Kind and name of an item that creates something, and whether it replaces.
+pub(crate) fn named(item: &Item) -> Option<(Kind, &crate::ast::Ident, bool)> {
+    Some(match item {
+        Item::Type(item) => (Kind::Type, &item.name, item.or_replace),
+        Item::Table(item) => (Kind::Table, &item.name, item.or_replace),
+        Item::Element(item) => (Kind::Element, &item.name, item.or_replace),
+        Item::Chain(item) => (Kind::Chain, &item.name, item.or_replace),
+        Item::Listener(item) => (Kind::Listener, &item.name, item.or_replace),
+        Item::Cluster(item) => (Kind::Cluster, &item.name, item.or_replace),
+        Item::Route(item) => (Kind::Route, &item.name, item.or_replace),
+        Item::Import(_) | Item::Drop(_) | Item::Insert(_) => return None,
+    })
+}
+
+/// Adds the messages, enums and services of `from` that are new; what both have is the same file imported twice.
+fn merge(into: &mut Schema, from: Schema) {
+    let mut next_message = into.messages.len();
+    let mut messages = Vec::new();
+    for new in &from.messages {
+        let known = into.message(&new.name);
+        messages.push(known.unwrap_or(next_message));
+        next_message += usize::from(known.is_none());
+    }
+    let mut next_enum = into.enums.len();
+    let mut enums = Vec::new();
+    for new in &from.enums {
+        let known = into.enums.iter().position(|old| old.name == new.name);
+        enums.push(known.unwrap_or(next_enum));
+        next_enum += usize::from(known.is_none());
+    }
+    for (mut message, &at) in from.messages.into_iter().zip(&messages) {
+        if at < into.messages.len() {
+            continue;
+        }
+        for field in &mut message.fields {
+            field.kind = match field.kind {
+                FieldKind::Message(index) => FieldKind::Message(messages[index]),
+                FieldKind::Enum(index) => FieldKind::Enum(enums[index]),
+                other => other,
+            };
+        }
+        into.messages.push(message);
+    }
+    for (new, at) in from.enums.into_iter().zip(enums) {
+        if at >= into.enums.len() {
+            into.enums.push(new);
+        }
+    }
+    for mut service in from.services {
+        if into.services.iter().any(|known| known.name == service.name) {
+            continue;
+        }
+        for method in &mut service.methods {
+            method.input = messages[method.input];
+            method.output = messages[method.output];
+        }
+        into.services.push(service);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use weft_core::schema::{Field, Message, Presence};
+
+    #[test]
+    fn merged_schemas_keep_their_references() {
+        // An index that is off by one would check a program against another message.
+        let message = |name: &str, refers: Option<usize>| Message {
+            name: name.to_owned(),
+            fields: refers
+                .map(|index| Field {
+                    name: "inner".to_owned(),
+                    number: 1,
+                    kind: FieldKind::Message(index),
+                    presence: Presence::Explicit,
+                    oneof: None,
+                })
+                .into_iter()
+                .collect(),
+        };
+        let mut into =
+            Schema { messages: vec![message("a", None), message("b", Some(0))], ..Schema::default() };
+        let from = Schema {
+            messages: vec![message("c", Some(2)), message("a", None), message("d", Some(0))],
+            ..Schema::default()
+        };
+        merge(&mut into, from);
+        let names: Vec<&str> = into.messages.iter().map(|message| message.name.as_str()).collect();
+        assert_eq!(names, ["a", "b", "c", "d"]);
+        assert_eq!(into.messages[2].fields[0].kind, FieldKind::Message(3));
+        assert_eq!(into.messages[3].fields[0].kind, FieldKind::Message(2));
+    }
+
+    #[test]
+    fn paths_are_the_same_file_however_they_are_written() {
+        // A file imported under two spellings would define everything twice.
+        assert_eq!(normalized("a/./b/../c.weft"), "a/c.weft");
+        assert_eq!(normalized("../c.weft"), "../c.weft");
+        assert_eq!(normalized("/a/../../b"), "/../b");
+    }
+}
