@@ -80,7 +80,7 @@ pub(super) fn bytes(dice: &mut Dice) -> Vec<u8> {
         b"16 bytes exactly",
     ];
     match dice.below(40) {
-        0 => vec![b'z'; 4000],
+        0 => vec![b'z'; dice.pick(&[4000, 30_000])],
         1 => (0..dice.below(30)).map(|_| dice.bits() as u8).collect(),
         _ => dice.pick(SOME).to_vec(),
     }
@@ -151,10 +151,23 @@ impl Builder<'_> {
                 }
                 2 if branches => self.scan(depth),
                 3 | 4 if branches => self.upsert(),
+                5 | 6 => self.show(),
                 _ => self.step(),
             }
         }
+        self.show();
         false
+    }
+
+    /// Emits the newest value of each type, so that what was computed is seen.
+    fn show(&mut self) {
+        let sink = &self.chain.sinks[0];
+        let newest = |builder: &mut Self, ty| {
+            let there = builder.values.iter().copied().rfind(|v| builder.function.ty(*v) == ty);
+            there.unwrap_or_else(|| builder.any(ty))
+        };
+        let cells = sink.columns.iter().map(|column| (newest(self, Ty::of(column.ty)), None)).collect();
+        self.effect(Op::Emit(SinkId(0), cells));
     }
 
     fn scope(&self) -> Scope {
@@ -216,6 +229,10 @@ impl Builder<'_> {
             Ty::Row => Op::NoRow,
         };
         self.give(ty, op)
+    }
+
+    fn constant(&mut self, bytes: &[u8]) -> Value {
+        self.give(Ty::Bytes, Op::BytesConst(bytes.to_vec()))
     }
 
     fn any_of(&mut self, ty: Type) -> Value {
@@ -311,7 +328,13 @@ impl Builder<'_> {
             2 => {
                 let op = self.dice.pick(&[IntOp::Add, IntOp::Sub, IntOp::Mul, IntOp::SDiv]);
                 let signed = if op == IntOp::SDiv { Signed::Yes } else { signed };
-                let (a, b) = (self.any(Int), self.any(Int));
+                let (mut a, mut b) = (self.any(Int), self.any(Int));
+                if self.dice.percent(40) {
+                    let edges = [(i64::MIN, -1), (i64::MIN, 1), (i64::MAX, 1), (i64::MAX, 2), (0, 1)];
+                    let edge = self.dice.pick(&edges);
+                    a = self.give(Int, Op::IntConst(edge.0));
+                    b = self.give(Int, Op::IntConst(edge.1));
+                }
                 self.give(Bool, Op::Overflows(op, signed, a, b));
             }
             3 => {
@@ -402,19 +425,39 @@ impl Builder<'_> {
                 let (from, count) = (self.any(Int), self.any(Int));
                 self.give(Bytes, Op::Slice(a, from, count))
             }
-            9 => self.give(Bool, Op::ScratchFull),
+            9 => {
+                if self.dice.percent(30) {
+                    let big = self.constant(&[b'z'; 30_000]);
+                    self.give(Bytes, Op::Concat(vec![big, big, a]));
+                    self.give(Bytes, Op::Upper(big));
+                }
+                self.give(Bool, Op::ScratchFull)
+            }
             10 => {
                 let of = if self.dice.percent(50) { a } else { self.any(Int) };
                 self.give(Int, Op::Hash(of))
             }
             11 => {
-                let b = self.any(Bytes);
+                let related: [(&[u8], &[u8]); 2] = [
+                    (b"\x0a\x01\x02\x03", b"\x0a\x01\x00\x00\x10"),
+                    (&[0x20; 16], &[[0x20; 16].as_slice(), &[100]].concat()),
+                ];
+                let (address, prefix) = self.dice.pick(&related);
+                let (a, b) = match self.dice.percent(50) {
+                    true => (a, self.any(Bytes)),
+                    false => (self.constant(address), self.constant(prefix)),
+                };
                 self.give(Bool, Op::InPrefix(a, b))
             }
-            12 => match self.dice.percent(50) {
-                true => self.give(Bool, Op::IsIntText(signed, a)),
-                false => self.give(Int, Op::TextToInt(signed, a)),
-            },
+            12 => {
+                let numbers = [&b"-7"[..], b"007", b"9223372036854775807", b"18446744073709551615", b"1x"];
+                let number = self.dice.pick(&numbers);
+                let a = if self.dice.percent(50) { a } else { self.constant(number) };
+                match self.dice.percent(50) {
+                    true => self.give(Bool, Op::IsIntText(signed, a)),
+                    false => self.give(Int, Op::TextToInt(signed, a)),
+                }
+            }
             13 => {
                 let n = self.any(Int);
                 self.give(Bytes, Op::IntToText(signed, n))
@@ -512,11 +555,11 @@ impl Builder<'_> {
             }
             8 => {
                 let row = self.row(table);
-                if self.is_writable(table) {
-                    self.effect(Op::Touch(table, row));
-                    return self.effect(Op::TouchRead(table, row));
+                match (self.is_writable(table), self.dice.percent(50)) {
+                    (true, true) => self.effect(Op::Touch(table, row)),
+                    (true, false) => self.effect(Op::TouchRead(table, row)),
+                    (false, _) => drop(self.give(Ty::Bool, Op::IsRow(row))),
                 }
-                self.give(Ty::Bool, Op::IsRow(row));
             }
             _ if !self.is_writable(table) => drop(self.give(Ty::Int, Op::Count(table))),
             9 => {
@@ -688,6 +731,9 @@ impl Builder<'_> {
         let jump = |block: usize, args: &[Value]| Jump { block: BlockId(block as u32), args: args.to_vec() };
         self.end(fork, Terminator::Branch(is_there, jump(join, &[found]), jump(insertion, &[])));
         self.end(insertion, Terminator::Jump(jump(join, &[inserted])));
+        if self.dice.percent(40) {
+            self.effect(Op::Touch(table, row));
+        }
     }
 
     /// Visits some rows of a table.

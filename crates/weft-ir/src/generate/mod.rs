@@ -14,6 +14,8 @@
 
 mod function;
 mod observe;
+#[cfg(test)]
+mod tests;
 
 use crate::backend::Backend;
 use crate::ir::{Block, Function};
@@ -313,74 +315,4 @@ pub fn events(chain: &ChainProgram) -> Vec<Event> {
 fn new_block(function: &mut Function) -> usize {
     function.blocks.push(Block::default());
     function.blocks.len() - 1
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::interp::Interp;
-    use crate::verify::verify_program;
-
-    #[test]
-    fn generated_chains_are_well_formed() {
-        for seed in 0..300 {
-            let chain = chain(&mut Dice::from_seed(seed));
-            if let Err(errors) = verify_program(&chain) {
-                let functions: Vec<String> = functions(&chain).map(text::write).collect();
-                panic!("seed {seed}: {}\n{}", errors[0], functions.join("\n"));
-            }
-        }
-    }
-
-    #[test]
-    fn every_operation_is_generated() {
-        // If an operation never occurs, back ends are not compared on it.
-        let mut counts: BTreeMap<String, u64> = BTreeMap::new();
-        for seed in 0..300 {
-            for (name, n) in coverage(&chain(&mut Dice::from_seed(seed))) {
-                *counts.entry(name).or_default() += n;
-            }
-        }
-        let absent: Vec<_> = text::mnemonics().into_iter().filter(|m| !counts.contains_key(m)).collect();
-        assert!(absent.is_empty(), "not generated: {absent:?}\ncoverage: {counts:?}");
-    }
-
-    #[test]
-    fn the_interpreter_agrees_with_itself() {
-        // If a run depended on anything but its arguments, no comparison would mean anything.
-        for seed in 0..200 {
-            compare(seed, &Interp, &Interp).unwrap_or_else(|d| panic!("seed {}: {}", d.seed, d.what));
-        }
-    }
-
-    #[test]
-    fn passes_reach_all_verdicts_and_state() {
-        // If the programs were tame, comparing them would find nothing.
-        use weft_core::abi::Verdict;
-        let mut verdicts = [0; 6];
-        let (mut rows, mut edits, mut rolled_back) = (0, 0, 0);
-        for seed in 0..200 {
-            let mut dice = Dice::from_seed(seed);
-            let chain = Arc::new(chain(&mut dice));
-            let mut world = World::new(&chain);
-            for at in 0..PASSES {
-                let pass = Pass::random(&mut dice, &chain, Time(at as i64 * 20));
-                let program = Interp.compile(&chain, pass.event, &world.state).unwrap();
-                let seen = world.run(&chain, &*program, &pass);
-                rows += seen.tables[..5].iter().map(Vec::len).sum::<usize>();
-                edits += seen.edits.len();
-                rolled_back += seen.counters.iter().map(|c| c.failed).sum::<u64>();
-                verdicts[match seen.verdict {
-                    Verdict::Forward => 0,
-                    Verdict::Drop => 1,
-                    Verdict::Abort(_) => 2,
-                    Verdict::Reply => 3,
-                    Verdict::Redirect => 4,
-                    Verdict::Failed(_) => 5,
-                }] += 1;
-            }
-        }
-        assert!(verdicts.iter().all(|&n| n > 20), "{verdicts:?}");
-        assert!(rows > 1000 && edits > 300 && rolled_back > 100, "{rows} {edits} {rolled_back}");
-    }
 }

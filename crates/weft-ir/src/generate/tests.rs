@@ -1,0 +1,174 @@
+use super::*;
+use crate::backend::{Program, Unsupported};
+use crate::interp::Interp;
+use crate::ir::{Inst, Journal, Op, Ty};
+use crate::verify::verify_program;
+use weft_core::abi::State;
+
+#[test]
+fn generated_chains_are_well_formed() {
+    for seed in 0..300 {
+        let chain = chain(&mut Dice::from_seed(seed));
+        if let Err(errors) = verify_program(&chain) {
+            let functions: Vec<String> = functions(&chain).map(text::write).collect();
+            panic!("seed {seed}: {}\n{}", errors[0], functions.join("\n"));
+        }
+    }
+}
+
+#[test]
+fn every_operation_is_generated() {
+    // If an operation never occurs, back ends are not compared on it.
+    let mut counts: BTreeMap<String, u64> = BTreeMap::new();
+    for seed in 0..300 {
+        for (name, n) in coverage(&chain(&mut Dice::from_seed(seed))) {
+            *counts.entry(name).or_default() += n;
+        }
+    }
+    let absent: Vec<_> = text::mnemonics().into_iter().filter(|m| !counts.contains_key(m)).collect();
+    assert!(absent.is_empty(), "not generated: {absent:?}\ncoverage: {counts:?}");
+}
+
+#[test]
+fn the_interpreter_agrees_with_itself() {
+    // If a run depended on anything but its arguments, no comparison would mean anything.
+    for seed in 0..200 {
+        compare(seed, &Interp, &Interp).unwrap_or_else(|d| panic!("seed {}: {}", d.seed, d.what));
+    }
+}
+
+#[test]
+fn passes_reach_all_verdicts_and_state() {
+    // If the programs were tame, comparing them would find nothing.
+    use weft_core::abi::Verdict;
+    let mut verdicts = [0; 6];
+    let (mut rows, mut edits, mut rolled_back) = (0, 0, 0);
+    for seed in 0..200 {
+        let mut dice = Dice::from_seed(seed);
+        let chain = Arc::new(chain(&mut dice));
+        let mut world = World::new(&chain);
+        for at in 0..PASSES {
+            let pass = Pass::random(&mut dice, &chain, Time(at as i64 * 20));
+            let program = Interp.compile(&chain, pass.event, &world.state).unwrap();
+            let seen = world.run(&chain, &*program, &pass);
+            rows += seen.tables[..5].iter().map(Vec::len).sum::<usize>();
+            edits += seen.edits.len();
+            rolled_back += seen.counters.iter().map(|c| c.failed).sum::<u64>();
+            verdicts[match seen.verdict {
+                Verdict::Forward => 0,
+                Verdict::Drop => 1,
+                Verdict::Abort(_) => 2,
+                Verdict::Reply => 3,
+                Verdict::Redirect => 4,
+                Verdict::Failed(_) => 5,
+            }] += 1;
+        }
+    }
+    assert!(verdicts.iter().all(|&n| n > 20), "{verdicts:?}");
+    assert!(rows > 1000 && edits > 300 && rolled_back > 100, "{rows} {edits} {rolled_back}");
+}
+
+/// A back end with one thing wrong: it runs the chain with each instruction of this mnemonic spoiled.
+struct Spoiled {
+    mnemonic: String,
+    spoil: fn(&Function, &Inst) -> Option<Op>,
+}
+
+impl Backend for Spoiled {
+    fn name(&self) -> &'static str {
+        "spoiled"
+    }
+
+    fn compile(
+        &self,
+        chain: &Arc<ChainProgram>,
+        event: Event,
+        state: &State,
+    ) -> Result<Box<dyn Program>, Unsupported> {
+        let mut chain = (**chain).clone();
+        for element in &mut chain.elements {
+            let h = &mut element.handlers;
+            let single = [&mut h.open, &mut h.request, &mut h.response, &mut h.close].into_iter().flatten();
+            for function in single.chain(h.every.iter_mut().map(|(_, f)| f)) {
+                *function = self.spoiled(function);
+            }
+        }
+        Interp.compile(&Arc::new(chain), event, state)
+    }
+}
+
+impl Spoiled {
+    fn spoiled(&self, function: &Function) -> Function {
+        let mut new = function.clone();
+        for block in &mut new.blocks {
+            block.insts.retain_mut(|inst| {
+                if text::mnemonic(&inst.op) != self.mnemonic {
+                    return true;
+                }
+                let spoiled = (self.spoil)(function, inst);
+                let stays = spoiled.is_some();
+                inst.op = spoiled.unwrap_or(Op::NoRow);
+                stays
+            });
+        }
+        new
+    }
+}
+
+/// Zero instead of a result, nothing instead of an effect.
+fn zero(function: &Function, inst: &Inst) -> Option<Op> {
+    Some(match function.ty(inst.result?) {
+        Ty::Bool => Op::BoolConst(false),
+        Ty::Int => Op::IntConst(0),
+        Ty::Float => Op::FloatConst(0.0),
+        Ty::Bytes => Op::BytesConst(Vec::new()),
+        Ty::Row => Op::NoRow,
+    })
+}
+
+/// The write without its journal.
+fn unjournalled(_: &Function, inst: &Inst) -> Option<Op> {
+    Some(match inst.op.clone() {
+        Op::CallSet(id, v, _) => Op::CallSet(id, v, Journal::No),
+        Op::VarSet(id, v, _) => Op::VarSet(id, v, Journal::No),
+        Op::VarMerge(id, v, _) => Op::VarMerge(id, v, Journal::No),
+        Op::Insert(t, key, _) => Op::Insert(t, key, Journal::No),
+        Op::Remove(t, row, _) => Op::Remove(t, row, Journal::No),
+        Op::SetColumn(t, row, c, v, _) => Op::SetColumn(t, row, c, v, Journal::No),
+        Op::SetColumnNull(t, row, c, _) => Op::SetColumnNull(t, row, c, Journal::No),
+        other => other,
+    })
+}
+
+/// The first seed that shows the spoiled back end to be wrong. `covered` has the operations of each seed's chain.
+fn found_by(covered: &[BTreeMap<String, u64>], spoiled: &Spoiled) -> Option<u64> {
+    let occurs = |seed: &u64| covered[*seed as usize].contains_key(&spoiled.mnemonic);
+    (0..covered.len() as u64).filter(occurs).find(|&seed| compare(seed, &Interp, spoiled).is_err())
+}
+
+#[test]
+#[ignore = "for --release: it runs thousands of chains"]
+fn a_back_end_with_any_operation_wrong_is_found_out() {
+    // If spoiling an operation goes unseen, the comparison does not test that operation.
+    // Locks do nothing on one thread; terminators are no instructions; scans count with `add` and `int`, which
+    // would not end.
+    let exempt = ["lock", "lock_vars", "add", "int", "no_row"];
+    let ends = ["jump", "branch", "forward", "drop", "abort", "reply", "redirect", "fail"];
+    let covered: Vec<_> = (0..6000).map(|seed| coverage(&chain(&mut Dice::from_seed(seed)))).collect();
+    let mut unseen = Vec::new();
+    for mnemonic in text::mnemonics() {
+        if exempt.contains(&&*mnemonic) || ends.contains(&&*mnemonic) {
+            continue;
+        }
+        if found_by(&covered, &Spoiled { mnemonic: mnemonic.clone(), spoil: zero }).is_none() {
+            unseen.push(mnemonic.clone());
+        }
+        let is_journalled = mnemonic.ends_with(".journal");
+        if is_journalled
+            && found_by(&covered, &Spoiled { mnemonic: mnemonic.clone(), spoil: unjournalled }).is_none()
+        {
+            unseen.push(format!("{mnemonic} without its journal"));
+        }
+    }
+    assert!(unseen.is_empty(), "{unseen:?}");
+}
