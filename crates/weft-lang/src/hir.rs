@@ -899,7 +899,7 @@ pub enum ExprKind {
     FaultName,
     /// A wider type of the same kind; never fails.
     Widen(Box<Expr>),
-    /// `CAST`; its function is told by the two types.
+    /// `CAST`, `int(x)`, `uint(x)`, `float(x)`, `text(x)`; what it does is told by the two types.
     Cast(Box<Expr>),
     /// `NOT`
     Not(Box<Expr>),
@@ -1109,14 +1109,6 @@ pub enum Function {
     Micros,
     /// `interval(F64 seconds) INTERVAL`; overflow if it does not fit.
     Interval,
-    /// `text(x) TEXT`
-    Text,
-    /// `int(x) I64`; may fail.
-    Int,
-    /// `uint(x) U64`; may fail.
-    Uint,
-    /// `float(x) F64`; may fail on text.
-    Float,
     /// `floor(F64) F64`
     Floor,
     /// `ceil(F64) F64`

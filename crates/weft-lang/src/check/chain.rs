@@ -202,11 +202,11 @@ fn params(cx: &mut Cx<'_>, checked: &Checked, stage: &Stage) -> Option<Vec<Value
     let element = &checked.element;
     let mut values: Vec<Option<Value>> = element.params.iter().map(|param| param.default.clone()).collect();
     let mut given: Vec<Option<Span>> = vec![None; values.len()];
-    let mut ok = true;
+    let (mut ok, mut has_unknown) = (true, false);
     for arg in &stage.args {
         let StageArg::Param(assign) = arg else { continue };
         let Some(at) = element.params.iter().position(|param| param.name == assign.name.name) else {
-            ok = false;
+            (ok, has_unknown) = (false, true);
             unknown_param(cx, checked, &assign.name);
             continue;
         };
@@ -226,7 +226,8 @@ fn params(cx: &mut Cx<'_>, checked: &Checked, stage: &Stage) -> Option<Vec<Value
         ok &= values[at].is_some();
     }
     for (at, param) in element.params.iter().enumerate() {
-        if values[at].is_none() && given[at].is_none() {
+        // An unknown name was meant to be the missing one, most likely.
+        if values[at].is_none() && given[at].is_none() && !has_unknown {
             ok = false;
             let message = format!("`{}` needs a value for `{}`", element.name, param.name);
             let diagnostic = Diagnostic::error(code::MISSING_PARAM, message)
@@ -322,10 +323,12 @@ fn binding(
     } else if path.is_some() && names.len() == 2 && names[0] == "header" {
         let place = BoundPlace::Header(names[1].to_ascii_lowercase());
         return bound(cx, column, span, place, Type::Text(None), true, Some(Type::Text(None)));
-    } else if path.is_some() && names.len() == 1 && !in_all_messages(cx, edge, column.direction, &names) {
-        if let Some(&(_, meta, ty, nullable)) = METAS.iter().find(|(known, ..)| *known == names[0]) {
-            return bound(cx, column, span, BoundPlace::Meta(meta), ty, nullable, None);
-        }
+    } else if path.is_some()
+        && names.len() == 1
+        && let Some(&(_, meta, ty, nullable)) = METAS.iter().find(|(known, ..)| *known == names[0])
+        && !in_all_messages(cx, edge, column.direction, &names)
+    {
+        return bound(cx, column, span, BoundPlace::Meta(meta), ty, nullable, None);
     }
     if edge.methods.is_empty() {
         let message = format!("column `{}` is a field of a message, and no message is known", column.name);
@@ -487,6 +490,10 @@ fn bound(
     let changes = column.written || column.replied;
     if changes && !holds.is_some_and(|holds| types::widens(column.ty, holds)) {
         let (label, help) = match holds {
+            None if ty == Type::F64 => {
+                let label = "a `float` cannot hold every F64 that the element may give it";
+                (label.to_owned(), "make the field a `double`, or bind a column that is only read".to_owned())
+            }
             None => ("this cannot be changed".to_owned(), "bind a column that is only read".to_owned()),
             Some(holds) => (
                 format!("the element changes it as {}, and the field holds {holds}", column.ty),
@@ -525,6 +532,8 @@ fn check_redirect(cx: &mut Cx<'_>, checked: &Checked, edge: &Edge<'_>, stage: &S
 
 fn options(cx: &mut Cx<'_>, ast: &ast::Chain, chain: &mut Chain) {
     let mut fail_open: Option<Span> = None;
+    // Positions mean nothing where a stage is missing because of a fault.
+    let is_whole = stages(ast).count() == chain.instances.len();
     for option in &ast.options {
         match &option.kind {
             ChainOptionKind::Equivalence { level } => {
@@ -559,7 +568,7 @@ fn options(cx: &mut Cx<'_>, ast: &ast::Chain, chain: &mut Chain) {
                 let (Some(a), Some(b)) = (find(cx, ast, chain, first), find(cx, ast, chain, second)) else {
                     continue;
                 };
-                if a >= b {
+                if is_whole && a >= b {
                     let message = format!("`{}` stands behind `{}`", first.name, second.name);
                     let diagnostic = Diagnostic::error(code::ORDER_BROKEN, message)
                         .at(option.span, "says the opposite")
@@ -576,7 +585,7 @@ fn options(cx: &mut Cx<'_>, ast: &ast::Chain, chain: &mut Chain) {
             ChainOptionKind::Position { instance, is_last } => {
                 let Some(at) = find(cx, ast, chain, instance) else { continue };
                 let wanted = if *is_last { chain.instances.len() - 1 } else { 0 };
-                if at != wanted {
+                if is_whole && at != wanted {
                     let place = if *is_last { "last" } else { "first" };
                     let message = format!("`{}` is not {place}", instance.name);
                     let diagnostic = Diagnostic::error(code::ORDER_BROKEN, message)
@@ -614,11 +623,7 @@ fn options(cx: &mut Cx<'_>, ast: &ast::Chain, chain: &mut Chain) {
 
 fn find(cx: &mut Cx<'_>, ast: &ast::Chain, chain: &Chain, name: &Ident) -> Option<usize> {
     let found = chain.instances.iter().position(|instance| instance.name == name.name);
-    let is_written = ast.stages.iter().flat_map(|node| match node {
-        StageNode::One(stage) => std::slice::from_ref(stage),
-        StageNode::Group { stages, .. } => stages,
-    });
-    let mut written = is_written.map(|stage| stage.instance.as_ref().unwrap_or(&stage.element));
+    let mut written = stages(ast).map(|stage| stage.instance.as_ref().unwrap_or(&stage.element));
     if found.is_none() && !written.any(|known| known.name == name.name) {
         let names: Vec<&str> = chain.instances.iter().map(|instance| instance.name.as_str()).collect();
         let message = format!("chain `{}` has no stage `{}`", chain.name, name.name);
@@ -628,6 +633,14 @@ fn find(cx: &mut Cx<'_>, ast: &ast::Chain, chain: &Chain, name: &Ident) -> Optio
         cx.report_missing(with_nearest(diagnostic, name, names));
     }
     found
+}
+
+/// The stages as they are written, groups taken apart.
+fn stages(ast: &ast::Chain) -> impl Iterator<Item = &Stage> {
+    ast.stages.iter().flat_map(|node| match node {
+        StageNode::One(stage) => std::slice::from_ref(stage),
+        StageNode::Group { stages, .. } => stages,
+    })
 }
 
 fn mandatory_may_fail(cx: &mut Cx<'_>, instance: &Instance, span: Span, what: &str) {

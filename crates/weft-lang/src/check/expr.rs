@@ -419,9 +419,9 @@ impl Scope<'_, '_> {
         want: Option<Type>,
         span: Span,
     ) -> Option<Expr> {
-        let (left, right) = match (is_adaptive(left), is_adaptive(right)) {
-            (true, false) => {
-                let right = self.expr(right, None);
+        let (left, right) = match (is_adaptive(left), !is_adaptive(right) || has_point(right)) {
+            (true, true) => {
+                let right = self.expr(right, want.filter(|_| is_adaptive(right)));
                 let hint = right.as_ref().and_then(|right| partner(op, right.ty, left));
                 (self.expr(left, hint), right)
             }
@@ -493,13 +493,14 @@ impl Scope<'_, '_> {
         let mut ok = true;
         let order = |pass: u8| {
             let is_in = move |ast: &ast::Expr| match (&ast.kind, is_adaptive(ast)) {
-                (Ast::Null, _) => pass == 2,
-                (_, true) => pass == 1,
+                (Ast::Null, _) => pass == 3,
+                // `1` beside `2.5` is an F64, whichever comes first.
+                (_, true) => pass == if has_point(ast) { 1 } else { 2 },
                 _ => pass == 0,
             };
             asts.iter().enumerate().filter(move |(_, ast)| is_in(ast))
         };
-        for (index, ast) in (0..3).flat_map(order) {
+        for (index, ast) in (0..4).flat_map(order) {
             let Some(expr) = self.expr(ast, ty.or(want)) else {
                 ok = false;
                 continue;
@@ -832,6 +833,16 @@ fn is_adaptive(ast: &ast::Expr) -> bool {
                 matches!(op, BinaryOp::Add | BinaryOp::Sub | BinaryOp::Mul | BinaryOp::Div | BinaryOp::Rem);
             is_arith && is_adaptive(left) && is_adaptive(right)
         }
+        _ => false,
+    }
+}
+
+/// Whether one of the literals has a point.
+fn has_point(ast: &ast::Expr) -> bool {
+    match &ast.kind {
+        Ast::Float(_) => true,
+        Ast::Unary { operand, .. } => has_point(operand),
+        Ast::Binary { left, right, .. } => has_point(left) || has_point(right),
         _ => false,
     }
 }

@@ -31,9 +31,6 @@ mod stmt;
 mod table;
 mod walk;
 
-#[cfg(test)]
-mod tests;
-
 /// Checks the program at `root_path` and all that it imports.
 ///
 /// Gives the typed program if there is no error, all errors and warnings in the order of the text, and the texts that

@@ -13,7 +13,7 @@ pub(super) fn nearest<'a>(name: &str, known: impl IntoIterator<Item = &'a str>) 
         .into_iter()
         .filter(|candidate| candidate.len() <= NAME_BYTES_MAX && *candidate != name)
         .map(|candidate| (n_slips(name, candidate), candidate))
-        .filter(|(slips, candidate)| *slips <= slips_max && *slips < candidate.len().max(2))
+        .filter(|(slips, candidate)| *slips <= slips_max && *slips < name.len().min(candidate.len() + 1))
         .min()
         .map(|(_, candidate)| candidate)
 }
@@ -44,6 +44,8 @@ mod tests {
         assert_eq!(nearest("objectid", known), Some("object_id"));
         assert_eq!(nearest("tenant", known), None);
         assert_eq!(nearest("q", known), None);
+        assert_eq!(nearest("m", ["a"]), None);
+        assert_eq!(nearest("tt", ["t"]), Some("t"));
         assert_eq!(nearest(&"u".repeat(1000), known), None);
     }
 }

@@ -51,12 +51,13 @@ impl Scope<'_, '_> {
         }
         if !missing.is_empty() {
             let keys: Vec<&str> = table.columns[..table.n_keys].iter().map(|c| c.name.as_str()).collect();
+            let equalities: Vec<String> = missing.iter().map(|name| format!("{name} = ...")).collect();
             let missing = missing.join("`, `");
             let message = format!("this does not fix the key of `{}`", table.name);
             let diagnostic = Diagnostic::error(code::KEY_NOT_COVERED, message)
                 .at(span, format!("`{missing}` is not compared by ="))
                 .with_label(table.span, format!("its key is ({})", keys.join(", ")))
-                .with_help(format!("add `{missing} = ...`"))
+                .with_help(format!("add `{}`", equalities.join(" AND ")))
                 .with_help(format!("or look through the rows: `SCAN {} MAX 1000 ...`", table.name));
             self.cx.report_unless_broken(table.span, diagnostic);
             return None;

@@ -182,15 +182,12 @@ impl Scope<'_, '_> {
         };
         let element = self.element;
         let whose = format!("`{}`", name.name);
-        if path.segments.len() == 1 {
-            if let Some((known, _)) = self.names.iter().find(|(known, _)| known.name == name.name) {
-                let label = format!("`{}` is a LET", known.name);
-                return self.no_write(
-                    path.span,
-                    &label,
-                    "a LET does not change: use a CALL column, or another LET",
-                );
-            }
+        if path.segments.len() == 1
+            && let Some((known, _)) = self.names.iter().find(|(known, _)| known.name == name.name)
+        {
+            let label = format!("`{}` is a LET", known.name);
+            let help = "a LET does not change: use a CALL column, or another LET";
+            return self.no_write(path.span, &label, help);
         }
         if let Some(at) = self.own_column(&name.name) {
             let column = &element.columns[at];

@@ -5,12 +5,12 @@ use weft_lang::Resolver;
 
 /// Files in memory; `shop.proto` is [`shop`].
 #[derive(Default)]
-pub(crate) struct Texts(pub(crate) Vec<(String, String)>);
+pub(crate) struct Texts(Vec<(String, String)>);
 
 impl Texts {
-    /// One file, `main.weft`.
-    pub(crate) fn of(text: &str) -> Self {
-        Self(vec![("main.weft".to_owned(), text.to_owned())])
+    /// Files by name and text.
+    pub(crate) fn of(files: &[(String, String)]) -> Self {
+        Self(files.to_vec())
     }
 }
 
