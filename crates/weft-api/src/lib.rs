@@ -1,1 +1,160 @@
-//! weft-api
+//! What the admin endpoint takes and gives, as JSON.
+//!
+//! | method and path | takes | gives |
+//! | --- | --- | --- |
+//! | `GET /healthz` | | `ok` |
+//! | `GET /metrics` | | Prometheus text |
+//! | `GET /v1/status` | token | [`Status`] |
+//! | `GET /v1/program` | token | [`Bundle`] |
+//! | `POST /v1/apply` | token, [`ApplyRequest`] | [`Applied`], or [`Refused`] with status 422 |
+//!
+//! The token is sent as `Authorization: Bearer TOKEN`.
+
+use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
+
+/// Bytes of a request body that the admin endpoint takes.
+pub const REQUEST_BYTES_MAX: usize = 64 << 20;
+
+/// The files of a program: all that a check reads.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Bundle {
+    /// The file that the program begins with, a key of `files`.
+    pub root: String,
+    /// Text by name.
+    pub files: BTreeMap<String, String>,
+}
+
+/// Run this program from now on.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ApplyRequest {
+    /// The program.
+    pub program: Bundle,
+    /// Check and compile it, and change nothing.
+    #[serde(default)]
+    pub dry_run: bool,
+}
+
+/// The program runs.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Applied {
+    /// Its version.
+    pub version: u64,
+    /// From the request to the last worker's acknowledgement, in milliseconds.
+    pub total_ms: f64,
+    /// Of that, checking the program.
+    pub check_ms: f64,
+    /// Of that, compiling it to machine code.
+    pub compile_ms: f64,
+    /// The longest time that one worker gave to the change alone, in microseconds.
+    pub pause_us: f64,
+    /// Calls that were under way; they end on their version.
+    pub calls_in_flight: u64,
+}
+
+/// The program was not taken; what ran before still runs.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Refused {
+    /// The diagnostics as a person reads them.
+    pub text: String,
+    /// The diagnostics as data.
+    pub diagnostics: serde_json::Value,
+    /// The version that still runs.
+    pub version: u64,
+}
+
+/// What a node does.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Status {
+    /// The version that new calls enter under.
+    pub version: u64,
+    /// Seconds since the node began.
+    pub uptime_s: f64,
+    /// Worker threads.
+    pub workers: usize,
+    /// Where it listens.
+    pub listeners: Vec<Place>,
+    /// Calls since the node began.
+    pub calls: Calls,
+    /// Chains under each version that still has calls.
+    pub chains: Vec<Chain>,
+    /// Upstream endpoints.
+    pub endpoints: Vec<Endpoint>,
+    /// Refusals by reason.
+    pub refusals: BTreeMap<String, u64>,
+    /// Resident memory in bytes.
+    pub memory_bytes: u64,
+}
+
+/// A name and an address.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Place {
+    /// The name.
+    pub name: String,
+    /// The address.
+    pub address: String,
+}
+
+/// Counts and times of calls.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Calls {
+    /// Begun.
+    pub begun: u64,
+    /// Under way.
+    pub open: u64,
+    /// Ended, by status name; those that none ended with are left out.
+    pub ended: BTreeMap<String, u64>,
+    /// Median time from begin to end on this node, in microseconds.
+    pub p50_us: f64,
+    /// The same, 99th percentile.
+    pub p99_us: f64,
+}
+
+/// A chain under a version.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Chain {
+    /// The chain's name.
+    pub name: String,
+    /// The version.
+    pub version: u64,
+    /// New calls enter it.
+    pub is_current: bool,
+    /// Calls under way in it.
+    pub calls_open: u64,
+    /// Its elements in the order of requests.
+    pub elements: Vec<Element>,
+}
+
+/// What an element instance did.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Element {
+    /// The instance's name.
+    pub name: String,
+    /// Tuples that reached it.
+    pub seen: u64,
+    /// Tuples that it ended with DROP.
+    pub dropped: u64,
+    /// Tuples that it ended with ABORT.
+    pub aborted: u64,
+    /// Tuples that it answered or redirected.
+    pub diverted: u64,
+    /// Tuples on which it failed.
+    pub failed: u64,
+    /// Nanoseconds for one tuple, from sampled passes; None before the first.
+    pub ns_per_tuple: Option<f64>,
+}
+
+/// An upstream endpoint.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Endpoint {
+    /// The cluster.
+    pub cluster: String,
+    /// The address.
+    pub address: String,
+    /// Calls under way.
+    pub active: u64,
+    /// Calls sent.
+    pub calls: u64,
+    /// Connection attempts that failed.
+    pub connect_failures: u64,
+}

@@ -20,7 +20,7 @@ use std::sync::Arc;
 use weft_core::abi::Counters;
 use weft_core::{Interval, Time};
 use weft_ir::program::{CallCell, cell_words};
-use weft_proto::session::http2::{self, Connection, ConnectionError, ErrorCode, Event, Headers};
+use weft_proto::session::http2::{self, Connection, ConnectionError, ErrorCode, Event, Headers, StreamId};
 
 /// Downstream connections of one worker; further ones are refused.
 pub const CONNECTIONS_MAX: usize = 64 << 10;
@@ -444,7 +444,7 @@ impl Engine {
                     self.settle(call);
                 }
             }
-            Event::GoAway { .. } => self.upstream_drains(now, key),
+            Event::GoAway { last_stream, .. } => self.upstream_drains(now, key, last_stream),
             Event::StreamsAvailable => {
                 if let Some((pool, endpoint)) = self.upstream_of(key) {
                     self.serve_waiting(now, pool, endpoint);
@@ -541,9 +541,16 @@ impl Engine {
         self.after_change(key);
     }
 
-    fn upstream_drains(&mut self, now: Time, key: ConnKey) {
+    /// The server takes no new streams on this connection; those above `last_stream` it has not touched.
+    fn upstream_drains(&mut self, now: Time, key: ConnKey, last_stream: StreamId) {
         let Some((pool, endpoint)) = self.upstream_of(key) else { return };
         self.pools[pool].endpoints[endpoint].forget(key);
+        let Some(conn) = self.conns.get_mut(key) else { return };
+        let mut untouched: Vec<_> = conn.streams.extract_if(|stream, _| *stream > last_stream).collect();
+        untouched.sort_unstable_by_key(|(stream, _)| *stream);
+        for (_, call) in untouched {
+            self.server_gone(now, call);
+        }
         if self.conns.get(key).is_some_and(|c| c.streams.is_empty()) {
             self.close(now, key);
         }

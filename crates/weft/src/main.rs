@@ -1,1 +1,44 @@
-fn main() {}
+//! `weft`: check, run, update and measure an application-defined network.
+
+mod admin;
+mod bench;
+mod cli;
+mod client;
+mod commands;
+mod compile;
+mod fault;
+mod library;
+mod live;
+mod metrics;
+mod running;
+mod signals;
+mod source;
+mod table;
+mod token;
+
+use clap::{CommandFactory as _, Parser as _};
+use cli::{Cli, Command};
+use std::process::ExitCode;
+
+fn main() -> ExitCode {
+    let done = match Cli::parse().command {
+        Command::Demo(args) => commands::demo::run(&args),
+        Command::Check(args) => commands::check::run(&args),
+        Command::Fmt(args) => commands::fmt::run(&args),
+        Command::Run(args) => commands::run::run(&args),
+        Command::Apply(args) => commands::apply::run(&args),
+        Command::Status(args) => commands::status::run(&args),
+        Command::Top(args) => commands::top::run(&args),
+        Command::Bench(args) => bench::run(&args),
+        Command::Hidden(command) => bench::run_hidden(&command),
+        Command::Completions(args) => {
+            clap_complete::generate(args.shell, &mut Cli::command(), "weft", &mut std::io::stdout());
+            Ok(())
+        }
+        Command::Man => commands::man::run(),
+    };
+    match done {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(fault) => fault.report(),
+    }
+}

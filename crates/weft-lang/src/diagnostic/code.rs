@@ -97,6 +97,11 @@ codes! {
     DUPLICATE_KEY = "W0412", "two rows with the same key";
     CHAIN_TOO_LARGE = "W0413", "a chain over its limits";
     TOO_MANY_ROWS = "W0414", "more rows than the table takes";
+
+    // W05xx: programs that are right, and cannot be run here and now.
+    STATE_UNFIT = "W0501", "state of the running program that the new one cannot take over";
+    BACKEND_UNSUPPORTED = "W0502", "something that the back end cannot express";
+    ADDRESS_UNRESOLVED = "W0503", "a name without an address";
 }
 
 /// The title of a code, if it is in the table.

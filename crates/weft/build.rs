@@ -1,0 +1,42 @@
+//! Puts the standard library into the program.
+//!
+//! It is whatever `.weft` files lie in the folder that `WEFT_LIBRARY_DIR` names (by default `library`); no name of
+//! a file or an element is known here.
+
+use std::fmt::Write as _;
+use std::path::{Path, PathBuf};
+use std::{env, fs, io};
+
+fn main() -> io::Result<()> {
+    println!("cargo::rerun-if-env-changed=WEFT_LIBRARY_DIR");
+    let root = Path::new(&env::var("CARGO_MANIFEST_DIR").expect("cargo sets it")).join("../..");
+    let folder = env::var_os("WEFT_LIBRARY_DIR").map_or_else(|| root.join("library"), PathBuf::from);
+    println!("cargo::rerun-if-changed={}", folder.display());
+    let mut files = Vec::new();
+    if folder.is_dir() {
+        list(&folder, &mut files)?;
+    }
+    files.sort();
+    let mut code = String::from("static FILES: &[(&str, &str)] = &[\n");
+    for file in &files {
+        let inside = file.strip_prefix(&folder).expect("it was listed there");
+        let full = fs::canonicalize(file)?;
+        writeln!(code, "    ({:?}, include_str!({full:?})),", Path::new("library").join(inside))
+            .expect("a string takes all text");
+    }
+    code.push_str("];\n");
+    fs::write(Path::new(&env::var("OUT_DIR").expect("cargo sets it")).join("library.rs"), code)
+}
+
+fn list(folder: &Path, files: &mut Vec<PathBuf>) -> io::Result<()> {
+    for entry in fs::read_dir(folder)? {
+        let path = entry?.path();
+        if path.is_dir() {
+            println!("cargo::rerun-if-changed={}", path.display());
+            list(&path, files)?;
+        } else if path.extension().is_some_and(|e| e == "weft") {
+            files.push(path);
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,182 @@
+//! The echo server.
+
+use std::collections::BTreeMap;
+use std::io::{self, ErrorKind, Write};
+use std::net::SocketAddr;
+use std::rc::Rc;
+use std::time::{Duration, Instant};
+
+use clap::Args;
+use mio::net::TcpListener;
+use mio::{Events, Interest, Poll, Token};
+use rustc_hash::FxHashMap;
+use weft_proto::session::http2::{Config, Connection, Event, Headers, HeadersBuilder, StreamId};
+
+use super::wire::{Handler, Wire, since};
+
+/// Streams that one connection may have open.
+const STREAMS_MAX: u32 = 1000;
+/// Received bytes of one connection that were not echoed yet.
+const CONNECTION_WINDOW: u32 = 16 << 20;
+/// Readiness events of one wait.
+const EVENTS: usize = 256;
+/// How often timeouts of connections are looked at.
+const TICK: Duration = Duration::from_secs(1);
+
+const LISTENER: Token = Token(usize::MAX);
+
+/// The options of `weft bench-server`.
+#[derive(Args, Clone, Debug)]
+pub struct ServerArgs {
+    /// The address to listen on; port 0 takes a free one. The address is printed once it listens.
+    #[arg(long, default_value = "127.0.0.1:0", value_name = "ADDRESS")]
+    listen: SocketAddr,
+    /// End when standard input does, so that the server cannot outlive who started it.
+    #[arg(long)]
+    end_with_stdin: bool,
+}
+
+/// Runs the server until it is killed, or until its standard input ends if that was asked for.
+///
+/// # Errors
+/// The system's, such as a port that is taken.
+pub(crate) fn run(args: &ServerArgs) -> io::Result<()> {
+    let mut listener = TcpListener::bind(args.listen)?;
+    writeln!(io::stdout(), "{}", listener.local_addr()?)?;
+    if args.end_with_stdin {
+        std::thread::spawn(|| {
+            let _ = io::copy(&mut io::stdin(), &mut io::sink());
+            std::process::exit(0);
+        });
+    }
+    let poll = Poll::new()?;
+    poll.registry().register(&mut listener, LISTENER, Interest::READABLE)?;
+    let mut server = Server { poll, listener, wires: BTreeMap::new(), next: 0, start: Instant::now() };
+    let mut events = Events::with_capacity(EVENTS);
+    loop {
+        match server.poll.poll(&mut events, Some(TICK)) {
+            Err(error) if error.kind() == ErrorKind::Interrupted => continue,
+            other => other?,
+        }
+        for event in &events {
+            match event.token() {
+                LISTENER => server.accept()?,
+                Token(index) => server.ready(index, event.is_readable()),
+            }
+        }
+        if events.is_empty() {
+            server.tick();
+        }
+    }
+}
+
+struct Server {
+    poll: Poll,
+    listener: TcpListener,
+    wires: BTreeMap<usize, (Wire, Echo)>,
+    next: usize,
+    start: Instant,
+}
+
+impl Server {
+    fn accept(&mut self) -> io::Result<()> {
+        loop {
+            let socket = match self.listener.accept() {
+                Ok((socket, _)) => socket,
+                Err(error) if error.kind() == ErrorKind::WouldBlock => return Ok(()),
+                Err(error) if error.kind() == ErrorKind::ConnectionAborted => continue,
+                Err(error) => return Err(error),
+            };
+            socket.set_nodelay(true)?;
+            let config = Config {
+                max_concurrent_streams: STREAMS_MAX,
+                connection_window: CONNECTION_WINDOW,
+                ..Config::server()
+            };
+            let token = Token(self.next);
+            let mut wire = Wire::new(socket, self.poll.registry(), token, config, since(self.start))?;
+            if wire.write().is_ok() {
+                self.wires.insert(self.next, (wire, Echo::default()));
+            }
+            self.next += 1;
+        }
+    }
+
+    /// A connection that fails is closed; the others go on.
+    fn ready(&mut self, index: usize, is_readable: bool) {
+        let now = since(self.start);
+        let Some((wire, echo)) = self.wires.get_mut(&index) else { return };
+        let goes_on = !is_readable || wire.read(now, echo).unwrap_or(false);
+        if wire.write().is_err() || !goes_on || wire.http2.is_closed() {
+            self.wires.remove(&index);
+        }
+    }
+
+    fn tick(&mut self) {
+        let now = since(self.start);
+        self.wires.retain(|_, (wire, echo)| {
+            let lives = wire.handle_timeout(now, echo).is_ok();
+            lives && wire.write().is_ok() && !wire.http2.is_closed()
+        });
+    }
+}
+
+/// Answers each call with the bytes that came, when all have come.
+struct Echo {
+    response: Rc<Headers>,
+    trailers: Rc<Headers>,
+    /// Bodies that came in parts, as far as they are here.
+    parts: FxHashMap<StreamId, Vec<u8>>,
+}
+
+impl Default for Echo {
+    fn default() -> Self {
+        Self {
+            response: headers(&[(":status", "200"), ("content-type", "application/grpc")]),
+            trailers: headers(&[("grpc-status", "0")]),
+            parts: FxHashMap::default(),
+        }
+    }
+}
+
+impl Echo {
+    fn answer(&self, http2: &mut Connection, stream: StreamId, earlier: &[u8], body: &[u8]) {
+        // The stream may have been reset by the client since; then there is nobody to answer.
+        let _ = http2
+            .send_headers(stream, &self.response, false)
+            .and_then(|()| http2.send_data(stream, earlier, body, false))
+            .and_then(|()| http2.send_headers(stream, &self.trailers, true));
+    }
+}
+
+impl Handler for Echo {
+    fn handle(&mut self, http2: &mut Connection, event: Event<'_>) -> io::Result<()> {
+        match event {
+            Event::Data { stream, data, flow_len, end_stream } => {
+                if !end_stream {
+                    self.parts.entry(stream).or_default().extend_from_slice(data);
+                } else if self.parts.is_empty() {
+                    self.answer(http2, stream, b"", data);
+                } else {
+                    let earlier = self.parts.remove(&stream).unwrap_or_default();
+                    self.answer(http2, stream, &earlier, data);
+                }
+                http2.release(stream, flow_len);
+            }
+            Event::Headers { stream, end_stream: true, .. } => self.answer(http2, stream, b"", b""),
+            Event::Reset { stream, .. } => {
+                self.parts.remove(&stream);
+            }
+            _ => {}
+        }
+        Ok(())
+    }
+}
+
+pub(super) fn headers(fields: &[(&str, &str)]) -> Rc<Headers> {
+    let mut builder = HeadersBuilder::new();
+    for (name, value) in fields {
+        builder.push(name.as_bytes(), value.as_bytes()).expect("a well-formed field");
+    }
+    builder.build()
+}

@@ -1,0 +1,90 @@
+//! `weft bench`: what this build costs on this machine.
+//!
+//! | file | what is in it |
+//! | --- | --- |
+//! | `elements` | the library's elements, compiled and interpreted, beside hand-written Rust of the same meaning |
+//! | `twins` | that hand-written Rust |
+//! | `rpc` | a gRPC hop with and without a chain |
+//! | `load` | the client and the echo server that `rpc` measures with |
+//! | `report` | medians, spreads, the table and the JSON |
+//! | `process` | child processes, and what they used |
+
+mod load;
+mod process;
+mod report;
+mod rpc;
+
+use clap::{Args, Subcommand, ValueEnum};
+use std::io::Write as _;
+
+use crate::fault::Fault;
+use report::Report;
+
+/// The options of `weft bench`.
+#[derive(Args, Clone, Debug)]
+#[command(after_help = "Examples:\n  weft bench rpc\n  weft bench rpc --json --quick")]
+pub(crate) struct BenchArgs {
+    /// What is measured
+    #[arg(value_enum)]
+    name: Bench,
+    /// Print one JSON object instead of a table
+    #[arg(long)]
+    json: bool,
+    /// End within 30 s; the figures are rougher
+    #[arg(long)]
+    quick: bool,
+}
+
+/// The benchmarks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+enum Bench {
+    /// A gRPC hop: direct, through Weft, and through Weft with a chain
+    Rpc,
+}
+
+/// Commands that the benchmarks start themselves in processes of their own.
+#[derive(Clone, Debug, Subcommand)]
+pub(crate) enum HiddenCommand {
+    /// Make gRPC calls in a closed loop and print what came of it as JSON
+    #[command(hide = true)]
+    BenchClient(load::ClientArgs),
+    /// Answer gRPC calls with the message that came
+    #[command(hide = true)]
+    BenchServer(load::ServerArgs),
+}
+
+/// Runs a benchmark and prints what it measured.
+///
+/// # Errors
+/// Something could not be started, or gave wrong answers.
+pub(crate) fn run(args: &BenchArgs) -> Result<(), Fault> {
+    let report = match args.name {
+        Bench::Rpc => rpc::run(args.quick),
+    };
+    print(&report.map_err(Fault::environment)?, args.json)
+}
+
+/// Runs what a benchmark has started as a process of its own.
+///
+/// # Errors
+/// The system's: an address that is taken or refuses, a server that breaks the rules.
+pub(crate) fn run_hidden(command: &HiddenCommand) -> Result<(), Fault> {
+    let told = |error: std::io::Error| Fault::environment(error);
+    match command {
+        HiddenCommand::BenchClient(args) => {
+            let result = load::run_client(args).map_err(told)?;
+            writeln!(std::io::stdout(), "{result}").map_err(told)
+        }
+        HiddenCommand::BenchServer(args) => load::run_server(args).map_err(told),
+    }
+}
+
+fn print(report: &Report, as_json: bool) -> Result<(), Fault> {
+    let text = if as_json { format!("{:#}\n", report.to_json()) } else { report.to_table() };
+    std::io::stdout().write_all(text.as_bytes()).map_err(Fault::environment)
+}
+
+/// Says how far a benchmark is, where it does not disturb the figures.
+fn progress(text: &str) {
+    eprintln!("# {text}");
+}

@@ -1,0 +1,204 @@
+//! The command line.
+
+use clap::{Args, Parser, Subcommand, ValueEnum};
+use std::net::SocketAddr;
+use std::path::PathBuf;
+
+/// A full-stack, application-defined network.
+#[derive(Parser)]
+#[command(
+    name = "weft",
+    version,
+    about = "A full-stack, application-defined network",
+    disable_help_subcommand = false,
+    after_help = "Try:      weft demo\n\
+                  Write:    weft check network.weft        weft fmt network.weft\n\
+                  Run:      weft run network.weft          weft apply network.weft\n\
+                  Look:     weft status                    weft top\n\
+                  Measure:  weft bench elements            weft bench rpc\n\n\
+                  Exit status: 0 done, 1 the input is at fault, 2 usage, 3 the environment is at fault."
+)]
+pub(crate) struct Cli {
+    #[command(subcommand)]
+    pub(crate) command: Command,
+}
+
+#[derive(Subcommand)]
+pub(crate) enum Command {
+    /// Run the example application through a network, and change the network in the middle
+    Demo(DemoArgs),
+    /// Check a program and say what is wrong with it
+    Check(CheckArgs),
+    /// Format programs
+    Fmt(FmtArgs),
+    /// Run a network: controller and data plane in one process
+    Run(RunArgs),
+    /// Change a running network without losing a call
+    Apply(ApplyArgs),
+    /// Show what a running network does
+    Status(StatusArgs),
+    /// Watch what a running network does
+    Top(TopArgs),
+    /// Measure
+    Bench(crate::bench::BenchArgs),
+    /// Print completions for a shell
+    Completions(CompletionsArgs),
+    /// Print the manual page of a command
+    #[command(hide = true)]
+    Man,
+    #[command(flatten)]
+    Hidden(crate::bench::HiddenCommand),
+}
+
+#[derive(Args)]
+#[command(after_help = "Examples:\n  weft check network.weft\n  weft check --json network.weft")]
+pub(crate) struct CheckArgs {
+    /// The file that the program begins with
+    pub(crate) file: String,
+    /// Give the diagnostics as data
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+#[derive(Args)]
+#[command(after_help = "Examples:\n  weft fmt network.weft\n  weft fmt --check *.weft")]
+pub(crate) struct FmtArgs {
+    /// The files; they are rewritten in place
+    #[arg(required = true)]
+    pub(crate) files: Vec<String>,
+    /// Change nothing; say which files would change, and exit with 1 if any would
+    #[arg(long)]
+    pub(crate) check: bool,
+    /// Print the formatted text instead of rewriting the file
+    #[arg(long, conflicts_with = "check")]
+    pub(crate) stdout: bool,
+}
+
+#[derive(Args)]
+#[command(after_help = "Examples:\n  weft run network.weft\n  weft run network.weft --workers 4 --admin 127.0.0.1:9902")]
+pub(crate) struct RunArgs {
+    /// The file that the program begins with
+    pub(crate) file: String,
+    #[command(flatten)]
+    pub(crate) node: NodeArgs,
+    /// How long calls under way may go on when the node is told to stop, in seconds
+    #[arg(long, default_value_t = 10.0, value_name = "SECONDS")]
+    pub(crate) grace: f64,
+}
+
+#[derive(Args)]
+pub(crate) struct NodeArgs {
+    /// Worker threads
+    #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..=256))]
+    pub(crate) workers: u16,
+    /// Where the admin endpoint listens
+    #[arg(long, default_value = "127.0.0.1:9901", value_name = "ADDRESS")]
+    pub(crate) admin: SocketAddr,
+    /// Let the admin endpoint listen on an address that other machines reach
+    #[arg(long)]
+    pub(crate) admin_anywhere: bool,
+    /// How code runs
+    #[arg(long, value_enum, default_value_t = BackendName::Jit)]
+    pub(crate) backend: BackendName,
+    /// What rand() draws from; by default something new at each start
+    #[arg(long)]
+    pub(crate) seed: Option<u64>,
+    /// Show the live table even if the output is not a terminal, or never
+    #[arg(long, value_enum, default_value_t = When::Auto, value_name = "WHEN")]
+    pub(crate) table: When,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum BackendName {
+    /// Machine code
+    Jit,
+    /// The interpreter: slow, and the meaning of the language
+    Interp,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum When {
+    Auto,
+    Always,
+    Never,
+}
+
+/// Where a running node is.
+#[derive(Args)]
+pub(crate) struct AdminArgs {
+    /// Where the node's admin endpoint is
+    #[arg(long, default_value = "127.0.0.1:9901", value_name = "ADDRESS")]
+    pub(crate) admin: SocketAddr,
+    /// The file with the node's token; by default where `weft run` of this user leaves it
+    #[arg(long, value_name = "FILE")]
+    pub(crate) token_file: Option<PathBuf>,
+}
+
+#[derive(Args)]
+#[command(after_help = "Examples:\n  weft apply network.weft\n  weft apply --dry-run network.weft --json")]
+pub(crate) struct ApplyArgs {
+    /// The file that the program begins with
+    pub(crate) file: String,
+    #[command(flatten)]
+    pub(crate) admin: AdminArgs,
+    /// Check and compile on the node, and change nothing
+    #[arg(long)]
+    pub(crate) dry_run: bool,
+    /// Give the result as data
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Output {
+    Table,
+    Json,
+}
+
+#[derive(Args)]
+#[command(after_help = "Examples:\n  weft status\n  weft status -o json --admin 127.0.0.1:9902")]
+pub(crate) struct StatusArgs {
+    #[command(flatten)]
+    pub(crate) admin: AdminArgs,
+    /// As a table or as data
+    #[arg(short, long, value_enum, default_value_t = Output::Table)]
+    pub(crate) output: Output,
+    /// Print the text of the running program instead
+    #[arg(long)]
+    pub(crate) program: bool,
+}
+
+#[derive(Args)]
+#[command(after_help = "Examples:\n  weft top\n  weft top --every 5")]
+pub(crate) struct TopArgs {
+    #[command(flatten)]
+    pub(crate) admin: AdminArgs,
+    /// Seconds between two looks
+    #[arg(long, default_value_t = 1.0, value_name = "SECONDS")]
+    pub(crate) every: f64,
+}
+
+#[derive(Args)]
+#[command(after_help = "Examples:\n  weft demo\n  weft demo --forever --in-flight 16")]
+pub(crate) struct DemoArgs {
+    /// Stay up until it is stopped
+    #[arg(long)]
+    pub(crate) forever: bool,
+    /// How long the demo runs, in seconds
+    #[arg(long, default_value_t = 20.0, value_name = "SECONDS", conflicts_with = "forever")]
+    pub(crate) seconds: f64,
+    /// Calls that the front end keeps in flight
+    #[arg(long, default_value_t = 128, value_name = "N")]
+    pub(crate) in_flight: u32,
+    /// The folder of the example
+    #[arg(long, value_name = "FOLDER")]
+    pub(crate) example: Option<PathBuf>,
+    #[command(flatten)]
+    pub(crate) node: NodeArgs,
+}
+
+#[derive(Args)]
+pub(crate) struct CompletionsArgs {
+    /// The shell
+    pub(crate) shell: clap_complete::Shell,
+}

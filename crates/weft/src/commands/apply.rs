@@ -1,0 +1,63 @@
+//! `weft apply`
+
+use super::{count, render_options};
+use crate::cli::ApplyArgs;
+use crate::client::{Apply, Client};
+use crate::compile::check_files;
+use crate::fault::Fault;
+use crate::source::Files;
+use std::io::Write as _;
+use weft_api::{Applied, ApplyRequest};
+use weft_lang::diagnostic::{render_all, to_json};
+
+pub(crate) fn run(args: &ApplyArgs) -> Result<(), Fault> {
+    let mut stdout = std::io::stdout();
+    let mut files = Files::on_disk();
+    let checked = check_files(&args.file, &mut files);
+    if checked.network.is_none() {
+        if args.json {
+            let _ = writeln!(stdout, "{}", to_json(&checked.diagnostics, &checked.sources));
+        }
+        eprint!("{}", render_all(&checked.diagnostics, &checked.sources, render_options()));
+        eprintln!("nothing was applied");
+        return Err(Fault::Told);
+    }
+    eprint!("{}", render_all(&checked.diagnostics, &checked.sources, render_options()));
+    let client = Client::new(&args.admin)?;
+    let request = ApplyRequest { program: files.into_bundle(&args.file), dry_run: args.dry_run };
+    match client.apply(&request)? {
+        Apply::Done(applied) if args.json => {
+            let _ = writeln!(stdout, "{}", serde_json::to_string(&applied).expect("it is data"));
+            Ok(())
+        }
+        Apply::Done(applied) if args.dry_run => {
+            let _ = writeln!(stdout, "{}: version {} would run; nothing was applied", args.file, applied.version);
+            Ok(())
+        }
+        Apply::Done(applied) => {
+            let _ = writeln!(stdout, "{}: {}", args.file, summary(&applied));
+            Ok(())
+        }
+        Apply::Refused(refused) => {
+            if args.json {
+                let _ = writeln!(stdout, "{}", refused.diagnostics);
+            }
+            eprint!("{}", refused.text);
+            eprintln!("nothing was applied, version {} keeps running", refused.version);
+            Err(Fault::Told)
+        }
+    }
+}
+
+/// One line on how an update went.
+pub(crate) fn summary(applied: &Applied) -> String {
+    format!(
+        "version {} live in {:.1} ms (check {:.1}, compile {:.1}; longest pause of a worker {:.0} us), {} in flight finish on the version before, 0 lost",
+        applied.version,
+        applied.total_ms,
+        applied.check_ms,
+        applied.compile_ms,
+        applied.pause_us,
+        count(applied.calls_in_flight, "call"),
+    )
+}

@@ -1,0 +1,273 @@
+//! `weft demo`: the example application, a network in front of it, and a change of the network in the middle.
+//!
+//! The application's client and servers are programs of their own that know nothing of Weft.
+
+use super::apply::summary;
+use super::run::{LOOK_EVERY, Started, headline, start};
+use super::{count, grouped};
+use crate::cli::DemoArgs;
+use crate::compile::check_files;
+use crate::fault::Fault;
+use crate::live::{Live, Measured, short_time};
+use crate::running::{Refusal, Running, node_fault};
+use crate::signals;
+use crate::source::Files;
+use serde_json::Value;
+use std::io::{BufRead as _, BufReader};
+use std::net::TcpStream;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
+use std::time::{Duration, Instant};
+use weft_lang::hir::Address;
+
+/// What the demo runs, and what it changes to.
+const FIRST: &str = "network.weft";
+const SECOND: &str = "network2.weft";
+/// Servers that do not listen by then have failed.
+const SERVER_START_MAX: Duration = Duration::from_secs(10);
+/// The front end ends within this time after its calls, or is ended.
+const FRONTEND_END_MAX: Duration = Duration::from_secs(15);
+
+pub(crate) fn run(args: &DemoArgs) -> Result<(), Fault> {
+    let stop = signals::stop_requests()?;
+    let folder = example_folder(args)?;
+    let first = folder.join(FIRST).display().to_string();
+    let mut network = check_files(&first, &mut Files::on_disk()).network;
+    // The servers must listen before the network sends them calls; what is wrong with the program is said by `start`.
+    let clusters = network.take().map(|n| n.clusters).unwrap_or_default();
+    let mut children = Children::default();
+    for (at, endpoint) in clusters.iter().flat_map(|c| &c.endpoints).enumerate() {
+        children.start_server(endpoint, &format!("cart-{}", at + 1))?;
+    }
+    let Started { running, admin, network } = start(&first, &args.node)?;
+    println_line(&headline(&first, &running, &admin, &network));
+    let target = running.listeners().first().map(|p| p.address.clone()).unwrap_or_default();
+    let seconds = if args.forever { f64::from(u32::MAX) } else { args.seconds };
+    let reports = children.start_frontend(&target, args.in_flight, seconds)?;
+    let mut demo = Demo { live: Live::new(), running, measured: None, final_report: None, change_at: None };
+    let half = Duration::try_from_secs_f64((seconds / 2.0).min(10.0)).unwrap_or_default();
+    demo.change_at = Some((Instant::now() + half, folder.join(SECOND)));
+    let ended = demo.watch(&stop, &reports);
+    children.end_frontend(FRONTEND_END_MAX);
+    demo.drain(&reports);
+    demo.running.stop(Duration::from_secs(5));
+    drop(admin);
+    ended?;
+    demo.summarize()
+}
+
+struct Demo {
+    live: Live,
+    running: Running,
+    measured: Option<Measured>,
+    final_report: Option<Value>,
+    change_at: Option<(Instant, PathBuf)>,
+}
+
+impl Demo {
+    /// Until the front end has ended, or somebody asks to stop.
+    fn watch(&mut self, stop: &Receiver<()>, reports: &Receiver<Value>) -> Result<(), Fault> {
+        while let Err(RecvTimeoutError::Timeout) = stop.recv_timeout(LOOK_EVERY) {
+            loop {
+                match reports.try_recv() {
+                    Ok(report) => self.note(report),
+                    Err(std::sync::mpsc::TryRecvError::Empty) => break,
+                    Err(std::sync::mpsc::TryRecvError::Disconnected) => return Ok(()),
+                }
+            }
+            if let Some((_, path)) = self.change_at.take_if(|(at, _)| *at <= Instant::now()) {
+                self.change(&path)?;
+            }
+            self.live.tick(&self.running, self.measured);
+        }
+        Ok(())
+    }
+
+    fn drain(&mut self, reports: &Receiver<Value>) {
+        while let Ok(report) = reports.recv_timeout(LOOK_EVERY) {
+            self.note(report);
+        }
+    }
+
+    fn note(&mut self, report: Value) {
+        let number = |name: &str| report[name].as_f64().unwrap_or_default();
+        self.measured = Some(Measured { p50_us: number("p50_us"), p99_us: number("p99_us") });
+        if report["final"] == Value::Bool(true) {
+            self.final_report = Some(report);
+        }
+    }
+
+    /// Applies the second program while calls are in flight.
+    fn change(&mut self, path: &Path) -> Result<(), Fault> {
+        let path = path.display().to_string();
+        let mut files = Files::on_disk();
+        let checked = check_files(&path, &mut files);
+        drop(checked);
+        match self.running.apply(files.into_bundle(&path), false) {
+            Ok(applied) => {
+                self.live.say(&format!("  apply {path}: {}\n", summary(&applied)));
+                Ok(())
+            }
+            Err(Refusal::Program(refused)) => {
+                self.live.say(&refused.text);
+                Err(Fault::Told)
+            }
+            Err(Refusal::Node(error)) => Err(node_fault(&error)),
+            Err(Refusal::Stopping) => Ok(()),
+        }
+    }
+
+    /// What came of all calls. Success if each was answered.
+    fn summarize(&mut self) -> Result<(), Fault> {
+        let Some(report) = &self.final_report else {
+            return Err(Fault::environment("the front end ended without its summary"));
+        };
+        let number = |name: &str| report[name].as_u64().unwrap_or_default();
+        let (sent, answered) = (number("sent"), number("answered"));
+        let lost = sent.abs_diff(answered);
+        let by_status = report["by_status"].as_object().into_iter().flatten();
+        let by_status: Vec<_> =
+            by_status.map(|(name, n)| format!("{name} {}", grouped(n.as_u64().unwrap_or_default()))).collect();
+        let line = format!(
+            "done: {} sent, {} answered, {} lost; p50 {}, p99 {}; {}",
+            count(sent, "call"),
+            grouped(answered),
+            grouped(lost),
+            short_time(report["p50_us"].as_f64().unwrap_or_default()),
+            short_time(report["p99_us"].as_f64().unwrap_or_default()),
+            by_status.join(", "),
+        );
+        self.live.say(&line);
+        if lost == 0 { Ok(()) } else { Err(Fault::environment(format!("{} lost", count(lost, "call")))) }
+    }
+}
+
+/// The application's processes; they are ended with the demo.
+#[derive(Default)]
+struct Children {
+    servers: Vec<Child>,
+    frontend: Option<Child>,
+}
+
+impl Children {
+    fn start_server(&mut self, endpoint: &Address, name: &str) -> Result<(), Fault> {
+        let listen = match endpoint {
+            Address::Tcp(address) => address.clone(),
+            Address::Unix(path) => format!("unix:{path}"),
+        };
+        if let Address::Tcp(address) = endpoint
+            && TcpStream::connect(address).is_ok()
+        {
+            return Err(Fault::environment(format!("the demo's server cannot listen on {address}: it is taken"))
+                .with_help("is another demo running?"));
+        }
+        let mut command = program("shop-cart")?;
+        command.args(["--listen", &listen, "--name", name]).stdin(Stdio::null()).stdout(Stdio::null());
+        let child = command.spawn().map_err(|error| Fault::environment(format!("cannot start shop-cart: {error}")))?;
+        self.servers.push(child);
+        self.await_server(endpoint, &listen)
+    }
+
+    fn await_server(&mut self, endpoint: &Address, listen: &str) -> Result<(), Fault> {
+        let until = Instant::now() + SERVER_START_MAX;
+        loop {
+            let is_up = match endpoint {
+                Address::Tcp(address) => TcpStream::connect(address).is_ok(),
+                Address::Unix(path) => std::os::unix::net::UnixStream::connect(path).is_ok(),
+            };
+            if is_up {
+                return Ok(());
+            }
+            let child = self.servers.last_mut().expect("it was just started");
+            let has_ended = child.try_wait().is_ok_and(|status| status.is_some());
+            if has_ended || Instant::now() > until {
+                return Err(Fault::environment(format!("shop-cart does not listen on {listen}")));
+            }
+            std::thread::sleep(Duration::from_millis(20));
+        }
+    }
+
+    /// Starts the front end; what it reports comes line by line.
+    fn start_frontend(&mut self, target: &str, in_flight: u32, seconds: f64) -> Result<Receiver<Value>, Fault> {
+        let target = match target.strip_prefix("unix:") {
+            Some(_) => target.to_owned(),
+            None => format!("http://{target}"),
+        };
+        let mut command = program("shop-frontend")?;
+        command
+            .args(["--target", &target, "--in-flight", &in_flight.to_string(), "--duration", &seconds.to_string()])
+            .stdin(Stdio::null())
+            .stdout(Stdio::piped());
+        let mut child = command
+            .spawn()
+            .map_err(|error| Fault::environment(format!("cannot start shop-frontend: {error}")))?;
+        let lines = BufReader::new(child.stdout.take().expect("it is piped")).lines();
+        self.frontend = Some(child);
+        let (send, receive) = channel();
+        std::thread::spawn(move || {
+            for report in lines.map_while(Result::ok).filter_map(|l| serde_json::from_str(&l).ok()) {
+                if send.send(report).is_err() {
+                    return;
+                }
+            }
+        });
+        Ok(receive)
+    }
+
+    /// Lets the front end finish its calls; a stubborn one is ended.
+    fn end_frontend(&mut self, within: Duration) {
+        let Some(child) = &mut self.frontend else { return };
+        terminate(child);
+        let until = Instant::now() + within;
+        while Instant::now() < until && child.try_wait().is_ok_and(|status| status.is_none()) {
+            std::thread::sleep(Duration::from_millis(20));
+        }
+    }
+}
+
+impl Drop for Children {
+    fn drop(&mut self) {
+        for child in self.frontend.iter_mut().chain(&mut self.servers) {
+            let _ = child.kill();
+            let _ = child.wait();
+        }
+    }
+}
+
+/// Asks a process to end, by the same signal that Ctrl-C sends. It may have ended already.
+fn terminate(child: &Child) {
+    let _ = Command::new("kill").args(["-INT", &child.id().to_string()]).stderr(Stdio::null()).status();
+}
+
+/// A program of the example, which is built beside this one.
+fn program(name: &str) -> Result<Command, Fault> {
+    let beside = std::env::current_exe().ok().and_then(|exe| Some(exe.parent()?.join(name)));
+    match beside.filter(|path| path.exists()) {
+        Some(path) => Ok(Command::new(path)),
+        None => Err(Fault::environment(format!("the example's program `{name}` is not beside this one"))
+            .with_help("build it: `make demo`, or `cargo build --release -p shop`")),
+    }
+}
+
+fn example_folder(args: &DemoArgs) -> Result<PathBuf, Fault> {
+    let near = || {
+        let exe = std::env::current_exe().ok()?;
+        exe.ancestors().map(|a| a.join("examples/shop")).find(|f| f.join(FIRST).exists())
+    };
+    let here = Path::new("examples/shop");
+    let found = match &args.example {
+        Some(folder) => Some(folder.clone()).filter(|f| f.join(FIRST).exists()),
+        None if here.join(FIRST).exists() => Some(here.to_owned()),
+        None => near(),
+    };
+    found.ok_or_else(|| {
+        Fault::environment(format!("there is no example with a {FIRST}"))
+            .with_help("run the demo in Weft's own folder, or say where the example is with --example FOLDER")
+    })
+}
+
+fn println_line(line: &str) {
+    use std::io::Write as _;
+    let _ = writeln!(std::io::stdout(), "{line}\n");
+}

@@ -1,0 +1,37 @@
+//! One file for each command.
+
+pub(crate) mod apply;
+pub(crate) mod check;
+pub(crate) mod demo;
+pub(crate) mod fmt;
+pub(crate) mod man;
+pub(crate) mod run;
+pub(crate) mod status;
+pub(crate) mod top;
+
+use std::io::IsTerminal as _;
+use weft_lang::diagnostic::RenderOptions;
+
+/// How diagnostics look on standard error: in colour on a terminal.
+pub(crate) fn render_options() -> RenderOptions {
+    let colour = std::io::stderr().is_terminal() && std::env::var_os("NO_COLOR").is_none();
+    RenderOptions { colour, ..RenderOptions::default() }
+}
+
+/// `1 call`, `2 calls`.
+pub(crate) fn count(n: u64, what: &str) -> String {
+    if n == 1 { format!("1 {what}") } else { format!("{} {what}s", grouped(n)) }
+}
+
+/// Digits in groups of three: `1,234,567`.
+pub(crate) fn grouped(n: u64) -> String {
+    let digits = n.to_string();
+    let mut out = String::new();
+    for (at, digit) in digits.chars().enumerate() {
+        if at > 0 && (digits.len() - at).is_multiple_of(3) {
+            out.push(',');
+        }
+        out.push(digit);
+    }
+    out
+}

@@ -1,0 +1,89 @@
+//! `weft run`
+
+use super::render_options;
+use crate::admin::{self, Admin};
+use crate::cli::{NodeArgs, RunArgs, When};
+use crate::compile::check_files;
+use crate::fault::Fault;
+use crate::live::Live;
+use crate::running::{Running, Start};
+use crate::signals;
+use crate::source::Files;
+use std::io::{IsTerminal as _, Write as _};
+use std::sync::mpsc::RecvTimeoutError;
+use std::time::Duration;
+use weft_lang::diagnostic::render_all;
+use weft_lang::hir::Network;
+
+/// How often a running command looks around.
+pub(super) const LOOK_EVERY: Duration = Duration::from_millis(100);
+
+/// A network that runs, with its admin endpoint.
+pub(super) struct Started {
+    pub(super) running: Running,
+    pub(super) admin: Admin,
+    pub(super) network: Network,
+}
+
+pub(crate) fn run(args: &RunArgs) -> Result<(), Fault> {
+    let stop = signals::stop_requests()?;
+    let Started { running, admin, network } = start(&args.file, &args.node)?;
+    let mut stdout = std::io::stdout();
+    let _ = writeln!(stdout, "{}", headline(&args.file, &running, &admin, &network));
+    let shows_table = match args.node.table {
+        When::Auto => stdout.is_terminal(),
+        When::Always => true,
+        When::Never => false,
+    };
+    let mut live = Live::new();
+    while let Err(RecvTimeoutError::Timeout) = stop.recv_timeout(LOOK_EVERY) {
+        if shows_table {
+            live.tick(&running, None);
+        }
+    }
+    let open = running.stats().map_or(0, |s| s.stats.calls_open);
+    live.say(&format!("stopping: {} under way, at most {:.0} s; once more to stop at once", super::count(open, "call"), args.grace));
+    let ended = running.status();
+    let is_clean = running.stop(Duration::try_from_secs_f64(args.grace).unwrap_or_default());
+    drop(admin);
+    if let Some(status) = ended {
+        live.say(&format!("stopped: {} begun, version {}", super::count(status.calls.begun, "call"), status.version));
+    }
+    if is_clean { Ok(()) } else { Err(Fault::environment("a worker did not end well")) }
+}
+
+/// Checks a program and starts it; says what is wrong with it otherwise.
+pub(super) fn start(file: &str, args: &NodeArgs) -> Result<Started, Fault> {
+    let mut files = Files::on_disk();
+    let checked = check_files(file, &mut files);
+    eprint!("{}", render_all(&checked.diagnostics, &checked.sources, render_options()));
+    let Some(network) = checked.network else { return Err(Fault::Told) };
+    let socket = admin::bind(args.admin, args.admin_anywhere)?;
+    let program = files.into_bundle(file);
+    let running = Running::start(&network, program, args).map_err(|start| match start {
+        Start::Fault(fault) => fault,
+        Start::Diagnostics(diagnostics) => {
+            eprint!("{}", render_all(&diagnostics, &checked.sources, render_options()));
+            Fault::Told
+        }
+    })?;
+    let admin = Admin::start(socket, running.clone())?;
+    Ok(Started { running, admin, network })
+}
+
+/// What runs, in a line or two.
+pub(super) fn headline(file: &str, running: &Running, admin: &Admin, network: &Network) -> String {
+    let listeners: Vec<_> = running.listeners().iter().map(|p| format!("{} on {}", p.name, p.address)).collect();
+    let mut line = format!(
+        "weft {}  {file}: {}   version 1   admin http://{}",
+        env!("CARGO_PKG_VERSION"),
+        listeners.join(", "),
+        admin.address()
+    );
+    for chain in &network.chains {
+        let stages: Vec<_> = chain.instances.iter().map(|i| i.name.as_str()).collect();
+        let (from, to) = (&network.listeners[chain.from].name, &network.clusters[chain.to]);
+        line.push_str(&format!("\n  {}: {from} -> {} x{}   {}", chain.name, to.name, to.endpoints.len(), stages.join(" -> ")));
+    }
+    line
+}

@@ -1,0 +1,30 @@
+//! `weft top`
+
+use super::status::page;
+use crate::cli::TopArgs;
+use crate::client::Client;
+use crate::fault::Fault;
+use std::io::{IsTerminal as _, Write as _};
+use std::time::Duration;
+
+pub(crate) fn run(args: &TopArgs) -> Result<(), Fault> {
+    let client = Client::new(&args.admin)?;
+    let mut stdout = std::io::stdout();
+    let is_terminal = stdout.is_terminal();
+    let pause = Duration::try_from_secs_f64(args.every.max(0.1)).unwrap_or(Duration::from_secs(1));
+    let mut last = None;
+    loop {
+        let status = client.status()?;
+        let rate = last.map(|(begun, uptime)| {
+            let (n, seconds): (u64, f64) = (status.calls.begun - begun, status.uptime_s - uptime);
+            n as f64 / seconds.max(1e-9)
+        });
+        last = Some((status.calls.begun, status.uptime_s));
+        let clear = if is_terminal { "\x1b[H\x1b[J" } else { "" };
+        let rate = rate.map_or_else(String::new, |r| format!("{} calls/s\n", super::grouped(r as u64)));
+        if write!(stdout, "{clear}{rate}{}", page(&status)).and_then(|()| stdout.flush()).is_err() {
+            return Ok(());
+        }
+        std::thread::sleep(pause);
+    }
+}

@@ -1,0 +1,186 @@
+//! From files to a plan that a node can run.
+
+use crate::source::Files;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+use weft_core::{Interval, Value};
+use weft_engine::plan::{
+    Address, Balance, Chain, ChainError, Cluster, Listener, MethodPattern, Plan, Route,
+};
+use weft_engine::state::StateStore;
+use weft_ir::backend::Backend;
+use weft_lang::diagnostic::Diagnostic;
+use weft_lang::source::SourceMap;
+use weft_lang::{check, hir};
+use weft_opt::lower::{LowerOptions, lower, lower_condition};
+
+/// Connections that a worker holds to one endpoint, unless the cluster says otherwise.
+const CONNECTIONS_MAX: u32 = 8;
+/// Time for a connection to come up, unless the cluster says otherwise.
+const CONNECT_TIMEOUT: Interval = Interval::from_secs(1);
+
+/// A checked program, or what is wrong with it.
+pub(crate) struct Checked {
+    /// None if there was an error.
+    pub(crate) network: Option<hir::Network>,
+    /// Errors and warnings.
+    pub(crate) diagnostics: Vec<Diagnostic>,
+    /// The texts that they point into.
+    pub(crate) sources: SourceMap,
+    /// How long the check took.
+    pub(crate) took: Duration,
+}
+
+/// Makes plans, and keeps the state that they share.
+pub(crate) struct Compiler {
+    store: StateStore,
+    backend: Box<dyn Backend>,
+    workers: usize,
+    version: u64,
+}
+
+/// A plan, and how long compiling it took.
+pub(crate) struct Compiled {
+    pub(crate) plan: Arc<Plan>,
+    pub(crate) took: Duration,
+}
+
+/// Reads and checks the program that begins with `root`.
+pub(crate) fn check_files(root: &str, files: &mut Files) -> Checked {
+    let begun = Instant::now();
+    let (network, diagnostics, sources) = check(root, files);
+    Checked { network, diagnostics, sources, took: begun.elapsed() }
+}
+
+impl Compiler {
+    /// A compiler for a node with so many workers.
+    pub(crate) fn new(backend: Box<dyn Backend>, workers: usize) -> Self {
+        Self { store: StateStore::new(workers), backend, workers, version: 0 }
+    }
+
+    /// The version of the last plan that was made.
+    pub(crate) fn version(&self) -> u64 {
+        self.version
+    }
+
+    /// Compiles a checked program into the next version.
+    ///
+    /// # Errors
+    /// Diagnostics: a chain cannot be lowered, or its state cannot be carried over. Nothing has changed then.
+    pub(crate) fn compile(&mut self, network: &hir::Network) -> Result<Compiled, Vec<Diagnostic>> {
+        let begun = Instant::now();
+        let version = self.version + 1;
+        let schema = Arc::new(network.schema.clone());
+        let options = LowerOptions { workers: self.workers };
+        let mut chains = Vec::new();
+        let mut routes = Vec::new();
+        for (index, chain) in network.chains.iter().enumerate() {
+            let program = lower(network, index, &options)?;
+            let methods: Vec<_> = chain.methods.iter().map(|m| m.path.clone()).collect();
+            let built = Chain::build(version, program, &schema, &methods, &mut self.store, &*self.backend);
+            let mut built = built.map_err(|error| vec![refused(chain, &error)])?;
+            built.pin_stream = chain.pin_stream_drain;
+            routes.push(Route {
+                name: chain.name.clone(),
+                listener: chain.from,
+                methods: MethodPattern::new(&chain.glob.0),
+                condition: None,
+                cluster: chain.to,
+                chain: Some(chains.len()),
+            });
+            chains.push(Arc::new(built));
+        }
+        for (index, route) in network.routes.iter().enumerate() {
+            let mut condition = None;
+            if route.when.is_some() {
+                let program = lower_condition(network, index, &options)?;
+                let built = Chain::build(version, program, &schema, &[], &mut self.store, &*self.backend);
+                let built = built.map_err(|error| vec![refused_route(route, &error)])?;
+                condition = Some(chains.len());
+                chains.push(Arc::new(built));
+            }
+            routes.push(Route {
+                name: route.name.clone(),
+                listener: route.listener,
+                methods: MethodPattern::new(&route.glob.0),
+                condition,
+                cluster: route.cluster,
+                chain: None,
+            });
+        }
+        let plan = Plan {
+            version,
+            listeners: network.listeners.iter().map(listener_of).collect::<Result<_, _>>()?,
+            clusters: network.clusters.iter().map(|c| cluster_of(c).map(Arc::new)).collect::<Result<_, _>>()?,
+            routes,
+            chains,
+        };
+        self.version = version;
+        Ok(Compiled { plan: Arc::new(plan), took: begun.elapsed() })
+    }
+}
+
+fn refused(chain: &hir::Chain, error: &ChainError) -> Diagnostic {
+    let diagnostic = Diagnostic::error(code_of(error), format!("chain `{}` cannot be run", chain.name))
+        .at(chain.span, error.to_string());
+    match error {
+        ChainError::State(unfit) => diagnostic.with_help(unfit.help.clone()),
+        ChainError::Unsupported(_) | ChainError::Column { .. } => diagnostic,
+    }
+}
+
+fn refused_route(route: &hir::Route, error: &ChainError) -> Diagnostic {
+    Diagnostic::error(code_of(error), format!("the condition of route `{}` cannot be run", route.name))
+        .at(route.span, error.to_string())
+}
+
+fn listener_of(listener: &hir::Listener) -> Result<Listener, Vec<Diagnostic>> {
+    let address = address_of(&listener.address, listener.span)?;
+    Ok(Listener { name: listener.name.clone(), address })
+}
+
+fn cluster_of(cluster: &hir::Cluster) -> Result<Cluster, Vec<Diagnostic>> {
+    let setting = |name: &str| cluster.options.iter().find(|s| s.name == name).map(|s| &s.value);
+    let number = |name| match setting(name) {
+        Some(Value::Int(n)) => Some(*n),
+        _ => None,
+    };
+    Ok(Cluster {
+        name: cluster.name.clone(),
+        endpoints: cluster
+            .endpoints
+            .iter()
+            .map(|e| address_of(e, cluster.span))
+            .collect::<Result<_, _>>()?,
+        balance: match cluster.balance {
+            hir::Balance::RoundRobin => Balance::RoundRobin,
+            hir::Balance::LeastRequest => Balance::LeastRequest,
+            hir::Balance::Random => Balance::Random,
+        },
+        connections_max: number("connections").map_or(CONNECTIONS_MAX, |n| n as u32),
+        connect_timeout: number("connect_timeout").map_or(CONNECT_TIMEOUT, Interval),
+    })
+}
+
+/// Names are resolved here, once: a plan has addresses.
+fn address_of(address: &hir::Address, span: weft_lang::source::Span) -> Result<Address, Vec<Diagnostic>> {
+    use std::net::ToSocketAddrs as _;
+    match address {
+        hir::Address::Unix(path) => Ok(Address::Unix(path.clone())),
+        hir::Address::Tcp(text) => {
+            let resolved = text.to_socket_addrs().map_err(|error| error.to_string());
+            let first = resolved.and_then(|mut all| all.next().ok_or_else(|| "it has no address".to_owned()));
+            first.map(Address::Tcp).map_err(|why| {
+                let message = format!("cannot resolve `{text}`: {why}");
+                vec![Diagnostic::error(weft_lang::diagnostic::code::ADDRESS_UNRESOLVED, message).at(span, "used here")]
+            })
+        }
+    }
+}
+
+fn code_of(error: &ChainError) -> weft_lang::diagnostic::Code {
+    match error {
+        ChainError::State(_) => weft_lang::diagnostic::code::STATE_UNFIT,
+        ChainError::Unsupported(_) | ChainError::Column { .. } => weft_lang::diagnostic::code::BACKEND_UNSUPPORTED,
+    }
+}

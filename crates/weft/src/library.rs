@@ -1,0 +1,8 @@
+//! The standard library, as it was when this program was built: any file can `IMPORT 'library/...'`.
+
+include!(concat!(env!("OUT_DIR"), "/library.rs"));
+
+/// The text of a library file by its path, which begins with `library/`.
+pub(crate) fn text(path: &str) -> Option<&'static str> {
+    FILES.iter().find(|(name, _)| *name == path).map(|(_, text)| *text)
+}

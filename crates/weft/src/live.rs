@@ -1,0 +1,176 @@
+//! The live table: what happened since the last look, in place on a terminal, line by line elsewhere.
+
+use crate::commands::grouped;
+use crate::running::Running;
+use crate::table::{Align, Table};
+use std::io::{IsTerminal as _, Write as _};
+use std::time::{Duration, Instant};
+use weft_core::Status;
+use weft_core::abi::Counters;
+use weft_engine::stats::Stats;
+use weft_io::node::NodeStats;
+
+/// How often the table is renewed on a terminal, and elsewhere.
+const EVERY_ON_TERMINAL: Duration = Duration::from_secs(1);
+const EVERY_ELSEWHERE: Duration = Duration::from_secs(5);
+
+/// The table.
+pub(crate) struct Live {
+    began: Instant,
+    last: Option<(Stats, f64, Instant)>,
+    is_terminal: bool,
+    /// Lines of the table that stands above the cursor.
+    n_lines: usize,
+    next: Instant,
+}
+
+/// What a front end measured at its end of the calls, instead of what this node did.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Measured {
+    pub(crate) p50_us: f64,
+    pub(crate) p99_us: f64,
+}
+
+impl Live {
+    pub(crate) fn new() -> Self {
+        let is_terminal = std::io::stdout().is_terminal();
+        let now = Instant::now();
+        let mut live = Self { began: now, last: None, is_terminal, n_lines: 0, next: now };
+        live.next = now + live.every();
+        live
+    }
+
+    fn every(&self) -> Duration {
+        if self.is_terminal { EVERY_ON_TERMINAL } else { EVERY_ELSEWHERE }
+    }
+
+    /// Renews the table if it is time.
+    pub(crate) fn tick(&mut self, running: &Running, measured: Option<Measured>) {
+        if Instant::now() < self.next {
+            return;
+        }
+        self.next += self.every();
+        if let Some(stats) = running.stats() {
+            let text = self.text(&stats, measured);
+            self.show(&text);
+        }
+    }
+
+    /// Prints a line above the table.
+    pub(crate) fn say(&mut self, line: &str) {
+        self.erase();
+        let _ = writeln!(std::io::stdout(), "{line}");
+    }
+
+    fn show(&mut self, text: &str) {
+        self.erase();
+        let mut stdout = std::io::stdout();
+        let _ = write!(stdout, "{text}").and_then(|()| stdout.flush());
+        if self.is_terminal {
+            self.n_lines = text.lines().count();
+        }
+    }
+
+    fn erase(&mut self) {
+        if self.n_lines > 0 {
+            let _ = write!(std::io::stdout(), "\x1b[{}A\x1b[J", self.n_lines);
+            self.n_lines = 0;
+        }
+    }
+
+    fn text(&mut self, node: &NodeStats, measured: Option<Measured>) -> String {
+        let (now, cpu) = (Instant::now(), cpu_seconds());
+        let stats = &node.stats;
+        let empty = Stats::default();
+        let (before, cpu_before, since) = match &self.last {
+            Some((stats, cpu, at)) => (stats, *cpu, *at),
+            None => (&empty, 0.0, self.began),
+        };
+        let seconds = (now - since).as_secs_f64().max(1e-9);
+        let ended: Vec<u64> = stats.calls_ended.iter().zip(before.calls_ended).map(|(a, b)| a - b).collect();
+        let n: u64 = ended.iter().sum();
+        let share = |status: Status| percent(ended[usize::from(status.code())], n);
+        let others = n - ended[usize::from(Status::Ok.code())] - ended[usize::from(Status::PermissionDenied.code())];
+        let latency = stats.latency.since(&before.latency);
+        let (p50, p99) = match measured {
+            Some(m) => (m.p50_us, m.p99_us),
+            None => (latency.quantile(0.5).0 as f64 / 1e3, latency.quantile(0.99).0 as f64 / 1e3),
+        };
+        let up = self.began.elapsed().as_secs();
+        let mut head = Table::new(&[
+            ("time", Align::Right),
+            ("calls/s", Align::Right),
+            ("p50", Align::Right),
+            ("p99", Align::Right),
+            ("denied", Align::Right),
+            ("other errors", Align::Right),
+            ("CPU us/call", Align::Right),
+            ("open", Align::Right),
+        ]);
+        head.row(vec![
+            format!("{:02}:{:02}", up / 60, up % 60),
+            grouped((n as f64 / seconds) as u64),
+            short_time(p50),
+            short_time(p99),
+            share(Status::PermissionDenied),
+            percent(others, n),
+            if n == 0 { "-".to_owned() } else { format!("{:.1}", (cpu - cpu_before) * 1e6 / n as f64) },
+            grouped(stats.calls_open),
+        ]);
+        let text = format!("{}{}\n", head.render(), elements(stats));
+        self.last = Some((stats.clone(), cpu, now));
+        text
+    }
+}
+
+fn elements(stats: &Stats) -> String {
+    let mut table = Table::new(&[
+        ("  chain", Align::Left),
+        ("version", Align::Right),
+        ("element", Align::Left),
+        ("seen", Align::Right),
+        ("ended", Align::Right),
+        ("aborted", Align::Right),
+        ("ns/msg", Align::Right),
+    ]);
+    for chain in &stats.chains {
+        for (element, c) in &chain.elements {
+            table.row(vec![
+                format!("  {}", chain.chain),
+                chain.version.to_string(),
+                element.clone(),
+                grouped(c.seen),
+                grouped(c.dropped + c.aborted + c.failed),
+                grouped(c.aborted),
+                ns_per_tuple(c),
+            ]);
+        }
+    }
+    table.render()
+}
+
+fn ns_per_tuple(c: &Counters) -> String {
+    if c.sampled == 0 { "-".to_owned() } else { format!("{:.0}", c.sampled_ns as f64 / c.sampled as f64) }
+}
+
+fn percent(part: u64, whole: u64) -> String {
+    if whole == 0 { "-".to_owned() } else { format!("{:.1} %", 100.0 * part as f64 / whole as f64) }
+}
+
+/// Microseconds in the unit that suits them.
+pub(crate) fn short_time(us: f64) -> String {
+    match us {
+        ..1_000.0 => format!("{us:.0} us"),
+        ..1_000_000.0 => format!("{:.1} ms", us / 1e3),
+        _ => format!("{:.1} s", us / 1e6),
+    }
+}
+
+/// CPU time of this process so far, in seconds.
+pub(crate) fn cpu_seconds() -> f64 {
+    // proc(5): the 14th and 15th fields of stat, counted behind the name, in ticks of 1/100 s on Linux.
+    let stat = std::fs::read_to_string("/proc/self/stat").unwrap_or_default();
+    let behind = stat.rsplit_once(')').map_or("", |(_, rest)| rest);
+    let ticks = behind.split_whitespace().skip(11).take(2).filter_map(|t| t.parse::<u64>().ok());
+    ticks.sum::<u64>() as f64 / 100.0
+}

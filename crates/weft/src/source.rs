@@ -1,0 +1,183 @@
+//! The files of a program: from the disk, or from a bundle that another process sent.
+
+use crate::library;
+use protox::Compiler;
+use protox::file::{ChainFileResolver, File, FileResolver, GoogleFileResolver};
+use protox::prost_reflect::{Cardinality, DescriptorPool, FieldDescriptor, Kind};
+use std::cell::RefCell;
+use std::collections::BTreeMap;
+use std::path::Path;
+use std::rc::Rc;
+use weft_api::Bundle;
+use weft_core::schema::{Enum, Field, FieldKind, Message, Method, Presence, Schema, Service};
+use weft_lang::resolve::Resolver;
+
+/// Bytes of one file.
+const FILE_BYTES_MAX: u64 = 16 << 20;
+
+/// Reads files, and remembers what it read.
+pub(crate) struct Files {
+    /// Where texts come from: the disk if None.
+    bundle: Option<BTreeMap<String, String>>,
+    read: Rc<RefCell<BTreeMap<String, String>>>,
+}
+
+impl Files {
+    /// From the disk, relative to the working directory.
+    pub(crate) fn on_disk() -> Self {
+        Self { bundle: None, read: Rc::default() }
+    }
+
+    /// From a bundle alone.
+    pub(crate) fn in_bundle(bundle: &Bundle) -> Self {
+        Self { bundle: Some(bundle.files.clone()), read: Rc::default() }
+    }
+
+    /// All that was read, to be sent elsewhere. Library files are not in it: every node has its own.
+    pub(crate) fn into_bundle(self, root: &str) -> Bundle {
+        Bundle { root: root.to_owned(), files: self.read.take() }
+    }
+
+    fn load(&self, name: &str) -> Result<String, String> {
+        let text = match &self.bundle {
+            Some(files) => files.get(name).cloned().ok_or_else(|| "it is not in the bundle".to_owned()),
+            None => read_file(Path::new(name)),
+        };
+        match text {
+            Ok(text) => {
+                self.read.borrow_mut().insert(name.to_owned(), text.clone());
+                Ok(text)
+            }
+            Err(why) => Err(why),
+        }
+    }
+}
+
+impl Resolver for Files {
+    fn text(&mut self, path: &str, from: Option<&str>) -> Result<String, String> {
+        let name = self.name(path, from);
+        self.load(&name).or_else(|why| library::text(path).map(str::to_owned).ok_or(why))
+    }
+
+    fn proto(&mut self, path: &str, from: Option<&str>) -> Result<Schema, String> {
+        let name = self.name(path, from);
+        let folder = name.rsplit_once('/').map_or("", |(folder, _)| folder).to_owned();
+        let file = name.rsplit('/').next().unwrap_or(&name).to_owned();
+        let mut chain = ChainFileResolver::new();
+        let shared = Self { bundle: self.bundle.clone(), read: Rc::clone(&self.read) };
+        chain.add(ProtoFiles { files: shared, folder });
+        chain.add(GoogleFileResolver::new());
+        let mut compiler = Compiler::with_file_resolver(chain);
+        compiler.include_imports(true);
+        compiler.open_file(&file).map_err(|error| error.to_string())?;
+        Ok(schema_of(&compiler.descriptor_pool()))
+    }
+}
+
+/// Finds `.proto` files beside the one that is compiled.
+struct ProtoFiles {
+    files: Files,
+    folder: String,
+}
+
+impl FileResolver for ProtoFiles {
+    fn resolve_path(&self, path: &Path) -> Option<String> {
+        path.to_str().map(str::to_owned)
+    }
+
+    fn open_file(&self, name: &str) -> Result<File, protox::Error> {
+        let path = if self.folder.is_empty() { name.to_owned() } else { format!("{}/{name}", self.folder) };
+        match self.files.load(&path) {
+            Ok(text) => File::from_source(name, &text),
+            Err(_) => Err(protox::Error::file_not_found(name)),
+        }
+    }
+}
+
+fn schema_of(pool: &DescriptorPool) -> Schema {
+    let messages: Vec<_> = pool.all_messages().collect();
+    let enums: Vec<_> = pool.all_enums().collect();
+    let message_at = |name: &str| messages.iter().position(|m| m.full_name() == name);
+    let enum_at = |name: &str| enums.iter().position(|e| e.full_name() == name);
+    let kind_of = |field: &FieldDescriptor| match field.kind() {
+        Kind::Double => FieldKind::Double,
+        Kind::Float => FieldKind::Float,
+        Kind::Int32 => FieldKind::Int32,
+        Kind::Int64 => FieldKind::Int64,
+        Kind::Uint32 => FieldKind::Uint32,
+        Kind::Uint64 => FieldKind::Uint64,
+        Kind::Sint32 => FieldKind::Sint32,
+        Kind::Sint64 => FieldKind::Sint64,
+        Kind::Fixed32 => FieldKind::Fixed32,
+        Kind::Fixed64 => FieldKind::Fixed64,
+        Kind::Sfixed32 => FieldKind::Sfixed32,
+        Kind::Sfixed64 => FieldKind::Sfixed64,
+        Kind::Bool => FieldKind::Bool,
+        Kind::String => FieldKind::String,
+        Kind::Bytes => FieldKind::Bytes,
+        Kind::Message(m) => FieldKind::Message(message_at(m.full_name()).expect("the pool is whole")),
+        Kind::Enum(e) => FieldKind::Enum(enum_at(e.full_name()).expect("the pool is whole")),
+    };
+    let field_of = |field: FieldDescriptor| Field {
+        name: field.name().to_owned(),
+        number: field.number(),
+        kind: kind_of(&field),
+        presence: match field.cardinality() {
+            Cardinality::Repeated => Presence::Repeated,
+            _ if field.supports_presence() => Presence::Explicit,
+            _ => Presence::Implicit,
+        },
+        oneof: oneof_of(&field),
+    };
+    let method_of = |method: protox::prost_reflect::MethodDescriptor| Method {
+        name: method.name().to_owned(),
+        input: message_at(method.input().full_name()).expect("the pool is whole"),
+        output: message_at(method.output().full_name()).expect("the pool is whole"),
+        client_streaming: method.is_client_streaming(),
+        server_streaming: method.is_server_streaming(),
+    };
+    Schema {
+        messages: messages
+            .iter()
+            .map(|m| Message { name: m.full_name().to_owned(), fields: m.fields().map(field_of).collect() })
+            .collect(),
+        enums: enums
+            .iter()
+            .map(|e| Enum {
+                name: e.full_name().to_owned(),
+                values: e.values().map(|v| (v.name().to_owned(), v.number())).collect(),
+            })
+            .collect(),
+        services: pool
+            .services()
+            .map(|s| Service {
+                name: s.full_name().to_owned(),
+                methods: s.methods().map(method_of).collect(),
+            })
+            .collect(),
+    }
+}
+
+/// The oneof of a field. One that a proto3 `optional` makes has this field alone, and decides nothing.
+fn oneof_of(field: &FieldDescriptor) -> Option<u32> {
+    let oneof = field.containing_oneof().filter(|o| !o.is_synthetic())?;
+    let message = field.parent_message();
+    message.oneofs().position(|o| o.name() == oneof.name()).map(|at| at as u32)
+}
+
+fn read_file(path: &Path) -> Result<String, String> {
+    let size = std::fs::metadata(path).map_err(|error| clause(&error))?.len();
+    if size > FILE_BYTES_MAX {
+        return Err(format!("it has {size} bytes, and {FILE_BYTES_MAX} is the limit"));
+    }
+    std::fs::read_to_string(path).map_err(|error| clause(&error))
+}
+
+fn clause(error: &std::io::Error) -> String {
+    match error.kind() {
+        std::io::ErrorKind::NotFound => "there is no such file".to_owned(),
+        std::io::ErrorKind::PermissionDenied => "it may not be read by this user".to_owned(),
+        std::io::ErrorKind::InvalidData => "it is not UTF-8 text".to_owned(),
+        _ => error.to_string(),
+    }
+}

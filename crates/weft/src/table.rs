@@ -1,0 +1,64 @@
+//! Tables for people: columns as wide as what is in them, two spaces between.
+
+/// On which side a column's cells stand.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Align {
+    Left,
+    Right,
+}
+
+/// A table that grows by rows.
+pub(crate) struct Table {
+    columns: Vec<(String, Align)>,
+    rows: Vec<Vec<String>>,
+}
+
+impl Table {
+    /// A table with these columns.
+    pub(crate) fn new(columns: &[(&str, Align)]) -> Self {
+        Self { columns: columns.iter().map(|(name, align)| ((*name).to_owned(), *align)).collect(), rows: Vec::new() }
+    }
+
+    /// Adds a row with a cell for each column.
+    pub(crate) fn row(&mut self, cells: Vec<String>) {
+        assert_eq!(cells.len(), self.columns.len(), "a row has a cell for each column");
+        self.rows.push(cells);
+    }
+
+    /// The header and the rows, a line each; empty if there are no rows.
+    pub(crate) fn render(&self) -> String {
+        if self.rows.is_empty() {
+            return String::new();
+        }
+        let header: Vec<String> = self.columns.iter().map(|(name, _)| name.clone()).collect();
+        let lines = || core::iter::once(&header).chain(&self.rows);
+        let widths: Vec<usize> = (0..self.columns.len())
+            .map(|c| lines().map(|cells| cells[c].chars().count()).max().unwrap_or(0))
+            .collect();
+        let mut out = String::new();
+        for cells in lines() {
+            let mut line = String::new();
+            for ((cell, width), (_, align)) in cells.iter().zip(&widths).zip(&self.columns) {
+                let padding = " ".repeat(width - cell.chars().count());
+                let (before, after) = if *align == Align::Right { (&*padding, "") } else { ("", &*padding) };
+                line.push_str(&format!("{before}{cell}{after}  "));
+            }
+            out.push_str(line.trim_end());
+            out.push('\n');
+        }
+        out
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn columns_are_as_wide_as_their_cells() {
+        let mut table = Table::new(&[("name", Align::Left), ("n", Align::Right)]);
+        table.row(vec!["a".to_owned(), "1,000".to_owned()]);
+        table.row(vec!["longer".to_owned(), "7".to_owned()]);
+        assert_eq!(table.render(), "name        n\na       1,000\nlonger      7\n");
+    }
+}
