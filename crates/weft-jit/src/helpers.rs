@@ -69,7 +69,7 @@ impl ZeroRow {
 }
 
 /// A value of any type on its way to a helper.
-#[derive(Clone, Copy, Debug)]
+#[derive(Debug)]
 #[repr(C)]
 pub(crate) struct Cell {
     tag: u64,
@@ -94,11 +94,13 @@ impl Cell {
     pub(crate) const A: i32 = core::mem::offset_of!(Self, a) as i32;
     pub(crate) const B: i32 = core::mem::offset_of!(Self, b) as i32;
 
-    fn bytes(self) -> Bytes {
+    #[inline(always)]
+    fn bytes(&self) -> Bytes {
         Bytes { start: core::ptr::with_exposed_provenance(self.a as usize), len: self.b }
     }
 
-    fn keep(self, frame: &mut Frame<'_>) -> abi::Cell {
+    #[inline(always)]
+    fn keep(&self, frame: &mut Frame<'_, '_>) -> abi::Cell {
         match self.tag {
             tag::BOOL => abi::Cell::Bool(self.a != 0),
             tag::INT => abi::Cell::Int(self.a as i64),
@@ -153,6 +155,7 @@ macro_rules! helpers {
 }
 
 helpers! {
+    Start = start(I64) -> ();
     Begin = begin(I64) -> ();
     RollBack = roll_back(I64) -> ();
     Stamp = stamp(I64, I64, I64) -> ();
@@ -219,41 +222,45 @@ helpers! {
 
 // The course of a pass.
 
-extern "C" fn begin(frame: &mut Frame<'_>) {
+/// A sampled pass begins.
+extern "C" fn start(frame: &mut Frame<'_, '_>) {
+    frame.began = frame.cx.trace.map_or(0, |clock| clock());
+}
+
+extern "C" fn begin(frame: &mut Frame<'_, '_>) {
     frame.begin();
 }
 
-extern "C" fn roll_back(frame: &mut Frame<'_>) {
+extern "C" fn roll_back(frame: &mut Frame<'_, '_>) {
     frame.roll_back();
 }
 
 /// A handler ends on a sampled pass; `sampled` is 1 for the first of its element.
-extern "C" fn stamp(frame: &mut Frame<'_>, element: u64, sampled: u64) {
-    let Some(clock) = frame.trace else { return };
+extern "C" fn stamp(frame: &mut Frame<'_, '_>, element: u64, sampled: u64) {
+    let Some(clock) = frame.cx.trace else { return };
     let now = clock();
-    // SAFETY: the segment was run with counters for all elements of its chain.
-    let counters = unsafe { &mut *frame.counters.add(element as usize) };
+    let counters = &mut frame.cx.counters[element as usize];
     counters.sampled_ns += now.saturating_sub(frame.began);
     counters.sampled += sampled;
     frame.began = now;
 }
 
-extern "C" fn set_text(frame: &mut Frame<'_>, text: Bytes) {
-    frame.out.text.clear();
-    frame.out.text.extend_from_slice(text.as_slice());
+extern "C" fn set_text(frame: &mut Frame<'_, '_>, text: Bytes) {
+    frame.cx.out.text.clear();
+    frame.cx.out.text.extend_from_slice(text.as_slice());
 }
 
 /// `at` is the element in the low 16 bits and the line in the upper 32.
-extern "C" fn redirect(frame: &mut Frame<'_>, at: u64, to: Bytes) {
+extern "C" fn redirect(frame: &mut Frame<'_, '_>, at: u64, to: Bytes) {
     set_text(frame, to);
-    frame.out.verdict = Verdict::Redirect;
-    frame.out.element = at as u16;
-    frame.out.line = (at >> 32) as u32;
+    frame.cx.out.verdict = Verdict::Redirect;
+    frame.cx.out.element = at as u16;
+    frame.cx.out.line = (at >> 32) as u32;
 }
 
 // Text and bytes.
 
-extern "C" fn int_to_text(frame: &mut Frame<'_>, value: u64, signed: u64) -> Bytes {
+extern "C" fn int_to_text(frame: &mut Frame<'_, '_>, value: u64, signed: u64) -> Bytes {
     let mut digits = [0; 20];
     let negative = signed != 0 && (value as i64) < 0;
     let mut rest = if negative { value.wrapping_neg() } else { value };
@@ -276,7 +283,7 @@ extern "C" fn int_to_text(frame: &mut Frame<'_>, value: u64, signed: u64) -> Byt
     frame.kept(kept)
 }
 
-extern "C" fn float_to_text(frame: &mut Frame<'_>, x: f64) -> Bytes {
+extern "C" fn float_to_text(frame: &mut Frame<'_, '_>, x: f64) -> Bytes {
     let mut out = Vec::with_capacity(text::FLOAT_TEXT_MAX);
     text::float_text(x, &mut out);
     let kept = frame.keep(Bytes { start: out.as_ptr(), len: out.len() as u64 });
@@ -317,25 +324,25 @@ extern "C" fn like(a: Bytes, pattern: Bytes) -> bool {
     text::like(a.as_slice(), pattern.as_slice())
 }
 
-extern "C" fn concat(frame: &mut Frame<'_>, parts: *const Cell, n: u64) -> Bytes {
+extern "C" fn concat(frame: &mut Frame<'_, '_>, parts: *const Cell, n: u64) -> Bytes {
     let parts: Vec<Bytes> = cells(parts, n).iter().map(|part| part.bytes()).collect();
     let kept = frame.keep_parts(&parts);
     frame.kept(kept)
 }
 
-extern "C" fn lower(frame: &mut Frame<'_>, text: Bytes) -> Bytes {
+extern "C" fn lower(frame: &mut Frame<'_, '_>, text: Bytes) -> Bytes {
     let (start, len) = frame.keep(text);
-    frame.out.scratch[start as usize..(start + len) as usize].make_ascii_lowercase();
+    frame.cx.out.scratch[start as usize..(start + len) as usize].make_ascii_lowercase();
     frame.kept((start, len))
 }
 
-extern "C" fn upper(frame: &mut Frame<'_>, text: Bytes) -> Bytes {
+extern "C" fn upper(frame: &mut Frame<'_, '_>, text: Bytes) -> Bytes {
     let (start, len) = frame.keep(text);
-    frame.out.scratch[start as usize..(start + len) as usize].make_ascii_uppercase();
+    frame.cx.out.scratch[start as usize..(start + len) as usize].make_ascii_uppercase();
     frame.kept((start, len))
 }
 
-extern "C" fn keep(frame: &mut Frame<'_>, bytes: Bytes) -> Bytes {
+extern "C" fn keep(frame: &mut Frame<'_, '_>, bytes: Bytes) -> Bytes {
     let kept = frame.keep(bytes);
     frame.kept(kept)
 }
@@ -352,7 +359,7 @@ extern "C" fn in_prefix(address: Bytes, prefix: Bytes) -> bool {
 
 /// `target` is one of [`target`] and an index; the rest is a [`Cell`]. Returns the bytes that were kept, if the cell
 /// has some.
-extern "C" fn edit(frame: &mut Frame<'_>, target: u64, tag: u64, a: u64, b: u64) -> Bytes {
+extern "C" fn edit(frame: &mut Frame<'_, '_>, target: u64, tag: u64, a: u64, b: u64) -> Bytes {
     let index = target as u16;
     let target = match target as u32 & !0xffff {
         target::INPUT => EditTarget::Input(index),
@@ -360,52 +367,45 @@ extern "C" fn edit(frame: &mut Frame<'_>, target: u64, tag: u64, a: u64, b: u64)
         _ => EditTarget::Reply(index),
     };
     let value = Cell { tag, a, b }.keep(frame);
-    frame.out.edits.push(Edit { target, value });
+    frame.cx.out.edits.push(Edit { target, value });
     match value {
         abi::Cell::Bytes(start, len) => frame.kept((start, len)),
         _ => Bytes::EMPTY,
     }
 }
 
-extern "C" fn emit(frame: &mut Frame<'_>, sink: u64, values: *const Cell, n: u64) {
-    for cell in cells(values, n) {
-        let kept = cell.keep(frame);
-        frame.out.cells.push(kept);
-    }
-    frame.out.rows.push(SinkRow { sink: sink as u16, cells: n as u16 });
+extern "C" fn emit(frame: &mut Frame<'_, '_>, sink: u64, values: *const Cell, n: u64) {
+    // Taken out meanwhile, so that they and the scratch can be written side by side.
+    let mut kept = core::mem::take(&mut frame.cx.out.cells);
+    kept.extend(cells(values, n).iter().map(|cell| cell.keep(frame)));
+    frame.cx.out.cells = kept;
+    frame.cx.out.rows.push(SinkRow { sink: sink as u16, cells: n as u16 });
 }
 
-extern "C" fn delay(frame: &mut Frame<'_>, nanos: i64) {
-    frame.out.delay = Interval(frame.out.delay.as_nanos().saturating_add(nanos.max(0)));
+extern "C" fn delay(frame: &mut Frame<'_, '_>, nanos: i64) {
+    frame.cx.out.delay = Interval(frame.cx.out.delay.as_nanos().saturating_add(nanos.max(0)));
 }
 
-extern "C" fn mark(frame: &mut Frame<'_>, mark: u64) {
-    frame.out.mark = Some(mark);
+extern "C" fn mark(frame: &mut Frame<'_, '_>, mark: u64) {
+    frame.cx.out.mark = Some(mark);
 }
 
-extern "C" fn mirror(frame: &mut Frame<'_>, to: Bytes) {
+extern "C" fn mirror(frame: &mut Frame<'_, '_>, to: Bytes) {
     let kept = frame.keep(to);
-    frame.out.mirrors.push(kept);
+    frame.cx.out.mirrors.push(kept);
 }
 
 // The call's row and scalar variables.
 
-/// The call's row as words.
-fn call_row<'a>(frame: &'a mut Frame<'_>) -> &'a mut [u64] {
-    // SAFETY: `call` and `call_words` are a slice that the frame borrows exclusively; compiled code does not run
-    // while a helper does.
-    unsafe { core::slice::from_raw_parts_mut(frame.call, frame.call_words) }
-}
-
 /// Sets a word of the call's row, and notes what was there.
-extern "C" fn call_set_word(frame: &mut Frame<'_>, word: u64, value: u64) {
-    let old = core::mem::replace(&mut call_row(frame)[word as usize], value);
-    frame.out.journal.record_call(word as u32, old);
+extern "C" fn call_set_word(frame: &mut Frame<'_, '_>, word: u64, value: u64) {
+    let old = core::mem::replace(&mut frame.cx.call[word as usize], value);
+    frame.cx.out.journal.record_call(word as u32, old);
 }
 
 /// Sets a cell of bytes of the call's row to as many of them as it holds. `at` is its first word in the low half and
 /// the most bytes in the upper.
-extern "C" fn call_set_bytes(frame: &mut Frame<'_>, at: u64, journal: u64, value: Bytes) {
+extern "C" fn call_set_bytes(frame: &mut Frame<'_, '_>, at: u64, journal: u64, value: Bytes) {
     let (word, max) = (at as u32 as usize, (at >> 32) as usize);
     let bytes = value.as_slice();
     let bytes = &bytes[..bytes.len().min(max)];
@@ -415,24 +415,24 @@ extern "C" fn call_set_bytes(frame: &mut Frame<'_>, at: u64, journal: u64, value
         u64::from_le_bytes(word)
     }));
     for (at, new) in (word..).zip(words) {
-        let old = core::mem::replace(&mut call_row(frame)[at], new);
+        let old = core::mem::replace(&mut frame.cx.call[at], new);
         if journal != 0 {
-            frame.out.journal.record_call(at as u32, old);
+            frame.cx.out.journal.record_call(at as u32, old);
         }
     }
 }
 
 /// Sets a scalar variable, and notes what was there.
-extern "C" fn var_set(frame: &mut Frame<'_>, word: u64, value: u64) {
-    let scalars = &frame.state.scalars;
-    frame.out.journal.record_scalar(word as u32, scalars.word(word as usize));
+extern "C" fn var_set(frame: &mut Frame<'_, '_>, word: u64, value: u64) {
+    let scalars = &frame.cx.state.scalars;
+    frame.cx.out.journal.record_scalar(word as u32, scalars.word(word as usize));
     scalars.set_word(word as usize, value);
 }
 
 /// Sets this worker's part of a MERGE variable, and notes what was there.
-extern "C" fn var_merge(frame: &mut Frame<'_>, word: u64, value: u64) {
-    let merged = &frame.state.merged;
-    frame.out.journal.record_merged(word as u32, merged.word(word as usize));
+extern "C" fn var_merge(frame: &mut Frame<'_, '_>, word: u64, value: u64) {
+    let merged = &frame.cx.state.merged;
+    frame.cx.out.journal.record_merged(word as u32, merged.word(word as usize));
     merged.set_word(word as usize, value);
 }
 
@@ -457,33 +457,33 @@ fn merge(code: u64, a: u64, b: u64) -> u64 {
     }
 }
 
-extern "C" fn var_merged(frame: &Frame<'_>, word: u64, code: u64) -> u64 {
-    let parts = frame.state.merged_parts.iter().map(|part| part.word(word as usize));
+extern "C" fn var_merged(frame: &Frame<'_, '_>, word: u64, code: u64) -> u64 {
+    let parts = frame.cx.state.merged_parts.iter().map(|part| part.word(word as usize));
     parts.reduce(|a, b| merge(code, a, b)).unwrap_or(0)
 }
 
-extern "C" fn var_reset(frame: &Frame<'_>, word: u64, code: u64, start: u64) {
+extern "C" fn var_reset(frame: &Frame<'_, '_>, word: u64, code: u64, start: u64) {
     let word = word as usize;
     if code & 0xff == 0 {
         let sum = var_merged(frame, word as u64, code);
-        frame.state.merged.add(word, start.wrapping_sub(sum));
+        frame.cx.state.merged.add(word, start.wrapping_sub(sum));
     } else {
-        frame.state.merged_parts.iter().for_each(|part| part.set_word(word, start));
+        frame.cx.state.merged_parts.iter().for_each(|part| part.set_word(word, start));
     }
 }
 
-extern "C" fn lock_vars(frame: &Frame<'_>) {
-    frame.state.scalars.lock();
+extern "C" fn lock_vars(frame: &Frame<'_, '_>) {
+    frame.cx.state.scalars.lock();
 }
 
-extern "C" fn unlock_vars(frame: &Frame<'_>) {
-    frame.state.scalars.unlock();
+extern "C" fn unlock_vars(frame: &Frame<'_, '_>) {
+    frame.cx.state.scalars.unlock();
 }
 
 // Tables.
 
 /// The canonical key of several columns.
-extern "C" fn key(frame: &mut Frame<'_>, parts: *const Cell, n: u64) -> Bytes {
+extern "C" fn key(frame: &mut Frame<'_, '_>, parts: *const Cell, n: u64) -> Bytes {
     let mut key = KeyBuilder::default();
     for part in cells(parts, n) {
         match part.tag {
@@ -511,30 +511,30 @@ fn inserted(table: &Table, insert: Insert) -> RowRef {
     }
 }
 
-extern "C" fn insert_int(frame: &mut Frame<'_>, table: u64, key: u64, journal: u64) -> RowRef {
-    let rows = &frame.state.tables[table as usize];
-    let now = Time(frame.now);
+extern "C" fn insert_int(frame: &mut Frame<'_, '_>, table: u64, key: u64, journal: u64) -> RowRef {
+    let rows = &frame.cx.state.tables[table as usize];
+    let now = frame.cx.now;
     let insert = match journal {
         0 => rows.insert_int(key, now),
-        _ => frame.out.journal.insert_int(table as u16, rows, key, now),
+        _ => frame.cx.out.journal.insert_int(table as u16, rows, key, now),
     };
     inserted(rows, insert)
 }
 
-extern "C" fn insert_bytes(frame: &mut Frame<'_>, table: u64, journal: u64, key: Bytes) -> RowRef {
-    let rows = &frame.state.tables[table as usize];
-    let (now, key) = (Time(frame.now), key.as_slice());
+extern "C" fn insert_bytes(frame: &mut Frame<'_, '_>, table: u64, journal: u64, key: Bytes) -> RowRef {
+    let rows = &frame.cx.state.tables[table as usize];
+    let (now, key) = (frame.cx.now, key.as_slice());
     let insert = match journal {
         0 => rows.insert_bytes(key, now),
-        _ => frame.out.journal.insert_bytes(table as u16, rows, key, now),
+        _ => frame.cx.out.journal.insert_bytes(table as u16, rows, key, now),
     };
     inserted(rows, insert)
 }
 
-extern "C" fn remove(frame: &mut Frame<'_>, table: u64, row: u64, journal: u64) {
-    let rows = &frame.state.tables[table as usize];
+extern "C" fn remove(frame: &mut Frame<'_, '_>, table: u64, row: u64, journal: u64) {
+    let rows = &frame.cx.state.tables[table as usize];
     if journal != 0 {
-        frame.out.journal.record_remove(table as u16, Row(row), rows);
+        frame.cx.out.journal.record_remove(table as u16, Row(row), rows);
     }
     rows.remove(Row(row));
 }
@@ -547,16 +547,16 @@ extern "C" fn touch_read(table: &Arc<Table>, row: u64, now: i64) {
     table.touch_read(Row(row), Time(now));
 }
 
-extern "C" fn touch_noted(frame: &mut Frame<'_>, table: u64, row: u64) {
-    let rows = &frame.state.tables[table as usize];
-    frame.out.journal.record_touch(table as u16, Row(row), rows);
-    rows.touch(Row(row), Time(frame.now));
+extern "C" fn touch_noted(frame: &mut Frame<'_, '_>, table: u64, row: u64) {
+    let rows = &frame.cx.state.tables[table as usize];
+    frame.cx.out.journal.record_touch(table as u16, Row(row), rows);
+    rows.touch(Row(row), frame.cx.now);
 }
 
-extern "C" fn touch_read_noted(frame: &mut Frame<'_>, table: u64, row: u64) {
-    let rows = &frame.state.tables[table as usize];
-    frame.out.journal.record_touch(table as u16, Row(row), rows);
-    rows.touch_read(Row(row), Time(frame.now));
+extern "C" fn touch_read_noted(frame: &mut Frame<'_, '_>, table: u64, row: u64) {
+    let rows = &frame.cx.state.tables[table as usize];
+    frame.cx.out.journal.record_touch(table as u16, Row(row), rows);
+    rows.touch_read(Row(row), frame.cx.now);
 }
 
 // The row of the following may be none where it says so; compiled code has looked where it does not.
@@ -567,21 +567,20 @@ extern "C" fn column_word(table: &Arc<Table>, row: u64, column: &ColumnRef) -> u
 }
 
 /// A copy of the bytes of a column, taken word by word, so that a writer beside it does no harm.
-extern "C" fn column_bytes(frame: &mut Frame<'_>, table: u64, row: u64, column: &ColumnRef) -> Bytes {
-    let (rows, row) = (&frame.state.tables[table as usize], Row(row));
+extern "C" fn column_bytes(frame: &mut Frame<'_, '_>, table: u64, row: u64, column: &ColumnRef) -> Bytes {
+    let (rows, row) = (&frame.cx.state.tables[table as usize], Row(row));
     if row.is_none() || rows.is_null(row, *column) {
         return Bytes::EMPTY;
     }
-    let start = frame.out.scratch.len();
     let len = rows.bytes_len(row, *column);
     if !frame.take(len) {
         return Bytes::EMPTY;
     }
-    frame.out.scratch.resize(start + len, 0);
-    let mut cell = Vec::with_capacity(len.next_multiple_of(8));
-    rows.bytes_into(row, *column, &mut cell);
-    cell.resize(len, 0);
-    frame.out.scratch[start..].copy_from_slice(&cell);
+    let scratch = &mut frame.cx.out.scratch;
+    let start = scratch.len();
+    rows.bytes_into(row, *column, scratch);
+    // A writer may have changed the length since it was read.
+    scratch.resize(start + len, 0);
     frame.kept((start as u32, len as u32))
 }
 
@@ -591,11 +590,11 @@ extern "C" fn column_is_null(table: &Arc<Table>, row: u64, column: &ColumnRef) -
 }
 
 /// Sets the word of a column of a row that is there. `table` asks for the journal with its upper half.
-extern "C" fn set_word(frame: &mut Frame<'_>, table: u64, row: u64, column: &ColumnRef, value: u64) {
+extern "C" fn set_word(frame: &mut Frame<'_, '_>, table: u64, row: u64, column: &ColumnRef, value: u64) {
     let (at, row) = (table as u16, Row(row));
-    let rows = &frame.state.tables[usize::from(at)];
+    let rows = &frame.cx.state.tables[usize::from(at)];
     if table >> 32 != 0 {
-        frame.out.journal.record_store(at, row, *column, rows);
+        frame.cx.out.journal.record_store(at, row, *column, rows);
     }
     rows.set_word(row, *column, value);
     rows.set_null(row, *column, false);
@@ -603,7 +602,7 @@ extern "C" fn set_word(frame: &mut Frame<'_>, table: u64, row: u64, column: &Col
 
 /// As [`set_word`], for bytes; false if they are too long.
 extern "C" fn set_bytes(
-    frame: &mut Frame<'_>,
+    frame: &mut Frame<'_, '_>,
     table: u64,
     row: u64,
     column: &ColumnRef,
@@ -613,9 +612,9 @@ extern "C" fn set_bytes(
     if value.len > u64::from(column.bytes_max) {
         return false;
     }
-    let rows = &frame.state.tables[usize::from(at)];
+    let rows = &frame.cx.state.tables[usize::from(at)];
     if table >> 32 != 0 {
-        frame.out.journal.record_bytes(at, row, *column, rows);
+        frame.cx.out.journal.record_bytes(at, row, *column, rows);
     }
     rows.set_bytes(row, *column, value.as_slice());
     rows.set_null(row, *column, false);
@@ -623,13 +622,13 @@ extern "C" fn set_bytes(
 }
 
 /// Makes a column of a row that is there NULL. `table` asks for the journal with its upper half.
-extern "C" fn set_null(frame: &mut Frame<'_>, table: u64, row: u64, column: &ColumnRef) {
+extern "C" fn set_null(frame: &mut Frame<'_, '_>, table: u64, row: u64, column: &ColumnRef) {
     let (at, row) = (table as u16, Row(row));
-    let rows = &frame.state.tables[usize::from(at)];
+    let rows = &frame.cx.state.tables[usize::from(at)];
     if table >> 32 != 0 {
         match column.bytes_max {
-            0 => frame.out.journal.record_store(at, row, *column, rows),
-            _ => frame.out.journal.record_bytes(at, row, *column, rows),
+            0 => frame.cx.out.journal.record_store(at, row, *column, rows),
+            _ => frame.cx.out.journal.record_bytes(at, row, *column, rows),
         }
     }
     rows.set_null(row, *column, true);

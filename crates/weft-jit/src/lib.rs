@@ -28,10 +28,12 @@ use cranelift_frontend::{FunctionBuilder, FunctionBuilderContext};
 use frame::Frame;
 use memory::Code;
 use std::sync::Arc;
+use translate::analysis::table_of;
 use translate::{Constants, Plan, verdict};
 use weft_core::Status;
-use weft_core::abi::{Cx, Fault, State, Verdict};
+use weft_core::abi::{Cx, Fault, Outcome, State, Verdict};
 use weft_ir::backend::{Backend, Program, Unsupported};
+use weft_ir::ir::Op;
 use weft_ir::program::{ChainProgram, Event};
 use weft_ir::verify::{self, Handler};
 
@@ -51,6 +53,9 @@ impl Jit {
         let refused = |reason: String| Unsupported { reason, line: 0 };
         if cfg!(not(all(target_pointer_width = "64", target_endian = "little", unix))) {
             return Err(refused("compiled code needs a 64-bit little-endian Unix machine".into()));
+        }
+        if !frame::slices_are_as_expected() {
+            return Err(refused("slices are laid out in a way that compiled code does not know".into()));
         }
         let mut flags = settings::builder();
         let verifier = if cfg!(debug_assertions) { "true" } else { "false" };
@@ -92,10 +97,7 @@ impl Jit {
                 Unsupported { reason: format!("not well-formed: {first}"), line: first.line }
             })?;
         }
-        let shape = Shape::of(chain, event, state);
-        if state.tables.len() < shape.tables.len() {
-            return Err(Unsupported { reason: "the state lacks a table of the chain".into(), line: 0 });
-        }
+        let shape = Shape::of(chain, event, state)?;
         let plan = Plan { chain, event, tables: &state.tables, target: self.isa.frontend_config() };
         let (code, constants) = WORKSPACE.with_borrow_mut(|workspace| workspace.compile(&self.isa, &plan))?;
         let compile_ns = began.zip(self.clock).map_or(0, |(began, clock)| clock().saturating_sub(began));
@@ -200,32 +202,26 @@ impl Program for Segment {
     #[inline]
     fn run(&self, cx: &mut Cx<'_>, opened: usize) {
         self.shape.check(cx);
-        let n_elements = self.shape.elements;
-        let mut frame = Frame::new(cx, opened);
+        let mut frame = Frame::new(cx, opened, self.shape.scalars != 0, self.shape.merged != 0);
         // SAFETY: `code` is a function with this signature, made by `translate` from functions that the verifier
         // accepted. It reads and writes what `frame` points to, at offsets that `Shape::check` has just found to be
         // inside; the frame borrows all of it from `cx` for the time of the call.
         let packed = unsafe {
-            let entry: extern "C" fn(&mut Frame<'_>) -> u64 = core::mem::transmute(self.code.entry());
+            let entry: extern "C" fn(&mut Frame<'_, '_>) -> u64 = core::mem::transmute(self.code.entry());
             entry(&mut frame)
         };
-        settle(packed, n_elements, cx);
+        if packed != verdict::END {
+            settle(packed, cx.out);
+        } else if cx.out.verdict != Verdict::Redirect {
+            cx.out.element = self.shape.elements;
+        }
     }
 }
 
-/// Notes in the outcome how the pass ended.
-#[inline]
-fn settle(packed: u64, n_elements: u16, cx: &mut Cx<'_>) {
-    let out = &mut *cx.out;
-    out.journal.clear();
+/// Notes in the outcome how an element ended the pass.
+fn settle(packed: u64, out: &mut Outcome) {
     let (kind, code) = (packed & 0xff, packed >> 8 & 0xff);
     out.verdict = match kind {
-        verdict::END => {
-            if out.verdict != Verdict::Redirect {
-                out.element = n_elements;
-            }
-            return;
-        }
         verdict::DROP => Verdict::Drop,
         verdict::ABORT | verdict::ABORT_WITH_TEXT => {
             Verdict::Abort(Status::from_code(code).unwrap_or(Status::Unknown))
@@ -248,42 +244,60 @@ struct Shape {
     call_words: usize,
     scalars: usize,
     merged: usize,
-    /// For each table the fingerprint of its layout.
-    tables: Vec<u64>,
+    /// The tables that the code works on, and the fingerprints of their layouts.
+    tables: Vec<(usize, u64)>,
 }
 
 impl Shape {
-    fn of(chain: &ChainProgram, event: Event, state: &State) -> Self {
+    /// # Errors
+    /// The state lacks a table of the chain.
+    fn of(chain: &ChainProgram, event: Event, state: &State) -> Result<Self, Unsupported> {
+        let parts = chain.parts(event);
+        let ops =
+            || parts.iter().flat_map(|p| &p.function.blocks).flat_map(|b| &b.insts).map(|inst| &inst.op);
+        let missing = || Unsupported { reason: "the state lacks a table of the chain".into(), line: 0 };
+        let mut tables = Vec::new();
+        for at in ops().filter_map(table_of).map(|table| usize::from(table.0)) {
+            let fingerprint = state.tables.get(at).ok_or_else(missing)?.fingerprint();
+            if !tables.contains(&(at, fingerprint)) {
+                tables.push((at, fingerprint));
+            }
+        }
+        // The words that variables of the segment take, by whether they are merged.
         let words = |merge: bool| {
-            let vars = chain.vars.iter().filter(|var| var.merge.is_some() == merge);
-            vars.map(|var| var.word as usize + 1).max().unwrap_or(0)
+            let used = ops().filter_map(|op| match op {
+                Op::VarGet(var) | Op::VarSet(var, ..) | Op::VarMerged(var) => Some(var),
+                Op::VarMerge(var, ..) | Op::VarReset(var) => Some(var),
+                _ => None,
+            });
+            let decls = used.filter_map(|var| chain.vars.get(usize::from(var.0)));
+            let decls = decls.filter(|decl| decl.merge.is_some() == merge);
+            decls.map(|decl| decl.word as usize + 1).max().unwrap_or(0)
         };
-        Self {
+        Ok(Self {
             elements: chain.elements.len() as u16,
             inputs: Handler::of(event).direction(chain).map_or(0, |d| d.inputs.len()),
             call_words: chain.call_words(),
             scalars: words(false),
             merged: words(true),
-            tables: state.tables.iter().take(chain.tables.len()).map(|table| table.fingerprint()).collect(),
-        }
+            tables,
+        })
     }
 
     /// # Panics
     /// If the pass does not have the shape that the code was compiled for: an error of the engine.
-    #[inline]
+    #[inline(always)]
     fn check(&self, cx: &Cx<'_>) {
         let state = cx.state;
-        assert!(
-            cx.slots.len() >= self.inputs
-                && cx.call.len() >= self.call_words
-                && cx.counters.len() >= usize::from(self.elements)
-                && state.scalars.len() >= self.scalars
-                && state.merged.len() >= self.merged
-                && state.tables.len() >= self.tables.len(),
-            "the pass does not have the shape that the segment was compiled for"
-        );
-        let same =
-            self.tables.iter().zip(&state.tables).all(|(layout, table)| *layout == table.fingerprint());
-        assert!(same, "the state's tables are not laid out as those that the segment was compiled for");
+        let fits = cx.slots.len() >= self.inputs
+            && cx.call.len() >= self.call_words
+            && cx.counters.len() >= usize::from(self.elements)
+            && (self.scalars == 0 || state.scalars.len() >= self.scalars)
+            && (self.merged == 0 || state.merged.len() >= self.merged);
+        assert!(fits, "the pass does not have the shape that the segment was compiled for");
+        for (at, fingerprint) in &self.tables {
+            let same = state.tables.get(*at).is_some_and(|table| table.fingerprint() == *fingerprint);
+            assert!(same, "table {at} is not laid out as the one that the segment was compiled for");
+        }
     }
 }

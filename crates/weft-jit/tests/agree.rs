@@ -5,7 +5,7 @@ use weft_ir::interp::Interp;
 use weft_jit::Jit;
 
 /// Chains that are generated and compared.
-const SEEDS: u64 = if cfg!(debug_assertions) { 400 } else { 4000 };
+const SEEDS: u64 = if cfg!(debug_assertions) { 60 } else { 4000 };
 
 #[test]
 fn compiled_code_agrees_with_the_interpreter() {

@@ -21,6 +21,8 @@ pub(super) struct Facts<'p> {
     borrowed: Vec<bool>,
     /// Rows that are known to be there, by block.
     present: Vec<Vec<Value>>,
+    /// By block: up to which instruction a roll-back may follow within the block, and whether one may behind it.
+    fails: Vec<(usize, bool)>,
 }
 
 impl<'p> Facts<'p> {
@@ -38,10 +40,9 @@ impl<'p> Facts<'p> {
             literals: vec![None; function.types.len()],
             borrowed: borrowed(function),
             present: present_rows(function, &order),
+            fails: fails(function, &order),
             order,
         };
-        let mut has_effects = false;
-        let mut may_fail = false;
         for inst in function.blocks.iter().flat_map(|b| &b.insts) {
             if let Some(table) = table_of(&inst.op)
                 && usize::from(table.0) >= plan.tables.len()
@@ -51,9 +52,7 @@ impl<'p> Facts<'p> {
                     line: inst.line,
                 });
             }
-            has_effects |= has_effect(&inst.op);
             match &inst.op {
-                Op::RollBack => may_fail = true,
                 Op::ScratchFull => facts.asks_scratch = true,
                 Op::LockVars => facts.locks_vars = true,
                 Op::Lock(table, _) if !facts.locked.contains(table) => facts.locked.push(*table),
@@ -65,8 +64,10 @@ impl<'p> Facts<'p> {
                 _ => {}
             }
         }
-        may_fail |= function.blocks.iter().any(|b| matches!(b.end, Terminator::Fail { .. }));
-        facts.undoes = may_fail && has_effects;
+        facts.undoes = function.blocks.iter().zip(0..).any(|(block, id)| {
+            let mut insts = block.insts.iter().enumerate();
+            insts.any(|(at, inst)| has_effect(&inst.op) && facts.may_fail_after(BlockId(id), at))
+        });
         Ok(facts)
     }
 
@@ -86,6 +87,12 @@ impl<'p> Facts<'p> {
     /// Whether the bytes that a load gives may stay where they are.
     pub(super) fn is_borrowed(&self, value: Value) -> bool {
         self.borrowed[value.0 as usize]
+    }
+
+    /// Whether the handler may be rolled back behind this instruction.
+    pub(super) fn may_fail_after(&self, block: BlockId, at: usize) -> bool {
+        let (within, behind) = self.fails[block.0 as usize];
+        behind || at < within
     }
 
     /// Whether the row is there wherever this block runs.
@@ -116,6 +123,34 @@ fn reverse_postorder(function: &Function) -> Vec<BlockId> {
     }
     order.reverse();
     order
+}
+
+/// See [`Facts::fails`].
+fn fails(function: &Function, order: &[BlockId]) -> Vec<(usize, bool)> {
+    let roll_back = |inst: &Inst| inst.op == Op::RollBack;
+    let mut fails: Vec<(usize, bool)> = function
+        .blocks
+        .iter()
+        .map(|block| {
+            let within = block.insts.iter().rposition(roll_back).unwrap_or(0);
+            (within, matches!(block.end, Terminator::Fail { .. }))
+        })
+        .collect();
+    // From the ends backward; again for as long as a loop brings news to its head.
+    let mut changes = true;
+    while changes {
+        changes = false;
+        for block in order.iter().rev() {
+            let at = block.0 as usize;
+            let behind = function.blocks[at].end.jumps().iter().any(|jump| {
+                let to = jump.block.0 as usize;
+                fails[to].1 || function.blocks[to].insts.iter().any(roll_back)
+            });
+            changes |= behind && !fails[at].1;
+            fails[at].1 |= behind;
+        }
+    }
+    fails
 }
 
 /// For each block the rows that [`Op::IsRow`] has found on all ways to it.
@@ -179,13 +214,16 @@ fn borrowed(function: &Function) -> Vec<bool> {
                 borrowed[result.0 as usize] = true;
             }
         }
-    }
-    // The operands of a terminator, and uses in blocks that come before the load in the list, are left.
-    for (at, block) in function.blocks.iter().enumerate() {
+        // The text of a verdict is copied before locks are given back; what goes to another block stays.
         for operand in block.end.operands() {
-            borrowed[operand.0 as usize] = false;
+            let is_text = matches!(block.end, Terminator::Abort { .. } | Terminator::Redirect { .. });
+            borrowed[operand.0 as usize] &= is_text && open.contains(&operand);
         }
-        for operand in block.insts.iter().flat_map(|inst| inst.op.operands()) {
+    }
+    // Uses in blocks that come before the load in the list are left.
+    for (at, block) in function.blocks.iter().enumerate() {
+        let used = block.insts.iter().flat_map(|inst| inst.op.operands()).chain(block.end.operands());
+        for operand in used {
             borrowed[operand.0 as usize] &= home[operand.0 as usize] == Some(at);
         }
     }
@@ -264,7 +302,8 @@ fn has_effect(op: &Op) -> bool {
     }
 }
 
-fn table_of(op: &Op) -> Option<TableId> {
+/// The table that an operation is on.
+pub(crate) fn table_of(op: &Op) -> Option<TableId> {
     match op {
         Op::Find(table, _)
         | Op::Insert(table, ..)

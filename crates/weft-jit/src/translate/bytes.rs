@@ -24,7 +24,7 @@ impl Segment<'_, '_> {
 
     /// Takes room in the scratch for bytes that stay where they are: their length, or 0 if there is no room.
     pub(super) fn take_room(&mut self, len: clif::Value) -> clif::Value {
-        let offset = offset_of!(Frame<'_>, scratch_used);
+        let offset = offset_of!(Frame<'_, '_>, scratch_used);
         let used = self.builder.ins().load(I64, PLAIN, self.frame, offset as i32);
         let used = self.builder.ins().iadd(used, len);
         let fits =
@@ -38,7 +38,7 @@ impl Segment<'_, '_> {
         self.builder.set_cold_block(no);
         self.builder.switch_to_block(no);
         let (one, zero) = (self.int(1), self.int(0));
-        self.store_frame(one, offset_of!(Frame<'_>, scratch_full));
+        self.store_frame(one, offset_of!(Frame<'_, '_>, scratch_full));
         self.builder.ins().jump(done, &[zero.into()]);
         self.builder.switch_to_block(done);
         taken
@@ -142,9 +142,9 @@ impl PartTranslator<'_, '_, '_, '_> {
             }
             Op::Slice(a, from, count) => self.slice(*a, *from, *count)?,
             Op::ScratchFull => {
-                let offset = offset_of!(Frame<'_>, scratch_full) as i32;
+                let offset = offset_of!(Frame<'_, '_>, scratch_full) as i32;
                 let full = self.ins().load(I64, PLAIN, frame, offset);
-                self.segment.from_word(Ty::Bool, full)
+                self.segment.unpack(Ty::Bool, full)
             }
             Op::Hash(a) => {
                 let a = self.get(*a)?;

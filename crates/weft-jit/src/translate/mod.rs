@@ -3,13 +3,13 @@
 //! The parts are laid one behind the other: where a part forwards, the next begins. So a column that several
 //! elements read is loaded once, and a column that one of them sets reaches the next in a register.
 
-mod analysis;
+pub(crate) mod analysis;
 mod bytes;
 mod numbers;
 mod state;
 mod tuple;
 
-use crate::frame::Frame;
+use crate::frame::{Frame, SLICE_START};
 use crate::helpers::{CELL_BYTES, Cell, Helper, tag};
 use analysis::Facts;
 use core::mem::offset_of;
@@ -20,7 +20,7 @@ use cranelift_codegen::ir::{AbiParam, InstBuilder as _, MemFlagsData, StackSlotD
 use cranelift_codegen::isa::TargetFrontendConfig;
 use cranelift_frontend::{FuncInstBuilder, FunctionBuilder, Variable};
 use std::sync::Arc;
-use weft_core::abi::{Counters, Fault};
+use weft_core::abi::{Counters, Cx, Fault};
 use weft_core::table::{ColumnRef, Table};
 use weft_ir::backend::Unsupported;
 use weft_ir::ir::{BlockId, Function, Inst, Jump, Op, StatusOperand, TableId, Terminator, Ty, Value};
@@ -42,6 +42,8 @@ pub(crate) mod verdict {
 #[derive(Debug, Default)]
 pub(crate) struct Constants {
     bytes: Vec<Box<[u8]>>,
+    // Boxed, since code has their addresses and the list grows.
+    #[allow(clippy::vec_box, reason = "their addresses must not change")]
     columns: Vec<Box<ColumnRef>>,
 }
 
@@ -67,14 +69,17 @@ pub(crate) fn translate(plan: &Plan<'_>, mut builder: FunctionBuilder<'_>) -> Re
     builder.append_block_params_for_function_params(entry);
     builder.switch_to_block(entry);
     let frame = builder.block_params(entry)[0];
+    let cx = builder.ins().load(I64, FIXED, frame, offset_of!(Frame<'_, '_>, cx) as i32);
     let mut segment = Segment {
         plan,
         builder,
         frame,
+        cx,
         signatures: [None; Helper::COUNT],
         inputs: Vec::new(),
         constants: Constants::default(),
     };
+    segment.start_trace();
     segment.declare_inputs(&parts)?;
     let starts: Vec<clif::Block> = parts.iter().map(|_| segment.builder.create_block()).collect();
     let end = segment.builder.create_block();
@@ -138,6 +143,8 @@ struct Segment<'a, 'f> {
     builder: FunctionBuilder<'f>,
     /// The address of the [`Frame`].
     frame: clif::Value,
+    /// The address of the [`Cx`].
+    cx: clif::Value,
     signatures: [Option<clif::SigRef>; Helper::COUNT],
     inputs: Vec<tuple::Column>,
     constants: Constants,
@@ -147,7 +154,7 @@ impl Segment<'_, '_> {
     /// Jumps to the first part that takes part: in CLOSE, the first whose element the call has opened.
     fn dispatch(&mut self, parts: &[Part<'_>], starts: &[clif::Block], end: clif::Block) {
         if self.plan.event == Event::Close {
-            let opened = self.load_fixed(I64, offset_of!(Frame<'_>, opened));
+            let opened = self.load_fixed(I64, offset_of!(Frame<'_, '_>, opened));
             for (part, start) in parts.iter().zip(starts) {
                 let takes_part = self.builder.ins().icmp_imm_u(
                     IntCC::UnsignedGreaterThan,
@@ -162,6 +169,14 @@ impl Segment<'_, '_> {
         } else {
             self.builder.ins().jump(starts.first().copied().unwrap_or(end), []);
         }
+    }
+
+    /// Takes the time on sampled passes.
+    fn start_trace(&mut self) {
+        let trace = self.load_cx(I64, offset_of!(Cx<'_>, trace));
+        self.when(trace, true, |segment| {
+            segment.call(Helper::Start, &[segment.frame]);
+        });
     }
 
     fn finish(self) -> Constants {
@@ -185,6 +200,11 @@ impl Segment<'_, '_> {
     /// A field of the frame that does not change in a pass.
     fn load_fixed(&mut self, ty: clif::Type, offset: usize) -> clif::Value {
         self.builder.ins().load(ty, FIXED, self.frame, offset as i32)
+    }
+
+    /// A field of the pass: none of them changes in it, though what they point to does.
+    fn load_cx(&mut self, ty: clif::Type, offset: usize) -> clif::Value {
+        self.builder.ins().load(ty, FIXED, self.cx, offset as i32)
     }
 
     /// Calls a helper; `args` are all its parameters.
@@ -249,7 +269,7 @@ impl Segment<'_, '_> {
     }
 
     /// A value out of a word of memory.
-    fn from_word(&mut self, ty: Ty, word: clif::Value) -> Val {
+    fn unpack(&mut self, ty: Ty, word: clif::Value) -> Val {
         Val::One(match ty {
             Ty::Bool => self.builder.ins().icmp_imm_u(IntCC::NotEqual, word, 0),
             Ty::Float => self.builder.ins().bitcast(F64, MemFlagsData::new(), word),
@@ -258,7 +278,7 @@ impl Segment<'_, '_> {
     }
 
     /// A value as a word of memory; the first of two.
-    fn to_word(&mut self, ty: Ty, value: Val) -> clif::Value {
+    fn pack(&mut self, ty: Ty, value: Val) -> clif::Value {
         match ty {
             Ty::Bool => self.builder.ins().uextend(I64, value.one()),
             Ty::Float => self.builder.ins().bitcast(I64, MemFlagsData::new(), value.one()),
@@ -315,6 +335,8 @@ struct PartTranslator<'s, 'a, 'f, 'p> {
     /// Values that are views of cells of rows.
     cells_in_rows: Vec<Option<state::RowCell>>,
     facts: Facts<'p>,
+    /// Whether the handler may be rolled back after the instruction that is being translated.
+    may_fail_later: bool,
     locks: Vec<LockState>,
     vars_lock: Option<Variable>,
     /// The columns as they were when the handler began; only where it may be rolled back.
@@ -336,6 +358,7 @@ impl<'s, 'a, 'f, 'p> PartTranslator<'s, 'a, 'f, 'p> {
             values: vec![None; function.types.len()],
             cells_in_rows: vec![None; function.types.len()],
             facts: Facts::of(function, segment.plan)?,
+            may_fail_later: false,
             segment,
             function,
             element: part.element,
@@ -372,7 +395,7 @@ impl<'s, 'a, 'f, 'p> PartTranslator<'s, 'a, 'f, 'p> {
         }
         if self.facts.asks_scratch {
             let zero = self.segment.int(0);
-            self.segment.store_frame(zero, offset_of!(Frame<'_>, scratch_full));
+            self.segment.store_frame(zero, offset_of!(Frame<'_, '_>, scratch_full));
         }
         for table in self.facts.locked_tables() {
             if self.segment.plan.tables[usize::from(table.0)].spec().shared {
@@ -407,7 +430,8 @@ impl<'s, 'a, 'f, 'p> PartTranslator<'s, 'a, 'f, 'p> {
             });
         }
         self.segment.builder.switch_to_block(target);
-        for inst in &block.insts {
+        for (at, inst) in block.insts.iter().enumerate() {
+            self.may_fail_later = self.facts.may_fail_after(id, at);
             let value = self.inst(id, inst)?;
             if let (Some(result), Some(value)) = (inst.result, value) {
                 self.values[result.0 as usize] = Some(value);
@@ -563,7 +587,7 @@ impl<'s, 'a, 'f, 'p> PartTranslator<'s, 'a, 'f, 'p> {
     /// The handler ends: gives back its locks, and takes the time on sampled passes.
     fn leave(&mut self) {
         self.unlock();
-        let trace = self.segment.load_fixed(I64, offset_of!(Frame<'_>, trace));
+        let trace = self.segment.load_cx(I64, offset_of!(Cx<'_>, trace));
         let (element, counts) = (i64::from(self.element), i64::from(self.counts));
         self.segment.when(trace, true, |segment| {
             let (element, counts) = (segment.int(element), segment.int(counts));
@@ -583,7 +607,7 @@ impl<'s, 'a, 'f, 'p> PartTranslator<'s, 'a, 'f, 'p> {
 
     /// Adds one to a counter of the element.
     fn count(&mut self, field: usize) {
-        let counters = self.segment.load_fixed(I64, offset_of!(Frame<'_>, counters));
+        let counters = self.segment.load_cx(I64, offset_of!(Cx<'_>, counters) + SLICE_START);
         let offset = (usize::from(self.element) * size_of::<Counters>() + field) as i32;
         let ins = &mut self.segment.builder;
         let old = ins.ins().load(I64, PLAIN, counters, offset);
@@ -606,7 +630,7 @@ impl<'s, 'a, 'f, 'p> PartTranslator<'s, 'a, 'f, 'p> {
                 let other = self.segment.int(tag::NULL as i64);
                 tag = self.segment.builder.ins().select(null, other, tag);
             }
-            let a = self.segment.to_word(ty, value);
+            let a = self.segment.pack(ty, value);
             let at = i as i32 * CELL_BYTES as i32;
             let ins = &mut self.segment.builder;
             ins.ins().store(PLAIN, tag, start, at + Cell::TAG);

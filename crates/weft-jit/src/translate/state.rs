@@ -1,7 +1,7 @@
 //! Operations on tables, the call's row and scalar variables.
 
 use super::{LockState, PLAIN, PartTranslator, Val};
-use crate::frame::Frame;
+use crate::frame::{Frame, SLICE_START};
 use crate::helpers::{Helper, ZERO_ROW_WORDS, merge_code};
 use core::mem::offset_of;
 use cranelift_codegen::ir as clif;
@@ -10,6 +10,7 @@ use cranelift_codegen::ir::types::{I8, I64};
 use cranelift_codegen::ir::{BlockArg, InstBuilder as _};
 use std::sync::Arc;
 use weft_core::Value as Constant;
+use weft_core::abi::Cx;
 use weft_core::table::{ColumnRef, Table};
 use weft_ir::backend::Unsupported;
 use weft_ir::ir::{BlockId, CallId, ColumnId, Inst, Journal, Op, TableId, Ty, Value, VarId};
@@ -55,14 +56,14 @@ impl PartTranslator<'_, '_, '_, '_> {
             Op::VarGet(var) => {
                 let (decl, offset) = self.var(*var)?;
                 let ty = Ty::of(decl.ty);
-                let words = self.segment.load_fixed(I64, offset_of!(Frame<'_>, scalars));
+                let words = self.segment.load_fixed(I64, offset_of!(Frame<'_, '_>, scalars));
                 let word = self.ins().load(I64, PLAIN, words, offset);
-                Some(self.segment.from_word(ty, word))
+                Some(self.segment.unpack(ty, word))
             }
             Op::VarSet(var, value, journal) => {
                 let (ty, value) = (self.ty(*value), self.get(*value)?);
-                let word = self.segment.to_word(ty, value);
-                self.set_var(*var, word, *journal, offset_of!(Frame<'_>, scalars), Helper::VarSet)?;
+                let word = self.segment.pack(ty, value);
+                self.set_var(*var, word, *journal, offset_of!(Frame<'_, '_>, scalars), Helper::VarSet)?;
                 None
             }
             Op::VarMerge(var, value, journal) => {
@@ -88,7 +89,7 @@ impl PartTranslator<'_, '_, '_, '_> {
 
     fn table_op(&mut self, block: BlockId, inst: &Inst) -> Result<Option<Val>, Unsupported> {
         let frame = self.segment.frame;
-        let now = self.segment.load_fixed(I64, offset_of!(Frame<'_>, now));
+        let now = self.segment.load_now();
         Ok(match &inst.op {
             Op::Find(table, key) => {
                 let table = self.table(*table);
@@ -98,7 +99,7 @@ impl PartTranslator<'_, '_, '_, '_> {
                         self.segment.call_two(Helper::FindBytes, &[table, start, len, now])
                     }
                     key => {
-                        let word = self.segment.to_word(ty, key);
+                        let word = self.segment.pack(ty, key);
                         self.segment.call_two(Helper::FindInt, &[table, word, now])
                     }
                 })
@@ -116,7 +117,7 @@ impl PartTranslator<'_, '_, '_, '_> {
                         self.segment.call_two(Helper::InsertBytes, &[frame, table, journal, start, len])
                     }
                     key => {
-                        let word = self.segment.to_word(ty, key);
+                        let word = self.segment.pack(ty, key);
                         self.segment.call_two(Helper::InsertInt, &[frame, table, word, journal])
                     }
                 })
@@ -176,14 +177,14 @@ impl PartTranslator<'_, '_, '_, '_> {
         })
     }
 
-    /// Whether a write is noted: it is not if the handler cannot fail.
+    /// Whether a write is noted: it is not if nothing can fail after it.
     fn notes(&self, journal: Journal) -> bool {
-        journal == Journal::Yes && self.facts.undoes
+        journal == Journal::Yes && self.may_fail_later
     }
 
     /// The address of the state's pointer to a table.
     fn table(&mut self, table: TableId) -> clif::Value {
-        let tables = self.segment.load_fixed(I64, offset_of!(Frame<'_>, tables));
+        let tables = self.segment.load_fixed(I64, offset_of!(Frame<'_, '_>, tables));
         let offset = usize::from(table.0) * size_of::<Arc<Table>>();
         self.ins().iadd_imm_s(tables, offset as i64)
     }
@@ -222,9 +223,9 @@ impl PartTranslator<'_, '_, '_, '_> {
         noted: Helper,
     ) -> Result<(), Unsupported> {
         let (frame, index) = (self.segment.frame, self.segment.int(i64::from(table.0)));
-        let now = self.segment.load_fixed(I64, offset_of!(Frame<'_>, now));
+        let now = self.segment.load_now();
         let pointer = self.table(table);
-        let undoes = self.facts.undoes;
+        let undoes = self.may_fail_later;
         self.on_row(block, row, |this, row| {
             if undoes {
                 this.segment.call(noted, &[frame, index, row]);
@@ -290,14 +291,14 @@ impl PartTranslator<'_, '_, '_, '_> {
         if !place.is_near() {
             let (table, column) = (self.table(table), self.column_address(place.at));
             let word = self.segment.call(Helper::ColumnWord, &[table, row, column])[0];
-            return Ok(self.segment.from_word(place.ty, word));
+            return Ok(self.segment.unpack(place.ty, word));
         }
         let mut word = self.ins().load(I64, PLAIN, address, place.offset());
         if let Some(is_null) = self.null_bit(place, address) {
             let zero = self.segment.int(0);
             word = self.ins().select(is_null, zero, word);
         }
-        Ok(self.segment.from_word(place.ty, word))
+        Ok(self.segment.unpack(place.ty, word))
     }
 
     fn column_bytes(
@@ -369,7 +370,7 @@ impl PartTranslator<'_, '_, '_, '_> {
             let (table, column) = (self.noted_table(place.table, journal), self.column_address(place.at));
             return self.segment.call(Helper::SetBytes, &[frame, table, row, column, start, len])[0];
         }
-        let word = self.segment.to_word(ty, value);
+        let word = self.segment.pack(ty, value);
         if self.notes(journal) || !place.is_near() {
             let (table, column) = (self.noted_table(place.table, journal), self.column_address(place.at));
             self.segment.call(Helper::SetWord, &[frame, table, row, column, word]);
@@ -393,10 +394,10 @@ impl PartTranslator<'_, '_, '_, '_> {
     fn call_get(&mut self, cell: CallId) -> Result<Val, Unsupported> {
         let decl = self.cell(cell)?;
         let (ty, offset, max) = (Ty::of(decl.ty), decl.word as i32 * 8, decl.ty.bytes_max().unwrap_or(0));
-        let call = self.segment.load_fixed(I64, offset_of!(Frame<'_>, call));
+        let call = self.segment.load_cx(I64, offset_of!(Cx<'_>, call) + SLICE_START);
         let word = self.ins().load(I64, PLAIN, call, offset);
         if ty != Ty::Bytes {
-            return Ok(self.segment.from_word(ty, word));
+            return Ok(self.segment.unpack(ty, word));
         }
         let max = self.segment.int(i64::from(max));
         let len = self.ins().umin(word, max);
@@ -416,12 +417,12 @@ impl PartTranslator<'_, '_, '_, '_> {
             self.segment.call(Helper::CallSetBytes, &[frame, at, journal, start, len]);
             return Ok(());
         }
-        let word = self.segment.to_word(ty, value);
+        let word = self.segment.pack(ty, value);
         if self.notes(journal) {
             let at = self.segment.int(i64::from(at));
             self.segment.call(Helper::CallSetWord, &[frame, at, word]);
         } else {
-            let call = self.segment.load_fixed(I64, offset_of!(Frame<'_>, call));
+            let call = self.segment.load_cx(I64, offset_of!(Cx<'_>, call) + SLICE_START);
             self.ins().store(PLAIN, word, call, at as i32 * 8);
         }
         Ok(())
@@ -457,7 +458,7 @@ impl PartTranslator<'_, '_, '_, '_> {
     fn merge(&mut self, var: VarId, value: Value, journal: Journal) -> Result<(), Unsupported> {
         let (decl, offset) = self.var(var)?;
         let value = self.get(value)?.one();
-        let field = offset_of!(Frame<'_>, merged);
+        let field = offset_of!(Frame<'_, '_>, merged);
         let words = self.segment.load_fixed(I64, field);
         let old = self.ins().load(I64, PLAIN, words, offset);
         let new = match (decl.merge.unwrap_or(Merge::Sum), decl.ty.is_signed()) {
@@ -503,7 +504,7 @@ impl PartTranslator<'_, '_, '_, '_> {
                 let hash = match key {
                     Val::Two(..) => self.hash_bytes(key),
                     key => {
-                        let word = self.segment.to_word(ty, key);
+                        let word = self.segment.pack(ty, key);
                         self.hash_word(word)
                     }
                 };

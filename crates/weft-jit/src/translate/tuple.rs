@@ -1,7 +1,7 @@
 //! Operations on the tuple and on what leaves the pass.
 
 use super::{Done, FIXED, PartTranslator, Segment, Val, cell_tag};
-use crate::frame::{Frame, Region};
+use crate::frame::{SLICE_LEN, SLICE_START};
 use crate::helpers::{Helper, tag, target};
 use core::mem::offset_of;
 use cranelift_codegen::ir as clif;
@@ -9,7 +9,8 @@ use cranelift_codegen::ir::InstBuilder as _;
 use cranelift_codegen::ir::condcodes::IntCC;
 use cranelift_codegen::ir::types::{F64, I8, I64};
 use cranelift_frontend::Variable;
-use weft_core::abi::{REGION_BODY, REGION_HEADERS, REGION_META, Slot};
+use weft_core::Time;
+use weft_core::abi::{Cx, REGION_BODY, REGION_HEADERS, REGION_META, Slot};
 use weft_core::hash;
 use weft_ir::backend::Unsupported;
 use weft_ir::ir::{InputId, Op, Ty, Value};
@@ -104,7 +105,7 @@ impl Segment<'_, '_> {
 
     /// The column as the engine gave it. Nothing here has an effect, so what is not used is not loaded.
     fn load_input(&mut self, at: usize, column: Column) -> Val {
-        let slots = self.load_fixed(I64, offset_of!(Frame<'_>, slots));
+        let slots = self.load_cx(I64, offset_of!(Cx<'_>, slots) + SLICE_START);
         let offset = (at * size_of::<Slot>()) as i32;
         let a = self.builder.ins().load(I64, FIXED, slots, offset + offset_of!(Slot, a) as i32);
         let value = match column.ty {
@@ -112,7 +113,7 @@ impl Segment<'_, '_> {
                 let b = self.builder.ins().load(I64, FIXED, slots, offset + offset_of!(Slot, b) as i32);
                 self.in_region(column.region, a, b)
             }
-            ty => self.from_word(ty, a),
+            ty => self.unpack(ty, a),
         };
         let present = self.load_present(at);
         match value {
@@ -129,9 +130,9 @@ impl Segment<'_, '_> {
 
     /// The bytes of a slot. A slot that does not lie in its region is empty: code never reads beyond it.
     fn in_region(&mut self, region: usize, offset: clif::Value, len: clif::Value) -> Val {
-        let base = offset_of!(Frame<'_>, regions) + region * size_of::<Region>();
-        let start = self.load_fixed(I64, base + offset_of!(Region, start));
-        let region_len = self.load_fixed(I64, base + offset_of!(Region, len));
+        let base = offset_of!(Cx<'_>, regions) + region * size_of::<&[u8]>();
+        let start = self.load_cx(I64, base + SLICE_START);
+        let region_len = self.load_cx(I64, base + SLICE_LEN);
         let ins = &mut self.builder;
         let room = ins.ins().isub(region_len, offset);
         let starts_inside = ins.ins().icmp(IntCC::UnsignedLessThanOrEqual, offset, region_len);
@@ -142,8 +143,12 @@ impl Segment<'_, '_> {
         Val::Two(start, ins.ins().select(inside, len, zero))
     }
 
+    pub(super) fn load_now(&mut self) -> clif::Value {
+        self.load_cx(I64, offset_of!(Cx<'_>, now) + offset_of!(Time, 0))
+    }
+
     fn load_present(&mut self, at: usize) -> clif::Value {
-        let all = self.load_fixed(I64, offset_of!(Frame<'_>, present));
+        let all = self.load_cx(I64, offset_of!(Cx<'_>, present));
         let ins = &mut self.builder;
         let bit = ins.ins().ushr_imm_u(all, at as i64);
         let bit = ins.ins().band_imm_u(bit, 1);
@@ -193,7 +198,7 @@ impl PartTranslator<'_, '_, '_, '_> {
                 self.edit(target::REPLY | u32::from(name.0), *value)?;
             }
             Op::Now => {
-                return Ok(Done::Value(Val::One(self.segment.load_fixed(I64, offset_of!(Frame<'_>, now)))));
+                return Ok(Done::Value(Val::One(self.segment.load_now())));
             }
             Op::Rand(site) => return Ok(Done::Value(self.rand(*site))),
             Op::Emit(sink, values) => {
@@ -233,7 +238,7 @@ impl PartTranslator<'_, '_, '_, '_> {
         let frame = self.segment.frame;
         let target = self.segment.int(i64::from(target));
         let tag = self.segment.int(cell_tag(ty) as i64);
-        let a = self.segment.to_word(ty, value);
+        let a = self.segment.pack(ty, value);
         let b = match value {
             Val::Two(_, b) => b,
             Val::One(_) => self.segment.int(0),
@@ -243,7 +248,7 @@ impl PartTranslator<'_, '_, '_, '_> {
 
     /// [`hash::draw`] and [`hash::unit_float`].
     fn rand(&mut self, site: u64) -> Val {
-        let base = self.segment.load_fixed(I64, offset_of!(Frame<'_>, rand));
+        let base = self.segment.load_cx(I64, offset_of!(Cx<'_>, rand));
         let site = self.segment.int(site as i64);
         let mixed = self.segment.builder.ins().bxor(base, site);
         let hashed = self.hash_word(mixed);

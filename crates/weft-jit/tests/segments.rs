@@ -1,0 +1,152 @@
+//! What a compiled segment promises besides doing what the interpreter does.
+
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
+use weft_core::abi::{Counters, Cx, Outcome, State, Verdict};
+use weft_core::table::{ColumnSpec, Evict, Table, TableSpec};
+use weft_core::{Status, Time, Type, Value};
+use weft_ir::backend::{Backend as _, Program};
+use weft_ir::program::{ChainProgram, Element, Event, Handlers, Realisation, TableDecl};
+use weft_ir::text;
+use weft_jit::Jit;
+
+const COUNT: &str = "function \"f\" {\nblock0:\n    v0: int = count t0\n    v1: int = int 3\n    \
+    v2: bool = icmp.ult v0, v1\n    branch v2, block1, block2\nblock1:\n    forward\nblock2:\n    \
+    v3: bytes = bytes \"full\"\n    abort RESOURCE_EXHAUSTED, v3    ; line 9\n}\n";
+
+fn jit() -> Jit {
+    Jit::new().expect("this machine is one that code is generated for")
+}
+
+fn spec(column: Type) -> TableSpec {
+    let spec = |name: &str, ty| ColumnSpec { name: name.into(), ty, nullable: false, default: Value::Null };
+    TableSpec {
+        name: "t".into(),
+        key: vec![spec("k", Type::Uint(64))],
+        columns: vec![spec("c", column)],
+        max_rows: 100,
+        evict: Evict::Reject,
+        ttl: None,
+        ttl_on_access: false,
+        shared: false,
+        stripes: None,
+    }
+}
+
+fn chain(source: &str, n_elements: usize) -> Arc<ChainProgram> {
+    let function = text::parse(source).expect("it is in the text form");
+    let element = Element {
+        handlers: Handlers {
+            open: Some(function.clone()),
+            request: Some(function.clone()),
+            close: Some(function),
+            ..Handlers::default()
+        },
+        ..Element::default()
+    };
+    let table = TableDecl {
+        owner: String::new(),
+        spec: spec(Type::F64),
+        realisation: Realisation::PerWorker,
+        rows: Vec::new(),
+    };
+    Arc::new(ChainProgram {
+        elements: vec![element; n_elements],
+        tables: vec![table],
+        ..ChainProgram::default()
+    })
+}
+
+fn state(column: Type) -> State {
+    State { tables: vec![Arc::new(Table::new(spec(column)))], ..State::default() }
+}
+
+fn run(
+    program: &dyn Program,
+    state: &State,
+    opened: usize,
+    trace: Option<fn() -> u64>,
+) -> (Outcome, Vec<Counters>) {
+    let mut out = Outcome::default();
+    let mut counters = vec![Counters::default(); 3];
+    let mut cx = Cx {
+        now: Time(1),
+        rand: 0,
+        slots: &[],
+        present: 0,
+        regions: [&[], &[], &[]],
+        state,
+        call: &mut [],
+        out: &mut out,
+        counters: &mut counters,
+        trace,
+    };
+    program.run(&mut cx, opened);
+    (out, counters)
+}
+
+#[test]
+#[allow(clippy::disallowed_methods, reason = "another thread runs the code")]
+fn code_outlives_the_chain_and_the_back_end() {
+    // If code pointed into what it was made from, a hot update would pull it from under running calls.
+    let state = state(Type::F64);
+    for i in 0..3 {
+        state.tables[0].insert_int(i, Time(0));
+    }
+    let program = jit().compile(&chain(COUNT, 3), Event::Request, &state).expect("it compiles");
+    let (out, counters) = std::thread::scope(|scope| {
+        scope.spawn(|| run(&*program, &state, 3, None)).join().expect("it does not panic")
+    });
+    assert_eq!(out.verdict, Verdict::Abort(Status::ResourceExhausted));
+    assert_eq!((out.element, out.line, out.text.as_slice()), (0, 9, &b"full"[..]));
+    assert_eq!(counters[0].aborted, 1);
+}
+
+#[test]
+fn close_begins_with_the_last_element_that_was_opened() {
+    // If it ran the others, their counters would say that they saw a call which never reached them.
+    let state = state(Type::F64);
+    let program = jit().compile(&chain(COUNT, 3), Event::Close, &state).expect("it compiles");
+    for opened in 0..=3 {
+        let (_, counters) = run(&*program, &state, opened, None);
+        let seen: Vec<u64> = counters.iter().map(|c| c.seen).collect();
+        let wanted: Vec<u64> = (0..3).map(|element| u64::from(element < opened)).collect();
+        assert_eq!(seen, wanted, "opened {opened}");
+    }
+}
+
+#[test]
+fn sampled_passes_give_each_element_its_time_once() {
+    // If both parts of an element were counted, its mean time would be half of what it is.
+    use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+    static NOW: AtomicU64 = AtomicU64::new(0);
+    let state = state(Type::F64);
+    let program = jit().compile(&chain(COUNT, 2), Event::OpenRequest, &state).expect("it compiles");
+    let (_, counters) = run(&*program, &state, 2, Some(|| NOW.fetch_add(10, Relaxed)));
+    for counters in &counters[..2] {
+        assert_eq!((counters.seen, counters.sampled, counters.sampled_ns), (1, 1, 20));
+    }
+}
+
+#[test]
+fn a_state_of_another_layout_is_refused() {
+    // If it were not, code would read a row at offsets that mean something else there.
+    let program = jit().compile(&chain(COUNT, 1), Event::Request, &state(Type::F64)).expect("it compiles");
+    let other = state(Type::Text(Some(9)));
+    let ran = catch_unwind(AssertUnwindSafe(|| run(&*program, &other, 1, None)));
+    assert!(ran.is_err());
+}
+
+#[test]
+fn what_is_not_well_formed_is_refused_with_its_reason() {
+    // If it were compiled, a wrong type would become a wrong address.
+    let source =
+        "function \"f\" {\nblock0:\n    v0: int = int 1\n    v1: int = len v0    ; line 4\n    forward\n}\n";
+    let refused =
+        jit().compile(&chain(source, 1), Event::Request, &state(Type::F64)).expect_err("it is wrong");
+    assert!(refused.reason.contains("not well-formed"), "{refused}");
+    assert_eq!(refused.line, 4);
+    let none = State::default();
+    let refused = jit().compile(&chain(COUNT, 1), Event::Request, &none).expect_err("there is no table");
+    assert!(refused.reason.contains("table"), "{refused}");
+}
