@@ -347,6 +347,9 @@ fn the_largest_expressions_fit_the_stack() {
     assert!(codes(&request(&format!("LET x = {nested};"))).is_empty());
     let nested = format!("{}id{}", "least(1, CASE WHEN id > 1 THEN ".repeat(30), " END)".repeat(30));
     assert!(codes(&request(&format!("LET x = {nested};"))).is_empty());
+    let chain = vec!["user"; 180].join(" || ");
+    let deep = format!("{}LET x = {chain};{}", "IF id > 1 THEN ".repeat(55), " END IF;".repeat(55));
+    assert!(codes(&request(&deep)).is_empty());
 }
 
 #[test]

@@ -16,6 +16,9 @@ use crate::types;
 
 impl Scope<'_, '_> {
     /// The typed form of an expression. Its type is its own; `want` is a hint for literals.
+    ///
+    /// This only hands out the work: trees are as high as [`crate::source::EXPR_HEIGHT_MAX`], so what recursion passes
+    /// through keeps its frames small.
     pub(super) fn expr(&mut self, ast: &ast::Expr, want: Option<Type>) -> Option<Expr> {
         let span = ast.span;
         match &ast.kind {
@@ -28,12 +31,23 @@ impl Scope<'_, '_> {
             Ast::Header(key) => self.header(key, false, span),
             Ast::Trailer(key) => self.header(key, true, span),
             Ast::Call { function, args, star } => self.call(function, args, *star, want, span),
-            Ast::Unary { op: UnaryOp::Not, operand } => {
-                let operand = self.condition(operand)?;
-                Some(over(ExprKind::Not, operand, Type::Bool, span))
-            }
+            Ast::Unary { op: UnaryOp::Not, operand } => self.logical_not(operand, span),
             Ast::Unary { op: UnaryOp::Neg, operand } => self.negation(operand, want, span),
             Ast::Binary { op, op_span, left, right } => self.binary(*op, *op_span, left, right, want, span),
+            Ast::Case { operand, arms, otherwise } => {
+                self.case(operand.as_deref(), arms, otherwise.as_deref(), want, span)
+            }
+            Ast::Subselect(select) => self.subselect(select, want, span),
+            Ast::Exists(select) => self.exists(select, span),
+            Ast::Cast { operand, ty } => self.explicit_cast(operand, ty, span),
+            _ => self.predicate(ast),
+        }
+    }
+
+    /// `IS NULL`, `IN`, `BETWEEN`, `LIKE` and their kin.
+    fn predicate(&mut self, ast: &ast::Expr) -> Option<Expr> {
+        let span = ast.span;
+        match &ast.kind {
             Ast::IsNull { operand, negated } => {
                 let operand = self.expr(operand, Some(Type::Text(None)))?;
                 let fallible = operand.fallible;
@@ -77,17 +91,19 @@ impl Scope<'_, '_> {
                 let kind = ExprKind::Like { operand: Box::new(operand), pattern: text.clone() };
                 Some(negate_if(*negated, Expr { kind, ty: Type::Bool, nullable, fallible, span }))
             }
-            Ast::Case { operand, arms, otherwise } => {
-                self.case(operand.as_deref(), arms, otherwise.as_deref(), want, span)
-            }
-            Ast::Subselect(select) => self.subselect(select, want, span),
-            Ast::Exists(select) => self.exists(select, span),
-            Ast::Cast { operand, ty } => {
-                let to = self.cx.type_expr(ty)?;
-                let operand = self.expr(operand, Some(to))?;
-                self.cast(operand, to, span)
-            }
+            _ => unreachable!("every other kind has its own method"),
         }
+    }
+
+    fn logical_not(&mut self, operand: &ast::Expr, span: Span) -> Option<Expr> {
+        let operand = self.condition(operand)?;
+        Some(over(ExprKind::Not, operand, Type::Bool, span))
+    }
+
+    fn explicit_cast(&mut self, operand: &ast::Expr, ty: &ast::TypeExpr, span: Span) -> Option<Expr> {
+        let to = self.cx.type_expr(ty)?;
+        let operand = self.expr(operand, Some(to))?;
+        self.cast(operand, to, span)
     }
 
     /// An expression as a value of type `ty`.
@@ -318,16 +334,7 @@ impl Scope<'_, '_> {
     ) -> Option<Expr> {
         let compare = |op| Some((op, matches!(op, CompareOp::Eq | CompareOp::Ne)));
         let comparison = match op {
-            BinaryOp::And | BinaryOp::Or => {
-                let (left, right) = (self.condition(left), self.condition(right));
-                let (left, right) = (Box::new(left?), Box::new(right?));
-                let (nullable, fallible) = (left.nullable || right.nullable, left.fallible || right.fallible);
-                let kind = match op {
-                    BinaryOp::And => ExprKind::And(left, right),
-                    _ => ExprKind::Or(left, right),
-                };
-                return Some(Expr { kind, ty: Type::Bool, nullable, fallible, span });
-            }
+            BinaryOp::And | BinaryOp::Or => return self.logic(op, left, right, span),
             BinaryOp::Eq => compare(CompareOp::Eq),
             BinaryOp::Ne => compare(CompareOp::Ne),
             BinaryOp::Lt => compare(CompareOp::Lt),
@@ -340,10 +347,7 @@ impl Scope<'_, '_> {
             return self.comparison(op, is_equality, op_span, left, right, span);
         }
         let op = match op {
-            BinaryOp::Concat => {
-                let parts = self.unify(&[left, right], want)?;
-                return self.concat(parts, span);
-            }
+            BinaryOp::Concat => return self.joined_text(left, right, want, span),
             BinaryOp::Add => ArithOp::Add,
             BinaryOp::Sub => ArithOp::Sub,
             BinaryOp::Mul => ArithOp::Mul,
@@ -351,6 +355,28 @@ impl Scope<'_, '_> {
             _ => ArithOp::Rem,
         };
         self.arith(op, op_span, left, right, want, span)
+    }
+
+    fn logic(&mut self, op: BinaryOp, left: &ast::Expr, right: &ast::Expr, span: Span) -> Option<Expr> {
+        let (left, right) = (self.condition(left), self.condition(right));
+        let (left, right) = (Box::new(left?), Box::new(right?));
+        let (nullable, fallible) = (left.nullable || right.nullable, left.fallible || right.fallible);
+        let kind = match op {
+            BinaryOp::And => ExprKind::And(left, right),
+            _ => ExprKind::Or(left, right),
+        };
+        Some(Expr { kind, ty: Type::Bool, nullable, fallible, span })
+    }
+
+    fn joined_text(
+        &mut self,
+        left: &ast::Expr,
+        right: &ast::Expr,
+        want: Option<Type>,
+        span: Span,
+    ) -> Option<Expr> {
+        let parts = self.unify(&[left, right], want)?;
+        self.concat(parts, span)
     }
 
     fn comparison(
