@@ -190,7 +190,11 @@ impl Loader<'_> {
 
     fn check_unique(&mut self, items: &[Item]) {
         let mut seen: BTreeMap<(u8, &str), Span> = BTreeMap::new();
-        for (kind, ident, replaces) in items.iter().filter_map(named) {
+        for item in items {
+            if let Item::Drop(drop) = item {
+                seen.remove(&(drop.kind as u8, drop.name.name.as_str()));
+            }
+            let Some((kind, ident, replaces)) = named(item) else { continue };
             let first = *seen.entry((kind as u8, &ident.name)).or_insert(ident.span);
             if first == ident.span || replaces {
                 continue;

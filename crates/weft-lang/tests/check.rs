@@ -317,9 +317,11 @@ fn replaced_and_dropped_things_are_gone() {
     let text = "CREATE ELEMENT e ON rpc AS ON REQUEST FORWARD; END;
 CREATE OR REPLACE ELEMENT e ON rpc AS ON RESPONSE FORWARD; END;
 CREATE ELEMENT f ON rpc AS ON REQUEST FORWARD; END;
-DROP ELEMENT f;";
+DROP ELEMENT f;
+CREATE ELEMENT f ON rpc AS ON CLOSE FORWARD; END;";
     let network = network(text);
-    assert_eq!(network.elements.len(), 1);
+    assert_eq!(network.elements.len(), 2);
+    assert!(network.elements[1].handlers.close.is_some());
     assert!(
         network.elements[0].handlers.response.is_some() && network.elements[0].handlers.request.is_none()
     );

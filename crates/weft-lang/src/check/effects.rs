@@ -1,5 +1,7 @@
 //! What a handler may do, gathered from its typed body.
 
+use weft_core::types::Repr;
+
 use super::walk::{each_expr, each_stmt, exprs_of};
 use crate::hir::{
     AnswerPlace, Effects, Expr, ExprKind, Function, Handler, Meta, Place, Query, Stmt, StmtKind, Verdict,
@@ -23,7 +25,10 @@ pub(super) fn of(handler: &Handler) -> Effects {
 fn of_stmt(stmt: &Stmt, effects: &mut Effects) {
     match &stmt.kind {
         StmtKind::Let { .. } | StmtKind::If { .. } | StmtKind::Mark { .. } => {}
-        StmtKind::Set { target, .. } => of_place(target, effects),
+        StmtKind::Set { target, value } => {
+            of_place(target, effects);
+            effects.fallible |= matches!(target, Place::Call(_)) && may_be_too_long(value);
+        }
         StmtKind::Guard { query, set, otherwise } => {
             of_query(query, effects);
             set.iter().for_each(|(place, _)| of_place(place, effects));
@@ -46,7 +51,8 @@ fn of_stmt(stmt: &Stmt, effects: &mut Effects) {
             effects.tables_inserted.push(*table);
             effects.fallible = true;
         }
-        StmtKind::Update { table, returning, .. } => {
+        StmtKind::Update { table, returning, set, .. } => {
+            effects.fallible |= set.iter().any(|(_, value)| may_be_too_long(value));
             effects.tables_read.push(*table);
             effects.tables_written.push(*table);
             returning.iter().for_each(|(_, place)| of_place(place, effects));
@@ -61,6 +67,11 @@ fn of_stmt(stmt: &Stmt, effects: &mut Effects) {
         StmtKind::Delay { .. } => effects.delays = true,
         StmtKind::Verdict(verdict) => of_verdict(verdict, effects),
     }
+}
+
+/// Whether a value may be longer than the TEXT(n) or BYTES(n) that it is stored in.
+fn may_be_too_long(value: &Expr) -> bool {
+    value.ty.repr() == Repr::Bytes
 }
 
 fn of_place(place: &Place, effects: &mut Effects) {

@@ -105,9 +105,8 @@ fn params(cx: &mut Cx<'_>, element: &mut Element, params: &[ast::Param], n_rand:
             let mut scope = Scope::new(cx, element, &[], View::Constant, n_rand);
             let whose = format!("parameter `{}`", param.name.name);
             let value = scope.value_for(default, ty, param.ty.nullable, &whose)?;
-            let defaults: Vec<Value> =
-                element.params.iter().map(|param| param.default.clone().unwrap_or(Value::Null)).collect();
-            cx.folded(&value, &defaults)
+            // A stage may give another parameter another value, so a default cannot rest on one.
+            cx.folded(&value, &[])
         });
         if param.default.is_some() && default.is_none() {
             cx.broken.insert(param.span);

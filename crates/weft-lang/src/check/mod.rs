@@ -177,7 +177,11 @@ impl Cx<'_> {
                 let diagnostic =
                     Diagnostic::error(code::NOT_CONSTANT, "this must be known before the program runs")
                         .at(span, "not a constant")
-                        .with_help("use a literal or a parameter");
+                        .with_help(if params.is_empty() {
+                            "use a literal"
+                        } else {
+                            "use a literal or a parameter"
+                        });
                 self.report(diagnostic);
                 None
             }

@@ -137,7 +137,7 @@ impl Scope<'_, '_> {
         match target {
             ast::Place::Path(path) => self.named_place(path),
             ast::Place::Header { key, span } => {
-                let name = self.header_name(key)?;
+                let name = self.written_header(key)?;
                 if !matches!(
                     self.view,
                     View::Handler(HandlerKind::Open | HandlerKind::Request | HandlerKind::Response)
@@ -151,7 +151,7 @@ impl Scope<'_, '_> {
                 Some((Place::Header(name), Type::Text(None), true, "a header".to_owned()))
             }
             ast::Place::Trailer { key, span } => {
-                let name = self.header_name(key)?;
+                let name = self.written_header(key)?;
                 if self.view != View::Handler(HandlerKind::Close) {
                     return self.no_write(
                         *span,
@@ -162,6 +162,33 @@ impl Scope<'_, '_> {
                 Some((Place::Trailer(name), Type::Text(None), true, "a trailer".to_owned()))
             }
         }
+    }
+
+    /// The name of a header or trailer that a program may change; reports one that belongs to the protocol.
+    fn written_header(&mut self, key: &ast::Expr) -> Option<String> {
+        // RFC 9113 section 8.2.2 forbids the first five; the others are what HTTP/2 and gRPC themselves say.
+        const OF_PROTOCOL: [&str; 11] = [
+            "connection",
+            "keep-alive",
+            "proxy-connection",
+            "transfer-encoding",
+            "upgrade",
+            "te",
+            "content-length",
+            "content-type",
+            "grpc-encoding",
+            "grpc-message",
+            "grpc-status",
+        ];
+        let name = self.header_name(key)?;
+        if !OF_PROTOCOL.contains(&name.as_str()) {
+            return Some(name);
+        }
+        let help = match name.as_str() {
+            "grpc-status" | "grpc-message" => "end the call with `ABORT status 'text'`",
+            _ => "use a header of your own: `header['x-...']`",
+        };
+        self.no_write(key.span, "belongs to the protocol", help)
     }
 
     fn named_place(&mut self, path: &ast::Path) -> Option<(Place, Type, bool, String)> {
@@ -935,8 +962,8 @@ impl Scope<'_, '_> {
     fn answer(&mut self, item: &ast::WithItem) -> Option<(AnswerPlace, Expr)> {
         let value = self.typed(&item.value, Type::Text(None));
         let place = match &item.target {
-            ast::Place::Header { key, .. } => AnswerPlace::Header(self.header_name(key)?),
-            ast::Place::Trailer { key, .. } => AnswerPlace::Trailer(self.header_name(key)?),
+            ast::Place::Header { key, .. } => AnswerPlace::Header(self.written_header(key)?),
+            ast::Place::Trailer { key, .. } => AnswerPlace::Trailer(self.written_header(key)?),
             ast::Place::Path(path) => {
                 let diagnostic = Diagnostic::error(
                     code::WRITE_NOT_HERE,
