@@ -123,6 +123,15 @@ impl Flow {
         }
     }
 
+    /// Bytes that wait here.
+    pub(crate) fn held_bytes(&self) -> usize {
+        let bytes = |held: &Held| match &held.what {
+            HeldItem::Data(bytes, _) => bytes.len(),
+            HeldItem::End(_) => 0,
+        };
+        self.held.iter().map(bytes).sum()
+    }
+
     /// Holds something until `due`, and until all that was held before has left.
     pub(crate) fn hold(&mut self, due: Time, what: HeldItem) {
         let due = self.held.back().map_or(due, |last| last.due.max(due));

@@ -2,7 +2,7 @@
 //!
 //! The handling of calls is in [`crate::rpc`]; here are connections, pools, timers and updates.
 
-use crate::call::{Call, CallKey};
+use crate::call::{Call, CallKey, Leg};
 use crate::conn::{CloseReason, Conn, ConnId, ConnKey, OUTPUT_BYTES_LOW, PARTIAL_BYTES_MAX, Side};
 use crate::headers::Answers;
 use crate::pass::{LiveChain, Passes};
@@ -339,6 +339,20 @@ impl Engine {
         self.conns.len()
     }
 
+    /// Bytes of messages that wait for a window, a delay or an upstream, and bytes that wait to be written.
+    ///
+    /// Of one connection at most its peer's windows and some 256 KiB of output are held.
+    pub fn bytes_held(&self) -> usize {
+        let queued = |leg: Option<Leg>| {
+            leg.and_then(|leg| Some(self.conns.get(leg.conn)?.h2.queued(leg.stream))).unwrap_or(0)
+        };
+        let of_calls = self.calls.iter().map(|(_, call)| {
+            call.request.held_bytes() + call.response.held_bytes() + queued(call.up) + queued(call.down)
+        });
+        let of_conns = self.conns.iter().map(|(_, conn)| conn.h2.output().len() + conn.partial.len());
+        of_calls.chain(of_conns).sum()
+    }
+
     /// A copy of the counters.
     pub fn stats(&mut self) -> Stats {
         self.retire();
@@ -382,7 +396,8 @@ impl Engine {
     /// Takes whole frames from `input`; returns how many bytes they had.
     fn take_input(&mut self, now: Time, key: ConnKey, input: &[u8]) -> usize {
         let mut taken = 0;
-        while taken < input.len() {
+        // Also once all is taken: one frame can make several events.
+        loop {
             let Some(conn) = self.conns.get_mut(key) else { return input.len() };
             if conn.is_closing {
                 return input.len();
@@ -554,6 +569,7 @@ impl Engine {
         if self.conns.get(key).is_some_and(|c| c.streams.is_empty()) {
             self.close(now, key);
         }
+        self.reassign_waiting(now, pool, endpoint);
     }
 
     pub(crate) fn upstream_of(&self, key: ConnKey) -> Option<(usize, usize)> {

@@ -65,6 +65,8 @@ pub struct Cluster {
     pub connections_max: u32,
     /// A connection that is not up by then has failed.
     pub connect_timeout: Interval,
+    /// The deadline of calls whose client gives none.
+    pub deadline: Option<Interval>,
 }
 
 /// How a member of a cluster is chosen.

@@ -117,6 +117,7 @@ mod tests {
             balance,
             connections_max: 1,
             connect_timeout: Interval::from_secs(1),
+            deadline: None,
         }))
     }
 

@@ -12,10 +12,11 @@ use crate::pass::{Facts, LiveChain, rand_base};
 use crate::plan::{Chain, Segment};
 use crate::pool::WAITING_MAX;
 use std::rc::Rc;
-use weft_core::abi::{EditTarget, Verdict};
+use weft_core::abi::{EditTarget, Outcome, Verdict};
 use weft_core::{Interval, Status, Time};
+use weft_ir::ir::Terminator;
 use weft_ir::program::{Event, Place};
-use weft_proto::session::grpc::header::{parse_content_type, parse_timeout};
+use weft_proto::session::grpc::header::{Codec, parse_content_type, parse_timeout};
 use weft_proto::session::grpc::protobuf::encode;
 use weft_proto::session::grpc::{HEADER_BYTES, Message, MessageError, header as prefix_of, inflate};
 use weft_proto::session::http2::{ErrorCode, Headers, HeadersBuilder, StreamId};
@@ -74,13 +75,14 @@ impl Engine {
         let live = Rc::clone(&self.live);
         let chain = live.plan.routes[route].chain.map(|c| Rc::clone(&live.chains[c]));
         if method.is_none() && chain.as_ref().is_some_and(|c| reads_body(&c.chain)) {
-            self.refuse(conn, stream, &headers, "the chain's schemas do not have this method");
+            self.refuse(conn, stream, &headers, "the chain reads messages, and has no schema for these");
             return;
         }
         let id = self.next_call;
         self.next_call += 1;
         self.stats.calls_begun += 1;
-        let deadline = headers.get(b"grpc-timeout").and_then(parse_timeout);
+        let cluster = &live.plan.clusters[live.plan.routes[route].cluster];
+        let deadline = headers.get(b"grpc-timeout").and_then(parse_timeout).or(cluster.deadline);
         let mut row = self.spare_rows.pop().unwrap_or_default();
         if let Some(chain) = &chain {
             chain.calls_open.set(chain.calls_open.get() + 1);
@@ -136,7 +138,12 @@ impl Engine {
                     return;
                 }
             }
+            let delay = core::mem::take(&mut self.passes.outcome.delay);
             let call = self.call_mut(key);
+            if segments.open.is_some() && delay > Interval::ZERO {
+                call.request.is_end_queued = ended;
+                call.request.hold(now + delay, HeldItem::Data(Vec::new(), ended));
+            }
             call.opened = live.chain.program.elements.len();
             let routes_by_body = segments.request.as_ref().is_some_and(|s| s.redirects);
             if routes_by_body && call.method().is_some_and(|m| !m.server_streaming) && !ended {
@@ -324,7 +331,11 @@ impl Engine {
             let end = call.request.is_ended && call.request.index == 0 && call.request.held.is_empty();
             let end = end && call.request.deframer.is_empty() && call.request.owed == 0;
             if conn.h2.send_headers(stream, &call.request_headers, end).is_err() {
-                continue;
+                // The server permits no list of this size: waiting would not help.
+                conn.h2.reset(stream, ErrorCode::Cancel);
+                let text = "the request's headers are larger than the server permits";
+                self.end_here(now, key, Status::ResourceExhausted, text);
+                return true;
             }
             conn.streams.insert(stream, key);
             call.up = Some(Leg { conn: *conn_key, stream });
@@ -552,15 +563,24 @@ impl Engine {
 
     /// The client reset its stream, or its connection is gone.
     pub(crate) fn client_left(&mut self, now: Time, key: CallKey) {
-        if let Some(call) = self.calls.get_mut(key) {
-            call.down = None;
-            self.end(now, key, End::ClientLeft);
+        let Some(call) = self.calls.get_mut(key) else { return };
+        let owed = core::mem::take(&mut call.request.owed);
+        if let Some(down) = call.down.take()
+            && let Some(conn) = self.conns.get_mut(down.conn)
+        {
+            // The stream is gone, but what came on it counts for the connection's window.
+            conn.h2.release(down.stream, owed);
+            self.after_change(down.conn);
         }
+        self.end(now, key, End::ClientLeft);
     }
 
     /// The server reset its stream.
     pub(crate) fn server_reset(&mut self, now: Time, key: CallKey, code: ErrorCode) {
-        self.forget_up(key);
+        self.forget_up(now, key);
+        if self.has_answer(key) {
+            return;
+        }
         // gRPC over HTTP/2, "Errors".
         let status = match code {
             ErrorCode::RefusedStream => Status::Unavailable,
@@ -576,7 +596,10 @@ impl Engine {
     pub(crate) fn server_gone(&mut self, now: Time, key: CallKey) {
         let Some(call) = self.calls.get(key) else { return };
         let name = call.endpoint.map(|e| Rc::clone(&self.pools[call.pool].endpoints[e].name));
-        self.forget_up(key);
+        self.forget_up(now, key);
+        if self.has_answer(key) {
+            return;
+        }
         let text = format!("the connection to {} was lost", name.as_deref().unwrap_or("the server"));
         self.end_here(now, key, Status::Unavailable, &text);
     }
@@ -723,9 +746,8 @@ impl Engine {
         let Some(conn) = self.conns.get_mut(up.conn) else { return };
         conn.streams.remove(&up.stream);
         conn.h2.release(up.stream, call.response.owed);
-        if !call.response.is_ended || !call.request.is_sent {
-            conn.h2.reset(up.stream, ErrorCode::Cancel);
-        }
+        // Unless both sides have ended it. What is queued of a request that was answered is of no use any more.
+        conn.h2.reset(up.stream, ErrorCode::Cancel);
         let is_drained = conn.h2.is_draining() && conn.streams.is_empty();
         self.after_change(up.conn);
         if let (Some(endpoint), false) = (call.endpoint, is_drained) {
@@ -735,12 +757,23 @@ impl Engine {
         }
     }
 
+    /// Whether the end of a call is decided, and only held for a delay.
+    fn has_answer(&self, key: CallKey) -> bool {
+        self.calls.get(key).is_some_and(|call| call.is_ending)
+    }
+
     /// The upstream leg of a call is gone without our doing.
-    fn forget_up(&mut self, key: CallKey) {
+    fn forget_up(&mut self, now: Time, key: CallKey) {
         let Some(call) = self.calls.get_mut(key) else { return };
-        if let (Some(_), Some(endpoint)) = (call.up.take(), call.endpoint) {
-            self.pools[call.pool].endpoints[endpoint].active -= 1;
+        let (Some(up), Some(endpoint)) = (call.up.take(), call.endpoint) else { return };
+        let (pool, owed) = (call.pool, core::mem::take(&mut call.response.owed));
+        self.pools[pool].endpoints[endpoint].active -= 1;
+        if let Some(conn) = self.conns.get_mut(up.conn) {
+            // The stream is gone, but what came on it counts for the connection's window.
+            conn.h2.release(up.stream, owed);
         }
+        self.after_change(up.conn);
+        self.serve_waiting(now, pool, endpoint);
     }
 
     // ---- passes ----
@@ -850,7 +883,10 @@ impl Engine {
         if closing.is_some() {
             return Passed::On;
         }
-        if !self.carry_out(now, key, live, event) {
+        if event == Event::OpenRequest || event == Event::Open {
+            self.call_mut(key).opened = opened_by(live, event, &self.passes.outcome);
+        }
+        if !self.carry_out(now, key, live) {
             return Passed::Ended;
         }
         match rewritten {
@@ -864,7 +900,7 @@ impl Engine {
     }
 
     /// Carries out the verdict of the last pass. False if the call has ended.
-    fn carry_out(&mut self, now: Time, key: CallKey, live: &Rc<LiveChain>, event: Event) -> bool {
+    fn carry_out(&mut self, now: Time, key: CallKey, live: &Rc<LiveChain>) -> bool {
         let element = usize::from(self.passes.outcome.element);
         let end = match self.passes.outcome.verdict {
             Verdict::Forward => return true,
@@ -889,10 +925,6 @@ impl Engine {
         };
         let delay = self.passes.outcome.delay;
         let call = self.call_mut(key);
-        if event == Event::OpenRequest || event == Event::Open {
-            // An element sees the end of what it let go on, and no other.
-            call.opened = element;
-        }
         if delay > Interval::ZERO {
             call.is_ending = true;
             self.hold_response(key, now + delay, HeldItem::End(Box::new(end)));
@@ -1037,13 +1069,16 @@ impl Engine {
         let Side::Downstream { listener, peer } = &self.conns.get(conn)?.side else { return None };
         let (listener, peer) = (Rc::clone(listener), Rc::clone(peer));
         let path = headers.path()?;
+        let codec = headers.get(b"content-type").and_then(parse_content_type)?;
         for (index, route) in live.plan.routes.iter().enumerate() {
             let is_near =
                 live.plan.listeners[route.listener].name == *listener && route.methods.matches(path);
             if !is_near || !self.condition_holds(now, route.condition, headers, &peer) {
                 continue;
             }
-            let method = route.chain.and_then(|c| live.plan.chains[c].method(path));
+            // A message that is not protobuf cannot be read by a schema, so its method is as good as unknown.
+            let is_readable = codec == Codec::Protobuf;
+            let method = route.chain.filter(|_| is_readable).and_then(|c| live.plan.chains[c].method(path));
             live.remember(headers, index, method);
             return Some((index, method));
         }
@@ -1121,8 +1156,8 @@ impl Engine {
         let (from, to) = if is_request { (call.down, call.up) } else { (call.up, call.down) };
         let flow = if is_request { &mut call.request } else { &mut call.response };
         let Some(from) = from.filter(|_| flow.owed > 0) else { return };
-        // A message that is being gathered needs its window; its size is bounded elsewhere.
-        if passes_on && flow.deframer.is_empty() {
+        // Nothing that is ahead waits for more of what comes in here, so this cannot come to a standstill.
+        if passes_on {
             if !flow.held.is_empty() {
                 return;
             }
@@ -1171,6 +1206,31 @@ impl End {
             Self::Here { by, .. } => *by,
             Self::Dropped { by } => Some(*by),
             Self::Server { .. } | Self::ClientLeft => None,
+        }
+    }
+}
+
+/// How many elements let a call go on in this pass: those, and no others, see its end.
+///
+/// OPEN and REQUEST of an element are two handlers of one pass, and an element whose REQUEST ended the call has let
+/// it begin. Which of them it was is told by what each could have done.
+fn opened_by(live: &LiveChain, event: Event, outcome: &Outcome) -> usize {
+    let element = usize::from(outcome.element);
+    let could_be = |end: &Terminator| match (outcome.verdict, end) {
+        (Verdict::Drop, Terminator::Drop { line })
+        | (Verdict::Abort(_), Terminator::Abort { line, .. })
+        | (Verdict::Reply, Terminator::Reply { line })
+        | (Verdict::Failed(_), Terminator::Fail { line, .. }) => *line == outcome.line,
+        _ => false,
+    };
+    let elements = &live.chain.program.elements;
+    match outcome.verdict {
+        Verdict::Forward | Verdict::Redirect => elements.len(),
+        _ if event == Event::Open => element,
+        _ => {
+            let open = elements[element].handlers.open.as_ref();
+            let ended_in_open = open.is_none_or(|open| open.blocks.iter().any(|b| could_be(&b.end)));
+            element + usize::from(!ended_in_open)
         }
     }
 }

@@ -1,0 +1,106 @@
+//! Byte streams between the engine and its peers: late, in pieces, slow, and not for ever.
+
+use crate::dice::Dice;
+use core::ops::RangeInclusive;
+use std::collections::VecDeque;
+use weft_core::Interval;
+
+/// How the network of a world behaves. The default is fast and kind.
+#[derive(Clone, Debug)]
+pub struct Network {
+    /// From the first byte that is written to an idle stream to its arrival, in microseconds.
+    pub latency_us: RangeInclusive<u64>,
+    /// Bytes that arrive at once; what was written together is cut, and what was not is put together.
+    pub chunk_bytes: RangeInclusive<u64>,
+    /// Bytes a second of each direction; None for no limit.
+    pub bytes_per_s: Option<u64>,
+    /// Bytes that a direction of a stream holds before its writer has to wait.
+    pub capacity_bytes: usize,
+    /// Attempts to connect to a server that are refused, of a thousand.
+    pub refuse_per_mille: u32,
+    /// Arrivals at which the stream is reset instead, of a thousand.
+    pub reset_per_mille: u32,
+}
+
+impl Default for Network {
+    fn default() -> Self {
+        Self {
+            latency_us: 50..=50,
+            chunk_bytes: (64 << 10)..=(64 << 10),
+            bytes_per_s: None,
+            capacity_bytes: 256 << 10,
+            refuse_per_mille: 0,
+            reset_per_mille: 0,
+        }
+    }
+}
+
+impl Network {
+    /// One that cuts and delays as the seed says, from single bytes to large pieces.
+    pub fn choppy(seed: u64) -> Self {
+        let mut dice = Dice::new(seed ^ 0x6368_6f70);
+        let smallest = *dice.pick(&[1, 1, 7, 100, 4096]);
+        let largest = *dice.pick(&[1, 20, 1000, 9000, 70_000]);
+        Self {
+            latency_us: 10..=dice.within(&(10..=5000)),
+            chunk_bytes: smallest..=largest.max(smallest),
+            capacity_bytes: *dice.pick(&[1000, 20_000, 256 << 10]),
+            ..Self::default()
+        }
+    }
+
+    pub(crate) fn latency(&self, dice: &mut Dice) -> Interval {
+        Interval::from_micros(dice.within(&self.latency_us) as i64)
+    }
+
+    /// The time that so many bytes take on the wire.
+    pub(crate) fn time_of(&self, n: usize) -> Interval {
+        let per_s = self.bytes_per_s.unwrap_or(10_000_000_000);
+        Interval((n as i64).saturating_mul(1_000_000_000) / per_s.max(1) as i64)
+    }
+}
+
+/// One direction of a stream.
+#[derive(Debug, Default)]
+pub(crate) struct Pipe {
+    bytes: VecDeque<u8>,
+    /// An arrival is planned.
+    pub(crate) is_moving: bool,
+    /// The writer has ended it.
+    pub(crate) is_ended: bool,
+}
+
+impl Pipe {
+    /// Takes what there is room for; gives how many bytes that was.
+    pub(crate) fn write(&mut self, bytes: &[u8], capacity: usize) -> usize {
+        let n = bytes.len().min(capacity.saturating_sub(self.bytes.len()));
+        self.bytes.extend(&bytes[..n]);
+        n
+    }
+
+    /// The next bytes, at most `max`.
+    pub(crate) fn read(&mut self, max: usize) -> Vec<u8> {
+        let n = max.min(self.bytes.len());
+        self.bytes.drain(..n).collect()
+    }
+
+    pub(crate) fn is_empty(&self) -> bool {
+        self.bytes.is_empty()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Bytes that were lost or swapped here would be blamed on the engine.
+    #[test]
+    fn a_pipe_keeps_order_and_its_bound() {
+        let mut pipe = Pipe::default();
+        assert_eq!(pipe.write(b"abcdef", 4), 4);
+        assert_eq!(pipe.read(3), b"abc");
+        assert_eq!(pipe.write(b"ef", 4), 2);
+        assert_eq!(pipe.read(100), b"def");
+        assert!(pipe.is_empty());
+    }
+}

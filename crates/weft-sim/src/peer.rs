@@ -1,0 +1,117 @@
+//! What clients and servers have in common: an HTTP/2 connection that is fed from a stream, and gRPC framing.
+
+use weft_core::Time;
+use weft_proto::session::grpc::{Deframer, header as prefix_of};
+use weft_proto::session::http2::{Config, Connection, Event, Headers, HeadersBuilder, StreamId};
+
+/// A gRPC message.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Message {
+    /// The payload as it is on the wire.
+    pub payload: Vec<u8>,
+    /// The flag in front of it.
+    pub compressed: bool,
+}
+
+impl Message {
+    /// One that is not compressed.
+    pub fn new(payload: impl Into<Vec<u8>>) -> Self {
+        Self { payload: payload.into(), compressed: false }
+    }
+
+    pub(crate) fn prefix(&self) -> [u8; 5] {
+        prefix_of(self.compressed, self.payload.len() as u32)
+    }
+}
+
+/// Names and values.
+pub type Fields = Vec<(String, String)>;
+
+/// The value of the first field with this name.
+pub fn field<'a>(fields: &'a [(String, String)], name: &str) -> Option<&'a str> {
+    fields.iter().find(|(n, _)| n == name).map(|(_, value)| value.as_str())
+}
+
+pub(crate) fn to_fields(headers: &Headers) -> Fields {
+    let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+    headers.iter().map(|(name, value, _)| (text(name), text(value))).collect()
+}
+
+/// # Panics
+/// If a field is not valid in HTTP/2: the test is at fault.
+pub(crate) fn to_headers<'a>(fields: impl IntoIterator<Item = (&'a str, &'a str)>) -> std::rc::Rc<Headers> {
+    let mut builder = HeadersBuilder::new();
+    for (name, value) in fields {
+        let pushed = builder.push(name.as_bytes(), value.as_bytes()).map(|_| ());
+        pushed.unwrap_or_else(|e| panic!("`{name}: {value}` is not a field of HTTP/2: {e:?}"));
+    }
+    builder.build()
+}
+
+/// An event with what it borrowed copied.
+pub(crate) enum Seen {
+    Headers { stream: StreamId, headers: Fields, end: bool },
+    Data { stream: StreamId, data: Vec<u8>, flow_len: u32, end: bool },
+    Reset { stream: StreamId },
+    GoAway { last_stream: StreamId },
+}
+
+/// A peer's end of a stream to the engine.
+pub(crate) struct Session {
+    pub(crate) h2: Connection,
+    partial: Vec<u8>,
+    /// The engine did something that HTTP/2 does not permit.
+    pub(crate) violation: Option<&'static str>,
+}
+
+impl Session {
+    pub(crate) fn new(config: Config, now: Time) -> Self {
+        Self { h2: Connection::new(config, now), partial: Vec::new(), violation: None }
+    }
+
+    /// Takes in what has come; gives what it means.
+    pub(crate) fn take(&mut self, now: Time, bytes: &[u8]) -> Vec<Seen> {
+        let mut input = core::mem::take(&mut self.partial);
+        input.extend_from_slice(bytes);
+        let (mut taken, mut seen) = (0, Vec::new());
+        loop {
+            match self.h2.handle_input(now, &input[taken..]) {
+                Ok((0, None)) => break,
+                Ok((n, event)) => {
+                    taken += n;
+                    seen.extend(event.and_then(copied));
+                }
+                Err(error) => {
+                    self.violation = Some(error.violation.name());
+                    return seen;
+                }
+            }
+        }
+        input.drain(..taken);
+        self.partial = input;
+        seen
+    }
+}
+
+fn copied(event: Event<'_>) -> Option<Seen> {
+    Some(match event {
+        Event::Headers { stream, headers, end_stream, .. } => {
+            Seen::Headers { stream, headers: to_fields(&headers), end: end_stream }
+        }
+        Event::Data { stream, data, flow_len, end_stream } => {
+            Seen::Data { stream, data: data.to_vec(), flow_len, end: end_stream }
+        }
+        Event::Reset { stream, .. } => Seen::Reset { stream },
+        Event::GoAway { last_stream, .. } => Seen::GoAway { last_stream },
+        Event::Unblocked { .. } | Event::StreamsAvailable => return None,
+    })
+}
+
+/// Cuts bytes into messages. None if they are no gRPC messages.
+pub(crate) fn deframe(deframer: &mut Deframer, mut data: &[u8]) -> Option<Vec<Message>> {
+    let mut messages = Vec::new();
+    while let Some(message) = deframer.next(&mut data).ok()? {
+        messages.push(Message { payload: message.payload.to_vec(), compressed: message.compressed });
+    }
+    Some(messages)
+}
