@@ -160,6 +160,53 @@ INSERT INTO shop.shard_lb.replica (slot, dst) VALUES (0, '127.0.0.1:6001'), (1, 
 }
 
 #[test]
+fn a_cache_answers_by_itself_and_faults_are_drawn() {
+    // REPLY, a left join, ON ERROR, and a number for each call of rand().
+    let text = format!(
+        "{NETWORK}
+CREATE ELEMENT fault (p F64 = 0.01, wait INTERVAL = '5 ms') ON rpc AS
+  ON REQUEST
+    IF rand() < p THEN ABORT UNAVAILABLE 'injected'; ELSIF rand() < p THEN DELAY wait; END IF;
+END;
+CREATE ELEMENT cache ON rpc (user TEXT) RETURNS (server TEXT) AS
+  TABLE seen (user TEXT(64) PRIMARY KEY, server TEXT(64) = '') TTL '1 s' MAX 100 ROWS EVICT LRU;
+  CALL (who TEXT(64));
+  ON REQUEST
+    SET who = user;
+    SELECT * FROM input LEFT JOIN seen USING (user) WHERE user <> '' ELSE ABORT INVALID_ARGUMENT;
+    IF seen.server IS NOT NULL THEN REPLY (server = seen.server); END IF;
+  ON RESPONSE
+    UPSERT seen KEY (who) SET server = input.server;
+  ON ERROR ABORT INTERNAL error;
+END;
+CREATE CHAIN shop ON frontend -> cart METHOD 'shop.Cart/Add' AS fault (p = 0.5) -> cache; END;"
+    );
+    let network = network(&text);
+    let fault = &network.elements[0].handlers.request.as_ref().expect("it has one").effects;
+    assert!(fault.random && fault.aborts && fault.delays);
+    let cache = &network.elements[1];
+    assert!(cache.handlers.request.as_ref().expect("it has one").effects.replies);
+    assert!(cache.columns[1].replied && cache.columns[1].read && !cache.columns[1].written);
+    let error = cache.handlers.error.as_ref().expect("it has one");
+    assert!(error.effects.aborts && !error.effects.fallible);
+}
+
+#[test]
+fn a_file_imported_twice_is_read_once() {
+    // Two elements files that both import the shop's types are no duplicates.
+    let file = |name: &str, text: &str| (name.to_owned(), text.to_owned());
+    let mut files = Texts::of(&[
+        file("main.weft", "IMPORT 'a.weft'; IMPORT 'b.weft';"),
+        file("a.weft", "IMPORT 'shop.weft'; CREATE ELEMENT a ON rpc AS ON REQUEST FORWARD; END;"),
+        file("b.weft", "IMPORT './shop.weft'; CREATE ELEMENT b ON rpc AS ON REQUEST FORWARD; END;"),
+        file("shop.weft", "CREATE TYPE shop FROM PROTO 'shop.proto';"),
+    ]);
+    let (network, diagnostics, _) = weft_lang::check("main.weft", &mut files);
+    assert_eq!(diagnostics, []);
+    assert_eq!(network.map(|network| network.elements.len()), Some(2));
+}
+
+#[test]
 fn sinks_and_merged_variables_are_for_counting() {
     // A log line for each call, and a counter that every worker keeps for itself.
     let text = format!(
