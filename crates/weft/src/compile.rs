@@ -159,6 +159,7 @@ fn cluster_of(cluster: &hir::Cluster) -> Result<Cluster, Vec<Diagnostic>> {
         },
         connections_max: number("connections").map_or(CONNECTIONS_MAX, |n| n as u32),
         connect_timeout: number("connect_timeout").map_or(CONNECT_TIMEOUT, Interval),
+        deadline: number("deadline").map(Interval),
     })
 }
 

@@ -1,5 +1,6 @@
 //! The files of a program: from the disk, or from a bundle that another process sent.
 
+use crate::fault::Fault;
 use crate::library;
 use protox::Compiler;
 use protox::file::{ChainFileResolver, File, FileResolver, GoogleFileResolver};
@@ -50,6 +51,16 @@ impl Files {
             }
             Err(why) => Err(why),
         }
+    }
+}
+
+/// The file that a command is given must be there: that it is not is no fault of a program.
+pub(crate) fn require(path: &str) -> Result<(), Fault> {
+    match std::fs::metadata(path) {
+        Ok(found) if found.is_dir() => Err(Fault::environment(format!("`{path}` is a folder"))
+            .with_help("name the file that the program begins with")),
+        Ok(_) => Ok(()),
+        Err(error) => Err(Fault::environment(format!("cannot read `{path}`: {}", clause(&error)))),
     }
 }
 

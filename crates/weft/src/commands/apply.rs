@@ -5,13 +5,14 @@ use crate::cli::ApplyArgs;
 use crate::client::{Apply, Client};
 use crate::compile::check_files;
 use crate::fault::Fault;
-use crate::source::Files;
+use crate::source::{Files, require};
 use std::io::Write as _;
 use weft_api::{Applied, ApplyRequest};
 use weft_lang::diagnostic::{render_all, to_json};
 
 pub(crate) fn run(args: &ApplyArgs) -> Result<(), Fault> {
     let mut stdout = std::io::stdout();
+    require(&args.file)?;
     let mut files = Files::on_disk();
     let checked = check_files(&args.file, &mut files);
     if checked.network.is_none() {

@@ -4,11 +4,12 @@ use super::render_options;
 use crate::cli::CheckArgs;
 use crate::compile::check_files;
 use crate::fault::Fault;
-use crate::source::Files;
+use crate::source::{Files, require};
 use std::io::Write as _;
 use weft_lang::diagnostic::{render_all, to_json};
 
 pub(crate) fn run(args: &CheckArgs) -> Result<(), Fault> {
+    require(&args.file)?;
     let checked = check_files(&args.file, &mut Files::on_disk());
     let mut stdout = std::io::stdout();
     if args.json {

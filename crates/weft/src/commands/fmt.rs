@@ -13,7 +13,7 @@ pub(crate) fn run(args: &FmtArgs) -> Result<(), Fault> {
     let mut would_change = 0;
     for path in &args.files {
         let text = std::fs::read_to_string(path)
-            .map_err(|error| Fault::Input(format!("cannot read `{path}`: {error}")))?;
+            .map_err(|error| Fault::environment(format!("cannot read `{path}`: {error}")))?;
         let Some(formatted) = formatted(path, &text) else {
             is_faulty = true;
             continue;

@@ -8,7 +8,7 @@ use crate::fault::Fault;
 use crate::live::Live;
 use crate::running::{Running, Start};
 use crate::signals;
-use crate::source::Files;
+use crate::source::{Files, require};
 use std::io::{IsTerminal as _, Write as _};
 use std::sync::mpsc::RecvTimeoutError;
 use std::time::Duration;
@@ -54,6 +54,7 @@ pub(crate) fn run(args: &RunArgs) -> Result<(), Fault> {
 
 /// Checks a program and starts it; says what is wrong with it otherwise.
 pub(super) fn start(file: &str, args: &NodeArgs) -> Result<Started, Fault> {
+    require(file)?;
     let mut files = Files::on_disk();
     let checked = check_files(file, &mut files);
     eprint!("{}", render_all(&checked.diagnostics, &checked.sources, render_options()));

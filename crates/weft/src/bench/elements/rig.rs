@@ -1,0 +1,323 @@
+//! Messages in memory, and what they are run through: a back end's code, or a twin.
+
+use std::hint::black_box;
+use std::sync::Arc;
+use std::time::Instant;
+
+use weft_core::abi::{Cell, Counters, Cx, EditTarget, Outcome, REGIONS, Slot, State, Verdict};
+use weft_core::{Interval, Status, Time, Type, Value, hash};
+use weft_engine::state::StateStore;
+use weft_ir::backend::{Backend, Program};
+use weft_ir::program::{ChainProgram, Direction, Event, Input, Meta, Place};
+
+use crate::bench::twins::Twin;
+
+/// Messages of one round. Their columns take some 400 KB: they do not stay in the first-level cache, as in life.
+pub(super) const MESSAGES: usize = 4096;
+/// Users that the messages come from.
+pub(super) const USERS: u64 = 1000;
+/// Time between two messages.
+const STEP: Interval = Interval::from_micros(1);
+
+/// What runs the passes of a call.
+pub(super) trait Runner {
+    /// One pass.
+    fn run(&mut self, leg: Leg, cx: &mut Cx<'_>, opened: usize);
+}
+
+/// The passes of a unary call, in their order.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Leg {
+    Request,
+    Response,
+    Close,
+}
+
+impl Leg {
+    const ALL: [Self; 3] = [Self::Request, Self::Response, Self::Close];
+
+    fn event(self) -> Event {
+        match self {
+            Self::Request => Event::OpenRequest,
+            Self::Response => Event::Response,
+            Self::Close => Event::Close,
+        }
+    }
+}
+
+/// A chain compiled by one back end, on state of its own.
+pub(super) struct Compiled {
+    legs: [Option<Box<dyn Program>>; 3],
+}
+
+impl Compiled {
+    /// Compiles all passes of a call.
+    ///
+    /// # Errors
+    /// The back end cannot express the chain, or its state cannot be made.
+    pub(super) fn new(program: &ChainProgram, backend: &dyn Backend) -> Result<(Self, State), String> {
+        let (program, bound) = StateStore::new(1).bind(program.clone()).map_err(|error| error.to_string())?;
+        let (program, state) = (Arc::new(program), bound.for_worker(0));
+        let mut legs = [None, None, None];
+        for leg in Leg::ALL {
+            if !program.parts(leg.event()).is_empty() {
+                let code = backend.compile(&program, leg.event(), &state).map_err(|error| error.to_string())?;
+                legs[leg as usize] = Some(code);
+            }
+        }
+        Ok((Self { legs }, state))
+    }
+}
+
+impl Runner for Compiled {
+    #[inline(always)]
+    fn run(&mut self, leg: Leg, cx: &mut Cx<'_>, opened: usize) {
+        if let Some(code) = &self.legs[leg as usize] {
+            code.run(cx, opened);
+        }
+    }
+}
+
+/// A twin keeps its state itself.
+impl Runner for Box<dyn Twin> {
+    #[inline(always)]
+    fn run(&mut self, leg: Leg, cx: &mut Cx<'_>, opened: usize) {
+        match leg {
+            Leg::Request => (**self).request(cx),
+            Leg::Response => (**self).response(cx),
+            Leg::Close => (**self).close(cx, opened),
+        }
+    }
+}
+
+/// Nothing: what is left is the cost of the rig itself.
+pub(super) struct Nothing;
+
+impl Runner for Nothing {
+    #[inline(always)]
+    fn run(&mut self, _: Leg, cx: &mut Cx<'_>, _: usize) {
+        black_box(cx);
+    }
+}
+
+/// The messages of a round.
+pub(super) struct Messages {
+    legs: Vec<Leg>,
+    n_elements: usize,
+    call_words: usize,
+    bytes: Vec<u8>,
+    request: Columns,
+    response: Columns,
+}
+
+/// The input columns of one direction, message after message.
+struct Columns {
+    width: usize,
+    slots: Vec<Slot>,
+    present: Vec<u64>,
+}
+
+impl Messages {
+    /// Random messages for a chain. With `strange_every`, one text in so many is unknown to every table, and some
+    /// nullable columns are NULL; with 0 none.
+    pub(super) fn new(program: &ChainProgram, seed: u64, strange_every: u64) -> Self {
+        let mut draws = Draws { seed, n: 0, strange_every };
+        let mut bytes = Vec::new();
+        let request = Columns::new(&program.request, &mut draws, &mut bytes);
+        let response = Columns::new(&program.response, &mut draws, &mut bytes);
+        let legs = Leg::ALL.into_iter().filter(|leg| !program.parts(leg.event()).is_empty());
+        Self {
+            legs: legs.collect(),
+            n_elements: program.elements.len(),
+            call_words: program.call_words(),
+            bytes,
+            request,
+            response,
+        }
+    }
+}
+
+impl Columns {
+    fn new(direction: &Direction, draws: &mut Draws, bytes: &mut Vec<u8>) -> Self {
+        let width = direction.inputs.len();
+        let (mut slots, mut present) = (Vec::new(), Vec::new());
+        for _ in 0..MESSAGES {
+            let mut mask = 0;
+            for (index, input) in direction.inputs.iter().enumerate() {
+                let is_null = input.nullable && draws.strange_every != 0 && draws.below(8) == 0;
+                slots.push(if is_null { Slot::default() } else { draws.slot(input, bytes) });
+                mask |= u64::from(!is_null) << index;
+            }
+            present.push(mask);
+        }
+        Self { width, slots, present }
+    }
+
+    #[inline(always)]
+    fn of(&self, message: usize) -> (&[Slot], u64) {
+        (&self.slots[message * self.width..][..self.width], self.present[message])
+    }
+}
+
+/// Where columns' values come from.
+struct Draws {
+    seed: u64,
+    n: u64,
+    strange_every: u64,
+}
+
+impl Draws {
+    fn below(&mut self, n: u64) -> u64 {
+        self.n += 1;
+        hash::mix(hash::hash_word(self.seed), self.n) % n
+    }
+
+    fn slot(&mut self, input: &Input, bytes: &mut Vec<u8>) -> Slot {
+        let word = |a| Slot { a, b: 0 };
+        match input.place {
+            Place::Meta(Meta::Status) => word(u64::from(if self.below(20) == 0 { Status::Unavailable } else { Status::Ok }.code())),
+            Place::Meta(Meta::Elapsed) => word(self.below(5_000_000)),
+            Place::Meta(Meta::Method) => Self::text(bytes, b"/weft.bench.Elements/Call"),
+            _ => match input.ty {
+                Type::Text(_) | Type::Bytes(_) | Type::Endpoint => {
+                    let is_strange = self.strange_every != 0 && self.below(self.strange_every) == 0;
+                    let name = format!("{}{}", if is_strange { "stranger" } else { "u" }, self.below(USERS));
+                    Self::text(bytes, name.as_bytes())
+                }
+                Type::Bool => word(self.below(2)),
+                Type::F64 => word((self.below(1 << 20) as f64 / 64.0).to_bits()),
+                Type::Status => word(self.below(Status::ALL.len() as u64)),
+                _ => word(self.below(1 << 20)),
+            },
+        }
+    }
+
+    fn text(bytes: &mut Vec<u8>, text: &[u8]) -> Slot {
+        let a = bytes.len() as u64;
+        bytes.extend_from_slice(text);
+        Slot { a, b: text.len() as u64 }
+    }
+}
+
+/// One runner's way through the messages: its clock, and what its passes leave.
+pub(super) struct Lane<R> {
+    runner: R,
+    state: State,
+    now: Time,
+    counters: Vec<Counters>,
+    call: Vec<u64>,
+    out: Outcome,
+}
+
+impl<R: Runner> Lane<R> {
+    pub(super) fn new(messages: &Messages, runner: R, state: State) -> Self {
+        Self {
+            runner,
+            state,
+            now: Time(1_700_000_000_000_000_000),
+            counters: vec![Counters::default(); messages.n_elements],
+            call: vec![0; messages.call_words],
+            out: Outcome::default(),
+        }
+    }
+
+    /// Nanoseconds a message of one round.
+    #[inline(never)]
+    pub(super) fn round(&mut self, messages: &Messages) -> f64 {
+        let began = Instant::now();
+        for message in 0..MESSAGES {
+            self.call(messages, message, |_, out| {
+                black_box(out);
+            });
+        }
+        began.elapsed().as_nanos() as f64 / MESSAGES as f64
+    }
+
+    /// What `n` messages led to, and the counters in the end.
+    pub(super) fn observe(&mut self, messages: &Messages, n: usize) -> (Vec<Seen>, Vec<Counters>) {
+        let mut seen = Vec::new();
+        for message in 0..n {
+            self.call(messages, message % MESSAGES, |leg, out| seen.push(Seen::of(leg, out)));
+        }
+        (seen, self.counters.clone())
+    }
+
+    /// One call: its request, then its response unless the request ended it, then its end where something opened.
+    #[inline(always)]
+    fn call(&mut self, messages: &Messages, message: usize, mut after: impl FnMut(Leg, &mut Outcome)) {
+        self.now += STEP;
+        let mut opened = messages.n_elements;
+        for leg in &messages.legs {
+            let is_ended = opened < messages.n_elements;
+            if is_ended && (*leg == Leg::Response || opened == 0) {
+                continue;
+            }
+            self.pass(*leg, messages, message, opened);
+            after(*leg, &mut self.out);
+            if *leg == Leg::Request && !matches!(self.out.verdict, Verdict::Forward | Verdict::Redirect) {
+                opened = usize::from(self.out.element);
+            }
+        }
+    }
+
+    #[inline(always)]
+    fn pass(&mut self, leg: Leg, messages: &Messages, message: usize, opened: usize) {
+        let columns = if leg == Leg::Request { &messages.request } else { &messages.response };
+        let (slots, present) = columns.of(message);
+        self.out.clear();
+        let mut cx = Cx {
+            now: self.now,
+            rand: hash::hash_word(message as u64),
+            slots,
+            present,
+            regions: [&messages.bytes; REGIONS],
+            state: &self.state,
+            call: &mut self.call,
+            out: &mut self.out,
+            counters: &mut self.counters,
+            trace: None,
+        };
+        self.runner.run(leg, &mut cx, opened);
+    }
+}
+
+/// What one pass led to, with all bytes in place, so that back ends can be compared.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) struct Seen {
+    leg: Leg,
+    verdict: Verdict,
+    element: u16,
+    text: Vec<u8>,
+    edits: Vec<(EditTarget, Value)>,
+    rows: Vec<(u16, Vec<Value>)>,
+    delay: Interval,
+    mark: Option<u64>,
+}
+
+impl Seen {
+    fn of(leg: Leg, out: &Outcome) -> Self {
+        let has_text = matches!(out.verdict, Verdict::Abort(_) | Verdict::Redirect);
+        let mut cells = out.cells.iter();
+        let mut row = |n: u16| cells.by_ref().take(usize::from(n)).map(|cell| value(out, *cell)).collect();
+        Self {
+            leg,
+            verdict: out.verdict,
+            element: out.element,
+            text: if has_text { out.text.clone() } else { Vec::new() },
+            edits: out.edits.iter().map(|edit| (edit.target, value(out, edit.value))).collect(),
+            rows: out.rows.iter().map(|r| (r.sink, row(r.cells))).collect(),
+            delay: out.delay,
+            mark: out.mark,
+        }
+    }
+}
+
+fn value(out: &Outcome, cell: Cell) -> Value {
+    match cell {
+        Cell::Null => Value::Null,
+        Cell::Bool(b) => Value::Bool(b),
+        Cell::Int(n) => Value::Int(n),
+        Cell::Float(x) => Value::Float(x),
+        Cell::Bytes(start, len) => Value::Bytes(out.kept(start, len).to_vec()),
+    }
+}

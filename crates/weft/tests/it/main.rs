@@ -1,0 +1,6 @@
+//! The one binary, from outside: real processes, real sockets, stock gRPC at both ends.
+
+mod commands;
+mod node;
+mod swap;
+mod tenants;

@@ -1,0 +1,113 @@
+//! A `weft run` of a test's own, and a shop behind it.
+
+use std::fs;
+use std::io::{BufRead as _, BufReader};
+use std::path::{Path, PathBuf};
+use std::process::{Child, ChildStdout, Command, Output, Stdio};
+use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
+
+/// A folder that is removed with the test.
+pub(crate) struct Folder(pub(crate) PathBuf);
+
+impl Folder {
+    pub(crate) fn new() -> Self {
+        static NEXT: AtomicU32 = AtomicU32::new(0);
+        let name = format!("weft-test-{}-{}", std::process::id(), NEXT.fetch_add(1, Relaxed));
+        let path = std::env::temp_dir().join(name);
+        fs::create_dir_all(&path).expect("the test's folder can be made");
+        fs::copy(shop_proto(), path.join("cart.proto")).expect("the shop's proto is there");
+        Self(path)
+    }
+
+    pub(crate) fn write(&self, name: &str, text: &str) -> PathBuf {
+        let path = self.0.join(name);
+        fs::write(&path, text).expect("the test's folder takes files");
+        path
+    }
+}
+
+impl Drop for Folder {
+    fn drop(&mut self) {
+        let _ = fs::remove_dir_all(&self.0);
+    }
+}
+
+pub(crate) fn shop_proto() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../../examples/shop/proto/cart.proto")
+}
+
+/// A command of the binary under test, with a runtime folder of its own for tokens.
+pub(crate) fn weft(folder: &Folder) -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_weft"));
+    command.env("XDG_RUNTIME_DIR", &folder.0).env("NO_COLOR", "1").stdin(Stdio::null());
+    command
+}
+
+/// Runs a command to its end.
+pub(crate) fn output(command: &mut Command) -> Output {
+    command.output().expect("the binary can be started")
+}
+
+/// A running node. It is ended with the test.
+pub(crate) struct Node {
+    child: Child,
+    /// Where the first listener is.
+    pub(crate) listener: String,
+    pub(crate) admin: String,
+    _stdout: BufReader<ChildStdout>,
+}
+
+impl Node {
+    /// Starts `weft run` and waits for its first line.
+    pub(crate) fn start(folder: &Folder, program: &Path, args: &[&str]) -> Self {
+        let mut command = weft(folder);
+        command.arg("run").arg(program).args(["--admin", "127.0.0.1:0", "--table", "never"]).args(args);
+        let mut child = command.stdout(Stdio::piped()).spawn().expect("the binary can be started");
+        let mut stdout = BufReader::new(child.stdout.take().expect("it is piped"));
+        let mut line = String::new();
+        stdout.read_line(&mut line).expect("the node says what it runs");
+        let word_after = |mark: &str| {
+            let rest = line.split_once(mark).map(|(_, rest)| rest).unwrap_or_default();
+            rest.split([',', ' ', '\n']).next().unwrap_or_default().to_owned()
+        };
+        let (listener, admin) = (word_after(" on "), word_after("admin http://"));
+        assert!(!listener.is_empty() && !admin.is_empty(), "the node said: {line}");
+        Self { child, listener, admin, _stdout: stdout }
+    }
+
+    /// Resident memory in bytes.
+    pub(crate) fn resident_bytes(&self) -> u64 {
+        let status = fs::read_to_string(format!("/proc/{}/status", self.child.id())).unwrap_or_default();
+        let line = status.lines().find_map(|l| l.strip_prefix("VmRSS:")).unwrap_or("0 kB");
+        line.trim().trim_end_matches("kB").trim().parse::<u64>().unwrap_or(0) * 1024
+    }
+
+    /// Asks the node to stop, and waits until it has: its exit status.
+    pub(crate) fn stop(mut self) -> Option<i32> {
+        let id = self.child.id().to_string();
+        Command::new("kill").args(["-TERM", &id]).status().expect("kill is there");
+        self.child.wait().expect("the node is ours").code()
+    }
+}
+
+impl Drop for Node {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+/// A shop server in this process: its address. It ends with the process.
+pub(crate) fn shop_server(name: &str) -> String {
+    let (send, receive) = std::sync::mpsc::channel();
+    let name = name.to_owned();
+    std::thread::spawn(move || {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
+        runtime.block_on(async move {
+            let listener = shop::server::Listener::bind("127.0.0.1:0").await.expect("a port is free");
+            send.send(listener.address().expect("it is bound")).expect("the test waits");
+            shop::server::serve(listener, &name, std::future::pending::<()>()).await.expect("it serves");
+        });
+    });
+    receive.recv().expect("the server starts")
+}
