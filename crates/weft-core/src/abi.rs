@@ -216,8 +216,10 @@ pub enum EditTarget {
     Reply(u16),
 }
 
-/// A value in an edit or a sink row.
+/// A value in an edit or a sink row. Compiled code makes the cells of sink rows itself, so their layout is fixed: the
+/// tag, counted from 0, in the first byte, the value from the eighth.
 #[derive(Clone, Copy, Debug, PartialEq)]
+#[repr(C, u8)]
 pub enum Cell {
     /// NULL.
     Null,

@@ -32,27 +32,47 @@ pub const fn mix(hash: u64, word: u64) -> u64 {
 /// Hash of a run of bytes; equal runs have equal hashes whatever their address.
 #[inline]
 pub fn hash_bytes(bytes: &[u8]) -> u64 {
-    let len = bytes.len();
-    let (a, b) = match len {
-        0 => (0, 0),
-        1..4 => {
-            let (first, middle, last) = (bytes[0], bytes[len / 2], bytes[len - 1]);
-            (u64::from(first) << 16 | u64::from(middle) << 8 | u64::from(last), 0)
+    match bytes.len() {
+        0..=SHORT_BYTES_MAX => hash_short(short_words(bytes), bytes.len()),
+        _ => hash_long(bytes),
+    }
+}
+
+/// Runs up to this long are hashed as the two words that [`short_words`] makes of them.
+pub(crate) const SHORT_BYTES_MAX: usize = 16;
+
+/// The two little-endian words of at most [`SHORT_BYTES_MAX`] bytes, zero padded. Made by reads that overlap: the
+/// only branches are on the class of the length.
+#[inline(always)]
+pub(crate) fn short_words(bytes: &[u8]) -> [u64; 2] {
+    match bytes.len() {
+        len @ 9..=SHORT_BYTES_MAX => [read_u64(bytes, 0), read_u64(bytes, len - 8) >> ((16 - len) * 8)],
+        len @ 4..=8 => [read_u32(bytes, 0) | read_u32(bytes, len - 4) << ((len - 4) * 8), 0],
+        len @ 1..4 => {
+            let (middle, last) = (len / 2, len - 1);
+            let byte = |at: usize| u64::from(bytes[at]) << (at * 8);
+            [byte(0) | byte(middle) | byte(last), 0]
         }
-        4..=8 => (read_u32(bytes, 0), read_u32(bytes, len - 4)),
-        9..=16 => (read_u64(bytes, 0), read_u64(bytes, len - 8)),
-        _ => {
-            let (mut x, mut y) = (K1, K2);
-            let mut at = 0;
-            while at + 16 < len {
-                x = fold_mul(x ^ read_u64(bytes, at), K0 ^ read_u64(bytes, at + 8));
-                y = y.rotate_left(23) ^ x;
-                at += 16;
-            }
-            return fold_mul(x ^ read_u64(bytes, len - 16) ^ len as u64, y ^ K2 ^ read_u64(bytes, len - 8));
-        }
-    };
+        _ => [0, 0],
+    }
+}
+
+/// [`hash_bytes`] of the run that has these [`short_words`].
+#[inline(always)]
+pub(crate) const fn hash_short([a, b]: [u64; 2], len: usize) -> u64 {
     fold_mul(a ^ K0, b ^ K1 ^ (len as u64).wrapping_mul(K2))
+}
+
+fn hash_long(bytes: &[u8]) -> u64 {
+    let len = bytes.len();
+    let (mut x, mut y) = (K1, K2);
+    let mut at = 0;
+    while at + 16 < len {
+        x = fold_mul(x ^ read_u64(bytes, at), K0 ^ read_u64(bytes, at + 8));
+        y = y.rotate_left(23) ^ x;
+        at += 16;
+    }
+    fold_mul(x ^ read_u64(bytes, len - 16) ^ len as u64, y ^ K2 ^ read_u64(bytes, len - 8))
 }
 
 #[inline(always)]

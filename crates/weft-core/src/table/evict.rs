@@ -22,57 +22,71 @@ pub(super) struct Order {
 }
 
 impl Table {
+    /// The row whose words, up to the end of its segment, `same` accepts.
     #[inline(always)]
-    pub(super) fn find(&self, hash: u64, now: Time, same: impl Fn(&Words) -> bool) -> Row {
+    pub(super) fn find(&self, hash: u64, now: Time, same: impl Fn(&Words) -> bool) -> Option<(Row, &Words)> {
         let stripe = &self.stripes[self.geometry.stripe_of(hash)];
-        let mut found = Row::NONE;
-        stripe.find(hash as u32, |local| {
-            let at = stripe.first + u64::from(local);
-            let Some(row) = self.base.resident_from(at, self.geometry) else { return false };
-            let is_same = same(row);
-            if is_same && !self.is_expired(row, now) {
-                found = Row(at + 1);
-            }
-            is_same
+        let found = stripe.find(hash as u32, |number| {
+            let row = Row(stripe.first + u64::from(number));
+            let words = self.base.resident_from(row.0.wrapping_sub(1), self.geometry)?;
+            same(words).then_some((row, words))
         });
-        found
+        found.filter(|(_, words)| !self.is_expired(words, now))
     }
 
+    #[inline(always)]
     pub(super) fn insert(
         &self,
         hash: u64,
         now: Time,
-        same: &dyn Fn(&Words) -> bool,
-        write_key: &dyn Fn(&Words),
+        same: impl Fn(&Words) -> bool,
+        write_key: impl Fn(&Words),
         evicted: &mut dyn FnMut(Row),
     ) -> Insert {
         let (at, tag) = (self.geometry.stripe_of(hash), hash as u32);
         let stripe = &self.stripes[at];
-        let row = |local: u32| Row(self.geometry.join(at, local) + 1);
-        if let Some(old) = stripe.find(tag, |local| same(self.row_words(row(local), 0))) {
-            self.drop_row(row(old), now, evicted);
+        let old = stripe.find(tag, |number| {
+            let row = Row(stripe.first + u64::from(number));
+            same(self.row_words(row, 0)).then_some(row)
+        });
+        if let Some(old) = old {
+            self.drop_row(old, now, evicted);
         }
-        if !self.make_room(at, now, evicted) {
-            return Insert::Full;
-        }
-        stripe.reserve();
-        let Some(local) = self.free_row(at) else { return Insert::Full };
-        let new = if stripe.place(tag, local).is_ok() {
-            self.take_row(at, local);
-            row(local)
-        } else {
-            let Some(old) = self.crowded_out(at, tag, now) else { return Insert::Full };
-            if !self.is_expired(self.row_words(old, 0), now) {
-                evicted(old);
+        match self.place(at, tag, now, evicted) {
+            Some(row) => {
+                write_key(self.fill(row, tag, now));
+                Insert::New(row)
             }
-            let local = self.local(old);
-            stripe.replace(self.tag(old), local, tag, local);
-            self.release(old);
+            None => Insert::Full,
+        }
+    }
+
+    /// Takes a free row and puts it into the index; makes room if there is none.
+    fn place(&self, at: usize, tag: u32, now: Time, evicted: &mut dyn FnMut(Row)) -> Option<Row> {
+        if !self.fits(at) && !self.make_room(at, now, evicted) {
+            return None;
+        }
+        let stripe = &self.stripes[at];
+        stripe.reserve();
+        let local = self.free_row(at)?;
+        if stripe.place(tag, local).is_ok() {
             self.take_row(at, local);
-            old
-        };
-        self.fill(new, tag, now, write_key);
-        Insert::New(new)
+            return Some(Row(self.geometry.join(at, local) + 1));
+        }
+        self.place_crowded(at, tag, now, evicted)
+    }
+
+    #[cold]
+    fn place_crowded(&self, at: usize, tag: u32, now: Time, evicted: &mut dyn FnMut(Row)) -> Option<Row> {
+        let old = self.crowded_out(at, tag, now)?;
+        if !self.is_expired(self.row_words(old, 0), now) {
+            evicted(old);
+        }
+        let local = self.local(old);
+        self.stripes[at].replace(self.tag(old), local, tag, local);
+        self.release(old);
+        self.take_row(at, local);
+        Some(old)
     }
 
     /// Removes expired rows, at most `budget` of them, and returns how many. Whoever has time calls it; nothing but
@@ -94,6 +108,7 @@ impl Table {
         swept
     }
 
+    #[inline]
     pub(super) fn stamp_written(&self, row: Row, now: Time) {
         let words = self.row_words(row, 0);
         match self.written_order() {
@@ -102,6 +117,7 @@ impl Table {
         }
     }
 
+    #[inline]
     pub(super) fn stamp_touched(&self, row: Row, now: Time) {
         if let Some(order) = self.touched_order() {
             self.move_last(row, order, now);
@@ -243,8 +259,9 @@ impl Table {
     }
 
     /// Makes room for one row in a stripe: first by what has expired, then as declared.
+    #[cold]
     fn make_room(&self, at: usize, now: Time, evicted: &mut dyn FnMut(Row)) -> bool {
-        if self.fits(at) || self.reclaim(at, now) && self.fits(at) {
+        if self.reclaim(at, now) && self.fits(at) {
             return true;
         }
         let evict = Evict::from_code(self.evict.load(Relaxed));
@@ -285,7 +302,7 @@ impl Table {
         let evict = Evict::from_code(self.evict.load(Relaxed));
         let stamp = match (evict, self.header.touched) {
             (Evict::Lru, Some(stamp)) => stamp,
-            (Evict::Reject, _) => self.header.age_at(),
+            (Evict::Reject, _) => self.header.age_at,
             _ => WRITTEN_AT,
         };
         let rows = self.stripes[at].crowd(tag);
@@ -358,13 +375,17 @@ impl Table {
         self.count_row(1);
     }
 
-    fn fill(&self, row: Row, tag: u32, now: Time, write_key: &dyn Fn(&Words)) {
-        self.groups().for_each(|(_, group)| group.reset(row.0 - 1, self.geometry));
-        let words = self.row_words(row, 0);
-        write_key(words);
+    /// Makes a row new in all but its key, and returns its words.
+    fn fill(&self, row: Row, tag: u32, now: Time) -> &Words {
+        let words = self.base.row(row.0 - 1, self.geometry);
+        self.base.write_defaults(words);
+        if self.n_added.load(Relaxed) != 0 {
+            self.groups().skip(1).for_each(|(_, group)| group.reset(row.0 - 1, self.geometry));
+        }
         words[0].store(LIVE | u64::from(tag), Relaxed);
         words[WRITTEN_AT].store(now.0 as u64, Relaxed);
         self.orders().for_each(|order| self.link_last(row, order, now));
+        words
     }
 
     fn list(&self, stripe: usize, order: Order) -> &List {

@@ -8,23 +8,28 @@
 //! [`PROBES_MAX`] slots, so nothing wraps.
 
 use super::storage::Stripe;
+use core::hint::select_unpredictable;
 use core::sync::atomic::{
     AtomicU64,
     Ordering::{Acquire, Relaxed, Release},
 };
 
-/// Slots that a look-up visits at most. At the index's load of one half, random keys need about 8.
+/// Slots that a look-up visits at most. At the index's load of one quarter, random keys need about 5.
 pub const PROBES_MAX: usize = 32;
 /// Slots that an insertion moves aside at most.
 pub const SHIFTS_MAX: usize = 1024;
 
-const BITS_MIN: u32 = 4;
-/// Slots that a look-up compares at once.
-const GROUP: usize = 4;
+const BITS_MIN: u32 = 5;
+const BITS_MAX: u32 = 31;
+/// Slots for each row when the index grows. So many that nearly every key stands in one of the first two slots of
+/// its home, which a look-up tells apart without a branch.
+const SLOTS_PER_ROW: usize = 4;
+/// Sizes that an index may have.
+pub(super) const GENERATIONS_MAX: usize = 32;
 
 /// Generations of the index of a stripe with room for this many rows.
 pub(super) fn generations(rows: u64) -> usize {
-    let bits = (rows * 2).next_power_of_two().ilog2().clamp(BITS_MIN, 31);
+    let bits = (rows * SLOTS_PER_ROW as u64).next_power_of_two().ilog2().clamp(BITS_MIN, BITS_MAX);
     (bits - BITS_MIN + 1) as usize
 }
 
@@ -37,9 +42,16 @@ pub(super) fn slots_len(generation: usize) -> usize {
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Crowded;
 
+/// The home of a tag among this many homes, a power of two. A product is cheaper than a shift by a variable.
 #[inline(always)]
-fn home(tag: u32, generation: u32) -> usize {
-    (tag >> ((32 - BITS_MIN).wrapping_sub(generation) & 31)) as usize
+fn home(tag: u32, homes: usize) -> usize {
+    (u64::from(tag).wrapping_mul(homes as u64) >> 32) as usize
+}
+
+/// The homes of a generation's slots: those behind them take what overflows.
+#[inline(always)]
+fn homes(slots: &[AtomicU64]) -> usize {
+    slots.len().wrapping_sub(PROBES_MAX)
 }
 
 #[inline(always)]
@@ -47,34 +59,47 @@ fn tag_of(slot: u64) -> u32 {
     (slot >> 32) as u32
 }
 
+/// Whether a slot is free (which wraps to the greatest) or of a later tag: then so are all behind it.
+#[inline(always)]
+fn is_past(slot: u64, tag: u32) -> bool {
+    slot.wrapping_sub(1) > pack(tag, u32::MAX - 1)
+}
+
+/// The rest of [`Stripe::find`]: all slots of the window in their order.
+#[cold]
+#[inline(never)]
+fn find_far<T>(
+    window: &[AtomicU64; PROBES_MAX],
+    tag: u32,
+    mut probe: impl FnMut(u32) -> Option<T>,
+) -> Option<T> {
+    window
+        .iter()
+        .map(|slot| slot.load(Acquire))
+        .take_while(|slot| !is_past(*slot, tag))
+        .filter(|slot| tag_of(*slot) == tag)
+        .find_map(|slot| probe(slot as u32))
+}
+
 impl Stripe {
-    /// The row with this tag for which `same` holds.
+    /// What `probe` makes of the first row with this tag that it accepts; it is given the row's number plus one.
     #[inline(always)]
-    pub(super) fn find(&self, tag: u32, mut same: impl FnMut(u32) -> bool) -> Option<u32> {
-        let generation = self.generation.load(Acquire);
-        let slots = self.indexes.get(generation as usize)?.get()?;
-        let home = home(tag, generation);
-        let window: &[AtomicU64; PROBES_MAX] = slots.get(home..)?.first_chunk()?;
-        // Four at a time and without a branch for each: where in a group a key stands is chance, and a branch on
-        // chance costs more than the comparisons.
-        for group in window.as_chunks::<GROUP>().0 {
-            let slots = group.each_ref().map(|slot| slot.load(Acquire));
-            let hit = |i: usize| u32::from(tag_of(slots[i]) == tag) << i;
-            let mut hits = hit(0) | hit(1) | hit(2) | hit(3);
-            while hits != 0 {
-                let slot = group[hits.trailing_zeros() as usize % GROUP].load(Acquire);
-                let row = (slot as u32).wrapping_sub(1);
-                if same(row) {
-                    return Some(row);
-                }
-                hits &= hits - 1;
-            }
-            // Free (which wraps to the greatest) or of a later tag: then so are all behind it.
-            if slots[GROUP - 1].wrapping_sub(1) > pack(tag, u32::MAX - 1) {
-                return None;
-            }
+    pub(super) fn find<T>(&self, tag: u32, mut probe: impl FnMut(u32) -> Option<T>) -> Option<T> {
+        let slots = self.indexes[self.generation.load(Acquire) as usize % GENERATIONS_MAX].get()?;
+        let home = home(tag, homes(slots));
+        let window: &[AtomicU64; PROBES_MAX] = slots.get(home..home + PROBES_MAX)?.try_into().ok()?;
+        // Which of two slots a key stands in is chance, and a branch on chance costs more than the look-up.
+        let [first, second] = [window[0].load(Acquire), window[1].load(Acquire)];
+        let slot = select_unpredictable(tag_of(first) == tag, first, second);
+        if tag_of(slot) == tag
+            && let Some(found) = probe(slot as u32)
+        {
+            return Some(found);
         }
-        None
+        if is_past(second, tag) {
+            return None;
+        }
+        find_far(window, tag, probe)
     }
 
     /// Makes the index large enough for one more row.
@@ -82,8 +107,8 @@ impl Stripe {
         let generation = self.generation.load(Relaxed) as usize;
         if self.indexes[generation].get().is_none() {
             self.make(generation);
-        } else if (self.rows.load(Relaxed) as usize + 1) * 2 > slots_len(generation) - PROBES_MAX
-            && generation + 1 < self.indexes.len()
+        } else if (self.rows.load(Relaxed) as usize + 1) * SLOTS_PER_ROW > slots_len(generation) - PROBES_MAX
+            && generation + 1 < self.generations
         {
             self.grow(generation);
         }
@@ -91,12 +116,13 @@ impl Stripe {
 
     /// Puts a row into the index.
     pub(super) fn place(&self, tag: u32, row: u32) -> Result<(), Crowded> {
-        let (slots, generation) = self.current();
+        let slots = self.current();
+        let homes = homes(slots);
         let at = self.position(tag);
         let run = &slots[at..];
         let free = run.iter().take(SHIFTS_MAX).position(|s| s.load(Relaxed) == 0).ok_or(Crowded)?;
-        let start = home(tag, generation);
-        let is_far = |i: usize| at + i + 1 - home(tag_of(run[i].load(Relaxed)), generation) >= PROBES_MAX;
+        let start = home(tag, homes);
+        let is_far = |i: usize| at + i + 1 - home(tag_of(run[i].load(Relaxed)), homes) >= PROBES_MAX;
         if at - start >= PROBES_MAX || (0..free).any(is_far) {
             return Err(Crowded);
         }
@@ -112,12 +138,12 @@ impl Stripe {
     /// The rows that may make way for a key whose neighbourhood is crowded: those of the same home, or else the one
     /// row whose slot the key could take.
     pub(super) fn crowd(&self, tag: u32) -> Vec<u32> {
-        let (slots, generation) = self.current();
-        let start = home(tag, generation);
+        let slots = self.current();
+        let start = home(tag, homes(slots));
         let row = |slot: &AtomicU64| slot.load(Relaxed) as u32 - 1;
         let same_home: Vec<u32> = slots[start..start + PROBES_MAX]
             .iter()
-            .filter(|s| s.load(Relaxed) != 0 && home(tag_of(s.load(Relaxed)), generation) == start)
+            .filter(|s| s.load(Relaxed) != 0 && home(tag_of(s.load(Relaxed)), homes(slots)) == start)
             .map(row)
             .collect();
         if !same_home.is_empty() {
@@ -130,7 +156,7 @@ impl Stripe {
     /// Gives the slot of a row that [`Stripe::crowd`] named to another row.
     pub(super) fn replace(&self, old_tag: u32, old_row: u32, tag: u32, row: u32) {
         let Some(mut at) = self.slot_of(old_tag, old_row) else { return };
-        let slots = self.current().0;
+        let slots = self.current();
         // Between the two are slots of the same home alone, so all of them stay in their window.
         while at > 0 && tag_of(slots[at - 1].load(Relaxed)) > tag {
             slots[at].store(slots[at - 1].load(Relaxed), Release);
@@ -147,10 +173,10 @@ impl Stripe {
     /// Takes a row out of the index; the slots behind it move up.
     pub(super) fn displace(&self, tag: u32, row: u32) {
         let Some(at) = self.slot_of(tag, row) else { return };
-        let (slots, generation) = self.current();
+        let slots = self.current();
         let mut to = at;
         while let Some(next) = slots.get(to + 1).map(|s| s.load(Relaxed)) {
-            if next == 0 || home(tag_of(next), generation) == to + 1 {
+            if next == 0 || home(tag_of(next), homes(slots)) == to + 1 {
                 break;
             }
             slots[to].store(next, Release);
@@ -160,16 +186,15 @@ impl Stripe {
         self.note_moved(to - at);
     }
 
-    fn current(&self) -> (&[AtomicU64], u32) {
-        let generation = self.generation.load(Relaxed);
-        let slots = self.indexes[generation as usize].get().expect("the generation in use is made");
-        (slots, generation)
+    fn current(&self) -> &[AtomicU64] {
+        let generation = self.generation.load(Relaxed) as usize;
+        self.indexes[generation].get().expect("the generation in use is made")
     }
 
     /// The first slot from the tag's home on that is free or of a later tag; at most the end of its window.
     fn position(&self, tag: u32) -> usize {
-        let (slots, generation) = self.current();
-        let start = home(tag, generation);
+        let slots = self.current();
+        let start = home(tag, homes(slots));
         let later = |slot: &AtomicU64| {
             let slot = slot.load(Relaxed);
             slot == 0 || tag_of(slot) > tag
@@ -178,20 +203,20 @@ impl Stripe {
     }
 
     fn slot_of(&self, tag: u32, row: u32) -> Option<usize> {
-        let (slots, generation) = self.current();
-        let start = home(tag, generation);
+        let slots = self.current();
+        let start = home(tag, homes(slots));
         let wanted = pack(tag, row);
         slots[start..start + PROBES_MAX].iter().position(|s| s.load(Relaxed) == wanted).map(|i| start + i)
     }
 
     fn grow(&self, generation: usize) {
-        let old = self.current().0;
+        let old = self.current();
         self.make(generation + 1);
         let new = self.indexes[generation + 1].get().expect("just made");
         let mut end = 0;
         let mut moved = 0;
         for slot in old.iter().map(|s| s.load(Relaxed)).filter(|slot| *slot != 0) {
-            let at = home(tag_of(slot), generation as u32 + 1).max(end);
+            let at = home(tag_of(slot), homes(new)).max(end);
             new[at].store(slot, Relaxed);
             end = at + 1;
             moved += 1;
@@ -213,6 +238,7 @@ impl Stripe {
     }
 }
 
+#[inline(always)]
 fn pack(tag: u32, row: u32) -> u64 {
     u64::from(tag) << 32 | u64::from(row + 1)
 }

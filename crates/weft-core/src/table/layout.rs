@@ -182,6 +182,8 @@ pub(super) struct Header {
     pub(super) touched: Option<usize>,
     /// Whether age counts from the last touch.
     age_by_touch: bool,
+    /// The word from which a row's age counts.
+    pub(super) age_at: usize,
     pub(super) words: usize,
 }
 
@@ -199,16 +201,9 @@ impl Header {
         };
         let written = take(by_write, 1);
         let touched = take(by_touch, 2);
-        Self { written, touched, age_by_touch: by_touch && spec.ttl_on_access, words }
-    }
-
-    /// The word from which a row's age counts.
-    #[inline(always)]
-    pub(super) fn age_at(self) -> usize {
-        match self.touched {
-            Some(at) if self.age_by_touch => at,
-            _ => WRITTEN_AT,
-        }
+        let age_by_touch = by_touch && spec.ttl_on_access;
+        let age_at = touched.filter(|_| age_by_touch).unwrap_or(WRITTEN_AT);
+        Self { written, touched, age_by_touch, age_at, words }
     }
 
     pub(super) fn age_by_touch(self) -> bool {
@@ -413,6 +408,42 @@ pub(super) fn cell_eq(cell: &[AtomicU64], bytes: &[u8]) -> bool {
     let chunks = bytes.as_chunks::<8>().0;
     last.load(Relaxed) == tail
         && before.iter().zip(chunks).all(|(word, chunk)| word.load(Relaxed) == u64::from_le_bytes(*chunk))
+}
+
+/// A key of bytes with what hash and comparison read of it.
+#[derive(Clone, Copy)]
+pub(super) struct BytesKey<'a> {
+    bytes: &'a [u8],
+    /// The words of a short key.
+    words: [u64; 2],
+}
+
+impl<'a> BytesKey<'a> {
+    /// The key and its hash.
+    #[inline(always)]
+    pub(super) fn new(bytes: &'a [u8]) -> (Self, u64) {
+        let is_short = bytes.len() <= hash::SHORT_BYTES_MAX;
+        let words = if is_short { hash::short_words(bytes) } else { [0, 0] };
+        let hash = if is_short { hash::hash_short(words, bytes.len()) } else { hash::hash_bytes(bytes) };
+        (Self { bytes, words }, hash)
+    }
+
+    /// Whether a cell holds this key.
+    #[inline(always)]
+    pub(super) fn is_in(&self, cell: &[AtomicU64]) -> bool {
+        let [a, b] = self.words;
+        let len = self.bytes.len();
+        match cell {
+            [has_len, first, ..] if (1..=8).contains(&len) => {
+                (has_len.load(Relaxed) ^ len as u64) | (first.load(Relaxed) ^ a) == 0
+            }
+            [has_len, first, second, ..] if (9..=hash::SHORT_BYTES_MAX).contains(&len) => {
+                let differs = (first.load(Relaxed) ^ a) | (second.load(Relaxed) ^ b);
+                (has_len.load(Relaxed) ^ len as u64) | differs == 0
+            }
+            _ => cell_eq(cell, self.bytes),
+        }
+    }
 }
 
 /// Writes bytes that fit.

@@ -34,7 +34,7 @@ pub use storage::{SEGMENT_BYTES_MAX, STRIPE_ROWS_MAX};
 use crate::hash;
 use crate::time::{Interval, Time};
 use core::sync::atomic::{AtomicI64, AtomicU8, AtomicU32, AtomicU64, Ordering::Relaxed};
-use layout::{Header, KeyShape, LIVE};
+use layout::{BytesKey, Header, KeyShape, LIVE};
 use std::sync::OnceLock;
 use storage::{Geometry, Group, Stripe};
 
@@ -251,24 +251,28 @@ impl Table {
     /// or it has expired by `now`.
     #[inline]
     pub fn find_int(&self, key: u64, now: Time) -> Row {
-        let KeyShape::Int { word } = self.key else { return Row::NONE };
-        let word = word as usize;
-        self.find(hash::hash_word(key), now, |row| row.get(word).is_some_and(|w| w.load(Relaxed) == key))
+        self.lookup_int(key, now).map_or(Row::NONE, |(row, _)| row)
     }
 
     /// The row with this key: the bytes of a single text or bytes column, or the canonical bytes of several columns.
     /// [`Row::NONE`] if there is none or it has expired by `now`.
     #[inline]
     pub fn find_bytes(&self, key: &[u8], now: Time) -> Row {
-        let hash = hash::hash_bytes(key);
-        match &self.key {
-            KeyShape::Int { .. } => Row::NONE,
-            KeyShape::Bytes { word, .. } => {
-                let word = *word as usize;
-                self.find(hash, now, |row| row.get(word..).is_some_and(|cell| layout::cell_eq(cell, key)))
-            }
-            KeyShape::Parts(parts) => self.find(hash, now, |row| layout::parts_eq(parts, row, key)),
-        }
+        self.lookup_bytes(key, now).map_or(Row::NONE, |(row, _)| row)
+    }
+
+    /// As [`Table::find_int`], with the row's words of the first group ([`Table::row_words`]), for which the row need
+    /// not be found again.
+    #[inline]
+    pub fn find_int_words(&self, key: u64, now: Time) -> Option<(Row, &[AtomicU64])> {
+        self.lookup_int(key, now).map(|(row, words)| (row, self.base.cut(words)))
+    }
+
+    /// As [`Table::find_bytes`], with the row's words of the first group ([`Table::row_words`]), for which the row
+    /// need not be found again.
+    #[inline]
+    pub fn find_bytes_words(&self, key: &[u8], now: Time) -> Option<(Row, &[AtomicU64])> {
+        self.lookup_bytes(key, now).map(|(row, words)| (row, self.base.cut(words)))
     }
 
     /// Inserts a row under an integer key that is not there (the caller has looked, under the same lock). If it is
@@ -288,30 +292,30 @@ impl Table {
         self.insert(
             hash::hash_word(key),
             now,
-            &|row| row[word].load(Relaxed) == key,
-            &|row| row[word].store(key, Relaxed),
+            |row| row[word].load(Relaxed) == key,
+            |row| row[word].store(key, Relaxed),
             evicted,
         )
     }
 
     fn insert_bytes_with(&self, key: &[u8], now: Time, evicted: &mut dyn FnMut(Row)) -> Insert {
-        let hash = hash::hash_bytes(key);
+        let (bytes, hash) = BytesKey::new(key);
         match &self.key {
             KeyShape::Bytes { word, bytes_max } if key.len() <= *bytes_max as usize => {
                 let word = *word as usize;
                 self.insert(
                     hash,
                     now,
-                    &|row| layout::cell_eq(&row[word..], key),
-                    &|row| layout::cell_set(&row[word..], key),
+                    |row| bytes.is_in(&row[word..]),
+                    |row| layout::cell_set(&row[word..], key),
                     evicted,
                 )
             }
             KeyShape::Parts(parts) if layout::parts_fit(parts, key) => self.insert(
                 hash,
                 now,
-                &|row| layout::parts_eq(parts, row, key),
-                &|row| layout::parts_set(parts, row, key),
+                |row| layout::parts_eq(parts, row, key),
+                |row| layout::parts_set(parts, row, key),
                 evicted,
             ),
             _ => Insert::TooLong,
@@ -505,6 +509,38 @@ impl Table {
         groups + self.stripes.iter().map(Stripe::bytes).sum::<u64>()
     }
 
+    /// The row and its words up to the end of its segment.
+    #[inline(always)]
+    fn lookup_int(&self, key: u64, now: Time) -> Option<(Row, &[AtomicU64])> {
+        let KeyShape::Int { word } = self.key else { return None };
+        let word = word as usize;
+        self.find(hash::hash_word(key), now, |row| row.get(word).is_some_and(|w| w.load(Relaxed) == key))
+    }
+
+    #[inline(always)]
+    fn lookup_bytes(&self, key: &[u8], now: Time) -> Option<(Row, &[AtomicU64])> {
+        let (bytes, hash) = BytesKey::new(key);
+        match &self.key {
+            KeyShape::Int { .. } => None,
+            KeyShape::Bytes { word, .. } => {
+                let word = *word as usize;
+                self.find(hash, now, |row| row.get(word..).is_some_and(|cell| bytes.is_in(cell)))
+            }
+            KeyShape::Parts(parts) => self.find_parts(parts, hash, now, key),
+        }
+    }
+
+    #[inline(never)]
+    fn find_parts(
+        &self,
+        parts: &[ColumnRef],
+        hash: u64,
+        now: Time,
+        key: &[u8],
+    ) -> Option<(Row, &[AtomicU64])> {
+        self.find(hash, now, |row| layout::parts_eq(parts, row, key))
+    }
+
     /// All groups and their numbers.
     fn groups(&self) -> impl Iterator<Item = (u16, &Group)> {
         let added = self.added.iter().map_while(OnceLock::get);
@@ -531,7 +567,7 @@ impl Table {
         if ttl == i64::MAX {
             return false;
         }
-        let stamp = words[self.header.age_at()].load(Relaxed) as i64;
+        let stamp = words[self.header.age_at].load(Relaxed) as i64;
         now.0.saturating_sub(stamp) >= ttl
     }
 }

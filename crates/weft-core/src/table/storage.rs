@@ -114,7 +114,9 @@ pub(super) struct Stripe {
     pub(super) touched: List,
     /// One index for each size. Those outgrown are kept, because a reader without a lock may be in them; together
     /// they are smaller than the one in use.
-    pub(super) indexes: Box<[OnceLock<Box<[AtomicU64]>>]>,
+    pub(super) indexes: [OnceLock<Box<[AtomicU64]>>; index::GENERATIONS_MAX],
+    /// How many of `indexes` may be used.
+    pub(super) generations: usize,
     /// The most index slots that one operation has moved.
     pub(super) moved_max: AtomicU32,
 }
@@ -137,7 +139,8 @@ impl Stripe {
             free: AtomicU32::new(0),
             written: List::default(),
             touched: List::default(),
-            indexes: (0..index::generations(geometry.stripe_rows())).map(|_| OnceLock::new()).collect(),
+            indexes: [const { OnceLock::new() }; index::GENERATIONS_MAX],
+            generations: index::generations(geometry.stripe_rows()),
             moved_max: AtomicU32::new(0),
         }
     }
@@ -145,12 +148,12 @@ impl Stripe {
     pub(super) fn bytes_max(geometry: Geometry) -> u64 {
         let n = index::generations(geometry.stripe_rows());
         let slots: usize = (0..n).map(index::slots_len).sum();
-        (size_of::<Self>() + n * size_of::<OnceLock<Box<[AtomicU64]>>>() + slots * 8) as u64
+        (size_of::<Self>() + slots * 8) as u64
     }
 
     pub(super) fn bytes(&self) -> u64 {
         let slots: usize = self.indexes.iter().filter_map(OnceLock::get).map(|slots| slots.len()).sum();
-        (size_of::<Self>() + size_of_val(&*self.indexes) + slots * 8) as u64
+        (size_of::<Self>() + slots * 8) as u64
     }
 }
 
@@ -206,11 +209,22 @@ impl Group {
         words.get((at & geometry.segment_mask) as usize * self.row_words..)
     }
 
+    /// The words of one row, of those that [`Group::resident_from`] gave.
+    #[inline(always)]
+    pub(super) fn cut<'a>(&self, from: &'a [AtomicU64]) -> &'a [AtomicU64] {
+        &from[..self.row_words.min(from.len())]
+    }
+
     /// Sets the row to that of a new one, if its segment exists (else it is made so later).
     pub(super) fn reset(&self, at: u64, geometry: Geometry) {
         if let Some(row) = self.resident_row(at, geometry) {
-            row.iter().zip(self.layout.template()).for_each(|(word, value)| word.store(*value, Relaxed));
+            self.write_defaults(row);
         }
+    }
+
+    /// Sets the words of a row to those of a new one.
+    pub(super) fn write_defaults(&self, row: &[AtomicU64]) {
+        row.iter().zip(self.layout.template()).for_each(|(word, value)| word.store(*value, Relaxed));
     }
 
     pub(super) fn count_live(&self, at: u64, geometry: Geometry, more: bool) {
