@@ -120,6 +120,14 @@ pub(crate) struct Live {
     pub(crate) targets: FxHashMap<Vec<u8>, (usize, Option<usize>)>,
 }
 
+/// The way that a call takes: indices into the plan, and of the method in the chain's list.
+#[derive(Clone, Copy)]
+pub(crate) struct Way {
+    pub(crate) route: usize,
+    pub(crate) chain: Option<usize>,
+    pub(crate) method: Option<usize>,
+}
+
 #[derive(Clone, Copy)]
 pub(crate) enum Timer {
     Conn(ConnKey),
@@ -686,20 +694,26 @@ impl Live {
         }
     }
 
-    /// The route of a call, found once for each header list. A condition has no access to anything else.
-    pub(crate) fn remembered(&self, headers: &Headers) -> Option<(usize, Option<usize>)> {
+    /// The way that was found for this very list under this plan. It depends on nothing but the list and its
+    /// connection, which never shares a list with another.
+    pub(crate) fn remembered(&self, headers: &Headers) -> Option<Way> {
         let tag = headers.tag.get();
         if (tag >> 32) as u32 != self.id {
             return None;
         }
-        let (route, method) = ((tag & 0xffff) as usize, (tag >> 16 & 0xffff) as usize);
-        Some((route, method.checked_sub(1)))
+        let index = |shift: u32, bits: u32| (tag >> shift & ((1 << bits) - 1)) as usize;
+        Some(Way {
+            route: index(20, 12),
+            chain: index(10, 10).checked_sub(1),
+            method: index(0, 10).checked_sub(1),
+        })
     }
 
-    pub(crate) fn remember(&self, headers: &Headers, route: usize, method: Option<usize>) {
-        let method = method.map_or(0, |m| m as u64 + 1);
-        if route < 1 << 16 && method < 1 << 16 {
-            headers.tag.set(u64::from(self.id) << 32 | method << 16 | route as u64);
+    /// Keeps a way with the list; one whose numbers are too large is found anew each time.
+    pub(crate) fn remember(&self, headers: &Headers, way: Way) {
+        let [chain, method] = [way.chain, way.method].map(|index| index.map_or(0, |i| i as u64 + 1));
+        if way.route < 1 << 12 && chain < 1 << 10 && method < 1 << 10 {
+            headers.tag.set(u64::from(self.id) << 32 | (way.route as u64) << 20 | chain << 10 | method);
         }
     }
 }

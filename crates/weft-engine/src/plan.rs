@@ -94,8 +94,8 @@ pub struct Route {
     pub condition: Option<usize>,
     /// The index of its cluster.
     pub cluster: usize,
-    /// The index of the chain that its messages pass.
-    pub chain: Option<usize>,
+    /// The chains of its edge, each for the methods that it carries: indices; the first that matches counts.
+    pub chains: Vec<(MethodPattern, usize)>,
 }
 
 /// A chain with its code and its state.
@@ -310,6 +310,13 @@ fn columns(direction: &Direction, schema: &Schema, message: usize) -> Result<Col
         }
     }
     Ok(Columns { walk: builder.build(), implicit })
+}
+
+impl Route {
+    /// The chain that calls of this method pass, if any.
+    pub(crate) fn chain_for(&self, path: &[u8]) -> Option<usize> {
+        self.chains.iter().find(|(methods, _)| methods.matches(path)).map(|(_, chain)| *chain)
+    }
 }
 
 impl Plan {

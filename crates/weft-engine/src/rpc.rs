@@ -6,7 +6,7 @@
 
 use crate::call::{Call, CallKey, Flow, HeldItem, Leg, Phase};
 use crate::conn::{ConnKey, OUTPUT_BYTES_HIGH, Side};
-use crate::engine::{Engine, Timer};
+use crate::engine::{Engine, Timer, Way};
 use crate::headers::{Form, end_builder, not_grpc, status_of};
 use crate::pass::{Facts, LiveChain, rand_base};
 use crate::plan::{Chain, Segment};
@@ -38,7 +38,7 @@ pub(crate) enum Answer {
     /// A message.
     Text(Vec<u8>),
     /// A message, and headers or trailers that `ABORT ... WITH` set.
-    Edited(HeadersBuilder, HeadersBuilder),
+    Edited(Box<(HeadersBuilder, HeadersBuilder)>),
     /// A response message, with its prefix (`REPLY`).
     Reply(Vec<u8>),
 }
@@ -68,12 +68,12 @@ impl Engine {
         headers: Rc<Headers>,
         ended: bool,
     ) {
-        let Some((route, method)) = self.route(now, conn, &headers) else {
+        let Some(Way { route, chain, method }) = self.find_way(now, conn, &headers) else {
             self.refuse(conn, stream, &headers, "no route takes this method");
             return;
         };
         let live = Rc::clone(&self.live);
-        let chain = live.plan.routes[route].chain.map(|c| Rc::clone(&live.chains[c]));
+        let chain = chain.map(|c| Rc::clone(&live.chains[c]));
         if method.is_none() && chain.as_ref().is_some_and(|c| reads_body(&c.chain)) {
             self.refuse(conn, stream, &headers, "the chain reads messages, and has no schema for these");
             return;
@@ -647,7 +647,8 @@ impl Engine {
         let mut reply = None;
         if let End::Here { answer, .. } = end {
             match answer {
-                Answer::Edited(only, trailers) => {
+                Answer::Edited(builders) => {
+                    let (only, trailers) = *builders;
                     let builder = if form == Form::TrailersOnly { only } else { trailers };
                     last = Some(builder.build());
                 }
@@ -964,7 +965,7 @@ impl Engine {
             self.passes.set_header(trailers, name.as_bytes(), value);
         }
         match builders {
-            Some((only, trailers)) => Answer::Edited(only, trailers),
+            Some(builders) => Answer::Edited(Box::new(builders)),
             None => Answer::Text(outcome.text.clone()),
         }
     }
@@ -1060,27 +1061,26 @@ impl Engine {
 
     // ---- routes and versions ----
 
-    /// The route of a call, and its method's index in the route's chain.
-    fn route(&mut self, now: Time, conn: ConnKey, headers: &Rc<Headers>) -> Option<(usize, Option<usize>)> {
+    /// The way that a call takes, found once for each header list.
+    fn find_way(&mut self, now: Time, conn: ConnKey, headers: &Rc<Headers>) -> Option<Way> {
         let live = Rc::clone(&self.live);
-        if let Some(found) = live.remembered(headers) {
-            return Some(found);
+        if let Some(way) = live.remembered(headers) {
+            return Some(way);
         }
         let Side::Downstream { listener, peer } = &self.conns.get(conn)?.side else { return None };
         let (listener, peer) = (Rc::clone(listener), Rc::clone(peer));
         let path = headers.path()?;
-        let codec = headers.get(b"content-type").and_then(parse_content_type)?;
         for (index, route) in live.plan.routes.iter().enumerate() {
             let is_near =
                 live.plan.listeners[route.listener].name == *listener && route.methods.matches(path);
             if !is_near || !self.condition_holds(now, route.condition, headers, &peer) {
                 continue;
             }
-            // A message that is not protobuf cannot be read by a schema, so its method is as good as unknown.
-            let is_readable = codec == Codec::Protobuf;
-            let method = route.chain.filter(|_| is_readable).and_then(|c| live.plan.chains[c].method(path));
-            live.remember(headers, index, method);
-            return Some((index, method));
+            let chain = route.chain_for(path);
+            let method = chain.and_then(|c| live.plan.chains[c].method(path));
+            let way = Way { route: index, chain, method };
+            live.remember(headers, way);
+            return Some(way);
         }
         None
     }

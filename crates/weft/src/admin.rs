@@ -113,14 +113,15 @@ fn router(shared: Shared) -> Router {
 
 async fn check_host(request: Request, next: Next) -> Response {
     let host = request.headers().get(header::HOST).and_then(|h| h.to_str().ok()).unwrap_or_default();
-    let name = host.rsplit_once(':').map_or(host, |(name, port)| {
-        if port.bytes().all(|b| b.is_ascii_digit()) { name } else { host }
-    });
+    let name = host
+        .rsplit_once(':')
+        .map_or(host, |(name, port)| if port.bytes().all(|b| b.is_ascii_digit()) { name } else { host });
     let name = name.trim_start_matches('[').trim_end_matches(']');
     if name == "localhost" || name.parse::<IpAddr>().is_ok() {
         return next.run(request).await;
     }
-    (StatusCode::MISDIRECTED_REQUEST, "this endpoint is known by its address or as localhost\n").into_response()
+    (StatusCode::MISDIRECTED_REQUEST, "this endpoint is known by its address or as localhost\n")
+        .into_response()
 }
 
 async fn serve_metrics(State(shared): State<Shared>) -> Response {
@@ -156,15 +157,23 @@ async fn apply(State(shared): State<Shared>, headers: HeaderMap, body: Bytes) ->
     }
     let request: ApplyRequest = match serde_json::from_slice(&body) {
         Ok(request) => request,
-        Err(error) => return (StatusCode::BAD_REQUEST, format!("the request is not one: {error}\n")).into_response(),
+        Err(error) => {
+            return (StatusCode::BAD_REQUEST, format!("the request is not one: {error}\n")).into_response();
+        }
     };
     let running = shared.running.clone();
     let done = tokio::task::spawn_blocking(move || running.apply(request.program, request.dry_run)).await;
     match done {
         Ok(Ok(applied)) => Json(applied).into_response(),
-        Ok(Err(Refusal::Program(refused))) => (StatusCode::UNPROCESSABLE_ENTITY, Json(refused)).into_response(),
-        Ok(Err(Refusal::Node(error))) => (StatusCode::SERVICE_UNAVAILABLE, format!("{error}\n")).into_response(),
-        Ok(Err(Refusal::Stopping)) => (StatusCode::SERVICE_UNAVAILABLE, "the node is stopping\n").into_response(),
+        Ok(Err(Refusal::Program(refused))) => {
+            (StatusCode::UNPROCESSABLE_ENTITY, Json(refused)).into_response()
+        }
+        Ok(Err(Refusal::Node(error))) => {
+            (StatusCode::SERVICE_UNAVAILABLE, format!("{error}\n")).into_response()
+        }
+        Ok(Err(Refusal::Stopping)) => {
+            (StatusCode::SERVICE_UNAVAILABLE, "the node is stopping\n").into_response()
+        }
         Err(error) => (StatusCode::INTERNAL_SERVER_ERROR, format!("{error}\n")).into_response(),
     }
 }

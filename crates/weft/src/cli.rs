@@ -75,7 +75,9 @@ pub(crate) struct FmtArgs {
 }
 
 #[derive(Args)]
-#[command(after_help = "Examples:\n  weft run network.weft\n  weft run network.weft --workers 4 --admin 127.0.0.1:9902")]
+#[command(
+    after_help = "Examples:\n  weft run network.weft\n  weft run network.weft --workers 4 --admin 127.0.0.1:9902"
+)]
 pub(crate) struct RunArgs {
     /// The file that the program begins with
     pub(crate) file: String,

@@ -28,7 +28,8 @@ impl Client {
     /// For the node that the arguments name.
     pub(crate) fn new(args: &AdminArgs) -> Result<Self, Fault> {
         let token = token::read(args.admin, args.token_file.as_deref())?;
-        let config = ureq::Agent::config_builder().timeout_global(Some(TIMEOUT)).http_status_as_error(false).build();
+        let config =
+            ureq::Agent::config_builder().timeout_global(Some(TIMEOUT)).http_status_as_error(false).build();
         Ok(Self { agent: config.into(), base: format!("http://{}", args.admin), token })
     }
 
@@ -53,7 +54,9 @@ impl Client {
         let status = response.status().as_u16();
         match status {
             200 => response.body_mut().read_json().map(Apply::Done).map_err(|error| self.unreachable(&error)),
-            422 => response.body_mut().read_json().map(Apply::Refused).map_err(|error| self.unreachable(&error)),
+            422 => {
+                response.body_mut().read_json().map(Apply::Refused).map_err(|error| self.unreachable(&error))
+            }
             _ => Err(self.refused(status, &response.body_mut().read_to_string().unwrap_or_default())),
         }
     }
@@ -78,7 +81,15 @@ impl Client {
     }
 
     fn refused(&self, status: u16, text: &str) -> Fault {
-        let fault = Fault::environment(format!("the admin endpoint {} refused: {} ({status})", self.base, text.trim()));
-        if status == 401 { fault.with_help("the token is of another node or another run: see --token-file") } else { fault }
+        let fault = Fault::environment(format!(
+            "the admin endpoint {} refused: {} ({status})",
+            self.base,
+            text.trim()
+        ));
+        if status == 401 {
+            fault.with_help("the token is of another node or another run: see --token-file")
+        } else {
+            fault
+        }
     }
 }

@@ -4,9 +4,7 @@ use crate::source::Files;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 use weft_core::{Interval, Value};
-use weft_engine::plan::{
-    Address, Balance, Chain, ChainError, Cluster, Listener, MethodPattern, Plan, Route,
-};
+use weft_engine::plan::{Address, Balance, Chain, ChainError, Cluster, Listener, MethodPattern, Plan, Route};
 use weft_engine::state::StateStore;
 use weft_ir::backend::Backend;
 use weft_lang::diagnostic::Diagnostic;
@@ -73,23 +71,15 @@ impl Compiler {
         let schema = Arc::new(network.schema.clone());
         let options = LowerOptions { workers: self.workers };
         let mut chains = Vec::new();
-        let mut routes = Vec::new();
         for (index, chain) in network.chains.iter().enumerate() {
             let program = lower(network, index, &options)?;
             let methods: Vec<_> = chain.methods.iter().map(|m| m.path.clone()).collect();
             let built = Chain::build(version, program, &schema, &methods, &mut self.store, &*self.backend);
             let mut built = built.map_err(|error| vec![refused(chain, &error)])?;
             built.pin_stream = chain.pin_stream_drain;
-            routes.push(Route {
-                name: chain.name.clone(),
-                listener: chain.from,
-                methods: MethodPattern::new(&chain.glob.0),
-                condition: None,
-                cluster: chain.to,
-                chain: Some(chains.len()),
-            });
             chains.push(Arc::new(built));
         }
+        let mut routes = Vec::new();
         for (index, route) in network.routes.iter().enumerate() {
             let mut condition = None;
             if route.when.is_some() {
@@ -105,19 +95,47 @@ impl Compiler {
                 methods: MethodPattern::new(&route.glob.0),
                 condition,
                 cluster: route.cluster,
-                chain: None,
+                chains: chains_of(network, route.listener, route.cluster),
             });
         }
+        // A route with a condition is narrower than one without, so it comes first.
+        routes.sort_by_key(|route| route.condition.is_none());
+        routes.extend(own_routes(network));
         let plan = Plan {
             version,
             listeners: network.listeners.iter().map(listener_of).collect::<Result<_, _>>()?,
-            clusters: network.clusters.iter().map(|c| cluster_of(c).map(Arc::new)).collect::<Result<_, _>>()?,
+            clusters: network
+                .clusters
+                .iter()
+                .map(|c| cluster_of(c).map(Arc::new))
+                .collect::<Result<_, _>>()?,
             routes,
             chains,
         };
         self.version = version;
         Ok(Compiled { plan: Arc::new(plan), took: begun.elapsed() })
     }
+}
+
+/// The chains of an edge, each with the methods that it carries.
+fn chains_of(network: &hir::Network, listener: usize, cluster: usize) -> Vec<(MethodPattern, usize)> {
+    let chains = network.chains.iter().enumerate();
+    let on_edge = chains.filter(|(_, c)| c.from == listener && c.to == cluster);
+    on_edge.map(|(index, c)| (MethodPattern::new(&c.glob.0), index)).collect()
+}
+
+/// A chain whose edge no ROUTE names is its own route.
+fn own_routes(network: &hir::Network) -> impl Iterator<Item = Route> {
+    let is_routed = |c: &hir::Chain| network.routes.iter().any(|r| r.listener == c.from && r.cluster == c.to);
+    let chains = network.chains.iter().enumerate().filter(move |(_, c)| !is_routed(c));
+    chains.map(|(index, chain)| Route {
+        name: chain.name.clone(),
+        listener: chain.from,
+        methods: MethodPattern::new(&chain.glob.0),
+        condition: None,
+        cluster: chain.to,
+        chains: vec![(MethodPattern::any(), index)],
+    })
 }
 
 fn refused(chain: &hir::Chain, error: &ChainError) -> Diagnostic {
@@ -147,11 +165,7 @@ fn cluster_of(cluster: &hir::Cluster) -> Result<Cluster, Vec<Diagnostic>> {
     };
     Ok(Cluster {
         name: cluster.name.clone(),
-        endpoints: cluster
-            .endpoints
-            .iter()
-            .map(|e| address_of(e, cluster.span))
-            .collect::<Result<_, _>>()?,
+        endpoints: cluster.endpoints.iter().map(|e| address_of(e, cluster.span)).collect::<Result<_, _>>()?,
         balance: match cluster.balance {
             hir::Balance::RoundRobin => Balance::RoundRobin,
             hir::Balance::LeastRequest => Balance::LeastRequest,
@@ -173,7 +187,10 @@ fn address_of(address: &hir::Address, span: weft_lang::source::Span) -> Result<A
             let first = resolved.and_then(|mut all| all.next().ok_or_else(|| "it has no address".to_owned()));
             first.map(Address::Tcp).map_err(|why| {
                 let message = format!("cannot resolve `{text}`: {why}");
-                vec![Diagnostic::error(weft_lang::diagnostic::code::ADDRESS_UNRESOLVED, message).at(span, "used here")]
+                vec![
+                    Diagnostic::error(weft_lang::diagnostic::code::ADDRESS_UNRESOLVED, message)
+                        .at(span, "used here"),
+                ]
             })
         }
     }
@@ -182,6 +199,8 @@ fn address_of(address: &hir::Address, span: weft_lang::source::Span) -> Result<A
 fn code_of(error: &ChainError) -> weft_lang::diagnostic::Code {
     match error {
         ChainError::State(_) => weft_lang::diagnostic::code::STATE_UNFIT,
-        ChainError::Unsupported(_) | ChainError::Column { .. } => weft_lang::diagnostic::code::BACKEND_UNSUPPORTED,
+        ChainError::Unsupported(_) | ChainError::Column { .. } => {
+            weft_lang::diagnostic::code::BACKEND_UNSUPPORTED
+        }
     }
 }

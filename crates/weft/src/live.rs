@@ -90,7 +90,8 @@ impl Live {
         let ended: Vec<u64> = stats.calls_ended.iter().zip(before.calls_ended).map(|(a, b)| a - b).collect();
         let n: u64 = ended.iter().sum();
         let share = |status: Status| percent(ended[usize::from(status.code())], n);
-        let others = n - ended[usize::from(Status::Ok.code())] - ended[usize::from(Status::PermissionDenied.code())];
+        let others =
+            n - ended[usize::from(Status::Ok.code())] - ended[usize::from(Status::PermissionDenied.code())];
         let latency = stats.latency.since(&before.latency);
         let (p50, p99) = match measured {
             Some(m) => (m.p50_us, m.p99_us),

@@ -6,8 +6,9 @@ use weft_core::{Interval, abi::Counters};
 use weft_io::node::NodeStats;
 
 /// Bounds of the latency histogram's buckets, in microseconds.
-const LATENCY_BOUNDS_US: &[i64] =
-    &[50, 100, 250, 500, 1_000, 2_500, 5_000, 10_000, 25_000, 50_000, 100_000, 250_000, 1_000_000, 10_000_000];
+const LATENCY_BOUNDS_US: &[i64] = &[
+    50, 100, 250, 500, 1_000, 2_500, 5_000, 10_000, 25_000, 50_000, 100_000, 250_000, 1_000_000, 10_000_000,
+];
 
 /// The whole page.
 pub(crate) fn render(node: &NodeStats, sinks: &[(String, String, f64)]) -> String {
@@ -87,7 +88,11 @@ impl Page {
 
     fn elements(&mut self, node: &NodeStats) {
         const NAME: &str = "weft_element_tuples_total";
-        self.family(NAME, "counter", "Tuples by element and what became of them; version 0 stands for all retired ones");
+        self.family(
+            NAME,
+            "counter",
+            "Tuples by element and what became of them; version 0 stands for all retired ones",
+        );
         let live = node.stats.chains.iter().map(|c| (&c.chain, c.version, &c.elements));
         let retired = node.retired.iter().map(|(chain, elements)| (chain, 0, elements));
         for (chain, version, elements) in live.chain(retired) {

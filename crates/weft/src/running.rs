@@ -10,12 +10,12 @@ use std::time::{Duration, Instant};
 use weft_api::{Applied, Bundle, Calls, Chain, Element, Endpoint, Place, Refused, Status};
 use weft_core::Status as RpcStatus;
 use weft_engine::Config;
-use weft_ir::backend::Backend;
-use weft_ir::interp::Interp;
-use weft_jit::Jit;
 use weft_io::node::NodeStats;
 use weft_io::writer::SinkMetrics;
 use weft_io::{Node, NodeConfig, NodeError, clock};
+use weft_ir::backend::Backend;
+use weft_ir::interp::Interp;
+use weft_jit::Jit;
 use weft_lang::diagnostic::{Diagnostic, RenderOptions, render_all, to_json};
 use weft_lang::hir::Network;
 
@@ -201,15 +201,15 @@ pub(crate) enum Refusal {
 pub(crate) fn node_fault(error: &NodeError) -> Fault {
     let fault = Fault::environment(error);
     match error {
-        NodeError::Listen { error, listener } => match error.kind() {
-            std::io::ErrorKind::AddrInUse => {
-                fault.with_help(format!("end what listens on {}, or choose another port", listener.address))
+        NodeError::Listen { error, listener } => {
+            match error.kind() {
+                std::io::ErrorKind::AddrInUse => fault
+                    .with_help(format!("end what listens on {}, or choose another port", listener.address)),
+                std::io::ErrorKind::PermissionDenied => fault
+                    .with_help("choose a port above 1023 or another path, or run with the right to bind it"),
+                _ => fault.with_help("is this an address of this machine?"),
             }
-            std::io::ErrorKind::PermissionDenied => {
-                fault.with_help("choose a port above 1023 or another path, or run with the right to bind it")
-            }
-            _ => fault.with_help("is this an address of this machine?"),
-        },
+        }
         NodeError::System(_) | NodeError::WorkerLost => fault,
     }
 }

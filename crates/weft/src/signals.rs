@@ -7,7 +7,8 @@ use tokio::signal::unix::{SignalKind, signal};
 /// Receives one message when the process is asked to stop (SIGINT or SIGTERM). A second request ends it at once.
 pub(crate) fn stop_requests() -> Result<Receiver<()>, Fault> {
     let (send, receive) = channel();
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_io().build().map_err(Fault::environment)?;
+    let runtime =
+        tokio::runtime::Builder::new_current_thread().enable_io().build().map_err(Fault::environment)?;
     let wait = async move {
         let interrupt = signal(SignalKind::interrupt());
         let terminate = signal(SignalKind::terminate());

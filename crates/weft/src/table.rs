@@ -16,7 +16,10 @@ pub(crate) struct Table {
 impl Table {
     /// A table with these columns.
     pub(crate) fn new(columns: &[(&str, Align)]) -> Self {
-        Self { columns: columns.iter().map(|(name, align)| ((*name).to_owned(), *align)).collect(), rows: Vec::new() }
+        Self {
+            columns: columns.iter().map(|(name, align)| ((*name).to_owned(), *align)).collect(),
+            rows: Vec::new(),
+        }
     }
 
     /// Adds a row with a cell for each column.

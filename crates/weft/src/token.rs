@@ -30,7 +30,8 @@ impl TokenFile {
         let token: String = bytes.iter().map(|b| format!("{b:02x}")).collect();
         // A file that another node left may be there; it is replaced whole, never written into.
         let _ = fs::remove_file(&path);
-        let mut file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(&path).map_err(cannot)?;
+        let mut file =
+            OpenOptions::new().write(true).create_new(true).mode(0o600).open(&path).map_err(cannot)?;
         file.write_all(token.as_bytes()).map_err(cannot)?;
         Ok(Self { token, path })
     }
@@ -54,8 +55,11 @@ impl Drop for TokenFile {
 pub(crate) fn read(admin: SocketAddr, file: Option<&Path>) -> Result<String, Fault> {
     let path = file.map_or_else(|| default_path(admin), Path::to_owned);
     fs::read_to_string(&path).map(|text| text.trim().to_owned()).map_err(|error| {
-        Fault::environment(format!("no node of this user has its admin endpoint at {admin}: cannot read `{}`: {error}", path.display()))
-            .with_help("start one with `weft run FILE`, or say where it is with --admin and --token-file")
+        Fault::environment(format!(
+            "no node of this user has its admin endpoint at {admin}: cannot read `{}`: {error}",
+            path.display()
+        ))
+        .with_help("start one with `weft run FILE`, or say where it is with --admin and --token-file")
     })
 }
 

@@ -10,19 +10,13 @@ use crate::hir::{Address, Cluster, CompareOp, Expr, ExprKind, Listener, MethodGl
 use crate::source::Span;
 
 /// The options of a listener, with their types.
-pub const LISTENER_OPTIONS: &[(&str, Type)] = &[
-    ("idle_timeout", Type::Interval),
-    ("max_connections", Type::Int(64)),
-    ("max_message", Type::Size),
-    ("max_streams", Type::Int(64)),
-];
+pub const LISTENER_OPTIONS: &[(&str, Type)] = &[];
 
 /// The options of a cluster, with their types.
 pub const CLUSTER_OPTIONS: &[(&str, Type)] = &[
     ("connect_timeout", Type::Interval),
     ("connections", Type::Int(64)),
     ("deadline", Type::Interval),
-    ("max_streams", Type::Int(64)),
 ];
 
 /// Checks a listener.

@@ -6,8 +6,8 @@ use std::path::{Path, PathBuf};
 
 use super::load::{LoadResult, USERS};
 use super::process::{self, Running};
-use super::report::{Report, Row};
 use super::progress;
+use super::report::{Report, Row};
 
 const PLAIN: &str = include_str!("plain.weft");
 const ADN: &str = include_str!("adn.weft");

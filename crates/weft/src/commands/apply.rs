@@ -32,7 +32,8 @@ pub(crate) fn run(args: &ApplyArgs) -> Result<(), Fault> {
             Ok(())
         }
         Apply::Done(applied) if args.dry_run => {
-            let _ = writeln!(stdout, "{}: version {} would run; nothing was applied", args.file, applied.version);
+            let _ =
+                writeln!(stdout, "{}: version {} would run; nothing was applied", args.file, applied.version);
             Ok(())
         }
         Apply::Done(applied) => {

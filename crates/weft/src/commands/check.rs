@@ -26,7 +26,13 @@ pub(crate) fn run(args: &CheckArgs) -> Result<(), Fault> {
             (network.clusters.len(), "cluster"),
         ];
         let counts: Vec<_> = counts.iter().map(|(n, what)| super::count(*n as u64, what)).collect();
-        let _ = writeln!(stdout, "{}: {}, checked in {:.1} ms", args.file, counts.join(", "), checked.took.as_secs_f64() * 1e3);
+        let _ = writeln!(
+            stdout,
+            "{}: {}, checked in {:.1} ms",
+            args.file,
+            counts.join(", "),
+            checked.took.as_secs_f64() * 1e3
+        );
     }
     Ok(())
 }

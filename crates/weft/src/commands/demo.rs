@@ -127,8 +127,9 @@ impl Demo {
         let (sent, answered) = (number("sent"), number("answered"));
         let lost = sent.abs_diff(answered);
         let by_status = report["by_status"].as_object().into_iter().flatten();
-        let by_status: Vec<_> =
-            by_status.map(|(name, n)| format!("{name} {}", grouped(n.as_u64().unwrap_or_default()))).collect();
+        let by_status: Vec<_> = by_status
+            .map(|(name, n)| format!("{name} {}", grouped(n.as_u64().unwrap_or_default())))
+            .collect();
         let line = format!(
             "done: {} sent, {} answered, {} lost; p50 {}, p99 {}; {}",
             count(sent, "call"),
@@ -159,12 +160,16 @@ impl Children {
         if let Address::Tcp(address) = endpoint
             && TcpStream::connect(address).is_ok()
         {
-            return Err(Fault::environment(format!("the demo's server cannot listen on {address}: it is taken"))
-                .with_help("is another demo running?"));
+            return Err(Fault::environment(format!(
+                "the demo's server cannot listen on {address}: it is taken"
+            ))
+            .with_help("is another demo running?"));
         }
         let mut command = program("shop-cart")?;
         command.args(["--listen", &listen, "--name", name]).stdin(Stdio::null()).stdout(Stdio::null());
-        let child = command.spawn().map_err(|error| Fault::environment(format!("cannot start shop-cart: {error}")))?;
+        let child = command
+            .spawn()
+            .map_err(|error| Fault::environment(format!("cannot start shop-cart: {error}")))?;
         self.servers.push(child);
         self.await_server(endpoint, &listen)
     }
@@ -189,14 +194,26 @@ impl Children {
     }
 
     /// Starts the front end; what it reports comes line by line.
-    fn start_frontend(&mut self, target: &str, in_flight: u32, seconds: f64) -> Result<Receiver<Value>, Fault> {
+    fn start_frontend(
+        &mut self,
+        target: &str,
+        in_flight: u32,
+        seconds: f64,
+    ) -> Result<Receiver<Value>, Fault> {
         let target = match target.strip_prefix("unix:") {
             Some(_) => target.to_owned(),
             None => format!("http://{target}"),
         };
         let mut command = program("shop-frontend")?;
         command
-            .args(["--target", &target, "--in-flight", &in_flight.to_string(), "--duration", &seconds.to_string()])
+            .args([
+                "--target",
+                &target,
+                "--in-flight",
+                &in_flight.to_string(),
+                "--duration",
+                &seconds.to_string(),
+            ])
             .stdin(Stdio::null())
             .stdout(Stdio::piped());
         let mut child = command

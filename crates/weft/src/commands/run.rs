@@ -42,12 +42,20 @@ pub(crate) fn run(args: &RunArgs) -> Result<(), Fault> {
         }
     }
     let open = running.stats().map_or(0, |s| s.stats.calls_open);
-    live.say(&format!("stopping: {} under way, at most {:.0} s; once more to stop at once", super::count(open, "call"), args.grace));
+    live.say(&format!(
+        "stopping: {} under way, at most {:.0} s; once more to stop at once",
+        super::count(open, "call"),
+        args.grace
+    ));
     let ended = running.status();
     let is_clean = running.stop(Duration::try_from_secs_f64(args.grace).unwrap_or_default());
     drop(admin);
     if let Some(status) = ended {
-        live.say(&format!("stopped: {} begun, version {}", super::count(status.calls.begun, "call"), status.version));
+        live.say(&format!(
+            "stopped: {} begun, version {}",
+            super::count(status.calls.begun, "call"),
+            status.version
+        ));
     }
     if is_clean { Ok(()) } else { Err(Fault::environment("a worker did not end well")) }
 }
@@ -74,7 +82,8 @@ pub(super) fn start(file: &str, args: &NodeArgs) -> Result<Started, Fault> {
 
 /// What runs, in a line or two.
 pub(super) fn headline(file: &str, running: &Running, admin: &Admin, network: &Network) -> String {
-    let listeners: Vec<_> = running.listeners().iter().map(|p| format!("{} on {}", p.name, p.address)).collect();
+    let listeners: Vec<_> =
+        running.listeners().iter().map(|p| format!("{} on {}", p.name, p.address)).collect();
     let mut line = format!(
         "weft {}  {file}: {}   version 1   admin http://{}",
         env!("CARGO_PKG_VERSION"),
@@ -84,7 +93,13 @@ pub(super) fn headline(file: &str, running: &Running, admin: &Admin, network: &N
     for chain in &network.chains {
         let stages: Vec<_> = chain.instances.iter().map(|i| i.name.as_str()).collect();
         let (from, to) = (&network.listeners[chain.from].name, &network.clusters[chain.to]);
-        line.push_str(&format!("\n  {}: {from} -> {} x{}   {}", chain.name, to.name, to.endpoints.len(), stages.join(" -> ")));
+        line.push_str(&format!(
+            "\n  {}: {from} -> {} x{}   {}",
+            chain.name,
+            to.name,
+            to.endpoints.len(),
+            stages.join(" -> ")
+        ));
     }
     line
 }

@@ -60,7 +60,13 @@ pub(crate) fn page(status: &Status) -> String {
         ("failures", Align::Right),
     ]);
     for e in &status.endpoints {
-        let cells = [e.cluster.clone(), e.address.clone(), grouped(e.active), grouped(e.calls), grouped(e.connect_failures)];
+        let cells = [
+            e.cluster.clone(),
+            e.address.clone(),
+            grouped(e.active),
+            grouped(e.calls),
+            grouped(e.connect_failures),
+        ];
         endpoints.row(cells.to_vec());
     }
     page.push('\n');

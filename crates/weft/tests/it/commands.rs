@@ -22,7 +22,8 @@ fn exit_statuses_say_whose_fault_it_is() {
     let folder = Folder::new();
     let good = folder.write("good.weft", NETWORK);
     let bad = folder.write("bad.weft", &NETWORK.replace("user = 'alice'", "usr = 'alice'"));
-    let status = |args: &[&str], file: &std::path::Path| output(weft(&folder).args(args).arg(file)).status.code();
+    let status =
+        |args: &[&str], file: &std::path::Path| output(weft(&folder).args(args).arg(file)).status.code();
     assert_eq!(status(&["check"], &good), Some(0));
     assert_eq!(status(&["check"], &bad), Some(1));
     assert_eq!(status(&["run", "--admin", "127.0.0.1:0"], &bad), Some(1));
@@ -74,7 +75,8 @@ fn the_admin_endpoint_asks_for_its_token() {
     let node = Node::start(&folder, &network, &[]);
     let get = |path: &str, host: &str, extra: &str| {
         let mut stream = TcpStream::connect(&node.admin).expect("it listens");
-        write!(stream, "GET {path} HTTP/1.1\r\nHost: {host}\r\nConnection: close\r\n{extra}\r\n").expect("it reads");
+        write!(stream, "GET {path} HTTP/1.1\r\nHost: {host}\r\nConnection: close\r\n{extra}\r\n")
+            .expect("it reads");
         let mut answer = String::new();
         stream.read_to_string(&mut answer).expect("it answers");
         answer

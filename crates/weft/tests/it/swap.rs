@@ -47,16 +47,12 @@ fn ten_updates_under_load_lose_nothing() {
     let slow = runtime.spawn(slow_call(target.clone()));
     let chat = runtime.spawn(chat(target.clone()));
     let load = std::thread::spawn(move || {
-        let settings = Settings {
-            target,
-            n_in_flight: 32,
-            n_connections: 2,
-            duration: LOAD,
-            rate_per_s: None,
-            seed: 7,
-        };
+        let settings =
+            Settings { target, n_in_flight: 32, n_connections: 2, duration: LOAD, rate_per_s: None, seed: 7 };
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
-        runtime.block_on(shop::load::run(&settings, std::future::pending::<()>(), |_| {})).expect("the load runs")
+        runtime
+            .block_on(shop::load::run(&settings, std::future::pending::<()>(), |_| {}))
+            .expect("the load runs")
     });
     std::thread::sleep(Duration::from_millis(500));
     for swap in 0..SWAPS {

@@ -60,7 +60,10 @@ END;
     (steady.len() - 1) as f64 / (last - first).as_secs_f64()
 }
 
-async fn call_until_the_end(mut client: CartClient<tonic::transport::Channel>, admitted: Arc<Mutex<Vec<Instant>>>) {
+async fn call_until_the_end(
+    mut client: CartClient<tonic::transport::Channel>,
+    admitted: Arc<Mutex<Vec<Instant>>>,
+) {
     let until = Instant::now() + TIME;
     while Instant::now() < until {
         let request = CartRequest { user: "tenant-1".into(), ..CartRequest::default() };

@@ -20,3 +20,143 @@ pub(super) trait Twin {
     /// CLOSE of the elements below `opened`.
     fn close(&mut self, _cx: &mut Cx<'_>, _opened: usize) {}
 }
+
+/// A twin of one element, at its place in a chain. Each pass says whether the call goes on.
+pub(super) trait Element: Sized {
+    /// What it knows of the program: where its columns are, and from which site it draws.
+    fn new(program: &ChainProgram, at: u16) -> Self;
+    /// OPEN and REQUEST.
+    fn request(&mut self, cx: &mut Cx<'_>) -> bool;
+    /// RESPONSE.
+    #[inline(always)]
+    fn response(&mut self, _cx: &mut Cx<'_>) -> bool {
+        true
+    }
+    /// CLOSE.
+    #[inline(always)]
+    fn close(&mut self, _cx: &mut Cx<'_>) -> bool {
+        true
+    }
+}
+
+/// A chain of one element.
+struct One<A>(A);
+
+impl<A: Element> Twin for One<A> {
+    fn request(&mut self, cx: &mut Cx<'_>) {
+        if self.0.request(cx) {
+            forward(cx, 1);
+        }
+    }
+
+    fn response(&mut self, cx: &mut Cx<'_>) {
+        if self.0.response(cx) {
+            forward(cx, 1);
+        }
+    }
+
+    fn close(&mut self, cx: &mut Cx<'_>, opened: usize) {
+        if opened < 1 || self.0.close(cx) {
+            forward(cx, 1);
+        }
+    }
+}
+
+/// A chain of three; responses and ends pass it backwards.
+struct Three<A, B, C>(A, B, C);
+
+impl<A: Element, B: Element, C: Element> Twin for Three<A, B, C> {
+    fn request(&mut self, cx: &mut Cx<'_>) {
+        if self.0.request(cx) && self.1.request(cx) && self.2.request(cx) {
+            forward(cx, 3);
+        }
+    }
+
+    fn response(&mut self, cx: &mut Cx<'_>) {
+        if self.2.response(cx) && self.1.response(cx) && self.0.response(cx) {
+            forward(cx, 3);
+        }
+    }
+
+    fn close(&mut self, cx: &mut Cx<'_>, opened: usize) {
+        if (opened < 3 || self.2.close(cx))
+            && (opened < 2 || self.1.close(cx))
+            && (opened < 1 || self.0.close(cx))
+        {
+            forward(cx, 3);
+        }
+    }
+}
+
+#[inline(always)]
+fn forward(cx: &mut Cx<'_>, n_elements: u16) {
+    if cx.out.verdict == Verdict::Forward {
+        cx.out.element = n_elements;
+    }
+}
+
+#[inline(always)]
+fn abort(cx: &mut Cx<'_>, at: u16, status: Status, text: &[u8]) -> bool {
+    cx.counters[usize::from(at)].aborted += 1;
+    cx.out.verdict = Verdict::Abort(status);
+    cx.out.element = at;
+    cx.out.text.extend_from_slice(text);
+    false
+}
+
+#[inline(always)]
+fn seen(cx: &mut Cx<'_>, at: u16) {
+    cx.counters[usize::from(at)].seen += 1;
+}
+
+/// Adds a row to a sink.
+#[inline(always)]
+fn emit<const N: usize>(cx: &mut Cx<'_>, sink: u16, cells: [Cell; N]) {
+    cx.out.cells.extend_from_slice(&cells);
+    cx.out.rows.push(SinkRow { sink, cells: N as u16 });
+}
+
+/// Bytes that a row or an edit refers to.
+#[inline(always)]
+fn keep(cx: &mut Cx<'_>, bytes: &[u8]) -> Cell {
+    let (start, len) = cx.out.keep(bytes).expect("messages of the benchmark are short");
+    Cell::Bytes(start, len)
+}
+
+/// A text column.
+#[inline(always)]
+fn text<'a>(cx: &Cx<'a>, region: usize, input: usize) -> &'a [u8] {
+    let slot = cx.slots[input];
+    &cx.regions[region][slot.a as usize..][..slot.b as usize]
+}
+
+fn place(direction: &Direction, is_it: impl Fn(&Place) -> bool) -> usize {
+    direction.inputs.iter().position(|input| is_it(&input.place)).expect("a column that the element reads")
+}
+
+/// The input that is a field of the message.
+fn field(direction: &Direction, name: &str) -> usize {
+    place(direction, |place| matches!(place, Place::Body(path) if *path == [name]))
+}
+
+/// The input that is a header.
+fn header(direction: &Direction, name: &str) -> usize {
+    place(direction, |place| matches!(place, Place::Header(have) if have == name))
+}
+
+fn meta(direction: &Direction, meta: Meta) -> usize {
+    place(direction, |place| *place == Place::Meta(meta))
+}
+
+/// The sites from which an element's request handler draws, in order.
+fn rand_sites(program: &ChainProgram, at: u16) -> Vec<u64> {
+    let handlers = &program.elements[usize::from(at)].handlers;
+    let insts = handlers.request.iter().flat_map(|function| &function.blocks).flat_map(|block| &block.insts);
+    insts.filter_map(|inst| if let Op::Rand(site) = inst.op { Some(site) } else { None }).collect()
+}
+
+/// The index of an element's sink.
+fn sink(program: &ChainProgram, at: u16) -> u16 {
+    let owner = &program.elements[usize::from(at)].name;
+    program.sinks.iter().position(|sink| sink.owner == *owner).expect("the element has a sink") as u16
+}

@@ -1,0 +1,208 @@
+//! Calls pass: all kinds, all sizes, whatever the network does to their bytes.
+
+use crate::support::*;
+use weft_core::Status;
+use weft_engine::plan::Plan;
+
+/// Messages of up to `max` bytes, some of them compressed as far as the flag says.
+fn messages(dice: &mut Dice, n: usize, max: u64, may_be_compressed: bool) -> Vec<Message> {
+    let message = |_| {
+        let size = match dice.within(&(0..=3)) {
+            0 => 0,
+            1 => dice.within(&(0..=max.min(100))),
+            2 => dice.within(&(0..=max.min(20_000))),
+            _ => dice.within(&(0..=max)),
+        };
+        let blob = dice.bytes(size as usize);
+        Message { payload: item("ann", 7, &blob), compressed: may_be_compressed && dice.chance(300) }
+    };
+    (0..n).map(message).collect()
+}
+
+/// Sends calls of all kinds with random messages through a choppy network; every byte must arrive.
+fn all_kinds_pass(seed: u64, plan: Plan, may_be_compressed: bool) {
+    let mut dice = Dice::new(seed);
+    let mut world = World::new(seed, plan)
+        .network(Network::choppy(seed))
+        .server(CART, |_| Behaviour::default().trailer("x-sum", "1").header("x-kept", "2"));
+    let max = if seed.is_multiple_of(8) { 1 << 20 } else { 40_000 };
+    let mut calls = Vec::new();
+    for _ in 0..2 {
+        let client = world.client("front");
+        for path in ALL {
+            let n = if path == ADD { 1 } else { dice.within(&(0..=5)) as usize };
+            let sent = messages(&mut dice, n, max, may_be_compressed);
+            let gap = ms(dice.within(&(0..=20)) as i64);
+            let call = Call::stream(path, sent).at(ms(dice.within(&(0..=50)) as i64)).gap(gap);
+            calls.push((world.call(client, call.clone().header("x-tag", "a b")), call));
+        }
+    }
+    world.run();
+    for (id, call) in calls {
+        let answer = world.answer(id);
+        assert_eq!(answer.code(), Some(0), "seed {seed}: {:?}", answer.end);
+        assert!(answer.messages == call.messages, "seed {seed}: {} came back otherwise", call.path);
+        assert_eq!(field(answer.trailers(), "x-sum"), Some("1"), "seed {seed}");
+        if !call.messages.is_empty() {
+            assert_eq!(field(&answer.headers, "x-kept"), Some("2"), "seed {seed}");
+        }
+    }
+    assert!(world.received().iter().all(|r| r.header("x-tag") == Some("a b")));
+}
+
+/// Without a chain the engine would lose, double or garble messages.
+#[test]
+fn calls_pass_unchanged_without_a_chain() {
+    for seed in 0..40 {
+        all_kinds_pass(seed, Net::new().plan(None, &[CART]), true);
+    }
+}
+
+/// With a chain that reads every message the engine would lose, double or garble some.
+#[test]
+fn calls_pass_unchanged_through_a_chain() {
+    let text = reading_chain();
+    for seed in 0..40 {
+        all_kinds_pass(seed, Net::new().plan(Some(&text), &[CART]), false);
+    }
+}
+
+/// A compressed message would pass an element unread, or an uncompressed one arrive flagged as compressed.
+#[test]
+fn compressed_messages_are_read_or_refused() {
+    let gzip = weft_sim_gzip(b"\x0a\x03ann\x10\x07");
+    let mut world = World::new(1, Net::new().plan(Some(&reading_chain()), &[CART]))
+        .server(CART, |_| Behaviour::new(Reply::Messages(vec![Message::new(item("bob", 1, b""))])));
+    let client = world.client("front");
+    let message = Message { payload: gzip.clone(), compressed: true };
+    let good = world.call(client, Call::stream(ADD, vec![message]).header("grpc-encoding", "gzip"));
+    let bad = Message { payload: b"this is not gzip".to_vec(), compressed: true };
+    let bad = world.call(client, Call::stream(ADD, vec![bad]).header("grpc-encoding", "gzip"));
+    let unnamed = Message { payload: gzip.clone(), compressed: true };
+    let unnamed = world.call(client, Call::stream(ADD, vec![unnamed]));
+    world.run();
+    assert_eq!(world.answer(good).code(), Some(0), "{:?}", world.answer(good).end);
+    assert_eq!(world.answer(bad).code(), Some(Status::Internal.code() as u32));
+    assert_eq!(world.answer(unnamed).code(), Some(Status::Internal.code() as u32));
+    let seen: Vec<_> = world.received().iter().flat_map(|r| r.messages.clone()).collect();
+    assert_eq!(seen, [Message { payload: gzip, compressed: true }]);
+}
+
+/// A stored (not squeezed) gzip member.
+fn weft_sim_gzip(payload: &[u8]) -> Vec<u8> {
+    let n = payload.len() as u16;
+    let mut out = vec![0x1f, 0x8b, 8, 0, 0, 0, 0, 0, 0, 0xff, 1];
+    out.extend_from_slice(&n.to_le_bytes());
+    out.extend_from_slice(&(!n).to_le_bytes());
+    out.extend_from_slice(payload);
+    let mut crc = !0u32;
+    for byte in payload {
+        crc ^= u32::from(*byte);
+        for _ in 0..8 {
+            crc = if crc & 1 != 0 { crc >> 1 ^ 0xedb8_8320 } else { crc >> 1 };
+        }
+    }
+    out.extend_from_slice(&(!crc).to_le_bytes());
+    out.extend_from_slice(&u32::from(n).to_le_bytes());
+    out
+}
+
+/// A failure that a seed has shown could not be shown again.
+#[test]
+fn a_seed_gives_the_same_run() {
+    let run = |seed| {
+        let network = Network { reset_per_mille: 20, refuse_per_mille: 200, ..Network::choppy(seed) };
+        let mut world = World::new(seed, Net::new().plan(Some(&reading_chain()), &[CART, CART_2]))
+            .network(network)
+            .server(CART, |_| Behaviour::default().after(ms(3)))
+            .server(CART_2, |_| Behaviour::default());
+        for client in 0..4 {
+            let client_id = world.client("front");
+            for nth in 0..10 {
+                let call = Call::unary(ADD, item("ann", nth, b"x")).at(ms(client * 5 + nth as i64));
+                world.call(client_id, call);
+            }
+        }
+        world.run();
+        world.log_hash()
+    };
+    for seed in 0..10 {
+        assert_eq!(run(seed), run(seed), "seed {seed}");
+    }
+    assert_ne!(run(1), run(2));
+}
+
+/// What is not gRPC, or has no route, would be taken for a call or left without an answer.
+#[test]
+fn what_is_no_call_is_refused() {
+    let mut world = World::new(1, Net::new().plan(Some(&reading_chain()), &[CART]))
+        .server(CART, |_| Behaviour::default());
+    let client = world.client("front");
+    let unary = |path: &str| Call::unary(path, item("ann", 1, b""));
+    let json = world.call(client, unary(ADD).header("content-type", "application/json"));
+    let codec = world.call(client, unary(ADD).header("content-type", "application/grpc+json"));
+    let unknown = world.call(client, unary("/shop.Cart/Other"));
+    let flags = world.call(client, Call::stream(ADD, vec![Message::new(vec![0xff])]));
+    world.run();
+    assert_eq!(world.answer(json).end.as_ref().map(|(_, end)| end), Some(&End::NotGrpc));
+    assert_eq!(world.answer(codec).code(), Some(12));
+    assert_eq!(world.answer(unknown).code(), Some(12));
+    assert_eq!(world.answer(flags).code(), Some(13), "a malformed message must not pass unread");
+    assert!(world.received().iter().all(|r| r.messages.is_empty()));
+    assert_eq!(refusals(&mut world, "not_grpc"), 1);
+    assert_eq!(refusals(&mut world, "no_route"), 2);
+}
+
+/// A client that does not read would fill the memory of the node.
+#[test]
+fn a_slow_reader_bounds_what_is_held() {
+    for text in [None, Some(reading_chain())] {
+        for size in [9_000, 100_000, 900_000] {
+            let messages: Vec<_> =
+                (0..16_000_000 / size).map(|_| Message::new(item("ann", 1, &vec![7; size]))).collect();
+            let answer = messages.clone();
+            let mut world = World::new(3, Net::new().plan(text.as_deref(), &[CART]))
+                .server(CART, move |_| Behaviour::new(Reply::AtOnce(answer.clone())));
+            let client = world.client("front");
+            let call = Call::unary(DOWN, item("ann", 1, b"")).reads_after(ms(5_000));
+            let call = world.call(client, call);
+            world.run();
+            // A stream's window at the server, one message, and the output of the connection.
+            let limit = (64 << 10) + (256 << 10) + 2 * (size + (64 << 10));
+            assert!(world.bytes_held_max() <= limit, "{} bytes of {size}", world.bytes_held_max());
+            assert!(world.answer(call).messages == messages);
+        }
+    }
+}
+
+/// A server that does not read would fill the memory of the node, or its window be lost for good.
+#[test]
+fn many_streams_of_one_connection_share_its_window() {
+    for seed in 0..6 {
+        let mut world = World::new(seed, Net::new().plan(Some(&reading_chain()), &[CART]))
+            .network(Network::choppy(seed))
+            .server(CART, |r| match r.header("x-way") {
+                Some("reset") => Behaviour::new(Reply::Reset(1, cancel())),
+                _ => Behaviour::default().after(ms(30)),
+            });
+        let client = world.client("front");
+        let mut calls = Vec::new();
+        for nth in 0..60 {
+            let blob = vec![nth as u8; 60_000];
+            let call = Call::stream(BOTH, vec![Message::new(item("ann", 1, &blob)); 3]).at(ms(nth * 40));
+            match nth % 3 {
+                0 => drop(world.call(client, call.leaves_after(ms(35)))),
+                1 => drop(world.call(client, call.header("x-way", "reset"))),
+                _ => calls.push(world.call(client, call)),
+            }
+        }
+        world.run();
+        for call in calls {
+            assert_eq!(world.answer(call).code(), Some(0), "seed {seed}: {:?}", world.answer(call).end);
+        }
+    }
+}
+
+fn cancel() -> weft_proto::session::http2::ErrorCode {
+    weft_proto::session::http2::ErrorCode::Cancel
+}

@@ -1,0 +1,9 @@
+//! The engine in a simulated world: calls, chains, failures, updates, hostile peers.
+
+mod calls;
+mod chains;
+mod close;
+mod hostile;
+mod support;
+mod update;
+mod upstream;

@@ -1,0 +1,133 @@
+//! What is measured: each library element in a chain of its own, and the chain of the ADN paper.
+
+use std::collections::BTreeMap;
+use std::fmt::Write as _;
+
+use weft_api::Bundle;
+use weft_ir::program::ChainProgram;
+use weft_lang::diagnostic::Diagnostic;
+use weft_opt::lower::{LowerOptions, lower};
+
+use super::rig::USERS;
+use crate::bench::twins::{self, Twin};
+use crate::compile::check_files;
+use crate::library;
+use crate::source::Files;
+
+const PROTO: &str = include_str!("bench.proto");
+const HEAD: &str = "CREATE TYPE bench FROM PROTO 'bench.proto';
+CREATE LISTENER front ON tcp '127.0.0.1:1';
+CREATE CLUSTER back TO '127.0.0.1:2';
+";
+
+/// One chain to be measured.
+pub(super) struct Case {
+    /// The element's name, or the chain's.
+    pub(super) name: &'static str,
+    /// The library files of the elements.
+    files: &'static [&'static str],
+    /// The stages of the chain.
+    stages: &'static str,
+    /// Rows for its tables.
+    rows: fn() -> String,
+    /// The chain by hand.
+    pub(super) twin: fn(&ChainProgram) -> Box<dyn Twin>,
+    /// The text of the twin.
+    twin_text: &'static [&'static str],
+}
+
+pub(super) const CASES: &[Case] = &[
+    Case {
+        name: "logging",
+        files: &["library/elements/logging.weft"],
+        stages: "logging (user := req.user)",
+        rows: String::new,
+        twin: twins::logging,
+        twin_text: &[include_str!("../twins/logging.rs")],
+    },
+    Case {
+        name: "acl",
+        files: &["library/elements/acl.weft"],
+        stages: "acl (username := req.user)",
+        rows: || permissions("acl"),
+        twin: twins::acl,
+        twin_text: &[include_str!("../twins/acl.rs")],
+    },
+    Case {
+        name: "fault",
+        files: &["library/elements/fault.weft"],
+        stages: "fault (share = 0.01)",
+        rows: String::new,
+        twin: twins::fault,
+        twin_text: &[include_str!("../twins/fault.rs")],
+    },
+    Case {
+        name: "adn",
+        files: &["library/elements/logging.weft", "library/elements/acl.weft", "library/elements/fault.weft"],
+        stages: "logging -> acl -> fault (share = 0.01)",
+        rows: || permissions("acl"),
+        twin: twins::adn,
+        twin_text: &[
+            include_str!("../twins/logging.rs"),
+            include_str!("../twins/acl.rs"),
+            include_str!("../twins/fault.rs"),
+        ],
+    },
+];
+
+impl Case {
+    /// The lowered chain.
+    ///
+    /// # Errors
+    /// The library does not have the element, or it does not compile.
+    pub(super) fn program(&self) -> Result<ChainProgram, String> {
+        let mut text = String::new();
+        for file in self.files {
+            let _ = writeln!(text, "IMPORT '{file}';");
+        }
+        let (stages, rows) = (self.stages, (self.rows)());
+        let _ = write!(
+            text,
+            "{HEAD}CREATE CHAIN bench ON front -> back METHOD 'weft.bench.Elements/*' AS {stages}; END;\n{rows}"
+        );
+        let files = BTreeMap::from([
+            ("bench.weft".to_owned(), text),
+            ("bench.proto".to_owned(), PROTO.to_owned()),
+        ]);
+        let root = "bench.weft".to_owned();
+        let checked = check_files("bench.weft", &mut Files::in_bundle(&Bundle { root, files }));
+        let network = checked.network.ok_or_else(|| self.refused(&checked.diagnostics))?;
+        lower(&network, 0, &LowerOptions { workers: 1 }).map_err(|diagnostics| self.refused(&diagnostics))
+    }
+
+    /// Lines of code of the element and of its twin, without comments and blank lines.
+    pub(super) fn lines(&self) -> [f64; 2] {
+        let element = self.files.iter().filter_map(|file| library::text(file));
+        let count = |texts: Vec<&str>, comment: &str| {
+            let lines = texts.iter().flat_map(|text| code(text).lines());
+            lines.filter(|line| !line.trim().is_empty() && !line.trim().starts_with(comment)).count()
+        };
+        [count(element.collect(), "--") as f64, count(self.twin_text.to_vec(), "//") as f64]
+    }
+
+    fn refused(&self, diagnostics: &[Diagnostic]) -> String {
+        let first = diagnostics.first().map_or("no reason was given", |diagnostic| &diagnostic.message);
+        format!("{}: {first}", self.name)
+    }
+}
+
+/// A Rust file without its tests.
+fn code(text: &str) -> &str {
+    text.split("#[cfg(test)]").next().unwrap_or(text)
+}
+
+/// All users may write but for one in a hundred.
+fn permissions(instance: &str) -> String {
+    let mut rows = format!("INSERT INTO bench.{instance}.ac_tab (username, permission) VALUES ");
+    for user in 0..USERS {
+        let separator = if user == 0 { "" } else { ", " };
+        let permission = if user % 100 == 7 { 'R' } else { 'W' };
+        let _ = write!(rows, "{separator}('u{user}', '{permission}')");
+    }
+    rows + ";\n"
+}

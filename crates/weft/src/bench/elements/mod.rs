@@ -1,0 +1,186 @@
+//! What elements cost in memory, without sockets: compiled, interpreted and written by hand.
+
+mod cases;
+mod instructions;
+mod rig;
+
+use std::time::Instant;
+
+use clap::{Args, ValueEnum};
+use weft_core::abi::State;
+use weft_ir::backend::Backend;
+use weft_ir::interp::Interp;
+use weft_ir::program::ChainProgram;
+use weft_jit::Jit;
+
+use super::progress;
+use super::report::{Report, Row, median};
+use super::twins::Twin;
+use cases::{CASES, Case};
+use rig::{Compiled, Lane, Messages, Nothing, Runner};
+
+/// Random messages on which a twin and the compiled code are held against the interpreter.
+const COMPARED: usize = 3 * rig::MESSAGES;
+/// The interpreter runs in one round of so many: it takes much longer, and is only shown.
+const INTERPRET_EVERY: usize = 8;
+
+/// Who runs a chain.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+enum By {
+    Jit,
+    Interp,
+    Twin,
+    Nothing,
+}
+
+/// The options of `weft bench-element`.
+#[derive(Args, Clone, Debug)]
+pub(crate) struct ElementArgs {
+    /// The element, or the chain
+    name: String,
+    /// Who runs it
+    #[arg(long, value_enum)]
+    by: By,
+    /// How often all messages are run
+    #[arg(long)]
+    rounds: usize,
+}
+
+/// Measures every case.
+///
+/// # Errors
+/// The library does not compile, or code and twin do not do the same.
+pub(super) fn run(quick: bool) -> Result<Report, String> {
+    let rounds = if quick { 100 } else { 400 };
+    let mut rows = Vec::new();
+    for case in CASES {
+        progress(case.name);
+        let program = case.program()?;
+        compare(case, &program)?;
+        rows.extend(times(case, &program, rounds)?);
+        let [element, twin] = case.lines();
+        rows.push(Row::new(case.name, "lines", "", &[element]).against("by hand", &[element], &[twin]));
+    }
+    let mut notes = Vec::new();
+    match instructions::count(quick) {
+        Ok(counted) => rows.extend(counted),
+        Err(why) => notes.push(format!("instructions were not counted: {why}")),
+    }
+    notes.push("ns a message: all passes of one unary call, less what the rig takes for them".to_owned());
+    Ok(Report { bench: "elements", rows, notes })
+}
+
+/// Runs one case for a tool that counts instructions.
+///
+/// # Errors
+/// There is no such case, or it does not compile.
+pub(crate) fn run_one(args: &ElementArgs) -> Result<(), String> {
+    let case = CASES.iter().find(|case| case.name == args.name).ok_or("no such element")?;
+    let program = case.program()?;
+    let messages = Messages::new(&program, 1, 0);
+    match args.by {
+        By::Jit => repeat(jitted(&messages, &program)?, &messages, args.rounds),
+        By::Interp => repeat(interpreted(&messages, &program)?, &messages, args.rounds),
+        By::Twin => repeat(by_hand(&messages, case, &program), &messages, args.rounds),
+        By::Nothing => repeat(Lane::new(&messages, Nothing, State::default()), &messages, args.rounds),
+    }
+    Ok(())
+}
+
+fn repeat(mut lane: Lane<impl Runner>, messages: &Messages, rounds: usize) {
+    (0..rounds).for_each(|_| {
+        lane.round(messages);
+    });
+}
+
+fn jitted(messages: &Messages, program: &ChainProgram) -> Result<Lane<Compiled>, String> {
+    compiled(messages, program, &jit()?)
+}
+
+fn interpreted(messages: &Messages, program: &ChainProgram) -> Result<Lane<Compiled>, String> {
+    compiled(messages, program, &Interp)
+}
+
+fn compiled(
+    messages: &Messages,
+    program: &ChainProgram,
+    backend: &dyn Backend,
+) -> Result<Lane<Compiled>, String> {
+    let (code, state) = Compiled::new(program, backend)?;
+    Ok(Lane::new(messages, code, state))
+}
+
+fn by_hand(messages: &Messages, case: &Case, program: &ChainProgram) -> Lane<Box<dyn Twin>> {
+    Lane::new(messages, (case.twin)(program), State::default())
+}
+
+fn jit() -> Result<Jit, String> {
+    Jit::new().map_err(|error| error.to_string())
+}
+
+/// Holds compiled code and twin against the interpreter, which is the meaning.
+fn compare(case: &Case, program: &ChainProgram) -> Result<(), String> {
+    let messages = Messages::new(program, 7, 10);
+    let expected = interpreted(&messages, program)?.observe(&messages, COMPARED);
+    let code = jitted(&messages, program)?.observe(&messages, COMPARED);
+    let twin = by_hand(&messages, case, program).observe(&messages, COMPARED);
+    for (who, seen) in [("compiled code", code), ("twin", twin)] {
+        if let Some(at) = (0..expected.0.len()).find(|at| seen.0.get(*at) != expected.0.get(*at)) {
+            let (theirs, ours) = (&expected.0[at], seen.0.get(at));
+            return Err(format!("{}: pass {at}: the {who} gave {ours:?}, and not {theirs:?}", case.name));
+        }
+        if seen.1 != expected.1 {
+            return Err(format!("{}: the {who} counted {:?}, and not {:?}", case.name, seen.1, expected.1));
+        }
+    }
+    Ok(())
+}
+
+/// Times in rounds of which each runs everybody once, in turns.
+fn times(case: &Case, program: &ChainProgram, rounds: usize) -> Result<Vec<Row>, String> {
+    let messages = Messages::new(program, 1, 0);
+    let mut nothing = Lane::new(&messages, Nothing, State::default());
+    let mut jit = jitted(&messages, program)?;
+    let mut twin = by_hand(&messages, case, program);
+    let mut interp = interpreted(&messages, program)?;
+    let (mut rig_ns, mut jit_ns, mut twin_ns, mut interp_ns) = (vec![], vec![], vec![], vec![]);
+    // One round of everybody fills tables and caches.
+    for lane_round in 0..=rounds {
+        let rig = nothing.round(&messages);
+        let (ours, theirs) = if lane_round % 2 == 0 {
+            let ours = jit.round(&messages);
+            (ours, twin.round(&messages))
+        } else {
+            let theirs = twin.round(&messages);
+            (jit.round(&messages), theirs)
+        };
+        if lane_round == 0 {
+            continue;
+        }
+        rig_ns.push(rig);
+        jit_ns.push(ours);
+        twin_ns.push(theirs);
+        if lane_round % INTERPRET_EVERY == 0 {
+            interp_ns.push(interp.round(&messages));
+        }
+    }
+    let rig = median(&rig_ns);
+    let net = |all: &[f64]| all.iter().map(|ns| ns - rig).collect::<Vec<f64>>();
+    let (jit_ns, twin_ns, interp_ns) = (net(&jit_ns), net(&twin_ns), net(&interp_ns));
+    let compile_us: Vec<f64> = (0..20).map(|_| compile_us(program)).collect::<Result<_, _>>()?;
+    Ok(vec![
+        Row::new(case.name, "compiled", "ns/message", &jit_ns).against("by hand", &jit_ns, &twin_ns),
+        Row::new(case.name, "by hand", "ns/message", &twin_ns),
+        Row::new(case.name, "interpreted", "ns/message", &interp_ns),
+        Row::new(case.name, "rig", "ns/message", &rig_ns),
+        Row::new(case.name, "compile", "us", &compile_us),
+    ])
+}
+
+/// Microseconds from the lowered chain to machine code for all its passes.
+fn compile_us(program: &ChainProgram) -> Result<f64, String> {
+    let jit = jit()?;
+    let began = Instant::now();
+    Compiled::new(program, &jit)?;
+    Ok(began.elapsed().as_nanos() as f64 / 1e3)
+}
