@@ -1,1 +1,9 @@
-//! weft-opt
+//! From checked programs to plans: lowering to the IR, passes over it, and what they cost.
+//!
+//! * [`lower`]: the typed program of a chain becomes a [`ChainProgram`](weft_ir::program::ChainProgram).
+//! * [`passes`]: functions that do the same with less.
+//! * [`cost`]: worst-case operations and memory, known before anything runs.
+
+pub mod cost;
+pub mod lower;
+pub mod passes;

@@ -1,0 +1,330 @@
+//! One handler as one function: its body, its error path, and what is known on the way.
+
+use std::collections::BTreeMap;
+
+use weft_core::abi::Fault;
+use weft_ir::ir::{BlockId, Function, Journal, Op, TableId, Terminator, Ty, Value};
+use weft_lang::hir::{self, Direction, Handler, HandlerKind, LocalId, RowId, TableRef};
+use weft_lang::source::Span;
+
+use super::build::Builder;
+use super::locks::{Lock, key_text};
+use super::logic::{Raised, Val};
+use super::walk::Mentions;
+use super::{Lowering, Scope};
+
+/// A handler that is being lowered.
+pub(super) struct Body<'b, 'n> {
+    pub(super) lowering: &'b mut Lowering<'n>,
+    pub(super) scope: &'b Scope<'n>,
+    pub(super) b: Builder,
+    /// Which handler the function is; ON ERROR is part of the function in whose place it runs.
+    pub(super) kind: HandlerKind,
+    pub(super) locals: Vec<Option<Val>>,
+    pub(super) rows: Vec<Option<Bound>>,
+    pub(super) mentions: Mentions<'n>,
+    /// The code of the fault, in ON ERROR.
+    pub(super) fault: Option<Value>,
+    pub(super) path: Path,
+    lock: Lock,
+    errors: Errors,
+}
+
+/// A row that was found, with the values that its columns had then.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Bound {
+    pub(super) columns: BTreeMap<usize, Val>,
+}
+
+/// What is known on the way that led here.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Path {
+    locked: bool,
+    /// Rows that were found by keys which have not changed since.
+    found: BTreeMap<(TableId, String), Value>,
+}
+
+/// Where errors go.
+#[derive(Debug)]
+enum Errors {
+    /// [`Terminator::Fail`], one block for each source line.
+    Fail(BTreeMap<u32, (BlockId, Value)>),
+    /// The head of ON ERROR, once there is a way to it.
+    Handle(Option<(BlockId, Value)>),
+}
+
+impl<'b, 'n> Body<'b, 'n> {
+    fn new(lowering: &'b mut Lowering<'n>, scope: &'b Scope<'n>, kind: HandlerKind, lock: Lock) -> Self {
+        let kind_name = match kind {
+            HandlerKind::Open => "open",
+            HandlerKind::Request => "request",
+            HandlerKind::Response => "response",
+            HandlerKind::Close => "close",
+            HandlerKind::Error => "error",
+            HandlerKind::Every => "every",
+        };
+        let errors = match scope.on_error(kind) {
+            Some(_) => Errors::Handle(None),
+            None => Errors::Fail(BTreeMap::new()),
+        };
+        Self {
+            b: Builder::new(format!("{}.{kind_name}", scope.instance.name)),
+            lowering,
+            scope,
+            kind,
+            locals: Vec::new(),
+            rows: Vec::new(),
+            mentions: Mentions::default(),
+            fault: None,
+            path: Path::default(),
+            lock,
+            errors,
+        }
+    }
+
+    /// Lowers a handler; OPEN of an element with a CALL row may have none of its own.
+    pub(super) fn lower(
+        lowering: &'b mut Lowering<'n>,
+        scope: &'b Scope<'n>,
+        kind: HandlerKind,
+        handler: Option<&'n Handler>,
+        lock: Lock,
+    ) -> Function {
+        let mut body = Self::new(lowering, scope, kind, lock);
+        if kind == HandlerKind::Open {
+            body.start_call();
+        }
+        if let Some(handler) = handler {
+            body.handler(handler);
+        }
+        body.forward();
+        if let (Errors::Handle(Some((head, fault))), Some(handler)) = (&body.errors, scope.on_error(kind)) {
+            let (head, fault) = (*head, *fault);
+            body.on_error(head, fault, handler);
+        }
+        body.b.finish()
+    }
+
+    fn handler(&mut self, handler: &'n Handler) {
+        let (lowering, scope) = (&*self.lowering, self.scope);
+        let n_keys = |table: TableRef| lowering.table_decl(scope, table).n_keys;
+        self.mentions = Mentions::of(handler, &n_keys);
+        self.locals = vec![None; handler.locals.len()];
+        self.rows = vec![None; handler.rows.len()];
+        self.stmts(&handler.body);
+    }
+
+    /// Sets the call's row to its start. It stays so if the handler fails: later handlers read it.
+    fn start_call(&mut self) {
+        for (cell, id) in self.scope.element.call.iter().zip(&self.scope.call) {
+            self.set_line(cell.span);
+            let value = match &cell.start {
+                Some(start) => self.expr(start),
+                None => Val::plain(self.b.zero(Ty::of(cell.ty))),
+            };
+            let fault = self.too_long(value, cell.ty);
+            self.fail_if(fault);
+            self.b.act(Op::CallSet(*id, value.value, Journal::No));
+        }
+    }
+
+    fn on_error(&mut self, head: BlockId, fault: Value, handler: &'n Handler) {
+        self.errors = Errors::Fail(BTreeMap::new());
+        self.path = Path::default();
+        self.fault = Some(fault);
+        self.b.switch(head);
+        self.set_line(handler.span);
+        self.b.act(Op::RollBack);
+        self.b.take_scratch_used();
+        self.handler(handler);
+        self.forward();
+    }
+
+    fn forward(&mut self) {
+        self.check_scratch();
+        self.b.end(Terminator::Forward);
+    }
+
+    // ---- where we are ----
+
+    pub(super) fn set_line(&mut self, span: Span) {
+        let line = self.lowering.line(span);
+        self.b.set_line(line);
+    }
+
+    /// The direction whose inputs this handler sees.
+    pub(super) fn direction(&self) -> Direction {
+        match self.kind {
+            HandlerKind::Response | HandlerKind::Close => Direction::Response,
+            _ => Direction::Request,
+        }
+    }
+
+    pub(super) fn local(&self, local: LocalId) -> Option<Val> {
+        self.locals[local.0]
+    }
+
+    pub(super) fn bind(&mut self, row: RowId, bound: Bound) {
+        self.rows[row.0] = Some(bound);
+    }
+
+    pub(super) fn table(&self, table: TableRef) -> (TableId, &'n hir::Table) {
+        (self.lowering.table_id(self.scope, table), self.lowering.table_decl(self.scope, table))
+    }
+
+    // ---- ways apart and together ----
+
+    /// What is known where ways that begin here meet again: what all of those know that get there.
+    pub(super) fn meet_paths(&mut self, mut paths: Vec<Path>) {
+        let Some(mut met) = paths.pop() else { return };
+        for path in paths {
+            met.locked &= path.locked;
+            met.found.retain(|key, row| path.found.get(key) == Some(row));
+        }
+        self.path = met;
+    }
+
+    /// Forgets the rows of a table: it gets or loses one.
+    pub(super) fn forget_rows(&mut self, table: TableId) {
+        self.path.found.retain(|(of, _), _| *of != table);
+    }
+
+    pub(super) fn forget_all_rows(&mut self) {
+        self.path.found.clear();
+    }
+
+    // ---- locks ----
+
+    /// Takes the handler's lock before the first look at what it guards.
+    pub(super) fn lock_for(&mut self, table: TableId, key: Option<Value>) {
+        let op = match self.lock {
+            Lock::Stripe(of) if of == table => Op::Lock(table, key),
+            Lock::Whole(of) if self.needs_lock(table) => Op::Lock(of, None),
+            _ => return,
+        };
+        if !core::mem::replace(&mut self.path.locked, true) {
+            self.b.act(op);
+        }
+    }
+
+    fn needs_lock(&self, table: TableId) -> bool {
+        use weft_ir::program::Realisation::{Locked, Striped};
+        matches!(self.lowering.program.tables[usize::from(table.0)].realisation, Striped | Locked)
+    }
+
+    /// Takes the handler's lock before the first look at a variable.
+    pub(super) fn lock_for_var(&mut self) {
+        let op = match self.lock {
+            Lock::Whole(table) => Op::Lock(table, None),
+            Lock::Vars => Op::LockVars,
+            Lock::Free | Lock::Stripe(_) => return,
+        };
+        if !core::mem::replace(&mut self.path.locked, true) {
+            self.b.act(op);
+        }
+    }
+
+    /// The row with a key, or none.
+    pub(super) fn found(&mut self, table: TableId, key: &[hir::Expr], value: Value) -> Value {
+        // A key that can change has another text in no case, so it is not remembered.
+        let is_fixed = key.iter().all(|part| self.is_fixed_key(part));
+        let name = (table, key_text(key));
+        if let Some(row) = self.path.found.get(&name).filter(|_| is_fixed) {
+            return *row;
+        }
+        let row = self.b.get(Op::Find(table, value), Ty::Row);
+        if is_fixed {
+            self.path.found.insert(name, row);
+        }
+        row
+    }
+
+    /// Remembers the row of a key.
+    pub(super) fn remember(&mut self, table: TableId, key: &[hir::Expr], row: Value) {
+        if key.iter().all(|part| self.is_fixed_key(part)) {
+            self.path.found.insert((table, key_text(key)), row);
+        }
+    }
+
+    /// Literals, parameters and locals: those that no statement can change.
+    fn is_fixed_key(&self, part: &hir::Expr) -> bool {
+        match &part.kind {
+            hir::ExprKind::Column(column) => !self.scope.element.columns[*column].written,
+            hir::ExprKind::Const(_) | hir::ExprKind::Param(_) | hir::ExprKind::Local(_) => true,
+            hir::ExprKind::Widen(inner) => self.is_fixed_key(inner),
+            _ => false,
+        }
+    }
+
+    // ---- errors ----
+
+    /// Goes to the element's error path where an error was raised, or where the scratch was full.
+    pub(super) fn fail_if(&mut self, fault: Option<Raised>) {
+        let full = self.b.take_scratch_used().then(|| self.b.get(Op::ScratchFull, Ty::Bool));
+        let full = full.and_then(|full| self.b.raise(full, Fault::TooLong));
+        let Some(Raised { is, code }) = self.b.first(fault, full) else { return };
+        let (target, args) = self.error_target(code);
+        let go_on = self.b.block();
+        self.b.branch_with(is, (target, args), (go_on, Vec::new()));
+        self.b.switch(go_on);
+    }
+
+    /// Asks whether everything since the last check found room.
+    pub(super) fn check_scratch(&mut self) {
+        if self.b.is_open() {
+            self.fail_if(None);
+        }
+    }
+
+    fn error_target(&mut self, code: Value) -> (BlockId, Vec<Value>) {
+        let line = self.b.line();
+        let target = match &self.errors {
+            Errors::Fail(blocks) => blocks.get(&line).copied(),
+            Errors::Handle(block) => *block,
+        };
+        let (block, _) = target.unwrap_or_else(|| self.new_error_target(line));
+        (block, vec![code])
+    }
+
+    fn new_error_target(&mut self, line: u32) -> (BlockId, Value) {
+        let block = self.b.block();
+        let fault = self.b.param(block, Ty::Int);
+        match &mut self.errors {
+            Errors::Handle(target) => *target = Some((block, fault)),
+            Errors::Fail(blocks) => {
+                blocks.insert(line, (block, fault));
+                let here = self.b.here();
+                self.b.switch(block);
+                self.b.end(Terminator::Fail { fault, line });
+                if let Some(here) = here {
+                    self.b.switch(here);
+                }
+            }
+        }
+        (block, fault)
+    }
+
+    /// The condition of an IF, a WHERE or an arm: NULL is not true, and an error fails.
+    pub(super) fn truth(&mut self, condition: &hir::Expr) -> Value {
+        let value = self.expr(condition);
+        self.fail_if(value.fault);
+        self.b.is_true(value)
+    }
+}
+
+/// The OPEN of the pseudo element of a route.
+pub(super) fn condition<'n>(lowering: &mut Lowering<'n>, scope: &Scope<'n>, route: &hir::Route) -> Function {
+    let mut body = Body::new(lowering, scope, HandlerKind::Open, Lock::Free);
+    if let Some(when) = &route.when {
+        body.set_line(when.span);
+        let holds = body.truth(when);
+        let (yes, no) = (body.b.block(), body.b.block());
+        body.b.branch(holds, yes, no);
+        body.b.switch(no);
+        let line = body.b.line();
+        body.b.end(Terminator::Drop { line });
+        body.b.switch(yes);
+    }
+    body.forward();
+    body.b.finish()
+}

@@ -1,0 +1,424 @@
+//! Expressions.
+
+use weft_core::abi::Fault;
+use weft_core::{Type, Value as Constant};
+use weft_ir::ir::{BytesCmp, FloatCmp, IntCmp, Op, Ty, Value};
+use weft_ir::program::Place;
+use weft_lang::check::fold::fold;
+use weft_lang::hir::{BoundPlace, CompareOp, Direction, Expr, ExprKind, Function};
+
+use super::body::Body;
+use super::logic::Val;
+use super::places;
+use super::walk::children;
+
+/// Expressions of at most this many operations are computed whether their value is needed or not: a branch costs
+/// as much.
+const CHEAP_OPS_MAX: usize = 4;
+
+impl<'n> Body<'_, 'n> {
+    /// An expression's value.
+    pub(super) fn expr(&mut self, expr: &Expr) -> Val {
+        if let Ok(value) = fold(expr, &self.scope.instance.params) {
+            return self.constant(&value, expr.ty);
+        }
+        self.set_line(expr.span);
+        match &expr.kind {
+            ExprKind::Const(value) => self.constant(value, expr.ty),
+            ExprKind::Param(index) => {
+                let value = self.scope.instance.params[*index].clone();
+                self.constant(&value, expr.ty)
+            }
+            ExprKind::Column(column) => self.column(*column),
+            ExprKind::Local(local) => self.local(*local).unwrap_or_else(|| self.absent(expr.ty)),
+            ExprKind::Call(cell) => {
+                let (id, ty) = (self.scope.call[*cell], Ty::of(self.scope.element.call[*cell].ty));
+                Val::plain(self.b.get(Op::CallGet(id), ty))
+            }
+            ExprKind::Var(var) => self.var(*var),
+            ExprKind::RowColumn { row, column } => {
+                let bound = self.rows[row.0].as_ref().and_then(|bound| bound.columns.get(column).copied());
+                bound.unwrap_or_else(|| self.absent(expr.ty))
+            }
+            ExprKind::Header(name) => self.from_place(Place::Header(name.clone()), Type::Text(None), true),
+            ExprKind::Trailer(name) => self.from_place(Place::Trailer(name.clone()), Type::Text(None), true),
+            ExprKind::Meta(meta) => self.from_place(Place::Meta(places::meta(*meta)), expr.ty, expr.nullable),
+            ExprKind::FaultName => self.fault_name(),
+            // Values of narrower types are held in the same 64 bits, and texts have no length here.
+            ExprKind::Widen(operand) => self.expr(operand),
+            ExprKind::Cast(operand) => self.cast(operand, expr.ty),
+            ExprKind::Not(operand) => {
+                let operand = self.expr(operand);
+                self.b.logical_not(operand)
+            }
+            ExprKind::Neg(operand) => self.negation(operand),
+            ExprKind::And(left, right) => self.connective(left, right, Connective::And),
+            ExprKind::Or(left, right) => self.connective(left, right, Connective::Or),
+            ExprKind::Compare { op, left, right } => {
+                let ty = left.ty;
+                let (left, right) = (self.expr(left), self.expr(right));
+                self.comparison(*op, ty, left, right)
+            }
+            ExprKind::Arith { op, left, right } => self.arith(*op, left, right, expr.ty),
+            ExprKind::Concat(parts) => {
+                let parts: Vec<Val> = parts.iter().map(|part| self.expr(part)).collect();
+                let value = self.b.get(Op::Concat(parts.iter().map(|part| part.value).collect()), Ty::Bytes);
+                self.b.result(&parts, value, None)
+            }
+            ExprKind::IsNull(operand) => {
+                let operand = self.expr(operand);
+                let value = self.b.flag(operand.null);
+                Val { value, null: None, fault: operand.fault }
+            }
+            ExprKind::SameAs(left, right) => self.same_as(left, right),
+            ExprKind::InList { operand, list } => self.in_list(operand, list),
+            ExprKind::Between { operand, low, high } => {
+                let ty = operand.ty;
+                let (operand, low, high) = (self.expr(operand), self.expr(low), self.expr(high));
+                let above = self.comparison(CompareOp::Le, ty, low, operand);
+                let below = self.comparison(CompareOp::Le, ty, operand, high);
+                self.b.logical_and(above, below)
+            }
+            ExprKind::Like { operand, pattern } => {
+                let operand = self.expr(operand);
+                let value = self.b.get(Op::Like(operand.value, pattern.as_bytes().to_vec()), Ty::Bool);
+                self.b.result(&[operand], value, None)
+            }
+            ExprKind::Case { operand, arms, otherwise } => {
+                self.case(operand.as_deref(), arms, otherwise, expr.ty)
+            }
+            ExprKind::Function { function, args } => self.function(*function, args, expr.ty),
+            ExprKind::CountRows(table) => {
+                let (table, _) = self.table(*table);
+                self.lock_for(table, None);
+                Val::plain(self.b.get(Op::Count(table), Ty::Int))
+            }
+            ExprKind::Lookup { find, value } => self.lookup(find, value),
+            ExprKind::Exists(find) => self.exists(find),
+            ExprKind::Aggregate { table, row, rows_max, filter, aggregate } => {
+                self.aggregate(*table, *row, *rows_max, filter.as_deref(), aggregate, expr.ty)
+            }
+        }
+    }
+
+    /// A constant; NULL is the type's zero beside a flag that is known.
+    pub(super) fn constant(&mut self, value: &Constant, ty: Type) -> Val {
+        Val::plain(match value {
+            Constant::Null => return self.absent(ty),
+            Constant::Bool(b) => self.b.bool(*b),
+            Constant::Int(n) => self.b.int(*n),
+            Constant::Float(x) => self.b.float(*x),
+            Constant::Bytes(bytes) => self.b.bytes(bytes),
+        })
+    }
+
+    /// NULL.
+    pub(super) fn absent(&mut self, ty: Type) -> Val {
+        let value = self.b.zero(Ty::of(ty));
+        let null = self.b.bool(true);
+        Val { value, null: Some(null), fault: None }
+    }
+
+    // ---- what the tuple and the state say ----
+
+    fn column(&mut self, column: usize) -> Val {
+        let decl = &self.scope.element.columns[column];
+        let binding = &self.scope.instance.bindings[column];
+        let place = places::bound(&binding.place);
+        let program = &mut self.lowering.program;
+        let id = places::input(program, decl.direction, place, decl.ty, binding.nullable, false);
+        let value = self.b.get(Op::Input(id), Ty::of(decl.ty));
+        let null = binding.nullable.then(|| {
+            let present = self.b.get(Op::InputPresent(id), Ty::Bool);
+            self.b.not(present)
+        });
+        // A message may hold NaN and infinities; no F64 of the language does.
+        let is_foreign = decl.ty == Type::F64 && matches!(binding.place, BoundPlace::Body(_));
+        let fault = if is_foreign { self.not_finite(value) } else { None };
+        Val { value, null, fault }
+    }
+
+    fn from_place(&mut self, place: Place, ty: Type, nullable: bool) -> Val {
+        let direction = self.direction();
+        let id = places::input(&mut self.lowering.program, direction, place, ty, nullable, false);
+        let value = self.b.get(Op::Input(id), Ty::of(ty));
+        let null = nullable.then(|| {
+            let present = self.b.get(Op::InputPresent(id), Ty::Bool);
+            self.b.not(present)
+        });
+        Val { value, null, fault: None }
+    }
+
+    fn var(&mut self, var: usize) -> Val {
+        let (decl, id) = (&self.scope.element.vars[var], self.scope.vars[var]);
+        if decl.merge.is_some() {
+            return Val::plain(self.b.get(Op::VarMerged(id), Ty::Int));
+        }
+        self.lock_for_var();
+        Val::plain(self.b.get(Op::VarGet(id), Ty::of(decl.ty)))
+    }
+
+    fn fault_name(&mut self) -> Val {
+        let Some(code) = self.fault else { return Val::plain(self.b.bytes(b"")) };
+        let mut name = self.b.bytes(Fault::FunctionFailed.name().as_bytes());
+        for fault in Fault::ALL.iter().filter(|fault| **fault != Fault::FunctionFailed) {
+            let is = self.b.fault(*fault);
+            let is = self.b.int_compare(IntCmp::Eq, code, is);
+            let this = self.b.bytes(fault.name().as_bytes());
+            name = self.b.select(is, this, name);
+        }
+        Val::plain(name)
+    }
+
+    // ---- comparisons ----
+
+    pub(super) fn comparison(&mut self, op: CompareOp, ty: Type, left: Val, right: Val) -> Val {
+        let value = self.compare(op, ty, left.value, right.value);
+        self.b.result(&[left, right], value, None)
+    }
+
+    /// Compares two values that are there.
+    pub(super) fn compare(&mut self, op: CompareOp, ty: Type, a: Value, b: Value) -> Value {
+        let (op, a, b) = match op {
+            CompareOp::Gt => (CompareOp::Lt, b, a),
+            CompareOp::Ge => (CompareOp::Le, b, a),
+            other => (other, a, b),
+        };
+        match Ty::of(ty) {
+            Ty::Bytes => {
+                let op = match op {
+                    CompareOp::Eq => BytesCmp::Eq,
+                    CompareOp::Ne => BytesCmp::Ne,
+                    CompareOp::Lt => BytesCmp::Lt,
+                    _ => BytesCmp::Le,
+                };
+                self.b.get(Op::BytesCompare(op, a, b), Ty::Bool)
+            }
+            Ty::Float => {
+                let op = match op {
+                    CompareOp::Eq => FloatCmp::Eq,
+                    CompareOp::Ne => FloatCmp::Ne,
+                    CompareOp::Lt => FloatCmp::Lt,
+                    _ => FloatCmp::Le,
+                };
+                self.b.float_compare(op, a, b)
+            }
+            Ty::Bool => self.compare_bools(op, a, b),
+            Ty::Int | Ty::Row => {
+                let op = match (op, ty.is_signed()) {
+                    (CompareOp::Eq, _) => IntCmp::Eq,
+                    (CompareOp::Ne, _) => IntCmp::Ne,
+                    (CompareOp::Lt, true) => IntCmp::SLt,
+                    (CompareOp::Lt, false) => IntCmp::ULt,
+                    (_, true) => IntCmp::SLe,
+                    (_, false) => IntCmp::ULe,
+                };
+                self.b.int_compare(op, a, b)
+            }
+        }
+    }
+
+    /// FALSE is less than TRUE.
+    fn compare_bools(&mut self, op: CompareOp, a: Value, b: Value) -> Value {
+        match op {
+            CompareOp::Eq => {
+                let differ = self.b.xor(a, b);
+                self.b.not(differ)
+            }
+            CompareOp::Ne => self.b.xor(a, b),
+            CompareOp::Lt => {
+                let not_a = self.b.not(a);
+                self.b.and(not_a, b)
+            }
+            _ => {
+                let not_a = self.b.not(a);
+                self.b.or(not_a, b)
+            }
+        }
+    }
+
+    fn same_as(&mut self, left: &Expr, right: &Expr) -> Val {
+        let ty = left.ty;
+        let (left, right) = (self.expr(left), self.expr(right));
+        let (_, fault) = self.b.strict(&[left, right]);
+        let equal = self.compare(CompareOp::Eq, ty, left.value, right.value);
+        let (left_null, right_null) = (self.b.flag(left.null), self.b.flag(right.null));
+        let either = self.b.or(left_null, right_null);
+        let both = self.b.and(left_null, right_null);
+        let value = self.b.select(either, both, equal);
+        Val { value, null: None, fault }
+    }
+
+    fn in_list(&mut self, operand: &Expr, list: &[Expr]) -> Val {
+        let ty = operand.ty;
+        let operand = self.expr(operand);
+        let mut found = Val::plain(self.b.bool(false));
+        for item in list {
+            let item = self.expr(item);
+            let equal = self.comparison(CompareOp::Eq, ty, operand, item);
+            found = self.b.logical_or(found, equal);
+        }
+        found
+    }
+
+    // ---- what is evaluated only if it is needed ----
+
+    fn connective(&mut self, left: &Expr, right: &Expr, connective: Connective) -> Val {
+        let left = self.expr(left);
+        if is_cheap(right) {
+            let right = self.expr(right);
+            return self.connect(left, right, connective);
+        }
+        // What decides alone is the left value, if it is neither NULL nor an error.
+        let neither = self.b.either(left.null, left.fault.map(|fault| fault.is));
+        let decides = match connective {
+            Connective::And => {
+                let open = self.b.either(Some(left.value), neither);
+                let open = self.b.flag(open);
+                self.b.not(open)
+            }
+            Connective::Or => self.b.unless(left.value, neither),
+        };
+        let decided = self.b.bool(connective == Connective::Or);
+        self.choose(
+            decides,
+            Type::Bool,
+            |_| Val::plain(decided),
+            |body| {
+                let right = body.expr(right);
+                body.connect(left, right, connective)
+            },
+        )
+    }
+
+    fn connect(&mut self, left: Val, right: Val, connective: Connective) -> Val {
+        match connective {
+            Connective::And => self.b.logical_and(left, right),
+            Connective::Or => self.b.logical_or(left, right),
+        }
+    }
+
+    /// One of two values, of which only that one is computed.
+    pub(super) fn choose(
+        &mut self,
+        by: Value,
+        ty: Type,
+        yes: impl FnOnce(&mut Self) -> Val,
+        no: impl FnOnce(&mut Self) -> Val,
+    ) -> Val {
+        match self.b.known_bool(by) {
+            Some(true) => return yes(self),
+            Some(false) => return no(self),
+            None => {}
+        }
+        let (yes_block, no_block) = (self.b.block(), self.b.block());
+        let before = self.path.clone();
+        self.b.branch(by, yes_block, no_block);
+        self.b.switch(yes_block);
+        let yes = yes(self);
+        let yes_end = self.b.here().unwrap_or(yes_block);
+        let yes_path = core::mem::replace(&mut self.path, before);
+        self.b.switch(no_block);
+        let no = no(self);
+        let no_end = self.b.here().unwrap_or(no_block);
+        let no_path = core::mem::take(&mut self.path);
+        self.meet_paths(vec![yes_path, no_path]);
+        self.b.meet(&[(yes_end, yes), (no_end, no)], Ty::of(ty))
+    }
+
+    fn case(&mut self, operand: Option<&Expr>, arms: &[(Expr, Expr)], otherwise: &Expr, ty: Type) -> Val {
+        let operand = operand.map(|operand| (self.expr(operand), operand.ty));
+        self.case_from(operand, arms, otherwise, ty)
+    }
+
+    /// The arms that are left. Each is looked at only if no earlier one was taken.
+    fn case_from(
+        &mut self,
+        operand: Option<(Val, Type)>,
+        arms: &[(Expr, Expr)],
+        otherwise: &Expr,
+        ty: Type,
+    ) -> Val {
+        let Some(((when, then), rest)) = arms.split_first() else { return self.expr(otherwise) };
+        let when = self.expr(when);
+        let holds = match operand {
+            Some((operand, operand_ty)) => self.comparison(CompareOp::Eq, operand_ty, operand, when),
+            None => when,
+        };
+        let is_true = self.b.is_true(holds);
+        let taken = self.choose(
+            is_true,
+            ty,
+            |body| body.expr(then),
+            |body| body.case_from(operand, rest, otherwise, ty),
+        );
+        // An error in a condition is the error of the whole, whichever way was taken on its account.
+        let fault = self.b.first(holds.fault, taken.fault);
+        Val { fault, ..taken }
+    }
+
+    pub(super) fn coalesce(&mut self, args: &[Expr], ty: Type) -> Val {
+        let Some((first, rest)) = args.split_first() else { return self.absent(ty) };
+        let first = self.expr(first);
+        let Some(null) = first.null.filter(|_| !rest.is_empty()) else { return first };
+        let kept = Val { null: None, ..first };
+        // An error of the first is looked at before its NULL: with it, the rest does not matter.
+        let needs_rest = self.b.unless(null, first.fault.map(|fault| fault.is));
+        if rest.iter().all(is_cheap) {
+            let rest = self.coalesce(rest, ty);
+            let value = self.b.select(needs_rest, rest.value, kept.value);
+            let rest_null = rest.null.map(|rest_null| self.b.and(rest_null, needs_rest));
+            let rest_fault = self.b.fault_when(rest.fault, needs_rest);
+            let fault = self.b.first(kept.fault, rest_fault);
+            return Val { value, null: rest_null, fault };
+        }
+        self.choose(needs_rest, ty, |body| body.coalesce(rest, ty), |_| kept)
+    }
+
+    /// The inputs of a column that a statement changes.
+    pub(super) fn written_column(&mut self, column: usize) -> (weft_ir::ir::InputId, bool) {
+        let decl = &self.scope.element.columns[column];
+        let binding = &self.scope.instance.bindings[column];
+        let place = places::bound(&binding.place);
+        let clears = binding.nullable || matches!(place, Place::Header(_) | Place::Trailer(_));
+        let program = &mut self.lowering.program;
+        let id = places::input(program, decl.direction, place, decl.ty, binding.nullable, true);
+        (id, clears)
+    }
+
+    /// A header or trailer that a statement changes.
+    pub(super) fn written_place(&mut self, place: Place) -> weft_ir::ir::InputId {
+        let direction: Direction = self.direction();
+        places::input(&mut self.lowering.program, direction, place, Type::Text(None), true, true)
+    }
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Connective {
+    And,
+    Or,
+}
+
+/// Whether computing an expression costs no more than jumping around it. It does not touch tables or the scratch.
+fn is_cheap(expr: &Expr) -> bool {
+    n_ops(expr).is_some_and(|n| n <= CHEAP_OPS_MAX)
+}
+
+/// How many simple operations an expression takes; None if it has others.
+fn n_ops(expr: &Expr) -> Option<usize> {
+    let is_bytes = Ty::of(expr.ty) == Ty::Bytes;
+    let own = match &expr.kind {
+        ExprKind::Const(_) | ExprKind::Param(_) | ExprKind::Local(_) | ExprKind::RowColumn { .. } => 0,
+        ExprKind::Column(_) | ExprKind::Meta(_) | ExprKind::Header(_) | ExprKind::Trailer(_) => 1,
+        ExprKind::Call(_) if !is_bytes => 1,
+        ExprKind::Widen(_) | ExprKind::IsNull(_) | ExprKind::Not(_) => 1,
+        ExprKind::Compare { .. } | ExprKind::And(..) | ExprKind::Or(..) | ExprKind::Between { .. } => 1,
+        ExprKind::Neg(_) | ExprKind::Arith { .. } => 2,
+        ExprKind::Function { function, .. } if !is_bytes => match function {
+            Function::Now | Function::Least | Function::Greatest | Function::Seconds | Function::Length => 1,
+            _ => return None,
+        },
+        _ => return None,
+    };
+    children(expr).into_iter().try_fold(own, |sum, part| Some(sum + n_ops(part)?))
+}

@@ -1,0 +1,188 @@
+//! Values of the language over values of the IR: three-valued logic and errors, by boolean algebra.
+//!
+//! An error beats NULL, and both beat the value: whoever looks at `null` has looked at `fault` first, and whoever
+//! looks at `value` has looked at both. So `null` may be anything beside an error, and `value` beside either.
+
+use weft_core::abi::Fault;
+use weft_ir::ir::{BlockId, Ty, Value};
+
+use super::build::Builder;
+
+/// A value that may be NULL or an error. What is not there costs nothing.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Val {
+    pub(super) value: Value,
+    /// A Bool: it is NULL. None if it never is.
+    pub(super) null: Option<Value>,
+    /// None if it is never an error.
+    pub(super) fault: Option<Raised>,
+}
+
+/// An error that may have been raised.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Raised {
+    /// A Bool: whether it was.
+    pub(super) is: Value,
+    /// An Int: the fault's code.
+    pub(super) code: Value,
+}
+
+impl Val {
+    pub(super) fn plain(value: Value) -> Self {
+        Self { value, null: None, fault: None }
+    }
+}
+
+impl Builder {
+    // ---- flags that may be absent ----
+
+    /// Either flag.
+    pub(super) fn either(&mut self, a: Option<Value>, b: Option<Value>) -> Option<Value> {
+        match (a, b) {
+            (Some(a), Some(b)) => Some(self.or(a, b)),
+            (one, None) | (None, one) => one,
+        }
+    }
+
+    /// A flag, unless another is set.
+    pub(super) fn unless(&mut self, flag: Value, off: Option<Value>) -> Value {
+        match off {
+            None => flag,
+            Some(off) => {
+                let on = self.not(off);
+                self.and(flag, on)
+            }
+        }
+    }
+
+    /// A flag as a value.
+    pub(super) fn flag(&mut self, flag: Option<Value>) -> Value {
+        flag.unwrap_or_else(|| self.bool(false))
+    }
+
+    /// An error that is raised where `is` is true.
+    pub(super) fn raise(&mut self, is: Value, fault: Fault) -> Option<Raised> {
+        if self.known_bool(is) == Some(false) {
+            return None;
+        }
+        let code = self.fault(fault);
+        Some(Raised { is, code })
+    }
+
+    /// The first error of two.
+    pub(super) fn first(&mut self, a: Option<Raised>, b: Option<Raised>) -> Option<Raised> {
+        match (a, b) {
+            (Some(a), Some(b)) => {
+                let is = self.or(a.is, b.is);
+                let code = self.select(a.is, a.code, b.code);
+                Some(Raised { is, code })
+            }
+            (one, None) | (None, one) => one,
+        }
+    }
+
+    /// An error that counts only where `when` is true.
+    pub(super) fn fault_when(&mut self, fault: Option<Raised>, when: Value) -> Option<Raised> {
+        let Raised { is, code } = fault?;
+        let is = self.and(is, when);
+        (self.known_bool(is) != Some(false)).then_some(Raised { is, code })
+    }
+
+    /// The NULL and the error that an operation on these has before it does anything.
+    pub(super) fn strict(&mut self, operands: &[Val]) -> (Option<Value>, Option<Raised>) {
+        let (mut null, mut fault) = (None, None);
+        for operand in operands {
+            null = self.either(null, operand.null);
+            fault = self.first(fault, operand.fault);
+        }
+        (null, fault)
+    }
+
+    /// The result of an operation on operands: NULL if one is; an error if one is, or else if the operation failed.
+    pub(super) fn result(&mut self, operands: &[Val], value: Value, own: Option<Raised>) -> Val {
+        let (null, fault) = self.strict(operands);
+        let own = own.and_then(|own| {
+            let is = self.unless(own.is, null);
+            (self.known_bool(is) != Some(false)).then_some(Raised { is, code: own.code })
+        });
+        let fault = self.first(fault, own);
+        Val { value, null, fault }
+    }
+
+    // ---- logic ----
+
+    /// Whether a BOOL is true: neither false nor NULL. Its error is apart.
+    pub(super) fn is_true(&mut self, a: Val) -> Value {
+        self.unless(a.value, a.null)
+    }
+
+    /// Whether a BOOL is false for sure.
+    fn is_false(&mut self, a: Val) -> Value {
+        let neither = self.either(a.null, a.fault.map(|fault| fault.is));
+        let not_false = self.either(Some(a.value), neither);
+        let not_false = self.flag(not_false);
+        self.not(not_false)
+    }
+
+    fn is_true_for_sure(&mut self, a: Val) -> Value {
+        let neither = self.either(a.null, a.fault.map(|fault| fault.is));
+        self.unless(a.value, neither)
+    }
+
+    pub(super) fn logical_not(&mut self, a: Val) -> Val {
+        Val { value: self.not(a.value), ..a }
+    }
+
+    /// `false AND x` is false whatever x is, an error included; else an error is one, else NULL is NULL.
+    pub(super) fn logical_and(&mut self, a: Val, b: Val) -> Val {
+        let value = self.and(a.value, b.value);
+        self.absorb(a, b, value, Self::is_false)
+    }
+
+    /// `true OR x` is true whatever x is, an error included; else an error is one, else NULL is NULL.
+    pub(super) fn logical_or(&mut self, a: Val, b: Val) -> Val {
+        let value = self.or(a.value, b.value);
+        self.absorb(a, b, value, Self::is_true_for_sure)
+    }
+
+    fn absorb(&mut self, a: Val, b: Val, value: Value, decides: fn(&mut Self, Val) -> Value) -> Val {
+        let (null, fault) = self.strict(&[a, b]);
+        if null.is_none() && fault.is_none() {
+            return Val::plain(value);
+        }
+        let (by_a, by_b) = (decides(self, a), decides(self, b));
+        let decided = self.or(by_a, by_b);
+        let open = self.not(decided);
+        let null = null.map(|null| self.and(null, open));
+        let fault = self.fault_when(fault, open);
+        Val { value, null, fault }
+    }
+
+    // ---- ways that meet ----
+
+    /// Joins the ways that end in these blocks, each with its value, and goes on behind them.
+    pub(super) fn meet(&mut self, ways: &[(BlockId, Val)], ty: Ty) -> Val {
+        let block = self.block();
+        let value = self.param(block, ty);
+        let null = ways.iter().any(|(_, val)| val.null.is_some()).then(|| self.param(block, Ty::Bool));
+        let fault = ways.iter().any(|(_, val)| val.fault.is_some()).then(|| {
+            let is = self.param(block, Ty::Bool);
+            Raised { is, code: self.param(block, Ty::Int) }
+        });
+        for (from, val) in ways {
+            self.switch(*from);
+            let mut args = vec![val.value];
+            if null.is_some() {
+                args.push(self.flag(val.null));
+            }
+            if fault.is_some() {
+                let none = self.int(0);
+                args.push(self.flag(val.fault.map(|fault| fault.is)));
+                args.push(val.fault.map_or(none, |fault| fault.code));
+            }
+            self.jump(block, args);
+        }
+        self.switch(block);
+        Val { value, null, fault }
+    }
+}

@@ -1,0 +1,501 @@
+//! From the typed program to the IR of one chain.
+//!
+//! - [`build`](self): functions, and the boolean algebra of NULL and errors (`build`, `logic`);
+//! - expressions (`expr`, `arith`, `convert`), looks at tables (`rows`), statements (`stmt`, `tables`, `verdict`);
+//! - one handler with its error path (`body`);
+//! - this module puts the chain together: inputs, tables, variables, sinks, the call's row.
+//!
+//! How errors go: an expression carries its error as a flag and a code. The statement that uses it asks the flag
+//! before it does anything, and goes to the element's error path: the head of `ON ERROR`, or
+//! [`Terminator::Fail`](weft_ir::ir::Terminator::Fail). What found no room in the scratch is asked for in the same
+//! breath, and before each verdict.
+
+mod arith;
+mod body;
+mod build;
+mod convert;
+mod expr;
+mod locks;
+mod logic;
+mod places;
+mod rows;
+mod stmt;
+mod tables;
+mod verdict;
+mod walk;
+
+use std::collections::BTreeMap;
+
+use weft_core::Value;
+use weft_core::limits::{ELEMENTS_MAX, INPUTS_MAX, KEY_BYTES_MAX, ROW_BYTES_MAX};
+use weft_core::table::{ColumnSpec, Evict, TableSpec};
+use weft_ir::ir::{CallId, Function, SinkId, TableId, VarId};
+use weft_ir::program::{
+    CallCell, ChainProgram, Element, Handlers, Merge, Realisation, SinkColumn, SinkDecl, SinkTarget,
+    TableDecl, VarDecl, cell_words,
+};
+use weft_lang::ast::{self, SinkFormat};
+use weft_lang::check::fold::fold;
+use weft_lang::diagnostic::{Diagnostic, code};
+use weft_lang::hir::{self, FillTarget, HandlerKind, Network, TableRef};
+use weft_lang::source::{SourceMap, Span};
+use weft_lang::types;
+
+use crate::passes;
+use body::Body;
+use locks::{Lock, Touches};
+
+/// What lowering needs to know besides the program.
+#[derive(Clone, Copy, Debug)]
+pub struct LowerOptions {
+    /// Threads that will run the chain; with one, nothing is locked.
+    pub workers: usize,
+}
+
+/// The path of a `SINK ... TO FILE` that means standard output.
+pub const STDOUT_PATH: &str = "-";
+
+/// Lowers a chain of a checked network; `chain` is an index into [`Network::chains`]. Instructions and verdicts have
+/// line 0: see [`lower_with_lines`].
+///
+/// # Errors
+/// What the chain asks for beyond the limits of [`weft_core::limits`], or beyond what the IR can say.
+///
+/// # Panics
+/// If the network has no such chain.
+pub fn lower(
+    network: &Network,
+    chain: usize,
+    options: &LowerOptions,
+) -> Result<ChainProgram, Vec<Diagnostic>> {
+    lower_chain(Lowering::new(network, *options, None, &network.chains[chain].name), chain)
+}
+
+/// As [`lower`], with the source lines of faults, verdicts and counters, from the texts that were checked.
+///
+/// # Errors
+/// As for [`lower`].
+///
+/// # Panics
+/// If the network has no such chain, or was not made from these texts.
+pub fn lower_with_lines(
+    network: &Network,
+    chain: usize,
+    options: &LowerOptions,
+    sources: &SourceMap,
+) -> Result<ChainProgram, Vec<Diagnostic>> {
+    lower_chain(Lowering::new(network, *options, Some(sources), &network.chains[chain].name), chain)
+}
+
+fn lower_chain(mut lowering: Lowering<'_>, chain: usize) -> Result<ChainProgram, Vec<Diagnostic>> {
+    let network = lowering.network;
+    let chain_decl = &network.chains[chain];
+    let scopes: Vec<Scope<'_>> =
+        chain_decl.instances.iter().enumerate().map(|(at, _)| lowering.declare(chain, at)).collect();
+    let plans = lowering.plan_locks(&scopes);
+    for (scope, locks) in scopes.iter().zip(plans) {
+        let element = lowering.element(scope, &locks);
+        lowering.program.elements.push(element);
+    }
+    lowering.finish(chain_decl.span)
+}
+
+/// Lowers the condition of a route; `route` is an index into [`Network::routes`].
+///
+/// The program has one element, named `route r1` after the route. Its OPEN forwards if the condition is true or
+/// there is none, else it drops. An error in the condition fails, which is not a match either.
+///
+/// # Errors
+/// As for [`lower`].
+///
+/// # Panics
+/// If the network has no such route.
+pub fn lower_condition(
+    network: &Network,
+    route: usize,
+    options: &LowerOptions,
+) -> Result<ChainProgram, Vec<Diagnostic>> {
+    let route = &network.routes[route];
+    let name = format!("route {}", route.name);
+    let mut lowering = Lowering::new(network, *options, None, &name);
+    let (element, instance) = pseudo_element(&name, route);
+    let scope = Scope::of(&element, &instance);
+    let open = body::condition(&mut lowering, &scope, route);
+    let handlers = Handlers { open: Some(passes::clean(open)), ..Handlers::default() };
+    let element = Element { name: name.clone(), element: name, handlers, mandatory: true, fail_open: false };
+    lowering.program.elements.push(element);
+    lowering.finish(route.span)
+}
+
+/// The element that a route's condition stands in: it declares nothing.
+fn pseudo_element(name: &str, route: &hir::Route) -> (hir::Element, hir::Instance) {
+    let element = hir::Element {
+        name: name.to_owned(),
+        params: Vec::new(),
+        columns: Vec::new(),
+        tables: Vec::new(),
+        vars: Vec::new(),
+        call: Vec::new(),
+        sinks: Vec::new(),
+        handlers: hir::Handlers::default(),
+        span: route.span,
+    };
+    let instance = hir::Instance {
+        name: name.to_owned(),
+        element: 0,
+        params: Vec::new(),
+        bindings: Vec::new(),
+        tables: Vec::new(),
+        every: Vec::new(),
+        sinks: Vec::new(),
+        side: None,
+        mandatory: true,
+        fail_open: false,
+        span: route.span,
+    };
+    (element, instance)
+}
+
+/// A chain that is being made.
+pub(crate) struct Lowering<'n> {
+    network: &'n Network,
+    options: LowerOptions,
+    sources: Option<&'n SourceMap>,
+    program: ChainProgram,
+    /// The chain's table for each of [`Network::tables`] that it uses.
+    shared: BTreeMap<usize, TableId>,
+    diagnostics: Vec<Diagnostic>,
+}
+
+/// An instance, and what it declares as the chain knows it.
+pub(crate) struct Scope<'n> {
+    element: &'n hir::Element,
+    instance: &'n hir::Instance,
+    tables: Vec<TableId>,
+    vars: Vec<VarId>,
+    call: Vec<CallId>,
+    sinks: Vec<SinkId>,
+}
+
+impl<'n> Scope<'n> {
+    fn of(element: &'n hir::Element, instance: &'n hir::Instance) -> Self {
+        let (tables, vars, call, sinks) = Default::default();
+        Self { element, instance, tables, vars, call, sinks }
+    }
+
+    /// What may follow in the place of this handler: ON ERROR does not follow EVERY, nor itself.
+    fn on_error(&self, kind: HandlerKind) -> Option<&'n hir::Handler> {
+        self.element.handlers.error.as_ref().filter(|_| kind != HandlerKind::Every)
+    }
+}
+
+/// The locks of an instance's handlers.
+#[derive(Clone, Debug, Default)]
+struct Locks {
+    open: Lock,
+    request: Lock,
+    response: Lock,
+    close: Lock,
+    every: Vec<Lock>,
+}
+
+impl Locks {
+    fn set(&mut self, kind: HandlerKind, lock: Lock) {
+        match kind {
+            HandlerKind::Open => self.open = lock,
+            HandlerKind::Request => self.request = lock,
+            HandlerKind::Response => self.response = lock,
+            HandlerKind::Close => self.close = lock,
+            HandlerKind::Every => self.every.push(lock),
+            HandlerKind::Error => {}
+        }
+    }
+}
+
+impl<'n> Lowering<'n> {
+    fn new(network: &'n Network, options: LowerOptions, sources: Option<&'n SourceMap>, name: &str) -> Self {
+        let program = ChainProgram { name: name.to_owned(), ..ChainProgram::default() };
+        Self { network, options, sources, program, shared: BTreeMap::new(), diagnostics: Vec::new() }
+    }
+
+    fn report(&mut self, diagnostic: Diagnostic) {
+        self.diagnostics.push(diagnostic);
+    }
+
+    /// The source line where a span begins, 0 without texts.
+    fn line(&self, span: Span) -> u32 {
+        self.sources.map_or(0, |sources| sources.file(span.file).position(span.start).line)
+    }
+
+    fn table_decl(&self, scope: &Scope<'n>, table: TableRef) -> &'n hir::Table {
+        match table {
+            TableRef::Own(index) => &scope.element.tables[index],
+            TableRef::Shared(index) => &self.network.tables[index],
+        }
+    }
+
+    fn table_id(&self, scope: &Scope<'n>, table: TableRef) -> TableId {
+        match table {
+            TableRef::Own(index) => scope.tables[index],
+            TableRef::Shared(index) => self.shared[&index],
+        }
+    }
+
+    // ---- declarations ----
+
+    fn declare(&mut self, chain: usize, at: usize) -> Scope<'n> {
+        let instance = &self.network.chains[chain].instances[at];
+        let element = &self.network.elements[instance.element];
+        let mut scope = Scope::of(element, instance);
+        for (index, table) in element.tables.iter().enumerate() {
+            let target = FillTarget::Own { chain, instance: at, table: index };
+            let decl = self.table(table, &instance.name, instance.tables[index], &instance.params, target);
+            scope.tables.push(decl);
+        }
+        self.declare_shared(element);
+        for var in &element.vars {
+            scope.vars.push(self.var(var, instance));
+        }
+        for cell in &element.call {
+            scope.call.push(self.call_cell(cell, instance));
+        }
+        for (sink, target) in element.sinks.iter().zip(&instance.sinks) {
+            scope.sinks.push(self.sink(sink, target, instance));
+        }
+        scope
+    }
+
+    fn declare_shared(&mut self, element: &'n hir::Element) {
+        for handler in element.handlers.iter() {
+            let effects = &handler.effects;
+            for table in effects.tables_read.iter().chain(&effects.tables_written) {
+                let TableRef::Shared(index) = *table else { continue };
+                let decl = &self.network.tables[index];
+                let Some(limits) = decl.limits.filter(|_| !self.shared.contains_key(&index)) else {
+                    continue;
+                };
+                let id = self.table(decl, "", limits, &[], FillTarget::Shared(index));
+                self.shared.insert(index, id);
+            }
+        }
+    }
+
+    fn table(
+        &mut self,
+        table: &hir::Table,
+        owner: &str,
+        limits: hir::TableLimits,
+        params: &[Value],
+        target: FillTarget,
+    ) -> TableId {
+        let column = |column: &hir::TableColumn| ColumnSpec {
+            name: column.name.clone(),
+            ty: column.ty,
+            nullable: column.nullable,
+            default: column.default.as_ref().and_then(|e| fold(e, params).ok()).unwrap_or(Value::Null),
+        };
+        let (key, columns) = table.columns.split_at(table.n_keys);
+        let realisation = match (table.filled_by_controller, table.per_worker) {
+            (true, _) => Realisation::Replicated,
+            (false, true) => Realisation::PerWorker,
+            (false, false) => Realisation::Striped,
+        };
+        let evict = match table.evict {
+            Some(ast::Evict::Oldest) => Evict::Oldest,
+            Some(ast::Evict::Lru) => Evict::Lru,
+            Some(ast::Evict::Reject) | None => Evict::Reject,
+        };
+        let spec = TableSpec {
+            name: table.name.clone(),
+            key: key.iter().map(column).collect(),
+            columns: columns.iter().map(column).collect(),
+            max_rows: limits.rows_max,
+            evict,
+            ttl: limits.ttl,
+            ttl_on_access: table.ttl_on_access,
+            shared: self.options.workers > 1 && realisation == Realisation::Striped,
+            stripes: None,
+        };
+        self.check_row(&spec, table.span);
+        let fills = self.network.fills.iter().filter(|fill| fill.table == target);
+        let rows = fills.flat_map(|fill| fill.rows.iter().cloned()).collect();
+        self.program.tables.push(TableDecl { owner: owner.to_owned(), spec, realisation, rows });
+        TableId(self.program.tables.len() as u16 - 1)
+    }
+
+    fn check_row(&mut self, spec: &TableSpec, span: Span) {
+        let key_bytes: u64 = spec.key.iter().map(|c| u64::from(c.ty.bytes_max().unwrap_or(0))).sum();
+        if spec.row_bytes() > ROW_BYTES_MAX as u64 || key_bytes > KEY_BYTES_MAX as u64 {
+            let message =
+                format!("a row of `{}` has {} bytes, and its key {key_bytes}", spec.name, spec.row_bytes());
+            let diagnostic = Diagnostic::error(code::OVER_LIMIT, message)
+                .at(span, "too wide")
+                .with_help(format!("a row takes {ROW_BYTES_MAX} bytes at most, a key {KEY_BYTES_MAX}"));
+            self.report(diagnostic);
+        }
+    }
+
+    fn var(&mut self, var: &hir::Var, instance: &hir::Instance) -> VarId {
+        let start = var.start.as_ref().and_then(|e| fold(e, &instance.params).ok());
+        let merge = var.merge.map(|merge| match merge {
+            ast::Merge::Sum => Merge::Sum,
+            ast::Merge::Max => Merge::Max,
+            ast::Merge::Min => Merge::Min,
+        });
+        let id = self.program.vars.len();
+        self.program.vars.push(VarDecl {
+            owner: instance.name.clone(),
+            name: var.name.clone(),
+            ty: var.ty,
+            word: id as u32,
+            start: start.unwrap_or_else(|| types::zero(var.ty)),
+            merge,
+        });
+        VarId(id as u16)
+    }
+
+    fn call_cell(&mut self, cell: &hir::CallCell, instance: &hir::Instance) -> CallId {
+        let word = self.program.call.last().map_or(0, |last| last.word as usize + cell_words(last.ty));
+        self.program.call.push(CallCell {
+            owner: instance.name.clone(),
+            name: cell.name.clone(),
+            ty: cell.ty,
+            word: word as u32,
+        });
+        CallId(self.program.call.len() as u16 - 1)
+    }
+
+    fn sink(&mut self, sink: &hir::Sink, target: &hir::SinkTarget, instance: &hir::Instance) -> SinkId {
+        if sink.format != SinkFormat::Json {
+            let message = format!("sink `{}` writes JSON alone in this version", sink.name);
+            let diagnostic = Diagnostic::error(code::NOT_IN_VERSION, message)
+                .at(sink.span, "another format")
+                .with_help("write `FORMAT JSON`, or leave FORMAT out");
+            self.report(diagnostic);
+        }
+        let target = match target {
+            hir::SinkTarget::File(path) if path == STDOUT_PATH => SinkTarget::Stdout,
+            hir::SinkTarget::File(path) => SinkTarget::File(path.clone()),
+            hir::SinkTarget::Stdout => SinkTarget::Stdout,
+            hir::SinkTarget::Metrics => SinkTarget::Metrics,
+        };
+        let columns = sink.columns.iter().map(|c| SinkColumn { name: c.name.clone(), ty: c.ty }).collect();
+        self.program.sinks.push(SinkDecl {
+            owner: instance.name.clone(),
+            name: sink.name.clone(),
+            columns,
+            target,
+        });
+        SinkId(self.program.sinks.len() as u16 - 1)
+    }
+
+    // ---- locks ----
+
+    fn plan_locks(&mut self, scopes: &[Scope<'n>]) -> Vec<Locks> {
+        let mut plans = vec![Locks::default(); scopes.len()];
+        let (mut owners, mut touches) = (Vec::new(), Vec::new());
+        for (at, scope) in scopes.iter().enumerate() {
+            for handler in scope.element.handlers.iter().filter(|handler| handler.kind != HandlerKind::Error)
+            {
+                owners.push((at, handler.kind));
+                touches.push(self.touches(scope, handler));
+            }
+        }
+        let (locks, realisations) = locks::plan(&touches);
+        for (table, realisation) in realisations {
+            self.program.tables[usize::from(table.0)].realisation = realisation;
+        }
+        let is_alone = self.options.workers <= 1;
+        for ((at, kind), lock) in owners.into_iter().zip(locks) {
+            plans[at].set(kind, if is_alone { Lock::Free } else { lock });
+        }
+        plans
+    }
+
+    fn touches(&self, scope: &Scope<'n>, handler: &hir::Handler) -> Touches {
+        let needs_lock = |table: TableRef| {
+            let id = self.table_id(scope, table);
+            let realisation = self.program.tables[usize::from(id.0)].realisation;
+            matches!(realisation, Realisation::Striped | Realisation::Locked).then_some(id)
+        };
+        let var = |var: usize| scope.element.vars[var].merge.is_none().then(|| scope.vars[var].0);
+        let n_keys = |table: TableRef| self.table_decl(scope, table).n_keys;
+        let handlers: Vec<&hir::Handler> =
+            [handler].into_iter().chain(scope.on_error(handler.kind)).collect();
+        Touches::of(&handlers, &n_keys, &needs_lock, &var)
+    }
+
+    // ---- elements ----
+
+    fn element(&mut self, scope: &Scope<'n>, locks: &Locks) -> Element {
+        let handlers = &scope.element.handlers;
+        let open = if handlers.open.is_some() || !scope.element.call.is_empty() {
+            Some(self.function(scope, HandlerKind::Open, handlers.open.as_ref(), locks.open))
+        } else {
+            None
+        };
+        let mut one = |kind, handler: &'n Option<hir::Handler>, lock| {
+            handler.as_ref().map(|handler| self.function(scope, kind, Some(handler), lock))
+        };
+        let request = one(HandlerKind::Request, &handlers.request, locks.request);
+        let response = one(HandlerKind::Response, &handlers.response, locks.response);
+        let close = one(HandlerKind::Close, &handlers.close, locks.close);
+        let every = handlers.every.iter().zip(&scope.instance.every).zip(&locks.every);
+        let every = every
+            .map(|((handler, interval), lock)| {
+                (*interval, self.function(scope, HandlerKind::Every, Some(handler), *lock))
+            })
+            .collect();
+        Element {
+            name: scope.instance.name.clone(),
+            element: scope.element.name.clone(),
+            handlers: Handlers { open, request, response, close, every },
+            mandatory: scope.instance.mandatory,
+            fail_open: scope.instance.fail_open,
+        }
+    }
+
+    fn function(
+        &mut self,
+        scope: &Scope<'n>,
+        kind: HandlerKind,
+        handler: Option<&'n hir::Handler>,
+        lock: Lock,
+    ) -> Function {
+        let made = Body::lower(self, scope, kind, handler, lock);
+        passes::clean(made)
+    }
+
+    /// The chain, if it keeps the limits.
+    fn finish(mut self, span: Span) -> Result<ChainProgram, Vec<Diagnostic>> {
+        let program = &self.program;
+        let lists = [
+            ("inputs of the request", program.request.inputs.len(), INPUTS_MAX),
+            ("inputs of the response", program.response.inputs.len(), INPUTS_MAX),
+            ("elements", program.elements.len(), ELEMENTS_MAX),
+            ("tables", program.tables.len(), LIST_MAX),
+            ("variables", program.vars.len(), LIST_MAX),
+            ("sinks", program.sinks.len(), LIST_MAX),
+            ("CALL columns", program.call.len(), LIST_MAX),
+            ("headers of answers", program.answers.len(), LIST_MAX),
+            ("fields of replies", program.replies.len(), LIST_MAX),
+        ];
+        for (what, n, max) in lists.into_iter().filter(|(_, n, max)| n > max) {
+            let message = format!("chain `{}` has {n} {what}, and {max} are the most", self.program.name);
+            self.diagnostics.push(Diagnostic::error(code::CHAIN_TOO_LARGE, message).at(span, "too large"));
+        }
+        if !self.diagnostics.is_empty() {
+            return Err(self.diagnostics);
+        }
+        if cfg!(debug_assertions)
+            && let Err(errors) = weft_ir::verify::verify_program(&self.program)
+        {
+            let all: Vec<String> = errors.iter().map(ToString::to_string).collect();
+            panic!("chain {} was lowered to what is not well-formed:\n{}", self.program.name, all.join("\n"));
+        }
+        Ok(self.program)
+    }
+}
+
+/// Tables, variables, sinks and the like of one chain: they are numbered by 16 bits.
+const LIST_MAX: usize = 1 << 15;

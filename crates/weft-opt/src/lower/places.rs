@@ -1,0 +1,98 @@
+//! Where values come from and go to: the inputs of both directions, and names of answers and replies.
+
+use weft_core::Type;
+use weft_ir::ir::{InputId, NameId};
+use weft_ir::program::{AnswerName, ChainProgram, Input, Meta, Place, ReplyField};
+use weft_lang::hir::{self, BoundPlace, Direction};
+use weft_lang::types;
+
+/// The input of this place, made on first use: elements that look at the same place share it.
+pub(super) fn input(
+    program: &mut ChainProgram,
+    direction: Direction,
+    place: Place,
+    ty: Type,
+    nullable: bool,
+    written: bool,
+) -> InputId {
+    let inputs = match direction {
+        Direction::Request => &mut program.request.inputs,
+        Direction::Response => &mut program.response.inputs,
+    };
+    if let Some(index) = inputs.iter().position(|input| input.place == place) {
+        let known = &mut inputs[index];
+        // Each is at least as wide as the field, so the wider one is good for both.
+        known.ty = types::common(known.ty, ty).unwrap_or(known.ty);
+        known.nullable |= nullable;
+        known.written |= written;
+        return InputId(index as u16);
+    }
+    let ty = types::without_length(ty);
+    inputs.push(Input { name: name(&place), ty, nullable, place, written });
+    InputId(inputs.len() as u16 - 1)
+}
+
+/// The name of a header or trailer of an ABORT's answer.
+pub(super) fn answer(program: &mut ChainProgram, name: &str) -> NameId {
+    index_of(&mut program.answers, AnswerName { name: name.to_owned() })
+}
+
+/// The field of a REPLY's message.
+pub(super) fn reply(program: &mut ChainProgram, path: &[String], ty: Type) -> NameId {
+    index_of(&mut program.replies, ReplyField { path: path.to_vec(), ty })
+}
+
+fn index_of<T: PartialEq>(list: &mut Vec<T>, item: T) -> NameId {
+    let index = list.iter().position(|known| *known == item).unwrap_or_else(|| {
+        list.push(item);
+        list.len() - 1
+    });
+    NameId(index as u16)
+}
+
+/// The place of a column.
+pub(super) fn bound(place: &BoundPlace) -> Place {
+    match place {
+        BoundPlace::Body(path) => Place::Body(path.clone()),
+        BoundPlace::Header(name) => Place::Header(name.clone()),
+        BoundPlace::Meta(of) => Place::Meta(meta(*of)),
+    }
+}
+
+/// What the engine knows, by its name in the program.
+pub(super) fn meta(meta: hir::Meta) -> Meta {
+    match meta {
+        hir::Meta::Method => Meta::Method,
+        hir::Meta::Peer => Meta::Peer,
+        hir::Meta::Size => Meta::Size,
+        hir::Meta::Index => Meta::Index,
+        hir::Meta::CallId => Meta::CallId,
+        hir::Meta::Version => Meta::Version,
+        hir::Meta::Status => Meta::Status,
+        hir::Meta::Elapsed => Meta::Elapsed,
+        hir::Meta::Upstream => Meta::Upstream,
+        hir::Meta::EndedBy => Meta::EndedBy,
+    }
+}
+
+/// For people.
+fn name(place: &Place) -> String {
+    match place {
+        Place::Body(path) => path.join("."),
+        Place::Header(name) => format!("header[{name}]"),
+        Place::Trailer(name) => format!("trailer[{name}]"),
+        Place::Meta(meta) => match meta {
+            Meta::Method => "method",
+            Meta::Peer => "peer",
+            Meta::Size => "size",
+            Meta::Index => "index",
+            Meta::CallId => "call_id",
+            Meta::Status => "status",
+            Meta::Elapsed => "elapsed",
+            Meta::Upstream => "upstream",
+            Meta::EndedBy => "ended_by",
+            Meta::Version => "version",
+        }
+        .to_owned(),
+    }
+}

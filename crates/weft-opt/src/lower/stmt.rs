@@ -1,0 +1,286 @@
+//! Statements.
+
+use weft_core::abi::Fault;
+use weft_ir::ir::{Journal, Op, Value};
+use weft_ir::program::Place as IrPlace;
+use weft_lang::hir::{Expr, Place, Query, RowId, Stmt, StmtKind, TableRef, Verdict};
+
+use super::body::Body;
+use super::logic::Val;
+
+impl<'n> Body<'_, 'n> {
+    /// Statements up to the first that ends the handler.
+    pub(super) fn stmts(&mut self, stmts: &'n [Stmt]) {
+        for stmt in stmts {
+            if !self.b.is_open() {
+                return;
+            }
+            self.set_line(stmt.span);
+            self.stmt(stmt);
+        }
+    }
+
+    fn stmt(&mut self, stmt: &'n Stmt) {
+        match &stmt.kind {
+            StmtKind::Let { local, value } => {
+                let value = self.checked(value);
+                self.locals[local.0] = Some(value);
+            }
+            StmtKind::Set { target, value } => {
+                let value = self.expr(value);
+                self.check_for(target, value);
+                self.put(target, value);
+            }
+            StmtKind::If { arms, otherwise } => self.if_arms(arms, otherwise),
+            StmtKind::Guard { query, set, otherwise } => self.guard(query, set, otherwise),
+            StmtKind::Insert { table, query, rows } => {
+                self.for_row_of(query.as_ref(), |body| rows.iter().for_each(|row| body.insert(*table, row)));
+            }
+            StmtKind::Emit { sink, query, rows } => {
+                self.for_row_of(query.as_ref(), |body| rows.iter().for_each(|row| body.emit(*sink, row)));
+            }
+            StmtKind::Upsert { table, row, key, set } => self.upsert(*table, *row, key, set),
+            StmtKind::Update { table, row, key, condition, set, returning, otherwise } => {
+                let found = (*table, *row, key.as_slice(), condition.as_ref());
+                self.update(found, set, returning, otherwise);
+            }
+            StmtKind::Delete { table, row, key, condition } => {
+                self.delete(*table, *row, key, condition.as_ref())
+            }
+            StmtKind::Scan { table, row, rows_max, filter, body } => {
+                self.scan(*table, *row, *rows_max, filter.as_ref(), body);
+            }
+            StmtKind::Add { var, amount } => {
+                let amount = self.checked(amount);
+                self.b.act(Op::VarMerge(self.scope.vars[*var], amount.value, Journal::Yes));
+            }
+            StmtKind::Reset { var } => self.b.act(Op::VarReset(self.scope.vars[*var])),
+            StmtKind::Mirror { to } => {
+                let to = self.checked(to);
+                let to = self.not_null(to);
+                self.b.act(Op::Mirror(to));
+            }
+            StmtKind::Mark { value } => {
+                let value = self.checked(value);
+                self.b.act(Op::Mark(value.value));
+            }
+            StmtKind::Delay { interval } => {
+                let interval = self.checked(interval);
+                self.b.act(Op::Delay(interval.value));
+            }
+            StmtKind::Verdict(verdict) => self.verdict(verdict),
+        }
+    }
+
+    /// A value that is no error.
+    pub(super) fn checked(&mut self, expr: &Expr) -> Val {
+        let value = self.expr(expr);
+        self.fail_if(value.fault);
+        Val { fault: None, ..value }
+    }
+
+    /// A value that must not be NULL.
+    pub(super) fn not_null(&mut self, value: Val) -> Value {
+        let fault = value.null.and_then(|null| self.b.raise(null, Fault::UnexpectedNull));
+        self.fail_if(fault);
+        value.value
+    }
+
+    // ---- places ----
+
+    /// Fails on the error of a value, or where it does not fit.
+    pub(super) fn check_for(&mut self, target: &Place, value: Val) {
+        let fault = match target {
+            Place::Call(cell) => self.too_long(value, self.scope.element.call[*cell].ty),
+            _ => value.fault,
+        };
+        self.fail_if(fault);
+    }
+
+    /// Puts a value that was checked into a place.
+    pub(super) fn put(&mut self, target: &Place, value: Val) {
+        match target {
+            Place::Column(column) => {
+                let (id, clears) = self.written_column(*column);
+                let null = value.null.filter(|_| clears);
+                self.set_or(
+                    null,
+                    |body| body.b.act(Op::SetInput(id, value.value)),
+                    |body| {
+                        body.b.act(Op::ClearInput(id));
+                    },
+                );
+            }
+            Place::Header(name) => self.put_header(IrPlace::Header(name.clone()), value),
+            Place::Trailer(name) => self.put_header(IrPlace::Trailer(name.clone()), value),
+            Place::Call(cell) => self.b.act(Op::CallSet(self.scope.call[*cell], value.value, Journal::Yes)),
+            Place::Var(var) => {
+                self.lock_for_var();
+                self.b.act(Op::VarSet(self.scope.vars[*var], value.value, Journal::Yes));
+            }
+            Place::Local(local) => self.locals[local.0] = Some(Val { fault: None, ..value }),
+        }
+    }
+
+    fn put_header(&mut self, place: IrPlace, value: Val) {
+        let id = self.written_place(place);
+        self.set_or(
+            value.null,
+            |body| body.b.act(Op::SetInput(id, value.value)),
+            |body| {
+                body.b.act(Op::ClearInput(id));
+            },
+        );
+    }
+
+    /// Does one thing for a value, and another for NULL.
+    pub(super) fn set_or(
+        &mut self,
+        null: Option<Value>,
+        set: impl FnOnce(&mut Self),
+        clear: impl FnOnce(&mut Self),
+    ) {
+        let Some(null) = null else { return set(self) };
+        match self.b.known_bool(null) {
+            Some(true) => return clear(self),
+            Some(false) => return set(self),
+            None => {}
+        }
+        let (clears, sets, go_on) = (self.b.block(), self.b.block(), self.b.block());
+        self.b.branch(null, clears, sets);
+        self.b.switch(clears);
+        clear(self);
+        self.b.jump(go_on, Vec::new());
+        self.b.switch(sets);
+        set(self);
+        self.b.jump(go_on, Vec::new());
+        self.b.switch(go_on);
+    }
+
+    // ---- control ----
+
+    fn if_arms(&mut self, arms: &'n [(Expr, Vec<Stmt>)], otherwise: &'n [Stmt]) {
+        let Some(((condition, body), rest)) = arms.split_first() else { return self.stmts(otherwise) };
+        let holds = self.truth(condition);
+        self.two_ways(holds, |this| this.stmts(body), |this| this.if_arms(rest, otherwise));
+    }
+
+    /// Goes one of two ways and on behind both, if one of them gets there.
+    pub(super) fn two_ways(&mut self, by: Value, yes: impl FnOnce(&mut Self), no: impl FnOnce(&mut Self)) {
+        let (yes_block, no_block, go_on) = (self.b.block(), self.b.block(), self.b.block());
+        let before = self.path.clone();
+        self.b.branch(by, yes_block, no_block);
+        let mut paths = Vec::new();
+        let mut unchecked = false;
+        self.b.switch(yes_block);
+        yes(self);
+        unchecked |= self.arrive(go_on, &mut paths);
+        self.path = before;
+        self.b.switch(no_block);
+        no(self);
+        unchecked |= self.arrive(go_on, &mut paths);
+        if paths.is_empty() {
+            return;
+        }
+        self.meet_paths(paths);
+        self.b.switch(go_on);
+        if unchecked {
+            self.b.set_scratch_used();
+        }
+    }
+
+    /// Ends a way where ways meet; whether it used the scratch since the last check.
+    pub(super) fn arrive(&mut self, go_on: weft_ir::ir::BlockId, paths: &mut Vec<super::body::Path>) -> bool {
+        let is_open = self.b.is_open();
+        if is_open {
+            paths.push(self.path.clone());
+            self.b.jump(go_on, Vec::new());
+        }
+        self.b.take_scratch_used() && is_open
+    }
+
+    fn guard(&mut self, query: &'n Query, set: &'n [(Place, Expr)], otherwise: &'n Verdict) {
+        let before = self.path.clone();
+        let no = self.query(query);
+        let values: Vec<Val> = set.iter().map(|(_, value)| self.expr(value)).collect();
+        for ((place, _), value) in set.iter().zip(&values) {
+            self.check_for(place, *value);
+        }
+        for ((place, _), value) in set.iter().zip(values) {
+            self.put(place, value);
+        }
+        // The way without a row: it knows what was known before, and its rows are not there.
+        let matched = (self.b.here(), core::mem::replace(&mut self.path, before), self.b.take_scratch_used());
+        let rows = self.hide(query);
+        self.b.switch(no);
+        self.verdict(otherwise);
+        self.check_scratch();
+        self.b.end(weft_ir::ir::Terminator::Forward);
+        for (row, bound) in rows {
+            self.rows[row.0] = bound;
+        }
+        self.path = matched.1;
+        if let Some(here) = matched.0 {
+            self.b.switch(here);
+        }
+        if matched.2 {
+            self.b.set_scratch_used();
+        }
+    }
+
+    /// Hides the rows of a query where it has none.
+    fn hide(&mut self, query: &Query) -> Vec<(RowId, Option<super::body::Bound>)> {
+        query.joins.iter().map(|join| (join.row, self.rows[join.row.0].take())).collect()
+    }
+
+    /// Does something if the query has a row.
+    fn for_row_of(&mut self, query: Option<&'n Query>, act: impl FnOnce(&mut Self)) {
+        let Some(query) = query else { return act(self) };
+        let before = self.path.clone();
+        let no = self.query(query);
+        act(self);
+        let go_on = self.b.block();
+        let mut paths = vec![before];
+        let unchecked = self.arrive(go_on, &mut paths);
+        self.b.switch(no);
+        self.b.jump(go_on, Vec::new());
+        self.meet_paths(paths);
+        self.b.switch(go_on);
+        if unchecked {
+            self.b.set_scratch_used();
+        }
+    }
+
+    fn emit(&mut self, sink: usize, row: &[Expr]) {
+        let values: Vec<Val> = row.iter().map(|value| self.expr(value)).collect();
+        let (_, fault) = self.b.strict(&values);
+        self.fail_if(fault);
+        let cells = values.iter().map(|value| (value.value, value.null)).collect();
+        self.b.act(Op::Emit(self.scope.sinks[sink], cells));
+    }
+
+    fn scan(
+        &mut self,
+        table: TableRef,
+        row: RowId,
+        rows_max: u64,
+        filter: Option<&'n Expr>,
+        stmts: &'n [Stmt],
+    ) {
+        // Ways of the body that end the handler leave the scan for good.
+        self.check_scratch();
+        self.each_row(table, row, rows_max, &[], |body, _, _| {
+            let go_on = body.b.block();
+            if let Some(filter) = filter {
+                let holds = body.truth(filter);
+                body.go_on_if(holds, go_on);
+            }
+            body.check_scratch();
+            body.stmts(stmts);
+            body.check_scratch();
+            body.b.jump(go_on, Vec::new());
+            body.b.switch(go_on);
+            Vec::new()
+        });
+    }
+}

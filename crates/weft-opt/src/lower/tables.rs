@@ -1,0 +1,339 @@
+//! Statements that change tables.
+//!
+//! Each computes everything first: key, condition, values, and whether they fit. Only then does it write, so that
+//! what comes behind its first write can seldom fail.
+
+use weft_core::abi::Fault;
+use weft_core::table::Evict;
+use weft_ir::ir::{ColumnId, Journal, Op, TableId, Ty, Value};
+use weft_lang::hir::{Expr, Place, RowId, Stmt, TableRef};
+
+use super::body::{Body, Bound};
+use super::logic::Val;
+
+/// A look at the row of a statement: the table, the row's name, the key, and what else must be true.
+type Found<'n> = (TableRef, RowId, &'n [Expr], Option<&'n Expr>);
+
+impl<'n> Body<'_, 'n> {
+    /// A new row; a key that is there is an error.
+    pub(super) fn insert(&mut self, table: TableRef, values: &[Expr]) {
+        let (id, decl) = self.table(table);
+        let n_keys = decl.n_keys;
+        let (key, fault) = self.key(table, &values[..n_keys]);
+        self.fail_if(fault);
+        let row = self.find(table, &values[..n_keys], key);
+        let there = self.b.is_row(row);
+        let duplicate = self.b.raise(there, Fault::DuplicateKey);
+        self.fail_if(duplicate);
+        let columns: Vec<Val> = values[n_keys..].iter().map(|value| self.expr(value)).collect();
+        for (value, column) in columns.iter().zip(&decl.columns[n_keys..]) {
+            let fault = self.too_long(*value, column.ty);
+            self.fail_if(fault);
+        }
+        let row = self.new_row(table, &values[..n_keys], key.value);
+        for (at, value) in columns.into_iter().enumerate() {
+            self.store(id, row, n_keys + at, value);
+        }
+    }
+
+    /// Inserts a row under a key that is not there; fails if there is no room.
+    fn new_row(&mut self, table: TableRef, key: &[Expr], value: Value) -> Value {
+        let (id, _) = self.table(table);
+        let parts: Vec<Val> = key.iter().map(|part| self.expr(part)).collect();
+        // The parts were computed before, for the key: what they took in the scratch was asked for then.
+        let row = self.b.get(Op::Insert(id, value, Journal::Yes), Ty::Row);
+        self.forget_rows(id);
+        let there = self.b.is_row(row);
+        let missing = self.b.not(there);
+        let fault = self.insert_fault(table, &parts, missing);
+        self.fail_if(fault);
+        self.remember(id, key, row);
+        row
+    }
+
+    pub(super) fn upsert(
+        &mut self,
+        table: TableRef,
+        row_id: RowId,
+        key_parts: &'n [Expr],
+        set: &'n [(usize, Expr)],
+    ) {
+        let (id, decl) = self.table(table);
+        let (key, fault) = self.key(table, key_parts);
+        self.fail_if(fault);
+        let found = self.find(table, key_parts, key);
+        let mentioned: Vec<usize> = self.mentions.columns_of(row_id);
+        let (old, new) = (self.b.block(), self.b.block());
+        let there = self.b.is_row(found);
+        let before = self.path.clone();
+        self.b.branch(there, old, new);
+
+        self.b.switch(old);
+        let mut ways = Vec::new();
+        let columns = mentioned.iter().map(|&c| (c, self.load_column(table, found, c, None))).collect();
+        self.check_scratch();
+        ways.push((self.b.here().unwrap_or(old), found, columns));
+
+        self.path = before;
+        self.b.switch(new);
+        let made = self.new_row(table, key_parts, key.value);
+        let mut columns: Vec<(usize, Val)> = Vec::new();
+        for (at, column) in decl.columns.iter().enumerate() {
+            let is_set = set.iter().any(|(other, _)| *other == at);
+            if at < decl.n_keys {
+                if mentioned.contains(&at) {
+                    columns.push((at, self.load_column(table, made, at, None)));
+                }
+                continue;
+            }
+            if is_set && !mentioned.contains(&at) {
+                continue;
+            }
+            let Some(default) = &column.default else { continue };
+            let value = self.expr(default);
+            let fault = self.too_long(value, column.ty);
+            self.fail_if(fault);
+            let value = Val { fault: None, ..value };
+            if !is_set {
+                self.store(id, made, at, value);
+            }
+            if mentioned.contains(&at) {
+                columns.push((at, value));
+            }
+        }
+        self.check_scratch();
+        ways.push((self.b.here().unwrap_or(new), made, columns));
+
+        let row = self.meet_rows(row_id, table, ways);
+        self.forget_rows(id);
+        self.remember(id, key_parts, row);
+        self.change(table, row, set);
+    }
+
+    /// Joins the ways to a row, with the columns that each knows of it, and binds it.
+    fn meet_rows(
+        &mut self,
+        row_id: RowId,
+        table: TableRef,
+        ways: Vec<(weft_ir::ir::BlockId, Value, Vec<(usize, Val)>)>,
+    ) -> Value {
+        let (_, decl) = self.table(table);
+        let block = self.b.block();
+        let row = self.b.param(block, Ty::Row);
+        let mut bound = Bound::default();
+        let columns: Vec<usize> = ways[0].2.iter().map(|(column, _)| *column).collect();
+        for &column in &columns {
+            let value = self.b.param(block, Ty::of(decl.columns[column].ty));
+            let null = decl.columns[column].nullable.then(|| self.b.param(block, Ty::Bool));
+            bound.columns.insert(column, Val { value, null, fault: None });
+        }
+        for (from, found, known) in ways {
+            self.b.switch(from);
+            let mut args = vec![found];
+            for &column in &columns {
+                let value = known.iter().find(|(at, _)| *at == column).map(|(_, value)| *value);
+                // A column without a default is set by the statement, and no value reads it.
+                let value = value.unwrap_or_else(|| Val::plain(self.b.zero(Ty::of(decl.columns[column].ty))));
+                args.push(value.value);
+                if decl.columns[column].nullable {
+                    args.push(self.b.flag(value.null));
+                }
+            }
+            self.b.jump(block, args);
+        }
+        self.b.switch(block);
+        self.bind(row_id, bound);
+        row
+    }
+
+    pub(super) fn update(
+        &mut self,
+        (table, row_id, key_parts, condition): Found<'n>,
+        set: &'n [(usize, Expr)],
+        returning: &'n [(usize, Place)],
+        otherwise: &'n [Stmt],
+    ) {
+        let (id, _) = self.table(table);
+        let (key, fault) = self.key(table, key_parts);
+        self.fail_if(fault);
+        let row = self.find(table, key_parts, key);
+        let there = self.b.is_row(row);
+        let no = self.b.block();
+        let before = self.path.clone();
+        self.go_on_if(there, no);
+        self.load(row_id, table, row, false);
+        if let Some(condition) = condition {
+            let holds = self.truth(condition);
+            self.go_on_if(holds, no);
+        }
+        self.check_scratch();
+        let changed = self.change(table, row, set);
+        self.return_columns(row_id, &changed, returning);
+        let go_on = self.b.block();
+        let mut ways = vec![(self.b.here(), self.returned(returning))];
+        let mut paths = vec![core::mem::replace(&mut self.path, before)];
+        let mut unchecked = self.b.take_scratch_used();
+
+        self.b.switch(no);
+        self.drop_returned(returning);
+        self.stmts(otherwise);
+        if self.b.is_open() {
+            paths.push(self.path.clone());
+            ways.push((self.b.here(), self.returned(returning)));
+        }
+        unchecked |= self.b.take_scratch_used();
+        self.meet_paths(paths);
+        self.meet_locals(go_on, ways, returning);
+        if unchecked {
+            self.b.set_scratch_used();
+        }
+        let _ = id;
+    }
+
+    /// The locals that RETURNING makes, as they are here.
+    fn returned(&self, returning: &[(usize, Place)]) -> Vec<Val> {
+        let local = |place: &Place| match place {
+            Place::Local(local) => self.locals[local.0],
+            _ => None,
+        };
+        returning.iter().filter_map(|(_, place)| local(place)).collect()
+    }
+
+    /// Where no row changed, what RETURNING makes is NULL (or zero, where nobody looks at it).
+    fn drop_returned(&mut self, returning: &[(usize, Place)]) {
+        for (_, place) in returning {
+            let Place::Local(local) = place else { continue };
+            let Some(known) = self.locals[local.0] else { continue };
+            let ty = self.b.ty(known.value);
+            let (value, null) = (self.b.zero(ty), self.b.bool(true));
+            self.locals[local.0] = Some(Val { value, null: Some(null), fault: None });
+        }
+    }
+
+    fn meet_locals(
+        &mut self,
+        go_on: weft_ir::ir::BlockId,
+        ways: Vec<(Option<weft_ir::ir::BlockId>, Vec<Val>)>,
+        returning: &[(usize, Place)],
+    ) {
+        let locals: Vec<_> = returning
+            .iter()
+            .filter_map(|(_, place)| if let Place::Local(local) = place { Some(*local) } else { None })
+            .collect();
+        let is_met = ways.len() > 1;
+        let mut met = Vec::new();
+        if is_met {
+            for value in &ways[0].1 {
+                let ty = self.b.ty(value.value);
+                met.push(Val {
+                    value: self.b.param(go_on, ty),
+                    null: Some(self.b.param(go_on, Ty::Bool)),
+                    fault: None,
+                });
+            }
+        } else {
+            met.clone_from(&ways[0].1);
+        }
+        for (from, values) in ways {
+            let Some(from) = from else { continue };
+            self.b.switch(from);
+            let mut args = Vec::new();
+            for value in values.iter().filter(|_| is_met) {
+                args.push(value.value);
+                args.push(self.b.flag(value.null));
+            }
+            self.b.jump(go_on, args);
+        }
+        self.b.switch(go_on);
+        for (local, value) in locals.into_iter().zip(met) {
+            self.locals[local.0] = Some(value);
+        }
+    }
+
+    /// Gives the columns behind the change to where they go.
+    fn return_columns(&mut self, row_id: RowId, changed: &[(usize, Val)], returning: &[(usize, Place)]) {
+        let mut values = Vec::new();
+        for (column, place) in returning {
+            let new = changed.iter().find(|(at, _)| at == column).map(|(_, value)| *value);
+            let old = || self.rows[row_id.0].as_ref().and_then(|bound| bound.columns.get(column).copied());
+            if let Some(value) = new.or_else(old) {
+                values.push((place, value));
+            }
+        }
+        for (place, value) in &values {
+            self.check_for(place, *value);
+        }
+        for (place, value) in values {
+            self.put(place, value);
+        }
+    }
+
+    /// Computes all values, then sets the columns. Returns the values.
+    fn change(&mut self, table: TableRef, row: Value, set: &[(usize, Expr)]) -> Vec<(usize, Val)> {
+        let (id, decl) = self.table(table);
+        let values: Vec<(usize, Val)> =
+            set.iter().map(|(column, value)| (*column, self.expr(value))).collect();
+        let mut fault = None;
+        for (column, value) in &values {
+            let own = self.too_long(*value, decl.columns[*column].ty);
+            fault = self.b.first(fault, own);
+        }
+        self.fail_if(fault);
+        let values: Vec<(usize, Val)> =
+            values.into_iter().map(|(column, value)| (column, Val { fault: None, ..value })).collect();
+        for (column, value) in &values {
+            self.store(id, row, *column, *value);
+        }
+        self.touch(id, row);
+        values
+    }
+
+    /// Sets a column to a value that fits.
+    fn store(&mut self, table: TableId, row: Value, column: usize, value: Val) {
+        let at = ColumnId(column as u16);
+        let decl = &self.lowering.program.tables[usize::from(table.0)].spec;
+        let nullable = decl.columns[column - decl.key.len()].nullable;
+        let null = value.null.filter(|_| nullable);
+        self.set_or(
+            null,
+            |body| {
+                body.b.get(Op::SetColumn(table, row, at, value.value, Journal::Yes), Ty::Bool);
+            },
+            |body| body.b.act(Op::SetColumnNull(table, row, at, Journal::Yes)),
+        );
+    }
+
+    /// Notes that a row was written, where its age or its eviction asks for it.
+    fn touch(&mut self, table: TableId, row: Value) {
+        let spec = &self.lowering.program.tables[usize::from(table.0)].spec;
+        if spec.ttl.is_some() || spec.evict != Evict::Reject {
+            self.b.act(Op::Touch(table, row));
+        }
+    }
+
+    pub(super) fn delete(
+        &mut self,
+        table: TableRef,
+        row_id: RowId,
+        key_parts: &'n [Expr],
+        condition: Option<&'n Expr>,
+    ) {
+        let (id, _) = self.table(table);
+        let (key, fault) = self.key(table, key_parts);
+        self.fail_if(fault);
+        let row = self.find(table, key_parts, key);
+        let there = self.b.is_row(row);
+        let go_on = self.b.block();
+        self.go_on_if(there, go_on);
+        self.load(row_id, table, row, false);
+        if let Some(condition) = condition {
+            let holds = self.truth(condition);
+            self.go_on_if(holds, go_on);
+        }
+        self.check_scratch();
+        self.b.act(Op::Remove(id, row, Journal::Yes));
+        self.b.jump(go_on, Vec::new());
+        self.b.switch(go_on);
+        self.forget_rows(id);
+    }
+}

@@ -1,0 +1,79 @@
+//! Verdicts.
+
+use weft_core::{Status, Type};
+use weft_ir::ir::{Op, StatusOperand, Terminator};
+use weft_lang::diagnostic::{Diagnostic, code};
+use weft_lang::hir::{AnswerPlace, BoundPlace, Expr, Verdict, VerdictKind};
+use weft_lang::source::Span;
+
+use super::body::Body;
+use super::logic::Val;
+use super::places;
+
+impl Body<'_, '_> {
+    /// Ends the handler.
+    pub(super) fn verdict(&mut self, verdict: &Verdict) {
+        self.set_line(verdict.span);
+        let line = self.b.line();
+        let end = match &verdict.kind {
+            VerdictKind::Forward => Terminator::Forward,
+            VerdictKind::Drop => Terminator::Drop { line },
+            VerdictKind::Abort { status, text, with } => self.abort(status, text.as_ref(), with, line),
+            VerdictKind::Reply { fields } => {
+                self.reply(fields, verdict.span);
+                Terminator::Reply { line }
+            }
+            VerdictKind::Redirect { to } => {
+                let to = self.checked(to);
+                let to = self.not_null(to);
+                Terminator::Redirect { to, line }
+            }
+        };
+        self.b.set_line(line);
+        self.check_scratch();
+        self.b.end(end);
+    }
+
+    fn abort(
+        &mut self,
+        status: &Expr,
+        text: Option<&Expr>,
+        with: &[(AnswerPlace, Expr)],
+        line: u32,
+    ) -> Terminator {
+        let status = self.checked(status).value;
+        let known = self.b.known_int(status).and_then(|code| Status::from_code(code as u64));
+        let status = known.map_or(StatusOperand::Computed(status), StatusOperand::Known);
+        let text = text.map(|text| {
+            let text = self.checked(text);
+            let Some(null) = text.null else { return text.value };
+            let none = self.b.bytes(b"");
+            self.b.select(null, none, text.value)
+        });
+        for (place, value) in with {
+            let (AnswerPlace::Header(name) | AnswerPlace::Trailer(name)) = place;
+            let id = places::answer(&mut self.lowering.program, name);
+            let value: Val = self.checked(value);
+            self.set_or(value.null, |body| body.b.act(Op::SetAnswer(id, value.value)), |_| {});
+        }
+        Terminator::Abort { status, text, line }
+    }
+
+    fn reply(&mut self, fields: &[(usize, Expr)], span: Span) {
+        for (column, value) in fields {
+            let decl = &self.scope.element.columns[*column];
+            let BoundPlace::Body(path) = &self.scope.instance.bindings[*column].place else {
+                let message = format!("`{}` is no field of the answer in this chain", decl.name);
+                let diagnostic = Diagnostic::error(code::FIELD_NOT_BINDABLE, message)
+                    .at(span, "REPLY makes a message")
+                    .with_help("bind the column to a field of the response");
+                self.lowering.report(diagnostic);
+                continue;
+            };
+            let ty: Type = decl.ty;
+            let id = places::reply(&mut self.lowering.program, path, ty);
+            let value = self.checked(value);
+            self.set_or(value.null, |body| body.b.act(Op::SetReply(id, value.value)), |_| {});
+        }
+    }
+}

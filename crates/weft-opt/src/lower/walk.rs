@@ -1,0 +1,217 @@
+//! What a handler mentions: columns of rows, keys of tables, cells that it sets.
+
+use std::collections::BTreeSet;
+
+use weft_lang::hir::{
+    Aggregate, Expr, ExprKind, Find, Handler, Place, Query, RowId, Stmt, StmtKind, TableRef, Verdict,
+    VerdictKind,
+};
+
+/// See the module.
+#[derive(Debug, Default)]
+pub(super) struct Mentions<'n> {
+    /// Columns of rows that are read.
+    pub(super) columns: BTreeSet<(RowId, usize)>,
+    /// Each look at a row by its key.
+    pub(super) keys: Vec<(TableRef, &'n [Expr])>,
+    /// Tables that are looked at without a key.
+    pub(super) scans: BTreeSet<TableRef>,
+    /// Tables whose rows are counted.
+    pub(super) counts: BTreeSet<TableRef>,
+    /// Cells of the call's row that are set.
+    pub(super) call_set: BTreeSet<usize>,
+}
+
+impl<'n> Mentions<'n> {
+    pub(super) fn of(handler: &'n Handler, n_keys: &dyn Fn(TableRef) -> usize) -> Self {
+        let mut mentions = Self::default();
+        mentions.stmts(&handler.body, n_keys);
+        mentions
+    }
+
+    /// The columns of a row that are read.
+    pub(super) fn columns_of(&self, row: RowId) -> Vec<usize> {
+        self.columns.iter().filter(|(of, _)| *of == row).map(|(_, column)| *column).collect()
+    }
+
+    fn stmts(&mut self, stmts: &'n [Stmt], n_keys: &dyn Fn(TableRef) -> usize) {
+        for stmt in stmts {
+            self.stmt(stmt, n_keys);
+        }
+    }
+
+    fn stmt(&mut self, stmt: &'n Stmt, n_keys: &dyn Fn(TableRef) -> usize) {
+        match &stmt.kind {
+            StmtKind::Let { value, .. } => self.expr(value),
+            StmtKind::Set { target, value } => {
+                self.place(target);
+                self.expr(value);
+            }
+            StmtKind::If { arms, otherwise } => {
+                for (condition, body) in arms {
+                    self.expr(condition);
+                    self.stmts(body, n_keys);
+                }
+                self.stmts(otherwise, n_keys);
+            }
+            StmtKind::Guard { query, set, otherwise } => {
+                self.query(query);
+                for (place, value) in set {
+                    self.place(place);
+                    self.expr(value);
+                }
+                self.verdict(otherwise);
+            }
+            StmtKind::Insert { table, query, rows } => {
+                query.iter().for_each(|query| self.query(query));
+                for row in rows {
+                    self.keys.push((*table, &row[..n_keys(*table).min(row.len())]));
+                    self.exprs(row);
+                }
+            }
+            StmtKind::Emit { query, rows, .. } => {
+                query.iter().for_each(|query| self.query(query));
+                rows.iter().for_each(|row| self.exprs(row));
+            }
+            StmtKind::Upsert { table, key, set, .. } => {
+                self.key(*table, key);
+                set.iter().for_each(|(_, value)| self.expr(value));
+            }
+            StmtKind::Update { table, row, key, condition, set, returning, otherwise } => {
+                self.key(*table, key);
+                condition.iter().for_each(|condition| self.expr(condition));
+                set.iter().for_each(|(_, value)| self.expr(value));
+                for (column, place) in returning {
+                    self.columns.insert((*row, *column));
+                    self.place(place);
+                }
+                self.stmts(otherwise, n_keys);
+            }
+            StmtKind::Delete { table, key, condition, .. } => {
+                self.key(*table, key);
+                condition.iter().for_each(|condition| self.expr(condition));
+            }
+            StmtKind::Scan { table, filter, body, .. } => {
+                self.scans.insert(*table);
+                filter.iter().for_each(|filter| self.expr(filter));
+                self.stmts(body, n_keys);
+            }
+            StmtKind::Add { amount: value, .. }
+            | StmtKind::Mirror { to: value }
+            | StmtKind::Mark { value }
+            | StmtKind::Delay { interval: value } => self.expr(value),
+            StmtKind::Reset { .. } => {}
+            StmtKind::Verdict(verdict) => self.verdict(verdict),
+        }
+    }
+
+    fn query(&mut self, query: &'n Query) {
+        for join in &query.joins {
+            self.key(join.table, &join.key);
+            join.condition.iter().for_each(|condition| self.expr(condition));
+        }
+        query.filter.iter().for_each(|filter| self.expr(filter));
+    }
+
+    fn verdict(&mut self, verdict: &'n Verdict) {
+        match &verdict.kind {
+            VerdictKind::Forward | VerdictKind::Drop => {}
+            VerdictKind::Abort { status, text, with } => {
+                self.expr(status);
+                text.iter().for_each(|text| self.expr(text));
+                with.iter().for_each(|(_, value)| self.expr(value));
+            }
+            VerdictKind::Reply { fields } => fields.iter().for_each(|(_, value)| self.expr(value)),
+            VerdictKind::Redirect { to } => self.expr(to),
+        }
+    }
+
+    fn place(&mut self, place: &Place) {
+        if let Place::Call(cell) = place {
+            self.call_set.insert(*cell);
+        }
+    }
+
+    fn key(&mut self, table: TableRef, key: &'n [Expr]) {
+        self.keys.push((table, key));
+        self.exprs(key);
+    }
+
+    fn find(&mut self, find: &'n Find) {
+        self.key(find.table, &find.key);
+        find.condition.iter().for_each(|condition| self.expr(condition));
+    }
+
+    fn exprs(&mut self, exprs: &'n [Expr]) {
+        exprs.iter().for_each(|expr| self.expr(expr));
+    }
+
+    fn expr(&mut self, expr: &'n Expr) {
+        match &expr.kind {
+            ExprKind::RowColumn { row, column } => {
+                self.columns.insert((*row, *column));
+            }
+            ExprKind::CountRows(table) => {
+                self.counts.insert(*table);
+            }
+            ExprKind::Lookup { find, .. } | ExprKind::Exists(find) => self.find(find),
+            ExprKind::Aggregate { table, .. } => {
+                self.scans.insert(*table);
+            }
+            _ => {}
+        }
+        match &expr.kind {
+            ExprKind::Exists(_) => {}
+            ExprKind::Lookup { value, .. } => self.expr(value),
+            _ => children(expr).into_iter().for_each(|part| self.expr(part)),
+        }
+    }
+}
+
+/// The expressions directly within one.
+pub(super) fn children(expr: &Expr) -> Vec<&Expr> {
+    match &expr.kind {
+        ExprKind::Const(_)
+        | ExprKind::Column(_)
+        | ExprKind::Param(_)
+        | ExprKind::Local(_)
+        | ExprKind::Call(_)
+        | ExprKind::Var(_)
+        | ExprKind::RowColumn { .. }
+        | ExprKind::Header(_)
+        | ExprKind::Trailer(_)
+        | ExprKind::Meta(_)
+        | ExprKind::FaultName
+        | ExprKind::CountRows(_) => Vec::new(),
+        ExprKind::Widen(a)
+        | ExprKind::Cast(a)
+        | ExprKind::Not(a)
+        | ExprKind::Neg(a)
+        | ExprKind::IsNull(a)
+        | ExprKind::Like { operand: a, .. } => vec![a],
+        ExprKind::And(a, b)
+        | ExprKind::Or(a, b)
+        | ExprKind::Compare { left: a, right: b, .. }
+        | ExprKind::Arith { left: a, right: b, .. }
+        | ExprKind::SameAs(a, b) => vec![a, b],
+        ExprKind::Concat(parts) | ExprKind::Function { args: parts, .. } => parts.iter().collect(),
+        ExprKind::InList { operand, list } => [&**operand].into_iter().chain(list).collect(),
+        ExprKind::Between { operand, low, high } => vec![operand, low, high],
+        ExprKind::Case { operand, arms, otherwise } => {
+            let arms = arms.iter().flat_map(|(when, then)| [when, then]);
+            operand.iter().map(|operand| &**operand).chain(arms).chain([&**otherwise]).collect()
+        }
+        ExprKind::Lookup { find, value } => {
+            find.key.iter().chain(&find.condition).chain([&**value]).collect()
+        }
+        ExprKind::Exists(find) => find.key.iter().chain(&find.condition).collect(),
+        ExprKind::Aggregate { filter, aggregate, .. } => {
+            let parts: Vec<&Expr> = match aggregate {
+                Aggregate::Count | Aggregate::Any => Vec::new(),
+                Aggregate::Sum(a) | Aggregate::Min(a) | Aggregate::Max(a) | Aggregate::Avg(a) => vec![a],
+                Aggregate::ArgMin { result, by } | Aggregate::ArgMax { result, by } => vec![result, by],
+            };
+            filter.iter().map(|filter| &**filter).chain(parts).collect()
+        }
+    }
+}

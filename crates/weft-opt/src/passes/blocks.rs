@@ -1,0 +1,256 @@
+//! Fewer blocks: branches on constants become jumps, ways through empty blocks become short, a block with one way in
+//! joins the one before, and what is never reached goes.
+//!
+//! It keeps the law because the operations on each way stay the same, in their order.
+
+use std::collections::BTreeMap;
+
+use weft_ir::ir::{Block, BlockId, Function, Jump, Op, Terminator, Value};
+
+use super::targets;
+
+/// See the module.
+pub fn simplify(function: &mut Function) {
+    loop {
+        fold_branches(function);
+        drop_unreached(function);
+        let changed = skip_empty(function) | join_lines(function);
+        if !changed {
+            drop_unreached(function);
+            return;
+        }
+    }
+}
+
+fn fold_branches(function: &mut Function) {
+    let known: BTreeMap<Value, bool> = function
+        .blocks
+        .iter()
+        .flat_map(|block| &block.insts)
+        .filter_map(|inst| match (&inst.op, inst.result) {
+            (Op::BoolConst(b), Some(value)) => Some((value, *b)),
+            _ => None,
+        })
+        .collect();
+    for block in &mut function.blocks {
+        let Terminator::Branch(by, yes, no) = &block.end else { continue };
+        let taken = match known.get(by) {
+            Some(true) => yes.clone(),
+            Some(false) => no.clone(),
+            None if yes == no => yes.clone(),
+            None => continue,
+        };
+        block.end = Terminator::Jump(taken);
+    }
+}
+
+/// Removes blocks that nothing reaches and numbers the others anew.
+fn drop_unreached(function: &mut Function) {
+    let mut reached = vec![false; function.blocks.len()];
+    let mut ahead = vec![0];
+    while let Some(at) = ahead.pop() {
+        if !core::mem::replace(&mut reached[at], true) {
+            ahead.extend(targets(&function.blocks[at].end));
+        }
+    }
+    let mut next = 0;
+    let numbers: Vec<u32> = reached
+        .iter()
+        .map(|is_reached| {
+            let number = next;
+            next += u32::from(*is_reached);
+            number
+        })
+        .collect();
+    let mut keep = reached.iter();
+    function.blocks.retain(|_| keep.next().is_some_and(|keep| *keep));
+    for block in &mut function.blocks {
+        each_jump(&mut block.end, |jump| jump.block = BlockId(numbers[jump.block.0 as usize]));
+    }
+}
+
+/// Jumps to a block that does nothing but jump go on to where it goes. The block has no parameters, so no value is
+/// lost.
+fn skip_empty(function: &mut Function) -> bool {
+    let through: Vec<Option<Jump>> = function.blocks.iter().map(through).collect();
+    let mut changed = false;
+    for block in &mut function.blocks {
+        each_jump(&mut block.end, |jump| {
+            // One step at a time: a circle of empty blocks cannot be, as loops begin with a look at a row.
+            if let Some(next) = &through[jump.block.0 as usize]
+                && next.block != jump.block
+            {
+                *jump = next.clone();
+                changed = true;
+            }
+        });
+    }
+    changed
+}
+
+fn through(block: &Block) -> Option<Jump> {
+    let is_empty = block.params.is_empty() && block.insts.is_empty() && block.scan_rows_max.is_none();
+    match &block.end {
+        Terminator::Jump(jump) if is_empty => Some(jump.clone()),
+        _ => None,
+    }
+}
+
+/// Appends to each block the one behind it, where that has no other way in.
+fn join_lines(function: &mut Function) -> bool {
+    let mut n_ways_in = vec![0usize; function.blocks.len()];
+    for block in &function.blocks {
+        targets(&block.end).into_iter().for_each(|to| n_ways_in[to] += 1);
+    }
+    let mut renamed: BTreeMap<Value, Value> = BTreeMap::new();
+    let mut changed = false;
+    for at in 0..function.blocks.len() {
+        while let Terminator::Jump(jump) = &function.blocks[at].end {
+            let to = jump.block.0 as usize;
+            if n_ways_in[to] != 1 || to == at || to == 0 || function.blocks[to].scan_rows_max.is_some() {
+                break;
+            }
+            let args = jump.args.clone();
+            let joined = core::mem::take(&mut function.blocks[to]);
+            n_ways_in[to] = 0;
+            renamed.extend(joined.params.iter().copied().zip(args));
+            let block = &mut function.blocks[at];
+            block.insts.extend(joined.insts);
+            block.end = joined.end;
+            changed = true;
+        }
+    }
+    if changed {
+        drop_unreached(function);
+        rename(function, &renamed);
+    }
+    changed
+}
+
+/// Replaces values by those that they always were.
+fn rename(function: &mut Function, renamed: &BTreeMap<Value, Value>) {
+    let last = |value: &mut Value| {
+        while let Some(next) = renamed.get(value) {
+            *value = *next;
+        }
+    };
+    for block in &mut function.blocks {
+        block.insts.iter_mut().for_each(|inst| each_operand(&mut inst.op, last));
+        each_value(&mut block.end, last);
+    }
+}
+
+pub(super) fn each_jump(end: &mut Terminator, mut visit: impl FnMut(&mut Jump)) {
+    match end {
+        Terminator::Jump(jump) => visit(jump),
+        Terminator::Branch(_, yes, no) => {
+            visit(yes);
+            visit(no);
+        }
+        _ => {}
+    }
+}
+
+fn each_value(end: &mut Terminator, mut visit: impl FnMut(&mut Value)) {
+    use weft_ir::ir::StatusOperand;
+    match end {
+        Terminator::Branch(by, ..) => visit(by),
+        Terminator::Abort { status, text, .. } => {
+            if let StatusOperand::Computed(status) = status {
+                visit(status);
+            }
+            text.iter_mut().for_each(&mut visit);
+        }
+        Terminator::Redirect { to, .. } => visit(to),
+        Terminator::Fail { fault, .. } => visit(fault),
+        _ => {}
+    }
+    each_jump(end, |jump| jump.args.iter_mut().for_each(&mut visit));
+}
+
+/// Calls `visit` for each operand of an operation.
+fn each_operand(op: &mut Op, mut visit: impl FnMut(&mut Value)) {
+    match op {
+        Op::BoolConst(_)
+        | Op::IntConst(_)
+        | Op::FloatConst(_)
+        | Op::BytesConst(_)
+        | Op::NoRow
+        | Op::ScratchFull
+        | Op::Input(_)
+        | Op::InputPresent(_)
+        | Op::ClearInput(_)
+        | Op::Now
+        | Op::Rand(_)
+        | Op::CallGet(_)
+        | Op::VarGet(_)
+        | Op::VarMerged(_)
+        | Op::VarReset(_)
+        | Op::Count(_)
+        | Op::Lock(_, None)
+        | Op::LockVars
+        | Op::RollBack => {}
+        Op::InRange(a, ..)
+        | Op::FloatUnary(_, a)
+        | Op::IntToFloat(_, a)
+        | Op::FloatToInt(_, a)
+        | Op::FloatFits(_, a)
+        | Op::IntToText(_, a)
+        | Op::FloatToText(a)
+        | Op::IsIntText(_, a)
+        | Op::TextToInt(_, a)
+        | Op::BoolToInt(a)
+        | Op::Not(a)
+        | Op::Len(a)
+        | Op::Like(a, _)
+        | Op::Lower(a)
+        | Op::Upper(a)
+        | Op::Hash(a)
+        | Op::SetInput(_, a)
+        | Op::SetAnswer(_, a)
+        | Op::SetReply(_, a)
+        | Op::CallSet(_, a, _)
+        | Op::VarSet(_, a, _)
+        | Op::VarMerge(_, a, _)
+        | Op::Find(_, a)
+        | Op::IsRow(a)
+        | Op::Insert(_, a, _)
+        | Op::Remove(_, a, _)
+        | Op::Touch(_, a)
+        | Op::TouchRead(_, a)
+        | Op::Column(_, a, _)
+        | Op::ColumnIsNull(_, a, _)
+        | Op::SetColumnNull(_, a, _, _)
+        | Op::ScanRow(_, a)
+        | Op::ScanNext(_, a)
+        | Op::Lock(_, Some(a))
+        | Op::Delay(a)
+        | Op::Mark(a)
+        | Op::Mirror(a) => visit(a),
+        Op::IntBinary(_, a, b)
+        | Op::Overflows(_, _, a, b)
+        | Op::IntCompare(_, a, b)
+        | Op::FloatBinary(_, a, b)
+        | Op::FloatCompare(_, a, b)
+        | Op::BoolBinary(_, a, b)
+        | Op::BytesCompare(_, a, b)
+        | Op::HashMix(a, b)
+        | Op::InPrefix(a, b)
+        | Op::SetColumn(_, a, _, b, _) => {
+            visit(a);
+            visit(b);
+        }
+        Op::Select(a, b, c) | Op::Slice(a, b, c) => {
+            visit(a);
+            visit(b);
+            visit(c);
+        }
+        Op::Concat(parts) | Op::Key(parts) => parts.iter_mut().for_each(visit),
+        Op::Emit(_, cells) => {
+            for (cell, null) in cells {
+                visit(cell);
+                null.iter_mut().for_each(&mut visit);
+            }
+        }
+    }
+}

@@ -1,0 +1,100 @@
+//! Without operations whose result nobody uses, and without block parameters that nobody reads.
+//!
+//! It keeps the law because only operations go that leave no trace but their result. Those that take room in the
+//! scratch leave one (a later operation may find none), so they stay.
+
+use std::collections::BTreeSet;
+
+use weft_ir::ir::{Function, Op, Ty, Value};
+
+use super::blocks::each_jump;
+
+/// See the module.
+pub fn remove(function: &mut Function) {
+    let used = used(function);
+    for at in 0..function.blocks.len() {
+        let types = &function.types;
+        let leaves_trace = |op: &Op, result: Option<Value>| !is_pure(op, result.map(|v| types[v.0 as usize]));
+        let block = &mut function.blocks[at];
+        block.insts.retain(|inst| {
+            inst.result.is_none_or(|result| used.contains(&result)) || leaves_trace(&inst.op, inst.result)
+        });
+    }
+    drop_params(function, &used);
+}
+
+/// What is used by what leaves a trace, by an end of a block, or by what is used.
+fn used(function: &Function) -> BTreeSet<Value> {
+    let mut used = BTreeSet::new();
+    loop {
+        let before = used.len();
+        for block in function.blocks.iter().rev() {
+            used.extend(ends_with(&block.end));
+            for jump in block.end.jumps() {
+                let params = &function.blocks[jump.block.0 as usize].params;
+                let read = params.iter().zip(&jump.args).filter(|(param, _)| used.contains(param));
+                let read: Vec<Value> = read.map(|(_, arg)| *arg).collect();
+                used.extend(read);
+            }
+            for inst in block.insts.iter().rev() {
+                let ty = inst.result.map(|v| function.ty(v));
+                if inst.result.is_some_and(|v| used.contains(&v)) || !is_pure(&inst.op, ty) {
+                    used.extend(inst.op.operands());
+                }
+            }
+        }
+        if used.len() == before {
+            return used;
+        }
+    }
+}
+
+/// The values that an end of a block reads itself.
+fn ends_with(end: &weft_ir::ir::Terminator) -> Vec<Value> {
+    use weft_ir::ir::{StatusOperand, Terminator};
+    match end {
+        Terminator::Branch(by, ..) => vec![*by],
+        Terminator::Abort { status, text, .. } => {
+            let computed = match status {
+                StatusOperand::Computed(value) => Some(*value),
+                StatusOperand::Known(_) => None,
+            };
+            computed.into_iter().chain(*text).collect()
+        }
+        Terminator::Redirect { to, .. } => vec![*to],
+        Terminator::Fail { fault, .. } => vec![*fault],
+        _ => Vec::new(),
+    }
+}
+
+fn drop_params(function: &mut Function, used: &BTreeSet<Value>) {
+    let keep: Vec<Vec<bool>> = function
+        .blocks
+        .iter()
+        .map(|block| block.params.iter().map(|param| used.contains(param)).collect())
+        .collect();
+    for (block, keep_own) in function.blocks.iter_mut().zip(&keep) {
+        let mut keep_param = keep_own.iter();
+        block.params.retain(|_| keep_param.next().is_some_and(|keep| *keep));
+        each_jump(&mut block.end, |jump| {
+            let mut keep_arg = keep[jump.block.0 as usize].iter();
+            jump.args.retain(|_| keep_arg.next().is_some_and(|keep| *keep));
+        });
+    }
+}
+
+/// Whether an operation leaves nothing behind but its result.
+fn is_pure(op: &Op, result: Option<Ty>) -> bool {
+    match op {
+        Op::Concat(_)
+        | Op::Lower(_)
+        | Op::Upper(_)
+        | Op::IntToText(..)
+        | Op::FloatToText(_)
+        | Op::Key(_)
+        | Op::Insert(..)
+        | Op::SetColumn(..) => false,
+        Op::Column(..) | Op::CallGet(_) => result != Some(Ty::Bytes),
+        _ => result.is_some(),
+    }
+}

@@ -1,0 +1,54 @@
+//! Writes that nothing can undo are not noted.
+//!
+//! It keeps the law because the journal is read by `RollBack` and `Fail` alone, and no way from these writes leads to
+//! one.
+
+use weft_ir::ir::{Function, Journal, Op, Terminator};
+
+use super::targets;
+
+/// See the module.
+pub fn relax(function: &mut Function) {
+    let ahead = undo_ahead(function);
+    for (block, is_ahead) in function.blocks.iter_mut().zip(ahead) {
+        let mut is_ahead = is_ahead;
+        for inst in block.insts.iter_mut().rev() {
+            match &mut inst.op {
+                Op::RollBack => is_ahead = true,
+                Op::CallSet(.., journal)
+                | Op::VarSet(.., journal)
+                | Op::VarMerge(.., journal)
+                | Op::Insert(.., journal)
+                | Op::Remove(.., journal)
+                | Op::SetColumn(.., journal)
+                | Op::SetColumnNull(.., journal)
+                    if !is_ahead =>
+                {
+                    *journal = Journal::No;
+                }
+                _ => {}
+            }
+        }
+    }
+}
+
+/// For each block, whether a way from its end leads to a roll-back, or the end is one.
+fn undo_ahead(function: &Function) -> Vec<bool> {
+    let n = function.blocks.len();
+    let mut ahead: Vec<bool> =
+        function.blocks.iter().map(|block| matches!(block.end, Terminator::Fail { .. })).collect();
+    let rolls_back: Vec<bool> =
+        function.blocks.iter().map(|block| block.insts.iter().any(|inst| inst.op == Op::RollBack)).collect();
+    loop {
+        let mut changed = false;
+        for at in (0..n).rev() {
+            let leads = targets(&function.blocks[at].end).into_iter().any(|to| ahead[to] || rolls_back[to]);
+            if leads && !core::mem::replace(&mut ahead[at], true) {
+                changed = true;
+            }
+        }
+        if !changed {
+            return ahead;
+        }
+    }
+}

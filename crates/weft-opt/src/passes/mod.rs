@@ -1,0 +1,28 @@
+//! Functions that do the same with less.
+//!
+//! **The law of every pass:** whatever the pass and the state, the function leaves behind what it left behind before:
+//! verdict, edits, rows, state, counters. Each module says why its changes keep it. The tests hold random chains
+//! against what the passes make of them.
+
+pub mod blocks;
+pub mod dead;
+pub mod journal;
+
+#[cfg(test)]
+mod tests;
+
+use weft_ir::ir::{Function, Terminator};
+
+/// All passes, in the order that suits what lowering makes.
+pub fn clean(mut function: Function) -> Function {
+    blocks::simplify(&mut function);
+    dead::remove(&mut function);
+    blocks::simplify(&mut function);
+    journal::relax(&mut function);
+    function
+}
+
+/// The blocks that a terminator may go to.
+fn targets(end: &Terminator) -> Vec<usize> {
+    end.jumps().into_iter().map(|jump| jump.block.0 as usize).collect()
+}

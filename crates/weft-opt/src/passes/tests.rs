@@ -1,0 +1,112 @@
+use std::sync::Arc;
+
+use weft_core::Time;
+use weft_ir::backend::Backend;
+use weft_ir::generate::{self, Dice};
+use weft_ir::generate::{Pass, World};
+use weft_ir::interp::Interp;
+use weft_ir::program::{ChainProgram, Handlers};
+use weft_ir::verify::verify_program;
+
+use super::{blocks, clean, dead, journal};
+use weft_ir::ir::Function;
+
+const CHAINS: u64 = 300;
+const PASSES: usize = 12;
+
+/// Runs random chains as they are and as `pass` makes them, and wants the same of both.
+fn check_law(pass: impl Fn(Function) -> Function) {
+    for seed in 0..CHAINS {
+        let mut dice = Dice::from_seed(seed);
+        let before = generate::chain(&mut dice);
+        let after = with_handlers(before.clone(), &pass);
+        verify_program(&after).unwrap_or_else(|errors| panic!("seed {seed}: {}", errors[0]));
+        let (before, after) = (Arc::new(before), Arc::new(after));
+        let mut worlds = [World::new(&before), World::new(&after)];
+        for nth in 0..PASSES {
+            let now = Time(1_000_000_000 * (nth as i64 + 1));
+            let tuple = Pass::random(&mut dice, &before, now);
+            let mut seen = [&before, &after].into_iter().zip(&mut worlds).map(|(chain, world)| {
+                let program = Interp.compile(chain, tuple.event, &world.state).unwrap();
+                world.run(chain, &*program, &tuple)
+            });
+            assert_eq!(seen.next(), seen.next(), "seed {seed}, pass {nth}: {tuple:?}");
+        }
+    }
+}
+
+fn with_handlers(mut chain: ChainProgram, pass: &impl Fn(Function) -> Function) -> ChainProgram {
+    for element in &mut chain.elements {
+        let Handlers { open, request, response, close, every } = &mut element.handlers;
+        for handler in [open, request, response, close] {
+            *handler = handler.take().map(pass);
+        }
+        for (_, handler) in every {
+            *handler = pass(core::mem::take(handler));
+        }
+    }
+    chain
+}
+
+fn by(change: impl Fn(&mut Function)) -> impl Fn(Function) -> Function {
+    move |mut function| {
+        change(&mut function);
+        function
+    }
+}
+
+#[test]
+fn fewer_blocks_do_the_same() {
+    // A block that was joined or skipped wrongly would change what a chain does.
+    check_law(by(blocks::simplify));
+}
+
+#[test]
+fn without_dead_code_it_does_the_same() {
+    // An operation that left a trace and was taken for dead would change what a chain does.
+    check_law(by(dead::remove));
+}
+
+#[test]
+fn all_passes_together_do_the_same() {
+    // A pass may rely on what another has changed.
+    check_law(clean);
+}
+
+#[test]
+fn writes_before_no_error_are_not_noted() {
+    // A write that was not noted and had to be undone would leave a failed handler's traces; one that is noted in
+    // vain costs time on each tuple.
+    use weft_ir::ir::Journal;
+    let mut function = noted();
+    journal::relax(&mut function);
+    let journals: Vec<Journal> = function
+        .blocks
+        .iter()
+        .flat_map(|block| &block.insts)
+        .filter_map(|inst| match inst.op {
+            weft_ir::ir::Op::CallSet(.., journal) => Some(journal),
+            _ => None,
+        })
+        .collect();
+    assert_eq!(journals, [Journal::Yes, Journal::No]);
+}
+
+/// `call.set; if x then fail else call.set; forward`
+fn noted() -> Function {
+    use weft_ir::ir::{Block, BlockId, CallId, Inst, Journal, Jump, Op, Terminator, Ty, Value};
+    let set = Inst { result: None, op: Op::CallSet(CallId(0), Value(0), Journal::Yes), line: 1 };
+    let define = |value, op| Inst { result: Some(Value(value)), op, line: 1 };
+    let to = |block| Jump { block: BlockId(block), args: Vec::new() };
+    let entry = vec![define(0, Op::IntConst(1)), define(1, Op::BoolConst(true)), set.clone()];
+    let block = |insts, end| Block { params: Vec::new(), insts, end, scan_rows_max: None };
+    Function {
+        name: "f".into(),
+        blocks: vec![
+            block(entry, Terminator::Branch(Value(1), to(1), to(2))),
+            block(vec![], Terminator::Fail { fault: Value(0), line: 1 }),
+            block(vec![set], Terminator::Forward),
+        ],
+        types: vec![Ty::Int, Ty::Bool],
+    }
+}
