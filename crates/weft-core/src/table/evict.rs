@@ -1,7 +1,8 @@
 //! Keyed access, the orders of rows by age, and room for new rows: expiry and eviction.
 
+use super::index::Near;
 use super::layout::{Evict, LIVE, WRITTEN_AT};
-use super::storage::List;
+use super::storage::{List, Stripe};
 use super::{Insert, Row, Table, spin_try_lock, spin_unlock};
 use crate::time::Time;
 use core::sync::atomic::{AtomicU64, Ordering::Relaxed};
@@ -22,15 +23,32 @@ pub(super) struct Order {
 }
 
 impl Table {
-    /// The row whose words, up to the end of its segment, `same` accepts.
+    /// The row whose words `same` accepts, and these words up to the end of its segment, if it is near its home
+    /// ([`Stripe::find_near`]).
     #[inline(always)]
-    pub(super) fn find(&self, hash: u64, now: Time, same: impl Fn(&Words) -> bool) -> Option<(Row, &Words)> {
+    pub(super) fn find_near(
+        &self,
+        hash: u64,
+        now: Time,
+        same: impl Fn(&Words) -> bool,
+    ) -> Near<(Row, &Words)> {
         let stripe = &self.stripes[self.geometry.stripe_of(hash)];
-        let found = stripe.find(hash as u32, |number| {
-            let row = Row(stripe.first + u64::from(number));
-            let words = self.base.resident_from(row.0.wrapping_sub(1), self.geometry)?;
-            same(words).then_some((row, words))
-        });
+        match stripe.find_near(hash as u32, |number| self.probe(stripe, number, &same)) {
+            Near::Found((_, words)) if self.is_expired(words, now) => Near::Absent,
+            near => near,
+        }
+    }
+
+    /// As [`Table::find_near`], wherever the row is.
+    #[inline(always)]
+    pub(super) fn find_far(
+        &self,
+        hash: u64,
+        now: Time,
+        same: impl Fn(&Words) -> bool,
+    ) -> Option<(Row, &Words)> {
+        let stripe = &self.stripes[self.geometry.stripe_of(hash)];
+        let found = stripe.find(hash as u32, |number| self.probe(stripe, number, &same));
         found.filter(|(_, words)| !self.is_expired(words, now))
     }
 
@@ -45,11 +63,7 @@ impl Table {
     ) -> Insert {
         let (at, tag) = (self.geometry.stripe_of(hash), hash as u32);
         let stripe = &self.stripes[at];
-        let old = stripe.find(tag, |number| {
-            let row = Row(stripe.first + u64::from(number));
-            same(self.row_words(row, 0)).then_some(row)
-        });
-        if let Some(old) = old {
+        if let Some((old, _)) = stripe.find(tag, |number| self.probe(stripe, number, &same)) {
             self.drop_row(old, now, evicted);
         }
         match self.place(at, tag, now, evicted) {
@@ -236,6 +250,14 @@ impl Table {
             0 => Row::NONE,
             link => Row(self.geometry.join(stripe, link - 1) + 1),
         }
+    }
+
+    /// The row with this number plus one in a stripe, if `same` accepts its words.
+    #[inline(always)]
+    fn probe(&self, stripe: &Stripe, number: u32, same: impl Fn(&Words) -> bool) -> Option<(Row, &Words)> {
+        let row = Row(stripe.first + u64::from(number));
+        let words = self.base.resident_from(row.0.wrapping_sub(1), self.geometry)?;
+        same(words).then_some((row, words))
     }
 
     /// Adds to the number of rows (`u64::MAX` takes one away).

@@ -65,41 +65,45 @@ fn is_past(slot: u64, tag: u32) -> bool {
     slot.wrapping_sub(1) > pack(tag, u32::MAX - 1)
 }
 
-/// The rest of [`Stripe::find`]: all slots of the window in their order.
-#[cold]
-#[inline(never)]
-fn find_far<T>(
-    window: &[AtomicU64; PROBES_MAX],
-    tag: u32,
-    mut probe: impl FnMut(u32) -> Option<T>,
-) -> Option<T> {
-    window
-        .iter()
-        .map(|slot| slot.load(Acquire))
-        .take_while(|slot| !is_past(*slot, tag))
-        .filter(|slot| tag_of(*slot) == tag)
-        .find_map(|slot| probe(slot as u32))
+/// What [`Stripe::find_near`] says.
+pub(super) enum Near<T> {
+    Found(T),
+    Absent,
+    /// Neither: [`Stripe::find`] has to look.
+    Far,
 }
 
 impl Stripe {
-    /// What `probe` makes of the first row with this tag that it accepts; it is given the row's number plus one.
+    /// What `probe` makes of the row with this tag, if that is in the first two slots of its home, as nearly all are.
+    /// It is given the row's number plus one.
     #[inline(always)]
-    pub(super) fn find<T>(&self, tag: u32, mut probe: impl FnMut(u32) -> Option<T>) -> Option<T> {
-        let slots = self.indexes[self.generation.load(Acquire) as usize % GENERATIONS_MAX].get()?;
-        let home = home(tag, homes(slots));
-        let window: &[AtomicU64; PROBES_MAX] = slots.get(home..home + PROBES_MAX)?.try_into().ok()?;
-        // Which of two slots a key stands in is chance, and a branch on chance costs more than the look-up.
-        let [first, second] = [window[0].load(Acquire), window[1].load(Acquire)];
+    pub(super) fn find_near<T>(&self, tag: u32, probe: impl FnOnce(u32) -> Option<T>) -> Near<T> {
+        let Some([first, second, ..]) = self.window(tag) else { return Near::Absent };
+        let [first, second] = [first.load(Acquire), second.load(Acquire)];
+        // Which of the two it is is chance, and a branch on chance costs more than the rest of the look-up.
         let slot = select_unpredictable(tag_of(first) == tag, first, second);
         if tag_of(slot) == tag
             && let Some(found) = probe(slot as u32)
         {
-            return Some(found);
+            return Near::Found(found);
         }
-        if is_past(second, tag) {
-            return None;
-        }
-        find_far(window, tag, probe)
+        if is_past(second, tag) { Near::Absent } else { Near::Far }
+    }
+
+    /// What `probe` makes of the first row with this tag that it accepts; it is given the row's number plus one.
+    #[inline(always)]
+    pub(super) fn find<T>(&self, tag: u32, probe: impl FnMut(u32) -> Option<T>) -> Option<T> {
+        let slots = self.window(tag)?.iter().map(|slot| slot.load(Acquire));
+        let same = slots.take_while(|slot| !is_past(*slot, tag)).filter(|slot| tag_of(*slot) == tag);
+        same.map(|slot| slot as u32).find_map(probe)
+    }
+
+    /// The slots in which a tag may be.
+    #[inline(always)]
+    fn window(&self, tag: u32) -> Option<&[AtomicU64; PROBES_MAX]> {
+        let slots = self.indexes[self.generation.load(Acquire) as usize % GENERATIONS_MAX].get()?;
+        let home = home(tag, homes(slots));
+        slots.get(home..home + PROBES_MAX)?.try_into().ok()
     }
 
     /// Makes the index large enough for one more row.

@@ -428,11 +428,12 @@ impl<'a> BytesKey<'a> {
         (Self { bytes, words }, hash)
     }
 
-    /// Whether a cell holds this key.
+    /// Whether the cell at this word of a row holds this key.
     #[inline(always)]
-    pub(super) fn is_in(&self, cell: &[AtomicU64]) -> bool {
+    pub(super) fn is_in(&self, row: &[AtomicU64], word: u16) -> bool {
         let [a, b] = self.words;
         let len = self.bytes.len();
+        let Some(cell) = row.get(word as usize..) else { return false };
         match cell {
             [has_len, first, ..] if (1..=8).contains(&len) => {
                 (has_len.load(Relaxed) ^ len as u64) | (first.load(Relaxed) ^ a) == 0
@@ -444,6 +445,12 @@ impl<'a> BytesKey<'a> {
             _ => cell_eq(cell, self.bytes),
         }
     }
+}
+
+/// Whether a word of a row is this one.
+#[inline(always)]
+pub(super) fn word_is(row: &[AtomicU64], word: u16, value: u64) -> bool {
+    row.get(word as usize).is_some_and(|w| w.load(Relaxed) == value)
 }
 
 /// Writes bytes that fit.

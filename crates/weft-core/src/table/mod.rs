@@ -34,6 +34,7 @@ pub use storage::{SEGMENT_BYTES_MAX, STRIPE_ROWS_MAX};
 use crate::hash;
 use crate::time::{Interval, Time};
 use core::sync::atomic::{AtomicI64, AtomicU8, AtomicU32, AtomicU64, Ordering::Relaxed};
+use index::Near;
 use layout::{BytesKey, Header, KeyShape, LIVE};
 use std::sync::OnceLock;
 use storage::{Geometry, Group, Stripe};
@@ -288,12 +289,11 @@ impl Table {
 
     fn insert_int_with(&self, key: u64, now: Time, evicted: &mut dyn FnMut(Row)) -> Insert {
         let KeyShape::Int { word } = self.key else { return Insert::TooLong };
-        let word = word as usize;
         self.insert(
             hash::hash_word(key),
             now,
-            |row| row[word].load(Relaxed) == key,
-            |row| row[word].store(key, Relaxed),
+            |row| layout::word_is(row, word, key),
+            |row| row[word as usize].store(key, Relaxed),
             evicted,
         )
     }
@@ -301,16 +301,13 @@ impl Table {
     fn insert_bytes_with(&self, key: &[u8], now: Time, evicted: &mut dyn FnMut(Row)) -> Insert {
         let (bytes, hash) = BytesKey::new(key);
         match &self.key {
-            KeyShape::Bytes { word, bytes_max } if key.len() <= *bytes_max as usize => {
-                let word = *word as usize;
-                self.insert(
-                    hash,
-                    now,
-                    |row| bytes.is_in(&row[word..]),
-                    |row| layout::cell_set(&row[word..], key),
-                    evicted,
-                )
-            }
+            KeyShape::Bytes { word, bytes_max } if key.len() <= *bytes_max as usize => self.insert(
+                hash,
+                now,
+                |row| bytes.is_in(row, *word),
+                |row| layout::cell_set(&row[*word as usize..], key),
+                evicted,
+            ),
             KeyShape::Parts(parts) if layout::parts_fit(parts, key) => self.insert(
                 hash,
                 now,
@@ -510,35 +507,48 @@ impl Table {
     }
 
     /// The row and its words up to the end of its segment.
+    ///
+    /// The rare ways end in calls with the same arguments, so that the usual one needs no stack.
     #[inline(always)]
     fn lookup_int(&self, key: u64, now: Time) -> Option<(Row, &[AtomicU64])> {
         let KeyShape::Int { word } = self.key else { return None };
-        let word = word as usize;
-        self.find(hash::hash_word(key), now, |row| row.get(word).is_some_and(|w| w.load(Relaxed) == key))
+        match self.find_near(hash::hash_word(key), now, |row| layout::word_is(row, word, key)) {
+            Near::Found(found) => Some(found),
+            Near::Absent => None,
+            Near::Far => self.lookup_int_far(key, now),
+        }
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn lookup_int_far(&self, key: u64, now: Time) -> Option<(Row, &[AtomicU64])> {
+        let KeyShape::Int { word } = self.key else { return None };
+        self.find_far(hash::hash_word(key), now, |row| layout::word_is(row, word, key))
     }
 
     #[inline(always)]
     fn lookup_bytes(&self, key: &[u8], now: Time) -> Option<(Row, &[AtomicU64])> {
+        let KeyShape::Bytes { word, .. } = self.key else { return self.lookup_bytes_far(key, now) };
+        if key.len() > hash::SHORT_BYTES_MAX {
+            return self.lookup_bytes_far(key, now);
+        }
         let (bytes, hash) = BytesKey::new(key);
-        match &self.key {
-            KeyShape::Int { .. } => None,
-            KeyShape::Bytes { word, .. } => {
-                let word = *word as usize;
-                self.find(hash, now, |row| row.get(word..).is_some_and(|cell| bytes.is_in(cell)))
-            }
-            KeyShape::Parts(parts) => self.find_parts(parts, hash, now, key),
+        match self.find_near(hash, now, |row| bytes.is_in(row, word)) {
+            Near::Found(found) => Some(found),
+            Near::Absent => None,
+            Near::Far => self.lookup_bytes_far(key, now),
         }
     }
 
+    /// As [`Table::lookup_bytes`], for keys of any length and shape.
     #[inline(never)]
-    fn find_parts(
-        &self,
-        parts: &[ColumnRef],
-        hash: u64,
-        now: Time,
-        key: &[u8],
-    ) -> Option<(Row, &[AtomicU64])> {
-        self.find(hash, now, |row| layout::parts_eq(parts, row, key))
+    fn lookup_bytes_far(&self, key: &[u8], now: Time) -> Option<(Row, &[AtomicU64])> {
+        let (bytes, hash) = BytesKey::new(key);
+        match &self.key {
+            KeyShape::Int { .. } => None,
+            KeyShape::Bytes { word, .. } => self.find_far(hash, now, |row| bytes.is_in(row, *word)),
+            KeyShape::Parts(parts) => self.find_far(hash, now, |row| layout::parts_eq(parts, row, key)),
+        }
     }
 
     /// All groups and their numbers.
