@@ -92,7 +92,7 @@ impl<'a, 'b> Frame<'a, 'b> {
     }
 
     /// Takes room in the scratch. If there is none, says so in `scratch_full`.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn take(&mut self, len: usize) -> bool {
         let used = self.scratch_used.saturating_add(len as u64);
         let fits = used <= SCRATCH_BYTES_MAX as u64;
@@ -105,7 +105,7 @@ impl<'a, 'b> Frame<'a, 'b> {
     }
 
     /// Copies bytes into the scratch and returns where they are in it: nothing, if there is no room.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn keep(&mut self, bytes: Bytes) -> (u32, u32) {
         if !self.take(bytes.len as usize) {
             return (0, 0);

@@ -77,6 +77,19 @@ pub(crate) struct Cell {
     b: u64,
 }
 
+/// The layout of [`abi::Cell`], in which compiled code makes the cells of sink rows.
+pub(crate) mod sink_cell {
+    pub(crate) const BYTES: u32 = size_of::<weft_core::abi::Cell>() as u32;
+    /// Where the value is; the tag is at 0.
+    pub(crate) const VALUE: i32 = 8;
+    pub(crate) const NULL: i64 = 0;
+    pub(crate) const BOOL: i64 = 1;
+    pub(crate) const INT: i64 = 2;
+    pub(crate) const FLOAT: i64 = 3;
+    pub(crate) const RANGE: i64 = 4;
+    const _: () = assert!(BYTES == 16, "the tag takes a word, and so does the longest value");
+}
+
 /// Bytes of a [`Cell`].
 pub(crate) const CELL_BYTES: u32 = size_of::<Cell>() as u32;
 
@@ -177,6 +190,7 @@ helpers! {
     Lower = lower(I64, I64, I64) -> (I64, I64);
     Upper = upper(I64, I64, I64) -> (I64, I64);
     Keep = keep(I64, I64, I64) -> (I64, I64);
+    KeepRange = keep_range(I64, I64, I64) -> (I64);
     HashBytes = hash_bytes(I64, I64) -> (I64);
     InPrefix = in_prefix(I64, I64, I64, I64) -> (I8);
 
@@ -374,12 +388,29 @@ extern "C" fn edit(frame: &mut Frame<'_, '_>, target: u64, tag: u64, a: u64, b: 
     }
 }
 
-extern "C" fn emit(frame: &mut Frame<'_, '_>, sink: u64, values: *const Cell, n: u64) {
-    // Taken out meanwhile, so that they and the scratch can be written side by side.
-    let mut kept = core::mem::take(&mut frame.cx.out.cells);
-    kept.extend(cells(values, n).iter().map(|cell| cell.keep(frame)));
-    frame.cx.out.cells = kept;
-    frame.cx.out.rows.push(SinkRow { sink: sink as u16, cells: n as u16 });
+/// Adds a row to a sink. Compiled code has made its cells on its stack, and kept their bytes.
+extern "C" fn emit(frame: &mut Frame<'_, '_>, sink: u64, values: *const abi::Cell, n: u64) {
+    let out = &mut *frame.cx.out;
+    let n_cells = n as usize;
+    out.cells.reserve(n_cells);
+    // SAFETY: compiled code passes the address of a stack slot in which it has just stored `n` cells, two words each,
+    // laid out as `abi::Cell` is; it does not go on until the helper returns. There is room for `n` more cells in the
+    // list. The words are read one by one, as they were written: a wider load would have to wait until the stores
+    // have left the store buffer, which takes longer than all the rest.
+    unsafe {
+        let to = out.cells.as_mut_ptr().add(out.cells.len()).cast::<u64>();
+        for i in 0..2 * n_cells {
+            to.add(i).write(values.cast::<u64>().add(i).read_volatile());
+        }
+        out.cells.set_len(out.cells.len() + n_cells);
+    }
+    out.rows.push(SinkRow { sink: sink as u16, cells: n as u16 });
+}
+
+/// Copies bytes into the scratch: where they start in the low half, how many they are in the upper.
+extern "C" fn keep_range(frame: &mut Frame<'_, '_>, bytes: Bytes) -> u64 {
+    let (start, len) = frame.keep(bytes);
+    u64::from(start) | u64::from(len) << 32
 }
 
 extern "C" fn delay(frame: &mut Frame<'_, '_>, nanos: i64) {

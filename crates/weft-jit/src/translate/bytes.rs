@@ -127,8 +127,7 @@ impl PartTranslator<'_, '_, '_, '_> {
                 self.call_on_two(Helper::Like, a, pattern)
             }
             Op::Concat(parts) => {
-                let parts: Vec<_> = parts.iter().map(|part| (*part, None)).collect();
-                let cells = self.cells(&parts)?;
+                let cells = self.cells(parts)?;
                 let n = self.segment.int(parts.len() as i64);
                 self.segment.call_two(Helper::Concat, &[frame, cells, n])
             }
@@ -155,8 +154,7 @@ impl PartTranslator<'_, '_, '_, '_> {
                 self.call_on_two(Helper::InPrefix, a, b)
             }
             Op::Key(parts) => {
-                let parts: Vec<_> = parts.iter().map(|part| (*part, None)).collect();
-                let cells = self.cells(&parts)?;
+                let cells = self.cells(parts)?;
                 let n = self.segment.int(parts.len() as i64);
                 self.segment.call_two(Helper::Key, &[frame, cells, n])
             }

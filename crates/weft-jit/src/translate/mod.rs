@@ -615,28 +615,22 @@ impl<'s, 'a, 'f, 'p> PartTranslator<'s, 'a, 'f, 'p> {
         ins.ins().store(PLAIN, new, counters, offset);
     }
 
-    /// Puts values in a stack slot as [`Cell`]s; the second of a pair says whether the cell is NULL instead.
-    fn cells(&mut self, values: &[(Value, Option<Value>)]) -> Result<clif::Value, Unsupported> {
+    /// Puts values in a stack slot as [`Cell`]s.
+    fn cells(&mut self, values: &[Value]) -> Result<clif::Value, Unsupported> {
         let bytes = CELL_BYTES * values.len().max(1) as u32;
         let slot = StackSlotData::new(StackSlotKind::ExplicitSlot, bytes, 3);
         let slot = self.segment.builder.create_sized_stack_slot(slot);
         let start = self.segment.builder.ins().stack_addr(I64, slot, 0);
-        for (i, (value, null)) in values.iter().enumerate() {
+        for (at, value) in (0..).step_by(CELL_BYTES as usize).zip(values) {
             let ty = self.ty(*value);
             let value = self.get(*value)?;
-            let mut tag = self.segment.int(cell_tag(ty) as i64);
-            if let Some(null) = null {
-                let null = self.get(*null)?.one();
-                let other = self.segment.int(tag::NULL as i64);
-                tag = self.segment.builder.ins().select(null, other, tag);
-            }
+            let tag = self.segment.int(cell_tag(ty) as i64);
             let a = self.segment.pack(ty, value);
-            let at = i as i32 * CELL_BYTES as i32;
             let ins = &mut self.segment.builder;
             ins.ins().store(PLAIN, tag, start, at + Cell::TAG);
             ins.ins().store(PLAIN, a, start, at + Cell::A);
-            if ty == Ty::Bytes {
-                ins.ins().store(PLAIN, value.two().1, start, at + Cell::B);
+            if let Val::Two(_, b) = value {
+                ins.ins().store(PLAIN, b, start, at + Cell::B);
             }
         }
         Ok(start)

@@ -1,13 +1,13 @@
 //! Operations on the tuple and on what leaves the pass.
 
-use super::{Done, FIXED, PartTranslator, Segment, Val, cell_tag};
+use super::{Done, FIXED, PLAIN, PartTranslator, Segment, Val, cell_tag};
 use crate::frame::{SLICE_LEN, SLICE_START};
-use crate::helpers::{Helper, tag, target};
+use crate::helpers::{Helper, sink_cell, tag, target};
 use core::mem::offset_of;
 use cranelift_codegen::ir as clif;
-use cranelift_codegen::ir::InstBuilder as _;
 use cranelift_codegen::ir::condcodes::IntCC;
 use cranelift_codegen::ir::types::{F64, I8, I64};
+use cranelift_codegen::ir::{InstBuilder as _, StackSlotData, StackSlotKind};
 use cranelift_frontend::Variable;
 use weft_core::Time;
 use weft_core::abi::{Cx, REGION_BODY, REGION_HEADERS, REGION_META, Slot};
@@ -202,7 +202,7 @@ impl PartTranslator<'_, '_, '_, '_> {
             }
             Op::Rand(site) => return Ok(Done::Value(self.rand(*site))),
             Op::Emit(sink, values) => {
-                let cells = self.cells(values)?;
+                let cells = self.sink_cells(values)?;
                 let (sink, n) = (self.segment.int(i64::from(sink.0)), self.segment.int(values.len() as i64));
                 self.segment.call(Helper::Emit, &[frame, sink, cells, n]);
             }
@@ -244,6 +244,43 @@ impl PartTranslator<'_, '_, '_, '_> {
             Val::One(_) => self.segment.int(0),
         };
         Ok(self.segment.call_two(Helper::Edit, &[frame, target, tag, a, b]))
+    }
+
+    /// Makes the cells of a sink row on the stack: each value, and whether it is NULL instead.
+    fn sink_cells(&mut self, values: &[(Value, Option<Value>)]) -> Result<clif::Value, Unsupported> {
+        let bytes = sink_cell::BYTES * values.len().max(1) as u32;
+        let slot = StackSlotData::new(StackSlotKind::ExplicitSlot, bytes, 3);
+        let slot = self.segment.builder.create_sized_stack_slot(slot);
+        for (at, (value, null)) in (0..).step_by(sink_cell::BYTES as usize).zip(values) {
+            let ty = self.ty(*value);
+            let value = self.get(*value)?;
+            let null = null.map(|null| self.get(null)).transpose()?.map(Val::one);
+            let (tag, word) = match ty {
+                Ty::Bytes => (sink_cell::RANGE, self.kept_range(value, null)),
+                Ty::Bool => (sink_cell::BOOL, self.segment.pack(ty, value)),
+                Ty::Float => (sink_cell::FLOAT, self.segment.pack(ty, value)),
+                Ty::Int | Ty::Row => (sink_cell::INT, self.segment.pack(ty, value)),
+            };
+            let mut tag = self.segment.int(tag);
+            if let Some(null) = null {
+                let other = self.segment.int(sink_cell::NULL);
+                tag = self.ins().select(null, other, tag);
+            }
+            let start = self.ins().stack_addr(I64, slot, 0);
+            self.ins().store(PLAIN, tag, start, at);
+            self.ins().store(PLAIN, word, start, at + sink_cell::VALUE);
+        }
+        Ok(self.ins().stack_addr(I64, slot, 0))
+    }
+
+    /// Keeps bytes, or none if they are NULL.
+    fn kept_range(&mut self, bytes: Val, null: Option<clif::Value>) -> clif::Value {
+        let (start, mut len) = bytes.two();
+        if let Some(null) = null {
+            let zero = self.segment.int(0);
+            len = self.ins().select(null, zero, len);
+        }
+        self.segment.call(Helper::KeepRange, &[self.segment.frame, start, len])[0]
     }
 
     /// [`hash::draw`] and [`hash::unit_float`].
