@@ -2,7 +2,7 @@
 
 use super::index::Near;
 use super::layout::{Evict, LIVE, WRITTEN_AT};
-use super::storage::{List, Stripe};
+use super::storage::{List, Stripe, segment_of};
 use super::{Insert, Row, Table, spin_try_lock, spin_unlock};
 use crate::time::Time;
 use core::sync::atomic::{AtomicU64, Ordering::Relaxed};
@@ -41,15 +41,12 @@ impl Table {
 
     /// As [`Table::find_near`], wherever the row is.
     #[inline(always)]
-    pub(super) fn find_far(
-        &self,
-        hash: u64,
-        now: Time,
-        same: impl Fn(&Words) -> bool,
-    ) -> Option<(Row, &Words)> {
+    pub(super) fn find_far(&self, hash: u64, now: Time, same: impl Fn(&Words) -> bool) -> Row {
         let stripe = &self.stripes[self.geometry.stripe_of(hash)];
-        let found = stripe.find(hash as u32, |number| self.probe(stripe, number, &same));
-        found.filter(|(_, words)| !self.is_expired(words, now))
+        match stripe.find(hash as u32, |number| self.probe(stripe, number, &same)) {
+            Some((row, words)) if !self.is_expired(words, now) => row,
+            _ => Row::NONE,
+        }
     }
 
     #[inline(always)]
@@ -63,8 +60,14 @@ impl Table {
     ) -> Insert {
         let (at, tag) = (self.geometry.stripe_of(hash), hash as u32);
         let stripe = &self.stripes[at];
-        if let Some((old, _)) = stripe.find(tag, |number| self.probe(stripe, number, &same)) {
-            self.drop_row(old, now, evicted);
+        match stripe.find_near(tag, |number| self.probe(stripe, number, &same)) {
+            Near::Absent => {}
+            Near::Found((old, _)) => self.drop_row(old, now, evicted),
+            Near::Far => {
+                if let Some((old, _)) = stripe.find(tag, |number| self.probe(stripe, number, &same)) {
+                    self.drop_row(old, now, evicted);
+                }
+            }
         }
         match self.place(at, tag, now, evicted) {
             Some(row) => {
@@ -152,7 +155,7 @@ impl Table {
         self.row_words(row, 0)[0].store(u64::from(stripe.free.load(Relaxed)), Relaxed);
         stripe.free.store(local + 1, Relaxed);
         stripe.rows.store(stripe.rows.load(Relaxed) - 1, Relaxed);
-        self.base.count_live(row.0 - 1, self.geometry, false);
+        self.base.count_live(row.0 - 1, false);
         self.count_row(u64::MAX);
     }
 
@@ -164,22 +167,23 @@ impl Table {
         self.row_words(row, 0)[0].load(Relaxed) as u32
     }
 
-    pub(super) fn next_row(&self, from: u64) -> Option<u64> {
-        let rows = self.geometry.segment_rows();
-        let mut at = from;
+    /// The first live row from a number on, or the number at which the search goes on if `budget` places (rows, or
+    /// segments without rows) were visited before, or None at the end.
+    pub(super) fn next_row(&self, from: u64, budget: &mut u64) -> Option<Result<u64, u64>> {
+        let mut at = self.geometry.round_up(from);
         loop {
-            let segment = self.geometry.segment_of(at);
-            let end = (segment as u64 + 1) * rows;
-            if self.base.has_live(segment)? {
-                let live = |at: &u64| {
-                    let row = self.base.resident_row(*at, self.geometry);
-                    row.is_some_and(|words| words[0].load(Relaxed) & LIVE != 0)
-                };
-                if let Some(found) = (at..end).find(live) {
-                    return Some(found);
-                }
+            let segment = segment_of(at);
+            let has_live = self.base.has_live(segment)?;
+            if *budget == 0 {
+                return Some(Err(at));
             }
-            at = end;
+            *budget -= 1;
+            let row = if has_live { self.base.resident_row(at, self.geometry) } else { None };
+            at = match row {
+                Some(words) if words[0].load(Relaxed) & LIVE != 0 => return Some(Ok(at)),
+                Some(_) => self.geometry.after(at),
+                None => self.geometry.segment_start(segment + 1),
+            };
         }
     }
 
@@ -256,7 +260,7 @@ impl Table {
     #[inline(always)]
     fn probe(&self, stripe: &Stripe, number: u32, same: impl Fn(&Words) -> bool) -> Option<(Row, &Words)> {
         let row = Row(stripe.first + u64::from(number));
-        let words = self.base.resident_from(row.0.wrapping_sub(1), self.geometry)?;
+        let words = self.base.resident_from(row.0.wrapping_sub(1))?;
         same(words).then_some((row, words))
     }
 
@@ -375,9 +379,7 @@ impl Table {
     fn free_row(&self, at: usize) -> Option<u32> {
         let stripe = &self.stripes[at];
         match stripe.free.load(Relaxed) {
-            0 => {
-                Some(stripe.high.load(Relaxed)).filter(|high| u64::from(*high) < self.geometry.stripe_rows())
-            }
+            0 => Some(stripe.high.load(Relaxed)).filter(|high| self.geometry.has_local(*high)),
             free => Some(free - 1),
         }
     }
@@ -390,10 +392,10 @@ impl Table {
         if stripe.free.load(Relaxed) == local + 1 {
             stripe.free.store(words[0].load(Relaxed) as u32, Relaxed);
         } else {
-            stripe.high.store(local + 1, Relaxed);
+            stripe.high.store(self.geometry.after(u64::from(local)) as u32, Relaxed);
         }
         stripe.rows.store(stripe.rows.load(Relaxed) + 1, Relaxed);
-        self.base.count_live(row, self.geometry, true);
+        self.base.count_live(row, true);
         self.count_row(1);
     }
 

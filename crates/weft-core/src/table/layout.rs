@@ -410,41 +410,39 @@ pub(super) fn cell_eq(cell: &[AtomicU64], bytes: &[u8]) -> bool {
         && before.iter().zip(chunks).all(|(word, chunk)| word.load(Relaxed) == u64::from_le_bytes(*chunk))
 }
 
-/// A key of bytes with what hash and comparison read of it.
+/// A key of 1 to [`hash::SHORT_BYTES_MAX`] bytes, read once for its hash and for comparisons.
 #[derive(Clone, Copy)]
-pub(super) struct BytesKey<'a> {
-    bytes: &'a [u8],
-    /// The words of a short key.
+pub(super) struct ShortKey {
     words: [u64; 2],
+    len: usize,
 }
 
-impl<'a> BytesKey<'a> {
-    /// The key and its hash.
+impl ShortKey {
     #[inline(always)]
-    pub(super) fn new(bytes: &'a [u8]) -> (Self, u64) {
-        let is_short = bytes.len() <= hash::SHORT_BYTES_MAX;
-        let words = if is_short { hash::short_words(bytes) } else { [0, 0] };
-        let hash = if is_short { hash::hash_short(words, bytes.len()) } else { hash::hash_bytes(bytes) };
-        (Self { bytes, words }, hash)
+    pub(super) fn new(bytes: &[u8]) -> Option<Self> {
+        let is_short = (1..=hash::SHORT_BYTES_MAX).contains(&bytes.len());
+        is_short.then(|| Self { words: hash::short_words(bytes), len: bytes.len() })
+    }
+
+    #[inline(always)]
+    pub(super) fn hash(self) -> u64 {
+        hash::hash_short(self.words, self.len)
     }
 
     /// Whether the cell at this word of a row holds this key.
     #[inline(always)]
-    pub(super) fn is_in(&self, row: &[AtomicU64], word: u16) -> bool {
-        let [a, b] = self.words;
-        let len = self.bytes.len();
-        let Some(cell) = row.get(word as usize..) else { return false };
-        match cell {
-            [has_len, first, ..] if (1..=8).contains(&len) => {
-                (has_len.load(Relaxed) ^ len as u64) | (first.load(Relaxed) ^ a) == 0
-            }
-            [has_len, first, second, ..] if (9..=hash::SHORT_BYTES_MAX).contains(&len) => {
-                let differs = (first.load(Relaxed) ^ a) | (second.load(Relaxed) ^ b);
-                (has_len.load(Relaxed) ^ len as u64) | differs == 0
-            }
-            _ => cell_eq(cell, self.bytes),
-        }
+    pub(super) fn is_in(self, row: &[AtomicU64], word: u16) -> bool {
+        let Some([len, first, more @ ..]) = row.get(word as usize..) else { return false };
+        // Words behind the bytes are left from earlier, so they are compared only where there are bytes.
+        let differs = (len.load(Relaxed) ^ self.len as u64) | (first.load(Relaxed) ^ self.words[0]);
+        differs == 0
+            && (self.len <= 8 || more.first().is_some_and(|second| second.load(Relaxed) == self.words[1]))
     }
+}
+
+/// Whether the cell at this word of a row holds these bytes.
+pub(super) fn bytes_are(row: &[AtomicU64], word: u16, bytes: &[u8]) -> bool {
+    row.get(word as usize..).is_some_and(|cell| cell_eq(cell, bytes))
 }
 
 /// Whether a word of a row is this one.

@@ -35,7 +35,7 @@ use crate::hash;
 use crate::time::{Interval, Time};
 use core::sync::atomic::{AtomicI64, AtomicU8, AtomicU32, AtomicU64, Ordering::Relaxed};
 use index::Near;
-use layout::{BytesKey, Header, KeyShape, LIVE};
+use layout::{Header, KeyShape, LIVE, ShortKey};
 use std::sync::OnceLock;
 use storage::{Geometry, Group, Stripe};
 
@@ -96,6 +96,17 @@ pub enum Insert {
     Full,
     /// The key is longer than its column.
     TooLong,
+}
+
+/// Where a scan has come to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Scan {
+    /// A row that lives, and the cursor that follows it.
+    Row(Row, u64),
+    /// No row within the budget: the scan goes on from this cursor.
+    More(u64),
+    /// No row is left.
+    End,
 }
 
 /// Why [`Table::set_limits`] refused. The caller makes a new table and copies the rows.
@@ -252,28 +263,44 @@ impl Table {
     /// or it has expired by `now`.
     #[inline]
     pub fn find_int(&self, key: u64, now: Time) -> Row {
-        self.lookup_int(key, now).map_or(Row::NONE, |(row, _)| row)
+        match self.find_int_near(key, now) {
+            Near::Found((row, _)) => row,
+            Near::Absent => Row::NONE,
+            Near::Far => self.find_int_far(key, now),
+        }
     }
 
     /// The row with this key: the bytes of a single text or bytes column, or the canonical bytes of several columns.
     /// [`Row::NONE`] if there is none or it has expired by `now`.
     #[inline]
     pub fn find_bytes(&self, key: &[u8], now: Time) -> Row {
-        self.lookup_bytes(key, now).map_or(Row::NONE, |(row, _)| row)
+        match self.find_bytes_near(key, now) {
+            Near::Found((row, _)) => row,
+            Near::Absent => Row::NONE,
+            Near::Far => self.find_bytes_far(key, now),
+        }
     }
 
     /// As [`Table::find_int`], with the row's words of the first group ([`Table::row_words`]), for which the row need
     /// not be found again.
     #[inline]
     pub fn find_int_words(&self, key: u64, now: Time) -> Option<(Row, &[AtomicU64])> {
-        self.lookup_int(key, now).map(|(row, words)| (row, self.base.cut(words)))
+        match self.find_int_near(key, now) {
+            Near::Found((row, words)) => Some((row, self.base.cut(words))),
+            Near::Absent => None,
+            Near::Far => self.with_words(self.find_int_far(key, now)),
+        }
     }
 
     /// As [`Table::find_bytes`], with the row's words of the first group ([`Table::row_words`]), for which the row
     /// need not be found again.
     #[inline]
     pub fn find_bytes_words(&self, key: &[u8], now: Time) -> Option<(Row, &[AtomicU64])> {
-        self.lookup_bytes(key, now).map(|(row, words)| (row, self.base.cut(words)))
+        match self.find_bytes_near(key, now) {
+            Near::Found((row, words)) => Some((row, self.base.cut(words))),
+            Near::Absent => None,
+            Near::Far => self.with_words(self.find_bytes_far(key, now)),
+        }
     }
 
     /// Inserts a row under an integer key that is not there (the caller has looked, under the same lock). If it is
@@ -299,12 +326,12 @@ impl Table {
     }
 
     fn insert_bytes_with(&self, key: &[u8], now: Time, evicted: &mut dyn FnMut(Row)) -> Insert {
-        let (bytes, hash) = BytesKey::new(key);
+        let hash = hash::hash_bytes(key);
         match &self.key {
             KeyShape::Bytes { word, bytes_max } if key.len() <= *bytes_max as usize => self.insert(
                 hash,
                 now,
-                |row| bytes.is_in(row, *word),
+                |row| layout::bytes_are(row, *word, key),
                 |row| layout::cell_set(&row[*word as usize..], key),
                 evicted,
             ),
@@ -334,6 +361,12 @@ impl Table {
         if self.header.touched.is_some() {
             self.stamp_touched(row, now);
         }
+    }
+
+    /// The word of the first group into which a [`Table::touch`] stores the time (nanoseconds) and that is all it does,
+    /// and [`Table::touch_read`] does nothing: a table that keeps no order of rows, with neither TTL nor eviction.
+    pub fn touch_word(&self) -> Option<u16> {
+        (self.header.written.is_none() && self.header.touched.is_none()).then_some(layout::WRITTEN_AT as u16)
     }
 
     /// A read of the row at `now`. It does something under `EVICT LRU` and `TTL ON ACCESS` alone.
@@ -477,13 +510,26 @@ impl Table {
 
     /// The next live row at or after `cursor` (0 to start) and the cursor that follows it, in slab order: the same
     /// operations on a table give the same order. Rows inserted or removed during a scan may or may not be seen, all
-    /// others are seen once. One call visits at most one segment of rows besides empty segments.
+    /// others are seen once. It goes on until it finds a row; see [`Table::scan_some`] for the opposite.
     pub fn scan(&self, cursor: u64, now: Time) -> Option<(Row, u64)> {
+        match self.scan_some(cursor, now, u64::MAX) {
+            Scan::Row(row, next) => Some((row, next)),
+            Scan::More(_) | Scan::End => None,
+        }
+    }
+
+    /// As [`Table::scan`], but it visits at most `budget` places: rows, dead ones included, and segments of at most
+    /// 1024 rows in which none lives.
+    pub fn scan_some(&self, cursor: u64, now: Time, mut budget: u64) -> Scan {
         let mut at = cursor;
         loop {
-            let row = Row(self.next_row(at)? + 1);
+            let row = match self.next_row(at, &mut budget) {
+                Some(Ok(found)) => Row(found + 1),
+                Some(Err(next)) => return Scan::More(next),
+                None => return Scan::End,
+            };
             if !self.is_expired(self.row_words(row, 0), now) {
-                return Some((row, row.0));
+                return Scan::Row(row, row.0);
             }
             at = row.0;
         }
@@ -506,49 +552,42 @@ impl Table {
         groups + self.stripes.iter().map(Stripe::bytes).sum::<u64>()
     }
 
-    /// The row and its words up to the end of its segment.
-    ///
-    /// The rare ways end in calls with the same arguments, so that the usual one needs no stack.
+    /// The usual way of a look-up, which needs no stack: the rare ways are calls with the same arguments.
     #[inline(always)]
-    fn lookup_int(&self, key: u64, now: Time) -> Option<(Row, &[AtomicU64])> {
-        let KeyShape::Int { word } = self.key else { return None };
-        match self.find_near(hash::hash_word(key), now, |row| layout::word_is(row, word, key)) {
-            Near::Found(found) => Some(found),
-            Near::Absent => None,
-            Near::Far => self.lookup_int_far(key, now),
-        }
+    fn find_int_near(&self, key: u64, now: Time) -> Near<(Row, &[AtomicU64])> {
+        let KeyShape::Int { word } = self.key else { return Near::Absent };
+        self.find_near(hash::hash_word(key), now, |row| layout::word_is(row, word, key))
     }
 
     #[cold]
     #[inline(never)]
-    fn lookup_int_far(&self, key: u64, now: Time) -> Option<(Row, &[AtomicU64])> {
-        let KeyShape::Int { word } = self.key else { return None };
+    fn find_int_far(&self, key: u64, now: Time) -> Row {
+        let KeyShape::Int { word } = self.key else { return Row::NONE };
         self.find_far(hash::hash_word(key), now, |row| layout::word_is(row, word, key))
     }
 
+    /// As [`Table::find_int_near`], for a single column and keys that are short but not empty; the others are far.
     #[inline(always)]
-    fn lookup_bytes(&self, key: &[u8], now: Time) -> Option<(Row, &[AtomicU64])> {
-        let KeyShape::Bytes { word, .. } = self.key else { return self.lookup_bytes_far(key, now) };
-        if key.len() > hash::SHORT_BYTES_MAX {
-            return self.lookup_bytes_far(key, now);
-        }
-        let (bytes, hash) = BytesKey::new(key);
-        match self.find_near(hash, now, |row| bytes.is_in(row, word)) {
-            Near::Found(found) => Some(found),
-            Near::Absent => None,
-            Near::Far => self.lookup_bytes_far(key, now),
+    fn find_bytes_near(&self, key: &[u8], now: Time) -> Near<(Row, &[AtomicU64])> {
+        let KeyShape::Bytes { word, .. } = self.key else { return Near::Far };
+        let Some(short) = ShortKey::new(key) else { return Near::Far };
+        self.find_near(short.hash(), now, |row| short.is_in(row, word))
+    }
+
+    #[inline(never)]
+    fn find_bytes_far(&self, key: &[u8], now: Time) -> Row {
+        let hash = hash::hash_bytes(key);
+        match &self.key {
+            KeyShape::Int { .. } => Row::NONE,
+            KeyShape::Bytes { word, .. } => {
+                self.find_far(hash, now, |row| layout::bytes_are(row, *word, key))
+            }
+            KeyShape::Parts(parts) => self.find_far(hash, now, |row| layout::parts_eq(parts, row, key)),
         }
     }
 
-    /// As [`Table::lookup_bytes`], for keys of any length and shape.
-    #[inline(never)]
-    fn lookup_bytes_far(&self, key: &[u8], now: Time) -> Option<(Row, &[AtomicU64])> {
-        let (bytes, hash) = BytesKey::new(key);
-        match &self.key {
-            KeyShape::Int { .. } => None,
-            KeyShape::Bytes { word, .. } => self.find_far(hash, now, |row| bytes.is_in(row, *word)),
-            KeyShape::Parts(parts) => self.find_far(hash, now, |row| layout::parts_eq(parts, row, key)),
-        }
+    fn with_words(&self, row: Row) -> Option<(Row, &[AtomicU64])> {
+        row.is_some().then(|| (row, self.row_words(row, 0)))
     }
 
     /// All groups and their numbers.
@@ -563,11 +602,8 @@ impl Table {
     }
 
     fn is_live(&self, row: Row) -> bool {
-        row.0.wrapping_sub(1) < self.geometry.rows_max()
-            && self
-                .base
-                .resident_row(row.0 - 1, self.geometry)
-                .is_some_and(|words| words[0].load(Relaxed) & LIVE != 0)
+        let words = self.base.resident_row(row.0.wrapping_sub(1), self.geometry);
+        words.is_some_and(|words| words[0].load(Relaxed) & LIVE != 0)
     }
 
     /// Whether the row that these words are has expired.

@@ -18,38 +18,54 @@ const SEGMENT_ROWS_MAX: u64 = 1024;
 const SEGMENT_ROWS_MIN: u64 = 8;
 const STRIPES_MAX: u64 = 1 << 16;
 
-/// How row numbers are cut: stripe in the high bits, then segment, then row of the segment.
+/// Bits of a row's number that say where in its segment it is: a word of the first group.
+const WORD_BITS: u32 = 13;
+const WORD_MASK: u64 = (1 << WORD_BITS) - 1;
+/// Segments of one stripe at most: with them a row's number in its stripe has 31 bits.
+const STRIPE_SEGMENTS_MAX: u64 = 1 << 18;
+
+/// How row numbers are cut: stripe in the high bits, then segment, then the row's first word in the segment. So a
+/// number leads to the row without a product, and numbers are not dense.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Geometry {
     stripe_bits: u32,
+    /// Of a row's number in its stripe.
     local_bits: u32,
-    segment_bits: u32,
+    segment_rows: u32,
+    /// Words of a row in the first group.
+    row_words: u32,
     // Made of the bits once: a shift by a variable is dear on a look-up's path.
     stripe_mask: u64,
-    segment_mask: u64,
 }
 
 impl Geometry {
     pub(super) fn of(spec: &TableSpec, row_words: usize) -> Self {
         let rows = spec.max_rows.max(1);
+        let row_bytes = (row_words * 8) as u64;
+        // Twice the even share: keys do not spread evenly, and a hot update may raise the limit.
+        let share = |stripes: u64| (rows.div_ceil(stripes) * 2).next_power_of_two().max(32);
+        let segment = |local: u64| {
+            let rows = (SEGMENT_BYTES_MAX as u64 / row_bytes)
+                .min(local / 32)
+                .clamp(SEGMENT_ROWS_MIN.min(SEGMENT_BYTES_MAX as u64 / row_bytes).max(1), SEGMENT_ROWS_MAX);
+            1 << rows.ilog2()
+        };
         let stripes = match spec.stripes {
             Some(n) => u64::from(n.max(1)),
             None if rows <= ONE_STRIPE_ROWS_MAX => 1,
             None => rows.div_ceil(STRIPE_ROWS_MAX / 2),
         };
-        let stripes = stripes.next_power_of_two().min(STRIPES_MAX);
-        // Twice the even share: keys do not spread evenly, and a hot update may raise the limit.
-        let local = (rows.div_ceil(stripes) * 2).next_power_of_two().max(32);
-        let row_bytes = (row_words * 8) as u64;
-        let segment = (SEGMENT_BYTES_MAX as u64 / row_bytes)
-            .min(local / 32)
-            .clamp(SEGMENT_ROWS_MIN.min(SEGMENT_BYTES_MAX as u64 / row_bytes).max(1), SEGMENT_ROWS_MAX);
+        let mut stripes = stripes.next_power_of_two().min(STRIPES_MAX);
+        while share(stripes) / segment(share(stripes)) > STRIPE_SEGMENTS_MAX {
+            stripes *= 2;
+        }
+        let segment_rows = segment(share(stripes));
         Self {
             stripe_bits: stripes.ilog2(),
-            local_bits: local.ilog2(),
-            segment_bits: segment.ilog2(),
+            local_bits: (share(stripes) / segment_rows).ilog2() + WORD_BITS,
+            segment_rows: segment_rows as u32,
+            row_words: row_words as u32,
             stripe_mask: stripes - 1,
-            segment_mask: (1 << segment.ilog2()) - 1,
         }
     }
 
@@ -59,12 +75,12 @@ impl Geometry {
 
     /// Rows that fit one stripe.
     pub(super) fn stripe_rows(self) -> u64 {
-        1 << self.local_bits
+        u64::from(self.segment_rows) << (self.local_bits - WORD_BITS)
     }
 
     /// Rows that fit the table.
     pub(super) fn rows_max(self) -> u64 {
-        1 << (self.local_bits + self.stripe_bits)
+        self.stripe_rows() << self.stripe_bits
     }
 
     #[inline(always)]
@@ -73,8 +89,9 @@ impl Geometry {
     }
 
     /// The stripe of a row number and the row's number in it.
+    #[inline(always)]
     pub(super) fn split(self, at: u64) -> (usize, u32) {
-        ((at >> self.local_bits) as usize, (at & (self.stripe_rows() - 1)) as u32)
+        ((at >> self.local_bits) as usize, (at & ((1 << self.local_bits) - 1)) as u32)
     }
 
     #[inline(always)]
@@ -82,18 +99,43 @@ impl Geometry {
         (stripe as u64) << self.local_bits | u64::from(local)
     }
 
-    fn segments(self) -> usize {
-        1 << (self.stripe_bits + self.local_bits - self.segment_bits)
-    }
-
+    /// Whether a row's number in its stripe is one that the stripe has.
     #[inline(always)]
-    pub(super) fn segment_of(self, at: u64) -> usize {
-        (at >> self.segment_bits) as usize
+    pub(super) fn has_local(self, local: u32) -> bool {
+        local >> self.local_bits == 0
     }
 
-    pub(super) fn segment_rows(self) -> u64 {
-        self.segment_mask + 1
+    /// The number after a row's, in its stripe or over all.
+    #[inline(always)]
+    pub(super) fn after(self, at: u64) -> u64 {
+        let next = at + u64::from(self.row_words);
+        let is_in_segment = (next & WORD_MASK) < u64::from(self.segment_words()) && next ^ at <= WORD_MASK;
+        if is_in_segment { next } else { (at | WORD_MASK) + 1 }
     }
+
+    /// The first row number from `at` on, which may be none itself.
+    pub(super) fn round_up(self, at: u64) -> u64 {
+        let word = (at & WORD_MASK).next_multiple_of(u64::from(self.row_words));
+        if word < u64::from(self.segment_words()) { at & !WORD_MASK | word } else { (at | WORD_MASK) + 1 }
+    }
+
+    /// The number of the first row of a segment.
+    pub(super) fn segment_start(self, segment: usize) -> u64 {
+        (segment as u64) << WORD_BITS
+    }
+
+    fn segments(self) -> usize {
+        1 << (self.stripe_bits + self.local_bits - WORD_BITS)
+    }
+
+    fn segment_words(self) -> u32 {
+        self.segment_rows * self.row_words
+    }
+}
+
+#[inline(always)]
+pub(super) fn segment_of(at: u64) -> usize {
+    (at >> WORD_BITS) as usize
 }
 
 /// What a lock covers: an index, a free list and the orders of its rows.
@@ -185,28 +227,36 @@ impl Group {
     /// The words of a row, whose segment is made if need be.
     #[inline(always)]
     pub(super) fn row(&self, at: u64, geometry: Geometry) -> &[AtomicU64] {
-        let segment = &self.segments[geometry.segment_of(at)];
+        let segment = &self.segments[segment_of(at)];
         let words = match segment.words.get() {
             Some(words) => words,
             None => self.make(segment, geometry),
         };
-        let start = (at & geometry.segment_mask) as usize * self.row_words;
+        let start = self.start(at, geometry);
         &words[start..start + self.row_words]
     }
 
     /// The words of a row if its segment exists.
     #[inline(always)]
     pub(super) fn resident_row(&self, at: u64, geometry: Geometry) -> Option<&[AtomicU64]> {
-        let words = self.segments.get(geometry.segment_of(at))?.words.get()?;
-        let start = (at & geometry.segment_mask) as usize * self.row_words;
+        let words = self.segments.get(segment_of(at))?.words.get()?;
+        let start = self.start(at, geometry);
         words.get(start..start + self.row_words)
     }
 
-    /// The words from a row on to the end of its segment, if that exists: a look-up reads only a few of them.
+    /// The words from a row on to the end of its segment, if that exists: a look-up reads only a few of them. For
+    /// the first group alone.
     #[inline(always)]
-    pub(super) fn resident_from(&self, at: u64, geometry: Geometry) -> Option<&[AtomicU64]> {
-        let words = self.segments.get(geometry.segment_of(at))?.words.get()?;
-        words.get((at & geometry.segment_mask) as usize * self.row_words..)
+    pub(super) fn resident_from(&self, at: u64) -> Option<&[AtomicU64]> {
+        let words = self.segments.get(segment_of(at))?.words.get()?;
+        words.get((at & WORD_MASK) as usize..)
+    }
+
+    /// A row's first word in its segment. Only groups that were added, of another width, divide.
+    #[inline(always)]
+    fn start(&self, at: u64, geometry: Geometry) -> usize {
+        let (word, row_words) = ((at & WORD_MASK) as usize, geometry.row_words as usize);
+        if self.row_words == row_words { word } else { word / row_words * self.row_words }
     }
 
     /// The words of one row, of those that [`Group::resident_from`] gave.
@@ -227,8 +277,8 @@ impl Group {
         row.iter().zip(self.layout.template()).for_each(|(word, value)| word.store(*value, Relaxed));
     }
 
-    pub(super) fn count_live(&self, at: u64, geometry: Geometry, more: bool) {
-        let live = &self.segments[geometry.segment_of(at)].live;
+    pub(super) fn count_live(&self, at: u64, more: bool) {
+        let live = &self.segments[segment_of(at)].live;
         let n = live.load(Relaxed);
         live.store(if more { n + 1 } else { n.saturating_sub(1) }, Relaxed);
     }
@@ -250,7 +300,7 @@ impl Group {
     #[inline(never)]
     fn make<'a>(&self, segment: &'a Segment, geometry: Geometry) -> &'a [AtomicU64] {
         segment.words.get_or_init(|| {
-            let rows = geometry.segment_rows() as usize;
+            let rows = geometry.segment_rows as usize;
             let row = self.layout.template();
             (0..rows).flat_map(|_| row).map(|word| AtomicU64::new(*word)).collect()
         })
