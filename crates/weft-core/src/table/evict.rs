@@ -1,8 +1,8 @@
 //! Keyed access, the orders of rows by age, and room for new rows: expiry and eviction.
 
 use super::index::Near;
-use super::layout::{Evict, LIVE, WRITTEN_AT};
-use super::storage::{List, Stripe, segment_of};
+use super::layout::{Evict, Key, LIVE, WRITTEN_AT};
+use super::storage::{List, Place, Stripe, segment_of};
 use super::{Insert, Row, Table, spin_try_lock, spin_unlock};
 use crate::time::Time;
 use core::sync::atomic::{AtomicU64, Ordering::Relaxed};
@@ -23,55 +23,42 @@ pub(super) struct Order {
 }
 
 impl Table {
-    /// The row whose words `same` accepts, and these words up to the end of its segment, if it is near its home
-    /// ([`Stripe::find_near`]).
+    /// The row with this key, and its place, if it is near its home ([`Stripe::find_near`]).
     #[inline(always)]
-    pub(super) fn find_near(
-        &self,
-        hash: u64,
-        now: Time,
-        same: impl Fn(&Words) -> bool,
-    ) -> Near<(Row, &Words)> {
+    pub(super) fn find_near(&self, hash: u64, now: Time, key: impl Key) -> Near<(Row, Place<'_>)> {
         let stripe = &self.stripes[self.geometry.stripe_of(hash)];
-        match stripe.find_near(hash as u32, |number| self.probe(stripe, number, &same)) {
-            Near::Found((_, words)) if self.is_expired(words, now) => Near::Absent,
+        match stripe.find_near(hash as u32, |number| self.probe(stripe, number, key)) {
+            Near::Found((_, place)) if self.is_expired_at(place, now) => Near::Absent,
             near => near,
         }
     }
 
     /// As [`Table::find_near`], wherever the row is.
     #[inline(always)]
-    pub(super) fn find_far(&self, hash: u64, now: Time, same: impl Fn(&Words) -> bool) -> Row {
+    pub(super) fn find_far(&self, hash: u64, now: Time, key: impl Key) -> Row {
         let stripe = &self.stripes[self.geometry.stripe_of(hash)];
-        match stripe.find(hash as u32, |number| self.probe(stripe, number, &same)) {
-            Some((row, words)) if !self.is_expired(words, now) => row,
+        match stripe.find(hash as u32, |number| self.probe(stripe, number, key)) {
+            Some((row, place)) if !self.is_expired_at(place, now) => row,
             _ => Row::NONE,
         }
     }
 
     #[inline(always)]
-    pub(super) fn insert(
-        &self,
-        hash: u64,
-        now: Time,
-        same: impl Fn(&Words) -> bool,
-        write_key: impl Fn(&Words),
-        evicted: &mut dyn FnMut(Row),
-    ) -> Insert {
+    pub(super) fn insert(&self, hash: u64, now: Time, key: impl Key, evicted: &mut dyn FnMut(Row)) -> Insert {
         let (at, tag) = (self.geometry.stripe_of(hash), hash as u32);
         let stripe = &self.stripes[at];
-        match stripe.find_near(tag, |number| self.probe(stripe, number, &same)) {
+        match stripe.find_near(tag, |number| self.probe(stripe, number, key)) {
             Near::Absent => {}
             Near::Found((old, _)) => self.drop_row(old, now, evicted),
             Near::Far => {
-                if let Some((old, _)) = stripe.find(tag, |number| self.probe(stripe, number, &same)) {
+                if let Some((old, _)) = stripe.find(tag, |number| self.probe(stripe, number, key)) {
                     self.drop_row(old, now, evicted);
                 }
             }
         }
         match self.place(at, tag, now, evicted) {
             Some(row) => {
-                write_key(self.fill(row, tag, now));
+                key.write_to(self.fill(row, tag, now));
                 Insert::New(row)
             }
             None => Insert::Full,
@@ -80,12 +67,14 @@ impl Table {
 
     /// Takes a free row and puts it into the index; makes room if there is none.
     fn place(&self, at: usize, tag: u32, now: Time, evicted: &mut dyn FnMut(Row)) -> Option<Row> {
-        if !self.fits(at) && !self.make_room(at, now, evicted) {
-            return None;
-        }
+        let has_room = self.rows.load(Relaxed) < self.rows_max.load(Relaxed);
+        let local = match self.free_row(at) {
+            Some(local) if has_room => local,
+            _ if self.make_room(at, now, evicted) => self.free_row(at)?,
+            _ => return None,
+        };
         let stripe = &self.stripes[at];
         stripe.reserve();
-        let local = self.free_row(at)?;
         if stripe.place(tag, local).is_ok() {
             self.take_row(at, local);
             return Some(Row(self.geometry.join(at, local) + 1));
@@ -256,12 +245,17 @@ impl Table {
         }
     }
 
-    /// The row with this number plus one in a stripe, if `same` accepts its words.
+    /// The row with this number plus one in a stripe, if it has this key.
     #[inline(always)]
-    fn probe(&self, stripe: &Stripe, number: u32, same: impl Fn(&Words) -> bool) -> Option<(Row, &Words)> {
+    fn probe(&self, stripe: &Stripe, number: u32, key: impl Key) -> Option<(Row, Place<'_>)> {
         let row = Row(stripe.first + u64::from(number));
-        let words = self.base.resident_from(row.0.wrapping_sub(1))?;
-        same(words).then_some((row, words))
+        let place = self.base.place(row.0.wrapping_sub(1))?;
+        key.is_of(place).then_some((row, place))
+    }
+
+    #[inline(always)]
+    fn is_expired_at(&self, place: Place<'_>, now: Time) -> bool {
+        self.has_ttl() && place.word(self.header.age_at).is_none_or(|stamp| self.is_over(stamp, now))
     }
 
     /// Adds to the number of rows (`u64::MAX` takes one away).
@@ -388,9 +382,9 @@ impl Table {
     fn take_row(&self, at: usize, local: u32) {
         let stripe = &self.stripes[at];
         let row = self.geometry.join(at, local);
-        let words = self.base.row(row, self.geometry);
         if stripe.free.load(Relaxed) == local + 1 {
-            stripe.free.store(words[0].load(Relaxed) as u32, Relaxed);
+            let next = self.base.row(row, self.geometry)[0].load(Relaxed);
+            stripe.free.store(next as u32, Relaxed);
         } else {
             stripe.high.store(self.geometry.after(u64::from(local)) as u32, Relaxed);
         }

@@ -79,15 +79,17 @@ impl Stripe {
     #[inline(always)]
     pub(super) fn find_near<T>(&self, tag: u32, probe: impl FnOnce(u32) -> Option<T>) -> Near<T> {
         let Some([first, second, ..]) = self.window(tag) else { return Near::Absent };
-        let [first, second] = [first.load(Acquire), second.load(Acquire)];
+        // With the tag cleared, a slot that had it is the row's number and nothing else.
+        let tag = u64::from(tag) << 32;
+        let [first, second] = [first.load(Acquire) ^ tag, second.load(Acquire) ^ tag];
         // Which of the two it is is chance, and a branch on chance costs more than the rest of the look-up.
-        let slot = select_unpredictable(tag_of(first) == tag, first, second);
-        if tag_of(slot) == tag
+        let slot = select_unpredictable(first >> 32 == 0, first, second);
+        if slot >> 32 == 0
             && let Some(found) = probe(slot as u32)
         {
             return Near::Found(found);
         }
-        if is_past(second, tag) { Near::Absent } else { Near::Far }
+        if is_past(second ^ tag, (tag >> 32) as u32) { Near::Absent } else { Near::Far }
     }
 
     /// What `probe` makes of the first row with this tag that it accepts; it is given the row's number plus one.
@@ -122,10 +124,14 @@ impl Stripe {
     pub(super) fn place(&self, tag: u32, row: u32) -> Result<(), Crowded> {
         let slots = self.current();
         let homes = homes(slots);
+        let start = home(tag, homes);
+        if slots[start].load(Relaxed) == 0 {
+            slots[start].store(pack(tag, row), Release);
+            return Ok(());
+        }
         let at = self.position(tag);
         let run = &slots[at..];
         let free = run.iter().take(SHIFTS_MAX).position(|s| s.load(Relaxed) == 0).ok_or(Crowded)?;
-        let start = home(tag, homes);
         let is_far = |i: usize| at + i + 1 - home(tag_of(run[i].load(Relaxed)), homes) >= PROBES_MAX;
         if at - start >= PROBES_MAX || (0..free).any(is_far) {
             return Err(Crowded);

@@ -1,5 +1,6 @@
 //! Where columns are in a row, and how cells and keys are written.
 
+use super::storage::Place;
 use crate::hash;
 use crate::limits::ROW_BYTES_MAX;
 use crate::time::Interval;
@@ -410,45 +411,103 @@ pub(super) fn cell_eq(cell: &[AtomicU64], bytes: &[u8]) -> bool {
         && before.iter().zip(chunks).all(|(word, chunk)| word.load(Relaxed) == u64::from_le_bytes(*chunk))
 }
 
-/// A key of 1 to [`hash::SHORT_BYTES_MAX`] bytes, read once for its hash and for comparisons.
-#[derive(Clone, Copy)]
-pub(super) struct ShortKey {
-    words: [u64; 2],
-    len: usize,
+/// A key that is looked for or inserted, with the place of its column.
+///
+/// Not a closure: those are not inlined for certain, and here a call costs as much as the look-up.
+pub(super) trait Key: Copy {
+    /// Whether the row has this key.
+    fn is_of(self, row: Place<'_>) -> bool;
+
+    /// Gives the row this key, which fits.
+    fn write_to(self, row: &[AtomicU64]);
 }
 
-impl ShortKey {
+/// A key that is a word.
+#[derive(Clone, Copy)]
+pub(super) struct IntKey {
+    pub(super) at: u16,
+    pub(super) key: u64,
+}
+
+impl Key for IntKey {
     #[inline(always)]
-    pub(super) fn new(bytes: &[u8]) -> Option<Self> {
+    fn is_of(self, row: Place<'_>) -> bool {
+        row.word(self.at as usize) == Some(self.key)
+    }
+
+    fn write_to(self, row: &[AtomicU64]) {
+        row[self.at as usize].store(self.key, Relaxed);
+    }
+}
+
+/// A key of 1 to [`hash::SHORT_BYTES_MAX`] bytes, read once for its hash and for comparisons.
+#[derive(Clone, Copy)]
+pub(super) struct ShortKey<'a> {
+    at: u16,
+    bytes: &'a [u8],
+    words: [u64; 2],
+}
+
+impl<'a> ShortKey<'a> {
+    #[inline(always)]
+    pub(super) fn new(at: u16, bytes: &'a [u8]) -> Option<Self> {
         let is_short = (1..=hash::SHORT_BYTES_MAX).contains(&bytes.len());
-        is_short.then(|| Self { words: hash::short_words(bytes), len: bytes.len() })
+        is_short.then(|| Self { at, bytes, words: hash::short_words(bytes) })
     }
 
     #[inline(always)]
     pub(super) fn hash(self) -> u64 {
-        hash::hash_short(self.words, self.len)
+        hash::hash_short(self.words, self.bytes.len())
     }
+}
 
-    /// Whether the cell at this word of a row holds this key.
+impl Key for ShortKey<'_> {
     #[inline(always)]
-    pub(super) fn is_in(self, row: &[AtomicU64], word: u16) -> bool {
-        let Some([len, first, more @ ..]) = row.get(word as usize..) else { return false };
+    fn is_of(self, row: Place<'_>) -> bool {
+        let at = self.at as usize;
+        let (Some(len), Some(first)) = (row.word(at), row.word(at + 1)) else { return false };
         // Words behind the bytes are left from earlier, so they are compared only where there are bytes.
-        let differs = (len.load(Relaxed) ^ self.len as u64) | (first.load(Relaxed) ^ self.words[0]);
-        differs == 0
-            && (self.len <= 8 || more.first().is_some_and(|second| second.load(Relaxed) == self.words[1]))
+        let differs = (len ^ self.bytes.len() as u64) | (first ^ self.words[0]);
+        differs == 0 && (self.bytes.len() <= 8 || row.word(at + 2) == Some(self.words[1]))
+    }
+
+    fn write_to(self, row: &[AtomicU64]) {
+        cell_set(&row[self.at as usize..], self.bytes);
     }
 }
 
-/// Whether the cell at this word of a row holds these bytes.
-pub(super) fn bytes_are(row: &[AtomicU64], word: u16, bytes: &[u8]) -> bool {
-    row.get(word as usize..).is_some_and(|cell| cell_eq(cell, bytes))
+/// A key of bytes of any length.
+#[derive(Clone, Copy)]
+pub(super) struct BytesKey<'a> {
+    pub(super) at: u16,
+    pub(super) bytes: &'a [u8],
 }
 
-/// Whether a word of a row is this one.
-#[inline(always)]
-pub(super) fn word_is(row: &[AtomicU64], word: u16, value: u64) -> bool {
-    row.get(word as usize).is_some_and(|w| w.load(Relaxed) == value)
+impl Key for BytesKey<'_> {
+    fn is_of(self, row: Place<'_>) -> bool {
+        cell_eq(row.from(self.at as usize), self.bytes)
+    }
+
+    fn write_to(self, row: &[AtomicU64]) {
+        cell_set(&row[self.at as usize..], self.bytes);
+    }
+}
+
+/// A key of several columns, as [`KeyBuilder`] makes it.
+#[derive(Clone, Copy)]
+pub(super) struct PartsKey<'a> {
+    pub(super) parts: &'a [ColumnRef],
+    pub(super) bytes: &'a [u8],
+}
+
+impl Key for PartsKey<'_> {
+    fn is_of(self, row: Place<'_>) -> bool {
+        parts_eq(self.parts, row.from(0), self.bytes)
+    }
+
+    fn write_to(self, row: &[AtomicU64]) {
+        parts_set(self.parts, row, self.bytes);
+    }
 }
 
 /// Writes bytes that fit.
@@ -505,7 +564,7 @@ pub(super) fn parts_fit(parts: &[ColumnRef], key: &[u8]) -> bool {
     split_parts(parts, key).all(|part| part.is_ok())
 }
 
-pub(super) fn parts_eq(parts: &[ColumnRef], row: &[AtomicU64], key: &[u8]) -> bool {
+fn parts_eq(parts: &[ColumnRef], row: &[AtomicU64], key: &[u8]) -> bool {
     split_parts(parts, key).all(|part| {
         let Ok((at, bytes)) = part else { return false };
         let Some(cell) = row.get(at.word as usize..) else { return false };
@@ -517,7 +576,7 @@ pub(super) fn parts_eq(parts: &[ColumnRef], row: &[AtomicU64], key: &[u8]) -> bo
 }
 
 /// Writes a key for which [`parts_fit`] holds.
-pub(super) fn parts_set(parts: &[ColumnRef], row: &[AtomicU64], key: &[u8]) {
+fn parts_set(parts: &[ColumnRef], row: &[AtomicU64], key: &[u8]) {
     for (at, bytes) in split_parts(parts, key).flatten() {
         let cell = &row[at.word as usize..];
         match at.bytes_max {

@@ -35,9 +35,9 @@ use crate::hash;
 use crate::time::{Interval, Time};
 use core::sync::atomic::{AtomicI64, AtomicU8, AtomicU32, AtomicU64, Ordering::Relaxed};
 use index::Near;
-use layout::{Header, KeyShape, LIVE, ShortKey};
+use layout::{BytesKey, Header, IntKey, KeyShape, LIVE, PartsKey, ShortKey};
 use std::sync::OnceLock;
-use storage::{Geometry, Group, Stripe};
+use storage::{Geometry, Group, Place, Stripe};
 
 /// Column groups that one table may have: the first, and one for each hot update that adds columns.
 pub const GROUPS_MAX: usize = 16;
@@ -286,7 +286,7 @@ impl Table {
     #[inline]
     pub fn find_int_words(&self, key: u64, now: Time) -> Option<(Row, &[AtomicU64])> {
         match self.find_int_near(key, now) {
-            Near::Found((row, words)) => Some((row, self.base.cut(words))),
+            Near::Found((row, place)) => Some((row, self.base.cut(place))),
             Near::Absent => None,
             Near::Far => self.with_words(self.find_int_far(key, now)),
         }
@@ -297,7 +297,7 @@ impl Table {
     #[inline]
     pub fn find_bytes_words(&self, key: &[u8], now: Time) -> Option<(Row, &[AtomicU64])> {
         match self.find_bytes_near(key, now) {
-            Near::Found((row, words)) => Some((row, self.base.cut(words))),
+            Near::Found((row, place)) => Some((row, self.base.cut(place))),
             Near::Absent => None,
             Near::Far => self.with_words(self.find_bytes_far(key, now)),
         }
@@ -316,32 +316,23 @@ impl Table {
 
     fn insert_int_with(&self, key: u64, now: Time, evicted: &mut dyn FnMut(Row)) -> Insert {
         let KeyShape::Int { word } = self.key else { return Insert::TooLong };
-        self.insert(
-            hash::hash_word(key),
-            now,
-            |row| layout::word_is(row, word, key),
-            |row| row[word as usize].store(key, Relaxed),
-            evicted,
-        )
+        self.insert(hash::hash_word(key), now, IntKey { at: word, key }, evicted)
     }
 
     fn insert_bytes_with(&self, key: &[u8], now: Time, evicted: &mut dyn FnMut(Row)) -> Insert {
-        let hash = hash::hash_bytes(key);
         match &self.key {
-            KeyShape::Bytes { word, bytes_max } if key.len() <= *bytes_max as usize => self.insert(
-                hash,
-                now,
-                |row| layout::bytes_are(row, *word, key),
-                |row| layout::cell_set(&row[*word as usize..], key),
-                evicted,
-            ),
-            KeyShape::Parts(parts) if layout::parts_fit(parts, key) => self.insert(
-                hash,
-                now,
-                |row| layout::parts_eq(parts, row, key),
-                |row| layout::parts_set(parts, row, key),
-                evicted,
-            ),
+            KeyShape::Bytes { word, bytes_max } if key.len() <= *bytes_max as usize => {
+                match ShortKey::new(*word, key) {
+                    Some(short) => self.insert(short.hash(), now, short, evicted),
+                    None => {
+                        let bytes = BytesKey { at: *word, bytes: key };
+                        self.insert(hash::hash_bytes(key), now, bytes, evicted)
+                    }
+                }
+            }
+            KeyShape::Parts(parts) if layout::parts_fit(parts, key) => {
+                self.insert(hash::hash_bytes(key), now, PartsKey { parts, bytes: key }, evicted)
+            }
             _ => Insert::TooLong,
         }
     }
@@ -554,24 +545,24 @@ impl Table {
 
     /// The usual way of a look-up, which needs no stack: the rare ways are calls with the same arguments.
     #[inline(always)]
-    fn find_int_near(&self, key: u64, now: Time) -> Near<(Row, &[AtomicU64])> {
+    fn find_int_near(&self, key: u64, now: Time) -> Near<(Row, Place<'_>)> {
         let KeyShape::Int { word } = self.key else { return Near::Absent };
-        self.find_near(hash::hash_word(key), now, |row| layout::word_is(row, word, key))
+        self.find_near(hash::hash_word(key), now, IntKey { at: word, key })
     }
 
     #[cold]
     #[inline(never)]
     fn find_int_far(&self, key: u64, now: Time) -> Row {
         let KeyShape::Int { word } = self.key else { return Row::NONE };
-        self.find_far(hash::hash_word(key), now, |row| layout::word_is(row, word, key))
+        self.find_far(hash::hash_word(key), now, IntKey { at: word, key })
     }
 
     /// As [`Table::find_int_near`], for a single column and keys that are short but not empty; the others are far.
     #[inline(always)]
-    fn find_bytes_near(&self, key: &[u8], now: Time) -> Near<(Row, &[AtomicU64])> {
+    fn find_bytes_near(&self, key: &[u8], now: Time) -> Near<(Row, Place<'_>)> {
         let KeyShape::Bytes { word, .. } = self.key else { return Near::Far };
-        let Some(short) = ShortKey::new(key) else { return Near::Far };
-        self.find_near(short.hash(), now, |row| short.is_in(row, word))
+        let Some(short) = ShortKey::new(word, key) else { return Near::Far };
+        self.find_near(short.hash(), now, short)
     }
 
     #[inline(never)]
@@ -579,10 +570,8 @@ impl Table {
         let hash = hash::hash_bytes(key);
         match &self.key {
             KeyShape::Int { .. } => Row::NONE,
-            KeyShape::Bytes { word, .. } => {
-                self.find_far(hash, now, |row| layout::bytes_are(row, *word, key))
-            }
-            KeyShape::Parts(parts) => self.find_far(hash, now, |row| layout::parts_eq(parts, row, key)),
+            KeyShape::Bytes { word, .. } => self.find_far(hash, now, BytesKey { at: *word, bytes: key }),
+            KeyShape::Parts(parts) => self.find_far(hash, now, PartsKey { parts, bytes: key }),
         }
     }
 
@@ -609,12 +598,18 @@ impl Table {
     /// Whether the row that these words are has expired.
     #[inline(always)]
     fn is_expired(&self, words: &[AtomicU64], now: Time) -> bool {
-        let ttl = self.ttl.load(Relaxed);
-        if ttl == i64::MAX {
-            return false;
-        }
-        let stamp = words[self.header.age_at].load(Relaxed) as i64;
-        now.0.saturating_sub(stamp) >= ttl
+        self.has_ttl() && self.is_over(words[self.header.age_at].load(Relaxed), now)
+    }
+
+    #[inline(always)]
+    fn has_ttl(&self) -> bool {
+        self.ttl.load(Relaxed) != i64::MAX
+    }
+
+    /// Whether the age that counts from this stamp is over.
+    #[inline(always)]
+    fn is_over(&self, stamp: u64, now: Time) -> bool {
+        now.0.saturating_sub(stamp as i64) >= self.ttl.load(Relaxed)
     }
 }
 

@@ -214,6 +214,26 @@ struct Segment {
     live: AtomicU32,
 }
 
+/// Where a row is: a look-up reads two or three of its words, and is spared the cutting out of all.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Place<'a> {
+    segment: &'a [AtomicU64],
+    start: usize,
+}
+
+impl<'a> Place<'a> {
+    /// What a word of the row holds; None behind the segment's end.
+    #[inline(always)]
+    pub(super) fn word(self, word: usize) -> Option<u64> {
+        self.segment.get(self.start + word).map(|word| word.load(Relaxed))
+    }
+
+    /// The words from one of the row's on to the end of the segment.
+    pub(super) fn from(self, word: usize) -> &'a [AtomicU64] {
+        self.segment.get(self.start + word..).unwrap_or_default()
+    }
+}
+
 impl Group {
     pub(super) fn new(layout: Layout, geometry: Geometry) -> Self {
         let segments = (0..geometry.segments()).map(|_| Segment::default()).collect();
@@ -244,12 +264,11 @@ impl Group {
         words.get(start..start + self.row_words)
     }
 
-    /// The words from a row on to the end of its segment, if that exists: a look-up reads only a few of them. For
-    /// the first group alone.
+    /// A row in its segment, if that exists. For the first group alone.
     #[inline(always)]
-    pub(super) fn resident_from(&self, at: u64) -> Option<&[AtomicU64]> {
-        let words = self.segments.get(segment_of(at))?.words.get()?;
-        words.get((at & WORD_MASK) as usize..)
+    pub(super) fn place(&self, at: u64) -> Option<Place<'_>> {
+        let segment = self.segments.get(segment_of(at))?.words.get()?;
+        Some(Place { segment, start: (at & WORD_MASK) as usize })
     }
 
     /// A row's first word in its segment. Only groups that were added, of another width, divide.
@@ -259,10 +278,10 @@ impl Group {
         if self.row_words == row_words { word } else { word / row_words * self.row_words }
     }
 
-    /// The words of one row, of those that [`Group::resident_from`] gave.
+    /// The words of the row at a place.
     #[inline(always)]
-    pub(super) fn cut<'a>(&self, from: &'a [AtomicU64]) -> &'a [AtomicU64] {
-        &from[..self.row_words.min(from.len())]
+    pub(super) fn cut<'a>(&self, place: Place<'a>) -> &'a [AtomicU64] {
+        &place.segment[place.start..place.start + self.row_words]
     }
 
     /// Sets the row to that of a new one, if its segment exists (else it is made so later).
