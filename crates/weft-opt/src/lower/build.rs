@@ -351,7 +351,8 @@ impl Builder {
         if let (Some(a), Some(b)) = (self.known_float(a), self.known_float(b)) {
             return self.bool(match op {
                 FloatCmp::Eq => a == b,
-                FloatCmp::Ne => a < b || a > b,
+                // Constants are finite.
+                FloatCmp::Ne => a != b,
                 FloatCmp::Lt => a < b,
                 FloatCmp::Le => a <= b,
             });

@@ -21,7 +21,7 @@ impl Body<'_, '_> {
         let (value, fault) = match (from.repr(), to.repr()) {
             (Repr::Bytes, Repr::Bytes) => (a, self.longer_than(a, to)),
             (_, Repr::Bytes) => {
-                let text = self.to_text(a, from);
+                let text = self.text_of(a, from);
                 (text, self.longer_than(text, to))
             }
             (Repr::Int, Repr::Int) => (a, self.misfit(a, from, to)),
@@ -48,7 +48,7 @@ impl Body<'_, '_> {
     }
 
     /// The text of a number, a BOOL or a STATUS.
-    fn to_text(&mut self, value: Value, from: Type) -> Value {
+    fn text_of(&mut self, value: Value, from: Type) -> Value {
         match from {
             Type::Bool => {
                 let (yes, no) = (self.b.bytes(b"true"), self.b.bytes(b"false"));

@@ -40,9 +40,9 @@ impl<'n> Body<'_, 'n> {
                 let bound = self.rows[row.0].as_ref().and_then(|bound| bound.columns.get(column).copied());
                 bound.unwrap_or_else(|| self.absent(expr.ty))
             }
-            ExprKind::Header(name) => self.from_place(Place::Header(name.clone()), Type::Text(None), true),
-            ExprKind::Trailer(name) => self.from_place(Place::Trailer(name.clone()), Type::Text(None), true),
-            ExprKind::Meta(meta) => self.from_place(Place::Meta(places::meta(*meta)), expr.ty, expr.nullable),
+            ExprKind::Header(name) => self.read_place(Place::Header(name.clone()), Type::Text(None), true),
+            ExprKind::Trailer(name) => self.read_place(Place::Trailer(name.clone()), Type::Text(None), true),
+            ExprKind::Meta(meta) => self.read_place(Place::Meta(places::meta(*meta)), expr.ty, expr.nullable),
             ExprKind::FaultName => self.fault_name(),
             // Values of narrower types are held in the same 64 bits, and texts have no length here.
             ExprKind::Widen(operand) => self.expr(operand),
@@ -138,7 +138,7 @@ impl<'n> Body<'_, 'n> {
         Val { value, null, fault }
     }
 
-    fn from_place(&mut self, place: Place, ty: Type, nullable: bool) -> Val {
+    fn read_place(&mut self, place: Place, ty: Type, nullable: bool) -> Val {
         let direction = self.direction();
         let id = places::input(&mut self.lowering.program, direction, place, ty, nullable, false);
         let value = self.b.get(Op::Input(id), Ty::of(ty));

@@ -11,7 +11,7 @@ use weft_ir::verify::verify_program;
 use super::{blocks, clean, dead, journal};
 use weft_ir::ir::Function;
 
-const CHAINS: u64 = 300;
+const CHAINS: u64 = 60;
 const PASSES: usize = 12;
 
 /// Runs random chains as they are and as `pass` makes them, and wants the same of both.

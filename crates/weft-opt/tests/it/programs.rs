@@ -1,0 +1,431 @@
+//! Runs the program tests in `tests/programs` and holds back ends and numbers of workers against each other.
+
+use std::fs;
+use std::panic::catch_unwind;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use weft_core::abi::{EditTarget, Fault, REGION_BODY, REGION_HEADERS, REGION_META, Slot, Verdict};
+use weft_core::types::{Repr, Type};
+use weft_core::{Status, Time, Value};
+use weft_ir::backend::Backend;
+use weft_ir::generate::{Observation, Pass, Seen, World};
+use weft_ir::interp::Interp;
+use weft_ir::program::{ChainProgram, Event, Input, Place};
+use weft_ir::verify::Handler;
+use weft_jit::Jit;
+use weft_lang::diagnostic::{RenderOptions, render_all};
+use weft_lang::types::read_text;
+use weft_opt::cost::cost;
+use weft_opt::lower::{LowerOptions, lower_with_lines};
+
+use crate::schema::{Disk, root};
+use crate::vectors::{Line, Token, lines, pairs, rows};
+
+#[test]
+fn programs_do_what_their_vectors_say_on_every_back_end() {
+    // A construct that was lowered or compiled wrongly would do something else than the language says.
+    let mut files: Vec<PathBuf> = fs::read_dir(root().join("tests/programs"))
+        .expect("the folder is there")
+        .map(|entry| entry.expect("it can be read").path())
+        .filter(|path| path.extension().is_some_and(|extension| extension == "weft"))
+        .collect();
+    files.sort();
+    assert!(!files.is_empty());
+    // All that fail are told in one go; what is wrong is printed as each does.
+    let failed: Vec<PathBuf> =
+        files.into_iter().filter(|file| catch_unwind(|| run_file(file)).is_err()).collect();
+    assert!(failed.is_empty(), "these failed: {failed:?}");
+}
+
+fn run_file(file: &Path) {
+    let text = fs::read_to_string(file).expect("it can be read");
+    for workers in [1, 4] {
+        let chain = Arc::new(chain_of(&file.display().to_string(), workers));
+        Test::new(file, chain).run(&lines(&text));
+    }
+}
+
+#[test]
+fn the_library_and_the_examples_lower() {
+    // An element that a user imports first must not be the one that fails.
+    let example = root().join("examples/shop");
+    for name in ["network.weft", "network2.weft"] {
+        let chain = chain_of(&example.join(name).display().to_string(), 2);
+        let cost = cost(&chain);
+        assert!(cost.elements.iter().all(|element| element.ops.request < 1000), "{cost:?}");
+        assert!(cost.elements.iter().any(|element| element.table_bytes > 0));
+    }
+}
+
+/// The first chain of a program.
+fn chain_of(file: &str, workers: usize) -> ChainProgram {
+    let (network, diagnostics, sources) = weft_lang::check(file, &mut Disk);
+    let show = |diagnostics: &[_]| render_all(diagnostics, &sources, RenderOptions::default());
+    let network = network.unwrap_or_else(|| panic!("{}", show(&diagnostics)));
+    lower_with_lines(&network, 0, &LowerOptions { workers }, &sources)
+        .unwrap_or_else(|diagnostics| panic!("{}", show(&diagnostics)))
+}
+
+/// One back end with its state.
+struct Lane {
+    backend: Box<dyn Backend>,
+    world: World,
+}
+
+struct Test {
+    file: String,
+    chain: Arc<ChainProgram>,
+    lanes: Vec<Lane>,
+    now: Time,
+    rand: u64,
+    /// What the last pass left, and which of its rows and edits have been said.
+    last: Option<Last>,
+}
+
+struct Last {
+    event: Event,
+    seen: Observation,
+    rows_said: usize,
+    edits_said: bool,
+    line: usize,
+}
+
+impl Test {
+    fn new(file: &Path, chain: Arc<ChainProgram>) -> Self {
+        let backends: [Box<dyn Backend>; 2] =
+            [Box::new(Interp), Box::new(Jit::new().expect("the machine is one of Cranelift's"))];
+        let lanes = backends.map(|backend| Lane { backend, world: World::new(&chain) });
+        let file = file.file_name().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default();
+        Self { file, chain, lanes: lanes.into(), now: Time(0), rand: 0, last: None }
+    }
+
+    fn run(&mut self, lines: &[Line]) {
+        for line in lines {
+            self.line(line);
+        }
+        self.check_all_said();
+        assert!(self.last.is_some(), "{}: no pass", self.file);
+    }
+
+    fn line(&mut self, line: &Line) {
+        let at = format!("{}:{}", self.file, line.number);
+        let words: Vec<&str> = line.words.iter().map(String::as_str).collect();
+        let tokens = line.tokens.as_slice();
+        match words.as_slice() {
+            ["run"] => {
+                self.lanes.retain(|lane| tokens.contains(&Token::Word(lane.backend.name().to_owned())))
+            }
+            ["now"] => self.now = Time(word(&literal(&tokens[0], Type::Interval)) as i64),
+            ["rand"] => self.rand = word(&literal(&tokens[0], Type::Uint(64))),
+            ["in"] => self.pass(line),
+            ["out"] => assert_eq!(self.verdict(), said(tokens), "{at}"),
+            ["set"] => self.check_edits(tokens, &at),
+            ["row", sink] => self.check_row(sink, tokens, &at),
+            ["delay"] => {
+                let wanted = literal(&tokens[0], Type::Interval);
+                assert_eq!(Value::Int(self.last().seen.delay), wanted, "{at}");
+            }
+            ["mark"] => {
+                assert_eq!(self.last().seen.mark, Some(word(&literal(&tokens[0], Type::Uint(32)))), "{at}")
+            }
+            ["mirror"] => {
+                let wanted: Vec<Vec<u8>> =
+                    tokens.iter().map(|t| bytes(&literal(t, Type::Text(None)))).collect();
+                assert_eq!(self.last().seen.mirrors, wanted, "{at}");
+            }
+            ["table", name] => self.check_table(name, tokens, &at),
+            ["var", name] => {
+                let index = self.chain.vars.iter().position(|v| format!("{}.{}", v.owner, v.name) == *name);
+                let index = index.unwrap_or_else(|| panic!("{at}: no variable {name}"));
+                let parts = &self.last().seen.vars[index];
+                let is_merged = self.chain.vars[index].merge.is_some();
+                let wanted = word(&literal(&tokens[0], self.chain.vars[index].ty));
+                // The first part is that of the worker that runs the passes.
+                assert_eq!(parts[0], wanted, "{at}: merged: {is_merged}");
+            }
+            ["call", name] => {
+                let index = self.chain.call.iter().position(|c| format!("{}.{}", c.owner, c.name) == *name);
+                let index = index.unwrap_or_else(|| panic!("{at}: no cell {name}"));
+                let wanted = seen(&literal(&tokens[0], self.chain.call[index].ty));
+                assert_eq!(self.last().seen.call[index], wanted, "{at}");
+            }
+            ["counters", element] => self.check_counters(element, tokens, &at),
+            other => panic!("{at}: nothing is called {other:?}"),
+        }
+    }
+
+    fn last(&self) -> &Last {
+        self.last.as_ref().expect("a pass comes first")
+    }
+
+    // ---- passes ----
+
+    fn pass(&mut self, line: &Line) {
+        self.check_all_said();
+        let mut tokens = line.tokens.as_slice();
+        let mut next_word = || {
+            let (first, rest) = tokens.split_first().expect("a word");
+            tokens = rest;
+            let Token::Word(word) = first else { panic!("a word is wanted, not {first:?}") };
+            word.clone()
+        };
+        let event = match next_word().as_str() {
+            "open" => Event::Open,
+            "request" => Event::OpenRequest,
+            "message" => Event::Request,
+            "response" => Event::Response,
+            "close" => Event::Close,
+            "every" => {
+                let instance = next_word();
+                let element =
+                    self.chain.elements.iter().position(|e| e.name == instance).expect("an instance");
+                Event::Every(element as u16, next_word().parse().expect("a number"))
+            }
+            other => panic!("{}:{}: no event {other}", self.file, line.number),
+        };
+        let pass = self.tuple(event, pairs(tokens), line.number);
+        let mut observations = Vec::new();
+        for lane in &mut self.lanes {
+            let program = lane.backend.compile(&self.chain, event, &lane.world.state);
+            let program = program.unwrap_or_else(|error| panic!("{}: {error}", self.file));
+            observations.push((lane.backend.name(), lane.world.run(&self.chain, &*program, &pass)));
+        }
+        let (_, seen) = observations.remove(0);
+        for (backend, other) in observations {
+            assert_eq!(seen, other, "{}:{}: {backend} differs", self.file, line.number);
+        }
+        self.last = Some(Last { event, seen, rows_said: 0, edits_said: false, line: line.number });
+    }
+
+    fn tuple(&self, event: Event, mut given: Vec<(String, Token)>, line: usize) -> Pass {
+        let mut take = |name: &str| {
+            let at = given.iter().position(|(known, _)| known == name)?;
+            Some(given.remove(at).1)
+        };
+        let n_elements = self.chain.elements.len();
+        let opened = take("opened").map_or(n_elements, |n| word(&literal(&n, Type::Int(64))) as usize);
+        let mut pass = Pass {
+            event,
+            opened,
+            now: self.now,
+            rand: self.rand,
+            slots: Vec::new(),
+            present: 0,
+            regions: Default::default(),
+        };
+        let inputs = Handler::of(event).direction(&self.chain).map_or(&[][..], |d| &d.inputs);
+        for (index, input) in inputs.iter().enumerate() {
+            let value = take(&input.name).map_or_else(|| absent(input), |token| literal(&token, input.ty));
+            assert!(
+                value != Value::Null || input.nullable,
+                "{}:{line}: {} is never NULL",
+                self.file,
+                input.name
+            );
+            pass.present |= u64::from(value != Value::Null) << index;
+            let slot = slot(&mut pass, input, &value);
+            pass.slots.push(slot);
+        }
+        assert!(given.is_empty(), "{}:{line}: the chain does not read {given:?}", self.file);
+        pass
+    }
+
+    // ---- what was left ----
+
+    fn verdict(&self) -> String {
+        let seen = &self.last().seen;
+        let text = String::from_utf8_lossy(&seen.text);
+        match seen.verdict {
+            Verdict::Forward => "forward".to_owned(),
+            Verdict::Drop => "drop".to_owned(),
+            Verdict::Abort(status) if text.is_empty() => format!("abort {status}"),
+            Verdict::Abort(status) => format!("abort {status} '{text}'"),
+            Verdict::Reply => "reply".to_owned(),
+            Verdict::Redirect => format!("redirect '{text}'"),
+            Verdict::Failed(fault) => format!("failed '{}'", fault.name()),
+        }
+    }
+
+    fn check_edits(&mut self, tokens: &[Token], at: &str) {
+        let last = self.last.as_mut().expect("a pass comes first");
+        last.edits_said = true;
+        let inputs = Handler::of(last.event).direction(&self.chain).map_or(&[][..], |d| &d.inputs);
+        let edits: Vec<(String, Seen)> = last
+            .seen
+            .edits
+            .iter()
+            .map(|(to, value)| (target(&self.chain, inputs, *to).0, value.clone()))
+            .collect();
+        let wanted: Vec<(String, Seen)> = pairs(tokens)
+            .into_iter()
+            .map(|(name, value)| {
+                let ty =
+                    type_of(&self.chain, inputs, &name).unwrap_or_else(|| panic!("{at}: no place {name}"));
+                let value = seen(&literal(&value, ty));
+                (name, value)
+            })
+            .collect();
+        assert_eq!(edits, wanted, "{at}");
+    }
+
+    fn check_row(&mut self, sink: &str, tokens: &[Token], at: &str) {
+        let last = self.last.as_mut().expect("a pass comes first");
+        for row in rows(tokens) {
+            let (of, cells) =
+                &last.seen.rows.get(last.rows_said).unwrap_or_else(|| panic!("{at}: no such row"));
+            let decl = &self.chain.sinks[usize::from(*of)];
+            assert_eq!(decl.name, sink, "{at}");
+            let types = decl.columns.iter().map(|column| column.ty);
+            let wanted: Vec<Seen> =
+                row.iter().zip(types).map(|(token, ty)| seen(&literal(token, ty))).collect();
+            assert_eq!(*cells, wanted, "{at}");
+            last.rows_said += 1;
+        }
+    }
+
+    fn check_table(&self, name: &str, tokens: &[Token], at: &str) {
+        let full = |owner: &str, name: &str| {
+            if owner.is_empty() { name.to_owned() } else { format!("{owner}.{name}") }
+        };
+        let index = self.chain.tables.iter().position(|t| full(&t.owner, &t.spec.name) == name);
+        let index = index.unwrap_or_else(|| panic!("{at}: no table {name}"));
+        let spec = &self.chain.tables[index].spec;
+        let types: Vec<Type> = spec.key.iter().chain(&spec.columns).map(|column| column.ty).collect();
+        let mut found = self.last().seen.tables[index].clone();
+        found.sort();
+        let mut wanted: Vec<Vec<Seen>> = rows(tokens)
+            .iter()
+            .map(|row| row.iter().zip(&types).map(|(token, ty)| seen(&literal(token, *ty))).collect())
+            .collect();
+        wanted.sort();
+        assert_eq!(found, wanted, "{at}");
+    }
+
+    fn check_counters(&self, element: &str, tokens: &[Token], at: &str) {
+        let index = self.chain.elements.iter().position(|e| e.name == element);
+        let counters = self.last().seen.counters[index.unwrap_or_else(|| panic!("{at}: no {element}"))];
+        for (name, value) in pairs(tokens) {
+            let found = match name.as_str() {
+                "seen" => counters.seen,
+                "dropped" => counters.dropped,
+                "aborted" => counters.aborted,
+                "diverted" => counters.diverted,
+                "failed" => counters.failed,
+                other => panic!("{at}: no counter {other}"),
+            };
+            assert_eq!(found, word(&literal(&value, Type::Uint(64))), "{at}: {name}");
+        }
+    }
+
+    /// All rows and edits of a pass have been said before the next.
+    fn check_all_said(&self) {
+        let Some(last) = &self.last else { return };
+        let at = format!("{}:{}", self.file, last.line);
+        assert_eq!(
+            last.rows_said,
+            last.seen.rows.len(),
+            "{at}: rows that the test does not say: {:?}",
+            last.seen.rows
+        );
+        let is_said = last.edits_said || last.seen.edits.is_empty();
+        assert!(is_said, "{at}: changes that the test does not say: {:?}", last.seen.edits);
+    }
+}
+
+/// The verdict as a line says it.
+fn said(tokens: &[Token]) -> String {
+    let word = |token: &Token| match token {
+        Token::Word(word) => word.clone(),
+        Token::Text(text) => format!("'{text}'"),
+        Token::Sign(sign) => sign.to_string(),
+    };
+    let said = tokens.iter().map(word).collect::<Vec<_>>().join(" ");
+    let fault = said.strip_prefix("failed '").and_then(|rest| rest.strip_suffix('\''));
+    assert!(fault.is_none_or(|name| Fault::ALL.iter().any(|f| f.name() == name)), "no fault {said}");
+    said
+}
+
+/// The name and the type of what an edit changes.
+fn target(chain: &ChainProgram, inputs: &[Input], target: EditTarget) -> (String, Type) {
+    match target {
+        EditTarget::Input(at) => (inputs[usize::from(at)].name.clone(), inputs[usize::from(at)].ty),
+        EditTarget::Answer(at) => {
+            (format!("answer[{}]", chain.answers[usize::from(at)].name), Type::Text(None))
+        }
+        EditTarget::Reply(at) => {
+            let field = &chain.replies[usize::from(at)];
+            (format!("reply[{}]", field.path.join(".")), field.ty)
+        }
+    }
+}
+
+fn type_of(chain: &ChainProgram, inputs: &[Input], name: &str) -> Option<Type> {
+    let inputs_targets = (0..inputs.len()).map(|at| EditTarget::Input(at as u16));
+    let answers = (0..chain.answers.len()).map(|at| EditTarget::Answer(at as u16));
+    let replies = (0..chain.replies.len()).map(|at| EditTarget::Reply(at as u16));
+    let all = inputs_targets.chain(answers).chain(replies);
+    all.map(|at| target(chain, inputs, at)).find(|(known, _)| known == name).map(|(_, ty)| ty)
+}
+
+/// What a column holds if a vector does not say it: NULL if it can, else the zero of its type.
+fn absent(input: &Input) -> Value {
+    if input.nullable { Value::Null } else { weft_lang::types::zero(input.ty) }
+}
+
+fn slot(pass: &mut Pass, input: &Input, value: &Value) -> Slot {
+    let Value::Bytes(bytes) = value else { return Slot { a: word(value), b: 0 } };
+    let region = &mut pass.regions[match input.place {
+        Place::Body(_) => REGION_BODY,
+        Place::Header(_) | Place::Trailer(_) => REGION_HEADERS,
+        Place::Meta(_) => REGION_META,
+    }];
+    let at = region.len();
+    region.extend_from_slice(bytes);
+    Slot { a: at as u64, b: bytes.len() as u64 }
+}
+
+// ---- values ----
+
+/// The value of a type that a token says.
+fn literal(token: &Token, ty: Type) -> Value {
+    let value = match token {
+        Token::Word(word) if word == "NULL" => Some(Value::Null),
+        Token::Text(text) => read_text(text, weft_lang::types::without_length(ty)).ok(),
+        Token::Word(word) => match ty.repr() {
+            Repr::Bool => word.to_lowercase().parse().ok().map(Value::Bool),
+            Repr::Float => word.parse().ok().map(Value::Float),
+            Repr::Int if ty == Type::Status => {
+                Status::from_name(word).map(|s| Value::Int(i64::from(s.code())))
+            }
+            Repr::Int => {
+                let unsigned = || word.parse::<u64>().ok().map(|n| n as i64);
+                word.parse().ok().or_else(unsigned).map(Value::Int)
+            }
+            Repr::Bytes => None,
+        },
+        Token::Sign(_) => None,
+    };
+    value.unwrap_or_else(|| panic!("{token:?} is no {ty}"))
+}
+
+fn word(value: &Value) -> u64 {
+    match value {
+        Value::Bool(b) => u64::from(*b),
+        Value::Int(n) => *n as u64,
+        Value::Float(x) => x.to_bits(),
+        Value::Null | Value::Bytes(_) => 0,
+    }
+}
+
+fn bytes(value: &Value) -> Vec<u8> {
+    if let Value::Bytes(bytes) = value { bytes.clone() } else { Vec::new() }
+}
+
+fn seen(value: &Value) -> Seen {
+    match value {
+        Value::Null => Seen::Null,
+        Value::Bytes(bytes) => Seen::Bytes(bytes.clone()),
+        other => Seen::Word(word(other)),
+    }
+}

@@ -1,0 +1,119 @@
+//! What a program test says: the lines of its comments that begin with `--@`.
+//!
+//! ```text
+//! --@ run: interp jit                      back ends; both if there is no such line
+//! --@ now: '5 ms'                          the clock of the passes that follow, from 0
+//! --@ rand: 7                              what `rand()` draws from in the passes that follow
+//! --@ in: request user='alice' weight=1.5  runs a pass: open, request (OPEN and REQUEST), message (REQUEST alone),
+//!                                          response, close, every INSTANCE N; a name is an input of the chain,
+//!                                          `header[x]`, or `opened` (of close)
+//! ```
+//! What a pass must leave is said behind it; of edits and rows, all are said.
+//! ```text
+//! --@ out: forward | drop | abort STATUS 'text' | reply | redirect 'to' | failed 'fault'
+//! --@ set: user='x' header[y]=NULL answer[z]='1' reply[server]='s'
+//! --@ row log: ('alice', 7, NULL)
+//! --@ delay: '5 ms'     --@ mark: 3     --@ mirror: 'cluster'
+//! --@ table acl.ac_tab: ('alice', 'W') ('bob', 'R')
+//! --@ var limit.n: 5    --@ call limit.left: 2.5    --@ counters acl: seen=2 aborted=1
+//! ```
+
+/// A line of a test.
+#[derive(Clone, Debug)]
+pub(crate) struct Line {
+    /// Its number in the file.
+    pub(crate) number: usize,
+    /// What stands before the colon, in words.
+    pub(crate) words: Vec<String>,
+    /// What stands behind it.
+    pub(crate) tokens: Vec<Token>,
+}
+
+/// A piece of a line.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) enum Token {
+    /// A name, a number, a keyword: anything without blanks and signs.
+    Word(String),
+    /// `'text'`
+    Text(String),
+    /// `(`, `)`, `,` or `=`.
+    Sign(char),
+}
+
+/// The lines of a program's text.
+pub(crate) fn lines(text: &str) -> Vec<Line> {
+    let marked =
+        text.lines().enumerate().filter_map(|(at, line)| Some((at + 1, line.trim().strip_prefix("--@")?)));
+    marked
+        .map(|(number, line)| {
+            let (head, rest) = line.split_once(':').unwrap_or((line, ""));
+            let words = head.split_whitespace().map(str::to_owned).collect();
+            Line { number, words, tokens: tokens(rest) }
+        })
+        .collect()
+}
+
+fn tokens(text: &str) -> Vec<Token> {
+    let mut tokens = Vec::new();
+    let mut chars = text.chars().peekable();
+    while let Some(&c) = chars.peek() {
+        match c {
+            c if c.is_whitespace() => {
+                chars.next();
+            }
+            '\'' => {
+                chars.next();
+                tokens.push(Token::Text(quoted(&mut chars)));
+            }
+            '(' | ')' | ',' | '=' => {
+                chars.next();
+                tokens.push(Token::Sign(c));
+            }
+            _ => {
+                let mut word = String::new();
+                while let Some(&c) = chars.peek().filter(|c| !c.is_whitespace() && !"(),='".contains(**c)) {
+                    word.push(c);
+                    chars.next();
+                }
+                tokens.push(Token::Word(word));
+            }
+        }
+    }
+    tokens
+}
+
+/// The text up to its closing quote; `''` is a quote.
+fn quoted(chars: &mut std::iter::Peekable<std::str::Chars<'_>>) -> String {
+    let mut text = String::new();
+    while let Some(c) = chars.next() {
+        if c == '\'' && chars.next_if_eq(&'\'').is_none() {
+            break;
+        }
+        text.push(c);
+    }
+    text
+}
+
+/// `name=value` pairs.
+pub(crate) fn pairs(tokens: &[Token]) -> Vec<(String, Token)> {
+    tokens
+        .chunks(3)
+        .map(|chunk| match chunk {
+            [Token::Word(name), Token::Sign('='), value] => (name.clone(), value.clone()),
+            other => panic!("`name=value` is wanted, not {other:?}"),
+        })
+        .collect()
+}
+
+/// Rows in parentheses.
+pub(crate) fn rows(tokens: &[Token]) -> Vec<Vec<Token>> {
+    let mut rows = Vec::new();
+    for token in tokens {
+        match token {
+            Token::Sign('(') => rows.push(Vec::new()),
+            Token::Sign(_) => {}
+            value => rows.last_mut().expect("a row begins with `(`").push(value.clone()),
+        }
+    }
+    rows
+}
