@@ -8,7 +8,7 @@ use std::sync::Arc;
 use weft_core::abi::State;
 use weft_core::table::{
     ColumnSpec, Evict, ExtendError, ImportError, Insert, Journal, KeyBuilder, LimitsError, PROBES_MAX, Row,
-    STRIPE_ROWS_MAX, Scalars, Table, TableSpec,
+    STRIPE_ROWS_MAX, Scalars, Scan, Table, TableSpec,
 };
 use weft_core::{Interval, Time, Type, Value};
 
@@ -668,6 +668,59 @@ fn addresses_follow_the_layout() {
     let rows: Vec<Row> = (0..40).map(|id| new_row(table.insert_int(id, Time(0)))).collect();
     let width = table.row_address(rows[1], 0) - table.row_address(rows[0], 0);
     assert_eq!(width as u64, table.spec().row_bytes());
+}
+
+// One call of a scan could walk through a whole table that is empty or dead.
+#[test]
+fn a_scan_stops_at_its_budget() {
+    let table = Table::new(TableSpec { ttl: Some(Interval(10)), ..spec(Shape::Int, 4000) });
+    (0..3000).for_each(|id| _ = new_row(table.insert_int(id, Time(0))));
+    let last = new_row(table.insert_int(3000, Time(5)));
+    let (mut cursor, mut calls) = (0, 0);
+    let found = loop {
+        match table.scan_some(cursor, Time(12), 100) {
+            Scan::More(next) => (cursor, calls) = (next, calls + 1),
+            Scan::Row(row, next) => break (row, next),
+            Scan::End => panic!("a row lives"),
+        }
+    };
+    assert_eq!((found.0, calls), (last, 30));
+    assert_eq!(table.scan(0, Time(12)), Some(found));
+    assert_eq!(table.scan_some(found.1, Time(12), 10_000), Scan::End);
+    assert!(matches!(table.scan_some(0, Time(12), 0), Scan::More(0)));
+}
+
+// Compiled code would write to other words than those of the row that it found.
+#[test]
+fn a_look_up_hands_back_the_words_of_its_row() {
+    for shape in [Shape::Int, Shape::Text, Shape::Pair] {
+        let table = Table::new(spec(shape, 500));
+        for id in 0..500 {
+            let key = key(shape, id);
+            let row = new_row(insert(&table, &key, Time(0)));
+            let found = match &key {
+                Key::Word(word) => table.find_int_words(*word, Time(1)),
+                Key::Bytes(bytes) => table.find_bytes_words(bytes, Time(1)),
+            };
+            let (same, words) = found.expect("it was inserted");
+            assert_eq!(same, row);
+            assert!(std::ptr::eq(words, table.row_words(row, 0)));
+        }
+        assert_eq!(table.find_bytes_words(b"nobody", Time(1)).map(|(row, _)| row), None);
+    }
+}
+
+// A touch that compiled code makes itself would differ from the table's own.
+#[test]
+fn a_plain_touch_is_one_store() {
+    let table = Table::new(spec(Shape::Int, 4));
+    let row = new_row(table.insert_int(1, Time(3)));
+    let word = table.touch_word().expect("no order is kept") as usize;
+    table.touch(row, Time(9));
+    assert_eq!(table.row_words(row, 0)[word].load(std::sync::atomic::Ordering::Relaxed), 9);
+    assert_eq!(Table::new(TableSpec { evict: Evict::Lru, ..spec(Shape::Int, 4) }).touch_word(), None);
+    let with_ttl = TableSpec { ttl: Some(Interval(5)), ..spec(Shape::Int, 4) };
+    assert_eq!(Table::new(with_ttl).touch_word(), None);
 }
 
 // Scalars could be torn from their log or their text.

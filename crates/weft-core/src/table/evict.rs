@@ -26,7 +26,7 @@ impl Table {
     /// The row with this key, and its place, if it is near its home ([`Stripe::find_near`]).
     #[inline(always)]
     pub(super) fn find_near(&self, hash: u64, now: Time, key: impl Key) -> Near<(Row, Place<'_>)> {
-        let stripe = &self.stripes[self.geometry.stripe_of(hash)];
+        let stripe = self.stripe_of(hash);
         match stripe.find_near(hash as u32, |number| self.probe(stripe, number, key)) {
             Near::Found((_, place)) if self.is_expired_at(place, now) => Near::Absent,
             near => near,
@@ -36,7 +36,7 @@ impl Table {
     /// As [`Table::find_near`], wherever the row is.
     #[inline(always)]
     pub(super) fn find_far(&self, hash: u64, now: Time, key: impl Key) -> Row {
-        let stripe = &self.stripes[self.geometry.stripe_of(hash)];
+        let stripe = self.stripe_of(hash);
         match stripe.find(hash as u32, |number| self.probe(stripe, number, key)) {
             Some((row, place)) if !self.is_expired_at(place, now) => row,
             _ => Row::NONE,
@@ -242,6 +242,14 @@ impl Table {
         match link {
             0 => Row::NONE,
             link => Row(self.geometry.join(stripe, link - 1) + 1),
+        }
+    }
+
+    #[inline(always)]
+    fn stripe_of(&self, hash: u64) -> &Stripe {
+        match &*self.stripes {
+            [only] => only,
+            stripes => &stripes[self.geometry.stripe_of(hash)],
         }
     }
 

@@ -84,10 +84,8 @@ impl Stripe {
         let [first, second] = [first.load(Acquire) ^ tag, second.load(Acquire) ^ tag];
         // Which of the two it is is chance, and a branch on chance costs more than the rest of the look-up.
         let slot = select_unpredictable(first >> 32 == 0, first, second);
-        if slot >> 32 == 0
-            && let Some(found) = probe(slot as u32)
-        {
-            return Near::Found(found);
+        if slot >> 32 == 0 {
+            return probe(slot as u32).map_or(Near::Far, Near::Found);
         }
         if is_past(second ^ tag, (tag >> 32) as u32) { Near::Absent } else { Near::Far }
     }
