@@ -414,10 +414,11 @@ fn n_ops(expr: &Expr) -> Option<usize> {
         ExprKind::Widen(_) | ExprKind::IsNull(_) | ExprKind::Not(_) => 1,
         ExprKind::Compare { .. } | ExprKind::And(..) | ExprKind::Or(..) | ExprKind::Between { .. } => 1,
         ExprKind::Neg(_) | ExprKind::Arith { .. } => 2,
-        ExprKind::Function { function, .. } if !is_bytes => match function {
-            Function::Now | Function::Least | Function::Greatest | Function::Seconds | Function::Length => 1,
-            _ => return None,
-        },
+        ExprKind::Function {
+            function:
+                Function::Now | Function::Least | Function::Greatest | Function::Seconds | Function::Length,
+            ..
+        } if !is_bytes => 1,
         _ => return None,
     };
     children(expr).into_iter().try_fold(own, |sum, part| Some(sum + n_ops(part)?))

@@ -1,6 +1,6 @@
 //! From the typed program to the IR of one chain.
 //!
-//! - [`build`](self): functions, and the boolean algebra of NULL and errors (`build`, `logic`);
+//! - functions, and the boolean algebra of NULL and errors (`build`, `logic`);
 //! - expressions (`expr`, `arith`, `convert`), looks at tables (`rows`), statements (`stmt`, `tables`, `verdict`);
 //! - one handler with its error path (`body`);
 //! - this module puts the chain together: inputs, tables, variables, sinks, the call's row.

@@ -1,11 +1,11 @@
 //! Statements.
 
 use weft_core::abi::Fault;
-use weft_ir::ir::{Journal, Op, Value};
+use weft_ir::ir::{BlockId, Journal, Op, Terminator, Value};
 use weft_ir::program::Place as IrPlace;
 use weft_lang::hir::{Expr, Place, Query, RowId, Stmt, StmtKind, TableRef, Verdict};
 
-use super::body::Body;
+use super::body::{Body, Bound, Path};
 use super::logic::Val;
 
 impl<'n> Body<'_, 'n> {
@@ -190,7 +190,7 @@ impl<'n> Body<'_, 'n> {
     }
 
     /// Ends a way where ways meet; whether it used the scratch since the last check.
-    pub(super) fn arrive(&mut self, go_on: weft_ir::ir::BlockId, paths: &mut Vec<super::body::Path>) -> bool {
+    pub(super) fn arrive(&mut self, go_on: BlockId, paths: &mut Vec<Path>) -> bool {
         let is_open = self.b.is_open();
         if is_open {
             paths.push(self.path.clone());
@@ -215,7 +215,7 @@ impl<'n> Body<'_, 'n> {
         self.b.switch(no);
         self.verdict(otherwise);
         self.check_scratch();
-        self.b.end(weft_ir::ir::Terminator::Forward);
+        self.b.end(Terminator::Forward);
         for (row, bound) in rows {
             self.rows[row.0] = bound;
         }
@@ -229,7 +229,7 @@ impl<'n> Body<'_, 'n> {
     }
 
     /// Hides the rows of a query where it has none.
-    fn hide(&mut self, query: &Query) -> Vec<(RowId, Option<super::body::Bound>)> {
+    fn hide(&mut self, query: &Query) -> Vec<(RowId, Option<Bound>)> {
         query.joins.iter().map(|join| (join.row, self.rows[join.row.0].take())).collect()
     }
 

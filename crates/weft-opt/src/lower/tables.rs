@@ -5,7 +5,7 @@
 
 use weft_core::abi::Fault;
 use weft_core::table::Evict;
-use weft_ir::ir::{ColumnId, Journal, Op, TableId, Ty, Value};
+use weft_ir::ir::{BlockId, ColumnId, Journal, Op, TableId, Ty, Value};
 use weft_lang::hir::{Expr, Place, RowId, Stmt, TableRef};
 
 use super::body::{Body, Bound};
@@ -14,12 +14,15 @@ use super::logic::Val;
 /// A look at the row of a statement: the table, the row's name, the key, and what else must be true.
 type Found<'n> = (TableRef, RowId, &'n [Expr], Option<&'n Expr>);
 
+/// A way to a row: where it ends, the row, and the columns that are known there.
+type Way = (BlockId, Value, Vec<(usize, Val)>);
+
 impl<'n> Body<'_, 'n> {
     /// A new row; a key that is there is an error.
     pub(super) fn insert(&mut self, table: TableRef, values: &[Expr]) {
         let (id, decl) = self.table(table);
         let n_keys = decl.n_keys;
-        let (key, fault) = self.key(table, &values[..n_keys]);
+        let (key, fault) = self.key(&values[..n_keys]);
         self.fail_if(fault);
         let row = self.find(table, &values[..n_keys], key);
         let there = self.b.is_row(row);
@@ -59,7 +62,7 @@ impl<'n> Body<'_, 'n> {
         set: &'n [(usize, Expr)],
     ) {
         let (id, decl) = self.table(table);
-        let (key, fault) = self.key(table, key_parts);
+        let (key, fault) = self.key(key_parts);
         self.fail_if(fault);
         let found = self.find(table, key_parts, key);
         let mentioned: Vec<usize> = self.mentions.columns_of(row_id);
@@ -111,12 +114,7 @@ impl<'n> Body<'_, 'n> {
     }
 
     /// Joins the ways to a row, with the columns that each knows of it, and binds it.
-    fn meet_rows(
-        &mut self,
-        row_id: RowId,
-        table: TableRef,
-        ways: Vec<(weft_ir::ir::BlockId, Value, Vec<(usize, Val)>)>,
-    ) -> Value {
+    fn meet_rows(&mut self, row_id: RowId, table: TableRef, ways: Vec<Way>) -> Value {
         let (_, decl) = self.table(table);
         let block = self.b.block();
         let row = self.b.param(block, Ty::Row);
@@ -153,8 +151,7 @@ impl<'n> Body<'_, 'n> {
         returning: &'n [(usize, Place)],
         otherwise: &'n [Stmt],
     ) {
-        let (id, _) = self.table(table);
-        let (key, fault) = self.key(table, key_parts);
+        let (key, fault) = self.key(key_parts);
         self.fail_if(fault);
         let row = self.find(table, key_parts, key);
         let there = self.b.is_row(row);
@@ -187,7 +184,6 @@ impl<'n> Body<'_, 'n> {
         if unchecked {
             self.b.set_scratch_used();
         }
-        let _ = id;
     }
 
     /// The locals that RETURNING makes, as they are here.
@@ -212,8 +208,8 @@ impl<'n> Body<'_, 'n> {
 
     fn meet_locals(
         &mut self,
-        go_on: weft_ir::ir::BlockId,
-        ways: Vec<(Option<weft_ir::ir::BlockId>, Vec<Val>)>,
+        go_on: BlockId,
+        ways: Vec<(Option<BlockId>, Vec<Val>)>,
         returning: &[(usize, Place)],
     ) {
         let locals: Vec<_> = returning
@@ -319,7 +315,7 @@ impl<'n> Body<'_, 'n> {
         condition: Option<&'n Expr>,
     ) {
         let (id, _) = self.table(table);
-        let (key, fault) = self.key(table, key_parts);
+        let (key, fault) = self.key(key_parts);
         self.fail_if(fault);
         let row = self.find(table, key_parts, key);
         let there = self.b.is_row(row);

@@ -1,5 +1,7 @@
 //! Whole programs, from text to what a pass leaves behind, on every back end.
 
+#![allow(clippy::disallowed_methods, reason = "programs and the library are read from disk")]
+
 mod programs;
 mod schema;
 mod vectors;

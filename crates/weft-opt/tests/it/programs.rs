@@ -11,13 +11,16 @@ use weft_core::{Status, Time, Value};
 use weft_ir::backend::Backend;
 use weft_ir::generate::{Observation, Pass, Seen, World};
 use weft_ir::interp::Interp;
-use weft_ir::program::{ChainProgram, Event, Input, Place};
+use weft_ir::ir::Op;
+use weft_ir::program::{ChainProgram, Event, Input, Place, Realisation};
 use weft_ir::verify::Handler;
 use weft_jit::Jit;
 use weft_lang::diagnostic::{RenderOptions, render_all};
+use weft_lang::format::format;
+use weft_lang::source::SourceMap;
 use weft_lang::types::read_text;
 use weft_opt::cost::cost;
-use weft_opt::lower::{LowerOptions, lower_with_lines};
+use weft_opt::lower::{LowerOptions, lower_condition, lower_with_lines};
 
 use crate::schema::{Disk, root};
 use crate::vectors::{Line, Token, lines, pairs, rows};
@@ -56,6 +59,70 @@ fn the_library_and_the_examples_lower() {
         assert!(cost.elements.iter().all(|element| element.ops.request < 1000), "{cost:?}");
         assert!(cost.elements.iter().any(|element| element.table_bytes > 0));
     }
+}
+
+#[test]
+fn library_and_examples_are_in_house_style() {
+    // What `weft fmt` would change is not what a reader of the library should learn from.
+    let mut changed = Vec::new();
+    for folder in ["library/elements", "examples/shop"] {
+        for entry in fs::read_dir(root().join(folder)).expect("the folder is there") {
+            let path = entry.expect("it can be read").path();
+            if path.extension().is_none_or(|extension| extension != "weft") {
+                continue;
+            }
+            let text = fs::read_to_string(&path).expect("it can be read");
+            let mut sources = SourceMap::new();
+            let file = sources.add(path.display().to_string(), text.clone()).expect("it is not too large");
+            if format(&sources, file).as_deref() != Some(&text) {
+                changed.push(path);
+            }
+        }
+    }
+    assert!(changed.is_empty(), "`weft fmt` would change {changed:?}");
+}
+
+#[test]
+fn a_route_is_taken_where_its_condition_is_true() {
+    // A condition that was taken where it is NULL would send calls to the wrong cluster.
+    let file = root().join("tests/programs/condition.weft").display().to_string();
+    let (network, ..) = weft_lang::check(&file, &mut Disk);
+    let network = network.expect("it is checked by the other test");
+    let chain = lower_condition(&network, 0, &LowerOptions { workers: 2 }).expect("it lowers");
+    assert_eq!(chain.elements[0].name, "route canary");
+    let mut test = Test::new(Path::new("condition"), Arc::new(chain));
+    let vectors = [
+        ("--@ in: open header[x-canary]='1'", "--@ out: forward"),
+        ("--@ in: open header[x-canary]='0'", "--@ out: drop"),
+        ("--@ in: open", "--@ out: drop"),
+    ];
+    test.run(
+        &vectors
+            .map(|(tuple, out)| format!("{tuple}\n{out}"))
+            .iter()
+            .flat_map(|text| lines(text))
+            .collect::<Vec<_>>(),
+    );
+}
+
+#[test]
+fn a_bucket_is_locked_by_its_key_and_only_with_workers() {
+    // Without the lock two workers would spend one token twice; with one worker it would cost for nothing.
+    let file = root().join("tests/programs/library_token_bucket.weft").display().to_string();
+    let locks = |workers: usize| {
+        let chain = chain_of(&file, workers);
+        assert_eq!(chain.tables[0].spec.shared, workers > 1);
+        assert_eq!(chain.tables[0].realisation, Realisation::Striped);
+        let request = chain.elements[0].handlers.request.as_ref().expect("it has one");
+        let insts = request.blocks.iter().flat_map(|block| &block.insts);
+        let ops: Vec<&Op> = insts.map(|inst| &inst.op).collect();
+        let finds = ops.iter().filter(|op| matches!(op, Op::Find(..))).count();
+        let by_key = ops.iter().filter(|op| matches!(op, Op::Lock(_, Some(_)))).count();
+        let whole = ops.iter().filter(|op| matches!(op, Op::Lock(_, None))).count();
+        (finds, by_key, whole)
+    };
+    assert_eq!(locks(1), (1, 0, 0));
+    assert_eq!(locks(4), (1, 1, 0));
 }
 
 /// The first chain of a program.
