@@ -59,9 +59,10 @@ pub(crate) struct Call {
 /// How far the request is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Phase {
-    /// The headers are held until the chain has seen the first message.
+    /// The headers are held: the chain may change them, and where they go, until it has seen OPEN, and the first
+    /// message if that is to decide.
     AwaitMessage,
-    /// An upstream stream is to be found.
+    /// All is decided, and an upstream stream is to be found.
     AwaitUpstream,
     /// The headers have left.
     Open,

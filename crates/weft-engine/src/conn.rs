@@ -49,8 +49,16 @@ pub(crate) struct Conn {
 }
 
 pub(crate) enum Side {
-    Downstream { listener: Rc<str>, peer: Rc<str> },
-    Upstream { pool: usize, endpoint: usize, is_ready: bool },
+    Downstream {
+        listener: Rc<str>,
+        peer: Rc<str>,
+    },
+    /// It is ready once the server's settings are here.
+    Upstream {
+        pool: usize,
+        endpoint: usize,
+        is_ready: bool,
+    },
 }
 
 impl Conn {

@@ -184,6 +184,7 @@ impl Engine {
             }
             targets.insert(cluster.name.as_bytes().to_vec(), (*pool, None));
         }
+        self.drain_dropped_pools(now, &pools);
         self.chains.extend(chains.iter().cloned());
         self.stats.version = plan.version;
         self.live = Rc::new(Live { plan, id: self.live.id + 1, since: now, chains, pools, targets });
@@ -215,20 +216,25 @@ impl Engine {
         Some(key.into())
     }
 
-    /// A connection that [`Action::Connect`] asked for is up.
-    pub fn handle_connected(&mut self, now: Time, conn: ConnId) {
-        let key = conn.into();
+    /// A connection that [`Action::Connect`] asked for is up: its preface can be written.
+    pub fn handle_connected(&mut self, _now: Time, conn: ConnId) {
+        self.after_change(conn.into());
+    }
+
+    /// A server's settings have come for the first time. Before, it would refuse streams beyond the number that it
+    /// permits, and a listener that is no HTTP/2 server would take calls with it.
+    fn upstream_ready(&mut self, key: ConnKey) {
         let Some(Conn { side: Side::Upstream { pool, endpoint, is_ready }, .. }) = self.conns.get_mut(key)
         else {
             return;
         };
-        *is_ready = true;
+        if core::mem::replace(is_ready, true) {
+            return;
+        }
         let (pool, endpoint) = (*pool, *endpoint);
         self.stats.upstream.open += 1;
         self.stats.upstream.total += 1;
         self.pools[pool].endpoints[endpoint].note_connected(key);
-        self.serve_waiting(now, pool, endpoint);
-        self.after_change(key);
     }
 
     /// Bytes have come. All of them are taken.
@@ -469,6 +475,7 @@ impl Engine {
             }
             Event::GoAway { last_stream, .. } => self.upstream_drains(now, key, last_stream),
             Event::StreamsAvailable => {
+                self.upstream_ready(key);
                 if let Some((pool, endpoint)) = self.upstream_of(key) {
                     self.serve_waiting(now, pool, endpoint);
                 }
@@ -517,7 +524,7 @@ impl Engine {
             }
             Some((pool, endpoint)) => {
                 self.stats.upstream.open -= u64::from(was_ready);
-                self.reassign_waiting(now, pool, endpoint);
+                self.reassign_waiting(now, pool, endpoint, false);
             }
         }
     }
@@ -577,7 +584,7 @@ impl Engine {
         if self.conns.get(key).is_some_and(|c| c.streams.is_empty()) {
             self.close(now, key);
         }
-        self.reassign_waiting(now, pool, endpoint);
+        self.reassign_waiting(now, pool, endpoint, true);
     }
 
     pub(crate) fn upstream_of(&self, key: ConnKey) -> Option<(usize, usize)> {
@@ -610,6 +617,20 @@ impl Engine {
         }
         self.pools.push(Pool::new(Arc::clone(cluster)));
         self.pools.len() - 1
+    }
+
+    /// Connections of clusters that the new plan does not have finish their calls and close.
+    fn drain_dropped_pools(&mut self, now: Time, kept: &[usize]) {
+        let dropped = (0..self.pools.len()).filter(|at| !kept.contains(at));
+        let ready: Vec<_> =
+            dropped.flat_map(|at| &self.pools[at].endpoints).flat_map(|e| e.ready.clone()).collect();
+        for key in ready {
+            if let Some(conn) = self.conns.get_mut(key) {
+                conn.h2.go_away(ErrorCode::NoError);
+            }
+            self.upstream_drains(now, key, StreamId::MAX);
+            self.after_change(key);
+        }
     }
 
     fn set_every_timers(&mut self, now: Time) {

@@ -46,6 +46,9 @@ pub(crate) enum Answer {
 /// How long a mirrored call may take; then it is let go.
 const MIRROR_TIME_MAX: Interval = Interval::from_secs(10);
 
+/// Connections that may drain before a call has found a stream on one.
+const DRAINS_MAX: u32 = 4;
+
 /// What a pass decided for its message.
 enum Passed {
     /// On with it.
@@ -99,7 +102,7 @@ impl Engine {
             chain,
             method,
             request_headers: headers,
-            phase: Phase::AwaitUpstream,
+            phase: Phase::AwaitMessage,
             opened: 0,
             row,
             request: Flow::new(limit),
@@ -145,8 +148,8 @@ impl Engine {
                 call.request.hold(now + delay, HeldItem::Data(Vec::new(), ended));
             }
             call.opened = live.chain.program.elements.len();
-            let routes_by_body = segments.request.as_ref().is_some_and(|s| s.redirects);
-            if routes_by_body && call.method().is_some_and(|m| !m.server_streaming) && !ended {
+            let needs_message = segments.request.as_ref().is_some_and(|s| s.redirects || s.sets_headers);
+            if needs_message && call.method().is_some_and(|m| !m.server_streaming) && !ended {
                 call.phase = Phase::AwaitMessage;
                 return;
             }
@@ -369,8 +372,9 @@ impl Engine {
         }
     }
 
-    /// A connection could not be made, or is gone: calls that wait for it go elsewhere, each endpoint once.
-    pub(crate) fn reassign_waiting(&mut self, now: Time, pool: usize, endpoint: usize) {
+    /// A connection could not be made, is gone, or drains: calls that wait for it go elsewhere, each endpoint once.
+    /// One that drains may be made anew, but not for ever.
+    pub(crate) fn reassign_waiting(&mut self, now: Time, pool: usize, endpoint: usize, drains: bool) {
         let target = &mut self.pools[pool].endpoints[endpoint];
         if !target.ready.is_empty() || target.connecting.is_some() {
             return;
@@ -382,10 +386,11 @@ impl Engine {
                 continue;
             }
             call.attempts += 1;
-            if call.is_redirected || call.attempts >= n_endpoints {
+            let attempts_max = if drains { n_endpoints + DRAINS_MAX } else { n_endpoints };
+            if call.attempts >= attempts_max || (call.is_redirected && !drains) {
                 self.end_here(now, key, Status::Unavailable, &format!("cannot connect to {name}"));
             } else {
-                call.endpoint = None;
+                call.endpoint = call.endpoint.filter(|_| call.is_redirected);
                 self.dispatch(now, key);
             }
         }
@@ -793,7 +798,7 @@ impl Engine {
             return passed;
         }
         let call = self.calls.get_mut(key).expect("the call has not ended");
-        if call.up.is_none()
+        if call.phase == Phase::AwaitMessage
             && let Some(edited) = self.passes.edit_headers(live, segment.event, false, &call.request_headers)
         {
             call.request_headers = edited;
@@ -943,7 +948,7 @@ impl Engine {
             return false;
         };
         let call = self.call_mut(key);
-        if call.up.is_none() {
+        if call.phase == Phase::AwaitMessage {
             (call.pool, call.endpoint, call.is_redirected) = (pool, endpoint, endpoint.is_some());
         }
         true
@@ -1070,6 +1075,7 @@ impl Engine {
         let Side::Downstream { listener, peer } = &self.conns.get(conn)?.side else { return None };
         let (listener, peer) = (Rc::clone(listener), Rc::clone(peer));
         let path = headers.path()?;
+        let codec = headers.get(b"content-type").and_then(parse_content_type)?;
         for (index, route) in live.plan.routes.iter().enumerate() {
             let is_near =
                 live.plan.listeners[route.listener].name == *listener && route.methods.matches(path);
@@ -1077,7 +1083,9 @@ impl Engine {
                 continue;
             }
             let chain = route.chain_for(path);
-            let method = chain.and_then(|c| live.plan.chains[c].method(path));
+            // A message that is not protobuf cannot be read by a schema, so its method is as good as unknown.
+            let readable = chain.filter(|_| codec == Codec::Protobuf);
+            let method = readable.and_then(|c| live.plan.chains[c].method(path));
             let way = Way { route: index, chain, method };
             live.remember(headers, way);
             return Some(way);

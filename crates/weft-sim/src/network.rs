@@ -10,7 +10,8 @@ use weft_core::Interval;
 pub struct Network {
     /// From the first byte that is written to an idle stream to its arrival, in microseconds.
     pub latency_us: RangeInclusive<u64>,
-    /// Bytes that arrive at once; what was written together is cut, and what was not is put together.
+    /// Bytes that arrive at once; what was written together is cut, and what was not is put together. After some
+    /// hundred pieces of a stream they are larger.
     pub chunk_bytes: RangeInclusive<u64>,
     /// Bytes a second of each direction; None for no limit.
     pub bytes_per_s: Option<u64>,
@@ -60,10 +61,17 @@ impl Network {
     }
 }
 
+/// Pieces of a direction that are cut as the network says; later ones are [`BULK_BYTES`] at least, so that long
+/// streams come to an end.
+const FINE_PIECES: u32 = 400;
+/// The least bytes of a later piece.
+const BULK_BYTES: usize = 8 << 10;
+
 /// One direction of a stream.
 #[derive(Debug, Default)]
 pub(crate) struct Pipe {
     bytes: VecDeque<u8>,
+    n_pieces: u32,
     /// An arrival is planned.
     pub(crate) is_moving: bool,
     /// The writer has ended it.
@@ -80,7 +88,9 @@ impl Pipe {
 
     /// The next bytes, at most `max`.
     pub(crate) fn read(&mut self, max: usize) -> Vec<u8> {
-        let n = max.min(self.bytes.len());
+        self.n_pieces = self.n_pieces.saturating_add(1);
+        let n = if self.n_pieces > FINE_PIECES { max.max(BULK_BYTES) } else { max };
+        let n = n.min(self.bytes.len());
         self.bytes.drain(..n).collect()
     }
 

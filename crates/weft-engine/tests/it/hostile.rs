@@ -1,1 +1,254 @@
-//! x
+//! Peers that break the rules, or keep them to do harm (RFC 9113 section 10.5): their connection ends with the
+//! error that the RFC names, is counted by reason, and no other connection notices.
+
+use crate::support::*;
+use weft_core::Interval;
+
+const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
+
+fn frame(kind: u8, flags: u8, stream: u32, payload: &[u8]) -> Vec<u8> {
+    let len = (payload.len() as u32).to_be_bytes();
+    [&len[1..], &[kind, flags], &stream.to_be_bytes(), payload].concat()
+}
+
+/// The preface with SETTINGS of these values.
+fn hello(settings: &[(u16, u32)]) -> Vec<u8> {
+    let payload: Vec<u8> =
+        settings.iter().flat_map(|(id, v)| [&id.to_be_bytes()[..], &v.to_be_bytes()].concat()).collect();
+    [PREFACE, &frame(4, 0, 0, &payload)].concat()
+}
+
+fn literal(name: &str, value: &str) -> Vec<u8> {
+    let string = |text: &str| {
+        let mut out = Vec::new();
+        match text.len() {
+            n @ 0..127 => out.push(n as u8),
+            n => {
+                out.push(127);
+                let mut rest = n - 127;
+                while rest >= 128 {
+                    out.push(rest as u8 | 0x80);
+                    rest >>= 7;
+                }
+                out.push(rest as u8);
+            }
+        }
+        [out, text.as_bytes().to_vec()].concat()
+    };
+    [vec![0], string(name), string(value)].concat()
+}
+
+/// A block that asks for a unary call.
+fn block() -> Vec<u8> {
+    [vec![0x83, 0x86], literal(":path", ADD), literal("content-type", "application/grpc")].concat()
+}
+
+/// A whole unary call on a stream.
+fn call(stream: u32) -> Vec<u8> {
+    let message = item("eve", 1, b"");
+    let data = [&[0, 0, 0, 0, message.len() as u8][..], &message].concat();
+    [frame(1, 4, stream, &block()), frame(0, 1, stream, &data)].concat()
+}
+
+/// The payload of each frame of a kind that was received.
+fn frames(mut bytes: &[u8], kind: u8) -> Vec<Vec<u8>> {
+    let mut found = Vec::new();
+    while let Some((head, rest)) = bytes.split_at_checked(9) {
+        let len = u32::from_be_bytes([0, head[0], head[1], head[2]]) as usize;
+        let Some((payload, rest)) = rest.split_at_checked(len) else { break };
+        if head[3] == kind {
+            found.push(payload.to_vec());
+        }
+        bytes = rest;
+    }
+    found
+}
+
+/// The codes of the GOAWAYs that were received.
+fn go_aways(raw: &Raw) -> Vec<u32> {
+    let code = |p: Vec<u8>| u32::from_be_bytes(p[4..8].try_into().expect("four bytes"));
+    frames(&raw.received, 7).into_iter().map(code).collect()
+}
+
+/// Has a peer send `attack` beside a good client that calls every millisecond. The peer's connection must end with
+/// `code` and be counted as `reason`; the good client must not notice.
+#[track_caller]
+fn ends_with(attack: Vec<u8>, code: u32, reason: &str) {
+    for chunk in [1u64, 97, 100_000] {
+        let mut world = World::new(chunk, Net::new().plan(Some(&reading_chain()), &[CART]))
+            .network(Network { chunk_bytes: chunk..=chunk, ..Network::default() })
+            .server(CART, |_| Behaviour::default());
+        let good = world.client("front");
+        let calls: Vec<_> = (0..50)
+            .map(|at| world.call(good, Call::unary(ADD, item("ann", 1, b"")).at(ms(at)).timeout(ms(500))))
+            .collect();
+        let evil = world.raw("front");
+        world.send_raw(evil, ms(5), attack.clone());
+        world.run();
+        for call in calls {
+            assert_eq!(world.answer(call).code(), Some(0), "{reason}: others noticed");
+            assert!(world.answer(call).took() < ms(100), "{reason}: others were held up");
+        }
+        let raw = world.seen_by(evil);
+        assert!(raw.is_closed, "{reason}: the connection is still open");
+        assert_eq!(go_aways(raw), [code], "{reason}");
+        assert_eq!(refusals(&mut world, reason), 1, "{reason}: {:?}", world.engine().stats().refusals);
+        assert!(world.bytes_held_max() < 2 << 20, "{reason}: {} bytes were held", world.bytes_held_max());
+    }
+}
+
+const PROTOCOL_ERROR: u32 = 1;
+const FLOW_CONTROL_ERROR: u32 = 3;
+const FRAME_SIZE_ERROR: u32 = 6;
+const COMPRESSION_ERROR: u32 = 9;
+const ENHANCE_YOUR_CALM: u32 = 11;
+
+/// HTTP/1 and random bytes would be read as frames.
+#[test]
+fn a_bad_preface() {
+    ends_with(b"GET / HTTP/1.1\r\nhost: cart\r\n\r\n".to_vec(), PROTOCOL_ERROR, "bad_preface");
+    ends_with([PREFACE, &frame(6, 0, 0, &[0; 8])].concat(), PROTOCOL_ERROR, "bad_preface");
+}
+
+/// A frame could make us hold 16 MiB.
+#[test]
+fn an_oversize_frame() {
+    let head = [0xff, 0xff, 0xff, 0, 0, 0, 0, 0, 1];
+    ends_with([hello(&[]), frame(1, 4, 1, &block()), head.to_vec()].concat(), FRAME_SIZE_ERROR, "frame_size");
+}
+
+/// A header block could make us hold more than any list that is permitted.
+#[test]
+fn an_oversize_header_block() {
+    let large = frame(9, 0, 1, &literal("x-large", &"v".repeat(9_000)));
+    let attack = [hello(&[]), frame(1, 0, 1, &block()), large.clone(), large].concat();
+    ends_with(attack, ENHANCE_YOUR_CALM, "header_block");
+}
+
+/// A block could be cut into pieces without end (CVE-2024-27316).
+#[test]
+fn a_flood_of_continuations() {
+    let empty = frame(9, 0, 1, &[]).repeat(10_000);
+    ends_with(
+        [hello(&[]), frame(1, 0, 1, &block()), empty].concat(),
+        ENHANCE_YOUR_CALM,
+        "continuation_flood",
+    );
+}
+
+/// A few bytes that name a large entry again and again would become megabytes: the stream is refused, and the
+/// connection goes on.
+#[test]
+fn an_hpack_bomb() {
+    let mut world = World::new(1, Net::new().plan(None, &[CART])).server(CART, |_| Behaviour::default());
+    let evil = world.raw("front");
+    // One entry of 4,000 bytes in the table, then 10,000 references to it.
+    let mut entry = literal("x-bomb", &"v".repeat(3_900));
+    entry[0] = 0x40;
+    let bomb = [block(), entry, vec![0xbe; 10_000]].concat();
+    world.send_raw(evil, ms(1), [hello(&[]), frame(1, 5, 1, &bomb), call(3)].concat());
+    world.run();
+    assert_eq!(refusals(&mut world, "header_list"), 1);
+    assert_eq!(world.received().len(), 1, "the connection goes on");
+    assert!(go_aways(world.seen_by(evil)).is_empty());
+    assert_eq!(frames(&world.seen_by(evil).received, 3), [11u32.to_be_bytes()]);
+}
+
+/// Bytes that are no HPACK would leave both sides with different tables.
+#[test]
+fn a_block_that_is_no_hpack() {
+    ends_with([hello(&[]), frame(1, 5, 1, &[0xff; 20])].concat(), COMPRESSION_ERROR, "compression");
+}
+
+/// Streams that are opened and reset at once would start any amount of work (CVE-2023-44487).
+#[test]
+fn rapid_reset() {
+    let one = |n: u32| [frame(1, 4, n, &block()), frame(3, 0, n, &8u32.to_be_bytes())].concat();
+    let attack: Vec<u8> = (0..3_000).flat_map(|n| one(2 * n + 1)).collect();
+    ends_with([hello(&[]), attack].concat(), ENHANCE_YOUR_CALM, "rapid_reset");
+}
+
+/// Frames that cost nothing would keep us busy (CVE-2019-9512 and others).
+#[test]
+fn a_flood_of_pings_and_settings() {
+    for flood in [frame(6, 0, 0, &[0; 8]), frame(4, 0, 0, &[]), frame(0x77, 0, 0, &[])] {
+        let mut world = World::new(1, Net::new().plan(None, &[CART])).server(CART, |_| Behaviour::default());
+        let evil = world.raw("front");
+        world.send_raw(evil, ms(1), [hello(&[]), flood.repeat(10_000)].concat());
+        world.run();
+        assert!(world.seen_by(evil).is_closed);
+        assert_eq!(go_aways(world.seen_by(evil)), [ENHANCE_YOUR_CALM]);
+        let stats = world.engine().stats();
+        let n: u64 = stats.refusals.iter().filter(|(r, _)| r.ends_with("_flood")).map(|(_, n)| n).sum();
+        assert_eq!(n, 1, "{:?}", stats.refusals);
+        assert!(world.bytes_held_max() < 1 << 20);
+    }
+}
+
+/// More data than was permitted would be held.
+#[test]
+fn more_data_than_the_window() {
+    let data = frame(0, 0, 1, &[0; 16_000]);
+    let attack = [hello(&[]), frame(1, 4, 1, &block()), data.repeat(200)].concat();
+    let mut world =
+        World::new(1, Net::new().plan(None, &[CART])).server(CART, |_| Behaviour::new(Reply::Silence));
+    world.make_unreachable(CART);
+    let evil = world.raw("front");
+    world.send_raw(evil, ms(1), attack);
+    world.run();
+    // Only the stream breaks its window; what follows on it is skipped.
+    let resets = frames(&world.seen_by(evil).received, 3);
+    assert_eq!(resets, [FLOW_CONTROL_ERROR.to_be_bytes()]);
+    assert_eq!(refusals(&mut world, "stream_window"), 1);
+    assert!(world.bytes_held_max() < 256 << 10);
+}
+
+/// A peer that leaves no window would keep its answers in our memory for ever.
+#[test]
+fn a_window_that_stays_shut() {
+    let mut world = World::new(1, Net::new().plan(None, &[CART])).server(CART, |_| Behaviour::default());
+    let good = world.client("front");
+    let evil = world.raw("front");
+    let calls: Vec<u8> = (0..50).flat_map(|n| call(2 * n + 1)).collect();
+    world.send_raw(evil, ms(1), [hello(&[(4, 0)]), frame(4, 1, 0, &[]), calls].concat());
+    let good = world.call(good, Call::unary(ADD, item("ann", 1, b"")).at(Interval::from_secs(30)));
+    world.run_until(Interval::from_secs(150));
+    assert_eq!(world.answer(good).code(), Some(0));
+    assert_eq!(world.engine().calls_open(), 0);
+    assert_eq!(world.engine().bytes_held(), 0);
+    assert_eq!(refusals(&mut world, "window_stall"), 50);
+}
+
+/// A peer that says nothing, or a byte from time to time, would hold a connection for ever.
+#[test]
+fn a_slow_preface() {
+    let mut world = World::new(1, Net::new().plan(None, &[CART])).server(CART, |_| Behaviour::default());
+    let (silent, slow) = (world.raw("front"), world.raw("front"));
+    for (nth, byte) in PREFACE.iter().enumerate() {
+        world.send_raw(slow, Interval::from_secs(nth as i64), vec![*byte]);
+    }
+    world.run_until(Interval::from_secs(40));
+    for raw in [silent, slow] {
+        assert!(world.seen_by(raw).is_closed);
+        assert_eq!(go_aways(world.seen_by(raw)), [PROTOCOL_ERROR]);
+    }
+    assert_eq!(refusals(&mut world, "slow_preface"), 2);
+    assert_eq!(world.engine().connections_open(), 0);
+}
+
+/// A peer that never reads would pile up answers in our memory.
+#[test]
+fn a_peer_that_does_not_read() {
+    let mut world = World::new(1, Net::new().plan(None, &[CART]))
+        .network(Network { capacity_bytes: 1000, ..Network::default() })
+        .server(CART, |_| Behaviour::new(Reply::Messages(vec![Message::new(vec![7; 1 << 20])])));
+    let evil = world.raw("front");
+    world.stop_reading(evil);
+    let windows = [frame(4, 1, 0, &[]), frame(8, 0, 0, &0x7000_0000u32.to_be_bytes())].concat();
+    let calls: Vec<u8> = (0..300).flat_map(|n| call(2 * n + 1)).collect();
+    world.send_raw(evil, ms(1), [hello(&[(4, 0x7fff_ffff)]), windows, calls].concat());
+    world.run_until(Interval::from_secs(30));
+    // The connection window of one upstream connection, the output, and what was on its way when it filled.
+    assert!(world.bytes_held_max() < 8 << 20, "{} bytes", world.bytes_held_max());
+    assert!(world.engine().calls_open() > 0, "the peer is only slow so far");
+}

@@ -1,1 +1,238 @@
-//! x
+//! Servers that are dead, slow, many, or about to leave.
+
+use crate::support::*;
+use weft_core::Interval;
+use weft_engine::plan::Balance;
+
+fn echo() -> Behaviour {
+    Behaviour::default()
+}
+
+fn add(world: &mut World, client: ClientId, at: i64) -> CallId {
+    world.call(client, Call::unary(ADD, item("ann", 1, b"")).at(ms(at)))
+}
+
+/// A call to a server that is not there would hang, or be told the wrong reason.
+#[test]
+fn a_server_that_is_not_there_is_unavailable() {
+    for text in [None, Some(reading_chain())] {
+        let mut world = World::new(1, Net::new().plan(text.as_deref(), &[CART])).server(CART, |_| echo());
+        world.kill(CART);
+        let client = world.client("front");
+        let first = add(&mut world, client, 0);
+        let soon = add(&mut world, client, 20);
+        world.at(ms(3_000), |w| w.revive(CART));
+        let later = add(&mut world, client, 9_000);
+        world.run();
+        assert_eq!(world.answer(first).code(), Some(14));
+        assert_eq!(world.answer(soon).code(), Some(14));
+        assert_eq!(world.answer(later).code(), Some(0));
+        assert_eq!(world.answer(first).text(), format!("cannot connect to {CART}"));
+    }
+}
+
+/// A server behind a network that swallows everything would hold calls beyond their deadline.
+#[test]
+fn deadlines_hold_while_connecting_and_while_waiting() {
+    let mut world = World::new(1, Net::new().plan(Some(&reading_chain()), &[CART]))
+        .server(CART, |_| Behaviour::new(Reply::Silence));
+    world.make_unreachable(CART);
+    let client = world.client("front");
+    let call = |path: &str| Call::unary(path, item("ann", 1, b"")).timeout(ms(200));
+    let connecting: Vec<_> = ALL.iter().map(|path| world.call(client, call(path))).collect();
+    let patient = world.call(client, Call::unary(ADD, item("ann", 1, b"")));
+    world.at(ms(1_500), |w| w.revive(CART));
+    let waiting: Vec<_> = ALL.iter().map(|path| world.call(client, call(path).at(ms(4_000)))).collect();
+    world.run();
+    for id in connecting.into_iter().chain(waiting) {
+        assert_eq!(world.answer(id).code(), Some(4));
+        assert!((ms(200)..ms(205)).contains(&world.answer(id).took()), "{}", world.answer(id).took());
+    }
+    assert_eq!(world.answer(patient).code(), Some(14), "the connect timeout ends a call without a deadline");
+    assert!(world.received().iter().all(|r| r.is_cancelled), "the server is told that nobody waits");
+}
+
+/// A server that dies would take its calls with it without a word.
+#[test]
+fn calls_of_a_lost_connection_are_unavailable() {
+    let mut world = World::new(1, Net::new().plan(Some(&reading_chain()), &[CART]))
+        .server(CART, |_| echo().after(ms(500)));
+    let client = world.client("front");
+    let calls: Vec<_> = (0..20).map(|nth| add(&mut world, client, nth)).collect();
+    world.at(ms(100), |w| w.kill(CART));
+    world.run();
+    for call in calls {
+        assert_eq!(world.answer(call).code(), Some(14));
+        assert!(world.answer(call).text().contains("was lost"), "{}", world.answer(call).text());
+    }
+}
+
+/// A client that leaves would keep its server busy.
+#[test]
+fn a_client_that_leaves_cancels_its_streams() {
+    for text in [None, Some(reading_chain())] {
+        let mut world = World::new(1, Net::new().plan(text.as_deref(), &[CART]))
+            .server(CART, |_| Behaviour::new(Reply::Silence));
+        let (leaver, lost) = (world.client("front"), world.client("front"));
+        for path in ALL {
+            world.call(leaver, Call::unary(path, item("ann", 1, b"")).leaves_after(ms(50)));
+            world.call(lost, Call::unary(path, item("ann", 1, b"")));
+        }
+        world.at(ms(60), move |w| w.cut(lost));
+        world.run();
+        assert_eq!(world.received().len(), 8);
+        assert!(world.received().iter().all(|r| r.is_cancelled));
+    }
+}
+
+/// One dead server of three would fail a third of the calls.
+#[test]
+fn calls_go_elsewhere_while_connecting() {
+    for balance in [Balance::RoundRobin, Balance::LeastRequest, Balance::Random] {
+        let mut net = Net::new();
+        net.balance = balance;
+        let mut world = World::new(1, net.plan(None, &[CART, CART_2, CART_3]))
+            .server(CART, |_| echo())
+            .server(CART_2, |_| echo())
+            .server(CART_3, |_| echo());
+        world.kill(CART_2);
+        let client = world.client("front");
+        let calls: Vec<_> = (0..60).map(|nth| add(&mut world, client, nth * 7)).collect();
+        world.run();
+        assert!(calls.into_iter().all(|call| world.answer(call).code() == Some(0)), "{balance:?}");
+    }
+}
+
+/// Load would pile up on one server.
+#[test]
+fn calls_are_spread_as_the_cluster_says() {
+    let run = |balance| {
+        let mut net = Net::new();
+        net.balance = balance;
+        // The second server is ten times as slow.
+        let mut world = World::new(1, net.plan(None, &[CART, CART_2]))
+            .server(CART, |_| echo().after(ms(10)))
+            .server(CART_2, |_| echo().after(ms(100)));
+        let client = world.client("front");
+        for nth in 0..200 {
+            add(&mut world, client, nth * 5);
+        }
+        world.run();
+        world.received().iter().filter(|r| r.server == CART).count()
+    };
+    assert_eq!(run(Balance::RoundRobin), 100);
+    assert!(run(Balance::LeastRequest) > 150);
+}
+
+/// Calls beyond a server's streams would be refused, or wait for ever.
+#[test]
+fn calls_wait_for_a_stream() {
+    let mut net = Net::new();
+    net.connections_max = 1;
+    let mut world =
+        World::new(1, net.plan(Some(&reading_chain()), &[CART])).server(CART, |r| match r.header("x-way") {
+            Some("reset") => Behaviour::new(Reply::Reset(1, weft_proto::session::http2::ErrorCode::Cancel)),
+            _ => echo().after(ms(5)),
+        });
+    world.limit_streams(CART, 3);
+    let client = world.client("front");
+    let calls: Vec<_> = (0..40)
+        .map(|nth| {
+            let call = Call::unary(ADD, item("ann", nth, b"")).at(ms(300));
+            let is_reset = nth % 4 == 0;
+            (is_reset, world.call(client, if is_reset { call.header("x-way", "reset") } else { call }))
+        })
+        .collect();
+    add(&mut world, client, 0);
+    world.run();
+    for (is_reset, call) in calls {
+        assert_eq!(world.answer(call).code(), Some(if is_reset { 1 } else { 0 }));
+    }
+}
+
+/// A server that restarts in good order would cost calls, or hold up those that wait behind a long stream.
+#[test]
+fn goaway_moves_new_calls_to_a_new_connection() {
+    let mut net = Net::new();
+    net.connections_max = 1;
+    let mut world =
+        World::new(1, net.plan(Some(&reading_chain()), &[CART])).server(CART, |_| echo().after(ms(20)));
+    world.limit_streams(CART, 2);
+    let client = world.client("front");
+    let messages = vec![Message::new(item("ann", 1, b"")); 30];
+    let long = world.call(client, Call::stream(BOTH, messages.clone()).gap(ms(100)));
+    let calls: Vec<_> = (0..30).map(|nth| add(&mut world, client, 5 + nth * 10)).collect();
+    world.at(ms(100), |w| w.go_away(CART));
+    world.run();
+    assert_eq!(world.answer(long).code(), Some(0));
+    assert!(world.answer(long).messages == messages);
+    for call in calls {
+        assert_eq!(world.answer(call).code(), Some(0), "{:?}", world.answer(call).end);
+        assert!(world.answer(call).took() < ms(1_000), "it waited for the long stream");
+    }
+}
+
+/// Calls that a stopping server has not touched would never be answered.
+#[test]
+fn calls_behind_the_last_stream_of_a_goaway_are_unavailable() {
+    let mut world = World::new(1, Net::new().plan(None, &[CART]))
+        .network(Network { latency_us: 20_000..=20_000, ..Network::default() })
+        .server(CART, |_| echo().after(ms(100)));
+    let client = world.client("front");
+    let calls: Vec<_> = (0..30).map(|nth| add(&mut world, client, nth * 5)).collect();
+    world.at(ms(120), |w| w.go_away_at_once(CART));
+    world.run();
+    let codes: Vec<_> = calls.iter().map(|call| world.answer(*call).code()).collect();
+    assert!(codes.iter().all(|code| matches!(code, Some(0 | 14))), "{codes:?}");
+    assert!(codes.contains(&Some(14)), "{codes:?}");
+    assert_eq!(codes.last(), Some(&Some(0)), "later calls take a new connection");
+}
+
+/// A delayed answer would be lost with the server that gave it.
+#[test]
+fn a_delayed_answer_outlives_its_server() {
+    let delay = format!("v0: int = int {}\ndelay v0\nforward", ms(100).0);
+    let text = chain("request\nresponse", &[&element("e", &[("response", &delay)])]);
+    let mut world = World::new(1, Net::new().plan(Some(&text), &[CART])).server(CART, |_| echo());
+    let client = world.client("front");
+    let call = add(&mut world, client, 0);
+    world.at(ms(50), |w| w.kill(CART));
+    world.run();
+    assert_eq!(world.answer(call).code(), Some(0));
+    assert_eq!(world.answer(call).messages.len(), 1);
+}
+
+/// A call whose headers no connection takes would wait for ever.
+#[test]
+fn headers_that_the_server_does_not_take_end_the_call() {
+    let config = weft_engine::Config {
+        downstream: weft_proto::session::http2::Config {
+            max_header_list_size: 64 << 10,
+            ..weft_engine::Config::default().downstream
+        },
+        ..weft_engine::Config::default()
+    };
+    let mut world = World::with_config(1, config, Net::new().plan(None, &[CART])).server(CART, |_| echo());
+    let client = world.client("front");
+    add(&mut world, client, 0);
+    let call = Call::unary(ADD, item("ann", 1, b"")).header("x-large", &"v".repeat(40_000)).at(ms(100));
+    let call = world.call(client, call);
+    world.run();
+    assert_eq!(world.answer(call).code(), Some(8));
+}
+
+/// Ten thousand calls that wait would leave something behind.
+#[test]
+fn nothing_is_left_of_calls_that_waited_in_vain() {
+    let mut world = World::new(1, Net::new().plan(None, &[CART])).server(CART, |_| echo());
+    world.make_unreachable(CART);
+    let client = world.client("front");
+    for nth in 0..500 {
+        let call = Call::unary(ADD, item("ann", 1, b"")).at(ms(10)).timeout(ms(1 + nth % 50));
+        world.call(client, call);
+    }
+    world.run();
+    assert!(world.answers().all(|(_, answer)| answer.code() == Some(4)));
+    assert_eq!(world.engine().connections_open(), 1, "only the client's is left");
+    assert!(world.elapsed() < Interval::from_secs(60));
+}

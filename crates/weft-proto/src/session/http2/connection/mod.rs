@@ -394,9 +394,13 @@ impl Connection {
         if is_flooded { Err(Violation::OutputFlood) } else { Ok(()) }
     }
 
-    /// The last stream that the peer opened.
+    /// The last stream that the peer opened and that we took.
     fn last_peer_stream(&self) -> StreamId {
-        if self.config.role == Role::Server { self.stream_mark } else { 0 }
+        match self.drain {
+            _ if self.config.role == Role::Client => 0,
+            Drain::Ours(last) => last,
+            Drain::No | Drain::Announced | Drain::Peers => self.stream_mark,
+        }
     }
 
     /// Whether a stream was never opened, so that no frame about it makes sense.

@@ -369,6 +369,10 @@ impl Connection {
             };
         }
         if let Drain::Ours(_) = self.drain {
+            // RFC 9113 section 6.8: it was on its way when we said which stream is the last. What follows on it is
+            // ignored, too.
+            self.stream_mark = stream;
+            self.streams.remember(stream, Ending::ResetByUs);
             return Ok(Ok(None));
         }
         self.stream_mark = stream;
