@@ -9,10 +9,12 @@
 //! | `report` | medians, spreads, the table and the JSON |
 //! | `process` | child processes, and what they used |
 
+mod elements;
 mod load;
 mod process;
 mod report;
 mod rpc;
+mod twins;
 
 use clap::{Args, Subcommand, ValueEnum};
 use std::io::Write as _;
@@ -22,7 +24,7 @@ use report::Report;
 
 /// The options of `weft bench`.
 #[derive(Args, Clone, Debug)]
-#[command(after_help = "Examples:\n  weft bench rpc\n  weft bench rpc --json --quick")]
+#[command(after_help = "Examples:\n  weft bench elements\n  weft bench rpc\n  weft bench rpc --json --quick")]
 pub(crate) struct BenchArgs {
     /// What is measured
     #[arg(value_enum)]
@@ -38,6 +40,8 @@ pub(crate) struct BenchArgs {
 /// The benchmarks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 enum Bench {
+    /// Library elements in memory: compiled, interpreted, and written by hand
+    Elements,
     /// A gRPC hop: direct, through Weft, and through Weft with a chain
     Rpc,
 }
@@ -51,6 +55,9 @@ pub(crate) enum HiddenCommand {
     /// Answer gRPC calls with the message that came
     #[command(hide = true)]
     BenchServer(load::ServerArgs),
+    /// Run messages through one element
+    #[command(hide = true)]
+    BenchElement(elements::ElementArgs),
 }
 
 /// Runs a benchmark and prints what it measured.
@@ -59,6 +66,7 @@ pub(crate) enum HiddenCommand {
 /// Something could not be started, or gave wrong answers.
 pub(crate) fn run(args: &BenchArgs) -> Result<(), Fault> {
     let report = match args.name {
+        Bench::Elements => Ok(elements::run(args.quick)),
         Bench::Rpc => rpc::run(args.quick),
     };
     print(&report.map_err(Fault::environment)?, args.json)
@@ -76,12 +84,17 @@ pub(crate) fn run_hidden(command: &HiddenCommand) -> Result<(), Fault> {
             writeln!(std::io::stdout(), "{result}").map_err(told)
         }
         HiddenCommand::BenchServer(args) => load::run_server(args).map_err(told),
+        HiddenCommand::BenchElement(args) => elements::run_one(args).map_err(Fault::environment),
     }
 }
 
 fn print(report: &Report, as_json: bool) -> Result<(), Fault> {
     let text = if as_json { format!("{:#}\n", report.to_json()) } else { report.to_table() };
-    std::io::stdout().write_all(text.as_bytes()).map_err(Fault::environment)
+    std::io::stdout().write_all(text.as_bytes()).map_err(Fault::environment)?;
+    match &report.failures[..] {
+        [] => Ok(()),
+        failures => Err(Fault::Input(format!("not measured: {}", failures.join("; ")))),
+    }
 }
 
 /// Says how far a benchmark is, where it does not disturb the figures.

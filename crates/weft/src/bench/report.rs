@@ -14,6 +14,8 @@ pub(super) struct Report {
     pub(super) rows: Vec<Row>,
     /// Sentences below the table.
     pub(super) notes: Vec<String>,
+    /// What could not be measured, and why. Any makes the benchmark fail once the rest is shown.
+    pub(super) failures: Vec<String>,
 }
 
 /// One figure.
@@ -221,7 +223,7 @@ mod tests {
             Row::new("hop", "rate", "calls/s", &[61_728.0]).against("direct", &[61_728.0], &[123_456.0]),
             Row::new("hop", "CPU", "us/call", &[3.25]),
         ];
-        let table = Report { bench: "rpc", rows, notes: Vec::new() }.to_table();
+        let table = Report { bench: "rpc", rows, notes: Vec::new(), failures: Vec::new() }.to_table();
         let expected = "rpc     rate, calls/s  CPU, us/call\n\
                         direct        123,456\n\
                         hop    61,728 (x0.50)          3.25\n";

@@ -58,7 +58,7 @@ pub(super) fn run(quick: bool) -> Result<Report, String> {
             rows.push(Row::new(format!("{name}, idle"), "memory", "MB", &[bytes as f64 / 1e6]));
         }
     }
-    Ok(Report { bench: "rpc", rows, notes: Vec::new() })
+    Ok(Report { bench: "rpc", rows, notes: Vec::new(), failures: Vec::new() })
 }
 
 /// One run of one case.

@@ -9,7 +9,7 @@ use weft_lang::diagnostic::Diagnostic;
 use weft_opt::lower::{LowerOptions, lower};
 
 use super::rig::USERS;
-use crate::bench::twins::{self, Twin};
+use crate::bench::twins;
 use crate::compile::check_files;
 use crate::library;
 use crate::source::Files;
@@ -31,7 +31,7 @@ pub(super) struct Case {
     /// Rows for its tables.
     rows: fn() -> String,
     /// The chain by hand.
-    pub(super) twin: fn(&ChainProgram) -> Box<dyn Twin>,
+    pub(super) twin: twins::Make,
     /// The text of the twin.
     twin_text: &'static [&'static str],
 }
@@ -40,33 +40,65 @@ pub(super) const CASES: &[Case] = &[
     Case {
         name: "logging",
         files: &["library/elements/logging.weft"],
-        stages: "logging (user := req.user)",
+        stages: "logging",
         rows: String::new,
-        twin: twins::logging,
+        twin: twins::LOGGING,
         twin_text: &[include_str!("../twins/logging.rs")],
     },
     Case {
         name: "acl",
         files: &["library/elements/acl.weft"],
-        stages: "acl (username := req.user)",
-        rows: || permissions("acl"),
-        twin: twins::acl,
+        stages: "acl",
+        rows: permissions,
+        twin: twins::ACL,
         twin_text: &[include_str!("../twins/acl.rs")],
     },
     Case {
         name: "fault",
         files: &["library/elements/fault.weft"],
-        stages: "fault (share = 0.01)",
+        stages: FAULT,
         rows: String::new,
-        twin: twins::fault,
+        twin: twins::FAULT,
         twin_text: &[include_str!("../twins/fault.rs")],
     },
     Case {
-        name: "adn",
+        name: "token_bucket",
+        files: &["library/elements/token_bucket.weft"],
+        stages: "token_bucket (rate = 1000, burst = 10)",
+        rows: String::new,
+        twin: twins::TOKEN_BUCKET,
+        twin_text: &[include_str!("../twins/token_bucket.rs"), include_str!("../twins/bounded.rs")],
+    },
+    Case {
+        name: "metrics",
+        files: &["library/elements/metrics.weft"],
+        stages: "metrics",
+        rows: String::new,
+        twin: twins::METRICS,
+        twin_text: &[include_str!("../twins/metrics.rs")],
+    },
+    Case {
+        name: "mutation",
+        files: &["library/elements/mutation.weft"],
+        stages: "mutation (value = 'blue', prefix = 'eu-', target := tenant)",
+        rows: String::new,
+        twin: twins::MUTATION,
+        twin_text: &[include_str!("../twins/mutation.rs")],
+    },
+    Case {
+        name: "shard_lb",
+        files: &["library/elements/shard_lb.weft"],
+        stages: "shard_lb (shards = 4)",
+        rows: replicas,
+        twin: twins::SHARD_LB,
+        twin_text: &[include_str!("../twins/shard_lb.rs")],
+    },
+    Case {
+        name: "ADN chain",
         files: &["library/elements/logging.weft", "library/elements/acl.weft", "library/elements/fault.weft"],
-        stages: "logging -> acl -> fault (share = 0.01)",
-        rows: || permissions("acl"),
-        twin: twins::adn,
+        stages: ADN,
+        rows: permissions,
+        twin: twins::ADN,
         twin_text: &[
             include_str!("../twins/logging.rs"),
             include_str!("../twins/acl.rs"),
@@ -74,6 +106,9 @@ pub(super) const CASES: &[Case] = &[
         ],
     },
 ];
+
+const FAULT: &str = "fault (abort_percent = 1, delay_percent = 2, delay = '3 ms')";
+const ADN: &str = "logging -> acl -> fault (abort_percent = 1, delay_percent = 2, delay = '3 ms')";
 
 impl Case {
     /// The lowered chain.
@@ -90,10 +125,8 @@ impl Case {
             text,
             "{HEAD}CREATE CHAIN bench ON front -> back METHOD 'weft.bench.Elements/*' AS {stages}; END;\n{rows}"
         );
-        let files = BTreeMap::from([
-            ("bench.weft".to_owned(), text),
-            ("bench.proto".to_owned(), PROTO.to_owned()),
-        ]);
+        let files =
+            BTreeMap::from([("bench.weft".to_owned(), text), ("bench.proto".to_owned(), PROTO.to_owned())]);
         let root = "bench.weft".to_owned();
         let checked = check_files("bench.weft", &mut Files::in_bundle(&Bundle { root, files }));
         let network = checked.network.ok_or_else(|| self.refused(&checked.diagnostics))?;
@@ -122,12 +155,13 @@ fn code(text: &str) -> &str {
 }
 
 /// All users may write but for one in a hundred.
-fn permissions(instance: &str) -> String {
-    let mut rows = format!("INSERT INTO bench.{instance}.ac_tab (username, permission) VALUES ");
-    for user in 0..USERS {
-        let separator = if user == 0 { "" } else { ", " };
-        let permission = if user % 100 == 7 { 'R' } else { 'W' };
-        let _ = write!(rows, "{separator}('u{user}', '{permission}')");
-    }
-    rows + ";\n"
+fn permissions() -> String {
+    let permission = |user| format!("('u{user}', '{}')", if user % 100 == 7 { 'R' } else { 'W' });
+    let rows: Vec<String> = (0..USERS).map(permission).collect();
+    format!("INSERT INTO bench.acl.ac_tab (user, permission) VALUES {};\n", rows.join(", "))
+}
+
+fn replicas() -> String {
+    let rows: Vec<String> = (0..4).map(|slot| format!("({slot}, '10.0.0.{slot}:7000')")).collect();
+    format!("INSERT INTO bench.shard_lb.replica (slot, endpoint) VALUES {};\n", rows.join(", "))
 }

@@ -7,7 +7,6 @@
 use std::process::{Command, Stdio};
 use std::thread;
 
-use super::cases::CASES;
 use super::rig::MESSAGES;
 use crate::bench::report::Row;
 
@@ -15,29 +14,29 @@ use crate::bench::report::Row;
 const RUNNERS: [(&str, [usize; 2]); 4] =
     [("nothing", [1, 3]), ("jit", [1, 3]), ("twin", [1, 3]), ("interp", [1, 2])];
 
-/// Counts every case; with `quick` without the interpreter.
+/// Counts these cases; with `quick` without the interpreter.
 ///
 /// # Errors
 /// Valgrind is not there, or it could not count.
-pub(super) fn count(quick: bool) -> Result<Vec<Row>, String> {
+pub(super) fn count(cases: &[&str], quick: bool) -> Result<Vec<Row>, String> {
     let is_there = Command::new("valgrind").arg("--version").stdout(Stdio::null()).status();
     if !is_there.is_ok_and(|status| status.success()) {
         return Err("valgrind is not installed".to_owned());
     }
     let mut rows = Vec::new();
-    for case in CASES {
-        crate::bench::progress(&format!("{}: instructions", case.name));
+    for &case in cases {
+        crate::bench::progress(&format!("{case}: instructions"));
         let runners = if quick { &RUNNERS[..3] } else { &RUNNERS[..] };
-        let counts = of_case(case.name, runners)?;
+        let counts = of_case(case, runners)?;
         let net = |who: &str| {
             let of = |who| runners.iter().zip(&counts).find(|((name, _), _)| *name == who).map(|(_, n)| *n);
             Some(of(who)? - of("nothing")?)
         };
         let (Some(jit), Some(twin)) = (net("jit"), net("twin")) else { continue };
         let unit = "instr/message";
-        rows.push(Row::new(case.name, "compiled instr", unit, &[jit]).against("by hand", &[jit], &[twin]));
-        rows.push(Row::new(case.name, "by hand instr", unit, &[twin]));
-        rows.extend(net("interp").map(|n| Row::new(case.name, "interpreted instr", unit, &[n])));
+        rows.push(Row::new(case, "compiled instr", unit, &[jit]).against("by hand", &[jit], &[twin]));
+        rows.push(Row::new(case, "by hand instr", unit, &[twin]));
+        rows.extend(net("interp").map(|n| Row::new(case, "interpreted instr", unit, &[n])));
     }
     Ok(rows)
 }
@@ -47,7 +46,10 @@ fn of_case(name: &str, runners: &[(&str, [usize; 2])]) -> Result<Vec<f64>, Strin
     thread::scope(|scope| {
         let started: Vec<_> =
             runners.iter().map(|(by, rounds)| scope.spawn(move || difference(name, by, *rounds))).collect();
-        started.into_iter().map(|counting| counting.join().map_err(|_| "a count failed".to_owned())?).collect()
+        started
+            .into_iter()
+            .map(|counting| counting.join().map_err(|_| "a count failed".to_owned())?)
+            .collect()
     })
 }
 

@@ -61,7 +61,8 @@ impl Compiled {
         let mut legs = [None, None, None];
         for leg in Leg::ALL {
             if !program.parts(leg.event()).is_empty() {
-                let code = backend.compile(&program, leg.event(), &state).map_err(|error| error.to_string())?;
+                let code =
+                    backend.compile(&program, leg.event(), &state).map_err(|error| error.to_string())?;
                 legs[leg as usize] = Some(code);
             }
         }
@@ -175,7 +176,9 @@ impl Draws {
     fn slot(&mut self, input: &Input, bytes: &mut Vec<u8>) -> Slot {
         let word = |a| Slot { a, b: 0 };
         match input.place {
-            Place::Meta(Meta::Status) => word(u64::from(if self.below(20) == 0 { Status::Unavailable } else { Status::Ok }.code())),
+            Place::Meta(Meta::Status) => {
+                word(u64::from(if self.below(20) == 0 { Status::Unavailable } else { Status::Ok }.code()))
+            }
             Place::Meta(Meta::Elapsed) => word(self.below(5_000_000)),
             Place::Meta(Meta::Method) => Self::text(bytes, b"/weft.bench.Elements/Call"),
             _ => match input.ty {

@@ -28,7 +28,7 @@ const SILENCE_MAX: Duration = Duration::from_secs(10);
 
 /// The options of `weft bench-client`.
 #[derive(Args, Clone, Debug)]
-pub struct ClientArgs {
+pub(crate) struct ClientArgs {
     /// The address to call.
     #[arg(long, value_name = "ADDRESS")]
     target: SocketAddr,

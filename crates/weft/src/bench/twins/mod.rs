@@ -4,12 +4,32 @@
 //! state is in Rust's own collections, with the same bounds, expiry and eviction as the element's tables. Before a
 //! twin is timed, it is held against the interpreter on random messages: verdicts, rows, edits and counters.
 
+mod acl;
 mod bounded;
+mod fault;
+mod logging;
+mod metrics;
+mod mutation;
+mod shard_lb;
+mod token_bucket;
 
-use weft_core::Status;
 use weft_core::abi::{Cell, Cx, SinkRow, Verdict};
+use weft_core::{Status, Value};
 use weft_ir::ir::Op;
 use weft_ir::program::{ChainProgram, Direction, Meta, Place};
+
+/// Makes a twin for a chain.
+pub(super) type Make = fn(&ChainProgram) -> Box<dyn Twin>;
+
+pub(super) const ACL: Make = one::<acl::Acl>;
+pub(super) const FAULT: Make = one::<fault::Fault>;
+pub(super) const LOGGING: Make = one::<logging::Logging>;
+pub(super) const METRICS: Make = one::<metrics::Metrics>;
+pub(super) const MUTATION: Make = one::<mutation::Mutation>;
+pub(super) const SHARD_LB: Make = one::<shard_lb::ShardLb>;
+pub(super) const TOKEN_BUCKET: Make = one::<token_bucket::TokenBucket>;
+/// logging -> acl -> fault
+pub(super) const ADN: Make = three::<logging::Logging, acl::Acl, fault::Fault>;
 
 /// A chain by hand.
 pub(super) trait Twin {
@@ -37,6 +57,16 @@ pub(super) trait Element: Sized {
     fn close(&mut self, _cx: &mut Cx<'_>) -> bool {
         true
     }
+}
+
+fn one<A: Element + 'static>(program: &ChainProgram) -> Box<dyn Twin> {
+    Box::new(One(A::new(program, 0)))
+}
+
+fn three<A: Element + 'static, B: Element + 'static, C: Element + 'static>(
+    program: &ChainProgram,
+) -> Box<dyn Twin> {
+    Box::new(Three(A::new(program, 0), B::new(program, 1), C::new(program, 2)))
 }
 
 /// A chain of one element.
@@ -146,6 +176,12 @@ fn header(direction: &Direction, name: &str) -> usize {
 
 fn meta(direction: &Direction, meta: Meta) -> usize {
     place(direction, |place| *place == Place::Meta(meta))
+}
+
+/// The rows that the program gives to an element's table.
+fn rows(program: &ChainProgram, at: u16) -> &[Vec<Value>] {
+    let owner = &program.elements[usize::from(at)].name;
+    program.tables.iter().find(|table| table.owner == *owner).map_or(&[], |table| &table.rows)
 }
 
 /// The sites from which an element's request handler draws, in order.
