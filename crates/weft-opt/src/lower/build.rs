@@ -311,6 +311,18 @@ impl Builder {
     // ---- numbers ----
 
     pub(super) fn int_binary(&mut self, op: IntOp, a: Value, b: Value) -> Value {
+        if let (Some(a), Some(b)) = (self.known_int(a), self.known_int(b)) {
+            let folded = match op {
+                IntOp::Add => Some(a.wrapping_add(b)),
+                IntOp::Sub => Some(a.wrapping_sub(b)),
+                IntOp::SMin => Some(a.min(b)),
+                IntOp::SMax => Some(a.max(b)),
+                _ => None,
+            };
+            if let Some(n) = folded {
+                return self.int(n);
+            }
+        }
         self.get(Op::IntBinary(op, a, b), Ty::Int)
     }
 
