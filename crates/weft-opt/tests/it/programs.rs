@@ -83,6 +83,18 @@ fn library_and_examples_are_in_house_style() {
 }
 
 #[test]
+fn the_cost_of_a_scan_grows_with_its_rows() {
+    // A cost that left out the rows of a scan would promise a bound that does not hold.
+    let of = |name: &str| cost(&chain_of(&root().join("tests/programs").join(name).display().to_string(), 1));
+    let (scans, plain) = (of("rows.weft"), of("paper.weft"));
+    // CLOSE of the first looks at ten rows, each in more than five operations.
+    assert!(scans.elements[0].ops.close > 11 * 5, "{scans:?}");
+    assert!(plain.elements[0].ops.request < 20, "{plain:?}");
+    assert_eq!(of("shared.weft").elements[0].table_bytes, 0);
+    assert!(of("shared.weft").shared_table_bytes > 0);
+}
+
+#[test]
 fn a_route_is_taken_where_its_condition_is_true() {
     // A condition that was taken where it is NULL would send calls to the wrong cluster.
     let file = root().join("tests/programs/condition.weft").display().to_string();
