@@ -193,24 +193,36 @@ impl Files {
     }
 }
 
-/// One row as a line of JSON. Times are RFC 3339, intervals seconds, statuses their names.
+/// One row as a line of JSON: when, by which chain and sink, and the columns. A column of the same name stands
+/// for ours. Times are RFC 3339, intervals seconds, statuses their names.
 fn write_json(out: &mut Vec<u8>, row: &Row<'_>) {
-    out.extend_from_slice(b"{\"at\":\"");
-    write_timestamp(out, row.at.0);
-    out.extend_from_slice(b"\",\"chain\":");
-    write_json_text(out, row.chain.as_bytes());
-    out.extend_from_slice(b",\"sink\":\"");
-    out.extend_from_slice(row.sink.owner.as_bytes());
-    out.push(b'.');
-    out.extend_from_slice(row.sink.name.as_bytes());
-    out.push(b'"');
+    let is_column = |name: &str| row.sink.columns.iter().any(|c| c.name == name);
+    out.push(b'{');
+    if !is_column("at") {
+        write_name(out, "at");
+        write_json_value(out, Type::Timestamp, CellValue::Int(row.at.0));
+    }
+    if !is_column("chain") {
+        write_name(out, "chain");
+        write_json_text(out, row.chain.as_bytes());
+    }
+    if !is_column("sink") {
+        write_name(out, "sink");
+        write_json_text(out, format!("{}.{}", row.sink.owner, row.sink.name).as_bytes());
+    }
     for (column, value) in row.sink.columns.iter().zip(row.values()) {
-        out.extend_from_slice(b",\"");
-        out.extend_from_slice(column.name.as_bytes());
-        out.extend_from_slice(b"\":");
+        write_name(out, &column.name);
         write_json_value(out, column.ty, value);
     }
     out.extend_from_slice(b"}\n");
+}
+
+fn write_name(out: &mut Vec<u8>, name: &str) {
+    if !out.ends_with(b"{") {
+        out.push(b',');
+    }
+    write_json_text(out, name.as_bytes());
+    out.push(b':');
 }
 
 fn write_json_value(out: &mut Vec<u8>, ty: Type, value: CellValue<'_>) {

@@ -5,16 +5,20 @@
 //! | `elements` | the library's elements, compiled and interpreted, beside hand-written Rust of the same meaning |
 //! | `twins` | that hand-written Rust |
 //! | `rpc` | a gRPC hop with and without a chain |
+//! | `update` | ten changes of a network under load |
+//! | `memory` | a node that is idle, and one with idle connections |
 //! | `load` | the client and the echo server that `rpc` measures with |
 //! | `report` | medians, spreads, the table and the JSON |
 //! | `process` | child processes, and what they used |
 
 mod elements;
 mod load;
+mod memory;
 mod process;
 mod report;
 mod rpc;
 mod twins;
+mod update;
 
 use clap::{Args, Subcommand, ValueEnum};
 use std::io::Write as _;
@@ -44,6 +48,10 @@ enum Bench {
     Elements,
     /// A gRPC hop: direct, through Weft, and through Weft with a chain
     Rpc,
+    /// Ten changes of a network while 128 calls are in flight
+    Update,
+    /// A node that is idle, and one with 10,000 idle connections
+    Memory,
 }
 
 /// Commands that the benchmarks start themselves in processes of their own.
@@ -68,6 +76,8 @@ pub(crate) fn run(args: &BenchArgs) -> Result<(), Fault> {
     let report = match args.name {
         Bench::Elements => Ok(elements::run(args.quick)),
         Bench::Rpc => rpc::run(args.quick),
+        Bench::Update => update::run(args.quick),
+        Bench::Memory => memory::run(args.quick),
     };
     print(&report.map_err(Fault::environment)?, args.json)
 }

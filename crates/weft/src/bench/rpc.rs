@@ -9,8 +9,8 @@ use super::process::{self, Running};
 use super::progress;
 use super::report::{Report, Row};
 
-const PLAIN: &str = include_str!("plain.weft");
-const ADN: &str = include_str!("adn.weft");
+pub(super) const PLAIN: &str = include_str!("plain.weft");
+pub(super) const ADN: &str = include_str!("adn.weft");
 const PROTO: &str = include_str!("echo.proto");
 
 /// Numbers of calls in flight.
@@ -18,10 +18,10 @@ const IN_FLIGHT: [u32; 2] = [128, 1];
 const CASES: [&str; 3] = ["direct", "Weft", "Weft, ADN chain"];
 
 /// How long and how often is measured.
-struct Effort {
-    rounds: usize,
-    duration_ms: u32,
-    warm_up_ms: u32,
+pub(super) struct Effort {
+    pub(super) rounds: usize,
+    pub(super) duration_ms: u32,
+    pub(super) warm_up_ms: u32,
 }
 
 const FULL: Effort = Effort { rounds: 5, duration_ms: 3000, warm_up_ms: 500 };
@@ -70,14 +70,14 @@ struct Run {
 }
 
 /// A `weft run` under measurement.
-struct Proxy {
-    process: Running,
-    address: SocketAddr,
-    admin: SocketAddr,
+pub(super) struct Proxy {
+    pub(super) process: Running,
+    pub(super) address: SocketAddr,
+    pub(super) admin: SocketAddr,
 }
 
 impl Proxy {
-    fn start(folder: &Folder, file: &str, text: &str, server: SocketAddr) -> Result<Self, String> {
+    pub(super) fn start(folder: &Folder, file: &str, text: &str, server: SocketAddr) -> Result<Self, String> {
         let address = SocketAddr::from(([127, 0, 0, 1], process::free_port()?));
         let admin = SocketAddr::from(([127, 0, 0, 1], process::free_port()?));
         let rows: Vec<String> = (0..USERS).map(permission).collect();
@@ -128,7 +128,7 @@ fn measure(
     Ok(Run { load, server_us_per_call, proxy })
 }
 
-fn call(target: SocketAddr, in_flight: u32, effort: &Effort) -> Result<LoadResult, String> {
+pub(super) fn call(target: SocketAddr, in_flight: u32, effort: &Effort) -> Result<LoadResult, String> {
     let (target, in_flight) = (target.to_string(), in_flight.to_string());
     let (duration, warm_up) = (effort.duration_ms.to_string(), effort.warm_up_ms.to_string());
     let mut args = vec!["bench-client", "--target", &target, "--in-flight", &in_flight];
@@ -171,10 +171,10 @@ fn rows_of(in_flight: u32, cases: &[Vec<Run>; CASES.len()]) -> Vec<Row> {
 }
 
 /// A folder for the network files and the access log, removed with them in the end.
-struct Folder(PathBuf);
+pub(super) struct Folder(pub(super) PathBuf);
 
 impl Folder {
-    fn new() -> Result<Self, String> {
+    pub(super) fn new() -> Result<Self, String> {
         let path = std::env::temp_dir().join(format!("weft-bench-{}", std::process::id()));
         fs::create_dir_all(&path).map_err(|error| told(&path, &error))?;
         let folder = Self(path);
@@ -182,7 +182,7 @@ impl Folder {
         Ok(folder)
     }
 
-    fn write(&self, name: &str, text: &str) -> Result<String, String> {
+    pub(super) fn write(&self, name: &str, text: &str) -> Result<String, String> {
         let path = self.0.join(name);
         fs::write(&path, text).map_err(|error| told(&path, &error))?;
         Ok(path.display().to_string())

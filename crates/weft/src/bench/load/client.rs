@@ -61,6 +61,8 @@ pub(crate) struct LoadResult {
     pub(crate) ok: u64,
     pub(crate) not_ok: u64,
     pub(crate) wrong: u64,
+    /// Calls that were sent and not answered within 10 s.
+    pub(crate) lost: u64,
     /// CPU time of the client, in microseconds a call.
     pub(crate) cpu_us_per_call: f64,
 }
@@ -80,6 +82,7 @@ impl LoadResult {
             ok: number("ok")? as u64,
             not_ok: number("not_ok")? as u64,
             wrong: number("wrong")? as u64,
+            lost: number("lost")? as u64,
             cpu_us_per_call: number("cpu_us_per_call")?,
         })
     }
@@ -102,10 +105,13 @@ pub(crate) fn run(args: &ClientArgs) -> io::Result<Value> {
     for (wire, flights) in &mut wires {
         calls.fill(&mut wire.http2, flights)?;
     }
-    loop {
+    let mut result = None;
+    while result.is_none() || wires.iter().any(|(_, flights)| !flights.open.is_empty()) {
         let now = since(start);
-        if now >= end {
-            break;
+        if now >= end && result.is_none() {
+            result = Some(calls.result((now - warmed.unwrap_or(end)).as_secs_f64()));
+            calls.is_over = true;
+            continue;
         }
         if now >= warm && warmed.is_none() {
             warmed = Some(now);
@@ -116,7 +122,7 @@ pub(crate) fn run(args: &ClientArgs) -> io::Result<Value> {
             other => other?,
         }
         if events.is_empty() {
-            return Err(io::Error::new(ErrorKind::TimedOut, "no answer for 10 s"));
+            break;
         }
         for event in &events {
             let (wire, flights) = &mut wires[event.token().0];
@@ -127,8 +133,12 @@ pub(crate) fn run(args: &ClientArgs) -> io::Result<Value> {
             wire.write()?;
         }
     }
-    let seconds = (since(start) - warmed.unwrap_or(end)).as_secs_f64();
-    Ok(calls.result(seconds))
+    let Some(mut result) = result else {
+        return Err(io::Error::new(ErrorKind::TimedOut, "no answer for 10 s"));
+    };
+    let lost: usize = wires.iter().map(|(_, flights)| flights.open.len()).sum();
+    result["lost"] = json!(lost);
+    Ok(result)
 }
 
 /// One connection and the calls on it.
@@ -177,6 +187,8 @@ struct Calls {
     requests: Vec<(Rc<Headers>, Vec<u8>)>,
     next_user: usize,
     all: u64,
+    /// No more calls are begun.
+    is_over: bool,
     counted: Counted,
 }
 
@@ -198,13 +210,14 @@ impl Calls {
             requests: (0..USERS).map(request).collect(),
             next_user: 0,
             all: 0,
+            is_over: false,
             counted: Counted::default(),
         }
     }
 
     /// Begins calls until as many as wanted are in flight, or the server takes no more.
     fn fill(&mut self, http2: &mut Connection, flights: &mut Flights) -> io::Result<()> {
-        while flights.open.len() < flights.wanted {
+        while flights.open.len() < flights.wanted && !self.is_over {
             let Some(stream) = http2.open() else {
                 let is_over = http2.is_draining() && flights.open.is_empty();
                 return if is_over { Err(invalid("the server takes no more calls")) } else { Ok(()) };
