@@ -263,6 +263,7 @@ impl Engine {
             self.stats.refuse("partial_bytes_max", 1);
             self.close(now, key);
         }
+        self.close_if_drained(now, key);
         self.after_change(key);
     }
 
@@ -330,15 +331,13 @@ impl Engine {
         self.due = due;
     }
 
-    /// Begins to close: every connection finishes its calls and takes no new ones.
+    /// Begins to close: every connection takes the calls that are on their way, finishes them, and closes.
     pub fn close_gracefully(&mut self, now: Time) {
         let keys: Vec<_> = self.conns.iter().filter(|(_, c)| c.is_downstream()).map(|(k, _)| k).collect();
         for key in keys {
             let Some(conn) = self.conns.get_mut(key) else { continue };
             conn.h2.go_away(ErrorCode::NoError);
-            if conn.streams.is_empty() {
-                self.close(now, key);
-            }
+            self.close_if_drained(now, key);
             self.after_change(key);
         }
     }
@@ -490,6 +489,14 @@ impl Engine {
         conn.partial = Vec::new();
         self.end_calls_of(now, key);
         self.actions.push_back(Action::Close { conn: key.into() });
+    }
+
+    /// Closes a client's connection that takes no more calls and has none.
+    pub(crate) fn close_if_drained(&mut self, now: Time, key: ConnKey) {
+        let is_drained = |c: &Conn| c.is_downstream() && !c.is_closing && c.h2.is_closed();
+        if self.conns.get(key).is_some_and(is_drained) {
+            self.close(now, key);
+        }
     }
 
     /// A closing connection's driver has let go of it.

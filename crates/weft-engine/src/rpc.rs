@@ -727,6 +727,7 @@ impl Engine {
             conn.streams.remove(&down.stream);
             conn.h2.release(down.stream, call.request.owed);
             self.after_change(down.conn);
+            self.close_if_drained(now, down.conn);
         }
         if let Some(up) = call.up {
             self.release_up(now, &call, up);

@@ -661,6 +661,22 @@ fn a_server_that_leaves_takes_requests_that_are_on_their_way() {
 }
 
 #[test]
+fn what_follows_behind_the_last_stream_is_ignored() {
+    // A client whose request crosses our GOAWAY would lose all its other calls with it.
+    let mut conn = server();
+    feed(&mut conn, &request(1, 0)).unwrap();
+    conn.go_away(ErrorCode::InternalError);
+    sent(&mut conn);
+    let late = [request(3, 0), frame(DATA, 0, 3, b"late"), window_update(3, 1), reset(3)].concat();
+    assert_eq!(feed(&mut conn, &late).unwrap(), Vec::<String>::new());
+    assert_eq!(sent(&mut conn), []);
+    assert_eq!(feed(&mut conn, &frame(DATA, END_STREAM, 1, b"x")).unwrap(), ["data 1 1 end"]);
+    // A later GOAWAY may not say that more was taken (RFC 9113 section 6.8).
+    feed(&mut conn, &frame(PING, 0, 1, &[0; 8])).expect_err("a PING on a stream");
+    assert_eq!(sent(&mut conn).pop().unwrap().payload[..4], [0, 0, 0, 1]);
+}
+
+#[test]
 fn windows_are_given_back_at_every_half() {
     let mut conn = server();
     feed(&mut conn, &request(1, 0)).unwrap();

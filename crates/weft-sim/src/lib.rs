@@ -5,12 +5,36 @@
 //! event, so minutes pass in milliseconds, and the same seed gives the same run ([`World::log_hash`]).
 //!
 //! ```
-//! use weft_engine::plan::Plan;
-//! use weft_sim::{Behaviour, Call, World};
+//! use std::sync::Arc;
+//! use weft_core::Interval;
+//! use weft_engine::plan::{Balance, Cluster, Listener, MethodPattern, Plan, Route};
+//! use weft_sim::{Behaviour, Call, Network, World};
 //!
-//! let mut world = World::new(1, Plan::default()).server("10.0.0.1:1", |_| Behaviour::default());
-//! # let plan_without_listener = true;
-//! # if plan_without_listener { return; }
+//! let cluster = Cluster {
+//!     name: "cart".to_owned(),
+//!     endpoints: vec!["10.0.0.1:50051".parse().unwrap()],
+//!     balance: Balance::RoundRobin,
+//!     connections_max: 1,
+//!     connect_timeout: Interval::from_secs(1),
+//!     deadline: None,
+//! };
+//! let route = Route {
+//!     name: "all".to_owned(),
+//!     listener: 0,
+//!     methods: MethodPattern::any(),
+//!     condition: None,
+//!     cluster: 0,
+//!     chains: Vec::new(),
+//! };
+//! let plan = Plan {
+//!     version: 1,
+//!     listeners: vec![Listener { name: "front".to_owned(), address: "10.0.0.9:80".parse().unwrap() }],
+//!     clusters: vec![Arc::new(cluster)],
+//!     routes: vec![route],
+//!     chains: Vec::new(),
+//! };
+//! let mut world =
+//!     World::new(1, plan).network(Network::choppy(1)).server("10.0.0.1:50051", |_| Behaviour::default());
 //! let client = world.client("front");
 //! let call = world.call(client, Call::unary("/shop.Cart/Add", b"hello"));
 //! world.run();

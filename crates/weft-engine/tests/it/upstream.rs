@@ -236,3 +236,27 @@ fn nothing_is_left_of_calls_that_waited_in_vain() {
     assert_eq!(world.engine().connections_open(), 1, "only the client's is left");
     assert!(world.elapsed() < Interval::from_secs(60));
 }
+
+/// A node that stops would lose the calls that are on their way to it, or never let go of its connections.
+#[test]
+fn a_node_that_stops_finishes_its_calls() {
+    for seed in 0..10 {
+        let network = Network { latency_us: 100..=9_000, chunk_bytes: 10..=500, ..Network::default() };
+        let mut world = World::new(seed, Net::new().plan(Some(&reading_chain()), &[CART]))
+            .network(network)
+            .server(CART, |_| echo().after(ms(20)));
+        let client = world.client("front");
+        let calls: Vec<_> = (0..60).map(|nth| add(&mut world, client, nth * 2)).collect();
+        world.at(ms(70), |w| {
+            let now = START + w.elapsed();
+            w.engine().close_gracefully(now);
+        });
+        world.run();
+        let ends: Vec<_> = calls.iter().map(|call| world.answer(*call)).collect();
+        let n_good = ends.iter().filter(|a| a.code() == Some(0)).count();
+        let n_unsent = ends.iter().filter(|a| matches!(a.end, Some((_, End::Lost)))).count();
+        assert_eq!((n_good + n_unsent, n_good), (60, world.received().len()), "seed {seed}");
+        assert!(n_good >= 35, "seed {seed}: {n_good}");
+        assert_eq!(world.engine().stats().downstream.open, 0, "seed {seed}");
+    }
+}

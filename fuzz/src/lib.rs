@@ -1,0 +1,272 @@
+//! What the fuzz targets do with their bytes.
+//!
+//! With a nightly toolchain and cargo-fuzz: `cargo +nightly fuzz run h2_frames`, in this folder. With stable Rust,
+//! `cargo test --no-default-features` runs every body on seeds and random changes of them.
+//!
+//! A body panics if a law is broken: bytes from the network or from a user may be refused, and nothing else.
+
+use std::collections::BTreeSet;
+use std::rc::Rc;
+
+use weft_core::abi::Slot;
+use weft_core::schema::{Field, FieldKind, Message, Presence, Schema};
+use weft_core::{Interval, Time};
+use weft_ir::text::{parse_program, write_program};
+use weft_ir::verify::verify_program;
+use weft_lang::source::SourceMap;
+use weft_lang::{Resolver, format::format, lexer, parser};
+use weft_proto::session::grpc::protobuf::{EditValue, Walk, WalkBuilder};
+use weft_proto::session::grpc::{Deframer, header};
+use weft_proto::session::http2::hpack::{BlockDecoder, BlockEncoder};
+use weft_proto::session::http2::{Config, Connection, ErrorCode, Event, Headers};
+
+/// Largest program that is tried; the front end's own limit is far above.
+const PROGRAM_BYTES_MAX: usize = 64 << 10;
+
+/// Lexer, parser and formatter: any text gives a tree and diagnostics; what is free of faults keeps its tree when
+/// it is formatted, and formatting it again changes nothing.
+pub fn lang_parse(data: &[u8]) {
+    let Some(text) = program(data) else { return };
+    let mut sources = SourceMap::new();
+    let Ok(file) = sources.add("fuzz.weft", text) else { return };
+    let lexed = lexer::lex(file, text);
+    assert!(lexed.comments.iter().all(|c| text.get(c.span.range()).is_some()), "a span cuts a character");
+    let (tree, diagnostics) = parser::parse(&sources, file);
+    let Some(once) = format(&sources, file) else {
+        assert!(!diagnostics.is_empty(), "what cannot be formatted has a fault");
+        return;
+    };
+    let mut again = SourceMap::new();
+    let Ok(again_file) = again.add("fuzz.weft", once.as_str()) else { return };
+    let (tree_again, faults) = parser::parse(&again, again_file);
+    assert!(faults.is_empty(), "formatting broke it: {faults:?}\n{once}");
+    // Spans are not shown in this form: they may differ.
+    assert_eq!(format!("{tree:#?}"), format!("{tree_again:#?}"), "formatting changed the tree");
+    assert_eq!(format(&again, again_file).as_deref(), Some(once.as_str()), "formatting is not idempotent");
+}
+
+/// The whole front end on one file whose imports are not there.
+pub fn lang_check(data: &[u8]) {
+    struct Alone<'t>(&'t str);
+    impl Resolver for Alone<'_> {
+        fn text(&mut self, _path: &str, from: Option<&str>) -> Result<String, String> {
+            match from {
+                None => Ok(self.0.to_owned()),
+                Some(_) => Err("there is no such file".to_owned()),
+            }
+        }
+
+        fn proto(&mut self, _path: &str, _from: Option<&str>) -> Result<Schema, String> {
+            Ok(schema())
+        }
+    }
+    let Some(text) = program(data) else { return };
+    let (network, diagnostics, _) = weft_lang::check("fuzz.weft", &mut Alone(text));
+    assert!(network.is_some() || !diagnostics.is_empty(), "a refusal gives its reason");
+}
+
+/// A connection that is fed anything in any pieces, as a server or as a client. What it must hold stays bounded,
+/// and an owner that does what its events suggest never gets it into a panic.
+pub fn h2_frames(data: &[u8]) {
+    let Some((&mode, data)) = data.split_first() else { return };
+    let Some((&step, data)) = data.split_first() else { return };
+    let (mut now, is_server) = (Time(0), mode & 1 == 0);
+    let config = if is_server { Config::server() } else { Config::client() };
+    let mut h2 = Connection::new(config, now);
+    let mut open = BTreeSet::new();
+    if !is_server && let Some(stream) = h2.open() {
+        let _ = h2.send_headers(stream, &request(), mode & 2 != 0);
+        open.insert(stream);
+    }
+    let mut input: Vec<u8> = Vec::new();
+    if is_server && mode & 4 != 0 {
+        // Most inputs would end at the preface.
+        input.extend_from_slice(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\0\0\0\x04\0\0\0\0\0");
+    } else if !is_server && mode & 4 != 0 {
+        input.extend_from_slice(b"\0\0\0\x04\0\0\0\0\0");
+    }
+    for piece in data.chunks(usize::from(step).max(1)) {
+        input.extend_from_slice(piece);
+        now = now + Interval::from_millis(i64::from(mode >> 4));
+        let mut taken = 0;
+        loop {
+            match h2.handle_input(now, &input[taken..]) {
+                Ok((0, None)) => break,
+                Ok((n, event)) => {
+                    taken += n;
+                    let Some(event) = event else { continue };
+                    if let Some(act) = owned(&event, &mut open) {
+                        answer(&mut h2, act, mode);
+                    }
+                }
+                Err(_) => {
+                    assert!(h2.is_closed());
+                    return;
+                }
+            }
+        }
+        input.drain(..taken);
+        assert!(input.len() <= (16 << 10) + 9 + 24, "a whole frame was not taken");
+        let written = h2.output().len().min(usize::from(mode) * 64);
+        h2.advance_output(written);
+        if h2.poll_timeout().is_some_and(|at| at <= now) && h2.handle_timeout(now).is_err() {
+            return;
+        }
+        while h2.poll_event().is_some() {}
+    }
+    h2.go_away(ErrorCode::NoError);
+}
+
+/// What an owner does about an event.
+enum Act {
+    Respond(u32),
+    Release(u32, u32),
+}
+
+fn owned(event: &Event<'_>, open: &mut BTreeSet<u32>) -> Option<Act> {
+    match event {
+        Event::Headers { stream, .. } => open.insert(*stream).then_some(Act::Respond(*stream)),
+        Event::Data { stream, flow_len, .. } => Some(Act::Release(*stream, *flow_len)),
+        _ => None,
+    }
+}
+
+fn answer(h2: &mut Connection, act: Act, mode: u8) {
+    match act {
+        Act::Respond(stream) => {
+            let _ = h2.send_headers(stream, &response(), mode & 8 != 0);
+            let _ = h2.send_data(stream, b"12345", &[7; 40_000], mode & 2 != 0);
+            if mode & 16 != 0 {
+                h2.reset(stream, ErrorCode::Cancel);
+            }
+        }
+        Act::Release(stream, n) => h2.release(stream, n),
+    }
+}
+
+fn list(fields: &[(&str, &str)]) -> Rc<Headers> {
+    let mut builder = weft_proto::session::http2::HeadersBuilder::new();
+    for (name, value) in fields {
+        builder.push(name.as_bytes(), value.as_bytes()).expect("a valid field");
+    }
+    builder.build()
+}
+
+fn request() -> Rc<Headers> {
+    list(&[(":method", "POST"), (":scheme", "http"), (":path", "/shop.Cart/Add")])
+}
+
+fn response() -> Rc<Headers> {
+    list(&[(":status", "200"), ("content-type", "application/grpc")])
+}
+
+/// Header blocks, one after the other, through one decoder; what it takes survives our own encoder.
+pub fn hpack(data: &[u8]) {
+    let mut decoder = BlockDecoder::new(4096, 16 << 10);
+    let (mut encoder, mut mirror) = (BlockEncoder::new(), BlockDecoder::new(4096, 64 << 10));
+    let mut rest = data;
+    while let Some((&length, tail)) = rest.split_first() {
+        let (block, tail) = tail.split_at(usize::from(length).min(tail.len()));
+        rest = tail;
+        let Ok(decoded) = decoder.decode(block) else { return };
+        let Some(headers) = decoded else { continue };
+        assert!(headers.list_bytes() <= 16 << 10);
+        let mut encoded = Vec::new();
+        encoder.encode(&headers, &mut encoded);
+        let again = mirror.decode(&encoded).expect("what we encode is HPACK").expect("and no larger");
+        assert!(headers.iter().map(|(n, v, _)| (n, v)).eq(again.iter().map(|(n, v, _)| (n, v))));
+    }
+}
+
+/// A payload that the walk accepts can be rewritten, and the result says what was written.
+pub fn protobuf_walk(data: &[u8]) {
+    let schema = schema();
+    let walk = walk(&schema);
+    let (mut slots, mut present) = ([Slot::default(); 8], 0);
+    let Ok(()) = walk.run(data, &mut slots, &mut present) else { return };
+    for slot in [0, 3] {
+        if present >> slot & 1 != 0 {
+            let Slot { a, b } = slots[slot];
+            assert!(data.get(a as usize..(a + b) as usize).is_some(), "a slot points out of the payload");
+        }
+    }
+    let edits = [(0, EditValue::Bytes(b"bob")), (1, EditValue::Bits(77)), (3, EditValue::Bytes(b"deep"))];
+    let mut out = Vec::new();
+    walk.rewrite(data, &edits, &mut out).expect("these values fit a well-formed message");
+    let mut again = ([Slot::default(); 8], 0);
+    walk.run(&out, &mut again.0, &mut again.1).expect("what we write is well-formed");
+    let bytes = |slot: usize| &out[again.0[slot].a as usize..][..again.0[slot].b as usize];
+    assert_eq!((bytes(0), again.0[1].a, bytes(3)), (&b"bob"[..], 77, &b"deep"[..]));
+    assert_eq!((slots[2].a, present >> 2 & 1), (again.0[2].a, again.1 >> 2 & 1), "an untouched field changed");
+    let mut cleared = Vec::new();
+    walk.rewrite(&out, &[(0, EditValue::Clear)], &mut cleared).expect("a field can be cleared");
+}
+
+/// Messages do not depend on how their bytes were cut.
+pub fn grpc_deframe(data: &[u8]) {
+    let Some((&step, data)) = data.split_first() else { return };
+    let limit = 1 << 16;
+    let cut = |n: usize| {
+        let (mut deframer, mut messages) = (Deframer::new(limit), Vec::new());
+        for mut piece in data.chunks(n.max(1)) {
+            loop {
+                match deframer.next(&mut piece) {
+                    Ok(Some(m)) => messages.push((m.compressed, m.payload.to_vec())),
+                    Ok(None) => break,
+                    Err(error) => return (messages, Some(error), false),
+                }
+            }
+            assert!(piece.is_empty());
+        }
+        let is_empty = deframer.is_empty();
+        (messages, None, is_empty)
+    };
+    assert_eq!(cut(usize::from(step)), cut(usize::MAX));
+    if let Some(timeout) = header::parse_timeout(data) {
+        let mut out = Vec::new();
+        header::write_timeout(timeout, &mut out);
+        assert!(header::parse_timeout(&out).is_some_and(|again| again >= timeout), "a deadline shrank");
+    }
+    let _ = header::parse_content_type(data);
+    let text = header::parse_message(data);
+    let mut out = Vec::new();
+    header::write_message(&text, &mut out);
+    assert_eq!(header::parse_message(&out), text);
+}
+
+/// The text form of chains: any text is read or refused, what was read is written and reads back the same, and the
+/// verifier has an opinion on it.
+pub fn ir_text(data: &[u8]) {
+    let Some(text) = program(data) else { return };
+    let Ok(chain) = parse_program(text) else { return };
+    let _ = verify_program(&chain);
+    let written = write_program(&chain);
+    let again = parse_program(&written).expect("what is written reads back");
+    assert_eq!(format!("{again:?}"), format!("{chain:?}"));
+}
+
+fn program(data: &[u8]) -> Option<&str> {
+    core::str::from_utf8(data).ok().filter(|text| text.len() <= PROGRAM_BYTES_MAX)
+}
+
+/// `Item { string user = 1; int64 n = 2; oneof way { bool a = 3; double b = 4; } Item inner = 5; }`
+fn schema() -> Schema {
+    let field = |name: &str, number, kind, presence, oneof| Field { name: name.to_owned(), number, kind, presence, oneof };
+    let fields = vec![
+        field("user", 1, FieldKind::String, Presence::Implicit, None),
+        field("n", 2, FieldKind::Int64, Presence::Implicit, None),
+        field("a", 3, FieldKind::Bool, Presence::Explicit, Some(0)),
+        field("b", 4, FieldKind::Double, Presence::Explicit, Some(0)),
+        field("inner", 5, FieldKind::Message(0), Presence::Explicit, None),
+    ];
+    let messages = vec![Message { name: "shop.Item".to_owned(), fields }];
+    Schema { messages, ..Schema::default() }
+}
+
+fn walk(schema: &Schema) -> Walk {
+    let mut builder = WalkBuilder::new(schema, 0);
+    for (slot, path) in [&["user"][..], &["n"], &["a"], &["inner", "user"]].into_iter().enumerate() {
+        builder.column(path, slot).expect("the schema has it");
+    }
+    builder.build()
+}

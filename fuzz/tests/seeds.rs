@@ -1,0 +1,113 @@
+//! Every target's body on seeds and on random changes of them, with stable Rust.
+
+use std::path::Path;
+use weft_core::hash;
+use weft_fuzz::*;
+use weft_ir::generate::{self, Dice};
+use weft_ir::text::write_program;
+
+/// Changes of each seed that are tried.
+const CHANGES: u64 = 300;
+
+fn programs() -> Vec<Vec<u8>> {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).parent().expect("the workspace");
+    let mut texts = vec![b"CREATE CHAIN c ON a -> b AS x -> {y, z}; END;".to_vec()];
+    for folder in ["library/elements", "tests/programs", "tests/errors", "examples/shop"] {
+        let Ok(entries) = std::fs::read_dir(root.join(folder)) else { continue };
+        let mut paths: Vec<_> = entries.flatten().map(|entry| entry.path()).collect();
+        paths.sort();
+        let weft = paths.into_iter().filter(|path| path.extension().is_some_and(|e| e == "weft"));
+        texts.extend(weft.filter_map(|path| std::fs::read(path).ok()));
+    }
+    texts
+}
+
+fn h2_seeds() -> Vec<Vec<u8>> {
+    let request = b"\0\0\x03\x01\x04\0\0\0\x01\x83\x86\x84";
+    let data = b"\0\0\x06\0\x01\0\0\0\x01\0\0\0\0\x01x";
+    let reset = b"\0\0\x04\x03\0\0\0\0\x01\0\0\0\x08";
+    let window = b"\0\0\x04\x08\0\0\0\0\0\0\0\xff\xff";
+    let response = b"\0\0\x01\x01\x04\0\0\0\x01\x88";
+    let go_away = b"\0\0\x08\x07\0\0\0\0\0\0\0\0\0\0\0\0\0";
+    let frames: [&[u8]; 6] = [request, data, reset, window, response, go_away];
+    let one = |mode: u8| [&[mode, 7][..], &frames.concat()].concat();
+    (0..32).map(one).collect()
+}
+
+/// Runs a body on each seed and on changes of it.
+fn run(body: fn(&[u8]), seeds: Vec<Vec<u8>>) {
+    let mut state = 1u64;
+    let mut draw = move |below: usize| {
+        state += 1;
+        (hash::draw(state, 3) % below.max(1) as u64) as usize
+    };
+    for seed in &seeds {
+        body(seed);
+        let changes = CHANGES.min(4_000_000 / (seed.len() as u64 + 1) / 20).max(20);
+        for _ in 0..changes {
+            let mut bytes = seed.clone();
+            for _ in 0..=draw(4) {
+                let at = draw(bytes.len());
+                match draw(5) {
+                    0 if !bytes.is_empty() => drop(bytes.remove(at)),
+                    1 => bytes.insert(at, draw(256) as u8),
+                    2 if !bytes.is_empty() => bytes[at] ^= 1 << draw(8),
+                    3 => bytes.truncate(at),
+                    _ => {
+                        let other = &seeds[draw(seeds.len())];
+                        let from = draw(other.len());
+                        let piece = other[from..(from + draw(40)).min(other.len())].to_vec();
+                        bytes.splice(at..at, piece);
+                    }
+                }
+            }
+            body(&bytes);
+        }
+    }
+}
+
+/// A program text could crash `weft check` and `weft fmt`.
+#[test]
+fn programs_are_parsed_or_refused() {
+    run(lang_parse, programs());
+}
+
+/// A program text could crash `weft check` and `weft apply`.
+#[test]
+fn programs_are_checked_or_refused() {
+    run(lang_check, programs());
+}
+
+/// A peer could crash a node with frames.
+#[test]
+fn frames_are_taken_or_refused() {
+    run(h2_frames, h2_seeds());
+}
+
+/// A peer could crash a node with a header block.
+#[test]
+fn header_blocks_are_taken_or_refused() {
+    let blocks = [&b"\x03\x83\x86\x84\x06\x40\x01a\x01b\xbe\x02\x3f\xe1\x03\x20\x82\x88"[..], b"\x05\x00\x01a\x81\x07"];
+    run(hpack, blocks.map(<[u8]>::to_vec).to_vec());
+}
+
+/// A client could crash a node with a message, or slip one past an element.
+#[test]
+fn messages_are_read_or_refused() {
+    let item = b"\x0a\x03ann\x10\x07\x18\x01\x21\0\0\0\0\0\0\0\0\x2a\x05\x0a\x03bob\x5b\x08\x01\x5c\x10\x08";
+    run(protobuf_walk, vec![item.to_vec(), [&item[..], item].concat()]);
+}
+
+/// A client could crash a node with the framing of its messages.
+#[test]
+fn streams_are_deframed_or_refused() {
+    let seeds = [&b"\x03\0\0\0\0\x02ab\x01\0\0\0\0\0\0\0\0\x01c"[..], b"\x0112345678m", b"\x0150%25 %zz%"];
+    run(grpc_deframe, seeds.map(<[u8]>::to_vec).to_vec());
+}
+
+/// A file of IR could crash whoever reads it.
+#[test]
+fn chains_are_read_or_refused() {
+    let seeds = (0..12).map(|seed| write_program(&generate::chain(&mut Dice::from_seed(seed))).into_bytes());
+    run(ir_text, seeds.collect());
+}
