@@ -24,7 +24,8 @@ use weft_api::{ApplyRequest, REQUEST_BYTES_MAX};
 /// The endpoint, until it is dropped.
 pub(crate) struct Admin {
     address: SocketAddr,
-    token: TokenFile,
+    /// It is on the disk as long as the endpoint is there.
+    _token: TokenFile,
     stop: Option<oneshot::Sender<()>>,
     thread: Option<JoinHandle<()>>,
 }
@@ -76,17 +77,12 @@ impl Admin {
             .name("weft-admin".to_owned())
             .spawn(move || runtime.block_on(serve))
             .map_err(Fault::environment)?;
-        Ok(Self { address, token, stop: Some(stop), thread: Some(thread) })
+        Ok(Self { address, _token: token, stop: Some(stop), thread: Some(thread) })
     }
 
     /// Where it listens.
     pub(crate) fn address(&self) -> SocketAddr {
         self.address
-    }
-
-    /// Where its token is.
-    pub(crate) fn token_path(&self) -> &std::path::Path {
-        self.token.path()
     }
 }
 

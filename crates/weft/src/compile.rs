@@ -10,7 +10,7 @@ use weft_ir::backend::Backend;
 use weft_lang::diagnostic::Diagnostic;
 use weft_lang::source::SourceMap;
 use weft_lang::{check, hir};
-use weft_opt::lower::{LowerOptions, lower, lower_condition};
+use weft_opt::lower::{LowerOptions, lower_condition, lower_with_lines};
 
 /// Connections that a worker holds to one endpoint, unless the cluster says otherwise.
 const CONNECTIONS_MAX: u32 = 8;
@@ -61,18 +61,22 @@ impl Compiler {
         self.version
     }
 
-    /// Compiles a checked program into the next version.
+    /// Compiles a checked program into the next version; `sources` are the texts that it was checked from.
     ///
     /// # Errors
     /// Diagnostics: a chain cannot be lowered, or its state cannot be carried over. Nothing has changed then.
-    pub(crate) fn compile(&mut self, network: &hir::Network) -> Result<Compiled, Vec<Diagnostic>> {
+    pub(crate) fn compile(
+        &mut self,
+        network: &hir::Network,
+        sources: &SourceMap,
+    ) -> Result<Compiled, Vec<Diagnostic>> {
         let begun = Instant::now();
         let version = self.version + 1;
         let schema = Arc::new(network.schema.clone());
         let options = LowerOptions { workers: self.workers };
         let mut chains = Vec::new();
         for (index, chain) in network.chains.iter().enumerate() {
-            let program = lower(network, index, &options)?;
+            let program = lower_with_lines(network, index, &options, sources)?;
             let methods: Vec<_> = chain.methods.iter().map(|m| m.path.clone()).collect();
             let built = Chain::build(version, program, &schema, &methods, &mut self.store, &*self.backend);
             let mut built = built.map_err(|error| vec![refused(chain, &error)])?;

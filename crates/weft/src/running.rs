@@ -18,6 +18,7 @@ use weft_ir::interp::Interp;
 use weft_jit::Jit;
 use weft_lang::diagnostic::{Diagnostic, RenderOptions, render_all, to_json};
 use weft_lang::hir::Network;
+use weft_lang::source::SourceMap;
 
 /// A node, shared by the command that runs it and the admin endpoint.
 #[derive(Clone)]
@@ -51,10 +52,15 @@ pub(crate) fn backend(name: BackendName) -> Result<Box<dyn Backend>, Fault> {
 
 impl Running {
     /// Compiles a checked program and starts a node that runs it.
-    pub(crate) fn start(network: &Network, program: Bundle, args: &NodeArgs) -> Result<Self, Start> {
+    pub(crate) fn start(
+        network: &Network,
+        sources: &SourceMap,
+        program: Bundle,
+        args: &NodeArgs,
+    ) -> Result<Self, Start> {
         let workers = usize::from(args.workers);
         let mut compiler = Compiler::new(backend(args.backend).map_err(Start::Fault)?, workers);
-        let Compiled { plan, .. } = compiler.compile(network).map_err(Start::Diagnostics)?;
+        let Compiled { plan, .. } = compiler.compile(network, sources).map_err(Start::Diagnostics)?;
         let seed = args.seed.unwrap_or_else(|| clock::now().0 as u64);
         let config = NodeConfig { workers, engine: Config { seed, ..Config::default() } };
         let node = Node::start(&config, &plan).map_err(|error| Start::Fault(node_fault(&error)))?;
@@ -100,7 +106,8 @@ impl Running {
             applied.total_ms = millis(begun.elapsed());
             return Ok(applied);
         }
-        let Compiled { plan, took } = inner.compiler.compile(network).map_err(|d| refuse(&d))?;
+        let Compiled { plan, took } =
+            inner.compiler.compile(network, &checked.sources).map_err(|d| refuse(&d))?;
         applied.compile_ms = millis(took);
         let node = inner.node.as_mut().ok_or(Refusal::Stopping)?;
         let outcome = node.apply(&plan).map_err(Refusal::Node)?;

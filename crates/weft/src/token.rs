@@ -35,11 +35,6 @@ impl TokenFile {
         file.write_all(token.as_bytes()).map_err(cannot)?;
         Ok(Self { token, path })
     }
-
-    /// Where it is.
-    pub(crate) fn path(&self) -> &Path {
-        &self.path
-    }
 }
 
 impl Drop for TokenFile {

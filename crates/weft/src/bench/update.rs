@@ -27,7 +27,8 @@ pub(super) fn run(quick: bool) -> Result<Report, String> {
     // The program as it runs is in the folder; the other version has a stricter element of the same name.
     let one = folder.0.join("one.weft").display().to_string();
     let text = std::fs::read_to_string(&one).map_err(|error| format!("{one}: {error}"))?;
-    let two = folder.write("two.weft", &text.replace("permission = 'W'", "permission = 'W' AND user <> 'u8'"))?;
+    let two =
+        folder.write("two.weft", &text.replace("permission = 'W'", "permission = 'W' AND user <> 'u8'"))?;
     let (mut applied, mut lost, mut calls) = (Vec::new(), Vec::new(), Vec::new());
     for round in 1..=rounds {
         progress(&format!("round {round} of {rounds}"));

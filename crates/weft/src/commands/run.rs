@@ -69,7 +69,7 @@ pub(super) fn start(file: &str, args: &NodeArgs) -> Result<Started, Fault> {
     let Some(network) = checked.network else { return Err(Fault::Told) };
     let socket = admin::bind(args.admin, args.admin_anywhere)?;
     let program = files.into_bundle(file);
-    let running = Running::start(&network, program, args).map_err(|start| match start {
+    let running = Running::start(&network, &checked.sources, program, args).map_err(|start| match start {
         Start::Fault(fault) => fault,
         Start::Diagnostics(diagnostics) => {
             eprint!("{}", render_all(&diagnostics, &checked.sources, render_options()));
