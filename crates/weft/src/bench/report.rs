@@ -31,7 +31,7 @@ pub(super) struct Row {
     pub(super) unit: &'static str,
     /// How many runs the median is of.
     pub(super) runs: usize,
-    /// (largest - smallest) / median.
+    /// (largest - smallest) / median; of ten samples and more without the tenth at each end.
     pub(super) spread: f64,
     /// What the ratio is to, and the median of the ratios within each round.
     pub(super) peer: Option<(&'static str, f64)>,
@@ -46,8 +46,7 @@ impl Row {
         samples: &[f64],
     ) -> Self {
         let value = median(samples);
-        let (least, most) = samples.iter().fold((f64::MAX, f64::MIN), |(a, b), x| (a.min(*x), b.max(*x)));
-        let spread = if value == 0.0 { 0.0 } else { (most - least) / value };
+        let spread = if value == 0.0 { 0.0 } else { width(samples) / value };
         Self { name: name.into(), metric, value, unit, runs: samples.len(), spread, peer: None }
     }
 
@@ -132,6 +131,15 @@ pub(super) fn median(samples: &[f64]) -> f64 {
         n if n % 2 == 1 => sorted[half],
         _ => f64::midpoint(sorted[half - 1], sorted[half]),
     }
+}
+
+/// From the smallest to the largest sample, a tenth at each end left out.
+fn width(samples: &[f64]) -> f64 {
+    let mut sorted = samples.to_vec();
+    sorted.sort_by(f64::total_cmp);
+    let cut = sorted.len() / 10;
+    let kept = &sorted[cut..sorted.len() - cut];
+    kept.last().unwrap_or(&0.0) - kept.first().unwrap_or(&0.0)
 }
 
 fn machine() -> Value {

@@ -26,6 +26,8 @@ pub(super) struct Case {
     pub(super) name: &'static str,
     /// The library files of the elements.
     files: &'static [&'static str],
+    /// Elements that are not of the library.
+    text: &'static str,
     /// The stages of the chain.
     stages: &'static str,
     /// Rows for its tables.
@@ -38,8 +40,18 @@ pub(super) struct Case {
 
 pub(super) const CASES: &[Case] = &[
     Case {
+        name: "(empty)",
+        files: &[],
+        text: "CREATE ELEMENT empty ON rpc AS ON REQUEST FORWARD; END;",
+        stages: "empty",
+        rows: String::new,
+        twin: twins::EMPTY,
+        twin_text: &[],
+    },
+    Case {
         name: "logging",
         files: &["library/elements/logging.weft"],
+        text: "",
         stages: "logging",
         rows: String::new,
         twin: twins::LOGGING,
@@ -48,6 +60,7 @@ pub(super) const CASES: &[Case] = &[
     Case {
         name: "acl",
         files: &["library/elements/acl.weft"],
+        text: "",
         stages: "acl",
         rows: permissions,
         twin: twins::ACL,
@@ -56,6 +69,7 @@ pub(super) const CASES: &[Case] = &[
     Case {
         name: "fault",
         files: &["library/elements/fault.weft"],
+        text: "",
         stages: FAULT,
         rows: String::new,
         twin: twins::FAULT,
@@ -64,6 +78,7 @@ pub(super) const CASES: &[Case] = &[
     Case {
         name: "token_bucket",
         files: &["library/elements/token_bucket.weft"],
+        text: "",
         stages: "token_bucket (rate = 1000, burst = 10)",
         rows: String::new,
         twin: twins::TOKEN_BUCKET,
@@ -72,6 +87,7 @@ pub(super) const CASES: &[Case] = &[
     Case {
         name: "metrics",
         files: &["library/elements/metrics.weft"],
+        text: "",
         stages: "metrics",
         rows: String::new,
         twin: twins::METRICS,
@@ -80,6 +96,7 @@ pub(super) const CASES: &[Case] = &[
     Case {
         name: "mutation",
         files: &["library/elements/mutation.weft"],
+        text: "",
         stages: "mutation (value = 'blue', prefix = 'eu-', target := tenant)",
         rows: String::new,
         twin: twins::MUTATION,
@@ -88,6 +105,7 @@ pub(super) const CASES: &[Case] = &[
     Case {
         name: "shard_lb",
         files: &["library/elements/shard_lb.weft"],
+        text: "",
         stages: "shard_lb (shards = 4)",
         rows: replicas,
         twin: twins::SHARD_LB,
@@ -96,6 +114,7 @@ pub(super) const CASES: &[Case] = &[
     Case {
         name: "ADN chain",
         files: &["library/elements/logging.weft", "library/elements/acl.weft", "library/elements/fault.weft"],
+        text: "",
         stages: ADN,
         rows: permissions,
         twin: twins::ADN,
@@ -123,7 +142,8 @@ impl Case {
         let (stages, rows) = (self.stages, (self.rows)());
         let _ = write!(
             text,
-            "{HEAD}CREATE CHAIN bench ON front -> back METHOD 'weft.bench.Elements/*' AS {stages}; END;\n{rows}"
+            "{HEAD}{}\nCREATE CHAIN bench ON front -> back METHOD 'weft.bench.Elements/*' AS {stages}; END;\n{rows}",
+            self.text
         );
         let files =
             BTreeMap::from([("bench.weft".to_owned(), text), ("bench.proto".to_owned(), PROTO.to_owned())]);

@@ -14,11 +14,11 @@ use crate::bench::report::Row;
 const RUNNERS: [(&str, [usize; 2]); 4] =
     [("nothing", [1, 3]), ("jit", [1, 3]), ("twin", [1, 3]), ("interp", [1, 2])];
 
-/// Counts these cases; with `quick` without the interpreter.
+/// Counts these cases.
 ///
 /// # Errors
 /// Valgrind is not there, or it could not count.
-pub(super) fn count(cases: &[&str], quick: bool) -> Result<Vec<Row>, String> {
+pub(super) fn count(cases: &[&str]) -> Result<Vec<Row>, String> {
     let is_there = Command::new("valgrind").arg("--version").stdout(Stdio::null()).status();
     if !is_there.is_ok_and(|status| status.success()) {
         return Err("valgrind is not installed".to_owned());
@@ -26,26 +26,27 @@ pub(super) fn count(cases: &[&str], quick: bool) -> Result<Vec<Row>, String> {
     let mut rows = Vec::new();
     for &case in cases {
         crate::bench::progress(&format!("{case}: instructions"));
-        let runners = if quick { &RUNNERS[..3] } else { &RUNNERS[..] };
-        let counts = of_case(case, runners)?;
+        let counts = of_case(case)?;
         let net = |who: &str| {
-            let of = |who| runners.iter().zip(&counts).find(|((name, _), _)| *name == who).map(|(_, n)| *n);
+            let of = |who| RUNNERS.iter().zip(&counts).find(|((name, _), _)| *name == who).map(|(_, n)| *n);
             Some(of(who)? - of("nothing")?)
         };
-        let (Some(jit), Some(twin)) = (net("jit"), net("twin")) else { continue };
+        let (Some(jit), Some(twin), Some(interp)) = (net("jit"), net("twin"), net("interp")) else {
+            continue;
+        };
         let unit = "instr/message";
         rows.push(Row::new(case, "compiled instr", unit, &[jit]).against("by hand", &[jit], &[twin]));
         rows.push(Row::new(case, "by hand instr", unit, &[twin]));
-        rows.extend(net("interp").map(|n| Row::new(case, "interpreted instr", unit, &[n])));
+        rows.push(Row::new(case, "interpreted instr", unit, &[interp]));
     }
     Ok(rows)
 }
 
 /// Instructions a message for each runner.
-fn of_case(name: &str, runners: &[(&str, [usize; 2])]) -> Result<Vec<f64>, String> {
+fn of_case(name: &str) -> Result<Vec<f64>, String> {
     thread::scope(|scope| {
         let started: Vec<_> =
-            runners.iter().map(|(by, rounds)| scope.spawn(move || difference(name, by, *rounds))).collect();
+            RUNNERS.iter().map(|(by, rounds)| scope.spawn(move || difference(name, by, *rounds))).collect();
         started
             .into_iter()
             .map(|counting| counting.join().map_err(|_| "a count failed".to_owned())?)

@@ -22,6 +22,8 @@ use weft_ir::program::{ChainProgram, Direction, Meta, Place};
 pub(super) type Make = fn(&ChainProgram) -> Box<dyn Twin>;
 
 pub(super) const ACL: Make = one::<acl::Acl>;
+/// An element that lets everything pass.
+pub(super) const EMPTY: Make = one::<Empty>;
 pub(super) const FAULT: Make = one::<fault::Fault>;
 pub(super) const LOGGING: Make = one::<logging::Logging>;
 pub(super) const METRICS: Make = one::<metrics::Metrics>;
@@ -55,6 +57,20 @@ pub(super) trait Element: Sized {
     /// CLOSE.
     #[inline(always)]
     fn close(&mut self, _cx: &mut Cx<'_>) -> bool {
+        true
+    }
+}
+
+struct Empty(u16);
+
+impl Element for Empty {
+    fn new(_: &ChainProgram, at: u16) -> Self {
+        Self(at)
+    }
+
+    #[inline(always)]
+    fn request(&mut self, cx: &mut Cx<'_>) -> bool {
+        seen(cx, self.0);
         true
     }
 }
