@@ -130,7 +130,7 @@ pub struct Chain {
 pub struct Element {
     /// The instance's name.
     pub name: String,
-    /// Tuples that reached it.
+    /// Request messages that reached it; for one without ON REQUEST, what it works on.
     pub seen: u64,
     /// Tuples that it ended with DROP.
     pub dropped: u64,

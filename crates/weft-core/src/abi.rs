@@ -73,7 +73,7 @@ pub struct State {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[repr(C)]
 pub struct Counters {
-    /// Tuples that reached the element.
+    /// Request messages that reached the element; for one without ON REQUEST, what it works on.
     pub seen: u64,
     /// Tuples that it ended with DROP.
     pub dropped: u64,

@@ -691,8 +691,14 @@ impl Engine {
             version: live.chain.version,
             is_current: live.chain.version == self.live.plan.version,
             calls_open: live.calls_open.get(),
-            elements: names.zip(counters.iter().copied()).collect(),
+            elements: names.zip(counters.iter().map(|c| self.without_clock(c))).collect(),
         }
+    }
+
+    /// Counters without the time that measuring took.
+    fn without_clock(&self, counters: &Counters) -> Counters {
+        let measuring = counters.sampled * self.passes.clock_ns;
+        Counters { sampled_ns: counters.sampled_ns.saturating_sub(measuring), ..*counters }
     }
 
     fn endpoint_stats(&self) -> Vec<EndpointStats> {

@@ -208,7 +208,9 @@ impl Chain {
         let bound_methods = bind_methods(&program, schema, methods)?;
         let (program, state) = store.bind(program).map_err(ChainError::State)?;
         let program = Arc::new(program);
-        let segments = Segments::compile(&program, &state, backend).map_err(ChainError::Unsupported)?;
+        let streams = !reads_body(&program) || bound_methods.iter().any(|m| m.client_streaming);
+        let segments =
+            Segments::compile(&program, &state, streams, backend).map_err(ChainError::Unsupported)?;
         Ok(Self { version, program, state, methods: bound_methods, pin_stream: None, segments })
     }
 
@@ -218,9 +220,11 @@ impl Chain {
 }
 
 impl Segments {
+    /// `streams`: calls may come whose client sends more than one message, or whose method is unknown.
     fn compile(
         program: &Arc<ChainProgram>,
         state: &Bound,
+        streams: bool,
         backend: &dyn Backend,
     ) -> Result<Self, Unsupported> {
         let state = state.for_worker(0);
@@ -233,9 +237,9 @@ impl Segments {
             }
         }
         Ok(Self {
-            open: compile(Event::Open)?,
+            open: if streams { compile(Event::Open)? } else { None },
             open_request: compile(Event::OpenRequest)?,
-            request: compile(Event::Request)?,
+            request: if streams { compile(Event::Request)? } else { None },
             response: compile(Event::Response)?,
             close: compile(Event::Close)?,
             every,
@@ -271,6 +275,11 @@ impl Segment {
         let code = backend.compile(program, event, state)?;
         Ok(Some(Self { code, event, reads, sets_headers, redirects }))
     }
+}
+
+/// Whether a method that the schemas do not have would pass this chain unread: such calls are refused.
+pub(crate) fn reads_body(program: &ChainProgram) -> bool {
+    program.request.inputs.iter().any(|input| matches!(input.place, Place::Body(_)))
 }
 
 fn ops(function: &Function) -> impl Iterator<Item = &Op> {

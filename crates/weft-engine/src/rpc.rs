@@ -9,13 +9,13 @@ use crate::conn::{ConnKey, OUTPUT_BYTES_HIGH, Side};
 use crate::engine::{Engine, Timer, Way};
 use crate::headers::{Form, end_builder, not_grpc, status_of};
 use crate::pass::{Facts, LiveChain, rand_base};
-use crate::plan::{Chain, Segment};
+use crate::plan::{Segment, reads_body};
 use crate::pool::WAITING_MAX;
 use std::rc::Rc;
 use weft_core::abi::{EditTarget, Outcome, Verdict};
 use weft_core::{Interval, Status, Time};
 use weft_ir::ir::Terminator;
-use weft_ir::program::{Event, Place};
+use weft_ir::program::Event;
 use weft_proto::session::grpc::header::{Codec, parse_content_type, parse_timeout};
 use weft_proto::session::grpc::protobuf::encode;
 use weft_proto::session::grpc::{HEADER_BYTES, Message, MessageError, header as prefix_of, inflate};
@@ -77,7 +77,7 @@ impl Engine {
         };
         let live = Rc::clone(&self.live);
         let chain = chain.map(|c| Rc::clone(&live.chains[c]));
-        if method.is_none() && chain.as_ref().is_some_and(|c| reads_body(&c.chain)) {
+        if method.is_none() && chain.as_ref().is_some_and(|c| reads_body(&c.chain.program)) {
             self.refuse(conn, stream, &headers, "the chain reads messages, and has no schema for these");
             return;
         }
@@ -131,7 +131,11 @@ impl Engine {
         call.request.is_ended = ended;
         if let Some(live) = call.chain.clone() {
             let segments = &live.chain.segments;
-            if call.is_single_request() && segments.open_request.is_some() && !ended {
+            if call.is_single_request() && segments.open_request.is_some() {
+                if ended {
+                    // Nothing that the chain could look at may pass it.
+                    return self.end_here(now, key, Status::Internal, "the request has no message");
+                }
                 call.phase = Phase::AwaitMessage;
                 return;
             }
@@ -1242,11 +1246,6 @@ fn opened_by(live: &LiveChain, event: Event, outcome: &Outcome) -> usize {
             element + usize::from(!ended_in_open)
         }
     }
-}
-
-/// Whether a method that the schemas do not have would pass this chain unread.
-fn reads_body(chain: &Chain) -> bool {
-    chain.program.request.inputs.iter().any(|input| matches!(input.place, Place::Body(_)))
 }
 
 /// The message as the chain reads it. A message that cannot be inflated ends its call: it must not pass unread.

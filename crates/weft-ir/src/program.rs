@@ -264,8 +264,26 @@ pub struct Part<'a> {
     pub element: u16,
     /// Its handler.
     pub function: &'a Function,
-    /// Only the first of an element's parts counts the tuple as seen.
+    /// The tuple is counted as seen by the element here: once, though several handlers may work on its call.
     pub counts: bool,
+}
+
+impl Handlers {
+    /// Whether an element with these handlers counts tuples in segments for `event`: request messages if it works
+    /// on them, else what it does work on.
+    fn counts(&self, event: Event) -> bool {
+        match event {
+            Event::OpenRequest => self.request.is_some() || (self.response.is_none() && self.open.is_some()),
+            Event::Request => self.request.is_some(),
+            Event::Response => self.request.is_none() && self.response.is_some(),
+            Event::Open => self.request.is_none() && self.response.is_none(),
+            Event::Close => self.request.is_none() && self.response.is_none() && self.open.is_none(),
+            Event::Every(..) => {
+                let others = [&self.open, &self.request, &self.response, &self.close];
+                others.iter().all(|handler| handler.is_none())
+            }
+        }
+    }
 }
 
 impl ChainProgram {
@@ -286,7 +304,8 @@ impl ChainProgram {
                 }
             };
             for (nth, function) in chosen.into_iter().flatten().enumerate() {
-                parts.push(Part { element: index as u16, function, counts: nth == 0 });
+                let counts = nth == 0 && handlers.counts(event);
+                parts.push(Part { element: index as u16, function, counts });
             }
         }
         parts

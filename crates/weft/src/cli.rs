@@ -51,13 +51,16 @@ pub(crate) enum Command {
 }
 
 #[derive(Args)]
-#[command(after_help = "Examples:\n  weft check network.weft\n  weft check --json network.weft")]
+#[command(after_help = "Examples:\n  weft check network.weft\n  weft check --cost network.weft")]
 pub(crate) struct CheckArgs {
     /// The file that the program begins with
     pub(crate) file: String,
     /// Give the diagnostics as data
     #[arg(long)]
     pub(crate) json: bool,
+    /// Show what each element costs at worst: operations and memory
+    #[arg(long)]
+    pub(crate) cost: bool,
 }
 
 #[derive(Args)]

@@ -207,6 +207,44 @@ fn many_streams_of_one_connection_share_its_window() {
     }
 }
 
+/// What clients had sent before they left would count against their connection for ever.
+#[test]
+fn streams_that_clients_leave_give_their_window_back() {
+    let mut world = World::new(1, Net::new().plan(None, &[CART])).server(CART, |_| Behaviour::default());
+    world.make_unreachable(CART);
+    let client = world.client("front");
+    let large = item("ann", 1, &[7; 60_000]);
+    for nth in 0..40 {
+        world.call(client, Call::unary(ADD, large.clone()).at(ms(10 + nth * 50)).leaves_after(ms(45)));
+    }
+    world.at(ms(3_000), |w| w.revive(CART));
+    let call = world.call(client, Call::unary(ADD, large.clone()).at(ms(9_000)).timeout(ms(1_000)));
+    world.run();
+    assert_eq!(world.answer(call).messages, [Message::new(large)]);
+}
+
+/// What servers had sent before they reset a stream would count against their connection for ever.
+#[test]
+fn streams_that_servers_reset_give_their_window_back() {
+    let mut net = Net::new();
+    net.connections_max = 1;
+    let large = vec![Message::new(item("ann", 1, &[7; 300_000]))];
+    let mut world = World::new(1, net.plan(None, &[CART])).server(CART, move |r| match r.path() {
+        DOWN => Behaviour::new(Reply::ThenReset(large.clone(), ms(500), cancel())),
+        _ => Behaviour::default(),
+    });
+    let client = world.client("front");
+    for _ in 0..90 {
+        let call = Call::unary(DOWN, item("ann", 1, b"")).at(ms(10)).reads_after(ms(600));
+        world.call(client, call);
+    }
+    let other = world.client("front");
+    let call = Call::unary(ADD, item("ann", 1, &[7; 200_000])).at(ms(2_000)).timeout(ms(1_000));
+    let call = world.call(other, call);
+    world.run();
+    assert_eq!(world.answer(call).code(), Some(0), "{:?}", world.answer(call).end);
+}
+
 fn cancel() -> weft_proto::session::http2::ErrorCode {
     weft_proto::session::http2::ErrorCode::Cancel
 }

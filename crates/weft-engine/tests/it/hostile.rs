@@ -252,3 +252,20 @@ fn a_peer_that_does_not_read() {
     assert!(world.bytes_held_max() < 8 << 20, "{} bytes", world.bytes_held_max());
     assert!(world.engine().calls_open() > 0, "the peer is only slow so far");
 }
+
+/// A stream that is let go on by the same frame as another would stand still until the peer speaks again.
+#[test]
+fn one_window_update_lets_all_streams_go_on() {
+    let answer = vec![Message::new(item("ann", 1, &[7; 1 << 20]))];
+    let mut world = World::new(1, Net::new().plan(None, &[CART]))
+        .server(CART, move |_| Behaviour::new(Reply::AtOnce(answer.clone())));
+    let peer = world.raw("front");
+    let calls: Vec<u8> = (0..5).flat_map(|n| call(2 * n + 1)).collect();
+    world.send_raw(peer, ms(1), [hello(&[(4, 0x7fff_ffff)]), frame(4, 1, 0, &[]), calls].concat());
+    world.send_raw(peer, ms(200), frame(8, 0, 0, &0x4000_0000u32.to_be_bytes()));
+    // Soon: a timer of the connection would wake it some time.
+    world.run_until(ms(1_000));
+    let n_headers = frames(&world.seen_by(peer).received, 1).len();
+    assert_eq!(n_headers, 10, "headers and trailers of five calls");
+    assert_eq!(world.engine().calls_open(), 0);
+}

@@ -19,7 +19,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
 use std::time::{Duration, Instant};
-use weft_lang::hir::Address;
+use weft_lang::hir::{Address, Network, SinkTarget};
 
 /// What the demo runs, and what it changes to.
 const FIRST: &str = "network.weft";
@@ -53,8 +53,26 @@ pub(crate) fn run(args: &DemoArgs) -> Result<(), Fault> {
     demo.drain(&reports);
     demo.running.stop(Duration::from_secs(5));
     drop(admin);
+    let logs = remove_logs(&network);
     ended?;
-    demo.summarize()
+    demo.summarize()?;
+    logs.iter().for_each(|line| demo.live.say(line));
+    Ok(())
+}
+
+/// The demo's own logs, which lie in the system's folder for such things, go with it.
+fn remove_logs(network: &Network) -> Vec<String> {
+    let sinks = network.chains.iter().flat_map(|c| &c.instances).flat_map(|i| &i.sinks);
+    let paths = sinks.filter_map(|sink| match sink {
+        SinkTarget::File(path) if Path::new(path).starts_with(std::env::temp_dir()) => Some(path),
+        _ => None,
+    });
+    let remove = |path: &String| {
+        let bytes = std::fs::metadata(path).ok()?.len();
+        std::fs::remove_file(path).ok()?;
+        Some(format!("      the log had {:.1} MB; {path} is removed", bytes as f64 / 1e6))
+    };
+    paths.filter_map(remove).collect()
 }
 
 struct Demo {

@@ -1,0 +1,184 @@
+//! The pages of the book that are made from other files, so that they cannot say something else.
+//!
+//! | page | made from |
+//! | --- | --- |
+//! | `docs/src/library/NAME.md` | the header of `library/**/NAME.weft` |
+//! | `docs/src/reference/diagnostics.md` | the table of codes in `weft-lang` |
+//! | `docs/src/reference/functions.md` | the table of functions in `weft-lang` |
+//! | `docs/src/reference/command-line.md` | what `weft man` prints |
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use crate::workspace::{Workspace, cargo};
+
+const CODES: &str = "crates/weft-lang/src/diagnostic/code.rs";
+const FUNCTIONS: &str = "crates/weft-lang/src/check/functions.rs";
+const COMMAND_LINE: &str = "docs/src/reference/command-line.md";
+
+/// A page: its path from the workspace root, and its text.
+pub(crate) type Page = (String, String);
+
+/// Writes all pages; false if `weft` does not build.
+pub(crate) fn run(workspace: &Workspace) -> Result<bool, String> {
+    let mut pages = pages(&workspace.root)?;
+    let build = Command::new(cargo())
+        .args(["build", "-q", "--locked", "-p", "weft"])
+        .current_dir(&workspace.root)
+        .status()
+        .map_err(|error| format!("cannot start cargo: {error}"))?;
+    if !build.success() {
+        return Ok(false);
+    }
+    let weft = workspace.target.join("debug/weft");
+    let man = Command::new(&weft).arg("man").env("COLUMNS", "110").output();
+    let man = man.map_err(|error| format!("cannot start {}: {error}", weft.display()))?;
+    pages.push((COMMAND_LINE.to_owned(), String::from_utf8_lossy(&man.stdout).into_owned()));
+    for (path, text) in &pages {
+        let path = workspace.root.join(path);
+        let told = |error| format!("{}: {error}", path.display());
+        fs::create_dir_all(path.parent().expect("a page is in a folder")).map_err(told)?;
+        fs::write(&path, text).map_err(told)?;
+    }
+    println!("book: {} pages written", pages.len());
+    Ok(true)
+}
+
+/// The pages that are made from text alone; `tidy` compares them with what is there.
+pub(crate) fn pages(root: &Path) -> Result<Vec<Page>, String> {
+    let read = |path: &Path| fs::read_to_string(path).map_err(|error| format!("{}: {error}", path.display()));
+    let mut pages = vec![
+        ("docs/src/reference/diagnostics.md".to_owned(), diagnostics(&read(&root.join(CODES))?)),
+        ("docs/src/reference/functions.md".to_owned(), functions(&read(&root.join(FUNCTIONS))?)),
+    ];
+    for path in programs(&root.join("library"))? {
+        let text = read(&path)?;
+        let name = path.file_stem().unwrap_or_default().to_string_lossy();
+        let import = path.strip_prefix(root).unwrap_or(&path).display().to_string();
+        pages.push((format!("docs/src/library/{name}.md"), manual(&name, &import, &text)));
+    }
+    Ok(pages)
+}
+
+fn programs(folder: &Path) -> Result<Vec<PathBuf>, String> {
+    let told = |error| format!("{}: {error}", folder.display());
+    let entries = fs::read_dir(folder).map_err(told)?;
+    let mut found = Vec::new();
+    for entry in entries {
+        let path = entry.map_err(told)?.path();
+        if path.is_dir() {
+            found.extend(programs(&path)?);
+        } else if path.extension().is_some_and(|extension| extension == "weft") {
+            found.push(path);
+        }
+    }
+    found.sort();
+    Ok(found)
+}
+
+/// The manual page of an element: a section for each heading of its header, and then its text.
+fn manual(name: &str, import: &str, text: &str) -> String {
+    let header: Vec<&str> = text.lines().map_while(|line| line.strip_prefix("--")).collect();
+    let mut page = format!("# {name}\n\n```sql\nIMPORT '{import}';\n```\n");
+    let mut is_open = false;
+    for line in &header {
+        let is_heading = line.len() > 1 && !line.starts_with("  ");
+        if is_heading {
+            close(&mut page, &mut is_open);
+            page += &format!("\n## {}\n\n", capitalized(line.trim()));
+        } else if line.trim().is_empty() {
+            close(&mut page, &mut is_open);
+        } else {
+            if !is_open {
+                page += if page.ends_with("Description\n\n") { "" } else { "```text\n" };
+                is_open = true;
+            }
+            page += line.trim_start_matches(' ');
+            page += "\n";
+        }
+    }
+    close(&mut page, &mut is_open);
+    let body: Vec<&str> = text.lines().skip(header.len()).collect();
+    page + &format!("\n## Text\n\n```sql\n{}\n```\n", body.join("\n").trim())
+}
+
+/// Ends the block of a section. That of a description is prose, and has no fence.
+fn close(page: &mut String, is_open: &mut bool) {
+    let section = page.rsplit("\n## ").next().unwrap_or_default();
+    if std::mem::take(is_open) && section.contains("```text") {
+        *page += "```\n";
+    }
+}
+
+fn capitalized(word: &str) -> String {
+    let (first, rest) = word.split_at(word.chars().next().map_or(0, char::len_utf8));
+    first.to_uppercase() + &rest.to_lowercase()
+}
+
+/// The table of codes, with a heading for each range.
+fn diagnostics(source: &str) -> String {
+    let mut page = String::from(
+        "# Diagnostics\n\nEach diagnostic has a code, a place, a sentence, and where there is one a change that \
+         would work. A code never changes its meaning. `weft check --json` gives the same as data.\n",
+    );
+    for line in source.lines() {
+        let line = line.trim();
+        if let Some((range, what)) = line.strip_prefix("// W").and_then(|rest| rest.split_once(": ")) {
+            let what = what.trim_end_matches('.');
+            page += &format!("\n## W{range}: {what}\n\n| code | what it says |\n| --- | --- |\n");
+        } else if let [_, code, _, title, _] = line.split('"').collect::<Vec<_>>()[..]
+            && is_code(code)
+        {
+            page += &format!("| `{code}` | {title} |\n");
+        }
+    }
+    page
+}
+
+fn is_code(text: &str) -> bool {
+    text.len() == 5 && text.starts_with('W') && text[1..].bytes().all(|byte| byte.is_ascii_digit())
+}
+
+/// The table of functions.
+fn functions(source: &str) -> String {
+    let mut page = String::from(
+        "# Functions\n\nNames are in lower case here; case does not matter in a program. A function gives NULL if \
+         an argument is NULL, unless it says otherwise. One marked *can fail* may give an error value even if its \
+         arguments are not errors.\n\n| function | what it gives | |\n| --- | --- | --- |\n",
+    );
+    for line in source.lines().filter(|line| line.starts_with("    \"")) {
+        if let [_, name, _, arguments, _, doc, rest] = line.split('"').collect::<Vec<_>>()[..] {
+            let can_fail = if rest.ends_with("fallible;") { "can fail" } else { "" };
+            page += &format!("| `{name}{arguments}` | {} | {can_fail} |\n", doc.replace('|', "\\|"));
+        }
+    }
+    page + "\n`count(t) I64` is the number of rows of a table. Over a `SCAN` there are the aggregates `count(*)`, \
+            `sum(x)`, `min(x)`, `max(x)`, `avg(x)`, `argmin(result, by)` and `argmax(result, by)`: see \
+            [statements](statements.md#scan).\n"
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_manual_page_has_all_of_its_header_and_its_text() {
+        // If this failed, the book could leave out what an element says of itself.
+        let text = "-- NAME\n--   a: does\n--\n-- DESCRIPTION\n--   It does.\n--\n-- TABLES\n--   none\n\
+                    CREATE ELEMENT a ON rpc AS\nEND;\n";
+        let expected = "# a\n\n```sql\nIMPORT 'library/a.weft';\n```\n\n## Name\n\n```text\na: does\n```\n\n\
+                        ## Description\n\nIt does.\n\n## Tables\n\n```text\nnone\n```\n\n## Text\n\n\
+                        ```sql\nCREATE ELEMENT a ON rpc AS\nEND;\n```\n";
+        assert_eq!(manual("a", "library/a.weft", text), expected);
+    }
+
+    #[test]
+    fn each_code_and_each_function_has_a_row() {
+        // If this failed, the reference would miss what the compiler says.
+        let codes = "    // W00xx: what is read at all.\n    TOO_LARGE = \"W0001\", \"a file is too large\";\n";
+        assert!(diagnostics(codes).ends_with("| `W0001` | a file is too large |\n"));
+        let row = "    \"abs\" \"(T) T\" \"the magnitude\" S::Abs, Some(F::Abs), fallible;\n";
+        assert!(functions(row).contains("| `abs(T) T` | the magnitude | can fail |\n"));
+    }
+}
