@@ -176,7 +176,8 @@ mod tests {
     #[test]
     fn each_code_and_each_function_has_a_row() {
         // If this failed, the reference would miss what the compiler says.
-        let codes = "    // W00xx: what is read at all.\n    TOO_LARGE = \"W0001\", \"a file is too large\";\n";
+        let codes =
+            "    // W00xx: what is read at all.\n    TOO_LARGE = \"W0001\", \"a file is too large\";\n";
         assert!(diagnostics(codes).ends_with("| `W0001` | a file is too large |\n"));
         let row = "    \"abs\" \"(T) T\" \"the magnitude\" S::Abs, Some(F::Abs), fallible;\n";
         assert!(functions(row).contains("| `abs(T) T` | the magnitude | can fail |\n"));

@@ -1,6 +1,7 @@
 //! The project's own commands. `cargo xtask help` lists them; the Makefile gives them shorter names.
 #![allow(clippy::print_stdout, reason = "a command's output is its purpose")]
 
+mod book;
 mod run;
 mod test;
 mod tidy;
@@ -17,6 +18,7 @@ const COMMANDS: &[(&str, &str, &str)] = &[
     ("test", "", "run everything that CI runs, with the time of each step"),
     ("tidy", "", "check the crate graph, file headers, dead files, docs and other house rules"),
     ("bench", "[NAME [OPTION...]]", "build, then run `weft bench NAME`; all of them without a name"),
+    ("book", "", "write the pages of the book that are made from other files"),
     ("help", "", "print this"),
 ];
 
@@ -53,6 +55,7 @@ fn dispatch(command: &str, args: &[String]) -> Result<bool, String> {
         "test" => test::run(&workspace),
         "tidy" => tidy::run(&workspace),
         "bench" => bench(&workspace, args),
+        "book" => book::run(&workspace),
         _ => unreachable!("`main` has looked the command up"),
     }
 }

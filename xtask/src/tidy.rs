@@ -50,7 +50,8 @@ const SKIPPED_FOLDERS: &[&str] = &["target", "node_modules", "corpus", "artifact
 /// Checks every rule and prints the findings; true if there are none.
 pub(crate) fn run(workspace: &Workspace) -> Result<bool, String> {
     let files = read_all(&workspace.root)?;
-    let findings = check(workspace, &files);
+    let mut findings = check(workspace, &files);
+    findings.extend(docs::made_pages(&files, &crate::book::pages(&workspace.root)?));
     for finding in &findings {
         println!("{finding}");
     }

@@ -3,6 +3,7 @@
 use std::path::Path;
 
 use super::{File, Finding};
+use crate::book::Page;
 
 /// The folder of decision records.
 const DECISIONS: &str = "docs/decisions/";
@@ -18,6 +19,13 @@ pub(super) fn decisions(files: &[File]) -> Vec<Finding> {
         .filter(|(expected, (_, name))| !name.starts_with(&format!("{expected:04}-")))
         .map(|(expected, (path, _))| Finding::new(path, 0, format!("should have the number {expected:04}")))
         .collect()
+}
+
+/// Each page that is made from other files says what they say now.
+pub(super) fn made_pages(files: &[File], pages: &[Page]) -> Vec<Finding> {
+    let is_there = |page: &Page| files.iter().any(|file| (&file.path, &file.text) == (&page.0, &page.1));
+    let stale = pages.iter().filter(|page| !is_there(page));
+    stale.map(|(path, _)| Finding::new(path, 0, "is out of date: run `cargo xtask book`")).collect()
 }
 
 /// Each relative link leads to a file that `exists`, asked with its path from the workspace root.
@@ -127,6 +135,16 @@ mod tests {
         assert!(decisions(&pages(&["0000-template.md", "0001-a.md", "README.md"])).is_empty());
         assert_eq!(decisions(&pages(&["0000-template.md", "0002-a.md"])).len(), 1);
         assert_eq!(decisions(&pages(&["0000-template.md", "0001-a.md", "0001-b.md"])).len(), 1);
+    }
+
+    #[test]
+    fn a_page_that_its_source_has_left_behind_is_found() {
+        // If this failed, the book could go on telling what was true once.
+        let files = [file("docs/a.md", "new\n"), file("docs/b.md", "old\n")];
+        let pages =
+            [("docs/a.md".to_owned(), "new\n".to_owned()), ("docs/b.md".to_owned(), "new\n".to_owned())];
+        let found = made_pages(&files, &pages);
+        assert_eq!(found.iter().map(|finding| finding.path.as_str()).collect::<Vec<_>>(), ["docs/b.md"]);
     }
 
     #[test]
