@@ -59,6 +59,8 @@ pub enum Reply {
     Messages(Vec<Message>),
     /// These messages and the end, when the headers have come.
     AtOnce(Vec<Message>),
+    /// These messages, when the headers have come, and a reset so much later.
+    ThenReset(Vec<Message>, Interval, ErrorCode),
     /// Nothing, ever.
     Silence,
     /// The stream is reset once so many messages have come (0: with the headers).
@@ -260,6 +262,11 @@ impl Served {
                 messages.iter().for_each(|m| react(What::Send(m.clone())));
                 react(What::End);
             }
+            Reply::ThenReset(messages, later, code) => {
+                messages.iter().for_each(|m| react(What::Send(m.clone())));
+                let reset = Reaction { stream: id, what: What::Reset(*code) };
+                reactions.push((Interval(after.0 + later.0), reset));
+            }
             Reply::Reset(0, code) => react(What::Reset(*code)),
             Reply::Die(0) => react(What::Die),
             Reply::Raw(bytes) => {
@@ -317,7 +324,12 @@ impl Served {
                 react(What::End);
             }
             Reply::NoTrailers(message) => react(What::EndWithoutTrailers(message.clone())),
-            Reply::AtOnce(_) | Reply::Silence | Reply::Reset(..) | Reply::Die(_) | Reply::Raw(_) => {}
+            Reply::AtOnce(_)
+            | Reply::ThenReset(..)
+            | Reply::Silence
+            | Reply::Reset(..)
+            | Reply::Die(_)
+            | Reply::Raw(_) => {}
         }
     }
 }
