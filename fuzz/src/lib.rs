@@ -197,7 +197,11 @@ pub fn protobuf_walk(data: &[u8]) {
     walk.run(&out, &mut again.0, &mut again.1).expect("what we write is well-formed");
     let bytes = |slot: usize| &out[again.0[slot].a as usize..][..again.0[slot].b as usize];
     assert_eq!((bytes(0), again.0[1].a, bytes(3)), (&b"bob"[..], 77, &b"deep"[..]));
-    assert_eq!((slots[2].a, present >> 2 & 1), (again.0[2].a, again.1 >> 2 & 1), "an untouched field changed");
+    assert_eq!(
+        (slots[2].a, present >> 2 & 1),
+        (again.0[2].a, again.1 >> 2 & 1),
+        "an untouched field changed"
+    );
     let mut cleared = Vec::new();
     walk.rewrite(&out, &[(0, EditValue::Clear)], &mut cleared).expect("a field can be cleared");
 }
@@ -251,7 +255,10 @@ fn program(data: &[u8]) -> Option<&str> {
 
 /// `Item { string user = 1; int64 n = 2; oneof way { bool a = 3; double b = 4; } Item inner = 5; }`
 fn schema() -> Schema {
-    let field = |name: &str, number, kind, presence, oneof| Field { name: name.to_owned(), number, kind, presence, oneof };
+    let field = |name: &str, number, kind, presence, oneof| {
+        let name = name.to_owned();
+        Field { name, number, kind, presence, oneof }
+    };
     let fields = vec![
         field("user", 1, FieldKind::String, Presence::Implicit, None),
         field("n", 2, FieldKind::Int64, Presence::Implicit, None),

@@ -87,7 +87,10 @@ fn frames_are_taken_or_refused() {
 /// A peer could crash a node with a header block.
 #[test]
 fn header_blocks_are_taken_or_refused() {
-    let blocks = [&b"\x03\x83\x86\x84\x06\x40\x01a\x01b\xbe\x02\x3f\xe1\x03\x20\x82\x88"[..], b"\x05\x00\x01a\x81\x07"];
+    let blocks = [
+        &b"\x03\x83\x86\x84\x06\x40\x01a\x01b\xbe\x02\x3f\xe1\x03\x20\x82\x88"[..],
+        b"\x05\x00\x01a\x81\x07",
+    ];
     run(hpack, blocks.map(<[u8]>::to_vec).to_vec());
 }
 

@@ -30,7 +30,7 @@ fn all_kinds_pass(seed: u64, plan: Plan, may_be_compressed: bool) {
     for _ in 0..2 {
         let client = world.client("front");
         for path in ALL {
-            let n = if path == ADD { 1 } else { dice.within(&(0..=5)) as usize };
+            let n = if path == ADD || path == DOWN { 1 } else { dice.within(&(0..=5)) as usize };
             let sent = messages(&mut dice, n, max, may_be_compressed);
             let gap = ms(dice.within(&(0..=20)) as i64);
             let call = Call::stream(path, sent).at(ms(dice.within(&(0..=50)) as i64)).gap(gap);

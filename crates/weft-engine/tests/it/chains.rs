@@ -26,7 +26,8 @@ fn run(declarations: &str, handlers: &[(&str, &str)]) -> (World, Vec<Answer>) {
 /// A refused request would reach the server, or its client be told something else.
 #[test]
 fn abort_ends_the_call_with_its_status_and_headers() {
-    let abort = "v0: bytes = bytes \"no \\xc3\\xa4\"\nv1: bytes = bytes \"0\"\nset_answer n0, v1\nabort PERMISSION_DENIED, v0";
+    let abort = "v0: bytes = bytes \"no \\xc3\\xa4\"\nv1: bytes = bytes \"0\"\nset_answer n0, v1\n\
+        abort PERMISSION_DENIED, v0";
     for handler in ["open", "request"] {
         let (world, answers) = run("request\nresponse\nanswer \"x-left\"", &[(handler, abort)]);
         for answer in &answers {
@@ -155,7 +156,8 @@ fn set_changes_fields_and_headers_of_requests() {
 /// Changed response headers and trailers would come too late, or not at all.
 #[test]
 fn set_changes_headers_and_trailers_of_responses() {
-    let response = "response\ninput \"h\" TEXT nullable header \"x-up\" written\ninput \"t\" TEXT nullable trailer \"x-end\" written\ninput \"u\" TEXT body \"user\" written\n";
+    let response = "response\ninput \"h\" TEXT nullable header \"x-up\" written\n\
+        input \"t\" TEXT nullable trailer \"x-end\" written\ninput \"u\" TEXT body \"user\" written\n";
     let header = "v0: bytes = bytes \"changed\"\nset_input in0, v0\nset_input in2, v0\nforward";
     let trailer = "clear_input in1\nforward";
     let (_, answers) = run(&format!("request\n{response}"), &[("response", header), ("close", trailer)]);

@@ -7,9 +7,11 @@ use weft_proto::session::http2::ErrorCode;
 fn moody(name: &str, per_handler: f64) -> String {
     let body = |sites: [u64; 2], end: &str| {
         format!(
-            "block0:\nv0: float = rand {}\nv1: float = float {per_handler:?}\nv2: bool = fcmp.lt v0, v1\nbranch v2, block1, block2\n\
+            "block0:\nv0: float = rand {}\nv1: float = float {per_handler:?}\nv2: bool = fcmp.lt v0, v1\n\
+                branch v2, block1, block2\n\
              block1:\n{end}\n\
-             block2:\nv3: float = rand {}\nv4: float = float 0.2\nv5: bool = fcmp.lt v3, v4\nbranch v5, block3, block4\n\
+             block2:\nv3: float = rand {}\nv4: float = float 0.2\nv5: bool = fcmp.lt v3, v4\n\
+             branch v5, block3, block4\n\
              block3:\nv6: int = int 7000000\ndelay v6\nforward\nblock4:\nforward",
             sites[0], sites[1]
         )
@@ -28,7 +30,8 @@ fn moody(name: &str, per_handler: f64) -> String {
 fn counter(name: &str, first: usize) -> String {
     let bump = |by: i64, other: usize| {
         format!(
-            "lock_vars\nv0: int = var_get var{first}\nv1: int = int {by}\nv2: int = add v0, v1\nvar_set var{first}, v2\n\
+            "lock_vars\nv0: int = var_get var{first}\nv1: int = int {by}\nv2: int = add v0, v1\n\
+                var_set var{first}, v2\n\
              v3: int = var_get var{other}\nv4: int = int 1\nv5: int = add v3, v4\nvar_set var{other}, v5\nforward"
         )
     };

@@ -7,7 +7,8 @@ use weft_engine::stats::Stats;
 /// A chain that stamps requests and responses with its number, and counts requests and ends.
 fn stamped(number: u32, element_name: &str) -> String {
     let stamp = |input: usize| format!("v0: bytes = bytes \"{number}\"\nset_input in{input}, v0\nforward");
-    let declarations = "request\ninput \"v\" TEXT nullable header \"x-version\" written\ninput \"u\" TEXT body \"user\" written\n\
+    let declarations = "request\ninput \"v\" TEXT nullable header \"x-version\" written\n\
+        input \"u\" TEXT body \"user\" written\n\
         response\ninput \"v\" TEXT nullable header \"x-version\" written\ninput \"u\" TEXT body \"user\" written\n";
     let stamp_both = |name| {
         (
@@ -143,9 +144,11 @@ fn counting_table(key: &str, more: &str, set: &str) -> String {
          table \"t\" \"seen\" as locked max 100 evict reject\nkey \"user\" {key} = null\ncolumn \"n\" I64 = 0\n{more}"
     );
     let body = format!(
-        "block0:\nlock t0\nv0: bytes = input in0\nv1: row = find t0, v0\nv2: bool = is_row v1\nbranch v2, block2(v1), block1\n\
+        "block0:\nlock t0\nv0: bytes = input in0\nv1: row = find t0, v0\nv2: bool = is_row v1\n\
+            branch v2, block2(v1), block1\n\
          block1:\nv3: row = insert t0, v0\njump block2(v3)\n\
-         block2(v4: row):\nv5: int = column t0, v4, c1\nv6: int = int 1\nv7: int = add v5, v6\nv8: bool = set_column t0, v4, c1, v7\n\
+         block2(v4: row):\nv5: int = column t0, v4, c1\nv6: int = int 1\nv7: int = add v5, v6\n\
+         v8: bool = set_column t0, v4, c1, v7\n\
          v9: bytes = int_to_text.signed v7\nset_answer n0, v9\n{set}abort ABORTED"
     );
     chain(&declarations, &[&element("t", &[("request", &body)])])
@@ -156,7 +159,8 @@ fn counting_table(key: &str, more: &str, set: &str) -> String {
 fn tables_are_carried_by_column() {
     let key = "TEXT(16)";
     let extra = "column \"extra\" I64 = 40\n";
-    let set = "v10: int = column t0, v4, c2\nv11: int = add v10, v6\nv12: bool = set_column t0, v4, c2, v11\nv13: bytes = int_to_text.signed v11\nset_answer n1, v13\n";
+    let set = "v10: int = column t0, v4, c2\nv11: int = add v10, v6\n\
+        v12: bool = set_column t0, v4, c2, v11\nv13: bytes = int_to_text.signed v11\nset_answer n1, v13\n";
     let mut net = Net::new();
     let mut world = World::new(1, net.plan(Some(&counting_table(key, "", "")), &[CART]));
     let second = net.plan(Some(&counting_table(key, extra, set)), &[CART]);
