@@ -58,14 +58,14 @@ enum Bench {
 #[derive(Clone, Debug, Subcommand)]
 pub(crate) enum HiddenCommand {
     /// Make gRPC calls in a closed loop and print what came of it as JSON
-    #[command(hide = true)]
-    BenchClient(load::ClientArgs),
+    #[command(name = "bench-client", hide = true)]
+    Client(load::ClientArgs),
     /// Answer gRPC calls with the message that came
-    #[command(hide = true)]
-    BenchServer(load::ServerArgs),
+    #[command(name = "bench-server", hide = true)]
+    Server(load::ServerArgs),
     /// Run messages through one element
-    #[command(hide = true)]
-    BenchElement(elements::ElementArgs),
+    #[command(name = "bench-element", hide = true)]
+    Element(elements::ElementArgs),
 }
 
 /// Runs a benchmark and prints what it measured.
@@ -89,12 +89,12 @@ pub(crate) fn run(args: &BenchArgs) -> Result<(), Fault> {
 pub(crate) fn run_hidden(command: &HiddenCommand) -> Result<(), Fault> {
     let told = |error: std::io::Error| Fault::environment(error);
     match command {
-        HiddenCommand::BenchClient(args) => {
+        HiddenCommand::Client(args) => {
             let result = load::run_client(args).map_err(told)?;
             writeln!(std::io::stdout(), "{result}").map_err(told)
         }
-        HiddenCommand::BenchServer(args) => load::run_server(args).map_err(told),
-        HiddenCommand::BenchElement(args) => elements::run_one(args).map_err(Fault::environment),
+        HiddenCommand::Server(args) => load::run_server(args).map_err(told),
+        HiddenCommand::Element(args) => elements::run_one(args).map_err(Fault::environment),
     }
 }
 
