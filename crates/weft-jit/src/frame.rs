@@ -1,33 +1,46 @@
 //! What compiled code sees of a pass.
 
 use crate::helpers::Bytes;
+use core::mem::MaybeUninit;
 use core::ptr;
 use std::sync::Arc;
 use weft_core::abi::{Cx, Mark};
 use weft_core::limits::{ROW_BYTES_MAX, SCRATCH_BYTES_MAX};
 use weft_core::table::Table;
 
-/// One pass, as compiled code and its helpers see it.
+/// What compiled code is given: the pass, how many elements are open, how much of the scratch is taken, and where the
+/// tables, the scalar variables and the merged ones begin (null where the segment has none).
+///
+/// Six words travel in registers, so that [`weft_ir::backend::Program::run`] is a jump to the code.
+pub(crate) type Entry = unsafe extern "C" fn(
+    cx: &mut Cx<'_>,
+    opened: usize,
+    scratch_used: usize,
+    tables: *const Arc<Table>,
+    scalars: *mut u64,
+    merged: *mut u64,
+);
+
+/// One pass, as the helpers of compiled code see it. It is on the stack of the code, which sets the first two fields
+/// when it begins, `scratch_full` where a handler asks for it, and `began` on sampled passes.
 ///
 /// Code reads [`Cx`] in place, by the offsets of its fields; here is what it needs besides.
 #[repr(C)]
 pub(crate) struct Frame<'a, 'b> {
     pub(crate) cx: &'a mut Cx<'b>,
-    pub(crate) tables: *const Arc<Table>,
-    pub(crate) scalars: *mut u64,
-    pub(crate) merged: *mut u64,
-    /// Elements below this index take part.
-    pub(crate) opened: u64,
     /// Bytes of the scratch that are taken. It counts what is borrowed from rows, too, so that it may be more than
     /// `cx.out.scratch` holds.
     pub(crate) scratch_used: u64,
     /// 1 after something found no room in the scratch.
     pub(crate) scratch_full: u64,
-    /// When the handler that runs began, on sampled passes.
+    /// When the handler that runs began.
     pub(crate) began: u64,
     /// Where the handler that runs began, if it may be rolled back.
-    mark: Option<(Mark, u64)>,
+    mark: MaybeUninit<(Mark, u64)>,
 }
+
+/// Bytes of a [`Frame`].
+pub(crate) const FRAME_BYTES: u32 = size_of::<Frame<'_, '_>>() as u32;
 
 /// Capacity of the scratch in a pass. Bytes of a row are copied before their number is looked at a second time, and
 /// there are never more of them than a row has.
@@ -46,46 +59,33 @@ pub(crate) fn slices_are_as_expected() -> bool {
     words == [16, 3]
 }
 
-/// Values point into the scratch until the pass ends, so it must not move.
-#[cold]
-fn make_room(scratch: &mut Vec<u8>) {
-    scratch.reserve_exact(SCRATCH_CAPACITY - scratch.len());
+/// Makes the scratch of a pass large enough for all that the pass may keep: values point into it until the pass ends,
+/// so it must not move. Returns how much of it is taken.
+#[inline(always)]
+pub(crate) fn ready_scratch(scratch: &mut Vec<u8>) -> usize {
+    if scratch.capacity() < SCRATCH_CAPACITY {
+        make_room(scratch);
+    }
+    scratch.len()
 }
 
-impl<'a, 'b> Frame<'a, 'b> {
-    /// A frame for one pass. Variables are only looked up where there are some.
-    #[inline(always)]
-    pub(crate) fn new(cx: &'a mut Cx<'b>, opened: usize, has_scalars: bool, has_merged: bool) -> Self {
-        if cx.out.scratch.capacity() < SCRATCH_CAPACITY {
-            make_room(&mut cx.out.scratch);
-        }
-        let words = |has: bool, address: &dyn Fn() -> usize| match has {
-            true => ptr::with_exposed_provenance_mut(address()),
-            false => ptr::null_mut(),
-        };
-        let state = cx.state;
-        Self {
-            tables: state.tables.as_ptr(),
-            scalars: words(has_scalars, &|| state.scalars.address()),
-            merged: words(has_merged, &|| state.merged.address()),
-            opened: opened as u64,
-            scratch_used: cx.out.scratch.len() as u64,
-            scratch_full: 0,
-            began: 0,
-            mark: None,
-            cx,
-        }
-    }
+#[cold]
+#[inline(never)]
+fn make_room(scratch: &mut Vec<u8>) {
+    scratch.reserve_exact(SCRATCH_CAPACITY.saturating_sub(scratch.len()));
+}
 
+impl Frame<'_, '_> {
     /// A handler begins that may be rolled back.
     pub(crate) fn begin(&mut self) {
         self.cx.out.journal.clear();
-        self.mark = Some((self.cx.out.mark(), self.scratch_used));
+        self.mark.write((self.cx.out.mark(), self.scratch_used));
     }
 
     /// Back to where the handler began.
     pub(crate) fn roll_back(&mut self) {
-        let Some((mark, scratch_used)) = self.mark else { return };
+        // SAFETY: code that rolls a handler back has called `begin` at its start.
+        let (mark, scratch_used) = unsafe { self.mark.assume_init() };
         self.cx.out.roll_back(mark, self.cx.state, self.cx.call);
         self.scratch_used = scratch_used;
         self.scratch_full = 0;
@@ -130,8 +130,14 @@ impl<'a, 'b> Frame<'a, 'b> {
     #[inline(always)]
     fn append(&mut self, bytes: Bytes) {
         let scratch = &mut self.cx.out.scratch;
-        assert!(scratch.capacity() - scratch.len() >= bytes.len as usize, "the room was taken before");
-        scratch.extend_from_slice(bytes.as_slice());
+        let (len, start) = (bytes.len as usize, scratch.len());
+        assert!(scratch.capacity() - start >= len, "the room was taken before");
+        // SAFETY: there is room for `len` bytes behind the last one. Nothing points there, so the bytes do not overlap
+        // them, and with them all bytes below the new length are initialized.
+        unsafe {
+            copy_short(bytes.start, scratch.as_mut_ptr().add(start), len);
+            scratch.set_len(start + len);
+        }
     }
 
     /// The bytes of a range of the scratch.
@@ -140,5 +146,37 @@ impl<'a, 'b> Frame<'a, 'b> {
         let scratch = &self.cx.out.scratch;
         debug_assert!((start + len) as usize <= scratch.len());
         Bytes { start: scratch.as_ptr().wrapping_add(start as usize), len: u64::from(len) }
+    }
+}
+
+/// Copies bytes that are few in most cases: then without a call, and by two loads that may overlap.
+///
+/// # Safety
+/// As for [`ptr::copy_nonoverlapping`].
+#[inline(always)]
+pub(crate) unsafe fn copy_short(from: *const u8, to: *mut u8, len: usize) {
+    // SAFETY: both words of a pair lie within `len` bytes, which the caller vouches for.
+    unsafe {
+        match len {
+            8..=16 => copy_ends::<u64>(from, to, len),
+            4..=7 => copy_ends::<u32>(from, to, len),
+            2..=3 => copy_ends::<u16>(from, to, len),
+            1 => to.write(from.read()),
+            0 => {}
+            _ => ptr::copy_nonoverlapping(from, to, len),
+        }
+    }
+}
+
+/// # Safety
+/// As for [`ptr::copy_nonoverlapping`]; `len` is from one to two times the size of `W`.
+#[inline(always)]
+unsafe fn copy_ends<W: Copy>(from: *const u8, to: *mut u8, len: usize) {
+    let last = len - size_of::<W>();
+    // SAFETY: the caller's word.
+    unsafe {
+        let (head, tail) = (from.cast::<W>().read_unaligned(), from.add(last).cast::<W>().read_unaligned());
+        to.cast::<W>().write_unaligned(head);
+        to.add(last).cast::<W>().write_unaligned(tail);
     }
 }

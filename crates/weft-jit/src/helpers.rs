@@ -3,16 +3,17 @@
 //! Each takes at most six words, so that all of them travel in registers and a [`Bytes`] is passed as its two
 //! words. None unwinds into compiled code: `extern "C"` turns a panic into an abort.
 
-use crate::frame::Frame;
+use crate::frame::{Frame, copy_short};
 use crate::text;
+use crate::translate::verdict;
 use core::sync::atomic::AtomicU64;
 use cranelift_codegen::ir::{Type, types};
 use std::sync::Arc;
-use weft_core::abi::{self, Edit, EditTarget, SinkRow, Verdict};
+use weft_core::abi::{self, Cx, Edit, EditTarget, Fault, SinkRow, Verdict};
 use weft_core::hash;
 use weft_core::limits::ROW_BYTES_MAX;
 use weft_core::table::{ColumnRef, Insert, KeyBuilder, Row, Table};
-use weft_core::{Interval, Time};
+use weft_core::{Interval, Status, Time};
 use weft_ir::program::Merge;
 
 /// A run of bytes that stays until the pass ends.
@@ -50,6 +51,14 @@ impl RowRef {
     fn new(table: &Table, row: Row) -> Self {
         let address = if row.is_none() { ZERO_ROW.address() } else { table.row_address(row, 0) as u64 };
         Self { row: row.0, address }
+    }
+
+    #[inline(always)]
+    fn found(found: Option<(Row, &[AtomicU64])>) -> Self {
+        match found {
+            Some((row, words)) => Self { row: row.0, address: words.as_ptr().expose_provenance() as u64 },
+            None => Self { row: Row::NONE.0, address: ZERO_ROW.address() },
+        }
     }
 }
 
@@ -168,7 +177,8 @@ macro_rules! helpers {
 }
 
 helpers! {
-    Start = start(I64) -> ();
+    Settle = settle(I64, I64) -> ();
+    Clock = clock(I64) -> (I64);
     Begin = begin(I64) -> ();
     RollBack = roll_back(I64) -> ();
     Stamp = stamp(I64, I64, I64) -> ();
@@ -195,7 +205,7 @@ helpers! {
     InPrefix = in_prefix(I64, I64, I64, I64) -> (I8);
 
     Edit = edit(I64, I64, I64, I64, I64) -> (I64, I64);
-    Emit = emit(I64, I64, I64, I64) -> ();
+    EmitRow = emit_row(I64, I64, I64) -> (I64);
     Delay = delay(I64, I64) -> ();
     Mark = mark(I64, I64) -> ();
     Mirror = mirror(I64, I64, I64) -> ();
@@ -236,9 +246,28 @@ helpers! {
 
 // The course of a pass.
 
-/// A sampled pass begins.
-extern "C" fn start(frame: &mut Frame<'_, '_>) {
-    frame.began = frame.cx.trace.map_or(0, |clock| clock());
+/// The time, on sampled passes.
+extern "C" fn clock(cx: &Cx<'_>) -> u64 {
+    cx.trace.map_or(0, |clock| clock())
+}
+
+/// An element ends the pass. `packed` is a [`verdict`].
+extern "C" fn settle(cx: &mut Cx<'_>, packed: u64) {
+    let out = &mut *cx.out;
+    let (kind, code) = (packed & 0xff, packed >> 8 & 0xff);
+    out.verdict = match kind {
+        verdict::DROP => Verdict::Drop,
+        verdict::ABORT | verdict::ABORT_WITH_TEXT => {
+            Verdict::Abort(Status::from_code(code).unwrap_or(Status::Unknown))
+        }
+        verdict::REPLY => Verdict::Reply,
+        _ => Verdict::Failed(Fault::from_code(code as u8).unwrap_or(Fault::FunctionFailed)),
+    };
+    if kind != verdict::ABORT_WITH_TEXT {
+        out.text.clear();
+    }
+    out.element = (packed >> 16) as u16;
+    out.line = (packed >> 32) as u32;
 }
 
 extern "C" fn begin(frame: &mut Frame<'_, '_>) {
@@ -259,17 +288,17 @@ extern "C" fn stamp(frame: &mut Frame<'_, '_>, element: u64, sampled: u64) {
     frame.began = now;
 }
 
-extern "C" fn set_text(frame: &mut Frame<'_, '_>, text: Bytes) {
-    frame.cx.out.text.clear();
-    frame.cx.out.text.extend_from_slice(text.as_slice());
+extern "C" fn set_text(cx: &mut Cx<'_>, text: Bytes) {
+    cx.out.text.clear();
+    cx.out.text.extend_from_slice(text.as_slice());
 }
 
 /// `at` is the element in the low 16 bits and the line in the upper 32.
-extern "C" fn redirect(frame: &mut Frame<'_, '_>, at: u64, to: Bytes) {
-    set_text(frame, to);
-    frame.cx.out.verdict = Verdict::Redirect;
-    frame.cx.out.element = at as u16;
-    frame.cx.out.line = (at >> 32) as u32;
+extern "C" fn redirect(cx: &mut Cx<'_>, at: u64, to: Bytes) {
+    set_text(cx, to);
+    cx.out.verdict = Verdict::Redirect;
+    cx.out.element = at as u16;
+    cx.out.line = (at >> 32) as u32;
 }
 
 // Text and bytes.
@@ -388,23 +417,19 @@ extern "C" fn edit(frame: &mut Frame<'_, '_>, target: u64, tag: u64, a: u64, b: 
     }
 }
 
-/// Adds a row to a sink. Compiled code has made its cells on its stack, and kept their bytes.
-extern "C" fn emit(frame: &mut Frame<'_, '_>, sink: u64, values: *const abi::Cell, n: u64) {
-    let out = &mut *frame.cx.out;
-    let n_cells = n as usize;
+/// Adds a row to a sink, and returns the address of its `n` cells. Compiled code sets them at once: nothing looks at
+/// them before.
+extern "C" fn emit_row(cx: &mut Cx<'_>, sink: u64, n: u64) -> *mut abi::Cell {
+    let (out, n_cells) = (&mut *cx.out, n as usize);
     out.cells.reserve(n_cells);
-    // SAFETY: compiled code passes the address of a stack slot in which it has just stored `n` cells, two words each,
-    // laid out as `abi::Cell` is; it does not go on until the helper returns. There is room for `n` more cells in the
-    // list. The words are read one by one, as they were written: a wider load would have to wait until the stores
-    // have left the store buffer, which takes longer than all the rest.
-    unsafe {
-        let to = out.cells.as_mut_ptr().add(out.cells.len()).cast::<u64>();
-        for i in 0..2 * n_cells {
-            to.add(i).write(values.cast::<u64>().add(i).read_volatile());
-        }
-        out.cells.set_len(out.cells.len() + n_cells);
-    }
     out.rows.push(SinkRow { sink: sink as u16, cells: n as u16 });
+    let at = out.cells.len();
+    // SAFETY: there is room for `n` more cells. Compiled code writes all of them, laid out as `abi::Cell` is, before
+    // any code that reads cells runs: between this and its last write it calls `keep_range` alone.
+    unsafe {
+        out.cells.set_len(at + n_cells);
+        out.cells.as_mut_ptr().add(at)
+    }
 }
 
 /// Copies bytes into the scratch: where they start in the low half, how many they are in the upper.
@@ -413,12 +438,12 @@ extern "C" fn keep_range(frame: &mut Frame<'_, '_>, bytes: Bytes) -> u64 {
     u64::from(start) | u64::from(len) << 32
 }
 
-extern "C" fn delay(frame: &mut Frame<'_, '_>, nanos: i64) {
-    frame.cx.out.delay = Interval(frame.cx.out.delay.as_nanos().saturating_add(nanos.max(0)));
+extern "C" fn delay(cx: &mut Cx<'_>, nanos: i64) {
+    cx.out.delay = Interval(cx.out.delay.as_nanos().saturating_add(nanos.max(0)));
 }
 
-extern "C" fn mark(frame: &mut Frame<'_, '_>, mark: u64) {
-    frame.cx.out.mark = Some(mark);
+extern "C" fn mark(cx: &mut Cx<'_>, mark: u64) {
+    cx.out.mark = Some(mark);
 }
 
 extern "C" fn mirror(frame: &mut Frame<'_, '_>, to: Bytes) {
@@ -440,6 +465,9 @@ extern "C" fn call_set_bytes(frame: &mut Frame<'_, '_>, at: u64, journal: u64, v
     let (word, max) = (at as u32 as usize, (at >> 32) as usize);
     let bytes = value.as_slice();
     let bytes = &bytes[..bytes.len().min(max)];
+    if journal == 0 {
+        return set_cell(&mut frame.cx.call[word..], bytes);
+    }
     let words = core::iter::once(bytes.len() as u64).chain(bytes.chunks(8).map(|chunk| {
         let mut word = [0; 8];
         word[..chunk.len()].copy_from_slice(chunk);
@@ -447,9 +475,21 @@ extern "C" fn call_set_bytes(frame: &mut Frame<'_, '_>, at: u64, journal: u64, v
     }));
     for (at, new) in (word..).zip(words) {
         let old = core::mem::replace(&mut frame.cx.call[at], new);
-        if journal != 0 {
-            frame.cx.out.journal.record_call(at as u32, old);
-        }
+        frame.cx.out.journal.record_call(at as u32, old);
+    }
+}
+
+/// Sets the cell with which these words begin: the length, then the bytes, the last word filled up with zeros.
+#[inline(always)]
+fn set_cell(words: &mut [u64], bytes: &[u8]) {
+    let (len, words) = words.split_first_mut().expect("a cell has a length");
+    *len = bytes.len() as u64;
+    let words = &mut words[..bytes.len().div_ceil(8)];
+    if let Some(last) = words.last_mut() {
+        *last = 0;
+        // SAFETY: the words are at least as long as the bytes, and are borrowed apart from them: what a value points
+        // to is never a cell of the call's row that is written while it is used.
+        unsafe { copy_short(bytes.as_ptr(), words.as_mut_ptr().cast(), bytes.len()) };
     }
 }
 
@@ -528,11 +568,11 @@ extern "C" fn key(frame: &mut Frame<'_, '_>, parts: *const Cell, n: u64) -> Byte
 }
 
 extern "C" fn find_int(table: &Arc<Table>, key: u64, now: i64) -> RowRef {
-    RowRef::new(table, table.find_int(key, Time(now)))
+    RowRef::found(table.find_int_words(key, Time(now)))
 }
 
 extern "C" fn find_bytes(table: &Arc<Table>, key: Bytes, now: i64) -> RowRef {
-    RowRef::new(table, table.find_bytes(key.as_slice(), Time(now)))
+    RowRef::found(table.find_bytes_words(key.as_slice(), Time(now)))
 }
 
 fn inserted(table: &Table, insert: Insert) -> RowRef {

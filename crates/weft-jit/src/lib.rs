@@ -20,20 +20,21 @@ mod translate;
 
 use core::cell::RefCell;
 use core::fmt;
+use core::ptr;
 use cranelift_codegen::Context;
 use cranelift_codegen::control::ControlPlane;
 use cranelift_codegen::isa::OwnedTargetIsa;
 use cranelift_codegen::settings::{self, Configurable as _};
 use cranelift_frontend::{FunctionBuilder, FunctionBuilderContext};
-use frame::Frame;
+use frame::Entry;
 use memory::Code;
 use std::sync::Arc;
-use translate::analysis::table_of;
-use translate::{Constants, Plan, verdict};
-use weft_core::Status;
-use weft_core::abi::{Cx, Fault, Outcome, State, Verdict};
+use translate::analysis::{asks_room, table_of};
+use translate::{Constants, Plan};
+use weft_core::abi::{Cx, State};
+use weft_core::table::Scalars;
 use weft_ir::backend::{Backend, Program, Unsupported};
-use weft_ir::ir::Op;
+use weft_ir::ir::{Function, Op};
 use weft_ir::program::{ChainProgram, Event};
 use weft_ir::verify::{self, Handler};
 
@@ -202,46 +203,34 @@ impl Program for Segment {
     #[inline]
     fn run(&self, cx: &mut Cx<'_>, opened: usize) {
         self.shape.check(cx);
-        let mut frame = Frame::new(cx, opened, self.shape.scalars != 0, self.shape.merged != 0);
-        // SAFETY: `code` is a function with this signature, made by `translate` from functions that the verifier
-        // accepted. It reads and writes what `frame` points to, at offsets that `Shape::check` has just found to be
-        // inside; the frame borrows all of it from `cx` for the time of the call.
-        let packed = unsafe {
-            let entry: extern "C" fn(&mut Frame<'_, '_>) -> u64 = core::mem::transmute(self.code.entry());
-            entry(&mut frame)
+        let scratch_used = if self.shape.keeps { frame::ready_scratch(&mut cx.out.scratch) } else { 0 };
+        let state = cx.state;
+        let words = |has: bool, of: &Scalars| match has {
+            true => ptr::with_exposed_provenance_mut(of.address()),
+            false => ptr::null_mut(),
         };
-        if packed != verdict::END {
-            settle(packed, cx.out);
-        } else if cx.out.verdict != Verdict::Redirect {
-            cx.out.element = self.shape.elements;
+        let scalars = words(self.shape.scalars != 0, &state.scalars);
+        let merged = words(self.shape.merged != 0, &state.merged);
+        // SAFETY: `code` is a function with this signature, made by `translate` from functions that the verifier
+        // accepted. It reads and writes what the arguments point to, at offsets that `Shape::check` has just found to
+        // be inside; all of it is borrowed through `cx` for the time of the call.
+        unsafe {
+            let entry: Entry = core::mem::transmute(self.code.entry());
+            entry(cx, opened, scratch_used, state.tables.as_ptr(), scalars, merged);
         }
     }
-}
-
-/// Notes in the outcome how an element ended the pass.
-fn settle(packed: u64, out: &mut Outcome) {
-    let (kind, code) = (packed & 0xff, packed >> 8 & 0xff);
-    out.verdict = match kind {
-        verdict::DROP => Verdict::Drop,
-        verdict::ABORT | verdict::ABORT_WITH_TEXT => {
-            Verdict::Abort(Status::from_code(code).unwrap_or(Status::Unknown))
-        }
-        verdict::REPLY => Verdict::Reply,
-        _ => Verdict::Failed(Fault::from_code(code as u8).unwrap_or(Fault::FunctionFailed)),
-    };
-    if kind != verdict::ABORT_WITH_TEXT {
-        out.text.clear();
-    }
-    out.element = (packed >> 16) as u16;
-    out.line = (packed >> 32) as u32;
 }
 
 /// What the code takes for granted of a pass.
 #[derive(Debug)]
 struct Shape {
-    elements: u16,
+    elements: usize,
     inputs: usize,
     call_words: usize,
+    /// It keeps bytes in the scratch.
+    keeps: bool,
+    /// It reads or writes tables or variables.
+    has_state: bool,
     scalars: usize,
     merged: usize,
     /// The tables that the code works on, and the fingerprints of their layouts.
@@ -274,12 +263,19 @@ impl Shape {
             let decls = decls.filter(|decl| decl.merge.is_some() == merge);
             decls.map(|decl| decl.word as usize + 1).max().unwrap_or(0)
         };
+        let keeps = |function: &Function| {
+            let mut insts = function.blocks.iter().flat_map(|b| &b.insts);
+            insts.any(|inst| asks_room(function, inst))
+        };
+        let (scalars, merged) = (words(false), words(true));
         Ok(Self {
-            elements: chain.elements.len() as u16,
+            elements: chain.elements.len(),
             inputs: Handler::of(event).direction(chain).map_or(0, |d| d.inputs.len()),
             call_words: chain.call_words(),
-            scalars: words(false),
-            merged: words(true),
+            keeps: parts.iter().any(|part| keeps(part.function)),
+            has_state: scalars != 0 || merged != 0 || !tables.is_empty(),
+            scalars,
+            merged,
             tables,
         })
     }
@@ -288,16 +284,27 @@ impl Shape {
     /// If the pass does not have the shape that the code was compiled for: an error of the engine.
     #[inline(always)]
     fn check(&self, cx: &Cx<'_>) {
-        let state = cx.state;
         let fits = cx.slots.len() >= self.inputs
             && cx.call.len() >= self.call_words
-            && cx.counters.len() >= usize::from(self.elements)
-            && (self.scalars == 0 || state.scalars.len() >= self.scalars)
-            && (self.merged == 0 || state.merged.len() >= self.merged);
-        assert!(fits, "the pass does not have the shape that the segment was compiled for");
-        for (at, fingerprint) in &self.tables {
-            let same = state.tables.get(*at).is_some_and(|table| table.fingerprint() == *fingerprint);
-            assert!(same, "table {at} is not laid out as the one that the segment was compiled for");
+            && cx.counters.len() >= self.elements;
+        if !fits || self.has_state && !self.fits_state(cx.state) {
+            Self::misfit();
         }
+    }
+
+    #[inline(always)]
+    fn fits_state(&self, state: &State) -> bool {
+        let has_table = |(at, fingerprint): &(usize, u64)| {
+            state.tables.get(*at).is_some_and(|table| table.fingerprint() == *fingerprint)
+        };
+        self.tables.iter().all(has_table)
+            && (self.scalars == 0 || state.scalars.len() >= self.scalars)
+            && (self.merged == 0 || state.merged.len() >= self.merged)
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn misfit() -> ! {
+        panic!("the pass does not have the shape that the segment was compiled for")
     }
 }

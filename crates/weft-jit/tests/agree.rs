@@ -1,8 +1,12 @@
 //! Compiled code does what the interpreter does.
 
+use std::sync::{Arc, Mutex};
+use weft_core::abi::{Cx, State};
+use weft_ir::backend::{Backend, Program, Unsupported};
 use weft_ir::generate;
 use weft_ir::interp::Interp;
-use weft_jit::Jit;
+use weft_ir::program::{ChainProgram, Event};
+use weft_jit::{Jit, Segment};
 
 /// Chains that are generated and compared.
 const SEEDS: u64 = if cfg!(debug_assertions) { 60 } else { 4000 };
@@ -12,6 +16,44 @@ fn compiled_code_agrees_with_the_interpreter() {
     // If it did not, a chain would mean one thing in `weft check` and tests, and another in traffic.
     let jit = Jit::new().expect("this machine is one that code is generated for");
     for seed in 0..SEEDS {
+        let jit = Kept { jit: jit.clone(), segments: Mutex::default() };
         generate::compare(seed, &Interp, &jit).unwrap_or_else(|d| panic!("seed {}: {}", d.seed, d.what));
+    }
+}
+
+/// Compiles each segment of one chain once, for all its passes. Compiling takes most of the time of the test.
+#[derive(Debug)]
+struct Kept {
+    jit: Jit,
+    segments: Mutex<Vec<(Event, Arc<Segment>)>>,
+}
+
+impl Backend for Kept {
+    fn name(&self) -> &'static str {
+        self.jit.name()
+    }
+
+    fn compile(
+        &self,
+        chain: &Arc<ChainProgram>,
+        event: Event,
+        state: &State,
+    ) -> Result<Box<dyn Program>, Unsupported> {
+        let mut segments = self.segments.lock().expect("no test thread has panicked");
+        if let Some((_, segment)) = segments.iter().find(|(of, _)| *of == event) {
+            return Ok(Box::new(Shared(segment.clone())));
+        }
+        let segment = Arc::new(self.jit.compile_segment(chain, event, state)?);
+        segments.push((event, segment.clone()));
+        Ok(Box::new(Shared(segment)))
+    }
+}
+
+#[derive(Debug)]
+struct Shared(Arc<Segment>);
+
+impl Program for Shared {
+    fn run(&self, cx: &mut Cx<'_>, opened: usize) {
+        self.0.run(cx, opened);
     }
 }

@@ -95,10 +95,35 @@ impl<'p> Facts<'p> {
         behind || at < within
     }
 
+    /// Whether a jump from one block to another goes back.
+    pub(super) fn is_behind(&self, to: BlockId, from: BlockId) -> bool {
+        let at = |block| self.order.iter().position(|other| *other == block);
+        at(to) <= at(from)
+    }
+
     /// Whether the row is there wherever this block runs.
     pub(super) fn is_present(&self, block: BlockId, row: Value) -> bool {
         self.present[block.0 as usize].contains(&row)
     }
+}
+
+/// Whether the operation may take room in the scratch.
+pub(crate) fn asks_room(function: &Function, inst: &Inst) -> bool {
+    let makes = matches!(
+        inst.op,
+        Op::Concat(_)
+            | Op::Lower(_)
+            | Op::Upper(_)
+            | Op::IntToText(..)
+            | Op::FloatToText(_)
+            | Op::Key(_)
+            | Op::SetInput(..)
+            | Op::SetAnswer(..)
+            | Op::SetReply(..)
+            | Op::Emit(..)
+            | Op::Mirror(_)
+    );
+    makes || loads_bytes(function, inst)
 }
 
 fn reverse_postorder(function: &Function) -> Vec<BlockId> {

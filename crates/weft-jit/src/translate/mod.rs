@@ -9,27 +9,26 @@ mod numbers;
 mod state;
 mod tuple;
 
-use crate::frame::{Frame, SLICE_START};
+use crate::frame::{FRAME_BYTES, Frame, SLICE_START};
 use crate::helpers::{CELL_BYTES, Cell, Helper, tag};
 use analysis::Facts;
 use core::mem::offset_of;
 use cranelift_codegen::ir as clif;
 use cranelift_codegen::ir::condcodes::IntCC;
-use cranelift_codegen::ir::types::{F64, I8, I64};
+use cranelift_codegen::ir::types::{F64, I8, I16, I64};
 use cranelift_codegen::ir::{AbiParam, InstBuilder as _, MemFlagsData, StackSlotData, StackSlotKind};
 use cranelift_codegen::isa::TargetFrontendConfig;
 use cranelift_frontend::{FuncInstBuilder, FunctionBuilder, Variable};
 use std::sync::Arc;
-use weft_core::abi::{Counters, Cx, Fault};
+use weft_core::abi::{Counters, Cx, Fault, Outcome};
 use weft_core::table::{ColumnRef, Table};
 use weft_ir::backend::Unsupported;
 use weft_ir::ir::{BlockId, Function, Inst, Jump, Op, StatusOperand, TableId, Terminator, Ty, Value};
 use weft_ir::program::{ChainProgram, Event, Part};
 
-/// What the code says when it returns: how the pass ended in the low 8 bits, the code of a status or fault in the
+/// How an element ends the pass, as compiled code says it: how the pass ended in the low 8 bits, the code of a status or fault in the
 /// next 8, the element in the next 16, the source line in the upper 32.
 pub(crate) mod verdict {
-    pub(crate) const END: u64 = 0;
     pub(crate) const DROP: u64 = 1;
     pub(crate) const ABORT: u64 = 2;
     pub(crate) const REPLY: u64 = 3;
@@ -55,30 +54,40 @@ pub(crate) struct Plan<'a> {
     pub(crate) target: TargetFrontendConfig,
 }
 
-/// Translates a segment into `builder`'s function, which takes a [`Frame`] and returns a [`verdict`].
+/// Translates a segment into `builder`'s function, an [`crate::frame::Entry`].
 ///
 /// # Errors
 /// [`Unsupported`], if the program is not one that the verifier accepts, or the state does not have its tables.
 pub(crate) fn translate(plan: &Plan<'_>, mut builder: FunctionBuilder<'_>) -> Result<Constants, Unsupported> {
     let signature = &mut builder.func.signature;
     signature.call_conv = plan.target.default_call_conv;
-    signature.params.push(AbiParam::new(I64));
-    signature.returns.push(AbiParam::new(I64));
+    signature.params.extend([AbiParam::new(I64); 6]);
     let parts = plan.chain.parts(plan.event);
     let entry = builder.create_block();
     builder.append_block_params_for_function_params(entry);
     builder.switch_to_block(entry);
-    let frame = builder.block_params(entry)[0];
-    let cx = builder.ins().load(I64, FIXED, frame, offset_of!(Frame<'_, '_>, cx) as i32);
+    let &[cx, opened, scratch_used, tables, scalars, merged] = builder.block_params(entry) else {
+        return Err(Unsupported { reason: "the code's function lacks parameters".into(), line: 0 });
+    };
+    let frame = StackSlotData::new(StackSlotKind::ExplicitSlot, FRAME_BYTES, 3);
+    let frame = builder.create_sized_stack_slot(frame);
+    let frame = builder.ins().stack_addr(I64, frame, 0);
     let mut segment = Segment {
         plan,
         builder,
         frame,
         cx,
+        opened,
+        tables,
+        scalars,
+        merged,
         signatures: [None; Helper::COUNT],
         inputs: Vec::new(),
         constants: Constants::default(),
     };
+    segment.store_frame(cx, offset_of!(Frame<'_, '_>, cx));
+    segment.store_frame(scratch_used, offset_of!(Frame<'_, '_>, scratch_used));
+    segment.start_outcome();
     segment.start_trace();
     segment.declare_inputs(&parts)?;
     let starts: Vec<clif::Block> = parts.iter().map(|_| segment.builder.create_block()).collect();
@@ -90,8 +99,7 @@ pub(crate) fn translate(plan: &Plan<'_>, mut builder: FunctionBuilder<'_>) -> Re
         PartTranslator::new(&mut segment, part, next)?.translate()?;
     }
     segment.builder.switch_to_block(end);
-    let end = segment.int(verdict::END as i64);
-    segment.builder.ins().return_(&[end]);
+    segment.builder.ins().return_(&[]);
     segment.builder.seal_all_blocks();
     Ok(segment.finish())
 }
@@ -145,6 +153,14 @@ struct Segment<'a, 'f> {
     frame: clif::Value,
     /// The address of the [`Cx`].
     cx: clif::Value,
+    /// Elements below this index take part.
+    opened: clif::Value,
+    /// Where the state's tables begin.
+    tables: clif::Value,
+    /// Where the scalar variables begin.
+    scalars: clif::Value,
+    /// Where this worker's part of the MERGE variables begins.
+    merged: clif::Value,
     signatures: [Option<clif::SigRef>; Helper::COUNT],
     inputs: Vec<tuple::Column>,
     constants: Constants,
@@ -154,7 +170,7 @@ impl Segment<'_, '_> {
     /// Jumps to the first part that takes part: in CLOSE, the first whose element the call has opened.
     fn dispatch(&mut self, parts: &[Part<'_>], starts: &[clif::Block], end: clif::Block) {
         if self.plan.event == Event::Close {
-            let opened = self.load_fixed(I64, offset_of!(Frame<'_, '_>, opened));
+            let opened = self.opened;
             for (part, start) in parts.iter().zip(starts) {
                 let takes_part = self.builder.ins().icmp_imm_u(
                     IntCC::UnsignedGreaterThan,
@@ -171,12 +187,26 @@ impl Segment<'_, '_> {
         }
     }
 
+    /// The pass goes to the end of the chain unless something else is said.
+    fn start_outcome(&mut self) {
+        let n_elements = self.plan.chain.elements.len() as i64;
+        let n_elements = self.builder.ins().iconst(I16, n_elements);
+        let out = self.load_cx(I64, offset_of!(Cx<'_>, out));
+        self.builder.ins().store(PLAIN, n_elements, out, offset_of!(Outcome, element) as i32);
+    }
+
     /// Takes the time on sampled passes.
     fn start_trace(&mut self) {
-        let trace = self.load_cx(I64, offset_of!(Cx<'_>, trace));
+        let trace = self.load_trace();
         self.when(trace, true, |segment| {
-            segment.call(Helper::Start, &[segment.frame]);
+            let began = segment.call(Helper::Clock, &[segment.cx])[0];
+            segment.store_frame(began, offset_of!(Frame<'_, '_>, began));
         });
+    }
+
+    /// Loaded anew each time, so that it takes no register between.
+    fn load_trace(&mut self) -> clif::Value {
+        self.builder.ins().load(I64, PLAIN, self.cx, offset_of!(Cx<'_>, trace) as i32)
     }
 
     fn finish(self) -> Constants {
@@ -195,11 +225,6 @@ impl Segment<'_, '_> {
 
     fn address(&mut self, address: u64) -> clif::Value {
         self.int(address as i64)
-    }
-
-    /// A field of the frame that does not change in a pass.
-    fn load_fixed(&mut self, ty: clif::Type, offset: usize) -> clif::Value {
-        self.builder.ins().load(ty, FIXED, self.frame, offset as i32)
     }
 
     /// A field of the pass: none of them changes in it, though what they point to does.
@@ -339,6 +364,8 @@ struct PartTranslator<'s, 'a, 'f, 'p> {
     may_fail_later: bool,
     locks: Vec<LockState>,
     vars_lock: Option<Variable>,
+    /// For the head of each scan, how often the handler has come back to it.
+    visits: Vec<Option<Variable>>,
     /// The columns as they were when the handler began; only where it may be rolled back.
     saved: Vec<Option<(Val, clif::Value)>>,
 }
@@ -366,13 +393,14 @@ impl<'s, 'a, 'f, 'p> PartTranslator<'s, 'a, 'f, 'p> {
             next,
             locks: Vec::new(),
             vars_lock: None,
+            visits: vec![None; function.blocks.len()],
             saved: Vec::new(),
         })
     }
 
     fn translate(mut self) -> Result<(), Unsupported> {
         self.begin();
-        let order = core::mem::take(&mut self.facts.order);
+        let order = self.facts.order.clone();
         self.segment.builder.ins().jump(self.blocks[0], []);
         for id in order {
             self.block(id)?;
@@ -437,7 +465,7 @@ impl<'s, 'a, 'f, 'p> PartTranslator<'s, 'a, 'f, 'p> {
                 self.values[result.0 as usize] = Some(value);
             }
         }
-        self.terminator(&block.end)
+        self.terminator(id, &block.end)
     }
 
     /// The value of an operand.
@@ -480,21 +508,28 @@ impl<'s, 'a, 'f, 'p> PartTranslator<'s, 'a, 'f, 'p> {
         Ok(value)
     }
 
-    fn terminator(&mut self, end: &Terminator) -> Result<(), Unsupported> {
+    fn terminator(&mut self, from: BlockId, end: &Terminator) -> Result<(), Unsupported> {
         match end {
             Terminator::Missing => {
                 return Err(Unsupported { reason: "a block has no end".into(), line: 0 });
             }
             Terminator::Jump(jump) => {
+                self.count_visit(from, jump.block);
                 let args = self.args(jump)?;
                 let block = self.blocks[jump.block.0 as usize];
                 self.segment.builder.ins().jump(block, &args);
             }
             Terminator::Branch(by, yes, no) => {
                 let by = self.get(*by)?.one();
-                let (yes_args, no_args) = (self.args(yes)?, self.args(no)?);
-                let (yes, no) = (self.blocks[yes.block.0 as usize], self.blocks[no.block.0 as usize]);
-                self.segment.builder.ins().brif(by, yes, &yes_args, no, &no_args);
+                let (yes_args, no_args) = (self.branch_args(yes)?, self.branch_args(no)?);
+                let (yes_block, no_block) = (self.branch_block(yes), self.branch_block(no));
+                self.segment.builder.ins().brif(by, yes_block, &yes_args, no_block, &no_args);
+                for (jump, way) in [(yes, yes_block), (no, no_block)] {
+                    if self.is_scan(jump.block) {
+                        self.segment.builder.switch_to_block(way);
+                        self.terminator(from, &Terminator::Jump(jump.clone()))?;
+                    }
+                }
             }
             Terminator::Forward => {
                 self.leave();
@@ -507,8 +542,8 @@ impl<'s, 'a, 'f, 'p> PartTranslator<'s, 'a, 'f, 'p> {
             Terminator::Abort { status, text, line } => {
                 if let Some(text) = text {
                     let (start, len) = self.get(*text)?.two();
-                    let frame = self.segment.frame;
-                    self.segment.call(Helper::Text, &[frame, start, len]);
+                    let cx = self.segment.cx;
+                    self.segment.call(Helper::Text, &[cx, start, len]);
                 }
                 self.count(offset_of!(Counters, aborted));
                 let code = match status {
@@ -527,28 +562,73 @@ impl<'s, 'a, 'f, 'p> PartTranslator<'s, 'a, 'f, 'p> {
             }
             Terminator::Redirect { to, line } => {
                 let (start, len) = self.get(*to)?.two();
-                let frame = self.segment.frame;
+                let cx = self.segment.cx;
                 let at = self.segment.int(i64::from(self.element) | i64::from(*line) << 32);
-                self.segment.call(Helper::Redirect, &[frame, at, start, len]);
+                self.segment.call(Helper::Redirect, &[cx, at, start, len]);
                 self.count(offset_of!(Counters, diverted));
                 self.leave();
                 self.segment.builder.ins().jump(self.next, []);
             }
             Terminator::Fail { fault, line } => {
                 let fault = self.get(*fault)?.one();
-                self.roll_back();
-                self.count(offset_of!(Counters, failed));
-                if self.fail_open {
-                    self.leave();
-                    self.segment.builder.ins().jump(self.next, []);
-                } else {
-                    let last = Fault::ALL.len() as i64;
-                    let fault = self.known_code(fault, 1, last, i64::from(Fault::FunctionFailed.code()));
-                    self.verdict(verdict::FAILED, Some(fault), *line);
-                }
+                self.fail(fault, *line);
             }
         }
         Ok(())
+    }
+
+    fn fail(&mut self, fault: clif::Value, line: u32) {
+        self.roll_back();
+        self.count(offset_of!(Counters, failed));
+        if self.fail_open {
+            self.leave();
+            self.segment.builder.ins().jump(self.next, []);
+        } else {
+            let last = Fault::ALL.len() as i64;
+            let fault = self.known_code(fault, 1, last, i64::from(Fault::FunctionFailed.code()));
+            self.verdict(verdict::FAILED, Some(fault), line);
+        }
+    }
+
+    fn is_scan(&self, block: BlockId) -> bool {
+        self.function.blocks[block.0 as usize].scan_rows_max.is_some()
+    }
+
+    /// Where a branch goes: to the block itself, or to one in which visits of a scan are counted.
+    fn branch_block(&mut self, jump: &Jump) -> clif::Block {
+        match self.is_scan(jump.block) {
+            true => self.segment.builder.create_block(),
+            false => self.blocks[jump.block.0 as usize],
+        }
+    }
+
+    fn branch_args(&mut self, jump: &Jump) -> Result<Vec<clif::BlockArg>, Unsupported> {
+        if self.is_scan(jump.block) { Ok(Vec::new()) } else { self.args(jump) }
+    }
+
+    /// Counts the rows of a scan, and fails the handler beyond as many as it may visit. Lowered programs count for
+    /// themselves; this holds even if they err.
+    fn count_visit(&mut self, from: BlockId, to: BlockId) {
+        let Some(max) = self.function.blocks[to.0 as usize].scan_rows_max else { return };
+        let visits = match self.visits[to.0 as usize] {
+            Some(visits) => visits,
+            None => *self.visits[to.0 as usize].insert(self.segment.builder.declare_var(I64)),
+        };
+        let mut count = self.segment.int(0);
+        if self.facts.is_behind(to, from) {
+            let before = self.segment.builder.use_var(visits);
+            count = self.ins().iadd_imm_s(before, 1);
+            let max = self.segment.int(max.saturating_add(1) as i64);
+            let is_over = self.ins().icmp(IntCC::UnsignedGreaterThan, count, max);
+            let [over, on] = [(); 2].map(|()| self.segment.builder.create_block());
+            self.ins().brif(is_over, over, [], on, []);
+            self.segment.builder.set_cold_block(over);
+            self.segment.builder.switch_to_block(over);
+            let fault = self.segment.int(i64::from(Fault::FunctionFailed.code()));
+            self.fail(fault, 0);
+            self.segment.builder.switch_to_block(on);
+        }
+        self.segment.builder.def_var(visits, count);
     }
 
     fn args(&self, jump: &Jump) -> Result<Vec<clif::BlockArg>, Unsupported> {
@@ -581,13 +661,14 @@ impl<'s, 'a, 'f, 'p> PartTranslator<'s, 'a, 'f, 'p> {
             let code = ins.ins().ishl_imm_u(code, 8);
             packed = ins.ins().bor(packed, code);
         }
-        ins.ins().return_(&[packed]);
+        self.segment.call(Helper::Settle, &[self.segment.cx, packed]);
+        self.segment.builder.ins().return_(&[]);
     }
 
     /// The handler ends: gives back its locks, and takes the time on sampled passes.
     fn leave(&mut self) {
         self.unlock();
-        let trace = self.segment.load_cx(I64, offset_of!(Cx<'_>, trace));
+        let trace = self.segment.load_trace();
         let (element, counts) = (i64::from(self.element), i64::from(self.counts));
         self.segment.when(trace, true, |segment| {
             let (element, counts) = (segment.int(element), segment.int(counts));

@@ -1,7 +1,7 @@
 //! Operations on tables, the call's row and scalar variables.
 
 use super::{LockState, PLAIN, PartTranslator, Val};
-use crate::frame::{Frame, SLICE_START};
+use crate::frame::SLICE_START;
 use crate::helpers::{Helper, ZERO_ROW_WORDS, merge_code};
 use core::mem::offset_of;
 use cranelift_codegen::ir as clif;
@@ -48,7 +48,7 @@ impl PartTranslator<'_, '_, '_, '_> {
     pub(super) fn state(&mut self, block: BlockId, inst: &Inst) -> Result<Option<Val>, Unsupported> {
         let frame = self.segment.frame;
         Ok(match &inst.op {
-            Op::CallGet(cell) => Some(self.call_get(*cell)?),
+            Op::CallGet(cell) => Some(self.call_get(*cell, inst.result)?),
             Op::CallSet(cell, value, journal) => {
                 self.call_set(*cell, *value, *journal)?;
                 None
@@ -56,14 +56,13 @@ impl PartTranslator<'_, '_, '_, '_> {
             Op::VarGet(var) => {
                 let (decl, offset) = self.var(*var)?;
                 let ty = Ty::of(decl.ty);
-                let words = self.segment.load_fixed(I64, offset_of!(Frame<'_, '_>, scalars));
-                let word = self.ins().load(I64, PLAIN, words, offset);
+                let word = self.segment.builder.ins().load(I64, PLAIN, self.segment.scalars, offset);
                 Some(self.segment.unpack(ty, word))
             }
             Op::VarSet(var, value, journal) => {
                 let (ty, value) = (self.ty(*value), self.get(*value)?);
                 let word = self.segment.pack(ty, value);
-                self.set_var(*var, word, *journal, offset_of!(Frame<'_, '_>, scalars), Helper::VarSet)?;
+                self.set_var(*var, word, *journal, self.segment.scalars, Helper::VarSet)?;
                 None
             }
             Op::VarMerge(var, value, journal) => {
@@ -184,7 +183,7 @@ impl PartTranslator<'_, '_, '_, '_> {
 
     /// The address of the state's pointer to a table.
     fn table(&mut self, table: TableId) -> clif::Value {
-        let tables = self.segment.load_fixed(I64, offset_of!(Frame<'_, '_>, tables));
+        let tables = self.segment.tables;
         let offset = usize::from(table.0) * size_of::<Arc<Table>>();
         self.ins().iadd_imm_s(tables, offset as i64)
     }
@@ -391,7 +390,7 @@ impl PartTranslator<'_, '_, '_, '_> {
         self.segment.plan.chain.call.get(usize::from(cell.0)).ok_or_else(missing)
     }
 
-    fn call_get(&mut self, cell: CallId) -> Result<Val, Unsupported> {
+    fn call_get(&mut self, cell: CallId, result: Option<Value>) -> Result<Val, Unsupported> {
         let decl = self.cell(cell)?;
         let (ty, offset, max) = (Ty::of(decl.ty), decl.word as i32 * 8, decl.ty.bytes_max().unwrap_or(0));
         let call = self.segment.load_cx(I64, offset_of!(Cx<'_>, call) + SLICE_START);
@@ -402,6 +401,9 @@ impl PartTranslator<'_, '_, '_, '_> {
         let max = self.segment.int(i64::from(max));
         let len = self.ins().umin(word, max);
         let start = self.ins().iadd_imm_s(call, i64::from(offset) + 8);
+        if result.is_some_and(|result| self.facts.is_borrowed(result)) {
+            return Ok(Val::Two(start, self.segment.take_room(len)));
+        }
         let frame = self.segment.frame;
         Ok(self.segment.call_two(Helper::Keep, &[frame, start, len]))
     }
@@ -441,7 +443,7 @@ impl PartTranslator<'_, '_, '_, '_> {
         var: VarId,
         word: clif::Value,
         journal: Journal,
-        field: usize,
+        words: clif::Value,
         noted: Helper,
     ) -> Result<(), Unsupported> {
         let (decl, offset) = self.var(var)?;
@@ -449,7 +451,6 @@ impl PartTranslator<'_, '_, '_, '_> {
             let (frame, at) = (self.segment.frame, self.segment.int(i64::from(decl.word)));
             self.segment.call(noted, &[frame, at, word]);
         } else {
-            let words = self.segment.load_fixed(I64, field);
             self.ins().store(PLAIN, word, words, offset);
         }
         Ok(())
@@ -458,8 +459,7 @@ impl PartTranslator<'_, '_, '_, '_> {
     fn merge(&mut self, var: VarId, value: Value, journal: Journal) -> Result<(), Unsupported> {
         let (decl, offset) = self.var(var)?;
         let value = self.get(value)?.one();
-        let field = offset_of!(Frame<'_, '_>, merged);
-        let words = self.segment.load_fixed(I64, field);
+        let words = self.segment.merged;
         let old = self.ins().load(I64, PLAIN, words, offset);
         let new = match (decl.merge.unwrap_or(Merge::Sum), decl.ty.is_signed()) {
             (Merge::Sum, _) => self.ins().iadd(old, value),
@@ -468,7 +468,7 @@ impl PartTranslator<'_, '_, '_, '_> {
             (Merge::Min, true) => self.ins().smin(old, value),
             (Merge::Min, false) => self.ins().umin(old, value),
         };
-        self.set_var(var, new, journal, field, Helper::VarMerge)
+        self.set_var(var, new, journal, words, Helper::VarMerge)
     }
 
     /// Word, way of merging and start of a MERGE variable.

@@ -5,9 +5,9 @@ use crate::frame::{SLICE_LEN, SLICE_START};
 use crate::helpers::{Helper, sink_cell, tag, target};
 use core::mem::offset_of;
 use cranelift_codegen::ir as clif;
+use cranelift_codegen::ir::InstBuilder as _;
 use cranelift_codegen::ir::condcodes::IntCC;
 use cranelift_codegen::ir::types::{F64, I8, I64};
-use cranelift_codegen::ir::{InstBuilder as _, StackSlotData, StackSlotKind};
 use cranelift_frontend::Variable;
 use weft_core::Time;
 use weft_core::abi::{Cx, REGION_BODY, REGION_HEADERS, REGION_META, Slot};
@@ -202,17 +202,18 @@ impl PartTranslator<'_, '_, '_, '_> {
             }
             Op::Rand(site) => return Ok(Done::Value(self.rand(*site))),
             Op::Emit(sink, values) => {
-                let cells = self.sink_cells(values)?;
+                let cx = self.segment.cx;
                 let (sink, n) = (self.segment.int(i64::from(sink.0)), self.segment.int(values.len() as i64));
-                self.segment.call(Helper::Emit, &[frame, sink, cells, n]);
+                let row = self.segment.call(Helper::EmitRow, &[cx, sink, n])[0];
+                self.set_cells(row, values)?;
             }
             Op::Delay(nanos) => {
                 let nanos = self.get(*nanos)?.one();
-                self.segment.call(Helper::Delay, &[frame, nanos]);
+                self.segment.call(Helper::Delay, &[self.segment.cx, nanos]);
             }
             Op::Mark(mark) => {
                 let mark = self.get(*mark)?.one();
-                self.segment.call(Helper::Mark, &[frame, mark]);
+                self.segment.call(Helper::Mark, &[self.segment.cx, mark]);
             }
             Op::Mirror(to) => {
                 let (start, len) = self.get(*to)?.two();
@@ -246,11 +247,8 @@ impl PartTranslator<'_, '_, '_, '_> {
         Ok(self.segment.call_two(Helper::Edit, &[frame, target, tag, a, b]))
     }
 
-    /// Makes the cells of a sink row on the stack: each value, and whether it is NULL instead.
-    fn sink_cells(&mut self, values: &[(Value, Option<Value>)]) -> Result<clif::Value, Unsupported> {
-        let bytes = sink_cell::BYTES * values.len().max(1) as u32;
-        let slot = StackSlotData::new(StackSlotKind::ExplicitSlot, bytes, 3);
-        let slot = self.segment.builder.create_sized_stack_slot(slot);
+    /// Sets the cells of a sink row: each value, and whether it is NULL instead.
+    fn set_cells(&mut self, row: clif::Value, values: &[(Value, Option<Value>)]) -> Result<(), Unsupported> {
         for (at, (value, null)) in (0..).step_by(sink_cell::BYTES as usize).zip(values) {
             let ty = self.ty(*value);
             let value = self.get(*value)?;
@@ -266,11 +264,10 @@ impl PartTranslator<'_, '_, '_, '_> {
                 let other = self.segment.int(sink_cell::NULL);
                 tag = self.ins().select(null, other, tag);
             }
-            let start = self.ins().stack_addr(I64, slot, 0);
-            self.ins().store(PLAIN, tag, start, at);
-            self.ins().store(PLAIN, word, start, at + sink_cell::VALUE);
+            self.ins().store(PLAIN, tag, row, at);
+            self.ins().store(PLAIN, word, row, at + sink_cell::VALUE);
         }
-        Ok(self.ins().stack_addr(I64, slot, 0))
+        Ok(())
     }
 
     /// Keeps bytes, or none if they are NULL.
