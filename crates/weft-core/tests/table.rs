@@ -99,38 +99,49 @@ struct ModelRow {
     hits: u64,
     note: Option<Vec<u8>>,
     added: Vec<u64>,
-    written: (i64, u64),
-    touched: (i64, u64),
+    written: i64,
+    touched: i64,
 }
 
-/// What a table means: rows by key, the order of writes and touches by a count of operations.
+/// What a table means: rows by key, with the times of writes and touches.
 #[derive(Clone, Debug)]
 struct Model {
     rows: BTreeMap<u64, ModelRow>,
     spec: TableSpec,
     added: usize,
     now: i64,
-    turn: u64,
 }
 
 impl Model {
     fn expire(&mut self) {
         let Some(ttl) = self.spec.ttl else { return };
         let (now, on_access) = (self.now, self.spec.ttl_on_access);
-        self.rows.retain(|_, r| now - if on_access { r.touched.0 } else { r.written.0 } < ttl.0);
+        self.rows.retain(|_, r| now - if on_access { r.touched } else { r.written } < ttl.0);
     }
 
-    fn insert(&mut self, id: u64) -> bool {
-        if self.rows.len() as u64 >= self.spec.max_rows {
-            let oldest = match self.spec.evict {
-                Evict::Reject => return false,
-                Evict::Oldest => self.rows.iter().min_by_key(|(_, r)| r.written.1),
-                Evict::Lru => self.rows.iter().min_by_key(|(_, r)| r.touched.1),
+    /// Inserts a row for which `gone` made way: any of the oldest, if the table was full.
+    fn insert(&mut self, id: u64, gone: &[u64]) -> bool {
+        if (self.rows.len() as u64) < self.spec.max_rows {
+            assert_eq!(gone, [0; 0], "there was room");
+        } else {
+            let age = |row: &ModelRow| match self.spec.evict {
+                Evict::Lru => row.touched,
+                Evict::Oldest | Evict::Reject => row.written,
             };
-            let oldest = *oldest.expect("a full table has rows").0;
-            self.rows.remove(&oldest);
+            match (self.spec.evict, gone) {
+                (Evict::Reject, []) => return false,
+                (Evict::Oldest | Evict::Lru, [gone]) => {
+                    assert_eq!(
+                        self.rows.values().map(age).min(),
+                        Some(age(&self.rows[gone])),
+                        "not the oldest"
+                    );
+                    self.rows.remove(gone);
+                }
+                other => panic!("{other:?}"),
+            }
         }
-        let stamp = (self.now, self.turn);
+        let stamp = self.now;
         let added = (0..self.added as u64).map(|i| 100 + i).collect();
         self.rows.insert(id, ModelRow { hits: 7, note: None, added, written: stamp, touched: stamp });
         true
@@ -185,17 +196,16 @@ impl Pair {
     fn new(shape: Shape, spec: TableSpec) -> Self {
         let table = Arc::new(Table::new(spec.clone()));
         let state = State { tables: vec![table], ..State::default() };
-        let model = Model { rows: BTreeMap::new(), spec, added: 0, now: 1000, turn: 0 };
+        let model = Model { rows: BTreeMap::new(), spec, added: 0, now: 1000 };
         Self { shape, state, journal: Journal::default(), model, before: None }
     }
 
     fn apply(&mut self, op: &Op) {
-        self.model.turn += 1;
         self.model.expire();
         let table = Arc::clone(&self.state.tables[0]);
         let now = Time(self.model.now);
         let find = |id: u64| find(&table, &key(self.shape, id), now);
-        let stamp = (self.model.now, self.model.turn);
+        let stamp = self.model.now;
         match op {
             Op::Put { id, hits } => self.put(&table, *id, *hits, now),
             Op::Note { id, note } => {
@@ -249,7 +259,7 @@ impl Pair {
                 if let Some(before) = self.before.take() {
                     self.journal.undo(&self.state, &mut []);
                     assert!(self.journal.is_empty());
-                    self.model = Model { turn: self.model.turn, ..before };
+                    self.model = before;
                 }
             }
             Op::Commit => self.before = None,
@@ -264,7 +274,7 @@ impl Pair {
     fn put(&mut self, table: &Table, id: u64, hits: u64, now: Time) {
         let key = key(self.shape, id);
         let col = table.column("hits").unwrap();
-        let stamp = (self.model.now, self.model.turn);
+        let stamp = self.model.now;
         let found = find(table, &key, now);
         if let Some(row) = self.model.rows.get_mut(&id) {
             (row.hits, row.written, row.touched) = (hits, stamp, stamp);
@@ -279,15 +289,17 @@ impl Pair {
             Key::Word(word) => self.journal.insert_int(0, table, *word, now),
             Key::Bytes(bytes) => self.journal.insert_bytes(0, table, bytes, now),
         };
+        let is_gone = |id: &u64| find(table, &self::key(self.shape, *id), now).is_none();
+        let gone: Vec<u64> = self.model.rows.keys().copied().filter(is_gone).collect();
         match inserted {
             Insert::New(row) => {
-                assert!(self.model.insert(id), "the model is full");
+                assert!(self.model.insert(id, &gone), "the model is full");
                 assert_eq!(table.word(row, col), 7);
                 self.journal.record_store(0, row, col, table);
                 table.set_word(row, col, hits);
                 self.model.rows.get_mut(&id).unwrap().hits = hits;
             }
-            Insert::Full => assert!(!self.model.insert(id), "the model has room"),
+            Insert::Full => assert!(!self.model.insert(id, &gone), "the model has room"),
             Insert::TooLong => panic!("the key fits"),
         }
     }
@@ -407,6 +419,77 @@ proptest! {
         chunk[at] = byte;
         let _ = table.import(&chunk, Time(1));
         let _ = table.import(&chunk[..cut.min(chunk.len())], Time(1));
+    }
+}
+
+// Another row than the oldest would go from a table that is too large to keep all of its rows in order.
+#[test]
+fn the_oldest_goes_whatever_was_touched_or_undone() {
+    let (n, rounds) = if cfg!(miri) { (200, 300) } else { (600, 12_000) };
+    for evict in [Evict::Oldest, Evict::Lru] {
+        let table = Table::new(TableSpec { evict, ..spec(Shape::Int, n) });
+        let state = State { tables: vec![Arc::new(table)], ..State::default() };
+        let table = &state.tables[0];
+        let mut ages: BTreeMap<u64, u64> = (0..n).map(|id| (id, id)).collect();
+        ages.keys().for_each(|id| _ = new_row(table.insert_int(*id, Time(*id as i64))));
+        let mut journal = Journal::default();
+        for now in n..n + rounds {
+            let dice = weft_core::hash::draw(now, 1);
+            let (at, before) = (Time(now as i64), ages.clone());
+            // Few are written often, and most now and then: some of the oldest are always out of place.
+            let id = if dice & 1 == 0 { (dice >> 8) % (2 * n) } else { (dice >> 8) % (n / 8) };
+            let found = table.find_int(id, at);
+            assert_eq!(found.is_some(), ages.contains_key(&id));
+            if found.is_some() {
+                journal.record_touch(0, found, table);
+                table.touch(found, at);
+            } else {
+                let oldest = *ages.iter().min_by_key(|(_, age)| **age).expect("the table is full").0;
+                new_row(journal.insert_int(0, table, id, at));
+                assert_eq!(table.find_int(oldest, at), Row::NONE, "{oldest} is the oldest at {now}");
+                ages.remove(&oldest);
+            }
+            ages.insert(id, now);
+            if dice >> 60 == 0 {
+                journal.undo(&state, &mut []);
+                ages = before;
+            }
+            journal.clear();
+            assert_eq!(table.len(), n);
+        }
+    }
+}
+
+// A row that came from elsewhere, older than what is here, would outlive the younger ones.
+#[test]
+fn an_old_row_from_elsewhere_goes_first() {
+    let table = Table::new(TableSpec { evict: Evict::Oldest, ..spec(Shape::Int, 200) });
+    (0..200).for_each(|id| _ = new_row(table.insert_int(id, Time(1000 + id as i64))));
+    new_row(table.insert_int(200, Time(2000)));
+    assert_eq!(table.find_int(0, Time(2000)), Row::NONE);
+    for age in [900, 800, 850] {
+        table.remove(table.find_int(1, Time(2000)));
+        new_row(table.insert_int(1, Time(age)));
+        new_row(table.insert_int(1000 + age as u64, Time(2000)));
+        assert_eq!(table.find_int(1, Time(2000)), Row::NONE);
+        table.remove(table.find_int(1000 + age as u64, Time(2000)));
+        new_row(table.insert_int(1, Time(2001)));
+    }
+}
+
+// A full table would refuse a row although one has expired, in a stripe that nobody has looked through.
+#[test]
+fn a_full_table_finds_the_one_row_that_expired() {
+    let limits = TableSpec { ttl: Some(Interval(100)), stripes: Some(8), ..spec(Shape::Int, 64) };
+    for last in 0..64 {
+        let table = Table::new(limits.clone());
+        (0..64).for_each(|id| _ = new_row(table.insert_int(id, Time(0))));
+        (0..64).filter(|id| *id != last).for_each(|id| table.touch(table.find_int(id, Time(50)), Time(50)));
+        assert_eq!(table.insert_int(64, Time(99)), Insert::Full);
+        new_row(table.insert_int(64, Time(100)));
+        assert_eq!((table.len(), table.count(Time(100))), (64, 64));
+        assert_eq!(table.insert_int(65, Time(149)), Insert::Full);
+        assert_eq!(table.sweep(Time(150), usize::MAX), 63);
     }
 }
 
@@ -712,15 +795,33 @@ fn a_look_up_hands_back_the_words_of_its_row() {
 
 // A touch that compiled code makes itself would differ from the table's own.
 #[test]
-fn a_plain_touch_is_one_store() {
-    let table = Table::new(spec(Shape::Int, 4));
-    let row = new_row(table.insert_int(1, Time(3)));
-    let word = table.touch_word().expect("no order is kept") as usize;
-    table.touch(row, Time(9));
-    assert_eq!(table.row_words(row, 0)[word].load(std::sync::atomic::Ordering::Relaxed), 9);
-    assert_eq!(Table::new(TableSpec { evict: Evict::Lru, ..spec(Shape::Int, 4) }).touch_word(), None);
-    let with_ttl = TableSpec { ttl: Some(Interval(5)), ..spec(Shape::Int, 4) };
-    assert_eq!(Table::new(with_ttl).touch_word(), None);
+fn a_touch_is_a_store() {
+    let ttl = Some(Interval(5));
+    for (evict, ttl, ttl_on_access, reads_count) in [
+        (Evict::Reject, None, false, false),
+        (Evict::Reject, ttl, false, false),
+        (Evict::Oldest, ttl, false, false),
+        (Evict::Oldest, ttl, true, true),
+        (Evict::Lru, None, false, true),
+    ] {
+        let table = Table::new(TableSpec { evict, ttl, ttl_on_access, ..spec(Shape::Int, 4) });
+        let row = new_row(table.insert_int(1, Time(3)));
+        let stored =
+            |word: u16| table.row_words(row, 0)[word as usize].load(std::sync::atomic::Ordering::Relaxed);
+        assert_eq!(
+            (table.touch_word().is_none(), table.touch_read_word().is_some()),
+            (reads_count, reads_count)
+        );
+        table.touch(row, Time(9));
+        table
+            .touch_word()
+            .into_iter()
+            .chain(table.touch_read_word())
+            .for_each(|word| assert_eq!(stored(word), 9));
+        table.touch_read(row, Time(12));
+        table.touch_word().into_iter().for_each(|word| assert_eq!(stored(word), 9));
+        table.touch_read_word().into_iter().for_each(|word| assert_eq!(stored(word), 12));
+    }
 }
 
 // Scalars could be torn from their log or their text.

@@ -1,25 +1,34 @@
-//! Keyed access, the orders of rows by age, and room for new rows: expiry and eviction.
+//! Keyed access, the age of rows, and room for new ones: expiry and eviction.
 
 use super::index::Near;
 use super::layout::{Evict, Key, LIVE, WRITTEN_AT};
-use super::storage::{List, Place, Stripe, segment_of};
+use super::oldest::{Aged, Oldest};
+use super::storage::{Place, STRIPE_ROWS_MAX, Stripe, segment_of};
 use super::{Insert, Row, Table, spin_try_lock, spin_unlock};
 use crate::time::Time;
 use core::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
-/// Rows behind the newest among which a row is put in place by its time: the stamps of workers differ a little.
-const SKEW_ROWS_MAX: usize = 8;
 /// Stripes besides its own in which an insertion that may evict looks for an expired row first.
 const NEIGHBOURS_MAX: usize = 8;
 
 type Words = [AtomicU64];
 
-/// One of the two orders: the word with the time, the word with the links (previous low, next high, plus one).
+/// By what rows are ordered.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Order {
-    stamp: usize,
-    links: usize,
-    by_touch: bool,
+pub(super) enum Order {
+    /// Their last write.
+    Written,
+    /// Their last touch, which is in this word.
+    Touched(usize),
+}
+
+impl Order {
+    fn stamp_at(self) -> usize {
+        match self {
+            Self::Written => WRITTEN_AT,
+            Self::Touched(word) => word,
+        }
+    }
 }
 
 impl Table {
@@ -96,38 +105,25 @@ impl Table {
     }
 
     /// Removes expired rows, at most `budget` of them, and returns how many. Whoever has time calls it; nothing but
-    /// memory depends on it. It takes the locks it needs without waiting; the caller holds none.
+    /// memory depends on it. It looks through one stripe, and one more for every [`STRIPE_ROWS_MAX`] of the budget;
+    /// what it has not come to is left for the next call. It takes the locks it needs without waiting; the caller holds
+    /// none.
     pub fn sweep(&self, now: Time, budget: usize) -> usize {
         let mut swept = 0;
+        let mut looks = 1 + budget / STRIPE_ROWS_MAX as usize;
         for _ in 0..self.stripes.len() {
             if swept == budget {
                 break;
             }
             swept += self.with_next_stripe(|at| {
                 let mut n = 0;
-                while swept + n < budget && self.reclaim(at, now) {
+                while swept + n < budget && self.reclaim(at, now, &mut looks) {
                     n += 1;
                 }
                 n
             });
         }
         swept
-    }
-
-    #[inline]
-    pub(super) fn stamp_written(&self, row: Row, now: Time) {
-        let words = self.row_words(row, 0);
-        match self.written_order() {
-            Some(order) => self.move_last(row, order, now),
-            None => words[WRITTEN_AT].store(now.0 as u64, Relaxed),
-        }
-    }
-
-    #[inline]
-    pub(super) fn stamp_touched(&self, row: Row, now: Time) {
-        if let Some(order) = self.touched_order() {
-            self.move_last(row, order, now);
-        }
     }
 
     /// Takes a row out of the index.
@@ -139,7 +135,6 @@ impl Table {
     /// Gives a row's place back. The row is out of the index.
     pub(super) fn release(&self, row: Row) {
         let (at, local) = self.geometry.split(row.0 - 1);
-        self.orders().for_each(|order| self.unlink(row, order));
         let stripe = &self.stripes[at];
         self.row_words(row, 0)[0].store(u64::from(stripe.free.load(Relaxed)), Relaxed);
         stripe.free.store(local + 1, Relaxed);
@@ -150,6 +145,23 @@ impl Table {
 
     pub(super) fn orders(&self) -> impl Iterator<Item = Order> {
         self.written_order().into_iter().chain(self.touched_order())
+    }
+
+    /// The times of the row's last write and touch.
+    pub(super) fn stamps(&self, row: Row) -> (Time, Time) {
+        let words = self.row_words(row, 0);
+        let stamp = |word: usize| Time(words[word].load(Relaxed) as i64);
+        (stamp(WRITTEN_AT), stamp(self.header.touched.unwrap_or(WRITTEN_AT)))
+    }
+
+    /// Makes a row as old as it was before; [`Table::touch`] only makes it younger.
+    pub(super) fn set_stamps(&self, row: Row, written: Time, touched: Time) {
+        let words = self.row_words(row, 0);
+        words[WRITTEN_AT].store(written.0 as u64, Relaxed);
+        if let Some(word) = self.header.touched {
+            words[word].store(touched.0 as u64, Relaxed);
+        }
+        self.admit(row, words);
     }
 
     pub(super) fn tag(&self, row: Row) -> u32 {
@@ -174,27 +186,6 @@ impl Table {
                 None => self.geometry.segment_start(segment + 1),
             };
         }
-    }
-
-    /// The row before this one in an order, [`Row::NONE`] if it is the oldest; and its time.
-    pub(super) fn place_in(&self, row: Row, order: Order) -> (Row, Time) {
-        let words = self.row_words(row, 0);
-        let previous = words[order.links].load(Relaxed) as u32;
-        let stripe = self.geometry.split(row.0 - 1).0;
-        (self.row_of_link(stripe, previous), Time(words[order.stamp].load(Relaxed) as i64))
-    }
-
-    /// Puts a linked row back to where [`Table::place_in`] found it.
-    pub(super) fn move_back(&self, row: Row, order: Order, previous: Row, stamp: Time) {
-        self.unlink(row, order);
-        self.link_back(row, order, previous, stamp);
-    }
-
-    /// Links a row behind `previous`; first, if that is gone.
-    pub(super) fn link_back(&self, row: Row, order: Order, previous: Row, stamp: Time) {
-        self.row_words(row, 0)[order.stamp].store(stamp.0 as u64, Relaxed);
-        let previous = if self.is_live(previous) { self.local(previous) + 1 } else { 0 };
-        self.link(row, order, previous);
     }
 
     /// Takes a certain free row of a stripe. False if it is not free.
@@ -224,14 +215,12 @@ impl Table {
         true
     }
 
-    pub(super) fn written_order(&self) -> Option<Order> {
-        let links = self.header.written?;
-        Some(Order { stamp: WRITTEN_AT, links, by_touch: false })
+    fn written_order(&self) -> Option<Order> {
+        self.header.by_write.then_some(Order::Written)
     }
 
-    pub(super) fn touched_order(&self) -> Option<Order> {
-        let stamp = self.header.touched?;
-        Some(Order { stamp, links: stamp + 1, by_touch: true })
+    fn touched_order(&self) -> Option<Order> {
+        self.header.touched.map(Order::Touched)
     }
 
     fn local(&self, row: Row) -> u32 {
@@ -289,15 +278,16 @@ impl Table {
     /// Makes room for one row in a stripe: first by what has expired, then as declared.
     #[cold]
     fn make_room(&self, at: usize, now: Time, evicted: &mut dyn FnMut(Row)) -> bool {
-        if self.reclaim(at, now) && self.fits(at) {
+        if self.reclaim(at, now, &mut 1) && self.fits(at) {
             return true;
         }
         let evict = Evict::from_code(self.evict.load(Relaxed));
         if self.ttl.load(Relaxed) != i64::MAX && self.free_row(at).is_some() {
             let others = self.stripes.len() - 1;
-            let looks = if evict == Evict::Reject { others } else { others.min(NEIGHBOURS_MAX) };
-            for _ in 0..looks {
-                self.with_other_stripe(at, |other| usize::from(self.reclaim(other, now)));
+            let (visits, mut looks) =
+                if evict == Evict::Reject { (others, others) } else { (others.min(NEIGHBOURS_MAX), 1) };
+            for _ in 0..visits {
+                self.with_other_stripe(at, |other| usize::from(self.reclaim(other, now, &mut looks)));
                 if self.fits(at) {
                     return true;
                 }
@@ -321,8 +311,63 @@ impl Table {
             Evict::Oldest => self.written_order()?,
             Evict::Lru => self.touched_order()?,
         };
-        let head = self.row_of_link(at, self.list(at, order).head.load(Relaxed));
-        head.is_some().then_some(head)
+        self.oldest(at, order, &mut 1)
+    }
+
+    /// The oldest row of a stripe. None if it has no row, or would have to be looked through and no looks are left.
+    fn oldest(&self, at: usize, order: Order, looks: &mut usize) -> Option<Row> {
+        loop {
+            while let Some((stamp, local)) = self.known_oldest(at, order).first() {
+                let row = Row(self.geometry.join(at, local) + 1);
+                let words = self.row_words(row, 0);
+                let is_live = words[0].load(Relaxed) & LIVE != 0;
+                if is_live && words[order.stamp_at()].load(Relaxed) as i64 == stamp {
+                    return Some(row);
+                }
+                self.known_oldest(at, order).skip_first();
+                if is_live {
+                    self.admit(row, words);
+                }
+            }
+            if *looks == 0 || self.stripes[at].rows.load(Relaxed) == 0 {
+                return None;
+            }
+            *looks -= 1;
+            self.known_oldest(at, order).refill(self.aged_rows(at, order));
+        }
+    }
+
+    /// All rows of a stripe with their stamps.
+    #[cold]
+    fn aged_rows(&self, at: usize, order: Order) -> Vec<Aged> {
+        let stripe = &self.stripes[at];
+        let mut rows = Vec::with_capacity(stripe.rows.load(Relaxed) as usize);
+        let end = stripe.first + u64::from(stripe.high.load(Relaxed));
+        let mut next = stripe.first;
+        while next < end {
+            let words = self.base.row(next, self.geometry);
+            if words[0].load(Relaxed) & LIVE != 0 {
+                rows.push((words[order.stamp_at()].load(Relaxed) as i64, self.geometry.split(next).1));
+            }
+            next = self.geometry.after(next);
+        }
+        rows
+    }
+
+    fn known_oldest(&self, at: usize, order: Order) -> &Oldest {
+        match order {
+            Order::Written => &self.stripes[at].written,
+            Order::Touched(_) => &self.stripes[at].touched,
+        }
+    }
+
+    /// Notes a row whose stamps may be lower than before.
+    fn admit(&self, row: Row, words: &Words) {
+        let (at, local) = self.geometry.split(row.0 - 1);
+        for order in self.orders() {
+            let stamp = words[order.stamp_at()].load(Relaxed) as i64;
+            self.known_oldest(at, order).admit((stamp, local));
+        }
     }
 
     /// The row that makes way for a key whose neighbourhood is crowded: the oldest of its home.
@@ -341,16 +386,16 @@ impl Table {
     }
 
     /// Removes the oldest row of a stripe if it has expired.
-    fn reclaim(&self, at: usize, now: Time) -> bool {
+    fn reclaim(&self, at: usize, now: Time, looks: &mut usize) -> bool {
         let by_touch = self.header.age_by_touch();
         let order = if by_touch { self.touched_order() } else { self.written_order() };
-        let Some(order) = order else { return false };
-        let oldest = self.row_of_link(at, self.list(at, order).head.load(Relaxed));
-        if oldest.is_none() || !self.is_expired(self.row_words(oldest, 0), now) {
+        let Some(order) = order.filter(|_| self.has_ttl()) else { return false };
+        if !self.is_over(self.known_oldest(at, order).stamp_min() as u64, now) {
             return false;
         }
-        self.remove(oldest);
-        true
+        let oldest = self.oldest(at, order, looks);
+        let expired = oldest.filter(|row| self.is_expired(self.row_words(*row, 0), now));
+        expired.inspect(|row| self.remove(*row)).is_some()
     }
 
     fn with_next_stripe(&self, work: impl FnOnce(usize) -> usize) -> usize {
@@ -410,76 +455,10 @@ impl Table {
         }
         words[0].store(LIVE | u64::from(tag), Relaxed);
         words[WRITTEN_AT].store(now.0 as u64, Relaxed);
-        self.orders().for_each(|order| self.link_last(row, order, now));
+        if let Some(touched) = self.header.touched {
+            words[touched].store(now.0 as u64, Relaxed);
+        }
+        self.admit(row, words);
         words
-    }
-
-    fn list(&self, stripe: usize, order: Order) -> &List {
-        let stripe = &self.stripes[stripe];
-        if order.by_touch { &stripe.touched } else { &stripe.written }
-    }
-
-    fn move_last(&self, row: Row, order: Order, now: Time) {
-        let (stripe, local) = self.geometry.split(row.0 - 1);
-        if self.list(stripe, order).tail.load(Relaxed) == local + 1 {
-            self.row_words(row, 0)[order.stamp].store(now.0 as u64, Relaxed);
-        } else {
-            self.unlink(row, order);
-            self.link_last(row, order, now);
-        }
-    }
-
-    fn link_last(&self, row: Row, order: Order, now: Time) {
-        self.row_words(row, 0)[order.stamp].store(now.0 as u64, Relaxed);
-        let stripe = self.geometry.split(row.0 - 1).0;
-        let mut previous = self.list(stripe, order).tail.load(Relaxed);
-        for _ in 0..SKEW_ROWS_MAX {
-            let before = self.row_of_link(stripe, previous);
-            if before.is_none() || self.place_in(before, order).1 <= now {
-                break;
-            }
-            previous = self.row_words(before, 0)[order.links].load(Relaxed) as u32;
-        }
-        self.link(row, order, previous);
-    }
-
-    /// Links a row behind `previous` (a link; 0 makes it the head).
-    fn link(&self, row: Row, order: Order, previous: u32) {
-        let (stripe, local) = self.geometry.split(row.0 - 1);
-        let list = self.list(stripe, order);
-        let before = self.row_of_link(stripe, previous);
-        let next = match before.is_some() {
-            true => (self.row_words(before, 0)[order.links].load(Relaxed) >> 32) as u32,
-            false => list.head.load(Relaxed),
-        };
-        self.row_words(row, 0)[order.links].store(u64::from(next) << 32 | u64::from(previous), Relaxed);
-        self.set_next(stripe, order, previous, local + 1);
-        self.set_previous(stripe, order, next, local + 1);
-    }
-
-    fn unlink(&self, row: Row, order: Order) {
-        let stripe = self.geometry.split(row.0 - 1).0;
-        let links = self.row_words(row, 0)[order.links].load(Relaxed);
-        let (previous, next) = (links as u32, (links >> 32) as u32);
-        self.set_next(stripe, order, previous, next);
-        self.set_previous(stripe, order, next, previous);
-    }
-
-    fn set_next(&self, stripe: usize, order: Order, of: u32, next: u32) {
-        let row = self.row_of_link(stripe, of);
-        if row.is_none() {
-            return self.list(stripe, order).head.store(next, Relaxed);
-        }
-        let links = &self.row_words(row, 0)[order.links];
-        links.store(links.load(Relaxed) & 0xffff_ffff | u64::from(next) << 32, Relaxed);
-    }
-
-    fn set_previous(&self, stripe: usize, order: Order, of: u32, previous: u32) {
-        let row = self.row_of_link(stripe, of);
-        if row.is_none() {
-            return self.list(stripe, order).tail.store(previous, Relaxed);
-        }
-        let links = &self.row_words(row, 0)[order.links];
-        links.store(links.load(Relaxed) & !0xffff_ffff | u64::from(previous), Relaxed);
     }
 }

@@ -34,18 +34,17 @@ enum Entry {
         word: u16,
         len: u32,
     },
-    /// Time and predecessor in both orders.
     Age {
         table: u16,
         row: Row,
-        written: (Row, Time),
-        touched: (Row, Time),
+        written: Time,
+        touched: Time,
     },
     Inserted {
         table: u16,
         row: Row,
     },
-    /// The words of all groups are the last that are left, and an [`Entry::Age`] comes before.
+    /// The words of all groups are the last that are left.
     Removed {
         table: u16,
         row: Row,
@@ -96,9 +95,7 @@ impl Journal {
 
     /// Before [`Table::touch`] or [`Table::touch_read`].
     pub fn record_touch(&mut self, table: u16, row: Row, rows: &Table) {
-        let stamp = Time(rows.row_words(row, 0)[super::layout::WRITTEN_AT].load(Relaxed) as i64);
-        let written = rows.written_order().map_or((Row::NONE, stamp), |order| rows.place_in(row, order));
-        let touched = rows.touched_order().map_or((Row::NONE, stamp), |order| rows.place_in(row, order));
+        let (written, touched) = rows.stamps(row);
         self.entries.push(Entry::Age { table, row, written, touched });
     }
 
@@ -121,7 +118,6 @@ impl Journal {
 
     /// Before [`Table::remove`]: keeps a full copy of the row.
     pub fn record_remove(&mut self, table: u16, row: Row, rows: &Table) {
-        self.record_touch(table, row, rows);
         let before = self.words.len();
         for (group, _) in rows.groups() {
             self.words.extend(rows.row_words(row, group).iter().map(|word| word.load(Relaxed)));
@@ -160,16 +156,13 @@ impl Journal {
                 Entry::Age { table, row, written, touched } => {
                     let rows = &state.tables[table as usize];
                     if rows.is_live(row) {
-                        rows.restore_age(row, written, touched);
+                        rows.set_stamps(row, written, touched);
                     }
                 }
                 Entry::Inserted { table, row } => state.tables[table as usize].remove(row),
                 Entry::Removed { table, row, len } => {
                     let kept = self.words.split_off(self.words.len() - len as usize);
-                    let Some(Entry::Age { written, touched, .. }) = self.entries.pop() else {
-                        unreachable!("record_remove records the age first")
-                    };
-                    state.tables[table as usize].restore(row, &kept, written, touched);
+                    state.tables[table as usize].restore(row, &kept);
                 }
                 Entry::Scalar { index, old } => state.scalars.set_word(index as usize, old),
                 Entry::Merged { index, old } => state.merged.set_word(index as usize, old),
@@ -194,18 +187,8 @@ impl Journal {
 }
 
 impl Table {
-    fn restore_age(&self, row: Row, written: (Row, Time), touched: (Row, Time)) {
-        match self.written_order() {
-            Some(order) => self.move_back(row, order, written.0, written.1),
-            None => self.row_words(row, 0)[super::layout::WRITTEN_AT].store(written.1.0 as u64, Relaxed),
-        }
-        if let Some(order) = self.touched_order() {
-            self.move_back(row, order, touched.0, touched.1);
-        }
-    }
-
-    /// Makes a removed row live again, where it was.
-    fn restore(&self, row: Row, words: &[u64], written: (Row, Time), touched: (Row, Time)) {
+    /// Makes a removed row live again, where it was and as old as it was.
+    fn restore(&self, row: Row, words: &[u64]) {
         let (at, local) = self.geometry.split(row.0 - 1);
         let tag = words[0] as u32;
         let stripe = &self.stripes[at];
@@ -224,11 +207,7 @@ impl Table {
         self.row_words(row, 0)[0].store(LIVE | u64::from(tag), Relaxed);
         let placed = stripe.place(tag, local);
         debug_assert!(placed.is_ok(), "there was room for it before");
-        if let Some(order) = self.written_order() {
-            self.link_back(row, order, written.0, written.1);
-        }
-        if let Some(order) = self.touched_order() {
-            self.link_back(row, order, touched.0, touched.1);
-        }
+        let (written, touched) = self.stamps(row);
+        self.set_stamps(row, written, touched);
     }
 }

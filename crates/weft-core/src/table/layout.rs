@@ -177,9 +177,9 @@ pub(super) const LIVE: u64 = 1 << 63;
 /// The words before a row's columns: state, time of the last write, then what the declaration needs.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Header {
-    /// Links of the order of writes.
-    pub(super) written: Option<usize>,
-    /// Time and, in the next word, links of the order of touches.
+    /// Whether every write stores its time, so that rows can go by it.
+    pub(super) by_write: bool,
+    /// The word with the time of the last touch.
     pub(super) touched: Option<usize>,
     /// Whether age counts from the last touch.
     age_by_touch: bool,
@@ -194,17 +194,10 @@ pub(super) const WRITTEN_AT: usize = 1;
 impl Header {
     pub(super) fn of(spec: &TableSpec) -> Self {
         let (by_write, by_touch) = orders(spec.evict, spec.ttl.is_some(), spec.ttl_on_access);
-        let mut words = 2;
-        let mut take = |needed: bool, n: usize| {
-            let at = words;
-            words += if needed { n } else { 0 };
-            needed.then_some(at)
-        };
-        let written = take(by_write, 1);
-        let touched = take(by_touch, 2);
+        let touched = by_touch.then_some(WRITTEN_AT + 1);
         let age_by_touch = by_touch && spec.ttl_on_access;
         let age_at = touched.filter(|_| age_by_touch).unwrap_or(WRITTEN_AT);
-        Self { written, touched, age_by_touch, age_at, words }
+        Self { by_write, touched, age_by_touch, age_at, words: touched.unwrap_or(WRITTEN_AT) + 1 }
     }
 
     pub(super) fn age_by_touch(self) -> bool {
@@ -214,7 +207,7 @@ impl Header {
     /// Whether rows carry what these limits need.
     pub(super) fn serves(self, evict: Evict, ttl: bool, on_access: bool) -> bool {
         let (by_write, by_touch) = orders(evict, ttl, on_access);
-        (!by_write || self.written.is_some()) && (!by_touch || self.touched.is_some())
+        (!by_write || self.by_write) && (!by_touch || self.touched.is_some())
     }
 }
 

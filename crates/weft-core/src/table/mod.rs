@@ -9,9 +9,16 @@
 //! writes needs no lock. Readers without a lock beside a writer are safe, but may see a stale or torn row; tables
 //! that the controller fills are therefore swapped whole.
 //!
-//! **Nothing stalls.** The longest single operation is the growth of one stripe's index: at most
-//! [`STRIPE_ROWS_MAX`] slots move, rows never do. Memory comes in segments of at most [`SEGMENT_BYTES_MAX`] (or one
-//! row, if that is larger).
+//! **Nothing stalls.** The longest single operations are the growth of one stripe's index, where at most
+//! [`STRIPE_ROWS_MAX`] slots move (rows never do), and a look through one stripe for its oldest rows, at most as many.
+//! An insertion into a full table looks through its own stripe, once for age and once for eviction where those differ,
+//! and one other; a look is due once for every few rows that were evicted, expired or touched since the last. Only
+//! where a full table with a TTL evicts nothing may an insertion look through more: all stripes in which a row may have
+//! expired since they were looked through. Memory comes in segments of at most [`SEGMENT_BYTES_MAX`] (or one row, if
+//! that is larger).
+//!
+//! **Touches cost a store.** They store the time, and rows are put in order only where one has to go. Which row is the
+//! oldest is exact in a stripe; of rows with one time, any may be, the same in every run.
 //!
 //! **Keys of an adversary.** The hash is fixed. A look-up visits at most [`PROBES_MAX`] slots whatever the keys are;
 //! a key that would need more is treated as if the table were full: it evicts, or is refused.
@@ -20,6 +27,7 @@ mod evict;
 mod index;
 mod journal;
 mod layout;
+mod oldest;
 mod rows;
 mod scalars;
 mod storage;
@@ -35,7 +43,7 @@ use crate::hash;
 use crate::time::{Interval, Time};
 use core::sync::atomic::{AtomicI64, AtomicU8, AtomicU32, AtomicU64, Ordering::Relaxed};
 use index::Near;
-use layout::{BytesKey, Header, IntKey, KeyShape, LIVE, PartsKey, ShortKey};
+use layout::{BytesKey, Header, IntKey, KeyShape, LIVE, PartsKey, ShortKey, WRITTEN_AT};
 use std::sync::OnceLock;
 use storage::{Geometry, Group, Place, Stripe};
 
@@ -117,7 +125,7 @@ pub enum LimitsError {
         /// The most rows that this table can be given.
         max: u64,
     },
-    /// The table keeps no order of writes (or touches) by which it could expire or evict rows.
+    /// The rows' times of writes (or touches), by which they would expire or be evicted, were not kept up.
     Order,
 }
 
@@ -348,23 +356,31 @@ impl Table {
     /// A write to the row at `now`: its age counts from here, and it is the newest to `EVICT OLDEST` and `LRU`.
     #[inline]
     pub fn touch(&self, row: Row, now: Time) {
-        self.stamp_written(row, now);
-        if self.header.touched.is_some() {
-            self.stamp_touched(row, now);
+        let words = self.row_words(row, 0);
+        words[WRITTEN_AT].store(now.0 as u64, Relaxed);
+        if let Some(touched) = self.header.touched {
+            words[touched].store(now.0 as u64, Relaxed);
         }
     }
 
     /// The word of the first group into which a [`Table::touch`] stores the time (nanoseconds) and that is all it does,
-    /// and [`Table::touch_read`] does nothing: a table that keeps no order of rows, with neither TTL nor eviction.
+    /// and [`Table::touch_read`] does nothing: a table without `EVICT LRU` and `TTL ON ACCESS`. The others store into
+    /// [`Table::touch_read_word`], too.
     pub fn touch_word(&self) -> Option<u16> {
-        (self.header.written.is_none() && self.header.touched.is_none()).then_some(layout::WRITTEN_AT as u16)
+        self.header.touched.is_none().then_some(WRITTEN_AT as u16)
+    }
+
+    /// The word of the first group into which both [`Table::touch`] and [`Table::touch_read`] store the time
+    /// (nanoseconds), which is all that the latter does: a table with `EVICT LRU` or `TTL ON ACCESS`.
+    pub fn touch_read_word(&self) -> Option<u16> {
+        self.header.touched.map(|word| word as u16)
     }
 
     /// A read of the row at `now`. It does something under `EVICT LRU` and `TTL ON ACCESS` alone.
     #[inline]
     pub fn touch_read(&self, row: Row, now: Time) {
-        if self.header.touched.is_some() {
-            self.stamp_touched(row, now);
+        if let Some(touched) = self.header.touched {
+            self.row_words(row, 0)[touched].store(now.0 as u64, Relaxed);
         }
     }
 
@@ -534,7 +550,7 @@ impl Table {
     /// Bytes that the table can come to hold at most: segments, index and bookkeeping.
     pub fn memory_bytes_max(&self) -> u64 {
         let groups: u64 = self.groups().map(|(_, group)| group.bytes_max(self.geometry)).sum();
-        groups + self.stripes.len() as u64 * Stripe::bytes_max(self.geometry)
+        groups + self.stripes.len() as u64 * Stripe::bytes_max(self.geometry, self.orders().count())
     }
 
     /// Bytes that the table holds now.

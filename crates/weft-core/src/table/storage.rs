@@ -3,6 +3,7 @@
 use super::TableSpec;
 use super::index;
 use super::layout::Layout;
+use super::oldest::Oldest;
 use core::sync::atomic::{AtomicU32, AtomicU64, Ordering::Relaxed};
 use std::sync::OnceLock;
 
@@ -138,7 +139,7 @@ pub(super) fn segment_of(at: u64) -> usize {
     (at >> WORD_BITS) as usize
 }
 
-/// What a lock covers: an index, a free list and the orders of its rows.
+/// What a lock covers: an index, a free list and the oldest of its rows.
 #[derive(Debug)]
 #[repr(align(64))]
 pub(super) struct Stripe {
@@ -152,8 +153,8 @@ pub(super) struct Stripe {
     pub(super) high: AtomicU32,
     /// The first free row plus one.
     pub(super) free: AtomicU32,
-    pub(super) written: List,
-    pub(super) touched: List,
+    pub(super) written: Oldest,
+    pub(super) touched: Oldest,
     /// One index for each size. Those outgrown are kept, because a reader without a lock may be in them; together
     /// they are smaller than the one in use.
     pub(super) indexes: [OnceLock<Box<[AtomicU64]>>; index::GENERATIONS_MAX],
@@ -161,13 +162,6 @@ pub(super) struct Stripe {
     pub(super) generations: usize,
     /// The most index slots that one operation has moved.
     pub(super) moved_max: AtomicU32,
-}
-
-/// The ends of an order of rows: row numbers in the stripe plus one, 0 for none. The head is the oldest.
-#[derive(Debug, Default)]
-pub(super) struct List {
-    pub(super) head: AtomicU32,
-    pub(super) tail: AtomicU32,
 }
 
 impl Stripe {
@@ -179,23 +173,24 @@ impl Stripe {
             rows: AtomicU32::new(0),
             high: AtomicU32::new(0),
             free: AtomicU32::new(0),
-            written: List::default(),
-            touched: List::default(),
+            written: Oldest::new(geometry.stripe_rows()),
+            touched: Oldest::new(geometry.stripe_rows()),
             indexes: [const { OnceLock::new() }; index::GENERATIONS_MAX],
             generations: index::generations(geometry.stripe_rows()),
             moved_max: AtomicU32::new(0),
         }
     }
 
-    pub(super) fn bytes_max(geometry: Geometry) -> u64 {
+    /// With room for the oldest rows in so many orders.
+    pub(super) fn bytes_max(geometry: Geometry, orders: usize) -> u64 {
         let n = index::generations(geometry.stripe_rows());
         let slots: usize = (0..n).map(index::slots_len).sum();
-        (size_of::<Self>() + slots * 8) as u64
+        (size_of::<Self>() + slots * 8) as u64 + orders as u64 * Oldest::bytes_max(geometry.stripe_rows())
     }
 
     pub(super) fn bytes(&self) -> u64 {
         let slots: usize = self.indexes.iter().filter_map(OnceLock::get).map(|slots| slots.len()).sum();
-        (size_of::<Self>() + slots * 8) as u64
+        (size_of::<Self>() + slots * 8) as u64 + self.written.bytes() + self.touched.bytes()
     }
 }
 
