@@ -130,7 +130,7 @@ pub enum LimitsError {
 }
 
 impl Table {
-    /// An empty table. It allocates its stripes (0.8 KiB each, one for every 8192 rows) and no rows.
+    /// An empty table. It allocates its stripes (0.9 KiB each, one for every 8192 rows) and no rows.
     ///
     /// # Panics
     /// If a row is wider than [`crate::limits::ROW_BYTES_MAX`] (see [`TableSpec::row_bytes`]) or has no key: the
