@@ -116,13 +116,13 @@ impl Frame<'_, '_> {
     }
 
     /// As [`Frame::keep`], for several runs of bytes, one after the other.
-    pub(crate) fn keep_parts(&mut self, parts: &[Bytes]) -> (u32, u32) {
-        let len = parts.iter().fold(0usize, |sum, part| sum.saturating_add(part.len as usize));
+    pub(crate) fn keep_parts(&mut self, parts: impl Iterator<Item = Bytes> + Clone) -> (u32, u32) {
+        let len = parts.clone().fold(0usize, |sum, part| sum.saturating_add(part.len as usize));
         if !self.take(len) {
             return (0, 0);
         }
         let start = self.cx.out.scratch.len();
-        parts.iter().for_each(|part| self.append(*part));
+        parts.for_each(|part| self.append(part));
         (start as u32, len as u32)
     }
 

@@ -368,8 +368,7 @@ extern "C" fn like(a: Bytes, pattern: Bytes) -> bool {
 }
 
 extern "C" fn concat(frame: &mut Frame<'_, '_>, parts: *const Cell, n: u64) -> Bytes {
-    let parts: Vec<Bytes> = cells(parts, n).iter().map(|part| part.bytes()).collect();
-    let kept = frame.keep_parts(&parts);
+    let kept = frame.keep_parts(cells(parts, n).iter().map(Cell::bytes));
     frame.kept(kept)
 }
 

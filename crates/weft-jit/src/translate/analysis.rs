@@ -1,8 +1,15 @@
 //! What the translation wants to know of a handler beforehand.
 
 use super::Plan;
+use crate::text::FLOAT_TEXT_MAX;
+use weft_core::limits::SCRATCH_BYTES_MAX;
 use weft_ir::backend::Unsupported;
-use weft_ir::ir::{BlockId, BytesCmp, Function, Inst, Journal, Op, TableId, Terminator, Ty, Value};
+use weft_ir::ir::{
+    BlockId, BytesCmp, Function, Inst, Journal, Jump, Op, TableId, Terminator, Ty, Value, VarId,
+};
+
+/// The longest text of an integer, with its sign.
+const INT_TEXT_MAX: u64 = 20;
 
 /// Facts about a handler.
 pub(super) struct Facts<'p> {
@@ -10,10 +17,16 @@ pub(super) struct Facts<'p> {
     pub(super) order: Vec<BlockId>,
     /// It may be rolled back, and has something to undo.
     pub(super) undoes: bool,
+    /// The MERGE variables that a roll-back sets to what they were.
+    pub(super) merges: Vec<VarId>,
+    /// How much of the scratch is taken at most when it ends.
+    pub(super) room_after: Room,
     /// It asks whether the scratch is full.
     pub(super) asks_scratch: bool,
     /// It takes the lock of the scalar variables.
     pub(super) locks_vars: bool,
+    /// Values that are false whenever they are made.
+    never: Vec<bool>,
     locked: Vec<TableId>,
     /// The bytes of values that are constants.
     literals: Vec<Option<&'p [u8]>>,
@@ -30,17 +43,21 @@ impl<'p> Facts<'p> {
     ///
     /// # Errors
     /// It names a table that the state does not have.
-    pub(super) fn of(function: &'p Function, plan: &Plan<'_>) -> Result<Self, Unsupported> {
-        let order = reverse_postorder(function);
+    pub(super) fn of(function: &'p Function, plan: &Plan<'_>, room: Room) -> Result<Self, Unsupported> {
+        let (never, room_after) = never_full(function, plan, room);
+        let order = reverse_postorder(function, &never);
         let mut facts = Self {
             undoes: false,
+            merges: Vec::new(),
+            room_after,
             asks_scratch: false,
             locks_vars: false,
             locked: Vec::new(),
             literals: vec![None; function.types.len()],
             borrowed: borrowed(function),
             present: present_rows(function, &order),
-            fails: fails(function, &order),
+            fails: fails(function, &order, &never),
+            never,
             order,
         };
         for inst in function.blocks.iter().flat_map(|b| &b.insts) {
@@ -64,10 +81,21 @@ impl<'p> Facts<'p> {
                 _ => {}
             }
         }
-        facts.undoes = function.blocks.iter().zip(0..).any(|(block, id)| {
-            let mut insts = block.insts.iter().enumerate();
-            insts.any(|(at, inst)| has_effect(&inst.op) && facts.may_fail_after(BlockId(id), at))
-        });
+        let resets = all_insts(function).any(|inst| matches!(inst.op, Op::VarReset(_)));
+        for id in facts.order.clone() {
+            for (at, inst) in function.blocks[id.0 as usize].insts.iter().enumerate() {
+                if !facts.may_fail_after(id, at) {
+                    continue;
+                }
+                match inst.op {
+                    // Nobody else writes this worker's part, so what it was can be kept in a register.
+                    Op::VarMerge(var, _, Journal::Yes) if !resets => facts.merges.push(var),
+                    _ => facts.undoes |= has_effect(&inst.op),
+                }
+            }
+        }
+        facts.merges.sort_unstable_by_key(|var| var.0);
+        facts.merges.dedup();
         Ok(facts)
     }
 
@@ -77,6 +105,11 @@ impl<'p> Facts<'p> {
 
     pub(super) fn locks(&self, table: TableId) -> bool {
         self.locked.contains(&table)
+    }
+
+    /// Whether a value is known to be false.
+    pub(super) fn is_never(&self, value: Value) -> bool {
+        self.never[value.0 as usize]
     }
 
     /// The bytes that a value is always.
@@ -126,7 +159,97 @@ pub(crate) fn asks_room(function: &Function, inst: &Inst) -> bool {
     makes || loads_bytes(function, inst)
 }
 
-fn reverse_postorder(function: &Function) -> Vec<BlockId> {
+/// Bytes of the scratch that are taken at most; None if nothing bounds them.
+pub(crate) type Room = Option<u64>;
+
+/// How much of the scratch is taken at most behind a handler, if so much is before it.
+pub(super) fn room_after(function: &Function, plan: &Plan<'_>, before: Room) -> Room {
+    never_full(function, plan, before).1
+}
+
+/// Whether room for so much is always there.
+pub(super) fn is_roomy(room: Room) -> bool {
+    room.is_some_and(|room| room <= SCRATCH_BYTES_MAX as u64)
+}
+
+/// Which values are an [`Op::ScratchFull`] that never finds it full, and what [`room_after`] says.
+fn never_full(function: &Function, plan: &Plan<'_>, before: Room) -> (Vec<bool>, Room) {
+    let mut never = vec![false; function.types.len()];
+    // Without loops each instruction runs once, and those that ran before another stand before it in this order.
+    if function.blocks.iter().any(|block| block.scan_rows_max.is_some()) {
+        return (never, None);
+    }
+    let mut lens: Vec<Room> = vec![None; function.types.len()];
+    let mut room = before;
+    for block in reverse_postorder(function, &never) {
+        for inst in &function.blocks[block.0 as usize].insts {
+            let len = len_max(plan, &lens, &inst.op);
+            room = room.zip(takes_max(function, &lens, &inst.op, len)).map(|(a, b)| a.saturating_add(b));
+            if let Some(result) = inst.result {
+                lens[result.0 as usize] = len;
+                never[result.0 as usize] = inst.op == Op::ScratchFull && is_roomy(room);
+            }
+        }
+    }
+    (never, room)
+}
+
+/// How long the bytes are at most that an operation gives.
+fn len_max(plan: &Plan<'_>, lens: &[Room], op: &Op) -> Room {
+    let of = |value: &Value| lens[value.0 as usize];
+    match op {
+        Op::BytesConst(bytes) => Some(bytes.len() as u64),
+        Op::IntToText(..) => Some(INT_TEXT_MAX),
+        Op::FloatToText(_) => Some(FLOAT_TEXT_MAX as u64),
+        Op::Lower(a) | Op::Upper(a) | Op::Slice(a, ..) => of(a),
+        Op::Select(_, a, b) => of(a).zip(of(b)).map(|(a, b)| a.max(b)),
+        Op::Concat(parts) => {
+            parts.iter().try_fold(0u64, |sum, part| of(part).map(|len| sum.saturating_add(len)))
+        }
+        Op::CallGet(cell) => {
+            let decl = plan.chain.call.get(usize::from(cell.0))?;
+            decl.ty.bytes_max().map(u64::from)
+        }
+        Op::Column(table, _, column) => {
+            let spec = &plan.chain.tables.get(usize::from(table.0))?.spec;
+            let column = spec.key.iter().chain(&spec.columns).nth(usize::from(column.0))?;
+            let at = plan.tables.get(usize::from(table.0))?.column(&column.name)?;
+            Some(u64::from(at.bytes_max))
+        }
+        _ => None,
+    }
+}
+
+/// How much of the scratch an operation takes at most, if `len` bounds the bytes that it gives.
+fn takes_max(function: &Function, lens: &[Room], op: &Op, len: Room) -> Room {
+    let of = |value: &Value| if function.ty(*value) == Ty::Bytes { lens[value.0 as usize] } else { Some(0) };
+    match op {
+        Op::Concat(_) | Op::Lower(_) | Op::Upper(_) | Op::IntToText(..) | Op::FloatToText(_) => len,
+        Op::Key(_) => None,
+        Op::CallGet(_) | Op::Column(..) => Some(len.unwrap_or(0)),
+        Op::SetInput(_, value) | Op::SetAnswer(_, value) | Op::SetReply(_, value) | Op::Mirror(value) => {
+            of(value)
+        }
+        Op::Emit(_, values) => {
+            values.iter().try_fold(0u64, |sum, (value, _)| of(value).map(|len| sum.saturating_add(len)))
+        }
+        _ => Some(0),
+    }
+}
+
+fn all_insts(function: &Function) -> impl Iterator<Item = &Inst> {
+    function.blocks.iter().flat_map(|block| &block.insts)
+}
+
+/// Where a block goes, but for ways that are never taken.
+fn ways<'f>(end: &'f Terminator, never: &[bool]) -> Vec<&'f Jump> {
+    match end {
+        Terminator::Branch(by, _, no) if never[by.0 as usize] => vec![no],
+        end => end.jumps(),
+    }
+}
+
+fn reverse_postorder(function: &Function, never: &[bool]) -> Vec<BlockId> {
     let n = function.blocks.len();
     let mut seen = vec![false; n];
     let mut order = Vec::with_capacity(n);
@@ -135,7 +258,7 @@ fn reverse_postorder(function: &Function) -> Vec<BlockId> {
     let mut stack = vec![(BlockId(0), 0)];
     seen[0] = true;
     while let Some((block, followed)) = stack.pop() {
-        let jumps = function.blocks[block.0 as usize].end.jumps();
+        let jumps = ways(&function.blocks[block.0 as usize].end, never);
         match jumps.get(followed) {
             Some(jump) => {
                 stack.push((block, followed + 1));
@@ -151,7 +274,7 @@ fn reverse_postorder(function: &Function) -> Vec<BlockId> {
 }
 
 /// See [`Facts::fails`].
-fn fails(function: &Function, order: &[BlockId]) -> Vec<(usize, bool)> {
+fn fails(function: &Function, order: &[BlockId], never: &[bool]) -> Vec<(usize, bool)> {
     let roll_back = |inst: &Inst| inst.op == Op::RollBack;
     let mut fails: Vec<(usize, bool)> = function
         .blocks
@@ -167,7 +290,7 @@ fn fails(function: &Function, order: &[BlockId]) -> Vec<(usize, bool)> {
         changes = false;
         for block in order.iter().rev() {
             let at = block.0 as usize;
-            let behind = function.blocks[at].end.jumps().iter().any(|jump| {
+            let behind = ways(&function.blocks[at].end, never).iter().any(|jump| {
                 let to = jump.block.0 as usize;
                 fails[to].1 || function.blocks[to].insts.iter().any(roll_back)
             });
@@ -216,9 +339,12 @@ fn present_rows(function: &Function, order: &[BlockId]) -> Vec<Vec<Value>> {
     known.into_iter().map(Option::unwrap_or_default).collect()
 }
 
-/// Which loads of bytes need no copy: those whose every use comes in the same block, copies or only looks at the
-/// bytes, and has no write of state between itself and the load.
+/// Which loads of bytes need no copy: those whose every use copies or only looks at the bytes, and has no write of
+/// state between itself and the load: because there is none in the handler, or none in the block of them all.
 fn borrowed(function: &Function) -> Vec<bool> {
+    if !all_insts(function).any(|inst| writes_state(&inst.op)) {
+        return borrowed_at_rest(function);
+    }
     let mut borrowed = vec![false; function.types.len()];
     let mut home: Vec<Option<usize>> = vec![None; function.types.len()];
     for (at, block) in function.blocks.iter().enumerate() {
@@ -251,6 +377,22 @@ fn borrowed(function: &Function) -> Vec<bool> {
         for operand in used {
             borrowed[operand.0 as usize] &= home[operand.0 as usize] == Some(at);
         }
+    }
+    borrowed
+}
+
+/// As [`borrowed`], where nothing writes state.
+fn borrowed_at_rest(function: &Function) -> Vec<bool> {
+    let mut borrowed = vec![false; function.types.len()];
+    for inst in all_insts(function).filter(|inst| loads_bytes(function, inst)) {
+        inst.result.iter().for_each(|result| borrowed[result.0 as usize] = true);
+    }
+    for inst in all_insts(function).filter(|inst| !only_looks(&inst.op)) {
+        inst.op.operands().into_iter().for_each(|operand| borrowed[operand.0 as usize] = false);
+    }
+    let is_text = |end: &Terminator| matches!(end, Terminator::Abort { .. } | Terminator::Redirect { .. });
+    for block in function.blocks.iter().filter(|block| !is_text(&block.end)) {
+        block.end.operands().into_iter().for_each(|operand| borrowed[operand.0 as usize] = false);
     }
     borrowed
 }

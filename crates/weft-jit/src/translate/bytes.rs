@@ -24,6 +24,9 @@ impl Segment<'_, '_> {
 
     /// Takes room in the scratch for bytes that stay where they are: their length, or 0 if there is no room.
     pub(super) fn take_room(&mut self, len: clif::Value) -> clif::Value {
+        if self.is_roomy {
+            return len;
+        }
         let offset = offset_of!(Frame<'_, '_>, scratch_used);
         let used = self.builder.ins().load(I64, PLAIN, self.frame, offset as i32);
         let used = self.builder.ins().iadd(used, len);
@@ -97,7 +100,7 @@ pub(super) fn little_endian(bytes: &[u8]) -> u64 {
 
 impl PartTranslator<'_, '_, '_, '_> {
     /// Translates an operation on bytes; None if it is of another kind.
-    pub(super) fn bytes(&mut self, op: &Op) -> Result<Option<Val>, Unsupported> {
+    pub(super) fn bytes(&mut self, op: &Op, result: Option<Value>) -> Result<Option<Val>, Unsupported> {
         let frame = self.segment.frame;
         Ok(Some(match op {
             Op::IntToText(signed, a) => {
@@ -140,6 +143,9 @@ impl PartTranslator<'_, '_, '_, '_> {
                 self.segment.call_two(Helper::Upper, &[frame, start, len])
             }
             Op::Slice(a, from, count) => self.slice(*a, *from, *count)?,
+            Op::ScratchFull if result.is_some_and(|result| self.facts.is_never(result)) => {
+                Val::One(self.segment.bool(false))
+            }
             Op::ScratchFull => {
                 let offset = offset_of!(Frame<'_, '_>, scratch_full) as i32;
                 let full = self.ins().load(I64, PLAIN, frame, offset);

@@ -11,7 +11,7 @@ mod tuple;
 
 use crate::frame::{FRAME_BYTES, Frame, SLICE_START};
 use crate::helpers::{CELL_BYTES, Cell, Helper, tag};
-use analysis::Facts;
+use analysis::{Facts, Room, is_roomy, room_after};
 use core::mem::offset_of;
 use cranelift_codegen::ir as clif;
 use cranelift_codegen::ir::condcodes::IntCC;
@@ -72,6 +72,7 @@ pub(crate) fn translate(plan: &Plan<'_>, mut builder: FunctionBuilder<'_>) -> Re
     let frame = StackSlotData::new(StackSlotKind::ExplicitSlot, FRAME_BYTES, 3);
     let frame = builder.create_sized_stack_slot(frame);
     let frame = builder.ins().stack_addr(I64, frame, 0);
+    let room = parts.iter().try_fold(0, |room, part| room_after(part.function, plan, Some(room)));
     let mut segment = Segment {
         plan,
         builder,
@@ -81,6 +82,8 @@ pub(crate) fn translate(plan: &Plan<'_>, mut builder: FunctionBuilder<'_>) -> Re
         tables,
         scalars,
         merged,
+        room: Some(0),
+        is_roomy: is_roomy(room),
         signatures: [None; Helper::COUNT],
         inputs: Vec::new(),
         constants: Constants::default(),
@@ -161,6 +164,10 @@ struct Segment<'a, 'f> {
     scalars: clif::Value,
     /// Where this worker's part of the MERGE variables begins.
     merged: clif::Value,
+    /// How much of the scratch is taken at most before the part that is being translated.
+    room: Room,
+    /// The scratch has room for all that the segment may keep.
+    is_roomy: bool,
     signatures: [Option<clif::SigRef>; Helper::COUNT],
     inputs: Vec<tuple::Column>,
     constants: Constants,
@@ -368,6 +375,8 @@ struct PartTranslator<'s, 'a, 'f, 'p> {
     visits: Vec<Option<Variable>>,
     /// The columns as they were when the handler began; only where it may be rolled back.
     saved: Vec<Option<(Val, clif::Value)>>,
+    /// The byte offsets of MERGE variables, and what they were when the handler began.
+    saved_merges: Vec<(i32, clif::Value)>,
 }
 
 impl<'s, 'a, 'f, 'p> PartTranslator<'s, 'a, 'f, 'p> {
@@ -379,12 +388,14 @@ impl<'s, 'a, 'f, 'p> PartTranslator<'s, 'a, 'f, 'p> {
         let function = part.function;
         let chain = segment.plan.chain;
         let element = chain.elements.get(usize::from(part.element));
+        let facts = Facts::of(function, segment.plan, segment.room)?;
+        segment.room = facts.room_after;
         Ok(Self {
             fail_open: element.is_some_and(|e| e.fail_open),
             blocks: function.blocks.iter().map(|_| segment.builder.create_block()).collect(),
             values: vec![None; function.types.len()],
             cells_in_rows: vec![None; function.types.len()],
-            facts: Facts::of(function, segment.plan)?,
+            facts,
             may_fail_later: false,
             segment,
             function,
@@ -395,11 +406,12 @@ impl<'s, 'a, 'f, 'p> PartTranslator<'s, 'a, 'f, 'p> {
             vars_lock: None,
             visits: vec![None; function.blocks.len()],
             saved: Vec::new(),
+            saved_merges: Vec::new(),
         })
     }
 
     fn translate(mut self) -> Result<(), Unsupported> {
-        self.begin();
+        self.begin()?;
         let order = self.facts.order.clone();
         self.segment.builder.ins().jump(self.blocks[0], []);
         for id in order {
@@ -412,7 +424,7 @@ impl<'s, 'a, 'f, 'p> PartTranslator<'s, 'a, 'f, 'p> {
         self.segment.builder.ins()
     }
 
-    fn begin(&mut self) {
+    fn begin(&mut self) -> Result<(), Unsupported> {
         if self.counts {
             self.count(offset_of!(Counters, seen));
         }
@@ -420,6 +432,10 @@ impl<'s, 'a, 'f, 'p> PartTranslator<'s, 'a, 'f, 'p> {
             let frame = self.segment.frame;
             self.segment.call(Helper::Begin, &[frame]);
             self.saved = self.segment.save_inputs();
+        }
+        for var in self.facts.merges.clone() {
+            let saved = self.load_merged(var)?;
+            self.saved_merges.push(saved);
         }
         if self.facts.asks_scratch {
             let zero = self.segment.int(0);
@@ -441,6 +457,7 @@ impl<'s, 'a, 'f, 'p> PartTranslator<'s, 'a, 'f, 'p> {
             self.segment.builder.def_var(held, no);
             self.vars_lock = Some(held);
         }
+        Ok(())
     }
 
     fn block(&mut self, id: BlockId) -> Result<(), Unsupported> {
@@ -495,7 +512,7 @@ impl<'s, 'a, 'f, 'p> PartTranslator<'s, 'a, 'f, 'p> {
                 if let Some(value) = self.number(op)? {
                     return Ok(Some(value));
                 }
-                match self.bytes(op)? {
+                match self.bytes(op, inst.result)? {
                     Some(value) => Some(value),
                     None => match self.tuple(op)? {
                         Done::Value(value) => Some(value),
@@ -520,6 +537,9 @@ impl<'s, 'a, 'f, 'p> PartTranslator<'s, 'a, 'f, 'p> {
                 self.segment.builder.ins().jump(block, &args);
             }
             Terminator::Branch(by, yes, no) => {
+                if self.facts.is_never(*by) {
+                    return self.terminator(from, &Terminator::Jump(no.clone()));
+                }
                 let by = self.get(*by)?.one();
                 let (yes_args, no_args) = (self.branch_args(yes)?, self.branch_args(no)?);
                 let (yes_block, no_block) = (self.branch_block(yes), self.branch_block(no));
@@ -678,6 +698,10 @@ impl<'s, 'a, 'f, 'p> PartTranslator<'s, 'a, 'f, 'p> {
 
     /// Back to where the handler began.
     fn roll_back(&mut self) {
+        for (offset, word) in self.saved_merges.clone() {
+            let merged = self.segment.merged;
+            self.ins().store(PLAIN, word, merged, offset);
+        }
         if !self.facts.undoes {
             return;
         }

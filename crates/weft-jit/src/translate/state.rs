@@ -468,7 +468,16 @@ impl PartTranslator<'_, '_, '_, '_> {
             (Merge::Min, true) => self.ins().smin(old, value),
             (Merge::Min, false) => self.ins().umin(old, value),
         };
+        // What it was is known where a roll-back needs it.
+        let journal = if self.facts.merges.contains(&var) { Journal::No } else { journal };
         self.set_var(var, new, journal, words, Helper::VarMerge)
+    }
+
+    /// The byte offset of a MERGE variable, and what this worker's part is now.
+    pub(super) fn load_merged(&mut self, var: VarId) -> Result<(i32, clif::Value), Unsupported> {
+        let (_, offset) = self.var(var)?;
+        let merged = self.segment.merged;
+        Ok((offset, self.ins().load(I64, PLAIN, merged, offset)))
     }
 
     /// Word, way of merging and start of a MERGE variable.
