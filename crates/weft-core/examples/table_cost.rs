@@ -1,7 +1,8 @@
 //! What a look-up and an insertion cost, beside a hand-written twin: a `HashMap` with the FxHash function.
 //!
 //! Both sides find a row by its key and add to a counter in it, the table as compiled code does it: through the words
-//! that a look-up hands back. Run it with
+//! that a look-up hands back. The writes are under `TTL` and `EVICT OLDEST`: each write notes its time, and a row that is
+//! too old is not found. The twin does the same, but could not tell which of its rows is the oldest. Run it with
 //! `cargo run --release -p weft-core --example table_cost`.
 
 #![expect(
@@ -26,6 +27,7 @@ fn main() {
     for n in [16, 1_000, 4_000, 100_000, 1_000_000] {
         ints(n);
         texts(n);
+        writes(n);
     }
 }
 
@@ -128,6 +130,40 @@ fn texts(n: usize) {
         || {},
     );
     report(&format!("find text only, {n} rows"), read, order.len());
+}
+
+fn writes(n: usize) {
+    let keys: Vec<Vec<u8>> = (0..n).map(|i| format!("user-{i}").into_bytes()).collect();
+    let order = order(n);
+    let ttl = Interval::from_secs(60);
+    let limits = TableSpec { ttl: Some(ttl), evict: Evict::Oldest, ..spec(Type::Text(Some(24)), n) };
+    let table = Table::new(limits);
+    keys.iter().for_each(|key| insert(|| table.insert_bytes(key, Time(0))));
+    let mut twin: FxHashMap<Vec<u8>, (Time, u64)> =
+        keys.iter().map(|key| (key.clone(), (Time(0), 0))).collect();
+    let hits = table.column("hits").expect("a column of the table");
+    let written_at = table.touch_word().expect("reads do not count");
+    let written = best(
+        || {
+            for (i, now) in order.iter().zip(0..) {
+                let found = table.find_bytes_words(black_box(&keys[*i as usize]), Time(now));
+                let (_, words) = found.expect("it is young");
+                let hits = &words[hits.word as usize];
+                hits.store(hits.load(Relaxed) + 1, Relaxed);
+                words[written_at as usize].store(now as u64, Relaxed);
+            }
+        },
+        || {
+            for (i, now) in order.iter().zip(0..) {
+                let found = twin.get_mut(black_box(&keys[*i as usize][..]));
+                let (written, hits) = found.filter(|row| row.0 + ttl > Time(now)).expect("it is young");
+                *hits += 1;
+                *written = Time(now);
+            }
+        },
+        || {},
+    );
+    report(&format!("write text, TTL, {n} rows"), written, order.len());
 }
 
 fn insert(insert: impl FnOnce() -> Insert) {

@@ -4,7 +4,7 @@ use super::index::Near;
 use super::layout::{Evict, Key, LIVE, WRITTEN_AT};
 use super::oldest::{Aged, Oldest};
 use super::storage::{Place, STRIPE_ROWS_MAX, Stripe, segment_of};
-use super::{Insert, Row, Table, spin_try_lock, spin_unlock};
+use super::{Insert, Row, Table, is_over, spin_try_lock, spin_unlock};
 use crate::time::Time;
 use core::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
@@ -252,7 +252,8 @@ impl Table {
 
     #[inline(always)]
     fn is_expired_at(&self, place: Place<'_>, now: Time) -> bool {
-        self.has_ttl() && place.word(self.header.age_at).is_none_or(|stamp| self.is_over(stamp, now))
+        let Some(ttl) = self.ttl() else { return false };
+        place.word(self.header.age_at).is_none_or(|stamp| is_over(stamp, now, ttl))
     }
 
     /// Adds to the number of rows (`u64::MAX` takes one away).
@@ -282,7 +283,7 @@ impl Table {
             return true;
         }
         let evict = Evict::from_code(self.evict.load(Relaxed));
-        if self.ttl.load(Relaxed) != i64::MAX && self.free_row(at).is_some() {
+        if self.ttl().is_some() && self.free_row(at).is_some() {
             let others = self.stripes.len() - 1;
             let (visits, mut looks) =
                 if evict == Evict::Reject { (others, others) } else { (others.min(NEIGHBOURS_MAX), 1) };
@@ -389,8 +390,8 @@ impl Table {
     fn reclaim(&self, at: usize, now: Time, looks: &mut usize) -> bool {
         let by_touch = self.header.age_by_touch();
         let order = if by_touch { self.touched_order() } else { self.written_order() };
-        let Some(order) = order.filter(|_| self.has_ttl()) else { return false };
-        if !self.is_over(self.known_oldest(at, order).stamp_min() as u64, now) {
+        let (Some(order), Some(ttl)) = (order, self.ttl()) else { return false };
+        if !is_over(self.known_oldest(at, order).stamp_min() as u64, now, ttl) {
             return false;
         }
         let oldest = self.oldest(at, order, looks);

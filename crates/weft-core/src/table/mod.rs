@@ -503,7 +503,7 @@ impl Table {
 
     /// Rows that live at `now`, exactly. It visits all rows if the table has a TTL.
     pub fn count(&self, now: Time) -> u64 {
-        if self.ttl.load(Relaxed) == i64::MAX {
+        if self.ttl().is_none() {
             return self.len();
         }
         let mut n = 0;
@@ -614,19 +614,20 @@ impl Table {
     /// Whether the row that these words are has expired.
     #[inline(always)]
     fn is_expired(&self, words: &[AtomicU64], now: Time) -> bool {
-        self.has_ttl() && self.is_over(words[self.header.age_at].load(Relaxed), now)
+        self.ttl().is_some_and(|ttl| is_over(words[self.header.age_at].load(Relaxed), now, ttl))
     }
 
+    /// How long a row lives, in nanoseconds.
     #[inline(always)]
-    fn has_ttl(&self) -> bool {
-        self.ttl.load(Relaxed) != i64::MAX
+    fn ttl(&self) -> Option<i64> {
+        Some(self.ttl.load(Relaxed)).filter(|ttl| *ttl != i64::MAX)
     }
+}
 
-    /// Whether the age that counts from this stamp is over.
-    #[inline(always)]
-    fn is_over(&self, stamp: u64, now: Time) -> bool {
-        now.0.saturating_sub(stamp as i64) >= self.ttl.load(Relaxed)
-    }
+/// Whether the age that counts from this stamp is over.
+#[inline(always)]
+fn is_over(stamp: u64, now: Time, ttl: i64) -> bool {
+    now.0.saturating_sub(stamp as i64) >= ttl
 }
 
 /// Turns of the loop before a waiter lets other threads of its core run.
