@@ -1,8 +1,8 @@
 //! What a look-up and an insertion cost, beside a hand-written twin: a `HashMap` with the FxHash function.
 //!
 //! Both sides find a row by its key and add to a counter in it, the table as compiled code does it: through the words
-//! that a look-up hands back. The writes are under `TTL` and `EVICT OLDEST`: each write notes its time, and a row that is
-//! too old is not found. The twin does the same, but could not tell which of its rows is the oldest. Run it with
+//! that a look-up hands back. The writes are under `TTL` and `EVICT OLDEST`: each notes its time, and a row that is too
+//! old is not found. The twin does the same, but could not tell which of its rows is the oldest. Run it with
 //! `cargo run --release -p weft-core --example table_cost`.
 
 #![expect(
