@@ -5,8 +5,8 @@
 //! the *bound*. Stamps only grow, so every row that is not kept is as young as the bound or younger, and a row that is
 //! kept is in its place unless its stamp has changed: the first whose stamp is the same is the oldest row, exactly.
 //! The next look is due when none is left. By then as many rows have gone or were touched as were kept, which pays for
-//! the look. A row whose stamp is below the bound after all (an import, an undo, another worker's clock) is put in its
-//! place when it gets it.
+//! the look. A row that is inserted or put back with a stamp below the bound (an import, an undo) is put in its place.
+//! A touch is not: if the clock of the worker that makes it is behind that of another, the order is off by as much.
 
 use core::sync::atomic::{AtomicI64, AtomicU32, Ordering::Relaxed};
 use std::sync::OnceLock;
