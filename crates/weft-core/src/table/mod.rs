@@ -18,8 +18,8 @@
 //! that is larger).
 //!
 //! **Touches cost a store.** They store the time, and rows are put in order only where one has to go. Which row is the
-//! oldest is exact in a stripe, as far as the clocks of its workers agree; of rows with one time, any may be, the same in
-//! every run.
+//! oldest is exact in a stripe, as far as the clocks of its workers agree; of rows with one time, any may be, the same
+//! in every run.
 //!
 //! **Keys of an adversary.** The hash is fixed. A look-up visits at most [`PROBES_MAX`] slots whatever the keys are;
 //! a key that would need more is treated as if the table were full: it evicts, or is refused.
