@@ -9,7 +9,7 @@ use weft_core::limits::{ROW_BYTES_MAX, SCRATCH_BYTES_MAX};
 use weft_core::table::Table;
 
 /// What compiled code is given: the pass, how many elements are open, how much of the scratch is taken, and where the
-/// tables, the scalar variables and the merged ones begin (null where the segment has none).
+/// tables, the scalar variables and the merged ones begin.
 ///
 /// Six words travel in registers, so that [`weft_ir::backend::Program::run`] is a jump to the code.
 pub(crate) type Entry = unsafe extern "C" fn(
@@ -59,19 +59,15 @@ pub(crate) fn slices_are_as_expected() -> bool {
     words == [16, 3]
 }
 
-/// Makes the scratch of a pass large enough for all that the pass may keep: values point into it until the pass ends,
-/// so it must not move. Returns how much of it is taken.
+/// Whether the scratch of a pass is large enough for all that the pass may keep.
 #[inline(always)]
-pub(crate) fn ready_scratch(scratch: &mut Vec<u8>) -> usize {
-    if scratch.capacity() < SCRATCH_CAPACITY {
-        make_room(scratch);
-    }
-    scratch.len()
+#[allow(clippy::ptr_arg, reason = "a slice has no capacity")]
+pub(crate) fn has_room(scratch: &Vec<u8>) -> bool {
+    scratch.capacity() >= SCRATCH_CAPACITY
 }
 
-#[cold]
-#[inline(never)]
-fn make_room(scratch: &mut Vec<u8>) {
+/// Makes it large enough. Values point into it until the pass ends, so it must not move then.
+pub(crate) fn make_room(scratch: &mut Vec<u8>) {
     scratch.reserve_exact(SCRATCH_CAPACITY.saturating_sub(scratch.len()));
 }
 

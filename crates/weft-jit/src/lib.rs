@@ -181,6 +181,14 @@ pub struct Segment {
 }
 
 impl Segment {
+    /// The first pass with this outcome. It is apart, so that the others are a few checks and a jump.
+    #[cold]
+    #[inline(never)]
+    fn run_with_room(&self, cx: &mut Cx<'_>, opened: usize) {
+        frame::make_room(&mut cx.out.scratch);
+        self.run(cx, opened);
+    }
+
     /// Bytes of machine code.
     pub fn code_bytes(&self) -> usize {
         self.code.bytes()
@@ -203,14 +211,12 @@ impl Program for Segment {
     #[inline]
     fn run(&self, cx: &mut Cx<'_>, opened: usize) {
         self.shape.check(cx);
-        let scratch_used = if self.shape.keeps { frame::ready_scratch(&mut cx.out.scratch) } else { 0 };
-        let state = cx.state;
-        let words = |has: bool, of: &Scalars| match has {
-            true => ptr::with_exposed_provenance_mut(of.address()),
-            false => ptr::null_mut(),
-        };
-        let scalars = words(self.shape.scalars != 0, &state.scalars);
-        let merged = words(self.shape.merged != 0, &state.merged);
+        if self.shape.keeps && !frame::has_room(&cx.out.scratch) {
+            return self.run_with_room(cx, opened);
+        }
+        let (state, scratch_used) = (cx.state, cx.out.scratch.len());
+        let words = |of: &Scalars| ptr::with_exposed_provenance_mut(of.address());
+        let (scalars, merged) = (words(&state.scalars), words(&state.merged));
         // SAFETY: `code` is a function with this signature, made by `translate` from functions that the verifier
         // accepted. It reads and writes what the arguments point to, at offsets that `Shape::check` has just found to
         // be inside; all of it is borrowed through `cx` for the time of the call.

@@ -1,5 +1,7 @@
 //! Compiled code does what the interpreter does.
 
+#![allow(clippy::disallowed_types, reason = "a back end is shared, and this one keeps what it compiled")]
+
 use std::sync::{Arc, Mutex};
 use weft_core::abi::{Cx, State};
 use weft_ir::backend::{Backend, Program, Unsupported};
