@@ -1063,8 +1063,9 @@ impl Engine {
         let (interval, segment) = &live_chain.chain.segments.every[nth];
         let facts =
             Facts::of_node(now, rand_base(self.config.seed, u64::MAX, 0, now.0 as u64, segment.event));
-        // EVERY reads no message, so nothing can be malformed.
-        let _ = self.passes.run(live_chain, segment, &facts, &mut [], usize::MAX);
+        // EVERY reads no message, so nothing can be malformed; and no call's row, but its shape is checked.
+        let mut row = vec![0; live_chain.chain.program.call_words()];
+        let _ = self.passes.run(live_chain, segment, &facts, &mut row, usize::MAX);
         self.batch.take(now, &live_chain.chain.program, &self.passes.outcome);
         self.timers.set(now + *interval, Timer::Every { live: live.id, chain, nth });
     }

@@ -22,6 +22,8 @@ pub const SCALARS_MAX: usize = 512;
 pub struct StateStore {
     workers: usize,
     chains: BTreeMap<String, ChainState>,
+    /// Tables of no element: all chains that name one have the same.
+    shared: BTreeMap<String, HeldTable>,
 }
 
 /// The state of one version of a chain: what each worker's programs run on.
@@ -83,20 +85,37 @@ impl StateStore {
     /// An empty store for a node with so many workers.
     pub fn new(workers: usize) -> Self {
         assert!(workers > 0, "a node has at least one worker");
-        Self { workers, chains: BTreeMap::new() }
+        Self { workers, chains: BTreeMap::new(), shared: BTreeMap::new() }
+    }
+
+    /// Whether [`StateStore::bind`] would take a program. Ask for all chains of a plan before the first is bound.
+    ///
+    /// # Errors
+    /// [`Unfit`] says what cannot be carried.
+    pub fn check(&self, program: &ChainProgram) -> Result<(), Unfit> {
+        let held = self.chains.get(&program.name);
+        for decl in &program.tables {
+            let Some(held) = self.held_table(&program.name, decl) else { continue };
+            check_table(&held.tables[0], &decl.spec).map_err(|reason| Unfit {
+                chain: program.name.clone(),
+                instance: decl.owner.clone(),
+                name: decl.spec.name.clone(),
+                reason,
+                help: "give the table another name: it then starts empty".to_owned(),
+            })?;
+        }
+        held.map_or(Ok(()), |held| held.check_vars(program))
     }
 
     /// Binds a program to the state that is there, and to new state for what is new.
     ///
     /// # Errors
-    /// [`Unfit`] says what cannot be carried; nothing was changed then.
+    /// As [`StateStore::check`]; nothing was changed then.
     pub fn bind(&mut self, mut program: ChainProgram) -> Result<(ChainProgram, Bound), Unfit> {
-        if let Some(held) = self.chains.get(&program.name) {
-            held.check(&program)?;
-        }
+        self.check(&program)?;
+        let tables = program.tables.iter().map(|decl| self.bind_table(&program.name, decl)).collect();
         let workers = self.workers;
         let held = self.chains.entry(program.name.clone()).or_insert_with(|| ChainState::new(workers));
-        let tables = program.tables.iter().map(|decl| held.bind_table(decl, workers)).collect();
         for var in &mut program.vars {
             var.word = held.bind_var(var);
         }
@@ -104,9 +123,49 @@ impl StateStore {
         Ok((program, bound))
     }
 
-    /// Forgets chains that a new plan no longer has. State goes when the last version that uses it is gone.
+    /// Forgets the state of chains that a new plan no longer has. It goes when the last version that uses it is gone.
     pub fn retain(&mut self, keep: impl Fn(&str) -> bool) {
         self.chains.retain(|name, _| keep(name));
+    }
+
+    fn tables_for(&self, chain: &str, decl: &TableDecl) -> Option<&HeldTable> {
+        if decl.owner.is_empty() {
+            return self.shared.get(&decl.spec.name);
+        }
+        self.chains.get(chain)?.tables.get(&(decl.owner.clone(), decl.spec.name.clone()))
+    }
+
+    /// The table that `decl` would use again; tables that the controller fills are never used again.
+    fn held_table(&self, chain: &str, decl: &TableDecl) -> Option<&HeldTable> {
+        let held = self.tables_for(chain, decl)?;
+        let reusable = held.realisation != Realisation::Replicated
+            && decl.realisation != Realisation::Replicated
+            && (held.realisation == Realisation::PerWorker) == (decl.realisation == Realisation::PerWorker);
+        reusable.then_some(held)
+    }
+
+    fn bind_table(&mut self, chain: &str, decl: &TableDecl) -> Vec<Arc<Table>> {
+        if let Some(held) = self.held_table(chain, decl) {
+            for table in &held.tables {
+                table.extend(&decl.spec.columns).expect("checked before anything was changed");
+                // A limit that the table has no room for was refused by the check.
+                let TableSpec { max_rows, ttl, evict, .. } = decl.spec;
+                table.set_limits(max_rows, ttl, evict).expect("checked before");
+            }
+            return held.tables.clone();
+        }
+        let workers = self.workers;
+        let n = if decl.realisation == Realisation::PerWorker { workers } else { 1 };
+        let tables: Vec<_> = (0..n).map(|_| Arc::new(Table::new(decl.spec.clone()))).collect();
+        tables.iter().for_each(|table| fill(table, decl));
+        let held = HeldTable { realisation: decl.realisation, tables: tables.clone() };
+        if decl.owner.is_empty() {
+            self.shared.insert(decl.spec.name.clone(), held);
+        } else {
+            let chain = self.chains.entry(chain.to_owned()).or_insert_with(|| ChainState::new(workers));
+            chain.tables.insert((decl.owner.clone(), decl.spec.name.clone()), held);
+        }
+        tables
     }
 }
 
@@ -134,7 +193,7 @@ impl ChainState {
         }
     }
 
-    fn check(&self, program: &ChainProgram) -> Result<(), Unfit> {
+    fn check_vars(&self, program: &ChainProgram) -> Result<(), Unfit> {
         let unfit = |instance: &str, name: &str, reason: String, help: &str| Unfit {
             chain: program.name.clone(),
             instance: instance.to_owned(),
@@ -142,12 +201,6 @@ impl ChainState {
             reason,
             help: help.to_owned(),
         };
-        for decl in &program.tables {
-            let Some(held) = self.held_table(decl) else { continue };
-            let rename = "give the table another name: it then starts empty, and the old one is dropped";
-            check_table(&held.tables[0], &decl.spec)
-                .map_err(|reason| unfit(&decl.owner, &decl.spec.name, reason, rename))?;
-        }
         let mut n_new = 0;
         for var in &program.vars {
             let Some(held) = self.vars.get(&(var.owner.clone(), var.name.clone())) else {
@@ -165,34 +218,6 @@ impl ChainState {
             return Err(unfit("", "VAR", reason, "use a table, or restart the node"));
         }
         Ok(())
-    }
-
-    /// The table that `decl` would use again; tables that the controller fills are never used again.
-    fn held_table(&self, decl: &TableDecl) -> Option<&HeldTable> {
-        let key = (decl.owner.clone(), decl.spec.name.clone());
-        let held = self.tables.get(&key)?;
-        let reusable = held.realisation != Realisation::Replicated
-            && decl.realisation != Realisation::Replicated
-            && (held.realisation == Realisation::PerWorker) == (decl.realisation == Realisation::PerWorker);
-        reusable.then_some(held)
-    }
-
-    fn bind_table(&mut self, decl: &TableDecl, workers: usize) -> Vec<Arc<Table>> {
-        if let Some(held) = self.held_table(decl) {
-            for table in &held.tables {
-                table.extend(&decl.spec.columns).expect("checked before anything was changed");
-                // A limit that the table has no room for was refused by the check.
-                let TableSpec { max_rows, ttl, evict, .. } = decl.spec;
-                table.set_limits(max_rows, ttl, evict).expect("checked before");
-            }
-            return held.tables.clone();
-        }
-        let n = if decl.realisation == Realisation::PerWorker { workers } else { 1 };
-        let tables: Vec<_> = (0..n).map(|_| Arc::new(Table::new(decl.spec.clone()))).collect();
-        tables.iter().for_each(|table| fill(table, decl));
-        let key = (decl.owner.clone(), decl.spec.name.clone());
-        self.tables.insert(key, HeldTable { realisation: decl.realisation, tables: tables.clone() });
-        tables
     }
 
     fn bind_var(&mut self, var: &VarDecl) -> u32 {

@@ -7,6 +7,7 @@ use weft_core::{Interval, Value};
 use weft_engine::plan::{Address, Balance, Chain, ChainError, Cluster, Listener, MethodPattern, Plan, Route};
 use weft_engine::state::StateStore;
 use weft_ir::backend::Backend;
+use weft_ir::program::ChainProgram;
 use weft_lang::diagnostic::Diagnostic;
 use weft_lang::source::SourceMap;
 use weft_lang::{check, hir};
@@ -46,8 +47,28 @@ pub(crate) struct Compiled {
 /// Reads and checks the program that begins with `root`.
 pub(crate) fn check_files(root: &str, files: &mut Files) -> Checked {
     let begun = Instant::now();
-    let (network, diagnostics, sources) = check(root, files);
+    let (mut network, mut diagnostics, sources) = check(root, files);
+    if let Some(Err(refused)) = network.as_ref().map(|network| lower_all(network, &sources, 1)) {
+        network = None;
+        diagnostics.extend(refused);
+    }
     Checked { network, diagnostics, sources, took: begun.elapsed() }
+}
+
+/// The programs of all chains, and of all conditions by route: what a check tells, a run must not find.
+fn lower_all(
+    network: &hir::Network,
+    sources: &SourceMap,
+    workers: usize,
+) -> Result<(Vec<ChainProgram>, Vec<Option<ChainProgram>>), Vec<Diagnostic>> {
+    let options = LowerOptions { workers };
+    let chains = (0..network.chains.len()).map(|chain| lower_with_lines(network, chain, &options, sources));
+    let conditions = network
+        .routes
+        .iter()
+        .enumerate()
+        .map(|(route, r)| r.when.as_ref().map(|_| lower_condition(network, route, &options)).transpose());
+    Ok((chains.collect::<Result<_, _>>()?, conditions.collect::<Result<_, _>>()?))
 }
 
 impl Compiler {
@@ -73,10 +94,13 @@ impl Compiler {
         let begun = Instant::now();
         let version = self.version + 1;
         let schema = Arc::new(network.schema.clone());
-        let options = LowerOptions { workers: self.workers };
+        let (programs, conditions) = lower_all(network, sources, self.workers)?;
+        for (chain, program) in network.chains.iter().zip(&programs) {
+            let unfit = self.store.check(program);
+            unfit.map_err(|unfit| vec![refused(chain, &ChainError::State(unfit))])?;
+        }
         let mut chains = Vec::new();
-        for (index, chain) in network.chains.iter().enumerate() {
-            let program = lower_with_lines(network, index, &options, sources)?;
+        for (chain, program) in network.chains.iter().zip(programs) {
             let methods: Vec<_> = chain.methods.iter().map(|m| m.path.clone()).collect();
             let built = Chain::build(version, program, &schema, &methods, &mut self.store, &*self.backend);
             let mut built = built.map_err(|error| vec![refused(chain, &error)])?;
@@ -84,20 +108,19 @@ impl Compiler {
             chains.push(Arc::new(built));
         }
         let mut routes = Vec::new();
-        for (index, route) in network.routes.iter().enumerate() {
-            let mut condition = None;
-            if route.when.is_some() {
-                let program = lower_condition(network, index, &options)?;
+        for (route, condition) in network.routes.iter().zip(conditions) {
+            let mut condition_at = None;
+            if let Some(program) = condition {
                 let built = Chain::build(version, program, &schema, &[], &mut self.store, &*self.backend);
                 let built = built.map_err(|error| vec![refused_route(route, &error)])?;
-                condition = Some(chains.len());
+                condition_at = Some(chains.len());
                 chains.push(Arc::new(built));
             }
             routes.push(Route {
                 name: route.name.clone(),
                 listener: route.listener,
                 methods: MethodPattern::new(&route.glob.0),
-                condition,
+                condition: condition_at,
                 cluster: route.cluster,
                 chains: chains_of(network, route.listener, route.cluster),
             });
@@ -117,6 +140,8 @@ impl Compiler {
             chains,
         };
         self.version = version;
+        let names: Vec<_> = plan.chains.iter().map(|c| c.program.name.clone()).collect();
+        self.store.retain(|name| names.iter().any(|n| n == name));
         Ok(Compiled { plan: Arc::new(plan), took: begun.elapsed() })
     }
 }

@@ -13,11 +13,8 @@ use crate::source::Span;
 pub const LISTENER_OPTIONS: &[(&str, Type)] = &[];
 
 /// The options of a cluster, with their types.
-pub const CLUSTER_OPTIONS: &[(&str, Type)] = &[
-    ("connect_timeout", Type::Interval),
-    ("connections", Type::Int(64)),
-    ("deadline", Type::Interval),
-];
+pub const CLUSTER_OPTIONS: &[(&str, Type)] =
+    &[("connect_timeout", Type::Interval), ("connections", Type::Int(64)), ("deadline", Type::Interval)];
 
 /// Checks a listener.
 pub(super) fn listener(cx: &mut Cx<'_>, ast: &ast::Listener) -> Listener {

@@ -106,7 +106,7 @@ pub(crate) fn shop_server(name: &str) -> String {
         runtime.block_on(async move {
             let listener = shop::server::Listener::bind("127.0.0.1:0").await.expect("a port is free");
             send.send(listener.address().expect("it is bound")).expect("the test waits");
-            shop::server::serve(listener, &name, std::future::pending::<()>()).await.expect("it serves");
+            shop::server::serve(listener, name, std::future::pending::<()>()).await.expect("it serves");
         });
     });
     receive.recv().expect("the server starts")
