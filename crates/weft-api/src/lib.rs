@@ -48,7 +48,7 @@ pub struct Applied {
     pub compile_ms: f64,
     /// The longest time that one worker gave to the change alone, in microseconds.
     pub pause_us: f64,
-    /// Calls that were under way; they end on their version.
+    /// Calls that were under way just before; they end on their version.
     pub calls_in_flight: u64,
 }
 

@@ -754,10 +754,11 @@ impl Live {
 
 impl LiveChain {
     /// Whether a call may go on under `new`: it has the same instances in the same order, so that each sees one
-    /// OPEN and one CLOSE.
+    /// OPEN and one CLOSE, and looks at messages of the same directions, so that none is cut in the middle.
     pub(crate) fn can_become(&self, new: &Self) -> bool {
         let names = |c: &Self| c.chain.program.elements.iter().map(|e| e.name.clone()).collect::<Vec<_>>();
-        names(self) == names(new)
+        let reads = |c: &Self| (c.chain.segments.request.is_some(), c.chain.segments.response.is_some());
+        names(self) == names(new) && reads(self) == reads(new)
     }
 
     /// A call's row in the layout of `new`: cells by name, new ones zero.

@@ -55,7 +55,7 @@ impl Pool {
                 self.turn
             }
         };
-        let mut fit = (0..n).map(|i| (start + i) % n).filter(|i| self.endpoints[*i].retry_at <= now);
+        let mut fit = (0..n).map(|i| (start + i) % n).filter(|i| !self.endpoints[*i].is_left_out(now));
         match self.cluster.balance {
             Balance::LeastRequest => fit.min_by_key(|i| self.endpoints[*i].active),
             Balance::RoundRobin | Balance::Random => fit.next(),
@@ -80,7 +80,7 @@ impl Endpoint {
     }
 
     pub(crate) fn is_left_out(&self, now: Time) -> bool {
-        self.retry_at > now
+        self.ready.is_empty() && self.retry_at > now
     }
 
     pub(crate) fn note_connected(&mut self, conn: ConnKey) {
@@ -90,7 +90,6 @@ impl Endpoint {
     }
 
     pub(crate) fn note_failure(&mut self, now: Time) {
-        self.connecting = None;
         self.connect_failures += 1;
         let doubled = BACKOFF_FIRST.0 << self.failures_in_a_row.min(16);
         self.failures_in_a_row += 1;

@@ -49,6 +49,9 @@ const MIRROR_TIME_MAX: Interval = Interval::from_secs(10);
 /// Connections that may drain before a call has found a stream on one.
 const DRAINS_MAX: u32 = 4;
 
+/// Rows of ended calls that are kept for their memory.
+const SPARE_ROWS_MAX: usize = 4096;
+
 /// What a pass decided for its message.
 enum Passed {
     /// On with it.
@@ -743,7 +746,9 @@ impl Engine {
             chain.calls_open.set(chain.calls_open.get() - 1);
         }
         call.row.clear();
-        self.spare_rows.push(call.row);
+        if call.row.capacity() > 0 && self.spare_rows.len() < SPARE_ROWS_MAX {
+            self.spare_rows.push(call.row);
+        }
         if !call.is_mirror {
             self.stats.calls_ended[usize::from(status.code())] += 1;
             self.stats.latency.record(now - call.began);

@@ -1,11 +1,13 @@
 //! The poll loop of one worker: wait, read a batch, run it, write a batch.
 //!
 //! Sockets are registered once, edge-triggered, for reading and writing, so that a busy connection costs one `read`
-//! and one `write` a batch and nothing else. A read that did not fill its buffer has emptied the socket (epoll(7)).
+//! and one `write` a batch and nothing else. A read that did not fill its buffer has emptied the socket (epoll(7)),
+//! unless the peer's end has come, too.
 
 use crate::clock;
 use crate::socket::{ListenSocket, StreamSocket};
 use crate::writer::RowSender;
+use mio::event::Event;
 use mio::{Events, Poll, Token, Waker};
 use std::io::{self, ErrorKind};
 use std::sync::Arc;
@@ -97,6 +99,8 @@ struct Socket {
     conn: ConnId,
     stream: StreamSocket,
     is_connecting: bool,
+    /// The peer sends no more than what is there to read.
+    is_read_closed: bool,
     /// The engine has let go of it; it closes when its output is out.
     is_closing: bool,
 }
@@ -150,7 +154,7 @@ impl Worker {
                     Token(token) if token > LISTENERS - self.listeners.len() && token <= LISTENERS => {
                         self.accept(LISTENERS - token);
                     }
-                    Token(index) => self.ready(now, index, event.is_readable(), event.is_writable()),
+                    Token(index) => self.ready(now, index, event),
                 }
             }
             self.retry_accept();
@@ -184,7 +188,7 @@ impl Worker {
 
     // ---- sockets ----
 
-    fn ready(&mut self, now: Time, index: usize, is_readable: bool, is_writable: bool) {
+    fn ready(&mut self, now: Time, index: usize, event: &Event) {
         let Some(Some(socket)) = self.sockets.get_mut(index) else { return };
         if socket.is_connecting {
             let conn = socket.conn;
@@ -197,10 +201,12 @@ impl Worker {
                 Err(_) => return self.lost(now, index, CloseReason::Refused),
             }
         }
-        if is_writable {
+        // No further event tells of an end that came together with data: the next read finds it.
+        socket.is_read_closed |= event.is_read_closed();
+        if event.is_writable() {
             self.write(now, index);
         }
-        if is_readable {
+        if event.is_readable() || event.is_read_closed() {
             self.read(now, index);
         }
     }
@@ -220,11 +226,15 @@ impl Worker {
             if !socket.is_closing {
                 self.engine.handle_input(now, socket.conn, &self.buffer[..n]);
             }
-            if n < self.buffer.len() {
+            if n < self.buffer.len() && !self.is_read_closed(index) {
                 return;
             }
         }
         self.again.push(index);
+    }
+
+    fn is_read_closed(&self, index: usize) -> bool {
+        matches!(self.sockets.get(index), Some(Some(socket)) if socket.is_read_closed)
     }
 
     fn write(&mut self, now: Time, index: usize) {
@@ -280,7 +290,8 @@ impl Worker {
             self.free.push(index);
             return Err(error);
         }
-        self.sockets[index] = Some(Socket { conn, stream, is_connecting, is_closing: false });
+        self.sockets[index] =
+            Some(Socket { conn, stream, is_connecting, is_read_closed: false, is_closing: false });
         self.slots.insert(conn, index);
         Ok(index)
     }

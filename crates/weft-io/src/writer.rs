@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::fs::{File, OpenOptions};
 use std::io::{self, BufWriter, Write};
-use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, TryRecvError, TrySendError, sync_channel};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, TrySendError, sync_channel};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
 use std::time::Duration;
@@ -39,10 +39,7 @@ pub struct Writer {
 impl RowSender {
     /// Hands on a batch and leaves an empty one in its place. False, and nothing is taken, if the writer is behind.
     pub(crate) fn send(&self, batch: &mut Batch) -> bool {
-        let spare = match self.spare.try_recv() {
-            Ok(spare) => spare,
-            Err(TryRecvError::Empty | TryRecvError::Disconnected) => Batch::default(),
-        };
+        let spare = self.spare.try_recv().unwrap_or_default();
         match self.batches.try_send(core::mem::replace(batch, spare)) {
             Ok(()) => true,
             Err(TrySendError::Full(back) | TrySendError::Disconnected(back)) => {

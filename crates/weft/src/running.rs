@@ -98,11 +98,6 @@ impl Running {
             calls_in_flight: 0,
         };
         if dry_run {
-            let lowered = (0..network.chains.len()).map(|chain| {
-                let options = weft_opt::lower::LowerOptions { workers: self.workers };
-                weft_opt::lower::lower(network, chain, &options).map(drop)
-            });
-            lowered.collect::<Result<(), _>>().map_err(|d| refuse(&d))?;
             applied.total_ms = millis(begun.elapsed());
             return Ok(applied);
         }
@@ -110,12 +105,10 @@ impl Running {
             inner.compiler.compile(network, &checked.sources).map_err(|d| refuse(&d))?;
         applied.compile_ms = millis(took);
         let node = inner.node.as_mut().ok_or(Refusal::Stopping)?;
+        applied.calls_in_flight = node.stats().map_err(Refusal::Node)?.stats.calls_open;
         let outcome = node.apply(&plan).map_err(Refusal::Node)?;
         applied.pause_us = outcome.pause_max.as_secs_f64() * 1e6;
         applied.total_ms = millis(begun.elapsed());
-        let stats = node.stats().map_err(Refusal::Node)?;
-        applied.calls_in_flight =
-            stats.stats.chains.iter().filter(|c| !c.is_current).map(|c| c.calls_open).sum();
         inner.program = program;
         Ok(applied)
     }

@@ -876,7 +876,7 @@ impl Scope<'_, '_> {
                 self.check_verdict(&[H::Open, H::Request, H::Response, H::Error], "DROP", span)?;
                 let diagnostic =
                     Diagnostic::warning(code::NO_ANSWER, "a request can end here without an answer")
-                        .at(span, "the caller waits until its deadline")
+                        .at(span, "the caller gets a reset and no status")
                         .with_help("write `ABORT UNAVAILABLE`, unless the method is a stream");
                 self.cx.report(diagnostic);
                 VerdictKind::Drop

@@ -20,7 +20,12 @@ pub(crate) fn run(args: &ApplyArgs) -> Result<(), Fault> {
             let _ = writeln!(stdout, "{}", to_json(&checked.diagnostics, &checked.sources));
         }
         eprint!("{}", render_all(&checked.diagnostics, &checked.sources, render_options()));
-        eprintln!("nothing was applied");
+        // The node is asked only to say what it goes on with.
+        let running = Client::new(&args.admin).and_then(|client| client.status()).ok();
+        match running {
+            Some(status) => eprintln!("nothing was applied, version {} keeps running", status.version),
+            None => eprintln!("nothing was applied"),
+        }
         return Err(Fault::Told);
     }
     eprint!("{}", render_all(&checked.diagnostics, &checked.sources, render_options()));
@@ -54,7 +59,7 @@ pub(crate) fn run(args: &ApplyArgs) -> Result<(), Fault> {
 /// One line on how an update went.
 pub(crate) fn summary(applied: &Applied) -> String {
     format!(
-        "version {} live in {:.1} ms (check {:.1}, compile {:.1}; longest pause of a worker {:.0} us), {} in flight finish on the version before, 0 lost",
+        "version {} live in {:.1} ms (check {:.1}, compile {:.1}; longest pause of a worker {:.0} us), {} in flight finish on the version before",
         applied.version,
         applied.total_ms,
         applied.check_ms,
