@@ -1,5 +1,10 @@
 //! Prints what one tag walk costs: nanoseconds for a small message of four fields, of which two are read.
-#![allow(clippy::print_stdout, reason = "it is what the example is for")]
+#![allow(
+    clippy::print_stdout,
+    clippy::disallowed_types,
+    clippy::disallowed_methods,
+    reason = "it measures and prints: it is what the example is for"
+)]
 
 use std::hint::black_box;
 use std::time::Instant;

@@ -132,7 +132,7 @@ async fn serve_metrics(State(shared): State<Shared>) -> Response {
 
 async fn serve_status(State(shared): State<Shared>, headers: HeaderMap) -> Response {
     if let Err(refused) = authorize(&shared, &headers) {
-        return refused;
+        return *refused;
     }
     match shared.running.status() {
         Some(status) => Json(status).into_response(),
@@ -143,13 +143,13 @@ async fn serve_status(State(shared): State<Shared>, headers: HeaderMap) -> Respo
 async fn serve_program(State(shared): State<Shared>, headers: HeaderMap) -> Response {
     match authorize(&shared, &headers) {
         Ok(()) => Json(shared.running.program()).into_response(),
-        Err(refused) => refused,
+        Err(refused) => *refused,
     }
 }
 
 async fn apply(State(shared): State<Shared>, headers: HeaderMap, body: Bytes) -> Response {
     if let Err(refused) = authorize(&shared, &headers) {
-        return refused;
+        return *refused;
     }
     let request: ApplyRequest = match serde_json::from_slice(&body) {
         Ok(request) => request,
@@ -175,7 +175,7 @@ async fn apply(State(shared): State<Shared>, headers: HeaderMap, body: Bytes) ->
 }
 
 /// The token must be there and right. The comparison takes the same time wherever it differs.
-fn authorize(shared: &Shared, headers: &HeaderMap) -> Result<(), Response> {
+fn authorize(shared: &Shared, headers: &HeaderMap) -> Result<(), Box<Response>> {
     let given = headers.get(header::AUTHORIZATION).and_then(|h| h.to_str().ok()?.strip_prefix("Bearer "));
     let given = given.unwrap_or_default().as_bytes();
     let token = shared.token.as_bytes();
@@ -184,5 +184,5 @@ fn authorize(shared: &Shared, headers: &HeaderMap) -> Result<(), Response> {
         return Ok(());
     }
     let text = "this needs the node's token: Authorization: Bearer TOKEN\n";
-    Err((StatusCode::UNAUTHORIZED, [(header::WWW_AUTHENTICATE, "Bearer")], text).into_response())
+    Err((StatusCode::UNAUTHORIZED, [(header::WWW_AUTHENTICATE, "Bearer")], text).into_response().into())
 }

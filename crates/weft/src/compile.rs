@@ -55,12 +55,15 @@ pub(crate) fn check_files(root: &str, files: &mut Files) -> Checked {
     Checked { network, diagnostics, sources, took: begun.elapsed() }
 }
 
+/// Those of the chains, and of the routes' conditions.
+type Programs = (Vec<ChainProgram>, Vec<Option<ChainProgram>>);
+
 /// The programs of all chains, and of all conditions by route: what a check tells, a run must not find.
 fn lower_all(
     network: &hir::Network,
     sources: &SourceMap,
     workers: usize,
-) -> Result<(Vec<ChainProgram>, Vec<Option<ChainProgram>>), Vec<Diagnostic>> {
+) -> Result<Programs, Vec<Diagnostic>> {
     let options = LowerOptions { workers };
     let chains = (0..network.chains.len()).map(|chain| lower_with_lines(network, chain, &options, sources));
     let conditions = network

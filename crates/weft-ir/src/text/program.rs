@@ -78,7 +78,7 @@ pub fn write_program(chain: &ChainProgram) -> String {
     for sink in &chain.sinks {
         let target = match &sink.target {
             SinkTarget::Stdout => "stdout".to_string(),
-            SinkTarget::Metrics => "metrics".to_string(),
+            SinkTarget::Metrics => "metric".to_string(),
             SinkTarget::File(path) => format!("file {}", quoted(path)),
         };
         declaration(&mut out, "sink", &[&sink.owner, &sink.name], &target);
@@ -370,10 +370,10 @@ fn parse_var(line: &mut Line<'_>) -> Result<VarDecl, ParseError> {
 
 fn parse_sink(line: &mut Line<'_>) -> Result<SinkDecl, ParseError> {
     let (owner, name) = (line.text()?, line.text()?);
-    let error = line.error("`stdout`, `file` or `metrics`");
+    let error = line.error("`stdout`, `file` or `metric`");
     let target = match line.word("a target")?.as_str() {
         "stdout" => SinkTarget::Stdout,
-        "metrics" => SinkTarget::Metrics,
+        "metric" => SinkTarget::Metrics,
         "file" => SinkTarget::File(line.text()?),
         _ => return Err(error),
     };

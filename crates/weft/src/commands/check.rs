@@ -80,8 +80,8 @@ fn costs(network: &Network, sources: &SourceMap) -> Result<String, Fault> {
 fn bytes(n: u64) -> String {
     match n {
         0 => "-".to_owned(),
-        ..10_000 => format!("{} B", super::grouped(n)),
-        ..10_000_000 => format!("{:.1} KB", n as f64 / 1e3),
+        1..10_000 => format!("{} B", super::grouped(n)),
+        10_000..10_000_000 => format!("{:.1} KB", n as f64 / 1e3),
         _ => format!("{:.1} MB", n as f64 / 1e6),
     }
 }
