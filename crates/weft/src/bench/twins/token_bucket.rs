@@ -61,7 +61,6 @@ impl Element for TokenBucket {
 
     #[inline(always)]
     fn response(&mut self, cx: &mut Cx<'_>) -> bool {
-        seen(cx, self.at);
         let start = cx.out.scratch.len();
         write!(cx.out.scratch, "{}", self.remaining.floor() as i64).expect("a vector takes all bytes");
         let value = Cell::Bytes(start as u32, (cx.out.scratch.len() - start) as u32);
