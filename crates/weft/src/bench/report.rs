@@ -232,9 +232,9 @@ mod tests {
             Row::new("hop", "CPU", "us/call", &[3.25]),
         ];
         let table = Report { bench: "rpc", rows, notes: Vec::new(), failures: Vec::new() }.to_table();
-        let expected = "rpc     rate, calls/s  CPU, us/call\n\
-                        direct        123,456\n\
-                        hop    61,728 (x0.50)          3.25\n";
+        let expected = "rpc      rate, calls/s  CPU, us/call\n\
+                        direct         123,456\n\
+                        hop     61,728 (x0.50)          3.25\n";
         assert!(table.starts_with(expected), "{table}");
     }
 }

@@ -111,7 +111,7 @@ fn a_dead_upstream_is_unavailable_and_a_denied_call_is_denied() {
     assert_eq!(node.stop(), Some(0));
 }
 
-/// Ten thousand clients that do nothing must not cost more than they are worth.
+/// A node that does nothing must not cost more than it is worth; `weft bench memory` has clients beside it.
 #[test]
 fn idle_memory_stays_small() {
     let folder = Folder::new();
@@ -119,5 +119,7 @@ fn idle_memory_stays_small() {
     let network = folder.write("network.weft", &NETWORK.replace("127.0.0.1:1'", &format!("{server}'")));
     let node = Node::start(&folder, &network, &[]);
     let idle = node.resident_bytes();
-    assert!(idle <= 20 << 20, "an idle node has {idle} bytes");
+    // The budget is for a release build: an unoptimised one has several times the code.
+    let limit = if cfg!(debug_assertions) { 80 << 20 } else { 20 << 20 };
+    assert!(idle <= limit, "an idle node has {idle} bytes");
 }
