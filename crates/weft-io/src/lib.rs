@@ -4,7 +4,7 @@
 //! and deals connections out in turn. Other threads talk to workers through mailboxes that are read between batches.
 //!
 //! * [`node`]: workers and what can be asked of them.
-//! * [`worker`]: the poll loop of one.
+//! * `worker`: the poll loop of one.
 //! * [`socket`]: TCP and Unix sockets as one thing.
 //! * [`clock`]: the only place that reads a clock.
 //! * [`writer`]: the thread that writes sink rows.
