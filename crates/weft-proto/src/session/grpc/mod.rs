@@ -1,7 +1,7 @@
 //! gRPC over HTTP/2: what is in the DATA frames and header fields of a call.
 //!
 //! [`Deframer`] cuts a stream's bytes into messages, [`inflate`] undoes their compression, [`protobuf`] reads and
-//! edits them, and [`header`] holds the header values that gRPC gives a syntax of its own.
+//! edits them, and [`mod@header`] holds the header values that gRPC gives a syntax of its own.
 //!
 //! Source: <https://github.com/grpc/grpc/blob/master/doc/PROTOCOL-HTTP2.md>.
 
