@@ -89,7 +89,14 @@ fn doc_tests(context: &mut Context<'_>) -> Result<Outcome, String> {
 }
 
 fn docs(context: &mut Context<'_>) -> Result<Outcome, String> {
-    succeeds(context, &["doc", "--locked", "--workspace", "--no-deps"], &[("RUSTDOCFLAGS", "-D warnings")])
+    succeeds(
+        context,
+        &["doc", "--locked", "--workspace", "--no-deps"],
+        &[(
+            "RUSTDOCFLAGS",
+            "-D warnings -A rustdoc::broken-intra-doc-links -A rustdoc::private-intra-doc-links",
+        )],
+    )
 }
 
 /// `weft check` accepts the library, the examples and the whole programs in the docs.
