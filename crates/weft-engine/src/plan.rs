@@ -3,7 +3,7 @@
 //! A [`Plan`] is one version of a network, made by the control side and shared by all workers. It never changes;
 //! a hot update publishes the next one.
 
-use crate::state::{Bound, StateStore, Unfit};
+use crate::state::{Bound, Staged, Unfit};
 use core::fmt;
 use core::str::FromStr;
 use std::net::SocketAddr;
@@ -191,22 +191,22 @@ impl fmt::Display for ChainError {
 impl core::error::Error for ChainError {}
 
 impl Chain {
-    /// Binds a program to the node's state and compiles its segments.
+    /// Binds a program to the state of an update and compiles its segments.
     ///
     /// `methods` lists the schema's methods that the chain covers, as `shop.Cart/Add`.
     ///
     /// # Errors
-    /// See [`ChainError`]. Nothing was changed in `store` then.
+    /// See [`ChainError`]. The update is to be given up then.
     pub fn build(
         version: u64,
         program: ChainProgram,
         schema: &Arc<Schema>,
         methods: &[String],
-        store: &mut StateStore,
+        state: &mut Staged,
         backend: &dyn Backend,
     ) -> Result<Self, ChainError> {
         let bound_methods = bind_methods(&program, schema, methods)?;
-        let (program, state) = store.bind(program).map_err(ChainError::State)?;
+        let (program, state) = state.bind(program).map_err(ChainError::State)?;
         let program = Arc::new(program);
         let streams = !reads_body(&program) || bound_methods.iter().any(|m| m.client_streaming);
         let segments =

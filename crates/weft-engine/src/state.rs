@@ -1,9 +1,10 @@
 //! The state of chains on one node, carried by name from version to version.
 //!
-//! A table is known by (chain, instance, table), a variable by (chain, instance, variable). When a program is
-//! bound, tables that exist are used again: new columns are added beside the old ones (rows never move, code of
-//! the old version goes on undisturbed), columns that are gone stay unused. Tables that the controller fills are
-//! replaced whole. What cannot be carried is refused before anything is changed.
+//! A table is known by (chain, instance, table), a variable by (chain, instance, variable). An update is *staged*: its
+//! programs are bound one by one, and the store takes it over only once it is published. Tables that exist are used
+//! again: new columns are added beside the old ones (rows never move, code of the old version goes on undisturbed),
+//! columns that are gone stay unused, new limits hold from the commit on. Tables that the controller fills are
+//! replaced whole. What a new version does not know any more is forgotten, and what cannot be carried is refused.
 
 use core::fmt;
 use std::collections::BTreeMap;
@@ -18,12 +19,19 @@ use weft_ir::program::{ChainProgram, Merge, Realisation, TableDecl, VarDecl};
 pub const SCALARS_MAX: usize = 512;
 
 /// The state of all chains of a node.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub struct StateStore {
     workers: usize,
     chains: BTreeMap<String, ChainState>,
     /// Tables of no element: all chains that name one have the same.
     shared: BTreeMap<String, HeldTable>,
+}
+
+/// The state of an update that may still be refused. Dropping it leaves the store as it was.
+#[derive(Debug)]
+pub struct Staged {
+    store: StateStore,
+    limits: Vec<(Arc<Table>, TableSpec)>,
 }
 
 /// The state of one version of a chain: what each worker's programs run on.
@@ -35,10 +43,12 @@ pub struct Bound {
     merged: Vec<Arc<Scalars>>,
 }
 
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 struct ChainState {
     tables: BTreeMap<(String, String), HeldTable>,
     vars: BTreeMap<(String, String), HeldVar>,
+    /// Words of variables that were ever given out.
+    words: usize,
     scalars: Arc<Scalars>,
     merged: Vec<Arc<Scalars>>,
 }
@@ -47,6 +57,8 @@ struct ChainState {
 struct HeldTable {
     realisation: Realisation,
     tables: Vec<Arc<Table>>,
+    /// A program of the update that is staged knows it.
+    is_bound: bool,
 }
 
 #[derive(Clone, Debug)]
@@ -54,6 +66,8 @@ struct HeldVar {
     ty: Type,
     merge: Option<Merge>,
     word: u32,
+    /// As [`HeldTable::is_bound`].
+    is_bound: bool,
 }
 
 /// Why a program does not fit the state that the node holds.
@@ -88,84 +102,101 @@ impl StateStore {
         Self { workers, chains: BTreeMap::new(), shared: BTreeMap::new() }
     }
 
-    /// Whether [`StateStore::bind`] would take a program. Ask for all chains of a plan before the first is bound.
-    ///
-    /// # Errors
-    /// [`Unfit`] says what cannot be carried.
-    pub fn check(&self, program: &ChainProgram) -> Result<(), Unfit> {
-        let held = self.chains.get(&program.name);
-        for decl in &program.tables {
-            let Some(held) = self.held_table(&program.name, decl) else { continue };
-            check_table(&held.tables[0], &decl.spec).map_err(|reason| Unfit {
-                chain: program.name.clone(),
-                instance: decl.owner.clone(),
-                name: decl.spec.name.clone(),
-                reason,
-                help: "give the table another name: it then starts empty".to_owned(),
-            })?;
-        }
-        held.map_or(Ok(()), |held| held.check_vars(program))
+    /// Begins an update.
+    pub fn stage(&self) -> Staged {
+        let mut store = self.clone();
+        store.held_tables().for_each(|table| table.is_bound = false);
+        store.held_vars().for_each(|var| var.is_bound = false);
+        Staged { store, limits: Vec::new() }
     }
 
+    /// Takes over an update that was published. State that it does not know is forgotten; it goes when the last
+    /// version that uses it is gone.
+    pub fn commit(&mut self, staged: Staged) {
+        for (table, TableSpec { max_rows, ttl, evict, .. }) in staged.limits {
+            table.set_limits(max_rows, ttl, evict).expect("checked when it was bound");
+        }
+        *self = staged.store;
+        self.shared.retain(|_, table| table.is_bound);
+        for chain in self.chains.values_mut() {
+            chain.tables.retain(|_, table| table.is_bound);
+            chain.vars.retain(|_, var| var.is_bound);
+        }
+        self.chains.retain(|_, chain| !(chain.tables.is_empty() && chain.vars.is_empty()));
+    }
+
+    fn held_tables(&mut self) -> impl Iterator<Item = &mut HeldTable> {
+        self.shared.values_mut().chain(self.chains.values_mut().flat_map(|chain| chain.tables.values_mut()))
+    }
+
+    fn held_vars(&mut self) -> impl Iterator<Item = &mut HeldVar> {
+        self.chains.values_mut().flat_map(|chain| chain.vars.values_mut())
+    }
+
+    fn chain(&mut self, name: &str) -> &mut ChainState {
+        let workers = self.workers;
+        self.chains.entry(name.to_owned()).or_insert_with(|| ChainState::new(workers))
+    }
+
+    fn held_table(&mut self, chain: &str, decl: &TableDecl) -> Option<&mut HeldTable> {
+        if decl.owner.is_empty() {
+            return self.shared.get_mut(&decl.spec.name);
+        }
+        self.chains.get_mut(chain)?.tables.get_mut(&(decl.owner.clone(), decl.spec.name.clone()))
+    }
+}
+
+impl Staged {
     /// Binds a program to the state that is there, and to new state for what is new.
     ///
     /// # Errors
-    /// As [`StateStore::check`]; nothing was changed then.
+    /// [`Unfit`] says what cannot be carried. The update is of no use then.
     pub fn bind(&mut self, mut program: ChainProgram) -> Result<(ChainProgram, Bound), Unfit> {
-        self.check(&program)?;
-        let tables = program.tables.iter().map(|decl| self.bind_table(&program.name, decl)).collect();
-        let workers = self.workers;
-        let held = self.chains.entry(program.name.clone()).or_insert_with(|| ChainState::new(workers));
+        let tables = program
+            .tables
+            .iter()
+            .map(|decl| self.bind_table(&program.name, decl))
+            .collect::<Result<_, _>>()?;
+        let held = self.store.chain(&program.name);
         for var in &mut program.vars {
-            var.word = held.bind_var(var);
+            var.word = held.bind_var(&program.name, var)?;
         }
         let bound = Bound { tables, scalars: Arc::clone(&held.scalars), merged: held.merged.clone() };
         Ok((program, bound))
     }
 
-    /// Forgets the state of chains that a new plan no longer has. It goes when the last version that uses it is gone.
-    pub fn retain(&mut self, keep: impl Fn(&str) -> bool) {
-        self.chains.retain(|name, _| keep(name));
-    }
-
-    fn tables_for(&self, chain: &str, decl: &TableDecl) -> Option<&HeldTable> {
-        if decl.owner.is_empty() {
-            return self.shared.get(&decl.spec.name);
-        }
-        self.chains.get(chain)?.tables.get(&(decl.owner.clone(), decl.spec.name.clone()))
-    }
-
-    /// The table that `decl` would use again; tables that the controller fills are never used again.
-    fn held_table(&self, chain: &str, decl: &TableDecl) -> Option<&HeldTable> {
-        let held = self.tables_for(chain, decl)?;
-        let reusable = held.realisation != Realisation::Replicated
-            && decl.realisation != Realisation::Replicated
-            && (held.realisation == Realisation::PerWorker) == (decl.realisation == Realisation::PerWorker);
-        reusable.then_some(held)
-    }
-
-    fn bind_table(&mut self, chain: &str, decl: &TableDecl) -> Vec<Arc<Table>> {
-        if let Some(held) = self.held_table(chain, decl) {
-            for table in &held.tables {
-                table.extend(&decl.spec.columns).expect("checked before anything was changed");
-                // A limit that the table has no room for was refused by the check.
-                let TableSpec { max_rows, ttl, evict, .. } = decl.spec;
-                table.set_limits(max_rows, ttl, evict).expect("checked before");
+    fn bind_table(&mut self, chain: &str, decl: &TableDecl) -> Result<Vec<Arc<Table>>, Unfit> {
+        let workers = self.store.workers;
+        if let Some(held) = self.store.held_table(chain, decl) {
+            let refuse = |reason| Unfit {
+                chain: chain.to_owned(),
+                instance: decl.owner.clone(),
+                name: decl.spec.name.clone(),
+                reason,
+                help: "give the table another name: it then starts empty".to_owned(),
+            };
+            check_realisation(held.realisation, decl.realisation).map_err(refuse)?;
+            // A shared table is the same for all chains of one update, also if the controller fills it anew.
+            if held.realisation != Realisation::Replicated || held.is_bound {
+                for table in &held.tables {
+                    check_table(table, &decl.spec).map_err(refuse)?;
+                    self.limits.push((Arc::clone(table), decl.spec.clone()));
+                }
+                held.is_bound = true;
+                return Ok(held.tables.clone());
             }
-            return held.tables.clone();
         }
-        let workers = self.workers;
         let n = if decl.realisation == Realisation::PerWorker { workers } else { 1 };
         let tables: Vec<_> = (0..n).map(|_| Arc::new(Table::new(decl.spec.clone()))).collect();
         tables.iter().for_each(|table| fill(table, decl));
-        let held = HeldTable { realisation: decl.realisation, tables: tables.clone() };
+        let held = HeldTable { realisation: decl.realisation, tables: tables.clone(), is_bound: true };
         if decl.owner.is_empty() {
-            self.shared.insert(decl.spec.name.clone(), held);
+            self.store.shared.insert(decl.spec.name.clone(), held);
         } else {
-            let chain = self.chains.entry(chain.to_owned()).or_insert_with(|| ChainState::new(workers));
-            chain.tables.insert((decl.owner.clone(), decl.spec.name.clone()), held);
+            let name = (decl.owner.clone(), decl.spec.name.clone());
+            self.store.chain(chain).tables.insert(name, held);
         }
-        tables
+        Ok(tables)
     }
 }
 
@@ -188,51 +219,61 @@ impl ChainState {
         Self {
             tables: BTreeMap::new(),
             vars: BTreeMap::new(),
+            words: 0,
             scalars: scalars(),
             merged: (0..workers).map(|_| scalars()).collect(),
         }
     }
 
-    fn check_vars(&self, program: &ChainProgram) -> Result<(), Unfit> {
-        let unfit = |instance: &str, name: &str, reason: String, help: &str| Unfit {
-            chain: program.name.clone(),
-            instance: instance.to_owned(),
-            name: name.to_owned(),
+    /// The word of a variable.
+    fn bind_var(&mut self, chain: &str, var: &VarDecl) -> Result<u32, Unfit> {
+        let refuse = |reason: String, help: &str| Unfit {
+            chain: chain.to_owned(),
+            instance: var.owner.clone(),
+            name: var.name.clone(),
             reason,
             help: help.to_owned(),
         };
-        let mut n_new = 0;
-        for var in &program.vars {
-            let Some(held) = self.vars.get(&(var.owner.clone(), var.name.clone())) else {
-                n_new += 1;
-                continue;
-            };
+        let key = (var.owner.clone(), var.name.clone());
+        if let Some(held) = self.vars.get_mut(&key) {
             if (held.ty, held.merge) != (var.ty, var.merge) {
                 let reason = format!("it is {}, and would be {}", held.ty, var.ty);
-                let rename = "give the variable another name: it then starts anew";
-                return Err(unfit(&var.owner, &var.name, reason, rename));
+                return Err(refuse(reason, "give the variable another name: it then starts anew"));
             }
+            held.is_bound = true;
+            return Ok(held.word);
         }
-        if self.vars.len() + n_new > SCALARS_MAX {
+        if self.words == SCALARS_MAX {
             let reason = format!("a chain may have {SCALARS_MAX} variables over its life");
-            return Err(unfit("", "VAR", reason, "use a table, or restart the node"));
+            return Err(refuse(reason, "use a table, or restart the node"));
         }
-        Ok(())
-    }
-
-    fn bind_var(&mut self, var: &VarDecl) -> u32 {
-        let key = (var.owner.clone(), var.name.clone());
-        if let Some(held) = self.vars.get(&key) {
-            return held.word;
-        }
-        let word = self.vars.len() as u32;
+        let word = self.words as u32;
+        self.words += 1;
         let start = word_of(&var.start);
         match var.merge {
             None => self.scalars.set_word(word as usize, start),
             Some(_) => self.merged.iter().for_each(|part| part.set_word(word as usize, start)),
         }
-        self.vars.insert(key, HeldVar { ty: var.ty, merge: var.merge, word });
-        word
+        self.vars.insert(key, HeldVar { ty: var.ty, merge: var.merge, word, is_bound: true });
+        Ok(word)
+    }
+}
+
+/// Rows that a program has learned are not given up without a word.
+fn check_realisation(held: Realisation, wanted: Realisation) -> Result<(), String> {
+    let per_worker = |r| r == Realisation::PerWorker;
+    let filled = |r| r == Realisation::Replicated;
+    match (held, wanted) {
+        (held, wanted) if per_worker(held) && !per_worker(wanted) => {
+            Err("each worker has its own, and all would have one".to_owned())
+        }
+        (held, wanted) if per_worker(wanted) && !per_worker(held) => {
+            Err("all workers have one, and each would have its own".to_owned())
+        }
+        (held, wanted) if filled(wanted) && !filled(held) => {
+            Err("elements have written it, and the controller would fill it".to_owned())
+        }
+        _ => Ok(()),
     }
 }
 
@@ -250,8 +291,8 @@ fn check_table(table: &Table, wanted: &TableSpec) -> Result<(), String> {
         }
         LimitsError::Order => "its rows are not in the order that TTL or EVICT would need".to_owned(),
     })?;
-    // Columns that are added and then not used, because another table is refused, do no harm: no code knows them,
-    // and the next update finds them.
+    // Columns that are added and then not used, because the update is refused, do no harm: no code knows them, and
+    // the next update finds them.
     table.extend(&wanted.columns).map_err(|e| e.to_string())
 }
 

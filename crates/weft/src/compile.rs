@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 use weft_core::{Interval, Value};
 use weft_engine::plan::{Address, Balance, Chain, ChainError, Cluster, Listener, MethodPattern, Plan, Route};
-use weft_engine::state::StateStore;
+use weft_engine::state::{Staged, StateStore};
 use weft_ir::backend::Backend;
 use weft_ir::program::ChainProgram;
 use weft_lang::diagnostic::Diagnostic;
@@ -38,10 +38,11 @@ pub(crate) struct Compiler {
     version: u64,
 }
 
-/// A plan, and how long compiling it took.
+/// A plan, the state that it will have, and how long compiling it took.
 pub(crate) struct Compiled {
     pub(crate) plan: Arc<Plan>,
     pub(crate) took: Duration,
+    state: Staged,
 }
 
 /// Reads and checks the program that begins with `root`.
@@ -85,12 +86,13 @@ impl Compiler {
         self.version
     }
 
-    /// Compiles a checked program into the next version; `sources` are the texts that it was checked from.
+    /// Compiles a checked program into the next version; `sources` are the texts that it was checked from. It
+    /// becomes the current one by [`Compiler::commit`], once it runs.
     ///
     /// # Errors
-    /// Diagnostics: a chain cannot be lowered, or its state cannot be carried over. Nothing has changed then.
+    /// Diagnostics: a chain cannot be lowered, or its state cannot be carried over.
     pub(crate) fn compile(
-        &mut self,
+        &self,
         network: &hir::Network,
         sources: &SourceMap,
     ) -> Result<Compiled, Vec<Diagnostic>> {
@@ -98,14 +100,11 @@ impl Compiler {
         let version = self.version + 1;
         let schema = Arc::new(network.schema.clone());
         let (programs, conditions) = lower_all(network, sources, self.workers)?;
-        for (chain, program) in network.chains.iter().zip(&programs) {
-            let unfit = self.store.check(program);
-            unfit.map_err(|unfit| vec![refused(chain, &ChainError::State(unfit))])?;
-        }
+        let mut state = self.store.stage();
         let mut chains = Vec::new();
         for (chain, program) in network.chains.iter().zip(programs) {
             let methods: Vec<_> = chain.methods.iter().map(|m| m.path.clone()).collect();
-            let built = Chain::build(version, program, &schema, &methods, &mut self.store, &*self.backend);
+            let built = Chain::build(version, program, &schema, &methods, &mut state, &*self.backend);
             let mut built = built.map_err(|error| vec![refused(chain, &error)])?;
             built.pin_stream = chain.pin_stream_drain;
             chains.push(Arc::new(built));
@@ -114,7 +113,7 @@ impl Compiler {
         for (route, condition) in network.routes.iter().zip(conditions) {
             let mut condition_at = None;
             if let Some(program) = condition {
-                let built = Chain::build(version, program, &schema, &[], &mut self.store, &*self.backend);
+                let built = Chain::build(version, program, &schema, &[], &mut state, &*self.backend);
                 let built = built.map_err(|error| vec![refused_route(route, &error)])?;
                 condition_at = Some(chains.len());
                 chains.push(Arc::new(built));
@@ -142,10 +141,13 @@ impl Compiler {
             routes,
             chains,
         };
-        self.version = version;
-        let names: Vec<_> = plan.chains.iter().map(|c| c.program.name.clone()).collect();
-        self.store.retain(|name| names.iter().any(|n| n == name));
-        Ok(Compiled { plan: Arc::new(plan), took: begun.elapsed() })
+        Ok(Compiled { plan: Arc::new(plan), took: begun.elapsed(), state })
+    }
+
+    /// A plan runs: its state is the node's from now on.
+    pub(crate) fn commit(&mut self, compiled: Compiled) {
+        self.version = compiled.plan.version;
+        self.store.commit(compiled.state);
     }
 }
 

@@ -1,7 +1,7 @@
 //! A node with its compiler: what `weft run` and `weft demo` run, and what the admin endpoint changes.
 
 use crate::cli::{BackendName, NodeArgs};
-use crate::compile::{Compiled, Compiler, check_files};
+use crate::compile::{Compiler, check_files};
 use crate::fault::Fault;
 use crate::source::Files;
 use std::collections::BTreeMap;
@@ -60,10 +60,11 @@ impl Running {
     ) -> Result<Self, Start> {
         let workers = usize::from(args.workers);
         let mut compiler = Compiler::new(backend(args.backend).map_err(Start::Fault)?, workers);
-        let Compiled { plan, .. } = compiler.compile(network, sources).map_err(Start::Diagnostics)?;
+        let compiled = compiler.compile(network, sources).map_err(Start::Diagnostics)?;
         let seed = args.seed.unwrap_or_else(|| clock::now().0 as u64);
         let config = NodeConfig { workers, engine: Config { seed, ..Config::default() } };
-        let node = Node::start(&config, &plan).map_err(|error| Start::Fault(node_fault(&error)))?;
+        let node = Node::start(&config, &compiled.plan).map_err(|error| Start::Fault(node_fault(&error)))?;
+        compiler.commit(compiled);
         Ok(Self {
             began: Instant::now(),
             workers,
@@ -101,12 +102,12 @@ impl Running {
             applied.total_ms = millis(begun.elapsed());
             return Ok(applied);
         }
-        let Compiled { plan, took } =
-            inner.compiler.compile(network, &checked.sources).map_err(|d| refuse(&d))?;
-        applied.compile_ms = millis(took);
+        let compiled = inner.compiler.compile(network, &checked.sources).map_err(|d| refuse(&d))?;
+        applied.compile_ms = millis(compiled.took);
         let node = inner.node.as_mut().ok_or(Refusal::Stopping)?;
         applied.calls_in_flight = node.stats().map_err(Refusal::Node)?.stats.calls_open;
-        let outcome = node.apply(&plan).map_err(Refusal::Node)?;
+        let outcome = node.apply(&compiled.plan).map_err(Refusal::Node)?;
+        inner.compiler.commit(compiled);
         applied.pause_us = outcome.pause_max.as_secs_f64() * 1e6;
         applied.total_ms = millis(begun.elapsed());
         inner.program = program;

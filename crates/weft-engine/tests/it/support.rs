@@ -4,7 +4,7 @@ use std::sync::Arc;
 use weft_core::Interval;
 use weft_core::schema::{Field, FieldKind, Message as Type, Method, Presence, Schema, Service};
 use weft_engine::plan::{Balance, Chain, ChainError, Cluster, Listener, MethodPattern, Plan, Route};
-use weft_engine::state::StateStore;
+use weft_engine::state::{Staged, StateStore};
 use weft_ir::interp::Interp;
 use weft_ir::text::parse_program;
 use weft_ir::verify::verify_program;
@@ -111,10 +111,12 @@ impl Net {
 
     pub(crate) fn try_plan(&mut self, chain: Option<&str>, endpoints: &[&str]) -> Result<Plan, ChainError> {
         self.version += 1;
+        let mut state = self.store.stage();
         let chains = match chain {
-            Some(text) => vec![Arc::new(self.build(text)?)],
+            Some(text) => vec![Arc::new(self.build(text, &mut state)?)],
             None => Vec::new(),
         };
+        self.store.commit(state);
         let route = Route {
             name: "all".to_owned(),
             listener: 0,
@@ -143,11 +145,11 @@ impl Net {
         })
     }
 
-    fn build(&mut self, text: &str) -> Result<Chain, ChainError> {
+    fn build(&self, text: &str, state: &mut Staged) -> Result<Chain, ChainError> {
         let program = parse_program(text).unwrap_or_else(|e| panic!("{e}\n{text}"));
         verify_program(&program).unwrap_or_else(|e| panic!("{}\n{text}", e[0]));
         let methods = ALL.map(|path| path[1..].to_owned());
-        Chain::build(self.version, program, &schema(), &methods, &mut self.store, &Interp)
+        Chain::build(self.version, program, &schema(), &methods, state, &Interp)
     }
 }
 

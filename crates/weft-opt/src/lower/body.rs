@@ -26,7 +26,7 @@ pub(super) struct Body<'b, 'n> {
     /// The code of the fault, in ON ERROR.
     pub(super) fault: Option<Value>,
     pub(super) path: Path,
-    lock: Lock,
+    lock: &'b Lock,
     errors: Errors,
 }
 
@@ -54,7 +54,7 @@ enum Errors {
 }
 
 impl<'b, 'n> Body<'b, 'n> {
-    fn new(lowering: &'b mut Lowering<'n>, scope: &'b Scope<'n>, kind: HandlerKind, lock: Lock) -> Self {
+    fn new(lowering: &'b mut Lowering<'n>, scope: &'b Scope<'n>, kind: HandlerKind, lock: &'b Lock) -> Self {
         let kind_name = match kind {
             HandlerKind::Open => "open",
             HandlerKind::Request => "request",
@@ -88,7 +88,7 @@ impl<'b, 'n> Body<'b, 'n> {
         scope: &'b Scope<'n>,
         kind: HandlerKind,
         handler: Option<&'n Handler>,
-        lock: Lock,
+        lock: &'b Lock,
     ) -> Function {
         let mut body = Self::new(lowering, scope, kind, lock);
         if kind == HandlerKind::Open {
@@ -195,15 +195,16 @@ impl<'b, 'n> Body<'b, 'n> {
 
     // ---- locks ----
 
-    /// Takes the handler's lock before the first look at what it guards.
+    /// Takes the handler's locks before the first look at what they guard.
     pub(super) fn lock_for(&mut self, table: TableId, key: Option<Value>) {
-        let op = match self.lock {
-            Lock::Stripe(of) if of == table => Op::Lock(table, key),
-            Lock::Whole(of) if self.needs_lock(table) => Op::Lock(of, None),
-            _ => return,
-        };
-        if !core::mem::replace(&mut self.path.locked, true) {
-            self.b.act(op);
+        match self.lock {
+            Lock::Stripe(of) if *of == table => {
+                if !core::mem::replace(&mut self.path.locked, true) {
+                    self.b.act(Op::Lock(table, key));
+                }
+            }
+            Lock::Whole { .. } if self.needs_lock(table) => self.lock_whole(),
+            _ => {}
         }
     }
 
@@ -212,15 +213,23 @@ impl<'b, 'n> Body<'b, 'n> {
         matches!(self.lowering.program.tables[usize::from(table.0)].realisation, Striped | Locked)
     }
 
-    /// Takes the handler's lock before the first look at a variable.
+    /// Takes the handler's locks before the first look at a variable.
     pub(super) fn lock_for_var(&mut self) {
-        let op = match self.lock {
-            Lock::Whole(table) => Op::Lock(table, None),
-            Lock::Vars => Op::LockVars,
-            Lock::Free | Lock::Stripe(_) => return,
-        };
-        if !core::mem::replace(&mut self.path.locked, true) {
-            self.b.act(op);
+        if matches!(self.lock, Lock::Whole { .. }) {
+            self.lock_whole();
+        }
+    }
+
+    fn lock_whole(&mut self) {
+        let Lock::Whole { tables, vars } = self.lock else { return };
+        if core::mem::replace(&mut self.path.locked, true) {
+            return;
+        }
+        for table in tables {
+            self.b.act(Op::Lock(*table, None));
+        }
+        if *vars {
+            self.b.act(Op::LockVars);
         }
     }
 
@@ -314,7 +323,7 @@ impl<'b, 'n> Body<'b, 'n> {
 
 /// The OPEN of the pseudo element of a route.
 pub(super) fn condition<'n>(lowering: &mut Lowering<'n>, scope: &Scope<'n>, route: &hir::Route) -> Function {
-    let mut body = Body::new(lowering, scope, HandlerKind::Open, Lock::Free);
+    let mut body = Body::new(lowering, scope, HandlerKind::Open, &Lock::Free);
     if let Some(when) = &route.when {
         body.set_line(when.span);
         let holds = body.truth(when);

@@ -1,12 +1,11 @@
 //! Which lock a handler takes, so that a table is linearizable per key whatever the number of workers.
 //!
-//! Tables and variables that one handler touches together form a *domain*. A handler holds one lock at most, so no
-//! two can wait for each other:
+//! Whoever works on a table holds a lock of that table, and on variables, theirs; so a table is guarded by the same
+//! lock in every handler, chain and version that knows it, and for the sweep of expired rows:
 //!
-//! - a domain of variables alone has the lock of the variables;
-//! - a domain of one table has that table's lock: of the key's stripe in handlers that look at one key alone, of
-//!   all stripes in the others;
-//! - any other domain has the whole lock of its first table.
+//! - a handler that looks at one key of one table, and at nothing else, takes the lock of the key's stripe;
+//! - any other takes all that it may need before its first look: its tables whole, in the order of owner and name,
+//!   and last the variables. All handlers take them in this order, so no two can wait for each other.
 //!
 //! Replicated and PER WORKER tables and merged variables need none. One worker needs none at all.
 
@@ -18,18 +17,16 @@ use weft_lang::hir::{Expr, ExprKind, Handler, HandlerKind, TableRef};
 
 use super::walk::{Mentions, children};
 
-/// The lock of one handler.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+/// The locks of one handler.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) enum Lock {
     /// None.
     #[default]
     Free,
-    /// The variables'.
-    Vars,
-    /// All stripes of a table.
-    Whole(TableId),
     /// The stripe of the one key that the handler looks at.
     Stripe(TableId),
+    /// All stripes of these tables, in the order in which they are to be taken, and the variables'.
+    Whole { tables: Vec<TableId>, vars: bool },
 }
 
 /// Something that has a lock.
@@ -109,30 +106,18 @@ pub(super) fn is_fixed(expr: &Expr, handler: &Handler, mentions: &Mentions<'_>) 
     itself && children(expr).into_iter().all(|part| is_fixed(part, handler, mentions))
 }
 
-/// The lock of each handler, and how each table that needs one is realised.
-pub(super) fn plan(handlers: &[Touches]) -> (Vec<Lock>, BTreeMap<TableId, Realisation>) {
-    let domains = domains(handlers);
-    let domain_of = |held: &BTreeSet<Held>| {
-        let first = held.first()?;
-        domains.iter().find(|domain| domain.contains(first))
-    };
-    let lock = |handler: &Touches| {
-        let Some(domain) = domain_of(&handler.held) else { return Lock::Free };
-        // Tables are less than variables.
-        match domain.first() {
-            Some(&Held::Table(table)) if domain.len() == 1 && handler.is_one_key => Lock::Stripe(table),
-            Some(&Held::Table(table)) => Lock::Whole(table),
-            _ => Lock::Vars,
-        }
-    };
-    let locks: Vec<Lock> = handlers.iter().map(lock).collect();
+/// The locks of each handler, and how each table that needs one is realised. `rank` orders tables as all chains do.
+pub(super) fn plan<R: Ord>(
+    handlers: &[Touches],
+    rank: impl Fn(TableId) -> R,
+) -> (Vec<Lock>, BTreeMap<TableId, Realisation>) {
+    let locks: Vec<Lock> = handlers.iter().map(|handler| lock(handler, &rank)).collect();
     let mut realisations = BTreeMap::new();
     for (handler, lock) in handlers.iter().zip(&locks) {
-        for held in &handler.held {
-            let Held::Table(table) = held else { continue };
+        for table in tables(&handler.held) {
             // EVERY runs seldom: that it takes all stripes does not make the others do so.
             let is_whole = !matches!(lock, Lock::Stripe(_)) && handler.kind != HandlerKind::Every;
-            let realisation = realisations.entry(*table).or_insert(Realisation::Striped);
+            let realisation = realisations.entry(table).or_insert(Realisation::Striped);
             if is_whole {
                 *realisation = Realisation::Locked;
             }
@@ -141,21 +126,22 @@ pub(super) fn plan(handlers: &[Touches]) -> (Vec<Lock>, BTreeMap<TableId, Realis
     (locks, realisations)
 }
 
-/// The sets of what is touched together, each reached through shared members.
-fn domains(handlers: &[Touches]) -> Vec<BTreeSet<Held>> {
-    let mut domains: Vec<BTreeSet<Held>> = Vec::new();
-    for handler in handlers.iter().filter(|handler| !handler.held.is_empty()) {
-        let mut joined = handler.held.clone();
-        domains.retain(|domain| {
-            let is_apart = domain.is_disjoint(&joined);
-            if !is_apart {
-                joined.extend(domain);
-            }
-            is_apart
-        });
-        domains.push(joined);
+fn lock<R: Ord>(handler: &Touches, rank: impl Fn(TableId) -> R) -> Lock {
+    let mut tables: Vec<TableId> = tables(&handler.held).collect();
+    tables.sort_by_key(|table| rank(*table));
+    let vars = tables.len() < handler.held.len();
+    match tables[..] {
+        [] if !vars => Lock::Free,
+        [table] if !vars && handler.is_one_key => Lock::Stripe(table),
+        _ => Lock::Whole { tables, vars },
     }
-    domains
+}
+
+fn tables(held: &BTreeSet<Held>) -> impl Iterator<Item = TableId> {
+    held.iter().filter_map(|held| match held {
+        Held::Table(table) => Some(*table),
+        Held::Var(_) => None,
+    })
 }
 
 #[cfg(test)]
@@ -167,23 +153,32 @@ mod tests {
     }
 
     #[test]
-    fn what_is_touched_together_has_one_lock() {
-        // Two locks in one handler could make two workers wait for each other for ever.
+    fn a_table_has_the_same_lock_everywhere_and_all_take_them_in_one_order() {
+        // Two handlers that took two locks in different orders could wait for each other for ever.
         let (a, b, c) = (Held::Table(TableId(0)), Held::Table(TableId(1)), Held::Table(TableId(2)));
         let var = Held::Var(0);
         let handlers = [
             touches(HandlerKind::Request, &[b], true),
             touches(HandlerKind::Response, &[c], true),
-            touches(HandlerKind::Request, &[a, var], true),
-            touches(HandlerKind::Close, &[var, b], true),
+            touches(HandlerKind::Request, &[a, b, var], true),
             touches(HandlerKind::Every, &[c], false),
             touches(HandlerKind::Request, &[Held::Var(1)], true),
+            touches(HandlerKind::Close, &[], true),
         ];
-        let (locks, realisations) = plan(&handlers);
-        let whole = Lock::Whole(TableId(0));
+        // The names of the tables may be in another order than their numbers.
+        let (locks, realisations) = plan(&handlers, |table| 9 - table.0);
+        let whole =
+            |tables: &[u16], vars| Lock::Whole { tables: tables.iter().map(|t| TableId(*t)).collect(), vars };
         assert_eq!(
             locks,
-            [whole, Lock::Stripe(TableId(2)), whole, whole, Lock::Whole(TableId(2)), Lock::Vars]
+            [
+                Lock::Stripe(TableId(1)),
+                Lock::Stripe(TableId(2)),
+                whole(&[1, 0], true),
+                whole(&[2], false),
+                whole(&[], true),
+                Lock::Free,
+            ]
         );
         assert_eq!(realisations[&TableId(1)], Realisation::Locked);
         assert_eq!(realisations[&TableId(2)], Realisation::Striped);

@@ -401,7 +401,11 @@ impl<'n> Lowering<'n> {
                 touches.push(self.touches(scope, handler));
             }
         }
-        let (locks, realisations) = locks::plan(&touches);
+        let name_of = |table: TableId| {
+            let decl = &self.program.tables[usize::from(table.0)];
+            (decl.owner.clone(), decl.spec.name.clone())
+        };
+        let (locks, realisations) = locks::plan(&touches, name_of);
         for (table, realisation) in realisations {
             self.program.tables[usize::from(table.0)].realisation = realisation;
         }
@@ -430,20 +434,20 @@ impl<'n> Lowering<'n> {
     fn element(&mut self, scope: &Scope<'n>, locks: &Locks) -> Element {
         let handlers = &scope.element.handlers;
         let open = if handlers.open.is_some() || !scope.element.call.is_empty() {
-            Some(self.function(scope, HandlerKind::Open, handlers.open.as_ref(), locks.open))
+            Some(self.function(scope, HandlerKind::Open, handlers.open.as_ref(), &locks.open))
         } else {
             None
         };
         let mut one = |kind, handler: &'n Option<hir::Handler>, lock| {
             handler.as_ref().map(|handler| self.function(scope, kind, Some(handler), lock))
         };
-        let request = one(HandlerKind::Request, &handlers.request, locks.request);
-        let response = one(HandlerKind::Response, &handlers.response, locks.response);
-        let close = one(HandlerKind::Close, &handlers.close, locks.close);
+        let request = one(HandlerKind::Request, &handlers.request, &locks.request);
+        let response = one(HandlerKind::Response, &handlers.response, &locks.response);
+        let close = one(HandlerKind::Close, &handlers.close, &locks.close);
         let every = handlers.every.iter().zip(&scope.instance.every).zip(&locks.every);
         let every = every
             .map(|((handler, interval), lock)| {
-                (*interval, self.function(scope, HandlerKind::Every, Some(handler), *lock))
+                (*interval, self.function(scope, HandlerKind::Every, Some(handler), lock))
             })
             .collect();
         Element {
@@ -460,7 +464,7 @@ impl<'n> Lowering<'n> {
         scope: &Scope<'n>,
         kind: HandlerKind,
         handler: Option<&'n hir::Handler>,
-        lock: Lock,
+        lock: &Lock,
     ) -> Function {
         let made = Body::lower(self, scope, kind, handler, lock);
         passes::clean(made)

@@ -56,7 +56,8 @@ impl Compiled {
     /// # Errors
     /// The back end cannot express the chain, or its state cannot be made.
     pub(super) fn new(program: &ChainProgram, backend: &dyn Backend) -> Result<(Self, State), String> {
-        let (program, bound) = StateStore::new(1).bind(program.clone()).map_err(|error| error.to_string())?;
+        let (program, bound) =
+            StateStore::new(1).stage().bind(program.clone()).map_err(|error| error.to_string())?;
         let (program, state) = (Arc::new(program), bound.for_worker(0));
         let mut legs = [None, None, None];
         for leg in Leg::ALL {
