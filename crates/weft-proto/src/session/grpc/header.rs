@@ -1,6 +1,7 @@
-//! Header values with a syntax of gRPC's own: `grpc-timeout`, `grpc-message`, `content-type`.
+//! Header values with a syntax of gRPC's own: `grpc-timeout`, `grpc-message`, `content-type`; and what a response that
+//! is not gRPC means to a gRPC client.
 
-use weft_core::Interval;
+use weft_core::{Interval, Status};
 
 /// The digits that a `grpc-timeout` has at most.
 const TIMEOUT_DIGITS_MAX: usize = 8;
@@ -100,6 +101,22 @@ pub fn parse_content_type(value: &[u8]) -> Option<Codec> {
     }
 }
 
+/// The status of a call whose response is not gRPC: its `:status` is another than 200, or its `content-type` is none of
+/// [`parse_content_type`]. Whatever stands between answers that way, such as a proxy that finds no server.
+///
+/// A `grpc-status` goes first: this is for responses without one.
+/// Source: <https://github.com/grpc/grpc/blob/master/doc/http-grpc-status-mapping.md>.
+pub const fn status_of_http(http_status: u16) -> Status {
+    match http_status {
+        400 => Status::Internal,
+        401 => Status::Unauthenticated,
+        403 => Status::PermissionDenied,
+        404 => Status::Unimplemented,
+        429 | 502 | 503 | 504 => Status::Unavailable,
+        _ => Status::Unknown,
+    }
+}
+
 fn hex_digit(byte: u8) -> Option<u8> {
     char::from(byte).to_digit(16).map(|digit| digit as u8)
 }
@@ -176,6 +193,27 @@ mod tests {
         for text in ["application/grpc-web", "application/grpcx", "application/grpc+", "application/json", ""]
         {
             assert_eq!(parse_content_type(text.as_bytes()), None, "{text}");
+        }
+    }
+
+    #[test]
+    fn a_response_that_is_not_grpc_has_the_status_that_grpc_clients_expect() {
+        // If this fails, clients do not repeat calls that a proxy could not place, or repeat some that are refused.
+        let cases = [
+            (400, Status::Internal),
+            (401, Status::Unauthenticated),
+            (403, Status::PermissionDenied),
+            (404, Status::Unimplemented),
+            (429, Status::Unavailable),
+            (502, Status::Unavailable),
+            (503, Status::Unavailable),
+            (504, Status::Unavailable),
+        ];
+        for (http, status) in cases {
+            assert_eq!(status_of_http(http), status, "{http}");
+        }
+        for http in [0, 200, 204, 301, 402, 405, 415, 500, 501, 505, u16::MAX] {
+            assert_eq!(status_of_http(http), Status::Unknown, "{http}");
         }
     }
 }
