@@ -15,20 +15,14 @@ use weft_proto::session::grpc::protobuf::{EditValue, WalkBuilder, encode};
 const ROUNDS: u32 = 2_000_000;
 
 fn main() {
-    let field = |number, name: &str, kind| Field {
-        name: name.into(),
-        number,
-        kind,
-        presence: Presence::Implicit,
-        oneof: None,
-    };
+    let field = |number, name: &str, kind| Field::new(name, number, kind, Presence::Implicit);
     let fields = vec![
         field(1, "user", FieldKind::String),
         field(2, "object_id", FieldKind::String),
         field(3, "amount", FieldKind::Int32),
         field(4, "note", FieldKind::Bytes),
     ];
-    let schema = Schema { messages: vec![Message { name: "Small".into(), fields }], ..Schema::default() };
+    let schema = Schema { messages: vec![Message::new("Small", fields)], ..Schema::default() };
     let mut payload = Vec::new();
     let values: [(&[&str], _); 4] = [
         (&["user"], EditValue::Bytes(b"alice")),

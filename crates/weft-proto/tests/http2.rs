@@ -3,8 +3,8 @@
 use proptest::prelude::*;
 use weft_core::{Interval, Time};
 use weft_proto::session::http2::{
-    Config, Connection, ConnectionError, ErrorCode, Event, Headers, HeadersBuilder, StreamId, Violation,
-    limits,
+    Config, Connection, ConnectionError, ErrorCode, Event, Headers, HeadersBuilder, Keepalive, StreamId,
+    Violation, limits,
 };
 
 const DATA: u8 = 0;
@@ -350,8 +350,13 @@ fn windows_may_neither_be_overrun_nor_overflow() {
     ends_stream(small(), &[request(1, 0), frame(DATA, 0, 1, &[0; 11])], 1, Violation::StreamWindow);
     let mut flood = vec![request(1, 0), reset(1)];
     // Data of a stream that is gone is given back at once; this one is open and nothing is released.
-    let mut conn =
-        server_with(Config { initial_window: 1 << 20, connection_window: 65_535, ..Config::server() });
+    let (connection_window, connection_held_max) = (65_535, 65_535);
+    let mut conn = server_with(Config {
+        initial_window: 1 << 20,
+        connection_window,
+        connection_held_max,
+        ..Config::server()
+    });
     feed(&mut conn, &request(1, 0)).unwrap();
     let mut error = None;
     for _ in 0..5 {
@@ -564,18 +569,100 @@ fn a_peer_must_be_prompt() {
     assert_eq!(conn.handle_timeout(at_s(20)).unwrap_err().code(), ErrorCode::SettingsTimeout);
 }
 
+/// The PINGs in the output, other frames aside.
+fn pings(conn: &mut Connection) -> usize {
+    sent(conn).iter().filter(|f| f.kind == PING && f.flags == 0).count()
+}
+
 #[test]
-fn a_silent_peer_is_asked_whether_it_is_there() {
-    let alive = Some(Interval::from_secs(30));
-    let mut conn = server_with(Config { keepalive: alive, ..Config::server() });
-    conn.handle_timeout(at_s(30)).unwrap();
-    assert_eq!(sent(&mut conn)[0].kind, PING);
-    conn.handle_input(at_s(40), &frame(PING, ACK, 0, b"weftlive")).unwrap();
+fn a_silent_client_is_asked_whether_it_is_there() {
+    // If this fails, the connections of clients that vanished stay for good.
+    let mut conn = server();
+    conn.handle_timeout(at_s(59)).unwrap();
+    assert_eq!((pings(&mut conn), conn.poll_timeout()), (0, Some(at_s(60))));
     conn.handle_timeout(at_s(60)).unwrap();
-    assert_eq!(sent(&mut conn), []);
-    conn.handle_timeout(at_s(70)).unwrap();
-    assert_eq!(sent(&mut conn)[0].kind, PING);
-    assert_eq!(conn.handle_timeout(at_s(90)).unwrap_err().violation, Violation::KeepaliveTimeout);
+    assert_eq!((pings(&mut conn), conn.poll_timeout()), (1, Some(at_s(80))));
+    conn.handle_input(at_s(70), &frame(PING, ACK, 0, b"weftlive")).unwrap();
+    conn.handle_timeout(at_s(129)).unwrap();
+    assert_eq!((pings(&mut conn), conn.poll_timeout()), (0, Some(at_s(130))));
+    conn.handle_timeout(at_s(130)).unwrap();
+    assert_eq!(pings(&mut conn), 1);
+    conn.handle_timeout(at_s(149)).unwrap();
+    assert_eq!(conn.handle_timeout(at_s(150)).unwrap_err().violation, Violation::KeepaliveTimeout);
+    assert_eq!(conn.counters().violations(Violation::KeepaliveTimeout), 1);
+    assert!(conn.is_closed() && conn.poll_timeout().is_none());
+}
+
+#[test]
+fn any_input_shows_that_the_peer_is_there() {
+    // If this fails, a client that is slow to answer a PING but sends data is cut off.
+    let mut conn = server();
+    conn.handle_timeout(at_s(60)).unwrap();
+    conn.handle_input(at_s(70), &request(1, 0)).unwrap();
+    conn.handle_timeout(at_s(80)).unwrap();
+    assert_eq!(conn.poll_timeout(), Some(at_s(130)));
+    let keepalive = None;
+    let never = server_with(Config { keepalive, ..Config::server() });
+    assert_eq!(never.poll_timeout(), Some(at_s(5)), "the buffers are given back, and nothing else");
+}
+
+#[test]
+fn a_server_is_asked_only_while_it_owes_an_answer() {
+    // If this fails, gRPC servers end our idle connections with ENHANCE_YOUR_CALM.
+    let mut conn = client();
+    assert_eq!(conn.poll_timeout(), Some(at_s(30)));
+    conn.send_data(1, b"", b"", true).unwrap();
+    sent(&mut conn);
+    feed(&mut conn, &frame(HEADERS, END_HEADERS | END_STREAM, 1, &RESPONSE)).unwrap();
+    for second in (5..10_000).step_by(5) {
+        conn.handle_timeout(at_s(second)).unwrap();
+    }
+    assert_eq!((pings(&mut conn), conn.poll_timeout()), (0, None));
+    // Whether it is still there after such a time is asked with the next request.
+    let stream = conn.open().unwrap();
+    conn.send_headers(stream, &post(), false).unwrap();
+    conn.handle_timeout(at_s(10_000)).unwrap();
+    assert_eq!((pings(&mut conn), conn.poll_timeout()), (1, Some(at_s(10_010))));
+    assert_eq!(conn.handle_timeout(at_s(10_010)).unwrap_err().violation, Violation::KeepaliveTimeout);
+}
+
+#[test]
+fn a_server_that_only_answers_pings_is_asked_less_often() {
+    // If this fails, a stream on which the server is silent for minutes ends by too many PINGs.
+    let mut conn = client();
+    let mut asked = Vec::new();
+    let mut answer = |conn: &mut Connection, until: i64| {
+        while let Some(at) = conn.poll_timeout().filter(|at| *at <= at_s(until)) {
+            conn.handle_timeout(at).unwrap();
+            if pings(conn) > 0 {
+                asked.push((at - NOW).as_nanos() / 1_000_000_000);
+                conn.handle_input(at, &frame(PING, ACK, 0, b"weftlive")).unwrap();
+            }
+        }
+        std::mem::take(&mut asked)
+    };
+    assert_eq!(answer(&mut conn, 1000), [30, 60, 360, 660, 960]);
+    // A message makes it forget what it held against us.
+    let headers = frame(HEADERS, END_HEADERS, 1, &RESPONSE);
+    assert!(matches!(conn.handle_input(at_s(1000), &headers), Ok((_, Some(Event::Headers { .. })))));
+    assert_eq!(answer(&mut conn, 1400), [1030, 1060, 1360]);
+    // A client gives no strikes.
+    let mut conn = server();
+    assert_eq!(answer(&mut conn, 300), [60, 120, 180, 240, 300]);
+}
+
+#[test]
+fn keepalive_is_as_configured() {
+    // If this fails, an operator's settings are not what happens.
+    let seconds = Interval::from_secs;
+    let keepalive = Keepalive { interval: seconds(600), timeout: seconds(7), without_streams: false };
+    let mut conn = server_with(Config { keepalive: Some(keepalive), ..Config::server() });
+    conn.handle_timeout(at_s(5)).unwrap();
+    assert_eq!(conn.poll_timeout(), None);
+    feed(&mut conn, &request(1, 0)).unwrap();
+    assert_eq!(conn.poll_timeout(), Some(at_s(600)));
+    conn.handle_timeout(at_s(601)).unwrap();
+    assert_eq!((pings(&mut conn), conn.poll_timeout()), (1, Some(at_s(608))));
 }
 
 #[test]
@@ -686,6 +773,101 @@ fn windows_are_given_back_at_every_half() {
     feed(&mut conn, &data).unwrap();
     let payload = 32_768u32.to_be_bytes().to_vec();
     assert_eq!(sent(&mut conn), [Sent { kind: WINDOW_UPDATE, flags: 0, stream: 1, payload }]);
+}
+
+/// Feeds `input` without releasing any data. The bytes of data that came, with what is to be released for them.
+fn feed_held(conn: &mut Connection, input: &[u8]) -> Result<(usize, u32), ConnectionError> {
+    let (mut rest, mut n_data, mut held) = (input, 0, 0);
+    loop {
+        let (n, event) = conn.handle_input(NOW, rest)?;
+        rest = &rest[n..];
+        match event {
+            Some(Event::Data { data, flow_len, .. }) => {
+                (n_data, held) = (n_data + data.len(), held + flow_len)
+            }
+            None if n == 0 => return Ok((n_data, held)),
+            _ => {}
+        }
+    }
+}
+
+/// By how much the windows of the connection and of streams grew in the output.
+fn grown(conn: &mut Connection) -> (u32, u32) {
+    let mut grown = (0, 0);
+    for update in sent(conn).iter().filter(|f| f.kind == WINDOW_UPDATE) {
+        let window = if update.stream == 0 { &mut grown.0 } else { &mut grown.1 };
+        *window += u32::from_be_bytes(update.payload[..].try_into().unwrap());
+    }
+    grown
+}
+
+#[test]
+fn a_stream_that_is_not_released_holds_up_no_other() {
+    // If this fails, one slow client stops all calls that share an upstream connection.
+    for config in [Config::server(), Config { connection_window: 65_535, ..Config::server() }] {
+        let mut window = config.connection_window;
+        let mut conn = server_with(config);
+        let full = frame(DATA, 0, 1, &[0; 16_000]);
+        feed(&mut conn, &[request(1, 0), request(3, 0)].concat()).unwrap();
+        assert_eq!(feed_held(&mut conn, &full.repeat(4)).unwrap(), (64_000, 64_000));
+        window -= 64_000;
+        let mut passed = 0;
+        let data = frame(DATA, 0, 3, &[0; 1_000]);
+        while passed < 40 << 20 {
+            let (connection, _) = grown(&mut conn);
+            window += connection;
+            assert!(window >= 1_000, "the connection's window is shut after {passed} bytes");
+            assert_eq!(feed(&mut conn, &data).unwrap(), ["data 3 1000"]);
+            window -= 1_000;
+            passed += 1_000;
+        }
+        // The slow stream itself gets nothing more.
+        ends_stream(conn, &[full], 1, Violation::StreamWindow);
+    }
+}
+
+#[test]
+fn the_window_of_the_connection_grows_by_halves() {
+    // If this fails, each DATA frame costs a WINDOW_UPDATE.
+    let config = Config { connection_window: 100_000, initial_window: 1 << 20, ..Config::server() };
+    let mut conn = server_with(config);
+    feed(&mut conn, &request(1, 0)).unwrap();
+    let data = frame(DATA, 0, 1, &[0; 1_000]);
+    let increments: Vec<u32> = (0..100)
+        .map(|_| {
+            feed_held(&mut conn, &data).unwrap();
+            grown(&mut conn).0
+        })
+        .collect();
+    let told: Vec<_> = increments.iter().enumerate().filter(|(_, n)| **n > 0).collect();
+    assert_eq!(told, [(49, &50_000), (99, &50_000)]);
+}
+
+#[test]
+fn what_is_held_of_a_connection_is_bounded() {
+    // If this fails, a peer fills our memory with streams that nobody reads.
+    let (connection_window, connection_held_max) = (100_000, 300_000);
+    let config =
+        Config { connection_window, connection_held_max, initial_window: 1 << 20, ..Config::server() };
+    let mut conn = server_with(config);
+    feed(&mut conn, &request(1, 0)).unwrap();
+    let data = frame(DATA, 0, 1, &[0; 1_000]);
+    let (mut window, mut held) = (connection_window, 0);
+    while window >= 1_000 {
+        held += feed_held(&mut conn, &data).unwrap().1;
+        window = window - 1_000 + grown(&mut conn).0;
+        assert!(window + held <= connection_held_max, "{window} and {held}");
+    }
+    assert!(held > connection_held_max - connection_window / 2 - 1_000, "{held}");
+    // Releases open it again, at half of the window.
+    conn.release(1, 40_000);
+    assert_eq!(grown(&mut conn).0, 0);
+    conn.release(1, 20_000);
+    window += grown(&mut conn).0;
+    assert_eq!(window, connection_held_max - (held - 60_000));
+    let mut over = frame(DATA, 0, 1, &[0; 16_000]).repeat(window as usize / 16_000 + 1);
+    over.extend(request(3, 0));
+    assert_eq!(feed_held(&mut conn, &over).unwrap_err().violation, Violation::ConnectionWindow);
 }
 
 #[test]

@@ -9,13 +9,7 @@ use weft_proto::session::grpc::protobuf::{
 /// `Call { string user = 1; Box box = 2; oneof who { string name = 3; int32 id = 4; Box other = 5; }
 /// repeated string tags = 6; }` and `Box { string text = 1; int32 n = 2; }`.
 fn schema() -> Schema {
-    let field = |number, name: &str, kind| Field {
-        name: name.into(),
-        number,
-        kind,
-        presence: Presence::Implicit,
-        oneof: None,
-    };
+    let field = |number, name: &str, kind| Field::new(name, number, kind, Presence::Implicit);
     let member = |number, name: &str, kind| Field {
         presence: Presence::Explicit,
         oneof: Some(0),
@@ -30,8 +24,7 @@ fn schema() -> Schema {
         Field { presence: Presence::Repeated, ..field(6, "tags", FieldKind::String) },
     ];
     let inner = vec![field(1, "text", FieldKind::String), field(2, "n", FieldKind::Int32)];
-    let message = |name: &str, fields| Message { name: name.into(), fields };
-    Schema { messages: vec![message("Call", call), message("Box", inner)], ..Schema::default() }
+    Schema { messages: vec![Message::new("Call", call), Message::new("Box", inner)], ..Schema::default() }
 }
 
 fn walk(path: &[&str]) -> Walk {

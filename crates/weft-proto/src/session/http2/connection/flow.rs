@@ -7,39 +7,57 @@ use super::{Connection, Event, StreamId};
 use crate::session::http2::frame::{FrameHead, STREAM_ID_MAX, WINDOW_MAX, be_u32, kind};
 
 /// What a peer may send on all streams together.
+///
+/// A stream's window is given back when its owner releases the data; this one as soon as data arrives. Otherwise the
+/// data of one slow stream would take the window from all others. What is held that way stays bounded: `left` and
+/// `held` together are never above `held_max`, and at that bound the window waits for releases, too.
 pub(super) struct RecvWindow {
+    /// What the peer may send at best, in bytes.
     max: u32,
+    /// What it may send now.
     left: u32,
-    /// Bytes that were consumed and the peer does not know of yet.
-    credit: u32,
+    /// What came and was not released.
+    held: u32,
+    held_max: u32,
 }
 
 impl RecvWindow {
-    pub(super) fn new(max: u32) -> Self {
-        Self { max, left: max, credit: 0 }
+    /// A window of `max` bytes, of which no more than `held_max` wait for release; that is `max` at least.
+    pub(super) fn new(max: u32, held_max: u32) -> Self {
+        Self { max, left: max, held: 0, held_max: held_max.max(max) }
     }
 
-    pub(super) fn debit(&mut self, n: u32) -> Result<(), Violation> {
+    /// Counts `n` bytes that came.
+    pub(super) fn take(&mut self, n: u32) -> Result<(), Violation> {
         self.left = self.left.checked_sub(n).ok_or(Violation::ConnectionWindow)?;
+        self.held += n;
         Ok(())
     }
 
-    /// Notes that `n` bytes were consumed. Some increment once that is worth telling.
-    fn release(&mut self, n: u32) -> Option<u32> {
-        // Never more than was debited, whatever the owner says.
-        self.credit += n.min(self.max - self.left - self.credit);
-        if self.credit < self.max / 2 || self.credit == 0 {
+    /// Counts `n` bytes that were consumed; never more than came, whatever the owner says.
+    fn release(&mut self, n: u32) {
+        self.held -= n.min(self.held);
+    }
+
+    /// By how much the window grows, once that is worth telling: half of it.
+    #[inline]
+    fn grow(&mut self) -> Option<u32> {
+        let target = self.max.min(self.held_max - self.held);
+        let increment = target.checked_sub(self.left)?;
+        if increment < self.max / 2 {
             return None;
         }
-        let increment = std::mem::take(&mut self.credit);
-        self.left += increment;
+        self.left = target;
         Some(increment)
     }
 }
 
 impl Connection {
     /// The owner has consumed `n` received bytes of `stream` ([`Event::Data`]'s `flow_len`), and the peer may
-    /// send as many more. The peer is told at every half window.
+    /// send as many more on it. The peer is told at every half window.
+    ///
+    /// Release all that came, also of streams that have ended: [`super::Config::connection_held_max`] bounds the
+    /// rest, of all streams together.
     pub fn release(&mut self, stream: StreamId, n: u32) {
         self.release_connection(n);
         let Some(slot) = self.streams.find(stream) else { return };
@@ -69,10 +87,17 @@ impl Connection {
         queue.map_or(0, |q| q.waiting().len())
     }
 
-    /// Gives bytes back to the connection's window alone.
+    /// Notes that bytes were consumed which count for the connection's window alone.
     #[inline]
     pub(super) fn release_connection(&mut self, n: u32) {
-        if let Some(increment) = self.recv_window.release(n) {
+        self.recv_window.release(n);
+        self.grow_recv_window();
+    }
+
+    /// Tells the peer what it may send on all streams together, once that is worth telling.
+    #[inline]
+    pub(super) fn grow_recv_window(&mut self) {
+        if let Some(increment) = self.recv_window.grow() {
             self.output.write_frame(kind::WINDOW_UPDATE, 0, 0, &increment.to_be_bytes());
         }
     }
@@ -185,6 +210,204 @@ impl Connection {
         {
             queue.is_listed = true;
             self.blocked.push_back(stream.id);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::session::http2::frame::{FRAME_HEADER_BYTES, PREFACE, WINDOW_INITIAL, flag};
+    use crate::session::http2::{Config, ErrorCode};
+    use proptest::prelude::*;
+    use std::collections::BTreeMap;
+    use weft_core::Time;
+
+    /// A client that keeps to its windows, a server, and the server's owner.
+    struct World {
+        server: Connection,
+        /// What the client sent and the server has not taken in.
+        wire: Vec<u8>,
+        /// What the client may send on all streams, and on each that it has not ended.
+        window: u32,
+        windows: BTreeMap<StreamId, u32>,
+        next_stream: StreamId,
+        /// What the owner holds, by stream.
+        owed: Vec<(StreamId, u32)>,
+    }
+
+    impl World {
+        fn new(config: Config) -> Self {
+            let window = config.connection_window;
+            let mut world = Self {
+                server: Connection::new(config, Time(0)),
+                wire: PREFACE.to_vec(),
+                window,
+                windows: BTreeMap::new(),
+                next_stream: 1,
+                owed: Vec::new(),
+            };
+            world.server.advance_output(world.server.output().len());
+            world.send(kind::SETTINGS, 0, 0, &[]);
+            world.send(kind::SETTINGS, flag::ACK, 0, &[]);
+            world.deliver(usize::MAX);
+            world
+        }
+
+        fn send(&mut self, kind: u8, flags: u8, stream: StreamId, payload: &[u8]) {
+            let head = FrameHead { len: payload.len() as u32, kind, flags, stream };
+            self.wire.extend_from_slice(&head.to_bytes());
+            self.wire.extend_from_slice(payload);
+        }
+
+        fn open(&mut self) {
+            // `:method: POST`, `:scheme: http`, `:path: /`.
+            self.send(kind::HEADERS, flag::END_HEADERS, self.next_stream, &[0x83, 0x86, 0x84]);
+            self.windows.insert(self.next_stream, self.server.config.initial_window);
+            self.next_stream += 2;
+        }
+
+        /// Data with some padding, if the windows admit it.
+        fn data(&mut self, pick: usize, n: u32, end: bool) {
+            let Some((&stream, window)) = pick_of(&mut self.windows, pick) else { return };
+            let n = n.min(*window).min(self.window);
+            let Some(padded) = n.checked_sub(1) else { return };
+            (*window, self.window) = (*window - n, self.window - n);
+            let mut payload = vec![0; n as usize];
+            payload[0] = (padded / 3).min(255) as u8;
+            self.send(kind::DATA, flag::PADDED | if end { flag::END_STREAM } else { 0 }, stream, &payload);
+            if end {
+                self.windows.remove(&stream);
+            }
+        }
+
+        fn client_resets(&mut self, pick: usize) {
+            let Some((&stream, _)) = pick_of(&mut self.windows, pick) else { return };
+            self.windows.remove(&stream);
+            self.send(kind::RST_STREAM, 0, stream, &[0; 4]);
+        }
+
+        fn server_resets(&mut self, pick: usize) {
+            let streams: Vec<_> = self.server.streams.iter().map(|s| s.id).collect();
+            if let Some(stream) = streams.get(pick % streams.len().max(1)) {
+                self.server.reset(*stream, ErrorCode::Cancel);
+            }
+        }
+
+        fn release(&mut self, pick: usize, n: u32) {
+            if self.owed.is_empty() {
+                return;
+            }
+            let at = pick % self.owed.len();
+            let (stream, owed) = &mut self.owed[at];
+            let n = n.min(*owed);
+            *owed -= n;
+            self.server.release(*stream, n);
+            if *owed == 0 {
+                self.owed.swap_remove(at);
+            }
+        }
+
+        /// Lets up to `n` bytes arrive, and the client hear of what the server says to that.
+        fn deliver(&mut self, n: usize) {
+            let n = n.min(self.wire.len());
+            let mut taken = 0;
+            loop {
+                let (used, event) = self.server.handle_input(Time(0), &self.wire[taken..n]).unwrap();
+                taken += used;
+                match event {
+                    Some(Event::Data { stream, flow_len, .. }) => self.owed.push((stream, flow_len)),
+                    None if used == 0 => break,
+                    _ => {}
+                }
+            }
+            self.wire.drain(..taken);
+            self.hear();
+        }
+
+        fn hear(&mut self) {
+            let output = self.server.output().to_vec();
+            self.server.advance_output(output.len());
+            let mut rest = &output[..];
+            while let Some(head) = FrameHead::parse(rest) {
+                let (payload, tail) = rest[FRAME_HEADER_BYTES..].split_at(head.len as usize);
+                rest = tail;
+                match (head.kind, head.stream) {
+                    (kind::WINDOW_UPDATE, 0) => self.window += be_u32(payload),
+                    (kind::WINDOW_UPDATE, stream) => {
+                        self.windows.entry(stream).and_modify(|window| *window += be_u32(payload));
+                    }
+                    (kind::RST_STREAM, stream) => drop(self.windows.remove(&stream)),
+                    _ => {}
+                }
+            }
+        }
+
+        /// What must hold at any time.
+        fn check(&self) -> Result<(), TestCaseError> {
+            let (config, window) = (&self.server.config, &self.server.recv_window);
+            let owed: u32 = self.owed.iter().map(|(_, n)| n).sum();
+            prop_assert!(window.held >= owed);
+            prop_assert!(window.left <= config.connection_window && config.connection_window <= WINDOW_MAX);
+            prop_assert!(
+                window.left + window.held <= config.connection_held_max.max(config.connection_window)
+            );
+            for stream in self.server.streams.iter() {
+                prop_assert!(stream.recv_window as u32 <= config.initial_window);
+            }
+            Ok(())
+        }
+    }
+
+    fn pick_of(map: &mut BTreeMap<StreamId, u32>, pick: usize) -> Option<(&StreamId, &mut u32)> {
+        let at = pick % map.len().max(1);
+        map.iter_mut().nth(at)
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig::with_cases(64))]
+        #[test]
+        fn nothing_leaks_from_the_windows(
+            held_max in WINDOW_INITIAL..400_000,
+            steps in proptest::collection::vec((0u8..12, any::<usize>(), 0u32..16_000, 0usize..20_000), 1..300),
+        ) {
+            // If this fails, a connection slows down over its life until it stands still.
+            let config = Config {
+                connection_window: WINDOW_INITIAL,
+                connection_held_max: held_max,
+                initial_window: 30_000,
+                ..Config::server()
+            };
+            let mut world = World::new(config);
+            for (what, pick, n, chunk) in steps {
+                match what {
+                    0 => world.open(),
+                    1..6 => world.data(pick, n, pick % 8 == 0),
+                    6..10 => world.release(pick, n * 2),
+                    10 => world.client_resets(pick),
+                    _ => world.server_resets(pick),
+                }
+                world.deliver(chunk);
+                world.check()?;
+            }
+            world.deliver(usize::MAX);
+            prop_assert_eq!(world.server.recv_window.held, world.owed.iter().map(|(_, n)| n).sum::<u32>());
+            while !world.windows.is_empty() {
+                world.client_resets(0);
+            }
+            world.deliver(usize::MAX);
+            while !world.owed.is_empty() {
+                world.release(0, u32::MAX);
+            }
+            world.hear();
+            let window = &world.server.recv_window;
+            prop_assert_eq!((window.held, window.left), (0, world.window));
+            prop_assert!(window.max - window.left < window.max / 2, "the peer is owed half of the window");
+            // Streams that the client ended are the owner's to answer.
+            while !world.server.streams.is_empty() {
+                world.server_resets(0);
+            }
+            prop_assert_eq!(world.server.counters.iter().count(), 0);
         }
     }
 }

@@ -30,6 +30,15 @@ pub const SETTINGS_MAX: usize = 64;
 pub const RECENT_STREAMS_MAX: usize = 128;
 /// Streams that we open before the peer has said how many it permits.
 pub const STREAMS_BEFORE_SETTINGS: u32 = 100;
+/// PINGs that a client sends at its keepalive's interval while the server sends neither HEADERS nor DATA; further ones
+/// follow each other by [`PING_INTERVAL_MIN`] at least.
+///
+/// Common gRPC servers note a strike for each PING within that time of the last, forget their strikes when they send
+/// HEADERS or DATA, and end the connection with ENHANCE_YOUR_CALM at the third strike
+/// (<https://github.com/grpc/grpc/blob/master/doc/keepalive.md>).
+pub const QUICK_PINGS_MAX: u8 = 2;
+/// See [`QUICK_PINGS_MAX`].
+pub const PING_INTERVAL_MIN: Interval = Interval::from_secs(5 * 60);
 /// A connection without streams gives back the memory of its caches and buffers after this time.
 pub const IDLE_TRIM: Interval = Interval::from_secs(5);
 /// Largest dynamic table that a peer may fill, in bytes.

@@ -59,8 +59,13 @@ pub struct Config {
     pub max_concurrent_streams: u32,
     /// Received bytes of one stream that its owner has not released yet, up to 2^31-1.
     pub initial_window: u32,
-    /// The same of all streams together, 65,535 to 2^31-1.
+    /// What the peer may send on all streams together before it hears from us, 65,535 to 2^31-1 bytes.
     pub connection_window: u32,
+    /// Bytes of all streams that came, or may come, and were not released; at least `connection_window`.
+    ///
+    /// Below it the connection's window is given back as data comes, so that a stream whose owner does not release
+    /// holds up no other stream of the connection. It is thus what the data of one peer can cost in memory.
+    pub connection_held_max: u32,
     /// Largest payload of a frame that we take, 16,384 to 16,777,215 bytes.
     pub max_frame_size: u32,
     /// Largest header list, in bytes as RFC 7541 section 4.1 counts them. A block may have as many on the wire.
@@ -71,42 +76,68 @@ pub struct Config {
     pub preface_timeout: Interval,
     /// Time until our SETTINGS must be acknowledged.
     pub settings_timeout: Interval,
-    /// Silence after which a PING asks whether the peer is still there; none to never ask.
-    pub keepalive: Option<Interval>,
-    /// Time until that PING must be answered.
-    pub keepalive_timeout: Interval,
+    /// When to ask whether the peer is still there; none to never ask.
+    pub keepalive: Option<Keepalive>,
     /// Time for which queued data may wait for a window before its stream is reset.
     pub stall_timeout: Interval,
 }
 
 impl Config {
-    /// Limits for a server that does not know its clients: 256 streams of up to 64 KiB, 1 MiB together.
+    /// Limits for a server that does not know its clients: 256 streams of up to 64 KiB, 16 MiB together at most.
+    ///
+    /// A client that is silent for a minute is asked whether it is there, with streams or without: each connection
+    /// costs memory, and clients answer any number of PINGs.
     pub fn server() -> Self {
         Self {
             role: Role::Server,
             max_concurrent_streams: 256,
             initial_window: WINDOW_INITIAL,
             connection_window: 1 << 20,
+            connection_held_max: 16 << 20,
             max_frame_size: 1 << 14,
             max_header_list_size: 16 << 10,
             header_table_size: TABLE_BYTES_INITIAL,
             preface_timeout: Interval::from_secs(10),
             settings_timeout: Interval::from_secs(20),
-            keepalive: None,
-            keepalive_timeout: Interval::from_secs(20),
+            keepalive: Some(Keepalive {
+                interval: Interval::from_secs(60),
+                timeout: Interval::from_secs(20),
+                without_streams: true,
+            }),
             stall_timeout: Interval::from_secs(60),
         }
     }
 
     /// Limits for a client of a server that somebody chose: up to 1024 streams, and the server decides.
+    ///
+    /// A server that owes answers and is silent for 30 s is asked whether it is there. One that owes nothing is
+    /// left alone: gRPC servers end connections on which they are asked without need
+    /// ([A8](https://github.com/grpc/proposal/blob/master/A8-client-side-keepalive.md)).
     pub fn client() -> Self {
         Self {
             role: Role::Client,
             max_concurrent_streams: 1024,
             connection_window: 4 << 20,
+            keepalive: Some(Keepalive {
+                interval: Interval::from_secs(30),
+                timeout: Interval::from_secs(10),
+                without_streams: false,
+            }),
             ..Self::server()
         }
     }
+}
+
+/// When a silent peer is asked by a PING whether it is still there (RFC 9113 section 6.7).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Keepalive {
+    /// Silence after which it is asked. A server that only answers PINGs is soon asked less often, see
+    /// [`limits::QUICK_PINGS_MAX`].
+    pub interval: Interval,
+    /// Silence after the question which ends the connection with [`Violation::KeepaliveTimeout`].
+    pub timeout: Interval,
+    /// Ask also while no stream is open.
+    pub without_streams: bool,
 }
 
 /// What a peer's bytes meant.
@@ -259,7 +290,7 @@ impl Connection {
             encoder: BlockEncoder::new(),
             streams: Streams::default(),
             output: Output::default(),
-            recv_window: RecvWindow::new(config.connection_window),
+            recv_window: RecvWindow::new(config.connection_window, config.connection_held_max),
             send_window: WINDOW_INITIAL as i32,
             peer: PeerSettings::default(),
             is_settings_acked: false,

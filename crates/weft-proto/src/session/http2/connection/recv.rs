@@ -208,16 +208,20 @@ impl Connection {
         }
         let overhead = if head.has(flag::PADDED) { pad + 1 } else { 0 };
         let left = head.len.checked_sub(overhead).ok_or(Violation::Padding)?;
-        self.recv_window.debit(head.len)?;
+        self.recv_window.take(head.len)?;
         let end_stream = head.has(flag::END_STREAM);
         if left > 0 || end_stream {
             self.budgets.note_useful_frame();
+            self.timers.note_message();
         } else {
             self.budgets.controls.spend(Violation::ControlFlood)?;
         }
         let payload = DataPayload { stream: head.stream, left, padding: pad, overhead, end_stream };
         match self.admit_data(head, left)? {
-            Ok(()) => self.parser.payload = Payload::Data(payload),
+            Ok(()) => {
+                self.parser.payload = Payload::Data(payload);
+                self.grow_recv_window();
+            }
             Err(fault) => {
                 self.parser.payload = Payload::Skip(left + pad);
                 self.release_connection(head.len);
@@ -336,6 +340,7 @@ impl Connection {
     fn block<'i>(&mut self, head: BlockHead, block: &[u8]) -> Received<'i> {
         let headers = self.decoder.decode(block)?;
         self.budgets.note_useful_frame();
+        self.timers.note_message();
         self.timers.is_trimmed = false;
         let accepted = match self.streams.find(head.stream) {
             Some(slot) => self.more_headers(slot, head, headers)?,

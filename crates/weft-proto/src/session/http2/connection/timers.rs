@@ -2,8 +2,8 @@
 
 use weft_core::Time;
 
-use super::limits::{IDLE_TRIM, Violation};
-use super::{Config, Connection, ConnectionError, Drain, Phase};
+use super::limits::{IDLE_TRIM, PING_INTERVAL_MIN, QUICK_PINGS_MAX, Violation};
+use super::{Config, Connection, ConnectionError, Drain, Phase, Role};
 use crate::session::http2::frame::{ErrorCode, kind};
 
 /// When something is due.
@@ -20,6 +20,8 @@ pub(super) struct Timers {
     pub(super) drain_at: Option<Time>,
     /// When input came last.
     last_input: Time,
+    /// PINGs of ours since the peer's last HEADERS or DATA.
+    n_pings: u8,
     /// Whether the caches are empty.
     pub(super) is_trimmed: bool,
 }
@@ -36,6 +38,7 @@ impl Timers {
             stall_at: None,
             drain_at: None,
             last_input: now,
+            n_pings: 0,
             // The output holds the settings.
             is_trimmed: false,
         }
@@ -45,6 +48,12 @@ impl Timers {
     pub(super) fn note_input(&mut self, now: Time) {
         self.last_input = now;
         self.ping_at = None;
+    }
+
+    /// HEADERS or DATA came.
+    #[inline]
+    pub(super) fn note_message(&mut self) {
+        self.n_pings = 0;
     }
 
     /// Some data waits, and must not do so at `at`.
@@ -60,10 +69,7 @@ impl Connection {
             return None;
         }
         let timers = &self.timers;
-        let keepalive = match timers.ping_at {
-            None => self.config.keepalive.map(|silence| timers.last_input + silence),
-            answer => answer,
-        };
+        let keepalive = timers.ping_at.or_else(|| self.next_ping_at());
         let fixed = [timers.preface_at, timers.settings_at, timers.stall_at, timers.drain_at, keepalive];
         fixed.into_iter().chain([self.trim_at()]).flatten().min()
     }
@@ -95,12 +101,13 @@ impl Connection {
         if is_due(self.timers.drain_at) && self.drain == Drain::Announced {
             self.finish_drain(ErrorCode::NoError);
         }
-        if let Some(silence) = self.config.keepalive
+        if let Some(keepalive) = self.config.keepalive
             && self.timers.ping_at.is_none()
-            && is_due(Some(self.timers.last_input + silence))
+            && is_due(self.next_ping_at())
         {
             self.output.write_frame(kind::PING, 0, 0, &KEEPALIVE_PING);
-            self.timers.ping_at = Some(now + self.config.keepalive_timeout);
+            self.timers.ping_at = Some(now + keepalive.timeout);
+            self.timers.n_pings = self.timers.n_pings.saturating_add(1);
         }
         if is_due(self.timers.stall_at) {
             self.end_stalls()?;
@@ -109,6 +116,17 @@ impl Connection {
             self.trim();
         }
         Ok(())
+    }
+
+    /// When the peer has been silent for long enough to be asked whether it is there, if it has not been asked.
+    fn next_ping_at(&self) -> Option<Time> {
+        let keepalive = self.config.keepalive?;
+        if self.streams.is_empty() && !keepalive.without_streams {
+            return None;
+        }
+        let is_quick = self.config.role == Role::Server || self.timers.n_pings < QUICK_PINGS_MAX;
+        let silence = if is_quick { keepalive.interval } else { keepalive.interval.max(PING_INTERVAL_MIN) };
+        Some(self.timers.last_input + silence)
     }
 
     /// Resets each stream whose data has waited too long, and notes when the next one will have.
