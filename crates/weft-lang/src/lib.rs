@@ -9,6 +9,7 @@ pub mod diagnostic;
 pub mod format;
 pub mod hir;
 pub mod lexer;
+mod nearest;
 pub mod parser;
 pub mod resolve;
 pub mod source;

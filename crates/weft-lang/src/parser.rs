@@ -10,6 +10,7 @@
 use crate::ast::{Ast, DropItem, Import, InsertRows, Item, Kind};
 use crate::diagnostic::{Diagnostic, code};
 use crate::lexer::{Token, TokenKind, lex};
+use crate::nearest::nearest_keyword;
 use crate::source::{FileId, SourceMap, Span};
 
 mod chain;
@@ -19,13 +20,11 @@ mod element;
 mod expr;
 pub(crate) mod layout;
 mod stmt;
-mod suggest;
 mod table;
 mod ty;
 
 use cursor::{Parsed, Parser};
 use layout::Layout;
-use suggest::nearest;
 
 /// Reads one file of `sources`. Never fails: what cannot be read is reported and left out of the tree.
 ///
@@ -162,7 +161,7 @@ impl Parser<'_> {
                 "a file may `CREATE`, `DROP`, `IMPORT`, and `INSERT` rows",
             ));
         }
-        let Some(meant) = nearest(word, ITEMS.iter().map(|row| row.keyword)) else {
+        let Some(meant) = nearest_keyword(word, ITEMS.iter().map(|row| row.keyword)) else {
             return Err(self.expected("`CREATE`, `IMPORT`, `DROP` or `INSERT`"));
         };
         self.slip(word, meant, "a file");
@@ -203,7 +202,7 @@ impl Parser<'_> {
         };
         let span = self.token().span;
         let diagnostic = Diagnostic::error(code::UNKNOWN_KIND, message).at(span, "");
-        let Some(meant) = nearest(word, KINDS.iter().map(|(row, _)| row.keyword)) else {
+        let Some(meant) = nearest_keyword(word, KINDS.iter().map(|(row, _)| row.keyword)) else {
             let kinds: Vec<&str> = KINDS.iter().map(|(row, _)| row.keyword).collect();
             return Err(self.fail(diagnostic.with_help(format!("the kinds are {}", kinds.join(", ")))));
         };

@@ -7,7 +7,6 @@ use weft_core::schema::{FieldKind, Presence};
 use weft_core::{Interval, Type, Value};
 
 use super::element::{Checked, Target};
-use super::nearest::nearest;
 use super::network::{find_cluster, find_listener, glob, overlap};
 use super::scope::{METAS, Scope, View, with_nearest};
 use super::{Cx, element, nothing, table};
@@ -17,6 +16,7 @@ use crate::hir::{
     Binding, BoundPlace, Chain, Cluster, Column, Direction, Equivalence, Instance, Listener, Method, Route,
     SinkTarget,
 };
+use crate::nearest::nearest;
 use crate::source::Span;
 use crate::types;
 

@@ -6,11 +6,11 @@
 use weft_core::{Status, Type, Value};
 
 use super::functions::{self, Shape, Signature};
-use super::nearest::nearest;
 use super::scope::{Scope, View, leaf};
 use crate::ast::{self, BinaryOp, ExprKind as Ast, Ident, UnaryOp};
 use crate::diagnostic::{Diagnostic, code};
 use crate::hir::{ArithOp, CompareOp, Expr, ExprKind, Function, HandlerKind};
+use crate::nearest::nearest;
 use crate::source::Span;
 use crate::types;
 

@@ -7,6 +7,7 @@ use super::{Cx, nothing};
 use crate::ast::{self, Ident};
 use crate::diagnostic::{Diagnostic, code};
 use crate::hir::{Address, Cluster, CompareOp, Expr, ExprKind, Listener, MethodGlob, Route, Setting};
+use crate::nearest::nearest;
 use crate::source::Span;
 
 /// The options of a listener, with their types.
@@ -139,7 +140,7 @@ pub(super) fn find<T>(
         let mut diagnostic =
             Diagnostic::error(code::NOT_IN_NETWORK, format!("there is no {kind} `{}`", name.name))
                 .at(name.span, "unknown");
-        let near = super::nearest::nearest(&name.name, names.iter().copied());
+        let near = nearest(&name.name, names.iter().copied());
         diagnostic = match near {
             Some(_) => with_nearest(diagnostic, name, names),
             None => diagnostic.with_help(format!(
@@ -206,7 +207,7 @@ pub(super) fn glob(cx: &mut Cx<'_>, method: Option<&ast::StrLit>) -> Option<Meth
     let diagnostic = Diagnostic::error(code::NO_METHOD, format!("`{}` selects no method", method.value))
         .at(method.span, "no method of the TYPEs has such a name")
         .with_note(format!("there are: {}{more}", shown.join(", ")));
-    let near = super::nearest::nearest(text, methods.iter().map(String::as_str));
+    let near = nearest(text, methods.iter().map(String::as_str));
     let diagnostic = match near {
         Some(near) => {
             diagnostic.with_help(format!("write '{near}'")).with_fix(method.span, format!("'{near}'"))

@@ -3,13 +3,13 @@
 use weft_core::types::Type;
 use weft_core::{Status, Value};
 
-use super::nearest::nearest;
 use super::{Cx, quoted_list};
 use crate::ast::{Ident, Path};
 use crate::diagnostic::{Diagnostic, code};
 use crate::hir::{
     Direction, Element, Expr, ExprKind, HandlerKind, Local, LocalId, Meta, Row, RowId, Table, TableRef,
 };
+use crate::nearest::nearest;
 use crate::source::Span;
 
 /// Which names there are.

@@ -5,10 +5,10 @@ use crate::ast::{
 };
 use crate::diagnostic::{Diagnostic, code};
 use crate::lexer::TokenKind;
+use crate::nearest::nearest_keyword;
 use crate::source::Span;
 
 use super::cursor::{Parsed, Parser};
-use super::suggest::nearest;
 use super::{Create, Row};
 
 pub(super) const CHAIN_FORM: &str = "CREATE CHAIN shop ON frontend -> cart AS logging -> acl AT SERVER; END;";
@@ -163,7 +163,7 @@ impl Parser<'_> {
             }
             None if is_branch => self.branch()?,
             None => {
-                let Some(meant) = nearest(word, OPTIONS.iter().map(|row| row.keyword)) else {
+                let Some(meant) = nearest_keyword(word, OPTIONS.iter().map(|row| row.keyword)) else {
                     return Err(self.unknown_option());
                 };
                 self.slip(word, meant, "a chain");

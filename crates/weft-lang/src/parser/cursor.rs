@@ -6,10 +6,10 @@
 use crate::ast::{Ident, Path, StrLit};
 use crate::diagnostic::{Code, Diagnostic, code};
 use crate::lexer::{Lexed, Token, TokenKind, unquoted};
+use crate::nearest::nearest_keyword;
 use crate::source::{DIAGNOSTICS_MAX, NESTING_MAX, Span};
 
 use super::layout::Layout;
-use super::suggest::nearest;
 
 /// A fault that has been reported.
 #[derive(Debug)]
@@ -300,7 +300,8 @@ impl<'a> Parser<'a> {
             return Ok(());
         }
         let ends_here = self.at_eof() || self.peek_keyword(0, "END") || self.is_first_on_line();
-        let is_typo = self.word().is_some_and(|word| nearest(word, self.tried.iter().copied()).is_some());
+        let is_typo =
+            self.word().is_some_and(|word| nearest_keyword(word, self.tried.iter().copied()).is_some());
         if !ends_here || is_typo {
             return Err(self.expected("`;`"));
         }
@@ -328,7 +329,7 @@ impl<'a> Parser<'a> {
         let list = one_of(&alternatives);
         let mut diagnostic = Diagnostic::error(code::UNEXPECTED, format!("expected {list}, found {found}"))
             .at(token.span, if self.at_eof() { "the text ends here" } else { "" });
-        if let Some(meant) = self.word().and_then(|word| nearest(word, tried.iter().copied())) {
+        if let Some(meant) = self.word().and_then(|word| nearest_keyword(word, tried.iter().copied())) {
             diagnostic = diagnostic.with_help(format!("did you mean `{meant}`?")).with_fix(token.span, meant);
         }
         if !self.form.is_empty() {

@@ -6,10 +6,10 @@ use crate::ast::{
 };
 use crate::diagnostic::{Diagnostic, code};
 use crate::lexer::TokenKind;
+use crate::nearest::nearest_keyword;
 use crate::source::Span;
 
 use super::cursor::{Parsed, Parser};
-use super::suggest::nearest;
 use super::{Create, Row};
 
 pub(super) const ELEMENT_FORM: &str = "CREATE ELEMENT acl ON rpc (user TEXT) AS ... END;";
@@ -169,7 +169,7 @@ impl Parser<'_> {
 
     fn misspelt_decl(&mut self) -> Parsed<&'static Row<ReadDecl>> {
         let word = self.word().unwrap_or_default();
-        let Some(meant) = nearest(word, DECLS.iter().map(|row| row.keyword)) else {
+        let Some(meant) = nearest_keyword(word, DECLS.iter().map(|row| row.keyword)) else {
             let keywords: Vec<String> = DECLS.iter().map(|row| format!("`{}`", row.keyword)).collect();
             return Err(self.expected(&format!("{}, `ON` or `END`", keywords.join(", "))));
         };
@@ -291,7 +291,7 @@ impl Parser<'_> {
             return read(self);
         }
         let keywords = EVENTS.iter().map(|(keyword, _)| *keyword);
-        let Some(meant) = nearest(word, keywords.clone()) else {
+        let Some(meant) = nearest_keyword(word, keywords.clone()) else {
             let known: Vec<String> = keywords.map(|keyword| format!("`{keyword}`")).collect();
             return Err(self.expected(&super::cursor::one_of(&known)));
         };

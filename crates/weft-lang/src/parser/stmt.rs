@@ -7,11 +7,11 @@ use crate::ast::{
 };
 use crate::diagnostic::{Diagnostic, code};
 use crate::lexer::{TokenKind, int_value};
+use crate::nearest::nearest_keyword;
 use crate::source::Span;
 
 use super::Row;
 use super::cursor::{Block, Failed, Parsed, Parser};
-use super::suggest::nearest;
 
 /// Reads a statement after its keyword, up to its `;`.
 type ReadStmt = fn(&mut Parser<'_>) -> Parsed<StmtKind>;
@@ -141,7 +141,7 @@ impl Parser<'_> {
             return self.set_without_keyword();
         }
         let keywords = STATEMENTS.iter().map(|row| row.keyword).chain(VERDICTS.iter().map(|row| row.keyword));
-        if let Some(meant) = nearest(word, keywords) {
+        if let Some(meant) = nearest_keyword(word, keywords) {
             self.slip(word, meant, "a handler");
             if let Some(row) = find(STATEMENTS, meant) {
                 self.bump_keyword();
@@ -565,7 +565,7 @@ impl Parser<'_> {
         if let Some(row) = find(VERDICTS, word) {
             return self.verdict_of(row.keyword);
         }
-        if let Some(meant) = nearest(word, VERDICTS.iter().map(|row| row.keyword)) {
+        if let Some(meant) = nearest_keyword(word, VERDICTS.iter().map(|row| row.keyword)) {
             self.slip(word, meant, "an `ELSE`");
             return self.verdict_of(meant);
         }

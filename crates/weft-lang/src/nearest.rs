@@ -1,0 +1,79 @@
+//! The word that somebody probably meant.
+
+/// Longest word that is compared.
+const WORD_BYTES_MAX: usize = 64;
+
+/// The nearest of `known` to `name`, case ignored, if it is near enough to be a slip of the hand: a third of its letters
+/// at most.
+pub(crate) fn nearest<'a>(name: &str, known: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
+    if name.len() > WORD_BYTES_MAX {
+        return None;
+    }
+    let slips_max = (name.len() / 3).clamp(1, 3);
+    known
+        .into_iter()
+        .filter(|candidate| candidate.len() <= WORD_BYTES_MAX && *candidate != name)
+        .map(|candidate| (n_slips(name, candidate), candidate))
+        .filter(|(slips, candidate)| *slips <= slips_max && *slips < name.len().min(candidate.len() + 1))
+        .min()
+        .map(|(_, candidate)| candidate)
+}
+
+/// The same among keywords. Those of two letters are never meant: half of all short names are near to one.
+pub(crate) fn nearest_keyword<'a>(word: &str, known: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
+    nearest(word, known.into_iter().filter(|keyword| keyword.len() > 2))
+}
+
+/// Letters to insert, delete, replace or swap with a neighbour to get from one word to the other, case ignored (optimal
+/// string alignment distance).
+fn n_slips(from: &str, to: &str) -> usize {
+    let (from, to) = (from.as_bytes(), to.as_bytes());
+    let is_same = |i: usize, j: usize| from[i].eq_ignore_ascii_case(&to[j]);
+    let mut before_last: Vec<usize> = Vec::new();
+    let mut last: Vec<usize> = (0..=to.len()).collect();
+    for i in 1..=from.len() {
+        let mut row = vec![i];
+        for j in 1..=to.len() {
+            let replaced = last[j - 1] + usize::from(!is_same(i - 1, j - 1));
+            let mut slips = replaced.min(last[j] + 1).min(row[j - 1] + 1);
+            if i > 1 && j > 1 && is_same(i - 1, j - 2) && is_same(i - 2, j - 1) {
+                slips = slips.min(before_last[j - 2] + 1);
+            }
+            row.push(slips);
+        }
+        before_last = std::mem::replace(&mut last, row);
+    }
+    last[to.len()]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_slips_of_the_hand_are_suggested() {
+        // A wrong suggestion is worse than none.
+        let known = ["user", "object_id", "quantity"];
+        assert_eq!(nearest("usr", known), Some("user"));
+        assert_eq!(nearest("suer", known), Some("user"));
+        assert_eq!(nearest("User", known), Some("user"));
+        assert_eq!(nearest("objectid", known), Some("object_id"));
+        assert_eq!(nearest("tenant", known), None);
+        assert_eq!(nearest("q", known), None);
+        assert_eq!(nearest("m", ["a"]), None);
+        assert_eq!(nearest("tt", ["t"]), Some("t"));
+        assert_eq!(nearest(&"u".repeat(1000), known), None);
+    }
+
+    #[test]
+    fn slips_in_keywords_are_forgiven_but_other_words_are_not() {
+        let known = ["SELECT", "SET", "IF", "WHERE", "UPDATE"];
+        assert_eq!(nearest_keyword("selct", known), Some("SELECT"));
+        assert_eq!(nearest_keyword("WEHRE", known), Some("WHERE"));
+        assert_eq!(nearest_keyword("UPDAET", known), Some("UPDATE"));
+        assert_eq!(nearest_keyword("tokens", known), None);
+        assert_eq!(nearest_keyword("id", known), None);
+        assert_eq!(nearest_keyword("x", known), None);
+        assert_eq!(nearest_keyword(&"S".repeat(10_000), known), None);
+    }
+}
