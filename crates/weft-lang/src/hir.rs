@@ -329,6 +329,23 @@ pub struct Element {
     pub span: Span,
 }
 
+impl Element {
+    /// An element that declares nothing.
+    pub fn empty(name: &str, span: Span) -> Self {
+        Self {
+            name: name.to_owned(),
+            params: Vec::new(),
+            columns: Vec::new(),
+            tables: Vec::new(),
+            vars: Vec::new(),
+            call: Vec::new(),
+            sinks: Vec::new(),
+            handlers: Handlers::default(),
+            span,
+        }
+    }
+}
+
 /// A parameter.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Param {
@@ -864,6 +881,56 @@ pub struct Expr {
     pub fallible: bool,
     /// Where it is written.
     pub span: Span,
+}
+
+impl Expr {
+    /// The expressions directly within this one.
+    pub fn children(&self) -> Vec<&Self> {
+        match &self.kind {
+            ExprKind::Const(_)
+            | ExprKind::Column(_)
+            | ExprKind::Param(_)
+            | ExprKind::Local(_)
+            | ExprKind::Call(_)
+            | ExprKind::Var(_)
+            | ExprKind::RowColumn { .. }
+            | ExprKind::Header(_)
+            | ExprKind::Trailer(_)
+            | ExprKind::Meta(_)
+            | ExprKind::FaultName
+            | ExprKind::CountRows(_) => Vec::new(),
+            ExprKind::Widen(a)
+            | ExprKind::Cast(a)
+            | ExprKind::Not(a)
+            | ExprKind::Neg(a)
+            | ExprKind::IsNull(a)
+            | ExprKind::Like { operand: a, .. } => vec![a],
+            ExprKind::And(a, b)
+            | ExprKind::Or(a, b)
+            | ExprKind::Compare { left: a, right: b, .. }
+            | ExprKind::Arith { left: a, right: b, .. }
+            | ExprKind::SameAs(a, b) => vec![a, b],
+            ExprKind::Concat(parts) | ExprKind::Function { args: parts, .. } => parts.iter().collect(),
+            ExprKind::InList { operand, list } => [&**operand].into_iter().chain(list).collect(),
+            ExprKind::Between { operand, low, high } => vec![operand, low, high],
+            ExprKind::Case { operand, arms, otherwise } => {
+                let arms = arms.iter().flat_map(|(when, then)| [when, then]);
+                operand.iter().map(|operand| &**operand).chain(arms).chain([&**otherwise]).collect()
+            }
+            ExprKind::Lookup { find, value } => {
+                find.key.iter().chain(&find.condition).chain([&**value]).collect()
+            }
+            ExprKind::Exists(find) => find.key.iter().chain(&find.condition).collect(),
+            ExprKind::Aggregate { filter, aggregate, .. } => {
+                let parts: Vec<&Self> = match aggregate {
+                    Aggregate::Count | Aggregate::Any => Vec::new(),
+                    Aggregate::Sum(a) | Aggregate::Min(a) | Aggregate::Max(a) | Aggregate::Avg(a) => vec![a],
+                    Aggregate::ArgMin { result, by } | Aggregate::ArgMax { result, by } => vec![result, by],
+                };
+                filter.iter().map(|filter| &**filter).chain(parts).collect()
+            }
+        }
+    }
 }
 
 /// The expressions.

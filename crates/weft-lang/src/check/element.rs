@@ -11,8 +11,8 @@ use super::{Cx, effects, fold};
 use crate::ast::{self, Decl, Event};
 use crate::diagnostic::{Diagnostic, code};
 use crate::hir::{
-    CallCell, Column, Direction, Effects, Element, Expr, ExprKind, Handler, HandlerKind, Handlers, LocalId,
-    Param, Sink, SinkColumn, StmtKind, Table, Var, VerdictKind,
+    CallCell, Column, Direction, Effects, Element, Expr, ExprKind, Handler, HandlerKind, LocalId, Param,
+    Sink, SinkColumn, StmtKind, Table, Var, VerdictKind,
 };
 use crate::source::Span;
 use crate::types;
@@ -44,17 +44,7 @@ pub(super) fn element(cx: &mut Cx<'_>, shared: &[Table], ast: &ast::Element) -> 
     let had_gaps = cx.has_gaps;
     cx.has_gaps |= ast.is_faulty;
     let mut checked = Checked {
-        element: Element {
-            name: ast.name.name.clone(),
-            params: Vec::new(),
-            columns: Vec::new(),
-            tables: Vec::new(),
-            vars: Vec::new(),
-            call: Vec::new(),
-            sinks: Vec::new(),
-            handlers: Handlers::default(),
-            span: ast.span,
-        },
+        element: Element::empty(&ast.name.name, ast.span),
         bounds: Vec::new(),
         every: Vec::new(),
         targets: Vec::new(),

@@ -12,6 +12,7 @@ use weft_core::{Type, Value};
 use crate::ast::{Ident, Item, TypeExpr};
 use crate::diagnostic::{Diagnostic, code};
 use crate::hir::{self, Element, Expr, LocalId, Network};
+use crate::nearest::nearest;
 use crate::resolve::{self, Program, Resolver};
 use crate::source::{SourceMap, Span};
 use crate::types;
@@ -23,7 +24,6 @@ mod expr;
 mod fill;
 pub mod fold;
 pub mod functions;
-mod nearest;
 pub mod network;
 mod query;
 mod scope;
@@ -140,7 +140,7 @@ impl Cx<'_> {
             let name = self.sources.slice(ty.span).trim_end_matches('?').to_owned();
             let diagnostic = Diagnostic::error(code::UNKNOWN_TYPE, format!("there is no type `{name}`"))
                 .at(ty.span, "not a type, nor an enum of the TYPEs");
-            let diagnostic = match nearest::nearest(&name, NAMES) {
+            let diagnostic = match nearest(&name, NAMES) {
                 Some(near) => diagnostic.with_help(format!("write `{near}`")).with_fix(ty.span, near),
                 None => diagnostic.with_note(format!("types are {}, STATUS", NAMES.join(", "))),
             };
@@ -298,18 +298,7 @@ fn shared_table(cx: &mut Cx<'_>, item: &crate::ast::Table) -> hir::Table {
 
 /// An element without anything: the surroundings of what stands outside elements.
 fn nothing() -> Element {
-    let span = Span::new(crate::source::FileId(0), 0, 0);
-    Element {
-        name: String::new(),
-        params: Vec::new(),
-        columns: Vec::new(),
-        tables: Vec::new(),
-        vars: Vec::new(),
-        call: Vec::new(),
-        sinks: Vec::new(),
-        handlers: hir::Handlers::default(),
-        span,
-    }
+    Element::empty("", Span::new(crate::source::FileId(0), 0, 0))
 }
 
 /// Names for a sentence, the first dozen of them.

@@ -1,81 +1,12 @@
-//! Visits every expression of a typed tree, parents before children.
+//! Visits the expressions and statements of a typed tree, parents before children.
 
-use crate::hir::{Aggregate, Expr, ExprKind, Find, Query, Stmt, StmtKind, Verdict, VerdictKind};
+use crate::hir::{Expr, Query, Stmt, StmtKind, Verdict, VerdictKind};
 
 /// Calls `visit` for an expression and all within it.
 pub(super) fn each_expr(expr: &Expr, visit: &mut dyn FnMut(&Expr)) {
     visit(expr);
-    let mut all = |parts: &[Expr]| parts.iter().for_each(|part| each_expr(part, visit));
-    match &expr.kind {
-        ExprKind::Const(_)
-        | ExprKind::Column(_)
-        | ExprKind::Param(_)
-        | ExprKind::Local(_)
-        | ExprKind::Call(_)
-        | ExprKind::Var(_)
-        | ExprKind::RowColumn { .. }
-        | ExprKind::Header(_)
-        | ExprKind::Trailer(_)
-        | ExprKind::Meta(_)
-        | ExprKind::FaultName
-        | ExprKind::CountRows(_) => {}
-        ExprKind::Widen(a)
-        | ExprKind::Cast(a)
-        | ExprKind::Not(a)
-        | ExprKind::Neg(a)
-        | ExprKind::IsNull(a)
-        | ExprKind::Like { operand: a, .. } => each_expr(a, visit),
-        ExprKind::And(a, b)
-        | ExprKind::Or(a, b)
-        | ExprKind::Compare { left: a, right: b, .. }
-        | ExprKind::Arith { left: a, right: b, .. }
-        | ExprKind::SameAs(a, b) => {
-            each_expr(a, visit);
-            each_expr(b, visit);
-        }
-        ExprKind::Concat(parts) | ExprKind::Function { args: parts, .. } => all(parts),
-        ExprKind::InList { operand, list } => {
-            all(list);
-            each_expr(operand, visit);
-        }
-        ExprKind::Between { operand, low, high } => {
-            for part in [operand, low, high] {
-                each_expr(part, visit);
-            }
-        }
-        ExprKind::Case { operand, arms, otherwise } => {
-            for part in operand.iter().chain([otherwise]) {
-                each_expr(part, visit);
-            }
-            for (when, then) in arms {
-                each_expr(when, visit);
-                each_expr(then, visit);
-            }
-        }
-        ExprKind::Lookup { find, value } => {
-            each_in_find(find, visit);
-            each_expr(value, visit);
-        }
-        ExprKind::Exists(find) => each_in_find(find, visit),
-        ExprKind::Aggregate { filter, aggregate, .. } => {
-            for part in filter.iter().map(AsRef::as_ref).chain(parts_of_aggregate(aggregate)) {
-                each_expr(part, visit);
-            }
-        }
-    }
-}
-
-fn each_in_find(find: &Find, visit: &mut dyn FnMut(&Expr)) {
-    for part in find.key.iter().chain(&find.condition) {
+    for part in expr.children() {
         each_expr(part, visit);
-    }
-}
-
-fn parts_of_aggregate(aggregate: &Aggregate) -> Vec<&Expr> {
-    match aggregate {
-        Aggregate::Count | Aggregate::Any => Vec::new(),
-        Aggregate::Sum(a) | Aggregate::Min(a) | Aggregate::Max(a) | Aggregate::Avg(a) => vec![a],
-        Aggregate::ArgMin { result, by } | Aggregate::ArgMax { result, by } => vec![result, by],
     }
 }
 

@@ -10,7 +10,6 @@ use weft_lang::hir::{BoundPlace, CompareOp, Direction, Expr, ExprKind, Function}
 use super::body::Body;
 use super::logic::Val;
 use super::places;
-use super::walk::children;
 
 /// Expressions of at most this many operations are computed whether their value is needed or not: a branch costs
 /// as much.
@@ -421,5 +420,5 @@ fn n_ops(expr: &Expr) -> Option<usize> {
         } if !is_bytes => 1,
         _ => return None,
     };
-    children(expr).into_iter().try_fold(own, |sum, part| Some(sum + n_ops(part)?))
+    expr.children().into_iter().try_fold(own, |sum, part| Some(sum + n_ops(part)?))
 }

@@ -15,7 +15,7 @@ use weft_ir::ir::TableId;
 use weft_ir::program::Realisation;
 use weft_lang::hir::{Expr, ExprKind, Handler, HandlerKind, TableRef};
 
-use super::walk::{Mentions, children};
+use super::walk::Mentions;
 
 /// The locks of one handler.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -103,7 +103,7 @@ pub(super) fn is_fixed(expr: &Expr, handler: &Handler, mentions: &Mentions<'_>) 
         ExprKind::RowColumn { .. } => false,
         _ => true,
     };
-    itself && children(expr).into_iter().all(|part| is_fixed(part, handler, mentions))
+    itself && expr.children().into_iter().all(|part| is_fixed(part, handler, mentions))
 }
 
 /// The locks of each handler, and how each table that needs one is realised. `rank` orders tables as all chains do.

@@ -129,17 +129,7 @@ pub fn lower_condition(
 
 /// The element that a route's condition stands in: it declares nothing.
 fn pseudo_element(name: &str, route: &hir::Route) -> (hir::Element, hir::Instance) {
-    let element = hir::Element {
-        name: name.to_owned(),
-        params: Vec::new(),
-        columns: Vec::new(),
-        tables: Vec::new(),
-        vars: Vec::new(),
-        call: Vec::new(),
-        sinks: Vec::new(),
-        handlers: hir::Handlers::default(),
-        span: route.span,
-    };
+    let element = hir::Element::empty(name, route.span);
     let instance = hir::Instance {
         name: name.to_owned(),
         element: 0,

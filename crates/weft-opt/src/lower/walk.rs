@@ -3,8 +3,7 @@
 use std::collections::BTreeSet;
 
 use weft_lang::hir::{
-    Aggregate, Expr, ExprKind, Find, Handler, Place, Query, RowId, Stmt, StmtKind, TableRef, Verdict,
-    VerdictKind,
+    Expr, ExprKind, Find, Handler, Place, Query, RowId, Stmt, StmtKind, TableRef, Verdict, VerdictKind,
 };
 
 /// See the module.
@@ -163,55 +162,7 @@ impl<'n> Mentions<'n> {
         match &expr.kind {
             ExprKind::Exists(_) => {}
             ExprKind::Lookup { value, .. } => self.expr(value),
-            _ => children(expr).into_iter().for_each(|part| self.expr(part)),
-        }
-    }
-}
-
-/// The expressions directly within one.
-pub(super) fn children(expr: &Expr) -> Vec<&Expr> {
-    match &expr.kind {
-        ExprKind::Const(_)
-        | ExprKind::Column(_)
-        | ExprKind::Param(_)
-        | ExprKind::Local(_)
-        | ExprKind::Call(_)
-        | ExprKind::Var(_)
-        | ExprKind::RowColumn { .. }
-        | ExprKind::Header(_)
-        | ExprKind::Trailer(_)
-        | ExprKind::Meta(_)
-        | ExprKind::FaultName
-        | ExprKind::CountRows(_) => Vec::new(),
-        ExprKind::Widen(a)
-        | ExprKind::Cast(a)
-        | ExprKind::Not(a)
-        | ExprKind::Neg(a)
-        | ExprKind::IsNull(a)
-        | ExprKind::Like { operand: a, .. } => vec![a],
-        ExprKind::And(a, b)
-        | ExprKind::Or(a, b)
-        | ExprKind::Compare { left: a, right: b, .. }
-        | ExprKind::Arith { left: a, right: b, .. }
-        | ExprKind::SameAs(a, b) => vec![a, b],
-        ExprKind::Concat(parts) | ExprKind::Function { args: parts, .. } => parts.iter().collect(),
-        ExprKind::InList { operand, list } => [&**operand].into_iter().chain(list).collect(),
-        ExprKind::Between { operand, low, high } => vec![operand, low, high],
-        ExprKind::Case { operand, arms, otherwise } => {
-            let arms = arms.iter().flat_map(|(when, then)| [when, then]);
-            operand.iter().map(|operand| &**operand).chain(arms).chain([&**otherwise]).collect()
-        }
-        ExprKind::Lookup { find, value } => {
-            find.key.iter().chain(&find.condition).chain([&**value]).collect()
-        }
-        ExprKind::Exists(find) => find.key.iter().chain(&find.condition).collect(),
-        ExprKind::Aggregate { filter, aggregate, .. } => {
-            let parts: Vec<&Expr> = match aggregate {
-                Aggregate::Count | Aggregate::Any => Vec::new(),
-                Aggregate::Sum(a) | Aggregate::Min(a) | Aggregate::Max(a) | Aggregate::Avg(a) => vec![a],
-                Aggregate::ArgMin { result, by } | Aggregate::ArgMax { result, by } => vec![result, by],
-            };
-            filter.iter().map(|filter| &**filter).chain(parts).collect()
+            _ => expr.children().into_iter().for_each(|part| self.expr(part)),
         }
     }
 }
