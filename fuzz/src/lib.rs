@@ -255,18 +255,16 @@ fn program(data: &[u8]) -> Option<&str> {
 
 /// `Item { string user = 1; int64 n = 2; oneof way { bool a = 3; double b = 4; } Item inner = 5; }`
 fn schema() -> Schema {
-    let field = |name: &str, number, kind, presence, oneof| {
-        let name = name.to_owned();
-        Field { name, number, kind, presence, oneof }
-    };
+    use Presence::{Explicit, Implicit};
+    let member = |field| Field { oneof: Some(0), ..field };
     let fields = vec![
-        field("user", 1, FieldKind::String, Presence::Implicit, None),
-        field("n", 2, FieldKind::Int64, Presence::Implicit, None),
-        field("a", 3, FieldKind::Bool, Presence::Explicit, Some(0)),
-        field("b", 4, FieldKind::Double, Presence::Explicit, Some(0)),
-        field("inner", 5, FieldKind::Message(0), Presence::Explicit, None),
+        Field::new("user", 1, FieldKind::String, Implicit),
+        Field::new("n", 2, FieldKind::Int64, Implicit),
+        member(Field::new("a", 3, FieldKind::Bool, Explicit)),
+        member(Field::new("b", 4, FieldKind::Double, Explicit)),
+        Field::new("inner", 5, FieldKind::Message(0), Explicit),
     ];
-    let messages = vec![Message { name: "shop.Item".to_owned(), fields }];
+    let messages = vec![Message::new("shop.Item", fields)];
     Schema { messages, ..Schema::default() }
 }
 

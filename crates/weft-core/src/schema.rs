@@ -122,8 +122,35 @@ impl Schema {
 }
 
 impl Message {
+    /// A message with these fields.
+    pub fn new(name: &str, fields: Vec<Field>) -> Self {
+        Self { name: name.to_owned(), fields }
+    }
+
     /// The field with this name.
     pub fn field(&self, name: &str) -> Option<&Field> {
         self.fields.iter().find(|f| f.name == name)
+    }
+}
+
+impl Field {
+    /// A field that belongs to no oneof.
+    pub fn new(name: &str, number: u32, kind: FieldKind, presence: Presence) -> Self {
+        Self { name: name.to_owned(), number, kind, presence, oneof: None }
+    }
+}
+
+impl Service {
+    /// A service whose methods all take message `input` and answer with message `output`. Each is given as its name,
+    /// whether the client streams, and whether the server does.
+    pub fn new(name: &str, input: usize, output: usize, methods: &[(&str, bool, bool)]) -> Self {
+        let method = |&(name, client_streaming, server_streaming): &(&str, bool, bool)| Method {
+            name: name.to_owned(),
+            input,
+            output,
+            client_streaming,
+            server_streaming,
+        };
+        Self { name: name.to_owned(), methods: methods.iter().map(method).collect() }
     }
 }

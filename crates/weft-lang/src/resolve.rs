@@ -289,19 +289,9 @@ mod tests {
     #[test]
     fn merged_schemas_keep_their_references() {
         // An index that is off by one would check a program against another message.
-        let message = |name: &str, refers: Option<usize>| Message {
-            name: name.to_owned(),
-            fields: refers
-                .map(|index| Field {
-                    name: "inner".to_owned(),
-                    number: 1,
-                    kind: FieldKind::Message(index),
-                    presence: Presence::Explicit,
-                    oneof: None,
-                })
-                .into_iter()
-                .collect(),
-        };
+        let inner = |index| Field::new("inner", 1, FieldKind::Message(index), Presence::Explicit);
+        let message =
+            |name: &str, refers: Option<usize>| Message::new(name, refers.map(inner).into_iter().collect());
         let mut into =
             Schema { messages: vec![message("a", None), message("b", Some(0))], ..Schema::default() };
         let from = Schema {

@@ -2,7 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
-use weft_core::schema::{Field, FieldKind, Message, Method, Presence, Schema, Service};
+use weft_core::schema::{Field, FieldKind, Message, Presence, Schema, Service};
 use weft_lang::Resolver;
 
 /// The folder that holds all crates.
@@ -41,58 +41,41 @@ impl Resolver for Disk {
 fn shop() -> Schema {
     use FieldKind as F;
     use Presence::{Explicit, Implicit};
-    let field = |name: &str, number: u32, kind: FieldKind, presence: Presence| Field {
-        name: name.to_owned(),
-        number,
-        kind,
-        presence,
-        oneof: None,
-    };
     let request = vec![
-        field("user", 1, F::String, Implicit),
-        field("object_id", 2, F::Int64, Implicit),
-        field("quantity", 3, F::Int32, Implicit),
-        field("item", 4, F::Message(2), Explicit),
-        field("coupon", 5, F::String, Explicit),
-        field("address", 6, F::String, Explicit),
-        field("locker", 7, F::Int64, Explicit),
-        field("payload", 8, F::Bytes, Implicit),
-        field("weight", 20, F::Double, Implicit),
-        field("rush", 21, F::Bool, Explicit),
-        field("points", 22, F::Uint64, Implicit),
-        field("bonus", 23, F::Int64, Explicit),
+        Field::new("user", 1, F::String, Implicit),
+        Field::new("object_id", 2, F::Int64, Implicit),
+        Field::new("quantity", 3, F::Int32, Implicit),
+        Field::new("item", 4, F::Message(2), Explicit),
+        Field::new("coupon", 5, F::String, Explicit),
+        Field::new("address", 6, F::String, Explicit),
+        Field::new("locker", 7, F::Int64, Explicit),
+        Field::new("payload", 8, F::Bytes, Implicit),
+        Field::new("weight", 20, F::Double, Implicit),
+        Field::new("rush", 21, F::Bool, Explicit),
+        Field::new("points", 22, F::Uint64, Implicit),
+        Field::new("bonus", 23, F::Int64, Explicit),
     ];
     let reply = vec![
-        field("server", 1, F::String, Implicit),
-        field("object_id", 2, F::Int64, Implicit),
-        field("quantity", 3, F::Int32, Implicit),
-        field("note", 4, F::String, Explicit),
+        Field::new("server", 1, F::String, Implicit),
+        Field::new("object_id", 2, F::Int64, Implicit),
+        Field::new("quantity", 3, F::Int32, Implicit),
+        Field::new("note", 4, F::String, Explicit),
     ];
-    let item = vec![field("sku", 1, F::String, Implicit), field("note", 2, F::String, Implicit)];
-    let message = |name: &str, fields: Vec<Field>| Message { name: name.to_owned(), fields };
-    let method = |name: &str, client_streaming: bool, server_streaming: bool| Method {
-        name: name.to_owned(),
-        input: 0,
-        output: 1,
-        client_streaming,
-        server_streaming,
-    };
+    let item = vec![Field::new("sku", 1, F::String, Implicit), Field::new("note", 2, F::String, Implicit)];
+    let methods = [
+        ("Add", false, false),
+        ("Get", false, false),
+        ("Watch", false, true),
+        ("Upload", true, false),
+        ("Chat", true, true),
+    ];
     Schema {
         messages: vec![
-            message("shop.CartRequest", request),
-            message("shop.CartReply", reply),
-            message("shop.Item", item),
+            Message::new("shop.CartRequest", request),
+            Message::new("shop.CartReply", reply),
+            Message::new("shop.Item", item),
         ],
         enums: Vec::new(),
-        services: vec![Service {
-            name: "shop.Cart".to_owned(),
-            methods: vec![
-                method("Add", false, false),
-                method("Get", false, false),
-                method("Watch", false, true),
-                method("Upload", true, false),
-                method("Chat", true, true),
-            ],
-        }],
+        services: vec![Service::new("shop.Cart", 0, 1, &methods)],
     }
 }
