@@ -2,7 +2,7 @@
 //!
 //! A function is one handler of one element instance. It has basic blocks with parameters; block 0 is the entry
 //! and has none. Every instruction is total: it has a result for all inputs, and those that could go wrong come
-//! with a predicate that tells when they did ([`Op::AddOverflows`] beside [`Op::Add`]). So NULL, unknown and
+//! with a predicate that tells when they did ([`Op::Overflows`] beside [`Op::IntBinary`]). So NULL, unknown and
 //! error values of the language are ordinary booleans here, and there is nothing that a back end could do
 //! differently.
 //!
@@ -87,7 +87,7 @@ pub struct Inst {
 /// A table of the chain, an index into [`crate::program::ChainProgram::tables`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct TableId(pub u16);
-/// A column of a table, an index into [`crate::program::TableDecl::columns`] (keys come first).
+/// A column of a table, an index into the keys and then the columns of its [`crate::program::TableDecl::spec`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct ColumnId(pub u16);
 /// An input column of the direction, an index into [`crate::program::Direction::inputs`].

@@ -3,7 +3,7 @@
 //! It is written to be read beside [`crate::ir`]: one value at a time, each operation as its doc says, bytes copied
 //! wherever that is simplest. All other back ends are held against it, so it shares no code with them.
 //!
-//! [`numbers`] and [`bytes`] are the operations that need nothing but their operands; [`tables`] those on tables;
+//! `numbers` and `bytes` are the operations that need nothing but their operands; `tables` those on tables;
 //! this module has the pass, the handler and everything that leaves a trace in the outcome.
 
 mod bytes;

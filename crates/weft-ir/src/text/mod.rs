@@ -1,4 +1,4 @@
-//! The text form (`.wir`): [`write`] and [`parse`] for a function, [`write_program`] and [`parse_program`] for a
+//! The text form (`.wir`): [`write()`] and [`parse`] for a function, [`write_program`] and [`parse_program`] for a
 //! chain with all that its functions refer to.
 //!
 //! ```text
