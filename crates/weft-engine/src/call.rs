@@ -1,9 +1,10 @@
 //! Calls under way.
 
 use crate::conn::ConnKey;
+use crate::end::End;
 use crate::pass::LiveChain;
 use crate::plan::Method;
-use crate::rpc::End;
+use crate::pool::{EndpointKey, Pool};
 use crate::slab::Key;
 use crate::timers::TimerKey;
 use std::collections::VecDeque;
@@ -28,9 +29,9 @@ pub(crate) struct Call {
     /// None once the client has left, and for a mirrored call.
     pub(crate) down: Option<Leg>,
     pub(crate) up: Option<Leg>,
-    pub(crate) pool: usize,
+    pub(crate) pool: Rc<Pool>,
     /// The endpoint that was chosen, or that a REDIRECT named.
-    pub(crate) endpoint: Option<usize>,
+    pub(crate) endpoint: Option<EndpointKey>,
     pub(crate) chain: Option<Rc<LiveChain>>,
     /// The method's index in the chain's list.
     pub(crate) method: Option<usize>,
@@ -81,8 +82,6 @@ pub(crate) struct Flow {
     pub(crate) is_ended: bool,
     /// Its end was handed on, or is held.
     pub(crate) is_end_queued: bool,
-    /// It has left entirely.
-    pub(crate) is_sent: bool,
 }
 
 /// Something that waits in a [`Flow`].
@@ -120,17 +119,7 @@ impl Flow {
             owed: 0,
             is_ended: false,
             is_end_queued: false,
-            is_sent: false,
         }
-    }
-
-    /// Bytes that wait here.
-    pub(crate) fn held_bytes(&self) -> usize {
-        let bytes = |held: &Held| match &held.what {
-            HeldItem::Data(bytes, _) => bytes.len(),
-            HeldItem::End(_) => 0,
-        };
-        self.held.iter().map(bytes).sum()
     }
 
     /// Holds something until `due`, and until all that was held before has left.

@@ -1,6 +1,7 @@
 //! Connections of one engine.
 
 use crate::call::CallKey;
+use crate::pool::EndpointKey;
 use crate::slab::Key;
 use crate::timers::TimerKey;
 use rustc_hash::FxHashMap;
@@ -55,8 +56,7 @@ pub(crate) enum Side {
     },
     /// It is ready once the server's settings are here.
     Upstream {
-        pool: usize,
-        endpoint: usize,
+        endpoint: EndpointKey,
         is_ready: bool,
     },
 }

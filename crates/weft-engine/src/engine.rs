@@ -1,31 +1,37 @@
 //! One worker: what comes in, what goes out, and what it holds.
 //!
-//! The handling of calls is in [`crate::rpc`]; here are connections, pools, timers and updates.
+//! What a driver does with an engine is here. Connections are handled in [`crate::session`], calls in
+//! [`crate::request`], [`crate::upstream`], [`crate::response`] and [`crate::end`], with [`crate::verdict`] for what
+//! chains decide.
 
-use crate::call::{Call, CallKey, Leg};
+use crate::call::{Call, CallKey};
 use crate::conn::{CloseReason, Conn, ConnId, ConnKey, OUTPUT_BYTES_LOW, PARTIAL_BYTES_MAX, Side};
 use crate::headers::Answers;
-use crate::pass::{LiveChain, Passes};
+use crate::live::Live;
+use crate::pass::{Facts, LiveChain, Passes, rand_base};
 use crate::plan::{Address, Plan};
-use crate::pool::Pool;
+use crate::pool::{Endpoint, Pool};
 use crate::sinks::Batch;
 use crate::slab::Slab;
-use crate::stats::{ChainStats, Connections, EndpointStats, Stats, add_counters};
+use crate::stats::{Connections, Stats};
 use crate::timers::Timers;
 use rustc_hash::FxHashMap;
-use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
 use std::rc::Rc;
 use std::sync::Arc;
 use weft_core::abi::Counters;
 use weft_core::{Interval, Time};
-use weft_ir::program::{CallCell, cell_words};
-use weft_proto::session::http2::{self, Connection, ConnectionError, ErrorCode, Event, Headers, StreamId};
+use weft_ir::program::Realisation;
+use weft_proto::session::http2::{self, Connection, ErrorCode};
 
 /// Downstream connections of one worker; further ones are refused.
 pub const CONNECTIONS_MAX: usize = 64 << 10;
-/// How often expired table rows are swept, and how many rows one sweep looks at.
-const SWEEP_EVERY: Interval = Interval::from_millis(100);
+/// Bytes of messages that the calls of one worker may hold together ([`Engine::bytes_held`]), unless it is
+/// configured otherwise.
+pub const HELD_BYTES_MAX: usize = 256 << 20;
+/// How often expired table rows are swept, memory is looked at, and what has had its day is let go.
+const HOUSEKEEPING_EVERY: Interval = Interval::from_millis(100);
+/// Expired rows that one sweep of a table takes.
 const SWEEP_ROWS: usize = 512;
 
 /// How an engine is set up.
@@ -41,6 +47,8 @@ pub struct Config {
     pub clock: Option<fn() -> u64>,
     /// Bytes of one message, as it arrives and inflated. A larger one ends its call.
     pub message_bytes_max: usize,
+    /// Bytes that calls may hold together. Beyond, those that hold most end with RESOURCE_EXHAUSTED.
+    pub held_bytes_max: usize,
     /// Limits of connections from clients.
     pub downstream: http2::Config,
     /// Limits of connections to servers.
@@ -55,6 +63,7 @@ impl Default for Config {
             seed: 0,
             clock: None,
             message_bytes_max: 4 << 20,
+            held_bytes_max: HELD_BYTES_MAX,
             downstream: http2::Config { max_concurrent_streams: 1000, ..http2::Config::server() },
             upstream: http2::Config::client(),
         }
@@ -71,8 +80,14 @@ pub enum Action {
         /// Where to.
         address: Address,
     },
-    /// Write what [`Engine::output`] still holds, if that can be done at once, and close. It is not reported back.
+    /// Write what [`Engine::output`] still holds, tell the peer that no more comes, and close once it has closed, too;
+    /// then report it by `handle_released`. What it still sends is let go.
     Close {
+        /// Which.
+        conn: ConnId,
+    },
+    /// Close now, whatever is left. It is not reported back.
+    Abort {
         /// Which.
         conn: ConnId,
     },
@@ -84,7 +99,9 @@ pub enum Action {
 pub struct Engine {
     pub(crate) config: Config,
     pub(crate) live: Rc<Live>,
-    pub(crate) pools: Vec<Pool>,
+    /// Those of the current plan, and of earlier ones as long as a call has them.
+    pub(crate) pools: Vec<Rc<Pool>>,
+    pub(crate) endpoints: Slab<Endpoint>,
     pub(crate) conns: Slab<Conn>,
     pub(crate) calls: Slab<Call>,
     pub(crate) spare_rows: Vec<Vec<u64>>,
@@ -96,36 +113,17 @@ pub struct Engine {
     pub(crate) batch: Batch,
     pub(crate) stats: Stats,
     pub(crate) next_call: u64,
-    dirty: VecDeque<ConnKey>,
-    actions: VecDeque<Action>,
+    pub(crate) dirty: VecDeque<ConnKey>,
+    pub(crate) actions: VecDeque<Action>,
     due: Vec<Timer>,
     /// Chains of all versions that still have calls, the current ones included.
-    chains: Vec<Rc<LiveChain>>,
-    /// What elements of retired versions counted.
-    retired: Vec<(String, Vec<(String, Counters)>)>,
-    n_downstream: usize,
-}
-
-/// A plan on this worker.
-pub(crate) struct Live {
-    pub(crate) plan: Arc<Plan>,
-    /// Counts the plans of this worker; header lists remember their route under it.
-    pub(crate) id: u32,
-    /// When it was taken on.
-    pub(crate) since: Time,
     pub(crate) chains: Vec<Rc<LiveChain>>,
-    /// For each cluster of the plan, its pool.
-    pub(crate) pools: Vec<usize>,
-    /// Where a REDIRECT can go: clusters and endpoints by name.
-    pub(crate) targets: FxHashMap<Vec<u8>, (usize, Option<usize>)>,
-}
-
-/// The way that a call takes: indices into the plan, and of the method in the chain's list.
-#[derive(Clone, Copy)]
-pub(crate) struct Way {
-    pub(crate) route: usize,
-    pub(crate) chain: Option<usize>,
-    pub(crate) method: Option<usize>,
+    /// What elements of retired versions counted.
+    pub(crate) retired: Vec<(String, Vec<(String, Counters)>)>,
+    pub(crate) n_downstream: usize,
+    pub(crate) n_mirrors: usize,
+    /// It takes no connections any more.
+    pub(crate) is_stopping: bool,
 }
 
 #[derive(Clone, Copy)]
@@ -135,8 +133,9 @@ pub(crate) enum Timer {
     Deadline(CallKey),
     HeldRequest(CallKey),
     HeldResponse(CallKey),
+    Linger { conn: ConnKey, left: usize },
     Every { live: u32, chain: usize, nth: usize },
-    Sweep,
+    KeepHouse,
 }
 
 impl Engine {
@@ -145,6 +144,7 @@ impl Engine {
         let mut engine = Self {
             live: Rc::new(Live::empty()),
             pools: Vec::new(),
+            endpoints: Slab::new(),
             conns: Slab::new(),
             calls: Slab::new(),
             spare_rows: Vec::new(),
@@ -163,12 +163,12 @@ impl Engine {
             chains: Vec::new(),
             retired: Vec::new(),
             n_downstream: 0,
+            n_mirrors: 0,
+            is_stopping: false,
             config,
         };
         engine.apply(now, plan);
-        if engine.config.worker == 0 {
-            engine.timers.set(now + SWEEP_EVERY, Timer::Sweep);
-        }
+        engine.timers.set(now + HOUSEKEEPING_EVERY, Timer::KeepHouse);
         engine
     }
 
@@ -179,19 +179,48 @@ impl Engine {
         let pools: Vec<_> = plan.clusters.iter().map(|c| self.pool_for(c)).collect();
         let mut targets = FxHashMap::default();
         for (cluster, pool) in plan.clusters.iter().zip(&pools) {
-            for (endpoint, e) in self.pools[*pool].endpoints.iter().enumerate() {
-                targets.entry(e.name.as_bytes().to_vec()).or_insert((*pool, Some(endpoint)));
+            for (address, endpoint) in cluster.endpoints.iter().zip(&pool.members) {
+                let target = (Rc::clone(pool), Some(*endpoint));
+                targets.entry(address.to_string().into_bytes()).or_insert(target);
             }
-            targets.insert(cluster.name.as_bytes().to_vec(), (*pool, None));
+            targets.insert(cluster.name.as_bytes().to_vec(), (Rc::clone(pool), None));
         }
-        self.drain_dropped_pools(now, &pools);
         self.chains.extend(chains.iter().cloned());
         self.stats.version = plan.version;
         self.live = Rc::new(Live { plan, id: self.live.id + 1, since: now, chains, pools, targets });
         if worker == 0 {
             self.set_every_timers(now);
         }
-        self.retire();
+        self.let_go_of_listeners(now);
+    }
+
+    /// A listener has another name from the next plan on.
+    pub fn rename_listener(&mut self, from: &str, to: &str) {
+        let to: Rc<str> = to.into();
+        for conn in self.conns.values_mut() {
+            if let Side::Downstream { listener, .. } = &mut conn.side
+                && **listener == *from
+            {
+                *listener = Rc::clone(&to);
+            }
+        }
+    }
+
+    /// Clients of a listener that is no more are told to go.
+    fn let_go_of_listeners(&mut self, now: Time) {
+        let plan = Arc::clone(&self.live.plan);
+        self.go_away(now, |listener| plan.listener(listener).is_none());
+    }
+
+    fn go_away(&mut self, now: Time, is_gone: impl Fn(&str) -> bool) {
+        let is_meant = |c: &Conn| matches!(&c.side, Side::Downstream { listener, .. } if is_gone(listener));
+        let keys: Vec<_> = self.conns.iter().filter(|(_, c)| is_meant(c)).map(|(k, _)| k).collect();
+        for key in keys {
+            let Some(conn) = self.conns.get_mut(key) else { continue };
+            conn.h2.go_away(ErrorCode::NoError);
+            self.close_if_drained(now, key);
+            self.after_change(key);
+        }
     }
 
     /// The plan that new calls enter under.
@@ -199,10 +228,12 @@ impl Engine {
         &self.live.plan
     }
 
-    /// A client has connected to the listener with this name. None if [`CONNECTIONS_MAX`] is reached: close it then.
+    /// A client has connected to the listener with this name. None if it stops or [`CONNECTIONS_MAX`] is
+    /// reached: close it then.
     pub fn handle_accept(&mut self, now: Time, listener: &str, peer: &str) -> Option<ConnId> {
-        if self.n_downstream >= CONNECTIONS_MAX {
-            self.stats.refuse("connections_max", 1);
+        if self.is_stopping || self.n_downstream >= CONNECTIONS_MAX {
+            let reason = if self.is_stopping { "stopping" } else { "connections_max" };
+            self.stats.refuse(reason, 1);
             return None;
         }
         self.n_downstream += 1;
@@ -219,22 +250,6 @@ impl Engine {
     /// A connection that [`Action::Connect`] asked for is up: its preface can be written.
     pub fn handle_connected(&mut self, _now: Time, conn: ConnId) {
         self.after_change(conn.into());
-    }
-
-    /// A server's settings have come for the first time. Before, it would refuse streams beyond the number that it
-    /// permits, and a listener that is no HTTP/2 server would take calls with it.
-    fn upstream_ready(&mut self, key: ConnKey) {
-        let Some(Conn { side: Side::Upstream { pool, endpoint, is_ready }, .. }) = self.conns.get_mut(key)
-        else {
-            return;
-        };
-        if core::mem::replace(is_ready, true) {
-            return;
-        }
-        let (pool, endpoint) = (*pool, *endpoint);
-        self.stats.upstream.open += 1;
-        self.stats.upstream.total += 1;
-        self.pools[pool].endpoints[endpoint].note_connected(key);
     }
 
     /// Bytes have come. All of them are taken.
@@ -270,6 +285,11 @@ impl Engine {
     /// The connection is gone: its calls end.
     pub fn handle_closed(&mut self, now: Time, conn: ConnId, reason: CloseReason) {
         self.drop_conn(now, conn.into(), reason);
+    }
+
+    /// A closing connection's driver has let go of it.
+    pub fn handle_released(&mut self, now: Time, conn: ConnId) {
+        self.drop_conn(now, conn.into(), CloseReason::Eof);
     }
 
     /// What is to be written to a connection; empty if nothing, or if it is gone.
@@ -331,15 +351,16 @@ impl Engine {
         self.due = due;
     }
 
-    /// Begins to close: every connection takes the calls that are on their way, finishes them, and closes.
+    /// Begins to close: every connection takes the calls that are on their way, finishes them, and closes. No further
+    /// connection is taken. All is done when [`Engine::clients_open`] is 0.
     pub fn close_gracefully(&mut self, now: Time) {
-        let keys: Vec<_> = self.conns.iter().filter(|(_, c)| c.is_downstream()).map(|(k, _)| k).collect();
-        for key in keys {
-            let Some(conn) = self.conns.get_mut(key) else { continue };
-            conn.h2.go_away(ErrorCode::NoError);
-            self.close_if_drained(now, key);
-            self.after_change(key);
-        }
+        self.is_stopping = true;
+        self.go_away(now, |_| true);
+    }
+
+    /// Connections of clients that are open.
+    pub fn clients_open(&self) -> usize {
+        self.n_downstream
     }
 
     /// Calls under way.
@@ -350,20 +371,6 @@ impl Engine {
     /// Connections that are open, both sides.
     pub fn connections_open(&self) -> usize {
         self.conns.len()
-    }
-
-    /// Bytes of messages that wait for a window, a delay or an upstream, and bytes that wait to be written.
-    ///
-    /// Of one connection at most its peer's windows and some 256 KiB of output are held.
-    pub fn bytes_held(&self) -> usize {
-        let queued = |leg: Option<Leg>| {
-            leg.and_then(|leg| Some(self.conns.get(leg.conn)?.h2.queued(leg.stream))).unwrap_or(0)
-        };
-        let of_calls = self.calls.iter().map(|(_, call)| {
-            call.request.held_bytes() + call.response.held_bytes() + queued(call.up) + queued(call.down)
-        });
-        let of_conns = self.conns.iter().map(|(_, conn)| conn.h2.output().len() + conn.partial.len());
-        of_calls.chain(of_conns).sum()
     }
 
     /// A copy of the counters.
@@ -390,7 +397,7 @@ impl Engine {
             Timer::Connect(key) => {
                 let waits = |c: &Conn| matches!(c.side, Side::Upstream { is_ready: false, .. });
                 if self.conns.get(key).is_some_and(waits) {
-                    self.actions.push_back(Action::Close { conn: key.into() });
+                    self.actions.push_back(Action::Abort { conn: key.into() });
                     self.drop_conn(now, key, CloseReason::Refused);
                 }
             }
@@ -399,244 +406,33 @@ impl Engine {
             Timer::HeldResponse(call) => self.flush_response(now, call),
             Timer::Every { live, chain, nth } if live == self.live.id => self.run_every(now, chain, nth),
             Timer::Every { .. } => {}
-            Timer::Sweep => {
-                self.sweep(now);
-                self.timers.set(now + SWEEP_EVERY, Timer::Sweep);
+            Timer::Linger { conn, left } => self.linger_timeout(now, conn, left),
+            Timer::KeepHouse => {
+                self.keep_house(now);
+                self.timers.set(now + HOUSEKEEPING_EVERY, Timer::KeepHouse);
             }
         }
     }
 
-    /// Takes whole frames from `input`; returns how many bytes they had.
-    fn take_input(&mut self, now: Time, key: ConnKey, input: &[u8]) -> usize {
-        let mut taken = 0;
-        // Also once all is taken: one frame can make several events.
-        loop {
-            let Some(conn) = self.conns.get_mut(key) else { return input.len() };
-            if conn.is_closing {
-                return input.len();
-            }
-            match conn.h2.handle_input(now, &input[taken..]) {
-                Ok((0, None)) => break,
-                Ok((n, event)) => {
-                    taken += n;
-                    if let Some(event) = event {
-                        self.handle_event(now, key, event);
-                    }
-                }
-                // The connection counts what its peer did wrong.
-                Err(ConnectionError { .. }) => {
-                    self.close(now, key);
-                    return input.len();
-                }
-            }
-        }
-        taken
+    /// Runs the n-th EVERY of a chain, and sets its next time.
+    fn run_every(&mut self, now: Time, chain: usize, nth: usize) {
+        let live = Rc::clone(&self.live);
+        let live_chain = &live.chains[chain];
+        let (interval, segment) = &live_chain.chain.segments.every[nth];
+        let facts =
+            Facts::of_node(now, rand_base(self.config.seed, u64::MAX, 0, now.0 as u64, segment.event));
+        // EVERY reads no message, so nothing can be malformed; and no call's row, but its shape is checked.
+        let mut row = vec![0; live_chain.chain.program.call_words()];
+        let _ = self.passes.run(live_chain, segment, &facts, &mut row, usize::MAX);
+        self.take_rows(now, live_chain);
+        self.timers.set(now + *interval, Timer::Every { live: live.id, chain, nth });
     }
 
-    fn handle_event(&mut self, now: Time, key: ConnKey, event: Event<'_>) {
-        let Some(conn) = self.conns.get(key) else { return };
-        let is_downstream = conn.is_downstream();
-        let call_of = |stream| conn.streams.get(&stream).copied();
-        match event {
-            Event::Headers { stream, headers, end_stream, trailers } => {
-                match (is_downstream, call_of(stream)) {
-                    (true, None) if !trailers => self.begin_call(now, key, stream, headers, end_stream),
-                    (true, Some(call)) => self.request_ended(now, call),
-                    (false, Some(call)) if end_stream => self.response_ended(now, call, Some(headers)),
-                    (false, Some(call)) => self.response_begun(call, headers),
-                    (_, None) => {}
-                }
-            }
-            Event::Data { stream, data, flow_len, end_stream } => match (is_downstream, call_of(stream)) {
-                (true, Some(call)) => self.request_data(now, call, data, flow_len, end_stream),
-                (false, Some(call)) => self.response_data(now, call, data, flow_len, end_stream),
-                (_, None) => {
-                    if let Some(conn) = self.conns.get_mut(key) {
-                        conn.h2.release(stream, flow_len);
-                    }
-                }
-            },
-            Event::Reset { stream, code, .. } => {
-                let call = call_of(stream);
-                if let Some(conn) = self.conns.get_mut(key) {
-                    conn.streams.remove(&stream);
-                }
-                match (is_downstream, call) {
-                    (true, Some(call)) => self.client_left(now, call),
-                    (false, Some(call)) => self.server_reset(now, call, code),
-                    (_, None) => {}
-                }
-            }
-            Event::Unblocked { stream } => {
-                if let Some(call) = call_of(stream) {
-                    self.settle(call);
-                }
-            }
-            Event::GoAway { last_stream, .. } => self.upstream_drains(now, key, last_stream),
-            Event::StreamsAvailable => {
-                self.upstream_ready(key);
-                if let Some((pool, endpoint)) = self.upstream_of(key) {
-                    self.serve_waiting(now, pool, endpoint);
-                }
-            }
-        }
-    }
-
-    /// Ends a connection from this side: its calls end, its output is still written.
-    pub(crate) fn close(&mut self, now: Time, key: ConnKey) {
-        let Some(conn) = self.conns.get_mut(key) else { return };
-        conn.is_closing = true;
-        conn.partial = Vec::new();
-        self.end_calls_of(now, key);
-        self.actions.push_back(Action::Close { conn: key.into() });
-    }
-
-    /// Closes a client's connection that takes no more calls and has none.
-    pub(crate) fn close_if_drained(&mut self, now: Time, key: ConnKey) {
-        let is_drained = |c: &Conn| c.is_downstream() && !c.is_closing && c.h2.is_closed();
-        if self.conns.get(key).is_some_and(is_drained) {
-            self.close(now, key);
-        }
-    }
-
-    /// A closing connection's driver has let go of it.
-    pub fn handle_released(&mut self, now: Time, conn: ConnId) {
-        self.drop_conn(now, conn.into(), CloseReason::Eof);
-    }
-
-    fn drop_conn(&mut self, now: Time, key: ConnKey, reason: CloseReason) {
-        if let Some(conn) = self.conns.get_mut(key) {
-            conn.is_closing = true;
-        }
-        let upstream = self.upstream_of(key);
-        let was_ready =
-            !matches!(self.conns.get(key), Some(Conn { side: Side::Upstream { is_ready: false, .. }, .. }));
-        if let Some((pool, endpoint)) = upstream {
-            let endpoint = &mut self.pools[pool].endpoints[endpoint];
-            endpoint.forget(key);
-            if !was_ready || reason != CloseReason::Eof {
-                endpoint.note_failure(now);
-            }
-        }
-        self.end_calls_of(now, key);
-        let Some(conn) = self.conns.remove(key) else { return };
-        if let Some((_, timer)) = conn.timer {
-            self.timers.cancel(timer);
-        }
-        conn.h2.counters().iter().for_each(|(v, n)| self.stats.refuse(v.name(), u64::from(n)));
-        match upstream {
-            None => {
-                self.n_downstream -= 1;
-                self.stats.downstream.open -= 1;
-            }
-            Some((pool, endpoint)) => {
-                self.stats.upstream.open -= u64::from(was_ready);
-                self.reassign_waiting(now, pool, endpoint, false);
-            }
-        }
-    }
-
-    fn end_calls_of(&mut self, now: Time, key: ConnKey) {
-        let Some(conn) = self.conns.get_mut(key) else { return };
-        let is_downstream = conn.is_downstream();
-        let mut calls: Vec<_> = core::mem::take(&mut conn.streams).into_iter().collect();
-        calls.sort_unstable_by_key(|(stream, _)| *stream);
-        for (_, call) in calls {
-            if is_downstream {
-                self.client_left(now, call);
-            } else {
-                self.server_gone(now, call);
-            }
-        }
-    }
-
-    /// After a connection was worked on: it may have output, and another timeout.
-    pub(crate) fn after_change(&mut self, key: ConnKey) {
-        let Some(conn) = self.conns.get_mut(key) else { return };
-        if !conn.is_dirty && !conn.h2.output().is_empty() {
-            conn.is_dirty = true;
-            self.dirty.push_back(key);
-        }
-        let Some(at) = conn.h2.poll_timeout() else { return };
-        if conn.timer.is_none_or(|(set, _)| at < set) {
-            if let Some((_, timer)) = conn.timer {
-                self.timers.cancel(timer);
-            }
-            conn.timer = Some((at, self.timers.set(at, Timer::Conn(key))));
-        }
-    }
-
-    fn conn_timeout(&mut self, now: Time, key: ConnKey) {
-        let Some(conn) = self.conns.get_mut(key) else { return };
-        conn.timer = None;
-        if conn.h2.poll_timeout().is_some_and(|at| at <= now) && conn.h2.handle_timeout(now).is_err() {
-            self.close(now, key);
-        }
-        while let Some(event) = self.conns.get_mut(key).and_then(|c| c.h2.poll_event()) {
-            self.handle_event(now, key, event);
-        }
-        self.after_change(key);
-    }
-
-    /// The server takes no new streams on this connection; those above `last_stream` it has not touched.
-    fn upstream_drains(&mut self, now: Time, key: ConnKey, last_stream: StreamId) {
-        let Some((pool, endpoint)) = self.upstream_of(key) else { return };
-        self.pools[pool].endpoints[endpoint].forget(key);
-        let Some(conn) = self.conns.get_mut(key) else { return };
-        let mut untouched: Vec<_> = conn.streams.extract_if(|stream, _| *stream > last_stream).collect();
-        untouched.sort_unstable_by_key(|(stream, _)| *stream);
-        for (_, call) in untouched {
-            self.server_gone(now, call);
-        }
-        if self.conns.get(key).is_some_and(|c| c.streams.is_empty()) {
-            self.close(now, key);
-        }
-        self.reassign_waiting(now, pool, endpoint, true);
-    }
-
-    pub(crate) fn upstream_of(&self, key: ConnKey) -> Option<(usize, usize)> {
-        match self.conns.get(key)?.side {
-            Side::Upstream { pool, endpoint, .. } => Some((pool, endpoint)),
-            Side::Downstream { .. } => None,
-        }
-    }
-
-    /// Begins to make a connection to an endpoint, unless one is being made.
-    pub(crate) fn connect(&mut self, now: Time, pool: usize, endpoint: usize) {
-        let timeout = self.pools[pool].cluster.connect_timeout;
-        let target = &mut self.pools[pool].endpoints[endpoint];
-        if target.connecting.is_some() {
-            return;
-        }
-        let h2 = Connection::new(self.config.upstream.clone(), now);
-        let key = self.conns.insert(Conn::new(h2, Side::Upstream { pool, endpoint, is_ready: false }));
-        target.connecting = Some(key);
-        self.actions.push_back(Action::Connect { conn: key.into(), address: target.address.clone() });
-        self.timers.set(now + timeout, Timer::Connect(key));
-    }
-
-    /// The pool of a cluster: one that is there for the same members, or a new one.
-    fn pool_for(&mut self, cluster: &Arc<crate::plan::Cluster>) -> usize {
-        let same = |p: &Pool| p.cluster.name == cluster.name && p.cluster.endpoints == cluster.endpoints;
-        if let Some(at) = self.pools.iter().position(same) {
-            self.pools[at].cluster = Arc::clone(cluster);
-            return at;
-        }
-        self.pools.push(Pool::new(Arc::clone(cluster)));
-        self.pools.len() - 1
-    }
-
-    /// Connections of clusters that the new plan does not have finish their calls and close.
-    fn drain_dropped_pools(&mut self, now: Time, kept: &[usize]) {
-        let dropped = (0..self.pools.len()).filter(|at| !kept.contains(at));
-        let ready: Vec<_> =
-            dropped.flat_map(|at| &self.pools[at].endpoints).flat_map(|e| e.ready.clone()).collect();
-        for key in ready {
-            if let Some(conn) = self.conns.get_mut(key) {
-                conn.h2.go_away(ErrorCode::NoError);
-            }
-            self.upstream_drains(now, key, StreamId::MAX);
-            self.after_change(key);
+    /// The rows of the last pass, for their sinks.
+    pub(crate) fn take_rows(&mut self, now: Time, live: &LiveChain) {
+        if !self.passes.outcome.rows.is_empty() {
+            let lost = self.batch.take(now, &live.chain.program, &self.passes.outcome);
+            self.stats.rows_lost += lost as u64;
         }
     }
 
@@ -649,139 +445,22 @@ impl Engine {
         }
     }
 
-    fn sweep(&mut self, now: Time) {
-        for table in self.live.chains.iter().flat_map(|c| &c.state.tables) {
-            table.sweep(now, SWEEP_ROWS);
-        }
+    /// What need not be done at once.
+    fn keep_house(&mut self, now: Time) {
+        self.sweep_tables(now);
+        self.watch_memory(now);
+        self.retire();
+        self.retire_pools(now);
     }
 
-    /// Lets go of chains of old versions that have no call any more.
-    fn retire(&mut self) {
-        let current = self.live.plan.version;
-        let (keep, gone) = core::mem::take(&mut self.chains)
-            .into_iter()
-            .partition::<Vec<_>, _>(|c| c.chain.version == current || c.calls_open.get() > 0);
-        self.chains = keep;
-        for chain in gone {
-            self.count_retired(&chain);
-        }
-    }
-
-    fn count_retired(&mut self, gone: &LiveChain) {
-        let program = &gone.chain.program;
-        let at = self.retired.iter().position(|(name, _)| *name == program.name).unwrap_or_else(|| {
-            self.retired.push((program.name.clone(), Vec::new()));
-            self.retired.len() - 1
-        });
-        let totals = &mut self.retired[at].1;
-        for (element, counters) in program.elements.iter().zip(gone.counters.borrow().iter()) {
-            match totals.iter_mut().find(|(name, _)| *name == element.name) {
-                Some((_, total)) => add_counters(total, counters),
-                None => totals.push((element.name.clone(), *counters)),
+    /// Worker 0 sweeps the tables of all, the others their own.
+    fn sweep_tables(&self, now: Time) {
+        for chain in &self.live.chains {
+            for (decl, table) in chain.chain.program.tables.iter().zip(&chain.state.tables) {
+                if self.config.worker == 0 || decl.realisation == Realisation::PerWorker {
+                    table.sweep(now, SWEEP_ROWS);
+                }
             }
-        }
-    }
-
-    fn chain_stats(&self, live: &LiveChain) -> ChainStats {
-        let program = &live.chain.program;
-        let counters = live.counters.borrow();
-        let names = program.elements.iter().map(|e| e.name.clone());
-        ChainStats {
-            chain: program.name.clone(),
-            version: live.chain.version,
-            is_current: live.chain.version == self.live.plan.version,
-            calls_open: live.calls_open.get(),
-            elements: names.zip(counters.iter().map(|c| self.without_clock(c))).collect(),
-        }
-    }
-
-    /// Counters without the time that measuring took.
-    fn without_clock(&self, counters: &Counters) -> Counters {
-        let measuring = counters.sampled * self.passes.clock_ns;
-        Counters { sampled_ns: counters.sampled_ns.saturating_sub(measuring), ..*counters }
-    }
-
-    fn endpoint_stats(&self) -> Vec<EndpointStats> {
-        let of_pool = |at: &usize| {
-            let pool = &self.pools[*at];
-            pool.endpoints.iter().map(|e| EndpointStats {
-                cluster: pool.cluster.name.clone(),
-                address: e.name.to_string(),
-                active: e.active,
-                calls: e.calls,
-                connect_failures: e.connect_failures,
-            })
-        };
-        self.live.pools.iter().flat_map(of_pool).collect()
-    }
-}
-
-impl Live {
-    fn empty() -> Self {
-        Self {
-            plan: Arc::new(Plan::default()),
-            id: 0,
-            since: Time::default(),
-            chains: Vec::new(),
-            pools: Vec::new(),
-            targets: FxHashMap::default(),
-        }
-    }
-
-    /// The way that was found for this very list under this plan. It depends on nothing but the list and its
-    /// connection, which never shares a list with another.
-    pub(crate) fn remembered(&self, headers: &Headers) -> Option<Way> {
-        let tag = headers.tag.get();
-        if (tag >> 32) as u32 != self.id {
-            return None;
-        }
-        let index = |shift: u32, bits: u32| (tag >> shift & ((1 << bits) - 1)) as usize;
-        Some(Way {
-            route: index(20, 12),
-            chain: index(10, 10).checked_sub(1),
-            method: index(0, 10).checked_sub(1),
-        })
-    }
-
-    /// Keeps a way with the list; one whose numbers are too large is found anew each time.
-    pub(crate) fn remember(&self, headers: &Headers, way: Way) {
-        let [chain, method] = [way.chain, way.method].map(|index| index.map_or(0, |i| i as u64 + 1));
-        if way.route < 1 << 12 && chain < 1 << 10 && method < 1 << 10 {
-            headers.tag.set(u64::from(self.id) << 32 | (way.route as u64) << 20 | chain << 10 | method);
-        }
-    }
-}
-
-impl LiveChain {
-    /// Whether a call may go on under `new`: it has the same instances in the same order, so that each sees one
-    /// OPEN and one CLOSE, and looks at messages of the same directions, so that none is cut in the middle.
-    pub(crate) fn can_become(&self, new: &Self) -> bool {
-        let names = |c: &Self| c.chain.program.elements.iter().map(|e| e.name.clone()).collect::<Vec<_>>();
-        let reads = |c: &Self| (c.chain.segments.request.is_some(), c.chain.segments.response.is_some());
-        names(self) == names(new) && reads(self) == reads(new)
-    }
-
-    /// A call's row in the layout of `new`: cells by name, new ones zero.
-    pub(crate) fn carry_row(&self, new: &Self, row: &[u64]) -> Vec<u64> {
-        let (old_cells, new_cells) = (&self.chain.program.call, &new.chain.program.call);
-        let mut carried = vec![0; new.chain.program.call_words()];
-        for cell in new_cells {
-            let same = |c: &&CallCell| (&c.owner, &c.name, c.ty) == (&cell.owner, &cell.name, cell.ty);
-            if let Some(old) = old_cells.iter().find(same) {
-                let (from, to, n) = (old.word as usize, cell.word as usize, cell_words(cell.ty));
-                carried[to..to + n].copy_from_slice(&row[from..from + n]);
-            }
-        }
-        carried
-    }
-
-    fn new(chain: &Arc<crate::plan::Chain>, worker: usize) -> Self {
-        let n = chain.program.elements.len();
-        Self {
-            state: chain.state.for_worker(worker),
-            counters: RefCell::new(vec![Counters::default(); n]),
-            calls_open: Cell::new(0),
-            chain: Arc::clone(chain),
         }
     }
 }

@@ -3,7 +3,7 @@
 use rustc_hash::FxHashMap;
 use std::rc::Rc;
 use weft_core::Status;
-use weft_proto::session::grpc::header::write_message;
+use weft_proto::session::grpc::header::{parse_content_type, status_of_http, write_message};
 use weft_proto::session::http2::{Headers, HeadersBuilder};
 
 /// Answers that are kept because they are likely to be given again (each kept list is sent as cached bytes).
@@ -78,17 +78,20 @@ fn push(builder: &mut HeadersBuilder, name: &[u8], value: &[u8]) {
     builder.push(name, value).expect("these names and values are valid in HTTP/2");
 }
 
+/// What is wrong with a response whose headers are not gRPC's: what a server, or a proxy before it, meant by them.
+pub(crate) fn fault_of(headers: &Headers) -> Option<(Status, String)> {
+    let http = headers.status().unwrap_or(0);
+    if http != 200 {
+        return Some((status_of_http(http), format!("the server answered with HTTP status {http}")));
+    }
+    if headers.get(b"content-type").and_then(parse_content_type).is_none() {
+        return Some((status_of_http(http), "the server's answer is not gRPC".to_owned()));
+    }
+    None
+}
+
 /// The status of a call from the trailers that a server sent.
 pub(crate) fn status_of(trailers: &Headers) -> Status {
     let code = trailers.get(b"grpc-status").and_then(|v| core::str::from_utf8(v).ok()?.parse().ok());
-    match (code, trailers.status()) {
-        (Some(code), _) => Status::from_code(code).unwrap_or(Status::Unknown),
-        // gRPC's http-grpc-status-mapping: what a server or a proxy before it meant by plain HTTP.
-        (None, Some(400)) => Status::Internal,
-        (None, Some(401)) => Status::Unauthenticated,
-        (None, Some(403)) => Status::PermissionDenied,
-        (None, Some(404)) => Status::Unimplemented,
-        (None, Some(429 | 502 | 503 | 504)) => Status::Unavailable,
-        (None, _) => Status::Unknown,
-    }
+    code.and_then(Status::from_code).unwrap_or(Status::Unknown)
 }

@@ -12,18 +12,25 @@
 
 mod call;
 mod conn;
+mod end;
 mod engine;
 mod headers;
+mod live;
+mod memory;
 mod pass;
 pub mod plan;
 mod pool;
+mod request;
+mod response;
 mod routes;
-mod rpc;
+mod session;
 pub mod sinks;
 mod slab;
 pub mod state;
 pub mod stats;
 mod timers;
+mod upstream;
+mod verdict;
 
 pub use conn::{CloseReason, ConnId};
-pub use engine::{Action, CONNECTIONS_MAX, Config, Engine};
+pub use engine::{Action, CONNECTIONS_MAX, Config, Engine, HELD_BYTES_MAX};

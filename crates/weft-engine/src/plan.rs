@@ -279,7 +279,8 @@ impl Segment {
 
 /// Whether a method that the schemas do not have would pass this chain unread: such calls are refused.
 pub(crate) fn reads_body(program: &ChainProgram) -> bool {
-    program.request.inputs.iter().any(|input| matches!(input.place, Place::Body(_)))
+    let inputs = program.request.inputs.iter().chain(&program.response.inputs);
+    inputs.into_iter().any(|input| matches!(input.place, Place::Body(_)))
 }
 
 fn ops(function: &Function) -> impl Iterator<Item = &Op> {

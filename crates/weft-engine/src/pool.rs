@@ -1,11 +1,14 @@
-//! Upstream connections of one worker: a pool for each cluster.
+//! Servers as one worker knows them: clusters, and their endpoints with the connections to them.
 //!
-//! A pool is carried over a hot update while its cluster keeps its name and its members. An endpoint whose
+//! A call holds its [`Pool`], the members of a cluster as one plan has them; an update makes new pools. An
+//! [`Endpoint`] is known by cluster and address and stays, with its connections, as long as a pool names it. One whose
 //! connection fails is left out for a while that doubles with each failure.
 
 use crate::call::CallKey;
 use crate::conn::ConnKey;
 use crate::plan::{Address, Balance, Cluster};
+use crate::slab::{Key, Slab};
+use std::cell::Cell;
 use std::collections::VecDeque;
 use std::rc::Rc;
 use std::sync::Arc;
@@ -16,21 +19,30 @@ pub(crate) const WAITING_MAX: usize = 16 << 10;
 const BACKOFF_FIRST: Interval = Interval::from_millis(50);
 const BACKOFF_MAX: Interval = Interval::from_secs(5);
 
+pub(crate) type EndpointKey = Key<Endpoint>;
+
+/// A cluster under one plan.
+#[derive(Debug)]
 pub(crate) struct Pool {
     pub(crate) cluster: Arc<Cluster>,
-    pub(crate) endpoints: Vec<Endpoint>,
-    turn: usize,
+    pub(crate) members: Vec<EndpointKey>,
+    turn: Cell<usize>,
 }
 
+#[derive(Debug)]
 pub(crate) struct Endpoint {
+    /// As the last plan that names it has it.
+    pub(crate) cluster: Arc<Cluster>,
     pub(crate) address: Address,
     pub(crate) name: Rc<str>,
     /// Connections that are up.
     pub(crate) ready: Vec<ConnKey>,
     /// The connection that is being made.
     pub(crate) connecting: Option<ConnKey>,
-    /// Calls that wait for a stream.
+    /// Calls that wait for a stream, and some that have gone since.
     pub(crate) waiting: VecDeque<CallKey>,
+    /// How many of `waiting` have gone, at most.
+    pub(crate) n_gone: usize,
     /// Calls under way.
     pub(crate) active: u64,
     pub(crate) calls: u64,
@@ -40,37 +52,42 @@ pub(crate) struct Endpoint {
 }
 
 impl Pool {
-    pub(crate) fn new(cluster: Arc<Cluster>) -> Self {
-        let endpoints = cluster.endpoints.iter().map(Endpoint::new).collect();
-        Self { cluster, endpoints, turn: 0 }
+    pub(crate) fn new(cluster: Arc<Cluster>, members: Vec<EndpointKey>) -> Self {
+        Self { cluster, members, turn: Cell::new(0) }
     }
 
     /// Chooses an endpoint among those that are not left out; if all are, none.
-    pub(crate) fn pick(&mut self, now: Time, call_id: u64) -> Option<usize> {
-        let n = self.endpoints.len();
+    pub(crate) fn pick(&self, endpoints: &Slab<Endpoint>, now: Time, call_id: u64) -> Option<EndpointKey> {
+        let n = self.members.len();
         let start = match self.cluster.balance {
             Balance::Random => (hash::hash_word(call_id) % n as u64) as usize,
             Balance::RoundRobin | Balance::LeastRequest => {
-                self.turn = (self.turn + 1) % n;
-                self.turn
+                self.turn.set((self.turn.get() + 1) % n);
+                self.turn.get()
             }
         };
-        let mut fit = (0..n).map(|i| (start + i) % n).filter(|i| !self.endpoints[*i].is_left_out(now));
-        match self.cluster.balance {
-            Balance::LeastRequest => fit.min_by_key(|i| self.endpoints[*i].active),
+        let members = (0..n).map(|i| self.members[(start + i) % n]);
+        let mut fit = members
+            .filter_map(|key| Some((key, endpoints.get(key)?)))
+            .filter(|(_, endpoint)| !endpoint.is_left_out(now));
+        let picked = match self.cluster.balance {
+            Balance::LeastRequest => fit.min_by_key(|(_, endpoint)| endpoint.active),
             Balance::RoundRobin | Balance::Random => fit.next(),
-        }
+        };
+        picked.map(|(key, _)| key)
     }
 }
 
 impl Endpoint {
-    fn new(address: &Address) -> Self {
+    pub(crate) fn new(cluster: &Arc<Cluster>, address: &Address) -> Self {
         Self {
+            cluster: Arc::clone(cluster),
             address: address.clone(),
             name: address.to_string().into(),
             ready: Vec::new(),
             connecting: None,
             waiting: VecDeque::new(),
+            n_gone: 0,
             active: 0,
             calls: 0,
             connect_failures: 0,
@@ -79,8 +96,16 @@ impl Endpoint {
         }
     }
 
+    /// Whether it has failed, and it is too early to try again.
     pub(crate) fn is_left_out(&self, now: Time) -> bool {
         self.ready.is_empty() && self.retry_at > now
+    }
+
+    /// Whether another connection may be made.
+    pub(crate) fn may_connect(&self, now: Time) -> bool {
+        self.connecting.is_none()
+            && self.ready.len() < self.cluster.connections_max as usize
+            && self.retry_at <= now
     }
 
     pub(crate) fn note_connected(&mut self, conn: ConnKey) {
@@ -108,42 +133,51 @@ impl Endpoint {
 mod tests {
     use super::*;
 
-    fn pool(balance: Balance) -> Pool {
-        let endpoints = ["127.0.0.1:1", "127.0.0.1:2", "127.0.0.1:3"];
-        Pool::new(Arc::new(Cluster {
+    fn pool(balance: Balance) -> (Pool, Slab<Endpoint>) {
+        let addresses = ["127.0.0.1:1", "127.0.0.1:2", "127.0.0.1:3"];
+        let cluster = Arc::new(Cluster {
             name: "c".to_owned(),
-            endpoints: endpoints.iter().map(|e| e.parse().expect("an address")).collect(),
+            endpoints: addresses.iter().map(|e| e.parse().expect("an address")).collect(),
             balance,
             connections_max: 1,
             connect_timeout: Interval::from_secs(1),
             deadline: None,
-        }))
+        });
+        let mut endpoints = Slab::new();
+        let members =
+            cluster.endpoints.iter().map(|a| endpoints.insert(Endpoint::new(&cluster, a))).collect();
+        (Pool::new(cluster, members), endpoints)
+    }
+
+    fn endpoint<'a>(pool: &Pool, endpoints: &'a mut Slab<Endpoint>, at: usize) -> &'a mut Endpoint {
+        endpoints.get_mut(pool.members[at]).expect("a member")
     }
 
     /// An endpoint that refuses connections must not get calls while others are up.
     #[test]
     fn a_failed_endpoint_is_left_out_for_a_while() {
-        let mut pool = pool(Balance::RoundRobin);
-        pool.endpoints[1].note_failure(Time(0));
-        let picked: Vec<_> = (0..4).filter_map(|id| pool.pick(Time(1), id)).collect();
-        assert!(!picked.contains(&1), "{picked:?}");
+        let (pool, mut endpoints) = pool(Balance::RoundRobin);
+        endpoint(&pool, &mut endpoints, 1).note_failure(Time(0));
+        let picked: Vec<_> = (0..4).filter_map(|id| pool.pick(&endpoints, Time(1), id)).collect();
+        assert!(picked.len() == 4 && !picked.contains(&pool.members[1]), "{picked:?}");
         let later = Time(0) + BACKOFF_FIRST;
-        assert!((0..3).any(|id| pool.pick(later, id) == Some(1)));
+        assert!((0..3).any(|id| pool.pick(&endpoints, later, id) == Some(pool.members[1])));
     }
 
     #[test]
     fn least_request_takes_the_idle_one() {
-        let mut pool = pool(Balance::LeastRequest);
-        (pool.endpoints[0].active, pool.endpoints[1].active) = (4, 2);
-        assert_eq!(pool.pick(Time(0), 0), Some(2));
-        pool.endpoints[2].active = 9;
-        assert_eq!(pool.pick(Time(0), 1), Some(1));
+        let (pool, mut endpoints) = pool(Balance::LeastRequest);
+        endpoint(&pool, &mut endpoints, 0).active = 4;
+        endpoint(&pool, &mut endpoints, 1).active = 2;
+        assert_eq!(pool.pick(&endpoints, Time(0), 0), Some(pool.members[2]));
+        endpoint(&pool, &mut endpoints, 2).active = 9;
+        assert_eq!(pool.pick(&endpoints, Time(0), 1), Some(pool.members[1]));
     }
 
     #[test]
     fn none_is_picked_while_all_are_left_out() {
-        let mut pool = pool(Balance::Random);
-        pool.endpoints.iter_mut().for_each(|e| e.note_failure(Time(0)));
-        assert_eq!(pool.pick(Time(1), 7), None);
+        let (pool, mut endpoints) = pool(Balance::Random);
+        (0..3).for_each(|at| endpoint(&pool, &mut endpoints, at).note_failure(Time(0)));
+        assert_eq!(pool.pick(&endpoints, Time(1), 7), None);
     }
 }

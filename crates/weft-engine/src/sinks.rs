@@ -8,8 +8,12 @@ use weft_core::Time;
 use weft_core::abi::{Cell, Outcome};
 use weft_ir::program::{ChainProgram, SinkDecl};
 
-/// Rows that one batch may hold; a worker hands it on by then.
+/// Rows of a batch with which it is handed on.
 pub const BATCH_ROWS_MAX: usize = 1024;
+/// Bytes of text with which it is, too.
+pub const BATCH_BYTES_MAX: usize = 1 << 20;
+/// So many times as large a batch may become before it takes no further rows.
+const TURN_BATCHES_MAX: usize = 16;
 
 /// Rows of one worker, in the order in which they were made.
 #[derive(Clone, Debug, Default)]
@@ -58,8 +62,11 @@ pub enum CellValue<'a> {
 }
 
 impl Batch {
-    /// Takes the rows that a pass left.
-    pub(crate) fn take(&mut self, at: Time, program: &Arc<ChainProgram>, outcome: &Outcome) {
+    /// Takes the rows that a pass left; returns how many it has no room for.
+    pub(crate) fn take(&mut self, at: Time, program: &Arc<ChainProgram>, outcome: &Outcome) -> usize {
+        if self.is_full() {
+            return outcome.rows.len();
+        }
         let mut cells = &outcome.cells[..];
         for row in &outcome.rows {
             let (mine, rest) = cells.split_at(usize::from(row.cells));
@@ -84,6 +91,18 @@ impl Batch {
                 self.cells.push(packed);
             }
         }
+        0
+    }
+
+    /// Whether it should be handed on.
+    pub fn is_due(&self) -> bool {
+        self.rows.len() >= BATCH_ROWS_MAX || self.bytes.len() >= BATCH_BYTES_MAX
+    }
+
+    /// A worker hands a batch on at the end of a turn. Within one, it may grow this far.
+    fn is_full(&self) -> bool {
+        self.rows.len() >= TURN_BATCHES_MAX * BATCH_ROWS_MAX
+            || self.bytes.len() >= TURN_BATCHES_MAX * BATCH_BYTES_MAX
     }
 
     /// How many rows there are.

@@ -1,11 +1,16 @@
 //! Storage with stable keys that go stale: a key of something that is gone finds nothing.
 
 /// A key: where, and for the how-many-th tenant.
-#[derive(Debug)]
 pub(crate) struct Key<T> {
     index: u32,
     generation: u32,
     of: core::marker::PhantomData<fn() -> T>,
+}
+
+impl<T> core::fmt::Debug for Key<T> {
+    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+        write!(f, "{}.{}", self.index, self.generation)
+    }
 }
 
 impl<T> Clone for Key<T> {
@@ -83,6 +88,10 @@ impl<T> Slab<T> {
 
     pub(crate) fn len(&self) -> usize {
         self.slots.len() - self.free.len()
+    }
+
+    pub(crate) fn values_mut(&mut self) -> impl Iterator<Item = &mut T> {
+        self.slots.iter_mut().filter_map(|(_, value)| value.as_mut())
     }
 
     pub(crate) fn iter(&self) -> impl Iterator<Item = (Key<T>, &T)> {

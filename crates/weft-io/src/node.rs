@@ -7,13 +7,13 @@ use crate::writer::{SinkMetrics, Writer};
 use core::fmt;
 use mio::{Poll, Token, Waker};
 use std::io;
-use std::sync::Arc;
 use std::sync::mpsc::channel;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 use weft_core::abi::Counters;
 use weft_engine::Config;
-use weft_engine::plan::{Address, Listener, Plan};
+use weft_engine::plan::{Address, Chain, Listener, Plan};
 use weft_engine::stats::{Stats, add_counters};
 
 /// Workers that a node may have.
@@ -30,9 +30,11 @@ pub struct NodeConfig {
 
 /// A running node.
 pub struct Node {
-    workers: Vec<(Mailbox, JoinHandle<io::Result<()>>)>,
+    workers: Vec<(Mailbox, JoinHandle<io::Result<usize>>)>,
     writer: Writer,
     listeners: Vec<Listener>,
+    /// Chains that may still have calls. The last to let go of a large table frees it, which is not to be a worker.
+    chains: Mutex<Vec<Arc<Chain>>>,
 }
 
 /// The environment is at fault.
@@ -125,7 +127,8 @@ impl Node {
                 .spawn(move || Worker::new(engine, plan, poll, mail, peers, rows).run())?;
             workers.push((mailboxes[index].clone(), thread));
         }
-        let mut node = Self { workers, writer, listeners: Vec::new() };
+        let chains = Mutex::new(plan.chains.clone());
+        let mut node = Self { workers, writer, listeners: Vec::new(), chains };
         node.listen(sockets)?;
         Ok(node)
     }
@@ -142,12 +145,22 @@ impl Node {
     /// [`NodeError`]; the old plan still runs, unless a worker was lost.
     pub fn apply(&mut self, plan: &Arc<Plan>) -> Result<Applied, NodeError> {
         let begun = Instant::now();
-        let is_known = |new: &&Listener| self.listeners.iter().any(|old| same_place(old, new));
-        let new: Vec<_> = plan.listeners.iter().filter(|l| !is_known(l)).cloned().collect();
+        let known = |new: &Listener| self.listeners.iter().position(|old| same_place(old, new));
+        let new: Vec<_> = plan.listeners.iter().filter(|l| known(l).is_none()).cloned().collect();
         let sockets = bind_all(&new)?;
+        let mut renamed = Vec::new();
+        for listener in &plan.listeners {
+            let Some(old) = known(listener).map(|at| &self.listeners[at].name) else { continue };
+            if *old != listener.name {
+                renamed.push((old.clone(), listener.name.clone()));
+            }
+        }
+        let renamed: Arc<[_]> = renamed.into();
+        self.lock_chains().extend(plan.chains.iter().cloned());
         let (done, acknowledged) = channel();
         for (mailbox, _) in &self.workers {
-            let mail = Mail::Apply { plan: Arc::clone(plan), done: done.clone() };
+            let mail =
+                Mail::Apply { plan: Arc::clone(plan), renamed: Arc::clone(&renamed), done: done.clone() };
             mailbox.send(mail).then_some(()).ok_or(NodeError::WorkerLost)?;
         }
         let mut pause_max = Duration::ZERO;
@@ -155,6 +168,11 @@ impl Node {
             pause_max = pause_max.max(acknowledged.recv().map_err(|_| NodeError::WorkerLost)?);
         }
         let total = begun.elapsed();
+        for listener in &mut self.listeners {
+            if let Some((_, to)) = renamed.iter().find(|(from, _)| *from == listener.name) {
+                listener.name.clone_from(to);
+            }
+        }
         let is_kept = |old: &&Listener| plan.listeners.iter().any(|l| same_place(old, l));
         let gone: Vec<_> = self.listeners.iter().filter(|l| !is_kept(l)).map(|l| l.name.clone()).collect();
         for name in gone {
@@ -162,7 +180,13 @@ impl Node {
             self.listeners.retain(|l| l.name != name);
         }
         self.listen(sockets)?;
+        self.free_old_chains();
         Ok(Applied { total, pause_max })
+    }
+
+    /// Whether all workers run. One that has ended without being told to takes its connections with it.
+    pub fn is_alive(&self) -> bool {
+        self.workers.iter().all(|(_, thread)| !thread.is_finished())
     }
 
     /// The counters of all workers.
@@ -170,6 +194,7 @@ impl Node {
     /// # Errors
     /// [`NodeError::WorkerLost`].
     pub fn stats(&self) -> Result<NodeStats, NodeError> {
+        self.free_old_chains();
         let (to, from_workers) = channel();
         for (mailbox, _) in &self.workers {
             mailbox.send(Mail::Stats { to: to.clone() }).then_some(()).ok_or(NodeError::WorkerLost)?;
@@ -196,11 +221,20 @@ impl Node {
         }
         let mut is_clean = true;
         for (mailbox, thread) in self.workers {
-            is_clean &= thread.join().is_ok_and(|ended| ended.is_ok());
+            is_clean &= matches!(thread.join(), Ok(Ok(0)));
             drop(mailbox);
         }
         self.writer.join();
         is_clean
+    }
+
+    fn free_old_chains(&self) {
+        // The one here, and none of a plan or of a worker.
+        self.lock_chains().retain(|chain| Arc::strong_count(chain) > 1);
+    }
+
+    fn lock_chains(&self) -> MutexGuard<'_, Vec<Arc<Chain>>> {
+        self.chains.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn listen(&mut self, sockets: Vec<(String, ListenSocket)>) -> Result<(), NodeError> {
@@ -214,13 +248,14 @@ impl Node {
     }
 }
 
-/// Whether a listener that runs serves what a plan asks for. A port of 0 asks for any.
+/// Whether a listener that runs serves what a plan asks for, perhaps under another name. A port of 0 asks for any.
 fn same_place(running: &Listener, wanted: &Listener) -> bool {
-    let same_address = match (&running.address, &wanted.address) {
-        (Address::Tcp(a), Address::Tcp(b)) if b.port() == 0 => a.ip() == b.ip(),
+    match (&running.address, &wanted.address) {
+        (Address::Tcp(a), Address::Tcp(b)) if b.port() == 0 => {
+            running.name == wanted.name && a.ip() == b.ip()
+        }
         (a, b) => a == b,
-    };
-    running.name == wanted.name && same_address
+    }
 }
 
 fn bind_all(listeners: &[Listener]) -> Result<Vec<(String, ListenSocket)>, NodeError> {

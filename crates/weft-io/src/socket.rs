@@ -4,6 +4,7 @@ use mio::event::Source;
 use mio::net::{TcpListener, TcpStream, UnixListener, UnixStream};
 use mio::{Interest, Registry, Token};
 use std::io::{self, Read, Write};
+use std::net::Shutdown;
 use std::os::unix::fs::FileTypeExt as _;
 use weft_engine::plan::Address;
 
@@ -117,6 +118,14 @@ impl StreamSocket {
         match self {
             Self::Tcp(stream) => stream.write(from),
             Self::Unix(stream) => stream.write(from),
+        }
+    }
+
+    /// Tells the peer that nothing more comes.
+    pub(crate) fn end_output(&self) -> io::Result<()> {
+        match self {
+            Self::Tcp(stream) => stream.shutdown(Shutdown::Write),
+            Self::Unix(stream) => stream.shutdown(Shutdown::Write),
         }
     }
 

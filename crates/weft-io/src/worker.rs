@@ -16,7 +16,6 @@ use std::sync::mpsc::{Receiver, Sender, TryRecvError};
 use std::time::{Duration, Instant};
 use weft_core::{Interval, Time};
 use weft_engine::plan::Plan;
-use weft_engine::sinks::BATCH_ROWS_MAX;
 use weft_engine::stats::Stats;
 use weft_engine::{Action, CloseReason, Config, ConnId, Engine};
 
@@ -41,8 +40,9 @@ const LISTENERS: usize = usize::MAX - 1;
 pub(crate) enum Mail {
     /// A connection that worker 0 accepted.
     Accepted { stream: StreamSocket, listener: Arc<str>, peer: String },
-    /// Run this plan from now on; answered with the time it took to take it on.
-    Apply { plan: Arc<Plan>, done: Sender<Duration> },
+    /// Run this plan from now on, in which listeners have other names (from, to); answered with the time it took to
+    /// take it on.
+    Apply { plan: Arc<Plan>, renamed: Arc<[(String, String)]>, done: Sender<Duration> },
     /// Accept on this socket (worker 0 only).
     Listen { name: Arc<str>, socket: ListenSocket },
     /// Accept no more on the listener with this name.
@@ -101,8 +101,11 @@ struct Socket {
     is_connecting: bool,
     /// The peer sends no more than what is there to read.
     is_read_closed: bool,
-    /// The engine has let go of it; it closes when its output is out.
+    /// The engine has let go of it; it closes when its output is out and the peer has closed.
     is_closing: bool,
+    is_output_ended: bool,
+    /// It is in the list of those with more to read.
+    is_again: bool,
 }
 
 impl Worker {
@@ -135,8 +138,8 @@ impl Worker {
         }
     }
 
-    /// Runs until it is told to stop.
-    pub(crate) fn run(mut self) -> io::Result<()> {
+    /// Runs until it is told to stop; returns the calls that it had to leave.
+    pub(crate) fn run(mut self) -> io::Result<usize> {
         let mut events = Events::with_capacity(EVENTS);
         loop {
             self.syscalls += 1;
@@ -146,7 +149,10 @@ impl Worker {
             }
             let now = clock::now();
             for index in core::mem::take(&mut self.again) {
-                self.read(now, index);
+                if let Some(Some(socket)) = self.sockets.get_mut(index) {
+                    socket.is_again = false;
+                    self.read(now, index);
+                }
             }
             for event in &events {
                 match event.token() {
@@ -159,7 +165,7 @@ impl Worker {
             }
             self.retry_accept();
             if !self.read_mail(now) {
-                return Ok(());
+                return Ok(self.engine.calls_open());
             }
             if self.engine.poll_timeout().is_some_and(|at| at <= now) {
                 self.engine.handle_timeout(now);
@@ -168,7 +174,7 @@ impl Worker {
             self.hand_on_rows(now);
             self.free.append(&mut self.freed);
             if self.has_stopped() {
-                return Ok(());
+                return Ok(self.engine.calls_open());
             }
         }
     }
@@ -230,7 +236,11 @@ impl Worker {
                 return;
             }
         }
-        self.again.push(index);
+        if let Some(Some(socket)) = self.sockets.get_mut(index)
+            && !core::mem::replace(&mut socket.is_again, true)
+        {
+            self.again.push(index);
+        }
     }
 
     fn is_read_closed(&self, index: usize) -> bool {
@@ -243,7 +253,7 @@ impl Worker {
             let output = self.engine.output(socket.conn);
             if output.is_empty() {
                 if socket.is_closing {
-                    self.close(now, index);
+                    self.end_output(now, index);
                 }
                 return;
             }
@@ -266,10 +276,16 @@ impl Worker {
         self.engine.handle_closed(now, socket.conn, reason);
     }
 
-    /// A connection that the engine closed has nothing left to write.
-    fn close(&mut self, now: Time, index: usize) {
-        let Some(socket) = self.forget(index) else { return };
-        self.engine.handle_released(now, socket.conn);
+    /// A connection that the engine closed has nothing left to write. It is closed once the peer has closed, too: if
+    /// bytes of the peer were unread then, the system would reset the connection, and the peer lose our last ones.
+    fn end_output(&mut self, now: Time, index: usize) {
+        let Some(Some(socket)) = self.sockets.get_mut(index) else { return };
+        if !core::mem::replace(&mut socket.is_output_ended, true) {
+            self.syscalls += 1;
+            if socket.stream.end_output().is_err() {
+                self.lost(now, index, CloseReason::Eof);
+            }
+        }
     }
 
     fn forget(&mut self, index: usize) -> Option<Socket> {
@@ -290,8 +306,15 @@ impl Worker {
             self.free.push(index);
             return Err(error);
         }
-        self.sockets[index] =
-            Some(Socket { conn, stream, is_connecting, is_read_closed: false, is_closing: false });
+        self.sockets[index] = Some(Socket {
+            conn,
+            stream,
+            is_connecting,
+            is_read_closed: false,
+            is_closing: false,
+            is_output_ended: false,
+            is_again: false,
+        });
         self.slots.insert(conn, index);
         Ok(index)
     }
@@ -321,11 +344,18 @@ impl Worker {
                 }
             }
             Action::Close { conn } => {
-                let Some(index) = self.slots.get(&conn).copied() else { return };
+                let Some(index) = self.slots.get(&conn).copied() else {
+                    return self.engine.handle_released(now, conn);
+                };
                 if let Some(Some(socket)) = self.sockets.get_mut(index) {
                     socket.is_closing = true;
                 }
                 self.write(now, index);
+            }
+            Action::Abort { conn } => {
+                if let Some(index) = self.slots.get(&conn).copied() {
+                    self.forget(index);
+                }
             }
         }
     }
@@ -347,10 +377,10 @@ impl Worker {
                 Err(error)
                     if matches!(error.kind(), ErrorKind::Interrupted | ErrorKind::ConnectionAborted) => {}
                 // Out of descriptors, most likely: the connection waits in the backlog.
-                Err(_) => break,
+                Err(_) => return self.accept_again = Some(Instant::now() + ACCEPT_RETRY),
             }
         }
-        self.accept_again = Some(Instant::now() + ACCEPT_RETRY);
+        self.accept_again = Some(Instant::now());
     }
 
     fn retry_accept(&mut self) {
@@ -381,8 +411,11 @@ impl Worker {
                     self.engine.handle_closed(now, conn, CloseReason::Reset);
                 }
             }
-            Mail::Apply { plan, done } => {
+            Mail::Apply { plan, renamed, done } => {
                 let begun = Instant::now();
+                for (from, to) in renamed.iter() {
+                    self.rename_listener(from, to);
+                }
                 self.engine.apply(now, plan);
                 let _ = done.send(begun.elapsed());
             }
@@ -411,9 +444,19 @@ impl Worker {
         }
     }
 
+    fn rename_listener(&mut self, from: &str, to: &str) {
+        self.engine.rename_listener(from, to);
+        for (name, _) in self.listeners.iter_mut().flatten() {
+            if **name == *from {
+                *name = to.into();
+            }
+        }
+    }
+
     fn has_stopped(&self) -> bool {
         let Some(at) = self.stop_at else { return false };
-        Instant::now() >= at || (self.engine.calls_open() == 0 && self.rows_since.is_none())
+        let is_idle = self.engine.clients_open() == 0 && self.engine.calls_open() == 0;
+        Instant::now() >= at || (is_idle && self.rows_since.is_none())
     }
 
     // ---- rows ----
@@ -424,7 +467,7 @@ impl Worker {
             return;
         }
         let since = *self.rows_since.get_or_insert(now);
-        if n < BATCH_ROWS_MAX && now - since < ROWS_TIME_MAX && self.stop_at.is_none() {
+        if !self.engine.rows().is_due() && now - since < ROWS_TIME_MAX && self.stop_at.is_none() {
             return;
         }
         self.rows_since = None;

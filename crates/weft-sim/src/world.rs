@@ -558,7 +558,6 @@ impl World {
         self.engine.advance_output(link.conn, n);
         if link.is_closing && self.engine.output(link.conn).is_empty() && !link.to_peer.is_ended {
             link.to_peer.is_ended = true;
-            self.engine.handle_released(self.now, link.conn);
         }
         self.move_on(at, false);
     }
@@ -610,7 +609,10 @@ impl World {
         } else {
             self.hand_to_peer(at, peer, &bytes);
             if is_over {
+                // The peer closes, too.
+                let conn = self.links[at].conn;
                 self.lose(at);
+                self.engine.handle_released(self.now, conn);
             } else {
                 self.flush_engine(at);
             }
@@ -708,6 +710,12 @@ impl World {
                     }
                     // A connection that is not up yet has nothing to write.
                     None => self.engine.handle_released(self.now, conn),
+                }
+            }
+            Action::Abort { conn } => {
+                self.note(&[7, conn.0]);
+                if let Some(at) = self.by_conn.get(&conn).copied() {
+                    self.lose(at);
                 }
             }
         }

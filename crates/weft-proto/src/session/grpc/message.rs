@@ -98,6 +98,11 @@ impl Deframer {
         self.n_header == 0
     }
 
+    /// Bytes of heap that it holds.
+    pub fn held_bytes(&self) -> usize {
+        self.body.capacity()
+    }
+
     fn take_header(&mut self, input: &mut &[u8]) -> Option<[u8; HEADER_BYTES]> {
         let have = usize::from(self.n_header);
         let (part, rest) = input.split_at((HEADER_BYTES - have).min(input.len()));

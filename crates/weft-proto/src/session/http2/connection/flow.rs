@@ -87,6 +87,11 @@ impl Connection {
         queue.map_or(0, |q| q.waiting().len())
     }
 
+    /// Bytes of all streams that wait for a window.
+    pub fn queued_bytes(&self) -> usize {
+        self.streams.iter().filter_map(|stream| stream.queue.as_ref()).map(|q| q.waiting().len()).sum()
+    }
+
     /// Notes that bytes were consumed which count for the connection's window alone.
     #[inline]
     pub(super) fn release_connection(&mut self, n: u32) {

@@ -1,0 +1,207 @@
+//! The end of a call: each has exactly one, whatever happens.
+
+use crate::call::CallKey;
+use crate::engine::Engine;
+use crate::headers::{Form, status_of};
+use crate::pass::LiveChain;
+use crate::plan::Segment;
+use std::rc::Rc;
+use weft_core::{Status, Time};
+use weft_ir::program::Event;
+use weft_proto::session::grpc::MessageError;
+use weft_proto::session::http2::{ErrorCode, Headers, HeadersBuilder};
+
+/// Rows of ended calls that are kept for their memory.
+const SPARE_ROWS_MAX: usize = 4096;
+
+/// How a call ends.
+pub(crate) enum End {
+    /// The server ended it with these trailers, which may be its whole response.
+    Server { trailers: Rc<Headers> },
+    /// This node ends it.
+    Here { status: Status, answer: Answer, by: Option<usize> },
+    /// This node resets it without a word (`DROP`).
+    Dropped { by: usize },
+    /// The client has left.
+    ClientLeft,
+}
+
+/// What this node says when it ends a call.
+pub(crate) enum Answer {
+    /// A message.
+    Text(Vec<u8>),
+    /// A message, and headers or trailers that `ABORT ... WITH` set.
+    Edited(Box<(HeadersBuilder, HeadersBuilder)>),
+    /// A response message, with its prefix (`REPLY`).
+    Reply(Vec<u8>),
+}
+
+impl Engine {
+    pub(crate) fn deadline_passed(&mut self, now: Time, key: CallKey) {
+        if let Some(call) = self.calls.get_mut(key) {
+            call.deadline = None;
+            self.end_here(now, key, Status::DeadlineExceeded, "the call's deadline has passed");
+        }
+    }
+
+    pub(crate) fn message_fault(&mut self, now: Time, key: CallKey, error: MessageError) {
+        let status = match error {
+            MessageError::TooLong { .. } => Status::ResourceExhausted,
+            MessageError::UnknownFlags(_) => Status::Internal,
+        };
+        self.stats.refuse("grpc_message", 1);
+        self.end_here(now, key, status, &error.to_string());
+    }
+
+    pub(crate) fn end_here(&mut self, now: Time, key: CallKey, status: Status, text: &str) {
+        let answer = Answer::Text(text.as_bytes().to_vec());
+        self.end(now, key, End::Here { status, answer, by: None });
+    }
+
+    /// Ends a call: CLOSE of what was opened, the last bytes to the client, and everything that it held.
+    pub(crate) fn end(&mut self, now: Time, key: CallKey, end: End) {
+        let Some(call) = self.calls.get_mut(key) else { return };
+        let status = end.status();
+        let by = end.ended_by();
+        call.is_ending = true;
+        let live = call.chain.clone();
+        let form = if call.is_response_begun { Form::Trailers } else { Form::TrailersOnly };
+        let mut last = match &end {
+            End::Server { trailers } => Some(Rc::clone(trailers)),
+            End::Here { status, answer: Answer::Text(text), .. } => {
+                Some(self.answers.end(form, *status, text))
+            }
+            End::Here { answer: Answer::Reply(_), .. } => {
+                Some(self.answers.end(Form::Trailers, Status::Ok, b""))
+            }
+            End::Here { answer: Answer::Edited(..), .. } => None,
+            End::Dropped { .. } | End::ClientLeft => None,
+        };
+        let mut reply = None;
+        if let End::Here { answer, .. } = end {
+            match answer {
+                Answer::Edited(builders) => {
+                    let (only, trailers) = *builders;
+                    let builder = if form == Form::TrailersOnly { only } else { trailers };
+                    last = Some(builder.build());
+                }
+                Answer::Reply(message) => reply = Some(message),
+                Answer::Text(_) => {}
+            }
+        }
+        if let Some(live) = &live
+            && let Some(close) = &live.chain.segments.close
+            && self.call_mut(key).opened > 0
+        {
+            last = self.close_pass(now, key, live, close, status, by, last);
+        }
+        self.send_end(key, reply, last);
+        self.release_call(now, key, status);
+    }
+
+    /// Runs CLOSE; gives the trailers as it leaves them.
+    #[expect(clippy::too_many_arguments, reason = "all of them are facts of the one pass")]
+    fn close_pass(
+        &mut self,
+        now: Time,
+        key: CallKey,
+        live: &Rc<LiveChain>,
+        close: &Segment,
+        status: Status,
+        by: Option<usize>,
+        trailers: Option<Rc<Headers>>,
+    ) -> Option<Rc<Headers>> {
+        let by = by.map(|e| live.chain.program.elements[e].name.as_str());
+        // A CLOSE handler that fails has no one left to tell: it is counted, and the call ends as it would.
+        let _ = self.pass(now, key, live, close, None, Some((status, by)), trailers.as_deref());
+        let edited = trailers.as_ref().and_then(|t| self.passes.edit_headers(live, Event::Close, true, t));
+        edited.or(trailers)
+    }
+
+    /// The last bytes to the client.
+    fn send_end(&mut self, key: CallKey, reply: Option<Vec<u8>>, last: Option<Rc<Headers>>) {
+        let call = self.call_mut(key);
+        let Some(down) = call.down else { return };
+        if let Some(message) = reply {
+            let headers = self.answers.response();
+            self.call_mut(key).response_headers = Some(headers);
+            self.send_response_headers(key);
+            self.write(down, &[], &message, false);
+        } else if last.as_ref().is_some_and(|l| l.status().is_none()) {
+            // Response headers that were held for a message that did not come.
+            self.send_response_headers(key);
+        }
+        let is_request_over = self.call_mut(key).request.is_ended;
+        let Some(conn) = self.conns.get_mut(down.conn) else { return };
+        match last {
+            Some(last) => {
+                let _ = conn.h2.send_headers(down.stream, &last, true);
+                // RFC 9113 section 8.1: a server that has answered in full may ask the client to stop sending.
+                if !is_request_over && conn.h2.queued(down.stream) == 0 {
+                    conn.h2.reset(down.stream, ErrorCode::NoError);
+                }
+            }
+            None => conn.h2.reset(down.stream, ErrorCode::Cancel),
+        }
+        self.after_change(down.conn);
+    }
+
+    /// Lets go of everything that a call holds, and counts it.
+    fn release_call(&mut self, now: Time, key: CallKey, status: Status) {
+        let Some(mut call) = self.calls.remove(key) else { return };
+        if let Some(down) = call.down
+            && let Some(conn) = self.conns.get_mut(down.conn)
+        {
+            conn.streams.remove(&down.stream);
+            conn.h2.release(down.stream, call.request.owed);
+            self.after_change(down.conn);
+            self.close_if_drained(now, down.conn);
+        }
+        if let Some(up) = call.up {
+            self.leave_upstream(now, up, call.endpoint, call.response.owed);
+        } else if let Some(endpoint) = call.endpoint.and_then(|e| self.endpoints.get_mut(e)) {
+            // It may be among those that wait.
+            endpoint.n_gone += 1;
+        }
+        for timer in [call.deadline, call.request.timer, call.response.timer].into_iter().flatten() {
+            self.timers.cancel(timer);
+        }
+        if let Some(chain) = call.chain.take() {
+            chain.calls_open.set(chain.calls_open.get() - 1);
+        }
+        call.row.clear();
+        if call.row.capacity() > 0 && self.spare_rows.len() < SPARE_ROWS_MAX {
+            self.spare_rows.push(call.row);
+        }
+        if call.is_mirror {
+            self.n_mirrors -= 1;
+        } else {
+            self.stats.calls_ended[usize::from(status.code())] += 1;
+            self.stats.latency.record(now - call.began);
+        }
+    }
+
+    /// Whether the end of a call is decided, and only held for a delay.
+    pub(crate) fn has_answer(&self, key: CallKey) -> bool {
+        self.calls.get(key).is_some_and(|call| call.is_ending)
+    }
+}
+
+impl End {
+    fn status(&self) -> Status {
+        match self {
+            Self::Server { trailers } => status_of(trailers),
+            Self::Here { status, .. } => *status,
+            Self::Dropped { .. } | Self::ClientLeft => Status::Cancelled,
+        }
+    }
+
+    /// The element that ended the call.
+    fn ended_by(&self) -> Option<usize> {
+        match self {
+            Self::Here { by, .. } => *by,
+            Self::Dropped { by } => Some(*by),
+            Self::Server { .. } | Self::ClientLeft => None,
+        }
+    }
+}

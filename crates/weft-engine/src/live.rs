@@ -1,0 +1,226 @@
+//! Plans as a worker runs them: the way that a call takes, and what is left of earlier versions.
+
+use crate::call::CallKey;
+use crate::conn::{ConnKey, Side};
+use crate::engine::Engine;
+use crate::pass::{Facts, LiveChain};
+use crate::plan::Plan;
+use crate::pool::{EndpointKey, Pool};
+use crate::stats::{ChainStats, add_counters};
+use rustc_hash::FxHashMap;
+use std::cell::{Cell, RefCell};
+use std::rc::Rc;
+use std::sync::Arc;
+use weft_core::Time;
+use weft_core::abi::{Counters, Verdict};
+use weft_ir::program::{CallCell, cell_words};
+use weft_proto::session::grpc::header::{Codec, parse_content_type};
+use weft_proto::session::http2::Headers;
+
+/// A plan on this worker.
+pub(crate) struct Live {
+    pub(crate) plan: Arc<Plan>,
+    /// Counts the plans of this worker; header lists remember their route under it.
+    pub(crate) id: u32,
+    /// When it was taken on.
+    pub(crate) since: Time,
+    pub(crate) chains: Vec<Rc<LiveChain>>,
+    /// For each cluster of the plan, its pool.
+    pub(crate) pools: Vec<Rc<Pool>>,
+    /// Where a REDIRECT can go: clusters and endpoints by name.
+    pub(crate) targets: FxHashMap<Vec<u8>, (Rc<Pool>, Option<EndpointKey>)>,
+}
+
+/// The way that a call takes: indices into the plan, and of the method in the chain's list.
+#[derive(Clone, Copy)]
+pub(crate) struct Way {
+    pub(crate) route: usize,
+    pub(crate) chain: Option<usize>,
+    pub(crate) method: Option<usize>,
+}
+
+impl Engine {
+    /// The way that a call takes, found once for each header list.
+    pub(crate) fn find_way(&mut self, now: Time, conn: ConnKey, headers: &Rc<Headers>) -> Option<Way> {
+        let live = Rc::clone(&self.live);
+        if let Some(way) = live.remembered(headers) {
+            return Some(way);
+        }
+        let Side::Downstream { listener, peer } = &self.conns.get(conn)?.side else { return None };
+        let (listener, peer) = (Rc::clone(listener), Rc::clone(peer));
+        let path = headers.path()?;
+        let codec = headers.get(b"content-type").and_then(parse_content_type)?;
+        for (index, route) in live.plan.routes.iter().enumerate() {
+            let is_near =
+                live.plan.listeners[route.listener].name == *listener && route.methods.matches(path);
+            if !is_near || !self.condition_holds(now, route.condition, headers, &peer) {
+                continue;
+            }
+            let chain = route.chain_for(path);
+            // A message that is not protobuf cannot be read by a schema, so its method is as good as unknown.
+            let readable = chain.filter(|_| codec == Codec::Protobuf);
+            let method = readable.and_then(|c| live.plan.chains[c].method(path));
+            let way = Way { route: index, chain, method };
+            live.remember(headers, way);
+            return Some(way);
+        }
+        None
+    }
+
+    fn condition_holds(
+        &mut self,
+        now: Time,
+        condition: Option<usize>,
+        headers: &Headers,
+        peer: &str,
+    ) -> bool {
+        let Some(condition) = condition else { return true };
+        let live_chain = Rc::clone(&self.live.chains[condition]);
+        let Some(open) = &live_chain.chain.segments.open else { return true };
+        let path = headers.path().unwrap_or_default();
+        let facts = Facts { headers: Some(headers), peer, path, ..Facts::of_node(now, 0) };
+        let mut row = vec![0; live_chain.chain.program.call_words()];
+        let ran = self.passes.run(&live_chain, open, &facts, &mut row, usize::MAX);
+        ran.is_ok() && self.passes.outcome.verdict == Verdict::Forward
+    }
+
+    /// A stream goes on under the current version from message to message, if both versions have the same
+    /// instances; otherwise, or while its chain pins it, it stays.
+    pub(crate) fn refresh_version(&mut self, now: Time, key: CallKey) {
+        let call = self.calls.get_mut(key).expect("the caller has the call");
+        let Some(old) = call.chain.as_ref().filter(|c| c.chain.version != self.live.plan.version) else {
+            return;
+        };
+        let is_stream = call.method().is_some_and(|m| m.client_streaming || m.server_streaming);
+        let is_pinned = old.chain.pin_stream.is_some_and(|drain| now - self.live.since < drain);
+        if !is_stream || is_pinned {
+            return;
+        }
+        let same_name = |c: &&Rc<LiveChain>| c.chain.program.name == old.chain.program.name;
+        let Some(new) = self.live.chains.iter().find(same_name).filter(|new| old.can_become(new)) else {
+            return;
+        };
+        let Some(method) = new.chain.method(call.request_headers.path().unwrap_or_default()) else { return };
+        old.calls_open.set(old.calls_open.get() - 1);
+        new.calls_open.set(new.calls_open.get() + 1);
+        call.row = old.carry_row(new, &call.row);
+        call.method = Some(method);
+        call.chain = Some(Rc::clone(new));
+    }
+
+    /// Lets go of chains of old versions that have no call any more.
+    pub(crate) fn retire(&mut self) {
+        let current = self.live.plan.version;
+        let (keep, gone) = core::mem::take(&mut self.chains)
+            .into_iter()
+            .partition::<Vec<_>, _>(|c| c.chain.version == current || c.calls_open.get() > 0);
+        self.chains = keep;
+        for chain in gone {
+            self.count_retired(&chain);
+        }
+    }
+
+    fn count_retired(&mut self, gone: &LiveChain) {
+        let program = &gone.chain.program;
+        let at = self.retired.iter().position(|(name, _)| *name == program.name).unwrap_or_else(|| {
+            self.retired.push((program.name.clone(), Vec::new()));
+            self.retired.len() - 1
+        });
+        let totals = &mut self.retired[at].1;
+        for (element, counters) in program.elements.iter().zip(gone.counters.borrow().iter()) {
+            match totals.iter_mut().find(|(name, _)| *name == element.name) {
+                Some((_, total)) => add_counters(total, counters),
+                None => totals.push((element.name.clone(), *counters)),
+            }
+        }
+    }
+
+    pub(crate) fn chain_stats(&self, live: &LiveChain) -> ChainStats {
+        let program = &live.chain.program;
+        let counters = live.counters.borrow();
+        let names = program.elements.iter().map(|e| e.name.clone());
+        ChainStats {
+            chain: program.name.clone(),
+            version: live.chain.version,
+            is_current: live.chain.version == self.live.plan.version,
+            calls_open: live.calls_open.get(),
+            elements: names.zip(counters.iter().map(|c| self.without_clock(c))).collect(),
+        }
+    }
+
+    /// Counters without the time that measuring took.
+    fn without_clock(&self, counters: &Counters) -> Counters {
+        let measuring = counters.sampled * self.passes.clock_ns;
+        Counters { sampled_ns: counters.sampled_ns.saturating_sub(measuring), ..*counters }
+    }
+}
+
+impl Live {
+    pub(crate) fn empty() -> Self {
+        Self {
+            plan: Arc::new(Plan::default()),
+            id: 0,
+            since: Time::default(),
+            chains: Vec::new(),
+            pools: Vec::new(),
+            targets: FxHashMap::default(),
+        }
+    }
+
+    /// The way that was found for this very list under this plan. It depends on nothing but the list and its
+    /// connection, which never shares a list with another.
+    pub(crate) fn remembered(&self, headers: &Headers) -> Option<Way> {
+        let tag = headers.tag.get();
+        if (tag >> 32) as u32 != self.id {
+            return None;
+        }
+        let index = |shift: u32, bits: u32| (tag >> shift & ((1 << bits) - 1)) as usize;
+        Some(Way {
+            route: index(20, 12),
+            chain: index(10, 10).checked_sub(1),
+            method: index(0, 10).checked_sub(1),
+        })
+    }
+
+    /// Keeps a way with the list; one whose numbers are too large is found anew each time.
+    pub(crate) fn remember(&self, headers: &Headers, way: Way) {
+        let [chain, method] = [way.chain, way.method].map(|index| index.map_or(0, |i| i as u64 + 1));
+        if way.route < 1 << 12 && chain < 1 << 10 && method < 1 << 10 {
+            headers.tag.set(u64::from(self.id) << 32 | (way.route as u64) << 20 | chain << 10 | method);
+        }
+    }
+}
+
+impl LiveChain {
+    /// Whether a call may go on under `new`: it has the same instances in the same order, so that each sees one
+    /// OPEN and one CLOSE, and looks at messages of the same directions, so that none is cut in the middle.
+    pub(crate) fn can_become(&self, new: &Self) -> bool {
+        let names = |c: &Self| c.chain.program.elements.iter().map(|e| e.name.clone()).collect::<Vec<_>>();
+        let reads = |c: &Self| (c.chain.segments.request.is_some(), c.chain.segments.response.is_some());
+        names(self) == names(new) && reads(self) == reads(new)
+    }
+
+    /// A call's row in the layout of `new`: cells by name, new ones zero.
+    pub(crate) fn carry_row(&self, new: &Self, row: &[u64]) -> Vec<u64> {
+        let (old_cells, new_cells) = (&self.chain.program.call, &new.chain.program.call);
+        let mut carried = vec![0; new.chain.program.call_words()];
+        for cell in new_cells {
+            let same = |c: &&CallCell| (&c.owner, &c.name, c.ty) == (&cell.owner, &cell.name, cell.ty);
+            if let Some(old) = old_cells.iter().find(same) {
+                let (from, to, n) = (old.word as usize, cell.word as usize, cell_words(cell.ty));
+                carried[to..to + n].copy_from_slice(&row[from..from + n]);
+            }
+        }
+        carried
+    }
+
+    pub(crate) fn new(chain: &Arc<crate::plan::Chain>, worker: usize) -> Self {
+        let n = chain.program.elements.len();
+        Self {
+            state: chain.state.for_worker(worker),
+            counters: RefCell::new(vec![Counters::default(); n]),
+            calls_open: Cell::new(0),
+            chain: Arc::clone(chain),
+        }
+    }
+}

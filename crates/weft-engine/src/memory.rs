@@ -1,0 +1,82 @@
+//! What calls hold of memory, and who has to go when it is too much.
+//!
+//! A sender is not credited for what waits, so a connection holds its peer's windows at most, and one message that is
+//! gathered for a chain is bounded by itself. Many of either could still be more than the machine has.
+
+use crate::call::{Call, CallKey, Flow, HeldItem, Leg};
+use crate::conn::ConnKey;
+use crate::engine::Engine;
+use weft_core::{Status, Time};
+
+impl Engine {
+    /// Bytes of messages that are gathered, that wait for a window, a delay or an upstream, and bytes that wait to be
+    /// written.
+    pub fn bytes_held(&self) -> usize {
+        let of_calls = self.calls.iter().map(|(_, call)| call.held_bytes());
+        let of_conns = self.conns.iter().map(|(_, conn)| conn.held_bytes());
+        of_calls.chain(of_conns).sum()
+    }
+
+    /// Ends the calls that hold most, and then the connections, until what is left is within the limit.
+    pub(crate) fn watch_memory(&mut self, now: Time) {
+        let limit = self.config.held_bytes_max;
+        let mut held = self.bytes_held();
+        if held <= limit {
+            return;
+        }
+        let mut calls: Vec<(usize, CallKey)> =
+            self.calls.iter().map(|(key, call)| (self.held_for(call), key)).collect();
+        calls.sort_unstable_by_key(|(bytes, _)| core::cmp::Reverse(*bytes));
+        for (bytes, key) in calls {
+            if held <= limit {
+                return;
+            }
+            held = held.saturating_sub(bytes);
+            self.stats.refuse("held_bytes_max", 1);
+            self.end_here(now, key, Status::ResourceExhausted, "the node holds more than it may");
+        }
+        // What is queued of calls that have ended is their connection's.
+        let mut conns: Vec<(usize, ConnKey)> =
+            self.conns.iter().map(|(key, conn)| (conn.held_bytes(), key)).collect();
+        conns.sort_unstable_by_key(|(bytes, _)| core::cmp::Reverse(*bytes));
+        held = self.bytes_held();
+        for (bytes, key) in conns {
+            if held <= limit {
+                return;
+            }
+            held = held.saturating_sub(bytes);
+            self.stats.refuse("held_bytes_max", 1);
+            self.abort(now, key);
+        }
+    }
+
+    /// What would be free if the call ended.
+    fn held_for(&self, call: &Call) -> usize {
+        let queued = |leg: Option<Leg>| {
+            leg.and_then(|leg| Some(self.conns.get(leg.conn)?.h2.queued(leg.stream))).unwrap_or(0)
+        };
+        call.held_bytes() + queued(call.up) + queued(call.down)
+    }
+}
+
+impl Call {
+    fn held_bytes(&self) -> usize {
+        self.request.held_bytes() + self.response.held_bytes()
+    }
+}
+
+impl Flow {
+    fn held_bytes(&self) -> usize {
+        let waiting = self.held.iter().map(|held| match &held.what {
+            HeldItem::Data(bytes, _) => bytes.len(),
+            HeldItem::End(_) => 0,
+        });
+        waiting.sum::<usize>() + self.deframer.held_bytes()
+    }
+}
+
+impl crate::conn::Conn {
+    fn held_bytes(&self) -> usize {
+        self.h2.output().len() + self.h2.queued_bytes() + self.partial.capacity()
+    }
+}

@@ -1,0 +1,305 @@
+//! The way of a request from a client's stream through a chain to a server's stream.
+//!
+//! A call with one request message ([`Call::is_single_request`]) enters its chain when that message is whole:
+//! OPEN and REQUEST of each element are one pass, and the headers leave with the message. Other calls run OPEN
+//! when their headers come. Nothing is copied but what must wait; what must wait is not credited to its sender.
+
+use crate::call::{Call, CallKey, Flow, HeldItem, Leg, Phase};
+use crate::conn::ConnKey;
+use crate::end::End;
+use crate::engine::{Engine, Timer};
+use crate::headers::{Form, not_grpc};
+use crate::live::Way;
+use crate::plan::reads_body;
+use crate::verdict::Passed;
+use std::rc::Rc;
+use weft_core::{Interval, Status, Time};
+use weft_proto::session::grpc::header::{parse_content_type, parse_timeout};
+use weft_proto::session::grpc::{Message, header as prefix_of};
+use weft_proto::session::http2::{ErrorCode, Headers, StreamId};
+
+impl Engine {
+    /// A client has begun a stream.
+    pub(crate) fn begin_call(
+        &mut self,
+        now: Time,
+        conn: ConnKey,
+        stream: StreamId,
+        headers: Rc<Headers>,
+        ended: bool,
+    ) {
+        let Some(Way { route, chain, method }) = self.find_way(now, conn, &headers) else {
+            return self.refuse(conn, stream, &headers, Status::Unimplemented, "no route takes this method");
+        };
+        let live = Rc::clone(&self.live);
+        let chain = chain.map(|c| Rc::clone(&live.chains[c]));
+        if method.is_none() && chain.as_ref().is_some_and(|c| reads_body(&c.chain.program)) {
+            let text = "the chain reads messages, and has no schema for these";
+            return self.refuse(conn, stream, &headers, Status::Unimplemented, text);
+        }
+        let pool = &live.pools[live.plan.routes[route].cluster];
+        let deadline = match headers.get(b"grpc-timeout").map(parse_timeout) {
+            Some(None) => {
+                return self.refuse(
+                    conn,
+                    stream,
+                    &headers,
+                    Status::Internal,
+                    "the grpc-timeout is malformed",
+                );
+            }
+            Some(asked) => asked,
+            None => pool.cluster.deadline,
+        };
+        let id = self.next_call;
+        self.next_call += 1;
+        self.stats.calls_begun += 1;
+        let mut row = self.spare_rows.pop().unwrap_or_default();
+        if let Some(chain) = &chain {
+            chain.calls_open.set(chain.calls_open.get() + 1);
+            row.resize(chain.chain.program.call_words(), 0);
+        }
+        let limit = self.config.message_bytes_max as u32;
+        let key = self.calls.insert(Call {
+            id,
+            began: now,
+            down: Some(Leg { conn, stream }),
+            up: None,
+            pool: Rc::clone(pool),
+            endpoint: None,
+            chain,
+            method,
+            request_headers: headers,
+            phase: Phase::AwaitMessage,
+            opened: 0,
+            row,
+            request: Flow::new(limit),
+            response: Flow::new(limit),
+            response_headers: None,
+            is_response_begun: false,
+            is_ending: false,
+            is_mirror: false,
+            is_redirected: false,
+            deadline: None,
+            attempts: 0,
+        });
+        if let Some(conn) = self.conns.get_mut(conn) {
+            conn.streams.insert(stream, key);
+        }
+        if let Some(timeout) = deadline {
+            let timer = self.timers.set(now + timeout, Timer::Deadline(key));
+            self.call_mut(key).deadline = Some(timer);
+        }
+        self.open_call(now, key, ended);
+    }
+
+    /// Answers a stream that becomes no call.
+    fn refuse(&mut self, conn: ConnKey, stream: StreamId, headers: &Headers, status: Status, text: &str) {
+        let is_grpc = headers.get(b"content-type").is_some_and(|v| parse_content_type(v).is_some());
+        let (reason, answer) = match (is_grpc, status) {
+            (false, _) => ("not_grpc", not_grpc()),
+            (true, Status::Internal) => {
+                ("grpc_timeout", self.answers.end(Form::TrailersOnly, status, text.as_bytes()))
+            }
+            (true, _) => ("no_route", self.answers.end(Form::TrailersOnly, status, text.as_bytes())),
+        };
+        self.stats.refuse(reason, 1);
+        if let Some(conn) = self.conns.get_mut(conn) {
+            let _ = conn.h2.send_headers(stream, &answer, true);
+            conn.h2.reset(stream, ErrorCode::NoError);
+        }
+        self.after_change(conn);
+    }
+
+    /// Runs OPEN, unless it waits for the message, and sends the headers on, unless they do.
+    fn open_call(&mut self, now: Time, key: CallKey, ended: bool) {
+        let call = self.call_mut(key);
+        call.request.is_ended = ended;
+        if let Some(live) = call.chain.clone() {
+            let segments = &live.chain.segments;
+            if call.is_single_request() && segments.open_request.is_some() {
+                if ended {
+                    // Nothing that the chain could look at may pass it.
+                    return self.end_here(now, key, Status::Internal, "the request has no message");
+                }
+                call.phase = Phase::AwaitMessage;
+                return;
+            }
+            if let Some(open) = &segments.open {
+                let passed = self.pass_request(now, key, &live, open, None);
+                if matches!(passed, Passed::Ended) {
+                    return;
+                }
+            }
+            let delay = core::mem::take(&mut self.passes.outcome.delay);
+            let call = self.call_mut(key);
+            if segments.open.is_some() && delay > Interval::ZERO {
+                call.request.is_end_queued = ended;
+                call.request.hold(now + delay, HeldItem::Data(Vec::new(), ended));
+            }
+            call.opened = live.chain.program.elements.len();
+            let needs_message = segments.request.as_ref().is_some_and(|s| s.redirects || s.sets_headers);
+            if needs_message && call.method().is_some_and(|m| !m.server_streaming) && !ended {
+                call.phase = Phase::AwaitMessage;
+                return;
+            }
+        }
+        self.dispatch(now, key);
+    }
+
+    /// DATA from the client.
+    pub(crate) fn request_data(&mut self, now: Time, key: CallKey, data: &[u8], flow_len: u32, end: bool) {
+        let Some(call) = self.calls.get_mut(key) else { return };
+        call.request.owed += flow_len;
+        call.request.is_ended |= end;
+        if call.is_ending {
+            self.settle(key);
+            return;
+        }
+        let reads_messages = call.phase == Phase::AwaitMessage
+            || call.chain.as_ref().is_some_and(|c| c.chain.segments.request.is_some());
+        if reads_messages {
+            self.request_messages(now, key, data, end);
+        } else {
+            self.send_request(now, key, &[], data, end, Interval::ZERO);
+        }
+        self.settle(key);
+    }
+
+    fn request_messages(&mut self, now: Time, key: CallKey, mut data: &[u8], end: bool) {
+        let mut deframer = core::mem::take(&mut self.call_mut(key).request.deframer);
+        loop {
+            match deframer.next(&mut data) {
+                Ok(Some(message)) => {
+                    let last = end && data.is_empty();
+                    if !self.request_message(now, key, message, last) {
+                        return;
+                    }
+                }
+                Ok(None) => break,
+                Err(error) => return self.message_fault(now, key, error),
+            }
+        }
+        let is_whole = deframer.is_empty();
+        let Some(call) = self.calls.get_mut(key) else { return };
+        call.request.deframer = deframer;
+        if end && !is_whole {
+            self.end_here(now, key, Status::Internal, "the request ended within a message");
+        } else if end && !call.request.is_end_queued {
+            self.request_without_rest(now, key);
+        }
+    }
+
+    /// The client has ended its stream behind the last message, or without any.
+    fn request_without_rest(&mut self, now: Time, key: CallKey) {
+        let call = self.call_mut(key);
+        if call.phase == Phase::AwaitMessage && call.request.index == 0 {
+            if call.opened == 0 {
+                return self.open_call(now, key, true);
+            }
+            self.dispatch(now, key);
+        }
+        self.send_request(now, key, &[], &[], true, Interval::ZERO);
+    }
+
+    /// Trailers of a request: gRPC knows none, so they only end it.
+    pub(crate) fn request_ended(&mut self, now: Time, key: CallKey) {
+        self.request_data(now, key, &[], 0, true);
+    }
+
+    /// One message of the request. False if the call has ended.
+    fn request_message(&mut self, now: Time, key: CallKey, message: Message<'_>, last: bool) -> bool {
+        self.refresh_version(now, key);
+        let call = self.call_mut(key);
+        let Some(live) = call.chain.clone() else { return true };
+        let segments = &live.chain.segments;
+        let is_first = call.phase == Phase::AwaitMessage;
+        let segment = if is_first && call.opened == 0 { &segments.open_request } else { &segments.request };
+        let mut passed = Passed::On;
+        if let Some(segment) = segment {
+            passed = self.pass_request(now, key, &live, segment, Some(message));
+        }
+        if matches!(passed, Passed::Ended) {
+            return false;
+        }
+        self.stats.messages += 1;
+        let delay = core::mem::take(&mut self.passes.outcome.delay);
+        let call = self.call_mut(key);
+        call.request.index += 1;
+        if is_first {
+            call.opened = live.chain.program.elements.len();
+            call.phase = Phase::AwaitUpstream;
+            self.dispatch(now, key);
+        }
+        if matches!(passed, Passed::Rewritten) {
+            let rewritten = core::mem::take(&mut self.rewritten);
+            let prefix = prefix_of(false, rewritten.len() as u32);
+            self.send_request(now, key, &prefix, &rewritten, last, delay);
+            self.rewritten = rewritten;
+        } else {
+            let prefix = prefix_of(message.compressed, message.payload.len() as u32);
+            self.send_request(now, key, &prefix, message.payload, last, delay);
+        }
+        self.calls.get(key).is_some_and(|c| !c.is_ending)
+    }
+
+    /// Hands bytes of the request to the server's stream, or holds them.
+    fn send_request(
+        &mut self,
+        now: Time,
+        key: CallKey,
+        prefix: &[u8],
+        data: &[u8],
+        end: bool,
+        delay: Interval,
+    ) {
+        let Some(call) = self.calls.get_mut(key) else { return };
+        call.request.is_end_queued |= end;
+        match call.up {
+            Some(up)
+                if call.phase == Phase::Open && call.request.held.is_empty() && delay <= Interval::ZERO =>
+            {
+                self.write(up, prefix, data, end);
+            }
+            _ => {
+                let bytes = [prefix, data].concat();
+                call.request.hold(now + delay, HeldItem::Data(bytes, end));
+                self.arm_held(key, true);
+            }
+        }
+    }
+
+    /// Sends what was held and is due.
+    pub(crate) fn flush_request(&mut self, now: Time, key: CallKey) {
+        let Some(call) = self.calls.get_mut(key) else { return };
+        let (Phase::Open, Some(up)) = (call.phase, call.up) else { return };
+        while let Some(held) = call.request.held.pop_front_if(|h| h.due <= now) {
+            let HeldItem::Data(bytes, end) = held.what else { continue };
+            if let Some(conn) = self.conns.get_mut(up.conn) {
+                // A stream that was reset meanwhile takes nothing; its reset is on its way to us.
+                let _ = conn.h2.send_data(up.stream, &[], &bytes, end);
+            }
+        }
+        self.arm_held(key, true);
+        self.after_change(up.conn);
+        self.settle(key);
+    }
+
+    /// The client reset its stream, or its connection is gone.
+    pub(crate) fn client_left(&mut self, now: Time, key: CallKey) {
+        let Some(call) = self.calls.get_mut(key) else { return };
+        let owed = core::mem::take(&mut call.request.owed);
+        if let Some(down) = call.down.take()
+            && let Some(conn) = self.conns.get_mut(down.conn)
+        {
+            // The stream is gone, but what came on it counts for the connection's window.
+            conn.h2.release(down.stream, owed);
+            self.after_change(down.conn);
+        }
+        self.end(now, key, End::ClientLeft);
+    }
+
+    pub(crate) fn call_mut(&mut self, key: CallKey) -> &mut Call {
+        self.calls.get_mut(key).expect("the caller has looked")
+    }
+}

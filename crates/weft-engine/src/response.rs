@@ -1,0 +1,189 @@
+//! The way of a response from a server's stream through the chain to the client's stream.
+
+use crate::call::{CallKey, HeldItem, Phase};
+use crate::end::End;
+use crate::engine::{Engine, Timer};
+use crate::headers::fault_of;
+use crate::verdict::Passed;
+use std::rc::Rc;
+use weft_core::{Interval, Status, Time};
+use weft_ir::program::Event;
+use weft_proto::session::grpc::{Message, header as prefix_of};
+use weft_proto::session::http2::Headers;
+
+impl Engine {
+    /// Response headers from the server.
+    pub(crate) fn response_begun(&mut self, now: Time, key: CallKey, headers: Rc<Headers>) {
+        let Some(call) = self.calls.get_mut(key) else { return };
+        if let Some((status, text)) = fault_of(&headers).filter(|_| !call.is_ending) {
+            return self.end_here(now, key, status, &text);
+        }
+        call.response_headers = Some(headers);
+        let response = call.chain.as_ref().and_then(|c| c.chain.segments.response.as_ref());
+        if !response.is_some_and(|s| s.sets_headers) {
+            self.send_response_headers(key);
+        }
+    }
+
+    /// DATA from the server.
+    pub(crate) fn response_data(&mut self, now: Time, key: CallKey, data: &[u8], flow_len: u32, end: bool) {
+        let Some(call) = self.calls.get_mut(key) else { return };
+        call.response.owed += flow_len;
+        let reads_messages = call.chain.as_ref().is_some_and(|c| c.chain.segments.response.is_some());
+        if call.is_ending {
+            self.settle(key);
+            return;
+        }
+        if reads_messages {
+            self.response_messages(now, key, data);
+        } else {
+            self.send_response(now, key, &[], data, Interval::ZERO);
+        }
+        self.settle(key);
+        if end {
+            // The server left out the trailers that gRPC demands.
+            self.response_ended(now, key, None);
+        }
+    }
+
+    fn response_messages(&mut self, now: Time, key: CallKey, mut data: &[u8]) {
+        let mut deframer = core::mem::take(&mut self.call_mut(key).response.deframer);
+        loop {
+            match deframer.next(&mut data) {
+                Ok(Some(message)) => {
+                    if !self.response_message(now, key, message) {
+                        return;
+                    }
+                }
+                Ok(None) => break,
+                Err(error) => return self.message_fault(now, key, error),
+            }
+        }
+        if let Some(call) = self.calls.get_mut(key) {
+            call.response.deframer = deframer;
+        }
+    }
+
+    /// One message of the response. False if the call has ended.
+    fn response_message(&mut self, now: Time, key: CallKey, message: Message<'_>) -> bool {
+        self.refresh_version(now, key);
+        let Some(live) = self.call_mut(key).chain.clone() else { return true };
+        let Some(segment) = &live.chain.segments.response else { return true };
+        let passed = self.pass(now, key, &live, segment, Some(message), None, None);
+        if matches!(passed, Passed::Ended) {
+            return false;
+        }
+        self.stats.messages += 1;
+        let delay = core::mem::take(&mut self.passes.outcome.delay);
+        let call = self.calls.get_mut(key).expect("the call has not ended");
+        call.response.index += 1;
+        if let Some(headers) = &call.response_headers
+            && let Some(edited) = self.passes.edit_headers(&live, Event::Response, false, headers)
+        {
+            call.response_headers = Some(edited);
+        }
+        if matches!(passed, Passed::Rewritten) {
+            let rewritten = core::mem::take(&mut self.rewritten);
+            let prefix = prefix_of(false, rewritten.len() as u32);
+            self.send_response(now, key, &prefix, &rewritten, delay);
+            self.rewritten = rewritten;
+        } else {
+            let prefix = prefix_of(message.compressed, message.payload.len() as u32);
+            self.send_response(now, key, &prefix, message.payload, delay);
+        }
+        true
+    }
+
+    /// The server has ended its stream.
+    pub(crate) fn response_ended(&mut self, now: Time, key: CallKey, trailers: Option<Rc<Headers>>) {
+        let Some(call) = self.calls.get_mut(key) else { return };
+        if call.is_ending {
+            return;
+        }
+        call.response.is_ended = true;
+        let is_whole = call.response.deframer.is_empty();
+        let Some(trailers) = trailers else {
+            return self.end_here(now, key, Status::Internal, "the server sent no trailers");
+        };
+        if trailers.status().is_some()
+            && trailers.get(b"grpc-status").is_none()
+            && let Some((status, text)) = fault_of(&trailers)
+        {
+            return self.end_here(now, key, status, &text);
+        }
+        if !is_whole {
+            return self.end_here(now, key, Status::Internal, "the response ended within a message");
+        }
+        let end = End::Server { trailers };
+        match call.response.held.back().map(|h| h.due) {
+            None => self.end(now, key, end),
+            Some(due) => {
+                call.is_ending = true;
+                self.hold_response(key, due, HeldItem::End(Box::new(end)));
+            }
+        }
+    }
+
+    pub(crate) fn send_response_headers(&mut self, key: CallKey) {
+        let call = self.call_mut(key);
+        if call.is_response_begun {
+            return;
+        }
+        call.is_response_begun = true;
+        let (Some(down), Some(headers)) = (call.down, call.response_headers.clone()) else { return };
+        if let Some(conn) = self.conns.get_mut(down.conn) {
+            let _ = conn.h2.send_headers(down.stream, &headers, false);
+        }
+        self.after_change(down.conn);
+    }
+
+    fn send_response(&mut self, now: Time, key: CallKey, prefix: &[u8], data: &[u8], delay: Interval) {
+        if !self.call_mut(key).response.held.is_empty() || delay > Interval::ZERO {
+            let bytes = [prefix, data].concat();
+            return self.hold_response(key, now + delay, HeldItem::Data(bytes, false));
+        }
+        self.send_response_headers(key);
+        if let Some(down) = self.call_mut(key).down {
+            self.write(down, prefix, data, false);
+        }
+    }
+
+    pub(crate) fn hold_response(&mut self, key: CallKey, due: Time, what: HeldItem) {
+        self.call_mut(key).response.hold(due, what);
+        self.arm_held(key, false);
+    }
+
+    /// Sends what was held of a response and is due.
+    pub(crate) fn flush_response(&mut self, now: Time, key: CallKey) {
+        loop {
+            let Some(call) = self.calls.get_mut(key) else { return };
+            let Some(held) = call.response.held.pop_front_if(|h| h.due <= now) else { break };
+            let down = call.down;
+            match held.what {
+                HeldItem::Data(bytes, _) => {
+                    self.send_response_headers(key);
+                    if let Some(down) = down {
+                        self.write(down, &[], &bytes, false);
+                    }
+                }
+                HeldItem::End(end) => return self.end(now, key, *end),
+            }
+        }
+        self.arm_held(key, false);
+        self.settle(key);
+    }
+
+    /// Sets the timer of what is held to the first of it. What waits for a server needs none.
+    pub(crate) fn arm_held(&mut self, key: CallKey, is_request: bool) {
+        let Some(call) = self.calls.get_mut(key) else { return };
+        let waits_for_server = is_request && call.phase != Phase::Open;
+        let flow = if is_request { &mut call.request } else { &mut call.response };
+        if let Some(earlier) = flow.timer.take() {
+            self.timers.cancel(earlier);
+        }
+        if let Some(first) = flow.held.front().filter(|_| !waits_for_server) {
+            let timer = if is_request { Timer::HeldRequest(key) } else { Timer::HeldResponse(key) };
+            flow.timer = Some(self.timers.set(first.due, timer));
+        }
+    }
+}

@@ -1,0 +1,243 @@
+//! Connections: their frames, their ends, and what their senders are credited.
+
+use crate::call::{CallKey, Leg};
+use crate::conn::{CloseReason, Conn, ConnKey, OUTPUT_BYTES_HIGH, Side};
+use crate::engine::{Action, Engine, Timer};
+use weft_core::{Interval, Time};
+use weft_proto::session::http2::{ConnectionError, Event};
+
+/// A connection that closes and whose peer has taken nothing for so long is gone.
+const LINGER_TIME: Interval = Interval::from_secs(1);
+
+impl Engine {
+    /// Takes whole frames from `input`; returns how many bytes they had.
+    pub(crate) fn take_input(&mut self, now: Time, key: ConnKey, input: &[u8]) -> usize {
+        let mut taken = 0;
+        // Also once all is taken: one frame can make several events.
+        loop {
+            let Some(conn) = self.conns.get_mut(key) else { return input.len() };
+            if conn.is_closing {
+                return input.len();
+            }
+            match conn.h2.handle_input(now, &input[taken..]) {
+                Ok((0, None)) => break,
+                Ok((n, event)) => {
+                    taken += n;
+                    if let Some(event) = event {
+                        self.handle_event(now, key, event);
+                    }
+                }
+                // The connection counts what its peer did wrong.
+                Err(ConnectionError { .. }) => {
+                    self.close(now, key);
+                    return input.len();
+                }
+            }
+        }
+        taken
+    }
+
+    fn handle_event(&mut self, now: Time, key: ConnKey, event: Event<'_>) {
+        let Some(conn) = self.conns.get(key) else { return };
+        let is_downstream = conn.is_downstream();
+        let call_of = |stream| conn.streams.get(&stream).copied();
+        match event {
+            Event::Headers { stream, headers, end_stream, trailers } => {
+                match (is_downstream, call_of(stream)) {
+                    (true, None) if !trailers => self.begin_call(now, key, stream, headers, end_stream),
+                    (true, Some(call)) => self.request_ended(now, call),
+                    (false, Some(call)) if end_stream => self.response_ended(now, call, Some(headers)),
+                    (false, Some(call)) => self.response_begun(now, call, headers),
+                    (_, None) => {}
+                }
+            }
+            Event::Data { stream, data, flow_len, end_stream } => match (is_downstream, call_of(stream)) {
+                (true, Some(call)) => self.request_data(now, call, data, flow_len, end_stream),
+                (false, Some(call)) => self.response_data(now, call, data, flow_len, end_stream),
+                (_, None) => {
+                    if let Some(conn) = self.conns.get_mut(key) {
+                        conn.h2.release(stream, flow_len);
+                    }
+                }
+            },
+            Event::Reset { stream, code, .. } => {
+                let call = call_of(stream);
+                if let Some(conn) = self.conns.get_mut(key) {
+                    conn.streams.remove(&stream);
+                }
+                match (is_downstream, call) {
+                    (true, Some(call)) => self.client_left(now, call),
+                    (false, Some(call)) => self.server_reset(now, call, code),
+                    (_, None) => {}
+                }
+            }
+            Event::Unblocked { stream } => {
+                if let Some(call) = call_of(stream) {
+                    self.settle(call);
+                }
+            }
+            Event::GoAway { last_stream, .. } => self.upstream_drains(now, key, last_stream),
+            Event::StreamsAvailable => {
+                self.upstream_ready(key);
+                if let Some(endpoint) = self.upstream_of(key) {
+                    self.serve_waiting(now, endpoint);
+                }
+            }
+        }
+    }
+
+    /// Ends a connection from this side: its calls end, its output is still written.
+    pub(crate) fn close(&mut self, now: Time, key: ConnKey) {
+        let Some(conn) = self.conns.get_mut(key) else { return };
+        conn.is_closing = true;
+        conn.partial = Vec::new();
+        self.end_calls_of(now, key);
+        self.actions.push_back(Action::Close { conn: key.into() });
+        self.linger(now, key);
+    }
+
+    /// Ends a connection at once, whatever is left to write.
+    pub(crate) fn abort(&mut self, now: Time, key: ConnKey) {
+        self.actions.push_back(Action::Abort { conn: key.into() });
+        self.drop_conn(now, key, CloseReason::Eof);
+    }
+
+    fn linger(&mut self, now: Time, key: ConnKey) {
+        let left = self.conns.get(key).map_or(0, |c| c.h2.output().len());
+        self.timers.set(now + LINGER_TIME, Timer::Linger { conn: key, left });
+    }
+
+    /// A connection that closes has had its time. It gets more as long as its peer reads.
+    pub(crate) fn linger_timeout(&mut self, now: Time, key: ConnKey, left: usize) {
+        let Some(conn) = self.conns.get(key) else { return };
+        if conn.h2.output().len() < left {
+            self.linger(now, key);
+        } else {
+            self.abort(now, key);
+        }
+    }
+
+    /// Closes a connection that takes no more calls and has none.
+    pub(crate) fn close_if_drained(&mut self, now: Time, key: ConnKey) {
+        let is_drained = |c: &Conn| !c.is_closing && c.streams.is_empty() && c.h2.is_closed();
+        if self.conns.get(key).is_some_and(is_drained) {
+            self.close(now, key);
+        }
+    }
+
+    pub(crate) fn drop_conn(&mut self, now: Time, key: ConnKey, reason: CloseReason) {
+        if let Some(conn) = self.conns.get_mut(key) {
+            conn.is_closing = true;
+        }
+        let upstream = self.upstream_of(key);
+        let was_ready =
+            !matches!(self.conns.get(key), Some(Conn { side: Side::Upstream { is_ready: false, .. }, .. }));
+        if let Some(endpoint) = upstream.and_then(|e| self.endpoints.get_mut(e)) {
+            endpoint.forget(key);
+            if !was_ready || reason != CloseReason::Eof {
+                endpoint.note_failure(now);
+            }
+        }
+        self.end_calls_of(now, key);
+        let Some(conn) = self.conns.remove(key) else { return };
+        if let Some((_, timer)) = conn.timer {
+            self.timers.cancel(timer);
+        }
+        conn.h2.counters().iter().for_each(|(v, n)| self.stats.refuse(v.name(), u64::from(n)));
+        match upstream {
+            None => {
+                self.n_downstream -= 1;
+                self.stats.downstream.open -= 1;
+            }
+            Some(endpoint) => {
+                self.stats.upstream.open -= u64::from(was_ready);
+                self.reassign_waiting(now, endpoint, false);
+            }
+        }
+    }
+
+    fn end_calls_of(&mut self, now: Time, key: ConnKey) {
+        let Some(conn) = self.conns.get_mut(key) else { return };
+        let is_downstream = conn.is_downstream();
+        let mut calls: Vec<_> = core::mem::take(&mut conn.streams).into_iter().collect();
+        calls.sort_unstable_by_key(|(stream, _)| *stream);
+        for (_, call) in calls {
+            if is_downstream {
+                self.client_left(now, call);
+            } else {
+                self.server_gone(now, call);
+            }
+        }
+    }
+
+    /// After a connection was worked on: it may have output, and another timeout.
+    pub(crate) fn after_change(&mut self, key: ConnKey) {
+        let Some(conn) = self.conns.get_mut(key) else { return };
+        if !conn.is_dirty && !conn.h2.output().is_empty() {
+            conn.is_dirty = true;
+            self.dirty.push_back(key);
+        }
+        let Some(at) = conn.h2.poll_timeout() else { return };
+        if conn.timer.is_none_or(|(set, _)| at < set) {
+            if let Some((_, timer)) = conn.timer {
+                self.timers.cancel(timer);
+            }
+            conn.timer = Some((at, self.timers.set(at, Timer::Conn(key))));
+        }
+    }
+
+    pub(crate) fn conn_timeout(&mut self, now: Time, key: ConnKey) {
+        let Some(conn) = self.conns.get_mut(key) else { return };
+        conn.timer = None;
+        if conn.h2.poll_timeout().is_some_and(|at| at <= now) && conn.h2.handle_timeout(now).is_err() {
+            self.close(now, key);
+        }
+        while let Some(event) = self.conns.get_mut(key).and_then(|c| c.h2.poll_event()) {
+            self.handle_event(now, key, event);
+        }
+        self.close_if_drained(now, key);
+        self.after_change(key);
+    }
+
+    pub(crate) fn write(&mut self, leg: Leg, prefix: &[u8], data: &[u8], end: bool) {
+        if let Some(conn) = self.conns.get_mut(leg.conn) {
+            // A stream that was reset meanwhile takes nothing; its reset is on its way to us.
+            let _ = conn.h2.send_data(leg.stream, prefix, data, end);
+        }
+        self.after_change(leg.conn);
+    }
+
+    /// Credits the senders of a call for what could go on. To be called when something was taken or has left.
+    pub(crate) fn settle(&mut self, key: CallKey) {
+        self.settle_flow(key, true);
+        self.settle_flow(key, false);
+    }
+
+    fn settle_flow(&mut self, key: CallKey, is_request: bool) {
+        let Some(call) = self.calls.get_mut(key) else { return };
+        let passes_on = !call.is_ending && !call.is_mirror;
+        let (from, to) = if is_request { (call.down, call.up) } else { (call.up, call.down) };
+        let flow = if is_request { &mut call.request } else { &mut call.response };
+        let Some(from) = from.filter(|_| flow.owed > 0) else { return };
+        // Nothing that is ahead waits for more of what comes in here, so this cannot come to a standstill.
+        if passes_on {
+            if !flow.held.is_empty() {
+                return;
+            }
+            if let Some(to) = to
+                && let Some(conn) = self.conns.get_mut(to.conn)
+                && conn.is_full(to.stream)
+            {
+                if conn.h2.output().len() > OUTPUT_BYTES_HIGH && !conn.waiting.contains(&key) {
+                    conn.waiting.push(key);
+                }
+                return;
+            }
+        }
+        let owed = core::mem::take(&mut flow.owed);
+        if let Some(conn) = self.conns.get_mut(from.conn) {
+            conn.h2.release(from.stream, owed);
+        }
+        self.after_change(from.conn);
+    }
+}

@@ -1,0 +1,293 @@
+//! Finding a server for a call, and what becomes of it when the server, or the way to it, is gone.
+
+use crate::call::{Call, CallKey, Leg, Phase};
+use crate::conn::{Conn, ConnKey, Side};
+use crate::engine::{Action, Engine, Timer};
+use crate::plan::Cluster;
+use crate::pool::{Endpoint, EndpointKey, Pool, WAITING_MAX};
+use crate::stats::EndpointStats;
+use std::rc::Rc;
+use std::sync::Arc;
+use weft_core::{Status, Time};
+use weft_proto::session::http2::{Connection, ErrorCode, StreamId};
+
+/// Connections that may drain before a call has found a stream on one.
+const DRAINS_MAX: u32 = 4;
+
+impl Engine {
+    /// Finds a stream to a server, or has the call wait for one.
+    pub(crate) fn dispatch(&mut self, now: Time, key: CallKey) {
+        let call = self.calls.get_mut(key).expect("the caller has looked");
+        call.phase = Phase::AwaitUpstream;
+        let chosen = call.endpoint.or_else(|| call.pool.pick(&self.endpoints, now, call.id));
+        let can_be_tried = |e: &EndpointKey| self.endpoints.get(*e).is_some_and(|e| !e.is_left_out(now));
+        let Some(chosen) = chosen.filter(can_be_tried) else {
+            let text = format!("no endpoint of cluster `{}` can be reached", call.pool.cluster.name);
+            return self.end_here(now, key, Status::Unavailable, &text);
+        };
+        call.endpoint = Some(chosen);
+        if !self.open_upstream(now, key, chosen) {
+            self.await_upstream(now, key, chosen);
+        }
+    }
+
+    /// Opens a stream on a connection that has one to give, and sends headers and what was held.
+    fn open_upstream(&mut self, now: Time, key: CallKey, endpoint: EndpointKey) -> bool {
+        let Some(call) = self.calls.get_mut(key) else { return false };
+        let Some(endpoint) = self.endpoints.get_mut(endpoint) else { return false };
+        for conn_key in &endpoint.ready {
+            let Some(conn) = self.conns.get_mut(*conn_key) else { continue };
+            let Some(stream) = conn.h2.open() else { continue };
+            let end = call.request.is_ended && call.request.index == 0 && call.request.held.is_empty();
+            let end = end && call.request.deframer.is_empty() && call.request.owed == 0;
+            if conn.h2.send_headers(stream, &call.request_headers, end).is_err() {
+                // The server permits no list of this size: waiting would not help.
+                conn.h2.reset(stream, ErrorCode::Cancel);
+                let text = "the request's headers are larger than the server permits";
+                self.end_here(now, key, Status::ResourceExhausted, text);
+                return true;
+            }
+            conn.streams.insert(stream, key);
+            call.up = Some(Leg { conn: *conn_key, stream });
+            call.phase = Phase::Open;
+            call.request.is_end_queued |= end;
+            endpoint.active += 1;
+            endpoint.calls += 1;
+            let conn_key = *conn_key;
+            if call.request.held.is_empty() {
+                self.after_change(conn_key);
+            } else {
+                self.flush_request(now, key);
+            }
+            return true;
+        }
+        false
+    }
+
+    fn await_upstream(&mut self, now: Time, key: CallKey, at: EndpointKey) {
+        let Some(endpoint) = self.endpoints.get_mut(at) else { return };
+        if endpoint.n_gone > endpoint.waiting.len() / 2 {
+            let calls = &self.calls;
+            endpoint.waiting.retain(|waiting| calls.get(*waiting).is_some_and(|call| call.waits_at(at)));
+            endpoint.n_gone = 0;
+        }
+        if endpoint.waiting.len() >= WAITING_MAX {
+            return self.end_here(now, key, Status::Unavailable, "too many calls wait for a connection");
+        }
+        endpoint.waiting.push_back(key);
+        self.connect(now, at);
+    }
+
+    /// A connection has streams to give. Where they do not suffice, another is made.
+    pub(crate) fn serve_waiting(&mut self, now: Time, at: EndpointKey) {
+        while let Some(key) = self.endpoints.get_mut(at).and_then(|e| e.waiting.pop_front()) {
+            if !self.calls.get(key).is_some_and(|call| call.waits_at(at)) {
+                continue;
+            }
+            if !self.open_upstream(now, key, at) {
+                if let Some(endpoint) = self.endpoints.get_mut(at) {
+                    endpoint.waiting.push_front(key);
+                }
+                return self.connect(now, at);
+            }
+        }
+    }
+
+    /// A connection could not be made, is gone, or drains: calls that wait for it go elsewhere, each endpoint once.
+    /// One that drains may be made anew, but not for ever.
+    pub(crate) fn reassign_waiting(&mut self, now: Time, at: EndpointKey, drains: bool) {
+        let Some(endpoint) = self.endpoints.get_mut(at) else { return };
+        if !endpoint.ready.is_empty() || endpoint.connecting.is_some() {
+            return;
+        }
+        let name = Rc::clone(&endpoint.name);
+        for key in core::mem::take(&mut endpoint.waiting) {
+            let Some(call) = self.calls.get_mut(key).filter(|call| call.waits_at(at)) else { continue };
+            call.attempts += 1;
+            let n_members = call.pool.members.len() as u32;
+            let attempts_max = if drains { n_members + DRAINS_MAX } else { n_members };
+            if call.attempts >= attempts_max || (call.is_redirected && !drains) {
+                self.end_here(now, key, Status::Unavailable, &format!("cannot connect to {name}"));
+            } else {
+                call.endpoint = call.endpoint.filter(|_| call.is_redirected);
+                self.dispatch(now, key);
+            }
+        }
+    }
+
+    /// Begins to make a connection to an endpoint, unless one is being made or it has enough.
+    fn connect(&mut self, now: Time, at: EndpointKey) {
+        let Some(endpoint) = self.endpoints.get_mut(at).filter(|e| e.may_connect(now)) else { return };
+        let h2 = Connection::new(self.config.upstream.clone(), now);
+        let key = self.conns.insert(Conn::new(h2, Side::Upstream { endpoint: at, is_ready: false }));
+        endpoint.connecting = Some(key);
+        self.actions.push_back(Action::Connect { conn: key.into(), address: endpoint.address.clone() });
+        self.timers.set(now + endpoint.cluster.connect_timeout, Timer::Connect(key));
+    }
+
+    /// A server's settings have come for the first time. Before, it would refuse streams beyond the number that it
+    /// permits, and a listener that is no HTTP/2 server would take calls with it.
+    pub(crate) fn upstream_ready(&mut self, key: ConnKey) {
+        let Some(Conn { side: Side::Upstream { endpoint, is_ready }, .. }) = self.conns.get_mut(key) else {
+            return;
+        };
+        if core::mem::replace(is_ready, true) {
+            return;
+        }
+        self.stats.upstream.open += 1;
+        self.stats.upstream.total += 1;
+        if let Some(endpoint) = self.endpoints.get_mut(*endpoint) {
+            endpoint.note_connected(key);
+        }
+    }
+
+    /// No new streams are begun on this connection; those above `last_stream` the server has not touched.
+    pub(crate) fn upstream_drains(&mut self, now: Time, key: ConnKey, last_stream: StreamId) {
+        let Some(at) = self.upstream_of(key) else { return };
+        if let Some(endpoint) = self.endpoints.get_mut(at) {
+            endpoint.forget(key);
+        }
+        let Some(conn) = self.conns.get_mut(key) else { return };
+        let mut untouched: Vec<_> = conn.streams.extract_if(|stream, _| *stream > last_stream).collect();
+        untouched.sort_unstable_by_key(|(stream, _)| *stream);
+        for (_, call) in untouched {
+            self.server_gone(now, call);
+        }
+        self.close_if_drained(now, key);
+        self.reassign_waiting(now, at, true);
+    }
+
+    /// The server reset its stream.
+    pub(crate) fn server_reset(&mut self, now: Time, key: CallKey, code: ErrorCode) {
+        self.forget_up(now, key);
+        if self.has_answer(key) {
+            return;
+        }
+        // gRPC over HTTP/2, "Errors".
+        let status = match code {
+            ErrorCode::RefusedStream => Status::Unavailable,
+            ErrorCode::Cancel => Status::Cancelled,
+            ErrorCode::EnhanceYourCalm => Status::ResourceExhausted,
+            ErrorCode::InadequateSecurity => Status::PermissionDenied,
+            _ => Status::Internal,
+        };
+        self.end_here(now, key, status, &format!("the server reset the stream: {code:?}"));
+    }
+
+    /// The server's connection is gone.
+    pub(crate) fn server_gone(&mut self, now: Time, key: CallKey) {
+        let Some(call) = self.calls.get(key) else { return };
+        let endpoint = call.endpoint.and_then(|e| self.endpoints.get(e));
+        let text = match endpoint {
+            Some(endpoint) => format!("the connection to {} was lost", endpoint.name),
+            None => "the connection to the server was lost".to_owned(),
+        };
+        self.forget_up(now, key);
+        if !self.has_answer(key) {
+            self.end_here(now, key, Status::Unavailable, &text);
+        }
+    }
+
+    /// The upstream leg of a call is gone without our doing.
+    fn forget_up(&mut self, now: Time, key: CallKey) {
+        let Some(call) = self.calls.get_mut(key) else { return };
+        let Some(up) = call.up.take() else { return };
+        let owed = core::mem::take(&mut call.response.owed);
+        let endpoint = call.endpoint;
+        self.leave_upstream(now, up, endpoint, owed);
+    }
+
+    /// A call has no use for its upstream stream any more; `owed` bytes of it were not credited yet.
+    pub(crate) fn leave_upstream(&mut self, now: Time, up: Leg, at: Option<EndpointKey>, owed: u32) {
+        if let Some(endpoint) = at.and_then(|e| self.endpoints.get_mut(e)) {
+            endpoint.active -= 1;
+        }
+        if let Some(conn) = self.conns.get_mut(up.conn) {
+            conn.streams.remove(&up.stream);
+            // Also if the stream is gone: what came on it counts for the connection's window.
+            conn.h2.release(up.stream, owed);
+            // Unless it has ended. What is queued of a request that was answered is of no use any more.
+            conn.h2.reset(up.stream, ErrorCode::Cancel);
+            self.after_change(up.conn);
+            self.close_if_drained(now, up.conn);
+        }
+        if let Some(at) = at {
+            self.serve_waiting(now, at);
+        }
+    }
+
+    pub(crate) fn upstream_of(&self, key: ConnKey) -> Option<EndpointKey> {
+        match self.conns.get(key)?.side {
+            Side::Upstream { endpoint, .. } => Some(endpoint),
+            Side::Downstream { .. } => None,
+        }
+    }
+
+    // ---- updates ----
+
+    /// The pool of a cluster, with the endpoints that are known already.
+    pub(crate) fn pool_for(&mut self, cluster: &Arc<Cluster>) -> Rc<Pool> {
+        let mut members = Vec::new();
+        for address in &cluster.endpoints {
+            let is_it = |e: &Endpoint| e.cluster.name == cluster.name && e.address == *address;
+            let known = self.endpoints.iter().find(|(_, e)| is_it(e)).map(|(key, _)| key);
+            let key = known.unwrap_or_else(|| self.endpoints.insert(Endpoint::new(cluster, address)));
+            if let Some(endpoint) = self.endpoints.get_mut(key) {
+                endpoint.cluster = Arc::clone(cluster);
+            }
+            members.push(key);
+        }
+        let pool = Rc::new(Pool::new(Arc::clone(cluster), members));
+        self.pools.push(Rc::clone(&pool));
+        pool
+    }
+
+    /// Lets go of pools of old versions that no call has any more, and of the endpoints that only they had.
+    pub(crate) fn retire_pools(&mut self, now: Time) {
+        let live = Rc::clone(&self.live);
+        let is_live = |pool: &Rc<Pool>| live.pools.iter().any(|p| Rc::ptr_eq(p, pool));
+        self.pools.retain(|pool| is_live(pool) || Rc::strong_count(pool) > 1);
+        let keys: Vec<_> = self.endpoints.iter().map(|(key, _)| key).collect();
+        for key in keys {
+            if !self.pools.iter().any(|pool| pool.members.contains(&key)) {
+                self.retire_endpoint(now, key);
+            }
+        }
+    }
+
+    fn retire_endpoint(&mut self, now: Time, key: EndpointKey) {
+        let Some(endpoint) = self.endpoints.remove(key) else { return };
+        if let Some(conn) = endpoint.connecting {
+            self.abort(now, conn);
+        }
+        for conn in endpoint.ready {
+            if let Some(conn) = self.conns.get_mut(conn) {
+                conn.h2.go_away(ErrorCode::NoError);
+            }
+            self.close_if_drained(now, conn);
+            self.after_change(conn);
+        }
+    }
+
+    pub(crate) fn endpoint_stats(&self) -> Vec<EndpointStats> {
+        let of_pool = |pool: &Rc<Pool>| {
+            let members = pool.members.iter().filter_map(|key| self.endpoints.get(*key));
+            let stats = members.map(|e| EndpointStats {
+                cluster: pool.cluster.name.clone(),
+                address: e.name.to_string(),
+                active: e.active,
+                calls: e.calls,
+                connect_failures: e.connect_failures,
+            });
+            stats.collect::<Vec<_>>()
+        };
+        self.live.pools.iter().flat_map(of_pool).collect()
+    }
+}
+
+impl Call {
+    /// Whether it waits for a stream to this endpoint.
+    fn waits_at(&self, endpoint: EndpointKey) -> bool {
+        self.phase == Phase::AwaitUpstream && self.endpoint == Some(endpoint) && !self.is_ending
+    }
+}

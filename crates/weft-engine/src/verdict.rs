@@ -1,0 +1,348 @@
+//! A call's message through its chain, and what the chain decided for it.
+
+use crate::call::{Call, CallKey, Flow, HeldItem, Phase};
+use crate::conn::Side;
+use crate::end::{Answer, End};
+use crate::engine::{Engine, Timer};
+use crate::headers::{Form, end_builder};
+use crate::pass::{Facts, LiveChain, rand_base};
+use crate::plan::Segment;
+use std::rc::Rc;
+use weft_core::abi::{EditTarget, Outcome, Verdict};
+use weft_core::{Interval, Status, Time};
+use weft_ir::ir::Terminator;
+use weft_ir::program::Event;
+use weft_proto::session::grpc::protobuf::encode;
+use weft_proto::session::grpc::{HEADER_BYTES, Message, header as prefix_of, inflate};
+use weft_proto::session::http2::Headers;
+
+/// Mirrored calls that a worker may have under way; further ones are not begun, and counted.
+const MIRRORS_MAX: usize = 1024;
+/// How long a mirrored call may take; then it is let go.
+const MIRROR_TIME_MAX: Interval = Interval::from_secs(10);
+
+/// What a pass decided for its message.
+pub(crate) enum Passed {
+    /// On with it.
+    On,
+    /// On with what is in `Engine::rewritten`.
+    Rewritten,
+    /// The call has ended, or will when its delay is over.
+    Ended,
+}
+
+impl Engine {
+    /// A pass of the request direction; edits of headers are applied while they have not left.
+    pub(crate) fn pass_request(
+        &mut self,
+        now: Time,
+        key: CallKey,
+        live: &Rc<LiveChain>,
+        segment: &Segment,
+        message: Option<Message<'_>>,
+    ) -> Passed {
+        let passed = self.pass(now, key, live, segment, message, None, None);
+        if matches!(passed, Passed::Ended) {
+            return passed;
+        }
+        let call = self.calls.get_mut(key).expect("the call has not ended");
+        if call.phase == Phase::AwaitMessage
+            && let Some(edited) = self.passes.edit_headers(live, segment.event, false, &call.request_headers)
+        {
+            call.request_headers = edited;
+        }
+        if !self.passes.outcome.mirrors.is_empty()
+            && let Some(message) = message
+        {
+            self.mirror(now, key, message);
+        }
+        passed
+    }
+
+    /// Runs a segment and carries out its verdict.
+    #[expect(clippy::too_many_arguments, reason = "all of them are facts of the one pass")]
+    pub(crate) fn pass(
+        &mut self,
+        now: Time,
+        key: CallKey,
+        live: &Rc<LiveChain>,
+        segment: &Segment,
+        message: Option<Message<'_>>,
+        closing: Option<(Status, Option<&str>)>,
+        trailers: Option<&Headers>,
+    ) -> Passed {
+        let event = segment.event;
+        let mut inflated = core::mem::take(&mut self.inflated);
+        let call = self.calls.get_mut(key).expect("the caller has the call");
+        let mut row = core::mem::take(&mut call.row);
+        let flow = if event.is_request() { &call.request } else { &call.response };
+        let (index, is_response) = (flow.index, !event.is_request());
+        let headers =
+            if is_response { call.response_headers.clone() } else { Some(Rc::clone(&call.request_headers)) };
+        let path_of = Rc::clone(&call.request_headers);
+        let payload = match message
+            .map(|m| plain_payload(&m, headers.as_deref(), self.config.message_bytes_max, &mut inflated))
+        {
+            Some(Ok(payload)) => Some(payload),
+            Some(Err(text)) => {
+                call.row = row;
+                self.end_here(now, key, Status::Internal, &text);
+                return Passed::Ended;
+            }
+            None => None,
+        };
+        let peer = call.down.and_then(|d| match &self.conns.get(d.conn)?.side {
+            Side::Downstream { peer, .. } => Some(Rc::clone(peer)),
+            Side::Upstream { .. } => None,
+        });
+        let upstream = call.endpoint.and_then(|e| self.endpoints.get(e)).map(|e| Rc::clone(&e.name));
+        let method = call.method.map(|m| &live.chain.methods[m]);
+        let facts = Facts {
+            now,
+            rand: rand_base(self.config.seed, call.id, call.attempts, index, event),
+            payload,
+            method,
+            path: path_of.path().unwrap_or_default(),
+            peer: peer.as_deref().unwrap_or_default(),
+            headers: headers.as_deref(),
+            trailers,
+            size: message.map_or(0, |m| m.payload.len() as u64),
+            index,
+            call_id: call.id,
+            status: closing.map(|(status, _)| status),
+            elapsed: is_response.then(|| now - call.began),
+            upstream: upstream.as_deref().filter(|_| is_response),
+            ended_by: closing.and_then(|(_, by)| by),
+        };
+        let n_elements = live.chain.program.elements.len();
+        let opened = if event == Event::Close { call.opened } else { n_elements };
+        let ran = self.passes.run(live, segment, &facts, &mut row, opened);
+        let rewritten = match (&ran, payload) {
+            (Ok(()), Some(payload)) => {
+                self.rewritten.clear();
+                self.passes.rewrite(live, event, method, payload, &mut self.rewritten)
+            }
+            _ => None,
+        };
+        if let Some(call) = self.calls.get_mut(key) {
+            call.row = row;
+        }
+        self.inflated = inflated;
+        if let Err(malformed) = ran {
+            self.stats.refuse("grpc_malformed_message", 1);
+            self.end_here(now, key, Status::Internal, &format!("the message is malformed: {malformed}"));
+            return Passed::Ended;
+        }
+        self.take_rows(now, live);
+        if closing.is_some() {
+            return Passed::On;
+        }
+        if event == Event::OpenRequest || event == Event::Open {
+            self.call_mut(key).opened = opened_by(live, event, &self.passes.outcome);
+        }
+        if !self.carry_out(now, key, live) {
+            return Passed::Ended;
+        }
+        match rewritten {
+            None => Passed::On,
+            Some(Ok(())) => Passed::Rewritten,
+            Some(Err(error)) => {
+                self.end_here(now, key, Status::Internal, &format!("a column cannot be set: {error}"));
+                Passed::Ended
+            }
+        }
+    }
+
+    /// Carries out the verdict of the last pass. False if the call has ended.
+    fn carry_out(&mut self, now: Time, key: CallKey, live: &Rc<LiveChain>) -> bool {
+        let element = usize::from(self.passes.outcome.element);
+        let end = match self.passes.outcome.verdict {
+            Verdict::Forward => return true,
+            Verdict::Redirect => return self.redirect(now, key),
+            Verdict::Drop => End::Dropped { by: element },
+            Verdict::Abort(status) => {
+                End::Here { status, answer: self.abort_answer(live, status), by: Some(element) }
+            }
+            Verdict::Failed(fault) => {
+                let name = &live.chain.program.elements[element].name;
+                let text = format!("element `{name}` failed: {}", fault.name()).into_bytes();
+                End::Here { status: Status::Internal, answer: Answer::Text(text), by: Some(element) }
+            }
+            Verdict::Reply => match self.reply(key, live) {
+                Ok(message) => {
+                    End::Here { status: Status::Ok, answer: Answer::Reply(message), by: Some(element) }
+                }
+                Err(text) => {
+                    End::Here { status: Status::Internal, answer: Answer::Text(text), by: Some(element) }
+                }
+            },
+        };
+        let delay = self.passes.outcome.delay;
+        let call = self.call_mut(key);
+        if delay > Interval::ZERO {
+            call.is_ending = true;
+            self.hold_response(key, now + delay, HeldItem::End(Box::new(end)));
+        } else {
+            self.end(now, key, end);
+        }
+        false
+    }
+
+    fn redirect(&mut self, now: Time, key: CallKey) -> bool {
+        let Some((pool, endpoint)) = self.live.targets.get(&self.passes.outcome.text).cloned() else {
+            let target = String::from_utf8_lossy(&self.passes.outcome.text).into_owned();
+            let text = format!("REDIRECT names neither a cluster nor an endpoint of one: `{target}`");
+            self.end_here(now, key, Status::Unavailable, &text);
+            return false;
+        };
+        let call = self.call_mut(key);
+        if call.phase == Phase::AwaitMessage {
+            (call.pool, call.endpoint, call.is_redirected) = (pool, endpoint, endpoint.is_some());
+        }
+        true
+    }
+
+    fn abort_answer(&self, live: &LiveChain, status: Status) -> Answer {
+        let outcome = &self.passes.outcome;
+        let answers = outcome.edits.iter().filter_map(|edit| match edit.target {
+            EditTarget::Answer(id) => Some((&live.chain.program.answers[usize::from(id)].name, edit.value)),
+            _ => None,
+        });
+        let mut builders = None;
+        for (name, value) in answers {
+            let (only, trailers) = builders.get_or_insert_with(|| {
+                let of = |form| end_builder(form, status, &outcome.text);
+                (of(Form::TrailersOnly), of(Form::Trailers))
+            });
+            self.passes.set_header(only, name.as_bytes(), value);
+            self.passes.set_header(trailers, name.as_bytes(), value);
+        }
+        match builders {
+            Some(builders) => Answer::Edited(Box::new(builders)),
+            None => Answer::Text(outcome.text.clone()),
+        }
+    }
+
+    /// The message of a REPLY, with its prefix.
+    fn reply(&self, key: CallKey, live: &LiveChain) -> Result<Vec<u8>, Vec<u8>> {
+        let call = self.calls.get(key).expect("the caller has the call");
+        let method = call.method().ok_or_else(|| b"REPLY: the method is not in the schemas".to_vec())?;
+        let replies = &live.chain.program.replies;
+        let paths: Vec<Vec<&str>> =
+            replies.iter().map(|r| r.path.iter().map(String::as_str).collect()).collect();
+        let values: Vec<_> = self
+            .passes
+            .outcome
+            .edits
+            .iter()
+            .filter_map(|edit| match edit.target {
+                EditTarget::Reply(id) => {
+                    Some((&paths[usize::from(id)][..], self.passes.edit_value(edit.value)))
+                }
+                _ => None,
+            })
+            .collect();
+        let mut message = prefix_of(false, 0).to_vec();
+        encode(&method.schema, method.output, &values, &mut message)
+            .map_err(|e| format!("REPLY: {e}").into_bytes())?;
+        let prefix = prefix_of(false, (message.len() - HEADER_BYTES) as u32);
+        message[..prefix.len()].copy_from_slice(&prefix);
+        Ok(message)
+    }
+
+    /// Sends a copy of a message, and of its call's headers, to each target; what comes back is let go.
+    fn mirror(&mut self, now: Time, key: CallKey, message: Message<'_>) {
+        let call = self.calls.get(key).expect("the caller has the call");
+        let (headers, began) = (Rc::clone(&call.request_headers), call.began);
+        let outcome = &self.passes.outcome;
+        let targets: Vec<_> = outcome
+            .mirrors
+            .iter()
+            .filter_map(|(start, len)| self.live.targets.get(outcome.kept(*start, *len)).cloned())
+            .collect();
+        let bytes =
+            [&prefix_of(message.compressed, message.payload.len() as u32)[..], message.payload].concat();
+        let limit = self.config.message_bytes_max as u32;
+        for (pool, endpoint) in targets {
+            if self.n_mirrors >= MIRRORS_MAX {
+                self.stats.refuse("mirrors_max", 1);
+                continue;
+            }
+            self.n_mirrors += 1;
+            let id = self.next_call;
+            self.next_call += 1;
+            let mut request = Flow::new(limit);
+            request.is_ended = true;
+            request.is_end_queued = true;
+            request.hold(now, HeldItem::Data(bytes.clone(), true));
+            let mirror = self.calls.insert(Call {
+                id,
+                began,
+                down: None,
+                up: None,
+                pool,
+                endpoint,
+                chain: None,
+                method: None,
+                request_headers: Rc::clone(&headers),
+                phase: Phase::AwaitUpstream,
+                opened: 0,
+                row: Vec::new(),
+                request,
+                response: Flow::new(limit),
+                response_headers: None,
+                is_response_begun: true,
+                is_ending: false,
+                is_mirror: true,
+                is_redirected: endpoint.is_some(),
+                deadline: None,
+                attempts: 0,
+            });
+            let timer = self.timers.set(now + MIRROR_TIME_MAX, Timer::Deadline(mirror));
+            self.call_mut(mirror).deadline = Some(timer);
+            self.dispatch(now, mirror);
+        }
+    }
+}
+
+/// How many elements let a call go on in this pass: those, and no others, see its end.
+///
+/// OPEN and REQUEST of an element are two handlers of one pass, and an element whose REQUEST ended the call has let
+/// it begin. Which of them it was is told by what each could have done.
+fn opened_by(live: &LiveChain, event: Event, outcome: &Outcome) -> usize {
+    let element = usize::from(outcome.element);
+    let could_be = |end: &Terminator| match (outcome.verdict, end) {
+        (Verdict::Drop, Terminator::Drop { line })
+        | (Verdict::Abort(_), Terminator::Abort { line, .. })
+        | (Verdict::Reply, Terminator::Reply { line })
+        | (Verdict::Failed(_), Terminator::Fail { line, .. }) => *line == outcome.line,
+        _ => false,
+    };
+    let elements = &live.chain.program.elements;
+    match outcome.verdict {
+        Verdict::Forward | Verdict::Redirect => elements.len(),
+        _ if event == Event::Open => element,
+        _ => {
+            let open = elements[element].handlers.open.as_ref();
+            let ended_in_open = open.is_none_or(|open| open.blocks.iter().any(|b| could_be(&b.end)));
+            element + usize::from(!ended_in_open)
+        }
+    }
+}
+
+/// The message as the chain reads it. A message that cannot be inflated ends its call: it must not pass unread.
+fn plain_payload<'a>(
+    message: &Message<'a>,
+    headers: Option<&Headers>,
+    limit: usize,
+    inflated: &'a mut Vec<u8>,
+) -> Result<&'a [u8], String> {
+    if !message.compressed {
+        return Ok(message.payload);
+    }
+    let encoding = headers.and_then(|h| h.get(b"grpc-encoding")).unwrap_or_default();
+    let encoding = core::str::from_utf8(encoding).map_err(|_| "the grpc-encoding is not text".to_owned())?;
+    inflated.clear();
+    inflate(encoding, message.payload, limit, inflated).map_err(|e| e.to_string())?;
+    Ok(inflated)
+}
