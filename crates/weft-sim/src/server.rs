@@ -71,6 +71,8 @@ pub enum Reply {
     NoTrailers(Message),
     /// These bytes, whatever they are, as the response's body.
     Raw(Vec<u8>),
+    /// A page with this HTTP status, as of a proxy that speaks no gRPC.
+    Page(u16, Vec<u8>),
 }
 
 impl Default for Behaviour {
@@ -156,6 +158,7 @@ pub(crate) enum What {
     Raw(Vec<u8>),
     End,
     EndWithoutTrailers(Message),
+    Page(u16, Vec<u8>),
     Reset(ErrorCode),
     Die,
 }
@@ -229,6 +232,15 @@ impl Served {
                 let own = stream.behaviour.trailers.iter().map(|(n, v)| (n.as_str(), v.as_str()));
                 let fields = first.into_iter().filter(|_| is_alone).chain([("grpc-status", &status[..])]);
                 let _ = h2.send_headers(id, &to_headers(fields.chain(own)), true);
+                self.streams.remove(&id);
+            }
+            What::Page(status, body) => {
+                let status = status.to_string();
+                let fields = [(":status", &status[..]), ("content-type", "text/html")];
+                let _ = h2.send_headers(id, &to_headers(fields), body.is_empty());
+                if !body.is_empty() {
+                    let _ = h2.send_data(id, &[], &body, true);
+                }
                 self.streams.remove(&id);
             }
             What::Reset(code) => {
@@ -324,6 +336,7 @@ impl Served {
                 react(What::End);
             }
             Reply::NoTrailers(message) => react(What::EndWithoutTrailers(message.clone())),
+            Reply::Page(status, body) => react(What::Page(*status, body.clone())),
             Reply::AtOnce(_)
             | Reply::ThenReset(..)
             | Reply::Silence

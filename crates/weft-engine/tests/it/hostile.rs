@@ -270,3 +270,49 @@ fn one_window_update_lets_all_streams_go_on() {
     assert_eq!(n_headers, 10, "headers and trailers of five calls");
     assert_eq!(world.engine().calls_open(), 0);
 }
+
+/// Messages that never become whole would fill the memory.
+#[test]
+fn what_is_gathered_stays_within_the_limit() {
+    let config = weft_engine::Config { held_bytes_max: 2 << 20, ..weft_engine::Config::default() };
+    let mut world = World::with_config(1, config, Net::new().plan(Some(&reading_chain()), &[CART]))
+        .server(CART, |_| Behaviour::default());
+    let good = world.client("front");
+    let evil = world.raw("front");
+    world.send_raw(evil, ms(0), hello(&[]));
+    let begun = [frame(1, 4, 1, &block()), frame(0, 0, 1, &[0, 0, 0x3f, 0xff, 0xff])].concat();
+    // The window of a stream limits what it sends at once, so what is gathered grows piece by piece.
+    for stream in 0..200u32 {
+        let mut bytes = begun.clone();
+        bytes[5..9].copy_from_slice(&(2 * stream + 1).to_be_bytes());
+        let at = 9 + block().len();
+        bytes[at + 5..at + 9].copy_from_slice(&(2 * stream + 1).to_be_bytes());
+        bytes.extend(frame(0, 0, 2 * stream + 1, &[7; 16_000]));
+        bytes.extend(frame(0, 0, 2 * stream + 1, &[7; 16_000]));
+        world.send_raw(evil, ms(i64::from(stream) * 10), bytes);
+    }
+    let calls: Vec<_> = (0..20)
+        .map(|nth| world.call(good, Call::unary(ADD, item("ann", nth, b"")).at(ms(nth as i64 * 150))))
+        .collect();
+    world.run_until(Interval::from_secs(10));
+    assert!(refusals(&mut world, "held_bytes_max") > 0);
+    assert!(world.bytes_held_max() < 3 << 20, "{} bytes", world.bytes_held_max());
+    for call in calls {
+        assert_eq!(world.answer(call).code(), Some(0), "the others do not notice");
+    }
+}
+
+/// A peer that does not read what a closing connection still has to say would hold it for ever.
+#[test]
+fn a_closing_connection_is_given_up_when_its_peer_takes_nothing() {
+    let mut world = World::new(1, Net::new().plan(None, &[CART]))
+        .network(Network { capacity_bytes: 100, ..Network::default() })
+        .server(CART, |_| Behaviour::new(Reply::Messages(vec![Message::new(vec![7; 5000])])));
+    let evil = world.raw("front");
+    world.stop_reading(evil);
+    world.send_raw(evil, ms(1), [hello(&[]), call(1), call(3)].concat());
+    // A frame on stream 0 that must not be there.
+    world.send_raw(evil, ms(100), frame(0, 0, 0, b"x"));
+    world.run_until(Interval::from_secs(5));
+    assert_eq!(world.engine().clients_open(), 0);
+}

@@ -4,6 +4,7 @@ mod calls;
 mod chains;
 mod close;
 mod hostile;
+mod state;
 mod support;
 mod update;
 mod upstream;

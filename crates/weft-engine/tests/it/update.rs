@@ -215,3 +215,65 @@ fn connections_of_dropped_servers_are_closed() {
     assert_eq!(servers, [CART, CART_2]);
     assert_eq!(world.engine().connections_open(), 2, "the client's, and one to the new server");
 }
+
+/// Adding a server to a cluster would cost the connections to all others.
+#[test]
+fn a_change_of_members_keeps_the_other_connections() {
+    let mut net = Net::new();
+    let mut world = World::new(1, net.plan(None, &[CART, CART_2]))
+        .server(CART, |_| Behaviour::default())
+        .server(CART_2, |_| Behaviour::default())
+        .server(CART_3, |_| Behaviour::default());
+    let client = world.client("front");
+    let mut calls: Vec<_> =
+        (0..40).map(|nth| world.call(client, Call::unary(ADD, item("a", 1, b"")).at(ms(nth)))).collect();
+    let second = net.plan(None, &[CART_2, CART_3]);
+    world.at(ms(50), move |w| w.apply(second));
+    calls.extend((60..100).map(|nth| world.call(client, Call::unary(ADD, item("a", 1, b"")).at(ms(nth)))));
+    world.run();
+    assert!(calls.iter().all(|call| world.answer(*call).code() == Some(0)));
+    let after: Vec<_> = world.received().iter().skip(40).map(|r| r.server.clone()).collect();
+    assert!(!after.contains(&CART.to_owned()) && after.contains(&CART_3.to_owned()), "{after:?}");
+    let stats = world.engine().stats();
+    assert_eq!((stats.upstream.total, stats.upstream.open), (3, 2));
+}
+
+/// A call that waits when its server is taken out of the program would be lost.
+#[test]
+fn a_call_that_waits_is_served_by_the_servers_that_it_knew() {
+    let mut net = Net::new();
+    let mut world =
+        World::new(1, net.plan(None, &[CART])).server(CART, |_| Behaviour::default().after(ms(200)));
+    let client = world.client("front");
+    world.limit_streams(CART, 1);
+    let calls: Vec<_> =
+        (0..12).map(|nth| world.call(client, Call::unary(ADD, item("a", 1, b"")).at(ms(nth)))).collect();
+    let second = net.plan(None, &[CART_2]);
+    world.at(ms(50), move |w| w.apply(second));
+    world.run();
+    assert!(calls.iter().all(|call| world.answer(*call).code() == Some(0)));
+    assert_eq!(world.received().len(), 12);
+    assert_eq!(world.engine().connections_open(), 1, "the client's");
+}
+
+/// Clients of a listener that has another name would find no route.
+#[test]
+fn a_listener_is_renamed_and_dropped_under_its_clients() {
+    let mut net = Net::new();
+    let mut world = World::new(1, net.plan(None, &[CART])).server(CART, |_| Behaviour::default());
+    let client = world.client("front");
+    let call =
+        |world: &mut World, at: i64| world.call(client, Call::unary(ADD, item("a", 1, b"")).at(ms(at)));
+    let (first, second) = (call(&mut world, 0), call(&mut world, 50));
+    let mut renamed = net.plan(None, &[CART]);
+    renamed.listeners[0].name = "door".to_owned();
+    world.at(ms(20), move |w| {
+        w.engine().rename_listener("front", "door");
+        w.apply(renamed);
+    });
+    let dropped = net.plan(None, &[CART]);
+    world.at(ms(100), move |w| w.apply(dropped));
+    world.run();
+    assert_eq!([first, second].map(|call| world.answer(call).code()), [Some(0), Some(0)]);
+    assert_eq!(world.engine().clients_open(), 0, "the client of the dropped listener was told to go");
+}

@@ -260,3 +260,53 @@ fn a_node_that_stops_finishes_its_calls() {
         assert_eq!(world.engine().stats().downstream.open, 0, "seed {seed}");
     }
 }
+
+/// A cluster's further connections would stay unused while calls wait for a stream of the first.
+#[test]
+fn calls_that_wait_make_further_connections() {
+    let mut world = World::new(1, Net::new().plan(None, &[CART])).server(CART, |_| echo().after(ms(100)));
+    world.limit_streams(CART, 5);
+    let client = world.client("front");
+    let calls: Vec<_> = (0..20).map(|_| add(&mut world, client, 10)).collect();
+    world.run();
+    for call in calls {
+        assert_eq!(world.answer(call).code(), Some(0));
+        assert!(
+            world.answer(call).took() < ms(150),
+            "it waited for another call: {}",
+            world.answer(call).took()
+        );
+    }
+    assert_eq!(world.engine().stats().upstream.total, 4);
+}
+
+/// A page of a proxy that stands before the server would reach the client as a gRPC response.
+#[test]
+fn an_answer_that_is_not_grpc_has_the_status_that_it_stands_for() {
+    for text in [None, Some(reading_chain())] {
+        for (http, status) in [(404, 12), (503, 14), (403, 7), (500, 2), (200, 2)] {
+            for body in [&b""[..], b"<h1>no</h1>"] {
+                let page = Reply::Page(http, body.to_vec());
+                let mut world = World::new(1, Net::new().plan(text.as_deref(), &[CART]))
+                    .server(CART, move |_| Behaviour::new(page.clone()));
+                let client = world.client("front");
+                let call = add(&mut world, client, 0);
+                world.run();
+                assert_eq!(world.answer(call).code(), Some(status), "{http}");
+                assert!(world.answer(call).messages.is_empty());
+            }
+        }
+    }
+}
+
+/// A call whose deadline nobody can tell would have none.
+#[test]
+fn a_malformed_timeout_is_refused() {
+    let mut world = World::new(1, Net::new().plan(None, &[CART])).server(CART, |_| echo());
+    let client = world.client("front");
+    let call = Call::unary(ADD, item("ann", 1, b"")).header("grpc-timeout", "soon");
+    let call = world.call(client, call);
+    world.run();
+    assert_eq!(world.answer(call).code(), Some(13));
+    assert_eq!(refusals(&mut world, "grpc_timeout"), 1);
+}

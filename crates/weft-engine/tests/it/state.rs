@@ -1,0 +1,69 @@
+//! What a node remembers, and what an update may do to it.
+
+use weft_core::Time;
+use weft_core::table::Insert;
+use weft_engine::state::{Bound, StateStore, Unfit};
+use weft_ir::text::parse_program;
+
+/// A program with a table.
+fn table(realisation: &str, rows_max: u64) -> String {
+    format!(
+        "chain \"c\"\nrequest\nresponse\ntable \"e\" \"t\" as {realisation} max {rows_max} evict reject\n\
+         key \"k\" I64 = 0\ncolumn \"n\" I64 = 0\nvar \"e\" \"v\" I64 word 0 start 5\n"
+    )
+}
+
+fn bind(store: &mut StateStore, text: &str, is_published: bool) -> Result<Bound, Unfit> {
+    let mut staged = store.stage();
+    let (_, bound) = staged.bind(parse_program(text).unwrap_or_else(|e| panic!("{e}")))?;
+    if is_published {
+        store.commit(staged);
+    }
+    Ok(bound)
+}
+
+/// An update that a taken port refuses would have changed the limits of tables that run, or lost their rows.
+#[test]
+fn an_update_that_is_not_published_changes_nothing() {
+    let mut store = StateStore::new(1);
+    let first = bind(&mut store, &table("striped", 10), true).expect("it is new").for_worker(0);
+    assert!(matches!(first.tables[0].insert_int(7, Time(0)), Insert::New(_)));
+    first.scalars.set_word(0, 9);
+    bind(&mut store, &table("striped", 5), false).expect("it fits");
+    bind(&mut store, "chain \"other\"\nrequest\nresponse\n", false).expect("it has no state");
+    assert_eq!(first.tables[0].max_rows(), 10);
+    let again = bind(&mut store, &table("striped", 5), true).expect("it fits").for_worker(0);
+    assert_eq!((again.tables[0].len(), again.tables[0].max_rows()), (1, 5));
+    assert_eq!(again.scalars.word(0), 9);
+}
+
+/// Rows would vanish where a table is kept in another way.
+#[test]
+fn another_realisation_is_refused_where_it_would_lose_rows() {
+    let ways = ["striped", "locked", "per_worker", "replicated"];
+    for (from, held) in ways.iter().enumerate() {
+        for (to, wanted) in ways.iter().enumerate() {
+            let mut store = StateStore::new(2);
+            bind(&mut store, &table(held, 10), true).expect("it is new");
+            let outcome = bind(&mut store, &table(wanted, 10), true);
+            let fits = from == to
+                || matches!((*held, *wanted), ("striped" | "locked" | "replicated", "striped" | "locked"));
+            assert_eq!(outcome.is_ok(), fits, "from {held} to {wanted}");
+        }
+    }
+}
+
+/// An element that comes back would find what another of its name left long ago; and tables of elements that are gone
+/// would fill the memory.
+#[test]
+fn what_a_version_does_not_know_is_forgotten() {
+    let mut store = StateStore::new(1);
+    let first = bind(&mut store, &table("striped", 10), true).expect("it is new").for_worker(0);
+    assert!(matches!(first.tables[0].insert_int(7, Time(0)), Insert::New(_)));
+    first.scalars.set_word(0, 9);
+    bind(&mut store, "chain \"c\"\nrequest\nresponse\n", true).expect("it has no state");
+    assert_eq!(std::sync::Arc::strong_count(&first.tables[0]), 1, "the store still holds the table");
+    let back = bind(&mut store, &table("striped", 10), true).expect("it is new").for_worker(0);
+    assert!(back.tables[0].is_empty());
+    assert_eq!(back.scalars.word(0), 5, "its start");
+}
