@@ -548,6 +548,28 @@ fn floods_of_frames_without_effect_end_the_connection() {
 }
 
 #[test]
+fn every_setting_counts() {
+    // If this fails, 4 KiB of settings make us go through all streams 600 times, as often as the peer likes.
+    let mut conn = server();
+    let many = settings(&[(4, 1), (4, 2)].repeat(limits::SETTINGS_MAX / 2));
+    let n = (0..1000).take_while(|_| feed(&mut conn, &many).map(|_| sent(&mut conn)).is_ok()).count();
+    assert!(n <= limits::CONTROLS_MAX as usize / (limits::SETTINGS_MAX + 1), "{n} frames");
+    assert_eq!(conn.counters().violations(Violation::ControlFlood), 1);
+}
+
+#[test]
+fn data_that_nobody_takes_pays_for_nothing() {
+    // If this fails, a peer pays for a flood of PINGs with data on a stream that we have reset.
+    let mut conn = server();
+    feed(&mut conn, &request(1, 0)).unwrap();
+    conn.reset(1, ErrorCode::Cancel);
+    let flood = [frame(DATA, 0, 1, b"late"), frame(PING, 0, 0, &[0; 8])].concat();
+    let n = (0..10_000).take_while(|_| feed(&mut conn, &flood).map(|_| sent(&mut conn)).is_ok()).count();
+    assert!(n <= limits::CONTROLS_MAX as usize, "{n}");
+    assert_eq!(conn.counters().violations(Violation::ControlFlood), 1);
+}
+
+#[test]
 fn a_peer_that_does_not_read_answers_is_cut_off() {
     let mut conn = server();
     let ping = frame(PING, 0, 0, &[0; 8]);

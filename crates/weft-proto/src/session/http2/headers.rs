@@ -228,7 +228,8 @@ impl Headers {
             // RFC 9113 section 8.5: only the authority says where to connect to.
             return self.scheme().is_none() && self.path().is_none() && self.authority().is_some();
         }
-        self.scheme().is_some_and(|s| !s.is_empty()) && self.path().is_some_and(|p| !p.is_empty())
+        let is_given = |value: Option<&[u8]>| value.is_some_and(|v| !v.is_empty());
+        !method.is_empty() && is_given(self.scheme()) && is_given(self.path())
     }
 
     fn pseudo(&self, which: Pseudo) -> Option<&[u8]> {
@@ -602,6 +603,7 @@ mod tests {
         check(&[(":status", "20")], Err(Malformed::MissingPseudoHeader));
         check(&REQUEST[..2], Err(Malformed::MissingPseudoHeader));
         check(&[(":method", "GET"), (":scheme", "http"), (":path", "")], Err(Malformed::MissingPseudoHeader));
+        check(&[(":method", ""), (":scheme", "http"), (":path", "/")], Err(Malformed::MissingPseudoHeader));
         check(&[(":method", "CONNECT"), (":path", "/")], Err(Malformed::MissingPseudoHeader));
     }
 

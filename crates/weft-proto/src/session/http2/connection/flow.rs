@@ -6,6 +6,9 @@ use super::streams::{Half, QueueEnd, Slot};
 use super::{Connection, Event, StreamId};
 use crate::session::http2::frame::{FrameHead, STREAM_ID_MAX, WINDOW_MAX, be_u32, kind};
 
+/// How many streams that are gone may be listed as waiting for the connection's window, besides twice the open ones.
+const BLOCKED_SLACK: usize = 64;
+
 /// What a peer may send on all streams together.
 ///
 /// A stream's window is given back when its owner releases the data; this one as soon as data arrives. Otherwise the
@@ -215,6 +218,10 @@ impl Connection {
         {
             queue.is_listed = true;
             self.blocked.push_back(stream.id);
+            // Streams that were reset stay listed; while the window is shut nothing else takes them out.
+            if self.blocked.len() > 2 * self.streams.len() + BLOCKED_SLACK {
+                self.blocked.retain(|id| self.streams.find(*id).is_some());
+            }
         }
     }
 }
@@ -223,7 +230,7 @@ impl Connection {
 mod tests {
     use super::*;
     use crate::session::http2::frame::{FRAME_HEADER_BYTES, PREFACE, WINDOW_INITIAL, flag};
-    use crate::session::http2::{Config, ErrorCode};
+    use crate::session::http2::{Config, ErrorCode, HeadersBuilder};
     use proptest::prelude::*;
     use std::collections::BTreeMap;
     use weft_core::Time;
@@ -367,6 +374,27 @@ mod tests {
     fn pick_of(map: &mut BTreeMap<StreamId, u32>, pick: usize) -> Option<(&StreamId, &mut u32)> {
         let at = pick % map.len().max(1);
         map.iter_mut().nth(at)
+    }
+
+    #[test]
+    fn streams_that_were_reset_do_not_pile_up_behind_a_shut_window() {
+        // If this fails, a peer that leaves the connection no window fills our memory with streams that it resets.
+        let mut world = World::new(Config::server());
+        let mut response = HeadersBuilder::new();
+        response.push(b":status", b"200").unwrap();
+        let response = response.build();
+        let mut n_listed_max = 0;
+        for _ in 0..900 {
+            world.open();
+            world.deliver(usize::MAX);
+            let stream = world.next_stream - 2;
+            world.server.send_headers(stream, &response, false).unwrap();
+            world.server.send_data(stream, b"", &[0; 20_000], true).unwrap();
+            n_listed_max = n_listed_max.max(world.server.blocked.len());
+            world.client_resets(0);
+            world.deliver(usize::MAX);
+        }
+        assert!((1..=BLOCKED_SLACK + 3).contains(&n_listed_max), "{n_listed_max}");
     }
 
     proptest! {

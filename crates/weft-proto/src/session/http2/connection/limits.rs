@@ -13,12 +13,12 @@ use crate::session::http2::hpack::HpackError;
 pub const RESETS_MAX: u32 = 1000;
 /// By how many the number of permitted resets grows back each second; a stream that ends well adds one more.
 pub const RESETS_PER_S: u32 = 100;
-/// Frames without any effect for an application that may come at once: SETTINGS, PING, PRIORITY, WINDOW_UPDATE,
+/// Frames without any effect for an application that may come at once: SETTINGS and each setting in them, PING, PRIORITY, WINDOW_UPDATE,
 /// RST_STREAM, unknown ones, and empty DATA (CVE-2019-9511 to 9518). See [`CONTROLS_PER_S`].
 pub const CONTROLS_MAX: u32 = 4096;
 /// By how many the number of permitted frames without effect grows back each second.
 pub const CONTROLS_PER_S: u32 = 200;
-/// By how many it grows with each HEADERS or non-empty DATA frame in either direction.
+/// By how many it grows with each HEADERS frame and each non-empty DATA frame of an open stream in either direction.
 pub const CONTROLS_PER_FRAME: u32 = 4;
 /// Acknowledgements and resets that may wait in the output because the peer does not read.
 pub const OUTPUT_CONTROLS_MAX: u32 = 1024;
@@ -220,7 +220,7 @@ impl Budgets {
             let seconds = u32::try_from(elapsed / SECOND).unwrap_or(u32::MAX);
             self.resets.earn(seconds.saturating_mul(RESETS_PER_S));
             self.controls.earn(seconds.saturating_mul(CONTROLS_PER_S));
-            self.refilled = now;
+            self.refilled = now - Interval(elapsed % SECOND);
         }
     }
 

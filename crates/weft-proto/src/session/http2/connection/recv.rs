@@ -210,10 +210,7 @@ impl Connection {
         let left = head.len.checked_sub(overhead).ok_or(Violation::Padding)?;
         self.recv_window.take(head.len)?;
         let end_stream = head.has(flag::END_STREAM);
-        if left > 0 || end_stream {
-            self.budgets.note_useful_frame();
-            self.timers.note_message();
-        } else {
+        if left == 0 && !end_stream {
             self.budgets.controls.spend(Violation::ControlFlood)?;
         }
         let payload = DataPayload { stream: head.stream, left, padding: pad, overhead, end_stream };
@@ -221,6 +218,10 @@ impl Connection {
             Ok(()) => {
                 self.parser.payload = Payload::Data(payload);
                 self.grow_recv_window();
+                if left > 0 || end_stream {
+                    self.budgets.note_useful_frame();
+                    self.timers.note_message();
+                }
             }
             Err(fault) => {
                 self.parser.payload = Payload::Skip(left + pad);

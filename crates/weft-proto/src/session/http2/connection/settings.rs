@@ -89,6 +89,8 @@ impl Connection {
             return Err(Violation::ControlFlood);
         }
         for entry in payload.chunks_exact(6) {
+            // Each may change every stream's window, so each counts as a frame does.
+            self.budgets.controls.spend(Violation::ControlFlood)?;
             self.apply(u16::from_be_bytes([entry[0], entry[1]]), be_u32(&entry[2..]))?;
         }
         self.output.write_control(kind::SETTINGS, flag::ACK, 0, &[]);
