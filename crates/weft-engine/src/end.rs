@@ -3,8 +3,7 @@
 use crate::call::CallKey;
 use crate::engine::Engine;
 use crate::headers::{Form, status_of};
-use crate::pass::LiveChain;
-use crate::plan::Segment;
+use crate::verdict::Tuple;
 use std::rc::Rc;
 use weft_core::{Status, Time};
 use weft_ir::program::Event;
@@ -66,56 +65,33 @@ impl Engine {
         call.is_ending = true;
         let live = call.chain.clone();
         let form = if call.is_response_begun { Form::Trailers } else { Form::TrailersOnly };
-        let mut last = match &end {
-            End::Server { trailers } => Some(Rc::clone(trailers)),
-            End::Here { status, answer: Answer::Text(text), .. } => {
-                Some(self.answers.end(form, *status, text))
+        let (reply, mut last) = match end {
+            End::Server { trailers } => (None, Some(trailers)),
+            End::Here { answer: Answer::Text(text), .. } => {
+                (None, Some(self.answers.end(form, status, &text)))
             }
-            End::Here { answer: Answer::Reply(_), .. } => {
-                Some(self.answers.end(Form::Trailers, Status::Ok, b""))
+            End::Here { answer: Answer::Edited(builders), .. } => {
+                let (only, trailers) = *builders;
+                let builder = if form == Form::TrailersOnly { only } else { trailers };
+                (None, Some(builder.build()))
             }
-            End::Here { answer: Answer::Edited(..), .. } => None,
-            End::Dropped { .. } | End::ClientLeft => None,
+            End::Here { answer: Answer::Reply(message), .. } => {
+                (Some(message), Some(self.answers.end(Form::Trailers, Status::Ok, b"")))
+            }
+            End::Dropped { .. } | End::ClientLeft => (None, None),
         };
-        let mut reply = None;
-        if let End::Here { answer, .. } = end {
-            match answer {
-                Answer::Edited(builders) => {
-                    let (only, trailers) = *builders;
-                    let builder = if form == Form::TrailersOnly { only } else { trailers };
-                    last = Some(builder.build());
-                }
-                Answer::Reply(message) => reply = Some(message),
-                Answer::Text(_) => {}
-            }
-        }
         if let Some(live) = &live
             && let Some(close) = &live.chain.segments.close
             && self.call_mut(key).opened > 0
         {
-            last = self.close_pass(now, key, live, close, status, by, last);
+            let by = by.map(|e| live.chain.program.elements[e].name.as_str());
+            // A CLOSE handler that fails has no one left to tell: it is counted, and the call ends as it would.
+            let _ = self.pass(now, key, live, close, Tuple::End { status, by, trailers: last.as_deref() });
+            let edited = last.as_ref().and_then(|t| self.passes.edit_headers(live, Event::Close, true, t));
+            last = edited.or(last);
         }
         self.send_end(key, reply, last);
         self.release_call(now, key, status);
-    }
-
-    /// Runs CLOSE; gives the trailers as it leaves them.
-    #[expect(clippy::too_many_arguments, reason = "all of them are facts of the one pass")]
-    fn close_pass(
-        &mut self,
-        now: Time,
-        key: CallKey,
-        live: &Rc<LiveChain>,
-        close: &Segment,
-        status: Status,
-        by: Option<usize>,
-        trailers: Option<Rc<Headers>>,
-    ) -> Option<Rc<Headers>> {
-        let by = by.map(|e| live.chain.program.elements[e].name.as_str());
-        // A CLOSE handler that fails has no one left to tell: it is counted, and the call ends as it would.
-        let _ = self.pass(now, key, live, close, None, Some((status, by)), trailers.as_deref());
-        let edited = trailers.as_ref().and_then(|t| self.passes.edit_headers(live, Event::Close, true, t));
-        edited.or(trailers)
     }
 
     /// The last bytes to the client.

@@ -11,7 +11,7 @@ use crate::engine::{Engine, Timer};
 use crate::headers::{Form, not_grpc};
 use crate::live::Way;
 use crate::plan::reads_body;
-use crate::verdict::Passed;
+use crate::verdict::{Passed, Tuple};
 use std::rc::Rc;
 use weft_core::{Interval, Status, Time};
 use weft_proto::session::grpc::header::{parse_content_type, parse_timeout};
@@ -126,7 +126,7 @@ impl Engine {
                 return;
             }
             if let Some(open) = &segments.open {
-                let passed = self.pass_request(now, key, &live, open, None);
+                let passed = self.pass_request(now, key, &live, open, Tuple::Headers);
                 if matches!(passed, Passed::Ended) {
                     return;
                 }
@@ -217,7 +217,7 @@ impl Engine {
         let segment = if is_first && call.opened == 0 { &segments.open_request } else { &segments.request };
         let mut passed = Passed::On;
         if let Some(segment) = segment {
-            passed = self.pass_request(now, key, &live, segment, Some(message));
+            passed = self.pass_request(now, key, &live, segment, Tuple::Message(message));
         }
         if matches!(passed, Passed::Ended) {
             return false;

@@ -4,7 +4,7 @@ use crate::call::{CallKey, HeldItem, Phase};
 use crate::end::End;
 use crate::engine::{Engine, Timer};
 use crate::headers::fault_of;
-use crate::verdict::Passed;
+use crate::verdict::{Passed, Tuple};
 use std::rc::Rc;
 use weft_core::{Interval, Status, Time};
 use weft_ir::program::Event;
@@ -69,7 +69,7 @@ impl Engine {
         self.refresh_version(now, key);
         let Some(live) = self.call_mut(key).chain.clone() else { return true };
         let Some(segment) = &live.chain.segments.response else { return true };
-        let passed = self.pass(now, key, &live, segment, Some(message), None, None);
+        let passed = self.pass(now, key, &live, segment, Tuple::Message(message));
         if matches!(passed, Passed::Ended) {
             return false;
         }

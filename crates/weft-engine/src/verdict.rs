@@ -31,6 +31,17 @@ pub(crate) enum Passed {
     Ended,
 }
 
+/// What of a call a pass is about.
+#[derive(Clone, Copy)]
+pub(crate) enum Tuple<'a> {
+    /// Its headers.
+    Headers,
+    /// A message.
+    Message(Message<'a>),
+    /// Its end, and the element that decided it.
+    End { status: Status, by: Option<&'a str>, trailers: Option<&'a Headers> },
+}
+
 impl Engine {
     /// A pass of the request direction; edits of headers are applied while they have not left.
     pub(crate) fn pass_request(
@@ -39,9 +50,9 @@ impl Engine {
         key: CallKey,
         live: &Rc<LiveChain>,
         segment: &Segment,
-        message: Option<Message<'_>>,
+        tuple: Tuple<'_>,
     ) -> Passed {
-        let passed = self.pass(now, key, live, segment, message, None, None);
+        let passed = self.pass(now, key, live, segment, tuple);
         if matches!(passed, Passed::Ended) {
             return passed;
         }
@@ -52,7 +63,7 @@ impl Engine {
             call.request_headers = edited;
         }
         if !self.passes.outcome.mirrors.is_empty()
-            && let Some(message) = message
+            && let Tuple::Message(message) = tuple
         {
             self.mirror(now, key, message);
         }
@@ -60,18 +71,20 @@ impl Engine {
     }
 
     /// Runs a segment and carries out its verdict.
-    #[expect(clippy::too_many_arguments, reason = "all of them are facts of the one pass")]
     pub(crate) fn pass(
         &mut self,
         now: Time,
         key: CallKey,
         live: &Rc<LiveChain>,
         segment: &Segment,
-        message: Option<Message<'_>>,
-        closing: Option<(Status, Option<&str>)>,
-        trailers: Option<&Headers>,
+        tuple: Tuple<'_>,
     ) -> Passed {
         let event = segment.event;
+        let message = if let Tuple::Message(message) = tuple { Some(message) } else { None };
+        let (status, ended_by, trailers) = match tuple {
+            Tuple::End { status, by, trailers } => (Some(status), by, trailers),
+            Tuple::Headers | Tuple::Message(_) => (None, None, None),
+        };
         let mut inflated = core::mem::take(&mut self.inflated);
         let call = self.calls.get_mut(key).expect("the caller has the call");
         let mut row = core::mem::take(&mut call.row);
@@ -109,10 +122,10 @@ impl Engine {
             size: message.map_or(0, |m| m.payload.len() as u64),
             index,
             call_id: call.id,
-            status: closing.map(|(status, _)| status),
+            status,
             elapsed: is_response.then(|| now - call.began),
             upstream: upstream.as_deref().filter(|_| is_response),
-            ended_by: closing.and_then(|(_, by)| by),
+            ended_by,
         };
         let n_elements = live.chain.program.elements.len();
         let opened = if event == Event::Close { call.opened } else { n_elements };
@@ -134,7 +147,7 @@ impl Engine {
             return Passed::Ended;
         }
         self.take_rows(now, live);
-        if closing.is_some() {
+        if event == Event::Close {
             return Passed::On;
         }
         if event == Event::OpenRequest || event == Event::Open {
