@@ -297,6 +297,7 @@ impl Outcome {
     }
 
     /// Copies bytes into the scratch and returns where they are, or None beyond `SCRATCH_BYTES_MAX`.
+    #[inline(always)]
     pub fn keep(&mut self, bytes: &[u8]) -> Option<(u32, u32)> {
         let start = self.scratch.len();
         if start + bytes.len() > crate::limits::SCRATCH_BYTES_MAX {

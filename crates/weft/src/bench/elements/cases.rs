@@ -82,7 +82,7 @@ pub(super) const CASES: &[Case] = &[
         stages: "token_bucket (rate = 1000, burst = 10)",
         rows: String::new,
         twin: twins::TOKEN_BUCKET,
-        twin_text: &[include_str!("../twins/token_bucket.rs"), include_str!("../twins/bounded.rs")],
+        twin_text: &[include_str!("../twins/token_bucket.rs")],
     },
     Case {
         name: "metrics",

@@ -27,16 +27,12 @@ pub(super) fn count(cases: &[&str]) -> Result<Vec<Row>, String> {
     for &case in cases {
         crate::bench::progress(&format!("{case}: instructions"));
         let counts = of_case(case)?;
-        let net = |who: &str| {
-            let of = |who| RUNNERS.iter().zip(&counts).find(|((name, _), _)| *name == who).map(|(_, n)| *n);
-            Some(of(who)? - of("nothing")?)
-        };
-        let (Some(jit), Some(twin), Some(interp)) = (net("jit"), net("twin"), net("interp")) else {
-            continue;
-        };
+        let [nothing, jit, twin, interp] = counts[..] else { continue };
         let unit = "instr/message";
         rows.push(Row::new(case, "compiled instr", unit, &[jit]).against("by hand", &[jit], &[twin]));
         rows.push(Row::new(case, "by hand instr", unit, &[twin]));
+        let net = [jit, twin].map(|count| [count - nothing]);
+        rows.push(Row::new(case, "compiled net instr", unit, &net[0]).against("by hand", &net[0], &net[1]));
         rows.push(Row::new(case, "interpreted instr", unit, &[interp]));
     }
     Ok(rows)

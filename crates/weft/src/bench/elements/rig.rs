@@ -1,16 +1,17 @@
-//! Messages in memory, and what they are run through: a back end's code, or a twin.
+//! Messages in memory, and what they are run through: programs, by a back end or by hand.
 
 use std::hint::black_box;
 use std::sync::Arc;
 use std::time::Instant;
 
 use weft_core::abi::{Cell, Counters, Cx, EditTarget, Outcome, REGIONS, Slot, State, Verdict};
+use weft_core::table::Table;
 use weft_core::{Interval, Status, Time, Type, Value, hash};
 use weft_engine::state::StateStore;
 use weft_ir::backend::{Backend, Program};
 use weft_ir::program::{ChainProgram, Direction, Event, Input, Meta, Place};
 
-use crate::bench::twins::Twin;
+use crate::bench::twins;
 
 /// Messages of one round. Their columns take some 400 KB: they do not stay in the first-level cache, as in life.
 pub(super) const MESSAGES: usize = 4096;
@@ -45,49 +46,52 @@ impl Leg {
     }
 }
 
-/// A chain compiled by one back end, on state of its own.
-pub(super) struct Compiled {
+/// The programs of all passes of a call.
+pub(super) struct Programs {
     legs: [Option<Box<dyn Program>>; 3],
 }
 
-impl Compiled {
-    /// Compiles all passes of a call.
+impl Programs {
+    /// Compiles them, for state of their own.
     ///
     /// # Errors
     /// The back end cannot express the chain, or its state cannot be made.
-    pub(super) fn new(program: &ChainProgram, backend: &dyn Backend) -> Result<(Self, State), String> {
-        let (program, bound) =
-            StateStore::new(1).stage().bind(program.clone()).map_err(|error| error.to_string())?;
+    pub(super) fn compiled(program: &ChainProgram, backend: &dyn Backend) -> Result<(Self, State), String> {
+        Self::new(program, |program, state, event| {
+            backend.compile(program, event, state).map_err(|error| error.to_string())
+        })
+    }
+
+    /// Those of a twin, on state of the same kind.
+    ///
+    /// # Errors
+    /// The state cannot be made.
+    pub(super) fn by_hand(program: &ChainProgram, twin: twins::Make) -> Result<(Self, State), String> {
+        Self::new(program, |program, state, event| Ok(twin(program, state, event)))
+    }
+
+    fn new(
+        program: &ChainProgram,
+        make: impl Fn(&Arc<ChainProgram>, &State, Event) -> Result<Box<dyn Program>, String>,
+    ) -> Result<(Self, State), String> {
+        let bound = StateStore::new(1).stage().bind(program.clone());
+        let (program, bound) = bound.map_err(|error| error.to_string())?;
         let (program, state) = (Arc::new(program), bound.for_worker(0));
         let mut legs = [None, None, None];
         for leg in Leg::ALL {
             if !program.parts(leg.event()).is_empty() {
-                let code =
-                    backend.compile(&program, leg.event(), &state).map_err(|error| error.to_string())?;
-                legs[leg as usize] = Some(code);
+                legs[leg as usize] = Some(make(&program, &state, leg.event())?);
             }
         }
         Ok((Self { legs }, state))
     }
 }
 
-impl Runner for Compiled {
+impl Runner for Programs {
     #[inline(always)]
     fn run(&mut self, leg: Leg, cx: &mut Cx<'_>, opened: usize) {
         if let Some(code) = &self.legs[leg as usize] {
             code.run(cx, opened);
-        }
-    }
-}
-
-/// A twin keeps its state itself.
-impl Runner for Box<dyn Twin> {
-    #[inline(always)]
-    fn run(&mut self, leg: Leg, cx: &mut Cx<'_>, opened: usize) {
-        match leg {
-            Leg::Request => (**self).request(cx),
-            Leg::Response => (**self).response(cx),
-            Leg::Close => (**self).close(cx, opened),
         }
     }
 }
@@ -237,13 +241,24 @@ impl<R: Runner> Lane<R> {
         began.elapsed().as_nanos() as f64 / MESSAGES as f64
     }
 
-    /// What `n` messages led to, and the counters in the end.
-    pub(super) fn observe(&mut self, messages: &Messages, n: usize) -> (Vec<Seen>, Vec<Counters>) {
+    /// What `n` messages led to, and what is left in the end.
+    pub(super) fn observe(&mut self, messages: &Messages, n: usize) -> (Vec<Seen>, Left) {
         let mut seen = Vec::new();
         for message in 0..n {
             self.call(messages, message % MESSAGES, |leg, out| seen.push(Seen::of(leg, out)));
         }
-        (seen, self.counters.clone())
+        let rows = |table: &Arc<Table>| {
+            let mut chunk = Vec::new();
+            table.export(0, self.now, u32::MAX, &mut chunk);
+            chunk
+        };
+        let merged = &self.state.merged;
+        let left = Left {
+            counters: self.counters.clone(),
+            tables: self.state.tables.iter().map(rows).collect(),
+            merged: (0..merged.len()).map(|word| merged.word(word)).collect(),
+        };
+        (seen, left)
     }
 
     /// One call: its request, then its response unless the request ended it, then its end where something opened.
@@ -283,6 +298,15 @@ impl<R: Runner> Lane<R> {
         };
         self.runner.run(leg, &mut cx, opened);
     }
+}
+
+/// What all passes together left behind.
+#[derive(Debug, PartialEq)]
+pub(super) struct Left {
+    counters: Vec<Counters>,
+    /// The rows of each table, with their ages.
+    tables: Vec<Vec<u8>>,
+    merged: Vec<u64>,
 }
 
 /// What one pass led to, with all bytes in place, so that back ends can be compared.

@@ -1,32 +1,39 @@
 //! Access by user: those with write permission pass.
 
-use rustc_hash::FxHashMap;
-use weft_core::abi::{Cx, REGION_BODY};
-use weft_core::{Status, Value};
-use weft_ir::program::ChainProgram;
+use core::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
-use super::{Element, abort, field, rows, seen, text};
+use weft_core::Status;
+use weft_core::abi::{Cx, REGION_BODY};
+
+use super::{Element, Site, abort, seen, text};
 
 pub(super) struct Acl {
     at: u16,
     user: usize,
-    permissions: FxHashMap<Box<[u8]>, Box<[u8]>>,
+    table: usize,
+    permission: usize,
 }
 
 impl Element for Acl {
-    fn new(program: &ChainProgram, at: u16) -> Self {
-        let permissions = rows(program, at).iter().filter_map(|row| match &row[..] {
-            [Value::Bytes(user), Value::Bytes(permission)] => Some((user[..].into(), permission[..].into())),
-            _ => None,
-        });
-        Self { at, user: field(&program.request, "user"), permissions: permissions.collect() }
+    fn new(site: &Site<'_>) -> Self {
+        Self {
+            at: site.at,
+            user: site.field("user"),
+            table: site.table().0,
+            permission: site.column("permission"),
+        }
     }
 
     #[inline(always)]
-    fn request(&mut self, cx: &mut Cx<'_>) -> bool {
+    fn request(&self, cx: &mut Cx<'_>) -> bool {
         seen(cx, self.at);
-        let permission = self.permissions.get(text(cx, REGION_BODY, self.user));
-        if permission.is_some_and(|permission| **permission == *b"W") {
+        // The controller fills the table and swaps it whole, so there is no lock to take.
+        let found = cx.state.tables[self.table].find_bytes_words(text(cx, REGION_BODY, self.user), cx.now);
+        let word = |words: &[AtomicU64], at: usize| words[at].load(Relaxed);
+        let may_write = |(_, row): (_, &[AtomicU64])| {
+            word(row, self.permission) == 1 && word(row, self.permission + 1) == u64::from(b'W')
+        };
+        if found.is_some_and(may_write) {
             return true;
         }
         abort(cx, self.at, Status::PermissionDenied, b"no write permission")

@@ -1,12 +1,14 @@
 //! A row for each call that ends.
 
-use weft_core::abi::{Cell, Cx, REGION_BODY, REGION_META};
-use weft_ir::program::{ChainProgram, Meta};
+use weft_core::abi::{Cell, Cx, Fault, REGION_BODY, REGION_META, SinkRow};
+use weft_ir::program::Meta;
 
-use super::{Element, emit, field, keep, meta, seen, sink, text};
+use super::{Element, Site, fail, keep, keep_cell, seen, set_cell, text};
 
-/// Bytes of a user that are kept with the call.
+/// Bytes of the user that are kept with the call.
 const CALLER_BYTES: usize = 64;
+/// Columns of the log.
+const COLUMNS: u16 = 10;
 
 pub(super) struct Logging {
     at: u16,
@@ -20,64 +22,82 @@ pub(super) struct Logging {
     elapsed: usize,
     upstream: usize,
     ended_by: usize,
-    caller: [u8; CALLER_BYTES],
-    caller_len: usize,
-    object: i64,
+    caller: usize,
+    object: usize,
 }
 
 impl Logging {
-    fn optional(cx: &mut Cx<'_>, input: usize) -> Cell {
-        if cx.present >> input & 1 == 0 { Cell::Null } else { keep(cx, text(cx, REGION_META, input)) }
+    /// Adds the row, cell by cell where it stays; None if its bytes do not fit.
+    #[inline(always)]
+    fn emit(&self, cx: &mut Cx<'_>) -> Option<()> {
+        let number = |cx: &mut Cx<'_>, input: usize| cx.out.cells.push(Cell::Int(cx.slots[input].a as i64));
+        cx.out.cells.push(Cell::Int(cx.now.0));
+        number(cx, self.call_id);
+        Self::text(cx, self.peer)?;
+        Self::text(cx, self.method)?;
+        let caller = keep_cell(cx, self.caller)?;
+        cx.out.cells.push(caller);
+        cx.out.cells.push(Cell::Int(cx.call[self.object] as i64));
+        number(cx, self.status);
+        number(cx, self.elapsed);
+        Self::optional(cx, self.upstream)?;
+        Self::optional(cx, self.ended_by)?;
+        cx.out.rows.push(SinkRow { sink: self.sink, cells: COLUMNS });
+        Some(())
+    }
+
+    #[inline(always)]
+    fn text(cx: &mut Cx<'_>, input: usize) -> Option<()> {
+        let text = keep(cx, text(cx, REGION_META, input))?;
+        cx.out.cells.push(text);
+        Some(())
+    }
+
+    #[inline(always)]
+    fn optional(cx: &mut Cx<'_>, input: usize) -> Option<()> {
+        if cx.present >> input & 1 != 0 {
+            return Self::text(cx, input);
+        }
+        cx.out.cells.push(Cell::Null);
+        Some(())
     }
 }
 
 impl Element for Logging {
-    fn new(program: &ChainProgram, at: u16) -> Self {
-        let (request, response) = (&program.request, &program.response);
+    fn new(site: &Site<'_>) -> Self {
         Self {
-            at,
-            sink: sink(program, at),
-            user: field(request, "user"),
-            object_id: field(request, "object_id"),
-            call_id: meta(response, Meta::CallId),
-            peer: meta(response, Meta::Peer),
-            method: meta(response, Meta::Method),
-            status: meta(response, Meta::Status),
-            elapsed: meta(response, Meta::Elapsed),
-            upstream: meta(response, Meta::Upstream),
-            ended_by: meta(response, Meta::EndedBy),
-            caller: [0; CALLER_BYTES],
-            caller_len: 0,
-            object: 0,
+            at: site.at,
+            sink: site.sink(),
+            user: site.field("user"),
+            object_id: site.field("object_id"),
+            call_id: site.meta(Meta::CallId),
+            peer: site.meta(Meta::Peer),
+            method: site.meta(Meta::Method),
+            status: site.meta(Meta::Status),
+            elapsed: site.meta(Meta::Elapsed),
+            upstream: site.meta(Meta::Upstream),
+            ended_by: site.meta(Meta::EndedBy),
+            caller: site.cell("caller"),
+            object: site.cell("object"),
         }
     }
 
     #[inline(always)]
-    fn request(&mut self, cx: &mut Cx<'_>) -> bool {
+    fn request(&self, cx: &mut Cx<'_>) -> bool {
         seen(cx, self.at);
         let user = text(cx, REGION_BODY, self.user);
-        self.caller_len = user.len().min(CALLER_BYTES);
-        self.caller[..self.caller_len].copy_from_slice(&user[..self.caller_len]);
-        self.object = cx.slots[self.object_id].a as i64;
+        set_cell(cx.call, self.caller, &user[..user.len().min(CALLER_BYTES)]);
+        cx.call[self.object] = cx.slots[self.object_id].a;
         true
     }
 
     #[inline(always)]
-    fn close(&mut self, cx: &mut Cx<'_>) -> bool {
-        let number = |cx: &Cx<'_>, input: usize| Cell::Int(cx.slots[input].a as i64);
-        let row = [
-            Cell::Int(cx.now.0),
-            number(cx, self.call_id),
-            keep(cx, text(cx, REGION_META, self.peer)),
-            keep(cx, text(cx, REGION_META, self.method)),
-            keep(cx, &self.caller[..self.caller_len]),
-            Cell::Int(self.object),
-            number(cx, self.status),
-            number(cx, self.elapsed),
-            Self::optional(cx, self.upstream),
-            Self::optional(cx, self.ended_by),
-        ];
-        emit(cx, self.sink, row);
-        true
+    fn close(&self, cx: &mut Cx<'_>) -> bool {
+        let (kept, n_cells) = (cx.out.scratch.len(), cx.out.cells.len());
+        cx.out.cells.reserve(usize::from(COLUMNS));
+        self.emit(cx).is_some() || {
+            cx.out.cells.truncate(n_cells);
+            fail(cx, self.at, Fault::TooLong, kept)
+        }
     }
 }

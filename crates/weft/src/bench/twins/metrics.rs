@@ -2,41 +2,47 @@
 
 use weft_core::Status;
 use weft_core::abi::Cx;
-use weft_ir::program::{ChainProgram, Meta};
+use weft_ir::program::Meta;
 
-use super::{Element, meta, seen};
+use super::{Element, Site, seen};
 
 pub(super) struct Metrics {
     at: u16,
     status: usize,
     elapsed: usize,
-    calls: u64,
-    failed: u64,
-    busy: i64,
-    slowest: i64,
+    calls: usize,
+    failed: usize,
+    busy_us: usize,
+    slowest_us: usize,
 }
 
 impl Element for Metrics {
-    fn new(program: &ChainProgram, at: u16) -> Self {
-        let status = meta(&program.response, Meta::Status);
-        let elapsed = meta(&program.response, Meta::Elapsed);
-        Self { at, status, elapsed, calls: 0, failed: 0, busy: 0, slowest: i64::MIN }
+    const COUNTS_CLOSE: bool = true;
+
+    fn new(site: &Site<'_>) -> Self {
+        Self {
+            at: site.at,
+            status: site.meta(Meta::Status),
+            elapsed: site.meta(Meta::Elapsed),
+            calls: site.variable("calls"),
+            failed: site.variable("failed"),
+            busy_us: site.variable("busy_us"),
+            slowest_us: site.variable("slowest_us"),
+        }
     }
 
     #[inline(always)]
-    fn request(&mut self, _: &mut Cx<'_>) -> bool {
-        true
-    }
-
-    #[inline(always)]
-    fn close(&mut self, cx: &mut Cx<'_>) -> bool {
+    fn close(&self, cx: &mut Cx<'_>) -> bool {
         seen(cx, self.at);
-        let elapsed = cx.slots[self.elapsed].a as i64;
-        self.calls = self.calls.wrapping_add(1);
-        self.busy = self.busy.wrapping_add(elapsed);
-        self.slowest = self.slowest.max(elapsed);
+        // This worker's part: nobody else writes it, and the worker that shows the sums reads it.
+        let merged = &cx.state.merged;
+        let elapsed_us = (cx.slots[self.elapsed].a as i64 as f64 / 1e3) as i64;
+        merged.add(self.calls, 1);
+        merged.add(self.busy_us, elapsed_us as u64);
+        let slowest = merged.word(self.slowest_us) as i64;
+        merged.set_word(self.slowest_us, slowest.max(elapsed_us) as u64);
         if cx.slots[self.status].a != u64::from(Status::Ok.code()) {
-            self.failed = self.failed.wrapping_add(1);
+            merged.add(self.failed, 1);
         }
         true
     }

@@ -1,11 +1,23 @@
 //! Hand-written Rust with the meaning of library elements: what compiled elements are measured against.
 //!
-//! A twin is what an engineer would write who wants exactly this element on this interface, and wants it fast. Its
-//! state is in Rust's own collections, with the same bounds, expiry and eviction as the element's tables. Before a
-//! twin is timed, it is held against the interpreter on random messages: verdicts, rows, edits and counters.
+//! A twin is what an engineer would write who wants exactly this element on this interface, and wants it fast. It is
+//! a [`Program`], called by whoever calls compiled code, through the same pointer, and it owes the engine the same:
+//!
+//! - **State is the engine's.** What lives over time is in the engine's tables ([`Table`]), merged variables and the
+//!   call's row, so that it survives an update, can be listed, has the declared limits, expiry and eviction, and is
+//!   shared by all workers. A look-up hands back the row's words, and a twin works on those; it takes the lock of a
+//!   key where the table is shared. A map of its own behind a `&mut self` would be less work, and not the same
+//!   element: calls of one worker overlap, and workers share tables.
+//! - **Handlers are atomic.** A twin computes first and writes then; an error leaves nothing behind.
+//! - **What leaves is bounded**: bytes of edits and rows count against the scratch of the pass.
+//! - **Elements are counted**, and timed on sampled passes.
+//!
+//! It is spared what a compiler has to do and an engineer need not: defaults that are overwritten at once, checks of
+//! sums that cannot overflow, a second look for a row that is in hand. Its chain is laid out at compile time, so the
+//! elements of a chain are one function. Before a twin is timed, it is held against the interpreter on random
+//! messages: verdicts, rows, edits, counters, and the state that is left.
 
 mod acl;
-mod bounded;
 mod fault;
 mod logging;
 mod metrics;
@@ -13,13 +25,20 @@ mod mutation;
 mod shard_lb;
 mod token_bucket;
 
-use weft_core::abi::{Cell, Cx, SinkRow, Verdict};
-use weft_core::{Status, Value};
-use weft_ir::ir::Op;
-use weft_ir::program::{ChainProgram, Direction, Meta, Place};
+use core::fmt;
+use core::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::sync::Arc;
 
-/// Makes a twin for a chain.
-pub(super) type Make = fn(&ChainProgram) -> Box<dyn Twin>;
+use weft_core::Status;
+use weft_core::abi::{Cell, Cx, Fault as Fails, State, Verdict};
+use weft_core::limits::SCRATCH_BYTES_MAX;
+use weft_core::table::Table;
+use weft_ir::backend::Program;
+use weft_ir::ir::Op;
+use weft_ir::program::{ChainProgram, Direction, Event, Meta, Place};
+
+/// Makes the twin of a chain for one event, on this state.
+pub(super) type Make = fn(&ChainProgram, &State, Event) -> Box<dyn Program>;
 
 pub(super) const ACL: Make = one::<acl::Acl>;
 /// An element that lets everything pass.
@@ -33,30 +52,29 @@ pub(super) const TOKEN_BUCKET: Make = one::<token_bucket::TokenBucket>;
 /// logging -> acl -> fault
 pub(super) const ADN: Make = three::<logging::Logging, acl::Acl, fault::Fault>;
 
-/// A chain by hand.
-pub(super) trait Twin {
-    /// OPEN and REQUEST of all elements.
-    fn request(&mut self, cx: &mut Cx<'_>);
-    /// RESPONSE of all elements.
-    fn response(&mut self, _cx: &mut Cx<'_>) {}
-    /// CLOSE of the elements below `opened`.
-    fn close(&mut self, _cx: &mut Cx<'_>, _opened: usize) {}
-}
+/// A twin of one element, at its place in a chain. Each handler says whether the call goes on.
+trait Element: Send + Sync + Sized + 'static {
+    /// Its tuples are counted in CLOSE: it has no other handler.
+    const COUNTS_CLOSE: bool = false;
 
-/// A twin of one element, at its place in a chain. Each pass says whether the call goes on.
-pub(super) trait Element: Sized {
-    /// What it knows of the program: where its columns are, and from which site it draws.
-    fn new(program: &ChainProgram, at: u16) -> Self;
+    /// What it knows of the chain: where its columns, tables and cells are, and from which site it draws.
+    fn new(site: &Site<'_>) -> Self;
+
     /// OPEN and REQUEST.
-    fn request(&mut self, cx: &mut Cx<'_>) -> bool;
-    /// RESPONSE.
     #[inline(always)]
-    fn response(&mut self, _cx: &mut Cx<'_>) -> bool {
+    fn request(&self, _cx: &mut Cx<'_>) -> bool {
         true
     }
+
+    /// RESPONSE.
+    #[inline(always)]
+    fn response(&self, _cx: &mut Cx<'_>) -> bool {
+        true
+    }
+
     /// CLOSE.
     #[inline(always)]
-    fn close(&mut self, _cx: &mut Cx<'_>) -> bool {
+    fn close(&self, _cx: &mut Cx<'_>) -> bool {
         true
     }
 }
@@ -64,45 +82,109 @@ pub(super) trait Element: Sized {
 struct Empty(u16);
 
 impl Element for Empty {
-    fn new(_: &ChainProgram, at: u16) -> Self {
-        Self(at)
+    fn new(site: &Site<'_>) -> Self {
+        Self(site.at)
     }
 
     #[inline(always)]
-    fn request(&mut self, cx: &mut Cx<'_>) -> bool {
+    fn request(&self, cx: &mut Cx<'_>) -> bool {
         seen(cx, self.0);
         true
     }
 }
 
-fn one<A: Element + 'static>(program: &ChainProgram) -> Box<dyn Twin> {
-    Box::new(One(A::new(program, 0)))
+/// A chain of elements.
+trait Chain: Send + Sync + 'static {
+    fn request(&self, cx: &mut Cx<'_>);
+    fn response(&self, cx: &mut Cx<'_>);
+    fn close(&self, cx: &mut Cx<'_>, opened: usize);
 }
 
-fn three<A: Element + 'static, B: Element + 'static, C: Element + 'static>(
+fn one<A: Element>(program: &ChainProgram, state: &State, event: Event) -> Box<dyn Program> {
+    of_event(One(A::new(&Site { program, state, at: 0 })), event)
+}
+
+fn three<A: Element, B: Element, C: Element>(
     program: &ChainProgram,
-) -> Box<dyn Twin> {
-    Box::new(Three(A::new(program, 0), B::new(program, 1), C::new(program, 2)))
+    state: &State,
+    event: Event,
+) -> Box<dyn Program> {
+    let site = |at| Site { program, state, at };
+    of_event(Three(A::new(&site(0)), B::new(&site(1)), C::new(&site(2))), event)
+}
+
+fn of_event(chain: impl Chain, event: Event) -> Box<dyn Program> {
+    match event {
+        Event::Response => Box::new(OnResponse(chain)),
+        Event::Close => Box::new(OnClose(chain)),
+        _ => Box::new(OnRequest(chain)),
+    }
+}
+
+struct OnRequest<C>(C);
+struct OnResponse<C>(C);
+struct OnClose<C>(C);
+
+impl<C: Chain> Program for OnRequest<C> {
+    fn run(&self, cx: &mut Cx<'_>, _: usize) {
+        self.0.request(cx);
+    }
+}
+
+impl<C: Chain> Program for OnResponse<C> {
+    fn run(&self, cx: &mut Cx<'_>, _: usize) {
+        self.0.response(cx);
+    }
+}
+
+impl<C: Chain> Program for OnClose<C> {
+    fn run(&self, cx: &mut Cx<'_>, opened: usize) {
+        self.0.close(cx, opened);
+    }
+}
+
+impl<C> fmt::Debug for OnRequest<C> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("requests by hand")
+    }
+}
+
+impl<C> fmt::Debug for OnResponse<C> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("responses by hand")
+    }
+}
+
+impl<C> fmt::Debug for OnClose<C> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("ends by hand")
+    }
 }
 
 /// A chain of one element.
 struct One<A>(A);
 
-impl<A: Element> Twin for One<A> {
-    fn request(&mut self, cx: &mut Cx<'_>) {
-        if self.0.request(cx) {
+impl<A: Element> Chain for One<A> {
+    #[inline(always)]
+    fn request(&self, cx: &mut Cx<'_>) {
+        let mut watch = Watch::start(cx);
+        if watch.stop(cx, 0, true, |cx| self.0.request(cx)) {
             forward(cx, 1);
         }
     }
 
-    fn response(&mut self, cx: &mut Cx<'_>) {
-        if self.0.response(cx) {
+    #[inline(always)]
+    fn response(&self, cx: &mut Cx<'_>) {
+        let mut watch = Watch::start(cx);
+        if watch.stop(cx, 0, false, |cx| self.0.response(cx)) {
             forward(cx, 1);
         }
     }
 
-    fn close(&mut self, cx: &mut Cx<'_>, opened: usize) {
-        if opened < 1 || self.0.close(cx) {
+    #[inline(always)]
+    fn close(&self, cx: &mut Cx<'_>, opened: usize) {
+        let mut watch = Watch::start(cx);
+        if opened < 1 || watch.stop(cx, 0, A::COUNTS_CLOSE, |cx| self.0.close(cx)) {
             forward(cx, 1);
         }
     }
@@ -111,26 +193,75 @@ impl<A: Element> Twin for One<A> {
 /// A chain of three; responses and ends pass it backwards.
 struct Three<A, B, C>(A, B, C);
 
-impl<A: Element, B: Element, C: Element> Twin for Three<A, B, C> {
-    fn request(&mut self, cx: &mut Cx<'_>) {
-        if self.0.request(cx) && self.1.request(cx) && self.2.request(cx) {
-            forward(cx, 3);
-        }
-    }
-
-    fn response(&mut self, cx: &mut Cx<'_>) {
-        if self.2.response(cx) && self.1.response(cx) && self.0.response(cx) {
-            forward(cx, 3);
-        }
-    }
-
-    fn close(&mut self, cx: &mut Cx<'_>, opened: usize) {
-        if (opened < 3 || self.2.close(cx))
-            && (opened < 2 || self.1.close(cx))
-            && (opened < 1 || self.0.close(cx))
+impl<A: Element, B: Element, C: Element> Chain for Three<A, B, C> {
+    #[inline(always)]
+    fn request(&self, cx: &mut Cx<'_>) {
+        let mut watch = Watch::start(cx);
+        if watch.stop(cx, 0, true, |cx| self.0.request(cx))
+            && watch.stop(cx, 1, true, |cx| self.1.request(cx))
+            && watch.stop(cx, 2, true, |cx| self.2.request(cx))
         {
             forward(cx, 3);
         }
+    }
+
+    #[inline(always)]
+    fn response(&self, cx: &mut Cx<'_>) {
+        let mut watch = Watch::start(cx);
+        if watch.stop(cx, 2, false, |cx| self.2.response(cx))
+            && watch.stop(cx, 1, false, |cx| self.1.response(cx))
+            && watch.stop(cx, 0, false, |cx| self.0.response(cx))
+        {
+            forward(cx, 3);
+        }
+    }
+
+    #[inline(always)]
+    fn close(&self, cx: &mut Cx<'_>, opened: usize) {
+        let mut watch = Watch::start(cx);
+        if (opened < 3 || watch.stop(cx, 2, C::COUNTS_CLOSE, |cx| self.2.close(cx)))
+            && (opened < 2 || watch.stop(cx, 1, B::COUNTS_CLOSE, |cx| self.1.close(cx)))
+            && (opened < 1 || watch.stop(cx, 0, A::COUNTS_CLOSE, |cx| self.0.close(cx)))
+        {
+            forward(cx, 3);
+        }
+    }
+}
+
+/// Times the elements of a sampled pass.
+struct Watch {
+    began: u64,
+}
+
+impl Watch {
+    #[inline(always)]
+    fn start(cx: &Cx<'_>) -> Self {
+        Self { began: cx.trace.map_or(0, |clock| clock()) }
+    }
+
+    /// What `handler` gives, which is timed as that of element `at`.
+    #[inline(always)]
+    fn stop(
+        &mut self,
+        cx: &mut Cx<'_>,
+        at: usize,
+        counts: bool,
+        handler: impl FnOnce(&mut Cx<'_>) -> bool,
+    ) -> bool {
+        let goes_on = handler(cx);
+        if let Some(clock) = cx.trace {
+            self.stamp(cx, at, counts, clock);
+        }
+        goes_on
+    }
+
+    #[cold]
+    fn stamp(&mut self, cx: &mut Cx<'_>, at: usize, counts: bool, clock: fn() -> u64) {
+        let now = clock();
+        let counters = &mut cx.counters[at];
+        counters.sampled_ns += now.saturating_sub(self.began);
+        counters.sampled += u64::from(counts);
+        self.began = now;
     }
 }
 
@@ -146,7 +277,18 @@ fn abort(cx: &mut Cx<'_>, at: u16, status: Status, text: &[u8]) -> bool {
     cx.counters[usize::from(at)].aborted += 1;
     cx.out.verdict = Verdict::Abort(status);
     cx.out.element = at;
+    cx.out.text.clear();
     cx.out.text.extend_from_slice(text);
+    false
+}
+
+/// An error ends the handler. `kept` is what was in the scratch when it began; nothing else was written before.
+#[cold]
+fn fail(cx: &mut Cx<'_>, at: u16, fault: Fails, kept: usize) -> bool {
+    cx.out.scratch.truncate(kept);
+    cx.counters[usize::from(at)].failed += 1;
+    cx.out.verdict = Verdict::Failed(fault);
+    cx.out.element = at;
     false
 }
 
@@ -155,34 +297,138 @@ fn seen(cx: &mut Cx<'_>, at: u16) {
     cx.counters[usize::from(at)].seen += 1;
 }
 
-/// Adds a row to a sink.
+/// Bytes that a row or an edit refers to; None if the scratch is full.
 #[inline(always)]
-fn emit<const N: usize>(cx: &mut Cx<'_>, sink: u16, cells: [Cell; N]) {
-    cx.out.cells.extend_from_slice(&cells);
-    cx.out.rows.push(SinkRow { sink, cells: N as u16 });
+fn keep(cx: &mut Cx<'_>, bytes: &[u8]) -> Option<Cell> {
+    cx.out.keep(bytes).map(|(start, len)| Cell::Bytes(start, len))
 }
 
-/// Bytes that a row or an edit refers to.
-#[inline(always)]
-fn keep(cx: &mut Cx<'_>, bytes: &[u8]) -> Cell {
-    let (start, len) = cx.out.keep(bytes).expect("messages of the benchmark are short");
-    Cell::Bytes(start, len)
-}
-
-/// A text column.
+/// A text column; one that does not lie in its region is empty.
 #[inline(always)]
 fn text<'a>(cx: &Cx<'a>, region: usize, input: usize) -> &'a [u8] {
     let slot = cx.slots[input];
-    &cx.regions[region][slot.a as usize..][..slot.b as usize]
+    let end = slot.a.saturating_add(slot.b);
+    cx.regions[region].get(slot.a as usize..end as usize).unwrap_or_default()
+}
+
+/// Sets a text cell of the call's row, whose first word is `at`. The bytes fit.
+#[inline(always)]
+fn set_cell(call: &mut [u64], at: usize, bytes: &[u8]) {
+    call[at] = bytes.len() as u64;
+    let (chunks, rest) = bytes.as_chunks::<8>();
+    let words = &mut call[at + 1..][..bytes.len().div_ceil(8)];
+    words.iter_mut().zip(chunks).for_each(|(word, chunk)| *word = u64::from_le_bytes(*chunk));
+    if let (Some(last), false) = (words.last_mut(), rest.is_empty()) {
+        *last = short_word(rest);
+    }
+}
+
+/// Fewer than eight bytes, but some, as a little-endian word.
+#[inline(always)]
+fn short_word(bytes: &[u8]) -> u64 {
+    let byte = |at: usize| u64::from(bytes[at]) << (at * 8);
+    let quad = |at: usize| {
+        let quad = bytes[at..at + 4].try_into().expect("4 bytes were taken");
+        u64::from(u32::from_le_bytes(quad)) << (at * 8)
+    };
+    match bytes.len() {
+        len @ 4.. => quad(0) | quad(len - 4),
+        len => byte(0) | byte(len / 2) | byte(len - 1),
+    }
+}
+
+/// As [`keep`], for the bytes of a text cell of the call's row, whose first word is `at`.
+#[inline(always)]
+fn keep_cell(cx: &mut Cx<'_>, at: usize) -> Option<Cell> {
+    let len = cx.call[at] as usize;
+    let scratch = &mut cx.out.scratch;
+    let start = scratch.len();
+    if start + len > SCRATCH_BYTES_MAX {
+        return None;
+    }
+    cx.call[at + 1..][..len.div_ceil(8)]
+        .iter()
+        .for_each(|word| scratch.extend_from_slice(&word.to_le_bytes()));
+    scratch.truncate(start + len);
+    Some(Cell::Bytes(start as u32, len as u32))
+}
+
+/// Appends the bytes of a text cell of a table's row: `cell` begins with their number.
+#[inline(always)]
+fn cell_into(cell: &[AtomicU64], out: &mut Vec<u8>) {
+    let len = (cell[0].load(Relaxed) as usize).min((cell.len() - 1) * 8);
+    let end = out.len() + len;
+    out.reserve(len.next_multiple_of(8));
+    cell[1..=len.div_ceil(8)]
+        .iter()
+        .for_each(|word| out.extend_from_slice(&word.load(Relaxed).to_le_bytes()));
+    out.truncate(end);
+}
+
+/// An element's place in a chain.
+struct Site<'a> {
+    program: &'a ChainProgram,
+    state: &'a State,
+    at: u16,
+}
+
+impl Site<'_> {
+    fn name(&self) -> &str {
+        &self.program.elements[usize::from(self.at)].name
+    }
+
+    /// The input of the request that is a field of the message.
+    fn field(&self, name: &str) -> usize {
+        place(&self.program.request, |place| matches!(place, Place::Body(path) if *path == [name]))
+    }
+
+    /// The input of CLOSE and RESPONSE that the engine knows.
+    fn meta(&self, meta: Meta) -> usize {
+        place(&self.program.response, |place| *place == Place::Meta(meta))
+    }
+
+    /// The index of the element's only table, and the table.
+    fn table(&self) -> (usize, &Arc<Table>) {
+        let tables = &self.program.tables;
+        let at = tables.iter().position(|table| table.owner == self.name()).expect("the element has a table");
+        (at, &self.state.tables[at])
+    }
+
+    /// The first word of a column of the element's table in the words of a row.
+    fn column(&self, name: &str) -> usize {
+        let column = self.table().1.column(name).expect("the table has the column");
+        usize::from(column.word)
+    }
+
+    /// The first word of a cell of the call's row.
+    fn cell(&self, name: &str) -> usize {
+        let is_it = |cell: &&weft_ir::program::CallCell| cell.owner == self.name() && cell.name == name;
+        self.program.call.iter().find(is_it).expect("the element has the cell").word as usize
+    }
+
+    /// The word of a merged variable.
+    fn variable(&self, name: &str) -> usize {
+        let is_it = |var: &&weft_ir::program::VarDecl| var.owner == self.name() && var.name == name;
+        self.program.vars.iter().find(is_it).expect("the element has the variable").word as usize
+    }
+
+    /// The index of the element's sink.
+    fn sink(&self) -> u16 {
+        let is_it = |sink: &weft_ir::program::SinkDecl| sink.owner == self.name();
+        self.program.sinks.iter().position(is_it).expect("the element has a sink") as u16
+    }
+
+    /// The sites from which the element's request handler draws, in order.
+    fn rand_sites(&self) -> Vec<u64> {
+        let handlers = &self.program.elements[usize::from(self.at)].handlers;
+        let blocks = handlers.request.iter().flat_map(|function| &function.blocks);
+        let ops = blocks.flat_map(|block| &block.insts).map(|inst| &inst.op);
+        ops.filter_map(|op| if let Op::Rand(site) = op { Some(*site) } else { None }).collect()
+    }
 }
 
 fn place(direction: &Direction, is_it: impl Fn(&Place) -> bool) -> usize {
     direction.inputs.iter().position(|input| is_it(&input.place)).expect("a column that the element reads")
-}
-
-/// The input that is a field of the message.
-fn field(direction: &Direction, name: &str) -> usize {
-    place(direction, |place| matches!(place, Place::Body(path) if *path == [name]))
 }
 
 /// The input that is a header.
@@ -190,25 +436,19 @@ fn header(direction: &Direction, name: &str) -> usize {
     place(direction, |place| matches!(place, Place::Header(have) if have == name))
 }
 
-fn meta(direction: &Direction, meta: Meta) -> usize {
-    place(direction, |place| *place == Place::Meta(meta))
-}
+#[cfg(test)]
+mod tests {
+    use super::*;
 
-/// The rows that the program gives to an element's table.
-fn rows(program: &ChainProgram, at: u16) -> &[Vec<Value>] {
-    let owner = &program.elements[usize::from(at)].name;
-    program.tables.iter().find(|table| table.owner == *owner).map_or(&[], |table| &table.rows)
-}
-
-/// The sites from which an element's request handler draws, in order.
-fn rand_sites(program: &ChainProgram, at: u16) -> Vec<u64> {
-    let handlers = &program.elements[usize::from(at)].handlers;
-    let insts = handlers.request.iter().flat_map(|function| &function.blocks).flat_map(|block| &block.insts);
-    insts.filter_map(|inst| if let Op::Rand(site) = inst.op { Some(site) } else { None }).collect()
-}
-
-/// The index of an element's sink.
-fn sink(program: &ChainProgram, at: u16) -> u16 {
-    let owner = &program.elements[usize::from(at)].name;
-    program.sinks.iter().position(|sink| sink.owner == *owner).expect("the element has a sink") as u16
+    /// Text that a twin keeps wrongly would be other work than the element's.
+    #[test]
+    fn cells_of_the_call_hold_text_of_every_length() {
+        let text: Vec<u8> = (b'a'..=b'z').collect();
+        for len in 0..text.len() {
+            let mut call = [u64::MAX; 6];
+            set_cell(&mut call, 1, &text[..len]);
+            let bytes = call[2..].iter().flat_map(|word| word.to_le_bytes());
+            assert_eq!((call[1], bytes.take(len).collect::<Vec<u8>>()), (len as u64, text[..len].to_vec()));
+        }
+    }
 }

@@ -1,9 +1,8 @@
 //! A header for each request, and a prefix for a field.
 
-use weft_core::abi::{Cell, Cx, Edit, EditTarget, REGION_BODY};
-use weft_ir::program::ChainProgram;
+use weft_core::abi::{Cell, Cx, Edit, EditTarget, Fault, REGION_BODY};
 
-use super::{Element, field, header, keep, seen, text};
+use super::{Element, Site, fail, header, keep, seen, text};
 
 /// The parameters that the chain gives.
 const VALUE: &[u8] = b"blue";
@@ -11,28 +10,39 @@ const PREFIX: &[u8] = b"eu-";
 
 pub(super) struct Mutation {
     at: u16,
-    header: usize,
-    target: usize,
+    header: u16,
+    target: u16,
+}
+
+impl Mutation {
+    /// Notes the changes; None if their bytes do not fit.
+    #[inline(always)]
+    fn change(&self, cx: &mut Cx<'_>) -> Option<()> {
+        let target = usize::from(self.target);
+        let value = keep(cx, VALUE)?;
+        let set = |target, value| Edit { target: EditTarget::Input(target), value };
+        if cx.present >> target & 1 == 0 {
+            cx.out.edits.push(set(self.header, value));
+            return Some(());
+        }
+        let (start, _) = cx.out.keep(PREFIX)?;
+        let (_, len) = cx.out.keep(text(cx, REGION_BODY, target))?;
+        let prefixed = Cell::Bytes(start, PREFIX.len() as u32 + len);
+        cx.out.edits.extend([set(self.header, value), set(self.target, prefixed)]);
+        Some(())
+    }
 }
 
 impl Element for Mutation {
-    fn new(program: &ChainProgram, at: u16) -> Self {
-        let request = &program.request;
-        Self { at, header: header(request, "x-weft"), target: field(request, "tenant") }
+    fn new(site: &Site<'_>) -> Self {
+        let header = header(&site.program.request, "x-weft");
+        Self { at: site.at, header: header as u16, target: site.field("tenant") as u16 }
     }
 
     #[inline(always)]
-    fn request(&mut self, cx: &mut Cx<'_>) -> bool {
+    fn request(&self, cx: &mut Cx<'_>) -> bool {
         seen(cx, self.at);
-        let value = keep(cx, VALUE);
-        let target = text(cx, REGION_BODY, self.target);
-        let (start, _) = cx.out.keep(PREFIX).expect("it is short");
-        let (_, len) = cx.out.keep(target).expect("messages of the benchmark are short");
-        let prefixed = Cell::Bytes(start, PREFIX.len() as u32 + len);
-        cx.out.edits.extend([
-            Edit { target: EditTarget::Input(self.header as u16), value },
-            Edit { target: EditTarget::Input(self.target as u16), value: prefixed },
-        ]);
-        true
+        let kept = cx.out.scratch.len();
+        self.change(cx).is_some() || fail(cx, self.at, Fault::TooLong, kept)
     }
 }

@@ -1,12 +1,10 @@
 //! Each object to its own replica.
 
-use rustc_hash::FxHashMap;
+use weft_core::Status;
 use weft_core::abi::{Cx, Verdict};
 use weft_core::hash::hash_word;
-use weft_core::{Status, Value};
-use weft_ir::program::ChainProgram;
 
-use super::{Element, abort, field, rows, seen};
+use super::{Element, Site, abort, cell_into, seen};
 
 /// The parameter that the chain gives.
 const SHARDS: u64 = 4;
@@ -14,29 +12,32 @@ const SHARDS: u64 = 4;
 pub(super) struct ShardLb {
     at: u16,
     object_id: usize,
-    replicas: FxHashMap<i64, Box<[u8]>>,
+    table: usize,
+    endpoint: usize,
 }
 
 impl Element for ShardLb {
-    fn new(program: &ChainProgram, at: u16) -> Self {
-        let replicas = rows(program, at).iter().filter_map(|row| match &row[..] {
-            [Value::Int(slot), Value::Bytes(endpoint)] => Some((*slot, endpoint[..].into())),
-            _ => None,
-        });
-        Self { at, object_id: field(&program.request, "object_id"), replicas: replicas.collect() }
+    fn new(site: &Site<'_>) -> Self {
+        Self {
+            at: site.at,
+            object_id: site.field("object_id"),
+            table: site.table().0,
+            endpoint: site.column("endpoint"),
+        }
     }
 
     #[inline(always)]
-    fn request(&mut self, cx: &mut Cx<'_>) -> bool {
+    fn request(&self, cx: &mut Cx<'_>) -> bool {
         seen(cx, self.at);
-        let slot = (hash_word(cx.slots[self.object_id].a) % SHARDS) as i64;
-        let Some(endpoint) = self.replicas.get(&slot) else {
+        let slot = hash_word(cx.slots[self.object_id].a) % SHARDS;
+        // The controller fills the table and swaps it whole, so there is no lock to take.
+        let Some((_, row)) = cx.state.tables[self.table].find_int_words(slot, cx.now) else {
             return abort(cx, self.at, Status::Unavailable, b"no replica for this object");
         };
         cx.out.verdict = Verdict::Redirect;
         cx.out.element = self.at;
         cx.out.text.clear();
-        cx.out.text.extend_from_slice(endpoint);
+        cell_into(&row[self.endpoint..], &mut cx.out.text);
         cx.counters[usize::from(self.at)].diverted += 1;
         true
     }
