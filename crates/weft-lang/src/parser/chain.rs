@@ -121,13 +121,7 @@ impl Parser<'_> {
 
     fn optional_side(&mut self) -> Parsed<Option<SideClause>> {
         let Some(start) = self.eat_keyword("AT") else { return Ok(None) };
-        let side = if self.eat_keyword("CLIENT").is_some() {
-            Side::Client
-        } else if self.eat_keyword("SERVER").is_some() {
-            Side::Server
-        } else {
-            return Err(self.expected(""));
-        };
+        let side = self.choice(&[("CLIENT", Side::Client), ("SERVER", Side::Server)])?;
         Ok(Some(SideClause { side, span: self.span_from(start) }))
     }
 

@@ -219,6 +219,16 @@ impl<'a> Parser<'a> {
         Some(start.to(self.bump_keyword()))
     }
 
+    /// Takes the keyword that stands here and gives what it means.
+    pub(super) fn choice<T: Copy>(&mut self, choices: &[(&'static str, T)]) -> Parsed<T> {
+        for &(keyword, meaning) in choices {
+            if self.eat_keyword(keyword).is_some() {
+                return Ok(meaning);
+            }
+        }
+        Err(self.expected(""))
+    }
+
     pub(super) fn expect(&mut self, kind: TokenKind, what: &str) -> Parsed<Span> {
         if self.at(kind) { Ok(self.bump().span) } else { Err(self.expected(what)) }
     }

@@ -211,13 +211,7 @@ impl Parser<'_> {
 
     fn optional_sink_format(&mut self) -> Parsed<Option<SinkFormatClause>> {
         let Some(start) = self.eat_keyword("FORMAT") else { return Ok(None) };
-        let format = if self.eat_keyword("JSON").is_some() {
-            SinkFormat::Json
-        } else if self.eat_keyword("TEXT").is_some() {
-            SinkFormat::Text
-        } else {
-            return Err(self.expected(""));
-        };
+        let format = self.choice(&[("JSON", SinkFormat::Json), ("TEXT", SinkFormat::Text)])?;
         Ok(Some(SinkFormatClause { format, span: self.span_from(start) }))
     }
 

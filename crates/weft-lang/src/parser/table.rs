@@ -77,15 +77,7 @@ impl Parser<'_> {
 
     pub(super) fn optional_merge(&mut self) -> Parsed<Option<MergeClause>> {
         let Some(start) = self.eat_keyword("MERGE") else { return Ok(None) };
-        let merge = if self.eat_keyword("SUM").is_some() {
-            Merge::Sum
-        } else if self.eat_keyword("MAX").is_some() {
-            Merge::Max
-        } else if self.eat_keyword("MIN").is_some() {
-            Merge::Min
-        } else {
-            return Err(self.expected(""));
-        };
+        let merge = self.choice(&[("SUM", Merge::Sum), ("MAX", Merge::Max), ("MIN", Merge::Min)])?;
         Ok(Some(MergeClause { merge, span: self.span_from(start) }))
     }
 
@@ -120,15 +112,8 @@ impl Parser<'_> {
 
     fn optional_evict(&mut self) -> Parsed<Option<EvictClause>> {
         let Some(start) = self.eat_keyword("EVICT") else { return Ok(None) };
-        let evict = if self.eat_keyword("OLDEST").is_some() {
-            Evict::Oldest
-        } else if self.eat_keyword("LRU").is_some() {
-            Evict::Lru
-        } else if self.eat_keyword("REJECT").is_some() {
-            Evict::Reject
-        } else {
-            return Err(self.expected(""));
-        };
+        let evict =
+            self.choice(&[("OLDEST", Evict::Oldest), ("LRU", Evict::Lru), ("REJECT", Evict::Reject)])?;
         Ok(Some(EvictClause { evict, span: self.span_from(start) }))
     }
 
