@@ -31,7 +31,7 @@ fn h2_seeds() -> Vec<Vec<u8>> {
     let go_away = b"\0\0\x08\x07\0\0\0\0\0\0\0\0\0\0\0\0\0";
     let frames: [&[u8]; 6] = [request, data, reset, window, response, go_away];
     let one = |mode: u8| [&[mode, 7][..], &frames.concat()].concat();
-    (0..32).map(one).collect()
+    (0..32).chain(128..160).map(one).collect()
 }
 
 /// Runs a body on each seed and on changes of it.
