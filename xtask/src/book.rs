@@ -5,7 +5,7 @@
 //! | `docs/src/library/NAME.md` | the header of `library/**/NAME.weft` |
 //! | `docs/src/reference/diagnostics.md` | the table of codes in `weft-lang` |
 //! | `docs/src/reference/functions.md` | the table of functions in `weft-lang` |
-//! | `docs/src/reference/command-line.md` | what `weft man` prints |
+//! | `docs/src/reference/command-line.md` | what `weft man --markdown` prints |
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -32,7 +32,7 @@ pub(crate) fn run(workspace: &Workspace) -> Result<bool, String> {
         return Ok(false);
     }
     let weft = workspace.target.join("debug/weft");
-    let man = Command::new(&weft).arg("man").env("COLUMNS", "110").output();
+    let man = Command::new(&weft).args(["man", "--markdown"]).env("COLUMNS", "110").output();
     let man = man.map_err(|error| format!("cannot start {}: {error}", weft.display()))?;
     pages.push((COMMAND_LINE.to_owned(), String::from_utf8_lossy(&man.stdout).into_owned()));
     for (path, text) in &pages {

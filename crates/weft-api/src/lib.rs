@@ -2,7 +2,7 @@
 //!
 //! | method and path | takes | gives |
 //! | --- | --- | --- |
-//! | `GET /healthz` | | `ok` |
+//! | `GET /healthz` | | `ok`, or status 503 and why the node does not serve |
 //! | `GET /metrics` | | Prometheus text |
 //! | `GET /v1/status` | token | [`Status`] |
 //! | `GET /v1/program` | token | [`Bundle`] |
@@ -30,16 +30,22 @@ pub struct Bundle {
 pub struct ApplyRequest {
     /// The program.
     pub program: Bundle,
-    /// Check and compile it, and change nothing.
+    /// Check, compile and bind it as for a change, and change nothing.
     #[serde(default)]
     pub dry_run: bool,
 }
 
-/// The program runs.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+/// The program runs, or would run.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Applied {
     /// Its version.
     pub version: u64,
+    /// Nothing was changed: it was a dry run.
+    #[serde(default)]
+    pub dry_run: bool,
+    /// What the program changes of the one before, in order of name.
+    #[serde(default)]
+    pub changes: Vec<Change>,
     /// From the request to the last worker's acknowledgement, in milliseconds.
     pub total_ms: f64,
     /// Of that, checking the program.
@@ -50,6 +56,27 @@ pub struct Applied {
     pub pause_us: f64,
     /// Calls that were under way just before; they end on their version.
     pub calls_in_flight: u64,
+}
+
+/// A thing of the network that a program changes.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Change {
+    /// Its kind and name: `cluster cart`, `element acl`, `table shop.acl.ac_tab`.
+    pub what: String,
+    /// How it changes.
+    pub kind: ChangeKind,
+}
+
+/// How a thing changes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum ChangeKind {
+    /// It was not there.
+    New,
+    /// It was there, and meant something else.
+    Changed,
+    /// It is no longer there.
+    Gone,
 }
 
 /// The program was not taken; what ran before still runs.

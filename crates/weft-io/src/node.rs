@@ -163,6 +163,8 @@ impl Node {
                 Mail::Apply { plan: Arc::clone(plan), renamed: Arc::clone(&renamed), done: done.clone() };
             mailbox.send(mail).then_some(()).ok_or(NodeError::WorkerLost)?;
         }
+        // From here on only workers hold it: if one ends before it answers, nobody waits for it.
+        drop(done);
         let mut pause_max = Duration::ZERO;
         for _ in &self.workers {
             pause_max = pause_max.max(acknowledged.recv().map_err(|_| NodeError::WorkerLost)?);
@@ -199,6 +201,8 @@ impl Node {
         for (mailbox, _) in &self.workers {
             mailbox.send(Mail::Stats { to: to.clone() }).then_some(()).ok_or(NodeError::WorkerLost)?;
         }
+        // From here on only workers hold it: if one ends before it answers, nobody waits for it.
+        drop(to);
         let mut node = NodeStats::default();
         for _ in &self.workers {
             let (stats, retired, syscalls) = from_workers.recv().map_err(|_| NodeError::WorkerLost)?;

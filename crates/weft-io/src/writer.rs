@@ -1,10 +1,11 @@
 //! The thread that writes sink rows: the data path hands it batches and never waits for it.
 
 use std::collections::BTreeMap;
+use std::collections::btree_map::Entry;
 use std::fs::{File, OpenOptions};
 use std::io::{self, BufWriter, Write};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, TrySendError, sync_channel};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 use std::time::Duration;
 use weft_core::Type;
@@ -14,8 +15,8 @@ use weft_engine::sinks::{Batch, CellValue, Row};
 const BATCHES_MAX: usize = 64;
 /// What was written reaches its file after this time at the latest.
 const FLUSH_EVERY: Duration = Duration::from_millis(100);
-/// Label sets that one metric of `TO METRICS` may have.
-const SERIES_MAX: usize = 10_000;
+/// Series that the sinks `TO METRICS` of a node may have. Values of further ones are given up and counted.
+pub const SERIES_MAX: usize = 10_000;
 
 /// A worker's way to the writer.
 #[derive(Debug)]
@@ -25,9 +26,30 @@ pub struct RowSender {
     spare: Receiver<Batch>,
 }
 
-/// Values that sinks `TO METRICS` have given: (name, labels) to the last value.
+/// What a value of a sink `TO METRICS` belongs to.
+#[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Series {
+    /// The sink's name.
+    pub sink: String,
+    /// The column's.
+    pub column: String,
+    /// The chain's.
+    pub chain: String,
+    /// The instance's.
+    pub instance: String,
+    /// The row's columns of text and what they hold. An empty text is no label, as none is.
+    pub labels: Vec<(String, String)>,
+}
+
+/// The last value of each series that sinks `TO METRICS` have given, at most [`SERIES_MAX`].
 #[derive(Clone, Debug, Default)]
-pub struct SinkMetrics(Arc<Mutex<BTreeMap<(String, String), f64>>>);
+pub struct SinkMetrics(Arc<Mutex<Gauges>>);
+
+#[derive(Debug, Default)]
+struct Gauges {
+    values: BTreeMap<Series, f64>,
+    n_lost: u64,
+}
 
 /// The writer's thread. It ends when the last [`RowSender`] is gone.
 #[derive(Debug)]
@@ -85,17 +107,31 @@ impl Writer {
 }
 
 impl SinkMetrics {
-    /// All values in order: (name, labels as Prometheus writes them between braces, value).
-    pub fn values(&self) -> Vec<(String, String, f64)> {
-        let values = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        values.iter().map(|((name, labels), value)| (name.clone(), labels.clone(), *value)).collect()
+    /// All series in order, each with its last value.
+    pub fn values(&self) -> Vec<(Series, f64)> {
+        self.lock().values.iter().map(|(series, value)| (series.clone(), *value)).collect()
     }
 
-    fn set(&self, name: String, labels: String, value: f64) {
-        let mut values = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        if values.len() < SERIES_MAX || values.contains_key(&(name.clone(), labels.clone())) {
-            values.insert((name, labels), value);
+    /// Values that were given up because there were [`SERIES_MAX`] series already.
+    pub fn n_lost(&self) -> u64 {
+        self.lock().n_lost
+    }
+
+    /// Takes a new value of a series.
+    pub fn set(&self, series: Series, value: f64) {
+        let mut gauges = self.lock();
+        let n = gauges.values.len();
+        match gauges.values.entry(series) {
+            Entry::Occupied(mut entry) => *entry.get_mut() = value,
+            Entry::Vacant(entry) if n < SERIES_MAX => {
+                entry.insert(value);
+            }
+            Entry::Vacant(_) => gauges.n_lost += 1,
         }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Gauges> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -158,15 +194,15 @@ impl Files {
         }
     }
 
-    /// Numbers are values, named `weft_` and the sink's and the column's names; everything else is a label.
+    /// Numbers are values, each a series of its own; what is held as bytes is a label of them all.
     fn note_metrics(&mut self, row: &Row<'_>) {
         let columns = &row.sink.columns;
-        let mut labels = format!("chain=\"{}\",instance=\"{}\"", row.chain, row.sink.owner);
+        let mut labels = Vec::new();
         for (column, value) in columns.iter().zip(row.values()) {
-            if let CellValue::Bytes(bytes) = value {
-                let text = String::from_utf8_lossy(bytes);
-                let text = text.replace('\\', "\\\\").replace('"', "\\\"").replace('\n', "\\n");
-                labels.push_str(&format!(",{}=\"{text}\"", column.name));
+            if let CellValue::Bytes(bytes) = value
+                && !bytes.is_empty()
+            {
+                labels.push((column.name.clone(), String::from_utf8_lossy(bytes).into_owned()));
             }
         }
         for (column, value) in columns.iter().zip(row.values()) {
@@ -178,7 +214,14 @@ impl Files {
                 CellValue::Float(x) => x,
                 CellValue::Null | CellValue::Bytes(_) => continue,
             };
-            self.metrics.set(format!("weft_{}_{}", row.sink.name, column.name), labels.clone(), number);
+            let series = Series {
+                sink: row.sink.name.clone(),
+                column: column.name.clone(),
+                chain: row.chain.to_owned(),
+                instance: row.sink.owner.clone(),
+                labels: labels.clone(),
+            };
+            self.metrics.set(series, number);
         }
     }
 
@@ -291,6 +334,17 @@ fn write_timestamp(out: &mut Vec<u8>, nanos: i64) {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// A client that makes up label values must not be able to fill the node's memory.
+    #[test]
+    fn series_are_bounded_and_what_is_given_up_is_counted() {
+        let metrics = SinkMetrics::default();
+        let series = |n: usize| Series { labels: vec![("user".into(), n.to_string())], ..Series::default() };
+        (0..SERIES_MAX + 3).for_each(|n| metrics.set(series(n), 1.0));
+        metrics.set(series(0), 2.0);
+        assert_eq!((metrics.values().len(), metrics.n_lost()), (SERIES_MAX, 3));
+        assert_eq!(metrics.values()[0].1, 2.0);
+    }
 
     fn shown(write: impl FnOnce(&mut Vec<u8>)) -> String {
         let mut out = Vec::new();

@@ -6,7 +6,7 @@
 
 use crate::fault::Fault;
 use crate::metrics;
-use crate::running::{Refusal, Running};
+use crate::running::{Health, Refusal, Running};
 use crate::token::TokenFile;
 use axum::body::Bytes;
 use axum::extract::{DefaultBodyLimit, Request, State};
@@ -18,8 +18,16 @@ use axum::{Json, Router};
 use std::net::{IpAddr, SocketAddr, TcpListener};
 use std::sync::Arc;
 use std::thread::JoinHandle;
-use tokio::sync::oneshot;
+use std::time::Duration;
+use tokio::sync::{Mutex, oneshot};
 use weft_api::{ApplyRequest, REQUEST_BYTES_MAX};
+
+/// A node that does not answer within this time is not well.
+const ANSWER_MAX: Duration = Duration::from_secs(2);
+/// Threads that wait for the node, so that the endpoint's own never does.
+const WAITING_THREADS_MAX: usize = 16;
+/// When the endpoint ends, questions that are open get this much time.
+const END_MAX: Duration = Duration::from_millis(500);
 
 /// The endpoint, until it is dropped.
 pub(crate) struct Admin {
@@ -34,15 +42,22 @@ pub(crate) struct Admin {
 struct Shared {
     running: Running,
     token: Arc<str>,
+    /// Who has it applies a program: further ones wait here, not on a thread.
+    turn: Arc<Mutex<()>>,
+}
+
+/// Whether the endpoint may listen there: only those who say so have it reached from other machines.
+pub(crate) fn permit(address: SocketAddr, anywhere: bool) -> Result<(), Fault> {
+    if address.ip().is_loopback() || anywhere {
+        return Ok(());
+    }
+    Err(Fault::Usage(format!(
+        "the admin endpoint would be open to other machines at {address}; say --admin-anywhere if it shall"
+    )))
 }
 
 /// Binds the endpoint, before anything else is started.
-pub(crate) fn bind(address: SocketAddr, anywhere: bool) -> Result<TcpListener, Fault> {
-    if !address.ip().is_loopback() && !anywhere {
-        return Err(Fault::Input(format!(
-            "the admin endpoint would be reachable from other machines at {address}; say --admin-anywhere if it shall"
-        )));
-    }
+pub(crate) fn bind(address: SocketAddr) -> Result<TcpListener, Fault> {
     TcpListener::bind(address).map_err(|error| {
         Fault::environment(format!("the admin endpoint cannot listen on {address}: {error}"))
             .with_help("another node may be running: choose another port with --admin 127.0.0.1:PORT")
@@ -54,13 +69,13 @@ impl Admin {
     pub(crate) fn start(listener: TcpListener, running: Running) -> Result<Self, Fault> {
         let address = listener.local_addr().map_err(Fault::environment)?;
         let token = TokenFile::create(address)?;
-        let shared = Shared { running, token: token.token.as_str().into() };
+        let shared = Shared { running, token: token.token.as_str().into(), turn: Arc::default() };
         let (stop, stopped) = oneshot::channel::<()>();
         listener.set_nonblocking(true).map_err(Fault::environment)?;
         let runtime = tokio::runtime::Builder::new_current_thread()
             .enable_io()
             .enable_time()
-            .max_blocking_threads(2)
+            .max_blocking_threads(WAITING_THREADS_MAX)
             .build()
             .map_err(Fault::environment)?;
         let serve = async move {
@@ -75,7 +90,10 @@ impl Admin {
         };
         let thread = std::thread::Builder::new()
             .name("weft-admin".to_owned())
-            .spawn(move || runtime.block_on(serve))
+            .spawn(move || {
+                runtime.block_on(serve);
+                runtime.shutdown_timeout(END_MAX);
+            })
             .map_err(Fault::environment)?;
         Ok(Self { address, _token: token, stop: Some(stop), thread: Some(thread) })
     }
@@ -97,7 +115,7 @@ impl Drop for Admin {
 
 fn router(shared: Shared) -> Router {
     Router::new()
-        .route("/healthz", get(|| async { "ok\n" }))
+        .route("/healthz", get(serve_health))
         .route("/metrics", get(serve_metrics))
         .route("/v1/status", get(serve_status))
         .route("/v1/program", get(serve_program))
@@ -120,13 +138,20 @@ async fn check_host(request: Request, next: Next) -> Response {
         .into_response()
 }
 
+async fn serve_health(State(shared): State<Shared>) -> Response {
+    match ask(&shared, Running::health).await {
+        Ok(Health::Serving) => "ok\n".into_response(),
+        Ok(Health::Stopping) => unavailable("the node is stopping"),
+        Ok(Health::WorkerLost) => unavailable("a worker has ended"),
+        Err(unanswered) => *unanswered,
+    }
+}
+
 async fn serve_metrics(State(shared): State<Shared>) -> Response {
-    match shared.running.stats() {
-        Some(stats) => {
-            let text = metrics::render(&stats, &shared.running.sink_metrics());
-            ([(header::CONTENT_TYPE, "text/plain; version=0.0.4")], text).into_response()
-        }
-        None => StatusCode::SERVICE_UNAVAILABLE.into_response(),
+    match ask(&shared, |running| Some(metrics::render(&running.stats()?, running.sink_metrics()))).await {
+        Ok(Some(text)) => ([(header::CONTENT_TYPE, "text/plain; version=0.0.4")], text).into_response(),
+        Ok(None) => unavailable("the node has stopped"),
+        Err(unanswered) => *unanswered,
     }
 }
 
@@ -134,9 +159,10 @@ async fn serve_status(State(shared): State<Shared>, headers: HeaderMap) -> Respo
     if let Err(refused) = authorize(&shared, &headers) {
         return *refused;
     }
-    match shared.running.status() {
-        Some(status) => Json(status).into_response(),
-        None => StatusCode::SERVICE_UNAVAILABLE.into_response(),
+    match ask(&shared, Running::status).await {
+        Ok(Some(status)) => Json(status).into_response(),
+        Ok(None) => unavailable("the node has stopped"),
+        Err(unanswered) => *unanswered,
     }
 }
 
@@ -158,20 +184,40 @@ async fn apply(State(shared): State<Shared>, headers: HeaderMap, body: Bytes) ->
         }
     };
     let running = shared.running.clone();
-    let done = tokio::task::spawn_blocking(move || running.apply(request.program, request.dry_run)).await;
-    match done {
+    let turn = shared.turn.lock_owned().await;
+    let done = tokio::task::spawn_blocking(move || {
+        let done = running.apply(request.program, request.dry_run);
+        // It is held until here even if who asked has hung up.
+        drop(turn);
+        done
+    });
+    match done.await {
         Ok(Ok(applied)) => Json(applied).into_response(),
         Ok(Err(Refusal::Program(refused))) => {
             (StatusCode::UNPROCESSABLE_ENTITY, Json(refused)).into_response()
         }
-        Ok(Err(Refusal::Node(error))) => {
-            (StatusCode::SERVICE_UNAVAILABLE, format!("{error}\n")).into_response()
-        }
-        Ok(Err(Refusal::Stopping)) => {
-            (StatusCode::SERVICE_UNAVAILABLE, "the node is stopping\n").into_response()
-        }
+        Ok(Err(Refusal::Node(error))) => unavailable(&error.to_string()),
+        Ok(Err(Refusal::Stopping)) => unavailable("the node is stopping"),
         Err(error) => (StatusCode::INTERNAL_SERVER_ERROR, format!("{error}\n")).into_response(),
     }
+}
+
+/// Asks the node on a thread that may wait: it may just take up a new plan, and each worker answers between batches.
+async fn ask<T: Send + 'static>(
+    shared: &Shared,
+    question: impl FnOnce(&Running) -> T + Send + 'static,
+) -> Result<T, Box<Response>> {
+    let running = shared.running.clone();
+    let answer = tokio::task::spawn_blocking(move || question(&running));
+    match tokio::time::timeout(ANSWER_MAX, answer).await {
+        Ok(Ok(answer)) => Ok(answer),
+        Ok(Err(error)) => Err(Box::new(unavailable(&error.to_string()))),
+        Err(_) => Err(Box::new(unavailable("the workers do not answer"))),
+    }
+}
+
+fn unavailable(why: &str) -> Response {
+    (StatusCode::SERVICE_UNAVAILABLE, format!("{why}\n")).into_response()
 }
 
 /// The token must be there and right. The comparison takes the same time wherever it differs.

@@ -43,9 +43,8 @@ pub(crate) enum Command {
     Bench(crate::bench::BenchArgs),
     /// Print completions for a shell
     Completions(CompletionsArgs),
-    /// Print the manual page of a command
-    #[command(hide = true)]
-    Man,
+    /// Print the manual page
+    Man(ManArgs),
     #[command(flatten)]
     Hidden(crate::bench::HiddenCommand),
 }
@@ -87,7 +86,7 @@ pub(crate) struct RunArgs {
     #[command(flatten)]
     pub(crate) node: NodeArgs,
     /// How long calls under way may go on when the node is told to stop, in seconds
-    #[arg(long, default_value_t = 10.0, value_name = "SECONDS")]
+    #[arg(long, default_value_t = 10.0, value_name = "SECONDS", value_parser = seconds)]
     pub(crate) grace: f64,
 }
 
@@ -146,7 +145,7 @@ pub(crate) struct ApplyArgs {
     pub(crate) file: String,
     #[command(flatten)]
     pub(crate) admin: AdminArgs,
-    /// Check and compile on the node, and change nothing
+    /// Do on the node all that a change does but the change, and say what it would be
     #[arg(long)]
     pub(crate) dry_run: bool,
     /// Give the result as data
@@ -161,12 +160,15 @@ pub(crate) enum Output {
 }
 
 #[derive(Args)]
-#[command(after_help = "Examples:\n  weft status\n  weft status -o json --admin 127.0.0.1:9902")]
+#[command(after_help = "Examples:\n  weft status\n  weft status --json --admin 127.0.0.1:9902")]
 pub(crate) struct StatusArgs {
     #[command(flatten)]
     pub(crate) admin: AdminArgs,
+    /// Give it as data
+    #[arg(long)]
+    pub(crate) json: bool,
     /// As a table or as data
-    #[arg(short, long, value_enum, default_value_t = Output::Table)]
+    #[arg(short, long, value_enum, default_value_t = Output::Table, conflicts_with = "json")]
     pub(crate) output: Output,
     /// Print the text of the running program instead
     #[arg(long)]
@@ -174,13 +176,16 @@ pub(crate) struct StatusArgs {
 }
 
 #[derive(Args)]
-#[command(after_help = "Examples:\n  weft top\n  weft top --every 5")]
+#[command(after_help = "Examples:\n  weft top\n  weft top --every 5 --json")]
 pub(crate) struct TopArgs {
     #[command(flatten)]
     pub(crate) admin: AdminArgs,
     /// Seconds between two looks
-    #[arg(long, default_value_t = 1.0, value_name = "SECONDS")]
+    #[arg(long, default_value_t = 1.0, value_name = "SECONDS", value_parser = seconds)]
     pub(crate) every: f64,
+    /// Give each look as data, one JSON object a line
+    #[arg(long)]
+    pub(crate) json: bool,
 }
 
 #[derive(Args)]
@@ -190,10 +195,21 @@ pub(crate) struct DemoArgs {
     #[arg(long)]
     pub(crate) forever: bool,
     /// How long the demo runs, in seconds
-    #[arg(long, default_value_t = 20.0, value_name = "SECONDS", conflicts_with = "forever")]
+    #[arg(
+        long,
+        default_value_t = 20.0,
+        value_name = "SECONDS",
+        value_parser = seconds,
+        conflicts_with = "forever"
+    )]
     pub(crate) seconds: f64,
     /// Calls that the front end keeps in flight
-    #[arg(long, default_value_t = 128, value_name = "N")]
+    #[arg(
+        long,
+        default_value_t = 128,
+        value_name = "N",
+        value_parser = clap::value_parser!(u32).range(1..=65_536)
+    )]
     pub(crate) in_flight: u32,
     /// The folder of the example
     #[arg(long, value_name = "FOLDER")]
@@ -203,7 +219,30 @@ pub(crate) struct DemoArgs {
 }
 
 #[derive(Args)]
+#[command(after_help = "Examples:\n  \
+                  weft completions bash > ~/.local/share/bash-completion/completions/weft\n  \
+                  weft completions zsh > ~/.zfunc/_weft")]
 pub(crate) struct CompletionsArgs {
     /// The shell
     pub(crate) shell: clap_complete::Shell,
+}
+
+#[derive(Args)]
+#[command(after_help = "Examples:\n  weft man run | man -l -\n  weft man > ~/.local/share/man/man1/weft.1")]
+pub(crate) struct ManArgs {
+    /// The command whose page it is; without one, that of `weft` itself
+    pub(crate) command: Option<String>,
+    /// Print the page of the book instead
+    #[arg(long, conflicts_with = "command")]
+    pub(crate) markdown: bool,
+}
+
+/// A time in seconds, no more than ten years.
+fn seconds(text: &str) -> Result<f64, String> {
+    const SECONDS_MAX: f64 = 10.0 * 365.25 * 86_400.0;
+    let seconds: f64 = text.parse().map_err(|_| "it is not a number".to_owned())?;
+    if (0.0..=SECONDS_MAX).contains(&seconds) {
+        return Ok(seconds);
+    }
+    Err(format!("a time is 0 to {SECONDS_MAX} seconds"))
 }

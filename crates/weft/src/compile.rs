@@ -1,5 +1,6 @@
 //! From files to a plan that a node can run.
 
+use crate::metrics;
 use crate::source::Files;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -14,7 +15,9 @@ use weft_lang::{check, hir};
 use weft_opt::lower::{LowerOptions, lower_condition, lower_with_lines};
 
 /// Connections that a worker holds to one endpoint, unless the cluster says otherwise.
-const CONNECTIONS_MAX: u32 = 8;
+const CONNECTIONS_DEFAULT: u32 = 8;
+/// Connections that a cluster may let a worker hold to one endpoint.
+const CONNECTIONS_MAX: u32 = 16_384;
 /// Time for a connection to come up, unless the cluster says otherwise.
 const CONNECT_TIMEOUT: Interval = Interval::from_secs(1);
 
@@ -49,9 +52,14 @@ pub(crate) struct Compiled {
 pub(crate) fn check_files(root: &str, files: &mut Files) -> Checked {
     let begun = Instant::now();
     let (mut network, mut diagnostics, sources) = check(root, files);
-    if let Some(Err(refused)) = network.as_ref().map(|network| lower_all(network, &sources, 1)) {
-        network = None;
-        diagnostics.extend(refused);
+    if let Some(checked) = &network {
+        let mut refused = check_clusters(checked);
+        refused.extend(metrics::check(checked));
+        refused.extend(lower_all(checked, &sources, 1).err().unwrap_or_default());
+        if !refused.is_empty() {
+            network = None;
+            diagnostics.extend(refused);
+        }
     }
     Checked { network, diagnostics, sources, took: begun.elapsed() }
 }
@@ -81,16 +89,17 @@ impl Compiler {
         Self { store: StateStore::new(workers), backend, workers, version: 0 }
     }
 
-    /// The version of the last plan that was made.
+    /// The version that was last committed.
     pub(crate) fn version(&self) -> u64 {
         self.version
     }
 
     /// Compiles a checked program into the next version; `sources` are the texts that it was checked from. It
-    /// becomes the current one by [`Compiler::commit`], once it runs.
+    /// becomes the current one by [`Compiler::commit`], once it runs; if it never does, nothing has changed.
     ///
     /// # Errors
-    /// Diagnostics: a chain cannot be lowered, or its state cannot be carried over.
+    /// Diagnostics: a chain cannot be lowered, its state cannot be carried over, the back end does not take it,
+    /// or a name has no address.
     pub(crate) fn compile(
         &self,
         network: &hir::Network,
@@ -151,6 +160,22 @@ impl Compiler {
     }
 }
 
+/// The options of clusters that are outside what this node can do.
+fn check_clusters(network: &hir::Network) -> Vec<Diagnostic> {
+    let options = network.clusters.iter().flat_map(|cluster| &cluster.options);
+    let too_many = options.filter(|option| {
+        option.name == "connections"
+            && matches!(option.value, Value::Int(n) if !(1..=i64::from(CONNECTIONS_MAX)).contains(&n))
+    });
+    let refuse = |option: &hir::Setting| {
+        let message = format!("a cluster has 1 to {CONNECTIONS_MAX} `connections` to an endpoint");
+        Diagnostic::error(weft_lang::diagnostic::code::OVER_LIMIT, message)
+            .at(option.span, "outside the limits")
+            .with_help(format!("each worker has as many; without the option it has {CONNECTIONS_DEFAULT}"))
+    };
+    too_many.map(refuse).collect()
+}
+
 /// The chains of an edge, each with the methods that it carries.
 fn chains_of(network: &hir::Network, listener: usize, cluster: usize) -> Vec<(MethodPattern, usize)> {
     let chains = network.chains.iter().enumerate();
@@ -205,7 +230,8 @@ fn cluster_of(cluster: &hir::Cluster) -> Result<Cluster, Vec<Diagnostic>> {
             hir::Balance::LeastRequest => Balance::LeastRequest,
             hir::Balance::Random => Balance::Random,
         },
-        connections_max: number("connections").map_or(CONNECTIONS_MAX, |n| n as u32),
+        connections_max: number("connections")
+            .map_or(CONNECTIONS_DEFAULT, |n| u32::try_from(n).expect("the check keeps it within its limits")),
         connect_timeout: number("connect_timeout").map_or(CONNECT_TIMEOUT, Interval),
         deadline: number("deadline").map(Interval),
     })
@@ -236,5 +262,73 @@ fn code_of(error: &ChainError) -> weft_lang::diagnostic::Code {
         ChainError::Unsupported(_) | ChainError::Column { .. } => {
             weft_lang::diagnostic::code::BACKEND_UNSUPPORTED
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use weft_api::Bundle;
+    use weft_ir::interp::Interp;
+    use weft_lang::diagnostic::{RenderOptions, render_all};
+
+    fn checked(text: &str) -> Checked {
+        let files = [("a.weft".to_owned(), text.to_owned())].into();
+        check_files("a.weft", &mut Files::in_bundle(&Bundle { root: "a.weft".to_owned(), files }))
+    }
+
+    fn codes(diagnostics: &[Diagnostic]) -> Vec<&'static str> {
+        diagnostics.iter().map(|diagnostic| diagnostic.code.0).collect()
+    }
+
+    /// A number that was cut to 32 bits would mean another one, in silence.
+    #[test]
+    fn connections_have_limits() {
+        let check = |n: &str| {
+            let text = format!(
+                "CREATE LISTENER front ON tcp '127.0.0.1:0';
+CREATE CLUSTER cart TO '127.0.0.1:1' WITH (connections = {n});
+CREATE ROUTE all ON front TO CLUSTER cart;\n"
+            );
+            codes(&checked(&text).diagnostics)
+        };
+        assert_eq!(check("1"), [""; 0]);
+        assert_eq!(check("16384"), [""; 0]);
+        for n in ["0", "16385", "4294967297"] {
+            assert_eq!(check(n), ["W0314"], "{n}");
+        }
+    }
+
+    const COUNT: &str = "CREATE LISTENER front ON tcp '127.0.0.1:0';
+CREATE CLUSTER cart TO '127.0.0.1:1';
+CREATE ELEMENT count ON rpc AS
+  TABLE seen (size I64 PRIMARY KEY, n I64 = 0) MAX 10 ROWS EVICT OLDEST;
+  ON OPEN UPSERT seen KEY (1) SET n = n + 1;
+END;
+CREATE CHAIN shop ON front -> cart AS count; END;
+";
+
+    /// An update that left a trace before it was committed would make a dry run a change.
+    #[test]
+    fn what_is_compiled_and_not_committed_leaves_no_trace() {
+        let mut compiler = Compiler::new(Box::new(Interp), 1);
+        let program = |text: &str| {
+            let checked = checked(text);
+            let told = render_all(&checked.diagnostics, &checked.sources, RenderOptions::default());
+            (checked.network.unwrap_or_else(|| panic!("{told}")), checked.sources)
+        };
+        let (old, old_text) = program(COUNT);
+        let compiled = compiler.compile(&old, &old_text).expect("it is right");
+        compiler.commit(compiled);
+        let (more, more_text) = program(&COUNT.replace("AS count;", "AS count -> count AS again;"));
+        assert_eq!(compiler.compile(&more, &more_text).expect("it fits").plan.version, 2);
+        // If `again` had stayed, its table's key could not be another now.
+        let other = COUNT.replace("AS count;", "AS count AS again;").replace("size I64", "bytes I64");
+        let (other, other_text) = program(&other);
+        assert_eq!(compiler.compile(&other, &other_text).expect("it fits").plan.version, 2);
+        let (unfit, unfit_text) = program(&COUNT.replace("size I64 PRIMARY", "bytes I64 PRIMARY"));
+        let refused = compiler.compile(&unfit, &unfit_text).err().expect("the key is another");
+        assert_eq!(codes(&refused), ["W0501"]);
+        assert_eq!(compiler.version(), 1);
     }
 }

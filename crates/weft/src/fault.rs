@@ -10,6 +10,8 @@ pub(crate) enum Fault {
     Told,
     /// The input is at fault.
     Input(String),
+    /// The command line is at fault: what it asks for is well-formed, and not allowed as it stands.
+    Usage(String),
     /// The environment is at fault: what, and what would help.
     Environment { what: String, help: Option<String> },
 }
@@ -35,6 +37,10 @@ impl Fault {
             Self::Input(what) => {
                 eprintln!("weft: {what}");
                 ExitCode::from(1)
+            }
+            Self::Usage(what) => {
+                eprintln!("weft: {what}");
+                ExitCode::from(2)
             }
             Self::Environment { what, help } => {
                 eprintln!("weft: {what}");

@@ -2,6 +2,7 @@
 
 mod admin;
 mod bench;
+mod changes;
 mod cli;
 mod client;
 mod commands;
@@ -10,6 +11,7 @@ mod fault;
 mod library;
 mod live;
 mod metrics;
+mod open_files;
 mod running;
 mod signals;
 mod source;
@@ -35,7 +37,7 @@ fn main() -> ExitCode {
             clap_complete::generate(args.shell, &mut Cli::command(), "weft", &mut std::io::stdout());
             Ok(())
         }
-        Command::Man => commands::man::run(),
+        Command::Man(args) => commands::man::run(&args),
     };
     match done {
         Ok(()) => ExitCode::SUCCESS,

@@ -1,150 +1,435 @@
 //! The counters of a node in the text format of Prometheus.
+//!
+//! A family is written once, with its `# HELP` and `# TYPE`, and all of its samples follow. What the sinks of a
+//! program give are families of their own, named `weft_SINK_COLUMN`; [`check`] refuses programs in which two of them
+//! would be one.
 
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
-use weft_core::Status;
-use weft_core::{Interval, abi::Counters};
+use weft_core::types::Repr;
+use weft_core::{Interval, Status, Type, abi::Counters};
 use weft_io::node::NodeStats;
+use weft_io::writer::{Series, SinkMetrics};
+use weft_lang::diagnostic::{Diagnostic, code};
+use weft_lang::hir::{Element, Network, Sink, SinkTarget};
 
 /// Bounds of the latency histogram's buckets, in microseconds.
 const LATENCY_BOUNDS_US: &[i64] = &[
     50, 100, 250, 500, 1_000, 2_500, 5_000, 10_000, 25_000, 50_000, 100_000, 250_000, 1_000_000, 10_000_000,
 ];
 
+/// The node's own families: name, kind, and help.
+const FAMILIES: &[(&str, &str, &str)] = &[
+    ("weft_version", "gauge", "The version that new calls enter under"),
+    ("weft_connections", "gauge", "Open connections"),
+    ("weft_connections_total", "counter", "Connections opened"),
+    ("weft_calls_begun_total", "counter", "Calls that have begun"),
+    ("weft_calls_open", "gauge", "Calls under way"),
+    ("weft_calls_total", "counter", "Calls that have ended, by status"),
+    ("weft_messages_total", "counter", "Messages that went through a chain"),
+    (DURATION, "histogram", "From a call's headers to its end on this node"),
+    (TUPLES, "counter", "Tuples by element and what became of them; version 0 stands for all retired ones"),
+    ("weft_element_sampled_seconds_total", "counter", "Time in sampled passes"),
+    ("weft_element_sampled_total", "counter", "Sampled passes"),
+    ("weft_endpoint_calls_total", "counter", "Calls sent to an endpoint"),
+    ("weft_endpoint_active", "gauge", "Calls under way on an endpoint"),
+    ("weft_endpoint_connect_failures_total", "counter", "Connections to an endpoint that failed"),
+    ("weft_refusals_total", "counter", "Connections, streams and calls refused, by reason"),
+    ("weft_sink_rows_lost_total", "counter", "Sink rows given up because their writer was behind"),
+    ("weft_sink_series_lost_total", "counter", "Values of sinks given up because there were too many series"),
+    ("weft_syscalls_total", "counter", "System calls of the data path"),
+    ("weft_memory_resident_bytes", "gauge", "Resident memory"),
+];
+const DURATION: &str = "weft_call_duration_seconds";
+const TUPLES: &str = "weft_element_tuples_total";
+
+/// Labels that every series of a sink has.
+const SINK_LABELS: [&str; 2] = ["chain", "instance"];
+
 /// The whole page.
-pub(crate) fn render(node: &NodeStats, sinks: &[(String, String, f64)]) -> String {
-    let mut page = Page(String::new());
+pub(crate) fn render(node: &NodeStats, sinks: &SinkMetrics) -> String {
+    let mut page = Page::default();
     let stats = &node.stats;
-    page.family("weft_version", "gauge", "The version that new calls enter under");
-    page.sample("weft_version", "", stats.version);
-    page.family("weft_connections", "gauge", "Open connections");
-    page.sample("weft_connections", "side=\"downstream\"", stats.downstream.open);
-    page.sample("weft_connections", "side=\"upstream\"", stats.upstream.open);
-    page.family("weft_connections_total", "counter", "Connections opened");
-    page.sample("weft_connections_total", "side=\"downstream\"", stats.downstream.total);
-    page.sample("weft_connections_total", "side=\"upstream\"", stats.upstream.total);
-    page.family("weft_calls_begun_total", "counter", "Calls that have begun");
-    page.sample("weft_calls_begun_total", "", stats.calls_begun);
-    page.family("weft_calls_open", "gauge", "Calls under way");
-    page.sample("weft_calls_open", "", stats.calls_open);
-    page.family("weft_calls_total", "counter", "Calls that have ended, by status");
+    page.one("weft_version", stats.version);
+    page.family("weft_connections");
+    page.sample("weft_connections", &[("side", "downstream")], stats.downstream.open);
+    page.sample("weft_connections", &[("side", "upstream")], stats.upstream.open);
+    page.family("weft_connections_total");
+    page.sample("weft_connections_total", &[("side", "downstream")], stats.downstream.total);
+    page.sample("weft_connections_total", &[("side", "upstream")], stats.upstream.total);
+    page.one("weft_calls_begun_total", stats.calls_begun);
+    page.one("weft_calls_open", stats.calls_open);
+    page.family("weft_calls_total");
     for (status, n) in Status::ALL.iter().zip(stats.calls_ended).filter(|(_, n)| *n > 0) {
-        page.sample("weft_calls_total", &format!("status=\"{status}\""), n);
+        page.sample("weft_calls_total", &[("status", status.name())], n);
     }
-    page.family("weft_messages_total", "counter", "Messages that went through a chain");
-    page.sample("weft_messages_total", "", stats.messages);
+    page.one("weft_messages_total", stats.messages);
     page.latency(node);
     page.elements(node);
-    page.family("weft_endpoint_calls_total", "counter", "Calls sent to an endpoint");
-    for e in &stats.endpoints {
-        page.sample("weft_endpoint_calls_total", &endpoint_labels(&e.cluster, &e.address), e.calls);
-    }
-    page.family("weft_endpoint_active", "gauge", "Calls under way on an endpoint");
-    for e in &stats.endpoints {
-        page.sample("weft_endpoint_active", &endpoint_labels(&e.cluster, &e.address), e.active);
-    }
-    page.family("weft_endpoint_connect_failures_total", "counter", "Connections to an endpoint that failed");
-    for e in &stats.endpoints {
-        let labels = endpoint_labels(&e.cluster, &e.address);
-        page.sample("weft_endpoint_connect_failures_total", &labels, e.connect_failures);
-    }
-    page.family("weft_refusals_total", "counter", "Connections, streams and calls refused, by reason");
+    page.endpoints(node);
+    page.family("weft_refusals_total");
     for (reason, n) in &stats.refusals {
-        page.sample("weft_refusals_total", &format!("reason=\"{}\"", escaped(reason)), *n);
+        page.sample("weft_refusals_total", &[("reason", reason)], *n);
     }
-    page.family("weft_sink_rows_lost_total", "counter", "Sink rows given up because their writer was behind");
-    page.sample("weft_sink_rows_lost_total", "", stats.rows_lost);
-    page.family("weft_syscalls_total", "counter", "System calls of the data path");
-    page.sample("weft_syscalls_total", "", node.syscalls);
-    page.family("weft_memory_resident_bytes", "gauge", "Resident memory");
-    page.sample("weft_memory_resident_bytes", "", crate::running::resident_bytes());
+    page.one("weft_sink_rows_lost_total", stats.rows_lost);
+    page.one("weft_sink_series_lost_total", sinks.n_lost());
+    page.one("weft_syscalls_total", node.syscalls);
+    page.one("weft_memory_resident_bytes", crate::running::resident_bytes());
     page.sinks(sinks);
     page.0
 }
 
+/// Values of sinks that would be told under one name, or under a name that the node has itself.
+pub(crate) fn check(network: &Network) -> Vec<Diagnostic> {
+    let instances = network.chains.iter().flat_map(|chain| &chain.instances);
+    let mut of_elements: BTreeMap<usize, BTreeSet<usize>> = BTreeMap::new();
+    for instance in instances {
+        let sinks = instance.sinks.iter().enumerate();
+        let told = sinks.filter(|(_, target)| **target == SinkTarget::Metrics).map(|(at, _)| at);
+        of_elements.entry(instance.element).or_default().extend(told);
+    }
+    let element =
+        |(element, sinks): (usize, BTreeSet<usize>)| check_element(&network.elements[element], &sinks);
+    of_elements.into_iter().flat_map(element).collect()
+}
+
+fn check_element(element: &Element, sinks: &BTreeSet<usize>) -> Vec<Diagnostic> {
+    let mut found = Vec::new();
+    let mut names: BTreeMap<String, &Sink> = BTreeMap::new();
+    for sink in sinks.iter().map(|at| &element.sinks[*at]) {
+        let mut labels = BTreeSet::from(SINK_LABELS.map(str::to_owned));
+        for column in &sink.columns {
+            if is_label(column.ty) {
+                let label = plain(&column.name);
+                if !labels.insert(label.clone()) {
+                    let what = format!("the metrics of sink `{}` have the label `{label}` twice", sink.name);
+                    found.push(
+                        duplicate(what, sink).with_note("every metric has the labels chain and instance"),
+                    );
+                }
+                continue;
+            }
+            let name = family_name(&sink.name, &column.name);
+            if FAMILIES.iter().any(|(family, ..)| is_of_family(&name, family)) {
+                found.push(duplicate(format!("the node has a metric `{name}` of its own"), sink));
+            } else if let Some(first) = names.insert(name.clone(), sink) {
+                let what = format!("two values of element `{}` are the metric `{name}`", element.name);
+                found.push(duplicate(what, sink).with_label(first.span, "the other is here"));
+            }
+        }
+    }
+    found
+}
+
+fn duplicate(what: String, sink: &Sink) -> Diagnostic {
+    let place = format!("column names are put behind `weft_{}_`", plain(&sink.name));
+    Diagnostic::error(code::DUPLICATE_NAME, what)
+        .at(sink.span, place)
+        .with_help("give the sink or the column another name")
+}
+
+/// Whether a name is that of a family, or of the samples that a histogram has.
+fn is_of_family(name: &str, family: &str) -> bool {
+    let ending = name.strip_prefix(family);
+    ending.is_some_and(|ending| ending.is_empty() || ["_bucket", "_sum", "_count"].contains(&ending))
+}
+
+/// What is held as bytes is a label; the other types are values.
+fn is_label(ty: Type) -> bool {
+    ty.repr() == Repr::Bytes
+}
+
+fn family_name(sink: &str, column: &str) -> String {
+    format!("weft_{}_{}", plain(sink), plain(column))
+}
+
+/// A name as metrics and labels may have it: whatever is no letter, digit or underscore becomes an underscore.
+fn plain(name: &str) -> String {
+    let mut plain: String = name.chars().map(|c| if c.is_ascii_alphanumeric() { c } else { '_' }).collect();
+    if plain.starts_with(|c: char| c.is_ascii_digit()) {
+        plain.insert(0, '_');
+    }
+    plain
+}
+
+#[derive(Default)]
 struct Page(String);
 
 impl Page {
-    fn family(&mut self, name: &str, kind: &str, help: &str) {
+    /// A family with one sample.
+    fn one(&mut self, name: &str, value: impl std::fmt::Display) {
+        self.family(name);
+        self.sample(name, &[], value);
+    }
+
+    fn family(&mut self, name: &str) {
+        let (_, kind, help) =
+            FAMILIES.iter().find(|(family, ..)| *family == name).expect("all families are in the table");
+        self.head(name, kind, help);
+    }
+
+    fn head(&mut self, name: &str, kind: &str, help: &str) {
         writeln!(self.0, "# HELP {name} {help}\n# TYPE {name} {kind}").expect("a string takes all text");
     }
 
-    fn sample(&mut self, name: &str, labels: &str, value: impl std::fmt::Display) {
-        let (open, close) = if labels.is_empty() { ("", "") } else { ("{", "}") };
-        writeln!(self.0, "{name}{open}{labels}{close} {value}").expect("a string takes all text");
+    fn sample(&mut self, name: &str, labels: &[(&str, &str)], value: impl std::fmt::Display) {
+        self.0.push_str(name);
+        for (at, (label, text)) in labels.iter().enumerate() {
+            self.0.push(if at == 0 { '{' } else { ',' });
+            write!(self.0, "{label}=\"{}\"", escaped(text)).expect("a string takes all text");
+        }
+        let close = if labels.is_empty() { "" } else { "}" };
+        writeln!(self.0, "{close} {value}").expect("a string takes all text");
     }
 
     fn latency(&mut self, node: &NodeStats) {
-        const NAME: &str = "weft_call_duration_seconds";
-        self.family(NAME, "histogram", "From a call's headers to its end on this node");
+        self.family(DURATION);
         let latency = &node.stats.latency;
         for bound in LATENCY_BOUNDS_US {
             let n = latency.count_up_to(Interval::from_micros(*bound));
-            self.sample(&format!("{NAME}_bucket"), &format!("le=\"{}\"", *bound as f64 / 1e6), n);
+            self.sample(&format!("{DURATION}_bucket"), &[("le", &(*bound as f64 / 1e6).to_string())], n);
         }
-        self.sample(&format!("{NAME}_bucket"), "le=\"+Inf\"", latency.count());
-        self.sample(&format!("{NAME}_sum"), "", latency.sum_ns() as f64 / 1e9);
-        self.sample(&format!("{NAME}_count"), "", latency.count());
+        self.sample(&format!("{DURATION}_bucket"), &[("le", "+Inf")], latency.count());
+        self.sample(&format!("{DURATION}_sum"), &[], latency.sum_ns() as f64 / 1e9);
+        self.sample(&format!("{DURATION}_count"), &[], latency.count());
     }
 
     fn elements(&mut self, node: &NodeStats) {
-        const NAME: &str = "weft_element_tuples_total";
-        self.family(
-            NAME,
-            "counter",
-            "Tuples by element and what became of them; version 0 stands for all retired ones",
-        );
-        let live = node.stats.chains.iter().map(|c| (&c.chain, c.version, &c.elements));
-        let retired = node.retired.iter().map(|(chain, elements)| (chain, 0, elements));
-        for (chain, version, elements) in live.chain(retired) {
-            for (element, counters) in elements {
-                self.element(NAME, chain, version, element, counters);
+        let live = node.stats.chains.iter().map(|c| (c.chain.as_str(), c.version, &c.elements));
+        let retired = node.retired.iter().map(|(chain, elements)| (chain.as_str(), 0, elements));
+        let each = |(chain, version, elements): (_, u64, &Vec<(String, Counters)>)| {
+            let named = move |(element, c): &(String, Counters)| {
+                (Labels { chain, version: version.to_string(), element: element.clone() }, *c)
+            };
+            elements.iter().map(named).collect::<Vec<_>>()
+        };
+        let all: Vec<_> = live.chain(retired).flat_map(each).collect();
+        self.family(TUPLES);
+        for (labels, c) in &all {
+            let counts = [
+                ("seen", c.seen),
+                ("dropped", c.dropped),
+                ("aborted", c.aborted),
+                ("diverted", c.diverted),
+                ("failed", c.failed),
+            ];
+            for (what, n) in counts {
+                let [chain, version, element] = labels.pairs();
+                self.sample(TUPLES, &[chain, version, element, ("what", what)], n);
             }
         }
-        self.family("weft_element_sampled_seconds_total", "counter", "Time in sampled passes");
-        self.family("weft_element_sampled_total", "counter", "Sampled passes");
-        for chain in &node.stats.chains {
-            for (element, c) in &chain.elements {
-                let labels = element_labels(&chain.chain, chain.version, element);
-                self.sample("weft_element_sampled_seconds_total", &labels, c.sampled_ns as f64 / 1e9);
-                self.sample("weft_element_sampled_total", &labels, c.sampled);
-            }
+        self.family("weft_element_sampled_seconds_total");
+        for (labels, c) in &all {
+            let seconds = c.sampled_ns as f64 / 1e9;
+            self.sample("weft_element_sampled_seconds_total", &labels.pairs(), seconds);
         }
-    }
-
-    fn element(&mut self, name: &str, chain: &str, version: u64, element: &str, c: &Counters) {
-        let labels = element_labels(chain, version, element);
-        let counts = [
-            ("seen", c.seen),
-            ("dropped", c.dropped),
-            ("aborted", c.aborted),
-            ("diverted", c.diverted),
-            ("failed", c.failed),
-        ];
-        for (what, n) in counts {
-            self.sample(name, &format!("{labels},what=\"{what}\""), n);
+        self.family("weft_element_sampled_total");
+        for (labels, c) in &all {
+            self.sample("weft_element_sampled_total", &labels.pairs(), c.sampled);
         }
     }
 
-    fn sinks(&mut self, sinks: &[(String, String, f64)]) {
-        let mut last = "";
-        for (name, labels, value) in sinks {
-            if name != last {
-                self.family(name, "gauge", "Given by a sink of the program");
-                last = name;
+    fn endpoints(&mut self, node: &NodeStats) {
+        let endpoints = &node.stats.endpoints;
+        self.family("weft_endpoint_calls_total");
+        for e in endpoints {
+            let labels = [("cluster", e.cluster.as_str()), ("address", &e.address)];
+            self.sample("weft_endpoint_calls_total", &labels, e.calls);
+        }
+        self.family("weft_endpoint_active");
+        for e in endpoints {
+            let labels = [("cluster", e.cluster.as_str()), ("address", &e.address)];
+            self.sample("weft_endpoint_active", &labels, e.active);
+        }
+        self.family("weft_endpoint_connect_failures_total");
+        for e in endpoints {
+            let labels = [("cluster", e.cluster.as_str()), ("address", &e.address)];
+            self.sample("weft_endpoint_connect_failures_total", &labels, e.connect_failures);
+        }
+    }
+
+    /// What the sinks of this program and of those before it gave.
+    fn sinks(&mut self, sinks: &SinkMetrics) {
+        let mut families: BTreeMap<String, Vec<(Series, f64)>> = BTreeMap::new();
+        for (series, value) in sinks.values() {
+            families.entry(family_name(&series.sink, &series.column)).or_default().push((series, value));
+        }
+        for (name, all) in families {
+            self.head(&name, "gauge", "Given by a sink of the program");
+            // Two elements of two versions may have given one name to different things: the first stands.
+            let mut told = BTreeSet::new();
+            for (series, value) in &all {
+                let columns = series.labels.iter().map(|(column, text)| (plain(column), text.clone()));
+                let [chain, instance] = SINK_LABELS.map(str::to_owned);
+                let mut labels = vec![(chain, series.chain.clone()), (instance, series.instance.clone())];
+                labels.extend(columns);
+                if told.insert(labels.clone()) {
+                    let labels: Vec<_> = labels.iter().map(|(l, text)| (l.as_str(), text.as_str())).collect();
+                    self.sample(&name, &labels, value);
+                }
             }
-            self.sample(name, labels, value);
         }
     }
 }
 
-fn element_labels(chain: &str, version: u64, element: &str) -> String {
-    format!("chain=\"{}\",version=\"{version}\",element=\"{}\"", escaped(chain), escaped(element))
+/// What tells one element from another.
+struct Labels<'a> {
+    chain: &'a str,
+    version: String,
+    element: String,
 }
 
-fn endpoint_labels(cluster: &str, address: &str) -> String {
-    format!("cluster=\"{}\",address=\"{}\"", escaped(cluster), escaped(address))
+impl Labels<'_> {
+    fn pairs(&self) -> [(&str, &str); 3] {
+        [("chain", self.chain), ("version", &self.version), ("element", &self.element)]
+    }
 }
 
+/// Text format, "Comments, help text, and type information": these three are escaped in a label's value.
 fn escaped(text: &str) -> String {
     text.replace('\\', "\\\\").replace('"', "\\\"").replace('\n', "\\n")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::compile::check_files;
+    use crate::source::Files;
+    use weft_api::Bundle;
+    use weft_engine::stats::{ChainStats, EndpointStats};
+
+    /// A sample: name, labels, value.
+    type Sample = (String, BTreeMap<String, String>, f64);
+
+    /// Reads a page as a scraper does, and panics where it breaks the format.
+    fn parse(page: &str) -> Vec<Sample> {
+        let mut samples: Vec<Sample> = Vec::new();
+        let mut family = String::new();
+        let mut families = BTreeSet::new();
+        for line in page.lines() {
+            if let Some(rest) = line.strip_prefix("# HELP ") {
+                let (name, help) = rest.split_once(' ').expect("a help has a name and a text");
+                assert!(!help.is_empty() && families.insert(name.to_owned()), "{line}");
+                family = name.to_owned();
+            } else if let Some(rest) = line.strip_prefix("# TYPE ") {
+                let (name, kind) = rest.split_once(' ').expect("a type has a name and a kind");
+                assert_eq!(name, family);
+                assert!(["counter", "gauge", "histogram"].contains(&kind), "{line}");
+            } else {
+                let (series, value) = line.rsplit_once(' ').expect("a sample has a value");
+                let (name, labels) = series.split_once('{').unwrap_or((series, "}"));
+                assert!(is_of_family(name, &family), "{name} among samples of {family}");
+                assert!(name.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'_'), "{name}");
+                let labels = parse_labels(labels.strip_suffix('}').expect("labels are closed"));
+                let value = value.parse().expect("a number");
+                assert!(!samples.iter().any(|(n, l, _)| *n == name && *l == labels), "twice: {line}");
+                samples.push((name.to_owned(), labels, value));
+            }
+        }
+        samples
+    }
+
+    fn parse_labels(mut text: &str) -> BTreeMap<String, String> {
+        let mut labels = BTreeMap::new();
+        while !text.is_empty() {
+            let (name, rest) = text.split_once("=\"").expect("a label has a value");
+            let mut value = String::new();
+            let mut chars = rest.char_indices();
+            let end = loop {
+                match chars.next().expect("a value is closed") {
+                    (at, '"') => break at,
+                    (_, '\\') => match chars.next().expect("something is escaped").1 {
+                        'n' => value.push('\n'),
+                        c => value.push(c),
+                    },
+                    (_, c) => value.push(c),
+                }
+            };
+            assert!(labels.insert(name.to_owned(), value).is_none(), "label {name} twice");
+            text = rest[end + 1..].trim_start_matches(',');
+        }
+        labels
+    }
+
+    fn chain(name: &str, version: u64) -> ChainStats {
+        let element = |name: &str| (name.to_owned(), Counters { seen: 3, sampled: 1, ..Counters::default() });
+        ChainStats {
+            chain: name.to_owned(),
+            version,
+            elements: vec![element("acl"), element("log")],
+            ..ChainStats::default()
+        }
+    }
+
+    /// One line that a scraper does not take costs all the metrics of the node.
+    #[test]
+    fn a_scraper_reads_the_whole_page() {
+        let mut node = NodeStats::default();
+        node.stats.chains = vec![chain("shop", 1), chain("shop", 2), chain("o\"d\\d\nname", 2)];
+        node.retired = vec![("shop".to_owned(), chain("shop", 0).elements)];
+        node.stats.calls_ended[0] = 7;
+        node.stats.refuse("too \"many\"", 2);
+        let endpoint = |address: &str| EndpointStats {
+            cluster: "cart".into(),
+            address: address.into(),
+            ..EndpointStats::default()
+        };
+        node.stats.endpoints = vec![endpoint("127.0.0.1:1"), endpoint("127.0.0.1:2")];
+        let sinks = SinkMetrics::default();
+        let series = |sink: &str, column: &str, labels: &[(&str, &str)]| Series {
+            sink: sink.into(),
+            column: column.into(),
+            chain: "shop".into(),
+            instance: "m".into(),
+            labels: labels.iter().map(|(l, text)| ((*l).into(), (*text).into())).collect(),
+        };
+        sinks.set(series("by user", "n", &[("the user", "a\\\"\n{},=b")]), 1.5);
+        sinks.set(series("by user", "n", &[("the user", "c")]), 2.5);
+        // Two versions of a program may have meant different things by one name.
+        sinks.set(series("a", "b_c", &[]), 1.0);
+        sinks.set(series("a_b", "c", &[]), 2.0);
+
+        let samples = parse(&render(&node, &sinks));
+        let find = |name: &str, label: &str, text: &str| {
+            let is_it = |(n, l, _): &&Sample| *n == name && (label.is_empty() || l[label] == text);
+            samples.iter().filter(is_it).map(|(_, _, value)| *value).collect::<Vec<_>>()
+        };
+        assert_eq!(find("weft_calls_total", "status", "OK"), [7.0]);
+        assert_eq!(find("weft_refusals_total", "reason", "too \"many\""), [2.0]);
+        assert_eq!(find("weft_element_sampled_total", "chain", "o\"d\\d\nname"), [1.0, 1.0]);
+        assert_eq!(find("weft_by_user_n", "the_user", "a\\\"\n{},=b"), [1.5]);
+        assert_eq!(find("weft_a_b_c", "", ""), [1.0]);
+    }
+
+    /// Two values under one name would overwrite each other, and nobody could tell.
+    #[test]
+    fn metrics_that_would_be_one_are_refused() {
+        let check = |sinks: &str, names: &str| {
+            let text = format!(
+                "CREATE LISTENER front ON tcp '127.0.0.1:0';
+CREATE CLUSTER cart TO '127.0.0.1:1';
+CREATE ELEMENT m ON rpc AS
+  {sinks}
+  ON OPEN INSERT INTO {names};
+END;
+CREATE CHAIN shop ON front -> cart AS m; END;\n"
+            );
+            let files = [("a.weft".to_owned(), text)].into();
+            let bundle = Bundle { root: "a.weft".to_owned(), files };
+            let checked = check_files("a.weft", &mut Files::in_bundle(&bundle));
+            let errors = checked.diagnostics.into_iter().filter(Diagnostic::is_error);
+            errors.map(|diagnostic| diagnostic.message).collect::<Vec<_>>()
+        };
+        assert_eq!(check("SINK a (b U64, c U64) TO METRICS;", "a VALUES (1, 2)"), [""; 0]);
+        let two = "SINK a (b_c U64) TO METRICS; SINK a_b (c U64) TO METRICS;";
+        assert_eq!(check(two, "a VALUES (1)"), ["two values of element `m` are the metric `weft_a_b_c`"]);
+        let own = "SINK calls (total U64) TO METRICS;";
+        assert_eq!(check(own, "calls VALUES (1)"), ["the node has a metric `weft_calls_total` of its own"]);
+        let label = "SINK a (chain TEXT(9), n U64) TO METRICS;";
+        assert_eq!(
+            check(label, "a VALUES ('x', 1)"),
+            ["the metrics of sink `a` have the label `chain` twice"]
+        );
+        assert_eq!(check(&two.replace("METRICS", "STDOUT"), "a VALUES (1)"), [""; 0]);
+    }
 }

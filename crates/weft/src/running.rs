@@ -1,5 +1,6 @@
 //! A node with its compiler: what `weft run` and `weft demo` run, and what the admin endpoint changes.
 
+use crate::changes::Outline;
 use crate::cli::{BackendName, NodeArgs};
 use crate::compile::{Compiler, check_files};
 use crate::fault::Fault;
@@ -10,7 +11,9 @@ use std::time::{Duration, Instant};
 use weft_api::{Applied, Bundle, Calls, Chain, Element, Endpoint, Place, Refused, Status};
 use weft_core::Status as RpcStatus;
 use weft_engine::Config;
+use weft_engine::plan::{Address, Listener};
 use weft_io::node::NodeStats;
+use weft_io::socket::ListenSocket;
 use weft_io::writer::SinkMetrics;
 use weft_io::{Node, NodeConfig, NodeError, clock};
 use weft_ir::backend::Backend;
@@ -23,17 +26,39 @@ use weft_lang::source::SourceMap;
 /// A node, shared by the command that runs it and the admin endpoint.
 #[derive(Clone)]
 pub(crate) struct Running {
-    inner: Arc<Mutex<Inner>>,
-    began: Instant,
-    workers: usize,
-    sink_metrics: SinkMetrics,
+    parts: Arc<Parts>,
 }
 
-struct Inner {
-    /// None once it was stopped.
-    node: Option<Node>,
+/// Each part has a lock of its own, so that questions are answered while a program is compiled. Who needs two takes
+/// `control` first.
+struct Parts {
+    /// Held over a whole change: changes come one after the other.
+    control: Mutex<Control>,
+    /// Held while the node is asked, or told of a new plan. None once it was stopped.
+    node: Mutex<Option<Node>>,
+    /// What runs.
+    program: Mutex<Bundle>,
+    sink_metrics: SinkMetrics,
+    began: Instant,
+    workers: usize,
+}
+
+/// What makes new versions.
+struct Control {
     compiler: Compiler,
-    program: Bundle,
+    /// What the program that runs consists of.
+    outline: Outline,
+}
+
+/// Whether a node does its work.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Health {
+    /// All workers run.
+    Serving,
+    /// It was told to stop.
+    Stopping,
+    /// A worker has ended, which none does unless it is told to.
+    WorkerLost,
 }
 
 /// The backend with this name.
@@ -58,28 +83,43 @@ impl Running {
         program: Bundle,
         args: &NodeArgs,
     ) -> Result<Self, Start> {
+        let backend = backend(args.backend).map_err(Start::Fault)?;
+        Self::start_with(backend, network, sources, program, args)
+    }
+
+    fn start_with(
+        backend: Box<dyn Backend>,
+        network: &Network,
+        sources: &SourceMap,
+        program: Bundle,
+        args: &NodeArgs,
+    ) -> Result<Self, Start> {
         let workers = usize::from(args.workers);
-        let mut compiler = Compiler::new(backend(args.backend).map_err(Start::Fault)?, workers);
+        let mut compiler = Compiler::new(backend, workers);
         let compiled = compiler.compile(network, sources).map_err(Start::Diagnostics)?;
         let seed = args.seed.unwrap_or_else(|| clock::now().0 as u64);
         let config = NodeConfig { workers, engine: Config { seed, ..Config::default() } };
         let node = Node::start(&config, &compiled.plan).map_err(|error| Start::Fault(node_fault(&error)))?;
         compiler.commit(compiled);
-        Ok(Self {
+        let control = Control { compiler, outline: Outline::of(network) };
+        let parts = Parts {
+            sink_metrics: node.sink_metrics(),
+            control: Mutex::new(control),
+            node: Mutex::new(Some(node)),
+            program: Mutex::new(program),
             began: Instant::now(),
             workers,
-            sink_metrics: node.sink_metrics(),
-            inner: Arc::new(Mutex::new(Inner { node: Some(node), compiler, program })),
-        })
+        };
+        Ok(Self { parts: Arc::new(parts) })
     }
 
-    /// Checks a program and runs it from now on.
+    /// Checks a program and runs it from now on. A dry run does all of that but the last step, and changes nothing.
     pub(crate) fn apply(&self, program: Bundle, dry_run: bool) -> Result<Applied, Refusal> {
         let begun = Instant::now();
         let mut files = Files::in_bundle(&program);
         let checked = check_files(&program.root, &mut files);
-        let mut inner = self.lock();
-        let version = inner.compiler.version();
+        let mut control = lock(&self.parts.control);
+        let version = control.compiler.version();
         let refuse = |diagnostics: &[Diagnostic]| {
             let text = render_all(diagnostics, &checked.sources, RenderOptions::default());
             let data = to_json(diagnostics, &checked.sources);
@@ -90,50 +130,64 @@ impl Running {
             })
         };
         let Some(network) = &checked.network else { return Err(refuse(&checked.diagnostics)) };
+        let compiled = control
+            .compiler
+            .compile(network, &checked.sources)
+            .map_err(|diagnostics| refuse(&diagnostics))?;
+        let outline = Outline::of(network);
         let mut applied = Applied {
-            version: version + 1,
-            total_ms: 0.0,
+            version: compiled.plan.version,
+            dry_run,
+            changes: control.outline.changes_to(&outline),
             check_ms: millis(checked.took),
-            compile_ms: 0.0,
-            pause_us: 0.0,
-            calls_in_flight: 0,
+            compile_ms: millis(compiled.took),
+            ..Applied::default()
         };
-        if dry_run {
-            applied.total_ms = millis(begun.elapsed());
-            return Ok(applied);
-        }
-        let compiled = inner.compiler.compile(network, &checked.sources).map_err(|d| refuse(&d))?;
-        applied.compile_ms = millis(compiled.took);
-        let node = inner.node.as_mut().ok_or(Refusal::Stopping)?;
+        let mut node = lock(&self.parts.node);
+        let node = node.as_mut().ok_or(Refusal::Stopping)?;
         applied.calls_in_flight = node.stats().map_err(Refusal::Node)?.stats.calls_open;
-        let outcome = node.apply(&compiled.plan).map_err(Refusal::Node)?;
-        inner.compiler.commit(compiled);
-        applied.pause_us = outcome.pause_max.as_secs_f64() * 1e6;
+        if dry_run {
+            try_to_listen(&compiled.plan.listeners, node.listeners()).map_err(Refusal::Node)?;
+        } else {
+            let outcome = node.apply(&compiled.plan).map_err(Refusal::Node)?;
+            applied.pause_us = outcome.pause_max.as_secs_f64() * 1e6;
+            control.compiler.commit(compiled);
+            control.outline = outline;
+            *lock(&self.parts.program) = program;
+        }
         applied.total_ms = millis(begun.elapsed());
-        inner.program = program;
         Ok(applied)
     }
 
     /// The text that runs.
     pub(crate) fn program(&self) -> Bundle {
-        self.lock().program.clone()
+        lock(&self.parts.program).clone()
     }
 
     /// The listeners, with the ports that the system chose.
     pub(crate) fn listeners(&self) -> Vec<Place> {
-        let inner = self.lock();
-        let listeners = inner.node.as_ref().map(Node::listeners).unwrap_or_default();
+        let node = lock(&self.parts.node);
+        let listeners = node.as_ref().map(Node::listeners).unwrap_or_default();
         listeners.iter().map(|l| Place { name: l.name.clone(), address: l.address.to_string() }).collect()
+    }
+
+    /// Whether the node does its work.
+    pub(crate) fn health(&self) -> Health {
+        match &*lock(&self.parts.node) {
+            None => Health::Stopping,
+            Some(node) if node.is_alive() => Health::Serving,
+            Some(_) => Health::WorkerLost,
+        }
     }
 
     /// The counters; None once the node has stopped.
     pub(crate) fn stats(&self) -> Option<NodeStats> {
-        self.lock().node.as_ref()?.stats().ok()
+        lock(&self.parts.node).as_ref()?.stats().ok()
     }
 
     /// The values of sinks `TO METRICS`.
-    pub(crate) fn sink_metrics(&self) -> Vec<(String, String, f64)> {
-        self.sink_metrics.values()
+    pub(crate) fn sink_metrics(&self) -> &SinkMetrics {
+        &self.parts.sink_metrics
     }
 
     /// What `weft status` shows.
@@ -142,8 +196,8 @@ impl Running {
         let ended = RpcStatus::ALL.iter().zip(stats.calls_ended).filter(|(_, n)| *n > 0);
         Some(Status {
             version: stats.version,
-            uptime_s: self.began.elapsed().as_secs_f64(),
-            workers: self.workers,
+            uptime_s: self.parts.began.elapsed().as_secs_f64(),
+            workers: self.parts.workers,
             listeners: self.listeners(),
             calls: Calls {
                 begun: stats.calls_begun,
@@ -171,12 +225,8 @@ impl Running {
 
     /// Stops the node; true if all calls ended in time.
     pub(crate) fn stop(&self, within: Duration) -> bool {
-        let node = self.lock().node.take();
+        let node = lock(&self.parts.node).take();
         node.is_none_or(|node| node.stop(within))
-    }
-
-    fn lock(&self) -> MutexGuard<'_, Inner> {
-        self.inner.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -215,6 +265,28 @@ pub(crate) fn node_fault(error: &NodeError) -> Fault {
     }
 }
 
+/// What a change would bind, bound for a moment. Like it, this takes only what the node does not listen on yet.
+fn try_to_listen(wanted: &[Listener], running: &[Listener]) -> Result<(), NodeError> {
+    let is_same =
+        |a: &Listener, b: &Listener| a.name == b.name && (a.address == b.address || has_any_port(b));
+    let is_new = |l: &&Listener| !running.iter().any(|have| is_same(have, l));
+    for listener in wanted.iter().filter(is_new) {
+        let bound = ListenSocket::bind(&listener.address);
+        bound.map_err(|error| NodeError::Listen { listener: listener.clone(), error })?;
+    }
+    Ok(())
+}
+
+/// Whether a listener leaves the choice of its port to the system.
+fn has_any_port(listener: &Listener) -> bool {
+    matches!(listener.address, Address::Tcp(address) if address.port() == 0)
+}
+
+/// A part, even if a thread has panicked while it held it: each is whole between two statements.
+fn lock<T>(part: &Mutex<T>) -> MutexGuard<'_, T> {
+    part.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
 /// An element's counters as the API gives them.
 fn chain_of(chain: &weft_engine::stats::ChainStats) -> Chain {
     let element = |(name, c): &(String, weft_core::abi::Counters)| Element {
@@ -245,4 +317,167 @@ pub(crate) fn resident_bytes() -> u64 {
 
 fn millis(time: Duration) -> f64 {
     time.as_secs_f64() * 1e3
+}
+
+#[cfg(test)]
+pub(crate) mod tests {
+    use super::*;
+    use crate::admin::Admin;
+    use crate::cli::When;
+    use std::io::{Read as _, Write as _};
+    use std::net::{SocketAddr, TcpListener, TcpStream};
+    use weft_core::abi::{Cx, State};
+    use weft_ir::backend::{Program, Unsupported};
+    use weft_ir::program::{ChainProgram, Event};
+
+    const TICK: &str = "CREATE LISTENER front ON tcp '127.0.0.1:0';
+CREATE CLUSTER cart TO '127.0.0.1:1';
+CREATE ELEMENT tick ON rpc AS
+  VAR n U64 MERGE SUM;
+  SINK ticks (n U64) TO METRICS;
+  ON EVERY '10 ms' INSERT INTO ticks VALUES (n);
+END;
+CREATE CHAIN shop ON front -> cart AS tick; END;
+";
+
+    /// The interpreter, with a fault that the test needs.
+    #[derive(Clone, Copy)]
+    pub(crate) enum Rigged {
+        /// Compiling takes this long.
+        Slow(Duration),
+        /// The code panics when it runs, which no real back end's does.
+        Panics,
+    }
+
+    #[derive(Debug)]
+    struct PanickingCode;
+
+    impl Program for PanickingCode {
+        fn run(&self, _: &mut Cx<'_>, _: usize) {
+            panic!("this is a test");
+        }
+    }
+
+    impl Backend for Rigged {
+        fn name(&self) -> &'static str {
+            "rigged"
+        }
+
+        fn compile(
+            &self,
+            chain: &Arc<ChainProgram>,
+            event: Event,
+            state: &State,
+        ) -> Result<Box<dyn Program>, Unsupported> {
+            match self {
+                Self::Panics => return Ok(Box::new(PanickingCode)),
+                Self::Slow(time) if matches!(event, Event::Every(..)) => std::thread::sleep(*time),
+                Self::Slow(_) => {}
+            }
+            Interp.compile(chain, event, state)
+        }
+    }
+
+    fn bundle() -> Bundle {
+        Bundle { root: "a.weft".to_owned(), files: [("a.weft".to_owned(), TICK.to_owned())].into() }
+    }
+
+    /// A node of one worker whose only element runs every 10 ms.
+    pub(crate) fn start(backend: Rigged) -> Running {
+        let checked = check_files("a.weft", &mut Files::in_bundle(&bundle()));
+        let told = render_all(&checked.diagnostics, &checked.sources, RenderOptions::default());
+        let network = checked.network.unwrap_or_else(|| panic!("{told}"));
+        let args = NodeArgs {
+            workers: 1,
+            admin: SocketAddr::from(([127, 0, 0, 1], 0)),
+            admin_anywhere: false,
+            backend: BackendName::Interp,
+            seed: Some(1),
+            table: When::Never,
+        };
+        match Running::start_with(Box::new(backend), &network, &checked.sources, bundle(), &args) {
+            Ok(running) => running,
+            Err(Start::Diagnostics(found)) => panic!("{found:?}"),
+            Err(Start::Fault(fault)) => panic!("{fault:?}"),
+        }
+    }
+
+    fn get(admin: &Admin, path: &str) -> String {
+        let mut stream = TcpStream::connect(admin.address()).expect("it listens");
+        let token = crate::token::read(admin.address(), None).expect("it has left one");
+        let head = format!("GET {path} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n");
+        write!(stream, "{head}Authorization: Bearer {token}\r\n\r\n").expect("it reads");
+        let mut answer = String::new();
+        stream.read_to_string(&mut answer).expect("it answers");
+        answer
+    }
+
+    fn admin(running: &Running) -> Admin {
+        let socket = TcpListener::bind("127.0.0.1:0").expect("a port is free");
+        Admin::start(socket, running.clone()).expect("it starts")
+    }
+
+    /// A node that looked dead for as long as it compiles would be restarted in the middle of a change.
+    #[test]
+    fn questions_are_answered_while_a_program_is_compiled() {
+        let running = start(Rigged::Slow(Duration::from_secs(2)));
+        let admin = admin(&running);
+        let changing = running.clone();
+        let change = std::thread::spawn(move || changing.apply(bundle(), false));
+        std::thread::sleep(Duration::from_millis(200));
+        for path in ["/healthz", "/metrics", "/v1/status", "/v1/program"] {
+            let answer = get(&admin, path);
+            assert!(answer.starts_with("HTTP/1.1 200"), "{path}: {answer}");
+        }
+        assert!(!change.is_finished(), "it was to be asked in the middle of a change");
+        let applied = change.join().expect("no panic");
+        assert_eq!(applied.ok().map(|applied| applied.version), Some(2));
+        assert!(running.stop(Duration::from_secs(1)));
+        assert!(get(&admin, "/healthz").starts_with("HTTP/1.1 503"));
+    }
+
+    /// A balancer goes on sending calls to a node that says it is well.
+    #[test]
+    fn a_node_that_lost_a_worker_is_not_healthy() {
+        let running = start(Rigged::Panics);
+        let admin = admin(&running);
+        await_loss(&running);
+        let answer = get(&admin, "/healthz");
+        assert!(answer.starts_with("HTTP/1.1 503") && answer.ends_with("a worker has ended\n"), "{answer}");
+        running.stop(Duration::ZERO);
+    }
+
+    /// A dry run that did less than a change would promise what a change refuses; one that did more would be one.
+    #[test]
+    fn a_dry_run_tries_what_a_change_needs_and_changes_nothing() {
+        let running = start(Rigged::Slow(Duration::ZERO));
+        let taken = TcpListener::bind("127.0.0.1:0").expect("a port is free");
+        let address = taken.local_addr().expect("it is bound").to_string();
+        let with = |from: &str, to: &str| {
+            let mut bundle = bundle();
+            bundle.files.values_mut().for_each(|text| *text = text.replace(from, to));
+            running.apply(bundle, true)
+        };
+        let refused = with("'127.0.0.1:0'", &format!("'{address}'"));
+        assert!(matches!(refused, Err(Refusal::Node(NodeError::Listen { .. }))));
+        let unfit = with("n U64", "n I64");
+        let Err(Refusal::Program(unfit)) = unfit else { panic!("a variable of another type was taken") };
+        assert!(unfit.text.contains("W0501"), "{}", unfit.text);
+        let fine = with("10 ms", "20 ms").ok().expect("it fits");
+        assert!(fine.dry_run && fine.version == 2);
+        let changes: Vec<_> = fine.changes.iter().map(|change| change.what.as_str()).collect();
+        assert!(changes.contains(&"chain shop") || changes.contains(&"element tick"), "{changes:?}");
+        assert_eq!(running.stats().expect("it runs").stats.version, 1);
+        assert_eq!(running.program(), bundle());
+        running.stop(Duration::ZERO);
+    }
+
+    /// Waits until the node's worker has ended.
+    pub(crate) fn await_loss(running: &Running) {
+        let until = Instant::now() + Duration::from_secs(10);
+        while running.health() != Health::WorkerLost {
+            assert!(Instant::now() < until, "the worker did not end");
+            std::thread::sleep(Duration::from_millis(10));
+        }
+    }
 }

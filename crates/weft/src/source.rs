@@ -184,7 +184,8 @@ fn read_file(path: &Path) -> Result<String, String> {
     std::fs::read_to_string(path).map_err(|error| clause(&error))
 }
 
-fn clause(error: &std::io::Error) -> String {
+/// What the system says of a file, as the end of a sentence.
+pub(crate) fn clause(error: &std::io::Error) -> String {
     match error.kind() {
         std::io::ErrorKind::NotFound => "there is no such file".to_owned(),
         std::io::ErrorKind::PermissionDenied => "it may not be read by this user".to_owned(),

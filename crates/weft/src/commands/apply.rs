@@ -7,7 +7,7 @@ use crate::compile::check_files;
 use crate::fault::Fault;
 use crate::source::{Files, require};
 use std::io::Write as _;
-use weft_api::{Applied, ApplyRequest};
+use weft_api::{Applied, ApplyRequest, Change, ChangeKind};
 use weft_lang::diagnostic::{render_all, to_json};
 
 pub(crate) fn run(args: &ApplyArgs) -> Result<(), Fault> {
@@ -37,8 +37,7 @@ pub(crate) fn run(args: &ApplyArgs) -> Result<(), Fault> {
             Ok(())
         }
         Apply::Done(applied) if args.dry_run => {
-            let _ =
-                writeln!(stdout, "{}: version {} would run; nothing was applied", args.file, applied.version);
+            let _ = write!(stdout, "{}: {}", args.file, outlook(&applied));
             Ok(())
         }
         Apply::Done(applied) => {
@@ -58,13 +57,29 @@ pub(crate) fn run(args: &ApplyArgs) -> Result<(), Fault> {
 
 /// One line on how an update went.
 pub(crate) fn summary(applied: &Applied) -> String {
+    let Applied { version, total_ms, check_ms, compile_ms, pause_us, .. } = applied;
+    let times =
+        format!("check {check_ms:.1}, compile {compile_ms:.1}; longest pause of a worker {pause_us:.0} us");
+    let in_flight = count(applied.calls_in_flight, "call");
     format!(
-        "version {} live in {:.1} ms (check {:.1}, compile {:.1}; longest pause of a worker {:.0} us), {} in flight finish on the version before",
-        applied.version,
-        applied.total_ms,
-        applied.check_ms,
-        applied.compile_ms,
-        applied.pause_us,
-        count(applied.calls_in_flight, "call"),
+        "version {version} live in {total_ms:.1} ms ({times}), {in_flight} in flight finish on the version before"
     )
+}
+
+/// What an update would do: a line, and one for each thing that it changes.
+fn outlook(applied: &Applied) -> String {
+    let version = applied.version;
+    let mut text = format!("version {version} would run; nothing was applied\n");
+    if applied.changes.is_empty() {
+        text.push_str("  no change but places and comments\n");
+    }
+    for Change { what, kind } in &applied.changes {
+        let kind = match kind {
+            ChangeKind::New => "new",
+            ChangeKind::Changed => "changed",
+            ChangeKind::Gone => "gone",
+        };
+        text.push_str(&format!("  {kind:<8} {what}\n"));
+    }
+    text
 }

@@ -3,7 +3,7 @@
 //! The application's client and servers are programs of their own that know nothing of Weft.
 
 use super::apply::summary;
-use super::run::{LOOK_EVERY, Started, headline, start};
+use super::run::{LOOK_EVERY, Started, headline, must_be_well, start};
 use super::{count, grouped};
 use crate::cli::DemoArgs;
 use crate::compile::check_files;
@@ -12,6 +12,7 @@ use crate::live::{Live, Measured, short_time};
 use crate::running::{Refusal, Running, node_fault};
 use crate::signals;
 use crate::source::Files;
+use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 use std::io::{BufRead as _, BufReader};
 use std::net::TcpStream;
@@ -97,6 +98,7 @@ impl Demo {
             if let Some((_, path)) = self.change_at.take_if(|(at, _)| *at <= Instant::now()) {
                 self.change(&path)?;
             }
+            must_be_well(&self.running)?;
             self.live.tick(&self.running, self.measured);
         }
         Ok(())
@@ -136,29 +138,74 @@ impl Demo {
         }
     }
 
-    /// What came of all calls. Success if each was answered.
+    /// What came of all calls. Success if each was answered, and each answer was right.
     fn summarize(&mut self) -> Result<(), Fault> {
         let Some(report) = &self.final_report else {
             return Err(Fault::environment("the front end ended without its summary"));
         };
+        let outcome = Outcome::of(report);
+        self.live.say(&outcome.told());
+        outcome.judged()
+    }
+}
+
+/// What the front end counted over the whole run.
+struct Outcome {
+    sent: u64,
+    answered: u64,
+    /// Answers that the front end compared with what it had asked, and how many of them were wrong.
+    checked: u64,
+    wrong: u64,
+    by_status: Vec<(String, u64)>,
+    p50_us: f64,
+    p99_us: f64,
+}
+
+impl Outcome {
+    fn of(report: &Value) -> Self {
         let number = |name: &str| report[name].as_u64().unwrap_or_default();
-        let (sent, answered) = (number("sent"), number("answered"));
-        let lost = sent.abs_diff(answered);
         let by_status = report["by_status"].as_object().into_iter().flatten();
-        let by_status: Vec<_> = by_status
-            .map(|(name, n)| format!("{name} {}", grouped(n.as_u64().unwrap_or_default())))
-            .collect();
-        let line = format!(
-            "done: {} sent, {} answered, {} lost; p50 {}, p99 {}; {}",
-            count(sent, "call"),
-            grouped(answered),
-            grouped(lost),
-            short_time(report["p50_us"].as_f64().unwrap_or_default()),
-            short_time(report["p99_us"].as_f64().unwrap_or_default()),
+        Self {
+            sent: number("sent"),
+            answered: number("answered"),
+            checked: number("checked"),
+            wrong: number("wrong"),
+            by_status: by_status.map(|(name, n)| (name.clone(), n.as_u64().unwrap_or_default())).collect(),
+            p50_us: report["p50_us"].as_f64().unwrap_or_default(),
+            p99_us: report["p99_us"].as_f64().unwrap_or_default(),
+        }
+    }
+
+    fn lost(&self) -> u64 {
+        self.sent.abs_diff(self.answered)
+    }
+
+    fn told(&self) -> String {
+        let by_status: Vec<_> =
+            self.by_status.iter().map(|(name, n)| format!("{name} {}", grouped(*n))).collect();
+        format!(
+            "done: {} sent, {} answered, {} lost; {} compared with what was asked, {} wrong\n      {}; p50 {}, p99 {}",
+            count(self.sent, "call"),
+            grouped(self.answered),
+            grouped(self.lost()),
+            count(self.checked, "answer"),
+            grouped(self.wrong),
             by_status.join(", "),
-        );
-        self.live.say(&line);
-        if lost == 0 { Ok(()) } else { Err(Fault::environment(format!("{} lost", count(lost, "call")))) }
+            short_time(self.p50_us),
+            short_time(self.p99_us),
+        )
+    }
+
+    fn judged(&self) -> Result<(), Fault> {
+        if self.lost() > 0 {
+            return Err(Fault::environment(format!("{} lost", count(self.lost(), "call"))));
+        }
+        let unchecked = self.answered.abs_diff(self.checked);
+        if self.wrong > 0 || unchecked > 0 {
+            let wrong = count(self.wrong, "wrong answer");
+            return Err(Fault::environment(format!("{wrong}, {} not compared", count(unchecked, "answer"))));
+        }
+        Ok(())
     }
 }
 
@@ -272,7 +319,7 @@ impl Drop for Children {
 
 /// Asks a process to end, by the same signal that Ctrl-C sends. It may have ended already.
 fn terminate(child: &Child) {
-    let _ = Command::new("kill").args(["-INT", &child.id().to_string()]).stderr(Stdio::null()).status();
+    let _ = kill_process(Pid::from_child(child), Signal::INT);
 }
 
 /// A program of the example, which is built beside this one.
@@ -305,4 +352,28 @@ fn example_folder(args: &DemoArgs) -> Result<PathBuf, Fault> {
 fn println_line(line: &str) {
     use std::io::Write as _;
     let _ = writeln!(std::io::stdout(), "{line}\n");
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    /// A demo that ended well with a lost, a wrong or an unread answer would show nothing.
+    #[test]
+    fn the_demo_fails_for_each_answer_that_is_missing_wrong_or_not_compared() {
+        let report = |answered: u64, checked: u64, wrong: u64| {
+            let by_status = json!({"OK": answered});
+            Outcome::of(&json!({"sent": 9, "answered": answered, "checked": checked, "wrong": wrong,
+                                "by_status": by_status, "p50_us": 1500, "p99_us": 2500}))
+        };
+        let good = report(9, 9, 0);
+        assert!(good.judged().is_ok());
+        let told = good.told();
+        assert!(told.contains("9 calls sent, 9 answered, 0 lost; 9 answers compared"), "{told}");
+        assert!(told.ends_with("OK 9; p50 1.5 ms, p99 2.5 ms"), "{told}");
+        for bad in [report(8, 8, 0), report(9, 8, 0), report(9, 9, 1)] {
+            assert!(bad.judged().is_err());
+        }
+    }
 }

@@ -3,7 +3,11 @@
 use super::render_options;
 use crate::cli::FmtArgs;
 use crate::fault::Fault;
-use std::io::Write as _;
+use crate::source::clause;
+use std::fs::{self, OpenOptions};
+use std::io::{self, Write as _};
+use std::os::unix::fs::{MetadataExt as _, fchown};
+use std::path::Path;
 use weft_lang::diagnostic::{render, render_all};
 use weft_lang::source::SourceMap;
 use weft_lang::{format, parser};
@@ -12,19 +16,19 @@ pub(crate) fn run(args: &FmtArgs) -> Result<(), Fault> {
     let mut is_faulty = false;
     let mut would_change = 0;
     for path in &args.files {
-        let text = std::fs::read_to_string(path)
-            .map_err(|error| Fault::environment(format!("cannot read `{path}`: {error}")))?;
+        let text = fs::read_to_string(path)
+            .map_err(|error| Fault::environment(format!("cannot read `{path}`: {}", clause(&error))))?;
         let Some(formatted) = formatted(path, &text) else {
             is_faulty = true;
             continue;
         };
         if args.stdout {
-            let _ = std::io::stdout().write_all(formatted.as_bytes());
+            let _ = io::stdout().write_all(formatted.as_bytes());
         } else if formatted != text {
             would_change += 1;
             println_path(path);
             if !args.check {
-                std::fs::write(path, formatted)
+                replace(Path::new(path), &formatted)
                     .map_err(|error| Fault::environment(format!("cannot write `{path}`: {error}")))?;
             }
         }
@@ -50,6 +54,29 @@ fn formatted(path: &str, text: &str) -> Option<String> {
     done
 }
 
+/// Puts a text in the place of a file's: the whole of it or, after an error, nothing. Who may do what with the file
+/// stays as it was, and so does a link to it.
+fn replace(path: &Path, text: &str) -> io::Result<()> {
+    let path = fs::canonicalize(path)?;
+    let found = fs::metadata(&path)?;
+    let name = path.file_name().unwrap_or_default().to_string_lossy();
+    let beside = path.with_file_name(format!(".{name}.{}", std::process::id()));
+    let write = || {
+        let mut file = OpenOptions::new().write(true).create_new(true).open(&beside)?;
+        // Only root may give a file away; anybody else formats a file of his own, or takes it over.
+        let _ = fchown(&file, Some(found.uid()), Some(found.gid()));
+        file.set_permissions(found.permissions())?;
+        file.write_all(text.as_bytes())?;
+        file.sync_all()?;
+        fs::rename(&beside, &path)
+    };
+    let done = write();
+    if done.is_err() {
+        let _ = fs::remove_file(&beside);
+    }
+    done
+}
+
 fn println_path(path: &str) {
-    let _ = writeln!(std::io::stdout(), "{path}");
+    let _ = writeln!(io::stdout(), "{path}");
 }

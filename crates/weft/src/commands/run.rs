@@ -6,11 +6,12 @@ use crate::cli::{NodeArgs, RunArgs, When};
 use crate::compile::check_files;
 use crate::fault::Fault;
 use crate::live::Live;
-use crate::running::{Running, Start};
+use crate::open_files;
+use crate::running::{Health, Running, Start};
 use crate::signals;
 use crate::source::{Files, require};
 use std::io::{IsTerminal as _, Write as _};
-use std::sync::mpsc::RecvTimeoutError;
+use std::sync::mpsc::{Receiver, RecvTimeoutError};
 use std::time::Duration;
 use weft_lang::diagnostic::render_all;
 use weft_lang::hir::Network;
@@ -36,10 +37,15 @@ pub(crate) fn run(args: &RunArgs) -> Result<(), Fault> {
         When::Never => false,
     };
     let mut live = Live::new();
-    while let Err(RecvTimeoutError::Timeout) = stop.recv_timeout(LOOK_EVERY) {
+    let watched = watch(&running, &stop, |running| {
         if shows_table {
-            live.tick(&running, None);
+            live.tick(running, None);
         }
+    });
+    if let Err(lost) = watched {
+        // What the other workers have may end; nothing new is taken.
+        running.stop(grace(args));
+        return Err(lost);
     }
     let open = running.stats().map_or(0, |s| s.stats.calls_open);
     live.say(&format!(
@@ -48,7 +54,7 @@ pub(crate) fn run(args: &RunArgs) -> Result<(), Fault> {
         args.grace
     ));
     let ended = running.status();
-    let is_clean = running.stop(Duration::try_from_secs_f64(args.grace).unwrap_or_default());
+    let is_clean = running.stop(grace(args));
     drop(admin);
     if let Some(status) = ended {
         live.say(&format!(
@@ -60,14 +66,39 @@ pub(crate) fn run(args: &RunArgs) -> Result<(), Fault> {
     if is_clean { Ok(()) } else { Err(Fault::environment("a worker did not end well")) }
 }
 
+/// Until somebody asks to stop. An error, as soon as a worker is lost.
+fn watch(running: &Running, stop: &Receiver<()>, mut look: impl FnMut(&Running)) -> Result<(), Fault> {
+    while let Err(RecvTimeoutError::Timeout) = stop.recv_timeout(LOOK_EVERY) {
+        must_be_well(running)?;
+        look(running);
+    }
+    Ok(())
+}
+
+/// A node without one of its workers serves a part of its connections at best: it is better started anew.
+pub(super) fn must_be_well(running: &Running) -> Result<(), Fault> {
+    match running.health() {
+        Health::Serving | Health::Stopping => Ok(()),
+        Health::WorkerLost => Err(Fault::environment(
+            "a worker has ended, which none does unless it is told to; the node stops",
+        )),
+    }
+}
+
+fn grace(args: &RunArgs) -> Duration {
+    Duration::try_from_secs_f64(args.grace).unwrap_or_default()
+}
+
 /// Checks a program and starts it; says what is wrong with it otherwise.
 pub(super) fn start(file: &str, args: &NodeArgs) -> Result<Started, Fault> {
+    admin::permit(args.admin, args.admin_anywhere)?;
     require(file)?;
     let mut files = Files::on_disk();
     let checked = check_files(file, &mut files);
     eprint!("{}", render_all(&checked.diagnostics, &checked.sources, render_options()));
     let Some(network) = checked.network else { return Err(Fault::Told) };
-    let socket = admin::bind(args.admin, args.admin_anywhere)?;
+    open_files::raise_limit();
+    let socket = admin::bind(args.admin)?;
     let program = files.into_bundle(file);
     let running = Running::start(&network, &checked.sources, program, args).map_err(|start| match start {
         Start::Fault(fault) => fault,
@@ -102,4 +133,21 @@ pub(super) fn headline(file: &str, running: &Running, admin: &Admin, network: &N
         ));
     }
     line
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::running::tests::{Rigged, await_loss};
+
+    /// A service manager restarts what ends; it can do nothing about a node that only looks as if it ran.
+    #[test]
+    fn a_lost_worker_ends_the_command() {
+        let running = crate::running::tests::start(Rigged::Panics);
+        await_loss(&running);
+        let (_asks, stop) = std::sync::mpsc::channel();
+        let lost = watch(&running, &stop, |_| {}).expect_err("the worker is lost");
+        assert!(matches!(lost, Fault::Environment { .. }), "{lost:?}");
+        running.stop(Duration::ZERO);
+    }
 }

@@ -1,9 +1,10 @@
 //! `weft status`
 
-use super::grouped;
+use super::{count, grouped};
 use crate::cli::{Output, StatusArgs};
 use crate::client::Client;
 use crate::fault::Fault;
+use crate::live::short_time;
 use crate::table::{Align, Table};
 use std::io::Write as _;
 use weft_api::Status;
@@ -13,44 +14,50 @@ pub(crate) fn run(args: &StatusArgs) -> Result<(), Fault> {
     let mut stdout = std::io::stdout();
     if args.program {
         let program = client.program()?;
-        let text = match args.output {
-            Output::Json => serde_json::to_string(&program).expect("it is data"),
-            Output::Table => {
-                let files = program.files.iter().map(|(name, text)| format!("-- {name}\n{text}"));
-                files.collect::<Vec<_>>().join("\n")
-            }
+        let text = if is_data(args) {
+            serde_json::to_string(&program).expect("it is data")
+        } else {
+            let files = program.files.iter().map(|(name, text)| format!("-- {name}\n{text}"));
+            files.collect::<Vec<_>>().join("\n")
         };
         let _ = writeln!(stdout, "{text}");
         return Ok(());
     }
     let status = client.status()?;
-    let text = match args.output {
-        Output::Json => serde_json::to_string(&status).expect("it is data") + "\n",
-        Output::Table => page(&status),
-    };
+    let text = if is_data(args) { data(&status) } else { page(&status) };
     let _ = stdout.write_all(text.as_bytes());
     Ok(())
+}
+
+fn is_data(args: &StatusArgs) -> bool {
+    args.json || args.output == Output::Json
+}
+
+/// A node's state as one line of JSON.
+pub(crate) fn data(status: &Status) -> String {
+    serde_json::to_string(status).expect("it is data") + "\n"
 }
 
 /// A node's state for a person.
 pub(crate) fn page(status: &Status) -> String {
     let mut page = format!(
-        "version {}   up {:.0} s   {} worker{}   {:.1} MiB   {} calls begun, {} open   p50 {:.0} us   p99 {:.0} us\n",
+        "version {}   up {}   {}   {:.1} MiB   {} begun, {} open   p50 {}   p99 {}\n",
         status.version,
-        status.uptime_s,
-        status.workers,
-        if status.workers == 1 { "" } else { "s" },
+        long_time(status.uptime_s),
+        count(status.workers as u64, "worker"),
         status.memory_bytes as f64 / f64::from(1 << 20),
-        grouped(status.calls.begun),
+        count(status.calls.begun, "call"),
         grouped(status.calls.open),
-        status.calls.p50_us,
-        status.calls.p99_us,
+        short_time(status.calls.p50_us),
+        short_time(status.calls.p99_us),
     );
     for place in &status.listeners {
         page.push_str(&format!("listener {} on {}\n", place.name, place.address));
     }
-    let ended = status.calls.ended.iter().map(|(name, n)| format!("{name} {}", grouped(*n)));
-    page.push_str(&format!("ended: {}\n\n", ended.collect::<Vec<_>>().join(", ")));
+    let ended: Vec<_> =
+        status.calls.ended.iter().map(|(name, n)| format!("{name} {}", grouped(*n))).collect();
+    let ended = if ended.is_empty() { "no call yet".to_owned() } else { ended.join(", ") };
+    page.push_str(&format!("ended: {ended}\n\n"));
     page.push_str(&elements(status));
     let mut endpoints = Table::new(&[
         ("cluster", Align::Left),
@@ -69,12 +76,25 @@ pub(crate) fn page(status: &Status) -> String {
         ];
         endpoints.row(cells.to_vec());
     }
-    page.push('\n');
+    if !page.ends_with("\n\n") {
+        page.push('\n');
+    }
     page.push_str(&endpoints.render());
     for (reason, n) in &status.refusals {
         page.push_str(&format!("refused {}: {reason}\n", grouped(*n)));
     }
     page
+}
+
+/// Seconds in the two units that suit them.
+fn long_time(seconds: f64) -> String {
+    let s = seconds as u64;
+    match s {
+        0..60 => format!("{s} s"),
+        60..3_600 => format!("{} min {} s", s / 60, s % 60),
+        3_600..86_400 => format!("{} h {} min", s / 3_600, s / 60 % 60),
+        _ => format!("{} d {} h", s / 86_400, s / 3_600 % 24),
+    }
 }
 
 fn elements(status: &Status) -> String {
@@ -105,4 +125,16 @@ fn elements(status: &Status) -> String {
         }
     }
     table.render()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// An operator must be able to tell a node that has just been started from one that runs for weeks.
+    #[test]
+    fn times_are_told_in_two_units() {
+        let told = [59.9, 61.0, 7_265.0, 200_000.0].map(long_time);
+        assert_eq!(told, ["59 s", "1 min 1 s", "2 h 1 min", "2 d 7 h"]);
+    }
 }

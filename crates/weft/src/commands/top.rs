@@ -1,6 +1,6 @@
 //! `weft top`
 
-use super::status::page;
+use super::status::{data, page};
 use crate::cli::TopArgs;
 use crate::client::Client;
 use crate::fault::Fault;
@@ -20,9 +20,14 @@ pub(crate) fn run(args: &TopArgs) -> Result<(), Fault> {
             n as f64 / seconds.max(1e-9)
         });
         last = Some((status.calls.begun, status.uptime_s));
-        let clear = if is_terminal { "\x1b[H\x1b[J" } else { "" };
-        let rate = rate.map_or_else(String::new, |r| format!("{} calls/s\n", super::grouped(r as u64)));
-        if write!(stdout, "{clear}{rate}{}", page(&status)).and_then(|()| stdout.flush()).is_err() {
+        let text = if args.json {
+            data(&status)
+        } else {
+            let clear = if is_terminal { "\x1b[H\x1b[J" } else { "" };
+            let rate = rate.map_or_else(|| "-".to_owned(), |r| super::grouped(r as u64));
+            format!("{clear}{rate} calls/s   {}", page(&status))
+        };
+        if stdout.write_all(text.as_bytes()).and_then(|()| stdout.flush()).is_err() {
             return Ok(());
         }
         std::thread::sleep(pause);

@@ -31,6 +31,117 @@ fn exit_statuses_say_whose_fault_it_is() {
     assert_eq!(status(&["check"], &folder.0.join("absent.weft")), Some(3));
     assert_eq!(status(&["run"], &folder.0.join("absent.weft")), Some(3));
     assert_eq!(status(&["apply", "--admin", "127.0.0.1:1"], &good), Some(3));
+    assert_eq!(status(&["run", "--admin", "0.0.0.0:0"], &good), Some(2));
+    assert_eq!(status(&["run", "--workers", "0"], &good), Some(2));
+    assert_eq!(status(&["run", "--grace", "never"], &good), Some(2));
+    assert_eq!(status(&["run", "--grace", "-1"], &good), Some(2));
+    assert_eq!(status(&["fmt"], &folder.0.join("absent.weft")), Some(3));
+    assert_eq!(status(&["check"], &folder.0), Some(3));
+    assert_eq!(status(&["status", "--admin", "127.0.0.1:1", "--token-file"], &good), Some(3));
+}
+
+/// What goes wrong outside a program is told in one line, with what would help in another, and no more.
+#[test]
+fn the_machines_faults_are_told_in_one_line() {
+    let folder = Folder::new();
+    let good = folder.write("good.weft", NETWORK);
+    let taken = TcpListener::bind("127.0.0.1:0").expect("a port is free");
+    let taken = taken.local_addr().expect("it is bound").to_string();
+    let told = |command: &mut std::process::Command| {
+        let done = output(command);
+        let text = String::from_utf8_lossy(&done.stderr).into_owned();
+        assert_eq!(done.status.code(), Some(3), "{text}");
+        let lines: Vec<_> = text.lines().collect();
+        assert!(lines[0].starts_with("weft: ") && lines.len() <= 2, "{text}");
+        assert!(lines.get(1).is_none_or(|line| line.starts_with("  help: ")), "{text}");
+        text
+    };
+    let absent = told(weft(&folder).args(["run", "absent.weft"]));
+    assert!(absent.contains("cannot read `absent.weft`: there is no such file"), "{absent}");
+    let admin = told(weft(&folder).args(["run", "--admin", &taken]).arg(&good));
+    assert!(admin.contains(&taken) && admin.contains("--admin 127.0.0.1:PORT"), "{admin}");
+    // 192.0.2.0/24 is for documentation: no machine has such an address (RFC 5737).
+    let elsewhere = folder.write("elsewhere.weft", &NETWORK.replace("127.0.0.1:0", "192.0.2.1:1"));
+    let elsewhere = told(weft(&folder).args(["run", "--admin", "127.0.0.1:0"]).arg(&elsewhere));
+    assert!(elsewhere.contains("listener `frontend` cannot listen on 192.0.2.1:1"), "{elsewhere}");
+    let socket = NETWORK.replace("tcp '127.0.0.1:0'", "unix '/proc/weft.sock'");
+    let forbidden = folder.write("forbidden.weft", &socket);
+    told(weft(&folder).args(["run", "--admin", "127.0.0.1:0"]).arg(&forbidden));
+    told(weft(&folder).args(["status", "--admin", "127.0.0.1:1"]));
+    let no_folder = folder.0.join("good.weft").display().to_string();
+    let mut no_runtime = weft(&folder);
+    let no_token = told(no_runtime.env("XDG_RUNTIME_DIR", &no_folder).arg("run").arg(&good));
+    assert!(no_token.contains("cannot write the admin token"), "{no_token}");
+}
+
+/// A node with thousands of connections must not end at the 1,024 files that shells hand on.
+#[test]
+fn a_node_takes_all_the_files_that_it_may_have() {
+    let folder = Folder::new();
+    let network = folder.write("network.weft", NETWORK);
+    let mut command = std::process::Command::new("sh");
+    command.args(["-c", "ulimit -S -n 64; exec \"$@\"", "sh", env!("CARGO_BIN_EXE_weft")]);
+    command.env("XDG_RUNTIME_DIR", &folder.0);
+    let node = Node::start_as(command, &network, &[]);
+    let limits = node.proc_file("limits");
+    let line = limits.lines().find(|line| line.starts_with("Max open files")).expect("it is listed");
+    let words: Vec<_> = line.split_whitespace().collect();
+    assert_eq!(words[3], words[4], "{line}");
+}
+
+/// Who formats a file wants to find either the old text or the new one, under the same permissions.
+#[test]
+fn fmt_replaces_a_file_whole_and_keeps_its_permissions() {
+    use std::os::unix::fs::{MetadataExt as _, PermissionsExt, symlink};
+    let folder = Folder::new();
+    let file = folder.write("network.weft", &NETWORK.replace("  SELECT", "select"));
+    let link = folder.0.join("link.weft");
+    symlink(&file, &link).expect("the folder takes links");
+    std::fs::set_permissions(&file, PermissionsExt::from_mode(0o640)).expect("it is ours");
+    let before = std::fs::metadata(&file).expect("it is there");
+    assert_eq!(output(weft(&folder).arg("fmt").arg(&link)).status.code(), Some(0));
+    let after = std::fs::metadata(&file).expect("it is there");
+    assert_eq!(after.mode(), before.mode());
+    assert_ne!(after.ino(), before.ino(), "the file was written into");
+    assert!(std::fs::symlink_metadata(&link).expect("it is there").is_symlink());
+    let names: Vec<_> = std::fs::read_dir(&folder.0).expect("it is ours").flatten().collect();
+    assert_eq!(names.len(), 3, "{names:?}");
+}
+
+/// The pages and completions are made from the command line itself, so they cannot lag behind it.
+#[test]
+fn there_is_a_manual_page_and_a_completion_for_each_command() {
+    let folder = Folder::new();
+    let said = |args: &[&str]| {
+        let done = output(weft(&folder).args(args));
+        assert!(done.status.success(), "{args:?}");
+        String::from_utf8_lossy(&done.stdout).into_owned()
+    };
+    assert!(said(&["man"]).contains(".TH weft 1"), "{}", said(&["man"]));
+    assert!(said(&["man", "run"]).contains(".TH weft-run 1"), "{}", said(&["man", "run"]));
+    for shell in ["bash", "zsh", "fish"] {
+        assert!(said(&["completions", shell]).contains("apply"), "{shell}");
+    }
+    assert_eq!(output(weft(&folder).args(["man", "nonsense"])).status.code(), Some(2));
+}
+
+/// Whoever asks what a change would do wants to know it without it being done.
+#[test]
+fn a_dry_run_says_what_would_change() {
+    let folder = Folder::new();
+    let network = folder.write("network.weft", NETWORK);
+    let node = Node::start(&folder, &network, &[]);
+    let stricter = folder.write("network.weft", &NETWORK.replace("user = 'alice'", "user = 'al'"));
+    let dry = output(weft(&folder).args(["apply", "--dry-run", "--admin", &node.admin]).arg(&stricter));
+    let text = String::from_utf8_lossy(&dry.stdout).into_owned();
+    assert!(dry.status.success(), "{}", String::from_utf8_lossy(&dry.stderr));
+    assert!(
+        text.contains("version 2 would run; nothing was applied\n  changed  element only_alice\n"),
+        "{text}"
+    );
+    let status = output(weft(&folder).args(["status", "--json", "--admin", &node.admin]));
+    let status: serde_json::Value = serde_json::from_slice(&status.stdout).expect("one JSON object");
+    assert_eq!(status["version"], 1);
 }
 
 #[test]

@@ -60,7 +60,11 @@ pub(crate) struct Node {
 impl Node {
     /// Starts `weft run` and waits for its first line.
     pub(crate) fn start(folder: &Folder, program: &Path, args: &[&str]) -> Self {
-        let mut command = weft(folder);
+        Self::start_as(weft(folder), program, args)
+    }
+
+    /// The same, by a command that ends with the binary.
+    pub(crate) fn start_as(mut command: Command, program: &Path, args: &[&str]) -> Self {
         command.arg("run").arg(program).args(["--admin", "127.0.0.1:0", "--table", "never"]).args(args);
         let mut child = command.stdout(Stdio::piped()).spawn().expect("the binary can be started");
         let mut stdout = BufReader::new(child.stdout.take().expect("it is piped"));
@@ -75,9 +79,14 @@ impl Node {
         Self { child, listener, admin, _stdout: stdout }
     }
 
+    /// A file of the process in `/proc`.
+    pub(crate) fn proc_file(&self, name: &str) -> String {
+        fs::read_to_string(format!("/proc/{}/{name}", self.child.id())).unwrap_or_default()
+    }
+
     /// Resident memory in bytes.
     pub(crate) fn resident_bytes(&self) -> u64 {
-        let status = fs::read_to_string(format!("/proc/{}/status", self.child.id())).unwrap_or_default();
+        let status = self.proc_file("status");
         let line = status.lines().find_map(|l| l.strip_prefix("VmRSS:")).unwrap_or("0 kB");
         line.trim().trim_end_matches("kB").trim().parse::<u64>().unwrap_or(0) * 1024
     }

@@ -1,0 +1,157 @@
+//! What a new program would change of the one that runs: the things of a network by name, compared one by one.
+
+use std::collections::BTreeMap;
+use std::fmt::Write as _;
+use weft_api::{Change, ChangeKind};
+use weft_lang::hir::{Address, FillTarget, Network};
+
+/// The things of a network, each with what it means. Two meanings are equal if their texts are; where a thing
+/// stands in its file, and the comments around it, are no part of them.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Outline(BTreeMap<String, String>);
+
+impl Outline {
+    /// Of a checked program.
+    pub(crate) fn of(network: &Network) -> Self {
+        let mut things = BTreeMap::new();
+        for listener in &network.listeners {
+            things.insert(format!("listener {}", listener.name), format!("{listener:#?}"));
+        }
+        for cluster in &network.clusters {
+            let endpoints = cluster.endpoints.iter().map(address).collect::<Vec<_>>().join(" ");
+            things.insert(format!("cluster {}", cluster.name), format!("{endpoints} {cluster:#?}"));
+        }
+        for route in &network.routes {
+            let (from, to) = (&network.listeners[route.listener].name, &network.clusters[route.cluster].name);
+            let meaning = format!("{from} {to} {:?} {:#?}", route.glob, route.when);
+            things.insert(format!("route {}", route.name), meaning);
+        }
+        for element in &network.elements {
+            things.insert(format!("element {}", element.name), format!("{element:#?}"));
+        }
+        for table in &network.tables {
+            things.insert(format!("table {}", table.name), format!("{table:#?}"));
+        }
+        for index in 0..network.chains.len() {
+            things.extend(chain(network, index));
+        }
+        for fill in &network.fills {
+            let name = match fill.table {
+                FillTarget::Shared(table) => network.tables[table].name.clone(),
+                FillTarget::Own { chain, instance, table } => own_table(network, chain, instance, table),
+            };
+            things.insert(format!("rows of {name}"), format!("{:?}", fill.rows));
+        }
+        Self(things)
+    }
+
+    /// What is new, different or gone in `new`, in order of name.
+    pub(crate) fn changes_to(&self, new: &Self) -> Vec<Change> {
+        let mut changes = Vec::new();
+        for (what, meaning) in &new.0 {
+            let kind = match self.0.get(what) {
+                None => ChangeKind::New,
+                Some(before) if before != meaning => ChangeKind::Changed,
+                Some(_) => continue,
+            };
+            changes.push(Change { what: what.clone(), kind });
+        }
+        let gone = self.0.keys().filter(|what| !new.0.contains_key(*what));
+        changes.extend(gone.map(|what| Change { what: what.clone(), kind: ChangeKind::Gone }));
+        changes.sort_by(|a, b| a.what.cmp(&b.what));
+        changes
+    }
+}
+
+/// A chain, and the tables of its instances. Other things are named in it, not counted: their order may change.
+fn chain(network: &Network, index: usize) -> Vec<(String, String)> {
+    let chain = &network.chains[index];
+    let mut plain = chain.clone();
+    let mut meaning = format!("{} {}", network.listeners[chain.from].name, network.clusters[chain.to].name);
+    (plain.from, plain.to) = (0, 0);
+    plain.methods.iter_mut().for_each(|method| (method.input, method.output) = (0, 0));
+    let mut things = Vec::new();
+    for (at, instance) in plain.instances.iter_mut().enumerate() {
+        let element = &network.elements[instance.element];
+        write!(meaning, " {}", element.name).expect("a string takes all text");
+        instance.element = 0;
+        for (table, (declared, limits)) in element.tables.iter().zip(&instance.tables).enumerate() {
+            let name = own_table(network, index, at, table);
+            things.push((format!("table {name}"), format!("{declared:#?} {limits:?}")));
+        }
+    }
+    things.push((format!("chain {}", chain.name), format!("{meaning} {plain:#?}")));
+    things
+}
+
+fn own_table(network: &Network, chain: usize, instance: usize, table: usize) -> String {
+    let chain = &network.chains[chain];
+    let instance = &chain.instances[instance];
+    format!("{}.{}.{}", chain.name, instance.name, network.elements[instance.element].tables[table].name)
+}
+
+fn address(address: &Address) -> String {
+    match address {
+        Address::Tcp(text) => text.clone(),
+        Address::Unix(path) => format!("unix:{path}"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::compile::check_files;
+    use crate::source::Files;
+    use weft_api::Bundle;
+
+    const OLD: &str = "CREATE LISTENER front ON tcp '127.0.0.1:0';
+CREATE CLUSTER cart TO '127.0.0.1:1';
+CREATE ELEMENT count ON rpc AS
+  TABLE seen (path TEXT(64) PRIMARY KEY, n I64 = 0) MAX 10 ROWS EVICT OLDEST;
+  ON OPEN UPSERT seen KEY ('x') SET n = n + 1;
+END;
+CREATE CHAIN shop ON front -> cart AS count; END;
+";
+
+    fn outline(text: &str) -> Outline {
+        let files = [("a.weft".to_owned(), text.to_owned())].into();
+        let bundle = Bundle { root: "a.weft".to_owned(), files };
+        let checked = check_files("a.weft", &mut Files::in_bundle(&bundle));
+        let told = weft_lang::diagnostic::render_all(
+            &checked.diagnostics,
+            &checked.sources,
+            weft_lang::diagnostic::RenderOptions::default(),
+        );
+        Outline::of(&checked.network.unwrap_or_else(|| panic!("{told}")))
+    }
+
+    fn check(new: &str, expected: &[(&str, ChangeKind)]) {
+        let changes = outline(OLD).changes_to(&outline(new));
+        let changes: Vec<_> = changes.iter().map(|c| (c.what.as_str(), c.kind)).collect();
+        assert_eq!(changes, expected);
+    }
+
+    /// A dry run that told of changes where only comments and places differ would not be believed.
+    #[test]
+    fn comments_and_places_are_no_change() {
+        check(&format!("-- A comment.\n\n{}", OLD.replace("ON OPEN", "-- Each call.\n  ON OPEN")), &[]);
+    }
+
+    /// A dry run that kept silent on a change would be worse than none.
+    #[test]
+    fn what_is_new_different_or_gone_is_told() {
+        let cluster = OLD.replace("'127.0.0.1:1'", "'127.0.0.1:2'");
+        check(&cluster, &[("cluster cart", ChangeKind::Changed)]);
+        let element = OLD.replace("n + 1", "n + 2");
+        check(&element, &[("element count", ChangeKind::Changed)]);
+        let renamed = OLD.replace("AS count;", "AS count AS tally;");
+        check(
+            &renamed,
+            &[
+                ("chain shop", ChangeKind::Changed),
+                ("table shop.count.seen", ChangeKind::Gone),
+                ("table shop.tally.seen", ChangeKind::New),
+            ],
+        );
+    }
+}
