@@ -10,10 +10,10 @@ use hdrhistogram::Histogram;
 use serde_json::{Value, json};
 use tokio::task::LocalSet;
 use tonic::transport::{Channel, Endpoint, Error};
-use tonic::{Code, Status};
+use tonic::{Code, Response, Status};
 
 use crate::pb::cart_client::CartClient;
-use crate::pb::{CartRequest, Item};
+use crate::pb::{CartReply, CartRequest, Item};
 
 /// Calls that may be in flight at once.
 pub const IN_FLIGHT_MAX: usize = 65_536;
@@ -21,6 +21,8 @@ pub const IN_FLIGHT_MAX: usize = 65_536;
 pub const CONNECTIONS_MAX: usize = 1_024;
 /// Of a hundred calls, how many are mallory's, who may only read.
 pub const MALLORY_PERCENT: u64 = 5;
+/// Who may only read.
+const MALLORY: &str = "mallory";
 /// Latencies above this, in microseconds, count as this.
 pub const LATENCY_US_MAX: u64 = 600_000_000;
 /// Object ids are drawn below this.
@@ -67,6 +69,10 @@ pub struct Tally {
     pub sent: u64,
     /// Calls that ended, with whatever status.
     pub answered: u64,
+    /// Answers that were compared with what was asked: all of them.
+    pub checked: u64,
+    /// Of those, the wrong ones: a reply to something else, or a denial of who may buy.
+    pub wrong: u64,
     /// Ends by gRPC status name.
     pub by_status: BTreeMap<String, u64>,
     latency_us: Histogram<u64>,
@@ -81,11 +87,13 @@ impl Tally {
     fn new() -> Self {
         let latency_us =
             Histogram::new_with_max(LATENCY_US_MAX, 3).expect("three digits are within its range");
-        Self { sent: 0, answered: 0, by_status: BTreeMap::new(), latency_us }
+        Self { sent: 0, answered: 0, checked: 0, wrong: 0, by_status: BTreeMap::new(), latency_us }
     }
 
-    fn answer(&mut self, code: Code, latency: Duration) {
+    fn answer(&mut self, code: Code, is_right: bool, latency: Duration) {
         self.answered += 1;
+        self.checked += 1;
+        self.wrong += u64::from(!is_right);
         let name = status_name(code);
         match self.by_status.get_mut(name) {
             Some(n) => *n += 1,
@@ -97,6 +105,8 @@ impl Tally {
     fn absorb(&mut self, other: &Self) {
         self.sent += other.sent;
         self.answered += other.answered;
+        self.checked += other.checked;
+        self.wrong += other.wrong;
         for (name, n) in &other.by_status {
             *self.by_status.entry(name.clone()).or_default() += n;
         }
@@ -107,6 +117,8 @@ impl Tally {
         json!({
             "sent": self.sent,
             "answered": self.answered,
+            "checked": self.checked,
+            "wrong": self.wrong,
             "ok": self.by_status.get("OK").copied().unwrap_or(0),
             "by_status": self.by_status,
             "p50_us": self.latency_us(0.5),
@@ -117,9 +129,9 @@ impl Tally {
 
 /// Calls the target until the time is up or `stop` resolves, then waits for the calls in flight.
 ///
-/// `report` gets `{"t", "sent", "answered", "ok", "by_status", "p50_us", "p99_us"}` each second, for that
-/// second alone, and the same for the whole run with `"final": true` and `"seconds"` at the end. Errors if a
-/// connection cannot be made at the start; a call that fails later is answered, with its status.
+/// `report` gets `{"t", "sent", "answered", "checked", "wrong", "ok", "by_status", "p50_us", "p99_us"}` each
+/// second, for that second alone, and the same for the whole run with `"final": true` and `"seconds"` at the end.
+/// Errors if a connection cannot be made at the start; a call that fails later is answered, with its status.
 pub async fn run(
     settings: &Settings,
     stop: impl Future<Output = ()>,
@@ -190,9 +202,12 @@ impl Shared {
         while self.may_send().await {
             let request = request(&mut draws);
             self.tally.borrow_mut().sent += 1;
+            let asked = Asked::of(&request);
             let sent = Instant::now();
-            let code = client.add(request).await.as_ref().map_or_else(Status::code, |_| Code::Ok);
-            self.tally.borrow_mut().answer(code, sent.elapsed());
+            let answer = client.add(request).await.map(Response::into_inner);
+            let latency = sent.elapsed();
+            let code = answer.as_ref().map_or_else(Status::code, |_| Code::Ok);
+            self.tally.borrow_mut().answer(code, asked.is_answered_by(&answer), latency);
         }
     }
 
@@ -207,6 +222,29 @@ impl Shared {
     }
 }
 
+/// What the answer to a request is compared with.
+struct Asked {
+    object_id: i64,
+    quantity: i32,
+    may_buy: bool,
+}
+
+impl Asked {
+    fn of(request: &CartRequest) -> Self {
+        let CartRequest { object_id, quantity, user, .. } = request;
+        Self { object_id: *object_id, quantity: *quantity, may_buy: user != MALLORY }
+    }
+
+    /// Whether an answer is one to this request. Errors other than a denial may come to anybody: they are counted
+    /// by their status.
+    fn is_answered_by(&self, answer: &Result<CartReply, Status>) -> bool {
+        match answer {
+            Ok(reply) => (reply.object_id, reply.quantity) == (self.object_id, self.quantity),
+            Err(status) => status.code() != Code::PermissionDenied || !self.may_buy,
+        }
+    }
+}
+
 async fn connect(settings: &Settings) -> Result<Vec<Channel>, Error> {
     let endpoint = Endpoint::from_shared(settings.target.clone())?.tcp_nodelay(true);
     let mut channels = Vec::with_capacity(settings.n_connections);
@@ -218,7 +256,7 @@ async fn connect(settings: &Settings) -> Result<Vec<Channel>, Error> {
 
 fn request(draws: &mut Draws) -> CartRequest {
     let user = match draws.below(100) {
-        n if n < MALLORY_PERCENT => "mallory",
+        n if n < MALLORY_PERCENT => MALLORY,
         n if n % 2 == 0 => "alice",
         _ => "bob",
     };
@@ -278,6 +316,19 @@ mod tests {
         assert_eq!(draw(7), draw(7));
         let mallory = draw(7).iter().filter(|request| request.user == "mallory").count();
         assert!((400..600).contains(&mallory), "{mallory} of 10,000");
+    }
+
+    #[test]
+    fn an_answer_to_something_else_is_wrong() {
+        // If this failed, a network that mixed up two calls would pass for a good one.
+        let asked = Asked { object_id: 7, quantity: 3, may_buy: true };
+        let reply = |object_id, quantity| Ok(CartReply { server: "cart-1".to_owned(), object_id, quantity });
+        assert!(asked.is_answered_by(&reply(7, 3)));
+        assert!(!asked.is_answered_by(&reply(8, 3)));
+        assert!(!asked.is_answered_by(&reply(7, 4)));
+        assert!(asked.is_answered_by(&Err(Status::unavailable(""))));
+        assert!(!asked.is_answered_by(&Err(Status::permission_denied(""))));
+        assert!(Asked { may_buy: false, ..asked }.is_answered_by(&Err(Status::permission_denied(""))));
     }
 
     #[test]

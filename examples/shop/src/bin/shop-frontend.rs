@@ -2,7 +2,7 @@
 //!
 //! Options: `--in-flight N` (128), `--connections N` (1), `--duration SECONDS` (10), `--rate CALLS_A_SECOND`
 //! (as fast as answers come), `--seed N` (1). One JSON line a second on standard output, then a final one.
-//! Ends with 0 if every call that was sent was answered, 1 if not, 2 for a bad command line, 3 if the target
+//! Ends with 0 if every call that was sent was answered, and rightly; 1 if not, 2 for a bad command line, 3 if the target
 //! cannot be reached.
 
 use std::io::Write;
@@ -26,7 +26,7 @@ async fn main() -> ExitCode {
         let _ = stop_signal().await;
     };
     match run(&settings, stop, print_line).await {
-        Ok(total) if total.sent == total.answered => ExitCode::SUCCESS,
+        Ok(total) if total.sent == total.answered && total.wrong == 0 => ExitCode::SUCCESS,
         Ok(_) => ExitCode::FAILURE,
         Err(error) => {
             eprintln!("shop-frontend: cannot reach {}: {error}", settings.target);
