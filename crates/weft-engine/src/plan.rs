@@ -17,7 +17,7 @@ use weft_ir::program::{ChainProgram, Direction, Event, Place};
 use weft_proto::session::grpc::protobuf::{Walk, WalkBuilder};
 
 pub use crate::routes::MethodPattern;
-pub use weft_ir::program::SinkTarget;
+pub use weft_ir::program::{SinkFormat, SinkTarget};
 
 /// One version of a network.
 #[derive(Debug, Default)]

@@ -210,6 +210,7 @@ impl Node {
             merge_retired(&mut node.retired, retired);
             node.syscalls += syscalls;
         }
+        node.stats.rows_lost += self.writer.rows_lost();
         Ok(node)
     }
 

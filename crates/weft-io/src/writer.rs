@@ -4,17 +4,21 @@ use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
 use std::fs::{File, OpenOptions};
 use std::io::{self, BufWriter, Write};
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, TrySendError, sync_channel};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 use weft_core::Type;
+use weft_engine::plan::{SinkFormat, SinkTarget};
 use weft_engine::sinks::{Batch, CellValue, Row};
 
 /// Batches that may wait for the writer; beyond that they are given up and counted.
 const BATCHES_MAX: usize = 64;
 /// What was written reaches its file after this time at the latest.
 const FLUSH_EVERY: Duration = Duration::from_millis(100);
+/// A file that could not be opened or written is tried again after this time; rows until then are lost, and counted.
+const RETRY_EVERY: Duration = Duration::from_secs(5);
 /// Series that the sinks `TO METRICS` of a node may have. Values of further ones are given up and counted.
 pub const SERIES_MAX: usize = 10_000;
 
@@ -56,6 +60,7 @@ struct Gauges {
 pub struct Writer {
     thread: JoinHandle<()>,
     metrics: SinkMetrics,
+    rows_lost: Arc<AtomicU64>,
 }
 
 impl RowSender {
@@ -87,16 +92,27 @@ impl Writer {
             spares.push(give_back);
             senders.push(RowSender { batches: batches.clone(), spare });
         }
-        let mut files = Files { open: BTreeMap::new(), metrics: metrics.clone(), line: Vec::new() };
+        let rows_lost = Arc::new(AtomicU64::new(0));
+        let mut files = Files {
+            targets: BTreeMap::new(),
+            metrics: metrics.clone(),
+            rows_lost: Arc::clone(&rows_lost),
+            line: Vec::new(),
+        };
         let thread = std::thread::Builder::new()
             .name("weft-rows".to_owned())
             .spawn(move || files.run(&incoming, &spares))?;
-        Ok((Self { thread, metrics }, senders))
+        Ok((Self { thread, metrics, rows_lost }, senders))
     }
 
     /// The values of sinks `TO METRICS`.
     pub fn metrics(&self) -> SinkMetrics {
         self.metrics.clone()
+    }
+
+    /// Rows that no file or stream took.
+    pub fn rows_lost(&self) -> u64 {
+        self.rows_lost.load(Relaxed)
     }
 
     /// Waits until all rows are written. All senders must be gone.
@@ -136,43 +152,107 @@ impl SinkMetrics {
 }
 
 struct Files {
-    /// By path; None where opening failed, which was said once.
-    open: BTreeMap<String, Option<BufWriter<File>>>,
+    /// By path.
+    targets: BTreeMap<String, Target>,
     metrics: SinkMetrics,
+    rows_lost: Arc<AtomicU64>,
     line: Vec<u8>,
+}
+
+enum Target {
+    Open {
+        file: BufWriter<File>,
+        /// Rows that are only in the buffer.
+        n_buffered: u64,
+    },
+    /// It was said why.
+    Failed { since: Instant },
+}
+
+impl Target {
+    fn open(path: &str) -> Self {
+        match OpenOptions::new().create(true).append(true).open(path) {
+            Ok(file) => Self::Open { file: BufWriter::new(file), n_buffered: 0 },
+            Err(error) => Self::failed(path, &error),
+        }
+    }
+
+    fn failed(path: &str, error: &io::Error) -> Self {
+        eprintln!("weft: cannot write to sink file {path}: {error}; rows are lost until it can be written");
+        Self::Failed { since: Instant::now() }
+    }
+
+    fn is_to_be_tried(&self) -> bool {
+        matches!(self, Self::Failed { since } if since.elapsed() >= RETRY_EVERY)
+    }
+
+    /// Appends a line; returns how many rows are lost.
+    fn append(&mut self, path: &str, line: &[u8]) -> u64 {
+        let Self::Open { file, n_buffered } = self else { return 1 };
+        *n_buffered += 1;
+        let written = file.write_all(line);
+        self.after(path, written)
+    }
+
+    /// Writes what is in the buffer; returns how many rows are lost.
+    fn flush(&mut self, path: &str) -> u64 {
+        let Self::Open { file, n_buffered } = self else { return 0 };
+        let flushed = file.flush();
+        if flushed.is_ok() {
+            *n_buffered = 0;
+        }
+        self.after(path, flushed)
+    }
+
+    fn after(&mut self, path: &str, outcome: io::Result<()>) -> u64 {
+        match (outcome, &self) {
+            (Err(error), Self::Open { n_buffered, .. }) => {
+                let n_lost = *n_buffered;
+                *self = Self::failed(path, &error);
+                n_lost
+            }
+            _ => 0,
+        }
+    }
 }
 
 impl Files {
     fn run(&mut self, incoming: &Receiver<Batch>, spares: &[SyncSender<Batch>]) {
         let mut turn = 0;
+        let mut flush_at = Instant::now() + FLUSH_EVERY;
         loop {
-            match incoming.recv_timeout(FLUSH_EVERY) {
+            match incoming.recv_timeout(flush_at.saturating_duration_since(Instant::now())) {
                 Ok(mut batch) => {
                     self.write(&batch);
                     batch.clear();
                     turn = (turn + 1) % spares.len();
                     let _ = spares[turn].try_send(batch);
                 }
-                Err(RecvTimeoutError::Timeout) => self.flush(),
+                Err(RecvTimeoutError::Timeout) => {}
                 Err(RecvTimeoutError::Disconnected) => return self.flush(),
+            }
+            if Instant::now() >= flush_at {
+                self.flush();
+                flush_at = Instant::now() + FLUSH_EVERY;
             }
         }
     }
 
     fn write(&mut self, batch: &Batch) {
-        use weft_engine::plan::SinkTarget;
         let mut stdout = io::stdout().lock();
         for row in batch.rows() {
             match &row.sink.target {
                 SinkTarget::Stdout => {
                     self.line.clear();
-                    write_json(&mut self.line, &row);
+                    write_row(&mut self.line, &row);
                     // A closed standard output takes no rows; the network goes on.
-                    let _ = stdout.write_all(&self.line);
+                    if stdout.write_all(&self.line).is_err() {
+                        self.rows_lost.fetch_add(1, Relaxed);
+                    }
                 }
                 SinkTarget::File(path) => {
                     self.line.clear();
-                    write_json(&mut self.line, &row);
+                    write_row(&mut self.line, &row);
                     self.append(path);
                 }
                 SinkTarget::Metrics => self.note_metrics(&row),
@@ -181,16 +261,11 @@ impl Files {
     }
 
     fn append(&mut self, path: &str) {
-        if !self.open.contains_key(path) {
-            let file = OpenOptions::new().create(true).append(true).open(path);
-            let file = file.inspect_err(|error| eprintln!("weft: cannot write to sink file {path}: {error}"));
-            self.open.insert(path.to_owned(), file.ok().map(BufWriter::new));
+        if self.targets.get(path).is_none_or(Target::is_to_be_tried) {
+            self.targets.insert(path.to_owned(), Target::open(path));
         }
-        if let Some(Some(file)) = self.open.get_mut(path)
-            && let Err(error) = file.write_all(&self.line)
-        {
-            eprintln!("weft: cannot write to sink file {path}: {error}");
-            self.open.insert(path.to_owned(), None);
+        if let Some(target) = self.targets.get_mut(path) {
+            self.rows_lost.fetch_add(target.append(path, &self.line), Relaxed);
         }
     }
 
@@ -227,10 +302,46 @@ impl Files {
 
     fn flush(&mut self) {
         let _ = io::stdout().flush();
-        for file in self.open.values_mut().flatten() {
-            let _ = file.flush();
+        for (path, target) in &mut self.targets {
+            self.rows_lost.fetch_add(target.flush(path), Relaxed);
         }
     }
+}
+
+fn write_row(out: &mut Vec<u8>, row: &Row<'_>) {
+    match row.sink.format {
+        SinkFormat::Json => write_json(out, row),
+        SinkFormat::Text => write_text(out, row),
+    }
+}
+
+/// One row as a line for people: `2026-03-01T12:00:00.000000Z edge.access.calls user=ann ms=1.25 note="two words"`.
+/// What has blanks, quotes or nothing in it is quoted as in JSON; NULL is `-`.
+fn write_text(out: &mut Vec<u8>, row: &Row<'_>) {
+    write_timestamp(out, row.at.0);
+    write!(out, " {}.{}.{}", row.chain, row.sink.owner, row.sink.name).expect("a vector takes all bytes");
+    for (column, value) in row.sink.columns.iter().zip(row.values()) {
+        write!(out, " {}=", column.name).expect("a vector takes all bytes");
+        match (value, column.ty) {
+            (CellValue::Null, _) => out.push(b'-'),
+            (CellValue::Bytes(bytes), _) if is_plain(bytes) => out.extend_from_slice(bytes),
+            (CellValue::Int(n), Type::Timestamp) => write_timestamp(out, n),
+            (CellValue::Int(n), Type::Status) => {
+                out.extend_from_slice(status_name(n).as_bytes());
+            }
+            (value, ty) => write_json_value(out, ty, value),
+        }
+    }
+    out.push(b'\n');
+}
+
+/// Whether a text reads as one word that stands for itself.
+fn is_plain(bytes: &[u8]) -> bool {
+    bytes != b"-" && !bytes.is_empty() && bytes.iter().all(|b| b.is_ascii_graphic() && !b"\"=\\".contains(b))
+}
+
+fn status_name(code: i64) -> &'static str {
+    weft_core::Status::from_code(code as u64).map_or("UNKNOWN", |status| status.name())
 }
 
 /// One row as a line of JSON: when, by which chain and sink, and the columns. A column of the same name stands
@@ -276,8 +387,7 @@ fn write_json_value(out: &mut Vec<u8>, ty: Type, value: CellValue<'_>) {
         }
         (CellValue::Int(n), Type::Interval) => write_display(out, n as f64 / 1e9),
         (CellValue::Int(n), Type::Status) => {
-            let name = weft_core::Status::from_code(n as u64).map_or("UNKNOWN", |s| s.name());
-            write_json_text(out, name.as_bytes());
+            write_json_text(out, status_name(n).as_bytes());
         }
         (CellValue::Int(n), ty) if ty.is_signed() => write_display(out, n),
         (CellValue::Int(n), _) => write_display(out, n as u64),
@@ -368,6 +478,27 @@ mod tests {
     fn text_is_escaped() {
         let text = shown(|out| write_json_text(out, b"a\"b\\c\nd\x01\xffe"));
         assert_eq!(text, "\"a\\\"b\\\\c\\nd\\u0001\u{fffd}e\"");
+    }
+
+    /// A field must not be able to look like another column, or like a line of its own.
+    #[test]
+    fn words_of_text_lines_are_quoted_where_they_could_mislead() {
+        let plain: Vec<_> = [&b"ann"[..], b"/shop.Cart/Add", b"a b", b"a=b", b"", b"-", b"x\n", b"\xc3\xa4"]
+            .into_iter()
+            .map(is_plain)
+            .collect();
+        assert_eq!(plain, [true, true, false, false, false, false, false, false]);
+    }
+
+    /// A log file on a full disk would lose rows without a trace.
+    #[test]
+    fn rows_that_no_file_takes_are_counted() {
+        let mut full = Target::open("/dev/full");
+        assert_eq!(full.append("/dev/full", b"one\n"), 0, "it is in the buffer");
+        assert_eq!(full.append("/dev/full", b"two\n"), 0);
+        assert_eq!(full.flush("/dev/full"), 2);
+        assert_eq!(full.append("/dev/full", b"three\n"), 1);
+        assert_eq!(Target::open("/nowhere/at/all").append("", b"x"), 1);
     }
 
     #[test]

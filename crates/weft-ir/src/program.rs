@@ -189,6 +189,8 @@ pub struct SinkDecl {
     pub columns: Vec<SinkColumn>,
     /// Where its rows go.
     pub target: SinkTarget,
+    /// How they are written there.
+    pub format: SinkFormat,
 }
 
 /// A column of a sink.
@@ -200,12 +202,22 @@ pub struct SinkColumn {
     pub ty: Type,
 }
 
+/// How the rows of a sink are written: one a line.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub enum SinkFormat {
+    /// A JSON object.
+    #[default]
+    Json,
+    /// For people: when, which sink, and `column=value` for each column.
+    Text,
+}
+
 /// Where the rows of a sink go.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum SinkTarget {
-    /// Standard output, a JSON object a line.
+    /// Standard output.
     Stdout,
-    /// A file, a JSON object a line, appended.
+    /// The end of a file.
     File(String),
     /// The admin endpoint's metrics: columns of type TEXT are labels, numbers are values.
     Metrics,

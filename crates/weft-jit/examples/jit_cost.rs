@@ -1,9 +1,8 @@
 //! What compiled elements cost beside hand-written twins, and how long they take to compile.
 //!
 //! Both sides are a [`Program`] behind a pointer, as the engine calls it, over the same tables, and leave the same
-//! outcome. Run it with
-//! `cargo run --release -p weft-jit --example jit_cost [CHAIN]`. Times are the least of many rounds in which both sides take
-//! turns, so that what else the machine does hits both.
+//! outcome. Run it with `cargo run --release -p weft-jit --example jit_cost [CHAIN]`. Times are the least of many
+//! rounds in which both sides take turns, so that what else the machine does hits both.
 
 #![allow(clippy::disallowed_methods, clippy::disallowed_types, reason = "it measures time")]
 #![allow(clippy::print_stdout, reason = "it prints a table")]
@@ -350,6 +349,7 @@ fn chain(elements: &[(&str, &str)]) -> ChainProgram {
             name: "log".into(),
             columns: sink_columns.map(|(name, ty)| SinkColumn { name: name.into(), ty }).into(),
             target: SinkTarget::Stdout,
+        format: SinkFormat::Json,
         }],
         ..ChainProgram::default()
     }

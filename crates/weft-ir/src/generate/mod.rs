@@ -283,6 +283,7 @@ fn sinks() -> Vec<SinkDecl> {
         name: name.into(),
         columns: types.iter().map(|&ty| SinkColumn { name: ty.to_string(), ty }).collect(),
         target: SinkTarget::Stdout,
+        format: SinkFormat::Json,
     };
     vec![
         sink("all", &[Type::Bool, Type::Int(64), Type::F64, Type::Text(None)]),

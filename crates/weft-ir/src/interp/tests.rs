@@ -15,6 +15,7 @@ fn chain(requests: &[&str]) -> ChainProgram {
         name: ty.to_string(),
         columns: vec![SinkColumn { name: "it".into(), ty }],
         target: SinkTarget::Stdout,
+        format: SinkFormat::Json,
     };
     let input =
         |name: &str, ty, nullable, place| Input { name: name.into(), ty, nullable, place, written: true };

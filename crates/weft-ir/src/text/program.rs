@@ -81,7 +81,8 @@ pub fn write_program(chain: &ChainProgram) -> String {
             SinkTarget::Metrics => "metric".to_string(),
             SinkTarget::File(path) => format!("file {}", quoted(path)),
         };
-        declaration(&mut out, "sink", &[&sink.owner, &sink.name], &target);
+        let format = if sink.format == SinkFormat::Text { " as_text" } else { "" };
+        declaration(&mut out, "sink", &[&sink.owner, &sink.name], &format!("{target}{format}"));
         for column in &sink.columns {
             declaration(&mut out, "  field", &[&column.name], &column.ty.to_string());
         }
@@ -377,7 +378,8 @@ fn parse_sink(line: &mut Line<'_>) -> Result<SinkDecl, ParseError> {
         "file" => SinkTarget::File(line.text()?),
         _ => return Err(error),
     };
-    Ok(SinkDecl { owner, name, columns: Vec::new(), target })
+    let format = if line.eat_word("as_text") { SinkFormat::Text } else { SinkFormat::Json };
+    Ok(SinkDecl { owner, name, columns: Vec::new(), target, format })
 }
 
 fn parse_element(line: &mut Line<'_>) -> Result<Element, ParseError> {

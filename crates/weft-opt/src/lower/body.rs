@@ -198,10 +198,9 @@ impl<'b, 'n> Body<'b, 'n> {
     /// Takes the handler's locks before the first look at what they guard.
     pub(super) fn lock_for(&mut self, table: TableId, key: Option<Value>) {
         match self.lock {
-            Lock::Stripe(of) if *of == table => {
-                if !core::mem::replace(&mut self.path.locked, true) {
-                    self.b.act(Op::Lock(table, key));
-                }
+            Lock::Stripe(of) if *of == table && !self.path.locked => {
+                self.path.locked = true;
+                self.b.act(Op::Lock(table, key));
             }
             Lock::Whole { .. } if self.needs_lock(table) => self.lock_whole(),
             _ => {}

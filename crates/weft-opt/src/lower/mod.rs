@@ -31,10 +31,10 @@ use weft_core::limits::{ELEMENTS_MAX, INPUTS_MAX, KEY_BYTES_MAX, ROW_BYTES_MAX};
 use weft_core::table::{ColumnSpec, Evict, TableSpec};
 use weft_ir::ir::{CallId, Function, SinkId, TableId, VarId};
 use weft_ir::program::{
-    CallCell, ChainProgram, Element, Handlers, Merge, Realisation, SinkColumn, SinkDecl, SinkTarget,
-    TableDecl, VarDecl, cell_words,
+    CallCell, ChainProgram, Element, Handlers, Merge, Realisation, SinkColumn, SinkDecl, SinkFormat,
+    SinkTarget, TableDecl, VarDecl, cell_words,
 };
-use weft_lang::ast::{self, SinkFormat};
+use weft_lang::ast;
 use weft_lang::check::fold::fold;
 use weft_lang::diagnostic::{Diagnostic, code};
 use weft_lang::hir::{self, FillTarget, HandlerKind, Network, TableRef};
@@ -356,13 +356,10 @@ impl<'n> Lowering<'n> {
     }
 
     fn sink(&mut self, sink: &hir::Sink, target: &hir::SinkTarget, instance: &hir::Instance) -> SinkId {
-        if sink.format != SinkFormat::Json {
-            let message = format!("sink `{}` writes JSON alone in this version", sink.name);
-            let diagnostic = Diagnostic::error(code::NOT_IN_VERSION, message)
-                .at(sink.span, "another format")
-                .with_help("write `FORMAT JSON`, or leave FORMAT out");
-            self.report(diagnostic);
-        }
+        let format = match sink.format {
+            ast::SinkFormat::Json => SinkFormat::Json,
+            ast::SinkFormat::Text => SinkFormat::Text,
+        };
         let target = match target {
             hir::SinkTarget::File(path) if path == STDOUT_PATH => SinkTarget::Stdout,
             hir::SinkTarget::File(path) => SinkTarget::File(path.clone()),
@@ -375,6 +372,7 @@ impl<'n> Lowering<'n> {
             name: sink.name.clone(),
             columns,
             target,
+            format,
         });
         SinkId(self.program.sinks.len() as u16 - 1)
     }
