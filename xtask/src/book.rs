@@ -147,9 +147,11 @@ fn functions(source: &str) -> String {
          an argument is NULL, unless it says otherwise. One marked *can fail* may give an error value even if its \
          arguments are not errors.\n\n| function | what it gives | |\n| --- | --- | --- |\n",
     );
-    for line in source.lines().filter(|line| line.starts_with("    \"")) {
-        if let [_, name, _, arguments, _, doc, rest] = line.split('"').collect::<Vec<_>>()[..] {
-            let can_fail = if rest.ends_with("fallible;") { "can fail" } else { "" };
+    let table = source.rsplit_once("functions! {").map_or(source, |(_, table)| table);
+    // A row may be broken behind its third text; it ends with a semicolon and the line.
+    for row in table.split(";\n").map(str::trim_start).filter(|row| row.starts_with('"')) {
+        if let [_, name, _, arguments, _, doc, rest] = row.split('"').collect::<Vec<_>>()[..] {
+            let can_fail = if rest.ends_with("fallible") { "can fail" } else { "" };
             page += &format!("| `{name}{arguments}` | {} | {can_fail} |\n", doc.replace('|', "\\|"));
         }
     }
@@ -181,5 +183,7 @@ mod tests {
         assert!(diagnostics(codes).ends_with("| `W0001` | a file is too large |\n"));
         let row = "    \"abs\" \"(T) T\" \"the magnitude\" S::Abs, Some(F::Abs), fallible;\n";
         assert!(functions(row).contains("| `abs(T) T` | the magnitude | can fail |\n"));
+        let broken = "functions! {\n    \"a\" \"(T) T\" \"a; or b\"\n        S::Abs, Some(F::Abs);\n}\n";
+        assert!(functions(broken).contains("| `a(T) T` | a; or b |  |\n"));
     }
 }

@@ -3,8 +3,8 @@
 /// Longest word that is compared.
 const WORD_BYTES_MAX: usize = 64;
 
-/// The nearest of `known` to `name`, case ignored, if it is near enough to be a slip of the hand: a third of its letters
-/// at most.
+/// The nearest of `known` to `name`, case ignored, if it is near enough to be a slip of the hand: a third of its
+/// letters at most.
 pub(crate) fn nearest<'a>(name: &str, known: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
     if name.len() > WORD_BYTES_MAX {
         return None;

@@ -172,7 +172,8 @@ impl SourceMap {
     /// Takes a file in and indexes its lines.
     ///
     /// # Errors
-    /// A diagnostic without a span if the text is over [`SOURCE_BYTES_MAX`] or the map holds [`SOURCE_FILES_MAX`] files.
+    /// A diagnostic without a span if the text is over [`SOURCE_BYTES_MAX`] or the map holds [`SOURCE_FILES_MAX`]
+    /// files.
     pub fn add(
         &mut self,
         name: impl Into<String>,

@@ -1005,7 +1005,10 @@ proptest! {
 
     #[test]
     fn no_bytes_make_a_connection_panic_or_grow(
-        frames in proptest::collection::vec((0u8..12, any::<u8>(), 0u32..9, proptest::collection::vec(any::<u8>(), 0..40)), 0..60),
+        frames in proptest::collection::vec(
+            (0u8..12, any::<u8>(), 0u32..9, proptest::collection::vec(any::<u8>(), 0..40)),
+            0..60,
+        ),
         is_server: bool,
     ) {
         let mut conn = if is_server { server() } else { client() };

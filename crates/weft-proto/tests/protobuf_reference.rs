@@ -402,7 +402,8 @@ proptest! {
         let schema = schema(true);
         let columns = columns(&schema, u64::MAX);
         let walk = build(&schema, &columns);
-        let mut expected = DynamicMessage::decode(reference(&schema), &write(&schema, ROOT, &pieces, false)[..]).unwrap();
+        let bytes = write(&schema, ROOT, &pieces, false);
+        let mut expected = DynamicMessage::decode(reference(&schema), &bytes[..]).unwrap();
         let mut list = Vec::new();
         for (index, seed) in &edits {
             let slot = index.index(columns.len());

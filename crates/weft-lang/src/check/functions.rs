@@ -80,16 +80,21 @@ functions! {
     "ceil" "(F64) F64" "the least whole number that is not less" S::Fixed(&[Type::F64], Type::F64), Some(F::Ceil);
     "coalesce" "(T?, ...) T" "the first value that is not NULL" S::Coalesce(2), Some(F::Coalesce);
     "concat" "(TEXT, ...) TEXT" "one text after the other, as `||`" S::Concat, None, fallible;
-    "contains" "(TEXT, TEXT) BOOL" "whether the second stands in the first" S::Fixed(&[TEXT, TEXT], Type::Bool), Some(F::Contains);
-    "ends_with" "(TEXT, TEXT) BOOL" "whether the first ends with the second" S::Fixed(&[TEXT, TEXT], Type::Bool), Some(F::EndsWith);
+    "contains" "(TEXT, TEXT) BOOL" "whether the second stands in the first"
+        S::Fixed(&[TEXT, TEXT], Type::Bool), Some(F::Contains);
+    "ends_with" "(TEXT, TEXT) BOOL" "whether the first ends with the second"
+        S::Fixed(&[TEXT, TEXT], Type::Bool), Some(F::EndsWith);
     "float" "(x) F64" "the value as an F64" S::Convert(Type::F64), None, fallible;
-    "floor" "(F64) F64" "the greatest whole number that is not greater" S::Fixed(&[Type::F64], Type::F64), Some(F::Floor);
+    "floor" "(F64) F64" "the greatest whole number that is not greater"
+        S::Fixed(&[Type::F64], Type::F64), Some(F::Floor);
     "greatest" "(T, ...) T" "the greatest value; NULL if any is" S::SameOrdered(1), Some(F::Greatest);
     "hash" "(x, ...) U64" "the one hash of the system, the same everywhere" S::Hash, Some(F::Hash);
     "hash_slot" "(x, n I64) I64" "the hash of x modulo n, 0 to n - 1" S::HashSlot, Some(F::HashSlot), fallible;
-    "in_prefix" "(IPADDR, CIDR) BOOL" "whether the address is in the network" S::Fixed(&[Type::IpAddr, Type::Cidr], Type::Bool), Some(F::InPrefix);
+    "in_prefix" "(IPADDR, CIDR) BOOL" "whether the address is in the network"
+        S::Fixed(&[Type::IpAddr, Type::Cidr], Type::Bool), Some(F::InPrefix);
     "int" "(x) I64" "the value as an I64, cut toward zero" S::Convert(I64), None, fallible;
-    "interval" "(seconds F64) INTERVAL" "so many seconds" S::Fixed(&[Type::F64], Type::Interval), Some(F::Interval), fallible;
+    "interval" "(seconds F64) INTERVAL" "so many seconds"
+        S::Fixed(&[Type::F64], Type::Interval), Some(F::Interval), fallible;
     "least" "(T, ...) T" "the least value; NULL if any is" S::SameOrdered(1), Some(F::Least);
     "length" "(TEXT or BYTES) I64" "its length in bytes" S::Length, Some(F::Length);
     "lower" "(TEXT) TEXT" "with ASCII letters in lower case" S::Fixed(&[TEXT], TEXT), Some(F::Lower), fallible;
@@ -101,8 +106,10 @@ functions! {
     "round" "(F64) F64" "the nearest whole number, ties to even" S::Fixed(&[Type::F64], Type::F64), Some(F::Round);
     "seconds" "(INTERVAL) F64" "the interval in seconds" S::Fixed(&[Type::Interval], Type::F64), Some(F::Seconds);
     "sqrt" "(F64) F64" "the square root" S::Fixed(&[Type::F64], Type::F64), Some(F::Sqrt), fallible;
-    "starts_with" "(TEXT, TEXT) BOOL" "whether the first begins with the second" S::Fixed(&[TEXT, TEXT], Type::Bool), Some(F::StartsWith);
-    "substr" "(TEXT, from I64, n I64) TEXT" "n bytes from position `from`, counted from 1" S::Fixed(&[TEXT, I64, I64], TEXT), Some(F::Substr);
+    "starts_with" "(TEXT, TEXT) BOOL" "whether the first begins with the second"
+        S::Fixed(&[TEXT, TEXT], Type::Bool), Some(F::StartsWith);
+    "substr" "(TEXT, from I64, n I64) TEXT" "n bytes from position `from`, counted from 1"
+        S::Fixed(&[TEXT, I64, I64], TEXT), Some(F::Substr);
     "text" "(x) TEXT" "the value as text" S::Convert(TEXT), None, fallible;
     "uint" "(x) U64" "the value as a U64, cut toward zero" S::Convert(Type::Uint(64)), None, fallible;
     "upper" "(TEXT) TEXT" "with ASCII letters in upper case" S::Fixed(&[TEXT], TEXT), Some(F::Upper), fallible;

@@ -321,13 +321,29 @@ mod tests {
             "a\n  b usr c\n",
             "usr",
             plain,
-            "error[W0105]: message\n   --> network.weft:2:5\n   |\n 2 |   b usr c\n   |     ^^^ label\n   = fact\n   = help: do\n",
+            concat!(
+                "error[W0105]: message\n",
+                "   --> network.weft:2:5\n",
+                "   |\n",
+                " 2 |   b usr c\n",
+                "   |     ^^^ label\n",
+                "   = fact\n",
+                "   = help: do\n",
+            ),
         );
         check(
             "\té漢 usr",
             "usr",
             plain,
-            "error[W0105]: message\n   --> network.weft:1:5\n   |\n 1 |     é漢 usr\n   |         ^^^ label\n   = fact\n   = help: do\n",
+            concat!(
+                "error[W0105]: message\n",
+                "   --> network.weft:1:5\n",
+                "   |\n",
+                " 1 |     é漢 usr\n",
+                "   |         ^^^ label\n",
+                "   = fact\n",
+                "   = help: do\n",
+            ),
         );
     }
 
@@ -337,7 +353,15 @@ mod tests {
             "\x1b[2J\u{202e} usr",
             "usr",
             RenderOptions::default(),
-            "error[W0105]: message\n   --> network.weft:1:7\n   |\n 1 | \u{fffd}[2J\u{fffd} usr\n   |       ^^^ label\n   = fact\n   = help: do\n",
+            concat!(
+                "error[W0105]: message\n",
+                "   --> network.weft:1:7\n",
+                "   |\n",
+                " 1 | \u{fffd}[2J\u{fffd} usr\n",
+                "   |       ^^^ label\n",
+                "   = fact\n",
+                "   = help: do\n",
+            ),
         );
     }
 
@@ -390,7 +414,18 @@ mod tests {
         assert_eq!(stripped, plain);
         assert_eq!(
             plain,
-            "warning[W0105]: m\n   --> n:4:1\n   |\n 1 | one\n   | --- start\n 2 | two\n   | --- over two lines\n...\n 4 | four\n   | ^^^^ end\n"
+            concat!(
+                "warning[W0105]: m\n",
+                "   --> n:4:1\n",
+                "   |\n",
+                " 1 | one\n",
+                "   | --- start\n",
+                " 2 | two\n",
+                "   | --- over two lines\n",
+                "...\n",
+                " 4 | four\n",
+                "   | ^^^^ end\n",
+            )
         );
     }
 

@@ -60,7 +60,8 @@ fn the_design_is_in_house_style() {
 #[test]
 fn keywords_and_spaces_are_made_regular() {
     check(
-        "create element e(a f64=1)on rpc(user text(8)?)as\ncall(c i64=-1);on request\n\n\n\nset c=- -a*( b+1 );abort unavailable'x'with header [ 'k' ]=count( * );end;",
+        "create element e(a f64=1)on rpc(user text(8)?)as\ncall(c i64=-1);on request\n\n\n\n\
+         set c=- -a*( b+1 );abort unavailable'x'with header [ 'k' ]=count( * );end;",
         "CREATE ELEMENT e (a F64 = 1) ON rpc (user TEXT(8)?) AS
   CALL (c I64 = -1);
   ON REQUEST
@@ -75,8 +76,10 @@ END;
 #[test]
 fn comments_keep_their_place() {
     check(
-        "-- head\n\n\n-- more\nCREATE LISTENER l -- a name\n  ON tcp /* inline */ '1'   ; -- after\n/* own\n   lines */\n
-CREATE ELEMENT e ON rpc AS\n-- decl\nVAR n U64; -- one\nON REQUEST -- why\n-- first\nADD n, -- the amount\n-- odd place\n2;\n-- last\nEND; -- closed\n-- end of file",
+        "-- head\n\n\n-- more\nCREATE LISTENER l -- a name\n  ON tcp /* inline */ '1'   ; -- after\n\
+         /* own\n   lines */\n
+CREATE ELEMENT e ON rpc AS\n-- decl\nVAR n U64; -- one\nON REQUEST -- why\n-- first\n\
+         ADD n, -- the amount\n-- odd place\n2;\n-- last\nEND; -- closed\n-- end of file",
         "-- head
 
 -- more
@@ -104,7 +107,8 @@ END;  -- closed
 fn long_lines_break_before_clauses_and_then_fill() {
     let columns: Vec<String> = (0..20).map(|index| format!("column_{index} TEXT(64)")).collect();
     let text = format!(
-        "CREATE ELEMENT e ON rpc AS TABLE t ({}) MAX 10 ROWS; ON REQUEST IF a THEN UPDATE t SET a = 1 WHERE {} RETURNING a INTO b ELSE DO FORWARD; END UPDATE; END IF; END;",
+        "CREATE ELEMENT e ON rpc AS TABLE t ({}) MAX 10 ROWS; ON REQUEST IF a THEN \
+         UPDATE t SET a = 1 WHERE {} RETURNING a INTO b ELSE DO FORWARD; END UPDATE; END IF; END;",
         columns.join(","),
         ["some_condition = 1"; 10].join(" AND "),
     );
@@ -116,7 +120,8 @@ fn long_lines_break_before_clauses_and_then_fill() {
 #[test]
 fn short_ifs_stay_on_their_line() {
     check(
-        "CREATE ELEMENT e ON rpc AS ON REQUEST IF a THEN ADD n; END IF; IF a THEN ADD n; ELSE POP; END IF;\nIF a THEN\nADD n; END IF; END;",
+        "CREATE ELEMENT e ON rpc AS ON REQUEST IF a THEN ADD n; END IF; \
+         IF a THEN ADD n; ELSE POP; END IF;\nIF a THEN\nADD n; END IF; END;",
         "CREATE ELEMENT e ON rpc AS
   ON REQUEST
     IF a THEN ADD n; END IF;

@@ -1,8 +1,8 @@
 //! Expressions, by operator precedence.
 //!
 //! Two limits keep every walk over the result shallow: parentheses and the like nest at most `NESTING_MAX` deep, and no
-//! tree is higher than `EXPR_HEIGHT_MAX`. `Parser::height` is the height of the highest operand read since the node being
-//! built was begun; [`Parser::expr_above`] saves and restores it around each expression.
+//! tree is higher than `EXPR_HEIGHT_MAX`. `Parser::height` is the height of the highest operand read since the node
+//! being built was begun; [`Parser::expr_above`] saves and restores it around each expression.
 
 use crate::ast::{BinaryOp, CaseArm, Expr, ExprKind, Ident, SelectItem, Subselect, UnaryOp};
 use crate::diagnostic::{Diagnostic, code};

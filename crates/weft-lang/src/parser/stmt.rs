@@ -159,8 +159,8 @@ impl Parser<'_> {
         }
         let span = self.token().span;
         let message = format!("`{}` does not begin a statement", self.slice(span));
-        let help = "statements begin with LET, SET, IF, SELECT, INSERT, UPSERT, UPDATE, DELETE, SCAN, an action such as ADD \
-                    or DELAY, or a verdict such as FORWARD or ABORT";
+        let help = "statements begin with LET, SET, IF, SELECT, INSERT, UPSERT, UPDATE, DELETE, SCAN, \
+                    an action such as ADD or DELAY, or a verdict such as FORWARD or ABORT";
         self.fail_at(span, code::UNKNOWN_STATEMENT, &message, help)
     }
 
@@ -393,7 +393,8 @@ impl Parser<'_> {
         let Some(word) = self.word().map(str::to_owned) else { return self.expected("`input`") };
         let message = format!("a statement selects from `input`, not from `{word}`");
         let help = format!(
-            "join the table, as in `SELECT * FROM input JOIN {word} USING (k)`, or look at its rows with `SCAN {word} MAX n DO`"
+            "join the table, as in `SELECT * FROM input JOIN {word} USING (k)`, \
+             or look at its rows with `SCAN {word} MAX n DO`"
         );
         let span = self.token().span;
         self.fail_at(span, code::UNEXPECTED, &message, &help)

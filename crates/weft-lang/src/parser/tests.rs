@@ -168,14 +168,17 @@ fn every_statement_is_read() {
              SELECT *, a + 1 AS b FROM input LEFT JOIN t z USING (a) JOIN u ON u.a = user WHERE b ELSE DROP;
              INSERT INTO t (a, b) VALUES ('x', 1), ('y', 2); INSERT INTO log SELECT user, 1.0 FROM input WHERE a = 1;
              UPSERT t KEY (user, 1) SET a = 1, b = 2;
-             UPDATE t SET a = 1 WHERE b = 1 RETURNING a INTO c, b INTO d ELSE ABORT UNAVAILABLE 'x' WITH header['a'] = 1, trailer['b'] = 2;
+             UPDATE t SET a = 1 WHERE b = 1 RETURNING a INTO c, b INTO d ELSE
+               ABORT UNAVAILABLE 'x' WITH header['a'] = 1, trailer['b'] = 2;
              UPDATE t SET a = 1 ELSE DO ADD n; FORWARD; END UPDATE;
              UPDATE t SET a = 1 ELSE INSERT INTO t VALUES (1);
              DELETE FROM t WHERE a = 1;
              SCAN t MAX 10 AS r WHERE r.a = 1 DO ADD n, r.b; END SCAN;
-             MIRROR TO spare; MARK 3; DELAY '5 ms'; SIGNAL s(1, 2); MESSAGE (a = 1); MESSAGE TO x (a = 1); PUSH vxlan (vni = 1);
+             MIRROR TO spare; MARK 3; DELAY '5 ms'; SIGNAL s(1, 2); MESSAGE (a = 1); MESSAGE TO x (a = 1);
+             PUSH vxlan (vni = 1);
              FORWARD;
-           ON RESPONSE DROP; ON CLOSE ABORT 7; ON ERROR ABORT (a) 'text'; ON MESSAGE REPLY (a = 1, b = 2); ON PACKET STEER TO out;
+           ON RESPONSE DROP; ON CLOSE ABORT 7; ON ERROR ABORT (a) 'text'; ON MESSAGE REPLY (a = 1, b = 2);
+           ON PACKET STEER TO out;
            ON EVERY '1 s' REDIRECT TO (SELECT a FROM t WHERE a = 1);
            ON TIMEOUT OF t FORWARD; ON SIGNAL s FORWARD; ON SIGNAL v (a I64) FORWARD;
          END;
@@ -333,7 +336,8 @@ fn what_is_in_the_wrong_place_is_told_once() {
             "1:67 W0106 there is no kind `WIDGET` to create",
             "1:77 W0107 `ALTER` on the running network is not in this version",
             "1:91 W0107 `QUEUE` is not in this version",
-            "1:105 W0105 expected `TYPE`, `TABLE`, `ELEMENT`, `CHAIN`, `LISTENER`, `CLUSTER` or `ROUTE`, found number `1`",
+            "1:105 W0105 expected `TYPE`, `TABLE`, `ELEMENT`, `CHAIN`, `LISTENER`, `CLUSTER` or `ROUTE`, \
+             found number `1`",
             "1:108 W0105 expected `CREATE`, `IMPORT`, `DROP` or `INSERT`, found number `5`",
         ],
     );
@@ -522,7 +526,11 @@ mod soup {
         }
 
         #[test]
-        fn never_panics_on_a_damaged_program(at in 0..DESIGN.len(), n_cut in 0_usize..40, word in proptest::sample::select(WORDS)) {
+        fn never_panics_on_a_damaged_program(
+            at in 0..DESIGN.len(),
+            n_cut in 0_usize..40,
+            word in proptest::sample::select(WORDS),
+        ) {
             let floor = |mut at: usize| { while !DESIGN.is_char_boundary(at) { at -= 1; } at };
             let (start, end) = (floor(at), floor((at + n_cut).min(DESIGN.len())));
             parse_text(&format!("{}{word}{}", &DESIGN[..start], &DESIGN[end..]));

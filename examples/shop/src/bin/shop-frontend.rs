@@ -2,8 +2,8 @@
 //!
 //! Options: `--in-flight N` (128), `--connections N` (1), `--duration SECONDS` (10), `--rate CALLS_A_SECOND`
 //! (as fast as answers come), `--seed N` (1). One JSON line a second on standard output, then a final one.
-//! Ends with 0 if every call that was sent was answered, and rightly; 1 if not, 2 for a bad command line, 3 if the target
-//! cannot be reached.
+//! Ends with 0 if every call that was sent was answered, and rightly; 1 if not, 2 for a bad command line, 3 if
+//! the target cannot be reached.
 
 use std::io::Write;
 use std::process::ExitCode;

@@ -13,8 +13,8 @@ use crate::session::http2::hpack::HpackError;
 pub const RESETS_MAX: u32 = 1000;
 /// By how many the number of permitted resets grows back each second; a stream that ends well adds one more.
 pub const RESETS_PER_S: u32 = 100;
-/// Frames without any effect for an application that may come at once: SETTINGS and each setting in them, PING, PRIORITY, WINDOW_UPDATE,
-/// RST_STREAM, unknown ones, and empty DATA (CVE-2019-9511 to 9518). See [`CONTROLS_PER_S`].
+/// Frames without any effect for an application that may come at once: SETTINGS and each setting in them, PING,
+/// PRIORITY, WINDOW_UPDATE, RST_STREAM, unknown ones, and empty DATA (CVE-2019-9511 to 9518). See [`CONTROLS_PER_S`].
 pub const CONTROLS_MAX: u32 = 4096;
 /// By how many the number of permitted frames without effect grows back each second.
 pub const CONTROLS_PER_S: u32 = 200;
