@@ -42,6 +42,8 @@ pub(crate) struct Conn {
     pub(crate) partial: Vec<u8>,
     /// It is in the engine's list of connections with output.
     pub(crate) is_dirty: bool,
+    /// A timer will see to its output.
+    pub(crate) is_flush_set: bool,
     /// Calls whose senders wait until this connection's output has drained.
     pub(crate) waiting: Vec<CallKey>,
     pub(crate) timer: Option<(Time, TimerKey)>,
@@ -69,6 +71,7 @@ impl Conn {
             streams: FxHashMap::default(),
             partial: Vec::new(),
             is_dirty: false,
+            is_flush_set: false,
             waiting: Vec::new(),
             timer: None,
             is_closing: false,

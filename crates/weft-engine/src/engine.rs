@@ -98,6 +98,8 @@ pub enum Action {
 /// Every `handle_*` may make output, actions and timeouts; poll for them after a batch of calls, not after each.
 pub struct Engine {
     pub(crate) config: Config,
+    /// What the driver's clock said last.
+    pub(crate) now: Time,
     pub(crate) live: Rc<Live>,
     /// Those of the current plan, and of earlier ones as long as a call has them.
     pub(crate) pools: Vec<Rc<Pool>>,
@@ -133,6 +135,7 @@ pub(crate) enum Timer {
     Deadline(CallKey),
     HeldRequest(CallKey),
     HeldResponse(CallKey),
+    Flush(ConnKey),
     Linger { conn: ConnKey, left: usize },
     Every { live: u32, chain: usize, nth: usize },
     KeepHouse,
@@ -142,6 +145,7 @@ impl Engine {
     /// An engine that runs `plan`.
     pub fn new(now: Time, config: Config, plan: Arc<Plan>) -> Self {
         let mut engine = Self {
+            now,
             live: Rc::new(Live::empty()),
             pools: Vec::new(),
             endpoints: Slab::new(),
@@ -254,6 +258,7 @@ impl Engine {
 
     /// Bytes have come. All of them are taken.
     pub fn handle_input(&mut self, now: Time, conn: ConnId, input: &[u8]) {
+        self.now = now;
         let key = conn.into();
         let Some(state) = self.conns.get_mut(key) else { return };
         if state.is_closing {
@@ -343,6 +348,7 @@ impl Engine {
 
     /// Time has passed.
     pub fn handle_timeout(&mut self, now: Time) {
+        self.now = now;
         let mut due = core::mem::take(&mut self.due);
         self.timers.expire(now, &mut due);
         for timer in due.drain(..) {
@@ -406,6 +412,7 @@ impl Engine {
             Timer::HeldResponse(call) => self.flush_response(now, call),
             Timer::Every { live, chain, nth } if live == self.live.id => self.run_every(now, chain, nth),
             Timer::Every { .. } => {}
+            Timer::Flush(key) => self.flush(key),
             Timer::Linger { conn, left } => self.linger_timeout(now, conn, left),
             Timer::KeepHouse => {
                 self.keep_house(now);

@@ -8,6 +8,8 @@ use weft_proto::session::http2::{ConnectionError, Event};
 
 /// A connection that closes and whose peer has taken nothing for so long is gone.
 const LINGER_TIME: Interval = Interval::from_secs(1);
+/// An answer to a PING waits no longer than this for other bytes to travel with.
+const PONG_DELAY_MAX: Interval = Interval::from_millis(1);
 
 impl Engine {
     /// Takes whole frames from `input`; returns how many bytes they had.
@@ -174,8 +176,12 @@ impl Engine {
     pub(crate) fn after_change(&mut self, key: ConnKey) {
         let Some(conn) = self.conns.get_mut(key) else { return };
         if !conn.is_dirty && !conn.h2.output().is_empty() {
-            conn.is_dirty = true;
-            self.dirty.push_back(key);
+            if conn.h2.is_output_urgent() || conn.is_closing {
+                conn.is_dirty = true;
+                self.dirty.push_back(key);
+            } else if !core::mem::replace(&mut conn.is_flush_set, true) {
+                self.timers.set(self.now + PONG_DELAY_MAX, Timer::Flush(key));
+            }
         }
         let Some(at) = conn.h2.poll_timeout() else { return };
         if conn.timer.is_none_or(|(set, _)| at < set) {
@@ -183,6 +189,16 @@ impl Engine {
                 self.timers.cancel(timer);
             }
             conn.timer = Some((at, self.timers.set(at, Timer::Conn(key))));
+        }
+    }
+
+    /// What was not urgent has waited long enough.
+    pub(crate) fn flush(&mut self, key: ConnKey) {
+        let Some(conn) = self.conns.get_mut(key) else { return };
+        conn.is_flush_set = false;
+        if !conn.is_dirty && !conn.h2.output().is_empty() {
+            conn.is_dirty = true;
+            self.dirty.push_back(key);
         }
     }
 

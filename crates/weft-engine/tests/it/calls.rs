@@ -248,3 +248,21 @@ fn streams_that_servers_reset_give_their_window_back() {
 fn cancel() -> weft_proto::session::http2::ErrorCode {
     weft_proto::session::http2::ErrorCode::Cancel
 }
+
+/// A PING would go unanswered where no call is under way, or cost a write of its own where one is.
+#[test]
+fn a_ping_is_answered_with_what_leaves_next_or_soon() {
+    let mut world = World::new(1, Net::new().plan(None, &[CART])).server(CART, |_| Behaviour::default());
+    let raw = world.raw("front");
+    let ping = [&[0, 0, 8, 6, 0, 0, 0, 0, 0][..], b"whoknows"].concat();
+    let pong = [&[0, 0, 8, 6, 1, 0, 0, 0, 0][..], b"whoknows"].concat();
+    world.send_raw(
+        raw,
+        ms(0),
+        [&b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"[..], &[0, 0, 0, 4, 0, 0, 0, 0, 0]].concat(),
+    );
+    world.send_raw(raw, ms(100), ping);
+    world.run_until(ms(105));
+    let received = &world.seen_by(raw).received;
+    assert!(received.ends_with(&pong), "{received:?}");
+}

@@ -9,6 +9,8 @@ pub(super) struct Output {
     start: usize,
     /// An upper bound of the acknowledgements and resets among the bytes.
     n_controls: u32,
+    /// An upper bound of the bytes that are answers to PING.
+    pong_bytes: usize,
 }
 
 /// The smallest frame that counts as a control frame, in bytes.
@@ -25,6 +27,7 @@ impl Output {
         if self.start == self.bytes.len() {
             self.bytes.clear();
             self.start = 0;
+            self.pong_bytes = 0;
         }
         let fitting = (self.bytes.len() - self.start) / CONTROL_BYTES_MIN;
         self.n_controls = self.n_controls.min(u32::try_from(fitting).unwrap_or(u32::MAX));
@@ -38,6 +41,17 @@ impl Output {
 
     pub(super) fn n_controls(&self) -> u32 {
         self.n_controls
+    }
+
+    /// Whether there is anything but answers to PING.
+    pub(super) fn is_urgent(&self) -> bool {
+        self.pending().len() > self.pong_bytes
+    }
+
+    /// Appends the answer to a PING.
+    pub(super) fn write_pong(&mut self, payload: &[u8]) {
+        self.write_control(kind::PING, flag::ACK, 0, payload);
+        self.pong_bytes += FRAME_HEADER_BYTES + payload.len();
     }
 
     pub(super) fn write_raw(&mut self, bytes: &[u8]) {

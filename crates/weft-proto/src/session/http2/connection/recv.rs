@@ -475,7 +475,7 @@ impl Connection {
         }
         self.budgets.controls.spend(Violation::ControlFlood)?;
         if !head.has(flag::ACK) {
-            self.output.write_control(kind::PING, flag::ACK, 0, payload);
+            self.output.write_pong(payload);
             return self.check_output();
         }
         if payload == DRAIN_PING && self.drain == Drain::Announced {
