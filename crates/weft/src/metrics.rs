@@ -35,7 +35,7 @@ const FAMILIES: &[(&str, &str, &str)] = &[
     ("weft_endpoint_active", "gauge", "Calls under way on an endpoint"),
     ("weft_endpoint_connect_failures_total", "counter", "Connections to an endpoint that failed"),
     ("weft_refusals_total", "counter", "Connections, streams and calls refused, by reason"),
-    ("weft_sink_rows_lost_total", "counter", "Sink rows given up because their writer was behind or their file took none"),
+    ("weft_sink_rows_lost_total", "counter", "Sink rows that a slow writer or a failing file did not take"),
     ("weft_sink_series_lost_total", "counter", "Values of sinks given up because there were too many series"),
     ("weft_syscalls_total", "counter", "System calls of the data path"),
     ("weft_memory_resident_bytes", "gauge", "Resident memory"),

@@ -57,12 +57,11 @@ pub(crate) fn run(args: &ApplyArgs) -> Result<(), Fault> {
 
 /// One line on how an update went.
 pub(crate) fn summary(applied: &Applied) -> String {
-    let Applied { version, total_ms, check_ms, compile_ms, pause_us, .. } = applied;
-    let times =
-        format!("check {check_ms:.1}, compile {compile_ms:.1}; longest pause of a worker {pause_us:.0} us");
-    let in_flight = count(applied.calls_in_flight, "call");
+    let Applied { version, total_ms, check_ms, compile_ms, pause_us, calls_in_flight, .. } = applied;
+    let (before, in_flight) = (version - 1, count(*calls_in_flight, "call"));
     format!(
-        "version {version} live in {total_ms:.1} ms ({times}), {in_flight} in flight finish on the version before"
+        "version {version} live in {total_ms:.1} ms, {in_flight} in flight finish on version {before} \
+         (check {check_ms:.1} ms, compile {compile_ms:.1} ms, pause of a worker {pause_us:.0} us at most)"
     )
 }
 

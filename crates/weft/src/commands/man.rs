@@ -25,7 +25,12 @@ fn page(name: Option<&str>) -> Result<Vec<u8>, Fault> {
         }
     };
     let mut page = Vec::new();
-    clap_mangen::Man::new(shown).render(&mut page).expect("a vector takes all bytes");
+    let version = format!("weft {}", env!("CARGO_PKG_VERSION"));
+    clap_mangen::Man::new(shown)
+        .source(version)
+        .manual("Weft")
+        .render(&mut page)
+        .expect("a vector takes all bytes");
     Ok(page)
 }
 

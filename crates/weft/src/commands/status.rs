@@ -48,8 +48,8 @@ pub(crate) fn page(status: &Status) -> String {
         status.memory_bytes as f64 / f64::from(1 << 20),
         count(status.calls.begun, "call"),
         grouped(status.calls.open),
-        short_time(status.calls.p50_us),
-        short_time(status.calls.p99_us),
+        latency(status.calls.p50_us),
+        latency(status.calls.p99_us),
     );
     for place in &status.listeners {
         page.push_str(&format!("listener {} on {}\n", place.name, place.address));
@@ -84,6 +84,11 @@ pub(crate) fn page(status: &Status) -> String {
         page.push_str(&format!("refused {}: {reason}\n", grouped(*n)));
     }
     page
+}
+
+/// A latency, if there was a call to measure.
+fn latency(us: f64) -> String {
+    if us > 0.0 { short_time(us) } else { "-".to_owned() }
 }
 
 /// Seconds in the two units that suit them.
