@@ -4,25 +4,14 @@ use crate::helpers::Bytes;
 use core::mem::MaybeUninit;
 use core::ptr;
 use std::sync::Arc;
-use weft_core::abi::{Cx, Mark};
+use weft_core::abi::{Cell, Cx, Edit, EditTarget, Mark, SinkRow};
 use weft_core::limits::{ROW_BYTES_MAX, SCRATCH_BYTES_MAX};
-use weft_core::table::Table;
 
-/// What compiled code is given: the pass, how many elements are open, how much of the scratch is taken, and where the
-/// tables, the scalar variables and the merged ones begin.
-///
-/// Six words travel in registers, so that [`weft_ir::backend::Program::run`] is a jump to the code.
-pub(crate) type Entry = unsafe extern "C" fn(
-    cx: &mut Cx<'_>,
-    opened: usize,
-    scratch_used: usize,
-    tables: *const Arc<Table>,
-    scalars: *mut u64,
-    merged: *mut u64,
-);
+/// What compiled code is given: the pass, and how many elements are open. The rest it finds by itself.
+pub(crate) type Entry = unsafe extern "C" fn(cx: &mut Cx<'_>, opened: usize);
 
 /// One pass, as the helpers of compiled code see it. It is on the stack of the code, which sets the first two fields
-/// when it begins, `scratch_full` where a handler asks for it, and `began` on sampled passes.
+/// when it begins, and `scratch_full` where a handler asks for it.
 ///
 /// Code reads [`Cx`] in place, by the offsets of its fields; here is what it needs besides.
 #[repr(C)]
@@ -33,8 +22,6 @@ pub(crate) struct Frame<'a, 'b> {
     pub(crate) scratch_used: u64,
     /// 1 after something found no room in the scratch.
     pub(crate) scratch_full: u64,
-    /// When the handler that runs began.
-    pub(crate) began: u64,
     /// Where the handler that runs began, if it may be rolled back.
     mark: MaybeUninit<(Mark, u64)>,
 }
@@ -44,12 +31,58 @@ pub(crate) const FRAME_BYTES: u32 = size_of::<Frame<'_, '_>>() as u32;
 
 /// Capacity of the scratch in a pass. Bytes of a row are copied before their number is looked at a second time, and
 /// there are never more of them than a row has.
-const SCRATCH_CAPACITY: usize = SCRATCH_BYTES_MAX + ROW_BYTES_MAX;
+pub(crate) const SCRATCH_CAPACITY: usize = SCRATCH_BYTES_MAX + ROW_BYTES_MAX;
 
 /// A slice as code sees it: where it begins.
 pub(crate) const SLICE_START: usize = 0;
 /// A slice as code sees it: how many elements it has.
 pub(crate) const SLICE_LEN: usize = 8;
+
+/// Where a vector has its words. It is the same for vectors of everything.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct VecWords {
+    /// The address of the first element.
+    pub(crate) start: usize,
+    pub(crate) len: usize,
+    pub(crate) capacity: usize,
+}
+
+/// How vectors are laid out; None if that cannot be told. The language leaves it open.
+pub(crate) fn vec_words() -> Option<VecWords> {
+    let all = [
+        words_of(0u8),
+        words_of(Cell::Null),
+        words_of(Edit { target: EditTarget::Input(0), value: Cell::Null }),
+        words_of(SinkRow { sink: 0, cells: 0 }),
+    ];
+    all[0].filter(|first| all.iter().all(|other| *other == Some(*first)))
+}
+
+fn words_of<T: Clone>(item: T) -> Option<VecWords> {
+    let mut vec = Vec::with_capacity(7);
+    vec.extend([item.clone(), item]);
+    find_words(&vec)
+}
+
+fn find_words<T>(vec: &Vec<T>) -> Option<VecWords> {
+    const { assert!(size_of::<Vec<T>>() == 24, "a vector is three words") };
+    let vec_address: *const Vec<T> = vec;
+    // SAFETY: a vector is three words without padding, which are initialized, and any words are a `[usize; 3]`.
+    let words: [usize; 3] = unsafe { vec_address.cast::<[usize; 3]>().read() };
+    let wanted = [vec.as_ptr().expose_provenance(), vec.len(), vec.capacity()];
+    let at = wanted.map(|wanted| words.iter().position(|word| *word == wanted));
+    let [Some(start), Some(len), Some(capacity)] = at else { return None };
+    Some(VecWords { start: start * 8, len: len * 8, capacity: capacity * 8 })
+}
+
+/// How far behind the address that an `Arc` holds its value is.
+pub(crate) fn arc_offset<T>(arc: &Arc<T>) -> usize {
+    const { assert!(size_of::<Arc<T>>() == 8, "a shared pointer is one word") };
+    let arc_address: *const Arc<T> = arc;
+    // SAFETY: the pointer is one word, which is initialized, and any word is a `usize`.
+    let held: usize = unsafe { arc_address.cast::<usize>().read() };
+    Arc::as_ptr(arc).addr() - held
+}
 
 /// Whether slices are laid out as [`SLICE_START`] and [`SLICE_LEN`] say. The language leaves it open.
 pub(crate) fn slices_are_as_expected() -> bool {
@@ -59,29 +92,27 @@ pub(crate) fn slices_are_as_expected() -> bool {
     words == [16, 3]
 }
 
-/// Whether the scratch of a pass is large enough for all that the pass may keep.
-#[inline(always)]
-#[allow(clippy::ptr_arg, reason = "a slice has no capacity")]
-pub(crate) fn has_room(scratch: &Vec<u8>) -> bool {
-    scratch.capacity() >= SCRATCH_CAPACITY
-}
-
-/// Makes it large enough. Values point into it until the pass ends, so it must not move then.
+/// Makes the scratch large enough for all that a pass may keep. Values point into it until the pass ends, so it must
+/// not move then.
 pub(crate) fn make_room(scratch: &mut Vec<u8>) {
     scratch.reserve_exact(SCRATCH_CAPACITY.saturating_sub(scratch.len()));
 }
 
 impl Frame<'_, '_> {
-    /// A handler begins that may be rolled back.
+    /// A handler begins that may be rolled back, and something may have left the pass before.
     pub(crate) fn begin(&mut self) {
         self.cx.out.journal.clear();
         self.mark.write((self.cx.out.mark(), self.scratch_used));
     }
 
-    /// Back to where the handler began.
-    pub(crate) fn roll_back(&mut self) {
-        // SAFETY: code that rolls a handler back has called `begin` at its start.
-        let (mark, scratch_used) = unsafe { self.mark.assume_init() };
+    /// Back to where the handler began, or the pass.
+    pub(crate) fn roll_back(&mut self, to_start: bool) {
+        let (mark, scratch_used) = match to_start {
+            // Whoever runs a pass has cleared the outcome.
+            true => (Mark::default(), 0),
+            // SAFETY: code that rolls back to the start of a handler has called `begin` there.
+            false => unsafe { self.mark.assume_init() },
+        };
         self.cx.out.roll_back(mark, self.cx.state, self.cx.call);
         self.scratch_used = scratch_used;
         self.scratch_full = 0;

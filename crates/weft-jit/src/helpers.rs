@@ -3,7 +3,7 @@
 //! Each takes at most six words, so that all of them travel in registers and a [`Bytes`] is passed as its two
 //! words. None unwinds into compiled code: `extern "C"` turns a panic into an abort.
 
-use crate::frame::{Frame, copy_short};
+use crate::frame::{self, Frame, copy_short};
 use crate::text;
 use crate::translate::verdict;
 use core::sync::atomic::AtomicU64;
@@ -13,7 +13,7 @@ use weft_core::abi::{self, Cx, Edit, EditTarget, Fault, SinkRow, Verdict};
 use weft_core::hash;
 use weft_core::limits::ROW_BYTES_MAX;
 use weft_core::table::{ColumnRef, Insert, KeyBuilder, Row, Table};
-use weft_core::{Interval, Status, Time};
+use weft_core::{Status, Time};
 use weft_ir::program::Merge;
 
 /// A run of bytes that stays until the pass ends.
@@ -45,6 +45,9 @@ pub(crate) struct RowRef {
     row: u64,
     address: u64,
 }
+
+/// Bytes of a [`RowRef`], of which the row is the first word.
+pub(crate) const ROW_REF_BYTES: u32 = size_of::<RowRef>() as u32;
 
 impl RowRef {
     #[inline(always)]
@@ -177,12 +180,7 @@ macro_rules! helpers {
 }
 
 helpers! {
-    Settle = settle(I64, I64) -> ();
-    Clock = clock(I64) -> (I64);
     Begin = begin(I64) -> ();
-    RollBack = roll_back(I64) -> ();
-    Stamp = stamp(I64, I64, I64) -> ();
-    Text = set_text(I64, I64, I64) -> ();
     Redirect = redirect(I64, I64, I64, I64) -> ();
 
     IntToText = int_to_text(I64, I64, I64) -> (I64, I64);
@@ -206,7 +204,6 @@ helpers! {
 
     Edit = edit(I64, I64, I64, I64, I64) -> (I64, I64);
     EmitRow = emit_row(I64, I64, I64) -> (I64);
-    Delay = delay(I64, I64) -> ();
     Mark = mark(I64, I64) -> ();
     Mirror = mirror(I64, I64, I64) -> ();
 
@@ -220,10 +217,7 @@ helpers! {
     UnlockVars = unlock_vars(I64) -> ();
 
     Key = key(I64, I64, I64) -> (I64, I64);
-    FindInt = find_int(I64, I64, I64) -> (I64, I64);
-    FindBytes = find_bytes(I64, I64, I64, I64) -> (I64, I64);
-    InsertInt = insert_int(I64, I64, I64, I64) -> (I64, I64);
-    InsertBytes = insert_bytes(I64, I64, I64, I64, I64) -> (I64, I64);
+    FindParts = find_parts(I64, I64, I64, I64) -> (I64, I64);
     Remove = remove(I64, I64, I64, I64) -> ();
     Touch = touch(I64, I64, I64) -> ();
     TouchNoted = touch_noted(I64, I64, I64) -> ();
@@ -244,11 +238,51 @@ helpers! {
     UnlockAll = unlock_all(I64) -> ();
 }
 
+macro_rules! cold_helpers {
+    ($($helper:ident = $function:ident / $params:literal;)*) => {
+        /// A function that compiled code calls on ways that are seldom taken: of words, and without a result.
+        #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+        pub(crate) enum Cold { $($helper),* }
+
+        impl Cold {
+            /// All of them, in the order of their numbers.
+            pub(crate) const ALL: &'static [Self] = &[$(Self::$helper),*];
+
+            /// Where its code is.
+            pub(crate) fn address(self) -> usize {
+                match self { $(Self::$helper => $function as *const () as usize),* }
+            }
+
+            /// How many parameters it has.
+            pub(crate) fn params(self) -> usize {
+                match self { $(Self::$helper => $params),* }
+            }
+        }
+    };
+}
+
+cold_helpers! {
+    MakeRoom = make_room / 1;
+    Clock = clock / 2;
+    Stamp = stamp / 3;
+    Settle = settle / 2;
+    Text = set_text / 3;
+    RollBack = roll_back / 2;
+    FindInt = find_int / 4;
+    FindBytes = find_bytes / 5;
+    InsertInt = insert_int / 4;
+    InsertBytes = insert_bytes / 5;
+}
+
 // The course of a pass.
 
+extern "C" fn make_room(cx: &mut Cx<'_>) {
+    frame::make_room(&mut cx.out.scratch);
+}
+
 /// The time, on sampled passes.
-extern "C" fn clock(cx: &Cx<'_>) -> u64 {
-    cx.trace.map_or(0, |clock| clock())
+extern "C" fn clock(cx: &Cx<'_>, began: &mut u64) {
+    *began = cx.trace.map_or(0, |clock| clock());
 }
 
 /// An element ends the pass. `packed` is a [`verdict`].
@@ -274,18 +308,19 @@ extern "C" fn begin(frame: &mut Frame<'_, '_>) {
     frame.begin();
 }
 
-extern "C" fn roll_back(frame: &mut Frame<'_, '_>) {
-    frame.roll_back();
+extern "C" fn roll_back(frame: &mut Frame<'_, '_>, to_start: u64) {
+    frame.roll_back(to_start != 0);
 }
 
-/// A handler ends on a sampled pass; `sampled` is 1 for the first of its element.
-extern "C" fn stamp(frame: &mut Frame<'_, '_>, element: u64, sampled: u64) {
-    let Some(clock) = frame.cx.trace else { return };
+/// A handler ends on a sampled pass that `began` then. `element` is its index in the low half, and 1 in the upper for
+/// the first handler of its element.
+extern "C" fn stamp(cx: &mut Cx<'_>, began: &mut u64, element: u64) {
+    let Some(clock) = cx.trace else { return };
     let now = clock();
-    let counters = &mut frame.cx.counters[element as usize];
-    counters.sampled_ns += now.saturating_sub(frame.began);
-    counters.sampled += sampled;
-    frame.began = now;
+    let counters = &mut cx.counters[element as u32 as usize];
+    counters.sampled_ns += now.saturating_sub(*began);
+    counters.sampled += element >> 32;
+    *began = now;
 }
 
 extern "C" fn set_text(cx: &mut Cx<'_>, text: Bytes) {
@@ -437,10 +472,6 @@ extern "C" fn keep_range(frame: &mut Frame<'_, '_>, bytes: Bytes) -> u64 {
     u64::from(start) | u64::from(len) << 32
 }
 
-extern "C" fn delay(cx: &mut Cx<'_>, nanos: i64) {
-    cx.out.delay = Interval(cx.out.delay.as_nanos().saturating_add(nanos.max(0)));
-}
-
 extern "C" fn mark(cx: &mut Cx<'_>, mark: u64) {
     cx.out.mark = Some(mark);
 }
@@ -566,11 +597,15 @@ extern "C" fn key(frame: &mut Frame<'_, '_>, parts: *const Cell, n: u64) -> Byte
     frame.kept(kept)
 }
 
-extern "C" fn find_int(table: &Arc<Table>, key: u64, now: i64) -> RowRef {
-    RowRef::found(table.find_int_words(key, Time(now)))
+extern "C" fn find_int(table: &Arc<Table>, key: u64, now: i64, found: &mut RowRef) {
+    *found = RowRef::found(table.find_int_words(key, Time(now)));
 }
 
-extern "C" fn find_bytes(table: &Arc<Table>, key: Bytes, now: i64) -> RowRef {
+extern "C" fn find_bytes(table: &Arc<Table>, key: Bytes, now: i64, found: &mut RowRef) {
+    *found = find_parts(table, key, now);
+}
+
+extern "C" fn find_parts(table: &Arc<Table>, key: Bytes, now: i64) -> RowRef {
     RowRef::found(table.find_bytes_words(key.as_slice(), Time(now)))
 }
 
@@ -581,24 +616,26 @@ fn inserted(table: &Table, insert: Insert) -> RowRef {
     }
 }
 
-extern "C" fn insert_int(frame: &mut Frame<'_, '_>, table: u64, key: u64, journal: u64) -> RowRef {
-    let rows = &frame.cx.state.tables[table as usize];
+/// `table` asks for the journal with its upper half.
+extern "C" fn insert_int(frame: &mut Frame<'_, '_>, table: u64, key: u64, new: &mut RowRef) {
+    let rows = &frame.cx.state.tables[table as u16 as usize];
     let now = frame.cx.now;
-    let insert = match journal {
+    let insert = match table >> 32 {
         0 => rows.insert_int(key, now),
         _ => frame.cx.out.journal.insert_int(table as u16, rows, key, now),
     };
-    inserted(rows, insert)
+    *new = inserted(rows, insert);
 }
 
-extern "C" fn insert_bytes(frame: &mut Frame<'_, '_>, table: u64, journal: u64, key: Bytes) -> RowRef {
-    let rows = &frame.cx.state.tables[table as usize];
+/// As [`insert_int`].
+extern "C" fn insert_bytes(frame: &mut Frame<'_, '_>, table: u64, key: Bytes, new: &mut RowRef) {
+    let rows = &frame.cx.state.tables[table as u16 as usize];
     let (now, key) = (frame.cx.now, key.as_slice());
-    let insert = match journal {
+    let insert = match table >> 32 {
         0 => rows.insert_bytes(key, now),
         _ => frame.cx.out.journal.insert_bytes(table as u16, rows, key, now),
     };
-    inserted(rows, insert)
+    *new = inserted(rows, insert);
 }
 
 extern "C" fn remove(frame: &mut Frame<'_, '_>, table: u64, row: u64, journal: u64) {

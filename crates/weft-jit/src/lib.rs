@@ -12,6 +12,7 @@
 
 #![allow(unsafe_code, reason = "running generated machine code is unsafe by nature")]
 
+mod cold;
 mod frame;
 mod helpers;
 mod memory;
@@ -20,21 +21,19 @@ mod translate;
 
 use core::cell::RefCell;
 use core::fmt;
-use core::ptr;
 use cranelift_codegen::Context;
 use cranelift_codegen::control::ControlPlane;
 use cranelift_codegen::isa::OwnedTargetIsa;
 use cranelift_codegen::settings::{self, Configurable as _};
 use cranelift_frontend::{FunctionBuilder, FunctionBuilderContext};
-use frame::Entry;
+use frame::{Entry, VecWords};
 use memory::Code;
 use std::sync::Arc;
-use translate::analysis::{asks_room, table_of};
+use translate::analysis::table_of;
 use translate::{Constants, Plan};
 use weft_core::abi::{Cx, State};
-use weft_core::table::Scalars;
 use weft_ir::backend::{Backend, Program, Unsupported};
-use weft_ir::ir::{Function, Op};
+use weft_ir::ir::Op;
 use weft_ir::program::{ChainProgram, Event};
 use weft_ir::verify::{self, Handler};
 
@@ -42,6 +41,7 @@ use weft_ir::verify::{self, Handler};
 #[derive(Clone)]
 pub struct Jit {
     isa: OwnedTargetIsa,
+    vec_words: VecWords,
     clock: Option<fn() -> u64>,
 }
 
@@ -58,6 +58,8 @@ impl Jit {
         if !frame::slices_are_as_expected() {
             return Err(refused("slices are laid out in a way that compiled code does not know".into()));
         }
+        let unknown = || refused("vectors are laid out in a way that compiled code does not know".into());
+        let vec_words = frame::vec_words().ok_or_else(unknown)?;
         let mut flags = settings::builder();
         let verifier = if cfg!(debug_assertions) { "true" } else { "false" };
         let set = [
@@ -73,7 +75,7 @@ impl Jit {
             .map_err(|error| refused(error.to_string()))?
             .finish(settings::Flags::new(flags))
             .map_err(|error| refused(error.to_string()))?;
-        Ok(Self { isa, clock: None })
+        Ok(Self { isa, vec_words, clock: None })
     }
 
     /// Measures with this clock (nanoseconds) how long it takes to compile: [`Segment::compile_ns`].
@@ -99,8 +101,9 @@ impl Jit {
             })?;
         }
         let shape = Shape::of(chain, event, state)?;
-        let plan = Plan { chain, event, tables: &state.tables, target: self.isa.frontend_config() };
-        let (code, constants) = WORKSPACE.with_borrow_mut(|workspace| workspace.compile(&self.isa, &plan))?;
+        let Self { isa, vec_words, .. } = self;
+        let plan = Plan { chain, event, state, isa, vec_words: *vec_words, target: isa.frontend_config() };
+        let (code, constants) = WORKSPACE.with_borrow_mut(|workspace| workspace.compile(isa, &plan))?;
         let compile_ns = began.zip(self.clock).map_or(0, |(began, clock)| clock().saturating_sub(began));
         Ok(Segment { name: chain.name.clone(), event, shape, code, _constants: constants, compile_ns })
     }
@@ -181,14 +184,6 @@ pub struct Segment {
 }
 
 impl Segment {
-    /// The first pass with this outcome. It is apart, so that the others are a few checks and a jump.
-    #[cold]
-    #[inline(never)]
-    fn run_with_room(&self, cx: &mut Cx<'_>, opened: usize) {
-        frame::make_room(&mut cx.out.scratch);
-        self.run(cx, opened);
-    }
-
     /// Bytes of machine code.
     pub fn code_bytes(&self) -> usize {
         self.code.bytes()
@@ -211,18 +206,12 @@ impl Program for Segment {
     #[inline]
     fn run(&self, cx: &mut Cx<'_>, opened: usize) {
         self.shape.check(cx);
-        if self.shape.keeps && !frame::has_room(&cx.out.scratch) {
-            return self.run_with_room(cx, opened);
-        }
-        let (state, scratch_used) = (cx.state, cx.out.scratch.len());
-        let words = |of: &Scalars| ptr::with_exposed_provenance_mut(of.address());
-        let (scalars, merged) = (words(&state.scalars), words(&state.merged));
         // SAFETY: `code` is a function with this signature, made by `translate` from functions that the verifier
-        // accepted. It reads and writes what the arguments point to, at offsets that `Shape::check` has just found to
-        // be inside; all of it is borrowed through `cx` for the time of the call.
+        // accepted. It reads and writes what the pass points to, at offsets that `Shape::check` has just found to be
+        // inside; all of it is borrowed through `cx` for the time of the call.
         unsafe {
             let entry: Entry = core::mem::transmute(self.code.entry());
-            entry(cx, opened, scratch_used, state.tables.as_ptr(), scalars, merged);
+            entry(cx, opened);
         }
     }
 }
@@ -233,8 +222,6 @@ struct Shape {
     elements: usize,
     inputs: usize,
     call_words: usize,
-    /// It keeps bytes in the scratch.
-    keeps: bool,
     /// It reads or writes tables or variables.
     has_state: bool,
     scalars: usize,
@@ -269,16 +256,11 @@ impl Shape {
             let decls = decls.filter(|decl| decl.merge.is_some() == merge);
             decls.map(|decl| decl.word as usize + 1).max().unwrap_or(0)
         };
-        let keeps = |function: &Function| {
-            let mut insts = function.blocks.iter().flat_map(|b| &b.insts);
-            insts.any(|inst| asks_room(function, inst))
-        };
         let (scalars, merged) = (words(false), words(true));
         Ok(Self {
             elements: chain.elements.len(),
             inputs: Handler::of(event).direction(chain).map_or(0, |d| d.inputs.len()),
             call_words: chain.call_words(),
-            keeps: parts.iter().any(|part| keeps(part.function)),
             has_state: scalars != 0 || merged != 0 || !tables.is_empty(),
             scalars,
             merged,

@@ -33,9 +33,19 @@ pub(super) fn generations(rows: u64) -> usize {
     (bits - BITS_MIN + 1) as usize
 }
 
-/// Slots of a generation.
-pub(super) fn slots_len(generation: usize) -> usize {
+/// Words of a generation: how many homes it has, for compiled code ([`super::near`]), and its slots.
+pub(super) fn words_len(generation: usize) -> usize {
+    1 + slots_len(generation)
+}
+
+fn slots_len(generation: usize) -> usize {
     (1 << (BITS_MIN as usize + generation)) + PROBES_MAX
+}
+
+/// The address of an index without rows: one home, and what a look-up reads of its slots.
+pub(super) fn none() -> usize {
+    static NONE: [AtomicU64; 3] = [AtomicU64::new(1), AtomicU64::new(0), AtomicU64::new(0)];
+    NONE.as_ptr().expose_provenance()
 }
 
 /// Why a slot could not be placed: its neighbourhood is full.
@@ -101,7 +111,8 @@ impl Stripe {
     /// The slots in which a tag may be.
     #[inline(always)]
     fn window(&self, tag: u32) -> Option<&[AtomicU64; PROBES_MAX]> {
-        let slots = self.indexes[self.generation.load(Acquire) as usize % GENERATIONS_MAX].get()?;
+        let words = self.indexes[self.generation.load(Acquire) as usize % GENERATIONS_MAX].get()?;
+        let (_, slots) = words.split_first()?;
         let home = home(tag, homes(slots));
         slots.get(home..home + PROBES_MAX)?.try_into().ok()
     }
@@ -110,7 +121,7 @@ impl Stripe {
     pub(super) fn reserve(&self) {
         let generation = self.generation.load(Relaxed) as usize;
         if self.indexes[generation].get().is_none() {
-            self.make(generation);
+            self.index.store(self.make(generation).as_ptr().expose_provenance(), Release);
         } else if (self.rows.load(Relaxed) as usize + 1) * SLOTS_PER_ROW > slots_len(generation) - PROBES_MAX
             && generation + 1 < self.generations
         {
@@ -196,7 +207,7 @@ impl Stripe {
 
     fn current(&self) -> &[AtomicU64] {
         let generation = self.generation.load(Relaxed) as usize;
-        self.indexes[generation].get().expect("the generation in use is made")
+        &self.indexes[generation].get().expect("the generation in use is made")[1..]
     }
 
     /// The first slot from the tag's home on that is free or of a later tag; at most the end of its window.
@@ -219,8 +230,8 @@ impl Stripe {
 
     fn grow(&self, generation: usize) {
         let old = self.current();
-        self.make(generation + 1);
-        let new = self.indexes[generation + 1].get().expect("just made");
+        let words = self.make(generation + 1);
+        let new = &words[1..];
         let mut end = 0;
         let mut moved = 0;
         for slot in old.iter().map(|s| s.load(Relaxed)).filter(|slot| *slot != 0) {
@@ -230,13 +241,17 @@ impl Stripe {
             moved += 1;
         }
         self.generation.store(generation as u32 + 1, Release);
+        self.index.store(words.as_ptr().expose_provenance(), Release);
         self.note_moved(moved);
     }
 
     #[cold]
-    fn make(&self, generation: usize) {
-        self.indexes[generation]
-            .get_or_init(|| (0..slots_len(generation)).map(|_| AtomicU64::new(0)).collect());
+    fn make(&self, generation: usize) -> &[AtomicU64] {
+        self.indexes[generation].get_or_init(|| {
+            let n_homes = (slots_len(generation) - PROBES_MAX) as u64;
+            let free = (0..slots_len(generation)).map(|_| 0);
+            core::iter::once(n_homes).chain(free).map(AtomicU64::new).collect()
+        })
     }
 
     fn note_moved(&self, n: usize) {

@@ -271,8 +271,10 @@ pub(super) fn base_group(spec: &TableSpec, header: Header) -> (KeyShape, Layout)
 }
 
 /// See [`super::Table::fingerprint`].
-pub(super) fn fingerprint(spec: &TableSpec, base: &Layout) -> u64 {
-    let mut hash = hash::hash_word(spec.key.len() as u64 | u64::from(spec.shared) << 32);
+pub(super) fn fingerprint(spec: &TableSpec, base: &Layout, header: Header, n_stripes: usize) -> u64 {
+    let ages = u64::from(header.by_write) | u64::from(header.age_by_touch) << 1;
+    let mut hash = hash::hash_word(spec.key.len() as u64 | u64::from(spec.shared) << 32 | ages << 33);
+    hash = hash::mix(hash, n_stripes as u64);
     for Column { spec, at } in &base.columns {
         let (null_word, null_bit) =
             at.null_bit.map_or((0, 0), |(word, bit)| (u64::from(word) + 1, u64::from(bit)));

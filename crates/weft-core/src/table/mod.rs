@@ -28,6 +28,7 @@ mod evict;
 mod index;
 mod journal;
 mod layout;
+pub mod near;
 mod oldest;
 mod rows;
 mod scalars;
@@ -61,6 +62,9 @@ pub struct Table {
     header: Header,
     geometry: Geometry,
     stripes: Box<[Stripe]>,
+    /// For compiled code ([`near`]), as the next.
+    stripes_address: usize,
+    segments_address: usize,
     base: Group,
     added: [OnceLock<Group>; GROUPS_MAX - 1],
     n_added: AtomicU32,
@@ -140,14 +144,18 @@ impl Table {
         let header = Header::of(&spec);
         let (key, layout) = layout::base_group(&spec, header);
         let geometry = Geometry::of(&spec, layout.words());
-        let fingerprint = layout::fingerprint(&spec, &layout);
+        let fingerprint = layout::fingerprint(&spec, &layout, header, geometry.stripes());
+        let stripes: Box<[Stripe]> = (0..geometry.stripes()).map(|at| Stripe::new(at, geometry)).collect();
+        let base = Group::new(layout, geometry);
         Self {
             fingerprint,
             key,
             header,
             geometry,
-            stripes: (0..geometry.stripes()).map(|at| Stripe::new(at, geometry)).collect(),
-            base: Group::new(layout, geometry),
+            stripes_address: stripes.as_ptr().expose_provenance(),
+            segments_address: base.segments_address(),
+            stripes,
+            base,
             added: Default::default(),
             n_added: AtomicU32::new(0),
             extending: AtomicU32::new(0),
@@ -166,7 +174,8 @@ impl Table {
     }
 
     /// A hash of what compiled code takes for granted: names, types and places of the columns that the table was made
-    /// with, and whether it is shared. Added columns do not change it.
+    /// with, whether it is shared, by what its rows age, and into how many stripes it is cut. Added columns do not
+    /// change it.
     #[inline(always)]
     pub fn fingerprint(&self) -> u64 {
         self.fingerprint

@@ -11,13 +11,17 @@ use core::sync::atomic::{AtomicU32, AtomicU64, Ordering::Relaxed};
 #[derive(Debug, Default)]
 pub struct Scalars {
     words: Box<[AtomicU64]>,
+    /// Of the words.
+    address: usize,
     lock: AtomicU32,
 }
 
 impl Scalars {
     /// This many words, all zero.
     pub fn new(words: usize) -> Self {
-        Self { words: (0..words).map(|_| AtomicU64::new(0)).collect(), lock: AtomicU32::new(0) }
+        let words: Box<[AtomicU64]> = (0..words).map(|_| AtomicU64::new(0)).collect();
+        let address = words.as_ptr().expose_provenance();
+        Self { words, address, lock: AtomicU32::new(0) }
     }
 
     /// How many words there are.
@@ -75,8 +79,6 @@ impl Scalars {
         spin_unlock(&self.lock);
     }
 
-    /// Where the words are in memory, for compiled code.
-    pub fn address(&self) -> usize {
-        self.words.as_ptr().expose_provenance()
-    }
+    /// Where, in bytes from the start of a `Scalars`, compiled code finds the address of the words.
+    pub const ADDRESS_AT: usize = core::mem::offset_of!(Self, address);
 }

@@ -4,7 +4,7 @@ use super::TableSpec;
 use super::index;
 use super::layout::Layout;
 use super::oldest::Oldest;
-use core::sync::atomic::{AtomicU32, AtomicU64, Ordering::Relaxed};
+use core::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering::Relaxed, Ordering::Release};
 use std::sync::OnceLock;
 
 /// Rows of one stripe at most, unless [`TableSpec::stripes`] asks for fewer stripes than that needs.
@@ -20,7 +20,7 @@ const SEGMENT_ROWS_MIN: u64 = 8;
 const STRIPES_MAX: u64 = 1 << 16;
 
 /// Bits of a row's number that say where in its segment it is: a word of the first group.
-const WORD_BITS: u32 = 13;
+pub(super) const WORD_BITS: u32 = 13;
 const WORD_MASK: u64 = (1 << WORD_BITS) - 1;
 /// Segments of one stripe at most: with them a row's number in its stripe has 31 bits.
 const STRIPE_SEGMENTS_MAX: u64 = 1 << 18;
@@ -145,6 +145,8 @@ pub(super) fn segment_of(at: u64) -> usize {
 pub(super) struct Stripe {
     /// The number of its first row.
     pub(super) first: u64,
+    /// The address of the index in use, for compiled code ([`super::near`]).
+    pub(super) index: AtomicUsize,
     pub(super) lock: AtomicU32,
     /// Which of `indexes` is in use.
     pub(super) generation: AtomicU32,
@@ -168,6 +170,7 @@ impl Stripe {
     pub(super) fn new(at: usize, geometry: Geometry) -> Self {
         Self {
             first: geometry.join(at, 0),
+            index: AtomicUsize::new(index::none()),
             lock: AtomicU32::new(0),
             generation: AtomicU32::new(0),
             rows: AtomicU32::new(0),
@@ -184,7 +187,7 @@ impl Stripe {
     /// With room for the oldest rows in so many orders.
     pub(super) fn bytes_max(geometry: Geometry, orders: usize) -> u64 {
         let n = index::generations(geometry.stripe_rows());
-        let slots: usize = (0..n).map(index::slots_len).sum();
+        let slots: usize = (0..n).map(index::words_len).sum();
         (size_of::<Self>() + slots * 8) as u64 + orders as u64 * Oldest::bytes_max(geometry.stripe_rows())
     }
 
@@ -203,8 +206,10 @@ pub(super) struct Group {
 }
 
 #[derive(Debug, Default)]
-struct Segment {
+pub(super) struct Segment {
     words: OnceLock<Box<[AtomicU64]>>,
+    /// The address of the words, 0 before there are some; for compiled code ([`super::near`]).
+    pub(super) address: AtomicUsize,
     /// Live rows; counted in the first group alone.
     live: AtomicU32,
 }
@@ -233,6 +238,11 @@ impl Group {
     pub(super) fn new(layout: Layout, geometry: Geometry) -> Self {
         let segments = (0..geometry.segments()).map(|_| Segment::default()).collect();
         Self { row_words: layout.words(), layout, segments }
+    }
+
+    /// Where the segments are in memory.
+    pub(super) fn segments_address(&self) -> usize {
+        self.segments.as_ptr().expose_provenance()
     }
 
     pub(super) fn layout(&self) -> &Layout {
@@ -313,10 +323,12 @@ impl Group {
     #[cold]
     #[inline(never)]
     fn make<'a>(&self, segment: &'a Segment, geometry: Geometry) -> &'a [AtomicU64] {
-        segment.words.get_or_init(|| {
+        let words = segment.words.get_or_init(|| {
             let rows = geometry.segment_rows as usize;
             let row = self.layout.template();
             (0..rows).flat_map(|_| row).map(|word| AtomicU64::new(*word)).collect()
-        })
+        });
+        segment.address.store(words.as_ptr().expose_provenance(), Release);
+        words
     }
 }

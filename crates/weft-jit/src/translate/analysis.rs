@@ -62,7 +62,7 @@ impl<'p> Facts<'p> {
         };
         for inst in function.blocks.iter().flat_map(|b| &b.insts) {
             if let Some(table) = table_of(&inst.op)
-                && usize::from(table.0) >= plan.tables.len()
+                && usize::from(table.0) >= plan.state.tables.len()
             {
                 return Err(Unsupported {
                     reason: format!("the state has no table {}", table.0),
@@ -140,8 +140,43 @@ impl<'p> Facts<'p> {
     }
 }
 
+/// Whether code of the handler uses the frame.
+pub(super) fn needs_frame(function: &Function) -> bool {
+    let mut uses = all_insts(function).filter(|inst| {
+        let is_used = matches!(
+            inst.op,
+            Op::Insert(..)
+                | Op::Remove(..)
+                | Op::Touch(..)
+                | Op::TouchRead(..)
+                | Op::SetColumn(..)
+                | Op::SetColumnNull(..)
+                | Op::CallSet(..)
+                | Op::VarSet(..)
+                | Op::VarMerged(_)
+                | Op::VarReset(_)
+                | Op::LockVars
+                | Op::ScratchFull
+                | Op::RollBack
+        );
+        is_used || asks_room(function, inst)
+    });
+    let fails = function.blocks.iter().any(|block| matches!(block.end, Terminator::Fail { .. }));
+    uses.next().is_some() || fails && leaves(function)
+}
+
+/// Whether the handler may keep bytes in the scratch.
+pub(super) fn keeps(function: &Function) -> bool {
+    all_insts(function).any(|inst| asks_room(function, inst))
+}
+
+/// Whether there is something that a roll-back to the start of the pass would undo, when the handler is done.
+pub(super) fn leaves(function: &Function) -> bool {
+    all_insts(function).any(|inst| has_effect(&inst.op))
+}
+
 /// Whether the operation may take room in the scratch.
-pub(crate) fn asks_room(function: &Function, inst: &Inst) -> bool {
+fn asks_room(function: &Function, inst: &Inst) -> bool {
     let makes = matches!(
         inst.op,
         Op::Concat(_)
@@ -213,7 +248,7 @@ fn len_max(plan: &Plan<'_>, lens: &[Room], op: &Op) -> Room {
         Op::Column(table, _, column) => {
             let spec = &plan.chain.tables.get(usize::from(table.0))?.spec;
             let column = spec.key.iter().chain(&spec.columns).nth(usize::from(column.0))?;
-            let at = plan.tables.get(usize::from(table.0))?.column(&column.name)?;
+            let at = plan.state.tables.get(usize::from(table.0))?.column(&column.name)?;
             Some(u64::from(at.bytes_max))
         }
         _ => None,

@@ -5,23 +5,24 @@
 
 pub(crate) mod analysis;
 mod bytes;
+mod find;
 mod numbers;
 mod state;
 mod tuple;
 
-use crate::frame::{FRAME_BYTES, Frame, SLICE_START};
-use crate::helpers::{CELL_BYTES, Cell, Helper, tag};
+use crate::cold;
+use crate::frame::{FRAME_BYTES, Frame, SCRATCH_CAPACITY, SLICE_START, VecWords, arc_offset};
+use crate::helpers::{CELL_BYTES, Cell, Cold, Helper, ROW_REF_BYTES, tag};
 use analysis::{Facts, Room, is_roomy, room_after};
 use core::mem::offset_of;
 use cranelift_codegen::ir as clif;
 use cranelift_codegen::ir::condcodes::IntCC;
 use cranelift_codegen::ir::types::{F64, I8, I16, I64};
 use cranelift_codegen::ir::{AbiParam, InstBuilder as _, MemFlagsData, StackSlotData, StackSlotKind};
-use cranelift_codegen::isa::TargetFrontendConfig;
+use cranelift_codegen::isa::{OwnedTargetIsa, TargetFrontendConfig};
 use cranelift_frontend::{FuncInstBuilder, FunctionBuilder, Variable};
-use std::sync::Arc;
-use weft_core::abi::{Counters, Cx, Fault, Outcome};
-use weft_core::table::{ColumnRef, Table};
+use weft_core::abi::{Counters, Cx, Fault, Outcome, State};
+use weft_core::table::{ColumnRef, Scalars};
 use weft_ir::backend::Unsupported;
 use weft_ir::ir::{BlockId, Function, Inst, Jump, Op, StatusOperand, TableId, Terminator, Ty, Value};
 use weft_ir::program::{ChainProgram, Event, Part};
@@ -50,7 +51,9 @@ pub(crate) struct Constants {
 pub(crate) struct Plan<'a> {
     pub(crate) chain: &'a ChainProgram,
     pub(crate) event: Event,
-    pub(crate) tables: &'a [Arc<Table>],
+    pub(crate) state: &'a State,
+    pub(crate) isa: &'a OwnedTargetIsa,
+    pub(crate) vec_words: VecWords,
     pub(crate) target: TargetFrontendConfig,
 }
 
@@ -61,35 +64,35 @@ pub(crate) struct Plan<'a> {
 pub(crate) fn translate(plan: &Plan<'_>, mut builder: FunctionBuilder<'_>) -> Result<Constants, Unsupported> {
     let signature = &mut builder.func.signature;
     signature.call_conv = plan.target.default_call_conv;
-    signature.params.extend([AbiParam::new(I64); 6]);
+    signature.params.extend([AbiParam::new(I64); 2]);
     let parts = plan.chain.parts(plan.event);
     let entry = builder.create_block();
     builder.append_block_params_for_function_params(entry);
     builder.switch_to_block(entry);
-    let &[cx, opened, scratch_used, tables, scalars, merged] = builder.block_params(entry) else {
+    let &[cx, opened] = builder.block_params(entry) else {
         return Err(Unsupported { reason: "the code's function lacks parameters".into(), line: 0 });
     };
-    let frame = StackSlotData::new(StackSlotKind::ExplicitSlot, FRAME_BYTES, 3);
-    let frame = builder.create_sized_stack_slot(frame);
-    let frame = builder.ins().stack_addr(I64, frame, 0);
     let room = parts.iter().try_fold(0, |room, part| room_after(part.function, plan, Some(room)));
+    let [frame, began] = [FRAME_BYTES, 8].map(|bytes| {
+        let slot = builder.create_sized_stack_slot(StackSlotData::new(StackSlotKind::ExplicitSlot, bytes, 3));
+        builder.ins().stack_addr(I64, slot, 0)
+    });
     let mut segment = Segment {
         plan,
         builder,
         frame,
+        began,
         cx,
         opened,
-        tables,
-        scalars,
-        merged,
         room: Some(0),
         is_roomy: is_roomy(room),
+        has_left: false,
         signatures: [None; Helper::COUNT],
+        cold: [const { None }; Cold::ALL.len()],
         inputs: Vec::new(),
         constants: Constants::default(),
     };
-    segment.store_frame(cx, offset_of!(Frame<'_, '_>, cx));
-    segment.store_frame(scratch_used, offset_of!(Frame<'_, '_>, scratch_used));
+    segment.start_frame(&parts);
     segment.start_outcome();
     segment.start_trace();
     segment.declare_inputs(&parts)?;
@@ -154,21 +157,21 @@ struct Segment<'a, 'f> {
     builder: FunctionBuilder<'f>,
     /// The address of the [`Frame`].
     frame: clif::Value,
+    /// The address of the word in which, on sampled passes, is when the handler that runs began.
+    began: clif::Value,
     /// The address of the [`Cx`].
     cx: clif::Value,
     /// Elements below this index take part.
     opened: clif::Value,
-    /// Where the state's tables begin.
-    tables: clif::Value,
-    /// Where the scalar variables begin.
-    scalars: clif::Value,
-    /// Where this worker's part of the MERGE variables begins.
-    merged: clif::Value,
     /// How much of the scratch is taken at most before the part that is being translated.
     room: Room,
     /// The scratch has room for all that the segment may keep.
     is_roomy: bool,
+    /// Something may have left the pass, or may be noted in its journal, before the part that is being translated.
+    has_left: bool,
     signatures: [Option<clif::SigRef>; Helper::COUNT],
+    /// How cold helpers are called, and where their code is.
+    cold: [Option<(clif::SigRef, usize)>; Cold::ALL.len()],
     inputs: Vec<tuple::Column>,
     constants: Constants,
 }
@@ -194,6 +197,22 @@ impl Segment<'_, '_> {
         }
     }
 
+    /// Sets up what helpers and the scratch need, where something needs it.
+    fn start_frame(&mut self, parts: &[Part<'_>]) {
+        let functions = || parts.iter().map(|part| part.function);
+        if functions().any(analysis::needs_frame) {
+            let used = self.load_out(I64, offset_of!(Outcome, scratch) + self.plan.vec_words.len);
+            self.store_frame(self.cx, offset_of!(Frame<'_, '_>, cx));
+            self.store_frame(used, offset_of!(Frame<'_, '_>, scratch_used));
+        }
+        if functions().any(analysis::keeps) {
+            let capacity = self.load_out(I64, offset_of!(Outcome, scratch) + self.plan.vec_words.capacity);
+            let wanted = SCRATCH_CAPACITY as i64;
+            let lacks = self.builder.ins().icmp_imm_u(IntCC::UnsignedLessThan, capacity, wanted);
+            self.when(lacks, true, |segment| segment.call_cold(Cold::MakeRoom, &[segment.cx]));
+        }
+    }
+
     /// The pass goes to the end of the chain unless something else is said.
     fn start_outcome(&mut self) {
         let n_elements = self.plan.chain.elements.len() as i64;
@@ -205,10 +224,7 @@ impl Segment<'_, '_> {
     /// Takes the time on sampled passes.
     fn start_trace(&mut self) {
         let trace = self.load_trace();
-        self.when(trace, true, |segment| {
-            let began = segment.call(Helper::Clock, &[segment.cx])[0];
-            segment.store_frame(began, offset_of!(Frame<'_, '_>, began));
-        });
+        self.when(trace, true, |segment| segment.call_cold(Cold::Clock, &[segment.cx, segment.began]));
     }
 
     /// Loaded anew each time, so that it takes no register between.
@@ -237,6 +253,57 @@ impl Segment<'_, '_> {
     /// A field of the pass: none of them changes in it, though what they point to does.
     fn load_cx(&mut self, ty: clif::Type, offset: usize) -> clif::Value {
         self.builder.ins().load(ty, FIXED, self.cx, offset as i32)
+    }
+
+    /// A field of the outcome.
+    fn load_out(&mut self, ty: clif::Type, offset: usize) -> clif::Value {
+        let out = self.load_cx(I64, offset_of!(Cx<'_>, out));
+        self.builder.ins().load(ty, PLAIN, out, offset as i32)
+    }
+
+    /// A field of the state: it does not change in the pass.
+    fn load_state(&mut self, offset: usize) -> clif::Value {
+        let state = self.load_cx(I64, offset_of!(Cx<'_>, state));
+        self.builder.ins().load(I64, FIXED, state, offset as i32)
+    }
+
+    /// Where the words of the scalar variables begin, or of this worker's part of the MERGE variables.
+    fn load_scalars(&mut self, offset: usize) -> clif::Value {
+        let held = self.load_state(offset);
+        let at = arc_offset(&self.plan.state.scalars) + Scalars::ADDRESS_AT;
+        self.builder.ins().load(I64, FIXED, held, at as i32)
+    }
+
+    fn scalars(&mut self) -> clif::Value {
+        self.load_scalars(offset_of!(State, scalars))
+    }
+
+    fn merged(&mut self) -> clif::Value {
+        self.load_scalars(offset_of!(State, merged))
+    }
+
+    /// Calls a cold helper; `args` are all its parameters.
+    fn call_cold(&mut self, helper: Cold, args: &[clif::Value]) {
+        let (signature, address) = match self.cold[helper as usize] {
+            Some(known) => known,
+            None => {
+                let callee = cold::callee(self.plan.isa, helper);
+                let signature = self.builder.import_signature(callee.signature);
+                *self.cold[helper as usize].insert((signature, callee.address))
+            }
+        };
+        let callee = self.address(address as u64);
+        self.builder.ins().call_indirect(signature, callee, args);
+    }
+
+    /// Calls a cold helper that stores a row, whose address is its last parameter.
+    fn call_for_row(&mut self, helper: Cold, args: &[clif::Value]) -> Val {
+        let slot = StackSlotData::new(StackSlotKind::ExplicitSlot, ROW_REF_BYTES, 3);
+        let slot = self.builder.create_sized_stack_slot(slot);
+        let to = self.builder.ins().stack_addr(I64, slot, 0);
+        self.call_cold(helper, &[args, &[to]].concat());
+        let [row, address] = [0, 8].map(|offset| self.builder.ins().load(I64, PLAIN, to, offset));
+        Val::Two(row, address)
     }
 
     /// Calls a helper; `args` are all its parameters.
@@ -417,6 +484,7 @@ impl<'s, 'a, 'f, 'p> PartTranslator<'s, 'a, 'f, 'p> {
         for id in order {
             self.block(id)?;
         }
+        self.segment.has_left |= analysis::leaves(self.function);
         Ok(())
     }
 
@@ -429,8 +497,10 @@ impl<'s, 'a, 'f, 'p> PartTranslator<'s, 'a, 'f, 'p> {
             self.count(offset_of!(Counters, seen));
         }
         if self.facts.undoes {
-            let frame = self.segment.frame;
-            self.segment.call(Helper::Begin, &[frame]);
+            if self.segment.has_left {
+                let frame = self.segment.frame;
+                self.segment.call(Helper::Begin, &[frame]);
+            }
             self.saved = self.segment.save_inputs();
         }
         for var in self.facts.merges.clone() {
@@ -442,7 +512,7 @@ impl<'s, 'a, 'f, 'p> PartTranslator<'s, 'a, 'f, 'p> {
             self.segment.store_frame(zero, offset_of!(Frame<'_, '_>, scratch_full));
         }
         for table in self.facts.locked_tables() {
-            if self.segment.plan.tables[usize::from(table.0)].spec().shared {
+            if self.segment.plan.state.tables[usize::from(table.0)].spec().shared {
                 let held = self.segment.builder.declare_var(I8);
                 let hash = self.segment.builder.declare_var(I64);
                 let (no, zero) = (self.segment.bool(false), self.segment.int(0));
@@ -563,7 +633,7 @@ impl<'s, 'a, 'f, 'p> PartTranslator<'s, 'a, 'f, 'p> {
                 if let Some(text) = text {
                     let (start, len) = self.get(*text)?.two();
                     let cx = self.segment.cx;
-                    self.segment.call(Helper::Text, &[cx, start, len]);
+                    self.segment.call_cold(Cold::Text, &[cx, start, len]);
                 }
                 self.count(offset_of!(Counters, aborted));
                 let code = match status {
@@ -681,7 +751,7 @@ impl<'s, 'a, 'f, 'p> PartTranslator<'s, 'a, 'f, 'p> {
             let code = ins.ins().ishl_imm_u(code, 8);
             packed = ins.ins().bor(packed, code);
         }
-        self.segment.call(Helper::Settle, &[self.segment.cx, packed]);
+        self.segment.call_cold(Cold::Settle, &[self.segment.cx, packed]);
         self.segment.builder.ins().return_(&[]);
     }
 
@@ -689,24 +759,24 @@ impl<'s, 'a, 'f, 'p> PartTranslator<'s, 'a, 'f, 'p> {
     fn leave(&mut self) {
         self.unlock();
         let trace = self.segment.load_trace();
-        let (element, counts) = (i64::from(self.element), i64::from(self.counts));
+        let element = i64::from(self.element) | i64::from(self.counts) << 32;
         self.segment.when(trace, true, |segment| {
-            let (element, counts) = (segment.int(element), segment.int(counts));
-            segment.call(Helper::Stamp, &[segment.frame, element, counts]);
+            let element = segment.int(element);
+            segment.call_cold(Cold::Stamp, &[segment.cx, segment.began, element]);
         });
     }
 
     /// Back to where the handler began.
     fn roll_back(&mut self) {
         for (offset, word) in self.saved_merges.clone() {
-            let merged = self.segment.merged;
+            let merged = self.segment.merged();
             self.ins().store(PLAIN, word, merged, offset);
         }
         if !self.facts.undoes {
             return;
         }
-        let frame = self.segment.frame;
-        self.segment.call(Helper::RollBack, &[frame]);
+        let (frame, to_start) = (self.segment.frame, self.segment.int(i64::from(!self.segment.has_left)));
+        self.segment.call_cold(Cold::RollBack, &[frame, to_start]);
         self.segment.restore_inputs(&self.saved);
     }
 

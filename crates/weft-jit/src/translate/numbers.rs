@@ -4,7 +4,7 @@ use super::{PartTranslator, Val};
 use cranelift_codegen::ir as clif;
 use cranelift_codegen::ir::InstBuilder as _;
 use cranelift_codegen::ir::condcodes::{FloatCC, IntCC};
-use cranelift_codegen::ir::types::{F64, I64};
+use cranelift_codegen::ir::types::{F64, I64, I128};
 use weft_core::hash;
 use weft_ir::backend::Unsupported;
 use weft_ir::ir::{BoolOp, FloatCmp, FloatOp, FloatUnaryOp, IntCmp, IntOp, Op, Signed, Ty, Value};
@@ -206,9 +206,11 @@ impl PartTranslator<'_, '_, '_, '_> {
         self.fold_mul(mixed, k0)
     }
 
-    fn fold_mul(&mut self, a: clif::Value, b: clif::Value) -> clif::Value {
-        let low = self.ins().imul(a, b);
-        let high = self.ins().umulhi(a, b);
+    pub(super) fn fold_mul(&mut self, a: clif::Value, b: clif::Value) -> clif::Value {
+        // One instruction where the machine has it.
+        let [a, b] = [a, b].map(|word| self.ins().uextend(I128, word));
+        let product = self.ins().imul(a, b);
+        let (low, high) = self.ins().isplit(product);
         self.ins().bxor(low, high)
     }
 }

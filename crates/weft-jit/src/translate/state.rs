@@ -2,7 +2,7 @@
 
 use super::{LockState, PLAIN, PartTranslator, Val};
 use crate::frame::SLICE_START;
-use crate::helpers::{Helper, ZERO_ROW_WORDS, merge_code};
+use crate::helpers::{Cold, Helper, ZERO_ROW_WORDS, merge_code};
 use core::mem::offset_of;
 use cranelift_codegen::ir as clif;
 use cranelift_codegen::ir::condcodes::IntCC;
@@ -10,7 +10,7 @@ use cranelift_codegen::ir::types::{I8, I64};
 use cranelift_codegen::ir::{BlockArg, InstBuilder as _};
 use std::sync::Arc;
 use weft_core::Value as Constant;
-use weft_core::abi::Cx;
+use weft_core::abi::{Cx, State};
 use weft_core::table::{ColumnRef, Table};
 use weft_ir::backend::Unsupported;
 use weft_ir::ir::{BlockId, CallId, ColumnId, Inst, Journal, Op, TableId, Ty, Value, VarId};
@@ -56,13 +56,15 @@ impl PartTranslator<'_, '_, '_, '_> {
             Op::VarGet(var) => {
                 let (decl, offset) = self.var(*var)?;
                 let ty = Ty::of(decl.ty);
-                let word = self.segment.builder.ins().load(I64, PLAIN, self.segment.scalars, offset);
+                let scalars = self.segment.scalars();
+                let word = self.ins().load(I64, PLAIN, scalars, offset);
                 Some(self.segment.unpack(ty, word))
             }
             Op::VarSet(var, value, journal) => {
                 let (ty, value) = (self.ty(*value), self.get(*value)?);
                 let word = self.segment.pack(ty, value);
-                self.set_var(*var, word, *journal, self.segment.scalars, Helper::VarSet)?;
+                let scalars = self.segment.scalars();
+                self.set_var(*var, word, *journal, scalars, Helper::VarSet)?;
                 None
             }
             Op::VarMerge(var, value, journal) => {
@@ -90,34 +92,21 @@ impl PartTranslator<'_, '_, '_, '_> {
         let frame = self.segment.frame;
         let now = self.segment.load_now();
         Ok(match &inst.op {
-            Op::Find(table, key) => {
-                let table = self.table(*table);
-                let (ty, key) = (self.ty(*key), self.get(*key)?);
-                Some(match key {
-                    Val::Two(start, len) => {
-                        self.segment.call_two(Helper::FindBytes, &[table, start, len, now])
-                    }
-                    key => {
-                        let word = self.segment.pack(ty, key);
-                        self.segment.call_two(Helper::FindInt, &[table, word, now])
-                    }
-                })
-            }
+            Op::Find(table, key) => Some(self.find(*table, *key)?),
             Op::IsRow(row) => {
                 let row = self.get(*row)?.two().0;
                 Some(Val::One(self.ins().icmp_imm_u(IntCC::NotEqual, row, 0)))
             }
             Op::Insert(table, key, journal) => {
-                let table = self.segment.int(i64::from(table.0));
-                let journal = self.segment.int(i64::from(self.notes(*journal)));
+                let table = self.noted_table(*table, *journal);
                 let (ty, key) = (self.ty(*key), self.get(*key)?);
                 Some(match key {
                     Val::Two(start, len) => {
-                        self.segment.call_two(Helper::InsertBytes, &[frame, table, journal, start, len])
+                        self.segment.call_for_row(Cold::InsertBytes, &[frame, table, start, len])
                     }
                     key => {
                         let word = self.segment.pack(ty, key);
-                        self.segment.call_two(Helper::InsertInt, &[frame, table, word, journal])
+                        self.segment.call_for_row(Cold::InsertInt, &[frame, table, word])
                     }
                 })
             }
@@ -182,8 +171,8 @@ impl PartTranslator<'_, '_, '_, '_> {
     }
 
     /// The address of the state's pointer to a table.
-    fn table(&mut self, table: TableId) -> clif::Value {
-        let tables = self.segment.tables;
+    pub(super) fn table(&mut self, table: TableId) -> clif::Value {
+        let tables = self.segment.load_state(offset_of!(State, tables) + self.segment.plan.vec_words.start);
         let offset = usize::from(table.0) * size_of::<Arc<Table>>();
         self.ins().iadd_imm_s(tables, offset as i64)
     }
@@ -198,7 +187,7 @@ impl PartTranslator<'_, '_, '_, '_> {
         let plan = self.segment.plan;
         let spec = plan.chain.tables.get(usize::from(table.0)).map(|decl| &decl.spec);
         let column = spec.and_then(|spec| spec.key.iter().chain(&spec.columns).nth(usize::from(column.0)));
-        let at = column.and_then(|c| plan.tables[usize::from(table.0)].column(&c.name));
+        let at = column.and_then(|c| plan.state.tables[usize::from(table.0)].column(&c.name));
         match (column, at) {
             (Some(column), Some(at)) => Ok(Place { table, at, ty: Ty::of(column.ty) }),
             _ => Err(Unsupported { reason: "the state's table lacks a column".into(), line: 0 }),
@@ -328,7 +317,7 @@ impl PartTranslator<'_, '_, '_, '_> {
 
     /// Whether no other worker writes rows of this table that this handler looks at.
     fn holds_still(&self, table: TableId) -> bool {
-        !self.segment.plan.tables[usize::from(table.0)].spec().shared || self.facts.locks(table)
+        !self.segment.plan.state.tables[usize::from(table.0)].spec().shared || self.facts.locks(table)
     }
 
     fn set_column(
@@ -459,7 +448,7 @@ impl PartTranslator<'_, '_, '_, '_> {
     fn merge(&mut self, var: VarId, value: Value, journal: Journal) -> Result<(), Unsupported> {
         let (decl, offset) = self.var(var)?;
         let value = self.get(value)?.one();
-        let words = self.segment.merged;
+        let words = self.segment.merged();
         let old = self.ins().load(I64, PLAIN, words, offset);
         let new = match (decl.merge.unwrap_or(Merge::Sum), decl.ty.is_signed()) {
             (Merge::Sum, _) => self.ins().iadd(old, value),
@@ -476,7 +465,7 @@ impl PartTranslator<'_, '_, '_, '_> {
     /// The byte offset of a MERGE variable, and what this worker's part is now.
     pub(super) fn load_merged(&mut self, var: VarId) -> Result<(i32, clif::Value), Unsupported> {
         let (_, offset) = self.var(var)?;
-        let merged = self.segment.merged;
+        let merged = self.segment.merged();
         Ok((offset, self.ins().load(I64, PLAIN, merged, offset)))
     }
 

@@ -9,9 +9,9 @@ use cranelift_codegen::ir::InstBuilder as _;
 use cranelift_codegen::ir::condcodes::IntCC;
 use cranelift_codegen::ir::types::{F64, I8, I64};
 use cranelift_frontend::Variable;
-use weft_core::Time;
-use weft_core::abi::{Cx, REGION_BODY, REGION_HEADERS, REGION_META, Slot};
+use weft_core::abi::{Cx, Outcome, REGION_BODY, REGION_HEADERS, REGION_META, Slot};
 use weft_core::hash;
+use weft_core::{Interval, Time};
 use weft_ir::backend::Unsupported;
 use weft_ir::ir::{InputId, Op, Ty, Value};
 use weft_ir::program::{Part, Place};
@@ -209,7 +209,7 @@ impl PartTranslator<'_, '_, '_, '_> {
             }
             Op::Delay(nanos) => {
                 let nanos = self.get(*nanos)?.one();
-                self.segment.call(Helper::Delay, &[self.segment.cx, nanos]);
+                self.delay(nanos);
             }
             Op::Mark(mark) => {
                 let mark = self.get(*mark)?.one();
@@ -223,6 +223,18 @@ impl PartTranslator<'_, '_, '_, '_> {
             _ => return Ok(Done::Not),
         }
         Ok(Done::Effect)
+    }
+
+    /// Adds to the delay, which is never negative, and stays at the longest.
+    fn delay(&mut self, nanos: clif::Value) {
+        let offset = offset_of!(Outcome, delay) + offset_of!(Interval, 0);
+        let before = self.segment.load_out(I64, offset);
+        let (zero, most) = (self.segment.int(0), self.segment.int(i64::MAX));
+        let nanos = self.ins().smax(nanos, zero);
+        let sum = self.ins().iadd(before, nanos);
+        let sum = self.ins().umin(sum, most);
+        let out = self.segment.load_cx(I64, offset_of!(Cx<'_>, out));
+        self.ins().store(PLAIN, sum, out, offset as i32);
     }
 
     fn column(&self, input: InputId) -> Result<(usize, Column), Unsupported> {

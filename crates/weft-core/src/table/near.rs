@@ -1,0 +1,68 @@
+//! What a look-up reads, by address: for compiled code that looks into the first two slots of a key's home itself.
+//!
+//! Nearly every row is found there. All of this is words of native size that change by single stores, so a look beside
+//! a writer finds a row that is or was the stripe's, as [`Table::find_int`] does. The way, with offsets in bytes:
+//!
+//! 1. The hash of the key gives the stripe (its upper half, by [`Near::stripe_mask`]) and the tag (its lower half). The
+//!    stripes begin at the address in [`TABLE_STRIPES`] and are [`STRIPE_BYTES`] long.
+//! 2. At the address in [`STRIPE_INDEX`] is the number of homes, and behind it are the slots. The tag's home is
+//!    `tag * homes >> 32`. A slot is `tag << 32 | number`, 0 if it is free; slots stand in the order of their tags.
+//! 3. The row with a slot's number is `first + number - 1` ([`STRIPE_FIRST`]), and its [`super::Row`] one more. Its
+//!    segment is that number shifted by [`WORD_BITS`]; segments begin at the address in [`TABLE_SEGMENTS`], are
+//!    [`SEGMENT_BYTES`] long and hold the address of their words ([`SEGMENT_WORDS`], 0 before there are some); the rest
+//!    of the number is the row's first word there.
+//! 4. The row is the one if the cell of its key column is the key. It has expired if the table has a time to live
+//!    ([`TABLE_TTL`], `i64::MAX` if not) and the word [`Near::age_word`] is as long ago.
+//!
+//! Whoever does not find the row in two slots of which the second is not past the tag, asks the table.
+
+use super::storage::{self, Segment, Stripe};
+use super::{KeyShape, Table};
+use core::mem::offset_of;
+
+/// Of a table: the address of its stripes.
+pub const TABLE_STRIPES: usize = offset_of!(Table, stripes_address);
+/// Of a table: the address of the segments of its first column group.
+pub const TABLE_SEGMENTS: usize = offset_of!(Table, segments_address);
+/// Of a table: its time to live in nanoseconds.
+pub const TABLE_TTL: usize = offset_of!(Table, ttl);
+/// How long a stripe is.
+pub const STRIPE_BYTES: usize = size_of::<Stripe>();
+/// Of a stripe: the number of its first row.
+pub const STRIPE_FIRST: usize = offset_of!(Stripe, first);
+/// Of a stripe: the address of the index.
+pub const STRIPE_INDEX: usize = offset_of!(Stripe, index);
+/// How long a segment is.
+pub const SEGMENT_BYTES: usize = size_of::<Segment>();
+/// Of a segment: the address of its words.
+pub const SEGMENT_WORDS: usize = offset_of!(Segment, address);
+/// How many bits of a row's number are its first word.
+pub const WORD_BITS: u32 = storage::WORD_BITS;
+
+/// What differs between tables; part of what [`Table::fingerprint`] stands for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Near {
+    /// The word of the only key column in a row.
+    pub key_word: u16,
+    /// The key is a cell of at most so many bytes; None if it is a word.
+    pub bytes_max: Option<u32>,
+    /// The number of stripes less one; they are a power of two.
+    pub stripe_mask: u64,
+    /// The word from which a row's age counts; None if rows never expire, whatever the limits are.
+    pub age_word: Option<u16>,
+}
+
+impl Table {
+    /// How to look for a key by address; None for tables with several key columns.
+    pub fn near(&self) -> Option<Near> {
+        let (key_word, bytes_max) = match self.key {
+            KeyShape::Int { word } => (word, None),
+            KeyShape::Bytes { word, bytes_max } => (word, Some(bytes_max)),
+            KeyShape::Parts(_) => return None,
+        };
+        let stripe_mask = self.stripes.len() as u64 - 1;
+        let may_expire = self.header.by_write || self.header.touched.is_some();
+        let age_word = may_expire.then_some(self.header.age_at as u16);
+        Some(Near { key_word, bytes_max, stripe_mask, age_word })
+    }
+}

@@ -1,0 +1,234 @@
+//! Looks into tables, spelled out: the first two slots of a key's home, where nearly every row is.
+
+use super::{PLAIN, PartTranslator, UNALIGNED, Val};
+use crate::frame::arc_offset;
+use crate::helpers::{Cold, Helper, ZERO_ROW};
+use cranelift_codegen::ir as clif;
+use cranelift_codegen::ir::InstBuilder as _;
+use cranelift_codegen::ir::condcodes::IntCC;
+use cranelift_codegen::ir::types::{I32, I64};
+use weft_core::hash;
+use weft_core::table::near::{self, Near};
+use weft_ir::backend::Unsupported;
+use weft_ir::ir::{TableId, Value};
+
+/// Keys of bytes up to this long are looked for in place.
+const SHORT_MAX: i64 = 16;
+/// The most bytes from an address in its page to the end of the page. No page is smaller.
+const PAGE_BYTES: i64 = 4096;
+
+/// A key and what is made of it.
+struct Key {
+    hash: clif::Value,
+    /// The length in bytes and the words of the bytes, zero padded; None for a key that is a word.
+    bytes: Option<(clif::Value, [clif::Value; 2])>,
+    word: clif::Value,
+}
+
+impl PartTranslator<'_, '_, '_, '_> {
+    /// The row with this key, or none.
+    pub(super) fn find(&mut self, table: TableId, key: Value) -> Result<Val, Unsupported> {
+        let held = &self.segment.plan.state.tables[usize::from(table.0)];
+        let (near, offset) = (held.near(), arc_offset(held));
+        let (ty, key) = (self.ty(key), self.get(key)?);
+        let (pointer, now) = (self.table(table), self.segment.load_now());
+        let near = match (near, key) {
+            (Some(near), Val::Two(..)) if near.bytes_max.is_some() => near,
+            (Some(near), Val::One(_)) if near.bytes_max.is_none() => near,
+            (_, Val::Two(start, len)) => {
+                return Ok(self.segment.call_two(Helper::FindParts, &[pointer, start, len, now]));
+            }
+            (_, Val::One(_)) => {
+                let word = self.segment.pack(ty, key);
+                return Ok(self.segment.call_for_row(Cold::FindInt, &[pointer, word, now]));
+            }
+        };
+        let [far, done] = [(); 2].map(|()| self.segment.builder.create_block());
+        let [row, address] = [(); 2].map(|()| self.segment.builder.append_block_param(done, I64));
+        let key_of = match key {
+            Val::Two(start, len) => self.short_key(start, len, far),
+            key => {
+                let word = self.segment.pack(ty, key);
+                Key { hash: self.hash_word(word), bytes: None, word }
+            }
+        };
+        let base = self.ins().load(I64, PLAIN, pointer, 0);
+        self.probe(near, (base, offset as i32), &key_of, far, done);
+
+        self.segment.builder.set_cold_block(far);
+        self.segment.builder.switch_to_block(far);
+        let found = match key {
+            Val::Two(start, len) => self.segment.call_for_row(Cold::FindBytes, &[pointer, start, len, now]),
+            key => {
+                let word = self.segment.pack(ty, key);
+                self.segment.call_for_row(Cold::FindInt, &[pointer, word, now])
+            }
+        };
+        let (found_row, found_address) = found.two();
+        self.ins().jump(done, &[found_row.into(), found_address.into()]);
+        self.segment.builder.switch_to_block(done);
+        Ok(Val::Two(row, address))
+    }
+
+    /// The words and the hash ([`hash::hash_bytes`]) of a short key; goes to `far` with others.
+    ///
+    /// The bytes are read as whole words, and what is behind them is cut off. That never leaves their page, so it
+    /// reads nothing that cannot be read.
+    fn short_key(&mut self, start: clif::Value, len: clif::Value, far: clif::Block) -> Key {
+        let [is_short, eight, sixteen, both] = [(); 4].map(|()| self.segment.builder.create_block());
+        let [first, second] = [(); 2].map(|()| self.segment.builder.append_block_param(both, I64));
+        let is_near = self.is_within(start, len, SHORT_MAX);
+        self.ins().brif(is_near, is_short, [], far, []);
+
+        self.segment.builder.switch_to_block(is_short);
+        let word = self.ins().load(I64, UNALIGNED, start, 0);
+        let bits = self.ins().ishl_imm_u(len, 3);
+        // Shifts count modulo 64: by as many bits as the last word of the bytes has too many.
+        let above = self.ins().ineg(bits);
+        let fits_one = self.ins().icmp_imm_u(IntCC::UnsignedLessThanOrEqual, len, 8);
+        self.ins().brif(fits_one, eight, [], sixteen, []);
+
+        self.segment.builder.switch_to_block(eight);
+        let cut = self.cut(word, above);
+        let zero = self.segment.int(0);
+        self.ins().jump(both, &[cut.into(), zero.into()]);
+
+        self.segment.builder.switch_to_block(sixteen);
+        let last = self.ins().load(I64, UNALIGNED, start, 8);
+        let cut = self.cut(last, above);
+        self.ins().jump(both, &[word.into(), cut.into()]);
+
+        self.segment.builder.switch_to_block(both);
+        let [k0, k1, k2] = hash::KEYS.map(|k| self.segment.int(k as i64));
+        let left = self.ins().bxor(first, k0);
+        let scaled = self.ins().imul(len, k2);
+        let right = self.ins().bxor(second, k1);
+        let right = self.ins().bxor(right, scaled);
+        Key { hash: self.fold_mul(left, right), bytes: Some((len, [first, second])), word: first }
+    }
+
+    /// Whether bytes are some, at most `max`, and so many can be read from where they start.
+    pub(super) fn is_within(&mut self, start: clif::Value, len: clif::Value, max: i64) -> clif::Value {
+        let less_one = self.ins().iadd_imm_s(len, -1);
+        let is_short = self.ins().icmp_imm_u(IntCC::UnsignedLessThan, less_one, max);
+        let in_page = self.ins().band_imm_u(start, PAGE_BYTES - 1);
+        let is_in_page = self.ins().icmp_imm_u(IntCC::UnsignedLessThanOrEqual, in_page, PAGE_BYTES - max);
+        self.ins().band(is_short, is_in_page)
+    }
+
+    /// A word without its upper `above` bits.
+    pub(super) fn cut(&mut self, word: clif::Value, above: clif::Value) -> clif::Value {
+        let up = self.ins().ishl(word, above);
+        self.ins().ushr(up, above)
+    }
+
+    /// Goes to `done` with the row, or with none; or to `far`, if it is not in the first two slots. See
+    /// [`weft_core::table::near`] for the way. Loads that come of one another are in order on every machine.
+    fn probe(
+        &mut self,
+        near: Near,
+        (base, offset): (clif::Value, i32),
+        key: &Key,
+        far: clif::Block,
+        done: clif::Block,
+    ) {
+        let [hit, miss, absent, there, same] = [(); 5].map(|()| self.segment.builder.create_block());
+        let mut stripe = self.ins().load(I64, PLAIN, base, offset + near::TABLE_STRIPES as i32);
+        if near.stripe_mask != 0 {
+            let upper = self.ins().ushr_imm_u(key.hash, 32);
+            let nth = self.ins().band_imm_u(upper, near.stripe_mask as i64);
+            let size = self.segment.int(near::STRIPE_BYTES as i64);
+            let behind = self.ins().imul(nth, size);
+            stripe = self.ins().iadd(stripe, behind);
+        }
+        let index = self.ins().load(I64, PLAIN, stripe, near::STRIPE_INDEX as i32);
+        let homes = self.ins().load(I64, PLAIN, index, 0);
+        let tag = self.ins().ireduce(I32, key.hash);
+        let tag = self.ins().uextend(I64, tag);
+        let home = self.ins().imul(tag, homes);
+        let home = self.ins().ushr_imm_u(home, 32);
+        let home = self.ins().ishl_imm_u(home, 3);
+        let slots = self.ins().iadd(index, home);
+        let [first, second] = [8, 16].map(|at| self.ins().load(I64, PLAIN, slots, at));
+        // With the tag cleared, a slot that had it is the row's number and nothing else. Which of the two it is is
+        // chance, so it is no branch.
+        let tag_above = self.ins().ishl_imm_u(key.hash, 32);
+        let [in_first, in_second] = [first, second].map(|slot| self.ins().bxor(slot, tag_above));
+        let rest = self.ins().ushr_imm_u(in_first, 32);
+        let number = self.ins().select(rest, in_second, in_first);
+        let local = self.ins().iadd_imm_s(number, -1);
+        let rest = self.ins().ushr_imm_u(local, 32);
+        self.ins().brif(rest, miss, [], hit, []);
+
+        self.segment.builder.set_cold_block(miss);
+        self.segment.builder.switch_to_block(miss);
+        let lower = self.segment.int(i64::from(u32::MAX));
+        let last = self.ins().bor(tag_above, lower);
+        let before = self.ins().iadd_imm_s(second, -1);
+        let is_past = self.ins().icmp(IntCC::UnsignedGreaterThan, before, last);
+        self.ins().brif(is_past, absent, [], far, []);
+        self.segment.builder.switch_to_block(absent);
+        self.segment.builder.set_cold_block(absent);
+        let (none, zeros) = (self.segment.int(0), self.segment.address(ZERO_ROW.address()));
+        self.ins().jump(done, &[none.into(), zeros.into()]);
+
+        self.segment.builder.switch_to_block(hit);
+        let mut at = local;
+        if near.stripe_mask != 0 {
+            let first = self.ins().load(I64, PLAIN, stripe, near::STRIPE_FIRST as i32);
+            at = self.ins().iadd(at, first);
+        }
+        let segments = self.ins().load(I64, PLAIN, base, offset + near::TABLE_SEGMENTS as i32);
+        let nth = self.ins().ushr_imm_u(at, i64::from(near::WORD_BITS));
+        let size = self.segment.int(near::SEGMENT_BYTES as i64);
+        let behind = self.ins().imul(nth, size);
+        let segment = self.ins().iadd(segments, behind);
+        let words = self.ins().load(I64, PLAIN, segment, near::SEGMENT_WORDS as i32);
+        self.ins().brif(words, there, [], far, []);
+
+        self.segment.builder.switch_to_block(there);
+        let in_segment = self.ins().band_imm_u(at, (1 << near::WORD_BITS) - 1);
+        let in_segment = self.ins().ishl_imm_u(in_segment, 3);
+        let address = self.ins().iadd(words, in_segment);
+        let differs = self.differs(near, key, address);
+        self.ins().brif(differs, far, [], same, []);
+
+        self.segment.builder.switch_to_block(same);
+        if let Some(age_word) = near.age_word {
+            let lives = self.segment.builder.create_block();
+            let now = self.segment.load_now();
+            let stamp = self.ins().load(I64, PLAIN, address, i32::from(age_word) * 8);
+            let ttl = self.ins().load(I64, PLAIN, base, offset + near::TABLE_TTL as i32);
+            let (age, overflows) = self.ins().ssub_overflow(now, stamp);
+            let is_over = self.ins().icmp(IntCC::SignedGreaterThanOrEqual, age, ttl);
+            let is_over = self.ins().bor(is_over, overflows);
+            self.ins().brif(is_over, far, [], lives, []);
+            self.segment.builder.switch_to_block(lives);
+        }
+        let row = self.ins().iadd_imm_s(at, 1);
+        self.ins().jump(done, &[row.into(), address.into()]);
+    }
+
+    /// Not zero if the row at this address has another key.
+    fn differs(&mut self, near: Near, key: &Key, address: clif::Value) -> clif::Value {
+        let at = i32::from(near.key_word) * 8;
+        let word = |this: &mut Self, behind: i32, wanted: clif::Value| {
+            let word = this.ins().load(I64, PLAIN, address, at + behind);
+            this.ins().bxor(word, wanted)
+        };
+        let Some((len, [first, second])) = key.bytes else { return word(self, 0, key.word) };
+        let other_len = word(self, 0, len);
+        let other_first = word(self, 8, first);
+        let mut differs = self.ins().bor(other_len, other_first);
+        // Words behind the bytes are left from earlier, so they are compared only where there are bytes. A key that
+        // is longer than its column has another length than any row's.
+        if near.bytes_max.is_some_and(|max| max > 8) {
+            let other_second = word(self, 16, second);
+            let zero = self.segment.int(0);
+            let is_long = self.ins().icmp_imm_u(IntCC::UnsignedGreaterThan, len, 8);
+            let other_second = self.ins().select(is_long, other_second, zero);
+            differs = self.ins().bor(differs, other_second);
+        }
+        differs
+    }
+}
