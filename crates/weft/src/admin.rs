@@ -141,16 +141,19 @@ async fn check_host(request: Request, next: Next) -> Response {
 async fn serve_health(State(shared): State<Shared>) -> Response {
     match ask(&shared, Running::health).await {
         Ok(Health::Serving) => "ok\n".into_response(),
-        Ok(Health::Stopping) => unavailable("the node is stopping"),
-        Ok(Health::WorkerLost) => unavailable("a worker has ended"),
+        Ok(unwell) => unavailable(why(unwell)),
         Err(unanswered) => *unanswered,
     }
 }
 
 async fn serve_metrics(State(shared): State<Shared>) -> Response {
-    match ask(&shared, |running| Some(metrics::render(&running.stats()?, running.sink_metrics()))).await {
-        Ok(Some(text)) => ([(header::CONTENT_TYPE, "text/plain; version=0.0.4")], text).into_response(),
-        Ok(None) => unavailable("the node has stopped"),
+    let page = |running: &Running| {
+        let stats = running.stats().ok_or_else(|| running.health())?;
+        Ok(metrics::render(&stats, running.sink_metrics()))
+    };
+    match ask(&shared, page).await {
+        Ok(Ok(text)) => ([(header::CONTENT_TYPE, "text/plain; version=0.0.4")], text).into_response(),
+        Ok(Err(unwell)) => unavailable(why(unwell)),
         Err(unanswered) => *unanswered,
     }
 }
@@ -159,9 +162,9 @@ async fn serve_status(State(shared): State<Shared>, headers: HeaderMap) -> Respo
     if let Err(refused) = authorize(&shared, &headers) {
         return *refused;
     }
-    match ask(&shared, Running::status).await {
-        Ok(Some(status)) => Json(status).into_response(),
-        Ok(None) => unavailable("the node has stopped"),
+    match ask(&shared, |running| running.status().ok_or_else(|| running.health())).await {
+        Ok(Ok(status)) => Json(status).into_response(),
+        Ok(Err(unwell)) => unavailable(why(unwell)),
         Err(unanswered) => *unanswered,
     }
 }
@@ -213,6 +216,14 @@ async fn ask<T: Send + 'static>(
         Ok(Ok(answer)) => Ok(answer),
         Ok(Err(error)) => Err(Box::new(unavailable(&error.to_string()))),
         Err(_) => Err(Box::new(unavailable("the workers do not answer"))),
+    }
+}
+
+/// Why a node does not answer.
+fn why(health: Health) -> &'static str {
+    match health {
+        Health::WorkerLost => "a worker has ended",
+        Health::Serving | Health::Stopping => "the node is stopping",
     }
 }
 

@@ -54,7 +54,7 @@ pub(crate) enum Command {
 pub(crate) struct CheckArgs {
     /// The file that the program begins with
     pub(crate) file: String,
-    /// Give the diagnostics as data
+    /// Give the diagnostics, and with --cost the costs, as data
     #[arg(long)]
     pub(crate) json: bool,
     /// Show what each element costs at worst: operations and memory

@@ -57,6 +57,11 @@ impl Client {
             422 => {
                 response.body_mut().read_json().map(Apply::Refused).map_err(|error| self.unreachable(&error))
             }
+            // The node says itself what is wrong with it or its machine.
+            503 => Err(Fault::environment(format!(
+                "nothing was applied: {}",
+                response.body_mut().read_to_string().unwrap_or_default().trim()
+            ))),
             _ => Err(self.refused(status, &response.body_mut().read_to_string().unwrap_or_default())),
         }
     }

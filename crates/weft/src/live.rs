@@ -62,6 +62,12 @@ impl Live {
         let _ = writeln!(std::io::stdout(), "{line}");
     }
 
+    /// Minutes and seconds since it began.
+    pub(crate) fn clock(&self) -> String {
+        let up = self.began.elapsed().as_secs();
+        format!("{:02}:{:02}", up / 60, up % 60)
+    }
+
     fn show(&mut self, text: &str) {
         self.erase();
         let mut stdout = std::io::stdout();
@@ -97,7 +103,6 @@ impl Live {
             Some(m) => (m.p50_us, m.p99_us),
             None => (latency.quantile(0.5).0 as f64 / 1e3, latency.quantile(0.99).0 as f64 / 1e3),
         };
-        let up = self.began.elapsed().as_secs();
         let mut head = Table::new(&[
             ("time", Align::Right),
             ("calls/s", Align::Right),
@@ -109,7 +114,7 @@ impl Live {
             ("open", Align::Right),
         ]);
         head.row(vec![
-            format!("{:02}:{:02}", up / 60, up % 60),
+            self.clock(),
             grouped((n as f64 / seconds) as u64),
             short_time(p50),
             short_time(p99),

@@ -444,6 +444,7 @@ CREATE CHAIN shop ON front -> cart AS tick; END;
         await_loss(&running);
         let answer = get(&admin, "/healthz");
         assert!(answer.starts_with("HTTP/1.1 503") && answer.ends_with("a worker has ended\n"), "{answer}");
+        assert!(get(&admin, "/v1/status").ends_with("a worker has ended\n"));
         running.stop(Duration::ZERO);
     }
 

@@ -41,7 +41,7 @@ pub(crate) fn run(args: &ApplyArgs) -> Result<(), Fault> {
             Ok(())
         }
         Apply::Done(applied) => {
-            let _ = writeln!(stdout, "{}: {}", args.file, summary(&applied));
+            let _ = writeln!(stdout, "{}: {}", args.file, summary(&applied, "  "));
             Ok(())
         }
         Apply::Refused(refused) => {
@@ -55,13 +55,13 @@ pub(crate) fn run(args: &ApplyArgs) -> Result<(), Fault> {
     }
 }
 
-/// One line on how an update went.
-pub(crate) fn summary(applied: &Applied) -> String {
+/// How an update went: a line, and one on how long it took, which begins with `indent`.
+pub(crate) fn summary(applied: &Applied, indent: &str) -> String {
     let Applied { version, total_ms, check_ms, compile_ms, pause_us, calls_in_flight, .. } = applied;
     let (before, in_flight) = (version - 1, count(*calls_in_flight, "call"));
     format!(
-        "version {version} live in {total_ms:.1} ms, {in_flight} in flight finish on version {before} \
-         (check {check_ms:.1} ms, compile {compile_ms:.1} ms, pause of a worker {pause_us:.0} us at most)"
+        "version {version} live in {total_ms:.1} ms, {in_flight} in flight finish on version {before}\n\
+         {indent}check {check_ms:.1} ms, compile {compile_ms:.1} ms, pause of a worker {pause_us:.0} us at most"
     )
 }
 

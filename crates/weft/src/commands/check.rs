@@ -6,19 +6,29 @@ use crate::compile::check_files;
 use crate::fault::Fault;
 use crate::source::{Files, require};
 use crate::table::{Align, Table};
+use serde_json::{Value, json};
 use std::io::Write as _;
 use weft_lang::diagnostic::{render_all, to_json};
-use weft_lang::hir::Network;
+use weft_lang::hir::{Chain, Network};
 use weft_lang::source::SourceMap;
-use weft_opt::cost::cost;
+use weft_opt::cost::{Cost, ElementCost, cost};
 use weft_opt::lower::{LowerOptions, lower_with_lines};
 
 pub(crate) fn run(args: &CheckArgs) -> Result<(), Fault> {
     require(&args.file)?;
     let checked = check_files(&args.file, &mut Files::on_disk());
+    let costs = match &checked.network {
+        Some(network) if args.cost => Some(costs(network, &checked.sources)?),
+        _ => None,
+    };
     let mut stdout = std::io::stdout();
     if args.json {
-        let _ = writeln!(stdout, "{}", to_json(&checked.diagnostics, &checked.sources));
+        let diagnostics = to_json(&checked.diagnostics, &checked.sources);
+        let text = match &costs {
+            Some(costs) => format!("{{\"diagnostics\": {diagnostics}, \"costs\": {}}}", data(costs)),
+            None => diagnostics,
+        };
+        let _ = writeln!(stdout, "{text}");
     } else {
         eprint!("{}", render_all(&checked.diagnostics, &checked.sources, render_options()));
     }
@@ -31,22 +41,30 @@ pub(crate) fn run(args: &CheckArgs) -> Result<(), Fault> {
             (network.clusters.len(), "cluster"),
         ];
         let counts: Vec<_> = counts.iter().map(|(n, what)| super::count(*n as u64, what)).collect();
-        let _ = writeln!(
-            stdout,
-            "{}: {}, checked in {:.1} ms",
-            args.file,
-            counts.join(", "),
-            checked.took.as_secs_f64() * 1e3
-        );
-    }
-    if args.cost {
-        let _ = stdout.write_all(costs(&network, &checked.sources)?.as_bytes());
+        let (counts, ms) = (counts.join(", "), checked.took.as_secs_f64() * 1e3);
+        let _ = writeln!(stdout, "{}: {counts}, checked in {ms:.1} ms", args.file);
+        if let Some(costs) = costs {
+            let _ = write!(stdout, "\n{}", table(&costs));
+        }
     }
     Ok(())
 }
 
-/// What is known of each element before it runs.
-fn costs(network: &Network, sources: &SourceMap) -> Result<String, Fault> {
+/// What is known of each chain before it runs.
+fn costs(network: &Network, sources: &SourceMap) -> Result<Vec<(String, Cost)>, Fault> {
+    let cost_of = |(index, chain): (usize, &Chain)| {
+        let program = lower_with_lines(network, index, &LowerOptions { workers: 1 }, sources);
+        let program = program.map_err(|diagnostics| {
+            eprint!("{}", render_all(&diagnostics, sources, render_options()));
+            Fault::Told
+        })?;
+        Ok((chain.name.clone(), cost(&program)))
+    };
+    network.chains.iter().enumerate().map(cost_of).collect()
+}
+
+/// The costs for a person.
+fn table(costs: &[(String, Cost)]) -> String {
     let mut table = Table::new(&[
         ("chain", Align::Left),
         ("element", Align::Left),
@@ -58,23 +76,44 @@ fn costs(network: &Network, sources: &SourceMap) -> Result<String, Fault> {
         ("tables", Align::Right),
         ("a call", Align::Right),
     ]);
-    for (index, chain) in network.chains.iter().enumerate() {
-        let program = lower_with_lines(network, index, &LowerOptions { workers: 1 }, sources);
-        let program = program.map_err(|diagnostics| {
-            eprint!("{}", render_all(&diagnostics, sources, render_options()));
-            Fault::Told
-        })?;
-        for element in cost(&program).elements {
+    for (chain, cost) in costs {
+        for element in &cost.elements {
             let ops = element.ops;
-            let mut cells = vec![chain.name.clone(), element.name];
+            let mut cells = vec![chain.clone(), element.name.clone()];
             let counts = [ops.open, ops.request, ops.response, ops.close, ops.every];
             cells.extend(counts.map(|n| if n == 0 { "-".to_owned() } else { super::grouped(n) }));
             cells.push(bytes(element.table_bytes));
             cells.push(bytes(element.call_bytes));
             table.row(cells);
         }
+        if cost.shared_table_bytes > 0 {
+            let mut cells = vec![chain.clone(), "(tables of all chains)".to_owned()];
+            cells.extend(["-"; 5].map(str::to_owned));
+            cells.extend([bytes(cost.shared_table_bytes), "-".to_owned()]);
+            table.row(cells);
+        }
     }
-    Ok(format!("\nat worst, operations of a handler and bytes of state:\n{}", table.render()))
+    format!("at worst, operations of a handler and bytes of state:\n{}", table.render())
+}
+
+/// The costs as data: a list with an object for each element.
+fn data(costs: &[(String, Cost)]) -> Value {
+    let elements = costs.iter().flat_map(|(chain, cost)| cost.elements.iter().map(move |e| (chain, e)));
+    let object = |(chain, element): (&String, &ElementCost)| {
+        let ops = element.ops;
+        json!({
+            "chain": chain,
+            "element": element.name,
+            "open": ops.open,
+            "request": ops.request,
+            "response": ops.response,
+            "close": ops.close,
+            "every": ops.every,
+            "table_bytes": element.table_bytes,
+            "call_bytes": element.call_bytes,
+        })
+    };
+    elements.map(object).collect()
 }
 
 fn bytes(n: u64) -> String {

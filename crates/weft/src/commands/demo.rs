@@ -126,7 +126,8 @@ impl Demo {
         drop(checked);
         match self.running.apply(files.into_bundle(&path), false) {
             Ok(applied) => {
-                self.live.say(&format!("  apply {path}: {}\n", summary(&applied)));
+                let text = format!("{}  apply {path}: {}\n", self.live.clock(), summary(&applied, "       "));
+                self.live.say(&text);
                 Ok(())
             }
             Err(Refusal::Program(refused)) => {

@@ -17,8 +17,11 @@ pub(crate) fn run(args: &StatusArgs) -> Result<(), Fault> {
         let text = if is_data(args) {
             serde_json::to_string(&program).expect("it is data")
         } else {
-            let files = program.files.iter().map(|(name, text)| format!("-- {name}\n{text}"));
-            files.collect::<Vec<_>>().join("\n")
+            // The file that the program begins with comes first.
+            let mut files: Vec<_> = program.files.iter().collect();
+            files.sort_by_key(|(name, _)| **name != program.root);
+            let texts = files.iter().map(|(name, text)| format!("-- {name}\n{text}"));
+            texts.collect::<Vec<_>>().join("\n")
         };
         let _ = writeln!(stdout, "{text}");
         return Ok(());

@@ -154,6 +154,10 @@ fn a_mistake_is_shown_with_its_place_and_a_help() {
     let told = output(weft(&folder).args(["check", "--json"]).arg(&bad));
     let data: serde_json::Value = serde_json::from_slice(&told.stdout).expect("one JSON value");
     assert!(data.to_string().contains("W0"), "{data}");
+    let good = folder.write("good.weft", NETWORK);
+    let told = output(weft(&folder).args(["check", "--json", "--cost"]).arg(&good));
+    let data: serde_json::Value = serde_json::from_slice(&told.stdout).expect("one JSON value");
+    assert_eq!(data["costs"][0]["element"], "only_alice", "{data}");
 }
 
 #[test]
