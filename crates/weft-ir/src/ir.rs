@@ -156,6 +156,11 @@ pub enum Op {
     IsIntText(Signed, Value),
     /// The integer that the text says, 0 if [`Op::IsIntText`] is false. `Bytes -> Int`
     TextToInt(Signed, Value),
+    /// Whether the bytes are a decimal number with a finite float: an optional `-`, digits, perhaps a point with digits
+    /// behind it, perhaps `e` with an integer. `Bytes -> Bool`
+    IsFloatText(Value),
+    /// The float nearest to the number that the text says, 0 if [`Op::IsFloatText`] is false. `Bytes -> Float`
+    TextToFloat(Value),
     /// `Bool -> Int`
     BoolToInt(Value),
 
@@ -515,6 +520,8 @@ impl Op {
             | Self::FloatToText(a)
             | Self::IsIntText(_, a)
             | Self::TextToInt(_, a)
+            | Self::IsFloatText(a)
+            | Self::TextToFloat(a)
             | Self::BoolToInt(a)
             | Self::Not(a)
             | Self::Len(a)

@@ -187,6 +187,8 @@ helpers! {
     FloatToText = float_to_text(I64, F64) -> (I64, I64);
     IsIntText = is_int_text(I64, I64, I64) -> (I8);
     TextToInt = text_to_int(I64, I64, I64) -> (I64);
+    IsFloatText = is_float_text(I64, I64) -> (I8);
+    TextToFloat = text_to_float(I64, I64) -> (F64);
 
     BytesEqual = bytes_equal(I64, I64, I64) -> (I8);
     BytesOrder = bytes_order(I64, I64, I64, I64) -> (I64);
@@ -374,6 +376,14 @@ extern "C" fn is_int_text(text: Bytes, signed: u64) -> bool {
 
 extern "C" fn text_to_int(text: Bytes, signed: u64) -> u64 {
     text::parse_int(text.as_slice(), signed != 0).unwrap_or(0)
+}
+
+extern "C" fn is_float_text(text: Bytes) -> bool {
+    text::parse_float(text.as_slice()).is_some()
+}
+
+extern "C" fn text_to_float(text: Bytes) -> f64 {
+    text::parse_float(text.as_slice()).unwrap_or(0.0)
 }
 
 /// Both have the same length.

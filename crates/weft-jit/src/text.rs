@@ -52,6 +52,25 @@ fn char_len(bytes: &[u8]) -> usize {
     }
 }
 
+/// The float that the text says: an optional `-`, digits, perhaps a point with digits, perhaps an exponent. None for
+/// other texts, and for numbers beyond the floats.
+pub(crate) fn parse_float(text: &[u8]) -> Option<f64> {
+    let skip_digits = |at: usize| {
+        let n = text[at..].iter().take_while(|byte| byte.is_ascii_digit()).count();
+        (n > 0).then_some(at + n)
+    };
+    let is = |at: usize, any_of: &[u8]| text.get(at).is_some_and(|byte| any_of.contains(byte));
+    let mut at = skip_digits(usize::from(is(0, b"-")))?;
+    if is(at, b".") {
+        at = skip_digits(at + 1)?;
+    }
+    if is(at, b"eE") {
+        at = skip_digits(at + 1 + usize::from(is(at + 1, b"+-")))?;
+    }
+    let all = core::str::from_utf8(text).ok().filter(|_| at == text.len())?;
+    all.parse().ok().filter(|x: &f64| x.is_finite())
+}
+
 /// The integer that the text says in decimal: an optional `-` if `signed`, then digits alone.
 pub(crate) fn parse_int(text: &[u8], signed: bool) -> Option<u64> {
     let (negative, digits) = match text {

@@ -462,10 +462,22 @@ impl Builder<'_> {
                 let n = self.any(Int);
                 self.give(Bytes, Op::IntToText(signed, n))
             }
-            14 => {
-                let x = self.any(Float);
-                self.give(Bytes, Op::FloatToText(x))
-            }
+            14 => match self.dice.percent(40) {
+                true => {
+                    let x = self.any(Float);
+                    self.give(Bytes, Op::FloatToText(x))
+                }
+                false => {
+                    let numbers =
+                        [&b"-0.0"[..], b"1e3", b"2.5E-4", b"1e999", b".5", b"inf", b"9007199254740993"];
+                    let number = self.dice.pick(&numbers);
+                    let a = if self.dice.percent(30) { a } else { self.constant(number) };
+                    match self.dice.percent(50) {
+                        true => self.give(Bool, Op::IsFloatText(a)),
+                        false => self.give(Float, Op::TextToFloat(a)),
+                    }
+                }
+            },
             _ => {
                 let (n, b) = (self.any(Int), self.any(Bool));
                 self.give(Bytes, Op::Key(vec![n, a, b]))

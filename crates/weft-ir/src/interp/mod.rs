@@ -393,6 +393,8 @@ impl<'r, 'c> Handling<'r, 'c> {
             Op::IntToText(signed, a) => self.made(numbers::int_to_text(signed, self.int(a)).as_bytes()),
             Op::FloatToText(a) => self.made(numbers::float_to_text(self.float(a)).as_bytes()),
             Op::IsIntText(signed, a) => Val::Bool(numbers::text_to_int(signed, &self.bytes(a)).is_some()),
+            Op::IsFloatText(a) => Val::Bool(numbers::text_to_float(&self.bytes(a)).is_some()),
+            Op::TextToFloat(a) => Val::Float(numbers::text_to_float(&self.bytes(a)).unwrap_or(0.0)),
             Op::TextToInt(signed, a) => Val::Int(numbers::text_to_int(signed, &self.bytes(a)).unwrap_or(0)),
             Op::BoolToInt(a) => Val::Int(i64::from(self.bool(a))),
 

@@ -128,6 +128,28 @@ pub(super) fn float_to_text(a: f64) -> String {
     if a.abs() < 1e16 && a.trunc() == a { format!("{a}.0") } else { format!("{a}") }
 }
 
+/// None if the text is no decimal number, or one beyond the floats.
+pub(super) fn text_to_float(text: &[u8]) -> Option<f64> {
+    // Rust's parser would take a `+`, names like `inf`, and a point without digits at one of its sides, too.
+    let digits = |text: &[u8]| !text.is_empty() && text.iter().all(u8::is_ascii_digit);
+    let positive = text.strip_prefix(b"-").unwrap_or(text);
+    let (number, exponent) = cut(positive, b"eE");
+    let (whole, fraction) = cut(number, b".");
+    let exponent_digits = exponent.map(|e| e.strip_prefix(b"-").or(e.strip_prefix(b"+")).unwrap_or(e));
+    if !digits(whole) || !fraction.is_none_or(digits) || !exponent_digits.is_none_or(digits) {
+        return None;
+    }
+    core::str::from_utf8(text).ok()?.parse().ok().filter(|x: &f64| x.is_finite())
+}
+
+/// What stands before and behind the first of these bytes.
+fn cut<'a>(text: &'a [u8], at: &[u8]) -> (&'a [u8], Option<&'a [u8]>) {
+    match text.iter().position(|byte| at.contains(byte)) {
+        Some(found) => (&text[..found], Some(&text[found + 1..])),
+        None => (text, None),
+    }
+}
+
 /// None if the text is no integer of 64 bits.
 pub(super) fn text_to_int(signed: Signed, text: &[u8]) -> Option<i64> {
     let digits = match (signed, text.strip_prefix(b"-")) {

@@ -299,6 +299,27 @@ fn conversions_saturate_and_say_when() {
         assert_eq!(with("is_int_text", "bool"), int(i64::from(is.is_some())), "{text} {signed}");
         assert_eq!(with("text_to_int", "int"), int(is.unwrap_or(0)), "{text} {signed}");
     }
+    for (text, is) in [
+        ("0", Some(0.0)),
+        ("-12.50", Some(-12.5)),
+        ("1e3", Some(1000.0)),
+        ("2.5E-1", Some(0.25)),
+        ("1e+2", Some(100.0)),
+        ("1e-999", Some(0.0)),
+        ("1e999", None),
+        ("", None),
+        ("-", None),
+        (".5", None),
+        ("5.", None),
+        ("1e", None),
+        ("+1", None),
+        ("inf", None),
+        ("1.2.3", None),
+    ] {
+        let with = |op: &str, ty: &str| eval(&format!("v0: bytes = bytes \"{text}\"\nv1: {ty} = {op} v0"));
+        assert_eq!(with("is_float_text", "bool"), int(i64::from(is.is_some())), "{text}");
+        assert_eq!(with("text_to_float", "float"), Seen::Word(is.unwrap_or(0.0f64).to_bits()), "{text}");
+    }
     assert_eq!(eval("v0: int = int -1\nv1: bytes = int_to_text.unsigned v0"), bytes(b"18446744073709551615"));
     assert_eq!(
         eval("v0: int = int -1\nv1: float = int_to_float.unsigned v0"),

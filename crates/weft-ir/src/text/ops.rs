@@ -244,6 +244,8 @@ pub(super) fn write_op(out: &mut String, op: &Op) {
         Op::IsIntText(s, _) => return plain(out, &format!("is_int_text.{}", name_of(SIGNS, *s))),
         Op::TextToInt(s, _) => return plain(out, &format!("text_to_int.{}", name_of(SIGNS, *s))),
         Op::FloatToText(_) => return plain(out, "float_to_text"),
+        Op::IsFloatText(_) => return plain(out, "is_float_text"),
+        Op::TextToFloat(_) => return plain(out, "text_to_float"),
         Op::BoolToInt(_) => return plain(out, "bool_to_int"),
         Op::Not(_) => return plain(out, "not"),
         Op::Select(..) => return plain(out, "select"),
@@ -468,6 +470,8 @@ fn parse_simple(line: &mut Line<'_>, name: &str) -> Result<Option<Op>, ParseErro
             Op::Like(v, line.bytes()?)
         }
         "float_to_text" => Op::FloatToText(line.value()?),
+        "is_float_text" => Op::IsFloatText(line.value()?),
+        "text_to_float" => Op::TextToFloat(line.value()?),
         "bool_to_int" => Op::BoolToInt(line.value()?),
         "not" => Op::Not(line.value()?),
         "select" => triple(line).map(|(a, b, c)| Op::Select(a, b, c))?,

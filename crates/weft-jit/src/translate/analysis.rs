@@ -449,6 +449,8 @@ fn only_looks(op: &Op) -> bool {
             | Op::Upper(_)
             | Op::IsIntText(..)
             | Op::TextToInt(..)
+            | Op::IsFloatText(_)
+            | Op::TextToFloat(_)
             | Op::Hash(_)
             | Op::InPrefix(..)
             | Op::Key(_)

@@ -122,6 +122,14 @@ impl PartTranslator<'_, '_, '_, '_> {
                 let signed = self.signed(*signed);
                 self.segment.call_one(Helper::TextToInt, &[start, len, signed])
             }
+            Op::IsFloatText(a) => {
+                let (start, len) = self.get(*a)?.two();
+                self.segment.call_one(Helper::IsFloatText, &[start, len])
+            }
+            Op::TextToFloat(a) => {
+                let (start, len) = self.get(*a)?.two();
+                self.segment.call_one(Helper::TextToFloat, &[start, len])
+            }
             Op::Len(a) => Val::One(self.get(*a)?.two().1),
             Op::BytesCompare(cmp, a, b) => Val::One(self.compare(*cmp, *a, *b)?),
             Op::Like(a, pattern) => {

@@ -4,7 +4,6 @@ use weft_core::abi::Fault;
 use weft_core::types::Repr;
 use weft_core::{Status, Type};
 use weft_ir::ir::{BytesCmp, FloatOp, FloatUnaryOp, IntCmp, IntOp, Op, Signed, Ty, Value};
-use weft_lang::diagnostic::{Diagnostic, code};
 use weft_lang::hir::{ArithOp, CompareOp, Expr, Function};
 
 use super::arith::signedness;
@@ -15,7 +14,7 @@ impl Body<'_, '_> {
     // ---- conversions ----
 
     pub(super) fn cast(&mut self, operand: &Expr, to: Type) -> Val {
-        let (from, span) = (operand.ty, operand.span);
+        let from = operand.ty;
         let val = self.expr(operand);
         let a = val.value;
         let (value, fault) = match (from.repr(), to.repr()) {
@@ -33,14 +32,7 @@ impl Body<'_, '_> {
                 (value, self.b.first(fault, leaves))
             }
             (Repr::Bytes, Repr::Int) => self.text_to_int(a, to),
-            (Repr::Bytes, Repr::Float) => {
-                let diagnostic =
-                    Diagnostic::error(code::NOT_IN_VERSION, "TEXT cannot be read as F64 in this version")
-                        .at(span, "TEXT")
-                        .with_help("read it as an integer: `float(int(...))`");
-                self.lowering.report(diagnostic);
-                (self.b.float(0.0), None)
-            }
+            (Repr::Bytes, Repr::Float) => self.text_to_float(a),
             // Nothing but itself converts to BOOL, and F64 to F64 is the same value.
             _ => (a, None),
         };
@@ -77,6 +69,13 @@ impl Body<'_, '_> {
         let value = self.b.get(Op::TextToInt(signed, text), Ty::Int);
         let leaves = self.out_of_type(value, to);
         (value, self.b.first(bad, leaves))
+    }
+
+    fn text_to_float(&mut self, text: Value) -> (Value, Option<Raised>) {
+        let is_number = self.b.get(Op::IsFloatText(text), Ty::Bool);
+        let is = self.b.not(is_number);
+        let bad = self.b.raise(is, Fault::BadCast);
+        (self.b.get(Op::TextToFloat(text), Ty::Float), bad)
     }
 
     /// Overflow where an integer of one type is none of another.

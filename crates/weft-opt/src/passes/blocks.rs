@@ -199,6 +199,8 @@ fn each_operand(op: &mut Op, mut visit: impl FnMut(&mut Value)) {
         | Op::FloatToText(a)
         | Op::IsIntText(_, a)
         | Op::TextToInt(_, a)
+        | Op::IsFloatText(a)
+        | Op::TextToFloat(a)
         | Op::BoolToInt(a)
         | Op::Not(a)
         | Op::Len(a)
