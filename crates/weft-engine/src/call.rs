@@ -99,6 +99,39 @@ pub(crate) enum HeldItem {
 }
 
 impl Call {
+    /// A call that has begun, without a client, a chain and an upstream.
+    pub(crate) fn new(
+        id: u64,
+        began: Time,
+        pool: Rc<Pool>,
+        request_headers: Rc<Headers>,
+        message_bytes_max: u32,
+    ) -> Self {
+        Self {
+            id,
+            began,
+            down: None,
+            up: None,
+            pool,
+            endpoint: None,
+            chain: None,
+            method: None,
+            request_headers,
+            phase: Phase::AwaitMessage,
+            opened: 0,
+            row: Vec::new(),
+            request: Flow::new(message_bytes_max),
+            response: Flow::new(message_bytes_max),
+            response_headers: None,
+            is_response_begun: false,
+            is_ending: false,
+            is_mirror: false,
+            is_redirected: false,
+            deadline: None,
+            attempts: 0,
+        }
+    }
+
     pub(crate) fn method(&self) -> Option<&Method> {
         Some(&self.chain.as_ref()?.chain.methods[self.method?])
     }

@@ -4,7 +4,7 @@
 //! OPEN and REQUEST of each element are one pass, and the headers leave with the message. Other calls run OPEN
 //! when their headers come. Nothing is copied but what must wait; what must wait is not credited to its sender.
 
-use crate::call::{Call, CallKey, Flow, HeldItem, Leg, Phase};
+use crate::call::{Call, CallKey, HeldItem, Leg, Phase};
 use crate::conn::ConnKey;
 use crate::end::End;
 use crate::engine::{Engine, Timer};
@@ -61,27 +61,11 @@ impl Engine {
         }
         let limit = self.config.message_bytes_max as u32;
         let key = self.calls.insert(Call {
-            id,
-            began: now,
             down: Some(Leg { conn, stream }),
-            up: None,
-            pool: Rc::clone(pool),
-            endpoint: None,
             chain,
             method,
-            request_headers: headers,
-            phase: Phase::AwaitMessage,
-            opened: 0,
             row,
-            request: Flow::new(limit),
-            response: Flow::new(limit),
-            response_headers: None,
-            is_response_begun: false,
-            is_ending: false,
-            is_mirror: false,
-            is_redirected: false,
-            deadline: None,
-            attempts: 0,
+            ..Call::new(id, now, Rc::clone(pool), headers, limit)
         });
         if let Some(conn) = self.conns.get_mut(conn) {
             conn.streams.insert(stream, key);

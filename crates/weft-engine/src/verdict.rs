@@ -1,6 +1,6 @@
 //! A call's message through its chain, and what the chain decided for it.
 
-use crate::call::{Call, CallKey, Flow, HeldItem, Phase};
+use crate::call::{Call, CallKey, HeldItem, Phase};
 use crate::conn::Side;
 use crate::end::{Answer, End};
 use crate::engine::{Engine, Timer};
@@ -12,7 +12,7 @@ use weft_core::abi::{EditTarget, Outcome, Verdict};
 use weft_core::{Interval, Status, Time};
 use weft_ir::ir::Terminator;
 use weft_ir::program::Event;
-use weft_proto::session::grpc::protobuf::encode;
+use weft_proto::session::grpc::protobuf::{Malformed, encode};
 use weft_proto::session::grpc::{HEADER_BYTES, Message, header as prefix_of, inflate};
 use weft_proto::session::http2::Headers;
 
@@ -80,66 +80,24 @@ impl Engine {
         tuple: Tuple<'_>,
     ) -> Passed {
         let event = segment.event;
-        let message = if let Tuple::Message(message) = tuple { Some(message) } else { None };
-        let (status, ended_by, trailers) = match tuple {
-            Tuple::End { status, by, trailers } => (Some(status), by, trailers),
-            Tuple::Headers | Tuple::Message(_) => (None, None, None),
-        };
         let mut inflated = core::mem::take(&mut self.inflated);
-        let call = self.calls.get_mut(key).expect("the caller has the call");
-        let mut row = core::mem::take(&mut call.row);
-        let flow = if event.is_request() { &call.request } else { &call.response };
-        let (index, is_response) = (flow.index, !event.is_request());
-        let headers =
-            if is_response { call.response_headers.clone() } else { Some(Rc::clone(&call.request_headers)) };
-        let path_of = Rc::clone(&call.request_headers);
-        let payload = match message
-            .map(|m| plain_payload(&m, headers.as_deref(), self.config.message_bytes_max, &mut inflated))
-        {
-            Some(Ok(payload)) => Some(payload),
-            Some(Err(text)) => {
-                call.row = row;
+        let payload = match self.plain_payload(key, event, tuple, &mut inflated) {
+            Ok(payload) => payload,
+            Err(text) => {
                 self.end_here(now, key, Status::Internal, &text);
                 return Passed::Ended;
             }
-            None => None,
         };
-        let peer = call.down.and_then(|d| match &self.conns.get(d.conn)?.side {
-            Side::Downstream { peer, .. } => Some(Rc::clone(peer)),
-            Side::Upstream { .. } => None,
-        });
-        let upstream = call.endpoint.and_then(|e| self.endpoints.get(e)).map(|e| Rc::clone(&e.name));
-        let method = call.method.map(|m| &live.chain.methods[m]);
-        let facts = Facts {
-            now,
-            rand: rand_base(self.config.seed, call.id, call.attempts, index, event),
-            payload,
-            method,
-            path: path_of.path().unwrap_or_default(),
-            peer: peer.as_deref().unwrap_or_default(),
-            headers: headers.as_deref(),
-            trailers,
-            size: message.map_or(0, |m| m.payload.len() as u64),
-            index,
-            call_id: call.id,
-            status,
-            elapsed: is_response.then(|| now - call.began),
-            upstream: upstream.as_deref().filter(|_| is_response),
-            ended_by,
-        };
-        let n_elements = live.chain.program.elements.len();
-        let opened = if event == Event::Close { call.opened } else { n_elements };
-        let ran = self.passes.run(live, segment, &facts, &mut row, opened);
+        let ran = self.run(now, key, live, segment, tuple, payload);
         let rewritten = match (&ran, payload) {
             (Ok(()), Some(payload)) => {
                 self.rewritten.clear();
+                let method = self.calls.get(key).and_then(|call| call.method);
+                let method = method.map(|m| &live.chain.methods[m]);
                 self.passes.rewrite(live, event, method, payload, &mut self.rewritten)
             }
             _ => None,
         };
-        if let Some(call) = self.calls.get_mut(key) {
-            call.row = row;
-        }
         self.inflated = inflated;
         if let Err(malformed) = ran {
             self.stats.refuse("grpc_malformed_message", 1);
@@ -164,6 +122,75 @@ impl Engine {
                 Passed::Ended
             }
         }
+    }
+
+    /// The message as the chain reads it, inflated if need be. One that cannot be inflated must not pass unread.
+    fn plain_payload<'a>(
+        &self,
+        key: CallKey,
+        event: Event,
+        tuple: Tuple<'a>,
+        inflated: &'a mut Vec<u8>,
+    ) -> Result<Option<&'a [u8]>, String> {
+        let Tuple::Message(message) = tuple else { return Ok(None) };
+        if !message.compressed {
+            return Ok(Some(message.payload));
+        }
+        let call = self.calls.get(key).expect("the caller has the call");
+        let headers =
+            if event.is_request() { Some(&call.request_headers) } else { call.response_headers.as_ref() };
+        let encoding = headers.and_then(|h| h.get(b"grpc-encoding")).unwrap_or_default();
+        let encoding =
+            core::str::from_utf8(encoding).map_err(|_| "the grpc-encoding is not text".to_owned())?;
+        inflated.clear();
+        inflate(encoding, message.payload, self.config.message_bytes_max, inflated)
+            .map_err(|e| e.to_string())?;
+        Ok(Some(inflated))
+    }
+
+    /// Runs a segment on what is known of the call.
+    fn run(
+        &mut self,
+        now: Time,
+        key: CallKey,
+        live: &LiveChain,
+        segment: &Segment,
+        tuple: Tuple<'_>,
+        payload: Option<&[u8]>,
+    ) -> Result<(), Malformed> {
+        let event = segment.event;
+        let call = self.calls.get_mut(key).expect("the caller has the call");
+        let is_response = !event.is_request();
+        let flow = if is_response { &call.response } else { &call.request };
+        let headers = if is_response { call.response_headers.as_ref() } else { Some(&call.request_headers) };
+        let peer = call.down.and_then(|d| match &self.conns.get(d.conn)?.side {
+            Side::Downstream { peer, .. } => Some(&**peer),
+            Side::Upstream { .. } => None,
+        });
+        let upstream = call.endpoint.and_then(|e| self.endpoints.get(e)).map(|e| &*e.name);
+        let (status, ended_by, trailers) = match tuple {
+            Tuple::End { status, by, trailers } => (Some(status), by, trailers),
+            Tuple::Headers | Tuple::Message(_) => (None, None, None),
+        };
+        let facts = Facts {
+            now,
+            rand: rand_base(self.config.seed, call.id, call.attempts, flow.index, event),
+            payload,
+            method: call.method.map(|m| &live.chain.methods[m]),
+            path: call.request_headers.path().unwrap_or_default(),
+            peer: peer.unwrap_or_default(),
+            headers: headers.map(|h| &**h),
+            trailers,
+            size: if let Tuple::Message(message) = tuple { message.payload.len() as u64 } else { 0 },
+            index: flow.index,
+            call_id: call.id,
+            status,
+            elapsed: is_response.then(|| now - call.began),
+            upstream: upstream.filter(|_| is_response),
+            ended_by,
+        };
+        let opened = if event == Event::Close { call.opened } else { live.chain.program.elements.len() };
+        self.passes.run(live, segment, &facts, &mut call.row, opened)
     }
 
     /// Carries out the verdict of the last pass. False if the call has ended.
@@ -284,33 +311,17 @@ impl Engine {
             self.n_mirrors += 1;
             let id = self.next_call;
             self.next_call += 1;
-            let mut request = Flow::new(limit);
-            request.is_ended = true;
-            request.is_end_queued = true;
-            request.hold(now, HeldItem::Data(bytes.clone(), true));
-            let mirror = self.calls.insert(Call {
-                id,
-                began,
-                down: None,
-                up: None,
-                pool,
+            let mut call = Call {
                 endpoint,
-                chain: None,
-                method: None,
-                request_headers: Rc::clone(&headers),
-                phase: Phase::AwaitUpstream,
-                opened: 0,
-                row: Vec::new(),
-                request,
-                response: Flow::new(limit),
-                response_headers: None,
-                is_response_begun: true,
-                is_ending: false,
-                is_mirror: true,
                 is_redirected: endpoint.is_some(),
-                deadline: None,
-                attempts: 0,
-            });
+                is_response_begun: true,
+                is_mirror: true,
+                ..Call::new(id, began, pool, Rc::clone(&headers), limit)
+            };
+            call.request.is_ended = true;
+            call.request.is_end_queued = true;
+            call.request.hold(now, HeldItem::Data(bytes.clone(), true));
+            let mirror = self.calls.insert(call);
             let timer = self.timers.set(now + MIRROR_TIME_MAX, Timer::Deadline(mirror));
             self.call_mut(mirror).deadline = Some(timer);
             self.dispatch(now, mirror);
@@ -341,21 +352,4 @@ fn opened_by(live: &LiveChain, event: Event, outcome: &Outcome) -> usize {
             element + usize::from(!ended_in_open)
         }
     }
-}
-
-/// The message as the chain reads it. A message that cannot be inflated ends its call: it must not pass unread.
-fn plain_payload<'a>(
-    message: &Message<'a>,
-    headers: Option<&Headers>,
-    limit: usize,
-    inflated: &'a mut Vec<u8>,
-) -> Result<&'a [u8], String> {
-    if !message.compressed {
-        return Ok(message.payload);
-    }
-    let encoding = headers.and_then(|h| h.get(b"grpc-encoding")).unwrap_or_default();
-    let encoding = core::str::from_utf8(encoding).map_err(|_| "the grpc-encoding is not text".to_owned())?;
-    inflated.clear();
-    inflate(encoding, message.payload, limit, inflated).map_err(|e| e.to_string())?;
-    Ok(inflated)
 }
