@@ -349,6 +349,7 @@ fn chain(elements: &[(&str, &str)]) -> ChainProgram {
             name: "log".into(),
             columns: sink_columns.map(|(name, ty)| SinkColumn { name: name.into(), ty }).into(),
             target: SinkTarget::Stdout,
+            format: SinkFormat::Json,
         }],
         ..ChainProgram::default()
     }
