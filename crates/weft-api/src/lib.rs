@@ -54,7 +54,7 @@ pub struct Applied {
     pub compile_ms: f64,
     /// The longest time that one worker gave to the change alone, in microseconds.
     pub pause_us: f64,
-    /// Calls that were under way just before; they end on their version.
+    /// Calls that chains of the versions before still carry, right after the change; they end there. 0 for a dry run.
     pub calls_in_flight: u64,
 }
 

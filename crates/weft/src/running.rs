@@ -145,17 +145,18 @@ impl Running {
         };
         let mut node = lock(&self.parts.node);
         let node = node.as_mut().ok_or(Refusal::Stopping)?;
-        applied.calls_in_flight = node.stats().map_err(Refusal::Node)?.stats.calls_open;
         if dry_run {
             try_to_listen(&compiled.plan.listeners, node.listeners()).map_err(Refusal::Node)?;
+            applied.total_ms = millis(begun.elapsed());
         } else {
             let outcome = node.apply(&compiled.plan).map_err(Refusal::Node)?;
+            applied.total_ms = millis(begun.elapsed());
             applied.pause_us = outcome.pause_max.as_secs_f64() * 1e6;
             control.compiler.commit(compiled);
             control.outline = outline;
             *lock(&self.parts.program) = program;
+            applied.calls_in_flight = calls_before(applied.version, &node.stats().map_err(Refusal::Node)?);
         }
-        applied.total_ms = millis(begun.elapsed());
         Ok(applied)
     }
 
@@ -275,6 +276,11 @@ fn try_to_listen(wanted: &[Listener], running: &[Listener]) -> Result<(), NodeEr
         bound.map_err(|error| NodeError::Listen { listener: listener.clone(), error })?;
     }
     Ok(())
+}
+
+/// Calls that chains of versions before this one still carry.
+fn calls_before(version: u64, node: &NodeStats) -> u64 {
+    node.stats.chains.iter().filter(|chain| chain.version < version).map(|chain| chain.calls_open).sum()
 }
 
 /// Whether a listener leaves the choice of its port to the system.
