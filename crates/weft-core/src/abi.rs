@@ -196,8 +196,9 @@ pub struct Outcome {
     pub journal: Journal,
 }
 
-/// One change to the tuple or to the answer.
+/// One change to the tuple or to the answer. Compiled code makes edits itself, so their layout is fixed.
 #[derive(Clone, Copy, Debug, PartialEq)]
+#[repr(C)]
 pub struct Edit {
     /// What changes.
     pub target: EditTarget,
@@ -207,6 +208,7 @@ pub struct Edit {
 
 /// What an [`Edit`] changes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[repr(C, u16)]
 pub enum EditTarget {
     /// The input column with this index in the segment's inputs (a message field or a header).
     Input(u16),
@@ -216,7 +218,7 @@ pub enum EditTarget {
     Reply(u16),
 }
 
-/// A value in an edit or a sink row. Compiled code makes the cells of sink rows itself, so their layout is fixed: the
+/// A value in an edit or a sink row. Compiled code makes cells itself, so their layout is fixed: the
 /// tag, counted from 0, in the first byte, the value from the eighth.
 #[derive(Clone, Copy, Debug, PartialEq)]
 #[repr(C, u8)]

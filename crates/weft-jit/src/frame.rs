@@ -142,17 +142,6 @@ impl Frame<'_, '_> {
         (start as u32, bytes.len as u32)
     }
 
-    /// As [`Frame::keep`], for several runs of bytes, one after the other.
-    pub(crate) fn keep_parts(&mut self, parts: impl Iterator<Item = Bytes> + Clone) -> (u32, u32) {
-        let len = parts.clone().fold(0usize, |sum, part| sum.saturating_add(part.len as usize));
-        if !self.take(len) {
-            return (0, 0);
-        }
-        let start = self.cx.out.scratch.len();
-        parts.for_each(|part| self.append(part));
-        (start as u32, len as u32)
-    }
-
     /// Appends bytes for which there is room. They may lie in the scratch themselves: it does not move.
     #[inline(always)]
     fn append(&mut self, bytes: Bytes) {

@@ -9,7 +9,7 @@ use crate::translate::verdict;
 use core::sync::atomic::AtomicU64;
 use cranelift_codegen::ir::{Type, types};
 use std::sync::Arc;
-use weft_core::abi::{self, Cx, Edit, EditTarget, Fault, SinkRow, Verdict};
+use weft_core::abi::{Cx, EditTarget, Fault, Verdict};
 use weft_core::hash;
 use weft_core::limits::ROW_BYTES_MAX;
 use weft_core::table::{ColumnRef, Insert, KeyBuilder, Row, Table};
@@ -89,9 +89,10 @@ pub(crate) struct Cell {
     b: u64,
 }
 
-/// The layout of [`abi::Cell`], in which compiled code makes the cells of sink rows.
+/// The layout of [`weft_core::abi::Cell`], in which compiled code makes the cells of edits and sink rows.
 pub(crate) mod sink_cell {
-    pub(crate) const BYTES: u32 = size_of::<weft_core::abi::Cell>() as u32;
+    use weft_ir::ir::Ty;
+
     /// Where the value is; the tag is at 0.
     pub(crate) const VALUE: i32 = 8;
     pub(crate) const NULL: i64 = 0;
@@ -99,7 +100,21 @@ pub(crate) mod sink_cell {
     pub(crate) const INT: i64 = 2;
     pub(crate) const FLOAT: i64 = 3;
     pub(crate) const RANGE: i64 = 4;
-    const _: () = assert!(BYTES == 16, "the tag takes a word, and so does the longest value");
+
+    /// The tag of a value.
+    pub(crate) fn of(ty: Ty) -> i64 {
+        match ty {
+            Ty::Bytes => RANGE,
+            Ty::Bool => BOOL,
+            Ty::Float => FLOAT,
+            Ty::Int | Ty::Row => INT,
+        }
+    }
+
+    const _: () = assert!(
+        size_of::<weft_core::abi::Cell>() == 16,
+        "the tag takes a word, and so does the longest value"
+    );
 }
 
 /// Bytes of a [`Cell`].
@@ -111,7 +126,6 @@ pub(crate) mod tag {
     pub(crate) const INT: u64 = 1;
     pub(crate) const FLOAT: u64 = 2;
     pub(crate) const BYTES: u64 = 3;
-    pub(crate) const NULL: u64 = 4;
 }
 
 impl Cell {
@@ -123,20 +137,6 @@ impl Cell {
     fn bytes(&self) -> Bytes {
         Bytes { start: core::ptr::with_exposed_provenance(self.a as usize), len: self.b }
     }
-
-    #[inline(always)]
-    fn keep(&self, frame: &mut Frame<'_, '_>) -> abi::Cell {
-        match self.tag {
-            tag::BOOL => abi::Cell::Bool(self.a != 0),
-            tag::INT => abi::Cell::Int(self.a as i64),
-            tag::FLOAT => abi::Cell::Float(f64::from_bits(self.a)),
-            tag::BYTES => {
-                let (start, len) = frame.keep(self.bytes());
-                abi::Cell::Bytes(start, len)
-            }
-            _ => abi::Cell::Null,
-        }
-    }
 }
 
 /// Cells that compiled code has put on its stack.
@@ -146,11 +146,24 @@ fn cells<'a>(start: *const Cell, n: u64) -> &'a [Cell] {
     unsafe { core::slice::from_raw_parts(start, n as usize) }
 }
 
-/// What an edit changes, as compiled code says it: kind in the upper half.
+/// What an edit changes, as compiled code says it and as an [`EditTarget`] is laid out: the kind in the lower half, the
+/// index in the upper.
 pub(crate) mod target {
-    pub(crate) const INPUT: u32 = 0;
-    pub(crate) const ANSWER: u32 = 1 << 16;
-    pub(crate) const REPLY: u32 = 2 << 16;
+    use super::EditTarget;
+
+    pub(crate) const fn input(index: u16) -> u32 {
+        (index as u32) << 16
+    }
+
+    pub(crate) const fn answer(index: u16) -> u32 {
+        1 | (index as u32) << 16
+    }
+
+    pub(crate) const fn reply(index: u16) -> u32 {
+        2 | (index as u32) << 16
+    }
+
+    const _: () = assert!(size_of::<EditTarget>() == 4, "a kind and an index");
 }
 
 macro_rules! helpers {
@@ -196,21 +209,16 @@ helpers! {
     EndsWith = ends_with(I64, I64, I64, I64) -> (I8);
     Contains = contains(I64, I64, I64, I64) -> (I8);
     Like = like(I64, I64, I64, I64) -> (I8);
-    Concat = concat(I64, I64, I64) -> (I64, I64);
     Lower = lower(I64, I64, I64) -> (I64, I64);
     Upper = upper(I64, I64, I64) -> (I64, I64);
     Keep = keep(I64, I64, I64) -> (I64, I64);
-    KeepRange = keep_range(I64, I64, I64) -> (I64);
     HashBytes = hash_bytes(I64, I64) -> (I64);
     InPrefix = in_prefix(I64, I64, I64, I64) -> (I8);
 
-    Edit = edit(I64, I64, I64, I64, I64) -> (I64, I64);
-    EmitRow = emit_row(I64, I64, I64) -> (I64);
     Mark = mark(I64, I64) -> ();
     Mirror = mirror(I64, I64, I64) -> ();
 
     CallSetWord = call_set_word(I64, I64, I64) -> ();
-    CallSetBytes = call_set_bytes(I64, I64, I64, I64, I64) -> ();
     VarSet = var_set(I64, I64, I64) -> ();
     VarMerge = var_merge(I64, I64, I64) -> ();
     VarMerged = var_merged(I64, I64, I64) -> (I64);
@@ -274,6 +282,11 @@ cold_helpers! {
     FindBytes = find_bytes / 5;
     InsertInt = insert_int / 4;
     InsertBytes = insert_bytes / 5;
+    CallSetBytes = call_set_bytes / 5;
+    Copy = copy / 3;
+    MakeEdits = make_edits / 2;
+    MakeRows = make_rows / 2;
+    MakeCells = make_cells / 2;
 }
 
 // The course of a pass.
@@ -412,11 +425,6 @@ extern "C" fn like(a: Bytes, pattern: Bytes) -> bool {
     text::like(a.as_slice(), pattern.as_slice())
 }
 
-extern "C" fn concat(frame: &mut Frame<'_, '_>, parts: *const Cell, n: u64) -> Bytes {
-    let kept = frame.keep_parts(cells(parts, n).iter().map(Cell::bytes));
-    frame.kept(kept)
-}
-
 extern "C" fn lower(frame: &mut Frame<'_, '_>, text: Bytes) -> Bytes {
     let (start, len) = frame.keep(text);
     frame.cx.out.scratch[start as usize..(start + len) as usize].make_ascii_lowercase();
@@ -444,42 +452,22 @@ extern "C" fn in_prefix(address: Bytes, prefix: Bytes) -> bool {
 
 // What leaves the pass.
 
-/// `target` is one of [`target`] and an index; the rest is a [`Cell`]. Returns the bytes that were kept, if the cell
-/// has some.
-extern "C" fn edit(frame: &mut Frame<'_, '_>, target: u64, tag: u64, a: u64, b: u64) -> Bytes {
-    let index = target as u16;
-    let target = match target as u32 & !0xffff {
-        target::INPUT => EditTarget::Input(index),
-        target::ANSWER => EditTarget::Answer(index),
-        _ => EditTarget::Reply(index),
-    };
-    let value = Cell { tag, a, b }.keep(frame);
-    frame.cx.out.edits.push(Edit { target, value });
-    match value {
-        abi::Cell::Bytes(start, len) => frame.kept((start, len)),
-        _ => Bytes::EMPTY,
-    }
+/// Copies bytes to where compiled code has found room for them.
+extern "C" fn copy(bytes: Bytes, to: *mut u8) {
+    // SAFETY: there is room for the bytes behind `to`, and nothing points there, so the two do not overlap.
+    unsafe { core::ptr::copy_nonoverlapping(bytes.start, to, bytes.len as usize) };
 }
 
-/// Adds a row to a sink, and returns the address of its `n` cells. Compiled code sets them at once: nothing looks at
-/// them before.
-extern "C" fn emit_row(cx: &mut Cx<'_>, sink: u64, n: u64) -> *mut abi::Cell {
-    let (out, n_cells) = (&mut *cx.out, n as usize);
-    out.cells.reserve(n_cells);
-    out.rows.push(SinkRow { sink: sink as u16, cells: n as u16 });
-    let at = out.cells.len();
-    // SAFETY: there is room for `n` more cells. Compiled code writes all of them, laid out as `abi::Cell` is, before
-    // any code that reads cells runs: between this and its last write it calls `keep_range` alone.
-    unsafe {
-        out.cells.set_len(at + n_cells);
-        out.cells.as_mut_ptr().add(at)
-    }
+extern "C" fn make_edits(cx: &mut Cx<'_>, n: u64) {
+    cx.out.edits.reserve(n as usize);
 }
 
-/// Copies bytes into the scratch: where they start in the low half, how many they are in the upper.
-extern "C" fn keep_range(frame: &mut Frame<'_, '_>, bytes: Bytes) -> u64 {
-    let (start, len) = frame.keep(bytes);
-    u64::from(start) | u64::from(len) << 32
+extern "C" fn make_rows(cx: &mut Cx<'_>, n: u64) {
+    cx.out.rows.reserve(n as usize);
+}
+
+extern "C" fn make_cells(cx: &mut Cx<'_>, n: u64) {
+    cx.out.cells.reserve(n as usize);
 }
 
 extern "C" fn mark(cx: &mut Cx<'_>, mark: u64) {

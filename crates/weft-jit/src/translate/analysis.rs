@@ -165,6 +165,11 @@ pub(super) fn needs_frame(function: &Function) -> bool {
     uses.next().is_some() || fails && leaves(function)
 }
 
+/// Whether the operation makes its bytes in the scratch.
+pub(super) fn makes_bytes(op: &Op) -> bool {
+    matches!(op, Op::Concat(_) | Op::Lower(_) | Op::Upper(_) | Op::IntToText(..) | Op::FloatToText(_))
+}
+
 /// Whether the handler may keep bytes in the scratch.
 pub(super) fn keeps(function: &Function) -> bool {
     all_insts(function).any(|inst| asks_room(function, inst))

@@ -138,9 +138,11 @@ impl PartTranslator<'_, '_, '_, '_> {
                 self.call_on_two(Helper::Like, a, pattern)
             }
             Op::Concat(parts) => {
-                let cells = self.cells(parts)?;
-                let n = self.segment.int(parts.len() as i64);
-                self.segment.call_two(Helper::Concat, &[frame, cells, n])
+                let held: Vec<Val> = parts.iter().map(|part| self.get(*part)).collect::<Result<_, _>>()?;
+                let literals = parts.iter().map(|part| self.facts.literal(*part));
+                let parts: Vec<_> = held.into_iter().zip(literals).collect();
+                let kept = self.segment.keep(&parts);
+                self.segment.kept(kept)
             }
             Op::Lower(a) => {
                 let (start, len) = self.get(*a)?.two();

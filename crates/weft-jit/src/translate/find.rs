@@ -1,6 +1,6 @@
 //! Looks into tables, spelled out: the first two slots of a key's home, where nearly every row is.
 
-use super::{PLAIN, PartTranslator, UNALIGNED, Val};
+use super::{PLAIN, PartTranslator, Segment, UNALIGNED, Val};
 use crate::frame::arc_offset;
 use crate::helpers::{Cold, Helper, ZERO_ROW};
 use cranelift_codegen::ir as clif;
@@ -23,6 +23,24 @@ struct Key {
     /// The length in bytes and the words of the bytes, zero padded; None for a key that is a word.
     bytes: Option<(clif::Value, [clif::Value; 2])>,
     word: clif::Value,
+}
+
+impl Segment<'_, '_> {
+    /// Whether bytes are some, at most `max`, and so many can be read from where they start.
+    pub(super) fn is_within(&mut self, start: clif::Value, len: clif::Value, max: i64) -> clif::Value {
+        let less_one = self.builder.ins().iadd_imm_s(len, -1);
+        let is_short = self.builder.ins().icmp_imm_u(IntCC::UnsignedLessThan, less_one, max);
+        let in_page = self.builder.ins().band_imm_u(start, PAGE_BYTES - 1);
+        let is_in_page =
+            self.builder.ins().icmp_imm_u(IntCC::UnsignedLessThanOrEqual, in_page, PAGE_BYTES - max);
+        self.builder.ins().band(is_short, is_in_page)
+    }
+
+    /// A word without its upper `above` bits.
+    pub(super) fn cut(&mut self, word: clif::Value, above: clif::Value) -> clif::Value {
+        let up = self.builder.ins().ishl(word, above);
+        self.builder.ins().ushr(up, above)
+    }
 }
 
 impl PartTranslator<'_, '_, '_, '_> {
@@ -77,7 +95,7 @@ impl PartTranslator<'_, '_, '_, '_> {
     fn short_key(&mut self, start: clif::Value, len: clif::Value, far: clif::Block) -> Key {
         let [is_short, eight, sixteen, both] = [(); 4].map(|()| self.segment.builder.create_block());
         let [first, second] = [(); 2].map(|()| self.segment.builder.append_block_param(both, I64));
-        let is_near = self.is_within(start, len, SHORT_MAX);
+        let is_near = self.segment.is_within(start, len, SHORT_MAX);
         self.ins().brif(is_near, is_short, [], far, []);
 
         self.segment.builder.switch_to_block(is_short);
@@ -89,13 +107,13 @@ impl PartTranslator<'_, '_, '_, '_> {
         self.ins().brif(fits_one, eight, [], sixteen, []);
 
         self.segment.builder.switch_to_block(eight);
-        let cut = self.cut(word, above);
+        let cut = self.segment.cut(word, above);
         let zero = self.segment.int(0);
         self.ins().jump(both, &[cut.into(), zero.into()]);
 
         self.segment.builder.switch_to_block(sixteen);
         let last = self.ins().load(I64, UNALIGNED, start, 8);
-        let cut = self.cut(last, above);
+        let cut = self.segment.cut(last, above);
         self.ins().jump(both, &[word.into(), cut.into()]);
 
         self.segment.builder.switch_to_block(both);
@@ -105,21 +123,6 @@ impl PartTranslator<'_, '_, '_, '_> {
         let right = self.ins().bxor(second, k1);
         let right = self.ins().bxor(right, scaled);
         Key { hash: self.fold_mul(left, right), bytes: Some((len, [first, second])), word: first }
-    }
-
-    /// Whether bytes are some, at most `max`, and so many can be read from where they start.
-    pub(super) fn is_within(&mut self, start: clif::Value, len: clif::Value, max: i64) -> clif::Value {
-        let less_one = self.ins().iadd_imm_s(len, -1);
-        let is_short = self.ins().icmp_imm_u(IntCC::UnsignedLessThan, less_one, max);
-        let in_page = self.ins().band_imm_u(start, PAGE_BYTES - 1);
-        let is_in_page = self.ins().icmp_imm_u(IntCC::UnsignedLessThanOrEqual, in_page, PAGE_BYTES - max);
-        self.ins().band(is_short, is_in_page)
-    }
-
-    /// A word without its upper `above` bits.
-    pub(super) fn cut(&mut self, word: clif::Value, above: clif::Value) -> clif::Value {
-        let up = self.ins().ishl(word, above);
-        self.ins().ushr(up, above)
     }
 
     /// Goes to `done` with the row, or with none; or to `far`, if it is not in the first two slots. See

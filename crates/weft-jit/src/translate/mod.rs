@@ -7,7 +7,9 @@ pub(crate) mod analysis;
 mod bytes;
 mod find;
 mod numbers;
+mod out;
 mod state;
+
 mod tuple;
 
 use crate::cold;
@@ -431,6 +433,8 @@ struct PartTranslator<'s, 'a, 'f, 'p> {
     next: clif::Block,
     blocks: Vec<clif::Block>,
     values: Vec<Option<Val>>,
+    /// Values whose bytes were made in the scratch.
+    in_scratch: Vec<bool>,
     /// Values that are views of cells of rows.
     cells_in_rows: Vec<Option<state::RowCell>>,
     facts: Facts<'p>,
@@ -461,6 +465,7 @@ impl<'s, 'a, 'f, 'p> PartTranslator<'s, 'a, 'f, 'p> {
             fail_open: element.is_some_and(|e| e.fail_open),
             blocks: function.blocks.iter().map(|_| segment.builder.create_block()).collect(),
             values: vec![None; function.types.len()],
+            in_scratch: vec![false; function.types.len()],
             cells_in_rows: vec![None; function.types.len()],
             facts,
             may_fail_later: false,
@@ -550,6 +555,7 @@ impl<'s, 'a, 'f, 'p> PartTranslator<'s, 'a, 'f, 'p> {
             let value = self.inst(id, inst)?;
             if let (Some(result), Some(value)) = (inst.result, value) {
                 self.values[result.0 as usize] = Some(value);
+                self.in_scratch[result.0 as usize] = analysis::makes_bytes(&inst.op);
             }
         }
         self.terminator(id, &block.end)
@@ -654,8 +660,8 @@ impl<'s, 'a, 'f, 'p> PartTranslator<'s, 'a, 'f, 'p> {
                 let (start, len) = self.get(*to)?.two();
                 let cx = self.segment.cx;
                 let at = self.segment.int(i64::from(self.element) | i64::from(*line) << 32);
-                self.segment.call(Helper::Redirect, &[cx, at, start, len]);
                 self.count(offset_of!(Counters, diverted));
+                self.segment.call(Helper::Redirect, &[cx, at, start, len]);
                 self.leave();
                 self.segment.builder.ins().jump(self.next, []);
             }

@@ -1,6 +1,6 @@
 //! Operations on tables, the call's row and scalar variables.
 
-use super::{LockState, PLAIN, PartTranslator, Val};
+use super::{LockState, PLAIN, PartTranslator, UNALIGNED, Val};
 use crate::frame::SLICE_START;
 use crate::helpers::{Cold, Helper, ZERO_ROW_WORDS, merge_code};
 use core::mem::offset_of;
@@ -15,6 +15,9 @@ use weft_core::table::{ColumnRef, Table};
 use weft_ir::backend::Unsupported;
 use weft_ir::ir::{BlockId, CallId, ColumnId, Inst, Journal, Op, TableId, Ty, Value, VarId};
 use weft_ir::program::{CallCell, Merge, VarDecl};
+
+/// Cells of the call's row are set in place to bytes up to this many.
+const SHORT_CELL_BYTES: i64 = 16;
 
 /// A cell of bytes in a row, of which a value is a view.
 #[derive(Clone, Copy, Debug)]
@@ -403,9 +406,7 @@ impl PartTranslator<'_, '_, '_, '_> {
         let (ty, value) = (self.ty(value), self.get(value)?);
         let frame = self.segment.frame;
         if let Val::Two(start, len) = value {
-            let at = self.segment.int((u64::from(at) | u64::from(max) << 32) as i64);
-            let journal = self.segment.int(i64::from(self.notes(journal)));
-            self.segment.call(Helper::CallSetBytes, &[frame, at, journal, start, len]);
+            self.call_set_bytes(at, max, (start, len), self.notes(journal));
             return Ok(());
         }
         let word = self.segment.pack(ty, value);
@@ -417,6 +418,42 @@ impl PartTranslator<'_, '_, '_, '_> {
             self.ins().store(PLAIN, word, call, at as i32 * 8);
         }
         Ok(())
+    }
+
+    /// Sets a cell of bytes of the call's row: in place, if they are few and nothing is noted.
+    fn call_set_bytes(&mut self, at: u32, max: u32, (start, len): (clif::Value, clif::Value), notes: bool) {
+        let [in_place, two, other, done] = [(); 4].map(|()| self.segment.builder.create_block());
+        if notes || max < SHORT_CELL_BYTES as u32 {
+            self.ins().jump(other, []);
+        } else {
+            let is_short = self.segment.is_within(start, len, SHORT_CELL_BYTES);
+            self.ins().brif(is_short, in_place, [], other, []);
+            self.segment.builder.switch_to_block(in_place);
+            let call = self.segment.load_cx(I64, offset_of!(Cx<'_>, call) + SLICE_START);
+            let offset = at as i32 * 8;
+            self.ins().store(PLAIN, len, call, offset);
+            let word = self.ins().load(I64, UNALIGNED, start, 0);
+            let bits = self.ins().ishl_imm_u(len, 3);
+            let above = self.ins().ineg(bits);
+            let cut = self.segment.cut(word, above);
+            let is_two = self.ins().icmp_imm_u(IntCC::UnsignedGreaterThan, len, 8);
+            let first = self.ins().select(is_two, word, cut);
+            self.ins().store(PLAIN, first, call, offset + 8);
+            self.ins().brif(is_two, two, [], done, []);
+            self.segment.builder.switch_to_block(two);
+            let word = self.ins().load(I64, UNALIGNED, start, 8);
+            let cut = self.segment.cut(word, above);
+            self.ins().store(PLAIN, cut, call, offset + 16);
+            self.ins().jump(done, []);
+        }
+        self.segment.builder.set_cold_block(other);
+        self.segment.builder.switch_to_block(other);
+        let frame = self.segment.frame;
+        let [at, journal] =
+            [u64::from(at) | u64::from(max) << 32, u64::from(notes)].map(|n| self.segment.int(n as i64));
+        self.segment.call_cold(Cold::CallSetBytes, &[frame, at, journal, start, len]);
+        self.ins().jump(done, []);
+        self.segment.builder.switch_to_block(done);
     }
 
     /// A scalar variable and the byte offset of its word.

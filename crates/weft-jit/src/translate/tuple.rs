@@ -1,8 +1,8 @@
 //! Operations on the tuple and on what leaves the pass.
 
-use super::{Done, FIXED, PLAIN, PartTranslator, Segment, Val, cell_tag};
+use super::{Done, FIXED, PLAIN, PartTranslator, Segment, Val};
 use crate::frame::{SLICE_LEN, SLICE_START};
-use crate::helpers::{Helper, sink_cell, tag, target};
+use crate::helpers::{Helper, target};
 use core::mem::offset_of;
 use cranelift_codegen::ir as clif;
 use cranelift_codegen::ir::InstBuilder as _;
@@ -13,7 +13,7 @@ use weft_core::abi::{Cx, Outcome, REGION_BODY, REGION_HEADERS, REGION_META, Slot
 use weft_core::hash;
 use weft_core::{Interval, Time};
 use weft_ir::backend::Unsupported;
-use weft_ir::ir::{InputId, Op, Ty, Value};
+use weft_ir::ir::{InputId, Op, Ty};
 use weft_ir::program::{Part, Place};
 use weft_ir::verify::Handler;
 
@@ -177,36 +177,29 @@ impl PartTranslator<'_, '_, '_, '_> {
             }
             Op::SetInput(input, value) => {
                 let (at, column) = self.column(*input)?;
-                let kept = self.edit(target::INPUT | at as u32, *value)?;
+                let kept = self.edit(target::input(at as u16), Some(*value))?;
                 // Bytes that found no room are empty in the column, too.
-                let value = if column.ty == Ty::Bytes { kept } else { self.get(*value)? };
+                let value = kept.map_or_else(|| self.get(*value), Ok)?;
                 let yes = self.segment.bool(true);
                 self.segment.define(column, value, yes);
             }
             Op::ClearInput(input) => {
                 let (at, column) = self.column(*input)?;
-                let [to, null, zero] =
-                    [u64::from(target::INPUT) | at as u64, tag::NULL, 0].map(|n| self.segment.int(n as i64));
-                self.segment.call(Helper::Edit, &[frame, to, null, zero, zero]);
+                self.edit(target::input(at as u16), None)?;
                 let (value, no) = (self.segment.zero(column.ty), self.segment.bool(false));
                 self.segment.define(column, value, no);
             }
             Op::SetAnswer(name, value) => {
-                self.edit(target::ANSWER | u32::from(name.0), *value)?;
+                self.edit(target::answer(name.0), Some(*value))?;
             }
             Op::SetReply(name, value) => {
-                self.edit(target::REPLY | u32::from(name.0), *value)?;
+                self.edit(target::reply(name.0), Some(*value))?;
             }
             Op::Now => {
                 return Ok(Done::Value(Val::One(self.segment.load_now())));
             }
             Op::Rand(site) => return Ok(Done::Value(self.rand(*site))),
-            Op::Emit(sink, values) => {
-                let cx = self.segment.cx;
-                let (sink, n) = (self.segment.int(i64::from(sink.0)), self.segment.int(values.len() as i64));
-                let row = self.segment.call(Helper::EmitRow, &[cx, sink, n])[0];
-                self.set_cells(row, values)?;
-            }
+            Op::Emit(sink, values) => self.emit(*sink, values)?,
             Op::Delay(nanos) => {
                 let nanos = self.get(*nanos)?.one();
                 self.delay(nanos);
@@ -242,54 +235,6 @@ impl PartTranslator<'_, '_, '_, '_> {
         let column = self.segment.inputs.get(at).copied();
         let missing = || Unsupported { reason: format!("the chain has no input {at}"), line: 0 };
         Ok((at, column.ok_or_else(missing)?))
-    }
-
-    /// Notes a change; the bytes that were kept, if it is of bytes.
-    fn edit(&mut self, target: u32, value: Value) -> Result<Val, Unsupported> {
-        let ty = self.ty(value);
-        let value = self.get(value)?;
-        let frame = self.segment.frame;
-        let target = self.segment.int(i64::from(target));
-        let tag = self.segment.int(cell_tag(ty) as i64);
-        let a = self.segment.pack(ty, value);
-        let b = match value {
-            Val::Two(_, b) => b,
-            Val::One(_) => self.segment.int(0),
-        };
-        Ok(self.segment.call_two(Helper::Edit, &[frame, target, tag, a, b]))
-    }
-
-    /// Sets the cells of a sink row: each value, and whether it is NULL instead.
-    fn set_cells(&mut self, row: clif::Value, values: &[(Value, Option<Value>)]) -> Result<(), Unsupported> {
-        for (at, (value, null)) in (0..).step_by(sink_cell::BYTES as usize).zip(values) {
-            let ty = self.ty(*value);
-            let value = self.get(*value)?;
-            let null = null.map(|null| self.get(null)).transpose()?.map(Val::one);
-            let (tag, word) = match ty {
-                Ty::Bytes => (sink_cell::RANGE, self.kept_range(value, null)),
-                Ty::Bool => (sink_cell::BOOL, self.segment.pack(ty, value)),
-                Ty::Float => (sink_cell::FLOAT, self.segment.pack(ty, value)),
-                Ty::Int | Ty::Row => (sink_cell::INT, self.segment.pack(ty, value)),
-            };
-            let mut tag = self.segment.int(tag);
-            if let Some(null) = null {
-                let other = self.segment.int(sink_cell::NULL);
-                tag = self.ins().select(null, other, tag);
-            }
-            self.ins().store(PLAIN, tag, row, at);
-            self.ins().store(PLAIN, word, row, at + sink_cell::VALUE);
-        }
-        Ok(())
-    }
-
-    /// Keeps bytes, or none if they are NULL.
-    fn kept_range(&mut self, bytes: Val, null: Option<clif::Value>) -> clif::Value {
-        let (start, mut len) = bytes.two();
-        if let Some(null) = null {
-            let zero = self.segment.int(0);
-            len = self.ins().select(null, zero, len);
-        }
-        self.segment.call(Helper::KeepRange, &[self.segment.frame, start, len])[0]
     }
 
     /// [`hash::draw`] and [`hash::unit_float`].

@@ -1,0 +1,214 @@
+//! What leaves the pass: bytes in the scratch, edits and sink rows, put where they stay.
+
+use super::{PLAIN, PartTranslator, Segment, UNALIGNED, Val};
+use crate::helpers::{Cold, sink_cell};
+use core::mem::offset_of;
+use cranelift_codegen::ir as clif;
+use cranelift_codegen::ir::InstBuilder as _;
+use cranelift_codegen::ir::condcodes::IntCC;
+use cranelift_codegen::ir::types::{I8X16, I16, I32, I64};
+use weft_core::abi::{Cell, Cx, Edit, Outcome, SinkRow};
+use weft_ir::backend::Unsupported;
+use weft_ir::ir::{SinkId, Ty, Value};
+
+/// Bytes up to this many are copied in place. The scratch has more room than that behind all that is taken.
+const COPY_MAX: i64 = 32;
+/// Constants up to this long are stored as numbers.
+const LITERAL_MAX: usize = 16;
+
+/// Bytes that are kept in the scratch: where they start in it, and how many they are.
+#[derive(Clone, Copy)]
+pub(super) struct Kept {
+    pub(super) start: clif::Value,
+    pub(super) len: clif::Value,
+}
+
+impl Segment<'_, '_> {
+    /// Where a field of the outcome's vector at `offset` is: the vector's words, by their place.
+    fn load_vec(&mut self, offset: usize, word: usize) -> clif::Value {
+        self.load_out(I64, offset + word)
+    }
+
+    fn store_len(&mut self, offset: usize, len: clif::Value) {
+        let out = self.load_cx(I64, offset_of!(Cx<'_>, out));
+        let at = (offset + self.plan.vec_words.len) as i32;
+        self.builder.ins().store(PLAIN, len, out, at);
+    }
+
+    /// Where the scratch begins.
+    fn scratch(&mut self) -> clif::Value {
+        self.load_vec(offset_of!(Outcome, scratch), self.plan.vec_words.start)
+    }
+
+    /// Copies runs of bytes into the scratch, one behind the other: nothing, if there is no room for all. Each is
+    /// given with its bytes, if it is a constant.
+    pub(super) fn keep(&mut self, parts: &[(Val, Option<&[u8]>)]) -> Kept {
+        let offset = offset_of!(Outcome, scratch);
+        let lens: Vec<clif::Value> = parts.iter().map(|(part, _)| part.two().1).collect();
+        let sum = lens.iter().copied().reduce(|sum, len| self.builder.ins().iadd(sum, len));
+        let sum = sum.unwrap_or_else(|| self.int(0));
+        let len = self.take_room(sum);
+        let start = self.load_vec(offset, self.plan.vec_words.len);
+        let base = self.scratch();
+        let mut to = self.builder.ins().iadd(base, start);
+        for ((part, literal), part_len) in parts.iter().zip(lens) {
+            // Where there is no room for all, none is copied.
+            let copied = match (self.is_roomy, parts.len()) {
+                (true, _) => part_len,
+                (false, 1) => len,
+                (false, _) => {
+                    let zero = self.int(0);
+                    self.builder.ins().select(len, part_len, zero)
+                }
+            };
+            self.copy(part.two().0, copied, *literal, to);
+            to = self.builder.ins().iadd(to, copied);
+        }
+        let end = self.builder.ins().iadd(start, len);
+        self.store_len(offset, end);
+        Kept { start, len }
+    }
+
+    /// The bytes that are kept.
+    pub(super) fn kept(&mut self, Kept { start, len }: Kept) -> Val {
+        let base = self.scratch();
+        Val::Two(self.builder.ins().iadd(base, start), len)
+    }
+
+    /// Where bytes are in the scratch, in which they lie already.
+    fn range_of(&mut self, bytes: Val) -> Kept {
+        let (start, len) = bytes.two();
+        let base = self.scratch();
+        Kept { start: self.builder.ins().isub(start, base), len }
+    }
+
+    /// Copies bytes to where there is room for [`COPY_MAX`] more.
+    fn copy(&mut self, from: clif::Value, len: clif::Value, literal: Option<&[u8]>, to: clif::Value) {
+        if let Some(literal) = literal.filter(|literal| literal.len() <= LITERAL_MAX) {
+            for (at, chunk) in literal.chunks(8).enumerate() {
+                let word = self.int(super::bytes::little_endian(chunk) as i64);
+                self.builder.ins().store(UNALIGNED, word, to, at as i32 * 8);
+            }
+            return;
+        }
+        let [short, other, long, done] = [(); 4].map(|()| self.builder.create_block());
+        let is_short = self.is_within(from, len, COPY_MAX);
+        self.builder.ins().brif(is_short, short, [], other, []);
+        self.builder.switch_to_block(short);
+        let halves = [0, 16].map(|at| (at, self.builder.ins().load(I8X16, UNALIGNED, from, at)));
+        for (at, half) in halves {
+            self.builder.ins().store(UNALIGNED, half, to, at);
+        }
+        self.builder.ins().jump(done, []);
+        self.builder.switch_to_block(other);
+        self.builder.ins().brif(len, long, [], done, []);
+        self.builder.set_cold_block(long);
+        self.builder.switch_to_block(long);
+        self.call_cold(Cold::Copy, &[from, len, to]);
+        self.builder.ins().jump(done, []);
+        self.builder.switch_to_block(done);
+    }
+
+    /// Makes room for `n` items in a vector of the outcome, and gives the address of the first.
+    fn push(&mut self, offset: usize, item_bytes: usize, n: usize, cold: Cold) -> clif::Value {
+        let words = self.plan.vec_words;
+        let (len, capacity) = (self.load_vec(offset, words.len), self.load_vec(offset, words.capacity));
+        let end = self.builder.ins().iadd_imm_s(len, n as i64);
+        let lacks = self.builder.ins().icmp(IntCC::UnsignedLessThan, capacity, end);
+        self.when(lacks, true, |segment| {
+            let n = segment.int(n as i64);
+            segment.call_cold(cold, &[segment.cx, n]);
+        });
+        self.store_len(offset, end);
+        let start = self.load_vec(offset, words.start);
+        let behind = self.builder.ins().imul_imm_s(len, item_bytes as i64);
+        self.builder.ins().iadd(start, behind)
+    }
+
+    fn store_cell(&mut self, tag: clif::Value, value: clif::Value, cell: clif::Value, offset: i32) {
+        self.builder.ins().store(PLAIN, tag, cell, offset);
+        self.builder.ins().store(PLAIN, value, cell, offset + sink_cell::VALUE);
+    }
+
+    /// A range of the scratch as a cell holds it.
+    fn range_word(&mut self, Kept { start, len }: Kept) -> clif::Value {
+        let upper = self.builder.ins().ishl_imm_u(len, 32);
+        self.builder.ins().bor(start, upper)
+    }
+}
+
+impl PartTranslator<'_, '_, '_, '_> {
+    /// Copies a value's bytes into the scratch; those that lie there already only take their room.
+    pub(super) fn keep_value(&mut self, value: Value, bytes: Val) -> Kept {
+        if self.in_scratch[value.0 as usize] {
+            let Kept { start, len } = self.segment.range_of(bytes);
+            return Kept { start, len: self.segment.take_room(len) };
+        }
+        let literal = self.facts.literal(value);
+        self.segment.keep(&[(bytes, literal)])
+    }
+
+    /// Notes a change; the bytes that were kept, if it is of bytes.
+    pub(super) fn edit(&mut self, target: u32, value: Option<Value>) -> Result<Option<Val>, Unsupported> {
+        let (mut kept, mut tag, mut word) = (None, sink_cell::NULL, self.segment.int(0));
+        if let Some(value) = value {
+            let (ty, held) = (self.ty(value), self.get(value)?);
+            tag = sink_cell::of(ty);
+            word = match ty {
+                Ty::Bytes => {
+                    let range = self.keep_value(value, held);
+                    kept = Some(self.segment.kept(range));
+                    self.segment.range_word(range)
+                }
+                ty => self.segment.pack(ty, held),
+            };
+        }
+        let edit = self.segment.push(offset_of!(Outcome, edits), size_of::<Edit>(), 1, Cold::MakeEdits);
+        let target = self.segment.builder.ins().iconst(I32, i64::from(target));
+        self.ins().store(PLAIN, target, edit, offset_of!(Edit, target) as i32);
+        let tag = self.segment.int(tag);
+        self.segment.store_cell(tag, word, edit, offset_of!(Edit, value) as i32);
+        Ok(kept)
+    }
+
+    /// Adds a row to a sink: each value, and whether it is NULL instead.
+    pub(super) fn emit(
+        &mut self,
+        sink: SinkId,
+        values: &[(Value, Option<Value>)],
+    ) -> Result<(), Unsupported> {
+        let segment = &mut *self.segment;
+        let row = segment.push(offset_of!(Outcome, rows), size_of::<SinkRow>(), 1, Cold::MakeRows);
+        let [sink, n] =
+            [i64::from(sink.0), values.len() as i64].map(|n| segment.builder.ins().iconst(I16, n));
+        segment.builder.ins().store(PLAIN, sink, row, offset_of!(SinkRow, sink) as i32);
+        segment.builder.ins().store(PLAIN, n, row, offset_of!(SinkRow, cells) as i32);
+        let cells =
+            segment.push(offset_of!(Outcome, cells), size_of::<Cell>(), values.len(), Cold::MakeCells);
+        for (at, (value, null)) in (0..).step_by(size_of::<Cell>()).zip(values) {
+            let (ty, mut held) = (self.ty(*value), self.get(*value)?);
+            let null = null.map(|null| self.get(null)).transpose()?.map(Val::one);
+            if let (Some(null), Val::Two(start, len)) = (null, held) {
+                let zero = self.segment.int(0);
+                held = Val::Two(start, self.ins().select(null, zero, len));
+            }
+            let word = match ty {
+                Ty::Bytes => {
+                    let range = match null {
+                        None => self.keep_value(*value, held),
+                        Some(_) => self.segment.keep(&[(held, None)]),
+                    };
+                    self.segment.range_word(range)
+                }
+                ty => self.segment.pack(ty, held),
+            };
+            let mut tag = self.segment.int(sink_cell::of(ty));
+            if let Some(null) = null {
+                let other = self.segment.int(sink_cell::NULL);
+                tag = self.ins().select(null, other, tag);
+            }
+            self.segment.store_cell(tag, word, cells, at);
+        }
+        Ok(())
+    }
+}
