@@ -25,6 +25,8 @@ use weft_lang::hir::{Address, Network, SinkTarget};
 /// What the demo runs, and what it changes to.
 const FIRST: &str = "network.weft";
 const SECOND: &str = "network2.weft";
+/// The network changes after this many seconds at the latest: between two looks at the live table, not at one.
+const CHANGE_AFTER_MAX_S: f64 = 8.0;
 /// Servers that do not listen by then have failed.
 const SERVER_START_MAX: Duration = Duration::from_secs(10);
 /// The front end ends within this time after its calls, or is ended.
@@ -47,8 +49,9 @@ pub(crate) fn run(args: &DemoArgs) -> Result<(), Fault> {
     let seconds = if args.forever { f64::from(u32::MAX) } else { args.seconds };
     let reports = children.start_frontend(&target, args.in_flight, seconds)?;
     let mut demo = Demo { live: Live::new(), running, measured: None, final_report: None, change_at: None };
-    let half = Duration::try_from_secs_f64((seconds / 2.0).min(10.0)).unwrap_or_default();
-    demo.change_at = Some((Instant::now() + half, folder.join(SECOND)));
+    let until_change =
+        Duration::try_from_secs_f64((seconds * 0.4).min(CHANGE_AFTER_MAX_S)).unwrap_or_default();
+    demo.change_at = Some((Instant::now() + until_change, folder.join(SECOND)));
     let ended = demo.watch(&stop, &reports);
     children.end_frontend(FRONTEND_END_MAX);
     demo.drain(&reports);
