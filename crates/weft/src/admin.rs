@@ -10,8 +10,8 @@ use crate::running::{Health, Refusal, Running};
 use crate::token::TokenFile;
 use axum::body::Bytes;
 use axum::extract::{DefaultBodyLimit, Request, State};
-use axum::http::{HeaderMap, StatusCode, header};
-use axum::middleware::{Next, from_fn};
+use axum::http::{StatusCode, header};
+use axum::middleware::{Next, from_fn, from_fn_with_state};
 use axum::response::{IntoResponse, Response};
 use axum::routing::{get, post};
 use axum::{Json, Router};
@@ -114,12 +114,16 @@ impl Drop for Admin {
 }
 
 fn router(shared: Shared) -> Router {
-    Router::new()
-        .route("/healthz", get(serve_health))
-        .route("/metrics", get(serve_metrics))
+    // Who has no token is refused before a byte of the body is taken in.
+    let private = Router::new()
         .route("/v1/status", get(serve_status))
         .route("/v1/program", get(serve_program))
         .route("/v1/apply", post(apply))
+        .route_layer(from_fn_with_state(shared.clone(), check_token));
+    Router::new()
+        .route("/healthz", get(serve_health))
+        .route("/metrics", get(serve_metrics))
+        .merge(private)
         .layer(DefaultBodyLimit::max(REQUEST_BYTES_MAX))
         .layer(from_fn(check_host))
         .with_state(shared)
@@ -136,6 +140,19 @@ async fn check_host(request: Request, next: Next) -> Response {
     }
     (StatusCode::MISDIRECTED_REQUEST, "this endpoint is known by its address or as localhost\n")
         .into_response()
+}
+
+/// The token must be there and right. The comparison takes the same time wherever it differs.
+async fn check_token(State(shared): State<Shared>, request: Request, next: Next) -> Response {
+    let given = request.headers().get(header::AUTHORIZATION);
+    let given = given.and_then(|h| h.to_str().ok()?.strip_prefix("Bearer ")).unwrap_or_default().as_bytes();
+    let token = shared.token.as_bytes();
+    let differs = given.iter().zip(token).fold(0, |all, (a, b)| all | (a ^ b));
+    if given.len() == token.len() && differs == 0 {
+        return next.run(request).await;
+    }
+    let text = "this needs the node's token: Authorization: Bearer TOKEN\n";
+    (StatusCode::UNAUTHORIZED, [(header::WWW_AUTHENTICATE, "Bearer")], text).into_response()
 }
 
 async fn serve_health(State(shared): State<Shared>) -> Response {
@@ -158,10 +175,7 @@ async fn serve_metrics(State(shared): State<Shared>) -> Response {
     }
 }
 
-async fn serve_status(State(shared): State<Shared>, headers: HeaderMap) -> Response {
-    if let Err(refused) = authorize(&shared, &headers) {
-        return *refused;
-    }
+async fn serve_status(State(shared): State<Shared>) -> Response {
     match ask(&shared, |running| running.status().ok_or_else(|| running.health())).await {
         Ok(Ok(status)) => Json(status).into_response(),
         Ok(Err(unwell)) => unavailable(why(unwell)),
@@ -169,17 +183,11 @@ async fn serve_status(State(shared): State<Shared>, headers: HeaderMap) -> Respo
     }
 }
 
-async fn serve_program(State(shared): State<Shared>, headers: HeaderMap) -> Response {
-    match authorize(&shared, &headers) {
-        Ok(()) => Json(shared.running.program()).into_response(),
-        Err(refused) => *refused,
-    }
+async fn serve_program(State(shared): State<Shared>) -> Response {
+    Json(shared.running.program()).into_response()
 }
 
-async fn apply(State(shared): State<Shared>, headers: HeaderMap, body: Bytes) -> Response {
-    if let Err(refused) = authorize(&shared, &headers) {
-        return *refused;
-    }
+async fn apply(State(shared): State<Shared>, body: Bytes) -> Response {
     let request: ApplyRequest = match serde_json::from_slice(&body) {
         Ok(request) => request,
         Err(error) => {
@@ -229,17 +237,4 @@ fn why(health: Health) -> &'static str {
 
 fn unavailable(why: &str) -> Response {
     (StatusCode::SERVICE_UNAVAILABLE, format!("{why}\n")).into_response()
-}
-
-/// The token must be there and right. The comparison takes the same time wherever it differs.
-fn authorize(shared: &Shared, headers: &HeaderMap) -> Result<(), Box<Response>> {
-    let given = headers.get(header::AUTHORIZATION).and_then(|h| h.to_str().ok()?.strip_prefix("Bearer "));
-    let given = given.unwrap_or_default().as_bytes();
-    let token = shared.token.as_bytes();
-    let differs = given.iter().zip(token).fold(0, |all, (a, b)| all | (a ^ b));
-    if given.len() == token.len() && differs == 0 {
-        return Ok(());
-    }
-    let text = "this needs the node's token: Authorization: Bearer TOKEN\n";
-    Err((StatusCode::UNAUTHORIZED, [(header::WWW_AUTHENTICATE, "Bearer")], text).into_response().into())
 }

@@ -57,6 +57,7 @@ async fn every_call_that_is_sent_is_answered() {
         assert!(total.sent > 0);
         assert_eq!(total.sent, total.answered);
         assert_eq!(total.by_status.get("OK"), Some(&total.sent));
+        assert_eq!((total.checked, total.wrong), (total.sent, 0));
         assert!(rate_per_s.is_none_or(|rate| total.sent as f64 <= rate * 0.3 + 8.0), "{}", total.sent);
         assert_eq!(lines.last().unwrap()["final"], true);
         assert_eq!(lines.last().unwrap()["answered"], total.answered);

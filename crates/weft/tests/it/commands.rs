@@ -201,6 +201,14 @@ fn the_admin_endpoint_asks_for_its_token() {
     assert!(get("/v1/program", "localhost", "").starts_with("HTTP/1.1 401"));
     assert!(get("/v1/status", "localhost", "Authorization: Bearer 00\r\n").starts_with("HTTP/1.1 401"));
     assert!(get("/healthz", "attacker.example", "").starts_with("HTTP/1.1 421"));
+    assert!(get("/v1/nothing", "localhost", "").starts_with("HTTP/1.1 404"));
+    // Who has no token is answered before the body, which here never comes.
+    let mut stream = TcpStream::connect(&node.admin).expect("it listens");
+    let head = "POST /v1/apply HTTP/1.1\r\nHost: localhost\r\nContent-Length: 1000000\r\n\r\n";
+    stream.write_all(head.as_bytes()).expect("it reads");
+    let mut answer = [0; 12];
+    stream.read_exact(&mut answer).expect("it answers");
+    assert_eq!(&answer, b"HTTP/1.1 401");
     let shown = output(weft(&folder).args(["status", "--program", "--admin", &node.admin]));
     assert!(String::from_utf8_lossy(&shown.stdout).contains("only_alice"));
 }
