@@ -2,11 +2,12 @@
 
 use crate::cli::{Cli, ManArgs};
 use crate::fault::Fault;
-use clap::CommandFactory as _;
-use std::io::Write as _;
+use clap::{Command, CommandFactory as _};
+use clap_mangen::Man;
+use std::io::{self, Write as _};
 
 pub(crate) fn run(args: &ManArgs) -> Result<(), Fault> {
-    let mut stdout = std::io::stdout().lock();
+    let mut stdout = io::stdout().lock();
     let text = if args.markdown { markdown().into_bytes() } else { page(args.command.as_deref())? };
     // A reader that has seen enough may close its end.
     let _ = stdout.write_all(&text);
@@ -24,13 +25,28 @@ fn page(name: Option<&str>) -> Result<Vec<u8>, Fault> {
             found.ok_or_else(|| Fault::Usage(format!("`weft` has no command `{name}`")))?
         }
     };
-    let mut page = Vec::new();
+    Ok(render(shown).expect("a vector takes all bytes"))
+}
+
+fn render(command: Command) -> io::Result<Vec<u8>> {
+    let (end, has_commands) = (command.get_after_help().map(ToString::to_string), command.has_subcommands());
     let version = format!("weft {}", env!("CARGO_PKG_VERSION"));
-    clap_mangen::Man::new(shown)
-        .source(version)
-        .manual("Weft")
-        .render(&mut page)
-        .expect("a vector takes all bytes");
+    let man = Man::new(command).source(version).manual("Weft");
+    let mut page = Vec::new();
+    man.render_title(&mut page)?;
+    man.render_name_section(&mut page)?;
+    man.render_synopsis_section(&mut page)?;
+    man.render_description_section(&mut page)?;
+    man.render_options_section(&mut page)?;
+    if has_commands {
+        man.render_subcommands_section(&mut page)?;
+    }
+    if let Some(end) = end {
+        // Line by line as it is written; a page would fill lines up otherwise.
+        let lines = end.replace('\\', "\\\\").replace('-', "\\-");
+        let lines = lines.trim_start_matches("Examples:\n");
+        writeln!(page, ".SH EXAMPLES\n.nf\n{lines}\n.fi")?;
+    }
     Ok(page)
 }
 
