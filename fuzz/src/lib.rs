@@ -119,7 +119,7 @@ pub fn h2_frames(data: &[u8]) {
         }
         while h2.poll_event().is_some() {}
     }
-    h2.go_away(ErrorCode::NoError);
+    h2.go_away(now, ErrorCode::NoError);
 }
 
 /// What an owner does about an event. It never releases the data of stream 5.

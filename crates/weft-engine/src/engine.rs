@@ -221,7 +221,7 @@ impl Engine {
         let keys: Vec<_> = self.conns.iter().filter(|(_, c)| is_meant(c)).map(|(k, _)| k).collect();
         for key in keys {
             let Some(conn) = self.conns.get_mut(key) else { continue };
-            conn.h2.go_away(ErrorCode::NoError);
+            conn.h2.go_away(now, ErrorCode::NoError);
             self.close_if_drained(now, key);
             self.after_change(key);
         }

@@ -262,7 +262,7 @@ impl Engine {
         }
         for conn in endpoint.ready {
             if let Some(conn) = self.conns.get_mut(conn) {
-                conn.h2.go_away(ErrorCode::NoError);
+                conn.h2.go_away(now, ErrorCode::NoError);
             }
             self.close_if_drained(now, conn);
             self.after_change(conn);

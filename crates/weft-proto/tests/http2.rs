@@ -756,7 +756,7 @@ fn a_client_keeps_to_the_limit_of_its_server() {
 fn a_server_that_leaves_takes_requests_that_are_on_their_way() {
     let mut conn = server();
     feed(&mut conn, &request(1, 0)).unwrap();
-    conn.go_away(ErrorCode::NoError);
+    conn.go_away(Time(0), ErrorCode::NoError);
     let frames = sent(&mut conn);
     assert_eq!((frames[0].kind, &frames[0].payload[..4]), (GOAWAY, &[0x7f, 0xff, 0xff, 0xff][..]));
     assert_eq!(feed(&mut conn, &request(3, END_STREAM)).unwrap().len(), 1);
@@ -774,7 +774,7 @@ fn what_follows_behind_the_last_stream_is_ignored() {
     // A client whose request crosses our GOAWAY would lose all its other calls with it.
     let mut conn = server();
     feed(&mut conn, &request(1, 0)).unwrap();
-    conn.go_away(ErrorCode::InternalError);
+    conn.go_away(Time(0), ErrorCode::InternalError);
     sent(&mut conn);
     let late = [request(3, 0), frame(DATA, 0, 3, b"late"), window_update(3, 1), reset(3)].concat();
     assert_eq!(feed(&mut conn, &late).unwrap(), Vec::<String>::new());

@@ -225,7 +225,7 @@ impl World {
     pub fn go_away(&mut self, address: &str) {
         for link in self.links_of(address) {
             if let Peer::Served(served) = self.links[link].peer {
-                self.served[served].session.h2.go_away(http2::ErrorCode::NoError);
+                self.served[served].session.h2.go_away(self.now, http2::ErrorCode::NoError);
                 self.flush_peer(link);
             }
         }
@@ -235,7 +235,7 @@ impl World {
     pub fn go_away_at_once(&mut self, address: &str) {
         for link in self.links_of(address) {
             if let Peer::Served(served) = self.links[link].peer {
-                self.served[served].session.h2.go_away(http2::ErrorCode::InternalError);
+                self.served[served].session.h2.go_away(self.now, http2::ErrorCode::InternalError);
                 self.flush_peer(link);
             }
         }

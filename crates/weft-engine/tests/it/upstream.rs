@@ -310,3 +310,18 @@ fn a_malformed_timeout_is_refused() {
     assert_eq!(world.answer(call).code(), Some(13));
     assert_eq!(refusals(&mut world, "grpc_timeout"), 1);
 }
+
+/// A client that does not answer would hold up a node that stops.
+#[test]
+fn a_node_stops_also_if_a_client_says_nothing() {
+    let mut world = World::new(1, Net::new().plan(None, &[CART])).server(CART, |_| echo());
+    let silent = world.raw("front");
+    let hello = [&b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"[..], &[0, 0, 0, 4, 0, 0, 0, 0, 0]].concat();
+    world.send_raw(silent, ms(0), hello);
+    world.at(Interval::from_secs(30), |w| {
+        let now = START + w.elapsed();
+        w.engine().close_gracefully(now);
+    });
+    world.run_until(Interval::from_secs(33));
+    assert_eq!(world.engine().clients_open(), 0);
+}

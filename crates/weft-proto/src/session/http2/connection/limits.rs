@@ -39,6 +39,9 @@ pub const STREAMS_BEFORE_SETTINGS: u32 = 100;
 pub const QUICK_PINGS_MAX: u8 = 2;
 /// See [`QUICK_PINGS_MAX`].
 pub const PING_INTERVAL_MIN: Interval = Interval::from_secs(5 * 60);
+/// A server that leaves in good order waits no longer than this for its client to answer: what was on its way has come
+/// by then.
+pub const DRAIN_TIME_MAX: Interval = Interval::from_secs(1);
 /// A connection without streams gives back the memory of its caches and buffers after this time.
 pub const IDLE_TRIM: Interval = Interval::from_secs(5);
 /// Largest dynamic table that a peer may fill, in bytes.

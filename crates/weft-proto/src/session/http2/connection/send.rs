@@ -6,7 +6,7 @@ use weft_core::Time;
 
 use super::output::Output;
 use super::streams::{Ending, Half, Queue, QueueEnd, Slot, Stream};
-use super::{Connection, Drain, Role, StreamId};
+use super::{Connection, Drain, Role, StreamId, limits};
 use crate::session::http2::frame::{ErrorCode, STREAM_ID_MAX, kind};
 use crate::session::http2::headers::Headers;
 
@@ -135,8 +135,8 @@ impl Connection {
     /// Takes no new streams and lets the others finish; [`Self::is_closed`] tells when they have.
     ///
     /// A server that goes without an error first lets requests through that are on their way (RFC 9113
-    /// section 6.8).
-    pub fn go_away(&mut self, code: ErrorCode) {
+    /// section 6.8): until its client has answered a PING, for [`limits::DRAIN_TIME_MAX`] at most.
+    pub fn go_away(&mut self, now: Time, code: ErrorCode) {
         if matches!(self.drain, Drain::Ours(_) | Drain::Announced) {
             return;
         }
@@ -144,7 +144,7 @@ impl Connection {
             self.write_go_away(STREAM_ID_MAX, code);
             self.output.write_frame(kind::PING, 0, 0, &DRAIN_PING);
             self.drain = Drain::Announced;
-            self.timers.drain_at = Some(self.now + self.config.settings_timeout);
+            self.timers.drain_at = Some(now + limits::DRAIN_TIME_MAX);
             return;
         }
         self.finish_drain(code);
