@@ -469,22 +469,64 @@ fn streams_above_the_limit_are_refused_and_can_be_retried() {
     assert_eq!(Violation::ConcurrentStreams.code(), ErrorCode::RefusedStream);
 }
 
+/// A header block of `n` bytes more than the request's, with one new field, in frames of the usual size.
+fn large_block(stream: u32, n: usize) -> Vec<Vec<u8>> {
+    // `a` and a value, as a literal that goes into the dynamic table if it fits.
+    let mut block = [&REQUEST[..], &[0x40, 1, b'a', 0x7f]].concat();
+    let mut left = n - 127;
+    while left >= 0x80 {
+        block.push(0x80 | (left & 0x7f) as u8);
+        left >>= 7;
+    }
+    block.push(left as u8);
+    block.resize(block.len() + n, b'v');
+    let mut pieces: Vec<_> =
+        block.chunks(16_384).map(|piece| frame(CONTINUATION, 0, stream, piece)).collect();
+    (pieces[0][3], pieces[0][4]) = (HEADERS, END_STREAM);
+    pieces.last_mut().unwrap()[4] |= END_HEADERS;
+    pieces
+}
+
 #[test]
-fn header_lists_and_blocks_are_bounded() {
+fn a_header_list_that_is_too_large_ends_its_stream_alone() {
+    // Else one large metadata value would end the calls beside it, on a connection to a server those of other clients.
     let long = [&[0x00, 1, b'a', 0x7f, 0x81, 0x7d][..], &[b'v'; 16_128]].concat();
-    let block = |n: usize| [&REQUEST[..], &long[..n]].concat();
     // A list that is just too large as section 6.5.2 counts it, in a block that is not.
     ends_stream(
         server(),
-        &[frame(HEADERS, END_HEADERS, 1, &[&block(long.len())[..], &[0x84; 100]].concat())],
+        &[frame(HEADERS, END_HEADERS, 1, &[&REQUEST[..], &long, &[0x84; 100]].concat())],
         1,
         Violation::HeaderList,
     );
-    let pieces: Vec<_> = [frame(HEADERS, 0, 1, &block(long.len()))]
-        .into_iter()
-        .chain((0..3).map(|_| frame(CONTINUATION, 0, 1, &[0x84; 200])))
-        .collect();
-    ends_connection(server(), &pieces, Violation::HeaderBlock);
+    for n in [17 << 10, 100 << 10] {
+        ends_stream(server(), &large_block(1, n), 1, Violation::HeaderList);
+        ends_stream(client(), &large_block(1, n), 1, Violation::HeaderList);
+    }
+}
+
+#[test]
+fn calls_beside_and_after_a_header_list_that_is_too_large_go_on() {
+    let mut conn = server();
+    feed(&mut conn, &request(1, 0)).unwrap();
+    // A field that enters the table behind the large value, which empties it as the standard says.
+    let mut large = large_block(3, 20_000);
+    let last = large.last_mut().unwrap();
+    last.extend_from_slice(&[0x40, 1, b'b', 1, b'1']);
+    let len = (last.len() - 9) as u32;
+    last[..3].copy_from_slice(&len.to_be_bytes()[1..]);
+    let none: [&str; 0] = [];
+    assert_eq!(feed(&mut conn, &large.concat()).unwrap(), none);
+    assert!(conn.is_active(1) && !conn.is_active(3));
+    assert_eq!(feed(&mut conn, &frame(DATA, END_STREAM, 1, b"a")).unwrap(), ["data 1 1 end"]);
+    let next = frame(HEADERS, END_HEADERS, 5, &[&REQUEST[..], &[0xbe]].concat());
+    let expected = "headers 5 {:method: POST, :scheme: http, :path: /, b: 1}";
+    assert_eq!(feed(&mut conn, &next).unwrap(), [expected]);
+}
+
+#[test]
+fn header_blocks_are_bounded_in_bytes_and_pieces() {
+    ends_connection(server(), &large_block(1, 128 << 10), Violation::HeaderBlock);
+    ends_connection(client(), &large_block(1, 128 << 10), Violation::HeaderBlock);
     let drip: Vec<_> = [frame(HEADERS, 0, 1, &[])]
         .into_iter()
         .chain((0..=limits::CONTINUATIONS_MAX).map(|_| frame(CONTINUATION, 0, 1, &[])))

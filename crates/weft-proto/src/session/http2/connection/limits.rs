@@ -22,8 +22,15 @@ pub const CONTROLS_PER_S: u32 = 200;
 pub const CONTROLS_PER_FRAME: u32 = 4;
 /// Acknowledgements and resets that may wait in the output because the peer does not read.
 pub const OUTPUT_CONTROLS_MAX: u32 = 1024;
-/// CONTINUATION frames of one header block (CVE-2024-27316). Its bytes are bounded by the header list limit.
+/// CONTINUATION frames of one header block (CVE-2024-27316). Its bytes are bounded by [`HEADER_BLOCK_BYTES_MAX`].
 pub const CONTINUATIONS_MAX: u32 = 64;
+/// Bytes of a header block that are gathered and decoded, even though its list is too large; a configured list limit
+/// above it takes its place.
+///
+/// What is too large for the list ends only its stream, since the other streams of a connection have no part in it; the
+/// block must be decoded all the same to keep the compression table in step (RFC 9113 section 4.3). Beyond this size
+/// that work is not worth the connection any more.
+pub const HEADER_BLOCK_BYTES_MAX: u32 = 128 << 10;
 /// Settings in one frame; more are answered as a flood.
 pub const SETTINGS_MAX: usize = 64;
 /// How many streams that ended last are remembered, to tell a late frame from a wrong one.
@@ -117,7 +124,7 @@ violations! {
     ContentLength = ProtocolError "content_length",
     /// A header list is larger than permitted.
     HeaderList = EnhanceYourCalm "header_list",
-    /// A header block has more bytes than any permitted list.
+    /// A header block has more bytes than are decoded for the sake of other streams.
     HeaderBlock = EnhanceYourCalm "header_block",
     /// A header block comes in too many pieces.
     ContinuationFlood = EnhanceYourCalm "continuation_flood",

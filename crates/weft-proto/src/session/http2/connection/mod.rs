@@ -68,7 +68,8 @@ pub struct Config {
     pub connection_held_max: u32,
     /// Largest payload of a frame that we take, 16,384 to 16,777,215 bytes.
     pub max_frame_size: u32,
-    /// Largest header list, in bytes as RFC 7541 section 4.1 counts them. A block may have as many on the wire.
+    /// Largest header list, in bytes as RFC 7541 section 4.1 counts them. A larger one ends its stream; see
+    /// [`limits::HEADER_BLOCK_BYTES_MAX`] for what ends the connection.
     pub max_header_list_size: u32,
     /// Size of the peer's compression table that we hold, up to [`limits::HEADER_TABLE_BYTES_MAX`] bytes.
     pub header_table_size: u32,

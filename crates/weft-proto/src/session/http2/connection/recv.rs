@@ -4,7 +4,7 @@ use std::rc::Rc;
 
 use weft_core::Time;
 
-use super::limits::{CONTINUATIONS_MAX, Violation};
+use super::limits::{CONTINUATIONS_MAX, HEADER_BLOCK_BYTES_MAX, Violation};
 use super::send::DRAIN_PING;
 use super::streams::{Ending, Half, Slot, Stream};
 use super::{Connection, ConnectionError, Drain, Event, Phase, Role, StreamId};
@@ -309,9 +309,7 @@ impl Connection {
             end_stream: head.has(flag::END_STREAM),
             is_self_dependent: dependency == Some(head.stream),
         };
-        if fragment.len() > self.config.max_header_list_size as usize {
-            return Err(Violation::HeaderBlock);
-        }
+        self.check_block(fragment.len())?;
         if head.has(flag::END_HEADERS) {
             return self.block(block_head, fragment);
         }
@@ -326,15 +324,19 @@ impl Connection {
         if block.n_continuations > CONTINUATIONS_MAX {
             return Err(Violation::ContinuationFlood);
         }
-        if block.bytes.len() + payload.len() > self.config.max_header_list_size as usize {
-            return Err(Violation::HeaderBlock);
-        }
+        self.check_block(block.bytes.len() + payload.len())?;
         block.bytes.extend_from_slice(payload);
         if head.has(flag::END_HEADERS) {
             return self.block(block.head, &block.bytes);
         }
         self.parser.block = Some(block);
         Ok(None)
+    }
+
+    /// Whether a header block of `len` bytes is still gathered, whatever becomes of its list.
+    fn check_block(&self, len: usize) -> Result<(), Violation> {
+        let max = self.config.max_header_list_size.max(HEADER_BLOCK_BYTES_MAX);
+        if len > max as usize { Err(Violation::HeaderBlock) } else { Ok(()) }
     }
 
     /// Takes in a complete header block. It is decoded whatever becomes of it, to keep the table in step.
