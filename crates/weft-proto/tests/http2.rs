@@ -441,6 +441,17 @@ fn malformed_messages_end_their_stream() {
 }
 
 #[test]
+fn blanks_around_values_are_stripped_wherever_they_were_stored() {
+    // The dynamic table holds the value as it came, else its size would differ from the peer's.
+    let mut conn = server();
+    let first = [&REQUEST[..], b"\x40\x01x\x05 ab \t\x00\x01y\x02c "].concat();
+    let second = [&REQUEST[..], &[0xbe]].concat();
+    let shown = |stream, more| format!("headers {stream} {{:method: POST, :scheme: http, :path: /, {more}}}");
+    assert_eq!(feed(&mut conn, &frame(HEADERS, END_HEADERS, 1, &first)).unwrap(), [shown(1, "x: ab, y: c")]);
+    assert_eq!(feed(&mut conn, &frame(HEADERS, END_HEADERS, 3, &second)).unwrap(), [shown(3, "x: ab")]);
+}
+
+#[test]
 fn informational_responses_are_skipped() {
     let mut conn = client();
     let input = [frame(HEADERS, END_HEADERS, 1, b"\x08\x03100"), frame(HEADERS, END_HEADERS, 1, &RESPONSE)];

@@ -29,7 +29,7 @@ pub struct Headers {
 pub enum Malformed {
     /// A name is empty, not in lower case, or has a character that names do not have.
     Name,
-    /// A value has a NUL, CR or LF, or starts or ends with a blank.
+    /// A value has a NUL, CR or LF; or one of a pseudo-header, or one to be sent, starts or ends with a blank.
     Value,
     /// A pseudo-header is unknown, twice there, behind a regular field, or of the other direction.
     PseudoHeader,
@@ -189,19 +189,45 @@ impl Headers {
         &mut self.bytes
     }
 
-    /// Makes a field of what was appended to the bytes since `field.start`.
+    /// Makes a field of what was appended to the bytes since `field.start`. A value that is not valid as it is may be
+    /// one without the blanks around it.
     #[inline]
-    pub(crate) fn commit(&mut self, field: Field, is_value_valid: bool) {
+    pub(crate) fn commit(&mut self, mut field: Field, is_value_valid: bool) {
+        if !is_value_valid {
+            field = self.strip_blanks(field);
+        }
         self.list_bytes += FIELD_OVERHEAD_BYTES + field.name_len as usize + field.value_len as usize;
         self.fields.push(field);
-        if !is_value_valid {
-            self.malformed.get_or_insert(Malformed::Value);
-        }
         if field.name.is_plain() {
             self.has_regular = true;
         } else if let Err(fault) = self.note_special(field) {
             self.malformed.get_or_insert(fault);
         }
+    }
+
+    /// Takes the blanks off both ends of the value that was appended last, and notes what else is wrong with it.
+    ///
+    /// RFC 9113 section 8.2.1 calls a value with blanks at its ends malformed. But stock gRPC clients send metadata as
+    /// their application gives it, and the gRPC specification lets a receiver strip it: "If it contains leading or
+    /// trailing whitespace, it may be stripped" (doc/PROTOCOL-HTTP2.md, ASCII-Value). RFC 9110 section 5.5 excludes it
+    /// from the value as well, so nothing that a field means is lost. A pseudo-header is no metadata: there the rule
+    /// of HTTP/2 holds.
+    #[cold]
+    fn strip_blanks(&mut self, mut field: Field) -> Field {
+        let is_blank = |b: &u8| matches!(b, b' ' | b'\t');
+        let at = field.start as usize + field.name_len as usize;
+        let value = &self.bytes[at..];
+        let start = value.iter().position(|b| !is_blank(b)).unwrap_or(value.len());
+        let end = value.iter().rposition(|b| !is_blank(b)).map_or(start, |last| last + 1);
+        let is_pseudo = matches!(field.name.class(), NameClass::Pseudo(_) | NameClass::UnknownPseudo);
+        if is_pseudo || !is_valid_value(&value[start..end]) {
+            self.malformed.get_or_insert(Malformed::Value);
+            return field;
+        }
+        self.bytes.copy_within(at + start..at + end, at);
+        self.bytes.truncate(at + end - start);
+        field.value_len = (end - start) as u32;
+        field
     }
 
     /// What this list is, or why it is nothing.
@@ -587,8 +613,9 @@ mod tests {
         check(&request_and(("a b", "a")), Err(Malformed::Name));
         check(&request_and(("x", "a\0b")), Err(Malformed::Value));
         check(&request_and(("x", "a\r\nb: c")), Err(Malformed::Value));
-        check(&request_and(("x", " a")), Err(Malformed::Value));
-        check(&request_and(("x", "a\t")), Err(Malformed::Value));
+        check(&request_and(("x", " a\rb")), Err(Malformed::Value));
+        check(&[(":method", "POST "), (":scheme", "http"), (":path", "/a")], Err(Malformed::Value));
+        check(&[(":status", "200 ")], Err(Malformed::Value));
         check(&request_and(("connection", "close")), Err(Malformed::ConnectionSpecific));
         check(&request_and(("transfer-encoding", "chunked")), Err(Malformed::ConnectionSpecific));
         check(&request_and(("upgrade", "h2c")), Err(Malformed::ConnectionSpecific));
@@ -605,6 +632,18 @@ mod tests {
         check(&[(":method", "GET"), (":scheme", "http"), (":path", "")], Err(Malformed::MissingPseudoHeader));
         check(&[(":method", ""), (":scheme", "http"), (":path", "/")], Err(Malformed::MissingPseudoHeader));
         check(&[(":method", "CONNECT"), (":path", "/")], Err(Malformed::MissingPseudoHeader));
+    }
+
+    #[test]
+    fn blanks_around_a_value_are_no_part_of_it() {
+        // Stock clients send metadata with them, and servers take it.
+        let fields =
+            [("a", " \t1 2\t "), ("b", "  "), ("content-length", "3 "), ("te", "trailers "), ("z", "y")];
+        let list = list(&fields);
+        assert_eq!(list.shape(), Ok(Shape::Trailers));
+        assert_eq!(format!("{list:?}"), "{a: 1 2, b: , content-length: 3, te: trailers, z: y}");
+        assert_eq!(list.content_length(), Some(3));
+        assert_eq!(list.list_bytes(), fields.len() * FIELD_OVERHEAD_BYTES + list.bytes.len());
     }
 
     #[test]
@@ -630,6 +669,7 @@ mod tests {
     #[test]
     fn a_builder_refuses_what_could_smuggle_another_field() {
         let mut edit = HeadersBuilder::new();
+        assert_eq!(edit.push(b"a", b" b").err(), Some(Malformed::Value));
         assert_eq!(edit.push(b"a", b"b\r\nc: d").err(), Some(Malformed::Value));
         assert_eq!(edit.push(b"a:b", b"c").err(), Some(Malformed::Name));
         assert_eq!(edit.set(b"connection", b"close").err(), Some(Malformed::ConnectionSpecific));
