@@ -165,7 +165,7 @@ impl Frame<'_, '_> {
     }
 }
 
-/// Copies bytes that are few in most cases: then without a call, and by two loads that may overlap.
+/// Copies bytes that are few in most cases: then without a call, and by two moves that may overlap.
 ///
 /// # Safety
 /// As for [`ptr::copy_nonoverlapping`].
@@ -175,6 +175,7 @@ pub(crate) unsafe fn copy_short(from: *const u8, to: *mut u8, len: usize) {
     unsafe {
         match len {
             8..=16 => copy_ends::<u64>(from, to, len),
+            17..=32 => copy_ends::<[u64; 2]>(from, to, len),
             4..=7 => copy_ends::<u32>(from, to, len),
             2..=3 => copy_ends::<u16>(from, to, len),
             1 => to.write(from.read()),

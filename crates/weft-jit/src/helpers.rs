@@ -284,6 +284,7 @@ cold_helpers! {
     InsertBytes = insert_bytes / 5;
     CallSetBytes = call_set_bytes / 5;
     Copy = copy / 3;
+    KeepCells = keep_cells / 3;
     MakeEdits = make_edits / 2;
     MakeRows = make_rows / 2;
     MakeCells = make_cells / 2;
@@ -468,6 +469,28 @@ extern "C" fn make_rows(cx: &mut Cx<'_>, n: u64) {
 
 extern "C" fn make_cells(cx: &mut Cx<'_>, n: u64) {
     cx.out.cells.reserve(n as usize);
+}
+
+/// A run of bytes, and the cell that says where it is kept.
+#[repr(C)]
+pub(crate) struct KeptCell {
+    bytes: Bytes,
+    cell: *mut u64,
+}
+
+/// Bytes of a [`KeptCell`].
+pub(crate) const KEPT_CELL_BYTES: u32 = size_of::<KeptCell>() as u32;
+
+/// Copies runs of bytes into the scratch, and sets the value of each one's cell.
+extern "C" fn keep_cells(frame: &mut Frame<'_, '_>, list: *const KeptCell, n: u64) {
+    // SAFETY: compiled code passes a list of `n` that it has just made on its stack.
+    let list = unsafe { core::slice::from_raw_parts(list, n as usize) };
+    for KeptCell { bytes, cell } in list {
+        let (start, len) = frame.keep(*bytes);
+        // SAFETY: the cells are in the outcome's vector, of which nothing else is borrowed here, and their values are
+        // in the second word.
+        unsafe { cell.add(1).write(u64::from(start) | u64::from(len) << 32) };
+    }
 }
 
 extern "C" fn mark(cx: &mut Cx<'_>, mark: u64) {

@@ -1,11 +1,14 @@
 //! What the translation wants to know of a handler beforehand.
 
 use super::Plan;
+use crate::helpers::ZERO_ROW_WORDS;
 use crate::text::FLOAT_TEXT_MAX;
 use weft_core::limits::SCRATCH_BYTES_MAX;
+use weft_core::table::ColumnRef;
 use weft_ir::backend::Unsupported;
 use weft_ir::ir::{
-    BlockId, BytesCmp, Function, Inst, Journal, Jump, Op, TableId, Terminator, Ty, Value, VarId,
+    Block, BlockId, BytesCmp, ColumnId, Function, Inst, Journal, Jump, Op, TableId, Terminator, Ty, Value,
+    VarId,
 };
 
 /// The longest text of an integer, with its sign.
@@ -35,8 +38,13 @@ pub(super) struct Facts<'p> {
     /// Rows that are known to be there, by block.
     present: Vec<Vec<Value>>,
     /// By block: up to which instruction a roll-back may follow within the block, and whether one may behind it.
-    fails: Vec<(usize, bool)>,
+    fails: Vec<Ahead>,
+    /// Writes that a roll-back takes back without the journal, by block and instruction.
+    in_place: Vec<Vec<bool>>,
 }
+
+/// Up to which instruction something may follow within a block, and whether it may behind it.
+type Ahead = (usize, bool);
 
 impl<'p> Facts<'p> {
     /// Looks at a handler.
@@ -57,6 +65,7 @@ impl<'p> Facts<'p> {
             borrowed: borrowed(function),
             present: present_rows(function, &order),
             fails: fails(function, &order, &never),
+            in_place: in_place(function, plan, &order, &never),
             never,
             order,
         };
@@ -90,7 +99,7 @@ impl<'p> Facts<'p> {
                 match inst.op {
                     // Nobody else writes this worker's part, so what it was can be kept in a register.
                     Op::VarMerge(var, _, Journal::Yes) if !resets => facts.merges.push(var),
-                    _ => facts.undoes |= has_effect(&inst.op),
+                    _ => facts.undoes |= has_effect(&inst.op) && !facts.in_place[id.0 as usize][at],
                 }
             }
         }
@@ -124,8 +133,12 @@ impl<'p> Facts<'p> {
 
     /// Whether the handler may be rolled back behind this instruction.
     pub(super) fn may_fail_after(&self, block: BlockId, at: usize) -> bool {
-        let (within, behind) = self.fails[block.0 as usize];
-        behind || at < within
+        is_ahead(self.fails[block.0 as usize], at)
+    }
+
+    /// Whether a roll-back takes this write back without the journal: code keeps what was there, and stores it again.
+    pub(super) fn is_undone_in_place(&self, block: BlockId, at: usize) -> bool {
+        self.in_place[block.0 as usize][at]
     }
 
     /// Whether a jump from one block to another goes back.
@@ -250,12 +263,7 @@ fn len_max(plan: &Plan<'_>, lens: &[Room], op: &Op) -> Room {
             let decl = plan.chain.call.get(usize::from(cell.0))?;
             decl.ty.bytes_max().map(u64::from)
         }
-        Op::Column(table, _, column) => {
-            let spec = &plan.chain.tables.get(usize::from(table.0))?.spec;
-            let column = spec.key.iter().chain(&spec.columns).nth(usize::from(column.0))?;
-            let at = plan.state.tables.get(usize::from(table.0))?.column(&column.name)?;
-            Some(u64::from(at.bytes_max))
-        }
+        Op::Column(table, _, column) => column_ref(plan, *table, *column).map(|at| u64::from(at.bytes_max)),
         _ => None,
     }
 }
@@ -313,41 +321,109 @@ fn reverse_postorder(function: &Function, never: &[bool]) -> Vec<BlockId> {
     order
 }
 
+fn is_ahead((within, behind): Ahead, at: usize) -> bool {
+    behind || at < within
+}
+
 /// See [`Facts::fails`].
-fn fails(function: &Function, order: &[BlockId], never: &[bool]) -> Vec<(usize, bool)> {
+fn fails(function: &Function, order: &[BlockId], never: &[bool]) -> Vec<Ahead> {
     let roll_back = |inst: &Inst| inst.op == Op::RollBack;
-    let mut fails: Vec<(usize, bool)> = function
-        .blocks
-        .iter()
-        .map(|block| {
-            let within = block.insts.iter().rposition(roll_back).unwrap_or(0);
-            (within, matches!(block.end, Terminator::Fail { .. }))
-        })
-        .collect();
+    ahead(function, order, never, roll_back, |end| matches!(end, Terminator::Fail { .. }))
+}
+
+/// Where such an instruction or end is still to come.
+fn ahead(
+    function: &Function,
+    order: &[BlockId],
+    never: &[bool],
+    is_it: impl Fn(&Inst) -> bool,
+    is_end: impl Fn(&Terminator) -> bool,
+) -> Vec<Ahead> {
+    let blocks = &function.blocks;
+    let within = |block: &Block| (block.insts.iter().rposition(&is_it).unwrap_or(0), is_end(&block.end));
+    let mut ahead: Vec<Ahead> = blocks.iter().map(within).collect();
     // From the ends backward; again for as long as a loop brings news to its head.
     let mut changes = true;
     while changes {
         changes = false;
         for block in order.iter().rev() {
             let at = block.0 as usize;
-            let behind = ways(&function.blocks[at].end, never).iter().any(|jump| {
+            let behind = ways(&blocks[at].end, never).iter().any(|jump| {
                 let to = jump.block.0 as usize;
-                fails[to].1 || function.blocks[to].insts.iter().any(roll_back)
+                ahead[to].1 || blocks[to].insts.iter().any(&is_it)
             });
-            changes |= behind && !fails[at].1;
-            fails[at].1 |= behind;
+            changes |= behind && !ahead[at].1;
+            ahead[at].1 |= behind;
         }
     }
-    fails
+    ahead
+}
+
+/// See [`Facts::in_place`]. These are stores of words, each made once in a pass: in handlers without a scan, and behind
+/// the last operation that may give the row's place to another.
+fn in_place(function: &Function, plan: &Plan<'_>, order: &[BlockId], never: &[bool]) -> Vec<Vec<bool>> {
+    let none = |block: &Block| vec![false; block.insts.len()];
+    let mut in_place: Vec<Vec<bool>> = function.blocks.iter().map(none).collect();
+    if function.blocks.iter().any(|block| block.scan_rows_max.is_some()) {
+        return in_place;
+    }
+    let n_tables = plan.state.tables.len().min(usize::from(u16::MAX)) as u16;
+    let moves: Vec<Vec<Ahead>> = (0..n_tables)
+        .map(|table| {
+            let moves = |inst: &Inst| match inst.op {
+                Op::Insert(of, ..) | Op::Remove(of, ..) => of.0 == table,
+                _ => false,
+            };
+            ahead(function, order, never, moves, |_| false)
+        })
+        .collect();
+    for (id, block) in function.blocks.iter().enumerate() {
+        for (at, inst) in block.insts.iter().enumerate() {
+            let stays = |table: TableId| {
+                moves.get(usize::from(table.0)).is_some_and(|moves| !is_ahead(moves[id], at))
+            };
+            in_place[id][at] = match inst.op {
+                Op::SetColumn(table, _, column, value, Journal::Yes) => {
+                    let at = column_ref(plan, table, column).filter(is_near);
+                    let is_word = function.ty(value) != Ty::Bytes;
+                    is_word && stays(table) && at.is_some_and(|at| at.null_bit.is_none())
+                }
+                Op::Touch(table, _) => {
+                    let held = plan.state.tables.get(usize::from(table.0));
+                    stays(table) && held.is_some_and(|held| held.touch_word().is_some())
+                }
+                Op::CallSet(_, value, Journal::Yes) => function.ty(value) != Ty::Bytes,
+                _ => false,
+            };
+        }
+    }
+    in_place
+}
+
+/// Where a column is, in the table that the state has.
+pub(super) fn column_ref(plan: &Plan<'_>, table: TableId, column: ColumnId) -> Option<ColumnRef> {
+    let spec = &plan.chain.tables.get(usize::from(table.0))?.spec;
+    let column = spec.key.iter().chain(&spec.columns).nth(usize::from(column.0))?;
+    plan.state.tables.get(usize::from(table.0))?.column(&column.name)
+}
+
+/// Whether compiled code may reach a column through the address that comes with a row.
+pub(super) fn is_near(at: &ColumnRef) -> bool {
+    let words = 1 + (at.bytes_max as usize).div_ceil(8);
+    at.group == 0 && usize::from(at.word) + words <= ZERO_ROW_WORDS
 }
 
 /// For each block the rows that [`Op::IsRow`] has found on all ways to it.
 fn present_rows(function: &Function, order: &[BlockId]) -> Vec<Vec<Value>> {
-    let mut tests: Vec<Option<Value>> = vec![None; function.types.len()];
+    // The row that a test finds, and whether it does so by being true or by being false.
+    let mut tests: Vec<Option<(Value, bool)>> = vec![None; function.types.len()];
     for inst in function.blocks.iter().flat_map(|b| &b.insts) {
-        if let (Some(result), Op::IsRow(row)) = (inst.result, &inst.op) {
-            tests[result.0 as usize] = Some(*row);
-        }
+        let Some(result) = inst.result else { continue };
+        tests[result.0 as usize] = match &inst.op {
+            Op::IsRow(row) => Some((*row, true)),
+            Op::Not(test) => tests[test.0 as usize].map(|(row, by)| (row, !by)),
+            _ => None,
+        };
     }
     let mut known: Vec<Option<Vec<Value>>> = vec![None; function.blocks.len()];
     known[0] = Some(Vec::new());
@@ -359,8 +435,8 @@ fn present_rows(function: &Function, order: &[BlockId]) -> Vec<Vec<Value>> {
         for (nth, jump) in end.jumps().into_iter().enumerate() {
             let mut there = here.clone();
             if let Terminator::Branch(by, ..) = end
-                && nth == 0
-                && let Some(row) = tests[by.0 as usize]
+                && let Some((row, found_by)) = tests[by.0 as usize]
+                && found_by == (nth == 0)
             {
                 there.push(row);
             }

@@ -30,8 +30,7 @@ impl Segment<'_, '_> {
         let offset = offset_of!(Frame<'_, '_>, scratch_used);
         let used = self.builder.ins().load(I64, PLAIN, self.frame, offset as i32);
         let used = self.builder.ins().iadd(used, len);
-        let fits =
-            self.builder.ins().icmp_imm_u(IntCC::UnsignedLessThanOrEqual, used, SCRATCH_BYTES_MAX as i64);
+        let fits = self.icmp_imm(IntCC::UnsignedLessThanOrEqual, used, SCRATCH_BYTES_MAX as i64);
         let [yes, no, done] = [(); 3].map(|()| self.builder.create_block());
         let taken = self.builder.append_block_param(done, I64);
         self.builder.ins().brif(fits, yes, [], no, []);
@@ -57,7 +56,7 @@ impl Segment<'_, '_> {
     fn equal_literal(&mut self, bytes: Val, literal: &[u8]) -> clif::Value {
         let (start, len) = bytes.two();
         let n = literal.len();
-        let same_len = self.builder.ins().icmp_imm_u(IntCC::Equal, len, n as i64);
+        let same_len = self.icmp_imm(IntCC::Equal, len, n as i64);
         if n == 0 {
             return same_len;
         }
@@ -212,7 +211,7 @@ impl PartTranslator<'_, '_, '_, '_> {
         };
         let result = self.call_on_two(helper, left, right).one();
         Ok(match order {
-            Some(cc) => self.ins().icmp_imm_s(cc, result, 0),
+            Some(cc) => self.segment.icmp_imm(cc, result, 0),
             None => result,
         })
     }
@@ -222,7 +221,7 @@ impl PartTranslator<'_, '_, '_, '_> {
             // The words of a cell can be read whatever its length is, and are zero padded.
             Some(words) if !literal.is_empty() && literal.len() <= INLINE_EQUAL_MAX.min(words.bytes_max) => {
                 let (start, len) = bytes.two();
-                let mut equal = self.ins().icmp_imm_u(IntCC::Equal, len, literal.len() as i64);
+                let mut equal = self.segment.icmp_imm(IntCC::Equal, len, literal.len() as i64);
                 for (i, chunk) in literal.chunks(8).enumerate() {
                     let word = self.ins().load(I64, PLAIN, start, i as i32 * 8);
                     let wanted = self.segment.int(little_endian(chunk) as i64);

@@ -28,12 +28,16 @@ struct Key {
 impl Segment<'_, '_> {
     /// Whether bytes are some, at most `max`, and so many can be read from where they start.
     pub(super) fn is_within(&mut self, start: clif::Value, len: clif::Value, max: i64) -> clif::Value {
-        let less_one = self.builder.ins().iadd_imm_s(len, -1);
-        let is_short = self.builder.ins().icmp_imm_u(IntCC::UnsignedLessThan, less_one, max);
-        let in_page = self.builder.ins().band_imm_u(start, PAGE_BYTES - 1);
-        let is_in_page =
-            self.builder.ins().icmp_imm_u(IntCC::UnsignedLessThanOrEqual, in_page, PAGE_BYTES - max);
+        let less_one = self.iadd_imm(len, -1);
+        let is_short = self.icmp_imm(IntCC::UnsignedLessThan, less_one, max);
+        let is_in_page = self.is_in_page(start, max);
         self.builder.ins().band(is_short, is_in_page)
+    }
+
+    /// Whether so many bytes from an address on are in its page.
+    pub(super) fn is_in_page(&mut self, start: clif::Value, n: i64) -> clif::Value {
+        let in_page = self.band_imm(start, PAGE_BYTES - 1);
+        self.icmp_imm(IntCC::UnsignedLessThanOrEqual, in_page, PAGE_BYTES - n)
     }
 
     /// A word without its upper `above` bits.
@@ -100,10 +104,10 @@ impl PartTranslator<'_, '_, '_, '_> {
 
         self.segment.builder.switch_to_block(is_short);
         let word = self.ins().load(I64, UNALIGNED, start, 0);
-        let bits = self.ins().ishl_imm_u(len, 3);
+        let bits = self.segment.ishl_imm(len, 3);
         // Shifts count modulo 64: by as many bits as the last word of the bytes has too many.
         let above = self.ins().ineg(bits);
-        let fits_one = self.ins().icmp_imm_u(IntCC::UnsignedLessThanOrEqual, len, 8);
+        let fits_one = self.segment.icmp_imm(IntCC::UnsignedLessThanOrEqual, len, 8);
         self.ins().brif(fits_one, eight, [], sixteen, []);
 
         self.segment.builder.switch_to_block(eight);
@@ -138,8 +142,8 @@ impl PartTranslator<'_, '_, '_, '_> {
         let [hit, miss, absent, there, same] = [(); 5].map(|()| self.segment.builder.create_block());
         let mut stripe = self.ins().load(I64, PLAIN, base, offset + near::TABLE_STRIPES as i32);
         if near.stripe_mask != 0 {
-            let upper = self.ins().ushr_imm_u(key.hash, 32);
-            let nth = self.ins().band_imm_u(upper, near.stripe_mask as i64);
+            let upper = self.segment.ushr_imm(key.hash, 32);
+            let nth = self.segment.band_imm(upper, near.stripe_mask as i64);
             let size = self.segment.int(near::STRIPE_BYTES as i64);
             let behind = self.ins().imul(nth, size);
             stripe = self.ins().iadd(stripe, behind);
@@ -149,25 +153,25 @@ impl PartTranslator<'_, '_, '_, '_> {
         let tag = self.ins().ireduce(I32, key.hash);
         let tag = self.ins().uextend(I64, tag);
         let home = self.ins().imul(tag, homes);
-        let home = self.ins().ushr_imm_u(home, 32);
-        let home = self.ins().ishl_imm_u(home, 3);
+        let home = self.segment.ushr_imm(home, 32);
+        let home = self.segment.ishl_imm(home, 3);
         let slots = self.ins().iadd(index, home);
         let [first, second] = [8, 16].map(|at| self.ins().load(I64, PLAIN, slots, at));
         // With the tag cleared, a slot that had it is the row's number and nothing else. Which of the two it is is
         // chance, so it is no branch.
-        let tag_above = self.ins().ishl_imm_u(key.hash, 32);
+        let tag_above = self.segment.ishl_imm(key.hash, 32);
         let [in_first, in_second] = [first, second].map(|slot| self.ins().bxor(slot, tag_above));
-        let rest = self.ins().ushr_imm_u(in_first, 32);
+        let rest = self.segment.ushr_imm(in_first, 32);
         let number = self.ins().select(rest, in_second, in_first);
-        let local = self.ins().iadd_imm_s(number, -1);
-        let rest = self.ins().ushr_imm_u(local, 32);
+        let local = self.segment.iadd_imm(number, -1);
+        let rest = self.segment.ushr_imm(local, 32);
         self.ins().brif(rest, miss, [], hit, []);
 
         self.segment.builder.set_cold_block(miss);
         self.segment.builder.switch_to_block(miss);
         let lower = self.segment.int(i64::from(u32::MAX));
         let last = self.ins().bor(tag_above, lower);
-        let before = self.ins().iadd_imm_s(second, -1);
+        let before = self.segment.iadd_imm(second, -1);
         let is_past = self.ins().icmp(IntCC::UnsignedGreaterThan, before, last);
         self.ins().brif(is_past, absent, [], far, []);
         self.segment.builder.switch_to_block(absent);
@@ -182,7 +186,7 @@ impl PartTranslator<'_, '_, '_, '_> {
             at = self.ins().iadd(at, first);
         }
         let segments = self.ins().load(I64, PLAIN, base, offset + near::TABLE_SEGMENTS as i32);
-        let nth = self.ins().ushr_imm_u(at, i64::from(near::WORD_BITS));
+        let nth = self.segment.ushr_imm(at, i64::from(near::WORD_BITS));
         let size = self.segment.int(near::SEGMENT_BYTES as i64);
         let behind = self.ins().imul(nth, size);
         let segment = self.ins().iadd(segments, behind);
@@ -190,8 +194,8 @@ impl PartTranslator<'_, '_, '_, '_> {
         self.ins().brif(words, there, [], far, []);
 
         self.segment.builder.switch_to_block(there);
-        let in_segment = self.ins().band_imm_u(at, (1 << near::WORD_BITS) - 1);
-        let in_segment = self.ins().ishl_imm_u(in_segment, 3);
+        let in_segment = self.segment.band_imm(at, (1 << near::WORD_BITS) - 1);
+        let in_segment = self.segment.ishl_imm(in_segment, 3);
         let address = self.ins().iadd(words, in_segment);
         let differs = self.differs(near, key, address);
         self.ins().brif(differs, far, [], same, []);
@@ -208,7 +212,7 @@ impl PartTranslator<'_, '_, '_, '_> {
             self.ins().brif(is_over, far, [], lives, []);
             self.segment.builder.switch_to_block(lives);
         }
-        let row = self.ins().iadd_imm_s(at, 1);
+        let row = self.segment.iadd_imm(at, 1);
         self.ins().jump(done, &[row.into(), address.into()]);
     }
 
@@ -228,7 +232,7 @@ impl PartTranslator<'_, '_, '_, '_> {
         if near.bytes_max.is_some_and(|max| max > 8) {
             let other_second = word(self, 16, second);
             let zero = self.segment.int(0);
-            let is_long = self.ins().icmp_imm_u(IntCC::UnsignedGreaterThan, len, 8);
+            let is_long = self.segment.icmp_imm(IntCC::UnsignedGreaterThan, len, 8);
             let other_second = self.ins().select(is_long, other_second, zero);
             differs = self.ins().bor(differs, other_second);
         }

@@ -17,10 +17,13 @@ use crate::frame::{FRAME_BYTES, Frame, SCRATCH_CAPACITY, SLICE_START, VecWords, 
 use crate::helpers::{CELL_BYTES, Cell, Cold, Helper, ROW_REF_BYTES, tag};
 use analysis::{Facts, Room, is_roomy, room_after};
 use core::mem::offset_of;
+use cranelift_codegen::cursor::{Cursor as _, FuncCursor};
 use cranelift_codegen::ir as clif;
 use cranelift_codegen::ir::condcodes::IntCC;
 use cranelift_codegen::ir::types::{F64, I8, I16, I64};
-use cranelift_codegen::ir::{AbiParam, InstBuilder as _, MemFlagsData, StackSlotData, StackSlotKind};
+use cranelift_codegen::ir::{
+    AbiParam, InsertBuilder, InstBuilder as _, MemFlagsData, StackSlotData, StackSlotKind,
+};
 use cranelift_codegen::isa::{OwnedTargetIsa, TargetFrontendConfig};
 use cranelift_frontend::{FuncInstBuilder, FunctionBuilder, Variable};
 use weft_core::abi::{Counters, Cx, Fault, Outcome, State};
@@ -79,6 +82,7 @@ pub(crate) fn translate(plan: &Plan<'_>, mut builder: FunctionBuilder<'_>) -> Re
         let slot = builder.create_sized_stack_slot(StackSlotData::new(StackSlotKind::ExplicitSlot, bytes, 3));
         builder.ins().stack_addr(I64, slot, 0)
     });
+    let anchor = builder.func.layout.first_inst(entry).expect("it was just made");
     let mut segment = Segment {
         plan,
         builder,
@@ -86,6 +90,9 @@ pub(crate) fn translate(plan: &Plan<'_>, mut builder: FunctionBuilder<'_>) -> Re
         began,
         cx,
         opened,
+        anchor,
+        ints: Vec::new(),
+        fields: Vec::new(),
         room: Some(0),
         is_roomy: is_roomy(room),
         has_left: false,
@@ -153,6 +160,8 @@ const FIXED: MemFlagsData = MemFlagsData::trusted().with_readonly().with_can_mov
 /// Bytes of unknown alignment behind a check of their length.
 const UNALIGNED: MemFlagsData = MemFlagsData::new().with_notrap();
 
+type CursorBuilder<'c, 'f> = InsertBuilder<'f, &'c mut FuncCursor<'f>>;
+
 /// A segment that is being translated.
 struct Segment<'a, 'f> {
     plan: &'a Plan<'a>,
@@ -165,6 +174,11 @@ struct Segment<'a, 'f> {
     cx: clif::Value,
     /// Elements below this index take part.
     opened: clif::Value,
+    /// Before this, in the entry, is what is made once for the whole segment.
+    anchor: clif::Inst,
+    /// Integers, and fields of the pass by type and offset, that were made there.
+    ints: Vec<(i64, clif::Value)>,
+    fields: Vec<((clif::Type, usize), clif::Value)>,
     /// How much of the scratch is taken at most before the part that is being translated.
     room: Room,
     /// The scratch has room for all that the segment may keep.
@@ -184,11 +198,7 @@ impl Segment<'_, '_> {
         if self.plan.event == Event::Close {
             let opened = self.opened;
             for (part, start) in parts.iter().zip(starts) {
-                let takes_part = self.builder.ins().icmp_imm_u(
-                    IntCC::UnsignedGreaterThan,
-                    opened,
-                    i64::from(part.element),
-                );
+                let takes_part = self.icmp_imm(IntCC::UnsignedGreaterThan, opened, i64::from(part.element));
                 let other = self.builder.create_block();
                 self.builder.ins().brif(takes_part, *start, [], other, []);
                 self.builder.switch_to_block(other);
@@ -210,7 +220,7 @@ impl Segment<'_, '_> {
         if functions().any(analysis::keeps) {
             let capacity = self.load_out(I64, offset_of!(Outcome, scratch) + self.plan.vec_words.capacity);
             let wanted = SCRATCH_CAPACITY as i64;
-            let lacks = self.builder.ins().icmp_imm_u(IntCC::UnsignedLessThan, capacity, wanted);
+            let lacks = self.icmp_imm(IntCC::UnsignedLessThan, capacity, wanted);
             self.when(lacks, true, |segment| segment.call_cold(Cold::MakeRoom, &[segment.cx]));
         }
     }
@@ -241,7 +251,19 @@ impl Segment<'_, '_> {
     }
 
     fn int(&mut self, n: i64) -> clif::Value {
-        self.builder.ins().iconst(I64, n)
+        if let Some((_, value)) = self.ints.iter().find(|(other, _)| *other == n) {
+            return *value;
+        }
+        let value = self.once(|ins| ins.iconst(I64, n));
+        self.ints.push((n, value));
+        value
+    }
+
+    /// Where an instruction is put that is good for the whole segment: it depends on nothing but others of that kind.
+    /// To make it once spares the compiler from finding out.
+    fn once<T>(&mut self, make: impl FnOnce(CursorBuilder<'_, '_>) -> T) -> T {
+        let mut cursor = FuncCursor::new(self.builder.func).at_inst(self.anchor);
+        make(cursor.ins())
     }
 
     fn bool(&mut self, b: bool) -> clif::Value {
@@ -254,7 +276,13 @@ impl Segment<'_, '_> {
 
     /// A field of the pass: none of them changes in it, though what they point to does.
     fn load_cx(&mut self, ty: clif::Type, offset: usize) -> clif::Value {
-        self.builder.ins().load(ty, FIXED, self.cx, offset as i32)
+        if let Some((_, value)) = self.fields.iter().find(|(field, _)| *field == (ty, offset)) {
+            return *value;
+        }
+        let cx = self.cx;
+        let value = self.once(|ins| ins.load(ty, FIXED, cx, offset as i32));
+        self.fields.push(((ty, offset), value));
+        value
     }
 
     /// A field of the outcome.
@@ -336,6 +364,45 @@ impl Segment<'_, '_> {
         Val::Two(results[0], results[1])
     }
 
+    /// An operation on a value and a number.
+    fn with_imm(
+        &mut self,
+        value: clif::Value,
+        n: i64,
+        make: impl FnOnce(FuncInstBuilder<'_, '_>, clif::Value, clif::Value) -> clif::Value,
+    ) -> clif::Value {
+        let ty = self.builder.func.dfg.value_type(value);
+        let n = if ty == I64 { self.int(n) } else { self.builder.ins().iconst(ty, n) };
+        make(self.builder.ins(), value, n)
+    }
+
+    fn icmp_imm(&mut self, cc: IntCC, value: clif::Value, n: i64) -> clif::Value {
+        self.with_imm(value, n, |ins, value, n| ins.icmp(cc, value, n))
+    }
+
+    fn iadd_imm(&mut self, value: clif::Value, n: i64) -> clif::Value {
+        match n {
+            0 => value,
+            n => self.with_imm(value, n, |ins, value, n| ins.iadd(value, n)),
+        }
+    }
+
+    fn imul_imm(&mut self, value: clif::Value, n: i64) -> clif::Value {
+        self.with_imm(value, n, |ins, value, n| ins.imul(value, n))
+    }
+
+    fn band_imm(&mut self, value: clif::Value, n: i64) -> clif::Value {
+        self.with_imm(value, n, |ins, value, n| ins.band(value, n))
+    }
+
+    fn ishl_imm(&mut self, value: clif::Value, n: i64) -> clif::Value {
+        self.with_imm(value, n, |ins, value, n| ins.ishl(value, n))
+    }
+
+    fn ushr_imm(&mut self, value: clif::Value, n: i64) -> clif::Value {
+        self.with_imm(value, n, |ins, value, n| ins.ushr(value, n))
+    }
+
     /// The address of bytes that live as long as the code.
     fn constant(&mut self, bytes: &[u8]) -> Val {
         let kept: Box<[u8]> = bytes.into();
@@ -372,7 +439,7 @@ impl Segment<'_, '_> {
     /// A value out of a word of memory.
     fn unpack(&mut self, ty: Ty, word: clif::Value) -> Val {
         Val::One(match ty {
-            Ty::Bool => self.builder.ins().icmp_imm_u(IntCC::NotEqual, word, 0),
+            Ty::Bool => self.icmp_imm(IntCC::NotEqual, word, 0),
             Ty::Float => self.builder.ins().bitcast(F64, MemFlagsData::new(), word),
             _ => word,
         })
@@ -435,11 +502,17 @@ struct PartTranslator<'s, 'a, 'f, 'p> {
     values: Vec<Option<Val>>,
     /// Values whose bytes were made in the scratch.
     in_scratch: Vec<bool>,
+    /// Values whose bytes are in the call's row.
+    in_call: Vec<bool>,
     /// Values that are views of cells of rows.
     cells_in_rows: Vec<Option<state::RowCell>>,
     facts: Facts<'p>,
     /// Whether the handler may be rolled back after the instruction that is being translated.
     may_fail_later: bool,
+    /// Whether the write that is being translated is taken back without the journal.
+    undone_in_place: bool,
+    /// The writes that are, in the order of the code.
+    undos: Vec<state::Undo>,
     locks: Vec<LockState>,
     vars_lock: Option<Variable>,
     /// For the head of each scan, how often the handler has come back to it.
@@ -466,9 +539,12 @@ impl<'s, 'a, 'f, 'p> PartTranslator<'s, 'a, 'f, 'p> {
             blocks: function.blocks.iter().map(|_| segment.builder.create_block()).collect(),
             values: vec![None; function.types.len()],
             in_scratch: vec![false; function.types.len()],
+            in_call: vec![false; function.types.len()],
             cells_in_rows: vec![None; function.types.len()],
             facts,
             may_fail_later: false,
+            undone_in_place: false,
+            undos: Vec::new(),
             segment,
             function,
             element: part.element,
@@ -552,10 +628,12 @@ impl<'s, 'a, 'f, 'p> PartTranslator<'s, 'a, 'f, 'p> {
         self.segment.builder.switch_to_block(target);
         for (at, inst) in block.insts.iter().enumerate() {
             self.may_fail_later = self.facts.may_fail_after(id, at);
+            self.undone_in_place = self.may_fail_later && self.facts.is_undone_in_place(id, at);
             let value = self.inst(id, inst)?;
             if let (Some(result), Some(value)) = (inst.result, value) {
                 self.values[result.0 as usize] = Some(value);
                 self.in_scratch[result.0 as usize] = analysis::makes_bytes(&inst.op);
+                self.in_call[result.0 as usize] = matches!(inst.op, Op::CallGet(_));
             }
         }
         self.terminator(id, &block.end)
@@ -713,7 +791,7 @@ impl<'s, 'a, 'f, 'p> PartTranslator<'s, 'a, 'f, 'p> {
         let mut count = self.segment.int(0);
         if self.facts.is_behind(to, from) {
             let before = self.segment.builder.use_var(visits);
-            count = self.ins().iadd_imm_s(before, 1);
+            count = self.segment.iadd_imm(before, 1);
             let max = self.segment.int(max.saturating_add(1) as i64);
             let is_over = self.ins().icmp(IntCC::UnsignedGreaterThan, count, max);
             let [over, on] = [(); 2].map(|()| self.segment.builder.create_block());
@@ -774,6 +852,7 @@ impl<'s, 'a, 'f, 'p> PartTranslator<'s, 'a, 'f, 'p> {
 
     /// Back to where the handler began.
     fn roll_back(&mut self) {
+        self.undo_stores();
         for (offset, word) in self.saved_merges.clone() {
             let merged = self.segment.merged();
             self.ins().store(PLAIN, word, merged, offset);

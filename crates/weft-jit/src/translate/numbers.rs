@@ -119,8 +119,8 @@ impl PartTranslator<'_, '_, '_, '_> {
     fn signed_division(&mut self, op: IntOp, a: clif::Value, b: clif::Value) -> clif::Value {
         let one = self.segment.int(1);
         let zero = self.segment.int(0);
-        let is_zero = self.ins().icmp_imm_s(IntCC::Equal, b, 0);
-        let is_minus_one = self.ins().icmp_imm_s(IntCC::Equal, b, -1);
+        let is_zero = self.segment.icmp_imm(IntCC::Equal, b, 0);
+        let is_minus_one = self.segment.icmp_imm(IntCC::Equal, b, -1);
         let is_special = self.ins().bor(is_zero, is_minus_one);
         let divisor = self.ins().select(is_special, one, b);
         if op == IntOp::SRem {
@@ -135,7 +135,7 @@ impl PartTranslator<'_, '_, '_, '_> {
     fn unsigned_division(&mut self, op: IntOp, a: clif::Value, b: clif::Value) -> clif::Value {
         let one = self.segment.int(1);
         let zero = self.segment.int(0);
-        let is_zero = self.ins().icmp_imm_s(IntCC::Equal, b, 0);
+        let is_zero = self.segment.icmp_imm(IntCC::Equal, b, 0);
         let divisor = self.ins().select(is_zero, one, b);
         if op == IntOp::URem {
             return self.ins().urem(a, divisor);
@@ -160,8 +160,8 @@ impl PartTranslator<'_, '_, '_, '_> {
             (IntOp::Mul, Signed::Yes) => self.ins().smul_overflow(a, b).1,
             (IntOp::Mul, Signed::No) => self.ins().umul_overflow(a, b).1,
             (IntOp::SDiv, Signed::Yes) => {
-                let is_min = self.ins().icmp_imm_s(IntCC::Equal, a, i64::MIN);
-                let by_minus_one = self.ins().icmp_imm_s(IntCC::Equal, b, -1);
+                let is_min = self.segment.icmp_imm(IntCC::Equal, a, i64::MIN);
+                let by_minus_one = self.segment.icmp_imm(IntCC::Equal, b, -1);
                 self.ins().band(is_min, by_minus_one)
             }
             _ => self.segment.bool(false),
@@ -173,7 +173,7 @@ impl PartTranslator<'_, '_, '_, '_> {
         if low > high {
             return Ok(self.segment.bool(false));
         }
-        let above = self.ins().iadd_imm_s(value, low.wrapping_neg());
+        let above = self.segment.iadd_imm(value, low.wrapping_neg());
         let width = self.segment.int(high.wrapping_sub(low));
         Ok(self.ins().icmp(IntCC::UnsignedLessThanOrEqual, above, width))
     }

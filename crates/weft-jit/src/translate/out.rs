@@ -1,13 +1,15 @@
 //! What leaves the pass: bytes in the scratch, edits and sink rows, put where they stay.
 
 use super::{PLAIN, PartTranslator, Segment, UNALIGNED, Val};
-use crate::helpers::{Cold, sink_cell};
+use crate::frame::Frame;
+use crate::helpers::{Cold, KEPT_CELL_BYTES, sink_cell};
 use core::mem::offset_of;
 use cranelift_codegen::ir as clif;
-use cranelift_codegen::ir::InstBuilder as _;
 use cranelift_codegen::ir::condcodes::IntCC;
 use cranelift_codegen::ir::types::{I8X16, I16, I32, I64};
+use cranelift_codegen::ir::{InstBuilder as _, StackSlotData, StackSlotKind};
 use weft_core::abi::{Cell, Cx, Edit, Outcome, SinkRow};
+use weft_core::limits::SCRATCH_BYTES_MAX;
 use weft_ir::backend::Unsupported;
 use weft_ir::ir::{SinkId, Ty, Value};
 
@@ -21,6 +23,15 @@ const LITERAL_MAX: usize = 16;
 pub(super) struct Kept {
     pub(super) start: clif::Value,
     pub(super) len: clif::Value,
+}
+
+/// Bytes that are kept for a cell of a sink row.
+struct Run {
+    /// The cell's offset in the row.
+    cell: i32,
+    bytes: Val,
+    /// They are in the call's row, and may have been stored in the pass before.
+    is_fresh: bool,
 }
 
 impl Segment<'_, '_> {
@@ -95,10 +106,7 @@ impl Segment<'_, '_> {
         let is_short = self.is_within(from, len, COPY_MAX);
         self.builder.ins().brif(is_short, short, [], other, []);
         self.builder.switch_to_block(short);
-        let halves = [0, 16].map(|at| (at, self.builder.ins().load(I8X16, UNALIGNED, from, at)));
-        for (at, half) in halves {
-            self.builder.ins().store(UNALIGNED, half, to, at);
-        }
+        self.copy_short(from, to, false);
         self.builder.ins().jump(done, []);
         self.builder.switch_to_block(other);
         self.builder.ins().brif(len, long, [], done, []);
@@ -113,7 +121,7 @@ impl Segment<'_, '_> {
     fn push(&mut self, offset: usize, item_bytes: usize, n: usize, cold: Cold) -> clif::Value {
         let words = self.plan.vec_words;
         let (len, capacity) = (self.load_vec(offset, words.len), self.load_vec(offset, words.capacity));
-        let end = self.builder.ins().iadd_imm_s(len, n as i64);
+        let end = self.iadd_imm(len, n as i64);
         let lacks = self.builder.ins().icmp(IntCC::UnsignedLessThan, capacity, end);
         self.when(lacks, true, |segment| {
             let n = segment.int(n as i64);
@@ -121,8 +129,90 @@ impl Segment<'_, '_> {
         });
         self.store_len(offset, end);
         let start = self.load_vec(offset, words.start);
-        let behind = self.builder.ins().imul_imm_s(len, item_bytes as i64);
+        let behind = self.imul_imm(len, item_bytes as i64);
         self.builder.ins().iadd(start, behind)
+    }
+
+    /// Keeps runs of bytes, each for the cell at its offset from `cells`. Where all are short and there is room for
+    /// all, that is one way without a branch; else a helper does it.
+    fn keep_cells(&mut self, runs: &[Run], cells: clif::Value) {
+        let Some(sum) = runs.iter().map(|run| run.bytes.two().1).reduce(|a, b| self.builder.ins().iadd(a, b))
+        else {
+            return;
+        };
+        let [short, other, done] = [(); 3].map(|()| self.builder.create_block());
+        let used_at = offset_of!(Frame<'_, '_>, scratch_used);
+        let used = self.builder.ins().load(I64, PLAIN, self.frame, used_at as i32);
+        let used = self.builder.ins().iadd(used, sum);
+        let mut is_short = match self.is_roomy {
+            true => self.bool(true),
+            false => self.icmp_imm(IntCC::UnsignedLessThanOrEqual, used, SCRATCH_BYTES_MAX as i64),
+        };
+        let mut starts = Vec::with_capacity(runs.len());
+        for run in runs {
+            let (start, len) = run.bytes.two();
+            // Where there are no bytes, something else is read that can be.
+            let start = self.builder.ins().select(len, start, self.cx);
+            starts.push(start);
+            let is_few = self.icmp_imm(IntCC::UnsignedLessThanOrEqual, len, COPY_MAX);
+            let is_in_page = self.is_in_page(start, COPY_MAX);
+            is_short = self.builder.ins().band(is_short, is_few);
+            is_short = self.builder.ins().band(is_short, is_in_page);
+        }
+        self.builder.ins().brif(is_short, short, [], other, []);
+
+        self.builder.switch_to_block(short);
+        if !self.is_roomy {
+            self.store_frame(used, used_at);
+        }
+        let mut at = self.load_vec(offset_of!(Outcome, scratch), self.plan.vec_words.len);
+        let base = self.scratch();
+        for (run, start) in runs.iter().zip(starts) {
+            let len = run.bytes.two().1;
+            let to = self.builder.ins().iadd(base, at);
+            self.copy_short(start, to, run.is_fresh);
+            let word = self.range_word(Kept { start: at, len });
+            self.builder.ins().store(PLAIN, word, cells, run.cell + sink_cell::VALUE);
+            at = self.builder.ins().iadd(at, len);
+        }
+        self.store_len(offset_of!(Outcome, scratch), at);
+        self.builder.ins().jump(done, []);
+
+        self.builder.set_cold_block(other);
+        self.builder.switch_to_block(other);
+        self.call_to_keep(runs, cells);
+        self.builder.ins().jump(done, []);
+        self.builder.switch_to_block(done);
+    }
+
+    /// Has a helper keep runs of bytes for cells.
+    fn call_to_keep(&mut self, runs: &[Run], cells: clif::Value) {
+        let bytes = KEPT_CELL_BYTES * runs.len() as u32;
+        let slot = StackSlotData::new(StackSlotKind::ExplicitSlot, bytes, 3);
+        let slot = self.builder.create_sized_stack_slot(slot);
+        let list = self.builder.ins().stack_addr(I64, slot, 0);
+        for (at, run) in (0..).step_by(KEPT_CELL_BYTES as usize).zip(runs) {
+            let (start, len) = run.bytes.two();
+            let cell = self.iadd_imm(cells, i64::from(run.cell));
+            for (word, value) in [start, len, cell].into_iter().enumerate() {
+                self.builder.ins().store(PLAIN, value, list, at + word as i32 * 8);
+            }
+        }
+        let n = self.int(runs.len() as i64);
+        self.call_cold(Cold::KeepCells, &[self.frame, list, n]);
+    }
+
+    /// Copies [`COPY_MAX`] bytes. Those that were stored as words a moment ago are loaded as words: a processor makes a
+    /// wider load wait until they have left it.
+    fn copy_short(&mut self, from: clif::Value, to: clif::Value, is_fresh: bool) {
+        let (ty, width) = if is_fresh { (I64, 8) } else { (I8X16, 16) };
+        let parts: Vec<(i32, clif::Value)> = (0..COPY_MAX as i32)
+            .step_by(width)
+            .map(|at| (at, self.builder.ins().load(ty, UNALIGNED, from, at)))
+            .collect();
+        for (at, part) in parts {
+            self.builder.ins().store(UNALIGNED, part, to, at);
+        }
     }
 
     fn store_cell(&mut self, tag: clif::Value, value: clif::Value, cell: clif::Value, offset: i32) {
@@ -132,7 +222,7 @@ impl Segment<'_, '_> {
 
     /// A range of the scratch as a cell holds it.
     fn range_word(&mut self, Kept { start, len }: Kept) -> clif::Value {
-        let upper = self.builder.ins().ishl_imm_u(len, 32);
+        let upper = self.ishl_imm(len, 32);
         self.builder.ins().bor(start, upper)
     }
 }
@@ -185,6 +275,7 @@ impl PartTranslator<'_, '_, '_, '_> {
         segment.builder.ins().store(PLAIN, n, row, offset_of!(SinkRow, cells) as i32);
         let cells =
             segment.push(offset_of!(Outcome, cells), size_of::<Cell>(), values.len(), Cold::MakeCells);
+        let mut runs = Vec::new();
         for (at, (value, null)) in (0..).step_by(size_of::<Cell>()).zip(values) {
             let (ty, mut held) = (self.ty(*value), self.get(*value)?);
             let null = null.map(|null| self.get(null)).transpose()?.map(Val::one);
@@ -192,23 +283,20 @@ impl PartTranslator<'_, '_, '_, '_> {
                 let zero = self.segment.int(0);
                 held = Val::Two(start, self.ins().select(null, zero, len));
             }
-            let word = match ty {
-                Ty::Bytes => {
-                    let range = match null {
-                        None => self.keep_value(*value, held),
-                        Some(_) => self.segment.keep(&[(held, None)]),
-                    };
-                    self.segment.range_word(range)
-                }
-                ty => self.segment.pack(ty, held),
-            };
+            if ty == Ty::Bytes {
+                runs.push(Run { cell: at, bytes: held, is_fresh: self.in_call[value.0 as usize] });
+            } else {
+                let word = self.segment.pack(ty, held);
+                self.ins().store(PLAIN, word, cells, at + sink_cell::VALUE);
+            }
             let mut tag = self.segment.int(sink_cell::of(ty));
             if let Some(null) = null {
                 let other = self.segment.int(sink_cell::NULL);
                 tag = self.ins().select(null, other, tag);
             }
-            self.segment.store_cell(tag, word, cells, at);
+            self.ins().store(PLAIN, tag, cells, at);
         }
+        self.segment.keep_cells(&runs, cells);
         Ok(())
     }
 }

@@ -1,13 +1,15 @@
 //! Operations on tables, the call's row and scalar variables.
 
+use super::analysis::{self, column_ref};
 use super::{LockState, PLAIN, PartTranslator, UNALIGNED, Val};
 use crate::frame::SLICE_START;
-use crate::helpers::{Cold, Helper, ZERO_ROW_WORDS, merge_code};
+use crate::helpers::{Cold, Helper, merge_code};
 use core::mem::offset_of;
 use cranelift_codegen::ir as clif;
 use cranelift_codegen::ir::condcodes::IntCC;
 use cranelift_codegen::ir::types::{I8, I64};
 use cranelift_codegen::ir::{BlockArg, InstBuilder as _};
+use cranelift_frontend::Variable;
 use std::sync::Arc;
 use weft_core::Value as Constant;
 use weft_core::abi::{Cx, State};
@@ -23,6 +25,15 @@ const SHORT_CELL_BYTES: i64 = 16;
 #[derive(Clone, Copy, Debug)]
 pub(super) struct RowCell {
     pub(super) bytes_max: usize,
+}
+
+/// A store that a roll-back takes back: whether it was made, where, and what was there.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Undo {
+    pub(super) is_done: Variable,
+    pub(super) at: Variable,
+    offset: i32,
+    pub(super) kept: Variable,
 }
 
 /// A column of a table.
@@ -41,8 +52,7 @@ impl Place {
 
     /// Whether compiled code may reach it through the address that comes with a row.
     fn is_near(self) -> bool {
-        let words = 1 + (self.at.bytes_max as usize).div_ceil(8);
-        self.at.group == 0 && usize::from(self.at.word) + words <= ZERO_ROW_WORDS
+        analysis::is_near(&self.at)
     }
 }
 
@@ -98,7 +108,7 @@ impl PartTranslator<'_, '_, '_, '_> {
             Op::Find(table, key) => Some(self.find(*table, *key)?),
             Op::IsRow(row) => {
                 let row = self.get(*row)?.two().0;
-                Some(Val::One(self.ins().icmp_imm_u(IntCC::NotEqual, row, 0)))
+                Some(Val::One(self.segment.icmp_imm(IntCC::NotEqual, row, 0)))
             }
             Op::Insert(table, key, journal) => {
                 let table = self.noted_table(*table, *journal);
@@ -177,7 +187,7 @@ impl PartTranslator<'_, '_, '_, '_> {
     pub(super) fn table(&mut self, table: TableId) -> clif::Value {
         let tables = self.segment.load_state(offset_of!(State, tables) + self.segment.plan.vec_words.start);
         let offset = usize::from(table.0) * size_of::<Arc<Table>>();
-        self.ins().iadd_imm_s(tables, offset as i64)
+        self.segment.iadd_imm(tables, offset as i64)
     }
 
     /// The index of a table, with a bit in the upper half if the write is noted.
@@ -188,9 +198,9 @@ impl PartTranslator<'_, '_, '_, '_> {
 
     fn place(&self, table: TableId, column: ColumnId) -> Result<Place, Unsupported> {
         let plan = self.segment.plan;
+        let at = column_ref(plan, table, column);
         let spec = plan.chain.tables.get(usize::from(table.0)).map(|decl| &decl.spec);
         let column = spec.and_then(|spec| spec.key.iter().chain(&spec.columns).nth(usize::from(column.0)));
-        let at = column.and_then(|c| plan.state.tables[usize::from(table.0)].column(&c.name));
         match (column, at) {
             (Some(column), Some(at)) => Ok(Place { table, at, ty: Ty::of(column.ty) }),
             _ => Err(Unsupported { reason: "the state's table lacks a column".into(), line: 0 }),
@@ -217,6 +227,18 @@ impl PartTranslator<'_, '_, '_, '_> {
         let now = self.segment.load_now();
         let pointer = self.table(table);
         let undoes = self.may_fail_later;
+        let held = &self.segment.plan.state.tables[usize::from(table.0)];
+        let word = match plain {
+            Helper::Touch => held.touch_word(),
+            _ => held.touch_read_word(),
+        };
+        if plain == Helper::TouchRead && word.is_none() {
+            return Ok(());
+        }
+        if let (Some(word), true) = (word, !undoes || self.undone_in_place) {
+            let address = self.get(row)?.two().1;
+            return self.on_row(block, row, |this, _| this.store_undone(address, i32::from(word) * 8, now));
+        }
         self.on_row(block, row, |this, row| {
             if undoes {
                 this.segment.call(noted, &[frame, index, row]);
@@ -251,8 +273,8 @@ impl PartTranslator<'_, '_, '_, '_> {
     fn null_bit(&mut self, place: Place, address: clif::Value) -> Option<clif::Value> {
         let (word, bit) = place.at.null_bit?;
         let nulls = self.ins().load(I64, PLAIN, address, i32::from(word) * 8);
-        let masked = self.ins().band_imm_u(nulls, 1i64 << bit);
-        Some(self.ins().icmp_imm_u(IntCC::NotEqual, masked, 0))
+        let masked = self.segment.band_imm(nulls, 1i64 << bit);
+        Some(self.segment.icmp_imm(IntCC::NotEqual, masked, 0))
     }
 
     fn is_null(&mut self, place: Place, row: clif::Value, address: clif::Value) -> clif::Value {
@@ -260,7 +282,7 @@ impl PartTranslator<'_, '_, '_, '_> {
             let (table, column) = (self.table(place.table), self.column_address(place.at));
             return self.segment.call(Helper::ColumnIsNull, &[table, row, column])[0];
         }
-        let is_none = self.ins().icmp_imm_u(IntCC::Equal, row, 0);
+        let is_none = self.segment.icmp_imm(IntCC::Equal, row, 0);
         match self.null_bit(place, address) {
             Some(is_null) => self.ins().bor(is_none, is_null),
             None => is_none,
@@ -313,7 +335,7 @@ impl PartTranslator<'_, '_, '_, '_> {
             len = self.ins().select(is_null, zero, len);
         }
         len = self.segment.take_room(len);
-        let start = self.ins().iadd_imm_s(address, i64::from(place.offset()) + 8);
+        let start = self.segment.iadd_imm(address, i64::from(place.offset()) + 8);
         self.cells_in_rows[result.0 as usize] = Some(RowCell { bytes_max: place.at.bytes_max as usize });
         Val::Two(start, len)
     }
@@ -362,7 +384,9 @@ impl PartTranslator<'_, '_, '_, '_> {
             return self.segment.call(Helper::SetBytes, &[frame, table, row, column, start, len])[0];
         }
         let word = self.segment.pack(ty, value);
-        if self.notes(journal) || !place.is_near() {
+        if self.undone_in_place {
+            self.store_undone(address, place.offset(), word);
+        } else if self.notes(journal) || !place.is_near() {
             let (table, column) = (self.noted_table(place.table, journal), self.column_address(place.at));
             self.segment.call(Helper::SetWord, &[frame, table, row, column, word]);
         } else {
@@ -370,11 +394,37 @@ impl PartTranslator<'_, '_, '_, '_> {
             if let Some((nulls, bit)) = place.at.null_bit {
                 let offset = i32::from(nulls) * 8;
                 let old = self.ins().load(I64, PLAIN, address, offset);
-                let new = self.ins().band_imm_s(old, !(1i64 << bit));
+                let new = self.segment.band_imm(old, !(1i64 << bit));
                 self.ins().store(PLAIN, new, address, offset);
             }
         }
         self.segment.bool(true)
+    }
+
+    /// Stores a word, and keeps what was there if the handler may be rolled back.
+    fn store_undone(&mut self, address: clif::Value, offset: i32, word: clif::Value) {
+        if self.may_fail_later {
+            let old = self.ins().load(I64, PLAIN, address, offset);
+            let [is_done, at, kept] = [I8, I64, I64].map(|ty| self.segment.builder.declare_var(ty));
+            let yes = self.segment.bool(true);
+            for (variable, value) in [(is_done, yes), (at, address), (kept, old)] {
+                self.segment.builder.def_var(variable, value);
+            }
+            self.undos.push(Undo { is_done, at, offset, kept });
+        }
+        self.ins().store(PLAIN, word, address, offset);
+    }
+
+    /// Takes back what [`Self::store_undone`] stored, the latest first.
+    pub(super) fn undo_stores(&mut self) {
+        for Undo { is_done, at, offset, kept } in self.undos.clone().into_iter().rev() {
+            let [was_done, at, kept] = [is_done, at, kept].map(|var| self.segment.builder.use_var(var));
+            self.segment.when(was_done, true, |segment| {
+                segment.builder.ins().store(PLAIN, kept, at, offset);
+            });
+            let no = self.segment.bool(false);
+            self.segment.builder.def_var(is_done, no);
+        }
     }
 
     fn cell(&self, cell: CallId) -> Result<&CallCell, Unsupported> {
@@ -392,7 +442,7 @@ impl PartTranslator<'_, '_, '_, '_> {
         }
         let max = self.segment.int(i64::from(max));
         let len = self.ins().umin(word, max);
-        let start = self.ins().iadd_imm_s(call, i64::from(offset) + 8);
+        let start = self.segment.iadd_imm(call, i64::from(offset) + 8);
         if result.is_some_and(|result| self.facts.is_borrowed(result)) {
             return Ok(Val::Two(start, self.segment.take_room(len)));
         }
@@ -410,7 +460,10 @@ impl PartTranslator<'_, '_, '_, '_> {
             return Ok(());
         }
         let word = self.segment.pack(ty, value);
-        if self.notes(journal) {
+        if self.undone_in_place {
+            let call = self.segment.load_cx(I64, offset_of!(Cx<'_>, call) + SLICE_START);
+            self.store_undone(call, at as i32 * 8, word);
+        } else if self.notes(journal) {
             let at = self.segment.int(i64::from(at));
             self.segment.call(Helper::CallSetWord, &[frame, at, word]);
         } else {
@@ -433,10 +486,10 @@ impl PartTranslator<'_, '_, '_, '_> {
             let offset = at as i32 * 8;
             self.ins().store(PLAIN, len, call, offset);
             let word = self.ins().load(I64, UNALIGNED, start, 0);
-            let bits = self.ins().ishl_imm_u(len, 3);
+            let bits = self.segment.ishl_imm(len, 3);
             let above = self.ins().ineg(bits);
             let cut = self.segment.cut(word, above);
-            let is_two = self.ins().icmp_imm_u(IntCC::UnsignedGreaterThan, len, 8);
+            let is_two = self.segment.icmp_imm(IntCC::UnsignedGreaterThan, len, 8);
             let first = self.ins().select(is_two, word, cut);
             self.ins().store(PLAIN, first, call, offset + 8);
             self.ins().brif(is_two, two, [], done, []);
@@ -521,7 +574,7 @@ impl PartTranslator<'_, '_, '_, '_> {
         let Some(held) = self.vars_lock else { return };
         let frame = self.segment.frame;
         let is_held = self.segment.builder.use_var(held);
-        let is_free = self.ins().icmp_imm_u(IntCC::Equal, is_held, 0);
+        let is_free = self.segment.icmp_imm(IntCC::Equal, is_held, 0);
         self.segment.when(is_free, false, |segment| {
             segment.call(Helper::LockVars, &[frame]);
         });
@@ -570,7 +623,7 @@ impl PartTranslator<'_, '_, '_, '_> {
             let [some, stripe, all, done] = [(); 4].map(|()| self.segment.builder.create_block());
             self.ins().brif(held, some, [], done, []);
             self.segment.builder.switch_to_block(some);
-            let is_all = self.ins().icmp_imm_u(IntCC::Equal, held, 2);
+            let is_all = self.segment.icmp_imm(IntCC::Equal, held, 2);
             self.ins().brif(is_all, all, [], stripe, []);
             self.segment.builder.switch_to_block(stripe);
             self.segment.call(Helper::Unlock, &[pointer, hash]);

@@ -22,6 +22,8 @@ use weft_ir::verify::Handler;
 pub(super) struct Column {
     ty: Ty,
     region: usize,
+    /// The column as the engine gave it, where a part of the segment reads it.
+    given: Option<Val>,
     /// The column as it is now, if a part of the segment changes it: its value (the second for Bytes), and whether
     /// it is not NULL.
     now: Option<(Variable, Variable, Variable)>,
@@ -43,6 +45,14 @@ impl Segment<'_, '_> {
                 *changes = true;
             }
         }
+        let mut reads = changes.clone();
+        for inst in parts.iter().flat_map(|p| &p.function.blocks).flat_map(|b| &b.insts) {
+            if let Op::Input(input) = &inst.op
+                && let Some(reads) = reads.get_mut(usize::from(input.0))
+            {
+                *reads = true;
+            }
+        }
         for (at, input) in direction.inputs.iter().enumerate() {
             let mut column = Column {
                 ty: Ty::of(input.ty),
@@ -51,10 +61,14 @@ impl Segment<'_, '_> {
                     Place::Header(_) | Place::Trailer(_) => REGION_HEADERS,
                     Place::Meta(_) => REGION_META,
                 },
+                given: None,
                 now: None,
             };
-            if changes[at] {
-                let (value, present) = (self.load_input(at, column), self.load_present(at));
+            if reads[at] {
+                column.given = Some(self.load_input(at, column));
+            }
+            if let (Some(value), true) = (column.given, changes[at]) {
+                let present = self.load_present(at);
                 let held = super::held(column.ty);
                 let first = self.builder.declare_var(held[0]);
                 let second = self.builder.declare_var(I64);
@@ -165,7 +179,7 @@ impl PartTranslator<'_, '_, '_, '_> {
                 let (at, column) = self.column(*input)?;
                 return Ok(Done::Value(match column.now {
                     Some(_) => self.segment.current(column).0,
-                    None => self.segment.load_input(at, column),
+                    None => column.given.unwrap_or_else(|| self.segment.load_input(at, column)),
                 }));
             }
             Op::InputPresent(input) => {
