@@ -2,8 +2,10 @@
 //!
 //! * [`lower`]: the typed program of a chain becomes a [`ChainProgram`](weft_ir::program::ChainProgram).
 //! * [`passes`]: functions that do the same with less.
+//! * [`effects`]: what each handler may do.
 //! * [`cost`]: worst-case operations and memory, known before anything runs.
 
 pub mod cost;
+pub mod effects;
 pub mod lower;
 pub mod passes;

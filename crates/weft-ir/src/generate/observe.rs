@@ -2,6 +2,7 @@
 
 use super::Dice;
 use crate::backend::Program;
+use crate::interp::{self, Noted};
 use crate::ir::Ty;
 use crate::program::{ChainProgram, Event, Place, cell_words};
 use crate::verify::Handler;
@@ -164,8 +165,22 @@ impl World {
 
     /// Runs a pass and tells what it left behind.
     pub fn run(&mut self, chain: &ChainProgram, program: &dyn Program, pass: &Pass) -> Observation {
+        program.run(&mut self.cx(pass), pass.opened);
+        self.observe(chain, pass.now)
+    }
+
+    /// Runs a pass on the interpreter, and tells what it left behind and what it touched on its way.
+    ///
+    /// # Panics
+    /// If the world is not one of this chain.
+    pub fn run_noting(&mut self, chain: &Arc<ChainProgram>, pass: &Pass) -> (Observation, Vec<Noted>) {
+        let noted = interp::run_noting(chain, pass.event, &mut self.cx(pass), pass.opened);
+        (self.observe(chain, pass.now), noted.expect("the world has the chain's tables"))
+    }
+
+    fn cx<'w>(&'w mut self, pass: &'w Pass) -> Cx<'w> {
         self.out.clear();
-        let mut cx = Cx {
+        Cx {
             now: pass.now,
             rand: pass.rand,
             slots: &pass.slots,
@@ -176,9 +191,7 @@ impl World {
             out: &mut self.out,
             counters: &mut self.counters,
             trace: None,
-        };
-        program.run(&mut cx, pass.opened);
-        self.observe(chain, pass.now)
+        }
     }
 
     fn observe(&self, chain: &ChainProgram, now: Time) -> Observation {

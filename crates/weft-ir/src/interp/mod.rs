@@ -3,9 +3,11 @@
 //! It is written to be read beside [`crate::ir`]: one value at a time, each operation as its doc says, bytes copied
 //! wherever that is simplest. All other back ends are held against it, so it shares no code with them.
 //!
-//! `numbers` and `bytes` are the operations that need nothing but their operands; `tables` those on tables;
+//! `numbers` and `bytes` are the operations that need nothing but their operands; `tables` those on tables; `access`
+//! tells what a pass touched, for those that want to know ([`run_noting`]);
 //! this module has the pass, the handler and everything that leaves a trace in the outcome.
 
+mod access;
 mod bytes;
 mod numbers;
 mod tables;
@@ -26,6 +28,8 @@ use weft_core::hash;
 use weft_core::table::{ColumnRef, Row};
 use weft_core::types::Type;
 use weft_core::{Interval, Status};
+
+pub use access::{Access, Noted};
 
 /// The back end that interprets.
 #[derive(Clone, Copy, Debug, Default)]
@@ -142,17 +146,39 @@ enum End {
 
 impl Program for Interpreted {
     fn run(&self, cx: &mut Cx<'_>, opened: usize) {
+        self.pass(cx, opened, &mut None);
+    }
+}
+
+/// Runs one pass, as [`Program::run`] of what [`Interp`] makes, and tells what each handler touched, in order.
+///
+/// # Errors
+/// As [`Interp::compile`](Backend::compile).
+pub fn run_noting(
+    chain: &Arc<ChainProgram>,
+    event: Event,
+    cx: &mut Cx<'_>,
+    opened: usize,
+) -> Result<Vec<Noted>, Unsupported> {
+    let columns = columns(chain, cx.state)?;
+    let mut notes = Some(Vec::new());
+    Interpreted { chain: chain.clone(), event, columns }.pass(cx, opened, &mut notes);
+    Ok(notes.unwrap_or_default())
+}
+
+impl Interpreted {
+    fn pass(&self, cx: &mut Cx<'_>, opened: usize, notes: &mut Option<Vec<Noted>>) {
         let chain = &*self.chain;
         let mut inputs = self.inputs(cx);
         cx.out.element = chain.elements.len() as u16;
         let mut stamp = cx.trace.map(|clock| clock());
-        for part in chain.parts(self.event) {
+        for (nth, part) in chain.parts(self.event).into_iter().enumerate() {
             let element = usize::from(part.element);
             if element >= opened {
                 continue;
             }
             cx.counters[element].seen += u64::from(part.counts);
-            let end = Handling::new(self, part.function, cx, &mut inputs).run();
+            let end = Handling::new(self, part.function, cx, &mut inputs, (nth, notes)).run();
             let goes_on = settle(end, part.element, chain.elements[element].fail_open, cx);
             if let (Some(clock), Some(began)) = (cx.trace, stamp) {
                 let ended = clock();
@@ -249,6 +275,9 @@ struct Handling<'r, 'c> {
     /// Where it began, for rolling back.
     start: Mark,
     inputs_at_start: Inputs,
+    /// Which part of the segment it is.
+    part: usize,
+    notes: &'r mut Option<Vec<Noted>>,
 }
 
 impl<'r, 'c> Handling<'r, 'c> {
@@ -257,6 +286,7 @@ impl<'r, 'c> Handling<'r, 'c> {
         function: &'r Function,
         cx: &'r mut Cx<'c>,
         inputs: &'r mut Inputs,
+        (part, notes): (usize, &'r mut Option<Vec<Noted>>),
     ) -> Self {
         // What was written before has been committed.
         cx.out.journal.clear();
@@ -271,6 +301,8 @@ impl<'r, 'c> Handling<'r, 'c> {
             inputs_at_start: inputs.clone(),
             cx,
             inputs,
+            part,
+            notes,
         }
     }
 
@@ -294,6 +326,9 @@ impl<'r, 'c> Handling<'r, 'c> {
             let block = &function.blocks[at.0 as usize];
             for inst in &block.insts {
                 let result = self.op(&inst.op);
+                if self.notes.is_some() {
+                    self.note(&inst.op, result.as_ref());
+                }
                 if let (Some(to), Some(value)) = (inst.result, result) {
                     self.values[to.0 as usize] = Some(value);
                 }

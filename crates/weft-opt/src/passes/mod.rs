@@ -23,6 +23,6 @@ pub fn clean(mut function: Function) -> Function {
 }
 
 /// The blocks that a terminator may go to.
-fn targets(end: &Terminator) -> Vec<usize> {
+pub(crate) fn targets(end: &Terminator) -> Vec<usize> {
     end.jumps().into_iter().map(|jump| jump.block.0 as usize).collect()
 }

@@ -1,0 +1,139 @@
+//! What a pass really touches: the interpreter tells of each access as it happens.
+//!
+//! Inference of effects is held against it: whatever a pass is seen to do must lie within what was inferred. It is
+//! told from what happened and not from the operation: a column of the row that is none is not read, and a write
+//! that did not fit is none.
+
+use super::{Handling, Val};
+use crate::ir::*;
+use weft_core::table::Row;
+
+/// One access.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Access {
+    /// The value of an input column, or whether it is there, was looked at.
+    ReadInput(InputId),
+    /// An input column was set or cleared.
+    WriteInput(InputId),
+    /// A header or trailer of the answer was set.
+    Answer(NameId),
+    /// A field of the reply was set.
+    Reply(NameId),
+    /// `now()` was asked for.
+    Now,
+    /// `rand()` was drawn, at this site.
+    Rand(u64),
+    /// The scratch was asked for room, or whether it had been full.
+    Room,
+    /// Something found no room in the scratch: what the rest of the pass does depends on what came before it.
+    Full,
+    /// A cell of the call's row was read.
+    ReadCall(CallId),
+    /// A cell of the call's row was set.
+    WriteCall(CallId),
+    /// A variable was read.
+    ReadVar(VarId),
+    /// A variable was set.
+    WriteVar(VarId),
+    /// A variable was merged with a value.
+    MergeVar(VarId),
+    /// It was asked which rows a table has: for this key, or for all.
+    ReadRows(TableId, Option<Vec<u8>>),
+    /// A row came, went, or had its age or its place in the order of eviction changed.
+    WriteRows(TableId),
+    /// A column of a row that is there was read.
+    ReadColumn(TableId, ColumnId),
+    /// A column of a row that is there was set.
+    WriteColumn(TableId, ColumnId),
+    /// A row went to a sink.
+    Emit(SinkId),
+    /// The tuple was held up.
+    Delay,
+    /// The tuple was marked.
+    Mark,
+    /// The tuple was copied to another target.
+    Mirror,
+}
+
+/// An access, and the part of the segment ([`ChainProgram::parts`](crate::program::ChainProgram::parts)) that made it.
+pub type Noted = (usize, Access);
+
+impl Handling<'_, '_> {
+    /// Notes what an instruction that has run touched.
+    pub(super) fn note(&mut self, op: &Op, result: Option<&Val>) {
+        let accesses = self.accesses(op, result);
+        let (part, full) = (self.part, self.scratch_full.then_some(Access::Full));
+        if let Some(notes) = &mut *self.notes {
+            notes.extend(accesses.into_iter().chain([full]).flatten().map(|access| (part, access)));
+        }
+    }
+
+    fn accesses(&self, op: &Op, result: Option<&Val>) -> [Option<Access>; 2] {
+        let is_row = |row: Value| self.row(row) != Row::NONE;
+        let room = self.takes_room(op, result).then_some(Access::Room);
+        let access = match *op {
+            Op::Input(id) | Op::InputPresent(id) => Some(Access::ReadInput(id)),
+            Op::SetInput(id, _) | Op::ClearInput(id) => Some(Access::WriteInput(id)),
+            Op::SetAnswer(name, _) => Some(Access::Answer(name)),
+            Op::SetReply(name, _) => Some(Access::Reply(name)),
+            Op::Now => Some(Access::Now),
+            Op::Rand(site) => Some(Access::Rand(site)),
+            Op::CallGet(id) => Some(Access::ReadCall(id)),
+            Op::CallSet(id, ..) => Some(Access::WriteCall(id)),
+            Op::VarGet(id) | Op::VarMerged(id) => Some(Access::ReadVar(id)),
+            Op::VarSet(id, ..) | Op::VarReset(id) => Some(Access::WriteVar(id)),
+            Op::VarMerge(id, ..) => Some(Access::MergeVar(id)),
+            Op::Find(table, key) => Some(Access::ReadRows(table, Some(self.key_bytes(key)))),
+            Op::Count(table) | Op::ScanRow(table, _) | Op::ScanNext(table, _) => {
+                Some(Access::ReadRows(table, None))
+            }
+            Op::Insert(table, ..) => {
+                (result != Some(&Val::Row(Row::NONE))).then_some(Access::WriteRows(table))
+            }
+            Op::Remove(table, row, _) | Op::Touch(table, row) | Op::TouchRead(table, row) => {
+                is_row(row).then_some(Access::WriteRows(table))
+            }
+            Op::Column(table, row, column) | Op::ColumnIsNull(table, row, column) => {
+                is_row(row).then_some(Access::ReadColumn(table, column))
+            }
+            Op::SetColumn(table, _, column, ..) => {
+                (result == Some(&Val::Bool(true))).then_some(Access::WriteColumn(table, column))
+            }
+            Op::SetColumnNull(table, row, column, _) => {
+                is_row(row).then_some(Access::WriteColumn(table, column))
+            }
+            Op::Emit(sink, _) => Some(Access::Emit(sink)),
+            Op::Delay(by) => (self.int(by) > 0).then_some(Access::Delay),
+            Op::Mark(_) => Some(Access::Mark),
+            Op::Mirror(_) => Some(Access::Mirror),
+            _ => None,
+        };
+        [access, room]
+    }
+
+    /// Whether the operation depends on the room that is left.
+    fn takes_room(&self, op: &Op, result: Option<&Val>) -> bool {
+        let is_long = |value: Value| matches!(self.get(value), Val::Bytes(bytes) if !bytes.is_empty());
+        match op {
+            Op::ScratchFull => true,
+            Op::Concat(_)
+            | Op::Lower(_)
+            | Op::Upper(_)
+            | Op::IntToText(..)
+            | Op::FloatToText(_)
+            | Op::Key(_)
+            | Op::Column(..)
+            | Op::CallGet(_) => matches!(result, Some(Val::Bytes(_))),
+            Op::SetInput(_, a) | Op::SetAnswer(_, a) | Op::SetReply(_, a) | Op::Mirror(a) => is_long(*a),
+            Op::Emit(_, cells) => cells.iter().any(|(cell, _)| is_long(*cell)),
+            _ => false,
+        }
+    }
+
+    fn key_bytes(&self, key: Value) -> Vec<u8> {
+        match self.get(key) {
+            Val::Bytes(bytes) => bytes.to_vec(),
+            other => other.word().to_le_bytes().to_vec(),
+        }
+    }
+}

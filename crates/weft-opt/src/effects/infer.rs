@@ -1,0 +1,296 @@
+//! One walk over a function.
+
+use std::collections::BTreeMap;
+
+use weft_core::Status;
+use weft_core::abi::Fault;
+use weft_ir::ir::{Block, Function, Inst, NameId, Op, StatusOperand, TableId, Terminator, Ty, Value};
+use weft_ir::program::{ChainProgram, Event};
+use weft_ir::verify::Handler;
+
+use super::flow::Flow;
+use super::key::Names;
+use super::source::Provenance;
+use super::{Cell, CellUse, Effects, EndKind, Ending, Lines, Look, RowSet};
+
+/// The effects of a handler. A failure of an element that fails open ends no tuple.
+pub(super) fn infer(chain: &ChainProgram, event: Event, fail_open: bool, function: &Function) -> Effects {
+    let flow = Flow::of(function);
+    let provenance = Provenance::of(function, &flow);
+    let names = Names::of(chain, Handler::of(event).direction(chain), function);
+    let own = own_writes(function);
+    let mut walk = Walk { function, flow, provenance, names, effects: Effects::default() };
+    for (at, block) in function.blocks.iter().enumerate() {
+        if walk.flow.is_reached(at) {
+            walk.block(at, block, own[at]);
+            walk.end(at, &block.end, fail_open);
+        }
+    }
+    walk.settle_writes(&own);
+    walk.effects
+}
+
+struct Walk<'f> {
+    function: &'f Function,
+    flow: Flow,
+    provenance: Provenance,
+    names: Names<'f>,
+    effects: Effects,
+}
+
+impl Walk<'_> {
+    fn block(&mut self, at: usize, block: &Block, mut own: u64) {
+        let goes_on = self.goes_on(at);
+        for inst in &block.insts {
+            self.tuple(inst, own);
+            self.answer(inst, goes_on);
+            self.state(inst);
+            self.rest(inst);
+            own = own_behind(own, &inst.op);
+        }
+    }
+
+    /// Whether some way from a block lets the tuple go on.
+    fn goes_on(&self, at: usize) -> bool {
+        let mut ends = self.function.blocks.iter().enumerate();
+        ends.any(|(to, block)| {
+            matches!(block.end, Terminator::Forward | Terminator::Redirect { .. })
+                && self.flow.leads_to(at, to)
+        })
+    }
+
+    fn tuple(&mut self, inst: &Inst, own: u64) {
+        let line = inst.line;
+        match inst.op {
+            Op::Input(id) | Op::InputPresent(id) if own >> id.0 & 1 == 0 => {
+                self.effects.reads.entry(id).or_default().insert(line);
+            }
+            Op::SetInput(id, _) | Op::ClearInput(id) => {
+                self.effects.writes.entry(id).or_default().lines.insert(line);
+            }
+            _ => {}
+        }
+    }
+
+    fn answer(&mut self, inst: &Inst, goes_on: bool) {
+        let effects = &mut self.effects;
+        let (name, all, left): (NameId, &mut BTreeMap<_, Lines>, &mut BTreeMap<_, Lines>) = match inst.op {
+            Op::SetAnswer(name, _) => (name, &mut effects.answers, &mut effects.answers_left),
+            Op::SetReply(name, _) => (name, &mut effects.replies, &mut effects.replies_left),
+            _ => return,
+        };
+        all.entry(name).or_default().insert(inst.line);
+        if goes_on {
+            left.entry(name).or_default().insert(inst.line);
+        }
+    }
+
+    fn state(&mut self, inst: &Inst) {
+        let line = inst.line;
+        match inst.op {
+            Op::CallGet(id) => self.reads(Cell::Call(id), line, None),
+            Op::CallSet(id, ..) => self.writes(Cell::Call(id), line, None),
+            Op::VarGet(id) | Op::VarMerged(id) => self.reads(Cell::Var(id), line, None),
+            Op::VarSet(id, ..) | Op::VarReset(id) => self.writes(Cell::Var(id), line, None),
+            Op::VarMerge(id, ..) => {
+                self.effects.cells.entry(Cell::Var(id)).or_default().merges.insert(line);
+            }
+            Op::Find(table, key) => self.look(table, Some(key), line),
+            Op::Count(table) | Op::ScanRow(table, _) | Op::ScanNext(table, _) => self.look(table, None, line),
+            Op::Insert(table, key, _) => {
+                self.look(table, Some(key), line);
+                self.writes(Cell::Rows(table), line, None);
+            }
+            Op::Remove(table, ..) | Op::Touch(table, _) | Op::TouchRead(table, _) => {
+                self.writes(Cell::Rows(table), line, None);
+            }
+            Op::Column(table, row, column) | Op::ColumnIsNull(table, row, column) => {
+                self.reads(Cell::Column(table, column), line, Some(row));
+            }
+            Op::SetColumn(table, row, column, ..) | Op::SetColumnNull(table, row, column, _) => {
+                self.writes(Cell::Column(table, column), line, Some(row));
+            }
+            _ => {}
+        }
+    }
+
+    /// A look at which rows there are. An expired or evicted row of any key may be met, so it is of all rows.
+    fn look(&mut self, table: TableId, key: Option<Value>, line: u32) {
+        let key = key.map(|key| self.names.key(key, &self.provenance));
+        let look = Look { table, key, line };
+        if !self.effects.looks.contains(&look) {
+            self.effects.looks.push(look);
+        }
+        self.reads(Cell::Rows(table), line, None);
+    }
+
+    fn reads(&mut self, cell: Cell, line: u32, row: Option<Value>) {
+        self.used(cell, row).reads.insert(line);
+    }
+
+    fn writes(&mut self, cell: Cell, line: u32, row: Option<Value>) {
+        self.used(cell, row).writes.insert(line);
+    }
+
+    /// How a cell is used, once the rows are noted.
+    fn used(&mut self, cell: Cell, row: Option<Value>) -> &mut CellUse {
+        let rows = row.map_or(RowSet::All, |row| self.names.rows(self.function, row, &self.provenance));
+        let used = self.effects.cells.entry(cell).or_default();
+        used.rows.add(&rows);
+        used
+    }
+
+    fn rest(&mut self, inst: &Inst) {
+        let (line, function) = (inst.line, self.function);
+        let effects = &mut self.effects;
+        match inst.op {
+            Op::Emit(sink, _) => {
+                effects.sinks.entry(sink).or_default().insert(line);
+            }
+            Op::Mirror(_) => {
+                effects.mirrors.insert(line);
+            }
+            Op::Delay(_) => {
+                effects.delays.insert(line);
+            }
+            Op::Mark(_) => {
+                effects.marks.insert(line);
+            }
+            Op::Now => {
+                effects.clock.insert(line);
+            }
+            Op::Rand(site) => {
+                effects.draws.entry(site).or_default().insert(line);
+            }
+            _ => {}
+        }
+        if takes_room(function, inst) {
+            effects.room.insert(line);
+        }
+    }
+
+    fn end(&mut self, at: usize, end: &Terminator, fail_open: bool) {
+        let kind = match *end {
+            Terminator::Redirect { line, .. } => {
+                self.effects.redirects.insert(line);
+                return;
+            }
+            Terminator::Drop { .. } => EndKind::Drop,
+            Terminator::Reply { .. } => EndKind::Reply,
+            Terminator::Abort { status, text, .. } => {
+                EndKind::Abort(self.status(status), self.known_text(text))
+            }
+            Terminator::Fail { fault, .. } if !fail_open => EndKind::Fail(self.faults(fault)),
+            _ => return,
+        };
+        let deciding: Vec<Value> = self.flow.deciding(at).into_iter().chain(end.operands()).collect();
+        self.effects.ends.push(Ending {
+            when: self.provenance.of_all(&deciding),
+            is_room: matches!(kind, EndKind::Fail(_)) && self.is_room(at),
+            kind,
+            line: end.line(),
+        });
+    }
+
+    fn status(&self, status: StatusOperand) -> Option<Status> {
+        match status {
+            StatusOperand::Known(status) => Some(status),
+            StatusOperand::Computed(_) => None,
+        }
+    }
+
+    fn known_text(&self, text: Option<Value>) -> Option<Vec<u8>> {
+        let Some(text) = text else { return Some(Vec::new()) };
+        match self.names.definition(text)? {
+            Op::BytesConst(bytes) => Some(bytes.clone()),
+            _ => None,
+        }
+    }
+
+    fn faults(&self, code: Value) -> Vec<Fault> {
+        let (codes, is_all) = self.names.constants(code);
+        let fault = |code: &i64| u8::try_from(*code).ok().and_then(Fault::from_code);
+        let mut faults: Vec<Fault> = codes.iter().filter_map(fault).collect();
+        faults.sort_by_key(|fault| fault.code());
+        faults.dedup();
+        if is_all && codes.iter().all(|code| fault(code).is_some() || *code == 0) {
+            faults
+        } else {
+            Vec::new()
+        }
+    }
+
+    /// Whether a block is entered only where the scratch was full.
+    fn is_room(&self, at: usize) -> bool {
+        let is_full = |by: Value| matches!(self.names.definition(by), Some(Op::ScratchFull));
+        let enters = |block: &Block| block.end.jumps().iter().any(|jump| jump.block.0 as usize == at);
+        let mut entries = self.function.blocks.iter().filter(|block| enters(block)).peekable();
+        entries.peek().is_some()
+            && entries.all(|block| match &block.end {
+                Terminator::Branch(by, _, no) => is_full(*by) && no.block.0 as usize != at,
+                _ => false,
+            })
+    }
+
+    /// Tells which writes happen on all ways that go on.
+    fn settle_writes(&mut self, own: &[u64]) {
+        let ways = self.function.blocks.iter().zip(own).enumerate().filter(|(at, (block, _))| {
+            matches!(block.end, Terminator::Forward | Terminator::Redirect { .. })
+                && self.flow.is_reached(*at)
+        });
+        let behind = |(_, (block, own)): (usize, (&Block, &u64))| {
+            block.insts.iter().fold(*own, |own, inst| own_behind(own, &inst.op))
+        };
+        let always = ways.map(behind).reduce(|a, b| a & b).unwrap_or(0);
+        for (id, write) in &mut self.effects.writes {
+            write.always = always >> id.0 & 1 != 0;
+            write.blind = write.always && !self.effects.reads.contains_key(id);
+        }
+    }
+}
+
+/// For each block, the inputs (bit by bit) that the handler has itself set on every way to it.
+fn own_writes(function: &Function) -> Vec<u64> {
+    let mut before = vec![u64::MAX; function.blocks.len()];
+    before[0] = 0;
+    loop {
+        let mut changed = false;
+        for (at, block) in function.blocks.iter().enumerate() {
+            let behind = block.insts.iter().fold(before[at], |own, inst| own_behind(own, &inst.op));
+            for to in crate::passes::targets(&block.end) {
+                changed |= before[to] & behind != before[to];
+                before[to] &= behind;
+            }
+        }
+        if !changed {
+            return before;
+        }
+    }
+}
+
+fn own_behind(own: u64, op: &Op) -> u64 {
+    match *op {
+        Op::SetInput(id, _) | Op::ClearInput(id) => own | 1 << id.0,
+        Op::RollBack => 0,
+        _ => own,
+    }
+}
+
+/// Whether an operation takes room in the scratch, or asks about it (see [`weft_ir::ir`]).
+fn takes_room(function: &Function, inst: &Inst) -> bool {
+    let is_bytes = |value: &Value| function.ty(*value) == Ty::Bytes;
+    match &inst.op {
+        Op::ScratchFull
+        | Op::Concat(_)
+        | Op::Lower(_)
+        | Op::Upper(_)
+        | Op::IntToText(..)
+        | Op::FloatToText(_)
+        | Op::Key(_)
+        | Op::Mirror(_) => true,
+        Op::Column(..) | Op::CallGet(_) => inst.result.as_ref().is_some_and(is_bytes),
+        Op::SetInput(_, a) | Op::SetAnswer(_, a) | Op::SetReply(_, a) => is_bytes(a),
+        Op::Emit(_, cells) => cells.iter().any(|(cell, _)| is_bytes(cell)),
+        _ => false,
+    }
+}

@@ -1,0 +1,182 @@
+//! Keys as expressions, and the rows that values may stand for.
+
+use weft_ir::ir::{Function, IntOp, Op, Ty, Value};
+use weft_ir::program::{ChainProgram, Direction};
+
+use super::source::Provenance;
+use super::{Key, RowSet};
+
+/// How deep an expression is written out.
+const DEPTH_MAX: usize = 12;
+/// How long the text of an expression may become.
+const TEXT_BYTES_MAX: usize = 400;
+
+/// The definitions of a function's values, and the names of its inputs.
+pub(super) struct Names<'f> {
+    chain: &'f ChainProgram,
+    direction: Option<&'f Direction>,
+    definitions: Vec<Option<&'f Op>>,
+    /// By value: the arguments that its block is entered with, if it is a parameter.
+    given: Vec<Vec<Value>>,
+    /// Inputs that the handler changes, so their names stand for more than one value.
+    changed: Vec<bool>,
+}
+
+impl<'f> Names<'f> {
+    pub(super) fn of(
+        chain: &'f ChainProgram,
+        direction: Option<&'f Direction>,
+        function: &'f Function,
+    ) -> Self {
+        let n = function.types.len();
+        let mut names = Self {
+            chain,
+            direction,
+            definitions: vec![None; n],
+            given: vec![Vec::new(); n],
+            changed: vec![false; direction.map_or(0, |d| d.inputs.len())],
+        };
+        for block in &function.blocks {
+            for inst in &block.insts {
+                if let Some(result) = inst.result {
+                    names.definitions[result.0 as usize] = Some(&inst.op);
+                }
+                if let Op::SetInput(id, _) | Op::ClearInput(id) = inst.op {
+                    names.changed[usize::from(id.0)] = true;
+                }
+            }
+            for jump in block.end.jumps() {
+                let params = &function.blocks[jump.block.0 as usize].params;
+                for (param, arg) in params.iter().zip(&jump.args) {
+                    names.given[param.0 as usize].push(*arg);
+                }
+            }
+        }
+        names
+    }
+
+    pub(super) fn definition(&self, value: Value) -> Option<&'f Op> {
+        self.definitions[value.0 as usize]
+    }
+
+    /// A key as an expression.
+    pub(super) fn key(&self, value: Value, provenance: &Provenance) -> Key {
+        Key {
+            text: self.text(value, DEPTH_MAX).filter(|text| text.len() <= TEXT_BYTES_MAX),
+            known: self.known(value),
+            sources: provenance.sources(value).clone(),
+        }
+    }
+
+    /// The bytes of a constant; a number's word in little endian.
+    fn known(&self, value: Value) -> Option<Vec<u8>> {
+        match self.definition(value)? {
+            Op::BytesConst(bytes) => Some(bytes.clone()),
+            Op::IntConst(n) => Some(n.to_le_bytes().to_vec()),
+            Op::FloatConst(x) => Some(x.to_bits().to_le_bytes().to_vec()),
+            Op::BoolConst(b) => Some(u64::from(*b).to_le_bytes().to_vec()),
+            _ => None,
+        }
+    }
+
+    fn text(&self, value: Value, depth: usize) -> Option<String> {
+        let depth = depth.checked_sub(1)?;
+        let of = |value: &Value| self.text(*value, depth);
+        let call = |name: &str, args: &[Value]| {
+            let args: Option<Vec<String>> = args.iter().map(of).collect();
+            Some(format!("{name}({})", args?.join(", ")))
+        };
+        Some(match self.definition(value)? {
+            Op::BoolConst(b) => b.to_string(),
+            Op::IntConst(n) => n.to_string(),
+            Op::FloatConst(x) => format!("{x:?}"),
+            Op::BytesConst(bytes) => format!("'{}'", bytes.escape_ascii()),
+            Op::Input(id) if !self.changed[usize::from(id.0)] => {
+                self.direction?.inputs[usize::from(id.0)].name.clone()
+            }
+            Op::CallGet(id) => format!("call.{}", self.chain.call[usize::from(id.0)].name),
+            Op::VarGet(id) => self.chain.vars[usize::from(id.0)].name.clone(),
+            Op::Now => "now()".to_owned(),
+            Op::Key(parts) => call("", parts)?,
+            Op::Hash(a) => call("hash", &[*a])?,
+            Op::HashMix(a, b) => call("mix", &[*a, *b])?,
+            Op::Lower(a) => call("lower", &[*a])?,
+            Op::Upper(a) => call("upper", &[*a])?,
+            Op::Slice(a, from, count) => call("slice", &[*a, *from, *count])?,
+            Op::Concat(parts) => call("concat", parts)?,
+            Op::IntToText(_, a) | Op::FloatToText(a) => call("text", &[*a])?,
+            Op::IntToFloat(_, a) => of(a)?,
+            Op::IntBinary(op, a, b) => match sign(*op) {
+                Some(sign) => format!("({} {sign} {})", of(a)?, of(b)?),
+                None => call(&format!("{op:?}").to_lowercase(), &[*a, *b])?,
+            },
+            _ => return None,
+        })
+    }
+
+    /// The faults that a code may stand for, as far as they are constants; whether that is all.
+    pub(super) fn constants(&self, value: Value) -> (Vec<i64>, bool) {
+        let (mut found, mut all) = (Vec::new(), true);
+        let mut seen = vec![value];
+        let mut at = 0;
+        while let Some(&value) = seen.get(at) {
+            at += 1;
+            let from: Vec<Value> = match self.definition(value) {
+                Some(Op::IntConst(n)) => {
+                    found.push(*n);
+                    continue;
+                }
+                Some(Op::Select(_, a, b)) => vec![*a, *b],
+                None if !self.given[value.0 as usize].is_empty() => self.given[value.0 as usize].clone(),
+                _ => {
+                    all = false;
+                    continue;
+                }
+            };
+            for next in from {
+                if !seen.contains(&next) {
+                    seen.push(next);
+                }
+            }
+        }
+        (found, all)
+    }
+
+    /// The keys of the rows that a row may be.
+    pub(super) fn rows(&self, function: &Function, row: Value, provenance: &Provenance) -> RowSet {
+        debug_assert_eq!(function.ty(row), Ty::Row);
+        let mut rows = RowSet::default();
+        let mut seen = vec![row];
+        let mut at = 0;
+        while let Some(&row) = seen.get(at) {
+            at += 1;
+            let from: &[Value] = match self.definition(row) {
+                Some(Op::Find(_, key) | Op::Insert(_, key, _)) => {
+                    rows.add(&RowSet::Keys(vec![self.key(*key, provenance)]));
+                    continue;
+                }
+                Some(Op::NoRow) => continue,
+                Some(Op::Select(_, a, b)) => &[*a, *b],
+                None => &self.given[row.0 as usize],
+                Some(_) => return RowSet::All,
+            };
+            for next in from {
+                if !seen.contains(next) {
+                    seen.push(*next);
+                }
+            }
+        }
+        rows
+    }
+}
+
+fn sign(op: IntOp) -> Option<&'static str> {
+    Some(match op {
+        IntOp::Add => "+",
+        IntOp::Sub => "-",
+        IntOp::Mul => "*",
+        IntOp::SDiv | IntOp::UDiv => "/",
+        IntOp::SRem | IntOp::URem => "%",
+        _ => return None,
+    })
+}

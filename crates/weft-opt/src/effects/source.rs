@@ -1,0 +1,124 @@
+//! What values may depend on.
+//!
+//! A value depends on what its operands depend on; a block's parameter also on the branches that choose by which jump
+//! the block is entered. What a handler wrote itself comes back when it reads: a look at an input, a variable, a cell
+//! or a table depends on everything that the handler writes there, and on what decides whether it does.
+//!
+//! That bytes may be cut for want of room is left out: whoever asks about the room does so with
+//! [`Op::ScratchFull`], and that depends on [`Source::Room`].
+
+use std::collections::BTreeMap;
+
+use weft_ir::ir::{Function, Op, Terminator, Value};
+
+use super::flow::Flow;
+use super::{Source, Sources};
+
+/// What each value of a function may depend on.
+pub(super) struct Provenance {
+    values: Vec<Sources>,
+    /// What was written to a source by the handler itself.
+    written: BTreeMap<Source, Sources>,
+}
+
+impl Provenance {
+    pub(super) fn of(function: &Function, flow: &Flow) -> Self {
+        let mut known = Self { values: vec![Sources::new(); function.types.len()], written: BTreeMap::new() };
+        let deciding: Vec<Vec<Value>> = (0..function.blocks.len()).map(|b| flow.deciding(b)).collect();
+        let choosing: Vec<Vec<Value>> = (0..function.blocks.len()).map(|b| flow.choosing(b)).collect();
+        // Sets only grow, and there are finitely many sources.
+        while known.round(function, &deciding, &choosing) {}
+        known
+    }
+
+    /// What a value may depend on.
+    pub(super) fn sources(&self, value: Value) -> &Sources {
+        &self.values[value.0 as usize]
+    }
+
+    /// What any of these may depend on.
+    pub(super) fn of_all(&self, values: &[Value]) -> Sources {
+        values.iter().flat_map(|value| self.sources(*value).iter().copied()).collect()
+    }
+
+    /// Passes what is known on once; whether something is new.
+    fn round(&mut self, function: &Function, deciding: &[Vec<Value>], choosing: &[Vec<Value>]) -> bool {
+        let mut changed = false;
+        for (at, block) in function.blocks.iter().enumerate() {
+            for inst in &block.insts {
+                let operands = self.of_all(&inst.op.operands());
+                if let Some(result) = inst.result {
+                    let read = self.read_by(&inst.op);
+                    changed |=
+                        grow(&mut self.values[result.0 as usize], operands.iter().copied().chain(read));
+                }
+                for target in written_by(&inst.op, &self.written) {
+                    let control = self.of_all(&deciding[at]);
+                    let written = self.written.entry(target).or_default();
+                    changed |= grow(written, operands.iter().copied().chain(control));
+                }
+            }
+            changed |= self.jumps(function, &block.end, choosing);
+        }
+        changed
+    }
+
+    fn jumps(&mut self, function: &Function, end: &Terminator, choosing: &[Vec<Value>]) -> bool {
+        let mut changed = false;
+        for jump in end.jumps() {
+            let to = jump.block.0 as usize;
+            let control = self.of_all(&choosing[to]);
+            for (param, arg) in function.blocks[to].params.iter().zip(&jump.args) {
+                let given: Sources = self.sources(*arg).union(&control).copied().collect();
+                changed |= grow(&mut self.values[param.0 as usize], given);
+            }
+        }
+        changed
+    }
+
+    /// What an operation brings in besides its operands.
+    fn read_by(&self, op: &Op) -> Sources {
+        let source = match *op {
+            Op::Input(id) | Op::InputPresent(id) => Source::Input(id),
+            Op::CallGet(id) => Source::Call(id),
+            Op::VarGet(id) | Op::VarMerged(id) => Source::Var(id),
+            Op::Find(table, _)
+            | Op::Insert(table, ..)
+            | Op::Column(table, ..)
+            | Op::ColumnIsNull(table, ..)
+            | Op::SetColumn(table, ..)
+            | Op::Count(table)
+            | Op::ScanRow(table, _)
+            | Op::ScanNext(table, _) => Source::Table(table),
+            Op::Now => Source::Now,
+            Op::Rand(_) => Source::Rand,
+            Op::ScratchFull => Source::Room,
+            _ => return Sources::new(),
+        };
+        let written = self.written.get(&source).into_iter().flatten().copied();
+        core::iter::once(source).chain(written).collect()
+    }
+}
+
+/// What an operation may change for later reads of the same handler; undoing changes all that was written.
+fn written_by(op: &Op, written: &BTreeMap<Source, Sources>) -> Vec<Source> {
+    match *op {
+        Op::SetInput(id, _) | Op::ClearInput(id) => vec![Source::Input(id)],
+        Op::CallSet(id, ..) => vec![Source::Call(id)],
+        Op::VarSet(id, ..) | Op::VarMerge(id, ..) | Op::VarReset(id) => vec![Source::Var(id)],
+        Op::Insert(table, ..)
+        | Op::Remove(table, ..)
+        | Op::Touch(table, _)
+        | Op::TouchRead(table, _)
+        | Op::SetColumn(table, ..)
+        | Op::SetColumnNull(table, ..) => vec![Source::Table(table)],
+        Op::RollBack => written.keys().copied().collect(),
+        _ => Vec::new(),
+    }
+}
+
+fn grow(set: &mut Sources, more: impl IntoIterator<Item = Source>) -> bool {
+    let before = set.len();
+    set.extend(more);
+    set.len() > before
+}
