@@ -176,6 +176,8 @@ pub struct Outcome {
     pub element: u16,
     /// The source line of the verdict, 0 for the end of the chain.
     pub line: u32,
+    /// The handler that ended it is ON OPEN: the element has not seen the call begin.
+    pub opening: bool,
     /// The text of an ABORT, or the target of a REDIRECT.
     pub text: Vec<u8>,
     /// Changes to columns and headers, in the order made; a later one wins.
@@ -190,8 +192,8 @@ pub struct Outcome {
     pub delay: Interval,
     /// The mark that was set, if any.
     pub mark: Option<u64>,
-    /// Targets of MIRROR: ranges of `scratch`.
-    pub mirrors: Vec<(u32, u32)>,
+    /// Copies that MIRROR asks for, in the order made.
+    pub mirrors: Vec<Mirror>,
     /// What to undo if the element fails.
     pub journal: Journal,
 }
@@ -204,6 +206,15 @@ pub struct Edit {
     pub target: EditTarget,
     /// To what; [`Cell::Null`] clears or removes.
     pub value: Cell,
+}
+
+/// A copy of the tuple, as it was when the statement ran.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Mirror {
+    /// The cluster or endpoint: start and length in [`Outcome::scratch`].
+    pub target: (u32, u32),
+    /// How many of [`Outcome::edits`] were made before.
+    pub edits: u32,
 }
 
 /// What an [`Edit`] changes.
@@ -262,6 +273,7 @@ impl Outcome {
         self.verdict = Verdict::Forward;
         self.element = 0;
         self.line = 0;
+        self.opening = false;
         self.text.clear();
         self.edits.clear();
         self.scratch.clear();

@@ -87,7 +87,10 @@ impl Engine {
             let by = by.map(|e| live.chain.program.elements[e].name.as_str());
             // A CLOSE handler that fails has no one left to tell: it is counted, and the call ends as it would.
             let _ = self.pass(now, key, live, close, Tuple::End { status, by, trailers: last.as_deref() });
-            let edited = last.as_ref().and_then(|t| self.passes.edit_headers(live, Event::Close, true, t));
+            let edited = last.as_ref().and_then(|t| {
+                let n_edits = self.passes.outcome.edits.len();
+                self.passes.edit_headers(live, Event::Close, true, t, n_edits)
+            });
             last = edited.or(last);
         }
         self.send_end(key, reply, last);

@@ -192,7 +192,7 @@ impl Passes {
         Some(Slot { a: start as u64, b: bytes.len() as u64 })
     }
 
-    /// Applies the last pass's edits of message fields to `payload`. None if there are none.
+    /// Applies the last pass's first `n_edits` edits to the message fields of `payload`. None if none is of one.
     ///
     /// # Errors
     /// A value does not fit its field, which the checker excludes; the pass then counts as failed.
@@ -202,15 +202,16 @@ impl Passes {
         event: Event,
         method: Option<&Method>,
         payload: &[u8],
+        n_edits: usize,
         out: &mut Vec<u8>,
     ) -> Option<Result<(), EditError>> {
-        if self.outcome.edits.is_empty() {
+        if n_edits == 0 {
             return None;
         }
         let inputs = inputs(&live.chain, event);
         let columns = columns(method, event)?;
         let mut edits = Vec::new();
-        for edit in &self.outcome.edits {
+        for edit in &self.outcome.edits[..n_edits] {
             if let EditTarget::Input(id) = edit.target
                 && matches!(inputs[usize::from(id)].place, Place::Body(_))
             {
@@ -231,20 +232,21 @@ impl Passes {
         }
     }
 
-    /// Applies the last pass's edits of headers (or trailers) to `headers`. None if there are none.
+    /// Applies the last pass's first `n_edits` edits to `headers` (or trailers). None if none is of one.
     pub(crate) fn edit_headers(
         &self,
         live: &LiveChain,
         event: Event,
         trailers: bool,
         headers: &Headers,
+        n_edits: usize,
     ) -> Option<Rc<Headers>> {
-        if self.outcome.edits.is_empty() {
+        if n_edits == 0 {
             return None;
         }
         let inputs = inputs(&live.chain, event);
         let mut builder: Option<HeadersBuilder> = None;
-        for edit in &self.outcome.edits {
+        for edit in &self.outcome.edits[..n_edits] {
             let EditTarget::Input(id) = edit.target else { continue };
             let name = match (&inputs[usize::from(id)].place, trailers) {
                 (Place::Header(name), false) | (Place::Trailer(name), true) => name.as_bytes(),

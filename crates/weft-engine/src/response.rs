@@ -77,8 +77,9 @@ impl Engine {
         let delay = core::mem::take(&mut self.passes.outcome.delay);
         let call = self.calls.get_mut(key).expect("the call has not ended");
         call.response.index += 1;
+        let n_edits = self.passes.outcome.edits.len();
         if let Some(headers) = &call.response_headers
-            && let Some(edited) = self.passes.edit_headers(&live, Event::Response, false, headers)
+            && let Some(edited) = self.passes.edit_headers(&live, Event::Response, false, headers, n_edits)
         {
             call.response_headers = Some(edited);
         }

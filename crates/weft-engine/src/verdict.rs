@@ -56,16 +56,18 @@ impl Engine {
         if matches!(passed, Passed::Ended) {
             return passed;
         }
-        let call = self.calls.get_mut(key).expect("the call has not ended");
-        if call.phase == Phase::AwaitMessage
-            && let Some(edited) = self.passes.edit_headers(live, segment.event, false, &call.request_headers)
-        {
-            call.request_headers = edited;
-        }
         if !self.passes.outcome.mirrors.is_empty()
             && let Tuple::Message(message) = tuple
         {
-            self.mirror(now, key, message);
+            self.mirror(now, key, live, segment.event, message);
+        }
+        let n_edits = self.passes.outcome.edits.len();
+        let call = self.calls.get_mut(key).expect("the call has not ended");
+        if call.phase == Phase::AwaitMessage
+            && let Some(edited) =
+                self.passes.edit_headers(live, segment.event, false, &call.request_headers, n_edits)
+        {
+            call.request_headers = edited;
         }
         passed
     }
@@ -94,7 +96,8 @@ impl Engine {
                 self.rewritten.clear();
                 let method = self.calls.get(key).and_then(|call| call.method);
                 let method = method.map(|m| &live.chain.methods[m]);
-                self.passes.rewrite(live, event, method, payload, &mut self.rewritten)
+                let n_edits = self.passes.outcome.edits.len();
+                self.passes.rewrite(live, event, method, payload, n_edits, &mut self.rewritten)
             }
             _ => None,
         };

@@ -276,6 +276,8 @@ pub struct Part<'a> {
     pub element: u16,
     /// Its handler.
     pub function: &'a Function,
+    /// It is ON OPEN.
+    pub opens: bool,
     /// The tuple is counted as seen by the element here: once, though several handlers may work on its call.
     pub counts: bool,
 }
@@ -317,7 +319,8 @@ impl ChainProgram {
             };
             for (nth, function) in chosen.into_iter().flatten().enumerate() {
                 let counts = nth == 0 && handlers.counts(event);
-                parts.push(Part { element: index as u16, function, counts });
+                let opens = handlers.open.as_ref().is_some_and(|open| core::ptr::eq(open, function));
+                parts.push(Part { element: index as u16, function, opens, counts });
             }
         }
         parts

@@ -304,7 +304,8 @@ extern "C" fn clock(cx: &Cx<'_>, began: &mut u64) {
 /// An element ends the pass. `packed` is a [`verdict`].
 extern "C" fn settle(cx: &mut Cx<'_>, packed: u64) {
     let out = &mut *cx.out;
-    let (kind, code) = (packed & 0xff, packed >> 8 & 0xff);
+    let (kind, code) = (packed & 0xff & !verdict::OPENING, packed >> 8 & 0xff);
+    out.opening = packed & verdict::OPENING != 0;
     out.verdict = match kind {
         verdict::DROP => Verdict::Drop,
         verdict::ABORT | verdict::ABORT_WITH_TEXT => {
@@ -498,8 +499,9 @@ extern "C" fn mark(cx: &mut Cx<'_>, mark: u64) {
 }
 
 extern "C" fn mirror(frame: &mut Frame<'_, '_>, to: Bytes) {
-    let kept = frame.keep(to);
-    frame.cx.out.mirrors.push(kept);
+    let target = frame.keep(to);
+    let edits = frame.cx.out.edits.len() as u32;
+    frame.cx.out.mirrors.push(weft_core::abi::Mirror { target, edits });
 }
 
 // The call's row and scalar variables.

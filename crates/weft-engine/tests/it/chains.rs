@@ -125,6 +125,26 @@ fn mirror_sends_a_copy_of_each_message() {
     assert!(copies.iter().all(|r| r.messages.len() == 1 && r.is_ended));
 }
 
+/// A copy would carry what an element behind the MIRROR takes out, or not what one before it has changed.
+#[test]
+fn a_copy_is_as_the_tuple_was_at_the_mirror() {
+    let edits = "v0: bytes = bytes \"bob\"\nset_input in0, v0\nv1: bytes = bytes \"early\"\nset_input in1, v1\n\
+        v2: bytes = bytes \"side\"\nmirror v2\n\
+        v3: bytes = bytes \"eve\"\nset_input in0, v3\nv4: bytes = bytes \"late\"\nset_input in1, v4\nforward";
+    let text = chain(&format!("{REQUEST}response"), &[&element("e", &[("request", edits)])]);
+    let mut world = World::new(5, Net::new().plan(Some(&text), &[CART]))
+        .server(CART, |_| Behaviour::default())
+        .server(CART_3, |_| Behaviour::default());
+    let client = world.client("front");
+    world.call(client, Call::unary(ADD, item("ann", 1, b"rest")));
+    world.run();
+    for (server, user, header) in [(CART, "eve", "late"), (CART_3, "bob", "early")] {
+        let received = world.received().iter().find(|r| r.server == server).expect("it was sent");
+        assert_eq!(received.messages[0].payload, edited(user, 1), "{server}");
+        assert_eq!(received.header("x-in"), Some(header), "{server}");
+    }
+}
+
 /// An item whose user was set: what was not touched stays in place, and what was is put behind it.
 fn edited(user: &str, n: u64) -> Vec<u8> {
     [item("", n, b"rest"), item(user, 0, b"")].concat()

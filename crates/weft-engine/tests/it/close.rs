@@ -154,3 +154,22 @@ fn an_element_that_refuses_to_open_sees_no_end() {
     world.run();
     assert_eq!(var_values(&mut world, 2), [0, 0]);
 }
+
+/// An element whose REQUEST ends the call the way that its OPEN could have would not see the end of it.
+#[test]
+fn which_handler_ended_the_call_is_not_guessed() {
+    let open = "block0:\nlock_vars\nv0: int = var_get var0\nv1: int = int 1\nv2: int = add v0, v1\n\
+            var_set var0, v2\nv3: bool = bool false\nbranch v3, block1, block2\n\
+        block1:\nabort ABORTED\nblock2:\nforward";
+    let both = element("both", &[("open", open), ("request", "abort ABORTED"), ("close", &bump(1))]);
+    let text = chain(&format!("request\nresponse\n{}", vars("both", 2)), &[&both]);
+    let mut world =
+        World::new(1, Net::new().plan(Some(&text), &[CART])).server(CART, |_| Behaviour::default());
+    let client = world.client("front");
+    let calls = ALL.map(|path| world.call(client, Call::unary(path, item("ann", 1, b""))));
+    world.run();
+    for call in calls {
+        assert_eq!(world.answer(call).code(), Some(10));
+    }
+    assert_eq!(var_values(&mut world, 2), [4, 4], "as many ends as begins");
+}

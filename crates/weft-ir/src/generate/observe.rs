@@ -76,8 +76,10 @@ pub struct Observation {
     pub delay: i64,
     /// The mark.
     pub mark: Option<u64>,
-    /// Targets of MIRROR.
-    pub mirrors: Vec<Vec<u8>>,
+    /// See [`Outcome::opening`].
+    pub opening: bool,
+    /// Targets of MIRROR, and how many edits were made before.
+    pub mirrors: Vec<(Vec<u8>, u32)>,
     /// The rows of each table that live after the pass, columns in order, in the order of a scan.
     pub tables: Vec<Vec<Vec<Seen>>>,
     /// Variables in the order of the chain: the word, or the parts of a MERGE variable.
@@ -208,7 +210,12 @@ impl World {
             rows: rows.collect(),
             delay: out.delay.as_nanos(),
             mark: out.mark,
-            mirrors: out.mirrors.iter().map(|&(start, len)| out.kept(start, len).to_vec()).collect(),
+            opening: out.opening,
+            mirrors: out
+                .mirrors
+                .iter()
+                .map(|m| (out.kept(m.target.0, m.target.1).to_vec(), m.edits))
+                .collect(),
             tables: self.state.tables.iter().map(|table| rows_of(table, now)).collect(),
             vars: chain.vars.iter().map(|var| self.var(var)).collect(),
             call: chain.call.iter().map(|cell| self.call_cell(cell)).collect(),

@@ -16,13 +16,13 @@ mod tests;
 
 use crate::backend::{Backend, Program, Unsupported};
 use crate::ir::*;
-use crate::program::{ChainProgram, Event, Input, Merge, Place, VarDecl, cell_words};
+use crate::program::{ChainProgram, Event, Input, Merge, Part, Place, VarDecl, cell_words};
 use crate::verify::{self, Handler};
 use core::fmt;
 use std::sync::Arc;
 use weft_core::abi::{
-    Cell, Cx, Edit, EditTarget, Fault, Mark, REGION_BODY, REGION_HEADERS, REGION_META, SinkRow, Slot, State,
-    Verdict,
+    self, Cell, Cx, Edit, EditTarget, Fault, Mark, REGION_BODY, REGION_HEADERS, REGION_META, SinkRow, Slot,
+    State, Verdict,
 };
 use weft_core::hash;
 use weft_core::table::{ColumnRef, Row};
@@ -179,7 +179,7 @@ impl Interpreted {
             }
             cx.counters[element].seen += u64::from(part.counts);
             let end = Handling::new(self, part.function, cx, &mut inputs, (nth, notes)).run();
-            let goes_on = settle(end, part.element, chain.elements[element].fail_open, cx);
+            let goes_on = settle(end, &part, chain.elements[element].fail_open, cx);
             if let (Some(clock), Some(began)) = (cx.trace, stamp) {
                 let ended = clock();
                 let counters = &mut cx.counters[element];
@@ -195,8 +195,8 @@ impl Interpreted {
 }
 
 /// Counts how the handler of an element ended and notes it in the outcome; whether the next one runs.
-fn settle(end: End, element: u16, fail_open: bool, cx: &mut Cx<'_>) -> bool {
-    let counters = &mut cx.counters[usize::from(element)];
+fn settle(end: End, part: &Part<'_>, fail_open: bool, cx: &mut Cx<'_>) -> bool {
+    let counters = &mut cx.counters[usize::from(part.element)];
     let (verdict, text, line) = match end {
         End::Forward => return true,
         End::Redirect { to, line } => {
@@ -220,8 +220,9 @@ fn settle(end: End, element: u16, fail_open: bool, cx: &mut Cx<'_>) -> bool {
         }
     };
     cx.out.verdict = verdict;
-    cx.out.element = element;
+    cx.out.element = part.element;
     cx.out.line = line;
+    cx.out.opening = part.opens && verdict != Verdict::Redirect;
     cx.out.text.clear();
     cx.out.text.extend_from_slice(text.as_deref().unwrap_or(&[]));
     verdict == Verdict::Redirect
@@ -548,8 +549,9 @@ impl<'r, 'c> Handling<'r, 'c> {
             }
             Op::Mark(mark) => self.cx.out.mark = Some(self.int(mark) as u64),
             Op::Mirror(to) => {
-                let range = self.keep(&self.bytes(to));
-                self.cx.out.mirrors.push(range);
+                let target = self.keep(&self.bytes(to));
+                let edits = self.cx.out.edits.len() as u32;
+                self.cx.out.mirrors.push(abi::Mirror { target, edits });
             }
             Op::RollBack => self.roll_back(),
             _ => self.table_effect(op),

@@ -419,7 +419,10 @@ fn the_tuple_and_the_pass() {
         v3: bool = bool true
         emit s3, v2 null v3
         reply ; line 3"]);
-    assert_eq!((seen.delay, seen.mark, seen.mirrors), (i64::MAX, Some(-4i64 as u64), vec![b"copy".to_vec()]));
+    assert_eq!(
+        (seen.delay, seen.mark, seen.mirrors),
+        (i64::MAX, Some(-4i64 as u64), vec![(b"copy".to_vec(), 0)])
+    );
     assert_eq!(seen.edits, [(EditTarget::Answer(0), bytes(b"copy")), (EditTarget::Reply(0), int(-4))]);
     assert_eq!(seen.rows, [(3, vec![Seen::Null])]);
     assert_eq!((seen.verdict, seen.element, seen.line), (Verdict::Reply, 0, 3));

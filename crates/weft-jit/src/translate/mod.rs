@@ -41,6 +41,8 @@ pub(crate) mod verdict {
     pub(crate) const FAILED: u64 = 4;
     /// An ABORT that has set its text; [`ABORT`] has none.
     pub(crate) const ABORT_WITH_TEXT: u64 = 5;
+    /// Added to one of the above in ON OPEN.
+    pub(crate) const OPENING: u64 = 0x80;
 }
 
 /// What compiled code points to, for as long as it lives.
@@ -494,6 +496,7 @@ struct PartTranslator<'s, 'a, 'f, 'p> {
     segment: &'s mut Segment<'a, 'f>,
     function: &'p Function,
     element: u16,
+    opens: bool,
     counts: bool,
     fail_open: bool,
     /// Where the next part begins.
@@ -548,6 +551,7 @@ impl<'s, 'a, 'f, 'p> PartTranslator<'s, 'a, 'f, 'p> {
             segment,
             function,
             element: part.element,
+            opens: part.opens,
             counts: part.counts,
             next,
             locks: Vec::new(),
@@ -828,6 +832,7 @@ impl<'s, 'a, 'f, 'p> PartTranslator<'s, 'a, 'f, 'p> {
     /// Ends the pass.
     fn verdict(&mut self, kind: u64, code: Option<clif::Value>, line: u32) {
         self.leave();
+        let kind = if self.opens { kind | verdict::OPENING } else { kind };
         let fixed = kind | u64::from(self.element) << 16 | u64::from(line) << 32;
         let ins = &mut self.segment.builder;
         let mut packed = ins.ins().iconst(I64, fixed as i64);
