@@ -1,21 +1,24 @@
 //! Puts the standard library into the program.
 //!
-//! It is whatever `.weft` files lie in the folder that `WEFT_LIBRARY_DIR` names (by default `library`); no name of
-//! a file or an element is known here.
+//! It is whatever `.weft` files lie in its folder; no name of a file or an element is known here.
 
 use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
 use std::{env, fs, io};
 
+#[path = "library_folder.rs"]
+mod library_folder;
+
 fn main() -> io::Result<()> {
-    println!("cargo::rerun-if-env-changed=WEFT_LIBRARY_DIR");
+    println!("cargo::rerun-if-env-changed={}", library_folder::VARIABLE);
     let root = Path::new(&env::var("CARGO_MANIFEST_DIR").expect("cargo sets it")).join("../..");
-    let folder = env::var_os("WEFT_LIBRARY_DIR").map_or_else(|| root.join("library"), PathBuf::from);
+    let folder = library_folder::library_folder(&root);
     println!("cargo::rerun-if-changed={}", folder.display());
     let mut files = Vec::new();
-    if folder.is_dir() {
-        list(&folder, &mut files)?;
-    }
+    list(&folder, &mut files).map_err(|error| {
+        let what = format!("the library's folder {} cannot be read: {error}", folder.display());
+        io::Error::new(error.kind(), what)
+    })?;
     files.sort();
     let mut code = String::from("static FILES: &[(&str, &str)] = &[\n");
     for file in &files {

@@ -6,14 +6,19 @@ use weft_fuzz::*;
 use weft_ir::generate::{self, Dice};
 use weft_ir::text::write_program;
 
+#[path = "../../crates/weft/library_folder.rs"]
+mod library_folder;
+
 /// Changes of each seed that are tried.
 const CHANGES: u64 = 300;
 
 fn programs() -> Vec<Vec<u8>> {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).parent().expect("the workspace");
     let mut texts = vec![b"CREATE CHAIN c ON a -> b AS x -> {y, z}; END;".to_vec()];
-    for folder in ["library/elements", "tests/programs", "tests/errors", "examples/shop"] {
-        let Ok(entries) = std::fs::read_dir(root.join(folder)) else { continue };
+    let library = library_folder::library_folder(root).join("elements");
+    let folders = ["tests/programs", "tests/errors", "examples/shop"].map(|folder| root.join(folder));
+    for folder in [library].into_iter().chain(folders) {
+        let Ok(entries) = std::fs::read_dir(folder) else { continue };
         let mut paths: Vec<_> = entries.flatten().map(|entry| entry.path()).collect();
         paths.sort();
         let weft = paths.into_iter().filter(|path| path.extension().is_some_and(|e| e == "weft"));

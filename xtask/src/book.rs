@@ -2,7 +2,7 @@
 //!
 //! | page | made from |
 //! | --- | --- |
-//! | `docs/src/library/NAME.md` | the header of `library/**/NAME.weft` |
+//! | `docs/src/library/NAME.md` | the header of NAME.weft in the library |
 //! | `docs/src/reference/diagnostics.md` | the table of codes in `weft-lang` |
 //! | `docs/src/reference/functions.md` | the table of functions in `weft-lang` |
 //! | `docs/src/reference/command-line.md` | what `weft man --markdown` prints |
@@ -11,6 +11,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
+use crate::library_folder::library_folder;
 use crate::workspace::{Workspace, cargo};
 
 const CODES: &str = "crates/weft-lang/src/diagnostic/code.rs";
@@ -52,13 +53,22 @@ pub(crate) fn pages(root: &Path) -> Result<Vec<Page>, String> {
         ("docs/src/reference/diagnostics.md".to_owned(), diagnostics(&read(&root.join(CODES))?)),
         ("docs/src/reference/functions.md".to_owned(), functions(&read(&root.join(FUNCTIONS))?)),
     ];
-    for path in programs(&root.join("library"))? {
-        let text = read(&path)?;
-        let name = path.file_stem().unwrap_or_default().to_string_lossy();
-        let import = path.strip_prefix(root).unwrap_or(&path).display().to_string();
+    for (import, text) in library(root)? {
+        let name = Path::new(&import).file_stem().unwrap_or_default().to_string_lossy();
         pages.push((format!("docs/src/library/{name}.md"), manual(&name, &import, &text)));
     }
     Ok(pages)
+}
+
+/// The files of the library: each under the name that an `IMPORT` has for it, whatever the folder is called.
+pub(crate) fn library(root: &Path) -> Result<Vec<(String, String)>, String> {
+    let folder = library_folder(root);
+    let read = |path: PathBuf| {
+        let text = fs::read_to_string(&path).map_err(|error| format!("{}: {error}", path.display()))?;
+        let inside = path.strip_prefix(&folder).expect("it was found there");
+        Ok((format!("library/{}", inside.display()), text))
+    };
+    programs(&folder)?.into_iter().map(read).collect()
 }
 
 fn programs(folder: &Path) -> Result<Vec<PathBuf>, String> {

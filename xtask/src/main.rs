@@ -2,6 +2,8 @@
 #![allow(clippy::print_stdout, reason = "a command's output is its purpose")]
 
 mod book;
+#[path = "../../crates/weft/library_folder.rs"]
+mod library_folder;
 mod run;
 mod test;
 mod tidy;

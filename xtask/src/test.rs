@@ -6,6 +6,8 @@ use std::path::Path;
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
+use crate::book;
+use crate::library_folder::{self, library_folder};
 use crate::tidy;
 use crate::workspace::{Workspace, cargo};
 
@@ -44,6 +46,7 @@ const STEPS: &[(&str, Step)] = &[
     ("doc tests", doc_tests),
     ("docs", docs),
     ("programs", programs),
+    ("renamed", renamed),
     ("seeds", seeds),
     ("fuzz", fuzz),
 ];
@@ -106,8 +109,8 @@ fn programs(context: &mut Context<'_>) -> Result<Outcome, String> {
     }
     let root = &context.workspace.root;
     let mut paths = Vec::new();
-    for folder in ["library", "examples", "benches"] {
-        collect_programs(&root.join(folder), &mut paths)?;
+    for folder in [library_folder(root), root.join("examples"), root.join("benches")] {
+        collect_programs(&folder, &mut paths)?;
     }
     paths.extend(extract_doc_programs(context.workspace)?);
     let mut all_passed = true;
@@ -121,6 +124,33 @@ fn programs(context: &mut Context<'_>) -> Result<Outcome, String> {
     }
     println!("programs: {} checked", paths.len());
     Ok(all_passed.into())
+}
+
+/// The program tests on a copy of the library in a folder of another name. That they fail without the copy shows that
+/// it is what they read.
+fn renamed(context: &mut Context<'_>) -> Result<Outcome, String> {
+    let folder = context.workspace.target.join("renamed").join("shelf");
+    let told = |error: std::io::Error| format!("{}: {error}", folder.display());
+    for (import, text) in book::library(&context.workspace.root)? {
+        let path = folder.join(import.trim_start_matches("library/"));
+        fs::create_dir_all(path.parent().expect("it is in the folder")).map_err(told)?;
+        fs::write(&path, text).map_err(told)?;
+    }
+    let name = folder.display().to_string();
+    let args = ["test", "-q", "--locked", "-p", "weft-opt", "--test", "it", "programs::"];
+    let passed = succeeds(context, &args, &[(library_folder::VARIABLE, &name)])?;
+    fs::remove_dir_all(&folder).map_err(told)?;
+    let without = Command::new(cargo())
+        .args(args)
+        .env(library_folder::VARIABLE, &folder)
+        .current_dir(&context.workspace.root)
+        .output()
+        .map_err(told)?;
+    let reads_another = without.status.success();
+    if reads_another {
+        println!("renamed: the tests pass without the folder that {} names", library_folder::VARIABLE);
+    }
+    Ok((passed == Outcome::Passed && !reads_another).into())
 }
 
 /// The bodies of the fuzz targets on seeds and on changes of them, with any toolchain.
@@ -248,8 +278,9 @@ fn extract_doc_programs(workspace: &Workspace) -> Result<Vec<std::path::PathBuf>
     let told = |error: std::io::Error| format!("{}: {error}", folder.display());
     let _ = fs::remove_dir_all(&folder);
     fs::create_dir_all(&folder).map_err(told)?;
-    for name in ["library", "examples"] {
-        std::os::unix::fs::symlink(workspace.root.join(name), folder.join(name)).map_err(told)?;
+    let examples = workspace.root.join("examples");
+    for (name, target) in [("library", library_folder(&workspace.root)), ("examples", examples)] {
+        std::os::unix::fs::symlink(target, folder.join(name)).map_err(told)?;
     }
     programs
         .into_iter()

@@ -7,6 +7,7 @@ mod graph;
 mod rust;
 mod sources;
 
+use std::collections::BTreeSet;
 use std::fmt;
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -50,7 +51,9 @@ const SKIPPED_FOLDERS: &[&str] = &["target", "node_modules", "corpus", "artifact
 /// Checks every rule and prints the findings; true if there are none.
 pub(crate) fn run(workspace: &Workspace) -> Result<bool, String> {
     let files = read_all(&workspace.root)?;
-    let mut findings = check(workspace, &files);
+    let library = crate::book::library(&workspace.root)?;
+    let names = sources::library_names(library.iter().map(|(_, text)| text.as_str()));
+    let mut findings = check(workspace, &files, &names);
     findings.extend(docs::made_pages(&files, &crate::book::pages(&workspace.root)?));
     for finding in &findings {
         println!("{finding}");
@@ -62,18 +65,18 @@ pub(crate) fn run(workspace: &Workspace) -> Result<bool, String> {
     Ok(findings.is_empty())
 }
 
-/// Checks every rule on the given files; the findings come in order of path and line.
-fn check(workspace: &Workspace, files: &[File]) -> Vec<Finding> {
+/// Checks every rule on the given files; the findings come in order of path and line. `names` are those of the
+/// library's elements.
+fn check(workspace: &Workspace, files: &[File], names: &BTreeSet<String>) -> Vec<Finding> {
     let mut findings = graph::dependencies(&workspace.packages);
     findings.extend(sources::dead_files(workspace, files));
-    let names = sources::library_names(files);
     for file in files.iter().filter(|file| file.path.ends_with(".rs")) {
         let source = rust::Source::new(&file.path, &file.text);
         findings.extend(sources::header(&source));
         findings.extend(sources::line_length(&source));
         findings.extend(sources::unsafe_code(&source));
         findings.extend(sources::leftovers(&source));
-        findings.extend(sources::named_elements(&source, &names));
+        findings.extend(sources::named_elements(&source, names));
     }
     findings.extend(docs::decisions(files));
     let makefile = files.iter().find(|file| file.path == "Makefile").map_or("", |file| &file.text);

@@ -22,7 +22,7 @@ use weft_lang::types::read_text;
 use weft_opt::cost::cost;
 use weft_opt::lower::{LowerOptions, lower_condition, lower_with_lines};
 
-use crate::schema::{Disk, root};
+use crate::schema::{Disk, library, root};
 use crate::vectors::{Line, Token, lines, pairs, rows};
 
 #[test]
@@ -65,8 +65,8 @@ fn the_library_and_the_examples_lower() {
 fn library_and_examples_are_in_house_style() {
     // What `weft fmt` would change is not what a reader of the library should learn from.
     let mut changed = Vec::new();
-    for folder in ["library/elements", "examples/shop"] {
-        for entry in fs::read_dir(root().join(folder)).expect("the folder is there") {
+    for folder in [library().join("elements"), root().join("examples/shop")] {
+        for entry in fs::read_dir(folder).expect("the folder is there") {
             let path = entry.expect("it can be read").path();
             if path.extension().is_none_or(|extension| extension != "weft") {
                 continue;

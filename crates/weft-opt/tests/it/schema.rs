@@ -5,12 +5,20 @@ use std::path::{Path, PathBuf};
 use weft_core::schema::{Field, FieldKind, Message, Presence, Schema, Service};
 use weft_lang::Resolver;
 
+#[path = "../../../weft/library_folder.rs"]
+mod library_folder;
+
 /// The folder that holds all crates.
 pub(crate) fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../..")
 }
 
-/// Files on disk; a path that begins with `library/` is found from the root of the repository.
+/// The folder of the standard library, which programs call `library` whatever its name.
+pub(crate) fn library() -> PathBuf {
+    library_folder::library_folder(&root())
+}
+
+/// Files on disk; a path that begins with `library/` is one of the standard library.
 pub(crate) struct Disk;
 
 impl Resolver for Disk {
@@ -27,8 +35,8 @@ impl Resolver for Disk {
     }
 
     fn name(&mut self, path: &str, from: Option<&str>) -> String {
-        if path.starts_with("library/") {
-            return root().join(path).display().to_string();
+        if let Some(inside) = path.strip_prefix("library/") {
+            return library().join(inside).display().to_string();
         }
         match from.and_then(|from| Path::new(from).parent()) {
             Some(folder) if !path.starts_with('/') => folder.join(path).display().to_string(),
