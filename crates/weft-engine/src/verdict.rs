@@ -10,7 +10,6 @@ use crate::plan::Segment;
 use std::rc::Rc;
 use weft_core::abi::{EditTarget, Outcome, Verdict};
 use weft_core::{Interval, Status, Time};
-use weft_ir::ir::Terminator;
 use weft_ir::program::Event;
 use weft_proto::session::grpc::protobuf::{Malformed, encode};
 use weft_proto::session::grpc::{HEADER_BYTES, Message, header as prefix_of, inflate};
@@ -112,7 +111,7 @@ impl Engine {
             return Passed::On;
         }
         if event == Event::OpenRequest || event == Event::Open {
-            self.call_mut(key).opened = opened_by(live, event, &self.passes.outcome);
+            self.call_mut(key).opened = opened_by(live, &self.passes.outcome);
         }
         if !self.carry_out(now, key, live) {
             return Passed::Ended;
@@ -293,20 +292,32 @@ impl Engine {
         Ok(message)
     }
 
-    /// Sends a copy of a message, and of its call's headers, to each target; what comes back is let go.
-    fn mirror(&mut self, now: Time, key: CallKey, message: Message<'_>) {
+    /// Sends copies of a message, and of its call's headers, to the targets of MIRROR, each as it was when the statement
+    /// ran; what comes back is let go.
+    fn mirror(&mut self, now: Time, key: CallKey, live: &LiveChain, event: Event, message: Message<'_>) {
         let call = self.calls.get(key).expect("the caller has the call");
-        let (headers, began) = (Rc::clone(&call.request_headers), call.began);
-        let outcome = &self.passes.outcome;
-        let targets: Vec<_> = outcome
-            .mirrors
-            .iter()
-            .filter_map(|(start, len)| self.live.targets.get(outcome.kept(*start, *len)).cloned())
-            .collect();
-        let bytes =
-            [&prefix_of(message.compressed, message.payload.len() as u32)[..], message.payload].concat();
+        let (began, method) = (call.began, call.method.map(|m| &live.chain.methods[m]));
+        let original = Rc::clone(&call.request_headers);
         let limit = self.config.message_bytes_max as u32;
-        for (pool, endpoint) in targets {
+        for nth in 0..self.passes.outcome.mirrors.len() {
+            let outcome = &self.passes.outcome;
+            let mirror = outcome.mirrors[nth];
+            let name = outcome.kept(mirror.target.0, mirror.target.1);
+            let Some((pool, endpoint)) = self.live.targets.get(name).cloned() else { continue };
+            let n_edits = mirror.edits as usize;
+            let edited = self.passes.edit_headers(live, event, false, &original, n_edits);
+            let headers = edited.unwrap_or_else(|| Rc::clone(&original));
+            let plain = if message.compressed { &self.inflated[..] } else { message.payload };
+            let mut rewritten = Vec::new();
+            let bytes = match self.passes.rewrite(live, event, method, plain, n_edits, &mut rewritten) {
+                Some(Ok(())) => [&prefix_of(false, rewritten.len() as u32)[..], &rewritten].concat(),
+                // The pass fails for the same reason, and the call ends.
+                Some(Err(_)) => continue,
+                None => {
+                    let prefix = prefix_of(message.compressed, message.payload.len() as u32);
+                    [&prefix[..], message.payload].concat()
+                }
+            };
             if self.n_mirrors >= MIRRORS_MAX {
                 self.stats.refuse("mirrors_max", 1);
                 continue;
@@ -319,11 +330,11 @@ impl Engine {
                 is_redirected: endpoint.is_some(),
                 is_response_begun: true,
                 is_mirror: true,
-                ..Call::new(id, began, pool, Rc::clone(&headers), limit)
+                ..Call::new(id, began, pool, headers, limit)
             };
             call.request.is_ended = true;
             call.request.is_end_queued = true;
-            call.request.hold(now, HeldItem::Data(bytes.clone(), true));
+            call.request.hold(now, HeldItem::Data(bytes, true));
             let mirror = self.calls.insert(call);
             let timer = self.timers.set(now + MIRROR_TIME_MAX, Timer::Deadline(mirror));
             self.call_mut(mirror).deadline = Some(timer);
@@ -332,27 +343,11 @@ impl Engine {
     }
 }
 
-/// How many elements let a call go on in this pass: those, and no others, see its end.
-///
-/// OPEN and REQUEST of an element are two handlers of one pass, and an element whose REQUEST ended the call has let
-/// it begin. Which of them it was is told by what each could have done.
-fn opened_by(live: &LiveChain, event: Event, outcome: &Outcome) -> usize {
-    let element = usize::from(outcome.element);
-    let could_be = |end: &Terminator| match (outcome.verdict, end) {
-        (Verdict::Drop, Terminator::Drop { line })
-        | (Verdict::Abort(_), Terminator::Abort { line, .. })
-        | (Verdict::Reply, Terminator::Reply { line })
-        | (Verdict::Failed(_), Terminator::Fail { line, .. }) => *line == outcome.line,
-        _ => false,
-    };
-    let elements = &live.chain.program.elements;
+/// How many elements let a call go on in this pass: those, and no others, see its end. OPEN and REQUEST of an element are
+/// two handlers of one pass, and an element whose REQUEST ended the call has let it begin.
+fn opened_by(live: &LiveChain, outcome: &Outcome) -> usize {
     match outcome.verdict {
-        Verdict::Forward | Verdict::Redirect => elements.len(),
-        _ if event == Event::Open => element,
-        _ => {
-            let open = elements[element].handlers.open.as_ref();
-            let ended_in_open = open.is_none_or(|open| open.blocks.iter().any(|b| could_be(&b.end)));
-            element + usize::from(!ended_in_open)
-        }
+        Verdict::Forward | Verdict::Redirect => live.chain.program.elements.len(),
+        _ => usize::from(outcome.element) + usize::from(!outcome.opening),
     }
 }
