@@ -21,6 +21,8 @@ pub(crate) enum End {
     Here { status: Status, answer: Answer, by: Option<usize> },
     /// This node resets it without a word (`DROP`).
     Dropped { by: usize },
+    /// The server has not touched it: the client may try again.
+    Refused,
     /// The client has left.
     ClientLeft,
 }
@@ -65,6 +67,7 @@ impl Engine {
         call.is_ending = true;
         let live = call.chain.clone();
         let form = if call.is_response_begun { Form::Trailers } else { Form::TrailersOnly };
+        let mut reset = ErrorCode::Cancel;
         let (reply, mut last) = match end {
             End::Server { trailers } => (None, Some(trailers)),
             End::Here { answer: Answer::Text(text), .. } => {
@@ -77,6 +80,13 @@ impl Engine {
             }
             End::Here { answer: Answer::Reply(message), .. } => {
                 (Some(message), Some(self.answers.end(Form::Trailers, Status::Ok, b"")))
+            }
+            End::Refused if form == Form::Trailers => {
+                (None, Some(self.answers.end(form, status, b"the server has refused the stream")))
+            }
+            End::Refused => {
+                reset = ErrorCode::RefusedStream;
+                (None, None)
             }
             End::Dropped { .. } | End::ClientLeft => (None, None),
         };
@@ -93,12 +103,18 @@ impl Engine {
             });
             last = edited.or(last);
         }
-        self.send_end(key, reply, last);
+        self.send_end(key, reply, last, reset);
         self.release_call(now, key, status);
     }
 
-    /// The last bytes to the client.
-    fn send_end(&mut self, key: CallKey, reply: Option<Vec<u8>>, last: Option<Rc<Headers>>) {
+    /// The last bytes to the client: trailers, or a reset where there are none.
+    fn send_end(
+        &mut self,
+        key: CallKey,
+        reply: Option<Vec<u8>>,
+        last: Option<Rc<Headers>>,
+        reset: ErrorCode,
+    ) {
         let call = self.call_mut(key);
         let Some(down) = call.down else { return };
         if let Some(message) = reply {
@@ -120,7 +136,7 @@ impl Engine {
                     conn.h2.reset(down.stream, ErrorCode::NoError);
                 }
             }
-            None => conn.h2.reset(down.stream, ErrorCode::Cancel),
+            None => conn.h2.reset(down.stream, reset),
         }
         self.after_change(down.conn);
     }
@@ -171,6 +187,7 @@ impl End {
         match self {
             Self::Server { trailers } => status_of(trailers),
             Self::Here { status, .. } => *status,
+            Self::Refused => Status::Unavailable,
             Self::Dropped { .. } | Self::ClientLeft => Status::Cancelled,
         }
     }
@@ -180,7 +197,7 @@ impl End {
         match self {
             Self::Here { by, .. } => *by,
             Self::Dropped { by } => Some(*by),
-            Self::Server { .. } | Self::ClientLeft => None,
+            Self::Server { .. } | Self::Refused | Self::ClientLeft => None,
         }
     }
 }

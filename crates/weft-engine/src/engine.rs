@@ -20,7 +20,7 @@ use std::collections::VecDeque;
 use std::rc::Rc;
 use std::sync::Arc;
 use weft_core::abi::Counters;
-use weft_core::{Interval, Time};
+use weft_core::{Interval, Status, Time};
 use weft_ir::program::Realisation;
 use weft_proto::session::http2::{self, Connection, ErrorCode};
 
@@ -362,6 +362,21 @@ impl Engine {
     pub fn close_gracefully(&mut self, now: Time) {
         self.is_stopping = true;
         self.go_away(now, |_| true);
+    }
+
+    /// Ends what [`Engine::close_gracefully`] has not: calls with UNAVAILABLE, through their chains, and connections when
+    /// their output is out. Returns how many calls that were.
+    pub fn cut(&mut self, now: Time) -> usize {
+        let calls: Vec<CallKey> = self.calls.iter().map(|(key, _)| key).collect();
+        let mut n_cut = 0;
+        for key in calls {
+            n_cut += usize::from(self.calls.get(key).is_some_and(|call| !call.is_mirror));
+            self.end_here(now, key, Status::Unavailable, "the node has stopped");
+        }
+        let conns: Vec<ConnKey> =
+            self.conns.iter().filter(|(_, c)| !c.is_closing).map(|(key, _)| key).collect();
+        conns.into_iter().for_each(|key| self.close(now, key));
+        n_cut
     }
 
     /// Connections of clients that are open.

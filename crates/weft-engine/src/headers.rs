@@ -61,10 +61,10 @@ pub(crate) fn end_builder(form: Form, status: Status, message: &[u8]) -> Headers
     builder
 }
 
-/// gRPC over HTTP/2, "Requests": a request that is not gRPC is answered with 415.
-pub(crate) fn not_grpc() -> Rc<Headers> {
+/// The answer to a request that is not gRPC.
+pub(crate) fn not_grpc(status: &[u8]) -> Rc<Headers> {
     let mut builder = HeadersBuilder::new();
-    push(&mut builder, b":status", b"415");
+    push(&mut builder, b":status", status);
     builder.build()
 }
 

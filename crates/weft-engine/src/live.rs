@@ -4,8 +4,9 @@ use crate::call::CallKey;
 use crate::conn::{ConnKey, Side};
 use crate::engine::Engine;
 use crate::pass::{Facts, LiveChain};
-use crate::plan::Plan;
+use crate::plan::{Plan, reads_body};
 use crate::pool::{EndpointKey, Pool};
+use crate::routes::{Refusal, check_request};
 use crate::stats::{ChainStats, add_counters};
 use rustc_hash::FxHashMap;
 use std::cell::{Cell, RefCell};
@@ -14,7 +15,7 @@ use std::sync::Arc;
 use weft_core::Time;
 use weft_core::abi::{Counters, Verdict};
 use weft_ir::program::{CallCell, cell_words};
-use weft_proto::session::grpc::header::{Codec, parse_content_type};
+use weft_proto::session::grpc::header::Codec;
 use weft_proto::session::http2::Headers;
 
 /// A plan on this worker.
@@ -41,15 +42,21 @@ pub(crate) struct Way {
 
 impl Engine {
     /// The way that a call takes, found once for each header list.
-    pub(crate) fn find_way(&mut self, now: Time, conn: ConnKey, headers: &Rc<Headers>) -> Option<Way> {
+    pub(crate) fn find_way(
+        &mut self,
+        now: Time,
+        conn: ConnKey,
+        headers: &Rc<Headers>,
+    ) -> Result<Way, Refusal> {
         let live = Rc::clone(&self.live);
         if let Some(way) = live.remembered(headers) {
-            return Some(way);
+            return Ok(way);
         }
-        let Side::Downstream { listener, peer } = &self.conns.get(conn)?.side else { return None };
+        let Some(Side::Downstream { listener, peer }) = self.conns.get(conn).map(|c| &c.side) else {
+            return Err(Refusal::NoRoute);
+        };
         let (listener, peer) = (Rc::clone(listener), Rc::clone(peer));
-        let path = headers.path()?;
-        let codec = headers.get(b"content-type").and_then(parse_content_type)?;
+        let (path, codec) = check_request(headers)?;
         for (index, route) in live.plan.routes.iter().enumerate() {
             let is_near =
                 live.plan.listeners[route.listener].name == *listener && route.methods.matches(path);
@@ -61,10 +68,14 @@ impl Engine {
             let readable = chain.filter(|_| codec == Codec::Protobuf);
             let method = readable.and_then(|c| live.plan.chains[c].method(path));
             let way = Way { route: index, chain, method };
+            let reads = method.is_none() && chain.is_some_and(|c| reads_body(&live.plan.chains[c].program));
+            if reads {
+                return Err(Refusal::NoSchema);
+            }
             live.remember(headers, way);
-            return Some(way);
+            return Ok(way);
         }
-        None
+        Err(Refusal::NoRoute)
     }
 
     fn condition_holds(

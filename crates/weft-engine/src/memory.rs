@@ -4,9 +4,16 @@
 //! gathered for a chain is bounded by itself. Many of either could still be more than the machine has.
 
 use crate::call::{Call, CallKey, Flow, HeldItem, Leg};
-use crate::conn::ConnKey;
+use crate::conn::{ConnId, ConnKey};
 use crate::engine::Engine;
+use std::collections::BTreeMap;
 use weft_core::{Status, Time};
+
+/// The calls of one client's connection may hold this part of what all may hold, so that no client takes it all.
+const CLIENT_SHARE: usize = 4;
+
+/// A call, and how many bytes it holds.
+type Holder = (usize, CallKey);
 
 impl Engine {
     /// Bytes of messages that are gathered, that wait for a window, a delay or an upstream, and bytes that wait to be
@@ -17,15 +24,33 @@ impl Engine {
         of_calls.chain(of_conns).sum()
     }
 
-    /// Ends the calls that hold most, and then the connections, until what is left is within the limit.
+    /// Ends the calls that hold most, until each client and all of them together are within their limits.
     pub(crate) fn watch_memory(&mut self, now: Time) {
         let limit = self.config.held_bytes_max;
-        let mut held = self.bytes_held();
+        let client_limit = limit / CLIENT_SHARE;
+        let held = self.bytes_held();
+        if held <= client_limit {
+            return;
+        }
+        let mut by_client: BTreeMap<Option<ConnId>, Vec<Holder>> = BTreeMap::new();
+        for (key, call) in self.calls.iter() {
+            let client = call.down.map(|down| ConnId::from(down.conn));
+            by_client.entry(client).or_default().push((self.held_for(call), key));
+        }
+        for calls in by_client.into_values() {
+            let held = calls.iter().map(|(bytes, _)| bytes).sum();
+            self.end_largest(now, calls, held, client_limit);
+        }
+        let calls = self.calls.iter().map(|(key, call)| (self.held_for(call), key)).collect();
+        self.end_largest(now, calls, self.bytes_held(), limit);
+        self.abort_largest(now, limit);
+    }
+
+    /// Ends those of `calls` that hold most, until no more than `limit` bytes of `held` are left.
+    fn end_largest(&mut self, now: Time, mut calls: Vec<Holder>, mut held: usize, limit: usize) {
         if held <= limit {
             return;
         }
-        let mut calls: Vec<(usize, CallKey)> =
-            self.calls.iter().map(|(key, call)| (self.held_for(call), key)).collect();
         calls.sort_unstable_by_key(|(bytes, _)| core::cmp::Reverse(*bytes));
         for (bytes, key) in calls {
             if held <= limit {
@@ -35,11 +60,17 @@ impl Engine {
             self.stats.refuse("held_bytes_max", 1);
             self.end_here(now, key, Status::ResourceExhausted, "the node holds more than it may");
         }
-        // What is queued of calls that have ended is their connection's.
+    }
+
+    /// What is queued of calls that have ended is their connection's.
+    fn abort_largest(&mut self, now: Time, limit: usize) {
+        let mut held = self.bytes_held();
+        if held <= limit {
+            return;
+        }
         let mut conns: Vec<(usize, ConnKey)> =
             self.conns.iter().map(|(key, conn)| (conn.held_bytes(), key)).collect();
         conns.sort_unstable_by_key(|(bytes, _)| core::cmp::Reverse(*bytes));
-        held = self.bytes_held();
         for (bytes, key) in conns {
             if held <= limit {
                 return;

@@ -10,11 +10,11 @@ use crate::end::End;
 use crate::engine::{Engine, Timer};
 use crate::headers::{Form, not_grpc};
 use crate::live::Way;
-use crate::plan::reads_body;
+use crate::routes::{Refusal, Told};
 use crate::verdict::{Passed, Tuple};
 use std::rc::Rc;
 use weft_core::{Interval, Status, Time};
-use weft_proto::session::grpc::header::{parse_content_type, parse_timeout};
+use weft_proto::session::grpc::header::parse_timeout;
 use weft_proto::session::grpc::{Message, header as prefix_of};
 use weft_proto::session::http2::{ErrorCode, Headers, StreamId};
 
@@ -28,29 +28,14 @@ impl Engine {
         headers: Rc<Headers>,
         ended: bool,
     ) {
-        let Some(Way { route, chain, method }) = self.find_way(now, conn, &headers) else {
-            return self.refuse(conn, stream, &headers, Status::Unimplemented, "no route takes this method");
+        let Way { route, chain, method } = match self.find_way(now, conn, &headers) {
+            Ok(way) => way,
+            Err(refusal) => return self.refuse(conn, stream, refusal),
         };
         let live = Rc::clone(&self.live);
         let chain = chain.map(|c| Rc::clone(&live.chains[c]));
-        if method.is_none() && chain.as_ref().is_some_and(|c| reads_body(&c.chain.program)) {
-            let text = "the chain reads messages, and has no schema for these";
-            return self.refuse(conn, stream, &headers, Status::Unimplemented, text);
-        }
         let pool = &live.pools[live.plan.routes[route].cluster];
-        let deadline = match headers.get(b"grpc-timeout").map(parse_timeout) {
-            Some(None) => {
-                return self.refuse(
-                    conn,
-                    stream,
-                    &headers,
-                    Status::Internal,
-                    "the grpc-timeout is malformed",
-                );
-            }
-            Some(asked) => asked,
-            None => pool.cluster.deadline,
-        };
+        let deadline = headers.get(b"grpc-timeout").and_then(parse_timeout).or(pool.cluster.deadline);
         let id = self.next_call;
         self.next_call += 1;
         self.stats.calls_begun += 1;
@@ -78,16 +63,12 @@ impl Engine {
     }
 
     /// Answers a stream that becomes no call.
-    fn refuse(&mut self, conn: ConnKey, stream: StreamId, headers: &Headers, status: Status, text: &str) {
-        let is_grpc = headers.get(b"content-type").is_some_and(|v| parse_content_type(v).is_some());
-        let (reason, answer) = match (is_grpc, status) {
-            (false, _) => ("not_grpc", not_grpc()),
-            (true, Status::Internal) => {
-                ("grpc_timeout", self.answers.end(Form::TrailersOnly, status, text.as_bytes()))
-            }
-            (true, _) => ("no_route", self.answers.end(Form::TrailersOnly, status, text.as_bytes())),
+    fn refuse(&mut self, conn: ConnKey, stream: StreamId, refusal: Refusal) {
+        self.stats.refuse(refusal.reason(), 1);
+        let answer = match refusal.told() {
+            Told::Grpc(status, text) => self.answers.end(Form::TrailersOnly, status, text.as_bytes()),
+            Told::Http(status) => not_grpc(status),
         };
-        self.stats.refuse(reason, 1);
         if let Some(conn) = self.conns.get_mut(conn) {
             let _ = conn.h2.send_headers(stream, &answer, true);
             conn.h2.reset(stream, ErrorCode::NoError);

@@ -1,4 +1,8 @@
-//! Which route a call takes: the method's pattern first, then the route's condition.
+//! Which route a call takes: the method's pattern first, then the route's condition; and what takes none.
+
+use weft_core::Status;
+use weft_proto::session::grpc::header::{Codec, parse_content_type, parse_timeout};
+use weft_proto::session::http2::Headers;
 
 /// A pattern over method paths: `shop.Cart/Add`, `shop.Cart/*`, `shop.*`, `*`. A leading `/` is ignored.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -24,6 +28,76 @@ impl MethodPattern {
     pub fn as_str(&self) -> &str {
         &self.0
     }
+}
+
+/// Why a stream of a client becomes no call.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Refusal {
+    NotPost,
+    NotGrpc,
+    Path,
+    Timeout,
+    NoRoute,
+    NoSchema,
+}
+
+/// What the client is told.
+pub(crate) enum Told {
+    /// The status of a gRPC call, and a message.
+    Grpc(Status, &'static str),
+    /// The status of an HTTP request that is no gRPC call.
+    Http(&'static [u8]),
+}
+
+impl Refusal {
+    /// The name under which it is counted.
+    pub(crate) fn reason(self) -> &'static str {
+        match self {
+            Self::NotPost => "not_post",
+            Self::NotGrpc => "not_grpc",
+            Self::Path => "malformed_path",
+            Self::Timeout => "grpc_timeout",
+            Self::NoRoute | Self::NoSchema => "no_route",
+        }
+    }
+
+    pub(crate) fn told(self) -> Told {
+        match self {
+            Self::NotPost => Told::Http(b"405"),
+            // gRPC over HTTP/2, "Requests".
+            Self::NotGrpc => Told::Http(b"415"),
+            Self::Path => Told::Grpc(Status::Unimplemented, "the path is not /service/method"),
+            Self::Timeout => Told::Grpc(Status::Internal, "the grpc-timeout is malformed"),
+            Self::NoRoute => Told::Grpc(Status::Unimplemented, "no route takes this method"),
+            Self::NoSchema => {
+                Told::Grpc(Status::Unimplemented, "the chain reads messages, and has no schema for these")
+            }
+        }
+    }
+}
+
+/// Whether a request is a gRPC call of one method and no other: its path, and how its messages are encoded.
+pub(crate) fn check_request(headers: &Headers) -> Result<(&[u8], Codec), Refusal> {
+    if headers.method() != Some(b"POST") {
+        return Err(Refusal::NotPost);
+    }
+    let codec = headers.get(b"content-type").and_then(parse_content_type).ok_or(Refusal::NotGrpc)?;
+    let path = headers.path().filter(|path| is_method_path(path)).ok_or(Refusal::Path)?;
+    if headers.get(b"grpc-timeout").is_some_and(|value| parse_timeout(value).is_none()) {
+        return Err(Refusal::Timeout);
+    }
+    Ok((path, codec))
+}
+
+/// Whether a path is `/service/method` to the letter. Servers cut off a query, or decode what is escaped, and then find a
+/// method that no pattern has seen: such a path would pass chains by.
+fn is_method_path(path: &[u8]) -> bool {
+    let is_name = |name: &[u8]| {
+        !name.is_empty() && name.iter().all(|byte| byte.is_ascii_alphanumeric() || b"._-".contains(byte))
+    };
+    let Some(path) = path.strip_prefix(b"/") else { return false };
+    let mut names = path.split(|byte| *byte == b'/');
+    names.clone().count() == 2 && names.all(is_name)
 }
 
 /// Linear-time matching with one wildcard character: on a mismatch only the last `*` needs to take more.
@@ -63,5 +137,36 @@ mod tests {
         assert!(!check("shop.Cart/Add", "/shop.Cart/AddAll"));
         assert!(!check("shop.Cart/*", "/shop.Carts/Add"));
         assert!(!check("", "/shop.Cart/Add"));
+    }
+
+    /// A path that a server reads otherwise than we do would pass an ACL by.
+    #[test]
+    fn only_a_service_and_a_method_are_a_path() {
+        for path in ["/shop.Cart/Add", "/a/b", "/my-shop.v1_2.Cart/Add"] {
+            assert!(is_method_path(path.as_bytes()), "{path}");
+        }
+        for path in [
+            "",
+            "/",
+            "//",
+            "/a",
+            "/a/",
+            "//a",
+            "a/b",
+            "/a/b/",
+            "/a/b/c",
+            "//a/b",
+            "/a/b?",
+            "/a/b?x=1",
+            "/a/b#x",
+            "/a/%62",
+            "/a/b;x",
+            "/a/b ",
+            "/a/../b",
+            "/ä/b",
+            "http://x/a/b",
+        ] {
+            assert!(!is_method_path(path.as_bytes()), "{path}");
+        }
     }
 }

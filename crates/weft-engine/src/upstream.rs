@@ -2,6 +2,7 @@
 
 use crate::call::{Call, CallKey, Leg, Phase};
 use crate::conn::{Conn, ConnKey, Side};
+use crate::end::End;
 use crate::engine::{Action, Engine, Timer};
 use crate::plan::Cluster;
 use crate::pool::{Endpoint, EndpointKey, Pool, WAITING_MAX};
@@ -151,21 +152,32 @@ impl Engine {
         let mut untouched: Vec<_> = conn.streams.extract_if(|stream, _| *stream > last_stream).collect();
         untouched.sort_unstable_by_key(|(stream, _)| *stream);
         for (_, call) in untouched {
-            self.server_gone(now, call);
+            self.server_refused(now, call);
         }
         self.close_if_drained(now, key);
         self.reassign_waiting(now, at, true);
     }
 
+    /// The server has not touched the call (RFC 9113 section 8.7). The client is told the same, so that it may try again
+    /// without asking its application, as it would without us.
+    fn server_refused(&mut self, now: Time, key: CallKey) {
+        self.forget_up(now, key);
+        if !self.has_answer(key) {
+            self.end(now, key, End::Refused);
+        }
+    }
+
     /// The server reset its stream.
     pub(crate) fn server_reset(&mut self, now: Time, key: CallKey, code: ErrorCode) {
+        if code == ErrorCode::RefusedStream {
+            return self.server_refused(now, key);
+        }
         self.forget_up(now, key);
         if self.has_answer(key) {
             return;
         }
         // gRPC over HTTP/2, "Errors".
         let status = match code {
-            ErrorCode::RefusedStream => Status::Unavailable,
             ErrorCode::Cancel => Status::Cancelled,
             ErrorCode::EnhanceYourCalm => Status::ResourceExhausted,
             ErrorCode::InadequateSecurity => Status::PermissionDenied,

@@ -84,6 +84,15 @@ pub struct NodeStats {
     pub syscalls: u64,
 }
 
+/// How a node has stopped.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Stopped {
+    /// Calls that did not finish in time.
+    pub calls_cut: usize,
+    /// No worker has panicked or failed.
+    pub is_clean: bool,
+}
+
 /// How an update went.
 #[derive(Clone, Copy, Debug)]
 pub struct Applied {
@@ -219,18 +228,22 @@ impl Node {
         self.writer.metrics()
     }
 
-    /// Stops: no new connections or calls, the calls under way may finish within this time. True if all did.
-    pub fn stop(self, within: Duration) -> bool {
+    /// Stops: no new connections or calls, and the calls under way may finish within this time. Then those that are left
+    /// end with UNAVAILABLE.
+    pub fn stop(self, within: Duration) -> Stopped {
         for (mailbox, _) in &self.workers {
             mailbox.send(Mail::Stop { within });
         }
-        let mut is_clean = true;
+        let mut stopped = Stopped { calls_cut: 0, is_clean: true };
         for (mailbox, thread) in self.workers {
-            is_clean &= matches!(thread.join(), Ok(Ok(0)));
+            match thread.join() {
+                Ok(Ok(n_cut)) => stopped.calls_cut += n_cut,
+                _ => stopped.is_clean = false,
+            }
             drop(mailbox);
         }
         self.writer.join();
-        is_clean
+        stopped
     }
 
     fn free_old_chains(&self) {

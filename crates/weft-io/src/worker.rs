@@ -29,6 +29,8 @@ const ACCEPTS_A_TURN: usize = 64;
 const EVENTS: usize = 256;
 /// While accepting fails for want of descriptors, it is tried again after this time.
 const ACCEPT_RETRY: Duration = Duration::from_millis(100);
+/// Clients of calls that were cut have this time to hear of it.
+const LAST_WORDS_TIME: Duration = Duration::from_millis(500);
 /// Rows of sinks leave after this time even if the batch is not full.
 const ROWS_TIME_MAX: Interval = Interval::from_millis(20);
 
@@ -92,7 +94,11 @@ pub(crate) struct Worker {
     rows: RowSender,
     rows_since: Option<Time>,
     syscalls: u64,
+    /// When calls that have not finished are cut, once it was told to stop.
     stop_at: Option<Instant>,
+    /// When it ends, once they were.
+    gone_at: Option<Instant>,
+    n_cut: usize,
 }
 
 struct Socket {
@@ -135,10 +141,12 @@ impl Worker {
             rows_since: None,
             syscalls: 0,
             stop_at: None,
+            gone_at: None,
+            n_cut: 0,
         }
     }
 
-    /// Runs until it is told to stop; returns the calls that it had to leave.
+    /// Runs until it is told to stop; returns how many calls it had to cut.
     pub(crate) fn run(mut self) -> io::Result<usize> {
         let mut events = Events::with_capacity(EVENTS);
         loop {
@@ -165,8 +173,9 @@ impl Worker {
             }
             self.retry_accept();
             if !self.read_mail(now) {
-                return Ok(self.engine.calls_open());
+                return Ok(self.n_cut);
             }
+            self.stop_on_time(now);
             if self.engine.poll_timeout().is_some_and(|at| at <= now) {
                 self.engine.handle_timeout(now);
             }
@@ -174,7 +183,7 @@ impl Worker {
             self.hand_on_rows(now);
             self.free.append(&mut self.freed);
             if self.has_stopped() {
-                return Ok(self.engine.calls_open());
+                return Ok(self.n_cut);
             }
         }
     }
@@ -188,7 +197,7 @@ impl Worker {
         let next = [self.engine.poll_timeout(), rows_at].into_iter().flatten().min();
         let wait = next.map(|at| Duration::from_nanos((at - now).0.max(0) as u64));
         let retry = self.accept_again.map(|at| at.saturating_duration_since(Instant::now()));
-        let stop = self.stop_at.map(|at| at.saturating_duration_since(Instant::now()));
+        let stop = self.stop_at.or(self.gone_at).map(|at| at.saturating_duration_since(Instant::now()));
         [wait, retry, stop].into_iter().flatten().min()
     }
 
@@ -453,10 +462,25 @@ impl Worker {
         }
     }
 
+    /// The time for finishing calls is over: the rest are cut, and their clients told.
+    fn stop_on_time(&mut self, now: Time) {
+        if let Some(at) = self.stop_at
+            && Instant::now() >= at
+        {
+            self.n_cut += self.engine.cut(now);
+            self.stop_at = None;
+            self.gone_at = Some(Instant::now() + LAST_WORDS_TIME);
+        }
+    }
+
+    fn is_stopping(&self) -> bool {
+        self.stop_at.is_some() || self.gone_at.is_some()
+    }
+
     fn has_stopped(&self) -> bool {
-        let Some(at) = self.stop_at else { return false };
         let is_idle = self.engine.clients_open() == 0 && self.engine.calls_open() == 0;
-        Instant::now() >= at || (is_idle && self.rows_since.is_none())
+        let is_late = self.gone_at.is_some_and(|at| Instant::now() >= at);
+        self.is_stopping() && (is_late || (is_idle && self.rows_since.is_none()))
     }
 
     // ---- rows ----
@@ -467,7 +491,7 @@ impl Worker {
             return;
         }
         let since = *self.rows_since.get_or_insert(now);
-        if !self.engine.rows().is_due() && now - since < ROWS_TIME_MAX && self.stop_at.is_none() {
+        if !self.engine.rows().is_due() && now - since < ROWS_TIME_MAX && !self.is_stopping() {
             return;
         }
         self.rows_since = None;

@@ -227,7 +227,7 @@ impl Running {
     /// Stops the node; true if all calls ended in time.
     pub(crate) fn stop(&self, within: Duration) -> bool {
         let node = lock(&self.parts.node).take();
-        node.is_none_or(|node| node.stop(within))
+        node.is_none_or(|node| node.stop(within).is_clean)
     }
 }
 

@@ -172,9 +172,10 @@ fn goaway_moves_new_calls_to_a_new_connection() {
     }
 }
 
-/// Calls that a stopping server has not touched would never be answered.
+/// Calls that a stopping server has not touched would never be answered, or be told to have failed, though a client may
+/// try them again.
 #[test]
-fn calls_behind_the_last_stream_of_a_goaway_are_unavailable() {
+fn calls_behind_the_last_stream_of_a_goaway_are_refused() {
     let mut world = World::new(1, Net::new().plan(None, &[CART]))
         .network(Network { latency_us: 20_000..=20_000, ..Network::default() })
         .server(CART, |_| echo().after(ms(100)));
@@ -182,10 +183,12 @@ fn calls_behind_the_last_stream_of_a_goaway_are_unavailable() {
     let calls: Vec<_> = (0..30).map(|nth| add(&mut world, client, nth * 5)).collect();
     world.at(ms(120), |w| w.go_away_at_once(CART));
     world.run();
-    let codes: Vec<_> = calls.iter().map(|call| world.answer(*call).code()).collect();
-    assert!(codes.iter().all(|code| matches!(code, Some(0 | 14))), "{codes:?}");
-    assert!(codes.contains(&Some(14)), "{codes:?}");
-    assert_eq!(codes.last(), Some(&Some(0)), "later calls take a new connection");
+    let ends: Vec<_> = calls.iter().map(|call| world.answer(*call).end.clone().map(|(_, end)| end)).collect();
+    let is_good = |end: &Option<End>| matches!(end, Some(End::Status { .. }));
+    let is_refused = |end: &Option<End>| matches!(end, Some(End::Reset));
+    assert!(ends.iter().all(|end| is_good(end) || is_refused(end)), "{ends:?}");
+    assert!(ends.iter().any(is_refused), "{ends:?}");
+    assert!(is_good(&ends[29]), "later calls take a new connection");
 }
 
 /// A delayed answer would be lost with the server that gave it.
@@ -324,4 +327,29 @@ fn a_node_stops_also_if_a_client_says_nothing() {
     });
     world.run_until(Interval::from_secs(33));
     assert_eq!(world.engine().clients_open(), 0);
+}
+
+/// A call that has not finished when a node stops would end without a word, and without its CLOSE.
+#[test]
+fn calls_that_do_not_finish_in_time_are_told() {
+    let counts = element("counts", &[("open", &bump(0)), ("close", &bump(1))]);
+    let text = chain(&format!("request\nresponse\n{}", vars("counts", 2)), &[&counts]);
+    let mut world =
+        World::new(1, Net::new().plan(Some(&text), &[CART])).server(CART, |_| Behaviour::new(Reply::Silence));
+    let client = world.client("front");
+    let calls = ALL.map(|path| world.call(client, Call::unary(path, item("ann", 1, b""))));
+    world.at(ms(100), |w| {
+        let now = START + w.elapsed();
+        w.engine().close_gracefully(now);
+    });
+    world.at(ms(300), |w| {
+        let now = START + w.elapsed();
+        assert_eq!(w.engine().cut(now), 4);
+    });
+    world.run();
+    for call in calls {
+        assert_eq!(world.answer(call).code(), Some(14));
+    }
+    assert_eq!(world.engine().connections_open(), 0);
+    assert_eq!(var_values(&mut world, 2), [4, 4]);
 }
