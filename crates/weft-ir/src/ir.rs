@@ -187,7 +187,9 @@ pub enum Op {
     Lower(Value),
     /// ASCII letters only. `Bytes -> Bytes`
     Upper(Value),
-    /// From byte offset (clamped to 0..=len) at most so many bytes (negative is 0). `Bytes, Int, Int -> Bytes`
+    /// The characters of a text that lie wholly in a range: from byte offset (clamped to 0..=len) at most so many bytes
+    /// (negative is 0). What it cuts of a character is left out at both ends, three bytes at most, so that text stays
+    /// text. `Bytes, Int, Int -> Bytes`
     Slice(Value, Value, Value),
     /// Whether some operation of this handler found no room in the scratch, since the handler began or its last
     /// [`Op::RollBack`]. `-> Bool`

@@ -211,6 +211,7 @@ helpers! {
     Like = like(I64, I64, I64, I64) -> (I8);
     Lower = lower(I64, I64, I64) -> (I64, I64);
     Upper = upper(I64, I64, I64) -> (I64, I64);
+    Slice = slice(I64, I64, I64, I64) -> (I64, I64);
     Keep = keep(I64, I64, I64) -> (I64, I64);
     HashBytes = hash_bytes(I64, I64) -> (I64);
     InPrefix = in_prefix(I64, I64, I64, I64) -> (I8);
@@ -437,6 +438,11 @@ extern "C" fn upper(frame: &mut Frame<'_, '_>, text: Bytes) -> Bytes {
     let (start, len) = frame.keep(text);
     frame.cx.out.scratch[start as usize..(start + len) as usize].make_ascii_uppercase();
     frame.kept((start, len))
+}
+
+extern "C" fn slice(bytes: Bytes, from: i64, count: i64) -> Bytes {
+    let range = text::slice(bytes.as_slice(), from, count);
+    Bytes { start: bytes.start.wrapping_add(range.start), len: range.len() as u64 }
 }
 
 extern "C" fn keep(frame: &mut Frame<'_, '_>, bytes: Bytes) -> Bytes {

@@ -1,9 +1,11 @@
 //! Operations on text and bytes that compiled code calls.
 
-/// SQL `LIKE`: `%` stands for any run of bytes, `_` for one character, everything else for itself.
+use core::ops::Range;
+
+/// SQL `LIKE`: `%` stands for any run of characters, `_` for one, everything else for itself.
 ///
 /// It looks at each byte of the text at most once for each `%` run of the pattern: after a mismatch only the last
-/// `%` takes one byte more, since what an earlier one could take, it can take as well.
+/// `%` takes one character more, since what an earlier one could take, it can take as well.
 pub(crate) fn like(text: &[u8], pattern: &[u8]) -> bool {
     let (mut t, mut p) = (0, 0);
     let mut retry: Option<(usize, usize)> = None;
@@ -29,13 +31,29 @@ pub(crate) fn like(text: &[u8], pattern: &[u8]) -> bool {
         }
         match retry {
             Some((start, behind)) if start < text.len() => {
-                t = start + 1;
+                t = start + char_len(&text[start..]);
                 p = behind;
                 retry = Some((t, behind));
             }
             _ => return false,
         }
     }
+}
+
+/// Where the characters are that lie wholly within `count` bytes from `from`.
+pub(crate) fn slice(text: &[u8], from: i64, count: i64) -> Range<usize> {
+    let len = text.len() as i64;
+    let mut start = from.clamp(0, len) as usize;
+    let mut end = start + count.clamp(0, len - start as i64) as usize;
+    let is_inside = |at: usize| at < text.len() && matches!(text[at], 0x80..=0xbf);
+    // A character has three bytes behind its first at most.
+    for _ in 0..3 {
+        start += usize::from(start < end && is_inside(start));
+    }
+    for _ in 0..3 {
+        end -= usize::from(start < end && is_inside(end));
+    }
+    start..end
 }
 
 /// Bytes of the character that `bytes` (not empty) begins with; 1 if none does.
@@ -141,8 +159,17 @@ mod tests {
             ("", "%"),
             ("aab", "%ab"),
             ("é", "_"),
+            ("€€", "%__"),
         ];
-        let no = [("abc", "ab"), ("abc", "a_"), ("", "_"), ("abc", "%d%"), ("éa", "_"), ("ab", "a%b_")];
+        let no = [
+            ("abc", "ab"),
+            ("abc", "a_"),
+            ("", "_"),
+            ("abc", "%d%"),
+            ("éa", "_"),
+            ("ab", "a%b_"),
+            ("€", "%__"),
+        ];
         for (text, pattern) in yes {
             assert!(like(text.as_bytes(), pattern.as_bytes()), "{text} LIKE {pattern}");
         }
@@ -150,6 +177,15 @@ mod tests {
             assert!(!like(text.as_bytes(), pattern.as_bytes()), "{text} NOT LIKE {pattern}");
         }
         assert!(like(&[0xff, b'a'], b"_a"), "a byte that is no character counts as one");
+    }
+
+    #[test]
+    fn a_slice_has_whole_characters_and_is_bounded_for_other_bytes() {
+        let of = |from, count| &"aü€b"[slice("aü€b".as_bytes(), from, count)];
+        assert_eq!((of(0, 2), of(1, 2), of(2, 1), of(2, 4)), ("a", "ü", "", "€"));
+        assert_eq!((of(-5, 99), of(4, 99), of(i64::MAX, 1), of(1, i64::MIN)), ("aü€b", "b", "", ""));
+        assert_eq!(slice(&[0x80; 9], 1, 7), 4..5);
+        assert_eq!(slice(&[0x80; 9], 1, 2), 3..3);
     }
 
     #[test]

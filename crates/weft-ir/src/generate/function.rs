@@ -235,6 +235,15 @@ impl Builder<'_> {
         self.give(Ty::Bytes, Op::BytesConst(bytes.to_vec()))
     }
 
+    /// A number that is likely a place in a short text.
+    fn position(&mut self) -> Value {
+        if self.dice.percent(40) {
+            return self.any(Ty::Int);
+        }
+        let n = self.dice.below(12) as i64 - 1;
+        self.give(Ty::Int, Op::IntConst(n))
+    }
+
     fn any_of(&mut self, ty: Type) -> Value {
         self.any(Ty::of(ty))
     }
@@ -411,7 +420,8 @@ impl Builder<'_> {
                 self.give(Bool, Op::BytesCompare(op, a, b))
             }
             3 => {
-                let patterns = ["%", "", "b%", "%b%", "_o_", "%\u{fc}_", "__", "a%b%", "%__%", "\u{4e2d}%"];
+                let patterns =
+                    ["%", "", "b%", "%b%", "_o_", "%\u{fc}_", "__", "a%b%", "%__%", "%___", "\u{4e2d}%"];
                 let pattern = self.dice.pick(&patterns).as_bytes().to_vec();
                 self.give(Bool, Op::Like(a, pattern))
             }
@@ -422,8 +432,12 @@ impl Builder<'_> {
             6 => self.give(Bytes, Op::Lower(a)),
             7 => self.give(Bytes, Op::Upper(a)),
             8 => {
-                let (from, count) = (self.any(Int), self.any(Int));
-                self.give(Bytes, Op::Slice(a, from, count))
+                let (from, count) = (self.position(), self.position());
+                let text = match self.dice.percent(50) {
+                    true => self.constant("a\u{fc}\u{4e2d}\u{1f980}b".as_bytes()),
+                    false => a,
+                };
+                self.give(Bytes, Op::Slice(text, from, count))
             }
             9 => {
                 if self.dice.percent(30) {

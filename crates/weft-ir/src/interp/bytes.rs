@@ -16,8 +16,12 @@ pub(super) fn compare(op: BytesCmp, a: &[u8], b: &[u8]) -> bool {
 
 pub(super) fn slice(a: &[u8], from: i64, count: i64) -> &[u8] {
     let from = from.clamp(0, a.len() as i64) as usize;
-    let count = count.clamp(0, (a.len() - from) as i64) as usize;
-    &a[from..from + count]
+    let to = from + count.clamp(0, (a.len() - from) as i64) as usize;
+    // A byte that continues a character, of which there are three at most (RFC 3629 section 3).
+    let is_inside = |at: usize| a.get(at).is_some_and(|byte| byte & 0xc0 == 0x80);
+    let start = (from..to).take(3).take_while(|&at| is_inside(at)).last().map_or(from, |at| at + 1);
+    let end = (start..=to).rev().take(3).take_while(|&at| is_inside(at)).last().map_or(to, |at| at - 1);
+    &a[start..end.max(start)]
 }
 
 /// SQL LIKE, character by character: it goes back to the last `%` alone, so it takes at most |text| x |pattern|.

@@ -151,7 +151,11 @@ impl PartTranslator<'_, '_, '_, '_> {
                 let (start, len) = self.get(*a)?.two();
                 self.segment.call_two(Helper::Upper, &[frame, start, len])
             }
-            Op::Slice(a, from, count) => self.slice(*a, *from, *count)?,
+            Op::Slice(a, from, count) => {
+                let (start, len) = self.get(*a)?.two();
+                let (from, count) = (self.get(*from)?.one(), self.get(*count)?.one());
+                self.segment.call_two(Helper::Slice, &[start, len, from, count])
+            }
             Op::ScratchFull if result.is_some_and(|result| self.facts.is_never(result)) => {
                 Val::One(self.segment.bool(false))
             }
@@ -232,17 +236,5 @@ impl PartTranslator<'_, '_, '_, '_> {
             }
             _ => self.segment.equal_literal(bytes, literal),
         }
-    }
-
-    fn slice(&mut self, bytes: Value, from: Value, count: Value) -> Result<Val, Unsupported> {
-        let (start, len) = self.get(bytes)?.two();
-        let (from, count) = (self.get(from)?.one(), self.get(count)?.one());
-        let zero = self.segment.int(0);
-        let from = self.ins().smax(from, zero);
-        let from = self.ins().smin(from, len);
-        let left = self.ins().isub(len, from);
-        let count = self.ins().smax(count, zero);
-        let count = self.ins().smin(count, left);
-        Ok(Val::Two(self.ins().iadd(start, from), count))
     }
 }

@@ -108,7 +108,7 @@ functions! {
     "sqrt" "(F64) F64" "the square root" S::Fixed(&[Type::F64], Type::F64), Some(F::Sqrt), fallible;
     "starts_with" "(TEXT, TEXT) BOOL" "whether the first begins with the second"
         S::Fixed(&[TEXT, TEXT], Type::Bool), Some(F::StartsWith);
-    "substr" "(TEXT, from I64, n I64) TEXT" "n bytes from position `from`, counted from 1"
+    "substr" "(TEXT, from I64, n I64) TEXT" "the characters that lie wholly in n bytes from byte `from`, counted from 1"
         S::Fixed(&[TEXT, I64, I64], TEXT), Some(F::Substr);
     "text" "(x) TEXT" "the value as text" S::Convert(TEXT), None, fallible;
     "uint" "(x) U64" "the value as a U64, cut toward zero" S::Convert(Type::Uint(64)), None, fallible;
