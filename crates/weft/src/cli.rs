@@ -107,7 +107,7 @@ pub(crate) struct NodeArgs {
     /// What rand() draws from; by default something new at each start
     #[arg(long)]
     pub(crate) seed: Option<u64>,
-    /// Show the live table even if the output is not a terminal, or never
+    /// Show the live table, on standard error, even if that is not a terminal, or never
     #[arg(long, value_enum, default_value_t = When::Auto, value_name = "WHEN")]
     pub(crate) table: When,
 }

@@ -1,4 +1,5 @@
-//! The live table: what happened since the last look, in place on a terminal, line by line elsewhere.
+//! The live table: what happened since the last look, in place on a terminal, line by line elsewhere. It goes to standard
+//! error, like all talk: standard output is for the rows of sinks.
 
 use crate::commands::grouped;
 use crate::running::Running;
@@ -33,7 +34,7 @@ pub(crate) struct Measured {
 
 impl Live {
     pub(crate) fn new() -> Self {
-        let is_terminal = std::io::stdout().is_terminal();
+        let is_terminal = std::io::stderr().is_terminal();
         let now = Instant::now();
         let mut live = Self { began: now, last: None, is_terminal, n_lines: 0, next: now };
         live.next = now + live.every();
@@ -59,7 +60,7 @@ impl Live {
     /// Prints a line above the table.
     pub(crate) fn say(&mut self, line: &str) {
         self.erase();
-        let _ = writeln!(std::io::stdout(), "{line}");
+        let _ = writeln!(std::io::stderr(), "{line}");
     }
 
     /// Minutes and seconds since it began.
@@ -70,8 +71,7 @@ impl Live {
 
     fn show(&mut self, text: &str) {
         self.erase();
-        let mut stdout = std::io::stdout();
-        let _ = write!(stdout, "{text}").and_then(|()| stdout.flush());
+        let _ = std::io::stderr().write_all(text.as_bytes());
         if self.is_terminal {
             self.n_lines = text.lines().count();
         }
@@ -79,7 +79,7 @@ impl Live {
 
     fn erase(&mut self) {
         if self.n_lines > 0 {
-            let _ = write!(std::io::stdout(), "\x1b[{}A\x1b[J", self.n_lines);
+            let _ = write!(std::io::stderr(), "\x1b[{}A\x1b[J", self.n_lines);
             self.n_lines = 0;
         }
     }

@@ -14,7 +14,7 @@ use crate::signals;
 use crate::source::Files;
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
-use std::io::{BufRead as _, BufReader};
+use std::io::{BufRead as _, BufReader, Write as _};
 use std::net::TcpStream;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
@@ -44,11 +44,12 @@ pub(crate) fn run(args: &DemoArgs) -> Result<(), Fault> {
         children.start_server(endpoint, &format!("cart-{}", at + 1))?;
     }
     let Started { running, admin, network } = start(&first, &args.node)?;
-    println_line(&headline(&first, &running, &admin, &network));
+    let mut live = Live::new();
+    live.say(&format!("{}\n", headline(&first, &running, &admin, &network)));
     let target = running.listeners().first().map(|p| p.address.clone()).unwrap_or_default();
     let seconds = if args.forever { f64::from(u32::MAX) } else { args.seconds };
     let reports = children.start_frontend(&target, args.in_flight, seconds)?;
-    let mut demo = Demo { live: Live::new(), running, measured: None, final_report: None, change_at: None };
+    let mut demo = Demo { live, running, measured: None, final_report: None, change_at: None };
     let until_change =
         Duration::try_from_secs_f64((seconds * 0.4).min(CHANGE_AFTER_MAX_S)).unwrap_or_default();
     demo.change_at = Some((Instant::now() + until_change, folder.join(SECOND)));
@@ -148,7 +149,7 @@ impl Demo {
             return Err(Fault::environment("the front end ended without its summary"));
         };
         let outcome = Outcome::of(report);
-        self.live.say(&outcome.told());
+        let _ = writeln!(std::io::stdout(), "{}", outcome.told());
         outcome.judged()
     }
 }
@@ -351,11 +352,6 @@ fn example_folder(args: &DemoArgs) -> Result<PathBuf, Fault> {
         Fault::environment(format!("there is no example with a {FIRST}"))
             .with_help("run the demo in Weft's own folder, or say where the example is with --example FOLDER")
     })
-}
-
-fn println_line(line: &str) {
-    use std::io::Write as _;
-    let _ = writeln!(std::io::stdout(), "{line}\n");
 }
 
 #[cfg(test)]

@@ -10,7 +10,7 @@ use crate::open_files;
 use crate::running::{Health, Running, Start};
 use crate::signals;
 use crate::source::{Files, require};
-use std::io::{IsTerminal as _, Write as _};
+use std::io::IsTerminal as _;
 use std::sync::mpsc::{Receiver, RecvTimeoutError};
 use std::time::Duration;
 use weft_lang::diagnostic::render_all;
@@ -29,14 +29,13 @@ pub(super) struct Started {
 pub(crate) fn run(args: &RunArgs) -> Result<(), Fault> {
     let stop = signals::stop_requests()?;
     let Started { running, admin, network } = start(&args.file, &args.node)?;
-    let mut stdout = std::io::stdout();
-    let _ = writeln!(stdout, "{}", headline(&args.file, &running, &admin, &network));
+    let mut live = Live::new();
+    live.say(&headline(&args.file, &running, &admin, &network));
     let shows_table = match args.node.table {
-        When::Auto => stdout.is_terminal(),
+        When::Auto => std::io::stderr().is_terminal(),
         When::Always => true,
         When::Never => false,
     };
-    let mut live = Live::new();
     let watched = watch(&running, &stop, |running| {
         if shows_table {
             live.tick(running, None);

@@ -3,6 +3,7 @@
 use crate::node::{Folder, Node, output, shop_server, weft};
 use std::io::{Read as _, Write as _};
 use std::net::{TcpListener, TcpStream};
+use std::process::Stdio;
 
 const NETWORK: &str = "CREATE TYPE cart FROM PROTO 'cart.proto';
 CREATE LISTENER frontend ON tcp '127.0.0.1:0';
@@ -211,6 +212,31 @@ fn the_admin_endpoint_asks_for_its_token() {
     assert_eq!(&answer, b"HTTP/1.1 401");
     let shown = output(weft(&folder).args(["status", "--program", "--admin", &node.admin]));
     assert!(String::from_utf8_lossy(&shown.stdout).contains("only_alice"));
+}
+
+/// Rows that a sink writes to standard output must be all that is there: the next program in a pipe reads them.
+#[test]
+fn standard_output_has_the_rows_of_sinks_and_nothing_else() {
+    let folder = Folder::new();
+    let rows = "CREATE ELEMENT tick ON rpc AS
+  VAR n U64 MERGE SUM;
+  SINK ticks (n U64) TO STDOUT;
+  ON EVERY '10 ms' INSERT INTO ticks VALUES (n);
+END;
+";
+    let network = format!("{rows}{}", NETWORK.replace("  only_alice;", "  only_alice -> tick;"));
+    let network = folder.write("network.weft", &network);
+    let mut command = weft(&folder);
+    command.stdout(Stdio::piped());
+    let mut node = Node::start_as(command, &network, &[]);
+    let stdout = node.take_stdout();
+    std::thread::sleep(std::time::Duration::from_millis(500));
+    let (status, talk) = node.stop_and_hear();
+    assert_eq!(status, Some(0), "{talk}");
+    assert!(talk.contains("stopping: ") && talk.contains("stopped: "), "{talk}");
+    let text = stdout.join().expect("no panic");
+    let rows = text.lines().map(|line| serde_json::from_str::<serde_json::Value>(line).expect("a row"));
+    assert!(rows.filter(|row| row["sink"] == "tick.ticks").count() > 5, "{text}");
 }
 
 /// A server that is not there must not make callers hang.

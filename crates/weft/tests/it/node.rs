@@ -1,10 +1,11 @@
 //! A `weft run` of a test's own, and a shop behind it.
 
 use std::fs;
-use std::io::{BufRead as _, BufReader};
+use std::io::{BufRead as _, BufReader, Read as _};
 use std::path::{Path, PathBuf};
-use std::process::{Child, ChildStdout, Command, Output, Stdio};
+use std::process::{Child, Command, Output, Stdio};
 use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
+use std::thread::JoinHandle;
 
 /// A folder that is removed with the test.
 pub(crate) struct Folder(pub(crate) PathBuf);
@@ -54,7 +55,8 @@ pub(crate) struct Node {
     /// Where the first listener is.
     pub(crate) listener: String,
     pub(crate) admin: String,
-    _stdout: BufReader<ChildStdout>,
+    /// What the node says after its first line, once it has ended.
+    talk: Option<JoinHandle<String>>,
 }
 
 impl Node {
@@ -63,20 +65,25 @@ impl Node {
         Self::start_as(weft(folder), program, args)
     }
 
-    /// The same, by a command that ends with the binary.
+    /// The same, by a command that ends with the binary. Where its standard output goes, the command says.
     pub(crate) fn start_as(mut command: Command, program: &Path, args: &[&str]) -> Self {
         command.arg("run").arg(program).args(["--admin", "127.0.0.1:0", "--table", "never"]).args(args);
-        let mut child = command.stdout(Stdio::piped()).spawn().expect("the binary can be started");
-        let mut stdout = BufReader::new(child.stdout.take().expect("it is piped"));
+        let mut child = command.stderr(Stdio::piped()).spawn().expect("the binary can be started");
+        let mut stderr = BufReader::new(child.stderr.take().expect("it is piped"));
         let mut line = String::new();
-        stdout.read_line(&mut line).expect("the node says what it runs");
+        stderr.read_line(&mut line).expect("the node says what it runs");
         let word_after = |mark: &str| {
             let rest = line.split_once(mark).map(|(_, rest)| rest).unwrap_or_default();
             rest.split([',', ' ', '\n']).next().unwrap_or_default().to_owned()
         };
         let (listener, admin) = (word_after(" on "), word_after("admin http://"));
         assert!(!listener.is_empty() && !admin.is_empty(), "the node said: {line}");
-        Self { child, listener, admin, _stdout: stdout }
+        let talk = std::thread::spawn(move || {
+            let mut text = String::new();
+            let _ = stderr.read_to_string(&mut text);
+            text
+        });
+        Self { child, listener, admin, talk: Some(talk) }
     }
 
     /// A file of the process in `/proc`.
@@ -92,10 +99,27 @@ impl Node {
     }
 
     /// Asks the node to stop, and waits until it has: its exit status.
-    pub(crate) fn stop(mut self) -> Option<i32> {
+    pub(crate) fn stop(self) -> Option<i32> {
+        self.stop_and_hear().0
+    }
+
+    /// The same, with what the node said since its first line.
+    pub(crate) fn stop_and_hear(mut self) -> (Option<i32>, String) {
         let id = self.child.id().to_string();
         Command::new("kill").args(["-TERM", &id]).status().expect("kill is there");
-        self.child.wait().expect("the node is ours").code()
+        let status = self.child.wait().expect("the node is ours").code();
+        let talk = self.talk.take().expect("it was started").join().expect("no panic");
+        (status, talk)
+    }
+
+    /// What the node wrote to its standard output, which must have been piped. Reads on until it has ended.
+    pub(crate) fn take_stdout(&mut self) -> JoinHandle<String> {
+        let mut stdout = self.child.stdout.take().expect("it is piped");
+        std::thread::spawn(move || {
+            let mut text = String::new();
+            let _ = stdout.read_to_string(&mut text);
+            text
+        })
     }
 }
 

@@ -108,7 +108,7 @@ fn swap_under_load(server: &str, workers: &str) {
         assert!(n_asked > SWAPS as u64, "{n_asked} calls were looked at");
     }
     let (n_echoed, n_moves) = runtime.block_on(talk).expect("no panic").expect("an open stream goes on");
-    println!("{workers} workers: {} calls, {n_echoed} messages of a stream", tally.sent);
+    eprintln!("{workers} workers: {} calls, {n_echoed} messages of a stream", tally.sent);
     assert!(n_echoed > 100, "{n_echoed} messages went through the stream");
     assert!((1..=SWAPS).contains(&n_moves), "the stream moved {n_moves} times");
     // The clients' connections end with their runtime; the node would give them its grace otherwise.
@@ -130,7 +130,7 @@ fn swap(folder: &Folder, node: &Node, programs: &[PathBuf; 2], workers: &str) {
         std::thread::sleep(BETWEEN);
     }
     pauses_us.sort_by(f64::total_cmp);
-    println!("{workers} workers: pauses of {pauses_us:.0?} us");
+    eprintln!("{workers} workers: pauses of {pauses_us:.0?} us");
     assert!(pauses_us[SWAPS / 2] < PAUSE_US_MAX, "{pauses_us:.0?} us");
 }
 
