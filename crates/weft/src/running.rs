@@ -12,7 +12,7 @@ use weft_api::{Applied, Bundle, Calls, Chain, Element, Endpoint, Place, Refused,
 use weft_core::Status as RpcStatus;
 use weft_engine::Config;
 use weft_engine::plan::{Address, Listener};
-use weft_io::node::NodeStats;
+use weft_io::node::{NodeStats, Stopped};
 use weft_io::socket::ListenSocket;
 use weft_io::writer::SinkMetrics;
 use weft_io::{Node, NodeConfig, NodeError, clock};
@@ -224,10 +224,10 @@ impl Running {
         })
     }
 
-    /// Stops the node; true if all calls ended in time.
-    pub(crate) fn stop(&self, within: Duration) -> bool {
+    /// Stops the node; calls that are not over within this time are cut.
+    pub(crate) fn stop(&self, within: Duration) -> Stopped {
         let node = lock(&self.parts.node).take();
-        node.is_none_or(|node| node.stop(within).is_clean)
+        node.map_or(Stopped { calls_cut: 0, is_clean: true }, |node| node.stop(within))
     }
 }
 
@@ -438,7 +438,7 @@ CREATE CHAIN shop ON front -> cart AS tick; END;
         assert!(!change.is_finished(), "it was to be asked in the middle of a change");
         let applied = change.join().expect("no panic");
         assert_eq!(applied.ok().map(|applied| applied.version), Some(2));
-        assert!(running.stop(Duration::from_secs(1)));
+        assert!(running.stop(Duration::from_secs(1)).is_clean);
         assert!(get(&admin, "/healthz").starts_with("HTTP/1.1 503"));
     }
 

@@ -53,7 +53,7 @@ pub(crate) fn run(args: &RunArgs) -> Result<(), Fault> {
         args.grace
     ));
     let ended = running.status();
-    let is_clean = running.stop(grace(args));
+    let stopped = running.stop(grace(args));
     drop(admin);
     if let Some(status) = ended {
         live.say(&format!(
@@ -62,7 +62,16 @@ pub(crate) fn run(args: &RunArgs) -> Result<(), Fault> {
             status.version
         ));
     }
-    if is_clean { Ok(()) } else { Err(Fault::environment("a worker did not end well")) }
+    if stopped.calls_cut > 0 {
+        live.say(&cut(stopped.calls_cut as u64, args.grace));
+    }
+    if stopped.is_clean { Ok(()) } else { Err(Fault::environment("a worker did not end well")) }
+}
+
+/// That calls have got no more time than they were promised is no failure, but is not kept silent.
+fn cut(calls: u64, grace_s: f64) -> String {
+    let were = if calls == 1 { "was" } else { "were" };
+    format!("{} {were} cut after {grace_s:.0} s, with UNAVAILABLE", super::count(calls, "call"))
 }
 
 /// Until somebody asks to stop. An error, as soon as a worker is lost.

@@ -262,6 +262,31 @@ fn a_dead_upstream_is_unavailable_and_a_denied_call_is_denied() {
     assert_eq!(node.stop(), Some(0));
 }
 
+/// A call that takes longer than a node has to stop is told so, and stopping it as asked is no failure.
+#[test]
+fn a_call_that_outlasts_the_grace_is_cut_and_counted() {
+    let folder = Folder::new();
+    let server = shop_server("cart-1");
+    let network = folder.write("network.weft", &NETWORK.replace("127.0.0.1:1'", &format!("{server}'")));
+    let node = Node::start(&folder, &network, &["--grace", "1"]);
+    let target = format!("http://{}", node.listener);
+    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build();
+    let runtime = runtime.expect("a runtime");
+    let slow = runtime.spawn(async move {
+        let mut client = shop::pb::cart_client::CartClient::connect(target).await.expect("it listens");
+        // The shop takes so many milliseconds.
+        let request = shop::pb::CartRequest { user: "alice".into(), quantity: 10_000, ..Default::default() };
+        client.get(request).await
+    });
+    std::thread::sleep(std::time::Duration::from_millis(500));
+    let (status, talk) = node.stop_and_hear();
+    assert_eq!(status, Some(0), "{talk}");
+    assert!(talk.contains("stopping: 1 call under way"), "{talk}");
+    assert!(talk.contains("1 call was cut after 1 s, with UNAVAILABLE"), "{talk}");
+    let cut = runtime.block_on(slow).expect("no panic").expect_err("it was cut");
+    assert_eq!(cut.code(), tonic::Code::Unavailable, "{cut}");
+}
+
 /// A node that does nothing must not cost more than it is worth; `weft bench memory` has clients beside it.
 #[test]
 fn idle_memory_stays_small() {
