@@ -9,7 +9,7 @@ use weft_core::{Interval, Type, Value};
 use super::element::{Checked, Target};
 use super::network::{find_cluster, find_listener, glob, overlap};
 use super::scope::{METAS, Scope, View, with_nearest};
-use super::{Cx, element, nothing, table};
+use super::{Cx, element, header, nothing, table};
 use crate::ast::{self, ChainOn, ChainOptionKind, Ident, Stage, StageArg, StageNode};
 use crate::diagnostic::{Diagnostic, code};
 use crate::hir::{
@@ -321,7 +321,12 @@ fn binding(
     if is_prefixed {
         names.remove(0);
     } else if path.is_some() && names.len() == 2 && names[0] == "header" {
-        let place = BoundPlace::Header(names[1].to_ascii_lowercase());
+        let name = header::name(cx, &names[1], path.map_or(span, |path| path.segments[1].span))?;
+        if let (true, Some(help)) = (column.written || column.replied, header::instead_of_writing(&name)) {
+            not_bindable(cx, column, span, "belongs to the protocol, and the element changes it", help);
+            return None;
+        }
+        let place = BoundPlace::Header(name);
         return bound(cx, column, span, place, Type::Text(None), true, Some(Type::Text(None)));
     } else if path.is_some()
         && names.len() == 1

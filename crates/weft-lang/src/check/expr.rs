@@ -6,6 +6,7 @@
 use weft_core::{Status, Type, Value};
 
 use super::functions::{self, Shape, Signature};
+use super::header;
 use super::scope::{Scope, View, leaf};
 use crate::ast::{self, BinaryOp, ExprKind as Ast, Ident, UnaryOp};
 use crate::diagnostic::{Diagnostic, code};
@@ -284,18 +285,7 @@ impl Scope<'_, '_> {
         let Ast::Str(text) = &key.kind else {
             return self.not_constant(key.span, "the name of a header is a literal text: `header['x-user']`");
         };
-        let name = text.to_ascii_lowercase();
-        let is_token = |byte: u8| byte.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~:".contains(&byte);
-        // RFC 9113 section 8.3: pseudo-headers are not headers.
-        if name.is_empty() || !name.bytes().all(is_token) || name.contains(':') {
-            let message = format!("`{text}` cannot be the name of a header");
-            let diagnostic = Diagnostic::error(code::BAD_LITERAL, message)
-                .at(key.span, "not a header")
-                .with_help("letters, digits and `-`; the path of the call is `method`, the client is `peer`");
-            self.cx.report(diagnostic);
-            return None;
-        }
-        Some(name)
+        header::name(self.cx, text, key.span)
     }
 
     fn header(&mut self, key: &ast::Expr, is_trailer: bool, span: Span) -> Option<Expr> {

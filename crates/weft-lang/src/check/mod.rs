@@ -24,6 +24,7 @@ mod expr;
 mod fill;
 pub mod fold;
 pub mod functions;
+mod header;
 pub mod network;
 mod query;
 mod scope;

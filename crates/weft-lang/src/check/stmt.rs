@@ -3,6 +3,7 @@
 use weft_core::{Status, Type, Value};
 
 use super::expr::constant;
+use super::header;
 use super::scope::{Bare, Scope, View, with_nearest};
 use super::walk::each_expr;
 use crate::ast::{self, Ident, InsertSource, SelectItem, StmtKind as Ast, VerdictKind as AstVerdict};
@@ -166,29 +167,11 @@ impl Scope<'_, '_> {
 
     /// The name of a header or trailer that a program may change; reports one that belongs to the protocol.
     fn written_header(&mut self, key: &ast::Expr) -> Option<String> {
-        // RFC 9113 section 8.2.2 forbids the first five; the others are what HTTP/2 and gRPC themselves say.
-        const OF_PROTOCOL: [&str; 11] = [
-            "connection",
-            "keep-alive",
-            "proxy-connection",
-            "transfer-encoding",
-            "upgrade",
-            "te",
-            "content-length",
-            "content-type",
-            "grpc-encoding",
-            "grpc-message",
-            "grpc-status",
-        ];
         let name = self.header_name(key)?;
-        if !OF_PROTOCOL.contains(&name.as_str()) {
-            return Some(name);
+        match header::instead_of_writing(&name) {
+            None => Some(name),
+            Some(help) => self.no_write(key.span, "belongs to the protocol", help),
         }
-        let help = match name.as_str() {
-            "grpc-status" | "grpc-message" => "end the call with `ABORT status 'text'`",
-            _ => "use a header of your own: `header['x-...']`",
-        };
-        self.no_write(key.span, "belongs to the protocol", help)
     }
 
     fn named_place(&mut self, path: &ast::Path) -> Option<(Place, Type, bool, String)> {

@@ -1,0 +1,57 @@
+//! Names of headers and trailers: which there can be, and which a program may change.
+
+use super::Cx;
+use crate::diagnostic::{Diagnostic, code};
+use crate::source::Span;
+
+/// Headers that HTTP/2 and gRPC write themselves. RFC 9113 section 8.2.2 forbids the first five to all others.
+const OF_PROTOCOL: [&str; 11] = [
+    "connection",
+    "keep-alive",
+    "proxy-connection",
+    "transfer-encoding",
+    "upgrade",
+    "te",
+    "content-length",
+    "content-type",
+    "grpc-encoding",
+    "grpc-message",
+    "grpc-status",
+];
+
+/// The name in lower case; reports what is none, and what has no TEXT.
+pub(super) fn name(cx: &mut Cx<'_>, text: &str, span: Span) -> Option<String> {
+    let name = text.to_ascii_lowercase();
+    let is_token = |byte: u8| byte.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~".contains(&byte);
+    // A colon would make it a pseudo-header (RFC 9113 section 8.3), which is no header.
+    if name.is_empty() || !name.bytes().all(is_token) {
+        let message = format!("`{text}` cannot be the name of a header");
+        let diagnostic = Diagnostic::error(code::BAD_LITERAL, message)
+            .at(span, "not a header")
+            .with_help("letters, digits and `-`; the path of the call is `method`, the client is `peer`");
+        cx.report(diagnostic);
+        return None;
+    }
+    // gRPC gives applications the bytes and sends them in base64 (doc/PROTOCOL-HTTP2.md, Binary-Header): what stands in
+    // such a header is neither TEXT that a program means nor TEXT that a peer could read.
+    if let Some(plain) = name.strip_suffix("-bin") {
+        let diagnostic = Diagnostic::error(code::NOT_IN_VERSION, "`-bin` headers are not in this version")
+            .at(span, "carries bytes in base64, not TEXT")
+            .with_note("those that no element names pass as they are");
+        cx.report(match plain {
+            "" => diagnostic,
+            plain => diagnostic.with_help(format!("a name without `-bin` carries TEXT: `{plain}`")),
+        });
+        return None;
+    }
+    Some(name)
+}
+
+/// What to do instead of changing a header that belongs to the protocol; None for all others.
+pub(super) fn instead_of_writing(name: &str) -> Option<&'static str> {
+    match name {
+        "grpc-status" | "grpc-message" => Some("end the call with `ABORT status 'text'`"),
+        name if OF_PROTOCOL.contains(&name) => Some("use a header of your own: `header['x-...']`"),
+        _ => None,
+    }
+}
