@@ -144,6 +144,7 @@ fn instance(cx: &mut Cx<'_>, elements: &[Checked], edge: &Edge<'_>, stage: &Stag
     let params = params(cx, checked, stage);
     let bindings = bindings(cx, checked, edge, stage);
     check_redirect(cx, checked, edge, stage);
+    check_mirror(cx, checked, edge, stage);
     let params = params?;
     let name = stage.instance.as_ref().unwrap_or(&stage.element).name.clone();
     let tables = checked.bounds.iter().map(|bounds| match table::limits(bounds, &params) {
@@ -531,6 +532,32 @@ fn check_redirect(cx: &mut Cx<'_>, checked: &Checked, edge: &Edge<'_>, stage: &S
         .with_label(request.span, "redirects in ON REQUEST")
         .with_help("redirect in ON OPEN, by headers; or narrow the METHOD of the chain");
     cx.report(diagnostic);
+}
+
+/// Refuses MIRROR where a request is not one message: a copy of a call is made when its message is there.
+fn check_mirror(cx: &mut Cx<'_>, checked: &Checked, edge: &Edge<'_>, stage: &Stage) {
+    let handlers = &checked.element.handlers;
+    let mut from = handlers.open.iter().chain(&handlers.request);
+    let Some(handler) = from.find(|handler| handler.effects.mirrors) else { return };
+    let name = &checked.element.name;
+    let (message, label) = match edge.methods.iter().find(|method| method.client_streaming) {
+        Some(method) => (
+            format!("`{name}` mirrors calls, and requests of `{}` are streams", method.path),
+            "a copy would have one message of many",
+        ),
+        None if edge.is_known && edge.methods.is_empty() => (
+            format!("`{name}` mirrors calls, and no method is known"),
+            "a request may be a stream, of which a copy would have one message",
+        ),
+        None => return,
+    };
+    let diagnostic = Diagnostic::error(code::MIRROR_OF_STREAM, message)
+        .at(stage.span, label)
+        .with_label(handler.span, "mirrors here");
+    cx.report(match edge.methods.is_empty() {
+        true => diagnostic.with_help("say what the methods are: `CREATE TYPE shop FROM PROTO 'shop.proto';`"),
+        false => diagnostic.with_help("narrow the METHOD of the chain to methods that take one message"),
+    });
 }
 
 // ---- options ---------------------------------------------------------------------------------------------------
