@@ -563,108 +563,137 @@ fn check_mirror(cx: &mut Cx<'_>, checked: &Checked, edge: &Edge<'_>, stage: &Sta
 // ---- options ---------------------------------------------------------------------------------------------------
 
 fn options(cx: &mut Cx<'_>, ast: &ast::Chain, chain: &mut Chain) {
-    let mut fail_open: Option<Span> = None;
-    // Positions mean nothing where a stage is missing because of a fault.
-    let is_whole = stages(ast).count() == chain.instances.len();
+    use ChainOptionKind as Kind;
+    let mut options = Options { cx, ast, is_whole: stages(ast).count() == chain.instances.len(), chain };
     for option in &ast.options {
+        let span = option.span;
         match &option.kind {
-            ChainOptionKind::Equivalence { level } => {
-                const LEVELS: [(&str, Equivalence); 5] = [
-                    ("strict", Equivalence::Strict),
-                    ("observable", Equivalence::Observable),
-                    ("output", Equivalence::Output),
-                    ("stochastic", Equivalence::Stochastic),
-                    ("relaxed", Equivalence::Relaxed),
-                ];
-                match LEVELS.iter().find(|(name, _)| level.name.eq_ignore_ascii_case(name)) {
-                    Some((_, known)) => chain.equivalence = *known,
-                    None => {
-                        let message = format!("there is no equivalence `{}`", level.name);
-                        let diagnostic = Diagnostic::error(code::UNKNOWN_OPTION, message)
-                            .at(level.span, "unknown")
-                            .with_note("there are: strict, observable, output, stochastic, relaxed");
-                        cx.report(with_nearest(diagnostic, level, LEVELS.map(|(name, _)| name)));
-                    }
-                }
-            }
-            ChainOptionKind::PinStream { drain } => {
-                let (nothing, mut n_rand) = (nothing(), 0);
-                let mut scope = Scope::new(cx, &nothing, &[], View::Constant, &mut n_rand);
-                let drain = scope.value_for(drain, Type::Interval, false, "a deadline");
-                if let Some(Value::Int(nanos)) = drain.and_then(|drain| cx.folded(&drain, &[])) {
-                    chain.pin_stream_drain = Some(Interval(nanos));
-                }
-            }
-            ChainOptionKind::FailOpen => fail_open = Some(option.span),
-            ChainOptionKind::Order { first, second } => {
-                let (Some(a), Some(b)) = (find(cx, ast, chain, first), find(cx, ast, chain, second)) else {
-                    continue;
-                };
-                if is_whole && a >= b {
-                    let message = format!("`{}` stands behind `{}`", first.name, second.name);
-                    let diagnostic = Diagnostic::error(code::ORDER_BROKEN, message)
-                        .at(option.span, "says the opposite")
-                        .with_label(chain.instances[b].span, "written first");
-                    cx.report(diagnostic.with_help("swap the stages, or drop the option"));
-                }
-                chain.orders.push((a, b));
-            }
-            ChainOptionKind::Priority { higher, lower } => {
-                if let (Some(a), Some(b)) = (find(cx, ast, chain, higher), find(cx, ast, chain, lower)) {
-                    chain.priorities.push((a, b));
-                }
-            }
-            ChainOptionKind::Position { instance, is_last } => {
-                let Some(at) = find(cx, ast, chain, instance) else { continue };
-                let wanted = if *is_last { chain.instances.len() - 1 } else { 0 };
-                if is_whole && at != wanted {
-                    let place = if *is_last { "last" } else { "first" };
-                    let message = format!("`{}` is not {place}", instance.name);
-                    let diagnostic = Diagnostic::error(code::ORDER_BROKEN, message)
-                        .at(option.span, "says that it is")
-                        .with_label(chain.instances[at].span, "written here");
-                    cx.report(diagnostic.with_help("move the stage, or drop the option"));
-                }
-            }
-            ChainOptionKind::BypassOnFailure { instance } => {
-                let Some(at) = find(cx, ast, chain, instance) else { continue };
-                chain.instances[at].fail_open = true;
-                if chain.instances[at].mandatory {
-                    mandatory_may_fail(cx, &chain.instances[at], option.span, "BYPASS");
-                }
-            }
-            ChainOptionKind::Branch { from, .. } => {
-                let diagnostic = Diagnostic::error(
-                    code::NOT_IN_VERSION,
-                    "branches are for packet layers, not in this version",
-                )
-                .at(from.span, "an edge of an element")
-                .with_help("on rpc, `REDIRECT TO` chooses where a call goes");
-                cx.report(diagnostic);
-            }
+            Kind::Equivalence { level } => options.equivalence(level),
+            Kind::PinStream { drain } => options.pin_stream(drain),
+            // Last, since it is for all stages alike.
+            Kind::FailOpen => {}
+            Kind::Order { first, second } => options.order(first, second, span),
+            Kind::Priority { higher, lower } => options.priority(higher, lower),
+            Kind::Position { instance, is_last } => options.position(instance, *is_last, span),
+            Kind::BypassOnFailure { instance } => options.bypass_on_failure(instance, span),
+            Kind::Branch { from, .. } => options.branch(from),
         }
     }
-    let Some(span) = fail_open else { return };
-    for instance in &mut chain.instances {
-        if instance.mandatory {
-            mandatory_may_fail(cx, instance, span, "FAIL OPEN");
-        }
-        instance.fail_open = true;
+    let fail_open = ast.options.iter().rfind(|option| matches!(option.kind, Kind::FailOpen));
+    if let Some(option) = fail_open {
+        options.fail_open(option.span);
     }
 }
 
-fn find(cx: &mut Cx<'_>, ast: &ast::Chain, chain: &Chain, name: &Ident) -> Option<usize> {
-    let found = chain.instances.iter().position(|instance| instance.name == name.name);
-    let mut written = stages(ast).map(|stage| stage.instance.as_ref().unwrap_or(&stage.element));
-    if found.is_none() && !written.any(|known| known.name == name.name) {
-        let names: Vec<&str> = chain.instances.iter().map(|instance| instance.name.as_str()).collect();
-        let message = format!("chain `{}` has no stage `{}`", chain.name, name.name);
-        let diagnostic = Diagnostic::error(code::UNKNOWN_OBJECT, message)
-            .at(name.span, "unknown")
-            .with_note(format!("it has: {}", names.join(", ")));
-        cx.report_missing(with_nearest(diagnostic, name, names));
+/// A chain that gets its options.
+struct Options<'c, 'a> {
+    cx: &'c mut Cx<'a>,
+    ast: &'c ast::Chain,
+    chain: &'c mut Chain,
+    /// False where a stage is missing because of a fault: then positions mean nothing.
+    is_whole: bool,
+}
+
+impl Options<'_, '_> {
+    fn equivalence(&mut self, level: &Ident) {
+        const LEVELS: [(&str, Equivalence); 5] = [
+            ("strict", Equivalence::Strict),
+            ("observable", Equivalence::Observable),
+            ("output", Equivalence::Output),
+            ("stochastic", Equivalence::Stochastic),
+            ("relaxed", Equivalence::Relaxed),
+        ];
+        if let Some((_, known)) = LEVELS.iter().find(|(name, _)| level.name.eq_ignore_ascii_case(name)) {
+            self.chain.equivalence = *known;
+            return;
+        }
+        let message = format!("there is no equivalence `{}`", level.name);
+        let diagnostic = Diagnostic::error(code::UNKNOWN_OPTION, message)
+            .at(level.span, "unknown")
+            .with_note("there are: strict, observable, output, stochastic, relaxed");
+        self.cx.report(with_nearest(diagnostic, level, LEVELS.map(|(name, _)| name)));
     }
-    found
+
+    fn pin_stream(&mut self, drain: &ast::Expr) {
+        let (nothing, mut n_rand) = (nothing(), 0);
+        let mut scope = Scope::new(self.cx, &nothing, &[], View::Constant, &mut n_rand);
+        let drain = scope.value_for(drain, Type::Interval, false, "a deadline");
+        if let Some(Value::Int(nanos)) = drain.and_then(|drain| self.cx.folded(&drain, &[])) {
+            self.chain.pin_stream_drain = Some(Interval(nanos));
+        }
+    }
+
+    fn order(&mut self, first: &Ident, second: &Ident, span: Span) {
+        let (Some(a), Some(b)) = (self.find(first), self.find(second)) else { return };
+        if self.is_whole && a >= b {
+            let message = format!("`{}` stands behind `{}`", first.name, second.name);
+            let diagnostic = Diagnostic::error(code::ORDER_BROKEN, message)
+                .at(span, "says the opposite")
+                .with_label(self.chain.instances[b].span, "written first");
+            self.cx.report(diagnostic.with_help("swap the stages, or drop the option"));
+        }
+        self.chain.orders.push((a, b));
+    }
+
+    fn priority(&mut self, higher: &Ident, lower: &Ident) {
+        if let (Some(a), Some(b)) = (self.find(higher), self.find(lower)) {
+            self.chain.priorities.push((a, b));
+        }
+    }
+
+    fn position(&mut self, instance: &Ident, is_last: bool, span: Span) {
+        let Some(at) = self.find(instance) else { return };
+        let (wanted, place) = if is_last { (self.chain.instances.len() - 1, "last") } else { (0, "first") };
+        if self.is_whole && at != wanted {
+            let message = format!("`{}` is not {place}", instance.name);
+            let diagnostic = Diagnostic::error(code::ORDER_BROKEN, message)
+                .at(span, "says that it is")
+                .with_label(self.chain.instances[at].span, "written here");
+            self.cx.report(diagnostic.with_help("move the stage, or drop the option"));
+        }
+    }
+
+    fn bypass_on_failure(&mut self, instance: &Ident, span: Span) {
+        let Some(at) = self.find(instance) else { return };
+        let instance = &mut self.chain.instances[at];
+        instance.fail_open = true;
+        if instance.mandatory {
+            mandatory_may_fail(self.cx, instance, span, "BYPASS");
+        }
+    }
+
+    fn branch(&mut self, from: &ast::Path) {
+        let message = "branches are for packet layers, not in this version";
+        let diagnostic = Diagnostic::error(code::NOT_IN_VERSION, message)
+            .at(from.span, "an edge of an element")
+            .with_help("on rpc, `REDIRECT TO` chooses where a call goes");
+        self.cx.report(diagnostic);
+    }
+
+    fn fail_open(&mut self, span: Span) {
+        for instance in &mut self.chain.instances {
+            if instance.mandatory {
+                mandatory_may_fail(self.cx, instance, span, "FAIL OPEN");
+            }
+            instance.fail_open = true;
+        }
+    }
+
+    /// The stage of a name, if it has no fault; reports a name that no stage has.
+    fn find(&mut self, name: &Ident) -> Option<usize> {
+        let instances = &self.chain.instances;
+        let found = instances.iter().position(|instance| instance.name == name.name);
+        let mut written = stages(self.ast).map(|stage| stage.instance.as_ref().unwrap_or(&stage.element));
+        if found.is_none() && !written.any(|known| known.name == name.name) {
+            let names: Vec<&str> = instances.iter().map(|instance| instance.name.as_str()).collect();
+            let message = format!("chain `{}` has no stage `{}`", self.chain.name, name.name);
+            let diagnostic = Diagnostic::error(code::UNKNOWN_OBJECT, message)
+                .at(name.span, "unknown")
+                .with_note(format!("it has: {}", names.join(", ")));
+            self.cx.report_missing(with_nearest(diagnostic, name, names));
+        }
+        found
+    }
 }
 
 /// The stages as they are written, groups taken apart.

@@ -29,62 +29,62 @@ impl Fills {
         item: &InsertRows,
     ) {
         let Some(target) = target(cx, shared, chains, elements, item) else { return };
-        let (table, rows_max) = match target {
-            FillTarget::Shared(at) => (&shared[at], shared[at].limits.map(|limits| limits.rows_max)),
+        let (table, limits) = match target {
+            FillTarget::Shared(at) => (&shared[at], shared[at].limits),
             FillTarget::Own { chain, instance, table } => {
                 let instance = &chains[chain].instances[instance];
-                (
-                    &elements[instance.element].tables[table],
-                    instance.tables.get(table).map(|limits| limits.rows_max),
-                )
+                (&elements[instance.element].tables[table], instance.tables.get(table).copied())
             }
         };
         if !table.filled_by_controller {
-            let message = format!("`{}` is filled by handlers, not by the program", table.name);
-            let diagnostic = Diagnostic::error(code::NOT_FILLABLE, message)
-                .at(item.table.span, "gets rows here")
-                .with_label(table.span, "not FILLED BY CONTROLLER")
-                .with_help("declare it `FILLED BY CONTROLLER`");
-            return cx.report(diagnostic);
+            return not_fillable(cx, table, item);
         }
         let Some(columns) = columns(cx, table, item) else { return };
-        let mut rows = Vec::new();
-        for row in &item.rows {
-            let Some(values) = values(cx, table, &columns, row) else { continue };
-            let key = format!("{:?}", &values[..table.n_keys]);
-            if let Some(first) = self.keys.insert((target, key), row.span) {
-                let diagnostic = Diagnostic::error(
-                    code::DUPLICATE_KEY,
-                    format!("two rows of `{}` have the same key", table.name),
-                )
-                .at(row.span, "the second")
-                .with_label(first, "the first")
-                .with_help("keep one of them");
-                cx.report(diagnostic);
-                continue;
-            }
-            rows.push(values);
+        let rows = item.rows.iter().filter_map(|row| {
+            let values = values(cx, table, &columns, row)?;
+            self.claim_key(cx, target, table, &values, row.span).then_some(values)
+        });
+        let rows: Vec<Vec<Value>> = rows.collect();
+        let n_rows = self.extend(target, rows, item.span);
+        if let Some(limits) = limits
+            && n_rows as u64 > limits.rows_max
+        {
+            too_many_rows(cx, table, n_rows, limits.rows_max, item);
         }
-        let fill = match self.fills.iter_mut().position(|fill| fill.table == target) {
-            Some(at) => &mut self.fills[at],
-            None => {
-                self.fills.push(Fill { table: target, rows: Vec::new(), span: item.span });
-                self.fills.last_mut().expect("one was pushed")
+    }
+
+    /// Notes the key of a row; false, and reported, if another row has it.
+    fn claim_key(
+        &mut self,
+        cx: &mut Cx<'_>,
+        target: FillTarget,
+        table: &Table,
+        values: &[Value],
+        span: Span,
+    ) -> bool {
+        let key = format!("{:?}", &values[..table.n_keys]);
+        let Some(first) = self.keys.insert((target, key), span) else { return true };
+        let message = format!("two rows of `{}` have the same key", table.name);
+        let diagnostic = Diagnostic::error(code::DUPLICATE_KEY, message)
+            .at(span, "the second")
+            .with_label(first, "the first")
+            .with_help("keep one of them");
+        cx.report(diagnostic);
+        false
+    }
+
+    /// Adds rows to those of a table, and gives their number.
+    fn extend(&mut self, target: FillTarget, rows: Vec<Vec<Value>>, span: Span) -> usize {
+        match self.fills.iter_mut().find(|fill| fill.table == target) {
+            Some(fill) => {
+                fill.rows.extend(rows);
+                fill.rows.len()
             }
-        };
-        fill.rows.extend(rows);
-        if rows_max.is_some_and(|max| fill.rows.len() as u64 > max) {
-            let message = format!(
-                "`{}` gets {} rows, and takes {}",
-                table.name,
-                fill.rows.len(),
-                rows_max.unwrap_or(0)
-            );
-            let diagnostic = Diagnostic::error(code::TOO_MANY_ROWS, message)
-                .at(item.table.span, "too many rows")
-                .with_label(table.span, "bounded here")
-                .with_help(format!("raise its bound: `MAX {} ROWS`", fill.rows.len()));
-            cx.report(diagnostic);
+            None => {
+                let n_rows = rows.len();
+                self.fills.push(Fill { table: target, rows, span });
+                n_rows
+            }
         }
     }
 
@@ -92,6 +92,24 @@ impl Fills {
     pub(super) fn finish(self) -> Vec<Fill> {
         self.fills
     }
+}
+
+fn not_fillable(cx: &mut Cx<'_>, table: &Table, item: &InsertRows) {
+    let message = format!("`{}` is filled by handlers, not by the program", table.name);
+    let diagnostic = Diagnostic::error(code::NOT_FILLABLE, message)
+        .at(item.table.span, "gets rows here")
+        .with_label(table.span, "not FILLED BY CONTROLLER")
+        .with_help("declare it `FILLED BY CONTROLLER`");
+    cx.report(diagnostic);
+}
+
+fn too_many_rows(cx: &mut Cx<'_>, table: &Table, n_rows: usize, rows_max: u64, item: &InsertRows) {
+    let message = format!("`{}` gets {n_rows} rows, and takes {rows_max}", table.name);
+    let diagnostic = Diagnostic::error(code::TOO_MANY_ROWS, message)
+        .at(item.table.span, "too many rows")
+        .with_label(table.span, "bounded here")
+        .with_help(format!("raise its bound: `MAX {n_rows} ROWS`"));
+    cx.report(diagnostic);
 }
 
 fn target(
