@@ -10,7 +10,7 @@ use super::element::{Checked, Target};
 use super::network::{find_cluster, find_listener, glob, overlap};
 use super::scope::{METAS, Scope, View, with_nearest};
 use super::{Cx, element, header, nothing, table};
-use crate::ast::{self, ChainOn, ChainOptionKind, Ident, Stage, StageArg, StageNode};
+use crate::ast::{self, ChainOn, ChainOptionKind, Ident, Side, Stage, StageArg, StageNode};
 use crate::diagnostic::{Diagnostic, code};
 use crate::hir::{
     Binding, BoundPlace, Chain, Cluster, Column, Direction, Equivalence, Instance, Listener, Method, Route,
@@ -94,7 +94,10 @@ fn instances(
     for node in &ast.stages {
         let stages = match node {
             StageNode::One(stage) => std::slice::from_ref(stage),
-            StageNode::Group { stages, .. } => stages,
+            StageNode::Group { stages, span } => {
+                no_effect(cx, "`{...}`", AS_WRITTEN, *span);
+                stages
+            }
         };
         let start = done.len();
         for stage in stages {
@@ -141,6 +144,13 @@ fn instance(cx: &mut Cx<'_>, elements: &[Checked], edge: &Edge<'_>, stage: &Stag
         return None;
     };
     let checked = &elements[index];
+    if let Some(clause) = stage.side {
+        let what = match clause.side {
+            Side::Client => "`AT CLIENT`",
+            Side::Server => "`AT SERVER`",
+        };
+        no_effect(cx, what, "there is one place, this node", clause.span);
+    }
     let params = params(cx, checked, stage);
     let bindings = bindings(cx, checked, edge, stage);
     check_redirect(cx, checked, edge, stage);
@@ -560,6 +570,15 @@ fn check_mirror(cx: &mut Cx<'_>, checked: &Checked, edge: &Edge<'_>, stage: &Sta
     });
 }
 
+/// Why what licences another order has no effect.
+const AS_WRITTEN: &str = "stages run in the written order";
+
+/// Tells that something of the design is read and checked, and changes nothing for calls.
+fn no_effect(cx: &mut Cx<'_>, what: &str, why: &str, span: Span) {
+    let message = format!("{what} has no effect on calls in this version: {why}");
+    cx.report(Diagnostic::warning(code::NO_EFFECT, message).at(span, "read and checked, no more"));
+}
+
 // ---- options ---------------------------------------------------------------------------------------------------
 
 fn options(cx: &mut Cx<'_>, ast: &ast::Chain, chain: &mut Chain) {
@@ -568,12 +587,12 @@ fn options(cx: &mut Cx<'_>, ast: &ast::Chain, chain: &mut Chain) {
     for option in &ast.options {
         let span = option.span;
         match &option.kind {
-            Kind::Equivalence { level } => options.equivalence(level),
+            Kind::Equivalence { level } => options.equivalence(level, span),
             Kind::PinStream { drain } => options.pin_stream(drain),
             // Last, since it is for all stages alike.
             Kind::FailOpen => {}
             Kind::Order { first, second } => options.order(first, second, span),
-            Kind::Priority { higher, lower } => options.priority(higher, lower),
+            Kind::Priority { higher, lower } => options.priority(higher, lower, span),
             Kind::Position { instance, is_last } => options.position(instance, *is_last, span),
             Kind::BypassOnFailure { instance } => options.bypass_on_failure(instance, span),
             Kind::Branch { from, .. } => options.branch(from),
@@ -595,7 +614,7 @@ struct Options<'c, 'a> {
 }
 
 impl Options<'_, '_> {
-    fn equivalence(&mut self, level: &Ident) {
+    fn equivalence(&mut self, level: &Ident, span: Span) {
         const LEVELS: [(&str, Equivalence); 5] = [
             ("strict", Equivalence::Strict),
             ("observable", Equivalence::Observable),
@@ -605,7 +624,7 @@ impl Options<'_, '_> {
         ];
         if let Some((_, known)) = LEVELS.iter().find(|(name, _)| level.name.eq_ignore_ascii_case(name)) {
             self.chain.equivalence = *known;
-            return;
+            return no_effect(self.cx, "`EQUIVALENCE`", AS_WRITTEN, span);
         }
         let message = format!("there is no equivalence `{}`", level.name);
         let diagnostic = Diagnostic::error(code::UNKNOWN_OPTION, message)
@@ -635,10 +654,10 @@ impl Options<'_, '_> {
         self.chain.orders.push((a, b));
     }
 
-    fn priority(&mut self, higher: &Ident, lower: &Ident) {
-        if let (Some(a), Some(b)) = (self.find(higher), self.find(lower)) {
-            self.chain.priorities.push((a, b));
-        }
+    fn priority(&mut self, higher: &Ident, lower: &Ident, span: Span) {
+        let (Some(a), Some(b)) = (self.find(higher), self.find(lower)) else { return };
+        self.chain.priorities.push((a, b));
+        no_effect(self.cx, "`PRIORITY`", AS_WRITTEN, span);
     }
 
     fn position(&mut self, instance: &Ident, is_last: bool, span: Span) {

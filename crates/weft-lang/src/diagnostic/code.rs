@@ -98,6 +98,7 @@ codes! {
     CHAIN_TOO_LARGE = "W0413", "a chain over its limits";
     TOO_MANY_ROWS = "W0414", "more rows than the table takes";
     MIRROR_OF_STREAM = "W0415", "a copy of calls whose requests are streams";
+    NO_EFFECT = "W0416", "something of the design that this version reads and does not use";
 
     // W05xx: programs that are right, and cannot be run here and now.
     STATE_UNFIT = "W0501", "state of the running program that the new one cannot take over";
