@@ -2,8 +2,9 @@
 
 use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
-use std::fs::{File, OpenOptions};
+use std::fs::{File, Metadata, OpenOptions};
 use std::io::{self, BufWriter, Write};
+use std::os::unix::fs::{FileTypeExt as _, MetadataExt as _};
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, TrySendError, sync_channel};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -17,10 +18,30 @@ use weft_engine::sinks::{Batch, CellValue, Row};
 const BATCHES_MAX: usize = 64;
 /// What was written reaches its file after this time at the latest.
 const FLUSH_EVERY: Duration = Duration::from_millis(100);
+/// Whether a path still names the file that is open is looked at so often: log rotation renames files under a writer.
+const ROTATION_EVERY: Duration = Duration::from_secs(1);
 /// A file that could not be opened or written is tried again after this time; rows until then are lost, and counted.
 const RETRY_EVERY: Duration = Duration::from_secs(5);
 /// Series that the sinks `TO METRICS` of a node may have. Values of further ones are given up and counted.
 pub const SERIES_MAX: usize = 10_000;
+
+/// Tries whether rows can be appended to a file, and leaves everything as it was.
+///
+/// # Errors
+/// The system's reason why they cannot.
+pub fn try_to_open(path: &str) -> io::Result<()> {
+    // Opening a pipe would wait for who reads it.
+    if std::fs::metadata(path).is_ok_and(|found| found.file_type().is_fifo()) {
+        return Ok(());
+    }
+    match OpenOptions::new().append(true).open(path) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => {
+            OpenOptions::new().append(true).create_new(true).open(path)?;
+            std::fs::remove_file(path)
+        }
+        outcome => outcome.map(drop),
+    }
+}
 
 /// A worker's way to the writer.
 #[derive(Debug)]
@@ -164,17 +185,43 @@ enum Target {
         file: BufWriter<File>,
         /// Rows that are only in the buffer.
         n_buffered: u64,
+        /// Which file it is, wherever it is moved.
+        id: FileId,
+        /// When it was last seen at its path.
+        seen: Instant,
     },
     /// It was said why.
     Failed { since: Instant },
 }
 
+/// Device and inode.
+type FileId = (u64, u64);
+
+fn id_of(found: &Metadata) -> FileId {
+    (found.dev(), found.ino())
+}
+
 impl Target {
     fn open(path: &str) -> Self {
-        match OpenOptions::new().create(true).append(true).open(path) {
-            Ok(file) => Self::Open { file: BufWriter::new(file), n_buffered: 0 },
-            Err(error) => Self::failed(path, &error),
+        let open = || {
+            let file = OpenOptions::new().create(true).append(true).open(path)?;
+            let id = id_of(&file.metadata()?);
+            Ok(Self::Open { file: BufWriter::new(file), n_buffered: 0, id, seen: Instant::now() })
+        };
+        open().unwrap_or_else(|error| Self::failed(path, &error))
+    }
+
+    /// Opens the path anew if it no longer names the file that is open. The buffer must be empty.
+    fn follow(&mut self, path: &str, every: Duration) {
+        let Self::Open { n_buffered: 0, id, seen, .. } = self else { return };
+        if seen.elapsed() < every {
+            return;
         }
+        *seen = Instant::now();
+        if std::fs::metadata(path).is_ok_and(|found| id_of(&found) == *id) {
+            return;
+        }
+        *self = Self::open(path);
     }
 
     fn failed(path: &str, error: &io::Error) -> Self {
@@ -188,7 +235,7 @@ impl Target {
 
     /// Appends a line; returns how many rows are lost.
     fn append(&mut self, path: &str, line: &[u8]) -> u64 {
-        let Self::Open { file, n_buffered } = self else { return 1 };
+        let Self::Open { file, n_buffered, .. } = self else { return 1 };
         *n_buffered += 1;
         let written = file.write_all(line);
         self.after(path, written)
@@ -196,7 +243,7 @@ impl Target {
 
     /// Writes what is in the buffer; returns how many rows are lost.
     fn flush(&mut self, path: &str) -> u64 {
-        let Self::Open { file, n_buffered } = self else { return 0 };
+        let Self::Open { file, n_buffered, .. } = self else { return 0 };
         let flushed = file.flush();
         if flushed.is_ok() {
             *n_buffered = 0;
@@ -304,6 +351,7 @@ impl Files {
         let _ = io::stdout().flush();
         for (path, target) in &mut self.targets {
             self.rows_lost.fetch_add(target.flush(path), Relaxed);
+            target.follow(path, ROTATION_EVERY);
         }
     }
 }
@@ -499,6 +547,63 @@ mod tests {
         assert_eq!(full.flush("/dev/full"), 2);
         assert_eq!(full.append("/dev/full", b"three\n"), 1);
         assert_eq!(Target::open("/nowhere/at/all").append("", b"x"), 1);
+    }
+
+    /// A folder that is removed with the test.
+    struct Folder(std::path::PathBuf);
+
+    impl Folder {
+        fn new(name: &str) -> Self {
+            let path = std::env::temp_dir().join(format!("weft-writer-{}-{name}", std::process::id()));
+            std::fs::create_dir_all(&path).expect("the test's folder can be made");
+            Self(path)
+        }
+
+        fn path(&self, name: &str) -> String {
+            self.0.join(name).display().to_string()
+        }
+    }
+
+    impl Drop for Folder {
+        fn drop(&mut self) {
+            let _ = std::fs::remove_dir_all(&self.0);
+        }
+    }
+
+    /// Rows that went on into a file that was rotated away would be looked for in vain, and lost with it.
+    #[test]
+    fn rows_follow_the_path_when_a_file_is_rotated() {
+        let folder = Folder::new("rotation");
+        let (path, old) = (folder.path("log"), folder.path("log.1"));
+        let mut target = Target::open(&path);
+        let mut write = |line: &str| {
+            assert_eq!(target.append(&path, line.as_bytes()) + target.flush(&path), 0);
+            target.follow(&path, Duration::ZERO);
+        };
+        write("one\n");
+        std::fs::rename(&path, &old).expect("the folder is ours");
+        write("two\n");
+        write("three\n");
+        std::fs::remove_file(&path).expect("the folder is ours");
+        write("gone\n");
+        write("four\n");
+        let text = |path: &str| std::fs::read_to_string(path).expect("it is there");
+        assert_eq!((text(&old), text(&path)), ("one\ntwo\n".to_owned(), "four\n".to_owned()));
+    }
+
+    /// A trial that left a file, or a byte, would make a dry run a change.
+    #[test]
+    fn a_trial_leaves_everything_as_it_was() {
+        let folder = Folder::new("trial");
+        let path = folder.path("log");
+        assert!(try_to_open(&path).is_ok());
+        assert!(!std::path::Path::new(&path).exists());
+        std::fs::write(&path, "one\n").expect("the folder is ours");
+        assert!(try_to_open(&path).is_ok());
+        assert_eq!(std::fs::read_to_string(&path).expect("it is there"), "one\n");
+        for no_file in [folder.path(""), folder.path("nowhere/log")] {
+            assert!(try_to_open(&no_file).is_err(), "{no_file}");
+        }
     }
 
     #[test]
