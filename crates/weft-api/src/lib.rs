@@ -6,7 +6,7 @@
 //! | `GET /metrics` | | Prometheus text |
 //! | `GET /v1/status` | token | [`Status`] |
 //! | `GET /v1/program` | token | [`Bundle`] |
-//! | `POST /v1/apply` | token, [`ApplyRequest`] | [`Applied`], or [`Refused`] with status 422 |
+//! | `POST /v1/apply` | token, [`ApplyRequest`] | [`Applied`], or [`Refused`] with status 422 or 503 |
 //!
 //! The token is sent as `Authorization: Bearer TOKEN`.
 
@@ -82,12 +82,26 @@ pub enum ChangeKind {
 /// The program was not taken; what ran before still runs.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Refused {
-    /// The diagnostics as a person reads them.
+    /// What is wrong as a person reads it.
     pub text: String,
-    /// The diagnostics as data.
+    /// What is wrong with the program as data: a list, empty if nothing is.
     pub diagnostics: serde_json::Value,
-    /// The version that still runs.
+    /// The version that still runs; 0 if no node could be asked.
     pub version: u64,
+    /// What has to change before the program is taken.
+    #[serde(default)]
+    pub at_fault: AtFault,
+}
+
+/// Whose fault it is that a program was not taken.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum AtFault {
+    /// The program's. Status 422.
+    #[default]
+    Program,
+    /// The machine's, on which an address is taken, a file cannot be opened, a name is not known. Status 503.
+    Environment,
 }
 
 /// What a node does.
@@ -109,6 +123,9 @@ pub struct Status {
     pub endpoints: Vec<Endpoint>,
     /// Refusals by reason.
     pub refusals: BTreeMap<String, u64>,
+    /// Rows of sinks that no file or stream took.
+    #[serde(default)]
+    pub rows_lost: u64,
     /// Resident memory in bytes.
     pub memory_bytes: u64,
 }

@@ -20,7 +20,7 @@ use std::sync::Arc;
 use std::thread::JoinHandle;
 use std::time::Duration;
 use tokio::sync::{Mutex, oneshot};
-use weft_api::{ApplyRequest, REQUEST_BYTES_MAX};
+use weft_api::{ApplyRequest, AtFault, REQUEST_BYTES_MAX};
 
 /// A node that does not answer within this time is not well.
 const ANSWER_MAX: Duration = Duration::from_secs(2);
@@ -204,10 +204,13 @@ async fn apply(State(shared): State<Shared>, body: Bytes) -> Response {
     });
     match done.await {
         Ok(Ok(applied)) => Json(applied).into_response(),
-        Ok(Err(Refusal::Program(refused))) => {
-            (StatusCode::UNPROCESSABLE_ENTITY, Json(refused)).into_response()
+        Ok(Err(Refusal::Refused(refused))) => {
+            let status = match refused.at_fault {
+                AtFault::Program => StatusCode::UNPROCESSABLE_ENTITY,
+                AtFault::Environment => StatusCode::SERVICE_UNAVAILABLE,
+            };
+            (status, Json(refused)).into_response()
         }
-        Ok(Err(Refusal::Node(error))) => unavailable(&error.to_string()),
         Ok(Err(Refusal::Stopping)) => unavailable("the node is stopping"),
         Err(error) => (StatusCode::INTERNAL_SERVER_ERROR, format!("{error}\n")).into_response(),
     }

@@ -9,6 +9,10 @@ use weft_api::{Applied, ApplyRequest, Bundle, Refused, Status};
 /// An answer that takes longer will not come.
 const TIMEOUT: Duration = Duration::from_secs(30);
 
+/// Where a person should look if another program listens at the address.
+const ANOTHER: &str =
+    "another program listens there: `weft run` says where its admin endpoint is, --admin names it";
+
 /// A node's admin endpoint.
 pub(crate) struct Client {
     agent: ureq::Agent,
@@ -20,7 +24,7 @@ pub(crate) struct Client {
 pub(crate) enum Apply {
     /// It runs.
     Done(Applied),
-    /// It is at fault.
+    /// It is not taken, and why.
     Refused(Refused),
 }
 
@@ -57,11 +61,13 @@ impl Client {
             422 => {
                 response.body_mut().read_json().map(Apply::Refused).map_err(|error| self.unreachable(&error))
             }
-            // The node says itself what is wrong with it or its machine.
-            503 => Err(Fault::environment(format!(
-                "nothing was applied: {}",
-                response.body_mut().read_to_string().unwrap_or_default().trim()
-            ))),
+            503 => {
+                let text = response.body_mut().read_to_string().unwrap_or_default();
+                // The node says itself what is wrong with its machine; one that stops has no more than a line to say.
+                serde_json::from_str(&text)
+                    .map(Apply::Refused)
+                    .map_err(|_| Fault::environment(format!("nothing was applied: {}", text.trim())))
+            }
             _ => Err(self.refused(status, &response.body_mut().read_to_string().unwrap_or_default())),
         }
     }
@@ -81,8 +87,14 @@ impl Client {
     }
 
     fn unreachable(&self, error: &ureq::Error) -> Fault {
-        Fault::environment(format!("the admin endpoint {} does not answer: {error}", self.base))
-            .with_help("is the node running? `weft run FILE` starts one")
+        match error {
+            ureq::Error::Protocol(_) | ureq::Error::Json(_) | ureq::Error::LargeResponseHeader(..) => {
+                Fault::environment(format!("what answers at {} is no admin endpoint: {error}", self.base))
+                    .with_help(ANOTHER)
+            }
+            _ => Fault::environment(format!("the admin endpoint {} does not answer: {error}", self.base))
+                .with_help("is the node running? `weft run FILE` starts one"),
+        }
     }
 
     fn refused(&self, status: u16, text: &str) -> Fault {
@@ -91,10 +103,10 @@ impl Client {
             self.base,
             text.trim()
         ));
-        if status == 401 {
-            fault.with_help("the token is of another node or another run: see --token-file")
-        } else {
-            fault
+        match status {
+            401 => fault.with_help("the token is of another node or another run: see --token-file"),
+            404 | 405 => fault.with_help(ANOTHER),
+            _ => fault,
         }
     }
 }

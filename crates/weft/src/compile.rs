@@ -4,6 +4,7 @@ use crate::metrics;
 use crate::source::Files;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
+use weft_api::AtFault;
 use weft_core::{Interval, Value};
 use weft_engine::plan::{Address, Balance, Chain, ChainError, Cluster, Listener, MethodPattern, Plan, Route};
 use weft_engine::state::{Staged, StateStore};
@@ -29,6 +30,8 @@ pub(crate) struct Checked {
     pub(crate) diagnostics: Vec<Diagnostic>,
     /// The texts that they point into.
     pub(crate) sources: SourceMap,
+    /// Whose fault it is if there is no network.
+    pub(crate) at_fault: AtFault,
     /// How long the check took.
     pub(crate) took: Duration,
 }
@@ -61,7 +64,13 @@ pub(crate) fn check_files(root: &str, files: &mut Files) -> Checked {
             diagnostics.extend(refused);
         }
     }
-    Checked { network, diagnostics, sources, took: begun.elapsed() }
+    Checked { network, diagnostics, sources, at_fault: files.at_fault(), took: begun.elapsed() }
+}
+
+/// Whose fault it is that a checked program cannot be compiled: names that have no address are the machine's.
+pub(crate) fn at_fault(diagnostics: &[Diagnostic]) -> AtFault {
+    let is_elsewhere = |d: &Diagnostic| d.code == weft_lang::diagnostic::code::ADDRESS_UNRESOLVED;
+    if diagnostics.iter().all(is_elsewhere) { AtFault::Environment } else { AtFault::Program }
 }
 
 /// Those of the chains, and of the routes' conditions.

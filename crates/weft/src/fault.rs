@@ -2,12 +2,15 @@
 
 use core::fmt;
 use std::process::ExitCode;
+use weft_api::AtFault;
 
 /// A command's failure. What is said of it goes to standard error.
 #[derive(Debug)]
 pub(crate) enum Fault {
     /// The input is at fault, and what is wrong has been said already.
     Told,
+    /// The environment is at fault, and what is wrong has been said already.
+    ToldEnvironment,
     /// The input is at fault.
     Input(String),
     /// The command line is at fault: what it asks for is well-formed, and not allowed as it stands.
@@ -30,25 +33,32 @@ impl Fault {
         }
     }
 
+    /// That something was said already, with the exit status of who is at fault.
+    pub(crate) fn told(at_fault: AtFault) -> Self {
+        match at_fault {
+            AtFault::Program => Self::Told,
+            AtFault::Environment => Self::ToldEnvironment,
+        }
+    }
+
+    /// What is to be said, in whole lines.
+    pub(crate) fn text(&self) -> String {
+        match self {
+            Self::Told | Self::ToldEnvironment => String::new(),
+            Self::Input(what) | Self::Usage(what) | Self::Environment { what, help: None } => {
+                format!("weft: {what}\n")
+            }
+            Self::Environment { what, help: Some(help) } => format!("weft: {what}\n  help: {help}\n"),
+        }
+    }
+
     /// Says it, and gives the exit status.
     pub(crate) fn report(&self) -> ExitCode {
-        match self {
-            Self::Told => ExitCode::from(1),
-            Self::Input(what) => {
-                eprintln!("weft: {what}");
-                ExitCode::from(1)
-            }
-            Self::Usage(what) => {
-                eprintln!("weft: {what}");
-                ExitCode::from(2)
-            }
-            Self::Environment { what, help } => {
-                eprintln!("weft: {what}");
-                if let Some(help) = help {
-                    eprintln!("  help: {help}");
-                }
-                ExitCode::from(3)
-            }
-        }
+        eprint!("{}", self.text());
+        ExitCode::from(match self {
+            Self::Told | Self::Input(_) => 1,
+            Self::Usage(_) => 2,
+            Self::ToldEnvironment | Self::Environment { .. } => 3,
+        })
     }
 }

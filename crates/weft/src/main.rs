@@ -14,6 +14,7 @@ mod metrics;
 mod open_files;
 mod running;
 mod signals;
+mod sink_files;
 mod source;
 mod table;
 mod token;

@@ -2,13 +2,15 @@
 
 use crate::changes::Outline;
 use crate::cli::{BackendName, NodeArgs};
-use crate::compile::{Compiler, check_files};
+use crate::compile::{Compiler, at_fault, check_files};
 use crate::fault::Fault;
-use crate::source::Files;
+use crate::sink_files;
+use crate::source::{Files, folder_of};
 use std::collections::BTreeMap;
+use std::io::ErrorKind;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
-use weft_api::{Applied, Bundle, Calls, Chain, Element, Endpoint, Place, Refused, Status};
+use weft_api::{Applied, AtFault, Bundle, Calls, Chain, Element, Endpoint, Place, Refused, Status};
 use weft_core::Status as RpcStatus;
 use weft_engine::Config;
 use weft_engine::plan::{Address, Listener};
@@ -99,6 +101,7 @@ impl Running {
         let compiled = compiler.compile(network, sources).map_err(Start::Diagnostics)?;
         let seed = args.seed.unwrap_or_else(|| clock::now().0 as u64);
         let config = NodeConfig { workers, engine: Config { seed, ..Config::default() } };
+        sink_files::try_to_open(&compiled.plan).map_err(Start::Fault)?;
         let node = Node::start(&config, &compiled.plan).map_err(|error| Start::Fault(node_fault(&error)))?;
         compiler.commit(compiled);
         let control = Control { compiler, outline: Outline::of(network) };
@@ -120,20 +123,23 @@ impl Running {
         let checked = check_files(&program.root, &mut files);
         let mut control = lock(&self.parts.control);
         let version = control.compiler.version();
-        let refuse = |diagnostics: &[Diagnostic]| {
-            let text = render_all(diagnostics, &checked.sources, RenderOptions::default());
-            let data = to_json(diagnostics, &checked.sources);
-            Refusal::Program(Refused {
-                text,
-                diagnostics: serde_json::from_str(&data).unwrap_or_default(),
-                version,
-            })
+        let refuse = |diagnostics: &[Diagnostic], at_fault| {
+            let refused = refused_by(diagnostics, &checked.sources, at_fault);
+            Refusal::Refused(Refused { version, ..refused })
         };
-        let Some(network) = &checked.network else { return Err(refuse(&checked.diagnostics)) };
+        let unwell = |fault: Fault| {
+            let diagnostics = serde_json::Value::Array(Vec::new());
+            let (text, at_fault) = (fault.text(), AtFault::Environment);
+            Refusal::Refused(Refused { text, diagnostics, version, at_fault })
+        };
+        let Some(network) = &checked.network else {
+            return Err(refuse(&checked.diagnostics, AtFault::Program));
+        };
         let compiled = control
             .compiler
             .compile(network, &checked.sources)
-            .map_err(|diagnostics| refuse(&diagnostics))?;
+            .map_err(|diagnostics| refuse(&diagnostics, at_fault(&diagnostics)))?;
+        sink_files::try_to_open(&compiled.plan).map_err(unwell)?;
         let outline = Outline::of(network);
         let mut applied = Applied {
             version: compiled.plan.version,
@@ -146,16 +152,18 @@ impl Running {
         let mut node = lock(&self.parts.node);
         let node = node.as_mut().ok_or(Refusal::Stopping)?;
         if dry_run {
-            try_to_listen(&compiled.plan.listeners, node.listeners()).map_err(Refusal::Node)?;
+            try_to_listen(&compiled.plan.listeners, node.listeners())
+                .map_err(|error| unwell(node_fault(&error)))?;
             applied.total_ms = millis(begun.elapsed());
         } else {
-            let outcome = node.apply(&compiled.plan).map_err(Refusal::Node)?;
+            let outcome = node.apply(&compiled.plan).map_err(|error| unwell(node_fault(&error)))?;
             applied.total_ms = millis(begun.elapsed());
             applied.pause_us = outcome.pause_max.as_secs_f64() * 1e6;
             control.compiler.commit(compiled);
             control.outline = outline;
             *lock(&self.parts.program) = program;
-            applied.calls_in_flight = calls_before(applied.version, &node.stats().map_err(Refusal::Node)?);
+            let stats = node.stats().map_err(|error| unwell(node_fault(&error)))?;
+            applied.calls_in_flight = calls_before(applied.version, &stats);
         }
         Ok(applied)
     }
@@ -220,6 +228,7 @@ impl Running {
                 })
                 .collect(),
             refusals: stats.refusals.iter().cloned().collect::<BTreeMap<_, _>>(),
+            rows_lost: stats.rows_lost,
             memory_bytes: resident_bytes(),
         })
     }
@@ -241,27 +250,40 @@ pub(crate) enum Start {
 
 /// Why a program was not taken on.
 pub(crate) enum Refusal {
-    /// It is at fault.
-    Program(Refused),
-    /// The environment is.
-    Node(NodeError),
+    /// It is at fault, or the machine is.
+    Refused(Refused),
     /// The node is about to end.
     Stopping,
+}
+
+/// Why a program is refused, without the version that goes on.
+pub(crate) fn refused_by(diagnostics: &[Diagnostic], sources: &SourceMap, at_fault: AtFault) -> Refused {
+    let data = to_json(diagnostics, sources);
+    Refused {
+        text: render_all(diagnostics, sources, RenderOptions::default()),
+        diagnostics: serde_json::from_str(&data).unwrap_or_default(),
+        version: 0,
+        at_fault,
+    }
 }
 
 /// A node's failure as a person should hear of it.
 pub(crate) fn node_fault(error: &NodeError) -> Fault {
     let fault = Fault::environment(error);
     match error {
-        NodeError::Listen { error, listener } => {
-            match error.kind() {
-                std::io::ErrorKind::AddrInUse => fault
-                    .with_help(format!("end what listens on {}, or choose another port", listener.address)),
-                std::io::ErrorKind::PermissionDenied => fault
-                    .with_help("choose a port above 1023 or another path, or run with the right to bind it"),
-                _ => fault.with_help("is this an address of this machine?"),
+        NodeError::Listen { error, listener } => match (error.kind(), &listener.address) {
+            (ErrorKind::AddrInUse, address) => {
+                fault.with_help(format!("end what listens on {address}, or choose another port"))
             }
-        }
+            (ErrorKind::PermissionDenied, _) => {
+                fault.with_help("choose a port above 1023 or another path, or run with the right to bind it")
+            }
+            (ErrorKind::NotFound, Address::Unix(path)) => {
+                fault.with_help(format!("make the folder `{}`, or choose another path", folder_of(path)))
+            }
+            (_, Address::Unix(_)) => fault.with_help("choose a path where this user may make a socket"),
+            (_, Address::Tcp(_)) => fault.with_help("is this an address of this machine?"),
+        },
         NodeError::System(_) | NodeError::WorkerLost => fault,
     }
 }
@@ -466,9 +488,11 @@ CREATE CHAIN shop ON front -> cart AS tick; END;
             running.apply(bundle, true)
         };
         let refused = with("'127.0.0.1:0'", &format!("'{address}'"));
-        assert!(matches!(refused, Err(Refusal::Node(NodeError::Listen { .. }))));
+        let Err(Refusal::Refused(refused)) = refused else { panic!("an address was taken twice") };
+        assert_eq!(refused.at_fault, AtFault::Environment);
+        assert!(refused.text.contains("cannot listen on"), "{}", refused.text);
         let unfit = with("n U64", "n I64");
-        let Err(Refusal::Program(unfit)) = unfit else { panic!("a variable of another type was taken") };
+        let Err(Refusal::Refused(unfit)) = unfit else { panic!("a variable of another type was taken") };
         assert!(unfit.text.contains("W0501"), "{}", unfit.text);
         let fine = with("10 ms", "20 ms").ok().expect("it fits");
         assert!(fine.dry_run && fine.version == 2);

@@ -9,7 +9,7 @@ use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::path::Path;
 use std::rc::Rc;
-use weft_api::Bundle;
+use weft_api::{AtFault, Bundle};
 use weft_core::schema::{Enum, Field, FieldKind, Message, Method, Presence, Schema, Service};
 use weft_lang::resolve::Resolver;
 
@@ -21,22 +21,29 @@ pub(crate) struct Files {
     /// Where texts come from: the disk if None.
     bundle: Option<BTreeMap<String, String>>,
     read: Rc<RefCell<BTreeMap<String, String>>>,
+    /// A file that the program names could not be read.
+    is_incomplete: bool,
 }
 
 impl Files {
     /// From the disk, relative to the working directory.
     pub(crate) fn on_disk() -> Self {
-        Self { bundle: None, read: Rc::default() }
+        Self { bundle: None, read: Rc::default(), is_incomplete: false }
     }
 
     /// From a bundle alone.
     pub(crate) fn in_bundle(bundle: &Bundle) -> Self {
-        Self { bundle: Some(bundle.files.clone()), read: Rc::default() }
+        Self { bundle: Some(bundle.files.clone()), read: Rc::default(), is_incomplete: false }
     }
 
     /// All that was read, to be sent elsewhere. Library files are not in it: every node has its own.
     pub(crate) fn into_bundle(self, root: &str) -> Bundle {
         Bundle { root: root.to_owned(), files: self.read.take() }
+    }
+
+    /// Whose fault it is if the program that was read is not right: one of which a file is missing may well be.
+    pub(crate) fn at_fault(&self) -> AtFault {
+        if self.is_incomplete { AtFault::Environment } else { AtFault::Program }
     }
 
     fn load(&self, name: &str) -> Result<String, String> {
@@ -67,7 +74,9 @@ pub(crate) fn require(path: &str) -> Result<(), Fault> {
 impl Resolver for Files {
     fn text(&mut self, path: &str, from: Option<&str>) -> Result<String, String> {
         let name = self.name(path, from);
-        self.load(&name).or_else(|why| library::text(path).map(str::to_owned).ok_or(why))
+        let text = self.load(&name).or_else(|why| library::text(path).map(str::to_owned).ok_or(why));
+        self.is_incomplete |= text.is_err();
+        text
     }
 
     fn proto(&mut self, path: &str, from: Option<&str>) -> Result<Schema, String> {
@@ -75,12 +84,15 @@ impl Resolver for Files {
         let folder = name.rsplit_once('/').map_or("", |(folder, _)| folder).to_owned();
         let file = name.rsplit('/').next().unwrap_or(&name).to_owned();
         let mut chain = ChainFileResolver::new();
-        let shared = Self { bundle: self.bundle.clone(), read: Rc::clone(&self.read) };
+        let shared = Self { bundle: self.bundle.clone(), read: Rc::clone(&self.read), is_incomplete: false };
         chain.add(ProtoFiles { files: shared, folder });
         chain.add(GoogleFileResolver::new());
         let mut compiler = Compiler::with_file_resolver(chain);
         compiler.include_imports(true);
-        compiler.open_file(&file).map_err(|error| error.to_string())?;
+        compiler.open_file(&file).map_err(|error| {
+            self.is_incomplete |= error.is_file_not_found() || error.is_io();
+            error.to_string()
+        })?;
         Ok(schema_of(&compiler.descriptor_pool()))
     }
 }
@@ -182,6 +194,15 @@ fn read_file(path: &Path) -> Result<String, String> {
         return Err(format!("it has {size} bytes, and {FILE_BYTES_MAX} is the limit"));
     }
     std::fs::read_to_string(path).map_err(|error| clause(&error))
+}
+
+/// The folder that a file would be in.
+pub(crate) fn folder_of(path: &str) -> &str {
+    match path.rsplit_once('/') {
+        Some(("", _)) => "/",
+        Some((folder, _)) => folder,
+        None => ".",
+    }
 }
 
 /// What the system says of a file, as the end of a sentence.

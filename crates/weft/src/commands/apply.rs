@@ -5,10 +5,11 @@ use crate::cli::ApplyArgs;
 use crate::client::{Apply, Client};
 use crate::compile::check_files;
 use crate::fault::Fault;
+use crate::running::refused_by;
 use crate::source::{Files, require};
 use std::io::Write as _;
-use weft_api::{Applied, ApplyRequest, Change, ChangeKind};
-use weft_lang::diagnostic::{render_all, to_json};
+use weft_api::{Applied, ApplyRequest, Change, ChangeKind, Refused};
+use weft_lang::diagnostic::render_all;
 
 pub(crate) fn run(args: &ApplyArgs) -> Result<(), Fault> {
     let mut stdout = std::io::stdout();
@@ -16,19 +17,18 @@ pub(crate) fn run(args: &ApplyArgs) -> Result<(), Fault> {
     let mut files = Files::on_disk();
     let checked = check_files(&args.file, &mut files);
     if checked.network.is_none() {
-        if args.json {
-            let _ = writeln!(stdout, "{}", to_json(&checked.diagnostics, &checked.sources));
-        }
-        eprint!("{}", render_all(&checked.diagnostics, &checked.sources, render_options()));
         // The node is asked only to say what it goes on with.
         let running = Client::new(&args.admin).and_then(|client| client.status()).ok();
-        match running {
-            Some(status) => eprintln!("nothing was applied, version {} keeps running", status.version),
-            None => eprintln!("nothing was applied"),
+        let mut refused = refused_by(&checked.diagnostics, &checked.sources, checked.at_fault);
+        refused.version = running.map_or(0, |status| status.version);
+        if !args.json {
+            refused.text = render_all(&checked.diagnostics, &checked.sources, render_options());
         }
-        return Err(Fault::Told);
+        return Err(refuse(&refused, args.json));
     }
-    eprint!("{}", render_all(&checked.diagnostics, &checked.sources, render_options()));
+    if !args.json {
+        eprint!("{}", render_all(&checked.diagnostics, &checked.sources, render_options()));
+    }
     let client = Client::new(&args.admin)?;
     let request = ApplyRequest { program: files.into_bundle(&args.file), dry_run: args.dry_run };
     match client.apply(&request)? {
@@ -44,15 +44,22 @@ pub(crate) fn run(args: &ApplyArgs) -> Result<(), Fault> {
             let _ = writeln!(stdout, "{}: {}", args.file, summary(&applied, "  "));
             Ok(())
         }
-        Apply::Refused(refused) => {
-            if args.json {
-                let _ = writeln!(stdout, "{}", refused.diagnostics);
-            }
-            eprint!("{}", refused.text);
-            eprintln!("nothing was applied, version {} keeps running", refused.version);
-            Err(Fault::Told)
-        }
+        Apply::Refused(refused) => Err(refuse(&refused, args.json)),
     }
+}
+
+/// Tells why nothing was applied: as an object on standard output, or to a person.
+fn refuse(refused: &Refused, as_json: bool) -> Fault {
+    if as_json {
+        let _ = writeln!(std::io::stdout(), "{}", serde_json::to_string(refused).expect("it is data"));
+        return Fault::told(refused.at_fault);
+    }
+    eprint!("{}", refused.text);
+    match refused.version {
+        0 => eprintln!("nothing was applied"),
+        version => eprintln!("nothing was applied, version {version} keeps running"),
+    }
+    Fault::told(refused.at_fault)
 }
 
 /// How an update went: a line, and one on how long it took, which begins with `indent`.

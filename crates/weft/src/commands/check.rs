@@ -32,7 +32,7 @@ pub(crate) fn run(args: &CheckArgs) -> Result<(), Fault> {
     } else {
         eprint!("{}", render_all(&checked.diagnostics, &checked.sources, render_options()));
     }
-    let Some(network) = checked.network else { return Err(Fault::Told) };
+    let Some(network) = checked.network else { return Err(Fault::told(checked.at_fault)) };
     if !args.json {
         let counts = [
             (network.chains.len(), "chain"),

@@ -9,7 +9,7 @@ use crate::cli::DemoArgs;
 use crate::compile::check_files;
 use crate::fault::Fault;
 use crate::live::{Live, Measured, short_time};
-use crate::running::{Refusal, Running, node_fault};
+use crate::running::{Refusal, Running};
 use crate::signals;
 use crate::source::Files;
 use rustix::process::{Pid, Signal, kill_process};
@@ -134,11 +134,10 @@ impl Demo {
                 self.live.say(&text);
                 Ok(())
             }
-            Err(Refusal::Program(refused)) => {
+            Err(Refusal::Refused(refused)) => {
                 self.live.say(&refused.text);
-                Err(Fault::Told)
+                Err(Fault::told(refused.at_fault))
             }
-            Err(Refusal::Node(error)) => Err(node_fault(&error)),
             Err(Refusal::Stopping) => Ok(()),
         }
     }

@@ -3,7 +3,7 @@
 use super::render_options;
 use crate::admin::{self, Admin};
 use crate::cli::{NodeArgs, RunArgs, When};
-use crate::compile::check_files;
+use crate::compile::{at_fault, check_files};
 use crate::fault::Fault;
 use crate::live::Live;
 use crate::open_files;
@@ -104,7 +104,7 @@ pub(super) fn start(file: &str, args: &NodeArgs) -> Result<Started, Fault> {
     let mut files = Files::on_disk();
     let checked = check_files(file, &mut files);
     eprint!("{}", render_all(&checked.diagnostics, &checked.sources, render_options()));
-    let Some(network) = checked.network else { return Err(Fault::Told) };
+    let Some(network) = checked.network else { return Err(Fault::told(checked.at_fault)) };
     open_files::raise_limit();
     let socket = admin::bind(args.admin)?;
     let program = files.into_bundle(file);
@@ -112,7 +112,7 @@ pub(super) fn start(file: &str, args: &NodeArgs) -> Result<Started, Fault> {
         Start::Fault(fault) => fault,
         Start::Diagnostics(diagnostics) => {
             eprint!("{}", render_all(&diagnostics, &checked.sources, render_options()));
-            Fault::Told
+            Fault::told(at_fault(&diagnostics))
         }
     })?;
     let admin = Admin::start(socket, running.clone())?;

@@ -83,6 +83,12 @@ pub(crate) fn page(status: &Status) -> String {
         page.push('\n');
     }
     page.push_str(&endpoints.render());
+    if status.rows_lost > 0 {
+        page.push_str(&format!(
+            "lost {} of sinks: no file or stream took them\n",
+            count(status.rows_lost, "row")
+        ));
+    }
     for (reason, n) in &status.refusals {
         page.push_str(&format!("refused {}: {reason}\n", grouped(*n)));
     }
@@ -138,6 +144,14 @@ fn elements(status: &Status) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// A log that misses rows without a word of it would be taken for all that happened.
+    #[test]
+    fn lost_rows_are_shown() {
+        assert!(!page(&Status::default()).contains("lost"));
+        let page = page(&Status { rows_lost: 1_234, ..Status::default() });
+        assert!(page.contains("lost 1,234 rows of sinks"), "{page}");
+    }
 
     /// An operator must be able to tell a node that has just been started from one that runs for weeks.
     #[test]

@@ -75,6 +75,128 @@ fn the_machines_faults_are_told_in_one_line() {
     assert!(no_token.contains("cannot write the admin token"), "{no_token}");
 }
 
+/// A file or a name that is not there has to be seen to on the machine: that is no mistake in a program.
+#[test]
+fn what_a_program_needs_and_is_not_there_is_the_machines_fault() {
+    let folder = Folder::new();
+    let check = |text: &str, args: &[&str], code: &str| {
+        let file = folder.write("network.weft", text);
+        let done = output(weft(&folder).args(args).arg(&file));
+        let told = String::from_utf8_lossy(&done.stderr).into_owned();
+        assert!(told.contains(code), "{told}");
+        done.status.code()
+    };
+    let import = format!("IMPORT 'absent.weft';\n{NETWORK}");
+    assert_eq!(check(&import, &["check"], "W0201"), Some(3));
+    let proto = NETWORK.replace("cart.proto", "absent.proto");
+    assert_eq!(check(&proto, &["check"], "W0203"), Some(3));
+    assert_eq!(check(&proto, &["apply", "--admin", "127.0.0.1:1"], "W0203"), Some(3));
+    folder.write("other.proto", "syntax = \"proto3\";\nimport \"absent.proto\";\n");
+    let imported = NETWORK.replace("cart.proto", "other.proto");
+    assert_eq!(check(&imported, &["check"], "W0203"), Some(3));
+    folder.write("bad.proto", "syntax = nonsense;\n");
+    let bad = NETWORK.replace("cart.proto", "bad.proto");
+    assert_eq!(check(&bad, &["check"], "W0203"), Some(1));
+    // RFC 6761 section 6.4: no name below `invalid` has an address.
+    let host = NETWORK.replace("127.0.0.1:1'", "cart.invalid:1'");
+    assert_eq!(check(&host, &["run", "--admin", "127.0.0.1:0"], "W0503"), Some(3));
+    let node = Node::start(&folder, &folder.write("good.weft", NETWORK), &[]);
+    assert_eq!(check(&host, &["apply", "--admin", &node.admin], "W0503"), Some(3));
+}
+
+/// A network whose log goes nowhere looks well until somebody needs the log.
+#[test]
+fn a_sink_file_that_cannot_be_opened_is_refused_before_anything_runs() {
+    let folder = Folder::new();
+    let file = folder.0.join("nowhere/log.json").display().to_string();
+    let element = format!(
+        "CREATE ELEMENT note ON rpc AS
+  SINK calls (status STATUS) TO FILE '{file}';
+  ON CLOSE INSERT INTO calls VALUES (status);
+END;
+"
+    );
+    let logging = format!("{element}{}", NETWORK.replace("  only_alice;", "  only_alice -> note;"));
+    let logging = folder.write("logging.weft", &logging);
+    let refused = |args: &[&str]| {
+        let done = output(weft(&folder).args(args).arg(&logging));
+        let text = String::from_utf8_lossy(&done.stderr).into_owned();
+        assert_eq!(done.status.code(), Some(3), "{text}");
+        let line =
+            format!("weft: sink `shop.note.calls` cannot write to `{file}`: there is no such folder\n");
+        assert!(text.starts_with(&line), "{text}");
+        text
+    };
+    refused(&["run", "--admin", "127.0.0.1:0"]);
+    let node = Node::start(&folder, &folder.write("good.weft", NETWORK), &[]);
+    for args in [&["apply", "--admin", &node.admin][..], &["apply", "--dry-run", "--admin", &node.admin]] {
+        let text = refused(args);
+        assert!(text.ends_with("nothing was applied, version 1 keeps running\n"), "{text}");
+    }
+    std::fs::create_dir(folder.0.join("nowhere")).expect("the folder is ours");
+    let dry = output(weft(&folder).args(["apply", "--dry-run", "--admin", &node.admin]).arg(&logging));
+    assert_eq!(dry.status.code(), Some(0), "{}", String::from_utf8_lossy(&dry.stderr));
+    assert!(!std::path::Path::new(&file).exists(), "a dry run has made a file");
+}
+
+/// A script reads one object whatever comes of an update, and nobody else has to read anything.
+#[test]
+fn apply_gives_one_object_for_each_outcome() {
+    let folder = Folder::new();
+    let good = folder.write("good.weft", NETWORK);
+    let bad = folder.write("bad.weft", &NETWORK.replace("user = 'alice'", "usr = 'alice'"));
+    let host = folder.write("host.weft", &NETWORK.replace("127.0.0.1:1'", "cart.invalid:1'"));
+    let node = Node::start(&folder, &good, &[]);
+    let apply = |file: &std::path::Path, admin: &str| {
+        let done = output(weft(&folder).args(["apply", "--json", "--admin", admin]).arg(file));
+        assert_eq!(String::from_utf8_lossy(&done.stderr), "");
+        let data: serde_json::Value = serde_json::from_slice(&done.stdout).expect("one JSON object");
+        (done.status.code(), data)
+    };
+    let (status, refused) = apply(&bad, &node.admin);
+    assert_eq!((status, &refused["version"], &refused["at_fault"]), (Some(1), &1.into(), &"program".into()));
+    assert!(refused["text"].as_str().is_some_and(|text| text.contains("usr")), "{refused}");
+    assert!(
+        refused["diagnostics"][0]["code"].as_str().is_some_and(|code| code.starts_with("W0")),
+        "{refused}"
+    );
+    let (status, refused) = apply(&host, &node.admin);
+    assert_eq!((status, &refused["at_fault"]), (Some(3), &"environment".into()));
+    assert_eq!(refused["diagnostics"][0]["code"], "W0503", "{refused}");
+    let (status, unasked) = apply(&bad, "127.0.0.1:1");
+    assert_eq!((status, &unasked["version"]), (Some(1), &0.into()));
+    let (status, applied) = apply(&good, &node.admin);
+    assert_eq!((status, &applied["version"]), (Some(0), &2.into()));
+}
+
+/// What is missing, or in the way, must be named: a wrong guess sends a person looking in the wrong place.
+#[test]
+fn helps_say_what_is_missing_or_in_the_way() {
+    let folder = Folder::new();
+    let told = |args: &[&str]| {
+        let done = output(weft(&folder).args(args));
+        assert_eq!(done.status.code(), Some(3));
+        String::from_utf8_lossy(&done.stderr).into_owned()
+    };
+    let socket = folder.0.join("nowhere/front.sock").display().to_string();
+    let unix = folder.write("unix.weft", &NETWORK.replace("tcp '127.0.0.1:0'", &format!("unix '{socket}'")));
+    let missing = told(&["run", "--admin", "127.0.0.1:0", &unix.display().to_string()]);
+    let named = format!("make the folder `{}`", folder.0.join("nowhere").display());
+    assert!(missing.contains(&named), "{missing}");
+    let other = TcpListener::bind("127.0.0.1:0").expect("a port is free");
+    let address = other.local_addr().expect("it is bound").to_string();
+    std::thread::spawn(move || {
+        while let Ok((mut stream, _)) = other.accept() {
+            let _ = stream
+                .write_all(b"SSH-2.0-other\r\n\r\n")
+                .and_then(|()| stream.read(&mut [0; 512]).map(drop));
+        }
+    });
+    let token = folder.write("token", "00").display().to_string();
+    let not_http = told(&["status", "--admin", &address, "--token-file", &token]);
+    assert!(not_http.contains("is no admin endpoint") && not_http.contains("another program"), "{not_http}");
+}
+
 /// A node with thousands of connections must not end at the 1,024 files that shells hand on.
 #[test]
 fn a_node_takes_all_the_files_that_it_may_have() {

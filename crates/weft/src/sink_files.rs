@@ -1,0 +1,44 @@
+//! The files of sinks, tried before a network runs that writes to them.
+
+use crate::fault::Fault;
+use crate::source::folder_of;
+use std::io::ErrorKind;
+use weft_engine::plan::{Plan, SinkTarget};
+use weft_io::writer;
+
+/// Whether rows can be appended to each file of a plan's sinks.
+///
+/// # Errors
+/// The environment is at fault: which sink, which file, and why. A network whose log goes nowhere would look well.
+pub(crate) fn try_to_open(plan: &Plan) -> Result<(), Fault> {
+    for chain in &plan.chains {
+        for sink in &chain.program.sinks {
+            let SinkTarget::File(path) = &sink.target else { continue };
+            writer::try_to_open(path).map_err(|error| {
+                let name = format!("{}.{}.{}", chain.program.name, sink.owner, sink.name);
+                let (why, help) = explain(path, &error);
+                Fault::environment(format!("sink `{name}` cannot write to `{path}`: {why}")).with_help(help)
+            })?;
+        }
+    }
+    Ok(())
+}
+
+/// Why a file cannot be opened, as the end of a sentence, and what would help.
+fn explain(path: &str, error: &std::io::Error) -> (String, String) {
+    match error.kind() {
+        ErrorKind::NotFound => {
+            let folder = folder_of(path);
+            (
+                "there is no such folder".to_owned(),
+                format!("make the folder `{folder}`, or name another file"),
+            )
+        }
+        ErrorKind::PermissionDenied => (
+            "this user may not write there".to_owned(),
+            "run with the right to write it, or name another file".to_owned(),
+        ),
+        ErrorKind::IsADirectory => ("it is a folder".to_owned(), "name a file in it".to_owned()),
+        _ => (error.to_string(), "name another file".to_owned()),
+    }
+}
