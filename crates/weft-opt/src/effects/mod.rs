@@ -17,6 +17,7 @@ mod source;
 #[cfg(test)]
 mod tests;
 
+use core::fmt;
 use std::collections::{BTreeMap, BTreeSet};
 
 use weft_core::Status;
@@ -230,6 +231,22 @@ impl ElementEffects {
         ];
         let single = single.into_iter().filter_map(|(name, effects)| Some((name, effects.as_ref()?)));
         single.chain(self.every.iter().map(|effects| ("every", effects)))
+    }
+}
+
+impl fmt::Display for EndKind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Drop => f.write_str("DROP"),
+            Self::Abort(Some(status), _) => write!(f, "ABORT {}", status.name()),
+            Self::Abort(None, _) => f.write_str("ABORT with a computed status"),
+            Self::Reply => f.write_str("REPLY"),
+            Self::Fail(faults) if faults.is_empty() => f.write_str("an error"),
+            Self::Fail(faults) => {
+                let names: Vec<&str> = faults.iter().map(|fault| fault.name()).collect();
+                write!(f, "an error ({})", names.join(", "))
+            }
+        }
     }
 }
 

@@ -135,8 +135,11 @@ fn what_a_pass_does_lies_within_its_effects() {
     assert_eq!(violation(CHAINS, effects), None);
 }
 
+/// Leaves something out of the effects of a handler.
+type Forget = fn(&mut Effects);
+
 /// The effects of a chain, with something left out of those of each handler.
-fn without(chain: &ChainProgram, forget: fn(&mut Effects)) -> ChainEffects {
+fn without(chain: &ChainProgram, forget: Forget) -> ChainEffects {
     let mut all = effects(chain);
     for element in &mut all.elements {
         let single = [&mut element.open, &mut element.request, &mut element.response, &mut element.close];
@@ -148,7 +151,7 @@ fn without(chain: &ChainProgram, forget: fn(&mut Effects)) -> ChainEffects {
 #[test]
 fn whatever_is_left_out_of_the_effects_is_found_out() {
     // A test of the inference that let a weaker one pass would prove nothing.
-    let ways: [(&str, fn(&mut Effects)); 20] = [
+    let ways: [(&str, Forget); 20] = [
         ("reads", |e| e.reads.clear()),
         ("writes", |e| e.writes.clear()),
         ("answers", |e| e.answers.clear()),

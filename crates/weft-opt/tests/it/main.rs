@@ -4,4 +4,5 @@
 
 mod programs;
 mod schema;
+mod swap;
 mod vectors;

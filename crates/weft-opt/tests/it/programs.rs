@@ -211,7 +211,8 @@ impl Test {
             ["mirror"] => {
                 let wanted: Vec<Vec<u8>> =
                     tokens.iter().map(|t| bytes(&literal(t, Type::Text(None)))).collect();
-                let seen: Vec<_> = self.last().seen.mirrors.iter().map(|(target, _)| target.clone()).collect();
+                let seen: Vec<_> =
+                    self.last().seen.mirrors.iter().map(|(target, _)| target.clone()).collect();
                 assert_eq!(seen, wanted, "{at}");
             }
             ["table", name] => self.check_table(name, tokens, &at),

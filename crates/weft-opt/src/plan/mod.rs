@@ -1,0 +1,275 @@
+//! What follows from the effects of a chain: which elements may change places, and which tables may be split by key.
+//!
+//! Nothing here changes a chain: in this version it runs as written. What is told is what a planner may do.
+//!
+//! * [`pairs`]: for each two elements of a chain, the clashes that keep their order, by rule, level and source line.
+//! * [`tables`]: for each table, whether it can be spread over nodes by the key of its rows.
+
+mod shard;
+mod swap;
+#[cfg(test)]
+mod tests;
+
+use core::fmt;
+
+use weft_core::schema::Schema;
+use weft_ir::ir::InputId;
+use weft_ir::program::{ChainProgram, Direction, Place};
+use weft_lang::hir;
+
+use crate::effects::Lines;
+
+pub use shard::{Sharding, TableSharding, tables};
+pub use swap::pairs;
+
+/// What must stay the same when the order of elements changes; each level promises all that the next one does.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Level {
+    /// State, sinks with their order, statuses and outputs.
+    Strict,
+    /// All but the order of sink rows of different elements, and but which element finds the scratch of a pass full.
+    #[default]
+    Observable,
+    /// Outputs, statuses and state; sink rows of calls that an element ends may differ.
+    Output,
+    /// Equal in distribution. No rule of this version makes use of it: what it allows is what `output` does.
+    Stochastic,
+    /// The same calls go on, from the same state, with the same fields. State, sinks, statuses and delays of calls that
+    /// an element ends may differ.
+    Relaxed,
+}
+
+/// A rule of the list of rules. The numbers are those that the documentation and `weft explain` show.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Rule {
+    /// One writes a field, header, mark or part of an answer that the other reads or writes.
+    Fields = 1,
+    /// One writes state that the other reads or writes; merging the same variable is no clash.
+    State = 2,
+    /// One may end the tuple, and the other leaves a trace that then would be missing, or be there.
+    Ends = 3,
+    /// Both may end the tuple, and not in the same way.
+    Statuses = 4,
+    /// One copies the tuple, and the other changes or copies it.
+    Copies = 5,
+    /// One may end the tuple, and the other holds it up.
+    Time = 6,
+    /// Both give rows to the same place.
+    Sinks = 8,
+    /// Both name the target.
+    Target = 9,
+    /// Both take room in the scratch of the pass, so which of them finds it full depends on the order.
+    Room = 10,
+    /// The chain says `ORDER a BEFORE b`.
+    Order = 11,
+}
+
+/// Which handlers a clash is between.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Side {
+    /// OPEN and REQUEST: they run in one pass.
+    Request,
+    /// RESPONSE.
+    Response,
+    /// CLOSE.
+    Close,
+    /// EVERY.
+    Every,
+    /// What the chain says.
+    Chain,
+}
+
+/// Why two elements must keep their order.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Clash {
+    /// The rule.
+    pub rule: Rule,
+    /// The weakest level at which it holds: beyond it the swap is not forbidden by this.
+    pub until: Level,
+    /// The direction in which it was found.
+    pub side: Side,
+    /// In words, with the names of the elements.
+    pub why: String,
+    /// The lines of the element that comes first as written.
+    pub first: Lines,
+    /// The lines of the other one.
+    pub second: Lines,
+}
+
+/// Two elements of a chain.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Pair {
+    /// The index of the element that comes first as written.
+    pub first: usize,
+    /// The index of the other.
+    pub second: usize,
+    /// What keeps their order, by rule.
+    pub clashes: Vec<Clash>,
+}
+
+impl Pair {
+    /// Whether the two may change places at a level, as far as they alone are concerned: what stands between them must
+    /// be able to as well.
+    pub fn may_swap(&self, level: Level) -> bool {
+        self.blocking(level).next().is_none()
+    }
+
+    /// What forbids it at a level.
+    pub fn blocking(&self, level: Level) -> impl Iterator<Item = &Clash> {
+        self.clashes.iter().filter(move |clash| level <= clash.until)
+    }
+
+    /// The strictest level at which they may change places.
+    pub fn allowed_from(&self) -> Option<Level> {
+        Level::ALL.into_iter().find(|level| self.may_swap(*level))
+    }
+}
+
+impl Level {
+    /// All levels, the strictest first.
+    pub const ALL: [Self; 5] =
+        [Self::Strict, Self::Observable, Self::Output, Self::Stochastic, Self::Relaxed];
+
+    /// The name as `EQUIVALENCE` takes it.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Strict => "strict",
+            Self::Observable => "observable",
+            Self::Output => "output",
+            Self::Stochastic => "stochastic",
+            Self::Relaxed => "relaxed",
+        }
+    }
+}
+
+impl From<hir::Equivalence> for Level {
+    fn from(level: hir::Equivalence) -> Self {
+        match level {
+            hir::Equivalence::Strict => Self::Strict,
+            hir::Equivalence::Observable => Self::Observable,
+            hir::Equivalence::Output => Self::Output,
+            hir::Equivalence::Stochastic => Self::Stochastic,
+            hir::Equivalence::Relaxed => Self::Relaxed,
+        }
+    }
+}
+
+impl Rule {
+    /// All rules, in the order of their numbers. Rule 7 is that of inverse pairs of native functions, which the language
+    /// does not have yet.
+    pub const ALL: [Self; 10] = [
+        Self::Fields,
+        Self::State,
+        Self::Ends,
+        Self::Statuses,
+        Self::Copies,
+        Self::Time,
+        Self::Sinks,
+        Self::Target,
+        Self::Room,
+        Self::Order,
+    ];
+
+    /// The number under which it is documented.
+    pub fn number(self) -> u8 {
+        self as u8
+    }
+
+    /// In a word.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Fields => "fields",
+            Self::State => "state",
+            Self::Ends => "ends",
+            Self::Statuses => "statuses",
+            Self::Copies => "copies",
+            Self::Time => "time",
+            Self::Sinks => "sinks",
+            Self::Target => "target",
+            Self::Room => "room",
+            Self::Order => "order",
+        }
+    }
+}
+
+impl fmt::Display for Rule {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "swap.{}", self.number())
+    }
+}
+
+impl Side {
+    /// The word for it.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Request => "request",
+            Self::Response => "response",
+            Self::Close => "close",
+            Self::Every => "every",
+            Self::Chain => "chain",
+        }
+    }
+}
+
+/// What is known of a chain besides its program.
+#[derive(Clone, Debug, Default)]
+pub struct Context {
+    /// Pairs of inputs of a direction of which writing one may change the other on the wire, lesser index first:
+    /// members of the same `oneof`, and a field within another.
+    tied: [Vec<(InputId, InputId)>; 2],
+    /// `ORDER a BEFORE b`.
+    orders: Vec<(usize, usize)>,
+}
+
+impl Context {
+    /// Of a checked chain and its program.
+    pub fn new(program: &ChainProgram, chain: &hir::Chain, schema: &Schema) -> Self {
+        let messages = |of: fn(&hir::Method) -> usize| chain.methods.iter().map(of).collect::<Vec<_>>();
+        Self {
+            tied: [
+                tied(&program.request, schema, &messages(|m| m.input)),
+                tied(&program.response, schema, &messages(|m| m.output)),
+            ],
+            orders: chain.orders.clone(),
+        }
+    }
+
+    /// Whether writing one of two inputs may change the other on the wire.
+    fn is_tied(&self, side: Side, a: InputId, b: InputId) -> bool {
+        let tied = &self.tied[usize::from(side != Side::Request)];
+        tied.contains(&(a.min(b), a.max(b)))
+    }
+}
+
+fn tied(direction: &Direction, schema: &Schema, messages: &[usize]) -> Vec<(InputId, InputId)> {
+    let paths: Vec<(InputId, &[String])> = (0..)
+        .zip(&direction.inputs)
+        .filter_map(|(at, input)| match &input.place {
+            Place::Body(path) => Some((InputId(at), &**path)),
+            _ => None,
+        })
+        .collect();
+    let mut tied = Vec::new();
+    for (at, (a, path)) in paths.iter().enumerate() {
+        for (b, other) in &paths[at + 1..] {
+            if messages.iter().any(|&message| share_a_place(schema, message, path, other)) {
+                tied.push((*a, *b));
+            }
+        }
+    }
+    tied
+}
+
+/// Whether one path leads through the other, or they part at members of one `oneof`.
+fn share_a_place(schema: &Schema, message: usize, a: &[String], b: &[String]) -> bool {
+    let (Some((a, a_rest)), Some((b, b_rest))) = (a.split_first(), b.split_first()) else { return true };
+    let message = &schema.messages[message];
+    let (Some(first), Some(second)) = (message.field(a), message.field(b)) else { return false };
+    if a != b {
+        return first.oneof.is_some() && first.oneof == second.oneof;
+    }
+    match first.kind {
+        weft_core::schema::FieldKind::Message(inner) => share_a_place(schema, inner, a_rest, b_rest),
+        _ => true,
+    }
+}

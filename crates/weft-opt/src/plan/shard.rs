@@ -1,0 +1,115 @@
+//! Which tables may be spread over nodes by the key of their rows.
+
+use std::collections::BTreeSet;
+
+use weft_ir::ir::TableId;
+use weft_ir::program::{ChainProgram, Realisation};
+
+use crate::effects::{ChainEffects, Effects, Key, Lines, Look, Source};
+
+/// Whether a table may be spread.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct TableSharding {
+    /// An index into [`ChainProgram::tables`].
+    pub table: usize,
+    /// Whether, and by what.
+    pub sharding: Sharding,
+}
+
+/// How a table may be spread.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Sharding {
+    /// Every node has all of it: the controller fills it, and no handler writes.
+    Replicated,
+    /// Each worker has its own, as the program says.
+    PerWorker,
+    /// By this expression over the request: tuples that differ in it meet no row together.
+    By(String),
+    /// Not, for this reason, which stands on these lines of the element with this index.
+    No {
+        /// Why.
+        why: String,
+        /// The element.
+        element: usize,
+        /// The lines.
+        lines: Lines,
+    },
+}
+
+/// A look at a table: the element, whether it is of the request direction, the look.
+type Seen<'e> = (usize, bool, &'e Look);
+
+/// For each table of a chain, whether it may be spread.
+pub fn tables(chain: &ChainProgram, effects: &ChainEffects) -> Vec<TableSharding> {
+    let one = |table: usize| {
+        let sharding = match chain.tables[table].realisation {
+            Realisation::Replicated => Sharding::Replicated,
+            Realisation::PerWorker => Sharding::PerWorker,
+            Realisation::Striped | Realisation::Locked => by_key(effects, TableId(table as u16)),
+        };
+        TableSharding { table, sharding }
+    };
+    (0..chain.tables.len()).map(one).collect()
+}
+
+fn by_key(effects: &ChainEffects, table: TableId) -> Sharding {
+    let looks = looks(effects, table);
+    let Some(&(owner, _, _)) = looks.first() else {
+        return no(0, "no handler of a tuple looks at it", None);
+    };
+    let mut by: Option<&str> = None;
+    for &(element, is_request, look) in &looks {
+        let Some(key) = &look.key else { return no(element, "all its rows are looked at", Some(look)) };
+        if !is_request {
+            return no(element, "it is looked at when the request is gone", Some(look));
+        }
+        let text = match over_request(key, effects, element) {
+            Ok(text) => text,
+            Err(why) => return no(element, &why, Some(look)),
+        };
+        if by.is_some_and(|by| by != text) {
+            return no(element, "it is looked at by more than one key", Some(look));
+        }
+        by = Some(text);
+    }
+    by.map_or_else(|| no(owner, "it has no key", None), |by| Sharding::By(by.to_owned()))
+}
+
+fn no(element: usize, why: &str, look: Option<&Look>) -> Sharding {
+    Sharding::No { why: why.to_owned(), element, lines: look.map(|look| look.line).into_iter().collect() }
+}
+
+/// The looks of handlers that work on tuples. EVERY works on each part of a table by itself.
+fn looks(effects: &ChainEffects, table: TableId) -> Vec<Seen<'_>> {
+    let mut looks = Vec::new();
+    for (index, element) in effects.elements.iter().enumerate() {
+        for (name, handler) in element.handlers().filter(|(name, _)| *name != "every") {
+            let is_request = name == "open" || name == "request";
+            let own = handler.looks.iter().filter(|look| look.table == table);
+            looks.extend(own.map(|look| (index, is_request, look)));
+        }
+    }
+    looks
+}
+
+/// The text of a key that is made of fields of the request which no element has changed by then.
+fn over_request<'k>(key: &'k Key, effects: &ChainEffects, element: usize) -> Result<&'k str, String> {
+    let changed: BTreeSet<_> = effects.elements[..=element]
+        .iter()
+        .flat_map(|element| element.open.iter().chain(&element.request))
+        .flat_map(|handler: &Effects| handler.writes.keys().copied())
+        .collect();
+    for source in &key.sources {
+        match source {
+            Source::Input(id) if changed.contains(id) => {
+                return Err("an element changes a field that its key is made of".to_owned());
+            }
+            Source::Input(_) => {}
+            _ => return Err("its key is not made of the request alone".to_owned()),
+        }
+    }
+    if key.sources.is_empty() {
+        return Err("its key is a constant, the same for all tuples".to_owned());
+    }
+    key.text.as_deref().ok_or_else(|| "its key is not the same expression on all ways".to_owned())
+}

@@ -1,0 +1,500 @@
+//! The rules by which two elements may change places.
+//!
+//! Two elements that stand side by side may if both orders do the same to every tuple, from every state, in both
+//! directions. Handlers of different passes keep their order whatever the chain's is: a RESPONSE comes behind all
+//! REQUESTs. So the handlers of one pass are held against each other, and beyond that only an end reaches further: of
+//! a call that an element ends on its way in, elements behind it never hear, not even its CLOSE.
+//!
+//! Each rule gives the clashes that it finds, each with the weakest level that it matters to. No clash, no matter.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use weft_ir::ir::{CallId, InputId};
+use weft_ir::program::{ChainProgram, Direction};
+
+use super::{Clash, Context, Level, Pair, Rule, Side};
+use crate::effects::{Cell, CellUse, ChainEffects, Effects, ElementEffects, EndKind, Ending, Lines};
+
+/// All pairs of a chain, in the order of the chain.
+pub fn pairs(chain: &ChainProgram, effects: &ChainEffects, context: &Context) -> Vec<Pair> {
+    let n = chain.elements.len();
+    let both = (0..n).flat_map(|first| (first + 1..n).map(move |second| (first, second)));
+    both.map(|(first, second)| pair(chain, effects, context, first, second)).collect()
+}
+
+fn pair(
+    chain: &ChainProgram,
+    effects: &ChainEffects,
+    context: &Context,
+    first: usize,
+    second: usize,
+) -> Pair {
+    let elements = &effects.elements;
+    let shared_calls = shared_calls(elements);
+    let of = |index: usize| Party {
+        name: &chain.elements[index].name,
+        effects: &elements[index],
+        shared_calls: &shared_calls,
+    };
+    let mut found = Found { chain, context, parties: [of(first), of(second)], clashes: Vec::new() };
+    for side in [Side::Request, Side::Response, Side::Close] {
+        found.in_one_pass(side);
+    }
+    found.every();
+    if context.orders.contains(&(first, second)) {
+        let why = format!("the chain says ORDER {} BEFORE {}", found.name(0), found.name(1));
+        found.clash(Rule::Order, Level::Relaxed, Side::Chain, why, Lines::new(), Lines::new());
+    }
+    let mut clashes = found.clashes;
+    clashes.sort_by_key(|clash| (clash.rule, clash.side));
+    Pair { first, second, clashes }
+}
+
+/// The cells of the call's row that more than one element touches: what one leaves there, another may see.
+fn shared_calls(elements: &[ElementEffects]) -> BTreeSet<CallId> {
+    let mut owners: BTreeMap<CallId, BTreeSet<usize>> = BTreeMap::new();
+    for (index, element) in elements.iter().enumerate() {
+        for cell in element.handlers().flat_map(|(_, effects)| effects.cells.keys()) {
+            if let Cell::Call(id) = cell {
+                owners.entry(*id).or_default().insert(index);
+            }
+        }
+    }
+    owners.into_iter().filter(|(_, owners)| owners.len() > 1).map(|(id, _)| id).collect()
+}
+
+/// One of the two.
+struct Party<'e> {
+    name: &'e str,
+    effects: &'e ElementEffects,
+    shared_calls: &'e BTreeSet<CallId>,
+}
+
+/// A trace that an element leaves behind, and the weakest level that promises it where the call is ended.
+struct Trace {
+    what: String,
+    until: Level,
+    lines: Lines,
+}
+
+struct Found<'e> {
+    chain: &'e ChainProgram,
+    context: &'e Context,
+    parties: [Party<'e>; 2],
+    clashes: Vec<Clash>,
+}
+
+impl<'e> Party<'e> {
+    /// The handlers of one pass.
+    fn handlers(&self, side: Side) -> Vec<&'e Effects> {
+        let effects = self.effects;
+        match side {
+            Side::Request => effects.open.iter().chain(&effects.request).collect(),
+            Side::Response => effects.response.iter().collect(),
+            Side::Close => effects.close.iter().collect(),
+            Side::Every => effects.every.iter().collect(),
+            Side::Chain => Vec::new(),
+        }
+    }
+
+    /// A set of lines by name, of all handlers of one pass.
+    fn lines<K: Ord + Copy + 'e>(
+        &self,
+        side: Side,
+        of: impl Fn(&'e Effects) -> &'e BTreeMap<K, Lines>,
+    ) -> BTreeMap<K, Lines> {
+        let mut all: BTreeMap<K, Lines> = BTreeMap::new();
+        for (key, lines) in self.handlers(side).into_iter().flat_map(of) {
+            all.entry(*key).or_default().extend(lines);
+        }
+        all
+    }
+
+    fn writes(&self, side: Side) -> BTreeMap<InputId, Lines> {
+        let mut all: BTreeMap<InputId, Lines> = BTreeMap::new();
+        for (id, write) in self.handlers(side).into_iter().flat_map(|effects| &effects.writes) {
+            all.entry(*id).or_default().extend(&write.lines);
+        }
+        all
+    }
+
+    fn at(&self, side: Side, of: impl Fn(&'e Effects) -> &'e Lines) -> Lines {
+        self.handlers(side).into_iter().flat_map(of).copied().collect()
+    }
+
+    fn cells(&self, side: Side) -> BTreeMap<Cell, CellUse> {
+        let mut all: BTreeMap<Cell, CellUse> = BTreeMap::new();
+        for (cell, used) in self.handlers(side).into_iter().flat_map(|effects| &effects.cells) {
+            let known = all.entry(*cell).or_default();
+            known.reads.extend(&used.reads);
+            known.writes.extend(&used.writes);
+            known.merges.extend(&used.merges);
+            known.rows.add(&used.rows);
+        }
+        all
+    }
+
+    fn ends(&self, side: Side) -> Vec<&'e Ending> {
+        self.handlers(side).into_iter().flat_map(|effects| &effects.ends).collect()
+    }
+
+    /// What its ends matter to: an end for want of room is promised at no level but the strictest.
+    fn ends_until(&self, side: Side) -> Option<(Level, Lines)> {
+        let ends = self.ends(side);
+        if ends.is_empty() {
+            return None;
+        }
+        let own: Vec<&&Ending> = ends.iter().filter(|end| !end.is_room).collect();
+        let lines = |ends: &[&&Ending]| ends.iter().map(|end| end.line).collect();
+        if own.is_empty() {
+            return Some((Level::Strict, ends.iter().map(|end| end.line).collect()));
+        }
+        Some((Level::Relaxed, lines(&own)))
+    }
+}
+
+impl<'e> Found<'e> {
+    fn name(&self, which: usize) -> &'e str {
+        self.parties[which].name
+    }
+
+    /// Notes a clash; `lines` are those of the first and of the second party.
+    fn clash(&mut self, rule: Rule, until: Level, side: Side, why: String, first: Lines, second: Lines) {
+        self.clashes.push(Clash { rule, until, side, why, first, second });
+    }
+
+    /// As [`Found::clash`], for lines of one party and of the other.
+    fn clash_of(
+        &mut self,
+        (rule, until, side): (Rule, Level, Side),
+        who: usize,
+        why: String,
+        lines: [Lines; 2],
+    ) {
+        let [own, others] = lines;
+        let (first, second) = if who == 0 { (own, others) } else { (others, own) };
+        self.clash(rule, until, side, why, first, second);
+    }
+
+    fn in_one_pass(&mut self, side: Side) {
+        self.both_write_fields(side);
+        self.states(side);
+        self.sinks(side);
+        self.room(side);
+        if side != Side::Close {
+            // The call is over by then: a CLOSE that fails has no one to tell, and nothing to hold up.
+            self.statuses(side);
+            self.delays(side, 0);
+            self.delays(side, 1);
+        }
+        if side == Side::Request {
+            self.targets(side);
+        }
+        self.marks(side);
+        self.mirrors(side);
+        for who in [0, 1] {
+            self.writes_what_the_other_reads(side, who);
+            self.answers(side, who);
+            self.ends(side, who);
+            self.copies(side, who);
+        }
+    }
+
+    // ---- rule 1 ----
+
+    fn writes_what_the_other_reads(&mut self, side: Side, who: usize) {
+        let (writer, reader) = (&self.parties[who], &self.parties[1 - who]);
+        let reads = reader.lines(side, |effects| &effects.reads);
+        let both: Vec<(InputId, Lines, Lines)> = writer
+            .writes(side)
+            .into_iter()
+            .filter_map(|(id, lines)| Some((id, lines, reads.get(&id)?.clone())))
+            .collect();
+        for (id, writes, reads) in both {
+            let field = self.input(side, id);
+            let why = format!("{} writes {field}, which {} reads", self.name(who), self.name(1 - who));
+            self.clash_of((Rule::Fields, Level::Relaxed, side), who, why, [writes, reads]);
+        }
+    }
+
+    fn both_write_fields(&mut self, side: Side) {
+        let [first, second] = [self.parties[0].writes(side), self.parties[1].writes(side)];
+        for (a, a_lines) in &first {
+            for (b, b_lines) in &second {
+                let why = if a == b {
+                    format!("both write {}", self.input(side, *a))
+                } else if self.context.is_tied(side, *a, *b) {
+                    let (a, b) = (self.input(side, *a), self.input(side, *b));
+                    format!(
+                        "{} writes {a} and {} writes {b}, which share a place",
+                        self.name(0),
+                        self.name(1)
+                    )
+                } else {
+                    continue;
+                };
+                self.clash(Rule::Fields, Level::Relaxed, side, why, a_lines.clone(), b_lines.clone());
+            }
+        }
+    }
+
+    fn input(&self, side: Side, id: InputId) -> String {
+        let direction: &Direction =
+            if side == Side::Request { &self.chain.request } else { &self.chain.response };
+        direction.inputs[usize::from(id.0)].name.clone()
+    }
+
+    /// What one leaves set for an answer, the other's ABORT or REPLY carries, or it sets it, too.
+    fn answers(&mut self, side: Side, who: usize) {
+        let (one, other) = (&self.parties[who], &self.parties[1 - who]);
+        let left = [
+            (one.lines(side, |e| &e.answers_left), other.lines(side, |e| &e.answers), "an answer"),
+            (one.lines(side, |e| &e.replies_left), other.lines(side, |e| &e.replies), "a reply"),
+        ];
+        let gives = |end: &&&Ending, reply: bool| match end.kind {
+            EndKind::Reply => reply,
+            EndKind::Abort(..) => !reply,
+            EndKind::Drop | EndKind::Fail(_) => false,
+        };
+        let ends = other.ends(side);
+        for (is_reply, (left, set, what)) in left.into_iter().enumerate() {
+            let own: Lines = left.values().flatten().copied().collect();
+            let given = ends.iter().filter(|end| gives(end, is_reply == 1)).map(|end| end.line);
+            let same =
+                set.iter().filter(|(name, _)| left.contains_key(name)).flat_map(|(_, l)| l.iter().copied());
+            let others: Lines = given.chain(same).collect();
+            if !own.is_empty() && !others.is_empty() {
+                let (name, other) = (self.name(who), self.name(1 - who));
+                let why = format!("{name} sets parts of {what} and goes on, and {other} gives one");
+                self.clash_of((Rule::Fields, Level::Relaxed, side), who, why, [own, others]);
+            }
+        }
+    }
+
+    fn marks(&mut self, side: Side) {
+        self.both(Rule::Fields, Level::Relaxed, side, "both mark the tuple, and the last mark stays", |e| {
+            &e.marks
+        });
+    }
+
+    /// A clash if both do the same thing.
+    fn both(&mut self, rule: Rule, until: Level, side: Side, why: &str, of: fn(&Effects) -> &Lines) {
+        let [first, second] = [0, 1].map(|who| self.parties[who].at(side, of));
+        if !first.is_empty() && !second.is_empty() {
+            self.clash(rule, until, side, why.to_owned(), first, second);
+        }
+    }
+
+    // ---- rule 2 ----
+
+    fn states(&mut self, side: Side) {
+        let [first, second] = [self.parties[0].cells(side), self.parties[1].cells(side)];
+        for (cell, a) in &first {
+            let Some(b) = second.get(cell) else { continue };
+            if a.rows.is_apart_from(&b.rows) {
+                continue;
+            }
+            let changed = |used: &CellUse| !used.writes.is_empty() || !used.merges.is_empty();
+            let only_merges = |used: &CellUse| used.writes.is_empty() && used.reads.is_empty();
+            if !(changed(a) || changed(b)) || (only_merges(a) && only_merges(b)) {
+                continue;
+            }
+            let lines = |used: &CellUse| -> Lines {
+                if changed(used) {
+                    used.writes.union(&used.merges).copied().collect()
+                } else {
+                    used.reads.clone()
+                }
+            };
+            let verb = |used: &CellUse| if changed(used) { "changes" } else { "reads" };
+            let what = self.cell(*cell);
+            let why = match (verb(a), verb(b)) {
+                (x, y) if x == y => format!("both change {what}"),
+                (x, y) => format!("{} {x} {what}, which {} {y}", self.name(0), self.name(1)),
+            };
+            self.clash(Rule::State, Level::Relaxed, side, why, lines(a), lines(b));
+        }
+    }
+
+    fn cell(&self, cell: Cell) -> String {
+        let table = |id: weft_ir::ir::TableId| &self.chain.tables[usize::from(id.0)].spec;
+        match cell {
+            Cell::Rows(id) => format!("the rows of {}", table(id).name),
+            Cell::Column(id, column) => {
+                let (spec, column) = (table(id), usize::from(column.0));
+                let columns = spec.key.iter().chain(&spec.columns);
+                let name = columns.map(|c| &*c.name).nth(column).unwrap_or("?");
+                format!("{}.{name}", spec.name)
+            }
+            Cell::Var(id) => self.chain.vars[usize::from(id.0)].name.clone(),
+            Cell::Call(id) => format!("call.{}", self.chain.call[usize::from(id.0)].name),
+        }
+    }
+
+    // ---- rules 3 and 6 ----
+
+    /// If one ends the tuple, the other must leave no trace that depends on whether it came first.
+    fn ends(&mut self, side: Side, who: usize) {
+        let Some((until, ends)) = self.parties[who].ends_until(side) else { return };
+        for trace in self.traces(side, 1 - who) {
+            let why =
+                format!("{} may end the call, and {} {}", self.name(who), self.name(1 - who), trace.what);
+            let until = until.min(trace.until);
+            self.clash_of((Rule::Ends, until, side), who, why, [ends.clone(), trace.lines]);
+        }
+    }
+
+    /// The traces of an element of which there are none if the call is ended before it.
+    fn traces(&self, side: Side, who: usize) -> Vec<Trace> {
+        let party = &self.parties[who];
+        let sides: &[Side] = if side == Side::Request { &[Side::Request, Side::Close] } else { &[side] };
+        let mut traces = Vec::new();
+        let mut trace = |what: String, until, lines: Lines| {
+            if !lines.is_empty() {
+                traces.push(Trace { what, until, lines });
+            }
+        };
+        for &of in sides {
+            let when = if of == side { "" } else { " when it closes" };
+            let changed = party.cells(of).into_iter().filter(|(cell, _)| match cell {
+                Cell::Call(id) => party.shared_calls.contains(id),
+                _ => true,
+            });
+            let mut lines: BTreeMap<String, Lines> = BTreeMap::new();
+            for (cell, used) in changed {
+                let changes: Lines = used.writes.union(&used.merges).copied().collect();
+                if !changes.is_empty() {
+                    lines.entry(self.owner_of(cell)).or_default().extend(changes);
+                }
+            }
+            for (what, lines) in lines {
+                trace(format!("changes {what}{when}"), Level::Stochastic, lines);
+            }
+            for (sink, lines) in party.lines(of, |effects| &effects.sinks) {
+                let sink = &self.chain.sinks[usize::from(sink.0)].name;
+                trace(format!("gives {sink} a row{when}"), Level::Observable, lines);
+            }
+            trace(format!("copies the tuple{when}"), Level::Stochastic, party.at(of, |e| &e.mirrors));
+        }
+        if side != Side::Response {
+            let edits: Lines = party.writes(Side::Close).into_values().flatten().collect();
+            trace("changes the end of the call".to_owned(), Level::Stochastic, edits);
+        }
+        traces
+    }
+
+    /// The table, variable or cell.
+    fn owner_of(&self, cell: Cell) -> String {
+        match cell {
+            Cell::Rows(id) | Cell::Column(id, _) => self.chain.tables[usize::from(id.0)].spec.name.clone(),
+            Cell::Var(_) | Cell::Call(_) => self.cell(cell),
+        }
+    }
+
+    fn delays(&mut self, side: Side, who: usize) {
+        let Some((until, ends)) = self.parties[who].ends_until(side) else { return };
+        let delays = self.parties[1 - who].at(side, |effects| &effects.delays);
+        if !delays.is_empty() {
+            let why = format!("{} may end the call, and {} holds it up", self.name(who), self.name(1 - who));
+            self.clash_of((Rule::Time, until.min(Level::Stochastic), side), who, why, [ends, delays]);
+        }
+    }
+
+    // ---- rule 4 ----
+
+    fn statuses(&mut self, side: Side) {
+        let (Some((a, _)), Some((b, _))) =
+            (self.parties[0].ends_until(side), self.parties[1].ends_until(side))
+        else {
+            return;
+        };
+        let until = a.min(b).min(Level::Stochastic);
+        let wanted = |end: &&Ending| until == Level::Strict || !end.is_room;
+        let [first, second]: [Vec<&Ending>; 2] =
+            [0, 1].map(|who| self.parties[who].ends(side).into_iter().filter(wanted).collect());
+        if let Some(one) = self.only_end(side, &first)
+            && self.only_end(side, &second) == Some(one)
+            && !self.tells_who_ended_it()
+        {
+            return;
+        }
+        let how = |ends: &[&Ending]| {
+            let names: BTreeSet<String> = ends.iter().map(|end| end.kind.to_string()).collect();
+            names.into_iter().collect::<Vec<_>>().join(" or ")
+        };
+        let why = format!(
+            "both may end the same call: {} by {}, {} by {}",
+            self.name(0),
+            how(&first),
+            self.name(1),
+            how(&second)
+        );
+        let lines = |ends: &[&Ending]| ends.iter().map(|end| end.line).collect();
+        self.clash(Rule::Statuses, until, side, why, lines(&first), lines(&second));
+    }
+
+    /// The one way in which a party ends calls, if the caller can tell no end of it from another.
+    fn only_end<'a>(&self, side: Side, ends: &[&'a Ending]) -> Option<&'a EndKind> {
+        let first = &ends.first()?.kind;
+        let is_plain = match first {
+            EndKind::Drop => true,
+            EndKind::Abort(status, text) => status.is_some() && text.is_some(),
+            EndKind::Reply | EndKind::Fail(_) => false,
+        };
+        let sets_answers = (0..2).any(|who| !self.parties[who].lines(side, |e| &e.answers).is_empty());
+        (is_plain && !sets_answers && ends.iter().all(|end| end.kind == *first)).then_some(first)
+    }
+
+    /// Whether some element of the chain asks which element ended a call.
+    fn tells_who_ended_it(&self) -> bool {
+        use weft_ir::program::{Meta, Place};
+        self.chain.response.inputs.iter().any(|input| input.place == Place::Meta(Meta::EndedBy))
+    }
+
+    // ---- rules 5, 8, 9 and 10 ----
+
+    fn mirrors(&mut self, side: Side) {
+        let why = "both copy the tuple, one after the other";
+        self.both(Rule::Copies, Level::Strict, side, why, |effects| &effects.mirrors);
+    }
+
+    fn copies(&mut self, side: Side, who: usize) {
+        let mirrors = self.parties[who].at(side, |effects| &effects.mirrors);
+        let writes: Lines = self.parties[1 - who].writes(side).into_values().flatten().collect();
+        if !mirrors.is_empty() && !writes.is_empty() {
+            let why = format!("{} copies the tuple, which {} changes", self.name(who), self.name(1 - who));
+            self.clash_of((Rule::Copies, Level::Relaxed, side), who, why, [mirrors, writes]);
+        }
+    }
+
+    fn sinks(&mut self, side: Side) {
+        let [first, second] = [0, 1].map(|who| self.parties[who].lines(side, |effects| &effects.sinks));
+        for (a, a_lines) in &first {
+            for (b, b_lines) in &second {
+                let sink = |id: weft_ir::ir::SinkId| &self.chain.sinks[usize::from(id.0)];
+                if sink(*a).target == sink(*b).target {
+                    let why = format!("{} and {} go to the same place", sink(*a).name, sink(*b).name);
+                    self.clash(Rule::Sinks, Level::Strict, side, why, a_lines.clone(), b_lines.clone());
+                }
+            }
+        }
+    }
+
+    fn targets(&mut self, side: Side) {
+        let why = "both name the target, and the last REDIRECT stays";
+        self.both(Rule::Target, Level::Relaxed, side, why, |effects| &effects.redirects);
+    }
+
+    fn room(&mut self, side: Side) {
+        let why = "both take room in the scratch of the pass";
+        self.both(Rule::Room, Level::Strict, side, why, |effects| &effects.room);
+    }
+
+    // ---- EVERY ----
+
+    /// Timers that are due together run in the order of the chain.
+    fn every(&mut self) {
+        self.states(Side::Every);
+        self.sinks(Side::Every);
+    }
+}

@@ -1,0 +1,273 @@
+//! The rules by which elements may change places, each with programs that it refuses and programs that it lets pass.
+
+use std::collections::BTreeSet;
+
+use weft_core::schema::{Field, FieldKind, Presence, Schema};
+use weft_lang::Resolver;
+use weft_lang::diagnostic::{RenderOptions, render_all};
+use weft_opt::effects::effects;
+use weft_opt::lower::{LowerOptions, lower_with_lines};
+use weft_opt::plan::{Context, Level, Pair, Rule, Sharding, pairs, tables};
+
+use crate::schema::Disk;
+
+/// A program that is not in a file. Its messages are those of the shop, with a `oneof` of address and locker.
+struct Inline(String);
+
+impl Resolver for Inline {
+    fn text(&mut self, _path: &str, _from: Option<&str>) -> Result<String, String> {
+        Ok(self.0.clone())
+    }
+
+    fn proto(&mut self, path: &str, from: Option<&str>) -> Result<Schema, String> {
+        let mut schema = Disk.proto(path, from)?;
+        for field in &mut schema.messages[0].fields {
+            if field.name == "address" || field.name == "locker" {
+                field.oneof = Some(0);
+            }
+        }
+        let bytes = Field::new("digest", 30, FieldKind::Bytes, Presence::Implicit);
+        schema.messages[0].fields.push(bytes);
+        Ok(schema)
+    }
+
+    fn name(&mut self, path: &str, _from: Option<&str>) -> String {
+        path.to_owned()
+    }
+}
+
+/// What is known of a chain `a -> b` of elements with these bodies.
+struct Known {
+    pair: Pair,
+    tables: Vec<(String, Sharding)>,
+}
+
+const COLUMNS: &str = "user TEXT, object_id I64, quantity I32, payload BYTES, address TEXT?, locker I64?";
+
+fn known(shared: &str, a: &str, b: &str, options: &str) -> Known {
+    let program = format!(
+        "CREATE TYPE cart_msg FROM PROTO 'cart.proto';
+CREATE LISTENER front ON tcp '127.0.0.1:7070';
+CREATE CLUSTER cart TO '127.0.0.1:7101';
+{shared}
+CREATE ELEMENT a ON rpc ({COLUMNS}) AS
+{a}
+END;
+CREATE ELEMENT b ON rpc ({COLUMNS}) AS
+{b}
+END;
+CREATE CHAIN t ON front -> cart METHOD 'shop.Cart/Add' AS a -> b; {options} END;
+"
+    );
+    let (network, diagnostics, sources) = weft_lang::check("t.weft", &mut Inline(program));
+    let show = |diagnostics: &[_]| render_all(diagnostics, &sources, RenderOptions::default());
+    let network = network.unwrap_or_else(|| panic!("{}", show(&diagnostics)));
+    let chain = lower_with_lines(&network, 0, &LowerOptions { workers: 2 }, &sources)
+        .unwrap_or_else(|diagnostics| panic!("{}", show(&diagnostics)));
+    let effects = effects(&chain);
+    let context = Context::new(&chain, &network.chains[0], &network.schema);
+    let pair = pairs(&chain, &effects, &context).remove(0);
+    let tables = tables(&chain, &effects);
+    let name = |table: usize| chain.tables[table].spec.name.clone();
+    Known { pair, tables: tables.into_iter().map(|t| (name(t.table), t.sharding)).collect() }
+}
+
+/// Holds the rules that keep `a -> b` in order at a level.
+#[track_caller]
+fn check(level: Level, [a, b]: [&str; 2], expected: &[Rule]) {
+    check_with(level, "", [a, b], "", expected);
+}
+
+#[track_caller]
+fn check_with(level: Level, shared: &str, [a, b]: [&str; 2], options: &str, expected: &[Rule]) {
+    let pair = known(shared, a, b, options).pair;
+    let rules: BTreeSet<Rule> = pair.blocking(level).map(|clash| clash.rule).collect();
+    assert_eq!(rules.into_iter().collect::<Vec<_>>(), expected, "{pair:#?}");
+    assert_eq!(pair.may_swap(level), expected.is_empty());
+    // What a level allows, all weaker ones allow.
+    let allowed: Vec<bool> = Level::ALL.into_iter().map(|level| pair.may_swap(level)).collect();
+    assert!(allowed.is_sorted(), "{pair:#?}");
+}
+
+use Level::{Observable, Output, Relaxed, Stochastic, Strict};
+
+const DENY: &str = "ON REQUEST IF user = 'mallory' THEN ABORT PERMISSION_DENIED 'no'; END IF;";
+const COUNT: &str = "VAR n U64 MERGE SUM; ON REQUEST ADD n, 1;";
+const LOG: &str = "SINK log (id U64) TO FILE 'a.log'; ON CLOSE INSERT INTO log VALUES (call_id);";
+
+#[test]
+fn rule_1_fields() {
+    // An element that reads what another rewrites would read something else in the other order.
+    let rewrite = "ON REQUEST SET payload = payload || payload;";
+    let hash = "ON REQUEST IF object_id > 5 THEN REDIRECT TO 'cart'; END IF;";
+    let size = "ON REQUEST IF length(payload) > 100 THEN REDIRECT TO 'cart'; END IF;";
+    let blank = "ON REQUEST SET payload = payload;";
+    check(Relaxed, [rewrite, size], &[Rule::Fields]);
+    check(Relaxed, [size, rewrite], &[Rule::Fields]);
+    check(Relaxed, [rewrite, blank], &[Rule::Fields]);
+    check(Observable, [rewrite, hash], &[]);
+    // Requests and responses are different messages.
+    let answers = "ON RESPONSE SET header['x-size'] = 'small';";
+    let asks = "ON REQUEST IF header['x-size'] = 'small' THEN REDIRECT TO 'cart'; END IF;";
+    check(Observable, [answers, asks], &[]);
+    // Setting one member of a `oneof` clears the others.
+    let address = "ON REQUEST SET address = 'here';";
+    let locker = "ON REQUEST SET locker = 5;";
+    check(Relaxed, [address, locker], &[Rule::Fields]);
+    check(Observable, [address, rewrite], &[]);
+}
+
+#[test]
+fn rule_2_state() {
+    // Two elements that work on one row would find it as the other left it.
+    let table = "CREATE TABLE t (k TEXT(8) PRIMARY KEY, n I64 = 0, m I64 = 0) MAX 10 ROWS EVICT REJECT;";
+    let change = "ON REQUEST UPDATE t SET n = 1 WHERE k = 'a';";
+    let double = "ON REQUEST UPDATE t SET n = n * 2 WHERE k = 'a';";
+    let other_row = "ON REQUEST UPDATE t SET n = 2 WHERE k = 'b';";
+    let other_column = "ON REQUEST UPDATE t SET m = 2 WHERE k = 'a';";
+    let insert = "ON REQUEST UPSERT t KEY ('b') SET m = 2;";
+    check_with(Relaxed, table, [change, double], "", &[Rule::State]);
+    check_with(Relaxed, table, [change, insert], "", &[Rule::State]);
+    check_with(Observable, table, [change, other_row], "", &[]);
+    check_with(Observable, table, [change, other_column], "", &[]);
+    // Each has a sum of its own.
+    check(Observable, [COUNT, COUNT], &[]);
+}
+
+#[test]
+fn rule_3_ends() {
+    // What stands behind an element that refuses calls does not see them; before it, it does.
+    check(Stochastic, [DENY, COUNT], &[Rule::Ends]);
+    check(Stochastic, [COUNT, DENY], &[Rule::Ends]);
+    check(Observable, [DENY, LOG], &[Rule::Ends]);
+    // At `output`, the rows of calls that end may differ.
+    check(Output, [DENY, LOG], &[]);
+    check(Relaxed, [DENY, COUNT], &[]);
+    // A row that is given when an answer comes is not given for a refused call in any order.
+    let late = "SINK log (id U64) TO FILE 'a.log'; ON RESPONSE INSERT INTO log VALUES (call_id);";
+    check(Observable, [DENY, late], &[]);
+    // A CALL row of its own ends with the call.
+    let own = "CALL (seen I64 = 0); ON REQUEST SET seen = object_id; ON RESPONSE SET header['x-seen'] = text(seen);";
+    check(Observable, [DENY, own], &[]);
+    // What it adds to the end of the call, the caller sees.
+    let trailer = "ON CLOSE SET trailer['x-by'] = 'b';";
+    check(Stochastic, [DENY, trailer], &[Rule::Ends]);
+}
+
+#[test]
+fn rule_4_statuses() {
+    // A call that both refuse must be refused with the same status in either order.
+    let other = "ON REQUEST IF object_id < 0 THEN ABORT INVALID_ARGUMENT 'no'; END IF;";
+    let same = "ON REQUEST IF object_id < 0 THEN ABORT PERMISSION_DENIED 'no'; END IF;";
+    let other_text = "ON REQUEST IF object_id < 0 THEN ABORT PERMISSION_DENIED 'never'; END IF;";
+    check(Stochastic, [DENY, other], &[Rule::Statuses]);
+    check(Stochastic, [DENY, other_text], &[Rule::Statuses]);
+    check(Strict, [DENY, same], &[]);
+    check(Relaxed, [DENY, other], &[]);
+    // Whoever asks which element it was would hear another name.
+    let asks = "SINK log (by TEXT) TO FILE 'a.log';
+  ON REQUEST IF object_id < 0 THEN ABORT PERMISSION_DENIED 'no'; END IF;
+  ON CLOSE INSERT INTO log VALUES (COALESCE(ended_by, ''));";
+    check(Output, [DENY, asks], &[Rule::Statuses]);
+}
+
+#[test]
+fn rule_5_copies() {
+    // A copy is of the tuple as it was when the statement ran.
+    let mirror = "ON REQUEST MIRROR TO 'cart';";
+    let rewrite = "ON REQUEST SET payload = payload || payload;";
+    let look = "ON REQUEST IF object_id > 5 THEN REDIRECT TO 'cart'; END IF;";
+    check(Relaxed, [mirror, rewrite], &[Rule::Copies]);
+    check(Observable, [mirror, look], &[]);
+    check(Stochastic, [mirror, DENY], &[Rule::Ends]);
+    check(Strict, [mirror, mirror], &[Rule::Ends, Rule::Statuses, Rule::Copies, Rule::Room]);
+    check(Observable, [mirror, mirror], &[]);
+}
+
+#[test]
+fn rule_6_time() {
+    // A caller that is refused would wait for the answer in one order, and not in the other.
+    let delay = "ON REQUEST DELAY '5 ms';";
+    check(Stochastic, [delay, DENY], &[Rule::Time]);
+    check(Relaxed, [delay, DENY], &[]);
+    // now() is the time at which the tuple came, and two delays add up.
+    let clock = "VAR last TIMESTAMP; ON REQUEST SET last = now();";
+    check(Strict, [delay, clock], &[]);
+    check(Strict, [delay, delay], &[]);
+}
+
+#[test]
+fn rule_8_sinks() {
+    // In one file, the rows of a call would stand in another order.
+    check(Strict, [LOG, LOG], &[Rule::Sinks]);
+    check(Observable, [LOG, LOG], &[]);
+    check(Strict, [LOG, &LOG.replace("a.log", "b.log")], &[]);
+}
+
+#[test]
+fn rule_9_target() {
+    // The last REDIRECT wins.
+    let to = "ON REQUEST REDIRECT TO 'cart';";
+    check(Relaxed, [to, to], &[Rule::Target]);
+    check(Observable, [to, DENY], &[]);
+}
+
+#[test]
+fn rule_10_room() {
+    // Where a pass makes more text than it may, it is the later element that fails; only `strict` holds on to that.
+    let address = "ON REQUEST SET address = 'to: ' || user;";
+    let payload = "ON REQUEST SET payload = payload || payload;";
+    check(Strict, [address, payload], &[Rule::Statuses, Rule::Room]);
+    check(Observable, [address, payload], &[]);
+    let locker = "ON REQUEST SET locker = object_id;";
+    check(Strict, [address, locker], &[Rule::Fields]);
+}
+
+#[test]
+fn order_is_kept_where_the_chain_says_so() {
+    // A user knows reasons that no analysis finds.
+    let (a, b) = ("ON REQUEST SET payload = payload;", "ON REQUEST SET locker = 5;");
+    check_with(Relaxed, "", [a, b], "ORDER a BEFORE b;", &[Rule::Order]);
+    check(Observable, [a, b], &[]);
+}
+
+#[test]
+fn lines_are_those_that_cause_the_clash() {
+    // A verdict without its cause helps nobody to write a better program.
+    let pair = known("", "ON REQUEST\n    SET payload = payload || payload;", COUNT, "").pair;
+    assert!(pair.may_swap(Observable), "{pair:#?}");
+    let b = "ON REQUEST\n    IF length(payload) > 100 THEN\n      REDIRECT TO 'cart';\n    END IF;";
+    let pair = known("", "ON REQUEST\n    SET payload = payload || payload;", b, "").pair;
+    let clash = pair.blocking(Observable).next().expect("a writes what b reads");
+    assert_eq!(clash.why, "a writes payload, which b reads");
+    assert_eq!((&clash.first, &clash.second), (&[7].into(), &[11].into()), "{clash:?}");
+}
+
+#[test]
+fn tables_are_spread_by_the_keys_of_the_request() {
+    // Tuples that meet in a row must not be sent to different nodes.
+    let of = |a: &str, b: &str, table: &str| {
+        let known = known(table, a, b, "");
+        known.tables.into_iter().next().map(|(_, sharding)| sharding).expect("there is a table")
+    };
+    let table = "TABLE t (k TEXT(8) PRIMARY KEY, n I64 = 0) MAX 10 ROWS EVICT OLDEST;";
+    let by_user = format!("{table} ON REQUEST UPSERT t KEY (user) SET n = n + 1;");
+    assert_eq!(of(&by_user, COUNT, ""), Sharding::By("user".to_owned()));
+    let why = |sharding: Sharding| match sharding {
+        Sharding::No { why, .. } => why,
+        other => panic!("{other:?}"),
+    };
+    let constant = format!("{table} ON REQUEST UPSERT t KEY ('all') SET n = n + 1;");
+    assert_eq!(why(of(&constant, COUNT, "")), "its key is a constant, the same for all tuples");
+    let two = format!(
+        "{table} ON REQUEST UPSERT t KEY (user) SET n = n + 1; UPDATE t SET n = 0 WHERE k = 'x' || user;"
+    );
+    assert_eq!(why(of(&two, COUNT, "")), "it is looked at by more than one key");
+    let late = format!("{table} CALL (u TEXT(8) = ''); ON RESPONSE UPDATE t SET n = n + 1 WHERE k = u;");
+    assert_eq!(why(of(&late, COUNT, "")), "it is looked at when the request is gone");
+    let changes = "ON REQUEST SET user = lower(user);";
+    let changed = known("", changes, &by_user, "").tables.remove(0).1;
+    assert_eq!(why(changed), "an element changes a field that its key is made of");
+    let count = format!("{table} ON REQUEST IF COUNT(t) > 5 THEN REDIRECT TO 'cart'; END IF;");
+    assert_eq!(why(of(&count, COUNT, "")), "all its rows are looked at");
+}
