@@ -36,9 +36,10 @@ pub(crate) fn run(args: &DemoArgs) -> Result<(), Fault> {
     let stop = signals::stop_requests()?;
     let folder = example_folder(args)?;
     let first = folder.join(FIRST).display().to_string();
-    let mut network = check_files(&first, &mut Files::on_disk()).network;
     // The servers must listen before the network sends them calls; what is wrong with the program is said by `start`.
-    let clusters = network.take().map(|n| n.clusters).unwrap_or_default();
+    let network = check_files(&first, &mut Files::on_disk()).network;
+    let own_logs = network.as_ref().map(absent_logs).unwrap_or_default();
+    let clusters = network.map(|n| n.clusters).unwrap_or_default();
     let mut children = Children::default();
     for (at, endpoint) in clusters.iter().flat_map(|c| &c.endpoints).enumerate() {
         children.start_server(endpoint, &format!("cart-{}", at + 1))?;
@@ -58,26 +59,36 @@ pub(crate) fn run(args: &DemoArgs) -> Result<(), Fault> {
     demo.drain(&reports);
     demo.running.stop(Duration::from_secs(5));
     drop(admin);
-    let logs = remove_logs(&network);
+    let removed = remove_logs(&own_logs);
     ended?;
     demo.summarize()?;
-    logs.iter().for_each(|line| demo.live.say(line));
+    removed.iter().for_each(|line| demo.live.say(line));
     Ok(())
 }
 
-/// The demo's own logs, which lie in the system's folder for such things, go with it.
-fn remove_logs(network: &Network) -> Vec<String> {
+/// The logs that the demo is going to make in the system's folder for temporary files. One that is there already is
+/// somebody's.
+fn absent_logs(network: &Network) -> Vec<String> {
     let sinks = network.chains.iter().flat_map(|c| &c.instances).flat_map(|i| &i.sinks);
     let paths = sinks.filter_map(|sink| match sink {
-        SinkTarget::File(path) if Path::new(path).starts_with(std::env::temp_dir()) => Some(path),
-        _ => None,
+        SinkTarget::File(path) => Some(path.clone()),
+        SinkTarget::Stdout | SinkTarget::Metrics => None,
     });
+    let is_own = |path: &String| {
+        let path = Path::new(path);
+        path.starts_with(std::env::temp_dir()) && std::fs::symlink_metadata(path).is_err()
+    };
+    paths.filter(is_own).collect()
+}
+
+/// What the demo has made goes with it.
+fn remove_logs(paths: &[String]) -> Vec<String> {
     let remove = |path: &String| {
         let bytes = std::fs::metadata(path).ok()?.len();
         std::fs::remove_file(path).ok()?;
         Some(format!("      the log had {:.1} MB; {path} is removed", bytes as f64 / 1e6))
     };
-    paths.filter_map(remove).collect()
+    paths.iter().filter_map(remove).collect()
 }
 
 struct Demo {
@@ -357,6 +368,39 @@ fn example_folder(args: &DemoArgs) -> Result<PathBuf, Fault> {
 mod tests {
     use super::*;
     use serde_json::json;
+    use weft_api::Bundle;
+
+    /// A user's own example may log to a file that has been there for long.
+    #[test]
+    fn the_demo_removes_no_log_that_it_did_not_make() {
+        let path = |name: &str| {
+            let name = format!("weft-demo-{}-{name}", std::process::id());
+            std::env::temp_dir().join(name).display().to_string()
+        };
+        let (kept, made) = (path("kept"), path("made"));
+        std::fs::write(&kept, "long\n").expect("the temporary folder takes files");
+        let text = format!(
+            "CREATE LISTENER front ON tcp '127.0.0.1:0';
+CREATE CLUSTER cart TO '127.0.0.1:1';
+CREATE ELEMENT note (path TEXT) ON rpc AS
+  SINK calls (status STATUS) TO FILE path;
+  ON CLOSE INSERT INTO calls VALUES (status);
+END;
+CREATE CHAIN shop ON front -> cart AS
+  note (path = '{kept}') AS a -> note (path = '{made}') AS b -> note (path = '/var/log/weft.json') AS c;
+END;
+"
+        );
+        let bundle = Bundle { root: "a.weft".to_owned(), files: [("a.weft".to_owned(), text)].into() };
+        let checked = check_files("a.weft", &mut Files::in_bundle(&bundle));
+        let network = checked.network.unwrap_or_else(|| panic!("{:?}", checked.diagnostics));
+        let own = absent_logs(&network);
+        assert_eq!(own, [made.clone()]);
+        std::fs::write(&made, "new\n").expect("the temporary folder takes files");
+        assert_eq!(remove_logs(&own).len(), 1);
+        assert!(Path::new(&kept).exists() && !Path::new(&made).exists());
+        std::fs::remove_file(&kept).expect("it is ours");
+    }
 
     /// A demo that ended well with a lost, a wrong or an unread answer would show nothing.
     #[test]
