@@ -46,6 +46,9 @@ pub struct Applied {
     /// What the program changes of the one before, in order of name.
     #[serde(default)]
     pub changes: Vec<Change>,
+    /// State of the program before that this one has no name for, in order of name.
+    #[serde(default)]
+    pub dropped: Vec<Dropped>,
     /// From the request to the last worker's acknowledgement, in milliseconds.
     pub total_ms: f64,
     /// Of that, checking the program.
@@ -54,7 +57,8 @@ pub struct Applied {
     pub compile_ms: f64,
     /// The longest time that one worker gave to the change alone, in microseconds.
     pub pause_us: f64,
-    /// Calls that chains of the versions before still carry, right after the change; they end there. 0 for a dry run.
+    /// Calls that chains of the versions before still carry, right after the change. They end there, but for streams,
+    /// which move at their next message where the elements are the same. 0 for a dry run.
     pub calls_in_flight: u64,
 }
 
@@ -65,6 +69,15 @@ pub struct Change {
     pub what: String,
     /// How it changes.
     pub kind: ChangeKind,
+}
+
+/// State that is lost by a change.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Dropped {
+    /// Its kind and name: `table shop.limit.b`, `var shop.limit.n`.
+    pub what: String,
+    /// The rows of a table; None for a variable.
+    pub rows: Option<u64>,
 }
 
 /// How a thing changes.

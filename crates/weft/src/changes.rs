@@ -63,7 +63,7 @@ impl Outline {
     }
 }
 
-/// A chain, and the tables of its instances. Other things are named in it, not counted: their order may change.
+/// A chain, and the tables and variables of its instances. Other things are named in it, not counted: their order may change.
 fn chain(network: &Network, index: usize) -> Vec<(String, String)> {
     let chain = &network.chains[index];
     let mut plain = chain.clone();
@@ -78,6 +78,10 @@ fn chain(network: &Network, index: usize) -> Vec<(String, String)> {
         for (table, (declared, limits)) in element.tables.iter().zip(&instance.tables).enumerate() {
             let name = own_table(network, index, at, table);
             things.push((format!("table {name}"), format!("{declared:#?} {limits:?}")));
+        }
+        for var in &element.vars {
+            let name = format!("var {}.{}.{}", chain.name, instance.name, var.name);
+            things.push((name, format!("{var:#?}")));
         }
     }
     things.push((format!("chain {}", chain.name), format!("{meaning} {plain:#?}")));
@@ -108,7 +112,10 @@ mod tests {
 CREATE CLUSTER cart TO '127.0.0.1:1';
 CREATE ELEMENT count ON rpc AS
   TABLE seen (path TEXT(64) PRIMARY KEY, n I64 = 0) MAX 10 ROWS EVICT OLDEST;
-  ON OPEN UPSERT seen KEY ('x') SET n = n + 1;
+  VAR last TIMESTAMP;
+  ON OPEN
+    SET last = now();
+    UPSERT seen KEY ('x') SET n = n + 1;
 END;
 CREATE CHAIN shop ON front -> cart AS count; END;
 ";
@@ -151,6 +158,8 @@ CREATE CHAIN shop ON front -> cart AS count; END;
                 ("chain shop", ChangeKind::Changed),
                 ("table shop.count.seen", ChangeKind::Gone),
                 ("table shop.tally.seen", ChangeKind::New),
+                ("var shop.count.last", ChangeKind::Gone),
+                ("var shop.tally.last", ChangeKind::New),
             ],
         );
     }

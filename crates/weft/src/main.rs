@@ -7,6 +7,7 @@ mod cli;
 mod client;
 mod commands;
 mod compile;
+mod dropped;
 mod fault;
 mod library;
 mod live;

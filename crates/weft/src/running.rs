@@ -3,6 +3,7 @@
 use crate::changes::Outline;
 use crate::cli::{BackendName, NodeArgs};
 use crate::compile::{Compiler, at_fault, check_files};
+use crate::dropped::dropped;
 use crate::fault::Fault;
 use crate::sink_files;
 use crate::source::{Files, folder_of};
@@ -13,7 +14,7 @@ use std::time::{Duration, Instant};
 use weft_api::{Applied, AtFault, Bundle, Calls, Chain, Element, Endpoint, Place, Refused, Status};
 use weft_core::Status as RpcStatus;
 use weft_engine::Config;
-use weft_engine::plan::{Address, Listener};
+use weft_engine::plan::{Address, Listener, Plan};
 use weft_io::node::{NodeStats, Stopped};
 use weft_io::socket::ListenSocket;
 use weft_io::writer::SinkMetrics;
@@ -50,6 +51,8 @@ struct Control {
     compiler: Compiler,
     /// What the program that runs consists of.
     outline: Outline,
+    /// What runs of it.
+    plan: Arc<Plan>,
 }
 
 /// Whether a node does its work.
@@ -103,8 +106,9 @@ impl Running {
         let config = NodeConfig { workers, engine: Config { seed, ..Config::default() } };
         sink_files::try_to_open(&compiled.plan).map_err(Start::Fault)?;
         let node = Node::start(&config, &compiled.plan).map_err(|error| Start::Fault(node_fault(&error)))?;
+        let plan = Arc::clone(&compiled.plan);
         compiler.commit(compiled);
-        let control = Control { compiler, outline: Outline::of(network) };
+        let control = Control { compiler, outline: Outline::of(network), plan };
         let parts = Parts {
             sink_metrics: node.sink_metrics(),
             control: Mutex::new(control),
@@ -145,6 +149,7 @@ impl Running {
             version: compiled.plan.version,
             dry_run,
             changes: control.outline.changes_to(&outline),
+            dropped: dropped(&control.plan, &compiled.plan),
             check_ms: millis(checked.took),
             compile_ms: millis(compiled.took),
             ..Applied::default()
@@ -159,6 +164,7 @@ impl Running {
             let outcome = node.apply(&compiled.plan).map_err(|error| unwell(node_fault(&error)))?;
             applied.total_ms = millis(begun.elapsed());
             applied.pause_us = outcome.pause_max.as_secs_f64() * 1e6;
+            control.plan = Arc::clone(&compiled.plan);
             control.compiler.commit(compiled);
             control.outline = outline;
             *lock(&self.parts.program) = program;

@@ -8,7 +8,7 @@ use crate::fault::Fault;
 use crate::running::refused_by;
 use crate::source::{Files, require};
 use std::io::Write as _;
-use weft_api::{Applied, ApplyRequest, Change, ChangeKind, Refused};
+use weft_api::{Applied, ApplyRequest, Change, ChangeKind, Dropped, Refused};
 use weft_lang::diagnostic::render_all;
 
 pub(crate) fn run(args: &ApplyArgs) -> Result<(), Fault> {
@@ -62,14 +62,37 @@ fn refuse(refused: &Refused, as_json: bool) -> Fault {
     Fault::told(refused.at_fault)
 }
 
-/// How an update went: a line, and one on how long it took, which begins with `indent`.
+/// How an update went: a line, and further ones, which begin with `indent`.
 pub(crate) fn summary(applied: &Applied, indent: &str) -> String {
     let Applied { version, total_ms, check_ms, compile_ms, pause_us, calls_in_flight, .. } = applied;
-    let (before, in_flight) = (version - 1, count(*calls_in_flight, "call"));
-    format!(
-        "version {version} live in {total_ms:.1} ms, {in_flight} in flight finish on version {before}\n\
-         {indent}check {check_ms:.1} ms, compile {compile_ms:.1} ms, pause of a worker {pause_us:.0} us at most"
-    )
+    let mut text = format!("version {version} live in {total_ms:.1} ms, ");
+    match calls_in_flight {
+        0 => text.push_str("no call in flight"),
+        n => {
+            let (end, before) = (if *n == 1 { "ends" } else { "end" }, version - 1);
+            text.push_str(&format!(
+                "{} in flight {end} on version {before};\n\
+                 {indent}streams move at their next message where the elements are the same",
+                count(*n, "call")
+            ));
+        }
+    }
+    text.push_str(&format!(
+        "\n{indent}check {check_ms:.1} ms, compile {compile_ms:.1} ms, pause of a worker {pause_us:.0} us at most"
+    ));
+    if !applied.dropped.is_empty() {
+        text.push_str(&format!("\n{indent}{}", dropped(&applied.dropped)));
+    }
+    text
+}
+
+/// What is lost by an update, for whoever has only renamed a thing and did not know.
+fn dropped(dropped: &[Dropped]) -> String {
+    let told = |state: &Dropped| match state.rows {
+        Some(rows) => format!("{} ({})", state.what, count(rows, "row")),
+        None => state.what.clone(),
+    };
+    format!("state dropped: {}", dropped.iter().map(told).collect::<Vec<_>>().join(", "))
 }
 
 /// What an update would do: a line, and one for each thing that it changes.
@@ -87,5 +110,29 @@ fn outlook(applied: &Applied) -> String {
         };
         text.push_str(&format!("  {kind:<8} {what}\n"));
     }
+    if !applied.dropped.is_empty() {
+        text.push_str(&format!("  {}\n", dropped(&applied.dropped)));
+    }
     text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Who reads that all calls end on the old version would wait for a stream that has moved long since.
+    #[test]
+    fn a_summary_says_where_calls_end_and_what_is_lost() {
+        let state = |what: &str, rows| Dropped { what: what.to_owned(), rows };
+        let quiet = Applied { version: 2, ..Applied::default() };
+        let expected = "version 2 live in 0.0 ms, no call in flight\n  \
+                        check 0.0 ms, compile 0.0 ms, pause of a worker 0 us at most";
+        assert_eq!(summary(&quiet, "  "), expected);
+        let dropped = vec![state("table shop.e.t", Some(1_200)), state("var shop.e.v", None)];
+        let busy = summary(&Applied { calls_in_flight: 3, dropped, ..quiet }, "  ");
+        let expected = "3 calls in flight end on version 1;\n  \
+                        streams move at their next message where the elements are the same\n  check";
+        assert!(busy.contains(expected), "{busy}");
+        assert!(busy.ends_with("\n  state dropped: table shop.e.t (1,200 rows), var shop.e.v"), "{busy}");
+    }
 }

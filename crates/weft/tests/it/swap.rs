@@ -192,6 +192,50 @@ async fn talk(target: String, stopped: watch::Receiver<()>) -> Result<(u64, usiz
     Ok((n, n_moves))
 }
 
+/// State is known by the names of chain, instance and table: a renamed instance begins anew, which must not be silent.
+#[test]
+fn state_that_a_rename_loses_is_told() {
+    let server = shop_server("cart-1");
+    let folder = Folder::new();
+    let with = |instance: &str| {
+        let text = format!(
+            "CREATE ELEMENT guard ON rpc (user TEXT) AS
+  TABLE seen (user TEXT(64) PRIMARY KEY, n U64 = 0) MAX 100 ROWS EVICT OLDEST;
+  VAR last TIMESTAMP;
+  ON REQUEST
+    SET last = now();
+    UPSERT seen KEY (user) SET n = n + 1;
+END;
+CREATE CHAIN shop ON frontend -> cart METHOD 'shop.Cart/*' AS {instance}; END;
+"
+        );
+        network(&server, &text)
+    };
+    let old = folder.write("old.weft", &with("guard"));
+    let new = folder.write("new.weft", &with("guard AS other"));
+    let node = Node::start(&folder, &old, &["--workers", "2"]);
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
+    runtime.block_on(async {
+        let mut client = CartClient::connect(format!("http://{}", node.listener)).await.expect("it listens");
+        for user in ["alice", "bob", "alice"] {
+            let request = CartRequest { user: user.into(), ..CartRequest::default() };
+            client.add(request).await.expect("it is let through");
+        }
+    });
+    let told = "  state dropped: table shop.guard.seen (2 rows), var shop.guard.last\n";
+    let apply = |args: &[&str], file: &PathBuf| {
+        let done = output(weft(&folder).args(["apply", "--admin", &node.admin]).args(args).arg(file));
+        assert!(done.status.success(), "{}", String::from_utf8_lossy(&done.stderr));
+        String::from_utf8_lossy(&done.stdout).into_owned()
+    };
+    let same = apply(&["--dry-run"], &old);
+    assert!(!same.contains("dropped"), "{same}");
+    for args in [&["--dry-run"][..], &[]] {
+        let text = apply(args, &new);
+        assert!(text.ends_with(told), "{text}");
+    }
+}
+
 /// What cannot be carried over is refused with a diagnostic, and the old program runs on.
 #[test]
 fn an_incompatible_update_is_refused() {
