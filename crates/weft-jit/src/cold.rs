@@ -27,11 +27,16 @@ struct Thunks {
     code: Vec<Code>,
 }
 
+static THUNKS: OnceLock<Option<Thunks>> = OnceLock::new();
+
+/// Makes the thunks, so that the first segment does not have to.
+pub(crate) fn prepare(isa: &OwnedTargetIsa) {
+    THUNKS.get_or_init(|| Thunks::new(isa));
+}
+
 /// How `helper` is called on this machine.
 pub(crate) fn callee(isa: &OwnedTargetIsa, helper: Cold) -> Callee {
-    static THUNKS: OnceLock<Option<Thunks>> = OnceLock::new();
-    let thunks = THUNKS.get_or_init(|| Thunks::new(isa));
-    match thunks {
+    match THUNKS.get_or_init(|| Thunks::new(isa)) {
         Some(thunks) => Callee {
             address: thunks.code[helper as usize].entry().expose_provenance(),
             signature: signature(helper, CallConv::PreserveAll),

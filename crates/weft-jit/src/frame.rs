@@ -142,6 +142,15 @@ impl Frame<'_, '_> {
         (start as u32, bytes.len as u32)
     }
 
+    /// To keep several runs of bytes.
+    #[inline(always)]
+    pub(crate) fn appender(&mut self) -> Appender<'_> {
+        let scratch = &mut self.cx.out.scratch;
+        assert!(scratch.capacity() >= SCRATCH_CAPACITY, "code has made room when it began");
+        let (base, len) = (scratch.as_mut_ptr(), scratch.len());
+        Appender { scratch, base, len, used: &mut self.scratch_used, full: &mut self.scratch_full }
+    }
+
     /// Appends bytes for which there is room. They may lie in the scratch themselves: it does not move.
     #[inline(always)]
     fn append(&mut self, bytes: Bytes) {
@@ -162,6 +171,91 @@ impl Frame<'_, '_> {
         let scratch = &self.cx.out.scratch;
         debug_assert!((start + len) as usize <= scratch.len());
         Bytes { start: scratch.as_ptr().wrapping_add(start as usize), len: u64::from(len) }
+    }
+}
+
+/// Keeps runs of bytes one after the other.
+pub(crate) struct Appender<'a> {
+    scratch: &'a mut Vec<u8>,
+    base: *mut u8,
+    len: usize,
+    used: &'a mut u64,
+    full: &'a mut u64,
+}
+
+impl Appender<'_> {
+    /// As [`Frame::keep`].
+    #[inline(always)]
+    pub(crate) fn append(&mut self, bytes: Bytes) -> (u64, u64) {
+        let used = self.used.saturating_add(bytes.len);
+        if used > SCRATCH_BYTES_MAX as u64 {
+            *self.full = 1;
+            return (0, 0);
+        }
+        *self.used = used;
+        let (start, len) = (self.len, bytes.len as usize);
+        // SAFETY: at most `SCRATCH_BYTES_MAX` bytes are kept, and behind these there is room for `WIDE_BYTES` more.
+        // Nothing points there.
+        unsafe {
+            let to = self.base.add(start);
+            if len.wrapping_sub(1) < WIDE_BYTES && bytes.start.addr() % PAGE_BYTES <= PAGE_BYTES - WIDE_BYTES
+            {
+                copy_wide(bytes.start, to, len);
+            } else if len != 0 {
+                ptr::copy_nonoverlapping(bytes.start, to, len);
+            }
+        }
+        self.len += len;
+        (start as u64, bytes.len)
+    }
+
+    /// What was appended is there from now on.
+    #[inline(always)]
+    pub(crate) fn finish(self) {
+        // SAFETY: the bytes up to the new length were copied.
+        unsafe { self.scratch.set_len(self.len) };
+    }
+}
+
+/// As many as [`copy_wide`] copies.
+const WIDE_BYTES: usize = 32;
+/// No page is smaller.
+const PAGE_BYTES: usize = 4096;
+
+/// Copies short bytes, and what is behind them up to [`WIDE_BYTES`]: without a branch on their number.
+///
+/// # Safety
+/// As for [`ptr::copy_nonoverlapping`] of `len` bytes, which are some; there is room for [`WIDE_BYTES`], and `from` is not
+/// so near to the end of its page that reading as many leaves it.
+#[inline(always)]
+unsafe fn copy_wide(from: *const u8, to: *mut u8, len: usize) {
+    #[cfg(target_arch = "x86_64")]
+    // SAFETY: the reads stay in a page that can be read. Rust's rules do not know of bytes behind an object's end, so
+    // the reads are assembly. Words, because a processor makes a wider load wait for words that were just stored.
+    unsafe {
+        let _ = len;
+        core::arch::asm!(
+            "mov {a}, [{from}]",
+            "mov {b}, [{from} + 8]",
+            "mov {c}, [{from} + 16]",
+            "mov {d}, [{from} + 24]",
+            "mov [{to}], {a}",
+            "mov [{to} + 8], {b}",
+            "mov [{to} + 16], {c}",
+            "mov [{to} + 24], {d}",
+            from = in(reg) from,
+            to = in(reg) to,
+            a = out(reg) _,
+            b = out(reg) _,
+            c = out(reg) _,
+            d = out(reg) _,
+            options(nostack, preserves_flags),
+        );
+    }
+    #[cfg(not(target_arch = "x86_64"))]
+    // SAFETY: the caller's word.
+    unsafe {
+        copy_short(from, to, len);
     }
 }
 

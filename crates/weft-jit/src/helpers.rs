@@ -216,6 +216,7 @@ helpers! {
     HashBytes = hash_bytes(I64, I64) -> (I64);
     InPrefix = in_prefix(I64, I64, I64, I64) -> (I8);
 
+    KeepCells = keep_cells(I64, I64, I64, I64) -> ();
     Mark = mark(I64, I64) -> ();
     Mirror = mirror(I64, I64, I64) -> ();
 
@@ -276,8 +277,7 @@ cold_helpers! {
     MakeRoom = make_room / 1;
     Clock = clock / 2;
     Stamp = stamp / 3;
-    Settle = settle / 2;
-    Text = set_text / 3;
+    Settle = settle / 6;
     RollBack = roll_back / 2;
     FindInt = find_int / 4;
     FindBytes = find_bytes / 5;
@@ -285,7 +285,6 @@ cold_helpers! {
     InsertBytes = insert_bytes / 5;
     CallSetBytes = call_set_bytes / 5;
     Copy = copy / 3;
-    KeepCells = keep_cells / 3;
     MakeEdits = make_edits / 2;
     MakeRows = make_rows / 2;
     MakeCells = make_cells / 2;
@@ -302,24 +301,32 @@ extern "C" fn clock(cx: &Cx<'_>, began: &mut u64) {
     *began = cx.trace.map_or(0, |clock| clock());
 }
 
-/// An element ends the pass. `packed` is a [`verdict`].
-extern "C" fn settle(cx: &mut Cx<'_>, packed: u64) {
+/// An element ends the pass: counts it, takes the time on sampled passes, and leaves the outcome. `packed` is a
+/// [`verdict`], `code` that of a status or fault.
+extern "C" fn settle(cx: &mut Cx<'_>, packed: u64, code: u64, began: &mut u64, text: Bytes) {
+    let kind = packed & 0xff & !verdict::FLAGS;
+    let element = packed >> 16 & 0xffff;
+    let counters = &mut cx.counters[element as usize];
     let out = &mut *cx.out;
-    let (kind, code) = (packed & 0xff & !verdict::OPENING, packed >> 8 & 0xff);
-    out.opening = packed & verdict::OPENING != 0;
-    out.verdict = match kind {
-        verdict::DROP => Verdict::Drop,
-        verdict::ABORT | verdict::ABORT_WITH_TEXT => {
-            Verdict::Abort(Status::from_code(code).unwrap_or(Status::Unknown))
+    let (counter, verdict) = match kind {
+        verdict::DROP => (&mut counters.dropped, Verdict::Drop),
+        verdict::ABORT => {
+            let status = Status::from_code(code).unwrap_or(Status::Unknown);
+            (&mut counters.aborted, Verdict::Abort(status))
         }
-        verdict::REPLY => Verdict::Reply,
-        _ => Verdict::Failed(Fault::from_code(code as u8).unwrap_or(Fault::FunctionFailed)),
+        verdict::REPLY => (&mut counters.diverted, Verdict::Reply),
+        _ => {
+            let fault = u8::try_from(code).ok().and_then(Fault::from_code);
+            (&mut counters.failed, Verdict::Failed(fault.unwrap_or(Fault::FunctionFailed)))
+        }
     };
-    if kind != verdict::ABORT_WITH_TEXT {
-        out.text.clear();
-    }
-    out.element = (packed >> 16) as u16;
+    *counter += 1;
+    out.verdict = verdict;
+    out.opening = packed & verdict::OPENING != 0;
+    out.element = element as u16;
     out.line = (packed >> 32) as u32;
+    set_text(cx, text);
+    stamp(cx, began, element | u64::from(packed & verdict::COUNTS != 0) << 32);
 }
 
 extern "C" fn begin(frame: &mut Frame<'_, '_>) {
@@ -341,9 +348,15 @@ extern "C" fn stamp(cx: &mut Cx<'_>, began: &mut u64, element: u64) {
     *began = now;
 }
 
-extern "C" fn set_text(cx: &mut Cx<'_>, text: Bytes) {
-    cx.out.text.clear();
-    cx.out.text.extend_from_slice(text.as_slice());
+fn set_text(cx: &mut Cx<'_>, text: Bytes) {
+    let (out, len) = (&mut cx.out.text, text.len as usize);
+    out.clear();
+    out.reserve(len);
+    // SAFETY: there is room for the bytes, which are not in the vector itself, and all up to the new length are set.
+    unsafe {
+        copy_short(text.start, out.as_mut_ptr(), len);
+        out.set_len(len);
+    }
 }
 
 /// `at` is the element in the low 16 bits and the line in the upper 32.
@@ -478,26 +491,27 @@ extern "C" fn make_cells(cx: &mut Cx<'_>, n: u64) {
     cx.out.cells.reserve(n as usize);
 }
 
-/// A run of bytes, and the cell that says where it is kept.
-#[repr(C)]
-pub(crate) struct KeptCell {
-    bytes: Bytes,
-    cell: *mut u64,
-}
+/// Bytes of a [`Bytes`].
+pub(crate) const BYTES_BYTES: u32 = size_of::<Bytes>() as u32;
 
-/// Bytes of a [`KeptCell`].
-pub(crate) const KEPT_CELL_BYTES: u32 = size_of::<KeptCell>() as u32;
-
-/// Copies runs of bytes into the scratch, and sets the value of each one's cell.
-extern "C" fn keep_cells(frame: &mut Frame<'_, '_>, list: *const KeptCell, n: u64) {
-    // SAFETY: compiled code passes a list of `n` that it has just made on its stack.
-    let list = unsafe { core::slice::from_raw_parts(list, n as usize) };
-    for KeptCell { bytes, cell } in list {
-        let (start, len) = frame.keep(*bytes);
+/// Copies runs of bytes into the scratch, and sets the values of their cells: run after run those whose bit is set.
+extern "C" fn keep_cells(
+    frame: &mut Frame<'_, '_>,
+    runs: *const Bytes,
+    mut which: u64,
+    cells: *mut [u64; 2],
+) {
+    // SAFETY: compiled code passes a run for each bit, which it has just put on its stack.
+    let runs = unsafe { core::slice::from_raw_parts(runs, which.count_ones() as usize) };
+    let mut to = frame.appender();
+    for run in runs {
+        let (start, len) = to.append(*run);
         // SAFETY: the cells are in the outcome's vector, of which nothing else is borrowed here, and their values are
         // in the second word.
-        unsafe { cell.add(1).write(u64::from(start) | u64::from(len) << 32) };
+        unsafe { cells.add(which.trailing_zeros() as usize).cast::<u64>().add(1).write(start | len << 32) };
+        which &= which - 1;
     }
+    to.finish();
 }
 
 extern "C" fn mark(cx: &mut Cx<'_>, mark: u64) {

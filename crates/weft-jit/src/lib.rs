@@ -75,6 +75,7 @@ impl Jit {
             .map_err(|error| refused(error.to_string()))?
             .finish(settings::Flags::new(flags))
             .map_err(|error| refused(error.to_string()))?;
+        cold::prepare(&isa);
         Ok(Self { isa, vec_words, clock: None })
     }
 

@@ -83,10 +83,13 @@ impl Table {
             _ => return None,
         };
         let stripe = &self.stripes[at];
+        let row = self.geometry.join(at, local);
+        // Before a slot has its number: compiled code goes from there to the words (see `near`).
+        self.base.row(row, self.geometry);
         stripe.reserve();
         if stripe.place(tag, local).is_ok() {
             self.take_row(at, local);
-            return Some(Row(self.geometry.join(at, local) + 1));
+            return Some(Row(row + 1));
         }
         self.place_crowded(at, tag, now, evicted)
     }

@@ -9,8 +9,8 @@
 //!    `tag * homes >> 32`. A slot is `tag << 32 | number`, 0 if it is free; slots stand in the order of their tags.
 //! 3. The row with a slot's number is `first + number - 1` ([`STRIPE_FIRST`]), and its [`super::Row`] one more. Its
 //!    segment is that number shifted by [`WORD_BITS`]; segments begin at the address in [`TABLE_SEGMENTS`], are
-//!    [`SEGMENT_BYTES`] long and hold the address of their words ([`SEGMENT_WORDS`], 0 before there are some); the rest
-//!    of the number is the row's first word there.
+//!    [`SEGMENT_BYTES`] long and hold the address of their words ([`SEGMENT_WORDS`]), which are there before a slot has
+//!    the number of one of their rows; the rest of the number is the row's first word there.
 //! 4. The row is the one if the cell of its key column is the key. It has expired if the table has a time to live
 //!    ([`TABLE_TTL`], `i64::MAX` if not) and the word [`Near::age_word`] is as long ago.
 //!

@@ -323,12 +323,13 @@ impl Group {
     #[cold]
     #[inline(never)]
     fn make<'a>(&self, segment: &'a Segment, geometry: Geometry) -> &'a [AtomicU64] {
-        let words = segment.words.get_or_init(|| {
-            let rows = geometry.segment_rows as usize;
-            let row = self.layout.template();
-            (0..rows).flat_map(|_| row).map(|word| AtomicU64::new(*word)).collect()
-        });
-        segment.address.store(words.as_ptr().expose_provenance(), Release);
-        words
+        segment.words.get_or_init(|| {
+            // A copy of words, and then a change of type in place: each segment is made while a tuple waits.
+            let words = self.layout.template().repeat(geometry.segment_rows as usize);
+            let words: Box<[AtomicU64]> = words.into_iter().map(AtomicU64::new).collect();
+            // Whoever finds the words finds their address, too.
+            segment.address.store(words.as_ptr().expose_provenance(), Release);
+            words
+        })
     }
 }

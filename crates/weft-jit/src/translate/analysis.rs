@@ -7,8 +7,8 @@ use weft_core::limits::SCRATCH_BYTES_MAX;
 use weft_core::table::ColumnRef;
 use weft_ir::backend::Unsupported;
 use weft_ir::ir::{
-    Block, BlockId, BytesCmp, ColumnId, Function, Inst, Journal, Jump, Op, TableId, Terminator, Ty, Value,
-    VarId,
+    Block, BlockId, BytesCmp, ColumnId, FloatOp, Function, Inst, Journal, Jump, Op, Signed, TableId,
+    Terminator, Ty, Value, VarId,
 };
 
 /// The longest text of an integer, with its sign.
@@ -225,9 +225,11 @@ pub(super) fn is_roomy(room: Room) -> bool {
     room.is_some_and(|room| room <= SCRATCH_BYTES_MAX as u64)
 }
 
-/// Which values are an [`Op::ScratchFull`] that never finds it full, and what [`room_after`] says.
+/// Which values are false whenever they are made, above all an [`Op::ScratchFull`] that never finds it full; and what
+/// [`room_after`] says.
 fn never_full(function: &Function, plan: &Plan<'_>, before: Room) -> (Vec<bool>, Room) {
     let mut never = vec![false; function.types.len()];
+    never_misfits(function, &mut never);
     // Without loops each instruction runs once, and those that ran before another stand before it in this order.
     if function.blocks.iter().any(|block| block.scan_rows_max.is_some()) {
         return (never, None);
@@ -240,11 +242,37 @@ fn never_full(function: &Function, plan: &Plan<'_>, before: Room) -> (Vec<bool>,
             room = room.zip(takes_max(function, &lens, &inst.op, len)).map(|(a, b)| a.saturating_add(b));
             if let Some(result) = inst.result {
                 lens[result.0 as usize] = len;
-                never[result.0 as usize] = inst.op == Op::ScratchFull && is_roomy(room);
+                never[result.0 as usize] |= inst.op == Op::ScratchFull && is_roomy(room);
             }
         }
     }
     (never, room)
+}
+
+/// Finds the values that say that a float does not fit an integer, and never do: of an integer over a number that is
+/// greater than two, as a length of time in other units is.
+fn never_misfits(function: &Function, never: &mut [bool]) {
+    let mut ops: Vec<Option<&Op>> = vec![None; function.types.len()];
+    for inst in all_insts(function) {
+        if let Some(result) = inst.result {
+            ops[result.0 as usize] = Some(&inst.op);
+        }
+    }
+    let op = |value: &Value| ops[value.0 as usize];
+    let is_small = |value: &Value| match op(value) {
+        Some(Op::FloatBinary(FloatOp::Div, a, b)) => {
+            let is_integer = matches!(op(a), Some(Op::IntToFloat(..)));
+            is_integer && matches!(op(b), Some(Op::FloatConst(by)) if by.abs() > 2.0)
+        }
+        _ => false,
+    };
+    for inst in all_insts(function) {
+        if let (Some(result), Op::Not(fits)) = (inst.result, &inst.op)
+            && let Some(Op::FloatFits(Signed::Yes, value)) = op(fits)
+        {
+            never[result.0 as usize] = is_small(value);
+        }
+    }
 }
 
 /// How long the bytes are at most that an operation gives.

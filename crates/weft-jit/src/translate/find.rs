@@ -139,7 +139,7 @@ impl PartTranslator<'_, '_, '_, '_> {
         far: clif::Block,
         done: clif::Block,
     ) {
-        let [hit, miss, absent, there, same] = [(); 5].map(|()| self.segment.builder.create_block());
+        let [hit, miss, absent, same] = [(); 4].map(|()| self.segment.builder.create_block());
         let mut stripe = self.ins().load(I64, PLAIN, base, offset + near::TABLE_STRIPES as i32);
         if near.stripe_mask != 0 {
             let upper = self.segment.ushr_imm(key.hash, 32);
@@ -191,9 +191,6 @@ impl PartTranslator<'_, '_, '_, '_> {
         let behind = self.ins().imul(nth, size);
         let segment = self.ins().iadd(segments, behind);
         let words = self.ins().load(I64, PLAIN, segment, near::SEGMENT_WORDS as i32);
-        self.ins().brif(words, there, [], far, []);
-
-        self.segment.builder.switch_to_block(there);
         let in_segment = self.segment.band_imm(at, (1 << near::WORD_BITS) - 1);
         let in_segment = self.segment.ishl_imm(in_segment, 3);
         let address = self.ins().iadd(words, in_segment);

@@ -32,17 +32,18 @@ use weft_ir::backend::Unsupported;
 use weft_ir::ir::{BlockId, Function, Inst, Jump, Op, StatusOperand, TableId, Terminator, Ty, Value};
 use weft_ir::program::{ChainProgram, Event, Part};
 
-/// How an element ends the pass, as compiled code says it: how the pass ended in the low 8 bits, the code of a
-/// status or fault in the next 8, the element in the next 16, the source line in the upper 32.
+/// How an element ends the pass, as compiled code says it: how in the low 8 bits, the element from bit 16, the source line
+/// in the upper 32.
 pub(crate) mod verdict {
     pub(crate) const DROP: u64 = 1;
     pub(crate) const ABORT: u64 = 2;
     pub(crate) const REPLY: u64 = 3;
     pub(crate) const FAILED: u64 = 4;
-    /// An ABORT that has set its text; [`ABORT`] has none.
-    pub(crate) const ABORT_WITH_TEXT: u64 = 5;
+    /// Added to one of the above: the tuple is counted as seen by the element here.
+    pub(crate) const COUNTS: u64 = 0x40;
     /// Added to one of the above in ON OPEN.
     pub(crate) const OPENING: u64 = 0x80;
+    pub(crate) const FLAGS: u64 = COUNTS | OPENING;
 }
 
 /// What compiled code points to, for as long as it lives.
@@ -505,8 +506,6 @@ struct PartTranslator<'s, 'a, 'f, 'p> {
     values: Vec<Option<Val>>,
     /// Values whose bytes were made in the scratch.
     in_scratch: Vec<bool>,
-    /// Values whose bytes are in the call's row.
-    in_call: Vec<bool>,
     /// Values that are views of cells of rows.
     cells_in_rows: Vec<Option<state::RowCell>>,
     facts: Facts<'p>,
@@ -542,7 +541,6 @@ impl<'s, 'a, 'f, 'p> PartTranslator<'s, 'a, 'f, 'p> {
             blocks: function.blocks.iter().map(|_| segment.builder.create_block()).collect(),
             values: vec![None; function.types.len()],
             in_scratch: vec![false; function.types.len()],
-            in_call: vec![false; function.types.len()],
             cells_in_rows: vec![None; function.types.len()],
             facts,
             may_fail_later: false,
@@ -564,8 +562,12 @@ impl<'s, 'a, 'f, 'p> PartTranslator<'s, 'a, 'f, 'p> {
 
     fn translate(mut self) -> Result<(), Unsupported> {
         self.begin()?;
+        // What begins the handler stands in its first block, unless a scan comes back to that.
+        if self.is_scan(BlockId(0)) {
+            self.segment.builder.ins().jump(self.blocks[0], []);
+            self.segment.builder.switch_to_block(self.blocks[0]);
+        }
         let order = self.facts.order.clone();
-        self.segment.builder.ins().jump(self.blocks[0], []);
         for id in order {
             self.block(id)?;
         }
@@ -629,7 +631,9 @@ impl<'s, 'a, 'f, 'p> PartTranslator<'s, 'a, 'f, 'p> {
                 _ => Val::Two(held[0], held[1]),
             });
         }
-        self.segment.builder.switch_to_block(target);
+        if id.0 != 0 {
+            self.segment.builder.switch_to_block(target);
+        }
         for (at, inst) in block.insts.iter().enumerate() {
             self.may_fail_later = self.facts.may_fail_after(id, at);
             self.undone_in_place = self.may_fail_later && self.facts.is_undone_in_place(id, at);
@@ -637,7 +641,6 @@ impl<'s, 'a, 'f, 'p> PartTranslator<'s, 'a, 'f, 'p> {
             if let (Some(result), Some(value)) = (inst.result, value) {
                 self.values[result.0 as usize] = Some(value);
                 self.in_scratch[result.0 as usize] = analysis::makes_bytes(&inst.op);
-                self.in_call[result.0 as usize] = matches!(inst.op, Op::CallGet(_));
             }
         }
         self.terminator(id, &block.end)
@@ -713,31 +716,16 @@ impl<'s, 'a, 'f, 'p> PartTranslator<'s, 'a, 'f, 'p> {
                 self.leave();
                 self.segment.builder.ins().jump(self.next, []);
             }
-            Terminator::Drop { line } => {
-                self.count(offset_of!(Counters, dropped));
-                self.verdict(verdict::DROP, None, *line);
-            }
+            Terminator::Drop { line } => self.verdict(verdict::DROP, None, None, *line),
             Terminator::Abort { status, text, line } => {
-                if let Some(text) = text {
-                    let (start, len) = self.get(*text)?.two();
-                    let cx = self.segment.cx;
-                    self.segment.call_cold(Cold::Text, &[cx, start, len]);
-                }
-                self.count(offset_of!(Counters, aborted));
+                let text = text.map(|text| self.get(text)).transpose()?;
                 let code = match status {
                     StatusOperand::Known(status) => self.segment.int(i64::from(status.code())),
-                    StatusOperand::Computed(code) => {
-                        let code = self.get(*code)?.one();
-                        self.known_code(code, 0, 16, i64::from(weft_core::Status::Unknown.code()))
-                    }
+                    StatusOperand::Computed(code) => self.get(*code)?.one(),
                 };
-                let kind = if text.is_some() { verdict::ABORT_WITH_TEXT } else { verdict::ABORT };
-                self.verdict(kind, Some(code), *line);
+                self.verdict(verdict::ABORT, Some(code), text, *line);
             }
-            Terminator::Reply { line } => {
-                self.count(offset_of!(Counters, diverted));
-                self.verdict(verdict::REPLY, None, *line);
-            }
+            Terminator::Reply { line } => self.verdict(verdict::REPLY, None, None, *line),
             Terminator::Redirect { to, line } => {
                 let (start, len) = self.get(*to)?.two();
                 let cx = self.segment.cx;
@@ -757,14 +745,12 @@ impl<'s, 'a, 'f, 'p> PartTranslator<'s, 'a, 'f, 'p> {
 
     fn fail(&mut self, fault: clif::Value, line: u32) {
         self.roll_back();
-        self.count(offset_of!(Counters, failed));
         if self.fail_open {
+            self.count(offset_of!(Counters, failed));
             self.leave();
             self.segment.builder.ins().jump(self.next, []);
         } else {
-            let last = Fault::ALL.len() as i64;
-            let fault = self.known_code(fault, 1, last, i64::from(Fault::FunctionFailed.code()));
-            self.verdict(verdict::FAILED, Some(fault), line);
+            self.verdict(verdict::FAILED, Some(fault), None, line);
         }
     }
 
@@ -820,27 +806,17 @@ impl<'s, 'a, 'f, 'p> PartTranslator<'s, 'a, 'f, 'p> {
         Ok(args)
     }
 
-    /// `code` if it is one from `first` to `last`, else `other`.
-    fn known_code(&mut self, code: clif::Value, first: i64, last: i64, other: i64) -> clif::Value {
-        let ins = &mut self.segment.builder;
-        let above = ins.ins().iadd_imm_s(code, -first);
-        let known = ins.ins().icmp_imm_u(IntCC::UnsignedLessThanOrEqual, above, last - first);
-        let other = ins.ins().iconst(I64, other);
-        ins.ins().select(known, code, other)
-    }
-
-    /// Ends the pass.
-    fn verdict(&mut self, kind: u64, code: Option<clif::Value>, line: u32) {
-        self.leave();
-        let kind = if self.opens { kind | verdict::OPENING } else { kind };
-        let fixed = kind | u64::from(self.element) << 16 | u64::from(line) << 32;
-        let ins = &mut self.segment.builder;
-        let mut packed = ins.ins().iconst(I64, fixed as i64);
-        if let Some(code) = code {
-            let code = ins.ins().ishl_imm_u(code, 8);
-            packed = ins.ins().bor(packed, code);
-        }
-        self.segment.call_cold(Cold::Settle, &[self.segment.cx, packed]);
+    /// Ends the pass, with the code of a status or fault, and a text.
+    fn verdict(&mut self, kind: u64, code: Option<clif::Value>, text: Option<Val>, line: u32) {
+        let flags = [(self.counts, verdict::COUNTS), (self.opens, verdict::OPENING)];
+        let flags = flags.iter().filter(|(is_set, _)| *is_set).fold(kind, |kind, (_, flag)| kind | flag);
+        let packed = flags | u64::from(self.element) << 16 | u64::from(line) << 32;
+        let (packed, zero) = (self.segment.int(packed as i64), self.segment.int(0));
+        let (start, len) = text.map_or((zero, zero), Val::two);
+        let (cx, began) = (self.segment.cx, self.segment.began);
+        // The text is copied before locks are given back.
+        self.segment.call_cold(Cold::Settle, &[cx, packed, code.unwrap_or(zero), began, start, len]);
+        self.unlock();
         self.segment.builder.ins().return_(&[]);
     }
 

@@ -1,20 +1,20 @@
 //! What leaves the pass: bytes in the scratch, edits and sink rows, put where they stay.
 
 use super::{PLAIN, PartTranslator, Segment, UNALIGNED, Val};
-use crate::frame::Frame;
-use crate::helpers::{Cold, KEPT_CELL_BYTES, sink_cell};
+use crate::helpers::{BYTES_BYTES, Cold, Helper, sink_cell};
 use core::mem::offset_of;
 use cranelift_codegen::ir as clif;
 use cranelift_codegen::ir::condcodes::IntCC;
 use cranelift_codegen::ir::types::{I8X16, I16, I32, I64};
 use cranelift_codegen::ir::{InstBuilder as _, StackSlotData, StackSlotKind};
 use weft_core::abi::{Cell, Cx, Edit, Outcome, SinkRow};
-use weft_core::limits::SCRATCH_BYTES_MAX;
 use weft_ir::backend::Unsupported;
 use weft_ir::ir::{SinkId, Ty, Value};
 
 /// Bytes up to this many are copied in place. The scratch has more room than that behind all that is taken.
 const COPY_MAX: i64 = 32;
+/// As many cells as a helper's list of them has bits.
+const CELLS_AT_ONCE: usize = 64;
 /// Constants up to this long are stored as numbers.
 const LITERAL_MAX: usize = 16;
 
@@ -23,15 +23,6 @@ const LITERAL_MAX: usize = 16;
 pub(super) struct Kept {
     pub(super) start: clif::Value,
     pub(super) len: clif::Value,
-}
-
-/// Bytes that are kept for a cell of a sink row.
-struct Run {
-    /// The cell's offset in the row.
-    cell: i32,
-    bytes: Val,
-    /// They are in the call's row, and may have been stored in the pass before.
-    is_fresh: bool,
 }
 
 impl Segment<'_, '_> {
@@ -106,7 +97,7 @@ impl Segment<'_, '_> {
         let is_short = self.is_within(from, len, COPY_MAX);
         self.builder.ins().brif(is_short, short, [], other, []);
         self.builder.switch_to_block(short);
-        self.copy_short(from, to, false);
+        self.copy_short(from, to);
         self.builder.ins().jump(done, []);
         self.builder.switch_to_block(other);
         self.builder.ins().brif(len, long, [], done, []);
@@ -133,85 +124,26 @@ impl Segment<'_, '_> {
         self.builder.ins().iadd(start, behind)
     }
 
-    /// Keeps runs of bytes, each for the cell at its offset from `cells`. Where all are short and there is room for
-    /// all, that is one way without a branch; else a helper does it.
-    fn keep_cells(&mut self, runs: &[Run], cells: clif::Value) {
-        let Some(sum) = runs.iter().map(|run| run.bytes.two().1).reduce(|a, b| self.builder.ins().iadd(a, b))
-        else {
-            return;
-        };
-        let [short, other, done] = [(); 3].map(|()| self.builder.create_block());
-        let used_at = offset_of!(Frame<'_, '_>, scratch_used);
-        let used = self.builder.ins().load(I64, PLAIN, self.frame, used_at as i32);
-        let used = self.builder.ins().iadd(used, sum);
-        let mut is_short = match self.is_roomy {
-            true => self.bool(true),
-            false => self.icmp_imm(IntCC::UnsignedLessThanOrEqual, used, SCRATCH_BYTES_MAX as i64),
-        };
-        let mut starts = Vec::with_capacity(runs.len());
-        for run in runs {
-            let (start, len) = run.bytes.two();
-            // Where there are no bytes, something else is read that can be.
-            let start = self.builder.ins().select(len, start, self.cx);
-            starts.push(start);
-            let is_few = self.icmp_imm(IntCC::UnsignedLessThanOrEqual, len, COPY_MAX);
-            let is_in_page = self.is_in_page(start, COPY_MAX);
-            is_short = self.builder.ins().band(is_short, is_few);
-            is_short = self.builder.ins().band(is_short, is_in_page);
-        }
-        self.builder.ins().brif(is_short, short, [], other, []);
-
-        self.builder.switch_to_block(short);
-        if !self.is_roomy {
-            self.store_frame(used, used_at);
-        }
-        let mut at = self.load_vec(offset_of!(Outcome, scratch), self.plan.vec_words.len);
-        let base = self.scratch();
-        for (run, start) in runs.iter().zip(starts) {
-            let len = run.bytes.two().1;
-            let to = self.builder.ins().iadd(base, at);
-            self.copy_short(start, to, run.is_fresh);
-            let word = self.range_word(Kept { start: at, len });
-            self.builder.ins().store(PLAIN, word, cells, run.cell + sink_cell::VALUE);
-            at = self.builder.ins().iadd(at, len);
-        }
-        self.store_len(offset_of!(Outcome, scratch), at);
-        self.builder.ins().jump(done, []);
-
-        self.builder.set_cold_block(other);
-        self.builder.switch_to_block(other);
-        self.call_to_keep(runs, cells);
-        self.builder.ins().jump(done, []);
-        self.builder.switch_to_block(done);
-    }
-
-    /// Has a helper keep runs of bytes for cells.
-    fn call_to_keep(&mut self, runs: &[Run], cells: clif::Value) {
-        let bytes = KEPT_CELL_BYTES * runs.len() as u32;
-        let slot = StackSlotData::new(StackSlotKind::ExplicitSlot, bytes, 3);
+    /// Keeps runs of bytes, each for a cell of the row. A helper does it for all together: a call costs less than so
+    /// many copies take to compile.
+    fn keep_cells(&mut self, runs: &[(usize, Val)], cells: clif::Value) {
+        let slot = StackSlotData::new(StackSlotKind::ExplicitSlot, BYTES_BYTES * runs.len() as u32, 3);
         let slot = self.builder.create_sized_stack_slot(slot);
-        let list = self.builder.ins().stack_addr(I64, slot, 0);
-        for (at, run) in (0..).step_by(KEPT_CELL_BYTES as usize).zip(runs) {
-            let (start, len) = run.bytes.two();
-            let cell = self.iadd_imm(cells, i64::from(run.cell));
-            for (word, value) in [start, len, cell].into_iter().enumerate() {
-                self.builder.ins().store(PLAIN, value, list, at + word as i32 * 8);
-            }
+        for (at, (_, run)) in (0..).step_by(BYTES_BYTES as usize).zip(runs) {
+            let (start, len) = run.two();
+            self.builder.ins().stack_store(I64, start, slot, at);
+            self.builder.ins().stack_store(I64, len, slot, at + 8);
         }
-        let n = self.int(runs.len() as i64);
-        self.call_cold(Cold::KeepCells, &[self.frame, list, n]);
+        let which = runs.iter().fold(0u64, |which, (cell, _)| which | 1 << cell);
+        let (list, which) = (self.builder.ins().stack_addr(I64, slot, 0), self.int(which as i64));
+        self.call(Helper::KeepCells, &[self.frame, list, which, cells]);
     }
 
-    /// Copies [`COPY_MAX`] bytes. Those that were stored as words a moment ago are loaded as words: a processor makes a
-    /// wider load wait until they have left it.
-    fn copy_short(&mut self, from: clif::Value, to: clif::Value, is_fresh: bool) {
-        let (ty, width) = if is_fresh { (I64, 8) } else { (I8X16, 16) };
-        let parts: Vec<(i32, clif::Value)> = (0..COPY_MAX as i32)
-            .step_by(width)
-            .map(|at| (at, self.builder.ins().load(ty, UNALIGNED, from, at)))
-            .collect();
-        for (at, part) in parts {
-            self.builder.ins().store(UNALIGNED, part, to, at);
+    /// Copies [`COPY_MAX`] bytes.
+    fn copy_short(&mut self, from: clif::Value, to: clif::Value) {
+        let halves = [0, 16].map(|at| (at, self.builder.ins().load(I8X16, UNALIGNED, from, at)));
+        for (at, half) in halves {
+            self.builder.ins().store(UNALIGNED, half, to, at);
         }
     }
 
@@ -276,7 +208,8 @@ impl PartTranslator<'_, '_, '_, '_> {
         let cells =
             segment.push(offset_of!(Outcome, cells), size_of::<Cell>(), values.len(), Cold::MakeCells);
         let mut runs = Vec::new();
-        for (at, (value, null)) in (0..).step_by(size_of::<Cell>()).zip(values) {
+        for (nth, (value, null)) in values.iter().enumerate() {
+            let at = (nth * size_of::<Cell>()) as i32;
             let (ty, mut held) = (self.ty(*value), self.get(*value)?);
             let null = null.map(|null| self.get(null)).transpose()?.map(Val::one);
             if let (Some(null), Val::Two(start, len)) = (null, held) {
@@ -284,7 +217,7 @@ impl PartTranslator<'_, '_, '_, '_> {
                 held = Val::Two(start, self.ins().select(null, zero, len));
             }
             if ty == Ty::Bytes {
-                runs.push(Run { cell: at, bytes: held, is_fresh: self.in_call[value.0 as usize] });
+                runs.push((nth, held));
             } else {
                 let word = self.segment.pack(ty, held);
                 self.ins().store(PLAIN, word, cells, at + sink_cell::VALUE);
@@ -296,7 +229,12 @@ impl PartTranslator<'_, '_, '_, '_> {
             }
             self.ins().store(PLAIN, tag, cells, at);
         }
-        self.segment.keep_cells(&runs, cells);
+        for runs in runs.chunk_by(|(a, _), (b, _)| a / CELLS_AT_ONCE == b / CELLS_AT_ONCE) {
+            let first = runs[0].0 / CELLS_AT_ONCE * CELLS_AT_ONCE;
+            let cells = self.segment.iadd_imm(cells, (first * size_of::<Cell>()) as i64);
+            let runs: Vec<(usize, Val)> = runs.iter().map(|(cell, run)| (cell - first, *run)).collect();
+            self.segment.keep_cells(&runs, cells);
+        }
         Ok(())
     }
 }

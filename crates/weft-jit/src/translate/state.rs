@@ -1,6 +1,7 @@
 //! Operations on tables, the call's row and scalar variables.
 
 use super::analysis::{self, column_ref};
+use super::bytes::little_endian;
 use super::{LockState, PLAIN, PartTranslator, UNALIGNED, Val};
 use crate::frame::SLICE_START;
 use crate::helpers::{Cold, Helper, merge_code};
@@ -453,10 +454,14 @@ impl PartTranslator<'_, '_, '_, '_> {
     fn call_set(&mut self, cell: CallId, value: Value, journal: Journal) -> Result<(), Unsupported> {
         let decl = self.cell(cell)?;
         let (at, max) = (decl.word, decl.ty.bytes_max().unwrap_or(0));
+        let literal = self.facts.literal(value).filter(|literal| literal.len() <= SHORT_CELL_BYTES as usize);
         let (ty, value) = (self.ty(value), self.get(value)?);
         let frame = self.segment.frame;
         if let Val::Two(start, len) = value {
-            self.call_set_bytes(at, max, (start, len), self.notes(journal));
+            match literal.filter(|literal| literal.len() <= max as usize) {
+                Some(literal) if !self.notes(journal) => self.call_set_literal(at, literal),
+                _ => self.call_set_bytes(at, max, (start, len), self.notes(journal)),
+            }
             return Ok(());
         }
         let word = self.segment.pack(ty, value);
@@ -471,6 +476,16 @@ impl PartTranslator<'_, '_, '_, '_> {
             self.ins().store(PLAIN, word, call, at as i32 * 8);
         }
         Ok(())
+    }
+
+    /// Sets a cell of bytes of the call's row to a short constant.
+    fn call_set_literal(&mut self, at: u32, literal: &[u8]) {
+        let call = self.segment.load_cx(I64, offset_of!(Cx<'_>, call) + SLICE_START);
+        let words = literal.chunks(8).map(little_endian);
+        for (at, word) in (at as i32..).zip(core::iter::once(literal.len() as u64).chain(words)) {
+            let word = self.segment.int(word as i64);
+            self.ins().store(PLAIN, word, call, at * 8);
+        }
     }
 
     /// Sets a cell of bytes of the call's row: in place, if they are few and nothing is noted.

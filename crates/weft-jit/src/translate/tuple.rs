@@ -129,7 +129,8 @@ impl Segment<'_, '_> {
             }
             ty => self.unpack(ty, a),
         };
-        let present = self.load_present(at);
+        let all = self.load_cx(I64, offset_of!(Cx<'_>, present));
+        let present = self.band_imm(all, 1 << at);
         match value {
             Val::Two(start, len) => {
                 let zero = self.int(0);
@@ -147,13 +148,13 @@ impl Segment<'_, '_> {
         let base = offset_of!(Cx<'_>, regions) + region * size_of::<&[u8]>();
         let start = self.load_cx(I64, base + SLICE_START);
         let region_len = self.load_cx(I64, base + SLICE_LEN);
+        let zero = self.int(0);
         let ins = &mut self.builder;
         let room = ins.ins().isub(region_len, offset);
         let starts_inside = ins.ins().icmp(IntCC::UnsignedLessThanOrEqual, offset, region_len);
         let ends_inside = ins.ins().icmp(IntCC::UnsignedLessThanOrEqual, len, room);
         let inside = ins.ins().band(starts_inside, ends_inside);
         let start = ins.ins().iadd(start, offset);
-        let zero = ins.ins().iconst(I64, 0);
         Val::Two(start, ins.ins().select(inside, len, zero))
     }
 
@@ -163,10 +164,8 @@ impl Segment<'_, '_> {
 
     fn load_present(&mut self, at: usize) -> clif::Value {
         let all = self.load_cx(I64, offset_of!(Cx<'_>, present));
-        let ins = &mut self.builder;
-        let bit = ins.ins().ushr_imm_u(all, at as i64);
-        let bit = ins.ins().band_imm_u(bit, 1);
-        ins.ins().ireduce(I8, bit)
+        let bit = self.band_imm(all, 1 << at);
+        self.icmp_imm(IntCC::NotEqual, bit, 0)
     }
 }
 

@@ -23,6 +23,9 @@ const COMPARED: usize = 3 * rig::MESSAGES;
 /// The interpreter runs in one round of so many: it takes much longer, and is only shown.
 const INTERPRET_EVERY: usize = 8;
 
+/// How often a chain is compiled.
+const COMPILED: usize = 20;
+
 /// Who runs a chain.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 enum By {
@@ -119,12 +122,12 @@ fn compiled(
     program: &ChainProgram,
     backend: &dyn Backend,
 ) -> Result<Lane<Programs>, String> {
-    let (code, state) = Programs::compiled(program, backend)?;
+    let (code, state) = Programs::compiled(program.clone(), backend)?;
     Ok(Lane::new(messages, code, state))
 }
 
 fn by_hand(messages: &Messages, case: &Case, program: &ChainProgram) -> Result<Lane<Programs>, String> {
-    let (code, state) = Programs::by_hand(program, case.twin)?;
+    let (code, state) = Programs::by_hand(program.clone(), case.twin)?;
     Ok(Lane::new(messages, code, state))
 }
 
@@ -181,7 +184,8 @@ fn times(case: &Case, program: &ChainProgram, rounds: usize) -> Result<Vec<Row>,
     let rig = median(&rig_ns);
     let net = |all: &[f64]| all.iter().map(|ns| ns - rig).collect::<Vec<f64>>();
     let (jit_net, twin_net) = (net(&jit_ns), net(&twin_ns));
-    let compile_us: Vec<f64> = (0..20).map(|_| compile_us(program)).collect::<Result<_, _>>()?;
+    let made: Vec<[f64; 2]> = (0..COMPILED).map(|_| make_us(program)).collect::<Result<_, _>>()?;
+    let [compile_us, bind_us] = [0, 1].map(|at| made.iter().map(|made| made[at]).collect::<Vec<f64>>());
     Ok(vec![
         Row::new(case.name, "compiled", "ns/message", &jit_ns).against("by hand", &jit_ns, &twin_ns),
         Row::new(case.name, "by hand", "ns/message", &twin_ns),
@@ -190,13 +194,23 @@ fn times(case: &Case, program: &ChainProgram, rounds: usize) -> Result<Vec<Row>,
         Row::new(case.name, "interpreted", "ns/message", &interp_ns),
         Row::new(case.name, "rig", "ns/message", &rig_ns),
         Row::new(case.name, "compile", "us", &compile_us),
+        Row::new(case.name, "state", "us", &bind_us),
     ])
 }
 
-/// Microseconds from the lowered chain to machine code for all its passes.
-fn compile_us(program: &ChainProgram) -> Result<f64, String> {
-    let jit = jit()?;
+/// Microseconds from the lowered chain to machine code for all its passes with their state, and how many of these the
+/// state takes.
+fn make_us(program: &ChainProgram) -> Result<[f64; 2], String> {
+    let us = |began: Instant| began.elapsed().as_nanos() as f64 / 1e3;
+    let (jit, copies) = (jit()?, [program.clone(), program.clone()]);
+    let [first, second] = copies;
     let began = Instant::now();
-    Programs::compiled(program, &jit)?;
-    Ok(began.elapsed().as_nanos() as f64 / 1e3)
+    let compiled = Programs::compiled(first, &jit)?;
+    let compile_us = us(began);
+    drop(compiled);
+    let began = Instant::now();
+    let bound = rig::bind(second)?;
+    let bind_us = us(began);
+    drop(bound);
+    Ok([compile_us, bind_us])
 }

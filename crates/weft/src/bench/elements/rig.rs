@@ -56,7 +56,7 @@ impl Programs {
     ///
     /// # Errors
     /// The back end cannot express the chain, or its state cannot be made.
-    pub(super) fn compiled(program: &ChainProgram, backend: &dyn Backend) -> Result<(Self, State), String> {
+    pub(super) fn compiled(program: ChainProgram, backend: &dyn Backend) -> Result<(Self, State), String> {
         Self::new(program, |program, state, event| {
             backend.compile(program, event, state).map_err(|error| error.to_string())
         })
@@ -66,17 +66,15 @@ impl Programs {
     ///
     /// # Errors
     /// The state cannot be made.
-    pub(super) fn by_hand(program: &ChainProgram, twin: twins::Make) -> Result<(Self, State), String> {
+    pub(super) fn by_hand(program: ChainProgram, twin: twins::Make) -> Result<(Self, State), String> {
         Self::new(program, |program, state, event| Ok(twin(program, state, event)))
     }
 
     fn new(
-        program: &ChainProgram,
+        program: ChainProgram,
         make: impl Fn(&Arc<ChainProgram>, &State, Event) -> Result<Box<dyn Program>, String>,
     ) -> Result<(Self, State), String> {
-        let bound = StateStore::new(1).stage().bind(program.clone());
-        let (program, bound) = bound.map_err(|error| error.to_string())?;
-        let (program, state) = (Arc::new(program), bound.for_worker(0));
+        let (program, state) = bind(program)?;
         let mut legs = [None, None, None];
         for leg in Leg::ALL {
             if !program.parts(leg.event()).is_empty() {
@@ -85,6 +83,16 @@ impl Programs {
         }
         Ok((Self { legs }, state))
     }
+}
+
+/// The program with its tables and variables.
+///
+/// # Errors
+/// The state cannot be made.
+pub(super) fn bind(program: ChainProgram) -> Result<(Arc<ChainProgram>, State), String> {
+    let bound = StateStore::new(1).stage().bind(program);
+    let (program, bound) = bound.map_err(|error| error.to_string())?;
+    Ok((Arc::new(program), bound.for_worker(0)))
 }
 
 impl Runner for Programs {
