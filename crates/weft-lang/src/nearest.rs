@@ -3,9 +3,23 @@
 /// Longest word that is compared.
 const WORD_BYTES_MAX: usize = 64;
 
+/// Fewest letters that can be short for a word.
+const SHORT_BYTES_MIN: usize = 4;
+
 /// The nearest of `known` to `name`, case ignored, if it is near enough to be a slip of the hand: a third of its
-/// letters at most.
+/// letters at most. Else the only one that `name` is the beginning of.
 pub(crate) fn nearest<'a>(name: &str, known: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
+    let known: Vec<&str> = known.into_iter().collect();
+    slip(name, known.iter().copied()).or_else(|| completion(name, &known))
+}
+
+/// The nearest among keywords; none is short for another. Those of two letters are never meant: half of all short names
+/// are near to one.
+pub(crate) fn nearest_keyword<'a>(word: &str, known: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
+    slip(word, known.into_iter().filter(|keyword| keyword.len() > 2))
+}
+
+fn slip<'a>(name: &str, known: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
     if name.len() > WORD_BYTES_MAX {
         return None;
     }
@@ -19,9 +33,18 @@ pub(crate) fn nearest<'a>(name: &str, known: impl IntoIterator<Item = &'a str>) 
         .map(|(_, candidate)| candidate)
 }
 
-/// The same among keywords. Those of two letters are never meant: half of all short names are near to one.
-pub(crate) fn nearest_keyword<'a>(word: &str, known: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
-    nearest(word, known.into_iter().filter(|keyword| keyword.len() > 2))
+fn completion<'a>(name: &str, known: &[&'a str]) -> Option<&'a str> {
+    if name.len() < SHORT_BYTES_MIN {
+        return None;
+    }
+    let begins = |candidate: &&&str| {
+        candidate
+            .as_bytes()
+            .get(..name.len())
+            .is_some_and(|start| start.eq_ignore_ascii_case(name.as_bytes()))
+    };
+    let mut completions = known.iter().filter(begins);
+    completions.next().copied().filter(|_| completions.next().is_none())
 }
 
 /// Letters to insert, delete, replace or swap with a neighbour to get from one word to the other, case ignored (optimal
@@ -63,6 +86,19 @@ mod tests {
         assert_eq!(nearest("m", ["a"]), None);
         assert_eq!(nearest("tt", ["t"]), Some("t"));
         assert_eq!(nearest(&"u".repeat(1000), known), None);
+    }
+
+    #[test]
+    fn a_word_that_is_cut_short_is_completed_if_it_can_be_one_word_alone() {
+        // A status is long and known by its beginning; of two that begin alike neither is a good guess.
+        let known = ["INVALID_ARGUMENT", "DEADLINE_EXCEEDED", "UNAVAILABLE", "UNAUTHENTICATED", "user"];
+        assert_eq!(nearest("INVALID_ARG", known), Some("INVALID_ARGUMENT"));
+        assert_eq!(nearest("deadline", known), Some("DEADLINE_EXCEEDED"));
+        assert_eq!(nearest("unav", known), Some("UNAVAILABLE"));
+        assert_eq!(nearest("UNA", known), None);
+        assert_eq!(nearest("UNAx", known), None);
+        assert_eq!(nearest("username", known), None);
+        assert_eq!(nearest_keyword("DELE", ["DELETE_ALL"]), None);
     }
 
     #[test]

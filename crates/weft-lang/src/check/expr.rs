@@ -905,6 +905,7 @@ fn can_cast(from: Type, to: Type) -> bool {
         _ if types::is_same(from, to) => true,
         (from, to) if types::is_number(from) && types::is_number(to) => true,
         (Type::Bool | Type::Status, to) if types::is_integer(to) => true,
+        (from, Type::Status) => types::is_integer(from),
         (from, to) if is_text(from) && types::is_number(to) => true,
         (from, Type::Endpoint | Type::Bytes(_)) => is_text(from),
         (Type::Bool | Type::Status | Type::Endpoint, to) => is_text(to),

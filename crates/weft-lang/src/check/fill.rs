@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use weft_core::{Type, Value};
 
-use super::scope::{Scope, View, with_nearest};
+use super::scope::{Scope, View, values_for_columns, with_nearest};
 use super::table::written_order;
 use super::{Cx, nothing};
 use crate::ast::{Ident, InsertRows, Row};
@@ -197,7 +197,7 @@ fn columns(cx: &mut Cx<'_>, table: &Table, item: &InsertRows) -> Option<Vec<usiz
 
 fn values(cx: &mut Cx<'_>, table: &Table, columns: &[usize], row: &Row) -> Option<Vec<Value>> {
     if columns.len() != row.values.len() {
-        let message = format!("{} values for {} columns", row.values.len(), columns.len());
+        let message = values_for_columns(row.values.len(), columns.len());
         let diagnostic =
             Diagnostic::error(code::BAD_ARGUMENTS, message).at(row.span, "one value for each column");
         cx.report(diagnostic);

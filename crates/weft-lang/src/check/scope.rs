@@ -448,8 +448,16 @@ impl<'a, 'c> Scope<'a, 'c> {
         }
         let message = format!("there is nothing called `{}` here", name.name);
         let diagnostic = Diagnostic::error(code::UNKNOWN_NAME, message).at(name.span, "unknown");
+        if self.cx.sources.slice(name.span).starts_with('"') {
+            // In double quotes it is a name, as in SQL; whoever comes from elsewhere means a text.
+            let text = format!("'{}'", name.name.replace('\'', "''"));
+            let help = format!("a text stands in single quotes: `{text}`");
+            self.cx.report_missing(diagnostic.with_help(help).with_fix(name.span, text));
+            return None;
+        }
         let visible = self.visible_names();
-        let near = nearest(&name.name, visible.iter().map(String::as_str));
+        let near = nearest(&name.name, visible.iter().map(String::as_str))
+            .or_else(|| nearest(&name.name, status_names()));
         let diagnostic = match near {
             Some(near) => diagnostic.with_help(format!("write `{near}`")).with_fix(name.span, near),
             None if visible.is_empty() => diagnostic,
@@ -549,6 +557,17 @@ pub(super) fn with_nearest<'n>(
         Some(near) => diagnostic.with_help(format!("write `{near}`")).with_fix(name.span, near),
         None => diagnostic,
     }
+}
+
+/// The names of all statuses.
+pub(super) fn status_names() -> impl Iterator<Item = &'static str> {
+    Status::ALL.iter().map(|status| status.name())
+}
+
+/// `1 value for 2 columns`
+pub(super) fn values_for_columns(n_values: usize, n_columns: usize) -> String {
+    let of = |n: usize, what: &str| format!("{n} {what}{}", if n == 1 { "" } else { "s" });
+    format!("{} for {}", of(n_values, "value"), of(n_columns, "column"))
 }
 
 /// The type as a table or a CALL row takes it.

@@ -4,7 +4,7 @@ use weft_core::{Status, Type, Value};
 
 use super::expr::constant;
 use super::header;
-use super::scope::{Bare, Scope, View, with_nearest};
+use super::scope::{Bare, Scope, View, status_names, values_for_columns, with_nearest};
 use super::walk::each_expr;
 use crate::ast::{self, Ident, InsertSource, SelectItem, StmtKind as Ast, VerdictKind as AstVerdict};
 use crate::diagnostic::{Diagnostic, code};
@@ -12,6 +12,7 @@ use crate::hir::{
     AnswerPlace, ArithOp, Expr, ExprKind, Function, HandlerKind, Local, LocalId, Merge, Place, RowId, Stmt,
     StmtKind, TableRef, Verdict, VerdictKind,
 };
+use crate::nearest::nearest;
 use crate::source::Span;
 use crate::types;
 
@@ -507,7 +508,7 @@ impl Scope<'_, '_> {
         span: Span,
     ) -> Option<Vec<Expr>> {
         if columns.len() != values.len() {
-            let message = format!("{} values for {} columns", values.len(), columns.len());
+            let message = values_for_columns(values.len(), columns.len());
             self.report_at(span, code::BAD_ARGUMENTS, message, "one value for each column");
             return None;
         }
@@ -915,8 +916,7 @@ impl Scope<'_, '_> {
                 let diagnostic = Diagnostic::error(code::UNKNOWN_NAME, message)
                     .at(name.span, "not a gRPC status")
                     .with_note("see https://grpc.io/docs/guides/status-codes");
-                let names = Status::ALL.iter().map(|status| status.name());
-                self.cx.report(with_nearest(diagnostic, name, names));
+                self.cx.report(with_nearest(diagnostic, name, status_names()));
                 None
             }
             _ => self.value_for(status, Type::Status, false, "a verdict's status"),
@@ -937,9 +937,13 @@ impl Scope<'_, '_> {
         Some(VerdictKind::Abort { status: status?, text: text?, with: with? })
     }
 
+    /// Whether a name that means nothing is most likely meant as a status.
     fn is_unknown_status(&self, name: &Ident) -> bool {
-        let is_name = name.name.bytes().all(|byte| byte.is_ascii_uppercase() || byte == b'_');
-        is_name && Status::from_name(&name.name).is_none() && !self.is_known(&name.name)
+        if Status::from_name(&name.name).is_some() || self.is_known(&name.name) {
+            return false;
+        }
+        let looks_like_one = name.name.bytes().all(|byte| byte.is_ascii_uppercase() || byte == b'_');
+        looks_like_one || nearest(&name.name, status_names()).is_some()
     }
 
     fn answer(&mut self, item: &ast::WithItem) -> Option<(AnswerPlace, Expr)> {

@@ -211,7 +211,7 @@ impl Parser<'_> {
 
     // ---- operands ----
 
-    fn operand(&mut self) -> Parsed<Expr> {
+    pub(super) fn operand(&mut self) -> Parsed<Expr> {
         let start = self.token().span;
         let kind = match self.token().kind {
             TokenKind::Int => self.int(),

@@ -6,7 +6,7 @@ use crate::ast::{
     Update, Upsert, Verdict, VerdictKind, WithItem,
 };
 use crate::diagnostic::{Diagnostic, code};
-use crate::lexer::{TokenKind, int_value};
+use crate::lexer::TokenKind;
 use crate::nearest::nearest_keyword;
 use crate::source::Span;
 
@@ -593,14 +593,13 @@ impl Parser<'_> {
         Ok(VerdictKind::Abort { status, text, with })
     }
 
-    /// A name, a number, or an expression in parentheses: anything longer would run into the text after it.
+    /// A name, a number, CAST, CASE, or an expression in parentheses: of anything else it could not be told where the
+    /// text after it begins.
     fn status(&mut self) -> Parsed<Expr> {
-        if self.at(TokenKind::LeftParen) {
-            return self.expr();
-        }
-        if self.at(TokenKind::Int) {
-            let span = self.bump().span;
-            return Ok(Expr { kind: ExprKind::Int(int_value(self.slice(span)).unwrap_or_default()), span });
+        let is_cast = self.peek_keyword(0, "CAST") && self.peek(1) == TokenKind::LeftParen;
+        let is_literal = matches!(self.token().kind, TokenKind::LeftParen | TokenKind::Int);
+        if is_literal || is_cast || self.peek_keyword(0, "CASE") {
+            return self.operand();
         }
         self.path_expr("a status, such as `UNAVAILABLE`")
     }

@@ -1,7 +1,7 @@
 //! Arithmetic: what leaves its type, divides by zero, or is no finite number is an error.
 
-use weft_core::Type;
 use weft_core::abi::Fault;
+use weft_core::{Status, Type};
 use weft_ir::ir::{FloatCmp, FloatOp, FloatUnaryOp, IntCmp, IntOp, Op, Signed, Ty, Value};
 use weft_lang::hir::{ArithOp, Expr};
 
@@ -85,6 +85,8 @@ impl Body<'_, '_> {
         let (low, high) = match ty {
             Type::Int(bits) if bits < 64 => (-(1i64 << (bits - 1)), (1i64 << (bits - 1)) - 1),
             Type::Uint(bits) if bits < 64 => (0, (1i64 << bits) - 1),
+            // The codes of gRPC have no gap.
+            Type::Status => (0, Status::ALL.len() as i64 - 1),
             _ => return None,
         };
         let fits = self.b.in_range(value, low, high);

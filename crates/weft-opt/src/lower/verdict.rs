@@ -1,7 +1,7 @@
 //! Verdicts.
 
 use weft_core::{Status, Type};
-use weft_ir::ir::{Op, StatusOperand, Terminator};
+use weft_ir::ir::{IntCmp, Op, StatusOperand, Terminator, Value};
 use weft_lang::diagnostic::{Diagnostic, code};
 use weft_lang::hir::{AnswerPlace, BoundPlace, Expr, Verdict, VerdictKind};
 use weft_lang::source::Span;
@@ -43,7 +43,10 @@ impl Body<'_, '_> {
     ) -> Terminator {
         let status = self.checked(status).value;
         let known = self.b.known_int(status).and_then(|code| Status::from_code(code as u64));
-        let status = known.map_or(StatusOperand::Computed(status), StatusOperand::Known);
+        let status = match known {
+            Some(known) => StatusOperand::Known(known),
+            None => StatusOperand::Computed(self.no_ok(status)),
+        };
         let text = text.map(|text| {
             let text = self.checked(text);
             let Some(null) = text.null else { return text.value };
@@ -57,6 +60,14 @@ impl Body<'_, '_> {
             self.set_or(value.null, |body| body.b.act(Op::SetAnswer(id, value.value)), |_| {});
         }
         Terminator::Abort { status, text, line }
+    }
+
+    /// A computed status, UNKNOWN for OK: without a message OK would be half an answer.
+    fn no_ok(&mut self, status: Value) -> Value {
+        let ok = self.b.int(i64::from(Status::Ok.code()));
+        let is_ok = self.b.int_compare(IntCmp::Eq, status, ok);
+        let unknown = self.b.int(i64::from(Status::Unknown.code()));
+        self.b.select(is_ok, unknown, status)
     }
 
     fn reply(&mut self, fields: &[(usize, Expr)], span: Span) {
