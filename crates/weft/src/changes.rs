@@ -63,7 +63,8 @@ impl Outline {
     }
 }
 
-/// A chain, and the tables and variables of its instances. Other things are named in it, not counted: their order may change.
+/// A chain, and the tables and variables of its instances. Other things are named in it, not counted: their order
+/// may change.
 fn chain(network: &Network, index: usize) -> Vec<(String, String)> {
     let chain = &network.chains[index];
     let mut plain = chain.clone();

@@ -1,5 +1,5 @@
-//! The live table: what happened since the last look, in place on a terminal, line by line elsewhere. It goes to standard
-//! error, like all talk: standard output is for the rows of sinks.
+//! The live table: what happened since the last look, in place on a terminal, line by line elsewhere. It goes to
+//! standard error, like all talk: standard output is for the rows of sinks.
 
 use crate::commands::grouped;
 use crate::running::Running;

@@ -4,7 +4,10 @@ use crate::fault::Fault;
 use crate::library;
 use protox::Compiler;
 use protox::file::{ChainFileResolver, File, FileResolver, GoogleFileResolver};
-use protox::prost_reflect::{Cardinality, DescriptorPool, FieldDescriptor, Kind};
+use protox::prost_reflect::{
+    Cardinality, DescriptorPool, EnumDescriptor, FieldDescriptor, Kind, MessageDescriptor, MethodDescriptor,
+    ServiceDescriptor,
+};
 use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -118,66 +121,94 @@ impl FileResolver for ProtoFiles {
 }
 
 fn schema_of(pool: &DescriptorPool) -> Schema {
-    let messages: Vec<_> = pool.all_messages().collect();
-    let enums: Vec<_> = pool.all_enums().collect();
-    let message_at = |name: &str| messages.iter().position(|m| m.full_name() == name);
-    let enum_at = |name: &str| enums.iter().position(|e| e.full_name() == name);
-    let kind_of = |field: &FieldDescriptor| match field.kind() {
-        Kind::Double => FieldKind::Double,
-        Kind::Float => FieldKind::Float,
-        Kind::Int32 => FieldKind::Int32,
-        Kind::Int64 => FieldKind::Int64,
-        Kind::Uint32 => FieldKind::Uint32,
-        Kind::Uint64 => FieldKind::Uint64,
-        Kind::Sint32 => FieldKind::Sint32,
-        Kind::Sint64 => FieldKind::Sint64,
-        Kind::Fixed32 => FieldKind::Fixed32,
-        Kind::Fixed64 => FieldKind::Fixed64,
-        Kind::Sfixed32 => FieldKind::Sfixed32,
-        Kind::Sfixed64 => FieldKind::Sfixed64,
-        Kind::Bool => FieldKind::Bool,
-        Kind::String => FieldKind::String,
-        Kind::Bytes => FieldKind::Bytes,
-        Kind::Message(m) => FieldKind::Message(message_at(m.full_name()).expect("the pool is whole")),
-        Kind::Enum(e) => FieldKind::Enum(enum_at(e.full_name()).expect("the pool is whole")),
-    };
-    let field_of = |field: FieldDescriptor| Field {
-        name: field.name().to_owned(),
-        number: field.number(),
-        kind: kind_of(&field),
-        presence: match field.cardinality() {
-            Cardinality::Repeated => Presence::Repeated,
-            _ if field.supports_presence() => Presence::Explicit,
-            _ => Presence::Implicit,
-        },
-        oneof: oneof_of(&field),
-    };
-    let method_of = |method: protox::prost_reflect::MethodDescriptor| Method {
-        name: method.name().to_owned(),
-        input: message_at(method.input().full_name()).expect("the pool is whole"),
-        output: message_at(method.output().full_name()).expect("the pool is whole"),
-        client_streaming: method.is_client_streaming(),
-        server_streaming: method.is_server_streaming(),
-    };
+    let pool = Pool { messages: pool.all_messages().collect(), enums: pool.all_enums().collect(), pool };
     Schema {
-        messages: messages
-            .iter()
-            .map(|m| Message { name: m.full_name().to_owned(), fields: m.fields().map(field_of).collect() })
-            .collect(),
-        enums: enums
-            .iter()
-            .map(|e| Enum {
-                name: e.full_name().to_owned(),
-                values: e.values().map(|v| (v.name().to_owned(), v.number())).collect(),
-            })
-            .collect(),
-        services: pool
-            .services()
-            .map(|s| Service {
-                name: s.full_name().to_owned(),
-                methods: s.methods().map(method_of).collect(),
-            })
-            .collect(),
+        messages: pool.messages.iter().map(|message| pool.message(message)).collect(),
+        enums: pool.enums.iter().map(enum_of).collect(),
+        services: pool.pool.services().map(|service| pool.service(&service)).collect(),
+    }
+}
+
+/// What a `.proto` file and its imports declare. A schema names messages and enums by their places in these lists.
+struct Pool<'a> {
+    pool: &'a DescriptorPool,
+    messages: Vec<MessageDescriptor>,
+    enums: Vec<EnumDescriptor>,
+}
+
+impl Pool<'_> {
+    fn message(&self, message: &MessageDescriptor) -> Message {
+        Message {
+            name: message.full_name().to_owned(),
+            fields: message.fields().map(|field| self.field(&field)).collect(),
+        }
+    }
+
+    fn field(&self, field: &FieldDescriptor) -> Field {
+        Field {
+            name: field.name().to_owned(),
+            number: field.number(),
+            kind: self.kind(field),
+            presence: match field.cardinality() {
+                Cardinality::Repeated => Presence::Repeated,
+                _ if field.supports_presence() => Presence::Explicit,
+                _ => Presence::Implicit,
+            },
+            oneof: oneof_of(field),
+        }
+    }
+
+    fn kind(&self, field: &FieldDescriptor) -> FieldKind {
+        match field.kind() {
+            Kind::Double => FieldKind::Double,
+            Kind::Float => FieldKind::Float,
+            Kind::Int32 => FieldKind::Int32,
+            Kind::Int64 => FieldKind::Int64,
+            Kind::Uint32 => FieldKind::Uint32,
+            Kind::Uint64 => FieldKind::Uint64,
+            Kind::Sint32 => FieldKind::Sint32,
+            Kind::Sint64 => FieldKind::Sint64,
+            Kind::Fixed32 => FieldKind::Fixed32,
+            Kind::Fixed64 => FieldKind::Fixed64,
+            Kind::Sfixed32 => FieldKind::Sfixed32,
+            Kind::Sfixed64 => FieldKind::Sfixed64,
+            Kind::Bool => FieldKind::Bool,
+            Kind::String => FieldKind::String,
+            Kind::Bytes => FieldKind::Bytes,
+            Kind::Message(message) => FieldKind::Message(self.message_at(&message)),
+            Kind::Enum(of) => {
+                let at = self.enums.iter().position(|known| *known == of);
+                FieldKind::Enum(at.expect("the pool is whole"))
+            }
+        }
+    }
+
+    fn service(&self, service: &ServiceDescriptor) -> Service {
+        Service {
+            name: service.full_name().to_owned(),
+            methods: service.methods().map(|method| self.method(&method)).collect(),
+        }
+    }
+
+    fn method(&self, method: &MethodDescriptor) -> Method {
+        Method {
+            name: method.name().to_owned(),
+            input: self.message_at(&method.input()),
+            output: self.message_at(&method.output()),
+            client_streaming: method.is_client_streaming(),
+            server_streaming: method.is_server_streaming(),
+        }
+    }
+
+    fn message_at(&self, message: &MessageDescriptor) -> usize {
+        self.messages.iter().position(|known| known == message).expect("the pool is whole")
+    }
+}
+
+fn enum_of(of: &EnumDescriptor) -> Enum {
+    Enum {
+        name: of.full_name().to_owned(),
+        values: of.values().map(|value| (value.name().to_owned(), value.number())).collect(),
     }
 }
 

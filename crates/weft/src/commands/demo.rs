@@ -395,7 +395,7 @@ END;
         let checked = check_files("a.weft", &mut Files::in_bundle(&bundle));
         let network = checked.network.unwrap_or_else(|| panic!("{:?}", checked.diagnostics));
         let own = absent_logs(&network);
-        assert_eq!(own, [made.clone()]);
+        assert_eq!(own, std::slice::from_ref(&made));
         std::fs::write(&made, "new\n").expect("the temporary folder takes files");
         assert_eq!(remove_logs(&own).len(), 1);
         assert!(Path::new(&kept).exists() && !Path::new(&made).exists());
