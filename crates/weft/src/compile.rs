@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use weft_api::AtFault;
 use weft_core::{Interval, Value};
 use weft_engine::plan::{Address, Balance, Chain, ChainError, Cluster, Listener, MethodPattern, Plan, Route};
-use weft_engine::state::{Staged, StateStore};
+use weft_engine::state::{Staged, StateStore, Unfit};
 use weft_ir::backend::Backend;
 use weft_ir::program::ChainProgram;
 use weft_lang::diagnostic::Diagnostic;
@@ -123,7 +123,7 @@ impl Compiler {
         for (chain, program) in network.chains.iter().zip(programs) {
             let methods: Vec<_> = chain.methods.iter().map(|m| m.path.clone()).collect();
             let built = Chain::build(version, program, &schema, &methods, &mut state, &*self.backend);
-            let mut built = built.map_err(|error| vec![refused(chain, &error)])?;
+            let mut built = built.map_err(|error| vec![refused(network, chain, &error)])?;
             built.pin_stream = chain.pin_stream_drain;
             chains.push(Arc::new(built));
         }
@@ -206,12 +206,35 @@ fn own_routes(network: &hir::Network) -> impl Iterator<Item = Route> {
     })
 }
 
-fn refused(chain: &hir::Chain, error: &ChainError) -> Diagnostic {
-    let diagnostic = Diagnostic::error(code_of(error), format!("chain `{}` cannot be run", chain.name))
-        .at(chain.span, error.to_string());
+fn refused(network: &hir::Network, chain: &hir::Chain, error: &ChainError) -> Diagnostic {
     match error {
-        ChainError::State(unfit) => diagnostic.with_help(unfit.help.clone()),
-        ChainError::Unsupported(_) | ChainError::Column { .. } => diagnostic,
+        ChainError::State(unfit) => unfit_state(network, chain, unfit),
+        ChainError::Unsupported(_) | ChainError::Column { .. } => {
+            Diagnostic::error(code_of(error), format!("chain `{}` cannot be run", chain.name))
+                .at(chain.span, error.to_string())
+        }
+    }
+}
+
+/// Points at the declaration of the state, and at the stage that holds it where an element has several.
+fn unfit_state(network: &hir::Network, chain: &hir::Chain, unfit: &Unfit) -> Diagnostic {
+    let instance = chain.instances.iter().find(|instance| instance.name == unfit.instance);
+    let whose = match instance {
+        Some(instance) => format!("{}.{}.{}", chain.name, instance.name, unfit.name),
+        None => unfit.name.clone(),
+    };
+    let element = instance.map(|instance| &network.elements[instance.element]);
+    let mut tables = element.map_or(&network.tables, |element| &element.tables).iter();
+    let vars = element.map_or(&[][..], |element| &element.vars);
+    let table = tables.find(|table| table.name == unfit.name).map(|table| table.span);
+    let declared = table.or_else(|| vars.iter().find(|var| var.name == unfit.name).map(|var| var.span));
+    let message = format!("the running state of `{whose}` cannot be taken over");
+    let diagnostic = Diagnostic::error(weft_lang::diagnostic::code::STATE_UNFIT, message)
+        .at(declared.unwrap_or(chain.span), unfit.reason.clone())
+        .with_help(unfit.help.clone());
+    match instance {
+        Some(instance) => diagnostic.with_label(instance.span, "of this stage"),
+        None => diagnostic,
     }
 }
 
@@ -339,5 +362,34 @@ CREATE CHAIN shop ON front -> cart AS count; END;
         let refused = compiler.compile(&unfit, &unfit_text).err().expect("the key is another");
         assert_eq!(codes(&refused), ["W0501"]);
         assert_eq!(compiler.version(), 1);
+    }
+
+    /// A refusal that points at the chain leaves its reader to search for the table.
+    #[test]
+    fn state_that_does_not_fit_is_shown_where_it_is_declared() {
+        let text = COUNT.replace("  ON OPEN", "  VAR last I64;\n  ON OPEN UPSERT all KEY (1) SET n = n + 1;");
+        let text =
+            format!("CREATE TABLE all (user I64 PRIMARY KEY, n I64 = 0) MAX 9 ROWS EVICT OLDEST;\n{text}");
+        let program = |text: &str| {
+            let checked = checked(text);
+            let told = render_all(&checked.diagnostics, &checked.sources, RenderOptions::default());
+            (checked.network.unwrap_or_else(|| panic!("{told}")), checked.sources)
+        };
+        let mut compiler = Compiler::new(Box::new(Interp), 1);
+        let (old, sources) = program(&text);
+        let compiled = compiler.compile(&old, &sources).expect("it is right");
+        compiler.commit(compiled);
+        for (from, to, whose) in [
+            ("TABLE seen (size I64", "TABLE seen (bytes I64", "shop.count.seen"),
+            ("VAR last I64", "VAR last F64", "shop.count.last"),
+            ("all (user I64", "all (tenant I64", "all"),
+        ] {
+            let (unfit, sources) = program(&text.replace(from, to));
+            let refused = compiler.compile(&unfit, &sources).err().expect("it does not fit");
+            let told = render_all(&refused, &sources, RenderOptions::default());
+            assert!(told.contains(&format!("the running state of `{whose}` cannot be taken over")), "{told}");
+            let at = refused[0].span().expect("it is somewhere");
+            assert!(sources.slice(at).contains(to), "{told}");
+        }
     }
 }
