@@ -17,7 +17,7 @@ use workspace::Workspace;
 const COMMANDS: &[(&str, &str, &str)] = &[
     ("build", "", "build the release binaries, `weft` and the shop"),
     ("demo", "[OPTION...]", "build, then run `weft demo`: the shop on its network, with a live table"),
-    ("test", "", "run everything that CI runs, with the time of each step"),
+    ("test", "[STEP...]", "run everything that CI runs, or these steps of it, with the time of each"),
     ("tidy", "", "check the crate graph, file headers, dead files, docs and other house rules"),
     ("bench", "[NAME [OPTION...]]", "build, then run `weft bench NAME`; all of them without a name"),
     ("book", "", "write the pages of the book that are made from other files"),
@@ -54,7 +54,7 @@ fn dispatch(command: &str, args: &[String]) -> Result<bool, String> {
     match command {
         "build" => run::build(&workspace),
         "demo" => Ok(run::build(&workspace)? && run::weft(&workspace, &["demo"], args)?),
-        "test" => test::run(&workspace),
+        "test" => test::run(&workspace, args),
         "tidy" => tidy::run(&workspace),
         "bench" => bench(&workspace, args),
         "book" => book::run(&workspace),

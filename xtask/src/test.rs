@@ -51,11 +51,12 @@ const STEPS: &[(&str, Step)] = &[
     ("fuzz", fuzz),
 ];
 
-/// Runs every step, whatever became of those before it; true if none failed.
-pub(crate) fn run(workspace: &Workspace) -> Result<bool, String> {
+/// Runs every step, or those that are named, whatever became of the ones before it; true if none failed.
+pub(crate) fn run(workspace: &Workspace, names: &[String]) -> Result<bool, String> {
+    let steps = steps(names)?;
     let mut context = Context { workspace, results: Vec::new() };
     let mut ended = Vec::new();
-    for (name, step) in STEPS {
+    for (name, step) in steps {
         println!("== {name}");
         let start = Instant::now();
         let outcome = step(&mut context).unwrap_or_else(|error| {
@@ -66,6 +67,16 @@ pub(crate) fn run(workspace: &Workspace) -> Result<bool, String> {
     }
     print!("\n{}", summary(&ended, &context.results));
     Ok(ended.iter().all(|(_, outcome, _)| *outcome != Outcome::Failed))
+}
+
+/// The steps with these names, or all without one, in their order.
+fn steps(names: &[String]) -> Result<Vec<&'static (&'static str, Step)>, String> {
+    if let Some(unknown) = names.iter().find(|name| STEPS.iter().all(|(known, _)| known != name)) {
+        let known: Vec<&str> = STEPS.iter().map(|(name, _)| *name).collect();
+        return Err(format!("there is no step `{unknown}`; there are {}", known.join(", ")));
+    }
+    let is_wanted = |name: &str| names.is_empty() || names.iter().any(|wanted| wanted == name);
+    Ok(STEPS.iter().filter(|(name, _)| is_wanted(name)).collect())
 }
 
 fn format(context: &mut Context<'_>) -> Result<Outcome, String> {
@@ -335,6 +346,18 @@ mod tests {
         let whats: Vec<&str> =
             results.results.iter().map(|line| line.split("test result").next().unwrap().trim()).collect();
         assert_eq!(whats, ["shop", "e2e (tests/e2e.rs)"]);
+    }
+
+    #[test]
+    fn steps_are_found_by_name() {
+        // If this failed, a step that is misspelt would look as if it had passed.
+        let names = |wanted: &[&str]| {
+            let wanted: Vec<String> = wanted.iter().map(|name| (*name).to_owned()).collect();
+            steps(&wanted).map(|steps| steps.iter().map(|(name, _)| *name).collect::<Vec<_>>())
+        };
+        assert_eq!(names(&[]).map(|all| all.len()), Ok(STEPS.len()));
+        assert_eq!(names(&["doc tests", "tidy"]), Ok(vec!["tidy", "doc tests"]));
+        assert!(names(&["tidi"]).is_err());
     }
 
     #[test]
