@@ -46,6 +46,9 @@ pub struct Applied {
     /// What the program changes of the one before, in order of name.
     #[serde(default)]
     pub changes: Vec<Change>,
+    /// Warnings, as data: a list like that of [`Refused`].
+    #[serde(default)]
+    pub diagnostics: serde_json::Value,
     /// State of the program before that this one has no name for, in order of name.
     #[serde(default)]
     pub dropped: Vec<Dropped>,

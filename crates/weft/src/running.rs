@@ -149,6 +149,7 @@ impl Running {
             version: compiled.plan.version,
             dry_run,
             changes: control.outline.changes_to(&outline),
+            diagnostics: refused_by(&checked.diagnostics, &checked.sources, AtFault::Program).diagnostics,
             dropped: dropped(&control.plan, &compiled.plan),
             check_ms: millis(checked.took),
             compile_ms: millis(compiled.took),

@@ -1,7 +1,7 @@
 //! Child processes of this binary, and what processes have used.
 
 use std::fs;
-use std::io::{BufRead, BufReader};
+use std::io::{BufRead, BufReader, Read as _};
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
@@ -36,16 +36,24 @@ impl Running {
 
     /// Starts `weft` with these arguments and waits until something listens on `address`.
     pub(super) fn listening(args: &[&str], address: SocketAddr) -> Result<Self, String> {
+        // What a node says of itself is of no interest unless it ends; it is less than a pipe holds.
         let child = weft(args)?
             .stdin(Stdio::null())
             .stdout(Stdio::null())
+            .stderr(Stdio::piped())
             .spawn()
             .map_err(|error| format!("cannot start `weft {}`: {error}", args.join(" ")))?;
         let mut running = Self { child };
         let end = Instant::now() + START_MAX;
         while Instant::now() < end {
             if let Ok(Some(status)) = running.child.try_wait() {
-                return Err(format!("`weft {}` ended at its start: {status}", args.join(" ")));
+                let mut told = String::new();
+                let _ = running.child.stderr.take().map(|mut stderr| stderr.read_to_string(&mut told));
+                return Err(format!(
+                    "`weft {}` ended at its start: {status}: {}",
+                    args.join(" "),
+                    told.trim()
+                ));
             }
             if TcpStream::connect(address).is_ok() {
                 return Ok(running);

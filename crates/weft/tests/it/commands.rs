@@ -167,6 +167,7 @@ fn apply_gives_one_object_for_each_outcome() {
     assert_eq!((status, &unasked["version"]), (Some(1), &0.into()));
     let (status, applied) = apply(&good, &node.admin);
     assert_eq!((status, &applied["version"]), (Some(0), &2.into()));
+    assert_eq!(applied["diagnostics"], serde_json::json!([]));
 }
 
 /// What is missing, or in the way, must be named: a wrong guess sends a person looking in the wrong place.
