@@ -2,7 +2,7 @@
 
 use crate::changes::Outline;
 use crate::cli::{BackendName, NodeArgs};
-use crate::compile::{Compiler, at_fault, check_files};
+use crate::compile::{Checked, Compiled, Compiler, at_fault, check_files};
 use crate::dropped::dropped;
 use crate::fault::Fault;
 use crate::sink_files;
@@ -123,27 +123,12 @@ impl Running {
     /// Checks a program and runs it from now on. A dry run does all of that but the last step, and changes nothing.
     pub(crate) fn apply(&self, program: Bundle, dry_run: bool) -> Result<Applied, Refusal> {
         let begun = Instant::now();
-        let mut files = Files::in_bundle(&program);
-        let checked = check_files(&program.root, &mut files);
+        let checked = check_files(&program.root, &mut Files::in_bundle(&program));
         let mut control = lock(&self.parts.control);
         let version = control.compiler.version();
-        let refuse = |diagnostics: &[Diagnostic], at_fault| {
-            let refused = refused_by(diagnostics, &checked.sources, at_fault);
-            Refusal::Refused(Refused { version, ..refused })
-        };
-        let unwell = |fault: Fault| {
-            let diagnostics = serde_json::Value::Array(Vec::new());
-            let (text, at_fault) = (fault.text(), AtFault::Environment);
-            Refusal::Refused(Refused { text, diagnostics, version, at_fault })
-        };
-        let Some(network) = &checked.network else {
-            return Err(refuse(&checked.diagnostics, AtFault::Program));
-        };
-        let compiled = control
-            .compiler
-            .compile(network, &checked.sources)
-            .map_err(|diagnostics| refuse(&diagnostics, at_fault(&diagnostics)))?;
-        sink_files::try_to_open(&compiled.plan).map_err(unwell)?;
+        let refuse = |refused: Refused| Refusal::Refused(Refused { version, ..refused });
+        let refuse_node = |error: NodeError| refuse(unwell(&node_fault(&error)));
+        let (network, compiled) = control.compile(&checked).map_err(refuse)?;
         let outline = Outline::of(network);
         let mut applied = Applied {
             version: compiled.plan.version,
@@ -158,19 +143,18 @@ impl Running {
         let mut node = lock(&self.parts.node);
         let node = node.as_mut().ok_or(Refusal::Stopping)?;
         if dry_run {
-            try_to_listen(&compiled.plan.listeners, node.listeners())
-                .map_err(|error| unwell(node_fault(&error)))?;
+            try_to_listen(&compiled.plan.listeners, node.listeners()).map_err(refuse_node)?;
             applied.total_ms = millis(begun.elapsed());
         } else {
-            let outcome = node.apply(&compiled.plan).map_err(|error| unwell(node_fault(&error)))?;
+            let outcome = node.apply(&compiled.plan).map_err(refuse_node)?;
             applied.total_ms = millis(begun.elapsed());
             applied.pause_us = outcome.pause_max.as_secs_f64() * 1e6;
             control.plan = Arc::clone(&compiled.plan);
             control.compiler.commit(compiled);
             control.outline = outline;
             *lock(&self.parts.program) = program;
-            let stats = node.stats().map_err(|error| unwell(node_fault(&error)))?;
-            applied.calls_in_flight = calls_before(applied.version, &stats);
+            // It runs. That a worker is lost since then is for `health` to tell.
+            applied.calls_in_flight = node.stats().map_or(0, |stats| calls_before(applied.version, &stats));
         }
         Ok(applied)
     }
@@ -247,6 +231,21 @@ impl Running {
     }
 }
 
+impl Control {
+    /// Compiles a program that was checked, and tries the files that it will write to.
+    fn compile<'a>(&self, checked: &'a Checked) -> Result<(&'a Network, Compiled), Refused> {
+        let refuse =
+            |diagnostics: &[Diagnostic], at_fault| refused_by(diagnostics, &checked.sources, at_fault);
+        let Some(network) = &checked.network else {
+            return Err(refuse(&checked.diagnostics, AtFault::Program));
+        };
+        let compiled = self.compiler.compile(network, &checked.sources);
+        let compiled = compiled.map_err(|diagnostics| refuse(&diagnostics, at_fault(&diagnostics)))?;
+        sink_files::try_to_open(&compiled.plan).map_err(|fault| unwell(&fault))?;
+        Ok((network, compiled))
+    }
+}
+
 /// Why a node did not start.
 pub(crate) enum Start {
     /// The program is at fault.
@@ -272,6 +271,12 @@ pub(crate) fn refused_by(diagnostics: &[Diagnostic], sources: &SourceMap, at_fau
         version: 0,
         at_fault,
     }
+}
+
+/// That the machine lacks what a program needs, without the version that goes on.
+fn unwell(fault: &Fault) -> Refused {
+    let diagnostics = serde_json::Value::Array(Vec::new());
+    Refused { text: fault.text(), diagnostics, version: 0, at_fault: AtFault::Environment }
 }
 
 /// A node's failure as a person should hear of it.

@@ -66,10 +66,11 @@ fn refuse(refused: &Refused, as_json: bool) -> Fault {
 pub(crate) fn summary(applied: &Applied, indent: &str) -> String {
     let Applied { version, total_ms, check_ms, compile_ms, pause_us, calls_in_flight, .. } = applied;
     let mut text = format!("version {version} live in {total_ms:.1} ms, ");
+    let before = version - 1;
     match calls_in_flight {
-        0 => text.push_str("no call in flight"),
+        0 => text.push_str(&format!("no call is left on version {before}")),
         n => {
-            let (end, before) = (if *n == 1 { "ends" } else { "end" }, version - 1);
+            let end = if *n == 1 { "ends" } else { "end" };
             text.push_str(&format!(
                 "{} in flight {end} on version {before};\n\
                  {indent}streams move at their next message where the elements are the same",
@@ -125,7 +126,7 @@ mod tests {
     fn a_summary_says_where_calls_end_and_what_is_lost() {
         let state = |what: &str, rows| Dropped { what: what.to_owned(), rows };
         let quiet = Applied { version: 2, ..Applied::default() };
-        let expected = "version 2 live in 0.0 ms, no call in flight\n  \
+        let expected = "version 2 live in 0.0 ms, no call is left on version 1\n  \
                         check 0.0 ms, compile 0.0 ms, pause of a worker 0 us at most";
         assert_eq!(summary(&quiet, "  "), expected);
         let dropped = vec![state("table shop.e.t", Some(1_200)), state("var shop.e.v", None)];
