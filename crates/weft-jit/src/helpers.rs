@@ -211,7 +211,6 @@ helpers! {
     Like = like(I64, I64, I64, I64) -> (I8);
     Lower = lower(I64, I64, I64) -> (I64, I64);
     Upper = upper(I64, I64, I64) -> (I64, I64);
-    Slice = slice(I64, I64, I64, I64) -> (I64, I64);
     Keep = keep(I64, I64, I64) -> (I64, I64);
     HashBytes = hash_bytes(I64, I64) -> (I64);
     InPrefix = in_prefix(I64, I64, I64, I64) -> (I8);
@@ -284,6 +283,7 @@ cold_helpers! {
     InsertInt = insert_int / 4;
     InsertBytes = insert_bytes / 5;
     CallSetBytes = call_set_bytes / 5;
+    Slice = slice / 5;
     Copy = copy / 3;
     MakeEdits = make_edits / 2;
     MakeRows = make_rows / 2;
@@ -453,9 +453,9 @@ extern "C" fn upper(frame: &mut Frame<'_, '_>, text: Bytes) -> Bytes {
     frame.kept((start, len))
 }
 
-extern "C" fn slice(bytes: Bytes, from: i64, count: i64) -> Bytes {
+extern "C" fn slice(bytes: Bytes, from: i64, count: i64, cut: &mut Bytes) {
     let range = text::slice(bytes.as_slice(), from, count);
-    Bytes { start: bytes.start.wrapping_add(range.start), len: range.len() as u64 }
+    *cut = Bytes { start: bytes.start.wrapping_add(range.start), len: range.len() as u64 };
 }
 
 extern "C" fn keep(frame: &mut Frame<'_, '_>, bytes: Bytes) -> Bytes {

@@ -3,7 +3,7 @@
 use super::analysis::equality;
 use super::{PLAIN, PartTranslator, Segment, UNALIGNED, Val};
 use crate::frame::Frame;
-use crate::helpers::Helper;
+use crate::helpers::{Cold, Helper};
 use core::mem::offset_of;
 use cranelift_codegen::ir as clif;
 use cranelift_codegen::ir::InstBuilder as _;
@@ -154,7 +154,7 @@ impl PartTranslator<'_, '_, '_, '_> {
             Op::Slice(a, from, count) => {
                 let (start, len) = self.get(*a)?.two();
                 let (from, count) = (self.get(*from)?.one(), self.get(*count)?.one());
-                self.segment.call_two(Helper::Slice, &[start, len, from, count])
+                self.slice((start, len), from, count)
             }
             Op::ScratchFull if result.is_some_and(|result| self.facts.is_never(result)) => {
                 Val::One(self.segment.bool(false))
@@ -188,6 +188,34 @@ impl PartTranslator<'_, '_, '_, '_> {
 
     fn signed(&mut self, signed: Signed) -> clif::Value {
         self.segment.int(i64::from(signed == Signed::Yes))
+    }
+
+    /// The characters in a range: all of the bytes, if the range has them all and they begin with a character.
+    fn slice(
+        &mut self,
+        (start, len): (clif::Value, clif::Value),
+        from: clif::Value,
+        count: clif::Value,
+    ) -> Val {
+        let [some, other, done] = [(); 3].map(|()| self.segment.builder.create_block());
+        let [first, n] = [(); 2].map(|()| self.segment.builder.append_block_param(done, I64));
+        let from_start = self.segment.icmp_imm(IntCC::Equal, from, 0);
+        let to_end = self.ins().icmp(IntCC::SignedLessThanOrEqual, len, count);
+        let is_some = self.segment.icmp_imm(IntCC::NotEqual, len, 0);
+        let is_all = self.ins().band(from_start, to_end);
+        let is_all = self.ins().band(is_all, is_some);
+        self.ins().brif(is_all, some, [], other, []);
+        self.segment.builder.switch_to_block(some);
+        let byte = self.ins().uload8(I64, UNALIGNED, start, 0);
+        let kind = self.segment.band_imm(byte, 0xc0);
+        let is_inside = self.segment.icmp_imm(IntCC::Equal, kind, 0x80);
+        self.ins().brif(is_inside, other, [], done, &[start.into(), len.into()]);
+        self.segment.builder.set_cold_block(other);
+        self.segment.builder.switch_to_block(other);
+        let (cut, cut_len) = self.segment.call_cold_for_two(Cold::Slice, &[start, len, from, count]).two();
+        self.ins().jump(done, &[cut.into(), cut_len.into()]);
+        self.segment.builder.switch_to_block(done);
+        Val::Two(first, n)
     }
 
     fn call_on_two(&mut self, helper: Helper, a: Val, b: Val) -> Val {

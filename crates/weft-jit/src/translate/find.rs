@@ -62,7 +62,7 @@ impl PartTranslator<'_, '_, '_, '_> {
             }
             (_, Val::One(_)) => {
                 let word = self.segment.pack(ty, key);
-                return Ok(self.segment.call_for_row(Cold::FindInt, &[pointer, word, now]));
+                return Ok(self.segment.call_cold_for_two(Cold::FindInt, &[pointer, word, now]));
             }
         };
         let [far, done] = [(); 2].map(|()| self.segment.builder.create_block());
@@ -80,10 +80,12 @@ impl PartTranslator<'_, '_, '_, '_> {
         self.segment.builder.set_cold_block(far);
         self.segment.builder.switch_to_block(far);
         let found = match key {
-            Val::Two(start, len) => self.segment.call_for_row(Cold::FindBytes, &[pointer, start, len, now]),
+            Val::Two(start, len) => {
+                self.segment.call_cold_for_two(Cold::FindBytes, &[pointer, start, len, now])
+            }
             key => {
                 let word = self.segment.pack(ty, key);
-                self.segment.call_for_row(Cold::FindInt, &[pointer, word, now])
+                self.segment.call_cold_for_two(Cold::FindInt, &[pointer, word, now])
             }
         };
         let (found_row, found_address) = found.two();

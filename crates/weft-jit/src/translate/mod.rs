@@ -329,8 +329,8 @@ impl Segment<'_, '_> {
         self.builder.ins().call_indirect(signature, callee, args);
     }
 
-    /// Calls a cold helper that stores a row, whose address is its last parameter.
-    fn call_for_row(&mut self, helper: Cold, args: &[clif::Value]) -> Val {
+    /// Calls a cold helper that stores a row, or bytes, at the address that is its last parameter.
+    fn call_cold_for_two(&mut self, helper: Cold, args: &[clif::Value]) -> Val {
         let slot = StackSlotData::new(StackSlotKind::ExplicitSlot, ROW_REF_BYTES, 3);
         let slot = self.builder.create_sized_stack_slot(slot);
         let to = self.builder.ins().stack_addr(I64, slot, 0);

@@ -116,11 +116,11 @@ impl PartTranslator<'_, '_, '_, '_> {
                 let (ty, key) = (self.ty(*key), self.get(*key)?);
                 Some(match key {
                     Val::Two(start, len) => {
-                        self.segment.call_for_row(Cold::InsertBytes, &[frame, table, start, len])
+                        self.segment.call_cold_for_two(Cold::InsertBytes, &[frame, table, start, len])
                     }
                     key => {
                         let word = self.segment.pack(ty, key);
-                        self.segment.call_for_row(Cold::InsertInt, &[frame, table, word])
+                        self.segment.call_cold_for_two(Cold::InsertInt, &[frame, table, word])
                     }
                 })
             }

@@ -63,6 +63,17 @@ impl Logging {
     }
 }
 
+/// The characters that lie wholly within the first [`CALLER_BYTES`].
+#[inline(always)]
+fn first_chars(user: &[u8]) -> &[u8] {
+    if user.len() <= CALLER_BYTES {
+        return user;
+    }
+    let is_first = |at: &usize| !matches!(user[*at], 0x80..=0xbf);
+    let end = (CALLER_BYTES - 3..=CALLER_BYTES).rev().find(is_first).unwrap_or(CALLER_BYTES);
+    &user[..end]
+}
+
 impl Element for Logging {
     fn new(site: &Site<'_>) -> Self {
         Self {
@@ -86,7 +97,7 @@ impl Element for Logging {
     fn request(&self, cx: &mut Cx<'_>) -> bool {
         seen(cx, self.at);
         let user = text(cx, REGION_BODY, self.user);
-        set_cell(cx.call, self.caller, &user[..user.len().min(CALLER_BYTES)]);
+        set_cell(cx.call, self.caller, first_chars(user));
         cx.call[self.object] = cx.slots[self.object_id].a;
         true
     }
