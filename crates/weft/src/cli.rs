@@ -12,7 +12,7 @@ use std::path::PathBuf;
     about = "A full-stack, application-defined network",
     disable_help_subcommand = false,
     after_help = "Try:      weft demo\n\
-                  Write:    weft check network.weft        weft fmt network.weft\n\
+                  Write:    weft check network.weft        weft fmt network.weft          weft explain network.weft\n\
                   Run:      weft run network.weft          weft apply network.weft\n\
                   Look:     weft status                    weft top\n\
                   Measure:  weft bench elements            weft bench rpc\n\n\
@@ -29,6 +29,8 @@ pub(crate) enum Command {
     Demo(DemoArgs),
     /// Check a program and say what is wrong with it
     Check(CheckArgs),
+    /// Tell what each element does, which of them may change places, and why not
+    Explain(ExplainArgs),
     /// Format programs
     Fmt(FmtArgs),
     /// Run a network: controller and data plane in one process
@@ -60,6 +62,18 @@ pub(crate) struct CheckArgs {
     /// Show what each element costs at worst: operations and memory
     #[arg(long)]
     pub(crate) cost: bool,
+}
+
+#[derive(Args)]
+#[command(after_help = "Examples:\n  weft explain network.weft\n  weft explain network.weft shop --json")]
+pub(crate) struct ExplainArgs {
+    /// The file that the program begins with
+    pub(crate) file: String,
+    /// The chain to be explained; without one, all are
+    pub(crate) chain: Option<String>,
+    /// Give it as data
+    #[arg(long)]
+    pub(crate) json: bool,
 }
 
 #[derive(Args)]

@@ -28,6 +28,7 @@ fn main() -> ExitCode {
     let done = match Cli::parse().command {
         Command::Demo(args) => commands::demo::run(&args),
         Command::Check(args) => commands::check::run(&args),
+        Command::Explain(args) => commands::explain::run(&args),
         Command::Fmt(args) => commands::fmt::run(&args),
         Command::Run(args) => commands::run::run(&args),
         Command::Apply(args) => commands::apply::run(&args),

@@ -2,7 +2,9 @@
 
 use weft_ir::ir::{Function, Terminator, Value};
 
-/// The control flow of a function.
+use super::known::Known;
+
+/// The control flow of a function, without jumps that no tuple takes.
 pub(super) struct Flow {
     successors: Vec<Vec<usize>>,
     /// `leads[a][b]`: a way of one jump or more goes from a to b.
@@ -16,12 +18,12 @@ pub(super) struct Flow {
 impl Flow {
     pub(super) fn of(function: &Function) -> Self {
         let blocks = &function.blocks;
-        let successors: Vec<Vec<usize>> =
-            blocks.iter().map(|block| crate::passes::targets(&block.end)).collect();
+        let known = Known::of(function);
+        let successors: Vec<Vec<usize>> = blocks.iter().map(|block| taken(&block.end, &known)).collect();
         let mut n_entries = vec![0; blocks.len()];
         successors.iter().flatten().for_each(|&to| n_entries[to] += 1);
         let condition = |end: &Terminator| match end {
-            Terminator::Branch(by, ..) => Some(*by),
+            Terminator::Branch(by, ..) if known.truth(*by).is_none() => Some(*by),
             _ => None,
         };
         Self {
@@ -35,6 +37,11 @@ impl Flow {
     /// Whether a block runs on some way at all.
     pub(super) fn is_reached(&self, block: usize) -> bool {
         block == 0 || self.leads[0][block]
+    }
+
+    /// Whether a jump goes from a block to another.
+    pub(super) fn enters(&self, from: usize, to: usize) -> bool {
+        self.is_reached(from) && self.successors[from].contains(&to)
     }
 
     /// Whether a way goes from a block to another, or they are the same.
@@ -80,6 +87,17 @@ impl Flow {
                 return past;
             }
         }
+    }
+}
+
+/// The blocks that a terminator can go to.
+fn taken(end: &Terminator, known: &Known<'_>) -> Vec<usize> {
+    match end {
+        Terminator::Branch(by, yes, no) if known.truth(*by).is_some() => {
+            let jump = if known.truth(*by) == Some(true) { yes } else { no };
+            vec![jump.block.0 as usize]
+        }
+        other => crate::passes::targets(other),
     }
 }
 

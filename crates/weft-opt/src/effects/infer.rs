@@ -223,8 +223,9 @@ impl Walk<'_> {
     /// Whether a block is entered only where the scratch was full.
     fn is_room(&self, at: usize) -> bool {
         let is_full = |by: Value| matches!(self.names.definition(by), Some(Op::ScratchFull));
-        let enters = |block: &Block| block.end.jumps().iter().any(|jump| jump.block.0 as usize == at);
-        let mut entries = self.function.blocks.iter().filter(|block| enters(block)).peekable();
+        let blocks = self.function.blocks.iter().enumerate();
+        let mut entries =
+            blocks.filter(|(from, _)| self.flow.enters(*from, at)).map(|(_, block)| block).peekable();
         entries.peek().is_some()
             && entries.all(|block| match &block.end {
                 Terminator::Branch(by, _, no) => is_full(*by) && no.block.0 as usize != at,

@@ -6,6 +6,7 @@
 //! variables and sinks are names, so what an instruction touches stands in the instruction.
 //!
 //! * `flow`: which blocks lead where, and which branches decide whether a block runs.
+//! * `known`: branches that no tuple takes.
 //! * `source`: what a value may depend on, through data and through branches.
 //! * `key`: which rows a handler works on, as expressions.
 //! * `infer`: one walk over a function that puts it together.
@@ -13,6 +14,7 @@
 mod flow;
 mod infer;
 mod key;
+mod known;
 mod source;
 #[cfg(test)]
 mod tests;

@@ -3,6 +3,7 @@
 pub(crate) mod apply;
 pub(crate) mod check;
 pub(crate) mod demo;
+pub(crate) mod explain;
 pub(crate) mod fmt;
 pub(crate) mod man;
 pub(crate) mod run;

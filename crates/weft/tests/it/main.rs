@@ -1,6 +1,7 @@
 //! The one binary, from outside: real processes, real sockets, stock gRPC at both ends.
 
 mod commands;
+mod explain;
 mod node;
 mod swap;
 mod tenants;

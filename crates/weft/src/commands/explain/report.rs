@@ -1,0 +1,234 @@
+//! What there is to be told of a chain, in words but not in lines.
+
+use super::words::{Words, sharding};
+use std::collections::BTreeSet;
+use weft_core::table::Table;
+use weft_ir::program::{ChainProgram, Direction, Realisation};
+use weft_lang::diagnostic::Diagnostic;
+use weft_lang::hir::{self, Network};
+use weft_lang::source::SourceMap;
+use weft_opt::cost::{Cost, cost};
+use weft_opt::effects::{ChainEffects, Effects, Lines, effects};
+use weft_opt::lower::{LowerOptions, lower_with_lines};
+use weft_opt::plan::{self, Clash, Context, Level};
+
+/// A chain.
+pub(super) struct Chain {
+    pub(super) name: String,
+    pub(super) from: String,
+    pub(super) to: String,
+    pub(super) methods: String,
+    pub(super) level: Level,
+    /// In the order of the request direction.
+    pub(super) elements: Vec<Element>,
+    /// Each two elements.
+    pub(super) pairs: Vec<Pair>,
+    pub(super) tables: Vec<TableTold>,
+    /// Fields, headers and facts that are read or written, by direction.
+    pub(super) request: Vec<String>,
+    pub(super) response: Vec<String>,
+}
+
+/// An instance of an element.
+pub(super) struct Element {
+    pub(super) name: String,
+    pub(super) element: String,
+    /// Where its text is.
+    pub(super) file: String,
+    pub(super) mandatory: bool,
+    pub(super) fail_open: bool,
+    pub(super) handlers: Vec<Handler>,
+    pub(super) table_bytes: u64,
+    pub(super) call_bytes: u64,
+}
+
+/// A handler.
+pub(super) struct Handler {
+    pub(super) name: &'static str,
+    /// Operations at worst; those of EVERY are told together.
+    pub(super) ops: u64,
+    pub(super) effects: Vec<Effect>,
+}
+
+/// One kind of effect of a handler.
+pub(super) struct Effect {
+    /// `reads`, `writes`, `may end`, ...
+    pub(super) kind: &'static str,
+    /// What, in words.
+    pub(super) what: String,
+    /// On which lines.
+    pub(super) lines: Lines,
+}
+
+/// Two elements.
+pub(super) struct Pair {
+    pub(super) first: String,
+    pub(super) second: String,
+    /// At the chain's level.
+    pub(super) may_swap: bool,
+    /// The strictest level at which they may.
+    pub(super) allowed_from: Option<Level>,
+    pub(super) clashes: Vec<ClashTold>,
+}
+
+/// Why they may not.
+pub(super) struct ClashTold {
+    pub(super) clash: Clash,
+    /// It matters at the chain's level.
+    pub(super) is_blocking: bool,
+    pub(super) places: Vec<Place>,
+}
+
+/// A line of a program.
+pub(super) struct Place {
+    /// The instance whose element it is a line of.
+    pub(super) element: String,
+    pub(super) file: String,
+    pub(super) line: u32,
+    pub(super) text: String,
+}
+
+/// A table.
+pub(super) struct TableTold {
+    pub(super) name: String,
+    pub(super) rows_max: u64,
+    pub(super) bytes_max: u64,
+    pub(super) realisation: &'static str,
+    /// By what it could be spread over nodes, if it could.
+    pub(super) shard_by: Option<String>,
+    /// In words.
+    pub(super) sharding: String,
+}
+
+/// Tells of a chain, an index into [`Network::chains`].
+///
+/// # Errors
+/// What cannot be lowered.
+pub(super) fn explain(
+    network: &Network,
+    index: usize,
+    sources: &SourceMap,
+) -> Result<Chain, Vec<Diagnostic>> {
+    // Locks are planned where there is more than one worker; what things cost is told for one, as `check` does.
+    let program = lower_with_lines(network, index, &LowerOptions { workers: 2 }, sources)?;
+    let cost = cost(&lower_with_lines(network, index, &LowerOptions { workers: 1 }, sources)?);
+    let chain = &network.chains[index];
+    let effects = effects(&program);
+    let telling = Telling { network, chain, program: &program, sources };
+    let context = Context::new(&program, chain, &network.schema);
+    let level = Level::from(chain.equivalence);
+    let pairs = plan::pairs(&program, &effects, &context);
+    let inputs = |direction: &Direction| direction.inputs.iter().map(|input| input.name.clone()).collect();
+    Ok(Chain {
+        name: chain.name.clone(),
+        from: network.listeners[chain.from].name.clone(),
+        to: network.clusters[chain.to].name.clone(),
+        methods: chain.glob.0.clone(),
+        level,
+        elements: telling.elements(&effects, &cost),
+        pairs: pairs.iter().map(|pair| telling.pair(pair, level)).collect(),
+        tables: plan::tables(&program, &effects).iter().map(|table| telling.table(table)).collect(),
+        request: inputs(&program.request),
+        response: inputs(&program.response),
+    })
+}
+
+struct Telling<'n> {
+    network: &'n Network,
+    chain: &'n hir::Chain,
+    program: &'n ChainProgram,
+    sources: &'n SourceMap,
+}
+
+impl Telling<'_> {
+    fn elements(&self, effects: &ChainEffects, cost: &Cost) -> Vec<Element> {
+        let all = self.program.elements.iter().zip(&effects.elements).zip(&cost.elements).enumerate();
+        all.map(|(at, ((element, effects), cost))| {
+            let ops = |name| match name {
+                "open" => cost.ops.open,
+                "request" => cost.ops.request,
+                "response" => cost.ops.response,
+                "close" => cost.ops.close,
+                _ => cost.ops.every,
+            };
+            let handler = |(name, effects)| self.handler(name, effects, ops(name));
+            Element {
+                name: element.name.clone(),
+                element: element.element.clone(),
+                file: self.file(at),
+                mandatory: element.mandatory,
+                fail_open: element.fail_open,
+                handlers: effects.handlers().map(handler).collect(),
+                table_bytes: cost.table_bytes,
+                call_bytes: cost.call_bytes,
+            }
+        })
+        .collect()
+    }
+
+    fn handler(&self, name: &'static str, effects: &Effects, ops: u64) -> Handler {
+        let is_request = name == "open" || name == "request";
+        Handler { name, ops, effects: Words { program: self.program, is_request }.of(effects) }
+    }
+
+    /// The file that an instance's element is written in.
+    fn file(&self, instance: usize) -> String {
+        let element = &self.network.elements[self.chain.instances[instance].element];
+        self.sources.file(element.span.file).name().to_owned()
+    }
+
+    fn pair(&self, pair: &plan::Pair, level: Level) -> Pair {
+        let name = |index: usize| self.program.elements[index].name.clone();
+        let tell = |clash: &Clash| ClashTold {
+            is_blocking: level <= clash.until,
+            places: self.places(pair, clash),
+            clash: clash.clone(),
+        };
+        Pair {
+            first: name(pair.first),
+            second: name(pair.second),
+            may_swap: pair.may_swap(level),
+            allowed_from: pair.allowed_from(),
+            clashes: pair.clashes.iter().map(tell).collect(),
+        }
+    }
+
+    /// The lines that cause a clash; a chain's ORDER has none of its own.
+    fn places(&self, pair: &plan::Pair, clash: &Clash) -> Vec<Place> {
+        let of = |instance: usize, lines: &Lines| {
+            let element = &self.network.elements[self.chain.instances[instance].element];
+            let file = self.sources.file(element.span.file);
+            let known: BTreeSet<u32> = lines.iter().copied().filter(|line| *line > 0).collect();
+            let place = |line: u32| Place {
+                element: self.program.elements[instance].name.clone(),
+                file: file.name().to_owned(),
+                line,
+                text: file.line(line).trim().to_owned(),
+            };
+            known.into_iter().map(place).collect::<Vec<_>>()
+        };
+        let first = of(pair.first, &clash.first);
+        first.into_iter().chain(of(pair.second, &clash.second)).collect()
+    }
+
+    fn table(&self, told: &plan::TableSharding) -> TableTold {
+        let decl = &self.program.tables[told.table];
+        let owner = if decl.owner.is_empty() { String::new() } else { format!("{}.", decl.owner) };
+        TableTold {
+            name: format!("{owner}{}", decl.spec.name),
+            rows_max: decl.spec.max_rows,
+            bytes_max: Table::new(decl.spec.clone()).memory_bytes_max(),
+            realisation: match decl.realisation {
+                Realisation::Replicated => "replicated",
+                Realisation::Striped => "striped",
+                Realisation::Locked => "locked",
+                Realisation::PerWorker => "per worker",
+            },
+            shard_by: match &told.sharding {
+                plan::Sharding::By(key) => Some(key.clone()),
+                _ => None,
+            },
+            sharding: sharding(self.program, &told.sharding),
+        }
+    }
+}

@@ -1,0 +1,216 @@
+//! The same for a person, at most 100 columns wide.
+
+use super::report::{Chain, ClashTold, Element, Handler, Pair, Place, TableTold};
+use crate::commands::{count, grouped};
+use weft_opt::effects::Lines;
+use weft_opt::plan::Level;
+
+/// How wide a line may be.
+const WIDTH: usize = 100;
+/// Lines of a program that are shown for one clash.
+const PLACES_MAX: usize = 6;
+
+/// A chain.
+pub(super) fn of(chain: &Chain) -> String {
+    let mut out = String::new();
+    let order: Vec<&str> = chain.elements.iter().map(|element| &*element.name).collect();
+    let head = format!(
+        "chain {}  ({} -> {}, METHOD {})   level {}",
+        chain.name,
+        chain.from,
+        chain.to,
+        chain.methods,
+        chain.level.name()
+    );
+    wrapped(&mut out, "", "    ", &head);
+    wrapped(&mut out, "  runs as written   ", "                    ", &order.join(" -> "));
+    out.push_str("  This version reorders nothing: what follows is what the effects would allow.\n\n");
+    chain.elements.iter().for_each(|told| element(&mut out, told));
+    pairs(&mut out, chain);
+    tables(&mut out, &chain.tables);
+    columns(&mut out, chain);
+    out
+}
+
+fn element(out: &mut String, element: &Element) {
+    let mut head = element.name.clone();
+    if element.element != element.name {
+        head += &format!(" is {}", element.element);
+    }
+    for (is, word) in [(element.mandatory, "MANDATORY"), (element.fail_open, "FAIL OPEN")] {
+        if is {
+            head += &format!("  {word}");
+        }
+    }
+    wrapped(out, "", "    ", &format!("{head}   {}", element.file));
+    element.handlers.iter().for_each(|told| handler(out, told));
+    wrapped(out, "  at most   ", "            ", &costs(element));
+    out.push('\n');
+}
+
+/// What an element costs at worst.
+fn costs(element: &Element) -> String {
+    let mut told: Vec<String> = Vec::new();
+    for handler in element.handlers.iter().filter(|handler| handler.ops > 0) {
+        told.push(format!("{} in {}", grouped(handler.ops), handler.name));
+    }
+    told.dedup();
+    let mut text = format!("operations: {}", told.join(", "));
+    for (n, what) in [(element.table_bytes, "of tables"), (element.call_bytes, "for each open call")] {
+        if n > 0 {
+            text += &format!("; {} {what}", bytes(n));
+        }
+    }
+    text
+}
+
+fn handler(out: &mut String, handler: &Handler) {
+    let mut label = handler.name;
+    for effect in &handler.effects {
+        let first = format!("  {label:<9} {:<13} ", effect.kind);
+        wrapped(out, &first, &" ".repeat(26), &format!("{}{}", effect.what, at(&effect.lines)));
+        label = "";
+    }
+    if handler.effects.is_empty() {
+        out.push_str(&format!("  {label:<9} does nothing\n"));
+    }
+}
+
+/// The lines of an effect, in the file of its element.
+fn at(lines: &Lines) -> String {
+    let known: Vec<String> = lines.iter().filter(|line| **line > 0).map(|line| format!(":{line}")).collect();
+    if known.is_empty() { String::new() } else { format!("   {}", known.join(" ")) }
+}
+
+fn pairs(out: &mut String, chain: &Chain) {
+    if chain.pairs.is_empty() {
+        return;
+    }
+    wrapped(
+        out,
+        "",
+        "",
+        "may they change places? (of elements that are no neighbours: if all between them may, too)",
+    );
+    let names = chain.pairs.iter().map(|pair| format!("{}, {}", pair.first, pair.second));
+    let width = names.map(|name| name.chars().count()).max().unwrap_or(0);
+    chain.pairs.iter().for_each(|told| pair(out, told, width));
+    out.push('\n');
+}
+
+fn pair(out: &mut String, pair: &Pair, width: usize) {
+    let names = format!("{}, {}", pair.first, pair.second);
+    let first = format!("  {names:<width$}   ");
+    let indent = " ".repeat(first.chars().count());
+    wrapped(out, &first, &indent, &verdict(pair));
+    let mut seen: Vec<&str> = Vec::new();
+    for told in pair.clashes.iter().filter(|told| told.is_blocking) {
+        // The same reason in another direction adds nothing.
+        if !seen.contains(&&*told.clash.why) {
+            seen.push(&told.clash.why);
+            clash(out, told);
+        }
+    }
+}
+
+fn verdict(pair: &Pair) -> String {
+    match (pair.may_swap, pair.allowed_from) {
+        (true, None | Some(Level::Strict)) => "yes".to_owned(),
+        (true, Some(_)) => {
+            let mut rules: Vec<String> =
+                pair.clashes.iter().map(|told| told.clash.rule.to_string()).collect();
+            rules.dedup();
+            format!("yes; at strict no: {}", rules.join(", "))
+        }
+        (false, Some(level)) => format!("no; from level {} on", level.name()),
+        (false, None) => "no, at no level".to_owned(),
+    }
+}
+
+fn clash(out: &mut String, told: &ClashTold) {
+    let rule = told.clash.rule;
+    let first = format!("    {:<8} {:<9} ", rule.to_string(), rule.name());
+    wrapped(out, &first, &" ".repeat(23), &told.clash.why);
+    let width =
+        told.places.iter().take(PLACES_MAX).map(|place| label(place).chars().count()).max().unwrap_or(0);
+    for place in told.places.iter().take(PLACES_MAX) {
+        let line = format!("             {:<width$} | {}", label(place), place.text);
+        out.push_str(&cut(&line));
+        out.push('\n');
+    }
+    if let Some(more) = told.places.len().checked_sub(PLACES_MAX + 1) {
+        out.push_str(&format!("             and {} more\n", count(more as u64 + 1, "line")));
+    }
+}
+
+/// The file of an element was named before.
+fn label(place: &Place) -> String {
+    format!("{}:{}", place.element, place.line)
+}
+
+fn tables(out: &mut String, tables: &[TableTold]) {
+    for table in tables {
+        let size = format!("{} rows, {} at most", grouped(table.rows_max), bytes(table.bytes_max));
+        let first = format!("table {}   ", table.name);
+        wrapped(out, &first, "    ", &format!("{}, {size}; {}", table.realisation, table.sharding));
+    }
+}
+
+fn columns(out: &mut String, chain: &Chain) {
+    for (name, columns) in [("request", &chain.request), ("response", &chain.response)] {
+        if !columns.is_empty() {
+            let first = format!("taken from the {name}   ");
+            wrapped(out, &first, "    ", &columns.join(", "));
+        }
+    }
+}
+
+fn bytes(n: u64) -> String {
+    match n {
+        0..10_000 => format!("{} B", grouped(n)),
+        10_000..10_000_000 => format!("{:.1} KB", n as f64 / 1e3),
+        _ => format!("{:.1} MB", n as f64 / 1e6),
+    }
+}
+
+/// Words in lines no wider than [`WIDTH`]: the first begins with `first`, the others with `indent`.
+fn wrapped(out: &mut String, first: &str, indent: &str, text: &str) {
+    let mut line = first.to_owned();
+    let mut is_begun = false;
+    for word in text.split_inclusive(' ') {
+        let length = line.chars().count() + word.trim_end().chars().count();
+        if length > WIDTH && is_begun {
+            out.push_str(line.trim_end());
+            out.push('\n');
+            indent.clone_into(&mut line);
+        }
+        line.push_str(word);
+        is_begun = true;
+    }
+    out.push_str(&cut(line.trim_end()));
+    out.push('\n');
+}
+
+/// A line that is no wider than [`WIDTH`].
+fn cut(line: &str) -> String {
+    if line.chars().count() <= WIDTH {
+        return line.to_owned();
+    }
+    line.chars().take(WIDTH - 3).chain("...".chars()).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Whoever reads it in a terminal must not see lines broken in the middle of a word.
+    #[test]
+    fn lines_are_no_wider_than_they_may_be() {
+        let mut out = String::new();
+        wrapped(&mut out, "  reads   ", "          ", &"column, ".repeat(40));
+        wrapped(&mut out, "  reads   ", "          ", &"x".repeat(300));
+        assert!(out.lines().all(|line| line.chars().count() <= WIDTH), "{out}");
+        assert!(out.lines().nth(1).is_some_and(|line| line.starts_with("          column,")), "{out}");
+        assert_eq!(out.matches("column").count(), 40);
+    }
+}

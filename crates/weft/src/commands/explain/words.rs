@@ -1,0 +1,208 @@
+//! Effects in words.
+
+use super::report::Effect;
+use std::collections::BTreeMap;
+use weft_core::table::TableSpec;
+use weft_ir::ir::{ColumnId, InputId, TableId};
+use weft_ir::program::{ChainProgram, SinkTarget};
+use weft_opt::effects::{Cell, Effects, Ending, Lines, Source, Sources};
+use weft_opt::plan::Sharding;
+
+/// The names that a handler's effects are told by.
+pub(super) struct Words<'p> {
+    pub(super) program: &'p ChainProgram,
+    /// Its inputs are those of the request direction.
+    pub(super) is_request: bool,
+}
+
+impl Words<'_> {
+    /// The effects of a handler, those on the tuple first, its ends last.
+    pub(super) fn of(&self, effects: &Effects) -> Vec<Effect> {
+        let mut told = Vec::new();
+        let mut tell = |kind, what: Vec<String>, lines: Lines| {
+            if !what.is_empty() {
+                told.push(Effect { kind, what: what.join(", "), lines });
+            }
+        };
+        let (reads, lines) = self.reads(effects);
+        tell("reads", reads, lines);
+        tell("writes", self.writes(effects), all(effects.writes.values().map(|write| &write.lines)));
+        tell("looks at", self.looks(effects), effects.looks.iter().map(|look| look.line).collect());
+        let (changed, lines) = self.changes(effects);
+        tell("changes", changed, lines);
+        let answers = effects.answers.keys().map(|id| self.program.answers[usize::from(id.0)].name.clone());
+        tell("answers with", answers.collect(), all(effects.answers.values()));
+        let replies = effects.replies.keys().map(|id| self.program.replies[usize::from(id.0)].path.join("."));
+        tell("replies with", replies.collect(), all(effects.replies.values()));
+        tell("gives rows to", self.sinks(effects), all(effects.sinks.values()));
+        let flags = [
+            ("copies", "the tuple to another target", &effects.mirrors),
+            ("delays", "the tuple", &effects.delays),
+            ("marks", "the tuple", &effects.marks),
+            ("redirects", "the tuple", &effects.redirects),
+            ("asks for", "the time", &effects.clock),
+        ];
+        for (kind, what, lines) in flags {
+            if !lines.is_empty() {
+                tell(kind, vec![what.to_owned()], lines.clone());
+            }
+        }
+        let draws = (!effects.draws.is_empty()).then(|| format!("{}", effects.draws.len()));
+        tell("draws", draws.into_iter().collect(), all(effects.draws.values()));
+        told.extend(self.ends(effects));
+        told
+    }
+
+    fn input(&self, id: InputId) -> String {
+        let direction = if self.is_request { &self.program.request } else { &self.program.response };
+        direction.inputs[usize::from(id.0)].name.clone()
+    }
+
+    fn table(&self, id: TableId) -> &TableSpec {
+        &self.program.tables[usize::from(id.0)].spec
+    }
+
+    /// Inputs, then state.
+    fn reads(&self, effects: &Effects) -> (Vec<String>, Lines) {
+        let mut told: Vec<String> = effects.reads.keys().map(|id| self.input(*id)).collect();
+        let mut lines = all(effects.reads.values());
+        for (cell, used) in effects.cells.iter().filter(|(_, used)| !used.reads.is_empty()) {
+            match *cell {
+                // That is what a look is.
+                Cell::Rows(_) => continue,
+                Cell::Column(id, column) => {
+                    told.push(format!("{}.{}", self.table(id).name, self.column(id, column)));
+                }
+                Cell::Var(id) => told.push(self.program.vars[usize::from(id.0)].name.clone()),
+                Cell::Call(id) => told.push(format!("call.{}", self.program.call[usize::from(id.0)].name)),
+            }
+            lines.extend(&used.reads);
+        }
+        (told, lines)
+    }
+
+    fn column(&self, table: TableId, column: ColumnId) -> String {
+        let spec = self.table(table);
+        let column = spec.key.iter().chain(&spec.columns).nth(usize::from(column.0));
+        column.map_or_else(String::new, |column| column.name.clone())
+    }
+
+    fn writes(&self, effects: &Effects) -> Vec<String> {
+        let tell = |(id, write): (&InputId, &weft_opt::effects::Write)| {
+            let how = match (write.blind, write.always) {
+                (true, _) => " (always, unseen)",
+                (_, true) => " (always)",
+                _ => " (maybe)",
+            };
+            self.input(*id) + how
+        };
+        effects.writes.iter().map(tell).collect()
+    }
+
+    fn looks(&self, effects: &Effects) -> Vec<String> {
+        let mut told: Vec<String> = Vec::new();
+        for look in &effects.looks {
+            let table = &self.table(look.table).name;
+            let what = match look.key.as_ref().map(|key| (&key.text, &key.sources)) {
+                None => format!("all of {table}"),
+                Some((Some(text), _)) => format!("{table} by {text}"),
+                Some((None, sources)) => format!("{table} by a key made of {}", self.sources(sources)),
+            };
+            if !told.contains(&what) {
+                told.push(what);
+            }
+        }
+        told
+    }
+
+    /// Tables with their columns, variables, cells of the call's row.
+    fn changes(&self, effects: &Effects) -> (Vec<String>, Lines) {
+        let mut tables: BTreeMap<TableId, Vec<String>> = BTreeMap::new();
+        let (mut others, mut lines) = (Vec::new(), Lines::new());
+        for (cell, used) in &effects.cells {
+            let own: Lines = used.writes.union(&used.merges).copied().collect();
+            if own.is_empty() {
+                continue;
+            }
+            lines.extend(own);
+            match *cell {
+                Cell::Rows(id) => tables.entry(id).or_default().push("rows".to_owned()),
+                Cell::Column(id, column) => {
+                    tables.entry(id).or_default().push(self.column(id, column));
+                }
+                Cell::Var(id) => others.push(self.program.vars[usize::from(id.0)].name.clone()),
+                Cell::Call(id) => others.push(format!("call.{}", self.program.call[usize::from(id.0)].name)),
+            }
+        }
+        let tables =
+            tables.iter().map(|(id, what)| format!("{} ({})", self.table(*id).name, what.join(", ")));
+        (tables.chain(others).collect(), lines)
+    }
+
+    fn sinks(&self, effects: &Effects) -> Vec<String> {
+        let tell = |id: &weft_ir::ir::SinkId| {
+            let sink = &self.program.sinks[usize::from(id.0)];
+            let target = match &sink.target {
+                SinkTarget::Stdout => "standard output".to_owned(),
+                SinkTarget::File(path) => path.clone(),
+                SinkTarget::Metrics => "the metrics".to_owned(),
+            };
+            format!("{} ({target})", sink.name)
+        };
+        effects.sinks.keys().map(tell).collect()
+    }
+
+    /// One for each way to end; those for want of room are told as one.
+    fn ends(&self, effects: &Effects) -> Vec<Effect> {
+        let tell = |end: &Ending| {
+            // That the room must suffice to get there is true of nearly everything.
+            let when: Sources = end.when.iter().copied().filter(|source| *source != Source::Room).collect();
+            let by = if when.is_empty() { String::new() } else { format!(", by {}", self.sources(&when)) };
+            Effect { kind: "may end", what: format!("{}{by}", end.kind), lines: [end.line].into() }
+        };
+        let (room, own): (Vec<&Ending>, Vec<&Ending>) = effects.ends.iter().partition(|end| end.is_room);
+        let mut told: Vec<Effect> = Vec::new();
+        for end in own.into_iter().map(tell) {
+            match told.iter_mut().find(|known| known.what == end.what) {
+                Some(known) => known.lines.extend(end.lines),
+                None => told.push(end),
+            }
+        }
+        let lines: Lines = room.iter().map(|end| end.line).collect();
+        let what = "an error, where the pass has no room left".to_owned();
+        told.extend((!room.is_empty()).then_some(Effect { kind: "may end", what, lines }));
+        told
+    }
+
+    fn sources(&self, sources: &Sources) -> String {
+        let tell = |source: &Source| match *source {
+            Source::Input(id) => self.input(id),
+            Source::Call(id) => format!("call.{}", self.program.call[usize::from(id.0)].name),
+            Source::Var(id) => self.program.vars[usize::from(id.0)].name.clone(),
+            Source::Table(id) => self.table(id).name.clone(),
+            Source::Now => "the time".to_owned(),
+            Source::Rand => "chance".to_owned(),
+            Source::Room => "the room left".to_owned(),
+        };
+        sources.iter().map(tell).collect::<Vec<_>>().join(", ")
+    }
+}
+
+/// Whether a table could be spread over nodes.
+pub(super) fn sharding(program: &ChainProgram, sharding: &Sharding) -> String {
+    match sharding {
+        Sharding::Replicated => "every node can have all of it: the controller fills it".to_owned(),
+        Sharding::PerWorker => "each worker has its own, as the program says".to_owned(),
+        Sharding::By(key) => format!("can be spread over nodes by {key}"),
+        Sharding::No { why, element, lines } => {
+            let element = program.elements.get(*element).map_or("", |element| &element.name);
+            let line = lines.iter().next().filter(|line| **line > 0);
+            let place = line.map_or_else(String::new, |line| format!(" (in {element}, :{line})"));
+            format!("cannot be spread by key: {why}{place}")
+        }
+    }
+}
+
+fn all<'l>(lines: impl Iterator<Item = &'l Lines>) -> Lines {
+    lines.flatten().copied().collect()
+}
