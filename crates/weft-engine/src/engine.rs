@@ -364,8 +364,8 @@ impl Engine {
         self.go_away(now, |_| true);
     }
 
-    /// Ends what [`Engine::close_gracefully`] has not: calls with UNAVAILABLE, through their chains, and connections when
-    /// their output is out. Returns how many calls that were.
+    /// Ends what [`Engine::close_gracefully`] has not: calls with UNAVAILABLE, through their chains, and connections
+    /// when their output is out. Returns how many calls that were.
     pub fn cut(&mut self, now: Time) -> usize {
         let calls: Vec<CallKey> = self.calls.iter().map(|(key, _)| key).collect();
         let mut n_cut = 0;

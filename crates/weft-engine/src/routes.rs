@@ -89,8 +89,8 @@ pub(crate) fn check_request(headers: &Headers) -> Result<(&[u8], Codec), Refusal
     Ok((path, codec))
 }
 
-/// Whether a path is `/service/method` to the letter. Servers cut off a query, or decode what is escaped, and then find a
-/// method that no pattern has seen: such a path would pass chains by.
+/// Whether a path is `/service/method` to the letter. Servers cut off a query, or decode what is escaped, and then
+/// find a method that no pattern has seen: such a path would pass chains by.
 fn is_method_path(path: &[u8]) -> bool {
     let is_name = |name: &[u8]| {
         !name.is_empty() && name.iter().all(|byte| byte.is_ascii_alphanumeric() || b"._-".contains(byte))

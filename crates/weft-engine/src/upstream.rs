@@ -158,8 +158,8 @@ impl Engine {
         self.reassign_waiting(now, at, true);
     }
 
-    /// The server has not touched the call (RFC 9113 section 8.7). The client is told the same, so that it may try again
-    /// without asking its application, as it would without us.
+    /// The server has not touched the call (RFC 9113 section 8.7). The client is told the same, so that it may try
+    /// again without asking its application, as it would without us.
     fn server_refused(&mut self, now: Time, key: CallKey) {
         self.forget_up(now, key);
         if !self.has_answer(key) {

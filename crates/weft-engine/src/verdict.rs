@@ -292,8 +292,8 @@ impl Engine {
         Ok(message)
     }
 
-    /// Sends copies of a message, and of its call's headers, to the targets of MIRROR, each as it was when the statement
-    /// ran; what comes back is let go.
+    /// Sends copies of a message, and of its call's headers, to the targets of MIRROR, each as it was when the
+    /// statement ran; what comes back is let go.
     fn mirror(&mut self, now: Time, key: CallKey, live: &LiveChain, event: Event, message: Message<'_>) {
         let call = self.calls.get(key).expect("the caller has the call");
         let (began, method) = (call.began, call.method.map(|m| &live.chain.methods[m]));
@@ -343,8 +343,8 @@ impl Engine {
     }
 }
 
-/// How many elements let a call go on in this pass: those, and no others, see its end. OPEN and REQUEST of an element are
-/// two handlers of one pass, and an element whose REQUEST ended the call has let it begin.
+/// How many elements let a call go on in this pass: those, and no others, see its end. OPEN and REQUEST of an element
+/// are two handlers of one pass, and an element whose REQUEST ended the call has let it begin.
 fn opened_by(live: &LiveChain, outcome: &Outcome) -> usize {
     match outcome.verdict {
         Verdict::Forward | Verdict::Redirect => live.chain.program.elements.len(),

@@ -228,8 +228,8 @@ impl Node {
         self.writer.metrics()
     }
 
-    /// Stops: no new connections or calls, and the calls under way may finish within this time. Then those that are left
-    /// end with UNAVAILABLE.
+    /// Stops: no new connections or calls, and the calls under way may finish within this time. Then those that are
+    /// left end with UNAVAILABLE.
     pub fn stop(self, within: Duration) -> Stopped {
         for (mailbox, _) in &self.workers {
             mailbox.send(Mail::Stop { within });

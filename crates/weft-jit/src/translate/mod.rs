@@ -32,8 +32,8 @@ use weft_ir::backend::Unsupported;
 use weft_ir::ir::{BlockId, Function, Inst, Jump, Op, StatusOperand, TableId, Terminator, Ty, Value};
 use weft_ir::program::{ChainProgram, Event, Part};
 
-/// How an element ends the pass, as compiled code says it: how in the low 8 bits, the element from bit 16, the source line
-/// in the upper 32.
+/// How an element ends the pass, as compiled code says it: how in the low 8 bits, the element from bit 16, the source
+/// line in the upper 32.
 pub(crate) mod verdict {
     pub(crate) const DROP: u64 = 1;
     pub(crate) const ABORT: u64 = 2;

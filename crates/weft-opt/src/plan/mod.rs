@@ -155,8 +155,8 @@ impl From<hir::Equivalence> for Level {
 }
 
 impl Rule {
-    /// All rules, in the order of their numbers. Rule 7 is that of inverse pairs of native functions, which the language
-    /// does not have yet.
+    /// All rules, in the order of their numbers. Rule 7 is that of inverse pairs of native functions, which the
+    /// language does not have yet.
     pub const ALL: [Self; 10] = [
         Self::Fields,
         Self::State,
