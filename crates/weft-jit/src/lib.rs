@@ -3,11 +3,15 @@
 //! [`Jit`] is a [`Backend`]. What its code does is what the interpreter of `weft-ir` does; `tests/agree.rs` holds
 //! both against each other on generated programs.
 //!
-//! Unsafe code is here and in `weft-io` alone. Three facts carry it:
+//! Unsafe code is here and in `weft-io` alone. These facts carry it:
 //! * A function is translated only after the verifier has accepted it, so its values have the types that the
 //!   translation assumes.
 //! * [`Segment::run`] checks the shape of what it is given (slots, counters, call row, tables) before it runs the
 //!   code, so that all offsets in the code lie within.
+//! * Code appends to the vectors of the outcome itself. How vectors are laid out is found out, not assumed, and a
+//!   machine on which it cannot be is refused ([`Jit::new`]).
+//! * Short bytes are read by whole words. What is behind them is cut off or overwritten, and never read where it
+//!   would be in another page.
 //! * Code and the constants that it points to belong to the [`Segment`] and die with it.
 
 #![allow(unsafe_code, reason = "running generated machine code is unsafe by nature")]
