@@ -225,8 +225,8 @@ const PAGE_BYTES: usize = 4096;
 /// Copies short bytes, and what is behind them up to [`WIDE_BYTES`]: without a branch on their number.
 ///
 /// # Safety
-/// As for [`ptr::copy_nonoverlapping`] of `len` bytes, which are some; there is room for [`WIDE_BYTES`], and `from` is not
-/// so near to the end of its page that reading as many leaves it.
+/// As for [`ptr::copy_nonoverlapping`] of `len` bytes, which are some; there is room for [`WIDE_BYTES`], and `from` is
+/// not so near to the end of its page that reading as many leaves it.
 #[inline(always)]
 unsafe fn copy_wide(from: *const u8, to: *mut u8, len: usize) {
     #[cfg(target_arch = "x86_64")]
