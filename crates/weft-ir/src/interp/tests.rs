@@ -670,7 +670,7 @@ fn sampled_passes_are_stamped_at_the_ends_of_elements() {
     let mut world = World::new(&chain);
     let program = Interp.compile(&chain, Event::Request, &world.state).unwrap();
     let pass = request();
-    let mut out = weft_core::abi::Outcome::default();
+    let mut out = abi::Outcome::default();
     let mut cx = Cx {
         now: pass.now,
         rand: 0,
