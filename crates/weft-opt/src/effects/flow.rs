@@ -4,13 +4,17 @@ use weft_ir::ir::{Function, Terminator, Value};
 
 use super::known::Known;
 
+/// Blocks of a function that is looked at in detail. In a larger one every block is taken to lead to every other, and
+/// every condition to decide about everything.
+const BLOCKS_MAX: usize = 2048;
+
 /// The control flow of a function, without jumps that no tuple takes.
 pub(super) struct Flow {
     successors: Vec<Vec<usize>>,
-    /// `leads[a][b]`: a way of one jump or more goes from a to b.
-    leads: Vec<Vec<bool>>,
-    /// How many jumps go to each block.
-    n_entries: Vec<usize>,
+    /// `leads[a][b]`: a way of one jump or more goes from a to b. None if the function is too large.
+    leads: Option<Vec<Vec<bool>>>,
+    /// By block: those that jump to it, each as often as it does.
+    entries: Vec<Vec<usize>>,
     /// What the end of each block asks, if it asks.
     conditions: Vec<Option<Value>>,
 }
@@ -20,50 +24,62 @@ impl Flow {
         let blocks = &function.blocks;
         let known = Known::of(function);
         let successors: Vec<Vec<usize>> = blocks.iter().map(|block| taken(&block.end, &known)).collect();
-        let mut n_entries = vec![0; blocks.len()];
-        successors.iter().flatten().for_each(|&to| n_entries[to] += 1);
+        let mut entries = vec![Vec::new(); blocks.len()];
+        for (from, successors) in successors.iter().enumerate() {
+            successors.iter().for_each(|&to| entries[to].push(from));
+        }
         let condition = |end: &Terminator| match end {
             Terminator::Branch(by, ..) if known.truth(*by).is_none() => Some(*by),
             _ => None,
         };
+        let is_large = blocks.len() > BLOCKS_MAX;
         Self {
-            leads: (0..blocks.len()).map(|from| reached(&successors, from)).collect(),
+            leads: (!is_large).then(|| (0..blocks.len()).map(|from| reached(&successors, from)).collect()),
             conditions: blocks.iter().map(|block| condition(&block.end)).collect(),
             successors,
-            n_entries,
+            entries,
         }
+    }
+
+    /// What the ends of all blocks ask.
+    pub(super) fn conditions(&self) -> Vec<Value> {
+        self.conditions.iter().copied().flatten().collect()
     }
 
     /// Whether a block runs on some way at all.
     pub(super) fn is_reached(&self, block: usize) -> bool {
-        block == 0 || self.leads[0][block]
+        block == 0 || self.leads.as_ref().is_none_or(|leads| leads[0][block])
     }
 
-    /// Whether a jump goes from a block to another.
-    pub(super) fn enters(&self, from: usize, to: usize) -> bool {
-        self.is_reached(from) && self.successors[from].contains(&to)
+    /// The blocks that jump to one.
+    pub(super) fn entries(&self, block: usize) -> impl Iterator<Item = usize> {
+        self.entries[block].iter().copied().filter(|from| self.is_reached(*from))
     }
 
     /// Whether a way goes from a block to another, or they are the same.
     pub(super) fn leads_to(&self, from: usize, to: usize) -> bool {
-        from == to || self.leads[from][to]
+        from == to || self.leads.as_ref().is_none_or(|leads| leads[from][to])
     }
 
     /// The conditions that decide whether a block runs: those of branches that can lead there, and can lead past it.
-    pub(super) fn deciding(&self, block: usize) -> Vec<Value> {
+    /// None stands for all.
+    pub(super) fn deciding(&self, block: usize) -> Option<Vec<Value>> {
+        let leads = self.leads.as_ref()?;
         let past = self.leading_past(block);
-        self.branches(|from| self.leads[from][block] && past[from])
+        Some(self.branches(|from| leads[from][block] && past[from]))
     }
 
-    /// The conditions that decide by which jump a block is entered, and, for the head of a scan, how often.
-    pub(super) fn choosing(&self, block: usize) -> Vec<Value> {
-        if self.n_entries[block] < 2 {
-            return Vec::new();
+    /// The conditions that decide by which jump a block is entered, and, for the head of a scan, how often. None stands
+    /// for all.
+    pub(super) fn choosing(&self, block: usize) -> Option<Vec<Value>> {
+        if self.entries[block].len() < 2 {
+            return Some(Vec::new());
         }
-        self.branches(|from| {
+        let leads = self.leads.as_ref()?;
+        Some(self.branches(|from| {
             let both = self.successors[from].iter().all(|&to| self.leads_to(to, block));
-            both || (self.leads[from][block] && self.leads[block][from])
-        })
+            both || (leads[from][block] && leads[block][from])
+        }))
     }
 
     fn branches(&self, wanted: impl Fn(usize) -> bool) -> Vec<Value> {
@@ -73,20 +89,24 @@ impl Flow {
 
     /// The blocks from which a way ends elsewhere than behind `block`.
     fn leading_past(&self, block: usize) -> Vec<bool> {
-        let n = self.successors.len();
-        let mut past: Vec<bool> = (0..n).map(|at| at != block && self.successors[at].is_empty()).collect();
-        loop {
-            let mut changed = false;
-            for at in (0..n).rev().filter(|&at| at != block) {
-                if !past[at] && self.successors[at].iter().any(|&to| past[to]) {
-                    past[at] = true;
-                    changed = true;
-                }
-            }
-            if !changed {
-                return past;
+        let is_end = |at: &usize| *at != block && self.successors[*at].is_empty();
+        self.leading_to((0..self.successors.len()).filter(is_end), Some(block))
+    }
+
+    /// These blocks, and those from which a way leads to one of them; none through `without`.
+    pub(super) fn leading_to(
+        &self,
+        blocks: impl Iterator<Item = usize>,
+        without: Option<usize>,
+    ) -> Vec<bool> {
+        let mut leading = vec![false; self.successors.len()];
+        let mut ahead: Vec<usize> = blocks.collect();
+        while let Some(at) = ahead.pop() {
+            if Some(at) != without && !core::mem::replace(&mut leading[at], true) {
+                ahead.extend(&self.entries[at]);
             }
         }
+        leading
     }
 }
 

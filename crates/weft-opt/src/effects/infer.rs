@@ -19,7 +19,9 @@ pub(super) fn infer(chain: &ChainProgram, event: Event, fail_open: bool, functio
     let provenance = Provenance::of(function, &flow);
     let names = Names::of(chain, Handler::of(event).direction(chain), function);
     let own = own_writes(function);
-    let mut walk = Walk { function, flow, provenance, names, effects: Effects::default() };
+    let ends = (0..function.blocks.len()).filter(|at| goes_on(&function.blocks[*at].end));
+    let going_on = flow.leading_to(ends, None);
+    let mut walk = Walk { function, flow, provenance, names, going_on, effects: Effects::default() };
     for (at, block) in function.blocks.iter().enumerate() {
         if walk.flow.is_reached(at) {
             walk.block(at, block, own[at]);
@@ -35,12 +37,14 @@ struct Walk<'f> {
     flow: Flow,
     provenance: Provenance,
     names: Names<'f>,
+    /// The blocks from which some way lets the tuple go on.
+    going_on: Vec<bool>,
     effects: Effects,
 }
 
 impl Walk<'_> {
     fn block(&mut self, at: usize, block: &Block, mut own: u64) {
-        let goes_on = self.goes_on(at);
+        let goes_on = self.going_on[at];
         for inst in &block.insts {
             self.tuple(inst, own);
             self.answer(inst, goes_on);
@@ -48,15 +52,6 @@ impl Walk<'_> {
             self.rest(inst);
             own = own_behind(own, &inst.op);
         }
-    }
-
-    /// Whether some way from a block lets the tuple go on.
-    fn goes_on(&self, at: usize) -> bool {
-        let mut ends = self.function.blocks.iter().enumerate();
-        ends.any(|(to, block)| {
-            matches!(block.end, Terminator::Forward | Terminator::Redirect { .. })
-                && self.flow.leads_to(at, to)
-        })
     }
 
     fn tuple(&mut self, inst: &Inst, own: u64) {
@@ -183,9 +178,9 @@ impl Walk<'_> {
             Terminator::Fail { fault, .. } if !fail_open => EndKind::Fail(self.faults(fault)),
             _ => return,
         };
-        let deciding: Vec<Value> = self.flow.deciding(at).into_iter().chain(end.operands()).collect();
+        let deciding = self.provenance.of_conditions(self.flow.deciding(at).as_deref());
         self.effects.ends.push(Ending {
-            when: self.provenance.of_all(&deciding),
+            when: deciding.into_iter().chain(self.provenance.of_all(&end.operands())).collect(),
             is_room: matches!(kind, EndKind::Fail(_)) && self.is_room(at),
             kind,
             line: end.line(),
@@ -223,9 +218,7 @@ impl Walk<'_> {
     /// Whether a block is entered only where the scratch was full.
     fn is_room(&self, at: usize) -> bool {
         let is_full = |by: Value| matches!(self.names.definition(by), Some(Op::ScratchFull));
-        let blocks = self.function.blocks.iter().enumerate();
-        let mut entries =
-            blocks.filter(|(from, _)| self.flow.enters(*from, at)).map(|(_, block)| block).peekable();
+        let mut entries = self.flow.entries(at).map(|from| &self.function.blocks[from]).peekable();
         entries.peek().is_some()
             && entries.all(|block| match &block.end {
                 Terminator::Branch(by, _, no) => is_full(*by) && no.block.0 as usize != at,
@@ -248,6 +241,10 @@ impl Walk<'_> {
             write.blind = write.always && !self.effects.reads.contains_key(id);
         }
     }
+}
+
+fn goes_on(end: &Terminator) -> bool {
+    matches!(end, Terminator::Forward | Terminator::Redirect { .. })
 }
 
 /// For each block, the inputs (bit by bit) that the handler has itself set on every way to it.

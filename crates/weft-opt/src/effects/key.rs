@@ -1,13 +1,15 @@
 //! Keys as expressions, and the rows that values may stand for.
 
+use core::cell::Cell;
+
 use weft_ir::ir::{Function, IntOp, Op, Ty, Value};
 use weft_ir::program::{ChainProgram, Direction};
 
 use super::source::Provenance;
 use super::{Key, RowSet};
 
-/// How deep an expression is written out.
-const DEPTH_MAX: usize = 12;
+/// How many operations of an expression are written out.
+const OPERATIONS_MAX: usize = 48;
 /// How long the text of an expression may become.
 const TEXT_BYTES_MAX: usize = 400;
 
@@ -62,7 +64,7 @@ impl<'f> Names<'f> {
     /// A key as an expression.
     pub(super) fn key(&self, value: Value, provenance: &Provenance) -> Key {
         Key {
-            text: self.text(value, DEPTH_MAX).filter(|text| text.len() <= TEXT_BYTES_MAX),
+            text: self.text(value, &Cell::new(OPERATIONS_MAX)).filter(|text| text.len() <= TEXT_BYTES_MAX),
             known: self.known(value),
             sources: provenance.sources(value).clone(),
         }
@@ -79,9 +81,10 @@ impl<'f> Names<'f> {
         }
     }
 
-    fn text(&self, value: Value, depth: usize) -> Option<String> {
-        let depth = depth.checked_sub(1)?;
-        let of = |value: &Value| self.text(*value, depth);
+    /// An expression as text, as long as `left` lasts: one value may stand in it any number of times.
+    fn text(&self, value: Value, left: &Cell<usize>) -> Option<String> {
+        left.set(left.get().checked_sub(1)?);
+        let of = |value: &Value| self.text(*value, left);
         let call = |name: &str, args: &[Value]| {
             let args: Option<Vec<String>> = args.iter().map(of).collect();
             Some(format!("{name}({})", args?.join(", ")))

@@ -19,15 +19,24 @@ pub(super) struct Provenance {
     values: Vec<Sources>,
     /// What was written to a source by the handler itself.
     written: BTreeMap<Source, Sources>,
+    /// What any condition may depend on.
+    asked: Sources,
 }
+
+/// The conditions that decide about each block; None stands for all that there are.
+type Deciding = Vec<Option<Vec<Value>>>;
 
 impl Provenance {
     pub(super) fn of(function: &Function, flow: &Flow) -> Self {
-        let mut known = Self { values: vec![Sources::new(); function.types.len()], written: BTreeMap::new() };
-        let deciding: Vec<Vec<Value>> = (0..function.blocks.len()).map(|b| flow.deciding(b)).collect();
-        let choosing: Vec<Vec<Value>> = (0..function.blocks.len()).map(|b| flow.choosing(b)).collect();
+        let values = vec![Sources::new(); function.types.len()];
+        let mut known = Self { values, written: BTreeMap::new(), asked: Sources::new() };
+        let deciding: Deciding = (0..function.blocks.len()).map(|b| flow.deciding(b)).collect();
+        let choosing: Deciding = (0..function.blocks.len()).map(|b| flow.choosing(b)).collect();
+        let conditions = flow.conditions();
         // Sets only grow, and there are finitely many sources.
-        while known.round(function, &deciding, &choosing) {}
+        while known.round(function, &deciding, &choosing) {
+            known.asked = known.of_all(&conditions);
+        }
         known
     }
 
@@ -41,8 +50,13 @@ impl Provenance {
         values.iter().flat_map(|value| self.sources(*value).iter().copied()).collect()
     }
 
+    /// What these conditions may depend on; None stands for all.
+    pub(super) fn of_conditions(&self, conditions: Option<&[Value]>) -> Sources {
+        conditions.map_or_else(|| self.asked.clone(), |conditions| self.of_all(conditions))
+    }
+
     /// Passes what is known on once; whether something is new.
-    fn round(&mut self, function: &Function, deciding: &[Vec<Value>], choosing: &[Vec<Value>]) -> bool {
+    fn round(&mut self, function: &Function, deciding: &Deciding, choosing: &Deciding) -> bool {
         let mut changed = false;
         for (at, block) in function.blocks.iter().enumerate() {
             for inst in &block.insts {
@@ -53,7 +67,7 @@ impl Provenance {
                         grow(&mut self.values[result.0 as usize], operands.iter().copied().chain(read));
                 }
                 for target in written_by(&inst.op, &self.written) {
-                    let control = self.of_all(&deciding[at]);
+                    let control = self.of_conditions(deciding[at].as_deref());
                     let written = self.written.entry(target).or_default();
                     changed |= grow(written, operands.iter().copied().chain(control));
                 }
@@ -63,11 +77,11 @@ impl Provenance {
         changed
     }
 
-    fn jumps(&mut self, function: &Function, end: &Terminator, choosing: &[Vec<Value>]) -> bool {
+    fn jumps(&mut self, function: &Function, end: &Terminator, choosing: &Deciding) -> bool {
         let mut changed = false;
         for jump in end.jumps() {
             let to = jump.block.0 as usize;
-            let control = self.of_all(&choosing[to]);
+            let control = self.of_conditions(choosing[to].as_deref());
             for (param, arg) in function.blocks[to].params.iter().zip(&jump.args) {
                 let given: Sources = self.sources(*arg).union(&control).copied().collect();
                 changed |= grow(&mut self.values[param.0 as usize], given);

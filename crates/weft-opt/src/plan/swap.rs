@@ -360,16 +360,16 @@ impl<'e> Found<'e> {
                 Cell::Call(id) => party.shared_calls.contains(id),
                 _ => true,
             });
-            let mut lines: BTreeMap<String, Lines> = BTreeMap::new();
+            let (mut names, mut lines) = (BTreeSet::new(), Lines::new());
             for (cell, used) in changed {
                 let changes: Lines = used.writes.union(&used.merges).copied().collect();
                 if !changes.is_empty() {
-                    lines.entry(self.owner_of(cell)).or_default().extend(changes);
+                    names.insert(self.owner_of(cell));
+                    lines.extend(changes);
                 }
             }
-            for (what, lines) in lines {
-                trace(format!("changes {what}{when}"), Level::Stochastic, lines);
-            }
+            let names: Vec<String> = names.into_iter().collect();
+            trace(format!("changes {}{when}", names.join(", ")), Level::Stochastic, lines);
             for (sink, lines) in party.lines(of, |effects| &effects.sinks) {
                 let sink = &self.chain.sinks[usize::from(sink.0)].name;
                 trace(format!("gives {sink} a row{when}"), Level::Observable, lines);

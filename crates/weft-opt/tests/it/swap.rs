@@ -244,6 +244,17 @@ fn lines_are_those_that_cause_the_clash() {
 }
 
 #[test]
+fn handlers_of_thousands_of_branches_are_judged_in_no_time() {
+    // A program that nobody wrote by hand must not make the analysis run for minutes, nor see less.
+    let branches: String =
+        (0..1200).map(|n| format!("    IF object_id = {n} THEN SET locker = {n}; END IF;\n")).collect();
+    let many = format!("ON REQUEST\n{branches}");
+    check(Relaxed, [&many, "ON REQUEST SET object_id = 5;"], &[Rule::Fields]);
+    check(Relaxed, [&many, "ON REQUEST SET address = 'here';"], &[Rule::Fields]);
+    check(Observable, [&many, COUNT], &[]);
+}
+
+#[test]
 fn tables_are_spread_by_the_keys_of_the_request() {
     // Tuples that meet in a row must not be sent to different nodes.
     let of = |a: &str, b: &str, table: &str| {

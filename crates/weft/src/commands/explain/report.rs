@@ -83,6 +83,8 @@ pub(super) struct ClashTold {
 pub(super) struct Place {
     /// The instance whose element it is a line of.
     pub(super) element: String,
+    /// Which of the clash's lines of this element it is.
+    pub(super) nth: usize,
     pub(super) file: String,
     pub(super) line: u32,
     pub(super) text: String,
@@ -199,13 +201,14 @@ impl Telling<'_> {
             let element = &self.network.elements[self.chain.instances[instance].element];
             let file = self.sources.file(element.span.file);
             let known: BTreeSet<u32> = lines.iter().copied().filter(|line| *line > 0).collect();
-            let place = |line: u32| Place {
+            let place = |(nth, line): (usize, u32)| Place {
+                nth,
                 element: self.program.elements[instance].name.clone(),
                 file: file.name().to_owned(),
                 line,
                 text: file.line(line).trim().to_owned(),
             };
-            known.into_iter().map(place).collect::<Vec<_>>()
+            known.into_iter().enumerate().map(place).collect::<Vec<_>>()
         };
         let first = of(pair.first, &clash.first);
         first.into_iter().chain(of(pair.second, &clash.second)).collect()

@@ -7,8 +7,8 @@ use weft_opt::plan::Level;
 
 /// How wide a line may be.
 const WIDTH: usize = 100;
-/// Lines of a program that are shown for one clash.
-const PLACES_MAX: usize = 6;
+/// Lines of each element that are shown for one clash.
+const PLACES_MAX: usize = 2;
 
 /// A chain.
 pub(super) fn of(chain: &Chain) -> String {
@@ -131,15 +131,16 @@ fn clash(out: &mut String, told: &ClashTold) {
     let rule = told.clash.rule;
     let first = format!("    {:<8} {:<9} ", rule.to_string(), rule.name());
     wrapped(out, &first, &" ".repeat(23), &told.clash.why);
-    let width =
-        told.places.iter().take(PLACES_MAX).map(|place| label(place).chars().count()).max().unwrap_or(0);
-    for place in told.places.iter().take(PLACES_MAX) {
+    let shown: Vec<&Place> = told.places.iter().filter(|place| place.nth < PLACES_MAX).collect();
+    let width = shown.iter().map(|place| label(place).chars().count()).max().unwrap_or(0);
+    for place in &shown {
         let line = format!("             {:<width$} | {}", label(place), place.text);
         out.push_str(&cut(&line));
         out.push('\n');
     }
-    if let Some(more) = told.places.len().checked_sub(PLACES_MAX + 1) {
-        out.push_str(&format!("             and {} more\n", count(more as u64 + 1, "line")));
+    let more = told.places.len() - shown.len();
+    if more > 0 {
+        out.push_str(&format!("             and {} more\n", count(more as u64, "line")));
     }
 }
 
