@@ -15,7 +15,6 @@ use weft_jit::Jit;
 
 use super::progress;
 use super::report::{Report, Row, median};
-use crate::together::Together;
 use cases::{CASES, Case};
 use rig::{Lane, Messages, Nothing, Programs, Runner};
 
@@ -199,14 +198,14 @@ fn times(case: &Case, program: &ChainProgram, rounds: usize) -> Result<Vec<Row>,
     ])
 }
 
-/// Microseconds from the lowered chain to machine code for all its passes with their state, as an update compiles it, and
-/// how many of these the state takes.
+/// Microseconds from the lowered chain to machine code for all its passes with their state, and how many of these the
+/// state takes.
 fn make_us(program: &ChainProgram) -> Result<[f64; 2], String> {
     let us = |began: Instant| began.elapsed().as_nanos() as f64 / 1e3;
-    let backend = Together::new(Box::new(jit()?));
-    let [first, second] = [program.clone(), program.clone()];
+    let (jit, copies) = (jit()?, [program.clone(), program.clone()]);
+    let [first, second] = copies;
     let began = Instant::now();
-    let compiled = Programs::compiled(first, &backend)?;
+    let compiled = Programs::compiled(first, &jit)?;
     let compile_us = us(began);
     drop(compiled);
     let began = Instant::now();
