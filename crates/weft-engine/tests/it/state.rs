@@ -67,3 +67,19 @@ fn what_a_version_does_not_know_is_forgotten() {
     assert!(back.tables[0].is_empty());
     assert_eq!(back.scalars.word(0), 5, "its start");
 }
+
+/// Chains that name one table would each have their own, and a limit for a tenant hold once for each chain.
+#[test]
+fn a_table_of_no_element_is_the_same_for_all_chains() {
+    let mut store = StateStore::new(1);
+    let text =
+        |chain: &str| table("striped", 10).replace("chain \"c\"", chain).replace("table \"e\"", "table \"\"");
+    let mut staged = store.stage();
+    let [first, second] = ["chain \"c\"", "chain \"d\""].map(|chain| {
+        let program = parse_program(&text(chain)).unwrap_or_else(|e| panic!("{e}"));
+        staged.bind(program).expect("it is new").1.for_worker(0)
+    });
+    store.commit(staged);
+    assert!(matches!(first.tables[0].insert_int(7, Time(0)), Insert::New(_)));
+    assert_eq!(second.tables[0].len(), 1);
+}
