@@ -326,6 +326,12 @@ impl ChainProgram {
         parts
     }
 
+    /// Whether the pass goes on where a handler of this element fails: it was declared `FAIL OPEN`, or the call is over
+    /// and the others are still to hear of it.
+    pub fn fails_open(&self, element: u16, event: Event) -> bool {
+        event == Event::Close || self.elements.get(usize::from(element)).is_some_and(|e| e.fail_open)
+    }
+
     /// The words of the call's row.
     pub fn call_words(&self) -> usize {
         self.call.last().map_or(0, |cell| cell.word as usize + cell_words(cell.ty))

@@ -173,3 +173,19 @@ fn which_handler_ended_the_call_is_not_guessed() {
     }
     assert_eq!(var_values(&mut world, 2), [4, 4], "as many ends as begins");
 }
+
+/// A CLOSE that fails would keep the end of the call from the elements before it.
+#[test]
+fn a_close_that_fails_keeps_it_from_no_other() {
+    let counts = element("counts", &[("open", &bump(0)), ("close", &bump(1))]);
+    let fails = element("fails", &[("close", "v0: int = int 1\nfail v0")]);
+    let text = chain(&format!("request\nresponse\n{}", vars("counts", 2)), &[&counts, &fails]);
+    let mut world =
+        World::new(1, Net::new().plan(Some(&text), &[CART])).server(CART, |_| Behaviour::default());
+    let client = world.client("front");
+    let calls = ALL.map(|path| world.call(client, Call::unary(path, item("ann", 1, b""))));
+    world.run();
+    assert!(calls.iter().all(|call| world.answer(*call).code() == Some(0)));
+    assert_eq!(var_values(&mut world, 2), [4, 4]);
+    assert_eq!(world.engine().stats().chains[0].elements[1].1.failed, 4);
+}

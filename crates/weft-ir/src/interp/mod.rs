@@ -179,7 +179,7 @@ impl Interpreted {
             }
             cx.counters[element].seen += u64::from(part.counts);
             let end = Handling::new(self, part.function, cx, &mut inputs, (nth, notes)).run();
-            let goes_on = settle(end, &part, chain.elements[element].fail_open, cx);
+            let goes_on = settle(end, &part, chain.fails_open(part.element, self.event), cx);
             if let (Some(clock), Some(began)) = (cx.trace, stamp) {
                 let ended = clock();
                 let counters = &mut cx.counters[element];

@@ -533,11 +533,10 @@ impl<'s, 'a, 'f, 'p> PartTranslator<'s, 'a, 'f, 'p> {
     ) -> Result<Self, Unsupported> {
         let function = part.function;
         let chain = segment.plan.chain;
-        let element = chain.elements.get(usize::from(part.element));
         let facts = Facts::of(function, segment.plan, segment.room)?;
         segment.room = facts.room_after;
         Ok(Self {
-            fail_open: element.is_some_and(|e| e.fail_open),
+            fail_open: chain.fails_open(part.element, segment.plan.event),
             blocks: function.blocks.iter().map(|_| segment.builder.create_block()).collect(),
             values: vec![None; function.types.len()],
             in_scratch: vec![false; function.types.len()],

@@ -206,12 +206,14 @@ pub enum EndKind {
 
 /// The effects of all handlers of a chain that [`weft_ir::verify::verify_program`] takes.
 pub fn effects(chain: &ChainProgram) -> ChainEffects {
-    ChainEffects { elements: chain.elements.iter().map(|element| of_element(chain, element)).collect() }
+    let elements = (0..).zip(&chain.elements).map(|(index, element)| of_element(chain, index, element));
+    ChainEffects { elements: elements.collect() }
 }
 
-fn of_element(chain: &ChainProgram, element: &Element) -> ElementEffects {
+fn of_element(chain: &ChainProgram, index: u16, element: &Element) -> ElementEffects {
     let handlers = &element.handlers;
-    let infer = |event, function: &Function| infer::infer(chain, event, element.fail_open, function);
+    let infer =
+        |event, function: &Function| infer::infer(chain, event, chain.fails_open(index, event), function);
     let one = |event, handler: &Option<Function>| handler.as_ref().map(|function| infer(event, function));
     ElementEffects {
         open: one(Event::Open, &handlers.open),

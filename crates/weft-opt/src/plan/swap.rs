@@ -380,12 +380,6 @@ impl<'e> Found<'e> {
             let edits: Lines = party.writes(Side::Close).into_values().flatten().collect();
             trace("changes the end of the call".to_owned(), Level::Stochastic, edits);
         }
-        // A CLOSE that fails is the last one of its call.
-        if side == Side::Request
-            && let Some((until, ends)) = party.ends_until(Side::Close)
-        {
-            trace("may fail when it closes".to_owned(), until.min(Level::Stochastic), ends);
-        }
         traces
     }
 

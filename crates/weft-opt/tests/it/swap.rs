@@ -152,9 +152,9 @@ fn rule_3_ends() {
     // What it adds to the end of the call, the caller sees.
     let trailer = "ON CLOSE SET trailer['x-by'] = 'b';";
     check(Stochastic, [DENY, trailer], &[Rule::Ends]);
-    // A CLOSE that fails is the last one of its call: elements nearer to the client would miss theirs.
+    // A CLOSE that fails keeps the end of the call from no other.
     let fails = "ON CLOSE IF int(micros(elapsed)) > 5 THEN FORWARD; END IF;";
-    check(Stochastic, [DENY, fails], &[Rule::Ends]);
+    check(Observable, [DENY, fails], &[]);
 }
 
 #[test]
