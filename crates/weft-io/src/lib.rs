@@ -12,7 +12,9 @@
 pub mod clock;
 pub mod node;
 pub mod socket;
+mod spin;
 mod worker;
 pub mod writer;
 
 pub use node::{Node, NodeConfig, NodeError};
+pub use spin::BUSY_POLL_MAX;

@@ -11,6 +11,7 @@ use std::sync::mpsc::channel;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
+use weft_core::Interval;
 use weft_core::abi::Counters;
 use weft_engine::Config;
 use weft_engine::plan::{Address, Chain, Listener, Plan};
@@ -24,6 +25,8 @@ pub const WORKERS_MAX: usize = 256;
 pub struct NodeConfig {
     /// Worker threads, 1 to [`WORKERS_MAX`].
     pub workers: usize,
+    /// How long a worker may look for events before it sleeps ([`crate::BUSY_POLL_MAX`]; 0: it sleeps at once).
+    pub busy_poll: Interval,
     /// The engines' set-up; worker numbers and the clock are filled in.
     pub engine: Config,
 }
@@ -130,10 +133,10 @@ impl Node {
             };
             // Only worker 0 deals out connections, so only it needs to keep the others reachable.
             let peers = if index == 0 { mailboxes.clone() } else { Vec::new() };
-            let plan = Arc::clone(plan);
+            let (plan, busy_poll) = (Arc::clone(plan), config.busy_poll);
             let thread = std::thread::Builder::new()
                 .name(format!("weft-{index}"))
-                .spawn(move || Worker::new(engine, plan, poll, mail, peers, rows).run())?;
+                .spawn(move || Worker::new(engine, plan, poll, mail, peers, rows, busy_poll).run())?;
             workers.push((mailboxes[index].clone(), thread));
         }
         let chains = Mutex::new(plan.chains.clone());

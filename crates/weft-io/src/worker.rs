@@ -6,6 +6,7 @@
 
 use crate::clock;
 use crate::socket::{ListenSocket, StreamSocket};
+use crate::spin::Spin;
 use crate::writer::RowSender;
 use mio::event::Event;
 use mio::{Events, Poll, Token, Waker};
@@ -91,6 +92,7 @@ pub(crate) struct Worker {
     /// Which slot an engine's connection has.
     slots: rustc_hash::FxHashMap<ConnId, usize>,
     buffer: Box<[u8]>,
+    spin: Spin,
     rows: RowSender,
     rows_since: Option<Time>,
     syscalls: u64,
@@ -122,8 +124,11 @@ impl Worker {
         mail: Receiver<Mail>,
         peers: Vec<Mailbox>,
         rows: RowSender,
+        busy_poll: Interval,
     ) -> Self {
+        let n_cores = std::thread::available_parallelism().map_or(1, usize::from);
         Self {
+            spin: Spin::new(busy_poll, config.workers, n_cores),
             engine: Engine::new(clock::now(), config, plan),
             poll,
             mail,
@@ -150,8 +155,7 @@ impl Worker {
     pub(crate) fn run(mut self) -> io::Result<usize> {
         let mut events = Events::with_capacity(EVENTS);
         loop {
-            self.syscalls += 1;
-            match self.poll.poll(&mut events, self.wait_max()) {
+            match self.wait(&mut events) {
                 Err(error) if error.kind() == ErrorKind::Interrupted => continue,
                 other => other?,
             }
@@ -186,6 +190,32 @@ impl Worker {
                 return Ok(self.n_cut);
             }
         }
+    }
+
+    /// Waits for events, a timeout or mail: looks for a while, if that has paid lately, and sleeps.
+    fn wait(&mut self, events: &mut Events) -> io::Result<()> {
+        let longest = self.wait_max();
+        if longest == Some(Duration::ZERO) {
+            return self.look(events, longest);
+        }
+        let began = clock::now();
+        let window = Duration::from_nanos(self.spin.window().0 as u64);
+        let until = began + Interval(window.min(longest.unwrap_or(window)).as_nanos() as i64);
+        while clock::now() < until {
+            self.look(events, Some(Duration::ZERO))?;
+            if !events.is_empty() {
+                return Ok(());
+            }
+            std::thread::yield_now();
+        }
+        self.look(events, self.wait_max())?;
+        self.spin.note_slept(clock::now() - began);
+        Ok(())
+    }
+
+    fn look(&mut self, events: &mut Events, longest: Option<Duration>) -> io::Result<()> {
+        self.syscalls += 1;
+        self.poll.poll(events, longest)
     }
 
     fn wait_max(&self) -> Option<Duration> {

@@ -3,6 +3,7 @@
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use std::net::SocketAddr;
 use std::path::PathBuf;
+use weft_io::BUSY_POLL_MAX;
 
 /// A full-stack, application-defined network.
 #[derive(Parser)]
@@ -109,6 +110,10 @@ pub(crate) struct NodeArgs {
     /// Worker threads
     #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..=256))]
     pub(crate) workers: u16,
+    /// How long a worker may look for the next event before it sleeps, as long as they come that soon; 0 to sleep at once
+    #[arg(long, default_value_t = BUSY_POLL_US, value_name = "MICROSECONDS")]
+    #[arg(value_parser = clap::value_parser!(u16).range(..=10_000))]
+    pub(crate) busy_poll: u16,
     /// Where the admin endpoint listens
     #[arg(long, default_value = "127.0.0.1:9901", value_name = "ADDRESS")]
     pub(crate) admin: SocketAddr,
@@ -140,6 +145,9 @@ pub(crate) enum When {
     Always,
     Never,
 }
+
+/// [`BUSY_POLL_MAX`] in microseconds.
+const BUSY_POLL_US: u16 = (BUSY_POLL_MAX.0 / 1000) as u16;
 
 /// Where a running node is.
 #[derive(Args)]

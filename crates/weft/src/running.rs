@@ -12,7 +12,7 @@ use std::io::ErrorKind;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 use weft_api::{Applied, AtFault, Bundle, Calls, Chain, Element, Endpoint, Place, Refused, Status};
-use weft_core::Status as RpcStatus;
+use weft_core::{Interval, Status as RpcStatus};
 use weft_engine::Config;
 use weft_engine::plan::{Address, Listener, Plan};
 use weft_io::node::{NodeStats, Stopped};
@@ -103,7 +103,8 @@ impl Running {
         let mut compiler = Compiler::new(backend, workers);
         let compiled = compiler.compile(network, sources).map_err(Start::Diagnostics)?;
         let seed = args.seed.unwrap_or_else(|| clock::now().0 as u64);
-        let config = NodeConfig { workers, engine: Config { seed, ..Config::default() } };
+        let busy_poll = Interval::from_micros(i64::from(args.busy_poll));
+        let config = NodeConfig { workers, busy_poll, engine: Config { seed, ..Config::default() } };
         sink_files::try_to_open(&compiled.plan).map_err(Start::Fault)?;
         let node = Node::start(&config, &compiled.plan).map_err(|error| Start::Fault(node_fault(&error)))?;
         let plan = Arc::clone(&compiled.plan);
@@ -429,6 +430,7 @@ CREATE CHAIN shop ON front -> cart AS tick; END;
         let network = checked.network.unwrap_or_else(|| panic!("{told}"));
         let args = NodeArgs {
             workers: 1,
+            busy_poll: 0,
             admin: SocketAddr::from(([127, 0, 0, 1], 0)),
             admin_anywhere: false,
             backend: BackendName::Interp,
