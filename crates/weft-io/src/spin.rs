@@ -10,6 +10,8 @@ use weft_core::Interval;
 /// How long a worker looks at most, and after which gap it does not, unless it is configured otherwise: a little more than
 /// a call takes from one machine's programs to the next when nothing else happens.
 pub const BUSY_POLL_MAX: Interval = Interval::from_micros(150);
+/// With more calls under way, nobody looks: while a worker sleeps, more comes, and is done at once.
+const CALLS_MAX: usize = 32;
 /// How long the first look takes.
 const SPIN_FIRST: Interval = Interval::from_micros(10);
 
@@ -27,9 +29,9 @@ impl Spin {
         Self { window: Interval::ZERO, max }
     }
 
-    /// How long to look.
-    pub(crate) fn window(self) -> Interval {
-        self.window
+    /// How long to look, with so many calls under way.
+    pub(crate) fn window(self, n_calls: usize) -> Interval {
+        if n_calls > CALLS_MAX { Interval::ZERO } else { self.window }
     }
 
     /// Looking was in vain, and the next event came after so long.
@@ -47,23 +49,24 @@ mod tests {
     #[test]
     fn one_late_event_ends_it() {
         let mut spin = Spin::new(BUSY_POLL_MAX, 1, 2);
-        assert_eq!(spin.window(), Interval::ZERO);
+        assert_eq!(spin.window(1), Interval::ZERO);
         let windows: Vec<_> = (0..5)
             .map(|_| {
                 spin.note_slept(Interval::from_micros(30));
-                spin.window().0 / 1000
+                spin.window(1).0 / 1000
             })
             .collect();
         assert_eq!(windows, [10, 20, 40, 80, 150]);
+        assert_eq!(spin.window(CALLS_MAX + 1), Interval::ZERO);
         spin.note_slept(Interval::from_micros(151));
-        assert_eq!(spin.window(), Interval::ZERO);
+        assert_eq!(spin.window(1), Interval::ZERO);
     }
 
     #[test]
     fn workers_that_need_all_cores_sleep() {
         for mut spin in [Spin::new(BUSY_POLL_MAX, 2, 2), Spin::new(Interval::ZERO, 1, 2)] {
             spin.note_slept(Interval::from_micros(1));
-            assert_eq!(spin.window(), Interval::ZERO);
+            assert_eq!(spin.window(1), Interval::ZERO);
         }
     }
 }

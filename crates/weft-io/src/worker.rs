@@ -199,7 +199,7 @@ impl Worker {
             return self.look(events, longest);
         }
         let began = clock::now();
-        let window = Duration::from_nanos(self.spin.window().0 as u64);
+        let window = Duration::from_nanos(self.spin.window(self.engine.calls_open()).0 as u64);
         let until = began + Interval(window.min(longest.unwrap_or(window)).as_nanos() as i64);
         while clock::now() < until {
             self.look(events, Some(Duration::ZERO))?;
