@@ -93,6 +93,8 @@ pub(crate) struct Worker {
     slots: rustc_hash::FxHashMap<ConnId, usize>,
     buffer: Box<[u8]>,
     spin: Spin,
+    /// Calls that were under way when the turn began.
+    n_calls: usize,
     rows: RowSender,
     rows_since: Option<Time>,
     syscalls: u64,
@@ -129,6 +131,7 @@ impl Worker {
         let n_cores = std::thread::available_parallelism().map_or(1, usize::from);
         Self {
             spin: Spin::new(busy_poll, config.workers, n_cores),
+            n_calls: 0,
             engine: Engine::new(clock::now(), config, plan),
             poll,
             mail,
@@ -159,6 +162,7 @@ impl Worker {
                 Err(error) if error.kind() == ErrorKind::Interrupted => continue,
                 other => other?,
             }
+            self.n_calls = self.engine.calls_open();
             let now = clock::now();
             for index in core::mem::take(&mut self.again) {
                 if let Some(Some(socket)) = self.sockets.get_mut(index) {
@@ -199,7 +203,8 @@ impl Worker {
             return self.look(events, longest);
         }
         let began = clock::now();
-        let window = Duration::from_nanos(self.spin.window(self.engine.calls_open()).0 as u64);
+        let window =
+            Duration::from_nanos(self.spin.window(self.n_calls.max(self.engine.calls_open())).0 as u64);
         let until = began + Interval(window.min(longest.unwrap_or(window)).as_nanos() as i64);
         while clock::now() < until {
             self.look(events, Some(Duration::ZERO))?;
