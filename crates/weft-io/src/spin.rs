@@ -1,14 +1,14 @@
 //! How long a worker looks for events before it sleeps.
 //!
-//! To be woken costs more than most calls do: on a virtual machine some 20 us at both ends. So a worker whose events have
-//! come one soon after the other looks a while for the next, and lets others run between two looks. It stops to do so
-//! after the first event that took its time, so a worker without much to do sleeps. The rule is that of the kernel for
-//! idle guests (Linux, `Documentation/virt/guest-halt-polling.rst`).
+//! To be woken costs more than most calls do: on a virtual machine some 20 us at both ends. So a worker whose events
+//! have come one soon after the other looks a while for the next, and lets others run between two looks. It stops to do
+//! so after the first event that took its time, so a worker without much to do sleeps. The rule is that of the kernel
+//! for idle guests (Linux, `Documentation/virt/guest-halt-polling.rst`).
 
 use weft_core::Interval;
 
-/// How long a worker looks at most, and after which gap it does not, unless it is configured otherwise: a little more than
-/// a call takes from one machine's programs to the next when nothing else happens.
+/// How long a worker looks at most, and after which gap it does not, unless it is configured otherwise: a little more
+/// than a call takes from one program of a machine to the next when nothing else happens.
 pub const BUSY_POLL_MAX: Interval = Interval::from_micros(150);
 /// With more calls under way, nobody looks: while a worker sleeps, more comes, and is done at once.
 const CALLS_MAX: usize = 32;

@@ -110,7 +110,7 @@ pub(crate) struct NodeArgs {
     /// Worker threads
     #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..=256))]
     pub(crate) workers: u16,
-    /// How long a worker may look for the next event before it sleeps, as long as they come that soon; 0 to sleep at once
+    /// How long a worker may look for the next event before it sleeps, if they come that soon; 0 to sleep at once
     #[arg(long, default_value_t = BUSY_POLL_US, value_name = "MICROSECONDS")]
     #[arg(value_parser = clap::value_parser!(u16).range(..=10_000))]
     pub(crate) busy_poll: u16,
