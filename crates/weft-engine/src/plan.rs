@@ -8,9 +8,9 @@ use core::fmt;
 use core::str::FromStr;
 use std::net::SocketAddr;
 use std::sync::Arc;
+use weft_core::Interval;
 use weft_core::limits::INPUTS_MAX;
 use weft_core::schema::{Presence, Schema};
-use weft_core::{Interval, abi};
 use weft_ir::backend::{Backend, Program, Unsupported};
 use weft_ir::ir::{Function, Op, Terminator};
 use weft_ir::program::{ChainProgram, Direction, Event, Place};
@@ -227,37 +227,37 @@ impl Segments {
         streams: bool,
         backend: &dyn Backend,
     ) -> Result<Self, Unsupported> {
-        let state = state.for_worker(0);
-        let compile = |event| Segment::compile(program, event, &state, backend);
-        let mut every = Vec::new();
+        let mut events = vec![Event::OpenRequest, Event::Response, Event::Close];
+        if streams {
+            events.extend([Event::Open, Event::Request]);
+        }
         for (at, element) in program.elements.iter().enumerate() {
-            for (nth, (interval, _)) in element.handlers.every.iter().enumerate() {
-                let segment = compile(Event::Every(at as u16, nth as u16))?;
-                every.extend(segment.map(|s| (*interval, s)));
+            let every = 0..element.handlers.every.len() as u16;
+            events.extend(every.map(|nth| Event::Every(at as u16, nth)));
+        }
+        let codes = backend.compile_all(program, &events, &state.for_worker(0))?;
+        let mut segments = Self::default();
+        for (event, code) in events.into_iter().zip(codes) {
+            let Some(segment) = code.map(|code| Segment::new(program, event, code)) else { continue };
+            match event {
+                Event::Open => segments.open = Some(segment),
+                Event::OpenRequest => segments.open_request = Some(segment),
+                Event::Request => segments.request = Some(segment),
+                Event::Response => segments.response = Some(segment),
+                Event::Close => segments.close = Some(segment),
+                Event::Every(at, nth) => {
+                    let (interval, _) = program.elements[usize::from(at)].handlers.every[usize::from(nth)];
+                    segments.every.push((interval, segment));
+                }
             }
         }
-        Ok(Self {
-            open: if streams { compile(Event::Open)? } else { None },
-            open_request: compile(Event::OpenRequest)?,
-            request: if streams { compile(Event::Request)? } else { None },
-            response: compile(Event::Response)?,
-            close: compile(Event::Close)?,
-            every,
-        })
+        Ok(segments)
     }
 }
 
 impl Segment {
-    fn compile(
-        program: &Arc<ChainProgram>,
-        event: Event,
-        state: &abi::State,
-        backend: &dyn Backend,
-    ) -> Result<Option<Self>, Unsupported> {
+    fn new(program: &ChainProgram, event: Event, code: Box<dyn Program>) -> Self {
         let parts = program.parts(event);
-        if parts.is_empty() {
-            return Ok(None);
-        }
         let direction = if event.is_request() { &program.request } else { &program.response };
         let (mut reads, mut sets_headers) = (0, false);
         for op in parts.iter().flat_map(|p| ops(p.function)) {
@@ -272,8 +272,7 @@ impl Segment {
         }
         let ends = parts.iter().flat_map(|p| p.function.blocks.iter().map(|b| &b.end));
         let redirects = ends.into_iter().any(|end| matches!(end, Terminator::Redirect { .. }));
-        let code = backend.compile(program, event, state)?;
-        Ok(Some(Self { code, event, reads, sets_headers, redirects }))
+        Self { code, event, reads, sets_headers, redirects }
     }
 }
 

@@ -21,6 +21,24 @@ pub trait Backend: Send + Sync {
         event: Event,
         state: &State,
     ) -> Result<Box<dyn Program>, Unsupported>;
+
+    /// As [`Backend::compile`] for several events; None for those that no element handles. It may work on several at
+    /// once.
+    ///
+    /// # Errors
+    /// Those of the first segment that cannot be expressed.
+    fn compile_all(
+        &self,
+        chain: &Arc<ChainProgram>,
+        events: &[Event],
+        state: &State,
+    ) -> Result<Vec<Option<Box<dyn Program>>>, Unsupported> {
+        let compile = |event: &Event| {
+            let is_handled = !chain.parts(*event).is_empty();
+            is_handled.then(|| self.compile(chain, *event, state)).transpose()
+        };
+        events.iter().map(compile).collect()
+    }
 }
 
 /// Code for one segment. It is shared by workers and holds no state.

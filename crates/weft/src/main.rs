@@ -18,6 +18,7 @@ mod signals;
 mod sink_files;
 mod source;
 mod table;
+mod together;
 mod token;
 
 use clap::{CommandFactory as _, Parser as _};

@@ -7,6 +7,7 @@ use crate::dropped::dropped;
 use crate::fault::Fault;
 use crate::sink_files;
 use crate::source::{Files, folder_of};
+use crate::together::Together;
 use std::collections::BTreeMap;
 use std::io::ErrorKind;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -75,7 +76,7 @@ pub(crate) fn backend(name: BackendName) -> Result<Box<dyn Backend>, Fault> {
                 Fault::environment(format!("no machine code on this machine: {why}"))
                     .with_help("run with --backend interp")
             })?;
-            Ok(Box::new(jit))
+            Ok(Box::new(Together::new(Arc::new(jit))))
         }
     }
 }

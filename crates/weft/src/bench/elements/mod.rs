@@ -4,6 +4,7 @@ mod cases;
 mod instructions;
 mod rig;
 
+use std::sync::Arc;
 use std::time::Instant;
 
 use clap::{Args, ValueEnum};
@@ -15,6 +16,7 @@ use weft_jit::Jit;
 
 use super::progress;
 use super::report::{Report, Row, median};
+use crate::together::Together;
 use cases::{CASES, Case};
 use rig::{Lane, Messages, Nothing, Programs, Runner};
 
@@ -156,6 +158,7 @@ fn compare(case: &Case, program: &ChainProgram) -> Result<(), String> {
 /// Times in rounds of which each runs everybody once, in turns.
 fn times(case: &Case, program: &ChainProgram, rounds: usize) -> Result<Vec<Row>, String> {
     let messages = Messages::new(program, 1, 0);
+    let backend = Together::new(Arc::new(jit()?));
     let mut nothing = Lane::new(&messages, Nothing, State::default());
     let mut jit = jitted(&messages, program)?;
     let mut twin = by_hand(&messages, case, program)?;
@@ -184,7 +187,9 @@ fn times(case: &Case, program: &ChainProgram, rounds: usize) -> Result<Vec<Row>,
     let rig = median(&rig_ns);
     let net = |all: &[f64]| all.iter().map(|ns| ns - rig).collect::<Vec<f64>>();
     let (jit_net, twin_net) = (net(&jit_ns), net(&twin_ns));
-    let made: Vec<[f64; 2]> = (0..COMPILED).map(|_| make_us(program)).collect::<Result<_, _>>()?;
+    // As a node that runs compiles an update: the first one that it compiled has filled what its compiler keeps.
+    make_us(program, &backend)?;
+    let made = (0..COMPILED).map(|_| make_us(program, &backend)).collect::<Result<Vec<[f64; 2]>, _>>()?;
     let [compile_us, bind_us] = [0, 1].map(|at| made.iter().map(|made| made[at]).collect::<Vec<f64>>());
     Ok(vec![
         Row::new(case.name, "compiled", "ns/message", &jit_ns).against("by hand", &jit_ns, &twin_ns),
@@ -200,12 +205,11 @@ fn times(case: &Case, program: &ChainProgram, rounds: usize) -> Result<Vec<Row>,
 
 /// Microseconds from the lowered chain to machine code for all its passes with their state, and how many of these the
 /// state takes.
-fn make_us(program: &ChainProgram) -> Result<[f64; 2], String> {
+fn make_us(program: &ChainProgram, backend: &Together) -> Result<[f64; 2], String> {
     let us = |began: Instant| began.elapsed().as_nanos() as f64 / 1e3;
-    let (jit, copies) = (jit()?, [program.clone(), program.clone()]);
-    let [first, second] = copies;
+    let [first, second] = [program.clone(), program.clone()];
     let began = Instant::now();
-    let compiled = Programs::compiled(first, &jit)?;
+    let compiled = Programs::compiled(first, backend)?;
     let compile_us = us(began);
     drop(compiled);
     let began = Instant::now();

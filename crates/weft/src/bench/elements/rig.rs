@@ -57,9 +57,11 @@ impl Programs {
     /// # Errors
     /// The back end cannot express the chain, or its state cannot be made.
     pub(super) fn compiled(program: ChainProgram, backend: &dyn Backend) -> Result<(Self, State), String> {
-        Self::new(program, |program, state, event| {
-            backend.compile(program, event, state).map_err(|error| error.to_string())
-        })
+        let (program, state) = bind(program)?;
+        let codes = backend.compile_all(&program, &Leg::ALL.map(Leg::event), &state);
+        let codes = codes.map_err(|error| error.to_string())?;
+        let legs = codes.try_into().map_err(|_| "a code for each event".to_owned())?;
+        Ok((Self { legs }, state))
     }
 
     /// Those of a twin, on state of the same kind.
@@ -67,20 +69,11 @@ impl Programs {
     /// # Errors
     /// The state cannot be made.
     pub(super) fn by_hand(program: ChainProgram, twin: twins::Make) -> Result<(Self, State), String> {
-        Self::new(program, |program, state, event| Ok(twin(program, state, event)))
-    }
-
-    fn new(
-        program: ChainProgram,
-        make: impl Fn(&Arc<ChainProgram>, &State, Event) -> Result<Box<dyn Program>, String>,
-    ) -> Result<(Self, State), String> {
         let (program, state) = bind(program)?;
-        let mut legs = [None, None, None];
-        for leg in Leg::ALL {
-            if !program.parts(leg.event()).is_empty() {
-                legs[leg as usize] = Some(make(&program, &state, leg.event())?);
-            }
-        }
+        let legs = Leg::ALL.map(|leg| {
+            let is_handled = !program.parts(leg.event()).is_empty();
+            is_handled.then(|| twin(&program, &state, leg.event()))
+        });
         Ok((Self { legs }, state))
     }
 }

@@ -1,0 +1,180 @@
+//! A back end that compiles the segments of a chain side by side.
+
+use std::sync::Arc;
+use std::sync::mpsc::{Receiver, Sender, channel};
+use std::thread;
+use weft_core::abi::State;
+use weft_ir::backend::{Backend, Program, Unsupported};
+use weft_ir::program::{ChainProgram, Event};
+
+/// Instructions below which a segment stays with the others: to wake a thread takes what compiling some ten does.
+const INSTS_MIN: usize = 16;
+
+/// Another back end, on the caller's thread and one more. That one stays, because what a compiler allocates is kept by
+/// thread, and is half of what a first segment costs.
+pub(crate) struct Together {
+    inner: Arc<dyn Backend>,
+    /// None on a machine with one core.
+    helper: Option<Sender<Job>>,
+}
+
+/// What the other thread is asked to compile.
+struct Job {
+    share: Share,
+    chain: Arc<ChainProgram>,
+    events: Vec<Event>,
+    state: State,
+    done: Sender<Vec<(usize, Compiled)>>,
+}
+
+/// Which events a thread compiles, by their place in the list, and how many instructions they have.
+#[derive(Clone, Debug, Default)]
+struct Share {
+    events: Vec<usize>,
+    n_insts: usize,
+}
+
+type Compiled = Result<Option<Box<dyn Program>>, Unsupported>;
+
+impl Together {
+    pub(crate) fn new(inner: Arc<dyn Backend>) -> Self {
+        let n_cores = thread::available_parallelism().map_or(1, usize::from);
+        let helper = (n_cores > 1).then(|| start_helper(Arc::clone(&inner))).flatten();
+        Self { inner, helper }
+    }
+}
+
+/// None if the system gives no thread: then one has to do.
+fn start_helper(inner: Arc<dyn Backend>) -> Option<Sender<Job>> {
+    let (helper, jobs): (_, Receiver<Job>) = channel();
+    let work = move || {
+        for Job { share, chain, events, state, done } in jobs {
+            // Nobody waits any more if the caller has failed meanwhile.
+            let _ = done.send(compile_share(&*inner, &share, &chain, &events, &state));
+        }
+    };
+    thread::Builder::new().name("weft-compile".to_owned()).spawn(work).ok()?;
+    Some(helper)
+}
+
+fn compile_share(
+    backend: &dyn Backend,
+    share: &Share,
+    chain: &Arc<ChainProgram>,
+    events: &[Event],
+    state: &State,
+) -> Vec<(usize, Compiled)> {
+    let compile = |at: &usize| (*at, backend.compile(chain, events[*at], state).map(Some));
+    share.events.iter().map(compile).collect()
+}
+
+impl Backend for Together {
+    fn name(&self) -> &'static str {
+        self.inner.name()
+    }
+
+    fn compile(
+        &self,
+        chain: &Arc<ChainProgram>,
+        event: Event,
+        state: &State,
+    ) -> Result<Box<dyn Program>, Unsupported> {
+        self.inner.compile(chain, event, state)
+    }
+
+    fn compile_all(
+        &self,
+        chain: &Arc<ChainProgram>,
+        events: &[Event],
+        state: &State,
+    ) -> Result<Vec<Option<Box<dyn Program>>>, Unsupported> {
+        let [mine, other] = shares(chain, events, if self.helper.is_some() { 2 } else { 1 });
+        let (done, result) = channel();
+        if let Some(helper) = self.helper.as_ref().filter(|_| !other.events.is_empty()) {
+            let (chain, events, state) = (Arc::clone(chain), events.to_vec(), state.clone());
+            // If the other thread is gone, its share is compiled here, below.
+            let _ = helper.send(Job { share: other.clone(), chain, events, state, done });
+        } else {
+            drop(done);
+        }
+        let mut compiled = compile_share(&*self.inner, &mine, chain, events, state);
+        compiled.extend(
+            result.recv().unwrap_or_else(|_| compile_share(&*self.inner, &other, chain, events, state)),
+        );
+        let mut all: Vec<Compiled> = events.iter().map(|_| Ok(None)).collect();
+        for (at, code) in compiled {
+            all[at] = code;
+        }
+        all.into_iter().collect()
+    }
+}
+
+/// Deals the events that are handled out to the caller and the other thread, the largest first, each to whom has less to
+/// do.
+fn shares(chain: &ChainProgram, events: &[Event], n_threads: usize) -> [Share; 2] {
+    let n_insts = |event: &Event| -> usize {
+        let parts = chain.parts(*event);
+        parts.iter().flat_map(|part| &part.function.blocks).map(|block| 1 + block.insts.len()).sum()
+    };
+    let sizes = events.iter().map(n_insts).enumerate();
+    let mut sizes: Vec<(usize, usize)> = sizes.filter(|(_, n_insts)| *n_insts > 0).collect();
+    sizes.sort_by_key(|(_, n_insts)| core::cmp::Reverse(*n_insts));
+    let [mut mine, mut other] = [Share::default(), Share::default()];
+    for (at, n_insts) in sizes {
+        let is_others = n_threads > 1 && n_insts >= INSTS_MIN && other.n_insts < mine.n_insts;
+        let share = if is_others { &mut other } else { &mut mine };
+        share.events.push(at);
+        share.n_insts += n_insts;
+    }
+    [mine, other]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use weft_ir::interp::Interp;
+    use weft_ir::text::parse_program;
+
+    fn chain(n_request: usize, n_close: usize) -> ChainProgram {
+        let body = |n: usize| {
+            let insts: String = (0..n).map(|at| format!("v{at}: int = int {at}\n")).collect();
+            format!("block0:\n{insts}forward")
+        };
+        let handler = |name: &str, n| format!("handler {name} function \"e.{name}\" {{\n{}\n}}\n", body(n));
+        let text = format!(
+            "chain \"c\"\nrequest\nresponse\nelement \"e\" \"e\"\n{}{}",
+            handler("request", n_request),
+            handler("close", n_close)
+        );
+        parse_program(&text).unwrap_or_else(|error| panic!("{error}\n{text}"))
+    }
+
+    /// A code that stood in another event's place would run the wrong handler.
+    #[test]
+    fn each_event_has_its_own_code() {
+        let events = [Event::Response, Event::Close, Event::OpenRequest];
+        for (n_request, n_close) in [(1, 1), (200, 100), (100, 300)] {
+            let chain = Arc::new(chain(n_request, n_close));
+            let inner: Arc<dyn Backend> = Arc::new(Interp);
+            let together = Together { helper: start_helper(Arc::clone(&inner)), inner };
+            let made = together.compile_all(&chain, &events, &State::default()).expect("it is well-formed");
+            let made: Vec<_> =
+                made.iter().map(|code| code.as_ref().map(|code| format!("{code:?}"))).collect();
+            let alone = Interp.compile_all(&chain, &events, &State::default()).expect("it is well-formed");
+            let alone: Vec<_> =
+                alone.iter().map(|code| code.as_ref().map(|code| format!("{code:?}"))).collect();
+            assert_eq!(made, alone);
+        }
+    }
+
+    /// Small chains would wait for threads that have nothing to do.
+    #[test]
+    fn small_segments_stay_on_the_callers_thread() {
+        let events = [Event::OpenRequest, Event::Response, Event::Close];
+        let n_others = |chain: &ChainProgram, n_threads| shares(chain, &events, n_threads)[1].events.len();
+        assert_eq!(n_others(&chain(8, 8), 2), 0);
+        assert_eq!(n_others(&chain(200, 8), 2), 0);
+        assert_eq!(n_others(&chain(200, 100), 2), 1);
+        assert_eq!(n_others(&chain(200, 100), 1), 0);
+    }
+}
