@@ -109,8 +109,8 @@ impl Backend for Together {
     }
 }
 
-/// Deals the events that are handled out to the caller and the other thread, the largest first, each to whom has less to
-/// do.
+/// Deals the events that are handled out to the caller and the other thread, the largest first, each to the one that
+/// has less to do.
 fn shares(chain: &ChainProgram, events: &[Event], n_threads: usize) -> [Share; 2] {
     let n_insts = |event: &Event| -> usize {
         let parts = chain.parts(*event);
