@@ -122,10 +122,8 @@ impl Engine {
     /// Lets go of chains of old versions that have no call any more.
     pub(crate) fn retire(&mut self) {
         let current = self.live.plan.version;
-        let (keep, gone) = core::mem::take(&mut self.chains)
-            .into_iter()
-            .partition::<Vec<_>, _>(|c| c.chain.version == current || c.calls_open.get() > 0);
-        self.chains = keep;
+        let is_gone = |c: &mut Rc<LiveChain>| c.chain.version != current && c.calls_open.get() == 0;
+        let gone: Vec<_> = self.chains.extract_if(.., is_gone).collect();
         for chain in gone {
             self.count_retired(&chain);
         }

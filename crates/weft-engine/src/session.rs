@@ -174,15 +174,8 @@ impl Engine {
 
     /// After a connection was worked on: it may have output, and another timeout.
     pub(crate) fn after_change(&mut self, key: ConnKey) {
+        self.note_output(key, false);
         let Some(conn) = self.conns.get_mut(key) else { return };
-        if !conn.is_dirty && !conn.h2.output().is_empty() {
-            if conn.h2.is_output_urgent() || conn.is_closing {
-                conn.is_dirty = true;
-                self.dirty.push_back(key);
-            } else if !core::mem::replace(&mut conn.is_flush_set, true) {
-                self.timers.set(self.now + PONG_DELAY_MAX, Timer::Flush(key));
-            }
-        }
         let Some(at) = conn.h2.poll_timeout() else { return };
         if conn.timer.is_none_or(|(set, _)| at < set) {
             if let Some((_, timer)) = conn.timer {
@@ -196,9 +189,20 @@ impl Engine {
     pub(crate) fn flush(&mut self, key: ConnKey) {
         let Some(conn) = self.conns.get_mut(key) else { return };
         conn.is_flush_set = false;
-        if !conn.is_dirty && !conn.h2.output().is_empty() {
+        self.note_output(key, true);
+    }
+
+    /// Has output written at the end of the turn or, if it is not urgent and not due, in a while.
+    fn note_output(&mut self, key: ConnKey, is_due: bool) {
+        let Some(conn) = self.conns.get_mut(key) else { return };
+        if conn.is_dirty || conn.h2.output().is_empty() {
+            return;
+        }
+        if is_due || conn.is_closing || conn.h2.is_output_urgent() {
             conn.is_dirty = true;
             self.dirty.push_back(key);
+        } else if !core::mem::replace(&mut conn.is_flush_set, true) {
+            self.timers.set(self.now + PONG_DELAY_MAX, Timer::Flush(key));
         }
     }
 

@@ -258,7 +258,11 @@ impl Engine {
     pub(crate) fn retire_pools(&mut self, now: Time) {
         let live = Rc::clone(&self.live);
         let is_live = |pool: &Rc<Pool>| live.pools.iter().any(|p| Rc::ptr_eq(p, pool));
+        let n_pools = self.pools.len();
         self.pools.retain(|pool| is_live(pool) || Rc::strong_count(pool) > 1);
+        if self.pools.len() == n_pools {
+            return;
+        }
         let keys: Vec<_> = self.endpoints.iter().map(|(key, _)| key).collect();
         for key in keys {
             if !self.pools.iter().any(|pool| pool.members.contains(&key)) {

@@ -304,6 +304,10 @@ impl Engine {
             let mirror = outcome.mirrors[nth];
             let name = outcome.kept(mirror.target.0, mirror.target.1);
             let Some((pool, endpoint)) = self.live.targets.get(name).cloned() else { continue };
+            if self.n_mirrors >= MIRRORS_MAX {
+                self.stats.refuse("mirrors_max", 1);
+                continue;
+            }
             let n_edits = mirror.edits as usize;
             let edited = self.passes.edit_headers(live, event, false, &original, n_edits);
             let headers = edited.unwrap_or_else(|| Rc::clone(&original));
@@ -318,10 +322,6 @@ impl Engine {
                     [&prefix[..], message.payload].concat()
                 }
             };
-            if self.n_mirrors >= MIRRORS_MAX {
-                self.stats.refuse("mirrors_max", 1);
-                continue;
-            }
             self.n_mirrors += 1;
             let id = self.next_call;
             self.next_call += 1;

@@ -198,23 +198,23 @@ impl Worker {
 
     /// Waits for events, a timeout or mail: looks for a while, if that has paid lately, and sleeps.
     fn wait(&mut self, events: &mut Events) -> io::Result<()> {
-        let longest = self.wait_max();
-        if longest == Some(Duration::ZERO) {
-            return self.look(events, longest);
-        }
         let began = clock::now();
-        let window =
-            Duration::from_nanos(self.spin.window(self.n_calls.max(self.engine.calls_open())).0 as u64);
-        let until = began + Interval(window.min(longest.unwrap_or(window)).as_nanos() as i64);
-        while clock::now() < until {
-            self.look(events, Some(Duration::ZERO))?;
-            if !events.is_empty() {
-                return Ok(());
+        let window = self.spin.window(self.n_calls.max(self.engine.calls_open()));
+        if window > Interval::ZERO {
+            let longest = self.wait_max().map_or(window, |longest| Interval(longest.as_nanos() as i64));
+            while clock::now() < began + window.min(longest) {
+                self.look(events, Some(Duration::ZERO))?;
+                if !events.is_empty() {
+                    return Ok(());
+                }
+                std::thread::yield_now();
             }
-            std::thread::yield_now();
         }
-        self.look(events, self.wait_max())?;
-        self.spin.note_slept(clock::now() - began);
+        let longest = self.wait_max();
+        self.look(events, longest)?;
+        if longest != Some(Duration::ZERO) {
+            self.spin.note_slept(clock::now() - began);
+        }
         Ok(())
     }
 
