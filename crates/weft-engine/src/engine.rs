@@ -198,14 +198,16 @@ impl Engine {
         self.let_go_of_listeners(now);
     }
 
-    /// A listener has another name from the next plan on.
-    pub fn rename_listener(&mut self, from: &str, to: &str) {
-        let to: Rc<str> = to.into();
+    /// Listeners have other names (from, to) from the next plan on.
+    pub fn rename_listeners(&mut self, renamed: &[(String, String)]) {
+        if renamed.is_empty() {
+            return;
+        }
         for conn in self.conns.values_mut() {
             if let Side::Downstream { listener, .. } = &mut conn.side
-                && **listener == *from
+                && let Some((_, to)) = renamed.iter().find(|(from, _)| **from == **listener)
             {
-                *listener = Rc::clone(&to);
+                *listener = to.as_str().into();
             }
         }
     }

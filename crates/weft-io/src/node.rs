@@ -168,6 +168,12 @@ impl Node {
             }
         }
         let renamed: Arc<[_]> = renamed.into();
+        let is_kept = |old: &Listener| plan.listeners.iter().any(|l| same_place(old, l));
+        let gone = self.listeners.extract_if(.., |old| !is_kept(old));
+        // Before others are renamed, perhaps to the names that become free.
+        for Listener { name, .. } in gone {
+            self.workers[0].0.send(Mail::Unlisten { name: name.as_str().into() });
+        }
         self.lock_chains().extend(plan.chains.iter().cloned());
         let (done, acknowledged) = channel();
         for (mailbox, _) in &self.workers {
@@ -186,12 +192,6 @@ impl Node {
             if let Some((_, to)) = renamed.iter().find(|(from, _)| *from == listener.name) {
                 listener.name.clone_from(to);
             }
-        }
-        let is_kept = |old: &&Listener| plan.listeners.iter().any(|l| same_place(old, l));
-        let gone: Vec<_> = self.listeners.iter().filter(|l| !is_kept(l)).map(|l| l.name.clone()).collect();
-        for name in gone {
-            self.workers[0].0.send(Mail::Unlisten { name: name.as_str().into() });
-            self.listeners.retain(|l| l.name != name);
         }
         self.listen(sockets)?;
         self.free_old_chains();

@@ -457,9 +457,7 @@ impl Worker {
             }
             Mail::Apply { plan, renamed, done } => {
                 let begun = Instant::now();
-                for (from, to) in renamed.iter() {
-                    self.rename_listener(from, to);
-                }
+                self.rename_listeners(&renamed);
                 self.engine.apply(now, plan);
                 let _ = done.send(begun.elapsed());
             }
@@ -488,11 +486,11 @@ impl Worker {
         }
     }
 
-    fn rename_listener(&mut self, from: &str, to: &str) {
-        self.engine.rename_listener(from, to);
+    fn rename_listeners(&mut self, renamed: &[(String, String)]) {
+        self.engine.rename_listeners(renamed);
         for (name, _) in self.listeners.iter_mut().flatten() {
-            if **name == *from {
-                *name = to.into();
+            if let Some((_, to)) = renamed.iter().find(|(from, _)| **from == **name) {
+                *name = to.as_str().into();
             }
         }
     }

@@ -268,7 +268,7 @@ fn a_listener_is_renamed_and_dropped_under_its_clients() {
     let mut renamed = net.plan(None, &[CART]);
     renamed.listeners[0].name = "door".to_owned();
     world.at(ms(20), move |w| {
-        w.engine().rename_listener("front", "door");
+        w.engine().rename_listeners(&[("front".to_owned(), "door".to_owned())]);
         w.apply(renamed);
     });
     let dropped = net.plan(None, &[CART]);
@@ -276,4 +276,30 @@ fn a_listener_is_renamed_and_dropped_under_its_clients() {
     world.run();
     assert_eq!([first, second].map(|call| world.answer(call).code()), [Some(0), Some(0)]);
     assert_eq!(world.engine().clients_open(), 0, "the client of the dropped listener was told to go");
+}
+
+/// Two listeners that take each other's names would end up with one name.
+#[test]
+fn two_listeners_swap_their_names() {
+    let mut net = Net::new();
+    // Only `front` has a route.
+    let with_back = |net: &mut Net| {
+        let mut plan = net.plan(None, &[CART]);
+        plan.listeners
+            .push(weft_engine::plan::Listener { name: "back".to_owned(), ..plan.listeners[0].clone() });
+        plan
+    };
+    let (first, second) = (with_back(&mut net), with_back(&mut net));
+    let mut world = World::new(1, first).server(CART, |_| Behaviour::default());
+    let clients = [world.client("front"), world.client("back")];
+    let calls =
+        [0, 50].map(|at| clients.map(|c| world.call(c, Call::unary(ADD, item("a", 1, b"")).at(ms(at)))));
+    world.at(ms(20), move |w| {
+        let swapped = [("front", "back"), ("back", "front")].map(|(a, b)| (a.to_owned(), b.to_owned()));
+        w.engine().rename_listeners(&swapped);
+        w.apply(second);
+    });
+    world.run();
+    let codes = calls.map(|pair| pair.map(|call| world.answer(call).code()));
+    assert_eq!(codes, [[Some(0), Some(12)], [Some(12), Some(0)]]);
 }
