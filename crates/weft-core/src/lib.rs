@@ -5,6 +5,7 @@
 //! between compiled code and the engine ([`abi`]).
 
 pub mod abi;
+pub mod filter;
 pub mod hash;
 pub mod limits;
 pub mod schema;

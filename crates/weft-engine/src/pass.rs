@@ -143,7 +143,7 @@ impl Passes {
         }
         for index in bits(segment.reads) {
             let slot = match &inputs[index].place {
-                Place::Body(_) => continue,
+                Place::Body(_) | Place::Key(_) => continue,
                 Place::Header(name) => self.keep_header(facts.headers, name),
                 Place::Trailer(name) => self.keep_header(facts.trailers, name),
                 Place::Meta(meta) => self.meta(*meta, live, facts),

@@ -98,6 +98,8 @@ pub enum Place {
     Trailer(String),
     /// Something that the engine knows.
     Meta(Meta),
+    /// A key for the filter behind the chain's last element, by its number. It is never read.
+    Key(u16),
 }
 
 /// What the engine knows of a tuple.

@@ -11,6 +11,7 @@
 //! - [`Expr::nullable`] and [`Expr::fallible`] are upper bounds: false is a promise.
 //! - Spans stay, because faults, traces and counters name source lines.
 
+use weft_core::filter::{KeyId, Policies};
 use weft_core::schema::Schema;
 use weft_core::{Interval, Type, Value};
 
@@ -162,6 +163,8 @@ pub struct Chain {
     pub methods: Vec<Method>,
     /// The instances in the order of the request direction; at most [`weft_core::limits::ELEMENTS_MAX`].
     pub instances: Vec<Instance>,
+    /// The filters between them, in the order of the request direction.
+    pub filters: Vec<FilterInstance>,
     /// What must stay the same under optimisation.
     pub equivalence: Equivalence,
     /// `PIN STREAM DRAIN`: streams stay on their version this long at most.
@@ -230,6 +233,28 @@ pub struct Instance {
     pub mandatory: bool,
     /// A failure lets the tuple pass (`FAIL OPEN`, `ON FAILURE OF ... BYPASS`).
     pub fail_open: bool,
+    /// The stage in the chain.
+    pub span: Span,
+}
+
+/// A filter in a chain. It wraps the instances from `at` on, and the filters behind it.
+#[derive(Clone, Debug, PartialEq)]
+pub struct FilterInstance {
+    /// Its name, unique in the chain among instances and filters; it identifies the state.
+    pub name: String,
+    /// The name of the FILTER.
+    pub filter: String,
+    /// It stands before the instance with this index in [`Chain::instances`], or at the end.
+    pub at: usize,
+    /// What it does.
+    pub policies: Policies,
+    /// Where its policies look at messages, an element computes their keys: it is `instances[at - 1]`, has the same
+    /// name, and does nothing but [`StmtKind::Key`].
+    pub has_keys: bool,
+    /// `AT CLIENT|SERVER`.
+    pub side: Option<Side>,
+    /// `MANDATORY`: it may not be bypassed.
+    pub mandatory: bool,
     /// The stage in the chain.
     pub span: Span,
 }
@@ -658,6 +683,13 @@ pub enum StmtKind {
         target: Place,
         /// Of the place's type; NULL only if the place takes it.
         value: Expr,
+    },
+    /// The value of a key that a FILTER looks at; made of a filter's `PER` and `ID` alone.
+    Key {
+        /// Which.
+        key: KeyId,
+        /// Its parts, of any type that a table's key may have.
+        parts: Vec<Expr>,
     },
     /// `IF`: the first arm whose condition is true; NULL is not true.
     If {

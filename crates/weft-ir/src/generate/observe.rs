@@ -125,7 +125,7 @@ impl Pass {
                 let region = &mut self.regions[match place {
                     Place::Body(_) => REGION_BODY,
                     Place::Header(_) | Place::Trailer(_) => REGION_HEADERS,
-                    Place::Meta(_) => REGION_META,
+                    Place::Meta(_) | Place::Key(_) => REGION_META,
                 }];
                 let bytes = super::function::bytes(dice);
                 let at = region.len();

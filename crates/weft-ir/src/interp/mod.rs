@@ -251,7 +251,7 @@ fn region_of(place: &Place) -> usize {
     match place {
         Place::Body(_) => REGION_BODY,
         Place::Header(_) | Place::Trailer(_) => REGION_HEADERS,
-        Place::Meta(_) => REGION_META,
+        Place::Meta(_) | Place::Key(_) => REGION_META,
     }
 }
 

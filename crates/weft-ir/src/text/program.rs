@@ -145,6 +145,7 @@ fn write_input(out: &mut String, input: &Input) {
         }
         Place::Header(name) => format!("header {}", quoted(name)),
         Place::Trailer(name) => format!("trailer {}", quoted(name)),
+        Place::Key(nth) => format!("key {nth}"),
         Place::Meta(meta) => format!("meta {}", name_of(METAS, *meta)),
     };
     let (nullable, written) = (flag(input.nullable, "nullable"), flag(input.written, "written"));
@@ -306,12 +307,13 @@ fn parse_value(line: &mut Line<'_>) -> Result<Value, ParseError> {
 fn parse_input(line: &mut Line<'_>) -> Result<Input, ParseError> {
     let (name, ty) = (line.text()?, parse_type(line)?);
     let nullable = line.eat_word("nullable");
-    let error = line.error("`body`, `header`, `trailer` or `meta`");
+    let error = line.error("`body`, `header`, `trailer`, `meta` or `key`");
     let place = match line.word("a place")?.as_str() {
         "body" => Place::Body(parse_path(line)?),
         "header" => Place::Header(line.text()?),
         "trailer" => Place::Trailer(line.text()?),
         "meta" => Place::Meta(line.one_of(METAS, "what the engine knows")?),
+        "key" => Place::Key(line.number()?),
         _ => return Err(error),
     };
     Ok(Input { name, ty, nullable, place, written: line.eat_word("written") })

@@ -59,7 +59,7 @@ impl Segment<'_, '_> {
                 region: match input.place {
                     Place::Body(_) => REGION_BODY,
                     Place::Header(_) | Place::Trailer(_) => REGION_HEADERS,
-                    Place::Meta(_) => REGION_META,
+                    Place::Meta(_) | Place::Key(_) => REGION_META,
                 },
                 given: None,
                 now: None,

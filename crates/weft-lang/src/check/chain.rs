@@ -49,6 +49,7 @@ pub(super) fn chain(
         glob: glob.unwrap_or_else(crate::hir::MethodGlob::all),
         methods: Vec::new(),
         instances,
+        filters: Vec::new(),
         equivalence: Equivalence::default(),
         pin_stream_drain: None,
         orders: Vec::new(),

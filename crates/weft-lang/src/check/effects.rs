@@ -25,6 +25,8 @@ pub(super) fn of(handler: &Handler) -> Effects {
 fn of_stmt(stmt: &Stmt, effects: &mut Effects) {
     match &stmt.kind {
         StmtKind::Let { .. } | StmtKind::If { .. } | StmtKind::Mark { .. } => {}
+        // The engine takes any length, but the room of a pass is bounded.
+        StmtKind::Key { .. } => effects.fallible = true,
         StmtKind::Set { target, value } => {
             of_place(target, effects);
             effects.fallible |= matches!(target, Place::Call(_)) && may_be_too_long(value);

@@ -32,6 +32,7 @@ pub(super) fn each_stmt(stmts: &[Stmt], visit: &mut dyn FnMut(&Stmt)) {
 pub(super) fn exprs_of(stmt: &Stmt) -> Vec<&Expr> {
     match &stmt.kind {
         StmtKind::Let { value, .. } | StmtKind::Set { value, .. } | StmtKind::Mark { value } => vec![value],
+        StmtKind::Key { parts, .. } => parts.iter().collect(),
         StmtKind::If { arms, .. } => arms.iter().map(|(condition, _)| condition).collect(),
         StmtKind::Guard { query, set, otherwise } => {
             let mut exprs = exprs_of_query(query);

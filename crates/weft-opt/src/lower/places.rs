@@ -81,6 +81,7 @@ fn name(place: &Place) -> String {
         Place::Body(path) => path.join("."),
         Place::Header(name) => format!("header[{name}]"),
         Place::Trailer(name) => format!("trailer[{name}]"),
+        Place::Key(nth) => format!("key {nth}"),
         Place::Meta(meta) => match meta {
             Meta::Method => "method",
             Meta::Peer => "peer",

@@ -1,12 +1,15 @@
 //! Statements.
 
+use weft_core::Type;
 use weft_core::abi::Fault;
-use weft_ir::ir::{BlockId, Journal, Op, Terminator, Value};
+use weft_core::filter::KeyId;
+use weft_ir::ir::{BlockId, Journal, Op, Terminator, Ty, Value};
 use weft_ir::program::Place as IrPlace;
-use weft_lang::hir::{Expr, Place, Query, RowId, Stmt, StmtKind, TableRef, Verdict};
+use weft_lang::hir::{Direction, Expr, Place, Query, RowId, Stmt, StmtKind, TableRef, Verdict};
 
 use super::body::{Body, Bound, Path};
 use super::logic::Val;
+use super::places;
 
 impl<'n> Body<'_, 'n> {
     /// Statements up to the first that ends the handler.
@@ -31,6 +34,7 @@ impl<'n> Body<'_, 'n> {
                 self.check_for(target, value);
                 self.put(target, value);
             }
+            StmtKind::Key { key, parts } => self.filter_key(*key, parts),
             StmtKind::If { arms, otherwise } => self.if_arms(arms, otherwise),
             StmtKind::Guard { query, set, otherwise } => self.guard(query, set, otherwise),
             StmtKind::Insert { table, query, rows } => {
@@ -70,6 +74,16 @@ impl<'n> Body<'_, 'n> {
             }
             StmtKind::Verdict(verdict) => self.verdict(verdict),
         }
+    }
+
+    /// Hands a key to the filter behind. The checker has seen that no part of it may be NULL.
+    fn filter_key(&mut self, key: KeyId, parts: &[Expr]) {
+        let parts = parts.iter().map(|part| self.checked(part).value).collect();
+        let value = self.b.get(Op::Key(parts), Ty::Bytes);
+        let program = &mut self.lowering.program;
+        let place = IrPlace::Key(key.0);
+        let id = places::input(program, Direction::Request, place, Type::Bytes(None), false, true);
+        self.b.act(Op::SetInput(id, value));
     }
 
     /// A value that is no error.

@@ -46,6 +46,7 @@ impl<'n> Mentions<'n> {
                 self.place(target);
                 self.expr(value);
             }
+            StmtKind::Key { parts, .. } => self.exprs(parts),
             StmtKind::If { arms, otherwise } => {
                 for (condition, body) in arms {
                     self.expr(condition);

@@ -459,7 +459,7 @@ fn slot(pass: &mut Pass, input: &Input, value: &Value) -> Slot {
     let region = &mut pass.regions[match input.place {
         Place::Body(_) => REGION_BODY,
         Place::Header(_) | Place::Trailer(_) => REGION_HEADERS,
-        Place::Meta(_) => REGION_META,
+        Place::Meta(_) | Place::Key(_) => REGION_META,
     }];
     let at = region.len();
     region.extend_from_slice(bytes);
