@@ -11,7 +11,7 @@ use weft_ir::verify::Handler;
 use super::flow::Flow;
 use super::key::Names;
 use super::source::Provenance;
-use super::{Cell, CellUse, Effects, EndKind, Ending, Lines, Look, RowSet};
+use super::{Cell, CellUse, Effects, EndKind, Ending, Lines, Look, RowSet, Sources};
 
 /// The effects of a handler. A failure of an element that fails open ends no tuple.
 pub(super) fn infer(chain: &ChainProgram, event: Event, fail_open: bool, function: &Function) -> Effects {
@@ -46,22 +46,25 @@ impl Walk<'_> {
     fn block(&mut self, at: usize, block: &Block, mut own: u64) {
         let goes_on = self.going_on[at];
         for inst in &block.insts {
-            self.tuple(inst, own);
+            self.tuple(at, inst, own);
             self.answer(inst, goes_on);
-            self.state(inst);
+            self.state(at, inst);
             self.rest(inst);
             own = own_behind(own, &inst.op);
         }
     }
 
-    fn tuple(&mut self, inst: &Inst, own: u64) {
+    fn tuple(&mut self, at: usize, inst: &Inst, own: u64) {
         let line = inst.line;
         match inst.op {
             Op::Input(id) | Op::InputPresent(id) if own >> id.0 & 1 == 0 => {
                 self.effects.reads.entry(id).or_default().insert(line);
             }
             Op::SetInput(id, _) | Op::ClearInput(id) => {
-                self.effects.writes.entry(id).or_default().lines.insert(line);
+                let given = self.given(at, inst);
+                let write = self.effects.writes.entry(id).or_default();
+                write.lines.insert(line);
+                write.given.extend(given);
             }
             _ => {}
         }
@@ -80,13 +83,13 @@ impl Walk<'_> {
         }
     }
 
-    fn state(&mut self, inst: &Inst) {
+    fn state(&mut self, at: usize, inst: &Inst) {
         let line = inst.line;
         match inst.op {
             Op::CallGet(id) => self.reads(Cell::Call(id), line, None),
-            Op::CallSet(id, ..) => self.writes(Cell::Call(id), line, None),
+            Op::CallSet(id, ..) => self.writes(at, inst, Cell::Call(id), None),
             Op::VarGet(id) | Op::VarMerged(id) => self.reads(Cell::Var(id), line, None),
-            Op::VarSet(id, ..) | Op::VarReset(id) => self.writes(Cell::Var(id), line, None),
+            Op::VarSet(id, ..) | Op::VarReset(id) => self.writes(at, inst, Cell::Var(id), None),
             Op::VarMerge(id, ..) => {
                 self.effects.cells.entry(Cell::Var(id)).or_default().merges.insert(line);
             }
@@ -94,19 +97,28 @@ impl Walk<'_> {
             Op::Count(table) | Op::ScanRow(table, _) | Op::ScanNext(table, _) => self.look(table, None, line),
             Op::Insert(table, key, _) => {
                 self.look(table, Some(key), line);
-                self.writes(Cell::Rows(table), line, None);
+                self.writes(at, inst, Cell::Rows(table), None);
+                self.moves(table, line);
             }
-            Op::Remove(table, ..) | Op::Touch(table, _) | Op::TouchRead(table, _) => {
-                self.writes(Cell::Rows(table), line, None);
+            Op::Remove(table, ..) => {
+                self.writes(at, inst, Cell::Rows(table), None);
+                self.moves(table, line);
+            }
+            Op::Touch(table, _) | Op::TouchRead(table, _) => {
+                self.writes(at, inst, Cell::Rows(table), None);
             }
             Op::Column(table, row, column) | Op::ColumnIsNull(table, row, column) => {
                 self.reads(Cell::Column(table, column), line, Some(row));
             }
             Op::SetColumn(table, row, column, ..) | Op::SetColumnNull(table, row, column, _) => {
-                self.writes(Cell::Column(table, column), line, Some(row));
+                self.writes(at, inst, Cell::Column(table, column), Some(row));
             }
             _ => {}
         }
+    }
+
+    fn moves(&mut self, table: TableId, line: u32) {
+        self.effects.cells.entry(Cell::Rows(table)).or_default().moves.insert(line);
     }
 
     /// A look at which rows there are. An expired or evicted row of any key may be met, so it is of all rows.
@@ -123,8 +135,18 @@ impl Walk<'_> {
         self.used(cell, row).reads.insert(line);
     }
 
-    fn writes(&mut self, cell: Cell, line: u32, row: Option<Value>) {
-        self.used(cell, row).writes.insert(line);
+    /// Notes a write by an instruction of the block `at`.
+    fn writes(&mut self, at: usize, inst: &Inst, cell: Cell, row: Option<Value>) {
+        let given = self.given(at, inst);
+        let used = self.used(cell, row);
+        used.writes.insert(inst.line);
+        used.given.extend(given);
+    }
+
+    /// What an instruction of the block `at` works with, and what decides whether it runs.
+    fn given(&self, at: usize, inst: &Inst) -> Sources {
+        let deciding = self.provenance.of_conditions(self.flow.deciding(at).as_deref());
+        deciding.into_iter().chain(self.provenance.of_all(&inst.op.operands())).collect()
     }
 
     /// How a cell is used, once the rows are noted.

@@ -10,11 +10,13 @@
 //! * `source`: what a value may depend on, through data and through branches.
 //! * `key`: which rows a handler works on, as expressions.
 //! * `infer`: one walk over a function that puts it together.
+//! * `repeat`: whether an element may see one message twice.
 
 mod flow;
 mod infer;
 mod key;
 mod known;
+mod repeat;
 mod source;
 #[cfg(test)]
 mod tests;
@@ -26,6 +28,8 @@ use weft_core::Status;
 use weft_core::abi::Fault;
 use weft_ir::ir::{CallId, ColumnId, Function, InputId, NameId, SinkId, TableId, VarId};
 use weft_ir::program::{ChainProgram, Element, Event};
+
+pub use repeat::{Unrepeatable, repeats};
 
 /// The source lines that cause an effect, in the file of the element; 0 stands for what has no line of its own. An
 /// effect that a handler cannot have has none.
@@ -119,6 +123,8 @@ pub struct Write {
     pub always: bool,
     /// Always, and without a look at what was there.
     pub blind: bool,
+    /// What is written, and whether at all, may depend on.
+    pub given: Sources,
 }
 
 /// A piece of state.
@@ -145,6 +151,10 @@ pub struct CellUse {
     pub merges: Lines,
     /// Which rows, for a column or the rows of a table.
     pub rows: RowSet,
+    /// What is written, in which row, and whether at all, may depend on.
+    pub given: Sources,
+    /// For the rows of a table: where rows come and go. What else is written there is their age.
+    pub moves: Lines,
 }
 
 /// The rows that a handler works on.

@@ -130,6 +130,8 @@ impl<'e> Party<'e> {
             known.writes.extend(&used.writes);
             known.merges.extend(&used.merges);
             known.rows.add(&used.rows);
+            known.given.extend(&used.given);
+            known.moves.extend(&used.moves);
         }
         all
     }

@@ -3,9 +3,10 @@
 use std::collections::BTreeSet;
 
 use weft_core::schema::{Field, FieldKind, Presence, Schema};
+use weft_ir::program::ChainProgram;
 use weft_lang::Resolver;
 use weft_lang::diagnostic::{RenderOptions, render_all};
-use weft_opt::effects::effects;
+use weft_opt::effects::{ChainEffects, effects};
 use weft_opt::lower::{LowerOptions, lower_with_lines};
 use weft_opt::plan::{Context, Level, Pair, Rule, Sharding, pairs, tables};
 
@@ -37,14 +38,16 @@ impl Resolver for Inline {
 }
 
 /// What is known of a chain `a -> b` of elements with these bodies.
-struct Known {
+pub(crate) struct Known {
+    pub(crate) chain: ChainProgram,
+    pub(crate) effects: ChainEffects,
     pair: Pair,
     tables: Vec<(String, Sharding)>,
 }
 
 const COLUMNS: &str = "user TEXT, object_id I64, quantity I32, payload BYTES, address TEXT?, locker I64?";
 
-fn known(shared: &str, a: &str, b: &str, options: &str) -> Known {
+pub(crate) fn known(shared: &str, a: &str, b: &str, options: &str) -> Known {
     let program = format!(
         "CREATE TYPE cart_msg FROM PROTO 'cart.proto';
 CREATE LISTENER front ON tcp '127.0.0.1:7070';
@@ -69,7 +72,8 @@ CREATE CHAIN t ON front -> cart METHOD 'shop.Cart/Add' AS a -> b; {options} END;
     let pair = pairs(&chain, &effects, &context).remove(0);
     let tables = tables(&chain, &effects);
     let name = |table: usize| chain.tables[table].spec.name.clone();
-    Known { pair, tables: tables.into_iter().map(|t| (name(t.table), t.sharding)).collect() }
+    let tables = tables.into_iter().map(|t| (name(t.table), t.sharding)).collect();
+    Known { chain, effects, pair, tables }
 }
 
 /// Holds the rules that keep `a -> b` in order at a level.
