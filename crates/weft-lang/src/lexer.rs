@@ -77,7 +77,7 @@ pub enum TokenKind {
 pub struct Token {
     /// What it is.
     pub kind: TokenKind,
-    /// The lexer has already complained about it.
+    /// The lexer has already complained about it, or about what stands before it.
     pub broken: bool,
     /// Where.
     pub span: Span,
@@ -108,7 +108,7 @@ pub struct Lexed {
 /// Splits `text` into tokens; `text` is at most [`SOURCE_BYTES_MAX`](crate::source::SOURCE_BYTES_MAX) long.
 pub fn lex(file: FileId, text: &str) -> Lexed {
     let lexed = Lexed { tokens: Vec::new(), comments: Vec::new(), diagnostics: Vec::new() };
-    let mut lexer = Lexer { file, text, bytes: text.as_bytes(), at: 0, out: lexed };
+    let mut lexer = Lexer { file, text, bytes: text.as_bytes(), at: 0, breaks_next: false, out: lexed };
     if text.starts_with('\u{feff}') {
         lexer.at = '\u{feff}'.len_utf8();
     }
@@ -141,11 +141,16 @@ pub(crate) fn unquoted(token: &str) -> String {
     inner.replace(&format!("{quote}{quote}"), &quote.to_string())
 }
 
+/// Characters of a word that a message shows.
+const WORD_CHARS_SHOWN: usize = 20;
+
 struct Lexer<'a> {
     file: FileId,
     text: &'a str,
     bytes: &'a [u8],
     at: usize,
+    /// Something before the next token could not be read.
+    breaks_next: bool,
     out: Lexed,
 }
 
@@ -162,7 +167,11 @@ impl Lexer<'_> {
             b'0'..=b'9' => self.number(),
             b'_' | b'a'..=b'z' | b'A'..=b'Z' => {
                 let end = self.end_of_word(self.at);
-                self.push(Word, end);
+                if self.bytes.get(end).is_some_and(|byte| !byte.is_ascii()) {
+                    self.foreign_word()
+                } else {
+                    self.push(Word, end)
+                }
             }
             b'(' => self.punctuation(LeftParen, 1),
             b')' => self.punctuation(RightParen, 1),
@@ -190,6 +199,7 @@ impl Lexer<'_> {
             b'*' => self.punctuation(Star, 1),
             b'/' => self.punctuation(Slash, 1),
             b'%' => self.punctuation(Percent, 1),
+            _ if self.text[self.at..].starts_with(char::is_alphabetic) => self.foreign_word(),
             _ => self.bad_characters(),
         }
     }
@@ -203,12 +213,14 @@ impl Lexer<'_> {
     }
 
     fn push(&mut self, kind: TokenKind, end: usize) {
-        self.out.tokens.push(Token { kind, broken: false, span: self.span(end) });
+        let broken = std::mem::take(&mut self.breaks_next);
+        self.out.tokens.push(Token { kind, broken, span: self.span(end) });
         self.at = end;
     }
 
     fn push_broken(&mut self, kind: TokenKind, end: usize, diagnostic: Diagnostic) {
         self.report(diagnostic);
+        self.breaks_next = false;
         self.out.tokens.push(Token { kind, broken: true, span: self.span(end) });
         self.at = end;
     }
@@ -322,6 +334,16 @@ impl Lexer<'_> {
                 .at(self.span(word_end), "a number runs into a word")
                 .with_help(format!("an interval or a size is written in quotes: `'{digits} {unit}'`"));
         }
+        if is_hex && let Some(wrong) = text.chars().skip(2).find(|c| !c.is_ascii_hexdigit() && *c != '_') {
+            return diagnostic
+                .at(self.span(word_end), format!("`{wrong}` is no hexadecimal digit"))
+                .with_help("a number that begins with `0x` has the digits `0` to `9` and `a` to `f`");
+        }
+        if kind == TokenKind::Float {
+            return diagnostic
+                .at(self.span(word_end), "does not fit an F64")
+                .with_help("the greatest F64 is about 1.8e308");
+        }
         let all_digits = text.bytes().all(|byte| byte.is_ascii_digit() || byte == b'_');
         if kind == TokenKind::Int && !is_hex && all_digits && !text.ends_with('_') {
             return diagnostic
@@ -356,6 +378,26 @@ impl Lexer<'_> {
         self.push_broken(TokenKind::Eq, self.at + 2, diagnostic);
     }
 
+    /// A word with letters that names are not made of: one fault, and a word all the same.
+    fn foreign_word(&mut self) {
+        let rest = &self.text[self.at..];
+        let n_bytes = rest.find(|c: char| !c.is_alphanumeric() && c != '_').unwrap_or(rest.len());
+        let end = self.at + n_bytes;
+        if n_bytes == self.end_of_word(self.at) - self.at {
+            return self.push(TokenKind::Word, end);
+        }
+        let shown: String = rest[..n_bytes].chars().take(WORD_CHARS_SHOWN).collect();
+        let diagnostic = Diagnostic::error(
+            code::BAD_CHARACTER,
+            format!("`{shown}` has letters that names do not"),
+        )
+        .at(self.span(end), "")
+        .with_help(format!(
+            "names are made of `a` to `z`, digits and `_`; any other goes in double quotes: `\"{shown}\"`"
+        ));
+        self.push_broken(TokenKind::Word, end, diagnostic);
+    }
+
     /// A run of characters that mean nothing is one fault.
     fn bad_characters(&mut self) {
         let rest = &self.text[self.at..];
@@ -363,21 +405,29 @@ impl Lexer<'_> {
         let first = rest.chars().next().map_or(0, char::len_utf8);
         let end = self.at + rest[first..].find(is_known).map_or(rest.len(), |n_bytes| first + n_bytes);
         let run = &self.text[self.at..end];
-        let shown: String = run.chars().take(20).flat_map(char::escape_debug).collect();
-        let help = match run {
-            "&" | "&&" => "write `AND`",
-            "|" => "write `OR`, or `||` to join texts",
-            "!" => "write `NOT`, or `<>` for `not equal`",
-            ":" | "::" => "a column is bound with `:=`, a field is reached with `.`",
+        let shown: String = run.chars().take(WORD_CHARS_SHOWN).flat_map(char::escape_debug).collect();
+        let (help, fix) = match run {
+            "&" | "&&" => ("write `AND`", Some("AND")),
+            "|" => ("write `OR`, or `||` to join texts", None),
+            "!" => ("write `NOT`, or `<>` for `not equal`", Some("NOT ")),
+            ":" | "::" => ("a column is bound with `:=`, a field is reached with `.`", None),
+            "#" | "//" => ("a comment begins with `--`", Some("--")),
             "`" | "\u{2018}" | "\u{2019}" | "\u{201c}" | "\u{201d}" => {
-                "text is in `'single quotes'`, a name in `\"double quotes\"`"
+                ("text is in `'single quotes'`, a name in `\"double quotes\"`", None)
             }
-            _ => "names are made of letters, digits and `_`; anything else goes in quotes",
+            "\0" => ("this is not text: is it the right file?", None),
+            _ => ("names are made of letters, digits and `_`; anything else goes in quotes", None),
         };
+        let span = self.span(end);
         let diagnostic = Diagnostic::error(code::BAD_CHARACTER, format!("`{shown}` has no meaning here"))
-            .at(self.span(end), "")
+            .at(span, "")
             .with_help(help);
-        self.report(diagnostic);
+        self.report(match fix {
+            Some(fix) => diagnostic.with_fix(span, fix),
+            None => diagnostic,
+        });
+        // What stood for an operator or a quote is missing now; that has been said.
+        self.breaks_next = true;
         self.at = end;
     }
 }

@@ -300,7 +300,7 @@ impl Parser<'_> {
         self.keyword("INTO")?;
         let table = self.path("a table, such as `chain.instance.table`")?;
         let columns = self.optional_column_names()?;
-        self.keyword("VALUES")?;
+        self.clause("VALUES", "an `INSERT` says what the rows are")?;
         let rows = self.rows()?;
         self.semicolon()?;
         Ok(Item::Insert(InsertRows { table, columns, rows, span: self.span_from(start) }))

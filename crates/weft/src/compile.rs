@@ -364,6 +364,34 @@ CREATE CHAIN shop ON front -> cart AS count; END;
         assert_eq!(compiler.version(), 1);
     }
 
+    /// A back end may refuse; whoever reads that has to learn which chain, and why.
+    #[test]
+    fn a_refusal_of_the_back_end_names_the_chain_and_the_reason() {
+        struct Refuses;
+        impl Backend for Refuses {
+            fn name(&self) -> &'static str {
+                "refuses"
+            }
+
+            fn compile(
+                &self,
+                _chain: &Arc<ChainProgram>,
+                _event: weft_ir::program::Event,
+                _state: &weft_core::abi::State,
+            ) -> Result<Box<dyn weft_ir::backend::Program>, weft_ir::backend::Unsupported> {
+                Err(weft_ir::backend::Unsupported { reason: "it has no tables".to_owned(), line: 0 })
+            }
+        }
+        let checked = checked(COUNT);
+        let network = checked.network.expect("it is right");
+        let refused = Compiler::new(Box::new(Refuses), 1).compile(&network, &checked.sources);
+        let refused = refused.err().expect("the back end refuses");
+        assert_eq!(codes(&refused), ["W0502"]);
+        let told = render_all(&refused, &checked.sources, RenderOptions::default());
+        assert!(told.contains("chain `shop` cannot be run"), "{told}");
+        assert!(told.contains("the back end cannot express it: it has no tables"), "{told}");
+    }
+
     /// A refusal that points at the chain leaves its reader to search for the table.
     #[test]
     fn state_that_does_not_fit_is_shown_where_it_is_declared() {

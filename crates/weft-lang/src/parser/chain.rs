@@ -29,7 +29,7 @@ impl Parser<'_> {
     pub(super) fn chain(&mut self, create: Create) -> Parsed<Item> {
         let n_faults = self.n_faults;
         let name = self.ident("a name for the chain")?;
-        self.keyword("ON")?;
+        self.clause("ON", "a chain says which traffic it sees")?;
         let on = self.chain_on()?;
         self.keyword("AS")?;
         self.layout.deeper();

@@ -240,6 +240,30 @@ impl<'a> Parser<'a> {
         }
     }
 
+    /// A keyword that begins a clause which must be written; `why` says what the clause is for.
+    pub(super) fn clause(&mut self, keyword: &'static str, why: &str) -> Parsed<Span> {
+        if let Some(span) = self.eat_keyword(keyword) {
+            return Ok(span);
+        }
+        // A keyword with a slip in it, or some other word in its place, is another fault than one that is missing.
+        let goes_on = match self.token().kind {
+            TokenKind::Word => !self.word().is_some_and(is_reserved) && !self.is_first_on_line(),
+            TokenKind::Semicolon | TokenKind::RightParen | TokenKind::Eof => false,
+            _ => true,
+        };
+        if goes_on {
+            return Err(self.expected(""));
+        }
+        let place = self.previous_span().after();
+        let mut diagnostic =
+            Diagnostic::error(code::MISSING_CLAUSE, format!("`{keyword}` is missing: {why}"))
+                .at(place, format!("`{keyword} ...` goes here"));
+        if !self.form.is_empty() {
+            diagnostic = diagnostic.with_help(format!("it is written `{}`", self.form));
+        }
+        Err(self.fail(diagnostic))
+    }
+
     pub(super) fn keywords(&mut self, keywords: &[&'static str]) -> Parsed<Span> {
         let start = self.token().span;
         for keyword in keywords {
@@ -339,13 +363,25 @@ impl<'a> Parser<'a> {
         let list = one_of(&alternatives);
         let mut diagnostic = Diagnostic::error(code::UNEXPECTED, format!("expected {list}, found {found}"))
             .at(token.span, if self.at_eof() { "the text ends here" } else { "" });
-        if let Some(meant) = self.word().and_then(|word| nearest_keyword(word, tried.iter().copied())) {
+        if self.follows_a_text() {
+            diagnostic = diagnostic
+                .with_label(self.previous_span(), "this text ends here")
+                .with_help("a quote inside a text is written twice: `'it''s'`");
+        } else if let Some(meant) = self.word().and_then(|word| nearest_keyword(word, tried.iter().copied()))
+        {
             diagnostic = diagnostic.with_help(format!("did you mean `{meant}`?")).with_fix(token.span, meant);
         }
         if !self.form.is_empty() {
             diagnostic = diagnostic.with_help(format!("it is written `{}`", self.form));
         }
         self.fail(diagnostic)
+    }
+
+    /// True at a word right behind a text, as in `'it's'`.
+    fn follows_a_text(&self) -> bool {
+        let Some(before) = self.at.checked_sub(1).map(|index| self.tokens[index]) else { return false };
+        let is_beside = before.span.end == self.token().span.start;
+        before.kind == TokenKind::Str && is_beside && self.at(TokenKind::Word)
     }
 
     pub(super) fn fail_at(&mut self, span: Span, code: Code, message: &str, help: &str) -> Failed {

@@ -15,7 +15,7 @@ pub(super) const ROUTE_FORM: &str = "CREATE ROUTE r ON frontend METHOD 'shop.Car
 impl Parser<'_> {
     pub(super) fn listener(&mut self, create: Create) -> Parsed<Item> {
         let name = self.ident("a name for the listener")?;
-        self.keyword("ON")?;
+        self.clause("ON", "a listener says what it binds")?;
         let protocol = self.ident("a protocol, such as `tcp` or `unix`")?;
         let address = self.string("the address to listen on, in quotes")?;
         let options = self.optional_with()?;
@@ -26,7 +26,7 @@ impl Parser<'_> {
 
     pub(super) fn cluster(&mut self, create: Create) -> Parsed<Item> {
         let name = self.ident("a name for the cluster")?;
-        self.keyword("TO")?;
+        self.clause("TO", "a cluster says where its endpoints are")?;
         let endpoints = self.comma_list(|p| p.string("an endpoint, in quotes"))?;
         let balance = self.optional_balance()?;
         let options = self.optional_with()?;
@@ -91,13 +91,14 @@ impl Parser<'_> {
 
     pub(super) fn route(&mut self, create: Create) -> Parsed<Item> {
         let name = self.ident("a name for the route")?;
-        self.keyword("ON")?;
+        self.clause("ON", "a route says of which listener")?;
         let listener = self.ident("a listener")?;
         let method = self.optional_method()?;
         self.layout.weak(self.index());
         let when = if self.eat_keyword("WHEN").is_some() { Some(self.expr()?) } else { None };
         self.layout.weak(self.index());
-        self.keywords(&["TO", "CLUSTER"])?;
+        self.clause("TO", "a route says where its calls go")?;
+        self.keyword("CLUSTER")?;
         let cluster = self.ident("a cluster")?;
         self.semicolon()?;
         let span = self.span_from(create.start);

@@ -61,7 +61,7 @@ impl Parser<'_> {
         let name = self.ident("a name for the element")?;
         let params = if self.at(TokenKind::LeftParen) { self.paren_list(Self::param)? } else { Vec::new() };
         self.layout.weak(self.index());
-        self.keyword("ON")?;
+        self.clause("ON", "an element says on which layer it works")?;
         let layer = self.ident("a layer, such as `rpc`")?;
         let fields = self.optional_fields()?;
         self.layout.weak(self.index());
@@ -194,7 +194,7 @@ impl Parser<'_> {
         let name = self.ident("a name for the sink")?;
         let columns = self.paren_list(Self::field)?;
         self.layout.strong(self.index(), 1);
-        self.keyword("TO")?;
+        self.clause("TO", "a sink says where its rows go")?;
         let target = if self.eat_keyword("FILE").is_some() {
             SinkTarget::File(self.expr()?)
         } else if self.eat_keyword("STDOUT").is_some() {
@@ -230,7 +230,7 @@ impl Parser<'_> {
             self.keyword("LIFE")?;
             SketchDecay::HalfLife(self.expr()?)
         } else {
-            self.keyword("WINDOW")?;
+            self.clause("WINDOW", "a sketch forgets with time, by a `WINDOW` or by a `HALF LIFE`")?;
             SketchDecay::Window(self.expr()?)
         };
         let error_percent = if self.eat_keyword("ERROR").is_some() {

@@ -339,7 +339,7 @@ impl Parser<'_> {
         }
         self.layout.weak(self.index());
         let otherwise = if self.eat_keyword("ELSE").is_some() { Some(Box::new(self.expr()?)) } else { None };
-        self.keyword("END")?;
+        self.clause("END", "a `CASE` ends with it")?;
         Ok(Expr { kind: ExprKind::Case { operand, arms, otherwise }, span: self.span_from(start) })
     }
 
@@ -374,7 +374,7 @@ impl Parser<'_> {
         }
         let table = self.ident("a table")?;
         let scan_max = if is_scan {
-            self.keyword("MAX")?;
+            self.clause("MAX", super::stmt::SCAN_BOUND)?;
             Some(self.expr()?)
         } else {
             None

@@ -57,6 +57,9 @@ const VERDICTS: &[Row<ReadVerdict>] = &[
     Row { keyword: "STEER", read: |p| p.steer(), form: "STEER TO edge;" },
 ];
 
+/// Why a `SCAN` has a `MAX`.
+pub(super) const SCAN_BOUND: &str = "a `SCAN` says how many rows it looks at, at most";
+
 /// Statements that may begin where a line begins inside another one, as its clauses.
 const ALSO_CLAUSES: &[&str] = &["SET", "SELECT", "INSERT"];
 
@@ -354,7 +357,7 @@ impl Parser<'_> {
     /// `t MAX n [AS r] [WHERE e] DO`
     fn scan_head(&mut self) -> Parsed<Scan> {
         let table = self.ident("a table")?;
-        self.keyword("MAX")?;
+        self.clause("MAX", SCAN_BOUND)?;
         let max = self.expr()?;
         let alias =
             if self.eat_keyword("AS").is_some() { Some(self.ident("a name for the row")?) } else { None };
@@ -418,7 +421,7 @@ impl Parser<'_> {
         let condition = if self.eat_keyword("USING").is_some() {
             JoinCondition::Using(self.paren_list(|p| p.ident("a column"))?)
         } else {
-            self.keyword("ON")?;
+            self.clause("ON", "a `JOIN` says by which key, with `USING` or `ON`")?;
             JoinCondition::On(self.expr()?)
         };
         Ok(Some(Join { left, table, alias, condition, span: self.span_from(start) }))
@@ -456,7 +459,7 @@ impl Parser<'_> {
             self.form = "INSERT INTO sink SELECT e, ... FROM input;";
             InsertSource::Select(self.select(start)?)
         } else {
-            self.keyword("VALUES")?;
+            self.clause("VALUES", "an `INSERT` says what the rows are")?;
             InsertSource::Values(self.rows()?)
         };
         Ok(StmtKind::Insert(Insert { into, columns, source }))
@@ -464,10 +467,10 @@ impl Parser<'_> {
 
     fn upsert(&mut self) -> Parsed<StmtKind> {
         let table = self.ident("a table")?;
-        self.keyword("KEY")?;
+        self.clause("KEY", "an `UPSERT` says of which row")?;
         let key = self.paren_list(Self::expr)?;
         self.layout.weak(self.index());
-        self.keyword("SET")?;
+        self.clause("SET", "an `UPSERT` says what the row gets")?;
         let set = self.comma_list(|p| p.assign("a column"))?;
         Ok(StmtKind::Upsert(Upsert { table, key, set }))
     }
@@ -476,7 +479,7 @@ impl Parser<'_> {
         let start = self.previous_span();
         let table = self.ident("a table")?;
         self.layout.weak(self.index());
-        self.keyword("SET")?;
+        self.clause("SET", "an `UPDATE` says what changes")?;
         let set = self.comma_list(|p| p.assign("a column"))?;
         let filter = self.optional_where()?;
         self.layout.strong(self.index(), 1);
@@ -518,7 +521,7 @@ impl Parser<'_> {
         self.keyword("FROM")?;
         let table = self.ident("a table")?;
         self.layout.weak(self.index());
-        self.keyword("WHERE")?;
+        self.clause("WHERE", "a `DELETE` names its row by the key")?;
         Ok(StmtKind::Delete { table, filter: self.expr()? })
     }
 

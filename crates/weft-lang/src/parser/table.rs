@@ -119,7 +119,10 @@ impl Parser<'_> {
 
     /// `(a, b)` after the name of a table that rows go into; empty if left out.
     pub(super) fn optional_column_names(&mut self) -> Parsed<Vec<Ident>> {
-        if self.at(TokenKind::LeftParen) { self.paren_list(|p| p.ident("a column")) } else { Ok(Vec::new()) }
+        // `INSERT INTO t ('a', 1)` has values here: what is missing is `VALUES`.
+        let has_names = self.at(TokenKind::LeftParen)
+            && !matches!(self.peek(1), TokenKind::Str | TokenKind::Int | TokenKind::Float);
+        if has_names { self.paren_list(|p| p.ident("a column")) } else { Ok(Vec::new()) }
     }
 
     /// `(e, e), (e, e)` after `VALUES`.
