@@ -15,8 +15,11 @@ use support::Texts;
 
 use weft_lang::source::{EXPR_HEIGHT_MAX, NESTING_MAX, SOURCE_BYTES_MAX, SOURCE_FILES_MAX};
 
-/// Programs that are made, by the name of the `.stderr` file: the files, the first of which is the root.
-const MADE: &[(&str, fn() -> Vec<(String, String)>)] = &[
+/// Makes the files of a program, by name and text; the first is the root.
+type Make = fn() -> Vec<(String, String)>;
+
+/// Programs that are made, by the name of the `.stderr` file.
+const MADE: &[(&str, Make)] = &[
     ("made-nesting", || {
         let (open, close) = ("(".repeat(NESTING_MAX as usize + 1), ")".repeat(NESTING_MAX as usize + 1));
         root(format!("CREATE ROUTE r ON l WHEN {open}a{close} TO CLUSTER c;"))
