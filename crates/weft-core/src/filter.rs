@@ -16,6 +16,12 @@ pub const WAITING_MAX: u32 = 1 << 20;
 pub const KEYS_DEFAULT: u32 = 65_536;
 /// Keys that one filter may tell apart at most.
 pub const KEYS_MAX: u32 = 16 << 20;
+/// Bytes of an answer that `RELIABILITY AT LEAST ONCE` keeps, unless it says.
+pub const ANSWER_BYTES_DEFAULT: u32 = 1024;
+/// Bytes of an answer that it may keep at most: a row of a table is no longer.
+pub const ANSWER_BYTES_MAX: u32 = 32 << 10;
+/// Bytes of an id that it takes at most.
+pub const ID_BYTES_MAX: u32 = 128;
 /// Tries of one call beyond the first, by RETRY and by HEDGE each.
 pub const TRIES_MAX: u32 = 16;
 
@@ -128,6 +134,9 @@ pub enum Reliability {
         window: Interval,
         /// How many answers are kept; the oldest makes room.
         calls_max: u32,
+        /// Bytes of an answer that is kept, message and trailers. Of a longer one it is only known that it was given:
+        /// whoever asks again gets ALREADY_EXISTS.
+        answer_bytes_max: u32,
     },
 }
 
@@ -329,7 +338,7 @@ mod tests {
         // A filter that does not gather could not send a call again.
         let id = KeyId(1);
         let window = Interval::from_secs(1);
-        let once = Some(Reliability::AtLeastOnce { id, window, calls_max: 1 });
+        let once = Some(Reliability::AtLeastOnce { id, window, calls_max: 1, answer_bytes_max: 0 });
         let kept = Policies { once, ..Policies::default() };
         assert!(kept.gathers() && !kept.repeats());
         assert_eq!((kept.n_keys(), Policies::default().n_keys()), (2, 0));

@@ -128,7 +128,10 @@ fn errors_in_chains_name_the_line() {
         ("what", "line 2: expected a declaration that may stand here, found `what`"),
         ("input \"a\" TXT", "line 2: expected a type of the language, found `TXT`"),
         ("input \"a\" U65", "line 2: expected a type of the language, found `U65`"),
-        ("input \"a\" U64 tail", "line 2: expected `body`, `header`, `trailer`, `meta` or `key`, found `tail`"),
+        (
+            "input \"a\" U64 tail",
+            "line 2: expected `body`, `header`, `trailer`, `meta` or `key`, found `tail`",
+        ),
         ("var \"\" \"v\" I64 word 0 start x", "line 2: expected a number, found `x`"),
         ("element \"a\" \"b\"\nhandler open function \"f\" {", "line 3: expected `}`"),
         ("answer \"a\" 1", "line 2: expected the end of the line, found `1`"),
