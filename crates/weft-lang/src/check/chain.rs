@@ -13,8 +13,8 @@ use super::{Cx, element, header, nothing, table};
 use crate::ast::{self, ChainOn, ChainOptionKind, Ident, Side, Stage, StageArg, StageNode};
 use crate::diagnostic::{Diagnostic, code};
 use crate::hir::{
-    Binding, BoundPlace, Chain, Cluster, Column, Direction, Equivalence, Instance, Listener, Method, Route,
-    SinkTarget,
+    Binding, BoundPlace, Chain, Cluster, Column, Direction, Equivalence, HandlerKind, Instance, Listener,
+    Method, Route, SinkTarget,
 };
 use crate::nearest::nearest;
 use crate::source::Span;
@@ -154,6 +154,9 @@ fn instance(cx: &mut Cx<'_>, elements: &[Checked], edge: &Edge<'_>, stage: &Stag
     }
     let params = params(cx, checked, stage);
     let bindings = bindings(cx, checked, edge, stage);
+    if let Some(bindings) = &bindings {
+        check_open(cx, checked, bindings, stage);
+    }
     check_redirect(cx, checked, edge, stage);
     check_mirror(cx, checked, edge, stage);
     let params = params?;
@@ -530,6 +533,30 @@ fn not_bindable(cx: &mut Cx<'_>, column: &Column, span: Span, label: &str, help:
         diagnostic = diagnostic.with_label(column.span, "declared here");
     }
     cx.report(diagnostic.with_help(help));
+}
+
+/// Refuses columns that ON OPEN uses and that are not known by then: fields of a message, and what is known of one.
+fn check_open(cx: &mut Cx<'_>, checked: &Checked, bindings: &[Binding], stage: &Stage) {
+    let element = &checked.element;
+    let Some(open) = &element.handlers.open else { return };
+    let used = open.effects.columns_read.iter().chain(&open.effects.columns_written);
+    for at in used.copied().collect::<BTreeSet<usize>>() {
+        let is_known = match &bindings[at].place {
+            BoundPlace::Header(_) => true,
+            BoundPlace::Meta(meta) => View::Handler(HandlerKind::Open).has_meta(*meta),
+            BoundPlace::Body(_) => false,
+        };
+        if !is_known {
+            let column = &element.columns[at];
+            let message =
+                format!("`{}` uses column `{}` before there is a message", element.name, column.name);
+            let diagnostic = Diagnostic::error(code::FIELD_NOT_BINDABLE, message)
+                .at(stage.span, "bound to something of a message")
+                .with_label(open.span, "runs when the call opens")
+                .with_help(format!("bind it to a header: `{} := header.\"x-name\"`", column.name));
+            cx.report(diagnostic);
+        }
+    }
 }
 
 fn check_redirect(cx: &mut Cx<'_>, checked: &Checked, edge: &Edge<'_>, stage: &Stage) {

@@ -80,7 +80,8 @@ impl View {
     /// The direction whose columns are there.
     pub(super) fn direction(self) -> Option<Direction> {
         match self {
-            Self::Handler(HandlerKind::Request) => Some(Direction::Request),
+            // In ON OPEN those that a chain binds to what is known by then: see `check_open` of chains.
+            Self::Handler(HandlerKind::Open | HandlerKind::Request) => Some(Direction::Request),
             Self::Handler(HandlerKind::Response) => Some(Direction::Response),
             _ => None,
         }

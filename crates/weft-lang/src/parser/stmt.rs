@@ -470,8 +470,8 @@ impl Parser<'_> {
         self.clause("KEY", "an `UPSERT` says of which row")?;
         let key = self.paren_list(Self::expr)?;
         self.layout.weak(self.index());
-        self.clause("SET", "an `UPSERT` says what the row gets")?;
-        let set = self.comma_list(|p| p.assign("a column"))?;
+        let is_set = self.eat_keyword("SET").is_some();
+        let set = if is_set { self.comma_list(|p| p.assign("a column"))? } else { Vec::new() };
         Ok(StmtKind::Upsert(Upsert { table, key, set }))
     }
 
