@@ -97,6 +97,9 @@ impl StatusSet {
         .collect()
     }
 
+    /// No status.
+    pub const NONE: Self = Self(0);
+
     /// Whether a status is in the set.
     pub fn contains(self, status: Status) -> bool {
         self.0 & (1 << status.code()) != 0
@@ -145,6 +148,8 @@ pub enum Reliability {
 pub struct Order {
     /// What tells one line of calls from another.
     pub key: KeyId,
+    /// Keys that are told apart.
+    pub keys_max: u32,
     /// Calls that may wait at the filter; further ones are refused with RESOURCE_EXHAUSTED.
     pub waiting_max: u32,
 }
