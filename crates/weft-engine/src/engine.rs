@@ -187,6 +187,10 @@ impl Engine {
                 let target = (Rc::clone(pool), Some(*endpoint));
                 targets.entry(address.to_string().into_bytes()).or_insert(target);
             }
+            for (name, endpoint) in cluster.names.iter().zip(&pool.members) {
+                let target = (Rc::clone(pool), Some(*endpoint));
+                targets.entry(name.clone().into_bytes()).or_insert(target);
+            }
             targets.insert(cluster.name.as_bytes().to_vec(), (Rc::clone(pool), None));
         }
         self.chains.extend(chains.iter().cloned());

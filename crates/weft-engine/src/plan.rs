@@ -59,6 +59,8 @@ pub struct Cluster {
     pub name: String,
     /// Its members.
     pub endpoints: Vec<Address>,
+    /// What REDIRECT and MIRROR may call each member beside its address: the name that was resolved.
+    pub names: Vec<String>,
     /// How a member is chosen.
     pub balance: Balance,
     /// Connections that a worker may hold to one member.

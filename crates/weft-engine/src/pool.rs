@@ -138,6 +138,7 @@ mod tests {
         let cluster = Arc::new(Cluster {
             name: "c".to_owned(),
             endpoints: addresses.iter().map(|e| e.parse().expect("an address")).collect(),
+            names: Vec::new(),
             balance,
             connections_max: 1,
             connect_timeout: Interval::from_secs(1),

@@ -664,6 +664,8 @@ pub enum TableOptionKind {
     },
     /// `FILLED BY CONTROLLER`
     FilledByController,
+    /// `FILLED BY CLUSTER`
+    FilledByCluster,
     /// `PER WORKER`
     PerWorker,
 }

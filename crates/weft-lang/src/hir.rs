@@ -11,6 +11,8 @@
 //! - [`Expr::nullable`] and [`Expr::fallible`] are upper bounds: false is a promise.
 //! - Spans stay, because faults, traces and counters name source lines.
 
+use std::fmt;
+
 use weft_core::filter::{KeyId, Policies};
 use weft_core::schema::Schema;
 use weft_core::{Interval, Type, Value};
@@ -78,6 +80,16 @@ pub enum Address {
     Tcp(String),
     /// The path of a Unix socket, without `unix:`.
     Unix(String),
+}
+
+impl fmt::Display for Address {
+    /// As a program writes it.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Tcp(address) => f.write_str(address),
+            Self::Unix(path) => write!(f, "unix:{path}"),
+        }
+    }
 }
 
 /// An option that is set.
@@ -425,8 +437,11 @@ pub struct Table {
     pub columns: Vec<TableColumn>,
     /// How many of them are the primary key, at least one.
     pub n_keys: usize,
-    /// `FILLED BY CONTROLLER`: no handler writes it.
+    /// `FILLED BY CONTROLLER`, or BY CLUSTER: no handler writes it.
     pub filled_by_controller: bool,
+    /// `FILLED BY CLUSTER`: its rows are the members of the cluster that a chain leads to, numbered from 0. Its key is
+    /// an I64, and it has one other column, an ENDPOINT.
+    pub filled_by_cluster: bool,
     /// `PER WORKER`.
     pub per_worker: bool,
     /// `EVICT ...`: there if some handler inserts.

@@ -13,6 +13,7 @@
 //! let cluster = Cluster {
 //!     name: "cart".to_owned(),
 //!     endpoints: vec!["10.0.0.1:50051".parse().unwrap()],
+//!     names: Vec::new(),
 //!     balance: Balance::RoundRobin,
 //!     connections_max: 1,
 //!     connect_timeout: Interval::from_secs(1),

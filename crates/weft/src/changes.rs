@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
 use weft_api::{Change, ChangeKind};
-use weft_lang::hir::{Address, FillTarget, Network};
+use weft_lang::hir::{FillTarget, Network};
 
 /// The things of a network, each with what it means. Two meanings are equal if their texts are; where a thing
 /// stands in its file, and the comments around it, are no part of them.
@@ -18,7 +18,7 @@ impl Outline {
             things.insert(format!("listener {}", listener.name), format!("{listener:#?}"));
         }
         for cluster in &network.clusters {
-            let endpoints = cluster.endpoints.iter().map(address).collect::<Vec<_>>().join(" ");
+            let endpoints = cluster.endpoints.iter().map(ToString::to_string).collect::<Vec<_>>().join(" ");
             things.insert(format!("cluster {}", cluster.name), format!("{endpoints} {cluster:#?}"));
         }
         for route in &network.routes {
@@ -93,13 +93,6 @@ fn own_table(network: &Network, chain: usize, instance: usize, table: usize) -> 
     let chain = &network.chains[chain];
     let instance = &chain.instances[instance];
     format!("{}.{}.{}", chain.name, instance.name, network.elements[instance.element].tables[table].name)
-}
-
-fn address(address: &Address) -> String {
-    match address {
-        Address::Tcp(text) => text.clone(),
-        Address::Unix(path) => format!("unix:{path}"),
-    }
 }
 
 #[cfg(test)]

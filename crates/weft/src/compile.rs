@@ -257,6 +257,7 @@ fn cluster_of(cluster: &hir::Cluster) -> Result<Cluster, Vec<Diagnostic>> {
     Ok(Cluster {
         name: cluster.name.clone(),
         endpoints: cluster.endpoints.iter().map(|e| address_of(e, cluster.span)).collect::<Result<_, _>>()?,
+        names: cluster.endpoints.iter().map(ToString::to_string).collect(),
         balance: match cluster.balance {
             hir::Balance::RoundRobin => Balance::RoundRobin,
             hir::Balance::LeastRequest => Balance::LeastRequest,

@@ -138,6 +138,7 @@ impl Net {
         Arc::new(Cluster {
             name: name.to_owned(),
             endpoints: endpoints.iter().map(|e| address(e)).collect(),
+            names: Vec::new(),
             balance: self.balance,
             connections_max: self.connections_max,
             connect_timeout: Interval::from_secs(1),

@@ -9,7 +9,7 @@ use super::table::written_order;
 use super::{Cx, nothing};
 use crate::ast::{Ident, InsertRows, Row};
 use crate::diagnostic::{Diagnostic, code};
-use crate::hir::{Chain, Element, Fill, FillTarget, Table};
+use crate::hir::{Address, Chain, Cluster, Element, Fill, FillTarget, Table};
 use crate::source::Span;
 
 /// The rows of all tables, as the items come.
@@ -36,7 +36,7 @@ impl Fills {
                 (&elements[instance.element].tables[table], instance.tables.get(table).copied())
             }
         };
-        if !table.filled_by_controller {
+        if !table.filled_by_controller || table.filled_by_cluster {
             return not_fillable(cx, table, item);
         }
         let Some(columns) = columns(cx, table, item) else { return };
@@ -50,6 +50,30 @@ impl Fills {
             && n_rows as u64 > limits.rows_max
         {
             too_many_rows(cx, table, n_rows, limits.rows_max, item);
+        }
+    }
+
+    /// Adds the members of a chain's cluster to those tables of its stages that hold them.
+    pub(super) fn add_members(
+        &mut self,
+        cx: &mut Cx<'_>,
+        (chain, at): (&Chain, usize),
+        clusters: &[Cluster],
+        elements: &[&Element],
+    ) {
+        let members = clusters.get(chain.to).map(|cluster| cluster.endpoints.as_slice()).unwrap_or_default();
+        let row = |(slot, address): (usize, &Address)| {
+            vec![Value::Int(slot as i64), Value::text(&address.to_string())]
+        };
+        for (instance_at, instance) in chain.instances.iter().enumerate() {
+            let tables = elements[instance.element].tables.iter().zip(&instance.tables).enumerate();
+            for (table_at, (table, limits)) in tables.filter(|(_, (table, _))| table.filled_by_cluster) {
+                if members.len() as u64 > limits.rows_max {
+                    too_many_members(cx, table, members.len(), limits.rows_max, instance.span);
+                }
+                let target = FillTarget::Own { chain: at, instance: instance_at, table: table_at };
+                self.extend(target, members.iter().enumerate().map(row).collect(), instance.span);
+            }
         }
     }
 
@@ -95,11 +119,16 @@ impl Fills {
 }
 
 fn not_fillable(cx: &mut Cx<'_>, table: &Table, item: &InsertRows) {
-    let message = format!("`{}` is filled by handlers, not by the program", table.name);
+    let by = if table.filled_by_cluster { "with the members of the chain's cluster" } else { "by handlers" };
+    let message = format!("`{}` is filled {by}, not by the program", table.name);
+    let (label, help) = match table.filled_by_cluster {
+        true => ("FILLED BY CLUSTER", "drop the rows, and give the cluster its members"),
+        false => ("not FILLED BY CONTROLLER", "declare it `FILLED BY CONTROLLER`"),
+    };
     let diagnostic = Diagnostic::error(code::NOT_FILLABLE, message)
         .at(item.table.span, "gets rows here")
-        .with_label(table.span, "not FILLED BY CONTROLLER")
-        .with_help("declare it `FILLED BY CONTROLLER`");
+        .with_label(table.span, label)
+        .with_help(help);
     cx.report(diagnostic);
 }
 
@@ -109,6 +138,15 @@ fn too_many_rows(cx: &mut Cx<'_>, table: &Table, n_rows: usize, rows_max: u64, i
         .at(item.table.span, "too many rows")
         .with_label(table.span, "bounded here")
         .with_help(format!("raise its bound: `MAX {n_rows} ROWS`"));
+    cx.report(diagnostic);
+}
+
+fn too_many_members(cx: &mut Cx<'_>, table: &Table, n_members: usize, rows_max: u64, stage: Span) {
+    let message = format!("the cluster has {n_members} members, and `{}` takes {rows_max} rows", table.name);
+    let diagnostic = Diagnostic::error(code::TOO_MANY_ROWS, message)
+        .at(stage, "holds the members of this chain's cluster")
+        .with_label(table.span, "bounded here")
+        .with_help(format!("raise its bound: `MAX {n_members} ROWS`"));
     cx.report(diagnostic);
 }
 

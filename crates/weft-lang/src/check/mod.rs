@@ -250,6 +250,9 @@ fn network_of(cx: &mut Cx<'_>, program: &Program) -> Network {
             fills.add(cx, (&network.tables, &network.chains, &plain), item);
         }
     }
+    for (at, chain) in network.chains.iter().enumerate() {
+        fills.add_members(cx, (chain, at), &network.clusters, &plain);
+    }
     network.fills = fills.finish();
     network.elements = elements.into_iter().map(|checked| checked.element).collect();
     network
@@ -293,6 +296,13 @@ fn shared_table(cx: &mut Cx<'_>, item: &crate::ast::Table) -> hir::Table {
     let (table, bounds) = table::table(cx, &nothing, &mut n_rand, item);
     if let Err((message, span)) = table::limits(&bounds, &[]) {
         cx.report(Diagnostic::error(code::OVER_LIMIT, message).at(span, "outside the limits"));
+    }
+    if table.filled_by_cluster {
+        let message = format!("`{}` belongs to no chain, and so to no cluster", table.name);
+        let diagnostic = Diagnostic::error(code::NOT_FILLABLE, message)
+            .at(item.name.span, "whose members?")
+            .with_help("declare it in an element: a chain says which cluster the element's calls go to");
+        cx.report(diagnostic);
     }
     table
 }

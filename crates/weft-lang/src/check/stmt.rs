@@ -351,13 +351,13 @@ impl Scope<'_, '_> {
         let found = self.table_ref(name)?;
         let table = self.table(found);
         if table.filled_by_controller {
-            let message = format!("`{}` is filled by the controller, and handlers only read it", name.name);
+            let (clause, who) = super::table::filled_by(table);
+            let message = format!("`{}` is filled by {who}, and handlers only read it", name.name);
+            let help = format!("drop {clause} (and say what is evicted), or keep this in a table of its own");
             let diagnostic = Diagnostic::error(code::TABLE_READ_ONLY, message)
                 .at(name.span, "written here")
-                .with_label(table.span, "declared FILLED BY CONTROLLER")
-                .with_help(
-                    "drop FILLED BY CONTROLLER (and say what is evicted), or keep this in a table of its own",
-                );
+                .with_label(table.span, format!("declared {clause}"))
+                .with_help(help);
             self.cx.report(diagnostic);
             return None;
         }

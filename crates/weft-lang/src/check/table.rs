@@ -19,6 +19,14 @@ pub(super) struct Bounds {
     pub(super) ttl: Option<Expr>,
 }
 
+/// How a table that no handler writes is declared, and who fills it.
+pub(super) fn filled_by(table: &Table) -> (&'static str, &'static str) {
+    match table.filled_by_cluster {
+        true => ("FILLED BY CLUSTER", "the cluster"),
+        false => ("FILLED BY CONTROLLER", "the controller"),
+    }
+}
+
 /// The columns of a table in the order in which they are written.
 pub(super) fn written_order(table: &Table) -> Vec<usize> {
     let mut order: Vec<usize> = (0..table.columns.len()).collect();
@@ -51,6 +59,7 @@ pub(super) fn table(
         columns,
         n_keys,
         filled_by_controller: false,
+        filled_by_cluster: false,
         per_worker: false,
         evict: None,
         ttl_on_access: false,
@@ -213,6 +222,7 @@ fn options(
             TableOptionKind::Max { .. } => (0, "MAX"),
             TableOptionKind::Ttl { .. } => (1, "TTL"),
             TableOptionKind::FilledByController => (2, "FILLED BY CONTROLLER"),
+            TableOptionKind::FilledByCluster => (2, "FILLED BY CLUSTER"),
             TableOptionKind::PerWorker => (3, "PER WORKER"),
         };
         if let Some(first) = seen[slot] {
@@ -235,6 +245,10 @@ fn options(
                 ttl_span = Some(option.span);
             }
             TableOptionKind::FilledByController => table.filled_by_controller = true,
+            TableOptionKind::FilledByCluster => {
+                (table.filled_by_controller, table.filled_by_cluster) = (true, true);
+                check_members(cx, decl, table, option.span);
+            }
             TableOptionKind::PerWorker => table.per_worker = true,
         }
     }
@@ -249,20 +263,36 @@ fn options(
     bounds
 }
 
+/// A table of a cluster's members has their number for its key, and what they are called.
+fn check_members(cx: &mut Cx<'_>, decl: &ast::Table, table: &Table, span: Span) {
+    let types: Vec<(Type, bool)> = table.columns.iter().map(|column| (column.ty, column.nullable)).collect();
+    let is_right = table.n_keys == 1 && types == [(Type::Int(64), false), (Type::Endpoint, false)];
+    if is_right || table.columns.iter().any(|column| cx.is_broken(column.span)) || cx.is_broken(decl.span) {
+        return;
+    }
+    let message = format!("`{}` cannot hold the members of a cluster", decl.name.name);
+    let diagnostic = Diagnostic::error(code::NOT_FILLABLE, message)
+        .at(decl.name.span, "takes a number and an endpoint")
+        .with_label(span, "filled with the members of the chain's cluster")
+        .with_help(format!("write `TABLE {} (slot I64 PRIMARY KEY, endpoint ENDPOINT)`", decl.name.name));
+    cx.report(diagnostic);
+}
+
 fn check_conflicts(cx: &mut Cx<'_>, table: &Table, seen: &[Option<Span>; 4], ttl: Option<Span>) {
     let Some(filled) = seen[2] else { return };
+    let (clause, who) = filled_by(table);
     let other = match (table.evict.is_some(), ttl, seen[3]) {
-        (true, ..) => seen[0].map(|span| (span, "EVICT", "nothing is evicted but by the controller")),
-        (_, Some(span), _) => Some((span, "TTL", "rows stay until the controller removes them")),
-        (.., Some(span)) => Some((span, "PER WORKER", "the controller fills one table for all workers")),
+        (true, ..) => seen[0].map(|span| (span, "EVICT", format!("nothing is evicted but by {who}"))),
+        (_, Some(span), _) => Some((span, "TTL", format!("rows stay until {who} removes them"))),
+        (.., Some(span)) => Some((span, "PER WORKER", format!("{who} fills one table for all workers"))),
         _ => None,
     };
     if let Some((span, what, why)) = other {
-        let message = format!("{what} and FILLED BY CONTROLLER exclude each other");
+        let message = format!("{what} and {clause} exclude each other");
         let diagnostic = Diagnostic::error(code::OPTION_CONFLICT, message)
             .at(span, why)
-            .with_label(filled, "filled by the controller");
-        cx.report(diagnostic.with_help(format!("drop {what}, or FILLED BY CONTROLLER")));
+            .with_label(filled, format!("filled by {who}"));
+        cx.report(diagnostic.with_help(format!("drop {what}, or {clause}")));
     }
 }
 

@@ -93,8 +93,11 @@ impl Parser<'_> {
                 self.keyword("ROWS")?;
                 TableOptionKind::Max { rows, evict: self.optional_evict()? }
             } else if self.eat_keyword("FILLED").is_some() {
-                self.keywords(&["BY", "CONTROLLER"])?;
-                TableOptionKind::FilledByController
+                self.keyword("BY")?;
+                match self.choice(&[("CONTROLLER", false), ("CLUSTER", true)])? {
+                    false => TableOptionKind::FilledByController,
+                    true => TableOptionKind::FilledByCluster,
+                }
             } else if self.eat_keyword("PER").is_some() {
                 self.keyword("WORKER")?;
                 TableOptionKind::PerWorker
