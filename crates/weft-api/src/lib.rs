@@ -52,6 +52,9 @@ pub struct Applied {
     /// State of the program before that this one has no name for, in order of name.
     #[serde(default)]
     pub dropped: Vec<Dropped>,
+    /// Chains of which another order runs than is written.
+    #[serde(default)]
+    pub planned: Vec<Planned>,
     /// From the request to the last worker's acknowledgement, in milliseconds.
     pub total_ms: f64,
     /// Of that, checking the program.
@@ -81,6 +84,23 @@ pub struct Dropped {
     pub what: String,
     /// The rows of a table; None for a variable.
     pub rows: Option<u64>,
+}
+
+/// A chain that runs in another order than is written.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Planned {
+    /// Its name.
+    pub chain: String,
+    /// Its elements as written.
+    pub written: Vec<String>,
+    /// In the order in which requests pass them.
+    pub order: Vec<String>,
+    /// Nanoseconds that a call is expected to take in its elements in the order as written.
+    pub written_ns: f64,
+    /// The same, in the order that runs.
+    pub planned_ns: f64,
+    /// Something of these figures was measured on the version before; else all are estimates.
+    pub is_measured: bool,
 }
 
 /// How a thing changes.
@@ -202,6 +222,9 @@ pub struct Element {
     pub failed: u64,
     /// Nanoseconds for one tuple, from sampled passes; None before the first.
     pub ns_per_tuple: Option<f64>,
+    /// How many passes were sampled.
+    #[serde(default)]
+    pub sampled: u64,
 }
 
 /// An upstream endpoint.

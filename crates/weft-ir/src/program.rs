@@ -328,6 +328,19 @@ impl ChainProgram {
         parts
     }
 
+    /// The same elements in another order, by their indices. What belongs to an element has its name, so nothing else
+    /// changes.
+    ///
+    /// # Panics
+    /// If `order` does not name each element once.
+    pub fn reorder(&mut self, order: &[usize]) {
+        let mut elements: Vec<Option<Element>> =
+            core::mem::take(&mut self.elements).into_iter().map(Some).collect();
+        assert_eq!(order.len(), elements.len(), "an order names each element once");
+        let take = |at: &usize| elements[*at].take().expect("an order names each element once");
+        self.elements = order.iter().map(take).collect();
+    }
+
     /// Whether the pass goes on where a handler of this element fails: it was declared `FAIL OPEN`, or the call is over
     /// and the others are still to hear of it.
     pub fn fails_open(&self, element: u16, event: Event) -> bool {

@@ -181,7 +181,7 @@ pub struct Chain {
     pub equivalence: Equivalence,
     /// `PIN STREAM DRAIN`: streams stay on their version this long at most.
     pub pin_stream_drain: Option<Interval>,
-    /// `ORDER a BEFORE b`, as indices into [`Chain::instances`]; the written order keeps them.
+    /// `ORDER a BEFORE b`, as indices into [`Chain::instances`], and what POSITION says; the written order keeps them.
     pub orders: Vec<(usize, usize)>,
     /// `PRIORITY a > b`, as indices into [`Chain::instances`].
     pub priorities: Vec<(usize, usize)>,

@@ -1,8 +1,8 @@
-//! What a chain costs at worst, known before anything runs.
+//! What a chain costs, known before anything runs: at worst, and at a guess.
 
 use weft_core::table::Table;
-use weft_ir::ir::Function;
-use weft_ir::program::ChainProgram;
+use weft_ir::ir::{Function, Inst, Op, Ty};
+use weft_ir::program::{ChainProgram, Element};
 
 /// The cost of one element.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -64,20 +64,66 @@ pub fn cost(chain: &ChainProgram) -> Cost {
     Cost { elements: elements.collect(), shared_table_bytes: table_bytes("") }
 }
 
+/// Nanoseconds that an element takes for a call that reaches it, at a guess: the longest way through each of its
+/// handlers of calls, each operation at what it was seen to take in compiled code (`weft bench elements`), a run of
+/// bytes taken to be short. Good enough to tell a table from a comparison; what runs is measured.
+pub fn typical_ns(element: &Element) -> f64 {
+    let handlers = &element.handlers;
+    let handlers = [&handlers.open, &handlers.request, &handlers.response, &handlers.close];
+    let picoseconds: u64 = handlers.into_iter().flatten().map(picoseconds).sum();
+    picoseconds as f64 / 1e3
+}
+
+fn picoseconds(function: &Function) -> u64 {
+    let of_block = |at: usize| {
+        let insts = &function.blocks[at].insts;
+        HANDLER_STEP_PS + insts.iter().map(|inst| of_inst(function, inst)).sum::<u64>()
+    };
+    longest(function, of_block)
+}
+
+/// What goes from block to block in compiled code, in picoseconds.
+const HANDLER_STEP_PS: u64 = 200;
+
+fn of_inst(function: &Function, inst: &Inst) -> u64 {
+    let is_bytes = inst.result.is_some_and(|result| function.ty(result) == Ty::Bytes);
+    match &inst.op {
+        Op::Find(..) | Op::ScanRow(..) | Op::ScanNext(..) => 5_000,
+        Op::Insert(..) | Op::Remove(..) => 20_000,
+        Op::Touch(..) | Op::TouchRead(..) => 2_000,
+        Op::SetColumn(..) | Op::SetColumnNull(..) => 1_500,
+        Op::Lock(..) | Op::LockVars => 4_000,
+        Op::Emit(_, cells) => 4_000 + 1_000 * cells.len() as u64,
+        Op::Mirror(_) => 500_000,
+        Op::Concat(_) | Op::Lower(_) | Op::Upper(_) | Op::Like(..) | Op::Key(_) => 6_000,
+        Op::IntToText(..) | Op::FloatToText(_) | Op::TextToFloat(_) | Op::TextToInt(..) => 15_000,
+        Op::Hash(_) => 2_000,
+        Op::Rand(_) => 1_200,
+        Op::SetInput(..) | Op::ClearInput(_) | Op::SetAnswer(..) | Op::SetReply(..) => 4_000,
+        Op::BytesCompare(..) | Op::InPrefix(..) => 1_500,
+        Op::Column(..) | Op::CallGet(_) if is_bytes => 2_000,
+        _ => 100,
+    }
+}
+
 /// Operations on the longest way, each block weighed by the rows of the scans that it is in.
 ///
 /// It is an upper bound: every block counts as often as all scans whose heads can lead to it and back allow.
 fn longest_way(function: &Function) -> u64 {
-    let weights = weights(function);
+    longest(function, |at| function.blocks[at].insts.len() as u64 + 1)
+}
+
+fn longest(function: &Function, of_block: impl Fn(usize) -> u64) -> u64 {
+    let own = weights(function).into_iter().enumerate();
+    let own: Vec<u64> = own.map(|(at, weight)| of_block(at).saturating_mul(weight)).collect();
     let n = function.blocks.len();
-    let mut longest = vec![None; n];
-    way_from(0, function, &weights, &mut longest, &mut vec![false; n])
+    way_from(0, function, &own, &mut vec![None; n], &mut vec![false; n])
 }
 
 fn way_from(
     at: usize,
     function: &Function,
-    weights: &[u64],
+    own: &[u64],
     longest: &mut [Option<u64>],
     open: &mut [bool],
 ) -> u64 {
@@ -89,13 +135,12 @@ fn way_from(
         return 0;
     }
     let block = &function.blocks[at];
-    let own = (block.insts.len() as u64 + 1).saturating_mul(weights[at]);
     let mut behind = 0;
     for jump in block.end.jumps() {
-        behind = way_from(jump.block.0 as usize, function, weights, longest, open).max(behind);
+        behind = way_from(jump.block.0 as usize, function, own, longest, open).max(behind);
     }
     open[at] = false;
-    let total = own.saturating_add(behind);
+    let total = own[at].saturating_add(behind);
     longest[at] = Some(total);
     total
 }

@@ -1,13 +1,15 @@
 //! From files to a plan that a node can run.
 
 use crate::metrics;
+use crate::ordering::{self, ordered};
 use crate::source::Files;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
-use weft_api::AtFault;
+use weft_api::{AtFault, Planned};
 use weft_core::{Interval, Value};
 use weft_engine::plan::{Address, Balance, Chain, ChainError, Cluster, Listener, MethodPattern, Plan, Route};
 use weft_engine::state::{Staged, StateStore, Unfit};
+use weft_engine::stats::ChainStats;
 use weft_ir::backend::Backend;
 use weft_ir::program::ChainProgram;
 use weft_lang::diagnostic::Diagnostic;
@@ -48,6 +50,8 @@ pub(crate) struct Compiler {
 pub(crate) struct Compiled {
     pub(crate) plan: Arc<Plan>,
     pub(crate) took: Duration,
+    /// The chains whose elements run in another order than is written.
+    pub(crate) planned: Vec<Planned>,
     state: Staged,
 }
 
@@ -103,8 +107,9 @@ impl Compiler {
         self.version
     }
 
-    /// Compiles a checked program into the next version; `sources` are the texts that it was checked from. It
-    /// becomes the current one by [`Compiler::commit`], once it runs; if it never does, nothing has changed.
+    /// Compiles a checked program into the next version; `sources` are the texts that it was checked from, and
+    /// `counted` is what the version that runs has counted, by which the order of elements is chosen. It becomes the
+    /// current one by [`Compiler::commit`], once it runs; if it never does, nothing has changed.
     ///
     /// # Errors
     /// Diagnostics: a chain cannot be lowered, its state cannot be carried over, the back end does not take it,
@@ -113,6 +118,7 @@ impl Compiler {
         &self,
         network: &hir::Network,
         sources: &SourceMap,
+        counted: &[ChainStats],
     ) -> Result<Compiled, Vec<Diagnostic>> {
         let begun = Instant::now();
         let version = self.version + 1;
@@ -120,7 +126,13 @@ impl Compiler {
         let (programs, conditions) = lower_all(network, sources, self.workers)?;
         let mut state = self.store.stage();
         let mut chains = Vec::new();
-        for (chain, program) in network.chains.iter().zip(programs) {
+        let mut planned = Vec::new();
+        for (index, (chain, mut program)) in network.chains.iter().zip(programs).enumerate() {
+            let ordered = ordered(network, index, &program, ordering::counted(counted, &chain.name));
+            if ordered.plan.is_reordered() {
+                planned.push(ordered.told(&program));
+                program.reorder(&ordered.plan.order);
+            }
             let methods: Vec<_> = chain.methods.iter().map(|m| m.path.clone()).collect();
             let built = Chain::build(version, program, &schema, &methods, &mut state, &*self.backend);
             let mut built = built.map_err(|error| vec![refused(network, chain, &error)])?;
@@ -159,7 +171,7 @@ impl Compiler {
             routes,
             chains,
         };
-        Ok(Compiled { plan: Arc::new(plan), took: begun.elapsed(), state })
+        Ok(Compiled { plan: Arc::new(plan), took: begun.elapsed(), planned, state })
     }
 
     /// A plan runs: its state is the node's from now on.
@@ -351,16 +363,16 @@ CREATE CHAIN shop ON front -> cart AS count; END;
             (checked.network.unwrap_or_else(|| panic!("{told}")), checked.sources)
         };
         let (old, old_text) = program(COUNT);
-        let compiled = compiler.compile(&old, &old_text).expect("it is right");
+        let compiled = compiler.compile(&old, &old_text, &[]).expect("it is right");
         compiler.commit(compiled);
         let (more, more_text) = program(&COUNT.replace("AS count;", "AS count -> count AS again;"));
-        assert_eq!(compiler.compile(&more, &more_text).expect("it fits").plan.version, 2);
+        assert_eq!(compiler.compile(&more, &more_text, &[]).expect("it fits").plan.version, 2);
         // If `again` had stayed, its table's key could not be another now.
         let other = COUNT.replace("AS count;", "AS count AS again;").replace("size I64", "bytes I64");
         let (other, other_text) = program(&other);
-        assert_eq!(compiler.compile(&other, &other_text).expect("it fits").plan.version, 2);
+        assert_eq!(compiler.compile(&other, &other_text, &[]).expect("it fits").plan.version, 2);
         let (unfit, unfit_text) = program(&COUNT.replace("size I64 PRIMARY", "bytes I64 PRIMARY"));
-        let refused = compiler.compile(&unfit, &unfit_text).err().expect("the key is another");
+        let refused = compiler.compile(&unfit, &unfit_text, &[]).err().expect("the key is another");
         assert_eq!(codes(&refused), ["W0501"]);
         assert_eq!(compiler.version(), 1);
     }
@@ -385,7 +397,7 @@ CREATE CHAIN shop ON front -> cart AS count; END;
         }
         let checked = checked(COUNT);
         let network = checked.network.expect("it is right");
-        let refused = Compiler::new(Box::new(Refuses), 1).compile(&network, &checked.sources);
+        let refused = Compiler::new(Box::new(Refuses), 1).compile(&network, &checked.sources, &[]);
         let refused = refused.err().expect("the back end refuses");
         assert_eq!(codes(&refused), ["W0502"]);
         let told = render_all(&refused, &checked.sources, RenderOptions::default());
@@ -406,7 +418,7 @@ CREATE CHAIN shop ON front -> cart AS count; END;
         };
         let mut compiler = Compiler::new(Box::new(Interp), 1);
         let (old, sources) = program(&text);
-        let compiled = compiler.compile(&old, &sources).expect("it is right");
+        let compiled = compiler.compile(&old, &sources, &[]).expect("it is right");
         compiler.commit(compiled);
         for (from, to, whose) in [
             ("TABLE seen (size I64", "TABLE seen (bytes I64", "shop.count.seen"),
@@ -414,7 +426,7 @@ CREATE CHAIN shop ON front -> cart AS count; END;
             ("all (user I64", "all (tenant I64", "all"),
         ] {
             let (unfit, sources) = program(&text.replace(from, to));
-            let refused = compiler.compile(&unfit, &sources).err().expect("it does not fit");
+            let refused = compiler.compile(&unfit, &sources, &[]).err().expect("it does not fit");
             let told = render_all(&refused, &sources, RenderOptions::default());
             assert!(told.contains(&format!("the running state of `{whose}` cannot be taken over")), "{told}");
             let at = refused[0].span().expect("it is somewhere");

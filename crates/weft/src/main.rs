@@ -13,6 +13,7 @@ mod library;
 mod live;
 mod metrics;
 mod open_files;
+mod ordering;
 mod running;
 mod signals;
 mod sink_files;

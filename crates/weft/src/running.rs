@@ -16,6 +16,7 @@ use weft_api::{Applied, AtFault, Bundle, Calls, Chain, Element, Endpoint, Place,
 use weft_core::{Interval, Status as RpcStatus};
 use weft_engine::Config;
 use weft_engine::plan::{Address, Listener, Plan};
+use weft_engine::stats::ChainStats;
 use weft_io::node::{NodeStats, Stopped};
 use weft_io::socket::ListenSocket;
 use weft_io::writer::SinkMetrics;
@@ -102,7 +103,7 @@ impl Running {
     ) -> Result<Self, Start> {
         let workers = usize::from(args.workers);
         let mut compiler = Compiler::new(backend, workers);
-        let compiled = compiler.compile(network, sources).map_err(Start::Diagnostics)?;
+        let compiled = compiler.compile(network, sources, &[]).map_err(Start::Diagnostics)?;
         let seed = args.seed.unwrap_or_else(|| clock::now().0 as u64);
         let busy_poll = Interval::from_micros(i64::from(args.busy_poll));
         let config = NodeConfig { workers, busy_poll, engine: Config { seed, ..Config::default() } };
@@ -130,7 +131,8 @@ impl Running {
         let version = control.compiler.version();
         let refuse = |refused: Refused| Refusal::Refused(Refused { version, ..refused });
         let refuse_node = |error: NodeError| refuse(unwell(&node_fault(&error)));
-        let (network, compiled) = control.compile(&checked).map_err(refuse)?;
+        let counted = self.stats().map(|node| node.stats.chains).unwrap_or_default();
+        let (network, compiled) = control.compile(&checked, &counted).map_err(refuse)?;
         let outline = Outline::of(network);
         let mut applied = Applied {
             version: compiled.plan.version,
@@ -138,6 +140,7 @@ impl Running {
             changes: control.outline.changes_to(&outline),
             diagnostics: refused_by(&checked.diagnostics, &checked.sources, AtFault::Program).diagnostics,
             dropped: dropped(&control.plan, &compiled.plan),
+            planned: compiled.planned.clone(),
             check_ms: millis(checked.took),
             compile_ms: millis(compiled.took),
             ..Applied::default()
@@ -234,14 +237,19 @@ impl Running {
 }
 
 impl Control {
-    /// Compiles a program that was checked, and tries the files that it will write to.
-    fn compile<'a>(&self, checked: &'a Checked) -> Result<(&'a Network, Compiled), Refused> {
+    /// Compiles a program that was checked, and tries the files that it will write to. What was counted of the chains
+    /// that run decides about the order of elements.
+    fn compile<'a>(
+        &self,
+        checked: &'a Checked,
+        counted: &[ChainStats],
+    ) -> Result<(&'a Network, Compiled), Refused> {
         let refuse =
             |diagnostics: &[Diagnostic], at_fault| refused_by(diagnostics, &checked.sources, at_fault);
         let Some(network) = &checked.network else {
             return Err(refuse(&checked.diagnostics, AtFault::Program));
         };
-        let compiled = self.compiler.compile(network, &checked.sources);
+        let compiled = self.compiler.compile(network, &checked.sources, counted);
         let compiled = compiled.map_err(|diagnostics| refuse(&diagnostics, at_fault(&diagnostics)))?;
         sink_files::try_to_open(&compiled.plan).map_err(|fault| unwell(&fault))?;
         Ok((network, compiled))
@@ -330,7 +338,7 @@ fn lock<T>(part: &Mutex<T>) -> MutexGuard<'_, T> {
 }
 
 /// An element's counters as the API gives them.
-fn chain_of(chain: &weft_engine::stats::ChainStats) -> Chain {
+fn chain_of(chain: &ChainStats) -> Chain {
     let element = |(name, c): &(String, weft_core::abi::Counters)| Element {
         name: name.clone(),
         seen: c.seen,
@@ -339,6 +347,7 @@ fn chain_of(chain: &weft_engine::stats::ChainStats) -> Chain {
         diverted: c.diverted,
         failed: c.failed,
         ns_per_tuple: (c.sampled > 0).then(|| c.sampled_ns as f64 / c.sampled as f64),
+        sampled: c.sampled,
     };
     Chain {
         name: chain.chain.clone(),

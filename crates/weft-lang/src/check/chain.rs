@@ -95,10 +95,7 @@ fn instances(
     for node in &ast.stages {
         let stages = match node {
             StageNode::One(stage) => std::slice::from_ref(stage),
-            StageNode::Group { stages, span } => {
-                no_effect(cx, "`{...}`", AS_WRITTEN, *span);
-                stages
-            }
+            StageNode::Group { stages, .. } => stages,
         };
         let start = done.len();
         for stage in stages {
@@ -598,9 +595,6 @@ fn check_mirror(cx: &mut Cx<'_>, checked: &Checked, edge: &Edge<'_>, stage: &Sta
     });
 }
 
-/// Why what licences another order has no effect.
-const AS_WRITTEN: &str = "stages run in the written order";
-
 /// Tells that something of the design is read and checked, and changes nothing for calls.
 fn no_effect(cx: &mut Cx<'_>, what: &str, why: &str, span: Span) {
     let message = format!("{what} has no effect on calls in this version: {why}");
@@ -615,12 +609,12 @@ fn options(cx: &mut Cx<'_>, ast: &ast::Chain, chain: &mut Chain) {
     for option in &ast.options {
         let span = option.span;
         match &option.kind {
-            Kind::Equivalence { level } => options.equivalence(level, span),
+            Kind::Equivalence { level } => options.equivalence(level),
             Kind::PinStream { drain } => options.pin_stream(drain),
             // Last, since it is for all stages alike.
             Kind::FailOpen => {}
             Kind::Order { first, second } => options.order(first, second, span),
-            Kind::Priority { higher, lower } => options.priority(higher, lower, span),
+            Kind::Priority { higher, lower } => options.priority(higher, lower),
             Kind::Position { instance, is_last } => options.position(instance, *is_last, span),
             Kind::BypassOnFailure { instance } => options.bypass_on_failure(instance, span),
             Kind::Branch { from, .. } => options.branch(from),
@@ -642,7 +636,7 @@ struct Options<'c, 'a> {
 }
 
 impl Options<'_, '_> {
-    fn equivalence(&mut self, level: &Ident, span: Span) {
+    fn equivalence(&mut self, level: &Ident) {
         const LEVELS: [(&str, Equivalence); 5] = [
             ("strict", Equivalence::Strict),
             ("observable", Equivalence::Observable),
@@ -652,7 +646,7 @@ impl Options<'_, '_> {
         ];
         if let Some((_, known)) = LEVELS.iter().find(|(name, _)| level.name.eq_ignore_ascii_case(name)) {
             self.chain.equivalence = *known;
-            return no_effect(self.cx, "`EQUIVALENCE`", AS_WRITTEN, span);
+            return;
         }
         let message = format!("there is no equivalence `{}`", level.name);
         let diagnostic = Diagnostic::error(code::UNKNOWN_OPTION, message)
@@ -682,10 +676,9 @@ impl Options<'_, '_> {
         self.chain.orders.push((a, b));
     }
 
-    fn priority(&mut self, higher: &Ident, lower: &Ident, span: Span) {
+    fn priority(&mut self, higher: &Ident, lower: &Ident) {
         let (Some(a), Some(b)) = (self.find(higher), self.find(lower)) else { return };
         self.chain.priorities.push((a, b));
-        no_effect(self.cx, "`PRIORITY`", AS_WRITTEN, span);
     }
 
     fn position(&mut self, instance: &Ident, is_last: bool, span: Span) {
@@ -698,6 +691,8 @@ impl Options<'_, '_> {
                 .with_label(self.chain.instances[at].span, "written here");
             self.cx.report(diagnostic.with_help("move the stage, or drop the option"));
         }
+        let others = (0..self.chain.instances.len()).filter(|other| *other != at);
+        self.chain.orders.extend(others.map(|other| if is_last { (other, at) } else { (at, other) }));
     }
 
     fn bypass_on_failure(&mut self, instance: &Ident, span: Span) {

@@ -1,16 +1,22 @@
-//! What follows from the effects of a chain: which elements may change places, and which tables may be split by key.
-//!
-//! Nothing here changes a chain: in this version it runs as written. What is told is what a planner may do.
+//! What follows from the effects of a chain: the order that it runs in, and which tables may be split by key.
 //!
 //! * [`pairs`]: for each two elements of a chain, the clashes that keep their order, by rule, level and source line.
+//! * [`Figures`]: what elements cost, measured or estimated.
+//! * [`choose`]: the order of least expected cost among those that are allowed.
 //! * [`tables`]: for each table, whether it can be spread over nodes by the key of its rows.
+//!
+//! The search and the cost model are decision 0023.
 
+mod figures;
+mod order;
+mod search;
 mod shard;
 mod swap;
 #[cfg(test)]
 mod tests;
 
 use core::fmt;
+use core::ops::Range;
 
 use weft_core::schema::Schema;
 use weft_ir::ir::InputId;
@@ -19,6 +25,9 @@ use weft_lang::hir;
 
 use crate::effects::Lines;
 
+pub use figures::{ENDS_ASSUMED, ElementFigures, Figures, SAMPLED_MIN, SEEN_MIN};
+pub use order::{GAIN_MIN, GAIN_NS_MIN, Input, Licence, LicensedBy, NotTaken, Plan, choose};
+pub use search::{BEAM_WIDTH, EXACT_MAX};
 pub use shard::{Sharding, TableSharding, tables};
 pub use swap::pairs;
 
@@ -60,8 +69,10 @@ pub enum Rule {
     Target = 9,
     /// Both take room in the scratch of the pass, so which of them finds it full depends on the order.
     Room = 10,
-    /// The chain says `ORDER a BEFORE b`.
+    /// The chain says `ORDER a BEFORE b`, or which comes first or last.
     Order = 11,
+    /// A filter wraps what stands behind it: elements stay on their side.
+    Filters = 12,
 }
 
 /// Which handlers a clash is between.
@@ -157,7 +168,7 @@ impl From<hir::Equivalence> for Level {
 impl Rule {
     /// All rules, in the order of their numbers. Rule 7 is that of inverse pairs of native functions, which the
     /// language does not have yet.
-    pub const ALL: [Self; 10] = [
+    pub const ALL: [Self; 11] = [
         Self::Fields,
         Self::State,
         Self::Ends,
@@ -168,6 +179,7 @@ impl Rule {
         Self::Target,
         Self::Room,
         Self::Order,
+        Self::Filters,
     ];
 
     /// The number under which it is documented.
@@ -188,6 +200,7 @@ impl Rule {
             Self::Target => "target",
             Self::Room => "room",
             Self::Order => "order",
+            Self::Filters => "filters",
         }
     }
 }
@@ -217,8 +230,14 @@ pub struct Context {
     /// Pairs of inputs of a direction of which writing one may change the other on the wire, lesser index first:
     /// members of the same `oneof`, and a field within another.
     tied: [Vec<(InputId, InputId)>; 2],
-    /// `ORDER a BEFORE b`.
+    /// `ORDER a BEFORE b` and what POSITION says.
     orders: Vec<(usize, usize)>,
+    /// `PRIORITY a > b`.
+    priorities: Vec<(usize, usize)>,
+    /// Elements that were written as `{a, b}`.
+    unordered: Vec<Range<usize>>,
+    /// Filters, each with the index of the first element that it wraps.
+    filters: Vec<(usize, String)>,
 }
 
 impl Context {
@@ -231,6 +250,9 @@ impl Context {
                 tied(&program.response, schema, &messages(|m| m.output)),
             ],
             orders: chain.orders.clone(),
+            priorities: chain.priorities.clone(),
+            unordered: chain.unordered.clone(),
+            filters: chain.filters.iter().flat_map(walls).collect(),
         }
     }
 
@@ -239,6 +261,13 @@ impl Context {
         let tied = &self.tied[usize::from(side != Side::Request)];
         tied.contains(&(a.min(b), a.max(b)))
     }
+}
+
+/// The places that a filter keeps elements on one side of: in front of what it wraps, and in front of the element that
+/// makes its keys, which looks at the tuple as the filter finds it.
+fn walls(filter: &hir::FilterInstance) -> impl Iterator<Item = (usize, String)> {
+    let keys = filter.has_keys.then(|| filter.at - 1);
+    keys.into_iter().chain([filter.at]).map(|at| (at, filter.name.clone()))
 }
 
 fn tied(direction: &Direction, schema: &Schema, messages: &[usize]) -> Vec<(InputId, InputId)> {

@@ -42,8 +42,12 @@ fn pair(
     }
     found.every();
     if context.orders.contains(&(first, second)) {
-        let why = format!("the chain says ORDER {} BEFORE {}", found.name(0), found.name(1));
+        let why = format!("the chain says that {} comes before {}", found.name(0), found.name(1));
         found.clash(Rule::Order, Level::Relaxed, Side::Chain, why, Lines::new(), Lines::new());
+    }
+    if let Some((_, filter)) = context.filters.iter().find(|(at, _)| (first + 1..=second).contains(at)) {
+        let why = format!("{filter} stands between them: a filter wraps what is behind it");
+        found.clash(Rule::Filters, Level::Relaxed, Side::Chain, why, Lines::new(), Lines::new());
     }
     let mut clashes = found.clashes;
     clashes.sort_by_key(|clash| (clash.rule, clash.side));

@@ -13,7 +13,7 @@ use weft_opt::plan::{Context, Level, Pair, Rule, Sharding, pairs, tables};
 use crate::schema::Disk;
 
 /// A program that is not in a file. Its messages are those of the shop, with a `oneof` of address and locker.
-struct Inline(String);
+pub(crate) struct Inline(pub(crate) String);
 
 impl Resolver for Inline {
     fn text(&mut self, _path: &str, _from: Option<&str>) -> Result<String, String> {

@@ -21,7 +21,7 @@ pub(crate) fn run(args: &ExplainArgs) -> Result<(), Fault> {
     let Some(network) = checked.network else { return Err(Fault::told(checked.at_fault)) };
     let chains = chosen(&network, args.chain.as_deref())?;
     let explained = chains.into_iter().map(|chain| {
-        report::explain(&network, chain, &checked.sources).map_err(|diagnostics| {
+        report::explain(&network, chain, &checked.sources, &[]).map_err(|diagnostics| {
             eprint!("{}", render_all(&diagnostics, &checked.sources, render_options()));
             Fault::Told
         })

@@ -3,5 +3,6 @@
 mod commands;
 mod explain;
 mod node;
+mod order;
 mod swap;
 mod tenants;

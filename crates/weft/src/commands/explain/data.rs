@@ -1,7 +1,8 @@
 //! The same as data.
 
-use super::report::{Chain, ClashTold, Element, Handler, Pair, TableTold};
+use super::report::{Chain, ClashTold, Element, Handler, Pair, PlanTold, TableTold};
 use serde_json::{Value, json};
+use weft_opt::plan::LicensedBy;
 
 /// One object with all chains.
 pub(super) fn of(chains: &[Chain]) -> Value {
@@ -9,21 +10,55 @@ pub(super) fn of(chains: &[Chain]) -> Value {
 }
 
 fn chain(chain: &Chain) -> Value {
-    let order: Vec<&str> = chain.elements.iter().map(|element| &*element.name).collect();
     json!({
         "chain": chain.name,
         "from": chain.from,
         "to": chain.to,
         "methods": chain.methods,
         "level": chain.level.name(),
-        // What runs is what is written.
-        "order": order,
-        "reordered": false,
+        "order": chain.plan.order,
+        "reordered": chain.plan.order != chain.plan.written,
+        "plan": plan(&chain.plan),
         "elements": chain.elements.iter().map(element).collect::<Vec<_>>(),
         "pairs": chain.pairs.iter().map(pair).collect::<Vec<_>>(),
         "tables": chain.tables.iter().map(table).collect::<Vec<_>>(),
         "columns": { "request": chain.request, "response": chain.response },
     })
+}
+
+fn plan(plan: &PlanTold) -> Value {
+    let figures = plan.figures.iter().map(|(name, figures)| {
+        json!({
+            "element": name,
+            "ns": figures.ns,
+            "ends": figures.ends,
+            "is_timed": figures.is_timed,
+            "is_counted": figures.is_counted,
+        })
+    });
+    let licences = plan.licences.iter().map(|licence| {
+        let rules: Vec<String> = licence.rules.iter().map(ToString::to_string).collect();
+        json!({ "front": licence.front, "behind": licence.behind, "by": by(licence.by), "rules": rules })
+    });
+    let not_taken = plan.not_taken.as_ref().map(|(order, ns)| json!({ "order": order, "ns": ns }));
+    json!({
+        "written": plan.written,
+        "order": plan.order,
+        "written_ns": plan.written_ns,
+        "planned_ns": plan.planned_ns,
+        "is_exact": plan.is_exact,
+        "not_taken": not_taken,
+        "figures": figures.collect::<Vec<_>>(),
+        "licences": licences.collect::<Vec<_>>(),
+    })
+}
+
+/// The words of a chain that license what a rule forbids.
+pub(super) fn by(by: LicensedBy) -> &'static str {
+    match by {
+        LicensedBy::Braces => "braces",
+        LicensedBy::Priority => "PRIORITY",
+    }
 }
 
 fn element(element: &Element) -> Value {
@@ -52,6 +87,7 @@ fn pair(pair: &Pair) -> Value {
         "first": pair.first,
         "second": pair.second,
         "may_swap": pair.may_swap,
+        "licence": pair.licence.map(by),
         "allowed_from": pair.allowed_from.map(|level| level.name()),
         "clashes": pair.clashes.iter().map(clash).collect::<Vec<_>>(),
     })

@@ -1,6 +1,7 @@
 //! What there is to be told of a chain, in words but not in lines.
 
 use super::words::{Words, sharding};
+use crate::ordering::{Counted, Ordered, ordered};
 use std::collections::BTreeSet;
 use weft_core::table::Table;
 use weft_ir::program::{ChainProgram, Direction, Realisation};
@@ -8,9 +9,9 @@ use weft_lang::diagnostic::Diagnostic;
 use weft_lang::hir::{self, Network};
 use weft_lang::source::SourceMap;
 use weft_opt::cost::{Cost, cost};
-use weft_opt::effects::{ChainEffects, Effects, Lines, effects};
+use weft_opt::effects::{ChainEffects, Effects, Lines};
 use weft_opt::lower::{LowerOptions, lower_with_lines};
-use weft_opt::plan::{self, Clash, Context, Level};
+use weft_opt::plan::{self, Clash, ElementFigures, Level, Licence, LicensedBy, Rule};
 
 /// A chain.
 pub(super) struct Chain {
@@ -19,7 +20,8 @@ pub(super) struct Chain {
     pub(super) to: String,
     pub(super) methods: String,
     pub(super) level: Level,
-    /// In the order of the request direction.
+    pub(super) plan: PlanTold,
+    /// In the order as written.
     pub(super) elements: Vec<Element>,
     /// Each two elements.
     pub(super) pairs: Vec<Pair>,
@@ -27,6 +29,33 @@ pub(super) struct Chain {
     /// Fields, headers and facts that are read or written, by direction.
     pub(super) request: Vec<String>,
     pub(super) response: Vec<String>,
+}
+
+/// The order that the chain runs in.
+pub(super) struct PlanTold {
+    /// As written, and as planned.
+    pub(super) written: Vec<String>,
+    pub(super) order: Vec<String>,
+    /// What a call is expected to take in its elements, in nanoseconds.
+    pub(super) written_ns: f64,
+    pub(super) planned_ns: f64,
+    /// No permitted order costs less.
+    pub(super) is_exact: bool,
+    /// A better order that would save too little, and what it would take.
+    pub(super) not_taken: Option<(Vec<String>, f64)>,
+    /// What elements cost, in the order as planned.
+    pub(super) figures: Vec<(String, ElementFigures)>,
+    /// Elements in another order than a rule would have it, and by which words of the chain.
+    pub(super) licences: Vec<LicenceTold>,
+}
+
+/// That the chain allows what a rule forbids.
+pub(super) struct LicenceTold {
+    pub(super) front: String,
+    pub(super) behind: String,
+    pub(super) by: LicensedBy,
+    /// The rules that are set aside.
+    pub(super) rules: Vec<Rule>,
 }
 
 /// An instance of an element.
@@ -66,6 +95,8 @@ pub(super) struct Pair {
     pub(super) second: String,
     /// At the chain's level.
     pub(super) may_swap: bool,
+    /// The words of the chain that let the second stand in front all the same.
+    pub(super) licence: Option<LicensedBy>,
     /// The strictest level at which they may.
     pub(super) allowed_from: Option<Level>,
     pub(super) clashes: Vec<ClashTold>,
@@ -102,7 +133,7 @@ pub(super) struct TableTold {
     pub(super) sharding: String,
 }
 
-/// Tells of a chain, an index into [`Network::chains`].
+/// Tells of a chain, an index into [`Network::chains`]; `counted` is what a node that runs it has counted.
 ///
 /// # Errors
 /// What cannot be lowered.
@@ -110,26 +141,26 @@ pub(super) fn explain(
     network: &Network,
     index: usize,
     sources: &SourceMap,
+    counted: Counted<'_>,
 ) -> Result<Chain, Vec<Diagnostic>> {
     // Locks are planned where there is more than one worker; what things cost is told for one, as `check` does.
     let program = lower_with_lines(network, index, &LowerOptions { workers: 2 }, sources)?;
-    let cost = cost(&lower_with_lines(network, index, &LowerOptions { workers: 1 }, sources)?);
+    let alone = lower_with_lines(network, index, &LowerOptions { workers: 1 }, sources)?;
     let chain = &network.chains[index];
-    let effects = effects(&program);
+    let ordered = ordered(network, index, &alone, counted);
+    let effects = &ordered.effects;
     let telling = Telling { network, chain, program: &program, sources };
-    let context = Context::new(&program, chain, &network.schema);
-    let level = Level::from(chain.equivalence);
-    let pairs = plan::pairs(&program, &effects, &context);
     let inputs = |direction: &Direction| direction.inputs.iter().map(|input| input.name.clone()).collect();
     Ok(Chain {
         name: chain.name.clone(),
         from: network.listeners[chain.from].name.clone(),
         to: network.clusters[chain.to].name.clone(),
         methods: chain.glob.0.clone(),
-        level,
-        elements: telling.elements(&effects, &cost),
-        pairs: pairs.iter().map(|pair| telling.pair(pair, level)).collect(),
-        tables: plan::tables(&program, &effects).iter().map(|table| telling.table(table)).collect(),
+        level: ordered.level,
+        plan: telling.plan(&ordered),
+        elements: telling.elements(effects, &cost(&alone)),
+        pairs: ordered.pairs.iter().map(|pair| telling.pair(pair, &ordered)).collect(),
+        tables: plan::tables(&program, effects).iter().map(|table| telling.table(table)).collect(),
         request: inputs(&program.request),
         response: inputs(&program.response),
     })
@@ -143,6 +174,43 @@ struct Telling<'n> {
 }
 
 impl Telling<'_> {
+    fn names(&self, order: &[usize]) -> Vec<String> {
+        order.iter().map(|at| self.program.elements[*at].name.clone()).collect()
+    }
+
+    fn plan(&self, ordered: &Ordered) -> PlanTold {
+        let Ordered { plan, figures, level, .. } = ordered;
+        let written: Vec<usize> = (0..plan.order.len()).collect();
+        let rules = |licence: &Licence| {
+            let is_pair = |pair: &&plan::Pair| (pair.first, pair.second) == (licence.behind, licence.front);
+            let pair = ordered.pairs.iter().find(is_pair).into_iter();
+            let mut rules: Vec<Rule> =
+                pair.flat_map(|p| p.blocking(*level)).map(|clash| clash.rule).collect();
+            rules.dedup();
+            rules
+        };
+        let name = |at: usize| self.program.elements[at].name.clone();
+        PlanTold {
+            written: self.names(&written),
+            order: self.names(&plan.order),
+            written_ns: plan.written_ns,
+            planned_ns: plan.planned_ns,
+            is_exact: plan.is_exact,
+            not_taken: plan.not_taken.as_ref().map(|other| (self.names(&other.order), other.ns)),
+            figures: plan.order.iter().map(|at| (name(*at), figures.elements[*at])).collect(),
+            licences: plan
+                .licences
+                .iter()
+                .map(|licence| LicenceTold {
+                    front: name(licence.front),
+                    behind: name(licence.behind),
+                    by: licence.by,
+                    rules: rules(licence),
+                })
+                .collect(),
+        }
+    }
+
     fn elements(&self, effects: &ChainEffects, cost: &Cost) -> Vec<Element> {
         let all = self.program.elements.iter().zip(&effects.elements).zip(&cost.elements).enumerate();
         all.map(|(at, ((element, effects), cost))| {
@@ -179,7 +247,8 @@ impl Telling<'_> {
         self.sources.file(element.span.file).name().to_owned()
     }
 
-    fn pair(&self, pair: &plan::Pair, level: Level) -> Pair {
+    fn pair(&self, pair: &plan::Pair, ordered: &Ordered) -> Pair {
+        let level = ordered.level;
         let name = |index: usize| self.program.elements[index].name.clone();
         let tell = |clash: &Clash| ClashTold {
             is_blocking: level <= clash.until,
@@ -190,6 +259,7 @@ impl Telling<'_> {
             first: name(pair.first),
             second: name(pair.second),
             may_swap: pair.may_swap(level),
+            licence: pair.licence(&ordered.context),
             allowed_from: pair.allowed_from(),
             clashes: pair.clashes.iter().map(tell).collect(),
         }

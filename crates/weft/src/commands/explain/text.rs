@@ -1,19 +1,20 @@
 //! The same for a person, at most 100 columns wide.
 
-use super::report::{Chain, ClashTold, Element, Handler, Pair, Place, TableTold};
+use super::report::{Chain, ClashTold, Element, Handler, Pair, Place, PlanTold, TableTold};
 use crate::commands::{count, grouped};
 use weft_opt::effects::Lines;
-use weft_opt::plan::Level;
+use weft_opt::plan::{ElementFigures, Level, LicensedBy};
 
 /// How wide a line may be.
 const WIDTH: usize = 100;
+/// Behind the label of a line about the plan.
+const INDENT: &str = "               ";
 /// Lines of each element that are shown for one clash.
 const PLACES_MAX: usize = 2;
 
 /// A chain.
 pub(super) fn of(chain: &Chain) -> String {
     let mut out = String::new();
-    let order: Vec<&str> = chain.elements.iter().map(|element| &*element.name).collect();
     let head = format!(
         "chain {}  ({} -> {}, METHOD {})   level {}",
         chain.name,
@@ -23,13 +24,58 @@ pub(super) fn of(chain: &Chain) -> String {
         chain.level.name()
     );
     wrapped(&mut out, "", "    ", &head);
-    wrapped(&mut out, "  runs as written   ", "                    ", &order.join(" -> "));
-    out.push_str("  This version reorders nothing: what follows is what the effects would allow.\n\n");
+    plan(&mut out, &chain.plan);
     chain.elements.iter().for_each(|told| element(&mut out, told));
     pairs(&mut out, chain);
     tables(&mut out, &chain.tables);
     columns(&mut out, chain);
     out
+}
+
+/// The order as written and as planned, and by which figures.
+fn plan(out: &mut String, plan: &PlanTold) {
+    wrapped(out, "  as written   ", INDENT, &plan.written.join(" -> "));
+    let ns = |ns: f64| grouped(ns.round() as u64);
+    let source = if plan.figures.iter().any(|(_, figures)| figures.is_timed) { "measured" } else { "est." };
+    let was =
+        if plan.order == plan.written { String::new() } else { format!(", was {}", ns(plan.written_ns)) };
+    let told = format!("{}   {source} {} ns/msg{was}", plan.order.join(" -> "), ns(plan.planned_ns));
+    wrapped(out, "  as planned   ", INDENT, &told);
+    if let Some((order, other)) = &plan.not_taken {
+        let told = format!("{}   {} ns/msg: too little to gain", order.join(" -> "), ns(*other));
+        wrapped(out, "  not taken    ", INDENT, &told);
+    }
+    if !plan.is_exact {
+        let told = "too many elements to look at every order: a better one may exist";
+        wrapped(out, "  searched     ", INDENT, told);
+    }
+    let figures: Vec<String> = plan.figures.iter().map(|(name, told)| figure(name, told)).collect();
+    wrapped(out, "  by           ", INDENT, &figures.join(", "));
+    for licence in &plan.licences {
+        let rules: Vec<String> = licence.rules.iter().map(ToString::to_string).collect();
+        let words = match licence.by {
+            LicensedBy::Braces => "the braces that hold both".to_owned(),
+            LicensedBy::Priority => format!("PRIORITY {} > {}", licence.front, licence.behind),
+        };
+        let told = format!(
+            "{} before {} by {words}, against {}: calls may see the difference",
+            licence.front,
+            licence.behind,
+            rules.join(", ")
+        );
+        wrapped(out, "  licensed     ", INDENT, &told);
+    }
+    out.push('\n');
+}
+
+/// What an element is taken to cost and to end; figures that were not measured are marked.
+fn figure(name: &str, told: &ElementFigures) -> String {
+    let guess = |is_measured: bool| if is_measured { "" } else { "~" };
+    let mut text = format!("{name} {}{:.0} ns", guess(told.is_timed), told.ns);
+    if told.ends > 0.0 {
+        text += &format!(" ending {}{:.0} %", guess(told.is_counted), 100.0 * told.ends);
+    }
+    text
 }
 
 fn element(out: &mut String, element: &Element) {
@@ -122,8 +168,16 @@ fn verdict(pair: &Pair) -> String {
             rules.dedup();
             format!("yes; at strict no: {}", rules.join(", "))
         }
+        (false, _) if pair.licence.is_some() => licensed(pair),
         (false, Some(level)) => format!("no; from level {} on", level.name()),
         (false, None) => "no, at no level".to_owned(),
+    }
+}
+
+fn licensed(pair: &Pair) -> String {
+    match pair.licence {
+        Some(LicensedBy::Priority) => format!("yes, by PRIORITY {} > {}, against", pair.second, pair.first),
+        _ => "yes, by the braces that hold both, against".to_owned(),
     }
 }
 

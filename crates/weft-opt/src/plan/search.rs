@@ -1,0 +1,342 @@
+//! The order of least expected cost among those that keep what must be kept.
+//!
+//! Finding it is NP-hard in general (scheduling on one machine with precedence, weighted by chance), so it is exact up
+//! to [`EXACT_MAX`] elements, by dynamic programming over the sets of elements that may stand in front, and a beam of
+//! [`BEAM_WIDTH`] such sets beyond. What a set costs does not depend on what follows, and how many calls it lets pass
+//! does not depend on its order, so one best order for each set is all that there is to keep.
+
+use super::figures::Figures;
+
+/// Elements up to which the order is the best there is. 2^16 sets take half a megabyte and a few milliseconds.
+pub const EXACT_MAX: usize = 16;
+/// Sets that are kept of each size where there are more elements.
+pub const BEAM_WIDTH: usize = 128;
+/// Costs that differ by less of the whole are equal: then the written order holds.
+const EQUAL: f64 = 1e-9;
+
+/// What must stand in front of each element, as sets of elements: bit i for element i.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub(super) struct Constraints {
+    /// By element: those that stand in front of it.
+    pub(super) before: Vec<u64>,
+    /// Two that undo each other, and those that stand outside of both or not at all: see [`super::Rule::Inverse`].
+    pub(super) pairs: Vec<Inverses>,
+}
+
+/// A pair whose second undoes what its first does.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Inverses {
+    /// Both, as a set.
+    pub(super) both: u64,
+    /// The elements that must not stand between them, as a set.
+    pub(super) outside: u64,
+}
+
+/// An order, and whether it is known to be the best.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) struct Found {
+    pub(super) order: Vec<usize>,
+    pub(super) is_exact: bool,
+}
+
+impl Constraints {
+    /// Whether an element may stand right behind this set of elements.
+    fn allow(&self, element: usize, set: u64) -> bool {
+        let is_split = |pair: &Inverses| {
+            let within = pair.both & set;
+            pair.outside >> element & 1 != 0 && within != 0 && within != pair.both
+        };
+        set >> element & 1 == 0 && self.before[element] & !set == 0 && !self.pairs.iter().any(is_split)
+    }
+
+    /// Whether an order keeps them all.
+    pub(super) fn hold(&self, order: &[usize]) -> bool {
+        let mut set = 0;
+        order.len() == self.before.len()
+            && order.iter().all(|&element| {
+                let fits = self.allow(element, set);
+                set |= 1 << element;
+                fits
+            })
+    }
+
+    /// Where the written order falls into parts that stand one behind the other whatever is chosen.
+    fn cuts(&self) -> Vec<usize> {
+        let n = self.before.len();
+        let is_cut = |at: &usize| {
+            let front = (1u64 << at) - 1;
+            (*at..n).all(|element| front & !self.before[element] == 0)
+        };
+        (1..n).filter(is_cut).chain([n]).collect()
+    }
+}
+
+/// The best order that is found.
+pub(super) fn search(figures: &Figures, constraints: &Constraints) -> Found {
+    let mut found = Found { order: Vec::new(), is_exact: true };
+    let mut from = 0;
+    for to in constraints.cuts() {
+        let part = Part { figures, constraints, from, to, front: (1u64 << from) - 1 };
+        if to - from <= EXACT_MAX {
+            found.order.extend(part.exact());
+        } else {
+            found.order.extend(part.beam());
+            found.is_exact = false;
+        }
+        from = to;
+    }
+    found
+}
+
+/// Elements that stand between two cuts; sets are of these alone, moved down by `from`.
+struct Part<'f> {
+    figures: &'f Figures,
+    constraints: &'f Constraints,
+    from: usize,
+    to: usize,
+    /// Those in front of all of them.
+    front: u64,
+}
+
+/// The best way that is known to have a set of elements in front.
+#[derive(Clone, Copy)]
+struct Way {
+    cost: f64,
+    /// The share of calls that come through.
+    reach: f64,
+    /// The element that is last.
+    last: usize,
+}
+
+impl Part<'_> {
+    fn len(&self) -> usize {
+        self.to - self.from
+    }
+
+    fn allows(&self, element: usize, set: u64) -> bool {
+        self.constraints.allow(self.from + element, set << self.from | self.front)
+    }
+
+    fn behind(&self, way: Way, element: usize) -> Way {
+        let figures = &self.figures.elements[self.from + element];
+        Way {
+            cost: way.cost + way.reach * figures.ns,
+            reach: way.reach * (1.0 - figures.ends),
+            last: element,
+        }
+    }
+
+    /// Whether a way is better than the one that is known. Of two that cost the same, the one that ends like the
+    /// written order is.
+    fn is_better(&self, way: &Way, known: &Way) -> bool {
+        let slack = EQUAL * known.cost.max(1.0);
+        way.cost < known.cost - slack || (way.cost <= known.cost + slack && way.last > known.last)
+    }
+
+    /// By dynamic programming over all sets, the lesser first.
+    fn exact(&self) -> Vec<usize> {
+        let all = (1u64 << self.len()) - 1;
+        let mut ways: Vec<Option<Way>> = vec![None; 1 << self.len()];
+        ways[0] = Some(Way { cost: 0.0, reach: 1.0, last: 0 });
+        for set in 0..=all {
+            let Some(way) = ways[set as usize] else { continue };
+            for element in (0..self.len()).filter(|element| self.allows(*element, set)) {
+                let next = self.behind(way, element);
+                let known = &mut ways[(set | 1 << element) as usize];
+                if known.as_ref().is_none_or(|known| self.is_better(&next, known)) {
+                    *known = Some(next);
+                }
+            }
+        }
+        let last_of = |set: u64| ways[set as usize].map_or(0, |way| way.last);
+        self.back(all, last_of)
+    }
+
+    /// The order that leads to a set.
+    fn back(&self, mut set: u64, last_of: impl Fn(u64) -> usize) -> Vec<usize> {
+        let mut order = Vec::with_capacity(self.len());
+        while set != 0 {
+            let last = last_of(set);
+            order.push(self.from + last);
+            set &= !(1 << last);
+        }
+        order.reverse();
+        order
+    }
+
+    /// Set by set of the same size, keeping those that promise the least cost.
+    fn beam(&self) -> Vec<usize> {
+        let rest: f64 = self.figures.elements[self.from..self.to].iter().map(|f| f.ns).sum();
+        let mut beam = vec![Kept { set: 0, way: Way { cost: 0.0, reach: 1.0, last: 0 }, rest, by: 0 }];
+        let mut layers: Vec<Vec<Kept>> = Vec::new();
+        for _ in 0..self.len() {
+            let mut next = self.layer(&beam);
+            // Between inverses there are ways that lead nowhere; the written order always leads on.
+            if next.is_empty() {
+                return (self.from..self.to).collect();
+            }
+            next.sort_by(|a, b| a.promise().total_cmp(&b.promise()).then(a.set.cmp(&b.set)));
+            next.truncate(BEAM_WIDTH);
+            layers.push(core::mem::replace(&mut beam, next));
+        }
+        layers.push(beam);
+        let mut order = Vec::with_capacity(self.len());
+        let mut at = 0;
+        for layer in layers.iter().skip(1).rev() {
+            order.push(self.from + layer[at].way.last);
+            at = layer[at].by;
+        }
+        order.reverse();
+        order
+    }
+
+    /// Each set with one more element, once.
+    fn layer(&self, beam: &[Kept]) -> Vec<Kept> {
+        let mut next: Vec<Kept> = Vec::with_capacity(beam.len() * 4);
+        for (by, kept) in beam.iter().enumerate() {
+            for element in (0..self.len()).filter(|element| self.allows(*element, kept.set)) {
+                let rest = kept.rest - self.figures.elements[self.from + element].ns;
+                next.push(Kept {
+                    set: kept.set | 1 << element,
+                    way: self.behind(kept.way, element),
+                    rest,
+                    by,
+                });
+            }
+        }
+        next.sort_by_key(|kept| kept.set);
+        next.dedup_by(|new, known| {
+            let is_same = new.set == known.set;
+            if is_same && self.is_better(&new.way, &known.way) {
+                *known = *new;
+            }
+            is_same
+        });
+        next
+    }
+}
+
+/// A set in the beam.
+#[derive(Clone, Copy)]
+struct Kept {
+    set: u64,
+    way: Way,
+    /// What the elements that are left cost if a call reaches them all.
+    rest: f64,
+    /// The set in the layer before that it was made of.
+    by: usize,
+}
+
+impl Kept {
+    /// What the whole would cost if nothing that is left ended a call.
+    fn promise(&self) -> f64 {
+        self.way.cost + self.way.reach * self.rest
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::plan::figures::ElementFigures;
+    use weft_ir::generate::Dice;
+
+    fn random(dice: &mut Dice, n: usize, percent: usize) -> (Figures, Constraints) {
+        let one = |dice: &mut Dice| ElementFigures {
+            ns: 1.0 + dice.below(1000) as f64,
+            ends: if dice.percent(40) { dice.below(100) as f64 / 100.0 } else { 0.0 },
+            ..ElementFigures::default()
+        };
+        let figures = Figures { elements: (0..n).map(|_| one(dice)).collect() };
+        let mut before = |element: usize| {
+            (0..element).filter(|_| dice.percent(percent)).fold(0, |set, other| set | 1u64 << other)
+        };
+        let mut before: Vec<u64> = (0..n).map(&mut before).collect();
+        // What stands in front of what stands in front stands in front.
+        for element in 0..n {
+            before[element] |=
+                (0..element).filter(|o| before[element] >> o & 1 != 0).fold(0, |s, o| s | before[o]);
+        }
+        (figures, Constraints { before, pairs: Vec::new() })
+    }
+
+    fn all_orders(n: usize) -> Vec<Vec<usize>> {
+        let mut orders = vec![Vec::new()];
+        for _ in 0..n {
+            let longer = |order: &Vec<usize>| -> Vec<Vec<usize>> {
+                let free = (0..n).filter(|element| !order.contains(element));
+                free.map(|element| order.iter().copied().chain([element]).collect()).collect()
+            };
+            orders = orders.iter().flat_map(longer).collect();
+        }
+        orders
+    }
+
+    #[test]
+    fn no_order_is_better_than_the_one_that_is_found() {
+        // A planner that misses the best order gives speed away; one that breaks a constraint breaks programs.
+        for seed in 0..60 {
+            let mut dice = Dice::from_seed(seed);
+            let n = 2 + dice.below(5);
+            let (figures, mut constraints) = random(&mut dice, n, 30);
+            if n > 3 && seed % 3 == 0 {
+                constraints.pairs = vec![Inverses { both: 0b101, outside: 0b1000 }];
+            }
+            let found = search(&figures, &constraints);
+            assert!(found.is_exact && constraints.hold(&found.order), "seed {seed}: {found:?}");
+            let orders = all_orders(n);
+            let costs = orders.iter().filter(|order| constraints.hold(order)).map(|o| figures.expected_ns(o));
+            let best = costs.fold(f64::INFINITY, f64::min);
+            let own = figures.expected_ns(&found.order);
+            assert!(own <= best * (1.0 + 1e-6), "seed {seed}: {own} and not {best}");
+        }
+    }
+
+    #[test]
+    fn a_beam_keeps_what_must_be_kept_and_is_close() {
+        // Beyond what is exact, a chain must still be right, and should not be worse than it was written.
+        for seed in 0..8 {
+            let mut dice = Dice::from_seed(seed);
+            let (figures, constraints) = random(&mut dice, 40, 2 + 4 * seed as usize);
+            let found = search(&figures, &constraints);
+            assert!(constraints.hold(&found.order), "seed {seed}");
+            let written: Vec<usize> = (0..40).collect();
+            assert!(
+                figures.expected_ns(&found.order) <= figures.expected_ns(&written) * 1.000_001,
+                "seed {seed}"
+            );
+            // What a beam finds of few elements is what there is.
+            let (figures, constraints) = random(&mut dice, 10, 20);
+            let part = Part { figures: &figures, constraints: &constraints, from: 0, to: 10, front: 0 };
+            let (beam, exact) = (part.beam(), part.exact());
+            let ratio = figures.expected_ns(&beam) / figures.expected_ns(&exact);
+            assert!(constraints.hold(&beam) && ratio < 1.01, "seed {seed}: {ratio}");
+        }
+    }
+
+    #[test]
+    fn equal_costs_leave_the_written_order() {
+        // Whoever changes nothing for a gain of nothing makes people wonder.
+        let element = ElementFigures { ns: 10.0, ends: 0.0, ..ElementFigures::default() };
+        for n in [5, 20] {
+            let figures = Figures { elements: vec![element; n] };
+            let constraints = Constraints { before: vec![0; n], pairs: Vec::new() };
+            assert_eq!(search(&figures, &constraints).order, (0..n).collect::<Vec<_>>());
+        }
+    }
+
+    #[test]
+    fn long_chains_fall_into_parts_where_nothing_crosses() {
+        // A long chain of short parts can be planned as well as a short one.
+        let n = 40;
+        let element = |at: usize| ElementFigures {
+            ns: if usize::is_multiple_of(at, 4) { 1000.0 } else { 1.0 },
+            ends: if at % 4 == 3 { 0.5 } else { 0.0 },
+            ..ElementFigures::default()
+        };
+        let figures = Figures { elements: (0..n).map(element).collect() };
+        let before = (0..n).map(|at| (1u64 << (at / 8 * 8)) - 1).collect();
+        let found = search(&figures, &Constraints { before, pairs: Vec::new() });
+        assert!(found.is_exact);
+        assert_eq!(found.order[..8], [3, 7, 0, 1, 2, 4, 5, 6]);
+    }
+}

@@ -1,0 +1,69 @@
+//! In which order the elements of a chain run, by what a running node has counted of them.
+
+use weft_core::abi::Counters;
+use weft_engine::stats::ChainStats;
+use weft_ir::program::ChainProgram;
+use weft_lang::hir::Network;
+use weft_opt::effects::{ChainEffects, effects};
+use weft_opt::plan::{self, Context, Figures, Input, Level, Pair, Plan};
+
+/// A chain with all that its order is chosen by, and the order.
+pub(crate) struct Ordered {
+    pub(crate) effects: ChainEffects,
+    pub(crate) context: Context,
+    pub(crate) level: Level,
+    pub(crate) pairs: Vec<Pair>,
+    pub(crate) figures: Figures,
+    pub(crate) plan: Plan,
+}
+
+/// What a node has counted of a chain: its elements by name, in the order in which they run.
+pub(crate) type Counted<'s> = &'s [(String, Counters)];
+
+/// Of the chains that calls enter now, the one with this name.
+pub(crate) fn counted<'s>(stats: &'s [ChainStats], chain: &str) -> Counted<'s> {
+    let current = stats.iter().find(|stats| stats.is_current && stats.chain == chain);
+    current.map_or(&[], |stats| &stats.elements)
+}
+
+/// Chooses the order of a chain, an index into [`Network::chains`], whose program is as written.
+pub(crate) fn ordered(
+    network: &Network,
+    index: usize,
+    program: &ChainProgram,
+    counted: Counted<'_>,
+) -> Ordered {
+    let chain = &network.chains[index];
+    let effects = effects(program);
+    let context = Context::new(program, chain, &network.schema);
+    let level = Level::from(chain.equivalence);
+    let pairs = plan::pairs(program, &effects, &context);
+    let figures = Figures::estimated(program, &effects).with_counted(program, &effects, counted);
+    let running = running(program, counted);
+    let input =
+        Input { context: &context, pairs: &pairs, level, figures: &figures, running: running.as_deref() };
+    let plan = plan::choose(&input);
+    Ordered { effects, context, level, pairs, figures, plan }
+}
+
+/// The order that runs, if the same elements do.
+fn running(program: &ChainProgram, counted: Counted<'_>) -> Option<Vec<usize>> {
+    let at = |name: &String| program.elements.iter().position(|element| element.name == *name);
+    let order: Option<Vec<usize>> = counted.iter().map(|(name, _)| at(name)).collect();
+    order.filter(|order| order.len() == program.elements.len())
+}
+
+impl Ordered {
+    /// What is told of it to whoever applies the program.
+    pub(crate) fn told(&self, program: &ChainProgram) -> weft_api::Planned {
+        let name = |at: &usize| program.elements[*at].name.clone();
+        weft_api::Planned {
+            chain: program.name.clone(),
+            written: program.elements.iter().map(|element| element.name.clone()).collect(),
+            order: self.plan.order.iter().map(name).collect(),
+            written_ns: self.plan.written_ns,
+            planned_ns: self.plan.planned_ns,
+            is_measured: self.figures.is_measured(),
+        }
+    }
+}

@@ -1,0 +1,97 @@
+//! The order that a chain runs in, on a node.
+
+use crate::node::{Folder, Node, output, shop_server, weft};
+use shop::pb::CartRequest;
+use shop::pb::cart_client::CartClient;
+use std::path::Path;
+
+/// More than what a rate must have been seen for.
+const CALLS: usize = 1200;
+
+/// Every second call is refused, and its user counted; what is dear comes first, and only `strict` insists on that.
+fn program(server: &str, level: &str) -> String {
+    format!(
+        "CREATE TYPE cart FROM PROTO 'cart.proto';
+CREATE LISTENER frontend ON tcp '127.0.0.1:0';
+CREATE CLUSTER cart TO '{server}';
+CREATE ELEMENT heavy ON rpc (payload BYTES) AS
+  ON REQUEST SET payload = payload || payload || payload || payload || payload || payload;
+END;
+CREATE ELEMENT guard ON rpc (user TEXT) AS
+  TABLE seen (user TEXT(64) PRIMARY KEY, n U64 = 0) MAX 100 ROWS EVICT OLDEST;
+  ON REQUEST
+    UPSERT seen KEY (user) SET n = n + 1;
+    SELECT * FROM input WHERE user <> 'mallory' ELSE ABORT PERMISSION_DENIED 'not you';
+END;
+CREATE CHAIN shop ON frontend -> cart METHOD 'shop.Cart/Add' AS
+  heavy -> guard;
+  EQUIVALENCE {level};
+END;
+"
+    )
+}
+
+/// What was measured decides about the order from the next update on, and neither state nor counts get lost by it.
+#[test]
+fn an_update_runs_the_order_that_its_counters_ask_for() {
+    let server = shop_server("cart-1");
+    for workers in ["1", "4"] {
+        reorder(&server, workers);
+    }
+}
+
+fn reorder(server: &str, workers: &str) {
+    let folder = Folder::new();
+    let strict = folder.write("strict.weft", &program(server, "strict"));
+    let observable = folder.write("observable.weft", &program(server, "observable"));
+    let node = Node::start(&folder, &strict, &["--workers", workers]);
+    call(&node);
+    assert_eq!(elements(&folder, &node), [("heavy".to_owned(), 1200), ("guard".to_owned(), 1200)]);
+    let applied = apply(&folder, &node, &observable);
+    let planned = &applied["planned"][0];
+    assert_eq!(planned["order"], serde_json::json!(["guard", "heavy"]), "{applied}");
+    assert_eq!(planned["is_measured"], true);
+    assert_eq!(applied["dropped"], serde_json::json!([]));
+    call(&node);
+    assert_eq!(elements(&folder, &node), [("guard".to_owned(), 1200), ("heavy".to_owned(), 600)]);
+    // The rows of the table are those of both versions, under the instance's name.
+    let gone = folder.write("gone.weft", &program(server, "strict").replace("guard;", "guard AS other;"));
+    let dropped = apply(&folder, &node, &gone)["dropped"].clone();
+    assert_eq!(dropped, serde_json::json!([{ "what": "table shop.guard.seen", "rows": 2 }]));
+    assert_eq!(node.stop(), Some(0));
+}
+
+fn apply(folder: &Folder, node: &Node, file: &Path) -> serde_json::Value {
+    let done = output(weft(folder).args(["apply", "--json", "--admin", &node.admin]).arg(file));
+    assert!(done.status.success(), "{}", String::from_utf8_lossy(&done.stdout));
+    serde_json::from_slice(&done.stdout).expect("one JSON object")
+}
+
+/// The elements of the current version in their order, and how many calls reached each.
+fn elements(folder: &Folder, node: &Node) -> Vec<(String, u64)> {
+    let done = output(weft(folder).args(["status", "--json", "--admin", &node.admin]));
+    let status: serde_json::Value = serde_json::from_slice(&done.stdout).expect("one JSON object");
+    let chains = status["chains"].as_array().expect("a list");
+    let current = chains.iter().find(|chain| chain["is_current"] == true).expect("a chain runs");
+    let element = |element: &serde_json::Value| {
+        let name = element["name"].as_str().expect("it has a name");
+        (name.to_owned(), element["seen"].as_u64().expect("a number"))
+    };
+    current["elements"].as_array().expect("a list").iter().map(element).collect()
+}
+
+/// Calls of two users in turn, one of whom is refused.
+fn call(node: &Node) {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
+    runtime.block_on(async {
+        let mut client = CartClient::connect(format!("http://{}", node.listener)).await.expect("it listens");
+        for n in 0..CALLS {
+            let user = if n % 2 == 0 { "alice" } else { "mallory" }.to_owned();
+            let payload = vec![b'x'; 4096].into();
+            let answer = client.add(CartRequest { user, payload, ..CartRequest::default() }).await;
+            let code = answer.err().map(|status| status.code());
+            let refused = (n % 2 == 1).then_some(tonic::Code::PermissionDenied);
+            assert_eq!(code, refused, "call {n}");
+        }
+    });
+}
