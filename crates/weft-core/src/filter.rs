@@ -24,6 +24,41 @@ pub const ANSWER_BYTES_MAX: u32 = 32 << 10;
 pub const ID_BYTES_MAX: u32 = 128;
 /// Tries of one call beyond the first, by RETRY and by HEDGE each.
 pub const TRIES_MAX: u32 = 16;
+/// Filters in one chain.
+pub const FILTERS_MAX: usize = 16;
+/// The longest interval that a policy takes: a day. Nothing that a call waits for is further away.
+pub const INTERVAL_MAX: Interval = Interval::from_secs(86_400);
+/// The least rate, about one call a day.
+pub const RATE_PER_SECOND_MIN: f64 = 1e-5;
+/// The greatest rate: one call a nanosecond.
+pub const RATE_PER_SECOND_MAX: f64 = 1e9;
+/// Calls, errors or probes that a policy counts at most.
+pub const COUNT_MAX: u32 = 1 << 20;
+/// Answers that `RELIABILITY AT LEAST ONCE` keeps, unless it says.
+pub const CALLS_DEFAULT: u32 = 65_536;
+/// The wait before the first retry, unless RETRY says.
+pub const BACKOFF_FIRST_DEFAULT: Interval = Interval::from_millis(25);
+/// The longest wait before a retry, unless RETRY says.
+pub const BACKOFF_MAX_DEFAULT: Interval = Interval::from_millis(250);
+/// How much a wait before a retry is drawn to either side, of 100, unless RETRY says.
+pub const JITTER_PERCENT_DEFAULT: f64 = 20.0;
+/// Further tries a second that a budget always permits, unless it says. Without any, a node with few calls would never
+/// try again.
+pub const BUDGET_PER_SECOND_DEFAULT: f64 = 1.0;
+/// How long a circuit stays open, unless it says.
+pub const OPEN_FOR_DEFAULT: Interval = Interval::from_secs(5);
+/// Probes that must succeed before a circuit closes, unless it says.
+pub const PROBES_DEFAULT: u32 = 1;
+/// Of 100 endpoints, how many may be left out at once, unless OUTLIER says.
+pub const EJECTED_PERCENT_DEFAULT: f64 = 10.0;
+/// The limit that a congestion control begins with, unless it says; within its own bounds.
+pub const CONGESTION_START_DEFAULT: u32 = 20;
+/// What the limit is multiplied with on a sign of congestion, unless CONGESTION AIMD says.
+pub const CONGESTION_BACKOFF_DEFAULT: f64 = 0.9;
+/// How much longer than usual a call may take, unless CONGESTION GRADIENT says.
+pub const TOLERANCE_DEFAULT: f64 = 1.5;
+/// The greatest tolerance of CONGESTION GRADIENT.
+pub const TOLERANCE_MAX: f64 = 100.0;
 
 /// The policies of one filter.
 #[derive(Clone, Debug, Default, PartialEq)]

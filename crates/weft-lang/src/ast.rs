@@ -12,6 +12,13 @@
 
 use crate::source::{FileId, Span};
 
+mod filter;
+
+pub use filter::{
+    BackoffClause, BudgetClause, CircuitPolicy, CongestionLaw, CongestionPolicy, Filter, HedgePolicy,
+    OutlierPolicy, Policy, PolicyKind, RatePolicy, RatioClause, RetryPolicy,
+};
+
 /// One parsed file.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Ast {
@@ -78,6 +85,8 @@ pub enum Item {
     Table(Table),
     /// `CREATE ELEMENT ... END;`
     Element(Element),
+    /// `CREATE FILTER ... END;`
+    Filter(Filter),
     /// `CREATE CHAIN ... END;`
     Chain(Chain),
     /// `CREATE LISTENER ...;`
@@ -100,6 +109,7 @@ impl Item {
             Self::Type(item) => item.span,
             Self::Table(item) => item.span,
             Self::Element(item) => item.span,
+            Self::Filter(item) => item.span,
             Self::Chain(item) => item.span,
             Self::Listener(item) => item.span,
             Self::Cluster(item) => item.span,
@@ -119,6 +129,8 @@ pub enum Kind {
     Table,
     /// An element.
     Element,
+    /// A filter.
+    Filter,
     /// A chain.
     Chain,
     /// A listener.
@@ -317,10 +329,10 @@ pub enum StageNode {
     },
 }
 
-/// `element [(args)] [AS instance] [AT CLIENT|SERVER] [MANDATORY]`
+/// `element [(args)] [AS instance] [AT CLIENT|SERVER] [MANDATORY] [PER TRY]`
 #[derive(Clone, PartialEq, Debug)]
 pub struct Stage {
-    /// The element.
+    /// The element or filter.
     pub element: Ident,
     /// Parameters and bindings.
     pub args: Vec<StageArg>,
@@ -330,6 +342,8 @@ pub struct Stage {
     pub side: Option<SideClause>,
     /// `MANDATORY`.
     pub mandatory: Option<Span>,
+    /// `PER TRY`.
+    pub per_try: Option<Span>,
     /// The stage.
     pub span: Span,
 }

@@ -245,6 +245,8 @@ pub struct Instance {
     pub mandatory: bool,
     /// A failure lets the tuple pass (`FAIL OPEN`, `ON FAILURE OF ... BYPASS`).
     pub fail_open: bool,
+    /// `PER TRY`: its author wants it to run for each try of the filters before it, whatever it does.
+    pub per_try: bool,
     /// The stage in the chain.
     pub span: Span,
 }

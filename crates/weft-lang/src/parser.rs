@@ -18,6 +18,7 @@ mod cursor;
 mod edge;
 mod element;
 mod expr;
+mod filter;
 pub(crate) mod layout;
 mod stmt;
 mod table;
@@ -106,6 +107,7 @@ const KINDS: &[(Row<ReadKind>, Kind)] = &[
         Row { keyword: "ELEMENT", read: |p, create| p.element(create), form: element::ELEMENT_FORM },
         Kind::Element,
     ),
+    (Row { keyword: "FILTER", read: |p, create| p.filter(create), form: filter::FILTER_FORM }, Kind::Filter),
     (Row { keyword: "CHAIN", read: |p, create| p.chain(create), form: chain::CHAIN_FORM }, Kind::Chain),
     (
         Row { keyword: "LISTENER", read: |p, create| p.listener(create), form: edge::LISTENER_FORM },
@@ -119,8 +121,7 @@ const KINDS: &[(Row<ReadKind>, Kind)] = &[
 ];
 
 /// Kinds of the design that this version does not have.
-const KINDS_ELSEWHERE: &[&str] =
-    &["PROTOCOL", "FILTER", "FUNCTION", "QUEUE", "PORT", "LINK", "STACK", "POLICY"];
+const KINDS_ELSEWHERE: &[&str] = &["PROTOCOL", "FUNCTION", "QUEUE", "PORT", "LINK", "STACK", "POLICY"];
 
 /// Statements of the design on the running network.
 const ITEMS_ELSEWHERE: &[&str] = &["ALTER", "SELECT", "UPDATE", "DELETE"];

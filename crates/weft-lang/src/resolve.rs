@@ -189,22 +189,42 @@ impl Loader<'_> {
     }
 
     fn check_unique(&mut self, items: &[Item]) {
-        let mut seen: BTreeMap<(u8, &str), Span> = BTreeMap::new();
+        let mut seen: BTreeMap<(u8, &str), (Kind, Span)> = BTreeMap::new();
         for item in items {
             if let Item::Drop(drop) = item {
-                seen.remove(&(drop.kind as u8, drop.name.name.as_str()));
+                let slot = (namespace(drop.kind), drop.name.name.as_str());
+                if seen.get(&slot).is_some_and(|(kind, _)| *kind == drop.kind) {
+                    seen.remove(&slot);
+                }
             }
             let Some((kind, ident, replaces)) = named(item) else { continue };
-            let first = *seen.entry((kind as u8, &ident.name)).or_insert(ident.span);
-            if first == ident.span || replaces {
+            let slot = (namespace(kind), ident.name.as_str());
+            let (first_kind, first) = *seen.entry(slot).or_insert((kind, ident.span));
+            if first == ident.span || (replaces && first_kind == kind) {
                 continue;
             }
-            let word = kind_word(kind);
-            let message = format!("there are two {word}s `{}`", ident.name);
-            let help = format!("rename one, or write `CREATE OR REPLACE {}`", word.to_uppercase());
+            let (word, first_word) = (kind_word(kind), kind_word(first_kind));
+            let (message, help) = match first_kind == kind {
+                true => (
+                    format!("there are two {word}s `{}`", ident.name),
+                    format!("rename one, or write `CREATE OR REPLACE {}`", word.to_uppercase()),
+                ),
+                false => (
+                    format!("{first_word} and {word} have one name, `{}`", ident.name),
+                    "rename one: a stage of a chain must know which it is".to_owned(),
+                ),
+            };
             let diagnostic = Diagnostic::error(code::DUPLICATE_NAME, message).at(ident.span, "the second");
             self.diagnostics.push(diagnostic.with_label(first, "the first").with_help(help));
         }
+    }
+}
+
+/// Kinds whose names must differ have the same number: stages are elements or filters.
+fn namespace(kind: Kind) -> u8 {
+    match kind {
+        Kind::Filter => Kind::Element as u8,
+        other => other as u8,
     }
 }
 
@@ -214,6 +234,7 @@ pub(crate) fn kind_word(kind: Kind) -> &'static str {
         Kind::Type => "type",
         Kind::Table => "table",
         Kind::Element => "element",
+        Kind::Filter => "filter",
         Kind::Chain => "chain",
         Kind::Listener => "listener",
         Kind::Cluster => "cluster",
@@ -227,6 +248,7 @@ pub(crate) fn named(item: &Item) -> Option<(Kind, &crate::ast::Ident, bool)> {
         Item::Type(item) => (Kind::Type, &item.name, item.or_replace),
         Item::Table(item) => (Kind::Table, &item.name, item.or_replace),
         Item::Element(item) => (Kind::Element, &item.name, item.or_replace),
+        Item::Filter(item) => (Kind::Filter, &item.name, item.or_replace),
         Item::Chain(item) => (Kind::Chain, &item.name, item.or_replace),
         Item::Listener(item) => (Kind::Listener, &item.name, item.or_replace),
         Item::Cluster(item) => (Kind::Cluster, &item.name, item.or_replace),

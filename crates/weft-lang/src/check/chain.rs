@@ -7,14 +7,15 @@ use weft_core::schema::{FieldKind, Presence};
 use weft_core::{Interval, Type, Value};
 
 use super::element::{Checked, Target};
+use super::filter::{self, Filter, Placed};
 use super::network::{find_cluster, find_listener, glob, overlap};
 use super::scope::{METAS, Scope, View, with_nearest};
 use super::{Cx, element, header, nothing, table};
 use crate::ast::{self, ChainOn, ChainOptionKind, Ident, Side, Stage, StageArg, StageNode};
 use crate::diagnostic::{Diagnostic, code};
 use crate::hir::{
-    Binding, BoundPlace, Chain, Cluster, Column, Direction, Equivalence, HandlerKind, Instance, Listener,
-    Method, Route, SinkTarget,
+    Binding, BoundPlace, Chain, Cluster, Column, Direction, Equivalence, FilterInstance, HandlerKind,
+    Instance, Listener, Method, Route, SinkTarget,
 };
 use crate::nearest::nearest;
 use crate::source::Span;
@@ -25,7 +26,7 @@ pub(super) fn chain(
     cx: &mut Cx<'_>,
     listeners: &[Listener],
     clusters: &[Cluster],
-    elements: &[Checked],
+    (elements, filters): (&[Checked], &[Filter<'_>]),
     ast: &ast::Chain,
 ) -> Option<Chain> {
     let ChainOn::Edge { from, to, method, .. } = &ast.on else {
@@ -41,35 +42,38 @@ pub(super) fn chain(
     let glob = glob(cx, method.as_ref());
     let methods = glob.as_ref().map(|glob| methods(cx, glob)).unwrap_or_default();
     let edge = Edge { methods: &methods, is_known: glob.is_some(), span: ast.name.span };
-    let (instances, unordered) = instances(cx, elements, &edge, ast);
+    let placed = stages_of(cx, (elements, filters), &edge, ast);
+    let is_whole = placed.is_whole;
     let mut chain = Chain {
         name: ast.name.name.clone(),
         from: from.unwrap_or(0),
         to: to.unwrap_or(0),
         glob: glob.unwrap_or_else(crate::hir::MethodGlob::all),
         methods: Vec::new(),
-        instances,
-        filters: Vec::new(),
+        instances: placed.instances,
+        filters: placed.filters,
         equivalence: Equivalence::default(),
         pin_stream_drain: None,
         orders: Vec::new(),
         priorities: Vec::new(),
-        unordered,
+        unordered: placed.unordered,
         span: ast.span,
     };
-    options(cx, ast, &mut chain);
+    options(cx, ast, &mut chain, is_whole);
     check_inputs(cx, elements, &chain, ast);
+    filter::check_chain(cx, &chain, &edge, to.map(|to| &clusters[to]));
     chain.methods = methods;
     cx.has_gaps = had_gaps;
     (from.is_some() && to.is_some()).then_some(chain)
 }
 
-/// The traffic of a chain, for its instances.
-struct Edge<'a> {
-    methods: &'a [Method],
+/// The traffic of a chain, for its stages.
+pub(super) struct Edge<'a> {
+    pub(super) methods: &'a [Method],
     /// False if the METHOD had a fault: then columns are not looked for.
-    is_known: bool,
-    span: Span,
+    pub(super) is_known: bool,
+    /// The name of the chain.
+    pub(super) span: Span,
 }
 
 fn methods(cx: &Cx<'_>, glob: &crate::hir::MethodGlob) -> Vec<Method> {
@@ -84,49 +88,108 @@ fn methods(cx: &Cx<'_>, glob: &crate::hir::MethodGlob) -> Vec<Method> {
     .collect()
 }
 
-fn instances(
+/// The stages of a chain, as far as they are without fault.
+#[derive(Default)]
+struct Stages {
+    instances: Vec<Instance>,
+    filters: Vec<FilterInstance>,
+    /// Ranges of `instances` that were written in braces.
+    unordered: Vec<std::ops::Range<usize>>,
+    /// No stage is missing.
+    is_whole: bool,
+}
+
+fn stages_of(
     cx: &mut Cx<'_>,
-    elements: &[Checked],
+    (elements, filters): (&[Checked], &[Filter<'_>]),
     edge: &Edge<'_>,
     ast: &ast::Chain,
-) -> (Vec<Instance>, Vec<std::ops::Range<usize>>) {
-    let mut done: Vec<Instance> = Vec::new();
-    let mut unordered = Vec::new();
+) -> Stages {
+    let mut done = Stages { is_whole: true, ..Stages::default() };
+    let mut names: Vec<(&str, Span)> = Vec::new();
     for node in &ast.stages {
-        let stages = match node {
-            StageNode::One(stage) => std::slice::from_ref(stage),
-            StageNode::Group { stages, .. } => stages,
+        let (stages, is_group) = match node {
+            StageNode::One(stage) => (std::slice::from_ref(stage), false),
+            StageNode::Group { stages, .. } => (stages.as_slice(), true),
         };
-        let start = done.len();
+        let start = done.instances.len();
         for stage in stages {
             let name = stage.instance.as_ref().unwrap_or(&stage.element);
-            if let Some(first) = done.iter().find(|known| known.name == name.name) {
-                let diagnostic =
-                    Diagnostic::error(code::DUPLICATE_NAME, format!("two stages are called `{}`", name.name))
-                        .at(name.span, "the second")
-                        .with_label(first.span, "the first")
-                        .with_help(format!("name this one: `{} AS {}_2`", stage.element.name, name.name));
-                cx.report(diagnostic);
+            if let Some((_, first)) = names.iter().find(|(known, _)| *known == name.name) {
+                two_stages(cx, stage, name, *first);
             }
-            done.extend(instance(cx, elements, edge, stage));
+            let found = filters.iter().find(|filter| filter.ast.name.name == stage.element.name);
+            let is_good = match found {
+                Some(filter) if is_group => {
+                    filter_in_group(cx, filter, stage);
+                    false
+                }
+                Some(filter) => match filter::stage(cx, filter, edge, stage) {
+                    Some(placed) => done.place(placed),
+                    None => false,
+                },
+                None => match instance(cx, (elements, filters), edge, stage) {
+                    Some(instance) => {
+                        done.instances.push(instance);
+                        true
+                    }
+                    None => false,
+                },
+            };
+            match is_good {
+                true => names.push((&name.name, stage.span)),
+                false => done.is_whole = false,
+            }
         }
-        if matches!(node, StageNode::Group { .. }) {
-            unordered.push(start..done.len());
+        if is_group {
+            done.unordered.push(start..done.instances.len());
         }
     }
-    let n_stages: usize = done.len();
+    let n_stages: usize = done.instances.len();
     if n_stages > ELEMENTS_MAX {
         let message = format!("a chain has {ELEMENTS_MAX} elements at most, and this has {n_stages}");
         let diagnostic = Diagnostic::error(code::CHAIN_TOO_LARGE, message).at(ast.name.span, "too long");
         cx.report(diagnostic.with_help("split it over two listeners, or join elements"));
     }
-    (done, unordered)
+    done
 }
 
-fn instance(cx: &mut Cx<'_>, elements: &[Checked], edge: &Edge<'_>, stage: &Stage) -> Option<Instance> {
+impl Stages {
+    /// Puts a filter behind what is there, its keys before it.
+    fn place(&mut self, placed: Placed) -> bool {
+        self.instances.extend(placed.keys);
+        self.filters.push(FilterInstance { at: self.instances.len(), ..placed.filter });
+        true
+    }
+}
+
+fn two_stages(cx: &mut Cx<'_>, stage: &Stage, name: &Ident, first: Span) {
+    let diagnostic =
+        Diagnostic::error(code::DUPLICATE_NAME, format!("two stages are called `{}`", name.name))
+            .at(name.span, "the second")
+            .with_label(first, "the first")
+            .with_help(format!("name this one: `{} AS {}_2`", stage.element.name, name.name));
+    cx.report(diagnostic);
+}
+
+fn filter_in_group(cx: &mut Cx<'_>, filter: &Filter<'_>, stage: &Stage) {
+    let message = format!("`{}` is a filter, and its place decides what it does", filter.ast.name.name);
+    let diagnostic = Diagnostic::error(code::FILTER_IN_GROUP, message)
+        .at(stage.span, "has no place in braces")
+        .with_help("a filter wraps what stands to its right: take it out, `a -> filter -> {b, c}`");
+    cx.report(diagnostic);
+}
+
+fn instance(
+    cx: &mut Cx<'_>,
+    (elements, filters): (&[Checked], &[Filter<'_>]),
+    edge: &Edge<'_>,
+    stage: &Stage,
+) -> Option<Instance> {
     let found = elements.iter().position(|checked| checked.element.name == stage.element.name);
     let Some(index) = found else {
         let names = elements.iter().map(|checked| checked.element.name.as_str());
+        let names = names.chain(filters.iter().map(|filter| filter.ast.name.name.as_str()));
         let message = format!("there is no element `{}`", stage.element.name);
         let diagnostic = Diagnostic::error(code::UNKNOWN_OBJECT, message).at(stage.element.span, "unknown");
         let diagnostic = match nearest(&stage.element.name, names.clone()) {
@@ -142,13 +205,7 @@ fn instance(cx: &mut Cx<'_>, elements: &[Checked], edge: &Edge<'_>, stage: &Stag
         return None;
     };
     let checked = &elements[index];
-    if let Some(clause) = stage.side {
-        let what = match clause.side {
-            Side::Client => "`AT CLIENT`",
-            Side::Server => "`AT SERVER`",
-        };
-        no_effect(cx, what, "there is one place, this node", clause.span);
-    }
+    note_side(cx, stage);
     let params = params(cx, checked, stage);
     let bindings = bindings(cx, checked, edge, stage);
     if let Some(bindings) = &bindings {
@@ -195,8 +252,19 @@ fn instance(cx: &mut Cx<'_>, elements: &[Checked], edge: &Edge<'_>, stage: &Stag
         side: stage.side.map(|clause| clause.side),
         mandatory: stage.mandatory.is_some(),
         fail_open: false,
+        per_try: stage.per_try.is_some(),
         span: stage.span,
     })
+}
+
+/// Tells that a side changes nothing.
+pub(super) fn note_side(cx: &mut Cx<'_>, stage: &Stage) {
+    let Some(clause) = stage.side else { return };
+    let what = match clause.side {
+        Side::Client => "`AT CLIENT`",
+        Side::Server => "`AT SERVER`",
+    };
+    no_effect(cx, what, "there is one place, this node", clause.span);
 }
 
 fn sink_target(cx: &mut Cx<'_>, target: &Target, params: &[Value]) -> Option<SinkTarget> {
@@ -210,7 +278,8 @@ fn sink_target(cx: &mut Cx<'_>, target: &Target, params: &[Value]) -> Option<Sin
     }
 }
 
-fn params(cx: &mut Cx<'_>, checked: &Checked, stage: &Stage) -> Option<Vec<Value>> {
+/// The value of each parameter of a stage; None if one has a fault.
+pub(super) fn params(cx: &mut Cx<'_>, checked: &Checked, stage: &Stage) -> Option<Vec<Value>> {
     let element = &checked.element;
     let mut values: Vec<Option<Value>> = element.params.iter().map(|param| param.default.clone()).collect();
     let mut given: Vec<Option<Span>> = vec![None; values.len()];
@@ -270,7 +339,13 @@ fn unknown_param(cx: &mut Cx<'_>, checked: &Checked, name: &Ident) {
 
 // ---- bindings --------------------------------------------------------------------------------------------------
 
-fn bindings(cx: &mut Cx<'_>, checked: &Checked, edge: &Edge<'_>, stage: &Stage) -> Option<Vec<Binding>> {
+/// Where each column of a stage is; None if one has a fault.
+pub(super) fn bindings(
+    cx: &mut Cx<'_>,
+    checked: &Checked,
+    edge: &Edge<'_>,
+    stage: &Stage,
+) -> Option<Vec<Binding>> {
     let element = &checked.element;
     let mut ok = true;
     let mut written: Vec<Option<&ast::Path>> = vec![None; element.columns.len()];
@@ -603,9 +678,9 @@ fn no_effect(cx: &mut Cx<'_>, what: &str, why: &str, span: Span) {
 
 // ---- options ---------------------------------------------------------------------------------------------------
 
-fn options(cx: &mut Cx<'_>, ast: &ast::Chain, chain: &mut Chain) {
+fn options(cx: &mut Cx<'_>, ast: &ast::Chain, chain: &mut Chain, is_whole: bool) {
     use ChainOptionKind as Kind;
-    let mut options = Options { cx, ast, is_whole: stages(ast).count() == chain.instances.len(), chain };
+    let mut options = Options { cx, ast, is_whole, chain };
     for option in &ast.options {
         let span = option.span;
         match &option.kind {
@@ -666,37 +741,51 @@ impl Options<'_, '_> {
 
     fn order(&mut self, first: &Ident, second: &Ident, span: Span) {
         let (Some(a), Some(b)) = (self.find(first), self.find(second)) else { return };
-        if self.is_whole && a >= b {
+        if self.is_whole && a.written_at >= b.written_at {
             let message = format!("`{}` stands behind `{}`", first.name, second.name);
             let diagnostic = Diagnostic::error(code::ORDER_BROKEN, message)
                 .at(span, "says the opposite")
-                .with_label(self.chain.instances[b].span, "written first");
+                .with_label(b.span, "written first");
             self.cx.report(diagnostic.with_help("swap the stages, or drop the option"));
         }
-        self.chain.orders.push((a, b));
+        // Nothing moves across a filter, so its order needs no watching.
+        if let (Some(a), Some(b)) = (a.instance, b.instance) {
+            self.chain.orders.push((a, b));
+        }
     }
 
     fn priority(&mut self, higher: &Ident, lower: &Ident) {
         let (Some(a), Some(b)) = (self.find(higher), self.find(lower)) else { return };
-        self.chain.priorities.push((a, b));
+        if let (Some(a), Some(b)) = (a.instance, b.instance) {
+            self.chain.priorities.push((a, b));
+        }
     }
 
     fn position(&mut self, instance: &Ident, is_last: bool, span: Span) {
-        let Some(at) = self.find(instance) else { return };
-        let (wanted, place) = if is_last { (self.chain.instances.len() - 1, "last") } else { (0, "first") };
-        if self.is_whole && at != wanted {
+        let Some(found) = self.find(instance) else { return };
+        let (wanted, place) = if is_last { (stages(self.ast).count() - 1, "last") } else { (0, "first") };
+        if self.is_whole && found.written_at != wanted {
             let message = format!("`{}` is not {place}", instance.name);
             let diagnostic = Diagnostic::error(code::ORDER_BROKEN, message)
                 .at(span, "says that it is")
-                .with_label(self.chain.instances[at].span, "written here");
+                .with_label(found.span, "written here");
             self.cx.report(diagnostic.with_help("move the stage, or drop the option"));
         }
+        let Some(at) = found.instance else { return };
         let others = (0..self.chain.instances.len()).filter(|other| *other != at);
         self.chain.orders.extend(others.map(|other| if is_last { (other, at) } else { (at, other) }));
     }
 
-    fn bypass_on_failure(&mut self, instance: &Ident, span: Span) {
-        let Some(at) = self.find(instance) else { return };
+    fn bypass_on_failure(&mut self, name: &Ident, span: Span) {
+        let Some(found) = self.find(name) else { return };
+        let Some(at) = found.instance else {
+            let message = format!("`{}` is a filter, and does not fail", name.name);
+            let diagnostic = Diagnostic::error(code::OPTION_CONFLICT, message)
+                .at(span, "never happens")
+                .with_label(found.span, "the filter")
+                .with_help("drop the option; a call that a filter refuses has an answer");
+            return self.cx.report(diagnostic);
+        };
         let instance = &mut self.chain.instances[at];
         instance.fail_open = true;
         if instance.mandatory {
@@ -713,7 +802,11 @@ impl Options<'_, '_> {
     }
 
     fn fail_open(&mut self, span: Span) {
-        for instance in &mut self.chain.instances {
+        let Chain { instances, filters, .. } = &mut *self.chain;
+        for instance in instances {
+            if filters.iter().any(|filter| filter.name == instance.name) {
+                continue;
+            }
             if instance.mandatory {
                 mandatory_may_fail(self.cx, instance, span, "FAIL OPEN");
             }
@@ -722,20 +815,40 @@ impl Options<'_, '_> {
     }
 
     /// The stage of a name, if it has no fault; reports a name that no stage has.
-    fn find(&mut self, name: &Ident) -> Option<usize> {
-        let instances = &self.chain.instances;
-        let found = instances.iter().position(|instance| instance.name == name.name);
-        let mut written = stages(self.ast).map(|stage| stage.instance.as_ref().unwrap_or(&stage.element));
-        if found.is_none() && !written.any(|known| known.name == name.name) {
-            let names: Vec<&str> = instances.iter().map(|instance| instance.name.as_str()).collect();
-            let message = format!("chain `{}` has no stage `{}`", self.chain.name, name.name);
-            let diagnostic = Diagnostic::error(code::UNKNOWN_OBJECT, message)
-                .at(name.span, "unknown")
-                .with_note(format!("it has: {}", names.join(", ")));
-            self.cx.report_missing(with_nearest(diagnostic, name, names));
+    fn find(&mut self, name: &Ident) -> Option<Found> {
+        let name_of = |stage: &Stage| stage.instance.as_ref().unwrap_or(&stage.element).name == name.name;
+        let Some((written_at, stage)) = stages(self.ast).enumerate().find(|(_, stage)| name_of(stage)) else {
+            self.no_stage(name);
+            return None;
+        };
+        let Chain { instances, filters, .. } = &*self.chain;
+        let is_filter = filters.iter().any(|filter| filter.name == name.name);
+        let instance = instances.iter().position(|instance| instance.name == name.name);
+        if instance.is_none() && !is_filter {
+            return None;
         }
-        found
+        Some(Found { instance: instance.filter(|_| !is_filter), written_at, span: stage.span })
     }
+
+    fn no_stage(&mut self, name: &Ident) {
+        let names: Vec<&str> = stages(self.ast)
+            .map(|stage| stage.instance.as_ref().unwrap_or(&stage.element).name.as_str())
+            .collect();
+        let message = format!("chain `{}` has no stage `{}`", self.chain.name, name.name);
+        let diagnostic = Diagnostic::error(code::UNKNOWN_OBJECT, message)
+            .at(name.span, "unknown")
+            .with_note(format!("it has: {}", names.join(", ")));
+        self.cx.report_missing(with_nearest(diagnostic, name, names));
+    }
+}
+
+/// A stage that an option names.
+struct Found {
+    /// Where it is in [`Chain::instances`]; None is a filter.
+    instance: Option<usize>,
+    /// Which stage it is.
+    written_at: usize,
+    span: Span,
 }
 
 /// The stages as they are written, groups taken apart.

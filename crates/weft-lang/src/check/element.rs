@@ -18,7 +18,7 @@ use crate::source::Span;
 use crate::types;
 
 /// An element, and what an instance's parameters decide.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(super) struct Checked {
     pub(super) element: Element,
     /// Of each table.
@@ -27,6 +27,14 @@ pub(super) struct Checked {
     pub(super) every: Vec<Option<Expr>>,
     /// Of each sink.
     pub(super) targets: Vec<Target>,
+}
+
+impl Checked {
+    /// An element that declares nothing.
+    pub(super) fn empty(name: &str, span: Span) -> Self {
+        let element = Element::empty(name, span);
+        Self { element, bounds: Vec::new(), every: Vec::new(), targets: Vec::new() }
+    }
 }
 
 /// Where the rows of a sink go, as it is written.
@@ -40,15 +48,10 @@ pub(super) enum Target {
 
 /// Checks an element; None if its layer is not in this version.
 pub(super) fn element(cx: &mut Cx<'_>, shared: &[Table], ast: &ast::Element) -> Option<Checked> {
-    check_layer(cx, ast)?;
+    check_layer(cx, &ast.layer, "element")?;
     let had_gaps = cx.has_gaps;
     cx.has_gaps |= ast.is_faulty;
-    let mut checked = Checked {
-        element: Element::empty(&ast.name.name, ast.span),
-        bounds: Vec::new(),
-        every: Vec::new(),
-        targets: Vec::new(),
-    };
+    let mut checked = Checked::empty(&ast.name.name, ast.span);
     let mut n_rand = 0;
     params(cx, &mut checked.element, &ast.params, &mut n_rand);
     columns(cx, &mut checked.element, &ast.fields, Direction::Request);
@@ -62,25 +65,26 @@ pub(super) fn element(cx: &mut Cx<'_>, shared: &[Table], ast: &ast::Element) -> 
     Some(checked)
 }
 
-fn check_layer(cx: &mut Cx<'_>, ast: &ast::Element) -> Option<()> {
+/// Whether elements and filters of this layer are in this version; `kind` is one of these words.
+pub(super) fn check_layer(cx: &mut Cx<'_>, layer: &ast::Ident, kind: &str) -> Option<()> {
     const LATER: [&str; 10] = ["http", "ws", "tcp", "udp", "ip", "eth", "ethernet", "icmp", "quic", "tls"];
-    let layer = ast.layer.name.to_ascii_lowercase();
-    if layer == "rpc" {
+    let name = layer.name.to_ascii_lowercase();
+    if name == "rpc" {
         return Some(());
     }
-    let message = if LATER.contains(&layer.as_str()) {
-        format!("layer `{layer}` is not in this version")
+    let message = if LATER.contains(&name.as_str()) {
+        format!("layer `{name}` is not in this version")
     } else {
-        format!("there is no layer `{}`", ast.layer.name)
+        format!("there is no layer `{}`", layer.name)
     };
     let diagnostic = Diagnostic::error(code::LAYER_NOT_IN_VERSION, message)
-        .at(ast.layer.span, "the element is not looked at further")
-        .with_help("elements are `ON rpc` in this version");
+        .at(layer.span, format!("the {kind} is not looked at further"))
+        .with_help(format!("{kind}s are `ON rpc` in this version"));
     cx.report(diagnostic);
     None
 }
 
-fn params(cx: &mut Cx<'_>, element: &mut Element, params: &[ast::Param], n_rand: &mut u32) {
+pub(super) fn params(cx: &mut Cx<'_>, element: &mut Element, params: &[ast::Param], n_rand: &mut u32) {
     for param in params {
         if let Some(first) = element.params.iter().find(|known| known.name == param.name.name) {
             cx.report_duplicate("parameter", &param.name, first.span);
@@ -106,7 +110,7 @@ fn params(cx: &mut Cx<'_>, element: &mut Element, params: &[ast::Param], n_rand:
     }
 }
 
-fn columns(cx: &mut Cx<'_>, element: &mut Element, fields: &[ast::Field], direction: Direction) {
+pub(super) fn columns(cx: &mut Cx<'_>, element: &mut Element, fields: &[ast::Field], direction: Direction) {
     for field in fields {
         let is_same = |known: &&Column| known.name == field.name.name && known.direction == direction;
         if let Some(first) = element.columns.iter().find(is_same) {
@@ -375,7 +379,7 @@ fn reads_local(handler: &Handler, local: LocalId) -> bool {
 }
 
 /// Notes which columns are read, changed and replied by some handler.
-fn note_uses(element: &mut Element) {
+pub(super) fn note_uses(element: &mut Element) {
     let mut replied = Vec::new();
     for handler in element.handlers.iter() {
         each_stmt(&handler.body, &mut |stmt| {

@@ -127,7 +127,12 @@ impl Scope<'_, '_> {
         whose: &str,
     ) -> Option<Expr> {
         let expr = self.typed(ast, ty)?;
-        if nullable || !expr.nullable {
+        if nullable { Some(expr) } else { self.never_null(expr, ty, whose) }
+    }
+
+    /// The expression, if it is never NULL; `whose` says what cannot be, and `ty` is its type.
+    pub(super) fn never_null(&mut self, expr: Expr, ty: Type, whose: &str) -> Option<Expr> {
+        if !expr.nullable {
             return Some(expr);
         }
         let text = self.cx.sources.slice(expr.span).to_owned();
@@ -289,6 +294,9 @@ impl Scope<'_, '_> {
     }
 
     fn header(&mut self, key: &ast::Expr, is_trailer: bool, span: Span) -> Option<Expr> {
+        if self.view == View::Ending {
+            return self.not_an_ending(if is_trailer { "a trailer" } else { "a header" }, span);
+        }
         let name = self.header_name(key)?;
         let is_close = self.view == View::Handler(HandlerKind::Close);
         if is_trailer && !is_close {

@@ -1,8 +1,8 @@
 //! The value of an expression that needs no tuple: literals, parameters, and what is computed from them.
 
-use weft_core::{Type, Value};
+use weft_core::{Status, Type, Value};
 
-use crate::hir::{ArithOp, Expr, ExprKind, Function};
+use crate::hir::{ArithOp, CompareOp, Expr, ExprKind, Function, Meta};
 use crate::source::Span;
 use crate::types;
 
@@ -20,22 +20,53 @@ pub enum FoldError {
 /// # Errors
 /// If it reads anything but parameters, or is an error value.
 pub fn fold(expr: &Expr, params: &[Value]) -> Result<Value, FoldError> {
+    value_of(expr, Known { params, status: None })
+}
+
+/// The value of a condition on how a call ended, for one status; as [`fold`] besides.
+///
+/// # Errors
+/// If it reads anything but parameters and `status`, or is an error value.
+pub fn fold_for_status(expr: &Expr, params: &[Value], status: Status) -> Result<Value, FoldError> {
+    value_of(expr, Known { params, status: Some(status) })
+}
+
+/// What is known before a program runs.
+#[derive(Clone, Copy)]
+struct Known<'a> {
+    params: &'a [Value],
+    status: Option<Status>,
+}
+
+fn value_of(expr: &Expr, known: Known<'_>) -> Result<Value, FoldError> {
     let not_constant = Err(FoldError::NotConstant(expr.span));
     match &expr.kind {
         ExprKind::Const(value) => Ok(value.clone()),
-        ExprKind::Param(index) => params.get(*index).cloned().map_or(not_constant, Ok),
-        ExprKind::Widen(operand) => fold(operand, params),
-        ExprKind::Not(operand) => Ok(match fold(operand, params)? {
+        ExprKind::Param(index) => known.params.get(*index).cloned().map_or(not_constant, Ok),
+        ExprKind::Meta(Meta::Status) => {
+            known.status.map_or(not_constant, |status| Ok(Value::Int(i64::from(status.code()))))
+        }
+        ExprKind::Widen(operand) => value_of(operand, known),
+        ExprKind::Cast(operand) => cast(operand, value_of(operand, known)?, expr),
+        ExprKind::Not(operand) => Ok(match value_of(operand, known)? {
             Value::Bool(value) => Value::Bool(!value),
             other => other,
         }),
-        ExprKind::Neg(operand) => match fold(operand, params)? {
+        ExprKind::And(left, right) => logic(left, right, false, known),
+        ExprKind::Or(left, right) => logic(left, right, true, known),
+        ExprKind::Compare { op, left, right } => {
+            let (a, b) = (value_of(left, known)?, value_of(right, known)?);
+            compare(*op, (left, a), (right, b)).map_or(not_constant, Ok)
+        }
+        ExprKind::InList { operand, list } => in_list(operand, list, known, expr),
+        ExprKind::IsNull(operand) => Ok(Value::Bool(value_of(operand, known)? == Value::Null)),
+        ExprKind::Neg(operand) => match value_of(operand, known)? {
             Value::Int(n) => in_type(i128::from(n).checked_neg(), expr),
             Value::Float(x) => Ok(Value::Float(-x)),
             other => Ok(other),
         },
         ExprKind::Arith { op, left, right } => {
-            let (a, b) = (fold(left, params)?, fold(right, params)?);
+            let (a, b) = (value_of(left, known)?, value_of(right, known)?);
             if a == Value::Null || b == Value::Null {
                 return Ok(Value::Null);
             }
@@ -44,16 +75,81 @@ pub fn fold(expr: &Expr, params: &[Value]) -> Result<Value, FoldError> {
         ExprKind::Concat(parts) => {
             let mut bytes = Vec::new();
             for part in parts {
-                match fold(part, params)? {
+                match value_of(part, known)? {
                     Value::Bytes(more) => bytes.extend(more),
                     _ => return Ok(Value::Null),
                 }
             }
             Ok(Value::Bytes(bytes))
         }
-        ExprKind::Function { function, args } => function_of(*function, args, params, expr),
+        ExprKind::Function { function, args } => function_of(*function, args, known, expr),
         _ => not_constant,
     }
+}
+
+/// Between numbers; fractions are not cut off.
+fn cast(operand: &Expr, value: Value, expr: &Expr) -> Result<Value, FoldError> {
+    match value {
+        Value::Null => Ok(Value::Null),
+        Value::Int(_) if types::is_integer(operand.ty) && expr.ty == Type::F64 => {
+            Ok(Value::Float(as_float(&(operand, value))))
+        }
+        Value::Int(_) if types::is_integer(operand.ty) && types::is_integer(expr.ty) => {
+            in_type(Some(as_integer(&(operand, value))), expr)
+        }
+        _ => Err(FoldError::NotConstant(expr.span)),
+    }
+}
+
+/// `AND` and `OR`, three-valued. `absorbing` is the side's value that decides alone.
+fn logic(left: &Expr, right: &Expr, absorbing: bool, known: Known<'_>) -> Result<Value, FoldError> {
+    let sides = (value_of(left, known), value_of(right, known));
+    if [&sides.0, &sides.1].contains(&&Ok(Value::Bool(absorbing))) {
+        return Ok(Value::Bool(absorbing));
+    }
+    match (sides.0?, sides.1?) {
+        (Value::Null, _) | (_, Value::Null) => Ok(Value::Null),
+        _ => Ok(Value::Bool(!absorbing)),
+    }
+}
+
+/// None if values of this type are not compared before the program runs.
+fn compare(op: CompareOp, left: (&Expr, Value), right: (&Expr, Value)) -> Option<Value> {
+    if left.1 == Value::Null || right.1 == Value::Null {
+        return Some(Value::Null);
+    }
+    let order = match (&left.1, &right.1) {
+        (Value::Int(_), Value::Int(_)) if types::is_integer(left.0.ty) => {
+            as_integer(&left).cmp(&as_integer(&right))
+        }
+        (Value::Int(a), Value::Int(b)) => a.cmp(b),
+        (Value::Bool(a), Value::Bool(b)) => a.cmp(b),
+        (Value::Bytes(a), Value::Bytes(b)) => a.cmp(b),
+        (Value::Float(a), Value::Float(b)) => a.partial_cmp(b)?,
+        _ => return None,
+    };
+    Some(Value::Bool(match op {
+        CompareOp::Eq => order.is_eq(),
+        CompareOp::Ne => order.is_ne(),
+        CompareOp::Lt => order.is_lt(),
+        CompareOp::Le => order.is_le(),
+        CompareOp::Gt => order.is_gt(),
+        CompareOp::Ge => order.is_ge(),
+    }))
+}
+
+fn in_list(operand: &Expr, list: &[Expr], known: Known<'_>, expr: &Expr) -> Result<Value, FoldError> {
+    let value = value_of(operand, known)?;
+    let mut is_null = false;
+    for other in list {
+        let found = compare(CompareOp::Eq, (operand, value.clone()), (other, value_of(other, known)?));
+        match found.ok_or(FoldError::NotConstant(expr.span))? {
+            Value::Bool(true) => return Ok(Value::Bool(true)),
+            Value::Null => is_null = true,
+            _ => {}
+        }
+    }
+    Ok(if is_null { Value::Null } else { Value::Bool(false) })
 }
 
 fn arith(op: ArithOp, left: (&Expr, Value), right: (&Expr, Value), expr: &Expr) -> Result<Value, FoldError> {
@@ -91,8 +187,8 @@ fn arith(op: ArithOp, left: (&Expr, Value), right: (&Expr, Value), expr: &Expr) 
     in_type(n, expr)
 }
 
-fn function_of(function: Function, args: &[Expr], params: &[Value], expr: &Expr) -> Result<Value, FoldError> {
-    let values: Vec<Value> = args.iter().map(|arg| fold(arg, params)).collect::<Result<_, _>>()?;
+fn function_of(function: Function, args: &[Expr], known: Known<'_>, expr: &Expr) -> Result<Value, FoldError> {
+    let values: Vec<Value> = args.iter().map(|arg| value_of(arg, known)).collect::<Result<_, _>>()?;
     match (function, values.as_slice()) {
         (Function::Coalesce, values) => {
             Ok(values.iter().find(|value| **value != Value::Null).cloned().unwrap_or(Value::Null))

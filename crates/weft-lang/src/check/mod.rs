@@ -22,6 +22,7 @@ mod effects;
 mod element;
 mod expr;
 mod fill;
+mod filter;
 pub mod fold;
 pub mod functions;
 mod header;
@@ -109,6 +110,10 @@ impl Cx<'_> {
 
     fn has_errors(&self) -> bool {
         self.diagnostics.iter().any(Diagnostic::is_error)
+    }
+
+    fn n_errors(&self) -> usize {
+        self.diagnostics.iter().filter(|diagnostic| diagnostic.is_error()).count()
     }
 
     /// The type that a type expression names; reports it if there is none.
@@ -219,6 +224,7 @@ fn network_of(cx: &mut Cx<'_>, program: &Program) -> Network {
             }
         }
     }
+    let filters = filters(cx, &network.tables, &items, &mut elements);
     let (mut routes, mut chains) = (Vec::new(), Vec::new());
     let mut misses_chain = false;
     for item in &items {
@@ -228,7 +234,8 @@ fn network_of(cx: &mut Cx<'_>, program: &Program) -> Network {
                 routes.push(item);
             }
             Item::Chain(item) => {
-                let chain = chain::chain(cx, &network.listeners, &network.clusters, &elements, item);
+                let chain =
+                    chain::chain(cx, &network.listeners, &network.clusters, (&elements, &filters), item);
                 if let Some(chain) = &chain {
                     chain::check_mandatory(cx, &elements, chain);
                 }
@@ -256,6 +263,29 @@ fn network_of(cx: &mut Cx<'_>, program: &Program) -> Network {
     network.fills = fills.finish();
     network.elements = elements.into_iter().map(|checked| checked.element).collect();
     network
+}
+
+/// The filters; those that have keys add an element that computes them.
+fn filters<'a>(
+    cx: &mut Cx<'_>,
+    tables: &[hir::Table],
+    items: &[&'a Item],
+    elements: &mut Vec<element::Checked>,
+) -> Vec<filter::Filter<'a>> {
+    let mut filters = Vec::new();
+    for item in items {
+        let Item::Filter(item) = item else { continue };
+        let Some(mut filter) = filter::filter(cx, tables, item) else {
+            cx.skipped.insert(item.name.name.clone());
+            continue;
+        };
+        if filter.checked.element.handlers.iter().next().is_some() {
+            filter.keys = Some(elements.len());
+            elements.push(filter.checked.clone());
+        }
+        filters.push(filter);
+    }
+    filters
 }
 
 /// The items that are in force: a later `CREATE OR REPLACE` takes the place of an earlier item, `DROP` removes one.

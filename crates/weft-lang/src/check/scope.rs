@@ -21,6 +21,8 @@ pub(super) enum View {
     Start,
     /// What is known of a call when it opens.
     Route,
+    /// Literals, parameters and `status`: a condition on how a call ended.
+    Ending,
     /// All that a handler may read.
     Handler(HandlerKind),
 }
@@ -97,14 +99,18 @@ impl View {
         match self {
             Self::Handler(kind) => matches!(kind, H::Open | H::Request | H::Response | H::Close),
             Self::Route => true,
-            Self::Constant | Self::Start => false,
+            Self::Constant | Self::Start | Self::Ending => false,
         }
     }
 
     pub(super) fn has_meta(self, meta: Meta) -> bool {
         use HandlerKind as H;
         let Self::Handler(kind) = self else {
-            return self == Self::Route && matches!(meta, Meta::Method | Meta::Peer);
+            return match self {
+                Self::Route => matches!(meta, Meta::Method | Meta::Peer),
+                Self::Ending => meta == Meta::Status,
+                _ => false,
+            };
         };
         match meta {
             Meta::Status | Meta::EndedBy => kind == H::Close,
@@ -120,6 +126,7 @@ impl View {
             Self::Constant => "a constant",
             Self::Start => "the value of a new row",
             Self::Route => "a route",
+            Self::Ending => "the condition of a policy",
             Self::Handler(HandlerKind::Open) => "ON OPEN",
             Self::Handler(HandlerKind::Request) => "ON REQUEST",
             Self::Handler(HandlerKind::Response) => "ON RESPONSE",
@@ -350,7 +357,7 @@ impl<'a, 'c> Scope<'a, 'c> {
 
     /// A cell of the call's row, a variable, or a parameter.
     fn declared(&mut self, name: &Ident) -> Option<Option<Expr>> {
-        let is_start = matches!(self.view, View::Constant | View::Start);
+        let is_start = matches!(self.view, View::Constant | View::Start | View::Ending);
         let element = self.element;
         if let Some(at) = element.call.iter().position(|cell| cell.name == name.name)
             && self.view.has_call()
@@ -389,7 +396,26 @@ impl<'a, 'c> Scope<'a, 'c> {
 
     // ---- faults ------------------------------------------------------------------------------------------------
 
+    /// Reports something in the condition of a policy that is no ending.
+    pub(super) fn not_an_ending<T>(&mut self, what: &str, span: Span) -> Option<T> {
+        let params: Vec<String> =
+            self.element.params.iter().map(|param| format!("`{}`", param.name)).collect();
+        let message = format!("a policy asks how a call ended, and {what} does not tell");
+        let diagnostic = Diagnostic::error(code::STATUS_ONLY, message)
+            .at(span, "not known of an ending")
+            .with_note(match params.is_empty() {
+                true => "it may read `status`, and nothing else".to_owned(),
+                false => format!("it may read `status`, and the parameters: {}", params.join(", ")),
+            })
+            .with_help("name the statuses: `WHEN status IN (UNAVAILABLE, DEADLINE_EXCEEDED)`");
+        self.cx.report(diagnostic);
+        None
+    }
+
     fn unknown_path<T>(&mut self, path: &Path) -> Option<T> {
+        if self.view == View::Ending {
+            return self.not_an_ending(&format!("`{}`", path.to_dotted()), path.span);
+        }
         let (first, dotted) = (&path.segments[0], path.to_dotted());
         let last = path.segments.last().expect("a path is never empty");
         let diagnostic =
@@ -444,6 +470,9 @@ impl<'a, 'c> Scope<'a, 'c> {
     }
 
     fn unknown_name<T>(&mut self, name: &Ident) -> Option<T> {
+        if self.view == View::Ending {
+            return self.unknown_ending(name);
+        }
         if self.report_elsewhere(name) {
             return None;
         }
@@ -464,6 +493,25 @@ impl<'a, 'c> Scope<'a, 'c> {
             None if visible.is_empty() => diagnostic,
             None => diagnostic.with_note(format!("known here: {}", quoted_list(&visible))),
         };
+        self.cx.report_missing(diagnostic);
+        None
+    }
+
+    /// A misspelt status or parameter, or something of another time.
+    fn unknown_ending<T>(&mut self, name: &Ident) -> Option<T> {
+        let visible = self.visible_names();
+        let is_elsewhere = METAS.iter().any(|(known, ..)| *known == name.name)
+            || self.element.columns.iter().any(|column| column.name == name.name);
+        let near = nearest(&name.name, visible.iter().map(String::as_str))
+            .or_else(|| nearest(&name.name, status_names()));
+        let Some(near) = near.filter(|_| !is_elsewhere) else {
+            return self.not_an_ending(&format!("`{}`", name.name), name.span);
+        };
+        let diagnostic =
+            Diagnostic::error(code::UNKNOWN_NAME, format!("there is nothing called `{}` here", name.name))
+                .at(name.span, "unknown")
+                .with_help(format!("write `{near}`"))
+                .with_fix(name.span, near);
         self.cx.report_missing(diagnostic);
         None
     }

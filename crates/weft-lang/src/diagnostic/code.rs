@@ -99,6 +99,16 @@ codes! {
     TOO_MANY_ROWS = "W0414", "more rows than the table takes";
     MIRROR_OF_STREAM = "W0415", "a copy of calls whose requests are streams";
     NO_EFFECT = "W0416", "something of the design that this version reads and does not use";
+    FILTER_EMPTY = "W0420", "a filter without a policy";
+    POLICY_REPEATED = "W0421", "two policies of one kind in a filter";
+    STATUS_ONLY = "W0422", "a condition of a filter that reads more than how a call ended";
+    POLICY_CONTRADICTS = "W0423", "numbers of a filter that contradict each other";
+    POLICY_IDLE = "W0424", "a policy that no call can meet, or that takes a success for a failure";
+    FILTER_AND_STREAM = "W0425", "a filter that takes whole calls, and methods that stream";
+    SENT_AGAIN = "W0426", "calls that are sent at most once, and a filter that sends them again";
+    FILTER_IN_GROUP = "W0427", "a filter among stages without an order";
+    PER_TRY_ALONE = "W0428", "PER TRY where nothing is tried again";
+    NO_TRANSPORT = "W0429", "a transport that the cluster does not have";
 
     // W05xx: programs that are right, and cannot be run here and now.
     STATE_UNFIT = "W0501", "state of the running program that the new one cannot take over";

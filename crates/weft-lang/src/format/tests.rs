@@ -198,3 +198,15 @@ proptest! {
         }
     }
 }
+
+#[test]
+fn filters_keep_each_policy_in_one_piece() {
+    // A policy is read as a sentence; the waits of a long RETRY go to a line of their own.
+    let text = formatted(
+        "create filter f(n int=1)on rpc(user text)as timeout total '1 s';retry up to n when status in(UNAVAILABLE,\
+         DEADLINE_EXCEEDED) backoff exponential '5 ms' to '250 ms' jitter 20 percent budget 20 percent and 3 per \
+         second;rate 5 per second burst 2 per user, method queue 5 wait '1 s' keys 10;circuit ratio 5 percent of 2 in \
+         '1 s' in flight 3 open for '2 s';congestion aimd from 3 max 4;over unix;end;",
+    );
+    insta::assert_snapshot!(text);
+}

@@ -93,7 +93,7 @@ impl Parser<'_> {
     }
 
     fn stage(&mut self) -> Parsed<Stage> {
-        let element = self.ident("an element")?;
+        let element = self.ident("an element or a filter")?;
         let args = if self.at(TokenKind::LeftParen) { self.paren_list(Self::stage_arg)? } else { Vec::new() };
         let instance = if self.eat_keyword("AS").is_some() {
             Some(self.ident("a name for the instance")?)
@@ -102,8 +102,9 @@ impl Parser<'_> {
         };
         let side = self.optional_side()?;
         let mandatory = self.eat_keyword("MANDATORY");
+        let per_try = self.eat_keywords("PER", "TRY");
         let span = self.span_from(element.span);
-        Ok(Stage { element, args, instance, side, mandatory, span })
+        Ok(Stage { element, args, instance, side, mandatory, per_try, span })
     }
 
     fn stage_arg(&mut self) -> Parsed<StageArg> {
@@ -177,7 +178,7 @@ impl Parser<'_> {
         self.expected(&format!("{}, or `END`", keywords.join(", ")))
     }
 
-    fn skip_option(&mut self) {
+    pub(super) fn skip_option(&mut self) {
         self.skip_until(|p| {
             let ends = p.peek_keyword(0, "END") && p.peek(1) == TokenKind::Semicolon;
             p.at(TokenKind::Semicolon) || ends || p.peek_keyword(0, "CREATE")

@@ -91,7 +91,7 @@ impl Parser<'_> {
         }))
     }
 
-    fn optional_fields(&mut self) -> Parsed<Vec<Field>> {
+    pub(super) fn optional_fields(&mut self) -> Parsed<Vec<Field>> {
         if self.at(TokenKind::LeftParen) { self.paren_list(Self::field) } else { Ok(Vec::new()) }
     }
 
@@ -104,7 +104,7 @@ impl Parser<'_> {
     }
 
     /// `name TYPE [= default]`
-    fn param(&mut self) -> Parsed<Param> {
+    pub(super) fn param(&mut self) -> Parsed<Param> {
         let Field { name, ty, .. } = self.field()?;
         let default = if self.eat(TokenKind::Eq) { Some(self.expr()?) } else { None };
         let span = self.span_from(name.span);

@@ -62,6 +62,11 @@ impl Parser<'_> {
         self.expr_above(0)
     }
 
+    /// A number or an interval in front of a keyword: no comparison, so that `AND` and `IN` end it.
+    pub(super) fn amount(&mut self) -> Parsed<Expr> {
+        self.expr_above(strength::COMPARE)
+    }
+
     /// An expression of operators that bind more strongly than `weakest`.
     fn expr_above(&mut self, weakest: u8) -> Parsed<Expr> {
         let highest_before = std::mem::replace(&mut self.height, 0);

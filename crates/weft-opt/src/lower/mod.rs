@@ -141,6 +141,7 @@ fn pseudo_element(name: &str, route: &hir::Route) -> (hir::Element, hir::Instanc
         side: None,
         mandatory: true,
         fail_open: false,
+        per_try: false,
         span: route.span,
     };
     (element, instance)

@@ -1,0 +1,235 @@
+//! Filters: what is done to calls in time.
+
+use super::{Expr, Field, Ident, Param};
+use crate::source::Span;
+
+/// `CREATE FILTER name [(params)] ON layer [(fields)] AS policies END;`
+#[derive(Clone, PartialEq, Debug)]
+pub struct Filter {
+    /// `OR REPLACE` was written.
+    pub or_replace: bool,
+    /// Its name.
+    pub name: Ident,
+    /// Parameters, bound at each stage.
+    pub params: Vec<Param>,
+    /// `rpc`; a word, not checked here.
+    pub layer: Ident,
+    /// Columns of the request that keys are made of.
+    pub fields: Vec<Field>,
+    /// Policies in source order, repetitions included.
+    pub policies: Vec<Policy>,
+    /// Some part of the body is left out because of a fault in it.
+    pub is_faulty: bool,
+    /// The whole item.
+    pub span: Span,
+}
+
+/// One policy of a filter.
+#[derive(Clone, PartialEq, Debug)]
+pub struct Policy {
+    /// Which.
+    pub kind: PolicyKind,
+    /// Without the `;`.
+    pub span: Span,
+}
+
+/// The policies.
+#[derive(Clone, PartialEq, Debug)]
+pub enum PolicyKind {
+    /// `TIMEOUT TOTAL d`
+    TimeoutTotal {
+        /// How long all tries together may take.
+        after: Expr,
+    },
+    /// `TIMEOUT TRY d`
+    TimeoutTry {
+        /// How long one try may take.
+        after: Expr,
+    },
+    /// `TIMEOUT PROPAGATE [LESS d]`
+    TimeoutPropagate {
+        /// How much less the server is told than is left.
+        less: Option<Expr>,
+    },
+    /// `RETRY ...`
+    Retry(RetryPolicy),
+    /// `HEDGE ...`
+    Hedge(HedgePolicy),
+    /// `PACE TO ...`
+    Pace(RatePolicy),
+    /// `RATE ...`
+    Rate(RatePolicy),
+    /// `ORDER PER key, ... [QUEUE n] [KEYS n]`
+    Order {
+        /// What tells one line of calls from another, at least one.
+        key: Vec<Expr>,
+        /// Calls that may wait.
+        queue: Option<Expr>,
+        /// Keys that are told apart.
+        keys: Option<Expr>,
+    },
+    /// `CIRCUIT ...`
+    Circuit(CircuitPolicy),
+    /// `OUTLIER ...`
+    Outlier(OutlierPolicy),
+    /// `CONGESTION ...`
+    Congestion(CongestionPolicy),
+    /// `RELIABILITY AT MOST ONCE`
+    AtMostOnce,
+    /// `RELIABILITY AT LEAST ONCE ID key, ... WINDOW d [CALLS n] [ANSWERS UP TO s]`
+    AtLeastOnce {
+        /// What tells one call from another, at least one.
+        id: Vec<Expr>,
+        /// How long an answer is kept.
+        window: Expr,
+        /// How many answers are kept.
+        calls: Option<Expr>,
+        /// How long an answer may be to be kept.
+        answers: Option<Expr>,
+    },
+    /// `OVER tcp | unix`
+    Over {
+        /// A word, not checked here.
+        transport: Ident,
+    },
+}
+
+/// `RETRY UP TO n WHEN e [BACKOFF ...] [JITTER p PERCENT] [BUDGET ...]`
+#[derive(Clone, PartialEq, Debug)]
+pub struct RetryPolicy {
+    /// Tries beyond the first.
+    pub up_to: Expr,
+    /// After which statuses.
+    pub when: Expr,
+    /// `BACKOFF ...`.
+    pub backoff: Option<BackoffClause>,
+    /// `JITTER p PERCENT`.
+    pub jitter: Option<Expr>,
+    /// `BUDGET ...`.
+    pub budget: Option<BudgetClause>,
+}
+
+/// `BACKOFF EXPONENTIAL a TO b`, `BACKOFF CONSTANT a`
+#[derive(Clone, PartialEq, Debug)]
+pub struct BackoffClause {
+    /// Before the first retry.
+    pub first: Expr,
+    /// The longest wait; None for a constant one.
+    pub max: Option<Expr>,
+    /// The clause.
+    pub span: Span,
+}
+
+/// `BUDGET p PERCENT [AND r PER SECOND]`
+#[derive(Clone, PartialEq, Debug)]
+pub struct BudgetClause {
+    /// Of 100 calls.
+    pub percent: Expr,
+    /// What is always permitted.
+    pub per_second: Option<Expr>,
+    /// The clause.
+    pub span: Span,
+}
+
+/// `HEDGE AFTER d UP TO n [WHEN e] [BUDGET ...]`
+#[derive(Clone, PartialEq, Debug)]
+pub struct HedgePolicy {
+    /// Before each further try.
+    pub after: Expr,
+    /// Tries beyond the first.
+    pub up_to: Expr,
+    /// Which statuses do not win.
+    pub when: Option<Expr>,
+    /// `BUDGET ...`.
+    pub budget: Option<BudgetClause>,
+}
+
+/// `r PER SECOND [BURST b] [PER key, ...] [QUEUE n] [WAIT d] [KEYS n]`
+#[derive(Clone, PartialEq, Debug)]
+pub struct RatePolicy {
+    /// Calls a second.
+    pub per_second: Expr,
+    /// Calls at once after a silence; never of `PACE`.
+    pub burst: Option<Expr>,
+    /// `PER key, ...`; empty if left out.
+    pub key: Vec<Expr>,
+    /// Calls that may wait.
+    pub queue: Option<Expr>,
+    /// How long a call may wait.
+    pub wait: Option<Expr>,
+    /// Keys that are told apart.
+    pub keys: Option<Expr>,
+}
+
+/// `CIRCUIT [AFTER n ERRORS] [RATIO ...] [IN FLIGHT n] [WHEN e] [OPEN FOR d] [PROBES n]`
+#[derive(Clone, PartialEq, Debug)]
+pub struct CircuitPolicy {
+    /// Errors in a row.
+    pub errors: Option<Expr>,
+    /// `RATIO ...`.
+    pub ratio: Option<RatioClause>,
+    /// Calls under way.
+    pub in_flight: Option<Expr>,
+    /// What is an error.
+    pub when: Option<Expr>,
+    /// How long it stays open.
+    pub open_for: Option<Expr>,
+    /// Calls that must succeed before it closes.
+    pub probes: Option<Expr>,
+}
+
+/// `RATIO p PERCENT OF n IN d`
+#[derive(Clone, PartialEq, Debug)]
+pub struct RatioClause {
+    /// Of 100.
+    pub percent: Expr,
+    /// Fewer calls are not judged.
+    pub calls: Expr,
+    /// The window.
+    pub window: Expr,
+    /// The clause.
+    pub span: Span,
+}
+
+/// `OUTLIER AFTER n ERRORS [WHEN e] EJECT FOR d [UP TO p PERCENT]`
+#[derive(Clone, PartialEq, Debug)]
+pub struct OutlierPolicy {
+    /// Errors in a row.
+    pub errors: Expr,
+    /// What is an error.
+    pub when: Option<Expr>,
+    /// How long an endpoint is left out for the first time.
+    pub eject_for: Expr,
+    /// Of 100 endpoints.
+    pub up_to: Option<Expr>,
+}
+
+/// `CONGESTION AIMD|GRADIENT [FROM a] [MIN m] MAX b [LATENCY d] [BACKOFF x] [TOLERANCE t] [WHEN e]`
+#[derive(Clone, PartialEq, Debug)]
+pub struct CongestionPolicy {
+    /// Which law.
+    pub law: CongestionLaw,
+    /// The limit at the start.
+    pub from: Option<Expr>,
+    /// The least limit.
+    pub min: Option<Expr>,
+    /// The greatest limit.
+    pub max: Expr,
+    /// A call that takes longer is a sign of congestion.
+    pub latency: Option<Expr>,
+    /// The limit times this after a sign of congestion.
+    pub backoff: Option<Expr>,
+    /// How much longer than usual a call may take.
+    pub tolerance: Option<Expr>,
+    /// Which statuses are a sign of congestion.
+    pub when: Option<Expr>,
+}
+
+/// How a limit on calls under way follows what happens.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum CongestionLaw {
+    /// One more a round, times a factor after a sign of congestion.
+    Aimd,
+    /// By how much longer than usual calls take.
+    Gradient,
+}

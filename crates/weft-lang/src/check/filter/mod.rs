@@ -1,0 +1,212 @@
+//! Filters: parameters, keys, policies.
+//!
+//! A filter is checked where it is written, as far as its numbers do not rest on parameters, and once more at each
+//! stage, where all are known. The keys of its policies are the handler of an element that no program sees: it
+//! stands in a chain directly before the filter, so types, bindings and effects need nothing new.
+
+use weft_core::Type;
+use weft_core::filter::KeyId;
+
+use super::element::{self, Checked};
+use super::scope::{Scope, View};
+use super::walk::{each_expr, each_stmt, exprs_of};
+use super::{Cx, effects};
+use crate::ast::{self, Policy, PolicyKind};
+use crate::diagnostic::{Diagnostic, code};
+use crate::hir::{Effects, Expr, ExprKind, Handler, HandlerKind, Meta, Stmt, StmtKind, Table};
+use crate::source::Span;
+
+mod policies;
+mod rules;
+mod stage;
+
+pub(super) use rules::check_chain;
+pub(super) use stage::{Placed, stage};
+
+/// A filter, and the element that computes its keys.
+#[derive(Debug)]
+pub(super) struct Filter<'a> {
+    pub(super) ast: &'a ast::Filter,
+    /// Its parameters and columns, and the handler that computes its keys.
+    pub(super) checked: Checked,
+    /// Where `checked` is among the elements, if there are keys.
+    pub(super) keys: Option<usize>,
+    /// It has a fault, which was reported.
+    pub(super) is_broken: bool,
+}
+
+/// Checks a filter; None if its layer is not in this version.
+pub(super) fn filter<'a>(cx: &mut Cx<'_>, shared: &[Table], ast: &'a ast::Filter) -> Option<Filter<'a>> {
+    element::check_layer(cx, &ast.layer, "filter")?;
+    let had_gaps = cx.has_gaps;
+    let n_errors = cx.n_errors();
+    cx.has_gaps |= ast.is_faulty;
+    let mut checked = Checked::empty(&ast.name.name, ast.span);
+    element::params(cx, &mut checked.element, &ast.params, &mut 0);
+    element::columns(cx, &mut checked.element, &ast.fields, crate::hir::Direction::Request);
+    check_kinds(cx, ast);
+    keys(cx, shared, &mut checked, ast);
+    policies::check(cx, &checked.element, ast);
+    cx.has_gaps = had_gaps;
+    let is_broken = ast.is_faulty || cx.n_errors() > n_errors;
+    if !is_broken {
+        check_columns(cx, &checked);
+    }
+    Some(Filter { ast, checked, keys: None, is_broken })
+}
+
+/// The expressions of a policy's key, and the words for it; empty if it has none.
+fn key_of(kind: &PolicyKind) -> (&[ast::Expr], &'static str) {
+    match kind {
+        PolicyKind::Pace(rate) => (&rate.key, "the key of PACE"),
+        PolicyKind::Rate(rate) => (&rate.key, "the key of RATE"),
+        PolicyKind::Order { key, .. } => (key, "the key of ORDER"),
+        PolicyKind::AtLeastOnce { id, .. } => (id, "the id of a call"),
+        _ => (&[], ""),
+    }
+}
+
+/// What a policy is called where two of one kind meet.
+fn kind_name(kind: &PolicyKind) -> &'static str {
+    match kind {
+        PolicyKind::TimeoutTotal { .. } => "TIMEOUT TOTAL",
+        PolicyKind::TimeoutTry { .. } => "TIMEOUT TRY",
+        PolicyKind::TimeoutPropagate { .. } => "TIMEOUT PROPAGATE",
+        PolicyKind::Retry(_) => "RETRY",
+        PolicyKind::Hedge(_) => "HEDGE",
+        PolicyKind::Pace(_) => "PACE",
+        PolicyKind::Rate(_) => "RATE",
+        PolicyKind::Order { .. } => "ORDER",
+        PolicyKind::Circuit(_) => "CIRCUIT",
+        PolicyKind::Outlier(_) => "OUTLIER",
+        PolicyKind::Congestion(_) => "CONGESTION",
+        PolicyKind::AtMostOnce | PolicyKind::AtLeastOnce { .. } => "RELIABILITY",
+        PolicyKind::Over { .. } => "OVER",
+    }
+}
+
+/// Reports a filter that does nothing, and one that does the same twice.
+fn check_kinds(cx: &mut Cx<'_>, ast: &ast::Filter) {
+    if ast.policies.is_empty() && !ast.is_faulty {
+        let message = format!("filter `{}` has no policy", ast.name.name);
+        let diagnostic = Diagnostic::error(code::FILTER_EMPTY, message)
+            .at(ast.name.span, "does nothing")
+            .with_help("say what it does to calls: `TIMEOUT TOTAL '1 s';`");
+        cx.report(diagnostic);
+    }
+    for first in in_force(ast) {
+        let is_second = |other: &&Policy| other.span != first.span && slot(&other.kind) == slot(&first.kind);
+        let Some(second) = ast.policies.iter().find(is_second) else { continue };
+        let (name, other) = (kind_name(&second.kind), kind_name(&first.kind));
+        let message = match name == other {
+            true => format!("filter `{}` has two {name} policies", ast.name.name),
+            false => format!("filter `{}` has {other} and {name}, which are one policy", ast.name.name),
+        };
+        let diagnostic = Diagnostic::error(code::POLICY_REPEATED, message)
+            .at(second.span, "the second")
+            .with_label(first.span, "the first")
+            .with_help(
+                "keep one of them, or write a filter for each and put them in the order that you mean",
+            );
+        cx.report(diagnostic);
+    }
+}
+
+/// The first policy of each kind; further ones are a fault. However long the text, these are few.
+fn in_force(ast: &ast::Filter) -> Vec<&Policy> {
+    let mut found: Vec<&Policy> = Vec::new();
+    for policy in &ast.policies {
+        if !found.iter().any(|first| slot(&first.kind) == slot(&policy.kind)) {
+            found.push(policy);
+        }
+    }
+    found
+}
+
+/// Kinds of which a filter has one have the same name here.
+fn slot(kind: &PolicyKind) -> &'static str {
+    match kind_name(kind) {
+        "PACE" => "RATE",
+        other => other,
+    }
+}
+
+/// Gives the element the handler that computes the keys, if there are any.
+fn keys(cx: &mut Cx<'_>, shared: &[Table], checked: &mut Checked, ast: &ast::Filter) {
+    let mut n_rand = 0;
+    let mut scope =
+        Scope::new(cx, &checked.element, shared, View::Handler(HandlerKind::Request), &mut n_rand);
+    let mut body = Vec::new();
+    for policy in in_force(ast) {
+        let (parts, whose) = key_of(&policy.kind);
+        let (Some(first), Some(last)) = (parts.first(), parts.last()) else { continue };
+        let typed: Vec<Option<Expr>> = parts.iter().map(|part| key_part(&mut scope, part, whose)).collect();
+        // A key with a fault takes no number, and then nobody asks for the others.
+        let key = KeyId(u16::try_from(body.len()).expect("a key for each kind of policy at most"));
+        let Some(parts) = typed.into_iter().collect() else { continue };
+        body.push(Stmt { kind: StmtKind::Key { key, parts }, span: first.span.to(last.span) });
+    }
+    let (locals, rows) = (scope.locals, scope.rows);
+    if body.is_empty() {
+        return;
+    }
+    let kind = if reads_message(&body) { HandlerKind::Request } else { HandlerKind::Open };
+    let mut handler = Handler { kind, body, locals, rows, effects: Effects::default(), span: ast.span };
+    handler.effects = effects::of(&handler);
+    let handlers = &mut checked.element.handlers;
+    match kind {
+        HandlerKind::Open => handlers.open = Some(handler),
+        _ => handlers.request = Some(handler),
+    }
+    element::note_uses(&mut checked.element);
+}
+
+fn key_part(scope: &mut Scope<'_, '_>, part: &ast::Expr, whose: &str) -> Option<Expr> {
+    let expr = scope.expr(part, None)?;
+    let ty = expr.ty;
+    let expr = scope.never_null(expr, ty, whose)?;
+    if ty == Type::F64 {
+        let diagnostic = Diagnostic::error(code::BAD_KEY, format!("{whose} is an F64"))
+            .at(expr.span, "fractions do not compare reliably")
+            .with_help("use an integer, or TEXT");
+        scope.cx.report(diagnostic);
+        return None;
+    }
+    Some(expr)
+}
+
+/// Whether keys are known only with the message. If not they are computed in ON OPEN, so that a stream need not wait
+/// for its first message before it is let on.
+fn reads_message(body: &[Stmt]) -> bool {
+    let mut found = false;
+    each_stmt(body, &mut |stmt| {
+        for expr in exprs_of(stmt) {
+            each_expr(expr, &mut |part| {
+                found |= matches!(
+                    part.kind,
+                    ExprKind::Column(_) | ExprKind::Meta(Meta::Size) | ExprKind::Meta(Meta::Index)
+                );
+            });
+        }
+    });
+    found
+}
+
+/// Tells of columns that no key reads.
+fn check_columns(cx: &mut Cx<'_>, checked: &Checked) {
+    for column in checked.element.columns.iter().filter(|column| !column.read) {
+        let message = format!("no key of filter `{}` reads column `{}`", checked.element.name, column.name);
+        let diagnostic = Diagnostic::warning(code::UNUSED_NAME, message)
+            .at(column.span, "not read")
+            .with_help(format!("remove it, or make a key of it: `RATE 100 PER SECOND PER {};`", column.name));
+        cx.report(diagnostic);
+    }
+}
+
+/// The stage that a diagnostic about parameters points at.
+fn of_stage(diagnostic: Diagnostic, stage: Option<Span>) -> Diagnostic {
+    match stage {
+        Some(span) => diagnostic.with_label(span, "with these parameters"),
+        None => diagnostic,
+    }
+}

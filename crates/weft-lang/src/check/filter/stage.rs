@@ -1,0 +1,72 @@
+//! A filter in a chain: its parameters and bindings, the element that computes its keys, and its policies.
+
+use super::{Filter, policies};
+use crate::ast;
+use crate::check::Cx;
+use crate::check::chain::{self, Edge};
+use crate::diagnostic::{Diagnostic, code};
+use crate::hir::{FilterInstance, Instance};
+
+/// A filter that a stage puts in a chain.
+#[derive(Debug)]
+pub(in crate::check) struct Placed {
+    /// What stands directly before it.
+    pub(in crate::check) keys: Option<Instance>,
+    /// The filter; the caller knows where it stands.
+    pub(in crate::check) filter: FilterInstance,
+}
+
+/// Checks a stage that is a filter; None if it has a fault.
+pub(in crate::check) fn stage(
+    cx: &mut Cx<'_>,
+    filter: &Filter<'_>,
+    edge: &Edge<'_>,
+    ast: &ast::Stage,
+) -> Option<Placed> {
+    chain::note_side(cx, ast);
+    check_per_try(cx, ast);
+    let params = chain::params(cx, &filter.checked, ast);
+    let bindings = chain::bindings(cx, &filter.checked, edge, ast);
+    if filter.is_broken {
+        return None;
+    }
+    let (params, bindings) = (params?, bindings?);
+    let policies = policies::with_params(cx, &filter.checked.element, filter.ast, &params, ast.span)?;
+    let name = ast.instance.as_ref().unwrap_or(&ast.element).name.clone();
+    let (side, mandatory) = (ast.side.map(|clause| clause.side), ast.mandatory.is_some());
+    let keys = filter.keys.map(|element| Instance {
+        name: name.clone(),
+        element,
+        params,
+        bindings,
+        tables: Vec::new(),
+        every: Vec::new(),
+        sinks: Vec::new(),
+        side,
+        mandatory,
+        // Without its key a call cannot be told from others, so it does not pass.
+        fail_open: false,
+        per_try: false,
+        span: ast.span,
+    });
+    let filter = FilterInstance {
+        name,
+        filter: filter.ast.name.name.clone(),
+        at: 0,
+        policies,
+        has_keys: keys.is_some(),
+        side,
+        mandatory,
+        span: ast.span,
+    };
+    Some(Placed { keys, filter })
+}
+
+fn check_per_try(cx: &mut Cx<'_>, ast: &ast::Stage) {
+    let Some(span) = ast.per_try else { return };
+    let message = format!("PER TRY is of elements, and `{}` is a filter", ast.element.name);
+    let diagnostic = Diagnostic::warning(code::PER_TRY_ALONE, message)
+        .at(span, "has no meaning here")
+        .with_help("drop it: a filter is passed by each try that a filter before it makes");
+    cx.report(diagnostic);
+}
