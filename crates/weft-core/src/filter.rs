@@ -163,8 +163,9 @@ pub enum Reliability {
     /// A call is sent once: not even one that the server says it has not touched is sent again.
     AtMostOnce,
     /// Calls with the same id are one call: whoever comes while it is under way waits for its end, whoever comes later
-    /// is given the same answer. A call that failed in a way that RETRY repeats is forgotten. With RETRY, at least
-    /// once on this side and not twice on the other.
+    /// is given the same answer. A call that failed in a way that RETRY repeats (without one: with an error of the
+    /// server, [`StatusSet::server_errors`]) is forgotten. With RETRY, at least once on this side and not twice on the
+    /// other.
     AtLeastOnce {
         /// What tells one call from another.
         id: KeyId,

@@ -2,6 +2,7 @@
 
 use crate::conn::ConnKey;
 use crate::end::End;
+use crate::filter::{Choice, Wrap};
 use crate::pass::LiveChain;
 use crate::plan::Method;
 use crate::pool::{EndpointKey, Pool};
@@ -22,16 +23,32 @@ pub(crate) struct Leg {
     pub(crate) stream: StreamId,
 }
 
+/// Who made a call, and hears of its end.
+#[derive(Clone, Copy)]
+pub(crate) enum Caller {
+    /// A client, on a stream.
+    Stream(Leg),
+    /// A filter of another call: this is one of its tries.
+    Filter(CallKey),
+    /// The client has left, or nobody ever waited: it is a mirrored call.
+    Nobody,
+}
+
 /// One gRPC call: a stream of a client, the chain that it passes, and the stream that answers it.
 pub(crate) struct Call {
     pub(crate) id: u64,
     pub(crate) began: Time,
-    /// None once the client has left, and for a mirrored call.
-    pub(crate) down: Option<Leg>,
+    pub(crate) caller: Caller,
     pub(crate) up: Option<Leg>,
+    /// It has come to the filter behind its chain.
+    pub(crate) wrap: Option<Box<Wrap>>,
     pub(crate) pool: Rc<Pool>,
     /// The endpoint that was chosen, or that a REDIRECT named.
     pub(crate) endpoint: Option<EndpointKey>,
+    /// The endpoint that answered its last try, behind a filter.
+    pub(crate) served_by: Option<EndpointKey>,
+    /// What filters have to say about the choice.
+    pub(crate) choice: Option<Box<Choice>>,
     pub(crate) chain: Option<Rc<LiveChain>>,
     /// The method's index in the chain's list.
     pub(crate) method: Option<usize>,
@@ -41,6 +58,8 @@ pub(crate) struct Call {
     pub(crate) opened: usize,
     /// The `CALL` cells of all elements.
     pub(crate) row: Vec<u64>,
+    /// What the chain said to the filter behind it.
+    pub(crate) keys: Vec<Vec<u8>>,
     pub(crate) request: Flow,
     pub(crate) response: Flow,
     /// Response headers that wait for the first message, because the chain may change them.
@@ -53,6 +72,10 @@ pub(crate) struct Call {
     /// A REDIRECT named its endpoint: no other will do.
     pub(crate) is_redirected: bool,
     pub(crate) deadline: Option<TimerKey>,
+    /// When it must be over, as far as its callers have said.
+    pub(crate) due: Option<Time>,
+    /// Which try of the client's call it is; what `rand()` gives depends on it.
+    pub(crate) nth_try: u32,
     /// Times that an endpoint was tried.
     pub(crate) attempts: u32,
 }
@@ -110,16 +133,20 @@ impl Call {
         Self {
             id,
             began,
-            down: None,
+            caller: Caller::Nobody,
             up: None,
+            wrap: None,
             pool,
             endpoint: None,
+            served_by: None,
+            choice: None,
             chain: None,
             method: None,
             request_headers,
             phase: Phase::AwaitMessage,
             opened: 0,
             row: Vec::new(),
+            keys: Vec::new(),
             request: Flow::new(message_bytes_max),
             response: Flow::new(message_bytes_max),
             response_headers: None,
@@ -128,7 +155,30 @@ impl Call {
             is_mirror: false,
             is_redirected: false,
             deadline: None,
+            due: None,
+            nth_try: 0,
             attempts: 0,
+        }
+    }
+
+    /// The client's stream.
+    pub(crate) fn down(&self) -> Option<Leg> {
+        match self.caller {
+            Caller::Stream(leg) => Some(leg),
+            Caller::Filter(_) | Caller::Nobody => None,
+        }
+    }
+
+    /// Whether it is a try of another call.
+    pub(crate) fn is_try(&self) -> bool {
+        matches!(self.caller, Caller::Filter(_))
+    }
+
+    /// Whether bytes of its request can leave.
+    pub(crate) fn has_way_on(&self) -> bool {
+        match &self.wrap {
+            Some(wrap) => wrap.gathers() || wrap.winner().is_some(),
+            None => self.phase == Phase::Open && self.up.is_some(),
         }
     }
 
@@ -153,6 +203,11 @@ impl Flow {
             is_ended: false,
             is_end_queued: false,
         }
+    }
+
+    /// Whether it has ended without anything but its headers.
+    pub(crate) fn is_bare(&self) -> bool {
+        self.is_ended && self.index == 0 && self.held.is_empty() && self.deframer.is_empty() && self.owed == 0
     }
 
     /// Holds something until `due`, and until all that was held before has left.

@@ -1,6 +1,6 @@
 //! The end of a call: each has exactly one, whatever happens.
 
-use crate::call::CallKey;
+use crate::call::{CallKey, Caller, Leg};
 use crate::engine::Engine;
 use crate::headers::{Form, status_of};
 use crate::verdict::Tuple;
@@ -15,12 +15,13 @@ const SPARE_ROWS_MAX: usize = 4096;
 
 /// How a call ends.
 pub(crate) enum End {
-    /// The server ended it with these trailers, which may be its whole response.
-    Server { trailers: Rc<Headers> },
+    /// The server ended it with these trailers, which may be its whole response. They may also be those that an
+    /// element or a filter gave, `by`, which stands behind another filter.
+    Server { trailers: Rc<Headers>, by: Option<Rc<str>> },
     /// This node ends it.
-    Here { status: Status, answer: Answer, by: Option<usize> },
+    Here { status: Status, answer: Answer, by: Option<Rc<str>> },
     /// This node resets it without a word (`DROP`).
-    Dropped { by: usize },
+    Dropped { by: Rc<str> },
     /// The server has not touched it: the client may try again.
     Refused,
     /// The client has left.
@@ -39,10 +40,16 @@ pub(crate) enum Answer {
 
 impl Engine {
     pub(crate) fn deadline_passed(&mut self, now: Time, key: CallKey) {
-        if let Some(call) = self.calls.get_mut(key) {
-            call.deadline = None;
-            self.end_here(now, key, Status::DeadlineExceeded, "the call's deadline has passed");
-        }
+        let Some(call) = self.calls.get_mut(key) else { return };
+        call.deadline = None;
+        let Caller::Filter(outer) = call.caller else {
+            return self.end_here(now, key, Status::DeadlineExceeded, "the call's deadline has passed");
+        };
+        // TIMEOUT TRY.
+        let by = self.calls.get(outer).and_then(|outer| Some(Rc::clone(&outer.wrap.as_ref()?.filter.name)));
+        let name = by.as_deref().unwrap_or_default();
+        let answer = Answer::Text(format!("filter `{name}`: a try has taken too long").into_bytes());
+        self.end(now, key, End::Here { status: Status::DeadlineExceeded, answer, by });
     }
 
     pub(crate) fn message_fault(&mut self, now: Time, key: CallKey, error: MessageError) {
@@ -63,13 +70,15 @@ impl Engine {
     pub(crate) fn end(&mut self, now: Time, key: CallKey, end: End) {
         let Some(call) = self.calls.get_mut(key) else { return };
         let status = end.status();
-        let by = end.ended_by();
+        let by = end.ended_by().cloned();
+        let has_left = matches!(end, End::ClientLeft);
+        let is_drop = matches!(end, End::Dropped { .. });
         call.is_ending = true;
         let live = call.chain.clone();
         let form = if call.is_response_begun { Form::Trailers } else { Form::TrailersOnly };
         let mut reset = ErrorCode::Cancel;
         let (reply, mut last) = match end {
-            End::Server { trailers } => (None, Some(trailers)),
+            End::Server { trailers, .. } => (None, Some(trailers)),
             End::Here { answer: Answer::Text(text), .. } => {
                 (None, Some(self.answers.end(form, status, &text)))
             }
@@ -94,7 +103,7 @@ impl Engine {
             && let Some(close) = &live.chain.segments.close
             && self.call_mut(key).opened > 0
         {
-            let by = by.map(|e| live.chain.program.elements[e].name.as_str());
+            let by = by.as_deref();
             // A CLOSE handler that fails has no one left to tell: it is counted, and the call ends as it would.
             let _ = self.pass(now, key, live, close, Tuple::End { status, by, trailers: last.as_deref() });
             let edited = last.as_ref().and_then(|t| {
@@ -103,28 +112,46 @@ impl Engine {
             });
             last = edited.or(last);
         }
-        self.send_end(key, reply, last, reset);
-        self.release_call(now, key, status);
+        let Some(call) = self.calls.get(key) else { return };
+        match call.caller {
+            Caller::Stream(down) => {
+                self.send_end(now, key, down, reply, last, reset);
+                self.release_call(now, key, status, has_left);
+            }
+            Caller::Nobody => self.release_call(now, key, status, has_left),
+            Caller::Filter(outer) => {
+                let served = call.endpoint.filter(|_| call.wrap.is_none()).or(call.served_by);
+                self.release_call(now, key, status, has_left);
+                let end = match (reply, last, by) {
+                    (Some(message), _, by) => End::Here { status, answer: Answer::Reply(message), by },
+                    (None, Some(trailers), by) => End::Server { trailers, by },
+                    (None, None, Some(by)) if is_drop => End::Dropped { by },
+                    (None, None, _) if has_left => return,
+                    (None, None, _) => End::Refused,
+                };
+                self.try_ended(now, outer, key, served, end);
+            }
+        }
     }
 
     /// The last bytes to the client: trailers, or a reset where there are none.
     fn send_end(
         &mut self,
+        now: Time,
         key: CallKey,
+        down: Leg,
         reply: Option<Vec<u8>>,
         last: Option<Rc<Headers>>,
         reset: ErrorCode,
     ) {
-        let call = self.call_mut(key);
-        let Some(down) = call.down else { return };
         if let Some(message) = reply {
             let headers = self.answers.response();
             self.call_mut(key).response_headers = Some(headers);
-            self.send_response_headers(key);
+            self.send_response_headers(now, key);
             self.write(down, &[], &message, false);
         } else if last.as_ref().is_some_and(|l| l.status().is_none()) {
             // Response headers that were held for a message that did not come.
-            self.send_response_headers(key);
+            self.send_response_headers(now, key);
         }
         let is_request_over = self.call_mut(key).request.is_ended;
         let Some(conn) = self.conns.get_mut(down.conn) else { return };
@@ -142,9 +169,9 @@ impl Engine {
     }
 
     /// Lets go of everything that a call holds, and counts it.
-    fn release_call(&mut self, now: Time, key: CallKey, status: Status) {
+    fn release_call(&mut self, now: Time, key: CallKey, status: Status, has_left: bool) {
         let Some(mut call) = self.calls.remove(key) else { return };
-        if let Some(down) = call.down
+        if let Some(down) = call.down()
             && let Some(conn) = self.conns.get_mut(down.conn)
         {
             conn.streams.remove(&down.stream);
@@ -154,6 +181,8 @@ impl Engine {
         }
         if let Some(up) = call.up {
             self.leave_upstream(now, up, call.endpoint, call.response.owed);
+        } else if let Some(wrap) = call.wrap.take() {
+            self.abandon_filter(now, wrap, (!has_left).then_some(status));
         } else if let Some(endpoint) = call.endpoint.and_then(|e| self.endpoints.get_mut(e)) {
             // It may be among those that wait.
             endpoint.n_gone += 1;
@@ -164,12 +193,15 @@ impl Engine {
         if let Some(chain) = call.chain.take() {
             chain.calls_open.set(chain.calls_open.get() - 1);
         }
+        let is_try = call.is_try();
         call.row.clear();
         if call.row.capacity() > 0 && self.spare_rows.len() < SPARE_ROWS_MAX {
             self.spare_rows.push(call.row);
         }
         if call.is_mirror {
             self.n_mirrors -= 1;
+        } else if is_try {
+            self.n_tries -= 1;
         } else {
             self.stats.calls_ended[usize::from(status.code())] += 1;
             self.stats.latency.record(now - call.began);
@@ -183,21 +215,33 @@ impl Engine {
 }
 
 impl End {
-    fn status(&self) -> Status {
+    pub(crate) fn status(&self) -> Status {
         match self {
-            Self::Server { trailers } => status_of(trailers),
+            Self::Server { trailers, .. } => status_of(trailers),
             Self::Here { status, .. } => *status,
             Self::Refused => Status::Unavailable,
             Self::Dropped { .. } | Self::ClientLeft => Status::Cancelled,
         }
     }
 
-    /// The element that ended the call.
-    fn ended_by(&self) -> Option<usize> {
+    pub(crate) fn trailers(&self) -> Option<&Rc<Headers>> {
         match self {
-            Self::Here { by, .. } => *by,
-            Self::Dropped { by } => Some(*by),
-            Self::Server { .. } | Self::Refused | Self::ClientLeft => None,
+            Self::Server { trailers, .. } => Some(trailers),
+            _ => None,
         }
+    }
+
+    /// The element, or the filter, that ended the call.
+    pub(crate) fn ended_by(&self) -> Option<&Rc<str>> {
+        match self {
+            Self::Server { by, .. } | Self::Here { by, .. } => by.as_ref(),
+            Self::Dropped { by } => Some(by),
+            Self::Refused | Self::ClientLeft => None,
+        }
+    }
+
+    /// Whether this filter has ended it because it took too long.
+    pub(crate) fn is_timeout_of(&self, filter: &Rc<str>) -> bool {
+        self.status() == Status::DeadlineExceeded && self.ended_by() == Some(filter)
     }
 }

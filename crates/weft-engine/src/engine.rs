@@ -6,6 +6,7 @@
 
 use crate::call::{Call, CallKey};
 use crate::conn::{CloseReason, Conn, ConnId, ConnKey, OUTPUT_BYTES_LOW, PARTIAL_BYTES_MAX, Side};
+use crate::filter::{Pending, Waiters};
 use crate::headers::Answers;
 use crate::live::Live;
 use crate::pass::{Facts, LiveChain, Passes, rand_base};
@@ -91,6 +92,8 @@ pub enum Action {
         /// Which.
         conn: ConnId,
     },
+    /// Have the other workers do [`Engine::handle_wake`] soon: calls of theirs may wait for what is free now.
+    Wake,
 }
 
 /// One worker of the data plane.
@@ -124,6 +127,10 @@ pub struct Engine {
     pub(crate) retired: Vec<(String, Vec<(String, Counters)>)>,
     pub(crate) n_downstream: usize,
     pub(crate) n_mirrors: usize,
+    /// Calls that are tries of others.
+    pub(crate) n_tries: usize,
+    pub(crate) waiters: Waiters,
+    pub(crate) pending: VecDeque<Pending>,
     /// It takes no connections any more.
     pub(crate) is_stopping: bool,
 }
@@ -133,11 +140,24 @@ pub(crate) enum Timer {
     Conn(ConnKey),
     Connect(ConnKey),
     Deadline(CallKey),
+    /// TIMEOUT TOTAL of the call's filter.
+    Total(CallKey),
+    /// A call's turn at its filter, or its next try.
+    Turn(CallKey),
+    /// The next try of a call that has no answer yet.
+    Hedge(CallKey),
     HeldRequest(CallKey),
     HeldResponse(CallKey),
     Flush(ConnKey),
-    Linger { conn: ConnKey, left: usize },
-    Every { live: u32, chain: usize, nth: usize },
+    Linger {
+        conn: ConnKey,
+        left: usize,
+    },
+    Every {
+        live: u32,
+        chain: usize,
+        nth: usize,
+    },
     KeepHouse,
 }
 
@@ -168,6 +188,9 @@ impl Engine {
             retired: Vec::new(),
             n_downstream: 0,
             n_mirrors: 0,
+            n_tries: 0,
+            waiters: Waiters::default(),
+            pending: VecDeque::new(),
             is_stopping: false,
             config,
         };
@@ -179,7 +202,7 @@ impl Engine {
     /// Takes on a new plan: calls that begin from now on enter under it, those under way end on theirs.
     pub fn apply(&mut self, now: Time, plan: Arc<Plan>) {
         let worker = self.config.worker;
-        let chains: Vec<_> = plan.chains.iter().map(|c| Rc::new(LiveChain::new(c, worker))).collect();
+        let chains = LiveChain::all(&plan.chains, worker, &self.live.chains);
         let pools: Vec<_> = plan.clusters.iter().map(|c| self.pool_for(c)).collect();
         let mut targets = FxHashMap::default();
         for (cluster, pool) in plan.clusters.iter().zip(&pools) {
@@ -291,16 +314,19 @@ impl Engine {
         }
         self.close_if_drained(now, key);
         self.after_change(key);
+        self.run_pending(now);
     }
 
     /// The connection is gone: its calls end.
     pub fn handle_closed(&mut self, now: Time, conn: ConnId, reason: CloseReason) {
         self.drop_conn(now, conn.into(), reason);
+        self.run_pending(now);
     }
 
     /// A closing connection's driver has let go of it.
     pub fn handle_released(&mut self, now: Time, conn: ConnId) {
         self.drop_conn(now, conn.into(), CloseReason::Eof);
+        self.run_pending(now);
     }
 
     /// What is to be written to a connection; empty if nothing, or if it is gone.
@@ -361,6 +387,7 @@ impl Engine {
             self.handle_timer(now, timer);
         }
         self.due = due;
+        self.run_pending(now);
     }
 
     /// Begins to close: every connection takes the calls that are on their way, finishes them, and closes. No further
@@ -373,7 +400,8 @@ impl Engine {
     /// Ends what [`Engine::close_gracefully`] has not: calls with UNAVAILABLE, through their chains, and connections
     /// when their output is out. Returns how many calls that were.
     pub fn cut(&mut self, now: Time) -> usize {
-        let calls: Vec<CallKey> = self.calls.iter().map(|(key, _)| key).collect();
+        let calls = self.calls.iter().filter(|(_, call)| !call.is_try()).map(|(key, _)| key);
+        let calls: Vec<CallKey> = calls.collect();
         let mut n_cut = 0;
         for key in calls {
             n_cut += usize::from(self.calls.get(key).is_some_and(|call| !call.is_mirror));
@@ -392,7 +420,7 @@ impl Engine {
 
     /// Calls under way.
     pub fn calls_open(&self) -> usize {
-        self.calls.len()
+        self.calls.len() - self.n_tries
     }
 
     /// Connections that are open, both sides.
@@ -404,8 +432,9 @@ impl Engine {
     pub fn stats(&mut self) -> Stats {
         self.retire();
         let mut stats = self.stats.clone();
-        stats.calls_open = self.calls.len() as u64;
-        stats.chains = self.chains.iter().map(|c| self.chain_stats(c)).collect();
+        stats.calls_open = self.calls_open() as u64;
+        stats.chains = self.stats_of_chains();
+        stats.filters = self.filter_stats();
         stats.endpoints = self.endpoint_stats();
         for (_, conn) in self.conns.iter() {
             conn.h2.counters().iter().for_each(|(v, n)| stats.refuse(v.name(), u64::from(n)));
@@ -429,6 +458,9 @@ impl Engine {
                 }
             }
             Timer::Deadline(call) => self.deadline_passed(now, call),
+            Timer::Total(call) => self.total_passed(now, call),
+            Timer::Turn(call) => self.turn_has_come(now, call),
+            Timer::Hedge(call) => self.hedge_passed(now, call),
             Timer::HeldRequest(call) => self.flush_request(now, call),
             Timer::HeldResponse(call) => self.flush_response(now, call),
             Timer::Every { live, chain, nth } if live == self.live.id => self.run_every(now, chain, nth),

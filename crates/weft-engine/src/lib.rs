@@ -14,6 +14,7 @@ mod call;
 mod conn;
 mod end;
 mod engine;
+mod filter;
 mod headers;
 mod live;
 mod memory;
@@ -34,3 +35,4 @@ mod verdict;
 
 pub use conn::{CloseReason, ConnId};
 pub use engine::{Action, CONNECTIONS_MAX, Config, Engine, HELD_BYTES_MAX};
+pub use filter::{Filter, FilterCounts, FilterStats};

@@ -3,8 +3,9 @@
 use crate::call::CallKey;
 use crate::conn::{ConnKey, Side};
 use crate::engine::Engine;
+use crate::filter::{FilterStats, LiveFilter};
 use crate::pass::{Facts, LiveChain};
-use crate::plan::{Plan, reads_body};
+use crate::plan::{Chain, Plan, reads_body};
 use crate::pool::{EndpointKey, Pool};
 use crate::routes::{Refusal, check_request};
 use crate::stats::{ChainStats, add_counters};
@@ -107,7 +108,8 @@ impl Engine {
         if !is_stream || is_pinned {
             return;
         }
-        let same_name = |c: &&Rc<LiveChain>| c.chain.program.name == old.chain.program.name;
+        let which = |c: &LiveChain| (c.chain.program.name.clone(), c.chain.part);
+        let same_name = |c: &&Rc<LiveChain>| which(c) == which(old);
         let Some(new) = self.live.chains.iter().find(same_name).filter(|new| old.can_become(new)) else {
             return;
         };
@@ -144,7 +146,7 @@ impl Engine {
         }
     }
 
-    pub(crate) fn chain_stats(&self, live: &LiveChain) -> ChainStats {
+    fn chain_stats(&self, live: &LiveChain) -> ChainStats {
         let program = &live.chain.program;
         let counters = live.counters.borrow();
         let names = program.elements.iter().map(|e| e.name.clone());
@@ -155,6 +157,27 @@ impl Engine {
             calls_open: live.calls_open.get(),
             elements: names.zip(counters.iter().map(|c| self.without_clock(c))).collect(),
         }
+    }
+
+    /// The chains that are run, the parts of each as one.
+    pub(crate) fn stats_of_chains(&self) -> Vec<ChainStats> {
+        let mut all: Vec<ChainStats> = Vec::new();
+        for live in &self.chains {
+            let stats = self.chain_stats(live);
+            let first =
+                all.iter_mut().find(|known| known.chain == stats.chain && known.version == stats.version);
+            match first.filter(|_| live.chain.part > 0) {
+                Some(first) => first.elements.extend(stats.elements),
+                None => all.push(stats),
+            }
+        }
+        all
+    }
+
+    /// The filters of the current plan.
+    pub(crate) fn filter_stats(&self) -> Vec<FilterStats> {
+        let of_chain = |live: &Rc<LiveChain>| Some(live.next.as_ref()?.stats(&live.chain.program.name));
+        self.live.chains.iter().filter_map(of_chain).collect()
     }
 
     /// Counters without the time that measuring took.
@@ -206,7 +229,8 @@ impl LiveChain {
     pub(crate) fn can_become(&self, new: &Self) -> bool {
         let names = |c: &Self| c.chain.program.elements.iter().map(|e| e.name.clone()).collect::<Vec<_>>();
         let reads = |c: &Self| (c.chain.segments.request.is_some(), c.chain.segments.response.is_some());
-        names(self) == names(new) && reads(self) == reads(new)
+        let filter = |c: &Self| c.next.as_ref().map(|filter| Rc::clone(&filter.name));
+        names(self) == names(new) && reads(self) == reads(new) && filter(self) == filter(new)
     }
 
     /// A call's row in the layout of `new`: cells by name, new ones zero.
@@ -223,9 +247,28 @@ impl LiveChain {
         carried
     }
 
-    pub(crate) fn new(chain: &Arc<crate::plan::Chain>, worker: usize) -> Self {
+    /// The chains of a plan on one worker.
+    pub(crate) fn all(chains: &[Arc<Chain>], worker: usize, before: &[Rc<Self>]) -> Vec<Rc<Self>> {
+        let before: Vec<_> = before.iter().filter_map(|chain| chain.next.clone()).collect();
+        let mut live: Vec<Rc<Self>> = Vec::with_capacity(chains.len());
+        // What a filter wraps stands behind its chain in the list.
+        for (at, chain) in chains.iter().enumerate().rev() {
+            let next = chain.next.as_ref().map(|next| {
+                let wrapped = Rc::clone(&live[chains.len() - 1 - next.chain]);
+                assert!(next.chain > at, "a filter wraps a chain that comes later");
+                Rc::new(LiveFilter::new(&next.filter, wrapped, &before))
+            });
+            live.push(Rc::new(Self::new(chain, next, worker)));
+        }
+        live.reverse();
+        live
+    }
+
+    fn new(chain: &Arc<Chain>, next: Option<Rc<LiveFilter>>, worker: usize) -> Self {
         let n = chain.program.elements.len();
         Self {
+            names: chain.program.elements.iter().map(|element| element.name.as_str().into()).collect(),
+            next,
             state: chain.state.for_worker(worker),
             counters: RefCell::new(vec![Counters::default(); n]),
             calls_open: Cell::new(0),

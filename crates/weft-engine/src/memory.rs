@@ -33,15 +33,17 @@ impl Engine {
             return;
         }
         let mut by_client: BTreeMap<Option<ConnId>, Vec<Holder>> = BTreeMap::new();
-        for (key, call) in self.calls.iter() {
-            let client = call.down.map(|down| ConnId::from(down.conn));
+        // What tries hold is their call's.
+        for (key, call) in self.calls.iter().filter(|(_, call)| !call.is_try()) {
+            let client = call.down().map(|down| ConnId::from(down.conn));
             by_client.entry(client).or_default().push((self.held_for(call), key));
         }
         for calls in by_client.into_values() {
             let held = calls.iter().map(|(bytes, _)| bytes).sum();
             self.end_largest(now, calls, held, client_limit);
         }
-        let calls = self.calls.iter().map(|(key, call)| (self.held_for(call), key)).collect();
+        let calls = self.calls.iter().filter(|(_, call)| !call.is_try());
+        let calls = calls.map(|(key, call)| (self.held_for(call), key)).collect();
         self.end_largest(now, calls, self.bytes_held(), limit);
         self.abort_largest(now, limit);
     }
@@ -86,13 +88,16 @@ impl Engine {
         let queued = |leg: Option<Leg>| {
             leg.and_then(|leg| Some(self.conns.get(leg.conn)?.h2.queued(leg.stream))).unwrap_or(0)
         };
-        call.held_bytes() + queued(call.up) + queued(call.down)
+        let of_tries = call.wrap.iter().flat_map(|wrap| wrap.tries());
+        let of_tries = of_tries.filter_map(|one| Some(self.held_for(self.calls.get(one)?)));
+        call.held_bytes() + queued(call.up) + queued(call.down()) + of_tries.sum::<usize>()
     }
 }
 
 impl Call {
     fn held_bytes(&self) -> usize {
-        self.request.held_bytes() + self.response.held_bytes()
+        let filter = self.wrap.as_ref().map_or(0, |wrap| wrap.held_bytes());
+        self.request.held_bytes() + self.response.held_bytes() + filter
     }
 }
 

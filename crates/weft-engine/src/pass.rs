@@ -1,5 +1,6 @@
 //! One message through one segment: filling the inputs, running the code, reading what came out.
 
+use crate::filter::LiveFilter;
 use crate::plan::{Chain, Columns, Method, Segment};
 use std::rc::Rc;
 use weft_core::abi::{Cell, Counters, Cx, EditTarget, Outcome, REGION_BODY, REGIONS, Slot, State};
@@ -19,6 +20,10 @@ pub(crate) struct LiveChain {
     pub(crate) state: State,
     pub(crate) counters: std::cell::RefCell<Vec<Counters>>,
     pub(crate) calls_open: std::cell::Cell<u64>,
+    /// The names of its elements.
+    pub(crate) names: Vec<Rc<str>>,
+    /// The filter behind its last element, and what it wraps.
+    pub(crate) next: Option<Rc<LiveFilter>>,
 }
 
 /// What the engine knows of the tuple of one pass.
@@ -219,6 +224,21 @@ impl Passes {
             }
         }
         (!edits.is_empty()).then(|| columns.walk.rewrite(payload, &edits, out))
+    }
+
+    /// The keys that the last pass, of the request, gave for the filter behind the chain.
+    pub(crate) fn take_keys(&self, live: &LiveChain, keys: &mut Vec<Vec<u8>>) {
+        let inputs = &live.chain.program.request.inputs;
+        for edit in &self.outcome.edits {
+            if let EditTarget::Input(id) = edit.target
+                && let Place::Key(nth) = inputs[usize::from(id)].place
+                && let Cell::Bytes(start, len) = edit.value
+            {
+                let nth = usize::from(nth);
+                keys.resize(keys.len().max(nth + 1), Vec::new());
+                keys[nth] = self.outcome.kept(start, len).to_vec();
+            }
+        }
     }
 
     /// The value of an edit as the message writer takes it.

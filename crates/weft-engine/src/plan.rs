@@ -3,12 +3,15 @@
 //! A [`Plan`] is one version of a network, made by the control side and shared by all workers. It never changes;
 //! a hot update publishes the next one.
 
+use crate::filter::Filter;
 use crate::state::{Bound, Staged, Unfit};
 use core::fmt;
 use core::str::FromStr;
+use std::collections::BTreeSet;
 use std::net::SocketAddr;
 use std::sync::Arc;
 use weft_core::Interval;
+use weft_core::filter::Policies;
 use weft_core::limits::INPUTS_MAX;
 use weft_core::schema::{Presence, Schema};
 use weft_ir::backend::{Backend, Program, Unsupported};
@@ -113,7 +116,31 @@ pub struct Chain {
     pub methods: Vec<Method>,
     /// A stream stays on the version under which it began.
     pub pin_stream: Option<Interval>,
+    /// The filter behind its last element, and the chain that it wraps.
+    pub next: Option<Next>,
+    /// Which part of its chain it is: the filters before it.
+    pub part: usize,
     pub(crate) segments: Segments,
+}
+
+/// What follows a chain.
+#[derive(Clone, Debug)]
+pub struct Next {
+    /// A filter.
+    pub filter: Arc<Filter>,
+    /// The index of what it wraps in [`Plan::chains`], higher than that of the chain itself.
+    pub chain: usize,
+}
+
+/// A filter in a chain.
+#[derive(Clone, Debug, PartialEq)]
+pub struct FilterAt {
+    /// It stands before the element with this index.
+    pub at: usize,
+    /// The instance's name.
+    pub name: String,
+    /// What it does.
+    pub policies: Policies,
 }
 
 /// A method as a chain sees it.
@@ -193,6 +220,38 @@ impl fmt::Display for ChainError {
 impl core::error::Error for ChainError {}
 
 impl Chain {
+    /// Binds a chain with filters to the state of an update, and compiles it: the part before the first filter, and for
+    /// each filter what it wraps up to the next. The first becomes chain `first` of the plan, the others its chains
+    /// from `rest` on.
+    ///
+    /// # Errors
+    /// See [`ChainError`]. The update is to be given up then.
+    #[allow(clippy::too_many_arguments, reason = "an update has that many parts")]
+    pub fn build_parts(
+        version: u64,
+        program: &ChainProgram,
+        filters: &[FilterAt],
+        rest: usize,
+        schema: &Arc<Schema>,
+        methods: &[String],
+        state: &mut Staged,
+        backend: &dyn Backend,
+    ) -> Result<Vec<Self>, ChainError> {
+        let cuts: Vec<usize> = filters.iter().map(|filter| filter.at).collect();
+        let mut chains = Vec::new();
+        for (part, program) in program.cut(&cuts).into_iter().enumerate() {
+            let mut chain = Self::build(version, program, schema, methods, state, backend)?;
+            chain.part = part;
+            if let Some(FilterAt { name, policies, .. }) = filters.get(part) {
+                let filter = state.bind_filter(&chain.program.name, name, policies);
+                let filter = Arc::new(filter.map_err(ChainError::State)?);
+                chain.next = Some(Next { filter, chain: rest + part });
+            }
+            chains.push(chain);
+        }
+        Ok(chains)
+    }
+
     /// Binds a program to the state of an update and compiles its segments.
     ///
     /// `methods` lists the schema's methods that the chain covers, as `shop.Cart/Add`.
@@ -213,7 +272,16 @@ impl Chain {
         let streams = !reads_body(&program) || bound_methods.iter().any(|m| m.client_streaming);
         let segments =
             Segments::compile(&program, &state, streams, backend).map_err(ChainError::Unsupported)?;
-        Ok(Self { version, program, state, methods: bound_methods, pin_stream: None, segments })
+        Ok(Self {
+            version,
+            program,
+            state,
+            methods: bound_methods,
+            pin_stream: None,
+            next: None,
+            part: 0,
+            segments,
+        })
     }
 
     pub(crate) fn method(&self, path: &[u8]) -> Option<usize> {
@@ -294,11 +362,12 @@ fn bind_methods(
     methods: &[String],
 ) -> Result<Vec<Method>, ChainError> {
     let mut bound = Vec::new();
+    let used = (used_inputs(program, true), used_inputs(program, false));
     for (path, method) in schema.methods().filter(|(path, _)| methods.contains(path)) {
         let column = |reason| ChainError::Column { method: path.clone(), reason };
         bound.push(Method {
-            request: columns(&program.request, schema, method.input).map_err(column)?,
-            response: columns(&program.response, schema, method.output).map_err(column)?,
+            request: columns(&program.request, &used.0, schema, method.input).map_err(column)?,
+            response: columns(&program.response, &used.1, schema, method.output).map_err(column)?,
             output: method.output,
             schema: Arc::clone(schema),
             client_streaming: method.client_streaming,
@@ -309,12 +378,37 @@ fn bind_methods(
     Ok(bound)
 }
 
-fn columns(direction: &Direction, schema: &Schema, message: usize) -> Result<Columns, String> {
+/// The inputs of a direction that the program's elements name: a part of a chain does not look for those of others.
+fn used_inputs(program: &ChainProgram, is_request: bool) -> BTreeSet<usize> {
+    let mut events = vec![Event::OpenRequest];
+    if !is_request {
+        events = vec![Event::Response, Event::Close];
+    }
+    let mut used = BTreeSet::new();
+    for part in events.iter().flat_map(|event| program.parts(*event)) {
+        used.extend(ops(part.function).filter_map(|op| match op {
+            Op::Input(id) | Op::InputPresent(id) | Op::SetInput(id, _) | Op::ClearInput(id) => {
+                Some(usize::from(id.0))
+            }
+            _ => None,
+        }));
+    }
+    used
+}
+
+fn columns(
+    direction: &Direction,
+    used: &BTreeSet<usize>,
+    schema: &Schema,
+    message: usize,
+) -> Result<Columns, String> {
     assert!(direction.inputs.len() <= INPUTS_MAX, "the checker bounds the inputs of a chain");
     let mut builder = WalkBuilder::new(schema, message);
     let mut implicit = 0;
     for (slot, input) in direction.inputs.iter().enumerate() {
-        if let Place::Body(path) = &input.place {
+        if let Place::Body(path) = &input.place
+            && used.contains(&slot)
+        {
             let path: Vec<&str> = path.iter().map(String::as_str).collect();
             let field = builder.column(&path, slot).map_err(|e| e.to_string())?;
             implicit |= u64::from(field.presence == Presence::Implicit) << slot;

@@ -6,6 +6,7 @@
 
 use crate::call::CallKey;
 use crate::conn::ConnKey;
+use crate::filter::{Choice, is_over};
 use crate::plan::{Address, Balance, Cluster};
 use crate::slab::{Key, Slab};
 use std::cell::Cell;
@@ -56,8 +57,33 @@ impl Pool {
         Self { cluster, members, turn: Cell::new(0) }
     }
 
-    /// Chooses an endpoint among those that are not left out; if all are, none.
-    pub(crate) fn pick(&self, endpoints: &Slab<Endpoint>, now: Time, call_id: u64) -> Option<EndpointKey> {
+    /// Chooses an endpoint among those that are not left out; if all are, none. Of those, filters would rather not
+    /// have some: they are chosen if there is no other.
+    pub(crate) fn pick(
+        &self,
+        endpoints: &Slab<Endpoint>,
+        now: Time,
+        call_id: u64,
+        choice: Option<&Choice>,
+    ) -> Option<EndpointKey> {
+        let Some(choice) = choice else { return self.pick_of(endpoints, now, call_id, |_, _| true) };
+        let is_over = |endpoint: &Endpoint| is_over(choice.over, &endpoint.address);
+        let is_in = |endpoint: &Endpoint| {
+            is_over(endpoint) && !choice.outliers.iter().any(|filter| filter.leaves_out(now, &endpoint.name))
+        };
+        let is_new = |key: EndpointKey| !choice.tried.contains(&key);
+        self.pick_of(endpoints, now, call_id, |key, endpoint| is_new(key) && is_in(endpoint))
+            .or_else(|| self.pick_of(endpoints, now, call_id, |_, endpoint| is_in(endpoint)))
+            .or_else(|| self.pick_of(endpoints, now, call_id, |_, endpoint| is_over(endpoint)))
+    }
+
+    fn pick_of(
+        &self,
+        endpoints: &Slab<Endpoint>,
+        now: Time,
+        call_id: u64,
+        fits: impl Fn(EndpointKey, &Endpoint) -> bool,
+    ) -> Option<EndpointKey> {
         let n = self.members.len();
         let start = match self.cluster.balance {
             Balance::Random => (hash::hash_word(call_id) % n as u64) as usize,
@@ -69,7 +95,7 @@ impl Pool {
         let members = (0..n).map(|i| self.members[(start + i) % n]);
         let mut fit = members
             .filter_map(|key| Some((key, endpoints.get(key)?)))
-            .filter(|(_, endpoint)| !endpoint.is_left_out(now));
+            .filter(|(key, endpoint)| !endpoint.is_left_out(now) && fits(*key, endpoint));
         let picked = match self.cluster.balance {
             Balance::LeastRequest => fit.min_by_key(|(_, endpoint)| endpoint.active),
             Balance::RoundRobin | Balance::Random => fit.next(),
@@ -159,10 +185,10 @@ mod tests {
     fn a_failed_endpoint_is_left_out_for_a_while() {
         let (pool, mut endpoints) = pool(Balance::RoundRobin);
         endpoint(&pool, &mut endpoints, 1).note_failure(Time(0));
-        let picked: Vec<_> = (0..4).filter_map(|id| pool.pick(&endpoints, Time(1), id)).collect();
+        let picked: Vec<_> = (0..4).filter_map(|id| pool.pick(&endpoints, Time(1), id, None)).collect();
         assert!(picked.len() == 4 && !picked.contains(&pool.members[1]), "{picked:?}");
         let later = Time(0) + BACKOFF_FIRST;
-        assert!((0..3).any(|id| pool.pick(&endpoints, later, id) == Some(pool.members[1])));
+        assert!((0..3).any(|id| pool.pick(&endpoints, later, id, None) == Some(pool.members[1])));
     }
 
     #[test]
@@ -170,15 +196,15 @@ mod tests {
         let (pool, mut endpoints) = pool(Balance::LeastRequest);
         endpoint(&pool, &mut endpoints, 0).active = 4;
         endpoint(&pool, &mut endpoints, 1).active = 2;
-        assert_eq!(pool.pick(&endpoints, Time(0), 0), Some(pool.members[2]));
+        assert_eq!(pool.pick(&endpoints, Time(0), 0, None), Some(pool.members[2]));
         endpoint(&pool, &mut endpoints, 2).active = 9;
-        assert_eq!(pool.pick(&endpoints, Time(0), 1), Some(pool.members[1]));
+        assert_eq!(pool.pick(&endpoints, Time(0), 1, None), Some(pool.members[1]));
     }
 
     #[test]
     fn none_is_picked_while_all_are_left_out() {
         let (pool, mut endpoints) = pool(Balance::Random);
         (0..3).for_each(|at| endpoint(&pool, &mut endpoints, at).note_failure(Time(0)));
-        assert_eq!(pool.pick(&endpoints, Time(1), 7), None);
+        assert_eq!(pool.pick(&endpoints, Time(1), 7, None), None);
     }
 }

@@ -4,7 +4,7 @@
 //! OPEN and REQUEST of each element are one pass, and the headers leave with the message. Other calls run OPEN
 //! when their headers come. Nothing is copied but what must wait; what must wait is not credited to its sender.
 
-use crate::call::{Call, CallKey, HeldItem, Leg, Phase};
+use crate::call::{Call, CallKey, Caller, HeldItem, Leg, Phase};
 use crate::conn::ConnKey;
 use crate::end::End;
 use crate::engine::{Engine, Timer};
@@ -46,7 +46,8 @@ impl Engine {
         }
         let limit = self.config.message_bytes_max as u32;
         let key = self.calls.insert(Call {
-            down: Some(Leg { conn, stream }),
+            caller: Caller::Stream(Leg { conn, stream }),
+            due: deadline.map(|timeout| now + timeout),
             chain,
             method,
             row,
@@ -77,7 +78,7 @@ impl Engine {
     }
 
     /// Runs OPEN, unless it waits for the message, and sends the headers on, unless they do.
-    fn open_call(&mut self, now: Time, key: CallKey, ended: bool) {
+    pub(crate) fn open_call(&mut self, now: Time, key: CallKey, ended: bool) {
         let call = self.call_mut(key);
         call.request.is_ended = ended;
         if let Some(live) = call.chain.clone() {
@@ -189,6 +190,8 @@ impl Engine {
         }
         self.stats.messages += 1;
         let delay = core::mem::take(&mut self.passes.outcome.delay);
+        // A try behind a filter passes its own chain at once.
+        let rewritten = matches!(passed, Passed::Rewritten).then(|| core::mem::take(&mut self.rewritten));
         let call = self.call_mut(key);
         call.request.index += 1;
         if is_first {
@@ -196,8 +199,7 @@ impl Engine {
             call.phase = Phase::AwaitUpstream;
             self.dispatch(now, key);
         }
-        if matches!(passed, Passed::Rewritten) {
-            let rewritten = core::mem::take(&mut self.rewritten);
+        if let Some(rewritten) = rewritten {
             let prefix = prefix_of(false, rewritten.len() as u32);
             self.send_request(now, key, &prefix, &rewritten, last, delay);
             self.rewritten = rewritten;
@@ -208,7 +210,7 @@ impl Engine {
         self.calls.get(key).is_some_and(|c| !c.is_ending)
     }
 
-    /// Hands bytes of the request to the server's stream, or holds them.
+    /// Hands bytes of the request on, or holds them.
     fn send_request(
         &mut self,
         now: Time,
@@ -220,33 +222,36 @@ impl Engine {
     ) {
         let Some(call) = self.calls.get_mut(key) else { return };
         call.request.is_end_queued |= end;
-        match call.up {
-            Some(up)
-                if call.phase == Phase::Open && call.request.held.is_empty() && delay <= Interval::ZERO =>
-            {
-                self.write(up, prefix, data, end);
-            }
-            _ => {
-                let bytes = [prefix, data].concat();
-                call.request.hold(now + delay, HeldItem::Data(bytes, end));
-                self.arm_held(key, true);
-            }
+        if call.has_way_on() && call.request.held.is_empty() && delay <= Interval::ZERO {
+            self.forward_request(now, key, prefix, data, end);
+        } else {
+            let bytes = [prefix, data].concat();
+            call.request.hold(now + delay, HeldItem::Data(bytes, end));
+            self.arm_held(key, true);
+        }
+    }
+
+    /// Hands bytes of the request to whatever is next: the server, or the chain's filter.
+    fn forward_request(&mut self, now: Time, key: CallKey, prefix: &[u8], data: &[u8], end: bool) {
+        let Some(call) = self.calls.get(key) else { return };
+        match (&call.wrap, call.up) {
+            (Some(_), _) if prefix.is_empty() => self.filter_request(now, key, data, end),
+            (Some(_), _) => self.filter_request(now, key, &[prefix, data].concat(), end),
+            (None, Some(up)) => self.write(up, prefix, data, end),
+            (None, None) => {}
         }
     }
 
     /// Sends what was held and is due.
     pub(crate) fn flush_request(&mut self, now: Time, key: CallKey) {
-        let Some(call) = self.calls.get_mut(key) else { return };
-        let (Phase::Open, Some(up)) = (call.phase, call.up) else { return };
-        while let Some(held) = call.request.held.pop_front_if(|h| h.due <= now) {
-            let HeldItem::Data(bytes, end) = held.what else { continue };
-            if let Some(conn) = self.conns.get_mut(up.conn) {
-                // A stream that was reset meanwhile takes nothing; its reset is on its way to us.
-                let _ = conn.h2.send_data(up.stream, &[], &bytes, end);
+        loop {
+            let Some(call) = self.calls.get_mut(key).filter(|call| call.has_way_on()) else { return };
+            let Some(held) = call.request.held.pop_front_if(|h| h.due <= now) else { break };
+            if let HeldItem::Data(bytes, end) = held.what {
+                self.forward_request(now, key, &[], &bytes, end);
             }
         }
         self.arm_held(key, true);
-        self.after_change(up.conn);
         self.settle(key);
     }
 
@@ -254,7 +259,7 @@ impl Engine {
     pub(crate) fn client_left(&mut self, now: Time, key: CallKey) {
         let Some(call) = self.calls.get_mut(key) else { return };
         let owed = core::mem::take(&mut call.request.owed);
-        if let Some(down) = call.down.take()
+        if let Caller::Stream(down) = core::mem::replace(&mut call.caller, Caller::Nobody)
             && let Some(conn) = self.conns.get_mut(down.conn)
         {
             // The stream is gone, but what came on it counts for the connection's window.

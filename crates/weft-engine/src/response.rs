@@ -1,6 +1,6 @@
 //! The way of a response from a server's stream through the chain to the client's stream.
 
-use crate::call::{CallKey, HeldItem, Phase};
+use crate::call::{CallKey, Caller, HeldItem};
 use crate::end::End;
 use crate::engine::{Engine, Timer};
 use crate::headers::fault_of;
@@ -21,7 +21,7 @@ impl Engine {
         call.response_headers = Some(headers);
         let response = call.chain.as_ref().and_then(|c| c.chain.segments.response.as_ref());
         if !response.is_some_and(|s| s.sets_headers) {
-            self.send_response_headers(key);
+            self.send_response_headers(now, key);
         }
     }
 
@@ -42,7 +42,7 @@ impl Engine {
         self.settle(key);
         if end {
             // The server left out the trailers that gRPC demands.
-            self.response_ended(now, key, None);
+            self.response_ended(now, key, None, None);
         }
     }
 
@@ -92,11 +92,17 @@ impl Engine {
             let prefix = prefix_of(message.compressed, message.payload.len() as u32);
             self.send_response(now, key, &prefix, message.payload, delay);
         }
-        true
+        self.calls.get(key).is_some_and(|call| !call.is_ending)
     }
 
-    /// The server has ended its stream.
-    pub(crate) fn response_ended(&mut self, now: Time, key: CallKey, trailers: Option<Rc<Headers>>) {
+    /// The server has ended its stream; or `by` has behind a filter, and these are the trailers that it gives.
+    pub(crate) fn response_ended(
+        &mut self,
+        now: Time,
+        key: CallKey,
+        trailers: Option<Rc<Headers>>,
+        by: Option<Rc<str>>,
+    ) {
         let Some(call) = self.calls.get_mut(key) else { return };
         if call.is_ending {
             return;
@@ -115,7 +121,7 @@ impl Engine {
         if !is_whole {
             return self.end_here(now, key, Status::Internal, "the response ended within a message");
         }
-        let end = End::Server { trailers };
+        let end = End::Server { trailers, by };
         match call.response.held.back().map(|h| h.due) {
             None => self.end(now, key, end),
             Some(due) => {
@@ -125,17 +131,22 @@ impl Engine {
         }
     }
 
-    pub(crate) fn send_response_headers(&mut self, key: CallKey) {
-        let call = self.call_mut(key);
-        if call.is_response_begun {
+    pub(crate) fn send_response_headers(&mut self, now: Time, key: CallKey) {
+        let Some(call) = self.calls.get_mut(key) else { return };
+        if core::mem::replace(&mut call.is_response_begun, true) {
             return;
         }
-        call.is_response_begun = true;
-        let (Some(down), Some(headers)) = (call.down, call.response_headers.clone()) else { return };
-        if let Some(conn) = self.conns.get_mut(down.conn) {
-            let _ = conn.h2.send_headers(down.stream, &headers, false);
+        let Some(headers) = call.response_headers.clone() else { return };
+        match call.caller {
+            Caller::Stream(down) => {
+                if let Some(conn) = self.conns.get_mut(down.conn) {
+                    let _ = conn.h2.send_headers(down.stream, &headers, false);
+                }
+                self.after_change(down.conn);
+            }
+            Caller::Filter(outer) => self.try_begun(now, outer, key, headers),
+            Caller::Nobody => {}
         }
-        self.after_change(down.conn);
     }
 
     fn send_response(&mut self, now: Time, key: CallKey, prefix: &[u8], data: &[u8], delay: Interval) {
@@ -143,9 +154,16 @@ impl Engine {
             let bytes = [prefix, data].concat();
             return self.hold_response(key, now + delay, HeldItem::Data(bytes, false));
         }
-        self.send_response_headers(key);
-        if let Some(down) = self.call_mut(key).down {
-            self.write(down, prefix, data, false);
+        self.send_response_headers(now, key);
+        self.forward_response(now, key, prefix, data);
+    }
+
+    /// Hands bytes of the response to whoever made the call.
+    pub(crate) fn forward_response(&mut self, now: Time, key: CallKey, prefix: &[u8], data: &[u8]) {
+        match self.calls.get(key).map(|call| call.caller) {
+            Some(Caller::Stream(down)) => self.write(down, prefix, data, false),
+            Some(Caller::Filter(outer)) => self.try_data(now, outer, key, prefix, data),
+            Some(Caller::Nobody) | None => {}
         }
     }
 
@@ -159,13 +177,10 @@ impl Engine {
         loop {
             let Some(call) = self.calls.get_mut(key) else { return };
             let Some(held) = call.response.held.pop_front_if(|h| h.due <= now) else { break };
-            let down = call.down;
             match held.what {
                 HeldItem::Data(bytes, _) => {
-                    self.send_response_headers(key);
-                    if let Some(down) = down {
-                        self.write(down, &[], &bytes, false);
-                    }
+                    self.send_response_headers(now, key);
+                    self.forward_response(now, key, &[], &bytes);
                 }
                 HeldItem::End(end) => return self.end(now, key, *end),
             }
@@ -177,7 +192,7 @@ impl Engine {
     /// Sets the timer of what is held to the first of it. What waits for a server needs none.
     pub(crate) fn arm_held(&mut self, key: CallKey, is_request: bool) {
         let Some(call) = self.calls.get_mut(key) else { return };
-        let waits_for_server = is_request && call.phase != Phase::Open;
+        let waits_for_server = is_request && !call.has_way_on();
         let flow = if is_request { &mut call.request } else { &mut call.response };
         if let Some(earlier) = flow.timer.take() {
             self.timers.cancel(earlier);

@@ -1,8 +1,9 @@
 //! Connections: their frames, their ends, and what their senders are credited.
 
-use crate::call::{CallKey, Leg};
+use crate::call::{Call, CallKey, Caller, Leg};
 use crate::conn::{CloseReason, Conn, ConnKey, OUTPUT_BYTES_HIGH, Side};
 use crate::engine::{Action, Engine, Timer};
+use crate::filter::Wrap;
 use weft_core::{Interval, Time};
 use weft_proto::session::http2::{ConnectionError, Event};
 
@@ -48,7 +49,7 @@ impl Engine {
                 match (is_downstream, call_of(stream)) {
                     (true, None) if !trailers => self.begin_call(now, key, stream, headers, end_stream),
                     (true, Some(call)) => self.request_ended(now, call),
-                    (false, Some(call)) if end_stream => self.response_ended(now, call, Some(headers)),
+                    (false, Some(call)) if end_stream => self.response_ended(now, call, Some(headers), None),
                     (false, Some(call)) => self.response_begun(now, call, headers),
                     (_, None) => {}
                 }
@@ -229,35 +230,79 @@ impl Engine {
 
     /// Credits the senders of a call for what could go on. To be called when something was taken or has left.
     pub(crate) fn settle(&mut self, key: CallKey) {
+        let mut outermost = key;
+        while let Some(Call { caller: Caller::Filter(outer), .. }) = self.calls.get(outermost) {
+            outermost = *outer;
+        }
+        self.settle_with_tries(outermost);
+    }
+
+    fn settle_with_tries(&mut self, key: CallKey) {
         self.settle_flow(key, true);
         self.settle_flow(key, false);
+        let Some(wrap) = self.calls.get(key).and_then(|call| call.wrap.as_ref()) else { return };
+        let tries: Vec<CallKey> = wrap.tries().collect();
+        tries.into_iter().for_each(|one| self.settle_with_tries(one));
     }
 
     fn settle_flow(&mut self, key: CallKey, is_request: bool) {
         let Some(call) = self.calls.get_mut(key) else { return };
-        let passes_on = !call.is_ending && !call.is_mirror;
-        let (from, to) = if is_request { (call.down, call.up) } else { (call.up, call.down) };
+        let from = if is_request { call.down() } else { call.up };
         let flow = if is_request { &mut call.request } else { &mut call.response };
         let Some(from) = from.filter(|_| flow.owed > 0) else { return };
         // Nothing that is ahead waits for more of what comes in here, so this cannot come to a standstill.
-        if passes_on {
-            if !flow.held.is_empty() {
-                return;
-            }
-            if let Some(to) = to
-                && let Some(conn) = self.conns.get_mut(to.conn)
-                && conn.is_full(to.stream)
-            {
-                if conn.h2.output().len() > OUTPUT_BYTES_HIGH && !conn.waiting.contains(&key) {
-                    conn.waiting.push(key);
-                }
-                return;
-            }
+        if self.is_stuck(key, is_request) {
+            return;
         }
+        let Some(call) = self.calls.get_mut(key) else { return };
+        let flow = if is_request { &mut call.request } else { &mut call.response };
         let owed = core::mem::take(&mut flow.owed);
         if let Some(conn) = self.conns.get_mut(from.conn) {
             conn.h2.release(from.stream, owed);
         }
         self.after_change(from.conn);
+    }
+
+    /// Whether what comes in of a call cannot go on now.
+    fn is_stuck(&mut self, key: CallKey, is_request: bool) -> bool {
+        let Some(call) = self.calls.get(key).filter(|call| !call.is_ending && !call.is_mirror) else {
+            return false;
+        };
+        let flow = if is_request { &call.request } else { &call.response };
+        if !flow.held.is_empty() {
+            return true;
+        }
+        let to = match (is_request, &call.wrap, call.caller) {
+            (true, Some(wrap), _) => {
+                return wrap.winner().is_some_and(|child| self.is_stuck(child, true));
+            }
+            (true, None, _) => call.up,
+            (false, _, Caller::Filter(outer)) => {
+                // An answer that is looked at first is gathered, whatever the client takes.
+                let wins = |wrap: &Wrap| wrap.winner() == Some(key);
+                let outer_call = self.calls.get(outer);
+                let passes_on = outer_call.is_some_and(|call| call.wrap.as_deref().is_some_and(wins));
+                return passes_on && self.is_stuck(outer, false);
+            }
+            (false, _, Caller::Stream(down)) => Some(down),
+            (false, _, Caller::Nobody) => None,
+        };
+        let Some(to) = to else { return false };
+        let Some(conn) = self.conns.get_mut(to.conn).filter(|conn| conn.is_full(to.stream)) else {
+            return false;
+        };
+        if conn.h2.output().len() > OUTPUT_BYTES_HIGH && !conn.waiting.contains(&key) {
+            conn.waiting.push(key);
+        }
+        true
+    }
+
+    /// The call that a client made, of which this is a try, or itself.
+    pub(crate) fn root_of(&self, key: CallKey) -> &Call {
+        let mut call = self.calls.get(key).expect("the caller has the call");
+        while let Caller::Filter(outer) = call.caller {
+            call = self.calls.get(outer).expect("tries end before their call");
+        }
+        call
     }
 }

@@ -6,10 +6,12 @@
 //! columns that are gone stay unused, new limits hold from the commit on. Tables that the controller fills are
 //! replaced whole. What a new version does not know any more is forgotten, and what cannot be carried is refused.
 
+use crate::filter::{self, Filter};
 use core::fmt;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use weft_core::abi::State;
+use weft_core::filter::Policies;
 use weft_core::table::{ColumnSpec, Insert, KeyBuilder, LimitsError, Scalars, Table, TableSpec};
 use weft_core::types::Type;
 use weft_core::{Time, Value};
@@ -25,6 +27,8 @@ pub struct StateStore {
     chains: BTreeMap<String, ChainState>,
     /// Tables of no element: all chains that name one have the same.
     shared: BTreeMap<String, HeldTable>,
+    /// Filters that were ever bound.
+    n_filters: u32,
 }
 
 /// The state of an update that may still be refused. Dropping it leaves the store as it was.
@@ -44,7 +48,16 @@ pub struct Bound {
 }
 
 #[derive(Clone, Debug)]
+struct HeldFilter {
+    id: u32,
+    cells: Arc<Scalars>,
+    /// As [`HeldTable::is_bound`].
+    is_bound: bool,
+}
+
+#[derive(Clone, Debug)]
 struct ChainState {
+    filters: BTreeMap<String, HeldFilter>,
     tables: BTreeMap<(String, String), HeldTable>,
     vars: BTreeMap<(String, String), HeldVar>,
     /// Words of variables that were ever given out.
@@ -99,7 +112,7 @@ impl StateStore {
     /// An empty store for a node with so many workers.
     pub fn new(workers: usize) -> Self {
         assert!(workers > 0, "a node has at least one worker");
-        Self { workers, chains: BTreeMap::new(), shared: BTreeMap::new() }
+        Self { workers, chains: BTreeMap::new(), shared: BTreeMap::new(), n_filters: 0 }
     }
 
     /// Begins an update.
@@ -107,6 +120,7 @@ impl StateStore {
         let mut store = self.clone();
         store.held_tables().for_each(|table| table.is_bound = false);
         store.held_vars().for_each(|var| var.is_bound = false);
+        store.held_filters().for_each(|filter| filter.is_bound = false);
         Staged { store, limits: Vec::new() }
     }
 
@@ -121,8 +135,11 @@ impl StateStore {
         for chain in self.chains.values_mut() {
             chain.tables.retain(|_, table| table.is_bound);
             chain.vars.retain(|_, var| var.is_bound);
+            chain.filters.retain(|_, filter| filter.is_bound);
         }
-        self.chains.retain(|_, chain| !(chain.tables.is_empty() && chain.vars.is_empty()));
+        let is_empty =
+            |chain: &ChainState| chain.tables.is_empty() && chain.vars.is_empty() && chain.filters.is_empty();
+        self.chains.retain(|_, chain| !is_empty(chain));
     }
 
     fn held_tables(&mut self) -> impl Iterator<Item = &mut HeldTable> {
@@ -131,6 +148,10 @@ impl StateStore {
 
     fn held_vars(&mut self) -> impl Iterator<Item = &mut HeldVar> {
         self.chains.values_mut().flat_map(|chain| chain.vars.values_mut())
+    }
+
+    fn held_filters(&mut self) -> impl Iterator<Item = &mut HeldFilter> {
+        self.chains.values_mut().flat_map(|chain| chain.filters.values_mut())
     }
 
     fn chain(&mut self, name: &str) -> &mut ChainState {
@@ -163,6 +184,23 @@ impl Staged {
         }
         let bound = Bound { tables, scalars: Arc::clone(&held.scalars), merged: held.merged.clone() };
         Ok((program, bound))
+    }
+
+    /// Binds a filter instance to what it remembers.
+    ///
+    /// # Errors
+    /// As [`Staged::bind`].
+    pub fn bind_filter(&mut self, chain: &str, name: &str, policies: &Policies) -> Result<Filter, Unfit> {
+        let decls = filter::table_decls(name, policies, self.store.workers > 1);
+        let tables = decls.iter().map(|decl| Ok(Arc::clone(&self.bind_table(chain, decl)?[0])));
+        let tables = tables.collect::<Result<_, _>>()?;
+        let next_id = self.store.n_filters;
+        let new = || HeldFilter { id: next_id, cells: Arc::new(Scalars::new(filter::CELLS)), is_bound: true };
+        let held = self.store.chain(chain).filters.entry(name.to_owned()).or_insert_with(new);
+        held.is_bound = true;
+        let (id, state) = (held.id, filter::State::new(policies, Arc::clone(&held.cells), tables));
+        self.store.n_filters = next_id.max(id + 1);
+        Ok(Filter { name: name.to_owned(), policies: policies.clone(), state, id })
     }
 
     fn bind_table(&mut self, chain: &str, decl: &TableDecl) -> Result<Vec<Arc<Table>>, Unfit> {
@@ -217,6 +255,7 @@ impl ChainState {
     fn new(workers: usize) -> Self {
         let scalars = || Arc::new(Scalars::new(SCALARS_MAX));
         Self {
+            filters: BTreeMap::new(),
             tables: BTreeMap::new(),
             vars: BTreeMap::new(),
             words: 0,

@@ -1,5 +1,6 @@
 //! Counters of one worker, and how those of several are added up.
 
+use crate::filter::FilterStats;
 use weft_core::abi::Counters;
 use weft_core::{Interval, Status};
 
@@ -28,6 +29,8 @@ pub struct Stats {
     pub rows_lost: u64,
     /// Chains that are run, of each version that still has calls.
     pub chains: Vec<ChainStats>,
+    /// The filters of the chains that new calls enter.
+    pub filters: Vec<FilterStats>,
     /// The state of upstream endpoints.
     pub endpoints: Vec<EndpointStats>,
 }
@@ -197,6 +200,9 @@ impl Stats {
         for endpoint in &other.endpoints {
             self.merge_endpoint(endpoint);
         }
+        for filter in &other.filters {
+            self.merge_filter(filter);
+        }
     }
 
     /// Counts refusals for a reason.
@@ -217,6 +223,15 @@ impl Stats {
         mine.is_current |= other.is_current;
         for ((_, mine), (_, theirs)) in mine.elements.iter_mut().zip(&other.elements) {
             add_counters(mine, theirs);
+        }
+    }
+
+    /// What a filter remembers is one for all workers; what it did is counted by each.
+    fn merge_filter(&mut self, other: &FilterStats) {
+        let same = |f: &&mut FilterStats| f.chain == other.chain && f.name == other.name;
+        match self.filters.iter_mut().find(same) {
+            Some(mine) => mine.counts.add(&other.counts),
+            None => self.filters.push(other.clone()),
         }
     }
 

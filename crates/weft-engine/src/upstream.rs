@@ -4,6 +4,7 @@ use crate::call::{Call, CallKey, Leg, Phase};
 use crate::conn::{Conn, ConnKey, Side};
 use crate::end::End;
 use crate::engine::{Action, Engine, Timer};
+use crate::filter::is_over;
 use crate::plan::Cluster;
 use crate::pool::{Endpoint, EndpointKey, Pool, WAITING_MAX};
 use crate::stats::EndpointStats;
@@ -19,9 +20,16 @@ impl Engine {
     /// Finds a stream to a server, or has the call wait for one.
     pub(crate) fn dispatch(&mut self, now: Time, key: CallKey) {
         let call = self.calls.get_mut(key).expect("the caller has looked");
+        if let Some(filter) = call.chain.as_ref().and_then(|chain| chain.next.clone()) {
+            return self.enter_filter(now, key, filter);
+        }
         call.phase = Phase::AwaitUpstream;
-        let chosen = call.endpoint.or_else(|| call.pool.pick(&self.endpoints, now, call.id));
-        let can_be_tried = |e: &EndpointKey| self.endpoints.get(*e).is_some_and(|e| !e.is_left_out(now));
+        let choice = call.choice.as_deref();
+        let chosen = call.endpoint.or_else(|| call.pool.pick(&self.endpoints, now, call.id, choice));
+        let can_be_tried = |e: &EndpointKey| {
+            let over = choice.and_then(|choice| choice.over);
+            self.endpoints.get(*e).is_some_and(|e| !e.is_left_out(now) && is_over(over, &e.address))
+        };
         let Some(chosen) = chosen.filter(can_be_tried) else {
             let text = format!("no endpoint of cluster `{}` can be reached", call.pool.cluster.name);
             return self.end_here(now, key, Status::Unavailable, &text);
@@ -39,8 +47,7 @@ impl Engine {
         for conn_key in &endpoint.ready {
             let Some(conn) = self.conns.get_mut(*conn_key) else { continue };
             let Some(stream) = conn.h2.open() else { continue };
-            let end = call.request.is_ended && call.request.index == 0 && call.request.held.is_empty();
-            let end = end && call.request.deframer.is_empty() && call.request.owed == 0;
+            let end = call.request.is_bare();
             if conn.h2.send_headers(stream, &call.request_headers, end).is_err() {
                 // The server permits no list of this size: waiting would not help.
                 conn.h2.reset(stream, ErrorCode::Cancel);

@@ -62,6 +62,9 @@ impl Engine {
         }
         let n_edits = self.passes.outcome.edits.len();
         let call = self.calls.get_mut(key).expect("the call has not ended");
+        if live.next.is_some() {
+            self.passes.take_keys(live, &mut call.keys);
+        }
         if call.phase == Phase::AwaitMessage
             && let Some(edited) =
                 self.passes.edit_headers(live, segment.event, false, &call.request_headers, n_edits)
@@ -161,22 +164,23 @@ impl Engine {
         payload: Option<&[u8]>,
     ) -> Result<(), Malformed> {
         let event = segment.event;
+        let down = self.root_of(key).down();
         let call = self.calls.get_mut(key).expect("the caller has the call");
         let is_response = !event.is_request();
         let flow = if is_response { &call.response } else { &call.request };
         let headers = if is_response { call.response_headers.as_ref() } else { Some(&call.request_headers) };
-        let peer = call.down.and_then(|d| match &self.conns.get(d.conn)?.side {
+        let peer = down.and_then(|d| match &self.conns.get(d.conn)?.side {
             Side::Downstream { peer, .. } => Some(&**peer),
             Side::Upstream { .. } => None,
         });
-        let upstream = call.endpoint.and_then(|e| self.endpoints.get(e)).map(|e| &*e.name);
+        let upstream = call.endpoint.or(call.served_by).and_then(|e| self.endpoints.get(e)).map(|e| &*e.name);
         let (status, ended_by, trailers) = match tuple {
             Tuple::End { status, by, trailers } => (Some(status), by, trailers),
             Tuple::Headers | Tuple::Message(_) => (None, None, None),
         };
         let facts = Facts {
             now,
-            rand: rand_base(self.config.seed, call.id, call.attempts, flow.index, event),
+            rand: rand_base(self.config.seed, call.id, call.nth_try, flow.index, event),
             payload,
             method: call.method.map(|m| &live.chain.methods[m]),
             path: call.request_headers.path().unwrap_or_default(),
@@ -198,24 +202,24 @@ impl Engine {
     /// Carries out the verdict of the last pass. False if the call has ended.
     fn carry_out(&mut self, now: Time, key: CallKey, live: &Rc<LiveChain>) -> bool {
         let element = usize::from(self.passes.outcome.element);
+        let name = || Rc::clone(&live.names[element]);
         let end = match self.passes.outcome.verdict {
             Verdict::Forward => return true,
             Verdict::Redirect => return self.redirect(now, key),
-            Verdict::Drop => End::Dropped { by: element },
+            Verdict::Drop => End::Dropped { by: name() },
             Verdict::Abort(status) => {
-                End::Here { status, answer: self.abort_answer(live, status), by: Some(element) }
+                End::Here { status, answer: self.abort_answer(live, status), by: Some(name()) }
             }
             Verdict::Failed(fault) => {
-                let name = &live.chain.program.elements[element].name;
-                let text = format!("element `{name}` failed: {}", fault.name()).into_bytes();
-                End::Here { status: Status::Internal, answer: Answer::Text(text), by: Some(element) }
+                let text = format!("element `{}` failed: {}", name(), fault.name()).into_bytes();
+                End::Here { status: Status::Internal, answer: Answer::Text(text), by: Some(name()) }
             }
             Verdict::Reply => match self.reply(key, live) {
                 Ok(message) => {
-                    End::Here { status: Status::Ok, answer: Answer::Reply(message), by: Some(element) }
+                    End::Here { status: Status::Ok, answer: Answer::Reply(message), by: Some(name()) }
                 }
                 Err(text) => {
-                    End::Here { status: Status::Internal, answer: Answer::Text(text), by: Some(element) }
+                    End::Here { status: Status::Internal, answer: Answer::Text(text), by: Some(name()) }
                 }
             },
         };

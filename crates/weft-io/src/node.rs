@@ -131,8 +131,7 @@ impl Node {
                 clock: Some(clock::nanos),
                 ..config.engine.clone()
             };
-            // Only worker 0 deals out connections, so only it needs to keep the others reachable.
-            let peers = if index == 0 { mailboxes.clone() } else { Vec::new() };
+            let peers = mailboxes.clone();
             let (plan, busy_poll) = (Arc::clone(plan), config.busy_poll);
             let thread = std::thread::Builder::new()
                 .name(format!("weft-{index}"))

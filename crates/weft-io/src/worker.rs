@@ -50,6 +50,8 @@ pub(crate) enum Mail {
     Listen { name: Arc<str>, socket: ListenSocket },
     /// Accept no more on the listener with this name.
     Unlisten { name: Arc<str> },
+    /// Another worker has let go of what calls of this one may wait for.
+    Wake,
     /// Send a copy of the counters.
     Stats { to: Sender<(Stats, Retired, u64)> },
     /// Finish calls and end, at the latest after this time.
@@ -77,8 +79,10 @@ pub(crate) struct Worker {
     engine: Engine,
     poll: Poll,
     mail: Receiver<Mail>,
-    /// All workers, this one included, for dealing out connections.
+    /// All workers, this one included.
     peers: Vec<Mailbox>,
+    /// Which of them this is.
+    index: usize,
     turn: Arc<AtomicUsize>,
     listeners: Vec<Option<(Arc<str>, ListenSocket)>>,
     accept_again: Option<Instant>,
@@ -132,6 +136,7 @@ impl Worker {
         Self {
             spin: Spin::new(busy_poll, config.workers, n_cores),
             n_calls: 0,
+            index: config.worker,
             engine: Engine::new(clock::now(), config, plan),
             poll,
             mail,
@@ -396,6 +401,13 @@ impl Worker {
                 }
                 self.write(now, index);
             }
+            Action::Wake => {
+                let others = self.peers.iter().enumerate().filter(|(index, _)| *index != self.index);
+                for (_, peer) in others {
+                    // A worker that is gone has no calls.
+                    let _ = peer.send(Mail::Wake);
+                }
+            }
             Action::Abort { conn } => {
                 if let Some(index) = self.slots.get(&conn).copied() {
                     self.forget(index);
@@ -475,6 +487,7 @@ impl Worker {
                     }
                 }
             }
+            Mail::Wake => self.engine.handle_wake(now),
             Mail::Stats { to } => {
                 let _ = to.send((self.engine.stats(), self.engine.retired().to_vec(), self.syscalls));
             }

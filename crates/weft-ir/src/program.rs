@@ -341,6 +341,18 @@ impl ChainProgram {
         self.elements = order.iter().map(take).collect();
     }
 
+    /// The chain cut before the elements with these indices, which ascend: each part has its elements, and all of what
+    /// they share.
+    pub fn cut(&self, at: &[usize]) -> Vec<Self> {
+        let ends = at.iter().copied().chain([self.elements.len()]);
+        let mut from = 0;
+        let part = |end| {
+            let elements = self.elements[core::mem::replace(&mut from, end)..end].to_vec();
+            Self { elements, ..self.clone() }
+        };
+        ends.map(part).collect()
+    }
+
     /// Whether the pass goes on where a handler of this element fails: it was declared `FAIL OPEN`, or the call is over
     /// and the others are still to hear of it.
     pub fn fails_open(&self, element: u16, event: Event) -> bool {

@@ -712,6 +712,8 @@ impl World {
                     None => self.engine.handle_released(self.now, conn),
                 }
             }
+            // There is one worker.
+            Action::Wake => {}
             Action::Abort { conn } => {
                 self.note(&[7, conn.0]);
                 if let Some(at) = self.by_conn.get(&conn).copied() {

@@ -7,7 +7,9 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 use weft_api::{AtFault, Planned};
 use weft_core::{Interval, Value};
-use weft_engine::plan::{Address, Balance, Chain, ChainError, Cluster, Listener, MethodPattern, Plan, Route};
+use weft_engine::plan::{
+    Address, Balance, Chain, ChainError, Cluster, FilterAt, Listener, MethodPattern, Plan, Route,
+};
 use weft_engine::state::{Staged, StateStore, Unfit};
 use weft_engine::stats::ChainStats;
 use weft_ir::backend::Backend;
@@ -125,8 +127,9 @@ impl Compiler {
         let schema = Arc::new(network.schema.clone());
         let (programs, conditions) = lower_all(network, sources, self.workers)?;
         let mut state = self.store.stage();
-        let mut chains = Vec::new();
-        let mut planned = Vec::new();
+        let (mut chains, mut wrapped, mut planned) = (Vec::new(), Vec::new(), Vec::new());
+        // What filters wrap stands behind the chains and the conditions.
+        let n_first = programs.len() + conditions.iter().flatten().count();
         for (index, (chain, mut program)) in network.chains.iter().zip(programs).enumerate() {
             let ordered = ordered(network, index, &program, ordering::counted(counted, &chain.name));
             if ordered.plan.is_reordered() {
@@ -134,10 +137,17 @@ impl Compiler {
                 program.reorder(&ordered.plan.order);
             }
             let methods: Vec<_> = chain.methods.iter().map(|m| m.path.clone()).collect();
-            let built = Chain::build(version, program, &schema, &methods, &mut state, &*self.backend);
-            let mut built = built.map_err(|error| vec![refused(network, chain, &error)])?;
-            built.pin_stream = chain.pin_stream_drain;
-            chains.push(Arc::new(built));
+            let (rest, filters) = (n_first + wrapped.len(), filters_of(chain));
+            let backend = &*self.backend;
+            let built =
+                Chain::build_parts(version, &program, &filters, rest, &schema, &methods, &mut state, backend);
+            let mut parts = built.map_err(|error| vec![refused(network, chain, &error)])?.into_iter();
+            let pinned = |mut part: Chain| {
+                part.pin_stream = chain.pin_stream_drain;
+                Arc::new(part)
+            };
+            chains.extend(parts.next().map(pinned));
+            wrapped.extend(parts.map(pinned));
         }
         let mut routes = Vec::new();
         for (route, condition) in network.routes.iter().zip(conditions) {
@@ -157,6 +167,7 @@ impl Compiler {
                 chains: chains_of(network, route.listener, route.cluster),
             });
         }
+        chains.extend(wrapped);
         // A route with a condition is narrower than one without, so it comes first.
         routes.sort_by_key(|route| route.condition.is_none());
         routes.extend(own_routes(network));
@@ -179,6 +190,16 @@ impl Compiler {
         self.version = compiled.plan.version;
         self.store.commit(compiled.state);
     }
+}
+
+/// The filters of a chain as the engine takes them.
+fn filters_of(chain: &hir::Chain) -> Vec<FilterAt> {
+    let filter = |filter: &hir::FilterInstance| FilterAt {
+        at: filter.at,
+        name: filter.name.clone(),
+        policies: filter.policies.clone(),
+    };
+    chain.filters.iter().map(filter).collect()
 }
 
 /// The options of clusters that are outside what this node can do.

@@ -3,6 +3,7 @@
 mod calls;
 mod chains;
 mod close;
+mod filters;
 mod hostile;
 mod state;
 mod support;

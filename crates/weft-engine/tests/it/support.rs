@@ -3,7 +3,9 @@
 use std::sync::Arc;
 use weft_core::Interval;
 use weft_core::schema::{Field, FieldKind, Message as Type, Method, Presence, Schema, Service};
-use weft_engine::plan::{Balance, Chain, ChainError, Cluster, Listener, MethodPattern, Plan, Route};
+use weft_engine::plan::{
+    Balance, Chain, ChainError, Cluster, FilterAt, Listener, MethodPattern, Plan, Route,
+};
 use weft_engine::state::{Staged, StateStore};
 use weft_ir::interp::Interp;
 use weft_ir::text::parse_program;
@@ -96,11 +98,14 @@ pub(crate) struct Net {
     version: u64,
     pub(crate) balance: Balance,
     pub(crate) connections_max: u32,
+    /// The filters of the chain.
+    pub(crate) filters: Vec<FilterAt>,
 }
 
 impl Net {
     pub(crate) fn new() -> Self {
-        Self { store: StateStore::new(1), version: 0, balance: Balance::RoundRobin, connections_max: 4 }
+        let (store, filters) = (StateStore::new(1), Vec::new());
+        Self { store, version: 0, balance: Balance::RoundRobin, connections_max: 4, filters }
     }
 
     /// The next version: the listener `front`, whose calls go through the chain to the cluster `cart` of these
@@ -113,7 +118,7 @@ impl Net {
         self.version += 1;
         let mut state = self.store.stage();
         let chains = match chain {
-            Some(text) => vec![Arc::new(self.build(text, &mut state)?)],
+            Some(text) => self.build(text, &mut state)?.into_iter().map(Arc::new).collect(),
             None => Vec::new(),
         };
         self.store.commit(state);
@@ -146,11 +151,11 @@ impl Net {
         })
     }
 
-    fn build(&self, text: &str, state: &mut Staged) -> Result<Chain, ChainError> {
+    fn build(&self, text: &str, state: &mut Staged) -> Result<Vec<Chain>, ChainError> {
         let program = parse_program(text).unwrap_or_else(|e| panic!("{e}\n{text}"));
         verify_program(&program).unwrap_or_else(|e| panic!("{}\n{text}", e[0]));
         let methods = ALL.map(|path| path[1..].to_owned());
-        Chain::build(self.version, program, &schema(), &methods, state, &Interp)
+        Chain::build_parts(self.version, &program, &self.filters, 1, &schema(), &methods, state, &Interp)
     }
 }
 

@@ -1,0 +1,371 @@
+//! What a call must pass before a filter sends it on: RELIABILITY, ORDER, RATE, CIRCUIT, CONGESTION, in this order.
+
+use super::circuit::{Ended, Pass, Stop};
+use super::congestion::Sample;
+use super::line::Ticket;
+use super::once::Seen;
+use super::rate::{self, Turn};
+use super::state::Waits;
+use super::{LiveFilter, Wrap, hash};
+use crate::call::{CallKey, Phase};
+use crate::end::{Answer, End};
+use crate::engine::{Action, Engine, Timer};
+use std::collections::{BTreeMap, VecDeque};
+use std::rc::Rc;
+use weft_core::filter::{Reliability, StatusSet, WAITING_DEFAULT};
+use weft_core::{Status, Time};
+
+/// What a call has to pass next.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) enum Stage {
+    #[default]
+    Once,
+    Order,
+    Rate,
+    Circuit,
+    Congestion,
+    /// Nothing more.
+    Ready,
+}
+
+/// What a call has of a filter until it is over.
+#[derive(Debug, Default)]
+pub(super) struct Held {
+    /// It is the first with its id.
+    pub(super) is_first: bool,
+    ticket: Option<Ticket>,
+    pass: Option<Pass>,
+    is_in_limit: bool,
+    waits: Option<Waits>,
+}
+
+/// How a call gets on.
+enum Step {
+    On,
+    Wait,
+    Refuse(Status, &'static str),
+    /// It is answered as another with its id was.
+    Repeat(Vec<u8>),
+}
+
+/// Calls of this worker that wait for others, by filter and key, in the order in which they came.
+#[derive(Default)]
+pub(crate) struct Waiters(BTreeMap<(u32, u64), VecDeque<Waiter>>);
+
+struct Waiter {
+    call: CallKey,
+    filter: Rc<LiveFilter>,
+    /// Its place in a line; None if it waits for another call with its id.
+    ticket: Option<Ticket>,
+}
+
+impl Engine {
+    /// A call has come to a filter: all that is left of it let the call pass.
+    pub(crate) fn enter_filter(&mut self, now: Time, key: CallKey, filter: Rc<LiveFilter>) {
+        filter.count(|c| c.calls += 1);
+        if filter.policies().retry.is_some_and(|retry| retry.budget.is_some()) {
+            filter.filter.state.retries(|spent| spent.note_call(now));
+        }
+        if filter.policies().hedge.is_some_and(|hedge| hedge.budget.is_some()) {
+            filter.filter.state.hedges(|spent| spent.note_call(now));
+        }
+        let total = filter.policies().timeouts.total;
+        let call = self.call_mut(key);
+        call.phase = Phase::AwaitUpstream;
+        let keys = core::mem::take(&mut call.keys);
+        let mut wrap = Box::new(Wrap::new(filter, keys, now));
+        wrap.total = total.map(|total| self.timers.set(now + total, Timer::Total(key)));
+        let gathers = wrap.gathers();
+        let call = self.call_mut(key);
+        call.wrap = Some(wrap);
+        if !gathers {
+            self.admit(now, key);
+        } else if !call.is_single_request() {
+            // The checker has seen to it where the schemas know the method.
+            let why = "the call would have to be kept whole, and its method is not known to have one request";
+            self.refuse_call(now, key, Status::Unimplemented, why);
+        }
+    }
+
+    /// Takes a call as far as it gets.
+    pub(crate) fn admit(&mut self, now: Time, key: CallKey) {
+        loop {
+            let Some(wrap) = self.wrap_mut(key) else { return };
+            let next = match wrap.stage {
+                Stage::Once => Stage::Order,
+                Stage::Order => Stage::Rate,
+                Stage::Rate => Stage::Circuit,
+                Stage::Circuit => Stage::Congestion,
+                Stage::Congestion => Stage::Ready,
+                Stage::Ready => return self.begin_tries(now, key),
+            };
+            match self.pass_stage(now, key) {
+                Step::On => self.wrap_mut(key).expect("it has passed a stage").stage = next,
+                Step::Wait => return self.note_waits(key, next),
+                Step::Refuse(status, why) => return self.refuse_call(now, key, status, why),
+                Step::Repeat(answer) => return self.repeat_answer(now, key, &answer),
+            }
+        }
+    }
+
+    fn pass_stage(&mut self, now: Time, key: CallKey) -> Step {
+        let Some(wrap) = self.calls.get_mut(key).and_then(|call| call.wrap.as_mut()) else {
+            return Step::Wait;
+        };
+        let live = Rc::clone(&wrap.filter);
+        let (policies, state) = (live.policies(), &live.filter.state);
+        match wrap.stage {
+            Stage::Once => match (&state.known, policies.once) {
+                (Some(known), Some(Reliability::AtLeastOnce { id, .. })) => {
+                    let id = live.filter.key(&wrap.keys, id);
+                    match known.enter(now, id) {
+                        Seen::First => {
+                            wrap.held.is_first = true;
+                            Step::On
+                        }
+                        Seen::UnderWay => {
+                            let at = hash::hash_bytes(id);
+                            self.wait_for_others(key, &live, at, None, WAITING_DEFAULT)
+                        }
+                        Seen::Answered(answer) => Step::Repeat(answer),
+                        Seen::AnsweredAtLength => Step::Refuse(
+                            Status::AlreadyExists,
+                            "the call was answered, and its answer not kept",
+                        ),
+                        Seen::TooLong => Step::Refuse(Status::InvalidArgument, "the call's id is too long"),
+                    }
+                }
+                _ => Step::On,
+            },
+            Stage::Order => match (&state.lines, policies.order) {
+                (Some(lines), Some(order)) => {
+                    let at = hash::hash_bytes(live.filter.key(&wrap.keys, order.key));
+                    let ticket = lines.join(now, at);
+                    wrap.held.ticket = Some(ticket);
+                    if lines.is_up(now, ticket) {
+                        return Step::On;
+                    }
+                    self.wait_for_others(key, &live, at, Some(ticket), order.waiting_max)
+                }
+                _ => Step::On,
+            },
+            Stage::Rate => {
+                let Some(rate) = policies.rate else { return Step::On };
+                let at = rate.key.map(|key| hash::hash_bytes(live.filter.key(&wrap.keys, key)));
+                let may_wait = state.waiting(Waits::ForTime) < u64::from(rate.waiting_max);
+                match state.schedule(now, at, |expected| rate::take(expected, now, &rate, may_wait)) {
+                    Turn::Now => Step::On,
+                    Turn::Refused => Step::Refuse(Status::ResourceExhausted, "too many calls"),
+                    Turn::At(at) => {
+                        state.note_waiting(Waits::ForTime, true, u32::MAX);
+                        wrap.held.waits = Some(Waits::ForTime);
+                        wrap.turn = Some(self.timers.set(at, Timer::Turn(key)));
+                        Step::Wait
+                    }
+                }
+            }
+            Stage::Circuit => {
+                let Some(circuit) = policies.circuit else { return Step::On };
+                match state.breaker(|breaker| breaker.enter(now, &circuit)) {
+                    Ok(pass) => {
+                        wrap.held.pass = Some(pass);
+                        Step::On
+                    }
+                    Err(Stop::Open) => Step::Refuse(Status::Unavailable, "the circuit is open"),
+                    Err(Stop::TooMany) => Step::Refuse(Status::Unavailable, "too many calls are under way"),
+                }
+            }
+            Stage::Congestion => {
+                let Some(congestion) = policies.congestion else { return Step::On };
+                if !state.limit(|limit| limit.enter(&congestion)) {
+                    return Step::Refuse(Status::Unavailable, "the limit on calls under way is reached");
+                }
+                wrap.held.is_in_limit = true;
+                Step::On
+            }
+            Stage::Ready => Step::On,
+        }
+    }
+
+    fn wait_for_others(
+        &mut self,
+        call: CallKey,
+        live: &Rc<LiveFilter>,
+        at: u64,
+        ticket: Option<Ticket>,
+        waiting_max: u32,
+    ) -> Step {
+        // A ticket that was given is honoured by the entry, also if nobody is behind it.
+        let line = self.waiters.0.entry((live.filter.id, at)).or_default();
+        line.push_back(Waiter { call, filter: Rc::clone(live), ticket });
+        if !live.filter.state.note_waiting(Waits::ForOthers, true, waiting_max) {
+            return Step::Refuse(Status::ResourceExhausted, "too many calls wait");
+        }
+        if let Some(wrap) = self.wrap_mut(call) {
+            wrap.held.waits = Some(Waits::ForOthers);
+        }
+        Step::Wait
+    }
+
+    /// A call waits, and what it has to pass then.
+    fn note_waits(&mut self, key: CallKey, next: Stage) {
+        let Some(wrap) = self.wrap_mut(key) else { return };
+        wrap.filter.count(|c| c.waited += 1);
+        // Who waits for a call with its id looks again when that is over; the others have what they waited for.
+        if wrap.stage != Stage::Once {
+            wrap.stage = next;
+        }
+    }
+
+    /// The wait of a call is over.
+    fn end_wait(&mut self, now: Time, key: CallKey) {
+        let Some(wrap) = self.wrap_mut(key) else { return };
+        if let Some(waits) = wrap.held.waits.take() {
+            wrap.filter.filter.state.note_waiting(waits, false, 0);
+        }
+        self.admit(now, key);
+    }
+
+    /// The time has come that a call waited for: its turn, or its next try.
+    pub(crate) fn turn_has_come(&mut self, now: Time, key: CallKey) {
+        let Some(wrap) = self.wrap_mut(key) else { return };
+        wrap.turn = None;
+        if wrap.stage == Stage::Ready && wrap.held.waits.is_none() {
+            self.begin_try(now, key);
+        } else {
+            self.end_wait(now, key);
+        }
+    }
+
+    /// Other workers may have let go of what calls of this one wait for.
+    pub fn handle_wake(&mut self, now: Time) {
+        let all: Vec<(u32, u64)> = self.waiters.0.keys().copied().collect();
+        all.into_iter().for_each(|at| self.wake(now, at));
+        self.run_pending(now);
+    }
+
+    /// Lets those go on whose wait is over.
+    fn wake(&mut self, now: Time, at: (u32, u64)) {
+        let Some(mut line) = self.waiters.0.remove(&at) else { return };
+        while let Some(first) = line.front() {
+            let state = &first.filter.filter.state;
+            let is_gone = self.calls.get(first.call).is_none();
+            let is_over = match (first.ticket, &state.lines, &state.known) {
+                (Some(ticket), Some(lines), _) => lines.is_up(now, ticket),
+                (None, _, Some(known)) => is_gone || self.is_settled(now, first.call, known),
+                _ => true,
+            };
+            if !is_over {
+                break;
+            }
+            let waiter = line.pop_front().expect("there is a first");
+            if !is_gone {
+                self.pending.push_back(Pending::Admit(waiter.call));
+            } else if let (Some(ticket), Some(lines)) = (waiter.ticket, &waiter.filter.filter.state.lines) {
+                lines.leave(now, ticket);
+            }
+        }
+        if !line.is_empty() {
+            self.waiters.0.insert(at, line);
+        }
+    }
+
+    fn is_settled(&self, now: Time, call: CallKey, known: &super::once::Known) -> bool {
+        let Some(wrap) = self.calls.get(call).and_then(|call| call.wrap.as_ref()) else { return true };
+        match wrap.filter.policies().once {
+            Some(Reliability::AtLeastOnce { id, .. }) => {
+                known.is_settled(now, wrap.filter.filter.key(&wrap.keys, id))
+            }
+            _ => true,
+        }
+    }
+
+    /// Does what was put off so that calls do not end within each other.
+    pub(crate) fn run_pending(&mut self, now: Time) {
+        while let Some(pending) = self.pending.pop_front() {
+            match pending {
+                Pending::Admit(call) => self.end_wait(now, call),
+                Pending::Try(call) => self.begin_try(now, call),
+            }
+        }
+    }
+
+    pub(super) fn refuse_call(&mut self, now: Time, key: CallKey, status: Status, why: &str) {
+        let Some(wrap) = self.wrap_mut(key) else { return };
+        wrap.filter.count(|c| c.refused += 1);
+        let name = Rc::clone(&wrap.filter.name);
+        let text = format!("filter `{name}`: {why}").into_bytes();
+        self.end(now, key, End::Here { status, answer: Answer::Text(text), by: Some(name) });
+    }
+
+    /// A call is over, or has no use for its filter any more: gives back what it had of it. `status` is None if it was
+    /// given up before anything was known.
+    pub(super) fn leave_filter(&mut self, now: Time, wrap: &mut Wrap, status: Option<Status>) {
+        let live = Rc::clone(&wrap.filter);
+        let (policies, state) = (live.policies(), &live.filter.state);
+        for timer in [wrap.total.take(), wrap.turn.take(), wrap.hedge.take()].into_iter().flatten() {
+            self.timers.cancel(timer);
+        }
+        let held = core::mem::take(&mut wrap.held);
+        if let Some(waits) = held.waits {
+            state.note_waiting(waits, false, 0);
+        }
+        if let (Some(circuit), Some(pass)) = (policies.circuit, held.pass) {
+            let ended = match status {
+                None => Ended::Unknown,
+                Some(status) if circuit.errors.contains(status) => Ended::WithError,
+                Some(_) => Ended::Well,
+            };
+            let opened = state.breaker(|breaker| breaker.leave(now, &circuit, pass, ended));
+            live.count(|c| c.opened += u64::from(opened));
+        }
+        if let Some(congestion) = policies.congestion.filter(|_| held.is_in_limit) {
+            let sample = sample(congestion.errors, status, now - wrap.sent);
+            state.limit(|limit| limit.leave(now, &congestion, wrap.sent, sample));
+        }
+        if let (Some(ticket), Some(lines), Some(order)) = (held.ticket, &state.lines, policies.order) {
+            // If it is not up, its entry among the waiters sees to it.
+            if lines.is_up(now, ticket) {
+                lines.leave(now, ticket);
+                let at = hash::hash_bytes(live.filter.key(&wrap.keys, order.key));
+                self.wake_all(now, &live, at);
+            }
+        }
+        if let (true, Some(known), Some(Reliability::AtLeastOnce { id, .. })) =
+            (held.is_first, &state.known, policies.once)
+        {
+            let id = live.filter.key(&wrap.keys, id);
+            known.forget(now, id);
+            self.wake_all(now, &live, hash::hash_bytes(id));
+        }
+    }
+
+    /// Something is free that calls of this worker, or of others, may wait for.
+    fn wake_all(&mut self, now: Time, live: &LiveFilter, at: u64) {
+        self.wake(now, (live.filter.id, at));
+        if self.config.workers > 1 && live.filter.state.waiting(Waits::ForOthers) > 0 {
+            self.actions.push_back(Action::Wake);
+        }
+    }
+
+    pub(super) fn wrap_mut(&mut self, key: CallKey) -> Option<&mut Wrap> {
+        self.calls.get_mut(key)?.wrap.as_deref_mut()
+    }
+}
+
+/// What is done at the end of a turn.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Pending {
+    /// A call's wait is over.
+    Admit(CallKey),
+    /// The next try of a call begins.
+    Try(CallKey),
+}
+
+fn sample(errors: StatusSet, status: Option<Status>, took: weft_core::Interval) -> Sample {
+    match status {
+        None => Sample::None,
+        Some(status) if errors.contains(status) => Sample::Congested,
+        Some(_) => Sample::Took(took),
+    }
+}

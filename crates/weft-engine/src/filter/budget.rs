@@ -1,0 +1,80 @@
+//! BUDGET: how many further tries all calls of a filter may have together.
+
+use super::cells::cells;
+use weft_core::filter::Budget;
+use weft_core::{Interval, Time};
+
+/// Calls of so long count.
+const WINDOW: Interval = Interval::from_secs(10);
+
+cells! {
+    /// What was spent in this window, and in the one before.
+    struct Spent {
+        began: Time,
+        calls: u32,
+        extra: u32,
+        calls_before: u32,
+        extra_before: u32,
+    }
+}
+
+impl Spent {
+    /// A call has come.
+    pub(super) fn note_call(&mut self, now: Time) {
+        self.turn(now);
+        self.calls = self.calls.saturating_add(1);
+    }
+
+    /// Whether there is budget for one more try; it is spent then.
+    pub(super) fn take(&mut self, now: Time, budget: &Budget) -> bool {
+        self.turn(now);
+        let left = 1.0 - ((now - self.began).0 as f64 / WINDOW.0 as f64).clamp(0.0, 1.0);
+        let recent = |this: u32, before: u32| f64::from(this) + left * f64::from(before);
+        let allowed = recent(self.calls, self.calls_before) * budget.percent / 100.0
+            + budget.per_second_min * WINDOW.0 as f64 / 1e9;
+        let has_room = recent(self.extra, self.extra_before) + 1.0 <= allowed;
+        self.extra += u32::from(has_room);
+        has_room
+    }
+
+    fn turn(&mut self, now: Time) {
+        let age = now - self.began;
+        if age >= WINDOW {
+            let is_next = age.0 < 2 * WINDOW.0;
+            (self.calls_before, self.extra_before) = if is_next { (self.calls, self.extra) } else { (0, 0) };
+            (self.calls, self.extra) = (0, 0);
+            self.began = if is_next { self.began + WINDOW } else { now };
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn retries_are_a_share_of_the_calls() {
+        // Without a bound, retries of a whole outage are the load that keeps it going.
+        let budget = Budget { percent: 20.0, per_second_min: 0.0 };
+        let mut spent = Spent::default();
+        let mut n_extra = 0;
+        for at in 0..3000 {
+            let now = Time(0) + Interval::from_millis(at * 20);
+            spent.note_call(now);
+            n_extra += u32::from(spent.take(now, &budget));
+        }
+        assert!((560..=640).contains(&n_extra), "{n_extra}");
+    }
+
+    #[test]
+    fn a_few_are_always_permitted() {
+        // A quiet service has no calls to take a share of.
+        let budget = Budget { percent: 0.0, per_second_min: 0.5 };
+        let mut spent = Spent::default();
+        let n_extra = |spent: &mut Spent, at: i64| {
+            (0..100).filter(|_| spent.take(Time(0) + Interval::from_secs(at), &budget)).count()
+        };
+        assert_eq!(n_extra(&mut spent, 0), 5);
+        assert_eq!(n_extra(&mut spent, 25), 5);
+    }
+}

@@ -1,0 +1,242 @@
+//! CIRCUIT: a breaker that opens on errors, lets probes through after a while, and closes when they succeed.
+
+use super::cells::{Word, cells};
+use weft_core::Time;
+use weft_core::filter::Circuit;
+
+cells! {
+    /// Where a breaker stands.
+    struct Breaker {
+        phase: Phase,
+        /// Errors in a row.
+        errors: u32,
+        window_began: Time,
+        window_calls: u32,
+        window_errors: u32,
+        /// When it opened.
+        opened: Time,
+        /// Probes under way.
+        probes: u32,
+        /// Probes that succeeded.
+        probes_good: u32,
+        /// Calls under way, probes included.
+        in_flight: u32,
+    }
+}
+
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) enum Phase {
+    #[default]
+    Closed,
+    Open,
+    /// Probes find out whether it may close.
+    HalfOpen,
+}
+
+/// What became of a call that went through.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Ended {
+    Well,
+    WithError,
+    /// The caller left before anything was known.
+    Unknown,
+}
+
+/// How a call was let through.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Pass {
+    Ordinary,
+    Probe,
+}
+
+/// Why a call is not let through.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Stop {
+    Open,
+    TooMany,
+}
+
+impl Breaker {
+    pub(super) fn enter(&mut self, now: Time, circuit: &Circuit) -> Result<Pass, Stop> {
+        if self.phase == Phase::Open && now - self.opened >= circuit.open_for {
+            (self.phase, self.probes, self.probes_good) = (Phase::HalfOpen, 0, 0);
+        }
+        if circuit.in_flight_max.is_some_and(|max| self.in_flight >= max) {
+            return Err(Stop::TooMany);
+        }
+        let pass = match self.phase {
+            Phase::Closed => Pass::Ordinary,
+            Phase::HalfOpen if self.probes + self.probes_good < circuit.probes => {
+                self.probes += 1;
+                Pass::Probe
+            }
+            Phase::Open | Phase::HalfOpen => return Err(Stop::Open),
+        };
+        self.in_flight += 1;
+        Ok(pass)
+    }
+
+    /// A call that was let through has ended. True if the breaker opened.
+    pub(super) fn leave(&mut self, now: Time, circuit: &Circuit, pass: Pass, ended: Ended) -> bool {
+        self.in_flight = self.in_flight.saturating_sub(1);
+        match (pass, self.phase) {
+            (Pass::Probe, Phase::HalfOpen) => self.probed(now, circuit, ended),
+            (Pass::Ordinary, Phase::Closed) => self.count(now, circuit, ended),
+            // It went through before the breaker changed, and says nothing of the servers as they are now.
+            _ => false,
+        }
+    }
+
+    pub(super) fn phase(&self) -> Phase {
+        self.phase
+    }
+
+    pub(super) fn in_flight(&self) -> u32 {
+        self.in_flight
+    }
+
+    fn probed(&mut self, now: Time, circuit: &Circuit, ended: Ended) -> bool {
+        self.probes = self.probes.saturating_sub(1);
+        match ended {
+            Ended::Well => {
+                self.probes_good += 1;
+                if self.probes_good >= circuit.probes {
+                    *self = Self { in_flight: self.in_flight, window_began: now, ..Self::default() };
+                }
+                false
+            }
+            Ended::WithError => self.open(now),
+            Ended::Unknown => false,
+        }
+    }
+
+    fn count(&mut self, now: Time, circuit: &Circuit, ended: Ended) -> bool {
+        if ended == Ended::Unknown {
+            return false;
+        }
+        if circuit.ratio.is_some_and(|ratio| now - self.window_began >= ratio.window) {
+            (self.window_began, self.window_calls, self.window_errors) = (now, 0, 0);
+        }
+        let is_error = ended == Ended::WithError;
+        self.errors = if is_error { self.errors + 1 } else { 0 };
+        self.window_calls += 1;
+        self.window_errors += u32::from(is_error);
+        let is_over = |ratio: weft_core::filter::ErrorRatio| {
+            self.window_calls >= ratio.calls_min.max(1)
+                && f64::from(self.window_errors) * 100.0 >= ratio.percent * f64::from(self.window_calls)
+        };
+        let in_a_row = circuit.errors_max.is_some_and(|max| self.errors >= max);
+        is_error && (in_a_row || circuit.ratio.is_some_and(is_over)) && self.open(now)
+    }
+
+    fn open(&mut self, now: Time) -> bool {
+        *self = Self { phase: Phase::Open, opened: now, in_flight: self.in_flight, ..Self::default() };
+        true
+    }
+}
+
+impl Word for Phase {
+    fn from_word(word: u64) -> Self {
+        match word {
+            1 => Self::Open,
+            2 => Self::HalfOpen,
+            _ => Self::Closed,
+        }
+    }
+
+    fn to_word(&self) -> u64 {
+        *self as u64
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use weft_core::Interval;
+    use weft_core::filter::{ErrorRatio, StatusSet};
+
+    const CIRCUIT: Circuit = Circuit {
+        errors_max: Some(3),
+        ratio: None,
+        in_flight_max: None,
+        errors: StatusSet::NONE,
+        open_for: Interval::from_secs(1),
+        probes: 2,
+    };
+
+    fn after(ms: i64) -> Time {
+        Time(0) + Interval::from_millis(ms)
+    }
+
+    fn call(breaker: &mut Breaker, circuit: &Circuit, at: Time, ended: Ended) -> Result<Pass, Stop> {
+        let pass = breaker.enter(at, circuit)?;
+        breaker.leave(at, circuit, pass, ended);
+        Ok(pass)
+    }
+
+    #[test]
+    fn errors_in_a_row_open_it_and_good_probes_close_it() {
+        // One that opened on scattered errors would refuse healthy servers; one that never closed, for ever.
+        let mut breaker = Breaker::default();
+        for ended in [Ended::WithError, Ended::WithError, Ended::Well, Ended::WithError, Ended::WithError] {
+            assert_eq!(call(&mut breaker, &CIRCUIT, after(0), ended), Ok(Pass::Ordinary));
+        }
+        assert_eq!(call(&mut breaker, &CIRCUIT, after(0), Ended::WithError), Ok(Pass::Ordinary));
+        assert_eq!(breaker.enter(after(999), &CIRCUIT), Err(Stop::Open));
+        assert_eq!(breaker.enter(after(1000), &CIRCUIT), Ok(Pass::Probe));
+        assert_eq!(breaker.enter(after(1000), &CIRCUIT), Ok(Pass::Probe));
+        assert_eq!(breaker.enter(after(1000), &CIRCUIT), Err(Stop::Open));
+        breaker.leave(after(1001), &CIRCUIT, Pass::Probe, Ended::Well);
+        assert_eq!(breaker.enter(after(1001), &CIRCUIT), Err(Stop::Open));
+        breaker.leave(after(1002), &CIRCUIT, Pass::Probe, Ended::Well);
+        assert_eq!(call(&mut breaker, &CIRCUIT, after(1002), Ended::Well), Ok(Pass::Ordinary));
+    }
+
+    #[test]
+    fn a_failed_probe_opens_it_again_and_a_probe_that_left_makes_room() {
+        // A probe whose caller went away must not keep the breaker half open for ever.
+        let circuit = Circuit { probes: 1, ..CIRCUIT };
+        let mut breaker = Breaker::default();
+        for _ in 0..3 {
+            call(&mut breaker, &circuit, after(0), Ended::WithError).unwrap();
+        }
+        assert_eq!(call(&mut breaker, &circuit, after(1000), Ended::Unknown), Ok(Pass::Probe));
+        assert_eq!(call(&mut breaker, &circuit, after(1000), Ended::WithError), Ok(Pass::Probe));
+        assert_eq!(breaker.enter(after(1999), &circuit), Err(Stop::Open));
+        assert_eq!(call(&mut breaker, &circuit, after(2000), Ended::Well), Ok(Pass::Probe));
+        assert_eq!(breaker.phase(), Phase::Closed);
+    }
+
+    #[test]
+    fn a_share_of_errors_opens_it_where_there_were_enough_calls() {
+        // Two errors of two calls say little; ten of twenty in a window say enough.
+        let ratio = ErrorRatio { percent: 50.0, calls_min: 10, window: Interval::from_secs(10) };
+        let circuit = Circuit { errors_max: None, ratio: Some(ratio), ..CIRCUIT };
+        let mut breaker = Breaker::default();
+        for at in 0..9 {
+            let ended = if at % 2 == 0 { Ended::WithError } else { Ended::Well };
+            assert_eq!(call(&mut breaker, &circuit, after(at), ended), Ok(Pass::Ordinary));
+        }
+        assert_eq!(breaker.phase(), Phase::Closed);
+        call(&mut breaker, &circuit, after(9), Ended::WithError).unwrap();
+        assert_eq!(breaker.phase(), Phase::Open);
+        let mut slow = Breaker::default();
+        for at in 0..20 {
+            call(&mut slow, &circuit, after(at * 2000), Ended::WithError).unwrap();
+        }
+        assert_eq!(slow.phase(), Phase::Closed);
+    }
+
+    #[test]
+    fn no_more_calls_are_under_way_than_it_says() {
+        // The bound is what keeps a slow server from taking all memory of its clients.
+        let circuit = Circuit { in_flight_max: Some(2), ..CIRCUIT };
+        let mut breaker = Breaker::default();
+        let first = breaker.enter(after(0), &circuit).unwrap();
+        breaker.enter(after(0), &circuit).unwrap();
+        assert_eq!(breaker.enter(after(0), &circuit), Err(Stop::TooMany));
+        breaker.leave(after(1), &circuit, first, Ended::Unknown);
+        assert_eq!(breaker.enter(after(1), &circuit), Ok(Pass::Ordinary));
+        assert_eq!(breaker.in_flight(), 2);
+    }
+}

@@ -1,0 +1,179 @@
+//! CONGESTION: a limit on calls under way that follows what the servers can take.
+
+use super::cells::cells;
+use weft_core::filter::{Congestion, CongestionLaw};
+use weft_core::{Interval, Time};
+
+/// Of the time that calls took until now, the share that one call changes, for the long-term mean of GRADIENT.
+const LONG_SHARE: f64 = 1.0 / 600.0;
+/// GRADIENT moves the limit this far towards what a call says.
+const STEP: f64 = 0.2;
+/// GRADIENT halves the limit at most.
+const GRADIENT_MIN: f64 = 0.5;
+/// When calls have become faster than this part of the long-term mean, the mean is brought down quickly.
+const RECOVERED: f64 = 2.0;
+const RECOVERY: f64 = 0.95;
+
+cells! {
+    /// Where a limit stands.
+    struct Limit {
+        /// 0 before the first call.
+        limit: f64,
+        in_flight: u32,
+        /// When the limit last fell: calls that were sent before say nothing of the limit as it is now.
+        fell: Time,
+        /// The long-term mean of what calls take, in nanoseconds.
+        usual_ns: f64,
+    }
+}
+
+/// What became of a call.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Sample {
+    /// It took so long.
+    Took(Interval),
+    /// It failed in a way that is a sign of congestion.
+    Congested,
+    /// It says nothing: the caller left.
+    None,
+}
+
+impl Limit {
+    /// Whether one more call may go.
+    pub(super) fn enter(&mut self, congestion: &Congestion) -> bool {
+        if self.limit == 0.0 {
+            self.limit = f64::from(congestion.start);
+        }
+        self.limit = self.limit.clamp(f64::from(congestion.min), f64::from(congestion.max));
+        let may_go = f64::from(self.in_flight) < self.limit.floor();
+        self.in_flight += u32::from(may_go);
+        may_go
+    }
+
+    /// A call has ended that was sent at `sent`.
+    pub(super) fn leave(&mut self, now: Time, congestion: &Congestion, sent: Time, sample: Sample) {
+        // Where the limit was not nearly used, a good call does not show that there is room for more.
+        let is_used = f64::from(self.in_flight) * 2.0 >= self.limit;
+        self.in_flight = self.in_flight.saturating_sub(1);
+        match (congestion.law, sample) {
+            (_, Sample::None) => {}
+            (CongestionLaw::Aimd { latency_max, backoff }, sample) => {
+                let is_slow =
+                    matches!(sample, Sample::Took(time) if latency_max.is_some_and(|max| time > max));
+                if is_slow || sample == Sample::Congested {
+                    self.fall(now, sent, backoff);
+                } else if is_used {
+                    self.limit += 1.0 / self.limit;
+                }
+            }
+            (CongestionLaw::Gradient { .. }, Sample::Congested) => self.fall(now, sent, GRADIENT_MIN),
+            (CongestionLaw::Gradient { tolerance }, Sample::Took(time)) => {
+                self.follow(tolerance, time, is_used);
+            }
+        }
+        self.limit = self.limit.clamp(f64::from(congestion.min), f64::from(congestion.max));
+    }
+
+    pub(super) fn limit(&self) -> f64 {
+        self.limit
+    }
+
+    pub(super) fn in_flight(&self) -> u32 {
+        self.in_flight
+    }
+
+    /// Once for the calls that were under way together: they all met the same congestion.
+    fn fall(&mut self, now: Time, sent: Time, backoff: f64) {
+        if sent >= self.fell {
+            self.limit *= backoff;
+            self.fell = now;
+        }
+    }
+
+    fn follow(&mut self, tolerance: f64, took: Interval, is_used: bool) {
+        let took = (took.0 as f64).max(1.0);
+        self.usual_ns = match self.usual_ns {
+            0.0 => took,
+            usual => usual + (took - usual) * LONG_SHARE,
+        };
+        if self.usual_ns / took > RECOVERED {
+            self.usual_ns *= RECOVERY;
+        }
+        if is_used {
+            let gradient = (tolerance * self.usual_ns / took).clamp(GRADIENT_MIN, 1.0);
+            let wanted = self.limit * gradient + self.limit.sqrt();
+            self.limit += (wanted - self.limit) * STEP;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use weft_core::filter::StatusSet;
+
+    fn congestion(law: CongestionLaw) -> Congestion {
+        Congestion { law, start: 10, min: 2, max: 100, errors: StatusSet::NONE }
+    }
+
+    fn after(ms: i64) -> Time {
+        Time(0) + Interval::from_millis(ms)
+    }
+
+    /// A server that takes 10 ms a call as long as no more than `room` are under way, and longer beyond, in proportion.
+    fn settle(law: CongestionLaw, room: f64) -> f64 {
+        let congestion = congestion(law);
+        let mut limit = Limit::default();
+        let mut now = after(0);
+        for _ in 0..3000 {
+            while limit.enter(&congestion) {}
+            let n = limit.in_flight();
+            let took = Interval((10e6 * (f64::from(n) / room).max(1.0)) as i64);
+            let sent = now;
+            now += took;
+            (0..n).for_each(|_| limit.leave(now, &congestion, sent, Sample::Took(took)));
+        }
+        limit.limit()
+    }
+
+    #[test]
+    fn aimd_finds_the_room_that_there_is() {
+        // A limit far below the room wastes servers; one far above lets queues grow.
+        let latency_max = Some(Interval::from_millis(15));
+        let limit = settle(CongestionLaw::Aimd { latency_max, backoff: 0.9 }, 40.0);
+        assert!((40.0..=66.0).contains(&limit), "{limit}");
+    }
+
+    #[test]
+    fn gradient_finds_the_room_without_being_told_a_latency() {
+        // The square root of the limit is the queue that it aims for.
+        let limit = settle(CongestionLaw::Gradient { tolerance: 1.0 }, 40.0);
+        assert!((36.0..=70.0).contains(&limit), "{limit}");
+    }
+
+    #[test]
+    fn calls_that_met_the_same_congestion_count_once() {
+        // A hundred errors of one moment would else take the limit to its minimum.
+        let law = CongestionLaw::Aimd { latency_max: None, backoff: 0.5 };
+        let congestion = congestion(law);
+        let mut limit = Limit::default();
+        while limit.enter(&congestion) {}
+        (0..10).for_each(|_| limit.leave(after(5), &congestion, after(0), Sample::Congested));
+        assert_eq!(limit.limit(), 5.0);
+        assert!(limit.enter(&congestion));
+        limit.leave(after(9), &congestion, after(6), Sample::Congested);
+        assert_eq!(limit.limit(), 2.5);
+    }
+
+    #[test]
+    fn the_limit_keeps_its_bounds() {
+        // Below the minimum nothing would go, and nothing would ever be learned.
+        let congestion = congestion(CongestionLaw::Aimd { latency_max: None, backoff: 0.1 });
+        let mut limit = Limit::default();
+        for at in 0..50 {
+            assert!(limit.enter(&congestion));
+            limit.leave(after(at + 1), &congestion, after(at), Sample::Congested);
+        }
+        assert_eq!(limit.limit(), 2.0);
+    }
+}

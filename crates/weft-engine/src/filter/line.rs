@@ -1,0 +1,121 @@
+//! ORDER PER key: calls with the same key go one after the other, in the order in which they came, over all workers.
+//!
+//! Each takes a number; the row of its key says whose number is up. A row may be evicted, because there are more keys
+//! than the filter tells apart: then all that stand in its line may go. Their order is given up, they are not.
+
+use std::sync::Arc;
+use weft_core::Time;
+use weft_core::table::{ColumnRef, Insert, Row, Table};
+
+/// The lines of one filter.
+#[derive(Clone, Debug)]
+pub(super) struct Lines {
+    rows: Arc<Table>,
+    /// The number that the next one gets.
+    next: ColumnRef,
+    /// The number that is up.
+    serving: ColumnRef,
+    /// When the row was made.
+    born: ColumnRef,
+}
+
+/// A place in a line.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Ticket {
+    key: u64,
+    number: u64,
+    born: u64,
+}
+
+impl Lines {
+    pub(super) const COLUMNS: [&'static str; 3] = ["next", "serving", "born"];
+
+    pub(super) fn new(rows: Arc<Table>) -> Self {
+        let [next, serving, born] =
+            Self::COLUMNS.map(|name| rows.column(name).expect("the table was made with these columns"));
+        Self { rows, next, serving, born }
+    }
+
+    /// The end of the line.
+    pub(super) fn join(&self, now: Time, key: u64) -> Ticket {
+        self.with(now, key, |row| {
+            let row = row.or_else(|| self.insert(now, key));
+            // Without a row there is no line, and nobody is in the way.
+            let Some(row) = row else { return Ticket { key, number: 0, born: u64::MAX } };
+            let number = self.rows.word(row, self.next);
+            self.rows.set_word(row, self.next, number + 1);
+            self.rows.touch(row, now);
+            Ticket { key, number, born: self.rows.word(row, self.born) }
+        })
+    }
+
+    /// Whether it is the ticket's turn.
+    pub(super) fn is_up(&self, now: Time, ticket: Ticket) -> bool {
+        self.with(now, ticket.key, |row| {
+            self.own(row, ticket).is_none_or(|row| self.rows.word(row, self.serving) >= ticket.number)
+        })
+    }
+
+    /// The call of a ticket that is up is over: the next one's turn.
+    pub(super) fn leave(&self, now: Time, ticket: Ticket) {
+        self.with(now, ticket.key, |row| {
+            if let Some(row) = self.own(row, ticket) {
+                self.rows.set_word(row, self.serving, ticket.number + 1);
+                self.rows.touch(row, now);
+            }
+        });
+    }
+
+    /// The row, if it is the one that gave the ticket.
+    fn own(&self, row: Option<Row>, ticket: Ticket) -> Option<Row> {
+        row.filter(|row| self.rows.word(*row, self.born) == ticket.born)
+    }
+
+    fn insert(&self, now: Time, key: u64) -> Option<Row> {
+        let Insert::New(row) = self.rows.insert_int(key, now) else { return None };
+        self.rows.set_word(row, self.born, now.0 as u64);
+        Some(row)
+    }
+
+    fn with<R>(&self, now: Time, key: u64, work: impl FnOnce(Option<Row>) -> R) -> R {
+        let hash = Table::hash_int(key);
+        self.rows.lock(hash);
+        let row = self.rows.find_int(key, now);
+        let result = work(row.is_some().then_some(row));
+        self.rows.unlock(hash);
+        result
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::filter::state::line_spec;
+
+    #[test]
+    fn each_key_has_its_own_line() {
+        // Calls of one key that overtook each other would apply in another order than they were made.
+        let lines = Lines::new(Arc::new(Table::new(line_spec(8, false))));
+        let now = Time(5);
+        let (first, second, other) = (lines.join(now, 1), lines.join(now, 1), lines.join(now, 2));
+        assert!(lines.is_up(now, first) && lines.is_up(now, other));
+        assert!(!lines.is_up(now, second));
+        lines.leave(now, first);
+        assert!(lines.is_up(now, second));
+    }
+
+    #[test]
+    fn who_stands_in_a_line_that_was_evicted_may_go() {
+        // It would else wait for a number that is never called.
+        let lines = Lines::new(Arc::new(Table::new(line_spec(1, false))));
+        let (_, second) = (lines.join(Time(1), 1), lines.join(Time(1), 1));
+        for key in 2..5000 {
+            lines.join(Time(key as i64), key);
+        }
+        assert!(lines.is_up(Time(9000), second));
+        let anew = lines.join(Time(9000), 1);
+        assert!(lines.is_up(Time(9000), anew) && lines.is_up(Time(9000), second));
+        lines.leave(Time(9001), second);
+        assert!(!lines.is_up(Time(9001), lines.join(Time(9001), 1)));
+    }
+}

@@ -1,0 +1,263 @@
+//! Filters: what wraps a part of a chain in time.
+//!
+//! A filter cuts its chain in two. What is left of it runs once for each call; what is right of it is a chain of its
+//! own, and each *try* of a call is a call of that chain whose caller is the outer call ([`crate::call::Caller`]). So
+//! elements see one OPEN and one CLOSE for each try that reached them, filters nest, and an ordinary call pays nothing.
+//!
+//! * the policies, each a small state machine without I/O: [`rate`], [`circuit`], [`congestion`], [`budget`],
+//!   [`outlier`], [`line`] (ORDER), [`once`] (RELIABILITY);
+//! * [`state`]: what they remember, shared by all workers and carried over updates;
+//! * [`admit`]: what a call must pass before it is sent on; [`tries`]: sending it, and what its end decides.
+
+mod admit;
+mod budget;
+mod cells;
+mod circuit;
+mod congestion;
+mod line;
+mod once;
+mod outlier;
+mod rate;
+mod state;
+mod tries;
+
+use crate::call::CallKey;
+use crate::pass::LiveChain;
+use crate::timers::TimerKey;
+use std::cell::RefCell;
+use std::rc::Rc;
+use std::sync::Arc;
+use weft_core::filter::{Policies, Transport};
+use weft_core::{Time, hash};
+use weft_proto::session::http2::Headers;
+
+pub(crate) use admit::{Pending, Waiters};
+pub(crate) use state::{CELLS, State, table_decls};
+pub(crate) use tries::Choice;
+
+/// A filter of a chain, with what it remembers.
+#[derive(Debug)]
+pub struct Filter {
+    /// The instance's name.
+    pub name: String,
+    /// What it does.
+    pub policies: Policies,
+    pub(crate) state: State,
+    /// Which of the node's filter states this is; it stays from version to version.
+    pub(crate) id: u32,
+}
+
+/// What a filter did, by count.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct FilterCounts {
+    /// Calls that reached it.
+    pub calls: u64,
+    /// Calls that had to wait: for their turn, or for others.
+    pub waited: u64,
+    /// Calls that it refused.
+    pub refused: u64,
+    /// Times that a call was sent on.
+    pub tries: u64,
+    /// Of these, because the one before had failed.
+    pub retries: u64,
+    /// Of these, because the one before had not answered yet.
+    pub hedges: u64,
+    /// Further tries that were not made, because the budget was spent.
+    pub over_budget: u64,
+    /// Tries and calls that took too long.
+    pub timeouts: u64,
+    /// Calls that were given the answer of an earlier one.
+    pub repeated: u64,
+    /// Times that the breaker opened.
+    pub opened: u64,
+    /// Times that an endpoint was left out.
+    pub ejected: u64,
+}
+
+/// A filter of one chain, as one worker counts it, and where it stands.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct FilterStats {
+    /// Its chain.
+    pub chain: String,
+    /// The filter instance.
+    pub name: String,
+    /// What it did.
+    pub counts: FilterCounts,
+    /// Calls that wait at it, on all workers.
+    pub waiting: u64,
+    /// Calls that CIRCUIT or CONGESTION count as under way, on all workers.
+    pub in_flight: u64,
+    /// The limit of CONGESTION; 0 without one.
+    pub limit: f64,
+    /// CIRCUIT refuses calls.
+    pub is_open: bool,
+}
+
+/// A filter on this worker, and the chain behind it.
+#[derive(Debug)]
+pub(crate) struct LiveFilter {
+    pub(crate) filter: Arc<Filter>,
+    pub(crate) next: Rc<LiveChain>,
+    pub(crate) name: Rc<str>,
+    counts: Rc<RefCell<FilterCounts>>,
+}
+
+/// A call at a filter.
+pub(crate) struct Wrap {
+    pub(crate) filter: Rc<LiveFilter>,
+    keys: Vec<Vec<u8>>,
+    began: Time,
+    stage: admit::Stage,
+    held: admit::Held,
+    /// The request, where it must be whole before it is sent on.
+    request: Vec<u8>,
+    is_whole: bool,
+    /// When it was sent on first.
+    sent: Time,
+    tries: Vec<tries::Try>,
+    n_tries: u32,
+    /// The try whose answer goes to the caller.
+    winner: Option<CallKey>,
+    /// How the best of the tries ended that are over.
+    failed: Option<Box<tries::Ending>>,
+    total: Option<TimerKey>,
+    /// The end of a wait: for a turn, or before a retry.
+    turn: Option<TimerKey>,
+    hedge: Option<TimerKey>,
+}
+
+impl Filter {
+    /// What it may be asked of `call`'s messages.
+    fn key<'a>(&self, keys: &'a [Vec<u8>], key: weft_core::filter::KeyId) -> &'a [u8] {
+        keys.get(usize::from(key.0)).map_or(&[], Vec::as_slice)
+    }
+
+    /// Whether tries are looked at before the caller hears of them.
+    fn decides(&self) -> bool {
+        self.policies.gathers()
+    }
+}
+
+impl LiveFilter {
+    /// The filter of a new plan. `before` are those of the last one, whose counts go on.
+    pub(crate) fn new(filter: &Arc<Filter>, next: Rc<LiveChain>, before: &[Rc<Self>]) -> Self {
+        let same = before.iter().find(|known| known.filter.id == filter.id);
+        Self {
+            name: filter.name.as_str().into(),
+            filter: Arc::clone(filter),
+            next,
+            counts: same.map(|known| Rc::clone(&known.counts)).unwrap_or_default(),
+        }
+    }
+
+    pub(crate) fn policies(&self) -> &Policies {
+        &self.filter.policies
+    }
+
+    pub(crate) fn stats(&self, chain: &str) -> FilterStats {
+        let state = &self.filter.state;
+        let (is_open, in_circuit) =
+            state.breaker(|breaker| (breaker.phase() != circuit::Phase::Closed, breaker.in_flight()));
+        let (limit, in_limit) = state.limit(|limit| (limit.limit(), limit.in_flight()));
+        FilterStats {
+            chain: chain.to_owned(),
+            name: self.filter.name.clone(),
+            counts: *self.counts.borrow(),
+            waiting: state.waiting(state::Waits::ForOthers) + state.waiting(state::Waits::ForTime),
+            in_flight: u64::from(in_circuit.max(in_limit)),
+            limit,
+            is_open,
+        }
+    }
+
+    fn count(&self, count: impl FnOnce(&mut FilterCounts)) {
+        count(&mut self.counts.borrow_mut());
+    }
+
+    /// Whether OUTLIER leaves an endpoint out now.
+    pub(crate) fn leaves_out(&self, now: Time, endpoint: &str) -> bool {
+        let ejections = self.filter.state.ejections.as_ref();
+        ejections.is_some_and(|ejections| ejections.is_ejected(now, endpoint_hash(endpoint)))
+    }
+}
+
+impl FilterCounts {
+    /// Adds another's counts.
+    pub fn add(&mut self, other: &Self) {
+        self.calls += other.calls;
+        self.waited += other.waited;
+        self.refused += other.refused;
+        self.tries += other.tries;
+        self.retries += other.retries;
+        self.hedges += other.hedges;
+        self.over_budget += other.over_budget;
+        self.timeouts += other.timeouts;
+        self.repeated += other.repeated;
+        self.opened += other.opened;
+        self.ejected += other.ejected;
+    }
+}
+
+impl Wrap {
+    pub(crate) fn new(filter: Rc<LiveFilter>, keys: Vec<Vec<u8>>, now: Time) -> Self {
+        Self {
+            filter,
+            keys,
+            began: now,
+            stage: admit::Stage::default(),
+            held: admit::Held::default(),
+            request: Vec::new(),
+            is_whole: false,
+            sent: now,
+            tries: Vec::new(),
+            n_tries: 0,
+            winner: None,
+            failed: None,
+            total: None,
+            turn: None,
+            hedge: None,
+        }
+    }
+
+    /// The tries under way.
+    pub(crate) fn tries(&self) -> impl Iterator<Item = CallKey> {
+        self.tries.iter().map(|one| one.call)
+    }
+
+    pub(crate) fn winner(&self) -> Option<CallKey> {
+        self.winner
+    }
+
+    /// Whether the request is kept here, and not passed on piece by piece.
+    pub(crate) fn gathers(&self) -> bool {
+        self.filter.policies().gathers()
+    }
+
+    /// Bytes that it holds.
+    pub(crate) fn held_bytes(&self) -> usize {
+        let answers = self.tries.iter().map(tries::Try::held_bytes);
+        self.request.capacity() + answers.sum::<usize>()
+    }
+}
+
+/// Whether a filter's transport is that of an endpoint.
+pub(crate) fn is_over(over: Option<Transport>, address: &crate::plan::Address) -> bool {
+    use crate::plan::Address;
+    match over {
+        None => true,
+        Some(Transport::Tcp) => matches!(address, Address::Tcp(_)),
+        Some(Transport::Unix) => matches!(address, Address::Unix(_)),
+    }
+}
+
+fn endpoint_hash(name: &str) -> u64 {
+    hash::hash_bytes(name.as_bytes())
+}
+
+/// A header list with one header more or another.
+fn with_header(headers: &Headers, name: &[u8], value: &[u8]) -> Rc<Headers> {
+    let mut builder = weft_proto::session::http2::HeadersBuilder::from_headers(headers);
+    // Names and values that this node makes are valid.
+    let _ = builder.set(name, value);
+    builder.build()
+}

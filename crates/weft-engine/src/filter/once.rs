@@ -1,0 +1,140 @@
+//! RELIABILITY AT LEAST ONCE: calls with the same id are one call, on all workers.
+//!
+//! A row for each id says whether the call is under way, or was answered and how. Who comes second waits for the first,
+//! or is given the same answer.
+
+use std::sync::Arc;
+use weft_core::Time;
+use weft_core::table::{ColumnRef, Insert, Row, Table};
+
+/// The calls that are known.
+#[derive(Clone, Debug)]
+pub(super) struct Known {
+    rows: Arc<Table>,
+    state: ColumnRef,
+    answer: ColumnRef,
+}
+
+/// What is known of an id.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Seen {
+    /// Nothing; it is under way from now on.
+    First,
+    /// Another call with this id is under way.
+    UnderWay,
+    /// It was answered like this.
+    Answered(Vec<u8>),
+    /// It was answered, and the answer was too long to keep.
+    AnsweredAtLength,
+    /// Ids are no longer than [`weft_core::filter::ID_BYTES_MAX`].
+    TooLong,
+}
+
+const UNDER_WAY: u64 = 0;
+const ANSWERED: u64 = 1;
+const ANSWERED_AT_LENGTH: u64 = 2;
+
+impl Known {
+    pub(super) const COLUMNS: [&'static str; 2] = ["state", "answer"];
+
+    pub(super) fn new(rows: Arc<Table>) -> Self {
+        let [state, answer] =
+            Self::COLUMNS.map(|name| rows.column(name).expect("the table was made with these columns"));
+        Self { rows, state, answer }
+    }
+
+    /// A call has come.
+    pub(super) fn enter(&self, now: Time, id: &[u8]) -> Seen {
+        self.with(now, id, |row| {
+            let Some(row) = row else {
+                return match self.rows.insert_bytes(id, now) {
+                    Insert::New(row) => {
+                        self.rows.set_word(row, self.state, UNDER_WAY);
+                        Seen::First
+                    }
+                    Insert::TooLong => Seen::TooLong,
+                    // Nothing can be evicted, so nothing is remembered; the call itself need not suffer.
+                    Insert::Full => Seen::First,
+                };
+            };
+            match self.rows.word(row, self.state) {
+                UNDER_WAY => Seen::UnderWay,
+                ANSWERED => {
+                    let mut answer = Vec::new();
+                    self.rows.bytes_into(row, self.answer, &mut answer);
+                    Seen::Answered(answer)
+                }
+                _ => Seen::AnsweredAtLength,
+            }
+        })
+    }
+
+    /// Whether a call that waits for another one with its id need not wait any more.
+    pub(super) fn is_settled(&self, now: Time, id: &[u8]) -> bool {
+        self.with(now, id, |row| row.is_none_or(|row| self.rows.word(row, self.state) != UNDER_WAY))
+    }
+
+    /// The call was answered.
+    pub(super) fn keep(&self, now: Time, id: &[u8], answer: &[u8]) {
+        self.with(now, id, |row| {
+            let Some(row) = row else { return };
+            let fits = self.rows.set_bytes(row, self.answer, answer);
+            self.rows.set_word(row, self.state, if fits { ANSWERED } else { ANSWERED_AT_LENGTH });
+            self.rows.touch(row, now);
+        });
+    }
+
+    /// The call came to nothing: who comes next is the first again.
+    pub(super) fn forget(&self, now: Time, id: &[u8]) {
+        self.with(now, id, |row| {
+            if let Some(row) = row.filter(|row| self.rows.word(*row, self.state) == UNDER_WAY) {
+                self.rows.remove(row);
+            }
+        });
+    }
+
+    fn with<R>(&self, now: Time, id: &[u8], work: impl FnOnce(Option<Row>) -> R) -> R {
+        let hash = Table::hash_bytes(id);
+        self.rows.lock(hash);
+        let row = self.rows.find_bytes(id, now);
+        let result = work(row.is_some().then_some(row));
+        self.rows.unlock(hash);
+        result
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::filter::state::once_spec;
+    use weft_core::Interval;
+
+    #[test]
+    fn an_id_is_answered_once_and_remembered_for_the_window() {
+        // A call that were made twice would charge a card twice.
+        let window = Interval::from_secs(10);
+        let known = Known::new(Arc::new(Table::new(once_spec(window, 100, 8, false))));
+        let after = |secs| Time(0) + Interval::from_secs(secs);
+        assert_eq!(known.enter(after(0), b"a"), Seen::First);
+        assert_eq!(known.enter(after(1), b"a"), Seen::UnderWay);
+        assert!(!known.is_settled(after(1), b"a") && known.is_settled(after(1), b"b"));
+        known.keep(after(2), b"a", b"done");
+        assert_eq!(known.enter(after(11), b"a"), Seen::Answered(b"done".to_vec()));
+        assert_eq!(known.enter(after(12), b"a"), Seen::First);
+        known.keep(after(12), b"a", b"far too long");
+        assert_eq!(known.enter(after(13), b"a"), Seen::AnsweredAtLength);
+        assert_eq!(known.enter(after(13), &[0; 200]), Seen::TooLong);
+    }
+
+    #[test]
+    fn a_call_that_came_to_nothing_may_be_made_again() {
+        // It would else be refused as done although nothing was.
+        let known = Known::new(Arc::new(Table::new(once_spec(Interval::from_secs(1), 4, 8, false))));
+        assert_eq!(known.enter(Time(0), b"a"), Seen::First);
+        known.forget(Time(1), b"a");
+        assert_eq!(known.enter(Time(2), b"a"), Seen::First);
+        known.keep(Time(3), b"a", b"x");
+        known.forget(Time(4), b"a");
+        assert_eq!(known.enter(Time(5), b"a"), Seen::Answered(b"x".to_vec()));
+    }
+}

@@ -1,0 +1,82 @@
+//! RATE and PACE: the generic cell rate algorithm (ITU-T I.371, annex A).
+//!
+//! A key needs one number: the time at which the next call would come if calls came evenly. A call that waits has
+//! taken its turn when it begins to wait, so turns are in the order of arrival and nobody needs to be woken.
+
+use weft_core::filter::Rate;
+use weft_core::{Interval, Time};
+
+/// When a call may go.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Turn {
+    Now,
+    /// Not before.
+    At(Time),
+    /// It came too early, and may not wait, or not so long.
+    Refused,
+}
+
+/// Takes a turn. `expected` is the time of the next call if they came evenly, and is moved on; any time that has
+/// passed will do for a key that is new.
+pub(super) fn take(expected: &mut Time, now: Time, rate: &Rate, may_wait: bool) -> Turn {
+    let step = Interval((1e9 / rate.per_second) as i64);
+    let lead = Interval((1e9 / rate.per_second * (rate.burst - 1.0)) as i64);
+    let next = (*expected).max(now);
+    let turn = (next - lead).max(now);
+    if turn > now && (!may_wait || turn - now > rate.wait_max) {
+        return Turn::Refused;
+    }
+    *expected = next + step;
+    if turn > now { Turn::At(turn) } else { Turn::Now }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn rate(per_second: f64, burst: f64) -> Rate {
+        let wait_max = Interval::from_secs(1);
+        Rate { per_second, burst, key: None, keys_max: 1, waiting_max: 1, wait_max }
+    }
+
+    #[test]
+    fn a_burst_goes_at_once_and_the_rest_in_step() {
+        // A limit that let more through would not be one.
+        let (mut expected, now) = (Time(0), Time(1_000_000_000));
+        let turns: Vec<_> = (0..5).map(|_| take(&mut expected, now, &rate(10.0, 3.0), true)).collect();
+        let at = |ms| Turn::At(now + Interval::from_millis(ms));
+        assert_eq!(turns, [Turn::Now, Turn::Now, Turn::Now, at(100), at(200)]);
+    }
+
+    #[test]
+    fn without_a_queue_what_comes_early_is_refused_and_takes_no_turn() {
+        // A refused call that moved the schedule would keep others out.
+        let (mut expected, now) = (Time(0), Time(5));
+        let pace = rate(10.0, 1.0);
+        assert_eq!(take(&mut expected, now, &pace, false), Turn::Now);
+        let before = expected;
+        assert_eq!(take(&mut expected, now, &pace, false), Turn::Refused);
+        assert_eq!(expected, before);
+        assert_eq!(take(&mut expected, now + Interval::from_millis(100), &pace, false), Turn::Now);
+    }
+
+    #[test]
+    fn nobody_waits_longer_than_it_may() {
+        // A queue without an end in time answers callers that have left.
+        let (mut expected, now) = (Time(0), Time(0));
+        let pace = rate(2.0, 1.0);
+        let turns: Vec<_> = (0..4).map(|_| take(&mut expected, now, &pace, true)).collect();
+        let at = |ms| Turn::At(now + Interval::from_millis(ms));
+        assert_eq!(turns, [Turn::Now, at(500), at(1000), Turn::Refused]);
+    }
+
+    #[test]
+    fn silence_earns_no_more_than_a_burst() {
+        // Credit without end would let a flood through after a quiet night.
+        let mut expected = Time(0);
+        let later = Time(3_600_000_000_000);
+        let n_now =
+            (0..100).filter(|_| take(&mut expected, later, &rate(10.0, 5.0), false) == Turn::Now).count();
+        assert_eq!(n_now, 5);
+    }
+}

@@ -1,0 +1,206 @@
+//! What a filter remembers, carried by chain and instance name from version to version like the tables of elements.
+
+use super::budget::Spent;
+use super::cells::Cells;
+use super::circuit::Breaker;
+use super::congestion::Limit;
+use super::line::Lines;
+use super::once::Known;
+use super::outlier::Ejections;
+use std::sync::Arc;
+use weft_core::filter::{ID_BYTES_MAX, Policies, Reliability};
+use weft_core::table::{ColumnSpec, Evict, Insert, Scalars, Table, TableSpec};
+use weft_core::types::Type;
+use weft_core::{Interval, Time, Value};
+use weft_ir::program::{Realisation, TableDecl};
+
+/// Endpoints that OUTLIER tells apart.
+const ENDPOINTS_MAX: u64 = 4096;
+
+/// Words of the policies that need no table.
+pub(crate) const CELLS: usize = AT_WAITING + 3;
+const AT_BREAKER: usize = 0;
+const AT_LIMIT: usize = AT_BREAKER + Breaker::WORDS;
+const AT_RETRIES: usize = AT_LIMIT + Limit::WORDS;
+const AT_HEDGES: usize = AT_RETRIES + Spent::WORDS;
+/// The schedule of a RATE without a key.
+pub(super) const AT_EXPECTED: usize = AT_HEDGES + Spent::WORDS;
+/// Calls that wait, apart for ORDER, RATE and others.
+const AT_WAITING: usize = AT_EXPECTED + 1;
+
+/// The state of one filter instance.
+#[derive(Clone, Debug)]
+pub(crate) struct State {
+    cells: Arc<Scalars>,
+    rate: Option<Arc<Table>>,
+    pub(super) lines: Option<Lines>,
+    pub(super) known: Option<Known>,
+    pub(crate) ejections: Option<Ejections>,
+}
+
+/// Calls that may wait for different things.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Waits {
+    /// For their place in a line, or for another call with the same id.
+    ForOthers,
+    /// For the time of their turn.
+    ForTime,
+}
+
+impl State {
+    /// `tables` are those of [`table_decls`], bound, in their order.
+    pub(crate) fn new(policies: &Policies, cells: Arc<Scalars>, tables: Vec<Arc<Table>>) -> Self {
+        let mut tables = tables.into_iter();
+        let mut next = |is_there: bool| if is_there { tables.next() } else { None };
+        Self {
+            rate: next(has_rate_keys(policies)),
+            lines: next(policies.order.is_some()).map(Lines::new),
+            known: next(once(policies).is_some()).map(Known::new),
+            ejections: next(policies.outlier.is_some()).map(Ejections::new),
+            cells,
+        }
+    }
+
+    pub(super) fn breaker<R>(&self, change: impl FnOnce(&mut Breaker) -> R) -> R {
+        Breaker::change(&self.cells, AT_BREAKER, change)
+    }
+
+    pub(super) fn limit<R>(&self, change: impl FnOnce(&mut Limit) -> R) -> R {
+        Limit::change(&self.cells, AT_LIMIT, change)
+    }
+
+    pub(super) fn retries<R>(&self, change: impl FnOnce(&mut Spent) -> R) -> R {
+        Spent::change(&self.cells, AT_RETRIES, change)
+    }
+
+    pub(super) fn hedges<R>(&self, change: impl FnOnce(&mut Spent) -> R) -> R {
+        Spent::change(&self.cells, AT_HEDGES, change)
+    }
+
+    /// Changes the schedule of a RATE: the one of `key`, or the only one.
+    pub(super) fn schedule<R>(&self, now: Time, key: Option<u64>, change: impl FnOnce(&mut Time) -> R) -> R {
+        match (&self.rate, key) {
+            (Some(table), Some(key)) => keyed_schedule(table, now, key, change),
+            _ => {
+                self.cells.lock();
+                let mut expected = Time(self.cells.word(AT_EXPECTED) as i64);
+                let result = change(&mut expected);
+                self.cells.set_word(AT_EXPECTED, expected.0 as u64);
+                self.cells.unlock();
+                result
+            }
+        }
+    }
+
+    /// How many calls wait on all workers.
+    pub(crate) fn waiting(&self, what: Waits) -> u64 {
+        self.cells.word(AT_WAITING + what as usize)
+    }
+
+    /// One more, or less, waits. False if there would be more than `max`.
+    pub(crate) fn note_waiting(&self, what: Waits, more: bool, max: u32) -> bool {
+        let at = AT_WAITING + what as usize;
+        self.cells.lock();
+        let n = self.cells.word(at);
+        let fits = !more || n < u64::from(max);
+        if fits {
+            self.cells.set_word(at, if more { n + 1 } else { n.saturating_sub(1) });
+        }
+        self.cells.unlock();
+        fits
+    }
+}
+
+/// The tables that the policies of a filter need. Their owner is the filter instance.
+pub(crate) fn table_decls(name: &str, policies: &Policies, is_shared: bool) -> Vec<TableDecl> {
+    let rate = policies.rate.as_ref().filter(|rate| rate.key.is_some());
+    let specs = [
+        rate.map(|rate| rate_spec(u64::from(rate.keys_max), is_shared)),
+        policies.order.map(|order| line_spec(u64::from(order.keys_max), is_shared)),
+        once(policies).map(|(window, calls_max, bytes)| once_spec(window, calls_max, bytes, is_shared)),
+        policies.outlier.map(|_| ejections_spec(is_shared)),
+    ];
+    let decl = |spec| TableDecl {
+        owner: name.to_owned(),
+        spec,
+        realisation: Realisation::Striped,
+        rows: Vec::new(),
+    };
+    specs.into_iter().flatten().map(decl).collect()
+}
+
+pub(super) fn line_spec(keys_max: u64, is_shared: bool) -> TableSpec {
+    spec("line", Type::Uint(64), &Lines::COLUMNS, keys_max, is_shared)
+}
+
+pub(super) fn ejections_spec(is_shared: bool) -> TableSpec {
+    spec("endpoints", Type::Uint(64), &Ejections::COLUMNS, ENDPOINTS_MAX, is_shared)
+}
+
+pub(super) fn once_spec(
+    window: Interval,
+    calls_max: u32,
+    answer_bytes_max: u32,
+    is_shared: bool,
+) -> TableSpec {
+    let key = Type::Bytes(Some(ID_BYTES_MAX));
+    let mut spec = spec("calls", key, &Known::COLUMNS, u64::from(calls_max), is_shared);
+    spec.columns[1].ty = Type::Bytes(Some(answer_bytes_max.max(1)));
+    spec.ttl = Some(window);
+    spec
+}
+
+fn rate_spec(keys_max: u64, is_shared: bool) -> TableSpec {
+    spec("rate", Type::Uint(64), &["expected"], keys_max, is_shared)
+}
+
+fn spec(name: &str, key: Type, columns: &[&str], max_rows: u64, shared: bool) -> TableSpec {
+    let column =
+        |name: &str, ty| ColumnSpec { name: name.to_owned(), ty, nullable: false, default: Value::Null };
+    TableSpec {
+        name: name.to_owned(),
+        key: vec![column("key", key)],
+        columns: columns.iter().map(|name| column(name, Type::Uint(64))).collect(),
+        max_rows,
+        evict: Evict::Oldest,
+        ttl: None,
+        ttl_on_access: false,
+        shared,
+        stripes: None,
+    }
+}
+
+fn has_rate_keys(policies: &Policies) -> bool {
+    policies.rate.as_ref().is_some_and(|rate| rate.key.is_some())
+}
+
+fn once(policies: &Policies) -> Option<(Interval, u32, u32)> {
+    match policies.once {
+        Some(Reliability::AtLeastOnce { window, calls_max, answer_bytes_max, .. }) => {
+            Some((window, calls_max, answer_bytes_max))
+        }
+        Some(Reliability::AtMostOnce) | None => None,
+    }
+}
+
+fn keyed_schedule<R>(table: &Table, now: Time, key: u64, change: impl FnOnce(&mut Time) -> R) -> R {
+    let column = table.column("expected").expect("the table was made with it");
+    let hash = Table::hash_int(key);
+    table.lock(hash);
+    let found = table.find_int(key, now);
+    let row = match found.is_some() {
+        true => Some(found),
+        false => match table.insert_int(key, now) {
+            Insert::New(row) => Some(row),
+            Insert::Full | Insert::TooLong => None,
+        },
+    };
+    let mut expected = row.map_or(now, |row| Time(table.word(row, column) as i64));
+    let result = change(&mut expected);
+    if let Some(row) = row {
+        table.set_word(row, column, expected.0 as u64);
+        table.touch(row, now);
+    }
+    table.unlock(hash);
+    result
+}

@@ -1,0 +1,593 @@
+//! The tries of a call at a filter: how one begins, and what its end decides.
+//!
+//! A filter that only lets calls through has one try, and passes its answer on as it comes. One that may send a call
+//! again looks at the answer first: of a call with one answer until it is whole, of a stream until its first message,
+//! after which the client has seen something and there is no way back.
+
+use super::admit::Pending;
+use super::{LiveFilter, endpoint_hash, with_header};
+use crate::call::{Call, CallKey, Caller, Phase};
+use crate::end::{Answer, End};
+use crate::engine::{Engine, Timer};
+use crate::filter::outlier::ejected_max;
+use crate::pool::EndpointKey;
+use std::rc::Rc;
+use weft_core::filter::{Backoff, Reliability, Retry, StatusSet, TRIES_MAX, Transport};
+use weft_core::{Interval, Status, Time, hash};
+use weft_proto::session::grpc::HEADER_BYTES;
+use weft_proto::session::grpc::header::write_timeout;
+use weft_proto::session::http2::{Headers, HeadersBuilder};
+
+/// How many tries before this one, as gRFC A6 tells servers.
+const PREVIOUS_ATTEMPTS: &[u8] = b"grpc-previous-rpc-attempts";
+/// What a server says about another try: milliseconds to wait, or a negative number for "none" (gRFC A6).
+const PUSHBACK: &[u8] = b"grpc-retry-pushback-ms";
+
+/// More than one filter begins of one call.
+const TRIES_OF_TRY: u32 = 2 * TRIES_MAX + 1;
+
+/// A try under way.
+pub(super) struct Try {
+    pub(super) call: CallKey,
+    answered: Answered,
+}
+
+/// What a try, or a server, has answered so far.
+#[derive(Default)]
+pub(crate) struct Answered {
+    headers: Option<Rc<Headers>>,
+    data: Vec<u8>,
+}
+
+/// A try that is over.
+pub(super) struct Ending {
+    end: End,
+    answered: Answered,
+}
+
+/// What filters have to say about the choice of an endpoint.
+#[derive(Clone, Default)]
+pub(crate) struct Choice {
+    /// Those whose OUTLIER looks at this call.
+    pub(crate) outliers: Vec<Rc<LiveFilter>>,
+    /// The transport that it must be.
+    pub(crate) over: Option<Transport>,
+    /// Endpoints that other tries had: others come first.
+    pub(crate) tried: Vec<EndpointKey>,
+}
+
+/// What becomes of a call after a try.
+enum Next {
+    /// This try's answer is the call's.
+    Win,
+    /// Another try may still answer.
+    Await,
+    /// Another try begins now.
+    Hedge,
+    /// Another try begins after this wait.
+    Retry(Interval),
+}
+
+impl Try {
+    pub(super) fn held_bytes(&self) -> usize {
+        self.answered.data.capacity()
+    }
+}
+
+impl Engine {
+    /// Bytes of the request, behind the elements left of the filter.
+    pub(crate) fn filter_request(&mut self, now: Time, key: CallKey, data: &[u8], end: bool) {
+        let bytes_max = self.config.message_bytes_max + HEADER_BYTES;
+        let Some(wrap) = self.wrap_mut(key) else { return };
+        if wrap.gathers() {
+            if wrap.request.len() + data.len() > bytes_max {
+                return self.refuse_call(
+                    now,
+                    key,
+                    Status::ResourceExhausted,
+                    "the request is too large to be kept",
+                );
+            }
+            wrap.request.extend_from_slice(data);
+            if end && !core::mem::replace(&mut wrap.is_whole, true) {
+                self.admit(now, key);
+            }
+        } else if let Some(child) = wrap.winner {
+            self.request_data(now, child, data, 0, end);
+        }
+    }
+
+    /// The call may be sent on.
+    pub(super) fn begin_tries(&mut self, now: Time, key: CallKey) {
+        let Some(wrap) = self.wrap_mut(key) else { return };
+        if wrap.n_tries == 0 {
+            wrap.sent = now;
+            self.begin_try(now, key);
+        }
+    }
+
+    pub(super) fn begin_try(&mut self, now: Time, key: CallKey) {
+        let Some(child) = self.make_try(now, key) else { return };
+        let Some(wrap) = self.wrap_mut(key) else { return };
+        let gathers = wrap.gathers();
+        let request = core::mem::take(&mut wrap.request);
+        let call = self.call_mut(key);
+        let is_bare = !gathers && call.request.is_bare();
+        call.request.is_end_queued |= is_bare;
+        self.open_call(now, child, is_bare);
+        if gathers {
+            self.request_data(now, child, &request, 0, true);
+            if let Some(wrap) = self.wrap_mut(key) {
+                wrap.request = request;
+            }
+        } else {
+            self.flush_request(now, key);
+        }
+        self.set_hedge_timer(now, key);
+    }
+
+    /// The call of a try, and its entry among the tries.
+    fn make_try(&mut self, now: Time, key: CallKey) -> Option<CallKey> {
+        let call = self.calls.get(key)?;
+        let wrap = call.wrap.as_ref()?;
+        let live = Rc::clone(&wrap.filter);
+        let timeouts = live.policies().timeouts;
+        let nth = wrap.n_tries;
+        let per_try = timeouts.per_try.map(|limit| now + limit);
+        let total = timeouts.total.map(|limit| wrap.began + limit);
+        let due = [call.due, per_try, total].into_iter().flatten().min();
+        let mut headers = Rc::clone(&call.request_headers);
+        if let (Some(less), Some(due)) = (timeouts.propagate, due) {
+            let mut left = Vec::new();
+            write_timeout(due - (now + less), &mut left);
+            headers = with_header(&headers, b"grpc-timeout", &left);
+        }
+        if nth > 0 {
+            headers = with_header(&headers, PREVIOUS_ATTEMPTS, nth.to_string().as_bytes());
+        }
+        let mut choice = call.choice.as_deref().cloned().unwrap_or_default();
+        if live.policies().outlier.is_some() {
+            choice.outliers.push(Rc::clone(&live));
+        }
+        choice.over = live.policies().over.or(choice.over);
+        let others = wrap.tries().filter_map(|one| self.calls.get(one)?.endpoint);
+        choice.tried.extend(others.chain(call.served_by));
+        let next = Rc::clone(&live.next);
+        let mut row = self.spare_rows.pop().unwrap_or_default();
+        row.resize(next.chain.program.call_words(), 0);
+        next.calls_open.set(next.calls_open.get() + 1);
+        let limit = self.config.message_bytes_max as u32;
+        let child = Call {
+            caller: Caller::Filter(key),
+            chain: Some(next),
+            method: call.method,
+            row,
+            endpoint: call.endpoint.filter(|_| call.is_redirected),
+            is_redirected: call.is_redirected,
+            // Tries of tries are all apart: each draws anew.
+            nth_try: call.nth_try.wrapping_mul(TRIES_OF_TRY) + nth,
+            due,
+            choice: (!choice.is_empty()).then(|| Box::new(choice)),
+            ..Call::new(call.id, now, Rc::clone(&call.pool), headers, limit)
+        };
+        let child = self.calls.insert(child);
+        self.n_tries += 1;
+        if let Some(due) = per_try {
+            let timer = self.timers.set(due, Timer::Deadline(child));
+            self.call_mut(child).deadline = Some(timer);
+        }
+        live.count(|c| c.tries += 1);
+        let call = self.call_mut(key);
+        call.phase = Phase::Open;
+        let wrap = call.wrap.as_mut().expect("it was there above");
+        wrap.n_tries += 1;
+        wrap.tries.push(Try { call: child, answered: Answered::default() });
+        if !live.filter.decides() {
+            wrap.winner = Some(child);
+        }
+        Some(child)
+    }
+
+    // ---- what comes back ----
+
+    /// Response headers of a try.
+    pub(crate) fn try_begun(&mut self, now: Time, key: CallKey, child: CallKey, headers: Rc<Headers>) {
+        let served_by = self.calls.get(child).and_then(|child| child.endpoint.or(child.served_by));
+        let Some(call) = self.calls.get_mut(key) else { return };
+        let Some(wrap) = call.wrap.as_mut() else { return };
+        if wrap.winner == Some(child) {
+            call.served_by = served_by;
+            self.response_begun(now, key, headers);
+        } else if let Some(one) = wrap.tries.iter_mut().find(|one| one.call == child) {
+            one.answered.headers = Some(headers);
+        }
+    }
+
+    /// Bytes of a response of a try.
+    pub(crate) fn try_data(&mut self, now: Time, key: CallKey, child: CallKey, prefix: &[u8], data: &[u8]) {
+        let bytes_max = self.config.message_bytes_max + HEADER_BYTES;
+        let Some(call) = self.calls.get_mut(key) else { return };
+        let is_stream = call.method().is_some_and(|method| method.server_streaming);
+        let Some(wrap) = call.wrap.as_mut() else { return };
+        if wrap.winner == Some(child) {
+            if !prefix.is_empty() {
+                self.response_data(now, key, prefix, 0, false);
+            }
+            return self.response_data(now, key, data, 0, false);
+        }
+        let Some(one) = wrap.tries.iter_mut().find(|one| one.call == child) else { return };
+        if one.answered.data.len() + prefix.len() + data.len() > bytes_max && !is_stream {
+            let text = "the answer is too large to be kept";
+            return self.end_here(now, child, Status::ResourceExhausted, text);
+        }
+        one.answered.data.extend_from_slice(prefix);
+        one.answered.data.extend_from_slice(data);
+        if is_stream {
+            self.commit(now, key, child);
+        }
+    }
+
+    /// A try is over.
+    pub(crate) fn try_ended(
+        &mut self,
+        now: Time,
+        key: CallKey,
+        child: CallKey,
+        served: Option<EndpointKey>,
+        end: End,
+    ) {
+        let Some(call) = self.calls.get_mut(key) else { return };
+        let Some(wrap) = call.wrap.as_mut() else { return };
+        let Some(at) = wrap.tries.iter().position(|one| one.call == child) else { return };
+        let answered = wrap.tries.remove(at).answered;
+        let live = Rc::clone(&wrap.filter);
+        let was_winner = wrap.winner == Some(child);
+        call.served_by = served.or(call.served_by);
+        self.note_endpoint(now, key, &live, served, &end);
+        if end.is_timeout_of(&live.name) {
+            live.count(|c| c.timeouts += 1);
+        }
+        let ending = Ending { end, answered };
+        if was_winner {
+            return self.finish(now, key, ending);
+        }
+        match self.next_after(now, key, &ending) {
+            Next::Win => self.win(now, key, ending),
+            Next::Await => self.wrap_mut(key).expect("it was there above").failed = Some(Box::new(ending)),
+            Next::Hedge => {
+                live.count(|c| c.hedges += 1);
+                self.wrap_mut(key).expect("it was there above").failed = Some(Box::new(ending));
+                self.pending.push_back(Pending::Try(key));
+            }
+            Next::Retry(wait) => {
+                live.count(|c| c.retries += 1);
+                let timer = (wait > Interval::ZERO).then(|| self.timers.set(now + wait, Timer::Turn(key)));
+                let wrap = self.wrap_mut(key).expect("it was there above");
+                wrap.failed = Some(Box::new(ending));
+                wrap.turn = timer;
+                if timer.is_none() {
+                    self.pending.push_back(Pending::Try(key));
+                }
+            }
+        }
+    }
+
+    /// What becomes of a call one of whose tries ended like this.
+    fn next_after(&mut self, now: Time, key: CallKey, ending: &Ending) -> Next {
+        let seed = self.config.seed;
+        let Some(call) = self.calls.get(key) else { return Next::Win };
+        let Some(wrap) = call.wrap.as_ref() else { return Next::Win };
+        let (live, status) = (&wrap.filter, ending.end.status());
+        let (policies, state) = (live.policies(), &live.filter.state);
+        let pushback = ending.end.trailers().and_then(|trailers| trailers.get(PUSHBACK)).map(parse_pushback);
+        let may_repeat = pushback != Some(None) && !matches!(ending.end, End::Dropped { .. });
+        if let Some(hedge) = policies.hedge.filter(|hedge| hedge.not_final.contains(status)) {
+            let has_more = wrap.n_tries <= hedge.extra_max && may_repeat;
+            if has_more && within_budget(live, hedge.budget, |b| state.hedges(|spent| spent.take(now, b))) {
+                return Next::Hedge;
+            }
+            if !wrap.tries.is_empty() {
+                return Next::Await;
+            }
+        }
+        let Some(retry) = policies.retry.filter(|retry| retry.when.contains(status) && may_repeat) else {
+            return Next::Win;
+        };
+        if !wrap.tries.is_empty() {
+            return Next::Await;
+        }
+        let hedges_max = policies.hedge.map_or(0, |hedge| hedge.extra_max);
+        let n_retries = wrap.n_tries.saturating_sub(1);
+        if n_retries >= retry.retries_max + hedges_max
+            || !within_budget(live, retry.budget, |b| state.retries(|spent| spent.take(now, b)))
+        {
+            return Next::Win;
+        }
+        Next::Retry(
+            pushback.flatten().unwrap_or_else(|| wait_before(&retry, n_retries, hash::mix(seed, call.id))),
+        )
+    }
+
+    /// A stream's try has given its first message: the others are given up.
+    fn commit(&mut self, now: Time, key: CallKey, child: CallKey) {
+        let served_by = self.calls.get(child).and_then(|child| child.endpoint.or(child.served_by));
+        let Some(call) = self.calls.get_mut(key) else { return };
+        call.served_by = served_by.or(call.served_by);
+        let Some(wrap) = call.wrap.as_mut() else { return };
+        wrap.winner = Some(child);
+        let Some(at) = wrap.tries.iter().position(|one| one.call == child) else { return };
+        let answered = core::mem::take(&mut wrap.tries[at].answered);
+        let others: Vec<CallKey> = wrap.tries().filter(|other| *other != child).collect();
+        wrap.tries.retain(|one| one.call == child);
+        wrap.request = Vec::new();
+        let timers = [wrap.turn.take(), wrap.hedge.take()];
+        timers.into_iter().flatten().for_each(|timer| self.timers.cancel(timer));
+        others.into_iter().for_each(|other| self.end(now, other, End::ClientLeft));
+        self.hand_on(now, key, answered);
+    }
+
+    /// The answer of a try that is over is the call's.
+    fn win(&mut self, now: Time, key: CallKey, mut ending: Ending) {
+        let Some(wrap) = self.wrap_mut(key) else { return };
+        let others: Vec<CallKey> = wrap.tries().collect();
+        wrap.tries.clear();
+        others.into_iter().for_each(|other| self.end(now, other, End::ClientLeft));
+        self.keep_answer(now, key, &ending);
+        let answered = core::mem::take(&mut ending.answered);
+        self.hand_on(now, key, answered);
+        self.finish(now, key, ending);
+    }
+
+    fn hand_on(&mut self, now: Time, key: CallKey, answered: Answered) {
+        if let Some(headers) = answered.headers {
+            self.response_begun(now, key, headers);
+        }
+        if !answered.data.is_empty() {
+            self.response_data(now, key, &answered.data, 0, false);
+        }
+    }
+
+    /// The end of a call as its filter gives it to the elements on its left.
+    fn finish(&mut self, now: Time, key: CallKey, ending: Ending) {
+        let Some(mut wrap) = self.calls.get_mut(key).and_then(|call| call.wrap.take()) else { return };
+        self.leave_filter(now, &mut wrap, Some(ending.end.status()));
+        match ending.end {
+            End::Server { trailers, by } => self.response_ended(now, key, Some(trailers), by),
+            End::Refused if wrap.filter.policies().once == Some(Reliability::AtMostOnce) => {
+                // A client that hears of a refused stream tries again by itself (RFC 9113 section 8.7).
+                let answer = Answer::Text(b"the server has refused the call".to_vec());
+                self.end(now, key, End::Here { status: Status::Unavailable, answer, by: None });
+            }
+            end => self.end(now, key, end),
+        }
+    }
+
+    /// A call is over for another reason than its tries: they are given up.
+    pub(crate) fn abandon_filter(&mut self, now: Time, mut wrap: Box<super::Wrap>, status: Option<Status>) {
+        let tries: Vec<CallKey> = wrap.tries().collect();
+        wrap.tries.clear();
+        self.leave_filter(now, &mut wrap, status);
+        tries.into_iter().for_each(|one| self.end(now, one, End::ClientLeft));
+    }
+
+    // ---- time ----
+
+    /// TIMEOUT TOTAL has passed.
+    pub(crate) fn total_passed(&mut self, now: Time, key: CallKey) {
+        let Some(wrap) = self.wrap_mut(key) else { return };
+        wrap.total = None;
+        wrap.filter.count(|c| c.timeouts += 1);
+        let name = Rc::clone(&wrap.filter.name);
+        let text = format!("filter `{name}`: the call has taken too long").into_bytes();
+        let answer = Answer::Text(text);
+        self.end(now, key, End::Here { status: Status::DeadlineExceeded, answer, by: Some(name) });
+    }
+
+    fn set_hedge_timer(&mut self, now: Time, key: CallKey) {
+        let Some(wrap) = self.wrap_mut(key) else { return };
+        let Some(hedge) = wrap.filter.policies().hedge else { return };
+        if wrap.hedge.is_some() || wrap.winner.is_some() || wrap.n_tries > hedge.extra_max {
+            return;
+        }
+        let timer = self.timers.set(now + hedge.after, Timer::Hedge(key));
+        self.wrap_mut(key).expect("it was there above").hedge = Some(timer);
+    }
+
+    /// No try has answered yet: one more begins.
+    pub(crate) fn hedge_passed(&mut self, now: Time, key: CallKey) {
+        let Some(wrap) = self.wrap_mut(key) else { return };
+        wrap.hedge = None;
+        let live = Rc::clone(&wrap.filter);
+        let Some(hedge) = live.policies().hedge else { return };
+        let may_go = wrap.winner.is_none() && !wrap.tries.is_empty() && wrap.n_tries <= hedge.extra_max;
+        let state = &live.filter.state;
+        if may_go && within_budget(&live, hedge.budget, |b| state.hedges(|spent| spent.take(now, b))) {
+            live.count(|c| c.hedges += 1);
+            self.begin_try(now, key);
+        }
+    }
+
+    // ---- what filters remember of calls ----
+
+    /// OUTLIER looks at what endpoints do, not at what elements on the way decide.
+    fn note_endpoint(
+        &mut self,
+        now: Time,
+        key: CallKey,
+        live: &Rc<LiveFilter>,
+        served: Option<EndpointKey>,
+        end: &End,
+    ) {
+        let (Some(outlier), Some(ejections)) = (live.policies().outlier, &live.filter.state.ejections) else {
+            return;
+        };
+        let by_element = end.ended_by().is_some_and(|by| **by != *live.name);
+        let Some(endpoint) = served.filter(|_| !by_element).and_then(|e| self.endpoints.get(e)) else {
+            return;
+        };
+        let Some(call) = self.calls.get(key) else { return };
+        let (members, endpoints) = (&call.pool.members, &self.endpoints);
+        let may_eject = || {
+            let names = members.iter().filter_map(|member| Some(&*endpoints.get(*member)?.name));
+            let n_out = names.filter(|name| live.leaves_out(now, name)).count();
+            n_out < ejected_max(&outlier, members.len())
+        };
+        let is_error = outlier.errors.contains(end.status());
+        let ejected = ejections.note(now, &outlier, endpoint_hash(&endpoint.name), is_error, may_eject);
+        live.count(|c| c.ejected += u64::from(ejected));
+    }
+
+    /// RELIABILITY AT LEAST ONCE keeps an answer that will not be tried again.
+    fn keep_answer(&mut self, now: Time, key: CallKey, ending: &Ending) {
+        let Some(wrap) = self.calls.get_mut(key).and_then(|call| call.wrap.as_mut()) else { return };
+        let live = Rc::clone(&wrap.filter);
+        let (Some(known), Some(Reliability::AtLeastOnce { id, .. })) =
+            (&live.filter.state.known, live.policies().once)
+        else {
+            return;
+        };
+        let failures = live.policies().retry.map_or_else(StatusSet::server_errors, |retry| retry.when);
+        let is_failure = failures.contains(ending.end.status());
+        if wrap.held.is_first && !is_failure {
+            let answer = ending.to_bytes(&mut self.answers);
+            known.keep(now, live.filter.key(&wrap.keys, id), &answer);
+        }
+    }
+
+    /// Answers a call as another with its id was answered.
+    pub(super) fn repeat_answer(&mut self, now: Time, key: CallKey, answer: &[u8]) {
+        let Some(wrap) = self.wrap_mut(key) else { return };
+        let name = Rc::clone(&wrap.filter.name);
+        wrap.filter.count(|c| c.repeated += 1);
+        let Some(Ending { end, answered }) = Ending::from_bytes(answer, &name) else {
+            return self.refuse_call(now, key, Status::Internal, "the answer that was kept cannot be read");
+        };
+        self.hand_on(now, key, answered);
+        self.finish(now, key, Ending { end, answered: Answered::default() });
+    }
+}
+
+impl Choice {
+    fn is_empty(&self) -> bool {
+        self.outliers.is_empty() && self.over.is_none() && self.tried.is_empty()
+    }
+}
+
+impl Ending {
+    /// As [`Ending::from_bytes`] reads it: the message, then the headers, then the trailers.
+    fn to_bytes(&self, answers: &mut crate::headers::Answers) -> Vec<u8> {
+        let (headers, data, trailers) = match &self.end {
+            End::Here { answer: Answer::Reply(message), .. } => {
+                let trailers = answers.end(crate::headers::Form::Trailers, Status::Ok, b"");
+                (Some(answers.response()), message.as_slice(), Some(trailers))
+            }
+            end => (self.answered.headers.clone(), self.answered.data.as_slice(), end.trailers().cloned()),
+        };
+        let mut bytes = Vec::with_capacity(data.len() + 64);
+        put(&mut bytes, data);
+        for list in [headers, trailers] {
+            let mut fields = Vec::new();
+            for (name, value, _) in list.iter().flat_map(|list| list.iter()) {
+                put(&mut fields, name);
+                put(&mut fields, value);
+            }
+            put(&mut bytes, &fields);
+        }
+        bytes
+    }
+
+    fn from_bytes(mut bytes: &[u8], by: &Rc<str>) -> Option<Self> {
+        let data = take(&mut bytes)?.to_vec();
+        let headers = take_headers(&mut bytes)?;
+        let trailers = take_headers(&mut bytes)??;
+        let end = End::Server { trailers, by: Some(Rc::clone(by)) };
+        Some(Self { end, answered: Answered { headers, data } })
+    }
+}
+
+fn put(out: &mut Vec<u8>, bytes: &[u8]) {
+    out.extend_from_slice(&(bytes.len() as u32).to_le_bytes());
+    out.extend_from_slice(bytes);
+}
+
+fn take<'a>(bytes: &mut &'a [u8]) -> Option<&'a [u8]> {
+    let (len, rest) = bytes.split_first_chunk::<4>()?;
+    let (taken, rest) = rest.split_at_checked(u32::from_le_bytes(*len) as usize)?;
+    *bytes = rest;
+    Some(taken)
+}
+
+/// A header list, None within if it is empty.
+fn take_headers(bytes: &mut &[u8]) -> Option<Option<Rc<Headers>>> {
+    let mut fields = take(bytes)?;
+    if fields.is_empty() {
+        return Some(None);
+    }
+    let mut builder = HeadersBuilder::new();
+    while !fields.is_empty() {
+        let (name, value) = (take(&mut fields)?, take(&mut fields)?);
+        builder.push(name, value).ok()?;
+    }
+    Some(Some(builder.build()))
+}
+
+fn parse_pushback(value: &[u8]) -> Option<Interval> {
+    let millis: i64 = core::str::from_utf8(value).ok()?.parse().ok()?;
+    u32::try_from(millis).ok().map(|millis| Interval::from_millis(i64::from(millis)))
+}
+
+fn within_budget<B>(live: &LiveFilter, budget: Option<B>, take: impl FnOnce(&B) -> bool) -> bool {
+    let has_room = budget.is_none_or(|budget| take(&budget));
+    if !has_room {
+        live.count(|c| c.over_budget += 1);
+    }
+    has_room
+}
+
+/// The wait before retry `nth`, counted from 0. The jitter is a function of the call, so that runs replay.
+fn wait_before(retry: &Retry, nth: u32, draw: u64) -> Interval {
+    let Backoff { first, max, jitter_percent } = retry.backoff;
+    let plain = first.0.saturating_mul(1 << nth.min(30)).min(max.0);
+    let unit = (hash::mix(draw, u64::from(nth)) >> 11) as f64 / (1u64 << 53) as f64;
+    let factor = 1.0 + jitter_percent / 100.0 * (2.0 * unit - 1.0);
+    Interval((plain as f64 * factor) as i64)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use weft_core::filter::StatusSet;
+
+    #[test]
+    fn waits_double_up_to_the_last_and_are_spread() {
+        // Clients that came back all at once would be the next outage.
+        let backoff =
+            Backoff { first: Interval::from_millis(5), max: Interval::from_millis(30), jitter_percent: 0.0 };
+        let retry = Retry { retries_max: 9, when: StatusSet::NONE, backoff, budget: None };
+        let waits = |retry: &Retry| (0..5).map(|nth| wait_before(retry, nth, 7).0 / 1000).collect::<Vec<_>>();
+        assert_eq!(waits(&retry), [5000, 10_000, 20_000, 30_000, 30_000]);
+        let spread = Retry { backoff: Backoff { jitter_percent: 20.0, ..backoff }, ..retry };
+        for (plain, spread) in waits(&retry).into_iter().zip(waits(&spread)) {
+            assert!(spread != plain && (spread - plain).abs() * 5 <= plain, "{plain} {spread}");
+        }
+    }
+
+    #[test]
+    fn a_kept_answer_is_read_back_whole() {
+        // Half an answer would be another one.
+        let mut headers = HeadersBuilder::new();
+        headers.push(b":status", b"200").unwrap().push(b"x-a", b"1").unwrap();
+        let mut trailers = HeadersBuilder::new();
+        trailers.push(b"grpc-status", b"0").unwrap();
+        let ending = Ending {
+            end: End::Server { trailers: trailers.build(), by: None },
+            answered: Answered { headers: Some(headers.build()), data: b"message".to_vec() },
+        };
+        let bytes = ending.to_bytes(&mut crate::headers::Answers::default());
+        let back = Ending::from_bytes(&bytes, &"once".into()).unwrap();
+        assert_eq!(back.answered.data, b"message");
+        assert_eq!(back.answered.headers.unwrap().get(b"x-a"), Some(&b"1"[..]));
+        assert_eq!(back.end.status(), Status::Ok);
+        assert!((0..bytes.len()).all(|n| Ending::from_bytes(&bytes[..n], &"once".into()).is_none()));
+    }
+}
