@@ -59,7 +59,7 @@ pub enum Rule {
     Ends = 3,
     /// Both may end the tuple, and not in the same way.
     Statuses = 4,
-    /// One copies the tuple, and the other changes or copies it.
+    /// One copies the tuple, and the other changes it.
     Copies = 5,
     /// One may end the tuple, and the other holds it up.
     Time = 6,
@@ -73,6 +73,55 @@ pub enum Rule {
     Order = 11,
     /// A filter wraps what stands behind it: elements stay on their side.
     Filters = 12,
+}
+
+/// A clause of a rule. Each is held by a test that leaves it out and must find that out.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Clause {
+    /// One writes a field or header that the other reads.
+    WritesWhatIsRead,
+    /// Both write one.
+    BothWrite,
+    /// They write two that share a place on the wire: members of a `oneof`, a field within another.
+    SharedPlace,
+    /// One leaves something set for an answer that the other gives, or sets as well.
+    Answers,
+    /// Both mark the tuple.
+    Marks,
+    /// One changes state that the other reads.
+    ChangesWhatIsRead,
+    /// Both change it.
+    BothChange,
+    /// One may end the call, and the other changes state.
+    EndsState,
+    /// One may end the call, and the other changes a cell of the call's row that a third looks at.
+    EndsSharedCell,
+    /// One may end the call, and the other gives a row to a sink.
+    EndsRows,
+    /// One may end the call, and the other copies the tuple.
+    EndsCopies,
+    /// One may end the call, and the other changes how its end looks.
+    EndsTrailers,
+    /// Both may end the call, in different ways.
+    Statuses,
+    /// Both may end the call in the same way, but an answer tells the two apart.
+    StatusesAnswered,
+    /// Both may end the call in the same way, but an element asks which of them it was.
+    StatusesAsked,
+    /// One copies the tuple, and the other changes it.
+    CopiesChanges,
+    /// One may end the call, and the other holds it up.
+    Delays,
+    /// Both give rows to the same place.
+    Sinks,
+    /// Both name the target.
+    Targets,
+    /// Both take room.
+    Room,
+    /// The chain says so.
+    Order,
+    /// A filter stands between them.
+    Filters,
 }
 
 /// Which handlers a clash is between.
@@ -95,6 +144,8 @@ pub enum Side {
 pub struct Clash {
     /// The rule.
     pub rule: Rule,
+    /// Which part of it.
+    pub clause: Clause,
     /// The weakest level at which it holds: beyond it the swap is not forbidden by this.
     pub until: Level,
     /// The direction in which it was found.
@@ -201,6 +252,57 @@ impl Rule {
             Self::Room => "room",
             Self::Order => "order",
             Self::Filters => "filters",
+        }
+    }
+}
+
+impl Clause {
+    /// All clauses, by rule.
+    pub const ALL: [Self; 22] = [
+        Self::WritesWhatIsRead,
+        Self::BothWrite,
+        Self::SharedPlace,
+        Self::Answers,
+        Self::Marks,
+        Self::ChangesWhatIsRead,
+        Self::BothChange,
+        Self::EndsState,
+        Self::EndsSharedCell,
+        Self::EndsRows,
+        Self::EndsCopies,
+        Self::EndsTrailers,
+        Self::Statuses,
+        Self::StatusesAnswered,
+        Self::StatusesAsked,
+        Self::CopiesChanges,
+        Self::Delays,
+        Self::Sinks,
+        Self::Targets,
+        Self::Room,
+        Self::Order,
+        Self::Filters,
+    ];
+
+    /// The rule that it is a part of.
+    pub fn rule(self) -> Rule {
+        match self {
+            Self::WritesWhatIsRead | Self::BothWrite | Self::SharedPlace | Self::Answers | Self::Marks => {
+                Rule::Fields
+            }
+            Self::ChangesWhatIsRead | Self::BothChange => Rule::State,
+            Self::EndsState
+            | Self::EndsSharedCell
+            | Self::EndsRows
+            | Self::EndsCopies
+            | Self::EndsTrailers => Rule::Ends,
+            Self::Statuses | Self::StatusesAnswered | Self::StatusesAsked => Rule::Statuses,
+            Self::CopiesChanges => Rule::Copies,
+            Self::Delays => Rule::Time,
+            Self::Sinks => Rule::Sinks,
+            Self::Targets => Rule::Target,
+            Self::Room => Rule::Room,
+            Self::Order => Rule::Order,
+            Self::Filters => Rule::Filters,
         }
     }
 }

@@ -12,7 +12,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use weft_ir::ir::{CallId, InputId};
 use weft_ir::program::{ChainProgram, Direction};
 
-use super::{Clash, Context, Level, Pair, Rule, Side};
+use super::{Clash, Clause, Context, Level, Pair, Side};
 use crate::effects::{Cell, CellUse, ChainEffects, Effects, ElementEffects, EndKind, Ending, Lines};
 
 /// All pairs of a chain, in the order of the chain.
@@ -43,11 +43,11 @@ fn pair(
     found.every();
     if context.orders.contains(&(first, second)) {
         let why = format!("the chain says that {} comes before {}", found.name(0), found.name(1));
-        found.clash(Rule::Order, Level::Relaxed, Side::Chain, why, Lines::new(), Lines::new());
+        found.clash(Clause::Order, Level::Relaxed, Side::Chain, why, Lines::new(), Lines::new());
     }
     if let Some((_, filter)) = context.filters.iter().find(|(at, _)| (first + 1..=second).contains(at)) {
         let why = format!("{filter} stands between them: a filter wraps what is behind it");
-        found.clash(Rule::Filters, Level::Relaxed, Side::Chain, why, Lines::new(), Lines::new());
+        found.clash(Clause::Filters, Level::Relaxed, Side::Chain, why, Lines::new(), Lines::new());
     }
     let mut clashes = found.clashes;
     clashes.sort_by_key(|clash| (clash.rule, clash.side));
@@ -76,6 +76,7 @@ struct Party<'e> {
 
 /// A trace that an element leaves behind, and the weakest level that promises it where the call is ended.
 struct Trace {
+    clause: Clause,
     what: String,
     until: Level,
     lines: Lines,
@@ -165,21 +166,21 @@ impl<'e> Found<'e> {
     }
 
     /// Notes a clash; `lines` are those of the first and of the second party.
-    fn clash(&mut self, rule: Rule, until: Level, side: Side, why: String, first: Lines, second: Lines) {
-        self.clashes.push(Clash { rule, until, side, why, first, second });
+    fn clash(&mut self, clause: Clause, until: Level, side: Side, why: String, first: Lines, second: Lines) {
+        self.clashes.push(Clash { rule: clause.rule(), clause, until, side, why, first, second });
     }
 
     /// As [`Found::clash`], for lines of one party and of the other.
     fn clash_of(
         &mut self,
-        (rule, until, side): (Rule, Level, Side),
+        (clause, until, side): (Clause, Level, Side),
         who: usize,
         why: String,
         lines: [Lines; 2],
     ) {
         let [own, others] = lines;
         let (first, second) = if who == 0 { (own, others) } else { (others, own) };
-        self.clash(rule, until, side, why, first, second);
+        self.clash(clause, until, side, why, first, second);
     }
 
     fn in_one_pass(&mut self, side: Side) {
@@ -197,7 +198,6 @@ impl<'e> Found<'e> {
             self.targets(side);
         }
         self.marks(side);
-        self.mirrors(side);
         for who in [0, 1] {
             self.writes_what_the_other_reads(side, who);
             self.answers(side, who);
@@ -219,7 +219,7 @@ impl<'e> Found<'e> {
         for (id, writes, reads) in both {
             let field = self.input(side, id);
             let why = format!("{} writes {field}, which {} reads", self.name(who), self.name(1 - who));
-            self.clash_of((Rule::Fields, Level::Relaxed, side), who, why, [writes, reads]);
+            self.clash_of((Clause::WritesWhatIsRead, Level::Relaxed, side), who, why, [writes, reads]);
         }
     }
 
@@ -227,19 +227,17 @@ impl<'e> Found<'e> {
         let [first, second] = [self.parties[0].writes(side), self.parties[1].writes(side)];
         for (a, a_lines) in &first {
             for (b, b_lines) in &second {
-                let why = if a == b {
-                    format!("both write {}", self.input(side, *a))
+                let (clause, why) = if a == b {
+                    (Clause::BothWrite, format!("both write {}", self.input(side, *a)))
                 } else if self.context.is_tied(side, *a, *b) {
-                    let (a, b) = (self.input(side, *a), self.input(side, *b));
-                    format!(
-                        "{} writes {a} and {} writes {b}, which share a place",
-                        self.name(0),
-                        self.name(1)
-                    )
+                    let [a, b] = [a, b].map(|id| self.input(side, *id));
+                    let [first, second] = [self.name(0), self.name(1)];
+                    let why = format!("{first} writes {a} and {second} writes {b}, which share a place");
+                    (Clause::SharedPlace, why)
                 } else {
                     continue;
                 };
-                self.clash(Rule::Fields, Level::Relaxed, side, why, a_lines.clone(), b_lines.clone());
+                self.clash(clause, Level::Relaxed, side, why, a_lines.clone(), b_lines.clone());
             }
         }
     }
@@ -272,22 +270,21 @@ impl<'e> Found<'e> {
             if !own.is_empty() && !others.is_empty() {
                 let (name, other) = (self.name(who), self.name(1 - who));
                 let why = format!("{name} sets parts of {what} and goes on, and {other} gives one");
-                self.clash_of((Rule::Fields, Level::Relaxed, side), who, why, [own, others]);
+                self.clash_of((Clause::Answers, Level::Relaxed, side), who, why, [own, others]);
             }
         }
     }
 
     fn marks(&mut self, side: Side) {
-        self.both(Rule::Fields, Level::Relaxed, side, "both mark the tuple, and the last mark stays", |e| {
-            &e.marks
-        });
+        let why = "both mark the tuple, and the last mark stays";
+        self.both(Clause::Marks, Level::Relaxed, side, why, |effects| &effects.marks);
     }
 
     /// A clash if both do the same thing.
-    fn both(&mut self, rule: Rule, until: Level, side: Side, why: &str, of: fn(&Effects) -> &Lines) {
+    fn both(&mut self, clause: Clause, until: Level, side: Side, why: &str, of: fn(&Effects) -> &Lines) {
         let [first, second] = [0, 1].map(|who| self.parties[who].at(side, of));
         if !first.is_empty() && !second.is_empty() {
-            self.clash(rule, until, side, why.to_owned(), first, second);
+            self.clash(clause, until, side, why.to_owned(), first, second);
         }
     }
 
@@ -314,11 +311,14 @@ impl<'e> Found<'e> {
             };
             let verb = |used: &CellUse| if changed(used) { "changes" } else { "reads" };
             let what = self.cell(*cell);
-            let why = match (verb(a), verb(b)) {
-                (x, y) if x == y => format!("both change {what}"),
-                (x, y) => format!("{} {x} {what}, which {} {y}", self.name(0), self.name(1)),
+            let (clause, why) = match (verb(a), verb(b)) {
+                (x, y) if x == y => (Clause::BothChange, format!("both change {what}")),
+                (x, y) => {
+                    let why = format!("{} {x} {what}, which {} {y}", self.name(0), self.name(1));
+                    (Clause::ChangesWhatIsRead, why)
+                }
             };
-            self.clash(Rule::State, Level::Relaxed, side, why, lines(a), lines(b));
+            self.clash(clause, Level::Relaxed, side, why, lines(a), lines(b));
         }
     }
 
@@ -346,7 +346,7 @@ impl<'e> Found<'e> {
             let why =
                 format!("{} may end the call, and {} {}", self.name(who), self.name(1 - who), trace.what);
             let until = until.min(trace.until);
-            self.clash_of((Rule::Ends, until, side), who, why, [ends.clone(), trace.lines]);
+            self.clash_of((trace.clause, until, side), who, why, [ends.clone(), trace.lines]);
         }
     }
 
@@ -355,38 +355,47 @@ impl<'e> Found<'e> {
         let party = &self.parties[who];
         let sides: &[Side] = if side == Side::Request { &[Side::Request, Side::Close] } else { &[side] };
         let mut traces = Vec::new();
-        let mut trace = |what: String, until, lines: Lines| {
+        let mut trace = |clause, what: String, lines: Lines| {
             if !lines.is_empty() {
-                traces.push(Trace { what, until, lines });
+                let until = if clause == Clause::EndsRows { Level::Observable } else { Level::Stochastic };
+                traces.push(Trace { clause, what, until, lines });
             }
         };
         for &of in sides {
             let when = if of == side { "" } else { " when it closes" };
-            let changed = party.cells(of).into_iter().filter(|(cell, _)| match cell {
-                Cell::Call(id) => party.shared_calls.contains(id),
-                _ => true,
-            });
-            let (mut names, mut lines) = (BTreeSet::new(), Lines::new());
-            for (cell, used) in changed {
-                let changes: Lines = used.writes.union(&used.merges).copied().collect();
-                if !changes.is_empty() {
-                    names.insert(self.owner_of(cell));
-                    lines.extend(changes);
-                }
+            for clause in [Clause::EndsState, Clause::EndsSharedCell] {
+                let (names, lines) = self.changed(party, of, clause == Clause::EndsSharedCell);
+                trace(clause, format!("changes {}{when}", names.join(", ")), lines);
             }
-            let names: Vec<String> = names.into_iter().collect();
-            trace(format!("changes {}{when}", names.join(", ")), Level::Stochastic, lines);
             for (sink, lines) in party.lines(of, |effects| &effects.sinks) {
                 let sink = &self.chain.sinks[usize::from(sink.0)].name;
-                trace(format!("gives {sink} a row{when}"), Level::Observable, lines);
+                trace(Clause::EndsRows, format!("gives {sink} a row{when}"), lines);
             }
-            trace(format!("copies the tuple{when}"), Level::Stochastic, party.at(of, |e| &e.mirrors));
+            let copies = party.at(of, |effects| &effects.mirrors);
+            trace(Clause::EndsCopies, format!("copies the tuple{when}"), copies);
         }
         if side != Side::Response {
             let edits: Lines = party.writes(Side::Close).into_values().flatten().collect();
-            trace("changes the end of the call".to_owned(), Level::Stochastic, edits);
+            trace(Clause::EndsTrailers, "changes the end of the call".to_owned(), edits);
         }
         traces
+    }
+
+    /// What a party changes in a pass, by owner: cells of the call's row that others look at, or all other state.
+    fn changed(&self, party: &Party<'_>, side: Side, shared_calls: bool) -> (Vec<String>, Lines) {
+        let is_wanted = |cell: &Cell| match cell {
+            Cell::Call(id) => shared_calls && party.shared_calls.contains(id),
+            _ => !shared_calls,
+        };
+        let (mut names, mut lines) = (BTreeSet::new(), Lines::new());
+        for (cell, used) in party.cells(side).into_iter().filter(|(cell, _)| is_wanted(cell)) {
+            let changes: Lines = used.writes.union(&used.merges).copied().collect();
+            if !changes.is_empty() {
+                names.insert(self.owner_of(cell));
+                lines.extend(changes);
+            }
+        }
+        (names.into_iter().collect(), lines)
     }
 
     /// The table, variable or cell.
@@ -402,7 +411,8 @@ impl<'e> Found<'e> {
         let delays = self.parties[1 - who].at(side, |effects| &effects.delays);
         if !delays.is_empty() {
             let why = format!("{} may end the call, and {} holds it up", self.name(who), self.name(1 - who));
-            self.clash_of((Rule::Time, until.min(Level::Stochastic), side), who, why, [ends, delays]);
+            let until = until.min(Level::Stochastic);
+            self.clash_of((Clause::Delays, until, side), who, why, [ends, delays]);
         }
     }
 
@@ -418,12 +428,13 @@ impl<'e> Found<'e> {
         let wanted = |end: &&Ending| until == Level::Strict || !end.is_room;
         let [first, second]: [Vec<&Ending>; 2] =
             [0, 1].map(|who| self.parties[who].ends(side).into_iter().filter(wanted).collect());
-        if let Some(one) = self.only_end(side, &first)
-            && self.only_end(side, &second) == Some(one)
-            && !self.tells_who_ended_it()
-        {
-            return;
-        }
+        let same = only_end(&first).filter(|one| only_end(&second) == Some(one));
+        let clause = match same {
+            None => Clause::Statuses,
+            Some(_) if self.sets_answers(side) => Clause::StatusesAnswered,
+            Some(_) if self.tells_who_ended_it() => Clause::StatusesAsked,
+            Some(_) => return,
+        };
         let how = |ends: &[&Ending]| {
             let names: BTreeSet<String> = ends.iter().map(|end| end.kind.to_string()).collect();
             names.into_iter().collect::<Vec<_>>().join(" or ")
@@ -436,19 +447,12 @@ impl<'e> Found<'e> {
             how(&second)
         );
         let lines = |ends: &[&Ending]| ends.iter().map(|end| end.line).collect();
-        self.clash(Rule::Statuses, until, side, why, lines(&first), lines(&second));
+        self.clash(clause, until, side, why, lines(&first), lines(&second));
     }
 
-    /// The one way in which a party ends calls, if the caller can tell no end of it from another.
-    fn only_end<'a>(&self, side: Side, ends: &[&'a Ending]) -> Option<&'a EndKind> {
-        let first = &ends.first()?.kind;
-        let is_plain = match first {
-            EndKind::Drop => true,
-            EndKind::Abort(status, text) => status.is_some() && text.is_some(),
-            EndKind::Reply | EndKind::Fail(_) => false,
-        };
-        let sets_answers = (0..2).any(|who| !self.parties[who].lines(side, |e| &e.answers).is_empty());
-        (is_plain && !sets_answers && ends.iter().all(|end| end.kind == *first)).then_some(first)
+    /// Whether one of the two sets something that answers carry.
+    fn sets_answers(&self, side: Side) -> bool {
+        self.parties.iter().any(|party| !party.lines(side, |effects| &effects.answers).is_empty())
     }
 
     /// Whether some element of the chain asks which element ended a call.
@@ -459,17 +463,12 @@ impl<'e> Found<'e> {
 
     // ---- rules 5, 8, 9 and 10 ----
 
-    fn mirrors(&mut self, side: Side) {
-        let why = "both copy the tuple, one after the other";
-        self.both(Rule::Copies, Level::Strict, side, why, |effects| &effects.mirrors);
-    }
-
     fn copies(&mut self, side: Side, who: usize) {
         let mirrors = self.parties[who].at(side, |effects| &effects.mirrors);
         let writes: Lines = self.parties[1 - who].writes(side).into_values().flatten().collect();
         if !mirrors.is_empty() && !writes.is_empty() {
             let why = format!("{} copies the tuple, which {} changes", self.name(who), self.name(1 - who));
-            self.clash_of((Rule::Copies, Level::Relaxed, side), who, why, [mirrors, writes]);
+            self.clash_of((Clause::CopiesChanges, Level::Relaxed, side), who, why, [mirrors, writes]);
         }
     }
 
@@ -480,7 +479,7 @@ impl<'e> Found<'e> {
                 let sink = |id: weft_ir::ir::SinkId| &self.chain.sinks[usize::from(id.0)];
                 if sink(*a).target == sink(*b).target {
                     let why = format!("{} and {} go to the same place", sink(*a).name, sink(*b).name);
-                    self.clash(Rule::Sinks, Level::Strict, side, why, a_lines.clone(), b_lines.clone());
+                    self.clash(Clause::Sinks, Level::Strict, side, why, a_lines.clone(), b_lines.clone());
                 }
             }
         }
@@ -488,12 +487,12 @@ impl<'e> Found<'e> {
 
     fn targets(&mut self, side: Side) {
         let why = "both name the target, and the last REDIRECT stays";
-        self.both(Rule::Target, Level::Relaxed, side, why, |effects| &effects.redirects);
+        self.both(Clause::Targets, Level::Relaxed, side, why, |effects| &effects.redirects);
     }
 
     fn room(&mut self, side: Side) {
         let why = "both take room in the scratch of the pass";
-        self.both(Rule::Room, Level::Strict, side, why, |effects| &effects.room);
+        self.both(Clause::Room, Level::Strict, side, why, |effects| &effects.room);
     }
 
     // ---- EVERY ----
@@ -503,4 +502,15 @@ impl<'e> Found<'e> {
         self.states(Side::Every);
         self.sinks(Side::Every);
     }
+}
+
+/// The one way in which these end calls, if the caller can tell no end of it from another.
+fn only_end<'a>(ends: &[&'a Ending]) -> Option<&'a EndKind> {
+    let first = &ends.first()?.kind;
+    let is_plain = match first {
+        EndKind::Drop => true,
+        EndKind::Abort(status, text) => status.is_some() && text.is_some(),
+        EndKind::Reply | EndKind::Fail(_) => false,
+    };
+    (is_plain && ends.iter().all(|end| end.kind == *first)).then_some(first)
 }

@@ -1,4 +1,5 @@
-//! Chains of small elements over little common ground, so that about half of all pairs are in each other's way.
+//! Chains of small elements over little common ground, so that about half of all pairs are in each other's way. In
+//! chains of more than three elements each works mostly on what is its own, or none could ever move.
 
 use weft_core::Interval;
 use weft_core::Status;
@@ -8,6 +9,15 @@ use weft_core::types::Type;
 use weft_ir::generate::Dice;
 use weft_ir::ir::*;
 use weft_ir::program::*;
+
+use crate::plan::{Clause, Context};
+
+/// Those of tables that handlers write.
+const REALISATIONS: [Realisation; 3] = [Realisation::Striped, Realisation::Locked, Realisation::PerWorker];
+/// Inputs that belong to one element or another of a long chain.
+const OWN_INPUTS: usize = 6;
+/// The table that nobody writes.
+const RIGHTS: TableId = TableId(2);
 
 /// Which handler is made.
 #[derive(Clone, Copy, PartialEq)]
@@ -19,8 +29,17 @@ enum Kind {
     Every,
 }
 
-/// A chain of two or three elements.
-pub(super) fn chain(dice: &mut Dice) -> ChainProgram {
+/// Inputs that share a place on the wire, in both directions.
+pub(super) const TIED: [(u16, u16); 1] = [(1, 3)];
+
+/// What is known of a chain besides its program.
+pub(super) fn context() -> Context {
+    let tied = TIED.map(|(a, b)| (InputId(a), InputId(b))).to_vec();
+    Context { tied: [tied.clone(), tied], ..Context::default() }
+}
+
+/// A chain of so many elements.
+pub(super) fn chain(dice: &mut Dice, n: usize) -> ChainProgram {
     let mut chain = ChainProgram {
         name: "generated".into(),
         request: Direction { inputs: inputs() },
@@ -28,6 +47,7 @@ pub(super) fn chain(dice: &mut Dice) -> ChainProgram {
         tables: vec![
             table("numbers", Type::Uint(64), Evict::Reject),
             table("texts", Type::Text(Some(8)), Evict::Lru),
+            rights(),
         ],
         vars: vec![var("plain", 0, None), var("sum", 1, Some(Merge::Sum))],
         sinks: vec![
@@ -35,23 +55,108 @@ pub(super) fn chain(dice: &mut Dice) -> ChainProgram {
             sink("b", SinkTarget::File("b".into())),
             sink("c", SinkTarget::Stdout),
         ],
-        call: (0..3).map(call_cell).collect(),
+        call: (0..=n as u32).map(call_cell).collect(),
         answers: ["x-a", "x-b"].map(|name| AnswerName { name: name.into() }).into(),
         replies: ["a", "b"].map(|name| ReplyField { path: vec![name.into()], ty: Type::Int(64) }).into(),
         ..ChainProgram::default()
     };
-    if dice.percent(30) {
-        let place = Place::Meta(Meta::EndedBy);
-        let ended_by =
-            Input { name: "ended_by".into(), ty: Type::Text(None), nullable: true, place, written: false };
-        chain.response.inputs.push(ended_by);
+    for table in &mut chain.tables[..2] {
+        table.realisation = dice.pick(&REALISATIONS);
+    }
+    chain.vars.extend((0..n as u32).map(|at| var(&format!("own{at}"), 2 + at, None)));
+    let wants = Wants::random(dice, n);
+    if wants.clauses.contains(&Clause::StatusesAsked) || dice.percent(4) {
+        chain.response.inputs.push(Input {
+            name: "ended_by".into(),
+            ty: Type::Text(None),
+            nullable: true,
+            place: Place::Meta(Meta::EndedBy),
+            written: false,
+        });
+        let text = vec![SinkColumn { name: "by".into(), ty: Type::Text(None) }];
+        chain.sinks.push(SinkDecl { columns: text, ..sink("who", SinkTarget::File("who".into())) });
     }
     let mut line = 0;
-    for index in 0..2 + dice.below(2) {
-        let element = element(dice, index, &mut line);
+    for index in 0..n {
+        let element = element(dice, index, n, &wants, &mut line);
         chain.elements.push(element);
     }
+    if chain.sinks.len() > WHO {
+        // The first element is opened for every call that reaches the chain at all.
+        chain.elements[0].handlers.close = Some(asking(&mut line));
+    }
     chain
+}
+
+/// The sink of who ended a call, in chains that ask.
+const WHO: usize = 3;
+/// The input that tells it, in CLOSE.
+pub(super) const ENDED_BY: usize = 4 + OWN_INPUTS;
+
+/// A CLOSE that asks which element ended the call.
+fn asking(line: &mut u32) -> Function {
+    let by = Op::Input(InputId(ENDED_BY as u16));
+    let ops = [(Some(Value(0)), by), (None, Op::Emit(SinkId(WHO as u16), vec![(Value(0), None)]))];
+    let inst = |(result, op)| {
+        *line += 1;
+        Inst { result, op, line: *line }
+    };
+    let insts = ops.into_iter().map(inst).collect();
+    let block = Block { insts, end: Terminator::Forward, ..Block::default() };
+    Function { name: "e0".into(), blocks: vec![block], types: vec![Ty::Bytes] }
+}
+
+/// Clauses that a chain shall have a case of, beside what comes by itself, and for which elements: the second of two
+/// neighbours, with a third in front of them where it takes one.
+struct Wants {
+    clauses: Vec<Clause>,
+    second: usize,
+    /// Elements do nothing else.
+    is_quiet: bool,
+}
+
+/// What an element is to such a clause.
+#[derive(Clone, Copy, PartialEq)]
+enum Role {
+    First,
+    Second,
+    Witness,
+}
+
+impl Wants {
+    /// Those that are rare.
+    const RARE: [Clause; 15] = [
+        Clause::SharedPlace,
+        Clause::Answers,
+        Clause::Marks,
+        Clause::ChangesWhatIsRead,
+        Clause::BothChange,
+        Clause::Statuses,
+        Clause::StatusesAnswered,
+        Clause::EndsTrailers,
+        Clause::EndsCopies,
+        // The rarest.
+        Clause::EndsSharedCell,
+        Clause::EndsSharedCell,
+        Clause::EndsSharedCell,
+        Clause::EndsSharedCell,
+        Clause::StatusesAsked,
+        Clause::StatusesAsked,
+    ];
+
+    fn random(dice: &mut Dice, n: usize) -> Self {
+        let how_many = if n > 3 { 0 } else { dice.pick(&[0, 1, 1, 2, 2, 2]) };
+        let clauses = (0..how_many).map(|_| dice.pick(&Self::RARE)).collect();
+        Self { clauses, second: n - 1, is_quiet: how_many > 0 && dice.percent(35) }
+    }
+
+    fn role(&self, index: usize) -> Option<Role> {
+        match self.second.checked_sub(index)? {
+            0 => Some(Role::Second),
+            1 => Some(Role::First),
+            _ => Some(Role::Witness),
+        }
+    }
 }
 
 fn inputs() -> Vec<Input> {
@@ -62,11 +167,9 @@ fn inputs() -> Vec<Input> {
         place: Place::Body(vec![format!("f{at}")]),
         written: true,
     };
-    [Type::Int(64), Type::Int(64), Type::Text(None), Type::Int(64)]
-        .into_iter()
-        .enumerate()
-        .map(input)
-        .collect()
+    let shared = [Type::Int(64), Type::Int(64), Type::Text(None), Type::Int(64)];
+    let own = [Type::Int(64); OWN_INPUTS];
+    shared.into_iter().chain(own).enumerate().map(input).collect()
 }
 
 fn table(name: &str, key: Type, evict: Evict) -> TableDecl {
@@ -90,6 +193,12 @@ fn table(name: &str, key: Type, evict: Evict) -> TableDecl {
     TableDecl { owner: String::new(), spec, realisation: Realisation::Striped, rows: Vec::new() }
 }
 
+/// A table with a row for 0 and one for 1, as the controller fills it.
+fn rights() -> TableDecl {
+    let rows = (0..2).map(|key| [key, key + 5, 7].map(weft_core::Value::Int).to_vec()).collect();
+    TableDecl { realisation: Realisation::Replicated, rows, ..table("rights", Type::Uint(64), Evict::Reject) }
+}
+
 fn var(name: &str, word: u32, merge: Option<Merge>) -> VarDecl {
     VarDecl {
         owner: String::new(),
@@ -110,14 +219,28 @@ fn call_cell(at: u32) -> CallCell {
     CallCell { owner: String::new(), name: format!("c{at}"), ty: Type::Int(64), word: at }
 }
 
-fn element(dice: &mut Dice, index: usize, line: &mut u32) -> Element {
-    let mut some = |kind, percent| dice.percent(percent).then(|| Maker::function(dice, kind, index, line));
+fn element(dice: &mut Dice, index: usize, n: usize, wants: &Wants, line: &mut u32) -> Element {
+    let is_long = n > 3;
+    let percents = if is_long { [12, 85, 25, 12, 4] } else { [35, 90, 40, 30, 10] };
+    let role = wants.role(index);
+    let mut some = |kind, percent| {
+        let takes_part = match kind {
+            Kind::Request => role != Some(Role::Witness),
+            Kind::Close => true,
+            _ => false,
+        };
+        let clauses = wants.clauses.iter().filter(|_| takes_part);
+        let wanted: Vec<(Clause, Role)> = clauses.filter_map(|clause| Some((*clause, role?))).collect();
+        let is_made = !wanted.is_empty() || (!wants.is_quiet && dice.percent(percent));
+        let more = if wants.is_quiet { 0 } else { 1 + if is_long { 0 } else { dice.below(2) } };
+        is_made.then(|| Maker::function(dice, (kind, index, n), &wanted, more, line))
+    };
     let handlers = Handlers {
-        open: some(Kind::Open, 35),
-        request: some(Kind::Request, 90),
-        response: some(Kind::Response, 40),
-        close: some(Kind::Close, 30),
-        every: some(Kind::Every, 10).into_iter().map(|f| (Interval::from_millis(100), f)).collect(),
+        open: some(Kind::Open, percents[0]),
+        request: some(Kind::Request, percents[1]),
+        response: some(Kind::Response, percents[2]),
+        close: some(Kind::Close, percents[3]),
+        every: some(Kind::Every, percents[4]).into_iter().map(|f| (Interval::from_millis(100), f)).collect(),
     };
     let name = format!("e{index}");
     Element { name, element: "generated".into(), handlers, mandatory: false, fail_open: dice.percent(20) }
@@ -127,17 +250,30 @@ struct Maker<'d> {
     dice: &'d mut Dice,
     kind: Kind,
     index: usize,
+    is_long: bool,
+    /// The cell of the call's row that is nobody's own.
+    shared_cell: CallId,
     line: &'d mut u32,
     function: Function,
     at: usize,
 }
 
 impl<'d> Maker<'d> {
-    fn function(dice: &'d mut Dice, kind: Kind, index: usize, line: &'d mut u32) -> Function {
+    fn function(
+        dice: &'d mut Dice,
+        (kind, index, n): (Kind, usize, usize),
+        wanted: &[(Clause, Role)],
+        more: usize,
+        line: &'d mut u32,
+    ) -> Function {
         let function =
             Function { name: format!("e{index}"), blocks: vec![Block::default()], types: Vec::new() };
-        let mut maker = Self { dice, kind, index, line, function, at: 0 };
-        for _ in 0..1 + maker.dice.below(2) {
+        let (is_long, shared_cell) = (n > 3, CallId(n as u16));
+        let mut maker = Self { dice, kind, index, is_long, shared_cell, line, function, at: 0 };
+        for &(clause, role) in wanted {
+            maker.wanted(clause, role);
+        }
+        for _ in 0..more {
             if maker.dice.percent(60) {
                 maker.guarded();
             } else {
@@ -146,6 +282,74 @@ impl<'d> Maker<'d> {
         }
         maker.end(Terminator::Forward);
         maker.function
+    }
+
+    /// Does its part of a clash by a clause.
+    fn wanted(&mut self, clause: Clause, role: Role) {
+        let is_first = role == Role::First;
+        let number = self.give(Ty::Int, Op::IntConst(self.index as i64 + 30));
+        if self.kind == Kind::Close {
+            return self.wanted_in_close(clause, role);
+        }
+        match clause {
+            Clause::SharedPlace => {
+                let (a, b) = TIED[0];
+                self.push(None, Op::SetInput(InputId(if is_first { a } else { b }), number));
+            }
+            Clause::Answers if is_first => self.answer(),
+            Clause::Marks => self.push(None, Op::Mark(number)),
+            Clause::ChangesWhatIsRead if is_first => {
+                self.push(None, Op::VarSet(VarId(0), number, Journal::Yes));
+            }
+            Clause::ChangesWhatIsRead => {
+                let read = self.give(Ty::Int, Op::VarGet(VarId(0)));
+                self.push(None, Op::SetInput(InputId((4 + self.index) as u16), read));
+            }
+            Clause::BothChange => self.push(None, Op::VarSet(VarId(0), number, Journal::Yes)),
+            Clause::EndsSharedCell if is_first => {
+                self.push(None, Op::CallSet(self.shared_cell, number, Journal::Yes));
+            }
+            Clause::EndsCopies if is_first => {
+                let to = self.give(Ty::Bytes, Op::BytesConst(vec![b'a' + self.index as u8]));
+                self.push(None, Op::Mirror(to));
+            }
+            Clause::EndsTrailers if is_first => {}
+            Clause::Statuses if is_first => self.refusing(Status::Unavailable, false),
+            Clause::StatusesAnswered => self.refusing(Status::PermissionDenied, is_first),
+            _ => self.refusing(Status::PermissionDenied, false),
+        }
+    }
+
+    fn wanted_in_close(&mut self, clause: Clause, role: Role) {
+        match (clause, role) {
+            (Clause::EndsSharedCell, Role::Witness) => {
+                let cell = self.give(Ty::Int, Op::CallGet(self.shared_cell));
+                self.push(None, Op::Emit(SinkId(1), vec![(cell, None)]));
+            }
+            (Clause::EndsTrailers, Role::First) => self.write(),
+            _ => {}
+        }
+    }
+
+    /// Ends the call on a condition, with an answer or without.
+    fn refusing(&mut self, status: Status, answers: bool) {
+        let by = self.condition();
+        let (yes, join) = (self.block(), self.block());
+        let to = |block: usize| Jump { block: BlockId(block as u32), args: Vec::new() };
+        self.end(Terminator::Branch(by, to(yes), to(join)));
+        self.at = yes;
+        if answers {
+            self.answer();
+        }
+        *self.line += 1;
+        let line = *self.line;
+        self.end(Terminator::Abort { status: StatusOperand::Known(status), text: None, line });
+        self.at = join;
+    }
+
+    fn answer(&mut self) {
+        let value = self.give(Ty::Bytes, Op::BytesConst(vec![b'0' + self.index as u8]));
+        self.push(None, Op::SetAnswer(NameId(self.index as u16 % 2), value));
     }
 
     fn end(&mut self, end: Terminator) {
@@ -177,7 +381,8 @@ impl<'d> Maker<'d> {
         let to = |block: usize| Jump { block: BlockId(block as u32), args: Vec::new() };
         self.end(Terminator::Branch(by, to(yes), to(join)));
         self.at = yes;
-        let verdict = if self.dice.percent(55) { self.verdict() } else { None };
+        let percent = if self.is_long { 35 } else { 55 };
+        let verdict = if self.dice.percent(percent) { self.verdict() } else { None };
         match verdict {
             Some(verdict) => self.end(verdict),
             None => {
@@ -195,7 +400,10 @@ impl<'d> Maker<'d> {
     fn condition(&mut self) -> Value {
         let number = match self.dice.below(6) {
             0..3 if self.has_tuple() => self.read(),
-            3 => self.give(Ty::Int, Op::VarGet(VarId(0))),
+            3 => {
+                let var = self.plain();
+                self.give(Ty::Int, Op::VarGet(var))
+            }
             4 => self.column(),
             5 if self.kind != Kind::Every && self.dice.percent(20) => {
                 return self.give(Ty::Bool, Op::ScratchFull);
@@ -218,6 +426,15 @@ impl<'d> Maker<'d> {
         }
         *self.line += 1;
         let line = *self.line;
+        if self.kind == Kind::Close {
+            let fault = self.give(Ty::Int, Op::IntConst(fault_code(Fault::Overflow)));
+            return Some(Terminator::Fail { fault, line });
+        }
+        // Most elements of a long chain refuse in one way.
+        if self.is_long && self.dice.percent(65) {
+            let status = StatusOperand::Known(Status::PermissionDenied);
+            return Some(Terminator::Abort { status, text: None, line });
+        }
         Some(match self.dice.below(10) {
             0 => Terminator::Drop { line },
             1 => Terminator::Reply { line },
@@ -227,7 +444,8 @@ impl<'d> Maker<'d> {
                 Terminator::Abort { status: StatusOperand::Computed(code), text: None, line }
             }
             3 => {
-                let fault = self.give(Ty::Int, Op::IntConst(fault_code(Fault::DivideByZero)));
+                let fault = fault_code(self.dice.pick(Fault::ALL));
+                let fault = self.give(Ty::Int, Op::IntConst(fault));
                 Terminator::Fail { fault, line }
             }
             4..8 if self.kind != Kind::Response && self.kind != Kind::Close => {
@@ -248,6 +466,14 @@ impl<'d> Maker<'d> {
 
     fn statement(&mut self) {
         let tuple = self.has_tuple();
+        if self.is_long && self.dice.percent(50) {
+            return match self.dice.below(3) {
+                0 => self.var(),
+                1 if tuple => self.call(),
+                _ if tuple => self.write(),
+                _ => self.var(),
+            };
+        }
         match self.dice.below(28) {
             0..3 if tuple => self.write(),
             4 | 18 | 27 if tuple => {
@@ -262,10 +488,7 @@ impl<'d> Maker<'d> {
                 let to = self.give(Ty::Bytes, Op::BytesConst(vec![b'a' + self.index as u8]));
                 self.push(None, Op::Mirror(to));
             }
-            7 if tuple => {
-                let value = self.give(Ty::Bytes, Op::BytesConst(vec![b'0' + self.index as u8]));
-                self.push(None, Op::SetAnswer(NameId(self.index as u16 % 2), value));
-            }
+            7 if tuple => self.answer(),
             8 if tuple => {
                 let value = self.read();
                 self.push(None, Op::SetReply(NameId(self.index as u16 % 2), value));
@@ -295,14 +518,27 @@ impl<'d> Maker<'d> {
         }
     }
 
+    /// A numeric input.
+    fn input(&mut self) -> InputId {
+        if self.is_long && self.dice.percent(80) {
+            return InputId((4 + self.index % OWN_INPUTS) as u16);
+        }
+        InputId(self.dice.pick(&[0, 1, 3]))
+    }
+
+    /// A variable that is not merged.
+    fn plain(&mut self) -> VarId {
+        VarId(if self.is_long && self.dice.percent(80) { 2 + self.index as u16 } else { 0 })
+    }
+
     /// An input, as a number.
     fn read(&mut self) -> Value {
-        let id = InputId(self.dice.pick(&[0, 1, 3]));
+        let id = self.input();
         self.give(Ty::Int, Op::Input(id))
     }
 
     fn write(&mut self) {
-        let id = InputId(self.dice.pick(&[0, 1, 3]));
+        let id = self.input();
         if id.0 == 1 && self.dice.percent(30) {
             return self.push(None, Op::ClearInput(id));
         }
@@ -322,9 +558,10 @@ impl<'d> Maker<'d> {
     }
 
     fn var(&mut self) {
-        let (old, two) = (self.give(Ty::Int, Op::VarGet(VarId(0))), self.give(Ty::Int, Op::IntConst(2)));
+        let var = self.plain();
+        let (old, two) = (self.give(Ty::Int, Op::VarGet(var)), self.give(Ty::Int, Op::IntConst(2)));
         let new = self.give(Ty::Int, Op::IntBinary(IntOp::Mul, old, two));
-        self.push(None, Op::VarSet(VarId(0), new, Journal::Yes));
+        self.push(None, Op::VarSet(var, new, Journal::Yes));
     }
 
     /// A table and one of its keys.
@@ -345,6 +582,12 @@ impl<'d> Maker<'d> {
     }
 
     fn column(&mut self) -> Value {
+        if self.dice.percent(25) {
+            let key = self.dice.below(3) as i64;
+            let key = self.give(Ty::Int, Op::IntConst(key));
+            let row = self.give(Ty::Row, Op::Find(RIGHTS, key));
+            return self.give(Ty::Int, Op::Column(RIGHTS, row, ColumnId(1)));
+        }
         let (table, key) = self.key();
         let row = self.give(Ty::Row, Op::Find(table, key));
         if self.dice.percent(30) {
@@ -385,7 +628,8 @@ impl<'d> Maker<'d> {
             return self.push(None, Op::CallSet(cell, value, Journal::Yes));
         }
         let value = self.give(Ty::Int, Op::CallGet(cell));
-        self.push(None, Op::SetInput(InputId(0), value));
+        let id = self.input();
+        self.push(None, Op::SetInput(id, value));
     }
 
     /// Text that sometimes finds no room.

@@ -100,6 +100,7 @@ fn clash(told: &ClashTold) -> Value {
     json!({
         "rule": told.clash.rule.to_string(),
         "name": told.clash.rule.name(),
+        "clause": format!("{:?}", told.clash.clause),
         "until": told.clash.until.name(),
         "blocking": told.is_blocking,
         "side": told.clash.side.name(),
