@@ -2,6 +2,7 @@
 
 mod commands;
 mod explain;
+mod filters;
 mod node;
 mod order;
 mod swap;
