@@ -148,6 +148,9 @@ impl Passes {
         }
         for index in bits(segment.reads) {
             let slot = match &inputs[index].place {
+                Place::Body(path) if path.is_empty() => {
+                    facts.payload.map(|payload| Slot { a: 0, b: payload.len() as u64 })
+                }
                 Place::Body(_) | Place::Key(_) => continue,
                 Place::Header(name) => self.keep_header(facts.headers, name),
                 Place::Trailer(name) => self.keep_header(facts.trailers, name),

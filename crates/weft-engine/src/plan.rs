@@ -349,7 +349,7 @@ impl Segment {
 /// Whether a method that the schemas do not have would pass this chain unread: such calls are refused.
 pub(crate) fn reads_body(program: &ChainProgram) -> bool {
     let inputs = program.request.inputs.iter().chain(&program.response.inputs);
-    inputs.into_iter().any(|input| matches!(input.place, Place::Body(_)))
+    inputs.into_iter().any(|input| matches!(&input.place, Place::Body(path) if !path.is_empty()))
 }
 
 fn ops(function: &Function) -> impl Iterator<Item = &Op> {
@@ -408,6 +408,7 @@ fn columns(
     for (slot, input) in direction.inputs.iter().enumerate() {
         if let Place::Body(path) = &input.place
             && used.contains(&slot)
+            && !path.is_empty()
         {
             let path: Vec<&str> = path.iter().map(String::as_str).collect();
             let field = builder.column(&path, slot).map_err(|e| e.to_string())?;

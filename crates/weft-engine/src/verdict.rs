@@ -8,7 +8,7 @@ use crate::headers::{Form, end_builder};
 use crate::pass::{Facts, LiveChain, rand_base};
 use crate::plan::Segment;
 use std::rc::Rc;
-use weft_core::abi::{EditTarget, Outcome, Verdict};
+use weft_core::abi::{Cell, Edit, EditTarget, Outcome, Verdict};
 use weft_core::{Interval, Status, Time};
 use weft_ir::program::Event;
 use weft_proto::session::grpc::protobuf::{Malformed, encode};
@@ -272,6 +272,14 @@ impl Engine {
     /// The message of a REPLY, with its prefix.
     fn reply(&self, key: CallKey, live: &LiveChain) -> Result<Vec<u8>, Vec<u8>> {
         let call = self.calls.get(key).expect("the caller has the call");
+        let outcome = &self.passes.outcome;
+        let is_whole = |edit: &&Edit| match edit.target {
+            EditTarget::Reply(id) => live.chain.program.replies[usize::from(id)].path.is_empty(),
+            _ => false,
+        };
+        if let Some(Edit { value: Cell::Bytes(start, len), .. }) = outcome.edits.iter().find(is_whole) {
+            return Ok([&prefix_of(false, *len)[..], outcome.kept(*start, *len)].concat());
+        }
         let method = call.method().ok_or_else(|| b"REPLY: the method is not in the schemas".to_vec())?;
         let replies = &live.chain.program.replies;
         let paths: Vec<Vec<&str>> =

@@ -90,7 +90,7 @@ pub struct Input {
 /// Where an input column is.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum Place {
-    /// A field of the message, by its path from the top: `["user", "id"]`.
+    /// A field of the message, by its path from the top: `["user", "id"]`. The empty path is the message itself.
     Body(Vec<String>),
     /// A header (in CLOSE: of the response headers), by its lower-case name.
     Header(String),
@@ -248,7 +248,7 @@ pub struct AnswerName {
 /// A field of a REPLY's message.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct ReplyField {
-    /// Its path from the top of the response message.
+    /// Its path from the top of the response message; empty for the message itself.
     pub path: Vec<String>,
     /// The type of the values that are given.
     pub ty: Type,

@@ -1188,6 +1188,11 @@ pub enum VerdictKind {
         /// The answer.
         fields: Vec<Assign>,
     },
+    /// `REPLY PAYLOAD e`
+    ReplyPayload {
+        /// The message.
+        bytes: Expr,
+    },
     /// `REDIRECT TO e`
     Redirect {
         /// An endpoint or cluster.

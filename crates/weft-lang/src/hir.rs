@@ -899,6 +899,11 @@ pub enum VerdictKind {
         /// Columns of the response (indices into [`Element::columns`]) and their values; NULL leaves one out.
         fields: Vec<(usize, Expr)>,
     },
+    /// `REPLY PAYLOAD`
+    ReplyPayload {
+        /// The whole message, BYTES, not NULL.
+        bytes: Expr,
+    },
     /// `REDIRECT TO`
     Redirect {
         /// A cluster or endpoint, TEXT or ENDPOINT.
@@ -1194,6 +1199,8 @@ pub enum Meta {
     Peer,
     /// `size`, SIZE: bytes of the message as it arrived.
     Size,
+    /// `payload`, BYTES: the message, inflated and without its prefix; in REQUEST and RESPONSE.
+    Payload,
     /// `index`, U64: which message of its stream and direction this is, from 0.
     Index,
     /// `call_id`, U64: unique on this node.

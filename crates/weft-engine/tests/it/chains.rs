@@ -71,6 +71,19 @@ fn reply_answers_in_place_of_the_server() {
     }
 }
 
+/// A message that was kept would come back as another, or not be the whole message that came.
+#[test]
+fn a_payload_is_the_whole_message_and_can_be_the_answer() {
+    let reply = "v0: bytes = input in0\nset_reply n0, v0\nreply";
+    let declarations = "request\ninput \"payload\" BYTES body\nresponse\nreply BYTES";
+    let (world, answers) = run(declarations, &[("request", reply)]);
+    for answer in &answers {
+        assert_eq!(answer.code(), Some(0));
+        assert_eq!(answer.messages, [Message::new(item("ann", 1, b"rest"))]);
+    }
+    assert!(world.received().iter().all(|r| r.messages.is_empty()));
+}
+
 /// A REDIRECT would go to the route's cluster, or nowhere.
 #[test]
 fn redirect_names_the_server() {

@@ -103,7 +103,7 @@ fn of_verdict(verdict: &Verdict, effects: &mut Effects) {
                 }
             }
         }
-        VerdictKind::Reply { .. } => effects.replies = true,
+        VerdictKind::Reply { .. } | VerdictKind::ReplyPayload { .. } => effects.replies = true,
         VerdictKind::Redirect { .. } => effects.redirects = true,
     }
 }

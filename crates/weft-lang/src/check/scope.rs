@@ -71,6 +71,7 @@ pub(super) const METAS: &[(&str, Meta, Type, bool)] = &[
     ("ended_by", Meta::EndedBy, Type::Text(None), true),
     ("index", Meta::Index, Type::Uint(64), false),
     ("method", Meta::Method, Type::Text(None), false),
+    ("payload", Meta::Payload, Type::Bytes(None), false),
     ("peer", Meta::Peer, Type::Text(None), false),
     ("size", Meta::Size, Type::Size, false),
     ("status", Meta::Status, Type::Status, false),
@@ -115,7 +116,7 @@ impl View {
         match meta {
             Meta::Status | Meta::EndedBy => kind == H::Close,
             Meta::Elapsed | Meta::Upstream => matches!(kind, H::Response | H::Close),
-            Meta::Size | Meta::Index => matches!(kind, H::Request | H::Response),
+            Meta::Size | Meta::Index | Meta::Payload => matches!(kind, H::Request | H::Response),
             Meta::Method | Meta::Peer | Meta::CallId | Meta::Version => kind != H::Every,
         }
     }
@@ -555,7 +556,9 @@ impl<'a, 'c> Scope<'a, 'c> {
             diagnostic.at(name.span, "not known here").with_help(match meta {
                 Meta::Status | Meta::EndedBy => format!("`{known}` is known in ON CLOSE"),
                 Meta::Elapsed | Meta::Upstream => format!("`{known}` is known in ON RESPONSE and ON CLOSE"),
-                Meta::Size | Meta::Index => format!("`{known}` is known in ON REQUEST and ON RESPONSE"),
+                Meta::Size | Meta::Index | Meta::Payload => {
+                    format!("`{known}` is known in ON REQUEST and ON RESPONSE")
+                }
                 _ => format!("`{known}` is known in the handlers of a call"),
             })
         } else if name.name == "error" {

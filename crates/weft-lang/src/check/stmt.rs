@@ -873,6 +873,12 @@ impl Scope<'_, '_> {
                 self.check_verdict(&[H::Open, H::Request], "REPLY", span)?;
                 self.reply(fields)?
             }
+            AstVerdict::ReplyPayload { bytes } => {
+                self.check_verdict(&[H::Open, H::Request], "REPLY", span)?;
+                VerdictKind::ReplyPayload {
+                    bytes: self.value_for(bytes, Type::Bytes(None), false, "the message")?,
+                }
+            }
             AstVerdict::Redirect { to } => {
                 self.check_verdict(&[H::Open, H::Request], "REDIRECT", span)?;
                 VerdictKind::Redirect { to: self.target(to)? }

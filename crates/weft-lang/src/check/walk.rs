@@ -71,6 +71,7 @@ fn exprs_of_verdict(verdict: &Verdict) -> Vec<&Expr> {
             [status].into_iter().chain(text).chain(with.iter().map(|(_, value)| value)).collect()
         }
         VerdictKind::Reply { fields } => fields.iter().map(|(_, value)| value).collect(),
+        VerdictKind::ReplyPayload { bytes } => vec![bytes],
         VerdictKind::Redirect { to } => vec![to],
     }
 }

@@ -48,11 +48,7 @@ const VERDICTS: &[Row<ReadVerdict>] = &[
     Row { keyword: "FORWARD", read: |_| Ok(VerdictKind::Forward), form: "FORWARD;" },
     Row { keyword: "DROP", read: |_| Ok(VerdictKind::Drop), form: "DROP;" },
     Row { keyword: "ABORT", read: |p| p.abort(), form: "ABORT UNAVAILABLE 'why' WITH header['k'] = e;" },
-    Row {
-        keyword: "REPLY",
-        read: |p| Ok(VerdictKind::Reply { fields: p.assigns_in_parens("a column")? }),
-        form: "REPLY (column = e, ...);",
-    },
+    Row { keyword: "REPLY", read: |p| p.reply(), form: "REPLY (column = e, ...);" },
     Row { keyword: "REDIRECT", read: |p| p.redirect(), form: "REDIRECT TO e;" },
     Row { keyword: "STEER", read: |p| p.steer(), form: "STEER TO edge;" },
 ];
@@ -463,6 +459,13 @@ impl Parser<'_> {
             InsertSource::Values(self.rows()?)
         };
         Ok(StmtKind::Insert(Insert { into, columns, source }))
+    }
+
+    fn reply(&mut self) -> Parsed<VerdictKind> {
+        if self.eat_keyword("PAYLOAD").is_some() {
+            return Ok(VerdictKind::ReplyPayload { bytes: self.expr()? });
+        }
+        Ok(VerdictKind::Reply { fields: self.assigns_in_parens("a column")? })
     }
 
     fn upsert(&mut self) -> Parsed<StmtKind> {

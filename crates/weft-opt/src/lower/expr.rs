@@ -41,7 +41,7 @@ impl<'n> Body<'_, 'n> {
             }
             ExprKind::Header(name) => self.read_place(Place::Header(name.clone()), Type::Text(None), true),
             ExprKind::Trailer(name) => self.read_place(Place::Trailer(name.clone()), Type::Text(None), true),
-            ExprKind::Meta(meta) => self.read_place(Place::Meta(places::meta(*meta)), expr.ty, expr.nullable),
+            ExprKind::Meta(meta) => self.read_place(places::meta(*meta), expr.ty, expr.nullable),
             ExprKind::FaultName => self.fault_name(),
             // Values of narrower types are held in the same 64 bits, and texts have no length here.
             ExprKind::Widen(operand) => self.expr(operand),

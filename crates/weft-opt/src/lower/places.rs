@@ -55,13 +55,15 @@ pub(super) fn bound(place: &BoundPlace) -> Place {
     match place {
         BoundPlace::Body(path) => Place::Body(path.clone()),
         BoundPlace::Header(name) => Place::Header(name.clone()),
-        BoundPlace::Meta(of) => Place::Meta(meta(*of)),
+        BoundPlace::Meta(of) => meta(*of),
     }
 }
 
-/// What the engine knows, by its name in the program.
-pub(super) fn meta(meta: hir::Meta) -> Meta {
-    match meta {
+/// The place of what the engine knows, by its name in the program. The payload is the message itself: a place that all
+/// fields share, so that who writes a field is known to change it.
+pub(super) fn meta(meta: hir::Meta) -> Place {
+    Place::Meta(match meta {
+        hir::Meta::Payload => return Place::Body(Vec::new()),
         hir::Meta::Method => Meta::Method,
         hir::Meta::Peer => Meta::Peer,
         hir::Meta::Size => Meta::Size,
@@ -72,12 +74,13 @@ pub(super) fn meta(meta: hir::Meta) -> Meta {
         hir::Meta::Elapsed => Meta::Elapsed,
         hir::Meta::Upstream => Meta::Upstream,
         hir::Meta::EndedBy => Meta::EndedBy,
-    }
+    })
 }
 
 /// For people.
 fn name(place: &Place) -> String {
     match place {
+        Place::Body(path) if path.is_empty() => "payload".to_owned(),
         Place::Body(path) => path.join("."),
         Place::Header(name) => format!("header[{name}]"),
         Place::Trailer(name) => format!("trailer[{name}]"),

@@ -23,6 +23,12 @@ impl Body<'_, '_> {
                 self.reply(fields, verdict.span);
                 Terminator::Reply { line }
             }
+            VerdictKind::ReplyPayload { bytes } => {
+                let bytes = self.checked(bytes).value;
+                let whole = places::reply(&mut self.lowering.program, &[], Type::Bytes(None));
+                self.b.act(Op::SetReply(whole, bytes));
+                Terminator::Reply { line }
+            }
             VerdictKind::Redirect { to } => {
                 let to = self.checked(to);
                 let to = self.not_null(to);

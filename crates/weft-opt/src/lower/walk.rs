@@ -122,6 +122,7 @@ impl<'n> Mentions<'n> {
                 with.iter().for_each(|(_, value)| self.expr(value));
             }
             VerdictKind::Reply { fields } => fields.iter().for_each(|(_, value)| self.expr(value)),
+            VerdictKind::ReplyPayload { bytes } => self.expr(bytes),
             VerdictKind::Redirect { to } => self.expr(to),
         }
     }

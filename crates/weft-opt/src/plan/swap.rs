@@ -10,7 +10,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use weft_ir::ir::{CallId, InputId};
-use weft_ir::program::{ChainProgram, Direction};
+use weft_ir::program::{ChainProgram, Direction, Meta, Place};
 
 use super::{Clash, Clause, Context, Level, Pair, Side};
 use crate::effects::{Cell, CellUse, ChainEffects, Effects, ElementEffects, EndKind, Ending, Lines};
@@ -211,14 +211,15 @@ impl<'e> Found<'e> {
     fn writes_what_the_other_reads(&mut self, side: Side, who: usize) {
         let (writer, reader) = (&self.parties[who], &self.parties[1 - who]);
         let reads = reader.lines(side, |effects| &effects.reads);
-        let both: Vec<(InputId, Lines, Lines)> = writer
-            .writes(side)
-            .into_iter()
-            .filter_map(|(id, lines)| Some((id, lines, reads.get(&id)?.clone())))
-            .collect();
-        for (id, writes, reads) in both {
+        let mut both: Vec<(InputId, Lines, InputId, Lines)> = Vec::new();
+        for (id, lines) in writer.writes(side) {
+            let met = reads.iter().filter(|(read, _)| **read == id || self.is_part_of(side, id, **read));
+            both.extend(met.map(|(read, read_lines)| (id, lines.clone(), *read, read_lines.clone())));
+        }
+        for (id, writes, read, reads) in both {
             let field = self.input(side, id);
-            let why = format!("{} writes {field}, which {} reads", self.name(who), self.name(1 - who));
+            let what = if read == id { "which" } else { "a part of the payload, which" };
+            let why = format!("{} writes {field}, {what} {} reads", self.name(who), self.name(1 - who));
             self.clash_of((Clause::WritesWhatIsRead, Level::Relaxed, side), who, why, [writes, reads]);
         }
     }
@@ -242,10 +243,18 @@ impl<'e> Found<'e> {
         }
     }
 
+    /// Whether `whole` is the payload, and `part` a field of it.
+    fn is_part_of(&self, side: Side, part: InputId, whole: InputId) -> bool {
+        let place = |id: InputId| &self.direction(side).inputs[usize::from(id.0)].place;
+        matches!(place(whole), Place::Body(path) if path.is_empty()) && matches!(place(part), Place::Body(_))
+    }
+
     fn input(&self, side: Side, id: InputId) -> String {
-        let direction: &Direction =
-            if side == Side::Request { &self.chain.request } else { &self.chain.response };
-        direction.inputs[usize::from(id.0)].name.clone()
+        self.direction(side).inputs[usize::from(id.0)].name.clone()
+    }
+
+    fn direction(&self, side: Side) -> &Direction {
+        if side == Side::Request { &self.chain.request } else { &self.chain.response }
     }
 
     /// What one leaves set for an answer, the other's ABORT or REPLY carries, or it sets it, too.
@@ -457,7 +466,6 @@ impl<'e> Found<'e> {
 
     /// Whether some element of the chain asks which element ended a call.
     fn tells_who_ended_it(&self) -> bool {
-        use weft_ir::program::{Meta, Place};
         self.chain.response.inputs.iter().any(|input| input.place == Place::Meta(Meta::EndedBy))
     }
 

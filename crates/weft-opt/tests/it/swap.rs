@@ -47,16 +47,25 @@ pub(crate) struct Known {
 
 const COLUMNS: &str = "user TEXT, object_id I64, quantity I32, payload BYTES, address TEXT?, locker I64?";
 
+/// As [`known`], of elements with the column `user` alone: `payload` is the whole message then.
+fn known_of_users(a: &str, b: &str) -> Known {
+    known_with("user TEXT", "", a, b, "")
+}
+
 pub(crate) fn known(shared: &str, a: &str, b: &str, options: &str) -> Known {
+    known_with(COLUMNS, shared, a, b, options)
+}
+
+fn known_with(columns: &str, shared: &str, a: &str, b: &str, options: &str) -> Known {
     let program = format!(
         "CREATE TYPE cart_msg FROM PROTO 'cart.proto';
 CREATE LISTENER front ON tcp '127.0.0.1:7070';
 CREATE CLUSTER cart TO '127.0.0.1:7101';
 {shared}
-CREATE ELEMENT a ON rpc ({COLUMNS}) AS
+CREATE ELEMENT a ON rpc ({columns}) AS
 {a}
 END;
-CREATE ELEMENT b ON rpc ({COLUMNS}) AS
+CREATE ELEMENT b ON rpc ({columns}) AS
 {b}
 END;
 CREATE CHAIN t ON front -> cart METHOD 'shop.Cart/Add' AS a -> b; {options} END;
@@ -98,6 +107,19 @@ use Level::{Observable, Output, Relaxed, Stochastic, Strict};
 const DENY: &str = "ON REQUEST IF user = 'mallory' THEN ABORT PERMISSION_DENIED 'no'; END IF;";
 const COUNT: &str = "VAR n U64 MERGE SUM; ON REQUEST ADD n, 1;";
 const LOG: &str = "SINK log (id U64) TO FILE 'a.log'; ON CLOSE INSERT INTO log VALUES (call_id);";
+
+#[test]
+fn rule_1_the_payload_has_all_fields() {
+    // An element that keeps the message would keep what another made of it, in the other order.
+    let sums = "CALL (sum U64 = 0); ON REQUEST SET sum = hash(payload);";
+    let rules = |a: &str, b: &str| {
+        let pair = known_of_users(a, b).pair;
+        pair.blocking(Relaxed).map(|clash| clash.rule).collect::<Vec<_>>()
+    };
+    assert_eq!(rules(sums, "ON REQUEST SET user = 'x';"), [Rule::Fields]);
+    assert_eq!(rules(sums, "ON REQUEST SET header['x'] = 'x';"), []);
+    assert_eq!(rules(sums, "ON REQUEST IF user = 'x' THEN REDIRECT TO 'cart'; END IF;"), []);
+}
 
 #[test]
 fn rule_1_fields() {
