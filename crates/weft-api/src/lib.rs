@@ -155,6 +155,9 @@ pub struct Status {
     pub calls: Calls,
     /// Chains under each version that still has calls.
     pub chains: Vec<Chain>,
+    /// The filters of the chains that new calls enter.
+    #[serde(default)]
+    pub filters: Vec<Filter>,
     /// Upstream endpoints.
     pub endpoints: Vec<Endpoint>,
     /// Refusals by reason.
@@ -203,6 +206,26 @@ pub struct Chain {
     pub calls_open: u64,
     /// Its elements in the order of requests.
     pub elements: Vec<Element>,
+}
+
+/// What a filter did, and where it stands.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Filter {
+    /// Its chain.
+    pub chain: String,
+    /// The instance's name.
+    pub name: String,
+    /// What it did: `calls`, `waited`, `refused`, `tries`, `retries`, `hedges`, `over_budget`, `timeouts`, `repeated`,
+    /// `opened`, `ejected`.
+    pub counts: BTreeMap<String, u64>,
+    /// Calls that wait at it.
+    pub waiting: u64,
+    /// Calls that CIRCUIT or CONGESTION counts as under way.
+    pub in_flight: u64,
+    /// The limit of CONGESTION; 0 without one.
+    pub limit: f64,
+    /// CIRCUIT refuses calls.
+    pub is_open: bool,
 }
 
 /// What an element instance did.

@@ -8,6 +8,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
 use weft_core::types::Repr;
 use weft_core::{Interval, Status, Type, abi::Counters};
+use weft_engine::FilterStats;
 use weft_io::node::NodeStats;
 use weft_io::writer::{Series, SinkMetrics};
 use weft_lang::diagnostic::{Diagnostic, code};
@@ -31,6 +32,11 @@ const FAMILIES: &[(&str, &str, &str)] = &[
     (TUPLES, "counter", "Tuples by element and what became of them; version 0 stands for all retired ones"),
     ("weft_element_sampled_seconds_total", "counter", "Time in sampled passes"),
     ("weft_element_sampled_total", "counter", "Sampled passes"),
+    (FILTER_CALLS, "counter", "Calls by filter and what it did with them"),
+    ("weft_filter_waiting", "gauge", "Calls that wait at a filter"),
+    ("weft_filter_in_flight", "gauge", "Calls that CIRCUIT or CONGESTION counts as under way"),
+    ("weft_filter_limit", "gauge", "The limit on calls under way that CONGESTION has found"),
+    ("weft_filter_open", "gauge", "1 while CIRCUIT refuses calls"),
     ("weft_endpoint_calls_total", "counter", "Calls sent to an endpoint"),
     ("weft_endpoint_active", "gauge", "Calls under way on an endpoint"),
     ("weft_endpoint_connect_failures_total", "counter", "Connections to an endpoint that failed"),
@@ -41,6 +47,7 @@ const FAMILIES: &[(&str, &str, &str)] = &[
     ("weft_memory_resident_bytes", "gauge", "Resident memory"),
 ];
 const DURATION: &str = "weft_call_duration_seconds";
+const FILTER_CALLS: &str = "weft_filter_calls_total";
 const TUPLES: &str = "weft_element_tuples_total";
 
 /// Labels that every series of a sink has.
@@ -66,6 +73,7 @@ pub(crate) fn render(node: &NodeStats, sinks: &SinkMetrics) -> String {
     page.one("weft_messages_total", stats.messages);
     page.latency(node);
     page.elements(node);
+    page.filters(node);
     page.endpoints(node);
     page.family("weft_refusals_total");
     for (reason, n) in &stats.refusals {
@@ -226,6 +234,29 @@ impl Page {
         self.family("weft_element_sampled_total");
         for (labels, c) in &all {
             self.sample("weft_element_sampled_total", &labels.pairs(), c.sampled);
+        }
+    }
+
+    fn filters(&mut self, node: &NodeStats) {
+        let filters = &node.stats.filters;
+        self.family(FILTER_CALLS);
+        for f in filters {
+            for (what, n) in f.counts.named() {
+                self.sample(FILTER_CALLS, &[("chain", &f.chain), ("filter", &f.name), ("what", what)], n);
+            }
+        }
+        type Value = fn(&FilterStats) -> f64;
+        let gauges: [(&str, Value); 4] = [
+            ("weft_filter_waiting", |f| f.waiting as f64),
+            ("weft_filter_in_flight", |f| f.in_flight as f64),
+            ("weft_filter_limit", |f| f.limit),
+            ("weft_filter_open", |f| f64::from(u8::from(f.is_open))),
+        ];
+        for (name, value) in gauges {
+            self.family(name);
+            for f in filters {
+                self.sample(name, &[("chain", &f.chain), ("filter", &f.name)], value(f));
+            }
         }
     }
 

@@ -14,9 +14,9 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 use weft_api::{Applied, AtFault, Bundle, Calls, Chain, Element, Endpoint, Place, Refused, Status};
 use weft_core::{Interval, Status as RpcStatus};
-use weft_engine::Config;
 use weft_engine::plan::{Address, Listener, Plan};
 use weft_engine::stats::ChainStats;
+use weft_engine::{Config, FilterStats};
 use weft_io::node::{NodeStats, Stopped};
 use weft_io::socket::ListenSocket;
 use weft_io::writer::SinkMetrics;
@@ -212,6 +212,7 @@ impl Running {
                 p99_us: stats.latency.quantile(0.99).0 as f64 / 1e3,
             },
             chains: stats.chains.iter().map(chain_of).collect(),
+            filters: stats.filters.iter().map(filter_status).collect(),
             endpoints: stats
                 .endpoints
                 .iter()
@@ -534,5 +535,17 @@ CREATE CHAIN shop ON front -> cart AS tick; END;
             assert!(Instant::now() < until, "the worker did not end");
             std::thread::sleep(Duration::from_millis(10));
         }
+    }
+}
+
+fn filter_status(filter: &FilterStats) -> weft_api::Filter {
+    weft_api::Filter {
+        chain: filter.chain.clone(),
+        name: filter.name.clone(),
+        counts: filter.counts.named().map(|(name, n)| (name.to_owned(), n)).into(),
+        waiting: filter.waiting,
+        in_flight: filter.in_flight,
+        limit: filter.limit,
+        is_open: filter.is_open,
     }
 }

@@ -182,6 +182,23 @@ impl LiveFilter {
 }
 
 impl FilterCounts {
+    /// All counts, each with its name.
+    pub fn named(&self) -> [(&'static str, u64); 11] {
+        [
+            ("calls", self.calls),
+            ("waited", self.waited),
+            ("refused", self.refused),
+            ("tries", self.tries),
+            ("retries", self.retries),
+            ("hedges", self.hedges),
+            ("over_budget", self.over_budget),
+            ("timeouts", self.timeouts),
+            ("repeated", self.repeated),
+            ("opened", self.opened),
+            ("ejected", self.ejected),
+        ]
+    }
+
     /// Adds another's counts.
     pub fn add(&mut self, other: &Self) {
         self.calls += other.calls;

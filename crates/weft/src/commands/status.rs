@@ -62,6 +62,10 @@ pub(crate) fn page(status: &Status) -> String {
     let ended = if ended.is_empty() { "no call yet".to_owned() } else { ended.join(", ") };
     page.push_str(&format!("ended: {ended}\n\n"));
     page.push_str(&elements(status));
+    if !status.filters.is_empty() {
+        page.push('\n');
+        page.push_str(&filters(status));
+    }
     let mut endpoints = Table::new(&[
         ("cluster", Align::Left),
         ("endpoint", Align::Left),
@@ -141,9 +145,79 @@ fn elements(status: &Status) -> String {
     table.render()
 }
 
+fn filters(status: &Status) -> String {
+    let mut table = Table::new(&[
+        ("chain", Align::Left),
+        ("filter", Align::Left),
+        ("calls", Align::Right),
+        ("tries", Align::Right),
+        ("refused", Align::Right),
+        ("waiting", Align::Right),
+        ("", Align::Left),
+    ]);
+    for f in &status.filters {
+        let count = |name: &str| f.counts.get(name).copied().unwrap_or(0);
+        let mut cells = vec![f.chain.clone(), f.name.clone()];
+        cells.extend(["calls", "tries", "refused"].map(|name| grouped(count(name))));
+        cells.extend([grouped(f.waiting), filter_notes(f)]);
+        table.row(cells);
+    }
+    table.render()
+}
+
+/// What is worth knowing of a filter beside the columns that all have.
+fn filter_notes(filter: &weft_api::Filter) -> String {
+    const NOTES: [(&str, &str); 8] = [
+        ("retries", "retries"),
+        ("hedges", "hedges"),
+        ("over_budget", "over budget"),
+        ("timeouts", "timeouts"),
+        ("repeated", "repeated"),
+        ("waited", "waited"),
+        ("opened", "times opened"),
+        ("ejected", "ejections"),
+    ];
+    let count = |name: &str| filter.counts.get(name).copied().unwrap_or(0);
+    let counts = NOTES.iter().filter(|(name, _)| count(name) > 0);
+    let mut notes: Vec<String> =
+        counts.map(|(name, what)| format!("{} {what}", grouped(count(name)))).collect();
+    if filter.limit > 0.0 {
+        notes.push(format!("limit {:.0}", filter.limit));
+    }
+    if filter.in_flight > 0 {
+        notes.push(format!("{} under way", grouped(filter.in_flight)));
+    }
+    if filter.is_open {
+        notes.push("open".to_owned());
+    }
+    notes.join(", ")
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// An open breaker that does not show leaves an operator to guess why calls are refused.
+    #[test]
+    fn filters_say_what_they_do() {
+        let counts = [("calls", 1_200), ("tries", 900), ("refused", 300), ("opened", 2)];
+        let counts = counts.map(|(name, n)| (name.to_owned(), n)).into();
+        let filter = weft_api::Filter {
+            chain: "shop".to_owned(),
+            name: "circuit".to_owned(),
+            counts,
+            ..Default::default()
+        };
+        let shown =
+            |filter: &weft_api::Filter| page(&Status { filters: vec![filter.clone()], ..Status::default() });
+        let open = shown(&weft_api::Filter { is_open: true, ..filter.clone() });
+        assert!(
+            open.contains("shop   circuit  1,200    900      300        0  2 times opened, open"),
+            "{open}"
+        );
+        assert!(!shown(&filter).contains(", open"));
+        assert!(!page(&Status::default()).contains("filter"));
+    }
 
     /// A log that misses rows without a word of it would be taken for all that happened.
     #[test]
