@@ -15,9 +15,10 @@ const CHANGES: u64 = 300;
 fn programs() -> Vec<Vec<u8>> {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).parent().expect("the workspace");
     let mut texts = vec![b"CREATE CHAIN c ON a -> b AS x -> {y, z}; END;".to_vec()];
-    let library = library_folder::library_folder(root).join("elements");
+    let library = library_folder::library_folder(root);
+    let library = ["elements", "filters"].map(|folder| library.join(folder));
     let folders = ["tests/programs", "tests/errors", "examples/shop"].map(|folder| root.join(folder));
-    for folder in [library].into_iter().chain(folders) {
+    for folder in library.into_iter().chain(folders) {
         let Ok(entries) = std::fs::read_dir(folder) else { continue };
         let mut paths: Vec<_> = entries.flatten().map(|entry| entry.path()).collect();
         paths.sort();

@@ -369,6 +369,12 @@ pub struct Element {
 }
 
 impl Element {
+    /// Whether it is no element of the program, but computes the keys of a filter.
+    pub fn is_of_filter(&self) -> bool {
+        let mut stmts = self.handlers.iter().flat_map(|handler| &handler.body);
+        stmts.any(|stmt| matches!(stmt.kind, StmtKind::Key { .. }))
+    }
+
     /// An element that declares nothing.
     pub fn empty(name: &str, span: Span) -> Self {
         Self {

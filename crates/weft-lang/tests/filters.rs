@@ -208,11 +208,33 @@ CREATE FILTER plain ON rpc AS TIMEOUT TOTAL '1 s'; END;";
         };
         (handlers.request.is_some(), handler.body.iter().map(key).collect::<Vec<_>>())
     };
-    assert_eq!(keys(1), (true, vec![(0, 2), (1, 1)]), "in the order in which the policies are written");
+    let written = "in the order in which the policies are written, an id with its method";
+    assert_eq!(keys(1), (true, vec![(0, 2), (1, 2)]), "{written}");
     assert_eq!(keys(3), (false, vec![(0, 2)]), "known when the call opens");
     let policies = &chain.filters[0].policies;
     assert_eq!(policies.order.map(|order| order.key), Some(KeyId(0)));
     assert!(matches!(policies.once, Some(Reliability::AtLeastOnce { id: KeyId(1), .. })));
+}
+
+#[test]
+fn keys_of_headers_are_known_when_the_call_opens() {
+    // A stream would wait for its first message before it is let on.
+    let text = "CREATE FILTER by ON rpc (tenant TEXT?) AS
+  RATE 1 PER SECOND PER COALESCE(tenant, peer);
+END;
+CREATE FILTER sized ON rpc (tenant TEXT?) AS RATE 1 PER SECOND PER COALESCE(tenant, ''), size; END;";
+    let network = network(
+        text,
+        "by (tenant := coupon) -> by (tenant := header.tenant) AS early -> by (tenant := peer) AS peers
+           -> sized (tenant := header.tenant);",
+    );
+    let instances = chain(&network).instances.iter();
+    let is_early = |instance: &weft_lang::hir::Instance| {
+        let handlers = &network.elements[instance.element].handlers;
+        assert_ne!(handlers.open.is_some(), handlers.request.is_some());
+        handlers.open.is_some()
+    };
+    assert_eq!(instances.map(is_early).collect::<Vec<_>>(), [false, true, true, false]);
 }
 
 #[test]

@@ -2,6 +2,7 @@
 
 use crate::metrics;
 use crate::ordering::{self, ordered};
+use crate::repeats;
 use crate::source::Files;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -64,7 +65,10 @@ pub(crate) fn check_files(root: &str, files: &mut Files) -> Checked {
     if let Some(checked) = &network {
         let mut refused = check_clusters(checked);
         refused.extend(metrics::check(checked));
-        refused.extend(lower_all(checked, &sources, 1).err().unwrap_or_default());
+        refused.extend(match lower_all(checked, &sources, 1) {
+            Ok((programs, _)) => repeats::check(checked, &programs, &sources),
+            Err(refused) => refused,
+        });
         if !refused.is_empty() {
             network = None;
             diagnostics.extend(refused);
@@ -339,7 +343,9 @@ mod tests {
     use weft_lang::diagnostic::{RenderOptions, render_all};
 
     fn checked(text: &str) -> Checked {
-        let files = [("a.weft".to_owned(), text.to_owned())].into();
+        let proto = "syntax = 'proto3'; package shop; message Item {} service Cart { rpc Get (Item) returns (Item); }";
+        let files = [("a.weft", text), ("cart.proto", proto)];
+        let files = files.map(|(name, text)| (name.to_owned(), text.to_owned())).into();
         check_files("a.weft", &mut Files::in_bundle(&Bundle { root: "a.weft".to_owned(), files }))
     }
 
@@ -396,6 +402,46 @@ CREATE CHAIN shop ON front -> cart AS count; END;
         let refused = compiler.compile(&unfit, &unfit_text, &[]).err().expect("the key is another");
         assert_eq!(codes(&refused), ["W0501"]);
         assert_eq!(compiler.version(), 1);
+    }
+
+    /// A call that is tried twice would be logged and counted twice, and nobody would know why.
+    #[test]
+    fn what_must_not_run_twice_is_refused_behind_a_retry() {
+        let program = |stages: &str| {
+            checked(&format!(
+                "CREATE TYPE cart FROM PROTO 'cart.proto';
+CREATE LISTENER front ON tcp '127.0.0.1:0';
+CREATE CLUSTER cart TO '127.0.0.1:1';
+CREATE ELEMENT count ON rpc AS
+  TABLE seen (method TEXT(64) PRIMARY KEY, n I64 = 0) MAX 10 ROWS EVICT OLDEST;
+  SINK log (method TEXT) TO STDOUT;
+  ON OPEN
+    UPSERT seen KEY (method) SET n = n + 1;
+    INSERT INTO log VALUES (method);
+END;
+CREATE ELEMENT drawn ON rpc AS
+  ON OPEN IF rand() < 0.5 THEN ABORT UNAVAILABLE 'drawn'; END IF;
+END;
+CREATE FILTER shaped ON rpc AS RATE 10 PER SECOND PER peer; END;
+CREATE FILTER again ON rpc AS RETRY UP TO 2 WHEN status = UNAVAILABLE; END;
+CREATE CHAIN shop ON front -> cart AS {stages}; END;
+"
+            ))
+        };
+        for good in [
+            "count -> again -> drawn",
+            "again -> count PER TRY -> drawn",
+            "shaped -> count",
+            "again -> shaped -> drawn",
+        ] {
+            let checked = program(good);
+            let told = render_all(&checked.diagnostics, &checked.sources, RenderOptions::default());
+            assert!(checked.diagnostics.is_empty(), "{good}:\n{told}");
+        }
+        let checked = program("count AS first -> again -> drawn -> shaped -> count");
+        assert_eq!(codes(&checked.diagnostics), ["W0430"]);
+        assert!(checked.network.is_none());
+        insta::assert_snapshot!(render_all(&checked.diagnostics, &checked.sources, RenderOptions::default()));
     }
 
     /// A back end may refuse; whoever reads that has to learn which chain, and why.

@@ -14,6 +14,7 @@ mod live;
 mod metrics;
 mod open_files;
 mod ordering;
+mod repeats;
 mod running;
 mod signals;
 mod sink_files;

@@ -78,7 +78,7 @@ pub enum PolicyKind {
     AtMostOnce,
     /// `RELIABILITY AT LEAST ONCE ID key, ... WINDOW d [CALLS n] [ANSWERS UP TO s]`
     AtLeastOnce {
-        /// What tells one call from another, at least one.
+        /// What tells one call of a method from another, at least one.
         id: Vec<Expr>,
         /// How long an answer is kept.
         window: Expr,

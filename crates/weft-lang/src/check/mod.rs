@@ -283,6 +283,10 @@ fn filters<'a>(
             filter.keys = Some(elements.len());
             elements.push(filter.checked.clone());
         }
+        if let Some(early) = filter.early.take() {
+            filter.early_keys = Some(elements.len());
+            elements.push(early);
+        }
         filters.push(filter);
     }
     filters

@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use weft_core::abi::{EditTarget, Fault, REGION_BODY, REGION_HEADERS, REGION_META, Slot, Verdict};
+use weft_core::schema::Schema;
 use weft_core::types::{Repr, Type};
 use weft_core::{Status, Time, Value};
 use weft_ir::backend::Backend;
@@ -65,7 +66,7 @@ fn the_library_and_the_examples_lower() {
 fn library_and_examples_are_in_house_style() {
     // What `weft fmt` would change is not what a reader of the library should learn from.
     let mut changed = Vec::new();
-    for folder in [library().join("elements"), root().join("examples/shop")] {
+    for folder in [library().join("elements"), library().join("filters"), root().join("examples/shop")] {
         for entry in fs::read_dir(folder).expect("the folder is there") {
             let path = entry.expect("it can be read").path();
             if path.extension().is_none_or(|extension| extension != "weft") {
@@ -80,6 +81,55 @@ fn library_and_examples_are_in_house_style() {
         }
     }
     assert!(changed.is_empty(), "`weft fmt` would change {changed:?}");
+}
+
+#[test]
+fn the_filters_of_the_library_do_what_their_examples_show() {
+    // The example is what people copy first; one that is refused teaches nothing.
+    let mut n_filters = 0;
+    for entry in fs::read_dir(library().join("filters")).expect("the folder is there") {
+        let path = entry.expect("it can be read").path();
+        let text = fs::read_to_string(&path).expect("it can be read");
+        let header = text.lines().map_while(|line| line.strip_prefix("--"));
+        let example: Vec<&str> = header.skip_while(|line| *line != " EXAMPLE").skip(1).collect();
+        let name = path.file_name().expect("a file has a name").to_string_lossy().into_owned();
+        let program = format!(
+            "CREATE TYPE shop FROM PROTO 'cart.proto';
+IMPORT 'library/filters/{name}';
+CREATE LISTENER frontend ON tcp '127.0.0.1:7070';
+CREATE CLUSTER cart TO '127.0.0.1:7101', '127.0.0.1:7102';
+{}",
+            example.join("\n")
+        );
+        let (network, diagnostics, sources) = weft_lang::check("main.weft", &mut WithMain(program));
+        let told = render_all(&diagnostics, &sources, RenderOptions::default());
+        assert!(diagnostics.is_empty(), "{name}:\n{told}");
+        let network = network.expect("nothing was said against it");
+        assert_eq!(network.chains[0].filters.len(), 1, "{name}");
+        let program = lower_with_lines(&network, 0, &LowerOptions { workers: 2 }, &sources);
+        let inputs = program.expect("it lowers").request.inputs;
+        let n_keys = inputs.iter().filter(|input| matches!(input.place, Place::Key(_))).count();
+        assert_eq!(n_keys, network.chains[0].filters[0].policies.n_keys(), "{name}");
+        n_filters += 1;
+    }
+    assert!(n_filters >= 10, "{n_filters}");
+}
+
+/// A program in memory, `main.weft`, and all else from disk.
+struct WithMain(String);
+
+impl weft_lang::Resolver for WithMain {
+    fn text(&mut self, path: &str, from: Option<&str>) -> Result<String, String> {
+        if path == "main.weft" { Ok(self.0.clone()) } else { Disk.text(path, from) }
+    }
+
+    fn proto(&mut self, path: &str, from: Option<&str>) -> Result<Schema, String> {
+        Disk.proto(path, from)
+    }
+
+    fn name(&mut self, path: &str, from: Option<&str>) -> String {
+        Disk.name(path, from)
+    }
 }
 
 #[test]

@@ -36,7 +36,7 @@ pub(crate) fn run(args: &CheckArgs) -> Result<(), Fault> {
     if !args.json {
         let counts = [
             (network.chains.len(), "chain"),
-            (network.elements.len(), "element"),
+            (network.elements.iter().filter(|element| !element.is_of_filter()).count(), "element"),
             (network.listeners.len(), "listener"),
             (network.clusters.len(), "cluster"),
         ];

@@ -8,7 +8,7 @@ use weft_core::Type;
 use weft_core::filter::KeyId;
 
 use super::element::{self, Checked};
-use super::scope::{Scope, View};
+use super::scope::{Scope, View, leaf};
 use super::walk::{each_expr, each_stmt, exprs_of};
 use super::{Cx, effects};
 use crate::ast::{self, Policy, PolicyKind};
@@ -29,8 +29,13 @@ pub(super) struct Filter<'a> {
     pub(super) ast: &'a ast::Filter,
     /// Its parameters and columns, and the handler that computes its keys.
     pub(super) checked: Checked,
+    /// The same with the keys in ON OPEN, for stages that bind all columns to what is known by then; None if they are
+    /// in ON OPEN as it is, or need the message whatever is bound.
+    pub(super) early: Option<Checked>,
     /// Where `checked` is among the elements, if there are keys.
     pub(super) keys: Option<usize>,
+    /// Where `early` is.
+    pub(super) early_keys: Option<usize>,
     /// It has a fault, which was reported.
     pub(super) is_broken: bool,
 }
@@ -52,7 +57,8 @@ pub(super) fn filter<'a>(cx: &mut Cx<'_>, shared: &[Table], ast: &'a ast::Filter
     if !is_broken {
         check_columns(cx, &checked);
     }
-    Some(Filter { ast, checked, keys: None, is_broken })
+    let early = early(&checked);
+    Some(Filter { ast, checked, early, keys: None, early_keys: None, is_broken })
 }
 
 /// The expressions of a policy's key, and the words for it; empty if it has none.
@@ -143,22 +149,39 @@ fn keys(cx: &mut Cx<'_>, shared: &[Table], checked: &mut Checked, ast: &ast::Fil
         let typed: Vec<Option<Expr>> = parts.iter().map(|part| key_part(&mut scope, part, whose)).collect();
         // A key with a fault takes no number, and then nobody asks for the others.
         let key = KeyId(u16::try_from(body.len()).expect("a key for each kind of policy at most"));
-        let Some(parts) = typed.into_iter().collect() else { continue };
+        let Some(mut parts) = typed.into_iter().collect::<Option<Vec<_>>>() else { continue };
+        if matches!(policy.kind, PolicyKind::AtLeastOnce { .. }) {
+            // The answer of one method is none to another.
+            parts.insert(0, leaf(ExprKind::Meta(Meta::Method), Type::Text(None), false, first.span));
+        }
         body.push(Stmt { kind: StmtKind::Key { key, parts }, span: first.span.to(last.span) });
     }
     let (locals, rows) = (scope.locals, scope.rows);
     if body.is_empty() {
         return;
     }
-    let kind = if reads_message(&body) { HandlerKind::Request } else { HandlerKind::Open };
+    let is_early = needs(&body) == Needs::Call;
+    let kind = if is_early { HandlerKind::Open } else { HandlerKind::Request };
     let mut handler = Handler { kind, body, locals, rows, effects: Effects::default(), span: ast.span };
     handler.effects = effects::of(&handler);
     let handlers = &mut checked.element.handlers;
-    match kind {
-        HandlerKind::Open => handlers.open = Some(handler),
-        _ => handlers.request = Some(handler),
+    match is_early {
+        true => handlers.open = Some(handler),
+        false => handlers.request = Some(handler),
     }
     element::note_uses(&mut checked.element);
+}
+
+/// The element with its keys in ON OPEN instead of ON REQUEST, if that could be.
+fn early(checked: &Checked) -> Option<Checked> {
+    let handler = checked.element.handlers.request.as_ref()?;
+    if needs(&handler.body) == Needs::Message {
+        return None;
+    }
+    let mut early = checked.clone();
+    let handler = early.element.handlers.request.take()?;
+    early.element.handlers.open = Some(Handler { kind: HandlerKind::Open, ..handler });
+    Some(early)
 }
 
 fn key_part(scope: &mut Scope<'_, '_>, part: &ast::Expr, whose: &str) -> Option<Expr> {
@@ -175,21 +198,30 @@ fn key_part(scope: &mut Scope<'_, '_>, part: &ast::Expr, whose: &str) -> Option<
     Some(expr)
 }
 
-/// Whether keys are known only with the message. If not they are computed in ON OPEN, so that a stream need not wait
-/// for its first message before it is let on.
-fn reads_message(body: &[Stmt]) -> bool {
-    let mut found = false;
+/// What must be there for keys to be known. The sooner they are, the less a stream waits: those that need no message
+/// are known when the call opens.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+enum Needs {
+    Call,
+    /// The call, or the message if they are bound to it.
+    Columns,
+    Message,
+}
+
+fn needs(body: &[Stmt]) -> Needs {
+    let mut most = Needs::Call;
     each_stmt(body, &mut |stmt| {
         for expr in exprs_of(stmt) {
             each_expr(expr, &mut |part| {
-                found |= matches!(
-                    part.kind,
-                    ExprKind::Column(_) | ExprKind::Meta(Meta::Size) | ExprKind::Meta(Meta::Index)
-                );
+                most = most.max(match part.kind {
+                    ExprKind::Column(_) => Needs::Columns,
+                    ExprKind::Meta(Meta::Size | Meta::Index) => Needs::Message,
+                    _ => Needs::Call,
+                });
             });
         }
     });
-    found
+    most
 }
 
 /// Tells of columns that no key reads.

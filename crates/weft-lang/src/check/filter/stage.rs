@@ -4,8 +4,9 @@ use super::{Filter, policies};
 use crate::ast;
 use crate::check::Cx;
 use crate::check::chain::{self, Edge};
+use crate::check::scope::View;
 use crate::diagnostic::{Diagnostic, code};
-use crate::hir::{FilterInstance, Instance};
+use crate::hir::{Binding, BoundPlace, FilterInstance, HandlerKind, Instance};
 
 /// A filter that a stage puts in a chain.
 #[derive(Debug)]
@@ -34,7 +35,8 @@ pub(in crate::check) fn stage(
     let policies = policies::with_params(cx, &filter.checked.element, filter.ast, &params, ast.span)?;
     let name = ast.instance.as_ref().unwrap_or(&ast.element).name.clone();
     let (side, mandatory) = (ast.side.map(|clause| clause.side), ast.mandatory.is_some());
-    let keys = filter.keys.map(|element| Instance {
+    let element = filter.early_keys.filter(|_| bindings.iter().all(is_early)).or(filter.keys);
+    let keys = element.map(|element| Instance {
         name: name.clone(),
         element,
         params,
@@ -60,6 +62,15 @@ pub(in crate::check) fn stage(
         span: ast.span,
     };
     Some(Placed { keys, filter })
+}
+
+/// Whether what a column is bound to is known when the call opens.
+fn is_early(binding: &Binding) -> bool {
+    match &binding.place {
+        BoundPlace::Header(_) => true,
+        BoundPlace::Meta(meta) => View::Handler(HandlerKind::Open).has_meta(*meta),
+        BoundPlace::Body(_) => false,
+    }
 }
 
 fn check_per_try(cx: &mut Cx<'_>, ast: &ast::Stage) {
