@@ -515,7 +515,8 @@ impl Engine {
 
     /// Worker 0 sweeps the tables of all, the others their own.
     fn sweep_tables(&self, now: Time) {
-        for chain in &self.live.chains {
+        // The parts of a chain have the same tables.
+        for chain in self.live.chains.iter().filter(|chain| chain.chain.part == 0) {
             for (decl, table) in chain.chain.program.tables.iter().zip(&chain.state.tables) {
                 if self.config.worker == 0 || decl.realisation == Realisation::PerWorker {
                     table.sweep(now, SWEEP_ROWS);

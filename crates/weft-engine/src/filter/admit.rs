@@ -15,6 +15,8 @@ use std::rc::Rc;
 use weft_core::filter::{Reliability, StatusSet, WAITING_DEFAULT};
 use weft_core::{Status, Time};
 
+const TOO_MANY_WAIT: &str = "too many calls wait";
+
 /// What a call has to pass next.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) enum Stage {
@@ -109,101 +111,112 @@ impl Engine {
     }
 
     fn pass_stage(&mut self, now: Time, key: CallKey) -> Step {
-        let Some(wrap) = self.calls.get_mut(key).and_then(|call| call.wrap.as_mut()) else {
-            return Step::Wait;
-        };
+        let Some(wrap) = self.wrap_mut(key) else { return Step::Wait };
         let live = Rc::clone(&wrap.filter);
-        let (policies, state) = (live.policies(), &live.filter.state);
         match wrap.stage {
-            Stage::Once => match (&state.known, policies.once) {
-                (Some(known), Some(Reliability::AtLeastOnce { id, .. })) => {
-                    let id = live.filter.key(&wrap.keys, id);
-                    match known.enter(now, id) {
-                        Seen::First => {
-                            wrap.held.is_first = true;
-                            Step::On
-                        }
-                        Seen::UnderWay => {
-                            let at = hash::hash_bytes(id);
-                            self.wait_for_others(key, &live, at, None, WAITING_DEFAULT)
-                        }
-                        Seen::Answered(answer) => Step::Repeat(answer),
-                        Seen::AnsweredAtLength => Step::Refuse(
-                            Status::AlreadyExists,
-                            "the call was answered, and its answer not kept",
-                        ),
-                        Seen::TooLong => Step::Refuse(Status::InvalidArgument, "the call's id is too long"),
-                    }
-                }
-                _ => Step::On,
-            },
-            Stage::Order => match (&state.lines, policies.order) {
-                (Some(lines), Some(order)) => {
-                    let at = hash::hash_bytes(live.filter.key(&wrap.keys, order.key));
-                    let ticket = lines.join(now, at);
-                    wrap.held.ticket = Some(ticket);
-                    if lines.is_up(now, ticket) {
-                        return Step::On;
-                    }
-                    self.wait_for_others(key, &live, at, Some(ticket), order.waiting_max)
-                }
-                _ => Step::On,
-            },
-            Stage::Rate => {
-                let Some(rate) = policies.rate else { return Step::On };
-                let at = rate.key.map(|key| hash::hash_bytes(live.filter.key(&wrap.keys, key)));
-                let may_wait = state.waiting(Waits::ForTime) < u64::from(rate.waiting_max);
-                match state.schedule(now, at, |expected| rate::take(expected, now, &rate, may_wait)) {
-                    Turn::Now => Step::On,
-                    Turn::Refused => Step::Refuse(Status::ResourceExhausted, "too many calls"),
-                    Turn::At(at) => {
-                        state.note_waiting(Waits::ForTime, true, u32::MAX);
-                        wrap.held.waits = Some(Waits::ForTime);
-                        wrap.turn = Some(self.timers.set(at, Timer::Turn(key)));
-                        Step::Wait
-                    }
-                }
-            }
-            Stage::Circuit => {
-                let Some(circuit) = policies.circuit else { return Step::On };
-                match state.breaker(|breaker| breaker.enter(now, &circuit)) {
-                    Ok(pass) => {
-                        wrap.held.pass = Some(pass);
-                        Step::On
-                    }
-                    Err(Stop::Open) => Step::Refuse(Status::Unavailable, "the circuit is open"),
-                    Err(Stop::TooMany) => Step::Refuse(Status::Unavailable, "too many calls are under way"),
-                }
-            }
-            Stage::Congestion => {
-                let Some(congestion) = policies.congestion else { return Step::On };
-                if !state.limit(|limit| limit.enter(&congestion)) {
-                    return Step::Refuse(Status::Unavailable, "the limit on calls under way is reached");
-                }
-                wrap.held.is_in_limit = true;
-                Step::On
-            }
+            Stage::Once => self.pass_once(now, key, &live),
+            Stage::Order => self.pass_order(now, key, &live),
+            Stage::Rate => self.pass_rate(now, key, &live),
+            Stage::Circuit => wrap.pass_circuit(now),
+            Stage::Congestion => wrap.pass_congestion(),
             Stage::Ready => Step::On,
         }
     }
 
+    fn pass_once(&mut self, now: Time, key: CallKey, live: &Rc<LiveFilter>) -> Step {
+        let (Some(known), Some(Reliability::AtLeastOnce { id, .. })) =
+            (&live.filter.state.known, live.policies().once)
+        else {
+            return Step::On;
+        };
+        let wrap = self.wrap_mut(key).expect("the caller has looked");
+        let id = live.filter.key(&wrap.keys, id);
+        match known.enter(now, id) {
+            Seen::First => {
+                wrap.held.is_first = true;
+                Step::On
+            }
+            Seen::UnderWay => {
+                let at = hash::hash_bytes(id);
+                if !self.may_wait_for_others(key, live, WAITING_DEFAULT) {
+                    return Step::Refuse(Status::ResourceExhausted, TOO_MANY_WAIT);
+                }
+                self.wait_for_others(now, key, live, at, None)
+            }
+            Seen::Answered(answer) => Step::Repeat(answer),
+            Seen::AnsweredAtLength => Step::Refuse(
+                Status::AlreadyExists,
+                "the call was answered, and its answer was too long to keep",
+            ),
+            Seen::TooLong => Step::Refuse(Status::InvalidArgument, "the call's id is too long"),
+        }
+    }
+
+    fn pass_order(&mut self, now: Time, key: CallKey, live: &Rc<LiveFilter>) -> Step {
+        let (Some(lines), Some(order)) = (&live.filter.state.lines, live.policies().order) else {
+            return Step::On;
+        };
+        let wrap = self.wrap_mut(key).expect("the caller has looked");
+        let at = hash::hash_bytes(live.filter.key(&wrap.keys, order.key));
+        // A ticket must not be given to who may not wait for it: those behind would wait for nobody.
+        let counts = !lines.is_free(now, at);
+        if counts && !self.may_wait_for_others(key, live, order.waiting_max) {
+            return Step::Refuse(Status::ResourceExhausted, TOO_MANY_WAIT);
+        }
+        let ticket = lines.join(now, at);
+        let is_up = lines.is_up(now, ticket);
+        let wrap = self.wrap_mut(key).expect("the caller has looked");
+        wrap.held.ticket = Some(ticket);
+        if is_up {
+            wrap.end_waiting();
+            return Step::On;
+        }
+        if !counts {
+            // Another worker's call has come in between.
+            self.may_wait_for_others(key, live, u32::MAX);
+        }
+        self.wait_for_others(now, key, live, at, Some(ticket))
+    }
+
+    fn pass_rate(&mut self, now: Time, key: CallKey, live: &Rc<LiveFilter>) -> Step {
+        let Some(rate) = live.policies().rate else { return Step::On };
+        let state = &live.filter.state;
+        let wrap = self.wrap_mut(key).expect("the caller has looked");
+        let at = rate.key.map(|key| hash::hash_bytes(live.filter.key(&wrap.keys, key)));
+        let may_wait = state.waiting(Waits::ForTime) < u64::from(rate.waiting_max);
+        match state.schedule(now, at, |expected| rate::take(expected, now, &rate, may_wait)) {
+            Turn::Now => Step::On,
+            Turn::Refused => Step::Refuse(Status::ResourceExhausted, "too many calls"),
+            Turn::At(at) => {
+                state.note_waiting(Waits::ForTime, true, u32::MAX);
+                let timer = self.timers.set(at, Timer::Turn(key));
+                let wrap = self.wrap_mut(key).expect("the caller has looked");
+                (wrap.held.waits, wrap.turn) = (Some(Waits::ForTime), Some(timer));
+                Step::Wait
+            }
+        }
+    }
+
+    /// Counts a call among those that wait for others. False if they are too many.
+    fn may_wait_for_others(&mut self, key: CallKey, live: &LiveFilter, max: u32) -> bool {
+        let fits = live.filter.state.note_waiting(Waits::ForOthers, true, max);
+        let wrap = self.wrap_mut(key).expect("the caller has looked");
+        wrap.held.waits = fits.then_some(Waits::ForOthers);
+        fits
+    }
+
     fn wait_for_others(
         &mut self,
+        now: Time,
         call: CallKey,
         live: &Rc<LiveFilter>,
         at: u64,
         ticket: Option<Ticket>,
-        waiting_max: u32,
     ) -> Step {
-        // A ticket that was given is honoured by the entry, also if nobody is behind it.
         let line = self.waiters.0.entry((live.filter.id, at)).or_default();
         line.push_back(Waiter { call, filter: Rc::clone(live), ticket });
-        if !live.filter.state.note_waiting(Waits::ForOthers, true, waiting_max) {
-            return Step::Refuse(Status::ResourceExhausted, "too many calls wait");
-        }
-        if let Some(wrap) = self.wrap_mut(call) {
-            wrap.held.waits = Some(Waits::ForOthers);
-        }
+        // Another worker may have let go before it could see that somebody waits.
+        self.wake(now, (live.filter.id, at));
         Step::Wait
     }
 
@@ -220,9 +233,7 @@ impl Engine {
     /// The wait of a call is over.
     fn end_wait(&mut self, now: Time, key: CallKey) {
         let Some(wrap) = self.wrap_mut(key) else { return };
-        if let Some(waits) = wrap.held.waits.take() {
-            wrap.filter.filter.state.note_waiting(waits, false, 0);
-        }
+        wrap.end_waiting();
         self.admit(now, key);
     }
 
@@ -306,10 +317,8 @@ impl Engine {
         for timer in [wrap.total.take(), wrap.turn.take(), wrap.hedge.take()].into_iter().flatten() {
             self.timers.cancel(timer);
         }
+        wrap.end_waiting();
         let held = core::mem::take(&mut wrap.held);
-        if let Some(waits) = held.waits {
-            state.note_waiting(waits, false, 0);
-        }
         if let (Some(circuit), Some(pass)) = (policies.circuit, held.pass) {
             let ended = match status {
                 None => Ended::Unknown,
@@ -350,6 +359,35 @@ impl Engine {
 
     pub(super) fn wrap_mut(&mut self, key: CallKey) -> Option<&mut Wrap> {
         self.calls.get_mut(key)?.wrap.as_deref_mut()
+    }
+}
+
+impl Wrap {
+    fn pass_circuit(&mut self, now: Time) -> Step {
+        let Some(circuit) = self.filter.policies().circuit else { return Step::On };
+        match self.filter.filter.state.breaker(|breaker| breaker.enter(now, &circuit)) {
+            Ok(pass) => {
+                self.held.pass = Some(pass);
+                Step::On
+            }
+            Err(Stop::Open) => Step::Refuse(Status::Unavailable, "the circuit is open"),
+            Err(Stop::TooMany) => Step::Refuse(Status::Unavailable, "too many calls are under way"),
+        }
+    }
+
+    fn pass_congestion(&mut self) -> Step {
+        let Some(congestion) = self.filter.policies().congestion else { return Step::On };
+        if !self.filter.filter.state.limit(|limit| limit.enter(&congestion)) {
+            return Step::Refuse(Status::Unavailable, "the limit on calls under way is reached");
+        }
+        self.held.is_in_limit = true;
+        Step::On
+    }
+
+    fn end_waiting(&mut self) {
+        if let Some(waits) = self.held.waits.take() {
+            self.filter.filter.state.note_waiting(waits, false, 0);
+        }
     }
 }
 

@@ -49,6 +49,13 @@ impl Lines {
         })
     }
 
+    /// Whether nobody stands in the line of a key.
+    pub(super) fn is_free(&self, now: Time, key: u64) -> bool {
+        self.with(now, key, |row| {
+            row.is_none_or(|row| self.rows.word(row, self.serving) >= self.rows.word(row, self.next))
+        })
+    }
+
     /// Whether it is the ticket's turn.
     pub(super) fn is_up(&self, now: Time, ticket: Ticket) -> bool {
         self.with(now, ticket.key, |row| {

@@ -282,6 +282,23 @@ fn calls_of_one_key_go_one_after_the_other() {
     assert_eq!(stats(&mut world, "order").waiting, 0);
 }
 
+/// A line without an end would hold as many calls as a client cares to send.
+#[test]
+fn a_line_has_an_end() {
+    let order = Order { key: KeyId(0), keys_max: 100, waiting_max: 3 };
+    let policies = Policies { order: Some(order), ..Policies::default() };
+    let mut world = World::new(1, plan(&keyed_chain(), &[filter(1, "order", policies)], &[CART]))
+        .server(CART, |_| Behaviour::default().after(ms(50)));
+    let client = world.client("front");
+    let calls: Vec<_> = (0..20).map(|_| add(&mut world, client, "ann", 10)).collect();
+    let later = add(&mut world, client, "ann", 1000);
+    world.run();
+    let n_of = |code| calls.iter().filter(|call| world.answer(**call).code() == Some(code)).count();
+    assert_eq!((n_of(0), n_of(8)), (4, 16));
+    assert_eq!(world.answer(later).code(), Some(0));
+    assert_eq!(stats(&mut world, "order").waiting, 0);
+}
+
 /// A breaker that stays closed sends calls to servers that cannot take them.
 #[test]
 fn a_circuit_opens_and_closes_again() {
