@@ -7,4 +7,5 @@ mod programs;
 mod repeat;
 mod schema;
 mod swap;
+mod three_schemas;
 mod vectors;

@@ -16,6 +16,7 @@ use weft_ir::ir::Op;
 use weft_ir::program::{ChainProgram, Event, Input, Place, Realisation};
 use weft_ir::verify::Handler;
 use weft_jit::Jit;
+use weft_lang::Resolver;
 use weft_lang::diagnostic::{RenderOptions, render_all};
 use weft_lang::format::format;
 use weft_lang::source::SourceMap;
@@ -189,7 +190,12 @@ fn a_bucket_is_locked_by_its_key_and_only_with_workers() {
 
 /// The first chain of a program.
 fn chain_of(file: &str, workers: usize) -> ChainProgram {
-    let (network, diagnostics, sources) = weft_lang::check(file, &mut Disk);
+    chain_by(&mut Disk, file, workers)
+}
+
+/// The first chain of a program whose files come from elsewhere than disk.
+pub(crate) fn chain_by(files: &mut dyn Resolver, file: &str, workers: usize) -> ChainProgram {
+    let (network, diagnostics, sources) = weft_lang::check(file, files);
     let show = |diagnostics: &[_]| render_all(diagnostics, &sources, RenderOptions::default());
     let network = network.unwrap_or_else(|| panic!("{}", show(&diagnostics)));
     lower_with_lines(&network, 0, &LowerOptions { workers }, &sources)
@@ -202,7 +208,7 @@ struct Lane {
     world: World,
 }
 
-struct Test {
+pub(crate) struct Test {
     file: String,
     chain: Arc<ChainProgram>,
     lanes: Vec<Lane>,
@@ -221,7 +227,7 @@ struct Last {
 }
 
 impl Test {
-    fn new(file: &Path, chain: Arc<ChainProgram>) -> Self {
+    pub(crate) fn new(file: &Path, chain: Arc<ChainProgram>) -> Self {
         let backends: [Box<dyn Backend>; 2] =
             [Box::new(Interp), Box::new(Jit::new().expect("the machine is one of Cranelift's"))];
         let lanes = backends.map(|backend| Lane { backend, world: World::new(&chain) });
@@ -229,7 +235,7 @@ impl Test {
         Self { file, chain, lanes: lanes.into(), now: Time(0), rand: 0, last: None }
     }
 
-    fn run(&mut self, lines: &[Line]) {
+    pub(crate) fn run(&mut self, lines: &[Line]) {
         for line in lines {
             self.line(line);
         }

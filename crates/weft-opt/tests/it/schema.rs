@@ -30,6 +30,8 @@ impl Resolver for Disk {
     fn proto(&mut self, path: &str, _from: Option<&str>) -> Result<Schema, String> {
         match path {
             "cart.proto" | "proto/cart.proto" => Ok(shop()),
+            "rides.proto" => Ok(rides()),
+            "bank.proto" => Ok(bank()),
             _ => Err("there is no such file".to_owned()),
         }
     }
@@ -85,5 +87,42 @@ fn shop() -> Schema {
         ],
         enums: Vec::new(),
         services: vec![Service::new("shop.Cart", 0, 1, &methods)],
+    }
+}
+
+/// `rides.Rides/Book`: who asks is two messages deep, and the zone is a narrow number.
+fn rides() -> Schema {
+    use FieldKind as F;
+    use Presence::{Explicit, Implicit};
+    let book =
+        vec![Field::new("zone", 4, F::Sint32, Implicit), Field::new("rider", 5, F::Message(1), Explicit)];
+    let rider = vec![Field::new("account", 1, F::Message(2), Explicit)];
+    let account = vec![Field::new("id", 3, F::String, Implicit)];
+    Schema {
+        messages: vec![
+            Message::new("rides.Book", book),
+            Message::new("rides.Rider", rider),
+            Message::new("rides.Account", account),
+            Message::new("rides.Booked", vec![Field::new("car", 1, F::String, Implicit)]),
+        ],
+        enums: Vec::new(),
+        services: vec![Service::new("rides.Rides", 0, 3, &[("Book", false, false)])],
+    }
+}
+
+/// `bank.Bank/Pay`: other names, other numbers, and a number without a sign.
+fn bank() -> Schema {
+    use FieldKind as F;
+    use Presence::Implicit;
+    let pay = vec![
+        Field::new("amount", 1, F::Double, Implicit),
+        Field::new("branch", 2, F::Fixed32, Implicit),
+        Field::new("customer", 17, F::String, Implicit),
+    ];
+    let paid = vec![Field::new("receipt", 1, F::Uint64, Implicit)];
+    Schema {
+        messages: vec![Message::new("bank.Payment", pay), Message::new("bank.Receipt", paid)],
+        enums: Vec::new(),
+        services: vec![Service::new("bank.Bank", 0, 1, &[("Pay", false, false)])],
     }
 }
