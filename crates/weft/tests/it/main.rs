@@ -3,6 +3,7 @@
 mod commands;
 mod explain;
 mod filters;
+mod library;
 mod node;
 mod order;
 mod swap;

@@ -1,0 +1,448 @@
+//! Elements of the library between a stock client and stock servers.
+
+use crate::node::{Folder, Node};
+use shop::pb::cart_client::CartClient;
+use shop::pb::cart_server::{Cart, CartServer};
+use shop::pb::{CartReply, CartRequest};
+use std::collections::BTreeMap;
+use std::fmt::Write as _;
+use std::fs;
+use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+use tokio_stream::wrappers::{ReceiverStream, TcpListenerStream};
+use tonic::transport::{Channel, Server};
+use tonic::{Code, Request, Response, Status, Streaming};
+
+/// A cart server with a name, that takes its time, and says of its load what it is told to say.
+#[derive(Clone, Default)]
+struct Named {
+    name: &'static str,
+    takes: Duration,
+    load: Option<&'static str>,
+    /// What it answers with instead of a reply.
+    fails: Option<Code>,
+    /// Metadata of the calls that came, a line each.
+    came: Arc<Mutex<Vec<String>>>,
+    n_calls: Arc<AtomicUsize>,
+}
+
+impl Named {
+    fn new(name: &'static str) -> Self {
+        Self { name, ..Self::default() }
+    }
+
+    fn n_calls(&self) -> usize {
+        self.n_calls.load(Relaxed)
+    }
+
+    /// Serves in a thread of its own; its address. It ends with the process.
+    fn serve(&self) -> String {
+        let (send, receive) = std::sync::mpsc::channel();
+        let cart = self.clone();
+        std::thread::spawn(move || {
+            runtime().block_on(async move {
+                let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.expect("a port is free");
+                send.send(listener.local_addr().expect("it is bound").to_string()).expect("the test waits");
+                let incoming = TcpListenerStream::new(listener);
+                Server::builder().add_service(CartServer::new(cart)).serve_with_incoming(incoming).await
+            })
+        });
+        receive.recv().expect("the server starts")
+    }
+
+    async fn answer(&self, request: Request<CartRequest>) -> Result<Response<CartReply>, Status> {
+        self.n_calls.fetch_add(1, Relaxed);
+        self.came.lock().expect("no panic").push(format!("{:?}", request.metadata()));
+        tokio::time::sleep(self.takes).await;
+        if let Some(code) = self.fails {
+            return Err(Status::new(code, "as told"));
+        }
+        let CartRequest { object_id, quantity, .. } = request.into_inner();
+        let mut response = Response::new(CartReply { server: self.name.to_owned(), object_id, quantity });
+        if let Some(load) = self.load {
+            response.metadata_mut().insert("x-load", load.parse().expect("a header"));
+        }
+        Ok(response)
+    }
+}
+
+#[tonic::async_trait]
+impl Cart for Named {
+    type WatchStream = ReceiverStream<Result<CartReply, Status>>;
+    type ChatStream = ReceiverStream<Result<CartReply, Status>>;
+
+    async fn add(&self, request: Request<CartRequest>) -> Result<Response<CartReply>, Status> {
+        self.answer(request).await
+    }
+
+    async fn get(&self, request: Request<CartRequest>) -> Result<Response<CartReply>, Status> {
+        self.answer(request).await
+    }
+
+    async fn watch(&self, _: Request<CartRequest>) -> Result<Response<Self::WatchStream>, Status> {
+        Err(Status::unimplemented("watch"))
+    }
+
+    async fn upload(&self, _: Request<Streaming<CartRequest>>) -> Result<Response<CartReply>, Status> {
+        Err(Status::unimplemented("upload"))
+    }
+
+    async fn chat(&self, _: Request<Streaming<CartRequest>>) -> Result<Response<Self::ChatStream>, Status> {
+        Err(Status::unimplemented("chat"))
+    }
+}
+
+fn runtime() -> tokio::runtime::Runtime {
+    tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime")
+}
+
+/// A node with these elements of the library in one chain, in front of the cluster `cart` of these servers.
+struct Test {
+    node: Node,
+    folder: Folder,
+}
+
+impl Test {
+    fn new(elements: &[&str], servers: &[String], stages: &str, more: &str) -> Self {
+        let folder = Folder::new();
+        let mut program = String::new();
+        for element in elements {
+            let _ = writeln!(program, "IMPORT 'library/elements/{element}.weft';");
+        }
+        let members = servers.iter().map(|server| format!("'{server}'")).collect::<Vec<_>>().join(", ");
+        let _ = write!(
+            program,
+            "CREATE TYPE cart FROM PROTO 'cart.proto';
+CREATE LISTENER frontend ON tcp '127.0.0.1:0';
+CREATE CLUSTER cart TO {members};
+CREATE CHAIN shop ON frontend -> cart METHOD 'shop.Cart/Get' AS {stages}; END;
+{}",
+            more.replace("FOLDER", &folder.0.display().to_string())
+        );
+        Self::run(folder, &program)
+    }
+
+    fn run(folder: Folder, program: &str) -> Self {
+        let program = folder.write("network.weft", program);
+        let node = Node::start(&folder, &program, &["--workers", "2"]);
+        Self { node, folder }
+    }
+
+    async fn client(&self) -> Client {
+        Client(CartClient::connect(format!("http://{}", self.node.listener)).await.expect("it listens"))
+    }
+}
+
+#[derive(Clone)]
+struct Client(CartClient<Channel>);
+
+impl Client {
+    /// Which server answered.
+    async fn get(&mut self, user: &str) -> Result<String, Code> {
+        self.get_with(user, None).await
+    }
+
+    async fn get_with(&mut self, user: &str, header: Option<(&'static str, &str)>) -> Result<String, Code> {
+        let message = CartRequest { user: user.to_owned(), object_id: 7, ..CartRequest::default() };
+        let mut request = Request::new(message);
+        if let Some((name, value)) = header {
+            request.metadata_mut().insert(name, value.parse().expect("a header"));
+        }
+        let reply = self.0.get(request).await;
+        reply.map(|reply| reply.into_inner().server).map_err(|status| status.code())
+    }
+
+    async fn add(&mut self, user: &str) -> Result<String, Code> {
+        let message = CartRequest { user: user.to_owned(), ..CartRequest::default() };
+        let reply = self.0.add(message).await;
+        reply.map(|reply| reply.into_inner().server).map_err(|status| status.code())
+    }
+
+    /// How many of `n` calls each server answered, one call after the other.
+    async fn count(&mut self, n: usize, user: impl Fn(usize) -> String) -> BTreeMap<String, usize> {
+        let mut by_server = BTreeMap::new();
+        for nth in 0..n {
+            let server = self.get(&user(nth)).await.expect("it is answered");
+            *by_server.entry(server).or_default() += 1;
+        }
+        by_server
+    }
+}
+
+/// A cache that asked a server all the same, or gave one user what another had, would be worse than none.
+#[test]
+fn the_cache_answers_what_was_answered() {
+    let cart = Named::new("cart-1");
+    let stage = "cache (ttl = '400 ms', key := user)";
+    let test = Test::new(&["cache"], &[cart.serve()], stage, "");
+    runtime().block_on(async {
+        let mut client = test.client().await;
+        for _ in 0..5 {
+            assert_eq!(client.get("ann").await, Ok("cart-1".to_owned()));
+        }
+        assert_eq!(cart.n_calls(), 1);
+        assert_eq!(client.get("bob").await, Ok("cart-1".to_owned()));
+        assert_eq!(cart.n_calls(), 2);
+        tokio::time::sleep(Duration::from_millis(450)).await;
+        assert_eq!(client.get("ann").await, Ok("cart-1".to_owned()));
+        assert_eq!(cart.n_calls(), 3);
+    });
+    assert_eq!(test.node.stop(), Some(0));
+}
+
+/// A balancer that did not know the members of the cluster would send nothing, or all to one.
+#[test]
+fn balancers_spread_calls_over_the_cluster() {
+    let servers = [Named::new("cart-1"), Named::new("cart-2")].map(|cart| cart.serve());
+    let spread = |element: &str, stage: &str, users: fn(usize) -> String| {
+        let test = Test::new(&[element], &servers, stage, "");
+        let by_server = runtime().block_on(async { test.client().await.count(60, users).await });
+        assert_eq!(test.node.stop(), Some(0));
+        (by_server.get("cart-1").copied().unwrap_or(0), by_server.get("cart-2").copied().unwrap_or(0))
+    };
+    let (one, many): (fn(usize) -> String, fn(usize) -> String) =
+        (|_| "ann".to_owned(), |nth| format!("user-{nth}"));
+    assert_eq!(spread("round_robin_lb", "round_robin_lb", one), (30, 30));
+    assert_eq!(
+        spread("least_loaded_lb", "least_loaded_lb", one),
+        (60, 0),
+        "nothing is under way between calls"
+    );
+    let (first, second) = spread("random_lb", "random_lb", one);
+    assert!(first >= 10 && second >= 10, "{first} and {second}");
+    for stage in [("hash_lb", "hash_lb (key := user)"), ("sticky_lb", "sticky_lb (session := user)")] {
+        let (first, second) = spread(stage.0, stage.1, many);
+        assert!(first >= 10 && second >= 10, "{stage:?}: {first} and {second}");
+        let (first, second) = spread(stage.0, stage.1, one);
+        assert_eq!((first.min(second), first + second), (0, 60), "{stage:?}: one user, two servers");
+    }
+}
+
+/// A server that is busy would get as much as one that is not.
+#[test]
+fn calls_under_way_count_as_load() {
+    let slow = Named { takes: Duration::from_millis(300), ..Named::new("slow") };
+    let quick = Named::new("quick");
+    let servers = [slow.serve(), quick.serve()];
+    for element in ["least_loaded_lb", "power_of_two_lb"] {
+        let stage = if element == "power_of_two_lb" {
+            "power_of_two_lb (said := header.\"x-load\")"
+        } else {
+            element
+        };
+        let test = Test::new(&[element], &servers, stage, "");
+        runtime().block_on(async {
+            let mut client = test.client().await;
+            // Whoever gets this one is busy for a while; if it is the quick one, the next goes to the other.
+            let mut other = client.clone();
+            let busy = tokio::spawn(async move { while other.get("ann").await != Ok("slow".to_owned()) {} });
+            tokio::time::sleep(Duration::from_millis(50)).await;
+            assert_eq!(
+                client.count(20, |_| "bob".to_owned()).await,
+                BTreeMap::from([("quick".to_owned(), 20)])
+            );
+            busy.await.expect("no panic");
+        });
+        assert_eq!(test.node.stop(), Some(0));
+    }
+}
+
+/// What a server says of its load would be passed over.
+#[test]
+fn what_a_server_says_of_its_load_counts() {
+    let tired = Named { load: Some("12.5"), ..Named::new("tired") };
+    let fresh = Named { load: Some("0.5"), ..Named::new("fresh") };
+    let stage = "power_of_two_lb (said := header.\"x-load\")";
+    let test = Test::new(&["power_of_two_lb"], &[tired.serve(), fresh.serve()], stage, "");
+    let by_server = runtime().block_on(async { test.client().await.count(40, |_| "ann".to_owned()).await });
+    assert!(by_server["fresh"] >= 38, "{by_server:?}");
+    assert_eq!(test.node.stop(), Some(0));
+}
+
+/// A slow server would get half of the calls, or one that fails at once all of them.
+#[test]
+fn prequal_leaves_slow_and_failing_servers() {
+    let slow = Named { takes: Duration::from_millis(30), ..Named::new("slow") };
+    let quick = Named { takes: Duration::from_millis(1), ..Named::new("quick") };
+    let broken = Named { fails: Some(Code::Unavailable), ..Named::new("broken") };
+    let servers = [slow.serve(), broken.serve(), quick.serve()];
+    let test = Test::new(&["prequal_lb"], &servers, "prequal_lb (explore = 0.02)", "");
+    runtime().block_on(async {
+        let mut client = test.client().await;
+        for _ in 0..100 {
+            let _ = client.get("ann").await;
+        }
+    });
+    assert!(quick.n_calls() >= 85, "{} of 100 calls to the quick server", quick.n_calls());
+    assert!(slow.n_calls() >= 1 && broken.n_calls() >= 1);
+    assert_eq!(test.node.stop(), Some(0));
+}
+
+/// A user would be moved between versions from call to call, or kept on one that fails.
+#[test]
+fn a_canary_keeps_its_users_until_it_fails() {
+    let (old, new) = (Named::new("old"), Named::new("new"));
+    let bad = Named { fails: Some(Code::Internal), ..Named::new("bad") };
+    let canary = |next: &Named| {
+        let more = format!("CREATE CLUSTER cart_v2 TO '{}';", next.serve());
+        let stage = "canary (percent = 50, target = 'cart_v2', errors_max = 3, user := user)";
+        Test::new(&["canary"], &[old.serve()], stage, &more)
+    };
+    let test = canary(&new);
+    let users = |nth: usize| format!("user-{}", nth % 20);
+    runtime().block_on(async {
+        let mut client = test.client().await;
+        let mut homes = BTreeMap::new();
+        for nth in 0..60 {
+            let server = client.get(&users(nth)).await.expect("it is answered");
+            let home = homes.entry(users(nth)).or_insert_with(|| server.clone());
+            assert_eq!(*home, server, "{} was moved", users(nth));
+        }
+        let n_new = homes.values().filter(|home| *home == "new").count();
+        assert!((5..=15).contains(&n_new), "{n_new} of 20 users on the new version");
+    });
+    assert_eq!(test.node.stop(), Some(0));
+    let test = canary(&bad);
+    runtime().block_on(async {
+        let mut client = test.client().await;
+        let mut failed = 0;
+        for nth in 0..60 {
+            failed += usize::from(client.get(&users(nth)).await.is_err());
+        }
+        assert_eq!((failed, bad.n_calls()), (3, 3));
+    });
+    assert_eq!(test.node.stop(), Some(0));
+}
+
+/// A header would not lead to the other version, or every call would.
+#[test]
+fn a_header_chooses_the_version() {
+    let (a, b) = (Named::new("a"), Named::new("b"));
+    let more = format!("CREATE CLUSTER cart_b TO '{}';", b.serve());
+    let stage = "ab_header (value = 'b', target = 'cart_b', variant := header.\"x-variant\")";
+    let test = Test::new(&["ab_header"], &[a.serve()], stage, &more);
+    runtime().block_on(async {
+        let mut client = test.client().await;
+        assert_eq!(client.get_with("ann", Some(("x-variant", "b"))).await, Ok("b".to_owned()));
+        assert_eq!(client.get_with("ann", Some(("x-variant", "a"))).await, Ok("a".to_owned()));
+        assert_eq!(client.get("ann").await, Ok("a".to_owned()));
+    });
+    assert_eq!(test.node.stop(), Some(0));
+}
+
+/// A server that fails would be called for each call, or never again once it has recovered.
+#[test]
+fn a_circuit_opens_and_tries_again() {
+    let cart = Named { fails: Some(Code::Unavailable), ..Named::new("cart-1") };
+    let stage = "circuit_breaker (failures = 3, pause = '300 ms')";
+    let test = Test::new(&["circuit_breaker"], &[cart.serve()], stage, "");
+    runtime().block_on(async {
+        let mut client = test.client().await;
+        for _ in 0..20 {
+            assert_eq!(client.get("ann").await, Err(Code::Unavailable));
+        }
+        assert_eq!(cart.n_calls(), 3);
+        tokio::time::sleep(Duration::from_millis(350)).await;
+        for _ in 0..5 {
+            let _ = client.get("ann").await;
+        }
+        assert_eq!(cart.n_calls(), 4);
+    });
+    assert_eq!(test.node.stop(), Some(0));
+}
+
+/// A server that refuses would be sent everything.
+#[test]
+fn admission_control_sends_little_more_than_is_accepted() {
+    let cart = Named { fails: Some(Code::ResourceExhausted), ..Named::new("cart-1") };
+    let test = Test::new(&["admission_control"], &[cart.serve()], "admission_control", "");
+    runtime().block_on(async {
+        let mut client = test.client().await;
+        for _ in 0..200 {
+            let _ = client.get("ann").await;
+        }
+    });
+    // With none accepted the n-th call is sent with probability 1 / n: some six of 200.
+    assert!(cart.n_calls() <= 30, "{} of 200 calls were sent", cart.n_calls());
+    assert_eq!(test.node.stop(), Some(0));
+}
+
+/// A call would go where nothing was prepared for it.
+#[test]
+fn a_second_kind_of_call_follows_the_first() {
+    let servers = [Named::new("cart-1"), Named::new("cart-2")].map(|cart| cart.serve());
+    let folder = Folder::new();
+    // One chain for both methods would need streams to wait for a message: the two of the shop stay out of it.
+    let program = format!(
+        "IMPORT 'library/elements/session_affinity_after.weft';
+CREATE TYPE cart FROM PROTO 'two.proto';
+CREATE LISTENER frontend ON tcp '127.0.0.1:0';
+CREATE CLUSTER cart TO '{}', '{}';
+CREATE CHAIN shop ON frontend -> cart AS
+  session_affinity_after (first = '/shop.Cart/Add', second = '/shop.Cart/Get', session := user);
+END;
+",
+        servers[0], servers[1]
+    );
+    let proto = fs::read_to_string(crate::node::shop_proto()).expect("it is there");
+    let unary = proto.lines().filter(|line| !line.contains("stream ")).collect::<Vec<_>>().join("\n");
+    folder.write("two.proto", &unary);
+    let test = Test::run(folder, &program);
+    runtime().block_on(async {
+        let mut client = test.client().await;
+        assert_eq!(client.get("ann").await, Err(Code::FailedPrecondition));
+        for nth in 0..6 {
+            let user = format!("user-{nth}");
+            let server = client.add(&user).await.expect("it is answered");
+            for _ in 0..3 {
+                assert_eq!(client.get(&user).await, Ok(server.clone()));
+            }
+        }
+    });
+    assert_eq!(test.node.stop(), Some(0));
+}
+
+/// A copy would reach the caller, or a new version that answers otherwise be taken for the same.
+#[test]
+fn a_shadow_is_compared_and_never_seen() {
+    let (old, same, other) = (Named::new("old"), Named::new("old"), Named::new("new"));
+    for (next, n_differ) in [(&same, 0), (&other, 8)] {
+        let more = format!(
+            "CREATE LISTENER shadows ON unix 'FOLDER/shadows.sock';
+CREATE CLUSTER to_shadows TO 'unix:FOLDER/shadows.sock';
+CREATE CLUSTER cart_v2 TO '{}';
+CREATE CHAIN next ON shadows -> cart_v2 METHOD 'shop.Cart/Get' AS
+  shadow_answer (path = 'FOLDER/differs');
+END;",
+            next.serve()
+        );
+        let folder = Folder::new();
+        let path = folder.0.display().to_string();
+        let program = format!(
+            "IMPORT 'library/elements/shadow.weft';
+CREATE TYPE cart FROM PROTO 'cart.proto';
+CREATE LISTENER frontend ON tcp '127.0.0.1:0';
+CREATE CLUSTER cart TO '{}';
+CREATE CHAIN shop ON frontend -> cart METHOD 'shop.Cart/Get' AS
+  shadow (target = 'to_shadows', path = 'FOLDER/differs');
+END;
+{more}",
+            old.serve()
+        );
+        let test = Test::run(folder, &program.replace("FOLDER", &path));
+        runtime().block_on(async {
+            let mut client = test.client().await;
+            assert_eq!(client.count(8, |_| "ann".to_owned()).await, BTreeMap::from([("old".to_owned(), 8)]));
+            while next.n_calls() < 8 {
+                tokio::time::sleep(Duration::from_millis(5)).await;
+            }
+            tokio::time::sleep(Duration::from_millis(50)).await;
+        });
+        assert_eq!(test.node.stop(), Some(0));
+        let rows = fs::read_to_string(test.folder.0.join("differs")).unwrap_or_default();
+        assert_eq!(rows.lines().count(), n_differ, "{rows}");
+        let came = next.came.lock().expect("no panic");
+        assert!(came.iter().all(|metadata| !metadata.contains("x-shadow-id")), "{came:?}");
+    }
+}
