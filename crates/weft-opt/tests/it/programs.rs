@@ -54,9 +54,8 @@ fn run_file(file: &Path) {
 #[test]
 fn the_library_and_the_examples_lower() {
     // An element that a user imports first must not be the one that fails.
-    let example = root().join("examples/shop");
-    for name in ["network.weft", "network2.weft"] {
-        let chain = chain_of(&example.join(name).display().to_string(), 2);
+    for name in ["shop/network.weft", "shop/network2.weft", "mesh/network.weft"] {
+        let chain = chain_of(&root().join("examples").join(name).display().to_string(), 2);
         let cost = cost(&chain);
         assert!(cost.elements.iter().all(|element| element.ops.request < 1000), "{cost:?}");
         assert!(cost.elements.iter().any(|element| element.table_bytes > 0));
@@ -67,7 +66,9 @@ fn the_library_and_the_examples_lower() {
 fn library_and_examples_are_in_house_style() {
     // What `weft fmt` would change is not what a reader of the library should learn from.
     let mut changed = Vec::new();
-    for folder in [library().join("elements"), library().join("filters"), root().join("examples/shop")] {
+    let library = ["elements", "filters"].map(|folder| library().join(folder));
+    let examples = ["shop", "mesh"].map(|folder| root().join("examples").join(folder));
+    for folder in library.into_iter().chain(examples) {
         for entry in fs::read_dir(folder).expect("the folder is there") {
             let path = entry.expect("it can be read").path();
             if path.extension().is_none_or(|extension| extension != "weft") {

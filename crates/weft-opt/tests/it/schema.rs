@@ -29,7 +29,7 @@ impl Resolver for Disk {
 
     fn proto(&mut self, path: &str, _from: Option<&str>) -> Result<Schema, String> {
         match path {
-            "cart.proto" | "proto/cart.proto" => Ok(shop()),
+            "cart.proto" | "proto/cart.proto" | "../shop/proto/cart.proto" => Ok(shop()),
             "rides.proto" => Ok(rides()),
             "bank.proto" => Ok(bank()),
             _ => Err("there is no such file".to_owned()),

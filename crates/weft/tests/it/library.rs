@@ -201,8 +201,8 @@ fn balancers_spread_calls_over_the_cluster() {
         assert_eq!(test.node.stop(), Some(0));
         (by_server.get("cart-1").copied().unwrap_or(0), by_server.get("cart-2").copied().unwrap_or(0))
     };
-    let (one, many): (fn(usize) -> String, fn(usize) -> String) =
-        (|_| "ann".to_owned(), |nth| format!("user-{nth}"));
+    let one = |_| "ann".to_owned();
+    let many = |nth| format!("user-{nth}");
     assert_eq!(spread("round_robin_lb", "round_robin_lb", one), (30, 30));
     assert_eq!(
         spread("least_loaded_lb", "least_loaded_lb", one),
@@ -445,4 +445,41 @@ END;
         let came = next.came.lock().expect("no panic");
         assert!(came.iter().all(|metadata| !metadata.contains("x-shadow-id")), "{came:?}");
     }
+}
+
+/// The policy that users read first would let strangers in, ask servers in vain, or lose what it is to retry.
+#[test]
+fn the_mesh_of_the_examples_does_what_it_says() {
+    let (first, second, next) = (Named::new("cart-1"), Named::new("cart-2"), Named::new("new"));
+    let path = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../../examples/mesh/network.weft");
+    let mut program = fs::read_to_string(path).expect("the example is there");
+    let folder = Folder::new();
+    let log = folder.0.join("mesh.log");
+    for (from, to) in [
+        ("../shop/proto/cart.proto", "cart.proto".to_owned()),
+        ("127.0.0.1:7070", "127.0.0.1:0".to_owned()),
+        ("127.0.0.1:7101", first.serve()),
+        ("127.0.0.1:7102", second.serve()),
+        ("127.0.0.1:7103", next.serve()),
+        ("/tmp/weft-mesh.log", log.display().to_string()),
+    ] {
+        assert!(program.contains(from), "{from}");
+        program = program.replace(from, &to);
+    }
+    let test = Test::run(folder, &program);
+    let known = Some(("x-token", "shop-front-end"));
+    runtime().block_on(async {
+        let mut client = test.client().await;
+        assert_eq!(client.get("ann").await, Err(Code::Unauthenticated));
+        assert_eq!(client.get_with("ann", Some(("x-token", "guess"))).await, Err(Code::PermissionDenied));
+        for nth in 0..40 {
+            let server = client.get_with(&format!("user-{}", nth % 20), known).await.expect("it is answered");
+            assert!(server.starts_with("cart-"), "{server}");
+        }
+        assert_eq!(first.n_calls() + second.n_calls(), 20, "half of the reads come from the cache");
+        assert!(first.n_calls() > 0 && second.n_calls() > 0);
+    });
+    assert_eq!(test.node.stop(), Some(0));
+    let rows = fs::read_to_string(&log).expect("calls are logged");
+    assert_eq!(rows.lines().count(), 42, "{rows}");
 }
