@@ -120,7 +120,7 @@ CREATE CLUSTER cart TO '127.0.0.1:7101', '127.0.0.1:7102';
 /// A program in memory, `main.weft`, and all else from disk.
 struct WithMain(String);
 
-impl weft_lang::Resolver for WithMain {
+impl Resolver for WithMain {
     fn text(&mut self, path: &str, from: Option<&str>) -> Result<String, String> {
         if path == "main.weft" { Ok(self.0.clone()) } else { Disk.text(path, from) }
     }
