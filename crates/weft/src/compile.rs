@@ -63,18 +63,24 @@ pub(crate) fn check_files(root: &str, files: &mut Files) -> Checked {
     let begun = Instant::now();
     let (mut network, mut diagnostics, sources) = check(root, files);
     if let Some(checked) = &network {
-        let mut refused = check_clusters(checked);
-        refused.extend(metrics::check(checked));
-        refused.extend(match lower_all(checked, &sources, 1) {
-            Ok((programs, _)) => repeats::check(checked, &programs, &sources),
-            Err(refused) => refused,
-        });
+        let refused = refusals(checked, &sources);
         if !refused.is_empty() {
             network = None;
             diagnostics.extend(refused);
         }
     }
     Checked { network, diagnostics, sources, at_fault: files.at_fault(), took: begun.elapsed() }
+}
+
+/// What a program that the front end takes is refused for all the same.
+pub(crate) fn refusals(network: &hir::Network, sources: &SourceMap) -> Vec<Diagnostic> {
+    let mut refused = check_clusters(network);
+    refused.extend(metrics::check(network));
+    refused.extend(match lower_all(network, sources, 1) {
+        Ok((programs, _)) => repeats::check(network, &programs, sources),
+        Err(refused) => refused,
+    });
+    refused
 }
 
 /// Whose fault it is that a checked program cannot be compiled: names that have no address are the machine's.
