@@ -64,7 +64,12 @@ pub fn what_could_follow(text: &str) -> Expected {
 pub fn forms() -> impl Iterator<Item = (&'static str, &'static str)> {
     let items = ITEMS.iter().map(|row| (row.keyword, row.form));
     let kinds = KINDS.iter().map(|(row, _)| (row.keyword, row.form));
-    items.chain(kinds).chain(element::forms()).chain(stmt::forms()).chain(chain::forms())
+    items
+        .chain(kinds)
+        .chain(element::forms())
+        .chain(stmt::forms())
+        .chain(chain::forms())
+        .chain(filter::forms())
 }
 
 /// The names of the types.

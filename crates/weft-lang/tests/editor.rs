@@ -1,5 +1,10 @@
 //! What an editor is told at a place of a program: the cursor is a `|`.
 
+#![allow(clippy::disallowed_methods, reason = "one test reads the parser's sources")]
+
+use std::collections::BTreeSet;
+use std::path::{Path, PathBuf};
+
 mod support;
 
 use support::Texts;
@@ -117,6 +122,13 @@ fn what_is_offered_in_a_handler_fits() {
     check(&handler("IF true THEN DROP; |"), &["ELSE", "ELSIF", "END"], &["ON"]);
     check(&handler("LET x |"), &["I64", "TEXT"], &["user"]);
     check(&handler("LET x = CAST(user AS |"), &["I64"], &["user"]);
+    check(
+        &format!("{HEAD}CREATE FILTER f (d INTERVAL) ON rpc (user TEXT) AS |"),
+        &["RETRY", "TIMEOUT", "END"],
+        &["SELECT"],
+    );
+    let retry = format!("{HEAD}CREATE FILTER f (d INTERVAL) ON rpc (user TEXT) AS RETRY UP TO 2 WHEN |");
+    check(&retry, &["status", "UNAVAILABLE", "d"], &["SELECT"]);
     check(&handler("-- SELECT |"), &[], &["input", "SELECT"]);
     check(&handler("LET x = 'us|"), &[], &["user"]);
     check(&handler("SET header['x-a'] = 'b'; LET x = header['|'];"), &["x-a"], &[]);
@@ -199,6 +211,31 @@ fn every_token_of_a_program_has_its_class() {
         shown.join(" "),
         "LET:Keyword x:Variable length:Function user:Column 2:Number -- note:Comment"
     );
+}
+
+/// The texts in capitals in the sources of the parser: they are its keywords.
+fn keywords_of_the_parser() -> BTreeSet<String> {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("src");
+    let parts = std::fs::read_dir(folder.join("parser")).expect("the parser has parts");
+    let mut files: Vec<PathBuf> = parts.map(|entry| entry.expect("it can be listed").path()).collect();
+    files.push(folder.join("parser.rs"));
+    let mut found = BTreeSet::new();
+    for file in files.iter().filter(|file| !file.ends_with("tests.rs")) {
+        let source = std::fs::read_to_string(file).expect("it is text");
+        let is_capital = |c: char| c.is_ascii_uppercase() || c.is_ascii_digit();
+        let is_word = |text: &&str| text.len() > 1 && text.starts_with(|c: char| c.is_ascii_uppercase());
+        let texts = source.split('"').filter(is_word).filter(|text| text.chars().all(is_capital));
+        found.extend(texts.map(str::to_owned));
+    }
+    found
+}
+
+#[test]
+fn every_keyword_is_explained_and_no_other_word() {
+    // A keyword that the table lacks shows an empty window in editors, and has no colour: their grammars are made
+    // from the same table.
+    let table: BTreeSet<String> = words::KEYWORDS.iter().map(|known| known.word.to_owned()).collect();
+    assert_eq!(table, keywords_of_the_parser());
 }
 
 #[test]

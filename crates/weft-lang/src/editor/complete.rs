@@ -163,7 +163,9 @@ impl Place<'_> {
                 self.tables();
                 self.members(element, |kind| kind == K::Sink);
             }
-            "an element" => self.top(|kind| kind == K::Element),
+            "an element" | "an element or a filter" => {
+                self.top(|kind| matches!(kind, K::Element | K::Filter))
+            }
             "an instance" => {
                 let chain = self.chain();
                 self.members(chain, |kind| kind == K::Instance);
@@ -218,9 +220,9 @@ impl Place<'_> {
         }
     }
 
-    /// The element around the cursor.
+    /// The element or filter around the cursor.
     fn element(&self) -> Option<SymbolId> {
-        self.item(SymbolKind::Element)
+        self.item(SymbolKind::Element).or_else(|| self.item(SymbolKind::Filter))
     }
 
     /// The chain around the cursor.
@@ -302,6 +304,14 @@ impl Place<'_> {
             if direction == Some(Direction::Request) || direction == Some(Direction::Response) {
                 self.add("input", CandidateKind::Variable, "the tuple at hand", "");
             }
+        } else if let Some(filter) = self.item(K::Filter) {
+            self.members(Some(filter), |kind| matches!(kind, K::Column(_)));
+            for (name, ty, doc) in
+                words::metas().filter(|(name, ..)| matches!(*name, "method" | "peer" | "status"))
+            {
+                self.add(name, CandidateKind::Value, &ty, doc);
+            }
+            self.keyed();
         } else if element.is_none() {
             for (name, ty, doc) in words::metas().filter(|(name, ..)| matches!(*name, "method" | "peer")) {
                 self.add(name, CandidateKind::Value, &ty, doc);
@@ -415,7 +425,8 @@ impl Place<'_> {
                 TokenKind::LeftParen if n_closed > 0 => n_closed -= 1,
                 TokenKind::LeftParen => {
                     let name = self.slice(self.tokens.get(at.checked_sub(1)?)?);
-                    return self.program.index.member(None, name, |kind| kind == SymbolKind::Element);
+                    let is_stage = |kind| matches!(kind, SymbolKind::Element | SymbolKind::Filter);
+                    return self.program.index.member(None, name, is_stage);
                 }
                 TokenKind::Semicolon => return None,
                 _ => {}
@@ -562,16 +573,21 @@ impl Place<'_> {
         let kind = match symbol.kind {
             K::Type => CandidateKind::Type,
             K::Table | K::Sink | K::Sketch => CandidateKind::Table,
-            K::Element | K::Chain | K::Listener | K::Cluster | K::Route | K::Instance | K::Edge => {
-                CandidateKind::Object
-            }
+            K::Element
+            | K::Filter
+            | K::Chain
+            | K::Listener
+            | K::Cluster
+            | K::Route
+            | K::Instance
+            | K::Edge => CandidateKind::Object,
             K::Param => CandidateKind::Parameter,
             K::Column(_) | K::TableColumn | K::SinkColumn | K::CallCell => CandidateKind::Column,
             K::Var | K::Local | K::Row | K::Handler | K::Signal => CandidateKind::Variable,
         };
         let ty = symbol.ty.map_or("", |ty| self.program.slice(ty));
         let detail = match symbol.kind {
-            K::Element => self.parameters(id),
+            K::Element | K::Filter => self.parameters(id),
             kind if ty.is_empty() => kind.word().to_owned(),
             kind => format!("{ty}, {}", kind.word()),
         };

@@ -81,7 +81,7 @@ fn declaration(program: &Program, id: SymbolId) -> String {
     let symbol = program.index.symbol(id);
     let text = program.slice(symbol.whole);
     match symbol.kind {
-        SymbolKind::Element | SymbolKind::Chain => head(symbol.whole.file, text),
+        SymbolKind::Element | SymbolKind::Filter | SymbolKind::Chain => head(symbol.whole.file, text),
         SymbolKind::Local => {
             let ty = local_type(program, symbol).unwrap_or_default();
             format!("LET {}{ty}", symbol.name)
@@ -123,7 +123,7 @@ fn whose(program: &Program, symbol: &Symbol) -> String {
 fn doc(program: &Program, symbol: &Symbol) -> String {
     let file = program.analysis.sources.file(symbol.whole.file);
     match symbol.kind {
-        SymbolKind::Element => {
+        SymbolKind::Element | SymbolKind::Filter => {
             let name = manual::section(file, "NAME").join(" ");
             // A file with several elements has one page for all of them.
             if let Some((of, summary)) = name.split_once(": ").filter(|(of, _)| *of == symbol.name) {

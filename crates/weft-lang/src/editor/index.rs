@@ -7,10 +7,10 @@
 use std::collections::BTreeMap;
 
 use crate::ast::{
-    Chain, ChainOn, ChainOptionKind, Decl, Element, Event, Expr, ExprKind, Field, Guard, Handler, Ident,
-    InsertRows, InsertSource, Item, Join, JoinCondition, Kind, Param, Path, Place, Select, SelectItem, Stage,
-    StageArg, StageNode, Stmt, StmtKind, Subselect, Table, TableOptionKind, TypeExpr, Update, Verdict,
-    VerdictKind, WithItem,
+    BudgetClause, Chain, ChainOn, ChainOptionKind, Decl, Element, Event, Expr, ExprKind, Field, Filter,
+    Guard, Handler, Ident, InsertRows, InsertSource, Item, Join, JoinCondition, Kind, Param, Path, Place,
+    PolicyKind, Select, SelectItem, Stage, StageArg, StageNode, Stmt, StmtKind, Subselect, Table,
+    TableOptionKind, TypeExpr, Update, Verdict, VerdictKind, WithItem,
 };
 use crate::hir::Direction;
 use crate::resolve::Program;
@@ -23,6 +23,7 @@ pub enum SymbolKind {
     Type,
     Table,
     Element,
+    Filter,
     Chain,
     Listener,
     Cluster,
@@ -53,6 +54,7 @@ impl SymbolKind {
             Self::Type => "type",
             Self::Table => "table",
             Self::Element => "element",
+            Self::Filter => "filter",
             Self::Chain => "chain",
             Self::Listener => "listener",
             Self::Cluster => "cluster",
@@ -251,6 +253,10 @@ impl Walk {
             Item::Type(item) => drop(self.add(SymbolKind::Type, &item.name, item.span, None)),
             Item::Table(item) => self.declare_table(item, None),
             Item::Element(item) => self.declare_element(item),
+            Item::Filter(item) => {
+                let id = Some(self.add(SymbolKind::Filter, &item.name, item.span, None));
+                self.declare_head(&item.params, &[(&item.fields, Direction::Request)], id);
+            }
             Item::Chain(item) => {
                 let chain = self.add(SymbolKind::Chain, &item.name, item.span, None);
                 for stage in stages(item) {
@@ -271,16 +277,8 @@ impl Walk {
 
     fn declare_element(&mut self, element: &Element) {
         let id = Some(self.add(SymbolKind::Element, &element.name, element.span, None));
-        for Param { name, ty, span, .. } in &element.params {
-            self.add_typed(SymbolKind::Param, (name, ty, *span), id);
-        }
-        for (fields, direction) in
-            [(&element.fields, Direction::Request), (&element.returns, Direction::Response)]
-        {
-            for Field { name, ty, span } in fields {
-                self.add_typed(SymbolKind::Column(direction), (name, ty, *span), id);
-            }
-        }
+        let columns = [(&element.fields, Direction::Request), (&element.returns, Direction::Response)];
+        self.declare_head(&element.params, &columns, id);
         for decl in &element.decls {
             match decl {
                 Decl::Table(table) => self.declare_table(table, id),
@@ -298,6 +296,23 @@ impl Walk {
                 }
                 Decl::Sketch(sketch) => drop(self.add(SymbolKind::Sketch, &sketch.name, sketch.span, id)),
                 Decl::Edge(edge) => drop(self.add(SymbolKind::Edge, &edge.name, edge.span, id)),
+            }
+        }
+    }
+
+    /// Parameters and columns of an element or a filter.
+    fn declare_head(
+        &mut self,
+        params: &[Param],
+        columns: &[(&Vec<Field>, Direction)],
+        owner: Option<SymbolId>,
+    ) {
+        for Param { name, ty, span, .. } in params {
+            self.add_typed(SymbolKind::Param, (name, ty, *span), owner);
+        }
+        for (fields, direction) in columns {
+            for Field { name, ty, span } in *fields {
+                self.add_typed(SymbolKind::Column(*direction), (name, ty, *span), owner);
             }
         }
     }
@@ -325,6 +340,7 @@ impl Walk {
         match item {
             Item::Table(table) => self.table(table),
             Item::Element(element) => self.element(element),
+            Item::Filter(filter) => self.filter(filter),
             Item::Chain(chain) => self.chain(chain),
             Item::Route(route) => {
                 self.note_member(None, &route.listener, SymbolKind::Listener);
@@ -336,6 +352,7 @@ impl Walk {
                     Kind::Type => SymbolKind::Type,
                     Kind::Table => SymbolKind::Table,
                     Kind::Element => SymbolKind::Element,
+                    Kind::Filter => SymbolKind::Filter,
                     Kind::Chain => SymbolKind::Chain,
                     Kind::Listener => SymbolKind::Listener,
                     Kind::Cluster => SymbolKind::Cluster,
@@ -400,7 +417,11 @@ impl Walk {
     }
 
     fn stage(&mut self, chain: SymbolId, stage: &Stage) {
-        let element = self.note_member(None, &stage.element, SymbolKind::Element);
+        let is_stage = |kind| matches!(kind, SymbolKind::Element | SymbolKind::Filter);
+        let element = self.index.member(None, &stage.element.name, is_stage);
+        if let Some(element) = element {
+            self.note(stage.element.span, element);
+        }
         let name = stage.instance.as_ref().unwrap_or(&stage.element);
         if let Some(instance) = self.index.declared.get(&name.span) {
             self.index.symbols[instance.0].of = element;
@@ -453,6 +474,18 @@ impl Walk {
         self.element = None;
     }
 
+    fn filter(&mut self, filter: &Filter) {
+        self.element = self.index.declared.get(&filter.name.span).copied();
+        self.direction = Some(Direction::Request);
+        for param in &filter.params {
+            self.exprs(&param.default);
+        }
+        for policy in &filter.policies {
+            self.exprs(exprs_of(&policy.kind));
+        }
+        (self.element, self.direction) = (None, None);
+    }
+
     fn table(&mut self, table: &Table) {
         let id = self.index.declared.get(&table.name.span).copied();
         for name in table.key.iter().flat_map(|key| &key.columns) {
@@ -465,7 +498,9 @@ impl Walk {
             match &option.kind {
                 TableOptionKind::Ttl { interval, .. } => self.expr(interval),
                 TableOptionKind::Max { rows, .. } => self.expr(rows),
-                TableOptionKind::FilledByController | TableOptionKind::PerWorker => {}
+                TableOptionKind::FilledByController
+                | TableOptionKind::FilledByCluster
+                | TableOptionKind::PerWorker => {}
             }
         }
     }
@@ -834,6 +869,52 @@ impl Walk {
             }
         });
     }
+}
+
+/// The expressions of a policy.
+fn exprs_of(policy: &PolicyKind) -> Vec<&Expr> {
+    match policy {
+        PolicyKind::TimeoutTotal { after } | PolicyKind::TimeoutTry { after } => vec![after],
+        PolicyKind::TimeoutPropagate { less } => less.iter().collect(),
+        PolicyKind::Retry(retry) => {
+            let backoff =
+                retry.backoff.iter().flat_map(|clause| std::iter::once(&clause.first).chain(&clause.max));
+            let rest = backoff.chain(&retry.jitter).chain(exprs_of_budget(retry.budget.as_ref()));
+            [&retry.up_to, &retry.when].into_iter().chain(rest).collect()
+        }
+        PolicyKind::Hedge(hedge) => {
+            let rest = hedge.when.iter().chain(exprs_of_budget(hedge.budget.as_ref()));
+            [&hedge.after, &hedge.up_to].into_iter().chain(rest).collect()
+        }
+        PolicyKind::Pace(rate) | PolicyKind::Rate(rate) => {
+            let options = rate.burst.iter().chain(&rate.key).chain(&rate.queue);
+            std::iter::once(&rate.per_second).chain(options).chain(&rate.wait).chain(&rate.keys).collect()
+        }
+        PolicyKind::Order { key, queue, keys } => key.iter().chain(queue).chain(keys).collect(),
+        PolicyKind::Circuit(circuit) => {
+            let ratio = circuit.ratio.iter().flat_map(|ratio| [&ratio.percent, &ratio.calls, &ratio.window]);
+            let rest = circuit.in_flight.iter().chain(&circuit.when).chain(&circuit.open_for);
+            circuit.errors.iter().chain(ratio).chain(rest).chain(&circuit.probes).collect()
+        }
+        PolicyKind::Outlier(outlier) => [&outlier.errors, &outlier.eject_for]
+            .into_iter()
+            .chain(&outlier.when)
+            .chain(&outlier.up_to)
+            .collect(),
+        PolicyKind::Congestion(congestion) => {
+            let numbers = congestion.from.iter().chain(&congestion.min).chain(&congestion.latency);
+            let rest = congestion.backoff.iter().chain(&congestion.tolerance).chain(&congestion.when);
+            std::iter::once(&congestion.max).chain(numbers).chain(rest).collect()
+        }
+        PolicyKind::AtLeastOnce { id, window, calls, answers } => {
+            id.iter().chain([window]).chain(calls).chain(answers).collect()
+        }
+        PolicyKind::AtMostOnce | PolicyKind::Over { .. } => Vec::new(),
+    }
+}
+
+fn exprs_of_budget(budget: Option<&BudgetClause>) -> impl Iterator<Item = &Expr> {
+    budget.into_iter().flat_map(|clause| std::iter::once(&clause.percent).chain(&clause.per_second))
 }
 
 fn stages(chain: &Chain) -> impl Iterator<Item = &Stage> {

@@ -90,6 +90,7 @@ const fn class_of(kind: SymbolKind) -> TokenClass {
         K::Type => TokenClass::Type,
         K::Table | K::Sink | K::Sketch => TokenClass::Table,
         K::Element
+        | K::Filter
         | K::Chain
         | K::Listener
         | K::Cluster

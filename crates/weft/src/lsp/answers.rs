@@ -355,7 +355,7 @@ const fn symbol_kind(kind: SymbolKind) -> Kind {
     match kind {
         K::Type => Kind::STRUCT,
         K::Table | K::Sink | K::Sketch => Kind::ARRAY,
-        K::Element => Kind::CLASS,
+        K::Element | K::Filter => Kind::CLASS,
         K::Chain => Kind::MODULE,
         K::Listener | K::Cluster | K::Route | K::Edge => Kind::INTERFACE,
         K::Instance => Kind::OBJECT,
