@@ -14,7 +14,7 @@ use weft_io::BUSY_POLL_MAX;
     disable_help_subcommand = false,
     after_help = "Try:      weft demo\n\
                   Write:    weft check network.weft        weft fmt network.weft          weft explain network.weft\n\
-                            weft lsp   (for editors)\n\
+                  Edit:     weft lsp, which editors start: see editors/README.md\n\
                   Run:      weft run network.weft          weft apply network.weft\n\
                   Look:     weft status                    weft top\n\
                   Measure:  weft bench elements            weft bench rpc\n\n\

@@ -733,7 +733,7 @@ impl Walk {
                     self.expr(&field.value);
                 }
             }
-            VerdictKind::Redirect { to } => self.expr(to),
+            VerdictKind::ReplyPayload { bytes: to } | VerdictKind::Redirect { to } => self.expr(to),
             VerdictKind::Steer { edge } => self.member_of_element(edge),
         }
     }

@@ -45,6 +45,7 @@ words! {
     "ended_by" "The element that ended the call, if one did; in `ON CLOSE`.";
     "index" "Which message of its stream and direction this is, from 0.";
     "method" "The path of the method: `/shop.Cart/Add`.";
+    "payload" "The message as it arrived, without its frame; in `ON REQUEST` and `ON RESPONSE`.";
     "peer" "The client's address.";
     "size" "Bytes of the message as it arrived.";
     "status" "How the call ended; in `ON CLOSE`.";
@@ -184,6 +185,7 @@ words! {
     "OVER" "The transport that calls go over: `tcp` or `unix`.";
     "PACE" "Spreads calls evenly to a rate; those that come too soon wait.";
     "PACKET" "`ON PACKET`: for each packet.";
+    "PAYLOAD" "`REPLY PAYLOAD e`: answers with these bytes as the message.";
     "PER" "`PER WORKER`: each worker has a table of its own. `PER key`: each key by itself.";
     "PERCENT" "Of a hundred.";
     "PIN" "`PIN STREAM DRAIN d`: streams stay on their version.";
