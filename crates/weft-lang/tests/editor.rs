@@ -194,8 +194,8 @@ fn a_name_is_found_at_all_its_uses() {
     assert_eq!(uses(&text.replace("LET user", "LET |user")), "15:9 16:23");
     assert_eq!(uses(&text.replace("e (limit", "e (|limit")), "9:19 13:65");
     let stages = "only AS a -> only AS b; ORDER a BEFORE b;\n";
-    assert_eq!(uses(&format!("{}", chain(&stages.replace("AS a", "AS |a")))), "9:71 9:93");
-    assert_eq!(uses(&format!("{}", chain(&stages.replacen("only", "|only", 1)))), "4:16 9:63 9:76");
+    assert_eq!(uses(&chain(&stages.replace("AS a", "AS |a"))), "9:71 9:93");
+    assert_eq!(uses(&chain(&stages.replacen("only", "|only", 1))), "4:16 9:63 9:76");
 }
 
 #[test]

@@ -285,7 +285,7 @@ fn field_in(text: &str, message: &str, field: &str) -> Option<(u32, u32)> {
         if words.first() == Some(&"message") {
             is_inside = words.get(1) == Some(&message);
         }
-        let declares = code.contains('=') && words.iter().any(|word| *word == field);
+        let declares = code.contains('=') && words.contains(&field);
         if is_inside && declares {
             let column = code.find(&format!(" {field}"))? + 1;
             return Some((at as u32, code[..column].encode_utf16().count() as u32));
