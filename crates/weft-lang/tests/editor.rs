@@ -180,9 +180,13 @@ fn a_name_is_found_at_all_its_uses() {
             .map(|found| sources.file(found.span.file).position(found.span.start));
         lines.map(|place| format!("{}:{}", place.line, place.column)).collect::<Vec<_>>().join(" ")
     };
-    let text = handler(
-        "SELECT * FROM input JOIN t ON t.user = input.user WHERE n < limit ELSE DROP;\n    UPDATE t SET n = n + 1 WHERE user = input.user;\n    LET user = 'x';\n    SET kept = length(user);",
-    );
+    let body = [
+        "SELECT * FROM input JOIN t ON t.user = input.user WHERE n < limit ELSE DROP;",
+        "UPDATE t SET n = n + 1 WHERE user = input.user;",
+        "LET user = 'x';",
+        "SET kept = length(user);",
+    ];
+    let text = handler(&body.join("\n    "));
     // The column of the message, the table, its columns, and a local that hides the others.
     assert_eq!(uses(&text.replace("rpc (user TEXT) R", "rpc (|user TEXT) R")), "9:42 13:50 14:47");
     assert_eq!(uses(&text.replace("TABLE t", "TABLE |t")), "10:9 13:30 13:35 14:12");

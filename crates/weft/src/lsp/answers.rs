@@ -538,7 +538,8 @@ mod tests {
     /// Where a field is must be told by its message: another may have a field of the same name.
     #[test]
     fn fields_are_found_in_their_message() {
-        let text = "message A {\n  string user = 1; // user = 2\n}\nmessage B {\n  int64 n = 1;\n  optional string user = 2;\n}\n";
+        let text = "message A {\n  string user = 1; // user = 2\n}\n\
+                    message B {\n  int64 n = 1;\n  optional string user = 2;\n}\n";
         assert_eq!(field_in(text, "A", "user"), Some((1, 9)));
         assert_eq!(field_in(text, "B", "user"), Some((5, 18)));
         assert_eq!(field_in(text, "B", "absent"), None);

@@ -204,6 +204,7 @@ fn nonsense_is_refused() {
     client.tell("textDocument/didChange", json!({ "nonsense": true }));
     client.tell("textDocument/didClose", json!({ "textDocument": { "uri": "file:///never/opened.weft" } }));
     client.ask_all("", 0);
-    let away = json!({ "textDocument": { "uri": URI }, "position": { "line": 4_000_000_000_u32, "character": u32::MAX } });
+    let position = json!({ "line": 4_000_000_000_u32, "character": u32::MAX });
+    let away = json!({ "textDocument": { "uri": URI }, "position": position });
     client.ask("hover", away);
 }
