@@ -564,6 +564,43 @@ fn calls_at_a_filter_end_on_the_version_that_they_began_on() {
     assert_eq!(world.received().len(), 6);
 }
 
+/// An update would close a breaker that is open, and forget which calls were made.
+#[test]
+fn what_filters_remember_is_carried_over() {
+    let circuit = Circuit {
+        errors_max: Some(1),
+        ratio: None,
+        in_flight_max: None,
+        errors: StatusSet::server_errors(),
+        open_for: ms(10_000),
+        probes: 1,
+    };
+    let once =
+        Reliability::AtLeastOnce { id: KeyId(0), window: ms(60_000), calls_max: 9, answer_bytes_max: 99 };
+    let mut net = Net::new();
+    net.filters = vec![
+        filter(1, "once", Policies { once: Some(once), ..Policies::default() }),
+        filter(1, "circuit", Policies { circuit: Some(circuit), ..Policies::default() }),
+    ];
+    let first = net.plan(Some(&keyed_chain()), &[CART]);
+    net.filters[1].policies.timeouts.total = Some(ms(500));
+    let second = net.plan(Some(&keyed_chain()), &[CART]);
+    let mut n_seen = 0;
+    let mut world = World::new(1, first).server(CART, move |_| {
+        n_seen += 1;
+        if n_seen == 1 { Behaviour::default() } else { Behaviour::new(Reply::Die(0)) }
+    });
+    let client = world.client("front");
+    add(&mut world, client, "ann", 0);
+    add(&mut world, client, "bob", 100);
+    world.at(ms(200), move |w| w.apply(second));
+    let (again, refused) = (add(&mut world, client, "ann", 300), add(&mut world, client, "eve", 400));
+    world.run();
+    assert_eq!(world.answer(again).code(), Some(0), "{}", world.answer(again).text());
+    assert_eq!(world.answer(refused).text(), "filter `circuit`: the circuit is open");
+    assert_eq!(world.received().len(), 2);
+}
+
 /// `OVER unix` would go over TCP.
 #[test]
 fn the_transport_is_the_one_that_a_filter_rests_on() {
