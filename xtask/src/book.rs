@@ -167,7 +167,8 @@ fn functions(source: &str) -> String {
     }
     page + "\n`count(t) I64` is the number of rows of a table. Over a `SCAN` there are the aggregates `count(*)`, \
             `sum(x)`, `min(x)`, `max(x)`, `avg(x)`, `argmin(result, by)` and `argmax(result, by)`: see \
-            [statements](statements.md#scan).\n"
+            [statements](statements.md#scan).\n\nCompression, encryption, patterns, JSON, tokens and more: [native \
+            functions](native-functions.md).\n"
 }
 
 #[cfg(test)]

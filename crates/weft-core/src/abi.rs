@@ -5,6 +5,7 @@
 //! that follows from it in [`Outcome`]. Nothing else is shared, so a program can touch nothing else.
 
 use crate::Status;
+use crate::native::Prepared;
 use crate::table::{Journal, Scalars, Table};
 use crate::time::{Interval, Time};
 use std::sync::Arc;
@@ -67,6 +68,8 @@ pub struct State {
     pub merged: Arc<Scalars>,
     /// The parts of all workers, this one's included; read by `ON EVERY` alone.
     pub merged_parts: Vec<Arc<Scalars>>,
+    /// Native functions in the order of the chain's declarations.
+    pub natives: Vec<Arc<dyn Prepared>>,
 }
 
 /// What an element did, by count. Compiled code adds to these in place.
@@ -168,7 +171,7 @@ impl Fault {
 }
 
 /// Everything that a pass leaves behind. It is reused from pass to pass and keeps its capacity.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub struct Outcome {
     /// How the pass ended.
     pub verdict: Verdict,
@@ -196,6 +199,11 @@ pub struct Outcome {
     pub mirrors: Vec<Mirror>,
     /// What to undo if the element fails.
     pub journal: Journal,
+    /// Where native functions make their bytes. Nothing in it outlives a call.
+    pub made: Vec<u8>,
+    /// Bytes that `scratch` may hold: [`crate::limits::SCRATCH_BYTES_MIN`] to [`crate::limits::SCRATCH_BYTES_MAX`].
+    /// It does not change in a pass.
+    pub scratch_max: usize,
 }
 
 /// One change to the tuple or to the answer. Compiled code makes edits itself, so their layout is fixed.
@@ -267,6 +275,28 @@ pub struct Mark {
     mark: Option<u64>,
 }
 
+impl Default for Outcome {
+    fn default() -> Self {
+        Self {
+            verdict: Verdict::default(),
+            element: 0,
+            line: 0,
+            opening: false,
+            text: Vec::new(),
+            edits: Vec::new(),
+            scratch: Vec::new(),
+            rows: Vec::new(),
+            cells: Vec::new(),
+            delay: Interval::ZERO,
+            mark: None,
+            mirrors: Vec::new(),
+            journal: Journal::default(),
+            made: Vec::new(),
+            scratch_max: crate::limits::SCRATCH_BYTES_MAX,
+        }
+    }
+}
+
 impl Outcome {
     /// Forgets the last pass.
     pub fn clear(&mut self) {
@@ -310,11 +340,11 @@ impl Outcome {
         self.mark = mark.mark;
     }
 
-    /// Copies bytes into the scratch and returns where they are, or None beyond `SCRATCH_BYTES_MAX`.
+    /// Copies bytes into the scratch and returns where they are, or None beyond `scratch_max`.
     #[inline(always)]
     pub fn keep(&mut self, bytes: &[u8]) -> Option<(u32, u32)> {
         let start = self.scratch.len();
-        if start + bytes.len() > crate::limits::SCRATCH_BYTES_MAX {
+        if start + bytes.len() > self.scratch_max {
             return None;
         }
         self.scratch.extend_from_slice(bytes);

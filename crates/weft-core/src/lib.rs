@@ -8,6 +8,7 @@ pub mod abi;
 pub mod filter;
 pub mod hash;
 pub mod limits;
+pub mod native;
 pub mod schema;
 pub mod status;
 pub mod table;

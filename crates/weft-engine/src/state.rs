@@ -12,6 +12,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use weft_core::abi::State;
 use weft_core::filter::Policies;
+use weft_core::native::Prepared;
 use weft_core::table::{ColumnSpec, Insert, KeyBuilder, LimitsError, Scalars, Table, TableSpec};
 use weft_core::types::Type;
 use weft_core::{Time, Value};
@@ -36,6 +37,8 @@ pub struct StateStore {
 pub struct Staged {
     store: StateStore,
     limits: Vec<(Arc<Table>, TableSpec)>,
+    /// By chain: its native functions.
+    natives: BTreeMap<String, Vec<Arc<dyn Prepared>>>,
 }
 
 /// The state of one version of a chain: what each worker's programs run on.
@@ -45,6 +48,8 @@ pub struct Bound {
     tables: Vec<Vec<Arc<Table>>>,
     scalars: Arc<Scalars>,
     merged: Vec<Arc<Scalars>>,
+    /// Native functions: one for all workers.
+    natives: Vec<Arc<dyn Prepared>>,
 }
 
 #[derive(Clone, Debug)]
@@ -121,7 +126,7 @@ impl StateStore {
         store.held_tables().for_each(|table| table.is_bound = false);
         store.held_vars().for_each(|var| var.is_bound = false);
         store.held_filters().for_each(|filter| filter.is_bound = false);
-        Staged { store, limits: Vec::new() }
+        Staged { store, limits: Vec::new(), natives: BTreeMap::new() }
     }
 
     /// Takes over an update that was published. State that it does not know is forgotten; it goes when the last
@@ -168,6 +173,11 @@ impl StateStore {
 }
 
 impl Staged {
+    /// The functions of a chain's [`ChainProgram::natives`], ready to be called, before the chain is bound.
+    pub fn give_natives(&mut self, chain: &str, natives: Vec<Arc<dyn Prepared>>) {
+        self.natives.insert(chain.to_owned(), natives);
+    }
+
     /// Binds a program to the state that is there, and to new state for what is new.
     ///
     /// # Errors
@@ -182,7 +192,9 @@ impl Staged {
         for var in &mut program.vars {
             var.word = held.bind_var(&program.name, var)?;
         }
-        let bound = Bound { tables, scalars: Arc::clone(&held.scalars), merged: held.merged.clone() };
+        let (scalars, merged) = (Arc::clone(&held.scalars), held.merged.clone());
+        let natives = self.natives.get(&program.name).cloned().unwrap_or_default();
+        let bound = Bound { tables, scalars, merged, natives };
         Ok((program, bound))
     }
 
@@ -247,6 +259,7 @@ impl Bound {
             scalars: Arc::clone(&self.scalars),
             merged: self.merged.get(worker).cloned().unwrap_or_default(),
             merged_parts: self.merged.clone(),
+            natives: self.natives.clone(),
         }
     }
 }

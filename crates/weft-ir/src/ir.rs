@@ -10,12 +10,13 @@
 //!
 //! # The scratch
 //!
-//! A pass may make [`SCRATCH_BYTES_MAX`](weft_core::limits::SCRATCH_BYTES_MAX) bytes. So that all back ends agree
+//! A pass may make [`Outcome::scratch_max`](weft_core::abi::Outcome::scratch_max) bytes. So that all back ends agree
 //! on when it is full, the room that each operation takes is part of its meaning:
 //! * [`Op::Concat`], [`Op::Lower`], [`Op::Upper`], [`Op::IntToText`], [`Op::FloatToText`], [`Op::Key`], and
 //!   [`Op::Column`] and [`Op::CallGet`] of bytes take the length of their result;
 //! * [`Op::SetInput`], [`Op::SetAnswer`], [`Op::SetReply`], [`Op::Emit`] and [`Op::Mirror`] take the length of each
 //!   Bytes operand, in order (NULL cells of an Emit take none);
+//! * [`Op::Native`] of bytes takes the length of its result;
 //! * nothing else takes room; the text of an ABORT or REDIRECT does not.
 //!
 //! What finds no room is empty in its place, and [`Op::ScratchFull`] turns true. [`Op::RollBack`] and
@@ -106,6 +107,10 @@ pub struct SinkId(pub u16);
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct NameId(pub u16);
 
+/// A native function of the chain, an index into [`crate::program::ChainProgram::natives`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct NativeId(pub u16);
+
 /// What an instruction does. Operands are listed in order; the comment gives `operand types -> result type`.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Op {
@@ -180,7 +185,7 @@ pub enum Op {
     /// SQL LIKE with `%` and `_` (one UTF-8 character; a byte that begins no well-formed character counts as one)
     /// against a constant pattern. `Bytes -> Bool`
     Like(Value, Vec<u8>),
-    /// One after the other. Beyond `SCRATCH_BYTES_MAX` in this pass: empty, and [`Op::ScratchFull`] turns true.
+    /// One after the other. Beyond the room of this pass: empty, and [`Op::ScratchFull`] turns true.
     /// `Bytes... -> Bytes`
     Concat(Vec<Value>),
     /// ASCII letters only. `Bytes -> Bytes`
@@ -201,6 +206,15 @@ pub enum Op {
     /// Whether the address (4 or 16 bytes) lies in the prefix (address then one byte of length); false if the sizes
     /// do not belong together or the length is more than the address has bits. `Bytes, Bytes -> Bool`
     InPrefix(Value, Value),
+
+    // Native functions (`weft_core::native`).
+    /// What the function gives for these arguments; the zero of its type if that is NULL, an error or of another type.
+    /// `T... -> T`
+    Native(NativeId, Vec<Value>),
+    /// Whether the [`Op::Native`] that gave this value, and no other operation, gave NULL. `T -> Bool`
+    NativeNull(Value),
+    /// Whether the [`Op::Native`] that gave this value, and no other operation, failed. `T -> Bool`
+    NativeFailed(Value),
 
     // The tuple.
     /// The column's value, its type's zero if NULL. `-> T`
@@ -551,7 +565,9 @@ impl Op {
             | Self::Lock(_, Some(a))
             | Self::Delay(a)
             | Self::Mark(a)
-            | Self::Mirror(a) => vec![*a],
+            | Self::Mirror(a)
+            | Self::NativeNull(a)
+            | Self::NativeFailed(a) => vec![*a],
             Self::IntBinary(_, a, b)
             | Self::Overflows(_, _, a, b)
             | Self::IntCompare(_, a, b)
@@ -563,7 +579,7 @@ impl Op {
             | Self::InPrefix(a, b)
             | Self::SetColumn(_, a, _, b, _) => vec![*a, *b],
             Self::Select(a, b, c) | Self::Slice(a, b, c) => vec![*a, *b, *c],
-            Self::Concat(parts) | Self::Key(parts) => parts.clone(),
+            Self::Concat(parts) | Self::Key(parts) | Self::Native(_, parts) => parts.clone(),
             Self::Emit(_, cells) => {
                 cells.iter().flat_map(|(cell, null)| [Some(*cell), *null]).flatten().collect()
             }

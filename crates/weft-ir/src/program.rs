@@ -5,6 +5,7 @@
 //! compiles into one piece of code (that is all that fusion is here).
 
 use crate::ir::Function;
+use weft_core::native::NativeDecl;
 use weft_core::table::TableSpec;
 use weft_core::types::{Repr, Type};
 use weft_core::{Interval, Status, Value};
@@ -32,6 +33,8 @@ pub struct ChainProgram {
     pub answers: Vec<AnswerName>,
     /// Fields that a REPLY's message may carry: dotted paths in the response message.
     pub replies: Vec<ReplyField>,
+    /// Native functions that handlers call, each with what is known of its calls beforehand.
+    pub natives: Vec<NativeDecl>,
 }
 
 /// One direction of a chain.

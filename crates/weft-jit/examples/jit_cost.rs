@@ -368,7 +368,7 @@ fn state(chain: &ChainProgram) -> State {
         tables[2].set_bytes(row, target, format!("127.0.0.1:600{i}").as_bytes());
     }
     let scalars = || Arc::new(Scalars::new(0));
-    State { tables, scalars: scalars(), merged: scalars(), merged_parts: Vec::new() }
+    State { tables, scalars: scalars(), merged: scalars(), ..State::default() }
 }
 
 // The twins: what an engineer would write against the same interface.

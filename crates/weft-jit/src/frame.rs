@@ -4,8 +4,8 @@ use crate::helpers::Bytes;
 use core::mem::MaybeUninit;
 use core::ptr;
 use std::sync::Arc;
-use weft_core::abi::{Cell, Cx, Edit, EditTarget, Mark, SinkRow};
-use weft_core::limits::{ROW_BYTES_MAX, SCRATCH_BYTES_MAX};
+use weft_core::abi::{Cell, Cx, Edit, EditTarget, Mark, Outcome, SinkRow};
+use weft_core::limits::ROW_BYTES_MAX;
 
 /// What compiled code is given: the pass, and how many elements are open. The rest it finds by itself.
 pub(crate) type Entry = unsafe extern "C" fn(cx: &mut Cx<'_>, opened: usize);
@@ -29,9 +29,9 @@ pub(crate) struct Frame<'a, 'b> {
 /// Bytes of a [`Frame`].
 pub(crate) const FRAME_BYTES: u32 = size_of::<Frame<'_, '_>>() as u32;
 
-/// Capacity of the scratch in a pass. Bytes of a row are copied before their number is looked at a second time, and
-/// there are never more of them than a row has.
-pub(crate) const SCRATCH_CAPACITY: usize = SCRATCH_BYTES_MAX + ROW_BYTES_MAX;
+/// How much more the scratch has room for in a pass than may be kept. Bytes of a row are copied before their number is
+/// looked at a second time, and there are never more of them than a row has.
+pub(crate) const SCRATCH_MARGIN: usize = ROW_BYTES_MAX;
 
 /// A slice as code sees it: where it begins.
 pub(crate) const SLICE_START: usize = 0;
@@ -94,8 +94,9 @@ pub(crate) fn slices_are_as_expected() -> bool {
 
 /// Makes the scratch large enough for all that a pass may keep. Values point into it until the pass ends, so it must
 /// not move then.
-pub(crate) fn make_room(scratch: &mut Vec<u8>) {
-    scratch.reserve_exact(SCRATCH_CAPACITY.saturating_sub(scratch.len()));
+pub(crate) fn make_room(out: &mut Outcome) {
+    let wanted = out.scratch_max + SCRATCH_MARGIN;
+    out.scratch.reserve_exact(wanted.saturating_sub(out.scratch.len()));
 }
 
 impl Frame<'_, '_> {
@@ -122,7 +123,7 @@ impl Frame<'_, '_> {
     #[inline(always)]
     pub(crate) fn take(&mut self, len: usize) -> bool {
         let used = self.scratch_used.saturating_add(len as u64);
-        let fits = used <= SCRATCH_BYTES_MAX as u64;
+        let fits = used <= self.cx.out.scratch_max as u64;
         if fits {
             self.scratch_used = used;
         } else {
@@ -145,10 +146,18 @@ impl Frame<'_, '_> {
     /// To keep several runs of bytes.
     #[inline(always)]
     pub(crate) fn appender(&mut self) -> Appender<'_> {
+        let max = self.cx.out.scratch_max;
         let scratch = &mut self.cx.out.scratch;
-        assert!(scratch.capacity() >= SCRATCH_CAPACITY, "code has made room when it began");
+        assert!(scratch.capacity() >= max + SCRATCH_MARGIN, "code has made room when it began");
         let (base, len) = (scratch.as_mut_ptr(), scratch.len());
-        Appender { scratch, base, len, used: &mut self.scratch_used, full: &mut self.scratch_full }
+        Appender {
+            max: max as u64,
+            scratch,
+            base,
+            len,
+            used: &mut self.scratch_used,
+            full: &mut self.scratch_full,
+        }
     }
 
     /// Appends bytes for which there is room. They may lie in the scratch themselves: it does not move.
@@ -179,6 +188,7 @@ pub(crate) struct Appender<'a> {
     scratch: &'a mut Vec<u8>,
     base: *mut u8,
     len: usize,
+    max: u64,
     used: &'a mut u64,
     full: &'a mut u64,
 }
@@ -188,13 +198,13 @@ impl Appender<'_> {
     #[inline(always)]
     pub(crate) fn append(&mut self, bytes: Bytes) -> (u64, u64) {
         let used = self.used.saturating_add(bytes.len);
-        if used > SCRATCH_BYTES_MAX as u64 {
+        if used > self.max {
             *self.full = 1;
             return (0, 0);
         }
         *self.used = used;
         let (start, len) = (self.len, bytes.len as usize);
-        // SAFETY: at most `SCRATCH_BYTES_MAX` bytes are kept, and behind these there is room for `WIDE_BYTES` more.
+        // SAFETY: at most `max` bytes are kept, and behind these there is room for `WIDE_BYTES` more.
         // Nothing points there.
         unsafe {
             let to = self.base.add(start);

@@ -12,6 +12,7 @@ use std::sync::Arc;
 use weft_core::abi::{Cx, EditTarget, Fault, Verdict};
 use weft_core::hash;
 use weft_core::limits::ROW_BYTES_MAX;
+use weft_core::native::{Arg, Call, Ended, NATIVE_ARGS_MAX, NATIVE_BYTES_MAX};
 use weft_core::table::{ColumnRef, Insert, KeyBuilder, Row, Table};
 use weft_core::{Status, Time};
 use weft_ir::program::Merge;
@@ -215,6 +216,8 @@ helpers! {
     HashBytes = hash_bytes(I64, I64) -> (I64);
     InPrefix = in_prefix(I64, I64, I64, I64) -> (I8);
 
+    Native = native(I64, I64, I64, I64) -> (I64);
+
     KeepCells = keep_cells(I64, I64, I64, I64) -> ();
     Mark = mark(I64, I64) -> ();
     Mirror = mirror(I64, I64, I64) -> ();
@@ -293,7 +296,7 @@ cold_helpers! {
 // The course of a pass.
 
 extern "C" fn make_room(cx: &mut Cx<'_>) {
-    frame::make_room(&mut cx.out.scratch);
+    frame::make_room(cx.out);
 }
 
 /// The time, on sampled passes.
@@ -469,6 +472,58 @@ extern "C" fn hash_bytes(bytes: Bytes) -> u64 {
 
 extern "C" fn in_prefix(address: Bytes, prefix: Bytes) -> bool {
     text::in_prefix(address.as_slice(), prefix.as_slice())
+}
+
+/// How a native function ended, as [`native`] tells it.
+pub(crate) mod ended {
+    pub(crate) const NULL: u64 = 1;
+    pub(crate) const FAILED: u64 = 2;
+    pub(crate) const VALUE: u64 = 0;
+}
+
+/// Calls a native function. `what` is its index in the low 16 bits, the number of arguments in the next 16, and the
+/// [`tag`] of its result above. The result is zero unless it ends with a value.
+extern "C" fn native(frame: &mut Frame<'_, '_>, what: u64, given: *const Cell, result: &mut Bytes) -> u64 {
+    let given = cells(given, what >> 16 & 0xffff);
+    let mut args = [Arg::Int(0); NATIVE_ARGS_MAX];
+    for (arg, cell) in args.iter_mut().zip(given) {
+        *arg = match cell.tag {
+            tag::BOOL => Arg::Bool(cell.a != 0),
+            tag::INT => Arg::Int(cell.a as i64),
+            tag::FLOAT => Arg::Float(f64::from_bits(cell.a)),
+            _ => Arg::Bytes(cell.bytes().as_slice()),
+        };
+    }
+    let cx = &mut *frame.cx;
+    let call = Call { args: &args[..given.len()], now: cx.now, rand: cx.rand };
+    let mut made = core::mem::take(&mut cx.out.made);
+    made.clear();
+    let ended = cx.state.natives[(what & 0xffff) as usize].call(&call, &mut made);
+    *result = Bytes { start: core::ptr::null(), len: 0 };
+    let is = |wanted| what >> 32 == wanted;
+    let word = |word: u64| Bytes { start: core::ptr::without_provenance(word as usize), len: 0 };
+    let how = match ended {
+        Ended::Bool(b) if is(tag::BOOL) => {
+            *result = word(u64::from(b));
+            ended::VALUE
+        }
+        Ended::Int(n) if is(tag::INT) => {
+            *result = word(n as u64);
+            ended::VALUE
+        }
+        Ended::Bytes if is(tag::BYTES) && made.len() <= NATIVE_BYTES_MAX => {
+            let kept = frame.keep(Bytes { start: made.as_ptr(), len: made.len() as u64 });
+            *result = frame.kept(kept);
+            ended::VALUE
+        }
+        Ended::Null => ended::NULL,
+        _ => ended::FAILED,
+    };
+    frame.cx.out.made = made;
+    if how != ended::VALUE && is(tag::BYTES) {
+        *result = frame.kept((0, 0));
+    }
+    how
 }
 
 // What leaves the pass.

@@ -231,6 +231,7 @@ struct Shape {
     has_state: bool,
     scalars: usize,
     merged: usize,
+    natives: usize,
     /// The tables that the code works on, and the fingerprints of their layouts.
     tables: Vec<(usize, u64)>,
 }
@@ -262,11 +263,18 @@ impl Shape {
             decls.map(|decl| decl.word as usize + 1).max().unwrap_or(0)
         };
         let (scalars, merged) = (words(false), words(true));
+        let calls = ops()
+            .filter_map(|op| if let Op::Native(id, _) = op { Some(usize::from(id.0) + 1) } else { None });
+        let natives = calls.max().unwrap_or(0);
+        if state.natives.len() < natives {
+            return Err(Unsupported { reason: "the state lacks a function of the chain".into(), line: 0 });
+        }
         Ok(Self {
             elements: chain.elements.len(),
             inputs: Handler::of(event).direction(chain).map_or(0, |d| d.inputs.len()),
             call_words: chain.call_words(),
-            has_state: scalars != 0 || merged != 0 || !tables.is_empty(),
+            has_state: scalars != 0 || merged != 0 || !tables.is_empty() || natives != 0,
+            natives,
             scalars,
             merged,
             tables,
@@ -291,6 +299,7 @@ impl Shape {
             state.tables.get(*at).is_some_and(|table| table.fingerprint() == *fingerprint)
         };
         self.tables.iter().all(has_table)
+            && state.natives.len() >= self.natives
             && (self.scalars == 0 || state.scalars.len() >= self.scalars)
             && (self.merged == 0 || state.merged.len() >= self.merged)
     }

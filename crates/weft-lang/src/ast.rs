@@ -95,6 +95,8 @@ pub enum Item {
     Cluster(Cluster),
     /// `CREATE ROUTE ...;`
     Route(Route),
+    /// `CREATE FUNCTION ... AS NATIVE ...;`
+    Function(FunctionItem),
     /// `DROP kind name;`
     Drop(DropItem),
     /// `INSERT INTO chain.instance.table VALUES (...);`
@@ -114,6 +116,7 @@ impl Item {
             Self::Listener(item) => item.span,
             Self::Cluster(item) => item.span,
             Self::Route(item) => item.span,
+            Self::Function(item) => item.span,
             Self::Drop(item) => item.span,
             Self::Insert(item) => item.span,
         }
@@ -139,6 +142,8 @@ pub enum Kind {
     Cluster,
     /// A route.
     Route,
+    /// A native function.
+    Function,
 }
 
 /// `IMPORT 'path';`
@@ -473,12 +478,58 @@ pub struct Element {
 pub struct Param {
     /// Its name.
     pub name: Ident,
-    /// Its type.
+    /// Its type; what it returns, if it stands for a function.
     pub ty: TypeExpr,
+    /// `FUNCTION (types) RETURNS type`: it stands for a function.
+    pub function: Option<FunctionType>,
     /// `= e`.
     pub default: Option<Expr>,
     /// The whole.
     pub span: Span,
+}
+
+/// `CREATE FUNCTION name (types) RETURNS type AS NATIVE 'name' [WITH (options)]`, with `INVERSE OF f`, `EFFECT word`
+/// and `COST e` before or behind `AS NATIVE`.
+#[derive(Clone, PartialEq, Debug)]
+pub struct FunctionItem {
+    /// `OR REPLACE` was written.
+    pub or_replace: bool,
+    /// Its name.
+    pub name: Ident,
+    /// What it takes and returns.
+    pub ty: FunctionType,
+    /// The native function's name, not checked here.
+    pub native: StrLit,
+    /// `WITH (option = e, ...)`, not checked here.
+    pub options: Vec<Assign>,
+    /// `INVERSE OF f`.
+    pub inverse_of: Option<Ident>,
+    /// `EFFECT word`, and where.
+    pub effect: Option<(FunctionEffect, Span)>,
+    /// `COST e`, in nanoseconds.
+    pub cost: Option<Expr>,
+    /// The whole item.
+    pub span: Span,
+}
+
+/// `(TYPE, ...) RETURNS TYPE`
+#[derive(Clone, PartialEq, Debug)]
+pub struct FunctionType {
+    /// What it takes.
+    pub params: Vec<TypeExpr>,
+    /// What it gives.
+    pub returns: TypeExpr,
+    /// The whole.
+    pub span: Span,
+}
+
+/// The word of an `EFFECT` clause.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[allow(missing_docs, reason = "the names are the language's own")]
+pub enum FunctionEffect {
+    Pure,
+    Random,
+    Clock,
 }
 
 /// `name TYPE`

@@ -14,6 +14,7 @@
 use std::fmt;
 
 use weft_core::filter::{KeyId, Policies};
+use weft_core::native::{Effect, Native, NativeCost};
 use weft_core::schema::Schema;
 use weft_core::{Interval, Type, Value};
 
@@ -32,6 +33,8 @@ pub struct Network {
     pub clusters: Vec<Cluster>,
     /// Rules between them, in source order.
     pub routes: Vec<Route>,
+    /// Native functions: those that the program declares, and those that it gives to parameters by their own names.
+    pub functions: Vec<NativeFunction>,
     /// Tables that elements of any chain may use.
     pub tables: Vec<Table>,
     /// The elements, used or not.
@@ -258,8 +261,6 @@ pub struct FilterInstance {
     pub name: String,
     /// The name of the FILTER.
     pub filter: String,
-    /// The whole FILTER.
-    pub declared: Span,
     /// It stands before the instance with this index in [`Chain::instances`], or at the end.
     pub at: usize,
     /// What it does.
@@ -345,6 +346,51 @@ pub enum FillTarget {
     },
 }
 
+// ---- functions -------------------------------------------------------------------------------------------------
+
+/// A native function.
+#[derive(Clone, Debug, PartialEq)]
+pub struct NativeFunction {
+    /// Its name.
+    pub name: String,
+    /// Which.
+    pub native: Native,
+    /// What it takes and gives.
+    pub ty: FunctionType,
+    /// The options that are set. They say where a key is, and never what it is.
+    pub options: Vec<Setting>,
+    /// What it depends on: what is declared, or what the native function does.
+    pub effect: Effect,
+    /// What a call costs: what is declared, or what was measured.
+    pub cost: NativeCost,
+    /// `INVERSE OF`: an index into [`Network::functions`].
+    pub inverse: Option<usize>,
+    /// The whole item.
+    pub span: Span,
+}
+
+/// What a function takes and gives.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct FunctionType {
+    /// What it takes.
+    pub params: Vec<Type>,
+    /// What it gives.
+    pub returns: Type,
+    /// `T?`: it may give NULL.
+    pub nullable: bool,
+}
+
+/// Which native function a call means.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum NativeRef {
+    /// One by its own name.
+    Own(Native),
+    /// An index into [`Network::functions`].
+    Declared(usize),
+    /// A parameter of the element that stands for one: its value is an index into [`Network::functions`].
+    Param(usize),
+}
+
 // ---- elements --------------------------------------------------------------------------------------------------
 
 /// An element on `rpc`.
@@ -402,6 +448,8 @@ pub struct Param {
     pub ty: Type,
     /// `T?`: its value may be NULL.
     pub nullable: bool,
+    /// It stands for a function of this type: its value is an index into [`Network::functions`].
+    pub function: Option<FunctionType>,
     /// Its value where a stage gives none; the stage must if there is none here.
     pub default: Option<Value>,
     /// Where it is declared.
@@ -1278,6 +1326,8 @@ pub enum Function {
     HashSlot,
     /// `in_prefix(IPADDR, CIDR) BOOL`, also written `a IN net`.
     InPrefix,
+    /// A native function. The number names the call site as for `rand()`; 0 for a function that is pure.
+    Native(NativeRef, u32),
 }
 
 #[cfg(test)]

@@ -40,8 +40,6 @@ pub struct Program {
     pub items: Vec<Item>,
     /// The schemas of all `TYPE`s, merged.
     pub schema: Schema,
-    /// The imports, each with the name of the file that it means, whether or not that could be read.
-    pub imports: Vec<(StrLit, String)>,
 }
 
 /// Reads the file at `root_path` and all that it imports, each once.
@@ -136,7 +134,6 @@ impl Loader<'_> {
     fn import(&mut self, import: &Import, from: &str, program: &mut Program) {
         let StrLit { value: path, span } = &import.path;
         let name = self.resolver.name(path, Some(from));
-        program.imports.push((import.path.clone(), name.clone()));
         match self.state.get(&name) {
             Some(Visit::Done) => return,
             Some(Visit::Open) => return self.report_cycle(&name, *span),
@@ -242,6 +239,7 @@ pub(crate) fn kind_word(kind: Kind) -> &'static str {
         Kind::Listener => "listener",
         Kind::Cluster => "cluster",
         Kind::Route => "route",
+        Kind::Function => "function",
     }
 }
 
@@ -256,6 +254,7 @@ pub(crate) fn named(item: &Item) -> Option<(Kind, &crate::ast::Ident, bool)> {
         Item::Listener(item) => (Kind::Listener, &item.name, item.or_replace),
         Item::Cluster(item) => (Kind::Cluster, &item.name, item.or_replace),
         Item::Route(item) => (Kind::Route, &item.name, item.or_replace),
+        Item::Function(item) => (Kind::Function, &item.name, item.or_replace),
         Item::Import(_) | Item::Drop(_) | Item::Insert(_) => return None,
     })
 }

@@ -47,6 +47,10 @@ const ELSEWHERE: &[(&str, &str)] = &[
     ("W0502", "crates/weft/src/compile.rs"),
     // Names are looked up when a network starts, by the machine that it starts on.
     ("W0503", "crates/weft/tests/it/commands.rs"),
+    // Keys are read by the machine that a network runs on.
+    ("W0504", "crates/weft/src/natives.rs"),
+    // A pattern may be right and too large all the same, which shows when it is compiled.
+    ("W0505", "crates/weft/src/natives.rs"),
 ];
 
 /// Lines of a `.stderr` file of a made program; the first ones may be very many.

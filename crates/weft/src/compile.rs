@@ -1,6 +1,7 @@
 //! From files to a plan that a node can run.
 
 use crate::metrics;
+use crate::natives;
 use crate::ordering::{self, ordered};
 use crate::repeats;
 use crate::source::Files;
@@ -15,7 +16,7 @@ use weft_engine::state::{Staged, StateStore, Unfit};
 use weft_engine::stats::ChainStats;
 use weft_ir::backend::Backend;
 use weft_ir::program::ChainProgram;
-use weft_lang::diagnostic::Diagnostic;
+use weft_lang::diagnostic::{Diagnostic, code};
 use weft_lang::source::SourceMap;
 use weft_lang::{check, hir};
 use weft_opt::lower::{LowerOptions, lower_condition, lower_with_lines};
@@ -63,7 +64,13 @@ pub(crate) fn check_files(root: &str, files: &mut Files) -> Checked {
     let begun = Instant::now();
     let (mut network, mut diagnostics, sources) = check(root, files);
     if let Some(checked) = &network {
-        let refused = refusals(checked, &sources);
+        let mut refused = check_clusters(checked);
+        refused.extend(metrics::check(checked));
+        refused.extend(match lower_all(checked, &sources, 1) {
+            Ok((programs, _)) => repeats::check(checked, &programs, &sources),
+            Err(refused) => refused,
+        });
+        diagnostics.extend(natives::warnings(checked));
         if !refused.is_empty() {
             network = None;
             diagnostics.extend(refused);
@@ -72,20 +79,9 @@ pub(crate) fn check_files(root: &str, files: &mut Files) -> Checked {
     Checked { network, diagnostics, sources, at_fault: files.at_fault(), took: begun.elapsed() }
 }
 
-/// What a program that the front end takes is refused for all the same.
-pub(crate) fn refusals(network: &hir::Network, sources: &SourceMap) -> Vec<Diagnostic> {
-    let mut refused = check_clusters(network);
-    refused.extend(metrics::check(network));
-    refused.extend(match lower_all(network, sources, 1) {
-        Ok((programs, _)) => repeats::check(network, &programs, sources),
-        Err(refused) => refused,
-    });
-    refused
-}
-
 /// Whose fault it is that a checked program cannot be compiled: names that have no address are the machine's.
 pub(crate) fn at_fault(diagnostics: &[Diagnostic]) -> AtFault {
-    let is_elsewhere = |d: &Diagnostic| d.code == weft_lang::diagnostic::code::ADDRESS_UNRESOLVED;
+    let is_elsewhere = |d: &Diagnostic| [code::ADDRESS_UNRESOLVED, code::KEY_UNUSABLE].contains(&d.code);
     if diagnostics.iter().all(is_elsewhere) { AtFault::Environment } else { AtFault::Program }
 }
 
@@ -147,6 +143,7 @@ impl Compiler {
                 program.reorder(&ordered.plan.order);
             }
             let methods: Vec<_> = chain.methods.iter().map(|m| m.path.clone()).collect();
+            state.give_natives(&program.name, natives::of(network, &program, chain.span)?);
             let (rest, filters) = (n_first + wrapped.len(), filters_of(chain));
             let backend = &*self.backend;
             let built =
@@ -163,6 +160,7 @@ impl Compiler {
         for (route, condition) in network.routes.iter().zip(conditions) {
             let mut condition_at = None;
             if let Some(program) = condition {
+                state.give_natives(&program.name, natives::of(network, &program, route.span)?);
                 let built = Chain::build(version, program, &schema, &[], &mut state, &*self.backend);
                 let built = built.map_err(|error| vec![refused_route(route, &error)])?;
                 condition_at = Some(chains.len());
@@ -221,7 +219,7 @@ fn check_clusters(network: &hir::Network) -> Vec<Diagnostic> {
     });
     let refuse = |option: &hir::Setting| {
         let message = format!("a cluster has 1 to {CONNECTIONS_MAX} `connections` to an endpoint");
-        Diagnostic::error(weft_lang::diagnostic::code::OVER_LIMIT, message)
+        Diagnostic::error(code::OVER_LIMIT, message)
             .at(option.span, "outside the limits")
             .with_help(format!("each worker has as many; without the option it has {CONNECTIONS_DEFAULT}"))
     };
@@ -272,7 +270,7 @@ fn unfit_state(network: &hir::Network, chain: &hir::Chain, unfit: &Unfit) -> Dia
     let table = tables.find(|table| table.name == unfit.name).map(|table| table.span);
     let declared = table.or_else(|| vars.iter().find(|var| var.name == unfit.name).map(|var| var.span));
     let message = format!("the running state of `{whose}` cannot be taken over");
-    let diagnostic = Diagnostic::error(weft_lang::diagnostic::code::STATE_UNFIT, message)
+    let diagnostic = Diagnostic::error(code::STATE_UNFIT, message)
         .at(declared.unwrap_or(chain.span), unfit.reason.clone())
         .with_help(unfit.help.clone());
     match instance {
@@ -323,10 +321,7 @@ fn address_of(address: &hir::Address, span: weft_lang::source::Span) -> Result<A
             let first = resolved.and_then(|mut all| all.next().ok_or_else(|| "it has no address".to_owned()));
             first.map(Address::Tcp).map_err(|why| {
                 let message = format!("cannot resolve `{text}`: {why}");
-                vec![
-                    Diagnostic::error(weft_lang::diagnostic::code::ADDRESS_UNRESOLVED, message)
-                        .at(span, "used here"),
-                ]
+                vec![Diagnostic::error(code::ADDRESS_UNRESOLVED, message).at(span, "used here")]
             })
         }
     }
@@ -334,10 +329,8 @@ fn address_of(address: &hir::Address, span: weft_lang::source::Span) -> Result<A
 
 fn code_of(error: &ChainError) -> weft_lang::diagnostic::Code {
     match error {
-        ChainError::State(_) => weft_lang::diagnostic::code::STATE_UNFIT,
-        ChainError::Unsupported(_) | ChainError::Column { .. } => {
-            weft_lang::diagnostic::code::BACKEND_UNSUPPORTED
-        }
+        ChainError::State(_) => code::STATE_UNFIT,
+        ChainError::Unsupported(_) | ChainError::Column { .. } => code::BACKEND_UNSUPPORTED,
     }
 }
 

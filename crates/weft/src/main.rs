@@ -11,8 +11,8 @@ mod dropped;
 mod fault;
 mod library;
 mod live;
-mod lsp;
 mod metrics;
+mod natives;
 mod open_files;
 mod ordering;
 mod repeats;
@@ -34,7 +34,6 @@ fn main() -> ExitCode {
         Command::Check(args) => commands::check::run(&args),
         Command::Explain(args) => commands::explain::run(&args),
         Command::Fmt(args) => commands::fmt::run(&args),
-        Command::Lsp(_) => lsp::run(),
         Command::Run(args) => commands::run::run(&args),
         Command::Apply(args) => commands::apply::run(&args),
         Command::Status(args) => commands::status::run(&args),

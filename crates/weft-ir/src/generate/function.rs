@@ -7,6 +7,7 @@ use crate::verify::{Handler, key_ty};
 use std::collections::BTreeSet;
 use weft_core::Status;
 use weft_core::abi::Fault;
+use weft_core::native::Param;
 use weft_core::types::{Repr, Type};
 
 /// How deep branches and scans stand in each other.
@@ -318,6 +319,7 @@ impl Builder<'_> {
     fn step(&mut self) {
         match self.dice.below(10) {
             0..3 => self.number(),
+            3 if self.dice.percent(15) => self.native(),
             3 => self.text(),
             4 | 5 => self.tuple(),
             6 => self.scalar(),
@@ -497,6 +499,29 @@ impl Builder<'_> {
                 self.give(Bytes, Op::Key(vec![n, a, b]))
             }
         };
+    }
+
+    /// Calls a native function, and asks how it ended.
+    fn native(&mut self) {
+        let chain = self.chain;
+        let (id, decl) = pick(self.dice, &chain.natives);
+        let info = decl.native.info();
+        let mut args = Vec::new();
+        for param in info.params.iter().filter(|param| !param.is_constant()) {
+            let ty = match param {
+                Param::Int => Ty::Int,
+                Param::Scalar => self.dice.pick(&[Ty::Bool, Ty::Int, Ty::Float, Ty::Bytes]),
+                _ => Ty::Bytes,
+            };
+            args.push(self.any(ty));
+        }
+        let value = self.give(Ty::of(info.result), Op::Native(NativeId(id), args));
+        if self.dice.percent(60) {
+            self.give(Ty::Bool, Op::NativeFailed(value));
+        }
+        if self.dice.percent(40) {
+            self.give(Ty::Bool, Op::NativeNull(value));
+        }
     }
 
     /// Reads the tuple, or changes it.

@@ -13,6 +13,7 @@
 //! [`Observation`], since their bits differ from machine to machine.
 
 mod function;
+mod natives;
 mod observe;
 #[cfg(test)]
 mod tests;
@@ -158,6 +159,7 @@ pub fn chain(dice: &mut Dice) -> ChainProgram {
         replies: [Type::Bool, Type::Int(64), Type::F64, Type::Text(None)]
             .map(|ty| ReplyField { path: vec!["field".into(), ty.to_string()], ty })
             .into(),
+        natives: natives::declared(),
         ..ChainProgram::default()
     };
     for index in 0..1 + dice.below(4) {

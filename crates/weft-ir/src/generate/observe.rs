@@ -12,6 +12,8 @@ use weft_core::abi::{
     Cell, Counters, Cx, EditTarget, Outcome, REGION_BODY, REGION_HEADERS, REGION_META, REGIONS, Slot, State,
     Verdict,
 };
+use weft_core::limits::SCRATCH_BYTES_MIN;
+use weft_core::native::Prepared;
 use weft_core::table::{ColumnRef, Insert, KeyBuilder, Row, Scalars, Table};
 use weft_core::types::Value;
 
@@ -138,8 +140,15 @@ impl Pass {
 }
 
 impl World {
-    /// The state at the start: tables with the rows that the chain gives them, variables at their starts.
+    /// The state at the start: tables with the rows that the chain gives them, variables at their starts. For its
+    /// native functions there are stand-ins, which give any results. Its passes have as little room in their scratch as
+    /// any may have.
     pub fn new(chain: &ChainProgram) -> Self {
+        Self::with_natives(chain, super::natives::stand_ins(&chain.natives))
+    }
+
+    /// As [`World::new`], with these functions for those of the chain.
+    pub fn with_natives(chain: &ChainProgram, natives: Vec<Arc<dyn Prepared>>) -> Self {
         let n_words = chain.vars.iter().map(|var| var.word as usize + 1).max().unwrap_or(0);
         let parts = [(); 2].map(|()| Arc::new(Scalars::new(n_words)));
         let scalars = Scalars::new(n_words);
@@ -156,12 +165,13 @@ impl World {
             scalars: Arc::new(scalars),
             merged: parts[0].clone(),
             merged_parts: parts.into(),
+            natives,
         };
         Self {
             state,
             call: vec![0; chain.call_words()],
             counters: vec![Counters::default(); chain.elements.len()],
-            out: Outcome::default(),
+            out: Outcome { scratch_max: SCRATCH_BYTES_MIN, ..Outcome::default() },
         }
     }
 

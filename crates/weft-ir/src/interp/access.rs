@@ -6,6 +6,7 @@
 
 use super::{Handling, Val};
 use crate::ir::*;
+use weft_core::native::Effect;
 use weft_core::table::Row;
 
 /// One access.
@@ -78,6 +79,14 @@ impl Handling<'_, '_> {
             Op::SetReply(name, _) => Some(Access::Reply(name)),
             Op::Now => Some(Access::Now),
             Op::Rand(site) => Some(Access::Rand(site)),
+            Op::Native(id, ..) => {
+                let decl = &self.program.chain.natives[usize::from(id.0)];
+                match decl.native.info().effect {
+                    Effect::Pure => None,
+                    Effect::Clock => Some(Access::Now),
+                    Effect::Random | Effect::Nonce => Some(Access::Rand(decl.site)),
+                }
+            }
             Op::CallGet(id) => Some(Access::ReadCall(id)),
             Op::CallSet(id, ..) => Some(Access::WriteCall(id)),
             Op::VarGet(id) | Op::VarMerged(id) => Some(Access::ReadVar(id)),
@@ -123,6 +132,7 @@ impl Handling<'_, '_> {
             | Op::FloatToText(_)
             | Op::Key(_)
             | Op::Column(..)
+            | Op::Native(..)
             | Op::CallGet(_) => matches!(result, Some(Val::Bytes(_))),
             Op::SetInput(_, a) | Op::SetAnswer(_, a) | Op::SetReply(_, a) | Op::Mirror(a) => is_long(*a),
             Op::Emit(_, cells) => cells.iter().any(|(cell, _)| is_long(*cell)),

@@ -25,6 +25,7 @@ use weft_core::abi::{
     State, Verdict,
 };
 use weft_core::hash;
+use weft_core::native::{Arg, Call, Ended, NATIVE_BYTES_MAX};
 use weft_core::table::{ColumnRef, Row};
 use weft_core::types::Type;
 use weft_core::{Interval, Status};
@@ -53,6 +54,9 @@ impl Backend for Interp {
             })?;
         }
         let columns = columns(chain, state)?;
+        if state.natives.len() < chain.natives.len() {
+            return Err(Unsupported { reason: "the state lacks a function of the chain".into(), line: 0 });
+        }
         Ok(Box::new(Interpreted { chain: chain.clone(), event, columns }))
     }
 }
@@ -269,6 +273,8 @@ struct Handling<'r, 'c> {
     cx: &'r mut Cx<'c>,
     inputs: &'r mut Inputs,
     values: Vec<Option<Val>>,
+    /// How the native function that gave a value ended, by value.
+    ended: Vec<Option<Ended>>,
     scratch_full: bool,
     /// By table.
     held: Vec<Option<Held>>,
@@ -295,6 +301,7 @@ impl<'r, 'c> Handling<'r, 'c> {
             program,
             function,
             values: vec![None; function.types.len()],
+            ended: vec![None; function.types.len()],
             scratch_full: false,
             held: vec![None; program.chain.tables.len()],
             vars_held: false,
@@ -326,7 +333,10 @@ impl<'r, 'c> Handling<'r, 'c> {
         loop {
             let block = &function.blocks[at.0 as usize];
             for inst in &block.insts {
-                let result = self.op(&inst.op);
+                let result = match &inst.op {
+                    Op::Native(id, args) => Some(self.native(*id, args, inst.result)),
+                    op => self.op(op),
+                };
                 if self.notes.is_some() {
                     self.note(&inst.op, result.as_ref());
                 }
@@ -383,6 +393,38 @@ impl<'r, 'c> Handling<'r, 'c> {
                 End::Forward
             }
         }
+    }
+
+    /// Calls a native function, and notes how it ended.
+    fn native(&mut self, id: NativeId, args: &[Value], result: Option<Value>) -> Val {
+        let chain = &self.program.chain;
+        let held: Vec<Val> = args.iter().map(|&arg| self.get(arg).clone()).collect();
+        let args: Vec<Arg<'_>> = held
+            .iter()
+            .map(|val| match val {
+                Val::Bool(b) => Arg::Bool(*b),
+                Val::Int(n) => Arg::Int(*n),
+                Val::Float(f) => Arg::Float(*f),
+                Val::Bytes(bytes) => Arg::Bytes(bytes),
+                Val::Row(_) => unreachable!("the verifier lets no row in"),
+            })
+            .collect();
+        let state = self.cx.state;
+        let mut made = Vec::new();
+        let call = Call { args: &args, now: self.cx.now, rand: self.cx.rand };
+        let ended = state.natives[usize::from(id.0)].call(&call, &mut made);
+        let ty = Ty::of(chain.natives[usize::from(id.0)].native.info().result);
+        let (ended, val) = match (ended, ty) {
+            (Ended::Bool(b), Ty::Bool) => (ended, Val::Bool(b)),
+            (Ended::Int(n), Ty::Int) => (ended, Val::Int(n)),
+            (Ended::Bytes, Ty::Bytes) if made.len() <= NATIVE_BYTES_MAX => (ended, self.made(&made)),
+            (Ended::Null, _) => (ended, Val::zero(ty)),
+            _ => (Ended::Failed, Val::zero(ty)),
+        };
+        if let Some(result) = result {
+            self.ended[result.0 as usize] = Some(ended);
+        }
+        val
     }
 
     fn roll_back(&mut self) {
@@ -457,6 +499,8 @@ impl<'r, 'c> Handling<'r, 'c> {
             } as i64),
             Op::HashMix(a, b) => Val::Int(hash::mix(self.int(a) as u64, self.int(b) as u64) as i64),
             Op::InPrefix(a, b) => Val::Bool(bytes::in_prefix(&self.bytes(a), &self.bytes(b))),
+            Op::NativeNull(a) => Val::Bool(self.ended[a.0 as usize] == Some(Ended::Null)),
+            Op::NativeFailed(a) => Val::Bool(self.ended[a.0 as usize] == Some(Ended::Failed)),
 
             Op::Input(id) => {
                 let direction = Handler::of(self.program.event).direction(&self.program.chain);

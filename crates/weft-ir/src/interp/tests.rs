@@ -595,17 +595,18 @@ fn roll_back_undoes_the_handler_and_no_other() {
 #[test]
 fn the_scratch_is_bounded_to_the_byte() {
     // A message must not make a worker keep more memory than is said.
+    const HALF: usize = weft_core::limits::SCRATCH_BYTES_MIN / 2;
     let fill = |n: usize| {
-        let big = "x".repeat(32 << 10);
+        let big = "x".repeat(HALF);
         let rest = "y".repeat(n);
         format!(
             "v0: bytes = bytes \"{big}\"\nv1: bytes = concat v0\nv2: bytes = bytes \"{rest}\"\nv3: bytes = concat v2\n"
         )
     };
-    assert_eq!(eval(&format!("{}v4: bool = scratch_full", fill(32 << 10))), int(0));
-    assert_eq!(eval(&format!("{}v4: bool = scratch_full", fill((32 << 10) + 1))), int(1));
-    assert_eq!(eval(&format!("{}v4: int = len v3", fill((32 << 10) + 1))), int(0));
-    assert_eq!(eval(&format!("{}roll_back\nv4: bool = scratch_full", fill((32 << 10) + 1))), int(0));
+    assert_eq!(eval(&format!("{}v4: bool = scratch_full", fill(HALF))), int(0));
+    assert_eq!(eval(&format!("{}v4: bool = scratch_full", fill(HALF + 1))), int(1));
+    assert_eq!(eval(&format!("{}v4: int = len v3", fill(HALF + 1))), int(0));
+    assert_eq!(eval(&format!("{}roll_back\nv4: bool = scratch_full", fill(HALF + 1))), int(0));
 }
 
 #[test]

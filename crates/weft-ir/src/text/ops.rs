@@ -98,6 +98,9 @@ const OTHERS: &[&str] = &[
     "hash",
     "hash_mix",
     "in_prefix",
+    "native",
+    "native_null",
+    "native_failed",
     "now",
     "rand",
     "key",
@@ -188,6 +191,11 @@ pub(super) fn write_op(out: &mut String, op: &Op) {
             let (op, sign) = (name_of(INT_OPS, *op), name_of(SIGNS, *signed));
             write!(out, "overflows.{op}.{sign} v{}, v{}", a.0, b.0)
         }
+        Op::Native(NativeId(n), args) => {
+            let _ = write!(out, "native f{n}");
+            values(out, ", ", args);
+            Ok(())
+        }
         Op::Input(InputId(n)) => write!(out, "input in{n}"),
         Op::InputPresent(InputId(n)) => write!(out, "input_present in{n}"),
         Op::SetInput(InputId(n), v) => write!(out, "set_input in{n}, v{}", v.0),
@@ -258,6 +266,8 @@ pub(super) fn write_op(out: &mut String, op: &Op) {
         Op::Hash(_) => return plain(out, "hash"),
         Op::HashMix(..) => return plain(out, "hash_mix"),
         Op::InPrefix(..) => return plain(out, "in_prefix"),
+        Op::NativeNull(_) => return plain(out, "native_null"),
+        Op::NativeFailed(_) => return plain(out, "native_failed"),
         Op::NoRow => return plain(out, "no_row"),
         Op::Now => return plain(out, "now"),
         Op::Key(_) => return plain(out, "key"),
@@ -484,6 +494,8 @@ fn parse_simple(line: &mut Line<'_>, name: &str) -> Result<Option<Op>, ParseErro
         "hash" => Op::Hash(line.value()?),
         "hash_mix" => pair(line).map(|(a, b)| Op::HashMix(a, b))?,
         "in_prefix" => pair(line).map(|(a, b)| Op::InPrefix(a, b))?,
+        "native_null" => Op::NativeNull(line.value()?),
+        "native_failed" => Op::NativeFailed(line.value()?),
         "now" => Op::Now,
         "rand" => Op::Rand(line.number()?),
         "key" => Op::Key(line.values()?),
@@ -500,6 +512,10 @@ fn parse_simple(line: &mut Line<'_>, name: &str) -> Result<Option<Op>, ParseErro
 /// Operations on what the chain declares.
 fn parse_stateful(line: &mut Line<'_>, name: &str, j: Journal) -> Result<Option<Op>, ParseError> {
     Ok(Some(match name {
+        "native" => {
+            let id = NativeId(line.id("f")?);
+            Op::Native(id, if line.eat(',') { line.values()? } else { Vec::new() })
+        }
         "input" => Op::Input(InputId(line.id("in")?)),
         "input_present" => Op::InputPresent(InputId(line.id("in")?)),
         "set_input" => Op::SetInput(InputId(line.id("in")?), then_value(line)?),

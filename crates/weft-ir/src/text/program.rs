@@ -5,6 +5,7 @@ use super::{ParseError, name_of, parse_function, write_function};
 use crate::program::*;
 use core::fmt::Write as _;
 use weft_core::Interval;
+use weft_core::native::{NativeCost, NativeDecl};
 use weft_core::table::{ColumnSpec, Evict, TableSpec};
 use weft_core::types::{Type, Value};
 
@@ -96,6 +97,7 @@ pub fn write_program(chain: &ChainProgram) -> String {
         let path: Vec<&str> = reply.path.iter().map(String::as_str).collect();
         declaration(&mut out, "reply", &path, &reply.ty.to_string());
     }
+    chain.natives.iter().for_each(|native| write_native(&mut out, native));
     chain.elements.iter().for_each(|element| write_element(&mut out, element));
     out
 }
@@ -177,6 +179,18 @@ fn write_table(out: &mut String, table: &TableDecl) {
     }
 }
 
+fn write_native(out: &mut String, decl: &NativeDecl) {
+    let NativeCost { base_ns, ns_per_kib } = decl.cost;
+    let mut rest = format!("{} site {} cost {base_ns} {ns_per_kib}", decl.native.name(), decl.site);
+    for constant in &decl.constants {
+        let _ = write!(rest, " constant {}", quoted(constant));
+    }
+    for (name, set) in &decl.options {
+        let _ = write!(rest, " option {} {}", quoted(name), value(set));
+    }
+    declaration(out, "native", &[&decl.name], &rest);
+}
+
 fn write_element(out: &mut String, element: &Element) {
     let mandatory = flag(element.mandatory, "mandatory");
     let rest = format!("{mandatory}{}", flag(element.fail_open, "fail_open"));
@@ -238,6 +252,7 @@ pub fn parse_program(text: &str) -> Result<ChainProgram, ParseError> {
                 let path = parse_path(&mut line)?;
                 chain.replies.push(ReplyField { path, ty: parse_type(&mut line)? });
             }
+            "native" => chain.natives.push(parse_native(&mut line)?),
             "element" => chain.elements.push(parse_element(&mut line)?),
             "handler" => {
                 let element = chain.elements.last_mut().ok_or(not_here)?;
@@ -382,6 +397,24 @@ fn parse_sink(line: &mut Line<'_>) -> Result<SinkDecl, ParseError> {
     };
     let format = if line.eat_word("as_text") { SinkFormat::Text } else { SinkFormat::Json };
     Ok(SinkDecl { owner, name, columns: Vec::new(), target, format })
+}
+
+fn parse_native(line: &mut Line<'_>) -> Result<NativeDecl, ParseError> {
+    let name = line.text()?;
+    let unknown = line.error("the name of a native function");
+    let native = line.word("the name of a native function")?.parse().map_err(|_| unknown)?;
+    line.keyword("site")?;
+    let site = line.number()?;
+    line.keyword("cost")?;
+    let cost = NativeCost { base_ns: line.number()?, ns_per_kib: line.number()? };
+    let (mut constants, mut options) = (Vec::new(), Vec::new());
+    while line.eat_word("constant") {
+        constants.push(line.text()?);
+    }
+    while line.eat_word("option") {
+        options.push((line.text()?, parse_value(line)?));
+    }
+    Ok(NativeDecl { name, native, constants, options, site, cost })
 }
 
 fn parse_element(line: &mut Line<'_>) -> Result<Element, ParseError> {

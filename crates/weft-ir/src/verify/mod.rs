@@ -25,7 +25,9 @@
 //! 12. a row is used with the table that it is from, and not behind an Insert or Remove on that table
 //!     ([`Op::IsRow`] may); rows, and bytes that may lie in the scratch, are not used behind a RollBack
 //!     ([`Rule::Stale`]);
-//! 13. [`Op::Overflows`] is asked of Add, Sub, Mul, and SDiv as signed ([`Rule::Type`]).
+//! 13. [`Op::Overflows`] is asked of Add, Sub, Mul, and SDiv as signed ([`Rule::Type`]);
+//! 14. a native function gets as many values as it has parameters that are not constant, of types that they take, and
+//!     [`Op::NativeNull`] and [`Op::NativeFailed`] are asked of what an [`Op::Native`] gave ([`Rule::Type`]).
 //!
 //! [`verify_program`] also holds that a chain keeps its limits and that the call's row is laid out without gaps
 //! or overlaps ([`Rule::Limit`], [`Rule::Layout`]).
@@ -40,6 +42,7 @@ use core::fmt;
 use flow::{At, Flow};
 use std::collections::BTreeSet;
 use weft_core::limits::{ELEMENTS_MAX, INPUTS_MAX, SCAN_ROWS_MAX};
+use weft_core::native::Param;
 use weft_core::table::TableSpec;
 use weft_core::types::{Repr, Type};
 
@@ -452,6 +455,15 @@ impl<'a> Check<'a> {
                 }
                 Gives::Value(Some(Int))
             }
+            Op::Native(id, ref args) => self.native(id, args),
+            Op::NativeNull(a) | Op::NativeFailed(a) => {
+                let insts = self.function.blocks.iter().flat_map(|block| &block.insts);
+                let gives = |inst: &Inst| inst.result == Some(a) && matches!(inst.op, Op::Native(..));
+                if !insts.into_iter().any(gives) {
+                    self.say(Rule::Type, format!("v{} is not what a native function gave", a.0));
+                }
+                Gives::Value(Some(Bool))
+            }
             Op::Input(id) => Gives::Value(self.input(id).map(|input| Ty::of(input.ty))),
             Op::InputPresent(id) => {
                 self.input(id);
@@ -482,6 +494,28 @@ impl<'a> Check<'a> {
             Op::LockVars | Op::RollBack => Gives::Nothing,
             _ => self.table_op(op),
         }
+    }
+
+    /// Rule 14.
+    fn native(&mut self, id: NativeId, args: &[Value]) -> Gives {
+        let Some(decl) = self.found("native function", &self.chain.natives, id.0) else {
+            return Gives::Value(None);
+        };
+        let info = decl.native.info();
+        let params: Vec<Param> = info.params.iter().copied().filter(|param| !param.is_constant()).collect();
+        if params.len() != args.len() {
+            let (n, name) = (args.len(), info.name);
+            self.say(Rule::Type, format!("{n} values for the {} parameters of {name}", params.len()));
+        }
+        for (&arg, param) in args.iter().zip(params) {
+            match param {
+                Param::Int => self.want(arg, Ty::Int),
+                Param::Scalar if self.function.ty(arg) == Ty::Row => self.want(arg, Ty::Bytes),
+                Param::Scalar => {}
+                _ => self.want(arg, Ty::Bytes),
+            }
+        }
+        Gives::Value(Some(Ty::of(info.result)))
     }
 
     fn input(&mut self, id: InputId) -> Option<&'a Input> {

@@ -3,7 +3,8 @@
 use super::Plan;
 use crate::helpers::ZERO_ROW_WORDS;
 use crate::text::FLOAT_TEXT_MAX;
-use weft_core::limits::SCRATCH_BYTES_MAX;
+use weft_core::limits::SCRATCH_BYTES_MIN;
+use weft_core::native::NATIVE_BYTES_MAX;
 use weft_core::table::ColumnRef;
 use weft_ir::backend::Unsupported;
 use weft_ir::ir::{
@@ -171,6 +172,7 @@ pub(super) fn needs_frame(function: &Function) -> bool {
                 | Op::LockVars
                 | Op::ScratchFull
                 | Op::RollBack
+                | Op::Native(..)
         );
         is_used || asks_room(function, inst)
     });
@@ -180,7 +182,10 @@ pub(super) fn needs_frame(function: &Function) -> bool {
 
 /// Whether the operation makes its bytes in the scratch.
 pub(super) fn makes_bytes(op: &Op) -> bool {
-    matches!(op, Op::Concat(_) | Op::Lower(_) | Op::Upper(_) | Op::IntToText(..) | Op::FloatToText(_))
+    matches!(
+        op,
+        Op::Concat(_) | Op::Lower(_) | Op::Upper(_) | Op::IntToText(..) | Op::FloatToText(_) | Op::Native(..)
+    )
 }
 
 /// Whether the handler may keep bytes in the scratch.
@@ -203,6 +208,7 @@ fn asks_room(function: &Function, inst: &Inst) -> bool {
             | Op::IntToText(..)
             | Op::FloatToText(_)
             | Op::Key(_)
+            | Op::Native(..)
             | Op::SetInput(..)
             | Op::SetAnswer(..)
             | Op::SetReply(..)
@@ -222,7 +228,7 @@ pub(super) fn room_after(function: &Function, plan: &Plan<'_>, before: Room) -> 
 
 /// Whether room for so much is always there.
 pub(super) fn is_roomy(room: Room) -> bool {
-    room.is_some_and(|room| room <= SCRATCH_BYTES_MAX as u64)
+    room.is_some_and(|room| room <= SCRATCH_BYTES_MIN as u64)
 }
 
 /// Which values are false whenever they are made, above all an [`Op::ScratchFull`] that never finds it full; and what
@@ -291,6 +297,7 @@ fn len_max(plan: &Plan<'_>, lens: &[Room], op: &Op) -> Room {
             let decl = plan.chain.call.get(usize::from(cell.0))?;
             decl.ty.bytes_max().map(u64::from)
         }
+        Op::Native(..) => Some(NATIVE_BYTES_MAX as u64),
         Op::Column(table, _, column) => column_ref(plan, *table, *column).map(|at| u64::from(at.bytes_max)),
         _ => None,
     }
@@ -301,6 +308,7 @@ fn takes_max(function: &Function, lens: &[Room], op: &Op, len: Room) -> Room {
     let of = |value: &Value| if function.ty(*value) == Ty::Bytes { lens[value.0 as usize] } else { Some(0) };
     match op {
         Op::Concat(_) | Op::Lower(_) | Op::Upper(_) | Op::IntToText(..) | Op::FloatToText(_) => len,
+        Op::Native(..) => len,
         Op::Key(_) => None,
         Op::CallGet(_) | Op::Column(..) => Some(len.unwrap_or(0)),
         Op::SetInput(_, value) | Op::SetAnswer(_, value) | Op::SetReply(_, value) | Op::Mirror(value) => {
@@ -562,6 +570,7 @@ fn only_looks(op: &Op) -> bool {
             | Op::TextToFloat(_)
             | Op::Hash(_)
             | Op::InPrefix(..)
+            | Op::Native(..)
             | Op::Key(_)
             | Op::Find(..)
             | Op::Emit(..)
@@ -599,6 +608,7 @@ fn has_effect(op: &Op) -> bool {
         | Op::IntToText(..)
         | Op::FloatToText(_)
         | Op::Key(_)
+        | Op::Native(..)
         | Op::Column(..)
         | Op::CallGet(_)
         | Op::SetInput(..)

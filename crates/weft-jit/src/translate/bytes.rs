@@ -1,17 +1,17 @@
 //! Operations on bytes and text.
 
 use super::analysis::equality;
-use super::{PLAIN, PartTranslator, Segment, UNALIGNED, Val};
+use super::{PLAIN, PartTranslator, Segment, UNALIGNED, Val, cell_tag};
 use crate::frame::Frame;
-use crate::helpers::{Cold, Helper};
+use crate::helpers::{BYTES_BYTES, Cold, Helper, ended};
 use core::mem::offset_of;
 use cranelift_codegen::ir as clif;
-use cranelift_codegen::ir::InstBuilder as _;
 use cranelift_codegen::ir::condcodes::IntCC;
 use cranelift_codegen::ir::types::{I8, I16, I32, I64};
-use weft_core::limits::SCRATCH_BYTES_MAX;
+use cranelift_codegen::ir::{InstBuilder as _, StackSlotData, StackSlotKind};
+use weft_core::abi::Outcome;
 use weft_ir::backend::Unsupported;
-use weft_ir::ir::{BytesCmp, Op, Signed, Ty, Value};
+use weft_ir::ir::{BytesCmp, NativeId, Op, Signed, Ty, Value};
 
 /// Constants up to this length are compared inline.
 const INLINE_EQUAL_MAX: usize = 16;
@@ -30,7 +30,8 @@ impl Segment<'_, '_> {
         let offset = offset_of!(Frame<'_, '_>, scratch_used);
         let used = self.builder.ins().load(I64, PLAIN, self.frame, offset as i32);
         let used = self.builder.ins().iadd(used, len);
-        let fits = self.icmp_imm(IntCC::UnsignedLessThanOrEqual, used, SCRATCH_BYTES_MAX as i64);
+        let max = self.load_out(I64, offset_of!(Outcome, scratch_max));
+        let fits = self.builder.ins().icmp(IntCC::UnsignedLessThanOrEqual, used, max);
         let [yes, no, done] = [(); 3].map(|()| self.builder.create_block());
         let taken = self.builder.append_block_param(done, I64);
         self.builder.ins().brif(fits, yes, [], no, []);
@@ -172,6 +173,9 @@ impl PartTranslator<'_, '_, '_, '_> {
                 let (a, b) = (self.get(*a)?, self.get(*b)?);
                 self.call_on_two(Helper::InPrefix, a, b)
             }
+            Op::Native(id, args) => self.native(*id, args, result)?,
+            Op::NativeNull(a) => self.has_ended(*a, ended::NULL),
+            Op::NativeFailed(a) => self.has_ended(*a, ended::FAILED),
             Op::Key(parts) => {
                 let cells = self.cells(parts)?;
                 let n = self.segment.int(parts.len() as i64);
@@ -179,6 +183,33 @@ impl PartTranslator<'_, '_, '_, '_> {
             }
             _ => return Ok(None),
         }))
+    }
+
+    fn native(&mut self, id: NativeId, args: &[Value], result: Option<Value>) -> Result<Val, Unsupported> {
+        let decl = &self.segment.plan.chain.natives[usize::from(id.0)];
+        let ty = Ty::of(decl.native.info().result);
+        let what = u64::from(id.0) | (args.len() as u64) << 16 | cell_tag(ty) << 32;
+        let (frame, what, given) = (self.segment.frame, self.segment.int(what as i64), self.cells(args)?);
+        let slot = StackSlotData::new(StackSlotKind::ExplicitSlot, BYTES_BYTES, 3);
+        let slot = self.segment.builder.create_sized_stack_slot(slot);
+        let to = self.ins().stack_addr(I64, slot, 0);
+        let how = self.segment.call(Helper::Native, &[frame, what, given, to])[0];
+        if let Some(result) = result {
+            self.ended[result.0 as usize] = Some(how);
+        }
+        let first = self.ins().load(I64, PLAIN, to, 0);
+        Ok(match ty {
+            Ty::Bytes => Val::Two(first, self.ins().load(I64, PLAIN, to, 8)),
+            ty => self.segment.unpack(ty, first),
+        })
+    }
+
+    /// Whether the native function that gave a value ended so.
+    fn has_ended(&mut self, value: Value, wanted: u64) -> Val {
+        Val::One(match self.ended[value.0 as usize] {
+            Some(how) => self.segment.icmp_imm(IntCC::Equal, how, wanted as i64),
+            None => self.segment.bool(false),
+        })
     }
 
     pub(super) fn hash_bytes(&mut self, bytes: Val) -> clif::Value {

@@ -13,7 +13,7 @@ mod state;
 mod tuple;
 
 use crate::cold;
-use crate::frame::{FRAME_BYTES, Frame, SCRATCH_CAPACITY, SLICE_START, VecWords, arc_offset};
+use crate::frame::{FRAME_BYTES, Frame, SCRATCH_MARGIN, SLICE_START, VecWords, arc_offset};
 use crate::helpers::{CELL_BYTES, Cell, Cold, Helper, ROW_REF_BYTES, tag};
 use analysis::{Facts, Room, is_roomy, room_after};
 use core::mem::offset_of;
@@ -222,8 +222,9 @@ impl Segment<'_, '_> {
         }
         if functions().any(analysis::keeps) {
             let capacity = self.load_out(I64, offset_of!(Outcome, scratch) + self.plan.vec_words.capacity);
-            let wanted = SCRATCH_CAPACITY as i64;
-            let lacks = self.icmp_imm(IntCC::UnsignedLessThan, capacity, wanted);
+            let max = self.load_out(I64, offset_of!(Outcome, scratch_max));
+            let wanted = self.iadd_imm(max, SCRATCH_MARGIN as i64);
+            let lacks = self.builder.ins().icmp(IntCC::UnsignedLessThan, capacity, wanted);
             self.when(lacks, true, |segment| segment.call_cold(Cold::MakeRoom, &[segment.cx]));
         }
     }
@@ -506,6 +507,8 @@ struct PartTranslator<'s, 'a, 'f, 'p> {
     values: Vec<Option<Val>>,
     /// Values whose bytes were made in the scratch.
     in_scratch: Vec<bool>,
+    /// How the native function that gave a value ended, by value.
+    ended: Vec<Option<clif::Value>>,
     /// Values that are views of cells of rows.
     cells_in_rows: Vec<Option<state::RowCell>>,
     facts: Facts<'p>,
@@ -540,6 +543,7 @@ impl<'s, 'a, 'f, 'p> PartTranslator<'s, 'a, 'f, 'p> {
             blocks: function.blocks.iter().map(|_| segment.builder.create_block()).collect(),
             values: vec![None; function.types.len()],
             in_scratch: vec![false; function.types.len()],
+            ended: vec![None; function.types.len()],
             cells_in_rows: vec![None; function.types.len()],
             facts,
             may_fail_later: false,
@@ -639,7 +643,8 @@ impl<'s, 'a, 'f, 'p> PartTranslator<'s, 'a, 'f, 'p> {
             let value = self.inst(id, inst)?;
             if let (Some(result), Some(value)) = (inst.result, value) {
                 self.values[result.0 as usize] = Some(value);
-                self.in_scratch[result.0 as usize] = analysis::makes_bytes(&inst.op);
+                self.in_scratch[result.0 as usize] =
+                    self.ty(result) == Ty::Bytes && analysis::makes_bytes(&inst.op);
             }
         }
         self.terminator(id, &block.end)

@@ -10,7 +10,7 @@ use super::element::{Checked, Target};
 use super::filter::{self, Filter, Placed};
 use super::network::{find_cluster, find_listener, glob, overlap};
 use super::scope::{METAS, Scope, View, with_nearest};
-use super::{Cx, element, header, nothing, table};
+use super::{Cx, element, header, native, nothing, table};
 use crate::ast::{self, ChainOn, ChainOptionKind, Ident, Side, Stage, StageArg, StageNode};
 use crate::diagnostic::{Diagnostic, code};
 use crate::hir::{
@@ -300,6 +300,11 @@ pub(super) fn params(cx: &mut Cx<'_>, checked: &Checked, stage: &Stage) -> Optio
             ok = false;
             continue;
         }
+        if let Some(ty) = &param.function {
+            values[at] = native::given(cx, &assign.value, ty, &param.name);
+            ok &= values[at].is_some();
+            continue;
+        }
         let (nothing, mut n_rand) = (nothing(), 0);
         let mut scope = Scope::new(cx, &nothing, &[], View::Constant, &mut n_rand);
         let whose = format!("parameter `{}`", param.name);
@@ -315,7 +320,15 @@ pub(super) fn params(cx: &mut Cx<'_>, checked: &Checked, stage: &Stage) -> Optio
             let diagnostic = Diagnostic::error(code::MISSING_PARAM, message)
                 .at(stage.span, "not given here")
                 .with_label(param.span, "has no default")
-                .with_help(format!("write `{} ({} = ...)`, of type {}", element.name, param.name, param.ty));
+                .with_help(match &param.function {
+                    Some(ty) => format!(
+                        "write `{} ({} = f)`, a function {}",
+                        element.name,
+                        param.name,
+                        native::text_of(ty)
+                    ),
+                    None => format!("write `{} ({} = ...)`, of type {}", element.name, param.name, param.ty),
+                });
             cx.report_unless_broken(param.span, diagnostic);
         }
     }

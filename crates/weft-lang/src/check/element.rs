@@ -7,12 +7,12 @@ use super::expr::article;
 use super::scope::{Scope, View, with_length};
 use super::table::{self, Bounds};
 use super::walk::{each_expr, each_stmt, exprs_of};
-use super::{Cx, effects, fold};
+use super::{Cx, effects, fold, native};
 use crate::ast::{self, Decl, Event};
 use crate::diagnostic::{Diagnostic, code};
 use crate::hir::{
-    CallCell, Column, Direction, Effects, Element, Expr, ExprKind, Handler, HandlerKind, LocalId, Param,
-    Sink, SinkColumn, StmtKind, Table, Var, VerdictKind,
+    CallCell, Column, Direction, Effects, Element, Expr, ExprKind, FunctionType, Handler, HandlerKind,
+    LocalId, Param, Sink, SinkColumn, StmtKind, Table, Var, VerdictKind,
 };
 use crate::source::Span;
 use crate::types;
@@ -90,6 +90,10 @@ pub(super) fn params(cx: &mut Cx<'_>, element: &mut Element, params: &[ast::Para
             cx.report_duplicate("parameter", &param.name, first.span);
             continue;
         }
+        if let Some(function) = &param.function {
+            element.params.push(function_param(cx, param, function));
+            continue;
+        }
         let known = cx.type_expr(&param.ty);
         let ty = known.unwrap_or(Type::Bool);
         if known.is_none() {
@@ -106,8 +110,24 @@ pub(super) fn params(cx: &mut Cx<'_>, element: &mut Element, params: &[ast::Para
             cx.broken.insert(param.span);
         }
         let (name, nullable) = (param.name.name.clone(), param.ty.nullable);
-        element.params.push(Param { name, ty, nullable, default, span: param.span });
+        element.params.push(Param { name, ty, nullable, function: None, default, span: param.span });
     }
+}
+
+/// A parameter that stands for a function.
+fn function_param(cx: &mut Cx<'_>, param: &ast::Param, function: &ast::FunctionType) -> Param {
+    let name = param.name.name.clone();
+    let ty = native::function_type(cx, function);
+    let default = match (&ty, &param.default) {
+        (Some(ty), Some(default)) => native::given(cx, default, ty, &name),
+        _ => None,
+    };
+    if ty.is_none() || param.default.is_some() && default.is_none() {
+        cx.broken.insert(param.span);
+    }
+    let none = FunctionType { params: Vec::new(), returns: Type::Bool, nullable: false };
+    let function = Some(ty.unwrap_or(none));
+    Param { name, ty: Type::Int(64), nullable: false, function, default, span: param.span }
 }
 
 pub(super) fn columns(cx: &mut Cx<'_>, element: &mut Element, fields: &[ast::Field], direction: Direction) {

@@ -3,6 +3,7 @@
 //! Every function gives None for an expression with a fault, which is reported then and there; whoever gets None
 //! stays silent. Literals take the type that their place asks for (`want`), where they can.
 
+use weft_core::native::NATIVES;
 use weft_core::{Status, Type, Value};
 
 use super::functions::{self, Shape, Signature};
@@ -654,6 +655,11 @@ impl Scope<'_, '_> {
             let table = self.table_ref(table)?;
             return Some(leaf(ExprKind::CountRows(table), Type::Int(64), false, span));
         }
+        if star.is_none()
+            && let Some(called) = self.native_call(name, args, span)
+        {
+            return called;
+        }
         let Some(signature) = functions::find(&lower) else {
             return self.unknown_function(name, &lower);
         };
@@ -766,9 +772,15 @@ impl Scope<'_, '_> {
     }
 
     fn unknown_function<T>(&mut self, name: &Ident, lower: &str) -> Option<T> {
+        if self.cx.broken_functions.contains(&name.name) {
+            return None;
+        }
         let message = format!("there is no function `{}`", name.name);
         let diagnostic = Diagnostic::error(code::UNKNOWN_FUNCTION, message).at(name.span, "unknown");
+        let declared: Vec<String> = self.cx.functions.iter().map(|function| function.name.clone()).collect();
         let names = functions::FUNCTIONS.iter().map(|signature| signature.name);
+        let names =
+            names.chain(NATIVES.iter().map(|info| info.name)).chain(declared.iter().map(String::as_str));
         let diagnostic = if functions::AGGREGATES.contains(&lower) {
             let help =
                 format!("`{lower}` is over the rows of a table: `(SELECT {lower}(c) FROM SCAN t MAX 1000)`");

@@ -26,39 +26,19 @@ mod filter;
 pub mod fold;
 pub mod functions;
 mod header;
+pub mod native;
 pub mod network;
 mod query;
-pub(crate) mod scope;
+mod scope;
 mod stmt;
 mod table;
-pub(crate) mod walk;
+mod walk;
 
 /// Checks the program at `root_path` and all that it imports.
 ///
 /// Gives the typed program if there is no error, all errors and warnings in the order of the text, and the texts that
 /// their spans refer to.
 pub fn check(root_path: &str, resolver: &mut dyn Resolver) -> (Option<Network>, Vec<Diagnostic>, SourceMap) {
-    let Analysis { network, diagnostics, sources, .. } = analyse(root_path, resolver);
-    let is_good = !diagnostics.iter().any(Diagnostic::is_error);
-    (is_good.then_some(network), diagnostics, sources)
-}
-
-/// What an editor wants of a program that is being written: all that [`check`] finds out, right or wrong.
-#[derive(Debug)]
-pub struct Analysis {
-    /// The syntax trees and the schemas.
-    pub program: Program,
-    /// The typed program. If there are errors, parts of it are missing or have stand-ins: good to look at, and not to
-    /// be lowered.
-    pub network: Network,
-    /// Errors and warnings in the order of the text.
-    pub diagnostics: Vec<Diagnostic>,
-    /// The texts that spans refer to.
-    pub sources: SourceMap,
-}
-
-/// Checks the program at `root_path` as [`check`] does, and keeps what there is even if it has errors.
-pub fn analyse(root_path: &str, resolver: &mut dyn Resolver) -> Analysis {
     let mut sources = SourceMap::new();
     let mut diagnostics = Vec::new();
     let program = resolve::load(root_path, resolver, &mut sources, &mut diagnostics);
@@ -70,12 +50,15 @@ pub fn analyse(root_path: &str, resolver: &mut dyn Resolver) -> Analysis {
         broken: BTreeSet::new(),
         returned: Vec::new(),
         skipped: BTreeSet::new(),
+        functions: Vec::new(),
+        broken_functions: Vec::new(),
     };
     let network = network_of(&mut cx, &program);
     let mut diagnostics = cx.diagnostics;
     // A label of the front comes first; what has no place comes before all.
     diagnostics.sort_by_key(Diagnostic::span);
-    Analysis { network, diagnostics, program, sources }
+    let is_good = !diagnostics.iter().any(Diagnostic::is_error);
+    (is_good.then_some(network), diagnostics, sources)
 }
 
 /// What all checks share.
@@ -91,6 +74,10 @@ pub(crate) struct Cx<'a> {
     returned: Vec<(LocalId, Ident)>,
     /// Elements that are not looked at in this version.
     skipped: BTreeSet<String>,
+    /// Native functions: see [`Network::functions`].
+    functions: Vec<hir::NativeFunction>,
+    /// Names of declarations with a fault.
+    broken_functions: Vec<String>,
 }
 
 impl Cx<'_> {
@@ -225,6 +212,7 @@ impl Cx<'_> {
 fn network_of(cx: &mut Cx<'_>, program: &Program) -> Network {
     let mut network = Network { schema: program.schema.clone(), ..Network::default() };
     let items = live_items(cx, &program.items);
+    native_functions(cx, &items);
     for item in &items {
         match item {
             Item::Listener(item) => network.listeners.push(network::listener(cx, item)),
@@ -281,6 +269,7 @@ fn network_of(cx: &mut Cx<'_>, program: &Program) -> Network {
         fills.add_members(cx, (chain, at), &network.clusters, &plain);
     }
     network.fills = fills.finish();
+    network.functions = core::mem::take(&mut cx.functions);
     network.elements = elements.into_iter().map(|checked| checked.element).collect();
     network
 }
@@ -310,6 +299,23 @@ fn filters<'a>(
         filters.push(filter);
     }
     filters
+}
+
+/// Checks the declarations of functions: all of them, before anything names one.
+fn native_functions(cx: &mut Cx<'_>, items: &[&Item]) {
+    let mut declared = Vec::new();
+    for item in items {
+        let Item::Function(item) = item else { continue };
+        match native::declared(cx, item) {
+            Some(function) => {
+                declared.push((cx.functions.len(), item));
+                cx.functions.push(function);
+            }
+            // A call of it would only say that there is no such function.
+            None => cx.broken_functions.push(item.name.name.clone()),
+        }
+    }
+    native::inverses(cx, &declared);
 }
 
 /// The items that are in force: a later `CREATE OR REPLACE` takes the place of an earlier item, `DROP` removes one.

@@ -86,7 +86,7 @@ fn bad_address(cx: &mut Cx<'_>, text: &ast::StrLit) -> Address {
     Address::Tcp(text.value.clone())
 }
 
-fn settings(
+pub(super) fn settings(
     cx: &mut Cx<'_>,
     options: &[ast::Assign],
     known: &[(&'static str, Type)],

@@ -65,7 +65,7 @@ pub(super) enum Bare {
 }
 
 /// What the engine knows of a tuple: name, type, nullable.
-pub(crate) const METAS: &[(&str, Meta, Type, bool)] = &[
+pub(super) const METAS: &[(&str, Meta, Type, bool)] = &[
     ("call_id", Meta::CallId, Type::Uint(64), false),
     ("elapsed", Meta::Elapsed, Type::Interval, false),
     ("ended_by", Meta::EndedBy, Type::Text(None), true),
@@ -374,6 +374,10 @@ impl<'a, 'c> Scope<'a, 'c> {
         }
         let at = element.params.iter().position(|param| param.name == name.name)?;
         let param = &element.params[at];
+        if param.function.is_some() {
+            super::native::not_a_value(self.cx, param, name);
+            return Some(None);
+        }
         let expr = leaf(ExprKind::Param(at), param.ty, param.nullable, name.span);
         Some((!self.cx.is_broken(param.span)).then_some(expr))
     }

@@ -58,6 +58,12 @@ codes! {
     NEVER_TRUE = "W0219", "a comparison that is never true";
     UNKNOWN_OBJECT = "W0220", "there is no element, listener, cluster or instance of this name";
     UNUSED_NAME = "W0221", "a name that nothing reads";
+    UNKNOWN_NATIVE = "W0222", "there is no native function of this name";
+    NATIVE_MISFIT = "W0223", "a declaration that the native function does not fit";
+    BAD_PATTERN = "W0224", "a pattern that cannot be read";
+    KEY_NOT_NAMED = "W0225", "a function that needs a key, and is not told where to find it";
+    NOT_A_FUNCTION = "W0226", "a function where a value is needed, or a value where a function is";
+    FUNCTION_OPTION = "W0227", "an option with a value that it does not take";
 
     // W03xx: meaning.
     NO_ANSWER = "W0301", "a request can end without an answer";
@@ -81,6 +87,7 @@ codes! {
     OPTION_CONFLICT = "W0319", "options that exclude each other";
     ACTION_NOT_HERE = "W0320", "an action that this handler cannot do";
     SCANNED_TABLE_GROWS = "W0321", "a table gets rows while it is scanned";
+    OVERCLAIM = "W0322", "a declaration that claims more than its native function gives";
 
     // W04xx: chains, routes, listeners, clusters and rows.
     NOT_IN_NETWORK = "W0401", "a chain or route names a listener or cluster that does not exist";
@@ -116,6 +123,8 @@ codes! {
     STATE_UNFIT = "W0501", "state of the running program that the new one cannot take over";
     BACKEND_UNSUPPORTED = "W0502", "something that the back end cannot express";
     ADDRESS_UNRESOLVED = "W0503", "a name without an address";
+    KEY_UNUSABLE = "W0504", "a key that is not there, or that its function cannot use";
+    FUNCTION_UNPREPARED = "W0505", "a function that cannot be made ready";
 }
 
 /// The title of a code, if it is in the table.

@@ -25,10 +25,6 @@ const OPTIONS: &[Row<ReadOption>] = &[
     Row { keyword: "ON", read: |p| p.on_failure(), form: "ON FAILURE OF ids BYPASS;" },
 ];
 
-pub(super) fn forms() -> impl Iterator<Item = (&'static str, &'static str)> {
-    OPTIONS.iter().map(|row| (row.keyword, row.form))
-}
-
 impl Parser<'_> {
     pub(super) fn chain(&mut self, create: Create) -> Parsed<Item> {
         let n_faults = self.n_faults;
@@ -145,7 +141,6 @@ impl Parser<'_> {
                 }
             }
         }
-        self.offer(OPTIONS.iter().map(|row| row.keyword).chain(["END"]));
         options
     }
 

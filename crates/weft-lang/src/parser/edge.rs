@@ -53,7 +53,7 @@ impl Parser<'_> {
     }
 
     /// `WITH (option = value, ...)`; empty if left out.
-    fn optional_with(&mut self) -> Parsed<Vec<Assign>> {
+    pub(super) fn optional_with(&mut self) -> Parsed<Vec<Assign>> {
         self.layout.weak(self.index());
         if self.eat_keyword("WITH").is_none() {
             return Ok(Vec::new());

@@ -55,19 +55,12 @@ const EVENTS: &[(&str, ReadEvent)] = &[
     ("SIGNAL", |p| p.signal_event()),
 ];
 
-pub(super) fn forms() -> impl Iterator<Item = (&'static str, &'static str)> {
-    DECLS.iter().map(|row| (row.keyword, row.form))
-}
-
-pub(super) fn words() -> impl Iterator<Item = &'static str> {
-    EVENTS.iter().map(|(keyword, _)| *keyword)
-}
-
 impl Parser<'_> {
     pub(super) fn element(&mut self, create: Create) -> Parsed<Item> {
         let n_faults = self.n_faults;
         let name = self.ident("a name for the element")?;
-        let params = if self.at(TokenKind::LeftParen) { self.paren_list(Self::param)? } else { Vec::new() };
+        let params =
+            if self.at(TokenKind::LeftParen) { self.paren_list(Self::element_param)? } else { Vec::new() };
         self.layout.weak(self.index());
         self.clause("ON", "an element says on which layer it works")?;
         let layer = self.ident("a layer, such as `rpc`")?;
@@ -111,12 +104,25 @@ impl Parser<'_> {
         Ok(Field { name, ty, span })
     }
 
+    /// As [`Parser::param`], or `name FUNCTION (types) RETURNS type [= default]`.
+    fn element_param(&mut self) -> Parsed<Param> {
+        if !self.peek_keyword(1, "FUNCTION") {
+            return self.param();
+        }
+        let name = self.ident("a parameter")?;
+        self.keyword("FUNCTION")?;
+        let function = self.function_type()?;
+        let default = if self.eat(TokenKind::Eq) { Some(self.expr()?) } else { None };
+        let span = self.span_from(name.span);
+        Ok(Param { name, ty: function.returns.clone(), function: Some(function), default, span })
+    }
+
     /// `name TYPE [= default]`
     pub(super) fn param(&mut self) -> Parsed<Param> {
         let Field { name, ty, .. } = self.field()?;
         let default = if self.eat(TokenKind::Eq) { Some(self.expr()?) } else { None };
         let span = self.span_from(name.span);
-        Ok(Param { name, ty, default, span })
+        Ok(Param { name, ty, function: None, default, span })
     }
 
     fn ends_body(&self) -> bool {
@@ -147,7 +153,6 @@ impl Parser<'_> {
                 Err(_) => self.skip_statement(before),
             }
         }
-        self.offer(DECLS.iter().map(|row| row.keyword).chain(["ON", "END"]));
         decls
     }
 
@@ -288,7 +293,6 @@ impl Parser<'_> {
     }
 
     fn event(&mut self) -> Parsed<Event> {
-        self.offer(EVENTS.iter().map(|(keyword, _)| *keyword));
         let word = self.word().unwrap_or_default();
         if let Some((_, read)) = EVENTS.iter().find(|(keyword, _)| keyword.eq_ignore_ascii_case(word)) {
             self.bump_keyword();

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 
 use weft_core::Status;
 use weft_core::abi::Fault;
+use weft_core::native::{Effect, NativeDecl};
 use weft_ir::ir::{Block, Function, Inst, NameId, Op, StatusOperand, TableId, Terminator, Ty, Value};
 use weft_ir::program::{ChainProgram, Event};
 use weft_ir::verify::Handler;
@@ -16,12 +17,13 @@ use super::{Cell, CellUse, Effects, EndKind, Ending, Lines, Look, RowSet, Source
 /// The effects of a handler. A failure of an element that fails open ends no tuple.
 pub(super) fn infer(chain: &ChainProgram, event: Event, fail_open: bool, function: &Function) -> Effects {
     let flow = Flow::of(function);
-    let provenance = Provenance::of(function, &flow);
+    let provenance = Provenance::of(function, &flow, &chain.natives);
     let names = Names::of(chain, Handler::of(event).direction(chain), function);
     let own = own_writes(function);
     let ends = (0..function.blocks.len()).filter(|at| goes_on(&function.blocks[*at].end));
     let going_on = flow.leading_to(ends, None);
-    let mut walk = Walk { function, flow, provenance, names, going_on, effects: Effects::default() };
+    let natives = &chain.natives;
+    let mut walk = Walk { function, natives, flow, provenance, names, going_on, effects: Effects::default() };
     for (at, block) in function.blocks.iter().enumerate() {
         if walk.flow.is_reached(at) {
             walk.block(at, block, own[at]);
@@ -34,6 +36,7 @@ pub(super) fn infer(chain: &ChainProgram, event: Event, fail_open: bool, functio
 
 struct Walk<'f> {
     function: &'f Function,
+    natives: &'f [NativeDecl],
     flow: Flow,
     provenance: Provenance,
     names: Names<'f>,
@@ -179,6 +182,16 @@ impl Walk<'_> {
             Op::Rand(site) => {
                 effects.draws.entry(site).or_default().insert(line);
             }
+            Op::Native(id, ..) => {
+                let decl = &self.natives[usize::from(id.0)];
+                match decl.native.info().effect {
+                    Effect::Pure => {}
+                    Effect::Clock => drop(effects.clock.insert(line)),
+                    Effect::Random | Effect::Nonce => {
+                        effects.draws.entry(decl.site).or_default().insert(line);
+                    }
+                }
+            }
             _ => {}
         }
         if takes_room(function, inst) {
@@ -308,7 +321,7 @@ fn takes_room(function: &Function, inst: &Inst) -> bool {
         | Op::FloatToText(_)
         | Op::Key(_)
         | Op::Mirror(_) => true,
-        Op::Column(..) | Op::CallGet(_) => inst.result.as_ref().is_some_and(is_bytes),
+        Op::Column(..) | Op::CallGet(_) | Op::Native(..) => inst.result.as_ref().is_some_and(is_bytes),
         Op::SetInput(_, a) | Op::SetAnswer(_, a) | Op::SetReply(_, a) => is_bytes(a),
         Op::Emit(_, cells) => cells.iter().any(|(cell, _)| is_bytes(cell)),
         _ => false,

@@ -107,6 +107,7 @@ impl<'f> Names<'f> {
             Op::Upper(a) => call("upper", &[*a])?,
             Op::Slice(a, from, count) => call("slice", &[*a, *from, *count])?,
             Op::Concat(parts) => call("concat", parts)?,
+            Op::Native(id, args) => call(&self.chain.natives[usize::from(id.0)].name, args)?,
             Op::IntToText(_, a) | Op::FloatToText(a) => call("text", &[*a])?,
             Op::IntToFloat(_, a) => of(a)?,
             Op::IntBinary(op, a, b) => match sign(*op) {

@@ -9,6 +9,7 @@
 
 use std::collections::BTreeMap;
 
+use weft_core::native::{Effect, NativeDecl};
 use weft_ir::ir::{Function, Op, Terminator, Value};
 
 use super::flow::Flow;
@@ -27,14 +28,14 @@ pub(super) struct Provenance {
 type Deciding = Vec<Option<Vec<Value>>>;
 
 impl Provenance {
-    pub(super) fn of(function: &Function, flow: &Flow) -> Self {
+    pub(super) fn of(function: &Function, flow: &Flow, natives: &[NativeDecl]) -> Self {
         let values = vec![Sources::new(); function.types.len()];
         let mut known = Self { values, written: BTreeMap::new(), asked: Sources::new() };
         let deciding: Deciding = (0..function.blocks.len()).map(|b| flow.deciding(b)).collect();
         let choosing: Deciding = (0..function.blocks.len()).map(|b| flow.choosing(b)).collect();
         let conditions = flow.conditions();
         // Sets only grow, and there are finitely many sources.
-        while known.round(function, &deciding, &choosing) {
+        while known.round(function, natives, &deciding, &choosing) {
             known.asked = known.of_all(&conditions);
         }
         known
@@ -56,13 +57,19 @@ impl Provenance {
     }
 
     /// Passes what is known on once; whether something is new.
-    fn round(&mut self, function: &Function, deciding: &Deciding, choosing: &Deciding) -> bool {
+    fn round(
+        &mut self,
+        function: &Function,
+        natives: &[NativeDecl],
+        deciding: &Deciding,
+        choosing: &Deciding,
+    ) -> bool {
         let mut changed = false;
         for (at, block) in function.blocks.iter().enumerate() {
             for inst in &block.insts {
                 let operands = self.of_all(&inst.op.operands());
                 if let Some(result) = inst.result {
-                    let read = self.read_by(&inst.op);
+                    let read = self.read_by(&inst.op, natives);
                     changed |=
                         grow(&mut self.values[result.0 as usize], operands.iter().copied().chain(read));
                 }
@@ -91,7 +98,7 @@ impl Provenance {
     }
 
     /// What an operation brings in besides its operands.
-    fn read_by(&self, op: &Op) -> Sources {
+    fn read_by(&self, op: &Op, natives: &[NativeDecl]) -> Sources {
         let source = match *op {
             Op::Input(id) | Op::InputPresent(id) => Source::Input(id),
             Op::CallGet(id) => Source::Call(id),
@@ -106,6 +113,11 @@ impl Provenance {
             | Op::ScanNext(table, _) => Source::Table(table),
             Op::Now => Source::Now,
             Op::Rand(_) => Source::Rand,
+            Op::Native(id, ..) => match natives[usize::from(id.0)].native.info().effect {
+                Effect::Pure => return Sources::new(),
+                Effect::Clock => Source::Now,
+                Effect::Random | Effect::Nonce => Source::Rand,
+            },
             Op::ScratchFull => Source::Room,
             _ => return Sources::new(),
         };

@@ -150,7 +150,7 @@ impl Builder {
 
     fn push(&mut self, inst: Inst, ty: Ty) {
         self.scratch_used |= match &inst.op {
-            Op::Column(..) | Op::CallGet(_) => ty == Ty::Bytes,
+            Op::Column(..) | Op::CallGet(_) | Op::Native(..) => ty == Ty::Bytes,
             Op::SetInput(_, value) | Op::SetReply(_, value) => self.ty(*value) == Ty::Bytes,
             Op::Emit(_, cells) => cells.iter().any(|(cell, _)| self.ty(*cell) == Ty::Bytes),
             op => matches!(

@@ -124,6 +124,9 @@ impl Body<'_, '_> {
         if function == Function::Coalesce {
             return self.coalesce(args, ty);
         }
+        if let Function::Native(function, site) = function {
+            return self.native(function, site, args, ty);
+        }
         let types: Vec<Type> = args.iter().map(|arg| arg.ty).collect();
         let vals: Vec<Val> = args.iter().map(|arg| self.expr(arg)).collect();
         let values: Vec<Value> = vals.iter().map(|val| val.value).collect();
@@ -147,7 +150,7 @@ impl Body<'_, '_> {
     }
 
     /// The number of a call of `rand()`: the same for the same call of the same instance, in every version.
-    fn rand_site(&self, nth: u32) -> u64 {
+    pub(super) fn rand_site(&self, nth: u32) -> u64 {
         let instance = weft_core::hash::hash_bytes(self.scope.instance.name.as_bytes());
         weft_core::hash::mix(instance, u64::from(nth))
     }

@@ -17,6 +17,7 @@ mod convert;
 mod expr;
 mod locks;
 mod logic;
+mod native;
 mod places;
 mod rows;
 mod stmt;
@@ -472,6 +473,7 @@ impl<'n> Lowering<'n> {
             ("CALL columns", program.call.len(), LIST_MAX),
             ("headers of answers", program.answers.len(), LIST_MAX),
             ("fields of replies", program.replies.len(), LIST_MAX),
+            ("native functions", program.natives.len(), LIST_MAX),
         ];
         for (what, n, max) in lists.into_iter().filter(|(_, n, max)| n > max) {
             let message = format!("chain `{}` has {n} {what}, and {max} are the most", self.program.name);

@@ -228,7 +228,9 @@ fn each_operand(op: &mut Op, mut visit: impl FnMut(&mut Value)) {
         | Op::Lock(_, Some(a))
         | Op::Delay(a)
         | Op::Mark(a)
-        | Op::Mirror(a) => visit(a),
+        | Op::Mirror(a)
+        | Op::NativeNull(a)
+        | Op::NativeFailed(a) => visit(a),
         Op::IntBinary(_, a, b)
         | Op::Overflows(_, _, a, b)
         | Op::IntCompare(_, a, b)
@@ -247,7 +249,7 @@ fn each_operand(op: &mut Op, mut visit: impl FnMut(&mut Value)) {
             visit(b);
             visit(c);
         }
-        Op::Concat(parts) | Op::Key(parts) => parts.iter_mut().for_each(visit),
+        Op::Concat(parts) | Op::Key(parts) | Op::Native(_, parts) => parts.iter_mut().for_each(visit),
         Op::Emit(_, cells) => {
             for (cell, null) in cells {
                 visit(cell);

@@ -94,7 +94,7 @@ fn is_pure(op: &Op, result: Option<Ty>) -> bool {
         | Op::Key(_)
         | Op::Insert(..)
         | Op::SetColumn(..) => false,
-        Op::Column(..) | Op::CallGet(_) => result != Some(Ty::Bytes),
+        Op::Column(..) | Op::CallGet(_) | Op::Native(..) => result != Some(Ty::Bytes),
         _ => result.is_some(),
     }
 }

@@ -12,7 +12,7 @@ use std::sync::Arc;
 
 use weft_core::Time;
 use weft_core::abi::{EditTarget, Fault, REGION_BODY, REGION_META, Slot, Verdict};
-use weft_core::limits::SCRATCH_BYTES_MAX;
+use weft_core::limits::SCRATCH_BYTES_MIN;
 use weft_core::table::Scalars;
 use weft_ir::generate::{Dice, Observation, Pass, Seen, World};
 use weft_ir::interp::Access;
@@ -61,8 +61,8 @@ impl Call {
 /// A pass whose text takes half of the room that there is.
 fn long(mut pass: Pass) -> Pass {
     let body = &mut pass.regions[REGION_BODY];
-    pass.slots[2] = Slot { a: body.len() as u64, b: (SCRATCH_BYTES_MAX / 3) as u64 };
-    body.resize(body.len() + SCRATCH_BYTES_MAX / 3, b'z');
+    pass.slots[2] = Slot { a: body.len() as u64, b: (SCRATCH_BYTES_MIN / 3) as u64 };
+    body.resize(body.len() + SCRATCH_BYTES_MIN / 3, b'z');
     pass
 }
 

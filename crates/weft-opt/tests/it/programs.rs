@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use weft_core::abi::{EditTarget, Fault, REGION_BODY, REGION_HEADERS, REGION_META, Slot, Verdict};
+use weft_core::native::{NativeDecl, Prepared};
 use weft_core::schema::Schema;
 use weft_core::types::{Repr, Type};
 use weft_core::{Status, Time, Value};
@@ -21,6 +22,7 @@ use weft_lang::diagnostic::{RenderOptions, render_all};
 use weft_lang::format::format;
 use weft_lang::source::SourceMap;
 use weft_lang::types::read_text;
+use weft_native::{ENTROPY_BYTES, Secrets, prepare};
 use weft_opt::cost::cost;
 use weft_opt::lower::{LowerOptions, lower_condition, lower_with_lines};
 
@@ -203,6 +205,24 @@ pub(crate) fn chain_by(files: &mut dyn Resolver, file: &str, workers: usize) -> 
         .unwrap_or_else(|diagnostics| panic!("{}", show(&diagnostics)))
 }
 
+/// The native functions of a chain, with keys that all tests have, and nonces that begin in the same way on each run.
+fn natives(chain: &ChainProgram) -> Vec<Arc<dyn Prepared>> {
+    let key = |decl: &NativeDecl| match decl.options.iter().find(|(name, _)| name.starts_with("key_")) {
+        Some((name, Value::Bytes(text))) if name == "key_file" => {
+            let path = root().join(String::from_utf8_lossy(text).as_ref());
+            Some(fs::read(&path).unwrap_or_else(|error| panic!("{}: {error}", path.display())))
+        }
+        Some(_) => Some((0..32).collect()),
+        None => None,
+    };
+    let ready = |decl| {
+        let key: Option<Vec<u8>> = key(decl);
+        prepare(decl, &Secrets { key: key.as_deref(), entropy: [7; ENTROPY_BYTES] })
+            .unwrap_or_else(|error| panic!("{}: {error}", decl.name))
+    };
+    chain.natives.iter().map(ready).collect()
+}
+
 /// One back end with its state.
 struct Lane {
     backend: Box<dyn Backend>,
@@ -231,7 +251,8 @@ impl Test {
     pub(crate) fn new(file: &Path, chain: Arc<ChainProgram>) -> Self {
         let backends: [Box<dyn Backend>; 2] =
             [Box::new(Interp), Box::new(Jit::new().expect("the machine is one of Cranelift's"))];
-        let lanes = backends.map(|backend| Lane { backend, world: World::new(&chain) });
+        let world = || World::with_natives(&chain, natives(&chain));
+        let lanes = backends.map(|backend| Lane { backend, world: world() });
         let file = file.file_name().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default();
         Self { file, chain, lanes: lanes.into(), now: Time(0), rand: 0, last: None }
     }

@@ -1,7 +1,6 @@
 //! `weft explain`: what each element does, which of them may change places and why not, and which tables may be spread.
 
 mod data;
-mod filters;
 mod report;
 mod text;
 mod words;

@@ -4,7 +4,6 @@ mod commands;
 mod explain;
 mod filters;
 mod library;
-mod lsp;
 mod node;
 mod order;
 mod swap;

@@ -1,0 +1,622 @@
+//! Native functions: what the language calls, and a crate of its own computes.
+//!
+//! [`NATIVES`] is the one table of them. The checker takes signatures from it, the planner effects, costs and
+//! inverses, the reference its text. [`NativeDecl`] is a call site's or declaration's choice of one, with what is
+//! known before the program runs; a [`Prepared`] function is that choice made ready.
+
+use crate::time::Time;
+use crate::types::{Type, Value};
+use core::fmt;
+use core::str::FromStr;
+
+/// Values that one call may take. Constants such as patterns do not count.
+pub const NATIVE_ARGS_MAX: usize = 4;
+/// Bytes that one call may give; a result that would be longer is an error. It is what a message may have, so that
+/// no decompression makes more of a few bytes.
+pub const NATIVE_BYTES_MAX: usize = 4 << 20;
+/// Slots among which [`Native::MaglevSlot`] chooses: with more, their shares of its table would differ by more than
+/// 2 %.
+pub const MAGLEV_SLOTS_MAX: i64 = 1024;
+/// Bytes of a random id.
+pub const RANDOM_BYTES_MAX: i64 = 1024;
+
+/// A native function.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+#[allow(missing_docs, reason = "`NATIVES` says what each does")]
+pub enum Native {
+    Base64,
+    Base64Url,
+    Gunzip,
+    Gzip,
+    Hex,
+    JsonGet,
+    JsonSet,
+    Lz4,
+    MaglevSlot,
+    MatchesAny,
+    RandomHex,
+    RegexCapture,
+    RegexMatch,
+    RegexReplace,
+    Unbase64,
+    Unbase64Url,
+    Unhex,
+    Unlz4,
+    Unzstd,
+    Utf8,
+    Xxh3,
+    Zstd,
+    Aes256GcmOpen,
+    Aes256GcmSeal,
+    ChaCha20Poly1305Open,
+    ChaCha20Poly1305Seal,
+    HmacSha256,
+    JwtVerify,
+}
+
+/// A parameter of a native function.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Param {
+    /// TEXT or BYTES.
+    Data,
+    /// TEXT.
+    Text,
+    /// BYTES.
+    Bytes,
+    /// I64.
+    Int,
+    /// TEXT, BOOL, I64 or F64.
+    Scalar,
+    /// A regular expression that is known before the program runs.
+    Pattern,
+    /// A JSON pointer (RFC 6901) that is known before the program runs.
+    Pointer,
+    /// A text that is known before the program runs.
+    Constant,
+    /// One such text or more; the last parameter.
+    Constants,
+}
+
+impl Param {
+    /// Whether its value is part of the choice of the function, and not given at each call.
+    pub const fn is_constant(self) -> bool {
+        matches!(self, Self::Pattern | Self::Pointer | Self::Constant | Self::Constants)
+    }
+
+    /// How a signature shows it.
+    pub const fn text(self) -> &'static str {
+        match self {
+            Self::Data => "TEXT or BYTES",
+            Self::Text => "TEXT",
+            Self::Bytes => "BYTES",
+            Self::Int => "I64",
+            Self::Scalar => "TEXT, BOOL, I64 or F64",
+            Self::Pattern => "'pattern'",
+            Self::Pointer => "'pointer'",
+            Self::Constant => "'text'",
+            Self::Constants => "'text', ...",
+        }
+    }
+}
+
+/// What a call depends on besides its arguments.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Effect {
+    /// Nothing.
+    Pure,
+    /// The draws of the message, as `rand()`: the same on each replay, whatever the order.
+    Random,
+    /// `now()`.
+    Clock,
+    /// No two calls give the same: each takes a nonce that was never used under its key. What is made of the result
+    /// by the inverse does not depend on it.
+    Nonce,
+}
+
+impl Effect {
+    /// The word of the `EFFECT` clause.
+    pub const fn word(self) -> &'static str {
+        match self {
+            Self::Pure => "PURE",
+            Self::Random | Self::Nonce => "RANDOM",
+            Self::Clock => "CLOCK",
+        }
+    }
+}
+
+/// What a call costs, measured by `weft bench functions`.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub struct NativeCost {
+    /// Nanoseconds, however short the first argument is.
+    pub base_ns: u32,
+    /// Nanoseconds for each 1024 bytes of the first argument.
+    pub ns_per_kib: u32,
+}
+
+impl NativeCost {
+    /// The estimate for a first argument of so many bytes, in nanoseconds.
+    pub fn ns(self, bytes: u64) -> u64 {
+        u64::from(self.base_ns).saturating_add(u64::from(self.ns_per_kib).saturating_mul(bytes) / 1024)
+    }
+}
+
+/// An option of `WITH (...)`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct NativeOption {
+    /// Its name.
+    pub name: &'static str,
+    /// The type of its value.
+    pub ty: Type,
+    /// What it is for.
+    pub doc: &'static str,
+}
+
+/// What is known of a native function.
+#[derive(Clone, Copy, Debug)]
+pub struct Info {
+    /// Which.
+    pub native: Native,
+    /// Its name in programs, in lower case.
+    pub name: &'static str,
+    /// What it takes.
+    pub params: &'static [Param],
+    /// What it gives.
+    pub result: Type,
+    /// It may give NULL.
+    pub nullable: bool,
+    /// When it is an error value, `function failed`; None if it never is.
+    pub fails: Option<&'static str>,
+    /// What it does, in a sentence.
+    pub doc: &'static str,
+    /// What it depends on.
+    pub effect: Effect,
+    /// What it costs.
+    pub cost: NativeCost,
+    /// The function whose result it takes back: `self(inverse(x)) = x` for every x.
+    pub inverse: Option<Native>,
+    /// The options that a declaration may set.
+    pub options: &'static [NativeOption],
+    /// It needs a key, and so a declaration that says where the key is.
+    pub needs_key: bool,
+}
+
+impl Info {
+    const fn new(
+        native: Native,
+        name: &'static str,
+        params: &'static [Param],
+        result: Type,
+        doc: &'static str,
+    ) -> Self {
+        Self {
+            native,
+            name,
+            params,
+            result,
+            nullable: false,
+            fails: None,
+            doc,
+            effect: Effect::Pure,
+            cost: NativeCost { base_ns: 0, ns_per_kib: 0 },
+            inverse: None,
+            options: &[],
+            needs_key: false,
+        }
+    }
+
+    const fn fails(self, when: &'static str) -> Self {
+        Self { fails: Some(when), ..self }
+    }
+
+    const fn or_null(self) -> Self {
+        Self { nullable: true, ..self }
+    }
+
+    const fn costs(self, base_ns: u32, ns_per_kib: u32) -> Self {
+        Self { cost: NativeCost { base_ns, ns_per_kib }, ..self }
+    }
+
+    const fn inverts(self, native: Native) -> Self {
+        Self { inverse: Some(native), ..self }
+    }
+
+    const fn effect(self, effect: Effect) -> Self {
+        Self { effect, ..self }
+    }
+
+    const fn options(self, options: &'static [NativeOption]) -> Self {
+        Self { options, ..self }
+    }
+
+    const fn keyed(self, options: &'static [NativeOption]) -> Self {
+        Self { options, needs_key: true, ..self }
+    }
+
+    /// How it is called, for people: `gzip(TEXT or BYTES) BYTES`.
+    pub fn signature(&self) -> String {
+        let params: Vec<&str> = self.params.iter().map(|param| param.text()).collect();
+        let null = if self.nullable { "?" } else { "" };
+        format!("{}({}) {}{null}", self.name, params.join(", "), self.result)
+    }
+}
+
+const TEXT: Type = Type::Text(None);
+const BYTES: Type = Type::Bytes(None);
+const I64: Type = Type::Int(64);
+
+const fn option(name: &'static str, ty: Type, doc: &'static str) -> NativeOption {
+    NativeOption { name, ty, doc }
+}
+
+const KEY_FILE: NativeOption = option("key_file", TEXT, "the file that holds the key");
+const KEY_ENV: NativeOption = option("key_env", TEXT, "the environment variable that holds the key");
+const KEY: &[NativeOption] = &[KEY_FILE, KEY_ENV];
+const LEVEL: &[NativeOption] =
+    &[option("level", I64, "1 (fastest) to 9 (smallest); zstd has levels up to 19, and lz4 none")];
+const JWT: &[NativeOption] = &[
+    KEY_FILE,
+    KEY_ENV,
+    option("algorithm", TEXT, "`HS256`, `RS256` or `ES256`: tokens that say another are not valid"),
+    option("issuer", TEXT, "the only `iss` that is valid"),
+    option("audience", TEXT, "one that `aud` must name"),
+    option("leeway", Type::Interval, "how far the clocks may differ; 0 s unless it is set"),
+];
+
+use Native as N;
+use Param as P;
+
+/// Every native function, sorted by name.
+pub const NATIVES: &[Info] = &[
+    Info::new(
+        N::Aes256GcmOpen,
+        "aes_256_gcm_open",
+        &[P::Bytes],
+        BYTES,
+        "what `aes_256_gcm_seal` sealed under the same key",
+    )
+    .fails("it is not what the key sealed")
+    .inverts(N::Aes256GcmSeal)
+    .keyed(KEY)
+    .costs(700, 1_000),
+    Info::new(
+        N::Aes256GcmSeal,
+        "aes_256_gcm_seal",
+        &[P::Data],
+        BYTES,
+        "a nonce, the bytes encrypted and authenticated with XAES-256-GCM, and the tag: 40 bytes more",
+    )
+    .fails("the result would be longer than 4 MiB")
+    .effect(Effect::Nonce)
+    .keyed(KEY)
+    .costs(700, 1_000),
+    Info::new(N::Base64, "base64", &[P::Data], TEXT, "in Base64 (RFC 4648 section 4), padded")
+        .fails("the result would be longer than 4 MiB")
+        .costs(20, 600),
+    Info::new(
+        N::Base64Url,
+        "base64url",
+        &[P::Data],
+        TEXT,
+        "in the Base64 of URLs and file names (RFC 4648 section 5), without padding",
+    )
+    .fails("the result would be longer than 4 MiB")
+    .costs(20, 600),
+    Info::new(
+        N::ChaCha20Poly1305Open,
+        "chacha20_poly1305_open",
+        &[P::Bytes],
+        BYTES,
+        "what `chacha20_poly1305_seal` sealed under the same key",
+    )
+    .fails("it is not what the key sealed")
+    .inverts(N::ChaCha20Poly1305Seal)
+    .keyed(KEY)
+    .costs(900, 1_500),
+    Info::new(
+        N::ChaCha20Poly1305Seal,
+        "chacha20_poly1305_seal",
+        &[P::Data],
+        BYTES,
+        "a nonce, the bytes encrypted and authenticated with XChaCha20-Poly1305, and the tag: 40 bytes more",
+    )
+    .fails("the result would be longer than 4 MiB")
+    .effect(Effect::Nonce)
+    .keyed(KEY)
+    .costs(900, 1_500),
+    Info::new(N::Gunzip, "gunzip", &[P::Bytes], BYTES, "what is in bytes of the gzip format (RFC 1952)")
+        .fails("the bytes are damaged, or hold more than 4 MiB")
+        .inverts(N::Gzip)
+        .costs(500, 3_000),
+    Info::new(N::Gzip, "gzip", &[P::Data], BYTES, "compressed, in the gzip format (RFC 1952)")
+        .fails("the result would be longer than 4 MiB")
+        .options(LEVEL)
+        .costs(5_000, 20_000),
+    Info::new(N::Hex, "hex", &[P::Data], TEXT, "two hexadecimal digits a byte, in lower case")
+        .fails("the result would be longer than 4 MiB")
+        .costs(20, 1_000),
+    Info::new(
+        N::HmacSha256,
+        "hmac_sha256",
+        &[P::Data],
+        BYTES,
+        "the 32 bytes of the message authentication code HMAC-SHA-256 (RFC 2104)",
+    )
+    .keyed(KEY)
+    .costs(300, 700),
+    Info::new(
+        N::JsonGet,
+        "json_get",
+        &[P::Data, P::Pointer],
+        TEXT,
+        "the value at a JSON pointer (RFC 6901): a string as it is, anything else as JSON; NULL if there is none or \
+         it is `null`",
+    )
+    .or_null()
+    .fails("it is not JSON (RFC 8259)")
+    .costs(60, 2_000),
+    Info::new(
+        N::JsonSet,
+        "json_set",
+        &[P::Data, P::Pointer, P::Scalar],
+        TEXT,
+        "the JSON with this value at a JSON pointer: in place of what is there, or as a new member or last item of \
+         what is around it",
+    )
+    .fails("it is not JSON, or there is nothing around the place")
+    .costs(100, 2_000),
+    Info::new(
+        N::JwtVerify,
+        "jwt_verify",
+        &[P::Text],
+        TEXT,
+        "the claims of a JSON Web Token (RFC 7519) as JSON; NULL if its signature, `exp`, `nbf`, `iss` or `aud` does \
+         not hold now",
+    )
+    .or_null()
+    .effect(Effect::Clock)
+    .keyed(JWT)
+    .costs(60_000, 2_000),
+    Info::new(N::Lz4, "lz4", &[P::Data], BYTES, "compressed, in the LZ4 frame format")
+        .fails("the result would be longer than 4 MiB")
+        .costs(1_000, 2_000),
+    Info::new(
+        N::MaglevSlot,
+        "maglev_slot",
+        &[P::Data, P::Int],
+        I64,
+        "one of n slots, 0 to n - 1, by the Maglev table of n (NSDI 2016, section 3.4): few keys move when n changes",
+    )
+    .fails("n is not 1 to 1024")
+    .costs(20, 50),
+    Info::new(
+        N::MatchesAny,
+        "matches_any",
+        &[P::Data, P::Constants],
+        Type::Bool,
+        "whether one of the texts stands in it; all are looked for at once",
+    )
+    .costs(30, 500),
+    Info::new(
+        N::RandomHex,
+        "random_hex",
+        &[P::Int],
+        TEXT,
+        "so many random bytes in hexadecimal digits, the same on each replay; not for secrets",
+    )
+    .fails("the number is not 0 to 1024")
+    .effect(Effect::Random)
+    .costs(30, 1_000),
+    Info::new(
+        N::RegexCapture,
+        "regex_capture",
+        &[P::Text, P::Pattern, P::Int],
+        TEXT,
+        "what the n-th group of the first match takes, 0 for all of the match; NULL if there is none",
+    )
+    .or_null()
+    .costs(150, 5_000),
+    Info::new(
+        N::RegexMatch,
+        "regex_match",
+        &[P::Text, P::Pattern],
+        Type::Bool,
+        "whether the regular expression matches somewhere in it, in linear time",
+    )
+    .costs(40, 3_000),
+    Info::new(
+        N::RegexReplace,
+        "regex_replace",
+        &[P::Text, P::Pattern, P::Constant],
+        TEXT,
+        "with every match replaced by the text, in which `$1` or `${name}` stands for a group and `$$` for `$`",
+    )
+    .fails("the result would be longer than 4 MiB")
+    .costs(200, 5_000),
+    Info::new(N::Unbase64, "unbase64", &[P::Data], BYTES, "what is in Base64 (RFC 4648 section 4); padding is needed")
+        .fails("it is not Base64")
+        .inverts(N::Base64)
+        .costs(20, 600),
+    Info::new(
+        N::Unbase64Url,
+        "unbase64url",
+        &[P::Data],
+        BYTES,
+        "what is in the Base64 of URLs (RFC 4648 section 5), without padding",
+    )
+    .fails("it is not such Base64")
+    .inverts(N::Base64Url)
+    .costs(20, 600),
+    Info::new(N::Unhex, "unhex", &[P::Data], BYTES, "the bytes that hexadecimal digits stand for")
+        .fails("a character is no such digit, or their number is odd")
+        .inverts(N::Hex)
+        .costs(20, 1_000),
+    Info::new(N::Unlz4, "unlz4", &[P::Bytes], BYTES, "what is in bytes of the LZ4 frame format")
+        .fails("the bytes are damaged, or hold more than 4 MiB")
+        .inverts(N::Lz4)
+        .costs(1_000, 500),
+    Info::new(N::Unzstd, "unzstd", &[P::Bytes], BYTES, "what is in bytes of the Zstandard format (RFC 8878)")
+        .fails("the bytes are damaged, or hold more than 4 MiB")
+        .inverts(N::Zstd)
+        .costs(1_000, 1_500),
+    Info::new(N::Utf8, "utf8", &[P::Bytes], TEXT, "the bytes as TEXT")
+        .fails("they are not UTF-8")
+        .costs(10, 100),
+    Info::new(N::Xxh3, "xxh3", &[P::Data], Type::Uint(64), "the 64-bit hash XXH3 with seed 0").costs(5, 50),
+    Info::new(N::Zstd, "zstd", &[P::Data], BYTES, "compressed, in the Zstandard format (RFC 8878)")
+        .fails("the result would be longer than 4 MiB")
+        .options(LEVEL)
+        .costs(2_000, 5_000),
+];
+
+impl Native {
+    /// What is known of it.
+    ///
+    /// # Panics
+    /// Never: the table has all of them, which a test holds.
+    pub fn info(self) -> &'static Info {
+        NATIVES.iter().find(|info| info.native == self).expect("the table has all native functions")
+    }
+
+    /// Its name in programs.
+    pub fn name(self) -> &'static str {
+        self.info().name
+    }
+}
+
+impl FromStr for Native {
+    type Err = UnknownNative;
+
+    fn from_str(name: &str) -> Result<Self, UnknownNative> {
+        NATIVES.iter().find(|info| info.name == name).map(|info| info.native).ok_or(UnknownNative)
+    }
+}
+
+/// There is no native function of this name.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct UnknownNative;
+
+impl fmt::Display for UnknownNative {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("there is no native function of this name")
+    }
+}
+
+impl core::error::Error for UnknownNative {}
+
+/// A native function with all that is known of its calls before the program runs.
+#[derive(Clone, Debug, PartialEq)]
+pub struct NativeDecl {
+    /// How the program calls it: the name of its declaration, or its own.
+    pub name: String,
+    /// Which.
+    pub native: Native,
+    /// The values of its parameters that are [constant](Param::is_constant), in order.
+    pub constants: Vec<String>,
+    /// The options that its declaration sets. They say where a key is, and never what it is.
+    pub options: Vec<(String, Value)>,
+    /// Which call it is, of a function whose effect is not [`Effect::Pure`]: the same for the same call of the same
+    /// instance, in every version.
+    pub site: u64,
+    /// What a call costs: what its declaration says, or the table.
+    pub cost: NativeCost,
+}
+
+/// An argument of a call.
+#[derive(Clone, Copy, Debug, PartialEq)]
+#[allow(missing_docs, reason = "the names say it")]
+pub enum Arg<'a> {
+    Bool(bool),
+    Int(i64),
+    Float(f64),
+    Bytes(&'a [u8]),
+}
+
+impl<'a> Arg<'a> {
+    /// The bytes; none if it has another type.
+    pub fn bytes(self) -> &'a [u8] {
+        if let Self::Bytes(bytes) = self { bytes } else { &[] }
+    }
+
+    /// The number; 0 if it has another type.
+    pub fn int(self) -> i64 {
+        if let Self::Int(n) = self { n } else { 0 }
+    }
+}
+
+/// A call: its arguments, and what the pass knows.
+#[derive(Clone, Copy, Debug)]
+pub struct Call<'a> {
+    /// The values of the parameters that are not constant, in order.
+    pub args: &'a [Arg<'a>],
+    /// `now()`.
+    pub now: Time,
+    /// What the draws of the message are made of.
+    pub rand: u64,
+}
+
+impl<'a> Call<'a> {
+    /// The bytes of the first argument.
+    pub fn data(&self) -> &'a [u8] {
+        self.args.first().map_or(&[], |arg| arg.bytes())
+    }
+}
+
+/// How a call ended.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Ended {
+    /// With a boolean.
+    Bool(bool),
+    /// With an integer.
+    Int(i64),
+    /// With the bytes that it put into its buffer.
+    Bytes,
+    /// With NULL.
+    Null,
+    /// With the error value `function failed`.
+    Failed,
+}
+
+/// A native function that is ready to be called, from any number of workers.
+///
+/// What it keeps from call to call cannot be observed, but for the nonces of [`Effect::Nonce`].
+pub trait Prepared: Send + Sync + fmt::Debug {
+    /// Computes. `out` is empty; bytes of the result go there, [`NATIVE_BYTES_MAX`] at most. What is in it is
+    /// of no meaning unless the call ends with [`Ended::Bytes`].
+    fn call(&self, call: &Call<'_>, out: &mut Vec<u8>) -> Ended;
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_table_is_sorted_and_has_all() {
+        // A function that is missing would panic where it is looked up; one twice would have two meanings.
+        assert!(NATIVES.windows(2).all(|pair| pair[0].name < pair[1].name));
+        assert_eq!(NATIVES.len(), Native::JwtVerify as usize + 1, "as many as the enumeration has");
+        for info in NATIVES {
+            assert_eq!(info.native.info().name, info.name);
+            assert_eq!(info.name.parse(), Ok(info.native));
+            let values = info.params.iter().filter(|param| !param.is_constant()).count();
+            assert!(values <= NATIVE_ARGS_MAX, "{}", info.name);
+        }
+    }
+
+    #[test]
+    fn inverses_fit_each_other() {
+        // An inverse that could not take the result back would let the planner cross what it must not.
+        for info in NATIVES {
+            let Some(of) = info.inverse else { continue };
+            let of = of.info();
+            assert!(matches!(info.params, [P::Data | P::Bytes]), "{}", info.name);
+            assert_eq!(info.needs_key, of.needs_key, "{}", info.name);
+            assert_eq!(info.result, BYTES, "{}", info.name);
+        }
+    }
+
+    #[test]
+    fn signatures_read_as_calls() {
+        assert_eq!(Native::Gzip.info().signature(), "gzip(TEXT or BYTES) BYTES");
+        assert_eq!(Native::JsonGet.info().signature(), "json_get(TEXT or BYTES, 'pointer') TEXT?");
+    }
+}

@@ -1,0 +1,651 @@
+//! Native functions: their declarations, the parameters that stand for them, and their calls.
+
+use weft_core::native::{Effect, Info, MAGLEV_SLOTS_MAX, NATIVES, Native, NativeCost, Param};
+use weft_core::{Type, Value};
+
+use super::expr::article;
+use super::functions;
+use super::network::settings;
+use super::scope::{Scope, View, with_nearest};
+use super::{Cx, nothing};
+use crate::ast::{self, ExprKind as Ast, FunctionEffect, Ident};
+use crate::diagnostic::{Diagnostic, code};
+use crate::hir::{self, Expr, ExprKind, Function, FunctionType, NativeFunction, NativeRef, Setting};
+use crate::source::Span;
+use crate::types;
+
+/// The longest regular expression, and the longest list of texts together.
+pub const PATTERN_BYTES_MAX: usize = 4096;
+/// The highest cost that a declaration may name: one second.
+const COST_NS_MAX: i64 = 1_000_000_000;
+
+// ---- declarations ----------------------------------------------------------------------------------------------
+
+/// Checks `CREATE FUNCTION`; None if it has a fault.
+pub(super) fn declared(cx: &mut Cx<'_>, ast: &ast::FunctionItem) -> Option<NativeFunction> {
+    if is_taken(&ast.name.name) {
+        let message = format!("`{}` is a function of the language", ast.name.name);
+        let diagnostic = Diagnostic::error(code::DUPLICATE_NAME, message)
+            .at(ast.name.span, "a second of this name")
+            .with_help("give the declaration another name");
+        cx.report(diagnostic);
+        return None;
+    }
+    let Ok(native) = ast.native.value.parse::<Native>() else {
+        let message = format!("there is no native function `{}`", ast.native.value);
+        let diagnostic = Diagnostic::error(code::UNKNOWN_NATIVE, message).at(ast.native.span, "unknown");
+        let names = NATIVES.iter().map(|info| info.name);
+        let diagnostic = match crate::nearest::nearest(&ast.native.value, names) {
+            Some(near) => {
+                diagnostic.with_help(format!("write '{near}'")).with_fix(ast.native.span, format!("'{near}'"))
+            }
+            None => {
+                let keyed = NATIVES.iter().filter(|info| !info.options.is_empty()).map(|info| info.name);
+                diagnostic
+                    .with_note(format!("those with options are {}", keyed.collect::<Vec<_>>().join(", ")))
+            }
+        };
+        cx.report(diagnostic);
+        return None;
+    };
+    let info = native.info();
+    let ty = function_type(cx, &ast.ty)?;
+    let mut fits = check_type(cx, info, &ty, ast);
+    let options = options(cx, info, ast);
+    fits &= check_options(cx, info, &options, ast);
+    fits &= check_effect(cx, info, ast);
+    let cost = cost(cx, info, ast);
+    if !fits {
+        return None;
+    }
+    let effect = ast.effect.map_or(info.effect, |(effect, _)| match effect {
+        FunctionEffect::Clock => Effect::Clock,
+        FunctionEffect::Random if info.effect != Effect::Nonce => Effect::Random,
+        _ => info.effect,
+    });
+    let name = ast.name.name.clone();
+    Some(NativeFunction { name, native, ty, options, effect, cost: cost?, inverse: None, span: ast.span })
+}
+
+/// Finds the functions that `INVERSE OF` names.
+pub(super) fn inverses(cx: &mut Cx<'_>, items: &[(usize, &ast::FunctionItem)]) {
+    for (at, ast) in items {
+        let Some(name) = &ast.inverse_of else { continue };
+        let Some(of) = cx.functions.iter().position(|known| known.name == name.name) else {
+            let names: Vec<String> = cx.functions.iter().map(|known| known.name.clone()).collect();
+            let message = format!("no function `{}` is declared", name.name);
+            let diagnostic = Diagnostic::error(code::UNKNOWN_FUNCTION, message).at(name.span, "unknown");
+            cx.report_missing(with_nearest(diagnostic, name, names.iter().map(String::as_str)));
+            continue;
+        };
+        let (function, other) = (&cx.functions[*at], &cx.functions[of]);
+        let keys = |function: &NativeFunction| -> Vec<(&'static str, Value)> {
+            let keys = function.options.iter().filter(|option| option.name.starts_with("key_"));
+            keys.map(|option| (option.name, option.value.clone())).collect()
+        };
+        let why = match function.native.info().inverse {
+            None => format!("`{}` takes nothing back", function.native.name()),
+            Some(native) if native != other.native => {
+                format!(
+                    "`{}` takes back `{}`, and not `{}`",
+                    function.native.name(),
+                    native.name(),
+                    other.native.name()
+                )
+            }
+            Some(_) if keys(function) != keys(other) => "they have different keys".to_owned(),
+            Some(_) => {
+                cx.functions[*at].inverse = Some(of);
+                continue;
+            }
+        };
+        let message = format!("`{}` is not the inverse of `{}`", function.name, name.name);
+        cx.report(Diagnostic::error(code::OVERCLAIM, message).at(name.span, why));
+    }
+}
+
+fn is_taken(name: &str) -> bool {
+    let lower = name.to_ascii_lowercase();
+    lower.parse::<Native>().is_ok()
+        || functions::find(&lower).is_some()
+        || functions::AGGREGATES.contains(&lower.as_str())
+}
+
+pub(super) fn function_type(cx: &mut Cx<'_>, ast: &ast::FunctionType) -> Option<FunctionType> {
+    let params: Vec<Option<Type>> = ast.params.iter().map(|param| cx.type_expr(param)).collect();
+    let returns = cx.type_expr(&ast.returns)?;
+    let params = params.into_iter().collect::<Option<_>>()?;
+    Some(FunctionType { params, returns, nullable: ast.returns.nullable })
+}
+
+fn check_type(cx: &mut Cx<'_>, info: &Info, ty: &FunctionType, ast: &ast::FunctionItem) -> bool {
+    let params: Vec<Param> = info.params.iter().copied().filter(|param| !param.is_constant()).collect();
+    let is_misfit = if info.params.len() != params.len() {
+        Some((ast.native.span, "it takes constants, and is called by its own name".to_owned()))
+    } else if params.len() != ty.params.len() {
+        Some((ast.ty.span, format!("{} parameters", ty.params.len())))
+    } else if let Some(at) = (0..params.len()).find(|&at| !takes(params[at], ty.params[at])) {
+        Some((ast.ty.params[at].span, format!("it takes {}", params[at].text())))
+    } else if ty.returns != info.result || ty.nullable != info.nullable {
+        let null = if info.nullable { "?" } else { "" };
+        Some((ast.ty.returns.span, format!("it returns {}{null}", info.result)))
+    } else {
+        None
+    };
+    let Some((span, label)) = is_misfit else { return true };
+    let message = format!("the native function `{}` is not of this type", info.name);
+    let diagnostic = Diagnostic::error(code::NATIVE_MISFIT, message)
+        .at(span, label)
+        .with_note(format!("it is `{}`", info.signature()));
+    cx.report(diagnostic);
+    false
+}
+
+/// Whether a parameter takes values of this type.
+fn takes(param: Param, ty: Type) -> bool {
+    match param {
+        Param::Data => matches!(ty, Type::Text(None) | Type::Bytes(None)),
+        Param::Text => ty == Type::Text(None),
+        Param::Bytes => ty == Type::Bytes(None),
+        Param::Int => ty == Type::Int(64),
+        Param::Scalar => matches!(ty, Type::Text(None) | Type::Bool | Type::Int(64) | Type::F64),
+        Param::Pattern | Param::Pointer | Param::Constant | Param::Constants => false,
+    }
+}
+
+fn options(cx: &mut Cx<'_>, info: &Info, ast: &ast::FunctionItem) -> Vec<Setting> {
+    let known: Vec<(&'static str, Type)> =
+        info.options.iter().map(|option| (option.name, option.ty)).collect();
+    settings(cx, &ast.options, &known, "function")
+}
+
+/// Checks what one option says, and whether there is one key.
+fn check_options(cx: &mut Cx<'_>, info: &Info, options: &[Setting], ast: &ast::FunctionItem) -> bool {
+    let mut fits = true;
+    for option in options {
+        let help = match (&option.value, option.name) {
+            (Value::Int(level), "level") => {
+                let most = if info.native == Native::Zstd { 19 } else { 9 };
+                (*level > most).then(|| format!("levels of `{}` are 1 to {most}", info.name))
+            }
+            (Value::Bytes(name), "algorithm") => {
+                let is_known = [&b"HS256"[..], b"RS256", b"ES256"].contains(&name.as_slice());
+                (!is_known).then(|| "write 'HS256', 'RS256' or 'ES256'".to_owned())
+            }
+            (Value::Bytes(name), "key_env") => {
+                let is_name =
+                    !name.is_empty() && name.iter().all(|b| b.is_ascii_alphanumeric() || *b == b'_');
+                let help =
+                    "write the name of an environment variable; the key itself stays out of the program";
+                (!is_name).then(|| help.to_owned())
+            }
+            _ => None,
+        };
+        if let Some(help) = help {
+            let message = format!("`{}` does not take this value of `{}`", info.name, option.name);
+            cx.report(Diagnostic::error(code::FUNCTION_OPTION, message).at(option.span, "").with_help(help));
+            fits = false;
+        }
+    }
+    // An option that could not be read may have been what is missed.
+    if options.len() != ast.options.len() {
+        return false;
+    }
+    let has = |name: &str| ast.options.iter().any(|option| option.name.name == name);
+    let misses_algorithm = info.native == Native::JwtVerify && !has("algorithm");
+    let (n_keys, name) = (usize::from(has("key_file")) + usize::from(has("key_env")), &ast.name.name);
+    let fault = match n_keys {
+        0 if info.needs_key => {
+            Some(("names none", "write `WITH (key_file = '/run/secrets/key')` or `WITH (key_env = 'NAME')`"))
+        }
+        2 => Some(("names two", "keep `key_file` or `key_env`")),
+        _ => None,
+    };
+    if let Some((what, help)) = fault {
+        let message = format!("`{}` needs one key, and `{name}` {what}", info.name);
+        cx.report(Diagnostic::error(code::KEY_NOT_NAMED, message).at(ast.native.span, "").with_help(help));
+        fits = false;
+    }
+    if misses_algorithm {
+        let message = format!("`{name}` does not say which algorithm its tokens are signed with");
+        let diagnostic = Diagnostic::error(code::MISSING_CLAUSE, message)
+            .at(ast.native.span, "a token may not choose for itself")
+            .with_help("write `WITH (algorithm = 'RS256', ...)`; others are 'HS256' and 'ES256'");
+        cx.report(diagnostic);
+        fits = false;
+    }
+    fits
+}
+
+fn check_effect(cx: &mut Cx<'_>, info: &Info, ast: &ast::FunctionItem) -> bool {
+    let Some((effect, span)) = ast.effect else { return true };
+    let is_honest = match effect {
+        FunctionEffect::Pure => info.effect == Effect::Pure,
+        FunctionEffect::Random => matches!(info.effect, Effect::Pure | Effect::Random | Effect::Nonce),
+        FunctionEffect::Clock => matches!(info.effect, Effect::Pure | Effect::Clock),
+    };
+    if !is_honest {
+        let message = format!("`{}` depends on more than this EFFECT says", info.name);
+        let word = info.effect.word();
+        let diagnostic = Diagnostic::error(code::OVERCLAIM, message)
+            .at(span, format!("it is {word}"))
+            .with_help(format!("write `EFFECT {word}`, or leave it out"))
+            .with_fix(span, format!("EFFECT {word}"));
+        cx.report(diagnostic);
+    }
+    is_honest
+}
+
+fn cost(cx: &mut Cx<'_>, info: &Info, ast: &ast::FunctionItem) -> Option<NativeCost> {
+    let Some(cost) = &ast.cost else { return Some(info.cost) };
+    let (nothing, mut n_rand) = (nothing(), 0);
+    let mut scope = Scope::new(cx, &nothing, &[], View::Constant, &mut n_rand);
+    let value = scope.value_for(cost, Type::Int(64), false, "COST")?;
+    match cx.folded(&value, &[])? {
+        Value::Int(ns @ 0..=COST_NS_MAX) => Some(NativeCost { base_ns: ns as u32, ns_per_kib: 0 }),
+        _ => {
+            let message = format!("a COST is 0 to {COST_NS_MAX} nanoseconds");
+            cx.report(Diagnostic::error(code::OVER_LIMIT, message).at(cost.span, "outside the limits"));
+            None
+        }
+    }
+}
+
+// ---- parameters that stand for a function ------------------------------------------------------------------------
+
+/// The function that an argument or a default names, as the value of a parameter of this type.
+pub(super) fn given(cx: &mut Cx<'_>, ast: &ast::Expr, ty: &FunctionType, name: &str) -> Option<Value> {
+    let named = match &ast.kind {
+        Ast::Path(path) => path.as_ident(),
+        _ => None,
+    };
+    let Some(named) = named else {
+        let message = format!("parameter `{name}` stands for a function");
+        let diagnostic = Diagnostic::error(code::NOT_A_FUNCTION, message)
+            .at(ast.span, "not the name of one")
+            .with_help("write the name of a function, without parentheses");
+        cx.report(diagnostic);
+        return None;
+    };
+    let at = find(cx, named)?;
+    let function = &cx.functions[at];
+    if function.ty != *ty && !is_own_of(function, ty) {
+        let message = format!("`{}` is not of the type that parameter `{name}` needs", named.name);
+        let diagnostic = Diagnostic::error(code::NATIVE_MISFIT, message)
+            .at(ast.span, text_of(&function.ty))
+            .with_note(format!("it needs {}", text_of(ty)));
+        cx.report(diagnostic);
+        return None;
+    }
+    Some(Value::Int(at as i64))
+}
+
+/// A function that is given by its own name is of every type that it takes.
+fn is_own_of(function: &NativeFunction, ty: &FunctionType) -> bool {
+    let info = function.native.info();
+    function.name == info.name
+        && info.params.len() == ty.params.len()
+        && info.params.iter().zip(&ty.params).all(|(param, ty)| takes(*param, *ty))
+        && (ty.returns, ty.nullable) == (info.result, info.nullable)
+}
+
+/// How a type is declared.
+pub(super) fn text_of(ty: &FunctionType) -> String {
+    let params: Vec<String> = ty.params.iter().map(ToString::to_string).collect();
+    format!("({}) RETURNS {}{}", params.join(", "), ty.returns, if ty.nullable { "?" } else { "" })
+}
+
+/// The index of a declared function, or of a native one by its own name, which is noted as declared.
+fn find(cx: &mut Cx<'_>, name: &Ident) -> Option<usize> {
+    if let Some(at) = cx.functions.iter().position(|known| known.name == name.name) {
+        return Some(at);
+    }
+    let native: Option<Native> = name.name.to_ascii_lowercase().parse().ok();
+    let own = native.map(Native::info).filter(|info| !info.needs_key);
+    let Some(info) = own.filter(|info| !info.params.iter().any(|param| param.is_constant())) else {
+        let names: Vec<String> = cx.functions.iter().map(|known| known.name.clone()).collect();
+        let message = format!("there is no function `{}` that can be given", name.name);
+        let mut diagnostic = Diagnostic::error(code::UNKNOWN_FUNCTION, message).at(name.span, "unknown");
+        if native.is_some_and(|native| native.info().needs_key) {
+            diagnostic = diagnostic.with_help(declare_help(native?.info()));
+        } else if native.is_some() {
+            diagnostic = diagnostic.with_help("it takes constants, and can only be called");
+        }
+        let known = names.iter().map(String::as_str).chain(NATIVES.iter().map(|info| info.name));
+        cx.report_missing(with_nearest(diagnostic, name, known));
+        return None;
+    };
+    let first = |param: &Param| match param {
+        Param::Int => Type::Int(64),
+        Param::Text | Param::Scalar => Type::Text(None),
+        _ => Type::Bytes(None),
+    };
+    let params = info.params.iter().map(first).collect();
+    cx.functions.push(NativeFunction {
+        name: info.name.to_owned(),
+        native: info.native,
+        ty: FunctionType { params, returns: info.result, nullable: info.nullable },
+        options: Vec::new(),
+        effect: info.effect,
+        cost: info.cost,
+        inverse: None,
+        span: name.span,
+    });
+    Some(cx.functions.len() - 1)
+}
+
+fn declare_help(info: &Info) -> String {
+    let params: Vec<&str> =
+        info.params.iter().map(|param| if *param == Param::Text { "TEXT" } else { "BYTES" }).collect();
+    let algorithm = if info.native == Native::JwtVerify { "algorithm = 'RS256', " } else { "" };
+    let null = if info.nullable { "?" } else { "" };
+    format!(
+        "declare it, with a name of yours: `CREATE FUNCTION my_{} ({}) RETURNS {}{null} AS NATIVE '{}' WITH \
+         ({algorithm}key_file = '...');`",
+        info.name,
+        params.join(", "),
+        info.result,
+        info.name,
+    )
+}
+
+// ---- calls -----------------------------------------------------------------------------------------------------
+
+impl Scope<'_, '_> {
+    /// A call of a native function; the outer None if `name` is none.
+    pub(super) fn native_call(
+        &mut self,
+        name: &Ident,
+        args: &[ast::Expr],
+        span: Span,
+    ) -> Option<Option<Expr>> {
+        let param = self.element.params.iter().position(|param| param.name == name.name);
+        if let Some((at, ty)) = param.and_then(|at| Some((at, self.element.params[at].function.clone()?))) {
+            return Some(self.typed_call(name, (NativeRef::Param(at), &ty, true), args, span));
+        }
+        if let Some(at) = self.cx.functions.iter().position(|known| known.name == name.name) {
+            let function = &self.cx.functions[at];
+            let info = function.native.info();
+            // One that was given to a parameter by its own name is called as that.
+            if function.name != info.name {
+                let (ty, fails) = (function.ty.clone(), info.fails.is_some());
+                return Some(self.typed_call(name, (NativeRef::Declared(at), &ty, fails), args, span));
+            }
+        }
+        let info = name.name.to_ascii_lowercase().parse::<Native>().ok()?.info();
+        if info.needs_key {
+            let message = format!("`{}` needs a key, and is not called by its own name", info.name);
+            let diagnostic = Diagnostic::error(code::KEY_NOT_NAMED, message)
+                .at(name.span, "which key?")
+                .with_help(declare_help(info));
+            self.cx.report(diagnostic);
+            return Some(None);
+        }
+        Some(self.own_call(info, args, span))
+    }
+
+    /// A call of a function whose type is declared.
+    fn typed_call(
+        &mut self,
+        name: &Ident,
+        (function, ty, fails): (NativeRef, &FunctionType, bool),
+        args: &[ast::Expr],
+        span: Span,
+    ) -> Option<Expr> {
+        if self.is_before_calls(span) {
+            return None;
+        }
+        if args.len() != ty.params.len() {
+            let message = format!("`{}` does not take these arguments", name.name);
+            let plural = if args.len() == 1 { "" } else { "s" };
+            let diagnostic = Diagnostic::error(code::BAD_ARGUMENTS, message)
+                .at(span, format!("{} argument{plural} given", args.len()))
+                .with_help(format!("it is declared as `{} {}`", name.name, text_of(ty)));
+            self.cx.report(diagnostic);
+            return None;
+        }
+        let typed: Vec<Option<Expr>> =
+            args.iter().zip(&ty.params).map(|(arg, param)| self.typed(arg, *param)).collect();
+        let args = typed.into_iter().collect::<Option<Vec<Expr>>>()?;
+        let site = self.next_site();
+        Some(native_expr((function, site), args, (ty.returns, ty.nullable, fails), span))
+    }
+
+    /// A call of a native function by its own name.
+    fn own_call(&mut self, info: &'static Info, args: &[ast::Expr], span: Span) -> Option<Expr> {
+        if self.is_before_calls(span) {
+            return None;
+        }
+        let is_list = info.params.last() == Some(&Param::Constants);
+        let fits = if is_list { args.len() >= info.params.len() } else { args.len() == info.params.len() };
+        if !fits {
+            let message = format!("`{}` does not take these arguments", info.name);
+            let plural = if args.len() == 1 { "" } else { "s" };
+            let diagnostic = Diagnostic::error(code::BAD_ARGUMENTS, message)
+                .at(span, format!("{} argument{plural} given", args.len()))
+                .with_help(format!("it is `{}`: {}", info.signature(), info.doc));
+            self.cx.report(diagnostic);
+            return None;
+        }
+        let params = info.params.iter().copied().chain(std::iter::repeat(Param::Constants));
+        let typed: Vec<Option<Expr>> =
+            args.iter().zip(params).map(|(arg, param)| self.arg(info, arg, param)).collect();
+        let args = typed.into_iter().collect::<Option<Vec<Expr>>>()?;
+        if info.native == Native::MatchesAny && !self.fits_together(&args[1..], span) {
+            return None;
+        }
+        let site = if info.effect == Effect::Pure { 0 } else { self.next_site() };
+        let ends = (info.result, info.nullable, info.fails.is_some());
+        Some(native_expr((NativeRef::Own(info.native), site), args, ends, span))
+    }
+
+    /// Where only constants stand there is nothing to call a function for.
+    fn is_before_calls(&mut self, span: Span) -> bool {
+        let is_before = self.view == View::Constant;
+        if is_before {
+            self.not_constant::<()>(span, "a native function is called when a tuple is there");
+        }
+        is_before
+    }
+
+    fn next_site(&mut self) -> u32 {
+        *self.n_rand += 1;
+        *self.n_rand - 1
+    }
+
+    fn arg(&mut self, info: &Info, ast: &ast::Expr, param: Param) -> Option<Expr> {
+        match param {
+            Param::Text => self.typed(ast, Type::Text(None)),
+            Param::Bytes => self.typed(ast, Type::Bytes(None)),
+            Param::Int => {
+                let typed = self.typed(ast, Type::Int(64))?;
+                self.check_slots(info, &typed).then_some(typed)
+            }
+            Param::Data => {
+                let typed = self.expr(ast, Some(Type::Text(None)))?;
+                let is_data = matches!(typed.ty, Type::Text(_) | Type::Bytes(_));
+                if is_data { Some(typed) } else { self.not_taken(info, &typed, param) }
+            }
+            Param::Scalar => {
+                let typed = self.expr(ast, None)?;
+                match typed.ty {
+                    Type::Text(_) | Type::Bool | Type::F64 => Some(typed),
+                    ty if types::is_integer(ty) && types::widens(ty, Type::Int(64))
+                        || ty == Type::Int(64) =>
+                    {
+                        self.coerce(typed, Type::Int(64))
+                    }
+                    _ => self.not_taken(info, &typed, param),
+                }
+            }
+            Param::Pattern | Param::Pointer | Param::Constant | Param::Constants => {
+                self.constant_arg(ast, param)
+            }
+        }
+    }
+
+    fn not_taken<T>(&mut self, info: &Info, typed: &Expr, param: Param) -> Option<T> {
+        let message =
+            format!("`{}` takes {} here, and this is {}", info.name, param.text(), article(typed.ty));
+        let diagnostic = Diagnostic::error(code::BAD_ARGUMENTS, message)
+            .at(typed.span, typed.ty.to_string())
+            .with_help(format!("it is `{}`: {}", info.signature(), info.doc));
+        self.cx.report(diagnostic);
+        None
+    }
+
+    fn check_slots(&mut self, info: &Info, n: &Expr) -> bool {
+        let ExprKind::Const(Value::Int(value)) = n.kind else { return true };
+        let is_slot = info.native != Native::MaglevSlot || (1..=MAGLEV_SLOTS_MAX).contains(&value);
+        if !is_slot {
+            let message = format!("a Maglev table has 1 to {MAGLEV_SLOTS_MAX} slots");
+            self.cx.report(Diagnostic::error(code::OVER_LIMIT, message).at(n.span, "outside the limits"));
+        }
+        is_slot
+    }
+
+    /// A text that is known before the program runs: a literal, which is checked here, or a parameter.
+    fn constant_arg(&mut self, ast: &ast::Expr, param: Param) -> Option<Expr> {
+        let typed = self.typed(ast, Type::Text(None))?;
+        match (&typed.kind, &ast.kind) {
+            (ExprKind::Param(_), _) if !typed.nullable => Some(typed),
+            (ExprKind::Const(Value::Bytes(_)), Ast::Str(text)) => {
+                let fault = match param {
+                    Param::Pattern => bad_pattern(text),
+                    Param::Pointer => bad_pointer(text),
+                    _ => (text.is_empty() && param == Param::Constants)
+                        .then(|| ("an empty text stands in every text".to_owned(), 0..0)),
+                };
+                let Some((why, at)) = fault else { return Some(typed) };
+                let what = if param == Param::Pattern { "regular expression" } else { "constant" };
+                let what = if param == Param::Pointer { "JSON pointer" } else { what };
+                let message = format!("this {what} cannot be read: {why}");
+                let span = within(self.cx.sources.slice(ast.span), ast.span, at);
+                let diagnostic = Diagnostic::error(code::BAD_PATTERN, message).at(span, "here");
+                let diagnostic = match param {
+                    Param::Pointer => diagnostic
+                        .with_help("write '/user/id'; '' is the whole, `~1` a `/` in a name, `~0` a `~`"),
+                    Param::Pattern => {
+                        diagnostic.with_help("a character with a meaning of its own is escaped by `\\`")
+                    }
+                    _ => diagnostic,
+                };
+                self.cx.report(diagnostic);
+                None
+            }
+            _ => self.not_constant(
+                ast.span,
+                "use a literal text or a parameter: it is prepared once, for all tuples",
+            ),
+        }
+    }
+
+    fn fits_together(&mut self, texts: &[Expr], span: Span) -> bool {
+        let bytes = texts.iter().map(|text| match &text.kind {
+            ExprKind::Const(Value::Bytes(text)) => text.len(),
+            _ => 0,
+        });
+        let fits = bytes.sum::<usize>() <= PATTERN_BYTES_MAX;
+        if !fits {
+            let message = format!("all texts together have {PATTERN_BYTES_MAX} bytes at most");
+            self.cx.report(Diagnostic::error(code::OVER_LIMIT, message).at(span, "too much to look for"));
+        }
+        fits
+    }
+}
+
+fn native_expr(
+    (function, site): (NativeRef, u32),
+    args: Vec<Expr>,
+    (ty, nullable, fails): (Type, bool, bool),
+    span: Span,
+) -> Expr {
+    let nullable = nullable || args.iter().any(|arg| arg.nullable);
+    let makes = matches!(ty, Type::Text(_) | Type::Bytes(_));
+    // What it makes may find no room.
+    let fallible = fails || makes || args.iter().any(|arg| arg.fallible);
+    let function = Function::Native(function, site);
+    Expr { kind: ExprKind::Function { function, args }, ty, nullable, fallible, span }
+}
+
+/// What is wrong with a regular expression, and where in it.
+fn bad_pattern(pattern: &str) -> Option<(String, core::ops::Range<usize>)> {
+    if pattern.len() > PATTERN_BYTES_MAX {
+        return Some((format!("it has more than {PATTERN_BYTES_MAX} bytes"), 0..0));
+    }
+    let (why, span) = match regex_syntax::parse(pattern) {
+        Ok(_) => return None,
+        Err(regex_syntax::Error::Parse(error)) => (error.kind().to_string(), *error.span()),
+        Err(regex_syntax::Error::Translate(error)) => (error.kind().to_string(), *error.span()),
+        Err(other) => return Some((other.to_string(), 0..0)),
+    };
+    Some((why, span.start.offset..span.end.offset))
+}
+
+/// What is wrong with a JSON pointer, and where in it.
+fn bad_pointer(pointer: &str) -> Option<(String, core::ops::Range<usize>)> {
+    if !pointer.is_empty() && !pointer.starts_with('/') {
+        return Some(("it does not begin with `/`".to_owned(), 0..1));
+    }
+    let tilde = pointer
+        .match_indices('~')
+        .find(|(at, _)| !matches!(pointer.as_bytes().get(at + 1), Some(b'0' | b'1')));
+    tilde.map(|(at, _)| ("`~` is followed by `0` or `1`".to_owned(), at..at + 1))
+}
+
+/// The span of a part of a literal, of which `text` is the source: quotes and doubled quotes are counted.
+fn within(text: &str, span: Span, part: core::ops::Range<usize>) -> Span {
+    let mut at = 0;
+    let mut places = Vec::new();
+    let mut chars = text.char_indices().skip(1).peekable();
+    while let Some((source, c)) = chars.next() {
+        places.push((at, source));
+        at += c.len_utf8();
+        if c == '\'' {
+            chars.next();
+        }
+    }
+    let place = |wanted: usize| {
+        let known = places.iter().rfind(|(at, _)| *at <= wanted).map_or(1, |(_, source)| *source);
+        span.start + known as u32
+    };
+    let (start, end) = (place(part.start), place(part.end));
+    if part.is_empty() { span } else { Span::new(span.file, start, end.max(start + 1).min(span.end)) }
+}
+
+/// A function of a parameter is called, and has no value of its own.
+pub(super) fn not_a_value(cx: &mut Cx<'_>, param: &hir::Param, name: &Ident) {
+    let message = format!("`{}` stands for a function", param.name);
+    let diagnostic = Diagnostic::error(code::NOT_A_FUNCTION, message)
+        .at(name.span, "a value is needed here")
+        .with_help(format!("call it: `{}(...)`", param.name));
+    cx.report(diagnostic);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::source::FileId;
+
+    #[test]
+    fn the_place_in_a_literal_counts_doubled_quotes() {
+        // A mark under another character sends its reader to the wrong fault.
+        let text = "'it''s (x'";
+        let span = Span::new(FileId(0), 100, 100 + text.len() as u32);
+        // In the value `it's (x` the parenthesis is byte 5; in the source it is byte 7.
+        assert_eq!(within(text, span, 5..6), Span::new(FileId(0), 107, 108));
+        assert_eq!(within(text, span, 0..0), span);
+        assert_eq!(bad_pattern("it's (x").map(|(_, at)| at), Some(5..6));
+    }
+
+    #[test]
+    fn pointers_are_read_as_the_rfc_says() {
+        // RFC 6901 section 3: what is refused here is no pointer, and what is not is one.
+        for pointer in ["", "/", "/a/0", "/a~1b/~0"] {
+            assert_eq!(bad_pointer(pointer), None, "{pointer}");
+        }
+        assert_eq!(bad_pointer("a").map(|(_, at)| at), Some(0..1));
+        assert_eq!(bad_pointer("/a~").map(|(_, at)| at), Some(2..3));
+        assert_eq!(bad_pointer("/~2").map(|(_, at)| at), Some(1..2));
+    }
+}

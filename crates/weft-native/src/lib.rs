@@ -1,0 +1,133 @@
+//! The native functions of [`weft_core::native`], on crates that others keep well.
+//!
+//! [`prepare`] makes a declaration ready: it compiles patterns, reads keys, and derives what a nonce begins with. What
+//! it makes is shared by all workers. Contexts that are dear to make, such as those of compressors, belong to the
+//! thread that calls, and are used again by its next call; they keep nothing that could be observed.
+//!
+//! Nothing here reads a file, the environment, a clock or a source of chance: keys and entropy come in as [`Secrets`].
+//! Bytes that a peer sent never panic, never take more than linear time, and never make more than
+//! [`NATIVE_BYTES_MAX`](weft_core::native::NATIVE_BYTES_MAX) bytes.
+
+mod compress;
+mod hash;
+mod json;
+mod jwt;
+mod key;
+mod pattern;
+mod random;
+mod seal;
+mod text;
+
+use core::fmt;
+use std::sync::Arc;
+use weft_core::Value;
+use weft_core::native::{Call, Ended, Native, NativeDecl, Prepared};
+
+pub use jwt::TOKEN_BYTES_MAX;
+pub use key::KEY_BYTES_MAX;
+pub use pattern::PATTERN_MEMORY_MAX;
+
+/// Bytes of [`Secrets::entropy`].
+pub const ENTROPY_BYTES: usize = 16;
+
+/// What a function needs that no program says.
+#[derive(Clone, Copy)]
+pub struct Secrets<'a> {
+    /// The bytes of the key's file or variable, if the function has one.
+    pub key: Option<&'a [u8]>,
+    /// Bytes that no other preparation has been given: the first part of every nonce. They are no secret, but
+    /// drawn from the same source.
+    pub entropy: [u8; ENTROPY_BYTES],
+}
+
+impl fmt::Debug for Secrets<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Secrets")
+    }
+}
+
+/// Why a function cannot be made ready.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Unprepared {
+    /// Its key is not there, or not of the form or the length that it needs. It says which, and not what the key is.
+    Key(String),
+    /// A constant or an option is not what it takes.
+    Constant(String),
+}
+
+impl fmt::Display for Unprepared {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (Self::Key(why) | Self::Constant(why)) = self;
+        f.write_str(why)
+    }
+}
+
+impl core::error::Error for Unprepared {}
+
+/// Makes a function ready to be called.
+///
+/// # Errors
+/// See [`Unprepared`].
+pub fn prepare(decl: &NativeDecl, secrets: &Secrets<'_>) -> Result<Arc<dyn Prepared>, Unprepared> {
+    let level = option(decl, "level")
+        .and_then(|value| if let Value::Int(n) = value { Some(*n as i32) } else { None });
+    Ok(match decl.native {
+        Native::Base64 => plain(text::base64),
+        Native::Base64Url => plain(text::base64url),
+        Native::Unbase64 => plain(text::unbase64),
+        Native::Unbase64Url => plain(text::unbase64url),
+        Native::Hex => plain(text::hex),
+        Native::Unhex => plain(text::unhex),
+        Native::Utf8 => plain(text::utf8),
+        Native::Gzip => Arc::new(compress::Gzip::new(level)),
+        Native::Gunzip => plain(compress::gunzip),
+        Native::Zstd => Arc::new(compress::Zstd::new(level)),
+        Native::Unzstd => plain(compress::unzstd),
+        Native::Lz4 => plain(compress::lz4),
+        Native::Unlz4 => plain(compress::unlz4),
+        Native::Xxh3 => plain(hash::xxh3),
+        Native::MaglevSlot => plain(hash::maglev_slot),
+        Native::RandomHex => Arc::new(random::RandomHex { site: decl.site }),
+        Native::JsonGet => Arc::new(json::Get::new(constant(decl, 0))?),
+        Native::JsonSet => Arc::new(json::Set::new(constant(decl, 0))?),
+        Native::MatchesAny => Arc::new(pattern::Any::new(&decl.constants)?),
+        Native::RegexMatch => Arc::new(pattern::Matches::new(constant(decl, 0))?),
+        Native::RegexCapture => Arc::new(pattern::Capture::new(constant(decl, 0))?),
+        Native::RegexReplace => Arc::new(pattern::Replace::new(constant(decl, 0), constant(decl, 1))?),
+        Native::Aes256GcmSeal => Arc::new(seal::Seal::aes(&*key::of_32_bytes(secrets.key)?, secrets.entropy)),
+        Native::Aes256GcmOpen => Arc::new(seal::Open::aes(&*key::of_32_bytes(secrets.key)?)),
+        Native::ChaCha20Poly1305Seal => {
+            Arc::new(seal::Seal::chacha(&*key::of_32_bytes(secrets.key)?, secrets.entropy))
+        }
+        Native::ChaCha20Poly1305Open => Arc::new(seal::Open::chacha(&*key::of_32_bytes(secrets.key)?)),
+        Native::HmacSha256 => Arc::new(jwt::Hmac::new(secrets.key)?),
+        Native::JwtVerify => Arc::new(jwt::Verify::new(decl, secrets.key)?),
+    })
+}
+
+fn option<'d>(decl: &'d NativeDecl, name: &str) -> Option<&'d Value> {
+    decl.options.iter().find(|(known, _)| known == name).map(|(_, value)| value)
+}
+
+fn constant(decl: &NativeDecl, at: usize) -> &str {
+    decl.constants.get(at).map_or("", String::as_str)
+}
+
+/// A function that keeps nothing of its own.
+struct Plain(fn(&Call<'_>, &mut Vec<u8>) -> Ended);
+
+impl fmt::Debug for Plain {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Plain")
+    }
+}
+
+impl Prepared for Plain {
+    fn call(&self, call: &Call<'_>, out: &mut Vec<u8>) -> Ended {
+        (self.0)(call, out)
+    }
+}
+
+fn plain(function: fn(&Call<'_>, &mut Vec<u8>) -> Ended) -> Arc<dyn Prepared> {
+    Arc::new(Plain(function))
+}

@@ -1,0 +1,187 @@
+//! The native functions of a plan: reads their keys, and makes them ready.
+
+use std::io::Read as _;
+use std::path::Path;
+use std::sync::Arc;
+use weft_core::Value;
+use weft_core::native::{NativeDecl, Prepared};
+use weft_ir::program::ChainProgram;
+use weft_lang::diagnostic::{Code, Diagnostic, code};
+use weft_lang::hir;
+use weft_native::{ENTROPY_BYTES, KEY_BYTES_MAX, Secrets, Unprepared, prepare};
+use zeroize::Zeroizing;
+
+/// Makes the functions of a program ready, in their order.
+///
+/// # Errors
+/// A diagnostic for each that cannot be: at its declaration, or else at `place`.
+pub(crate) fn of(
+    network: &hir::Network,
+    program: &ChainProgram,
+    place: weft_lang::source::Span,
+) -> Result<Vec<Arc<dyn Prepared>>, Vec<Diagnostic>> {
+    let (mut ready, mut refused) = (Vec::new(), Vec::new());
+    for decl in &program.natives {
+        let made = key_of(decl).map_err(Unprepared::Key).and_then(|key| {
+            prepare(decl, &Secrets { key: key.as_ref().map(|key| key.as_slice()), entropy: entropy()? })
+        });
+        match made {
+            Ok(function) => ready.push(function),
+            Err(why) => refused.push(diagnostic(network, decl, &why, place)),
+        }
+    }
+    if refused.is_empty() { Ok(ready) } else { Err(refused) }
+}
+
+/// Warnings for declared functions that could not run here: where a network is checked it need not be run.
+pub(crate) fn warnings(network: &hir::Network) -> Vec<Diagnostic> {
+    let declared = network.functions.iter().filter(|function| function.native.info().needs_key);
+    let decl = |function: &hir::NativeFunction| NativeDecl {
+        name: function.name.clone(),
+        native: function.native,
+        constants: Vec::new(),
+        options: function.options.iter().map(|o| (o.name.to_owned(), o.value.clone())).collect(),
+        site: 0,
+        cost: function.cost,
+    };
+    let warning = |function: &hir::NativeFunction| {
+        let decl = decl(function);
+        let key = key_of(&decl).map_err(Unprepared::Key);
+        // What it is prepared with is thrown away, so that any entropy will do.
+        let prepared = key.and_then(|key| {
+            prepare(
+                &decl,
+                &Secrets { key: key.as_ref().map(|key| key.as_slice()), entropy: [0; ENTROPY_BYTES] },
+            )
+        });
+        let why = prepared.err()?;
+        let message = format!("`{}` could not run on this machine: {why}", function.name);
+        Some(Diagnostic::warning(code_of(&why), message).at(function.span, "needs its key where it runs"))
+    };
+    declared.filter_map(warning).collect()
+}
+
+fn diagnostic(
+    network: &hir::Network,
+    decl: &NativeDecl,
+    why: &Unprepared,
+    place: weft_lang::source::Span,
+) -> Diagnostic {
+    let declared = network.functions.iter().find(|function| function.name == decl.name);
+    let span = declared.map_or(place, |function| function.span);
+    let diagnostic = Diagnostic::error(code_of(why), format!("`{}` cannot be made ready", decl.name))
+        .at(span, why.to_string());
+    match why {
+        Unprepared::Key(_) => {
+            diagnostic.with_help("see the guide, \"Keys\", for the forms that a key may have")
+        }
+        Unprepared::Constant(_) => diagnostic,
+    }
+}
+
+fn code_of(why: &Unprepared) -> Code {
+    match why {
+        Unprepared::Key(_) => code::KEY_UNUSABLE,
+        Unprepared::Constant(_) => code::FUNCTION_UNPREPARED,
+    }
+}
+
+/// The bytes of the key that a declaration names; they are overwritten once they are not needed any more.
+fn key_of(decl: &NativeDecl) -> Result<Option<Zeroizing<Vec<u8>>>, String> {
+    let text = |name: &str| match decl.options.iter().find(|(known, _)| known == name) {
+        Some((_, Value::Bytes(text))) => Some(String::from_utf8_lossy(text).into_owned()),
+        _ => None,
+    };
+    if let Some(path) = text("key_file") {
+        let key = read_key(Path::new(&path));
+        return key.map(Some).map_err(|error| format!("its key `{path}` cannot be read: {error}"));
+    }
+    let Some(name) = text("key_env") else { return Ok(None) };
+    match std::env::var_os(&name) {
+        Some(value) => Ok(Some(Zeroizing::new(value.into_encoded_bytes()))),
+        None => Err(format!("the environment has no variable `{name}`")),
+    }
+}
+
+fn read_key(path: &Path) -> std::io::Result<Zeroizing<Vec<u8>>> {
+    let file = std::fs::File::open(path)?;
+    // Room for all of it from the start: what a growing buffer leaves behind is not overwritten.
+    let mut key = Zeroizing::new(Vec::with_capacity(KEY_BYTES_MAX + 1));
+    file.take(KEY_BYTES_MAX as u64 + 1).read_to_end(&mut key)?;
+    Ok(key)
+}
+
+/// Random bytes of the system, others each time.
+fn entropy() -> Result<[u8; ENTROPY_BYTES], Unprepared> {
+    let mut entropy = [0; ENTROPY_BYTES];
+    let filled = rustix::rand::getrandom(&mut entropy, rustix::rand::GetRandomFlags::empty());
+    match filled {
+        Ok(ENTROPY_BYTES) => Ok(entropy),
+        _ => Err(Unprepared::Key("the system gives no random bytes for its nonces".to_owned())),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::compile::{Checked, Compiler, at_fault, check_files};
+    use crate::source::Files;
+    use weft_api::{AtFault, Bundle};
+    use weft_ir::interp::Interp;
+    use weft_lang::diagnostic::{RenderOptions, render_all};
+
+    fn checked(function: &str, call: &str) -> Checked {
+        let text = format!(
+            "CREATE LISTENER front ON tcp '127.0.0.1:0';
+CREATE CLUSTER cart TO '127.0.0.1:1';
+{function}
+CREATE ELEMENT e ON rpc AS
+  ON REQUEST SELECT * FROM input WHERE {call} ELSE ABORT INVALID_ARGUMENT 'no';
+END;
+CREATE CHAIN shop ON front -> cart AS e; END;
+"
+        );
+        let files = [("a.weft".to_owned(), text)].into();
+        check_files("a.weft", &mut Files::in_bundle(&Bundle { root: "a.weft".to_owned(), files }))
+    }
+
+    fn shown(checked: &Checked) -> String {
+        render_all(&checked.diagnostics, &checked.sources, RenderOptions::default())
+    }
+
+    const SEAL: &str = "CREATE FUNCTION seal (TEXT) RETURNS BYTES AS NATIVE 'aes_256_gcm_seal' WITH";
+
+    /// A network that is checked where it does not run must pass; one that runs without its key must not.
+    #[test]
+    fn a_missing_key_is_a_warning_at_check_and_the_environments_fault_at_run() {
+        let option = "(key_env = 'WEFT_TEST_HAS_NO_SUCH_KEY');";
+        let checked = checked(&format!("{SEAL} {option}"), "length(seal(method)) > 0");
+        let told = shown(&checked);
+        assert!(told.contains("warning[W0504]: `seal` could not run on this machine"), "{told}");
+        let network = checked.network.expect("a warning is no error");
+        let refused = Compiler::new(Box::new(Interp), 1).compile(&network, &checked.sources, &[]);
+        let refused = refused.err().expect("there is no key");
+        assert_eq!(refused[0].code.0, "W0504");
+        assert!(matches!(at_fault(&refused), AtFault::Environment));
+    }
+
+    /// What a diagnostic prints ends up in logs.
+    #[test]
+    fn a_key_that_does_not_fit_is_not_shown() {
+        let path = std::env::temp_dir().join(format!("weft-short-key-{}", std::process::id()));
+        std::fs::write(&path, "too short to be one").expect("the folder can be written");
+        let option = format!("(key_file = '{}');", path.display());
+        let told = shown(&checked(&format!("{SEAL} {option}"), "length(seal(method)) > 0"));
+        std::fs::remove_file(&path).expect("it was written");
+        assert!(told.contains("W0504") && told.contains("it needs 32 bytes"), "{told}");
+        assert!(!told.contains("too short to be one"), "{told}");
+    }
+
+    /// A pattern of a few characters can stand for a machine of megabytes.
+    #[test]
+    fn a_pattern_that_is_too_large_is_refused_when_it_is_prepared() {
+        let checked = checked("", r"regex_match(method, '\w{500}\w{500}')");
+        let network = checked.network.as_ref().unwrap_or_else(|| panic!("{}", shown(&checked)));
+        let refused = Compiler::new(Box::new(Interp), 1).compile(network, &checked.sources, &[]);
+        assert_eq!(refused.err().expect("it is too large")[0].code.0, "W0505");
+    }
+}
