@@ -261,6 +261,8 @@ pub struct FilterInstance {
     pub name: String,
     /// The name of the FILTER.
     pub filter: String,
+    /// The whole FILTER.
+    pub declared: Span,
     /// It stands before the instance with this index in [`Chain::instances`], or at the end.
     pub at: usize,
     /// What it does.

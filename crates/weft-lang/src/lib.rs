@@ -6,6 +6,7 @@
 pub mod ast;
 pub mod check;
 pub mod diagnostic;
+pub mod editor;
 pub mod format;
 pub mod hir;
 pub mod lexer;

@@ -25,6 +25,7 @@ mod stmt;
 mod table;
 mod ty;
 
+pub use cursor::Expected;
 use cursor::{Parsed, Parser};
 use layout::Layout;
 
@@ -45,6 +46,43 @@ use layout::Layout;
 pub fn parse(sources: &SourceMap, file: FileId) -> (Ast, Vec<Diagnostic>) {
     let parse = parse_with_layout(sources, file);
     (parse.ast, parse.diagnostics)
+}
+
+/// What could stand next, behind a text that is being written: the parser reads it, and tells what it looked for where
+/// the text ends. If the text is in the middle of a word, cut that word off.
+///
+/// ```
+/// let expected = weft_lang::parser::what_could_follow("CREATE LISTENER front ON tcp '127.0.0.1:80'");
+/// assert_eq!(expected.keywords, ["WITH"]);
+/// ```
+pub fn what_could_follow(text: &str) -> Expected {
+    let mut parser = Parser::new(text, lex(FileId(0), text));
+    parser.items();
+    parser.into_expected()
+}
+
+/// Each construct that a keyword begins, with an example of it.
+pub fn forms() -> impl Iterator<Item = (&'static str, &'static str)> {
+    let items = ITEMS.iter().map(|row| (row.keyword, row.form));
+    let kinds = KINDS.iter().map(|(row, _)| (row.keyword, row.form));
+    items
+        .chain(kinds)
+        .chain(element::forms())
+        .chain(stmt::forms())
+        .chain(chain::forms())
+        .chain(filter::forms())
+}
+
+/// The names of the types.
+pub fn type_names() -> impl Iterator<Item = &'static str> {
+    ty::words()
+}
+
+/// The keywords of the parser's tables; clauses have more.
+pub fn words() -> impl Iterator<Item = &'static str> {
+    let elsewhere = KINDS_ELSEWHERE.iter().chain(ITEMS_ELSEWHERE).copied();
+    let tables = element::words().chain(expr::words()).chain(ty::words());
+    forms().map(|(keyword, _)| keyword).chain(elsewhere).chain(tables).chain(cursor::RESERVED.iter().copied())
 }
 
 /// A parse with what the formatter needs besides.
@@ -144,6 +182,7 @@ impl Parser<'_> {
                 Err(_) => self.skip_strangers(),
             }
         }
+        self.offer(ITEMS.iter().map(|row| row.keyword));
         items
     }
 
@@ -193,6 +232,7 @@ impl Parser<'_> {
     fn create(&mut self, start: Span) -> Parsed<Item> {
         let or_replace = self.eat_keywords("OR", "REPLACE").is_some();
         let create = Create { start, or_replace };
+        self.offer(KINDS.iter().map(|(row, _)| row.keyword));
         let word = self.word().unwrap_or_default();
         if let Some((row, _)) = KINDS.iter().find(|(row, _)| row.keyword.eq_ignore_ascii_case(word)) {
             self.bump_keyword();
@@ -288,6 +328,7 @@ impl Parser<'_> {
     }
 
     fn drop_item(&mut self, start: Span) -> Parsed<Item> {
+        self.offer(KINDS.iter().map(|(row, _)| row.keyword));
         let word = self.word().unwrap_or_default();
         let Some((_, kind)) = KINDS.iter().find(|(row, _)| row.keyword.eq_ignore_ascii_case(word)) else {
             if let Some(kind) = KINDS_ELSEWHERE.iter().find(|kind| kind.eq_ignore_ascii_case(word)) {

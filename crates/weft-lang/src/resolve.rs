@@ -40,6 +40,8 @@ pub struct Program {
     pub items: Vec<Item>,
     /// The schemas of all `TYPE`s, merged.
     pub schema: Schema,
+    /// The imports, each with the name of the file that it means, whether or not that could be read.
+    pub imports: Vec<(StrLit, String)>,
 }
 
 /// Reads the file at `root_path` and all that it imports, each once.
@@ -134,6 +136,7 @@ impl Loader<'_> {
     fn import(&mut self, import: &Import, from: &str, program: &mut Program) {
         let StrLit { value: path, span } = &import.path;
         let name = self.resolver.name(path, Some(from));
+        program.imports.push((import.path.clone(), name.clone()));
         match self.state.get(&name) {
             Some(Visit::Done) => return,
             Some(Visit::Open) => return self.report_cycle(&name, *span),

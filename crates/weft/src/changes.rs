@@ -27,7 +27,8 @@ impl Outline {
             things.insert(format!("route {}", route.name), meaning);
         }
         for element in &network.elements {
-            things.insert(format!("element {}", element.name), format!("{element:#?}"));
+            let kind = if element.is_of_filter() { "filter" } else { "element" };
+            things.insert(format!("{kind} {}", element.name), format!("{element:#?}"));
         }
         for table in &network.tables {
             things.insert(format!("table {}", table.name), format!("{table:#?}"));

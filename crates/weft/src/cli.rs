@@ -14,6 +14,7 @@ use weft_io::BUSY_POLL_MAX;
     disable_help_subcommand = false,
     after_help = "Try:      weft demo\n\
                   Write:    weft check network.weft        weft fmt network.weft          weft explain network.weft\n\
+                  Edit:     weft lsp, which editors start: see editors/README.md\n\
                   Run:      weft run network.weft          weft apply network.weft\n\
                   Look:     weft status                    weft top\n\
                   Measure:  weft bench elements            weft bench rpc\n\n\
@@ -34,6 +35,8 @@ pub(crate) enum Command {
     Explain(ExplainArgs),
     /// Format programs
     Fmt(FmtArgs),
+    /// Serve an editor: a language server on standard input and output
+    Lsp(LspArgs),
     /// Run a network: controller and data plane in one process
     Run(RunArgs),
     /// Change a running network without losing a call
@@ -89,6 +92,17 @@ pub(crate) struct FmtArgs {
     /// Print the formatted text instead of rewriting the file
     #[arg(long, conflicts_with = "check")]
     pub(crate) stdout: bool,
+}
+
+#[derive(Args)]
+#[command(after_help = "Examples:\n  \
+                  nvim -c 'lua vim.lsp.enable(\"weft\")' network.weft\n  \
+                  code --install-extension weft.vsix\n\n\
+                  Editors start it by themselves; how to set them up stands in editors/README.md.")]
+pub(crate) struct LspArgs {
+    /// Talk over standard input and output, which is the only way; editors pass it by habit
+    #[arg(long, hide = true)]
+    pub(crate) stdio: bool,
 }
 
 #[derive(Args)]

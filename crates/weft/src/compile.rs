@@ -64,19 +64,25 @@ pub(crate) fn check_files(root: &str, files: &mut Files) -> Checked {
     let begun = Instant::now();
     let (mut network, mut diagnostics, sources) = check(root, files);
     if let Some(checked) = &network {
-        let mut refused = check_clusters(checked);
-        refused.extend(metrics::check(checked));
-        refused.extend(match lower_all(checked, &sources, 1) {
-            Ok((programs, _)) => repeats::check(checked, &programs, &sources),
-            Err(refused) => refused,
-        });
-        diagnostics.extend(natives::warnings(checked));
-        if !refused.is_empty() {
+        let said = judged(checked, &sources);
+        if said.iter().any(Diagnostic::is_error) {
             network = None;
-            diagnostics.extend(refused);
         }
+        diagnostics.extend(said);
     }
     Checked { network, diagnostics, sources, at_fault: files.at_fault(), took: begun.elapsed() }
+}
+
+/// What is said of a program that the front end takes: what it is refused for all the same, and warnings.
+pub(crate) fn judged(network: &hir::Network, sources: &SourceMap) -> Vec<Diagnostic> {
+    let mut said = natives::warnings(network);
+    said.extend(check_clusters(network));
+    said.extend(metrics::check(network));
+    said.extend(match lower_all(network, sources, 1) {
+        Ok((programs, _)) => repeats::check(network, &programs, sources),
+        Err(refused) => refused,
+    });
+    said
 }
 
 /// Whose fault it is that a checked program cannot be compiled: names that have no address are the machine's.

@@ -11,6 +11,7 @@ mod dropped;
 mod fault;
 mod library;
 mod live;
+mod lsp;
 mod metrics;
 mod natives;
 mod open_files;
@@ -34,6 +35,7 @@ fn main() -> ExitCode {
         Command::Check(args) => commands::check::run(&args),
         Command::Explain(args) => commands::explain::run(&args),
         Command::Fmt(args) => commands::fmt::run(&args),
+        Command::Lsp(_) => lsp::run(),
         Command::Run(args) => commands::run::run(&args),
         Command::Apply(args) => commands::apply::run(&args),
         Command::Status(args) => commands::status::run(&args),

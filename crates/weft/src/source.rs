@@ -23,6 +23,8 @@ const FILE_BYTES_MAX: u64 = 16 << 20;
 pub(crate) struct Files {
     /// Where texts come from: the disk if None.
     bundle: Option<BTreeMap<String, String>>,
+    /// Texts that count instead of the files of these names: what an editor has open.
+    open: Rc<BTreeMap<String, String>>,
     read: Rc<RefCell<BTreeMap<String, String>>>,
     /// A file that the program names could not be read.
     is_incomplete: bool,
@@ -31,12 +33,17 @@ pub(crate) struct Files {
 impl Files {
     /// From the disk, relative to the working directory.
     pub(crate) fn on_disk() -> Self {
-        Self { bundle: None, read: Rc::default(), is_incomplete: false }
+        Self { bundle: None, open: Rc::default(), read: Rc::default(), is_incomplete: false }
+    }
+
+    /// From the disk, but for texts that an editor has open.
+    pub(crate) fn with_open(open: &Rc<BTreeMap<String, String>>) -> Self {
+        Self { open: Rc::clone(open), ..Self::on_disk() }
     }
 
     /// From a bundle alone.
     pub(crate) fn in_bundle(bundle: &Bundle) -> Self {
-        Self { bundle: Some(bundle.files.clone()), read: Rc::default(), is_incomplete: false }
+        Self { bundle: Some(bundle.files.clone()), ..Self::on_disk() }
     }
 
     /// All that was read, to be sent elsewhere. Library files are not in it: every node has its own.
@@ -51,6 +58,7 @@ impl Files {
 
     fn load(&self, name: &str) -> Result<String, String> {
         let text = match &self.bundle {
+            _ if self.open.contains_key(name) => Ok(self.open[name].clone()),
             Some(files) => files.get(name).cloned().ok_or_else(|| "it is not in the bundle".to_owned()),
             None => read_file(Path::new(name)),
         };
@@ -87,7 +95,12 @@ impl Resolver for Files {
         let folder = name.rsplit_once('/').map_or("", |(folder, _)| folder).to_owned();
         let file = name.rsplit('/').next().unwrap_or(&name).to_owned();
         let mut chain = ChainFileResolver::new();
-        let shared = Self { bundle: self.bundle.clone(), read: Rc::clone(&self.read), is_incomplete: false };
+        let shared = Self {
+            bundle: self.bundle.clone(),
+            open: Rc::clone(&self.open),
+            read: Rc::clone(&self.read),
+            is_incomplete: false,
+        };
         chain.add(ProtoFiles { files: shared, folder });
         chain.add(GoogleFileResolver::new());
         let mut compiler = Compiler::with_file_resolver(chain);

@@ -64,6 +64,8 @@ const RULES: &[Rule] = &[
             "hyper",
             "hyper-util",
             "libc",
+            "lsp-server",
+            "lsp-types",
             "mio",
             "prost-reflect",
             "protox",

@@ -2,12 +2,12 @@
 
 use crate::support::*;
 use weft_core::filter::{
-    Backoff, Circuit, Congestion, CongestionLaw, Hedge, KeyId, Order, Outlier, Policies, Rate, Reliability,
-    Retry, StatusSet, Timeouts, Transport,
+    Backoff, Budget, Circuit, Congestion, CongestionLaw, Hedge, KeyId, Order, Outlier, Policies, Rate,
+    Reliability, Retry, StatusSet, Timeouts, Transport,
 };
 use weft_core::{Interval, Status};
-use weft_engine::FilterStats;
 use weft_engine::plan::{FilterAt, Plan};
+use weft_engine::{FilterCounts, FilterStats};
 use weft_proto::session::grpc::header::parse_timeout;
 
 fn set(statuses: &[Status]) -> StatusSet {
@@ -642,4 +642,129 @@ fn servers_may_push_retries_back() {
             world.answer(call).took()
         );
     }
+}
+
+/// Policies of all kinds, in any mixture.
+fn any_policies(dice: &mut Dice) -> Policies {
+    let mut policies = Policies::default();
+    let errors = StatusSet::server_errors();
+    let short = |dice: &mut Dice, max: u64| ms(1 + dice.within(&(0..=max)) as i64);
+    if dice.chance(400) {
+        let total = dice.chance(500).then(|| short(dice, 400));
+        let per_try = dice.chance(500).then(|| short(dice, 100));
+        policies.timeouts = Timeouts { total, per_try, propagate: dice.chance(300).then(|| ms(1)) };
+    }
+    if dice.chance(400) {
+        let backoff = Backoff { first: ms(dice.within(&(0..=5)) as i64), max: ms(20), jitter_percent: 50.0 };
+        let budget = dice.chance(300).then_some(Budget { percent: 20.0, per_second_min: 1.0 });
+        let retries_max = 1 + dice.within(&(0..=3)) as u32;
+        policies.retry = Some(Retry { retries_max, when: errors, backoff, budget });
+    }
+    if dice.chance(300) {
+        let not_final = if dice.chance(500) { errors } else { StatusSet::NONE };
+        let extra_max = 1 + dice.within(&(0..=2)) as u32;
+        policies.hedge = Some(Hedge { after: short(dice, 30), extra_max, not_final, budget: None });
+    }
+    if dice.chance(250) {
+        let key = dice.chance(500).then_some(KeyId(0));
+        let (burst, waiting_max) = (1.0 + dice.within(&(0..=4)) as f64, dice.within(&(0..=20)) as u32);
+        let rate = Rate { per_second: 200.0, burst, key, keys_max: 3, waiting_max, wait_max: ms(300) };
+        policies.rate = Some(rate);
+    }
+    if dice.chance(250) {
+        policies.order =
+            Some(Order { key: KeyId(0), keys_max: 1 + dice.within(&(0..=3)) as u32, waiting_max: 9 });
+    }
+    if dice.chance(250) {
+        let in_flight_max = dice.chance(500).then_some(4);
+        let open_for = short(dice, 100);
+        policies.circuit =
+            Some(Circuit { errors_max: Some(3), ratio: None, in_flight_max, errors, open_for, probes: 2 });
+    }
+    if dice.chance(250) {
+        let law = match dice.chance(500) {
+            true => CongestionLaw::Aimd { latency_max: Some(ms(50)), backoff: 0.7 },
+            false => CongestionLaw::Gradient { tolerance: 1.5 },
+        };
+        policies.congestion = Some(Congestion { law, start: 5, min: 1, max: 20, errors });
+    }
+    if dice.chance(250) {
+        let once =
+            Reliability::AtLeastOnce { id: KeyId(0), window: ms(50), calls_max: 4, answer_bytes_max: 200 };
+        policies.once = Some(if dice.chance(800) { once } else { Reliability::AtMostOnce });
+    }
+    if dice.chance(250) {
+        let eject_for = short(dice, 200);
+        policies.outlier = Some(Outlier { errors_max: 2, errors, eject_for, ejected_max_percent: 50.0 });
+    }
+    policies
+}
+
+/// Whatever filters stand in a chain and whatever happens to its calls, each call ends once and leaves nothing behind:
+/// a slot that leaked would be missing for good.
+#[test]
+fn filters_leave_nothing_behind() {
+    let mut total = FilterCounts::default();
+    for seed in 0..150 {
+        let mut dice = Dice::new(seed);
+        let mut net = Net::new();
+        let mut next_plan = |dice: &mut Dice| {
+            let mut filters: Vec<_> = (0..1 + dice.within(&(0..=2)))
+                .map(|nth| filter(1, &format!("f{nth}"), any_policies(dice)))
+                .collect();
+            filters.truncate(3);
+            net.filters = filters;
+            net.plan(Some(&keyed_chain()), &[CART, CART_2])
+        };
+        let (first, second) = (next_plan(&mut dice), next_plan(&mut dice));
+        let mut n_seen = seed;
+        let mut world = World::new(seed, first)
+            .network(Network::choppy(seed))
+            .server(CART, move |_| {
+                n_seen =
+                    n_seen.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+                match n_seen >> 60 {
+                    0..4 => Behaviour::default(),
+                    4 => Behaviour::default().after(ms(60)),
+                    5 => Behaviour::new(Reply::Silence),
+                    6 => {
+                        Behaviour::new(Reply::Reset(1, weft_proto::session::http2::ErrorCode::RefusedStream))
+                    }
+                    7 => Behaviour::new(Reply::Die(1)),
+                    8 => Behaviour::new(Reply::Messages(Vec::new())).status(14),
+                    9 => Behaviour::new(Reply::Messages(Vec::new())).status(5),
+                    10 => Behaviour::new(Reply::Page(503, Vec::new())),
+                    _ => Behaviour::default().after(ms(5)).trailer("x-sum", "1"),
+                }
+            })
+            .server(CART_2, |_| Behaviour::default().after(ms(2)));
+        let clients = [world.client("front"), world.client("front")];
+        let mut calls = Vec::new();
+        for nth in 0..60 {
+            let user = ["ann", "bob", "eve"][dice.within(&(0..=2)) as usize];
+            let path = if dice.chance(200) { DOWN } else { ADD };
+            let mut call = Call::unary(path, item(user, nth, b"")).at(ms(dice.within(&(0..=400)) as i64));
+            if dice.chance(150) {
+                call = call.leaves_after(ms(dice.within(&(0..=80)) as i64));
+            } else {
+                call = call.timeout(ms(2_000));
+            }
+            calls.push(world.call(*dice.pick(&clients), call));
+        }
+        world.at(ms(200), move |w| w.apply(second));
+        let lost = clients[1];
+        world.at(ms(300), move |w| w.cut(lost));
+        world.run();
+        assert_eq!(world.check(), [""; 0], "seed {seed}");
+        for call in calls {
+            assert!(!world.answer(call).is_answered_twice, "seed {seed}");
+        }
+        assert_eq!(world.engine().calls_open(), 0, "seed {seed}");
+        for filter in world.engine().stats().filters {
+            assert_eq!((filter.waiting, filter.in_flight), (0, 0), "seed {seed}: {filter:?}");
+            total.add(&filter.counts);
+        }
+    }
+    // A policy that never did anything was not tested.
+    assert!(total.named().iter().all(|(_, n)| *n > 0), "{total:?}");
 }

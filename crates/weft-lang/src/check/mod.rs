@@ -29,16 +29,37 @@ mod header;
 pub mod native;
 pub mod network;
 mod query;
-mod scope;
+pub(crate) mod scope;
 mod stmt;
 mod table;
-mod walk;
+pub(crate) mod walk;
 
 /// Checks the program at `root_path` and all that it imports.
 ///
 /// Gives the typed program if there is no error, all errors and warnings in the order of the text, and the texts that
 /// their spans refer to.
 pub fn check(root_path: &str, resolver: &mut dyn Resolver) -> (Option<Network>, Vec<Diagnostic>, SourceMap) {
+    let Analysis { network, diagnostics, sources, .. } = analyse(root_path, resolver);
+    let is_good = !diagnostics.iter().any(Diagnostic::is_error);
+    (is_good.then_some(network), diagnostics, sources)
+}
+
+/// What an editor wants of a program that is being written: all that [`check`] finds out, right or wrong.
+#[derive(Debug)]
+pub struct Analysis {
+    /// The syntax trees and the schemas.
+    pub program: Program,
+    /// The typed program. If there are errors, parts of it are missing or have stand-ins: good to look at, and not to
+    /// be lowered.
+    pub network: Network,
+    /// Errors and warnings in the order of the text.
+    pub diagnostics: Vec<Diagnostic>,
+    /// The texts that spans refer to.
+    pub sources: SourceMap,
+}
+
+/// Checks the program at `root_path` as [`check`] does, and keeps what there is even if it has errors.
+pub fn analyse(root_path: &str, resolver: &mut dyn Resolver) -> Analysis {
     let mut sources = SourceMap::new();
     let mut diagnostics = Vec::new();
     let program = resolve::load(root_path, resolver, &mut sources, &mut diagnostics);
@@ -57,8 +78,7 @@ pub fn check(root_path: &str, resolver: &mut dyn Resolver) -> (Option<Network>, 
     let mut diagnostics = cx.diagnostics;
     // A label of the front comes first; what has no place comes before all.
     diagnostics.sort_by_key(Diagnostic::span);
-    let is_good = !diagnostics.iter().any(Diagnostic::is_error);
-    (is_good.then_some(network), diagnostics, sources)
+    Analysis { network, diagnostics, program, sources }
 }
 
 /// What all checks share.

@@ -65,7 +65,7 @@ pub(super) enum Bare {
 }
 
 /// What the engine knows of a tuple: name, type, nullable.
-pub(super) const METAS: &[(&str, Meta, Type, bool)] = &[
+pub(crate) const METAS: &[(&str, Meta, Type, bool)] = &[
     ("call_id", Meta::CallId, Type::Uint(64), false),
     ("elapsed", Meta::Elapsed, Type::Interval, false),
     ("ended_by", Meta::EndedBy, Type::Text(None), true),

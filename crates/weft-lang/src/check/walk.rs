@@ -11,7 +11,7 @@ pub(super) fn each_expr(expr: &Expr, visit: &mut dyn FnMut(&Expr)) {
 }
 
 /// Calls `visit` for a statement and all within it.
-pub(super) fn each_stmt(stmts: &[Stmt], visit: &mut dyn FnMut(&Stmt)) {
+pub(crate) fn each_stmt(stmts: &[Stmt], visit: &mut dyn FnMut(&Stmt)) {
     for stmt in stmts {
         visit(stmt);
         match &stmt.kind {

@@ -25,6 +25,10 @@ const OPTIONS: &[Row<ReadOption>] = &[
     Row { keyword: "ON", read: |p| p.on_failure(), form: "ON FAILURE OF ids BYPASS;" },
 ];
 
+pub(super) fn forms() -> impl Iterator<Item = (&'static str, &'static str)> {
+    OPTIONS.iter().map(|row| (row.keyword, row.form))
+}
+
 impl Parser<'_> {
     pub(super) fn chain(&mut self, create: Create) -> Parsed<Item> {
         let n_faults = self.n_faults;
@@ -141,6 +145,7 @@ impl Parser<'_> {
                 }
             }
         }
+        self.offer(OPTIONS.iter().map(|row| row.keyword).chain(["END"]));
         options
     }
 

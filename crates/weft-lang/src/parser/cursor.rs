@@ -18,7 +18,7 @@ pub(super) struct Failed(());
 pub(super) type Parsed<T> = Result<T, Failed>;
 
 /// Words that cannot name anything unless quoted, because statements and expressions could not be told apart.
-const RESERVED: &[&str] = &[
+pub(super) const RESERVED: &[&str] = &[
     "ABORT",
     "AND",
     "AS",
@@ -60,6 +60,17 @@ const RESERVED: &[&str] = &[
     "WHERE",
 ];
 
+/// What could stand at the end of a text: see [`super::what_could_follow`].
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Expected {
+    /// Keywords.
+    pub keywords: Vec<&'static str>,
+    /// Other things, in the words of a message: `a table`, `an expression`.
+    pub things: Vec<String>,
+    /// The construct at hand as an example, if one is; else empty.
+    pub form: &'static str,
+}
+
 /// Most alternatives that a message lists.
 const ALTERNATIVES_MAX: usize = 8;
 
@@ -76,6 +87,9 @@ pub(super) struct Parser<'a> {
     pub(super) n_faults: usize,
     /// A limit was hit: the rest is not read and nothing more is said.
     gave_up: bool,
+    /// What was looked for at the end of the text, up to the first fault there.
+    at_end: Expected,
+    is_end_faulty: bool,
     depth: u32,
     /// Height of the expression being put together; see `expr`.
     pub(super) height: u32,
@@ -104,6 +118,8 @@ impl<'a> Parser<'a> {
             n_faults: lexed.diagnostics.len(),
             diagnostics: lexed.diagnostics,
             gave_up: false,
+            at_end: Expected::default(),
+            is_end_faulty: false,
             depth: 0,
             height: 0,
             blocks: Vec::new(),
@@ -114,6 +130,11 @@ impl<'a> Parser<'a> {
     /// The tokens with their layout, for the formatter.
     pub(super) fn into_parts(self) -> (Vec<Token>, Layout, Vec<Diagnostic>) {
         (self.tokens, self.layout, self.diagnostics)
+    }
+
+    /// What was looked for at the end of the text.
+    pub(super) fn into_expected(self) -> Expected {
+        self.at_end
     }
 
     // ---- looking ----
@@ -160,6 +181,9 @@ impl<'a> Parser<'a> {
         if !found && !self.tried.contains(&keyword) {
             self.tried.push(keyword);
         }
+        if !found {
+            self.offer([keyword]);
+        }
         found
     }
 
@@ -179,6 +203,19 @@ impl<'a> Parser<'a> {
     pub(super) fn span_from(&self, start: Span) -> Span {
         let end = self.previous_span();
         if end.end >= start.end { start.to(end) } else { start }
+    }
+
+    /// Notes keywords that could stand here, should the text end here. Leaves no trace in messages.
+    pub(super) fn offer(&mut self, keywords: impl IntoIterator<Item = &'static str>) {
+        if !self.at_eof() || self.is_end_faulty {
+            return;
+        }
+        self.at_end.form = self.form;
+        for keyword in keywords {
+            if !self.at_end.keywords.contains(&keyword) {
+                self.at_end.keywords.push(keyword);
+            }
+        }
     }
 
     // ---- taking ----
@@ -353,6 +390,10 @@ impl<'a> Parser<'a> {
     /// Reports that something else was expected at this token. `what` may be empty if keywords were looked for.
     pub(super) fn expected(&mut self, what: &str) -> Failed {
         let token = self.token();
+        if self.at_eof() && !self.is_end_faulty && !what.is_empty() {
+            self.at_end.form = self.form;
+            self.at_end.things.push(what.to_owned());
+        }
         let found = self.describe_token();
         let tried = std::mem::take(&mut self.tried);
         let mut alternatives: Vec<String> =
@@ -391,6 +432,7 @@ impl<'a> Parser<'a> {
     /// Reports a fault, unless the lexer has said what is wrong with the text here.
     pub(super) fn fail(&mut self, diagnostic: Diagnostic) -> Failed {
         self.n_faults += 1;
+        self.is_end_faulty |= self.at_eof();
         let is_told =
             self.token().broken || self.at.checked_sub(1).is_some_and(|index| self.tokens[index].broken);
         if self.gave_up || is_told {

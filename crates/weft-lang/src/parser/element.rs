@@ -55,6 +55,14 @@ const EVENTS: &[(&str, ReadEvent)] = &[
     ("SIGNAL", |p| p.signal_event()),
 ];
 
+pub(super) fn forms() -> impl Iterator<Item = (&'static str, &'static str)> {
+    DECLS.iter().map(|row| (row.keyword, row.form))
+}
+
+pub(super) fn words() -> impl Iterator<Item = &'static str> {
+    EVENTS.iter().map(|(keyword, _)| *keyword)
+}
+
 impl Parser<'_> {
     pub(super) fn element(&mut self, create: Create) -> Parsed<Item> {
         let n_faults = self.n_faults;
@@ -153,6 +161,7 @@ impl Parser<'_> {
                 Err(_) => self.skip_statement(before),
             }
         }
+        self.offer(DECLS.iter().map(|row| row.keyword).chain(["ON", "END"]));
         decls
     }
 
@@ -293,6 +302,7 @@ impl Parser<'_> {
     }
 
     fn event(&mut self) -> Parsed<Event> {
+        self.offer(EVENTS.iter().map(|(keyword, _)| *keyword));
         let word = self.word().unwrap_or_default();
         if let Some((_, read)) = EVENTS.iter().find(|(keyword, _)| keyword.eq_ignore_ascii_case(word)) {
             self.bump_keyword();

@@ -35,6 +35,24 @@ enum Infix {
     Not,
 }
 
+/// The operators that are words.
+const INFIX_WORDS: &[(&str, Infix)] = &[
+    ("AND", Infix::Binary(BinaryOp::And)),
+    ("OR", Infix::Binary(BinaryOp::Or)),
+    ("IS", Infix::Is),
+    ("IN", Infix::In),
+    ("BETWEEN", Infix::Between),
+    ("LIKE", Infix::Like),
+    ("NOT", Infix::Not),
+];
+
+/// Operands that begin with a keyword.
+const OPERAND_WORDS: &[&str] = &["CASE", "CAST", "EXISTS", "FALSE", "NOT", "NULL", "TRUE"];
+
+pub(super) fn words() -> impl Iterator<Item = &'static str> {
+    INFIX_WORDS.iter().map(|(keyword, _)| *keyword).chain(OPERAND_WORDS.iter().copied())
+}
+
 impl Infix {
     fn strength(self) -> u8 {
         match self {
@@ -83,6 +101,7 @@ impl Parser<'_> {
                 self.refuse_second_comparison()?;
             }
         }
+        self.offer(INFIX_WORDS.iter().map(|(keyword, _)| *keyword));
         self.height = self.height.max(highest_before);
         Ok(left)
     }
@@ -123,17 +142,8 @@ impl Parser<'_> {
     }
 
     fn infix_word(&self) -> Option<Infix> {
-        let words = [
-            ("AND", Infix::Binary(BinaryOp::And)),
-            ("OR", Infix::Binary(BinaryOp::Or)),
-            ("IS", Infix::Is),
-            ("IN", Infix::In),
-            ("BETWEEN", Infix::Between),
-            ("LIKE", Infix::Like),
-            ("NOT", Infix::Not),
-        ];
         let word = self.word()?;
-        words.iter().find(|(keyword, _)| keyword.eq_ignore_ascii_case(word)).map(|(_, infix)| *infix)
+        INFIX_WORDS.iter().find(|(keyword, _)| keyword.eq_ignore_ascii_case(word)).map(|(_, infix)| *infix)
     }
 
     fn infix_rest(&mut self, left: Expr, infix: Infix) -> Parsed<Expr> {
@@ -226,7 +236,10 @@ impl Parser<'_> {
             TokenKind::Minus => return self.nested(Self::negation),
             TokenKind::Word => return self.word_operand(),
             TokenKind::QuotedWord => self.name_or_call()?,
-            _ => return Err(self.expected("an expression")),
+            _ => {
+                self.offer(OPERAND_WORDS.iter().copied());
+                return Err(self.expected("an expression"));
+            }
         };
         Ok(Expr { kind, span: self.span_from(start) })
     }

@@ -62,13 +62,17 @@ const POLICIES: &[Row<ReadPolicy>] = &[
     Row { keyword: "OVER", read: |p| p.over(), form: "OVER unix;" },
 ];
 
+pub(super) fn forms() -> impl Iterator<Item = (&'static str, &'static str)> {
+    POLICIES.iter().map(|row| (row.keyword, row.form))
+}
+
 impl Parser<'_> {
     pub(super) fn filter(&mut self, create: Create) -> Parsed<Item> {
         let n_faults = self.n_faults;
         let name = self.ident("a name for the filter")?;
         let params = if self.at(TokenKind::LeftParen) { self.paren_list(Self::param)? } else { Vec::new() };
         self.layout.weak(self.index());
-        self.keyword("ON")?;
+        self.clause("ON", "a filter says on which layer it works")?;
         let layer = self.ident("a layer, such as `rpc`")?;
         let fields = self.optional_fields()?;
         self.keyword("AS")?;
@@ -97,6 +101,7 @@ impl Parser<'_> {
                 }
             }
         }
+        self.offer(POLICIES.iter().map(|row| row.keyword).chain(["END"]));
         policies
     }
 

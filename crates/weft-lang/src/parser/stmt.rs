@@ -59,6 +59,11 @@ pub(super) const SCAN_BOUND: &str = "a `SCAN` says how many rows it looks at, at
 /// Statements that may begin where a line begins inside another one, as its clauses.
 const ALSO_CLAUSES: &[&str] = &["SET", "SELECT", "INSERT"];
 
+pub(super) fn forms() -> impl Iterator<Item = (&'static str, &'static str)> {
+    let stmts = STATEMENTS.iter().map(|row| (row.keyword, row.form));
+    stmts.chain(VERDICTS.iter().map(|row| (row.keyword, row.form)))
+}
+
 fn find<F>(rows: &'static [Row<F>], word: &str) -> Option<&'static Row<F>> {
     rows.iter().find(|row| row.keyword.eq_ignore_ascii_case(word))
 }
@@ -83,6 +88,13 @@ impl Parser<'_> {
                 }
             }
         }
+        self.offer_statements();
+        let ends: &[&'static str] = match self.blocks.last() {
+            Some(block) if block.may_have_else => &["ELSE", "ELSIF", "END"],
+            Some(_) => &["END"],
+            None => &["ON", "END"],
+        };
+        self.offer(ends.iter().copied());
         stmts
     }
 
@@ -93,6 +105,11 @@ impl Parser<'_> {
         }
         let is_end = self.peek_keyword(0, "END") && !(self.blocks.is_empty() && self.ends_inner_block());
         is_end || self.at_eof() || self.peek_keyword(0, "ON") || self.peek_keyword(0, "CREATE")
+    }
+
+    fn offer_statements(&mut self) {
+        self.offer(STATEMENTS.iter().map(|row| row.keyword));
+        self.offer(VERDICTS.iter().map(|row| row.keyword));
     }
 
     pub(super) fn at_statement(&self) -> bool {
@@ -154,6 +171,7 @@ impl Parser<'_> {
 
     fn unknown_statement(&mut self) -> Failed {
         if self.word().is_none() {
+            self.offer_statements();
             return self.expected("a statement");
         }
         let span = self.token().span;
@@ -568,6 +586,7 @@ impl Parser<'_> {
     // ---- verdicts ----
 
     fn verdict(&mut self) -> Parsed<Verdict> {
+        self.offer(VERDICTS.iter().map(|row| row.keyword));
         let word = self.word().unwrap_or_default();
         if let Some(row) = find(VERDICTS, word) {
             return self.verdict_of(row.keyword);

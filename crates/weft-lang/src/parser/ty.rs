@@ -37,6 +37,10 @@ const TYPES: &[(&str, TypeKind)] = &[
     ("STATUS", TypeKind::Status),
 ];
 
+pub(super) fn words() -> impl Iterator<Item = &'static str> {
+    TYPES.iter().map(|(name, _)| *name)
+}
+
 impl Parser<'_> {
     pub(super) fn type_item(&mut self, create: Create) -> Parsed<Item> {
         let name = self.ident("a name for the type")?;
@@ -48,6 +52,7 @@ impl Parser<'_> {
     }
 
     pub(super) fn type_expr(&mut self) -> Parsed<TypeExpr> {
+        self.offer(TYPES.iter().map(|(name, _)| *name));
         let start = self.token().span;
         let word = self.word().unwrap_or_default();
         let known = TYPES.iter().find(|(name, _)| name.eq_ignore_ascii_case(word));

@@ -1,4 +1,5 @@
-//! A gRPC hop: what calls cost directly, through Weft without a chain, and with the chain of the ADN paper.
+//! A gRPC hop: what calls cost directly, through Weft without a chain, and with the chain of the ADN
+//! paper, with two filters.
 
 use std::fs;
 use std::net::SocketAddr;
@@ -11,11 +12,12 @@ use super::report::{Report, Row};
 
 pub(super) const PLAIN: &str = include_str!("plain.weft");
 pub(super) const ADN: &str = include_str!("adn.weft");
+const FILTERS: &str = include_str!("filters.weft");
 const PROTO: &str = include_str!("echo.proto");
 
 /// Numbers of calls in flight.
 const IN_FLIGHT: [u32; 2] = [128, 1];
-const CASES: [&str; 3] = ["direct", "Weft", "Weft, ADN chain"];
+const CASES: [&str; 4] = ["direct", "Weft", "Weft, ADN chain", "Weft, two filters"];
 
 /// How long and how often is measured.
 pub(super) struct Effort {
@@ -39,6 +41,7 @@ pub(super) fn run(quick: bool) -> Result<Report, String> {
     let proxies = [
         Proxy::start(&folder, "plain.weft", PLAIN, server_address)?,
         Proxy::start(&folder, "adn.weft", ADN, server_address)?,
+        Proxy::start(&folder, "filters.weft", FILTERS, server_address)?,
     ];
     let idle: Vec<Option<u64>> = proxies.iter().map(|proxy| proxy.process.resident_bytes()).collect();
     let mut rows = Vec::new();

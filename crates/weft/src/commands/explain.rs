@@ -1,6 +1,7 @@
 //! `weft explain`: what each element does, which of them may change places and why not, and which tables may be spread.
 
 mod data;
+mod filters;
 mod report;
 mod text;
 mod words;

@@ -81,6 +81,54 @@ fn the_papers_example_may_be_reordered_for_the_papers_reason() {
     assert_eq!(data["chains"][1]["reordered"], false);
 }
 
+/// Whoever reads a chain must see what is tried again, and how often, without reading the filters.
+#[test]
+fn filters_are_explained_where_they_stand() {
+    let folder = Folder::new();
+    let filters = [
+        "timeout",
+        "deadline",
+        "retry",
+        "hedge",
+        "outlier",
+        "circuit",
+        "shape",
+        "ordered",
+        "congestion",
+        "gradient",
+        "once",
+    ];
+    let imports: String =
+        filters.iter().map(|name| format!("IMPORT 'library/filters/{name}.weft';\n")).collect();
+    let program = format!(
+        "{}{imports}IMPORT 'library/elements/logging.weft';
+CREATE FILTER quick ON rpc (object_id I64) AS
+  RATE 5 PER SECOND PER peer;
+  CIRCUIT IN FLIGHT 1;
+  RETRY UP TO 1 WHEN status = ABORTED BACKOFF CONSTANT '1 ms' JITTER 0 PERCENT;
+  RELIABILITY AT LEAST ONCE ID object_id WINDOW '1 s';
+  OVER tcp;
+END;
+CREATE CHAIN filtered ON a -> b METHOD 'shop.Cart/Get' AS
+  logging -> shape (tenant := user) -> once (id := header.\"x-id\") MANDATORY -> ordered (key := user) -> timeout
+    -> deadline -> circuit -> congestion -> gradient AS slope -> retry (n = 3) -> hedge -> squeeze PER TRY
+    -> outlier -> quick;
+END;
+",
+        PAPER.split("CREATE CHAIN").next().unwrap_or_default()
+    );
+    folder.write("filtered.weft", &program);
+    let text = explained(&folder, &["filtered.weft"]);
+    assert_narrow(&text);
+    insta::assert_snapshot!("filters", text);
+    let data = explained(&folder, &["filtered.weft", "--json"]);
+    let data: serde_json::Value = serde_json::from_str(&data).expect("one JSON object");
+    let told = &data["chains"][0]["filters"];
+    assert_eq!(told.as_array().map(Vec::len), Some(12));
+    assert_eq!(told[0]["policies"][0]["policy"], "rate");
+    assert_eq!(told[11]["wraps"], serde_json::json!([]));
+}
+
 /// The example that everybody starts with is the one that people will try it on.
 #[test]
 fn the_shop_is_explained() {

@@ -4,6 +4,7 @@ mod commands;
 mod explain;
 mod filters;
 mod library;
+mod lsp;
 mod node;
 mod order;
 mod swap;

@@ -54,6 +54,7 @@ pub(in crate::check) fn stage(
     let filter = FilterInstance {
         name,
         filter: filter.ast.name.name.clone(),
+        declared: filter.ast.span,
         at: 0,
         policies,
         has_keys: keys.is_some(),

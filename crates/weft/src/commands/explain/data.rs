@@ -1,6 +1,6 @@
 //! The same as data.
 
-use super::report::{Chain, ClashTold, Element, Handler, Pair, PlanTold, TableTold};
+use super::report::{Chain, ClashTold, Element, Filter, Handler, Pair, PlanTold, TableTold};
 use serde_json::{Value, json};
 use weft_opt::plan::LicensedBy;
 
@@ -20,6 +20,7 @@ fn chain(chain: &Chain) -> Value {
         "reordered": chain.plan.order != chain.plan.written,
         "plan": plan(&chain.plan),
         "elements": chain.elements.iter().map(element).collect::<Vec<_>>(),
+        "filters": chain.filters.iter().map(filter).collect::<Vec<_>>(),
         "pairs": chain.pairs.iter().map(pair).collect::<Vec<_>>(),
         "tables": chain.tables.iter().map(table).collect::<Vec<_>>(),
         "columns": { "request": chain.request, "response": chain.response },
@@ -61,6 +62,19 @@ pub(super) fn by(by: LicensedBy) -> &'static str {
     }
 }
 
+fn filter(filter: &Filter) -> Value {
+    let policies = filter.policies.iter().map(|(name, text)| json!({ "policy": name, "text": text }));
+    json!({
+        "name": filter.name,
+        "filter": filter.filter,
+        "file": filter.file,
+        "mandatory": filter.mandatory,
+        "policies": policies.collect::<Vec<_>>(),
+        "keys": filter.keys.as_ref().map(handler),
+        "wraps": filter.wraps,
+    })
+}
+
 fn element(element: &Element) -> Value {
     json!({
         "name": element.name,
@@ -68,6 +82,7 @@ fn element(element: &Element) -> Value {
         "file": element.file,
         "mandatory": element.mandatory,
         "fail_open": element.fail_open,
+        "per_try": element.per_try,
         "handlers": element.handlers.iter().map(handler).collect::<Vec<_>>(),
         "table_bytes": element.table_bytes,
         "call_bytes": element.call_bytes,

@@ -1,10 +1,11 @@
 //! What there is to be told of a chain, in words but not in lines.
 
+use super::filters;
 use super::words::{Words, sharding};
 use crate::ordering::{Counted, Ordered, ordered};
 use std::collections::BTreeSet;
 use weft_core::table::Table;
-use weft_ir::program::{ChainProgram, Direction, Realisation};
+use weft_ir::program::{ChainProgram, Direction, Place as InputPlace, Realisation};
 use weft_lang::diagnostic::Diagnostic;
 use weft_lang::hir::{self, Network};
 use weft_lang::source::SourceMap;
@@ -23,6 +24,8 @@ pub(super) struct Chain {
     pub(super) plan: PlanTold,
     /// In the order as written.
     pub(super) elements: Vec<Element>,
+    /// So, too.
+    pub(super) filters: Vec<Filter>,
     /// Each two elements.
     pub(super) pairs: Vec<Pair>,
     pub(super) tables: Vec<TableTold>,
@@ -33,7 +36,7 @@ pub(super) struct Chain {
 
 /// The order that the chain runs in.
 pub(super) struct PlanTold {
-    /// As written, and as planned.
+    /// As written, and as planned; filters among elements.
     pub(super) written: Vec<String>,
     pub(super) order: Vec<String>,
     /// What a call is expected to take in its elements, in nanoseconds.
@@ -58,14 +61,34 @@ pub(super) struct LicenceTold {
     pub(super) rules: Vec<Rule>,
 }
 
+/// A filter.
+pub(super) struct Filter {
+    pub(super) name: String,
+    pub(super) filter: String,
+    /// Where its text is.
+    pub(super) file: String,
+    /// It stands before the element with this number in the order as written.
+    pub(super) at: usize,
+    pub(super) mandatory: bool,
+    /// Each with what it does, seen from the caller.
+    pub(super) policies: Vec<(&'static str, String)>,
+    /// What computes its keys.
+    pub(super) keys: Option<Handler>,
+    /// The stages that each try passes.
+    pub(super) wraps: Vec<String>,
+}
+
 /// An instance of an element.
 pub(super) struct Element {
+    /// Its number in the order as written, what computes keys of filters included.
+    pub(super) at: usize,
     pub(super) name: String,
     pub(super) element: String,
     /// Where its text is.
     pub(super) file: String,
     pub(super) mandatory: bool,
     pub(super) fail_open: bool,
+    pub(super) per_try: bool,
     pub(super) handlers: Vec<Handler>,
     pub(super) table_bytes: u64,
     pub(super) call_bytes: u64,
@@ -150,7 +173,10 @@ pub(super) fn explain(
     let ordered = ordered(network, index, &alone, counted);
     let effects = &ordered.effects;
     let telling = Telling { network, chain, program: &program, sources };
-    let inputs = |direction: &Direction| direction.inputs.iter().map(|input| input.name.clone()).collect();
+    let inputs = |direction: &Direction| {
+        let taken = direction.inputs.iter().filter(|input| !matches!(input.place, InputPlace::Key(_)));
+        taken.map(|input| input.name.clone()).collect()
+    };
     Ok(Chain {
         name: chain.name.clone(),
         from: network.listeners[chain.from].name.clone(),
@@ -159,7 +185,12 @@ pub(super) fn explain(
         level: ordered.level,
         plan: telling.plan(&ordered),
         elements: telling.elements(effects, &cost(&alone)),
-        pairs: ordered.pairs.iter().map(|pair| telling.pair(pair, &ordered)).collect(),
+        filters: chain.filters.iter().map(|filter| telling.filter(filter, effects)).collect(),
+        pairs: {
+            let of_elements =
+                |pair: &&plan::Pair| telling.is_element(pair.first) && telling.is_element(pair.second);
+            ordered.pairs.iter().filter(of_elements).map(|pair| telling.pair(pair, &ordered)).collect()
+        },
         tables: plan::tables(&program, effects).iter().map(|table| telling.table(table)).collect(),
         request: inputs(&program.request),
         response: inputs(&program.response),
@@ -174,8 +205,53 @@ struct Telling<'n> {
 }
 
 impl Telling<'_> {
+    /// The stages in an order of the elements. Nothing moves across a filter, so each keeps its place; one with keys
+    /// has the name of the element that computes them.
     fn names(&self, order: &[usize]) -> Vec<String> {
-        order.iter().map(|at| self.program.elements[*at].name.clone()).collect()
+        let filters = |at: usize| {
+            let here = self.chain.filters.iter().filter(move |filter| filter.at == at && !filter.has_keys);
+            here.map(|filter| filter.name.clone())
+        };
+        let stages = order
+            .iter()
+            .enumerate()
+            .flat_map(|(place, at)| filters(place).chain([self.program.elements[*at].name.clone()]));
+        stages.chain(filters(order.len())).collect()
+    }
+
+    /// Whether it is one that the program names, not what computes the keys of a filter.
+    fn is_element(&self, at: usize) -> bool {
+        !self.chain.filters.iter().any(|filter| filter.has_keys && filter.at == at + 1)
+    }
+
+    fn filter(&self, filter: &hir::FilterInstance, effects: &ChainEffects) -> Filter {
+        let written: Vec<usize> = (0..self.program.elements.len()).collect();
+        let all = self.names(&written);
+        let behind = all.iter().skip_while(|name| **name != filter.name).skip(1);
+        let keys = filter.has_keys.then(|| filter.at - 1);
+        let handler = keys.and_then(|at| {
+            let mut handlers = effects.elements[at].handlers();
+            handlers.next().map(|(name, effects)| self.handler(name, effects, 0))
+        });
+        Filter {
+            name: filter.name.clone(),
+            filter: filter.filter.clone(),
+            file: self.sources.file(filter.declared.file).name().to_owned(),
+            at: filter.at,
+            mandatory: filter.mandatory,
+            policies: filters::policies(&filter.policies, &keys.map_or(Vec::new(), |at| self.keys(at))),
+            keys: handler,
+            wraps: behind.cloned().collect(),
+        }
+    }
+
+    /// The keys that an element computes, as they are written; in parentheses if they are more than a name.
+    fn keys(&self, at: usize) -> Vec<String> {
+        let element = &self.network.elements[self.chain.instances[at].element];
+        let stmts = element.handlers.iter().flat_map(|handler| &handler.body);
+        let text = |span| self.sources.slice(span).split_whitespace().collect::<Vec<_>>().join(" ");
+        let key = |text: String| if text.contains(' ') { format!("({text})") } else { text };
+        stmts.map(|stmt| key(text(stmt.span))).collect()
     }
 
     fn plan(&self, ordered: &Ordered) -> PlanTold {
@@ -197,7 +273,10 @@ impl Telling<'_> {
             planned_ns: plan.planned_ns,
             is_exact: plan.is_exact,
             not_taken: plan.not_taken.as_ref().map(|other| (self.names(&other.order), other.ns)),
-            figures: plan.order.iter().map(|at| (name(*at), figures.elements[*at])).collect(),
+            figures: {
+                let of_elements = plan.order.iter().filter(|at| self.is_element(**at));
+                of_elements.map(|at| (name(*at), figures.elements[*at])).collect()
+            },
             licences: plan
                 .licences
                 .iter()
@@ -213,27 +292,30 @@ impl Telling<'_> {
 
     fn elements(&self, effects: &ChainEffects, cost: &Cost) -> Vec<Element> {
         let all = self.program.elements.iter().zip(&effects.elements).zip(&cost.elements).enumerate();
-        all.map(|(at, ((element, effects), cost))| {
-            let ops = |name| match name {
-                "open" => cost.ops.open,
-                "request" => cost.ops.request,
-                "response" => cost.ops.response,
-                "close" => cost.ops.close,
-                _ => cost.ops.every,
-            };
-            let handler = |(name, effects)| self.handler(name, effects, ops(name));
-            Element {
-                name: element.name.clone(),
-                element: element.element.clone(),
-                file: self.file(at),
-                mandatory: element.mandatory,
-                fail_open: element.fail_open,
-                handlers: effects.handlers().map(handler).collect(),
-                table_bytes: cost.table_bytes,
-                call_bytes: cost.call_bytes,
-            }
-        })
-        .collect()
+        all.filter(|(at, _)| self.is_element(*at))
+            .map(|(at, ((element, effects), cost))| {
+                let ops = |name| match name {
+                    "open" => cost.ops.open,
+                    "request" => cost.ops.request,
+                    "response" => cost.ops.response,
+                    "close" => cost.ops.close,
+                    _ => cost.ops.every,
+                };
+                let handler = |(name, effects)| self.handler(name, effects, ops(name));
+                Element {
+                    at,
+                    name: element.name.clone(),
+                    element: element.element.clone(),
+                    file: self.file(at),
+                    mandatory: element.mandatory,
+                    fail_open: element.fail_open,
+                    per_try: self.chain.instances[at].per_try,
+                    handlers: effects.handlers().map(handler).collect(),
+                    table_bytes: cost.table_bytes,
+                    call_bytes: cost.call_bytes,
+                }
+            })
+            .collect()
     }
 
     fn handler(&self, name: &'static str, effects: &Effects, ops: u64) -> Handler {

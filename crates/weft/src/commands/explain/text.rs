@@ -1,6 +1,6 @@
 //! The same for a person, at most 100 columns wide.
 
-use super::report::{Chain, ClashTold, Element, Handler, Pair, Place, PlanTold, TableTold};
+use super::report::{Chain, ClashTold, Element, Filter, Handler, Pair, Place, PlanTold, TableTold};
 use crate::commands::{count, grouped};
 use weft_opt::effects::Lines;
 use weft_opt::plan::{ElementFigures, Level, LicensedBy};
@@ -25,7 +25,7 @@ pub(super) fn of(chain: &Chain) -> String {
     );
     wrapped(&mut out, "", "    ", &head);
     plan(&mut out, &chain.plan);
-    chain.elements.iter().for_each(|told| element(&mut out, told));
+    stages(&mut out, chain);
     pairs(&mut out, chain);
     tables(&mut out, &chain.tables);
     columns(&mut out, chain);
@@ -78,12 +78,52 @@ fn figure(name: &str, told: &ElementFigures) -> String {
     text
 }
 
+/// Elements, and filters where they stand.
+fn stages(out: &mut String, chain: &Chain) {
+    let mut filters = chain.filters.iter().peekable();
+    for told in &chain.elements {
+        while let Some(before) = filters.next_if(|filter| filter.at <= told.at) {
+            filter(out, before);
+        }
+        element(out, told);
+    }
+    filters.for_each(|told| filter(out, told));
+}
+
+fn filter(out: &mut String, filter: &Filter) {
+    let mut head = filter.name.clone();
+    if filter.filter != filter.name {
+        head += &format!(" is {}", filter.filter);
+    }
+    let mandatory = if filter.mandatory { "  MANDATORY" } else { "" };
+    wrapped(out, "", "    ", &format!("{head}  FILTER{mandatory}   {}", filter.file));
+    let indent = " ".repeat(14);
+    if let Some(keys) = &filter.keys {
+        let reads = keys.effects.iter().filter(|effect| effect.kind == "reads");
+        let reads: Vec<String> =
+            reads.map(|effect| format!("{}{}", effect.what, at(&effect.lines))).collect();
+        let words = if keys.name == "open" { "when the call opens" } else { "with the message" };
+        wrapped(out, "  keys        ", &indent, &format!("{words}: {}", reads.join(", ")));
+    }
+    for (name, text) in &filter.policies {
+        wrapped(out, &format!("  {name:<11} "), &indent, text);
+    }
+    let wraps = match filter.wraps.as_slice() {
+        [] => "the way to the server".to_owned(),
+        stages => stages.join(", "),
+    };
+    wrapped(out, "  wraps       ", &indent, &wraps);
+    out.push('\n');
+}
+
 fn element(out: &mut String, element: &Element) {
     let mut head = element.name.clone();
     if element.element != element.name {
         head += &format!(" is {}", element.element);
     }
-    for (is, word) in [(element.mandatory, "MANDATORY"), (element.fail_open, "FAIL OPEN")] {
+    let marks =
+        [(element.mandatory, "MANDATORY"), (element.fail_open, "FAIL OPEN"), (element.per_try, "PER TRY")];
+    for (is, word) in marks {
         if is {
             head += &format!("  {word}");
         }

@@ -1,0 +1,969 @@
+//! Declarations and uses of names in all files of a program.
+//!
+//! Names are looked up as the checker does it, but in the trees alone: an element with a fault in its third handler
+//! still has its columns. A name that could mean several things is taken for the nearest of them; a name that means
+//! nothing has no entry.
+
+use std::collections::BTreeMap;
+
+use crate::ast::{
+    BudgetClause, Chain, ChainOn, ChainOptionKind, Decl, Element, Event, Expr, ExprKind, Field, Filter,
+    Guard, Handler, Ident, InsertRows, InsertSource, Item, Join, JoinCondition, Kind, Param, Path, Place,
+    PolicyKind, Select, SelectItem, Stage, StageArg, StageNode, Stmt, StmtKind, Subselect, Table,
+    TableOptionKind, TypeExpr, Update, Verdict, VerdictKind, WithItem,
+};
+use crate::hir::Direction;
+use crate::resolve::Program;
+use crate::source::{FileId, Span};
+
+/// What a symbol is.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+#[allow(missing_docs, reason = "the names are the language's own")]
+pub enum SymbolKind {
+    Type,
+    Table,
+    Element,
+    Filter,
+    Function,
+    Chain,
+    Listener,
+    Cluster,
+    Route,
+    Param,
+    /// A column of the message in one direction.
+    Column(Direction),
+    TableColumn,
+    Var,
+    CallCell,
+    Sink,
+    SinkColumn,
+    Sketch,
+    Edge,
+    Handler,
+    Signal,
+    Local,
+    /// A name for the row of a table.
+    Row,
+    /// An element in a chain.
+    Instance,
+}
+
+impl SymbolKind {
+    /// The word for it in a sentence.
+    pub const fn word(self) -> &'static str {
+        match self {
+            Self::Type => "type",
+            Self::Table => "table",
+            Self::Element => "element",
+            Self::Filter => "filter",
+            Self::Function => "function",
+            Self::Chain => "chain",
+            Self::Listener => "listener",
+            Self::Cluster => "cluster",
+            Self::Route => "route",
+            Self::Param => "parameter",
+            Self::Column(Direction::Request) => "column of the request",
+            Self::Column(Direction::Response) => "column of the response",
+            Self::TableColumn => "column of a table",
+            Self::Var => "variable",
+            Self::CallCell => "cell of the call",
+            Self::Sink => "sink",
+            Self::SinkColumn => "column of a sink",
+            Self::Sketch => "sketch",
+            Self::Edge => "edge",
+            Self::Handler => "handler",
+            Self::Signal => "signal",
+            Self::Local => "local value",
+            Self::Row => "row of a table",
+            Self::Instance => "instance",
+        }
+    }
+}
+
+/// A symbol: an index into [`Index::symbols`].
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub struct SymbolId(pub usize);
+
+/// Something that has a name.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Symbol {
+    /// Its name.
+    pub name: String,
+    /// What it is.
+    pub kind: SymbolKind,
+    /// The name where it is declared.
+    pub span: Span,
+    /// The whole declaration.
+    pub whole: Span,
+    /// Its type as it is written, if one is.
+    pub ty: Option<Span>,
+    /// What it is a part of: the element of a column, the table of its column, the chain of an instance.
+    pub owner: Option<SymbolId>,
+    /// What it stands for: the element of an instance, the table of a row.
+    pub of: Option<SymbolId>,
+}
+
+/// A place where a symbol is named.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Use {
+    /// The name.
+    pub span: Span,
+    /// Whose.
+    pub symbol: SymbolId,
+    /// It is declared here.
+    pub is_declaration: bool,
+}
+
+/// A path to a field of a message, in the arguments of a stage: `req.user.id`.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct FieldUse {
+    /// Its parts.
+    pub path: Path,
+    /// The chain.
+    pub chain: SymbolId,
+    /// The column that it is bound to, if the element has it.
+    pub column: Option<SymbolId>,
+}
+
+/// All names of a program.
+#[derive(Clone, Debug, Default)]
+pub struct Index {
+    /// What has a name.
+    pub symbols: Vec<Symbol>,
+    /// Where it is named, in the order of files and text.
+    pub uses: Vec<Use>,
+    /// Paths to fields of messages.
+    pub fields: Vec<FieldUse>,
+    members: BTreeMap<(Option<SymbolId>, String), Vec<SymbolId>>,
+    /// By the name where it is declared.
+    declared: BTreeMap<Span, SymbolId>,
+}
+
+impl Index {
+    /// Reads the trees of a program.
+    pub fn new(program: &Program) -> Self {
+        let mut walk = Walk::default();
+        for item in &program.items {
+            walk.declare(item);
+        }
+        // Rows are of instances, whatever comes first in the text.
+        let (rows, others): (Vec<_>, Vec<_>) =
+            program.items.iter().partition(|item| matches!(item, Item::Insert(_)));
+        for item in others.into_iter().chain(rows) {
+            walk.item(item);
+        }
+        let mut index = walk.index;
+        index.uses.sort_by_key(|found| (found.span.file, found.span.start, found.span.end));
+        index
+    }
+
+    /// The symbol of an id.
+    pub fn symbol(&self, id: SymbolId) -> &Symbol {
+        &self.symbols[id.0]
+    }
+
+    /// All symbols with their ids.
+    pub fn iter(&self) -> impl Iterator<Item = (SymbolId, &Symbol)> {
+        self.symbols.iter().enumerate().map(|(at, symbol)| (SymbolId(at), symbol))
+    }
+
+    /// The name at a place; the end of a name counts as part of it, since that is where a cursor stands after typing.
+    pub fn at(&self, file: FileId, offset: u32) -> Option<Use> {
+        let from = self.uses.partition_point(|found| (found.span.file, found.span.end) < (file, offset));
+        let near = self.uses[from..]
+            .iter()
+            .take_while(|found| found.span.file == file && found.span.start <= offset);
+        near.filter(|found| found.span.end >= offset).min_by_key(|found| found.span.len()).copied()
+    }
+
+    /// All places where a symbol is named.
+    pub fn uses_of(&self, symbol: SymbolId) -> impl Iterator<Item = &Use> {
+        self.uses.iter().filter(move |found| found.symbol == symbol)
+    }
+
+    /// What belongs to a symbol, in the order of the text; to none: what stands at the top.
+    pub fn members_of(&self, owner: Option<SymbolId>) -> impl Iterator<Item = (SymbolId, &Symbol)> {
+        self.iter().filter(move |(_, symbol)| symbol.owner == owner)
+    }
+
+    /// The path to a field at a place.
+    pub fn field_at(&self, file: FileId, offset: u32) -> Option<&FieldUse> {
+        let holds = |span: Span| span.file == file && span.start <= offset && offset <= span.end;
+        self.fields.iter().find(|field| holds(field.path.span))
+    }
+
+    /// The symbol of a name among the parts of another, the last that was declared.
+    pub fn member(
+        &self,
+        owner: Option<SymbolId>,
+        name: &str,
+        is_meant: impl Fn(SymbolKind) -> bool,
+    ) -> Option<SymbolId> {
+        let all = self.members.get(&(owner, name.to_owned()))?;
+        all.iter().rev().copied().find(|id| is_meant(self.symbols[id.0].kind))
+    }
+
+    fn add(&mut self, symbol: Symbol) -> SymbolId {
+        let id = SymbolId(self.symbols.len());
+        self.uses.push(Use { span: symbol.span, symbol: id, is_declaration: true });
+        self.declared.insert(symbol.span, id);
+        self.members.entry((symbol.owner, symbol.name.clone())).or_default().push(id);
+        self.symbols.push(symbol);
+        id
+    }
+}
+
+/// The row of a table that names can mean.
+struct Sight {
+    alias: String,
+    /// The symbol that the alias means: a row, or the table itself.
+    named: SymbolId,
+    table: SymbolId,
+}
+
+#[derive(Default)]
+struct Walk {
+    index: Index,
+    element: Option<SymbolId>,
+    handler: Option<SymbolId>,
+    direction: Option<Direction>,
+    locals: Vec<(String, SymbolId)>,
+    sights: Vec<Sight>,
+}
+
+impl Walk {
+    // ---- declarations ------------------------------------------------------------------------------------------
+
+    fn add(&mut self, kind: SymbolKind, name: &Ident, whole: Span, owner: Option<SymbolId>) -> SymbolId {
+        let (name, span) = (name.name.clone(), name.span);
+        self.index.add(Symbol { name, kind, span, whole, ty: None, owner, of: None })
+    }
+
+    fn add_typed(
+        &mut self,
+        kind: SymbolKind,
+        (name, ty, whole): (&Ident, &TypeExpr, Span),
+        owner: Option<SymbolId>,
+    ) -> SymbolId {
+        let id = self.add(kind, name, whole, owner);
+        self.index.symbols[id.0].ty = Some(ty.span);
+        id
+    }
+
+    fn declare(&mut self, item: &Item) {
+        match item {
+            Item::Type(item) => drop(self.add(SymbolKind::Type, &item.name, item.span, None)),
+            Item::Table(item) => self.declare_table(item, None),
+            Item::Element(item) => self.declare_element(item),
+            Item::Filter(item) => {
+                let id = Some(self.add(SymbolKind::Filter, &item.name, item.span, None));
+                self.declare_head(&item.params, &[(&item.fields, Direction::Request)], id);
+            }
+            Item::Chain(item) => {
+                let chain = self.add(SymbolKind::Chain, &item.name, item.span, None);
+                for stage in stages(item) {
+                    let name = stage.instance.as_ref().unwrap_or(&stage.element);
+                    self.add(SymbolKind::Instance, name, stage.span, Some(chain));
+                    if stage.instance.is_none() {
+                        // Its name is that of the element, which is what is named here.
+                        self.index.uses.pop();
+                    }
+                }
+            }
+            Item::Function(item) => drop(self.add(SymbolKind::Function, &item.name, item.span, None)),
+            Item::Listener(item) => drop(self.add(SymbolKind::Listener, &item.name, item.span, None)),
+            Item::Cluster(item) => drop(self.add(SymbolKind::Cluster, &item.name, item.span, None)),
+            Item::Route(item) => drop(self.add(SymbolKind::Route, &item.name, item.span, None)),
+            Item::Import(_) | Item::Drop(_) | Item::Insert(_) => {}
+        }
+    }
+
+    fn declare_element(&mut self, element: &Element) {
+        let id = Some(self.add(SymbolKind::Element, &element.name, element.span, None));
+        let columns = [(&element.fields, Direction::Request), (&element.returns, Direction::Response)];
+        self.declare_head(&element.params, &columns, id);
+        for decl in &element.decls {
+            match decl {
+                Decl::Table(table) => self.declare_table(table, id),
+                Decl::Var(var) => drop(self.add_typed(SymbolKind::Var, (&var.name, &var.ty, var.span), id)),
+                Decl::Call(call) => {
+                    for Param { name, ty, span, .. } in &call.columns {
+                        self.add_typed(SymbolKind::CallCell, (name, ty, *span), id);
+                    }
+                }
+                Decl::Sink(sink) => {
+                    let sink_id = Some(self.add(SymbolKind::Sink, &sink.name, sink.span, id));
+                    for Field { name, ty, span } in &sink.columns {
+                        self.add_typed(SymbolKind::SinkColumn, (name, ty, *span), sink_id);
+                    }
+                }
+                Decl::Sketch(sketch) => drop(self.add(SymbolKind::Sketch, &sketch.name, sketch.span, id)),
+                Decl::Edge(edge) => drop(self.add(SymbolKind::Edge, &edge.name, edge.span, id)),
+            }
+        }
+    }
+
+    /// Parameters and columns of an element or a filter.
+    fn declare_head(
+        &mut self,
+        params: &[Param],
+        columns: &[(&Vec<Field>, Direction)],
+        owner: Option<SymbolId>,
+    ) {
+        for Param { name, ty, span, .. } in params {
+            self.add_typed(SymbolKind::Param, (name, ty, *span), owner);
+        }
+        for (fields, direction) in columns {
+            for Field { name, ty, span } in *fields {
+                self.add_typed(SymbolKind::Column(*direction), (name, ty, *span), owner);
+            }
+        }
+    }
+
+    fn declare_table(&mut self, table: &Table, owner: Option<SymbolId>) {
+        let id = Some(self.add(SymbolKind::Table, &table.name, table.span, owner));
+        for column in &table.columns {
+            self.add_typed(SymbolKind::TableColumn, (&column.name, &column.ty, column.span), id);
+        }
+    }
+
+    // ---- uses --------------------------------------------------------------------------------------------------
+
+    fn note(&mut self, span: Span, symbol: SymbolId) {
+        self.index.uses.push(Use { span, symbol, is_declaration: false });
+    }
+
+    fn note_member(&mut self, owner: Option<SymbolId>, name: &Ident, kind: SymbolKind) -> Option<SymbolId> {
+        let found = self.index.member(owner, &name.name, |known| known == kind)?;
+        self.note(name.span, found);
+        Some(found)
+    }
+
+    fn item(&mut self, item: &Item) {
+        match item {
+            Item::Table(table) => self.table(table),
+            Item::Element(element) => self.element(element),
+            Item::Filter(filter) => self.filter(filter),
+            Item::Function(function) => {
+                if let Some(other) = &function.inverse_of {
+                    self.note_member(None, other, SymbolKind::Function);
+                }
+                function.options.iter().for_each(|option| self.expr(&option.value));
+                self.exprs(&function.cost);
+            }
+            Item::Chain(chain) => self.chain(chain),
+            Item::Route(route) => {
+                self.note_member(None, &route.listener, SymbolKind::Listener);
+                self.note_member(None, &route.cluster, SymbolKind::Cluster);
+                self.exprs(&route.when);
+            }
+            Item::Drop(drop) => {
+                let kind = match drop.kind {
+                    Kind::Type => SymbolKind::Type,
+                    Kind::Table => SymbolKind::Table,
+                    Kind::Element => SymbolKind::Element,
+                    Kind::Filter => SymbolKind::Filter,
+                    Kind::Function => SymbolKind::Function,
+                    Kind::Chain => SymbolKind::Chain,
+                    Kind::Listener => SymbolKind::Listener,
+                    Kind::Cluster => SymbolKind::Cluster,
+                    Kind::Route => SymbolKind::Route,
+                };
+                self.note_member(None, &drop.name, kind);
+            }
+            Item::Insert(rows) => self.insert_rows(rows),
+            Item::Import(_) | Item::Type(_) | Item::Listener(_) | Item::Cluster(_) => {}
+        }
+    }
+
+    /// `table`, or `chain.instance.table`.
+    fn insert_rows(&mut self, rows: &InsertRows) {
+        let table = match rows.table.segments.as_slice() {
+            [table] => self.note_member(None, table, SymbolKind::Table),
+            [chain, instance, table] => {
+                let chain = self.note_member(None, chain, SymbolKind::Chain);
+                let instance =
+                    chain.and_then(|chain| self.note_member(Some(chain), instance, SymbolKind::Instance));
+                let element = instance.and_then(|instance| self.index.symbol(instance).of);
+                element.and_then(|element| self.note_member(Some(element), table, SymbolKind::Table))
+            }
+            _ => None,
+        };
+        for column in &rows.columns {
+            if table.is_some() {
+                self.note_member(table, column, SymbolKind::TableColumn);
+            }
+        }
+    }
+
+    fn chain(&mut self, chain: &Chain) {
+        let Some(&id) = self.index.declared.get(&chain.name.span) else { return };
+        match &chain.on {
+            ChainOn::Edge { from, to, .. } => {
+                self.note_member(None, from, SymbolKind::Listener);
+                self.note_member(None, to, SymbolKind::Cluster);
+            }
+            ChainOn::Port { when, .. } => self.exprs(when),
+        }
+        for stage in stages(chain) {
+            self.stage(id, stage);
+        }
+        for option in &chain.options {
+            let named: Vec<&Ident> = match &option.kind {
+                ChainOptionKind::Order { first, second } => vec![first, second],
+                ChainOptionKind::Priority { higher, lower } => vec![higher, lower],
+                ChainOptionKind::Position { instance, .. }
+                | ChainOptionKind::BypassOnFailure { instance } => {
+                    vec![instance]
+                }
+                ChainOptionKind::Branch { from, .. } => from.segments.iter().take(1).collect(),
+                ChainOptionKind::PinStream { .. }
+                | ChainOptionKind::Equivalence { .. }
+                | ChainOptionKind::FailOpen => Vec::new(),
+            };
+            for name in named {
+                self.note_member(Some(id), name, SymbolKind::Instance);
+            }
+        }
+    }
+
+    fn stage(&mut self, chain: SymbolId, stage: &Stage) {
+        let is_stage = |kind| matches!(kind, SymbolKind::Element | SymbolKind::Filter);
+        let element = self.index.member(None, &stage.element.name, is_stage);
+        if let Some(element) = element {
+            self.note(stage.element.span, element);
+        }
+        let name = stage.instance.as_ref().unwrap_or(&stage.element);
+        if let Some(instance) = self.index.declared.get(&name.span) {
+            self.index.symbols[instance.0].of = element;
+        }
+        for arg in &stage.args {
+            match arg {
+                StageArg::Param(assign) => {
+                    if element.is_some() {
+                        self.note_member(element, &assign.name, SymbolKind::Param);
+                    }
+                    self.expr(&assign.value);
+                }
+                StageArg::Bind { column, field, .. } => {
+                    let is_column = |kind| matches!(kind, SymbolKind::Column(_));
+                    let found =
+                        element.and_then(|element| self.index.member(Some(element), &column.name, is_column));
+                    if let Some(found) = found {
+                        self.note(column.span, found);
+                    }
+                    self.index.fields.push(FieldUse { path: field.clone(), chain, column: found });
+                }
+            }
+        }
+    }
+
+    fn element(&mut self, element: &Element) {
+        self.element = self.index.declared.get(&element.name.span).copied();
+        for param in &element.params {
+            self.exprs(&param.default);
+        }
+        for decl in &element.decls {
+            match decl {
+                Decl::Table(table) => self.table(table),
+                Decl::Var(var) => self.exprs(&var.initial),
+                Decl::Call(call) => call.columns.iter().for_each(|cell| self.exprs(&cell.default)),
+                Decl::Sink(sink) => {
+                    if let crate::ast::SinkTarget::File(path) = &sink.target {
+                        self.expr(path);
+                    }
+                }
+                Decl::Sketch(sketch) => {
+                    sketch.key.iter().chain(&sketch.sum).chain(&sketch.top).for_each(|expr| self.expr(expr));
+                }
+                Decl::Edge(_) => {}
+            }
+        }
+        for handler in &element.handlers {
+            self.handler(handler);
+        }
+        self.element = None;
+    }
+
+    fn filter(&mut self, filter: &Filter) {
+        self.element = self.index.declared.get(&filter.name.span).copied();
+        self.direction = Some(Direction::Request);
+        for param in &filter.params {
+            self.exprs(&param.default);
+        }
+        for policy in &filter.policies {
+            self.exprs(exprs_of(&policy.kind));
+        }
+        (self.element, self.direction) = (None, None);
+    }
+
+    fn table(&mut self, table: &Table) {
+        let id = self.index.declared.get(&table.name.span).copied();
+        for name in table.key.iter().flat_map(|key| &key.columns) {
+            self.note_member(id, name, SymbolKind::TableColumn);
+        }
+        for column in &table.columns {
+            self.exprs(&column.default);
+        }
+        for option in &table.options {
+            match &option.kind {
+                TableOptionKind::Ttl { interval, .. } => self.expr(interval),
+                TableOptionKind::Max { rows, .. } => self.expr(rows),
+                TableOptionKind::FilledByController
+                | TableOptionKind::FilledByCluster
+                | TableOptionKind::PerWorker => {}
+            }
+        }
+    }
+
+    fn handler(&mut self, handler: &Handler) {
+        let name = Ident { name: event_name(&handler.event).to_owned(), span: handler.event_span };
+        let id = self.add(SymbolKind::Handler, &name, handler.span, self.element);
+        // `ON REQUEST` is no name that could be asked for.
+        self.index.uses.pop();
+        self.handler = Some(id);
+        self.direction = match handler.event {
+            Event::Request => Some(Direction::Request),
+            Event::Response => Some(Direction::Response),
+            _ => None,
+        };
+        match &handler.event {
+            Event::Every(interval) => self.expr(interval),
+            Event::Timeout(table) => drop(self.table_name(table)),
+            _ => {}
+        }
+        self.block(&handler.body);
+        (self.handler, self.direction) = (None, None);
+    }
+
+    // ---- statements --------------------------------------------------------------------------------------------
+
+    /// Names that a block declares are gone behind it.
+    fn block(&mut self, stmts: &[Stmt]) {
+        let (n_locals, n_sights) = (self.locals.len(), self.sights.len());
+        for stmt in stmts {
+            self.stmt(stmt);
+        }
+        self.locals.truncate(n_locals);
+        self.sights.truncate(n_sights);
+    }
+
+    fn stmt(&mut self, stmt: &Stmt) {
+        match &stmt.kind {
+            StmtKind::Let { name, ty, value } => {
+                self.expr(value);
+                let local = self.add(SymbolKind::Local, name, stmt.span, self.handler);
+                self.index.symbols[local.0].ty = ty.as_ref().map(|ty| ty.span);
+                self.locals.push((name.name.clone(), local));
+            }
+            StmtKind::Set { target, value } => {
+                self.place(target);
+                self.expr(value);
+            }
+            StmtKind::If { arms, otherwise } => {
+                for arm in arms {
+                    self.expr(&arm.condition);
+                    self.block(&arm.body);
+                }
+                self.block(otherwise.as_deref().unwrap_or_default());
+            }
+            StmtKind::Guard(guard) => self.guard(guard),
+            StmtKind::Insert(insert) => self.insert(insert),
+            StmtKind::Upsert(upsert) => {
+                upsert.key.iter().for_each(|key| self.expr(key));
+                let table = self.table_name(&upsert.table);
+                self.over(table, |walk| walk.assigns(table, &upsert.set));
+            }
+            StmtKind::Update(update) => self.update(update, stmt.span),
+            StmtKind::Delete { table, filter } => {
+                let table = self.table_name(table);
+                self.over(table, |walk| walk.expr(filter));
+            }
+            StmtKind::Scan(scan) => {
+                self.expr(&scan.max);
+                let table = self.table_name(&scan.table);
+                let n_sights = self.sights.len();
+                self.sight(table, &scan.table, scan.alias.as_ref(), stmt.span);
+                self.exprs(&scan.filter);
+                self.block(&scan.body);
+                self.sights.truncate(n_sights);
+            }
+            StmtKind::Add { target, amount } => {
+                self.member_of_element(target);
+                self.exprs(amount);
+            }
+            StmtKind::Reset { target } => self.member_of_element(target),
+            StmtKind::Mirror { to } | StmtKind::Mark { value: to } | StmtKind::Delay { interval: to } => {
+                self.expr(to)
+            }
+            StmtKind::Signal { args, .. } => args.iter().for_each(|arg| self.expr(arg)),
+            StmtKind::Message { to, fields } => {
+                self.exprs(to);
+                fields.iter().for_each(|field| self.expr(&field.value));
+            }
+            StmtKind::Push { fields, .. } => fields.iter().for_each(|field| self.expr(&field.value)),
+            StmtKind::Pop => {}
+            StmtKind::Verdict(verdict) => self.verdict(verdict),
+        }
+    }
+
+    fn guard(&mut self, guard: &Guard) {
+        self.select(&guard.select);
+        if let Some(otherwise) = &guard.otherwise {
+            self.verdict(otherwise);
+        }
+    }
+
+    /// The rows that it joins can be seen behind it.
+    fn select(&mut self, select: &Select) {
+        for join in &select.joins {
+            self.join(join);
+        }
+        self.exprs(&select.filter);
+        for item in &select.items {
+            self.select_item(item);
+        }
+    }
+
+    fn select_item(&mut self, item: &SelectItem) {
+        let SelectItem::Value { value, alias } = item else { return };
+        self.expr(value);
+        if let Some(alias) = alias {
+            self.own_column(alias);
+        }
+    }
+
+    fn join(&mut self, join: &Join) {
+        let table = self.table_name(&join.table);
+        self.sight(table, &join.table, join.alias.as_ref(), join.span);
+        match &join.condition {
+            JoinCondition::Using(columns) => {
+                for column in columns {
+                    // It is a column of both; the message's is what a reader looks for.
+                    let is_own = self.own_column(column);
+                    if !is_own && table.is_some() {
+                        self.note_member(table, column, SymbolKind::TableColumn);
+                    }
+                }
+            }
+            JoinCondition::On(condition) => self.expr(condition),
+        }
+    }
+
+    fn insert(&mut self, insert: &crate::ast::Insert) {
+        let sink = self.index.member(self.element, &insert.into.name, |kind| kind == SymbolKind::Sink);
+        let (into, kind) = match sink {
+            Some(sink) => {
+                self.note(insert.into.span, sink);
+                (Some(sink), SymbolKind::SinkColumn)
+            }
+            None => (self.table_name(&insert.into), SymbolKind::TableColumn),
+        };
+        for column in insert.columns.iter().filter(|_| into.is_some()) {
+            self.note_member(into, column, kind);
+        }
+        match &insert.source {
+            InsertSource::Values(rows) => {
+                rows.iter().flat_map(|row| &row.values).for_each(|value| self.expr(value));
+            }
+            InsertSource::Select(select) => self.select(select),
+        }
+    }
+
+    fn update(&mut self, update: &Update, span: Span) {
+        let table = self.table_name(&update.table);
+        self.over(table, |walk| {
+            walk.assigns(table, &update.set);
+            walk.exprs(&update.filter);
+        });
+        for returning in &update.returning {
+            if table.is_some() {
+                self.note_member(table, &returning.column, SymbolKind::TableColumn);
+            }
+            if self.path(&returning.into).is_none()
+                && let Some(name) = returning.into.as_ident()
+            {
+                let local = self.add(SymbolKind::Local, name, span, self.handler);
+                self.locals.push((name.name.clone(), local));
+            }
+        }
+        self.block(update.otherwise.as_deref().unwrap_or_default());
+    }
+
+    /// Runs `read` where bare names mean columns of a table first.
+    fn over(&mut self, table: Option<SymbolId>, read: impl FnOnce(&mut Self)) {
+        let n_sights = self.sights.len();
+        if let Some(table) = table {
+            let alias = self.index.symbol(table).name.clone();
+            self.sights.push(Sight { alias, named: table, table });
+        }
+        read(self);
+        self.sights.truncate(n_sights);
+    }
+
+    fn assigns(&mut self, table: Option<SymbolId>, assigns: &[crate::ast::Assign]) {
+        for assign in assigns {
+            if table.is_some() {
+                self.note_member(table, &assign.name, SymbolKind::TableColumn);
+            }
+            self.expr(&assign.value);
+        }
+    }
+
+    fn sight(&mut self, table: Option<SymbolId>, name: &Ident, alias: Option<&Ident>, span: Span) {
+        let Some(table) = table else { return };
+        let named = match alias {
+            None => table,
+            Some(alias) => {
+                let row = self.add(SymbolKind::Row, alias, span, self.handler);
+                self.index.symbols[row.0].of = Some(table);
+                row
+            }
+        };
+        let alias = alias.unwrap_or(name).name.clone();
+        self.sights.push(Sight { alias, named, table });
+    }
+
+    fn verdict(&mut self, verdict: &Verdict) {
+        match &verdict.kind {
+            VerdictKind::Forward | VerdictKind::Drop => {}
+            VerdictKind::Abort { status, text, with } => {
+                self.expr(status);
+                self.exprs(text);
+                for WithItem { target, value, .. } in with {
+                    self.place(target);
+                    self.expr(value);
+                }
+            }
+            VerdictKind::Reply { fields } => {
+                for field in fields {
+                    let is_reply = |kind| kind == SymbolKind::Column(Direction::Response);
+                    if let Some(column) = self.index.member(self.element, &field.name.name, is_reply) {
+                        self.note(field.name.span, column);
+                    }
+                    self.expr(&field.value);
+                }
+            }
+            VerdictKind::ReplyPayload { bytes: to } | VerdictKind::Redirect { to } => self.expr(to),
+            VerdictKind::Steer { edge } => self.member_of_element(edge),
+        }
+    }
+
+    // ---- names -------------------------------------------------------------------------------------------------
+
+    /// A table of the element, or a shared one.
+    fn table_name(&mut self, name: &Ident) -> Option<SymbolId> {
+        let is_table = |kind| kind == SymbolKind::Table;
+        let own = self.element.and_then(|element| self.index.member(Some(element), &name.name, is_table));
+        let found = own.or_else(|| self.index.member(None, &name.name, is_table))?;
+        self.note(name.span, found);
+        Some(found)
+    }
+
+    /// A parameter of the element that stands for a function, or a function of the program; those of the language are
+    /// declared nowhere.
+    fn function_name(&mut self, name: &Ident) {
+        let own = self.index.member(self.element, &name.name, |kind| kind == SymbolKind::Param);
+        let own = own.filter(|_| self.element.is_some());
+        let found = own.or_else(|| self.index.member(None, &name.name, |kind| kind == SymbolKind::Function));
+        if let Some(found) = found {
+            self.note(name.span, found);
+        }
+    }
+
+    /// A column of the message in the direction of the handler, or of the other if there is no such one.
+    fn own_column(&mut self, name: &Ident) -> bool {
+        let Some(element) = self.element else { return false };
+        let wanted = self.direction.map(SymbolKind::Column);
+        let found = self.index.member(Some(element), &name.name, |kind| Some(kind) == wanted).or_else(|| {
+            self.index.member(Some(element), &name.name, |kind| matches!(kind, SymbolKind::Column(_)))
+        });
+        if let Some(found) = found {
+            self.note(name.span, found);
+        }
+        found.is_some()
+    }
+
+    fn member_of_element(&mut self, name: &Ident) {
+        let Some(element) = self.element else { return };
+        let is_meant = |kind| !matches!(kind, SymbolKind::Handler);
+        if let Some(found) = self.index.member(Some(element), &name.name, is_meant) {
+            self.note(name.span, found);
+        }
+    }
+
+    fn place(&mut self, place: &Place) {
+        match place {
+            Place::Path(path) => drop(self.path(path)),
+            Place::Header { key, .. } | Place::Trailer { key, .. } => self.expr(key),
+        }
+    }
+
+    /// Notes what the parts of a path mean; None if nothing.
+    fn path(&mut self, path: &Path) -> Option<()> {
+        match path.segments.as_slice() {
+            [name] => self.bare_name(name),
+            [first, column] if first.name == "input" => self.own_column(column).then_some(()),
+            [first, column] => {
+                let sight = self.sights.iter().rfind(|sight| sight.alias == first.name)?;
+                let (named, table) = (sight.named, sight.table);
+                self.note(first.span, named);
+                self.note_member(Some(table), column, SymbolKind::TableColumn).map(drop)
+            }
+            _ => None,
+        }
+    }
+
+    fn bare_name(&mut self, name: &Ident) -> Option<()> {
+        if let Some((_, local)) = self.locals.iter().rfind(|(known, _)| *known == name.name) {
+            let local = *local;
+            self.note(name.span, local);
+            return Some(());
+        }
+        let is_column = |kind| kind == SymbolKind::TableColumn;
+        let in_sight = self.sights.iter().rev();
+        let joined = in_sight.map(|sight| self.index.member(Some(sight.table), &name.name, is_column));
+        if let Some(column) = joined.flatten().next() {
+            self.note(name.span, column);
+            return Some(());
+        }
+        if self.own_column(name) {
+            return Some(());
+        }
+        let is_value = |kind| !matches!(kind, SymbolKind::Handler | SymbolKind::Column(_));
+        let own = self.element.and_then(|element| self.index.member(Some(element), &name.name, is_value));
+        let top = |kind| matches!(kind, SymbolKind::Cluster | SymbolKind::Table | SymbolKind::Function);
+        let found = own.or_else(|| self.index.member(None, &name.name, top))?;
+        self.note(name.span, found);
+        Some(())
+    }
+
+    fn exprs<'e>(&mut self, exprs: impl IntoIterator<Item = &'e Expr>) {
+        exprs.into_iter().for_each(|expr| self.expr(expr));
+    }
+
+    fn expr(&mut self, expr: &Expr) {
+        match &expr.kind {
+            ExprKind::Int(_) | ExprKind::Float(_) | ExprKind::Str(_) | ExprKind::Bool(_) | ExprKind::Null => {
+            }
+            ExprKind::Path(path) => drop(self.path(path)),
+            ExprKind::Header(key) | ExprKind::Trailer(key) => self.expr(key),
+            ExprKind::Call { function, args, .. } => {
+                self.function_name(function);
+                self.exprs(args);
+            }
+            ExprKind::Unary { operand, .. }
+            | ExprKind::IsNull { operand, .. }
+            | ExprKind::Cast { operand, .. } => {
+                self.expr(operand);
+            }
+            ExprKind::Binary { left, right, .. } | ExprKind::IsDistinct { left, right, .. } => {
+                // A sum of many parts leans to the left.
+                self.expr(left);
+                self.expr(right);
+            }
+            ExprKind::InList { operand, list, .. } => {
+                self.expr(operand);
+                self.exprs(list);
+            }
+            ExprKind::InNet { operand, net: other, .. } | ExprKind::Like { operand, pattern: other, .. } => {
+                self.expr(operand);
+                self.expr(other);
+            }
+            ExprKind::Between { operand, low, high, .. } => {
+                [operand, low, high].into_iter().for_each(|part| self.expr(part));
+            }
+            ExprKind::Case { operand, arms, otherwise } => {
+                self.exprs(operand.as_deref());
+                for arm in arms {
+                    self.exprs([&arm.when, &arm.then]);
+                }
+                self.exprs(otherwise.as_deref());
+            }
+            ExprKind::Subselect(select) | ExprKind::Exists(select) => self.subselect(select),
+        }
+    }
+
+    fn subselect(&mut self, select: &Subselect) {
+        self.exprs(&select.scan_max);
+        let table = self.table_name(&select.table);
+        self.over(table, |walk| {
+            walk.exprs(&select.filter);
+            if let SelectItem::Value { value, .. } = &select.item {
+                walk.expr(value);
+            }
+        });
+    }
+}
+
+/// The expressions of a policy.
+fn exprs_of(policy: &PolicyKind) -> Vec<&Expr> {
+    match policy {
+        PolicyKind::TimeoutTotal { after } | PolicyKind::TimeoutTry { after } => vec![after],
+        PolicyKind::TimeoutPropagate { less } => less.iter().collect(),
+        PolicyKind::Retry(retry) => {
+            let backoff =
+                retry.backoff.iter().flat_map(|clause| std::iter::once(&clause.first).chain(&clause.max));
+            let rest = backoff.chain(&retry.jitter).chain(exprs_of_budget(retry.budget.as_ref()));
+            [&retry.up_to, &retry.when].into_iter().chain(rest).collect()
+        }
+        PolicyKind::Hedge(hedge) => {
+            let rest = hedge.when.iter().chain(exprs_of_budget(hedge.budget.as_ref()));
+            [&hedge.after, &hedge.up_to].into_iter().chain(rest).collect()
+        }
+        PolicyKind::Pace(rate) | PolicyKind::Rate(rate) => {
+            let options = rate.burst.iter().chain(&rate.key).chain(&rate.queue);
+            std::iter::once(&rate.per_second).chain(options).chain(&rate.wait).chain(&rate.keys).collect()
+        }
+        PolicyKind::Order { key, queue, keys } => key.iter().chain(queue).chain(keys).collect(),
+        PolicyKind::Circuit(circuit) => {
+            let ratio = circuit.ratio.iter().flat_map(|ratio| [&ratio.percent, &ratio.calls, &ratio.window]);
+            let rest = circuit.in_flight.iter().chain(&circuit.when).chain(&circuit.open_for);
+            circuit.errors.iter().chain(ratio).chain(rest).chain(&circuit.probes).collect()
+        }
+        PolicyKind::Outlier(outlier) => [&outlier.errors, &outlier.eject_for]
+            .into_iter()
+            .chain(&outlier.when)
+            .chain(&outlier.up_to)
+            .collect(),
+        PolicyKind::Congestion(congestion) => {
+            let numbers = congestion.from.iter().chain(&congestion.min).chain(&congestion.latency);
+            let rest = congestion.backoff.iter().chain(&congestion.tolerance).chain(&congestion.when);
+            std::iter::once(&congestion.max).chain(numbers).chain(rest).collect()
+        }
+        PolicyKind::AtLeastOnce { id, window, calls, answers } => {
+            id.iter().chain([window]).chain(calls).chain(answers).collect()
+        }
+        PolicyKind::AtMostOnce | PolicyKind::Over { .. } => Vec::new(),
+    }
+}
+
+fn exprs_of_budget(budget: Option<&BudgetClause>) -> impl Iterator<Item = &Expr> {
+    budget.into_iter().flat_map(|clause| std::iter::once(&clause.percent).chain(&clause.per_second))
+}
+
+fn stages(chain: &Chain) -> impl Iterator<Item = &Stage> {
+    let branches = chain.options.iter().filter_map(|option| match &option.kind {
+        ChainOptionKind::Branch { stages, .. } => Some(stages),
+        _ => None,
+    });
+    chain.stages.iter().chain(branches.flatten()).flat_map(|node| match node {
+        StageNode::One(stage) => std::slice::from_ref(stage),
+        StageNode::Group { stages, .. } => stages,
+    })
+}
+
+fn event_name(event: &Event) -> &'static str {
+    match event {
+        Event::Open => "ON OPEN",
+        Event::Request => "ON REQUEST",
+        Event::Response => "ON RESPONSE",
+        Event::Close => "ON CLOSE",
+        Event::Error => "ON ERROR",
+        Event::Message => "ON MESSAGE",
+        Event::Packet => "ON PACKET",
+        Event::Every(_) => "ON EVERY",
+        Event::Timeout(_) => "ON TIMEOUT",
+        Event::Signal { .. } => "ON SIGNAL",
+    }
+}

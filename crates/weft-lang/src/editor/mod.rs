@@ -1,0 +1,53 @@
+//! What an editor asks of a program that is being written: what a name means, where it is declared and used, what
+//! could stand at a place, and what a word is for.
+//!
+//! All of it works on text with faults in it, since that is what text is while somebody types. Names are found in the
+//! syntax trees; what is told of a name comes from there, from the tables of the language, and from the typed program
+//! as far as there is one.
+
+use crate::check::Analysis;
+use crate::lexer::{Token, TokenKind, lex};
+use crate::source::{FileId, Span};
+
+pub mod complete;
+mod fields;
+pub mod hover;
+pub mod index;
+mod manual;
+pub mod tokens;
+pub mod words;
+
+pub use fields::field_at;
+
+/// A program with its names.
+#[derive(Debug)]
+pub struct Program {
+    /// What the front end found out.
+    pub analysis: Analysis,
+    /// Declarations and uses.
+    pub index: index::Index,
+}
+
+impl Program {
+    /// Indexes the names of a program.
+    pub fn new(analysis: Analysis) -> Self {
+        let index = index::Index::new(&analysis.program);
+        Self { analysis, index }
+    }
+
+    /// The text of a file.
+    fn text(&self, file: FileId) -> &str {
+        self.analysis.sources.file(file).text()
+    }
+
+    fn slice(&self, span: Span) -> &str {
+        self.analysis.sources.slice(span)
+    }
+}
+
+/// The tokens of a text without their end.
+fn tokens_of(file: FileId, text: &str) -> Vec<Token> {
+    let mut tokens = lex(file, text).tokens;
+    tokens.retain(|token| token.kind != TokenKind::Eof);
+    tokens
+}

@@ -1,0 +1,249 @@
+//! What an editor is told at a place of a program: the cursor is a `|`.
+
+#![allow(clippy::disallowed_methods, reason = "one test reads the parser's sources")]
+
+use std::collections::BTreeSet;
+use std::path::{Path, PathBuf};
+
+mod support;
+
+use support::Texts;
+use weft_lang::check::analyse;
+use weft_lang::editor::complete::complete;
+use weft_lang::editor::hover::hover;
+use weft_lang::editor::tokens::classes;
+use weft_lang::editor::{Program, words};
+use weft_lang::source::FileId;
+
+const HEAD: &str = "CREATE TYPE shop FROM PROTO 'shop.proto';
+CREATE LISTENER frontend ON tcp '127.0.0.1:6000';
+CREATE CLUSTER cart TO '127.0.0.1:6001';
+CREATE ELEMENT only (name TEXT = 'alice') ON rpc (user TEXT) AS
+  TABLE seen (user TEXT(64) PRIMARY KEY, n I64 = 0) MAX 100 ROWS EVICT OLDEST;
+  ON REQUEST
+    SELECT * FROM input WHERE user = name ELSE ABORT PERMISSION_DENIED;
+END;
+";
+
+/// The program with its cursor taken out, and where that was.
+fn program(text: &str) -> (Program, u32) {
+    let (before, after) = text.split_once('|').expect("a cursor");
+    let files = [("a.weft".to_owned(), format!("{before}{after}"))];
+    (Program::new(analyse("a.weft", &mut Texts::of(&files))), before.len() as u32)
+}
+
+fn offered(text: &str) -> Vec<String> {
+    let (program, offset) = program(text);
+    let found = complete(&program, FileId(0), offset);
+    found.candidates.into_iter().map(|candidate| candidate.label).collect()
+}
+
+fn check(text: &str, wanted: &[&str], unwanted: &[&str]) {
+    let found = offered(text);
+    for label in wanted {
+        assert!(found.iter().any(|found| found == label), "`{label}` is not offered in {text}: {found:?}");
+    }
+    for label in unwanted {
+        assert!(!found.iter().any(|found| found == label), "`{label}` is offered in {text}");
+    }
+}
+
+fn chain(stages: &str) -> String {
+    format!("{HEAD}CREATE CHAIN shop ON frontend -> cart METHOD 'shop.Cart/*' AS {stages}\nEND;\n")
+}
+
+fn handler(body: &str) -> String {
+    format!(
+        "{HEAD}CREATE ELEMENT e (limit I64 = 1) ON rpc (user TEXT) RETURNS (server TEXT) AS
+  TABLE t (user TEXT(8) PRIMARY KEY, n I64 = 0) MAX 10 ROWS EVICT OLDEST;
+  CALL (kept I64 = 0);
+  ON REQUEST
+    {body}
+END;
+"
+    )
+}
+
+#[test]
+fn what_is_offered_at_the_top_fits() {
+    // Whoever takes what is offered would have a fault otherwise.
+    check("|", &["CREATE", "IMPORT"], &["SELECT", "ABORT"]);
+    check("CREATE |", &["ELEMENT", "CHAIN", "OR"], &["CREATE"]);
+    check("CREATE EL|", &["ELEMENT"], &[]);
+    check("CREATE CLUSTER c TO 'a:1' |", &["USING", "WITH"], &["SELECT"]);
+    check("CREATE CLUSTER c TO 'a:1' WITH (|", &["connections", "deadline"], &[]);
+    check("CREATE LISTENER l ON |", &["tcp", "unix"], &[]);
+    check(
+        &format!("{HEAD}CREATE ROUTE r ON frontend WHEN |"),
+        &["method", "peer", "header"],
+        &["user", "status"],
+    );
+    check(&format!("{HEAD}CREATE ROUTE r ON |"), &["frontend"], &["cart"]);
+    check(&format!("{HEAD}DROP |"), &["ELEMENT"], &["CREATE"]);
+}
+
+#[test]
+fn what_is_offered_in_a_chain_fits() {
+    check(&format!("{HEAD}CREATE CHAIN c ON |"), &["frontend"], &["cart"]);
+    check(&format!("{HEAD}CREATE CHAIN c ON frontend -> |"), &["cart"], &["frontend"]);
+    check(&chain("|"), &["only"], &["cart"]);
+    check(&chain("only (|"), &["name", "user"], &["seen"]);
+    check(&chain("only (user := |"), &["req", "user", "object_id"], &["only"]);
+    check(&chain("only (user := req.|)"), &["user", "object_id", "item"], &["name"]);
+    check(&chain("only (user := req.item.|)"), &["sku"], &["user"]);
+    check(&chain("only |"), &["AS", "AT", "MANDATORY"], &["SELECT"]);
+    check(&chain("only; ORDER |"), &["only"], &["frontend"]);
+    check(&chain("only; |"), &["FAIL", "ORDER", "END"], &["SELECT"]);
+    check(&chain("only; EQUIVALENCE |"), &["strict"], &["only"]);
+    let methods = format!("{HEAD}CREATE CHAIN c ON frontend -> cart METHOD '|' AS only; END;");
+    check(&methods, &["shop.Cart/*", "shop.Cart/Add"], &["only"]);
+    check(&format!("{}INSERT INTO |", chain("only;")), &["shop"], &["cart"]);
+    check(&format!("{}INSERT INTO shop.|", chain("only;")), &["only"], &["cart"]);
+    check(&format!("{}INSERT INTO shop.only.|", chain("only;")), &["seen"], &["user"]);
+}
+
+#[test]
+fn what_is_offered_in_a_handler_fits() {
+    check(&handler("|"), &["SELECT", "LET", "ABORT", "END"], &["CREATE", "user"]);
+    check(&handler("SELECT * FROM input |"), &["JOIN", "WHERE", "ELSE"], &["SELECT"]);
+    check(&handler("SELECT * FROM input JOIN |"), &["t"], &["seen", "user"]);
+    let names = ["user", "limit", "kept", "least", "NOT", "method", "header", "input"];
+    check(&handler("SELECT * FROM input WHERE |"), &names, &["server", "LET", "name"]);
+    check(&handler("SELECT * FROM input JOIN t USING (user) WHERE t.|"), &["user", "n"], &["limit"]);
+    check(&handler("SELECT * FROM input JOIN t USING (user) WHERE |"), &["n"], &[]);
+    check(&handler("SELECT * FROM input WHERE input.|"), &["user"], &["limit"]);
+    check(&handler("LET x = 1;\n LET y = |"), &["x"], &["y"]);
+    check(&handler("LET x = user |"), &["AND", "LIKE"], &["SELECT"]);
+    check(&handler("UPDATE t SET |"), &["n"], &["limit"]);
+    check(&handler("SET |"), &["kept", "header"], &["limit", "SELECT"]);
+    check(&handler("ABORT |"), &["UNAVAILABLE"], &["user"]);
+    check(&handler("REPLY (|"), &["server"], &["user"]);
+    check(&handler("REDIRECT TO |"), &["cart"], &[]);
+    check(&handler("IF true THEN DROP; |"), &["ELSE", "ELSIF", "END"], &["ON"]);
+    check(&handler("LET x |"), &["I64", "TEXT"], &["user"]);
+    check(&handler("LET x = CAST(user AS |"), &["I64"], &["user"]);
+    check(
+        &format!("{HEAD}CREATE FILTER f (d INTERVAL) ON rpc (user TEXT) AS |"),
+        &["RETRY", "TIMEOUT", "END"],
+        &["SELECT"],
+    );
+    let retry = format!("{HEAD}CREATE FILTER f (d INTERVAL) ON rpc (user TEXT) AS RETRY UP TO 2 WHEN |");
+    check(&retry, &["status", "UNAVAILABLE", "d"], &["SELECT"]);
+    check(&handler("-- SELECT |"), &[], &["input", "SELECT"]);
+    check(&handler("LET x = 'us|"), &[], &["user"]);
+    check(&handler("SET header['x-a'] = 'b'; LET x = header['|'];"), &["x-a"], &[]);
+    check(&format!("{HEAD}CREATE ELEMENT e ON rpc (a TEXT) AS ON |"), &["REQUEST", "CLOSE"], &["SELECT"]);
+    check(&format!("{HEAD}CREATE ELEMENT e ON rpc (a TEXT) AS |"), &["TABLE", "ON", "END"], &["SELECT"]);
+    check(&format!("{HEAD}CREATE ELEMENT e ON rpc (a TEXT) AS ON REQUEST LET x = |"), &["a"], &["user"]);
+}
+
+#[test]
+fn what_is_told_says_what_it_is_and_does() {
+    // A window that says something else than the checker is worse than none.
+    let told = |text: &str| {
+        let (program, offset) = program(text);
+        hover(&program, FileId(0), offset).map_or_else(String::new, |found| found.markdown)
+    };
+    let body = "UPSERT t KEY (user) SET n = n + 1; -- counted\n    LET twice = length(user) * 2;\n    \
+                ABORT UNAVAILABLE text(twice);";
+    let at = |word: &str| told(&handler(&body.replacen(word, &format!("|{word}"), 1)));
+    insta::assert_snapshot!(
+        [
+            at("UPSERT"),
+            at("t KEY"),
+            at("user"),
+            at("n ="),
+            at("twice"),
+            at("length"),
+            at("UNAVAILABLE"),
+            told(&handler(body).replace("ELEMENT e (", "ELEMENT |e (")),
+            told(&handler(body).replace("limit I64", "|limit I64")),
+            told(&chain("only (user := req.item.|sku) AS first;")),
+            told(&chain("only (user := req.|item.sku) AS first;")),
+            told(&chain("|only;")),
+            told(&handler("SET kept = kept + 1|;")),
+        ]
+        .join("\n--------\n")
+    );
+}
+
+#[test]
+fn a_name_is_found_at_all_its_uses() {
+    // What an editor renames or highlights would be less than what is meant, or more.
+    let uses = |text: &str| {
+        let (program, offset) = program(text);
+        let at = program.index.at(FileId(0), offset).expect("a name");
+        let sources = &program.analysis.sources;
+        let lines = program
+            .index
+            .uses_of(at.symbol)
+            .map(|found| sources.file(found.span.file).position(found.span.start));
+        lines.map(|place| format!("{}:{}", place.line, place.column)).collect::<Vec<_>>().join(" ")
+    };
+    let body = [
+        "SELECT * FROM input JOIN t ON t.user = input.user WHERE n < limit ELSE DROP;",
+        "UPDATE t SET n = n + 1 WHERE user = input.user;",
+        "LET user = 'x';",
+        "SET kept = length(user);",
+    ];
+    let text = handler(&body.join("\n    "));
+    // The column of the message, the table, its columns, and a local that hides the others.
+    assert_eq!(uses(&text.replace("rpc (user TEXT) R", "rpc (|user TEXT) R")), "9:42 13:50 14:47");
+    assert_eq!(uses(&text.replace("TABLE t", "TABLE |t")), "10:9 13:30 13:35 14:12");
+    assert_eq!(uses(&text.replace("t (user TEXT(8)", "t (|user TEXT(8)")), "10:12 13:37 14:34");
+    assert_eq!(
+        uses(&text.replace("(8) PRIMARY KEY, n", "(8) PRIMARY KEY, |n")).as_str(),
+        "10:38 13:61 14:18 14:22"
+    );
+    assert_eq!(uses(&text.replace("LET user", "LET |user")), "15:9 16:23");
+    assert_eq!(uses(&text.replace("e (limit", "e (|limit")), "9:19 13:65");
+    let stages = "only AS a -> only AS b; ORDER a BEFORE b;\n";
+    assert_eq!(uses(&chain(&stages.replace("AS a", "AS |a"))), "9:71 9:93");
+    assert_eq!(uses(&chain(&stages.replacen("only", "|only", 1))), "4:16 9:63 9:76");
+}
+
+#[test]
+fn every_token_of_a_program_has_its_class() {
+    let (program, _) = program(&handler("LET x = length(user) + 2; -- |note\n"));
+    let sources = &program.analysis.sources;
+    let shown = classes(&program, FileId(0))
+        .into_iter()
+        .filter(|token| sources.file(FileId(0)).position(token.span.start).line == 13);
+    let shown: Vec<String> =
+        shown.map(|token| format!("{}:{:?}", sources.slice(token.span), token.class)).collect();
+    assert_eq!(
+        shown.join(" "),
+        "LET:Keyword x:Variable length:Function user:Column 2:Number -- note:Comment"
+    );
+}
+
+/// The texts in capitals in the sources of the parser: they are its keywords.
+fn keywords_of_the_parser() -> BTreeSet<String> {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("src");
+    let parts = std::fs::read_dir(folder.join("parser")).expect("the parser has parts");
+    let mut files: Vec<PathBuf> = parts.map(|entry| entry.expect("it can be listed").path()).collect();
+    files.push(folder.join("parser.rs"));
+    let mut found = BTreeSet::new();
+    for file in files.iter().filter(|file| !file.ends_with("tests.rs")) {
+        let source = std::fs::read_to_string(file).expect("it is text");
+        let is_capital = |c: char| c.is_ascii_uppercase() || c.is_ascii_digit();
+        let is_word = |text: &&str| text.len() > 1 && text.starts_with(|c: char| c.is_ascii_uppercase());
+        let texts = source.split('"').filter(is_word).filter(|text| text.chars().all(is_capital));
+        found.extend(texts.map(str::to_owned));
+    }
+    found
+}
+
+#[test]
+fn every_keyword_is_explained_and_no_other_word() {
+    // A keyword that the table lacks shows an empty window in editors, and has no colour: their grammars are made
+    // from the same table.
+    let table: BTreeSet<String> = words::KEYWORDS.iter().map(|known| known.word.to_owned()).collect();
+    assert_eq!(table, keywords_of_the_parser());
+}
+
+#[test]
+fn words_have_examples() {
+    assert_eq!(words::examples("drop").len(), 2, "at the top and in a handler");
+    assert!(words::examples("nonsense").is_empty());
+}

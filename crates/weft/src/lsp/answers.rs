@@ -1,0 +1,548 @@
+//! What the front end knows, in the words of the protocol.
+
+use super::place::{position_of, range_of};
+use super::programs::{Programs, Root};
+use lsp_types::{
+    CodeAction, CodeActionKind, CodeActionOrCommand, CompletionItem, CompletionItemKind, CompletionResponse,
+    CompletionTextEdit, DiagnosticRelatedInformation, DiagnosticSeverity, DiagnosticTag, DocumentHighlight,
+    DocumentHighlightKind, DocumentSymbol, DocumentSymbolResponse, Documentation, GotoDefinitionResponse,
+    Hover, HoverContents, Location, MarkupContent, MarkupKind, NumberOrString, PublishDiagnosticsParams,
+    Range, SemanticToken, SemanticTokenModifier, SemanticTokenType, SemanticTokens, SemanticTokensLegend,
+    SemanticTokensResult, SymbolKind as Kind, TextEdit, Uri, WorkspaceEdit,
+};
+use serde_json::Value;
+use std::collections::{BTreeMap, HashMap};
+use std::path::Path;
+use weft_lang::diagnostic::{Diagnostic, Severity, code};
+use weft_lang::editor::complete::{Candidate, CandidateKind, PathKind, complete};
+use weft_lang::editor::index::{Index, SymbolId, SymbolKind, Use};
+use weft_lang::editor::tokens::{TokenClass, classes};
+use weft_lang::editor::{field_at, hover as told};
+use weft_lang::source::{FileId, SourceFile, SourceMap, Span};
+use weft_opt::cost::cost;
+use weft_opt::lower::{LowerOptions, lower_with_lines};
+
+/// What a request is about.
+#[derive(Clone, Copy)]
+pub(super) struct Asked<'p> {
+    pub(super) root: &'p Root,
+    pub(super) file: FileId,
+    /// The byte at the cursor.
+    pub(super) offset: u32,
+}
+
+impl<'p> Asked<'p> {
+    fn sources(&self) -> &'p SourceMap {
+        &self.root.program.analysis.sources
+    }
+
+    fn source(&self) -> &'p SourceFile {
+        self.sources().file(self.file)
+    }
+
+    fn index(&self) -> &'p Index {
+        &self.root.program.index
+    }
+}
+
+// ---- diagnostics -----------------------------------------------------------------------------------------------
+
+/// What `publishDiagnostics` says of each file, by its URI; the same fault is told once, however many programs have it.
+pub(super) fn diagnostics(programs: &Programs) -> BTreeMap<String, Value> {
+    let mut by_uri: BTreeMap<String, PublishDiagnosticsParams> = BTreeMap::new();
+    for (name, root) in programs.whole() {
+        let sources = &root.program.analysis.sources;
+        // A client that has a file open wants to hear that nothing is wrong with it any more.
+        let known = sources.files().map(|(_, file)| file.name()).chain([name]);
+        for (file, document) in known.filter_map(|file| Some((file, programs.document(file)?))) {
+            let empty =
+                || PublishDiagnosticsParams::new(document.uri.clone(), Vec::new(), Some(document.version));
+            by_uri.entry(document.uri.as_str().to_owned()).or_insert_with(empty);
+            debug_assert!(programs.document(file).is_some());
+        }
+        for diagnostic in &root.diagnostics {
+            let file = diagnostic.span().map_or(name, |span| sources.file(span.file).name());
+            let Some(uri) = programs.uri(file).or_else(|| programs.uri(name)) else { continue };
+            let version = programs.document(file).map(|document| document.version);
+            let of_file = by_uri
+                .entry(uri.as_str().to_owned())
+                .or_insert_with(|| PublishDiagnosticsParams::new(uri, Vec::new(), version));
+            let shown = shown(programs, sources, diagnostic);
+            if !of_file.diagnostics.contains(&shown) {
+                of_file.diagnostics.push(shown);
+            }
+        }
+    }
+    let value = |params| serde_json::to_value(params).expect("it has no map with odd keys");
+    by_uri.into_iter().map(|(uri, params)| (uri, value(params))).collect()
+}
+
+fn shown(programs: &Programs, sources: &SourceMap, diagnostic: &Diagnostic) -> lsp_types::Diagnostic {
+    let range = diagnostic.span().map_or_else(Range::default, |span| range_of(sources.file(span.file), span));
+    let primary = diagnostic.labels.iter().find(|label| label.primary);
+    let label = primary.map(|label| label.text.as_str()).filter(|text| !text.is_empty());
+    let help = diagnostic.help.iter().map(|help| format!("help: {help}"));
+    let facts = label.map(str::to_owned).into_iter().chain(diagnostic.notes.iter().cloned()).chain(help);
+    let message: Vec<String> = std::iter::once(diagnostic.message.clone()).chain(facts).collect();
+    let others = diagnostic
+        .labels
+        .iter()
+        .filter(|label| !primary.is_some_and(|primary| std::ptr::eq(primary, *label)));
+    let related: Vec<_> = others
+        .filter_map(|label| {
+            let location = location(programs, sources, label.span)?;
+            Some(DiagnosticRelatedInformation { location, message: label.text.clone() })
+        })
+        .collect();
+    let is_unused = [code::UNUSED_NAME, code::UNREACHABLE].contains(&diagnostic.code);
+    lsp_types::Diagnostic {
+        range,
+        severity: Some(match diagnostic.severity {
+            Severity::Error => DiagnosticSeverity::ERROR,
+            Severity::Warning => DiagnosticSeverity::WARNING,
+        }),
+        code: Some(NumberOrString::String(diagnostic.code.0.to_owned())),
+        source: Some("weft".to_owned()),
+        message: message.join("\n"),
+        related_information: (!related.is_empty()).then_some(related),
+        tags: is_unused.then(|| vec![DiagnosticTag::UNNECESSARY]),
+        ..lsp_types::Diagnostic::default()
+    }
+}
+
+fn location(programs: &Programs, sources: &SourceMap, span: Span) -> Option<Location> {
+    let file = sources.file(span.file);
+    Some(Location { uri: programs.uri(file.name())?, range: range_of(file, span) })
+}
+
+/// The fixes of diagnostics that a range touches.
+pub(super) fn actions(asked: &Asked<'_>, uri: &Uri, range: Range) -> Vec<CodeActionOrCommand> {
+    let file = asked.source();
+    let touches = |span: Span| {
+        let found = range_of(file, span);
+        span.file == asked.file && found.start <= range.end && range.start <= found.end
+    };
+    let mut actions = Vec::new();
+    for diagnostic in &asked.root.diagnostics {
+        let Some(fix) = diagnostic.fix.as_ref().filter(|fix| fix.span.file == asked.file) else { continue };
+        if !touches(fix.span) && !diagnostic.span().is_some_and(touches) {
+            continue;
+        }
+        let title = match diagnostic.help.first() {
+            Some(help) => help.clone(),
+            None if fix.replacement.is_empty() => "remove it".to_owned(),
+            None => format!("write `{}`", fix.replacement.trim()),
+        };
+        let edit = TextEdit { range: range_of(file, fix.span), new_text: fix.replacement.clone() };
+        #[expect(clippy::mutable_key_type, reason = "the type is the protocol's; its key does not change")]
+        let changes = HashMap::from([(uri.clone(), vec![edit])]);
+        actions.push(CodeActionOrCommand::CodeAction(CodeAction {
+            title,
+            kind: Some(CodeActionKind::QUICKFIX),
+            edit: Some(WorkspaceEdit::new(changes)),
+            is_preferred: Some(true),
+            ..CodeAction::default()
+        }));
+    }
+    actions
+}
+
+// ---- names -----------------------------------------------------------------------------------------------------
+
+/// What a name or word is, with what it costs if it is an element in a chain.
+pub(super) fn hover(asked: &Asked<'_>) -> Option<Hover> {
+    let found = told::hover(&asked.root.program, asked.file, asked.offset)?;
+    let mut value = found.markdown;
+    if let Some(symbol) = found.symbol {
+        value += &costs(asked.root, symbol);
+    }
+    let contents = HoverContents::Markup(MarkupContent { kind: MarkupKind::Markdown, value });
+    Some(Hover { contents, range: Some(range_of(asked.source(), found.span)) })
+}
+
+/// What the instances of an element, or one instance, or those with a table, cost at worst.
+fn costs(root: &Root, symbol: SymbolId) -> String {
+    let (analysis, index) = (&root.program.analysis, &root.program.index);
+    let symbol = index.symbol(symbol);
+    let element = match symbol.kind {
+        SymbolKind::Element => Some(symbol.whole),
+        SymbolKind::Table => symbol.owner.map(|owner| index.symbol(owner).whole),
+        SymbolKind::Instance => symbol.of.map(|element| index.symbol(element).whole),
+        _ => None,
+    };
+    let (Some(element), true) = (element, root.is_good) else { return String::new() };
+    let network = &analysis.network;
+    let mut out = String::new();
+    for (at, chain) in network.chains.iter().enumerate() {
+        let is_meant = |at: usize| {
+            let instance = &chain.instances[at];
+            let is_it = symbol.kind != SymbolKind::Instance || instance.span == symbol.whole;
+            is_it && network.elements[instance.element].span == element
+        };
+        let meant: Vec<usize> = (0..chain.instances.len()).filter(|at| is_meant(*at)).collect();
+        if meant.is_empty() {
+            continue;
+        }
+        let lowered = lower_with_lines(network, at, &LowerOptions { workers: 1 }, &analysis.sources);
+        let Ok(program) = lowered else { continue };
+        let costs = cost(&program);
+        for found in meant.iter().filter_map(|at| costs.elements.get(*at)) {
+            let ops = [
+                (found.ops.open, "open"),
+                (found.ops.request, "request"),
+                (found.ops.response, "response"),
+                (found.ops.close, "close"),
+            ];
+            let ops: Vec<String> =
+                ops.iter().filter(|(n, _)| *n > 0).map(|(n, what)| format!("{n} in {what}")).collect();
+            let mut parts = vec![format!("operations: {}", ops.join(", "))];
+            parts.extend((found.table_bytes > 0).then(|| format!("{} bytes of tables", found.table_bytes)));
+            parts.extend(
+                (found.call_bytes > 0).then(|| format!("{} bytes for each open call", found.call_bytes)),
+            );
+            out += &format!("\n- in `{}.{}` at most {}", chain.name, found.name, parts.join("; "));
+        }
+    }
+    if out.is_empty() { out } else { out + "\n" }
+}
+
+/// Where a name is declared: in a program, in a file that is imported, or in a `.proto` file.
+pub(super) fn definition(programs: &Programs, asked: &Asked<'_>) -> Option<GotoDefinitionResponse> {
+    let (sources, index) = (asked.sources(), asked.index());
+    if let Some(found) = index.at(asked.file, asked.offset) {
+        let at = location(programs, sources, index.symbol(found.symbol).span)?;
+        return Some(GotoDefinitionResponse::Scalar(at));
+    }
+    let holds =
+        |span: Span| span.file == asked.file && span.start <= asked.offset && asked.offset <= span.end;
+    let program = &asked.root.program.analysis.program;
+    if let Some((_, name)) = program.imports.iter().find(|(path, _)| holds(path.span)) {
+        return Some(GotoDefinitionResponse::Scalar(Location {
+            uri: programs.uri(name)?,
+            range: Range::default(),
+        }));
+    }
+    if let Some(proto) = protos(asked.root).find(|proto| holds(proto.span)) {
+        let uri = programs.uri(&proto.name)?;
+        return Some(GotoDefinitionResponse::Scalar(Location { uri, range: Range::default() }));
+    }
+    let found = index.field_at(asked.file, asked.offset)?;
+    let at = found.path.segments.iter().position(|part| holds(part.span))?;
+    let (message, field) = field_at(&asked.root.program, found, at + 1)?;
+    protos(asked.root)
+        .find_map(|proto| declared(programs, &proto.name, &message.name, &field.name))
+        .map(GotoDefinitionResponse::Scalar)
+}
+
+/// A `.proto` file that a program names.
+struct Proto {
+    span: Span,
+    name: String,
+}
+
+fn protos(root: &Root) -> impl Iterator<Item = Proto> {
+    use weft_lang::resolve::Resolver as _;
+    let analysis = &root.program.analysis;
+    analysis.program.items.iter().filter_map(|item| match item {
+        weft_lang::ast::Item::Type(item) => {
+            let from = analysis.sources.file(item.span.file).name();
+            let name = crate::source::Files::on_disk().name(&item.proto.value, Some(from));
+            Some(Proto { span: item.proto.span, name })
+        }
+        _ => None,
+    })
+}
+
+/// The line of a `.proto` file, or of one that lies beside it, that declares a field of a message. The file is looked
+/// through by its words: it has been compiled already, and only its lines are wanted.
+fn declared(programs: &Programs, path: &str, message: &str, field: &str) -> Option<Location> {
+    let folder = Path::new(path).parent()?;
+    let beside = std::fs::read_dir(folder).ok()?.flatten().map(|entry| entry.path());
+    let mut files: Vec<_> =
+        beside.filter(|path| path.extension().is_some_and(|end| end == "proto")).collect();
+    // The file that is named comes first.
+    files.sort_by_key(|found| (found != Path::new(path), found.clone()));
+    let name = message.rsplit('.').next().unwrap_or(message);
+    for file in files {
+        let Ok(text) = std::fs::read_to_string(&file) else { continue };
+        if let Some((line, column)) = field_in(&text, name, field) {
+            let start = lsp_types::Position { line, character: column };
+            let end = lsp_types::Position { line, character: column + field.len() as u32 };
+            let uri = programs.uri(&file.display().to_string())?;
+            return Some(Location { uri, range: Range { start, end } });
+        }
+    }
+    None
+}
+
+/// Line and column, from 0, of a field's name within the message of a `.proto` text.
+fn field_in(text: &str, message: &str, field: &str) -> Option<(u32, u32)> {
+    let is_word = |c: char| c.is_ascii_alphanumeric() || c == '_';
+    let mut is_inside = false;
+    for (at, line) in text.lines().enumerate() {
+        let code = line.split("//").next().unwrap_or_default();
+        let words: Vec<&str> = code.split(|c: char| !is_word(c)).filter(|word| !word.is_empty()).collect();
+        if words.first() == Some(&"message") {
+            is_inside = words.get(1) == Some(&message);
+        }
+        let declares = code.contains('=') && words.contains(&field);
+        if is_inside && declares {
+            let column = code.find(&format!(" {field}"))? + 1;
+            return Some((at as u32, code[..column].encode_utf16().count() as u32));
+        }
+    }
+    None
+}
+
+/// All places of the symbols at a place, in all programs that have it.
+pub(super) fn references(programs: &Programs, asked: &[Asked<'_>], with_declaration: bool) -> Vec<Location> {
+    let mut found: Vec<Location> = Vec::new();
+    for asked in asked {
+        let Some(at) = asked.index().at(asked.file, asked.offset) else { continue };
+        let uses = asked.index().uses_of(at.symbol).filter(|found| with_declaration || !found.is_declaration);
+        for place in uses.filter_map(|found| location(programs, asked.sources(), found.span)) {
+            if !found.contains(&place) {
+                found.push(place);
+            }
+        }
+    }
+    found
+}
+
+/// The same in one file.
+pub(super) fn highlights(asked: &Asked<'_>) -> Vec<DocumentHighlight> {
+    let Some(at) = asked.index().at(asked.file, asked.offset) else { return Vec::new() };
+    let uses = asked.index().uses_of(at.symbol).filter(|found| found.span.file == asked.file);
+    let highlight = |found: &Use| DocumentHighlight {
+        range: range_of(asked.source(), found.span),
+        kind: Some(if found.is_declaration {
+            DocumentHighlightKind::WRITE
+        } else {
+            DocumentHighlightKind::READ
+        }),
+    };
+    uses.map(highlight).collect()
+}
+
+/// What a file declares, as a tree.
+pub(super) fn symbols(asked: &Asked<'_>) -> DocumentSymbolResponse {
+    DocumentSymbolResponse::Nested(members(asked, None))
+}
+
+fn members(asked: &Asked<'_>, owner: Option<SymbolId>) -> Vec<DocumentSymbol> {
+    let of_file = asked.index().members_of(owner).filter(|(_, symbol)| symbol.whole.file == asked.file);
+    of_file
+        .map(|(id, symbol)| {
+            let children = members(asked, Some(id));
+            let detail = symbol.ty.map(|ty| asked.sources().slice(ty).to_owned());
+            #[expect(deprecated, reason = "the field is there, and has to be given")]
+            DocumentSymbol {
+                name: symbol.name.clone(),
+                detail: Some(detail.unwrap_or_else(|| symbol.kind.word().to_owned())),
+                kind: symbol_kind(symbol.kind),
+                tags: None,
+                deprecated: None,
+                range: range_of(asked.source(), symbol.whole),
+                selection_range: range_of(asked.source(), symbol.span),
+                children: (!children.is_empty()).then_some(children),
+            }
+        })
+        .collect()
+}
+
+const fn symbol_kind(kind: SymbolKind) -> Kind {
+    use SymbolKind as K;
+    match kind {
+        K::Type => Kind::STRUCT,
+        K::Table | K::Sink | K::Sketch => Kind::ARRAY,
+        K::Element | K::Filter => Kind::CLASS,
+        K::Function => Kind::FUNCTION,
+        K::Chain => Kind::MODULE,
+        K::Listener | K::Cluster | K::Route | K::Edge => Kind::INTERFACE,
+        K::Instance => Kind::OBJECT,
+        K::Handler => Kind::METHOD,
+        K::Signal => Kind::EVENT,
+        K::Param | K::Column(_) | K::TableColumn | K::SinkColumn | K::CallCell => Kind::FIELD,
+        K::Var | K::Local | K::Row => Kind::VARIABLE,
+    }
+}
+
+// ---- text ------------------------------------------------------------------------------------------------------
+
+/// The text in the house style; nothing if it has faults of syntax, which are told already.
+pub(super) fn formatting(asked: &Asked<'_>) -> Option<Vec<TextEdit>> {
+    let formatted = weft_lang::format::format(asked.sources(), asked.file)?;
+    let file = asked.source();
+    if formatted == file.text() {
+        return Some(Vec::new());
+    }
+    let (start, end) = changed(file.text(), &formatted);
+    let new_text = formatted[start..formatted.len() - (file.text().len() - end)].to_owned();
+    let range = Range { start: position_of(file, start as u32), end: position_of(file, end as u32) };
+    Some(vec![TextEdit { range, new_text }])
+}
+
+/// The lines of the old text that are not at the beginning or the end of the new one as well, so that the rest, and
+/// the cursor in it, stays where it is.
+fn changed(old: &str, new: &str) -> (usize, usize) {
+    let start: usize = old
+        .split_inclusive('\n')
+        .zip(new.split_inclusive('\n'))
+        .take_while(|(a, b)| a == b)
+        .map(|(a, _)| a.len())
+        .sum();
+    let (old_rest, new_rest) = (&old[start..], &new[start..]);
+    let from_end = |text: &'_ str| -> Vec<usize> { text.split_inclusive('\n').rev().map(str::len).collect() };
+    let (mut kept, mut old_at, mut new_at) = (0, old_rest.len(), new_rest.len());
+    for (a, b) in from_end(old_rest).into_iter().zip(from_end(new_rest)) {
+        if old_rest[old_at - a..old_at] != new_rest[new_at - b..new_at] {
+            break;
+        }
+        (old_at, new_at, kept) = (old_at - a, new_at - b, kept + a);
+    }
+    (start, old.len() - kept)
+}
+
+/// What could stand at the cursor.
+pub(super) fn completion(asked: &Asked<'_>) -> CompletionResponse {
+    let found = complete(&asked.root.program, asked.file, asked.offset);
+    let file = asked.source();
+    let range = Range { start: position_of(file, found.start), end: position_of(file, asked.offset) };
+    let mut items: Vec<CompletionItem> =
+        found.candidates.into_iter().map(|candidate| item(candidate, range)).collect();
+    if let Some(kind) = found.path {
+        items.extend(paths(file.name(), kind).into_iter().map(|path| CompletionItem {
+            kind: Some(CompletionItemKind::FILE),
+            text_edit: Some(CompletionTextEdit::Edit(TextEdit { range, new_text: path.clone() })),
+            label: path,
+            ..CompletionItem::default()
+        }));
+    }
+    CompletionResponse::Array(items)
+}
+
+fn item(candidate: Candidate, range: Range) -> CompletionItem {
+    let Candidate { label, kind, detail, doc } = candidate;
+    let kind_shown = match kind {
+        CandidateKind::Column | CandidateKind::Field => CompletionItemKind::FIELD,
+        CandidateKind::Variable => CompletionItemKind::VARIABLE,
+        CandidateKind::Parameter => CompletionItemKind::PROPERTY,
+        CandidateKind::Table => CompletionItemKind::STRUCT,
+        CandidateKind::Object => CompletionItemKind::CLASS,
+        CandidateKind::Function => CompletionItemKind::FUNCTION,
+        CandidateKind::Value => CompletionItemKind::CONSTANT,
+        CandidateKind::Keyword => CompletionItemKind::KEYWORD,
+        CandidateKind::Type => CompletionItemKind::TYPE_PARAMETER,
+    };
+    let doc = (!doc.is_empty())
+        .then_some(Documentation::MarkupContent(MarkupContent { kind: MarkupKind::Markdown, value: doc }));
+    CompletionItem {
+        kind: Some(kind_shown),
+        detail: (!detail.is_empty()).then_some(detail),
+        documentation: doc,
+        // Names of the program before words of the language.
+        sort_text: Some(format!("{}{label}", kind as u8)),
+        text_edit: Some(CompletionTextEdit::Edit(TextEdit { range, new_text: label.clone() })),
+        label,
+        ..CompletionItem::default()
+    }
+}
+
+/// Files that a text can name: those of the library and those that lie beside it.
+fn paths(name: &str, kind: PathKind) -> Vec<String> {
+    let ending = match kind {
+        PathKind::Program => "weft",
+        PathKind::Proto => "proto",
+    };
+    let folder = Path::new(name).parent().unwrap_or(Path::new("."));
+    let entries = std::fs::read_dir(folder).into_iter().flatten().flatten().map(|entry| entry.path());
+    let fits = entries
+        .filter(|path| path.extension().is_some_and(|found| found == ending) && path != Path::new(name));
+    let mut beside: Vec<String> =
+        fits.filter_map(|path| Some(path.file_name()?.to_str()?.to_owned())).collect();
+    beside.sort();
+    let library = crate::library::paths().filter(|_| kind == PathKind::Program).map(str::to_owned);
+    beside.into_iter().chain(library).collect()
+}
+
+// ---- colours ---------------------------------------------------------------------------------------------------
+
+const CLASSES: &[(TokenClass, SemanticTokenType)] = &[
+    (TokenClass::Keyword, SemanticTokenType::KEYWORD),
+    (TokenClass::Type, SemanticTokenType::TYPE),
+    (TokenClass::Function, SemanticTokenType::FUNCTION),
+    (TokenClass::Object, SemanticTokenType::CLASS),
+    (TokenClass::Table, SemanticTokenType::STRUCT),
+    (TokenClass::Parameter, SemanticTokenType::PARAMETER),
+    (TokenClass::Column, SemanticTokenType::PROPERTY),
+    (TokenClass::Variable, SemanticTokenType::VARIABLE),
+    (TokenClass::Number, SemanticTokenType::NUMBER),
+    (TokenClass::Text, SemanticTokenType::STRING),
+    (TokenClass::Comment, SemanticTokenType::COMMENT),
+];
+
+/// The types of tokens by their numbers.
+pub(super) fn legend() -> SemanticTokensLegend {
+    SemanticTokensLegend {
+        token_types: CLASSES.iter().map(|(_, shown)| shown.clone()).collect(),
+        token_modifiers: vec![SemanticTokenModifier::DECLARATION],
+    }
+}
+
+/// The tokens of a file, each relative to the one before. A comment over several lines is one token a line.
+pub(super) fn tokens(asked: &Asked<'_>) -> SemanticTokensResult {
+    let file = asked.source();
+    let mut data = Vec::new();
+    let mut last = lsp_types::Position::default();
+    for token in classes(&asked.root.program, asked.file) {
+        let token_type =
+            CLASSES.iter().position(|(class, _)| *class == token.class).unwrap_or_default() as u32;
+        let mut at = token.span.start;
+        for line in asked.sources().slice(token.span).split_inclusive('\n') {
+            let start = position_of(file, at);
+            at += line.len() as u32;
+            let length = line.trim_end_matches(['\r', '\n']).encode_utf16().count() as u32;
+            if length == 0 {
+                continue;
+            }
+            let is_same_line = start.line == last.line;
+            data.push(SemanticToken {
+                delta_line: start.line - last.line,
+                delta_start: if is_same_line { start.character - last.character } else { start.character },
+                length,
+                token_type,
+                token_modifiers_bitset: u32::from(token.is_declaration),
+            });
+            last = start;
+        }
+    }
+    SemanticTokensResult::Tokens(SemanticTokens { result_id: None, data })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// An edit of the whole text would take the cursor, and folded blocks, from whoever formats.
+    #[test]
+    fn formatting_changes_the_lines_that_differ_and_no_others() {
+        for (old, new) in
+            [("a\nb\nc\n", "a\nx\ny\nc\n"), ("a\n", "a\na\n"), ("a\na\n", "a\n"), ("", "a\n"), ("a", "a\n")]
+        {
+            let (start, end) = changed(old, new);
+            let replaced = &new[start..new.len() - (old.len() - end)];
+            assert_eq!(format!("{}{replaced}{}", &old[..start], &old[end..]), new, "{old:?}");
+        }
+        assert_eq!(changed("a\nb\nc\n", "a\nx\ny\nc\n"), (2, 4));
+    }
+
+    /// Where a field is must be told by its message: another may have a field of the same name.
+    #[test]
+    fn fields_are_found_in_their_message() {
+        let text = "message A {\n  string user = 1; // user = 2\n}\n\
+                    message B {\n  int64 n = 1;\n  optional string user = 2;\n}\n";
+        assert_eq!(field_in(text, "A", "user"), Some((1, 9)));
+        assert_eq!(field_in(text, "B", "user"), Some((5, 18)));
+        assert_eq!(field_in(text, "B", "absent"), None);
+    }
+}

@@ -1,0 +1,232 @@
+//! The server without its pipes: a message in, messages out.
+
+use super::answers::{self, Asked};
+use super::place::offset_of;
+use super::programs::Programs;
+use lsp_server::{ErrorCode, Message, Notification, Request, RequestId, Response, ResponseError};
+use lsp_types::notification::{self as notice, Notification as _};
+use lsp_types::request::{self as ask, Request as _};
+use lsp_types::{
+    CodeActionProviderCapability, CompletionOptions, HoverProviderCapability, OneOf,
+    SemanticTokensFullOptions, SemanticTokensOptions, ServerCapabilities, TextDocumentPositionParams,
+    TextDocumentSyncCapability, TextDocumentSyncKind, TextDocumentSyncOptions, TextDocumentSyncSaveOptions,
+    Uri,
+};
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+use serde_json::{Value, json};
+use std::collections::BTreeMap;
+
+/// What the server can do, as the answer to `initialize`.
+pub(super) fn abilities() -> Value {
+    let sync = TextDocumentSyncOptions {
+        open_close: Some(true),
+        change: Some(TextDocumentSyncKind::INCREMENTAL),
+        save: Some(TextDocumentSyncSaveOptions::Supported(true)),
+        ..TextDocumentSyncOptions::default()
+    };
+    let abilities = ServerCapabilities {
+        text_document_sync: Some(TextDocumentSyncCapability::Options(sync)),
+        hover_provider: Some(HoverProviderCapability::Simple(true)),
+        completion_provider: Some(CompletionOptions {
+            trigger_characters: Some([".", "'", "/", "("].map(str::to_owned).to_vec()),
+            ..CompletionOptions::default()
+        }),
+        definition_provider: Some(OneOf::Left(true)),
+        references_provider: Some(OneOf::Left(true)),
+        document_highlight_provider: Some(OneOf::Left(true)),
+        document_symbol_provider: Some(OneOf::Left(true)),
+        code_action_provider: Some(CodeActionProviderCapability::Simple(true)),
+        document_formatting_provider: Some(OneOf::Left(true)),
+        semantic_tokens_provider: Some(
+            SemanticTokensOptions {
+                legend: answers::legend(),
+                full: Some(SemanticTokensFullOptions::Bool(true)),
+                ..SemanticTokensOptions::default()
+            }
+            .into(),
+        ),
+        ..ServerCapabilities::default()
+    };
+    json!({ "capabilities": abilities, "serverInfo": { "name": "weft", "version": env!("CARGO_PKG_VERSION") } })
+}
+
+/// One client's texts, and what it has been told of them.
+#[derive(Debug, Default)]
+pub(super) struct Server {
+    programs: Programs,
+    /// Something has changed since the client was told.
+    is_stale: bool,
+    /// The diagnostics that the client has, by the URI of the file.
+    told: BTreeMap<String, Value>,
+}
+
+impl Server {
+    /// Takes a message, and gives what is to be sent for it. [`Server::poll`] has to be asked as well before waiting.
+    pub(super) fn handle(&mut self, message: Message) -> Vec<Message> {
+        match message {
+            Message::Request(request) => vec![Message::Response(self.answer(request))],
+            Message::Notification(notice) => {
+                self.take(notice);
+                Vec::new()
+            }
+            // This server asks its client nothing.
+            Message::Response(_) => Vec::new(),
+        }
+    }
+
+    /// The diagnostics that have changed.
+    pub(super) fn poll(&mut self) -> Vec<Message> {
+        if !std::mem::take(&mut self.is_stale) {
+            return Vec::new();
+        }
+        self.programs.refresh();
+        let now = answers::diagnostics(&self.programs);
+        let mut messages = Vec::new();
+        for uri in self.told.keys().filter(|uri| !now.contains_key(*uri)) {
+            messages.push(publish(&json!({ "uri": uri, "diagnostics": [] })));
+        }
+        for (uri, params) in &now {
+            if self.told.get(uri) != Some(params) {
+                messages.push(publish(params));
+            }
+        }
+        self.told = now;
+        messages
+    }
+
+    /// An open text by the name of its file.
+    #[cfg(test)]
+    pub(super) fn text(&self, name: &str) -> Option<&str> {
+        self.programs.text(name)
+    }
+
+    fn take(&mut self, notice: Notification) {
+        match notice.method.as_str() {
+            notice::DidOpenTextDocument::METHOD => {
+                if let Some(params) = params::<notice::DidOpenTextDocument>(notice.params) {
+                    let document = params.text_document;
+                    self.programs.open(document.uri, document.version, document.text);
+                }
+            }
+            notice::DidChangeTextDocument::METHOD => {
+                if let Some(params) = params::<notice::DidChangeTextDocument>(notice.params) {
+                    let document = params.text_document;
+                    self.programs.change(&document.uri, document.version, params.content_changes);
+                }
+            }
+            notice::DidCloseTextDocument::METHOD => {
+                if let Some(params) = params::<notice::DidCloseTextDocument>(notice.params) {
+                    self.programs.close(&params.text_document.uri);
+                }
+            }
+            // Files that no text is open of may have changed: messages, imports.
+            notice::DidSaveTextDocument::METHOD | notice::DidChangeWatchedFiles::METHOD => {
+                self.programs.forget_all()
+            }
+            _ => return,
+        }
+        self.is_stale = true;
+    }
+
+    fn answer(&mut self, Request { id, method, params }: Request) -> Response {
+        self.programs.refresh();
+        match method.as_str() {
+            ask::HoverRequest::METHOD => self.with::<ask::HoverRequest>(id, params, |server, params| {
+                server.at(&params.text_document_position_params).and_then(|asked| answers::hover(&asked))
+            }),
+            ask::GotoDefinition::METHOD => self.with::<ask::GotoDefinition>(id, params, |server, params| {
+                let asked = server.at(&params.text_document_position_params)?;
+                answers::definition(&server.programs, &asked)
+            }),
+            ask::References::METHOD => self.with::<ask::References>(id, params, |server, params| {
+                let with_declaration = params.context.include_declaration;
+                let asked = server.all_at(&params.text_document_position);
+                Some(answers::references(&server.programs, &asked, with_declaration))
+            }),
+            ask::DocumentHighlightRequest::METHOD => {
+                self.with::<ask::DocumentHighlightRequest>(id, params, |server, params| {
+                    server.at(&params.text_document_position_params).map(|asked| answers::highlights(&asked))
+                })
+            }
+            ask::DocumentSymbolRequest::METHOD => {
+                self.with::<ask::DocumentSymbolRequest>(id, params, |server, params| {
+                    server.in_file(&params.text_document.uri).map(|asked| answers::symbols(&asked))
+                })
+            }
+            ask::Completion::METHOD => self.with::<ask::Completion>(id, params, |server, params| {
+                server.at(&params.text_document_position).map(|asked| answers::completion(&asked))
+            }),
+            ask::Formatting::METHOD => self.with::<ask::Formatting>(id, params, |server, params| {
+                server.in_file(&params.text_document.uri).and_then(|asked| answers::formatting(&asked))
+            }),
+            ask::CodeActionRequest::METHOD => {
+                self.with::<ask::CodeActionRequest>(id, params, |server, params| {
+                    let asked = server.in_file(&params.text_document.uri)?;
+                    Some(answers::actions(&asked, &params.text_document.uri, params.range))
+                })
+            }
+            ask::SemanticTokensFullRequest::METHOD => {
+                self.with::<ask::SemanticTokensFullRequest>(id, params, |server, params| {
+                    server.in_file(&params.text_document.uri).map(|asked| answers::tokens(&asked))
+                })
+            }
+            _ => refused(id, ErrorCode::MethodNotFound, format!("`{method}` is not served")),
+        }
+    }
+
+    /// Reads the parameters of a request and answers it.
+    fn with<R: ask::Request>(
+        &self,
+        id: RequestId,
+        params: Value,
+        answer: impl FnOnce(&Self, R::Params) -> R::Result,
+    ) -> Response
+    where
+        R::Params: DeserializeOwned,
+        R::Result: Serialize,
+    {
+        match serde_json::from_value::<R::Params>(params) {
+            Ok(params) => Response::new_ok(id, answer(self, params)),
+            Err(error) => refused(id, ErrorCode::InvalidParams, error.to_string()),
+        }
+    }
+
+    /// A file in the first program that it is part of.
+    fn in_file(&self, uri: &Uri) -> Option<Asked<'_>> {
+        let (root, file) = self.programs.with(uri).into_iter().next()?;
+        Some(Asked { root, file, offset: 0 })
+    }
+
+    fn at(&self, at: &TextDocumentPositionParams) -> Option<Asked<'_>> {
+        self.all_at(at).into_iter().next()
+    }
+
+    /// A place in all programs that its file is part of.
+    fn all_at(&self, at: &TextDocumentPositionParams) -> Vec<Asked<'_>> {
+        let found = self.programs.with(&at.text_document.uri).into_iter();
+        found
+            .map(|(root, file)| {
+                let offset = offset_of(root.program.analysis.sources.file(file), at.position);
+                Asked { root, file, offset }
+            })
+            .collect()
+    }
+}
+
+fn params<N: notice::Notification>(params: Value) -> Option<N::Params>
+where
+    N::Params: DeserializeOwned,
+{
+    // A notification has no answer in which a fault could be told.
+    serde_json::from_value(params).ok()
+}
+
+fn publish(params: &Value) -> Message {
+    Message::Notification(Notification::new(notice::PublishDiagnostics::METHOD.to_owned(), params))
+}
+
+fn refused(id: RequestId, code: ErrorCode, message: String) -> Response {
+    let error = ResponseError { code: code as i32, message, data: None };
+    Response { id, result: None, error: Some(error) }
+}

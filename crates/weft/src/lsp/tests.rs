@@ -1,0 +1,210 @@
+//! The server without its pipes, on text that somebody is typing.
+
+use super::server::Server;
+use crate::library;
+use lsp_server::{Message, Notification, Request};
+use serde_json::{Value, json};
+use weft_core::hash::draw;
+
+/// Texts of a real size: the library, and the example.
+fn texts() -> Vec<&'static str> {
+    let shop = include_str!("../../../../examples/shop/network.weft");
+    library::paths().filter_map(library::text).chain([shop]).collect()
+}
+
+const URI: &str = "file:///nowhere/a.weft";
+
+struct Client {
+    server: Server,
+    version: i32,
+}
+
+impl Client {
+    fn new() -> Self {
+        let mut client = Self { server: Server::default(), version: 0 };
+        let document = json!({ "uri": URI, "languageId": "weft", "version": 0, "text": "" });
+        client.tell("textDocument/didOpen", json!({ "textDocument": document }));
+        client
+    }
+
+    fn tell(&mut self, method: &str, params: Value) {
+        let notice = Notification { method: method.to_owned(), params };
+        assert!(self.server.handle(Message::Notification(notice)).is_empty());
+    }
+
+    /// The whole text anew, as a client may give it.
+    fn write(&mut self, text: &str) {
+        self.version += 1;
+        let document = json!({ "uri": URI, "version": self.version });
+        self.tell(
+            "textDocument/didChange",
+            json!({ "textDocument": document, "contentChanges": [{ "text": text }] }),
+        );
+    }
+
+    fn ask(&mut self, method: &str, params: Value) -> Value {
+        let request = Request { id: 1.into(), method: format!("textDocument/{method}"), params };
+        match self.server.handle(Message::Request(request)).pop() {
+            Some(Message::Response(answer)) => {
+                assert!(answer.error.is_none(), "{method}: {:?}", answer.error);
+                answer.result.unwrap_or_default()
+            }
+            other => panic!("no answer: {other:?}"),
+        }
+    }
+
+    /// Everything that an editor asks where somebody stops typing.
+    fn ask_all(&mut self, text: &str, offset: usize) {
+        let before = text.get(..offset).unwrap_or(text);
+        let line = before.matches('\n').count();
+        let character = before.rsplit('\n').next().unwrap_or_default().encode_utf16().count();
+        let position = json!({ "line": line, "character": character });
+        let document = json!({ "uri": URI });
+        for method in ["hover", "definition", "documentHighlight", "completion"] {
+            self.ask(method, json!({ "textDocument": document, "position": position }));
+        }
+        let context = json!({ "includeDeclaration": true });
+        self.ask("references", json!({ "textDocument": document, "position": position, "context": context }));
+        for method in ["documentSymbol", "semanticTokens/full"] {
+            self.ask(method, json!({ "textDocument": document }));
+        }
+        let options = json!({ "tabSize": 2, "insertSpaces": true });
+        self.ask("formatting", json!({ "textDocument": document, "options": options }));
+        let range = json!({ "start": { "line": 0, "character": 0 }, "end": position });
+        self.ask(
+            "codeAction",
+            json!({ "textDocument": document, "range": range, "context": { "diagnostics": [] } }),
+        );
+        self.server.poll();
+    }
+}
+
+/// Draws below a bound, the same in each run.
+struct Dice(u64);
+
+impl Dice {
+    fn below(&mut self, bound: usize) -> usize {
+        self.0 += 1;
+        (draw(self.0, 7) % bound.max(1) as u64) as usize
+    }
+
+    /// A place between two characters.
+    fn boundary(&mut self, text: &str) -> usize {
+        let at = self.below(text.len() + 1);
+        (0..=at).rev().find(|at| text.is_char_boundary(*at)).unwrap_or(0)
+    }
+}
+
+/// A text is half-typed most of the time; a server that dies of it takes all windows with it.
+#[test]
+fn half_typed_text_is_answered() {
+    let (mut client, mut dice) = (Client::new(), Dice(1));
+    for text in texts() {
+        // The manual page at the head is of no interest; what follows is typed from its beginning.
+        let body = text.find("\nCREATE").map_or(0, |at| at + 1);
+        for _ in 0..40 {
+            let end = body + dice.boundary(&text[body..]);
+            client.write(&text[..end]);
+            client.ask_all(&text[..end], end);
+        }
+    }
+}
+
+/// The same of text that is damaged anywhere, and of questions about any place.
+#[test]
+fn damaged_text_is_answered() {
+    const PIECES: &[&str] = &[
+        "(",
+        ")",
+        "'",
+        "\"",
+        ";",
+        "END;",
+        "ON ",
+        ".",
+        ":=",
+        "\u{1d11e}",
+        "\r\n",
+        "/*",
+        "CREATE ",
+        "\0",
+        "->",
+        "{",
+    ];
+    let (mut client, mut dice) = (Client::new(), Dice(2));
+    let texts = texts();
+    for text in &texts {
+        for _ in 0..40 {
+            let mut damaged = (*text).to_owned();
+            for _ in 0..=dice.below(3) {
+                let (from, to) = (dice.boundary(&damaged), dice.boundary(&damaged));
+                let (from, to) = (from.min(to), from.max(to).min(from.min(to) + 30));
+                let to = (to..=damaged.len()).find(|at| damaged.is_char_boundary(*at)).unwrap_or(from);
+                match dice.below(3) {
+                    0 => damaged.replace_range(from..to, ""),
+                    1 => damaged.insert_str(from, PIECES[dice.below(PIECES.len())]),
+                    _ => {
+                        let other = texts[dice.below(texts.len())];
+                        let start = dice.boundary(other);
+                        let end = start + dice.boundary(&other[start..]).min(40);
+                        damaged.insert_str(from, other.get(start..end).unwrap_or_default());
+                    }
+                }
+            }
+            client.write(&damaged);
+            let at = dice.boundary(&damaged);
+            client.ask_all(&damaged, at);
+        }
+    }
+}
+
+/// Changes come as ranges; a text that is not what the client has shows faults that are not there.
+#[test]
+fn changes_by_ranges_make_the_text_that_the_client_has() {
+    let (mut client, mut dice) = (Client::new(), Dice(3));
+    let mut text = String::from("-- \u{1d11e}\u{e9}\r\nCREATE LISTENER l ON tcp 'a:1';\n");
+    client.write(&text);
+    let position = |text: &str, at: usize| {
+        let before = &text[..at];
+        let character = before.rsplit('\n').next().unwrap_or_default().encode_utf16().count();
+        json!({ "line": before.matches('\n').count(), "character": character })
+    };
+    for n in 0..200 {
+        let (a, b) = (dice.boundary(&text), dice.boundary(&text));
+        let (from, to) = (a.min(b), a.max(b).min(a.min(b) + 3));
+        let to = (to..=text.len()).find(|at| text.is_char_boundary(*at)).unwrap_or(from);
+        // Between `\r` and `\n` there is no position.
+        let splits = |at: usize| text[..at].ends_with('\r') && text[at..].starts_with('\n');
+        if splits(from) || splits(to) {
+            continue;
+        }
+        let new = ["", "x", "\n", "\u{1f600}", "';"][dice.below(5)];
+        let range = json!({ "start": position(&text, from), "end": position(&text, to) });
+        client.tell(
+            "textDocument/didChange",
+            json!({
+                "textDocument": { "uri": URI, "version": n },
+                "contentChanges": [{ "range": range, "text": new }],
+            }),
+        );
+        text.replace_range(from..to, new);
+        assert_eq!(client.server.text("/nowhere/a.weft"), Some(text.as_str()));
+    }
+}
+
+/// A request that is malformed is refused, and the next one is served.
+#[test]
+fn nonsense_is_refused() {
+    let mut client = Client::new();
+    for params in [Value::Null, json!({}), json!({ "textDocument": 5 })] {
+        let request = Request { id: 1.into(), method: "textDocument/hover".to_owned(), params };
+        let answer = client.server.handle(Message::Request(request)).pop();
+        assert!(matches!(answer, Some(Message::Response(answer)) if answer.error.is_some()));
+    }
+    client.tell("textDocument/didChange", json!({ "nonsense": true }));
+    client.tell("textDocument/didClose", json!({ "textDocument": { "uri": "file:///never/opened.weft" } }));
+    client.ask_all("", 0);
+    let position = json!({ "line": 4_000_000_000_u32, "character": u32::MAX });
+    let away = json!({ "textDocument": { "uri": URI }, "position": position });
+    client.ask("hover", away);
+}
