@@ -2,10 +2,12 @@
 //!
 //! | page | made from |
 //! | --- | --- |
+//! | `docs/src/library/README.md` | the summaries of all library files |
 //! | `docs/src/library/NAME.md` | the header of NAME.weft in the library |
 //! | `docs/src/reference/diagnostics.md` | the table of codes in `weft-lang` |
 //! | `docs/src/reference/functions.md` | the table of functions in `weft-lang` |
 //! | `docs/src/reference/command-line.md` | what `weft man --markdown` prints |
+//! | what editors colour | the tables of words: see [`crate::editors`] |
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -23,7 +25,9 @@ pub(crate) type Page = (String, String);
 
 /// Writes all pages; false if `weft` does not build.
 pub(crate) fn run(workspace: &Workspace) -> Result<bool, String> {
-    let mut pages = pages(&workspace.root)?;
+    // Those that need no binary come first: they are there even if it does not build.
+    let pages = pages(&workspace.root)?;
+    write(workspace, &pages)?;
     let build = Command::new(cargo())
         .args(["build", "-q", "--locked", "-p", "weft"])
         .current_dir(&workspace.root)
@@ -35,15 +39,19 @@ pub(crate) fn run(workspace: &Workspace) -> Result<bool, String> {
     let weft = workspace.target.join("debug/weft");
     let man = Command::new(&weft).args(["man", "--markdown"]).env("COLUMNS", "110").output();
     let man = man.map_err(|error| format!("cannot start {}: {error}", weft.display()))?;
-    pages.push((COMMAND_LINE.to_owned(), String::from_utf8_lossy(&man.stdout).into_owned()));
-    for (path, text) in &pages {
+    write(workspace, &[(COMMAND_LINE.to_owned(), String::from_utf8_lossy(&man.stdout).into_owned())])?;
+    println!("book: {} pages written", pages.len() + 1);
+    Ok(true)
+}
+
+fn write(workspace: &Workspace, pages: &[Page]) -> Result<(), String> {
+    for (path, text) in pages {
         let path = workspace.root.join(path);
         let told = |error| format!("{}: {error}", path.display());
         fs::create_dir_all(path.parent().expect("a page is in a folder")).map_err(told)?;
         fs::write(&path, text).map_err(told)?;
     }
-    println!("book: {} pages written", pages.len());
-    Ok(true)
+    Ok(())
 }
 
 /// The pages that are made from text alone; `tidy` compares them with what is there.
@@ -53,10 +61,13 @@ pub(crate) fn pages(root: &Path) -> Result<Vec<Page>, String> {
         ("docs/src/reference/diagnostics.md".to_owned(), diagnostics(&read(&root.join(CODES))?)),
         ("docs/src/reference/functions.md".to_owned(), functions(&read(&root.join(FUNCTIONS))?)),
     ];
-    for (import, text) in library(root)? {
-        let name = Path::new(&import).file_stem().unwrap_or_default().to_string_lossy();
-        pages.push((format!("docs/src/library/{name}.md"), manual(&name, &import, &text)));
+    let library = library(root)?;
+    pages.push(("docs/src/library/README.md".to_owned(), index(&library)));
+    for (import, text) in &library {
+        let name = stem(import);
+        pages.push((format!("docs/src/library/{name}.md"), manual(name, import, text)));
     }
+    pages.extend(crate::editors::pages(root)?);
     Ok(pages)
 }
 
@@ -85,6 +96,51 @@ fn programs(folder: &Path) -> Result<Vec<PathBuf>, String> {
     }
     found.sort();
     Ok(found)
+}
+
+/// The list of all library files, folder by folder: what each does, and in how many lines.
+fn index(library: &[(String, String)]) -> String {
+    let mut page = String::from(
+        "# The library\n\nWhat comes with Weft, written in Weft. It has no privilege: `IMPORT` it, bind its columns to \
+         your fields where their names differ, or copy a file and change it. *Lines* are those of the program, \
+         without the manual page and without empty lines.\n",
+    );
+    let mut folder = "";
+    for (import, text) in library {
+        let found = import.split('/').nth(1).unwrap_or_default();
+        if found != folder {
+            folder = found;
+            page += &format!(
+                "\n## {}\n\n| name | what it does | lines |\n| --- | --- | ---: |\n",
+                capitalized(folder)
+            );
+        }
+        let name = stem(import);
+        page +=
+            &format!("| [{name}]({name}.md) | {} | {} |\n", summary(text).replace('|', "\\|"), lines(text));
+    }
+    let mut sizes: Vec<usize> = library.iter().map(|(_, text)| lines(text)).collect();
+    sizes.sort_unstable();
+    let median = sizes.get(sizes.len() / 2).copied().unwrap_or_default();
+    page + &format!("\n{} files, with {median} lines in the median.\n", library.len())
+}
+
+/// The name of a library file.
+fn stem(import: &str) -> &str {
+    import.rsplit('/').next().and_then(|file| file.strip_suffix(".weft")).unwrap_or(import)
+}
+
+/// What a file says of itself behind its name.
+fn summary(text: &str) -> &str {
+    let mut header = text.lines().map_while(|line| line.strip_prefix("--"));
+    let name = header.find(|line| line.trim() == "NAME").and_then(|_| header.next()).unwrap_or_default();
+    name.split_once(": ").map_or("", |(_, summary)| summary.trim())
+}
+
+/// Lines of program: neither empty nor comments.
+fn lines(text: &str) -> usize {
+    let is_program = |line: &&str| !line.trim().is_empty() && !line.trim_start().starts_with("--");
+    text.lines().filter(is_program).count()
 }
 
 /// The manual page of an element: a section for each heading of its header, and then its text.
@@ -184,6 +240,22 @@ mod tests {
                         ## Description\n\nIt does.\n\n## Tables\n\n```text\nnone\n```\n\n## Text\n\n\
                         ```sql\nCREATE ELEMENT a ON rpc AS\nEND;\n```\n";
         assert_eq!(manual("a", "library/a.weft", text), expected);
+    }
+
+    #[test]
+    fn the_index_has_every_file_with_its_summary_and_size() {
+        // If this failed, an element would be there and nobody could find it.
+        let text = "-- NAME\n--   a: does | this\n--\n-- TABLES\n--   none\n\
+                    CREATE ELEMENT a ON rpc AS\n\n  -- why\nEND;\n";
+        let files = ["library/elements/a.weft", "library/filters/b.weft"]
+            .map(|path| (path.to_owned(), text.to_owned()));
+        let page = index(&files);
+        assert!(page.contains("## Elements\n\n| name |"), "{page}");
+        assert!(page.contains("| [a](a.md) | does \\| this | 2 |\n\n## Filters\n"), "{page}");
+        assert!(
+            page.ends_with("| [b](b.md) | does \\| this | 2 |\n\n2 files, with 2 lines in the median.\n"),
+            "{page}"
+        );
     }
 
     #[test]

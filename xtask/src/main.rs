@@ -2,6 +2,7 @@
 #![allow(clippy::print_stdout, reason = "a command's output is its purpose")]
 
 mod book;
+mod editors;
 #[path = "../../crates/weft/library_folder.rs"]
 mod library_folder;
 mod run;
@@ -20,7 +21,7 @@ const COMMANDS: &[(&str, &str, &str)] = &[
     ("test", "[STEP...]", "run everything that CI runs, or these steps of it, with the time of each"),
     ("tidy", "", "check the crate graph, file headers, dead files, docs and other house rules"),
     ("bench", "[NAME [OPTION...]]", "build, then run `weft bench NAME`; all of them without a name"),
-    ("book", "", "write the pages of the book that are made from other files"),
+    ("book", "", "write the pages of the book, and the colours of editors, that are made from other files"),
     ("help", "", "print this"),
 ];
 

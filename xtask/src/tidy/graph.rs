@@ -96,6 +96,7 @@ const DEV: &[&str] = &[
     "proptest",
     "prost",
     "prost-reflect",
+    "regex",
     "rustc-hash",
     "serde_json",
     "shop",

@@ -1,0 +1,56 @@
+" Vim syntax file for Weft. Made by `cargo xtask book` from the tables of the language: do not edit it.
+if exists('b:current_syntax')
+  finish
+endif
+
+syn case ignore
+syn keyword weftReserved ABORT AND AS BETWEEN CASE CREATE DELETE DO DROP ELSE
+syn keyword weftReserved ELSIF END EXISTS FORWARD FROM IF IN INSERT INTO IS
+syn keyword weftReserved JOIN LET LIKE NOT ON OR RETURNING SELECT SET THEN
+syn keyword weftReserved UPDATE UPSERT USING VALUES WHEN WHERE
+syn keyword weftConstant FALSE NULL TRUE
+
+syn case match
+syn keyword weftKeyword ACCESS ADD AFTER AIMD ALTER ANSWERS AT BACKOFF BEFORE BUDGET
+syn keyword weftKeyword BURST BY BYPASS CALL CALLS CAST CHAIN CIRCUIT CLIENT CLOSE
+syn keyword weftKeyword CLUSTER CONGESTION CONSTANT CONTROLLER COUNT DELAY DISTINCT DRAIN EDGE EJECT
+syn keyword weftKeyword ELEMENT EQUIVALENCE ERROR ERRORS EVERY EVICT EXPONENTIAL FAIL FAILURE FILE
+syn keyword weftKeyword FILLED FILTER FIRST FLIGHT FOR FORMAT FUNCTION GRADIENT HALF HEADER
+syn keyword weftKeyword HEDGE ID IMPORT INPUT JITTER JSON KEY KEYS LAST LATENCY
+syn keyword weftKeyword LEAST LEFT LESS LIFE LINK LISTENER LRU MANDATORY MARK MAX
+syn keyword weftKeyword MERGE MESSAGE METHOD METRICS MIN MIRROR MOST NATIVE OF OLDEST
+syn keyword weftKeyword ONCE OPEN ORDER OUTLIER OUTPUT OVER PACE PACKET PAYLOAD PER
+syn keyword weftKeyword PERCENT PIN POLICY POP PORT POSITION PRIMARY PRIORITY PROBES PROPAGATE
+syn keyword weftKeyword PROTO PROTOCOL PUSH QUEUE RANDOM RATE RATIO REDIRECT REJECT RELIABILITY
+syn keyword weftKeyword REPLACE REPLY REQUEST RESET RESPONSE RETRY RETURNS ROBIN ROUND ROUTE
+syn keyword weftKeyword ROWS SCAN SECOND SERVER SIGNAL SINK SKETCH STACK STDOUT STEER
+syn keyword weftKeyword STREAM SUM TABLE TIMEOUT TO TOLERANCE TOP TOTAL TRAILER TRY
+syn keyword weftKeyword TTL TYPE UP VAR WAIT WINDOW WITH WORKER
+syn keyword weftType BOOL BYTES CIDR ENDPOINT F64 I16 I32 I64 I8 INT
+syn keyword weftType INTERVAL IPADDR MAC SIZE STATUS TEXT TIMESTAMP U1 U16 U32
+syn keyword weftType U64 U8
+syn keyword weftStatus OK CANCELLED UNKNOWN INVALID_ARGUMENT DEADLINE_EXCEEDED NOT_FOUND ALREADY_EXISTS PERMISSION_DENIED RESOURCE_EXHAUSTED FAILED_PRECONDITION
+syn keyword weftStatus ABORTED OUT_OF_RANGE UNIMPLEMENTED INTERNAL UNAVAILABLE DATA_LOSS UNAUTHENTICATED
+
+syn match weftFunction '\v<(abs|argmax|argmin|avg|ceil|coalesce|concat|contains|count|ends_with|float|floor|greatest|hash|hash_slot|in_prefix|int|interval|least|length|lower|max|micros|millis|min|now|nullif|rand|round|seconds|sqrt|starts_with|substr|sum|text|uint|upper)>\ze\s*\('
+syn match weftMember '\v\.\s*\h\w*'
+syn match weftNumber '\v<(0x[0-9A-Fa-f_]+|\d[0-9_]*(\.\d[0-9_]*)?([eE][+-]?\d+)?)>'
+syn match weftOperator '->\|:=\|<>\|!=\|<=\|>=\|||'
+syn region weftString start=/'/ skip=/''/ end=/'/ oneline
+syn region weftQuoted start=/"/ skip=/""/ end=/"/ oneline
+syn match weftComment '--.*$' contains=@Spell
+syn region weftComment start='/\*' end='\*/' contains=@Spell
+
+hi def link weftReserved Statement
+hi def link weftKeyword Keyword
+hi def link weftConstant Constant
+hi def link weftType Type
+hi def link weftStatus Constant
+hi def link weftFunction Function
+hi def link weftNumber Number
+hi def link weftOperator Operator
+hi def link weftString String
+hi def link weftQuoted Identifier
+hi def link weftComment Comment
+
+let b:current_syntax = 'weft'
