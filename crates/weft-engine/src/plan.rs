@@ -189,6 +189,8 @@ pub(crate) struct Segment {
     pub(crate) sets_headers: bool,
     /// It may name the message's target.
     pub(crate) redirects: bool,
+    /// It gives keys for the filter behind the chain.
+    pub(crate) sets_keys: bool,
 }
 
 /// Why a chain cannot be run.
@@ -329,20 +331,21 @@ impl Segment {
     fn new(program: &ChainProgram, event: Event, code: Box<dyn Program>) -> Self {
         let parts = program.parts(event);
         let direction = if event.is_request() { &program.request } else { &program.response };
-        let (mut reads, mut sets_headers) = (0, false);
+        let (mut reads, mut sets_headers, mut sets_keys) = (0, false, false);
         for op in parts.iter().flat_map(|p| ops(p.function)) {
             match op {
                 Op::Input(id) | Op::InputPresent(id) => reads |= 1 << id.0,
                 Op::SetInput(id, _) | Op::ClearInput(id) => {
                     let place = &direction.inputs[usize::from(id.0)].place;
                     sets_headers |= matches!(place, Place::Header(_));
+                    sets_keys |= matches!(place, Place::Key(_));
                 }
                 _ => {}
             }
         }
         let ends = parts.iter().flat_map(|p| p.function.blocks.iter().map(|b| &b.end));
         let redirects = ends.into_iter().any(|end| matches!(end, Terminator::Redirect { .. }));
-        Self { code, event, reads, sets_headers, redirects }
+        Self { code, event, reads, sets_headers, redirects, sets_keys }
     }
 }
 

@@ -104,8 +104,10 @@ impl Engine {
                 call.request.hold(now + delay, HeldItem::Data(Vec::new(), ended));
             }
             call.opened = live.chain.program.elements.len();
-            let needs_message = segments.request.as_ref().is_some_and(|s| s.redirects || s.sets_headers);
-            if needs_message && call.method().is_some_and(|m| !m.server_streaming) && !ended {
+            let decides = segments.request.as_ref().is_some_and(|s| s.redirects || s.sets_headers);
+            let gives_keys = segments.request.as_ref().is_some_and(|s| s.sets_keys);
+            let is_asked_first = call.method().is_some_and(|m| !m.server_streaming);
+            if (gives_keys || decides && is_asked_first) && !ended {
                 call.phase = Phase::AwaitMessage;
                 return;
             }

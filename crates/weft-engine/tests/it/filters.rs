@@ -282,6 +282,36 @@ fn calls_of_one_key_go_one_after_the_other() {
     assert_eq!(stats(&mut world, "order").waiting, 0);
 }
 
+/// The key of a stream is in its first message; a stream that went on without it would stand in the wrong line.
+#[test]
+fn streams_wait_for_the_message_that_has_their_key() {
+    let order = Order { key: KeyId(0), keys_max: 100, waiting_max: 100 };
+    let policies = Policies { order: Some(order), ..Policies::default() };
+    let mut world = World::new(1, plan(&keyed_chain(), &[filter(1, "order", policies)], &[CART]))
+        .server(CART, |_| Behaviour::default());
+    let client = world.client("front");
+    let stream = |path: &str, user: &str, at| {
+        let messages = (0..3).map(|nth| Message::new(item(user, nth, b""))).collect();
+        Call::stream(path, messages).gap(ms(20)).at(ms(at))
+    };
+    let first = world.call(client, stream(BOTH, "ann", 0));
+    let second = world.call(client, stream(UP, "ann", 1));
+    let other = world.call(client, stream(UP, "bob", 2));
+    let empty = world.call(client, Call::stream(UP, Vec::new()).at(ms(3)));
+    world.run();
+    for call in [first, second, other, empty] {
+        assert_eq!(world.answer(call).code(), Some(0));
+    }
+    assert!(world.answer(other).took() < ms(70) && world.answer(empty).took() < ms(10));
+    assert!(world.answer(second).end.as_ref().unwrap().0 > world.answer(first).end.as_ref().unwrap().0);
+    let began = |nth: usize| world.received()[nth].arrived[0];
+    assert_eq!(world.received().len(), 4);
+    let end_of_first = world.answer(first).end.as_ref().unwrap().0;
+    assert!(
+        (0..4).filter(|nth| world.received()[*nth].messages.len() == 3).any(|nth| began(nth) >= end_of_first)
+    );
+}
+
 /// A line without an end would hold as many calls as a client cares to send.
 #[test]
 fn a_line_has_an_end() {
