@@ -7,14 +7,19 @@
 
 use std::collections::BTreeSet;
 use std::rc::Rc;
+use std::sync::Arc;
 
 use weft_core::abi::Slot;
+use weft_core::native::{
+    Arg, Call, Ended, Info, NATIVE_BYTES_MAX, NATIVES, Native, NativeDecl, Param, Prepared,
+};
 use weft_core::schema::{Field, FieldKind, Message, Presence, Schema};
-use weft_core::{Interval, Time};
+use weft_core::{Interval, Time, Type, Value};
 use weft_ir::text::{parse_program, write_program};
 use weft_ir::verify::verify_program;
 use weft_lang::source::SourceMap;
 use weft_lang::{Resolver, format::format, lexer, parser};
+use weft_native::{ENTROPY_BYTES, Secrets, prepare};
 use weft_proto::session::grpc::protobuf::{EditValue, Walk, WalkBuilder};
 use weft_proto::session::grpc::{Deframer, header};
 use weft_proto::session::http2::hpack::{BlockDecoder, BlockEncoder};
@@ -252,6 +257,59 @@ pub fn ir_text(data: &[u8]) {
     let written = write_program(&chain);
     let again = parse_program(&written).expect("what is written reads back");
     assert_eq!(format!("{again:?}"), format!("{chain:?}"));
+}
+
+/// The native functions: the first byte chooses one, the rest is what it is given. No bytes make it panic or give more
+/// than the limit, and what an inverse is for, it does.
+pub fn natives(data: &[u8]) {
+    let Some((&which, data)) = data.split_first() else { return };
+    let info = &NATIVES[usize::from(which) % NATIVES.len()];
+    let mut given = Vec::new();
+    let ended = native(info).call(&call(&[Arg::Bytes(data), Arg::Int(i64::from(which))]), &mut given);
+    if ended == Ended::Bytes {
+        assert!(given.len() <= NATIVE_BYTES_MAX, "{} gave too much", info.name);
+        assert!(
+            info.result != Type::Text(None) || core::str::from_utf8(&given).is_ok(),
+            "{} gave no text",
+            info.name
+        );
+    }
+    let Some(inverse) = NATIVES.iter().find(|inverse| inverse.inverse == Some(info.native)) else { return };
+    if ended == Ended::Bytes {
+        let mut back = Vec::new();
+        let ended = native(inverse).call(&call(&[Arg::Bytes(&given)]), &mut back);
+        assert!(ended == Ended::Bytes && back == data, "{} does not take {} back", inverse.name, info.name);
+    }
+}
+
+/// The bytes that [`natives`] takes for a function of this name.
+pub fn native_seed(name: &str, data: &[u8]) -> Vec<u8> {
+    let which = NATIVES.iter().position(|info| info.name == name).expect("there is such a function");
+    [&[which as u8], data].concat()
+}
+
+fn call<'a>(args: &'a [Arg<'a>]) -> Call<'a> {
+    Call { args, now: Time(1_500_000_000_000), rand: 7 }
+}
+
+fn native(info: &Info) -> Arc<dyn Prepared> {
+    let constants = info.params.iter().filter(|param| param.is_constant());
+    let constant = |param: &Param| match param {
+        Param::Pattern => r"(\w+)=(\d*)|[^a]{2,5}$",
+        Param::Pointer => "/a/0",
+        _ => "a$1b",
+    };
+    let algorithm = ("algorithm".to_owned(), Value::text("HS256"));
+    let decl = NativeDecl {
+        name: info.name.to_owned(),
+        native: info.native,
+        constants: constants.map(|param| constant(param).to_owned()).collect(),
+        options: if info.native == Native::JwtVerify { vec![algorithm] } else { Vec::new() },
+        site: 1,
+        cost: info.cost,
+    };
+    let key = info.needs_key.then_some(&[9; 32][..]);
+    prepare(&decl, &Secrets { key, entropy: [1; ENTROPY_BYTES] }).expect("it has all that it needs")
 }
 
 fn program(data: &[u8]) -> Option<&str> {

@@ -120,3 +120,40 @@ fn chains_are_read_or_refused() {
     let seeds = (0..12).map(|seed| write_program(&generate::chain(&mut Dice::from_seed(seed))).into_bytes());
     run(ir_text, seeds.collect());
 }
+
+/// A peer could crash a node with what it compressed, encrypted, signed or encoded, or fill its memory.
+#[test]
+fn what_native_functions_are_given_is_taken_or_refused() {
+    let unhex = |digits: &str| -> Vec<u8> {
+        let byte = |at| u8::from_str_radix(&digits[at..at + 2], 16).expect("they are digits");
+        (0..digits.len()).step_by(2).map(byte).collect()
+    };
+    let gzip = "1f8b08000000000000034b4c4a4e494d4bc4200131c7223318000000";
+    let zstd = "28b52ffd0458650000306162636465660100f14a11627640b5";
+    let lz4 = "04224d186440a70f00000069616263646566060050626364656600000000c852656c";
+    let token = b"eyJhbGciOiJIUzI1NiIsInR5cCI6IkpXVCJ9.eyJzdWIiOiJib2IifQ.EulAUCXTDlu2LDed1cFi_TQ-C1NB6a7Ro6W6Vt1NK4E";
+    let seeds = [
+        ("gunzip", unhex(gzip)),
+        ("unzstd", unhex(zstd)),
+        ("unlz4", unhex(lz4)),
+        ("gzip", b"abcabcabc".to_vec()),
+        ("zstd", b"abcabcabc".to_vec()),
+        ("lz4", b"abcabcabc".to_vec()),
+        ("aes_256_gcm_seal", b"abc".to_vec()),
+        ("aes_256_gcm_open", vec![1; 60]),
+        ("chacha20_poly1305_seal", b"abc".to_vec()),
+        ("chacha20_poly1305_open", vec![1; 60]),
+        ("jwt_verify", token.to_vec()),
+        ("json_get", br#"{"a": ["x\u00e9\n", {"b": null}], "c": -1.5e3}"#.to_vec()),
+        ("json_set", br#"{"a": ["x\u00e9\n", {"b": null}], "c": -1.5e3}"#.to_vec()),
+        ("unbase64", b"Zm9vYmFy".to_vec()),
+        ("unbase64url", b"Zm9vYmE".to_vec()),
+        ("unhex", b"00ff".to_vec()),
+        ("base64", b"foobar".to_vec()),
+        ("utf8", "gr\u{fc}n".as_bytes().to_vec()),
+        ("regex_capture", b"user=12 ab".to_vec()),
+        ("regex_replace", b"user=12 ab=".to_vec()),
+        ("maglev_slot", b"key".to_vec()),
+    ];
+    run(natives, seeds.map(|(name, data)| native_seed(name, &data)).to_vec());
+}

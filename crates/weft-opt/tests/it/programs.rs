@@ -410,19 +410,25 @@ impl Test {
         let last = self.last.as_mut().expect("a pass comes first");
         last.edits_said = true;
         let inputs = Handler::of(last.event).direction(&self.chain).map_or(&[][..], |d| &d.inputs);
-        let edits: Vec<(String, Seen)> = last
+        let mut edits: Vec<(String, Seen)> = last
             .seen
             .edits
             .iter()
             .map(|(to, value)| (target(&self.chain, inputs, *to).0, value.clone()))
             .collect();
+        // A value that the test does not say.
+        for (edit, (_, wanted)) in edits.iter_mut().zip(pairs(tokens)) {
+            if wanted == Token::Word("_".to_owned()) {
+                edit.1 = Seen::Null;
+            }
+        }
         let wanted: Vec<(String, Seen)> = pairs(tokens)
             .into_iter()
             .map(|(name, value)| {
                 let ty =
                     type_of(&self.chain, inputs, &name).unwrap_or_else(|| panic!("{at}: no place {name}"));
-                let value = seen(&literal(&value, ty));
-                (name, value)
+                let is_said = value != Token::Word("_".to_owned());
+                (name, if is_said { seen(&literal(&value, ty)) } else { Seen::Null })
             })
             .collect();
         assert_eq!(edits, wanted, "{at}");
@@ -561,11 +567,16 @@ fn literal(token: &Token, ty: Type) -> Value {
                 let unsigned = || word.parse::<u64>().ok().map(|n| n as i64);
                 word.parse().ok().or_else(unsigned).map(Value::Int)
             }
-            Repr::Bytes => None,
+            Repr::Bytes => word.strip_prefix("0x").and_then(unhex).map(Value::Bytes),
         },
         Token::Sign(_) => None,
     };
     value.unwrap_or_else(|| panic!("{token:?} is no {ty}"))
+}
+
+fn unhex(digits: &str) -> Option<Vec<u8>> {
+    let byte = |at: usize| u8::from_str_radix(digits.get(at..at + 2)?, 16).ok();
+    (0..digits.len()).step_by(2).map(byte).collect()
 }
 
 fn word(value: &Value) -> u64 {

@@ -6,12 +6,12 @@
 //! --@ rand: 7                              what `rand()` draws from in the passes that follow
 //! --@ in: request user='alice' weight=1.5  runs a pass: open, request (OPEN and REQUEST), message (REQUEST alone),
 //!                                          response, close, every INSTANCE N; a name is an input of the chain,
-//!                                          `header[x]`, or `opened` (of close)
+//!                                          `header[x]`, or `opened` (of close); bytes may be `0x1f8b`
 //! ```
 //! What a pass must leave is said behind it; of edits and rows, all are said.
 //! ```text
 //! --@ out: forward | drop | abort STATUS 'text' | reply | redirect 'to' | failed 'fault'
-//! --@ set: user='x' header[y]=NULL answer[z]='1' reply[server]='s'
+//! --@ set: user='x' header[y]=NULL answer[z]='1' reply[server]='s'      `_` is a value that is not said
 //! --@ row log: ('alice', 7, NULL)
 //! --@ delay: '5 ms'     --@ mark: 3     --@ mirror: 'cluster'
 //! --@ table acl.ac_tab: ('alice', 'W') ('bob', 'R')
