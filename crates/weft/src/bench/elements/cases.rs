@@ -17,7 +17,8 @@ use crate::source::Files;
 const PROTO: &str = include_str!("bench.proto");
 const HEAD: &str = "CREATE TYPE bench FROM PROTO 'bench.proto';
 CREATE LISTENER front ON tcp '127.0.0.1:1';
-CREATE CLUSTER back TO '127.0.0.1:2';
+CREATE CLUSTER back TO '10.0.0.1:7000', '10.0.0.2:7000', '10.0.0.3:7000', '10.0.0.4:7000';
+CREATE CLUSTER other TO '10.0.0.9:7000';
 ";
 
 /// One chain to be measured.
@@ -112,6 +113,123 @@ pub(super) const CASES: &[Case] = &[
         twin_text: &[include_str!("../twins/shard_lb.rs")],
     },
     Case {
+        name: "header_acl",
+        files: &["library/elements/header_acl.weft"],
+        text: "",
+        stages: "header_acl (token := header.\"x-token\")",
+        rows: tokens,
+        twin: twins::HEADER_ACL,
+        twin_text: &[include_str!("../twins/header_acl.rs")],
+    },
+    Case {
+        name: "bandwidth_limit",
+        files: &["library/elements/bandwidth_limit.weft"],
+        text: "",
+        stages: "bandwidth_limit (rate = 4e11, burst = 1e6)",
+        rows: String::new,
+        twin: twins::BANDWIDTH_LIMIT,
+        twin_text: &[include_str!("../twins/bandwidth_limit.rs")],
+    },
+    Case {
+        name: "cache",
+        files: &["library/elements/cache.weft"],
+        text: "",
+        stages: "cache (ttl = '1 ms', key := tenant)",
+        rows: String::new,
+        twin: twins::CACHE,
+        twin_text: &[include_str!("../twins/cache.rs")],
+    },
+    Case {
+        name: "circuit_breaker",
+        files: &["library/elements/circuit_breaker.weft"],
+        text: "",
+        stages: "circuit_breaker (failures = 1, pause = '20 us')",
+        rows: String::new,
+        twin: twins::CIRCUIT_BREAKER,
+        twin_text: &[include_str!("../twins/circuit_breaker.rs")],
+    },
+    Case {
+        name: "admission_control",
+        files: &["library/elements/admission_control.weft"],
+        text: "",
+        stages: "admission_control (k = 1)",
+        rows: String::new,
+        twin: twins::ADMISSION_CONTROL,
+        twin_text: &[include_str!("../twins/admission_control.rs")],
+    },
+    Case {
+        name: "sticky_lb",
+        files: &["library/elements/sticky_lb.weft"],
+        text: "",
+        stages: "sticky_lb (session := tenant)",
+        rows: String::new,
+        twin: twins::STICKY_LB,
+        twin_text: &[include_str!("../twins/sticky_lb.rs")],
+    },
+    Case {
+        name: "hash_lb",
+        files: &["library/elements/hash_lb.weft"],
+        text: "",
+        stages: "hash_lb (key := tenant)",
+        rows: String::new,
+        twin: twins::HASH_LB,
+        twin_text: &[include_str!("../twins/hash_lb.rs")],
+    },
+    Case {
+        name: "round_robin_lb",
+        files: &["library/elements/round_robin_lb.weft"],
+        text: "",
+        stages: "round_robin_lb",
+        rows: String::new,
+        twin: twins::ROUND_ROBIN_LB,
+        twin_text: &[include_str!("../twins/round_robin_lb.rs")],
+    },
+    Case {
+        name: "random_lb",
+        files: &["library/elements/random_lb.weft"],
+        text: "",
+        stages: "random_lb",
+        rows: String::new,
+        twin: twins::RANDOM_LB,
+        twin_text: &[include_str!("../twins/random_lb.rs")],
+    },
+    Case {
+        name: "least_loaded_lb",
+        files: &["library/elements/least_loaded_lb.weft"],
+        text: "",
+        stages: "least_loaded_lb",
+        rows: String::new,
+        twin: twins::LEAST_LOADED_LB,
+        twin_text: &[include_str!("../twins/least_loaded_lb.rs")],
+    },
+    Case {
+        name: "ab_header",
+        files: &["library/elements/ab_header.weft"],
+        text: "",
+        stages: "ab_header (value = 'u7', target = 'other', variant := header.\"x-variant\")",
+        rows: String::new,
+        twin: twins::AB_HEADER,
+        twin_text: &[include_str!("../twins/ab_header.rs")],
+    },
+    Case {
+        name: "ab_random",
+        files: &["library/elements/ab_random.weft"],
+        text: "",
+        stages: "ab_random (percent = 50, target = 'other')",
+        rows: String::new,
+        twin: twins::AB_RANDOM,
+        twin_text: &[include_str!("../twins/ab_random.rs")],
+    },
+    Case {
+        name: "traffic_mirror",
+        files: &["library/elements/traffic_mirror.weft"],
+        text: "",
+        stages: "traffic_mirror (percent = 10, target = 'other')",
+        rows: String::new,
+        twin: twins::TRAFFIC_MIRROR,
+        twin_text: &[include_str!("../twins/traffic_mirror.rs")],
+    },
+    Case {
         name: "ADN chain",
         files: &["library/elements/logging.weft", "library/elements/acl.weft", "library/elements/fault.weft"],
         text: "",
@@ -179,6 +297,12 @@ fn permissions() -> String {
     let permission = |user| format!("('u{user}', '{}')", if user % 100 == 7 { 'R' } else { 'W' });
     let rows: Vec<String> = (0..USERS).map(permission).collect();
     format!("INSERT INTO bench.acl.ac_tab (user, permission) VALUES {};\n", rows.join(", "))
+}
+
+/// Tokens that calls may have: those that are no stranger's.
+fn tokens() -> String {
+    let rows: Vec<String> = (0..USERS).map(|token| format!("('u{token}', 'front end')")).collect();
+    format!("INSERT INTO bench.header_acl.allowed (token, role) VALUES {};\n", rows.join(", "))
 }
 
 fn replicas() -> String {

@@ -218,3 +218,16 @@ fn make_us(program: &ChainProgram, backend: &Together) -> Result<[f64; 2], Strin
     drop(bound);
     Ok([compile_us, bind_us])
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A twin that does other work than its element would be no measure of it.
+    #[test]
+    fn each_twin_does_what_its_element_does() {
+        let wrong = |case: &Case| case.program().and_then(|program| compare(case, &program)).err();
+        let wrong: Vec<String> = CASES.iter().filter_map(wrong).collect();
+        assert!(wrong.is_empty(), "{wrong:#?}");
+    }
+}

@@ -185,6 +185,8 @@ impl Draws {
             Place::Meta(Meta::Status) => {
                 word(u64::from(if self.below(20) == 0 { Status::Unavailable } else { Status::Ok }.code()))
             }
+            // A unary call has one message each way.
+            Place::Meta(Meta::Index) => word(0),
             Place::Meta(Meta::Elapsed) => word(self.below(5_000_000)),
             Place::Meta(Meta::Method) => Self::text(bytes, b"/weft.bench.Elements/Call"),
             _ => match input.ty {
@@ -253,10 +255,11 @@ impl<R: Runner> Lane<R> {
             table.export(0, self.now, u32::MAX, &mut chunk);
             chunk
         };
-        let merged = &self.state.merged;
+        let (scalars, merged) = (&self.state.scalars, &self.state.merged);
         let left = Left {
             counters: self.counters.clone(),
             tables: self.state.tables.iter().map(rows).collect(),
+            scalars: (0..scalars.len()).map(|word| scalars.word(word)).collect(),
             merged: (0..merged.len()).map(|word| merged.word(word)).collect(),
         };
         (seen, left)
@@ -307,6 +310,7 @@ pub(super) struct Left {
     counters: Vec<Counters>,
     /// The rows of each table, with their ages.
     tables: Vec<Vec<u8>>,
+    scalars: Vec<u64>,
     merged: Vec<u64>,
 }
 
@@ -319,6 +323,7 @@ pub(super) struct Seen {
     text: Vec<u8>,
     edits: Vec<(EditTarget, Value)>,
     rows: Vec<(u16, Vec<Value>)>,
+    mirrors: Vec<(Vec<u8>, u32)>,
     delay: Interval,
     mark: Option<u64>,
 }
@@ -335,6 +340,11 @@ impl Seen {
             text: if has_text { out.text.clone() } else { Vec::new() },
             edits: out.edits.iter().map(|edit| (edit.target, value(out, edit.value))).collect(),
             rows: out.rows.iter().map(|r| (r.sink, row(r.cells))).collect(),
+            mirrors: out
+                .mirrors
+                .iter()
+                .map(|m| (out.kept(m.target.0, m.target.1).to_vec(), m.edits))
+                .collect(),
             delay: out.delay,
             mark: out.mark,
         }

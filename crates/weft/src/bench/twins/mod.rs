@@ -17,13 +17,26 @@
 //! elements of a chain are one function. Before a twin is timed, it is held against the interpreter on random
 //! messages: verdicts, rows, edits, counters, and the state that is left.
 
+mod ab_header;
+mod ab_random;
 mod acl;
+mod admission_control;
+mod bandwidth_limit;
+mod cache;
+mod circuit_breaker;
 mod fault;
+mod hash_lb;
+mod header_acl;
+mod least_loaded_lb;
 mod logging;
 mod metrics;
 mod mutation;
+mod random_lb;
+mod round_robin_lb;
 mod shard_lb;
+mod sticky_lb;
 mod token_bucket;
+mod traffic_mirror;
 
 use core::fmt;
 use core::sync::atomic::{AtomicU64, Ordering::Relaxed};
@@ -40,15 +53,28 @@ use weft_ir::program::{ChainProgram, Direction, Event, Meta, Place};
 /// Makes the twin of a chain for one event, on this state.
 pub(super) type Make = fn(&ChainProgram, &State, Event) -> Box<dyn Program>;
 
+pub(super) const AB_HEADER: Make = one::<ab_header::AbHeader>;
+pub(super) const AB_RANDOM: Make = one::<ab_random::AbRandom>;
 pub(super) const ACL: Make = one::<acl::Acl>;
-/// An element that lets everything pass.
-pub(super) const EMPTY: Make = one::<Empty>;
+pub(super) const ADMISSION_CONTROL: Make = one::<admission_control::AdmissionControl>;
+pub(super) const BANDWIDTH_LIMIT: Make = one::<bandwidth_limit::BandwidthLimit>;
+pub(super) const CACHE: Make = one::<cache::Cache>;
+pub(super) const CIRCUIT_BREAKER: Make = one::<circuit_breaker::CircuitBreaker>;
 pub(super) const FAULT: Make = one::<fault::Fault>;
+pub(super) const HASH_LB: Make = one::<hash_lb::HashLb>;
+pub(super) const HEADER_ACL: Make = one::<header_acl::HeaderAcl>;
+pub(super) const LEAST_LOADED_LB: Make = one::<least_loaded_lb::LeastLoadedLb>;
 pub(super) const LOGGING: Make = one::<logging::Logging>;
 pub(super) const METRICS: Make = one::<metrics::Metrics>;
 pub(super) const MUTATION: Make = one::<mutation::Mutation>;
+pub(super) const RANDOM_LB: Make = one::<random_lb::RandomLb>;
+pub(super) const ROUND_ROBIN_LB: Make = one::<round_robin_lb::RoundRobinLb>;
 pub(super) const SHARD_LB: Make = one::<shard_lb::ShardLb>;
+pub(super) const STICKY_LB: Make = one::<sticky_lb::StickyLb>;
 pub(super) const TOKEN_BUCKET: Make = one::<token_bucket::TokenBucket>;
+pub(super) const TRAFFIC_MIRROR: Make = one::<traffic_mirror::TrafficMirror>;
+/// An element that lets everything pass.
+pub(super) const EMPTY: Make = one::<Empty>;
 /// logging -> acl -> fault
 pub(super) const ADN: Make = three::<logging::Logging, acl::Acl, fault::Fault>;
 
@@ -282,6 +308,45 @@ fn abort(cx: &mut Cx<'_>, at: u16, status: Status, text: &[u8]) -> bool {
     false
 }
 
+/// ABORT in ON OPEN.
+#[inline(always)]
+fn refuse(cx: &mut Cx<'_>, at: u16, status: Status, text: &[u8]) -> bool {
+    cx.out.opening = true;
+    abort(cx, at, status, text)
+}
+
+/// REDIRECT to what is in the outcome's text.
+#[inline(always)]
+fn redirected(cx: &mut Cx<'_>, at: u16) -> bool {
+    (cx.out.verdict, cx.out.element) = (Verdict::Redirect, at);
+    cx.counters[usize::from(at)].diverted += 1;
+    true
+}
+
+#[inline(always)]
+fn redirect_to(cx: &mut Cx<'_>, at: u16, target: &[u8]) -> bool {
+    cx.out.text.clear();
+    cx.out.text.extend_from_slice(target);
+    redirected(cx, at)
+}
+
+/// Puts the text cell of a row where a REDIRECT has its target.
+#[inline(always)]
+fn redirect_row(cx: &mut Cx<'_>, cell: &[AtomicU64]) {
+    cx.out.text.clear();
+    cell_into(cell, &mut cx.out.text);
+}
+
+/// Does something under the lock of a key, where the table is shared.
+#[inline(always)]
+fn with_lock<T>(table: &Table, key: &[u8], work: impl FnOnce() -> T) -> T {
+    let hash = table.spec().shared.then(|| Table::hash_bytes(key));
+    hash.inspect(|hash| table.lock(*hash));
+    let done = work();
+    hash.inspect(|hash| table.unlock(*hash));
+    done
+}
+
 /// An error ends the handler. `kept` is what was in the scratch when it began; nothing else was written before.
 #[cold]
 fn fail(cx: &mut Cx<'_>, at: u16, fault: Fails, kept: usize) -> bool {
@@ -309,6 +374,12 @@ fn text<'a>(cx: &Cx<'a>, region: usize, input: usize) -> &'a [u8] {
     let slot = cx.slots[input];
     let end = slot.a.saturating_add(slot.b);
     cx.regions[region].get(slot.a as usize..end as usize).unwrap_or_default()
+}
+
+/// Whether an input is not NULL.
+#[inline(always)]
+fn is_present(cx: &Cx<'_>, input: usize) -> bool {
+    cx.present >> input & 1 != 0
 }
 
 /// Sets a text cell of the call's row, whose first word is `at`. The bytes fit.
@@ -353,6 +424,16 @@ fn keep_cell(cx: &mut Cx<'_>, at: usize) -> Option<Cell> {
     Some(Cell::Bytes(start as u32, len as u32))
 }
 
+/// The bytes of a text cell of the call's row, which `cell` begins with.
+#[inline(always)]
+fn cell_bytes<'a, const N: usize>(cell: &[u64], out: &'a mut [u8; N]) -> &'a [u8] {
+    let len = (cell[0] as usize).min(N);
+    for (bytes, word) in out.chunks_mut(8).zip(&cell[1..=len.div_ceil(8)]) {
+        bytes.copy_from_slice(&word.to_le_bytes()[..bytes.len()]);
+    }
+    &out[..len]
+}
+
 /// Appends the bytes of a text cell of a table's row: `cell` begins with their number.
 #[inline(always)]
 fn cell_into(cell: &[AtomicU64], out: &mut Vec<u8>) {
@@ -363,6 +444,44 @@ fn cell_into(cell: &[AtomicU64], out: &mut Vec<u8>) {
         .iter()
         .for_each(|word| out.extend_from_slice(&word.load(Relaxed).to_le_bytes()));
     out.truncate(end);
+}
+
+/// The members of the cluster, in a table that the controller fills and swaps whole: there is no lock to take.
+struct Servers {
+    table: usize,
+    endpoint: usize,
+}
+
+impl Servers {
+    fn new(site: &Site<'_>) -> Self {
+        let (at, table) = site.table_of("servers");
+        let endpoint = table.column("endpoint").expect("the table has the column");
+        Self { table: at, endpoint: usize::from(endpoint.word) }
+    }
+
+    #[inline(always)]
+    fn count(&self, cx: &Cx<'_>) -> u64 {
+        cx.state.tables[self.table].len()
+    }
+
+    /// The cell of a slot's endpoint.
+    #[inline(always)]
+    fn endpoint<'a>(&self, cx: &Cx<'a>, slot: u64) -> Option<&'a [AtomicU64]> {
+        let (_, words) = cx.state.tables[self.table].find_int_words(slot, cx.now)?;
+        Some(&words[self.endpoint..])
+    }
+
+    /// REDIRECT to a slot.
+    #[inline(always)]
+    fn redirect(&self, cx: &mut Cx<'_>, at: u16, slot: u64) -> bool {
+        match self.endpoint(cx, slot) {
+            Some(endpoint) => {
+                redirect_row(cx, endpoint);
+                redirected(cx, at)
+            }
+            None => refuse(cx, at, Status::Unavailable, b"no server"),
+        }
+    }
 }
 
 /// An element's place in a chain.
@@ -394,6 +513,14 @@ impl Site<'_> {
         (at, &self.state.tables[at])
     }
 
+    /// The index of a table of the element, and the table.
+    fn table_of(&self, name: &str) -> (usize, &Arc<Table>) {
+        let is_it =
+            |table: &weft_ir::program::TableDecl| table.owner == self.name() && table.spec.name == name;
+        let at = self.program.tables.iter().position(is_it).expect("the element has the table");
+        (at, &self.state.tables[at])
+    }
+
     /// The first word of a column of the element's table in the words of a row.
     fn column(&self, name: &str) -> usize {
         let column = self.table().1.column(name).expect("the table has the column");
@@ -418,10 +545,11 @@ impl Site<'_> {
         self.program.sinks.iter().position(is_it).expect("the element has a sink") as u16
     }
 
-    /// The sites from which the element's request handler draws, in order.
+    /// The sites from which the element draws when a call opens or sends a message, in order.
     fn rand_sites(&self) -> Vec<u64> {
         let handlers = &self.program.elements[usize::from(self.at)].handlers;
-        let blocks = handlers.request.iter().flat_map(|function| &function.blocks);
+        let functions = handlers.open.iter().chain(&handlers.request);
+        let blocks = functions.flat_map(|function| &function.blocks);
         let ops = blocks.flat_map(|block| &block.insts).map(|inst| &inst.op);
         ops.filter_map(|op| if let Op::Rand(site) = op { Some(*site) } else { None }).collect()
     }
@@ -429,6 +557,11 @@ impl Site<'_> {
 
 fn place(direction: &Direction, is_it: impl Fn(&Place) -> bool) -> usize {
     direction.inputs.iter().position(|input| is_it(&input.place)).expect("a column that the element reads")
+}
+
+/// The input of the request that the engine knows.
+fn request_meta(program: &ChainProgram, meta: Meta) -> usize {
+    place(&program.request, |place| *place == Place::Meta(meta))
 }
 
 /// The input that is a header.
