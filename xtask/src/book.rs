@@ -4,6 +4,7 @@
 //! | --- | --- |
 //! | `docs/src/library/README.md` | the summaries of all library files |
 //! | `docs/src/library/NAME.md` | the header of NAME.weft in the library |
+//! | `docs/src/library/lines.md` | the library, the twins of its elements, and what others published |
 //! | `docs/src/reference/diagnostics.md` | the table of codes in `weft-lang` |
 //! | `docs/src/reference/functions.md` | the table of functions in `weft-lang` |
 //! | `docs/src/reference/command-line.md` | what `weft man --markdown` prints |
@@ -63,6 +64,7 @@ pub(crate) fn pages(root: &Path) -> Result<Vec<Page>, String> {
     ];
     let library = library(root)?;
     pages.push(("docs/src/library/README.md".to_owned(), index(&library)));
+    pages.push(("docs/src/library/lines.md".to_owned(), crate::lines::page(root, &library)));
     for (import, text) in &library {
         let name = stem(import);
         pages.push((format!("docs/src/library/{name}.md"), manual(name, import, text)));

@@ -5,6 +5,7 @@ mod book;
 mod editors;
 #[path = "../../crates/weft/library_folder.rs"]
 mod library_folder;
+mod lines;
 mod run;
 mod test;
 mod tidy;
