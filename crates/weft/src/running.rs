@@ -371,6 +371,18 @@ fn millis(time: Duration) -> f64 {
     time.as_secs_f64() * 1e3
 }
 
+fn filter_status(filter: &FilterStats) -> weft_api::Filter {
+    weft_api::Filter {
+        chain: filter.chain.clone(),
+        name: filter.name.clone(),
+        counts: filter.counts.named().map(|(name, n)| (name.to_owned(), n)).into(),
+        waiting: filter.waiting,
+        in_flight: filter.in_flight,
+        limit: filter.limit,
+        is_open: filter.is_open,
+    }
+}
+
 #[cfg(test)]
 pub(crate) mod tests {
     use super::*;
@@ -535,17 +547,5 @@ CREATE CHAIN shop ON front -> cart AS tick; END;
             assert!(Instant::now() < until, "the worker did not end");
             std::thread::sleep(Duration::from_millis(10));
         }
-    }
-}
-
-fn filter_status(filter: &FilterStats) -> weft_api::Filter {
-    weft_api::Filter {
-        chain: filter.chain.clone(),
-        name: filter.name.clone(),
-        counts: filter.counts.named().map(|(name, n)| (name.to_owned(), n)).into(),
-        waiting: filter.waiting,
-        in_flight: filter.in_flight,
-        limit: filter.limit,
-        is_open: filter.is_open,
     }
 }
