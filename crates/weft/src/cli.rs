@@ -31,7 +31,7 @@ pub(crate) enum Command {
     Demo(DemoArgs),
     /// Check a program and say what is wrong with it
     Check(CheckArgs),
-    /// Tell what each element does, which of them may change places, and why not
+    /// Tell what each element does, in which order they run, and why
     Explain(ExplainArgs),
     /// Format programs
     Fmt(FmtArgs),
@@ -69,7 +69,8 @@ pub(crate) struct CheckArgs {
 }
 
 #[derive(Args)]
-#[command(after_help = "Examples:\n  weft explain network.weft\n  weft explain network.weft shop --json")]
+#[command(after_help = "Examples:\n  weft explain network.weft\n  weft explain network.weft shop --json\n  \
+                        weft explain network.weft shop --admin 127.0.0.1:9901 --svg shop.svg")]
 pub(crate) struct ExplainArgs {
     /// The file that the program begins with
     pub(crate) file: String,
@@ -78,6 +79,18 @@ pub(crate) struct ExplainArgs {
     /// Give it as data
     #[arg(long)]
     pub(crate) json: bool,
+    /// Draw the plan into this file
+    #[arg(long, value_name = "FILE")]
+    pub(crate) svg: Option<String>,
+    /// Write the plan into this file as a graph for Graphviz
+    #[arg(long, value_name = "FILE")]
+    pub(crate) dot: Option<String>,
+    /// Ask the node with this admin endpoint what its elements took and ended, and plan by that
+    #[arg(long, value_name = "ADDRESS")]
+    pub(crate) admin: Option<SocketAddr>,
+    /// The file with the node's token; by default where `weft run` of this user leaves it
+    #[arg(long, value_name = "FILE", requires = "admin")]
+    pub(crate) token_file: Option<PathBuf>,
 }
 
 #[derive(Args)]

@@ -143,7 +143,7 @@ impl Compiler {
         // What filters wrap stands behind the chains and the conditions.
         let n_first = programs.len() + conditions.iter().flatten().count();
         for (index, (chain, mut program)) in network.chains.iter().zip(programs).enumerate() {
-            let ordered = ordered(network, index, &program, ordering::counted(counted, &chain.name));
+            let ordered = ordered(network, index, &program, &ordering::counted(counted, &chain.name));
             if ordered.plan.is_reordered() {
                 planned.push(ordered.told(&program));
                 program.reorder(&ordered.plan.order);

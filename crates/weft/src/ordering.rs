@@ -20,10 +20,10 @@ pub(crate) struct Ordered {
 /// What a node has counted of a chain: its elements by name, in the order in which they run.
 pub(crate) type Counted<'s> = &'s [(String, Counters)];
 
-/// Of the chains that calls enter now, the one with this name.
-pub(crate) fn counted<'s>(stats: &'s [ChainStats], chain: &str) -> Counted<'s> {
-    let current = stats.iter().find(|stats| stats.is_current && stats.chain == chain);
-    current.map_or(&[], |stats| &stats.elements)
+/// What was counted of the chain with this name that calls enter now; filters cut it into parts.
+pub(crate) fn counted(stats: &[ChainStats], chain: &str) -> Vec<(String, Counters)> {
+    let parts = stats.iter().filter(|stats| stats.is_current && stats.chain == chain);
+    parts.flat_map(|part| part.elements.iter().cloned()).collect()
 }
 
 /// Chooses the order of a chain, an index into [`Network::chains`], whose program is as written.

@@ -12,7 +12,7 @@ use crate::effects::{ChainEffects, ElementEffects, EndKind};
 /// Tuples that an element must have seen before its rate of ends is believed.
 pub const SEEN_MIN: u64 = 1000;
 /// Timed passes that an element must have had before its time is believed.
-pub const SAMPLED_MIN: u64 = 32;
+pub const SAMPLED_MIN: u64 = 16;
 /// How many calls an element is taken to end of which nothing is known but that it may. A tenth is what System R takes
 /// for an equality with a value that it knows nothing of (Selinger et al., SIGMOD 1979, table 1).
 pub const ENDS_ASSUMED: f64 = 0.1;

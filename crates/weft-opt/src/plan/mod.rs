@@ -4,11 +4,15 @@
 //! * [`Figures`]: what elements cost, measured or estimated.
 //! * [`choose`]: the order of least expected cost among those that are allowed.
 //! * [`tables`]: for each table, whether it can be spread over nodes by the key of its rows.
+//! * [`overlaps`]: which elements could work side by side, and at what price.
+//! * [`headers`]: what must travel in front of a message where the chain is cut.
 //!
 //! The search and the cost model are decision 0023.
 
 mod figures;
+mod header;
 mod order;
+mod parallel;
 mod search;
 mod shard;
 mod swap;
@@ -26,7 +30,9 @@ use weft_lang::hir;
 use crate::effects::Lines;
 
 pub use figures::{ENDS_ASSUMED, ElementFigures, Figures, SAMPLED_MIN, SEEN_MIN};
+pub use header::{Header, HeaderField, ID_BYTES, VERSION_BYTES, headers};
 pub use order::{GAIN_MIN, GAIN_NS_MIN, Input, Licence, LicensedBy, NotTaken, Plan, choose};
+pub use parallel::{COPY_NS, Copied, HAND_OFF_NS, MERGE_NS, Overlap, Together, gain_ns, overlaps, steps};
 pub use search::{BEAM_WIDTH, EXACT_MAX};
 pub use shard::{Sharding, TableSharding, tables};
 pub use swap::pairs;
@@ -282,6 +288,34 @@ impl Clause {
         Self::Order,
         Self::Filters,
     ];
+
+    /// In a few words.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::WritesWhatIsRead => "writes what is read",
+            Self::BothWrite => "both write",
+            Self::SharedPlace => "shared place",
+            Self::Answers => "answers",
+            Self::Marks => "marks",
+            Self::ChangesWhatIsRead => "changes what is read",
+            Self::BothChange => "both change",
+            Self::EndsState => "ends, state",
+            Self::EndsSharedCell => "ends, shared cell",
+            Self::EndsRows => "ends, rows",
+            Self::EndsCopies => "ends, copies",
+            Self::EndsTrailers => "ends, trailers",
+            Self::Statuses => "statuses",
+            Self::StatusesAnswered => "statuses, answered",
+            Self::StatusesAsked => "statuses, asked",
+            Self::CopiesChanges => "copies changes",
+            Self::Delays => "delays",
+            Self::Sinks => "sinks",
+            Self::Targets => "targets",
+            Self::Room => "room",
+            Self::Order => "order",
+            Self::Filters => "filters",
+        }
+    }
 
     /// The rule that it is a part of.
     pub fn rule(self) -> Rule {

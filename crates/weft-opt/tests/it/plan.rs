@@ -1,10 +1,14 @@
 //! Which order is chosen, for programs.
 
 use weft_core::abi::Counters;
+use weft_ir::program::ChainProgram;
 use weft_lang::diagnostic::{RenderOptions, render_all};
-use weft_opt::effects::effects;
+use weft_opt::effects::{ChainEffects, effects};
 use weft_opt::lower::{LowerOptions, lower_with_lines};
-use weft_opt::plan::{Context, Figures, Input, Level, LicensedBy, Plan, choose, pairs};
+use weft_opt::plan::{
+    Context, Copied, Figures, Input, Level, LicensedBy, Pair, Plan, Together, choose, headers, overlaps,
+    pairs, steps,
+};
 
 use crate::swap::Inline;
 
@@ -20,6 +24,13 @@ CREATE ELEMENT sized ON rpc (payload BYTES) AS
   ON REQUEST IF length(payload) > 9 THEN ABORT PERMISSION_DENIED 'no'; END IF;
 END;
 CREATE ELEMENT count ON rpc AS VAR n U64 MERGE SUM; ON REQUEST ADD n, 1; END;
+CREATE ELEMENT labels ON rpc AS ON REQUEST SET header['x-a'] = 'a'; END;
+CREATE ELEMENT looks ON rpc AS ON REQUEST IF header['x-a'] = 'b' THEN REDIRECT TO 'cart'; END IF; END;
+CREATE ELEMENT copies ON rpc AS ON REQUEST MIRROR TO 'cart'; END;
+CREATE ELEMENT keyed ON rpc (user TEXT, object_id I64) AS
+  TABLE t (user TEXT(64), object_id I64, n I64, PRIMARY KEY (user, object_id)) MAX 10 ROWS FILLED BY CONTROLLER;
+  ON REQUEST SELECT * FROM input JOIN t USING (user, object_id) ELSE ABORT PERMISSION_DENIED 'no';
+END;
 CREATE ELEMENT light ON rpc (quantity I32) AS ON REQUEST SET quantity = 7; END;
 ";
 
@@ -28,8 +39,16 @@ type Counted = (&'static str, u64, u64);
 
 const MEASURED: [Counted; 4] = [("heavy", 1000, 0), ("guard", 10, 500), ("sized", 10, 500), ("count", 5, 0)];
 
-/// The plan of a chain with these stages and options, and its order in words.
-fn plan(stages: &str, counted: &[Counted], running: Option<&[usize]>) -> (String, Plan) {
+/// A chain with what is known of it.
+struct Known {
+    chain: ChainProgram,
+    effects: ChainEffects,
+    context: Context,
+    pairs: Vec<Pair>,
+    level: Level,
+}
+
+fn known(stages: &str) -> Known {
     let program =
         format!("{ELEMENTS}CREATE CHAIN t ON front -> cart METHOD 'shop.Cart/Add' AS {stages} END;");
     let (network, diagnostics, sources) = weft_lang::check("t.weft", &mut Inline(program));
@@ -40,6 +59,13 @@ fn plan(stages: &str, counted: &[Counted], running: Option<&[usize]>) -> (String
     let effects = effects(&chain);
     let context = Context::new(&chain, &network.chains[0], &network.schema);
     let pairs = pairs(&chain, &effects, &context);
+    let level = Level::from(network.chains[0].equivalence);
+    Known { chain, effects, context, pairs, level }
+}
+
+/// The plan of a chain with these stages and options, and its order in words.
+fn plan(stages: &str, counted: &[Counted], running: Option<&[usize]>) -> (String, Plan) {
+    let Known { chain, effects, context, pairs, level } = known(stages);
     let counters = |(name, ns, ended): &Counted| {
         let counters = Counters {
             seen: 100_000,
@@ -52,7 +78,6 @@ fn plan(stages: &str, counted: &[Counted], running: Option<&[usize]>) -> (String
     };
     let counted: Vec<(String, Counters)> = counted.iter().map(counters).collect();
     let figures = Figures::estimated(&chain, &effects).with_counted(&chain, &effects, &counted);
-    let level = Level::from(network.chains[0].equivalence);
     let plan = choose(&Input { context: &context, pairs: &pairs, level, figures: &figures, running });
     let names: Vec<&str> = plan.order.iter().map(|at| &*chain.elements[*at].name).collect();
     (names.join(" "), plan)
@@ -128,4 +153,65 @@ fn figures_are_measured_where_enough_was_seen() {
     // With nothing measured, an element that may refuse is taken to refuse one call in ten.
     let (order, plan) = self::plan("heavy -> guard;", &[], None);
     assert!(plan.written_ns > plan.planned_ns || order == "heavy guard", "{plan:?}");
+}
+
+/// How the second of two elements could run beside the first.
+#[track_caller]
+fn overlap(stages: &str, expected: Result<Together, &str>) {
+    let Known { chain, effects, pairs, level, .. } = known(stages);
+    let found = overlaps(&chain, &effects, &pairs, level, &[0, 1]).remove(0);
+    assert_eq!(found.verdict, expected.map_err(ToOwned::to_owned), "{stages}");
+    let steps = steps(&[found], &[0, 1]);
+    assert_eq!(steps.len(), if expected.is_ok() { 1 } else { 2 });
+}
+
+#[test]
+fn what_could_run_side_by_side_is_told_with_its_price() {
+    // A copy that is forgotten shows one element the other's bytes; a merge that is, keeps state of a refused call.
+    let shared = Together::default();
+    overlap("guard -> light;", Ok(shared));
+    overlap("heavy -> sized;", Err("heavy writes payload, which sized reads"));
+    overlap("sized -> heavy;", Ok(Together { copy: Copied::All, ..shared }));
+    overlap("looks -> labels;", Ok(Together { copy: Copied::Headers, ..shared }));
+    // The second writes the field whatever was there; the first only adds to it.
+    overlap("light -> light AS again;", Ok(Together { copy: Copied::All, ..shared }));
+    overlap("heavy -> heavy AS again;", Err("both write payload"));
+    overlap("guard -> count;", Ok(Together { commits_at_merge: true, ..shared }));
+    overlap("count -> guard;", Ok(shared));
+    // A copy that was sent cannot be taken back.
+    overlap("guard -> copies;", Err("guard may end the call, and copies copies the tuple"));
+    overlap("copies -> heavy;", Ok(Together { copy: Copied::All, ..shared }));
+    overlap("heavy -> copies;", Err("copies copies the tuple, which heavy changes"));
+    overlap("light -> guard; ORDER light BEFORE guard;", Err("the chain says that light comes before guard"));
+}
+
+#[test]
+fn a_header_has_what_the_stages_beyond_read_and_no_more() {
+    // A field that is missing makes the next node parse the message; one too many is carried for nothing.
+    let Known { chain, effects, .. } = known("guard -> light -> keyed -> looks;");
+    let told = |order: &[usize]| -> Vec<(Vec<String>, u64)> {
+        let name = |at: usize| chain.request.inputs[at].name.clone();
+        let header = |header: weft_opt::plan::Header| {
+            let names = header.fields.iter().map(|field| name(usize::from(field.input.0))).collect();
+            (names, header.bytes())
+        };
+        headers(&chain, &effects, order).into_iter().map(header).collect()
+    };
+    let names = |names: &[&str]| names.iter().map(|name| (*name).to_owned()).collect::<Vec<_>>();
+    let own = 10;
+    let header = "header[x-a]";
+    assert_eq!(
+        told(&[0, 1, 2, 3]),
+        [
+            (names(&["user", "object_id", header]), own + 2 + 8 + 2),
+            (names(&["user", "object_id", header]), own + 2 + 8 + 2),
+            (names(&["user", "object_id", header]), own + 2 + 8 + 2),
+            (names(&[header]), own + 2),
+            (names(&[]), own),
+        ]
+    );
+    // What is written beyond the cut before anybody looks need not travel.
+    let Known { chain, effects, .. } = known("labels -> looks;");
+    assert_eq!(headers(&chain, &effects, &[0, 1])[0].bytes(), own);
+    assert_eq!(headers(&chain, &effects, &[0, 1])[1].bytes(), own + 2);
 }

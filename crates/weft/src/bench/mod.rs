@@ -2,7 +2,8 @@
 //!
 //! | file | what is in it |
 //! | --- | --- |
-//! | `elements` | the library's elements, compiled and interpreted, beside hand-written Rust of the same meaning |
+//! | `elements` | the library's elements, compiled and interpreted, beside hand-written Rust of the same meaning; and
+//! | | chains of them as written and as planned |
 //! | `twins` | that hand-written Rust |
 //! | `rpc` | a gRPC hop with and without a chain |
 //! | `update` | ten changes of a network under load |
@@ -46,6 +47,8 @@ pub(crate) struct BenchArgs {
 enum Bench {
     /// Library elements in memory: compiled, interpreted, and written by hand
     Elements,
+    /// Chains of library elements as written and as planned, and how long planning takes
+    Plans,
     /// A gRPC hop: direct, through Weft, and through Weft with a chain
     Rpc,
     /// Ten changes of a network while 128 calls are in flight
@@ -75,6 +78,7 @@ pub(crate) enum HiddenCommand {
 pub(crate) fn run(args: &BenchArgs) -> Result<(), Fault> {
     let report = match args.name {
         Bench::Elements => Ok(elements::run(args.quick)),
+        Bench::Plans => Ok(elements::plans::run(args.quick)),
         Bench::Rpc => rpc::run(args.quick),
         Bench::Update => update::run(args.quick),
         Bench::Memory => memory::run(args.quick),

@@ -1,19 +1,25 @@
-//! `weft explain`: what each element does, which of them may change places and why not, and which tables may be spread.
+//! `weft explain`: what each element does, which of them may change places and why not, the order that runs and what it
+//! costs, and which tables may be spread.
 
 mod data;
 mod filters;
+mod picture;
 mod report;
 mod text;
 mod words;
 
 use super::render_options;
-use crate::cli::ExplainArgs;
+use crate::cli::{AdminArgs, ExplainArgs};
+use crate::client::Client;
 use crate::compile::check_files;
 use crate::fault::Fault;
 use crate::source::{Files, require};
 use std::io::Write as _;
-use weft_lang::diagnostic::render_all;
+use weft_api::Status;
+use weft_core::abi::Counters;
+use weft_lang::diagnostic::{Diagnostic, render_all};
 use weft_lang::hir::Network;
+use weft_lang::source::SourceMap;
 
 pub(crate) fn run(args: &ExplainArgs) -> Result<(), Fault> {
     require(&args.file)?;
@@ -21,13 +27,26 @@ pub(crate) fn run(args: &ExplainArgs) -> Result<(), Fault> {
     eprint!("{}", render_all(&checked.diagnostics, &checked.sources, render_options()));
     let Some(network) = checked.network else { return Err(Fault::told(checked.at_fault)) };
     let chains = chosen(&network, args.chain.as_deref())?;
+    let status = args.admin.as_ref().map(|admin| {
+        let node = AdminArgs { admin: *admin, token_file: args.token_file.clone() };
+        Client::new(&node)?.status()
+    });
+    let status = status.transpose()?;
     let explained = chains.into_iter().map(|chain| {
-        report::explain(&network, chain, &checked.sources, &[]).map_err(|diagnostics| {
+        let counted = status.as_ref().map(|status| counted(status, &network.chains[chain].name));
+        let counted = counted.unwrap_or_default();
+        report::explain(&network, chain, &checked.sources, &counted).map_err(|diagnostics| {
             eprint!("{}", render_all(&diagnostics, &checked.sources, render_options()));
             Fault::Told
         })
     });
     let explained: Vec<report::Chain> = explained.collect::<Result<_, _>>()?;
+    for (file, picture) in [(&args.svg, picture::svg as fn(&_) -> _), (&args.dot, picture::dot)] {
+        if let Some(file) = file {
+            let picture: String = picture(&explained[..]);
+            std::fs::write(file, picture).map_err(|error| Fault::environment(format!("{file}: {error}")))?;
+        }
+    }
     let text = match args.json {
         true => format!("{}\n", data::of(&explained)),
         false => explained.iter().map(text::of).collect::<Vec<_>>().join("\n"),
@@ -35,6 +54,37 @@ pub(crate) fn run(args: &ExplainArgs) -> Result<(), Fault> {
     // A reader that has seen enough may close its end.
     let _ = std::io::stdout().lock().write_all(text.as_bytes());
     Ok(())
+}
+
+/// What a node says that it has counted of the elements of a chain.
+fn counted(status: &Status, chain: &str) -> Vec<(String, Counters)> {
+    let current = status.chains.iter().filter(|known| known.is_current && known.name == chain);
+    let element = |element: &weft_api::Element| {
+        let ns = element.ns_per_tuple.unwrap_or(0.0) * element.sampled as f64;
+        let counters = Counters {
+            seen: element.seen,
+            dropped: element.dropped,
+            aborted: element.aborted,
+            diverted: element.diverted,
+            failed: element.failed,
+            sampled_ns: ns.round() as u64,
+            sampled: element.sampled,
+        };
+        (element.name.clone(), counters)
+    };
+    current.flat_map(|chain| chain.elements.iter().map(element)).collect()
+}
+
+/// A chain as a person reads it.
+///
+/// # Errors
+/// What cannot be lowered.
+pub(crate) fn text_of(
+    network: &Network,
+    chain: usize,
+    sources: &SourceMap,
+) -> Result<String, Vec<Diagnostic>> {
+    Ok(text::of(&report::explain(network, chain, sources, &[])?))
 }
 
 /// The chains to be explained: the one with this name, or all.

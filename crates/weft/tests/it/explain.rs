@@ -152,3 +152,27 @@ fn an_unknown_chain_is_told_with_those_there_are() {
     assert_eq!(output(weft(&folder).arg("explain").arg(&bad)).status.code(), Some(1));
     assert_eq!(output(weft(&folder).args(["explain", "absent.weft"])).status.code(), Some(3));
 }
+
+/// A picture that a viewer refuses, or that leaves an element out, explains nothing.
+#[test]
+fn a_plan_is_drawn_with_all_its_elements_and_ties() {
+    let folder = Folder::new();
+    folder.write("paper.weft", PAPER);
+    explained(&folder, &["paper.weft", "--svg", "paper.svg", "--dot", "paper.dot"]);
+    let read = |name: &str| std::fs::read_to_string(folder.0.join(name)).expect("it was written");
+    let svg = read("paper.svg");
+    assert_eq!(svg.matches("rx=\"6\"").count(), 6, "{svg}");
+    for what in ["1. shard_lb", "3. squeeze", "swap.4", "swap.1", "squeezed_key: a -&gt; b"] {
+        assert!(svg.contains(what), "{what}: {svg}");
+    }
+    for tag in ["<svg ", "<g ", "<text ", "<path ", "<rect "] {
+        assert!(svg.contains(tag), "{tag}");
+    }
+    assert_eq!(svg.matches("<g ").count(), svg.matches("</g>").count());
+    let dot = read("paper.dot");
+    assert!(
+        dot.contains("\"squeezed_key.squeeze_all\" -> \"squeezed_key.shard_lb\" [label=\"swap.1\"];"),
+        "{dot}"
+    );
+    assert_eq!(dot.matches('{').count(), dot.matches('}').count());
+}

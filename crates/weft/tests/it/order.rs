@@ -54,6 +54,10 @@ fn reorder(server: &str, workers: &str) {
     assert_eq!(applied["dropped"], serde_json::json!([]));
     call(&node);
     assert_eq!(elements(&folder, &node), [("guard".to_owned(), 1200), ("heavy".to_owned(), 600)]);
+    let explained = output(weft(&folder).arg("explain").arg(&observable).args(["--admin", &node.admin]));
+    let explained = String::from_utf8_lossy(&explained.stdout).into_owned();
+    assert!(explained.contains("guard -> heavy   measured "), "{explained}");
+    assert!(explained.contains("ns ending 50 %, heavy"), "{explained}");
     // The rows of the table are those of both versions, under the instance's name.
     let gone = folder.write("gone.weft", &program(server, "strict").replace("guard;", "guard AS other;"));
     let dropped = apply(&folder, &node, &gone)["dropped"].clone();

@@ -6,6 +6,8 @@ use std::fmt::Write as _;
 use weft_api::Bundle;
 use weft_ir::program::ChainProgram;
 use weft_lang::diagnostic::Diagnostic;
+use weft_lang::hir::Network;
+use weft_lang::source::SourceMap;
 use weft_opt::lower::{LowerOptions, lower};
 
 use super::rig::USERS;
@@ -253,22 +255,9 @@ impl Case {
     /// # Errors
     /// The library does not have the element, or it does not compile.
     pub(super) fn program(&self) -> Result<ChainProgram, String> {
-        let mut text = String::new();
-        for file in self.files {
-            let _ = writeln!(text, "IMPORT '{file}';");
-        }
-        let (stages, rows) = (self.stages, (self.rows)());
-        let _ = write!(
-            text,
-            "{HEAD}{}\nCREATE CHAIN bench ON front -> back METHOD 'weft.bench.Elements/*' AS {stages}; END;\n{rows}",
-            self.text
-        );
-        let files =
-            BTreeMap::from([("bench.weft".to_owned(), text), ("bench.proto".to_owned(), PROTO.to_owned())]);
-        let root = "bench.weft".to_owned();
-        let checked = check_files("bench.weft", &mut Files::in_bundle(&Bundle { root, files }));
-        let network = checked.network.ok_or_else(|| self.refused(&checked.diagnostics))?;
-        lower(&network, 0, &LowerOptions { workers: 1 }).map_err(|diagnostics| self.refused(&diagnostics))
+        let named = |why: String| format!("{}: {why}", self.name);
+        let (network, _) = network(self.files, self.text, self.stages, &(self.rows)()).map_err(named)?;
+        lower(&network, 0, &LowerOptions { workers: 1 }).map_err(|diagnostics| named(refused(&diagnostics)))
     }
 
     /// Lines of code of the element and of its twin, without comments and blank lines.
@@ -280,11 +269,45 @@ impl Case {
         };
         [count(element.collect(), "--") as f64, count(self.twin_text.to_vec(), "//") as f64]
     }
+}
 
-    fn refused(&self, diagnostics: &[Diagnostic]) -> String {
-        let first = diagnostics.first().map_or("no reason was given", |diagnostic| &diagnostic.message);
-        format!("{}: {first}", self.name)
+/// A network with a chain `bench` of these stages, whose elements are in these files of the library and in `text`, and
+/// rows for its tables.
+///
+/// # Errors
+/// The library does not have the elements, or they are not right.
+pub(super) fn network(
+    files: &[&str],
+    text: &str,
+    stages: &str,
+    rows: &str,
+) -> Result<(Network, SourceMap), String> {
+    let chain = "CREATE CHAIN bench ON front -> back METHOD 'weft.bench.Elements/*' AS";
+    whole(files, &format!("{text}\n{chain} {stages}; END;\n{rows}"))
+}
+
+/// A network of this text, behind the types, a listener and a cluster.
+///
+/// # Errors
+/// As for [`network`].
+pub(super) fn whole(files: &[&str], text: &str) -> Result<(Network, SourceMap), String> {
+    let mut all = String::new();
+    for file in files {
+        let _ = writeln!(all, "IMPORT '{file}';");
     }
+    let _ = write!(all, "{HEAD}{text}");
+    let files =
+        BTreeMap::from([("bench.weft".to_owned(), all), ("bench.proto".to_owned(), PROTO.to_owned())]);
+    let root = "bench.weft".to_owned();
+    let checked = check_files("bench.weft", &mut Files::in_bundle(&Bundle { root, files }));
+    let network = checked.network.ok_or_else(|| refused(&checked.diagnostics))?;
+    Ok((network, checked.sources))
+}
+
+/// Why something was refused, in a line.
+pub(super) fn refused(diagnostics: &[Diagnostic]) -> String {
+    let first = diagnostics.iter().find(|diagnostic| diagnostic.is_error()).or(diagnostics.first());
+    first.map_or("no reason was given", |diagnostic| &diagnostic.message).to_owned()
 }
 
 /// A Rust file without its tests.
@@ -293,7 +316,7 @@ fn code(text: &str) -> &str {
 }
 
 /// All users may write but for one in a hundred.
-fn permissions() -> String {
+pub(super) fn permissions() -> String {
     let permission = |user| format!("('u{user}', '{}')", if user % 100 == 7 { 'R' } else { 'W' });
     let rows: Vec<String> = (0..USERS).map(permission).collect();
     format!("INSERT INTO bench.acl.ac_tab (user, permission) VALUES {};\n", rows.join(", "))
@@ -305,7 +328,7 @@ fn tokens() -> String {
     format!("INSERT INTO bench.header_acl.allowed (token, role) VALUES {};\n", rows.join(", "))
 }
 
-fn replicas() -> String {
+pub(super) fn replicas() -> String {
     let rows: Vec<String> = (0..4).map(|slot| format!("({slot}, '10.0.0.{slot}:7000')")).collect();
     format!("INSERT INTO bench.shard_lb.replica (slot, endpoint) VALUES {};\n", rows.join(", "))
 }

@@ -1,7 +1,8 @@
-//! What elements cost in memory, without sockets: compiled, interpreted and written by hand.
+//! What elements cost in memory, without sockets: compiled, interpreted and written by hand; as written and as planned.
 
 mod cases;
 mod instructions;
+pub(super) mod plans;
 mod rig;
 
 use std::sync::Arc;

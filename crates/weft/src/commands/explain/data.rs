@@ -1,8 +1,11 @@
 //! The same as data.
 
-use super::report::{Chain, ClashTold, Element, Filter, Handler, Pair, PlanTold, TableTold};
+use super::report::{
+    Chain, ClashTold, Columns, Element, Filter, Handler, HeaderTold, Pair, Parallel, PlanTold, TableTold,
+};
 use serde_json::{Value, json};
-use weft_opt::plan::LicensedBy;
+use weft_lang::ast::Side;
+use weft_opt::plan::{Copied, LicensedBy};
 
 /// One object with all chains.
 pub(super) fn of(chains: &[Chain]) -> Value {
@@ -23,8 +26,53 @@ fn chain(chain: &Chain) -> Value {
         "filters": chain.filters.iter().map(filter).collect::<Vec<_>>(),
         "pairs": chain.pairs.iter().map(pair).collect::<Vec<_>>(),
         "tables": chain.tables.iter().map(table).collect::<Vec<_>>(),
-        "columns": { "request": chain.request, "response": chain.response },
+        "columns": { "request": columns(&chain.request), "response": columns(&chain.response) },
+        "parallel": parallel(&chain.parallel),
+        "headers": chain.headers.iter().map(header).collect::<Vec<_>>(),
     })
+}
+
+fn columns(columns: &Columns) -> Value {
+    let (n, of) = columns.fields.unzip();
+    json!({ "names": columns.names, "fields": n, "fields_of_message": of })
+}
+
+fn parallel(parallel: &Parallel) -> Value {
+    let pairs = parallel.pairs.iter().map(|pair| {
+        let how = pair.verdict.as_ref();
+        json!({
+            "front": pair.front,
+            "behind": pair.behind,
+            "may_overlap": how.is_ok(),
+            "copies": how.ok().map(|how| copied(how.copy)),
+            "commits_at_merge": how.ok().map(|how| how.commits_at_merge),
+            "why": how.err(),
+        })
+    });
+    json!({
+        "steps": parallel.steps,
+        "saves_ns": parallel.saves_ns,
+        "costs_ns": parallel.costs_ns,
+        "pays": parallel.saves_ns > parallel.costs_ns,
+        "pairs": pairs.collect::<Vec<_>>(),
+    })
+}
+
+/// What a copy is of, in a word.
+pub(super) fn copied(copied: Copied) -> &'static str {
+    match copied {
+        Copied::Nothing => "nothing",
+        Copied::Headers => "headers",
+        Copied::All => "all",
+    }
+}
+
+fn header(header: &HeaderTold) -> Value {
+    let fields = header
+        .fields
+        .iter()
+        .map(|(name, bytes, is_text)| json!({ "name": name, "bytes": bytes, "is_text": is_text }));
+    json!({ "before": header.before, "bytes": header.bytes, "fields": fields.collect::<Vec<_>>() })
 }
 
 fn plan(plan: &PlanTold) -> Value {
@@ -83,6 +131,10 @@ fn element(element: &Element) -> Value {
         "mandatory": element.mandatory,
         "fail_open": element.fail_open,
         "per_try": element.per_try,
+        "at": element.side.map(|side| match side {
+            Side::Client => "CLIENT",
+            Side::Server => "SERVER",
+        }),
         "handlers": element.handlers.iter().map(handler).collect::<Vec<_>>(),
         "table_bytes": element.table_bytes,
         "call_bytes": element.call_bytes,
@@ -115,7 +167,7 @@ fn clash(told: &ClashTold) -> Value {
     json!({
         "rule": told.clash.rule.to_string(),
         "name": told.clash.rule.name(),
-        "clause": format!("{:?}", told.clash.clause),
+        "clause": told.clash.clause.name(),
         "until": told.clash.until.name(),
         "blocking": told.is_blocking,
         "side": told.clash.side.name(),

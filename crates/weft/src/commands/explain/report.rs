@@ -5,14 +5,15 @@ use super::words::{Words, sharding};
 use crate::ordering::{Counted, Ordered, ordered};
 use std::collections::BTreeSet;
 use weft_core::table::Table;
-use weft_ir::program::{ChainProgram, Direction, Place as InputPlace, Realisation};
+use weft_ir::program::{ChainProgram, Direction, Input, Place as InputPlace, Realisation};
+use weft_lang::ast::Side;
 use weft_lang::diagnostic::Diagnostic;
 use weft_lang::hir::{self, Network};
 use weft_lang::source::SourceMap;
 use weft_opt::cost::{Cost, cost};
 use weft_opt::effects::{ChainEffects, Effects, Lines};
 use weft_opt::lower::{LowerOptions, lower_with_lines};
-use weft_opt::plan::{self, Clash, ElementFigures, Level, Licence, LicensedBy, Rule};
+use weft_opt::plan::{self, Clash, ElementFigures, Level, Licence, LicensedBy, Rule, Together};
 
 /// A chain.
 pub(super) struct Chain {
@@ -30,8 +31,45 @@ pub(super) struct Chain {
     pub(super) pairs: Vec<Pair>,
     pub(super) tables: Vec<TableTold>,
     /// Fields, headers and facts that are read or written, by direction.
-    pub(super) request: Vec<String>,
-    pub(super) response: Vec<String>,
+    pub(super) request: Columns,
+    pub(super) response: Columns,
+    pub(super) parallel: Parallel,
+    /// At each cut of the order that runs.
+    pub(super) headers: Vec<HeaderTold>,
+}
+
+/// What is taken from a message, once for the whole chain.
+pub(super) struct Columns {
+    pub(super) names: Vec<String>,
+    /// How many of them are fields of the message, and how many it has; None where methods have different messages.
+    pub(super) fields: Option<(usize, usize)>,
+}
+
+/// What could run side by side.
+pub(super) struct Parallel {
+    /// Elements by step.
+    pub(super) steps: Vec<Vec<String>>,
+    /// Nanoseconds that this would save of a call, and that it would cost.
+    pub(super) saves_ns: f64,
+    pub(super) costs_ns: f64,
+    /// Each two elements, in the order that runs.
+    pub(super) pairs: Vec<OverlapTold>,
+}
+
+/// Two elements that could run side by side, or could not.
+pub(super) struct OverlapTold {
+    pub(super) front: String,
+    pub(super) behind: String,
+    pub(super) verdict: Result<Together, String>,
+}
+
+/// The header at a cut.
+pub(super) struct HeaderTold {
+    /// The element behind the cut; None behind the last.
+    pub(super) before: Option<String>,
+    /// Names, bytes, and whether the text comes on top.
+    pub(super) fields: Vec<(String, u64, bool)>,
+    pub(super) bytes: u64,
 }
 
 /// The order that the chain runs in.
@@ -89,6 +127,8 @@ pub(super) struct Element {
     pub(super) mandatory: bool,
     pub(super) fail_open: bool,
     pub(super) per_try: bool,
+    /// `AT CLIENT` or `AT SERVER`.
+    pub(super) side: Option<Side>,
     pub(super) handlers: Vec<Handler>,
     pub(super) table_bytes: u64,
     pub(super) call_bytes: u64,
@@ -173,10 +213,6 @@ pub(super) fn explain(
     let ordered = ordered(network, index, &alone, counted);
     let effects = &ordered.effects;
     let telling = Telling { network, chain, program: &program, sources };
-    let inputs = |direction: &Direction| {
-        let taken = direction.inputs.iter().filter(|input| !matches!(input.place, InputPlace::Key(_)));
-        taken.map(|input| input.name.clone()).collect()
-    };
     Ok(Chain {
         name: chain.name.clone(),
         from: network.listeners[chain.from].name.clone(),
@@ -192,8 +228,10 @@ pub(super) fn explain(
             ordered.pairs.iter().filter(of_elements).map(|pair| telling.pair(pair, &ordered)).collect()
         },
         tables: plan::tables(&program, effects).iter().map(|table| telling.table(table)).collect(),
-        request: inputs(&program.request),
-        response: inputs(&program.response),
+        request: telling.columns(&program.request, |method| method.input),
+        response: telling.columns(&program.response, |method| method.output),
+        parallel: telling.parallel(&ordered),
+        headers: telling.headers(&ordered),
     })
 }
 
@@ -290,6 +328,55 @@ impl Telling<'_> {
         }
     }
 
+    /// What is taken of a direction, and of how many fields of the message there are.
+    fn columns(&self, direction: &Direction, message: fn(&hir::Method) -> usize) -> Columns {
+        let is_field = |input: &&Input| matches!(input.place, InputPlace::Body(_));
+        let is_taken = |input: &&Input| !matches!(input.place, InputPlace::Key(_));
+        let mut messages: Vec<usize> = self.chain.methods.iter().map(message).collect();
+        messages.dedup();
+        let of = |index: &usize| self.network.schema.messages[*index].fields.len();
+        let n_fields = direction.inputs.iter().filter(is_field).count();
+        Columns {
+            names: direction.inputs.iter().filter(is_taken).map(|input| input.name.clone()).collect(),
+            fields: (messages.len() == 1).then(|| (n_fields, messages.first().map_or(0, of))),
+        }
+    }
+
+    fn parallel(&self, ordered: &Ordered) -> Parallel {
+        let Ordered { effects, pairs, figures, plan, level, .. } = ordered;
+        let overlaps = plan::overlaps(self.program, effects, pairs, *level, &plan.order);
+        let steps = plan::steps(&overlaps, &plan.order);
+        let of_elements =
+            |overlap: &plan::Overlap| self.is_element(overlap.front) && self.is_element(overlap.behind);
+        let (saves_ns, costs_ns) = plan::gain_ns(figures, &overlaps, &steps);
+        let name = |at: usize| self.program.elements[at].name.clone();
+        let tell = |overlap: plan::Overlap| OverlapTold {
+            front: name(overlap.front),
+            behind: name(overlap.behind),
+            verdict: overlap.verdict,
+        };
+        Parallel {
+            steps: steps.iter().map(|step| self.names(step)).collect(),
+            saves_ns,
+            costs_ns,
+            pairs: overlaps.into_iter().filter(of_elements).map(tell).collect(),
+        }
+    }
+
+    fn headers(&self, ordered: &Ordered) -> Vec<HeaderTold> {
+        let order = &ordered.plan.order;
+        let field = |field: &plan::HeaderField| {
+            let name = self.program.request.inputs[usize::from(field.input.0)].name.clone();
+            (name, field.bytes, field.is_text)
+        };
+        let tell = |header: plan::Header| HeaderTold {
+            before: order.get(header.at).map(|at| self.program.elements[*at].name.clone()),
+            bytes: header.bytes(),
+            fields: header.fields.iter().map(field).collect(),
+        };
+        plan::headers(self.program, &ordered.effects, order).into_iter().map(tell).collect()
+    }
+
     fn elements(&self, effects: &ChainEffects, cost: &Cost) -> Vec<Element> {
         let all = self.program.elements.iter().zip(&effects.elements).zip(&cost.elements).enumerate();
         all.filter(|(at, _)| self.is_element(*at))
@@ -310,6 +397,7 @@ impl Telling<'_> {
                     mandatory: element.mandatory,
                     fail_open: element.fail_open,
                     per_try: self.chain.instances[at].per_try,
+                    side: self.chain.instances[at].side,
                     handlers: effects.handlers().map(handler).collect(),
                     table_bytes: cost.table_bytes,
                     call_bytes: cost.call_bytes,

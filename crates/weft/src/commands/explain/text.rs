@@ -1,9 +1,12 @@
 //! The same for a person, at most 100 columns wide.
 
-use super::report::{Chain, ClashTold, Element, Filter, Handler, Pair, Place, PlanTold, TableTold};
+use super::report::{
+    Chain, ClashTold, Element, Filter, Handler, HeaderTold, Pair, Parallel, Place, PlanTold, TableTold,
+};
 use crate::commands::{count, grouped};
+use weft_lang::ast::Side;
 use weft_opt::effects::Lines;
-use weft_opt::plan::{ElementFigures, Level, LicensedBy};
+use weft_opt::plan::{Copied, ElementFigures, ID_BYTES, Level, LicensedBy, VERSION_BYTES};
 
 /// How wide a line may be.
 const WIDTH: usize = 100;
@@ -29,6 +32,8 @@ pub(super) fn of(chain: &Chain) -> String {
     pairs(&mut out, chain);
     tables(&mut out, &chain.tables);
     columns(&mut out, chain);
+    parallel(&mut out, &chain.parallel);
+    headers(&mut out, chain);
     out
 }
 
@@ -121,9 +126,12 @@ fn element(out: &mut String, element: &Element) {
     if element.element != element.name {
         head += &format!(" is {}", element.element);
     }
-    let marks =
+    let sides = [(Side::Client, "AT CLIENT"), (Side::Server, "AT SERVER")];
+    let sides = sides.map(|(side, word)| (element.side == Some(side), word));
+    // Nothing of this version runs in the application's process, and what is mandatory never will.
+    let flags =
         [(element.mandatory, "MANDATORY"), (element.fail_open, "FAIL OPEN"), (element.per_try, "PER TRY")];
-    for (is, word) in marks {
+    for (is, word) in sides.into_iter().chain(flags) {
         if is {
             head += &format!("  {word}");
         }
@@ -253,10 +261,70 @@ fn tables(out: &mut String, tables: &[TableTold]) {
 
 fn columns(out: &mut String, chain: &Chain) {
     for (name, columns) in [("request", &chain.request), ("response", &chain.response)] {
-        if !columns.is_empty() {
-            let first = format!("taken from the {name}   ");
-            wrapped(out, &first, "    ", &columns.join(", "));
+        if !columns.names.is_empty() {
+            let first = format!("taken from the {name}, once   ");
+            let of = columns.fields.filter(|(n, _)| *n > 0);
+            let of = of.map(|(n, of)| format!(" ({n} of {of} fields)")).unwrap_or_default();
+            wrapped(out, &first, "    ", &format!("{}{of}", columns.names.join(", ")));
         }
+    }
+}
+
+/// What could run side by side, and why it does not.
+fn parallel(out: &mut String, parallel: &Parallel) {
+    if parallel.pairs.is_empty() {
+        return;
+    }
+    let step =
+        |step: &Vec<String>| if step.len() > 1 { format!("({})", step.join(" | ")) } else { step.join("") };
+    let steps: Vec<String> = parallel.steps.iter().map(step).collect();
+    if parallel.steps.iter().all(|step| step.len() == 1) {
+        wrapped(out, "side by side   ", "    ", "nothing: each element waits for the one in front of it");
+    } else {
+        let told = format!(
+            "{}   not done: one worker runs a call to its end; on more it would save {:.0} ns at most, and take {:.0} \
+             ns to hand over, copy and merge",
+            steps.join(" -> "),
+            parallel.saves_ns,
+            parallel.costs_ns
+        );
+        wrapped(out, "side by side   ", "    ", &told);
+    }
+    for pair in &parallel.pairs {
+        let Ok(how) = &pair.verdict else { continue };
+        let copy = match how.copy {
+            Copied::Nothing => None,
+            Copied::Headers => Some("a copy of the headers"),
+            Copied::All => Some("a copy of the message"),
+        };
+        let commits = how.commits_at_merge.then_some("what it leaves is kept at the merge");
+        let needs: Vec<&str> = copy.into_iter().chain(commits).collect();
+        if !needs.is_empty() {
+            let first = format!("    {} | {}   ", pair.front, pair.behind);
+            wrapped(out, &first, "        ", &format!("{} needs {}", pair.behind, needs.join("; ")));
+        }
+    }
+}
+
+/// What would travel in front of a message at each cut.
+fn headers(out: &mut String, chain: &Chain) {
+    let label = |header: &HeaderTold| match &header.before {
+        Some(element) => format!("header to {element}"),
+        None => format!("header to {}", chain.to),
+    };
+    let width = chain.headers.iter().map(|header| label(header).chars().count()).max().unwrap_or(0);
+    for header in &chain.headers {
+        let field = |(name, bytes, is_text): &(String, u64, bool)| {
+            format!("{name}:{bytes}{}", if *is_text { "+text" } else { "" })
+        };
+        let fields = header.fields.iter().map(field);
+        let own = [format!("id:{ID_BYTES}"), format!("version:{VERSION_BYTES}")];
+        let all: Vec<String> = fields.chain(own).collect();
+        let texts = header.fields.iter().any(|(_, _, is_text)| *is_text);
+        let more = if texts { " and texts" } else { "" };
+        let first = format!("{:<width$}   ", label(header));
+        let indent = " ".repeat(width + 3);
+        wrapped(out, &first, &indent, &format!("{}   {} bytes{more}", all.join(" "), header.bytes));
     }
 }
 

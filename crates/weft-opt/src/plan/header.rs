@@ -1,0 +1,94 @@
+//! What must travel in front of a message where a chain is cut over two nodes: what the stages beyond read, no more.
+
+use weft_core::types::{Repr, Type};
+use weft_ir::ir::InputId;
+use weft_ir::program::{ChainProgram, Meta, Place};
+
+use crate::effects::{ChainEffects, Effects};
+
+/// Bytes of a message's id: the numbers of its call and of itself in it.
+pub const ID_BYTES: u64 = 8;
+/// Bytes of the version that the call entered under.
+pub const VERSION_BYTES: u64 = 2;
+/// Bytes of the length in front of text and bytes.
+const LENGTH_BYTES: u64 = 2;
+
+/// The header at one cut.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Header {
+    /// How many elements stand in front of the cut, in the order that runs.
+    pub at: usize,
+    /// What the elements beyond read of a request before one of them has written it, in the order in which they need
+    /// it: whoever reads the beginning of a message has what the first of them needs.
+    pub fields: Vec<HeaderField>,
+}
+
+/// A field of a header.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct HeaderField {
+    /// Which input of the request.
+    pub input: InputId,
+    /// The element that needs it first.
+    pub element: usize,
+    /// Bytes that it takes always.
+    pub bytes: u64,
+    /// Beyond these it takes its own length.
+    pub is_text: bool,
+}
+
+impl Header {
+    /// Bytes with id and version; texts count their length alone.
+    pub fn bytes(&self) -> u64 {
+        ID_BYTES + VERSION_BYTES + self.fields.iter().map(|field| field.bytes).sum::<u64>()
+    }
+}
+
+/// The header at each cut of an order: before its first element, before its second, and so on, and behind its last.
+pub fn headers(chain: &ChainProgram, effects: &ChainEffects, order: &[usize]) -> Vec<Header> {
+    (0..=order.len()).map(|at| Header { at, fields: fields(chain, effects, &order[at..]) }).collect()
+}
+
+fn fields(chain: &ChainProgram, effects: &ChainEffects, beyond: &[usize]) -> Vec<HeaderField> {
+    let mut fields: Vec<HeaderField> = Vec::new();
+    let mut written: Vec<InputId> = Vec::new();
+    for &element in beyond {
+        let of = &effects.elements[element];
+        for handler in of.open.iter().chain(&of.request) {
+            for id in needed(chain, handler) {
+                if !written.contains(&id) && fields.iter().all(|field| field.input != id) {
+                    fields.push(field(chain, id, element));
+                }
+            }
+            // What ends the call is needed by nobody behind.
+            let always = handler.writes.iter().filter(|(_, write)| write.always);
+            written.extend(always.map(|(id, _)| *id));
+        }
+    }
+    fields
+}
+
+/// The inputs that a handler looks at, and that the next node does not know by itself.
+fn needed(chain: &ChainProgram, handler: &Effects) -> impl Iterator<Item = InputId> {
+    let travels = |id: &&InputId| {
+        let place = &chain.request.inputs[usize::from(id.0)].place;
+        match place {
+            Place::Body(_) | Place::Header(_) => true,
+            // They are the id and the version, which travel anyway.
+            Place::Meta(meta) => !matches!(meta, Meta::CallId | Meta::Index | Meta::Version),
+            Place::Trailer(_) | Place::Key(_) => false,
+        }
+    };
+    handler.reads.keys().filter(travels).copied()
+}
+
+fn field(chain: &ChainProgram, input: InputId, element: usize) -> HeaderField {
+    let ty = chain.request.inputs[usize::from(input.0)].ty;
+    let is_text = ty.repr() == Repr::Bytes;
+    let bytes = match ty {
+        _ if is_text => LENGTH_BYTES,
+        Type::Bool | Type::Status => 1,
+        Type::Int(bits) | Type::Uint(bits) => u64::from(bits) / 8,
+        _ => 8,
+    };
+    HeaderField { input, element, bytes, is_text }
+}

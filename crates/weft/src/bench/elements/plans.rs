@@ -1,0 +1,264 @@
+//! Chains of library elements in the order as written and in the order as planned, and how long planning takes.
+
+use std::fmt::Write as _;
+use std::sync::Arc;
+use std::time::Instant;
+
+use weft_ir::program::ChainProgram;
+use weft_jit::Jit;
+use weft_lang::hir::Network;
+use weft_lang::source::SourceMap;
+use weft_opt::lower::{LowerOptions, lower};
+
+use super::cases::{self, permissions, replicas};
+use super::rig::{Lane, Messages, Programs, USERS};
+use super::{compiled, jit};
+use crate::bench::progress;
+use crate::bench::report::{Report, Row};
+use crate::commands::explain;
+use crate::compile::Compiler;
+use crate::ordering::{Ordered, ordered};
+use crate::together::Together;
+
+/// Rounds with the clock on. The planner takes the least of their figures: the machine does other things, too.
+const TRACED: usize = 12;
+/// How often a network is compiled, and a chain explained.
+const REPEATED: usize = 20;
+/// Elements of the network that is compiled, in chains of ten.
+const ELEMENTS: usize = 100;
+/// Elements of the chain that is explained.
+const EXPLAINED: usize = 16;
+
+/// A chain to be planned.
+struct Case {
+    name: &'static str,
+    files: &'static [&'static str],
+    text: &'static str,
+    stages: &'static str,
+    rows: fn() -> String,
+}
+
+/// What stands in for compression: work on the body that depends on nothing else.
+const SQUEEZE: &str = "CREATE ELEMENT squeeze ON rpc (body BYTES) AS
+  ON REQUEST
+    SET body = 'z' || body || body || body || body || body || body || body || body;
+    SET body = body || body || body || body || body || body || body || body;
+END;";
+
+const CASES: &[Case] = &[
+    Case {
+        name: "fault -> compress -> acl, half denied",
+        files: &["library/elements/fault.weft", "library/elements/acl.weft"],
+        text: SQUEEZE,
+        stages: "fault (abort_percent = 1) -> squeeze -> acl",
+        rows: half_denied,
+    },
+    Case {
+        name: "logging -> acl -> fault",
+        files: &["library/elements/logging.weft", "library/elements/acl.weft", "library/elements/fault.weft"],
+        text: "",
+        stages: "logging -> acl -> fault (abort_percent = 1)",
+        rows: permissions,
+    },
+    Case {
+        name: "mutation -> shard_lb -> acl",
+        files: &[
+            "library/elements/mutation.weft",
+            "library/elements/shard_lb.weft",
+            "library/elements/acl.weft",
+        ],
+        text: "",
+        stages: "mutation (value = 'blue', prefix = 'eu-', target := tenant) -> shard_lb (shards = 4) -> acl",
+        rows: denied_and_replicas,
+    },
+    Case {
+        name: "mutation -> acl",
+        files: &["library/elements/mutation.weft", "library/elements/acl.weft"],
+        text: "",
+        stages: "mutation (value = 'blue', prefix = 'eu-', target := tenant) -> acl",
+        rows: permissions,
+    },
+    Case {
+        name: "metrics -> token_bucket -> mutation -> acl",
+        files: &[
+            "library/elements/metrics.weft",
+            "library/elements/token_bucket.weft",
+            "library/elements/mutation.weft",
+            "library/elements/acl.weft",
+        ],
+        text: "",
+        stages: "metrics -> token_bucket (rate = 1000000, burst = 1000000) \
+                 -> mutation (value = 'blue', prefix = 'eu-', target := tenant) -> acl",
+        rows: half_denied,
+    },
+    Case {
+        name: "shard_lb -> mutation, nothing to gain",
+        files: &["library/elements/mutation.weft", "library/elements/shard_lb.weft"],
+        text: "",
+        stages: "shard_lb (shards = 4) -> mutation (value = 'blue', target := tenant)",
+        rows: replicas,
+    },
+];
+
+/// Half of the users may not write.
+fn half_denied() -> String {
+    let permission = |user| format!("('u{user}', '{}')", if user % 2 == 1 { 'R' } else { 'W' });
+    let rows: Vec<String> = (0..USERS).map(permission).collect();
+    format!("INSERT INTO bench.acl.ac_tab (user, permission) VALUES {};\n", rows.join(", "))
+}
+
+fn denied_and_replicas() -> String {
+    half_denied() + &replicas()
+}
+
+/// Measures every case, and then how long planning takes.
+pub(crate) fn run(quick: bool) -> Report {
+    let rounds = if quick { 60 } else { 300 };
+    let (mut rows, mut failures) = (Vec::new(), Vec::new());
+    let mut notes = vec![
+        "ns/message: all passes of one unary call; planned by what the elements took and ended when the chain ran as \
+         written"
+            .to_owned(),
+    ];
+    for case in CASES {
+        progress(case.name);
+        match of_case(case, rounds) {
+            Ok((figures, order)) => {
+                rows.extend(figures);
+                notes.push(format!("{}: {order}", case.name));
+            }
+            Err(why) => failures.push(format!("{}: {why}", case.name)),
+        }
+    }
+    match times() {
+        Ok(figures) => rows.extend(figures),
+        Err(why) => failures.push(why),
+    }
+    Report { bench: "plans", rows, notes, failures }
+}
+
+fn of_case(case: &Case, rounds: usize) -> Result<(Vec<Row>, String), String> {
+    let (network, _) = cases::network(case.files, case.text, case.stages, &(case.rows)())?;
+    let written = lower(&network, 0, &LowerOptions { workers: 1 });
+    let written = written.map_err(|refused| cases::refused(&refused))?;
+    let messages = Messages::new(&written, 1, 0);
+    let mut lane = compiled(&messages, &written, &jit()?)?;
+    let plan = measured(&network, &written, &mut lane, &messages);
+    let mut planned = written.clone();
+    planned.reorder(&plan.plan.order);
+    let mut other = compiled(&Messages::new(&planned, 1, 0), &planned, &jit()?)?;
+    let (mut written_ns, mut planned_ns) = (Vec::new(), Vec::new());
+    for round in 0..=rounds {
+        let (first, second) = if round % 2 == 0 {
+            let first = lane.round(&messages);
+            (first, other.round(&messages))
+        } else {
+            let second = other.round(&messages);
+            (lane.round(&messages), second)
+        };
+        // One round of both fills tables and caches.
+        if round > 0 {
+            written_ns.push(first);
+            planned_ns.push(second);
+        }
+    }
+    let order: Vec<&str> = planned.elements.iter().map(|element| &*element.name).collect();
+    let rows = vec![
+        Row::new(case.name, "written", "ns/message", &written_ns),
+        Row::new(case.name, "planned", "ns/message", &planned_ns).against(
+            "written",
+            &planned_ns,
+            &written_ns,
+        ),
+    ];
+    Ok((rows, order.join(" -> ")))
+}
+
+/// The plan by what the elements take and end in the order as written.
+fn measured(
+    network: &Network,
+    program: &ChainProgram,
+    lane: &mut Lane<Programs>,
+    messages: &Messages,
+) -> Ordered {
+    lane.round(messages);
+    let mut counted = lane.traced(messages);
+    for _ in 1..TRACED {
+        let again = lane.traced(messages);
+        for (best, counters) in
+            counted.iter_mut().zip(again).filter(|(best, new)| new.sampled_ns < best.sampled_ns)
+        {
+            *best = counters;
+        }
+    }
+    let names = program.elements.iter().map(|element| element.name.clone());
+    ordered(network, 0, program, &names.zip(counted).collect::<Vec<_>>())
+}
+
+/// How long it takes to compile a network, and to explain a chain.
+fn times() -> Result<Vec<Row>, String> {
+    let files =
+        ["library/elements/acl.weft", "library/elements/fault.weft", "library/elements/mutation.weft"];
+    progress("compiling 100 elements");
+    let text = many(ELEMENTS / 10, 10);
+    let (network, sources) = cases::whole(&files, &text)?;
+    let backend = Together::new(Arc::new(Jit::new().map_err(|error| error.to_string())?));
+    let compiler = Compiler::new(Box::new(backend), 1);
+    let compile = || {
+        let compiled = compiler.compile(&network, &sources, &[]);
+        compiled.map(|compiled| compiled.took.as_secs_f64() * 1e3).map_err(|refused| cases::refused(&refused))
+    };
+    compile()?;
+    let compile_ms = (0..REPEATED).map(|_| compile()).collect::<Result<Vec<f64>, _>>()?;
+    let plan_ms: Vec<f64> = (0..REPEATED).map(|_| plan_ms(&network)).collect::<Result<_, _>>()?;
+    progress("explaining 16 elements");
+    let (network, sources) = cases::whole(&files, &many(1, EXPLAINED))?;
+    let explain_ms =
+        (0..REPEATED).map(|_| explain_ms(&network, &sources)).collect::<Result<Vec<f64>, _>>()?;
+    Ok(vec![
+        Row::new("100 elements in 10 chains", "compile", "ms", &compile_ms),
+        Row::new("100 elements in 10 chains", "analyse and plan", "ms", &plan_ms),
+        Row::new("a chain of 16", "explain", "ms", &explain_ms),
+    ])
+}
+
+/// Analysing and planning all chains, which compiling contains.
+fn plan_ms(network: &Network) -> Result<f64, String> {
+    let options = LowerOptions { workers: 1 };
+    let programs = (0..network.chains.len()).map(|chain| lower(network, chain, &options));
+    let programs: Vec<ChainProgram> =
+        programs.collect::<Result<_, _>>().map_err(|refused| cases::refused(&refused))?;
+    let began = Instant::now();
+    for (chain, program) in programs.iter().enumerate() {
+        std::hint::black_box(ordered(network, chain, program, &[]));
+    }
+    Ok(began.elapsed().as_secs_f64() * 1e3)
+}
+
+fn explain_ms(network: &Network, sources: &SourceMap) -> Result<f64, String> {
+    let began = Instant::now();
+    let text = explain::text_of(network, 0, sources).map_err(|refused| cases::refused(&refused))?;
+    std::hint::black_box(text);
+    Ok(began.elapsed().as_secs_f64() * 1e3)
+}
+
+/// The text of so many chains, each on an edge of its own, of so many elements of the library.
+fn many(chains: usize, elements: usize) -> String {
+    let mut text = String::new();
+    for chain in 0..chains {
+        let stage = |at: usize| match at % 3 {
+            0 => format!("acl AS acl_{at}"),
+            1 => format!("fault (abort_percent = 1, delay_percent = 2, delay = '3 ms') AS fault_{at}"),
+            _ => format!("mutation (value = 'v{at}', prefix = 'p', target := tenant) AS mutation_{at}"),
+        };
+        let stages: Vec<String> = (0..elements).map(stage).collect();
+        let _ = writeln!(
+            text,
+            "CREATE LISTENER front_{chain} ON tcp '127.0.0.1:{}';
+CREATE CHAIN c_{chain} ON front_{chain} -> back METHOD 'weft.bench.Elements/*' AS {}; END;",
+            10 + chain,
+            stages.join(" -> ")
+        );
+    }
+    text
+}

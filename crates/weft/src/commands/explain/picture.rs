@@ -1,0 +1,169 @@
+//! A plan as a picture: elements are boxes, and a line between two says that a rule keeps them in order. Elements in
+//! one column could stand in any order. SVG by a writer of our own, or a graph for Graphviz.
+
+use super::report::{Chain, Pair};
+use std::fmt::Write as _;
+
+/// Sizes in pixels.
+const BOX_WIDTH: usize = 168;
+const BOX_HEIGHT: usize = 48;
+const GAP_X: usize = 84;
+const GAP_Y: usize = 22;
+const MARGIN: usize = 20;
+const TITLE: usize = 46;
+/// Characters of a name that fit into a box.
+const NAME_MAX: usize = 20;
+
+/// Elements in columns, each behind all that must stand in front of it, and the ties between them.
+struct Layout<'c> {
+    /// Names, in the order that runs.
+    columns: Vec<Vec<&'c str>>,
+    /// Front, behind, and the rules.
+    ties: Vec<(&'c str, &'c str, String)>,
+}
+
+impl<'c> Layout<'c> {
+    fn of(chain: &'c Chain) -> Self {
+        let order: Vec<&str> = chain.plan.order.iter().map(String::as_str).collect();
+        let at = |name: &str| order.iter().position(|known| *known == name).unwrap_or(0);
+        let kept = chain.pairs.iter().filter(|pair| !pair.may_swap && pair.licence.is_none());
+        let all: Vec<(&str, &str, String)> =
+            kept.map(|pair| (&*pair.first, &*pair.second, rules(pair))).collect();
+        let is_tied = |a: &str, b: &str| all.iter().any(|(front, behind, _)| *front == a && *behind == b);
+        // A tie that follows from two others is not drawn.
+        let between = |a: &str, b: &str| {
+            let range = order.get(at(a) + 1..at(b)).unwrap_or_default();
+            range.iter().any(|middle| is_tied(a, middle) && is_tied(middle, b))
+        };
+        let mut columns: Vec<Vec<&str>> = Vec::new();
+        for name in &order {
+            let holds_back = |column: &Vec<&str>| column.iter().any(|front| is_tied(front, name));
+            let column = columns.iter().rposition(holds_back).map_or(0, |last| last + 1);
+            match columns.get_mut(column) {
+                Some(column) => column.push(name),
+                None => columns.push(vec![name]),
+            }
+        }
+        let ties = all.iter().filter(|(a, b, _)| !between(a, b)).cloned().collect();
+        Self { columns, ties }
+    }
+
+    /// The corner of an element's box.
+    fn corner(&self, name: &str) -> (usize, usize) {
+        let place = |(x, column): (usize, &Vec<&str>)| {
+            let y = column.iter().position(|known| *known == name)?;
+            Some((MARGIN + x * (BOX_WIDTH + GAP_X), TITLE + y * (BOX_HEIGHT + GAP_Y)))
+        };
+        self.columns.iter().enumerate().find_map(place).unwrap_or((MARGIN, TITLE))
+    }
+
+    fn size(&self) -> (usize, usize) {
+        let rows = self.columns.iter().map(Vec::len).max().unwrap_or(0);
+        let columns = self.columns.len();
+        let width = 2 * MARGIN + columns * BOX_WIDTH + columns.saturating_sub(1) * GAP_X;
+        (width.max(480), TITLE + rows * (BOX_HEIGHT + GAP_Y) + MARGIN)
+    }
+}
+
+/// The rules that keep two in order, each once.
+fn rules(pair: &Pair) -> String {
+    let blocking = pair.clashes.iter().filter(|told| told.is_blocking);
+    let mut rules: Vec<String> = blocking.map(|told| told.clash.rule.to_string()).collect();
+    rules.dedup();
+    rules.join(" ")
+}
+
+/// All chains, one below the other.
+pub(super) fn svg(chains: &[Chain]) -> String {
+    let layouts: Vec<Layout<'_>> = chains.iter().map(Layout::of).collect();
+    let width = layouts.iter().map(|layout| layout.size().0).max().unwrap_or(0);
+    let height: usize = layouts.iter().map(|layout| layout.size().1).sum();
+    let mut out = format!(
+        "<svg xmlns=\"http://www.w3.org/2000/svg\" width=\"{width}\" height=\"{height}\" \
+         viewBox=\"0 0 {width} {height}\" font-family=\"sans-serif\" font-size=\"13\">\n\
+         <rect width=\"100%\" height=\"100%\" fill=\"#ffffff\"/>\n"
+    );
+    let mut top = 0;
+    for (chain, layout) in chains.iter().zip(&layouts) {
+        let _ = writeln!(out, "<g transform=\"translate(0 {top})\">");
+        draw(&mut out, chain, layout);
+        out.push_str("</g>\n");
+        top += layout.size().1;
+    }
+    out.push_str("</svg>\n");
+    out
+}
+
+fn draw(out: &mut String, chain: &Chain, layout: &Layout<'_>) {
+    let title = format!(
+        "{}: {} -> {}, level {}, {:.0} ns/msg",
+        chain.name,
+        chain.from,
+        chain.to,
+        chain.level.name(),
+        chain.plan.planned_ns
+    );
+    let _ = writeln!(out, "<text x=\"{MARGIN}\" y=\"26\" font-weight=\"bold\">{}</text>", escaped(&title));
+    for (front, behind, rules) in &layout.ties {
+        let ((x1, y1), (x2, y2)) = (layout.corner(front), layout.corner(behind));
+        let (x1, y1, y2) = (x1 + BOX_WIDTH, y1 + BOX_HEIGHT / 2, y2 + BOX_HEIGHT / 2);
+        let middle = usize::midpoint(x1, x2);
+        let _ = writeln!(
+            out,
+            "<path d=\"M{x1} {y1} C{middle} {y1} {middle} {y2} {x2} {y2}\" fill=\"none\" stroke=\"#6b7280\"/>\n\
+             <text x=\"{middle}\" y=\"{}\" font-size=\"10\" fill=\"#6b7280\" text-anchor=\"middle\">{}</text>",
+            usize::midpoint(y1, y2) - 4,
+            escaped(rules)
+        );
+    }
+    for (nth, (name, figures)) in chain.plan.figures.iter().enumerate() {
+        let (x, y) = layout.corner(name);
+        let label: String = name.chars().take(NAME_MAX).collect();
+        let mut cost = format!("{:.0} ns", figures.ns);
+        if figures.ends > 0.0 {
+            let _ = write!(cost, ", ends {:.0} %", 100.0 * figures.ends);
+        }
+        let text_x = x + 12;
+        let _ = writeln!(
+            out,
+            "<rect x=\"{x}\" y=\"{y}\" width=\"{BOX_WIDTH}\" height=\"{BOX_HEIGHT}\" rx=\"6\" fill=\"#f3f4f6\" \
+             stroke=\"#374151\"/>\n\
+             <text x=\"{text_x}\" y=\"{}\">{}. {}</text>\n\
+             <text x=\"{text_x}\" y=\"{}\" font-size=\"11\" fill=\"#4b5563\">{}</text>",
+            y + 20,
+            nth + 1,
+            escaped(&label),
+            y + 37,
+            escaped(&cost)
+        );
+    }
+}
+
+fn escaped(text: &str) -> String {
+    text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;").replace('"', "&quot;")
+}
+
+/// All chains, as a graph for Graphviz.
+pub(super) fn dot(chains: &[Chain]) -> String {
+    let mut out = "digraph weft {\n  rankdir=LR;\n  node [shape=box];\n".to_owned();
+    for chain in chains {
+        let node = |name: &str| format!("{:?}", format!("{}.{name}", chain.name));
+        let _ = writeln!(
+            out,
+            "  subgraph {:?} {{\n    label={:?};",
+            format!("cluster_{}", chain.name),
+            chain.name
+        );
+        for (nth, (name, figures)) in chain.plan.figures.iter().enumerate() {
+            let label =
+                format!("{}. {name}\n{:.0} ns, ends {:.0} %", nth + 1, figures.ns, 100.0 * figures.ends);
+            let _ = writeln!(out, "    {} [label={label:?}];", node(name));
+        }
+        for (front, behind, rules) in &Layout::of(chain).ties {
+            let _ = writeln!(out, "    {} -> {} [label={rules:?}];", node(front), node(behind));
+        }
+        out.push_str("  }\n");
+    }
+    out.push_str("}\n");
+    out
+}
