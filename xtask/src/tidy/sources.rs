@@ -189,7 +189,8 @@ fn element_names(text: &str) -> Vec<String> {
     let is = |word: &str, keyword: &str| word.eq_ignore_ascii_case(keyword);
     words
         .windows(3)
-        .filter(|w| (is(w[0], "CREATE") || is(w[0], "REPLACE")) && is(w[1], "ELEMENT"))
+        .filter(|w| is(w[0], "CREATE") || is(w[0], "REPLACE"))
+        .filter(|w| is(w[1], "ELEMENT") || is(w[1], "FILTER"))
         .map(|w| w[2].trim_end_matches(|c| !is_word_char(c)).to_owned())
         .collect()
 }

@@ -1,6 +1,6 @@
 //! Chains: instances with their parameters and bindings, options, and what the traffic allows.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use weft_core::limits::{ELEMENTS_MAX, INPUTS_MAX};
 use weft_core::schema::{FieldKind, Presence};
@@ -107,7 +107,7 @@ fn stages_of(
     ast: &ast::Chain,
 ) -> Stages {
     let mut done = Stages { is_whole: true, ..Stages::default() };
-    let mut names: Vec<(&str, Span)> = Vec::new();
+    let mut names: BTreeMap<&str, Span> = BTreeMap::new();
     for node in &ast.stages {
         let (stages, is_group) = match node {
             StageNode::One(stage) => (std::slice::from_ref(stage), false),
@@ -116,7 +116,7 @@ fn stages_of(
         let start = done.instances.len();
         for stage in stages {
             let name = stage.instance.as_ref().unwrap_or(&stage.element);
-            if let Some((_, first)) = names.iter().find(|(known, _)| *known == name.name) {
+            if let Some(first) = names.get(name.name.as_str()) {
                 two_stages(cx, stage, name, *first);
             }
             let found = filters.iter().find(|filter| filter.ast.name.name == stage.element.name);
@@ -138,7 +138,7 @@ fn stages_of(
                 },
             };
             match is_good {
-                true => names.push((&name.name, stage.span)),
+                true => _ = names.entry(&name.name).or_insert(stage.span),
                 false => done.is_whole = false,
             }
         }

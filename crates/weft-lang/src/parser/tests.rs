@@ -508,6 +508,26 @@ mod soup {
         "SINK",
         "TO",
         "FILE",
+        "FILTER",
+        "TIMEOUT",
+        "TOTAL",
+        "TRY",
+        "RETRY",
+        "UP",
+        "BACKOFF",
+        "EXPONENTIAL",
+        "PERCENT",
+        "BUDGET",
+        "RATE",
+        "PER",
+        "SECOND",
+        "CIRCUIT",
+        "AFTER",
+        "ERRORS",
+        "RATIO",
+        "OF",
+        "FLIGHT",
+        "status",
     ];
 
     proptest! {
@@ -517,6 +537,7 @@ mod soup {
         fn never_panics_on_token_soup(words in proptest::collection::vec(proptest::sample::select(WORDS), 0..120)) {
             parse_text(&words.join(" "));
             parse_text(&format!("CREATE ELEMENT e ON rpc AS ON REQUEST {}", words.join(" ")));
+            parse_text(&format!("CREATE FILTER f ON rpc AS {}", words.join(" ")));
         }
 
         #[test]

@@ -87,7 +87,7 @@ fn filters_are_explained_where_they_stand() {
     let folder = Folder::new();
     let filters = [
         "timeout",
-        "deadline",
+        "deadline_propagation",
         "retry",
         "hedge",
         "outlier",
@@ -111,8 +111,8 @@ CREATE FILTER quick ON rpc (object_id I64) AS
 END;
 CREATE CHAIN filtered ON a -> b METHOD 'shop.Cart/Get' AS
   logging -> shape (tenant := user) -> once (id := header.\"x-id\") MANDATORY -> ordered (key := user) -> timeout
-    -> deadline -> circuit -> congestion -> gradient AS slope -> retry (n = 3) -> hedge -> squeeze PER TRY
-    -> outlier -> quick;
+    -> deadline_propagation AS deadline -> circuit -> congestion -> gradient AS slope -> retry (n = 3) -> hedge
+    -> squeeze PER TRY -> outlier -> quick;
 END;
 ",
         PAPER.split("CREATE CHAIN").next().unwrap_or_default()
@@ -125,7 +125,7 @@ END;
     let data: serde_json::Value = serde_json::from_str(&data).expect("one JSON object");
     let told = &data["chains"][0]["filters"];
     assert_eq!(told.as_array().map(Vec::len), Some(12));
-    assert_eq!(told[0]["policies"][0]["policy"], "rate");
+    assert_eq!(told[0]["policies"][0]["policy"], "RATE");
     assert_eq!(told[11]["wraps"], serde_json::json!([]));
 }
 

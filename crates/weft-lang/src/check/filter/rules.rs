@@ -18,7 +18,7 @@ pub(in crate::check) fn check_chain(
         let message =
             format!("a chain has {FILTERS_MAX} filters at most, and this has {}", chain.filters.len());
         let diagnostic = Diagnostic::error(code::CHAIN_TOO_LARGE, message).at(edge.span, "too long");
-        cx.report(diagnostic.with_help("write several policies into one filter"));
+        return cx.report(diagnostic.with_help("write several policies into one filter"));
     }
     for (at, filter) in chain.filters.iter().enumerate() {
         check_streams(cx, filter, edge);

@@ -13,22 +13,22 @@ pub(super) fn policies(policies: &Policies, keys: &[String]) -> Vec<(&'static st
     let key = |key: KeyId| keys.get(usize::from(key.0)).map_or("key", String::as_str);
     let mut told: Vec<(&'static str, String)> = Vec::new();
     let mut tell = |name, text: Option<String>| told.extend(text.map(|text| (name, text)));
-    tell("reliability", policies.once.as_ref().map(|once| reliability(once, &key)));
+    tell("RELIABILITY", policies.once.as_ref().map(|once| reliability(once, &key)));
     tell(
-        "order",
+        "ORDER",
         policies.order.map(|order| {
             let key = key(order.key);
             format!("one after the other for each {key}; {} may wait", calls(order.waiting_max))
         }),
     );
-    tell("rate", policies.rate.as_ref().map(|told| rate(told, &key)));
-    tell("circuit", policies.circuit.as_ref().map(circuit));
-    tell("congestion", policies.congestion.as_ref().map(congestion));
-    tell("timeout", timeouts(&policies.timeouts));
-    tell("retry", policies.retry.as_ref().map(retry));
-    tell("hedge", policies.hedge.as_ref().map(hedge));
-    tell("outlier", policies.outlier.as_ref().map(outlier));
-    tell("over", policies.over.map(|transport| format!("endpoints of {} alone", transport.name())));
+    tell("RATE", policies.rate.as_ref().map(|told| rate(told, &key)));
+    tell("CIRCUIT", policies.circuit.as_ref().map(circuit));
+    tell("CONGESTION", policies.congestion.as_ref().map(congestion));
+    tell("TIMEOUT", timeouts(&policies.timeouts));
+    tell("RETRY", policies.retry.as_ref().map(retry));
+    tell("HEDGE", policies.hedge.as_ref().map(hedge));
+    tell("OUTLIER", policies.outlier.as_ref().map(outlier));
+    tell("OVER", policies.over.map(|transport| format!("endpoints of {} alone", transport.name())));
     told
 }
 
