@@ -4,6 +4,7 @@ use crate::call::{Call, CallKey, Caller, Leg};
 use crate::conn::{CloseReason, Conn, ConnKey, OUTPUT_BYTES_HIGH, Side};
 use crate::engine::{Action, Engine, Timer};
 use crate::filter::Wrap;
+use crate::slab::Slab;
 use weft_core::{Interval, Time};
 use weft_proto::session::http2::{ConnectionError, Event};
 
@@ -240,9 +241,12 @@ impl Engine {
     fn settle_with_tries(&mut self, key: CallKey) {
         self.settle_flow(key, true);
         self.settle_flow(key, false);
-        let Some(wrap) = self.calls.get(key).and_then(|call| call.wrap.as_ref()) else { return };
-        let tries: Vec<CallKey> = wrap.tries().collect();
-        tries.into_iter().for_each(|one| self.settle_with_tries(one));
+        let nth_try = |calls: &Slab<Call>, nth| calls.get(key)?.wrap.as_ref()?.tries().nth(nth);
+        let mut nth = 0;
+        while let Some(one) = nth_try(&self.calls, nth) {
+            self.settle_with_tries(one);
+            nth += 1;
+        }
     }
 
     fn settle_flow(&mut self, key: CallKey, is_request: bool) {
