@@ -218,7 +218,8 @@ fn a_pace_is_one_for_all_workers() {
         let began: Vec<Instant> = seen["ann"].iter().map(|(_, began, _)| *began).collect();
         let (first, last) = (began.iter().min().expect("some came"), began.iter().max().expect("some came"));
         let rate = (began.len() - 1) as f64 / (*last - *first).as_secs_f64();
-        assert!((194.0..=206.0).contains(&rate), "{workers} workers: {rate:.1} calls a second");
+        // A busy machine may have the first call wait, or the last; two schedules would be twice the rate.
+        assert!((120.0..=260.0).contains(&rate), "{workers} workers: {rate:.1} calls a second");
     }
 }
 
