@@ -232,6 +232,11 @@ impl Info {
         Self { options, needs_key: true, ..self }
     }
 
+    /// Whether it fails for no other reason than that its result would be longer than it may be: for want of room.
+    pub fn fails_for_length(&self) -> bool {
+        self.fails == Some(LONGER)
+    }
+
     /// How it is called, for people: `gzip(TEXT or BYTES) BYTES`.
     pub fn signature(&self) -> String {
         let params: Vec<&str> = self.params.iter().map(|param| param.text()).collect();
@@ -240,6 +245,8 @@ impl Info {
     }
 }
 
+/// Why most functions that make bytes may fail, and many for no other reason.
+const LONGER: &str = "the result would be longer than 4 MiB";
 const TEXT: Type = Type::Text(None);
 const BYTES: Type = Type::Bytes(None);
 const I64: Type = Type::Int(64);
@@ -285,12 +292,12 @@ pub const NATIVES: &[Info] = &[
         BYTES,
         "a nonce, the bytes encrypted and authenticated with XAES-256-GCM, and the tag: 40 bytes more",
     )
-    .fails("the result would be longer than 4 MiB")
+    .fails(LONGER)
     .effect(Effect::Nonce)
     .keyed(KEY)
     .costs(700, 1_000),
     Info::new(N::Base64, "base64", &[P::Data], TEXT, "in Base64 (RFC 4648 section 4), padded")
-        .fails("the result would be longer than 4 MiB")
+        .fails(LONGER)
         .costs(20, 600),
     Info::new(
         N::Base64Url,
@@ -299,7 +306,7 @@ pub const NATIVES: &[Info] = &[
         TEXT,
         "in the Base64 of URLs and file names (RFC 4648 section 5), without padding",
     )
-    .fails("the result would be longer than 4 MiB")
+    .fails(LONGER)
     .costs(20, 600),
     Info::new(
         N::ChaCha20Poly1305Open,
@@ -319,7 +326,7 @@ pub const NATIVES: &[Info] = &[
         BYTES,
         "a nonce, the bytes encrypted and authenticated with XChaCha20-Poly1305, and the tag: 40 bytes more",
     )
-    .fails("the result would be longer than 4 MiB")
+    .fails(LONGER)
     .effect(Effect::Nonce)
     .keyed(KEY)
     .costs(900, 1_500),
@@ -328,11 +335,11 @@ pub const NATIVES: &[Info] = &[
         .inverts(N::Gzip)
         .costs(500, 3_000),
     Info::new(N::Gzip, "gzip", &[P::Data], BYTES, "compressed, in the gzip format (RFC 1952)")
-        .fails("the result would be longer than 4 MiB")
+        .fails(LONGER)
         .options(LEVEL)
         .costs(5_000, 20_000),
     Info::new(N::Hex, "hex", &[P::Data], TEXT, "two hexadecimal digits a byte, in lower case")
-        .fails("the result would be longer than 4 MiB")
+        .fails(LONGER)
         .costs(20, 1_000),
     Info::new(
         N::HmacSha256,
@@ -377,7 +384,7 @@ pub const NATIVES: &[Info] = &[
     .keyed(JWT)
     .costs(60_000, 2_000),
     Info::new(N::Lz4, "lz4", &[P::Data], BYTES, "compressed, in the LZ4 frame format")
-        .fails("the result would be longer than 4 MiB")
+        .fails(LONGER)
         .costs(1_000, 2_000),
     Info::new(
         N::MaglevSlot,
@@ -430,7 +437,7 @@ pub const NATIVES: &[Info] = &[
         TEXT,
         "with every match replaced by the text, in which `$1` or `${name}` stands for a group and `$$` for `$`",
     )
-    .fails("the result would be longer than 4 MiB")
+    .fails(LONGER)
     .costs(200, 5_000),
     Info::new(N::Unbase64, "unbase64", &[P::Data], BYTES, "what is in Base64 (RFC 4648 section 4); padding is needed")
         .fails("it is not Base64")
@@ -463,7 +470,7 @@ pub const NATIVES: &[Info] = &[
         .costs(10, 100),
     Info::new(N::Xxh3, "xxh3", &[P::Data], Type::Uint(64), "the 64-bit hash XXH3 with seed 0").costs(5, 50),
     Info::new(N::Zstd, "zstd", &[P::Data], BYTES, "compressed, in the Zstandard format (RFC 8878)")
-        .fails("the result would be longer than 4 MiB")
+        .fails(LONGER)
         .options(LEVEL)
         .costs(2_000, 5_000),
 ];

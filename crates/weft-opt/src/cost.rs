@@ -67,17 +67,17 @@ pub fn cost(chain: &ChainProgram) -> Cost {
 /// Nanoseconds that an element takes for a call that reaches it, at a guess: the longest way through each of its
 /// handlers of calls, each operation at what it was seen to take in compiled code (`weft bench elements`), a run of
 /// bytes taken to be short. Good enough to tell a table from a comparison; what runs is measured.
-pub fn typical_ns(element: &Element) -> f64 {
+pub fn typical_ns(chain: &ChainProgram, element: &Element) -> f64 {
     let handlers = &element.handlers;
     let handlers = [&handlers.open, &handlers.request, &handlers.response, &handlers.close];
-    let picoseconds: u64 = handlers.into_iter().flatten().map(picoseconds).sum();
-    picoseconds as f64 / 1e3
+    let of = |handler| picoseconds(chain, handler);
+    handlers.into_iter().flatten().map(of).sum::<u64>() as f64 / 1e3
 }
 
-fn picoseconds(function: &Function) -> u64 {
+fn picoseconds(chain: &ChainProgram, function: &Function) -> u64 {
     let of_block = |at: usize| {
         let insts = &function.blocks[at].insts;
-        HANDLER_STEP_PS + insts.iter().map(|inst| of_inst(function, inst)).sum::<u64>()
+        HANDLER_STEP_PS + insts.iter().map(|inst| of_inst(chain, function, inst)).sum::<u64>()
     };
     longest(function, of_block)
 }
@@ -85,7 +85,10 @@ fn picoseconds(function: &Function) -> u64 {
 /// What goes from block to block in compiled code, in picoseconds.
 const HANDLER_STEP_PS: u64 = 200;
 
-fn of_inst(function: &Function, inst: &Inst) -> u64 {
+/// The bytes that a function is taken to be given: a message is small.
+const TYPICAL_BYTES: u64 = 256;
+
+fn of_inst(chain: &ChainProgram, function: &Function, inst: &Inst) -> u64 {
     let is_bytes = inst.result.is_some_and(|result| function.ty(result) == Ty::Bytes);
     match &inst.op {
         Op::Find(..) | Op::ScanRow(..) | Op::ScanNext(..) => 5_000,
@@ -97,6 +100,7 @@ fn of_inst(function: &Function, inst: &Inst) -> u64 {
         Op::Mirror(_) => 500_000,
         Op::Concat(_) | Op::Lower(_) | Op::Upper(_) | Op::Like(..) | Op::Key(_) => 6_000,
         Op::IntToText(..) | Op::FloatToText(_) | Op::TextToFloat(_) | Op::TextToInt(..) => 15_000,
+        Op::Native(id, _) => 1_000 * chain.natives[usize::from(id.0)].cost.ns(TYPICAL_BYTES),
         Op::Hash(_) => 2_000,
         Op::Rand(_) => 1_200,
         Op::SetInput(..) | Op::ClearInput(_) | Op::SetAnswer(..) | Op::SetReply(..) => 4_000,

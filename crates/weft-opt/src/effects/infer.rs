@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use weft_core::Status;
 use weft_core::abi::Fault;
 use weft_core::native::{Effect, NativeDecl};
-use weft_ir::ir::{Block, Function, Inst, NameId, Op, StatusOperand, TableId, Terminator, Ty, Value};
+use weft_ir::ir::{Block, BoolOp, Function, Inst, NameId, Op, StatusOperand, TableId, Terminator, Ty, Value};
 use weft_ir::program::{ChainProgram, Event};
 use weft_ir::verify::Handler;
 
@@ -250,9 +250,22 @@ impl Walk<'_> {
         }
     }
 
-    /// Whether a block is entered only where the scratch was full.
+    /// Whether a value is true only where the scratch is full, or a result was longer than it may be.
+    fn is_full(&self, by: Value) -> bool {
+        match self.names.definition(by) {
+            Some(Op::ScratchFull) => true,
+            Some(Op::NativeFailed(result)) => match self.names.definition(*result) {
+                Some(Op::Native(id, _)) => self.natives[usize::from(id.0)].native.info().fails_for_length(),
+                _ => false,
+            },
+            Some(Op::BoolBinary(BoolOp::Or, a, b)) => self.is_full(*a) && self.is_full(*b),
+            _ => false,
+        }
+    }
+
+    /// Whether a block is entered only for want of room.
     fn is_room(&self, at: usize) -> bool {
-        let is_full = |by: Value| matches!(self.names.definition(by), Some(Op::ScratchFull));
+        let is_full = |by: Value| self.is_full(by);
         let mut entries = self.flow.entries(at).map(|from| &self.function.blocks[from]).peekable();
         entries.peek().is_some()
             && entries.all(|block| match &block.end {

@@ -195,7 +195,8 @@ pub struct Ending {
     pub kind: EndKind,
     /// What decides whether it is taken.
     pub when: Sources,
-    /// It is taken only where the pass has used up its room in the scratch.
+    /// It is taken only where the pass has used up its room in the scratch, or a function's result would be longer than
+    /// it may be: which element is the first to want room is promised by `strict` alone (decision 0018).
     pub is_room: bool,
     /// Where.
     pub line: u32,

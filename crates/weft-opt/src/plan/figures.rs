@@ -41,7 +41,7 @@ impl Figures {
     /// What the program alone tells.
     pub fn estimated(chain: &ChainProgram, effects: &ChainEffects) -> Self {
         let one = |(element, effects): (&weft_ir::program::Element, &ElementEffects)| ElementFigures {
-            ns: typical_ns(element),
+            ns: typical_ns(chain, element),
             ends: ends_assumed(effects),
             is_timed: false,
             is_counted: false,

@@ -24,6 +24,8 @@ CREATE ELEMENT sized ON rpc (payload BYTES) AS
   ON REQUEST IF length(payload) > 9 THEN ABORT PERMISSION_DENIED 'no'; END IF;
 END;
 CREATE ELEMENT count ON rpc AS VAR n U64 MERGE SUM; ON REQUEST ADD n, 1; END;
+CREATE ELEMENT opened ON rpc (payload BYTES) AS ON REQUEST SET payload = gunzip(payload); END;
+CREATE ELEMENT small ON rpc (payload BYTES) AS ON REQUEST SET payload = gzip(payload); END;
 CREATE ELEMENT labels ON rpc AS ON REQUEST SET header['x-a'] = 'a'; END;
 CREATE ELEMENT looks ON rpc AS ON REQUEST IF header['x-a'] = 'b' THEN REDIRECT TO 'cart'; END IF; END;
 CREATE ELEMENT copies ON rpc AS ON REQUEST MIRROR TO 'cart'; END;
@@ -214,4 +216,16 @@ fn a_header_has_what_the_stages_beyond_read_and_no_more() {
     let Known { chain, effects, .. } = known("labels -> looks;");
     assert_eq!(headers(&chain, &effects, &[0, 1])[0].bytes(), own);
     assert_eq!(headers(&chain, &effects, &[0, 1])[1].bytes(), own + 2);
+}
+
+#[test]
+fn a_function_that_fails_for_length_alone_keeps_nobody_in_order() {
+    // gzip cannot fail but by a result that is too long; behind it, an ACL would work on what is refused anyway.
+    check("small -> guard;", "guard small");
+    check("small -> guard; EQUIVALENCE strict;", "small guard");
+    // What is damaged is refused with a status of its own.
+    check("opened -> guard;", "opened guard");
+    // What it is declared to cost is what it is taken to cost.
+    let (_, plan) = plan("small -> guard;", &[], None);
+    assert!(plan.written_ns > 5_000.0 && plan.is_reordered(), "{plan:?}");
 }

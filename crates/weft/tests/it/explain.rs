@@ -5,21 +5,17 @@ use std::path::Path;
 use std::process::Command;
 
 /// The running example of the ADN paper (section 2 and figure 2): requests for an object go to its replica, are
-/// compressed, and are let through by user and object. Compression needs native functions, which there are none of
-/// yet; `squeeze` stands in for it: it rewrites the payload as compression would.
+/// compressed, and are let through by user and object.
 const PAPER: &str = "CREATE TYPE cart_msg FROM PROTO 'cart.proto';
+IMPORT 'library/elements/compress.weft';
 IMPORT 'library/elements/shard_lb.weft';
 CREATE LISTENER a ON tcp '127.0.0.1:7070';
 CREATE CLUSTER b TO '127.0.0.1:7101', '127.0.0.1:7102';
 
-CREATE ELEMENT squeeze ON rpc (payload BYTES) AS
-  ON REQUEST SET payload = 'z' || payload;
-END;
-
--- The same, and the field that the balancer reads as well.
+-- Compresses the payload as `compress` does, and the field that the balancer reads as well.
 CREATE ELEMENT squeeze_all ON rpc (payload BYTES, object_id I64) AS
   ON REQUEST
-    SET payload = 'z' || payload;
+    SET payload = gzip(payload);
     SET object_id = object_id % 1000;
 END;
 
@@ -32,7 +28,7 @@ CREATE ELEMENT object_acl ON rpc (user TEXT, object_id I64) AS
 END;
 
 CREATE CHAIN paper ON a -> b METHOD 'shop.Cart/Add' AS
-  squeeze -> shard_lb -> object_acl;
+  compress (data := payload) -> shard_lb -> object_acl;
 END;
 
 CREATE CHAIN squeezed_key ON a -> b METHOD 'shop.Cart/Get' AS
@@ -77,7 +73,7 @@ fn the_papers_example_may_be_reordered_for_the_papers_reason() {
     assert_eq!(clash["rule"], "swap.1");
     assert_eq!(clash["why"], "squeeze_all writes object_id, which shard_lb reads");
     assert_eq!(clash["places"][0]["text"], "SET object_id = object_id % 1000;");
-    assert_eq!(data["chains"][0]["order"], serde_json::json!(["shard_lb", "object_acl", "squeeze"]));
+    assert_eq!(data["chains"][0]["order"], serde_json::json!(["shard_lb", "object_acl", "compress"]));
     assert_eq!(data["chains"][1]["reordered"], false);
 }
 
@@ -112,7 +108,7 @@ END;
 CREATE CHAIN filtered ON a -> b METHOD 'shop.Cart/Get' AS
   logging -> shape (tenant := user) -> once (id := header.\"x-id\") MANDATORY -> ordered (key := user) -> timeout
     -> deadline_propagation AS deadline -> circuit -> congestion -> gradient AS slope -> retry (n = 3) -> hedge
-    -> squeeze PER TRY -> outlier -> quick;
+    -> compress (data := payload) PER TRY -> outlier -> quick;
 END;
 ",
         PAPER.split("CREATE CHAIN").next().unwrap_or_default()
@@ -162,7 +158,7 @@ fn a_plan_is_drawn_with_all_its_elements_and_ties() {
     let read = |name: &str| std::fs::read_to_string(folder.0.join(name)).expect("it was written");
     let svg = read("paper.svg");
     assert_eq!(svg.matches("rx=\"6\"").count(), 6, "{svg}");
-    for what in ["1. shard_lb", "3. squeeze", "swap.4", "swap.1", "squeezed_key: a -&gt; b"] {
+    for what in ["1. shard_lb", "3. compress", "swap.4", "swap.1", "squeezed_key: a -&gt; b"] {
         assert!(svg.contains(what), "{what}: {svg}");
     }
     for tag in ["<svg ", "<g ", "<text ", "<path ", "<rect "] {

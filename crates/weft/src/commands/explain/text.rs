@@ -76,7 +76,8 @@ fn plan(out: &mut String, plan: &PlanTold) {
 /// What an element is taken to cost and to end; figures that were not measured are marked.
 fn figure(name: &str, told: &ElementFigures) -> String {
     let guess = |is_measured: bool| if is_measured { "" } else { "~" };
-    let mut text = format!("{name} {}{:.0} ns", guess(told.is_timed), told.ns);
+    let ns = grouped(told.ns.round() as u64);
+    let mut text = format!("{name} {}{ns} ns", guess(told.is_timed));
     if told.ends > 0.0 {
         text += &format!(" ending {}{:.0} %", guess(told.is_counted), 100.0 * told.ends);
     }
