@@ -5,6 +5,7 @@
 
 use std::sync::Arc;
 use weft_core::Time;
+use weft_core::filter::INTERVAL_MAX;
 use weft_core::table::{ColumnRef, Insert, Row, Table};
 
 /// The calls that are known.
@@ -50,6 +51,8 @@ impl Known {
                 return match self.rows.insert_bytes(id, now) {
                     Insert::New(row) => {
                         self.rows.set_word(row, self.state, UNDER_WAY);
+                        // The window begins with the answer: a call that takes longer is under way all the same.
+                        self.rows.touch(row, now + INTERVAL_MAX);
                         Seen::First
                     }
                     Insert::TooLong => Seen::TooLong,
@@ -124,6 +127,21 @@ mod tests {
         known.keep(after(12), b"a", b"far too long");
         assert_eq!(known.enter(after(13), b"a"), Seen::AnsweredAtLength);
         assert_eq!(known.enter(after(13), &[0; 200]), Seen::TooLong);
+    }
+
+    #[test]
+    fn a_call_may_take_longer_than_its_answer_is_kept() {
+        // Whoever came after the window would be the first again, and the call made twice.
+        let window = Interval::from_millis(1);
+        let known = Known::new(Arc::new(Table::new(once_spec(window, 100, 8, false))));
+        let after = |millis| Time(0) + Interval::from_millis(millis);
+        assert_eq!(known.enter(after(0), b"a"), Seen::First);
+        assert_eq!(known.enter(after(500), b"a"), Seen::UnderWay);
+        assert!(!known.is_settled(after(500), b"a"));
+        known.keep(after(500), b"a", b"done");
+        assert!(known.is_settled(after(500), b"a"));
+        assert_eq!(known.enter(after(500), b"a"), Seen::Answered(b"done".to_vec()));
+        assert_eq!(known.enter(after(501), b"a"), Seen::First);
     }
 
     #[test]

@@ -483,3 +483,34 @@ fn the_mesh_of_the_examples_does_what_it_says() {
     let rows = fs::read_to_string(&log).expect("calls are logged");
     assert_eq!(rows.lines().count(), 42, "{rows}");
 }
+
+/// A crowd that asks for one thing would reach the server as a crowd, or one of it get another's answer.
+#[test]
+fn a_crowd_is_answered_by_one_call() {
+    let cart = Named { takes: Duration::from_millis(500), ..Named::new("cart-1") };
+    let folder = Folder::new();
+    let program = format!(
+        "IMPORT 'library/filters/single_flight.weft';
+CREATE TYPE cart FROM PROTO 'cart.proto';
+CREATE LISTENER frontend ON tcp '127.0.0.1:0';
+CREATE CLUSTER cart TO '{}';
+CREATE CHAIN shop ON frontend -> cart METHOD 'shop.Cart/Get' AS single_flight (key := user); END;
+",
+        cart.serve()
+    );
+    let test = Test::run(folder, &program);
+    runtime().block_on(async {
+        // Connections of their own, which both workers share.
+        let mut clients = Vec::new();
+        for _ in 0..16 {
+            clients.push(test.client().await);
+        }
+        let mut calls = tokio::task::JoinSet::new();
+        for (nth, mut client) in clients.into_iter().enumerate() {
+            calls.spawn(async move { client.get(if nth % 4 == 0 { "bob" } else { "ann" }).await });
+        }
+        assert!(calls.join_all().await.iter().all(|answer| *answer == Ok("cart-1".to_owned())));
+    });
+    assert_eq!(cart.n_calls(), 2);
+    assert_eq!(test.node.stop(), Some(0));
+}
