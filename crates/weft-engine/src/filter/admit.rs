@@ -77,15 +77,19 @@ impl Engine {
         let keys = core::mem::take(&mut call.keys);
         let mut wrap = Box::new(Wrap::new(filter, keys, now));
         wrap.total = total.map(|total| self.timers.set(now + total, Timer::Total(key)));
-        let gathers = wrap.gathers();
+        let policies = wrap.filter.policies();
+        let is_once = matches!(policies.once, Some(Reliability::AtLeastOnce { .. }));
+        // The checker has seen to it that methods of the schemas have one request; what is known of no schema is sent
+        // once, as it comes.
         let call = self.call_mut(key);
+        wrap.gathers = policies.gathers() && call.is_single_request();
+        let gathers = wrap.gathers;
         call.wrap = Some(wrap);
-        if !gathers {
-            self.admit(now, key);
-        } else if !call.is_single_request() {
-            // The checker has seen to it where the schemas know the method.
-            let why = "the call would have to be kept whole, and its method is not known to have one request";
+        if is_once && !gathers {
+            let why = "no schema says that the call's method has one request, so it cannot be kept";
             self.refuse_call(now, key, Status::Unimplemented, why);
+        } else if !gathers {
+            self.admit(now, key);
         }
     }
 

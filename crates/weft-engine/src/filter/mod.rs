@@ -109,7 +109,9 @@ pub(crate) struct Wrap {
     began: Time,
     stage: admit::Stage,
     held: admit::Held,
-    /// The request, where it must be whole before it is sent on.
+    /// It may be sent more than once, so the request is kept, and an answer is looked at before it goes on.
+    gathers: bool,
+    /// The request, where it is kept.
     request: Vec<u8>,
     is_whole: bool,
     /// When it was sent on first.
@@ -130,11 +132,6 @@ impl Filter {
     /// What it may be asked of `call`'s messages.
     fn key<'a>(&self, keys: &'a [Vec<u8>], key: weft_core::filter::KeyId) -> &'a [u8] {
         keys.get(usize::from(key.0)).map_or(&[], Vec::as_slice)
-    }
-
-    /// Whether tries are looked at before the caller hears of them.
-    fn decides(&self) -> bool {
-        self.policies.gathers()
     }
 }
 
@@ -223,6 +220,7 @@ impl Wrap {
             began: now,
             stage: admit::Stage::default(),
             held: admit::Held::default(),
+            gathers: false,
             request: Vec::new(),
             is_whole: false,
             sent: now,
@@ -247,7 +245,7 @@ impl Wrap {
 
     /// Whether the request is kept here, and not passed on piece by piece.
     pub(crate) fn gathers(&self) -> bool {
-        self.filter.policies().gathers()
+        self.gathers
     }
 
     /// Bytes that it holds.

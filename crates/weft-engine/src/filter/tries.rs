@@ -182,7 +182,7 @@ impl Engine {
         let wrap = call.wrap.as_mut().expect("it was there above");
         wrap.n_tries += 1;
         wrap.tries.push(Try { call: child, answered: Answered::default() });
-        if !live.filter.decides() {
+        if !wrap.gathers {
             wrap.winner = Some(child);
         }
         Some(child)

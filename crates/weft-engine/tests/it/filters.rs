@@ -94,6 +94,25 @@ fn a_call_is_tried_no_more_often_than_permitted() {
     }
 }
 
+/// A health check that no schema knows would be refused where a retry stands in front of everything.
+#[test]
+fn what_no_schema_knows_is_sent_once_as_it_comes() {
+    let text = chain("request\nresponse\n", &[&element("none", &[("open", "forward")])]);
+    let id = KeyId(0);
+    let once = Reliability::AtLeastOnce { id, window: ms(5000), calls_max: 100, answer_bytes_max: 512 };
+    let once = Policies { once: Some(once), ..Policies::default() };
+    for (policies, code) in [(retry(3), 14), (once, 12)] {
+        let mut world =
+            World::new(1, plan(&text, &[filter(1, "f", policies)], &[CART])).server(CART, failing(1, 14));
+        let client = world.client("front");
+        let call = world.call(client, Call::unary("/grpc.health.v1.Health/Check", vec![]));
+        let later = world.call(client, Call::unary("/grpc.health.v1.Health/Check", vec![]).at(ms(100)));
+        world.run();
+        assert_eq!(world.answer(call).code(), Some(code));
+        assert_eq!(world.answer(later).code(), Some(if code == 14 { 0 } else { code }));
+    }
+}
+
 /// Elements right of a filter that did not run for each try would let a retried call pass them by; those left of it
 /// would see one call as several.
 #[test]

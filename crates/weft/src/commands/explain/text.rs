@@ -40,6 +40,10 @@ pub(super) fn of(chain: &Chain) -> String {
 /// The order as written and as planned, and by which figures.
 fn plan(out: &mut String, plan: &PlanTold) {
     wrapped(out, "  as written   ", INDENT, &plan.written.join(" -> "));
+    if plan.figures.is_empty() {
+        // Filters alone cost no pass, and have no order to choose.
+        return out.push('\n');
+    }
     let ns = |ns: f64| grouped(ns.round() as u64);
     let source = if plan.figures.iter().any(|(_, figures)| figures.is_timed) { "measured" } else { "est." };
     let was =
