@@ -7,9 +7,9 @@ pub const ELEMENTS_MAX: usize = 64;
 /// Bytes of an `ENDPOINT` value in a table.
 pub const ENDPOINT_BYTES_MAX: u32 = 108;
 /// Bytes that one pass of one tuple may make: concatenated text, results of functions, edits, sink rows. Beyond it is
-/// an error value. It is room for some transformations of the longest message. A worker reserves as much address space
+/// an error value. It is room for eight transformations of the longest message. A worker reserves as much address space
 /// once, and memory only for what its passes have filled.
-pub const SCRATCH_BYTES_MAX: usize = 16 << 20;
+pub const SCRATCH_BYTES_MAX: usize = 64 << 20;
 /// The least that an outcome may have for its scratch, as those of tests do, so that passes fill it.
 pub const SCRATCH_BYTES_MIN: usize = 64 << 10;
 /// Rows that a table may declare.

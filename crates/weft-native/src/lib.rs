@@ -8,6 +8,7 @@
 //! Bytes that a peer sent never panic, never take more than linear time, and never make more than
 //! [`NATIVE_BYTES_MAX`](weft_core::native::NATIVE_BYTES_MAX) bytes.
 
+pub mod by_hand;
 mod compress;
 mod hash;
 mod json;

@@ -5,6 +5,7 @@
 //! | `elements` | the library's elements, compiled and interpreted, beside hand-written Rust of the same meaning; and
 //! | | chains of them as written and as planned |
 //! | `twins` | that hand-written Rust |
+//! | `functions` | the native functions, beside their libraries called by hand |
 //! | `rpc` | a gRPC hop with and without a chain |
 //! | `update` | ten changes of a network under load |
 //! | `memory` | a node that is idle, and one with idle connections |
@@ -13,6 +14,7 @@
 //! | `process` | child processes, and what they used |
 
 mod elements;
+mod functions;
 mod load;
 mod memory;
 mod process;
@@ -49,6 +51,8 @@ enum Bench {
     Elements,
     /// Chains of library elements as written and as planned, and how long planning takes
     Plans,
+    /// Native functions: nanoseconds a call and a byte, and their libraries called by hand
+    Functions,
     /// A gRPC hop: direct, through Weft, and through Weft with a chain
     Rpc,
     /// Ten changes of a network while 128 calls are in flight
@@ -79,6 +83,7 @@ pub(crate) fn run(args: &BenchArgs) -> Result<(), Fault> {
     let report = match args.name {
         Bench::Elements => Ok(elements::run(args.quick)),
         Bench::Plans => Ok(elements::plans::run(args.quick)),
+        Bench::Functions => Ok(functions::run(args.quick)),
         Bench::Rpc => rpc::run(args.quick),
         Bench::Update => update::run(args.quick),
         Bench::Memory => memory::run(args.quick),

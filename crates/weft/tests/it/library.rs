@@ -16,7 +16,7 @@ use tonic::{Code, Request, Response, Status, Streaming};
 
 /// A cart server with a name, that takes its time, and says of its load what it is told to say.
 #[derive(Clone, Default)]
-struct Named {
+pub(crate) struct Named {
     name: &'static str,
     takes: Duration,
     load: Option<&'static str>,
@@ -25,10 +25,12 @@ struct Named {
     /// Metadata of the calls that came, a line each.
     came: Arc<Mutex<Vec<String>>>,
     n_calls: Arc<AtomicUsize>,
+    /// The payload of the last call.
+    pub(crate) payload: Arc<Mutex<Vec<u8>>>,
 }
 
 impl Named {
-    fn new(name: &'static str) -> Self {
+    pub(crate) fn new(name: &'static str) -> Self {
         Self { name, ..Self::default() }
     }
 
@@ -37,7 +39,7 @@ impl Named {
     }
 
     /// Serves in a thread of its own; its address. It ends with the process.
-    fn serve(&self) -> String {
+    pub(crate) fn serve(&self) -> String {
         let (send, receive) = std::sync::mpsc::channel();
         let cart = self.clone();
         std::thread::spawn(move || {
@@ -58,7 +60,8 @@ impl Named {
         if let Some(code) = self.fails {
             return Err(Status::new(code, "as told"));
         }
-        let CartRequest { object_id, quantity, .. } = request.into_inner();
+        let CartRequest { object_id, quantity, payload, .. } = request.into_inner();
+        *self.payload.lock().expect("no panic") = payload.to_vec();
         let mut response = Response::new(CartReply { server: self.name.to_owned(), object_id, quantity });
         if let Some(load) = self.load {
             response.metadata_mut().insert("x-load", load.parse().expect("a header"));
@@ -93,18 +96,18 @@ impl Cart for Named {
     }
 }
 
-fn runtime() -> tokio::runtime::Runtime {
+pub(crate) fn runtime() -> tokio::runtime::Runtime {
     tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime")
 }
 
 /// A node with these elements of the library in one chain, in front of the cluster `cart` of these servers.
-struct Test {
-    node: Node,
-    folder: Folder,
+pub(crate) struct Test {
+    pub(crate) node: Node,
+    pub(crate) folder: Folder,
 }
 
 impl Test {
-    fn new(elements: &[&str], servers: &[String], stages: &str, more: &str) -> Self {
+    pub(crate) fn new(elements: &[&str], servers: &[String], stages: &str, more: &str) -> Self {
         let folder = Folder::new();
         let mut program = String::new();
         for element in elements {
@@ -129,13 +132,13 @@ CREATE CHAIN shop ON frontend -> cart METHOD 'shop.Cart/Get' AS {stages}; END;
         Self { node, folder }
     }
 
-    async fn client(&self) -> Client {
+    pub(crate) async fn client(&self) -> Client {
         Client(CartClient::connect(format!("http://{}", self.node.listener)).await.expect("it listens"))
     }
 }
 
 #[derive(Clone)]
-struct Client(CartClient<Channel>);
+pub(crate) struct Client(pub(crate) CartClient<Channel>);
 
 impl Client {
     /// Which server answered.

@@ -5,6 +5,7 @@ mod explain;
 mod filters;
 mod library;
 mod lsp;
+mod natives;
 mod node;
 mod order;
 mod swap;

@@ -1,0 +1,191 @@
+//! The native functions: nanoseconds a call and a byte, beside the libraries called as their documentation shows.
+
+use std::hint::black_box;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use weft_core::native::{Arg, Call, Ended, NATIVES, Native, NativeDecl, Param, Prepared};
+use weft_core::{Time, Value};
+use weft_native::{ENTROPY_BYTES, Secrets, by_hand, prepare};
+
+use super::report::{Report, Row};
+
+/// Bytes of the first argument.
+const SIZES: [(usize, &str); 3] = [(64, "64 B"), (1 << 10, "1 KiB"), (64 << 10, "64 KiB")];
+/// How long one measurement takes at least.
+const BATCH: Duration = Duration::from_millis(4);
+
+const KEY: [u8; 32] = [9; 32];
+/// What is looked for: a group that stands at the end of the text.
+const PATTERN: &str = r"id=(\d+)$";
+
+/// Measures every function at every size.
+pub(super) fn run(quick: bool) -> Report {
+    let rounds = if quick { 3 } else { 9 };
+    let (mut rows, mut failures) = (Vec::new(), Vec::new());
+    for info in NATIVES {
+        super::progress(info.name);
+        for (size, shown) in SIZES {
+            match measured(info.native, size, rounds) {
+                Ok(figures) => rows.extend(figures.rows(&format!("{} {shown}", info.name), size)),
+                Err(why) => failures.push(format!("{} {shown}: {why}", info.name)),
+            }
+        }
+    }
+    let notes = vec![
+        "compressors have text that gets 3 to 4 times smaller; what takes back has as many bytes as come out"
+            .to_owned(),
+        "by hand: a context for each call and a vector for each result, as in the libraries' examples"
+            .to_owned(),
+    ];
+    Report { bench: "functions", rows, notes, failures }
+}
+
+struct Figures {
+    ours: Vec<f64>,
+    theirs: Vec<f64>,
+}
+
+impl Figures {
+    fn rows(self, name: &str, size: usize) -> [Row; 2] {
+        let a_byte: Vec<f64> = self.ours.iter().map(|ns| ns / size as f64).collect();
+        let call = Row::new(name, "a call", "ns", &self.ours);
+        let call =
+            if self.theirs.is_empty() { call } else { call.against("by hand", &self.ours, &self.theirs) };
+        [call, Row::new(name, "a byte", "ns", &a_byte)]
+    }
+}
+
+/// The times of a call, round by round.
+fn measured(native: Native, size: usize, rounds: usize) -> Result<Figures, String> {
+    let function = ready(native)?;
+    let data = argument(native, size)?;
+    let args = args(native, &data);
+    let mut out = Vec::new();
+    let ended = function.call(&call(&args), &mut out);
+    if matches!(ended, Ended::Failed | Ended::Null) {
+        return Err(format!("it ended with {ended:?}"));
+    }
+    let pattern = if native == Native::MatchesAny { "id=" } else { PATTERN };
+    let by_hand = by_hand::of(native, pattern, &KEY);
+    let mut figures = Figures { ours: Vec::new(), theirs: Vec::new() };
+    for _ in 0..rounds {
+        figures.ours.push(ns_a_call(|| {
+            out.clear();
+            black_box(function.call(&call(black_box(&args)), &mut out));
+        }));
+        figures.theirs.extend(by_hand.as_ref().map(|by_hand| ns_a_call(|| by_hand(black_box(&data)))));
+    }
+    Ok(figures)
+}
+
+fn ns_a_call(mut one: impl FnMut()) -> f64 {
+    let (began, mut n, mut batch) = (Instant::now(), 0u64, 1);
+    loop {
+        (0..batch).for_each(|_| one());
+        n += batch;
+        let took = began.elapsed();
+        if took >= BATCH {
+            return took.as_nanos() as f64 / n as f64;
+        }
+        batch = (batch * 2).min(1 << 12);
+    }
+}
+
+fn ready(native: Native) -> Result<Arc<dyn Prepared>, String> {
+    let info = native.info();
+    let constant = |param: &Param| match param {
+        Param::Pattern => PATTERN,
+        Param::Pointer => "/last/id",
+        Param::Constants => "id=",
+        _ => "-",
+    };
+    let constants = info.params.iter().filter(|param| param.is_constant());
+    let options = match native {
+        Native::JwtVerify => vec![("algorithm".to_owned(), Value::text("HS256"))],
+        _ => Vec::new(),
+    };
+    let decl = NativeDecl {
+        name: info.name.to_owned(),
+        native,
+        constants: constants.map(|param| constant(param).to_owned()).collect(),
+        options,
+        site: 1,
+        cost: info.cost,
+    };
+    let key = info.needs_key.then_some(&KEY[..]);
+    prepare(&decl, &Secrets { key, entropy: [1; ENTROPY_BYTES] }).map_err(|error| error.to_string())
+}
+
+fn call<'a>(args: &'a [Arg<'a>]) -> Call<'a> {
+    Call { args, now: Time(0), rand: 7 }
+}
+
+fn args(native: Native, data: &[u8]) -> Vec<Arg<'_>> {
+    match native {
+        Native::RandomHex => vec![Arg::Int(data.len().min(1024) as i64)],
+        Native::MaglevSlot => vec![Arg::Bytes(data), Arg::Int(7)],
+        Native::RegexCapture => vec![Arg::Bytes(data), Arg::Int(1)],
+        Native::JsonSet => vec![Arg::Bytes(data), Arg::Bytes(b"new")],
+        _ => vec![Arg::Bytes(data)],
+    }
+}
+
+/// The first argument: so many bytes, or what gives so many bytes.
+fn argument(native: Native, size: usize) -> Result<Vec<u8>, String> {
+    let data = match native {
+        Native::JsonGet | Native::JsonSet => return Ok(json(size)),
+        Native::JwtVerify => return token(size),
+        _ => text(size),
+    };
+    let Some(made_by) = native.info().inverse else { return Ok(data) };
+    made(made_by, &data)
+}
+
+fn made(native: Native, data: &[u8]) -> Result<Vec<u8>, String> {
+    let mut made = Vec::new();
+    match ready(native)?.call(&call(&[Arg::Bytes(data)]), &mut made) {
+        Ended::Bytes => Ok(made),
+        ended => Err(format!("{} ended with {ended:?}", native.name())),
+    }
+}
+
+/// A log of orders.
+fn text(size: usize) -> Vec<u8> {
+    let mut text = String::new();
+    for n in 0.. {
+        let drawn = weft_core::hash::hash_word(n);
+        text += &format!("order {} of user-{} to shelf {}; ", drawn % 100_000, drawn >> 50, drawn >> 20 & 63);
+        if text.len() >= size {
+            break;
+        }
+    }
+    text.truncate(size - 6);
+    (text + " id=42")[..size].to_owned().into_bytes()
+}
+
+/// An object of orders, and a last one.
+fn json(size: usize) -> Vec<u8> {
+    let mut json = String::from("{");
+    for n in 0.. {
+        let drawn = weft_core::hash::hash_word(n);
+        let order = format!("\"o{n}\":{{\"user\":\"u{}\",\"n\":{}}},", drawn >> 50, drawn % 1000);
+        if json.len() + order.len() + 24 > size {
+            break;
+        }
+        json += &order;
+    }
+    (json + "\"last\":{\"id\":\"last\"}}").into_bytes()
+}
+
+/// A token with so many bytes of claims; its signature is as long as HS256 makes it.
+fn token(size: usize) -> Result<Vec<u8>, String> {
+    let encoded = |data: &[u8]| made(Native::Base64Url, data);
+    // A token is bounded, and so are its claims.
+    let claims = format!("{{\"sub\":\"{}\"}}", "a".repeat(size.min(8 << 10)));
+    let mut token = [encoded(b"{\"alg\":\"HS256\"}")?, encoded(claims.as_bytes())?].join(&b'.');
+    let signature = made(Native::HmacSha256, &token)?;
+    token.push(b'.');
+    token.extend(encoded(&signature)?);
+    Ok(token)
+}
