@@ -3,6 +3,9 @@
 /// Longest word that is compared.
 const WORD_BYTES_MAX: usize = 64;
 
+/// Most words that one is compared with: a program with more names than that gets fewer suggestions, and soon.
+const KNOWN_MAX: usize = 2000;
+
 /// Fewest letters that can be short for a word.
 const SHORT_BYTES_MIN: usize = 4;
 
@@ -26,6 +29,7 @@ fn slip<'a>(name: &str, known: impl IntoIterator<Item = &'a str>) -> Option<&'a 
     let slips_max = (name.len() / 3).clamp(1, 3);
     known
         .into_iter()
+        .take(KNOWN_MAX)
         .filter(|candidate| candidate.len() <= WORD_BYTES_MAX && *candidate != name)
         .map(|candidate| (n_slips(name, candidate), candidate))
         .filter(|(slips, candidate)| *slips <= slips_max && *slips < name.len().min(candidate.len() + 1))

@@ -7,7 +7,7 @@ use weft_core::schema::{FieldKind, Schema};
 use crate::ast::{Ast, Import, Item, Kind, StrLit, TypeItem};
 use crate::diagnostic::{Diagnostic, code};
 use crate::parser;
-use crate::source::{FileId, SourceMap, Span};
+use crate::source::{DIAGNOSTICS_MAX, FileId, SourceMap, Span};
 
 /// Where texts come from. It alone knows of files, so that the front end stays pure.
 pub trait Resolver {
@@ -62,8 +62,28 @@ pub fn load(
         }
     }
     loader.check_unique(&program.items);
+    if diagnostics.len() > FILE_DIAGNOSTICS_MAX {
+        diagnostics.truncate(FILE_DIAGNOSTICS_MAX);
+        let message =
+            format!("more than {FILE_DIAGNOSTICS_MAX} faults in the files of this program; no more are told");
+        diagnostics.push(Diagnostic::error(code::TOO_MANY_DIAGNOSTICS, message));
+    }
     program
 }
+
+/// A path in a message, cut where it is no path that anybody wrote.
+fn shown(path: &str) -> String {
+    match path.char_indices().nth(PATH_CHARS_SHOWN) {
+        Some((end, _)) => format!("{}...", &path[..end]),
+        None => path.to_owned(),
+    }
+}
+
+/// Characters of a path that a message shows.
+const PATH_CHARS_SHOWN: usize = 200;
+
+/// Most faults of files that are told for a program.
+const FILE_DIAGNOSTICS_MAX: usize = 1000;
 
 /// Removes `.` and resolves `..` in a path with slashes.
 fn normalized(path: &str) -> String {
@@ -158,7 +178,7 @@ impl Loader<'_> {
             Err(why) => {
                 // A second import of the same file would only say the same again.
                 self.state.insert(name, Visit::Done);
-                let message = format!("cannot import `{path}`: {why}");
+                let message = format!("cannot import `{}`: {why}", shown(path));
                 let help = format!("paths are relative to the file that imports, here `{from}`");
                 let diagnostic = Diagnostic::error(code::IMPORT_FAILED, message);
                 self.diagnostics.push(diagnostic.at(*span, "imported here").with_help(help));
@@ -193,6 +213,7 @@ impl Loader<'_> {
 
     fn check_unique(&mut self, items: &[Item]) {
         let mut seen: BTreeMap<(u8, &str), (Kind, Span)> = BTreeMap::new();
+        let mut n_told = 0;
         for item in items {
             if let Item::Drop(drop) = item {
                 let slot = (namespace(drop.kind), drop.name.name.as_str());
@@ -205,6 +226,10 @@ impl Loader<'_> {
             let (first_kind, first) = *seen.entry(slot).or_insert((kind, ident.span));
             if first == ident.span || (replaces && first_kind == kind) {
                 continue;
+            }
+            n_told += 1;
+            if n_told > DIAGNOSTICS_MAX {
+                break;
             }
             let (word, first_word) = (kind_word(kind), kind_word(first_kind));
             let (message, help) = match first_kind == kind {

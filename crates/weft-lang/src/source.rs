@@ -21,7 +21,8 @@ pub const NESTING_MAX: u32 = 64;
 /// and whatever walks the tree by recursion relies on this number.
 pub const EXPR_HEIGHT_MAX: u32 = 256;
 
-/// Most faults of syntax that are told for one file; after that many, reading stops.
+/// Most faults of syntax that are told for one file, and most faults of meaning that are told for a program; after that
+/// many, reading and checking stop.
 pub const DIAGNOSTICS_MAX: usize = 100;
 
 /// One file of a [`SourceMap`].

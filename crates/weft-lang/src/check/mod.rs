@@ -14,7 +14,7 @@ use crate::diagnostic::{Diagnostic, code};
 use crate::hir::{self, Element, Expr, LocalId, Network};
 use crate::nearest::nearest;
 use crate::resolve::{self, Program, Resolver};
-use crate::source::{SourceMap, Span};
+use crate::source::{DIAGNOSTICS_MAX, SourceMap, Span};
 use crate::types;
 
 mod chain;
@@ -68,6 +68,8 @@ pub fn analyse(root_path: &str, resolver: &mut dyn Resolver) -> Analysis {
         sources: &sources,
         has_gaps: diagnostics.iter().any(Diagnostic::is_error),
         diagnostics,
+        n_errors_told: 0,
+        n_warnings_told: 0,
         broken: BTreeSet::new(),
         returned: Vec::new(),
         skipped: BTreeSet::new(),
@@ -86,6 +88,9 @@ pub(crate) struct Cx<'a> {
     schema: &'a Schema,
     sources: &'a SourceMap,
     diagnostics: Vec<Diagnostic>,
+    /// How many errors among them the checks have found; others come from files and syntax.
+    n_errors_told: usize,
+    n_warnings_told: usize,
     /// Declarations with a fault.
     broken: BTreeSet<Span>,
     /// Something was left out of the trees, so a name that is missing may well have been there.
@@ -102,10 +107,45 @@ pub(crate) struct Cx<'a> {
 
 impl Cx<'_> {
     fn report(&mut self, diagnostic: Diagnostic) {
+        let told = match diagnostic.is_error() {
+            true => &mut self.n_errors_told,
+            false => &mut self.n_warnings_told,
+        };
         // The same fault at the same place is told once, however many ways lead to it.
-        if !self.diagnostics.contains(&diagnostic) {
-            self.diagnostics.push(diagnostic);
+        if *told >= DIAGNOSTICS_MAX || self.diagnostics.contains(&diagnostic) {
+            return;
         }
+        *told += 1;
+        let (is_last, is_error, span) = (*told == DIAGNOSTICS_MAX, diagnostic.is_error(), diagnostic.span());
+        self.diagnostics.push(diagnostic);
+        if is_last {
+            self.report_the_end(is_error, span);
+        }
+    }
+
+    fn report_the_end(&mut self, is_error: bool, span: Option<Span>) {
+        let diagnostic = match is_error {
+            true => {
+                // What is not looked at any more may be what something else misses.
+                self.has_gaps = true;
+                let message = format!("{DIAGNOSTICS_MAX} faults; the rest of the program is not checked");
+                Diagnostic::error(code::TOO_MANY_DIAGNOSTICS, message)
+            }
+            false => {
+                let message = format!("{DIAGNOSTICS_MAX} warnings; no more are told");
+                Diagnostic::warning(code::TOO_MANY_DIAGNOSTICS, message)
+            }
+        };
+        self.diagnostics.push(match span {
+            Some(span) => diagnostic.at(span, "the last one is here"),
+            None => diagnostic,
+        });
+    }
+
+    /// So many faults have been told that nobody reads on. What is left is not checked: to look for a name that was
+    /// probably meant takes time, and a hundred thousand faults would take hours.
+    fn is_full(&self) -> bool {
+        self.n_errors_told >= DIAGNOSTICS_MAX
     }
 
     /// Reports that something is missing, unless it may have been in a part that could not be read.
@@ -145,6 +185,9 @@ impl Cx<'_> {
 
     /// The type that a type expression names; reports it if there is none.
     fn type_expr(&mut self, ty: &TypeExpr) -> Option<Type> {
+        if self.is_full() {
+            return None;
+        }
         let known = types::named(&ty.kind, self.schema);
         if known.is_none() {
             const NAMES: [&str; 21] = [
@@ -243,6 +286,9 @@ fn network_of(cx: &mut Cx<'_>, program: &Program) -> Network {
     }
     let mut elements = Vec::new();
     for item in &items {
+        if cx.is_full() {
+            break;
+        }
         if let Item::Element(item) = item {
             match element::element(cx, &network.tables, item) {
                 Some(checked) => elements.push(checked),
@@ -256,6 +302,9 @@ fn network_of(cx: &mut Cx<'_>, program: &Program) -> Network {
     let (mut routes, mut chains) = (Vec::new(), Vec::new());
     let mut misses_chain = false;
     for item in &items {
+        if cx.is_full() {
+            break;
+        }
         match item {
             Item::Route(item) => {
                 network.routes.extend(network::route(cx, &network.listeners, &network.clusters, item));
@@ -281,6 +330,9 @@ fn network_of(cx: &mut Cx<'_>, program: &Program) -> Network {
     let mut fills = fill::Fills::default();
     let plain: Vec<&Element> = elements.iter().map(|checked| &checked.element).collect();
     for item in &items {
+        if cx.is_full() {
+            break;
+        }
         if let Item::Insert(item) = item {
             fills.add(cx, (&network.tables, &network.chains, &plain), item);
         }

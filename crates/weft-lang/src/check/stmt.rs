@@ -16,12 +16,18 @@ use crate::nearest::nearest;
 use crate::source::Span;
 use crate::types;
 
+/// Most LETs that can be seen at one place.
+const LOCALS_MAX: usize = 4096;
+
 impl Scope<'_, '_> {
     /// The statements of a block; its LETs and joined rows end with it.
     pub(super) fn block(&mut self, stmts: &[ast::Stmt]) -> Vec<Stmt> {
         let (n_names, n_sights) = (self.names.len(), self.sights.len());
         let mut body = Vec::new();
         for (index, stmt) in stmts.iter().enumerate() {
+            if self.cx.is_full() {
+                break;
+            }
             if let Some(kind) = self.stmt(stmt) {
                 body.push(Stmt { kind, span: stmt.span });
             }
@@ -111,6 +117,14 @@ impl Scope<'_, '_> {
             self.cx.report(diagnostic);
         }
         let local = value.as_ref().map(|value| self.add_local(name, value.ty, value.nullable));
+        if self.names.len() >= LOCALS_MAX {
+            let message = format!("more than {LOCALS_MAX} names in a handler");
+            let diagnostic = Diagnostic::error(code::OVER_LIMIT, message)
+                .at(name.span, "one too many")
+                .with_help("keep what is many in a TABLE");
+            self.cx.report(diagnostic);
+            return None;
+        }
         self.names.push((name.clone(), local));
         Some(StmtKind::Let { local: local?, value: value? })
     }

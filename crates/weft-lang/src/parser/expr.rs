@@ -386,7 +386,8 @@ impl Parser<'_> {
         let item = self.select_item()?;
         self.layout.weak(self.index());
         self.keyword("FROM")?;
-        let is_scan = self.peek_keyword(0, "SCAN") && self.peek(1) == TokenKind::Word;
+        let is_scan =
+            self.peek_keyword(0, "SCAN") && matches!(self.peek(1), TokenKind::Word | TokenKind::QuotedWord);
         if is_scan {
             self.bump_keyword();
         }

@@ -1,0 +1,440 @@
+//! The grammar of the reference, `docs/src/reference/grammar.md`, against the parser, both ways.
+//!
+//! Random programs are made from the page, and the parser must take them; the programs of the repository must be found
+//! in the page; the examples of the page must be what it says that they are.
+
+#![allow(clippy::disallowed_methods, reason = "tests read the files that they compare with")]
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::{Path, PathBuf};
+
+use weft_core::hash::draw;
+use weft_lang::editor::words;
+use weft_lang::lexer::{Token, TokenKind, lex};
+use weft_lang::parser::parse;
+use weft_lang::source::{FileId, SourceMap};
+
+#[path = "../../weft/library_folder.rs"]
+mod library_folder;
+
+/// Keywords of the design that a program of this version cannot use.
+const ELSEWHERE: &[&str] = &["ALTER", "LINK", "POLICY", "PROTOCOL", "STACK"];
+
+/// Random programs of a run of the test, at least.
+const N_PROGRAMS: usize = 800;
+
+/// Deepest tree of rules before the shortest way out is taken.
+const DEPTH_MAX: usize = 20;
+
+// ---- the page --------------------------------------------------------------------------------------------------
+
+/// What a rule is made of.
+enum Node {
+    Word(String),
+    Sign(String),
+    /// A rule, or `name`, `any_name`, `string`, `int`, `float`.
+    Rule(String),
+    All(Vec<Node>),
+    /// With the number of the choice, by which it is told whether it was made.
+    One(usize, Vec<Node>),
+    Optional(usize, Box<Node>),
+    Many(usize, Box<Node>),
+}
+
+struct Page {
+    rules: BTreeMap<String, Node>,
+    /// Rule, an example of it, and what is none.
+    examples: Vec<(String, String, String)>,
+    /// Ways to go on at all choices: alternatives, and the two of what may be left out.
+    n_ways: usize,
+}
+
+fn root() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../..")
+}
+
+fn page() -> Page {
+    let path = root().join("docs/src/reference/grammar.md");
+    let text = std::fs::read_to_string(path).expect("the page is part of the repository");
+    let (mut rules, mut n_ways) = (BTreeMap::new(), 0);
+    for block in text.split("```ebnf\n").skip(1) {
+        let block = block.split("```").next().expect("a block ends");
+        let mut symbols = symbols(block).into_iter().peekable();
+        while let Some(name) = symbols.next() {
+            assert_eq!(symbols.next().as_deref(), Some("="), "{name}");
+            let rule = either(&mut symbols, &mut n_ways);
+            assert_eq!(symbols.next().as_deref(), Some(";"), "{name}");
+            assert!(rules.insert(name.clone(), rule).is_none(), "{name} is there twice");
+        }
+    }
+    let rows = text.lines().filter_map(|line| line.strip_prefix("| `"));
+    let examples = rows.map(|row| {
+        let cells: Vec<&str> = row.trim_end_matches("` |").split("` | `").collect();
+        let [rule, example, counter] = cells[..] else { panic!("a row of three: {row}") };
+        (rule.to_owned(), example.to_owned(), counter.to_owned())
+    });
+    Page { rules, examples: examples.collect(), n_ways }
+}
+
+/// Words, texts in quotes and signs.
+fn symbols(text: &str) -> Vec<String> {
+    let mut found = Vec::new();
+    let mut rest = text.trim_start();
+    while let Some(first) = rest.chars().next() {
+        let end = match first {
+            '"' => rest[1..].find('"').expect("a sign in quotes ends") + 2,
+            c if c.is_alphanumeric() => {
+                rest.find(|c: char| !c.is_alphanumeric() && c != '_').unwrap_or(rest.len())
+            }
+            _ => 1,
+        };
+        found.push(rest[..end].to_owned());
+        rest = rest[end..].trim_start();
+    }
+    found
+}
+
+type Symbols = std::iter::Peekable<std::vec::IntoIter<String>>;
+
+fn either(symbols: &mut Symbols, n_ways: &mut usize) -> Node {
+    let mut parts = vec![sequence(symbols, n_ways)];
+    while symbols.next_if(|symbol| symbol == "|").is_some() {
+        parts.push(sequence(symbols, n_ways));
+    }
+    if parts.len() == 1 {
+        return parts.remove(0);
+    }
+    let first = *n_ways;
+    *n_ways += parts.len();
+    Node::One(first, parts)
+}
+
+fn sequence(symbols: &mut Symbols, n_ways: &mut usize) -> Node {
+    let mut parts = Vec::new();
+    while let Some(symbol) = symbols.next_if(|symbol| !["|", ";", "]", "}", ")"].contains(&symbol.as_str())) {
+        let mut within = |end: &str| {
+            let inner = Box::new(either(symbols, n_ways));
+            assert_eq!(symbols.next().as_deref(), Some(end));
+            *n_ways += 2;
+            (*n_ways - 2, inner)
+        };
+        parts.push(match symbol.as_str() {
+            "[" => {
+                let (way, inner) = within("]");
+                Node::Optional(way, inner)
+            }
+            "{" => {
+                let (way, inner) = within("}");
+                Node::Many(way, inner)
+            }
+            "(" => {
+                let inner = either(symbols, n_ways);
+                assert_eq!(symbols.next().as_deref(), Some(")"));
+                inner
+            }
+            sign if sign.starts_with('"') => Node::Sign(sign.trim_matches('"').to_owned()),
+            word if word.starts_with(|c: char| c.is_ascii_uppercase()) => Node::Word(word.to_owned()),
+            rule => Node::Rule(rule.to_owned()),
+        });
+    }
+    Node::All(parts)
+}
+
+// ---- from the page to the parser -------------------------------------------------------------------------------
+
+/// Makes random programs.
+struct Maker<'p> {
+    page: &'p Page,
+    /// How deep the shallowest tree of each rule is.
+    heights: BTreeMap<&'p str, usize>,
+    seed: u64,
+    /// Ways that were taken.
+    taken: BTreeSet<usize>,
+}
+
+impl<'p> Maker<'p> {
+    fn new(page: &'p Page) -> Self {
+        let mut heights: BTreeMap<&str, usize> = BTreeMap::new();
+        for _ in 0..page.rules.len() {
+            for (name, node) in &page.rules {
+                let found = height(node, &heights).saturating_add(1);
+                heights.insert(name, found);
+            }
+        }
+        assert!(heights.values().all(|height| *height < 1000), "a rule that never ends: {heights:?}");
+        Self { page, heights, seed: 0, taken: BTreeSet::new() }
+    }
+
+    fn below(&mut self, bound: usize) -> usize {
+        self.seed += 1;
+        (draw(self.seed, 11) % bound as u64) as usize
+    }
+
+    fn make(&mut self, node: &'p Node, depth: usize, out: &mut Vec<String>) {
+        let is_deep = depth >= DEPTH_MAX;
+        match node {
+            Node::Word(word) | Node::Sign(word) => out.push(word.clone()),
+            Node::Rule(rule) => match self.page.rules.get(rule) {
+                Some(node) => self.make(node, depth + 1, out),
+                None => {
+                    let of_kind: &[&str] = match rule.as_str() {
+                        "name" => &["a", "b1", "_c", "\"select\"", "key", "last"],
+                        "any_name" => &["a", "select", "\"b c\""],
+                        "string" => &["'x'", "'it''s'", "''"],
+                        "int" => &["1", "64", "0xff", "1_000"],
+                        "float" => &["1.5", "1e6"],
+                        other => panic!("there is no rule `{other}`"),
+                    };
+                    let at = self.below(of_kind.len());
+                    out.push(of_kind[at].to_owned());
+                }
+            },
+            Node::All(parts) => parts.iter().for_each(|part| self.make(part, depth, out)),
+            Node::One(way, parts) => {
+                let is_new = |at: &usize| !self.taken.contains(&(way + at));
+                let new: Vec<usize> = (0..parts.len()).filter(is_new).collect();
+                let new = (!new.is_empty()).then(|| new[self.below(new.len())]);
+                let at = match new.filter(|_| self.below(4) > 0) {
+                    Some(new) if !is_deep => new,
+                    _ if is_deep => shallowest(parts, &self.heights),
+                    _ => self.below(parts.len()),
+                };
+                self.taken.insert(way + at);
+                self.make(&parts[at], depth, out);
+            }
+            Node::Optional(way, inner) | Node::Many(way, inner) => {
+                let n_max = if matches!(node, Node::Many(..)) { 2 } else { 1 };
+                let is_new = !self.taken.contains(&(way + 1));
+                let n = if is_deep {
+                    0
+                } else if is_new {
+                    1
+                } else {
+                    self.below(n_max + 1)
+                };
+                // A program of a page or so: one in three of what may be left out is there, further down.
+                let n = if depth > DEPTH_MAX / 3 && !is_new && self.below(2) == 0 { 0 } else { n };
+                self.taken.insert(way + n.min(1));
+                (0..n).for_each(|_| self.make(inner, depth, out));
+            }
+        }
+    }
+}
+
+fn shallowest(parts: &[Node], heights: &BTreeMap<&str, usize>) -> usize {
+    (0..parts.len()).min_by_key(|at| height(&parts[*at], heights)).unwrap_or(0)
+}
+
+fn height(node: &Node, heights: &BTreeMap<&str, usize>) -> usize {
+    const TERMINALS: &[&str] = &["name", "any_name", "string", "int", "float"];
+    match node {
+        Node::Word(_) | Node::Sign(_) | Node::Optional(..) | Node::Many(..) => 0,
+        Node::Rule(rule) if TERMINALS.contains(&rule.as_str()) => 0,
+        Node::Rule(rule) => heights.get(rule.as_str()).copied().unwrap_or(1000),
+        Node::All(parts) => parts.iter().map(|part| height(part, heights)).max().unwrap_or(0),
+        Node::One(_, parts) => parts.iter().map(|part| height(part, heights)).min().unwrap_or(0),
+    }
+}
+
+/// A program with a text where its rule may stand.
+fn around(rule: &str, text: &str) -> String {
+    match rule {
+        "program" | "item" => text.to_owned(),
+        "chain" | "element" | "function" => format!("CREATE {text}"),
+        "declaration" => format!("CREATE ELEMENT e ON rpc AS {text}; END;"),
+        "statement" => format!("CREATE ELEMENT e ON rpc AS ON REQUEST {text}; END;"),
+        "expr" => format!("CREATE ROUTE r ON l WHEN {text} TO CLUSTER k;"),
+        "policy" => format!("CREATE FILTER f ON rpc AS {text}; END;"),
+        other => panic!("where does `{other}` stand?"),
+    }
+}
+
+/// What the parser says against a text; empty if it takes it.
+fn faults(text: &str) -> String {
+    let mut sources = SourceMap::new();
+    let file = sources.add("page.weft", text).expect("it is small");
+    let (_, faults) = parse(&sources, file);
+    let lines = faults.iter().map(|fault| {
+        let at = fault.span().map_or(0, |span| span.start as usize);
+        format!("{} {} at `{}`", fault.code.0, fault.message, text[at..].chars().take(40).collect::<String>())
+    });
+    lines.collect::<Vec<_>>().join("\n")
+}
+
+#[test]
+fn random_programs_of_the_page_are_read() {
+    // The reference would promise what the parser refuses.
+    let page = page();
+    let mut maker = Maker::new(&page);
+    let starts =
+        ["program", "item", "chain", "element", "function", "declaration", "statement", "policy", "expr"];
+    // As many as it is meant to be, and more until every way was taken.
+    for n in 0..10 * N_PROGRAMS {
+        if n >= N_PROGRAMS && maker.taken.len() == page.n_ways {
+            break;
+        }
+        // Each rule comes up near the root of some trees, where there is room for all of its parts.
+        let start = starts[n % starts.len()];
+        let mut words = Vec::new();
+        maker.make(&page.rules[start], 0, &mut words);
+        let text = around(start, &words.join(" "));
+        // Nests deeper than the limit may be drawn, and are refused as such.
+        let said = faults(&text);
+        assert!(said.is_empty() || said.contains("W0003"), "{text}\n{said}");
+    }
+    let missed: Vec<usize> = (0..page.n_ways).filter(|way| !maker.taken.contains(way)).collect();
+    println!("{} of {} ways taken", page.n_ways - missed.len(), page.n_ways);
+    assert!(missed.is_empty(), "ways that no program took: {missed:?}");
+}
+
+// ---- from programs to the page ---------------------------------------------------------------------------------
+
+/// Finds texts in the page.
+struct Finder<'p> {
+    page: &'p Page,
+    reserved: BTreeSet<String>,
+    text: &'p str,
+    tokens: Vec<Token>,
+    /// Where each rule can end that begins at a token.
+    known: BTreeMap<(&'p str, usize), BTreeSet<usize>>,
+}
+
+impl<'p> Finder<'p> {
+    /// Whether a text is one `rule`; else the last token that something could stand before.
+    fn find(page: &'p Page, rule: &'p str, text: &'p str) -> Result<(), String> {
+        let mut tokens = lex(FileId(0), text).tokens;
+        tokens.pop();
+        let n = tokens.len();
+        let mut finder = Self { page, reserved: reserved(), text, tokens, known: BTreeMap::new() };
+        if finder.ends(&page.rules[rule], 0).contains(&n) {
+            return Ok(());
+        }
+        let last = finder.known.values().flatten().copied().max().unwrap_or(0);
+        let at = finder.tokens.get(last).map_or(text.len(), |token| token.span.start as usize);
+        Err(text[at..].chars().take(60).collect())
+    }
+
+    fn ends(&mut self, node: &'p Node, at: usize) -> BTreeSet<usize> {
+        let is_here = |fits: bool| fits.then_some(at + 1).into_iter().collect();
+        match node {
+            Node::Word(word) => is_here(self.word(at).is_some_and(|found| found.eq_ignore_ascii_case(word))),
+            Node::Sign(sign) => is_here(self.token(at).is_some_and(|(_, found)| found == sign)),
+            Node::Rule(rule) => self.ends_of_rule(rule, at),
+            Node::All(parts) => parts.iter().fold(BTreeSet::from([at]), |from, part| {
+                from.into_iter().flat_map(|at| self.ends(part, at)).collect()
+            }),
+            Node::One(_, parts) => parts.iter().flat_map(|part| self.ends(part, at)).collect(),
+            Node::Optional(_, inner) => self.ends(inner, at).into_iter().chain([at]).collect(),
+            Node::Many(_, inner) => {
+                let (mut all, mut new) = (BTreeSet::from([at]), vec![at]);
+                while let Some(from) = new.pop() {
+                    new.extend(self.ends(inner, from).into_iter().filter(|end| all.insert(*end)));
+                }
+                all
+            }
+        }
+    }
+
+    fn ends_of_rule(&mut self, rule: &'p str, at: usize) -> BTreeSet<usize> {
+        if let Some(node) = self.page.rules.get(rule) {
+            if let Some(known) = self.known.get(&(rule, at)) {
+                return known.clone();
+            }
+            let found = self.ends(node, at);
+            self.known.insert((rule, at), found.clone());
+            return found;
+        }
+        let Some((kind, text)) = self.token(at) else { return BTreeSet::new() };
+        let is_word = matches!(kind, TokenKind::Word | TokenKind::QuotedWord);
+        let fits = match rule {
+            "name" => is_word && !self.reserved.contains(&text.to_ascii_uppercase()),
+            "any_name" => is_word,
+            "string" => kind == TokenKind::Str,
+            "int" => kind == TokenKind::Int,
+            "float" => kind == TokenKind::Float,
+            other => panic!("there is no rule `{other}`"),
+        };
+        fits.then_some(at + 1).into_iter().collect()
+    }
+
+    fn token(&self, at: usize) -> Option<(TokenKind, &'p str)> {
+        self.tokens.get(at).map(|token| (token.kind, &self.text[token.span.range()]))
+    }
+
+    fn word(&self, at: usize) -> Option<&'p str> {
+        self.token(at).filter(|(kind, _)| *kind == TokenKind::Word).map(|(_, text)| text)
+    }
+}
+
+/// The words that are no names, from the parser's source.
+fn reserved() -> BTreeSet<String> {
+    let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("src/parser/cursor.rs");
+    let source = std::fs::read_to_string(source).expect("it is part of the repository");
+    let list =
+        source.split("const RESERVED").nth(1).and_then(|rest| rest.split("];").next()).expect("it is there");
+    list.split('"').skip(1).step_by(2).map(str::to_owned).collect()
+}
+
+fn programs(folder: &Path, found: &mut Vec<PathBuf>) {
+    for entry in std::fs::read_dir(folder).expect("it is a folder of the repository") {
+        let path = entry.expect("it can be listed").path();
+        if path.is_dir() {
+            programs(&path, found);
+        } else if path.extension().is_some_and(|ending| ending == "weft") {
+            found.push(path);
+        }
+    }
+}
+
+#[test]
+fn every_program_is_found_in_the_page() {
+    // The parser would take what the reference does not tell.
+    let page = page();
+    let mut files = Vec::new();
+    for folder in [library_folder::library_folder(&root()), root().join("examples"), root().join("tests")] {
+        programs(&folder, &mut files);
+    }
+    let (mut n_found, mut missing) = (0, Vec::new());
+    for path in files {
+        let text = std::fs::read_to_string(&path).expect("it is text");
+        if faults(&text).is_empty() {
+            n_found += 1;
+            if let Err(rest) = Finder::find(&page, "program", &text) {
+                missing.push(format!("{}: not in the grammar from `{rest}`", path.display()));
+            }
+        }
+    }
+    assert!(missing.is_empty(), "{}", missing.join("\n"));
+    assert!(n_found > 40, "only {n_found} programs were looked for");
+}
+
+#[test]
+fn examples_on_the_page_are_what_they_say() {
+    let page = page();
+    assert!(page.examples.len() > 30, "the page has examples");
+    for (rule, example, counter) in &page.examples {
+        assert_eq!(faults(&around(rule, example)), "", "{example}");
+        assert_eq!(Finder::find(&page, rule, example), Ok(()), "{example}");
+        assert_ne!(faults(&around(rule, counter)), "", "{counter}");
+        assert!(Finder::find(&page, rule, counter).is_err(), "{counter}");
+    }
+}
+
+#[test]
+fn the_words_of_the_page_are_the_keywords() {
+    // A new clause would be missing from the reference, or an old one still in it.
+    fn collect(node: &Node, found: &mut BTreeSet<String>) {
+        match node {
+            Node::Word(word) => drop(found.insert(word.clone())),
+            Node::Sign(_) | Node::Rule(_) => {}
+            Node::All(parts) | Node::One(_, parts) => parts.iter().for_each(|part| collect(part, found)),
+            Node::Optional(_, inner) | Node::Many(_, inner) => collect(inner, found),
+        }
+    }
+    let (page, mut found) = (page(), BTreeSet::new());
+    page.rules.values().for_each(|rule| collect(rule, &mut found));
+    let known = words::KEYWORDS.iter().map(|known| known.word);
+    let wanted: BTreeSet<String> =
+        known.filter(|word| !ELSEWHERE.contains(word)).map(str::to_owned).collect();
+    assert_eq!(found, wanted);
+}
