@@ -13,6 +13,7 @@ use serde_json::Value;
 mod support;
 use support::Texts;
 use weft_lang::check::analyse;
+use weft_lang::check::functions::find;
 use weft_lang::editor::Program;
 use weft_lang::editor::tokens::{TokenClass, classes};
 use weft_lang::source::FileId;
@@ -132,7 +133,10 @@ fn editors_colour_what_the_parser_reads() {
                 TokenClass::Comment => name.starts_with("comment."),
                 TokenClass::Text => name.starts_with("string."),
                 TokenClass::Number => name.starts_with("constant.numeric"),
-                TokenClass::Function => name.starts_with("support.function") || is_capital,
+                // One that a program declares has the colour of a name.
+                TokenClass::Function => {
+                    find(word).is_none() || name.starts_with("support.function") || is_capital
+                }
                 TokenClass::Column | TokenClass::Variable | TokenClass::Object | TokenClass::Table => {
                     is_capital || !name.starts_with("keyword.control")
                 }

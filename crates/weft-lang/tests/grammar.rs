@@ -34,11 +34,11 @@ enum Node {
     Sign(String),
     /// A rule, or `name`, `any_name`, `string`, `int`, `float`.
     Rule(String),
-    All(Vec<Node>),
+    All(Vec<Self>),
     /// With the number of the choice, by which it is told whether it was made.
-    One(usize, Vec<Node>),
-    Optional(usize, Box<Node>),
-    Many(usize, Box<Node>),
+    One(usize, Vec<Self>),
+    Optional(usize, Box<Self>),
+    Many(usize, Box<Self>),
 }
 
 struct Page {
@@ -283,8 +283,8 @@ fn random_programs_of_the_page_are_read() {
         assert!(said.is_empty() || said.contains("W0003"), "{text}\n{said}");
     }
     let missed: Vec<usize> = (0..page.n_ways).filter(|way| !maker.taken.contains(way)).collect();
-    println!("{} of {} ways taken", page.n_ways - missed.len(), page.n_ways);
-    assert!(missed.is_empty(), "ways that no program took: {missed:?}");
+    let n_ways = page.n_ways;
+    assert!(missed.is_empty(), "of {n_ways} ways no program took {missed:?}");
 }
 
 // ---- from programs to the page ---------------------------------------------------------------------------------

@@ -50,7 +50,6 @@ fn within<T>(what: &str, work: impl FnOnce() -> T) -> T {
     let begun = Instant::now();
     let done = work();
     let took = begun.elapsed();
-    eprintln!("{what}: {took:?}");
     assert!(took < BOUND, "{what}: {took:?}");
     done
 }
