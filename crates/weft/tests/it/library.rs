@@ -1,6 +1,6 @@
 //! Elements of the library between a stock client and stock servers.
 
-use crate::node::{Folder, Node};
+use crate::node::{Folder, Node, output, weft};
 use shop::pb::cart_client::CartClient;
 use shop::pb::cart_server::{Cart, CartServer};
 use shop::pb::{CartReply, CartRequest};
@@ -220,6 +220,34 @@ fn balancers_spread_calls_over_the_cluster() {
         let (first, second) = spread(stage.0, stage.1, one);
         assert_eq!((first.min(second), first + second), (0, 60), "{stage:?}: one user, two servers");
     }
+}
+
+/// A server that joins would get no calls until somebody wrote it down a second time, and one that leaves all errors.
+#[test]
+fn members_come_and_go_without_a_row_to_write() {
+    let servers = ["cart-1", "cart-2", "cart-3"].map(|name| Named::new(name).serve());
+    let program = |members: &[&str]| {
+        let members = members.iter().map(|server| format!("'{server}'")).collect::<Vec<_>>().join(", ");
+        format!(
+            "IMPORT 'library/elements/round_robin_lb.weft';
+CREATE TYPE cart FROM PROTO 'cart.proto';
+CREATE LISTENER frontend ON tcp '127.0.0.1:0';
+CREATE CLUSTER cart TO {members};
+CREATE CHAIN shop ON frontend -> cart METHOD 'shop.Cart/Get' AS round_robin_lb; END;
+"
+        )
+    };
+    let test = Test::run(Folder::new(), &program(&[&servers[0], &servers[1]]));
+    let names = |by_server: BTreeMap<String, usize>| by_server.into_keys().collect::<Vec<_>>();
+    runtime().block_on(async {
+        let mut client = test.client().await;
+        assert_eq!(names(client.count(12, |_| "ann".to_owned()).await), ["cart-1", "cart-2"]);
+        let next = test.folder.write("next.weft", &program(&[&servers[2], &servers[1]]));
+        let applied = output(weft(&test.folder).args(["apply", "--admin", &test.node.admin]).arg(&next));
+        assert!(applied.status.success(), "{}", String::from_utf8_lossy(&applied.stderr));
+        assert_eq!(names(client.count(12, |_| "ann".to_owned()).await), ["cart-2", "cart-3"]);
+    });
+    assert_eq!(test.node.stop(), Some(0));
 }
 
 /// A server that is busy would get as much as one that is not.
