@@ -27,17 +27,14 @@ impl StickyLb {
     #[cold]
     fn settle(&self, cx: &mut Cx<'_>, session: &[u8]) -> Result<(), Fault> {
         let drawn = unit_float(draw(cx.rand, self.rand_site)) * self.servers.count(cx) as f64;
+        let endpoint = self.servers.endpoint(cx, drawn as u64).ok_or(Fault::UnexpectedNull)?;
         let homes = &cx.state.tables[self.homes];
         let row = match homes.insert_bytes(session, cx.now) {
             Insert::New(row) => row,
             Insert::Full => return Err(Fault::TableFull),
             Insert::TooLong => return Err(Fault::TooLong),
         };
-        cx.out.text.clear();
-        match self.servers.endpoint(cx, drawn as u64) {
-            Some(endpoint) => super::cell_into(endpoint, &mut cx.out.text),
-            None => cx.out.text.extend_from_slice(b"none"),
-        }
+        redirect_row(cx, endpoint);
         homes.set_bytes(row, self.home, &cx.out.text);
         homes.set_null(row, self.home, false);
         homes.touch(row, cx.now);
@@ -71,7 +68,7 @@ impl Element for StickyLb {
         let settled = with_lock(homes, session, || match homes.find_bytes_words(session, cx.now) {
             Some((row, words)) => {
                 redirect_row(cx, &words[usize::from(self.home.word)..]);
-                homes.touch(row, cx.now);
+                homes.touch_read(row, cx.now);
                 Ok(())
             }
             None => self.settle(cx, session),
