@@ -1,6 +1,10 @@
 //! What comes from anybody: damaged, cut, nested, and made to fill the memory.
 
-#![allow(clippy::disallowed_methods, reason = "the tests time themselves against hangs")]
+#![allow(
+    clippy::disallowed_methods,
+    clippy::disallowed_types,
+    reason = "the tests time themselves against hangs, and ask other tools"
+)]
 
 mod support;
 
