@@ -58,7 +58,7 @@ pub(crate) enum Command {
 #[derive(Args)]
 #[command(after_help = "Examples:\n  weft check network.weft\n  weft check --cost network.weft")]
 pub(crate) struct CheckArgs {
-    /// The file that the program begins with
+    /// The file that the program begins with; `-` is standard input
     pub(crate) file: String,
     /// Give the diagnostics, and with --cost the costs, as data
     #[arg(long)]
@@ -96,7 +96,7 @@ pub(crate) struct ExplainArgs {
 #[derive(Args)]
 #[command(after_help = "Examples:\n  weft fmt network.weft\n  weft fmt --check *.weft")]
 pub(crate) struct FmtArgs {
-    /// The files; they are rewritten in place
+    /// The files, or folders of them; they are rewritten in place. `-` is standard input, formatted to standard output
     #[arg(required = true)]
     pub(crate) files: Vec<String>,
     /// Change nothing; say which files would change, and exit with 1 if any would

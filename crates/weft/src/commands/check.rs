@@ -4,10 +4,11 @@ use super::render_options;
 use crate::cli::CheckArgs;
 use crate::compile::check_files;
 use crate::fault::Fault;
-use crate::source::{Files, require};
+use crate::source::{Files, clause, require};
 use crate::table::{Align, Table};
 use serde_json::{Value, json};
 use std::io::Write as _;
+use std::rc::Rc;
 use weft_lang::diagnostic::{render_all, to_json};
 use weft_lang::hir::{Chain, Network};
 use weft_lang::source::SourceMap;
@@ -15,8 +16,14 @@ use weft_opt::cost::{Cost, ElementCost, cost};
 use weft_opt::lower::{LowerOptions, lower_with_lines};
 
 pub(crate) fn run(args: &CheckArgs) -> Result<(), Fault> {
-    require(&args.file)?;
-    let checked = check_files(&args.file, &mut Files::on_disk());
+    let mut files = match args.file.as_str() {
+        "-" => stdin()?,
+        file => {
+            require(file)?;
+            Files::on_disk()
+        }
+    };
+    let checked = check_files(&args.file, &mut files);
     let costs = match &checked.network {
         Some(network) if args.cost => Some(costs(network, &checked.sources)?),
         _ => None,
@@ -48,6 +55,13 @@ pub(crate) fn run(args: &CheckArgs) -> Result<(), Fault> {
         }
     }
     Ok(())
+}
+
+/// A program from standard input; what it imports is looked for in the working directory.
+fn stdin() -> Result<Files, Fault> {
+    let text = std::io::read_to_string(std::io::stdin())
+        .map_err(|error| Fault::environment(format!("cannot read standard input: {}", clause(&error))))?;
+    Ok(Files::with_open(&Rc::new([("-".to_owned(), text)].into())))
 }
 
 /// What is known of each chain before it runs.

@@ -12,17 +12,22 @@ use weft_lang::diagnostic::{render, render_all};
 use weft_lang::source::SourceMap;
 use weft_lang::{format, parser};
 
+/// The name of standard input.
+const STDIN: &str = "-";
+
 pub(crate) fn run(args: &FmtArgs) -> Result<(), Fault> {
     let mut is_faulty = false;
     let mut would_change = 0;
-    for path in &args.files {
-        let text = fs::read_to_string(path)
-            .map_err(|error| Fault::environment(format!("cannot read `{path}`: {}", clause(&error))))?;
+    for path in &files(&args.files)? {
+        let is_stdin = path == STDIN;
+        let text = if is_stdin { io::read_to_string(io::stdin()) } else { fs::read_to_string(path) };
+        let text =
+            text.map_err(|error| Fault::environment(format!("cannot read `{path}`: {}", clause(&error))))?;
         let Some(formatted) = formatted(path, &text) else {
             is_faulty = true;
             continue;
         };
-        if args.stdout {
+        if args.stdout || (is_stdin && !args.check) {
             let _ = io::stdout().write_all(formatted.as_bytes());
         } else if formatted != text {
             would_change += 1;
@@ -34,6 +39,35 @@ pub(crate) fn run(args: &FmtArgs) -> Result<(), Fault> {
         }
     }
     if is_faulty || (args.check && would_change > 0) { Err(Fault::Told) } else { Ok(()) }
+}
+
+/// The files that are meant: of a folder all programs in it and below, in order.
+fn files(paths: &[String]) -> Result<Vec<String>, Fault> {
+    let mut found = Vec::new();
+    for path in paths {
+        if path != STDIN && Path::new(path).is_dir() {
+            let told = |error: io::Error| Fault::environment(format!("cannot read `{path}`: {error}"));
+            programs(Path::new(path), &mut found).map_err(told)?;
+        } else {
+            found.push(path.clone());
+        }
+    }
+    Ok(found)
+}
+
+fn programs(folder: &Path, found: &mut Vec<String>) -> io::Result<()> {
+    let mut paths: Vec<_> =
+        fs::read_dir(folder)?.map(|entry| Ok(entry?.path())).collect::<io::Result<_>>()?;
+    paths.sort();
+    for path in paths {
+        let is_link = path.is_symlink();
+        if path.is_dir() && !is_link {
+            programs(&path, found)?;
+        } else if path.extension().is_some_and(|ending| ending == "weft") {
+            found.push(path.display().to_string());
+        }
+    }
+    Ok(())
 }
 
 /// None, and the faults are told, if the text has any.

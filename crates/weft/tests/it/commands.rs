@@ -293,6 +293,36 @@ fn fmt_says_what_would_change_and_changes_it_once() {
     assert_eq!(output(weft(&folder).args(["fmt", "--check"]).arg(&file)).status.code(), Some(0));
 }
 
+/// Whoever pipes a program through, or names a folder, wants the same as with a file.
+#[test]
+fn standard_input_and_folders_are_taken() {
+    let folder = Folder::new();
+    let piped = |args: &[&str], text: &str| {
+        let mut command = weft(&folder);
+        command.args(args).current_dir(&folder.0);
+        let mut child = command
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .spawn()
+            .expect("the binary can be started");
+        child.stdin.take().expect("it is piped").write_all(text.as_bytes()).expect("it reads");
+        let done = child.wait_with_output().expect("it ends");
+        (done.status.code(), String::from_utf8_lossy(&done.stdout).into_owned())
+    };
+    let ugly = NETWORK.replace("  SELECT", "select");
+    assert_eq!(piped(&["fmt", "-"], &ugly), (Some(0), NETWORK.to_owned()));
+    assert_eq!(piped(&["fmt", "--check", "-"], &ugly).0, Some(1));
+    assert_eq!(piped(&["fmt", "--check", "-"], NETWORK).0, Some(0));
+    assert_eq!(piped(&["fmt", "-"], "CREATE").0, Some(1));
+    assert_eq!(piped(&["check", "-"], NETWORK).0, Some(0));
+    assert_eq!(piped(&["check", "-"], &NETWORK.replace("user = 'alice'", "usr = 'alice'")).0, Some(1));
+    std::fs::create_dir(folder.0.join("parts")).expect("the folder is ours");
+    let inner = folder.write("parts/a.weft", &ugly);
+    assert_eq!(output(weft(&folder).arg("fmt").arg(&folder.0)).status.code(), Some(0));
+    assert_eq!(std::fs::read_to_string(inner).expect("it is there"), NETWORK);
+}
+
 /// A port that is taken is the machine's fault, in one line with a help, and nothing runs.
 #[test]
 fn a_taken_port_is_told_in_one_line() {
