@@ -284,7 +284,7 @@ pub const NATIVES: &[Info] = &[
     .fails("it is not what the key sealed")
     .inverts(N::Aes256GcmSeal)
     .keyed(KEY)
-    .costs(700, 1_000),
+    .costs(1200, 330),
     Info::new(
         N::Aes256GcmSeal,
         "aes_256_gcm_seal",
@@ -295,10 +295,10 @@ pub const NATIVES: &[Info] = &[
     .fails(LONGER)
     .effect(Effect::Nonce)
     .keyed(KEY)
-    .costs(700, 1_000),
+    .costs(350, 530),
     Info::new(N::Base64, "base64", &[P::Data], TEXT, "in Base64 (RFC 4648 section 4), padded")
         .fails(LONGER)
-        .costs(20, 600),
+        .costs(56, 540),
     Info::new(
         N::Base64Url,
         "base64url",
@@ -307,7 +307,7 @@ pub const NATIVES: &[Info] = &[
         "in the Base64 of URLs and file names (RFC 4648 section 5), without padding",
     )
     .fails(LONGER)
-    .costs(20, 600),
+    .costs(33, 530),
     Info::new(
         N::ChaCha20Poly1305Open,
         "chacha20_poly1305_open",
@@ -318,7 +318,7 @@ pub const NATIVES: &[Info] = &[
     .fails("it is not what the key sealed")
     .inverts(N::ChaCha20Poly1305Seal)
     .keyed(KEY)
-    .costs(900, 1_500),
+    .costs(2300, 1100),
     Info::new(
         N::ChaCha20Poly1305Seal,
         "chacha20_poly1305_seal",
@@ -329,18 +329,18 @@ pub const NATIVES: &[Info] = &[
     .fails(LONGER)
     .effect(Effect::Nonce)
     .keyed(KEY)
-    .costs(900, 1_500),
+    .costs(2200, 1100),
     Info::new(N::Gunzip, "gunzip", &[P::Bytes], BYTES, "what is in bytes of the gzip format (RFC 1952)")
         .fails("the bytes are damaged, or hold more than 4 MiB")
         .inverts(N::Gzip)
-        .costs(500, 3_000),
+        .costs(500, 1900),
     Info::new(N::Gzip, "gzip", &[P::Data], BYTES, "compressed, in the gzip format (RFC 1952)")
         .fails(LONGER)
         .options(LEVEL)
-        .costs(5_000, 20_000),
+        .costs(7600, 34_000),
     Info::new(N::Hex, "hex", &[P::Data], TEXT, "two hexadecimal digits a byte, in lower case")
         .fails(LONGER)
-        .costs(20, 1_000),
+        .costs(20, 1600),
     Info::new(
         N::HmacSha256,
         "hmac_sha256",
@@ -349,7 +349,7 @@ pub const NATIVES: &[Info] = &[
         "the 32 bytes of the message authentication code HMAC-SHA-256 (RFC 2104)",
     )
     .keyed(KEY)
-    .costs(300, 700),
+    .costs(310, 1000),
     Info::new(
         N::JsonGet,
         "json_get",
@@ -360,7 +360,7 @@ pub const NATIVES: &[Info] = &[
     )
     .or_null()
     .fails("it is not JSON (RFC 8259)")
-    .costs(60, 2_000),
+    .costs(43, 5400),
     Info::new(
         N::JsonSet,
         "json_set",
@@ -370,7 +370,7 @@ pub const NATIVES: &[Info] = &[
          what is around it",
     )
     .fails("it is not JSON, or there is nothing around the place")
-    .costs(100, 2_000),
+    .costs(260, 4300),
     Info::new(
         N::JwtVerify,
         "jwt_verify",
@@ -382,10 +382,10 @@ pub const NATIVES: &[Info] = &[
     .or_null()
     .effect(Effect::Clock)
     .keyed(JWT)
-    .costs(60_000, 2_000),
+    .costs(60_000, 2000),
     Info::new(N::Lz4, "lz4", &[P::Data], BYTES, "compressed, in the LZ4 frame format")
         .fails(LONGER)
-        .costs(1_000, 2_000),
+        .costs(260, 2300),
     Info::new(
         N::MaglevSlot,
         "maglev_slot",
@@ -394,7 +394,7 @@ pub const NATIVES: &[Info] = &[
         "one of n slots, 0 to n - 1, by the Maglev table of n (NSDI 2016, section 3.4): few keys move when n changes",
     )
     .fails("n is not 1 to 1024")
-    .costs(20, 50),
+    .costs(36, 37),
     Info::new(
         N::MatchesAny,
         "matches_any",
@@ -402,7 +402,7 @@ pub const NATIVES: &[Info] = &[
         Type::Bool,
         "whether one of the texts stands in it; all are looked for at once",
     )
-    .costs(30, 500),
+    .costs(43, 91),
     Info::new(
         N::RandomHex,
         "random_hex",
@@ -412,7 +412,7 @@ pub const NATIVES: &[Info] = &[
     )
     .fails("the number is not 0 to 1024")
     .effect(Effect::Random)
-    .costs(30, 1_000),
+    .costs(20, 1600),
     Info::new(
         N::RegexCapture,
         "regex_capture",
@@ -421,7 +421,7 @@ pub const NATIVES: &[Info] = &[
         "what the n-th group of the first match takes, 0 for all of the match; NULL if there is none",
     )
     .or_null()
-    .costs(150, 5_000),
+    .costs(150, 36),
     Info::new(
         N::RegexMatch,
         "regex_match",
@@ -429,7 +429,7 @@ pub const NATIVES: &[Info] = &[
         Type::Bool,
         "whether the regular expression matches somewhere in it, in linear time",
     )
-    .costs(40, 3_000),
+    .costs(64, 53),
     Info::new(
         N::RegexReplace,
         "regex_replace",
@@ -438,11 +438,11 @@ pub const NATIVES: &[Info] = &[
         "with every match replaced by the text, in which `$1` or `${name}` stands for a group and `$$` for `$`",
     )
     .fails(LONGER)
-    .costs(200, 5_000),
+    .costs(130, 70),
     Info::new(N::Unbase64, "unbase64", &[P::Data], BYTES, "what is in Base64 (RFC 4648 section 4); padding is needed")
         .fails("it is not Base64")
         .inverts(N::Base64)
-        .costs(20, 600),
+        .costs(78, 900),
     Info::new(
         N::Unbase64Url,
         "unbase64url",
@@ -452,27 +452,27 @@ pub const NATIVES: &[Info] = &[
     )
     .fails("it is not such Base64")
     .inverts(N::Base64Url)
-    .costs(20, 600),
+    .costs(45, 680),
     Info::new(N::Unhex, "unhex", &[P::Data], BYTES, "the bytes that hexadecimal digits stand for")
         .fails("a character is no such digit, or their number is odd")
         .inverts(N::Hex)
-        .costs(20, 1_000),
+        .costs(41, 2200),
     Info::new(N::Unlz4, "unlz4", &[P::Bytes], BYTES, "what is in bytes of the LZ4 frame format")
         .fails("the bytes are damaged, or hold more than 4 MiB")
         .inverts(N::Lz4)
-        .costs(1_000, 500),
+        .costs(2000, 580),
     Info::new(N::Unzstd, "unzstd", &[P::Bytes], BYTES, "what is in bytes of the Zstandard format (RFC 8878)")
         .fails("the bytes are damaged, or hold more than 4 MiB")
         .inverts(N::Zstd)
-        .costs(1_000, 1_500),
+        .costs(200, 1100),
     Info::new(N::Utf8, "utf8", &[P::Bytes], TEXT, "the bytes as TEXT")
         .fails("they are not UTF-8")
-        .costs(10, 100),
-    Info::new(N::Xxh3, "xxh3", &[P::Data], Type::Uint(64), "the 64-bit hash XXH3 with seed 0").costs(5, 50),
+        .costs(26, 100),
+    Info::new(N::Xxh3, "xxh3", &[P::Data], Type::Uint(64), "the 64-bit hash XXH3 with seed 0").costs(31, 54),
     Info::new(N::Zstd, "zstd", &[P::Data], BYTES, "compressed, in the Zstandard format (RFC 8878)")
         .fails(LONGER)
         .options(LEVEL)
-        .costs(2_000, 5_000),
+        .costs(1600, 6600),
 ];
 
 impl Native {
