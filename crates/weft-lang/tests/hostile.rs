@@ -21,7 +21,7 @@ use support::Texts;
 const BOUND: Duration = Duration::from_secs(20);
 
 /// Things of each kind.
-const N: usize = 20_000;
+const N: usize = 100_000;
 
 /// Checks a text, formats it and shows what is said of it; gives the codes of the diagnostics.
 fn check(what: &str, text: &str) -> Vec<&'static str> {

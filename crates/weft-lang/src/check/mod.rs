@@ -30,6 +30,7 @@ pub mod native;
 pub mod network;
 mod query;
 pub(crate) mod scope;
+pub mod size;
 mod stmt;
 mod table;
 pub(crate) mod walk;
@@ -274,7 +275,8 @@ impl Cx<'_> {
 /// Checks the items of all files, kind by kind, so that their order in the text does not matter.
 fn network_of(cx: &mut Cx<'_>, program: &Program) -> Network {
     let mut network = Network { schema: program.schema.clone(), ..Network::default() };
-    let items = live_items(cx, &program.items);
+    let items = size::of_bearable_size(cx, &program.items);
+    let items = live_items(cx, &items);
     native_functions(cx, &items);
     for item in &items {
         match item {
@@ -391,9 +393,9 @@ fn native_functions(cx: &mut Cx<'_>, items: &[&Item]) {
 }
 
 /// The items that are in force: a later `CREATE OR REPLACE` takes the place of an earlier item, `DROP` removes one.
-fn live_items<'a>(cx: &mut Cx<'_>, items: &'a [Item]) -> Vec<&'a Item> {
+fn live_items<'a>(cx: &mut Cx<'_>, items: &[&'a Item]) -> Vec<&'a Item> {
     let mut live: Vec<&Item> = Vec::new();
-    for item in items {
+    for item in items.iter().copied() {
         if let Item::Drop(drop) = item {
             let before = live.len();
             live.retain(|known| {

@@ -1,0 +1,73 @@
+//! How many parts a declaration may have: what compares each with each must not be given a hundred thousand.
+
+use super::Cx;
+use crate::ast::{Decl, Item};
+use crate::diagnostic::{Diagnostic, code};
+use crate::resolve;
+use crate::source::Span;
+
+/// Things that one program creates, drops and fills.
+pub const ITEMS_MAX: usize = 10_000;
+/// Parameters, columns, declarations, policies, endpoints of one thing.
+pub const PARTS_MAX: usize = 1024;
+
+/// The items that are looked at: the others have a fault that is told.
+pub(super) fn of_bearable_size<'a>(cx: &mut Cx<'_>, items: &'a [Item]) -> Vec<&'a Item> {
+    if items.len() > ITEMS_MAX {
+        let message = format!("a program has {ITEMS_MAX} items at most, and this has {}", items.len());
+        let diagnostic = Diagnostic::error(code::OVER_LIMIT, message);
+        cx.report(match items.iter().skip(ITEMS_MAX).find_map(resolve::named) {
+            Some((_, name, _)) => diagnostic.at(name.span, "what follows is not looked at"),
+            None => diagnostic,
+        });
+        cx.has_gaps = true;
+    }
+    let mut kept = Vec::new();
+    for item in items.iter().take(ITEMS_MAX) {
+        match lists(item).into_iter().find(|(_, n, _)| *n > PARTS_MAX) {
+            None => kept.push(item),
+            Some((what, n, span)) => {
+                let message = format!("there are {n} {what}, and {PARTS_MAX} are the most");
+                cx.report(Diagnostic::error(code::OVER_LIMIT, message).at(span, "not looked at further"));
+                cx.has_gaps = true;
+            }
+        }
+    }
+    kept
+}
+
+/// What an item has many of, how many, and where.
+fn lists(item: &Item) -> Vec<(&'static str, usize, Span)> {
+    match item {
+        Item::Element(item) => {
+            let mut lists = vec![
+                ("parameters", item.params.len(), item.name.span),
+                ("columns", item.fields.len() + item.returns.len(), item.name.span),
+                ("declarations", item.decls.len(), item.name.span),
+            ];
+            lists.extend(item.decls.iter().filter_map(|decl| match decl {
+                Decl::Table(decl) => Some(("columns", decl.columns.len(), decl.name.span)),
+                Decl::Sink(decl) => Some(("columns", decl.columns.len(), decl.name.span)),
+                Decl::Call(decl) => Some(("columns", decl.columns.len(), decl.span)),
+                _ => None,
+            }));
+            lists
+        }
+        Item::Filter(item) => vec![
+            ("parameters", item.params.len(), item.name.span),
+            ("columns", item.fields.len(), item.name.span),
+            ("policies", item.policies.len(), item.name.span),
+        ],
+        Item::Table(item) => vec![("columns", item.columns.len(), item.name.span)],
+        Item::Cluster(item) => vec![
+            ("endpoints", item.endpoints.len(), item.name.span),
+            ("options", item.options.len(), item.name.span),
+        ],
+        Item::Listener(item) => vec![("options", item.options.len(), item.name.span)],
+        Item::Chain(item) => vec![
+            ("stages", item.stages.len(), item.name.span),
+            ("options", item.options.len(), item.name.span),
+        ],
+        _ => Vec::new(),
+    }
+}
