@@ -144,6 +144,7 @@ impl Compiler {
         let n_first = programs.len() + conditions.iter().flatten().count();
         for (index, (chain, mut program)) in network.chains.iter().zip(programs).enumerate() {
             let ordered = ordered(network, index, &program, &ordering::counted(counted, &chain.name));
+            weft_opt::plan::drop_dead_fields(&mut program, &ordered.dead);
             if ordered.plan.is_reordered() {
                 planned.push(ordered.told(&program));
                 program.reorder(&ordered.plan.order);

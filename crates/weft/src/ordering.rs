@@ -5,7 +5,7 @@ use weft_engine::stats::ChainStats;
 use weft_ir::program::ChainProgram;
 use weft_lang::hir::Network;
 use weft_opt::effects::{ChainEffects, effects};
-use weft_opt::plan::{self, Context, Figures, Input, Level, Pair, Plan};
+use weft_opt::plan::{self, Context, DeadField, Figures, Input, Level, Pair, Plan};
 
 /// A chain with all that its order is chosen by, and the order.
 pub(crate) struct Ordered {
@@ -15,6 +15,8 @@ pub(crate) struct Ordered {
     pub(crate) pairs: Vec<Pair>,
     pub(crate) figures: Figures,
     pub(crate) plan: Plan,
+    /// Fields that elements set for nothing in this order.
+    pub(crate) dead: Vec<DeadField>,
 }
 
 /// What a node has counted of a chain: its elements by name, in the order in which they run.
@@ -43,7 +45,8 @@ pub(crate) fn ordered(
     let input =
         Input { context: &context, pairs: &pairs, level, figures: &figures, running: running.as_deref() };
     let plan = plan::choose(&input);
-    Ordered { effects, context, level, pairs, figures, plan }
+    let dead = plan::dead_fields(program, &effects, &context, level, &plan.order);
+    Ordered { effects, context, level, pairs, figures, plan, dead }
 }
 
 /// The order that runs, if the same elements do.

@@ -9,6 +9,7 @@ use weft_ir::ir::{Block, BoolOp, Function, Inst, NameId, Op, StatusOperand, Tabl
 use weft_ir::program::{ChainProgram, Event};
 use weft_ir::verify::Handler;
 
+use super::condition::{Condition, conditions};
 use super::flow::Flow;
 use super::key::Names;
 use super::source::Provenance;
@@ -23,7 +24,9 @@ pub(super) fn infer(chain: &ChainProgram, event: Event, fail_open: bool, functio
     let ends = (0..function.blocks.len()).filter(|at| goes_on(&function.blocks[*at].end));
     let going_on = flow.leading_to(ends, None);
     let natives = &chain.natives;
-    let mut walk = Walk { function, natives, flow, provenance, names, going_on, effects: Effects::default() };
+    let conditions = conditions(function, &flow, &names);
+    let effects = Effects::default();
+    let mut walk = Walk { function, natives, flow, provenance, names, going_on, conditions, effects };
     for (at, block) in function.blocks.iter().enumerate() {
         if walk.flow.is_reached(at) {
             walk.block(at, block, own[at]);
@@ -42,6 +45,8 @@ struct Walk<'f> {
     names: Names<'f>,
     /// The blocks from which some way lets the tuple go on.
     going_on: Vec<bool>,
+    /// What is met in each block.
+    conditions: Vec<Condition>,
     effects: Effects,
 }
 
@@ -52,7 +57,7 @@ impl Walk<'_> {
             self.tuple(at, inst, own);
             self.answer(inst, goes_on);
             self.state(at, inst);
-            self.rest(inst);
+            self.rest(at, inst);
             own = own_behind(own, &inst.op);
         }
     }
@@ -94,7 +99,10 @@ impl Walk<'_> {
             Op::VarGet(id) | Op::VarMerged(id) => self.reads(Cell::Var(id), line, None),
             Op::VarSet(id, ..) | Op::VarReset(id) => self.writes(at, inst, Cell::Var(id), None),
             Op::VarMerge(id, ..) => {
-                self.effects.cells.entry(Cell::Var(id)).or_default().merges.insert(line);
+                let only = self.conditions[at].clone();
+                let used = self.effects.cells.entry(Cell::Var(id)).or_default();
+                used.merges.insert(line);
+                used.only.push(only);
             }
             Op::Find(table, key) => self.look(table, Some(key), line),
             Op::Count(table) | Op::ScanRow(table, _) | Op::ScanNext(table, _) => self.look(table, None, line),
@@ -140,10 +148,11 @@ impl Walk<'_> {
 
     /// Notes a write by an instruction of the block `at`.
     fn writes(&mut self, at: usize, inst: &Inst, cell: Cell, row: Option<Value>) {
-        let given = self.given(at, inst);
+        let (given, only) = (self.given(at, inst), self.conditions[at].clone());
         let used = self.used(cell, row);
         used.writes.insert(inst.line);
         used.given.extend(given);
+        used.only.push(only);
     }
 
     /// What an instruction of the block `at` works with, and what decides whether it runs.
@@ -160,12 +169,13 @@ impl Walk<'_> {
         used
     }
 
-    fn rest(&mut self, inst: &Inst) {
+    fn rest(&mut self, at: usize, inst: &Inst) {
         let (line, function) = (inst.line, self.function);
         let effects = &mut self.effects;
         match inst.op {
             Op::Emit(sink, _) => {
                 effects.sinks.entry(sink).or_default().insert(line);
+                effects.sinks_only.entry(sink).or_default().push(self.conditions[at].clone());
             }
             Op::Mirror(_) => {
                 effects.mirrors.insert(line);
@@ -218,6 +228,7 @@ impl Walk<'_> {
             when: deciding.into_iter().chain(self.provenance.of_all(&end.operands())).collect(),
             is_room: matches!(kind, EndKind::Fail(_)) && self.is_room(at),
             kind,
+            only: self.conditions[at].clone(),
             line: end.line(),
         });
     }

@@ -2,7 +2,7 @@
 
 use core::cell::Cell;
 
-use weft_ir::ir::{Function, IntOp, Op, Ty, Value};
+use weft_ir::ir::{Function, InputId, IntOp, Op, Ty, Value};
 use weft_ir::program::{ChainProgram, Direction};
 
 use super::source::Provenance;
@@ -59,6 +59,14 @@ impl<'f> Names<'f> {
 
     pub(super) fn definition(&self, value: Value) -> Option<&'f Op> {
         self.definitions[value.0 as usize]
+    }
+
+    /// The input that a value is, as the handler finds it.
+    pub(super) fn as_found(&self, value: Value) -> Option<InputId> {
+        match self.definition(value)? {
+            Op::Input(id) if !self.changed[usize::from(id.0)] => Some(*id),
+            _ => None,
+        }
     }
 
     /// A key as an expression.

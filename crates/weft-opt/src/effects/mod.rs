@@ -5,6 +5,7 @@
 //! straight code and errs on the side of *more* where ways meet. There is nothing to be aliased: inputs, tables,
 //! variables and sinks are names, so what an instruction touches stands in the instruction.
 //!
+//! * `condition`: what is known of the fields where a handler does something.
 //! * `flow`: which blocks lead where, and which branches decide whether a block runs.
 //! * `known`: branches that no tuple takes.
 //! * `source`: what a value may depend on, through data and through branches.
@@ -12,6 +13,7 @@
 //! * `infer`: one walk over a function that puts it together.
 //! * `repeat`: whether an element may see one message twice.
 
+mod condition;
 mod flow;
 mod infer;
 mod key;
@@ -29,6 +31,7 @@ use weft_core::abi::Fault;
 use weft_ir::ir::{CallId, ColumnId, Function, InputId, NameId, SinkId, TableId, VarId};
 use weft_ir::program::{ChainProgram, Element, Event};
 
+pub use condition::Condition;
 pub use repeat::{Unrepeatable, repeats};
 
 /// The source lines that cause an effect, in the file of the element; 0 stands for what has no line of its own. An
@@ -96,6 +99,8 @@ pub struct Effects {
     pub looks: Vec<Look>,
     /// Sinks that it gives rows to.
     pub sinks: BTreeMap<SinkId, Lines>,
+    /// By sink: one of these is met wherever it gives it a row.
+    pub sinks_only: BTreeMap<SinkId, Vec<Condition>>,
     /// Where it copies the tuple to another target.
     pub mirrors: Lines,
     /// Where it holds the tuple up.
@@ -153,6 +158,8 @@ pub struct CellUse {
     pub rows: RowSet,
     /// What is written, in which row, and whether at all, may depend on.
     pub given: Sources,
+    /// One of these is met wherever it is changed.
+    pub only: Vec<Condition>,
     /// For the rows of a table: where rows come and go. What else is written there is their age.
     pub moves: Lines,
 }
@@ -195,6 +202,8 @@ pub struct Ending {
     pub kind: EndKind,
     /// What decides whether it is taken.
     pub when: Sources,
+    /// What every tuple meets that is ended here.
+    pub only: Condition,
     /// It is taken only where the pass has used up its room in the scratch, or a function's result would be longer than
     /// it may be: which element is the first to want room is promised by `strict` alone (decision 0018).
     pub is_room: bool,

@@ -5,10 +5,12 @@
 //! * [`choose`]: the order of least expected cost among those that are allowed.
 //! * [`tables`]: for each table, whether it can be spread over nodes by the key of its rows.
 //! * [`overlaps`]: which elements could work side by side, and at what price.
+//! * [`dead_fields`]: fields that are set for nothing.
 //! * [`headers`]: what must travel in front of a message where the chain is cut.
 //!
 //! The search and the cost model are decision 0023.
 
+mod dead;
 mod figures;
 mod header;
 mod order;
@@ -29,6 +31,7 @@ use weft_lang::hir;
 
 use crate::effects::Lines;
 
+pub use dead::{DeadField, dead_fields, drop_dead_fields};
 pub use figures::{ENDS_ASSUMED, ElementFigures, Figures, SAMPLED_MIN, SEEN_MIN};
 pub use header::{Header, HeaderField, ID_BYTES, VERSION_BYTES, headers};
 pub use order::{GAIN_MIN, GAIN_NS_MIN, Input, Licence, LicensedBy, NotTaken, Plan, choose};

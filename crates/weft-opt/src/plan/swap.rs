@@ -9,11 +9,13 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use weft_ir::ir::{CallId, InputId};
+use weft_ir::ir::{CallId, InputId, SinkId};
 use weft_ir::program::{ChainProgram, Direction, Meta, Place};
 
 use super::{Clash, Clause, Context, Level, Pair, Side};
-use crate::effects::{Cell, CellUse, ChainEffects, Effects, ElementEffects, EndKind, Ending, Lines};
+use crate::effects::{
+    Cell, CellUse, ChainEffects, Condition, Effects, ElementEffects, EndKind, Ending, Lines,
+};
 
 /// All pairs of a chain, in the order of the chain.
 pub fn pairs(chain: &ChainProgram, effects: &ChainEffects, context: &Context) -> Vec<Pair> {
@@ -36,7 +38,8 @@ fn pair(
         effects: &elements[index],
         shared_calls: &shared_calls,
     };
-    let mut found = Found { chain, context, parties: [of(first), of(second)], clashes: Vec::new() };
+    let mut found =
+        Found { all: elements, chain, context, parties: [of(first), of(second)], clashes: Vec::new() };
     for side in [Side::Request, Side::Response, Side::Close] {
         found.in_one_pass(side);
     }
@@ -80,9 +83,13 @@ struct Trace {
     what: String,
     until: Level,
     lines: Lines,
+    /// One of these is met wherever it is left.
+    only: Vec<Condition>,
 }
 
 struct Found<'e> {
+    /// Of all elements of the chain.
+    all: &'e [ElementEffects],
     chain: &'e ChainProgram,
     context: &'e Context,
     parties: [Party<'e>; 2],
@@ -137,26 +144,24 @@ impl<'e> Party<'e> {
             known.rows.add(&used.rows);
             known.given.extend(&used.given);
             known.moves.extend(&used.moves);
+            known.only.extend(used.only.iter().cloned());
         }
         all
+    }
+
+    /// The conditions under which it gives rows to a sink.
+    fn rows_only(&self, side: Side, sink: SinkId) -> Vec<Condition> {
+        let given = self.handlers(side).into_iter().filter_map(|effects| effects.sinks_only.get(&sink));
+        given.flatten().cloned().collect()
     }
 
     fn ends(&self, side: Side) -> Vec<&'e Ending> {
         self.handlers(side).into_iter().flat_map(|effects| &effects.ends).collect()
     }
 
-    /// What its ends matter to: an end for want of room is promised at no level but the strictest.
+    /// What its ends matter to.
     fn ends_until(&self, side: Side) -> Option<(Level, Lines)> {
-        let ends = self.ends(side);
-        if ends.is_empty() {
-            return None;
-        }
-        let own: Vec<&&Ending> = ends.iter().filter(|end| !end.is_room).collect();
-        let lines = |ends: &[&&Ending]| ends.iter().map(|end| end.line).collect();
-        if own.is_empty() {
-            return Some((Level::Strict, ends.iter().map(|end| end.line).collect()));
-        }
-        Some((Level::Relaxed, lines(&own)))
+        until(&self.ends(side))
     }
 }
 
@@ -350,12 +355,17 @@ impl<'e> Found<'e> {
 
     /// If one ends the tuple, the other must leave no trace that depends on whether it came first.
     fn ends(&mut self, side: Side, who: usize) {
-        let Some((until, ends)) = self.parties[who].ends_until(side) else { return };
+        let ends = self.parties[who].ends(side);
+        let changed = self.changed_inputs(side);
         for trace in self.traces(side, 1 - who) {
+            // Where the fields say that the call was not ended, it does not matter who came first.
+            let may_meet = |end: &&&Ending| !trace.only.iter().all(|only| end.only.excludes(only, &changed));
+            let meeting: Vec<&Ending> = ends.iter().filter(may_meet).copied().collect();
+            let Some((until, ends)) = until(&meeting) else { continue };
             let why =
                 format!("{} may end the call, and {} {}", self.name(who), self.name(1 - who), trace.what);
             let until = until.min(trace.until);
-            self.clash_of((trace.clause, until, side), who, why, [ends.clone(), trace.lines]);
+            self.clash_of((trace.clause, until, side), who, why, [ends, trace.lines]);
         }
     }
 
@@ -364,47 +374,69 @@ impl<'e> Found<'e> {
         let party = &self.parties[who];
         let sides: &[Side] = if side == Side::Request { &[Side::Request, Side::Close] } else { &[side] };
         let mut traces = Vec::new();
-        let mut trace = |clause, what: String, lines: Lines| {
+        let mut trace = |clause, what: String, lines: Lines, only: Vec<Condition>| {
             if !lines.is_empty() {
                 let until = if clause == Clause::EndsRows { Level::Observable } else { Level::Stochastic };
-                traces.push(Trace { clause, what, until, lines });
+                traces.push(Trace { clause, what, until, lines, only });
             }
         };
+        let always = || vec![Condition::default()];
         for &of in sides {
             let when = if of == side { "" } else { " when it closes" };
             for clause in [Clause::EndsState, Clause::EndsSharedCell] {
-                let (names, lines) = self.changed(party, of, clause == Clause::EndsSharedCell);
-                trace(clause, format!("changes {}{when}", names.join(", ")), lines);
+                let (names, lines, only) = self.changed(party, of, clause == Clause::EndsSharedCell);
+                // What another pass finds is no condition of this one.
+                let only = if of == side { only } else { always() };
+                trace(clause, format!("changes {}{when}", names.join(", ")), lines, only);
             }
-            for (sink, lines) in party.lines(of, |effects| &effects.sinks) {
-                let sink = &self.chain.sinks[usize::from(sink.0)].name;
-                trace(Clause::EndsRows, format!("gives {sink} a row{when}"), lines);
+            for (id, lines) in party.lines(of, |effects| &effects.sinks) {
+                let sink = &self.chain.sinks[usize::from(id.0)].name;
+                let only = if of == side { party.rows_only(of, id) } else { always() };
+                trace(Clause::EndsRows, format!("gives {sink} a row{when}"), lines, only);
             }
             let copies = party.at(of, |effects| &effects.mirrors);
-            trace(Clause::EndsCopies, format!("copies the tuple{when}"), copies);
+            trace(Clause::EndsCopies, format!("copies the tuple{when}"), copies, always());
         }
         if side != Side::Response {
             let edits: Lines = party.writes(Side::Close).into_values().flatten().collect();
-            trace(Clause::EndsTrailers, "changes the end of the call".to_owned(), edits);
+            trace(Clause::EndsTrailers, "changes the end of the call".to_owned(), edits, always());
         }
         traces
     }
 
+    /// The inputs of a pass that some element changes: what one finds in them, another may not.
+    fn changed_inputs(&self, side: Side) -> BTreeSet<InputId> {
+        let of = |effects: &'e ElementEffects| -> Vec<&'e Effects> {
+            match side {
+                Side::Request => effects.open.iter().chain(&effects.request).collect(),
+                _ => effects.response.iter().chain(&effects.close).collect(),
+            }
+        };
+        let handlers = self.all.iter().flat_map(of);
+        handlers.flat_map(|handler| handler.writes.keys().copied()).collect()
+    }
+
     /// What a party changes in a pass, by owner: cells of the call's row that others look at, or all other state.
-    fn changed(&self, party: &Party<'_>, side: Side, shared_calls: bool) -> (Vec<String>, Lines) {
+    fn changed(
+        &self,
+        party: &Party<'_>,
+        side: Side,
+        shared_calls: bool,
+    ) -> (Vec<String>, Lines, Vec<Condition>) {
         let is_wanted = |cell: &Cell| match cell {
             Cell::Call(id) => shared_calls && party.shared_calls.contains(id),
             _ => !shared_calls,
         };
-        let (mut names, mut lines) = (BTreeSet::new(), Lines::new());
+        let (mut names, mut lines, mut only) = (BTreeSet::new(), Lines::new(), Vec::new());
         for (cell, used) in party.cells(side).into_iter().filter(|(cell, _)| is_wanted(cell)) {
             let changes: Lines = used.writes.union(&used.merges).copied().collect();
             if !changes.is_empty() {
                 names.insert(self.owner_of(cell));
                 lines.extend(changes);
+                only.extend(used.only);
             }
         }
-        (names.into_iter().collect(), lines)
+        (names.into_iter().collect(), lines, only)
     }
 
     /// The table, variable or cell.
@@ -427,22 +459,34 @@ impl<'e> Found<'e> {
 
     // ---- rule 4 ----
 
+    /// Two that both end a call must do it alike; where only the want of room ends it, `strict` alone asks.
     fn statuses(&mut self, side: Side) {
-        let (Some((a, _)), Some((b, _))) =
-            (self.parties[0].ends_until(side), self.parties[1].ends_until(side))
-        else {
-            return;
-        };
-        let until = a.min(b).min(Level::Stochastic);
-        let wanted = |end: &&Ending| until == Level::Strict || !end.is_room;
-        let [first, second]: [Vec<&Ending>; 2] =
+        let _ =
+            self.statuses_of(side, false, Level::Stochastic) || self.statuses_of(side, true, Level::Strict);
+    }
+
+    /// The same, of all ends or of those that are not for want of room; whether they clash.
+    fn statuses_of(&mut self, side: Side, with_room: bool, until: Level) -> bool {
+        let wanted = |end: &&Ending| with_room || !end.is_room;
+        let all: [Vec<&Ending>; 2] =
             [0, 1].map(|who| self.parties[who].ends(side).into_iter().filter(wanted).collect());
+        // Ends that no tuple meets both of are not told apart by which comes first.
+        let changed = self.changed_inputs(side);
+        let meeting = |who: usize| -> Vec<&Ending> {
+            let meets =
+                |end: &&&Ending| !all[1 - who].iter().all(|other| end.only.excludes(&other.only, &changed));
+            all[who].iter().filter(meets).copied().collect()
+        };
+        let [first, second] = [meeting(0), meeting(1)];
+        if first.is_empty() || second.is_empty() {
+            return false;
+        }
         let same = only_end(&first).filter(|one| only_end(&second) == Some(one));
         let clause = match same {
             None => Clause::Statuses,
             Some(_) if self.sets_answers(side) => Clause::StatusesAnswered,
             Some(_) if self.tells_who_ended_it() => Clause::StatusesAsked,
-            Some(_) => return,
+            Some(_) => return false,
         };
         let how = |ends: &[&Ending]| {
             let names: BTreeSet<String> = ends.iter().map(|end| end.kind.to_string()).collect();
@@ -457,6 +501,7 @@ impl<'e> Found<'e> {
         );
         let lines = |ends: &[&Ending]| ends.iter().map(|end| end.line).collect();
         self.clash(clause, until, side, why, lines(&first), lines(&second));
+        true
     }
 
     /// Whether one of the two sets something that answers carry.
@@ -484,7 +529,7 @@ impl<'e> Found<'e> {
         let [first, second] = [0, 1].map(|who| self.parties[who].lines(side, |effects| &effects.sinks));
         for (a, a_lines) in &first {
             for (b, b_lines) in &second {
-                let sink = |id: weft_ir::ir::SinkId| &self.chain.sinks[usize::from(id.0)];
+                let sink = |id: SinkId| &self.chain.sinks[usize::from(id.0)];
                 if sink(*a).target == sink(*b).target {
                     let why = format!("{} and {} go to the same place", sink(*a).name, sink(*b).name);
                     self.clash(Clause::Sinks, Level::Strict, side, why, a_lines.clone(), b_lines.clone());
@@ -510,6 +555,18 @@ impl<'e> Found<'e> {
         self.states(Side::Every);
         self.sinks(Side::Every);
     }
+}
+
+/// What ends matter to, and where they stand: one for want of room is promised at no level but the strictest.
+fn until(ends: &[&Ending]) -> Option<(Level, Lines)> {
+    if ends.is_empty() {
+        return None;
+    }
+    let own: Lines = ends.iter().filter(|end| !end.is_room).map(|end| end.line).collect();
+    if own.is_empty() {
+        return Some((Level::Strict, ends.iter().map(|end| end.line).collect()));
+    }
+    Some((Level::Relaxed, own))
 }
 
 /// The one way in which these end calls, if the caller can tell no end of it from another.

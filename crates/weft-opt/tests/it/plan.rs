@@ -6,8 +6,8 @@ use weft_lang::diagnostic::{RenderOptions, render_all};
 use weft_opt::effects::{ChainEffects, effects};
 use weft_opt::lower::{LowerOptions, lower_with_lines};
 use weft_opt::plan::{
-    Context, Copied, Figures, Input, Level, LicensedBy, Pair, Plan, Together, choose, headers, overlaps,
-    pairs, steps,
+    Context, Copied, Figures, Input, Level, LicensedBy, Pair, Plan, Together, choose, dead_fields,
+    drop_dead_fields, headers, overlaps, pairs, steps,
 };
 
 use crate::swap::Inline;
@@ -155,6 +155,30 @@ fn figures_are_measured_where_enough_was_seen() {
     // With nothing measured, an element that may refuse is taken to refuse one call in ten.
     let (order, plan) = self::plan("heavy -> guard;", &[], None);
     assert!(plan.written_ns > plan.planned_ns || order == "heavy guard", "{plan:?}");
+}
+
+#[test]
+fn a_field_that_is_set_for_nothing_is_left_out() {
+    // Work that nobody can see is work for nothing; a field that somebody looks at, or that is sent, is not.
+    let dead = |stages: &str| {
+        let Known { mut chain, effects, context, level, .. } = known(stages);
+        let order: Vec<usize> = (0..chain.elements.len()).collect();
+        let dead = dead_fields(&chain, &effects, &context, level, &order);
+        let sets = |chain: &ChainProgram| {
+            let function = chain.elements[0].handlers.request.as_ref().expect("it has one");
+            function.blocks.iter().map(|block| block.insts.len()).sum::<usize>()
+        };
+        let before = sets(&chain);
+        drop_dead_fields(&mut chain, &dead);
+        weft_ir::verify::verify_program(&chain).expect("it is well-formed");
+        assert_eq!(sets(&chain) < before, dead.iter().any(|dead| dead.element == 0), "{stages}");
+        dead.iter().map(|dead| (dead.element, dead.by)).collect::<Vec<_>>()
+    };
+    assert_eq!(dead("light -> guard -> light AS again;"), [(0, 2)]);
+    assert_eq!(dead("light -> heavy;"), []);
+    assert_eq!(dead("light -> copies -> light AS again;"), []);
+    assert_eq!(dead("heavy -> sized;"), []);
+    assert_eq!(dead("light -> light AS again; FAIL OPEN;"), []);
 }
 
 /// How the second of two elements could run beside the first.

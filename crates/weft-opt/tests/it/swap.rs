@@ -201,6 +201,38 @@ fn rule_4_statuses() {
 }
 
 #[test]
+fn what_fields_tell_apart_may_change_places() {
+    // Two that never work on the same call are in nobody's way.
+    let small = "ON REQUEST IF object_id < 10 THEN ABORT INVALID_ARGUMENT 'small'; END IF;";
+    let large = "ON REQUEST IF object_id >= 10 THEN ABORT OUT_OF_RANGE 'large'; END IF;";
+    let ten = "ON REQUEST IF object_id = 10 THEN ABORT NOT_FOUND 'ten'; END IF;";
+    check(Strict, [small, large], &[]);
+    check(Strict, [small, ten], &[]);
+    check(Stochastic, [large, ten], &[Rule::Statuses]);
+    let mallory = "ON REQUEST IF user = 'mallory' THEN ABORT NOT_FOUND 'no'; END IF;";
+    let alice = "ON REQUEST IF user = 'alice' THEN ABORT INVALID_ARGUMENT 'no'; END IF;";
+    check(Strict, [mallory, alice], &[]);
+    check(Stochastic, [mallory, DENY], &[Rule::Statuses]);
+    // State that is changed only for calls that the other lets through.
+    let count = "VAR n U64 MERGE SUM; ON REQUEST IF user <> 'mallory' THEN ADD n, 1; END IF;";
+    check(Strict, [DENY, count], &[]);
+    check(Strict, [count, DENY], &[]);
+    let all = "VAR n U64 MERGE SUM; ON REQUEST IF user <> 'alice' THEN ADD n, 1; END IF;";
+    check(Stochastic, [DENY, all], &[Rule::Ends]);
+    let rows = "SINK log (id U64) TO FILE 'a.log';
+  ON REQUEST IF user = 'alice' THEN INSERT INTO log VALUES (call_id); END IF;";
+    check(Observable, [DENY, rows], &[]);
+    // When the call ends, fields are no longer there to tell.
+    let late = "SINK log (id U64) TO FILE 'a.log'; CALL (is_alice BOOL = FALSE);
+  ON REQUEST IF user = 'alice' THEN SET is_alice = TRUE; END IF;
+  ON CLOSE IF is_alice THEN INSERT INTO log VALUES (call_id); END IF;";
+    check(Observable, [DENY, late], &[Rule::Ends]);
+    // What one of them changes tells nothing.
+    let renames = "ON REQUEST SET object_id = 10; IF object_id < 10 THEN ABORT NOT_FOUND 'no'; END IF;";
+    check(Relaxed, [renames, ten], &[Rule::Fields]);
+}
+
+#[test]
 fn rule_5_copies() {
     // A copy is of the tuple as it was when the statement ran.
     let mirror = "ON REQUEST MIRROR TO 'cart';";

@@ -125,7 +125,7 @@ enum Role {
 
 impl Wants {
     /// Those that are rare.
-    const RARE: [Clause; 15] = [
+    const RARE: [Clause; 18] = [
         Clause::SharedPlace,
         Clause::Answers,
         Clause::Marks,
@@ -135,6 +135,8 @@ impl Wants {
         Clause::StatusesAnswered,
         Clause::EndsTrailers,
         Clause::EndsCopies,
+        Clause::StatusesAnswered,
+        Clause::Targets,
         // The rarest.
         Clause::EndsSharedCell,
         Clause::EndsSharedCell,
@@ -142,10 +144,11 @@ impl Wants {
         Clause::EndsSharedCell,
         Clause::StatusesAsked,
         Clause::StatusesAsked,
+        Clause::StatusesAsked,
     ];
 
     fn random(dice: &mut Dice, n: usize) -> Self {
-        let how_many = if n > 3 { 0 } else { dice.pick(&[0, 1, 1, 2, 2, 2]) };
+        let how_many = if n > 3 { 0 } else { dice.pick(&[0, 1, 2, 2, 2, 3]) };
         let clauses = (0..how_many).map(|_| dice.pick(&Self::RARE)).collect();
         Self { clauses, second: n - 1, is_quiet: how_many > 0 && dice.percent(35) }
     }
@@ -273,6 +276,11 @@ impl<'d> Maker<'d> {
         for &(clause, role) in wanted {
             maker.wanted(clause, role);
         }
+        // Two neighbours that set one field: what the first does may be for nothing.
+        if is_long && kind == Kind::Request && maker.dice.percent(30) {
+            let n = maker.give(Ty::Int, Op::IntConst(index as i64));
+            maker.push(None, Op::SetInput(InputId(4 + (index as u16 / 2) % OWN_INPUTS as u16), n));
+        }
         for _ in 0..more {
             if maker.dice.percent(60) {
                 maker.guarded();
@@ -314,6 +322,7 @@ impl<'d> Maker<'d> {
                 self.push(None, Op::Mirror(to));
             }
             Clause::EndsTrailers if is_first => {}
+            Clause::Targets => self.redirecting(),
             Clause::Statuses if is_first => self.refusing(Status::Unavailable, false),
             Clause::StatusesAnswered => self.refusing(Status::PermissionDenied, is_first),
             _ => self.refusing(Status::PermissionDenied, false),
@@ -344,6 +353,20 @@ impl<'d> Maker<'d> {
         *self.line += 1;
         let line = *self.line;
         self.end(Terminator::Abort { status: StatusOperand::Known(status), text: None, line });
+        self.at = join;
+    }
+
+    /// Names the target on a condition.
+    fn redirecting(&mut self) {
+        let by = self.condition();
+        let (yes, join) = (self.block(), self.block());
+        let to = |block: usize| Jump { block: BlockId(block as u32), args: Vec::new() };
+        self.end(Terminator::Branch(by, to(yes), to(join)));
+        self.at = yes;
+        let to = self.give(Ty::Bytes, Op::BytesConst(vec![b'x' + self.index as u8 % 2]));
+        *self.line += 1;
+        let line = *self.line;
+        self.end(Terminator::Redirect { to, line });
         self.at = join;
     }
 
@@ -417,7 +440,13 @@ impl<'d> Maker<'d> {
         };
         let limit = self.dice.pick(&[0, 1, 7]);
         let limit = self.give(Ty::Int, Op::IntConst(limit));
-        self.give(Ty::Bool, Op::IntCompare(IntCmp::SLt, number, limit))
+        let op = match self.dice.below(5) {
+            0 => Op::IntCompare(IntCmp::SLe, limit, number),
+            1 => Op::IntCompare(IntCmp::Eq, number, limit),
+            2 => Op::IntCompare(IntCmp::Ne, limit, number),
+            _ => Op::IntCompare(IntCmp::SLt, number, limit),
+        };
+        self.give(Ty::Bool, op)
     }
 
     fn verdict(&mut self) -> Option<Terminator> {

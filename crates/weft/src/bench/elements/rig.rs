@@ -83,7 +83,14 @@ impl Programs {
 /// # Errors
 /// The state cannot be made.
 pub(super) fn bind(program: ChainProgram) -> Result<(Arc<ChainProgram>, State), String> {
-    let bound = StateStore::new(1).stage().bind(program);
+    let store = StateStore::new(1);
+    let mut staged = store.stage();
+    // Functions that need no key are ready anywhere, with any entropy.
+    let secrets = || weft_native::Secrets { key: None, entropy: [0; weft_native::ENTROPY_BYTES] };
+    let natives = program.natives.iter().map(|decl| weft_native::prepare(decl, &secrets()));
+    let natives: Vec<_> = natives.collect::<Result<_, _>>().map_err(|error| error.to_string())?;
+    staged.give_natives(&program.name, natives);
+    let bound = staged.bind(program);
     let (program, bound) = bound.map_err(|error| error.to_string())?;
     Ok((Arc::new(program), bound.for_worker(0)))
 }

@@ -88,6 +88,8 @@ pub(super) struct PlanTold {
     pub(super) figures: Vec<(String, ElementFigures)>,
     /// Elements in another order than a rule would have it, and by which words of the chain.
     pub(super) licences: Vec<LicenceTold>,
+    /// Fields that are set for nothing: the element, the field, and the element that sets it anew.
+    pub(super) dead: Vec<(String, String, String)>,
 }
 
 /// That the chain allows what a rule forbids.
@@ -304,7 +306,12 @@ impl Telling<'_> {
             rules
         };
         let name = |at: usize| self.program.elements[at].name.clone();
+        let dead = |dead: &plan::DeadField| {
+            let field = self.program.request.inputs[usize::from(dead.input.0)].name.clone();
+            (name(dead.element), field, name(dead.by))
+        };
         PlanTold {
+            dead: ordered.dead.iter().map(dead).collect(),
             written: self.names(&written),
             order: self.names(&plan.order),
             written_ns: plan.written_ns,

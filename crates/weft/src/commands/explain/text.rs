@@ -60,6 +60,10 @@ fn plan(out: &mut String, plan: &PlanTold) {
     }
     let figures: Vec<String> = plan.figures.iter().map(|(name, told)| figure(name, told)).collect();
     wrapped(out, "  by           ", INDENT, &figures.join(", "));
+    for (element, field, by) in &plan.dead {
+        let told = format!("{element} sets {field}, which {by} sets anew before anybody looks: left out");
+        wrapped(out, "  for nothing  ", INDENT, &told);
+    }
     for licence in &plan.licences {
         let rules: Vec<String> = licence.rules.iter().map(ToString::to_string).collect();
         let words = match licence.by {

@@ -1,0 +1,288 @@
+//! What is known to be so where a handler does something, as a formula over the fields that it finds.
+//!
+//! A [`Condition`] is a conjunction of ranges and equalities, and a *necessary* one: whatever happens there, happens
+//! only to tuples that meet it. So two things whose conditions exclude each other never happen to one tuple. Branches
+//! over state, chance or computed values say nothing here.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use weft_ir::ir::{BoolOp, BytesCmp, Function, InputId, IntCmp, Op, Terminator, Value};
+
+use super::flow::Flow;
+use super::key::Names;
+
+/// Blocks of a function of which conditions are kept. Of a larger one nothing is known.
+const BLOCKS_MAX: usize = 256;
+
+/// What holds of the fields of a tuple; empty for what may happen to any.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Condition {
+    inputs: BTreeMap<InputId, Domain>,
+}
+
+/// The values that an input may have.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Domain {
+    /// As a signed and as an unsigned number, both ends included.
+    signed: (i64, i64),
+    unsigned: (u64, u64),
+    /// As bytes: the only value, and values that it has not.
+    is: Option<Vec<u8>>,
+    is_not: BTreeSet<Vec<u8>>,
+    /// Numbers that it is not.
+    is_not_number: BTreeSet<i64>,
+    /// It has no value at all.
+    is_empty: bool,
+}
+
+impl Default for Domain {
+    fn default() -> Self {
+        Self {
+            signed: (i64::MIN, i64::MAX),
+            unsigned: (0, u64::MAX),
+            is: None,
+            is_not: BTreeSet::new(),
+            is_not_number: BTreeSet::new(),
+            is_empty: false,
+        }
+    }
+}
+
+impl Domain {
+    /// Takes up what another one says as well.
+    fn narrow(&mut self, other: &Self) {
+        self.signed = (self.signed.0.max(other.signed.0), self.signed.1.min(other.signed.1));
+        self.unsigned = (self.unsigned.0.max(other.unsigned.0), self.unsigned.1.min(other.unsigned.1));
+        match (&self.is, &other.is) {
+            (Some(a), Some(b)) => self.is_empty |= a != b,
+            (None, Some(_)) => self.is.clone_from(&other.is),
+            _ => {}
+        }
+        self.is_not.extend(other.is_not.iter().cloned());
+        self.is_not_number.extend(&other.is_not_number);
+        self.is_empty |= other.is_empty;
+    }
+
+    fn has_none(&self) -> bool {
+        let (low, high) = self.signed;
+        self.is_empty
+            || low > high
+            || self.unsigned.0 > self.unsigned.1
+            || (low == high && self.is_not_number.contains(&low))
+            || self.is.as_ref().is_some_and(|is| self.is_not.contains(is))
+    }
+
+    fn number(cmp: IntCmp, than: i64, is_true: bool) -> Self {
+        let mut domain = Self::default();
+        let unsigned = than as u64;
+        match (cmp, is_true) {
+            (IntCmp::Eq, true) | (IntCmp::Ne, false) => domain.signed = (than, than),
+            (IntCmp::Ne, true) | (IntCmp::Eq, false) => {
+                domain.is_not_number.insert(than);
+            }
+            (IntCmp::SLt, true) => match than.checked_sub(1) {
+                Some(high) => domain.signed.1 = high,
+                None => domain.is_empty = true,
+            },
+            (IntCmp::SLt, false) => domain.signed.0 = than,
+            (IntCmp::SLe, true) => domain.signed.1 = than,
+            (IntCmp::SLe, false) => match than.checked_add(1) {
+                Some(low) => domain.signed.0 = low,
+                None => domain.is_empty = true,
+            },
+            (IntCmp::ULt, true) => match unsigned.checked_sub(1) {
+                Some(high) => domain.unsigned.1 = high,
+                None => domain.is_empty = true,
+            },
+            (IntCmp::ULt, false) => domain.unsigned.0 = unsigned,
+            (IntCmp::ULe, true) => domain.unsigned.1 = unsigned,
+            (IntCmp::ULe, false) => match unsigned.checked_add(1) {
+                Some(low) => domain.unsigned.0 = low,
+                None => domain.is_empty = true,
+            },
+        }
+        domain
+    }
+}
+
+impl Condition {
+    /// Whether no tuple can meet both, if both are about the same fields: nothing in `changed` may be changed between
+    /// them, and nothing is taken from it.
+    pub fn excludes(&self, other: &Self, changed: &BTreeSet<InputId>) -> bool {
+        self.inputs.iter().filter(|(id, _)| !changed.contains(id)).any(|(id, domain)| {
+            let mut both = domain.clone();
+            if let Some(other) = other.inputs.get(id) {
+                both.narrow(other);
+            }
+            both.has_none()
+        })
+    }
+
+    fn add(&mut self, input: InputId, domain: &Domain) {
+        self.inputs.entry(input).or_default().narrow(domain);
+    }
+}
+
+/// Branches that were taken, each with the way.
+type Facts = BTreeSet<(Value, bool)>;
+
+/// The condition of each block.
+pub(super) fn conditions(function: &Function, flow: &Flow, names: &Names<'_>) -> Vec<Condition> {
+    let n = function.blocks.len();
+    if n > BLOCKS_MAX {
+        return vec![Condition::default(); n];
+    }
+    let facts = facts(function, flow);
+    let of = |facts: &Option<Facts>| {
+        let mut condition = Condition::default();
+        for (value, is_true) in facts.iter().flatten() {
+            literal(names, *value, *is_true, &mut condition);
+        }
+        condition
+    };
+    facts.iter().map(of).collect()
+}
+
+/// What holds on every way to each block; None for blocks that no way leads to.
+fn facts(function: &Function, flow: &Flow) -> Vec<Option<Facts>> {
+    let mut facts: Vec<Option<Facts>> = vec![None; function.blocks.len()];
+    facts[0] = Some(Facts::new());
+    let mut changed = true;
+    while core::mem::take(&mut changed) {
+        for (at, block) in function.blocks.iter().enumerate().filter(|(at, _)| flow.is_reached(*at)) {
+            let Some(here) = facts[at].clone() else { continue };
+            for (to, fact) in edges(&block.end) {
+                let mut there = here.clone();
+                there.extend(fact);
+                let known = facts[to].as_ref();
+                let met: Facts = known.map_or_else(|| there.clone(), |known| known & &there);
+                if known != Some(&met) {
+                    facts[to] = Some(met);
+                    changed = true;
+                }
+            }
+        }
+    }
+    facts
+}
+
+/// Where a block leads, and what is known behind.
+fn edges(end: &Terminator) -> Vec<(usize, Option<(Value, bool)>)> {
+    match end {
+        Terminator::Jump(jump) => vec![(jump.block.0 as usize, None)],
+        // Both ways to one block tell nothing.
+        Terminator::Branch(by, yes, no) if yes.block != no.block => {
+            vec![(yes.block.0 as usize, Some((*by, true))), (no.block.0 as usize, Some((*by, false)))]
+        }
+        Terminator::Branch(_, yes, _) => vec![(yes.block.0 as usize, None)],
+        _ => Vec::new(),
+    }
+}
+
+/// Adds what the truth of a value says of inputs.
+fn literal(names: &Names<'_>, value: Value, is_true: bool, condition: &mut Condition) {
+    match names.definition(value) {
+        Some(Op::Not(a)) => literal(names, *a, !is_true, condition),
+        Some(Op::BoolBinary(op, a, b))
+            if (*op, is_true) == (BoolOp::And, true) || (*op, is_true) == (BoolOp::Or, false) =>
+        {
+            literal(names, *a, is_true, condition);
+            literal(names, *b, is_true, condition);
+        }
+        Some(Op::IntCompare(cmp, a, b)) => {
+            if let (Some(input), Some(Op::IntConst(than))) = (names.as_found(*a), names.definition(*b)) {
+                condition.add(input, &Domain::number(*cmp, *than, is_true));
+            } else if let (Some(Op::IntConst(than)), Some(input)) = (names.definition(*a), names.as_found(*b))
+            {
+                let (cmp, is_true) = turned(*cmp, is_true);
+                condition.add(input, &Domain::number(cmp, *than, is_true));
+            }
+        }
+        Some(Op::BytesCompare(BytesCmp::Eq | BytesCmp::Ne, a, b)) => {
+            let is_equal =
+                matches!(names.definition(value), Some(Op::BytesCompare(BytesCmp::Eq, ..))) == is_true;
+            let sides = [(a, b), (b, a)];
+            for (input, text) in sides {
+                if let (Some(input), Some(Op::BytesConst(text))) =
+                    (names.as_found(*input), names.definition(*text))
+                {
+                    let mut domain = Domain::default();
+                    if is_equal {
+                        domain.is = Some(text.clone());
+                    } else {
+                        domain.is_not.insert(text.clone());
+                    }
+                    condition.add(input, &domain);
+                }
+            }
+        }
+        _ => {}
+    }
+}
+
+/// `than cmp input` as `input cmp than`.
+fn turned(cmp: IntCmp, is_true: bool) -> (IntCmp, bool) {
+    match cmp {
+        IntCmp::Eq | IntCmp::Ne => (cmp, is_true),
+        // a < b is not (b <= a).
+        IntCmp::SLt => (IntCmp::SLe, !is_true),
+        IntCmp::SLe => (IntCmp::SLt, !is_true),
+        IntCmp::ULt => (IntCmp::ULe, !is_true),
+        IntCmp::ULe => (IntCmp::ULt, !is_true),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn conditions_exclude_each_other_as_their_values_do() {
+        // Ends that are taken for apart and are not would change places, and calls would see another status.
+        let values = [i64::MIN, -1, 0, 1, 7, i64::MAX];
+        let cmps = [IntCmp::Eq, IntCmp::Ne, IntCmp::SLt, IntCmp::SLe, IntCmp::ULt, IntCmp::ULe];
+        let all: Vec<(IntCmp, i64, bool)> =
+            cmps.iter().flat_map(|c| values.map(|v| [(*c, v, true), (*c, v, false)])).flatten().collect();
+        let meets = |(cmp, than, is_true): (IntCmp, i64, bool), x: i64| {
+            let holds = match cmp {
+                IntCmp::Eq => x == than,
+                IntCmp::Ne => x != than,
+                IntCmp::SLt => x < than,
+                IntCmp::SLe => x <= than,
+                IntCmp::ULt => (x as u64) < than as u64,
+                IntCmp::ULe => x as u64 <= than as u64,
+            };
+            holds == is_true
+        };
+        let near = values.iter().flat_map(|v| [v.wrapping_sub(1), *v, v.wrapping_add(1)]);
+        let near: Vec<i64> = near.collect();
+        let condition = |(cmp, than, is_true)| {
+            let mut condition = Condition::default();
+            condition.add(InputId(0), &Domain::number(cmp, than, is_true));
+            condition
+        };
+        let mut excluded = 0;
+        for &a in &all {
+            for &b in &all {
+                let excludes = condition(a).excludes(&condition(b), &BTreeSet::new());
+                let both = near.iter().find(|x| meets(a, **x) && meets(b, **x));
+                assert!(!(excludes && both.is_some()), "{a:?} and {b:?} are both true of {both:?}");
+                excluded += usize::from(excludes);
+                // What is true of `x` is turned into what is true of it.
+                let (cmp, is_true) = turned(a.0, a.2);
+                let other = |x: i64| match a.0 {
+                    IntCmp::Eq => a.1 == x,
+                    IntCmp::Ne => a.1 != x,
+                    IntCmp::SLt => a.1 < x,
+                    IntCmp::SLe => a.1 <= x,
+                    IntCmp::ULt => (a.1 as u64) < x as u64,
+                    IntCmp::ULe => a.1 as u64 <= x as u64,
+                };
+                assert!(near.iter().all(|x| meets((cmp, a.1, is_true), *x) == (other(*x) == a.2)), "{a:?}");
+            }
+        }
+        assert!(excluded > 500, "{excluded}");
+        let changed = [InputId(0)].into();
+        assert!(!condition((IntCmp::Eq, 1, true)).excludes(&condition((IntCmp::Eq, 2, true)), &changed));
+    }
+}

@@ -1,0 +1,111 @@
+//! Fields that are set for nothing: another element sets them anew before anybody looks.
+
+use weft_core::types::Repr;
+use weft_ir::ir::{Function, InputId, Op};
+use weft_ir::program::{ChainProgram, Place};
+
+use super::{Context, Level, Side};
+use crate::effects::ChainEffects;
+use crate::passes;
+
+/// A field of the request that an element sets for nothing.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct DeadField {
+    /// The element that sets it.
+    pub element: usize,
+    /// The element that sets it anew.
+    pub by: usize,
+    /// The field.
+    pub input: InputId,
+}
+
+/// The fields that are set for nothing in an order of the elements, at a level.
+///
+/// Only fields of the message count, set while a request passes: a header may leave before the message comes. None that
+/// shares its place on the wire with another does, and nothing crosses a filter, behind which each try goes by itself.
+pub fn dead_fields(
+    chain: &ChainProgram,
+    effects: &ChainEffects,
+    context: &Context,
+    level: Level,
+    order: &[usize],
+) -> Vec<DeadField> {
+    let mut found = Vec::new();
+    for (at, &element) in order.iter().enumerate() {
+        let Some(function) = &chain.elements[element].handlers.request else { continue };
+        let Some(handler) = &effects.elements[element].request else { continue };
+        // A copy of its own has the field as it set it.
+        if !handler.mirrors.is_empty() {
+            continue;
+        }
+        for &input in handler.writes.keys() {
+            let is_candidate = is_plain(chain, context, level, input) && !looks_at(function, input);
+            let by = || overwriter(chain, effects, context, &order[at..], input);
+            if let Some(by) = is_candidate.then(by).flatten() {
+                found.push(DeadField { element, by, input });
+            }
+        }
+    }
+    found
+}
+
+/// Takes the statements out that set these fields; what was computed for them alone goes as well.
+pub fn drop_dead_fields(chain: &mut ChainProgram, dead: &[DeadField]) {
+    for field in dead {
+        let request = &mut chain.elements[field.element].handlers.request;
+        if let Some(mut function) = request.take() {
+            for block in &mut function.blocks {
+                block.insts.retain(|inst| !sets(&inst.op, field.input));
+            }
+            *request = Some(passes::clean(function));
+        }
+    }
+}
+
+fn sets(op: &Op, input: InputId) -> bool {
+    matches!(op, Op::SetInput(id, _) | Op::ClearInput(id) if *id == input)
+}
+
+/// Whether a handler looks at a field, before it sets it or behind.
+fn looks_at(function: &Function, input: InputId) -> bool {
+    let mut ops = function.blocks.iter().flat_map(|block| &block.insts).map(|inst| &inst.op);
+    ops.any(|op| matches!(op, Op::Input(id) | Op::InputPresent(id) if *id == input))
+}
+
+fn is_plain(chain: &ChainProgram, context: &Context, level: Level, input: InputId) -> bool {
+    let column = &chain.request.inputs[usize::from(input.0)];
+    let others = (0..chain.request.inputs.len() as u16).map(InputId).filter(|other| *other != input);
+    let is_alone = others.into_iter().all(|other| !context.is_tied(Side::Request, input, other));
+    // Setting bytes takes room, and `strict` promises who finds it used up.
+    let takes_no_room = level > Level::Strict || column.ty.repr() != Repr::Bytes;
+    matches!(column.place, Place::Body(_)) && is_alone && takes_no_room
+}
+
+/// The element that sets a field whatever was there, where nobody looks at it in between; the first of `order` is the
+/// one that sets it for nothing.
+fn overwriter(
+    chain: &ChainProgram,
+    effects: &ChainEffects,
+    context: &Context,
+    order: &[usize],
+    input: InputId,
+) -> Option<usize> {
+    let (first, behind) = order.split_first()?;
+    for &element in behind {
+        let is_walled = |(at, _): &(usize, String)| (*first < *at) != (element < *at);
+        if context.filters.iter().any(is_walled) {
+            return None;
+        }
+        let of = &effects.elements[element];
+        let mut handlers = of.open.iter().chain(&of.request);
+        if handlers.any(|handler| handler.reads.contains_key(&input) || !handler.mirrors.is_empty()) {
+            return None;
+        }
+        let write = of.request.as_ref().and_then(|handler| handler.writes.get(&input));
+        // What an element does that fails and lets the tuple pass is undone.
+        if write.is_some_and(|write| write.always) && !chain.elements[element].fail_open {
+            return Some(element);
+        }
+    }
+    None
+}
