@@ -226,8 +226,8 @@ impl From<hir::Equivalence> for Level {
 }
 
 impl Rule {
-    /// All rules, in the order of their numbers. Rule 7 is that of inverse pairs of native functions, which the
-    /// language does not have yet.
+    /// All rules, in the order of their numbers. Rule 7 is kept for elements that cross a pair of inverse functions; no
+    /// plan of this version does.
     pub const ALL: [Self; 11] = [
         Self::Fields,
         Self::State,

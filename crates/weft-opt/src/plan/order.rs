@@ -128,7 +128,7 @@ pub fn choose(input: &Input<'_>) -> Plan {
 }
 
 fn constraints(input: &Input<'_>, n: usize) -> Constraints {
-    let mut constraints = Constraints { before: vec![0; n], pairs: Vec::new() };
+    let mut constraints = Constraints { before: vec![0; n] };
     for pair in input.pairs.iter().filter(|pair| pair.is_kept(input.level, input.context)) {
         constraints.before[pair.second] |= 1 << pair.first;
     }

@@ -19,17 +19,6 @@ const EQUAL: f64 = 1e-9;
 pub(super) struct Constraints {
     /// By element: those that stand in front of it.
     pub(super) before: Vec<u64>,
-    /// Two that undo each other, and those that stand outside of both or not at all: see [`super::Rule::Inverse`].
-    pub(super) pairs: Vec<Inverses>,
-}
-
-/// A pair whose second undoes what its first does.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Inverses {
-    /// Both, as a set.
-    pub(super) both: u64,
-    /// The elements that must not stand between them, as a set.
-    pub(super) outside: u64,
 }
 
 /// An order, and whether it is known to be the best.
@@ -42,11 +31,7 @@ pub(super) struct Found {
 impl Constraints {
     /// Whether an element may stand right behind this set of elements.
     fn allow(&self, element: usize, set: u64) -> bool {
-        let is_split = |pair: &Inverses| {
-            let within = pair.both & set;
-            pair.outside >> element & 1 != 0 && within != 0 && within != pair.both
-        };
-        set >> element & 1 == 0 && self.before[element] & !set == 0 && !self.pairs.iter().any(is_split)
+        set >> element & 1 == 0 && self.before[element] & !set == 0
     }
 
     /// Whether an order keeps them all.
@@ -171,10 +156,6 @@ impl Part<'_> {
         let mut layers: Vec<Vec<Kept>> = Vec::new();
         for _ in 0..self.len() {
             let mut next = self.layer(&beam);
-            // Between inverses there are ways that lead nowhere; the written order always leads on.
-            if next.is_empty() {
-                return (self.from..self.to).collect();
-            }
             next.sort_by(|a, b| a.promise().total_cmp(&b.promise()).then(a.set.cmp(&b.set)));
             next.truncate(BEAM_WIDTH);
             layers.push(core::mem::replace(&mut beam, next));
@@ -256,7 +237,7 @@ mod tests {
             before[element] |=
                 (0..element).filter(|o| before[element] >> o & 1 != 0).fold(0, |s, o| s | before[o]);
         }
-        (figures, Constraints { before, pairs: Vec::new() })
+        (figures, Constraints { before })
     }
 
     fn all_orders(n: usize) -> Vec<Vec<usize>> {
@@ -277,10 +258,7 @@ mod tests {
         for seed in 0..60 {
             let mut dice = Dice::from_seed(seed);
             let n = 2 + dice.below(5);
-            let (figures, mut constraints) = random(&mut dice, n, 30);
-            if n > 3 && seed % 3 == 0 {
-                constraints.pairs = vec![Inverses { both: 0b101, outside: 0b1000 }];
-            }
+            let (figures, constraints) = random(&mut dice, n, 30);
             let found = search(&figures, &constraints);
             assert!(found.is_exact && constraints.hold(&found.order), "seed {seed}: {found:?}");
             let orders = all_orders(n);
@@ -319,7 +297,7 @@ mod tests {
         let element = ElementFigures { ns: 10.0, ends: 0.0, ..ElementFigures::default() };
         for n in [5, 20] {
             let figures = Figures { elements: vec![element; n] };
-            let constraints = Constraints { before: vec![0; n], pairs: Vec::new() };
+            let constraints = Constraints { before: vec![0; n] };
             assert_eq!(search(&figures, &constraints).order, (0..n).collect::<Vec<_>>());
         }
     }
@@ -335,7 +313,7 @@ mod tests {
         };
         let figures = Figures { elements: (0..n).map(element).collect() };
         let before = (0..n).map(|at| (1u64 << (at / 8 * 8)) - 1).collect();
-        let found = search(&figures, &Constraints { before, pairs: Vec::new() });
+        let found = search(&figures, &Constraints { before });
         assert!(found.is_exact);
         assert_eq!(found.order[..8], [3, 7, 0, 1, 2, 4, 5, 6]);
     }
