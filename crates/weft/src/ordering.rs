@@ -5,7 +5,7 @@ use weft_engine::stats::ChainStats;
 use weft_ir::program::ChainProgram;
 use weft_lang::hir::Network;
 use weft_opt::effects::{ChainEffects, effects};
-use weft_opt::plan::{self, Context, DeadField, Figures, Input, Level, Pair, Plan};
+use weft_opt::plan::{self, Context, Crossing, DeadField, Figures, Input, Level, Pair, Plan};
 
 /// A chain with all that its order is chosen by, and the order.
 pub(crate) struct Ordered {
@@ -13,6 +13,7 @@ pub(crate) struct Ordered {
     pub(crate) context: Context,
     pub(crate) level: Level,
     pub(crate) pairs: Vec<Pair>,
+    pub(crate) crossings: Vec<Crossing>,
     pub(crate) figures: Figures,
     pub(crate) plan: Plan,
     /// Fields that elements set for nothing in this order.
@@ -42,11 +43,17 @@ pub(crate) fn ordered(
     let pairs = plan::pairs(program, &effects, &context);
     let figures = Figures::estimated(program, &effects).with_counted(program, &effects, counted);
     let running = running(program, counted);
-    let input =
-        Input { context: &context, pairs: &pairs, level, figures: &figures, running: running.as_deref() };
-    let plan = plan::choose(&input);
+    let crossings = plan::crossings(program, &effects, &context, level);
+    let plan = plan::choose(&Input {
+        context: &context,
+        pairs: &pairs,
+        crossings: &crossings,
+        level,
+        figures: &figures,
+        running: running.as_deref(),
+    });
     let dead = plan::dead_fields(program, &effects, &context, level, &plan.order);
-    Ordered { effects, context, level, pairs, figures, plan, dead }
+    Ordered { effects, context, level, pairs, crossings, figures, plan, dead }
 }
 
 /// The order that runs, if the same elements do.

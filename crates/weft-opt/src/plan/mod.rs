@@ -13,6 +13,7 @@
 mod dead;
 mod figures;
 mod header;
+mod inverse;
 mod order;
 mod parallel;
 mod search;
@@ -34,6 +35,7 @@ use crate::effects::Lines;
 pub use dead::{DeadField, dead_fields, drop_dead_fields};
 pub use figures::{ENDS_ASSUMED, ElementFigures, Figures, SAMPLED_MIN, SEEN_MIN};
 pub use header::{Header, HeaderField, ID_BYTES, VERSION_BYTES, headers};
+pub use inverse::{Crossing, crossings};
 pub use order::{GAIN_MIN, GAIN_NS_MIN, Input, Licence, LicensedBy, NotTaken, Plan, choose};
 pub use parallel::{COPY_NS, Copied, HAND_OFF_NS, MERGE_NS, Overlap, Together, gain_ns, overlaps, steps};
 pub use search::{BEAM_WIDTH, EXACT_MAX};
@@ -226,8 +228,8 @@ impl From<hir::Equivalence> for Level {
 }
 
 impl Rule {
-    /// All rules, in the order of their numbers. Rule 7 is kept for elements that cross a pair of inverse functions; no
-    /// plan of this version does.
+    /// All rules that keep two elements in order, by their numbers. Rule 7 keeps none: it lets elements cross a pair of
+    /// inverse functions ([`crossings`]).
     pub const ALL: [Self; 11] = [
         Self::Fields,
         Self::State,

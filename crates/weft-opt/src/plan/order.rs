@@ -2,7 +2,7 @@
 
 use super::figures::Figures;
 use super::search::{Constraints, search};
-use super::{Context, Level, Pair, Rule};
+use super::{Context, Crossing, Level, Pair, Rule};
 
 /// The share of what the chain costs that another order must save, or what runs stays: estimates are no better than
 /// this, and an order that changes for nothing makes people wonder.
@@ -17,6 +17,8 @@ pub struct Input<'p> {
     pub context: &'p Context,
     /// The rules' verdicts, by [`super::pairs`].
     pub pairs: &'p [Pair],
+    /// Pairs of inverse elements and who may cross them at this level, by [`super::crossings`].
+    pub crossings: &'p [Crossing],
     /// What must stay the same.
     pub level: Level,
     /// What elements cost.
@@ -128,9 +130,15 @@ pub fn choose(input: &Input<'_>) -> Plan {
 }
 
 fn constraints(input: &Input<'_>, n: usize) -> Constraints {
-    let mut constraints = Constraints { before: vec![0; n] };
+    let mut constraints = Constraints { before: vec![0; n], apart: Vec::new() };
     for pair in input.pairs.iter().filter(|pair| pair.is_kept(input.level, input.context)) {
-        constraints.before[pair.second] |= 1 << pair.first;
+        if !input.crossings.iter().any(|crossing| crossing.frees(pair)) {
+            constraints.before[pair.second] |= 1 << pair.first;
+        }
+    }
+    for crossing in input.crossings {
+        let others = crossing.others.iter().fold(0, |set, other| set | 1 << other);
+        constraints.apart.push(([crossing.first, crossing.second], others));
     }
     constraints
 }

@@ -19,6 +19,8 @@ const EQUAL: f64 = 1e-9;
 pub(super) struct Constraints {
     /// By element: those that stand in front of it.
     pub(super) before: Vec<u64>,
+    /// Two elements, and a set of those that never stand between them.
+    pub(super) apart: Vec<([usize; 2], u64)>,
 }
 
 /// An order, and whether it is known to be the best.
@@ -31,7 +33,10 @@ pub(super) struct Found {
 impl Constraints {
     /// Whether an element may stand right behind this set of elements.
     fn allow(&self, element: usize, set: u64) -> bool {
-        set >> element & 1 == 0 && self.before[element] & !set == 0
+        let is_between = |([first, second], others): &([usize; 2], u64)| {
+            others >> element & 1 != 0 && set >> first & 1 != set >> second & 1
+        };
+        set >> element & 1 == 0 && self.before[element] & !set == 0 && !self.apart.iter().any(is_between)
     }
 
     /// Whether an order keeps them all.
@@ -237,7 +242,7 @@ mod tests {
             before[element] |=
                 (0..element).filter(|o| before[element] >> o & 1 != 0).fold(0, |s, o| s | before[o]);
         }
-        (figures, Constraints { before })
+        (figures, Constraints { before, apart: Vec::new() })
     }
 
     fn all_orders(n: usize) -> Vec<Vec<usize>> {
@@ -297,7 +302,7 @@ mod tests {
         let element = ElementFigures { ns: 10.0, ends: 0.0, ..ElementFigures::default() };
         for n in [5, 20] {
             let figures = Figures { elements: vec![element; n] };
-            let constraints = Constraints { before: vec![0; n] };
+            let constraints = Constraints { before: vec![0; n], apart: Vec::new() };
             assert_eq!(search(&figures, &constraints).order, (0..n).collect::<Vec<_>>());
         }
     }
@@ -313,7 +318,7 @@ mod tests {
         };
         let figures = Figures { elements: (0..n).map(element).collect() };
         let before = (0..n).map(|at| (1u64 << (at / 8 * 8)) - 1).collect();
-        let found = search(&figures, &Constraints { before });
+        let found = search(&figures, &Constraints { before, apart: Vec::new() });
         assert!(found.is_exact);
         assert_eq!(found.order[..8], [3, 7, 0, 1, 2, 4, 5, 6]);
     }

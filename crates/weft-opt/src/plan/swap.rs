@@ -24,7 +24,7 @@ pub fn pairs(chain: &ChainProgram, effects: &ChainEffects, context: &Context) ->
     both.map(|(first, second)| pair(chain, effects, context, first, second)).collect()
 }
 
-fn pair(
+pub(super) fn pair(
     chain: &ChainProgram,
     effects: &ChainEffects,
     context: &Context,

@@ -19,7 +19,7 @@ use weft_ir::interp::Access;
 use weft_ir::program::{ChainProgram, Event, SinkTarget};
 
 use super::figures::{ElementFigures, Figures};
-use super::{Clause, Input, Level, Pair, Rule, choose, dead_fields, drop_dead_fields, pairs};
+use super::{Clause, Input, Level, Pair, Rule, choose, crossings, dead_fields, drop_dead_fields, pairs};
 use crate::effects::effects;
 
 /// Cases in which the rules are held, if nothing else is said.
@@ -285,7 +285,15 @@ impl Case {
         };
         let figures = Figures { elements: self.chain.elements.iter().map(|_| one()).collect() };
         let context = generate::context();
-        let input = Input { context: &context, pairs: &self.pairs, level, figures: &figures, running: None };
+        let crossings = crossings(&self.chain, &effects(&self.chain), &context, level);
+        let input = Input {
+            context: &context,
+            pairs: &self.pairs,
+            crossings: &crossings,
+            level,
+            figures: &figures,
+            running: None,
+        };
         choose(&input).order
     }
 

@@ -89,6 +89,10 @@ fn plan(plan: &PlanTold) -> Value {
         let rules: Vec<String> = licence.rules.iter().map(ToString::to_string).collect();
         json!({ "front": licence.front, "behind": licence.behind, "by": by(licence.by), "rules": rules })
     });
+    let crossings = plan
+        .crossings
+        .iter()
+        .map(|(first, second, others)| json!({ "first": first, "second": second, "others": others }));
     let dead =
         plan.dead.iter().map(|(element, field, by)| json!({ "element": element, "field": field, "by": by }));
     let not_taken = plan.not_taken.as_ref().map(|(order, ns)| json!({ "order": order, "ns": ns }));
@@ -101,6 +105,7 @@ fn plan(plan: &PlanTold) -> Value {
         "not_taken": not_taken,
         "figures": figures.collect::<Vec<_>>(),
         "licences": licences.collect::<Vec<_>>(),
+        "crossings": crossings.collect::<Vec<_>>(),
         "dead_fields": dead.collect::<Vec<_>>(),
     })
 }

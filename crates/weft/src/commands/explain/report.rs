@@ -90,6 +90,8 @@ pub(super) struct PlanTold {
     pub(super) licences: Vec<LicenceTold>,
     /// Fields that are set for nothing: the element, the field, and the element that sets it anew.
     pub(super) dead: Vec<(String, String, String)>,
+    /// Two elements that take each other back, and those that may cross both.
+    pub(super) crossings: Vec<(String, String, Vec<String>)>,
 }
 
 /// That the chain allows what a rule forbids.
@@ -295,7 +297,7 @@ impl Telling<'_> {
     }
 
     fn plan(&self, ordered: &Ordered) -> PlanTold {
-        let Ordered { plan, figures, level, .. } = ordered;
+        let Ordered { plan, figures, level, crossings, .. } = ordered;
         let written: Vec<usize> = (0..plan.order.len()).collect();
         let rules = |licence: &Licence| {
             let is_pair = |pair: &&plan::Pair| (pair.first, pair.second) == (licence.behind, licence.front);
@@ -322,6 +324,14 @@ impl Telling<'_> {
                 let of_elements = plan.order.iter().filter(|at| self.is_element(**at));
                 of_elements.map(|at| (name(*at), figures.elements[*at])).collect()
             },
+            crossings: crossings
+                .iter()
+                .filter(|crossing| !crossing.others.is_empty())
+                .map(|crossing| {
+                    let others = crossing.others.iter().map(|other| name(*other)).collect();
+                    (name(crossing.first), name(crossing.second), others)
+                })
+                .collect(),
             licences: plan
                 .licences
                 .iter()

@@ -64,6 +64,13 @@ fn plan(out: &mut String, plan: &PlanTold) {
         let told = format!("{element} sets {field}, which {by} sets anew before anybody looks: left out");
         wrapped(out, "  for nothing  ", INDENT, &told);
     }
+    for (first, second, others) in &plan.crossings {
+        let told = format!(
+            "{} may cross {first} and {second} as one (swap.7): they take each other back",
+            others.join(", ")
+        );
+        wrapped(out, "  inverse      ", INDENT, &told);
+    }
     for licence in &plan.licences {
         let rules: Vec<String> = licence.rules.iter().map(ToString::to_string).collect();
         let words = match licence.by {
