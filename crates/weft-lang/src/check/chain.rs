@@ -60,6 +60,7 @@ pub(super) fn chain(
         span: ast.span,
     };
     options(cx, ast, &mut chain, is_whole);
+    sides(cx, ast, &mut chain);
     check_inputs(cx, elements, &chain, ast);
     check_payload(cx, elements, &chain);
     filter::check_chain(cx, &chain, &edge, to.map(|to| &clusters[to]));
@@ -206,7 +207,6 @@ fn instance(
         return None;
     };
     let checked = &elements[index];
-    note_side(cx, stage);
     let params = params(cx, checked, stage);
     let bindings = bindings(cx, checked, edge, stage);
     if let Some(bindings) = &bindings {
@@ -256,16 +256,6 @@ fn instance(
         per_try: stage.per_try.is_some(),
         span: stage.span,
     })
-}
-
-/// Tells that a side changes nothing.
-pub(super) fn note_side(cx: &mut Cx<'_>, stage: &Stage) {
-    let Some(clause) = stage.side else { return };
-    let what = match clause.side {
-        Side::Client => "`AT CLIENT`",
-        Side::Server => "`AT SERVER`",
-    };
-    no_effect(cx, what, "there is one place, this node", clause.span);
 }
 
 fn sink_target(cx: &mut Cx<'_>, target: &Target, params: &[Value]) -> Option<SinkTarget> {
@@ -683,13 +673,6 @@ fn check_mirror(cx: &mut Cx<'_>, checked: &Checked, edge: &Edge<'_>, stage: &Sta
         false => diagnostic.with_help("narrow the METHOD of the chain to methods that take one message"),
     });
 }
-
-/// Tells that something of the design is read and checked, and changes nothing for calls.
-fn no_effect(cx: &mut Cx<'_>, what: &str, why: &str, span: Span) {
-    let message = format!("{what} has no effect on calls in this version: {why}");
-    cx.report(Diagnostic::warning(code::NO_EFFECT, message).at(span, "read and checked, no more"));
-}
-
 // ---- options ---------------------------------------------------------------------------------------------------
 
 fn options(cx: &mut Cx<'_>, ast: &ast::Chain, chain: &mut Chain, is_whole: bool) {
@@ -866,6 +849,33 @@ struct Found {
 }
 
 /// The stages as they are written, groups taken apart.
+/// Requests come to the caller's side first: stages of that side stand, and stay, in front of those of the other.
+fn sides(cx: &mut Cx<'_>, ast: &ast::Chain, chain: &mut Chain) {
+    let mut server = None;
+    for stage in stages(ast) {
+        match (stage.side.map(|clause| clause.side), server) {
+            (Some(Side::Server), None) => server = Some(stage),
+            (Some(Side::Client), Some(first)) => {
+                let name = |stage: &Stage| stage.instance.as_ref().unwrap_or(&stage.element).name.clone();
+                let message = format!("`{}` is AT CLIENT and stands behind `{}`", name(stage), name(first));
+                let diagnostic = Diagnostic::error(code::ORDER_BROKEN, message)
+                    .at(stage.span, "requests have left the client here")
+                    .with_label(first.span, "this is AT SERVER");
+                cx.report(diagnostic.with_help("put the stages AT CLIENT in front of those AT SERVER"));
+            }
+            _ => {}
+        }
+    }
+    let at = |side| {
+        let of_side =
+            chain.instances.iter().enumerate().filter(move |(_, instance)| instance.side == Some(side));
+        of_side.map(|(at, _)| at).collect::<Vec<_>>()
+    };
+    let (clients, servers) = (at(Side::Client), at(Side::Server));
+    let both = clients.iter().flat_map(|client| servers.iter().map(move |server| (*client, *server)));
+    chain.orders.extend(both.filter(|(client, server)| client < server));
+}
+
 fn stages(ast: &ast::Chain) -> impl Iterator<Item = &Stage> {
     ast.stages.iter().flat_map(|node| match node {
         StageNode::One(stage) => std::slice::from_ref(stage),

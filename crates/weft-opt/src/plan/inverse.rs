@@ -157,8 +157,8 @@ fn without(effects: &ChainEffects, pair: [usize; 2], side: Side, field: InputId)
     Some(effects)
 }
 
-/// What one of the pair made, the other can take back: what is left of its error is that the result may be too long, which
-/// is a want of room.
+/// What one of the pair made, the other can take back: what is left of its error is that the result may be too long,
+/// which is a want of room.
 fn cannot_fail(end: &mut Ending, field: InputId) {
     let by_field = |of: &Source| *of == Source::Input(field) || *of == Source::Room;
     if let EndKind::Fail(faults) = &mut end.kind

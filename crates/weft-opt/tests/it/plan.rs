@@ -161,6 +161,14 @@ fn a_pair_that_takes_itself_back_is_crossed_as_one() {
 }
 
 #[test]
+fn the_sides_of_a_chain_keep_their_order() {
+    // What is beside the callee cannot look at a call before what is beside the caller.
+    check("heavy AT CLIENT -> guard AT SERVER;", "heavy guard");
+    check("heavy AT CLIENT -> guard;", "guard heavy");
+    check("heavy AT SERVER -> guard AT SERVER;", "guard heavy");
+}
+
+#[test]
 fn what_gains_too_little_stays_as_it_is() {
     // A chain that changes its order for a nanosecond makes people wonder, and streams stay behind.
     let even = [("heavy", 10, 0), ("guard", 10, 10)];

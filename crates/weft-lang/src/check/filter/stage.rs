@@ -24,7 +24,6 @@ pub(in crate::check) fn stage(
     edge: &Edge<'_>,
     ast: &ast::Stage,
 ) -> Option<Placed> {
-    chain::note_side(cx, ast);
     check_per_try(cx, ast);
     let params = chain::params(cx, &filter.checked, ast);
     let bindings = chain::bindings(cx, &filter.checked, edge, ast);
