@@ -3,6 +3,7 @@
 //! Each takes a number; the row of its key says whose number is up. A row may be evicted, because there are more keys
 //! than the filter tells apart: then all that stand in its line may go. Their order is given up, they are not.
 
+use super::state::with_row;
 use std::sync::Arc;
 use weft_core::Time;
 use weft_core::table::{ColumnRef, Insert, Row, Table};
@@ -85,12 +86,7 @@ impl Lines {
     }
 
     fn with<R>(&self, now: Time, key: u64, work: impl FnOnce(Option<Row>) -> R) -> R {
-        let hash = Table::hash_int(key);
-        self.rows.lock(hash);
-        let row = self.rows.find_int(key, now);
-        let result = work(row.is_some().then_some(row));
-        self.rows.unlock(hash);
-        result
+        with_row(&self.rows, Table::hash_int(key), || self.rows.find_int(key, now), work)
     }
 }
 

@@ -3,6 +3,7 @@
 //! A row for each id says whether the call is under way, or was answered and how. Who comes second waits for the first,
 //! or is given the same answer.
 
+use super::state::with_row;
 use std::sync::Arc;
 use weft_core::Time;
 use weft_core::filter::INTERVAL_MAX;
@@ -97,12 +98,7 @@ impl Known {
     }
 
     fn with<R>(&self, now: Time, id: &[u8], work: impl FnOnce(Option<Row>) -> R) -> R {
-        let hash = Table::hash_bytes(id);
-        self.rows.lock(hash);
-        let row = self.rows.find_bytes(id, now);
-        let result = work(row.is_some().then_some(row));
-        self.rows.unlock(hash);
-        result
+        with_row(&self.rows, Table::hash_bytes(id), || self.rows.find_bytes(id, now), work)
     }
 }
 

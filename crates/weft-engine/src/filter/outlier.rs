@@ -1,5 +1,6 @@
 //! OUTLIER: endpoints that fail again and again are left out for a while, on all workers.
 
+use super::state::with_row;
 use std::sync::Arc;
 use weft_core::Time;
 use weft_core::filter::Outlier;
@@ -87,12 +88,7 @@ impl Ejections {
     }
 
     fn with<R>(&self, now: Time, endpoint: u64, work: impl FnOnce(Option<Row>) -> R) -> R {
-        let hash = Table::hash_int(endpoint);
-        self.rows.lock(hash);
-        let row = self.rows.find_int(endpoint, now);
-        let result = work(row.is_some().then_some(row));
-        self.rows.unlock(hash);
-        result
+        with_row(&self.rows, Table::hash_int(endpoint), || self.rows.find_int(endpoint, now), work)
     }
 }
 

@@ -9,7 +9,7 @@ use super::once::Known;
 use super::outlier::Ejections;
 use std::sync::Arc;
 use weft_core::filter::{ID_BYTES_MAX, Policies, Reliability};
-use weft_core::table::{ColumnSpec, Evict, Insert, Scalars, Table, TableSpec};
+use weft_core::table::{ColumnSpec, Evict, Insert, Row, Scalars, Table, TableSpec};
 use weft_core::types::Type;
 use weft_core::{Interval, Time, Value};
 use weft_ir::program::{Realisation, TableDecl};
@@ -185,22 +185,37 @@ fn once(policies: &Policies) -> Option<(Interval, u32, u32)> {
 
 fn keyed_schedule<R>(table: &Table, now: Time, key: u64, change: impl FnOnce(&mut Time) -> R) -> R {
     let column = table.column("expected").expect("the table was made with it");
-    let hash = Table::hash_int(key);
-    table.lock(hash);
-    let found = table.find_int(key, now);
-    let row = match found.is_some() {
-        true => Some(found),
-        false => match table.insert_int(key, now) {
-            Insert::New(row) => Some(row),
-            Insert::Full | Insert::TooLong => None,
+    with_row(
+        table,
+        Table::hash_int(key),
+        || table.find_int(key, now),
+        |found| {
+            let inserted = || match table.insert_int(key, now) {
+                Insert::New(row) => Some(row),
+                Insert::Full | Insert::TooLong => None,
+            };
+            let row = found.or_else(inserted);
+            let mut expected = row.map_or(now, |row| Time(table.word(row, column) as i64));
+            let result = change(&mut expected);
+            if let Some(row) = row {
+                table.set_word(row, column, expected.0 as u64);
+                table.touch(row, now);
+            }
+            result
         },
-    };
-    let mut expected = row.map_or(now, |row| Time(table.word(row, column) as i64));
-    let result = change(&mut expected);
-    if let Some(row) = row {
-        table.set_word(row, column, expected.0 as u64);
-        table.touch(row, now);
-    }
+    )
+}
+
+/// Works on the row of a key, or on its absence; no other worker sees or changes it meanwhile.
+pub(super) fn with_row<R>(
+    table: &Table,
+    hash: u64,
+    find: impl FnOnce() -> Row,
+    work: impl FnOnce(Option<Row>) -> R,
+) -> R {
+    table.lock(hash);
+    let row = find();
+    let result = work(row.is_some().then_some(row));
     table.unlock(hash);
     result
 }

@@ -758,11 +758,9 @@ fn filters_leave_nothing_behind() {
         let mut dice = Dice::new(seed);
         let mut net = Net::new();
         let mut next_plan = |dice: &mut Dice| {
-            let mut filters: Vec<_> = (0..1 + dice.within(&(0..=2)))
-                .map(|nth| filter(1, &format!("f{nth}"), any_policies(dice)))
-                .collect();
-            filters.truncate(3);
-            net.filters = filters;
+            let n_filters = 1 + dice.within(&(0..=2));
+            net.filters =
+                (0..n_filters).map(|nth| filter(1, &format!("f{nth}"), any_policies(dice))).collect();
             net.plan(Some(&keyed_chain()), &[CART, CART_2])
         };
         let (first, second) = (next_plan(&mut dice), next_plan(&mut dice));
