@@ -254,11 +254,12 @@ impl<'b, 'n> Body<'b, 'n> {
         }
     }
 
-    /// Literals, parameters and locals: those that no statement can change.
+    /// Literals, parameters, locals and what the engine knows of a call: those that no statement can change.
     fn is_fixed_key(&self, part: &hir::Expr) -> bool {
         match &part.kind {
             hir::ExprKind::Column(column) => !self.scope.element.columns[*column].written,
             hir::ExprKind::Const(_) | hir::ExprKind::Param(_) | hir::ExprKind::Local(_) => true,
+            hir::ExprKind::Meta(meta) => *meta != hir::Meta::Payload,
             hir::ExprKind::Widen(inner) => self.is_fixed_key(inner),
             _ => false,
         }
