@@ -5,8 +5,6 @@
 
 #![allow(clippy::disallowed_methods, reason = "tests read the files that they compare with")]
 
-use std::path::{Path, PathBuf};
-
 use regex::Regex;
 use serde_json::Value;
 
@@ -18,8 +16,9 @@ use weft_lang::editor::Program;
 use weft_lang::editor::tokens::{TokenClass, classes};
 use weft_lang::source::FileId;
 
-#[path = "../../weft/library_folder.rs"]
-mod library_folder;
+#[path = "support/files.rs"]
+mod files;
+use files::{programs, root};
 
 /// One pattern of the grammar.
 struct Pattern {
@@ -29,10 +28,6 @@ struct Pattern {
     end: Option<Regex>,
     /// Only the first group has the name.
     is_group: bool,
-}
-
-fn root() -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join("../..")
 }
 
 fn grammar() -> Vec<Pattern> {
@@ -92,27 +87,11 @@ fn names<'g>(grammar: &'g [Pattern], text: &str) -> Vec<&'g str> {
     names
 }
 
-fn programs(folder: &Path, found: &mut Vec<PathBuf>) {
-    for entry in std::fs::read_dir(folder).expect("it is a folder of the repository") {
-        let path = entry.expect("it can be listed").path();
-        if path.is_dir() {
-            programs(&path, found);
-        } else if path.extension().is_some_and(|ending| ending == "weft") {
-            found.push(path);
-        }
-    }
-}
-
 #[test]
 fn editors_colour_what_the_parser_reads() {
     // A keyword in the colour of a name, or a comment that never ends, is the first thing that somebody sees.
     let grammar = grammar();
-    let mut files = Vec::new();
-    for folder in
-        [library_folder::library_folder(&root()), root().join("examples"), root().join("tests/programs")]
-    {
-        programs(&folder, &mut files);
-    }
+    let files = programs(&["examples", "tests/programs"]);
     assert!(files.len() > 20, "the library is there");
     let mut n_keywords = 0;
     for path in files {

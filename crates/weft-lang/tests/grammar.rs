@@ -6,7 +6,7 @@
 #![allow(clippy::disallowed_methods, reason = "tests read the files that they compare with")]
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use weft_core::hash::draw;
 use weft_lang::editor::words;
@@ -14,8 +14,9 @@ use weft_lang::lexer::{Token, TokenKind, lex};
 use weft_lang::parser::parse;
 use weft_lang::source::{FileId, SourceMap};
 
-#[path = "../../weft/library_folder.rs"]
-mod library_folder;
+#[path = "support/files.rs"]
+mod files;
+use files::{programs, root};
 
 /// Keywords of the design that a program of this version cannot use.
 const ELSEWHERE: &[&str] = &["ALTER", "LINK", "POLICY", "PROTOCOL", "STACK"];
@@ -47,10 +48,6 @@ struct Page {
     examples: Vec<(String, String, String)>,
     /// Ways to go on at all choices: alternatives, and the two of what may be left out.
     n_ways: usize,
-}
-
-fn root() -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join("../..")
 }
 
 fn page() -> Page {
@@ -375,25 +372,11 @@ fn reserved() -> BTreeSet<String> {
     list.split('"').skip(1).step_by(2).map(str::to_owned).collect()
 }
 
-fn programs(folder: &Path, found: &mut Vec<PathBuf>) {
-    for entry in std::fs::read_dir(folder).expect("it is a folder of the repository") {
-        let path = entry.expect("it can be listed").path();
-        if path.is_dir() {
-            programs(&path, found);
-        } else if path.extension().is_some_and(|ending| ending == "weft") {
-            found.push(path);
-        }
-    }
-}
-
 #[test]
 fn every_program_is_found_in_the_page() {
     // The parser would take what the reference does not tell.
     let page = page();
-    let mut files = Vec::new();
-    for folder in [library_folder::library_folder(&root()), root().join("examples"), root().join("tests")] {
-        programs(&folder, &mut files);
-    }
+    let files = programs(&["examples", "tests"]);
     let (mut n_found, mut missing) = (0, Vec::new());
     for path in files {
         let text = std::fs::read_to_string(&path).expect("it is text");

@@ -1,6 +1,6 @@
 //! What a person sees and a script reads: texts, exit statuses, the admin endpoint.
 
-use crate::node::{Folder, Node, output, shop_server, weft};
+use crate::node::{Folder, Node, output, runtime, shop_server, weft};
 use std::io::{Read as _, Write as _};
 use std::net::{TcpListener, TcpStream};
 use std::process::Stdio;
@@ -398,7 +398,7 @@ fn a_dead_upstream_is_unavailable_and_a_denied_call_is_denied() {
     let folder = Folder::new();
     let network = folder.write("network.weft", NETWORK);
     let node = Node::start(&folder, &network, &[]);
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
+    let runtime = runtime();
     runtime.block_on(async {
         let target = format!("http://{}", node.listener);
         let mut client = shop::pb::cart_client::CartClient::connect(target).await.expect("it listens");

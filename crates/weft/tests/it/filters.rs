@@ -1,14 +1,14 @@
 //! Filters between a stock client and stock servers: what they promise holds over workers and connections.
 
-use crate::node::{Folder, Node};
+use crate::node::{Folder, Node, runtime, serve};
 use shop::pb::cart_client::CartClient;
-use shop::pb::cart_server::{Cart, CartServer};
+use shop::pb::cart_server::Cart;
 use shop::pb::{CartReply, CartRequest};
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
-use tokio_stream::wrappers::{ReceiverStream, TcpListenerStream};
-use tonic::transport::{Channel, Server};
+use tokio_stream::wrappers::ReceiverStream;
+use tonic::transport::Channel;
 use tonic::{Code, Request, Response, Status, Streaming};
 
 const CONNECTIONS: usize = 8;
@@ -30,17 +30,7 @@ impl Moody {
 
     /// Serves in a thread of its own; its address. It ends with the process.
     fn serve(&self) -> String {
-        let (send, receive) = std::sync::mpsc::channel();
-        let cart = self.clone();
-        std::thread::spawn(move || {
-            runtime().block_on(async move {
-                let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.expect("a port is free");
-                send.send(listener.local_addr().expect("it is bound").to_string()).expect("the test waits");
-                let incoming = TcpListenerStream::new(listener);
-                Server::builder().add_service(CartServer::new(cart)).serve_with_incoming(incoming).await
-            })
-        });
-        receive.recv().expect("the server starts")
+        serve(self.clone())
     }
 }
 
@@ -80,10 +70,6 @@ impl Cart for Moody {
     async fn chat(&self, _: Request<Streaming<CartRequest>>) -> Result<Response<Self::ChatStream>, Status> {
         Err(Status::unimplemented("chat"))
     }
-}
-
-fn runtime() -> tokio::runtime::Runtime {
-    tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime")
 }
 
 /// A node with one filter, and clients on connections of their own, which the workers share.

@@ -1,8 +1,8 @@
 //! Elements of the library between a stock client and stock servers.
 
-use crate::node::{Folder, Node, output, weft};
+use crate::node::{Folder, Node, output, runtime, serve, weft};
 use shop::pb::cart_client::CartClient;
-use shop::pb::cart_server::{Cart, CartServer};
+use shop::pb::cart_server::Cart;
 use shop::pb::{CartReply, CartRequest};
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -10,8 +10,8 @@ use std::fs;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
-use tokio_stream::wrappers::{ReceiverStream, TcpListenerStream};
-use tonic::transport::{Channel, Server};
+use tokio_stream::wrappers::ReceiverStream;
+use tonic::transport::Channel;
 use tonic::{Code, Request, Response, Status, Streaming};
 
 /// A cart server with a name, that takes its time, and says of its load what it is told to say.
@@ -40,17 +40,7 @@ impl Named {
 
     /// Serves in a thread of its own; its address. It ends with the process.
     pub(crate) fn serve(&self) -> String {
-        let (send, receive) = std::sync::mpsc::channel();
-        let cart = self.clone();
-        std::thread::spawn(move || {
-            runtime().block_on(async move {
-                let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.expect("a port is free");
-                send.send(listener.local_addr().expect("it is bound").to_string()).expect("the test waits");
-                let incoming = TcpListenerStream::new(listener);
-                Server::builder().add_service(CartServer::new(cart)).serve_with_incoming(incoming).await
-            })
-        });
-        receive.recv().expect("the server starts")
+        serve(self.clone())
     }
 
     async fn answer(&self, request: Request<CartRequest>) -> Result<Response<CartReply>, Status> {
@@ -94,10 +84,6 @@ impl Cart for Named {
     async fn chat(&self, _: Request<Streaming<CartRequest>>) -> Result<Response<Self::ChatStream>, Status> {
         Err(Status::unimplemented("chat"))
     }
-}
-
-pub(crate) fn runtime() -> tokio::runtime::Runtime {
-    tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime")
 }
 
 /// A node with these elements of the library in one chain, in front of the cluster `cart` of these servers.

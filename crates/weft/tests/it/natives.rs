@@ -1,7 +1,7 @@
 //! Native functions with their keys, between a stock client and a stock server.
 
-use crate::library::{Named, Test, runtime};
-use crate::node::{Folder, output, weft};
+use crate::library::{Named, Test};
+use crate::node::{Folder, output, runtime, weft};
 use shop::pb::CartRequest;
 use tonic::{Code, Request};
 

@@ -1,11 +1,14 @@
 //! A `weft run` of a test's own, and a shop behind it.
 
+use shop::pb::cart_server::{Cart, CartServer};
 use std::fs;
 use std::io::{BufRead as _, BufReader, Read as _};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
 use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 use std::thread::JoinHandle;
+use tokio_stream::wrappers::TcpListenerStream;
+use tonic::transport::Server;
 
 /// A folder that is removed with the test.
 pub(crate) struct Folder(pub(crate) PathBuf);
@@ -130,13 +133,31 @@ impl Drop for Node {
     }
 }
 
+/// A runtime for one thread.
+pub(crate) fn runtime() -> tokio::runtime::Runtime {
+    tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime")
+}
+
+/// A cart server of the test's own in this process: its address. It ends with the process.
+pub(crate) fn serve(cart: impl Cart) -> String {
+    let (send, receive) = std::sync::mpsc::channel();
+    std::thread::spawn(move || {
+        runtime().block_on(async move {
+            let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.expect("a port is free");
+            send.send(listener.local_addr().expect("it is bound").to_string()).expect("the test waits");
+            let incoming = TcpListenerStream::new(listener);
+            Server::builder().add_service(CartServer::new(cart)).serve_with_incoming(incoming).await
+        })
+    });
+    receive.recv().expect("the server starts")
+}
+
 /// A shop server in this process: its address. It ends with the process.
 pub(crate) fn shop_server(name: &str) -> String {
     let (send, receive) = std::sync::mpsc::channel();
     let name = name.to_owned();
     std::thread::spawn(move || {
-        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
-        runtime.block_on(async move {
+        runtime().block_on(async move {
             let listener = shop::server::Listener::bind("127.0.0.1:0").await.expect("a port is free");
             send.send(listener.address().expect("it is bound")).expect("the test waits");
             shop::server::serve(listener, name, std::future::pending::<()>()).await.expect("it serves");

@@ -1,6 +1,6 @@
 //! The order that a chain runs in, on a node.
 
-use crate::node::{Folder, Node, output, shop_server, weft};
+use crate::node::{Folder, Node, output, runtime, shop_server, weft};
 use shop::pb::CartRequest;
 use shop::pb::cart_client::CartClient;
 use std::path::Path;
@@ -86,7 +86,7 @@ fn elements(folder: &Folder, node: &Node) -> Vec<(String, u64)> {
 
 /// Calls of two users in turn, one of whom is refused.
 fn call(node: &Node) {
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
+    let runtime = runtime();
     runtime.block_on(async {
         let mut client = CartClient::connect(format!("http://{}", node.listener)).await.expect("it listens");
         for n in 0..CALLS {

@@ -1,6 +1,6 @@
 //! Hot updates under load: every call is answered, by one version.
 
-use crate::node::{Folder, Node, output, shop_server, weft};
+use crate::node::{Folder, Node, output, runtime, shop_server, weft};
 use shop::load::Settings;
 use shop::pb::CartRequest;
 use shop::pb::cart_client::CartClient;
@@ -88,7 +88,7 @@ fn swap_under_load(server: &str, workers: &str) {
     let settings =
         Settings { target, n_in_flight: 32, n_connections: 2, duration, rate_per_s: None, seed: 7 };
     let load = std::thread::spawn(move || {
-        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
+        let runtime = crate::node::runtime();
         let loaded = shop::load::run(&settings, until(stopped), |_| {});
         runtime.block_on(loaded).expect("the load runs")
     });
@@ -214,7 +214,7 @@ CREATE CHAIN shop ON frontend -> cart METHOD 'shop.Cart/*' AS {instance}; END;
     let old = folder.write("old.weft", &with("guard"));
     let new = folder.write("new.weft", &with("guard AS other"));
     let node = Node::start(&folder, &old, &["--workers", "2"]);
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
+    let runtime = runtime();
     runtime.block_on(async {
         let mut client = CartClient::connect(format!("http://{}", node.listener)).await.expect("it listens");
         for user in ["alice", "bob", "alice"] {

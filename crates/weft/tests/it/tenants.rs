@@ -1,6 +1,6 @@
 //! A limit is a limit whatever the number of workers and connections.
 
-use crate::node::{Folder, Node, shop_server};
+use crate::node::{Folder, Node, runtime, shop_server};
 use shop::pb::CartRequest;
 use shop::pb::cart_client::CartClient;
 use std::sync::{Arc, Mutex};
@@ -45,7 +45,7 @@ END;
     let program = folder.write("network.weft", &program);
     let node = Node::start(&folder, &program, &["--workers", workers]);
     let admitted = Arc::new(Mutex::new(Vec::new()));
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
+    let runtime = runtime();
     runtime.block_on(async {
         let mut tasks = Vec::new();
         for _ in 0..CONNECTIONS {
