@@ -1,11 +1,12 @@
 //! The words that every other part of Weft uses.
 //!
 //! This crate has no dependencies, reads no clock, opens no socket and starts no thread. It holds the value
-//! types of the language, message schemas, gRPC statuses, time, limits, the state tables, and the interface
+//! types of the language, message schemas, gRPC statuses, time, limits, the state tables, frames, and the interface
 //! between compiled code and the engine ([`abi`]).
 
 pub mod abi;
 pub mod filter;
+pub mod frame;
 pub mod hash;
 pub mod limits;
 pub mod native;

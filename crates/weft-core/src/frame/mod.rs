@@ -1,0 +1,547 @@
+//! Frames: packets in buffers of a pool.
+//!
+//! A [`Pool`] owns the memory of a worker's packets. A driver takes a buffer for each packet that comes in, elements
+//! read and change it in place, and the driver of the way out gives the buffer back. A [`Frame`] is the handle of one
+//! buffer: it can be neither copied nor cloned, so a packet has one owner, and what is sent or dropped is given back
+//! once.
+//!
+//! There are two sizes of buffers. Nearly all packets fit the small one. The large one holds a packet that the kernel
+//! hands over before it is cut into segments ([`Gso`]): it passes whole, for the price of one packet.
+//!
+//! Headers grow and shrink at the front: a buffer has [`HEADROOM`] bytes in front of a new packet, so that what is
+//! pushed needs no packet to be moved.
+
+mod offload;
+
+pub use offload::{Checksum, Gso, GsoKind, Offload, VIRTIO_HEADER_BYTES, VirtioError};
+
+use crate::Time;
+use core::fmt;
+use core::ops::Range;
+
+/// Bytes of a small buffer.
+pub const SMALL_BYTES: usize = 2048;
+/// Bytes of a large buffer: the longest IP packet, link headers, [`HEADROOM`], and something behind.
+pub const LARGE_BYTES: usize = 66 << 10;
+/// Bytes in front of a new packet, for the headers that will be pushed.
+pub const HEADROOM: usize = 128;
+/// The longest packet that a new small buffer holds.
+pub const SMALL_PACKET_MAX: usize = SMALL_BYTES - HEADROOM;
+/// The longest packet that a new large buffer holds.
+pub const LARGE_PACKET_MAX: usize = LARGE_BYTES - HEADROOM;
+/// Bytes that a pool may have: places in it are told in 32 bits.
+pub const POOL_BYTES_MAX: usize = 2 << 30;
+/// Packets that drivers and chains pass on at once.
+pub const BATCH_MAX: usize = 64;
+
+/// How many buffers a pool has.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct PoolConfig {
+    /// Buffers of [`SMALL_BYTES`].
+    pub small: u32,
+    /// Buffers of [`LARGE_BYTES`].
+    pub large: u32,
+}
+
+impl Default for PoolConfig {
+    /// 16 MiB for small packets and 8 MiB for large ones. Memory that no packet has been in is not touched.
+    fn default() -> Self {
+        Self { small: 8192, large: 128 }
+    }
+}
+
+impl PoolConfig {
+    /// Bytes of the pool.
+    pub const fn bytes(&self) -> usize {
+        self.small as usize * SMALL_BYTES + self.large as usize * LARGE_BYTES
+    }
+}
+
+/// What a pool counted.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct PoolCounters {
+    /// Frames that were taken, copies included.
+    pub taken: u64,
+    /// Frames that there was no buffer for.
+    pub exhausted: u64,
+    /// Changes that were refused because the largest buffer would not hold the packet.
+    pub no_room: u64,
+}
+
+/// What is known about a packet beside its bytes.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct FrameMeta {
+    /// When it came in. All packets of a batch may have the same time; those of a capture have their own.
+    pub arrived: Time,
+    /// The port on which it came in, or by which it is to leave.
+    pub port: u16,
+    /// The queue of that port.
+    pub queue: u16,
+    /// Its number on that queue, from 0.
+    pub sequence: u64,
+    /// What the sender left to be done, or the receiver has found done.
+    pub offload: Offload,
+}
+
+/// The handle of a packet in a [`Pool`]. Only [`Pool::give`] ends it: a frame that is merely dropped keeps its buffer
+/// until the pool ends.
+#[derive(Debug)]
+#[must_use = "the buffer is lost until the frame is given back to its pool"]
+pub struct Frame {
+    /// Where the packet begins in the pool's memory.
+    start: u32,
+    length: u32,
+    buffer: u32,
+    /// What is known about the packet.
+    pub meta: FrameMeta,
+}
+
+/// The buffers of one worker.
+pub struct Pool {
+    config: PoolConfig,
+    memory: Vec<u8>,
+    /// Free buffers, of which the last to come is the first to go: its memory is still in the cache.
+    free_small: Vec<u32>,
+    free_large: Vec<u32>,
+    /// One bit a buffer: whether it is taken.
+    taken: Vec<u64>,
+    counters: PoolCounters,
+}
+
+impl Frame {
+    /// Bytes of the packet.
+    #[inline]
+    pub fn len(&self) -> usize {
+        self.length as usize
+    }
+
+    /// The packet has no bytes.
+    #[inline]
+    pub fn is_empty(&self) -> bool {
+        self.length == 0
+    }
+}
+
+impl Pool {
+    /// A pool with so many buffers.
+    ///
+    /// # Panics
+    /// The configuration asks for more than [`POOL_BYTES_MAX`].
+    pub fn new(config: PoolConfig) -> Self {
+        assert!(config.bytes() <= POOL_BYTES_MAX, "the size of a pool is checked where it is configured");
+        let buffers = config.small + config.large;
+        Self {
+            config,
+            memory: vec![0; config.bytes()],
+            // The first buffers are the first to go.
+            free_small: (0..config.small).rev().collect(),
+            free_large: (config.small..buffers).rev().collect(),
+            taken: vec![0; buffers.div_ceil(64) as usize],
+            counters: PoolCounters::default(),
+        }
+    }
+
+    /// A packet of so many bytes, which still hold what was last in the buffer: the caller writes all of them. `None`,
+    /// and counted: there is no buffer, or none that is large enough.
+    #[inline]
+    pub fn take(&mut self, bytes: usize) -> Option<Frame> {
+        let buffer = match bytes {
+            0..=SMALL_PACKET_MAX => self.free_small.pop(),
+            _ if bytes <= LARGE_PACKET_MAX => self.free_large.pop(),
+            _ => {
+                self.counters.no_room += 1;
+                return None;
+            }
+        };
+        let Some(buffer) = buffer else {
+            self.counters.exhausted += 1;
+            return None;
+        };
+        self.counters.taken += 1;
+        self.taken[(buffer / 64) as usize] |= 1 << (buffer % 64);
+        let start = self.buffer(buffer).start + HEADROOM;
+        Some(Frame { start: start as u32, length: bytes as u32, buffer, meta: FrameMeta::default() })
+    }
+
+    /// A packet with these bytes. `None` as for [`Pool::take`].
+    #[inline]
+    pub fn take_filled(&mut self, bytes: &[u8]) -> Option<Frame> {
+        let frame = self.take(bytes.len())?;
+        self.bytes_mut(&frame).copy_from_slice(bytes);
+        Some(frame)
+    }
+
+    /// Ends a packet: its buffer is free again.
+    ///
+    /// # Panics
+    /// The frame is another pool's, and its buffer is free in this one.
+    #[inline]
+    pub fn give(&mut self, frame: Frame) {
+        let buffer = frame.buffer;
+        let (word, bit) = ((buffer / 64) as usize, 1 << (buffer % 64));
+        assert!(self.taken[word] & bit != 0, "a frame is given back once, to its own pool");
+        self.taken[word] &= !bit;
+        match buffer < self.config.small {
+            true => self.free_small.push(buffer),
+            false => self.free_large.push(buffer),
+        }
+    }
+
+    /// Another packet with the same bytes and metadata. `None` as for [`Pool::take`].
+    pub fn copy(&mut self, frame: &Frame) -> Option<Frame> {
+        let mut copy = self.take(frame.len())?;
+        copy.meta = frame.meta;
+        self.memory.copy_within(Self::range(frame), copy.start as usize);
+        Some(copy)
+    }
+
+    /// The bytes of a packet.
+    #[inline]
+    pub fn bytes(&self, frame: &Frame) -> &[u8] {
+        &self.memory[Self::range(frame)]
+    }
+
+    /// The bytes of a packet, to be changed.
+    #[inline]
+    pub fn bytes_mut(&mut self, frame: &Frame) -> &mut [u8] {
+        &mut self.memory[Self::range(frame)]
+    }
+
+    /// Puts `n` zero bytes in front of a packet and gives them to be written. The packet is moved, if need be into a
+    /// large buffer, where there is too little room in front. `None`, and counted: there is no room or no buffer; the
+    /// packet is as it was.
+    #[inline]
+    pub fn grow_front(&mut self, frame: &mut Frame, n: usize) -> Option<&mut [u8]> {
+        let room = frame.start as usize - self.buffer(frame.buffer).start;
+        if n > room {
+            return self.insert(frame, 0, n);
+        }
+        frame.start -= n as u32;
+        frame.length += n as u32;
+        frame.meta.offload.inserted(0, n);
+        let new = &mut self.memory[frame.start as usize..][..n];
+        new.fill(0);
+        Some(new)
+    }
+
+    /// Takes the first `n` bytes off a packet. `None`: it has fewer; it is as it was.
+    #[inline]
+    pub fn shrink_front(&mut self, frame: &mut Frame, n: usize) -> Option<()> {
+        if n > frame.len() {
+            return None;
+        }
+        frame.start += n as u32;
+        frame.length -= n as u32;
+        frame.meta.offload.removed(0, n);
+        Some(())
+    }
+
+    /// Puts `n` zero bytes into a packet in front of byte `at` and gives them to be written. `None`, and counted unless
+    /// the packet is shorter than `at`: there is no room or no buffer; the packet is as it was.
+    pub fn insert(&mut self, frame: &mut Frame, at: usize, n: usize) -> Option<&mut [u8]> {
+        let length = frame.len();
+        if at > length {
+            return None;
+        }
+        let buffer = self.buffer(frame.buffer);
+        let start = frame.start as usize;
+        let (front, back) = (start - buffer.start, buffer.end - (start + length));
+        // The shorter part is moved, where there is room for it.
+        let new_start = if n <= front && (at <= length - at || n > back) {
+            self.memory.copy_within(start..start + at, start - n);
+            start - n
+        } else if n <= back {
+            self.memory.copy_within(start + at..start + length, start + at + n);
+            start
+        } else {
+            self.insert_elsewhere(frame, at, n)?
+        };
+        frame.start = new_start as u32;
+        frame.length += n as u32;
+        frame.meta.offload.inserted(at, n);
+        let new = &mut self.memory[new_start + at..][..n];
+        new.fill(0);
+        Some(new)
+    }
+
+    /// Takes `n` bytes from byte `at` on out of a packet. `None`: it does not have them; it is as it was.
+    pub fn remove(&mut self, frame: &mut Frame, at: usize, n: usize) -> Option<()> {
+        let (start, length) = (frame.start as usize, frame.len());
+        let end = at.checked_add(n).filter(|end| *end <= length)?;
+        // The shorter part is moved.
+        if at <= length - end {
+            self.memory.copy_within(start..start + at, start + n);
+            frame.start += n as u32;
+        } else {
+            self.memory.copy_within(start + end..start + length, start + at);
+        }
+        frame.length -= n as u32;
+        frame.meta.offload.removed(at, n);
+        Some(())
+    }
+
+    /// Puts `n` zero bytes behind a packet and gives them to be written. `None` as for [`Pool::grow_front`].
+    pub fn grow_back(&mut self, frame: &mut Frame, n: usize) -> Option<&mut [u8]> {
+        self.insert(frame, frame.len(), n)
+    }
+
+    /// Cuts a packet to so many bytes, if it is longer.
+    #[inline]
+    pub fn truncate(&mut self, frame: &mut Frame, bytes: usize) {
+        frame.length = frame.length.min(u32::try_from(bytes).unwrap_or(u32::MAX));
+    }
+
+    /// What was counted.
+    pub fn counters(&self) -> PoolCounters {
+        self.counters
+    }
+
+    /// How many buffers there are.
+    pub fn config(&self) -> PoolConfig {
+        self.config
+    }
+
+    /// Frames that have not been given back.
+    pub fn in_use(&self) -> usize {
+        let buffers = (self.config.small + self.config.large) as usize;
+        buffers - self.free_small.len() - self.free_large.len()
+    }
+
+    /// Small buffers that are free.
+    pub fn free_small(&self) -> usize {
+        self.free_small.len()
+    }
+
+    /// Large buffers that are free.
+    pub fn free_large(&self) -> usize {
+        self.free_large.len()
+    }
+
+    /// Moves the packet to where `n` bytes have room at `at`: to the end of a large buffer that is its own already, or
+    /// into one that is not. Where the packet is then to begin.
+    #[cold]
+    fn insert_elsewhere(&mut self, frame: &mut Frame, at: usize, n: usize) -> Option<usize> {
+        let length = frame.len();
+        let Some(total) = length.checked_add(n).filter(|total| *total <= LARGE_PACKET_MAX) else {
+            self.counters.no_room += 1;
+            return None;
+        };
+        let (old, is_large) = (frame.start as usize, frame.buffer >= self.config.small);
+        let new = if is_large {
+            self.buffer(frame.buffer).end - total
+        } else {
+            let Some(buffer) = self.free_large.pop() else {
+                self.counters.exhausted += 1;
+                return None;
+            };
+            self.taken[(buffer / 64) as usize] |= 1 << (buffer % 64);
+            let left = core::mem::replace(&mut frame.buffer, buffer);
+            self.give(Frame { start: 0, length: 0, buffer: left, meta: frame.meta });
+            self.buffer(buffer).start + HEADROOM
+        };
+        // In its own buffer the packet has less than `n` bytes on either side, so its end does not move towards its
+        // beginning, and is out of the way of it.
+        self.memory.copy_within(old + at..old + length, new + at + n);
+        self.memory.copy_within(old..old + at, new);
+        Some(new)
+    }
+
+    /// The memory of a buffer.
+    #[inline]
+    fn buffer(&self, buffer: u32) -> Range<usize> {
+        let (buffer, small) = (buffer as usize, self.config.small as usize);
+        match buffer < small {
+            true => buffer * SMALL_BYTES..(buffer + 1) * SMALL_BYTES,
+            false => {
+                let start = small * SMALL_BYTES + (buffer - small) * LARGE_BYTES;
+                start..start + LARGE_BYTES
+            }
+        }
+    }
+
+    #[inline]
+    fn range(frame: &Frame) -> Range<usize> {
+        frame.start as usize..(frame.start + frame.length) as usize
+    }
+}
+
+impl fmt::Debug for Pool {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Pool")
+            .field("config", &self.config)
+            .field("in_use", &self.in_use())
+            .field("counters", &self.counters)
+            .finish_non_exhaustive()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn pool(small: u32, large: u32) -> Pool {
+        Pool::new(PoolConfig { small, large })
+    }
+
+    fn pattern(n: usize) -> Vec<u8> {
+        (0..n).map(|at| (at * 7 + at / 251) as u8).collect()
+    }
+
+    #[test]
+    fn running_out_is_counted_and_ends_with_what_is_given_back() {
+        // If this failed, a burst could stop a worker, or a buffer would be lost for each packet that is refused.
+        let mut pool = pool(2, 1);
+        let (a, b) = (pool.take(60).expect("a buffer"), pool.take(1920).expect("a buffer"));
+        assert!(pool.take(60).is_none() && pool.copy(&a).is_none());
+        let large = pool.take(1921).expect("a large buffer");
+        assert!(pool.take(9000).is_none());
+        assert!(pool.take(LARGE_PACKET_MAX + 1).is_none());
+        assert_eq!(pool.counters(), PoolCounters { taken: 3, exhausted: 3, no_room: 1 });
+        assert_eq!(pool.in_use(), 3);
+        for frame in [a, b, large] {
+            pool.give(frame);
+        }
+        assert_eq!((pool.in_use(), pool.free_small(), pool.free_large()), (0, 2, 1));
+        let again = pool.take(1).expect("it was given back");
+        pool.give(again);
+    }
+
+    #[test]
+    #[should_panic(expected = "to its own pool")]
+    fn a_frame_of_another_pool_is_told() {
+        // If this failed, a mix-up of pools would show as packets that change in somebody else's hands.
+        let (mut a, mut b) = (pool(1, 0), pool(1, 0));
+        let frame = a.take(1).expect("a buffer");
+        b.give(frame);
+    }
+
+    #[test]
+    fn a_packet_that_outgrows_its_buffer_moves_to_a_large_one() {
+        // If this failed, a packet of 1900 bytes could not be put into a tunnel.
+        let mut pool = pool(1, 1);
+        let mut frame = pool.take_filled(&pattern(1900)).expect("a buffer");
+        pool.grow_front(&mut frame, 500).expect("room in a large buffer").fill(9);
+        assert_eq!(pool.bytes(&frame)[..500], [9; 500]);
+        assert_eq!(pool.bytes(&frame)[500..], pattern(1900));
+        assert_eq!((pool.free_small(), pool.free_large()), (1, 0));
+        assert!(pool.grow_front(&mut frame, LARGE_BYTES).is_none());
+        assert_eq!((frame.len(), pool.counters().no_room), (2400, 1));
+        pool.give(frame);
+    }
+
+    #[test]
+    fn a_partial_checksum_is_found_again_behind_new_headers() {
+        // If this failed, the device would write the checksum of a tunnelled packet into its outer header.
+        let mut pool = pool(1, 0);
+        let mut frame = pool.take_filled(&pattern(100)).expect("a buffer");
+        frame.meta.offload.checksum = Checksum::Partial { start: 34, offset: 16 };
+        let _ = pool.insert(&mut frame, 12, 4).expect("room for a VLAN tag");
+        assert_eq!(frame.meta.offload.checksum, Checksum::Partial { start: 38, offset: 16 });
+        let _ = pool.grow_front(&mut frame, 50).expect("room for a tunnel");
+        assert_eq!(frame.meta.offload.checksum, Checksum::Partial { start: 88, offset: 16 });
+        pool.shrink_front(&mut frame, 50).expect("it has them");
+        pool.remove(&mut frame, 12, 4).expect("it has them");
+        assert_eq!(frame.meta.offload.checksum, Checksum::Partial { start: 34, offset: 16 });
+        pool.shrink_front(&mut frame, 40).expect("it has them");
+        assert_eq!(frame.meta.offload, Offload::default());
+        pool.give(frame);
+    }
+
+    #[derive(Clone, Debug)]
+    enum Change {
+        GrowFront(usize),
+        ShrinkFront(usize),
+        Insert(usize, usize),
+        Remove(usize, usize),
+        GrowBack(usize),
+        Truncate(usize),
+        Copy,
+    }
+
+    fn change() -> impl Strategy<Value = Change> {
+        let size = || prop_oneof![0..64usize, 0..3000usize, 0..70_000usize];
+        prop_oneof![
+            size().prop_map(Change::GrowFront),
+            size().prop_map(Change::ShrinkFront),
+            (size(), size()).prop_map(|(at, n)| Change::Insert(at, n)),
+            (size(), size()).prop_map(|(at, n)| Change::Remove(at, n)),
+            size().prop_map(Change::GrowBack),
+            size().prop_map(Change::Truncate),
+            Just(Change::Copy),
+        ]
+    }
+
+    /// Makes the change to a vector; `None` where a packet does not allow it.
+    fn expected(bytes: &[u8], change: &Change) -> Option<Vec<u8>> {
+        let mut bytes = bytes.to_vec();
+        match *change {
+            Change::GrowFront(n) => drop(bytes.splice(0..0, vec![0; n])),
+            Change::ShrinkFront(n) => drop((n <= bytes.len()).then(|| bytes.drain(..n))?),
+            Change::Insert(at, n) => drop((at <= bytes.len()).then(|| bytes.splice(at..at, vec![0; n]))?),
+            Change::Remove(at, n) => drop((at + n <= bytes.len()).then(|| bytes.drain(at..at + n))?),
+            Change::GrowBack(n) => bytes.resize(bytes.len() + n, 0),
+            Change::Truncate(n) => bytes.truncate(n),
+            Change::Copy => (),
+        }
+        Some(bytes)
+    }
+
+    fn apply(pool: &mut Pool, frame: &mut Frame, change: &Change) -> bool {
+        match *change {
+            Change::GrowFront(n) => pool.grow_front(frame, n).is_some(),
+            Change::ShrinkFront(n) => pool.shrink_front(frame, n).is_some(),
+            Change::Insert(at, n) => pool.insert(frame, at, n).is_some(),
+            Change::Remove(at, n) => pool.remove(frame, at, n).is_some(),
+            Change::GrowBack(n) => pool.grow_back(frame, n).is_some(),
+            Change::Truncate(n) => {
+                pool.truncate(frame, n);
+                true
+            }
+            Change::Copy => match pool.copy(frame) {
+                Some(copy) => {
+                    pool.give(core::mem::replace(frame, copy));
+                    true
+                }
+                None => false,
+            },
+        }
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig::with_cases(400))]
+
+        /// If this failed, an encapsulation could lose, double or overwrite bytes of a packet or of its neighbours.
+        #[test]
+        fn changes_do_to_a_packet_what_they_do_to_a_vector(
+            length in 0..4000usize,
+            changes in prop::collection::vec(change(), 0..24),
+        ) {
+            let mut pool = pool(4, 4);
+            let neighbours: Vec<Frame> = [1920, 1, 1921, 65_000]
+                .iter()
+                .map(|n| pool.take_filled(&pattern(*n)).expect("a buffer"))
+                .collect();
+            let mut bytes = pattern(length);
+            let mut frame = pool.take_filled(&bytes).expect("a buffer");
+            for change in &changes {
+                let wanted = expected(&bytes, change);
+                let done = apply(&mut pool, &mut frame, change);
+                match wanted {
+                    Some(wanted) if done => bytes = wanted,
+                    // What fits a new large buffer fits always; between that and a whole buffer it depends.
+                    Some(wanted) => prop_assert!(wanted.len() > LARGE_PACKET_MAX, "{change:?} was refused"),
+                    None => prop_assert!(!done, "{change:?} was not refused"),
+                }
+                prop_assert_eq!(pool.bytes(&frame), &bytes[..], "{:?}", change);
+                prop_assert_eq!(pool.in_use(), 5);
+            }
+            for neighbour in neighbours {
+                prop_assert_eq!(pool.bytes(&neighbour), &pattern(neighbour.len())[..]);
+                pool.give(neighbour);
+            }
+            pool.give(frame);
+            prop_assert_eq!(pool.in_use(), 0);
+        }
+    }
+}

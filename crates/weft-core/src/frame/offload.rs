@@ -1,0 +1,235 @@
+//! What a sender leaves to be done to a packet, as the virtio-net header says it.
+
+/// Bytes of the virtio-net header that [`Offload::to_virtio`] writes.
+/// Source: virtio 1.2, section 5.1.6, without `num_buffers`; Linux `struct virtio_net_hdr`.
+pub const VIRTIO_HEADER_BYTES: usize = 10;
+
+const FLAG_NEEDS_CSUM: u8 = 1;
+const FLAG_DATA_VALID: u8 = 2;
+const GSO_NONE: u8 = 0;
+const GSO_TCPV4: u8 = 1;
+const GSO_TCPV6: u8 = 4;
+const GSO_UDP_L4: u8 = 5;
+const GSO_ECN: u8 = 0x80;
+
+/// What a sender left to be done, or the receiver has found done.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Offload {
+    /// The checksum of the transport header.
+    pub checksum: Checksum,
+    /// Where the packet stands for several: how it is to be cut.
+    pub gso: Option<Gso>,
+}
+
+/// What is known of the checksum of the transport header.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Checksum {
+    /// Nothing: it is what is written in the packet.
+    #[default]
+    Unknown,
+    /// The receiver has found it right, or the packet never left the machine.
+    Valid,
+    /// The field holds the sum of the pseudo header alone: who puts the packet on a wire is to add the rest.
+    Partial {
+        /// From this byte of the packet to its end.
+        start: u16,
+        /// The field, from `start`.
+        offset: u16,
+    },
+}
+
+/// A packet that stands for several.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Gso {
+    /// How it is cut.
+    pub kind: GsoKind,
+    /// Payload bytes of each segment but the last; at least 1.
+    pub size: u16,
+    /// CWR stands for the first segment alone.
+    pub has_ecn: bool,
+}
+
+/// How a packet that stands for several is cut.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum GsoKind {
+    /// TCP over IPv4.
+    TcpV4,
+    /// TCP over IPv6.
+    TcpV6,
+    /// UDP datagrams of one size.
+    Udp,
+}
+
+/// A header that is none of what we asked the kernel for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct VirtioError {
+    /// The value of `gso_type`.
+    pub gso_type: u8,
+}
+
+impl Offload {
+    /// Nothing is left to be done.
+    #[inline]
+    pub fn is_done(&self) -> bool {
+        self.gso.is_none() && !matches!(self.checksum, Checksum::Partial { .. })
+    }
+
+    /// Reads a virtio-net header, in the byte order of the machine.
+    ///
+    /// # Errors
+    /// The kind of segments is none that is ours.
+    pub fn from_virtio(header: &[u8; VIRTIO_HEADER_BYTES]) -> Result<Self, VirtioError> {
+        let word = |at: usize| u16::from_ne_bytes([header[at], header[at + 1]]);
+        let checksum = match header[0] {
+            flags if flags & FLAG_NEEDS_CSUM != 0 => Checksum::Partial { start: word(6), offset: word(8) },
+            flags if flags & FLAG_DATA_VALID != 0 => Checksum::Valid,
+            _ => Checksum::Unknown,
+        };
+        let kind = match header[1] & !GSO_ECN {
+            GSO_NONE => None,
+            GSO_TCPV4 => Some(GsoKind::TcpV4),
+            GSO_TCPV6 => Some(GsoKind::TcpV6),
+            GSO_UDP_L4 => Some(GsoKind::Udp),
+            _ => return Err(VirtioError { gso_type: header[1] }),
+        };
+        let (size, has_ecn) = (word(4), header[1] & GSO_ECN != 0);
+        Ok(Self { checksum, gso: kind.filter(|_| size > 0).map(|kind| Gso { kind, size, has_ecn }) })
+    }
+
+    /// The virtio-net header that says it, in the byte order of the machine. The length of the headers is left 0: it is
+    /// a hint, and the kernel finds them itself.
+    pub fn to_virtio(&self) -> [u8; VIRTIO_HEADER_BYTES] {
+        let mut header = [0; VIRTIO_HEADER_BYTES];
+        match self.checksum {
+            Checksum::Unknown => (),
+            Checksum::Valid => header[0] = FLAG_DATA_VALID,
+            Checksum::Partial { start, offset } => {
+                header[0] = FLAG_NEEDS_CSUM;
+                header[6..8].copy_from_slice(&start.to_ne_bytes());
+                header[8..10].copy_from_slice(&offset.to_ne_bytes());
+            }
+        }
+        if let Some(gso) = self.gso {
+            let kind = match gso.kind {
+                GsoKind::TcpV4 => GSO_TCPV4,
+                GsoKind::TcpV6 => GSO_TCPV6,
+                GsoKind::Udp => GSO_UDP_L4,
+            };
+            header[1] = if gso.has_ecn { kind | GSO_ECN } else { kind };
+            header[4..6].copy_from_slice(&gso.size.to_ne_bytes());
+        }
+        header
+    }
+
+    /// Adds up what a partial checksum leaves to be added and writes the field. `None`: the field is not in the packet,
+    /// which is as it was. Source: RFC 1071; a sum of zero is written as all ones, as RFC 768 asks and TCP allows.
+    pub fn finish_checksum(&mut self, packet: &mut [u8]) -> Option<()> {
+        let Checksum::Partial { start, offset } = self.checksum else { return Some(()) };
+        let (start, offset) = (usize::from(start), usize::from(offset));
+        let covered = packet.get_mut(start..)?;
+        if offset + 2 > covered.len() {
+            return None;
+        }
+        let sum = !fold(sum(covered));
+        let sum = if sum == 0 { 0xffff } else { sum };
+        covered[offset..offset + 2].copy_from_slice(&sum.to_be_bytes());
+        self.checksum = Checksum::Valid;
+        Some(())
+    }
+
+    /// `n` bytes were put in front of byte `at`.
+    #[inline]
+    pub(super) fn inserted(&mut self, at: usize, n: usize) {
+        let Checksum::Partial { start, offset } = &mut self.checksum else { return };
+        let moved = if at <= usize::from(*start) {
+            start
+        } else if at <= usize::from(*start) + usize::from(*offset) {
+            offset
+        } else {
+            return;
+        };
+        match u16::try_from(usize::from(*moved) + n) {
+            Ok(place) => *moved = place,
+            // No place in a packet that may be sent: there is no such checksum.
+            Err(_) => *self = Self::default(),
+        }
+    }
+
+    /// `n` bytes were taken out from byte `at` on.
+    #[inline]
+    pub(super) fn removed(&mut self, at: usize, n: usize) {
+        let Checksum::Partial { start, offset } = &mut self.checksum else { return };
+        let (first, field, end) = (usize::from(*start), usize::from(*start) + usize::from(*offset), at + n);
+        if end <= first {
+            *start -= n as u16;
+        } else if at > first && end <= field {
+            *offset -= n as u16;
+        } else if at <= field + 1 {
+            // The header that the checksum stood in was cut: what is left has none of it to be done.
+            *self = Self::default();
+        }
+    }
+}
+
+/// The sum of 16-bit words in network order; an odd byte at the end is the upper half of a word.
+fn sum(bytes: &[u8]) -> u64 {
+    let mut chunks = bytes.chunks_exact(8);
+    let mut total: u64 = 0;
+    for chunk in &mut chunks {
+        let word = u64::from_be_bytes(chunk.try_into().expect("a chunk has 8 bytes"));
+        let (added, carry) = total.overflowing_add(word);
+        total = added + u64::from(carry);
+    }
+    let mut rest = [0; 8];
+    rest[..chunks.remainder().len()].copy_from_slice(chunks.remainder());
+    let (added, carry) = total.overflowing_add(u64::from_be_bytes(rest));
+    added + u64::from(carry)
+}
+
+fn fold(mut sum: u64) -> u16 {
+    while sum > 0xffff {
+        sum = (sum & 0xffff) + (sum >> 16);
+    }
+    sum as u16
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_said_is_understood() {
+        // If this failed, the kernel would be told another offload than it told us.
+        let checksums = [Checksum::Unknown, Checksum::Valid, Checksum::Partial { start: 34, offset: 6 }];
+        let kinds = [None, Some(GsoKind::TcpV4), Some(GsoKind::TcpV6), Some(GsoKind::Udp)];
+        for checksum in checksums {
+            for (kind, has_ecn) in kinds.iter().flat_map(|kind| [(*kind, false), (*kind, true)]) {
+                let offload = Offload { checksum, gso: kind.map(|kind| Gso { kind, size: 1448, has_ecn }) };
+                assert_eq!(Offload::from_virtio(&offload.to_virtio()), Ok(offload));
+            }
+        }
+        let mut unknown = Offload::default().to_virtio();
+        unknown[1] = 3;
+        assert_eq!(Offload::from_virtio(&unknown), Err(VirtioError { gso_type: 3 }));
+    }
+
+    #[test]
+    fn a_partial_checksum_is_finished_as_rfc_1071_says() {
+        // If this failed, a packet that leaves by a device without offloads would be dropped by its receiver.
+        // UDP 10.0.0.1:1 -> 10.0.0.2:2 with the payload "abc"; the field holds the sum of the pseudo header.
+        let mut packet = vec![0xee; 20];
+        packet.extend([0, 1, 0, 2, 0, 11, 0x14, 0x1f]);
+        packet.extend(b"abc");
+        let mut offload = Offload { checksum: Checksum::Partial { start: 20, offset: 6 }, gso: None };
+        let mut slow = 0x141f_u32 + 1 + 2 + 11 + 0x6162 + 0x6300;
+        slow = (slow & 0xffff) + (slow >> 16);
+        assert_eq!(offload.finish_checksum(&mut packet), Some(()));
+        assert_eq!(packet[26..28], (!(slow as u16)).to_be_bytes());
+        assert_eq!(offload.checksum, Checksum::Valid);
+
+        let mut beyond = Offload { checksum: Checksum::Partial { start: 25, offset: 5 }, gso: None };
+        assert_eq!(beyond.finish_checksum(&mut packet), None);
+        beyond.checksum = Checksum::Partial { start: 65_000, offset: 0 };
+        assert_eq!(beyond.finish_checksum(&mut packet), None);
+    }
+}
