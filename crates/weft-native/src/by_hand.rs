@@ -1,4 +1,5 @@
-//! The libraries called as their documentation shows, to measure the functions against: `weft bench functions`.
+//! The libraries called by hand, to measure against: each call as its documentation shows (`weft bench functions`), and
+//! what an engineer would keep from message to message (`weft bench elements`).
 
 use crate::seal::by_hand as sealed;
 use aho_corasick::AhoCorasick;
@@ -14,6 +15,10 @@ use sha2::Sha256;
 use std::io::{Read as _, Write as _};
 use twox_hash::XxHash3_64;
 use weft_core::native::{NATIVE_BYTES_MAX, Native};
+use zstd_safe::zstd_sys::ZSTD_EndDirective::ZSTD_e_end;
+use zstd_safe::{CCtx, DCtx, DParameter, InBuffer, OutBuffer, ResetDirective};
+
+pub use crate::seal::by_hand::{Opener, Sealer};
 
 /// A call of a library.
 pub type ByHand = Box<dyn Fn(&[u8])>;
@@ -109,4 +114,59 @@ pub fn of(native: Native, pattern: &str, key: &[u8; 32]) -> Option<ByHand> {
             return None;
         }
     })
+}
+
+/// Zstandard at level 3, with a context that is kept.
+#[allow(missing_debug_implementations, reason = "the library's context has nothing to show")]
+pub struct Compressor(CCtx<'static>);
+
+impl Default for Compressor {
+    fn default() -> Self {
+        Self(CCtx::create())
+    }
+}
+
+impl Compressor {
+    /// Appends the data compressed. None if that is longer than [`NATIVE_BYTES_MAX`]; what was appended is then of no
+    /// use.
+    pub fn compress(&mut self, data: &[u8], out: &mut Vec<u8>) -> Option<()> {
+        let start = out.len();
+        out.reserve(zstd_safe::compress_bound(data.len()));
+        let rest = {
+            let mut output = OutBuffer::around_pos(out, start);
+            self.0.compress_stream2(&mut output, &mut InBuffer::around(data), ZSTD_e_end)
+        };
+        (rest == Ok(0) && out.len() - start <= NATIVE_BYTES_MAX).then_some(())
+    }
+}
+
+/// Takes Zstandard apart, with a context that is kept.
+#[allow(missing_debug_implementations, reason = "the library's context has nothing to show")]
+pub struct Decompressor(DCtx<'static>);
+
+impl Default for Decompressor {
+    fn default() -> Self {
+        let mut context = DCtx::create();
+        // No result is longer than 2^22 bytes, so no window need be.
+        let _ = context.set_parameter(DParameter::WindowLogMax(22));
+        Self(context)
+    }
+}
+
+impl Decompressor {
+    /// Appends what was compressed. None if the bytes are damaged, or stand for more than [`NATIVE_BYTES_MAX`]; what
+    /// was appended is then of no use.
+    pub fn decompress(&mut self, data: &[u8], out: &mut Vec<u8>) -> Option<()> {
+        let start = out.len();
+        out.reserve(NATIVE_BYTES_MAX);
+        let (mut input, mut wanted) = (InBuffer::around(data), 1);
+        {
+            let mut output = OutBuffer::around_pos(out, start);
+            self.0.reset(ResetDirective::SessionOnly).ok()?;
+            while input.pos() < data.len() {
+                wanted = self.0.decompress_stream(&mut output, &mut input).ok()?;
+            }
+        }
+        (wanted == 0 && out.len() - start <= NATIVE_BYTES_MAX).then_some(())
+    }
 }

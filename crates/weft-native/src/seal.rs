@@ -179,6 +179,11 @@ impl Xaes {
 
     /// The cipher for nonces whose first twelve bytes are these.
     fn cipher(&self, beginning: &[u8; ENTROPY_BYTES]) -> Cipher {
+        Cipher::Aes(Box::new(Aes256Gcm::new(&Array(*self.derived(beginning)))))
+    }
+
+    /// The key of that cipher.
+    fn derived(&self, beginning: &[u8; ENTROPY_BYTES]) -> Zeroizing<[u8; KEY_BYTES]> {
         let mut derived = Zeroizing::new([0; KEY_BYTES]);
         for (half, counter) in derived.chunks_exact_mut(16).zip(1u8..) {
             let mut block = Array([0; 16]);
@@ -189,11 +194,12 @@ impl Xaes {
             half.copy_from_slice(&block);
             block.zeroize();
         }
-        Cipher::Aes(Box::new(Aes256Gcm::new(&Array(*derived))))
+        derived
     }
 }
 
-/// The ciphers as their documentation calls them, with nonces of 12 bytes: see [`crate::by_hand`].
+/// The ciphers as their documentation calls them, with nonces of 12 bytes, and XAES-256-GCM with what a program would
+/// keep: see [`crate::by_hand`].
 pub(crate) mod by_hand {
     use super::*;
     use crate::by_hand::ByHand;
@@ -225,6 +231,62 @@ pub(crate) mod by_hand {
     /// As [`aes_open`].
     pub(crate) fn chacha_open(key: [u8; KEY_BYTES]) -> ByHand {
         chacha_seal(key)
+    }
+
+    /// XAES-256-GCM under nonces that begin alike and end in a count.
+    #[allow(missing_debug_implementations, reason = "a key is never shown")]
+    pub struct Sealer {
+        cipher: Aes256Gcm,
+        beginning: [u8; ENTROPY_BYTES],
+        count: AtomicU64,
+    }
+
+    impl Sealer {
+        /// For nonces that begin with these bytes, which no other sealer may have under this key.
+        pub fn new(key: &[u8; KEY_BYTES], beginning: [u8; ENTROPY_BYTES]) -> Self {
+            Self { cipher: aes_256_gcm(&Xaes::new(key), &beginning), beginning, count: AtomicU64::new(0) }
+        }
+
+        /// Appends nonce, ciphertext and tag; None if the data is longer than the cipher takes.
+        pub fn seal(&self, data: &[u8], out: &mut Vec<u8>) -> Option<()> {
+            out.extend_from_slice(&self.beginning);
+            out.extend_from_slice(&self.count.fetch_add(1, Ordering::Relaxed).to_be_bytes());
+            let start = out.len();
+            let nonce: [u8; 12] = *out.last_chunk().expect("a nonce of 24 bytes was put there");
+            out.extend_from_slice(data);
+            let text = out[start..].as_mut().into();
+            let tag = self.cipher.encrypt_inout_detached(&Array(nonce), b"", text).ok()?;
+            out.extend_from_slice(&tag);
+            Some(())
+        }
+    }
+
+    /// Opens what a [`Sealer`] with the same key sealed.
+    #[allow(missing_debug_implementations, reason = "a key is never shown")]
+    pub struct Opener(Xaes);
+
+    impl Opener {
+        /// For this key.
+        pub fn new(key: &[u8; KEY_BYTES]) -> Self {
+            Self(Xaes::new(key))
+        }
+
+        /// Appends what was sealed; None if it was not sealed under the key, or was changed since.
+        pub fn open(&self, data: &[u8], out: &mut Vec<u8>) -> Option<()> {
+            let (nonce, rest) = data.split_first_chunk::<NONCE_BYTES>()?;
+            let (data, tag) = rest.split_last_chunk::<TAG_BYTES>()?;
+            let (beginning, inner) = (nonce.first_chunk()?, nonce.last_chunk::<12>()?);
+            let start = out.len();
+            out.extend_from_slice(data);
+            let text = out[start..].as_mut().into();
+            aes_256_gcm(&self.0, beginning)
+                .decrypt_inout_detached(&Array(*inner), b"", text, &Array(*tag))
+                .ok()
+        }
+    }
+
+    fn aes_256_gcm(key: &Xaes, beginning: &[u8; ENTROPY_BYTES]) -> Aes256Gcm {
+        Aes256Gcm::new(&Array(*key.derived(beginning)))
     }
 }
 

@@ -8,9 +8,10 @@ use weft_ir::program::ChainProgram;
 use weft_lang::diagnostic::Diagnostic;
 use weft_lang::hir::Network;
 use weft_lang::source::SourceMap;
+use weft_native::by_hand::{Compressor, Sealer};
 use weft_opt::lower::{LowerOptions, lower};
 
-use super::rig::USERS;
+use super::rig::{Payload, STRANGER, USERS};
 use crate::bench::twins;
 use crate::compile::check_files;
 use crate::library;
@@ -35,6 +36,8 @@ pub(super) struct Case {
     stages: &'static str,
     /// Rows for its tables.
     rows: fn() -> String,
+    /// What its messages carry.
+    pub(super) payload: Payload,
     /// The chain by hand.
     pub(super) twin: twins::Make,
     /// The text of the twin.
@@ -48,6 +51,7 @@ pub(super) const CASES: &[Case] = &[
         text: "CREATE ELEMENT empty ON rpc AS ON REQUEST FORWARD; END;",
         stages: "empty",
         rows: String::new,
+        payload: String::into_bytes,
         twin: twins::EMPTY,
         twin_text: &[],
     },
@@ -57,6 +61,7 @@ pub(super) const CASES: &[Case] = &[
         text: "",
         stages: "logging",
         rows: String::new,
+        payload: String::into_bytes,
         twin: twins::LOGGING,
         twin_text: &[include_str!("../twins/logging.rs")],
     },
@@ -66,6 +71,7 @@ pub(super) const CASES: &[Case] = &[
         text: "",
         stages: "acl",
         rows: permissions,
+        payload: String::into_bytes,
         twin: twins::ACL,
         twin_text: &[include_str!("../twins/acl.rs")],
     },
@@ -75,6 +81,7 @@ pub(super) const CASES: &[Case] = &[
         text: "",
         stages: FAULT,
         rows: String::new,
+        payload: String::into_bytes,
         twin: twins::FAULT,
         twin_text: &[include_str!("../twins/fault.rs")],
     },
@@ -84,6 +91,7 @@ pub(super) const CASES: &[Case] = &[
         text: "",
         stages: "token_bucket (rate = 1000, burst = 10)",
         rows: String::new,
+        payload: String::into_bytes,
         twin: twins::TOKEN_BUCKET,
         twin_text: &[include_str!("../twins/token_bucket.rs")],
     },
@@ -93,6 +101,7 @@ pub(super) const CASES: &[Case] = &[
         text: "",
         stages: "metrics",
         rows: String::new,
+        payload: String::into_bytes,
         twin: twins::METRICS,
         twin_text: &[include_str!("../twins/metrics.rs")],
     },
@@ -102,6 +111,7 @@ pub(super) const CASES: &[Case] = &[
         text: "",
         stages: "mutation (value = 'blue', prefix = 'eu-', target := tenant)",
         rows: String::new,
+        payload: String::into_bytes,
         twin: twins::MUTATION,
         twin_text: &[include_str!("../twins/mutation.rs")],
     },
@@ -111,6 +121,7 @@ pub(super) const CASES: &[Case] = &[
         text: "",
         stages: "shard_lb (shards = 4)",
         rows: replicas,
+        payload: String::into_bytes,
         twin: twins::SHARD_LB,
         twin_text: &[include_str!("../twins/shard_lb.rs")],
     },
@@ -120,6 +131,7 @@ pub(super) const CASES: &[Case] = &[
         text: "",
         stages: "header_acl (token := header.\"x-token\")",
         rows: tokens,
+        payload: String::into_bytes,
         twin: twins::HEADER_ACL,
         twin_text: &[include_str!("../twins/header_acl.rs")],
     },
@@ -129,6 +141,7 @@ pub(super) const CASES: &[Case] = &[
         text: "",
         stages: "bandwidth_limit (rate = 4e11, burst = 1e6)",
         rows: String::new,
+        payload: String::into_bytes,
         twin: twins::BANDWIDTH_LIMIT,
         twin_text: &[include_str!("../twins/bandwidth_limit.rs")],
     },
@@ -138,6 +151,7 @@ pub(super) const CASES: &[Case] = &[
         text: "",
         stages: "cache (ttl = '1 ms', key := tenant)",
         rows: String::new,
+        payload: String::into_bytes,
         twin: twins::CACHE,
         twin_text: &[include_str!("../twins/cache.rs")],
     },
@@ -147,6 +161,7 @@ pub(super) const CASES: &[Case] = &[
         text: "",
         stages: "circuit_breaker (failures = 1, pause = '20 us')",
         rows: String::new,
+        payload: String::into_bytes,
         twin: twins::CIRCUIT_BREAKER,
         twin_text: &[include_str!("../twins/circuit_breaker.rs")],
     },
@@ -156,6 +171,7 @@ pub(super) const CASES: &[Case] = &[
         text: "",
         stages: "admission_control (k = 1)",
         rows: String::new,
+        payload: String::into_bytes,
         twin: twins::ADMISSION_CONTROL,
         twin_text: &[include_str!("../twins/admission_control.rs")],
     },
@@ -165,6 +181,7 @@ pub(super) const CASES: &[Case] = &[
         text: "",
         stages: "sticky_lb (session := tenant)",
         rows: String::new,
+        payload: String::into_bytes,
         twin: twins::STICKY_LB,
         twin_text: &[include_str!("../twins/sticky_lb.rs")],
     },
@@ -174,6 +191,7 @@ pub(super) const CASES: &[Case] = &[
         text: "",
         stages: "hash_lb (key := tenant)",
         rows: String::new,
+        payload: String::into_bytes,
         twin: twins::HASH_LB,
         twin_text: &[include_str!("../twins/hash_lb.rs")],
     },
@@ -183,6 +201,7 @@ pub(super) const CASES: &[Case] = &[
         text: "",
         stages: "round_robin_lb",
         rows: String::new,
+        payload: String::into_bytes,
         twin: twins::ROUND_ROBIN_LB,
         twin_text: &[include_str!("../twins/round_robin_lb.rs")],
     },
@@ -192,6 +211,7 @@ pub(super) const CASES: &[Case] = &[
         text: "",
         stages: "random_lb",
         rows: String::new,
+        payload: String::into_bytes,
         twin: twins::RANDOM_LB,
         twin_text: &[include_str!("../twins/random_lb.rs")],
     },
@@ -201,6 +221,7 @@ pub(super) const CASES: &[Case] = &[
         text: "",
         stages: "least_loaded_lb",
         rows: String::new,
+        payload: String::into_bytes,
         twin: twins::LEAST_LOADED_LB,
         twin_text: &[include_str!("../twins/least_loaded_lb.rs")],
     },
@@ -210,6 +231,7 @@ pub(super) const CASES: &[Case] = &[
         text: "",
         stages: "ab_header (value = 'u7', target = 'other', variant := header.\"x-variant\")",
         rows: String::new,
+        payload: String::into_bytes,
         twin: twins::AB_HEADER,
         twin_text: &[include_str!("../twins/ab_header.rs")],
     },
@@ -219,6 +241,7 @@ pub(super) const CASES: &[Case] = &[
         text: "",
         stages: "ab_random (percent = 50, target = 'other')",
         rows: String::new,
+        payload: String::into_bytes,
         twin: twins::AB_RANDOM,
         twin_text: &[include_str!("../twins/ab_random.rs")],
     },
@@ -228,8 +251,49 @@ pub(super) const CASES: &[Case] = &[
         text: "",
         stages: "traffic_mirror (percent = 10, target = 'other')",
         rows: String::new,
+        payload: String::into_bytes,
         twin: twins::TRAFFIC_MIRROR,
         twin_text: &[include_str!("../twins/traffic_mirror.rs")],
+    },
+    Case {
+        name: "compress",
+        files: &["library/elements/compress.weft"],
+        text: "",
+        stages: "compress (by = zstd, data := body)",
+        rows: String::new,
+        payload: orders,
+        twin: twins::COMPRESS,
+        twin_text: &[include_str!("../twins/compress.rs")],
+    },
+    Case {
+        name: "decompress",
+        files: &["library/elements/decompress.weft"],
+        text: "",
+        stages: "decompress (by = unzstd, data := body)",
+        rows: String::new,
+        payload: compressed,
+        twin: twins::DECOMPRESS,
+        twin_text: &[include_str!("../twins/decompress.rs")],
+    },
+    Case {
+        name: "encrypt",
+        files: &["library/elements/encrypt.weft"],
+        text: SEAL,
+        stages: "encrypt (seal = seal, data := body)",
+        rows: String::new,
+        payload: orders,
+        twin: twins::ENCRYPT,
+        twin_text: &[include_str!("../twins/encrypt.rs")],
+    },
+    Case {
+        name: "decrypt",
+        files: &["library/elements/decrypt.weft"],
+        text: OPEN,
+        stages: "decrypt (open = open, data := body)",
+        rows: String::new,
+        payload: sealed,
+        twin: twins::DECRYPT,
+        twin_text: &[include_str!("../twins/decrypt.rs")],
     },
     Case {
         name: "ADN chain",
@@ -237,6 +301,7 @@ pub(super) const CASES: &[Case] = &[
         text: "",
         stages: ADN,
         rows: permissions,
+        payload: String::into_bytes,
         twin: twins::ADN,
         twin_text: &[
             include_str!("../twins/logging.rs"),
@@ -246,6 +311,10 @@ pub(super) const CASES: &[Case] = &[
     },
 ];
 
+const SEAL: &str =
+    "CREATE FUNCTION seal (BYTES) RETURNS BYTES AS NATIVE 'aes_256_gcm_seal' WITH (key_env = 'BENCH_KEY');";
+const OPEN: &str =
+    "CREATE FUNCTION open (BYTES) RETURNS BYTES AS NATIVE 'aes_256_gcm_open' WITH (key_env = 'BENCH_KEY');";
 const FAULT: &str = "fault (abort_percent = 1, delay_percent = 2, delay = '3 ms')";
 const ADN: &str = "logging -> acl -> fault (abort_percent = 1, delay_percent = 2, delay = '3 ms')";
 
@@ -308,6 +377,31 @@ pub(super) fn whole(files: &[&str], text: &str) -> Result<(Network, SourceMap), 
 pub(super) fn refused(diagnostics: &[Diagnostic]) -> String {
     let first = diagnostics.iter().find(|diagnostic| diagnostic.is_error()).or(diagnostics.first());
     first.map_or("no reason was given", |diagnostic| &diagnostic.message).to_owned()
+}
+
+/// Some 250 bytes of what users ordered.
+fn orders(name: String) -> Vec<u8> {
+    let order = |n: usize| format!("order {} of {name} to shelf {}; ", n * 7919 % 10_000, n * 31 % 64);
+    (0..8).map(order).collect::<String>().into_bytes()
+}
+
+/// Orders as `compress` sends them on; those of strangers are cut short.
+fn compressed(name: String) -> Vec<u8> {
+    let is_damaged = name.starts_with(STRANGER);
+    let mut made = Vec::new();
+    let is_made = Compressor::default().compress(&orders(name), &mut made);
+    is_made.expect("orders are short");
+    made.truncate(made.len() - usize::from(is_damaged));
+    made
+}
+
+/// Orders as `encrypt` sends them on; those of strangers are changed.
+fn sealed(name: String) -> Vec<u8> {
+    let is_changed = name.starts_with(STRANGER);
+    let mut made = Vec::new();
+    Sealer::new(&twins::KEY, twins::ENTROPY).seal(&orders(name), &mut made).expect("orders are short");
+    *made.last_mut().expect("there is a tag") ^= u8::from(is_changed);
+    made
 }
 
 /// A Rust file without its tests.

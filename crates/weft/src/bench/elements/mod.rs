@@ -96,7 +96,7 @@ fn of_case(case: &Case, rounds: usize) -> Result<Vec<Row>, String> {
 pub(crate) fn run_one(args: &ElementArgs) -> Result<(), String> {
     let case = CASES.iter().find(|case| case.name == args.name).ok_or("no such element")?;
     let program = case.program()?;
-    let messages = Messages::new(&program, 1, 0);
+    let messages = Messages::new(&program, case.payload, 1, 0);
     match args.by {
         By::Jit => repeat(jitted(&messages, &program)?, &messages, args.rounds),
         By::Interp => repeat(interpreted(&messages, &program)?, &messages, args.rounds),
@@ -140,7 +140,7 @@ fn jit() -> Result<Jit, String> {
 
 /// Holds compiled code and twin against the interpreter, which is the meaning.
 fn compare(case: &Case, program: &ChainProgram) -> Result<(), String> {
-    let messages = Messages::new(program, 7, 10);
+    let messages = Messages::new(program, case.payload, 7, 10);
     let expected = interpreted(&messages, program)?.observe(&messages, COMPARED);
     let code = jitted(&messages, program)?.observe(&messages, COMPARED);
     let twin = by_hand(&messages, case, program)?.observe(&messages, COMPARED);
@@ -158,7 +158,7 @@ fn compare(case: &Case, program: &ChainProgram) -> Result<(), String> {
 
 /// Times in rounds of which each runs everybody once, in turns.
 fn times(case: &Case, program: &ChainProgram, rounds: usize) -> Result<Vec<Row>, String> {
-    let messages = Messages::new(program, 1, 0);
+    let messages = Messages::new(program, case.payload, 1, 0);
     let backend = Together::new(Arc::new(jit()?));
     let mut nothing = Lane::new(&messages, Nothing, State::default());
     let mut jit = jitted(&messages, program)?;

@@ -138,12 +138,12 @@ fn of_case(case: &Case, rounds: usize) -> Result<(Vec<Row>, String), String> {
     let (network, _) = cases::network(case.files, case.text, case.stages, &(case.rows)())?;
     let written = lower(&network, 0, &LowerOptions { workers: 1 });
     let written = written.map_err(|refused| cases::refused(&refused))?;
-    let messages = Messages::new(&written, 1, 0);
+    let messages = Messages::new(&written, String::into_bytes, 1, 0);
     let mut lane = compiled(&messages, &written, &jit()?)?;
     let plan = measured(&network, &written, &mut lane, &messages);
     let mut planned = written.clone();
     planned.reorder(&plan.plan.order);
-    let mut other = compiled(&Messages::new(&planned, 1, 0), &planned, &jit()?)?;
+    let mut other = compiled(&Messages::new(&planned, String::into_bytes, 1, 0), &planned, &jit()?)?;
     let (mut written_ns, mut planned_ns) = (Vec::new(), Vec::new());
     for round in 0..=rounds {
         let (first, second) = if round % 2 == 0 {

@@ -85,8 +85,8 @@ impl Programs {
 pub(super) fn bind(program: ChainProgram) -> Result<(Arc<ChainProgram>, State), String> {
     let store = StateStore::new(1);
     let mut staged = store.stage();
-    // Functions that need no key are ready anywhere, with any entropy.
-    let secrets = || weft_native::Secrets { key: None, entropy: [0; weft_native::ENTROPY_BYTES] };
+    // All have the same entropy, and so the same nonces: what they seal can be compared.
+    let secrets = || weft_native::Secrets { key: Some(&twins::KEY), entropy: twins::ENTROPY };
     let natives = program.natives.iter().map(|decl| weft_native::prepare(decl, &secrets()));
     let natives: Vec<_> = natives.collect::<Result<_, _>>().map_err(|error| error.to_string())?;
     staged.give_natives(&program.name, natives);
@@ -134,8 +134,8 @@ struct Columns {
 impl Messages {
     /// Random messages for a chain. With `strange_every`, one text in so many is unknown to every table, and some
     /// nullable columns are NULL; with 0 none.
-    pub(super) fn new(program: &ChainProgram, seed: u64, strange_every: u64) -> Self {
-        let mut draws = Draws { seed, n: 0, strange_every };
+    pub(super) fn new(program: &ChainProgram, payload: Payload, seed: u64, strange_every: u64) -> Self {
+        let mut draws = Draws { payload, seed, n: 0, strange_every };
         let mut bytes = Vec::new();
         let request = Columns::new(&program.request, &mut draws, &mut bytes);
         let response = Columns::new(&program.response, &mut draws, &mut bytes);
@@ -173,8 +173,16 @@ impl Columns {
     }
 }
 
+/// What a column of bytes holds for a name; it may be damaged for strangers, whose names begin with
+/// [`STRANGER`].
+pub(super) type Payload = fn(String) -> Vec<u8>;
+
+/// How the names of those begin whom no table knows.
+pub(super) const STRANGER: &str = "stranger";
+
 /// Where columns' values come from.
 struct Draws {
+    payload: Payload,
     seed: u64,
     n: u64,
     strange_every: u64,
@@ -199,8 +207,9 @@ impl Draws {
             _ => match input.ty {
                 Type::Text(_) | Type::Bytes(_) | Type::Endpoint => {
                     let is_strange = self.strange_every != 0 && self.below(self.strange_every) == 0;
-                    let name = format!("{}{}", if is_strange { "stranger" } else { "u" }, self.below(USERS));
-                    Self::text(bytes, name.as_bytes())
+                    let name = format!("{}{}", if is_strange { STRANGER } else { "u" }, self.below(USERS));
+                    let is_payload = matches!(input.ty, Type::Bytes(_));
+                    Self::text(bytes, &if is_payload { (self.payload)(name) } else { name.into_bytes() })
                 }
                 Type::Bool => word(self.below(2)),
                 Type::F64 => word((self.below(1 << 20) as f64 / 64.0).to_bits()),

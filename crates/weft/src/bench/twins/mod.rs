@@ -24,6 +24,10 @@ mod admission_control;
 mod bandwidth_limit;
 mod cache;
 mod circuit_breaker;
+mod compress;
+mod decompress;
+mod decrypt;
+mod encrypt;
 mod fault;
 mod hash_lb;
 mod header_acl;
@@ -43,12 +47,13 @@ use core::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::Arc;
 
 use weft_core::Status;
-use weft_core::abi::{Cell, Cx, Fault as Fails, State, Verdict};
+use weft_core::abi::{Cell, Cx, Edit, EditTarget, Fault as Fails, REGION_BODY, State, Verdict};
 use weft_core::limits::SCRATCH_BYTES_MAX;
 use weft_core::table::Table;
 use weft_ir::backend::Program;
 use weft_ir::ir::Op;
 use weft_ir::program::{ChainProgram, Direction, Event, Meta, Place};
+use weft_native::ENTROPY_BYTES;
 
 /// Makes the twin of a chain for one event, on this state.
 pub(super) type Make = fn(&ChainProgram, &State, Event) -> Box<dyn Program>;
@@ -60,6 +65,10 @@ pub(super) const ADMISSION_CONTROL: Make = one::<admission_control::AdmissionCon
 pub(super) const BANDWIDTH_LIMIT: Make = one::<bandwidth_limit::BandwidthLimit>;
 pub(super) const CACHE: Make = one::<cache::Cache>;
 pub(super) const CIRCUIT_BREAKER: Make = one::<circuit_breaker::CircuitBreaker>;
+pub(super) const COMPRESS: Make = one::<compress::Compress>;
+pub(super) const DECOMPRESS: Make = one::<decompress::Decompress>;
+pub(super) const DECRYPT: Make = one::<decrypt::Decrypt>;
+pub(super) const ENCRYPT: Make = one::<encrypt::Encrypt>;
 pub(super) const FAULT: Make = one::<fault::Fault>;
 pub(super) const HASH_LB: Make = one::<hash_lb::HashLb>;
 pub(super) const HEADER_ACL: Make = one::<header_acl::HeaderAcl>;
@@ -77,6 +86,10 @@ pub(super) const TRAFFIC_MIRROR: Make = one::<traffic_mirror::TrafficMirror>;
 pub(super) const EMPTY: Make = one::<Empty>;
 /// logging -> acl -> fault
 pub(super) const ADN: Make = three::<logging::Logging, acl::Acl, fault::Fault>;
+
+/// The key of what is encrypted here, and the beginning of all nonces: it is sealed and opened in memory.
+pub(super) const KEY: [u8; 32] = [9; 32];
+pub(super) const ENTROPY: [u8; ENTROPY_BYTES] = [0; ENTROPY_BYTES];
 
 /// A twin of one element, at its place in a chain. Each handler says whether the call goes on.
 trait Element: Send + Sync + Sized + 'static {
@@ -366,6 +379,24 @@ fn seen(cx: &mut Cx<'_>, at: u16) {
 #[inline(always)]
 fn keep(cx: &mut Cx<'_>, bytes: &[u8]) -> Option<Cell> {
     cx.out.keep(bytes).map(|(start, len)| Cell::Bytes(start, len))
+}
+
+/// Sets a field of the request to what `make` appends to the scratch; false if it fails.
+#[inline(always)]
+fn replace_field(
+    cx: &mut Cx<'_>,
+    input: usize,
+    make: impl FnOnce(&[u8], &mut Vec<u8>) -> Option<()>,
+) -> bool {
+    let start = cx.out.scratch.len();
+    let is_made = make(text(cx, REGION_BODY, input), &mut cx.out.scratch).is_some();
+    if !is_made || cx.out.scratch.len() > SCRATCH_BYTES_MAX {
+        cx.out.scratch.truncate(start);
+        return false;
+    }
+    let value = Cell::Bytes(start as u32, (cx.out.scratch.len() - start) as u32);
+    cx.out.edits.push(Edit { target: EditTarget::Input(input as u16), value });
+    true
 }
 
 /// A text column; one that does not lie in its region is empty.

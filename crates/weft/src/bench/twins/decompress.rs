@@ -1,0 +1,34 @@
+//! A field of requests, as it was before it was compressed.
+
+use core::cell::RefCell;
+
+use weft_core::Status;
+use weft_core::abi::Cx;
+use weft_native::by_hand::Decompressor;
+
+use super::{Element, Site, abort, replace_field, seen};
+
+thread_local! {
+    static DECOMPRESSOR: RefCell<Decompressor> = RefCell::default();
+}
+
+pub(super) struct Decompress {
+    at: u16,
+    data: usize,
+}
+
+impl Element for Decompress {
+    fn new(site: &Site<'_>) -> Self {
+        Self { at: site.at, data: site.field("body") }
+    }
+
+    #[inline(always)]
+    fn request(&self, cx: &mut Cx<'_>) -> bool {
+        seen(cx, self.at);
+        let decompress = |data: &[u8], out: &mut Vec<u8>| {
+            DECOMPRESSOR.with_borrow_mut(|decompressor| decompressor.decompress(data, out))
+        };
+        replace_field(cx, self.data, decompress)
+            || abort(cx, self.at, Status::InvalidArgument, b"cannot be decompressed")
+    }
+}
