@@ -531,7 +531,8 @@ impl<'e> Found<'e> {
             for (b, b_lines) in &second {
                 let sink = |id: SinkId| &self.chain.sinks[usize::from(id.0)];
                 if sink(*a).target == sink(*b).target {
-                    let why = format!("{} and {} go to the same place", sink(*a).name, sink(*b).name);
+                    let name = |who: usize, id: SinkId| format!("{}.{}", self.name(who), sink(id).name);
+                    let why = format!("{} and {} go to the same place", name(0, *a), name(1, *b));
                     self.clash(Clause::Sinks, Level::Strict, side, why, a_lines.clone(), b_lines.clone());
                 }
             }

@@ -5,6 +5,7 @@
 mod plan;
 mod programs;
 mod repeat;
+mod rules_page;
 mod schema;
 mod swap;
 mod three_schemas;

@@ -1,0 +1,173 @@
+//! The page of the book that tells the rules: what it shows of each is what the compiler says.
+
+use std::fmt::Write as _;
+
+use weft_lang::diagnostic::{RenderOptions, render_all};
+use weft_opt::effects::effects;
+use weft_opt::lower::{LowerOptions, lower_with_lines};
+use weft_opt::plan::{Clash, Context, Crossing, Level, Pair, Rule, crossings, pairs};
+
+use crate::schema::root;
+use crate::swap::Inline;
+
+/// The heading of rule 7, which forbids nothing and so is no [`Rule`].
+const INVERSE: &str = "swap.7 inverse";
+
+/// What is around each example.
+const AROUND: &str = "CREATE TYPE cart_msg FROM PROTO 'cart.proto';
+CREATE LISTENER front ON tcp '127.0.0.1:7070';
+CREATE CLUSTER cart TO '127.0.0.1:7101';
+CREATE CLUSTER cart_v2 TO '127.0.0.1:7102';
+";
+
+/// The example of one rule.
+struct Example {
+    /// `swap.1 fields`.
+    heading: String,
+    /// Elements, and the chain if it is more than these in their order.
+    program: String,
+    /// The comments behind, in which the page says of pairs what the compiler says.
+    verdicts: Vec<String>,
+}
+
+/// The examples of a page: under each heading that begins with `### swap.` one block.
+fn examples(page: &str) -> Vec<Example> {
+    let sections = page.split("\n### swap.").skip(1);
+    let example = |section: &str| {
+        let (heading, rest) = section.split_once('\n').expect("text follows a heading");
+        let heading = format!("swap.{heading}");
+        let block = rest.split_once("```sql\n").and_then(|(_, rest)| rest.split_once("\n```"));
+        let block = block.unwrap_or_else(|| panic!("{heading} has an example")).0;
+        let (verdicts, program): (Vec<&str>, Vec<&str>) =
+            block.lines().partition(|line| line.starts_with("--"));
+        let verdicts = verdicts.into_iter().map(str::to_owned).collect();
+        Example { heading, program: program.join("\n"), verdicts }
+    };
+    sections.map(example).collect()
+}
+
+impl Example {
+    /// `swap.1`.
+    fn number(&self) -> &str {
+        self.heading.split(' ').next().unwrap_or_default()
+    }
+}
+
+/// What the compiler knows of an example.
+struct Judged {
+    names: Vec<String>,
+    pairs: Vec<Pair>,
+    crossings: Vec<Crossing>,
+}
+
+fn judged(example: &Example) -> Judged {
+    let declared = example.program.lines().filter_map(|line| line.strip_prefix("CREATE ELEMENT "));
+    let stages: Vec<&str> = declared.filter_map(|rest| rest.split(' ').next()).collect();
+    let chain = match example.program.contains("CREATE CHAIN ") {
+        true => String::new(),
+        false => {
+            format!("CREATE CHAIN t ON front -> cart METHOD 'shop.Cart/Add' AS {}; END;", stages.join(" -> "))
+        }
+    };
+    let program = format!("{AROUND}{}\n{chain}\n", example.program);
+    let (network, diagnostics, sources) = weft_lang::check("t.weft", &mut Inline(program));
+    let show = |diagnostics: &[_]| render_all(diagnostics, &sources, RenderOptions::default());
+    assert!(diagnostics.is_empty(), "{}: {}", example.heading, show(&diagnostics));
+    let network = network.expect("nothing was found");
+    let chain = lower_with_lines(&network, 0, &LowerOptions { workers: 1 }, &sources)
+        .unwrap_or_else(|diagnostics| panic!("{}", show(&diagnostics)));
+    let effects = effects(&chain);
+    let context = Context::new(&chain, &network.chains[0], &network.schema);
+    Judged {
+        names: chain.elements.iter().map(|element| element.name.clone()).collect(),
+        pairs: pairs(&chain, &effects, &context),
+        crossings: crossings(&chain, &effects, &context, Level::default()),
+    }
+}
+
+impl Judged {
+    /// The lines that an example should end with: the same pairs, with what is said of them now.
+    fn lines(&self, example: &Example) -> Vec<String> {
+        let asked = |line: &'_ str| {
+            let asked = line.trim_start_matches("-- ").split("  ").next().unwrap_or_default();
+            asked.trim().to_owned()
+        };
+        let asked: Vec<String> = example.verdicts.iter().map(|line| asked(line)).collect();
+        let width = asked.iter().map(String::len).max().unwrap_or_default();
+        let line = |asked: &String| format!("-- {asked:<width$}   {}", self.verdict(asked, example));
+        asked.iter().map(line).collect()
+    }
+
+    /// Of `a, b`, or `a across b and c`.
+    fn verdict(&self, asked: &str, example: &Example) -> String {
+        let at = |name: &str| {
+            let known = self.names.iter().position(|known| known == name.trim());
+            known.unwrap_or_else(|| panic!("`{asked}` names no element of its example"))
+        };
+        match asked.split_once(" across ") {
+            Some((other, both)) => {
+                let (first, second) = both.split_once(" and ").expect("it crosses two");
+                self.crossing(at(other), at(first), at(second)).to_owned()
+            }
+            None => {
+                let (first, second) = asked.split_once(',').expect("it names two");
+                self.pair(at(first), at(second), example.number())
+            }
+        }
+    }
+
+    /// What a rule says of two, or another if that one says nothing; at `strict`, what it says is of interest alone.
+    fn pair(&self, first: usize, second: usize, rule: &str) -> String {
+        let pair = self.pairs.iter().find(|pair| (pair.first, pair.second) == (first, second));
+        let pair = pair.expect("the chain has them in this order");
+        let own = |level| pair.blocking(level).find(|clash| clash.rule.to_string() == rule);
+        let told = |clash: &Clash| format!("{}: {}", clash.rule, clash.why);
+        match (pair.blocking(Level::default()).next(), own(Level::Strict)) {
+            (None, None) => "yes".to_owned(),
+            (None, Some(clash)) => format!("yes; at strict no, {}", told(clash)),
+            (Some(clash), _) => format!("no, {}", told(own(Level::default()).unwrap_or(clash))),
+        }
+    }
+
+    fn crossing(&self, other: usize, first: usize, second: usize) -> &'static str {
+        let is_it = |crossing: &&Crossing| (crossing.first, crossing.second) == (first, second);
+        match self.crossings.iter().find(is_it) {
+            Some(crossing) if crossing.others.contains(&other) => "yes: they take each other back",
+            Some(_) => "no",
+            None => "no: they do not take each other back",
+        }
+    }
+}
+
+/// Whoever plans a chain goes by this page: an example that the compiler judges otherwise would be a lie about a rule.
+#[test]
+fn the_book_says_of_each_rule_what_the_compiler_says() {
+    let path = root().join("docs/src/concepts/effects.md");
+    let page = std::fs::read_to_string(path).expect("the page is part of the repository");
+    let examples = examples(&page);
+    let mut rules: Vec<String> = Rule::ALL.iter().map(|rule| format!("{rule} {}", rule.name())).collect();
+    rules.insert(6, INVERSE.to_owned());
+    let headings: Vec<&str> = examples.iter().map(|example| &*example.heading).collect();
+    assert_eq!(headings, rules, "each rule has its example, by number");
+    let mut wrong = String::new();
+    for example in &examples {
+        let judged = judged(example);
+        let is = example.verdicts.join("\n");
+        let lines = judged.lines(example);
+        let should = lines.join("\n");
+        if is != should {
+            let _ = writeln!(wrong, "### {}\n{should}\n", example.heading);
+        }
+        let against = format!("no, {}: ", example.number());
+        let (is_for, is_against) = match example.heading == INVERSE {
+            true => ("   yes: ", "   no: "),
+            false => ("   yes", &*against),
+        };
+        for wanted in [is_for, is_against] {
+            if !lines.iter().any(|line| line.contains(wanted)) {
+                let _ = writeln!(wrong, "### {}\nhas no `{wanted}`\n", example.heading);
+            }
+        }
+    }
+    assert!(wrong.is_empty(), "the compiler says otherwise:\n\n{wrong}");
+}
