@@ -20,6 +20,7 @@ use weft_ir::verify::verify_program;
 use weft_lang::source::SourceMap;
 use weft_lang::{Resolver, format::format, lexer, parser};
 use weft_native::{ENTROPY_BYTES, Secrets, prepare};
+use weft_proto::capture::{LinkType, Packet, ReadError, Reader, Style, Writer};
 use weft_proto::session::grpc::protobuf::{EditValue, Walk, WalkBuilder};
 use weft_proto::session::grpc::{Deframer, header};
 use weft_proto::session::http2::hpack::{BlockDecoder, BlockEncoder};
@@ -246,6 +247,51 @@ pub fn grpc_deframe(data: &[u8]) {
     let mut out = Vec::new();
     header::write_message(&text, &mut out);
     assert_eq!(header::parse_message(&out), text);
+}
+
+/// Capture files do not depend on how their bytes were cut; what is read can be written and read again.
+pub fn capture(data: &[u8]) {
+    let Some((&step, file)) = data.split_first() else { return };
+    let whole = read_capture(file, usize::MAX);
+    assert_eq!(read_capture(file, usize::from(step).max(1)), whole);
+    let mut out = Vec::new();
+    let mut writer = Writer::new(Style::default(), LinkType::RAW, "", &mut out);
+    for (at, original_length, bytes, comments) in &whole.0 {
+        let comments: Vec<&str> = comments.iter().map(String::as_str).collect();
+        let original_length = Some(*original_length);
+        let packet =
+            Packet { at: Time(at.0.max(0)), interface: 0, original_length, bytes, comments: &comments };
+        writer.write(&packet, &mut out).expect("what was read can be written");
+    }
+    let (again, end) = read_capture(&out, usize::MAX);
+    assert_eq!(end, Ok(whole.0.len() as u64));
+    for ((at, original_length, bytes, _), again) in whole.0.iter().zip(&again) {
+        assert_eq!((&Time(at.0.max(0)), original_length, bytes), (&again.0, &again.1, &again.2));
+    }
+}
+
+/// Time, length on the wire, bytes, comments.
+type Captured = (Time, u32, Vec<u8>, Vec<String>);
+
+fn read_capture(file: &[u8], step: usize) -> (Vec<Captured>, Result<u64, ReadError>) {
+    let (mut reader, mut packets) = (Reader::new(), Vec::new());
+    for piece in file.chunks(step) {
+        reader.push(piece);
+        loop {
+            match reader.next() {
+                Ok(Some(record)) => {
+                    let comments = record.comments().map(str::to_owned).collect();
+                    let at = record.at.unwrap_or_default();
+                    packets.push((at, record.original_length, record.bytes.to_vec(), comments));
+                    let _ = record.link.network(record.bytes);
+                }
+                Ok(None) => break,
+                Err(error) => return (packets, Err(error)),
+            }
+        }
+    }
+    let end = reader.finish();
+    (packets, end)
 }
 
 /// The text form of chains: any text is read or refused, what was read is written and reads back the same, and the

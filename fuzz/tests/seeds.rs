@@ -1,10 +1,11 @@
 //! Every target's body on seeds and on random changes of them, with stable Rust.
 
 use std::path::Path;
-use weft_core::hash;
+use weft_core::{Time, hash};
 use weft_fuzz::*;
 use weft_ir::generate::{self, Dice};
 use weft_ir::text::write_program;
+use weft_proto::capture::{ByteOrder, Format, LinkType, Packet, Style, Writer};
 
 #[path = "../../crates/weft/library_folder.rs"]
 mod library_folder;
@@ -112,6 +113,27 @@ fn messages_are_read_or_refused() {
 fn streams_are_deframed_or_refused() {
     let seeds = [&b"\x03\0\0\0\0\x02ab\x01\0\0\0\0\0\0\0\0\x01c"[..], b"\x0112345678m", b"\x0150%25 %zz%"];
     run(grpc_deframe, seeds.map(<[u8]>::to_vec).to_vec());
+}
+
+/// A file of packets could crash whoever replays it.
+#[test]
+fn captures_are_read_or_refused() {
+    let mut seeds = Vec::new();
+    for format in [Format::Pcap, Format::PcapNg] {
+        for order in [ByteOrder::Little, ByteOrder::Big] {
+            let mut file = vec![7];
+            let mut writer =
+                Writer::new(Style { format, order, ..Style::default() }, LinkType::NULL, "lo", &mut file);
+            for n in 0..4 {
+                let bytes = [&[2, 0, 0, 0, 0x45][..], &[n; 40]].concat();
+                let at = Time(1_700_000_000_000_000_000 + i64::from(n));
+                let packet = Packet { at, bytes: &bytes, comments: &["a", "b"], ..Packet::default() };
+                writer.write(&packet, &mut file).expect("it fits");
+            }
+            seeds.push(file);
+        }
+    }
+    run(capture, seeds);
 }
 
 /// A file of IR could crash whoever reads it.

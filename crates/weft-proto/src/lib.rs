@@ -3,4 +3,5 @@
 //! Nothing here opens a socket, reads a clock or starts a thread, so the same code runs under a driver and
 //! under the simulator.
 
+pub mod capture;
 pub mod session;

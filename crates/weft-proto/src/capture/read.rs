@@ -1,0 +1,625 @@
+//! From the bytes of a file to the packets in it.
+
+use super::{
+    BLOCK_BYTES_MAX, ByteOrder, Format, INTERFACES_MAX, LinkType, NAME_BYTES_MAX, PACKET_BYTES_MAX, block,
+    magic, option,
+};
+use core::fmt;
+use core::ops::Range;
+use weft_core::Time;
+
+/// Reads a pcap or pcapng file that is given in pieces.
+///
+/// Call [`Reader::push`] with the next bytes, then [`Reader::next`] until it wants more; at the end of the file
+/// [`Reader::finish`] says whether it ends where it may. It holds a piece and at most one block beside it.
+///
+/// ```
+/// use weft_core::Time;
+/// use weft_proto::capture::{LinkType, Packet, Reader, Style, Writer};
+///
+/// let mut file = Vec::new();
+/// let mut writer = Writer::new(Style::default(), LinkType::RAW, "tun0", &mut file);
+/// writer.write(&Packet { at: Time(5), bytes: b"E...", ..Packet::default() }, &mut file).unwrap();
+///
+/// let mut reader = Reader::new();
+/// for piece in file.chunks(7) {
+///     reader.push(piece);
+///     while let Some(record) = reader.next().unwrap() {
+///         assert_eq!((record.at, record.link, record.bytes), (Some(Time(5)), LinkType::RAW, &b"E..."[..]));
+///     }
+/// }
+/// assert_eq!(reader.finish(), Ok(1));
+/// ```
+#[derive(Debug, Default)]
+pub struct Reader {
+    /// Bytes that were pushed and may still be needed.
+    buffer: Vec<u8>,
+    /// Of these, so many were taken.
+    taken: usize,
+    /// Bytes of the file in front of the buffer.
+    passed: u64,
+    /// Bytes of a block that nobody wants, and that have not come yet.
+    skip: u64,
+    /// Where that block begins.
+    skipped_at: u64,
+    state: State,
+    interfaces: Vec<Interface>,
+    /// The first interface of the section.
+    section: usize,
+    records: u64,
+    failed: Option<ReadError>,
+}
+
+/// A packet of a file.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Record<'a> {
+    /// When it was captured, where the file says so.
+    pub at: Option<Time>,
+    /// The place of its interface in [`Reader::interfaces`].
+    pub interface: u32,
+    /// What its bytes begin with.
+    pub link: LinkType,
+    /// Bytes that it had; there may be fewer here.
+    pub original_length: u32,
+    /// What was captured of it.
+    pub bytes: &'a [u8],
+    order: ByteOrder,
+    options: &'a [u8],
+}
+
+/// Where packets of a file were captured.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Interface {
+    /// What its packets begin with.
+    pub link: LinkType,
+    /// What it was called there; empty where the file does not say.
+    pub name: String,
+    /// Bytes of a packet that were captured at most; 0: all.
+    snapshot: u32,
+    ticks: Ticks,
+    offset_s: i64,
+}
+
+/// The comments on a packet, in order.
+#[derive(Clone, Debug)]
+pub struct Comments<'a> {
+    order: ByteOrder,
+    options: &'a [u8],
+}
+
+/// Why a file cannot be read on. The packets in front of it were given.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ReadError {
+    /// The byte of the file at which the faulty record begins, or the file ends.
+    pub at: u64,
+    /// Packets in front of it.
+    pub records: u64,
+    /// What is wrong.
+    pub fault: Fault,
+}
+
+/// What is wrong with a file.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Fault {
+    /// It ends within a record or a header; so many bytes of it are there.
+    Cut {
+        /// Bytes that are there.
+        have: u64,
+    },
+    /// It has no byte.
+    Empty,
+    /// It begins as no capture does.
+    NotACapture([u8; 4]),
+    /// A version of the format that is not known.
+    Version(u16, u16),
+    /// Something is longer than it may be.
+    TooLong {
+        /// What.
+        what: &'static str,
+        /// How long it says that it is.
+        length: u64,
+        /// The limit.
+        max: u64,
+    },
+    /// A rule of the format is broken.
+    Malformed(&'static str),
+}
+
+#[derive(Clone, Copy, Debug, Default)]
+enum State {
+    #[default]
+    Start,
+    Pcap(ByteOrder),
+    PcapNg(ByteOrder),
+}
+
+/// The unit of time of an interface.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Ticks {
+    /// This many in a second.
+    PerSecond(u64),
+    /// 2 to this power in a second.
+    PerSecondLog2(u8),
+}
+
+/// A record that was found, as places in the buffer.
+struct Found {
+    at: Option<Time>,
+    interface: usize,
+    original_length: u32,
+    bytes: Range<usize>,
+    options: Range<usize>,
+}
+
+/// What a look at the buffer has found.
+enum Step {
+    /// More bytes are needed.
+    More,
+    /// A header or a block without a packet.
+    Other,
+    Packet(Found),
+}
+
+impl Reader {
+    /// A reader at the beginning of a file.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Takes the next bytes of the file.
+    pub fn push(&mut self, bytes: &[u8]) {
+        let skipped = usize::try_from(self.skip).unwrap_or(usize::MAX).min(bytes.len());
+        if self.skip > 0 {
+            self.passed += skipped as u64;
+            self.skip -= skipped as u64;
+        }
+        if self.taken > 0 {
+            self.passed += self.taken as u64;
+            self.buffer.drain(..self.taken);
+            self.taken = 0;
+        }
+        self.buffer.extend_from_slice(&bytes[skipped..]);
+    }
+
+    /// The next packet; `None`: it needs more bytes.
+    ///
+    /// # Errors
+    /// The file is none that can be read on. It stays so.
+    #[expect(
+        clippy::should_implement_trait,
+        reason = "a record borrows the reader, as no iterator's item can"
+    )]
+    pub fn next(&mut self) -> Result<Option<Record<'_>>, ReadError> {
+        if let Some(error) = &self.failed {
+            return Err(error.clone());
+        }
+        let found = loop {
+            match self.step() {
+                Ok(Step::More) => return Ok(None),
+                Ok(Step::Other) => (),
+                Ok(Step::Packet(found)) => break found,
+                Err(fault) => {
+                    let error = self.error(fault);
+                    self.failed = Some(error.clone());
+                    return Err(error);
+                }
+            }
+        };
+        self.records += 1;
+        Ok(Some(Record {
+            at: found.at,
+            interface: found.interface as u32,
+            link: self.interfaces[found.interface].link,
+            original_length: found.original_length,
+            bytes: &self.buffer[found.bytes],
+            order: self.order(),
+            options: &self.buffer[found.options],
+        }))
+    }
+
+    /// Says that the file has no more bytes; how many packets it has.
+    ///
+    /// # Errors
+    /// It ends in the middle of something, or could not be read on earlier.
+    pub fn finish(&self) -> Result<u64, ReadError> {
+        if let Some(error) = &self.failed {
+            return Err(error.clone());
+        }
+        let end = self.passed + self.buffer.len() as u64;
+        let start = if self.skip > 0 { self.skipped_at } else { self.position() };
+        let is_empty = self.passed == 0 && self.buffer.is_empty();
+        if !is_empty && start == end {
+            return Ok(self.records);
+        }
+        let fault = if is_empty { Fault::Empty } else { Fault::Cut { have: end - start } };
+        Err(ReadError { at: end, records: self.records, fault })
+    }
+
+    /// The interfaces so far, those of earlier sections in front.
+    pub fn interfaces(&self) -> &[Interface] {
+        &self.interfaces
+    }
+
+    /// What kind of file it is, once its first bytes were read.
+    pub fn format(&self) -> Option<Format> {
+        match self.state {
+            State::Start => None,
+            State::Pcap(_) => Some(Format::Pcap),
+            State::PcapNg(_) => Some(Format::PcapNg),
+        }
+    }
+
+    /// Bytes of the file up to the end of the last packet given.
+    pub fn position(&self) -> u64 {
+        self.passed + self.taken as u64
+    }
+
+    /// Packets that were given.
+    pub fn records(&self) -> u64 {
+        self.records
+    }
+
+    fn error(&self, fault: Fault) -> ReadError {
+        ReadError { at: self.position(), records: self.records, fault }
+    }
+
+    fn order(&self) -> ByteOrder {
+        match self.state {
+            State::Start => ByteOrder::default(),
+            State::Pcap(order) | State::PcapNg(order) => order,
+        }
+    }
+
+    fn step(&mut self) -> Result<Step, Fault> {
+        if self.skip > 0 || self.taken == self.buffer.len() {
+            return Ok(Step::More);
+        }
+        match self.state {
+            State::Start => self.start(),
+            State::Pcap(order) => self.pcap_record(order),
+            State::PcapNg(order) => self.block(order),
+        }
+    }
+
+    /// The bytes that are not taken, if there are so many.
+    fn have(&self, n: usize) -> Option<&[u8]> {
+        self.buffer.get(self.taken..self.taken + n)
+    }
+
+    fn start(&mut self) -> Result<Step, Fault> {
+        let Some(first) = self.have(4) else { return Ok(Step::More) };
+        let first: [u8; 4] = first.try_into().expect("there are four");
+        let (order, per_second) = match u32::from_le_bytes(first) {
+            block::SECTION => {
+                self.state = State::PcapNg(ByteOrder::Little);
+                return Ok(Step::Other);
+            }
+            magic::MICROS => (ByteOrder::Little, 1_000_000),
+            magic::NANOS => (ByteOrder::Little, 1_000_000_000),
+            swapped if swapped.swap_bytes() == magic::MICROS => (ByteOrder::Big, 1_000_000),
+            swapped if swapped.swap_bytes() == magic::NANOS => (ByteOrder::Big, 1_000_000_000),
+            _ => return Err(Fault::NotACapture(first)),
+        };
+        const HEADER_BYTES: usize = 24;
+        let Some(header) = self.have(HEADER_BYTES) else { return Ok(Step::More) };
+        let version = (order.u16(header, 4), order.u16(header, 6));
+        if version.0 != 2 {
+            return Err(Fault::Version(version.0, version.1));
+        }
+        let (snapshot, link) = (order.u32(header, 16), order.u32(header, 20));
+        // The upper half says how many bytes of checksum end a frame, which is of no use to a network.
+        let link = LinkType(link as u16);
+        let ticks = Ticks::PerSecond(per_second);
+        self.interfaces.push(Interface { link, name: String::new(), snapshot, ticks, offset_s: 0 });
+        self.state = State::Pcap(order);
+        self.taken += HEADER_BYTES;
+        Ok(Step::Other)
+    }
+
+    fn pcap_record(&mut self, order: ByteOrder) -> Result<Step, Fault> {
+        const HEADER_BYTES: usize = 16;
+        let Some(header) = self.have(HEADER_BYTES) else { return Ok(Step::More) };
+        let (seconds, fraction) = (order.u32(header, 0), order.u32(header, 4));
+        let (length, original_length) = (order.u32(header, 8), order.u32(header, 12));
+        check_length("a packet", length, PACKET_BYTES_MAX)?;
+        let length = length as usize;
+        if self.have(HEADER_BYTES + length).is_none() {
+            return Ok(Step::More);
+        }
+        let Ticks::PerSecond(per_second) = self.interfaces[0].ticks else {
+            unreachable!("pcap has decimals")
+        };
+        let nanos = u64::from(seconds) * 1_000_000_000 + u64::from(fraction) * (1_000_000_000 / per_second);
+        let start = self.taken + HEADER_BYTES;
+        self.taken = start + length;
+        Ok(Step::Packet(Found {
+            at: Some(Time(nanos as i64)),
+            interface: 0,
+            original_length,
+            bytes: start..start + length,
+            options: 0..0,
+        }))
+    }
+
+    fn block(&mut self, order: ByteOrder) -> Result<Step, Fault> {
+        // The shortest block: its type, its length, its length again.
+        const FRAME_BYTES: usize = 12;
+        let Some(header) = self.have(FRAME_BYTES) else { return Ok(Step::More) };
+        let kind = order.u32(header, 0);
+        // The type of a section header reads the same in both orders.
+        let order = match kind == block::SECTION {
+            true => section_order(header)?,
+            false => order,
+        };
+        let length = order.u32(header, 4);
+        if length % 4 != 0 || (length as usize) < FRAME_BYTES {
+            return Err(Fault::Malformed("the length of a block is less than 12 or no multiple of 4"));
+        }
+        if !matches!(
+            kind,
+            block::SECTION | block::INTERFACE | block::PACKET | block::SIMPLE_PACKET | block::OLD_PACKET
+        ) {
+            let here = (length as usize).min(self.buffer.len() - self.taken);
+            self.skipped_at = self.position();
+            self.taken += here;
+            self.skip = u64::from(length) - here as u64;
+            return Ok(Step::Other);
+        }
+        check_length("a block", length, BLOCK_BYTES_MAX)?;
+        let Some(bytes) = self.have(length as usize) else { return Ok(Step::More) };
+        if order.u32(bytes, bytes.len() - 4) != length {
+            return Err(Fault::Malformed("the length at the end of a block is not the one at its beginning"));
+        }
+        let body = self.taken + 8..self.taken + length as usize - 4;
+        let step = match kind {
+            block::SECTION => self.section(order, body)?,
+            block::INTERFACE => self.interface(order, body)?,
+            block::PACKET => self.packet(order, body, PacketKind::Enhanced)?,
+            block::OLD_PACKET => self.packet(order, body, PacketKind::Old)?,
+            _ => self.simple_packet(order, body)?,
+        };
+        self.taken += length as usize;
+        Ok(step)
+    }
+
+    fn section(&mut self, order: ByteOrder, body: Range<usize>) -> Result<Step, Fault> {
+        let body = &self.buffer[body];
+        if body.len() < 16 {
+            return Err(Fault::Malformed("a section header has fewer than 28 bytes"));
+        }
+        let version = (order.u16(body, 4), order.u16(body, 6));
+        // 1.2 was written by mistake for 1.0, as the specification tells.
+        if !matches!(version, (1, 0 | 2)) {
+            return Err(Fault::Version(version.0, version.1));
+        }
+        self.state = State::PcapNg(order);
+        self.section = self.interfaces.len();
+        Ok(Step::Other)
+    }
+
+    fn interface(&mut self, order: ByteOrder, body: Range<usize>) -> Result<Step, Fault> {
+        let body = &self.buffer[body];
+        if body.len() < 8 {
+            return Err(Fault::Malformed("an interface has fewer than 20 bytes"));
+        }
+        check_length("the list of interfaces", self.interfaces.len() as u32 + 1, INTERFACES_MAX)?;
+        let mut interface = Interface {
+            link: LinkType(order.u16(body, 0)),
+            name: String::new(),
+            snapshot: order.u32(body, 4),
+            ticks: Ticks::PerSecond(1_000_000),
+            offset_s: 0,
+        };
+        for (code, value) in (Options { order, bytes: &body[8..] }) {
+            match (code, value) {
+                (option::NAME, name) => {
+                    let name = &name[..name.len().min(NAME_BYTES_MAX)];
+                    interface.name = String::from_utf8_lossy(name).trim_end_matches('\0').to_owned();
+                }
+                (option::TIME_UNIT, [unit]) => interface.ticks = ticks(*unit)?,
+                (option::TIME_OFFSET, value) if value.len() == 8 => {
+                    interface.offset_s = order.u64(value, 0) as i64;
+                }
+                _ => (),
+            }
+        }
+        self.interfaces.push(interface);
+        Ok(Step::Other)
+    }
+
+    fn packet(&mut self, order: ByteOrder, body: Range<usize>, kind: PacketKind) -> Result<Step, Fault> {
+        const HEADER_BYTES: usize = 20;
+        let bytes = &self.buffer[body.clone()];
+        if bytes.len() < HEADER_BYTES {
+            return Err(Fault::Malformed("a packet block has fewer than 32 bytes"));
+        }
+        let number = match kind {
+            PacketKind::Enhanced => order.u32(bytes, 0),
+            PacketKind::Old => u32::from(order.u16(bytes, 0)),
+        };
+        let (interface, known) = self.known_interface(number)?;
+        let stamp = u64::from(order.u32(bytes, 4)) << 32 | u64::from(order.u32(bytes, 8));
+        let length = order.u32(bytes, 12);
+        check_length("a packet", length, PACKET_BYTES_MAX)?;
+        let (length, padded) = (length as usize, (length as usize).next_multiple_of(4));
+        if HEADER_BYTES + padded > bytes.len() {
+            return Err(Fault::Malformed("a packet is longer than its block"));
+        }
+        let start = body.start + HEADER_BYTES;
+        Ok(Step::Packet(Found {
+            at: Some(known.time(stamp)),
+            interface,
+            original_length: order.u32(bytes, 16),
+            bytes: start..start + length,
+            options: start + padded..body.end,
+        }))
+    }
+
+    fn simple_packet(&mut self, order: ByteOrder, body: Range<usize>) -> Result<Step, Fault> {
+        let bytes = &self.buffer[body.clone()];
+        if bytes.len() < 4 {
+            return Err(Fault::Malformed("a simple packet block has fewer than 16 bytes"));
+        }
+        let (interface, known) = self.known_interface(0)?;
+        let original_length = order.u32(bytes, 0);
+        let snapshot = if known.snapshot == 0 { u32::MAX } else { known.snapshot };
+        let length = original_length.min(snapshot);
+        check_length("a packet", length, PACKET_BYTES_MAX)?;
+        let start = body.start + 4;
+        let end = start + length as usize;
+        if end > body.end {
+            return Err(Fault::Malformed("a packet is longer than its block"));
+        }
+        let options = body.end..body.end;
+        Ok(Step::Packet(Found { at: None, interface, original_length, bytes: start..end, options }))
+    }
+
+    /// An interface by its number in the section: its place in the list, and itself.
+    fn known_interface(&self, number: u32) -> Result<(usize, &Interface), Fault> {
+        let place = self.section.saturating_add(number as usize);
+        let unknown = Fault::Malformed("a packet is of an interface that was not described");
+        self.interfaces.get(place).map(|known| (place, known)).ok_or(unknown)
+    }
+}
+
+impl<'a> Record<'a> {
+    /// The comments on it, in order.
+    pub fn comments(&self) -> Comments<'a> {
+        Comments { order: self.order, options: self.options }
+    }
+}
+
+impl<'a> Iterator for Comments<'a> {
+    type Item = &'a str;
+
+    fn next(&mut self) -> Option<&'a str> {
+        let mut options = Options { order: self.order, bytes: self.options };
+        let comment = options.by_ref().find_map(|(code, value)| {
+            let text = core::str::from_utf8(value).ok()?;
+            (code == option::COMMENT).then(|| text.trim_end_matches('\0'))
+        });
+        self.options = options.bytes;
+        comment
+    }
+}
+
+impl fmt::Display for ReadError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { at, records, fault } = self;
+        let record = records + 1;
+        match fault {
+            Fault::Cut { have } => {
+                write!(f, "the capture is cut short: it ends at byte {at}, {have} bytes into record {record}")
+            }
+            Fault::Empty => f.write_str("the capture is empty"),
+            Fault::NotACapture([0x1f, 0x8b, ..]) => {
+                f.write_str("it is compressed with gzip: unpack it first")
+            }
+            Fault::NotACapture([0x28, 0xb5, 0x2f, 0xfd]) => {
+                f.write_str("it is compressed with zstd: unpack it first")
+            }
+            Fault::NotACapture(first) => {
+                write!(f, "it is neither pcap nor pcapng: it begins with the bytes {first:02x?}")
+            }
+            Fault::Version(major, minor) => {
+                write!(f, "the capture is of version {major}.{minor}, which is not known (byte {at})")
+            }
+            Fault::TooLong { what, length, max } => {
+                write!(f, "record {record} at byte {at}: {what} has {length} bytes, more than {max}")
+            }
+            Fault::Malformed(rule) => write!(f, "record {record} at byte {at}: {rule}"),
+        }
+    }
+}
+
+impl core::error::Error for ReadError {}
+
+impl Interface {
+    /// The point in time of a stamp of this interface. What 64 bits of nanoseconds do not hold is the nearest that
+    /// they do.
+    fn time(&self, stamp: u64) -> Time {
+        let nanos = match self.ticks {
+            Ticks::PerSecond(n) => i128::from(stamp) * 1_000_000_000 / i128::from(n),
+            Ticks::PerSecondLog2(n) => (i128::from(stamp) * 1_000_000_000) >> n,
+        };
+        let nanos = nanos + i128::from(self.offset_s) * 1_000_000_000;
+        Time(nanos.clamp(i128::from(i64::MIN), i128::from(i64::MAX)) as i64)
+    }
+}
+
+#[derive(Clone, Copy)]
+enum PacketKind {
+    Enhanced,
+    Old,
+}
+
+/// The options of a block: (code, value), up to the first that does not fit.
+struct Options<'a> {
+    order: ByteOrder,
+    bytes: &'a [u8],
+}
+
+impl<'a> Iterator for Options<'a> {
+    type Item = (u16, &'a [u8]);
+
+    fn next(&mut self) -> Option<(u16, &'a [u8])> {
+        let (header, rest) = core::mem::take(&mut self.bytes).split_at_checked(4)?;
+        let (code, length) = (self.order.u16(header, 0), usize::from(self.order.u16(header, 2)));
+        if code == option::END {
+            return None;
+        }
+        let value = rest.get(..length)?;
+        self.bytes = rest.get(length.next_multiple_of(4)..).unwrap_or_default();
+        Some((code, value))
+    }
+}
+
+impl ByteOrder {
+    fn u16(self, bytes: &[u8], at: usize) -> u16 {
+        let bytes = bytes[at..at + 2].try_into().expect("there are two");
+        match self {
+            Self::Little => u16::from_le_bytes(bytes),
+            Self::Big => u16::from_be_bytes(bytes),
+        }
+    }
+
+    fn u32(self, bytes: &[u8], at: usize) -> u32 {
+        let bytes = bytes[at..at + 4].try_into().expect("there are four");
+        match self {
+            Self::Little => u32::from_le_bytes(bytes),
+            Self::Big => u32::from_be_bytes(bytes),
+        }
+    }
+
+    fn u64(self, bytes: &[u8], at: usize) -> u64 {
+        let bytes = bytes[at..at + 8].try_into().expect("there are eight");
+        match self {
+            Self::Little => u64::from_le_bytes(bytes),
+            Self::Big => u64::from_be_bytes(bytes),
+        }
+    }
+}
+
+fn section_order(header: &[u8]) -> Result<ByteOrder, Fault> {
+    [ByteOrder::Little, ByteOrder::Big]
+        .into_iter()
+        .find(|order| order.u32(header, 8) == block::BYTE_ORDER)
+        .ok_or(Fault::Malformed("a section header does not say its byte order"))
+}
+
+/// The unit of the option `if_tsresol`: a negative power of 10, or of 2 if the first bit is set.
+fn ticks(unit: u8) -> Result<Ticks, Fault> {
+    let power = unit & 0x7f;
+    let ticks = match unit & 0x80 {
+        0 => 10_u64.checked_pow(u32::from(power)).map(Ticks::PerSecond),
+        _ => (power < 64).then_some(Ticks::PerSecondLog2(power)),
+    };
+    ticks.ok_or(Fault::Malformed("the times of an interface have a unit that 64 bits do not hold"))
+}
+
+fn check_length(what: &'static str, length: u32, max: usize) -> Result<(), Fault> {
+    match length as usize <= max {
+        true => Ok(()),
+        false => Err(Fault::TooLong { what, length: u64::from(length), max: max as u64 }),
+    }
+}
