@@ -41,6 +41,8 @@ pub struct Cx<'a> {
     pub rand: u64,
     /// The input columns, in the order of the segment's inputs.
     pub slots: &'a [Slot],
+    /// Where the parser of a frame puts the slots that it finds; of no length in other passes.
+    pub given: &'a mut [Slot],
     /// Bit i is set where input i is not NULL.
     pub present: u64,
     /// The bytes that slots point into.

@@ -1,8 +1,8 @@
 //! The words that every other part of Weft uses.
 //!
 //! This crate has no dependencies, reads no clock, opens no socket and starts no thread. It holds the value
-//! types of the language, message schemas, gRPC statuses, time, limits, the state tables, frames, and the interface
-//! between compiled code and the engine ([`abi`]).
+//! types of the language, message schemas, wire formats, gRPC statuses, time, limits, the state tables, frames, and the
+//! interface between compiled code and the engine ([`abi`]).
 
 pub mod abi;
 pub mod filter;
@@ -15,6 +15,7 @@ pub mod status;
 pub mod table;
 pub mod time;
 pub mod types;
+pub mod wire;
 
 pub use status::Status;
 pub use time::{Interval, Time};

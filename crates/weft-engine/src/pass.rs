@@ -114,6 +114,7 @@ impl Passes {
             now: facts.now,
             rand: facts.rand,
             slots: &self.slots[..inputs(&live.chain, segment.event).len()],
+            given: &mut [],
             present,
             regions: regions(facts.payload.unwrap_or_default(), &self.text),
             state: &live.state,
@@ -151,7 +152,7 @@ impl Passes {
                 Place::Body(path) if path.is_empty() => {
                     facts.payload.map(|payload| Slot { a: 0, b: payload.len() as u64 })
                 }
-                Place::Body(_) | Place::Key(_) => continue,
+                Place::Body(_) | Place::Key(_) | Place::Frame(_) => continue,
                 Place::Header(name) => self.keep_header(facts.headers, name),
                 Place::Trailer(name) => self.keep_header(facts.trailers, name),
                 Place::Meta(meta) => self.meta(*meta, live, facts),
@@ -191,6 +192,7 @@ impl Passes {
             Meta::Status => number(u64::from(facts.status?.code())),
             Meta::Elapsed => number(facts.elapsed?.0 as u64),
             Meta::Version => number(live.chain.version),
+            Meta::Port => None,
         }
     }
 

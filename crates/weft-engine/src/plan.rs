@@ -315,6 +315,8 @@ impl Segments {
                 Event::Open => segments.open = Some(segment),
                 Event::OpenRequest => segments.open_request = Some(segment),
                 Event::Request => segments.request = Some(segment),
+                // Frames have segments of their own.
+                Event::Parse => {}
                 Event::Response => segments.response = Some(segment),
                 Event::Close => segments.close = Some(segment),
                 Event::Every(at, nth) => {

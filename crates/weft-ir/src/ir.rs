@@ -229,6 +229,19 @@ pub enum Op {
     SetAnswer(NameId, Value),
     /// Sets a field of the message that a REPLY gives. `T ->`
     SetReply(NameId, Value),
+    // The frame, in PARSE alone: what is in [`weft_core::abi::REGION_BODY`].
+    /// How many bytes it has. `-> Int`
+    FrameLen,
+    /// So many bytes (1 to 8) from an offset, as an unsigned integer; 0 if they do not all lie in the frame.
+    /// `Int -> Int`
+    FrameGet(Value, u8, Endian),
+    /// The sum of the 16-bit words (big endian; a last odd byte is the upper half of one) of so many bytes from an
+    /// offset, folded to 16 bits: the internet checksum (RFC 1071) before it is inverted. 0 if they do not all lie in
+    /// the frame. `Int, Int -> Int`
+    FrameSum(Value, Value),
+    /// Gives an input its [`weft_core::abi::Slot`], and makes it present. `Int, Int ->`
+    Give(InputId, Value, Value),
+
     /// `now()`. `-> Int`
     Now,
     /// `rand()`: uniform in [0, 1), by [`weft_core::hash::draw`] from the pass and this call site. `-> Float`
@@ -322,6 +335,15 @@ pub enum Journal {
 pub enum Signed {
     Yes,
     No,
+}
+
+/// Which byte of a number comes first.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Endian {
+    /// The most significant, as on most wires.
+    Big,
+    /// The least significant.
+    Little,
 }
 
 /// Operations on two integers.
@@ -517,6 +539,7 @@ impl Op {
             | Self::Input(_)
             | Self::InputPresent(_)
             | Self::ClearInput(_)
+            | Self::FrameLen
             | Self::Now
             | Self::Rand(_)
             | Self::CallGet(_)
@@ -566,6 +589,7 @@ impl Op {
             | Self::Delay(a)
             | Self::Mark(a)
             | Self::Mirror(a)
+            | Self::FrameGet(a, ..)
             | Self::NativeNull(a)
             | Self::NativeFailed(a) => vec![*a],
             Self::IntBinary(_, a, b)
@@ -577,6 +601,8 @@ impl Op {
             | Self::BytesCompare(_, a, b)
             | Self::HashMix(a, b)
             | Self::InPrefix(a, b)
+            | Self::FrameSum(a, b)
+            | Self::Give(_, a, b)
             | Self::SetColumn(_, a, _, b, _) => vec![*a, *b],
             Self::Select(a, b, c) | Self::Slice(a, b, c) => vec![*a, *b, *c],
             Self::Concat(parts) | Self::Key(parts) | Self::Native(_, parts) => parts.clone(),

@@ -4,10 +4,11 @@
 //! variables and sinks. The engine runs *segments* of it: lists of handlers for one event, which a back end
 //! compiles into one piece of code (that is all that fusion is here).
 
-use crate::ir::Function;
+use crate::ir::{Endian, Function};
 use weft_core::native::NativeDecl;
 use weft_core::table::TableSpec;
 use weft_core::types::{Repr, Type};
+use weft_core::wire::FieldRef;
 use weft_core::{Interval, Status, Value};
 
 /// A checked and lowered chain.
@@ -35,6 +36,73 @@ pub struct ChainProgram {
     pub replies: Vec<ReplyField>,
     /// Native functions that handlers call, each with what is known of its calls beforehand.
     pub natives: Vec<NativeDecl>,
+    /// What a chain on frames has besides.
+    pub frames: Option<Frames>,
+}
+
+/// How the inputs of a chain are found in a frame, and how those that it changes are written back.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Frames {
+    /// The function of [`Event::Parse`]: it gives the inputs that are [`Place::Frame`]. It ends with FORWARD, or, of a
+    /// malformed frame, with DROP: its line is then an index into `checks`.
+    ///
+    /// A number's slot holds it, and where in the frame the bytes begin that hold it. A run of bytes has its offset and
+    /// its length there, as everywhere. That a layer is there is 1, and where it begins.
+    pub parser: Function,
+    /// What makes a frame malformed.
+    pub checks: Vec<Check>,
+    /// For each of the request's inputs: how it is written. None for those that do not change.
+    pub stores: Vec<Option<Store>>,
+}
+
+/// A rule of a wire format that a frame can break.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Check {
+    /// The protocol.
+    pub protocol: String,
+    /// What is wrong: `truncated`, `version is not 4`, `checksum`.
+    pub what: String,
+    /// The line of its definition.
+    pub line: u32,
+}
+
+/// How a change of an input is written into the frame.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Store {
+    /// Where it lies from what its slot says.
+    pub at: StoreAt,
+    /// The checksums that cover it, to be kept right (RFC 1624).
+    pub sums: Vec<Sum>,
+}
+
+/// Where a field lies.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum StoreAt {
+    /// A number: `bits` bits above the lowest `shift` ones of `bytes` bytes.
+    Bits {
+        /// 1 to 8.
+        bytes: u8,
+        /// How many bits are below.
+        shift: u8,
+        /// 1 to 64.
+        bits: u8,
+        /// Their order.
+        endian: Endian,
+    },
+    /// A run of bytes, which keeps its length.
+    Bytes,
+}
+
+/// A checksum that covers a field.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Sum {
+    /// The input that is the checksum: a hidden one, if nobody reads it. It is a [`StoreAt::Bits`] of two bytes.
+    pub input: u16,
+    /// Zero means that there is none, and so is left alone; a sum that comes out as zero is written as all ones (RFC
+    /// 768).
+    pub zero_is_none: bool,
+    /// The field is in the pseudo header alone, so that a checksum that the device is still to complete has it, too.
+    pub pseudo: bool,
 }
 
 /// One direction of a chain.
@@ -103,6 +171,8 @@ pub enum Place {
     Meta(Meta),
     /// A key for the filter behind the chain's last element, by its number. It is never read.
     Key(u16),
+    /// A field of a frame, or whether it has a layer: given by [`Frames::parser`].
+    Frame(FieldRef),
 }
 
 /// What the engine knows of a tuple.
@@ -128,6 +198,8 @@ pub enum Meta {
     EndedBy,
     /// `version`, U64: of the program that handles this tuple.
     Version,
+    /// `port`, TEXT: where a frame arrived.
+    Port,
 }
 
 /// A table of an element.
@@ -272,6 +344,8 @@ pub enum Event {
     Close,
     /// The n-th EVERY of an element.
     Every(u16, u16),
+    /// [`Frames::parser`], before the REQUEST of a frame.
+    Parse,
 }
 
 /// A stage of a segment: one handler of one element.
@@ -297,6 +371,7 @@ impl Handlers {
             Event::Response => self.request.is_none() && self.response.is_some(),
             Event::Open => self.request.is_none() && self.response.is_none(),
             Event::Close => self.request.is_none() && self.response.is_none() && self.open.is_none(),
+            Event::Parse => false,
             Event::Every(..) => {
                 let others = [&self.open, &self.request, &self.response, &self.close];
                 others.iter().all(|handler| handler.is_none())
@@ -308,6 +383,12 @@ impl Handlers {
 impl ChainProgram {
     /// The parts of a segment in the order in which they run.
     pub fn parts(&self, event: Event) -> Vec<Part<'_>> {
+        if event == Event::Parse {
+            let parser = self.frames.as_ref().map(|frames| &frames.parser);
+            let element = self.elements.len() as u16;
+            let part = |function| Part { element, function, opens: false, counts: false };
+            return parser.map(part).into_iter().collect();
+        }
         let mut parts = Vec::new();
         for (index, element) in self.in_order(event) {
             let handlers = &element.handlers;
@@ -321,6 +402,7 @@ impl ChainProgram {
                     let every = (usize::from(at) == index).then(|| handlers.every.get(usize::from(nth)));
                     [every.flatten().map(|(_, f)| f), None]
                 }
+                Event::Parse => [None, None],
             };
             for (nth, function) in chosen.into_iter().flatten().enumerate() {
                 let counts = nth == 0 && handlers.counts(event);
@@ -379,7 +461,7 @@ impl ChainProgram {
 impl Event {
     /// Whether the inputs are those of the request direction.
     pub fn is_request(self) -> bool {
-        matches!(self, Self::Open | Self::OpenRequest | Self::Request)
+        matches!(self, Self::Open | Self::OpenRequest | Self::Request | Self::Parse)
     }
 }
 

@@ -272,6 +272,7 @@ impl Bench {
                 now: Time(self.now),
                 rand: i as u64,
                 slots,
+                given: &mut [],
                 present: 3,
                 regions: [&self.body, &[], &[]],
                 state,

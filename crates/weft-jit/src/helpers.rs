@@ -214,6 +214,7 @@ helpers! {
     Upper = upper(I64, I64, I64) -> (I64, I64);
     Keep = keep(I64, I64, I64) -> (I64, I64);
     HashBytes = hash_bytes(I64, I64) -> (I64);
+    FrameSum = frame_sum(I64, I64) -> (I64);
     InPrefix = in_prefix(I64, I64, I64, I64) -> (I8);
 
     Native = native(I64, I64, I64, I64) -> (I64);
@@ -438,6 +439,16 @@ extern "C" fn ends_with(a: Bytes, b: Bytes) -> bool {
 
 extern "C" fn contains(a: Bytes, b: Bytes) -> bool {
     text::contains(a.as_slice(), b.as_slice())
+}
+
+extern "C" fn frame_sum(bytes: Bytes) -> u64 {
+    let (words, odd) = bytes.as_slice().as_chunks::<2>();
+    let sum: u64 = words.iter().map(|word| u64::from(u16::from_be_bytes(*word))).sum();
+    let mut sum = sum + odd.first().map_or(0, |odd| u64::from(*odd) << 8);
+    while sum > 0xffff {
+        sum = (sum >> 16) + (sum & 0xffff);
+    }
+    sum
 }
 
 extern "C" fn like(a: Bytes, pattern: Bytes) -> bool {

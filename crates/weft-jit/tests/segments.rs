@@ -73,6 +73,7 @@ fn run(
         now: Time(1),
         rand: 0,
         slots: &[],
+        given: &mut [],
         present: 0,
         regions: [&[], &[], &[]],
         state,

@@ -16,6 +16,7 @@ use std::fmt;
 use weft_core::filter::{KeyId, Policies};
 use weft_core::native::{Effect, Native, NativeCost};
 use weft_core::schema::Schema;
+use weft_core::wire::{self, FieldRef, LayerRef};
 use weft_core::{Interval, Type, Value};
 
 use crate::source::Span;
@@ -33,6 +34,12 @@ pub struct Network {
     pub clusters: Vec<Cluster>,
     /// Rules between them, in source order.
     pub routes: Vec<Route>,
+    /// Where frames come in and go out.
+    pub ports: Vec<Port>,
+    /// Wire formats; [`wire::ProtocolId`] is an index into it.
+    pub protocols: Vec<wire::Protocol>,
+    /// Names for one of several wire formats.
+    pub unions: Vec<wire::Union>,
     /// Native functions: those that the program declares, and those that it gives to parameters by their own names.
     pub functions: Vec<NativeFunction>,
     /// Tables that elements of any chain may use.
@@ -43,6 +50,32 @@ pub struct Network {
     pub chains: Vec<Chain>,
     /// Rows that the program gives to tables filled by the controller.
     pub fills: Vec<Fill>,
+}
+
+impl Network {
+    /// The names of a chain's two ends, for people; the second is empty where a chain on ports has none.
+    pub fn ends(&self, chain: &Chain) -> (String, String) {
+        match &chain.edge {
+            Edge::Calls { from, to } => (self.listeners[*from].name.clone(), self.clusters[*to].name.clone()),
+            Edge::Packets { ports, to, .. } => {
+                let names: Vec<&str> = ports.iter().map(|port| &*self.ports[*port].name).collect();
+                (names.join(", "), to.map(|to| self.ports[to].name.clone()).unwrap_or_default())
+            }
+        }
+    }
+
+    /// A column of a frame as a program writes it: `ip.src`, `inner.tcp`.
+    pub fn field_name(&self, field: &FieldRef) -> String {
+        let level = if field.layer.level == 0 { "" } else { "inner." };
+        let members = &field.layer.protocols;
+        let union = self.unions.iter().find(|union| members.len() > 1 && union.members == *members);
+        let protocol = |at: usize| &self.protocols[usize::from(members[at].0)];
+        let layer = union.map_or_else(|| &protocol(0).name, |union| &union.name);
+        let Some(fields) = &field.fields else { return format!("{level}{layer}") };
+        let column = union.and_then(|union| union.columns.iter().find(|column| column.fields == *fields));
+        let own = || &protocol(0).fields[usize::from(fields[0].0)].name;
+        format!("{level}{layer}.{}", column.map_or_else(own, |column| &column.name))
+    }
 }
 
 // ---- listeners, clusters, routes -------------------------------------------------------------------------------
@@ -104,6 +137,38 @@ pub struct Setting {
     pub value: Value,
     /// Where it is set.
     pub span: Span,
+}
+
+/// A port: where frames come in and go out.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Port {
+    /// Its name.
+    pub name: String,
+    /// What carries its frames.
+    pub kind: PortKind,
+    /// The device or the file: `eth0`, `yesterday.pcap`; empty for memory.
+    pub device: String,
+    /// `WITH (...)`: as for a listener, from [`crate::check::network::PORT_OPTIONS`].
+    pub options: Vec<Setting>,
+    /// The whole item.
+    pub span: Span,
+}
+
+/// What carries the frames of a port.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum PortKind {
+    /// `packet 'eth0'`: a packet socket on a network device (AF_PACKET).
+    Packet,
+    /// `xdp 'eth0'`: an XDP socket on a network device (AF_XDP).
+    Xdp,
+    /// `tun 'tun0'`: a device of IP packets that ends in this program.
+    Tun,
+    /// `tap 'tap0'`: a device of Ethernet frames that ends in this program.
+    Tap,
+    /// `pcap 'file'`: a capture, read or written.
+    Pcap,
+    /// `memory`: frames that benchmarks and tests make.
+    Memory,
 }
 
 /// A route: calls of a listener that go to a cluster. The first route that fits decides.
@@ -168,10 +233,8 @@ fn glob_matches(glob: &[u8], text: &[u8]) -> bool {
 pub struct Chain {
     /// Its name.
     pub name: String,
-    /// An index into [`Network::listeners`].
-    pub from: usize,
-    /// An index into [`Network::clusters`].
-    pub to: usize,
+    /// Where it stands.
+    pub edge: Edge,
     /// Which methods.
     pub glob: MethodGlob,
     /// The methods of the schemas that the glob selects, at least one if any stage has columns of a message.
@@ -192,6 +255,37 @@ pub struct Chain {
     pub unordered: Vec<std::ops::Range<usize>>,
     /// The whole item.
     pub span: Span,
+}
+
+/// Where a chain stands.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Edge {
+    /// On calls from a listener to a cluster.
+    Calls {
+        /// An index into [`Network::listeners`].
+        from: usize,
+        /// An index into [`Network::clusters`].
+        to: usize,
+    },
+    /// `ON PORT`: on frames that arrive at ports.
+    Packets {
+        /// Indices into [`Network::ports`], at least one.
+        ports: Vec<usize>,
+        /// Where a frame leaves that no element has sent elsewhere: an index into [`Network::ports`].
+        to: Option<usize>,
+        /// `WHEN`: which frames. The condition is the ON PACKET of an element of its own, which drops all others.
+        when: Option<Box<(Element, Instance)>>,
+    },
+}
+
+impl Edge {
+    /// The listener and the cluster of a chain on calls.
+    pub fn calls(&self) -> Option<(usize, usize)> {
+        match *self {
+            Self::Calls { from, to } => Some((from, to)),
+            Self::Packets { .. } => None,
+        }
+    }
 }
 
 /// A method that a chain carries.
@@ -299,6 +393,8 @@ pub enum BoundPlace {
     Header(String),
     /// Something that the engine knows.
     Meta(Meta),
+    /// A field of a frame, or whether it has a layer.
+    Frame(FieldRef),
 }
 
 /// The size and age of a table in one instance.
@@ -395,11 +491,13 @@ pub enum NativeRef {
 
 // ---- elements --------------------------------------------------------------------------------------------------
 
-/// An element on `rpc`.
+/// An element.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Element {
     /// Its name.
     pub name: String,
+    /// What it works on.
+    pub layer: Layer,
     /// Parameters; an instance gives each a value.
     pub params: Vec<Param>,
     /// Columns of the messages: first those of the request, then those of `RETURNS`.
@@ -429,6 +527,7 @@ impl Element {
     pub fn empty(name: &str, span: Span) -> Self {
         Self {
             name: name.to_owned(),
+            layer: Layer::Rpc,
             params: Vec::new(),
             columns: Vec::new(),
             tables: Vec::new(),
@@ -439,6 +538,17 @@ impl Element {
             span,
         }
     }
+}
+
+/// What an element works on.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub enum Layer {
+    /// `ON rpc`: calls.
+    #[default]
+    Rpc,
+    /// `ON packet`: any frame. `ON tcp`, `ON ip`: frames that have such a layer; others pass it unseen. Its `ON PACKET`
+    /// is [`Handlers::request`], and its columns are those of the request.
+    Packet(Option<LayerRef>),
 }
 
 /// A parameter.
@@ -591,7 +701,7 @@ pub struct SinkColumn {
 pub struct Handlers {
     /// `ON OPEN`
     pub open: Option<Handler>,
-    /// `ON REQUEST`
+    /// `ON REQUEST`, `ON PACKET`
     pub request: Option<Handler>,
     /// `ON RESPONSE`
     pub response: Option<Handler>,
@@ -1273,6 +1383,9 @@ pub enum Meta {
     Upstream,
     /// `ended_by`, TEXT?: the element that ended the call; in CLOSE.
     EndedBy,
+    /// `port`, TEXT: the port at which the frame arrived; in PACKET. There, `size` is that of the frame, and `call_id`
+    /// is written `packet_id`.
+    Port,
 }
 
 /// The functions of the language; [`crate::check::functions`] has their signatures.

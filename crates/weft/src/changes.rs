@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
 use weft_api::{Change, ChangeKind};
-use weft_lang::hir::{FillTarget, Network};
+use weft_lang::hir::{Edge, FillTarget, Network};
 
 /// The things of a network, each with what it means. Two meanings are equal if their texts are; where a thing
 /// stands in its file, and the comments around it, are no part of them.
@@ -69,8 +69,9 @@ impl Outline {
 fn chain(network: &Network, index: usize) -> Vec<(String, String)> {
     let chain = &network.chains[index];
     let mut plain = chain.clone();
-    let mut meaning = format!("{} {}", network.listeners[chain.from].name, network.clusters[chain.to].name);
-    (plain.from, plain.to) = (0, 0);
+    let (from, to) = network.ends(chain);
+    let mut meaning = format!("{from} {to}");
+    plain.edge = Edge::Calls { from: 0, to: 0 };
     plain.methods.iter_mut().for_each(|method| (method.input, method.output) = (0, 0));
     let mut things = Vec::new();
     for (at, instance) in plain.instances.iter_mut().enumerate() {

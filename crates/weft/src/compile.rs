@@ -236,20 +236,22 @@ fn check_clusters(network: &hir::Network) -> Vec<Diagnostic> {
 /// The chains of an edge, each with the methods that it carries.
 fn chains_of(network: &hir::Network, listener: usize, cluster: usize) -> Vec<(MethodPattern, usize)> {
     let chains = network.chains.iter().enumerate();
-    let on_edge = chains.filter(|(_, c)| c.from == listener && c.to == cluster);
+    let on_edge = chains.filter(|(_, c)| c.edge.calls() == Some((listener, cluster)));
     on_edge.map(|(index, c)| (MethodPattern::new(&c.glob.0), index)).collect()
 }
 
 /// A chain whose edge no ROUTE names is its own route.
 fn own_routes(network: &hir::Network) -> impl Iterator<Item = Route> {
-    let is_routed = |c: &hir::Chain| network.routes.iter().any(|r| r.listener == c.from && r.cluster == c.to);
-    let chains = network.chains.iter().enumerate().filter(move |(_, c)| !is_routed(c));
-    chains.map(|(index, chain)| Route {
+    let is_routed = |edge| network.routes.iter().any(|r| (r.listener, r.cluster) == edge);
+    let chains = network.chains.iter().enumerate();
+    let on_calls = chains.filter_map(|(index, chain)| Some((index, chain, chain.edge.calls()?)));
+    let chains = on_calls.filter(move |(.., edge)| !is_routed(*edge));
+    chains.map(|(index, chain, (listener, cluster))| Route {
         name: chain.name.clone(),
-        listener: chain.from,
+        listener,
         methods: MethodPattern::new(&chain.glob.0),
         condition: None,
-        cluster: chain.to,
+        cluster,
         chains: vec![(MethodPattern::any(), index)],
     })
 }

@@ -125,7 +125,7 @@ impl Pass {
             Ty::Int | Ty::Row => super::function::int(dice) as u64,
             Ty::Bytes => {
                 let region = &mut self.regions[match place {
-                    Place::Body(_) => REGION_BODY,
+                    Place::Body(_) | Place::Frame(_) => REGION_BODY,
                     Place::Header(_) | Place::Trailer(_) => REGION_HEADERS,
                     Place::Meta(_) | Place::Key(_) => REGION_META,
                 }];
@@ -196,6 +196,7 @@ impl World {
             now: pass.now,
             rand: pass.rand,
             slots: &pass.slots,
+            given: &mut [],
             present: pass.present,
             regions: [&pass.regions[0], &pass.regions[1], &pass.regions[2]],
             state: &self.state,

@@ -25,7 +25,10 @@ fn every_operation_is_generated() {
             *counts.entry(name).or_default() += n;
         }
     }
-    let absent: Vec<_> = text::mnemonics().into_iter().filter(|m| !counts.contains_key(m)).collect();
+    // What looks at frames is made from random wire formats (`weft-opt/tests/it/wire.rs`).
+    let is_of_handlers = |m: &String| !m.starts_with("frame_") && m != "give";
+    let handlers = text::mnemonics().into_iter().filter(is_of_handlers);
+    let absent: Vec<_> = handlers.filter(|m| !counts.contains_key(m)).collect();
     assert!(absent.is_empty(), "not generated: {absent:?}\ncoverage: {counts:?}");
 }
 

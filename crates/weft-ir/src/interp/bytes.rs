@@ -1,6 +1,6 @@
 //! Operations on bytes and text.
 
-use crate::ir::BytesCmp;
+use crate::ir::{BytesCmp, Endian};
 
 pub(super) fn compare(op: BytesCmp, a: &[u8], b: &[u8]) -> bool {
     match op {
@@ -69,4 +69,31 @@ pub(super) fn in_prefix(address: &[u8], prefix: &[u8]) -> bool {
     let sizes_fit = matches!(address.len(), 4 | 16) && address.len() == network.len();
     let bit = |of: &[u8], i: usize| of[i / 8] >> (7 - i % 8) & 1;
     sizes_fit && bits <= 8 * address.len() && (0..bits).all(|i| bit(address, i) == bit(network, i))
+}
+
+/// A number in a frame; 0 if it does not lie in it.
+pub(super) fn number(frame: &[u8], at: i64, bytes: u8, endian: Endian) -> i64 {
+    let digits = part(frame, at, i64::from(bytes)).unwrap_or_default().iter();
+    let append = |number: u64, digit: &u8| number << 8 | u64::from(*digit);
+    let number = match endian {
+        Endian::Big => digits.fold(0, append),
+        Endian::Little => digits.rev().fold(0, append),
+    };
+    number as i64
+}
+
+/// The sum of 16-bit words, folded; 0 if they do not lie in the frame.
+pub(super) fn sum(frame: &[u8], at: i64, len: i64) -> i64 {
+    let words = part(frame, at, len).unwrap_or_default().chunks(2);
+    let word = |word: &[u8]| u64::from(word[0]) << 8 | u64::from(word.get(1).copied().unwrap_or(0));
+    let mut sum: u64 = words.map(word).sum();
+    while sum > 0xffff {
+        sum = (sum >> 16) + (sum & 0xffff);
+    }
+    sum as i64
+}
+
+fn part(frame: &[u8], at: i64, len: i64) -> Option<&[u8]> {
+    let (at, len) = (usize::try_from(at).ok()?, usize::try_from(len).ok()?);
+    frame.get(at..at.checked_add(len)?)
 }

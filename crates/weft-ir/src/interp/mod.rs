@@ -253,7 +253,7 @@ impl Interpreted {
 
 fn region_of(place: &Place) -> usize {
     match place {
-        Place::Body(_) => REGION_BODY,
+        Place::Body(_) | Place::Frame(_) => REGION_BODY,
         Place::Header(_) | Place::Trailer(_) => REGION_HEADERS,
         Place::Meta(_) | Place::Key(_) => REGION_META,
     }
@@ -509,6 +509,13 @@ impl<'r, 'c> Handling<'r, 'c> {
                 self.inputs[usize::from(id.0)].clone().unwrap_or_else(|| Val::zero(ty))
             }
             Op::InputPresent(id) => Val::Bool(self.inputs[usize::from(id.0)].is_some()),
+            Op::FrameLen => Val::Int(self.cx.regions[REGION_BODY].len() as i64),
+            Op::FrameGet(at, bytes, endian) => {
+                Val::Int(bytes::number(self.cx.regions[REGION_BODY], self.int(at), bytes, endian))
+            }
+            Op::FrameSum(at, len) => {
+                Val::Int(bytes::sum(self.cx.regions[REGION_BODY], self.int(at), self.int(len)))
+            }
             Op::Now => Val::Int(self.cx.now.0),
             Op::Rand(site) => Val::Float(hash::unit_float(hash::draw(self.cx.rand, site))),
 
@@ -553,6 +560,11 @@ impl<'r, 'c> Handling<'r, 'c> {
             Op::ClearInput(id) => {
                 self.edit(EditTarget::Input(id.0), Cell::Null);
                 self.inputs[usize::from(id.0)] = None;
+            }
+            Op::Give(id, a, b) => {
+                let (at, slot) = (usize::from(id.0), Slot { a: self.int(a) as u64, b: self.int(b) as u64 });
+                self.cx.given[at] = slot;
+                self.cx.present |= 1 << at;
             }
             Op::SetAnswer(name, value) => {
                 let cell = self.cell(&self.get(value).clone());

@@ -676,6 +676,7 @@ fn sampled_passes_are_stamped_at_the_ends_of_elements() {
         now: pass.now,
         rand: 0,
         slots: &pass.slots,
+        given: &mut [],
         present: 0,
         regions: [&[], &[], &[]],
         state: &world.state,

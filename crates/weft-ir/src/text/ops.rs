@@ -74,6 +74,9 @@ const BYTES_COMPARES: &[(&str, BytesCmp)] = &[
 
 const BOOLS: &[(&str, bool)] = &[("true", true), ("false", false)];
 
+/// The orders of bytes.
+pub(super) const ENDIANS: &[(&str, Endian)] = &[("big", Endian::Big), ("little", Endian::Little)];
+
 const SIGNS: &[(&str, Signed)] = &[("signed", Signed::Yes), ("unsigned", Signed::No)];
 
 /// Operations that are in no group, and are not `.signed` or `.unsigned`.
@@ -101,6 +104,11 @@ const OTHERS: &[&str] = &[
     "native",
     "native_null",
     "native_failed",
+    "frame_len",
+    "frame_get.big",
+    "frame_get.little",
+    "frame_sum",
+    "give",
     "now",
     "rand",
     "key",
@@ -269,6 +277,13 @@ pub(super) fn write_op(out: &mut String, op: &Op) {
         Op::NativeNull(_) => return plain(out, "native_null"),
         Op::NativeFailed(_) => return plain(out, "native_failed"),
         Op::NoRow => return plain(out, "no_row"),
+        Op::FrameLen => return plain(out, "frame_len"),
+        Op::FrameGet(at, bytes, endian) => {
+            let endian = name_of(ENDIANS, *endian);
+            write!(out, "frame_get.{endian} v{}, {bytes}", at.0)
+        }
+        Op::FrameSum(..) => return plain(out, "frame_sum"),
+        Op::Give(InputId(n), a, b) => write!(out, "give in{n}, v{}, v{}", a.0, b.0),
         Op::Now => return plain(out, "now"),
         Op::Key(_) => return plain(out, "key"),
         Op::IsRow(_) => return plain(out, "is_row"),
@@ -443,6 +458,11 @@ fn parse_grouped(line: &mut Line<'_>, name: &str) -> Result<Option<Op>, ParseErr
         return line.value().map(|a| Some(Op::FloatUnary(op, a)));
     }
     let Some((rest, sign)) = name.rsplit_once('.') else { return Ok(None) };
+    if let Some(endian) = thing_of(ENDIANS, sign).filter(|_| rest == "frame_get") {
+        let at = line.value()?;
+        line.expect(',')?;
+        return Ok(Some(Op::FrameGet(at, line.number()?, endian)));
+    }
     let Some(signed) = thing_of(SIGNS, sign) else { return Ok(None) };
     if let Some(op) = rest.strip_prefix("overflows.").and_then(|op| thing_of(INT_OPS, op)) {
         return pair(line).map(|(a, b)| Some(Op::Overflows(op, signed, a, b)));
@@ -496,6 +516,13 @@ fn parse_simple(line: &mut Line<'_>, name: &str) -> Result<Option<Op>, ParseErro
         "in_prefix" => pair(line).map(|(a, b)| Op::InPrefix(a, b))?,
         "native_null" => Op::NativeNull(line.value()?),
         "native_failed" => Op::NativeFailed(line.value()?),
+        "frame_len" => Op::FrameLen,
+        "frame_sum" => pair(line).map(|(a, b)| Op::FrameSum(a, b))?,
+        "give" => {
+            let input = InputId(line.id("in")?);
+            line.expect(',')?;
+            pair(line).map(|(a, b)| Op::Give(input, a, b))?
+        }
         "now" => Op::Now,
         "rand" => Op::Rand(line.number()?),
         "key" => Op::Key(line.values()?),

@@ -1,6 +1,7 @@
 //! A chain: its declarations, a line each, and its functions.
 
 use super::lines::{Line, Lines, quote, write_float};
+use super::ops::ENDIANS;
 use super::{ParseError, name_of, parse_function, write_function};
 use crate::program::*;
 use core::fmt::Write as _;
@@ -8,6 +9,7 @@ use weft_core::Interval;
 use weft_core::native::{NativeCost, NativeDecl};
 use weft_core::table::{ColumnSpec, Evict, TableSpec};
 use weft_core::types::{Type, Value};
+use weft_core::wire::{FieldId, FieldRef, LayerRef, ProtocolId};
 
 const METAS: &[(&str, Meta)] = &[
     ("method", Meta::Method),
@@ -20,6 +22,7 @@ const METAS: &[(&str, Meta)] = &[
     ("upstream", Meta::Upstream),
     ("ended_by", Meta::EndedBy),
     ("version", Meta::Version),
+    ("port", Meta::Port),
 ];
 
 const EVICTS: &[(&str, Evict)] = &[("reject", Evict::Reject), ("oldest", Evict::Oldest), ("lru", Evict::Lru)];
@@ -98,6 +101,7 @@ pub fn write_program(chain: &ChainProgram) -> String {
         declaration(&mut out, "reply", &path, &reply.ty.to_string());
     }
     chain.natives.iter().for_each(|native| write_native(&mut out, native));
+    chain.frames.iter().for_each(|frames| write_frames(&mut out, frames));
     chain.elements.iter().for_each(|element| write_element(&mut out, element));
     out
 }
@@ -149,9 +153,52 @@ fn write_input(out: &mut String, input: &Input) {
         Place::Trailer(name) => format!("trailer {}", quoted(name)),
         Place::Key(nth) => format!("key {nth}"),
         Place::Meta(meta) => format!("meta {}", name_of(METAS, *meta)),
+        Place::Frame(field) => write_field(field),
     };
     let (nullable, written) = (flag(input.nullable, "nullable"), flag(input.written, "written"));
     declaration(out, "  input", &[&input.name], &format!("{}{nullable} {place}{written}", input.ty));
+}
+
+/// `frame 0 p1 f4 p2 f3`; without the fields, the layer.
+fn write_field(field: &FieldRef) -> String {
+    let mut out = format!("frame {}", field.layer.level);
+    for (at, protocol) in field.layer.protocols.iter().enumerate() {
+        let _ = write!(out, " p{}", protocol.0);
+        if let Some(field) = field.fields.as_ref().and_then(|fields| fields.get(at)) {
+            let _ = write!(out, " f{}", field.0);
+        }
+    }
+    out
+}
+
+/// ```text
+/// frames
+/// check "ipv4" "truncated" line 12
+/// store in3 bits 2 0 16 big sum in5 pseudo zero_is_none
+/// parser function "parse" {
+/// ```
+fn write_frames(out: &mut String, frames: &Frames) {
+    declaration(out, "frames", &[], "");
+    for check in &frames.checks {
+        declaration(out, "check", &[&check.protocol, &check.what], &format!("line {}", check.line));
+    }
+    for (at, store) in frames.stores.iter().enumerate() {
+        let Some(Store { at: place, sums }) = store else { continue };
+        let mut rest = match place {
+            StoreAt::Bytes => format!("in{at} bytes"),
+            StoreAt::Bits { bytes, shift, bits, endian } => {
+                format!("in{at} bits {bytes} {shift} {bits} {}", name_of(ENDIANS, *endian))
+            }
+        };
+        for sum in sums {
+            let _ = write!(rest, " sum in{}", sum.input);
+            rest.push_str(&flag(sum.pseudo, "pseudo"));
+            rest.push_str(&flag(sum.zero_is_none, "zero_is_none"));
+        }
+        declaration(out, "store", &[], &rest);
+    }
+    out.push_str("parser ");
+    write_function(out, &frames.parser);
 }
 
 fn write_table(out: &mut String, table: &TableDecl) {
@@ -254,6 +301,25 @@ pub fn parse_program(text: &str) -> Result<ChainProgram, ParseError> {
             }
             "native" => chain.natives.push(parse_native(&mut line)?),
             "element" => chain.elements.push(parse_element(&mut line)?),
+            "frames" => chain.frames = Some(Frames::default()),
+            "check" => {
+                let (protocol, what) = (line.text()?, line.text()?);
+                line.keyword("line")?;
+                let check = Check { protocol, what, line: line.number()? };
+                chain.frames.as_mut().ok_or(not_here)?.checks.push(check);
+            }
+            "store" => {
+                let (at, store) = parse_store(&mut line)?;
+                let frames = chain.frames.as_mut().ok_or(not_here)?;
+                frames.stores.resize(frames.stores.len().max(at + 1), None);
+                frames.stores[at] = Some(store);
+            }
+            "parser" => {
+                line.keyword("function")?;
+                let parser = parse_function(&mut line, &mut lines)?;
+                chain.frames.as_mut().ok_or(not_here)?.parser = parser;
+                continue;
+            }
             "handler" => {
                 let element = chain.elements.last_mut().ok_or(not_here)?;
                 // The function ends the line, and those behind it.
@@ -322,16 +388,52 @@ fn parse_value(line: &mut Line<'_>) -> Result<Value, ParseError> {
 fn parse_input(line: &mut Line<'_>) -> Result<Input, ParseError> {
     let (name, ty) = (line.text()?, parse_type(line)?);
     let nullable = line.eat_word("nullable");
-    let error = line.error("`body`, `header`, `trailer`, `meta` or `key`");
+    let error = line.error("`body`, `header`, `trailer`, `meta`, `key` or `frame`");
     let place = match line.word("a place")?.as_str() {
         "body" => Place::Body(parse_path(line)?),
         "header" => Place::Header(line.text()?),
         "trailer" => Place::Trailer(line.text()?),
         "meta" => Place::Meta(line.one_of(METAS, "what the engine knows")?),
         "key" => Place::Key(line.number()?),
+        "frame" => Place::Frame(parse_field(line)?),
         _ => return Err(error),
     };
     Ok(Input { name, ty, nullable, place, written: line.eat_word("written") })
+}
+
+fn parse_field(line: &mut Line<'_>) -> Result<FieldRef, ParseError> {
+    let level = line.number()?;
+    let (mut protocols, mut fields) = (Vec::new(), Vec::new());
+    while line.peek_word().starts_with('p') {
+        protocols.push(ProtocolId(line.id("p")?));
+        if line.peek_word().starts_with('f') {
+            fields.push(FieldId(line.id("f")?));
+        }
+    }
+    let is_layer = fields.is_empty();
+    Ok(FieldRef { layer: LayerRef { level, protocols }, fields: (!is_layer).then_some(fields) })
+}
+
+fn parse_store(line: &mut Line<'_>) -> Result<(usize, Store), ParseError> {
+    let input: u16 = line.id("in")?;
+    let at = match line.eat_word("bytes") {
+        true => StoreAt::Bytes,
+        false => {
+            line.keyword("bits")?;
+            let (bytes, shift, bits) = (line.number()?, line.number()?, line.number()?);
+            StoreAt::Bits { bytes, shift, bits, endian: line.one_of(ENDIANS, "`big` or `little`")? }
+        }
+    };
+    let mut sums = Vec::new();
+    while line.eat_word("sum") {
+        let input = line.id("in")?;
+        sums.push(Sum {
+            input,
+            pseudo: line.eat_word("pseudo"),
+            zero_is_none: line.eat_word("zero_is_none"),
+        });
+    }
+    Ok((usize::from(input), Store { at, sums }))
 }
 
 fn parse_table(line: &mut Line<'_>) -> Result<TableDecl, ParseError> {

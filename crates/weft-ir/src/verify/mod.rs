@@ -27,7 +27,9 @@
 //!     ([`Rule::Stale`]);
 //! 13. [`Op::Overflows`] is asked of Add, Sub, Mul, and SDiv as signed ([`Rule::Type`]);
 //! 14. a native function gets as many values as it has parameters that are not constant, of types that they take, and
-//!     [`Op::NativeNull`] and [`Op::NativeFailed`] are asked of what an [`Op::Native`] gave ([`Rule::Type`]).
+//!     [`Op::NativeNull`] and [`Op::NativeFailed`] are asked of what an [`Op::Native`] gave ([`Rule::Type`]);
+//! 15. the bytes of a frame are looked at, and inputs given, in PARSE alone, which does nothing else: it reads no
+//!     input, no state and no clock, leaves nothing, and ends with FORWARD or DROP ([`Rule::Parse`]).
 //!
 //! [`verify_program`] also holds that a chain keeps its limits and that the call's row is laid out without gaps
 //! or overlaps ([`Rule::Limit`], [`Rule::Layout`]).
@@ -55,6 +57,7 @@ pub enum Handler {
     Response,
     Close,
     Every,
+    Parse,
 }
 
 /// A rule of the list above.
@@ -75,6 +78,7 @@ pub enum Rule {
     NoTuple,
     ReadOnly,
     Stale,
+    Parse,
     Limit,
     Layout,
 }
@@ -120,17 +124,42 @@ impl Handler {
             Event::Response => Self::Response,
             Event::Close => Self::Close,
             Event::Every(..) => Self::Every,
+            Event::Parse => Self::Parse,
         }
     }
 
     /// The inputs of such a handler; none in EVERY.
     pub fn direction(self, chain: &ChainProgram) -> Option<&Direction> {
         match self {
-            Self::Open | Self::Request => Some(&chain.request),
+            Self::Open | Self::Request | Self::Parse => Some(&chain.request),
             Self::Response | Self::Close => Some(&chain.response),
             Self::Every => None,
         }
     }
+}
+
+/// Whether PARSE may do this.
+fn may_parse(op: &Op) -> bool {
+    use Op::{
+        BoolBinary, BoolConst, BoolToInt, FrameGet, FrameLen, FrameSum, Give, InRange, IntBinary, IntCompare,
+        IntConst, Not, Select,
+    };
+    matches!(
+        op,
+        BoolConst(_)
+            | IntConst(_)
+            | IntBinary(..)
+            | IntCompare(..)
+            | InRange(..)
+            | BoolBinary(..)
+            | Not(_)
+            | Select(..)
+            | BoolToInt(_)
+            | FrameLen
+            | FrameGet(..)
+            | FrameSum(..)
+            | Give(..)
+    )
 }
 
 /// The type of the operand that names a row of this table: that of the only key column, or Bytes.
@@ -183,6 +212,9 @@ pub fn verify_program(chain: &ChainProgram) -> Result<(), Vec<VerifyError>> {
             let Some(function) = function else { continue };
             errors.extend(verify(function, chain, handler).err().into_iter().flatten());
         }
+    }
+    if let Some(frames) = &chain.frames {
+        errors.extend(verify(&frames.parser, chain, Handler::Parse).err().into_iter().flatten());
     }
     if errors.is_empty() { Ok(()) } else { Err(errors) }
 }
@@ -364,9 +396,19 @@ impl<'a> Check<'a> {
                 self.line = inst.line;
                 let gives = self.op(&inst.op);
                 self.result(inst, &gives);
+                if self.handler == Handler::Parse && !may_parse(&inst.op) {
+                    self.say(Rule::Parse, "PARSE does nothing but look at the frame".into());
+                }
             }
             self.line = block.end.line();
             self.end(&block.end);
+            let ends = matches!(
+                block.end,
+                Terminator::Jump(_) | Terminator::Branch(..) | Terminator::Forward | Terminator::Drop { .. }
+            );
+            if self.handler == Handler::Parse && !ends {
+                self.say(Rule::Parse, "PARSE ends with FORWARD or DROP".into());
+            }
         }
     }
 
@@ -492,7 +534,33 @@ impl<'a> Check<'a> {
             }
             Op::IsRow(row) => self.maps(&[row], Row, Bool),
             Op::LockVars | Op::RollBack => Gives::Nothing,
+            Op::FrameLen | Op::FrameGet(..) | Op::FrameSum(..) | Op::Give(..) => self.frame_op(op),
             _ => self.table_op(op),
+        }
+    }
+
+    /// Rule 15.
+    fn frame_op(&mut self, op: &Op) -> Gives {
+        if self.handler != Handler::Parse {
+            self.say(Rule::Parse, "only PARSE looks at the bytes of a frame".into());
+        }
+        match *op {
+            Op::FrameGet(at, bytes, _) => {
+                if !(1..=8).contains(&bytes) {
+                    self.say(Rule::Parse, format!("a number of {bytes} bytes; 1 to 8 can be read"));
+                }
+                self.maps(&[at], Ty::Int, Ty::Int)
+            }
+            Op::FrameSum(at, bytes) => self.maps(&[at, bytes], Ty::Int, Ty::Int),
+            Op::Give(id, a, b) => {
+                let input = self.input(id);
+                if input.is_some_and(|input| !matches!(input.place, Place::Frame(_))) {
+                    self.say(Rule::Parse, format!("input {} is not of the frame", id.0));
+                }
+                self.all(&[a, b], Ty::Int);
+                Gives::Nothing
+            }
+            _ => Gives::Value(Some(Ty::Int)),
         }
     }
 

@@ -1,6 +1,6 @@
 //! Operations on the tuple and on what leaves the pass.
 
-use super::{Done, FIXED, PLAIN, PartTranslator, Segment, Val};
+use super::{Done, FIXED, PLAIN, PartTranslator, Segment, UNALIGNED, Val};
 use crate::frame::{SLICE_LEN, SLICE_START};
 use crate::helpers::{Helper, target};
 use core::mem::offset_of;
@@ -13,7 +13,7 @@ use weft_core::abi::{Cx, Outcome, REGION_BODY, REGION_HEADERS, REGION_META, Slot
 use weft_core::hash;
 use weft_core::{Interval, Time};
 use weft_ir::backend::Unsupported;
-use weft_ir::ir::{InputId, Op, Ty};
+use weft_ir::ir::{Endian, InputId, Op, Ty};
 use weft_ir::program::{Part, Place};
 use weft_ir::verify::Handler;
 
@@ -57,7 +57,7 @@ impl Segment<'_, '_> {
             let mut column = Column {
                 ty: Ty::of(input.ty),
                 region: match input.place {
-                    Place::Body(_) => REGION_BODY,
+                    Place::Body(_) | Place::Frame(_) => REGION_BODY,
                     Place::Header(_) | Place::Trailer(_) => REGION_HEADERS,
                     Place::Meta(_) | Place::Key(_) => REGION_META,
                 },
@@ -158,6 +158,61 @@ impl Segment<'_, '_> {
         Val::Two(start, ins.ins().select(inside, len, zero))
     }
 
+    fn frame_len(&mut self) -> clif::Value {
+        let frame = offset_of!(Cx<'_>, regions) + REGION_BODY * size_of::<&[u8]>();
+        self.load_cx(I64, frame + SLICE_LEN)
+    }
+
+    /// A number in the frame. One that does not lie in it is read from zeros, which spares a branch.
+    fn frame_number(&mut self, at: clif::Value, bytes: u8, endian: Endian) -> clif::Value {
+        let len = self.int(i64::from(bytes));
+        let (start, found) = self.in_region(REGION_BODY, at, len).two();
+        let (zeros, _) = self.constant(&[0; 8]).two();
+        let inside = self.icmp_imm(IntCC::NotEqual, found, 0);
+        let from = self.builder.ins().select(inside, start, zeros);
+        let (mut number, mut read) = (None, 0);
+        while read < bytes {
+            let step = [8, 4, 2, 1].into_iter().find(|step| *step <= bytes - read).unwrap_or(1);
+            let part = self.load_number(from, i32::from(read), step, endian);
+            number = Some(match (number, endian) {
+                (None, _) => part,
+                (Some(before), Endian::Big) => {
+                    let before = self.ishl_imm(before, 8 * i64::from(step));
+                    self.builder.ins().bor(before, part)
+                }
+                (Some(before), Endian::Little) => {
+                    let part = self.ishl_imm(part, 8 * i64::from(read));
+                    self.builder.ins().bor(before, part)
+                }
+            });
+            read += step;
+        }
+        number.unwrap_or(zeros)
+    }
+
+    /// A number of 1, 2, 4 or 8 bytes.
+    fn load_number(&mut self, from: clif::Value, offset: i32, bytes: u8, endian: Endian) -> clif::Value {
+        let ty = clif::Type::int(8 * u16::from(bytes)).unwrap_or(I64);
+        let loaded = self.builder.ins().load(ty, UNALIGNED, from, offset);
+        let loaded = match endian {
+            Endian::Big if bytes > 1 => self.builder.ins().bswap(loaded),
+            _ => loaded,
+        };
+        if ty == I64 { loaded } else { self.builder.ins().uextend(I64, loaded) }
+    }
+
+    /// Gives an input its slot, and makes it present.
+    fn give(&mut self, at: usize, a: clif::Value, b: clif::Value) {
+        let slots = self.load_cx(I64, offset_of!(Cx<'_>, given) + SLICE_START);
+        let offset = (at * size_of::<Slot>()) as i32;
+        self.builder.ins().store(PLAIN, a, slots, offset + offset_of!(Slot, a) as i32);
+        self.builder.ins().store(PLAIN, b, slots, offset + offset_of!(Slot, b) as i32);
+        let present = offset_of!(Cx<'_>, present) as i32;
+        let before = self.builder.ins().load(I64, PLAIN, self.cx, present);
+        let after = self.with_imm(before, 1 << at, |ins, before, bit| ins.bor(before, bit));
+        self.builder.ins().store(PLAIN, after, self.cx, present);
+    }
+
     pub(super) fn load_now(&mut self) -> clif::Value {
         self.load_cx(I64, offset_of!(Cx<'_>, now) + offset_of!(Time, 0))
     }
@@ -207,6 +262,20 @@ impl PartTranslator<'_, '_, '_, '_> {
             }
             Op::SetReply(name, value) => {
                 self.edit(target::reply(name.0), Some(*value))?;
+            }
+            Op::FrameLen => return Ok(Done::Value(Val::One(self.segment.frame_len()))),
+            Op::FrameGet(at, bytes, endian) => {
+                let at = self.get(*at)?.one();
+                return Ok(Done::Value(Val::One(self.segment.frame_number(at, *bytes, *endian))));
+            }
+            Op::FrameSum(at, len) => {
+                let (at, len) = (self.get(*at)?.one(), self.get(*len)?.one());
+                let (start, len) = self.segment.in_region(REGION_BODY, at, len).two();
+                return Ok(Done::Value(self.segment.call_one(Helper::FrameSum, &[start, len])));
+            }
+            Op::Give(input, a, b) => {
+                let (a, b) = (self.get(*a)?.one(), self.get(*b)?.one());
+                self.segment.give(usize::from(input.0), a, b);
             }
             Op::Now => {
                 return Ok(Done::Value(Val::One(self.segment.load_now())));

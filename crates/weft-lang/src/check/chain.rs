@@ -46,8 +46,7 @@ pub(super) fn chain(
     let is_whole = placed.is_whole;
     let mut chain = Chain {
         name: ast.name.name.clone(),
-        from: from.unwrap_or(0),
-        to: to.unwrap_or(0),
+        edge: crate::hir::Edge::Calls { from: from.unwrap_or(0), to: to.unwrap_or(0) },
         glob: glob.unwrap_or_else(crate::hir::MethodGlob::all),
         methods: Vec::new(),
         instances: placed.instances,
@@ -620,7 +619,7 @@ fn check_open(cx: &mut Cx<'_>, checked: &Checked, bindings: &[Binding], stage: &
         let is_known = match &bindings[at].place {
             BoundPlace::Header(_) => true,
             BoundPlace::Meta(meta) => View::Handler(HandlerKind::Open).has_meta(*meta),
-            BoundPlace::Body(_) => false,
+            BoundPlace::Body(_) | BoundPlace::Frame(_) => false,
         };
         if !is_known {
             let column = &element.columns[at];
@@ -993,8 +992,9 @@ fn check_inputs(cx: &mut Cx<'_>, elements: &[Checked], chain: &Chain, ast: &ast:
 /// Of two chains on one edge only one can run. Two chains from one listener to different clusters need routes that tell
 /// which calls go where; a chain whose edge no route names takes what its METHOD selects.
 pub(super) fn check_overlaps(cx: &mut Cx<'_>, chains: &[Chain], routes: &[Route], items: &[&ast::Chain]) {
-    let is_routed =
-        |chain: &Chain| routes.iter().any(|route| route.listener == chain.from && route.cluster == chain.to);
+    let is_routed = |chain: &Chain| {
+        routes.iter().any(|route| chain.edge.calls() == Some((route.listener, route.cluster)))
+    };
     let named: Vec<(Span, &Chain)> = items
         .iter()
         .filter_map(|item| {
@@ -1003,8 +1003,9 @@ pub(super) fn check_overlaps(cx: &mut Cx<'_>, chains: &[Chain], routes: &[Route]
         .collect();
     for (index, (span, chain)) in named.iter().enumerate() {
         for (first_span, first) in &named[..index] {
-            let same_edge = first.to == chain.to;
-            let contradict = first.from == chain.from
+            let (Some(one), Some(other)) = (first.edge.calls(), chain.edge.calls()) else { continue };
+            let same_edge = one == other;
+            let contradict = one.0 == other.0
                 && overlap(cx, &first.glob, &chain.glob)
                 && (same_edge || (!is_routed(first) && !is_routed(chain)));
             if !contradict {

@@ -61,7 +61,8 @@ impl Fills {
         clusters: &[Cluster],
         elements: &[&Element],
     ) {
-        let members = clusters.get(chain.to).map(|cluster| cluster.endpoints.as_slice()).unwrap_or_default();
+        let cluster = chain.edge.calls().and_then(|(_, to)| clusters.get(to));
+        let members = cluster.map(|cluster| cluster.endpoints.as_slice()).unwrap_or_default();
         let row = |(slot, address): (usize, &Address)| {
             vec![Value::Int(slot as i64), Value::text(&address.to_string())]
         };

@@ -118,6 +118,7 @@ impl View {
             Meta::Elapsed | Meta::Upstream => matches!(kind, H::Response | H::Close),
             Meta::Size | Meta::Index | Meta::Payload => matches!(kind, H::Request | H::Response),
             Meta::Method | Meta::Peer | Meta::CallId | Meta::Version => kind != H::Every,
+            Meta::Port => false,
         }
     }
 

@@ -196,6 +196,7 @@ fn column_facts(program: &Program, symbol: &Symbol, direction: Direction, out: &
                 }
                 BoundPlace::Header(name) => format!("header['{name}']"),
                 BoundPlace::Meta(meta) => format!("{meta:?}").to_lowercase(),
+                BoundPlace::Frame(field) => network.field_name(field),
             };
             let _ = write!(out, "\n- in `{}.{}` it is `{place}`", chain.name, instance.name);
         }

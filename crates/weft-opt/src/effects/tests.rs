@@ -23,6 +23,7 @@ fn parts<'e>(chain: &ChainProgram, of: &'e ChainEffects, event: Event) -> Vec<&'
             Event::OpenRequest | Event::Request => &element.request,
             Event::Response => &element.response,
             Event::Close => &element.close,
+            Event::Parse => unreachable!("a parser is not of an element"),
             Event::Every(_, nth) => return &element.every[usize::from(nth)],
         };
         handler.as_ref().expect("a part has its handler")
@@ -79,6 +80,7 @@ fn check_end(of: &ChainEffects, event: Event, seen: &Observation) -> Option<Stri
         Event::Request => element.request.iter().collect(),
         Event::Response => element.response.iter().collect(),
         Event::Close => element.close.iter().collect(),
+        Event::Parse => Vec::new(),
         Event::Every(_, nth) => vec![&element.every[usize::from(nth)]],
     };
     if seen.verdict == Verdict::Redirect {

@@ -56,6 +56,7 @@ pub(super) fn bound(place: &BoundPlace) -> Place {
         BoundPlace::Body(path) => Place::Body(path.clone()),
         BoundPlace::Header(name) => Place::Header(name.clone()),
         BoundPlace::Meta(of) => meta(*of),
+        BoundPlace::Frame(field) => Place::Frame(field.clone()),
     }
 }
 
@@ -74,6 +75,7 @@ pub(super) fn meta(meta: hir::Meta) -> Place {
         hir::Meta::Elapsed => Meta::Elapsed,
         hir::Meta::Upstream => Meta::Upstream,
         hir::Meta::EndedBy => Meta::EndedBy,
+        hir::Meta::Port => Meta::Port,
     })
 }
 
@@ -85,6 +87,8 @@ fn name(place: &Place) -> String {
         Place::Header(name) => format!("header[{name}]"),
         Place::Trailer(name) => format!("trailer[{name}]"),
         Place::Key(nth) => format!("key {nth}"),
+        // Whoever lowers the chain knows the protocols, and names it.
+        Place::Frame(_) => "frame".to_owned(),
         Place::Meta(meta) => match meta {
             Meta::Method => "method",
             Meta::Peer => "peer",
@@ -96,6 +100,7 @@ fn name(place: &Place) -> String {
             Meta::Upstream => "upstream",
             Meta::EndedBy => "ended_by",
             Meta::Version => "version",
+            Meta::Port => "port",
         }
         .to_owned(),
     }

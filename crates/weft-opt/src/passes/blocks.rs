@@ -181,6 +181,7 @@ fn each_operand(op: &mut Op, mut visit: impl FnMut(&mut Value)) {
         | Op::InputPresent(_)
         | Op::ClearInput(_)
         | Op::Now
+        | Op::FrameLen
         | Op::Rand(_)
         | Op::CallGet(_)
         | Op::VarGet(_)
@@ -229,6 +230,7 @@ fn each_operand(op: &mut Op, mut visit: impl FnMut(&mut Value)) {
         | Op::Delay(a)
         | Op::Mark(a)
         | Op::Mirror(a)
+        | Op::FrameGet(a, ..)
         | Op::NativeNull(a)
         | Op::NativeFailed(a) => visit(a),
         Op::IntBinary(_, a, b)
@@ -240,6 +242,8 @@ fn each_operand(op: &mut Op, mut visit: impl FnMut(&mut Value)) {
         | Op::BytesCompare(_, a, b)
         | Op::HashMix(a, b)
         | Op::InPrefix(a, b)
+        | Op::FrameSum(a, b)
+        | Op::Give(_, a, b)
         | Op::SetColumn(_, a, _, b, _) => {
             visit(a);
             visit(b);

@@ -75,7 +75,8 @@ fn needed(chain: &ChainProgram, handler: &Effects) -> impl Iterator<Item = Input
             Place::Body(_) | Place::Header(_) => true,
             // They are the id and the version, which travel anyway.
             Place::Meta(meta) => !matches!(meta, Meta::CallId | Meta::Index | Meta::Version),
-            Place::Trailer(_) | Place::Key(_) => false,
+            // A frame goes on as it is.
+            Place::Trailer(_) | Place::Key(_) | Place::Frame(_) => false,
         }
     };
     handler.reads.keys().filter(travels).copied()

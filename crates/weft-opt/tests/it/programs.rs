@@ -541,7 +541,7 @@ fn absent(input: &Input) -> Value {
 fn slot(pass: &mut Pass, input: &Input, value: &Value) -> Slot {
     let Value::Bytes(bytes) = value else { return Slot { a: word(value), b: 0 } };
     let region = &mut pass.regions[match input.place {
-        Place::Body(_) => REGION_BODY,
+        Place::Body(_) | Place::Frame(_) => REGION_BODY,
         Place::Header(_) | Place::Trailer(_) => REGION_HEADERS,
         Place::Meta(_) | Place::Key(_) => REGION_META,
     }];

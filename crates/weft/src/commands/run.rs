@@ -131,14 +131,12 @@ pub(super) fn headline(file: &str, running: &Running, admin: &Admin, network: &N
     );
     for chain in &network.chains {
         let stages: Vec<_> = chain.instances.iter().map(|i| i.name.as_str()).collect();
-        let (from, to) = (&network.listeners[chain.from].name, &network.clusters[chain.to]);
-        line.push_str(&format!(
-            "\n  {}: {from} -> {} x{}   {}",
-            chain.name,
-            to.name,
-            to.endpoints.len(),
-            stages.join(" -> ")
-        ));
+        let (from, to) = network.ends(chain);
+        let members = match chain.edge.calls() {
+            Some((_, to)) => format!(" x{}", network.clusters[to].endpoints.len()),
+            None => String::new(),
+        };
+        line.push_str(&format!("\n  {}: {from} -> {to}{members}   {}", chain.name, stages.join(" -> ")));
     }
     line
 }

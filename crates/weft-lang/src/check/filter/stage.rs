@@ -69,7 +69,7 @@ fn is_early(binding: &Binding) -> bool {
     match &binding.place {
         BoundPlace::Header(_) => true,
         BoundPlace::Meta(meta) => View::Handler(HandlerKind::Open).has_meta(*meta),
-        BoundPlace::Body(_) => false,
+        BoundPlace::Body(_) | BoundPlace::Frame(_) => false,
     }
 }
 

@@ -323,6 +323,7 @@ impl<R: Runner> Lane<R> {
             now: self.now,
             rand: hash::hash_word(message as u64),
             slots,
+            given: &mut [],
             present,
             regions: [&messages.bytes; REGIONS],
             state: &self.state,

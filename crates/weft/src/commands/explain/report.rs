@@ -217,10 +217,11 @@ pub(super) fn explain(
     let ordered = ordered(network, index, &alone, counted);
     let effects = &ordered.effects;
     let telling = Telling { network, chain, program: &program, sources };
+    let (from, to) = network.ends(chain);
     Ok(Chain {
         name: chain.name.clone(),
-        from: network.listeners[chain.from].name.clone(),
-        to: network.clusters[chain.to].name.clone(),
+        from,
+        to,
         methods: chain.glob.0.clone(),
         level: ordered.level,
         plan: telling.plan(&ordered),

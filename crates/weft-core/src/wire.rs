@@ -1,0 +1,294 @@
+//! Wire formats, as `CREATE PROTOCOL` defines them and the checker has found them to be sound.
+//!
+//! A [`Protocol`] is a list of [`Item`]s that is good both ways: a parser follows it to find fields, a builder to write
+//! them. Nothing here is built in: Ethernet is a protocol like the others, and only the program says so. What a
+//! definition promises once it is checked:
+//! - every length and every repetition is bounded, so the header has a longest size;
+//! - bit fields fill whole bytes before anything else begins, and none spans more than eight bytes;
+//! - an expression looks at fields before it, or (in [`Next`], lengths and checks) at any field of its own header;
+//! - the conditions of [`Protocol::next`] exclude each other.
+//!
+//! A *layer* is one header in a frame. Layers behind an edge that is [`Next::inner`] are on the next *level*: level 0
+//! is what arrived on the wire, level 1 what a tunnel carries.
+
+use crate::types::Type;
+
+/// Levels of layers that a program may look at: the frame itself, and what a tunnel in it carries.
+pub const LEVELS_MAX: u8 = 2;
+/// Layers that a parser follows in one level; a frame with more is malformed.
+pub const LAYERS_MAX: u32 = 16;
+/// Bytes of one header at most, its repetitions included.
+pub const HEADER_BYTES_MAX: u32 = 2048;
+/// Times that one REPEAT may go round.
+pub const REPEATS_MAX: u32 = 64;
+/// Protocols of one program.
+pub const PROTOCOLS_MAX: usize = 1024;
+/// Fields of one protocol.
+pub const FIELDS_MAX: usize = 256;
+
+/// A protocol: an index into the program's list.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct ProtocolId(pub u16);
+
+/// A field: an index into [`Protocol::fields`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct FieldId(pub u16);
+
+/// A wire format.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Protocol {
+    /// Its name: `ipv4`.
+    pub name: String,
+    /// All its fields, in the order of the wire.
+    pub fields: Vec<Field>,
+    /// How they follow each other.
+    pub items: Vec<Item>,
+    /// Bytes of the whole layer, header included, where the header says it (`LENGTH`); else it goes to the end of the
+    /// layer below. A layer that says more than there is is malformed.
+    pub length: Option<Expr>,
+    /// What may stand behind the header: PAYLOAD's arms, then the BINDs of others, in source order. The first whose
+    /// condition is true; nothing but bytes if none is.
+    pub next: Vec<Next>,
+    /// `ON ENCAP SET`: what encapsulation sets in layers below, as (protocol, field, value); the value looks at the
+    /// fields of this header.
+    pub encap: Vec<(ProtocolId, FieldId, Expr)>,
+    /// `SESSION KEY`: fields that tell sessions apart.
+    pub session_key: Vec<(ProtocolId, FieldId)>,
+    /// Bytes of the header at least.
+    pub header_min: u32,
+    /// Bytes of the header at most; [`HEADER_BYTES_MAX`] is the limit.
+    pub header_max: u32,
+    /// The line of the definition.
+    pub line: u32,
+}
+
+/// A part of a header.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Item {
+    /// A field.
+    Field(FieldId),
+    /// `WHEN (condition) ( ... )`: there only if the condition is true. It fills whole bytes.
+    When {
+        /// Over fields before it.
+        condition: Expr,
+        /// What is there then.
+        items: Vec<Self>,
+    },
+    /// `REPEAT name ( ... ) ... MAX n`: over and over. Each round fills whole bytes, one at least.
+    Repeat {
+        /// Its name.
+        name: String,
+        /// One round; expressions in it may look at fields of the same round and before the REPEAT.
+        items: Vec<Self>,
+        /// When it ends.
+        until: Until,
+        /// Rounds at most, [`REPEATS_MAX`] or fewer; a header with more is malformed.
+        max: u32,
+        /// The line.
+        line: u32,
+    },
+}
+
+/// When a repetition ends.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Until {
+    /// `UNTIL (e)`: behind the first round of which it is true; there is one round at least.
+    Condition(Expr),
+    /// `COUNT e`: after so many rounds.
+    Count(Expr),
+    /// `BYTES e`: when so many bytes are used up; a round that goes beyond is malformed.
+    Bytes(Expr),
+}
+
+/// A field of a header.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Field {
+    /// Its name: `ttl`.
+    pub name: String,
+    /// How wide it is.
+    pub width: Width,
+    /// Its type as a column: BOOL for `bit(1)`, else U8, U16, U32 or U64 for bits; BYTES, or the type that `AS` names,
+    /// for bytes: MAC (6), IPADDR (4 or 16), TEXT.
+    pub ty: Type,
+    /// What is written if nobody says, and what is held when it is read.
+    pub rule: Rule,
+    /// `CHECK (e)`: what must be true of a frame, else it is malformed.
+    pub check: Option<Expr>,
+    /// It stands in a WHEN, so that it may be missing.
+    pub optional: bool,
+    /// It stands in a REPEAT: as a column it has the value of the first round.
+    pub repeated: bool,
+    /// The line of the definition.
+    pub line: u32,
+}
+
+/// How wide a field is.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Width {
+    /// So many bits, 1 to 64. Bit 0 of a byte is its most significant one, as RFCs draw it.
+    Bits {
+        /// How many.
+        n: u8,
+        /// `LITTLE`: whole bytes, the least significant first.
+        little: bool,
+    },
+    /// So many bytes.
+    Bytes {
+        /// How many: constant, or from fields before.
+        count: Expr,
+        /// The most that it may be; more is malformed.
+        max: u32,
+    },
+}
+
+/// What a field holds beside what programs set.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Rule {
+    /// Whoever builds a header says it; zero if not.
+    Plain,
+    /// `= n`: written so, and a header with another value is malformed.
+    Constant(u64),
+    /// `DEFAULT e`: written so where nobody says otherwise; any value is read.
+    Default(Expr),
+    /// `COMPUTED (e)`: written when all else is known. When it is read, a length, count or flag must be what is
+    /// computed, and a checksum over the header must hold; else the frame is malformed. A checksum that covers the
+    /// payload is not looked at on the way through.
+    Computed(Expr),
+    /// `RESERVED`: written as zero; any value is read.
+    Reserved,
+}
+
+/// An expression over a header. All are unsigned 64-bit integers, a truth is 0 or 1; arithmetic saturates at 0 and at
+/// the greatest, division by zero is 0, and a field that is missing is 0.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Expr {
+    /// A number.
+    Int(u64),
+    /// A field of the same header; of the same round within a REPEAT.
+    Field(FieldId),
+    /// `peek bit(n)`: the first bits behind the header, 1 to 64; 0 if there are fewer.
+    Peek(u8),
+    /// `header_bytes`: of this header.
+    HeaderBytes,
+    /// `payload_bytes`: behind this header, to the end of the layer.
+    PayloadBytes,
+    /// `bytes_after(f)`: from behind a field to the end of the layer.
+    BytesAfter(FieldId),
+    /// `round_bytes`: of this round of the REPEAT.
+    RoundBytes,
+    /// `rest`: from here to the end of the layer.
+    Rest,
+    /// `count(name)`: rounds of a REPEAT.
+    Count(String),
+    /// `present(f)`: whether a field is there.
+    Present(FieldId),
+    /// `last`: whether this round of the REPEAT is its last.
+    Last,
+    /// A checksum; only as the whole of a COMPUTED.
+    Checksum(Checksum),
+    /// An operation on two.
+    Binary(BinaryOp, Box<Self>, Box<Self>),
+    /// `NOT e`
+    Not(Box<Self>),
+    /// `e IN (...)`
+    In(Box<Self>, Vec<u64>),
+    /// `c ? a : b` (`CASE WHEN c THEN a ELSE b END`)
+    If(Box<Self>, Box<Self>, Box<Self>),
+}
+
+/// Operations on two numbers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[allow(missing_docs, reason = "the names say it")]
+pub enum BinaryOp {
+    Add,
+    Sub,
+    Mul,
+    Div,
+    Rem,
+    Eq,
+    Ne,
+    Lt,
+    Le,
+    Gt,
+    Ge,
+    And,
+    Or,
+}
+
+/// Checksums. The field that holds one counts as zero in it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Checksum {
+    /// `checksum(header)`: the internet checksum (RFC 1071) of the header.
+    Header,
+    /// `checksum(header, payload)`: of the whole layer.
+    Layer,
+    /// `checksum(pseudo, header, payload)`: of the pseudo header of the layer below (addresses, protocol, length; RFC
+    /// 9293 section 3.1, RFC 8200 section 8.1) and the whole layer.
+    Pseudo,
+    /// `checksum_or_zero(pseudo, header, payload)`: as Pseudo, where zero means that there is none (RFC 768).
+    PseudoOrZero,
+    /// `crc32c(header, payload)`: of the whole layer, in SCTP's byte order (RFC 9260 appendix A).
+    Crc32c,
+}
+
+/// What may stand behind a header.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Next {
+    /// Over the fields of this header; `Int(1)` for always.
+    pub condition: Expr,
+    /// What it is.
+    pub to: ProtocolId,
+    /// It is carried: its layers are those of the next level.
+    pub inner: bool,
+    /// The line of the PAYLOAD's arm or the BIND.
+    pub line: u32,
+}
+
+/// Several protocols under one name: `ip` is `ipv4` or `ipv6`.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Union {
+    /// Its name.
+    pub name: String,
+    /// Its members.
+    pub members: Vec<ProtocolId>,
+    /// What they have in common.
+    pub columns: Vec<UnionColumn>,
+    /// The line of the definition.
+    pub line: u32,
+}
+
+/// A column of a [`Union`].
+#[derive(Clone, Debug, PartialEq)]
+pub struct UnionColumn {
+    /// Its name: `src`.
+    pub name: String,
+    /// Its type.
+    pub ty: Type,
+    /// For each member, which field it is.
+    pub fields: Vec<FieldId>,
+}
+
+/// Which layers of a frame are meant.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct LayerRef {
+    /// 0, or 1 for `inner.`; below [`LEVELS_MAX`].
+    pub level: u8,
+    /// Any of these: one protocol, or the members of a union. The first such layer of the level is meant.
+    pub protocols: Vec<ProtocolId>,
+}
+
+/// A column of a frame.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct FieldRef {
+    /// In which layer.
+    pub layer: LayerRef,
+    /// For each of the layer's protocols, which field; None for whether the layer is there (BOOL, never NULL).
+    pub fields: Option<Vec<FieldId>>,
+}
+
+impl Protocol {
+    /// The field with this name.
+    pub fn field(&self, name: &str) -> Option<FieldId> {
+        self.fields.iter().position(|field| field.name == name).map(|at| FieldId(at as u16))
+    }
+}
