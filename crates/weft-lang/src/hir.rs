@@ -348,6 +348,13 @@ pub struct Instance {
     pub span: Span,
 }
 
+impl Chain {
+    /// The filter whose keys an instance computes, if that is what the instance is for.
+    pub fn keys_of(&self, instance: usize) -> Option<&FilterInstance> {
+        self.filters.iter().find(|filter| filter.has_keys && filter.at == instance + 1)
+    }
+}
+
 /// A filter in a chain. It wraps the instances from `at` on, and the filters behind it.
 #[derive(Clone, Debug, PartialEq)]
 pub struct FilterInstance {

@@ -317,6 +317,11 @@ fn one_fault_is_told_once() {
     assert_eq!(codes("CREATE ELEMENT e ON rpc (a STRNG) AS ON REQUEST SET a = a + 1; END;"), ["W0206"]);
     let quiet = "CREATE ELEMENT e ON tcp AS ON OPEN FORWARD; END;";
     assert_eq!(codes(&format!("{NETWORK}{quiet}CREATE CHAIN c ON frontend -> cart AS e; END;")), ["W0302"]);
+    let ok = "CREATE ELEMENT e ON rpc AS ON REQUEST FORWARD; END;";
+    let on = |name: &str, method: &str| {
+        format!("CREATE CHAIN {name} ON frontend -> cart METHOD 'shop.Cart/{method}' AS e; END;")
+    };
+    assert_eq!(codes(&format!("{NETWORK}{ok}{}{}", on("a", "Add"), on("b", "Ad"))), ["W0403"]);
 }
 
 #[test]

@@ -15,7 +15,7 @@ use crate::ast::{self, ChainOn, ChainOptionKind, Ident, Side, Stage, StageArg, S
 use crate::diagnostic::{Diagnostic, code};
 use crate::hir::{
     Binding, BoundPlace, Chain, Cluster, Column, Direction, Equivalence, FilterInstance, HandlerKind,
-    Instance, Listener, Meta, Method, Route, SinkTarget,
+    Instance, Listener, Meta, Method, MethodGlob, Route, SinkTarget,
 };
 use crate::nearest::nearest;
 use crate::source::Span;
@@ -47,7 +47,8 @@ pub(super) fn chain(
     let mut chain = Chain {
         name: ast.name.name.clone(),
         edge: crate::hir::Edge::Calls { from: from.unwrap_or(0), to: to.unwrap_or(0) },
-        glob: glob.unwrap_or_else(crate::hir::MethodGlob::all),
+        // One that selects no method contradicts no other chain.
+        glob: glob.unwrap_or_else(|| MethodGlob(method.as_ref().map_or(String::new(), |m| m.value.clone()))),
         methods: Vec::new(),
         instances: placed.instances,
         filters: placed.filters,
@@ -77,7 +78,7 @@ pub(super) struct Edge<'a> {
     pub(super) span: Span,
 }
 
-fn methods(cx: &Cx<'_>, glob: &crate::hir::MethodGlob) -> Vec<Method> {
+fn methods(cx: &Cx<'_>, glob: &MethodGlob) -> Vec<Method> {
     let all = cx.schema.methods().filter(|(path, _)| glob.matches(path));
     all.map(|(path, method)| Method {
         path,

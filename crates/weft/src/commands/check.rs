@@ -39,7 +39,7 @@ pub(crate) fn run(args: &CheckArgs) -> Result<(), Fault> {
     } else {
         eprint!("{}", render_all(&checked.diagnostics, &checked.sources, render_options()));
     }
-    let Some(network) = checked.network else { return Err(Fault::told(checked.at_fault)) };
+    let Some(network) = &checked.network else { return Err(Fault::told(checked.at_fault)) };
     if !args.json {
         let counts = [
             (network.chains.len(), "chain"),
@@ -64,21 +64,34 @@ fn stdin() -> Result<Files, Fault> {
     Ok(Files::with_open(&Rc::new([("-".to_owned(), text)].into())))
 }
 
-/// What is known of each chain before it runs.
-fn costs(network: &Network, sources: &SourceMap) -> Result<Vec<(String, Cost)>, Fault> {
-    let cost_of = |(index, chain): (usize, &Chain)| {
+/// What is known of a chain before it runs.
+struct ChainCost<'n> {
+    chain: &'n Chain,
+    cost: Cost,
+}
+
+impl ChainCost<'_> {
+    /// The costs of stages, and whether one is a filter: what it takes to compute the keys of its policies.
+    fn stages(&self) -> impl Iterator<Item = (&ElementCost, bool)> {
+        let is_filter = |at: usize| self.chain.keys_of(at).is_some();
+        self.cost.elements.iter().enumerate().map(move |(at, cost)| (cost, is_filter(at)))
+    }
+}
+
+fn costs<'n>(network: &'n Network, sources: &SourceMap) -> Result<Vec<ChainCost<'n>>, Fault> {
+    let cost_of = |(index, chain): (usize, &'n Chain)| {
         let program = lower_with_lines(network, index, &LowerOptions { workers: 1 }, sources);
         let program = program.map_err(|diagnostics| {
             eprint!("{}", render_all(&diagnostics, sources, render_options()));
             Fault::Told
         })?;
-        Ok((chain.name.clone(), cost(&program)))
+        Ok(ChainCost { chain, cost: cost(&program) })
     };
     network.chains.iter().enumerate().map(cost_of).collect()
 }
 
 /// The costs for a person.
-fn table(costs: &[(String, Cost)]) -> String {
+fn table(costs: &[ChainCost<'_>]) -> String {
     let mut table = Table::new(&[
         ("chain", Align::Left),
         ("element", Align::Left),
@@ -90,34 +103,37 @@ fn table(costs: &[(String, Cost)]) -> String {
         ("tables", Align::Right),
         ("a call", Align::Right),
     ]);
-    for (chain, cost) in costs {
-        for element in &cost.elements {
+    for chain in costs {
+        for (element, is_filter) in chain.stages() {
             let ops = element.ops;
-            let mut cells = vec![chain.clone(), element.name.clone()];
+            let of = if is_filter { " (keys of a filter)" } else { "" };
+            let mut cells = vec![chain.chain.name.clone(), format!("{}{of}", element.name)];
             let counts = [ops.open, ops.request, ops.response, ops.close, ops.every];
             cells.extend(counts.map(|n| if n == 0 { "-".to_owned() } else { super::grouped(n) }));
             cells.push(bytes(element.table_bytes));
             cells.push(bytes(element.call_bytes));
             table.row(cells);
         }
-        if cost.shared_table_bytes > 0 {
-            let mut cells = vec![chain.clone(), "(tables of all chains)".to_owned()];
+        let shared = chain.cost.shared_table_bytes;
+        if shared > 0 {
+            let mut cells = vec![chain.chain.name.clone(), "(tables of all chains)".to_owned()];
             cells.extend(["-"; 5].map(str::to_owned));
-            cells.extend([bytes(cost.shared_table_bytes), "-".to_owned()]);
+            cells.extend([bytes(shared), "-".to_owned()]);
             table.row(cells);
         }
     }
     format!("at worst, operations of a handler and bytes of state:\n{}", table.render())
 }
 
-/// The costs as data: a list with an object for each element.
-fn data(costs: &[(String, Cost)]) -> Value {
-    let elements = costs.iter().flat_map(|(chain, cost)| cost.elements.iter().map(move |e| (chain, e)));
-    let object = |(chain, element): (&String, &ElementCost)| {
+/// The costs as data: a list with an object for each element, and for each filter that computes keys.
+fn data(costs: &[ChainCost<'_>]) -> Value {
+    let stages = costs.iter().flat_map(|cost| cost.stages().map(|stage| (&cost.chain.name, stage)));
+    let object = |(chain, (element, is_filter)): (&String, (&ElementCost, bool))| {
         let ops = element.ops;
         json!({
             "chain": chain,
             "element": element.name,
+            "is_filter": is_filter,
             "open": ops.open,
             "request": ops.request,
             "response": ops.response,
@@ -127,7 +143,7 @@ fn data(costs: &[(String, Cost)]) -> Value {
             "call_bytes": element.call_bytes,
         })
     };
-    elements.map(object).collect()
+    stages.map(object).collect()
 }
 
 fn bytes(n: u64) -> String {

@@ -172,3 +172,60 @@ fn a_plan_is_drawn_with_all_its_elements_and_ties() {
     );
     assert_eq!(dot.matches('{').count(), dot.matches('}').count());
 }
+
+/// Four stages of which two are filters, one with a key.
+const TRIED: &str = "CREATE FILTER patient ON rpc AS TIMEOUT TRY '50 ms'; END;
+CREATE FILTER inorder ON rpc (user TEXT) AS ORDER PER user; END;
+CREATE ELEMENT tells_user ON rpc (user TEXT) AS ON REQUEST SET header['x-user'] = user; END;
+CREATE ELEMENT tells_object ON rpc (object_id I64) AS ON REQUEST SET header['x-object'] = text(object_id); END;
+CREATE CHAIN tried ON a -> b METHOD 'shop.Cart/Get' AS
+  inorder -> tells_user AS early -> patient -> tells_user -> tells_object AS b;
+END;
+";
+
+/// A filter runs beside nothing: whoever reads that it did would take the calls that it holds for under way.
+#[test]
+fn a_filter_is_a_step_and_a_column_of_its_own() {
+    let folder = Folder::new();
+    let program = format!("{}{TRIED}", PAPER.split("-- Compresses").next().unwrap_or_default());
+    folder.write("tried.weft", &program);
+    let text = explained(&folder, &["tried.weft", "--svg", "tried.svg", "--dot", "tried.dot"]);
+    let steps = "side by side   inorder -> early -> patient -> (tells_user | b)   not done";
+    assert!(text.contains(steps), "{text}");
+    // A stage may have the name of the cluster.
+    for cut in ["header to inorder", "header to b  ", "header to cluster b  "] {
+        assert_eq!(text.matches(cut).count(), 1, "{cut}: {text}");
+    }
+    assert!(text.contains("  at most     operations: 7 in request"), "{text}");
+    let read = |name: &str| std::fs::read_to_string(folder.0.join(name)).expect("it was written");
+    let (svg, dot) = (read("tried.svg"), read("tried.dot"));
+    assert_eq!(svg.matches("rx=\"6\"").count(), 5, "{svg}");
+    assert_eq!(svg.matches("stroke-dasharray").count(), 2, "{svg}");
+    for line in [
+        "\"tried.patient\" [label=\"3. patient\\nTIMEOUT\" style=dashed];",
+        "\"tried.early\" -> \"tried.patient\" [label=\"swap.12\"];",
+        "\"tried.patient\" -> \"tried.b\" [label=\"swap.12\"];",
+    ] {
+        assert!(dot.contains(line), "{line}: {dot}");
+    }
+    assert!(!dot.contains("\"tried.early\" -> \"tried.b\""), "{dot}");
+}
+
+/// What `check` counts is what `explain` tells: the keys of a filter are no element, and cost something.
+#[test]
+fn the_keys_of_a_filter_are_told_from_elements() {
+    let folder = Folder::new();
+    let program = format!("{}{TRIED}", PAPER.split("-- Compresses").next().unwrap_or_default());
+    folder.write("tried.weft", &program);
+    let check = |args: &[&str]| said(weft(&folder).current_dir(&folder.0).arg("check").args(args));
+    let text = check(&["tried.weft", "--cost"]);
+    assert!(text.contains("inorder (keys of a filter)"), "{text}");
+    let data: serde_json::Value =
+        serde_json::from_str(&check(&["tried.weft", "--cost", "--json"])).expect("JSON");
+    let told = data["costs"].as_array().expect("a list");
+    let filters: Vec<_> = told.iter().filter(|cost| cost["is_filter"] == true).collect();
+    assert_eq!((told.len(), filters.len()), (4, 1), "{data}");
+    let explained = explained(&folder, &["tried.weft", "--json"]);
+    let explained: serde_json::Value = serde_json::from_str(&explained).expect("JSON");
+    assert_eq!(filters[0]["request"], explained["chains"][0]["filters"][0]["keys"]["ops"], "{data}");
+}

@@ -1,8 +1,10 @@
 //! A plan as a picture: elements are boxes, and a line between two says that a rule keeps them in order. Elements in
-//! one column could stand in any order. SVG by a writer of our own, or a graph for Graphviz.
+//! one column could stand in any order. A filter has a column of its own, with a broken edge: nothing passes it. SVG by
+//! a writer of our own, or a graph for Graphviz.
 
 use super::report::{Chain, Pair};
 use std::fmt::Write as _;
+use weft_opt::plan::Rule;
 
 /// Sizes in pixels.
 const BOX_WIDTH: usize = 168;
@@ -13,8 +15,10 @@ const MARGIN: usize = 20;
 const TITLE: usize = 46;
 /// Characters of a name that fit into a box.
 const NAME_MAX: usize = 20;
+/// Characters of the smaller line below.
+const TOLD_MAX: usize = 26;
 
-/// Elements in columns, each behind all that must stand in front of it, and the ties between them.
+/// Stages in columns, each behind all that must stand in front of it, and the ties between them.
 struct Layout<'c> {
     /// Names, in the order that runs.
     columns: Vec<Vec<&'c str>>,
@@ -27,8 +31,8 @@ impl<'c> Layout<'c> {
         let order: Vec<&str> = chain.plan.order.iter().map(String::as_str).collect();
         let at = |name: &str| order.iter().position(|known| *known == name).unwrap_or(0);
         let kept = chain.pairs.iter().filter(|pair| !pair.may_swap && pair.licence.is_none());
-        let all: Vec<(&str, &str, String)> =
-            kept.map(|pair| (&*pair.first, &*pair.second, rules(pair))).collect();
+        let kept = kept.map(|pair| (&*pair.first, &*pair.second, rules(pair)));
+        let all: Vec<(&str, &str, String)> = kept.chain(walls(chain, &order)).collect();
         let is_tied = |a: &str, b: &str| all.iter().any(|(front, behind, _)| *front == a && *behind == b);
         // A tie that follows from two others is not drawn.
         let between = |a: &str, b: &str| {
@@ -48,7 +52,7 @@ impl<'c> Layout<'c> {
         Self { columns, ties }
     }
 
-    /// The corner of an element's box.
+    /// The corner of a stage's box.
     fn corner(&self, name: &str) -> (usize, usize) {
         let place = |(x, column): (usize, &Vec<&str>)| {
             let y = column.iter().position(|known| *known == name)?;
@@ -63,6 +67,30 @@ impl<'c> Layout<'c> {
         let width = 2 * MARGIN + columns * BOX_WIDTH + columns.saturating_sub(1) * GAP_X;
         (width.max(480), TITLE + rows * (BOX_HEIGHT + GAP_Y) + MARGIN)
     }
+}
+
+/// A filter keeps what stands in front of it there, and what it wraps behind it.
+fn walls<'c>(chain: &'c Chain, order: &[&'c str]) -> Vec<(&'c str, &'c str, String)> {
+    let is_filter = |name: &str| chain.filters.iter().any(|filter| filter.name == name);
+    let both = (0..order.len()).flat_map(|at| (at + 1..order.len()).map(move |other| (at, other)));
+    let both = both.map(|(at, other)| (order[at], order[other]));
+    let tied = both.filter(|(front, behind)| is_filter(front) || is_filter(behind));
+    tied.map(|(front, behind)| (front, behind, Rule::Filters.to_string())).collect()
+}
+
+/// What is written in the box of a stage, below its name; filters have no figures.
+fn told(chain: &Chain, name: &str) -> (String, bool) {
+    let figures = chain.plan.figures.iter().find(|(known, _)| known == name);
+    if let Some((_, figures)) = figures {
+        let ends =
+            if figures.ends > 0.0 { format!(", ends {:.0} %", 100.0 * figures.ends) } else { String::new() };
+        return (format!("{:.0} ns{ends}", figures.ns), false);
+    }
+    let filter = chain.filters.iter().find(|filter| filter.name == name);
+    let mut policies: Vec<&str> =
+        filter.map_or(Vec::new(), |filter| filter.policies.iter().map(|(name, _)| *name).collect());
+    policies.dedup();
+    (policies.join(", "), true)
 }
 
 /// The rules that keep two in order, each once.
@@ -116,25 +144,24 @@ fn draw(out: &mut String, chain: &Chain, layout: &Layout<'_>) {
             escaped(rules)
         );
     }
-    for (nth, (name, figures)) in chain.plan.figures.iter().enumerate() {
+    for (nth, name) in chain.plan.order.iter().enumerate() {
         let (x, y) = layout.corner(name);
         let label: String = name.chars().take(NAME_MAX).collect();
-        let mut cost = format!("{:.0} ns", figures.ns);
-        if figures.ends > 0.0 {
-            let _ = write!(cost, ", ends {:.0} %", 100.0 * figures.ends);
-        }
+        let (told, is_filter) = told(chain, name);
+        let told: String = told.chars().take(TOLD_MAX).collect();
+        let edge = if is_filter { " stroke-dasharray=\"5 3\"" } else { "" };
         let text_x = x + 12;
         let _ = writeln!(
             out,
             "<rect x=\"{x}\" y=\"{y}\" width=\"{BOX_WIDTH}\" height=\"{BOX_HEIGHT}\" rx=\"6\" fill=\"#f3f4f6\" \
-             stroke=\"#374151\"/>\n\
+             stroke=\"#374151\"{edge}/>\n\
              <text x=\"{text_x}\" y=\"{}\">{}. {}</text>\n\
              <text x=\"{text_x}\" y=\"{}\" font-size=\"11\" fill=\"#4b5563\">{}</text>",
             y + 20,
             nth + 1,
             escaped(&label),
             y + 37,
-            escaped(&cost)
+            escaped(&told)
         );
     }
 }
@@ -154,10 +181,11 @@ pub(super) fn dot(chains: &[Chain]) -> String {
             format!("cluster_{}", chain.name),
             chain.name
         );
-        for (nth, (name, figures)) in chain.plan.figures.iter().enumerate() {
-            let label =
-                format!("{}. {name}\n{:.0} ns, ends {:.0} %", nth + 1, figures.ns, 100.0 * figures.ends);
-            let _ = writeln!(out, "    {} [label={label:?}];", node(name));
+        for (nth, name) in chain.plan.order.iter().enumerate() {
+            let (told, is_filter) = told(chain, name);
+            let label = format!("{}. {name}\n{told}", nth + 1);
+            let style = if is_filter { " style=dashed" } else { "" };
+            let _ = writeln!(out, "    {} [label={label:?}{style}];", node(name));
         }
         for (front, behind, rules) in &Layout::of(chain).ties {
             let _ = writeln!(out, "    {} -> {} [label={rules:?}];", node(front), node(behind));

@@ -216,7 +216,8 @@ pub(super) fn explain(
     let chain = &network.chains[index];
     let ordered = ordered(network, index, &alone, counted);
     let effects = &ordered.effects;
-    let telling = Telling { network, chain, program: &program, sources };
+    let cost = cost(&alone);
+    let telling = Telling { network, chain, program: &program, sources, cost: &cost };
     let (from, to) = network.ends(chain);
     Ok(Chain {
         name: chain.name.clone(),
@@ -225,7 +226,7 @@ pub(super) fn explain(
         methods: chain.glob.0.clone(),
         level: ordered.level,
         plan: telling.plan(&ordered),
-        elements: telling.elements(effects, &cost(&alone)),
+        elements: telling.elements(effects),
         filters: chain.filters.iter().map(|filter| telling.filter(filter, effects)).collect(),
         pairs: {
             let of_elements =
@@ -245,6 +246,8 @@ struct Telling<'n> {
     chain: &'n hir::Chain,
     program: &'n ChainProgram,
     sources: &'n SourceMap,
+    /// At worst.
+    cost: &'n Cost,
 }
 
 impl Telling<'_> {
@@ -264,7 +267,7 @@ impl Telling<'_> {
 
     /// Whether it is one that the program names, not what computes the keys of a filter.
     fn is_element(&self, at: usize) -> bool {
-        !self.chain.filters.iter().any(|filter| filter.has_keys && filter.at == at + 1)
+        self.chain.keys_of(at).is_none()
     }
 
     fn filter(&self, filter: &hir::FilterInstance, effects: &ChainEffects) -> Filter {
@@ -274,7 +277,7 @@ impl Telling<'_> {
         let keys = filter.has_keys.then(|| filter.at - 1);
         let handler = keys.and_then(|at| {
             let mut handlers = effects.elements[at].handlers();
-            handlers.next().map(|(name, effects)| self.handler(name, effects, 0))
+            handlers.next().map(|handler| self.handler(at, handler))
         });
         Filter {
             name: filter.name.clone(),
@@ -374,11 +377,26 @@ impl Telling<'_> {
             verdict: overlap.verdict,
         };
         Parallel {
-            steps: steps.iter().map(|step| self.names(step)).collect(),
+            steps: self.steps(&steps),
             saves_ns,
             costs_ns,
             pairs: overlaps.into_iter().filter(of_elements).map(tell).collect(),
         }
+    }
+
+    /// Steps by name. What a filter wraps waits for it, so each is a step of its own; one with keys already is.
+    fn steps(&self, steps: &[Vec<usize>]) -> Vec<Vec<String>> {
+        let mut filters = self.chain.filters.iter().filter(|filter| !filter.has_keys).peekable();
+        let mut told: Vec<Vec<String>> = Vec::new();
+        for step in steps {
+            let first = step.iter().min().copied().unwrap_or_default();
+            while let Some(filter) = filters.next_if(|filter| filter.at <= first) {
+                told.push(vec![filter.name.clone()]);
+            }
+            told.push(step.iter().map(|at| self.program.elements[*at].name.clone()).collect());
+        }
+        told.extend(filters.map(|filter| vec![filter.name.clone()]));
+        told
     }
 
     fn headers(&self, ordered: &Ordered) -> Vec<HeaderTold> {
@@ -395,36 +413,34 @@ impl Telling<'_> {
         plan::headers(self.program, &ordered.effects, order).into_iter().map(tell).collect()
     }
 
-    fn elements(&self, effects: &ChainEffects, cost: &Cost) -> Vec<Element> {
-        let all = self.program.elements.iter().zip(&effects.elements).zip(&cost.elements).enumerate();
+    fn elements(&self, effects: &ChainEffects) -> Vec<Element> {
+        let all = self.program.elements.iter().zip(&effects.elements).zip(&self.cost.elements).enumerate();
         all.filter(|(at, _)| self.is_element(*at))
-            .map(|(at, ((element, effects), cost))| {
-                let ops = |name| match name {
-                    "open" => cost.ops.open,
-                    "request" => cost.ops.request,
-                    "response" => cost.ops.response,
-                    "close" => cost.ops.close,
-                    _ => cost.ops.every,
-                };
-                let handler = |(name, effects)| self.handler(name, effects, ops(name));
-                Element {
-                    at,
-                    name: element.name.clone(),
-                    element: element.element.clone(),
-                    file: self.file(at),
-                    mandatory: element.mandatory,
-                    fail_open: element.fail_open,
-                    per_try: self.chain.instances[at].per_try,
-                    side: self.chain.instances[at].side,
-                    handlers: effects.handlers().map(handler).collect(),
-                    table_bytes: cost.table_bytes,
-                    call_bytes: cost.call_bytes,
-                }
+            .map(|(at, ((element, effects), cost))| Element {
+                at,
+                name: element.name.clone(),
+                element: element.element.clone(),
+                file: self.file(at),
+                mandatory: element.mandatory,
+                fail_open: element.fail_open,
+                per_try: self.chain.instances[at].per_try,
+                side: self.chain.instances[at].side,
+                handlers: effects.handlers().map(|handler| self.handler(at, handler)).collect(),
+                table_bytes: cost.table_bytes,
+                call_bytes: cost.call_bytes,
             })
             .collect()
     }
 
-    fn handler(&self, name: &'static str, effects: &Effects, ops: u64) -> Handler {
+    fn handler(&self, instance: usize, (name, effects): (&'static str, &Effects)) -> Handler {
+        let ops = &self.cost.elements[instance].ops;
+        let ops = match name {
+            "open" => ops.open,
+            "request" => ops.request,
+            "response" => ops.response,
+            "close" => ops.close,
+            _ => ops.every,
+        };
         let is_request = name == "open" || name == "request";
         Handler { name, ops, effects: Words { program: self.program, is_request }.of(effects) }
     }

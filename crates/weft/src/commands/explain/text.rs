@@ -134,6 +134,10 @@ fn filter(out: &mut String, filter: &Filter) {
         stages => stages.join(", "),
     };
     wrapped(out, "  wraps       ", &indent, &wraps);
+    if let Some(keys) = &filter.keys {
+        let told = format!("operations: {} in {}", grouped(keys.ops), keys.name);
+        wrapped(out, "  at most     ", &indent, &told);
+    }
     out.push('\n');
 }
 
@@ -324,8 +328,10 @@ fn parallel(out: &mut String, parallel: &Parallel) {
 
 /// What would travel in front of a message at each cut.
 fn headers(out: &mut String, chain: &Chain) {
+    let is_stage = |name: &String| chain.plan.order.contains(name);
     let label = |header: &HeaderTold| match &header.before {
         Some(element) => format!("header to {element}"),
+        None if is_stage(&chain.to) => format!("header to cluster {}", chain.to),
         None => format!("header to {}", chain.to),
     };
     let width = chain.headers.iter().map(|header| label(header).chars().count()).max().unwrap_or(0);
