@@ -5,12 +5,14 @@
 //!
 //! * [`node`]: workers and what can be asked of them.
 //! * `worker`: the poll loop of one.
+//! * [`packet`]: what carries packets in and out.
 //! * [`socket`]: TCP and Unix sockets as one thing.
 //! * [`clock`]: the only place that reads a clock.
 //! * [`writer`]: the thread that writes sink rows.
 
 pub mod clock;
 pub mod node;
+pub mod packet;
 pub mod socket;
 mod spin;
 mod worker;

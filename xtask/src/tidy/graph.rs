@@ -45,7 +45,11 @@ const RULES: &[Rule] = &[
     },
     Rule { name: "weft-ebpf", ours: &["ir"], third_party: &["aya", "aya-obj"] },
     Rule { name: "weft-engine", ours: &["proto", "ir"], third_party: &["rustc-hash"] },
-    Rule { name: "weft-io", ours: &["engine"], third_party: &["io-uring", "libc", "mio", "rustc-hash"] },
+    Rule {
+        name: "weft-io",
+        ours: &["engine", "proto"],
+        third_party: &["io-uring", "libc", "mio", "rustc-hash"],
+    },
     Rule { name: "weft-sim", ours: &["engine", "proto"], third_party: &[] },
     Rule { name: "weft-api", ours: &[], third_party: &["serde", "serde_json"] },
     Rule { name: "weft-control", ours: &["opt", "api"], third_party: &["serde"] },

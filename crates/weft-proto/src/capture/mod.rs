@@ -66,8 +66,12 @@ impl LinkType {
     pub const NULL: Self = Self(0);
     /// An Ethernet header.
     pub const ETHERNET: Self = Self(1);
+    /// PPP, with the address and control bytes of HDLC in front or without.
+    pub const PPP: Self = Self(9);
     /// An IPv4 or IPv6 header.
     pub const RAW: Self = Self(101);
+    /// Cisco HDLC.
+    pub const C_HDLC: Self = Self(104);
     /// OpenBSD loopback: the address family in network order.
     pub const LOOP: Self = Self(108);
     /// Linux "cooked" capture, version 1.
@@ -82,6 +86,27 @@ impl LinkType {
     /// Raw IP in files of old systems, where the number of the registry was not used.
     const OLD_RAW: [Self; 2] = [Self(12), Self(14)];
 
+    /// Those that [`LinkType::network`] knows.
+    const KNOWN: [Self; 12] = [
+        Self::NULL,
+        Self::ETHERNET,
+        Self::PPP,
+        Self::OLD_RAW[0],
+        Self::OLD_RAW[1],
+        Self::RAW,
+        Self::C_HDLC,
+        Self::LOOP,
+        Self::LINUX_SLL,
+        Self::IPV4,
+        Self::IPV6,
+        Self::LINUX_SLL2,
+    ];
+
+    /// [`LinkType::network`] can look behind this link header.
+    pub fn is_known(self) -> bool {
+        Self::KNOWN.contains(&self)
+    }
+
     /// The EtherType of what is behind the link header, and where it begins. `None`: it is no link type that is known
     /// here, or the packet is shorter than its header.
     pub fn network(self, packet: &[u8]) -> Option<(u16, usize)> {
@@ -92,6 +117,11 @@ impl LinkType {
             Self::LINUX_SLL2 => (word(0)?, 20),
             Self::IPV4 => (ETHERTYPE_IPV4, 0),
             Self::IPV6 => (ETHERTYPE_IPV6, 0),
+            Self::C_HDLC => (word(2)?, 4),
+            Self::PPP => {
+                let at = if packet.starts_with(&[0xff, 0x03]) { 2 } else { 0 };
+                (ppp_ethertype(word(at)?)?, at + 2)
+            }
             Self::NULL | Self::LOOP => (family_ethertype(packet)?, 4),
             raw if raw == Self::RAW || Self::OLD_RAW.contains(&raw) => match packet.first()? >> 4 {
                 4 => (ETHERTYPE_IPV4, 0),
@@ -116,11 +146,22 @@ fn family_ethertype(packet: &[u8]) -> Option<u16> {
     }
 }
 
+/// The EtherType of a PPP protocol number.
+fn ppp_ethertype(protocol: u16) -> Option<u16> {
+    match protocol {
+        0x0021 => Some(ETHERTYPE_IPV4),
+        0x0057 => Some(ETHERTYPE_IPV6),
+        _ => None,
+    }
+}
+
 impl core::fmt::Display for LinkType {
     fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
         let name = match *self {
             Self::NULL | Self::LOOP => "BSD loopback",
             Self::ETHERNET => "Ethernet",
+            Self::PPP => "PPP",
+            Self::C_HDLC => "Cisco HDLC",
             Self::RAW => "raw IP",
             Self::LINUX_SLL | Self::LINUX_SLL2 => "Linux cooked",
             Self::IPV4 => "raw IPv4",
@@ -169,7 +210,7 @@ mod tests {
         let mut ethernet = vec![0; 12];
         ethernet.extend([0x81, 0, 0, 1]);
         type Case<'a> = (LinkType, &'a [u8], Option<(u16, usize)>);
-        let cases: [Case<'_>; 12] = [
+        let cases: [Case<'_>; 15] = [
             (LinkType::ETHERNET, &ethernet, Some((0x8100, 14))),
             (LinkType::ETHERNET, &ethernet[..13], None),
             (LinkType::RAW, &[0x45], Some((0x0800, 0))),
@@ -181,10 +222,14 @@ mod tests {
             (LinkType::LOOP, &[0, 0, 0, 24], Some((0x86dd, 4))),
             (LinkType::LINUX_SLL2, &sll2, Some((0x86dd, 20))),
             (LinkType::LINUX_SLL2, &sll2[..19], None),
+            (LinkType::PPP, &[0xff, 3, 0, 0x57, 0x60], Some((0x86dd, 4))),
+            (LinkType::PPP, &[0, 0x21], Some((0x0800, 2))),
+            (LinkType::C_HDLC, &[0x0f, 0, 8, 0, 0x45], Some((0x0800, 4))),
             (LinkType(147), &[0; 64], None),
         ];
         for (link, packet, wanted) in cases {
             assert_eq!(link.network(packet), wanted, "{link} {packet:02x?}");
+            assert_eq!(link.is_known(), link != LinkType(147));
         }
     }
 }

@@ -1,0 +1,652 @@
+//! Captures as ports: packets of a pcap or pcapng file come in, or what is sent is written to one.
+
+use super::{BATCH_MAX, Device, DeviceCounters, Link, OpenError, Place};
+use core::fmt;
+use std::fs::File;
+use std::io::{self, Read, Write};
+use std::path::Path;
+use weft_core::Time;
+use weft_core::frame::{Frame, FrameMeta, LARGE_PACKET_MAX, Pool, SMALL_PACKET_MAX};
+use weft_proto::capture::{LinkType, Packet, ReadError, Reader, Record, Style, Writer};
+
+/// Bytes that are read from a file at once, and kept of one that is written.
+const PIECE_BYTES: usize = 256 << 10;
+const ETHERTYPE_IPV4: u16 = 0x0800;
+const ETHERTYPE_IPV6: u16 = 0x86dd;
+
+/// When the packets of a capture come in.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Pace {
+    /// As soon as they are asked for. Each says that it arrived when it was captured, so that what takes time takes as
+    /// long as it did then.
+    #[default]
+    Full,
+    /// As far apart as they were captured. They arrive when they are given.
+    Recorded,
+}
+
+/// Packets of a capture.
+///
+/// A file of Ethernet frames is a port of Ethernet frames. Of any other link type that is known, the link header is
+/// taken off, and it is a port of IP packets; what is not IP is refused and counted.
+pub struct FileSource {
+    name: String,
+    input: Box<dyn Read + Send>,
+    /// Bytes of the whole file, where it is one.
+    total: Option<u64>,
+    piece: Vec<u8>,
+    reader: Reader,
+    link: Link,
+    place: Place,
+    pace: Pace,
+    /// When the first packet was captured, and when it was given.
+    begin: Option<(Time, Time)>,
+    /// When the packet before was captured: one without a time was captured then.
+    last: Time,
+    /// A packet that was read, and whose time has not come.
+    waiting: Option<Waiting>,
+    end: End,
+    truncated: u64,
+    counters: DeviceCounters,
+}
+
+/// What is sent is written to a capture, with the time at which it arrived.
+///
+/// A partial checksum is finished; a packet that stands for several is written as the one that it is.
+pub struct FileSink {
+    name: String,
+    output: Box<dyn Write + Send>,
+    writer: Writer,
+    link: Link,
+    /// Bytes that are not written yet.
+    buffer: Vec<u8>,
+    counters: DeviceCounters,
+}
+
+struct Waiting {
+    at: Time,
+    bytes: Vec<u8>,
+}
+
+/// How far the input is.
+enum End {
+    /// There may be more.
+    Open,
+    /// It ended in a fault that nobody was told.
+    Fault(io::Error),
+    Done,
+}
+
+impl FileSource {
+    /// Opens a capture.
+    ///
+    /// # Errors
+    /// The file cannot be read, is no capture, or has a link type that is not known.
+    pub fn open(path: &Path, place: Place, pace: Pace) -> Result<Self, OpenError> {
+        let name = path.display().to_string();
+        let open = || {
+            let file = File::open(path)?;
+            let metadata = file.metadata()?;
+            Ok((file, metadata.is_file().then_some(metadata.len())))
+        };
+        match open() {
+            Ok((file, total)) => Self::new(name, Box::new(file), total, place, pace),
+            Err(error) => Err(OpenError { name, doing: "read the capture", error, help: None }),
+        }
+    }
+
+    /// A capture that comes out of anything. `total`: how many bytes it will be, if that is known.
+    ///
+    /// # Errors
+    /// As [`FileSource::open`].
+    pub fn new(
+        name: String,
+        input: Box<dyn Read + Send>,
+        total: Option<u64>,
+        place: Place,
+        pace: Pace,
+    ) -> Result<Self, OpenError> {
+        let mut source = Self {
+            name,
+            input,
+            total,
+            piece: vec![0; PIECE_BYTES],
+            reader: Reader::new(),
+            link: Link::Ethernet,
+            place,
+            pace,
+            begin: None,
+            last: Time::default(),
+            waiting: None,
+            end: End::Open,
+            truncated: 0,
+            counters: DeviceCounters::default(),
+        };
+        match source.look() {
+            Ok(()) => Ok(source),
+            Err(error) => {
+                let help = error.kind() == io::ErrorKind::Unsupported;
+                let help = help.then_some("Ethernet, raw IP, Linux cooked, PPP and BSD loopback are known");
+                Err(OpenError { name: source.name, doing: "read the capture", error, help })
+            }
+        }
+    }
+
+    /// Bytes of the file that were read, and how many it has where that is known.
+    pub fn progress(&self) -> (u64, Option<u64>) {
+        (self.reader.position(), self.total)
+    }
+
+    /// Packets of which only the beginning was captured. They are given as they are.
+    pub fn truncated(&self) -> u64 {
+        self.truncated
+    }
+
+    /// Reads the first packet, which says of what link the port is.
+    fn look(&mut self) -> io::Result<()> {
+        while self.waiting.is_none() && self.fill()? {
+            let Some(record) = self.reader.next().map_err(invalid)? else { continue };
+            self.link = link_of(record.link)?;
+            let at = record.at.unwrap_or_default();
+            self.truncated += u64::from(record.original_length as usize > record.bytes.len());
+            match packet_of(&record, self.link) {
+                Some(bytes) => self.waiting = Some(Waiting { at, bytes: bytes.to_vec() }),
+                None => {
+                    self.counters.refused_in += 1;
+                    return Ok(());
+                }
+            }
+        }
+        if self.waiting.is_none() {
+            self.reader.finish().map_err(invalid)?;
+            if let Some(interface) = self.reader.interfaces().first() {
+                self.link = link_of(interface.link)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Gives the reader the next piece; whether there was one.
+    fn fill(&mut self) -> io::Result<bool> {
+        loop {
+            self.counters.syscalls += 1;
+            match self.input.read(&mut self.piece) {
+                Ok(n) => {
+                    self.reader.push(&self.piece[..n]);
+                    return Ok(n > 0);
+                }
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => (),
+                Err(error) => return Err(error),
+            }
+        }
+    }
+
+    /// When a packet that was captured then is due.
+    fn due(&self, at: Time) -> Option<Time> {
+        let (captured, given) = self.begin.filter(|_| self.pace == Pace::Recorded)?;
+        Some(given + (at - captured))
+    }
+
+    /// The next packet, if its time has come and there is a buffer for it.
+    fn next(&mut self, pool: &mut Pool, now: Time) -> io::Result<Option<Frame>> {
+        loop {
+            if pool.free_small() == 0 || pool.config().large > 0 && pool.free_large() == 0 {
+                return Ok(None);
+            }
+            if let Some(waiting) = &self.waiting {
+                if self.due(waiting.at).is_some_and(|due| due > now) {
+                    return Ok(None);
+                }
+                let Waiting { at, bytes } = self.waiting.take().expect("it is there");
+                let Some(frame) = self.frame(pool, at, &bytes, now) else { continue };
+                return Ok(Some(frame));
+            }
+            let Some(record) = self.reader.next().map_err(invalid)? else {
+                if self.fill()? {
+                    continue;
+                }
+                self.reader.finish().map_err(invalid)?;
+                self.end = End::Done;
+                return Ok(None);
+            };
+            let at = record.at.unwrap_or(self.last);
+            self.truncated += u64::from(record.original_length as usize > record.bytes.len());
+            let Some(bytes) = packet_of(&record, self.link) else {
+                self.counters.refused_in += 1;
+                continue;
+            };
+            if self.pace == Pace::Full && fits(pool, bytes.len()) {
+                let mut frame = pool.take_filled(bytes).expect("it was looked for");
+                self.last = at;
+                frame.meta = self.meta(at, frame.len());
+                return Ok(Some(frame));
+            }
+            self.waiting = Some(Waiting { at, bytes: bytes.to_vec() });
+        }
+    }
+
+    /// A frame of a packet whose time has come. `None`, and counted: no buffer of the pool would ever hold it.
+    fn frame(&mut self, pool: &mut Pool, at: Time, bytes: &[u8], now: Time) -> Option<Frame> {
+        self.begin.get_or_insert((at, now));
+        self.last = at;
+        if !fits(pool, bytes.len()) {
+            self.counters.refused_in += 1;
+            return None;
+        }
+        let mut frame = pool.take_filled(bytes)?;
+        frame.meta = self.meta(if self.pace == Pace::Full { at } else { now }, bytes.len());
+        Some(frame)
+    }
+
+    fn meta(&mut self, arrived: Time, bytes: usize) -> FrameMeta {
+        let sequence = self.counters.received;
+        self.counters.received += 1;
+        self.counters.received_bytes += bytes as u64;
+        let Place { port, queue } = self.place;
+        FrameMeta { arrived, port, queue, sequence, ..FrameMeta::default() }
+    }
+}
+
+impl Device for FileSource {
+    fn name(&self) -> &str {
+        &self.name
+    }
+
+    fn link(&self) -> Link {
+        self.link
+    }
+
+    fn receive(&mut self, pool: &mut Pool, out: &mut Vec<Frame>, now: Time) -> io::Result<usize> {
+        match core::mem::replace(&mut self.end, End::Open) {
+            End::Open => (),
+            End::Fault(error) => {
+                self.end = End::Done;
+                return Err(error);
+            }
+            End::Done => {
+                self.end = End::Done;
+                return Ok(0);
+            }
+        }
+        for n in 0..BATCH_MAX {
+            match self.next(pool, now) {
+                Ok(Some(frame)) => out.push(frame),
+                Ok(None) => return Ok(n),
+                // What is whole is given first.
+                Err(error) if n > 0 => {
+                    self.end = End::Fault(error);
+                    return Ok(n);
+                }
+                Err(error) => {
+                    self.end = End::Done;
+                    return Err(error);
+                }
+            }
+        }
+        Ok(BATCH_MAX)
+    }
+
+    /// A capture that is read takes nothing: all is refused and counted.
+    fn send(&mut self, pool: &mut Pool, frames: &mut Vec<Frame>) -> io::Result<usize> {
+        let n = frames.len();
+        self.counters.refused_out += n as u64;
+        frames.drain(..).for_each(|frame| pool.give(frame));
+        Ok(n)
+    }
+
+    fn poll_timeout(&self) -> Option<Time> {
+        self.waiting.as_ref().and_then(|waiting| self.due(waiting.at))
+    }
+
+    fn is_finished(&self) -> bool {
+        matches!(self.end, End::Done)
+    }
+
+    fn counters(&mut self) -> DeviceCounters {
+        self.counters
+    }
+}
+
+impl FileSink {
+    /// Makes a capture, or replaces the one that is there.
+    ///
+    /// # Errors
+    /// The file cannot be made.
+    pub fn create(path: &Path, link: Link, style: Style) -> Result<Self, OpenError> {
+        let name = path.display().to_string();
+        match File::create(path) {
+            Ok(file) => Ok(Self::new(name, Box::new(file), link, style)),
+            Err(error) => Err(OpenError { name, doing: "write the capture", error, help: None }),
+        }
+    }
+
+    /// A capture that is written to anything.
+    pub fn new(name: String, output: Box<dyn Write + Send>, link: Link, style: Style) -> Self {
+        let mut buffer = Vec::with_capacity(PIECE_BYTES);
+        let link_type = if link == Link::Ethernet { LinkType::ETHERNET } else { LinkType::RAW };
+        let writer = Writer::new(style, link_type, "", &mut buffer);
+        Self { name, output, writer, link, buffer, counters: DeviceCounters::default() }
+    }
+
+    /// Writes one packet and what is to be said of it, which a pcap file has no room for.
+    ///
+    /// # Errors
+    /// The system's: there is no space.
+    pub fn write(&mut self, pool: &mut Pool, frame: Frame, comments: &[&str]) -> io::Result<()> {
+        let mut offload = frame.meta.offload;
+        // A checksum whose place is not in the packet is written as it is: the reader is to see it.
+        let _ = offload.finish_checksum(pool.bytes_mut(&frame));
+        let bytes = pool.bytes(&frame);
+        let packet = Packet { at: frame.meta.arrived, bytes, comments, ..Packet::default() };
+        match self.writer.write(&packet, &mut self.buffer) {
+            Ok(()) => {
+                self.counters.sent += 1;
+                self.counters.sent_bytes += bytes.len() as u64;
+            }
+            Err(_) => self.counters.refused_out += 1,
+        }
+        pool.give(frame);
+        if self.buffer.len() < PIECE_BYTES { Ok(()) } else { self.drain() }
+    }
+
+    fn drain(&mut self) -> io::Result<()> {
+        self.counters.syscalls += 1;
+        // Bytes that could not be written are not tried again: a file with a piece twice is worse than a short one.
+        let written = self.output.write_all(&self.buffer);
+        self.buffer.clear();
+        written
+    }
+}
+
+impl Device for FileSink {
+    fn name(&self) -> &str {
+        &self.name
+    }
+
+    fn link(&self) -> Link {
+        self.link
+    }
+
+    fn receive(&mut self, _: &mut Pool, _: &mut Vec<Frame>, _: Time) -> io::Result<usize> {
+        Ok(0)
+    }
+
+    fn send(&mut self, pool: &mut Pool, frames: &mut Vec<Frame>) -> io::Result<usize> {
+        let n = frames.len();
+        let mut result = Ok(n);
+        for frame in frames.drain(..) {
+            if let Err(error) = self.write(pool, frame, &[]) {
+                result = Err(error);
+            }
+        }
+        result
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        self.drain()?;
+        self.output.flush()
+    }
+
+    fn is_finished(&self) -> bool {
+        true
+    }
+
+    fn counters(&mut self) -> DeviceCounters {
+        self.counters
+    }
+}
+
+impl Drop for FileSink {
+    fn drop(&mut self) {
+        // Who wants to know calls `flush` first.
+        let _ = self.flush();
+    }
+}
+
+impl fmt::Debug for FileSource {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("FileSource").field("name", &self.name).finish_non_exhaustive()
+    }
+}
+
+impl fmt::Debug for FileSink {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("FileSink").field("name", &self.name).finish_non_exhaustive()
+    }
+}
+
+fn invalid(error: ReadError) -> io::Error {
+    io::Error::new(io::ErrorKind::InvalidData, error)
+}
+
+/// What a port of packets with this link type is.
+fn link_of(link: LinkType) -> io::Result<Link> {
+    match link {
+        LinkType::ETHERNET => Ok(Link::Ethernet),
+        _ if link.is_known() => Ok(Link::Ip),
+        _ => Err(io::Error::new(io::ErrorKind::Unsupported, format!("its packets are of {link}"))),
+    }
+}
+
+/// The bytes of a packet on a port of this link; `None`: it does not belong there.
+fn packet_of<'a>(record: &Record<'a>, link: Link) -> Option<&'a [u8]> {
+    if record.link == LinkType::ETHERNET && link == Link::Ethernet {
+        return Some(record.bytes);
+    }
+    let (ethertype, at) = record.link.network(record.bytes)?;
+    let is_ip = matches!(ethertype, ETHERTYPE_IPV4 | ETHERTYPE_IPV6) && link == Link::Ip;
+    is_ip.then(|| &record.bytes[at..])
+}
+
+/// A buffer of the pool would hold so many bytes.
+fn fits(pool: &Pool, bytes: usize) -> bool {
+    let max = if pool.config().large > 0 { LARGE_PACKET_MAX } else { SMALL_PACKET_MAX };
+    bytes <= max
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::sync::{Arc, Mutex};
+    use weft_core::frame::{Checksum, PoolConfig};
+    use weft_proto::capture::Format;
+
+    #[derive(Clone, Default)]
+    struct Shared(Arc<Mutex<Vec<u8>>>);
+
+    impl Write for Shared {
+        fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+            self.0.lock().expect("nobody panics").extend_from_slice(bytes);
+            Ok(bytes.len())
+        }
+
+        fn flush(&mut self) -> io::Result<()> {
+            Ok(())
+        }
+    }
+
+    fn capture(link: LinkType, packets: &[(i64, &[u8])]) -> Vec<u8> {
+        let mut file = Vec::new();
+        let mut writer = Writer::new(Style::default(), link, "", &mut file);
+        for (at, bytes) in packets {
+            let packet = Packet { at: Time(*at), bytes, ..Packet::default() };
+            writer.write(&packet, &mut file).expect("it fits");
+        }
+        file
+    }
+
+    fn source(file: Vec<u8>, pace: Pace) -> Result<FileSource, OpenError> {
+        let total = Some(file.len() as u64);
+        FileSource::new(
+            "test.pcapng".to_owned(),
+            Box::new(io::Cursor::new(file)),
+            total,
+            Place::default(),
+            pace,
+        )
+    }
+
+    fn take(source: &mut FileSource, pool: &mut Pool, now: i64) -> Vec<(Time, Vec<u8>)> {
+        let mut frames = Vec::new();
+        source.receive(pool, &mut frames, Time(now)).expect("the capture is whole");
+        let give = |frame: Frame| {
+            let seen = (frame.meta.arrived, pool.bytes(&frame).to_vec());
+            pool.give(frame);
+            seen
+        };
+        frames.into_iter().map(give).collect()
+    }
+
+    #[test]
+    fn a_capture_passes_from_file_to_file() {
+        // If this failed, `weft replay` would lose or change packets that no rule has touched.
+        let packets: Vec<Vec<u8>> = (0..200_u16).map(|n| vec![n as u8; 14 + usize::from(n) * 20]).collect();
+        let packets: Vec<(i64, &[u8])> =
+            (1_000..).step_by(10).zip(packets.iter().map(Vec::as_slice)).collect();
+        let file = capture(LinkType::ETHERNET, &packets);
+        let mut pool = Pool::new(PoolConfig { small: 10, large: 1 });
+        let mut input = source(file.clone(), Pace::Full).expect("it is a capture");
+        let written = Shared::default();
+        let style = Style { format: Format::PcapNg, ..Style::default() };
+        let mut output = FileSink::new("out".to_owned(), Box::new(written.clone()), Link::Ethernet, style);
+        let mut frames = Vec::new();
+        while !input.is_finished() {
+            input.receive(&mut pool, &mut frames, Time(1 << 60)).expect("the capture is whole");
+            output.send(&mut pool, &mut frames).expect("there is space");
+        }
+        output.flush().expect("there is space");
+        assert_eq!(*written.0.lock().expect("nobody panics"), file);
+        assert_eq!((input.counters().received, output.counters().sent, pool.in_use()), (200, 200, 0));
+        assert_eq!(input.progress(), (file.len() as u64, Some(file.len() as u64)));
+    }
+
+    #[test]
+    fn at_recorded_speed_packets_are_as_far_apart_as_they_were() {
+        // If this failed, a replay would be no picture of the traffic that was captured.
+        let file = capture(LinkType::RAW, &[(500, b"E1"), (700, b"E2"), (700, b"E3"), (1_500, b"E4")]);
+        let mut pool = Pool::new(PoolConfig { small: 10, large: 0 });
+        let mut source = source(file, Pace::Recorded).expect("it is a capture");
+        assert_eq!(take(&mut source, &mut pool, 10_000), [(Time(10_000), b"E1".to_vec())]);
+        assert_eq!(source.poll_timeout(), Some(Time(10_200)));
+        assert!(take(&mut source, &mut pool, 10_199).is_empty());
+        let both = [b"E2", b"E3"].map(|bytes| (Time(10_250), bytes.to_vec()));
+        assert_eq!(take(&mut source, &mut pool, 10_250), both);
+        assert!(!source.is_finished());
+        assert_eq!(take(&mut source, &mut pool, 11_000), [(Time(11_000), b"E4".to_vec())]);
+        assert!(source.is_finished() && source.poll_timeout().is_none());
+    }
+
+    #[test]
+    fn other_link_headers_are_taken_off() {
+        // If this failed, a capture of `tcpdump -i any` or of a loopback could not be replayed.
+        let mut cooked = vec![0; 16];
+        cooked[14..].copy_from_slice(&[8, 0]);
+        cooked.push(0x45);
+        let arp = [&[0; 14][..], &[8, 6, 1]].concat();
+        let mut pool = Pool::new(PoolConfig { small: 10, large: 0 });
+        let mut source =
+            source(capture(LinkType::LINUX_SLL, &[(0, &cooked), (1, &arp)]), Pace::Full).expect("it is one");
+        assert_eq!(source.link(), Link::Ip);
+        assert_eq!(take(&mut source, &mut pool, 0), [(Time(0), vec![0x45])]);
+        assert_eq!(source.counters().refused_in, 1);
+    }
+
+    #[test]
+    fn a_capture_that_is_cut_gives_what_is_whole_first() {
+        // If this failed, the packets in front of the cut would be lost, or the cut pass unseen.
+        let mut file = capture(LinkType::RAW, &[(1, b"E1"), (2, b"E2"), (3, b"E3")]);
+        file.truncate(file.len() - 1);
+        let mut pool = Pool::new(PoolConfig { small: 10, large: 0 });
+        let mut cut = source(file.clone(), Pace::Full).expect("it begins well");
+        assert_eq!(take(&mut cut, &mut pool, 0).len(), 2);
+        let error = cut.receive(&mut pool, &mut Vec::new(), Time(0)).expect_err("it is cut");
+        assert!(
+            error.to_string().contains(&format!("ends at byte {}, 35 bytes into record 3", file.len())),
+            "{error}"
+        );
+        assert!(cut.is_finished());
+        assert_eq!(take(&mut cut, &mut pool, 0), []);
+
+        let usb = source(capture(LinkType(189), &[(0, b"x")]), Pace::Full).expect_err("it is no network");
+        let wanted = "`test.pcapng`: cannot read the capture: its packets are of link type 189; \
+                      Ethernet, raw IP, Linux cooked, PPP and BSD loopback are known";
+        assert_eq!(usb.to_string(), wanted);
+    }
+
+    #[test]
+    fn packets_wait_for_buffers_and_those_that_none_would_hold_are_counted() {
+        // If this failed, a burst in a capture would be dropped, or one long packet stop the replay.
+        let long = vec![0x45; 3_000];
+        let file = capture(LinkType::RAW, &[(1, b"E1"), (2, &long), (3, b"E2")]);
+        let mut pool = Pool::new(PoolConfig { small: 1, large: 0 });
+        let mut source = source(file, Pace::Full).expect("it is one");
+        let mut frames = Vec::new();
+        assert_eq!(source.receive(&mut pool, &mut frames, Time(0)).expect("no fault"), 1);
+        assert_eq!(source.receive(&mut pool, &mut frames, Time(0)).expect("no fault"), 0);
+        pool.give(frames.pop().expect("it was received"));
+        assert_eq!(source.receive(&mut pool, &mut frames, Time(0)).expect("no fault"), 1);
+        assert_eq!(pool.bytes(&frames[0]), b"E2");
+        assert_eq!((source.counters().refused_in, pool.counters().exhausted), (1, 0));
+        pool.give(frames.pop().expect("it was received"));
+    }
+
+    #[test]
+    fn a_partial_checksum_is_finished_in_the_file() {
+        // If this failed, every packet of a TUN device would look damaged to who reads the capture.
+        let mut pool = Pool::new(PoolConfig { small: 1, large: 0 });
+        let mut frame = pool.take_filled(&[0x45, 0, 0, 0, 1, 2]).expect("a buffer");
+        frame.meta.offload.checksum = Checksum::Partial { start: 2, offset: 0 };
+        let written = Shared::default();
+        let mut sink = FileSink::new("out".to_owned(), Box::new(written.clone()), Link::Ip, Style::default());
+        sink.write(&mut pool, frame, &["checked"]).expect("there is space");
+        drop(sink);
+        let file = written.0.lock().expect("nobody panics").clone();
+        let mut reader = Reader::new();
+        reader.push(&file);
+        let record = reader.next().expect("it is whole").expect("a packet");
+        assert_eq!(record.bytes, [0x45, 0, 0xfe, 0xfd, 1, 2]);
+        assert_eq!(record.comments().collect::<Vec<_>>(), ["checked"]);
+    }
+
+    /// Every capture below the folder of `WEFT_CAPTURES` is read to its end, or refused with a reason.
+    #[test]
+    fn captures_of_others_are_read() {
+        // If this failed, a file that other tools read could not be replayed.
+        let Some(root) = std::env::var_os("WEFT_CAPTURES") else {
+            eprintln!("skipped: WEFT_CAPTURES names no folder of captures");
+            return;
+        };
+        let (mut folders, mut files) = (vec![std::path::PathBuf::from(root)], Vec::new());
+        while let Some(folder) = folders.pop() {
+            for entry in std::fs::read_dir(folder).expect("a folder").flatten() {
+                let path = entry.path();
+                if path.is_dir() {
+                    folders.push(path);
+                } else if path.extension().is_some_and(|e| e == "pcap" || e == "pcapng") {
+                    files.push(path);
+                }
+            }
+        }
+        let (mut pool, mut frames) = (Pool::new(PoolConfig::default()), Vec::new());
+        let (mut packets, mut refused) = (0, 0);
+        for path in &files {
+            let mut source = match FileSource::open(path, Place::default(), Pace::Full) {
+                Ok(source) => source,
+                Err(error) => {
+                    eprintln!("{error}");
+                    continue;
+                }
+            };
+            while !source.is_finished() {
+                if let Err(error) = source.receive(&mut pool, &mut frames, Time(0)) {
+                    eprintln!("{}: {error}", path.display());
+                }
+                frames.drain(..).for_each(|frame| pool.give(frame));
+            }
+            packets += source.counters().received;
+            refused += source.counters().refused_in;
+        }
+        eprintln!("{} captures, {packets} packets, {refused} refused", files.len());
+        assert!(packets > 0 && pool.in_use() == 0);
+    }
+}

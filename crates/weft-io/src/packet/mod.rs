@@ -1,0 +1,137 @@
+//! What carries packets in and out: one trait, and a driver for each kind of port.
+//!
+//! A [`Device`] is one queue of a port. It takes packets in batches from wherever it stands into the frames of a
+//! [`Pool`], and frames out of it. It is never waited on here: who runs it polls the descriptors of all devices, and
+//! asks those that have none.
+//!
+//! * [`memory`]: a ring of given packets, and a sink that counts; for benchmarks.
+//! * [`file`](mod@file): pcap and pcapng, at full or recorded speed, and as output.
+
+pub mod file;
+pub mod memory;
+
+use core::fmt;
+use std::io;
+use std::os::fd::RawFd;
+use weft_core::Time;
+use weft_core::frame::{Frame, Pool};
+
+pub use weft_core::frame::BATCH_MAX;
+
+/// One queue of a port.
+pub trait Device {
+    /// What people call it: the interface or the file.
+    fn name(&self) -> &str;
+
+    /// What its packets begin with.
+    fn link(&self) -> Link;
+
+    /// Puts packets that are there behind those in `out`, at most [`BATCH_MAX`], and says how many. It does not wait.
+    /// 0: there are none now, or the pool has no buffer, in which case they are left where they are.
+    ///
+    /// # Errors
+    /// The system's: the device is gone or down. For a capture: it cannot be read on
+    /// ([`weft_proto::capture::ReadError`] is inside); the packets in front of that were given.
+    fn receive(&mut self, pool: &mut Pool, out: &mut Vec<Frame>, now: Time) -> io::Result<usize>;
+
+    /// Sends packets, from the first on, and says how many are done with; their buffers are free again. What the device
+    /// has no room for now stays in `frames`, in order. A packet that can never be sent is dropped and counted.
+    ///
+    /// # Errors
+    /// The system's: the device is gone or down. Nothing is lost but what was counted.
+    fn send(&mut self, pool: &mut Pool, frames: &mut Vec<Frame>) -> io::Result<usize>;
+
+    /// Has what was sent leave at once, where the device keeps it for a while.
+    ///
+    /// # Errors
+    /// The system's, as for [`Device::send`].
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+
+    /// The descriptor that is readable when there are packets; `None`: the device is to be asked.
+    fn fd(&self) -> Option<RawFd> {
+        None
+    }
+
+    /// When the next packet comes, where that is known: a capture at recorded speed.
+    fn poll_timeout(&self) -> Option<Time> {
+        None
+    }
+
+    /// No packet will ever come any more.
+    fn is_finished(&self) -> bool {
+        false
+    }
+
+    /// What was counted since the device was opened.
+    fn counters(&mut self) -> DeviceCounters;
+}
+
+/// What the packets of a device begin with.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Link {
+    /// An Ethernet header.
+    Ethernet,
+    /// An IPv4 or IPv6 header.
+    Ip,
+}
+
+/// Which queue of which port a device is; its frames say so.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Place {
+    /// The number of the port.
+    pub port: u16,
+    /// The number of the queue on the port.
+    pub queue: u16,
+}
+
+/// What a device counted.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct DeviceCounters {
+    /// Packets that came in, and their bytes.
+    pub received: u64,
+    /// Their bytes.
+    pub received_bytes: u64,
+    /// Packets that went out.
+    pub sent: u64,
+    /// Their bytes.
+    pub sent_bytes: u64,
+    /// Packets that were dropped in front of us, because we did not take them in time.
+    pub overrun: u64,
+    /// Packets that were dropped as they came in: they are longer than any buffer, of another link type, or said of
+    /// themselves what cannot be.
+    pub refused_in: u64,
+    /// Packets that were dropped on the way out: the device cannot carry them.
+    pub refused_out: u64,
+    /// Times that the device had no room for all that was to be sent.
+    pub full: u64,
+    /// System calls.
+    pub syscalls: u64,
+}
+
+/// A device cannot be opened: what is missing, and what would help.
+#[derive(Debug)]
+pub struct OpenError {
+    /// The interface or the file.
+    pub name: String,
+    /// What was tried.
+    pub doing: &'static str,
+    /// The reason.
+    pub error: io::Error,
+    /// What would help.
+    pub help: Option<&'static str>,
+}
+
+impl fmt::Display for OpenError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "`{}`: cannot {}: {}", self.name, self.doing, self.error)?;
+        self.help.map_or(Ok(()), |help| write!(f, "; {help}"))
+    }
+}
+
+impl core::error::Error for OpenError {
+    fn source(&self) -> Option<&(dyn core::error::Error + 'static)> {
+        Some(&self.error)
+    }
+}
