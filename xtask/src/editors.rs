@@ -30,6 +30,7 @@ struct Words {
     keywords: Vec<String>,
     types: Vec<String>,
     constants: Vec<String>,
+    /// In small letters, and in capitals where that is no other word: `TEXT (8)` is a type.
     functions: Vec<String>,
     statuses: Vec<String>,
 }
@@ -62,6 +63,9 @@ impl Words {
         let is_part = |byte: u8| byte.is_ascii_lowercase() || byte == b'_' || byte.is_ascii_digit();
         let is_name = |word: &String| word.bytes().all(is_part);
         let functions: BTreeSet<String> = first_texts(table).filter(is_name).chain(aggregates).collect();
+        let is_free = |word: &String| !types.contains(word) && !all.contains(word);
+        let capitals: Vec<String> =
+            functions.iter().map(|word| word.to_uppercase()).filter(is_free).collect();
         let names = statuses.lines().filter(|line| line.contains(" = ") && line.trim_end().ends_with("\","));
         let is_plain = |word: &&String| !types.contains(*word) && !CONSTANTS.contains(&word.as_str());
         let (reserved, keywords) =
@@ -70,7 +74,7 @@ impl Words {
             constants: CONSTANTS.iter().map(|word| (*word).to_owned()).collect(),
             reserved,
             keywords,
-            functions: functions.into_iter().collect(),
+            functions: functions.into_iter().chain(capitals).collect(),
             statuses: names.filter_map(|line| Some(line.split('"').nth(1)?.to_owned())).collect(),
             types: types.into_iter().filter(|word| is_keyword(word)).collect(),
         }
@@ -100,7 +104,6 @@ impl Words {
                 matched("constant.language", format!("(?i){}", words(&self.constants))),
                 matched("keyword.control", format!("(?i){}", words(&self.reserved))),
                 matched("constant.other.status", words(&self.statuses)),
-                // In lower case alone: `TEXT (8)` is a type.
                 json!({
                     "match": format!("\\b({})\\s*\\(", self.functions.join("|")),
                     "captures": { "1": { "name": "support.function.weft" } },
@@ -177,7 +180,7 @@ mod tests {
         assert_eq!(found.reserved, ["SELECT"]);
         assert_eq!(found.keywords, ["KEY"]);
         assert_eq!(found.types, ["TEXT"]);
-        assert_eq!(found.functions, ["abs", "sum"]);
+        assert_eq!(found.functions, ["abs", "sum", "ABS", "SUM"]);
         assert_eq!(found.statuses, ["ABORTED"]);
         let grammar = found.textmate().to_string();
         for pattern in ["(?i)\\\\b(?:SELECT)\\\\b", "\\\\b(?:KEY)\\\\b", "\\\\b(?:TEXT)\\\\b"] {
