@@ -92,6 +92,8 @@ impl Resolver for Files {
 
     fn proto(&mut self, path: &str, from: Option<&str>) -> Result<Schema, String> {
         let name = self.name(path, from);
+        // The compiler of schemas would speak of include paths.
+        self.load(&name).inspect_err(|_| self.is_incomplete = true)?;
         let folder = name.rsplit_once('/').map_or("", |(folder, _)| folder).to_owned();
         let file = name.rsplit('/').next().unwrap_or(&name).to_owned();
         let mut chain = ChainFileResolver::new();

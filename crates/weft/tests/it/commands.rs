@@ -41,6 +41,22 @@ fn exit_statuses_say_whose_fault_it_is() {
     assert_eq!(status(&["status", "--admin", "127.0.0.1:1", "--token-file"], &good), Some(3));
 }
 
+/// Whoever has mistyped the path of a schema must not be sent looking for include paths.
+#[test]
+fn a_schema_that_is_not_there_is_told_as_such() {
+    let folder = Folder::new();
+    let file = folder.write("lost.weft", &NETWORK.replace("'cart.proto'", "'carts.proto'"));
+    let done = output(weft(&folder).arg("check").arg(&file));
+    let text = String::from_utf8_lossy(&done.stderr).into_owned();
+    assert!(text.contains("cannot read the messages of `carts.proto`: there is no such file"), "{text}");
+    assert_eq!(done.status.code(), Some(3), "{text}");
+    let imports = "syntax = \"proto3\"; import \"lost.proto\";";
+    folder.write("carts.proto", imports);
+    let done = output(weft(&folder).arg("check").arg(&file));
+    let text = String::from_utf8_lossy(&done.stderr).into_owned();
+    assert!(text.contains("lost.proto"), "{text}");
+}
+
 /// What goes wrong outside a program is told in one line, with what would help in another, and no more.
 #[test]
 fn the_machines_faults_are_told_in_one_line() {
