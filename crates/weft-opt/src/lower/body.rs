@@ -2,16 +2,19 @@
 
 use std::collections::BTreeMap;
 
+use weft_core::Type;
 use weft_core::abi::Fault;
+use weft_core::wire::FieldRef;
 use weft_ir::ir::{BlockId, Function, Journal, Op, TableId, Terminator, Ty, Value};
-use weft_lang::hir::{self, Direction, Handler, HandlerKind, LocalId, RowId, TableRef};
+use weft_ir::program::Place;
+use weft_lang::hir::{self, Direction, Handler, HandlerKind, Layer, LocalId, RowId, TableRef};
 use weft_lang::source::Span;
 
 use super::build::Builder;
 use super::locks::{Lock, key_text};
 use super::logic::{Raised, Val};
 use super::walk::Mentions;
-use super::{Lowering, Scope};
+use super::{Lowering, Scope, places};
 
 /// A handler that is being lowered.
 pub(super) struct Body<'b, 'n> {
@@ -94,6 +97,7 @@ impl<'b, 'n> Body<'b, 'n> {
         if kind == HandlerKind::Open {
             body.start_call();
         }
+        body.pass_others();
         if let Some(handler) = handler {
             body.handler(handler);
         }
@@ -112,6 +116,23 @@ impl<'b, 'n> Body<'b, 'n> {
         self.locals = vec![None; handler.locals.len()];
         self.rows = vec![None; handler.rows.len()];
         self.stmts(&handler.body);
+    }
+
+    /// Frames that do not have the element's layer pass it unseen.
+    fn pass_others(&mut self) {
+        let (Layer::Packet(Some(layer)), HandlerKind::Request) = (&self.scope.element.layer, self.kind)
+        else {
+            return;
+        };
+        let place = Place::Frame(FieldRef { layer: layer.clone(), fields: None });
+        let program = &mut self.lowering.program;
+        let input = places::input(program, Direction::Request, place, Type::Bool, true, false);
+        let is_there = self.b.get(Op::InputPresent(input), Ty::Bool);
+        let [own, other] = [(); 2].map(|()| self.b.block());
+        self.b.branch(is_there, own, other);
+        self.b.switch(other);
+        self.b.end(Terminator::Forward);
+        self.b.switch(own);
     }
 
     /// Sets the call's row to its start. It stays so if the handler fails: later handlers read it.

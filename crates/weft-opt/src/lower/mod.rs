@@ -3,6 +3,7 @@
 //! - functions, and the boolean algebra of NULL and errors (`build`, `logic`);
 //! - expressions (`expr`, `arith`, `convert`), looks at tables (`rows`), statements (`stmt`, `tables`, `verdict`);
 //! - one handler with its error path (`body`);
+//! - the parser of frames, for a chain on ports (`wire`);
 //! - this module puts the chain together: inputs, tables, variables, sinks, the call's row.
 //!
 //! How errors go: an expression carries its error as a flag and a code. The statement that uses it asks the flag
@@ -24,15 +25,17 @@ mod stmt;
 mod tables;
 mod verdict;
 mod walk;
+mod wire;
 
 use std::collections::BTreeMap;
 
 use weft_core::Value;
 use weft_core::limits::{ELEMENTS_MAX, INPUTS_MAX, KEY_BYTES_MAX, ROW_BYTES_MAX};
 use weft_core::table::{ColumnSpec, Evict, TableSpec};
+use weft_core::wire::ProtocolId;
 use weft_ir::ir::{CallId, Function, SinkId, TableId, VarId};
 use weft_ir::program::{
-    CallCell, ChainProgram, Element, Handlers, Merge, Realisation, SinkColumn, SinkDecl, SinkFormat,
+    CallCell, ChainProgram, Element, Handlers, Merge, Place, Realisation, SinkColumn, SinkDecl, SinkFormat,
     SinkTarget, TableDecl, VarDecl, cell_words,
 };
 use weft_lang::ast;
@@ -98,8 +101,40 @@ fn lower_chain(mut lowering: Lowering<'_>, chain: usize) -> Result<ChainProgram,
         let element = lowering.element(scope, &locks);
         lowering.program.elements.push(element);
     }
+    if let hir::Edge::Packets { ports, .. } = &chain_decl.edge {
+        lowering.frames(ports, chain_decl.span);
+    }
     lowering.finish(chain_decl.span)
 }
+
+/// Lowers the condition of a chain on frames: `WHEN`. The program has one element, which drops what the chain does not
+/// take. None if the chain takes all, or is not on frames; `chain` is an index into [`Network::chains`].
+///
+/// # Errors
+/// As for [`lower`].
+///
+/// # Panics
+/// If the network has no such chain.
+pub fn lower_when(
+    network: &Network,
+    chain: usize,
+    options: &LowerOptions,
+    sources: Option<&SourceMap>,
+) -> Option<Result<ChainProgram, Vec<Diagnostic>>> {
+    let chain = &network.chains[chain];
+    let hir::Edge::Packets { ports, when: Some(when), .. } = &chain.edge else { return None };
+    let (element, instance) = &**when;
+    let mut lowering = Lowering::new(network, *options, sources, &format!("{} when", chain.name));
+    let scope = Scope::of(element, instance);
+    let element = lowering.element(&scope, &Locks::default());
+    lowering.program.elements.push(element);
+    lowering.frames(ports, chain.span);
+    Some(lowering.finish(chain.span))
+}
+
+/// The protocols with which frames may begin, by name: on devices and captures of Ethernet, and on `tun`.
+const ETHERNET: &[&str] = &["ethernet"];
+const IP: &[&str] = &["ipv4", "ipv6"];
 
 /// Lowers the condition of a route; `route` is an index into [`Network::routes`].
 ///
@@ -458,6 +493,45 @@ impl<'n> Lowering<'n> {
     ) -> Function {
         let made = Body::lower(self, scope, kind, handler, lock);
         passes::clean(made)
+    }
+
+    /// Finds out how the inputs of a chain on frames are found in them.
+    fn frames(&mut self, ports: &[usize], span: Span) {
+        let network = self.network;
+        for input in &mut self.program.request.inputs {
+            if let Place::Frame(field) = &input.place {
+                input.name = network.field_name(field);
+            }
+        }
+        let is_tun = |port: &&usize| network.ports[**port].kind == hir::PortKind::Tun;
+        let n_tuns = ports.iter().filter(is_tun).count();
+        if n_tuns > 0 && n_tuns < ports.len() {
+            let message = "some ports of the chain carry Ethernet frames, others IP packets";
+            let diagnostic = Diagnostic::error(code::NOT_IN_VERSION, message)
+                .at(span, "ports of two kinds")
+                .with_help("make two chains, or a `tap` of the `tun`");
+            return self.report(diagnostic);
+        }
+        let names = if n_tuns > 0 { IP } else { ETHERNET };
+        let of_name = |name: &&str| network.protocols.iter().position(|protocol| protocol.name == **name);
+        let roots: Vec<ProtocolId> =
+            names.iter().filter_map(of_name).map(|at| ProtocolId(at as u16)).collect();
+        let has_fields = self.program.request.inputs.iter().any(|i| matches!(i.place, Place::Frame(_)));
+        if has_fields && roots.is_empty() {
+            let message =
+                format!("frames begin with `{}`, and there is no such PROTOCOL", names.join("` or `"));
+            let diagnostic = Diagnostic::error(code::NOT_IN_NETWORK, message)
+                .at(span, "on these ports")
+                .with_help("import it: `IMPORT 'library/protocols/all.weft';`");
+            return self.report(diagnostic);
+        }
+        match wire::frames(&network.protocols, &roots, &mut self.program.request.inputs) {
+            Ok(frames) => self.program.frames = Some(frames),
+            Err((input, why)) => {
+                let message = format!("`{input}` cannot be set: {why}");
+                self.report(Diagnostic::error(code::NOT_IN_VERSION, message).at(span, "in this chain"));
+            }
+        }
     }
 
     /// The chain, if it keeps the limits.

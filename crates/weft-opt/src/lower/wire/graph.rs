@@ -1,0 +1,109 @@
+//! Which layers a parser has to look at: those that the chain asks about, and those on the way there.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use weft_core::wire::{FieldId, Next, Protocol, ProtocolId};
+use weft_ir::ir::InputId;
+
+/// A layer that a parser may meet: a protocol, and the level on which it stands.
+pub(super) type Node = (ProtocolId, u8);
+
+/// Something that the chain wants to know of a layer: a field, or whether it is there.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Wanted {
+    pub(super) input: InputId,
+    pub(super) field: Option<FieldId>,
+}
+
+/// The layers that are looked at, and how one leads to the next.
+#[derive(Debug)]
+pub(super) struct Graph<'n> {
+    pub(super) protocols: &'n [Protocol],
+    /// What may stand at the start of a frame.
+    pub(super) roots: Vec<Node>,
+    /// What is wanted of each, in the order of the inputs.
+    pub(super) wanted: BTreeMap<Node, Vec<Wanted>>,
+    /// All that are looked at, in an order in which each stands before those that it leads to, but for `backs`.
+    pub(super) order: Vec<Node>,
+    /// Edges that lead back: from a layer to one that may stand before it.
+    pub(super) backs: BTreeSet<(Node, Node)>,
+}
+
+impl<'n> Graph<'n> {
+    /// The graph for what is wanted, with frames that begin with one of these.
+    pub(super) fn new(
+        protocols: &'n [Protocol],
+        roots: &[ProtocolId],
+        wanted: BTreeMap<Node, Vec<Wanted>>,
+    ) -> Self {
+        let level_max = wanted.keys().map(|(_, level)| *level).max().unwrap_or(0);
+        let mut graph =
+            Self { protocols, roots: Vec::new(), wanted, order: Vec::new(), backs: BTreeSet::new() };
+        let useful = graph.useful(level_max);
+        graph.roots = roots.iter().map(|root| (*root, 0)).filter(|root| useful.contains(root)).collect();
+        let (mut done, mut under_way) = (BTreeSet::new(), BTreeSet::new());
+        for root in graph.roots.clone() {
+            graph.visit(root, &useful, &mut done, &mut under_way);
+        }
+        graph.order.reverse();
+        graph
+    }
+
+    /// The edges from a layer to those that are looked at, in order.
+    pub(super) fn edges(&self, node: Node) -> impl Iterator<Item = (&'n Next, Node)> {
+        let all = self.protocols[usize::from(node.0.0)].next.iter();
+        all.map(move |next| (next, target(node, next))).filter(|(_, to)| self.order.contains(to))
+    }
+
+    pub(super) fn is_cyclic(&self) -> bool {
+        !self.backs.is_empty()
+    }
+
+    /// Layers from which something that is wanted can be reached, themselves included.
+    fn useful(&self, level_max: u8) -> BTreeSet<Node> {
+        let mut useful: BTreeSet<Node> = self.wanted.keys().copied().collect();
+        loop {
+            let before = useful.len();
+            for (at, protocol) in self.protocols.iter().enumerate() {
+                for level in 0..=level_max {
+                    let node = (ProtocolId(at as u16), level);
+                    if protocol.next.iter().any(|next| useful.contains(&target(node, next))) {
+                        useful.insert(node);
+                    }
+                }
+            }
+            if useful.len() == before {
+                return useful;
+            }
+        }
+    }
+
+    /// Depth first: what a layer leads to comes before it, so the list is the reverse of the order.
+    fn visit(
+        &mut self,
+        node: Node,
+        useful: &BTreeSet<Node>,
+        done: &mut BTreeSet<Node>,
+        under_way: &mut BTreeSet<Node>,
+    ) {
+        if done.contains(&node) {
+            return;
+        }
+        under_way.insert(node);
+        for next in &self.protocols[usize::from(node.0.0)].next {
+            let to = target(node, next);
+            if under_way.contains(&to) {
+                self.backs.insert((node, to));
+            } else if useful.contains(&to) {
+                self.visit(to, useful, done, under_way);
+            }
+        }
+        under_way.remove(&node);
+        done.insert(node);
+        self.order.push(node);
+    }
+}
+
+fn target(node: Node, next: &Next) -> Node {
+    (next.to, node.1 + u8::from(next.inner))
+}

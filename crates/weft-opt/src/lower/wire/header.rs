@@ -1,0 +1,724 @@
+//! One header: where its fields lie, what it must hold, and how long it is.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use weft_core::wire::{BinaryOp, Checksum, Expr, Field, FieldId, Item, Protocol, Rule, Until, Width};
+use weft_ir::ir::{BlockId, Endian, IntCmp, IntOp, Op, Signed, Terminator, Ty, Value};
+use weft_ir::program::Check;
+
+use super::graph::Wanted;
+use super::stores::{Container, container};
+use crate::lower::build::Builder;
+
+/// Bytes of a header whose sum is taken in line.
+const SUM_INLINE_MAX: u32 = 64;
+
+/// The function that is being made, and what makes a frame malformed.
+pub(super) struct Out {
+    pub(super) b: Builder,
+    pub(super) checks: Vec<Check>,
+    /// Where a frame that breaks a check ends, by check.
+    refusals: Vec<BlockId>,
+}
+
+/// A layer in the frame.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Extent {
+    /// Where it begins.
+    pub(super) at: Value,
+    /// Where it ends.
+    pub(super) end: Value,
+}
+
+/// What is known when a header has been read.
+pub(super) struct Read {
+    /// Where what it carries begins and ends.
+    pub(super) payload: Extent,
+    /// The conditions of [`Protocol::next`] that were asked for, as Bools.
+    pub(super) conditions: Vec<Value>,
+}
+
+/// A number that an expression has, and its greatest.
+#[derive(Clone, Copy)]
+struct Num {
+    value: Value,
+    max: u64,
+}
+
+/// A place in the header: bits behind an offset.
+#[derive(Clone, Copy)]
+struct Cursor {
+    base: Value,
+    bits: u64,
+}
+
+/// A field that has been passed.
+#[derive(Clone, Copy)]
+struct Found {
+    /// Its number, 0 if it is missing; of bytes, where they begin.
+    value: Value,
+    /// Whether it is there; None for always.
+    present: Option<Value>,
+    /// Where it ends.
+    after: Cursor,
+}
+
+/// What is known on the way through the header.
+#[derive(Clone, Default)]
+struct Known {
+    fields: BTreeMap<FieldId, Found>,
+    /// Rounds of each REPEAT.
+    counts: BTreeMap<String, Value>,
+    /// Where the round of the REPEAT that is being read began.
+    round: Option<Value>,
+}
+
+/// A header that is being read.
+struct Header<'h, 'n> {
+    out: &'h mut Out,
+    protocol: &'n Protocol,
+    wanted: &'h [Wanted],
+    /// Gives are made only where this holds, if there is something.
+    gives_if: Option<Value>,
+    /// Fields whose numbers are needed, by the chain or by the header itself.
+    needed: BTreeSet<FieldId>,
+    layer: Extent,
+    cursor: Cursor,
+    known: Known,
+    /// Where the header ends, once that is known.
+    header_end: Option<Value>,
+    /// What is given when the header has been found to be right.
+    gives: Vec<(Wanted, Value, Value)>,
+}
+
+impl Out {
+    pub(super) fn new(name: &str) -> Self {
+        Self { b: Builder::new(name.to_owned()), checks: Vec::new(), refusals: Vec::new() }
+    }
+
+    /// Ends frames for which `is_bad` holds.
+    pub(super) fn refuse_if(&mut self, is_bad: Value, protocol: &str, what: &str, line: u32) {
+        if self.b.known_bool(is_bad) == Some(false) {
+            return;
+        }
+        let check = Check { protocol: protocol.to_owned(), what: what.to_owned(), line };
+        let at = self.checks.iter().position(|known| *known == check).unwrap_or_else(|| {
+            let (here, refusal) = (self.b.here(), self.b.block());
+            self.b.switch(refusal);
+            self.b.end(Terminator::Drop { line: self.checks.len() as u32 });
+            here.into_iter().for_each(|here| self.b.switch(here));
+            self.checks.push(check);
+            self.refusals.push(refusal);
+            self.checks.len() - 1
+        });
+        let goes_on = self.b.block();
+        self.b.branch(is_bad, self.refusals[at], goes_on);
+        self.b.switch(goes_on);
+    }
+}
+
+/// Reads a header: gives what is wanted of it, refuses frames that break its rules, and tells what it carries.
+/// `next` are the indices of [`Protocol::next`] that matter; `gives_if` says whether fields are given at all.
+pub(super) fn read(
+    out: &mut Out,
+    protocol: &Protocol,
+    layer: Extent,
+    wanted: &[Wanted],
+    next: &[usize],
+    gives_if: Option<Value>,
+) -> Read {
+    let cursor = Cursor { base: layer.at, bits: 0 };
+    let mut header = Header {
+        out,
+        protocol,
+        wanted,
+        gives_if,
+        needed: needed(protocol, wanted, next),
+        layer,
+        cursor,
+        known: Known::default(),
+        header_end: None,
+        gives: Vec::new(),
+    };
+    header.read(next)
+}
+
+/// Fields that something looks at.
+fn needed(protocol: &Protocol, wanted: &[Wanted], next: &[usize]) -> BTreeSet<FieldId> {
+    let mut needed: BTreeSet<FieldId> = wanted.iter().filter_map(|wanted| wanted.field).collect();
+    let mut add = |expr: &Expr| {
+        each_field(expr, &mut |field| {
+            needed.insert(field);
+        })
+    };
+    for (at, field) in protocol.fields.iter().enumerate() {
+        let own = Expr::Field(FieldId(at as u16));
+        if let Rule::Constant(_) = field.rule {
+            add(&own);
+        }
+        if let Rule::Computed(expr) = &field.rule
+            && is_verified(expr)
+        {
+            add(&own);
+            add(expr);
+        }
+        field.check.iter().for_each(&mut add);
+        if let Width::Bytes { count, .. } = &field.width {
+            add(count);
+        }
+    }
+    fn in_items(items: &[Item], add: &mut impl FnMut(&Expr)) {
+        for item in items {
+            match item {
+                Item::Field(_) => {}
+                Item::When { condition, items } => {
+                    add(condition);
+                    in_items(items, add);
+                }
+                Item::Repeat {
+                    items,
+                    until: Until::Condition(e) | Until::Count(e) | Until::Bytes(e),
+                    ..
+                } => {
+                    add(e);
+                    in_items(items, add);
+                }
+            }
+        }
+    }
+    in_items(&protocol.items, &mut add);
+    protocol.length.iter().for_each(&mut add);
+    next.iter().for_each(|at| add(&protocol.next[*at].condition));
+    needed
+}
+
+/// Whether what is computed can be told when the header is read: all but checksums of what it carries, and what only
+/// its maker knows.
+fn is_verified(expr: &Expr) -> bool {
+    match expr {
+        Expr::Checksum(sum) => *sum == Checksum::Header,
+        Expr::Last => false,
+        Expr::Binary(_, a, b) => is_verified(a) && is_verified(b),
+        Expr::Not(a) | Expr::In(a, _) => is_verified(a),
+        Expr::If(a, b, c) => is_verified(a) && is_verified(b) && is_verified(c),
+        _ => true,
+    }
+}
+
+fn each_field(expr: &Expr, visit: &mut impl FnMut(FieldId)) {
+    match expr {
+        Expr::Field(field) | Expr::BytesAfter(field) | Expr::Present(field) => visit(*field),
+        Expr::Binary(_, a, b) => {
+            each_field(a, visit);
+            each_field(b, visit);
+        }
+        Expr::Not(a) | Expr::In(a, _) => each_field(a, visit),
+        Expr::If(a, b, c) => [a, b, c].into_iter().for_each(|e| each_field(e, visit)),
+        _ => {}
+    }
+}
+
+impl<'n> Header<'_, 'n> {
+    fn read(&mut self, next: &[usize]) -> Read {
+        let Extent { at, end } = self.layer;
+        let first = self.after(at, u64::from(self.protocol.header_min));
+        self.refuse_behind(first, end, "truncated", self.protocol.line);
+        for wanted in self.wanted.iter().filter(|wanted| wanted.field.is_none()) {
+            let one = self.out.b.int(1);
+            self.gives.push((*wanted, one, at));
+        }
+        let protocol = self.protocol;
+        self.items(&protocol.items);
+        let header_end = self.here();
+        self.header_end = Some(header_end);
+        if protocol.header_max != protocol.header_min {
+            self.refuse_behind(header_end, end, "truncated", protocol.line);
+        }
+        if let Some(length) = &protocol.length {
+            let length = self.number(length);
+            let stop = self.sum(at, length.value);
+            self.refuse_behind(header_end, stop, "a length that is shorter than the header", protocol.line);
+            self.refuse_behind(stop, end, "a length that is beyond the end", protocol.line);
+            self.layer.end = stop;
+        }
+        for (at, field) in protocol.fields.iter().enumerate().filter(|(_, field)| !field.repeated) {
+            self.verify(FieldId(at as u16), field);
+        }
+        let conditions = next.iter().map(|at| self.truth(&protocol.next[*at].condition)).collect();
+        for (wanted, a, b) in core::mem::take(&mut self.gives) {
+            self.give(wanted, a, b);
+        }
+        Read { payload: Extent { at: header_end, end: self.layer.end }, conditions }
+    }
+
+    // ---- items ----
+
+    fn items(&mut self, items: &'n [Item]) {
+        for item in items {
+            match item {
+                Item::Field(id) => self.field(*id),
+                Item::When { condition, items } => self.when(condition, items),
+                Item::Repeat { name, items, until, max, line } => {
+                    self.repeat(name, items, until, u64::from(*max), *line);
+                }
+            }
+        }
+    }
+
+    fn field(&mut self, id: FieldId) {
+        let field = &self.protocol.fields[usize::from(id.0)];
+        let is_needed = self.needed.contains(&id);
+        match &field.width {
+            Width::Bits { n, little } => {
+                let Container { first_byte, bytes, shift } = container(self.cursor.bits, *n);
+                self.cursor.bits += u64::from(*n);
+                if !is_needed {
+                    return;
+                }
+                let place = self.after(self.cursor.base, first_byte);
+                let endian = if *little { Endian::Little } else { Endian::Big };
+                let held = self.out.b.get(Op::FrameGet(place, bytes, endian), Ty::Int);
+                let value = self.bits_of(held, bytes, shift, *n);
+                self.found(id, value, (value, place));
+            }
+            Width::Bytes { count, max } => {
+                let count_value = self.number(count);
+                let most = self.out.b.int(i64::from(*max));
+                if count_value.max > u64::from(*max) {
+                    let over = self.out.b.int_compare(IntCmp::ULt, most, count_value.value);
+                    let what = format!("{} is too long", field.name);
+                    self.out.refuse_if(over, &self.protocol.name, &what, field.line);
+                }
+                let start = self.here();
+                self.cursor = Cursor { base: self.sum(start, count_value.value), bits: 0 };
+                if is_needed {
+                    self.found(id, start, (start, count_value.value));
+                }
+            }
+        }
+    }
+
+    /// Bits of a number that was read.
+    fn bits_of(&mut self, held: Value, bytes: u8, shift: u8, n: u8) -> Value {
+        let b = &mut self.out.b;
+        let mut value = held;
+        if shift > 0 {
+            let by = b.int(i64::from(shift));
+            value = b.int_binary(IntOp::Shr, value, by);
+        }
+        if u64::from(n) + u64::from(shift) < 8 * u64::from(bytes) {
+            let mask = b.int(bits_max(n) as i64);
+            value = b.int_binary(IntOp::And, value, mask);
+        }
+        value
+    }
+
+    /// Notes a field that has been passed, and gives it to those who want it.
+    fn found(&mut self, id: FieldId, value: Value, slot: (Value, Value)) {
+        let after = self.cursor;
+        self.known.fields.insert(id, Found { value, present: None, after });
+        let field = &self.protocol.fields[usize::from(id.0)];
+        let wanted: Vec<Wanted> =
+            self.wanted.iter().filter(|wanted| wanted.field == Some(id)).copied().collect();
+        for wanted in wanted {
+            match field.optional || field.repeated {
+                // Not on all ways to the end of the header.
+                true => self.give(wanted, slot.0, slot.1),
+                false => self.gives.push((wanted, slot.0, slot.1)),
+            }
+        }
+    }
+
+    fn give(&mut self, wanted: Wanted, a: Value, b: Value) {
+        let Some(condition) = self.gives_if else {
+            return self.out.b.act(Op::Give(wanted.input, a, b));
+        };
+        let [yes, goes_on] = [(); 2].map(|()| self.out.b.block());
+        self.out.b.branch(condition, yes, goes_on);
+        self.out.b.switch(yes);
+        self.out.b.act(Op::Give(wanted.input, a, b));
+        self.out.b.jump(goes_on, Vec::new());
+        self.out.b.switch(goes_on);
+    }
+
+    /// Items that are there only if a condition is true.
+    fn when(&mut self, condition: &'n Expr, items: &'n [Item]) {
+        let condition = self.truth(condition);
+        let start = self.here();
+        let before = self.known.clone();
+        let [yes, after] = [(); 2].map(|()| self.out.b.block());
+        let ids: Vec<FieldId> = self.fields_in(items);
+        let (zero, no, truth) = (self.out.b.int(0), self.out.b.bool(false), self.out.b.bool(true));
+        let mut missing = vec![start];
+        ids.iter().for_each(|_| missing.extend([zero, no, start]));
+        self.out.b.branch_with(condition, (yes, Vec::new()), (after, missing));
+
+        self.out.b.switch(yes);
+        self.cursor = Cursor { base: start, bits: 0 };
+        self.items(items);
+        let mut given = vec![self.here()];
+        for id in &ids {
+            let Some(found) = self.known.fields.get(id).copied() else {
+                given.extend([zero, no, start]);
+                continue;
+            };
+            let end = self.after(found.after.base, found.after.bits.div_ceil(8));
+            given.extend([found.value, found.present.unwrap_or(truth), end]);
+        }
+        self.out.b.jump(after, given);
+
+        let base = self.out.b.param(after, Ty::Int);
+        self.known = before;
+        for id in ids {
+            let [value, present, end] = [Ty::Int, Ty::Bool, Ty::Int].map(|ty| self.out.b.param(after, ty));
+            let after = Cursor { base: end, bits: 0 };
+            self.known.fields.insert(id, Found { value, present: Some(present), after });
+        }
+        self.out.b.switch(after);
+        self.cursor = Cursor { base, bits: 0 };
+    }
+
+    /// The fields of items that something looks at, those of a REPEAT left out: they are its rounds' own.
+    fn fields_in(&self, items: &[Item]) -> Vec<FieldId> {
+        let mut ids = Vec::new();
+        for item in items {
+            match item {
+                Item::Field(id) if self.needed.contains(id) => ids.push(*id),
+                Item::When { items, .. } => ids.extend(self.fields_in(items)),
+                Item::Field(_) | Item::Repeat { .. } => {}
+            }
+        }
+        ids
+    }
+
+    /// Items over and over.
+    fn repeat(&mut self, name: &str, items: &'n [Item], until: &'n Until, max: u64, line: u32) {
+        let start = self.here();
+        let zero = self.out.b.int(0);
+        // How far it goes: rounds, or an offset.
+        let bound = match until {
+            Until::Condition(_) => None,
+            Until::Count(count) => Some(self.number(count).value),
+            Until::Bytes(bytes) => {
+                let bytes = self.number(bytes);
+                let stop = self.sum(start, bytes.value);
+                self.refuse_behind(stop, self.layer.end, "truncated", line);
+                Some(stop)
+            }
+        };
+        let head = self.out.b.scan_block(max + 1);
+        let [body, after] = [(); 2].map(|()| self.out.b.block());
+        self.out.b.jump(head, vec![start, zero]);
+        let [at, round] = [(); 2].map(|()| self.out.b.param(head, Ty::Int));
+        let [end, rounds] = [(); 2].map(|()| self.out.b.param(after, Ty::Int));
+
+        self.out.b.switch(head);
+        let goes_on = match (until, bound) {
+            (Until::Count(_), Some(count)) => self.out.b.int_compare(IntCmp::ULt, round, count),
+            (Until::Bytes(_), Some(stop)) => self.out.b.int_compare(IntCmp::ULt, at, stop),
+            _ => self.out.b.bool(true),
+        };
+        self.out.b.branch_with(goes_on, (body, Vec::new()), (after, vec![at, round]));
+
+        self.out.b.switch(body);
+        let most = self.out.b.int(max as i64);
+        let over = self.out.b.int_compare(IntCmp::ULe, most, round);
+        self.out.refuse_if(over, &self.protocol.name, &format!("more than {max} of {name}"), line);
+        let outside = (self.known.clone(), self.gives_if);
+        let is_first = self.out.b.int_compare(IntCmp::Eq, round, zero);
+        self.gives_if = Some(match self.gives_if {
+            Some(condition) => self.out.b.and(condition, is_first),
+            None => is_first,
+        });
+        self.known.round = Some(at);
+        self.cursor = Cursor { base: at, bits: 0 };
+        self.items(items);
+        let next = self.here();
+        let limit = if let Until::Bytes(_) = until { bound.unwrap_or(next) } else { self.layer.end };
+        self.refuse_behind(next, limit, "truncated", line);
+        for id in self.fields_in(items) {
+            self.verify(id, &self.protocol.fields[usize::from(id.0)]);
+        }
+        let one = self.out.b.int(1);
+        let done = self.out.b.int_binary(IntOp::Add, round, one);
+        match until {
+            Until::Condition(condition) => {
+                let ends = self.truth(condition);
+                self.out.b.branch_with(ends, (after, vec![next, done]), (head, vec![next, done]));
+            }
+            Until::Count(_) | Until::Bytes(_) => self.out.b.jump(head, vec![next, done]),
+        }
+        (self.known, self.gives_if) = outside;
+        self.known.counts.insert(name.to_owned(), rounds);
+        self.out.b.switch(after);
+        self.cursor = Cursor { base: end, bits: 0 };
+    }
+
+    // ---- rules ----
+
+    /// Refuses frames in which a field is not what its rule and its CHECK say.
+    fn verify(&mut self, id: FieldId, field: &'n Field) {
+        let Some(found) = self.known.fields.get(&id).copied() else { return };
+        let name = &field.name;
+        let wrong = match &field.rule {
+            Rule::Constant(n) => {
+                let wanted = self.out.b.int(*n as i64);
+                let wrong = self.out.b.int_compare(IntCmp::Ne, found.value, wanted);
+                Some((wrong, format!("{name} is not {n}")))
+            }
+            Rule::Computed(Expr::Checksum(Checksum::Header)) => {
+                let wrong = self.header_sum_is_wrong();
+                Some((wrong, format!("{name} does not hold")))
+            }
+            Rule::Computed(expr) if is_verified(expr) => {
+                let computed = self.number(expr).value;
+                let wrong = self.out.b.int_compare(IntCmp::Ne, found.value, computed);
+                Some((wrong, format!("{name} is not what it says")))
+            }
+            _ => None,
+        };
+        let unmet = field.check.as_ref().map(|check| {
+            let holds = self.truth(check);
+            (self.out.b.not(holds), format!("{name} does not pass its CHECK"))
+        });
+        for (wrong, what) in wrong.into_iter().chain(unmet) {
+            let wrong = match found.present {
+                Some(present) => self.out.b.and(present, wrong),
+                None => wrong,
+            };
+            self.out.refuse_if(wrong, &self.protocol.name, &what, field.line);
+        }
+    }
+
+    /// Whether the internet checksum of the header does not come out right: all ones (RFC 1071).
+    fn header_sum_is_wrong(&mut self) -> Value {
+        let Self { protocol, layer, .. } = self;
+        let (at, min) = (layer.at, protocol.header_min);
+        let inline = if min <= SUM_INLINE_MAX && min.is_multiple_of(4) { min } else { 0 };
+        let mut sum = self.out.b.int(0);
+        for offset in (0..inline).step_by(4) {
+            let place = self.after(at, u64::from(offset));
+            let word = self.out.b.get(Op::FrameGet(place, 4, Endian::Big), Ty::Int);
+            sum = self.out.b.int_binary(IntOp::Add, sum, word);
+        }
+        if protocol_varies(self.protocol) || inline == 0 {
+            let from = self.after(at, u64::from(inline));
+            let end = self.header_end.unwrap_or(from);
+            let len = self.out.b.int_binary(IntOp::Sub, end, from);
+            let rest = self.out.b.get(Op::FrameSum(from, len), Ty::Int);
+            sum = self.out.b.int_binary(IntOp::Add, sum, rest);
+        }
+        // 2^16 is 1 modulo 2^16 - 1, so halves may be added; the sum is not zero unless the header is.
+        let [half, quarter] = [32, 16].map(|by| self.out.b.int(by));
+        let [low_half, low] = [0xffff_ffff, 0xffff].map(|mask| self.out.b.int(mask));
+        for (by, mask) in [(half, low_half), (quarter, low), (quarter, low), (quarter, low)] {
+            let upper = self.out.b.int_binary(IntOp::Shr, sum, by);
+            let lower = self.out.b.int_binary(IntOp::And, sum, mask);
+            sum = self.out.b.int_binary(IntOp::Add, upper, lower);
+        }
+        self.out.b.int_compare(IntCmp::Ne, sum, low)
+    }
+
+    // ---- expressions ----
+
+    fn number(&mut self, expr: &Expr) -> Num {
+        match expr {
+            Expr::Int(n) => Num { value: self.out.b.int(*n as i64), max: *n },
+            Expr::Field(id) => self.field_number(*id),
+            Expr::Peek(bits) => self.peek(*bits),
+            Expr::HeaderBytes => self.distance(self.layer.at, self.header_end),
+            Expr::PayloadBytes => {
+                let from = self.header_end.unwrap_or(self.layer.at);
+                self.distance(from, Some(self.layer.end))
+            }
+            Expr::BytesAfter(id) => {
+                let after = self.known.fields.get(id).map(|found| found.after);
+                let from =
+                    after.map_or(self.layer.at, |after| self.after(after.base, after.bits.div_ceil(8)));
+                self.distance(from, Some(self.layer.end))
+            }
+            Expr::RoundBytes => {
+                let (from, to) = (self.known.round.unwrap_or(self.layer.at), self.here());
+                self.distance(from, Some(to))
+            }
+            Expr::Rest => {
+                let from = self.here();
+                self.distance(from, Some(self.layer.end))
+            }
+            Expr::Count(name) => {
+                let value = self.known.counts.get(name).copied().unwrap_or_else(|| self.out.b.int(0));
+                Num { value, max: u64::from(weft_core::wire::REPEATS_MAX) }
+            }
+            Expr::Binary(op, a, b) if is_arithmetic(*op) => {
+                let (a, b) = (self.number(a), self.number(b));
+                self.arithmetic(*op, a, b)
+            }
+            Expr::If(by, yes, no) => {
+                let by = self.truth(by);
+                let (yes, no) = (self.number(yes), self.number(no));
+                Num { value: self.out.b.select(by, yes.value, no.value), max: yes.max.max(no.max) }
+            }
+            Expr::Checksum(_) | Expr::Last => Num { value: self.out.b.int(0), max: 0 },
+            Expr::Present(_) | Expr::Binary(..) | Expr::Not(_) | Expr::In(..) => {
+                let truth = self.truth(expr);
+                let value = match self.out.b.known_bool(truth) {
+                    Some(known) => self.out.b.int(i64::from(known)),
+                    None => self.out.b.get(Op::BoolToInt(truth), Ty::Int),
+                };
+                Num { value, max: 1 }
+            }
+        }
+    }
+
+    fn truth(&mut self, expr: &Expr) -> Value {
+        match expr {
+            Expr::Binary(BinaryOp::And, a, b) => {
+                let (a, b) = (self.truth(a), self.truth(b));
+                self.out.b.and(a, b)
+            }
+            Expr::Binary(BinaryOp::Or, a, b) => {
+                let (a, b) = (self.truth(a), self.truth(b));
+                self.out.b.or(a, b)
+            }
+            Expr::Binary(op, a, b) if !is_arithmetic(*op) => {
+                let (a, b) = (self.number(a).value, self.number(b).value);
+                let (compare, a, b) = match op {
+                    BinaryOp::Eq => (IntCmp::Eq, a, b),
+                    BinaryOp::Ne => (IntCmp::Ne, a, b),
+                    BinaryOp::Lt => (IntCmp::ULt, a, b),
+                    BinaryOp::Gt => (IntCmp::ULt, b, a),
+                    BinaryOp::Ge => (IntCmp::ULe, b, a),
+                    _ => (IntCmp::ULe, a, b),
+                };
+                self.out.b.int_compare(compare, a, b)
+            }
+            Expr::Not(a) => {
+                let a = self.truth(a);
+                self.out.b.not(a)
+            }
+            Expr::In(of, list) => {
+                let of = self.number(of).value;
+                let mut found = self.out.b.bool(false);
+                for n in list {
+                    let n = self.out.b.int(*n as i64);
+                    let equal = self.out.b.int_compare(IntCmp::Eq, of, n);
+                    found = self.out.b.or(found, equal);
+                }
+                found
+            }
+            Expr::Present(id) => match self.known.fields.get(id) {
+                Some(found) => found.present.unwrap_or_else(|| self.out.b.bool(true)),
+                None => self.out.b.bool(false),
+            },
+            _ => {
+                let (number, zero) = (self.number(expr).value, self.out.b.int(0));
+                self.out.b.int_compare(IntCmp::Ne, number, zero)
+            }
+        }
+    }
+
+    fn field_number(&mut self, id: FieldId) -> Num {
+        let max = match self.protocol.fields[usize::from(id.0)].width {
+            Width::Bits { n, .. } => bits_max(n),
+            Width::Bytes { .. } => 0,
+        };
+        let value = match self.known.fields.get(&id) {
+            Some(found) if max > 0 => found.value,
+            _ => self.out.b.int(0),
+        };
+        Num { value, max }
+    }
+
+    /// The first bits behind the header; 0 if there are fewer.
+    fn peek(&mut self, bits: u8) -> Num {
+        let at = self.header_end.unwrap_or(self.layer.at);
+        let Container { bytes, shift, .. } = container(0, bits);
+        let held = self.out.b.get(Op::FrameGet(at, bytes, Endian::Big), Ty::Int);
+        let value = self.bits_of(held, bytes, shift, bits);
+        let end = self.after(at, u64::from(bytes));
+        let fits = self.out.b.int_compare(IntCmp::ULe, end, self.layer.end);
+        let zero = self.out.b.int(0);
+        Num { value: self.out.b.select(fits, value, zero), max: bits_max(bits) }
+    }
+
+    fn arithmetic(&mut self, op: BinaryOp, a: Num, b: Num) -> Num {
+        let out = &mut self.out.b;
+        let zero = out.int(0);
+        match op {
+            BinaryOp::Add | BinaryOp::Mul => {
+                let (op, exact) = match op {
+                    BinaryOp::Add => (IntOp::Add, a.max.checked_add(b.max)),
+                    _ => (IntOp::Mul, a.max.checked_mul(b.max)),
+                };
+                let value = out.int_binary(op, a.value, b.value);
+                let Some(max) = exact else {
+                    let (over, most) = (out.overflows(op, Signed::No, a.value, b.value), out.int(-1));
+                    return Num { value: out.select(over, most, value), max: u64::MAX };
+                };
+                Num { value, max }
+            }
+            BinaryOp::Sub => {
+                let under = out.int_compare(IntCmp::ULt, a.value, b.value);
+                let value = out.int_binary(IntOp::Sub, a.value, b.value);
+                Num { value: out.select(under, zero, value), max: a.max }
+            }
+            BinaryOp::Div => Num { value: out.int_binary(IntOp::UDiv, a.value, b.value), max: a.max },
+            _ => Num { value: out.int_binary(IntOp::URem, a.value, b.value), max: b.max.min(a.max) },
+        }
+    }
+
+    // ---- places ----
+
+    /// Where the cursor is; it stands between bytes.
+    fn here(&mut self) -> Value {
+        self.after(self.cursor.base, self.cursor.bits.div_ceil(8))
+    }
+
+    /// An offset so many bytes further on.
+    fn after(&mut self, base: Value, bytes: u64) -> Value {
+        if bytes == 0 {
+            return base;
+        }
+        let bytes = self.out.b.int(bytes as i64);
+        self.out.b.int_binary(IntOp::Add, base, bytes)
+    }
+
+    /// The sum of an offset and a length, which is at most as far as an offset can be.
+    fn sum(&mut self, at: Value, len: Value) -> Value {
+        let most = self.out.b.int(OFFSET_MAX);
+        let len = self.out.b.int_binary(IntOp::UMin, len, most);
+        self.out.b.int_binary(IntOp::Add, at, len)
+    }
+
+    /// Bytes from one place to another.
+    fn distance(&mut self, from: Value, to: Option<Value>) -> Num {
+        let to = to.unwrap_or(from);
+        let max = OFFSET_MAX as u64;
+        let (from, to) = (Num { value: from, max }, Num { value: to, max });
+        self.arithmetic(BinaryOp::Sub, to, from)
+    }
+
+    /// Refuses frames in which a place is behind where it may be.
+    fn refuse_behind(&mut self, at: Value, limit: Value, what: &str, line: u32) {
+        if at == limit {
+            return;
+        }
+        let behind = self.out.b.int_compare(IntCmp::ULt, limit, at);
+        self.out.refuse_if(behind, &self.protocol.name, what, line);
+    }
+}
+
+/// Lengths beyond it are cut to it: they lie behind the end of any frame, and sums of them do not overflow.
+const OFFSET_MAX: i64 = 1 << 40;
+
+fn is_arithmetic(op: BinaryOp) -> bool {
+    matches!(op, BinaryOp::Add | BinaryOp::Sub | BinaryOp::Mul | BinaryOp::Div | BinaryOp::Rem)
+}
+
+fn bits_max(n: u8) -> u64 {
+    u64::MAX >> (64 - u32::from(n.clamp(1, 64)))
+}
+
+fn protocol_varies(protocol: &Protocol) -> bool {
+    protocol.header_min != protocol.header_max
+}

@@ -1,0 +1,227 @@
+//! From wire formats to the parser of a chain on frames: one function that looks at no more layers than the chain asks
+//! about, and at each of them once.
+//!
+//! Each layer that may be met becomes a stretch of the function (`header`), and the conditions of its definition
+//! branches to the next (`graph`). Layers that may follow each other in a circle, as tags do, are entered by way of one
+//! block that counts them. What a chain changes is written back by [`Store`](weft_ir::program::Store)s (`stores`).
+
+mod graph;
+mod header;
+mod stores;
+#[cfg(test)]
+mod tests;
+
+use std::collections::BTreeMap;
+
+use weft_core::wire::{LAYERS_MAX, Protocol, ProtocolId};
+use weft_ir::ir::{BlockId, InputId, IntCmp, IntOp, Op, Terminator, Ty, Value};
+use weft_ir::program::{Frames, Input, Place};
+
+use self::graph::{Graph, Node, Wanted};
+use self::header::{Extent, Out};
+use crate::passes;
+
+/// What finds the frame inputs among `inputs`, in frames that begin with one of `roots`. Adds inputs for checksums.
+///
+/// # Errors
+/// The name of an input that a chain cannot have, and why.
+pub(super) fn frames(
+    protocols: &[Protocol],
+    roots: &[ProtocolId],
+    inputs: &mut Vec<Input>,
+) -> Result<Frames, (String, String)> {
+    let stores = stores::plan(protocols, inputs)?;
+    let graph = Graph::new(protocols, roots, wanted(inputs));
+    let mut parser = Parser { graph: &graph, out: Out::new("parse"), blocks: BTreeMap::new(), round: None };
+    parser.make();
+    let Out { b, checks, .. } = parser.out;
+    Ok(Frames { parser: passes::clean(b.finish()), checks, stores })
+}
+
+/// What is wanted of each layer.
+fn wanted(inputs: &[Input]) -> BTreeMap<Node, Vec<Wanted>> {
+    let mut wanted: BTreeMap<Node, Vec<Wanted>> = BTreeMap::new();
+    for (at, input) in inputs.iter().enumerate() {
+        let Place::Frame(field) = &input.place else { continue };
+        for (nth, protocol) in field.layer.protocols.iter().enumerate() {
+            let id = field.fields.as_ref().and_then(|fields| fields.get(nth).copied());
+            let of = wanted.entry((*protocol, field.layer.level)).or_default();
+            of.push(Wanted { input: InputId(at as u16), field: id });
+        }
+    }
+    wanted
+}
+
+/// A parser that is being made.
+struct Parser<'g, 'n> {
+    graph: &'g Graph<'n>,
+    out: Out,
+    /// Where each layer is read. Parameters: where it begins and ends and, if layers may go in a circle, how many have
+    /// been met and which of them.
+    blocks: BTreeMap<Node, BlockId>,
+    /// Where layers are counted. Parameters: which layer, by its index in the order, and those of its block.
+    round: Option<BlockId>,
+}
+
+/// What is passed from layer to layer.
+#[derive(Clone, Debug)]
+struct Way {
+    extent: Extent,
+    /// If layers may go in a circle: how many have been met, and a bit for each that has been.
+    met: Option<(Value, Value)>,
+}
+
+impl Way {
+    fn args(&self) -> Vec<Value> {
+        let met = self.met.iter().flat_map(|(n, which)| [*n, *which]);
+        [self.extent.at, self.extent.end].into_iter().chain(met).collect()
+    }
+}
+
+impl Parser<'_, '_> {
+    fn make(&mut self) {
+        let (at, end) = (self.out.b.int(0), self.out.b.get(Op::FrameLen, Ty::Int));
+        let is_cyclic = self.graph.is_cyclic();
+        let start = Way { extent: Extent { at, end }, met: is_cyclic.then_some((at, at)) };
+        for node in &self.graph.order {
+            let block = self.out.b.block();
+            self.blocks.insert(*node, block);
+        }
+        if is_cyclic {
+            self.round = Some(self.out.b.scan_block(u64::from(LAYERS_MAX) + 1));
+        }
+        self.enter(&start);
+        self.count();
+        for node in self.graph.order.clone() {
+            self.layer(node);
+        }
+    }
+
+    /// The first layer of the frame: the only root, or the one that the first bits name.
+    fn enter(&mut self, way: &Way) {
+        let roots = self.graph.roots.clone();
+        let Some((last, others)) = roots.split_last() else {
+            return self.out.b.end(Terminator::Forward);
+        };
+        for root in others {
+            let is_it = self.begins_with(*root, way.extent.at);
+            let other = self.out.b.block();
+            let (block, args) = self.way_to(*root, way);
+            self.out.b.branch_with(is_it, (block, args), (other, Vec::new()));
+            self.out.b.switch(other);
+        }
+        let (block, args) = self.way_to(*last, way);
+        self.out.b.jump(block, args);
+    }
+
+    /// Whether a frame begins with this protocol, which begins with a constant that tells it from others (the version
+    /// of IP).
+    fn begins_with(&mut self, root: Node, at: Value) -> Value {
+        use weft_core::wire::{Item, Rule, Width};
+        use weft_ir::ir::Endian;
+        let protocol = &self.graph.protocols[usize::from(root.0.0)];
+        let first = match protocol.items.first() {
+            Some(Item::Field(id)) => &protocol.fields[usize::from(id.0)],
+            _ => return self.out.b.bool(true),
+        };
+        let (&Width::Bits { n, .. }, &Rule::Constant(wanted)) = (&first.width, &first.rule) else {
+            return self.out.b.bool(true);
+        };
+        let held = stores::container(0, n);
+        let number = self.out.b.get(Op::FrameGet(at, held.bytes, Endian::Big), Ty::Int);
+        let (shift, wanted) = (self.out.b.int(i64::from(held.shift)), self.out.b.int(wanted as i64));
+        let number = self.out.b.int_binary(IntOp::Shr, number, shift);
+        self.out.b.int_compare(IntCmp::Eq, number, wanted)
+    }
+
+    /// Where the way to a layer begins: its block, or the one that counts if it may be met again.
+    fn way_to(&mut self, to: Node, way: &Way) -> (BlockId, Vec<Value>) {
+        let is_counted =
+            self.graph.backs.iter().any(|(_, back)| *back == to) || self.graph.roots.contains(&to);
+        match self.round {
+            Some(round) if is_counted => {
+                let which = self.out.b.int(self.index(to));
+                (round, [which].into_iter().chain(way.args()).collect())
+            }
+            _ => (self.blocks[&to], way.args()),
+        }
+    }
+
+    fn index(&self, node: Node) -> i64 {
+        self.graph.order.iter().position(|known| *known == node).unwrap_or(0) as i64
+    }
+
+    /// The block through which all layers go that may be met again.
+    fn count(&mut self) {
+        let Some(round) = self.round else { return };
+        let [which, at, end, n, met] = [(); 5].map(|()| self.out.b.param(round, Ty::Int));
+        self.out.b.switch(round);
+        let max = self.out.b.int(i64::from(LAYERS_MAX));
+        let over = self.out.b.int_compare(IntCmp::ULe, max, n);
+        self.out.refuse_if(over, "frame", &format!("more than {LAYERS_MAX} layers in a row"), 0);
+        let one = self.out.b.int(1);
+        let way =
+            Way { extent: Extent { at, end }, met: Some((self.out.b.int_binary(IntOp::Add, n, one), met)) };
+        let backs = self.graph.backs.iter().map(|(_, to)| *to);
+        let mut targets: Vec<Node> = self.graph.roots.iter().copied().chain(backs).collect();
+        targets.sort_unstable();
+        targets.dedup();
+        let last = targets.pop();
+        for target in targets {
+            let index = self.out.b.int(self.index(target));
+            let is_it = self.out.b.int_compare(IntCmp::Eq, which, index);
+            let other = self.out.b.block();
+            self.out.b.branch_with(is_it, (self.blocks[&target], way.args()), (other, Vec::new()));
+            self.out.b.switch(other);
+        }
+        last.into_iter().for_each(|last| self.out.b.jump(self.blocks[&last], way.args()));
+    }
+
+    /// One layer: its header, and the way to the next.
+    fn layer(&mut self, node: Node) {
+        let graph = self.graph;
+        let protocol = &graph.protocols[usize::from(node.0.0)];
+        let block = self.blocks[&node];
+        let [at, end] = [(); 2].map(|()| self.out.b.param(block, Ty::Int));
+        let met = self.round.is_some().then(|| {
+            let [n, which] = [(); 2].map(|()| self.out.b.param(block, Ty::Int));
+            (n, which)
+        });
+        self.out.b.switch(block);
+        let wanted = graph.wanted.get(&node).map(Vec::as_slice).unwrap_or_default();
+        let (first, met) = self.meet(node, met, !wanted.is_empty());
+        let edges: Vec<(usize, Node)> = graph
+            .edges(node)
+            .map(|(next, to)| {
+                (protocol.next.iter().position(|own| core::ptr::eq(own, next)).unwrap_or(0), to)
+            })
+            .collect();
+        let next: Vec<usize> = edges.iter().map(|(at, _)| *at).collect();
+        let read = header::read(&mut self.out, protocol, Extent { at, end }, wanted, &next, first);
+        let way = Way { extent: read.payload, met };
+        for ((_, to), condition) in edges.iter().zip(read.conditions) {
+            let other = self.out.b.block();
+            let (block, args) = self.way_to(*to, &way);
+            self.out.b.branch_with(condition, (block, args), (other, Vec::new()));
+            self.out.b.switch(other);
+        }
+        self.out.b.end(Terminator::Forward);
+    }
+
+    /// Whether a layer is met for the first time, if it may be met again and something is wanted of it; and what is
+    /// known of those that were met, with it.
+    fn meet(
+        &mut self,
+        node: Node,
+        met: Option<(Value, Value)>,
+        is_wanted: bool,
+    ) -> (Option<Value>, Option<(Value, Value)>) {
+        let Some((n, which)) = met.filter(|_| is_wanted) else { return (None, met) };
+        let bit = self.out.b.int(1 << (self.index(node) & 63));
+        let zero = self.out.b.int(0);
+        let seen = self.out.b.int_binary(IntOp::And, which, bit);
+        let first = self.out.b.int_compare(IntCmp::Eq, seen, zero);
+        let which = self.out.b.int_binary(IntOp::Or, which, bit);
+        (Some(first), Some((n, which)))
+    }
+}

@@ -1,0 +1,393 @@
+//! Parsers on the interpreter: what they find, what they refuse, and what they leave alone.
+
+use std::sync::Arc;
+
+use weft_core::Time;
+use weft_core::abi::{Counters, Cx, Outcome, Slot, State, Verdict};
+use weft_core::types::Type;
+use weft_core::wire::*;
+use weft_ir::backend::Backend as _;
+use weft_ir::interp::Interp;
+use weft_ir::program::{ChainProgram, Event, Input, Place};
+use weft_ir::verify::verify_program;
+
+use super::frames;
+
+const ETHERNET: u16 = 0;
+const VLAN: u16 = 1;
+const IPV4: u16 = 2;
+const UDP: u16 = 3;
+const VXLAN: u16 = 4;
+const OPTIONS: u16 = 5;
+
+fn bits(name: &str, n: u8) -> Field {
+    let width = Width::Bits { n, little: false };
+    let ty = if n == 1 { Type::Bool } else { Type::Uint(64) };
+    Field {
+        name: name.into(),
+        width,
+        ty,
+        rule: Rule::Plain,
+        check: None,
+        optional: false,
+        repeated: false,
+        line: 1,
+    }
+}
+
+fn bytes(name: &str, count: Expr, max: u32, ty: Type) -> Field {
+    Field { width: Width::Bytes { count, max }, ty, ..bits(name, 8) }
+}
+
+fn protocol(name: &str, fields: Vec<Field>, (min, max): (u32, u32), next: Vec<Next>) -> Protocol {
+    let items = (0..fields.len()).map(|at| Item::Field(FieldId(at as u16))).collect();
+    Protocol {
+        name: name.into(),
+        fields,
+        items,
+        next,
+        header_min: min,
+        header_max: max,
+        ..Protocol::default()
+    }
+}
+
+fn next(condition: Expr, to: u16, inner: bool) -> Next {
+    Next { condition, to: ProtocolId(to), inner, line: 1 }
+}
+
+fn binary(op: BinaryOp, a: Expr, b: Expr) -> Expr {
+    Expr::Binary(op, Box::new(a), Box::new(b))
+}
+
+fn field(at: u16) -> Expr {
+    Expr::Field(FieldId(at))
+}
+
+fn is(at: u16, n: u64) -> Expr {
+    binary(BinaryOp::Eq, field(at), Expr::Int(n))
+}
+
+fn computed(mut field: Field, sum: Checksum) -> Field {
+    field.rule = Rule::Computed(Expr::Checksum(sum));
+    field
+}
+
+/// Some of the usual protocols, in the order of the constants above.
+fn protocols() -> Vec<Protocol> {
+    let by_type = |at| vec![next(is(at, 0x8100), VLAN, false), next(is(at, 0x0800), IPV4, false)];
+    let mac = |name| bytes(name, Expr::Int(6), 6, Type::Mac);
+    let ethernet = protocol("ethernet", vec![mac("dst"), mac("src"), bits("type", 16)], (14, 14), by_type(2));
+    let vlan = vec![bits("pcp", 3), bits("dei", 1), bits("vid", 12), bits("type", 16)];
+    let vlan = protocol("vlan", vlan, (4, 4), by_type(3));
+    let mut version = bits("version", 4);
+    version.rule = Rule::Constant(4);
+    let mut ihl = bits("ihl", 4);
+    ihl.check = Some(binary(BinaryOp::Ge, field(1), Expr::Int(5)));
+    let options = binary(BinaryOp::Mul, binary(BinaryOp::Sub, field(1), Expr::Int(5)), Expr::Int(4));
+    let ipv4 = vec![
+        version,
+        ihl,
+        bits("tos", 8),
+        bits("total_length", 16),
+        bits("id", 16),
+        bits("flags", 3),
+        bits("offset", 13),
+        bits("ttl", 8),
+        bits("protocol", 8),
+        computed(bits("checksum", 16), Checksum::Header),
+        bytes("src", Expr::Int(4), 4, Type::IpAddr),
+        bytes("dst", Expr::Int(4), 4, Type::IpAddr),
+        bytes("options", options, 40, Type::Bytes(None)),
+    ];
+    let is_udp = binary(BinaryOp::And, is(8, 17), is(6, 0));
+    let ipv4 = Protocol {
+        length: Some(field(3)),
+        ..protocol("ipv4", ipv4, (20, 60), vec![next(is_udp, UDP, false), next(is(8, 250), OPTIONS, false)])
+    };
+    let udp = vec![
+        bits("src_port", 16),
+        bits("dst_port", 16),
+        bits("length", 16),
+        computed(bits("checksum", 16), Checksum::PseudoOrZero),
+    ];
+    let udp = Protocol {
+        length: Some(field(2)),
+        ..protocol("udp", udp, (8, 8), vec![next(is(1, 4789), VXLAN, false)])
+    };
+    let vxlan = vec![bits("flags", 8), bits("r1", 24), bits("vni", 24), bits("r2", 8)];
+    let vxlan = protocol("vxlan", vxlan, (8, 8), vec![next(Expr::Int(1), ETHERNET, true)]);
+    // A made-up one: a flag, a number if it is set, then pairs until one is marked as the last.
+    let mut extra = bits("extra", 16);
+    extra.optional = true;
+    let mut repeated = [bits("more", 1), bits("value", 7)];
+    repeated.iter_mut().for_each(|field| field.repeated = true);
+    let [more, value] = repeated;
+    let options = Protocol {
+        name: "options".into(),
+        fields: vec![bits("has_extra", 8), extra, more, value, bits("tail", 8)],
+        items: vec![
+            Item::Field(FieldId(0)),
+            Item::When { condition: is(0, 1), items: vec![Item::Field(FieldId(1))] },
+            Item::Repeat {
+                name: "pairs".into(),
+                items: vec![Item::Field(FieldId(2)), Item::Field(FieldId(3))],
+                until: Until::Condition(is(2, 0)),
+                max: 4,
+                line: 7,
+            },
+            Item::Field(FieldId(4)),
+        ],
+        header_min: 3,
+        header_max: 8,
+        ..Protocol::default()
+    };
+    vec![ethernet, vlan, ipv4, udp, vxlan, options]
+}
+
+/// What is looked at: level, protocol, field by name; "" for the layer.
+type Asked = (u8, u16, &'static str);
+
+fn chain(protocols: &[Protocol], asked: &[Asked]) -> Arc<ChainProgram> {
+    let input = |(level, at, name): &Asked| {
+        let protocol = &protocols[usize::from(*at)];
+        let fields = (!name.is_empty()).then(|| vec![protocol.field(name).unwrap()]);
+        let layer = LayerRef { level: *level, protocols: vec![ProtocolId(*at)] };
+        let ty = fields.as_ref().map_or(Type::Bool, |f| protocol.fields[usize::from(f[0].0)].ty);
+        let place = Place::Frame(FieldRef { layer, fields });
+        Input { name: (*name).into(), ty, nullable: true, place, written: false }
+    };
+    let mut chain = ChainProgram::default();
+    chain.request.inputs = asked.iter().map(input).collect();
+    let roots = [ProtocolId(ETHERNET)];
+    chain.frames = Some(frames(protocols, &roots, &mut chain.request.inputs).unwrap());
+    verify_program(&chain).unwrap_or_else(|errors| panic!("{}", errors[0]));
+    Arc::new(chain)
+}
+
+/// What a parser makes of a frame: a number or bytes for each input, or what is wrong.
+fn parse(chain: &Arc<ChainProgram>, frame: &[u8]) -> Result<Vec<Option<Vec<u8>>>, String> {
+    let state = State::default();
+    let parser = Interp.compile(chain, Event::Parse, &state).unwrap();
+    let mut given = vec![Slot::default(); chain.request.inputs.len()];
+    let (mut out, mut counters) = (Outcome::default(), vec![Counters::default(); 1]);
+    let mut cx = Cx {
+        now: Time(0),
+        rand: 0,
+        slots: &[],
+        given: &mut given,
+        present: 0,
+        regions: [frame, &[], &[]],
+        state: &state,
+        call: &mut [],
+        out: &mut out,
+        counters: &mut counters,
+        trace: None,
+    };
+    parser.run(&mut cx, usize::MAX);
+    let present = cx.present;
+    let frames = chain.frames.as_ref().unwrap();
+    if out.verdict == Verdict::Drop {
+        let check = &frames.checks[out.line as usize];
+        return Err(format!("{}: {}", check.protocol, check.what));
+    }
+    let found = |(at, slot): (usize, &Slot)| {
+        (present >> at & 1 == 1).then(|| match chain.request.inputs[at].ty {
+            Type::Mac | Type::IpAddr | Type::Bytes(_) => frame[slot.a as usize..][..slot.b as usize].to_vec(),
+            _ => slot.a.to_string().into_bytes(),
+        })
+    };
+    Ok(given.iter().enumerate().map(found).collect())
+}
+
+/// As text, for comparing.
+fn shown(found: Result<Vec<Option<Vec<u8>>>, String>) -> String {
+    let part = |value: Option<Vec<u8>>| match value {
+        None => "-".to_owned(),
+        Some(bytes) => String::from_utf8(bytes.clone())
+            .ok()
+            .filter(|text| text.bytes().all(|b| b.is_ascii_digit()))
+            .unwrap_or_else(|| bytes.iter().map(|b| format!("{b:02x}")).collect()),
+    };
+    match found {
+        Ok(values) => values.into_iter().map(part).collect::<Vec<_>>().join(" "),
+        Err(what) => what,
+    }
+}
+
+fn ethernet(kind: u16, payload: &[u8]) -> Vec<u8> {
+    [&[0xaa; 6][..], &[0xbb; 6], &kind.to_be_bytes(), payload].concat()
+}
+
+fn vlan(vid: u16, kind: u16, payload: &[u8]) -> Vec<u8> {
+    [&vid.to_be_bytes()[..], &kind.to_be_bytes(), payload].concat()
+}
+
+fn ipv4(protocol: u8, options: &[u8], payload: &[u8]) -> Vec<u8> {
+    let len = (20 + options.len() + payload.len()) as u16;
+    let mut header = vec![0x45 + (options.len() / 4) as u8, 0, 0, 0, 0, 1, 0, 0, 64, protocol, 0, 0];
+    header[2..4].copy_from_slice(&len.to_be_bytes());
+    header.extend([10, 0, 0, 1, 10, 0, 0, 2]);
+    header.extend(options);
+    let sum: u32 = header.chunks(2).map(|w| u32::from(w[0]) << 8 | u32::from(w[1])).sum();
+    let folded = (sum & 0xffff) + (sum >> 16);
+    let checksum = !(((folded & 0xffff) + (folded >> 16)) as u16);
+    header[10..12].copy_from_slice(&checksum.to_be_bytes());
+    [header, payload.to_vec()].concat()
+}
+
+fn udp(dst: u16, payload: &[u8]) -> Vec<u8> {
+    let len = 8 + payload.len() as u16;
+    [&[0x30, 0x39][..], &dst.to_be_bytes(), &len.to_be_bytes(), &[0, 0], payload].concat()
+}
+
+const ASKED: &[Asked] = &[
+    (0, ETHERNET, "src"),
+    (0, VLAN, "vid"),
+    (0, IPV4, "ttl"),
+    (0, IPV4, "dst"),
+    (0, UDP, "dst_port"),
+    (0, UDP, ""),
+];
+
+#[test]
+fn fields_are_found_where_they_are() {
+    // A parser that is off by a bit would let elements decide on something else.
+    let chain = chain(&protocols(), ASKED);
+    let plain = ethernet(0x0800, &ipv4(17, &[], &udp(53, b"hi")));
+    assert_eq!(shown(parse(&chain, &plain)), "bbbbbbbbbbbb - 64 0a000002 53 1");
+    let tagged = ethernet(0x8100, &vlan(0xf123, 0x0800, &ipv4(17, &[1; 8], &udp(54, b""))));
+    assert_eq!(shown(parse(&chain, &tagged)), "bbbbbbbbbbbb 291 64 0a000002 54 1");
+    let other = ethernet(0x86dd, b"whatever");
+    assert_eq!(shown(parse(&chain, &other)), "bbbbbbbbbbbb - - - - -");
+    let tcp = ethernet(0x0800, &ipv4(6, &[], b"not looked at"));
+    assert_eq!(shown(parse(&chain, &tcp)), "bbbbbbbbbbbb - 64 0a000002 - -");
+}
+
+#[test]
+fn the_first_of_several_layers_is_meant() {
+    // The rules of an outer tag would else be held against an inner one, which its sender may choose.
+    let chain = chain(&protocols(), ASKED);
+    let twice = vlan(7, 0x8100, &vlan(8, 0x0800, &ipv4(17, &[], &udp(53, b""))));
+    assert_eq!(shown(parse(&chain, &ethernet(0x8100, &twice))), "bbbbbbbbbbbb 7 64 0a000002 53 1");
+    let mut deep = vlan(1, 0x0800, &[]);
+    for _ in 0..LAYERS_MAX {
+        deep = vlan(1, 0x8100, &deep);
+    }
+    assert_eq!(shown(parse(&chain, &ethernet(0x8100, &deep))), "frame: more than 16 layers in a row");
+}
+
+#[test]
+fn what_a_tunnel_carries_is_another_level() {
+    // An outer address would else be taken for that of the host behind the tunnel.
+    let asked = &[
+        (0, IPV4, "ttl"),
+        (0, UDP, "dst_port"),
+        (1, ETHERNET, "dst"),
+        (1, UDP, "dst_port"),
+        (0, VXLAN, "vni"),
+    ];
+    let chain = chain(&protocols(), asked);
+    let inner = ethernet(0x0800, &ipv4(17, &[], &udp(80, b"x")));
+    let tunnel = [&[8, 0, 0, 0, 0, 0, 9, 0][..], &inner].concat();
+    let frame = ethernet(0x0800, &ipv4(17, &[], &udp(4789, &tunnel)));
+    assert_eq!(shown(parse(&chain, &frame)), "64 4789 aaaaaaaaaaaa 80 9");
+    let plain = ethernet(0x0800, &ipv4(17, &[], &udp(53, b"x")));
+    assert_eq!(shown(parse(&chain, &plain)), "64 53 - - -");
+}
+
+#[test]
+fn malformed_frames_are_told_by_protocol_and_rule() {
+    // Elements behind would decide on bytes that are not there, or on a header that lies about itself.
+    let chain = chain(&protocols(), ASKED);
+    let good = ethernet(0x0800, &ipv4(17, &[], &udp(53, b"hi")));
+    let changed = |at: usize, to: u8| {
+        let mut bad = good.clone();
+        bad[at] = to;
+        shown(parse(&chain, &bad))
+    };
+    assert_eq!(shown(parse(&chain, &good[..10])), "ethernet: truncated");
+    assert_eq!(shown(parse(&chain, &good[..30])), "ipv4: truncated");
+    assert_eq!(changed(14, 0x65), "ipv4: version is not 4");
+    assert_eq!(changed(14, 0x44), "ipv4: ihl does not pass its CHECK");
+    assert_eq!(changed(17, 200), "ipv4: a length that is beyond the end");
+    assert_eq!(changed(17, 10), "ipv4: a length that is shorter than the header");
+    assert_eq!(changed(22, 63), "ipv4: checksum does not hold");
+    assert_eq!(changed(39, 4), "udp: a length that is shorter than the header");
+    assert_eq!(changed(20, 0x01), "ipv4: checksum does not hold");
+}
+
+#[test]
+fn no_more_is_looked_at_than_is_asked() {
+    // A switch would else drop what only a router could object to.
+    let chain = chain(&protocols(), &[(0, ETHERNET, "dst")]);
+    assert_eq!(shown(parse(&chain, &ethernet(0x0800, b"no header at all"))), "aaaaaaaaaaaa");
+}
+
+#[test]
+fn optional_and_repeated_parts_are_followed() {
+    // All behind such a part would be read at the wrong place.
+    let asked = &[(0, OPTIONS, "extra"), (0, OPTIONS, "value"), (0, OPTIONS, "tail")];
+    let chain = chain(&protocols(), asked);
+    let of = |header: &[u8]| shown(parse(&chain, &ethernet(0x0800, &ipv4(250, &[], header))));
+    assert_eq!(of(&[0, 0x85, 0x86, 0x07, 99]), "- 5 99");
+    assert_eq!(of(&[1, 0x12, 0x34, 0x05, 98]), "4660 5 98");
+    assert_eq!(of(&[0, 0x81, 0x81, 0x81, 0x81, 0x01, 9]), "options: more than 4 of pairs");
+    assert_eq!(of(&[0, 0x81, 0x81]), "options: truncated");
+}
+
+#[test]
+fn no_frame_is_too_strange() {
+    // A parser reads what anybody sends.
+    let chain = chain(&protocols(), &[(0, VLAN, "vid"), (1, UDP, "dst_port"), (0, OPTIONS, "value")]);
+    let inner = ethernet(0x0800, &ipv4(17, &[], &udp(80, b"x")));
+    let tunnel = [&[8, 0, 0, 0, 0, 0, 9, 0][..], &inner].concat();
+    let frame = ethernet(0x8100, &vlan(5, 0x0800, &ipv4(17, &[0; 4], &udp(4789, &tunnel))));
+    for len in 0..frame.len() {
+        drop(parse(&chain, &frame[..len]));
+    }
+    let mut seed = 1u64;
+    for _ in 0..3_000 {
+        let mut strange = frame.clone();
+        for _ in 0..3 {
+            seed = weft_core::hash::hash_word(seed);
+            let at = seed as usize % strange.len();
+            strange[at] = (seed >> 32) as u8;
+        }
+        drop(parse(&chain, &strange));
+    }
+}
+
+/// Stores of a chain that changes the first thing that it looks at, as text.
+fn stores(asked: &[Asked]) -> String {
+    let protocols = protocols();
+    let mut inputs = chain(&protocols, asked).request.inputs.clone();
+    inputs[0].written = true;
+    let frames = match frames(&protocols, &[ProtocolId(ETHERNET)], &mut inputs) {
+        Ok(frames) => frames,
+        Err((input, why)) => return format!("{input}: {why}"),
+    };
+    let store = frames.stores[0].as_ref().unwrap();
+    let sums = store.sums.iter().map(|sum| {
+        let kinds = [(sum.pseudo, " pseudo"), (sum.zero_is_none, " or zero")];
+        let kinds: String = kinds.iter().filter(|(is_set, _)| *is_set).map(|(_, name)| *name).collect();
+        format!(", {}{kinds}", inputs[usize::from(sum.input)].name)
+    });
+    format!("{:?}{}", store.at, sums.collect::<String>())
+}
+
+#[test]
+fn what_changes_is_written_with_its_checksums() {
+    // A frame with a wrong checksum is thrown away by whoever gets it.
+    let bits = |bytes: u8, shift: u8, bits: u8| {
+        format!("Bits {{ bytes: {bytes}, shift: {shift}, bits: {bits}, endian: Big }}")
+    };
+    assert_eq!(stores(&[(0, IPV4, "src")]), "Bytes, ipv4.checksum, udp.checksum pseudo or zero");
+    assert_eq!(stores(&[(0, IPV4, "ttl")]), bits(1, 0, 8) + ", ipv4.checksum");
+    assert_eq!(stores(&[(0, IPV4, "offset")]), bits(2, 0, 13) + ", ipv4.checksum");
+    assert_eq!(stores(&[(0, UDP, "dst_port")]), bits(2, 0, 16) + ", udp.checksum or zero");
+    assert_eq!(stores(&[(0, VLAN, "vid")]), bits(2, 0, 12));
+    assert_eq!(stores(&[(0, VLAN, "pcp")]), bits(1, 5, 3));
+    let inner = bits(1, 0, 8) + ", udp.checksum or zero, ipv4.checksum";
+    assert_eq!(stores(&[(1, IPV4, "ttl")]), inner);
+}
