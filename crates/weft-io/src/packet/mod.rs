@@ -4,11 +4,18 @@
 //! [`Pool`], and frames out of it. It is never waited on here: who runs it polls the descriptors of all devices, and
 //! asks those that have none.
 //!
+//! * [`interface`]: what a port needs to know of a network interface, or change.
 //! * [`memory`]: a ring of given packets, and a sink that counts; for benchmarks.
+//! * [`tun`]: an interface of the host whose other end we are.
+//! * [`afpacket`]: network interfaces by packet sockets.
 //! * [`file`](mod@file): pcap and pcapng, at full or recorded speed, and as output.
 
+pub mod afpacket;
 pub mod file;
+pub mod interface;
 pub mod memory;
+mod sys;
+pub mod tun;
 
 use core::fmt;
 use std::io;

@@ -1,0 +1,413 @@
+//! Interfaces by packet sockets: AF_PACKET.
+//!
+//! Packets come in by a ring of blocks that the kernel fills (TPACKET_V3) and go out by `sendmmsg`, both with the
+//! virtio-net header, so that partial checksums and packets that are not yet cut into segments pass as they are. The
+//! host's own network sees the packets that come in as well; an interface without addresses has none of it.
+//! Source: Linux `Documentation/networking/packet_mmap.rst`.
+
+#![expect(unsafe_code, reason = "the ring is memory that is shared with the kernel")]
+
+use super::sys::{self, Mapping, fail};
+use super::{BATCH_MAX, Device, DeviceCounters, Link, OpenError, Place};
+use core::ffi::c_int;
+use core::mem::{MaybeUninit, offset_of, size_of};
+use core::ptr;
+use core::sync::atomic::{AtomicU32, Ordering};
+use std::io;
+use std::os::fd::{AsRawFd, OwnedFd, RawFd};
+use weft_core::Time;
+use weft_core::frame::{
+    Frame, FrameMeta, LARGE_PACKET_MAX, Offload, Pool, SMALL_PACKET_MAX, VIRTIO_HEADER_BYTES,
+};
+
+/// Bytes of a block: room for at least one packet that is not yet cut, and for some thousand small ones.
+const BLOCK_BYTES: usize = 256 << 10;
+/// Blocks of a ring: at a million small packets a second, some 40 ms.
+const BLOCKS: usize = 32;
+/// A block that is not full is handed over after this time.
+const RETIRE_MS: u32 = 1;
+/// The kernel asks for it, but does not use it where packets are of any length.
+const RING_FRAME_BYTES: usize = 2048;
+/// Bytes of a VLAN tag, and where it stands.
+const VLAN_BYTES: usize = 4;
+const VLAN_AT: usize = 12;
+const ETHERTYPE_VLAN: u16 = 0x8100;
+
+/// How a packet socket is opened.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Options {
+    /// Sockets with the same number share the packets of the interface, all of a flow at one socket. The number is the
+    /// caller's, one for each group of queues in the network namespace.
+    pub fanout: Option<u16>,
+    /// Only packets to the interface's own address come in.
+    pub is_not_promiscuous: bool,
+    /// Packets leave through the queue discipline of the interface, rather than past it.
+    pub has_queue_discipline: bool,
+}
+
+/// A packet socket on an interface.
+#[derive(Debug)]
+pub struct PacketSocket {
+    name: String,
+    link: Link,
+    place: Place,
+    ring: Ring,
+    // The ring is part of the socket: it is unmapped first.
+    socket: OwnedFd,
+    counters: DeviceCounters,
+}
+
+/// The blocks, and how far we are in them.
+#[derive(Debug)]
+struct Ring {
+    mapping: Mapping,
+    block: usize,
+    /// Packets of the block that are left; `None`: the block is the kernel's as far as we know.
+    left: Option<u32>,
+    /// Where the next packet of the block is.
+    at: usize,
+}
+
+/// A packet in the ring.
+struct Slot {
+    /// Where its bytes begin in the mapping, and how many there are.
+    start: usize,
+    length: usize,
+    /// It is longer than what is there.
+    is_cut: bool,
+    is_outgoing: bool,
+    header: [u8; VIRTIO_HEADER_BYTES],
+    vlan: Option<[u8; VLAN_BYTES]>,
+}
+
+impl PacketSocket {
+    /// Opens an interface of the network namespace that the thread is in.
+    ///
+    /// # Errors
+    /// There is no such interface, it is not permitted (`CAP_NET_RAW`), or the kernel lacks what is needed.
+    pub fn open(interface: &str, place: Place, options: Options) -> Result<Self, OpenError> {
+        let socket = sys::socket(libc::AF_PACKET, libc::SOCK_RAW, 0)
+            .map_err(|error| fail(interface, "open a packet socket", error))?;
+        let index =
+            sys::interface_index(interface).map_err(|error| fail(interface, "find the interface", error))?;
+        let set = |name: c_int, value: c_int, doing: &'static str| {
+            sys::set_option(&socket, libc::SOL_PACKET, name, &value)
+                .map_err(|error| fail(interface, doing, error))
+        };
+        let version = libc::tpacket_versions::TPACKET_V3 as c_int;
+        set(libc::PACKET_VERSION, version, "use a ring of version 3")?;
+        // Both have to be said in front of the ring.
+        set(libc::PACKET_VNET_HDR, 1, "keep offloads in a virtio-net header")?;
+        set(libc::PACKET_IGNORE_OUTGOING, 1, "ignore packets of the host")?;
+        if !options.has_queue_discipline {
+            set(libc::PACKET_QDISC_BYPASS, 1, "send past the queue discipline")?;
+        }
+        let request = libc::tpacket_req3 {
+            tp_block_size: BLOCK_BYTES as u32,
+            tp_block_nr: BLOCKS as u32,
+            tp_frame_size: RING_FRAME_BYTES as u32,
+            tp_frame_nr: (BLOCK_BYTES / RING_FRAME_BYTES * BLOCKS) as u32,
+            tp_retire_blk_tov: RETIRE_MS,
+            tp_sizeof_priv: 0,
+            tp_feature_req_word: 0,
+        };
+        let ring = "make a ring to receive";
+        sys::set_option(&socket, libc::SOL_PACKET, libc::PACKET_RX_RING, &request)
+            .map_err(|error| fail(interface, ring, error))?;
+        let mapping =
+            Mapping::new(&socket, BLOCK_BYTES * BLOCKS, 0).map_err(|error| fail(interface, ring, error))?;
+        bind(&socket, index).map_err(|error| fail(interface, "bind to the interface", error))?;
+        if !options.is_not_promiscuous {
+            let member = libc::packet_mreq {
+                mr_ifindex: index as c_int,
+                mr_type: libc::PACKET_MR_PROMISC as u16,
+                mr_alen: 0,
+                mr_address: [0; 8],
+            };
+            sys::set_option(&socket, libc::SOL_PACKET, libc::PACKET_ADD_MEMBERSHIP, &member)
+                .map_err(|error| fail(interface, "receive packets to any address", error))?;
+        }
+        if let Some(group) = options.fanout {
+            let flags = libc::PACKET_FANOUT_HASH | libc::PACKET_FANOUT_FLAG_DEFRAG;
+            let value = c_int::from(group) | (flags as c_int) << 16;
+            set(libc::PACKET_FANOUT, value, "share the interface with other queues")?;
+        }
+        let ring = Ring { mapping, block: 0, left: None, at: 0 };
+        let (name, counters) = (interface.to_owned(), DeviceCounters::default());
+        let link = link_of(&socket).map_err(|error| fail(interface, "read the kind of link", error))?;
+        Ok(Self { name, link, place, ring, socket, counters })
+    }
+
+    /// A frame with the bytes of a slot. `Ok(None)`: the packet is not for us, which is counted where it has to be.
+    /// `Err`: there is no buffer for it.
+    fn frame(&mut self, pool: &mut Pool, slot: &Slot, now: Time) -> Result<Option<Frame>, ()> {
+        if slot.is_outgoing {
+            return Ok(None);
+        }
+        let max = if pool.config().large > 0 { LARGE_PACKET_MAX } else { SMALL_PACKET_MAX };
+        let offload = Offload::from_virtio(&slot.header).ok().filter(|_| !slot.is_cut && slot.length <= max);
+        let Some(offload) = offload else {
+            self.counters.refused_in += 1;
+            return Ok(None);
+        };
+        let mut frame = pool.take(slot.length).ok_or(())?;
+        self.ring.copy(slot, pool.bytes_mut(&frame));
+        frame.meta = FrameMeta {
+            arrived: now,
+            port: self.place.port,
+            queue: self.place.queue,
+            sequence: self.counters.received,
+            offload,
+        };
+        if let Some(tag) = slot.vlan
+            && let Some(room) = pool.insert(&mut frame, VLAN_AT, VLAN_BYTES)
+        {
+            room.copy_from_slice(&tag);
+        }
+        self.counters.received += 1;
+        self.counters.received_bytes += frame.len() as u64;
+        Ok(Some(frame))
+    }
+}
+
+impl Device for PacketSocket {
+    fn name(&self) -> &str {
+        &self.name
+    }
+
+    fn link(&self) -> Link {
+        self.link
+    }
+
+    fn receive(&mut self, pool: &mut Pool, out: &mut Vec<Frame>, now: Time) -> io::Result<usize> {
+        let mut n = 0;
+        while n < BATCH_MAX {
+            let Some(slot) = self.ring.peek() else { break };
+            match self.frame(pool, &slot, now) {
+                Ok(frame) => {
+                    n += usize::from(frame.is_some());
+                    out.extend(frame);
+                    self.ring.advance();
+                }
+                Err(()) => break,
+            }
+        }
+        if n == 0 {
+            take_socket_error(&self.socket)?;
+        }
+        Ok(n)
+    }
+
+    fn send(&mut self, pool: &mut Pool, frames: &mut Vec<Frame>) -> io::Result<usize> {
+        let mut done = 0;
+        let result = loop {
+            let batch = &frames[done..frames.len().min(done + BATCH_MAX)];
+            if batch.is_empty() {
+                break Ok(());
+            }
+            self.counters.syscalls += 1;
+            match send_batch(&self.socket, pool, batch) {
+                Ok(n) => {
+                    self.counters.sent += n as u64;
+                    self.counters.sent_bytes +=
+                        batch[..n].iter().map(|frame| frame.len() as u64).sum::<u64>();
+                    done += n;
+                }
+                Err(error) => match error.raw_os_error() {
+                    Some(libc::EINTR) => (),
+                    Some(libc::EAGAIN | libc::ENOBUFS) => {
+                        self.counters.full += 1;
+                        break Ok(());
+                    }
+                    // The first packet of the batch is at fault: too long, or with offloads that cannot be.
+                    Some(libc::EMSGSIZE | libc::EINVAL | libc::EFAULT | libc::ENOMEM) => {
+                        self.counters.refused_out += 1;
+                        done += 1;
+                    }
+                    _ => break Err(error),
+                },
+            }
+        };
+        frames.drain(..done).for_each(|frame| pool.give(frame));
+        result.map(|()| done)
+    }
+
+    fn fd(&self) -> Option<RawFd> {
+        Some(self.socket.as_raw_fd())
+    }
+
+    fn counters(&mut self) -> DeviceCounters {
+        // The kernel starts again from zero with each look.
+        let option = sys::option::<libc::tpacket_stats_v3>;
+        if let Ok(statistics) = option(&self.socket, libc::SOL_PACKET, libc::PACKET_STATISTICS) {
+            self.counters.overrun += u64::from(statistics.tp_drops);
+        }
+        self.counters
+    }
+}
+
+impl Ring {
+    /// The next packet, if the kernel has handed over the block that it is in.
+    fn peek(&mut self) -> Option<Slot> {
+        loop {
+            let base = self.block * BLOCK_BYTES;
+            let left = match self.left {
+                Some(left) => left,
+                None => {
+                    if self.status().load(Ordering::Acquire) & libc::TP_STATUS_USER == 0 {
+                        return None;
+                    }
+                    let header: libc::tpacket_hdr_v1 =
+                        self.read(base + offset_of!(libc::tpacket_block_desc, hdr))?;
+                    self.at = base + header.offset_to_first_pkt as usize;
+                    *self.left.insert(header.num_pkts)
+                }
+            };
+            if left > 0 {
+                return self.slot();
+            }
+            self.status().store(libc::TP_STATUS_KERNEL, Ordering::Release);
+            self.left = None;
+            self.block = (self.block + 1) % BLOCKS;
+        }
+    }
+
+    /// Is done with the packet that [`Ring::peek`] gave.
+    fn advance(&mut self) {
+        let next: Option<u32> = self.read(self.at + offset_of!(libc::tpacket3_hdr, tp_next_offset));
+        self.at += next.unwrap_or(0) as usize;
+        self.left = self.left.map(|left| left.saturating_sub(1));
+    }
+
+    fn slot(&self) -> Option<Slot> {
+        let header: libc::tpacket3_hdr = self.read(self.at)?;
+        let start = self.at + usize::from(header.tp_mac);
+        let length = header.tp_snaplen as usize;
+        assert!(start + length <= (self.block + 1) * BLOCK_BYTES, "the kernel keeps packets within a block");
+        let address = self.at + size_of::<libc::tpacket3_hdr>();
+        let kind: u8 = self.read(address + offset_of!(libc::sockaddr_ll, sll_pkttype))?;
+        let has = |flag: u32| header.tp_status & flag != 0;
+        let vlan = has(libc::TP_STATUS_VLAN_VALID).then(|| {
+            let known = has(libc::TP_STATUS_VLAN_TPID_VALID);
+            let ethertype = if known { header.hv1.tp_vlan_tpid } else { ETHERTYPE_VLAN };
+            let ([a, b], [c, d]) = (ethertype.to_be_bytes(), (header.hv1.tp_vlan_tci as u16).to_be_bytes());
+            [a, b, c, d]
+        });
+        Some(Slot {
+            start,
+            length,
+            is_cut: header.tp_snaplen < header.tp_len,
+            is_outgoing: kind == libc::PACKET_OUTGOING,
+            // It stands right in front of the packet.
+            header: self.read(start.checked_sub(VIRTIO_HEADER_BYTES)?)?,
+            vlan,
+        })
+    }
+
+    /// Who has the block that we are at.
+    fn status(&self) -> &AtomicU32 {
+        let at = self.block * BLOCK_BYTES
+            + offset_of!(libc::tpacket_block_desc, hdr)
+            + offset_of!(libc::tpacket_hdr_v1, block_status);
+        // SAFETY: it is within the mapping, which lives as long as `self`; blocks begin on pages, so it is aligned; the
+        // kernel and we touch it as one word only.
+        unsafe { AtomicU32::from_ptr(self.mapping.address().add(at).cast()) }
+    }
+
+    /// A value of a block that is ours. `None`: it would not be within the mapping.
+    fn read<T: FromRing>(&self, at: usize) -> Option<T> {
+        if at.checked_add(size_of::<T>())? > self.mapping.len() {
+            return None;
+        }
+        // SAFETY: it is within the mapping; the kernel does not write a block that it has handed over; any bytes are a
+        // value of the type.
+        Some(unsafe { self.mapping.address().add(at).cast::<T>().read_unaligned() })
+    }
+
+    /// Copies the bytes of a packet, of which there are as many as `to` has.
+    fn copy(&self, slot: &Slot, to: &mut [u8]) {
+        assert!(to.len() == slot.length && slot.start + slot.length <= self.mapping.len());
+        // SAFETY: both are valid for the length, which was just compared; they do not overlap, as the mapping is no
+        // memory of a pool; the block is ours.
+        unsafe { ptr::copy_nonoverlapping(self.mapping.address().add(slot.start), to.as_mut_ptr(), to.len()) }
+    }
+}
+
+/// What is read out of a ring.
+///
+/// # Safety
+/// Any bytes are a value of it.
+unsafe trait FromRing: Copy {}
+// SAFETY: they are integers, or have fields of integers alone.
+unsafe impl FromRing for u8 {}
+// SAFETY: as above.
+unsafe impl FromRing for u32 {}
+// SAFETY: as above.
+unsafe impl FromRing for [u8; VIRTIO_HEADER_BYTES] {}
+// SAFETY: as above.
+unsafe impl FromRing for libc::tpacket3_hdr {}
+// SAFETY: as above.
+unsafe impl FromRing for libc::tpacket_hdr_v1 {}
+
+fn bind(socket: &OwnedFd, index: u32) -> io::Result<()> {
+    // SAFETY: zeros are a value of an address.
+    let mut address: libc::sockaddr_ll = unsafe { MaybeUninit::zeroed().assume_init() };
+    address.sll_family = libc::AF_PACKET as u16;
+    address.sll_protocol = (libc::ETH_P_ALL as u16).to_be();
+    address.sll_ifindex = index as c_int;
+    sys::bind(socket, &address)
+}
+
+/// What the packets of the interface that a socket is bound to begin with.
+fn link_of(socket: &OwnedFd) -> io::Result<Link> {
+    let mut address = MaybeUninit::<libc::sockaddr_ll>::zeroed();
+    let mut length = size_of::<libc::sockaddr_ll>() as u32;
+    // SAFETY: the address is writable for its length.
+    sys::check(unsafe {
+        libc::getsockname(socket.as_raw_fd(), address.as_mut_ptr().cast(), &raw mut length)
+    })?;
+    // SAFETY: all its bytes are set, to zero at least, and any bytes are a value of it.
+    let address = unsafe { address.assume_init() };
+    match address.sll_hatype {
+        libc::ARPHRD_ETHER | libc::ARPHRD_LOOPBACK => Ok(Link::Ethernet),
+        libc::ARPHRD_NONE | libc::ARPHRD_TUNNEL | libc::ARPHRD_TUNNEL6 | libc::ARPHRD_SIT => Ok(Link::Ip),
+        other => {
+            let text = format!("its packets begin with a link header of type {other}, not Ethernet or IP");
+            Err(io::Error::new(io::ErrorKind::Unsupported, text))
+        }
+    }
+}
+
+/// Sends up to [`BATCH_MAX`] frames in one call; how many were taken.
+fn send_batch(socket: &OwnedFd, pool: &Pool, frames: &[Frame]) -> io::Result<usize> {
+    const NOTHING: libc::iovec = libc::iovec { iov_base: ptr::null_mut(), iov_len: 0 };
+    let mut headers = [[0_u8; VIRTIO_HEADER_BYTES]; BATCH_MAX];
+    let mut pieces = [[NOTHING; 2]; BATCH_MAX];
+    // SAFETY: zeros are a value of the structure: null pointers and lengths of zero.
+    let mut messages: [libc::mmsghdr; BATCH_MAX] = unsafe { MaybeUninit::zeroed().assume_init() };
+    let frames = &frames[..frames.len().min(BATCH_MAX)];
+    for (n, frame) in frames.iter().enumerate() {
+        headers[n] = frame.meta.offload.to_virtio();
+        let bytes = pool.bytes(frame);
+        pieces[n] = [
+            libc::iovec { iov_base: headers[n].as_ptr().cast_mut().cast(), iov_len: VIRTIO_HEADER_BYTES },
+            libc::iovec { iov_base: bytes.as_ptr().cast_mut().cast(), iov_len: bytes.len() },
+        ];
+        messages[n].msg_hdr.msg_iov = pieces[n].as_mut_ptr();
+        messages[n].msg_hdr.msg_iovlen = 2;
+    }
+    let flags = libc::MSG_DONTWAIT;
+    // SAFETY: each message points to two pieces, and these to bytes that live until the call returns; the kernel only
+    // reads them, although the type of a piece does not say so.
+    let sent =
+        unsafe { libc::sendmmsg(socket.as_raw_fd(), messages.as_mut_ptr(), frames.len() as u32, flags as _) };
+    sys::check(sent).map(|n| n as usize)
+}
+
+/// The error that a socket holds: the interface is gone or down. Down is no end: it may come up again.
+fn take_socket_error(socket: &OwnedFd) -> io::Result<()> {
+    match sys::option::<c_int>(socket, libc::SOL_SOCKET, libc::SO_ERROR)? {
+        0 | libc::ENETDOWN => Ok(()),
+        error => Err(io::Error::from_raw_os_error(error)),
+    }
+}

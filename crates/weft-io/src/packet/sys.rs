@@ -1,0 +1,216 @@
+//! The system calls of the packet drivers, as safe functions.
+
+#![expect(unsafe_code, reason = "system calls that the standard library does not have")]
+
+use super::OpenError;
+use core::ffi::{c_int, c_ulong};
+use core::mem::{MaybeUninit, size_of};
+use core::ptr::{self, NonNull};
+use std::ffi::CString;
+use std::io;
+use std::os::fd::{AsFd, AsRawFd, FromRawFd, OwnedFd};
+
+/// A type that any bytes are a value of, as those that the kernel fills in have to be.
+///
+/// # Safety
+/// Every pattern of bits, zeros among them, is a value of it.
+pub(super) unsafe trait Plain: Copy {}
+
+macro_rules! plain {
+    ($($name:ty),* $(,)?) => { $(
+        // SAFETY: it has fields of integers alone.
+        unsafe impl Plain for $name {}
+    )* };
+}
+
+plain!(
+    c_int,
+    libc::fanout_args,
+    libc::packet_mreq,
+    libc::sockaddr_ll,
+    libc::sockaddr_xdp,
+    libc::tpacket_req3,
+    libc::tpacket_stats_v3,
+    libc::xdp_mmap_offsets,
+    libc::xdp_options,
+    libc::xdp_statistics,
+    libc::xdp_umem_reg,
+);
+
+/// Memory that is shared with the kernel. It may change at any time, so it is read and written by address alone.
+#[derive(Debug)]
+pub(super) struct Mapping {
+    address: NonNull<u8>,
+    length: usize,
+}
+
+// SAFETY: the mapping is owned by this value alone, whichever thread holds it.
+unsafe impl Send for Mapping {}
+
+impl Mapping {
+    /// Maps so many bytes of what the descriptor stands for.
+    pub(super) fn new(fd: &OwnedFd, length: usize, offset: libc::off_t) -> io::Result<Self> {
+        Self::map(length, libc::MAP_SHARED | libc::MAP_POPULATE, fd.as_raw_fd(), offset)
+    }
+
+    /// Where it begins. It is on a page boundary, and valid for [`Mapping::len`] bytes as long as `self` lives.
+    pub(super) fn address(&self) -> *mut u8 {
+        self.address.as_ptr()
+    }
+
+    pub(super) fn len(&self) -> usize {
+        self.length
+    }
+
+    fn map(length: usize, flags: c_int, fd: c_int, offset: libc::off_t) -> io::Result<Self> {
+        let protection = libc::PROT_READ | libc::PROT_WRITE;
+        // SAFETY: a new mapping at an address of the kernel's choice touches no memory that is in use.
+        let address = unsafe { libc::mmap(ptr::null_mut(), length, protection, flags, fd, offset) };
+        if address == libc::MAP_FAILED {
+            return Err(io::Error::last_os_error());
+        }
+        Ok(Self { address: NonNull::new(address.cast()).expect("no mapping is at zero"), length })
+    }
+}
+
+impl Drop for Mapping {
+    fn drop(&mut self) {
+        // SAFETY: it was mapped with this length, and nobody else has its address any more.
+        unsafe { libc::munmap(self.address.as_ptr().cast(), self.length) };
+    }
+}
+
+/// A socket that does not wait.
+pub(super) fn socket(domain: c_int, kind: c_int, protocol: c_int) -> io::Result<OwnedFd> {
+    let kind = kind | libc::SOCK_CLOEXEC | libc::SOCK_NONBLOCK;
+    // SAFETY: the call takes no memory.
+    let fd = check(unsafe { libc::socket(domain, kind, protocol) })?;
+    // SAFETY: the descriptor is new, and nobody else's.
+    Ok(unsafe { OwnedFd::from_raw_fd(fd) })
+}
+
+/// Binds a socket to an address of the kind that its domain has.
+pub(super) fn bind<T: Plain>(fd: &OwnedFd, address: &T) -> io::Result<()> {
+    // SAFETY: the address is readable for its length.
+    check(unsafe { libc::bind(fd.as_raw_fd(), ptr::from_ref(address).cast(), size_of::<T>() as u32) })?;
+    Ok(())
+}
+
+/// Sets an option of a socket.
+pub(super) fn set_option<T: Plain>(fd: &OwnedFd, level: c_int, name: c_int, value: &T) -> io::Result<()> {
+    let value = ptr::from_ref(value).cast();
+    // SAFETY: the value is readable for its length.
+    check(unsafe { libc::setsockopt(fd.as_raw_fd(), level, name, value, size_of::<T>() as u32) })?;
+    Ok(())
+}
+
+/// An option of a socket. What the kernel does not fill in is zero.
+pub(super) fn option<T: Plain>(fd: &OwnedFd, level: c_int, name: c_int) -> io::Result<T> {
+    let (mut value, mut length) = (MaybeUninit::<T>::zeroed(), size_of::<T>() as u32);
+    // SAFETY: the value is writable for its length.
+    check(unsafe {
+        libc::getsockopt(fd.as_raw_fd(), level, name, value.as_mut_ptr().cast(), &raw mut length)
+    })?;
+    // SAFETY: all its bytes are set, to zero at least, and any bytes are a value of the type.
+    Ok(unsafe { value.assume_init() })
+}
+
+/// An `ioctl` on an interface by name. What it holds comes in and goes out by `request`.
+pub(super) fn interface_ioctl(
+    fd: &impl AsFd,
+    operation: c_ulong,
+    name: &str,
+    request: &mut InterfaceRequest<'_>,
+) -> io::Result<String> {
+    // SAFETY: zeros are a value of the structure: a name without characters and an empty union.
+    let mut argument: libc::ifreq = unsafe { MaybeUninit::zeroed().assume_init() };
+    // One byte is left for the zero at the end.
+    if name.len() >= argument.ifr_name.len() || name.contains('\0') {
+        return Err(io::Error::from_raw_os_error(libc::EINVAL));
+    }
+    for (to, from) in argument.ifr_name.iter_mut().zip(name.bytes()) {
+        *to = from as _;
+    }
+    let mut ethtool = [0_u32; 2];
+    match request {
+        InterfaceRequest::Flags(flags) => argument.ifr_ifru.ifru_flags = *flags,
+        InterfaceRequest::Mtu(mtu) => argument.ifr_ifru.ifru_mtu = *mtu,
+        InterfaceRequest::Ethtool { command, value } => {
+            ethtool = [*command, **value];
+            argument.ifr_ifru.ifru_data = ethtool.as_mut_ptr().cast();
+        }
+    }
+    // SAFETY: the operations of these requests take an `ifreq`, and through it at most the two words.
+    check(unsafe { libc::ioctl(fd.as_fd().as_raw_fd(), operation as _, &raw mut argument) })?;
+    // SAFETY: what the kernel leaves in the union is what the operation is for; each of them is of integers.
+    unsafe {
+        match request {
+            InterfaceRequest::Flags(flags) => *flags = argument.ifr_ifru.ifru_flags,
+            InterfaceRequest::Mtu(mtu) => *mtu = argument.ifr_ifru.ifru_mtu,
+            InterfaceRequest::Ethtool { value, .. } => **value = ethtool[1],
+        }
+    }
+    let given = argument.ifr_name.iter().take_while(|byte| **byte != 0);
+    Ok(given.map(|byte| char::from(*byte as u8)).collect())
+}
+
+/// What an `ioctl` on an interface takes and gives.
+pub(super) enum InterfaceRequest<'a> {
+    /// Its flags, or those of a TUN device.
+    Flags(i16),
+    /// The longest packet.
+    Mtu(c_int),
+    /// A setting that is on or off.
+    Ethtool {
+        /// Which.
+        command: u32,
+        /// What it is, or is to be.
+        value: &'a mut u32,
+    },
+}
+
+/// An `ioctl` that takes a number.
+pub(super) fn number_ioctl(fd: &impl AsFd, operation: c_ulong, number: c_ulong) -> io::Result<()> {
+    // SAFETY: the operation takes a number, no memory.
+    check(unsafe { libc::ioctl(fd.as_fd().as_raw_fd(), operation as _, number) })?;
+    Ok(())
+}
+
+/// The index of an interface.
+pub(super) fn interface_index(name: &str) -> io::Result<u32> {
+    let name = CString::new(name).map_err(|_| io::ErrorKind::InvalidInput)?;
+    // SAFETY: the name ends with a zero.
+    match unsafe { libc::if_nametoindex(name.as_ptr()) } {
+        0 => Err(io::Error::last_os_error()),
+        index => Ok(index),
+    }
+}
+
+/// Turns what a system call returns into a result.
+pub(super) fn check(returned: c_int) -> io::Result<c_int> {
+    if returned < 0 { Err(io::Error::last_os_error()) } else { Ok(returned) }
+}
+
+/// The error of a device, with what would help.
+pub(super) fn fail(name: &str, doing: &'static str, error: io::Error) -> OpenError {
+    let help = match error.raw_os_error() {
+        Some(libc::EPERM | libc::EACCES) => {
+            "run as root, or give the binary the rights: setcap cap_net_admin,cap_net_raw,cap_bpf+ep"
+        }
+        Some(libc::ENODEV | libc::ENXIO) => {
+            "there is no such interface here; `ip link` lists those that there are"
+        }
+        Some(libc::ENOENT) => "the kernel module of this device is not loaded",
+        Some(libc::ENETDOWN) => "the interface is down: `ip link set <name> up`",
+        Some(libc::EBUSY) => "another program has this device or queue",
+        Some(libc::EOPNOTSUPP | libc::EAFNOSUPPORT | libc::ENOPROTOOPT | libc::EPROTONOSUPPORT) => {
+            "the kernel or the interface lacks this feature; another driver of the port may do"
+        }
+        Some(libc::ENOMEM | libc::ENOBUFS) => {
+            "memory that may be locked is short: `ulimit -l`, or a smaller ring"
+        }
+        Some(libc::EINVAL) if name.len() >= libc::IFNAMSIZ => "a name has at most 15 bytes",
+        _ => return OpenError { name: name.to_owned(), doing, error, help: None },
+    };
+    OpenError { name: name.to_owned(), doing, error, help: Some(help) }
+}

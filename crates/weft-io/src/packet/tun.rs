@@ -1,0 +1,195 @@
+//! TUN and TAP: an interface of the host whose other end we are.
+//!
+//! Each packet is read and written with a virtio-net header, so that the host leaves checksums to be finished and
+//! streams to be cut, and one call carries up to 64 KiB. Source: Linux `Documentation/networking/tuntap.rst`.
+
+use super::sys::{self, InterfaceRequest, fail};
+use super::{BATCH_MAX, Device, DeviceCounters, Link, OpenError, Place};
+use core::ffi::c_ulong;
+use std::fs::{File, OpenOptions};
+use std::io::{self, IoSlice, IoSliceMut, Read as _, Write as _};
+use std::os::fd::{AsRawFd, RawFd};
+use std::os::unix::fs::OpenOptionsExt as _;
+use weft_core::Time;
+use weft_core::frame::{
+    Frame, FrameMeta, LARGE_PACKET_MAX, Offload, Pool, SMALL_PACKET_MAX, VIRTIO_HEADER_BYTES,
+};
+
+/// Queues that one TUN device may have. Source: `MAX_TAP_QUEUES` of the kernel.
+pub const QUEUES_MAX: u16 = 256;
+
+/// What the host may leave to us: checksums, and streams of TCP that are not cut.
+const OFFLOADS: u32 = libc::TUN_F_CSUM | libc::TUN_F_TSO4 | libc::TUN_F_TSO6 | libc::TUN_F_TSO_ECN;
+/// The same for UDP, which kernels before 6.2 do not know.
+const UDP_OFFLOADS: u32 = libc::TUN_F_USO4 | libc::TUN_F_USO6;
+
+/// One queue of a TUN or TAP device.
+#[derive(Debug)]
+pub struct Tun {
+    name: String,
+    link: Link,
+    place: Place,
+    file: File,
+    /// What a small buffer has no room for.
+    overflow: Vec<u8>,
+    counters: DeviceCounters,
+}
+
+impl Tun {
+    /// Makes a device with so many queues in the network namespace that the thread is in, or attaches to one that is
+    /// there and persistent: TUN for [`Link::Ip`], TAP for [`Link::Ethernet`]. An empty name, or one with `%d` in it,
+    /// is completed by the system. Packets of one flow come in at one queue. The device goes with its last queue,
+    /// unless it is persistent.
+    ///
+    /// # Errors
+    /// It is not permitted (`CAP_NET_ADMIN`), the kernel has no TUN driver, or the name belongs to another interface.
+    ///
+    /// # Panics
+    /// `queues` is 0 or more than [`QUEUES_MAX`].
+    pub fn open(name: &str, link: Link, port: u16, queues: u16) -> Result<Vec<Self>, OpenError> {
+        assert!((1..=QUEUES_MAX).contains(&queues), "the number of queues is checked where it is configured");
+        let mut opened: Vec<Self> = Vec::new();
+        for queue in 0..queues {
+            let name = opened.first().map_or(name, |first| first.name());
+            let tun = Self::open_queue(name, link, Place { port, queue }, queues > 1)?;
+            opened.push(tun);
+        }
+        Ok(opened)
+    }
+
+    fn open_queue(name: &str, link: Link, place: Place, has_others: bool) -> Result<Self, OpenError> {
+        let mut options = OpenOptions::new();
+        options.read(true).write(true).custom_flags(libc::O_NONBLOCK);
+        let file = options.open("/dev/net/tun").map_err(|error| fail(name, "open /dev/net/tun", error))?;
+        let kind = if link == Link::Ip { libc::IFF_TUN } else { libc::IFF_TAP };
+        let queues = if has_others { libc::IFF_MULTI_QUEUE } else { 0 };
+        let flags = kind | libc::IFF_NO_PI | libc::IFF_VNET_HDR | queues;
+        let mut request = InterfaceRequest::Flags(flags as i16);
+        let name = sys::interface_ioctl(&file, libc::TUNSETIFF as c_ulong, name, &mut request)
+            .map_err(|error| fail(name, "make or attach the TUN device", error))?;
+        let offload =
+            |flags: u32| sys::number_ioctl(&file, libc::TUNSETOFFLOAD as c_ulong, c_ulong::from(flags));
+        offload(OFFLOADS | UDP_OFFLOADS)
+            .or_else(|_| offload(OFFLOADS))
+            .map_err(|error| fail(&name, "take over checksums and segments", error))?;
+        let overflow = vec![0; LARGE_PACKET_MAX - SMALL_PACKET_MAX];
+        Ok(Self { name, link, place, file, overflow, counters: DeviceCounters::default() })
+    }
+
+    /// Reads one packet. `Ok(None)`: there is none now. `Err(None)`: what was read is not to be understood or held.
+    fn read(&mut self, pool: &mut Pool, now: Time) -> Result<Option<Frame>, Option<io::Error>> {
+        let Some(mut frame) = pool.take(SMALL_PACKET_MAX) else { return Ok(None) };
+        let mut header = [0; VIRTIO_HEADER_BYTES];
+        self.counters.syscalls += 1;
+        let pieces = [&mut header[..], pool.bytes_mut(&frame), &mut self.overflow[..]];
+        let length = match (&self.file).read_vectored(&mut pieces.map(IoSliceMut::new)) {
+            Ok(n) => n.saturating_sub(VIRTIO_HEADER_BYTES),
+            Err(error) => {
+                pool.give(frame);
+                return match error.kind() {
+                    io::ErrorKind::WouldBlock | io::ErrorKind::Interrupted => Ok(None),
+                    _ => Err(Some(error)),
+                };
+            }
+        };
+        let Ok(offload) = Offload::from_virtio(&header) else {
+            pool.give(frame);
+            return Err(None);
+        };
+        pool.truncate(&mut frame, length);
+        if length > SMALL_PACKET_MAX {
+            let rest = &self.overflow[..length - SMALL_PACKET_MAX];
+            let Some(room) = pool.grow_back(&mut frame, rest.len()) else {
+                pool.give(frame);
+                return Err(None);
+            };
+            room.copy_from_slice(rest);
+        }
+        frame.meta = FrameMeta {
+            arrived: now,
+            port: self.place.port,
+            queue: self.place.queue,
+            sequence: self.counters.received,
+            offload,
+        };
+        self.counters.received += 1;
+        self.counters.received_bytes += frame.len() as u64;
+        Ok(Some(frame))
+    }
+}
+
+impl Device for Tun {
+    fn name(&self) -> &str {
+        &self.name
+    }
+
+    fn link(&self) -> Link {
+        self.link
+    }
+
+    /// As [`Device::receive`]; but a packet for which the pool has no large buffer is lost, and counted as refused: it
+    /// was read before its length was known.
+    fn receive(&mut self, pool: &mut Pool, out: &mut Vec<Frame>, now: Time) -> io::Result<usize> {
+        let mut n = 0;
+        for _ in 0..BATCH_MAX {
+            // While the pool has a large buffer, or never will have one, nothing is lost for the lack of it.
+            if pool.config().large > 0 && pool.free_large() == 0 {
+                break;
+            }
+            match self.read(pool, now) {
+                Ok(Some(frame)) => {
+                    out.push(frame);
+                    n += 1;
+                }
+                Ok(None) => break,
+                Err(None) => self.counters.refused_in += 1,
+                // A device that is down gives this error until it is brought up.
+                Err(Some(error)) if error.raw_os_error() == Some(libc::EIO) => break,
+                Err(Some(error)) if n == 0 => return Err(error),
+                Err(Some(_)) => break,
+            }
+        }
+        Ok(n)
+    }
+
+    fn send(&mut self, pool: &mut Pool, frames: &mut Vec<Frame>) -> io::Result<usize> {
+        let mut done = 0;
+        let mut result = Ok(());
+        while let Some(frame) = frames.get(done) {
+            let header = frame.meta.offload.to_virtio();
+            self.counters.syscalls += 1;
+            match (&self.file).write_vectored(&[&header, pool.bytes(frame)].map(IoSlice::new)) {
+                Ok(_) => {
+                    self.counters.sent += 1;
+                    self.counters.sent_bytes += frame.len() as u64;
+                }
+                Err(error) => match error.raw_os_error() {
+                    Some(libc::EINTR) => continue,
+                    Some(libc::EAGAIN | libc::ENOBUFS | libc::ENOMEM) => {
+                        self.counters.full += 1;
+                        break;
+                    }
+                    // Too short, no IP packet, offloads that cannot be; or the device is down.
+                    Some(libc::EINVAL | libc::EFAULT | libc::EIO | libc::EMSGSIZE) => {
+                        self.counters.refused_out += 1;
+                    }
+                    _ => {
+                        result = Err(error);
+                        break;
+                    }
+                },
+            }
+            done += 1;
+        }
+        frames.drain(..done).for_each(|frame| pool.give(frame));
+        result.map(|()| done)
+    }
+
+    fn fd(&self) -> Option<RawFd> {
+        Some(self.file.as_raw_fd())
+    }
+
+    fn counters(&mut self) -> DeviceCounters {
+        self.counters
+    }
+}

@@ -1,0 +1,261 @@
+//! The packet drivers between two network namespaces: what one end sends arrives at the other, byte for byte.
+//!
+//! The tests need root, and `ip`; without them they say so and pass.
+
+#![allow(unsafe_code, reason = "threads move between network namespaces")]
+
+mod relay;
+mod world;
+
+use relay::{Pair, Relay};
+use std::io::{Read as _, Write as _};
+use std::net::{TcpListener, TcpStream, UdpSocket};
+use std::path::Path;
+use std::time::{Duration, Instant};
+use weft_core::Time;
+use weft_core::frame::{Pool, PoolConfig};
+use weft_io::packet::afpacket::{Options, PacketSocket};
+use weft_io::packet::interface::{self, Feature};
+use weft_io::packet::tun::Tun;
+use weft_io::packet::{Device, DeviceCounters, Link, Place};
+use world::{ADDRESS_B, World};
+
+/// Nothing takes longer, or it is lost.
+const PATIENCE: Duration = Duration::from_secs(5);
+/// Bytes of the TCP transfer each way.
+const STREAM_BYTES: usize = 6 << 20;
+
+/// A world, or the reason why this machine has none.
+fn world() -> Option<World> {
+    World::new().inspect_err(|why| eprintln!("skipped: {why}")).ok()
+}
+
+/// A world on a kernel that has TUN.
+fn world_with_tun() -> Option<World> {
+    if !Path::new("/dev/net/tun").exists() {
+        eprintln!("skipped: there is no /dev/net/tun");
+        return None;
+    }
+    world()
+}
+
+fn place(port: u16) -> Place {
+    Place { port, queue: 0 }
+}
+
+fn packet_sockets() -> Pair {
+    let open = |name, port| PacketSocket::open(name, place(port), Options::default()).expect("it is there");
+    [vec![Box::new(open("to_a", 0)) as _], vec![Box::new(open("to_b", 1)) as _]]
+}
+
+fn tuns(link: Link, queues: u16) -> Pair {
+    let open = |name, port| {
+        let queues = Tun::open(name, link, port, queues).expect("there is a TUN driver");
+        queues.into_iter().map(|queue| Box::new(queue) as Box<dyn Device + Send>).collect()
+    };
+    [open("a", 0), open("b", 1)]
+}
+
+/// Has an end finish its checksums and cut its streams itself, or not.
+fn set_offloads(world: &World, is_on: bool) {
+    for (end, name) in [(&world.a, "a"), (&world.b, "b")] {
+        end.enter(|| {
+            for feature in Feature::ALL {
+                // Some cannot be changed on some devices, which is no matter here.
+                let _ = interface::set_feature(name, feature, is_on);
+            }
+        });
+    }
+}
+
+/// Datagrams of all sizes there and back, then a stream each way; all as they were sent.
+fn check(world: &World) {
+    let server = world.b.enter(|| UdpSocket::bind((ADDRESS_B, 7)).expect("the address is there"));
+    let client = world.a.enter(|| UdpSocket::bind("0.0.0.0:0").expect("a socket"));
+    client.connect((ADDRESS_B, 7)).expect("it is reachable");
+    for socket in [&server, &client] {
+        socket.set_read_timeout(Some(PATIENCE)).expect("a time");
+    }
+    let mut buffer = vec![0; 2_000];
+    for n in 0..400_usize {
+        let datagram = pattern(n, n * 37 % 1_473);
+        client.send(&datagram).expect("it is sent");
+        let (length, from) = server.recv_from(&mut buffer).expect("it arrives");
+        assert_eq!(buffer[..length], datagram, "datagram {n}");
+        server.send_to(&buffer[..length], from).expect("it is sent");
+        let length = client.recv(&mut buffer).expect("it comes back");
+        assert_eq!(buffer[..length], datagram, "datagram {n}");
+    }
+    check_stream(world);
+}
+
+fn check_stream(world: &World) {
+    let listener = world.b.enter(|| TcpListener::bind((ADDRESS_B, 8)).expect("the address is there"));
+    let there = pattern(1, STREAM_BYTES);
+    let back = pattern(2, STREAM_BYTES);
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            let (mut stream, _) = listener.accept().expect("it connects");
+            exchange(&mut stream, &back, &there);
+        });
+        let mut stream = world.a.enter(|| TcpStream::connect((ADDRESS_B, 8)).expect("it is reachable"));
+        exchange(&mut stream, &there, &back);
+    });
+}
+
+/// Sends `out` and expects `wanted`, at the same time.
+fn exchange(stream: &mut TcpStream, out: &[u8], wanted: &[u8]) {
+    stream.set_read_timeout(Some(PATIENCE)).expect("a time");
+    stream.set_write_timeout(Some(PATIENCE)).expect("a time");
+    let mut writer = stream.try_clone().expect("a descriptor");
+    std::thread::scope(|scope| {
+        scope.spawn(move || writer.write_all(out).expect("it is taken"));
+        let mut seen = vec![0; wanted.len()];
+        stream.read_exact(&mut seen).expect("it arrives");
+        assert!(seen == wanted, "the stream has other bytes");
+    });
+}
+
+fn pattern(seed: usize, bytes: usize) -> Vec<u8> {
+    (0..bytes).map(|at| (at * 31 + at / 253 + seed * 7) as u8).collect()
+}
+
+/// Packets of more than an Ethernet frame can have, on average: streams passed without being cut.
+fn is_whole(counters: &[DeviceCounters; 2]) -> bool {
+    let bytes: u64 = counters.iter().map(|counters| counters.received_bytes).sum();
+    let packets: u64 = counters.iter().map(|counters| counters.received).sum();
+    bytes / packets > 2_000
+}
+
+#[test]
+fn packet_sockets_relay_between_namespaces() {
+    // If this failed, a chain on an interface would lose, change or cut what passes, with offloads or without.
+    let Some(world) = world() else { return };
+    world.join_by_veth();
+    for is_on in [true, false] {
+        set_offloads(&world, is_on);
+        let relay = Relay::start(&world.middle, packet_sockets);
+        check(&world);
+        let counters = relay.stop();
+        assert_eq!(counters.map(|c| (c.refused_in, c.refused_out)), [(0, 0); 2]);
+        // The first datagrams and the handshakes are small; the streams, if they are not cut, make up for them.
+        assert_eq!(is_whole(&counters), is_on, "{counters:?}");
+    }
+}
+
+#[test]
+fn tap_devices_relay_between_namespaces() {
+    // If this failed, an application behind a TAP device would lose, change or cut what it sends.
+    let Some(world) = world_with_tun() else { return };
+    let relay = Relay::start(&world.middle, || tuns(Link::Ethernet, 1));
+    world.move_to_ends();
+    for is_on in [true, false] {
+        set_offloads(&world, is_on);
+        check(&world);
+    }
+    let counters = relay.stop();
+    assert_eq!(counters.map(|c| (c.refused_in, c.refused_out)), [(0, 0); 2]);
+}
+
+#[test]
+fn tun_devices_with_several_queues_relay_between_namespaces() {
+    // If this failed, an application behind a TUN device would lose, change or cut what it sends.
+    let Some(world) = world_with_tun() else { return };
+    let relay = Relay::start(&world.middle, || tuns(Link::Ip, 3));
+    world.move_to_ends();
+    check(&world);
+    let counters = relay.stop();
+    assert_eq!(counters.map(|c| (c.refused_in, c.refused_out)), [(0, 0); 2]);
+    assert!(is_whole(&counters), "{counters:?}");
+}
+
+#[test]
+fn tags_of_vlans_are_in_the_packet() {
+    // If this failed, a VLAN could not be told from another: the kernel takes the tag out of what it hands over.
+    let Some(world) = world() else { return };
+    world.join_by_veth();
+    let open = |name| PacketSocket::open(name, place(0), Options::default()).expect("it is there");
+    let mut sender = world.a.enter(|| open("a"));
+    let mut receiver = world.middle.enter(|| open("to_a"));
+    let mut pool = Pool::new(PoolConfig::default());
+    // Two tags and a payload of a protocol for experiments.
+    let tags = [0x88, 0xa8, 0x00, 0x07, 0x81, 0x00, 0x60, 0x64, 0x88, 0xb5];
+    let packet = [&[0xff; 6][..], &[2, 0, 0, 0, 0, 9], &tags, &pattern(3, 60)].concat();
+    let mut frames = vec![pool.take_filled(&packet).expect("a buffer")];
+    assert_eq!(sender.send(&mut pool, &mut frames).expect("it is up"), 1);
+    let seen = receive(&mut receiver, &mut pool, |bytes| bytes[6..12] == packet[6..12]);
+    assert_eq!(seen, packet);
+}
+
+#[test]
+fn queues_share_an_interface_by_flows() {
+    // If this failed, two workers would both get each packet, or packets of one flow overtake each other.
+    let Some(world) = world() else { return };
+    world.join_by_veth();
+    let options = Options { fanout: Some(1), ..Options::default() };
+    let open = |queue| PacketSocket::open("to_a", Place { port: 0, queue }, options).expect("it is there");
+    let mut queues = world.middle.enter(|| [open(0), open(1)]);
+    let mut pool = Pool::new(PoolConfig::default());
+    let client = world.a.enter(|| {
+        // Nobody answers for the address: it is said who has it.
+        world.a.run("ip neigh add 10.76.0.9 lladdr 02:00:00:00:00:09 dev a");
+        (0..32).map(|_| UdpSocket::bind("0.0.0.0:0").expect("a socket")).collect::<Vec<_>>()
+    });
+    for n in 0..320_u32 {
+        client[n as usize % 32].send_to(&n.to_be_bytes(), ("10.76.0.9", 9)).expect("it is sent");
+    }
+    std::thread::sleep(Duration::from_millis(50));
+    let mut flows = [[usize::MAX; 2]; 32];
+    let (mut frames, mut n) = (Vec::new(), 0);
+    for (number, queue) in queues.iter_mut().enumerate() {
+        while queue.receive(&mut pool, &mut frames, Time(0)).expect("it is up") > 0 {
+            for frame in frames.drain(..) {
+                let bytes = pool.bytes(&frame);
+                if bytes[12..14] == [8, 0] {
+                    let datagram = u32::from_be_bytes(bytes[42..46].try_into().expect("four bytes")) as usize;
+                    let [queue, last] = &mut flows[datagram % 32];
+                    assert!(*queue == usize::MAX || *queue == number && *last < datagram, "a flow was split");
+                    (*queue, *last) = (number, datagram);
+                    n += 1;
+                }
+                pool.give(frame);
+            }
+        }
+    }
+    assert_eq!(n, 320);
+    assert!([0, 1].iter().all(|queue| flows.iter().any(|flow| flow[0] == *queue)), "{flows:?}");
+}
+
+/// The first packet that is wanted, within [`PATIENCE`].
+fn receive(device: &mut dyn Device, pool: &mut Pool, is_wanted: impl Fn(&[u8]) -> bool) -> Vec<u8> {
+    let (begin, mut frames, mut seen) = (Instant::now(), Vec::new(), None);
+    while seen.is_none() {
+        assert!(begin.elapsed() < PATIENCE, "it does not arrive");
+        device.receive(pool, &mut frames, Time(0)).expect("it is up");
+        for frame in frames.drain(..) {
+            if is_wanted(pool.bytes(&frame)) {
+                seen = Some(pool.bytes(&frame).to_vec());
+            }
+            pool.give(frame);
+        }
+    }
+    seen.expect("it was seen")
+}
+
+#[test]
+fn what_cannot_be_opened_says_why_and_what_would_help() {
+    // If this failed, a user would be left alone with the number of an error.
+    let Some(world) = world() else { return };
+    let socket = world.middle.enter(|| PacketSocket::open("nosuch0", Place::default(), Options::default()));
+    let shown = socket.expect_err("there is none").to_string();
+    assert!(shown.starts_with("`nosuch0`: cannot find the interface: No such device"), "{shown}");
+    assert!(
+        shown.ends_with("; there is no such interface here; `ip link` lists those that there are"),
+        "{shown}"
+    );
+    let tun = world.middle.enter(|| Tun::open("lo", Link::Ip, 0, 1)).expect_err("it is no TUN device");
+    assert!(tun.to_string().starts_with("`lo`: cannot make or attach the TUN device: "), "{tun}");
+    let long =
+        world.middle.enter(|| Tun::open("a-name-that-is-too-long", Link::Ip, 0, 1)).expect_err("too long");
+    assert!(long.to_string().contains("a name has at most 15 bytes"), "{long}");
+}

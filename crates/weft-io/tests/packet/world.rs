@@ -1,0 +1,109 @@
+//! Network namespaces that a test makes for itself. They have no names: they are gone with the last descriptor, however
+//! the test ends.
+
+use std::fs::File;
+use std::io;
+use std::os::fd::AsRawFd as _;
+use std::process::Command;
+
+/// A network namespace.
+pub(crate) struct Namespace {
+    file: File,
+}
+
+impl Namespace {
+    pub(crate) fn new() -> io::Result<Self> {
+        let make = || {
+            // SAFETY: the call takes no memory; it moves this thread alone, which ends here.
+            if unsafe { libc::unshare(libc::CLONE_NEWNET) } != 0 {
+                return Err(io::Error::last_os_error());
+            }
+            let file = File::open("/proc/thread-self/ns/net")?;
+            run(&["ip", "link", "set", "lo", "up"])?;
+            // Interfaces would speak of their own accord as soon as they are up. A kernel without IPv6 has no such
+            // file.
+            let _ = std::fs::write("/proc/sys/net/ipv6/conf/all/disable_ipv6", "1");
+            let _ = std::fs::write("/proc/sys/net/ipv6/conf/default/disable_ipv6", "1");
+            Ok(Self { file })
+        };
+        std::thread::scope(|scope| scope.spawn(make).join().expect("it does not panic"))
+    }
+
+    /// Runs something in it, on a thread of its own.
+    pub(crate) fn enter<R: Send>(&self, work: impl FnOnce() -> R + Send) -> R {
+        std::thread::scope(|scope| {
+            let thread = scope.spawn(|| {
+                self.join();
+                work()
+            });
+            thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
+        })
+    }
+
+    /// Moves this thread into it.
+    pub(crate) fn join(&self) {
+        // SAFETY: the descriptor is open, and the call moves this thread alone.
+        let joined = unsafe { libc::setns(self.file.as_raw_fd(), libc::CLONE_NEWNET) };
+        assert_eq!(joined, 0, "{}", io::Error::last_os_error());
+    }
+
+    /// Runs a command line in it.
+    pub(crate) fn run(&self, line: &str) {
+        let words: Vec<&str> = line.split_whitespace().collect();
+        self.enter(|| run(&words)).unwrap_or_else(|error| panic!("{line}: {error}"));
+    }
+
+    /// A path that names it while this value lives.
+    pub(crate) fn path(&self) -> String {
+        format!("/proc/{}/fd/{}", std::process::id(), self.file.as_raw_fd())
+    }
+}
+
+/// Two ends, and the middle that joins them.
+pub(crate) struct World {
+    pub(crate) a: Namespace,
+    pub(crate) middle: Namespace,
+    pub(crate) b: Namespace,
+}
+
+pub(crate) const ADDRESS_A: &str = "10.76.0.1";
+pub(crate) const ADDRESS_B: &str = "10.76.0.2";
+
+impl World {
+    /// The three, or why the machine does not let us have them.
+    pub(crate) fn new() -> Result<Self, String> {
+        let namespace = || Namespace::new().map_err(|error| format!("no network namespace: {error}"));
+        Ok(Self { a: namespace()?, middle: namespace()?, b: namespace()? })
+    }
+
+    /// Joins the ends to the middle by veth pairs: `a` and `b` here, `to_a` and `to_b` in the middle.
+    pub(crate) fn join_by_veth(&self) {
+        for (end, name, address) in [(&self.a, "a", ADDRESS_A), (&self.b, "b", ADDRESS_B)] {
+            let path = end.path();
+            self.middle.run(&format!("ip link add to_{name} type veth peer name {name} netns {path}"));
+            self.middle.run(&format!("ip link set dev to_{name} up"));
+            self.address(end, name, address);
+        }
+    }
+
+    /// Moves `a` and `b`, which are in the middle, to their ends.
+    pub(crate) fn move_to_ends(&self) {
+        for (end, name, address) in [(&self.a, "a", ADDRESS_A), (&self.b, "b", ADDRESS_B)] {
+            self.middle.run(&format!("ip link set dev {name} netns {}", end.path()));
+            self.address(end, name, address);
+        }
+    }
+
+    fn address(&self, end: &Namespace, name: &str, address: &str) {
+        end.run(&format!("ip addr add {address}/24 dev {name}"));
+        end.run(&format!("ip link set dev {name} up"));
+    }
+}
+
+fn run(words: &[&str]) -> io::Result<()> {
+    let output = Command::new(words[0]).args(&words[1..]).output()?;
+    match output.status.success() {
+        true => Ok(()),
+        false => Err(io::Error::other(String::from_utf8_lossy(&output.stderr).trim().to_owned())),
+    }
+}
