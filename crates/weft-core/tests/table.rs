@@ -8,7 +8,7 @@ use std::sync::Arc;
 use weft_core::abi::State;
 use weft_core::table::{
     ColumnSpec, Evict, ExtendError, ImportError, Insert, Journal, KeyBuilder, LimitsError, PROBES_MAX, Row,
-    STRIPE_ROWS_MAX, Scalars, Scan, Table, TableSpec,
+    STRIPE_ROWS_MAX, Scalars, Scan, Table, TableSpec, near,
 };
 use weft_core::{Interval, Time, Type, Value};
 
@@ -773,6 +773,33 @@ fn a_scan_stops_at_its_budget() {
     assert!(matches!(table.scan_some(0, Time(12), 0), Scan::More(0)));
 }
 
+// Compiled code goes from row to row by these numbers, and would pass rows by or read what is none.
+#[test]
+fn a_scan_steps_as_its_cursors_say() {
+    for max_rows in [10, 256, 5000] {
+        let table = Table::new(spec(Shape::Int, max_rows));
+        assert_eq!(table.cursor_behind(Row::NONE), 0);
+        let steps = table.steps();
+        let by_hand = |row: Row| {
+            let word = (row.0 - 1) % (1 << near::WORD_BITS);
+            match word + u64::from(steps.row_words) < u64::from(steps.segment_words) {
+                true => row.0 - 1 + u64::from(steps.row_words),
+                false => row.0 - 1 - word + (1 << near::WORD_BITS),
+            }
+        };
+        (0..max_rows / 2).for_each(|id| _ = new_row(table.insert_int(id, Time(0))));
+        let rows = scan_all(&table, Time(0));
+        assert_eq!(rows.len() as u64, max_rows / 2);
+        rows.iter().for_each(|row| assert_eq!(table.cursor_behind(*row), by_hand(*row)));
+        // A row that is gone is no step; behind the last that was used there is none.
+        table.remove(rows[2]);
+        assert_eq!(table.scan(table.cursor_behind(rows[1]), Time(0)).map(|(row, _)| row), Some(rows[3]));
+        if steps.has_one_stripe {
+            assert_eq!(table.scan_some(table.cursor_behind(rows[rows.len() - 1]), Time(0), 1), Scan::End);
+        }
+    }
+}
+
 // Compiled code would write to other words than those of the row that it found.
 #[test]
 fn a_look_up_hands_back_the_words_of_its_row() {
@@ -808,19 +835,12 @@ fn a_touch_is_a_store() {
         let row = new_row(table.insert_int(1, Time(3)));
         let stored =
             |word: u16| table.row_words(row, 0)[word as usize].load(std::sync::atomic::Ordering::Relaxed);
-        assert_eq!(
-            (table.touch_word().is_none(), table.touch_read_word().is_some()),
-            (reads_count, reads_count)
-        );
+        let (written, touched) = table.touch_words();
+        assert_eq!(touched.is_some(), reads_count);
         table.touch(row, Time(9));
-        table
-            .touch_word()
-            .into_iter()
-            .chain(table.touch_read_word())
-            .for_each(|word| assert_eq!(stored(word), 9));
+        assert_eq!((stored(written), touched.map_or(9, stored)), (9, 9));
         table.touch_read(row, Time(12));
-        table.touch_word().into_iter().for_each(|word| assert_eq!(stored(word), 9));
-        table.touch_read_word().into_iter().for_each(|word| assert_eq!(stored(word), 12));
+        assert_eq!((stored(written), touched.map_or(12, stored)), (9, 12));
     }
 }
 

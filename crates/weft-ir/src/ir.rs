@@ -293,10 +293,10 @@ pub enum Op {
     SetColumnNull(TableId, Value, ColumnId, Journal),
     /// How many rows. `-> Int`
     Count(TableId),
-    /// The next row at or after this cursor (0 to begin). `Int -> Row`
+    /// The next row at or after this cursor: 0 to begin, or what [`Op::ScanNext`] gave for a row of the table.
+    /// `Int -> Row`
     ScanRow(TableId, Value),
-    /// The cursor behind the row that [`Op::ScanRow`] gave for this cursor, or the cursor itself if that is none.
-    /// It looks again, so it stands before what removes the row. `Int -> Int`
+    /// The cursor behind a row, which may have been removed since; 0 for the row that is none. `Row -> Int`
     ScanNext(TableId, Value),
     /// Takes the lock of the key's stripe (or of the whole table). A handler holds one lock of a table at most:
     /// while it does, a further Lock of that table does nothing, so a handler that works on several keys locks

@@ -162,7 +162,7 @@ impl Frame<'_, '_> {
 
     /// Appends bytes for which there is room. They may lie in the scratch themselves: it does not move.
     #[inline(always)]
-    fn append(&mut self, bytes: Bytes) {
+    pub(crate) fn append(&mut self, bytes: Bytes) {
         let scratch = &mut self.cx.out.scratch;
         let (len, start) = (bytes.len as usize, scratch.len());
         assert!(scratch.capacity() - start >= len, "the room was taken before");

@@ -13,7 +13,7 @@ use weft_core::abi::{Cx, EditTarget, Fault, Verdict};
 use weft_core::hash;
 use weft_core::limits::ROW_BYTES_MAX;
 use weft_core::native::{Arg, Call, Ended, NATIVE_ARGS_MAX, NATIVE_BYTES_MAX};
-use weft_core::table::{ColumnRef, Insert, KeyBuilder, Row, Table};
+use weft_core::table::{ColumnRef, Insert, Row, Table};
 use weft_core::{Status, Time};
 use weft_ir::program::Merge;
 
@@ -27,6 +27,10 @@ pub(crate) struct Bytes {
 
 impl Bytes {
     const EMPTY: Self = Self { start: core::ptr::dangling(), len: 0 };
+
+    fn of(bytes: &[u8]) -> Self {
+        Self { start: bytes.as_ptr(), len: bytes.len() as u64 }
+    }
 
     pub(crate) fn as_slice<'a>(self) -> &'a [u8] {
         if self.len == 0 {
@@ -234,9 +238,7 @@ helpers! {
     Key = key(I64, I64, I64) -> (I64, I64);
     FindParts = find_parts(I64, I64, I64, I64) -> (I64, I64);
     Remove = remove(I64, I64, I64, I64) -> ();
-    Touch = touch(I64, I64, I64) -> ();
     TouchNoted = touch_noted(I64, I64, I64) -> ();
-    TouchRead = touch_read(I64, I64, I64) -> ();
     TouchReadNoted = touch_read_noted(I64, I64, I64) -> ();
     ColumnWord = column_word(I64, I64, I64) -> (I64);
     ColumnBytes = column_bytes(I64, I64, I64, I64) -> (I64, I64);
@@ -246,7 +248,6 @@ helpers! {
     SetNull = set_null(I64, I64, I64, I64) -> ();
     Count = count(I64, I64) -> (I64);
     ScanRow = scan_row(I64, I64, I64) -> (I64, I64);
-    ScanNext = scan_next(I64, I64, I64) -> (I64);
     Lock = lock(I64, I64) -> ();
     Unlock = unlock(I64, I64) -> ();
     LockAll = lock_all(I64) -> ();
@@ -694,16 +695,25 @@ extern "C" fn unlock_vars(frame: &Frame<'_, '_>) {
 
 /// The canonical key of several columns.
 extern "C" fn key(frame: &mut Frame<'_, '_>, parts: *const Cell, n: u64) -> Bytes {
-    let mut key = KeyBuilder::default();
-    for part in cells(parts, n) {
-        match part.tag {
-            tag::BYTES => key.bytes(part.bytes().as_slice()),
-            _ => key.int(part.a),
-        };
+    let parts = cells(parts, n);
+    // As `KeyBuilder` makes them, but in place.
+    let len = |part: &Cell| if part.tag == tag::BYTES { 4 + part.bytes().len as usize } else { 8 };
+    let len = parts.iter().map(len).sum();
+    if !frame.take(len) {
+        return Bytes::EMPTY;
     }
-    let bytes = key.as_bytes();
-    let kept = frame.keep(Bytes { start: bytes.as_ptr(), len: bytes.len() as u64 });
-    frame.kept(kept)
+    let start = frame.cx.out.scratch.len();
+    for part in parts {
+        match part.tag {
+            tag::BYTES => {
+                let bytes = part.bytes();
+                frame.append(Bytes::of(&(bytes.len as u32).to_le_bytes()));
+                frame.append(bytes);
+            }
+            _ => frame.append(Bytes::of(&part.a.to_le_bytes())),
+        }
+    }
+    frame.kept((start as u32, len as u32))
 }
 
 extern "C" fn find_int(table: &Arc<Table>, key: u64, now: i64, found: &mut RowRef) {
@@ -753,14 +763,6 @@ extern "C" fn remove(frame: &mut Frame<'_, '_>, table: u64, row: u64, journal: u
         frame.cx.out.journal.record_remove(table as u16, Row(row), rows);
     }
     rows.remove(Row(row));
-}
-
-extern "C" fn touch(table: &Arc<Table>, row: u64, now: i64) {
-    table.touch(Row(row), Time(now));
-}
-
-extern "C" fn touch_read(table: &Arc<Table>, row: u64, now: i64) {
-    table.touch_read(Row(row), Time(now));
 }
 
 extern "C" fn touch_noted(frame: &mut Frame<'_, '_>, table: u64, row: u64) {
@@ -857,10 +859,6 @@ extern "C" fn count(table: &Arc<Table>, now: i64) -> u64 {
 extern "C" fn scan_row(table: &Arc<Table>, cursor: u64, now: i64) -> RowRef {
     let row = table.scan(cursor, Time(now)).map_or(Row::NONE, |(row, _)| row);
     RowRef::new(table, row)
-}
-
-extern "C" fn scan_next(table: &Arc<Table>, cursor: u64, now: i64) -> u64 {
-    table.scan(cursor, Time(now)).map_or(cursor, |(_, next)| next)
 }
 
 extern "C" fn lock(table: &Arc<Table>, hash: u64) {

@@ -91,7 +91,7 @@ const TYPICAL_BYTES: u64 = 256;
 fn of_inst(chain: &ChainProgram, function: &Function, inst: &Inst) -> u64 {
     let is_bytes = inst.result.is_some_and(|result| function.ty(result) == Ty::Bytes);
     match &inst.op {
-        Op::Find(..) | Op::ScanRow(..) | Op::ScanNext(..) => 5_000,
+        Op::Find(..) | Op::ScanRow(..) => 5_000,
         Op::Insert(..) | Op::Remove(..) => 20_000,
         Op::Touch(..) | Op::TouchRead(..) => 2_000,
         Op::SetColumn(..) | Op::SetColumnNull(..) => 1_500,

@@ -172,16 +172,22 @@ impl Table {
     }
 
     /// The first live row from a number on, or the number at which the search goes on if `budget` places (rows, or
-    /// segments without rows) were visited before, or None at the end.
+    /// segments without rows, or what a stripe has never used) were visited before, or None at the end.
     pub(super) fn next_row(&self, from: u64, budget: &mut u64) -> Option<Result<u64, u64>> {
         let mut at = self.geometry.round_up(from);
         loop {
-            let segment = segment_of(at);
-            let has_live = self.base.has_live(segment)?;
+            let (stripe, local) = self.geometry.split(at);
+            let high = self.stripes.get(stripe)?.high.load(Relaxed);
             if *budget == 0 {
                 return Some(Err(at));
             }
             *budget -= 1;
+            if local >= high {
+                at = self.geometry.join(stripe + 1, 0);
+                continue;
+            }
+            let segment = segment_of(at);
+            let has_live = self.base.has_live(segment)?;
             let row = if has_live { self.base.resident_row(at, self.geometry) } else { None };
             at = match row {
                 Some(words) if words[0].load(Relaxed) & LIVE != 0 => return Some(Ok(at)),

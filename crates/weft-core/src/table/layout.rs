@@ -1,6 +1,6 @@
 //! Where columns are in a row, and how cells and keys are written.
 
-use super::storage::Place;
+use super::storage::{Geometry, Place};
 use crate::hash;
 use crate::limits::ROW_BYTES_MAX;
 use crate::time::Interval;
@@ -271,10 +271,11 @@ pub(super) fn base_group(spec: &TableSpec, header: Header) -> (KeyShape, Layout)
 }
 
 /// See [`super::Table::fingerprint`].
-pub(super) fn fingerprint(spec: &TableSpec, base: &Layout, header: Header, n_stripes: usize) -> u64 {
+pub(super) fn fingerprint(spec: &TableSpec, base: &Layout, header: Header, geometry: Geometry) -> u64 {
     let ages = u64::from(header.by_write) | u64::from(header.age_by_touch) << 1;
     let mut hash = hash::hash_word(spec.key.len() as u64 | u64::from(spec.shared) << 32 | ages << 33);
-    hash = hash::mix(hash, n_stripes as u64);
+    hash = hash::mix(hash, geometry.stripes() as u64);
+    hash = hash::mix(hash, u64::from(geometry.segment_words()));
     for Column { spec, at } in &base.columns {
         let (null_word, null_bit) =
             at.null_bit.map_or((0, 0), |(word, bit)| (u64::from(word) + 1, u64::from(bit)));

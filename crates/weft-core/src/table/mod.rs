@@ -144,7 +144,7 @@ impl Table {
         let header = Header::of(&spec);
         let (key, layout) = layout::base_group(&spec, header);
         let geometry = Geometry::of(&spec, layout.words());
-        let fingerprint = layout::fingerprint(&spec, &layout, header, geometry.stripes());
+        let fingerprint = layout::fingerprint(&spec, &layout, header, geometry);
         let stripes: Box<[Stripe]> = (0..geometry.stripes()).map(|at| Stripe::new(at, geometry)).collect();
         let base = Group::new(layout, geometry);
         Self {
@@ -174,8 +174,8 @@ impl Table {
     }
 
     /// A hash of what compiled code takes for granted: names, types and places of the columns that the table was made
-    /// with, whether it is shared, by what its rows age, and into how many stripes it is cut. Added columns do not
-    /// change it.
+    /// with, whether it is shared, by what its rows age, and into how many stripes and how long segments it is cut.
+    /// Added columns do not change it.
     #[inline(always)]
     pub fn fingerprint(&self) -> u64 {
         self.fingerprint
@@ -373,17 +373,11 @@ impl Table {
         }
     }
 
-    /// The word of the first group into which a [`Table::touch`] stores the time (nanoseconds) and that is all it does,
-    /// and [`Table::touch_read`] does nothing: a table without `EVICT LRU` and `TTL ON ACCESS`. The others store into
-    /// [`Table::touch_read_word`], too.
-    pub fn touch_word(&self) -> Option<u16> {
-        self.header.touched.is_none().then_some(WRITTEN_AT as u16)
-    }
-
-    /// The word of the first group into which both [`Table::touch`] and [`Table::touch_read`] store the time
-    /// (nanoseconds), which is all that the latter does: a table with `EVICT LRU` or `TTL ON ACCESS`.
-    pub fn touch_read_word(&self) -> Option<u16> {
-        self.header.touched.map(|word| word as u16)
+    /// The words of the first group into which [`Table::touch`] stores the time (nanoseconds), which is all that it
+    /// does: that of the last write, and with `EVICT LRU` or `TTL ON ACCESS` another one, which is that of
+    /// [`Table::touch_read`].
+    pub fn touch_words(&self) -> (u16, Option<u16>) {
+        (WRITTEN_AT as u16, self.header.touched.map(|word| word as u16))
     }
 
     /// A read of the row at `now`. It does something under `EVICT LRU` and `TTL ON ACCESS` alone.
@@ -535,8 +529,8 @@ impl Table {
         }
     }
 
-    /// As [`Table::scan`], but it visits at most `budget` places: rows, dead ones included, and segments of at most
-    /// 1024 rows in which none lives.
+    /// As [`Table::scan`], but it visits at most `budget` places: rows, dead ones included, segments of at most 1024
+    /// rows in which none lives, and what is left of a stripe behind all rows that it has ever used.
     pub fn scan_some(&self, cursor: u64, now: Time, mut budget: u64) -> Scan {
         let mut at = cursor;
         loop {
@@ -546,10 +540,16 @@ impl Table {
                 None => return Scan::End,
             };
             if !self.is_expired(self.row_words(row, 0), now) {
-                return Scan::Row(row, row.0);
+                return Scan::Row(row, self.cursor_behind(row));
             }
-            at = row.0;
+            at = self.cursor_behind(row);
         }
+    }
+
+    /// The cursor of a scan that goes on behind a row, which may be gone by then; behind no row it begins.
+    #[inline]
+    pub fn cursor_behind(&self, row: Row) -> u64 {
+        self.geometry.after(row.0.wrapping_sub(1))
     }
 
     /// The most index slots that one operation has moved: what the longest stall so far was made of.

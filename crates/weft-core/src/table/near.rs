@@ -15,7 +15,13 @@
 //!    ([`TABLE_TTL`], `i64::MAX` if not) and the word [`Near::age_word`] is as long ago.
 //!
 //! Whoever does not find the row in two slots of which the second is not past the tag, asks the table.
+//!
+//! The cursor of a scan is a row's number. The next one is [`Steps::row_words`] more; behind the last row of a segment,
+//! the first number of the next segment. In a table with one stripe there is no row from [`STRIPE_HIGH`] on, and the
+//! row with a number is found as in step 3: it lives if [`ROW_LIVE`] is set in its first word and it has not expired as
+//! in step 4. Where none lives, the table is asked for the next.
 
+use super::layout::LIVE;
 use super::storage::{self, Segment, Stripe};
 use super::{KeyShape, Table};
 use core::mem::offset_of;
@@ -30,6 +36,10 @@ pub const TABLE_TTL: usize = offset_of!(Table, ttl);
 pub const STRIPE_BYTES: usize = size_of::<Stripe>();
 /// Of a stripe: the number of its first row.
 pub const STRIPE_FIRST: usize = offset_of!(Stripe, first);
+/// Of a stripe: the number, of 32 bits, from which on no row was ever used.
+pub const STRIPE_HIGH: usize = offset_of!(Stripe, high);
+/// Of a row: the bit of its first word that is set while it lives.
+pub const ROW_LIVE: u64 = LIVE;
 /// Of a stripe: the address of the index.
 pub const STRIPE_INDEX: usize = offset_of!(Stripe, index);
 /// How long a segment is.
@@ -52,6 +62,19 @@ pub struct Near {
     pub age_word: Option<u16>,
 }
 
+/// How rows follow one another in a scan; part of what [`Table::fingerprint`] stands for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Steps {
+    /// How many numbers the next row of a segment is away.
+    pub row_words: u32,
+    /// The words of a segment: the row behind its last is the first of the next segment.
+    pub segment_words: u32,
+    /// The table has one stripe, so that a scan can go from row to row by address.
+    pub has_one_stripe: bool,
+    /// The word from which a row's age counts; None if rows never expire, whatever the limits are.
+    pub age_word: Option<u16>,
+}
+
 impl Table {
     /// How to look for a key by address; None for tables with several key columns.
     pub fn near(&self) -> Option<Near> {
@@ -61,8 +84,21 @@ impl Table {
             KeyShape::Parts(_) => return None,
         };
         let stripe_mask = self.stripes.len() as u64 - 1;
+        Some(Near { key_word, bytes_max, stripe_mask, age_word: self.age_word() })
+    }
+
+    /// How to go over the rows.
+    pub fn steps(&self) -> Steps {
+        Steps {
+            row_words: self.geometry.row_words(),
+            segment_words: self.geometry.segment_words(),
+            has_one_stripe: self.stripes.len() == 1,
+            age_word: self.age_word(),
+        }
+    }
+
+    fn age_word(&self) -> Option<u16> {
         let may_expire = self.header.by_write || self.header.touched.is_some();
-        let age_word = may_expire.then_some(self.header.age_at as u16);
-        Some(Near { key_word, bytes_max, stripe_mask, age_word })
+        may_expire.then_some(self.header.age_at as u16)
     }
 }

@@ -106,18 +106,26 @@ impl Geometry {
         local >> self.local_bits == 0
     }
 
-    /// The number after a row's, in its stripe or over all.
+    /// The number after a row's, in its stripe or over all; 0 after that of no row, which is one less than the first.
     #[inline(always)]
     pub(super) fn after(self, at: u64) -> u64 {
-        let next = at + u64::from(self.row_words);
-        let is_in_segment = (next & WORD_MASK) < u64::from(self.segment_words()) && next ^ at <= WORD_MASK;
-        if is_in_segment { next } else { (at | WORD_MASK) + 1 }
+        let next = (at & WORD_MASK) + u64::from(self.row_words);
+        if next < u64::from(self.segment_words()) {
+            at + u64::from(self.row_words)
+        } else {
+            (at | WORD_MASK).wrapping_add(1)
+        }
     }
 
     /// The first row number from `at` on, which may be none itself.
     pub(super) fn round_up(self, at: u64) -> u64 {
-        let word = (at & WORD_MASK).next_multiple_of(u64::from(self.row_words));
-        if word < u64::from(self.segment_words()) { at & !WORD_MASK | word } else { (at | WORD_MASK) + 1 }
+        // A division of half a word takes a third of the time.
+        let word = ((at & WORD_MASK) as u32).next_multiple_of(self.row_words);
+        if word < self.segment_words() {
+            at & !WORD_MASK | u64::from(word)
+        } else {
+            (at | WORD_MASK).wrapping_add(1)
+        }
     }
 
     /// The number of the first row of a segment.
@@ -129,7 +137,11 @@ impl Geometry {
         1 << (self.stripe_bits + self.local_bits - WORD_BITS)
     }
 
-    fn segment_words(self) -> u32 {
+    pub(super) fn row_words(self) -> u32 {
+        self.row_words
+    }
+
+    pub(super) fn segment_words(self) -> u32 {
         self.segment_rows * self.row_words
     }
 }

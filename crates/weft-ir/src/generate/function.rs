@@ -812,7 +812,7 @@ impl Builder<'_> {
         self.loops += 1;
         // A row from before the scan might go stale on the way round.
         self.rows = vec![(row, table)];
-        let next = self.give(Ty::Int, Op::ScanNext(table, cursor));
+        let next = self.give(Ty::Int, Op::ScanNext(table, row));
         let one = self.give(Ty::Int, Op::IntConst(1));
         let counted = self.give(Ty::Int, Op::IntBinary(IntOp::Add, n, one));
         if !self.body(depth + 1) {

@@ -93,9 +93,7 @@ impl Handling<'_, '_> {
             Op::VarSet(id, ..) | Op::VarReset(id) => Some(Access::WriteVar(id)),
             Op::VarMerge(id, ..) => Some(Access::MergeVar(id)),
             Op::Find(table, key) => Some(Access::ReadRows(table, Some(self.key_bytes(key)))),
-            Op::Count(table) | Op::ScanRow(table, _) | Op::ScanNext(table, _) => {
-                Some(Access::ReadRows(table, None))
-            }
+            Op::Count(table) | Op::ScanRow(table, _) => Some(Access::ReadRows(table, None)),
             Op::Insert(table, ..) => {
                 (result != Some(&Val::Row(Row::NONE))).then_some(Access::WriteRows(table))
             }

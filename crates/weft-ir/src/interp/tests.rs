@@ -488,7 +488,7 @@ fn a_scan_visits_each_row_once() {
     block2:
         v8: int = column t0, v6, c0
         emit s1, v8
-        v9: int = scan_next t0, v5
+        v9: int = scan_next t0, v6
         jump block1(v9)
     block3:
         forward"]);

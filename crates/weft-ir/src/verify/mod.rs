@@ -741,9 +741,9 @@ impl<'a> Check<'a> {
                 self.table(table);
                 return self.maps(&[cursor], Ty::Int, Ty::Row);
             }
-            Op::ScanNext(table, cursor) => {
+            Op::ScanNext(table, row) => {
                 self.table(table);
-                return self.maps(&[cursor], Ty::Int, Ty::Int);
+                return self.maps(&[row], Ty::Row, Ty::Int);
             }
             _ => match row_of(op) {
                 Some(found) => found,

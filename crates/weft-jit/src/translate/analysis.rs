@@ -32,6 +32,7 @@ pub(super) struct Facts<'p> {
     /// Values that are false whenever they are made.
     never: Vec<bool>,
     locked: Vec<TableId>,
+    constants: Vec<bool>,
     /// The bytes of values that are constants.
     literals: Vec<Option<&'p [u8]>>,
     /// Bytes of a column or cell that are used only where they lie.
@@ -62,6 +63,7 @@ impl<'p> Facts<'p> {
             asks_scratch: false,
             locks_vars: false,
             locked: Vec::new(),
+            constants: vec![false; function.types.len()],
             literals: vec![None; function.types.len()],
             borrowed: borrowed(function),
             present: present_rows(function, &order),
@@ -83,6 +85,9 @@ impl<'p> Facts<'p> {
                 Op::ScratchFull => facts.asks_scratch = true,
                 Op::LockVars => facts.locks_vars = true,
                 Op::Lock(table, _) if !facts.locked.contains(table) => facts.locked.push(*table),
+                Op::IntConst(_) => {
+                    inst.result.iter().for_each(|result| facts.constants[result.0 as usize] = true);
+                }
                 Op::BytesConst(bytes) => {
                     if let Some(result) = inst.result {
                         facts.literals[result.0 as usize] = Some(bytes);
@@ -120,6 +125,11 @@ impl<'p> Facts<'p> {
     /// Whether a value is known to be false.
     pub(super) fn is_never(&self, value: Value) -> bool {
         self.never[value.0 as usize]
+    }
+
+    /// Whether a value is an integer that is always the same.
+    pub(super) fn is_constant(&self, value: Value) -> bool {
+        self.constants[value.0 as usize]
     }
 
     /// The bytes that a value is always.
@@ -258,12 +268,7 @@ fn never_full(function: &Function, plan: &Plan<'_>, before: Room) -> (Vec<bool>,
 /// Finds the values that say that a float does not fit an integer, and never do: of an integer over a number that is
 /// greater than two, as a length of time in other units is.
 fn never_misfits(function: &Function, never: &mut [bool]) {
-    let mut ops: Vec<Option<&Op>> = vec![None; function.types.len()];
-    for inst in all_insts(function) {
-        if let Some(result) = inst.result {
-            ops[result.0 as usize] = Some(&inst.op);
-        }
-    }
+    let ops = definitions(function);
     let op = |value: &Value| ops[value.0 as usize];
     let is_small = |value: &Value| match op(value) {
         Some(Op::FloatBinary(FloatOp::Div, a, b)) => {
@@ -424,10 +429,7 @@ fn in_place(function: &Function, plan: &Plan<'_>, order: &[BlockId], never: &[bo
                     let is_word = function.ty(value) != Ty::Bytes;
                     is_word && stays(table) && at.is_some_and(|at| at.null_bit.is_none())
                 }
-                Op::Touch(table, _) => {
-                    let held = plan.state.tables.get(usize::from(table.0));
-                    stays(table) && held.is_some_and(|held| held.touch_word().is_some())
-                }
+                Op::Touch(table, _) | Op::TouchRead(table, _) => stays(table),
                 Op::CallSet(_, value, Journal::Yes) => function.ty(value) != Ty::Bytes,
                 _ => false,
             };
@@ -491,62 +493,81 @@ fn present_rows(function: &Function, order: &[BlockId]) -> Vec<Vec<Value>> {
     known.into_iter().map(Option::unwrap_or_default).collect()
 }
 
-/// Which loads of bytes need no copy: those whose every use copies or only looks at the bytes, and has no write of
-/// state between itself and the load: because there is none in the handler, or none in the block of them all.
+/// Which loads of bytes need no copy: those whose every use copies or only looks at the bytes, and that nothing writes
+/// over on a way from the load to a use.
 fn borrowed(function: &Function) -> Vec<bool> {
-    if !all_insts(function).any(|inst| writes_state(&inst.op)) {
-        return borrowed_at_rest(function);
-    }
     let mut borrowed = vec![false; function.types.len()];
-    let mut home: Vec<Option<usize>> = vec![None; function.types.len()];
-    for (at, block) in function.blocks.iter().enumerate() {
-        // Loads of this block that no write has followed yet.
-        let mut open: Vec<Value> = Vec::new();
-        for inst in &block.insts {
-            for operand in inst.op.operands() {
-                let stays =
-                    home[operand.0 as usize] == Some(at) && open.contains(&operand) && only_looks(&inst.op);
-                borrowed[operand.0 as usize] &= stays;
-            }
-            if writes_state(&inst.op) {
-                open.clear();
-            }
-            if let (Some(result), true) = (inst.result, loads_bytes(function, inst)) {
-                open.push(result);
-                home[result.0 as usize] = Some(at);
-                borrowed[result.0 as usize] = true;
-            }
-        }
-        // The text of a verdict is copied before locks are given back; what goes to another block stays.
-        for operand in block.end.operands() {
-            let is_text = matches!(block.end, Terminator::Abort { .. } | Terminator::Redirect { .. });
-            borrowed[operand.0 as usize] &= is_text && open.contains(&operand);
+    for inst in all_insts(function).filter(|inst| loads_bytes(function, inst)) {
+        inst.result.iter().for_each(|result| borrowed[result.0 as usize] = true);
+    }
+    let loads: Vec<Option<&Op>> = definitions(function);
+    for inst in all_insts(function) {
+        for operand in inst.op.operands() {
+            let stays = || loads[operand.0 as usize].is_some_and(|load| may_look(&inst.op, load));
+            borrowed[operand.0 as usize] &= stays();
         }
     }
-    // Uses in blocks that come before the load in the list are left.
-    for (at, block) in function.blocks.iter().enumerate() {
-        let used = block.insts.iter().flat_map(|inst| inst.op.operands()).chain(block.end.operands());
-        for operand in used {
-            borrowed[operand.0 as usize] &= home[operand.0 as usize] == Some(at);
+    for block in &function.blocks {
+        // The text of a verdict is copied before locks are given back.
+        if !matches!(block.end, Terminator::Abort { .. } | Terminator::Redirect { .. }) {
+            block.end.operands().into_iter().for_each(|operand| borrowed[operand.0 as usize] = false);
+        }
+    }
+    for (block, at, inst) in numbered_insts(function) {
+        if let Some(result) = inst.result.filter(|result| borrowed[result.0 as usize]) {
+            borrowed[result.0 as usize] = is_whole_at_uses(function, (block, at), result, &inst.op);
         }
     }
     borrowed
 }
 
-/// As [`borrowed`], where nothing writes state.
-fn borrowed_at_rest(function: &Function) -> Vec<bool> {
-    let mut borrowed = vec![false; function.types.len()];
-    for inst in all_insts(function).filter(|inst| loads_bytes(function, inst)) {
-        inst.result.iter().for_each(|result| borrowed[result.0 as usize] = true);
+/// The operation that makes each value.
+fn definitions(function: &Function) -> Vec<Option<&Op>> {
+    let mut ops = vec![None; function.types.len()];
+    for inst in all_insts(function) {
+        if let Some(result) = inst.result {
+            ops[result.0 as usize] = Some(&inst.op);
+        }
     }
-    for inst in all_insts(function).filter(|inst| !only_looks(&inst.op)) {
-        inst.op.operands().into_iter().for_each(|operand| borrowed[operand.0 as usize] = false);
+    ops
+}
+
+fn numbered_insts(function: &Function) -> impl Iterator<Item = (usize, usize, &Inst)> {
+    let blocks = function.blocks.iter().enumerate();
+    blocks.flat_map(|(at, block)| block.insts.iter().enumerate().map(move |(nth, inst)| (at, nth, inst)))
+}
+
+/// Whether no way leads from a load to a use of its bytes past what writes over them.
+fn is_whole_at_uses(function: &Function, (home, at): (usize, usize), value: Value, load: &Op) -> bool {
+    let mut seen = vec![[false; 2]; function.blocks.len()];
+    let mut ahead = vec![(home, at + 1, false)];
+    while let Some((at, from, mut is_over)) = ahead.pop() {
+        let block = &function.blocks[at];
+        let mut goes_on = true;
+        for inst in &block.insts[from..] {
+            if inst.result == Some(value) {
+                goes_on = false;
+                break;
+            }
+            if is_over && inst.op.operands().contains(&value) {
+                return false;
+            }
+            is_over |= writes_over(&inst.op, load);
+        }
+        if !goes_on {
+            continue;
+        }
+        if is_over && block.end.operands().contains(&value) {
+            return false;
+        }
+        for jump in block.end.jumps() {
+            let to = jump.block.0 as usize;
+            if !core::mem::replace(&mut seen[to][usize::from(is_over)], true) {
+                ahead.push((to, 0, is_over));
+            }
+        }
     }
-    let is_text = |end: &Terminator| matches!(end, Terminator::Abort { .. } | Terminator::Redirect { .. });
-    for block in function.blocks.iter().filter(|block| !is_text(&block.end)) {
-        block.end.operands().into_iter().for_each(|operand| borrowed[operand.0 as usize] = false);
-    }
-    borrowed
+    true
 }
 
 fn loads_bytes(function: &Function, inst: &Inst) -> bool {
@@ -580,16 +601,28 @@ fn only_looks(op: &Op) -> bool {
     )
 }
 
-fn writes_state(op: &Op) -> bool {
-    matches!(
-        op,
-        Op::CallSet(..)
-            | Op::Insert(..)
-            | Op::Remove(..)
-            | Op::SetColumn(..)
-            | Op::SetColumnNull(..)
-            | Op::RollBack
-    )
+/// Whether an operation may use the bytes of a load where they lie: it only looks at them, or it copies them to where
+/// they cannot lie themselves.
+fn may_look(op: &Op, load: &Op) -> bool {
+    match (op, load) {
+        (Op::SetColumn(to, ..) | Op::Insert(to, ..), Op::Column(from, ..)) => to != from,
+        (Op::SetColumn(..) | Op::Insert(..), Op::CallGet(_)) | (Op::CallSet(..), Op::Column(..)) => true,
+        _ => only_looks(op),
+    }
+}
+
+/// Whether an operation may change the bytes that a load gave, where they lie.
+fn writes_over(op: &Op, load: &Op) -> bool {
+    match (op, load) {
+        (Op::RollBack, _) => true,
+        (Op::CallSet(to, ..), Op::CallGet(from)) => to == from,
+        (Op::Insert(to, ..) | Op::Remove(to, ..), Op::Column(from, ..)) => to == from,
+        (
+            Op::SetColumn(to, _, column, ..) | Op::SetColumnNull(to, _, column, _),
+            Op::Column(from, _, other),
+        ) => to == from && column == other,
+        _ => false,
+    }
 }
 
 /// Whether a roll-back has something to do after the operation.

@@ -17,6 +17,9 @@ const SHORT_MAX: i64 = 16;
 /// The most bytes from an address in its page to the end of the page. No page is smaller.
 const PAGE_BYTES: i64 = 4096;
 
+/// The bits of a row's number that are its first word in its segment.
+const WORD_MASK: i64 = (1 << near::WORD_BITS) - 1;
+
 /// A key and what is made of it.
 struct Key {
     hash: clif::Value,
@@ -187,32 +190,112 @@ impl PartTranslator<'_, '_, '_, '_> {
             let first = self.ins().load(I64, PLAIN, stripe, near::STRIPE_FIRST as i32);
             at = self.ins().iadd(at, first);
         }
-        let segments = self.ins().load(I64, PLAIN, base, offset + near::TABLE_SEGMENTS as i32);
-        let nth = self.segment.ushr_imm(at, i64::from(near::WORD_BITS));
-        let size = self.segment.int(near::SEGMENT_BYTES as i64);
-        let behind = self.ins().imul(nth, size);
-        let segment = self.ins().iadd(segments, behind);
-        let words = self.ins().load(I64, PLAIN, segment, near::SEGMENT_WORDS as i32);
-        let in_segment = self.segment.band_imm(at, (1 << near::WORD_BITS) - 1);
+        let words = self.words_of_segment((base, offset), at);
+        let in_segment = self.segment.band_imm(at, WORD_MASK);
         let in_segment = self.segment.ishl_imm(in_segment, 3);
         let address = self.ins().iadd(words, in_segment);
         let differs = self.differs(near, key, address);
         self.ins().brif(differs, far, [], same, []);
 
         self.segment.builder.switch_to_block(same);
-        if let Some(age_word) = near.age_word {
-            let lives = self.segment.builder.create_block();
-            let now = self.segment.load_now();
-            let stamp = self.ins().load(I64, PLAIN, address, i32::from(age_word) * 8);
-            let ttl = self.ins().load(I64, PLAIN, base, offset + near::TABLE_TTL as i32);
-            let (age, overflows) = self.ins().ssub_overflow(now, stamp);
-            let is_over = self.ins().icmp(IntCC::SignedGreaterThanOrEqual, age, ttl);
-            let is_over = self.ins().bor(is_over, overflows);
-            self.ins().brif(is_over, far, [], lives, []);
-            self.segment.builder.switch_to_block(lives);
-        }
+        self.go_far_if_over(near.age_word, (base, offset), address, far);
         let row = self.segment.iadd_imm(at, 1);
         self.ins().jump(done, &[row.into(), address.into()]);
+    }
+
+    /// The address of the words of the segment in which the row with this number is; 0 if it has none yet.
+    fn words_of_segment(&mut self, (base, offset): (clif::Value, i32), at: clif::Value) -> clif::Value {
+        let segments = self.ins().load(I64, PLAIN, base, offset + near::TABLE_SEGMENTS as i32);
+        let nth = self.segment.ushr_imm(at, i64::from(near::WORD_BITS));
+        let size = self.segment.int(near::SEGMENT_BYTES as i64);
+        let behind = self.ins().imul(nth, size);
+        let segment = self.ins().iadd(segments, behind);
+        self.ins().load(I64, PLAIN, segment, near::SEGMENT_WORDS as i32)
+    }
+
+    /// Goes to `far` if the row at this address may have expired.
+    fn go_far_if_over(
+        &mut self,
+        age_word: Option<u16>,
+        (base, offset): (clif::Value, i32),
+        address: clif::Value,
+        far: clif::Block,
+    ) {
+        let Some(age_word) = age_word else { return };
+        let lives = self.segment.builder.create_block();
+        let now = self.segment.load_now();
+        let stamp = self.ins().load(I64, PLAIN, address, i32::from(age_word) * 8);
+        let ttl = self.ins().load(I64, PLAIN, base, offset + near::TABLE_TTL as i32);
+        let (age, overflows) = self.ins().ssub_overflow(now, stamp);
+        let is_over = self.ins().icmp(IntCC::SignedGreaterThanOrEqual, age, ttl);
+        let is_over = self.ins().bor(is_over, overflows);
+        self.ins().brif(is_over, far, [], lives, []);
+        self.segment.builder.switch_to_block(lives);
+    }
+
+    /// The next row of a scan, or none. In a table with one stripe it is looked for at the cursor itself.
+    pub(super) fn scan_row(&mut self, table: TableId, cursor: Value) -> Result<Val, Unsupported> {
+        let held = &self.segment.plan.state.tables[usize::from(table.0)];
+        let (steps, offset) = (held.steps(), arc_offset(held) as i32);
+        let (pointer, now) = (self.table(table), self.segment.load_now());
+        let cursor = self.get(cursor)?.one();
+        if !steps.has_one_stripe {
+            return Ok(self.segment.call_two(Helper::ScanRow, &[pointer, cursor, now]));
+        }
+        let [some, there, lives, end, far, done] = [(); 6].map(|()| self.segment.builder.create_block());
+        let [row, address] = [(); 2].map(|()| self.segment.builder.append_block_param(done, I64));
+        let base = self.ins().load(I64, PLAIN, pointer, 0);
+        let stripe = self.ins().load(I64, PLAIN, base, offset + near::TABLE_STRIPES as i32);
+        let high = self.ins().uload32(PLAIN, stripe, near::STRIPE_HIGH as i32);
+        let is_unused = self.ins().icmp(IntCC::UnsignedGreaterThanOrEqual, cursor, high);
+        self.ins().brif(is_unused, end, [], some, []);
+
+        self.segment.builder.switch_to_block(some);
+        let words = self.words_of_segment((base, offset), cursor);
+        let word = self.segment.band_imm(cursor, WORD_MASK);
+        let last = i64::from(steps.segment_words - steps.row_words);
+        let is_row = self.segment.icmp_imm(IntCC::UnsignedLessThanOrEqual, word, last);
+        let none = self.segment.int(0);
+        let words_or_none = self.ins().select(is_row, words, none);
+        self.ins().brif(words_or_none, there, [], far, []);
+
+        self.segment.builder.switch_to_block(there);
+        let in_segment = self.segment.ishl_imm(word, 3);
+        let at = self.ins().iadd(words, in_segment);
+        let first = self.ins().load(I64, PLAIN, at, 0);
+        let is_live = self.segment.band_imm(first, near::ROW_LIVE as i64);
+        self.ins().brif(is_live, lives, [], far, []);
+
+        self.segment.builder.switch_to_block(lives);
+        self.go_far_if_over(steps.age_word, (base, offset), at, far);
+        let found = self.segment.iadd_imm(cursor, 1);
+        self.ins().jump(done, &[found.into(), at.into()]);
+
+        self.segment.builder.switch_to_block(end);
+        let (none, zeros) = (self.segment.int(0), self.segment.address(ZERO_ROW.address()));
+        self.ins().jump(done, &[none.into(), zeros.into()]);
+
+        self.segment.builder.set_cold_block(far);
+        self.segment.builder.switch_to_block(far);
+        let (found, at) = self.segment.call_two(Helper::ScanRow, &[pointer, cursor, now]).two();
+        self.ins().jump(done, &[found.into(), at.into()]);
+        self.segment.builder.switch_to_block(done);
+        Ok(Val::Two(row, address))
+    }
+
+    /// The cursor behind a row: [`weft_core::table::Table::cursor_behind`].
+    pub(super) fn scan_next(&mut self, table: TableId, row: Value) -> Result<Val, Unsupported> {
+        let steps = self.segment.plan.state.tables[usize::from(table.0)].steps();
+        let at = self.get(row)?.two().0;
+        let at = self.segment.iadd_imm(at, -1);
+        let word = self.segment.band_imm(at, WORD_MASK);
+        let last = i64::from(steps.segment_words - steps.row_words);
+        let has_next = self.segment.icmp_imm(IntCC::UnsignedLessThan, word, last);
+        let next = self.segment.iadd_imm(at, i64::from(steps.row_words));
+        let mask = self.segment.int(WORD_MASK);
+        let segment_end = self.ins().bor(at, mask);
+        let first_behind = self.segment.iadd_imm(segment_end, 1);
+        Ok(Val::One(self.ins().select(has_next, next, first_behind)))
     }
 
     /// Not zero if the row at this address has another key.

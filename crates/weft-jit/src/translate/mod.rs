@@ -710,7 +710,7 @@ impl<'s, 'a, 'f, 'p> PartTranslator<'s, 'a, 'f, 'p> {
                 let (yes_block, no_block) = (self.branch_block(yes), self.branch_block(no));
                 self.segment.builder.ins().brif(by, yes_block, &yes_args, no_block, &no_args);
                 for (jump, way) in [(yes, yes_block), (no, no_block)] {
-                    if self.is_scan(jump.block) {
+                    if self.has_own_way(jump) {
                         self.segment.builder.switch_to_block(way);
                         self.terminator(from, &Terminator::Jump(jump.clone()))?;
                     }
@@ -764,14 +764,25 @@ impl<'s, 'a, 'f, 'p> PartTranslator<'s, 'a, 'f, 'p> {
 
     /// Where a branch goes: to the block itself, or to one in which visits of a scan are counted.
     fn branch_block(&mut self, jump: &Jump) -> clif::Block {
-        match self.is_scan(jump.block) {
-            true => self.segment.builder.create_block(),
-            false => self.blocks[jump.block.0 as usize],
+        if !self.has_own_way(jump) {
+            return self.blocks[jump.block.0 as usize];
         }
+        let way = self.segment.builder.create_block();
+        if !self.is_scan(jump.block) {
+            self.segment.builder.set_cold_block(way);
+        }
+        way
     }
 
     fn branch_args(&mut self, jump: &Jump) -> Result<Vec<clif::BlockArg>, Unsupported> {
-        if self.is_scan(jump.block) { Ok(Vec::new()) } else { self.args(jump) }
+        if self.has_own_way(jump) { Ok(Vec::new()) } else { self.args(jump) }
+    }
+
+    /// Whether there is a block between a branch and where it goes: scans are counted there, and what a failure hands
+    /// on is computed there, and not on the way that does not fail.
+    fn has_own_way(&self, jump: &Jump) -> bool {
+        let fails = matches!(self.function.blocks[jump.block.0 as usize].end, Terminator::Fail { .. });
+        self.is_scan(jump.block) || fails && !jump.args.iter().all(|arg| self.facts.is_constant(*arg))
     }
 
     /// Counts the rows of a scan, and fails the handler beyond as many as it may visit. Lowered programs count for

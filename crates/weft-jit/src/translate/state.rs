@@ -133,11 +133,13 @@ impl PartTranslator<'_, '_, '_, '_> {
                 None
             }
             Op::Touch(table, row) => {
-                self.touch(block, *table, *row, Helper::Touch, Helper::TouchNoted)?;
+                let (written, touched) = self.touch_words(*table);
+                self.touch(block, *table, *row, [Some(written), touched], Helper::TouchNoted)?;
                 None
             }
             Op::TouchRead(table, row) => {
-                self.touch(block, *table, *row, Helper::TouchRead, Helper::TouchReadNoted)?;
+                let (_, touched) = self.touch_words(*table);
+                self.touch(block, *table, *row, [touched, None], Helper::TouchReadNoted)?;
                 None
             }
             Op::Column(table, row, column) => Some(self.column_get(*table, *row, *column, inst.result)?),
@@ -163,14 +165,8 @@ impl PartTranslator<'_, '_, '_, '_> {
                 let table = self.table(*table);
                 Some(self.segment.call_one(Helper::Count, &[table, now]))
             }
-            Op::ScanRow(table, cursor) => {
-                let (table, cursor) = (self.table(*table), self.get(*cursor)?.one());
-                Some(self.segment.call_two(Helper::ScanRow, &[table, cursor, now]))
-            }
-            Op::ScanNext(table, cursor) => {
-                let (table, cursor) = (self.table(*table), self.get(*cursor)?.one());
-                Some(self.segment.call_one(Helper::ScanNext, &[table, cursor, now]))
-            }
+            Op::ScanRow(table, cursor) => Some(self.scan_row(*table, *cursor)?),
+            Op::ScanNext(table, row) => Some(self.scan_next(*table, *row)?),
             Op::Lock(table, key) => {
                 self.lock(*table, *key)?;
                 None
@@ -216,35 +212,33 @@ impl PartTranslator<'_, '_, '_, '_> {
         self.segment.address(address)
     }
 
+    fn touch_words(&self, table: TableId) -> (u16, Option<u16>) {
+        self.segment.plan.state.tables[usize::from(table.0)].touch_words()
+    }
+
+    /// Stores the time into words of a row, unless it is none.
     fn touch(
         &mut self,
         block: BlockId,
         table: TableId,
         row: Value,
-        plain: Helper,
+        words: [Option<u16>; 2],
         noted: Helper,
     ) -> Result<(), Unsupported> {
-        let (frame, index) = (self.segment.frame, self.segment.int(i64::from(table.0)));
-        let now = self.segment.load_now();
-        let pointer = self.table(table);
-        let undoes = self.may_fail_later;
-        let held = &self.segment.plan.state.tables[usize::from(table.0)];
-        let word = match plain {
-            Helper::Touch => held.touch_word(),
-            _ => held.touch_read_word(),
-        };
-        if plain == Helper::TouchRead && word.is_none() {
+        if words == [None; 2] {
             return Ok(());
         }
-        if let (Some(word), true) = (word, !undoes || self.undone_in_place) {
-            let address = self.get(row)?.two().1;
-            return self.on_row(block, row, |this, _| this.store_undone(address, i32::from(word) * 8, now));
-        }
+        let (frame, index) = (self.segment.frame, self.segment.int(i64::from(table.0)));
+        let now = self.segment.load_now();
+        let address = self.get(row)?.two().1;
+        let is_noted = self.may_fail_later && !self.undone_in_place;
         self.on_row(block, row, |this, row| {
-            if undoes {
+            if is_noted {
                 this.segment.call(noted, &[frame, index, row]);
-            } else {
-                this.segment.call(plain, &[pointer, row, now]);
+                return;
+            }
+            for word in words.into_iter().flatten() {
+                this.store_undone(address, i32::from(word) * 8, now);
             }
         })
     }

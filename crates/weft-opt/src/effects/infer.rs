@@ -105,7 +105,7 @@ impl Walk<'_> {
                 used.only.push(only);
             }
             Op::Find(table, key) => self.look(table, Some(key), line),
-            Op::Count(table) | Op::ScanRow(table, _) | Op::ScanNext(table, _) => self.look(table, None, line),
+            Op::Count(table) | Op::ScanRow(table, _) => self.look(table, None, line),
             Op::Insert(table, key, _) => {
                 self.look(table, Some(key), line);
                 self.writes(at, inst, Cell::Rows(table), None);

@@ -109,8 +109,7 @@ impl Provenance {
             | Op::ColumnIsNull(table, ..)
             | Op::SetColumn(table, ..)
             | Op::Count(table)
-            | Op::ScanRow(table, _)
-            | Op::ScanNext(table, _) => Source::Table(table),
+            | Op::ScanRow(table, _) => Source::Table(table),
             Op::Now => Source::Now,
             Op::Rand(_) => Source::Rand,
             Op::Native(id, ..) => match natives[usize::from(id.0)].native.info().effect {

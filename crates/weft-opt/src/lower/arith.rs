@@ -116,6 +116,9 @@ impl Body<'_, '_> {
             // The language has no remainder of F64.
             ArithOp::Div | ArithOp::Rem => self.b.float_binary(FloatOp::Div, a, b),
         };
+        if let Some(by_zero) = by_zero {
+            self.b.note_over_zero(by_zero.is, value);
+        }
         let overflow = self.not_finite(value);
         (value, self.b.first(by_zero, overflow))
     }
@@ -126,6 +129,7 @@ impl Body<'_, '_> {
         let most = self.b.float(f64::MAX);
         let fits = self.b.float_compare(FloatCmp::Le, magnitude, most);
         let is = self.b.not(fits);
+        self.b.note_not_finite(is, value);
         self.b.raise(is, Fault::Overflow)
     }
 

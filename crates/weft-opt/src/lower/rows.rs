@@ -214,8 +214,7 @@ impl Body<'_, '_> {
         self.b.branch(goes_on, body, exit);
 
         self.b.switch(body);
-        // Before the turn, which may remove the row.
-        let next = self.b.get(Op::ScanNext(id, cursor), Ty::Int);
+        let next = self.b.get(Op::ScanNext(id, row), Ty::Int);
         let visited_next = self.b.int_binary(IntOp::Add, visited, one);
         self.load(row_id, table, row, false);
         let handed = turn(self, row, &carried);

@@ -70,7 +70,7 @@ impl Element for TokenBucket {
             table: at,
             tokens: site.column("tokens"),
             last: site.column("last"),
-            written: usize::from(table.touch_word().expect("age counts from the last write")),
+            written: usize::from(table.touch_words().0),
             remaining: site.cell("remaining"),
         }
     }
