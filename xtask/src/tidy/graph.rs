@@ -64,6 +64,7 @@ const RULES: &[Rule] = &[
             "clap",
             "clap_complete",
             "clap_mangen",
+            "crossbeam-channel",
             "hdrhistogram",
             "hyper",
             "hyper-util",

@@ -8,25 +8,30 @@ mod answers;
 mod place;
 mod programs;
 mod server;
+mod stream;
 #[cfg(test)]
 mod tests;
 
 use crate::fault::Fault;
 use lsp_server::{Connection, Message};
 use server::Server;
+use stream::Stream;
 
 /// Serves one client until it says `exit` or closes its end.
 pub(crate) fn run() -> Result<(), Fault> {
-    let (connection, threads) = Connection::stdio();
+    let (connection, stream) = Stream::open();
     let ended = serve(&connection);
     drop(connection);
-    let closed = threads.join();
-    ended?;
-    closed.map_err(|error| Fault::environment(format!("the client's pipe broke: {error}")))
+    // What the client sent is why it is no longer there.
+    stream.close().map_err(|error| Fault::environment(format!("the client: {error}")))?;
+    ended
 }
 
 fn serve(connection: &Connection) -> Result<(), Fault> {
-    let told = |error: lsp_server::ProtocolError| Fault::environment(format!("the client: {error}"));
+    let told = |error: lsp_server::ProtocolError| match error.channel_is_disconnected() {
+        true => Fault::environment("the client is gone, and did not say `exit`"),
+        false => Fault::environment(format!("the client: {error}")),
+    };
     let (id, _) = connection.initialize_start().map_err(told)?;
     connection.initialize_finish(id, server::abilities()).map_err(told)?;
     let mut server = Server::default();

@@ -1,0 +1,136 @@
+//! Messages over standard input and output, as the base protocol of the Language Server Protocol 3.17 frames them.
+
+use crossbeam_channel::bounded;
+use lsp_server::{Connection, Message};
+use std::io::{BufRead, Error, ErrorKind, Read as _, Result, stdin, stdout};
+use std::sync::mpsc::{Receiver, channel};
+use std::thread::{JoinHandle, spawn};
+
+/// Bytes that a message may have: a file of the largest size, of whose bytes JSON writes each as six, twice and more.
+const MESSAGE_BYTES_MAX: u64 = 64 << 20;
+/// Bytes that the headers of a message may have.
+const HEADER_BYTES_MAX: u64 = 4096;
+
+/// The two threads that read and write.
+pub(super) struct Stream {
+    writer: JoinHandle<Result<()>>,
+    /// Why the reader gave up, if it did.
+    faults: Receiver<Error>,
+}
+
+impl Stream {
+    /// Begins to read standard input; what is sent over the connection goes to standard output.
+    pub(super) fn open() -> (Connection, Self) {
+        // Nothing is read ahead of what the server takes, and nothing is answered ahead of what the client does.
+        let (sender, taken) = bounded(0);
+        let (answers, receiver) = bounded::<Message>(0);
+        let (told, faults) = channel();
+        spawn(move || {
+            if let Err(error) = read_all(&mut stdin().lock(), |message| sender.send(message).is_ok()) {
+                let _ = told.send(error);
+            }
+        });
+        let writer = spawn(move || {
+            let mut output = stdout().lock();
+            receiver.into_iter().try_for_each(|message| message.write(&mut output))
+        });
+        (Connection { sender: answers, receiver: taken }, Self { writer, faults })
+    }
+
+    /// Waits until all is written. The reader is left behind: it may wait for a client that has nothing more to say.
+    ///
+    /// # Errors
+    /// What the client sent that is no message, or that its end of the pipe is closed.
+    pub(super) fn close(self) -> Result<()> {
+        let written = self.writer.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic));
+        self.faults.try_recv().map_or(written, Err)
+    }
+}
+
+/// Hands on what is read until the client closes its end or nobody takes it.
+fn read_all(input: &mut impl BufRead, mut take: impl FnMut(Message) -> bool) -> Result<()> {
+    while let Some(message) = read(input)? {
+        if !take(message) {
+            break;
+        }
+    }
+    Ok(())
+}
+
+/// The next message; None where the client has closed its end.
+///
+/// # Errors
+/// What is no message, or too large for one.
+fn read(input: &mut impl BufRead) -> Result<Option<Message>> {
+    let mut frame = Vec::new();
+    let mut body_bytes = 0;
+    loop {
+        let begin = frame.len();
+        let left = HEADER_BYTES_MAX - begin as u64;
+        if input.by_ref().take(left).read_until(b'\n', &mut frame)? == 0 {
+            return if left > 0 { Ok(None) } else { Err(invalid("the headers of a message are too long")) };
+        }
+        match &frame[begin..] {
+            b"\r\n" => break,
+            line => body_bytes = content_length(line).unwrap_or(body_bytes),
+        }
+    }
+    if body_bytes > MESSAGE_BYTES_MAX {
+        let why = format!("a message of {body_bytes} bytes, and {MESSAGE_BYTES_MAX} is the limit");
+        return Err(invalid(why));
+    }
+    input.take(body_bytes).read_to_end(&mut frame)?;
+    // What is wrong with headers and text it says itself.
+    Message::read(&mut &*frame)
+}
+
+fn content_length(line: &[u8]) -> Option<u64> {
+    let (name, value) = std::str::from_utf8(line).ok()?.split_once(':')?;
+    name.eq_ignore_ascii_case("Content-Length").then(|| value.trim().parse().ok())?
+}
+
+fn invalid(why: impl Into<Box<dyn std::error::Error + Send + Sync>>) -> Error {
+    Error::new(ErrorKind::InvalidData, why)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn said(mut bytes: &[u8]) -> String {
+        match read(&mut bytes) {
+            Ok(Some(message)) => format!("{} and {} more", message_kind(&message), bytes.len()),
+            Ok(None) => "closed".to_owned(),
+            Err(error) => error.to_string(),
+        }
+    }
+
+    fn message_kind(message: &Message) -> &'static str {
+        match message {
+            Message::Request(_) => "request",
+            Message::Response(_) => "response",
+            Message::Notification(_) => "notification",
+        }
+    }
+
+    #[test]
+    fn what_is_no_message_is_refused_before_there_is_room_for_it() {
+        // A number in a header must not take the memory of the machine.
+        let exit = r#"{"jsonrpc":"2.0","method":"exit"}"#;
+        let framed = |length: &str| format!("Content-Length: {length}\r\n\r\n{exit}rest");
+        assert_eq!(said(framed("33").as_bytes()), "notification and 4 more");
+        assert_eq!(said(format!("X-A: b\r\n{}", framed("33")).as_bytes()), "notification and 4 more");
+        assert_eq!(said(b""), "closed");
+        let limit = "a message of 9999999999 bytes, and 67108864 is the limit";
+        assert_eq!(said(framed("9999999999").as_bytes()), limit);
+        assert_eq!(said(framed("60000000").as_bytes()), "failed to fill whole buffer");
+        assert_eq!(said(framed("-1").as_bytes()), "invalid digit found in string");
+        assert!(said(framed("99999999999999999999").as_bytes()).contains("number too large"));
+        assert!(said(b"\r\n{}").contains("no Content-Length"));
+        assert!(said(b"nonsense\r\n\r\n").contains("malformed header"));
+        assert!(said(b"Content-Length: 2\r\n\r\n{}").contains("malformed LSP payload"));
+        assert_eq!(said(&vec![b'a'; 1 << 20]), "the headers of a message are too long");
+        let deep = format!("Content-Length: 100000\r\n\r\n{}", "[".repeat(100_000));
+        assert!(said(deep.as_bytes()).contains("recursion limit"));
+    }
+}
