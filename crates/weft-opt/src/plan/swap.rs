@@ -488,20 +488,32 @@ impl<'e> Found<'e> {
             Some(_) if self.tells_who_ended_it() => Clause::StatusesAsked,
             Some(_) => return false,
         };
-        let how = |ends: &[&Ending]| {
-            let names: BTreeSet<String> = ends.iter().map(|end| end.kind.to_string()).collect();
-            names.into_iter().collect::<Vec<_>>().join(" or ")
-        };
         let why = format!(
-            "both may end the same call: {} by {}, {} by {}",
-            self.name(0),
-            how(&first),
-            self.name(1),
-            how(&second)
+            "both may end the same call: {}{}",
+            self.both_end(&first, &second),
+            match clause {
+                Clause::StatusesAnswered => ", and one sets what answers carry",
+                Clause::StatusesAsked => ", and an element asks which of them it was",
+                _ => "",
+            }
         );
         let lines = |ends: &[&Ending]| ends.iter().map(|end| end.line).collect();
         self.clash(clause, until, side, why, lines(&first), lines(&second));
         true
+    }
+
+    /// How each of the two ends calls; where the statuses are the same, the texts tell them apart.
+    fn both_end(&self, first: &[&Ending], second: &[&Ending]) -> String {
+        let told = |ends: &[&Ending], how: fn(&EndKind) -> String| {
+            let names: BTreeSet<String> = ends.iter().map(|end| how(&end.kind)).collect();
+            names.into_iter().collect::<Vec<_>>().join(" or ")
+        };
+        let short = [first, second].map(|ends| told(ends, EndKind::to_string));
+        let [first, second] = match short[0] == short[1] {
+            true => [first, second].map(|ends| told(ends, with_text)),
+            false => short,
+        };
+        format!("{} by {first}, {} by {second}", self.name(0), self.name(1))
     }
 
     /// Whether one of the two sets something that answers carry.
@@ -568,6 +580,17 @@ fn until(ends: &[&Ending]) -> Option<(Level, Lines)> {
         return Some((Level::Strict, ends.iter().map(|end| end.line).collect()));
     }
     Some((Level::Relaxed, own))
+}
+
+/// How a call is ended, with the text that the caller gets.
+fn with_text(kind: &EndKind) -> String {
+    match kind {
+        EndKind::Abort(_, Some(text)) if !text.is_empty() => {
+            format!("{kind} '{}'", String::from_utf8_lossy(text).replace('\'', "''"))
+        }
+        EndKind::Abort(_, None) => format!("{kind} with a computed text"),
+        _ => kind.to_string(),
+    }
 }
 
 /// The one way in which these end calls, if the caller can tell no end of it from another.

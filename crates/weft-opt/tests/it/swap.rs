@@ -193,11 +193,19 @@ fn rule_4_statuses() {
     check(Stochastic, [DENY, other_text], &[Rule::Statuses]);
     check(Strict, [DENY, same], &[]);
     check(Relaxed, [DENY, other], &[]);
+    let why = |a: &str, b: &str| {
+        let clashes = known("", a, b, "").pair.clashes;
+        clashes.into_iter().find(|clash| clash.rule == Rule::Statuses).expect("they clash").why
+    };
+    let told =
+        "both may end the same call: a by ABORT PERMISSION_DENIED 'no', b by ABORT PERMISSION_DENIED 'never'";
+    assert_eq!(why(DENY, other_text), told);
     // Whoever asks which element it was would hear another name.
     let asks = "SINK log (by TEXT) TO FILE 'a.log';
   ON REQUEST IF object_id < 0 THEN ABORT PERMISSION_DENIED 'no'; END IF;
   ON CLOSE INSERT INTO log VALUES (COALESCE(ended_by, ''));";
     check(Output, [DENY, asks], &[Rule::Statuses]);
+    assert!(why(DENY, asks).ends_with("'no', and an element asks which of them it was"));
 }
 
 #[test]
