@@ -224,8 +224,12 @@ impl Program for Segment {
 /// What the code takes for granted of a pass.
 #[derive(Debug)]
 struct Shape {
+    /// Elements that it counts for; a parser counts as one more.
     elements: usize,
+    /// Slots that it reads.
     inputs: usize,
+    /// Slots that it gives.
+    given: usize,
     call_words: usize,
     /// It reads or writes tables or variables.
     has_state: bool,
@@ -269,9 +273,12 @@ impl Shape {
         if state.natives.len() < natives {
             return Err(Unsupported { reason: "the state lacks a function of the chain".into(), line: 0 });
         }
+        let n_inputs = Handler::of(event).direction(chain).map_or(0, |d| d.inputs.len());
+        let is_parser = event == Event::Parse;
         Ok(Self {
-            elements: chain.elements.len(),
-            inputs: Handler::of(event).direction(chain).map_or(0, |d| d.inputs.len()),
+            elements: chain.elements.len() + usize::from(is_parser),
+            inputs: if is_parser { 0 } else { n_inputs },
+            given: if is_parser { n_inputs } else { 0 },
             call_words: chain.call_words(),
             has_state: scalars != 0 || merged != 0 || !tables.is_empty() || natives != 0,
             natives,
@@ -286,6 +293,7 @@ impl Shape {
     #[inline(always)]
     fn check(&self, cx: &Cx<'_>) {
         let fits = cx.slots.len() >= self.inputs
+            && cx.given.len() >= self.given
             && cx.call.len() >= self.call_words
             && cx.counters.len() >= self.elements;
         if !fits || self.has_state && !self.fits_state(cx.state) {

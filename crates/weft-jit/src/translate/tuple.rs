@@ -193,7 +193,8 @@ impl Segment<'_, '_> {
     /// A number of 1, 2, 4 or 8 bytes.
     fn load_number(&mut self, from: clif::Value, offset: i32, bytes: u8, endian: Endian) -> clif::Value {
         let ty = clif::Type::int(8 * u16::from(bytes)).unwrap_or(I64);
-        let loaded = self.builder.ins().load(ty, UNALIGNED, from, offset);
+        // Nothing writes to a frame while it is parsed.
+        let loaded = self.builder.ins().load(ty, UNALIGNED.with_readonly(), from, offset);
         let loaded = match endian {
             Endian::Big if bytes > 1 => self.builder.ins().bswap(loaded),
             _ => loaded,

@@ -1,4 +1,4 @@
-//! Parsers on the interpreter: what they find, what they refuse, and what they leave alone.
+//! Parsers on both back ends: what they find, what they refuse, and what they leave alone.
 
 use std::sync::Arc;
 
@@ -6,10 +6,11 @@ use weft_core::Time;
 use weft_core::abi::{Counters, Cx, Outcome, Slot, State, Verdict};
 use weft_core::types::Type;
 use weft_core::wire::*;
-use weft_ir::backend::Backend as _;
+use weft_ir::backend::{Backend as _, Program};
 use weft_ir::interp::Interp;
 use weft_ir::program::{ChainProgram, Event, Input, Place};
 use weft_ir::verify::verify_program;
+use weft_jit::Jit;
 
 use super::frames;
 
@@ -148,7 +149,14 @@ fn protocols() -> Vec<Protocol> {
 /// What is looked at: level, protocol, field by name; "" for the layer.
 type Asked = (u8, u16, &'static str);
 
-fn chain(protocols: &[Protocol], asked: &[Asked]) -> Arc<ChainProgram> {
+/// A parser on both back ends.
+struct Parsers {
+    chain: Arc<ChainProgram>,
+    interpreted: Box<dyn Program>,
+    compiled: Box<dyn Program>,
+}
+
+fn chain(protocols: &[Protocol], asked: &[Asked]) -> Parsers {
     let input = |(level, at, name): &Asked| {
         let protocol = &protocols[usize::from(*at)];
         let fields = (!name.is_empty()).then(|| vec![protocol.field(name).unwrap()]);
@@ -162,13 +170,21 @@ fn chain(protocols: &[Protocol], asked: &[Asked]) -> Arc<ChainProgram> {
     let roots = [ProtocolId(ETHERNET)];
     chain.frames = Some(frames(protocols, &roots, &mut chain.request.inputs).unwrap());
     verify_program(&chain).unwrap_or_else(|errors| panic!("{}", errors[0]));
-    Arc::new(chain)
+    let (chain, state) = (Arc::new(chain), State::default());
+    let interpreted = Interp.compile(&chain, Event::Parse, &state).unwrap();
+    let compiled = Jit::new().unwrap().compile(&chain, Event::Parse, &state).unwrap();
+    Parsers { chain, interpreted, compiled }
 }
 
-/// What a parser makes of a frame: a number or bytes for each input, or what is wrong.
-fn parse(chain: &Arc<ChainProgram>, frame: &[u8]) -> Result<Vec<Option<Vec<u8>>>, String> {
+/// What both back ends make of a frame: a number or bytes for each input, or what is wrong.
+fn parse(parsers: &Parsers, frame: &[u8]) -> Result<Vec<Option<Vec<u8>>>, String> {
+    let found = run(&parsers.chain, &*parsers.interpreted, frame);
+    assert_eq!(found, run(&parsers.chain, &*parsers.compiled, frame), "of {frame:02x?}");
+    found
+}
+
+fn run(chain: &ChainProgram, parser: &dyn Program, frame: &[u8]) -> Result<Vec<Option<Vec<u8>>>, String> {
     let state = State::default();
-    let parser = Interp.compile(chain, Event::Parse, &state).unwrap();
     let mut given = vec![Slot::default(); chain.request.inputs.len()];
     let (mut out, mut counters) = (Outcome::default(), vec![Counters::default(); 1]);
     let mut cx = Cx {
@@ -361,7 +377,7 @@ fn no_frame_is_too_strange() {
 /// Stores of a chain that changes the first thing that it looks at, as text.
 fn stores(asked: &[Asked]) -> String {
     let protocols = protocols();
-    let mut inputs = chain(&protocols, asked).request.inputs.clone();
+    let mut inputs = chain(&protocols, asked).chain.request.inputs.clone();
     inputs[0].written = true;
     let frames = match frames(&protocols, &[ProtocolId(ETHERNET)], &mut inputs) {
         Ok(frames) => frames,
