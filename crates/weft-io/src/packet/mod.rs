@@ -8,6 +8,7 @@
 //! * [`memory`]: a ring of given packets, and a sink that counts; for benchmarks.
 //! * [`tun`]: an interface of the host whose other end we are.
 //! * [`afpacket`]: network interfaces by packet sockets.
+//! * [`xdp`]: network interfaces round the host's own network.
 //! * [`file`](mod@file): pcap and pcapng, at full or recorded speed, and as output.
 
 pub mod afpacket;
@@ -16,6 +17,7 @@ pub mod interface;
 pub mod memory;
 mod sys;
 pub mod tun;
+pub mod xdp;
 
 use core::fmt;
 use std::io;

@@ -53,6 +53,11 @@ impl Mapping {
         Self::map(length, libc::MAP_SHARED | libc::MAP_POPULATE, fd.as_raw_fd(), offset)
     }
 
+    /// Maps so many bytes of fresh memory.
+    pub(super) fn anonymous(length: usize) -> io::Result<Self> {
+        Self::map(length, libc::MAP_PRIVATE | libc::MAP_ANONYMOUS, -1, 0)
+    }
+
     /// Where it begins. It is on a page boundary, and valid for [`Mapping::len`] bytes as long as `self` lives.
     pub(super) fn address(&self) -> *mut u8 {
         self.address.as_ptr()
@@ -113,6 +118,23 @@ pub(super) fn option<T: Plain>(fd: &OwnedFd, level: c_int, name: c_int) -> io::R
     })?;
     // SAFETY: all its bytes are set, to zero at least, and any bytes are a value of the type.
     Ok(unsafe { value.assume_init() })
+}
+
+/// Tells the kernel to send what is in a ring.
+pub(super) fn kick(fd: &OwnedFd) -> io::Result<()> {
+    // SAFETY: no bytes are given.
+    let sent = unsafe { libc::sendto(fd.as_raw_fd(), ptr::null(), 0, libc::MSG_DONTWAIT, ptr::null(), 0) };
+    if sent < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
+}
+
+/// Tells the kernel to go on with what comes in.
+pub(super) fn kick_receive(fd: &OwnedFd) -> io::Result<()> {
+    // SAFETY: there is no room for any byte.
+    let got = unsafe { libc::recv(fd.as_raw_fd(), ptr::null_mut(), 0, libc::MSG_DONTWAIT) };
+    let error = io::Error::last_os_error();
+    let is_fine = got >= 0
+        || matches!(error.raw_os_error(), Some(libc::EAGAIN | libc::EINTR | libc::ENETDOWN | libc::EBUSY));
+    if is_fine { Ok(()) } else { Err(error) }
 }
 
 /// An `ioctl` on an interface by name. What it holds comes in and goes out by `request`.

@@ -17,6 +17,7 @@ use weft_core::frame::{Pool, PoolConfig};
 use weft_io::packet::afpacket::{Options, PacketSocket};
 use weft_io::packet::interface::{self, Feature};
 use weft_io::packet::tun::Tun;
+use weft_io::packet::xdp::{self, XdpSocket};
 use weft_io::packet::{Device, DeviceCounters, Link, Place};
 use world::{ADDRESS_B, World};
 
@@ -46,6 +47,14 @@ fn place(port: u16) -> Place {
 fn packet_sockets() -> Pair {
     let open = |name, port| PacketSocket::open(name, place(port), Options::default()).expect("it is there");
     [vec![Box::new(open("to_a", 0)) as _], vec![Box::new(open("to_b", 1)) as _]]
+}
+
+fn xdp_sockets(options: xdp::Options) -> Pair {
+    let open = |name, port| {
+        let queues = XdpSocket::open(name, port, 1, options).expect("the kernel has AF_XDP");
+        queues.into_iter().map(|queue| Box::new(queue) as Box<dyn Device + Send>).collect()
+    };
+    [open("to_a", 0), open("to_b", 1)]
 }
 
 fn tuns(link: Link, queues: u16) -> Pair {
@@ -141,6 +150,36 @@ fn packet_sockets_relay_between_namespaces() {
         // The first datagrams and the handshakes are small; the streams, if they are not cut, make up for them.
         assert_eq!(is_whole(&counters), is_on, "{counters:?}");
     }
+}
+
+#[test]
+fn xdp_sockets_relay_between_namespaces() {
+    // If this failed, a chain on an interface would lose or change what passes by the fastest way.
+    let Some(world) = world() else { return };
+    world.join_by_veth();
+    // XDP knows of no checksum that is still to be finished.
+    set_offloads(&world, false);
+    for is_generic in [false, true] {
+        for is_zero_copy_tried in [false, true] {
+            let options = xdp::Options { is_zero_copy_tried, is_generic };
+            let relay = Relay::start(&world.middle, || xdp_sockets(options));
+            check(&world);
+            let counters = relay.stop();
+            assert_eq!(counters.map(|c| (c.refused_in, c.refused_out)), [(0, 0); 2]);
+        }
+    }
+    // With the last socket the program is gone, so it can be put there again, and the host gets its packets.
+    let mode = world.middle.enter(|| {
+        let first = XdpSocket::open("to_a", 0, 1, xdp::Options::default()).expect("it is free again");
+        let second = XdpSocket::open("to_a", 0, 1, xdp::Options::default()).expect_err("it is taken");
+        assert!(second.to_string().contains("another program has this device or queue"), "{second}");
+        first[0].mode()
+    });
+    assert_eq!(mode, xdp::Mode::Native);
+    let relay = Relay::start(&world.middle, packet_sockets);
+    check_stream(&world);
+    let counters = relay.stop();
+    assert!(counters[0].received > 0);
 }
 
 #[test]

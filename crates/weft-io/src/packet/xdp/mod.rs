@@ -1,0 +1,384 @@
+//! Interfaces by AF_XDP: packets go round the host's network altogether.
+//!
+//! A small program on the interface hands its packets to a socket for each queue, through memory that both share. The
+//! host sees none of them, and there is nothing that says which checksums are still to be finished: an interface of
+//! another namespace that sends to this one has to finish its own ([`super::interface::set_feature`]). What we send is
+//! finished here. Source: Linux `Documentation/networking/af_xdp.rst`.
+
+#![expect(unsafe_code, reason = "packets are in memory that is shared with the kernel")]
+
+mod program;
+mod ring;
+
+pub use program::Mode;
+
+use super::sys::{self, Mapping, fail};
+use super::{BATCH_MAX, Device, DeviceCounters, Link, OpenError, Place, interface};
+use core::ptr;
+use program::{Attachment, Sockets};
+use ring::Ring;
+use std::io;
+use std::os::fd::{AsRawFd as _, OwnedFd, RawFd};
+use std::sync::Arc;
+use std::time::Duration;
+use weft_core::Time;
+use weft_core::frame::{Frame, FrameMeta, Pool};
+
+/// The longest packet that an interface may have whose packets come by XDP: with what the kernel puts around it, it
+/// fits a page.
+pub const MTU_MAX: usize = 3_000;
+/// Queues of an interface that are used.
+pub const QUEUES_MAX: u16 = 256;
+
+/// Entries of each ring.
+const RING_ENTRIES: u32 = 1024;
+/// Buffers that the kernel fills, then those that we fill.
+const BUFFERS: u32 = 2 * RING_ENTRIES;
+/// Bytes of a buffer, and of one for an interface with a longer MTU than [`SHORT_MTU_MAX`].
+const BUFFER_BYTES: u32 = 2048;
+const LONG_BUFFER_BYTES: u32 = 4096;
+/// A buffer of [`BUFFER_BYTES`] has 256 bytes that are the kernel's, and room for a link header with tags.
+const SHORT_MTU_MAX: usize = 1_700;
+/// The kernel lets go of a queue some time after the socket was closed; so often and so long we wait for it.
+const RELEASE_TRIES: u32 = 40;
+const RELEASE_WAIT: Duration = Duration::from_millis(5);
+/// The kernel sends this many packets a call in copy mode.
+const SENT_AT_ONCE: u32 = 32;
+
+/// How the sockets of an interface are opened.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Options {
+    /// The device may write into our memory itself, if its driver can; otherwise the kernel copies.
+    pub is_zero_copy_tried: bool,
+    /// The program runs in the host in any case.
+    pub is_generic: bool,
+}
+
+/// One queue of an interface.
+#[derive(Debug)]
+pub struct XdpSocket {
+    name: String,
+    place: Place,
+    is_zero_copy: bool,
+    /// Buffers that we may fill.
+    free: Vec<u64>,
+    fill: Ring<u64>,
+    completed: Ring<u64>,
+    received: Ring<libc::xdp_desc>,
+    to_send: Ring<libc::xdp_desc>,
+    counters: DeviceCounters,
+    // What the kernel uses is closed first: the program, the socket, then the memory.
+    attachment: Arc<Attachment>,
+    socket: OwnedFd,
+    memory: Memory,
+}
+
+/// The buffers.
+#[derive(Debug)]
+struct Memory {
+    mapping: Mapping,
+    buffer_bytes: u32,
+}
+
+impl XdpSocket {
+    /// Opens queues 0 to `queues` of an interface of the network namespace that the thread is in. The packets of other
+    /// queues go on to the host.
+    ///
+    /// # Errors
+    /// There is no such interface or queue, it is not permitted, another program is on the interface, or the kernel
+    /// lacks what is needed.
+    ///
+    /// # Panics
+    /// `queues` is 0 or more than [`QUEUES_MAX`].
+    pub fn open(interface: &str, port: u16, queues: u16, options: Options) -> Result<Vec<Self>, OpenError> {
+        assert!((1..=QUEUES_MAX).contains(&queues), "the number of queues is checked where it is configured");
+        let index =
+            sys::interface_index(interface).map_err(|error| fail(interface, "find the interface", error))?;
+        let is_short = interface::mtu(interface)? <= SHORT_MTU_MAX;
+        let buffer_bytes = if is_short { BUFFER_BYTES } else { LONG_BUFFER_BYTES };
+        let sockets = Sockets::new(queues)
+            .map_err(|error| fail(interface, "make the map of the XDP program", error))?;
+        let mut parts = Vec::new();
+        for queue in 0..queues {
+            let part = Part::new(index, queue, buffer_bytes, options.is_zero_copy_tried)
+                .map_err(|error| fail(interface, "open an XDP socket on the queue", error))?;
+            sockets
+                .set(queue, &part.socket)
+                .map_err(|error| fail(interface, "give the queue to the XDP socket", error))?;
+            parts.push(part);
+        }
+        // The sockets are ready before the first packet is handed to them.
+        let attachment = Arc::new(Attachment::new(interface, index, &sockets, !options.is_generic)?);
+        let finish = |(queue, part): (usize, Part)| {
+            let place = Place { port, queue: queue as u16 };
+            part.finish(interface.to_owned(), place, Arc::clone(&attachment))
+        };
+        Ok(parts.into_iter().enumerate().map(finish).collect())
+    }
+
+    /// Where the program runs.
+    pub fn mode(&self) -> Mode {
+        self.attachment.mode
+    }
+
+    /// The device writes into our memory itself.
+    pub fn is_zero_copy(&self) -> bool {
+        self.is_zero_copy
+    }
+
+    /// Tells the kernel to send what is in the ring, if it waits for that.
+    fn kick(&mut self) -> io::Result<()> {
+        let mut tries = self.to_send.pending().div_ceil(SENT_AT_ONCE);
+        while tries > 0 && self.to_send.pending() > 0 && self.to_send.needs_wakeup() {
+            tries -= 1;
+            self.counters.syscalls += 1;
+            let Err(error) = sys::kick(&self.socket) else { continue };
+            match error.raw_os_error() {
+                // There is more to be sent than one call does.
+                Some(libc::EAGAIN | libc::EINTR) => (),
+                Some(libc::EBUSY | libc::ENOBUFS) => {
+                    self.counters.full += 1;
+                    break;
+                }
+                // It may come up again; what is in the ring waits for that.
+                Some(libc::ENETDOWN) => break,
+                _ => return Err(error),
+            }
+        }
+        Ok(())
+    }
+
+    /// Takes back the buffers of packets that were sent.
+    fn reclaim(&mut self) {
+        while let Some(address) = self.completed.take() {
+            self.free.push(self.memory.buffer_of(address));
+        }
+        self.completed.release();
+    }
+}
+
+impl Device for XdpSocket {
+    fn name(&self) -> &str {
+        &self.name
+    }
+
+    fn link(&self) -> Link {
+        Link::Ethernet
+    }
+
+    fn receive(&mut self, pool: &mut Pool, out: &mut Vec<Frame>, now: Time) -> io::Result<usize> {
+        if self.to_send.pending() > 0 {
+            self.kick()?;
+        }
+        let mut n = 0;
+        // A buffer is taken before a packet, which would otherwise have to be put back.
+        while n < BATCH_MAX && pool.free_small() > 0 && (pool.config().large == 0 || pool.free_large() > 0) {
+            let Some(descriptor) = self.received.take() else { break };
+            let length = descriptor.len as usize;
+            if let Some(mut frame) = pool.take(length) {
+                self.memory.copy_out(descriptor.addr, pool.bytes_mut(&frame));
+                frame.meta = FrameMeta {
+                    arrived: now,
+                    port: self.place.port,
+                    queue: self.place.queue,
+                    sequence: self.counters.received,
+                    ..FrameMeta::default()
+                };
+                self.counters.received += 1;
+                self.counters.received_bytes += length as u64;
+                out.push(frame);
+                n += 1;
+            } else {
+                self.counters.refused_in += 1;
+            }
+            // As many buffers as the ring has entries go round, so there is room.
+            self.fill.put(self.memory.buffer_of(descriptor.addr));
+        }
+        self.received.release();
+        self.fill.publish();
+        if self.fill.needs_wakeup() {
+            self.counters.syscalls += 1;
+            sys::kick_receive(&self.socket)?;
+        }
+        Ok(n)
+    }
+
+    fn send(&mut self, pool: &mut Pool, frames: &mut Vec<Frame>) -> io::Result<usize> {
+        self.reclaim();
+        let mut done = 0;
+        while let Some(frame) = frames.get_mut(done) {
+            let mut offload = frame.meta.offload;
+            let is_carried = offload.gso.is_none() && frame.len() <= self.memory.buffer_bytes as usize;
+            if !is_carried || offload.finish_checksum(pool.bytes_mut(frame)).is_none() {
+                self.counters.refused_out += 1;
+                done += 1;
+                continue;
+            }
+            frame.meta.offload = offload;
+            if self.to_send.room(1) == 0 {
+                self.counters.full += 1;
+                break;
+            }
+            let Some(address) = self.free.pop() else {
+                self.counters.full += 1;
+                break;
+            };
+            self.memory.copy_in(address, pool.bytes(frame));
+            self.to_send.put(libc::xdp_desc { addr: address, len: frame.len() as u32, options: 0 });
+            self.counters.sent += 1;
+            self.counters.sent_bytes += frame.len() as u64;
+            done += 1;
+        }
+        self.to_send.publish();
+        frames.drain(..done).for_each(|frame| pool.give(frame));
+        self.kick()?;
+        Ok(done)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        self.kick()
+    }
+
+    fn fd(&self) -> Option<RawFd> {
+        Some(self.socket.as_raw_fd())
+    }
+
+    fn counters(&mut self) -> DeviceCounters {
+        let option = sys::option::<libc::xdp_statistics>;
+        let statistics = option(&self.socket, libc::SOL_XDP, libc::XDP_STATISTICS);
+        if let Ok(statistics) = statistics {
+            self.counters.overrun = statistics.rx_dropped + statistics.rx_ring_full;
+        }
+        self.counters
+    }
+}
+
+impl Memory {
+    fn new(buffer_bytes: u32) -> io::Result<Self> {
+        let mapping = Mapping::anonymous(BUFFERS as usize * buffer_bytes as usize)?;
+        Ok(Self { mapping, buffer_bytes })
+    }
+
+    /// Where the buffer begins that an address is in.
+    fn buffer_of(&self, address: u64) -> u64 {
+        address & !u64::from(self.buffer_bytes - 1)
+    }
+
+    /// Copies out the bytes at an address of a buffer that the kernel has handed over.
+    fn copy_out(&self, address: u64, to: &mut [u8]) {
+        let at = self.checked(address, to.len());
+        // SAFETY: both are valid for the length; they do not overlap, as the mapping is no memory of a pool; the kernel
+        // does not write the buffer until it is given back.
+        unsafe { ptr::copy_nonoverlapping(self.mapping.address().add(at), to.as_mut_ptr(), to.len()) }
+    }
+
+    /// Copies bytes into a buffer that is ours.
+    fn copy_in(&mut self, address: u64, from: &[u8]) {
+        let at = self.checked(address, from.len());
+        // SAFETY: as above; the kernel does not read the buffer until it is given.
+        unsafe { ptr::copy_nonoverlapping(from.as_ptr(), self.mapping.address().add(at), from.len()) }
+    }
+
+    /// The place of so many bytes, which are in the mapping: the kernel gives no other.
+    fn checked(&self, address: u64, bytes: usize) -> usize {
+        let end = usize::try_from(address).ok().and_then(|at| at.checked_add(bytes));
+        assert!(
+            end.is_some_and(|end| end <= self.mapping.len()),
+            "the kernel keeps packets within the buffers"
+        );
+        address as usize
+    }
+}
+
+/// A socket that is ready, but for the program that feeds it.
+struct Part {
+    socket: OwnedFd,
+    memory: Memory,
+    fill: Ring<u64>,
+    completed: Ring<u64>,
+    received: Ring<libc::xdp_desc>,
+    to_send: Ring<libc::xdp_desc>,
+    is_zero_copy: bool,
+}
+
+impl Part {
+    fn new(index: u32, queue: u16, buffer_bytes: u32, is_zero_copy_tried: bool) -> io::Result<Self> {
+        if is_zero_copy_tried && let Ok(part) = Self::bound(index, queue, buffer_bytes, libc::XDP_ZEROCOPY) {
+            return Ok(part);
+        }
+        Self::bound(index, queue, buffer_bytes, libc::XDP_COPY)
+    }
+
+    fn bound(index: u32, queue: u16, buffer_bytes: u32, mode: u16) -> io::Result<Self> {
+        let socket = sys::socket(libc::AF_XDP, libc::SOCK_RAW, 0)?;
+        let memory = Memory::new(buffer_bytes)?;
+        let region = libc::xdp_umem_reg {
+            addr: memory.mapping.address() as u64,
+            len: memory.mapping.len() as u64,
+            chunk_size: buffer_bytes,
+            headroom: 0,
+            flags: 0,
+            tx_metadata_len: 0,
+        };
+        sys::set_option(&socket, libc::SOL_XDP, libc::XDP_UMEM_REG, &region)?;
+        let rings =
+            [libc::XDP_UMEM_FILL_RING, libc::XDP_UMEM_COMPLETION_RING, libc::XDP_RX_RING, libc::XDP_TX_RING];
+        for ring in rings {
+            sys::set_option(&socket, libc::SOL_XDP, ring, &(RING_ENTRIES as i32))?;
+        }
+        let offsets: libc::xdp_mmap_offsets = sys::option(&socket, libc::SOL_XDP, libc::XDP_MMAP_OFFSETS)?;
+        let fill_page = libc::XDP_UMEM_PGOFF_FILL_RING as libc::off_t;
+        let completed_page = libc::XDP_UMEM_PGOFF_COMPLETION_RING as libc::off_t;
+        let mut fill = Ring::new(&socket, RING_ENTRIES, offsets.fr, fill_page)?;
+        let completed = Ring::new(&socket, RING_ENTRIES, offsets.cr, completed_page)?;
+        let received = Ring::new(&socket, RING_ENTRIES, offsets.rx, libc::XDP_PGOFF_RX_RING)?;
+        let to_send = Ring::new(&socket, RING_ENTRIES, offsets.tx, libc::XDP_PGOFF_TX_RING)?;
+        for buffer in 0..RING_ENTRIES {
+            fill.put(u64::from(buffer) * u64::from(buffer_bytes));
+        }
+        fill.publish();
+        let address = libc::sockaddr_xdp {
+            sxdp_family: libc::AF_XDP as u16,
+            sxdp_flags: mode | libc::XDP_USE_NEED_WAKEUP,
+            sxdp_ifindex: index,
+            sxdp_queue_id: u32::from(queue),
+            sxdp_shared_umem_fd: 0,
+        };
+        bind_released(&socket, &address)?;
+        let options: libc::xdp_options = sys::option(&socket, libc::SOL_XDP, libc::XDP_OPTIONS)?;
+        let is_zero_copy = options.flags & libc::XDP_OPTIONS_ZEROCOPY != 0;
+        Ok(Self { socket, memory, fill, completed, received, to_send, is_zero_copy })
+    }
+
+    fn finish(self, name: String, place: Place, attachment: Arc<Attachment>) -> XdpSocket {
+        let buffer_bytes = u64::from(self.memory.buffer_bytes);
+        XdpSocket {
+            name,
+            place,
+            is_zero_copy: self.is_zero_copy,
+            free: (u64::from(RING_ENTRIES)..u64::from(BUFFERS)).map(|buffer| buffer * buffer_bytes).collect(),
+            fill: self.fill,
+            completed: self.completed,
+            received: self.received,
+            to_send: self.to_send,
+            counters: DeviceCounters::default(),
+            attachment,
+            socket: self.socket,
+            memory: self.memory,
+        }
+    }
+}
+
+/// Binds a socket to a queue that another may just have been closed on.
+fn bind_released(socket: &OwnedFd, address: &libc::sockaddr_xdp) -> io::Result<()> {
+    let mut tries = RELEASE_TRIES;
+    loop {
+        match sys::bind(socket, address) {
+            Err(error) if error.raw_os_error() == Some(libc::EBUSY) && tries > 0 => {
+                tries -= 1;
+                std::thread::sleep(RELEASE_WAIT);
+            }
+            bound => return bound,
+        }
+    }
+}

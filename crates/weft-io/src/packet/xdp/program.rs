@@ -1,0 +1,212 @@
+//! The program that hands the packets of an interface to our sockets, and how it gets there.
+//!
+//! It is six instructions, so it is written out here rather than compiled and read from a file:
+//!
+//! ```c
+//! return bpf_redirect_map(&sockets, ctx->rx_queue_index, XDP_PASS);
+//! ```
+//!
+//! A queue without a socket is passed on to the host. Source: Linux `include/uapi/linux/bpf.h`.
+
+#![expect(unsafe_code, reason = "the system call takes addresses")]
+
+use super::super::sys;
+use super::super::sys::fail;
+use super::super::{OpenError, interface};
+use core::ffi::{c_int, c_uint};
+use core::mem::size_of;
+use core::ptr;
+use std::io;
+use std::os::fd::{AsRawFd as _, FromRawFd as _, OwnedFd};
+
+const BPF_MAP_CREATE: c_uint = 0;
+const BPF_MAP_UPDATE_ELEM: c_uint = 2;
+const BPF_PROG_LOAD: c_uint = 5;
+const BPF_LINK_CREATE: c_uint = 28;
+const BPF_MAP_TYPE_XSKMAP: u32 = 17;
+const BPF_PROG_TYPE_XDP: u32 = 6;
+/// The kind of attachment `BPF_XDP`.
+const BPF_XDP: u32 = 37;
+const XDP_FLAGS_SKB_MODE: u32 = 1 << 1;
+const XDP_FLAGS_DRV_MODE: u32 = 1 << 2;
+const XDP_PASS: i32 = 2;
+/// Where `rx_queue_index` is in the context of an XDP program.
+const RX_QUEUE_INDEX: i16 = 16;
+const HELPER_REDIRECT_MAP: i32 = 51;
+/// The second register of an instruction that loads a map rather than a number.
+const PSEUDO_MAP_FD: u8 = 1;
+/// Bytes of what the verifier says.
+const LOG_BYTES: usize = 4096;
+
+/// Where the program runs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Mode {
+    /// In the driver of the interface, before the host has made a packet of what came in.
+    Native,
+    /// In the host, which any interface can have, and which is slower.
+    Generic,
+}
+
+/// The program on an interface. It is gone with the last queue that holds it, or with the process.
+#[derive(Debug)]
+pub(super) struct Attachment {
+    pub(super) mode: Mode,
+    /// Closing it takes the program off the interface.
+    _link: OwnedFd,
+}
+
+/// The map from queues to sockets.
+#[derive(Debug)]
+pub(super) struct Sockets(OwnedFd);
+
+#[repr(C)]
+struct MapCreate {
+    map_type: u32,
+    key_size: u32,
+    value_size: u32,
+    max_entries: u32,
+}
+
+#[repr(C)]
+struct MapUpdate {
+    map_fd: u32,
+    padding: u32,
+    key: u64,
+    value: u64,
+    flags: u64,
+}
+
+#[repr(C)]
+struct ProgramLoad {
+    program_type: u32,
+    instructions: u32,
+    instructions_at: u64,
+    license_at: u64,
+    log_level: u32,
+    log_bytes: u32,
+    log_at: u64,
+}
+
+#[repr(C)]
+struct LinkCreate {
+    program_fd: u32,
+    target_index: u32,
+    attach_type: u32,
+    flags: u32,
+}
+
+/// An instruction.
+#[repr(C)]
+struct Instruction {
+    operation: u8,
+    /// The register that is written in the lower half, the one that is read in the upper.
+    registers: u8,
+    offset: i16,
+    immediate: i32,
+}
+
+impl Sockets {
+    /// A map for so many queues.
+    pub(super) fn new(queues: u16) -> io::Result<Self> {
+        let create = MapCreate {
+            map_type: BPF_MAP_TYPE_XSKMAP,
+            key_size: size_of::<u32>() as u32,
+            value_size: size_of::<u32>() as u32,
+            max_entries: u32::from(queues),
+        };
+        bpf_fd(BPF_MAP_CREATE, &create).map(Self)
+    }
+
+    /// Has the packets of a queue go to a socket.
+    pub(super) fn set(&self, queue: u16, socket: &OwnedFd) -> io::Result<()> {
+        let (key, value) = (u32::from(queue), socket.as_raw_fd());
+        let update = MapUpdate {
+            map_fd: self.0.as_raw_fd() as u32,
+            padding: 0,
+            key: ptr::from_ref(&key) as u64,
+            value: ptr::from_ref(&value) as u64,
+            flags: 0,
+        };
+        bpf(BPF_MAP_UPDATE_ELEM, &update).map(drop)
+    }
+}
+
+impl Attachment {
+    /// Puts the program on an interface: in its driver if that can and `may_be_native`, otherwise in the host.
+    pub(super) fn new(
+        interface: &str,
+        index: u32,
+        sockets: &Sockets,
+        may_be_native: bool,
+    ) -> Result<Self, OpenError> {
+        let program = load(sockets).map_err(|error| fail(interface, "load the XDP program", error))?;
+        let attach = |mode| {
+            let flags = if mode == Mode::Native { XDP_FLAGS_DRV_MODE } else { XDP_FLAGS_SKB_MODE };
+            let program_fd = program.as_raw_fd() as u32;
+            let create = LinkCreate { program_fd, target_index: index, attach_type: BPF_XDP, flags };
+            bpf_fd(BPF_LINK_CREATE, &create).map(|link| Self { mode, _link: link })
+        };
+        let native = if may_be_native { attach(Mode::Native).ok() } else { None };
+        native.map_or_else(|| attach(Mode::Generic), Ok).map_err(|error| {
+            let is_long = interface::mtu(interface).is_ok_and(|mtu| mtu > super::MTU_MAX);
+            let mut error = fail(interface, "put the XDP program on the interface", error);
+            if is_long {
+                error.help = Some("packets of XDP fit a page: lower the MTU of the interface to 3000");
+            }
+            error
+        })
+    }
+}
+
+fn load(sockets: &Sockets) -> io::Result<OwnedFd> {
+    let program = [
+        // r2 = *(u32 *)(r1 + 16)
+        Instruction { operation: 0x61, registers: 0x12, offset: RX_QUEUE_INDEX, immediate: 0 },
+        // r1 = the map, an instruction of twice the size
+        Instruction {
+            operation: 0x18,
+            registers: PSEUDO_MAP_FD << 4 | 1,
+            offset: 0,
+            immediate: sockets.0.as_raw_fd(),
+        },
+        Instruction { operation: 0, registers: 0, offset: 0, immediate: 0 },
+        // r3 = XDP_PASS
+        Instruction { operation: 0xb7, registers: 3, offset: 0, immediate: XDP_PASS },
+        // r0 = bpf_redirect_map(r1, r2, r3)
+        Instruction { operation: 0x85, registers: 0, offset: 0, immediate: HELPER_REDIRECT_MAP },
+        // return r0
+        Instruction { operation: 0x95, registers: 0, offset: 0, immediate: 0 },
+    ];
+    let mut log = vec![0_u8; LOG_BYTES];
+    let load = ProgramLoad {
+        program_type: BPF_PROG_TYPE_XDP,
+        instructions: program.len() as u32,
+        instructions_at: program.as_ptr() as u64,
+        license_at: c"Apache-2.0".as_ptr() as u64,
+        log_level: 1,
+        log_bytes: LOG_BYTES as u32,
+        log_at: log.as_mut_ptr() as u64,
+    };
+    bpf_fd(BPF_PROG_LOAD, &load).map_err(|error| {
+        let said = log.split(|byte| *byte == 0).next().unwrap_or_default();
+        match String::from_utf8_lossy(said).trim() {
+            "" => error,
+            said => io::Error::new(error.kind(), format!("{error}: {said}")),
+        }
+    })
+}
+
+/// A call that gives a descriptor.
+fn bpf_fd<T>(command: c_uint, attributes: &T) -> io::Result<OwnedFd> {
+    let fd = bpf(command, attributes)?;
+    // SAFETY: the descriptor is new, and nobody else's.
+    Ok(unsafe { OwnedFd::from_raw_fd(fd) })
+}
+
+fn bpf<T>(command: c_uint, attributes: &T) -> io::Result<c_int> {
+    let attributes = ptr::from_ref(attributes);
+    // SAFETY: the attributes are readable for their length, and are those of the command; what they point to lives
+    // until the call returns, and is as long as they say.
+    let returned = unsafe { libc::syscall(libc::SYS_bpf, command, attributes, size_of::<T>()) };
+    sys::check(returned as c_int)
+}
