@@ -5,6 +5,7 @@
 //! interface between compiled code and the engine ([`abi`]).
 
 pub mod abi;
+pub mod classify;
 pub mod filter;
 pub mod frame;
 pub mod hash;

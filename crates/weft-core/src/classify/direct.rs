@@ -1,0 +1,76 @@
+//! Rules over few bits: the best one for each key, in an array.
+
+use super::key::{Layout, Place};
+use super::store::{Store, Stored, has_extra, id_of};
+use super::{DIRECT_BITS_MAX, DIRECT_WORK_MAX, NOTHING, WORDS_MAX};
+
+/// The best rule for every key.
+#[derive(Clone, Debug)]
+pub(super) struct Direct {
+    places: Vec<Place>,
+    ids: Vec<u32>,
+}
+
+impl Direct {
+    /// None if the fields have more than [`DIRECT_BITS_MAX`] bits together, or filling in the rules would take more
+    /// than [`DIRECT_WORK_MAX`] steps.
+    pub(super) fn build(layout: &Layout, store: &Store) -> Option<Self> {
+        let places: Vec<Place> = layout.all_places().collect();
+        let bits: u32 = places.iter().map(|place| u32::from(place.bits)).sum();
+        if bits > DIRECT_BITS_MAX {
+            return None;
+        }
+        let mut rules: Vec<Stored<'_>> = store.iter().collect();
+        rules.sort_unstable_by_key(|rule| core::cmp::Reverse(rule.rank));
+        let work: u64 = rules.iter().map(|rule| cells(&places, rule)).sum();
+        if work > DIRECT_WORK_MAX {
+            return None;
+        }
+        let mut direct = Self { places, ids: vec![NOTHING; 1 << bits] };
+        for rule in rules {
+            direct.fill(layout, rule);
+        }
+        Some(direct)
+    }
+
+    pub(super) fn bytes(&self) -> usize {
+        self.ids.len() * 4
+    }
+
+    /// The best rule for a key, or [`NOTHING`].
+    #[inline(always)]
+    pub(super) fn find(&self, key: &[u64]) -> u32 {
+        self.ids[self.places.iter().fold(0, |index, place| index << place.bits | place.of(key)) as usize]
+    }
+
+    /// Enters a rule where no better one is.
+    fn fill(&mut self, layout: &Layout, rule: Stored<'_>) {
+        let mut at: Vec<u64> = self.places.iter().map(|place| place.of(rule.lo)).collect();
+        loop {
+            let mut key = [0; WORDS_MAX];
+            for (place, value) in self.places.iter().zip(&at) {
+                key[usize::from(place.word)] |= value << place.shift;
+            }
+            let index =
+                self.places.iter().zip(&at).fold(0, |index, (place, value)| index << place.bits | value);
+            let is_in = !has_extra(rule.rank) || rule.extra.is_none_or(|extra| layout.passes(extra, &key));
+            let cell = &mut self.ids[index as usize];
+            if is_in && *cell == NOTHING {
+                *cell = id_of(rule.rank);
+            }
+            // The next value of the last place that has one, and the first of those behind it.
+            let Some(next) = (0..at.len()).rev().find(|&place| at[place] < self.places[place].of(rule.hi))
+            else {
+                return;
+            };
+            at[next] += 1;
+            for (place, value) in self.places.iter().zip(&mut at).skip(next + 1) {
+                *value = place.of(rule.lo);
+            }
+        }
+    }
+}
+
+fn cells(places: &[Place], rule: &Stored<'_>) -> u64 {
+    places.iter().map(|place| place.of(rule.hi) - place.of(rule.lo) + 1).product()
+}

@@ -1,0 +1,284 @@
+//! Rule sets and traffic, the same on every machine: for tests, benchmarks and the sets in the repository.
+//!
+//! [`rules`] makes sets for the five fields of [`five_tuple`] in the three families that ClassBench (D. Taylor and
+//! J. Turner, INFOCOM 2005) tells apart by its seeds: access lists, firewalls and IP chains, which differ in how long
+//! their prefixes are, how often an address or a port is left open, and in what ports they name. Addresses come from a
+//! few sites, so that prefixes nest and overlap. [`prefixes`] is a routing table, [`exact`] a table of flows. [`flows`]
+//! draws keys that the rules match.
+
+use super::{FieldSpec, Layout, Pattern, Rule};
+use crate::hash;
+
+/// A kind of rule set.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Family {
+    /// Access lists: long prefixes on both sides, exact destination ports.
+    Acl,
+    /// Firewalls: many open addresses, ranges of ports on both sides.
+    Fw,
+    /// IP chains: something of both.
+    Ipc,
+}
+
+impl Family {
+    /// All of them.
+    pub const ALL: [Self; 3] = [Self::Acl, Self::Fw, Self::Ipc];
+
+    /// Its name in figures: that of the seed in ClassBench that it resembles.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Acl => "acl1",
+            Self::Fw => "fw1",
+            Self::Ipc => "ipc1",
+        }
+    }
+}
+
+/// Source and destination address, source and destination port, protocol.
+pub fn five_tuple() -> [FieldSpec; 5] {
+    let fields = [("src", 32), ("dst", 32), ("sport", 16), ("dport", 16), ("proto", 8)];
+    fields.map(|(name, bits)| FieldSpec::new(name, bits))
+}
+
+/// `n` different rules over [`five_tuple`], the first with the greatest priority, the last for all that is left.
+pub fn rules(family: Family, n: usize, seed: u64) -> Vec<Rule> {
+    let mut dice = Dice::new(seed);
+    let shape = Shape::of(family);
+    let sites: Vec<u32> = (0..(n / 40).clamp(4, 4096)).map(|_| dice.bits() as u32).collect();
+    let mut seen = std::collections::BTreeSet::new();
+    let mut rules: Vec<Rule> = Vec::with_capacity(n);
+    let mut tries = 0;
+    while rules.len() + 1 < n {
+        let patterns = shape.draw(&sites, &mut dice);
+        tries += 1;
+        // Where a family has no further rules of its kind, doubles are better than no end.
+        if seen.insert(format!("{patterns:?}")) || tries > 8 * n {
+            rules.push(Rule { patterns, priority: (n - rules.len()) as u32, id: rules.len() as u32 });
+        }
+    }
+    if n > 0 {
+        rules.push(Rule { patterns: vec![Pattern::Any; 5], priority: 0, id: rules.len() as u32 });
+    }
+    rules
+}
+
+/// A routing table: `n` different prefixes of one field of 32 or 128 bits, longer ones with greater priorities. Lengths
+/// are spread as in the tables of the Internet's core: three of five are /24 (or /48), few are longer.
+pub fn prefixes(n: usize, bits: u8, seed: u64) -> Vec<Rule> {
+    let mut dice = Dice::new(seed);
+    let lengths: &[(usize, u8, u8)] = if bits == 32 {
+        &[(60, 24, 24), (12, 22, 22), (8, 23, 23), (6, 20, 21), (8, 16, 19), (1, 8, 15), (5, 25, 32)]
+    } else {
+        &[(50, 48, 48), (16, 32, 32), (12, 44, 44), (12, 36, 40), (6, 29, 31), (4, 49, 64)]
+    };
+    // Allocations, below which the prefixes lie.
+    let blocks: Vec<u128> = (0..(n / 24).max(1)).map(|_| dice.block(bits)).collect();
+    let mut seen = std::collections::BTreeSet::new();
+    let mut rules = Vec::with_capacity(n);
+    while rules.len() < n {
+        let len = dice.weighted(lengths, |&(weight, ..)| weight);
+        let len = len.1 + dice.below(usize::from(len.2 - len.1) + 1) as u8;
+        let fixed = u32::from(if bits == 32 { 14u8 } else { 28 }.min(len));
+        let below = (u128::from(dice.bits()) << 64 | u128::from(dice.bits())) >> (128 - u32::from(bits));
+        let mask = |len: u32| (u128::MAX << (128 - len)) >> (128 - u32::from(bits));
+        let value = (dice.pick(&blocks) & mask(fixed) | below & !mask(fixed)) & mask(u32::from(len));
+        if seen.insert((value, len)) {
+            let patterns = vec![Pattern::Prefix { value, len }];
+            rules.push(Rule { patterns, priority: u32::from(len), id: rules.len() as u32 });
+        }
+    }
+    rules
+}
+
+/// `n` different flows over [`five_tuple`], none before another.
+pub fn exact(n: usize, seed: u64) -> Vec<Rule> {
+    let mut dice = Dice::new(seed);
+    // The number is part of the addresses, so no two are the same.
+    let rule = |id: u32| {
+        let drawn = dice.bits();
+        let src = 0x0a00_0000 | id & 0x00ff_ffff;
+        let values = [src.into(), (drawn >> 32) as u32 as u128, (drawn & 0xffff).into(), 443, 6];
+        Rule { patterns: values.map(Pattern::Exact).to_vec(), priority: 0, id }
+    };
+    (0..n as u32).map(rule).collect()
+}
+
+/// `n` packed keys, each drawn from a rule, all rules alike; one of twenty is any key at all.
+pub fn flows(layout: &Layout, rules: &[Rule], n: usize, seed: u64) -> Vec<u64> {
+    let mut dice = Dice::new(seed);
+    let (words, fields) = (layout.words(), layout.fields().len());
+    let mut keys = vec![0; n * words];
+    let mut values = vec![0; fields];
+    for key in keys.chunks_exact_mut(words) {
+        let rule = if rules.is_empty() || dice.below(20) == 0 { None } else { Some(dice.pick(rules)) };
+        for (field, value) in values.iter_mut().enumerate() {
+            let bits = layout.fields()[field].bits;
+            let pattern = rule.map_or(Pattern::Any, |rule| rule.patterns[field]);
+            *value = dice.within(pattern, bits);
+        }
+        layout.pack(&values, key);
+    }
+    keys
+}
+
+/// Where choices come from.
+#[derive(Clone, Debug)]
+pub struct Dice {
+    seed: u64,
+    drawn: u64,
+}
+
+impl Dice {
+    /// All choices follow from the seed.
+    pub fn new(seed: u64) -> Self {
+        Self { seed: hash::hash_word(seed), drawn: 0 }
+    }
+
+    /// 64 bits.
+    pub fn bits(&mut self) -> u64 {
+        self.drawn += 1;
+        hash::mix(self.seed, self.drawn)
+    }
+
+    /// A number below `n`, which is not 0.
+    pub fn below(&mut self, n: usize) -> usize {
+        ((u128::from(self.bits()) * n as u128) >> 64) as usize
+    }
+
+    /// One of a list that is not empty.
+    pub fn pick<'a, T>(&mut self, from: &'a [T]) -> &'a T {
+        &from[self.below(from.len())]
+    }
+
+    /// A value that a pattern of a field with so many bits admits.
+    pub fn within(&mut self, pattern: Pattern, bits: u8) -> u128 {
+        let all = u128::MAX >> (128 - bits);
+        let any = (u128::from(self.bits()) << 64 | u128::from(self.bits())) & all;
+        match pattern {
+            Pattern::Any => any,
+            Pattern::Exact(value) => value,
+            Pattern::Prefix { value, len } => {
+                let free = all.checked_shr(len.into()).unwrap_or(0);
+                value & !free | any & free
+            }
+            Pattern::Mask { value, mask } => value & mask | any & !mask,
+            Pattern::Range { lo, hi } => (hi - lo).checked_add(1).map_or(any, |span| lo + any % span),
+        }
+    }
+
+    fn weighted<'a, T>(&mut self, from: &'a [T], weight: impl Fn(&T) -> usize) -> &'a T {
+        let mut at = self.below(from.iter().map(&weight).sum());
+        let is_it = |item: &&T| {
+            let hit = at < weight(item);
+            at = at.saturating_sub(weight(item));
+            hit
+        };
+        from.iter().find(is_it).expect("the number is below the sum of the weights")
+    }
+
+    /// The start of an allocation: of IPv6 all are in 2000::/3, and most in a few /12 of it.
+    fn block(&mut self, bits: u8) -> u128 {
+        let drawn = u128::from(self.bits());
+        if bits == 32 {
+            return (0x0100_0000 + drawn % 0xde00_0000) & 0xffff_ffff;
+        }
+        let registry = *self.pick(&[0x200u128, 0x240, 0x260, 0x280, 0x2a0, 0x2c0]);
+        registry << 116 | (drawn & 0xf_ffff_ffff) << 80
+    }
+}
+
+/// How often what occurs in the rules of a family: weights, and lengths of prefixes from the first to the last.
+struct Shape {
+    src: &'static [(usize, u8, u8)],
+    dst: &'static [(usize, u8, u8)],
+    sport: &'static [(usize, Ports)],
+    dport: &'static [(usize, Ports)],
+    /// TCP, UDP, ICMP, any.
+    proto: [usize; 4],
+}
+
+#[derive(Clone, Copy)]
+enum Ports {
+    Any,
+    /// Above the well-known ones.
+    High,
+    /// One that many rules name.
+    Known,
+    /// Any one.
+    One,
+    /// From one to another.
+    Range,
+}
+
+impl Shape {
+    fn of(family: Family) -> Self {
+        use Ports::{Any, High, Known, One, Range};
+        match family {
+            Family::Acl => Self {
+                src: &[(8, 0, 0), (6, 8, 16), (26, 17, 24), (20, 25, 31), (40, 32, 32)],
+                dst: &[(2, 0, 0), (4, 8, 16), (24, 17, 24), (25, 25, 31), (45, 32, 32)],
+                sport: &[(98, Any), (2, High)],
+                dport: &[(28, Any), (6, High), (46, Known), (10, One), (10, Range)],
+                proto: [72, 14, 4, 10],
+            },
+            Family::Fw => Self {
+                src: &[(42, 0, 0), (6, 8, 16), (16, 17, 24), (6, 25, 31), (30, 32, 32)],
+                dst: &[(26, 0, 0), (6, 8, 16), (22, 17, 24), (8, 25, 31), (38, 32, 32)],
+                sport: &[(70, Any), (14, High), (12, Known), (4, Range)],
+                dport: &[(24, Any), (14, High), (44, Known), (8, One), (10, Range)],
+                proto: [60, 24, 6, 10],
+            },
+            Family::Ipc => Self {
+                src: &[(14, 0, 0), (8, 8, 16), (28, 17, 24), (15, 25, 31), (35, 32, 32)],
+                dst: &[(12, 0, 0), (6, 8, 16), (30, 17, 24), (12, 25, 31), (40, 32, 32)],
+                sport: &[(80, Any), (6, High), (10, Known), (2, One), (2, Range)],
+                dport: &[(42, Any), (8, High), (36, Known), (6, One), (8, Range)],
+                proto: [52, 22, 10, 16],
+            },
+        }
+    }
+
+    fn draw(&self, sites: &[u32], dice: &mut Dice) -> Vec<Pattern> {
+        let address = |lengths: &[(usize, u8, u8)], dice: &mut Dice| {
+            let &(_, from, to) = dice.weighted(lengths, |&(weight, ..)| weight);
+            let len = from + dice.below(usize::from(to - from) + 1) as u8;
+            let site = *dice.pick(sites);
+            let below = dice.bits() as u32;
+            // Half of the addresses share a /24 with others of their site.
+            let shared = if below & 1 == 0 { 24 } else { 16 };
+            let value = site & !(u32::MAX >> shared) | below >> shared >> 1;
+            if len == 0 { Pattern::Any } else { Pattern::Prefix { value: value.into(), len } }
+        };
+        let (src, dst) = (address(self.src, dice), address(self.dst, dice));
+        let proto = match dice.weighted(&[0, 1, 2, 3], |&at: &usize| self.proto[at]) {
+            0 => Pattern::Exact(6),
+            1 => Pattern::Exact(17),
+            2 => Pattern::Exact(1),
+            _ => Pattern::Any,
+        };
+        let has_ports = matches!(proto, Pattern::Exact(6 | 17));
+        let ports = |kinds: &[(usize, Ports)], dice: &mut Dice| {
+            let &(_, kind) = dice.weighted(kinds, |&(weight, _)| weight);
+            if has_ports { port(kind, dice) } else { Pattern::Any }
+        };
+        let (sport, dport) = (ports(self.sport, dice), ports(self.dport, dice));
+        vec![src, dst, sport, dport, proto]
+    }
+}
+
+/// The ports that most rules name.
+const KNOWN: [u16; 16] = [80, 443, 53, 22, 25, 21, 110, 143, 123, 161, 389, 1521, 3306, 3389, 5060, 8080];
+
+fn port(kind: Ports, dice: &mut Dice) -> Pattern {
+    match kind {
+        Ports::Any => Pattern::Any,
+        Ports::High => Pattern::Range { lo: 1024, hi: 65_535 },
+        Ports::Known => Pattern::Exact((*dice.pick(&KNOWN)).into()),
+        Ports::One => Pattern::Exact(dice.below(1 << 16) as u128),
+        Ports::Range => {
+            let lo = dice.below(60_000) as u128;
+            let most = *dice.pick(&[16, 5000]);
+            Pattern::Range { lo, hi: lo + 1 + dice.below(most) as u128 }
+        }
+    }
+}

@@ -1,0 +1,279 @@
+//! Keys as words, and rules as boxes of such words.
+//!
+//! Fields lie in the words of a key side by side, each with a zero bit above it, its *guard*. With the guards of the
+//! key set, one subtraction compares all fields of a word with their lower bounds at once, and another with their
+//! upper bounds: a guard that is still set says that no borrow went past its field. So a rule is `lo` and `hi` for
+//! each word, whatever it is made of (exact values, prefixes, ranges), and its check has no branches and no fields. A
+//! field of 64 bits has a word for itself and no guard; a wider one has two places.
+
+use super::{Error, FIELDS_MAX, FieldSpec, Pattern, Rule, WORDS_MAX};
+
+/// Where some bits of a field are in a packed key.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Place {
+    /// The word of the key.
+    pub word: u8,
+    /// How far up in the word the lowest bit is.
+    pub shift: u8,
+    /// How many bits: 1 to 64.
+    pub bits: u8,
+}
+
+impl Place {
+    /// The bits of this place, taken out of a key.
+    #[inline(always)]
+    pub fn of(self, key: &[u64]) -> u64 {
+        key[usize::from(self.word)] >> self.shift & ones(self.bits)
+    }
+
+    fn set(self, key: &mut Words, value: u64) {
+        key[usize::from(self.word)] |= value << self.shift;
+    }
+}
+
+/// The words of a key, or of one side of a box. Those that a layout does not use are 0.
+pub(super) type Words = [u64; WORDS_MAX];
+
+/// Which bits of a packed key hold which field.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Layout {
+    fields: Vec<FieldSpec>,
+    /// Of each field its low bits, and those above the lowest 64.
+    places: Vec<(Place, Option<Place>)>,
+    words: usize,
+    pub(super) guards: Words,
+}
+
+impl Layout {
+    /// Places the fields, the widest first, each where there is room.
+    ///
+    /// # Errors
+    /// [`Error::Fields`] if there is none, or more than [`FIELDS_MAX`], or one has not 1 to 128 bits, or they need more
+    /// than [`WORDS_MAX`] words.
+    pub fn new(fields: &[FieldSpec]) -> Result<Self, Error> {
+        let sound = |field: &FieldSpec| (1..=128).contains(&field.bits);
+        if fields.is_empty() || fields.len() > FIELDS_MAX || !fields.iter().all(sound) {
+            return Err(Error::Fields);
+        }
+        let mut room = Room::default();
+        let nowhere = Place { word: 0, shift: 0, bits: 0 };
+        let mut places = vec![(nowhere, None); fields.len()];
+        let mut order: Vec<usize> = (0..fields.len()).collect();
+        order.sort_by_key(|&field| core::cmp::Reverse(fields[field].bits));
+        for field in order {
+            let bits = fields[field].bits;
+            let high = if bits > 64 { Some(room.take(bits - 64)?) } else { None };
+            places[field] = (room.take(bits.min(64))?, high);
+        }
+        Ok(Self { fields: fields.to_vec(), places, words: room.words, guards: room.guards })
+    }
+
+    /// The fields, in the order in which patterns and values are given.
+    pub fn fields(&self) -> &[FieldSpec] {
+        &self.fields
+    }
+
+    /// Words of a packed key: 1 to [`WORDS_MAX`].
+    pub fn words(&self) -> usize {
+        self.words
+    }
+
+    /// Where the low 64 bits of a field are, and where those above are, if it has any.
+    pub fn places(&self, field: usize) -> (Place, Option<Place>) {
+        self.places[field]
+    }
+
+    /// Packs one value a field; bits beyond a field's width are cut off. All other bits of the key are 0, which
+    /// look-ups rely on.
+    ///
+    /// # Panics
+    /// If `values` has not one value for each field, or `key` is shorter than [`words`](Self::words).
+    pub fn pack(&self, values: &[u128], key: &mut [u64]) {
+        assert_eq!(values.len(), self.fields.len(), "one value for each field");
+        let mut words = Words::default();
+        for (field, &value) in values.iter().enumerate() {
+            self.set(&mut words, field, value);
+        }
+        key[..self.words].copy_from_slice(&words[..self.words]);
+    }
+
+    /// The value of a field in a packed key.
+    pub(super) fn value(&self, field: usize, key: &[u64]) -> u128 {
+        let (low, high) = self.places[field];
+        u128::from(low.of(key)) | high.map_or(0, |high| u128::from(high.of(key)) << 64)
+    }
+
+    /// All places, those of one field beside each other.
+    pub(super) fn all_places(&self) -> impl Iterator<Item = Place> {
+        self.places.iter().flat_map(|&(low, high)| [Some(low), high]).flatten()
+    }
+
+    /// What a rule matches.
+    pub(super) fn compile(&self, rule: &Rule) -> Result<Compiled, Error> {
+        if rule.patterns.len() != self.fields.len() {
+            return Err(Error::Patterns { expected: self.fields.len(), given: rule.patterns.len() });
+        }
+        let mut compiled = Compiled { lo: Words::default(), hi: Words::default(), extra: None };
+        for (field, &pattern) in rule.patterns.iter().enumerate() {
+            let bits = self.fields[field].bits;
+            let span = Span::of(pattern, bits).ok_or(Error::Pattern { field })?;
+            self.set(&mut compiled.lo, field, span.lo);
+            self.set(&mut compiled.hi, field, span.hi);
+            if let Some(mask) = span.mask {
+                let extra = compiled.extra.get_or_insert_default();
+                self.set(&mut extra.care, field, mask);
+                self.set(&mut extra.want, field, span.lo);
+            }
+            // Two words bound a range only by the high one: within its first and last value the low one is compared
+            // by itself.
+            if bits > 64 && span.mask.is_none() && !span.is_block() {
+                let extra = compiled.extra.get_or_insert_default();
+                extra.ranges.push((field as u8, span.lo, span.hi));
+                let (low, _) = self.places[field];
+                if span.lo >> 64 != span.hi >> 64 {
+                    compiled.lo[usize::from(low.word)] = 0;
+                    compiled.hi[usize::from(low.word)] = u64::MAX;
+                }
+            }
+        }
+        for (hi, guards) in compiled.hi.iter_mut().zip(&self.guards) {
+            *hi |= guards;
+        }
+        Ok(compiled)
+    }
+
+    /// Whether a key passes what a rule asks beyond its box.
+    pub(super) fn passes(&self, extra: &Extra, key: &[u64]) -> bool {
+        let masked =
+            key.iter().zip(&extra.care).zip(&extra.want).all(|((key, care), want)| key & care == *want);
+        let within = |&(field, lo, hi): &(u8, u128, u128)| {
+            let value = self.value(usize::from(field), key);
+            lo <= value && value <= hi
+        };
+        masked && extra.ranges.iter().all(within)
+    }
+
+    /// The bits of a key that are the same for all that a box holds, and whether they say all of it.
+    pub(super) fn common(&self, lo: &[u64], hi: &[u64], extra: Option<&Extra>) -> (Words, bool) {
+        let mut care = Words::default();
+        let mut is_all = extra.is_none_or(|extra| extra.ranges.is_empty());
+        for place in self.all_places() {
+            let (lo, hi) = (place.of(lo), place.of(hi));
+            let word = usize::from(place.word);
+            let asked = extra.map_or(0, |extra| extra.care[word] >> place.shift & ones(place.bits));
+            if asked != 0 {
+                place.set(&mut care, asked);
+                continue;
+            }
+            let free = ones(64 - (lo ^ hi).leading_zeros() as u8);
+            is_all &= lo & free == 0 && hi & free == free;
+            place.set(&mut care, ones(place.bits) & !free);
+        }
+        (care, is_all)
+    }
+
+    fn set(&self, key: &mut Words, field: usize, value: u128) {
+        let (low, high) = self.places[field];
+        low.set(key, value as u64 & ones(low.bits));
+        if let Some(high) = high {
+            high.set(key, (value >> 64) as u64 & ones(high.bits));
+        }
+    }
+}
+
+/// What a rule matches: a box, and what its box does not say.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Compiled {
+    pub(super) lo: Words,
+    /// With the guards set.
+    pub(super) hi: Words,
+    pub(super) extra: Option<Extra>,
+}
+
+/// Masks that are no prefixes, and ranges over more than 64 bits.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(super) struct Extra {
+    pub(super) care: Words,
+    pub(super) want: Words,
+    ranges: Vec<(u8, u128, u128)>,
+}
+
+/// Whether a key lies in a box.
+#[inline(always)]
+pub(super) fn is_within<const N: usize>(key: &[u64; N], lo: &[u64], hi: &[u64], guards: &[u64; N]) -> bool {
+    let (lo, hi): (&[u64; N], &[u64; N]) = match (lo.first_chunk(), hi.first_chunk()) {
+        (Some(lo), Some(hi)) => (lo, hi),
+        _ => return false,
+    };
+    let mut ok = true;
+    for word in 0..N {
+        let (key, guard) = (key[word] | guards[word], guards[word]);
+        let kept = key.wrapping_sub(lo[word]) & hi[word].wrapping_sub(key & !guard) & guard;
+        ok &= (kept == guard) & (lo[word] <= key) & (key <= hi[word]);
+    }
+    ok
+}
+
+/// So many ones at the low end of a word: 0 to 64.
+#[inline(always)]
+pub(super) const fn ones(bits: u8) -> u64 {
+    if bits >= 64 { u64::MAX } else { (1 << bits) - 1 }
+}
+
+/// The values that a pattern admits: an interval, and a mask where not all of it.
+struct Span {
+    lo: u128,
+    hi: u128,
+    mask: Option<u128>,
+}
+
+impl Span {
+    /// None if the pattern admits nothing, or has bits that the field has not.
+    fn of(pattern: Pattern, bits: u8) -> Option<Self> {
+        let all = u128::MAX >> (128 - bits);
+        let (lo, hi, mask) = match pattern {
+            Pattern::Any => (0, all, None),
+            Pattern::Exact(value) => (value, value, None),
+            Pattern::Prefix { len, .. } if len > bits => return None,
+            Pattern::Prefix { value, len } => {
+                let free = all.checked_shr(u32::from(len)).unwrap_or(0);
+                (value & !free, value | free, None)
+            }
+            Pattern::Mask { value, mask } => {
+                let is_prefix = (mask ^ all).wrapping_add(1) & (mask ^ all) == 0;
+                (value & mask, value & mask | all & !mask, (!is_prefix).then_some(mask))
+            }
+            Pattern::Range { lo, hi } => (lo, hi, None),
+        };
+        let is_sound = lo <= hi && hi <= all && mask.is_none_or(|mask| mask <= all);
+        is_sound.then_some(Self { lo, hi, mask })
+    }
+
+    /// Whether it is all that begins with some bits.
+    fn is_block(&self) -> bool {
+        let free = self.lo ^ self.hi;
+        free & free.wrapping_add(1) == 0 && self.lo & free == 0
+    }
+}
+
+/// What is still free in the words of a key.
+#[derive(Default)]
+struct Room {
+    used: [u8; WORDS_MAX],
+    words: usize,
+    guards: Words,
+}
+
+impl Room {
+    fn take(&mut self, bits: u8) -> Result<Place, Error> {
+        let width = bits + u8::from(bits < 64);
+        let word = self.used.iter().position(|used| used + width <= 64).ok_or(Error::Fields)?;
+        let shift = self.used[word];
+        if bits < 64 {
+            self.guards[word] |= 1 << (shift + bits);
+        }
+        self.used[word] += width;
+        self.words = self.words.max(word + 1);
+        Ok(Place { word: word as u8, shift, bits })
+    }
+}

@@ -1,0 +1,448 @@
+//! Tuple space: rules by the bits that they care for, each such mask a hash table.
+//!
+//! A look-up masks the key, hashes it and looks once in each tuple, those with the best rules first, and ends when no
+//! tuple left can better what was found. Changes cost a probe in a tuple or a few, and are visible at once.
+//!
+//! The first masks get tuples of their own, where a slot holds the masked key and nothing else has to be compared; so
+//! a table of exact rules is one hash table. Further masks share tuples of coarser masks, whose slots hold the box of
+//! the rule. What finds no room within [`PROBES_MAX`] slots of any tuple that suits it goes to one list, in order of
+//! rank. Source: V. Srinivasan and others, "Packet classification using tuple space search" (SIGCOMM 1999); sharing
+//! by coarser masks and the order by greatest rank as in J. Daly and others, "TupleMerge" (2019) and Open vSwitch.
+
+use super::key::{Layout, Words, is_within};
+use super::store::{Rank, Store, Stored, has_extra, id_of};
+use super::{PROBES_MAX, TUPLES_MAX};
+use crate::hash;
+
+/// Masks that get a tuple of their own whatever they are.
+const OWN_TUPLES: usize = 6;
+/// Slots that are tried in a tuple before a rule gets one of a finer mask.
+const PROBES_SHARED: usize = 8;
+/// Slots of a new tuple.
+const SLOTS_MIN: usize = 16;
+/// Keys of a batch that are hashed before the first is looked for.
+pub(super) const AHEAD: usize = 16;
+
+/// The rules of a table, or those that came since something was built of it.
+#[derive(Clone, Debug)]
+pub(super) struct Space {
+    words: usize,
+    /// Those with the greatest ranks first.
+    tuples: Vec<Tuple>,
+    /// The best rank first.
+    rest: Vec<Rank>,
+    len: usize,
+}
+
+/// Rules of one mask.
+#[derive(Clone, Debug)]
+struct Tuple {
+    mask: Words,
+    /// A slot is a rank and the masked key; otherwise a rank and a box.
+    is_plain: bool,
+    /// Two rules may have the same masked key.
+    has_twins: bool,
+    /// At least that of each rule.
+    rank_max: Rank,
+    slots: Vec<u64>,
+    stride: usize,
+    /// 64 less the binary logarithm of the number of slots.
+    shift: u32,
+    len: usize,
+}
+
+impl Space {
+    pub(super) fn new(words: usize) -> Self {
+        Self { words, tuples: Vec::new(), rest: Vec::new(), len: 0 }
+    }
+
+    /// All rules of a store.
+    pub(super) fn of(layout: &Layout, store: &Store) -> Self {
+        let mut space = Self::new(layout.words());
+        let mut rules: Vec<Stored<'_>> = store.iter().collect();
+        rules.sort_unstable_by_key(|rule| core::cmp::Reverse(rule.rank));
+        for rule in rules {
+            space.insert(layout, rule);
+        }
+        space
+    }
+
+    pub(super) fn is_empty(&self) -> bool {
+        self.len == 0
+    }
+
+    pub(super) fn tuples(&self) -> usize {
+        self.tuples.len()
+    }
+
+    /// Rules that are looked through one by one.
+    pub(super) fn rest(&self) -> usize {
+        self.rest.len()
+    }
+
+    /// Whether a look-up is one probe of one hash table.
+    pub(super) fn is_hash(&self) -> bool {
+        self.rest.is_empty() && self.tuples.len() <= 1 && self.tuples.iter().all(|tuple| tuple.is_plain)
+    }
+
+    pub(super) fn bytes(&self) -> usize {
+        self.rest.len() * 8 + self.tuples.iter().map(|tuple| tuple.slots.len() * 8).sum::<usize>()
+    }
+
+    /// Puts in a rule that is not there.
+    pub(super) fn insert(&mut self, layout: &Layout, rule: Stored<'_>) {
+        self.len += 1;
+        let (care, is_all) = layout.common(rule.lo, rule.hi, rule.extra);
+        if is_all && let Some(at) = self.tuple(&care, true) {
+            if self.put(at, rule, PROBES_MAX) {
+                return;
+            }
+        } else if is_all && self.tuples.len() < OWN_TUPLES {
+            let at = self.add(care, true);
+            self.put(at, rule, PROBES_MAX);
+            return;
+        }
+        let coarser = |parts| coarse(layout, &care, parts);
+        // From a mask that many share to that of the rule alone, as long as probes stay short; then wherever there is
+        // room.
+        let masks = [coarser(2), coarser(4), care, coarser(1)];
+        for (mask, probes_max) in
+            masks.map(|mask| (mask, PROBES_SHARED)).into_iter().chain([(care, PROBES_MAX)])
+        {
+            let found = self.tuple(&mask, false);
+            let may_add = self.tuples.len() < TUPLES_MAX;
+            let Some(at) = found.or_else(|| may_add.then(|| self.add(mask, false))) else { continue };
+            if self.put(at, rule, probes_max) {
+                return;
+            }
+        }
+        let at = self.rest.partition_point(|&rank| rank > rule.rank);
+        self.rest.insert(at, rule.rank);
+    }
+
+    /// Takes out a rule that is there.
+    pub(super) fn remove(&mut self, layout: &Layout, rule: Stored<'_>) {
+        self.len -= 1;
+        let (care, _) = layout.common(rule.lo, rule.hi, rule.extra);
+        let own = self.tuple(&care, true);
+        let is_wider = |mask: &Words| mask.iter().zip(&care).all(|(mask, care)| mask & !care == 0);
+        let others = (0..self.tuples.len()).filter(|&at| Some(at) != own && is_wider(&self.tuples[at].mask));
+        let order: Vec<usize> = own.into_iter().chain(others).collect();
+        for at in order {
+            if self.tuples[at].remove(rule.rank, rule.lo) {
+                if self.tuples[at].len == 0 {
+                    self.tuples.remove(at);
+                } else {
+                    self.sort();
+                }
+                return;
+            }
+        }
+        if let Ok(at) = self.rest.binary_search_by(|rank| rule.rank.cmp(rank)) {
+            self.rest.remove(at);
+        }
+    }
+
+    /// The best rule that is better than `best`, or `best`.
+    #[inline]
+    pub(super) fn find<const N: usize>(&self, context: Context<'_>, key: &[u64; N], best: Rank) -> Rank {
+        let mut best = best;
+        for tuple in &self.tuples {
+            if best >= tuple.rank_max {
+                break;
+            }
+            best = tuple.find(context, key, best);
+        }
+        self.find_in_rest(context, key, best)
+    }
+
+    /// As [`find`](Self::find) for up to [`AHEAD`] keys: the slots of all are touched before the first is compared.
+    #[inline]
+    pub(super) fn find_batch<const N: usize>(
+        &self,
+        context: Context<'_>,
+        keys: &[[u64; N]],
+        best: &mut [Rank],
+    ) {
+        for tuple in &self.tuples {
+            let mut starts = [0; AHEAD];
+            let mut touched = 0;
+            for (start, key) in starts.iter_mut().zip(keys) {
+                *start = tuple.start(&masked(key, &tuple.mask));
+                touched |= tuple.slots[*start * tuple.stride];
+            }
+            // What is touched is used, so that the loads stay where they are: in front of all comparisons.
+            let is_empty = touched == 0;
+            for ((key, best), &start) in keys.iter().zip(best.iter_mut()).zip(&starts) {
+                if !is_empty && *best < tuple.rank_max {
+                    *best = tuple.find_from(context, key, *best, start);
+                }
+            }
+        }
+        if !self.rest.is_empty() {
+            for (key, best) in keys.iter().zip(best) {
+                *best = self.find_in_rest(context, key, *best);
+            }
+        }
+    }
+
+    /// Tuples and rules of the list that a look-up touches.
+    pub(super) fn touches<const N: usize>(&self, context: Context<'_>, key: &[u64; N]) -> (usize, usize) {
+        let (mut best, mut probed) = (0, 0);
+        for tuple in self.tuples.iter() {
+            if best >= tuple.rank_max {
+                break;
+            }
+            best = tuple.find(context, key, best);
+            probed += 1;
+        }
+        let end = self.find_in_rest(context, key, best);
+        (probed, self.rest.partition_point(|&rank| rank > end))
+    }
+
+    fn find_in_rest<const N: usize>(&self, context: Context<'_>, key: &[u64; N], best: Rank) -> Rank {
+        for &rank in self.rest.iter().take_while(|&&rank| rank > best) {
+            let matches = |rule: Stored<'_>| {
+                is_within(key, rule.lo, rule.hi, context.guards())
+                    && rule.extra.is_none_or(|extra| context.layout.passes(extra, key))
+            };
+            if context.store.get(id_of(rank)).is_some_and(matches) {
+                return rank;
+            }
+        }
+        best
+    }
+
+    fn tuple(&self, mask: &Words, is_plain: bool) -> Option<usize> {
+        self.tuples.iter().position(|tuple| tuple.is_plain == is_plain && tuple.mask == *mask)
+    }
+
+    fn add(&mut self, mask: Words, is_plain: bool) -> usize {
+        self.tuples.push(Tuple::new(mask, is_plain, self.words));
+        self.tuples.len() - 1
+    }
+
+    /// Puts a rule into a tuple, unless there is no room near its slot; the tuple may change places with others.
+    fn put(&mut self, at: usize, rule: Stored<'_>, probes_max: usize) -> bool {
+        let done = self.tuples[at].insert(rule, self.words, probes_max);
+        self.sort();
+        done
+    }
+
+    fn sort(&mut self) {
+        if !self.tuples.is_sorted_by_key(|tuple| core::cmp::Reverse(tuple.rank_max)) {
+            self.tuples.sort_by_key(|tuple| core::cmp::Reverse(tuple.rank_max));
+        }
+    }
+}
+
+/// What a look-up needs besides the structure that it looks in.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Context<'a> {
+    pub(super) layout: &'a Layout,
+    pub(super) store: &'a Store,
+}
+
+impl<'a> Context<'a> {
+    #[inline(always)]
+    pub(super) fn guards<const N: usize>(self) -> &'a [u64; N] {
+        self.layout.guards.first_chunk().expect("a layout has at most WORDS_MAX words")
+    }
+
+    /// Whether the key passes what the rule asks beyond its box.
+    #[cold]
+    pub(super) fn passes(self, rank: Rank, key: &[u64]) -> bool {
+        let rule = self.store.get(id_of(rank));
+        rule.and_then(|rule| rule.extra).is_none_or(|extra| self.layout.passes(extra, key))
+    }
+}
+
+impl Tuple {
+    fn new(mask: Words, is_plain: bool, words: usize) -> Self {
+        let stride = 1 + if is_plain { words } else { 2 * words };
+        let slots = vec![0; SLOTS_MIN * stride];
+        let shift = 64 - SLOTS_MIN.ilog2();
+        Self { mask, is_plain, has_twins: false, rank_max: 0, slots, stride, shift, len: 0 }
+    }
+
+    fn size(&self) -> usize {
+        1 << (64 - self.shift)
+    }
+
+    #[inline(always)]
+    fn start<const N: usize>(&self, masked: &[u64; N]) -> usize {
+        (hash_words(masked) >> self.shift) as usize
+    }
+
+    #[inline(always)]
+    fn find<const N: usize>(&self, context: Context<'_>, key: &[u64; N], best: Rank) -> Rank {
+        let start = self.start(&masked(key, &self.mask));
+        self.find_from(context, key, best, start)
+    }
+
+    #[inline(always)]
+    fn find_from<const N: usize>(
+        &self,
+        context: Context<'_>,
+        key: &[u64; N],
+        best: Rank,
+        start: usize,
+    ) -> Rank {
+        if self.is_plain {
+            return self.find_plain(key, best, start);
+        }
+        let (mut best, last) = (best, self.size() - 1);
+        let mut at = start;
+        loop {
+            let slot = &self.slots[at * (1 + 2 * N)..][..1 + 2 * N];
+            let rank = slot[0];
+            if rank == 0 {
+                return best;
+            }
+            if rank > best
+                && is_within(key, &slot[1..=N], &slot[1 + N..], context.guards())
+                && (!has_extra(rank) || context.passes(rank, key))
+            {
+                best = rank;
+            }
+            at = (at + 1) & last;
+        }
+    }
+
+    #[inline(always)]
+    fn find_plain<const N: usize>(&self, key: &[u64; N], best: Rank, start: usize) -> Rank {
+        let (mut best, last) = (best, self.size() - 1);
+        let wanted = masked(key, &self.mask);
+        let mut at = start;
+        loop {
+            let slot = &self.slots[at * (1 + N)..][..1 + N];
+            let rank = slot[0];
+            if rank == 0 {
+                return best;
+            }
+            if slot[1..] == wanted {
+                best = best.max(rank);
+                if !self.has_twins {
+                    return best;
+                }
+            }
+            at = (at + 1) & last;
+        }
+    }
+
+    /// False if the slots near the rule's own are taken.
+    fn insert(&mut self, rule: Stored<'_>, words: usize, probes_max: usize) -> bool {
+        if (self.len + 1) * 2 > self.size() {
+            self.resize(self.size() * 2);
+        }
+        let last = self.size() - 1;
+        let mut at = self.start_of(&rule.lo[..words]);
+        for probe in 0.. {
+            if probe == probes_max {
+                return false;
+            }
+            let slot = &mut self.slots[at * self.stride..][..self.stride];
+            if slot[0] == 0 {
+                slot[0] = rule.rank;
+                slot[1..=words].copy_from_slice(rule.lo);
+                if !self.is_plain {
+                    slot[1 + words..].copy_from_slice(rule.hi);
+                }
+                break;
+            }
+            self.has_twins |= self.is_plain && slot[1..] == rule.lo[..words];
+            at = (at + 1) & last;
+        }
+        self.rank_max = self.rank_max.max(rule.rank);
+        self.len += 1;
+        true
+    }
+
+    /// False if the rule is not there.
+    fn remove(&mut self, rank: Rank, lo: &[u64]) -> bool {
+        let last = self.size() - 1;
+        let mut at = self.start_of(lo);
+        loop {
+            match self.slots[at * self.stride] {
+                0 => return false,
+                found if found == rank => break,
+                _ => at = (at + 1) & last,
+            }
+        }
+        self.close_gap(at);
+        self.len -= 1;
+        if self.size() > SLOTS_MIN && self.len * 16 < self.size() {
+            self.resize(self.size() / 4);
+        }
+        true
+    }
+
+    /// Moves back what stands behind a slot that became free, so that no probe ends too early.
+    fn close_gap(&mut self, at: usize) {
+        let (mut gap, last) = (at, self.size() - 1);
+        let mut next = (gap + 1) & last;
+        while self.slots[next * self.stride] != 0 {
+            let home = self.home(next);
+            if next.wrapping_sub(home) & last >= next.wrapping_sub(gap) & last {
+                self.slots.copy_within(next * self.stride..(next + 1) * self.stride, gap * self.stride);
+                gap = next;
+            }
+            next = (next + 1) & last;
+        }
+        self.slots[gap * self.stride..][..self.stride].fill(0);
+    }
+
+    fn resize(&mut self, size: usize) {
+        let size = size.max(SLOTS_MIN);
+        let old = core::mem::replace(&mut self.slots, vec![0; size * self.stride]);
+        self.shift = 64 - size.ilog2();
+        self.rank_max = 0;
+        let words = self.words();
+        for slot in old.chunks_exact(self.stride).filter(|slot| slot[0] != 0) {
+            let mut at = self.start_of(&slot[1..=words]);
+            while self.slots[at * self.stride] != 0 {
+                at = (at + 1) & (size - 1);
+            }
+            self.slots[at * self.stride..][..self.stride].copy_from_slice(slot);
+            self.rank_max = self.rank_max.max(slot[0]);
+        }
+    }
+
+    fn words(&self) -> usize {
+        if self.is_plain { self.stride - 1 } else { (self.stride - 1) / 2 }
+    }
+
+    fn home(&self, at: usize) -> usize {
+        self.start_of(&self.slots[at * self.stride + 1..][..self.words()])
+    }
+
+    /// Where a rule is looked for; all keys in its box have the bits of its lower corner that the mask asks for.
+    fn start_of(&self, lo: &[u64]) -> usize {
+        let hashed = lo.iter().zip(&self.mask).fold(0, |hash, (lo, mask)| hash::mix(hash, lo & mask));
+        (hashed >> self.shift) as usize
+    }
+}
+
+#[inline(always)]
+fn masked<const N: usize>(key: &[u64; N], mask: &Words) -> [u64; N] {
+    core::array::from_fn(|word| key[word] & mask[word])
+}
+
+#[inline(always)]
+fn hash_words<const N: usize>(words: &[u64; N]) -> u64 {
+    words.iter().fold(0, |hash, &word| hash::mix(hash, word))
+}
+
+/// The mask with fewer leading bits of each place: a multiple of its width over `parts`.
+fn coarse(layout: &Layout, care: &Words, parts: u8) -> Words {
+    let mut mask = Words::default();
+    for place in layout.all_places() {
+        let asked = place.of(care) << (64 - place.bits);
+        let leading = asked.leading_ones() as u8;
+        let step = place.bits.div_ceil(parts).max(8).min(place.bits);
+        let kept = leading / step * step;
+        let low = super::key::ones(place.bits) & !super::key::ones(place.bits - kept.min(place.bits));
+        mask[usize::from(place.word)] |= low << place.shift;
+    }
+    mask
+}

@@ -1,0 +1,145 @@
+//! The rules of a table, by id, in chunks that snapshots share.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use super::key::{Compiled, Extra};
+
+/// Rules of a chunk. A change after a snapshot copies so many.
+const CHUNK: usize = 256;
+
+/// The order of rules as one number: of two rules that match, the one with the greater rank is taken. 0 is no rule.
+pub(super) type Rank = u64;
+
+const HAS_EXTRA: u64 = 1;
+
+/// The rank of a rule: by priority, then by id, the lower one first. Ids are below 2^31.
+pub(super) fn rank(priority: u32, id: u32, has_extra: bool) -> Rank {
+    u64::from(priority) << 32 | u64::from(!id << 1) | u64::from(has_extra)
+}
+
+/// The id of a rank; of 0 it is [`NOTHING`](super::NOTHING).
+#[inline(always)]
+pub(super) fn id_of(rank: Rank) -> u32 {
+    !(rank as u32) >> 1
+}
+
+/// Whether the rule asks more than its box says.
+#[inline(always)]
+pub(super) fn has_extra(rank: Rank) -> bool {
+    rank & HAS_EXTRA != 0
+}
+
+/// Rules by id. A clone shares all chunks until one of the two changes.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Store {
+    chunks: Vec<Option<Arc<Chunk>>>,
+    words: usize,
+    len: usize,
+}
+
+#[derive(Clone, Debug)]
+struct Chunk {
+    ranks: [Rank; CHUNK],
+    /// `lo` and `hi` of each rule.
+    boxes: Box<[u64]>,
+    extras: BTreeMap<u8, Extra>,
+    len: usize,
+}
+
+/// A rule as the store has it.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Stored<'a> {
+    pub(super) rank: Rank,
+    pub(super) lo: &'a [u64],
+    pub(super) hi: &'a [u64],
+    pub(super) extra: Option<&'a Extra>,
+}
+
+impl Store {
+    pub(super) fn new(words: usize) -> Self {
+        Self { words, ..Self::default() }
+    }
+
+    pub(super) fn len(&self) -> usize {
+        self.len
+    }
+
+    /// The rule with this id.
+    pub(super) fn get(&self, id: u32) -> Option<Stored<'_>> {
+        let (chunk, at) = split(id);
+        let chunk = self.chunks.get(chunk)?.as_deref()?;
+        chunk.rule(at, self.words)
+    }
+
+    /// Puts in a rule whose id is not in use; returns its rank.
+    pub(super) fn insert(&mut self, id: u32, priority: u32, rule: Compiled) -> Rank {
+        let (index, at) = split(id);
+        if self.chunks.len() <= index {
+            self.chunks.resize(index + 1, None);
+        }
+        let words = self.words;
+        let chunk = Arc::make_mut(self.chunks[index].get_or_insert_with(|| Arc::new(Chunk::new(words))));
+        let rank = rank(priority, id, rule.extra.is_some());
+        chunk.ranks[at] = rank;
+        let (lo, hi) = chunk.boxes[at * 2 * words..(at + 1) * 2 * words].split_at_mut(words);
+        lo.copy_from_slice(&rule.lo[..words]);
+        hi.copy_from_slice(&rule.hi[..words]);
+        if let Some(extra) = rule.extra {
+            chunk.extras.insert(at as u8, extra);
+        }
+        chunk.len += 1;
+        self.len += 1;
+        rank
+    }
+
+    /// Takes out the rule with this id, which is there.
+    pub(super) fn remove(&mut self, id: u32) {
+        let (index, at) = split(id);
+        let shared = self.chunks[index].as_mut().expect("the rule is there");
+        if shared.len == 1 {
+            self.chunks[index] = None;
+        } else {
+            let chunk = Arc::make_mut(shared);
+            chunk.ranks[at] = 0;
+            chunk.extras.remove(&(at as u8));
+            chunk.len -= 1;
+        }
+        self.len -= 1;
+    }
+
+    /// All rules, by id.
+    pub(super) fn iter(&self) -> impl Iterator<Item = Stored<'_>> {
+        let chunks = self.chunks.iter().flatten();
+        chunks.flat_map(move |chunk| (0..CHUNK).filter_map(move |at| chunk.rule(at, self.words)))
+    }
+
+    /// Bytes that the rules take.
+    pub(super) fn bytes(&self) -> usize {
+        let of_chunk = size_of::<Chunk>() + CHUNK * 2 * self.words * 8;
+        let extras = |chunk: &Arc<Chunk>| chunk.extras.len() * (size_of::<Extra>() + 16);
+        let chunks = self.chunks.iter().flatten();
+        self.chunks.len() * 8 + chunks.map(|chunk| of_chunk + extras(chunk)).sum::<usize>()
+    }
+}
+
+impl Chunk {
+    fn new(words: usize) -> Self {
+        let boxes = vec![0; CHUNK * 2 * words].into_boxed_slice();
+        Self { ranks: [0; CHUNK], boxes, extras: BTreeMap::new(), len: 0 }
+    }
+
+    fn rule(&self, at: usize, words: usize) -> Option<Stored<'_>> {
+        let rank = self.ranks[at];
+        if rank == 0 {
+            return None;
+        }
+        let (lo, hi) = self.boxes[at * 2 * words..(at + 1) * 2 * words].split_at(words);
+        let extra = if has_extra(rank) { self.extras.get(&(at as u8)) } else { None };
+        Some(Stored { rank, lo, hi, extra })
+    }
+}
+
+fn split(id: u32) -> (usize, usize) {
+    (id as usize / CHUNK, id as usize % CHUNK)
+}

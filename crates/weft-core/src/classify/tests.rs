@@ -1,0 +1,277 @@
+use super::generate::{Dice, Family, exact, five_tuple, flows, prefixes, rules};
+use super::*;
+
+/// The best of all rules by the words of the documentation: no boxes, no ranks.
+fn oracle(fields: &[FieldSpec], rules: &[Rule], values: &[u128]) -> Option<u32> {
+    let admits = |pattern: &Pattern, bits: u8, value: u128| {
+        let all = u128::MAX >> (128 - bits);
+        match *pattern {
+            Pattern::Any => true,
+            Pattern::Exact(exact) => exact == value,
+            Pattern::Prefix { value: prefix, len } => (0..len).all(|bit| {
+                let at = bits - 1 - bit;
+                prefix >> at & 1 == value >> at & 1
+            }),
+            Pattern::Mask { value: wanted, mask } => value & mask & all == wanted & mask,
+            Pattern::Range { lo, hi } => (lo..=hi).contains(&value),
+        }
+    };
+    let matches = |rule: &&Rule| {
+        rule.patterns
+            .iter()
+            .zip(fields)
+            .zip(values)
+            .all(|((pattern, field), &value)| admits(pattern, field.bits, value))
+    };
+    let better = |a: &&Rule, b: &&Rule| a.priority.cmp(&b.priority).then(b.id.cmp(&a.id));
+    rules.iter().filter(matches).max_by(better).map(|rule| rule.id)
+}
+
+fn table(fields: &[FieldSpec], rules: &[Rule]) -> Classifier {
+    let mut table = Classifier::new(fields).unwrap();
+    for rule in rules {
+        table.insert(rule).unwrap();
+    }
+    table
+}
+
+fn rebuilt(fields: &[FieldSpec], rules: &[Rule]) -> Classifier {
+    let mut table = table(fields, rules);
+    table.adopt(table.rebuild()).unwrap();
+    table
+}
+
+fn kind(fields: &[FieldSpec], rules: &[Rule]) -> Kind {
+    rebuilt(fields, rules).describe().kind
+}
+
+/// What kinds of patterns a random set has.
+#[derive(Clone, Copy, Debug)]
+struct Mix {
+    any: usize,
+    exact: usize,
+    prefix: usize,
+    mask: usize,
+    range: usize,
+}
+
+const MIXES: [Mix; 6] = [
+    Mix { any: 2, exact: 2, prefix: 2, mask: 1, range: 2 },
+    Mix { any: 3, exact: 5, prefix: 0, mask: 0, range: 0 },
+    Mix { any: 1, exact: 0, prefix: 9, mask: 0, range: 0 },
+    Mix { any: 1, exact: 1, prefix: 0, mask: 8, range: 0 },
+    Mix { any: 1, exact: 1, prefix: 0, mask: 0, range: 8 },
+    Mix { any: 0, exact: 1, prefix: 0, mask: 0, range: 0 },
+];
+
+fn random_fields(dice: &mut Dice) -> Vec<FieldSpec> {
+    let shapes: [&[u8]; 9] = [
+        &[32, 32, 16, 16, 8],
+        &[32],
+        &[128],
+        &[64],
+        &[3, 4],
+        &[128, 128, 16, 16, 8],
+        &[48, 12],
+        &[64, 63, 1],
+        &[16, 8, 100],
+    ];
+    let widths = *dice.pick(&shapes);
+    widths.iter().enumerate().map(|(at, &bits)| FieldSpec::new(format!("f{at}"), bits)).collect()
+}
+
+/// A value near few others, so that patterns overlap and keys hit them.
+fn near(bits: u8, dice: &mut Dice) -> u128 {
+    let all = u128::MAX >> (128 - bits);
+    let scaled = (dice.below(6) as u128) << (bits - bits.min(3));
+    let more = [0, 1, 2, 7, all, 1 << (bits / 2), dice.bits().into()][dice.below(7)];
+    scaled.wrapping_add(more) & all
+}
+
+fn random_pattern(mix: Mix, bits: u8, dice: &mut Dice) -> Pattern {
+    let kinds = [mix.any, mix.exact, mix.prefix, mix.mask, mix.range];
+    let mut at = dice.below(kinds.iter().sum());
+    let kind = kinds.iter().position(|&weight| {
+        let hit = at < weight;
+        at = at.saturating_sub(weight);
+        hit
+    });
+    let value = near(bits, dice);
+    match kind.unwrap() {
+        0 => Pattern::Any,
+        1 => Pattern::Exact(value),
+        2 => Pattern::Prefix { value, len: dice.below(usize::from(bits) + 1) as u8 },
+        3 => Pattern::Mask { value, mask: near(bits, dice) | near(bits, dice) },
+        _ => {
+            let other = near(bits, dice);
+            Pattern::Range { lo: value.min(other), hi: value.max(other) }
+        }
+    }
+}
+
+fn random_rule(fields: &[FieldSpec], mix: Mix, id: u32, dice: &mut Dice) -> Rule {
+    let patterns = fields.iter().map(|field| random_pattern(mix, field.bits, dice)).collect();
+    Rule { patterns, priority: dice.below(6) as u32, id }
+}
+
+/// Looks up keys near the rules, one by one and in batches, and holds them to the oracle.
+fn agree(table: &Classifier, rules: &[Rule], n: usize, dice: &mut Dice) {
+    let fields = table.layout().fields();
+    let words = table.layout().words();
+    let mut keys = vec![0; n * words];
+    let mut expected = Vec::new();
+    for key in keys.chunks_exact_mut(words) {
+        let from = if rules.is_empty() { None } else { Some(dice.pick(rules).clone()) };
+        let values: Vec<u128> = fields
+            .iter()
+            .enumerate()
+            .map(|(field, spec)| match &from {
+                Some(rule) if dice.below(4) > 0 => dice.within(rule.patterns[field], spec.bits),
+                _ => near(spec.bits, dice),
+            })
+            .collect();
+        table.layout().pack(&values, key);
+        expected.push(oracle(fields, rules, &values));
+        let found = table.lookup(key);
+        assert_eq!(found, *expected.last().unwrap(), "{values:x?} in {:?}", table.describe());
+        assert_eq!(table.lookup_linear(key), found);
+    }
+    let mut found = vec![0; n];
+    table.lookup_batch(&keys, &mut found);
+    let found: Vec<Option<u32>> = found.into_iter().map(|id| (id != NOTHING).then_some(id)).collect();
+    assert_eq!(found, expected, "a batch in {:?}", table.describe());
+}
+
+/// A look-up would give another rule than the best one: in some structure, at some time between changes and rebuilds.
+#[test]
+fn tables_find_what_asking_every_rule_finds() {
+    let mut kinds = std::collections::BTreeSet::new();
+    for seed in 0..60 {
+        let mut dice = Dice::new(seed);
+        let fields = random_fields(&mut dice);
+        let mix = *dice.pick(&MIXES);
+        let n = [0, 1, 3, 10, 40, 120][dice.below(6)];
+        let mut rules: Vec<Rule> = (0..n).map(|id| random_rule(&fields, mix, id * 3, &mut dice)).collect();
+        let mut table = table(&fields, &rules);
+        agree(&table, &rules, 40, &mut dice);
+        table.adopt(table.rebuild()).unwrap();
+        kinds.insert(table.describe().kind.to_string());
+        agree(&table, &rules, 100, &mut dice);
+        let mut waiting = None;
+        for _ in 0..4 {
+            for _ in 0..dice.below(40) {
+                change(&mut table, &mut rules, mix, &mut dice);
+            }
+            agree(&table, &rules, 30, &mut dice);
+            match (waiting.take(), dice.below(3)) {
+                (Some(built), _) => table.adopt(built).unwrap(),
+                (None, 0) => waiting = Some(table.snapshot().rebuild()),
+                (None, 1) => table.adopt(table.rebuild()).unwrap(),
+                _ => (),
+            }
+            agree(&table, &rules, 30, &mut dice);
+        }
+    }
+    assert_eq!(kinds.len(), 5, "not all structures were met: {kinds:?}");
+}
+
+fn change(table: &mut Classifier, rules: &mut Vec<Rule>, mix: Mix, dice: &mut Dice) {
+    let fields = table.layout().fields().to_vec();
+    let at = if rules.is_empty() { None } else { Some(dice.below(rules.len())) };
+    match (dice.below(4), at) {
+        (0, Some(at)) => {
+            assert!(table.remove(rules.swap_remove(at).id));
+        }
+        (1, Some(at)) => {
+            rules[at] = random_rule(&fields, mix, rules[at].id, dice);
+            table.replace(&rules[at]).unwrap();
+        }
+        (2, Some(at)) => {
+            // Out and in again, as it was.
+            assert!(table.remove(rules[at].id));
+            table.insert(&rules[at]).unwrap();
+        }
+        _ => {
+            let rule = random_rule(&fields, mix, dice.below(2000) as u32, dice);
+            let is_taken = rules.iter().any(|other| other.id == rule.id);
+            assert_eq!(table.insert(&rule), if is_taken { Err(Error::Taken) } else { Ok(()) });
+            if !is_taken {
+                rules.push(rule);
+            }
+        }
+    }
+}
+
+/// Rule sets of the shape that firewalls have would be given wrong rows, in trees of one or several parts.
+#[test]
+fn rule_sets_of_every_family_are_found_in() {
+    for family in Family::ALL {
+        for n in [1, 20, 200, 600] {
+            let rules = rules(family, n, 7);
+            let table = rebuilt(&five_tuple(), &rules);
+            let mut found = vec![0; 500];
+            let keys = flows(table.layout(), &rules, 500, 9);
+            table.lookup_batch(&keys, &mut found);
+            for (key, found) in keys.chunks_exact(table.layout().words()).zip(found) {
+                let expected = table.lookup_linear(key);
+                assert_eq!(table.lookup(key), expected, "{} {n}", family.name());
+                assert_eq!((found != NOTHING).then_some(found), expected, "{} {n}", family.name());
+            }
+        }
+    }
+}
+
+/// A routing table would lead to another prefix than the longest.
+#[test]
+fn the_longest_prefix_is_found() {
+    for bits in [32, 128] {
+        let rules = prefixes(20_000, bits, 3);
+        let table = rebuilt(&[FieldSpec::new("dst", bits)], &rules);
+        assert_eq!(table.describe().kind, Kind::Trie);
+        let keys = flows(table.layout(), &rules, 2000, 5);
+        for key in keys.chunks_exact(table.layout().words()) {
+            assert_eq!(table.lookup(key), table.lookup_linear(key));
+        }
+    }
+}
+
+/// A table would be compiled to a structure that costs more than another.
+#[test]
+fn each_table_gets_the_structure_that_suits_it() {
+    let tuple = five_tuple();
+    let one = [FieldSpec::new("dst", 32)];
+    let small = [FieldSpec::new("vlan", 12)];
+    let exact_small: Vec<Rule> =
+        (0..100).map(|id| Rule { patterns: vec![Pattern::Exact(id.into())], priority: 0, id }).collect();
+    assert_eq!(kind(&tuple, &[]), Kind::Hash);
+    assert_eq!(kind(&small, &exact_small), Kind::Direct);
+    assert_eq!(kind(&one, &exact_small), Kind::Hash);
+    assert_eq!(kind(&tuple, &exact(1000, 1)), Kind::Hash);
+    assert_eq!(kind(&one, &prefixes(1000, 32, 1)), Kind::Trie);
+    assert_eq!(kind(&[FieldSpec::new("dst", 128)], &prefixes(1000, 128, 1)), Kind::Trie);
+    for family in Family::ALL {
+        assert_eq!(kind(&tuple, &rules(family, 200, 1)), Kind::Trees, "{}", family.name());
+    }
+    assert_eq!(kind(&tuple, &[0, 1].map(|id| masks(id, 0))), Kind::Trees);
+    let many: Vec<Rule> = (0..2000)
+        .map(|id| masks(id % 2, id))
+        .enumerate()
+        .map(|(id, rule)| Rule { id: id as u32, ..rule })
+        .collect();
+    assert_eq!(kind(&tuple, &many), Kind::TupleSpace);
+}
+
+/// A rule with one of two masks that no window of bits tells apart.
+fn masks(which: u32, value: u32) -> Rule {
+    let mask = if which == 0 { 0x5555_5555 } else { 0xaaaa_aaaa };
+    let pattern = Pattern::Mask { value: u128::from(hash_of(value)), mask };
+    Rule {
+        patterns: vec![pattern, Pattern::Any, Pattern::Any, Pattern::Any, Pattern::Any],
+        priority: value,
+        id: which,
+    }
+}
+
+fn hash_of(value: u32) -> u32 {
+    crate::hash::hash_word(value.into()) as u32
+}

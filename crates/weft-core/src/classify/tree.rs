@@ -1,0 +1,571 @@
+//! Decision trees: windows of bits lead to short lists of rules.
+//!
+//! A node takes one or two windows of bits out of the key and goes on at the entry that they number; a leaf is a list
+//! of rules, best first, whose boxes are compared until one holds the key. Windows may lie anywhere in a place: a
+//! rule is in every child in which it could match, so a key that reaches a child by bits alone is still compared in
+//! the leaf.
+//!
+//! Which windows are taken is decided greedily: those that make the lists shortest, as the rules themselves are met,
+//! for the copies that they make. A tree may make so many copies of a rule as its budget allows ([`REFERENCES_MAX`] a
+//! rule, and some for free); where no window is worth its copies the list stays, up to [`LEAF_MAX`]. Rules that care
+//! for little would be copied everywhere; so where one tree does not do, rules are parted by the places in which they
+//! are small and each part gets its tree, the one with the best rules first. Source: after HiCuts and HyperCuts (P.
+//! Gupta and N. McKeown 1999; S. Singh and others, SIGCOMM 2003), with separable trees as in EffiCuts (B. Vamanan and
+//! others, SIGCOMM 2010) and CutSplit (W. Li and others, INFOCOM 2018), and with windows anywhere in a field as in
+//! BitCuts.
+
+use std::collections::BTreeMap;
+
+use super::key::{Layout, Place, Words, is_within, ones};
+use super::space::{AHEAD, Context};
+use super::store::{Rank, Store, has_extra};
+use super::{LEAF_MAX, REFERENCES_MAX};
+
+/// References that any tree may have, however few its rules are: small tables are fast at the price of some memory.
+const REFERENCES_FREE: usize = 64 << 10;
+/// A list of so many rules is not parted further.
+const LEAF_GOAL: usize = 4;
+/// The widest window of one node.
+const WINDOW_MAX: u8 = 10;
+/// Levels of a tree.
+pub(super) const DEPTH_MAX: usize = 16;
+/// Of longer lists so many rules stand for all when windows are weighed.
+const WEIGHED_MAX: usize = 2048;
+
+/// A tree over some rules.
+#[derive(Clone, Debug)]
+pub(super) struct Tree {
+    root: u64,
+    entries: Vec<u64>,
+    leaves: Vec<u32>,
+    /// Rank, lower and upper corner of each rule, best first.
+    rules: Vec<u64>,
+    rank_max: Rank,
+    depth: usize,
+}
+
+/// A rule that goes into a tree.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Input {
+    pub(super) rank: Rank,
+    pub(super) lo: Words,
+    pub(super) hi: Words,
+}
+
+/// Why there is no tree.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct TooBig;
+
+impl Input {
+    /// All rules of a store, best first.
+    pub(super) fn all(store: &Store) -> Vec<Self> {
+        let mut rules: Vec<Self> = store
+            .iter()
+            .map(|rule| {
+                let (mut lo, mut hi) = (Words::default(), Words::default());
+                lo[..rule.lo.len()].copy_from_slice(rule.lo);
+                hi[..rule.hi.len()].copy_from_slice(rule.hi);
+                Self { rank: rule.rank, lo, hi }
+            })
+            .collect();
+        rules.sort_unstable_by_key(|rule| core::cmp::Reverse(rule.rank));
+        rules
+    }
+}
+
+// An entry: 0 is nothing; a leaf has bit 0 clear, its length from bit 1 and its start from bit 32; a node has bit 0
+// set, its two windows as (word, shift, bits) from bits 1 and 14, and the first of its entries from bit 32.
+const WINDOW_BITS: u32 = 13;
+
+fn leaf(start: usize, len: usize) -> u64 {
+    (start as u64) << 32 | (len as u64) << 1
+}
+
+fn node(base: usize, windows: [Window; 2]) -> u64 {
+    let packed = windows.map(|w| u64::from(w.bits) << 9 | u64::from(w.shift) << 3 | u64::from(w.word));
+    (base as u64) << 32 | packed[1] << (1 + WINDOW_BITS) | packed[0] << 1 | 1
+}
+
+/// The number that a node's windows have in a key.
+#[inline(always)]
+fn step<const N: usize>(entry: u64, key: &[u64; N]) -> usize {
+    let window = |at: u64| {
+        let word = key.get(at as usize & 7).copied().unwrap_or(0);
+        (word >> (at >> 3 & 63)) & ((1 << (at >> 9 & 15)) - 1)
+    };
+    let (first, second) = (entry >> 1, entry >> (1 + WINDOW_BITS));
+    ((entry >> 32) + (window(first) | window(second) << (first >> 9 & 15))) as usize
+}
+
+/// Bits of a key that a node looks at.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+struct Window {
+    word: u8,
+    shift: u8,
+    bits: u8,
+}
+
+impl Tree {
+    /// A tree over rules that come best first.
+    ///
+    /// # Errors
+    /// [`TooBig`] if it would have longer lists, more copies of rules or more levels than the limits allow.
+    pub(super) fn build(layout: &Layout, rules: &[Input]) -> Result<Self, TooBig> {
+        let builder = Builder {
+            rules,
+            places: layout.all_places().collect(),
+            // A look-up that has arrived reads the first entry once more.
+            entries: vec![0],
+            leaves: Vec::new(),
+            shared: BTreeMap::new(),
+            depth: 0,
+            room: REFERENCES_FREE + REFERENCES_MAX * rules.len(),
+        };
+        builder.build(layout.words())
+    }
+
+    pub(super) fn rank_max(&self) -> Rank {
+        self.rank_max
+    }
+
+    pub(super) fn depth(&self) -> usize {
+        self.depth
+    }
+
+    pub(super) fn bytes(&self) -> usize {
+        (self.entries.len() + self.rules.len()) * 8 + self.leaves.len() * 4
+    }
+
+    /// The best rule that is better than `best`, or `best`.
+    #[inline(always)]
+    pub(super) fn find<const N: usize>(&self, context: Context<'_>, key: &[u64; N], best: Rank) -> Rank {
+        let mut entry = self.root;
+        while entry & 1 == 1 {
+            entry = self.entries[step(entry, key)];
+        }
+        self.find_in_leaf(context, entry, key, best)
+    }
+
+    /// As [`find`](Self::find), for keys that go down the tree side by side.
+    #[inline(always)]
+    pub(super) fn find_batch<const N: usize>(
+        &self,
+        context: Context<'_>,
+        keys: &[[u64; N]],
+        best: &mut [Rank],
+    ) {
+        let mut at = [self.root; AHEAD];
+        let at = &mut at[..keys.len()];
+        loop {
+            let mut is_node = 0;
+            for (entry, key) in at.iter_mut().zip(keys) {
+                // Without a branch: which of the keys has arrived where cannot be foretold.
+                let goes_on = *entry & 1 == 1;
+                let next = self.entries[if goes_on { step(*entry, key) } else { 0 }];
+                *entry = if goes_on { next } else { *entry };
+                is_node |= *entry;
+            }
+            if is_node & 1 == 0 {
+                break;
+            }
+        }
+        for ((key, best), entry) in keys.iter().zip(best).zip(at) {
+            *best = self.find_in_leaf(context, *entry, key, *best);
+        }
+    }
+
+    /// Entries, references and rules that a look-up reads.
+    pub(super) fn touches<const N: usize>(&self, context: Context<'_>, key: &[u64; N]) -> (usize, usize) {
+        let (mut entry, mut steps) = (self.root, 0);
+        while entry & 1 == 1 {
+            entry = self.entries[step(entry, key)];
+            steps += 1;
+        }
+        let found = self.find_in_leaf(context, entry, key, 0);
+        let list = self.list(entry);
+        let stride = 1 + 2 * N;
+        let read = list.iter().position(|&rule| self.rules[rule as usize * stride] == found);
+        (steps, read.map_or(list.len(), |at| at + 1))
+    }
+
+    #[inline(always)]
+    fn list(&self, entry: u64) -> &[u32] {
+        let (start, len) = ((entry >> 32) as usize, (entry as u32 >> 1) as usize);
+        &self.leaves[start..start + len]
+    }
+
+    #[inline(always)]
+    fn find_in_leaf<const N: usize>(
+        &self,
+        context: Context<'_>,
+        entry: u64,
+        key: &[u64; N],
+        best: Rank,
+    ) -> Rank {
+        let stride = 1 + 2 * N;
+        for &rule in self.list(entry) {
+            let rule = &self.rules[rule as usize * stride..][..stride];
+            let rank = rule[0];
+            if rank <= best {
+                break;
+            }
+            if is_within(key, &rule[1..=N], &rule[1 + N..], context.guards())
+                && (!has_extra(rank) || context.passes(rank, key))
+            {
+                return rank;
+            }
+        }
+        best
+    }
+}
+
+/// Rules in parts, each of which has a tree of its own: small in the same places.
+pub(super) fn parts(layout: &Layout, rules: &[Input]) -> Vec<Vec<Input>> {
+    let places: Vec<Place> = layout.all_places().collect();
+    let by = telling(&places, rules);
+    let mut parts: BTreeMap<usize, Vec<Input>> = BTreeMap::new();
+    for &rule in rules {
+        let small = |at: usize| {
+            let place = places[at];
+            let span = place.of(&rule.hi) - place.of(&rule.lo);
+            usize::from(span < ones(place.bits.div_ceil(2)))
+        };
+        let part = by.iter().fold(0, |part, &at| part << 1 | small(at));
+        parts.entry(part).or_default().push(rule);
+    }
+    let mut parts: Vec<Vec<Input>> = parts.into_values().collect();
+    parts.sort_by_key(Vec::len);
+    // A tree for a handful of rules costs a look-up more than a few rules in a larger one.
+    while parts.len() > 1 && parts[0].len() * PART_SHARE < rules.len().max(PART_SHARE * 8) {
+        let few = parts.remove(0);
+        parts[0].extend(few);
+        parts[0].sort_unstable_by_key(|rule| core::cmp::Reverse(rule.rank));
+        parts.sort_by_key(Vec::len);
+    }
+    parts.sort_by_key(|part| core::cmp::Reverse(part[0].rank));
+    parts
+}
+
+/// A part has at least one of so many rules.
+const PART_SHARE: usize = 50;
+
+/// The two places that tell most rules apart.
+fn telling(places: &[Place], rules: &[Input]) -> Vec<usize> {
+    let values = |at: &usize| {
+        let mut seen: Vec<(u64, u64)> =
+            rules.iter().map(|rule| (places[*at].of(&rule.lo), places[*at].of(&rule.hi))).collect();
+        seen.sort_unstable();
+        seen.dedup();
+        core::cmp::Reverse(seen.len())
+    };
+    let mut by: Vec<usize> = (0..places.len()).collect();
+    by.sort_by_cached_key(values);
+    by.truncate(2);
+    by
+}
+
+struct Builder<'a> {
+    rules: &'a [Input],
+    places: Vec<Place>,
+    entries: Vec<u64>,
+    leaves: Vec<u32>,
+    /// Where each list is: children with the same rules share one.
+    shared: BTreeMap<Vec<u32>, u64>,
+    depth: usize,
+    /// References and entries that may still be made.
+    room: usize,
+}
+
+/// The keys that reach a node, as far as they are known: an interval of each place.
+type Region = Vec<(u64, u64)>;
+
+impl Builder<'_> {
+    fn build(mut self, words: usize) -> Result<Tree, TooBig> {
+        let all: Vec<u32> = (0..self.rules.len() as u32).collect();
+        let region: Region = self.places.iter().map(|place| (0, ones(place.bits))).collect();
+        let budget = self.room / 2;
+        let root = self.entry(all, &region, budget, 0)?;
+        let stride = 1 + 2 * words;
+        let mut rules = Vec::with_capacity(self.rules.len() * stride);
+        for rule in self.rules {
+            rules.push(rule.rank);
+            rules.extend_from_slice(&rule.lo[..words]);
+            rules.extend_from_slice(&rule.hi[..words]);
+        }
+        let rank_max = self.rules.first().map_or(0, |rule| rule.rank);
+        let Self { entries, leaves, depth, .. } = self;
+        Ok(Tree { root, entries, leaves, rules, rank_max, depth })
+    }
+
+    fn entry(
+        &mut self,
+        rules: Vec<u32>,
+        region: &Region,
+        budget: usize,
+        depth: usize,
+    ) -> Result<u64, TooBig> {
+        let rules = self.without_hidden(rules, region);
+        self.depth = self.depth.max(depth);
+        if rules.len() <= LEAF_GOAL || depth == DEPTH_MAX {
+            return self.leaf(rules);
+        }
+        let Some(windows) = self.windows(&rules, region, budget) else { return self.leaf(rules) };
+        let cells = 1usize << (windows[0].bits + windows[1].bits);
+        let mut children: Vec<Vec<u32>> = vec![Vec::new(); cells];
+        for &rule in &rules {
+            let spans = windows.map(|window| self.span(rule, window, region));
+            for second in spans[1].cells(windows[1].bits) {
+                for first in spans[0].cells(windows[0].bits) {
+                    children[(second << windows[0].bits) | first].push(rule);
+                }
+            }
+        }
+        drop(rules);
+        let copies: usize = children.iter().map(Vec::len).sum();
+        self.room = self.room.checked_sub(cells).ok_or(TooBig)?;
+        let base = self.entries.len();
+        self.entries.resize(base + cells, 0);
+        for (cell, child) in children.into_iter().enumerate() {
+            let share =
+                (budget.saturating_sub(cells) as u128 * child.len() as u128 / copies.max(1) as u128) as usize;
+            let below = self.below(region, windows, cell);
+            self.entries[base + cell] = self.entry(child, &below, share, depth + 1)?;
+        }
+        Ok(node(base, windows))
+    }
+
+    fn leaf(&mut self, rules: Vec<u32>) -> Result<u64, TooBig> {
+        if rules.is_empty() {
+            return Ok(0);
+        }
+        if rules.len() > LEAF_MAX {
+            return Err(TooBig);
+        }
+        if let Some(&found) = self.shared.get(&rules) {
+            return Ok(found);
+        }
+        self.room = self.room.checked_sub(rules.len()).ok_or(TooBig)?;
+        let entry = leaf(self.leaves.len(), rules.len());
+        self.leaves.extend_from_slice(&rules);
+        self.shared.insert(rules, entry);
+        Ok(entry)
+    }
+
+    /// The rules that some key of the region may be given: not those of which a better one holds all of it.
+    fn without_hidden(&self, mut rules: Vec<u32>, region: &Region) -> Vec<u32> {
+        let holds = |rule: u32| {
+            let rule = &self.rules[rule as usize];
+            let holds_place = |(place, &(lo, hi)): (&Place, &(u64, u64))| {
+                place.of(&rule.lo) <= lo && hi <= place.of(&rule.hi)
+            };
+            !has_extra(rule.rank) && self.places.iter().zip(region).all(holds_place)
+        };
+        if let Some(at) = rules.iter().position(|&rule| holds(rule)) {
+            rules.truncate(at + 1);
+        }
+        if rules.len() <= HIDING_MAX {
+            let mut kept: Vec<u32> = Vec::with_capacity(rules.len());
+            for rule in rules {
+                if !kept.iter().any(|&better| self.hides(better, rule, region)) {
+                    kept.push(rule);
+                }
+            }
+            return kept;
+        }
+        rules
+    }
+
+    /// Whether all that the worse rule holds of the region lies in the better one.
+    fn hides(&self, better: u32, worse: u32, region: &Region) -> bool {
+        let (better, worse) = (&self.rules[better as usize], &self.rules[worse as usize]);
+        let holds_place = |(place, &(lo, hi)): (&Place, &(u64, u64))| {
+            place.of(&better.lo) <= place.of(&worse.lo).max(lo)
+                && place.of(&worse.hi).min(hi) <= place.of(&better.hi)
+        };
+        !has_extra(better.rank) && self.places.iter().zip(region).all(holds_place)
+    }
+
+    /// The windows that part these rules best, if any are worth it.
+    fn windows(&self, rules: &[u32], region: &Region, budget: usize) -> Option<[Window; 2]> {
+        let sample: Vec<u32> = rules.iter().step_by(rules.len().div_ceil(WEIGHED_MAX)).copied().collect();
+        let scale = rules.len() as f64 / sample.len() as f64;
+        let goal = Goal::new(rules.len(), budget);
+        let cells_max = rules.len() * CELLS_A_RULE;
+        let spans = |window: Window| -> Vec<Cells> {
+            sample.iter().map(|&rule| self.span(rule, window, region)).collect()
+        };
+        let mut best: Option<(f64, Window)> = None;
+        for (place, &(lo, hi)) in self.places.iter().zip(region) {
+            for window in candidates(*place, lo, hi).filter(|window| 1 << window.bits <= cells_max) {
+                let score = goal.score(&counts(&spans(window), window.bits), sample.len(), scale);
+                if score > best.map_or(0.0, |(score, _)| score) {
+                    best = Some((score, window));
+                }
+            }
+        }
+        let (score, first) = best?;
+        let mut pair = (score, [first, Window::default()]);
+        let firsts = spans(first);
+        for (place, &(lo, hi)) in self.places.iter().zip(region) {
+            let is_other = |window: &Window| {
+                let bits = window.bits + first.bits;
+                !overlap(*window, first) && bits <= WINDOW_MAX && 1 << bits <= cells_max
+            };
+            for window in candidates(*place, lo, hi).filter(is_other) {
+                let counted = counts_of_two(&firsts, first.bits, &spans(window), window.bits);
+                let score = goal.score(&counted, sample.len(), scale);
+                if score > pair.0 * PAIR_GAIN {
+                    pair = (score, [first, window]);
+                }
+            }
+        }
+        Some(pair.1)
+    }
+
+    /// The cells of a window that a rule is in.
+    fn span(&self, rule: u32, window: Window, region: &Region) -> Cells {
+        let rule = &self.rules[rule as usize];
+        let at = self.place(window);
+        let (place, (lo, hi)) = (self.places[at], region[at]);
+        let up = window.shift - place.shift;
+        let (lo, hi) = (place.of(&rule.lo).max(lo) >> up, place.of(&rule.hi).min(hi) >> up);
+        let cells = 1u64 << window.bits;
+        // A rule that lies beside what is known of the region got here by the bits alone.
+        let Some(more) = hi.checked_sub(lo) else { return Cells { first: 0, len: 0 } };
+        if more >= cells - 1 {
+            return Cells { first: 0, len: cells as usize };
+        }
+        Cells { first: (lo & (cells - 1)) as usize, len: more as usize + 1 }
+    }
+
+    /// The place that a window lies in.
+    fn place(&self, window: Window) -> usize {
+        let holds = |place: &Place| {
+            place.word == window.word
+                && place.shift <= window.shift
+                && window.shift < place.shift + place.bits
+        };
+        self.places.iter().position(holds).expect("windows are cut out of places")
+    }
+
+    /// What is known of the keys that reach a child. Bits below others that are not known say nothing of an interval.
+    fn below(&self, region: &Region, windows: [Window; 2], cell: usize) -> Region {
+        let mut below = region.clone();
+        let first = cell & ((1 << windows[0].bits) - 1);
+        for (window, number) in windows.into_iter().zip([first, cell >> windows[0].bits]) {
+            if window.bits == 0 {
+                continue;
+            }
+            let at = self.place(window);
+            let (lo, hi) = below[at];
+            let up = window.shift - self.places[at].shift;
+            let width = ones(up + window.bits);
+            if hi - lo == width && lo & width == 0 {
+                let lo = lo | (number as u64) << up;
+                below[at] = (lo, lo | ones(up));
+            }
+        }
+        below
+    }
+}
+
+/// A second window has to gain so much.
+const PAIR_GAIN: f64 = 1.05;
+/// Cells that a node may have for each of its rules.
+const CELLS_A_RULE: usize = 4;
+/// In lists up to this long each rule is compared with each better one.
+const HIDING_MAX: usize = 256;
+
+/// Consecutive cells of a window, round its end.
+#[derive(Clone, Copy)]
+struct Cells {
+    first: usize,
+    len: usize,
+}
+
+impl Cells {
+    fn cells(self, bits: u8) -> impl Iterator<Item = usize> {
+        (0..self.len).map(move |more| (self.first + more) & ((1 << bits) - 1))
+    }
+}
+
+/// Windows of a place that may be worth a look: directly below what is known, and further down.
+fn candidates(place: Place, lo: u64, hi: u64) -> impl Iterator<Item = Window> {
+    let unknown = 64 - (lo ^ hi).leading_zeros() as u8;
+    let step = if unknown > 16 { 2 } else { 1 };
+    let widths = [1u8, 2, 3, 4, 6, 8, WINDOW_MAX];
+    (1..=unknown).rev().step_by(step).flat_map(move |top| {
+        let narrow = widths.into_iter().filter(move |&bits| bits <= top);
+        narrow.map(move |bits| Window { word: place.word, shift: place.shift + top - bits, bits })
+    })
+}
+
+fn overlap(a: Window, b: Window) -> bool {
+    a.word == b.word && a.shift < b.shift + b.bits && b.shift < a.shift + a.bits
+}
+
+/// Rules in each cell.
+fn counts(spans: &[Cells], bits: u8) -> Vec<u32> {
+    let mut counts = vec![0i32; (1 << bits) + 1];
+    for span in spans {
+        let end = span.first + span.len;
+        counts[span.first] += 1;
+        counts[end.min(1 << bits)] -= 1;
+        if end > 1 << bits {
+            counts[0] += 1;
+            counts[end - (1 << bits)] -= 1;
+        }
+    }
+    let mut sum = 0;
+    let summed = counts[..1 << bits].iter().map(|change| {
+        sum += change;
+        sum as u32
+    });
+    summed.collect()
+}
+
+/// Rules in each cell of two windows.
+fn counts_of_two(first: &[Cells], first_bits: u8, second: &[Cells], second_bits: u8) -> Vec<u32> {
+    let mut counts = vec![0u32; 1 << (first_bits + second_bits)];
+    for (a, b) in first.iter().zip(second) {
+        for above in b.cells(second_bits) {
+            for cell in a.cells(first_bits) {
+                counts[above << first_bits | cell] += 1;
+            }
+        }
+    }
+    counts
+}
+
+/// What a node has to reach, and what it may take.
+struct Goal {
+    n: f64,
+    budget: f64,
+    /// The price of a copy in the currency of shorter lists, both as logarithms.
+    price: f64,
+}
+
+impl Goal {
+    fn new(n: usize, budget: usize) -> Self {
+        let (n, budget) = (n as f64, budget.max(1) as f64);
+        let copies = (budget / n).max(1.05).ln();
+        let price = (n / LEAF_GOAL as f64).max(1.5).ln() / copies;
+        Self { n, budget, price }
+    }
+
+    /// How much nearer the cells bring the goal, for what they cost; more than 0 if they are worth it.
+    fn score(&self, counts: &[u32], sampled: usize, scale: f64) -> f64 {
+        let copies: f64 = counts.iter().map(|&count| f64::from(count)).sum::<f64>() * scale;
+        let squares: f64 =
+            counts.iter().map(|&count| f64::from(count) * f64::from(count)).sum::<f64>() * scale;
+        if copies + counts.len() as f64 > self.budget || copies == 0.0 {
+            return 0.0;
+        }
+        // The list that a key finds if keys meet the cells as the rules do.
+        let met = (squares / copies * scale).max(LEAF_GOAL as f64 / 2.0);
+        let shorter = (self.n / met).ln();
+        let longer = (copies / self.n).ln().max(0.0);
+        let entries = (1.0 + counts.len() as f64 / (self.budget + sampled as f64)).ln();
+        if shorter < 0.1 { 0.0 } else { shorter - self.price.min(8.0) * 0.5 * longer - entries }
+    }
+}

@@ -1,0 +1,409 @@
+//! Rules that care for one field: a multibit trie over the intervals of its values.
+//!
+//! Sorted by their ends, the rules cut the values of the field into intervals, each with one best rule, whatever the
+//! priorities are; longest-prefix match is the case in which longer prefixes have greater ones. The trie goes down by
+//! windows of bits from the top, as wide as there are intervals to tell apart, so that a full table is one wide root
+//! and mostly one more line of memory; a handful of intervals is a *run* that is compared value by value. Source: in
+//! the manner of DIR-24-8 (P. Gupta and others, INFOCOM 1998) and level-compressed tries (S. Nilsson and G. Karlsson,
+//! 1999).
+
+use std::collections::BinaryHeap;
+
+use super::key::{Layout, Place, ones};
+use super::space::AHEAD;
+use super::store::{Rank, Store, id_of};
+use super::{NOTHING, TRIE_LINES_MAX};
+
+/// Intervals of a run: where seven of them begin and eight rules are within a line.
+const RUN_MAX: usize = 8;
+/// Intervals of a run in place of a path of nodes that tell nothing apart.
+const LONG_RUN_MAX: usize = 31;
+/// The widest root.
+const ROOT_BITS_MAX: u8 = 20;
+/// The widest node below it.
+const NODE_BITS_MAX: u8 = 10;
+/// Entries of a line of memory.
+const LINE: usize = 16;
+
+/// The best rule for each value of a field.
+#[derive(Clone, Debug)]
+pub(super) struct Trie {
+    low: Place,
+    high: Option<Place>,
+    /// Bits of the field.
+    bits: u8,
+    root: u32,
+    lines: Vec<Line>,
+    depth: usize,
+}
+
+/// Entries of nodes, or of runs: where their intervals begin, but for the first, and their rules.
+#[derive(Clone, Copy, Debug)]
+#[repr(align(64))]
+struct Line([u32; LINE]);
+
+/// Values of a field, of up to 64 or of up to 128 bits.
+trait Number: Copy + Ord + From<u64> {
+    fn of(low: u64, high: u64) -> Self;
+    fn window(self, shift: u8, bits: u8) -> usize;
+    fn next(self) -> Option<Self>;
+    fn plus(self, cells: usize, shift: u8) -> Self;
+    /// The 32 bits below those that are known, of values that differ in `left` bits.
+    fn shown(self, left: u8) -> u32;
+    /// Whether there is nothing below these.
+    fn is_shown(self, left: u8) -> bool;
+    fn wide(self) -> u128;
+}
+
+impl Number for u64 {
+    #[inline(always)]
+    fn of(low: u64, _high: u64) -> Self {
+        low
+    }
+    #[inline(always)]
+    fn window(self, shift: u8, bits: u8) -> usize {
+        (self >> (shift & 63)) as usize & ((1 << bits) - 1)
+    }
+    fn next(self) -> Option<Self> {
+        self.checked_add(1)
+    }
+    fn plus(self, cells: usize, shift: u8) -> Self {
+        self + ((cells as Self) << shift)
+    }
+    #[inline(always)]
+    fn shown(self, left: u8) -> u32 {
+        (self >> (left.saturating_sub(32) & 63)) as u32
+    }
+    fn is_shown(self, left: u8) -> bool {
+        self & ones(left.saturating_sub(32)) == 0
+    }
+    fn wide(self) -> u128 {
+        u128::from(self)
+    }
+}
+
+impl Number for u128 {
+    #[inline(always)]
+    fn of(low: u64, high: u64) -> Self {
+        Self::from(high) << 64 | Self::from(low)
+    }
+    #[inline(always)]
+    fn window(self, shift: u8, bits: u8) -> usize {
+        (self >> (shift & 127)) as usize & ((1 << bits) - 1)
+    }
+    fn next(self) -> Option<Self> {
+        self.checked_add(1)
+    }
+    fn plus(self, cells: usize, shift: u8) -> Self {
+        self + ((cells as Self) << shift)
+    }
+    #[inline(always)]
+    fn shown(self, left: u8) -> u32 {
+        (self >> (left.saturating_sub(32) & 127)) as u32
+    }
+    fn is_shown(self, left: u8) -> bool {
+        self & !(Self::MAX << left.saturating_sub(32)) == 0
+    }
+    fn wide(self) -> u128 {
+        self
+    }
+}
+
+// An entry with the highest bit clear is the id of a rule, or NOTHING. The next bit tells nodes from runs; then come
+// five bits, of a node its width less one and of a long run its length, and the number of the first line.
+const NODE: u32 = 0b10 << 30;
+const RUN: u32 = 0b11 << 30;
+
+fn node_entry(line: usize, width: u8) -> u32 {
+    NODE | u32::from(width - 1) << 25 | line as u32
+}
+
+fn run_entry(line: usize, len: usize) -> u32 {
+    RUN | (len as u32) << 25 | line as u32
+}
+
+/// Lines have numbers of 25 bits.
+const LINES_MAX: usize = 1 << 25;
+
+impl Trie {
+    /// A trie over the one field that the rules of a store care for, if there is no other and none has a mask, and the
+    /// trie does not take more than [`TRIE_LINES_MAX`] lines an interval.
+    pub(super) fn build(layout: &Layout, store: &Store) -> Option<Self> {
+        let field = only_field(layout, store)?;
+        let (low, high) = layout.places(field);
+        if high.is_some() {
+            Self::over::<u128>(low, high, layout.fields()[field].bits, store)
+        } else {
+            Self::over::<u64>(low, high, layout.fields()[field].bits, store)
+        }
+    }
+
+    pub(super) fn depth(&self) -> usize {
+        self.depth
+    }
+
+    pub(super) fn bytes(&self) -> usize {
+        self.lines.len() * size_of::<Line>()
+    }
+
+    /// The best rule for a key, or [`NOTHING`].
+    #[inline(always)]
+    pub(super) fn find(&self, key: &[u64]) -> u32 {
+        match self.high {
+            None => self.value_of(self.low.of(key)),
+            Some(high) => self.value_of(u128::of(self.low.of(key), high.of(key))),
+        }
+    }
+
+    /// As [`find`](Self::find), for up to [`AHEAD`] keys that go down the trie side by side.
+    #[inline(always)]
+    pub(super) fn find_batch<const N: usize>(&self, keys: &[[u64; N]], found: &mut [u32]) {
+        match self.high {
+            None => self.values_of(keys.iter().map(|key| self.low.of(key)), found),
+            Some(high) => {
+                self.values_of(keys.iter().map(|key| u128::of(self.low.of(key), high.of(key))), found)
+            }
+        }
+    }
+
+    /// Lines that a look-up reads.
+    pub(super) fn touches(&self, key: &[u64]) -> usize {
+        let value = u128::of(self.low.of(key), self.high.map_or(0, |high| high.of(key)));
+        let (mut entry, mut left, mut touched) = (self.root, self.bits, 0);
+        while entry >> 30 == NODE >> 30 {
+            (entry, left) = self.step(entry, left, value);
+            touched += 1;
+        }
+        touched + usize::from(entry >> 30 == RUN >> 30)
+    }
+
+    #[inline(always)]
+    fn value_of<K: Number>(&self, value: K) -> u32 {
+        let (mut entry, mut left) = (self.root, self.bits);
+        while entry >> 30 == NODE >> 30 {
+            (entry, left) = self.step(entry, left, value);
+        }
+        if entry >> 31 == 0 { entry } else { self.find_in_run(entry, value.shown(left)) }
+    }
+
+    #[inline(always)]
+    fn values_of<K: Number>(&self, values: impl Iterator<Item = K>, found: &mut [u32]) {
+        let mut at = [(K::from(0), NOTHING, 0); AHEAD];
+        let at = &mut at[..found.len()];
+        for (at, value) in at.iter_mut().zip(values) {
+            *at = (value, self.root, self.bits);
+        }
+        loop {
+            let mut is_node = false;
+            for (value, entry, left) in at.iter_mut() {
+                // Without a branch: which of the keys has arrived where cannot be foretold.
+                let goes_on = *entry >> 30 == NODE >> 30;
+                let (next, below) = self.step(if goes_on { *entry } else { 0 }, *left, *value);
+                (*entry, *left) = if goes_on { (next, below) } else { (*entry, *left) };
+                is_node |= *entry >> 30 == NODE >> 30;
+            }
+            if !is_node {
+                break;
+            }
+        }
+        for ((value, entry, left), found) in at.iter().zip(found) {
+            let is_rule = *entry >> 31 == 0;
+            let in_run = self.find_in_run(if is_rule { RUN } else { *entry }, value.shown(*left));
+            *found = if is_rule { *entry } else { in_run };
+        }
+    }
+
+    /// The entry of a value in a node of values that differ in `left` bits, and in how many they differ below it.
+    #[inline(always)]
+    fn step<K: Number>(&self, entry: u32, left: u8, value: K) -> (u32, u8) {
+        let width = (entry >> 25 & 31) as u8 + 1;
+        let below = left.wrapping_sub(width);
+        let number = value.window(below, width);
+        let line = &self.lines[(entry as usize & (LINES_MAX - 1)) + number / LINE];
+        (line.0[number % LINE], below)
+    }
+
+    #[inline(always)]
+    fn find_in_run(&self, entry: u32, value: u32) -> u32 {
+        let len = (entry >> 25 & 31) as usize;
+        let line = entry as usize & (LINES_MAX - 1);
+        if len == 0 { self.lines[line].find(value) } else { self.find_in_long_run(line, len, value) }
+    }
+
+    #[cold]
+    fn find_in_long_run(&self, line: usize, len: usize, value: u32) -> u32 {
+        let word = |at: usize| self.lines[line + at / LINE].0[at % LINE];
+        let n = (0..len - 1).take_while(|&at| word(at) <= value).count();
+        word(len - 1 + n)
+    }
+
+    fn over<K: Number>(low: Place, high: Option<Place>, bits: u8, store: &Store) -> Option<Self> {
+        let number = |words: &[u64]| K::of(low.of(words), high.map_or(0, |high| high.of(words)));
+        let mut spans: Vec<(K, K, Rank)> =
+            store.iter().map(|rule| (number(rule.lo), number(rule.hi), rule.rank)).collect();
+        let mut intervals = intervals(&mut spans);
+        drop(spans);
+        let end = u128::MAX >> (128 - bits);
+        intervals.retain(|(begins, _)| begins.wide() <= end);
+        let room = (TRIE_LINES_MAX * intervals.len()).min(LINES_MAX);
+        // A look-up that has arrived reads the first line once more.
+        let mut builder = Builder { lines: vec![Line([0; LINE])], depth: 0, room };
+        let root = builder.entry(&intervals, K::from(0), bits, 0)?;
+        let Builder { lines, depth, .. } = builder;
+        Some(Self { low, high, bits, root, lines, depth })
+    }
+}
+
+impl Line {
+    /// The rule of a run's interval.
+    #[inline(always)]
+    fn find(&self, value: u32) -> u32 {
+        let n: usize = self.0[..RUN_MAX - 1].iter().map(|&begins| usize::from(begins <= value)).sum();
+        self.0[RUN_MAX - 1 + n]
+    }
+}
+
+/// The field that all rules of a store leave everything else to.
+fn only_field(layout: &Layout, store: &Store) -> Option<usize> {
+    let mut asked = vec![false; layout.fields().len()];
+    for rule in store.iter() {
+        if rule.extra.is_some_and(|extra| extra.care.iter().any(|&care| care != 0)) {
+            return None;
+        }
+        for (field, asked) in asked.iter_mut().enumerate() {
+            let (low, high) = layout.places(field);
+            let is_all = |place: Place| place.of(rule.lo) == 0 && place.of(rule.hi) == ones(place.bits);
+            *asked |= !is_all(low) || high.is_some_and(|high| !is_all(high));
+        }
+    }
+    let mut fields = (0..asked.len()).filter(|&field| asked[field]);
+    let field = fields.next()?;
+    // The box of a range over more than 64 bits is wider than the range.
+    let is_exact = store.iter().all(|rule| rule.extra.is_none());
+    (fields.next().is_none() && is_exact).then_some(field)
+}
+
+/// Where the best rule changes, and to which; the first begins at 0.
+fn intervals<K: Number>(spans: &mut [(K, K, Rank)]) -> Vec<(K, u32)> {
+    spans.sort_unstable_by_key(|&(lo, _, _)| lo);
+    let mut intervals: Vec<(K, u32)> = vec![(K::from(0), NOTHING)];
+    let mut change = |at: K, id: u32| {
+        let (last, best) = intervals.last_mut().expect("it begins with one");
+        if *best == id {
+            return;
+        }
+        if *last == at {
+            *best = id;
+        } else {
+            intervals.push((at, id));
+        }
+    };
+    let mut open: BinaryHeap<(Rank, K)> = BinaryHeap::new();
+    let mut spans = spans.iter().peekable();
+    let mut at = K::from(0);
+    loop {
+        while let Some(&&(lo, hi, rank)) = spans.peek()
+            && lo <= at
+        {
+            open.push((rank, hi));
+            spans.next();
+        }
+        while open.peek().is_some_and(|&(_, hi)| hi < at) {
+            open.pop();
+        }
+        let best = open.peek().copied();
+        change(at, best.map_or(NOTHING, |(rank, _)| id_of(rank)));
+        let ends = best.and_then(|(_, hi)| hi.next());
+        let begins = spans.peek().map(|(lo, _, _)| *lo);
+        at = match (ends, begins) {
+            (Some(ends), Some(begins)) => ends.min(begins),
+            (Some(next), None) | (None, Some(next)) => next,
+            (None, None) => return intervals,
+        };
+    }
+}
+
+struct Builder {
+    lines: Vec<Line>,
+    depth: usize,
+    room: usize,
+}
+
+impl Builder {
+    /// An entry for the values from `first` on that differ in the lowest `left` bits; `intervals` are those that touch
+    /// them. None if it would take too many lines.
+    fn entry<K: Number>(&mut self, intervals: &[(K, u32)], first: K, left: u8, depth: usize) -> Option<u32> {
+        self.depth = self.depth.max(depth);
+        if let [(_, id)] = intervals {
+            return Some(*id);
+        }
+        if intervals.len() <= RUN_MAX
+            && let Some(run) = self.run(intervals, left)
+        {
+            return run;
+        }
+        let widest = if depth == 0 { ROOT_BITS_MAX } else { NODE_BITS_MAX };
+        let mut width = (intervals.len().ilog2() as u8 + 1).min(widest).min(left);
+        // Where all of them are in one cell, a wide node would tell nothing apart.
+        let cell = |at: usize| intervals[at].0.window(left - width, width);
+        if cell(1) == cell(intervals.len() - 1) {
+            if intervals.len() <= LONG_RUN_MAX
+                && let Some(run) = self.run(intervals, left)
+            {
+                return run;
+            }
+            width = width.min(4);
+        }
+        let below = left - width;
+        let base = self.take((1usize << width).div_ceil(LINE))?;
+        let (mut from, last) = (0, (1usize << width) - 1);
+        for cell in 0..=last {
+            let start = first.plus(cell, below);
+            // The interval in which the cell begins, and those that begin within.
+            while intervals.get(from + 1).is_some_and(|&(begins, _)| begins <= start) {
+                from += 1;
+            }
+            let mut end = from + 1;
+            while intervals.get(end).is_some_and(|&(at, _)| cell == last || at < first.plus(cell + 1, below))
+            {
+                end += 1;
+            }
+            let entry = self.entry(&intervals[from..end], start, below, depth + 1)?;
+            self.lines[base + cell / LINE].0[cell % LINE] = entry;
+        }
+        Some(node_entry(base, width))
+    }
+
+    /// A run, if what a run compares tells its intervals apart; None within if there is no room for it.
+    fn run<K: Number>(&mut self, intervals: &[(K, u32)], left: u8) -> Option<Option<u32>> {
+        let begins = &intervals[1..];
+        if !begins.iter().all(|(begins, _)| begins.is_shown(left)) {
+            return None;
+        }
+        let begins = begins.iter().map(|(begins, _)| begins.shown(left));
+        let ids = intervals.iter().map(|&(_, id)| id);
+        if intervals.len() > RUN_MAX {
+            let words: Vec<u32> = begins.chain(ids).collect();
+            let Some(base) = self.take(words.len().div_ceil(LINE)) else { return Some(None) };
+            for (at, word) in words.into_iter().enumerate() {
+                self.lines[base + at / LINE].0[at % LINE] = word;
+            }
+            return Some(Some(run_entry(base, intervals.len())));
+        }
+        let Some(base) = self.take(1) else { return Some(None) };
+        let line = &mut self.lines[base].0;
+        // What is not taken begins nowhere, and if it does, it is the last interval.
+        line[..RUN_MAX - 1].fill(u32::MAX);
+        line[RUN_MAX - 1..].fill(intervals[intervals.len() - 1].1);
+        line.iter_mut().zip(begins).for_each(|(word, begins)| *word = begins);
+        line[RUN_MAX - 1..].iter_mut().zip(ids).for_each(|(word, id)| *word = id);
+        Some(Some(run_entry(base, 0)))
+    }
+
+    fn take(&mut self, lines: usize) -> Option<usize> {
+        self.room = self.room.checked_sub(lines)?;
+        let base = self.lines.len();
+        self.lines.resize(base + lines, Line([0; LINE]));
+        Some(base)
+    }
+}
