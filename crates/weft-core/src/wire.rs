@@ -11,6 +11,14 @@
 //! A *layer* is one header in a frame. Layers behind an edge that is [`Next::inner`] are on the next *level*: level 0
 //! is what arrived on the wire, level 1 what a tunnel carries.
 
+mod build;
+mod eval;
+pub mod generate;
+mod read;
+
+pub use build::{BuildError, Header, build};
+pub use read::{FoundField, Layer, Malformed, Reading, read};
+
 use crate::types::Type;
 
 /// Levels of layers that a program may look at: the frame itself, and what a tunnel in it carries.
@@ -27,7 +35,7 @@ pub const PROTOCOLS_MAX: usize = 1024;
 pub const FIELDS_MAX: usize = 256;
 
 /// A protocol: an index into the program's list.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct ProtocolId(pub u16);
 
 /// A field: an index into [`Protocol::fields`].
@@ -284,6 +292,58 @@ pub struct FieldRef {
     pub layer: LayerRef,
     /// For each of the layer's protocols, which field; None for whether the layer is there (BOOL, never NULL).
     pub fields: Option<Vec<FieldId>>,
+}
+
+/// The value of a field, apart from any frame.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum FieldValue {
+    /// Of bits.
+    Number(u64),
+    /// Of bytes.
+    Bytes(Vec<u8>),
+}
+
+impl Expr {
+    /// Calls `visit` for this expression and all within it.
+    pub fn each(&self, visit: &mut impl FnMut(&Self)) {
+        visit(self);
+        match self {
+            Self::Binary(_, a, b) => [a, b].into_iter().for_each(|e| e.each(visit)),
+            Self::Not(a) | Self::In(a, _) => a.each(visit),
+            Self::If(a, b, c) => [a, b, c].into_iter().for_each(|e| e.each(visit)),
+            _ => {}
+        }
+    }
+
+    /// Whether what is computed can be told when a header is read: all but checksums of what it carries, and what only
+    /// its maker knows.
+    pub fn is_verified(&self) -> bool {
+        let mut is_verified = true;
+        self.each(&mut |e| {
+            is_verified &= match e {
+                Self::Checksum(sum) => *sum == Checksum::Header,
+                Self::Last => false,
+                _ => true,
+            }
+        });
+        is_verified
+    }
+
+    /// Fields that must have these values for it to be true: those that an AND of equalities with numbers names.
+    pub fn required(&self) -> Vec<(FieldId, u64)> {
+        match self {
+            Self::Binary(BinaryOp::And, a, b) => [a.required(), b.required()].concat(),
+            Self::Binary(BinaryOp::Eq, a, b) => match (&**a, &**b) {
+                (Self::Field(field), Self::Int(n)) | (Self::Int(n), Self::Field(field)) => vec![(*field, *n)],
+                _ => Vec::new(),
+            },
+            Self::In(a, list) => match (&**a, list.first()) {
+                (Self::Field(field), Some(n)) => vec![(*field, *n)],
+                _ => Vec::new(),
+            },
+            _ => Vec::new(),
+        }
+    }
 }
 
 impl Protocol {

@@ -147,9 +147,11 @@ pub(super) fn read(
 fn needed(protocol: &Protocol, wanted: &[Wanted], next: &[usize]) -> BTreeSet<FieldId> {
     let mut needed: BTreeSet<FieldId> = wanted.iter().filter_map(|wanted| wanted.field).collect();
     let mut add = |expr: &Expr| {
-        each_field(expr, &mut |field| {
-            needed.insert(field);
-        })
+        expr.each(&mut |e| {
+            if let Expr::Field(field) | Expr::BytesAfter(field) | Expr::Present(field) = e {
+                needed.insert(*field);
+            }
+        });
     };
     for (at, field) in protocol.fields.iter().enumerate() {
         let own = Expr::Field(FieldId(at as u16));
@@ -157,7 +159,7 @@ fn needed(protocol: &Protocol, wanted: &[Wanted], next: &[usize]) -> BTreeSet<Fi
             add(&own);
         }
         if let Rule::Computed(expr) = &field.rule
-            && is_verified(expr)
+            && expr.is_verified()
         {
             add(&own);
             add(expr);
@@ -190,32 +192,6 @@ fn needed(protocol: &Protocol, wanted: &[Wanted], next: &[usize]) -> BTreeSet<Fi
     protocol.length.iter().for_each(&mut add);
     next.iter().for_each(|at| add(&protocol.next[*at].condition));
     needed
-}
-
-/// Whether what is computed can be told when the header is read: all but checksums of what it carries, and what only
-/// its maker knows.
-fn is_verified(expr: &Expr) -> bool {
-    match expr {
-        Expr::Checksum(sum) => *sum == Checksum::Header,
-        Expr::Last => false,
-        Expr::Binary(_, a, b) => is_verified(a) && is_verified(b),
-        Expr::Not(a) | Expr::In(a, _) => is_verified(a),
-        Expr::If(a, b, c) => is_verified(a) && is_verified(b) && is_verified(c),
-        _ => true,
-    }
-}
-
-fn each_field(expr: &Expr, visit: &mut impl FnMut(FieldId)) {
-    match expr {
-        Expr::Field(field) | Expr::BytesAfter(field) | Expr::Present(field) => visit(*field),
-        Expr::Binary(_, a, b) => {
-            each_field(a, visit);
-            each_field(b, visit);
-        }
-        Expr::Not(a) | Expr::In(a, _) => each_field(a, visit),
-        Expr::If(a, b, c) => [a, b, c].into_iter().for_each(|e| each_field(e, visit)),
-        _ => {}
-    }
 }
 
 impl<'n> Header<'_, 'n> {
@@ -470,7 +446,7 @@ impl<'n> Header<'_, 'n> {
                 let wrong = self.header_sum_is_wrong();
                 Some((wrong, format!("{name} does not hold")))
             }
-            Rule::Computed(expr) if is_verified(expr) => {
+            Rule::Computed(expr) if expr.is_verified() => {
                 let computed = self.number(expr).value;
                 let wrong = self.out.b.int_compare(IntCmp::Ne, found.value, computed);
                 Some((wrong, format!("{name} is not what it says")))

@@ -1,0 +1,352 @@
+//! Builds frames from definitions: the other way of each line.
+
+use std::collections::BTreeMap;
+
+use super::eval::{self, Sight};
+use super::{Checksum, Expr, FieldId, FieldValue, Item, Next, Protocol, ProtocolId, Rule, Until, Width};
+use crate::types::Type;
+
+/// A header to be built.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Header {
+    /// Of which protocol.
+    pub protocol: ProtocolId,
+    /// Fields that are given. Others are what their rules say; a field that says what follows names what does.
+    pub values: BTreeMap<FieldId, FieldValue>,
+    /// The rounds of each REPEAT, by its name: the fields of each that are given.
+    pub rounds: BTreeMap<String, Vec<BTreeMap<FieldId, FieldValue>>>,
+}
+
+/// Why a frame cannot be built.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum BuildError {
+    /// No rule lets the second protocol stand behind the first.
+    NotBehind(ProtocolId, ProtocolId),
+    /// A field is given a number that has more bits, or bytes where it has bits.
+    DoesNotFit(ProtocolId, FieldId),
+}
+
+/// Builds a frame of these headers, from the outside in, around a payload.
+///
+/// # Errors
+/// [`BuildError`]: the headers cannot stand like that.
+pub fn build(protocols: &[Protocol], headers: &[Header], payload: &[u8]) -> Result<Vec<u8>, BuildError> {
+    let mut linked: Vec<BTreeMap<FieldId, u64>> = vec![BTreeMap::new(); headers.len()];
+    for (at, pair) in headers.windows(2).enumerate() {
+        let next = link(protocols, pair[0].protocol, pair[1].protocol)?;
+        linked[at] = next.condition.required().into_iter().collect();
+    }
+    // What a tunnel sets below it.
+    for (at, header) in headers.iter().enumerate() {
+        let maker = maker(protocols, headers, &linked, at, &[]);
+        let encap = protocols[usize::from(header.protocol.0)].encap.iter();
+        let below = |protocol| (0..at).rev().find(|below| headers[*below].protocol == protocol);
+        let sets = encap
+            .filter_map(|(lower, field, value)| Some((below(*lower)?, *field, eval::value(value, &maker))));
+        for (below, field, value) in sets.collect::<Vec<_>>() {
+            linked[below].insert(field, value);
+        }
+    }
+    let mut frame = payload.to_vec();
+    for at in (0..headers.len()).rev() {
+        let header = maker(protocols, headers, &linked, at, &frame).make()?;
+        frame = [header, frame].concat();
+    }
+    Ok(frame)
+}
+
+fn link(protocols: &[Protocol], lower: ProtocolId, upper: ProtocolId) -> Result<&Next, BuildError> {
+    let mut next = protocols[usize::from(lower.0)].next.iter();
+    next.find(|next| next.to == upper).ok_or(BuildError::NotBehind(lower, upper))
+}
+
+fn maker<'a>(
+    protocols: &'a [Protocol],
+    headers: &'a [Header],
+    linked: &'a [BTreeMap<FieldId, u64>],
+    at: usize,
+    behind: &'a [u8],
+) -> Maker<'a> {
+    let header = &headers[at];
+    Maker {
+        protocols,
+        protocol: &protocols[usize::from(header.protocol.0)],
+        header,
+        linked: &linked[at],
+        below: &headers[..at],
+        behind,
+        round: None,
+        bits: Bits::default(),
+    }
+}
+
+/// A header that is being made.
+struct Maker<'a> {
+    protocols: &'a [Protocol],
+    protocol: &'a Protocol,
+    header: &'a Header,
+    /// What follows is named by these.
+    linked: &'a BTreeMap<FieldId, u64>,
+    below: &'a [Header],
+    /// What the header carries.
+    behind: &'a [u8],
+    /// The round that is being made: its REPEAT, its number, and its items.
+    round: Option<(&'a str, usize, &'a [Item])>,
+    /// What has been made.
+    bits: Bits,
+}
+
+/// Bits, the most significant of a byte first.
+#[derive(Clone, Debug, Default)]
+struct Bits {
+    bytes: Vec<u8>,
+    n: usize,
+    /// Where checksums are: they are put in last.
+    sums: Vec<(usize, Checksum)>,
+}
+
+impl Bits {
+    fn push(&mut self, number: u64, n: usize) {
+        for at in (0..n).rev() {
+            if self.n.is_multiple_of(8) {
+                self.bytes.push(0);
+            }
+            self.bytes[self.n / 8] |= ((number >> at & 1) as u8) << (7 - self.n % 8);
+            self.n += 1;
+        }
+    }
+}
+
+impl<'a> Maker<'a> {
+    fn make(mut self) -> Result<Vec<u8>, BuildError> {
+        let items = &self.protocol.items;
+        self.items(items)?;
+        let mut bytes = core::mem::take(&mut self.bits.bytes);
+        for (at, sum) in core::mem::take(&mut self.bits.sums) {
+            let value = self.sum(sum, &bytes);
+            bytes[at..at + value.len()].copy_from_slice(&value);
+        }
+        Ok(bytes)
+    }
+
+    fn items(&mut self, items: &'a [Item]) -> Result<(), BuildError> {
+        for item in items {
+            match item {
+                Item::Field(id) => self.field(*id)?,
+                Item::When { condition, items } => {
+                    if eval::value(condition, self) != 0 {
+                        self.items(items)?;
+                    }
+                }
+                Item::Repeat { name, items, until, .. } => {
+                    for nth in 0..self.rounds(name, until) {
+                        self.round = Some((name, nth, items));
+                        self.items(items)?;
+                    }
+                    self.round = None;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// How many rounds are made: those that are given, and one at least where the definition wants it.
+    fn rounds(&self, name: &str, until: &Until) -> usize {
+        let given = self.header.rounds.get(name).map_or(0, Vec::len);
+        if matches!(until, Until::Condition(_)) { given.max(1) } else { given }
+    }
+
+    fn field(&mut self, id: FieldId) -> Result<(), BuildError> {
+        let field = &self.protocol.fields[usize::from(id.0)];
+        let misfit = Err(BuildError::DoesNotFit(self.header.protocol, id));
+        match &field.width {
+            Width::Bits { n, little } => {
+                let n = usize::from(*n);
+                if let Rule::Computed(Expr::Checksum(sum)) = &field.rule
+                    && !self.given(id).is_some()
+                {
+                    self.bits.sums.push((self.bits.n / 8, *sum));
+                }
+                let number = self.number(id);
+                if matches!(self.given(id), Some(FieldValue::Bytes(_))) || (n < 64 && number >> n != 0) {
+                    return misfit;
+                }
+                let number = if *little { number.swap_bytes() >> (64 - n) } else { number };
+                self.bits.push(number, n);
+            }
+            Width::Bytes { max, .. } => {
+                let bytes = match self.given(id) {
+                    Some(FieldValue::Bytes(bytes)) => bytes.clone(),
+                    Some(FieldValue::Number(_)) => return misfit,
+                    None => vec![0; self.width(id)],
+                };
+                if bytes.len() > *max as usize {
+                    return misfit;
+                }
+                bytes.iter().for_each(|byte| self.bits.push(u64::from(*byte), 8));
+            }
+        }
+        Ok(())
+    }
+
+    fn given(&self, id: FieldId) -> Option<&'a FieldValue> {
+        if let Some((name, nth, _)) = self.round
+            && self.protocol.fields[usize::from(id.0)].repeated
+        {
+            return self.header.rounds.get(name)?.get(nth)?.get(&id);
+        }
+        self.header.values.get(&id)
+    }
+
+    /// What a field of bits holds.
+    fn number(&self, id: FieldId) -> u64 {
+        let field = &self.protocol.fields[usize::from(id.0)];
+        match (self.given(id), self.linked.get(&id), &field.rule) {
+            (Some(FieldValue::Number(number)), ..) => *number,
+            (_, Some(number), _) => *number,
+            (_, _, Rule::Constant(number)) => *number,
+            (_, _, Rule::Computed(Expr::Checksum(_))) => 0,
+            (_, _, Rule::Default(expr) | Rule::Computed(expr)) => eval::value(expr, self),
+            _ => 0,
+        }
+    }
+
+    /// Bytes of a field of bytes: what is given, or what its count says if that needs no field that is computed from
+    /// it.
+    fn width(&self, id: FieldId) -> usize {
+        if let Some(FieldValue::Bytes(bytes)) = self.given(id) {
+            return bytes.len();
+        }
+        let Width::Bytes { count, .. } = &self.protocol.fields[usize::from(id.0)].width else { return 0 };
+        let mut is_told = true;
+        count.each(&mut |e| is_told &= matches!(e, Expr::Int(_) | Expr::Binary(..)));
+        if is_told { eval::value(count, self) as usize } else { 0 }
+    }
+
+    /// Bits of items, as they will be made.
+    fn bits_of(&self, items: &'a [Item], stop: Option<FieldId>) -> (usize, bool) {
+        let mut bits = 0;
+        for item in items {
+            let (more, is_found) = match item {
+                Item::Field(id) => {
+                    let width = match self.protocol.fields[usize::from(id.0)].width {
+                        Width::Bits { n, .. } => usize::from(n),
+                        Width::Bytes { .. } => 8 * self.width(*id),
+                    };
+                    (width, stop == Some(*id))
+                }
+                Item::When { condition, items } if eval::value(condition, self) != 0 => {
+                    self.bits_of(items, stop)
+                }
+                Item::When { .. } => (0, false),
+                Item::Repeat { name, items, until, .. } => {
+                    let rounds = (0..self.rounds(name, until)).map(|nth| {
+                        let round = Maker { round: Some((name, nth, items)), bits: Bits::default(), ..*self };
+                        round.bits_of(items, None).0
+                    });
+                    (rounds.sum(), false)
+                }
+            };
+            bits += more;
+            if is_found {
+                return (bits, true);
+            }
+        }
+        (bits, false)
+    }
+
+    /// A checksum of the header that has been made, in the order of the wire.
+    fn sum(&self, sum: Checksum, header: &[u8]) -> Vec<u8> {
+        let inverted = |parts: &[&[u8]]| (!eval::sum16(parts)).to_be_bytes().to_vec();
+        match sum {
+            Checksum::Header => inverted(&[header]),
+            Checksum::Layer => inverted(&[&[header, self.behind].concat()]),
+            Checksum::Pseudo | Checksum::PseudoOrZero => {
+                let layer = [header, self.behind].concat();
+                let value = inverted(&[&self.pseudo(layer.len()), &layer]);
+                match (sum, &*value) {
+                    (Checksum::PseudoOrZero, [0, 0]) => vec![0xff, 0xff],
+                    _ => value,
+                }
+            }
+            Checksum::Crc32c => eval::crc32c(&[header, self.behind].concat()).to_le_bytes().to_vec(),
+        }
+    }
+
+    /// The pseudo header: the addresses of the nearest layer below that has some, the length and the number of this
+    /// protocol there.
+    fn pseudo(&self, len: usize) -> Vec<u8> {
+        let mut pseudo = Vec::new();
+        let with_addresses = self.below.iter().rev().find_map(|lower| {
+            let protocol = &self.protocols[usize::from(lower.protocol.0)];
+            let fields = protocol.fields.iter().enumerate().filter(|(_, field)| field.ty == Type::IpAddr);
+            let ids: Vec<FieldId> = fields.map(|(at, _)| FieldId(at as u16)).collect();
+            (!ids.is_empty()).then_some((lower, protocol, ids))
+        });
+        let Some((lower, protocol, ids)) = with_addresses else { return pseudo };
+        for id in ids {
+            let width = match &protocol.fields[usize::from(id.0)].width {
+                Width::Bytes { max, .. } => *max as usize,
+                Width::Bits { n, .. } => usize::from(*n) / 8,
+            };
+            match lower.values.get(&id) {
+                Some(FieldValue::Bytes(bytes)) => pseudo.extend(bytes),
+                _ => pseudo.resize(pseudo.len() + width, 0),
+            }
+        }
+        pseudo.extend((len as u32).to_be_bytes());
+        let direct = self.below.last().and_then(|below| {
+            let next = link(self.protocols, below.protocol, self.header.protocol).ok()?;
+            next.condition.required().iter().map(|(_, n)| *n).find(|n| *n <= 255 && *n > 0)
+        });
+        pseudo.extend((direct.unwrap_or(0) as u32).to_be_bytes());
+        pseudo
+    }
+}
+
+impl Sight for Maker<'_> {
+    fn field(&self, id: FieldId) -> u64 {
+        self.number(id)
+    }
+
+    fn is_present(&self, id: FieldId) -> bool {
+        self.given(id).is_some()
+    }
+
+    fn peek(&self, bits: u8) -> u64 {
+        eval::bits(self.behind, 0, usize::from(bits))
+    }
+
+    fn header_bytes(&self) -> u64 {
+        (self.bits_of(&self.protocol.items, None).0 / 8) as u64
+    }
+
+    fn payload_bytes(&self) -> u64 {
+        self.behind.len() as u64
+    }
+
+    fn bytes_after(&self, id: FieldId) -> u64 {
+        let (before, _) = self.bits_of(&self.protocol.items, Some(id));
+        self.header_bytes() + self.payload_bytes() - (before / 8) as u64
+    }
+
+    fn round_bytes(&self) -> u64 {
+        self.round.map_or(0, |(.., items)| (self.bits_of(items, None).0 / 8) as u64)
+    }
+
+    fn rest(&self) -> u64 {
+        (self.header_bytes() + self.payload_bytes()).saturating_sub((self.bits.n / 8) as u64)
+    }
+
+    fn count(&self, name: &str) -> u64 {
+        self.header.rounds.get(name).map_or(0, Vec::len) as u64
+    }
+
+    fn is_last(&self) -> bool {
+        self.round.is_some_and(|(name, nth, _)| nth + 1 >= self.header.rounds.get(name).map_or(1, Vec::len))
+    }
+
+    fn checksum(&self, _: Checksum) -> u64 {
+        0
+    }
+}
