@@ -12,8 +12,10 @@
 //! pushed needs no packet to be moved.
 
 mod offload;
+mod segment;
 
 pub use offload::{Checksum, Gso, GsoKind, Offload, VIRTIO_HEADER_BYTES, VirtioError};
+pub use segment::{SEGMENTS_MAX, SegmentError, VLAN_TAGS_MAX, network_at};
 
 use crate::Time;
 use core::fmt;

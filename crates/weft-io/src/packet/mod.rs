@@ -23,7 +23,7 @@ use core::fmt;
 use std::io;
 use std::os::fd::RawFd;
 use weft_core::Time;
-use weft_core::frame::{Frame, Pool};
+use weft_core::frame::{Frame, Pool, SegmentError, network_at};
 
 pub use weft_core::frame::BATCH_MAX;
 
@@ -130,6 +130,24 @@ pub struct OpenError {
     pub error: io::Error,
     /// What would help.
     pub help: Option<&'static str>,
+}
+
+/// Puts the segments that a packet stands for in its place, for a device that cannot cut it.
+fn cut(pool: &mut Pool, frames: &mut Vec<Frame>, at: usize, link: Link) -> Result<(), SegmentError> {
+    let network = match link {
+        Link::Ethernet => network_at(pool.bytes(&frames[at])).ok_or(SegmentError::Malformed)?,
+        Link::Ip => 0,
+    };
+    let mut segments = Vec::new();
+    match pool.segment(&frames[at], network, &mut segments) {
+        // All buffers that are taken are these: none will come back.
+        Err(SegmentError::NoBuffer) if at == 0 && pool.in_use() == frames.len() => {
+            return Err(SegmentError::Malformed);
+        }
+        result => result?,
+    }
+    frames.splice(at..=at, segments).for_each(|whole| pool.give(whole));
+    Ok(())
 }
 
 impl fmt::Display for OpenError {

@@ -3,8 +3,9 @@
 use crate::world::Namespace;
 use std::io;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicI32, Ordering};
 use std::thread::JoinHandle;
+use std::time::Duration;
 use weft_core::frame::{Frame, Pool, PoolConfig};
 use weft_io::clock;
 use weft_io::packet::{Device, DeviceCounters};
@@ -16,6 +17,8 @@ pub(crate) type Pair = [Vec<Box<dyn Device + Send>>; 2];
 pub(crate) struct Relay {
     thread: JoinHandle<[DeviceCounters; 2]>,
     stop: Arc<AtomicBool>,
+    /// What the system calls its thread.
+    id: Arc<AtomicI32>,
 }
 
 impl Relay {
@@ -23,11 +26,24 @@ impl Relay {
     pub(crate) fn start(namespace: &Namespace, open: impl FnOnce() -> Pair + Send) -> Self {
         let pair = namespace.enter(open);
         let stop = Arc::new(AtomicBool::new(false));
+        let id = Arc::new(AtomicI32::new(0));
         let thread = std::thread::spawn({
-            let stop = Arc::clone(&stop);
-            move || run(pair, &stop)
+            let (stop, id) = (Arc::clone(&stop), Arc::clone(&id));
+            move || {
+                // SAFETY: the call takes nothing.
+                id.store(unsafe { libc::gettid() }, Ordering::Relaxed);
+                run(pair, &stop)
+            }
         });
-        Self { thread, stop }
+        Self { thread, stop, id }
+    }
+
+    /// Processor time that its thread has spent so far; none where the kernel does not count it.
+    pub(crate) fn cpu(&self) -> Duration {
+        let path = format!("/proc/self/task/{}/schedstat", self.id.load(Ordering::Relaxed));
+        let spent = std::fs::read_to_string(path).unwrap_or_default();
+        let nanos = spent.split_whitespace().next().and_then(|nanos| nanos.parse().ok());
+        Duration::from_nanos(nanos.unwrap_or(0))
     }
 
     /// Stops it, and gives what its ports counted.
@@ -60,7 +76,8 @@ fn run(mut pair: Pair, stop: &AtomicBool) -> [DeviceCounters; 2] {
     }
     waiting.into_iter().flatten().flatten().for_each(|frame| pool.give(frame));
     assert_eq!(pool.in_use(), 0, "a buffer was lost");
-    pair.map(|queues| queues.into_iter().fold(DeviceCounters::default(), |sum, mut q| add(sum, q.counters())))
+    let sum = |sum, mut queue: Box<dyn Device + Send>| add(sum, queue.counters());
+    pair.map(|queues| queues.into_iter().fold(DeviceCounters::default(), sum))
 }
 
 /// Waits until a device is readable, or a moment.
@@ -70,7 +87,8 @@ fn wait(pair: &Pair) {
     let mut polls: Vec<_> = fds.map(poll).collect();
     // SAFETY: the list is writable for its length.
     let n = unsafe { libc::poll(polls.as_mut_ptr(), polls.len() as _, 5) };
-    assert!(n >= 0, "{}", io::Error::last_os_error());
+    let error = io::Error::last_os_error();
+    assert!(n >= 0 || error.kind() == io::ErrorKind::Interrupted, "{error}");
 }
 
 fn add(a: DeviceCounters, b: DeviceCounters) -> DeviceCounters {

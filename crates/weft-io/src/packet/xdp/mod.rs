@@ -3,7 +3,7 @@
 //! A small program on the interface hands its packets to a socket for each queue, through memory that both share. The
 //! host sees none of them, and there is nothing that says which checksums are still to be finished: an interface of
 //! another namespace that sends to this one has to finish its own ([`super::interface::set_feature`]). What we send is
-//! finished here. Source: Linux `Documentation/networking/af_xdp.rst`.
+//! cut and finished here. Source: Linux `Documentation/networking/af_xdp.rst`.
 
 #![expect(unsafe_code, reason = "packets are in memory that is shared with the kernel")]
 
@@ -13,7 +13,7 @@ mod ring;
 pub use program::Mode;
 
 use super::sys::{self, Mapping, fail};
-use super::{BATCH_MAX, Device, DeviceCounters, Link, OpenError, Place, interface};
+use super::{BATCH_MAX, Device, DeviceCounters, Link, OpenError, Place, cut, interface};
 use core::ptr;
 use program::{Attachment, Sockets};
 use ring::Ring;
@@ -22,7 +22,7 @@ use std::os::fd::{AsRawFd as _, OwnedFd, RawFd};
 use std::sync::Arc;
 use std::time::Duration;
 use weft_core::Time;
-use weft_core::frame::{Frame, FrameMeta, Pool};
+use weft_core::frame::{Frame, FrameMeta, Pool, SegmentError};
 
 /// The longest packet that an interface may have whose packets come by XDP: with what the kernel puts around it, it
 /// fits a page.
@@ -31,7 +31,7 @@ pub const MTU_MAX: usize = 3_000;
 pub const QUEUES_MAX: u16 = 256;
 
 /// Entries of each ring.
-const RING_ENTRIES: u32 = 1024;
+const RING_ENTRIES: u32 = 2048;
 /// Buffers that the kernel fills, then those that we fill.
 const BUFFERS: u32 = 2 * RING_ENTRIES;
 /// Bytes of a buffer, and of one for an interface with a longer MTU than [`SHORT_MTU_MAX`].
@@ -206,9 +206,24 @@ impl Device for XdpSocket {
     fn send(&mut self, pool: &mut Pool, frames: &mut Vec<Frame>) -> io::Result<usize> {
         self.reclaim();
         let mut done = 0;
-        while let Some(frame) = frames.get_mut(done) {
+        while done < frames.len() {
+            if frames[done].meta.offload.gso.is_some() {
+                match cut(pool, frames, done, Link::Ethernet) {
+                    Ok(()) => (),
+                    Err(SegmentError::NoBuffer) => {
+                        self.counters.full += 1;
+                        break;
+                    }
+                    Err(SegmentError::Malformed) => {
+                        self.counters.refused_out += 1;
+                        done += 1;
+                        continue;
+                    }
+                }
+            }
+            let frame = &mut frames[done];
             let mut offload = frame.meta.offload;
-            let is_carried = offload.gso.is_none() && frame.len() <= self.memory.buffer_bytes as usize;
+            let is_carried = frame.len() <= self.memory.buffer_bytes as usize;
             if !is_carried || offload.finish_checksum(pool.bytes_mut(frame)).is_none() {
                 self.counters.refused_out += 1;
                 done += 1;

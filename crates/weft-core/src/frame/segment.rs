@@ -1,0 +1,321 @@
+//! Cutting a packet that stands for several, for devices that cannot.
+
+use super::{BATCH_MAX, Checksum, Frame, GsoKind, Pool};
+
+/// Segments of one packet: 64 KiB in the smallest that TCP peers agree on.
+pub const SEGMENTS_MAX: usize = 1024;
+/// VLAN tags that are looked behind.
+pub const VLAN_TAGS_MAX: usize = 4;
+
+const TCP_HEADER_BYTES: usize = 20;
+const UDP_HEADER_BYTES: usize = 8;
+const IPV6_HEADER_BYTES: usize = 40;
+const TCP_FIN: u8 = 0x01;
+const TCP_PSH: u8 = 0x08;
+const TCP_CWR: u8 = 0x80;
+
+/// Why a packet was not cut.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum SegmentError {
+    /// The pool has too few buffers now.
+    NoBuffer,
+    /// It is not what its offload says, or would be more than [`SEGMENTS_MAX`].
+    Malformed,
+}
+
+/// Where the network layer of an Ethernet frame begins: behind its addresses, its VLAN tags and its type.
+pub fn network_at(frame: &[u8]) -> Option<usize> {
+    let tags = frame.get(12..)?.chunks_exact(4).take(VLAN_TAGS_MAX);
+    let is_tag = |tag: &&[u8]| matches!((tag[0], tag[1]), (0x81, 0x00) | (0x88, 0xa8) | (0x91, 0x00));
+    let at = 14 + 4 * tags.take_while(is_tag).count();
+    (at <= frame.len()).then_some(at)
+}
+
+/// What all segments have in common.
+struct Cut {
+    kind: GsoKind,
+    network: usize,
+    transport: usize,
+    payload: usize,
+    /// Payload bytes of each but the last.
+    size: usize,
+    has_ecn: bool,
+    /// The field of the checksum.
+    sum_at: usize,
+}
+
+impl Pool {
+    /// Puts the segments that a packet stands for behind those in `out`, each with its partial checksum; the packet
+    /// itself is as it was. `network` is where its IP header begins.
+    ///
+    /// # Errors
+    /// Nothing was put anywhere: there are too few buffers, or the packet is none that can be cut.
+    pub fn segment(
+        &mut self,
+        frame: &Frame,
+        network: usize,
+        out: &mut Vec<Frame>,
+    ) -> Result<(), SegmentError> {
+        let cut = Cut::new(self.bytes(frame), frame, network).ok_or(SegmentError::Malformed)?;
+        let payload = frame.len() - cut.payload;
+        let n = payload.div_ceil(cut.size).max(1);
+        if n > SEGMENTS_MAX {
+            return Err(SegmentError::Malformed);
+        }
+        let first = out.len();
+        out.reserve(n.min(BATCH_MAX));
+        for number in 0..n {
+            let from = cut.payload + number * cut.size;
+            let to = (from + cut.size).min(frame.len());
+            let Some(mut segment) = self.take(cut.payload + (to - from)) else {
+                out.drain(first..).for_each(|segment| self.give(segment));
+                return Err(SegmentError::NoBuffer);
+            };
+            let (source, target) = (frame.start as usize, segment.start as usize);
+            self.memory.copy_within(source..source + cut.payload, target);
+            self.memory.copy_within(source + from..source + to, target + cut.payload);
+            segment.meta = frame.meta;
+            segment.meta.offload.gso = None;
+            cut.fix(self.bytes_mut(&segment), number, number + 1 == n, payload);
+            out.push(segment);
+        }
+        Ok(())
+    }
+}
+
+impl Cut {
+    fn new(bytes: &[u8], frame: &Frame, network: usize) -> Option<Self> {
+        let gso = frame.meta.offload.gso.filter(|gso| gso.size > 0)?;
+        // The kernel sets both or none.
+        let Checksum::Partial { start, offset } = frame.meta.offload.checksum else { return None };
+        let (transport, sum_at) = (usize::from(start), usize::from(start) + usize::from(offset));
+        let version = *bytes.get(network)? >> 4;
+        let least = if version == 6 { IPV6_HEADER_BYTES } else { 20 };
+        let is_ip = match gso.kind {
+            GsoKind::TcpV4 => version == 4,
+            GsoKind::TcpV6 => version == 6,
+            GsoKind::Udp => version == 4 || version == 6,
+        };
+        let payload = match gso.kind {
+            GsoKind::Udp => transport + UDP_HEADER_BYTES,
+            _ => transport + (usize::from(*bytes.get(transport + 12)? >> 4) * 4).max(TCP_HEADER_BYTES),
+        };
+        let has_headers = is_ip && network + least <= transport && payload <= bytes.len();
+        (has_headers && sum_at + 2 <= payload).then_some(Self {
+            kind: gso.kind,
+            network,
+            transport,
+            payload,
+            size: usize::from(gso.size),
+            has_ecn: gso.has_ecn,
+            sum_at,
+        })
+    }
+
+    /// Makes the headers, which are copies of those of the whole packet, those of one segment.
+    fn fix(&self, bytes: &mut [u8], number: usize, is_last: bool, whole_payload: usize) {
+        let length = bytes.len();
+        let headers = self.payload - self.transport;
+        // The field holds the sum of the pseudo header, in which the length is the only thing that is another.
+        let (old, new) = (headers + whole_payload, length - self.transport);
+        let sum = u32::from(word(bytes, self.sum_at)) + u32::from(!(old as u16)) + new as u32;
+        put(bytes, self.sum_at, fold(sum));
+        if self.kind == GsoKind::Udp {
+            put(bytes, self.transport + 4, new as u16);
+        } else {
+            let at = self.transport + 4;
+            let seq = u32::from_be_bytes(bytes[at..at + 4].try_into().expect("it has four bytes"));
+            let seq = seq.wrapping_add((number * self.size) as u32);
+            bytes[at..at + 4].copy_from_slice(&seq.to_be_bytes());
+            let flags = &mut bytes[self.transport + 13];
+            if !is_last {
+                *flags &= !(TCP_FIN | TCP_PSH);
+            }
+            if number > 0 && self.has_ecn {
+                *flags &= !TCP_CWR;
+            }
+        }
+        if bytes[self.network] >> 4 == 6 {
+            put(bytes, self.network + 4, (length - self.network - IPV6_HEADER_BYTES) as u16);
+        } else {
+            self.fix_ipv4(bytes, number);
+        }
+    }
+
+    fn fix_ipv4(&self, bytes: &mut [u8], number: usize) {
+        let length = bytes.len() - self.network;
+        put(bytes, self.network + 2, length as u16);
+        let id = word(bytes, self.network + 4).wrapping_add(number as u16);
+        put(bytes, self.network + 4, id);
+        put(bytes, self.network + 10, 0);
+        let header = &bytes[self.network..self.transport];
+        let sum: u32 = header.chunks_exact(2).map(|pair| u32::from(word(pair, 0))).sum();
+        put(bytes, self.network + 10, !fold(sum));
+    }
+}
+
+fn word(bytes: &[u8], at: usize) -> u16 {
+    u16::from_be_bytes([bytes[at], bytes[at + 1]])
+}
+
+fn put(bytes: &mut [u8], at: usize, value: u16) {
+    bytes[at..at + 2].copy_from_slice(&value.to_be_bytes());
+}
+
+fn fold(mut sum: u32) -> u16 {
+    while sum > 0xffff {
+        sum = (sum & 0xffff) + (sum >> 16);
+    }
+    sum as u16
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::{FrameMeta, Gso, Offload, PoolConfig};
+    use super::*;
+    use proptest::prelude::*;
+
+    /// An Ethernet frame with a tag, IP, TCP or UDP, and a payload, as the kernel leaves it to be cut.
+    fn whole(kind: GsoKind, is_v6: bool, payload: &[u8]) -> (Vec<u8>, u16) {
+        let transport = match kind {
+            GsoKind::Udp => 8,
+            _ => 32,
+        };
+        let length = transport + payload.len();
+        let mut frame = vec![2; 12];
+        frame.extend(if is_v6 { [0x81, 0, 0, 5, 0x86, 0xdd] } else { [0x81, 0, 0, 5, 8, 0] });
+        let protocol = if kind == GsoKind::Udp { 17 } else { 6 };
+        if is_v6 {
+            frame.extend([0x60, 0, 0, 0, (length >> 8) as u8, length as u8, protocol, 64]);
+            frame.extend([0x11; 32]);
+        } else {
+            frame.extend([0x45, 0, 0, 0, 0xff, 0xff, 0x40, 0, 64, protocol, 0, 0, 10, 0, 0, 1, 10, 0, 0, 2]);
+            put(&mut frame, 20, (length + 20) as u16);
+        }
+        let start = frame.len();
+        frame.resize(start + transport, 0);
+        put(&mut frame, start, 1000);
+        put(&mut frame, start + 2, 2000);
+        if kind == GsoKind::Udp {
+            put(&mut frame, start + 4, length as u16);
+        } else {
+            frame[start + 4..start + 8].copy_from_slice(&0xffff_fff0_u32.to_be_bytes());
+            frame[start + 12] = 8 << 4;
+            frame[start + 13] = TCP_CWR | TCP_PSH | TCP_FIN | 0x10;
+        }
+        let sum_at = start + if kind == GsoKind::Udp { 6 } else { 16 };
+        let sum = pseudo_sum(&frame, is_v6, length);
+        put(&mut frame, sum_at, fold(sum));
+        frame.extend(payload);
+        (frame, start as u16)
+    }
+
+    fn pseudo_sum(frame: &[u8], is_v6: bool, length: usize) -> u32 {
+        let (addresses, protocol) =
+            if is_v6 { (&frame[26..58], frame[24]) } else { (&frame[30..38], frame[27]) };
+        let sum: u32 = addresses.chunks_exact(2).map(|pair| u32::from(word(pair, 0))).sum();
+        sum + u32::from(protocol) + length as u32
+    }
+
+    #[test]
+    fn the_network_layer_is_behind_all_tags() {
+        // If this failed, tagged packets could not be cut.
+        let frame = [&[0; 12][..], &[0x88, 0xa8, 0, 1, 0x81, 0, 0, 2, 8, 0, 0x45]].concat();
+        assert_eq!(network_at(&frame), Some(22));
+        assert_eq!(network_at(&frame[..21]), None);
+        assert_eq!(network_at(&frame[..11]), None);
+        let endless = [&[0; 12][..], &[0x81; 400]].concat();
+        assert_eq!(network_at(&endless), Some(14));
+    }
+
+    #[test]
+    fn what_cannot_be_cut_is_refused_and_costs_no_buffer() {
+        // If this failed, an offload that lies could stop a worker, or each such packet cost it a buffer.
+        let mut pool = Pool::new(PoolConfig { small: 3, large: 1 });
+        let (bytes, start) = whole(GsoKind::TcpV4, false, &[9; 3_000]);
+        let mut frame = pool.take_filled(&bytes).expect("a buffer");
+        let (gso, checksum) = (Gso { kind: GsoKind::TcpV4, size: 1_000, has_ecn: false }, Checksum::Valid);
+        let mut out = Vec::new();
+        let partial = Checksum::Partial { start, offset: 16 };
+        let wrong = [
+            Offload { checksum, gso: Some(gso) },
+            Offload { checksum: partial, gso: None },
+            Offload { checksum: partial, gso: Some(Gso { kind: GsoKind::TcpV6, ..gso }) },
+            Offload { checksum: partial, gso: Some(Gso { size: 1, ..gso }) },
+            Offload { checksum: Checksum::Partial { start: 65_000, offset: 16 }, gso: Some(gso) },
+            Offload { checksum: Checksum::Partial { start: 20, offset: 16 }, gso: Some(gso) },
+            Offload { checksum: Checksum::Partial { start, offset: 60_000 }, gso: Some(gso) },
+        ];
+        for offload in wrong {
+            frame.meta.offload = offload;
+            assert_eq!(pool.segment(&frame, 18, &mut out), Err(SegmentError::Malformed), "{offload:?}");
+        }
+        frame.meta.offload = Offload { checksum: partial, gso: Some(Gso { size: 900, ..gso }) };
+        assert_eq!(pool.segment(&frame, 18, &mut out), Err(SegmentError::NoBuffer));
+        assert_eq!((out.len(), pool.in_use()), (0, 1));
+        pool.give(frame);
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig::with_cases(200))]
+
+        /// If this failed, a receiver would get other bytes than were sent, or drop them for a wrong checksum.
+        #[test]
+        fn segments_have_the_bytes_of_the_whole_and_right_headers(
+            which in 0..4usize,
+            payload in 0..20_000usize,
+            size in 500..1_460u16,
+        ) {
+            let kinds =
+                [(GsoKind::TcpV4, false), (GsoKind::TcpV6, true), (GsoKind::Udp, false), (GsoKind::Udp, true)];
+            let (kind, is_v6) = kinds[which];
+            let payload: Vec<u8> = (0..payload).map(|at| (at * 7 + at / 255) as u8).collect();
+            let (bytes, start) = whole(kind, is_v6, &payload);
+            let offset = if kind == GsoKind::Udp { 6 } else { 16 };
+            let mut pool = Pool::new(PoolConfig { small: 64, large: 1 });
+            let mut frame = pool.take_filled(&bytes).expect("a buffer");
+            let (checksum, gso) = (Checksum::Partial { start, offset }, Gso { kind, size, has_ecn: true });
+            frame.meta = FrameMeta { offload: Offload { checksum, gso: Some(gso) }, port: 3, ..FrameMeta::default() };
+            let (network, mut out) = (network_at(&bytes).expect("it has one"), Vec::new());
+            prop_assert_eq!(pool.segment(&frame, network, &mut out), Ok(()));
+            prop_assert_eq!(pool.bytes(&frame), &bytes[..]);
+            let start = usize::from(start);
+            let headers = start + if kind == GsoKind::Udp { 8 } else { 32 };
+            let (n, mut joined) = (out.len(), Vec::new());
+            for (number, segment) in out.into_iter().enumerate() {
+                prop_assert_eq!((segment.meta.port, segment.meta.offload.gso), (3, None));
+                let mut offload = segment.meta.offload;
+                prop_assert_eq!(offload.finish_checksum(pool.bytes_mut(&segment)), Some(()));
+                let bytes = pool.bytes(&segment);
+                let length = bytes.len() - start;
+                let sum: u32 = bytes[start..].chunks(2).map(|pair| match pair {
+                    [a, b] => u32::from(*a) << 8 | u32::from(*b),
+                    rest => u32::from(rest[0]) << 8,
+                }).sum();
+                prop_assert_eq!(fold(sum + pseudo_sum(bytes, is_v6, length)), 0xffff, "transport checksum");
+                if is_v6 {
+                    prop_assert_eq!(usize::from(word(bytes, 22)), length);
+                } else {
+                    let sum: u32 = bytes[18..38].chunks_exact(2).map(|pair| u32::from(word(pair, 0))).sum();
+                    prop_assert_eq!(fold(sum), 0xffff, "header checksum");
+                    prop_assert_eq!(usize::from(word(bytes, 20)), length + 20);
+                    prop_assert_eq!(word(bytes, 22), 0xffff_u16.wrapping_add(number as u16));
+                }
+                if kind == GsoKind::Udp {
+                    prop_assert_eq!(usize::from(word(bytes, start + 4)), length);
+                } else {
+                    let seq = 0xffff_fff0_u32.wrapping_add(joined.len() as u32);
+                    prop_assert_eq!(&bytes[start + 4..start + 8], seq.to_be_bytes());
+                    let first = if number == 0 { TCP_CWR } else { 0 };
+                    let last = if number + 1 == n { TCP_FIN | TCP_PSH } else { 0 };
+                    prop_assert_eq!(bytes[start + 13], 0x10 | first | last);
+                }
+                joined.extend_from_slice(&bytes[headers..]);
+                pool.give(segment);
+            }
+            prop_assert_eq!(joined, payload);
+            pool.give(frame);
+            prop_assert_eq!(pool.in_use(), 0);
+        }
+    }
+}
