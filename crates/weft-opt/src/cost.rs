@@ -2,7 +2,7 @@
 
 use weft_core::table::Table;
 use weft_ir::ir::{Function, Inst, Op, Ty};
-use weft_ir::program::{ChainProgram, Element};
+use weft_ir::program::{ChainProgram, Element, Handlers};
 
 /// The cost of one element.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -29,6 +29,19 @@ pub struct HandlerOps {
     pub every: u64,
 }
 
+impl HandlerOps {
+    /// Each with the word for its handler.
+    pub fn named(&self) -> [(&'static str, u64); 5] {
+        [
+            ("OPEN", self.open),
+            ("REQUEST", self.request),
+            ("RESPONSE", self.response),
+            ("CLOSE", self.close),
+            ("EVERY", self.every),
+        ]
+    }
+}
+
 /// The cost of a chain.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Cost {
@@ -45,23 +58,28 @@ pub fn cost(chain: &ChainProgram) -> Cost {
         owned.map(|table| Table::new(table.spec.clone()).memory_bytes_max()).sum()
     };
     let elements = chain.elements.iter().map(|element| {
-        let handlers = &element.handlers;
-        let one = |handler: &Option<Function>| handler.as_ref().map_or(0, longest_way);
         let cells = chain.call.iter().filter(|cell| cell.owner == element.name);
         ElementCost {
             name: element.name.clone(),
-            ops: HandlerOps {
-                open: one(&handlers.open),
-                request: one(&handlers.request),
-                response: one(&handlers.response),
-                close: one(&handlers.close),
-                every: handlers.every.iter().map(|(_, handler)| longest_way(handler)).sum(),
-            },
+            ops: handler_ops(&element.handlers),
             table_bytes: table_bytes(&element.name),
             call_bytes: cells.map(|cell| 8 * weft_ir::program::cell_words(cell.ty) as u64).sum(),
         }
     });
     Cost { elements: elements.collect(), shared_table_bytes: table_bytes("") }
+}
+
+/// The worst case of the handlers of an element.
+pub fn handler_ops(handlers: &Handlers) -> HandlerOps {
+    let one = |handler: &Option<Function>| handler.as_ref().map_or(0, longest_way);
+    let every = handlers.every.iter().map(|(_, handler)| longest_way(handler));
+    HandlerOps {
+        open: one(&handlers.open),
+        request: one(&handlers.request),
+        response: one(&handlers.response),
+        close: one(&handlers.close),
+        every: every.fold(0, u64::saturating_add),
+    }
 }
 
 /// Nanoseconds that an element takes for a call that reaches it, at a guess: the longest way through each of its

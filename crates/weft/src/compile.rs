@@ -452,6 +452,33 @@ CREATE CHAIN shop ON front -> cart AS {stages}; END;
         insta::assert_snapshot!(render_all(&checked.diagnostics, &checked.sources, RenderOptions::default()));
     }
 
+    /// All calls of a worker would wait for one that looks at a million rows for each of a million rows.
+    #[test]
+    fn a_handler_that_calls_cannot_wait_for_is_refused() {
+        let scans = |inner: u64| {
+            checked(&format!(
+                "CREATE LISTENER front ON tcp '127.0.0.1:0';
+CREATE CLUSTER cart TO '127.0.0.1:1';
+CREATE ELEMENT looks ON rpc AS
+  TABLE t (k U64 PRIMARY KEY, n U64 = 0) MAX 1000000 ROWS EVICT REJECT;
+  ON OPEN
+    SCAN t MAX 1000000 AS a WHERE a.n > 1 DO
+      SCAN t MAX {inner} AS b WHERE b.n > a.n DO
+        UPDATE t SET n = 0 WHERE k = b.k;
+      END SCAN;
+    END SCAN;
+END;
+CREATE CHAIN shop ON front -> cart AS looks; END;
+"
+            ))
+        };
+        let checked = scans(1_000_000);
+        assert_eq!(codes(&checked.diagnostics), ["W0431"]);
+        assert!(checked.network.is_none());
+        insta::assert_snapshot!(render_all(&checked.diagnostics, &checked.sources, RenderOptions::default()));
+        assert!(scans(1).network.is_some());
+    }
+
     /// A back end may refuse; whoever reads that has to learn which chain, and why.
     #[test]
     fn a_refusal_of_the_back_end_names_the_chain_and_the_reason() {

@@ -30,7 +30,7 @@ mod wire;
 use std::collections::BTreeMap;
 
 use weft_core::Value;
-use weft_core::limits::{ELEMENTS_MAX, INPUTS_MAX, KEY_BYTES_MAX, ROW_BYTES_MAX};
+use weft_core::limits::{ELEMENTS_MAX, HANDLER_OPS_MAX, INPUTS_MAX, KEY_BYTES_MAX, ROW_BYTES_MAX};
 use weft_core::table::{ColumnSpec, Evict, TableSpec};
 use weft_core::wire::ProtocolId;
 use weft_ir::ir::{CallId, Function, SinkId, TableId, VarId};
@@ -45,6 +45,7 @@ use weft_lang::hir::{self, FillTarget, HandlerKind, Network, TableRef};
 use weft_lang::source::{SourceMap, Span};
 use weft_lang::types;
 
+use crate::cost::handler_ops;
 use crate::passes;
 use body::Body;
 use locks::{Lock, Touches};
@@ -103,6 +104,9 @@ fn lower_chain(mut lowering: Lowering<'_>, chain: usize) -> Result<ChainProgram,
     }
     if let hir::Edge::Packets { ports, .. } = &chain_decl.edge {
         lowering.frames(ports, chain_decl.span);
+    }
+    for (at, instance) in chain_decl.instances.iter().enumerate() {
+        lowering.keep_budget(at, instance.span);
     }
     lowering.finish(chain_decl.span)
 }
@@ -532,6 +536,18 @@ impl<'n> Lowering<'n> {
                 self.report(Diagnostic::error(code::NOT_IN_VERSION, message).at(span, "in this chain"));
             }
         }
+    }
+
+    /// Reports an element that could keep all other calls of a worker waiting.
+    fn keep_budget(&mut self, element: usize, span: Span) {
+        let element = &self.program.elements[element];
+        let ops = handler_ops(&element.handlers).named();
+        let Some((handler, n)) = ops.into_iter().find(|(_, n)| *n > HANDLER_OPS_MAX) else { return };
+        let message = format!("ON {handler} of `{}` may take {n} operations", element.name);
+        let diagnostic = Diagnostic::error(code::OVER_BUDGET, message)
+            .at(span, format!("{HANDLER_OPS_MAX} are the most"))
+            .with_help("look rows up by their key, or give SCAN a smaller MAX: one in another multiplies");
+        self.report(diagnostic);
     }
 
     /// The chain, if it keeps the limits.

@@ -314,14 +314,14 @@ fn parallel(out: &mut String, parallel: &Parallel) {
         let Ok(how) = &pair.verdict else { continue };
         let copy = match how.copy {
             Copied::Nothing => None,
-            Copied::Headers => Some("a copy of the headers"),
-            Copied::All => Some("a copy of the message"),
+            Copied::Headers => Some("works on a copy of the headers"),
+            Copied::All => Some("works on a copy of the message"),
         };
-        let commits = how.commits_at_merge.then_some("what it leaves is kept at the merge");
-        let needs: Vec<&str> = copy.into_iter().chain(commits).collect();
-        if !needs.is_empty() {
+        let commits = how.commits_at_merge.then_some("keeps what it leaves until the merge");
+        let does: Vec<&str> = copy.into_iter().chain(commits).collect();
+        if !does.is_empty() {
             let first = format!("    {} | {}   ", pair.front, pair.behind);
-            wrapped(out, &first, "        ", &format!("{} needs {}", pair.behind, needs.join("; ")));
+            wrapped(out, &first, "        ", &format!("{} {}", pair.behind, does.join(" and ")));
         }
     }
 }
@@ -361,16 +361,21 @@ fn bytes(n: u64) -> String {
 /// Words in lines no wider than [`WIDTH`]: the first begins with `first`, the others with `indent`.
 fn wrapped(out: &mut String, first: &str, indent: &str, text: &str) {
     let mut line = first.to_owned();
-    let mut is_begun = false;
+    let (mut is_begun, mut is_broken) = (false, false);
     for word in text.split_inclusive(' ') {
         let length = line.chars().count() + word.trim_end().chars().count();
         if length > WIDTH && is_begun {
             out.push_str(line.trim_end());
             out.push('\n');
             indent.clone_into(&mut line);
+            is_broken = true;
         }
-        line.push_str(word);
-        is_begun = true;
+        // More than one space between two words is none where the line is broken.
+        is_broken &= word.trim().is_empty();
+        if !is_broken {
+            line.push_str(word);
+            is_begun = true;
+        }
     }
     out.push_str(&cut(line.trim_end()));
     out.push('\n');
