@@ -219,6 +219,11 @@ impl Device for PacketSocket {
                         self.counters.full += 1;
                         break Ok(());
                     }
+                    // Nothing leaves by an interface that is down, as nothing would from the host. It may come up again.
+                    Some(libc::ENETDOWN) if !is_gone(&self.socket) => {
+                        self.counters.refused_out += (frames.len() - done) as u64;
+                        done = frames.len();
+                    }
                     // The first packet of the batch is at fault: too long, or with offloads that cannot be.
                     Some(libc::EMSGSIZE | libc::EINVAL | libc::EFAULT | libc::ENOMEM) => {
                         self.counters.refused_out += 1;
@@ -360,15 +365,7 @@ fn bind(socket: &OwnedFd, index: u32) -> io::Result<()> {
 
 /// What the packets of the interface that a socket is bound to begin with.
 fn link_of(socket: &OwnedFd) -> io::Result<Link> {
-    let mut address = MaybeUninit::<libc::sockaddr_ll>::zeroed();
-    let mut length = size_of::<libc::sockaddr_ll>() as u32;
-    // SAFETY: the address is writable for its length.
-    sys::check(unsafe {
-        libc::getsockname(socket.as_raw_fd(), address.as_mut_ptr().cast(), &raw mut length)
-    })?;
-    // SAFETY: all its bytes are set, to zero at least, and any bytes are a value of it.
-    let address = unsafe { address.assume_init() };
-    match address.sll_hatype {
+    match address_of(socket)?.sll_hatype {
         libc::ARPHRD_ETHER | libc::ARPHRD_LOOPBACK => Ok(Link::Ethernet),
         libc::ARPHRD_NONE | libc::ARPHRD_TUNNEL | libc::ARPHRD_TUNNEL6 | libc::ARPHRD_SIT => Ok(Link::Ip),
         other => {
@@ -376,6 +373,23 @@ fn link_of(socket: &OwnedFd) -> io::Result<Link> {
             Err(io::Error::new(io::ErrorKind::Unsupported, text))
         }
     }
+}
+
+/// The interface that a socket was bound to is no more.
+fn is_gone(socket: &OwnedFd) -> bool {
+    address_of(socket).is_ok_and(|address| address.sll_ifindex <= 0)
+}
+
+/// What a socket is bound to.
+fn address_of(socket: &OwnedFd) -> io::Result<libc::sockaddr_ll> {
+    let mut address = MaybeUninit::<libc::sockaddr_ll>::zeroed();
+    let mut length = size_of::<libc::sockaddr_ll>() as u32;
+    // SAFETY: the address is writable for its length.
+    sys::check(unsafe {
+        libc::getsockname(socket.as_raw_fd(), address.as_mut_ptr().cast(), &raw mut length)
+    })?;
+    // SAFETY: all its bytes are set, to zero at least, and any bytes are a value of it.
+    Ok(unsafe { address.assume_init() })
 }
 
 /// Sends up to [`BATCH_MAX`] frames in one call; how many were taken.
@@ -407,7 +421,9 @@ fn send_batch(socket: &OwnedFd, pool: &Pool, frames: &[Frame]) -> io::Result<usi
 /// The error that a socket holds: the interface is gone or down. Down is no end: it may come up again.
 fn take_socket_error(socket: &OwnedFd) -> io::Result<()> {
     match sys::option::<c_int>(socket, libc::SOL_SOCKET, libc::SO_ERROR)? {
-        0 | libc::ENETDOWN => Ok(()),
+        0 => Ok(()),
+        libc::ENETDOWN if !is_gone(socket) => Ok(()),
+        libc::ENETDOWN => Err(io::Error::from_raw_os_error(libc::ENODEV)),
         error => Err(io::Error::from_raw_os_error(error)),
     }
 }

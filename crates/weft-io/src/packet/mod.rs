@@ -39,15 +39,16 @@ pub trait Device {
     /// 0: there are none now, or the pool has no buffer, in which case they are left where they are.
     ///
     /// # Errors
-    /// The system's: the device is gone or down. For a capture: it cannot be read on
+    /// The system's: the device is gone; from one that is down, nothing comes. For a capture: it cannot be read on
     /// ([`weft_proto::capture::ReadError`] is inside); the packets in front of that were given.
     fn receive(&mut self, pool: &mut Pool, out: &mut Vec<Frame>, now: Time) -> io::Result<usize>;
 
     /// Sends packets, from the first on, and says how many are done with; their buffers are free again. What the device
-    /// has no room for now stays in `frames`, in order. A packet that can never be sent is dropped and counted.
+    /// has no room for now stays in `frames`, in order. A packet that can never be sent, or meets an interface that is
+    /// down, is dropped and counted.
     ///
     /// # Errors
-    /// The system's: the device is gone or down. Nothing is lost but what was counted.
+    /// The system's: the device is gone. Nothing is lost but what was counted.
     fn send(&mut self, pool: &mut Pool, frames: &mut Vec<Frame>) -> io::Result<usize>;
 
     /// Has what was sent leave at once, where the device keeps it for a while.

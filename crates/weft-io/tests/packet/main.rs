@@ -332,6 +332,52 @@ fn receive(device: &mut dyn Device, pool: &mut Pool, is_wanted: impl Fn(&[u8]) -
 }
 
 #[test]
+fn an_interface_may_go_down_and_up_and_away() {
+    // If this failed, a port could not outlive that somebody sets its interface up anew, or it would not be told that the
+    // interface is gone.
+    let Some(world) = world() else { return };
+    world.join_by_veth();
+    let mut pool = Pool::new(PoolConfig::default());
+    let mut frames = Vec::new();
+    let mut devices: [Box<dyn Device + Send>; 2] = world.middle.enter(|| {
+        let packet = PacketSocket::open("to_a", place(0), Options::default()).expect("it is there");
+        let [_, mut xdp] = xdp_sockets(xdp::Options::default());
+        [Box::new(packet) as _, xdp.pop().expect("a queue")]
+    });
+    for state in ["down", "up"] {
+        for name in ["to_a", "to_b"] {
+            world.middle.run(&format!("ip link set dev {name} {state}"));
+        }
+        for device in &mut devices {
+            for _ in 0..3 {
+                device.receive(&mut pool, &mut frames, Time(0)).expect("it is there");
+                frames.push(pool.take_filled(&[0xff; 60]).expect("a buffer"));
+                device.send(&mut pool, &mut frames).expect("it is there");
+                frames.drain(..).for_each(|frame| pool.give(frame));
+            }
+        }
+    }
+    let counters = devices.each_mut().map(|device| device.counters());
+    assert_eq!((counters[0].sent, counters[0].refused_out), (3, 3));
+    for (device, name) in devices.iter_mut().zip(["to_a", "to_b"]) {
+        world.middle.run(&format!("ip link del dev {name}"));
+        let begin = Instant::now();
+        let error = loop {
+            frames.push(pool.take_filled(&[0xff; 60]).expect("a buffer"));
+            let received = device.receive(&mut pool, &mut Vec::new(), Time(0));
+            if let Err(error) = received.and_then(|_| device.send(&mut pool, &mut frames)) {
+                break error;
+            }
+            frames.drain(..).for_each(|frame| pool.give(frame));
+            assert!(begin.elapsed() < PATIENCE, "{name} is gone, and nobody says so");
+        };
+        assert!(matches!(error.raw_os_error(), Some(libc::ENODEV | libc::ENXIO)), "{error}");
+        frames.drain(..).for_each(|frame| pool.give(frame));
+    }
+    assert_eq!(pool.in_use(), 0);
+}
+
+#[test]
 fn what_cannot_be_opened_says_why_and_what_would_help() {
     // If this failed, a user would be left alone with the number of an error.
     let Some(world) = world() else { return };
