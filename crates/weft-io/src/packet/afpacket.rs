@@ -219,7 +219,8 @@ impl Device for PacketSocket {
                         self.counters.full += 1;
                         break Ok(());
                     }
-                    // Nothing leaves by an interface that is down, as nothing would from the host. It may come up again.
+                    // Nothing leaves by an interface that is down, as nothing would from the host. It may come up
+                    // again.
                     Some(libc::ENETDOWN) if !is_gone(&self.socket) => {
                         self.counters.refused_out += (frames.len() - done) as u64;
                         done = frames.len();

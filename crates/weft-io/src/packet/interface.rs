@@ -1,9 +1,12 @@
-//! What a port needs to know of a network interface, or change.
+//! What a port needs to know of a network interface, or change; and interfaces that a port makes.
 
 use super::OpenError;
+use super::netlink::{self, Message, Request};
 use super::sys::{self, InterfaceRequest, fail};
 use core::ffi::c_ulong;
+use core::net::IpAddr;
 use std::io;
+use std::os::fd::{AsFd, AsRawFd as _};
 
 /// Work that an interface leaves to the other end or to hardware. Source: `linux/ethtool.h`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -33,18 +36,89 @@ impl Feature {
     }
 }
 
-/// Brings an interface up.
+/// Brings an interface up, or takes it down.
 ///
 /// # Errors
 /// There is none of this name, or it is not permitted.
-pub fn set_up(name: &str) -> Result<(), OpenError> {
-    let bring_up = || {
+pub fn set_up(name: &str, is_up: bool) -> Result<(), OpenError> {
+    let change = || {
         let mut flags = InterfaceRequest::Flags(0);
         ioctl(libc::SIOCGIFFLAGS, name, &mut flags)?;
         let InterfaceRequest::Flags(flags) = flags else { unreachable!("it was flags") };
-        ioctl(libc::SIOCSIFFLAGS, name, &mut InterfaceRequest::Flags(flags | libc::IFF_UP as i16))
+        let up = libc::IFF_UP as i16;
+        let flags = if is_up { flags | up } else { flags & !up };
+        ioctl(libc::SIOCSIFFLAGS, name, &mut InterfaceRequest::Flags(flags))
     };
-    bring_up().map_err(|error| fail(name, "bring the interface up", error))
+    let doing = if is_up { "bring the interface up" } else { "take the interface down" };
+    change().map_err(|error| fail(name, doing, error))
+}
+
+/// Makes a pair of interfaces: what leaves by one comes in at the other. Both are down, and in the network namespace
+/// that the thread is in.
+///
+/// # Errors
+/// A name is taken or too long, or it is not permitted (`CAP_NET_ADMIN`).
+pub fn make_veth(name: &str, peer: &str) -> Result<(), OpenError> {
+    const LINK_INFO: u16 = 18;
+    const INFO_KIND: u16 = 1;
+    const INFO_DATA: u16 = 2;
+    const VETH_PEER: u16 = 1;
+    let mut message = Message::new(Request::NewLink, &netlink::link(0));
+    message.name(LINK_NAME, name);
+    message.nested(LINK_INFO, |message| {
+        message.attribute(INFO_KIND, b"veth");
+        message.nested(INFO_DATA, |message| {
+            message.nested(VETH_PEER, |message| {
+                message.raw(&netlink::link(0));
+                message.name(LINK_NAME, peer);
+            });
+        });
+    });
+    message.send().map_err(|error| fail(name, "make the pair of interfaces", error))
+}
+
+/// Removes an interface, and the other end of a pair with it.
+///
+/// # Errors
+/// There is none of this name, it cannot be removed, or it is not permitted.
+pub fn remove(name: &str) -> Result<(), OpenError> {
+    let mut message = Message::new(Request::RemoveLink, &netlink::link(0));
+    message.name(LINK_NAME, name);
+    message.send().map_err(|error| fail(name, "remove the interface", error))
+}
+
+/// Moves an interface to another network namespace, where it is down.
+///
+/// # Errors
+/// There is none of this name here or one there, or it is not permitted.
+pub fn move_to(name: &str, namespace: &impl AsFd) -> Result<(), OpenError> {
+    const NAMESPACE: u16 = 28;
+    let mut message = Message::new(Request::ChangeLink, &netlink::link(0));
+    message.name(LINK_NAME, name);
+    message.attribute(NAMESPACE, &namespace.as_fd().as_raw_fd().to_ne_bytes());
+    message.send().map_err(|error| fail(name, "move the interface to another namespace", error))
+}
+
+/// Gives an interface an address, and with it the way to the network of its first `prefix` bits.
+///
+/// # Errors
+/// There is no interface of this name, it has the address, or it is not permitted.
+pub fn add_address(name: &str, address: IpAddr, prefix: u8) -> Result<(), OpenError> {
+    /// The address of the interface; for a link between two points, of its other end.
+    const ADDRESS: u16 = 1;
+    const LOCAL: u16 = 2;
+    let add = || {
+        let fixed = netlink::address(address.is_ipv6(), prefix, sys::interface_index(name)?);
+        let mut message = Message::new(Request::NewAddress, &fixed);
+        for kind in [ADDRESS, LOCAL] {
+            match address {
+                IpAddr::V4(address) => message.attribute(kind, &address.octets()),
+                IpAddr::V6(address) => message.attribute(kind, &address.octets()),
+            }
+        }
+        message.send()
+    };
+    add().map_err(|error| fail(name, "give the interface an address", error))
 }
 
 /// The longest packet that an interface carries, without its link header.
@@ -75,6 +149,9 @@ pub fn set_feature(name: &str, feature: Feature, is_on: bool) -> Result<(), Open
     ioctl(ETHTOOL, name, &mut request)
         .map_err(|error| fail(name, "change an offload of the interface", error))
 }
+
+/// The attribute with the name of an interface.
+const LINK_NAME: u16 = 3;
 
 fn ioctl(operation: c_ulong, name: &str, request: &mut InterfaceRequest<'_>) -> io::Result<()> {
     let socket = sys::socket(libc::AF_INET, libc::SOCK_DGRAM, 0)?;

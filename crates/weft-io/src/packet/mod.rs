@@ -15,6 +15,7 @@ pub mod afpacket;
 pub mod file;
 pub mod interface;
 pub mod memory;
+mod netlink;
 mod sys;
 pub mod tun;
 pub mod xdp;

@@ -231,7 +231,8 @@ pub(super) fn fail(name: &str, doing: &'static str, error: io::Error) -> OpenErr
         Some(libc::ENOMEM | libc::ENOBUFS) => {
             "memory that may be locked is short: `ulimit -l`, or a smaller ring"
         }
-        Some(libc::EINVAL) if name.len() >= libc::IFNAMSIZ => "a name has at most 15 bytes",
+        Some(libc::EEXIST) => "it is there already",
+        Some(libc::EINVAL | libc::ERANGE) if name.len() >= libc::IFNAMSIZ => "a name has at most 15 bytes",
         _ => return OpenError { name: name.to_owned(), doing, error, help: None },
     };
     OpenError { name: name.to_owned(), doing, error, help: Some(help) }

@@ -1,6 +1,6 @@
 //! The packet drivers between two network namespaces: what one end sends arrives at the other, byte for byte.
 //!
-//! The tests need root, and `ip`; without them they say so and pass.
+//! The tests need root; without it they say so and pass.
 
 #![allow(unsafe_code, reason = "threads move between network namespaces")]
 
@@ -9,7 +9,7 @@ mod world;
 
 use relay::{Pair, Relay};
 use std::io::{self, Read as _, Write as _};
-use std::net::{TcpListener, TcpStream, UdpSocket};
+use std::net::{Ipv4Addr, TcpListener, TcpStream, UdpSocket};
 use std::path::Path;
 use std::time::{Duration, Instant};
 use weft_core::Time;
@@ -19,7 +19,7 @@ use weft_io::packet::interface::{self, Feature};
 use weft_io::packet::tun::Tun;
 use weft_io::packet::xdp::{self, XdpSocket};
 use weft_io::packet::{Device, DeviceCounters, Link, Place};
-use world::{ADDRESS_B, World};
+use world::{ADDRESS_B, PREFIX, World};
 
 /// Nothing takes longer, or it is lost.
 const PATIENCE: Duration = Duration::from_secs(5);
@@ -285,13 +285,13 @@ fn queues_share_an_interface_by_flows() {
     let open = |queue| PacketSocket::open("to_a", Place { port: 0, queue }, options).expect("it is there");
     let mut queues = world.middle.enter(|| [open(0), open(1)]);
     let mut pool = Pool::new(PoolConfig::default());
-    let client = world.a.enter(|| {
-        // Nobody answers for the address: it is said who has it.
-        world.a.run("ip neigh add 10.76.0.9 lladdr 02:00:00:00:00:09 dev a");
-        (0..32).map(|_| UdpSocket::bind("0.0.0.0:0").expect("a socket")).collect::<Vec<_>>()
-    });
+    let address = Ipv4Addr::new(10, 76, 0, 9);
+    world.middle.enter(|| interface::add_address("to_a", address.into(), PREFIX).expect("root may"));
+    let client = world
+        .a
+        .enter(|| (0..32).map(|_| UdpSocket::bind("0.0.0.0:0").expect("a socket")).collect::<Vec<_>>());
     for n in 0..320_u32 {
-        client[n as usize % 32].send_to(&n.to_be_bytes(), ("10.76.0.9", 9)).expect("it is sent");
+        client[n as usize % 32].send_to(&n.to_be_bytes(), (address, 9)).expect("it is sent");
     }
     std::thread::sleep(Duration::from_millis(50));
     let mut flows = [[usize::MAX; 2]; 32];
@@ -333,8 +333,8 @@ fn receive(device: &mut dyn Device, pool: &mut Pool, is_wanted: impl Fn(&[u8]) -
 
 #[test]
 fn an_interface_may_go_down_and_up_and_away() {
-    // If this failed, a port could not outlive that somebody sets its interface up anew, or it would not be told that the
-    // interface is gone.
+    // If this failed, a port could not outlive that somebody sets its interface up anew, or it would not be told that
+    // the interface is gone.
     let Some(world) = world() else { return };
     world.join_by_veth();
     let mut pool = Pool::new(PoolConfig::default());
@@ -344,9 +344,9 @@ fn an_interface_may_go_down_and_up_and_away() {
         let [_, mut xdp] = xdp_sockets(xdp::Options::default());
         [Box::new(packet) as _, xdp.pop().expect("a queue")]
     });
-    for state in ["down", "up"] {
+    for is_up in [false, true] {
         for name in ["to_a", "to_b"] {
-            world.middle.run(&format!("ip link set dev {name} {state}"));
+            world.middle.enter(|| interface::set_up(name, is_up).expect("root may"));
         }
         for device in &mut devices {
             for _ in 0..3 {
@@ -360,7 +360,7 @@ fn an_interface_may_go_down_and_up_and_away() {
     let counters = devices.each_mut().map(|device| device.counters());
     assert_eq!((counters[0].sent, counters[0].refused_out), (3, 3));
     for (device, name) in devices.iter_mut().zip(["to_a", "to_b"]) {
-        world.middle.run(&format!("ip link del dev {name}"));
+        world.middle.enter(|| interface::remove(name).expect("root may"));
         let begin = Instant::now();
         let error = loop {
             frames.push(pool.take_filled(&[0xff; 60]).expect("a buffer"));
@@ -388,6 +388,9 @@ fn what_cannot_be_opened_says_why_and_what_would_help() {
         shown.ends_with("; there is no such interface here; `ip link` lists those that there are"),
         "{shown}"
     );
+    let veth = world.middle.enter(|| interface::make_veth("lo", "x")).expect_err("the name is taken");
+    let wanted = "`lo`: cannot make the pair of interfaces: File exists (os error 17); it is there already";
+    assert_eq!(veth.to_string(), wanted);
     let tun = world.middle.enter(|| Tun::open("lo", Link::Ip, 0, 1)).expect_err("it is no TUN device");
     assert!(tun.to_string().starts_with("`lo`: cannot make or attach the TUN device: "), "{tun}");
     let long =

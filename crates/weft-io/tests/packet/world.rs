@@ -3,8 +3,9 @@
 
 use std::fs::File;
 use std::io;
+use std::net::Ipv4Addr;
 use std::os::fd::AsRawFd as _;
-use std::process::Command;
+use weft_io::packet::interface;
 
 /// A network namespace.
 pub(crate) struct Namespace {
@@ -19,7 +20,7 @@ impl Namespace {
                 return Err(io::Error::last_os_error());
             }
             let file = File::open("/proc/thread-self/ns/net")?;
-            run(&["ip", "link", "set", "lo", "up"])?;
+            interface::set_up("lo", true).map_err(io::Error::other)?;
             // Interfaces would speak of their own accord as soon as they are up. A kernel without IPv6 has no such
             // file.
             let _ = std::fs::write("/proc/sys/net/ipv6/conf/all/disable_ipv6", "1");
@@ -46,17 +47,6 @@ impl Namespace {
         let joined = unsafe { libc::setns(self.file.as_raw_fd(), libc::CLONE_NEWNET) };
         assert_eq!(joined, 0, "{}", io::Error::last_os_error());
     }
-
-    /// Runs a command line in it.
-    pub(crate) fn run(&self, line: &str) {
-        let words: Vec<&str> = line.split_whitespace().collect();
-        self.enter(|| run(&words)).unwrap_or_else(|error| panic!("{line}: {error}"));
-    }
-
-    /// A path that names it while this value lives.
-    pub(crate) fn path(&self) -> String {
-        format!("/proc/{}/fd/{}", std::process::id(), self.file.as_raw_fd())
-    }
 }
 
 /// Two ends, and the middle that joins them.
@@ -66,8 +56,10 @@ pub(crate) struct World {
     pub(crate) b: Namespace,
 }
 
-pub(crate) const ADDRESS_A: &str = "10.76.0.1";
-pub(crate) const ADDRESS_B: &str = "10.76.0.2";
+pub(crate) const ADDRESS_A: Ipv4Addr = Ipv4Addr::new(10, 76, 0, 1);
+pub(crate) const ADDRESS_B: Ipv4Addr = Ipv4Addr::new(10, 76, 0, 2);
+/// Bits of the network that both are in.
+pub(crate) const PREFIX: u8 = 24;
 
 impl World {
     /// The three, or why the machine does not let us have them.
@@ -78,32 +70,23 @@ impl World {
 
     /// Joins the ends to the middle by veth pairs: `a` and `b` here, `to_a` and `to_b` in the middle.
     pub(crate) fn join_by_veth(&self) {
-        for (end, name, address) in [(&self.a, "a", ADDRESS_A), (&self.b, "b", ADDRESS_B)] {
-            let path = end.path();
-            self.middle.run(&format!("ip link add to_{name} type veth peer name {name} netns {path}"));
-            self.middle.run(&format!("ip link set dev to_{name} up"));
-            self.address(end, name, address);
-        }
+        self.middle.enter(|| {
+            for (name, end) in [("to_a", "a"), ("to_b", "b")] {
+                interface::make_veth(name, end).expect("root may");
+                interface::set_up(name, true).expect("it is there");
+            }
+        });
+        self.move_to_ends();
     }
 
     /// Moves `a` and `b`, which are in the middle, to their ends.
     pub(crate) fn move_to_ends(&self) {
         for (end, name, address) in [(&self.a, "a", ADDRESS_A), (&self.b, "b", ADDRESS_B)] {
-            self.middle.run(&format!("ip link set dev {name} netns {}", end.path()));
-            self.address(end, name, address);
+            self.middle.enter(|| interface::move_to(name, &end.file).expect("root may"));
+            end.enter(|| {
+                interface::add_address(name, address.into(), PREFIX).expect("root may");
+                interface::set_up(name, true).expect("it is there");
+            });
         }
-    }
-
-    fn address(&self, end: &Namespace, name: &str, address: &str) {
-        end.run(&format!("ip addr add {address}/24 dev {name}"));
-        end.run(&format!("ip link set dev {name} up"));
-    }
-}
-
-fn run(words: &[&str]) -> io::Result<()> {
-    let output = Command::new(words[0]).args(&words[1..]).output()?;
-    match output.status.success() {
-        true => Ok(()),
-        false => Err(io::Error::other(String::from_utf8_lossy(&output.stderr).trim().to_owned())),
     }
 }
