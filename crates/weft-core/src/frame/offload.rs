@@ -38,7 +38,8 @@ pub enum Checksum {
     },
 }
 
-/// A packet that stands for several.
+/// A packet that stands for several. Devices know how to cut what begins with link, IP and transport headers, and no
+/// more: before it is put into a tunnel, it is cut ([`super::Pool::segment`]).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Gso {
     /// How it is cut.

@@ -28,8 +28,8 @@ use weft_core::frame::{Frame, Pool, SegmentError, network_at};
 
 pub use weft_core::frame::BATCH_MAX;
 
-/// One queue of a port.
-pub trait Device {
+/// One queue of a port. One worker has it.
+pub trait Device: Send {
     /// What people call it: the interface or the file.
     fn name(&self) -> &str;
 

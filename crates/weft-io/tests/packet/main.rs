@@ -7,9 +7,11 @@
 mod relay;
 mod world;
 
+use core::ffi::c_int;
 use relay::{Pair, Relay};
 use std::io::{self, Read as _, Write as _};
 use std::net::{Ipv4Addr, TcpListener, TcpStream, UdpSocket};
+use std::os::fd::AsRawFd as _;
 use std::path::Path;
 use std::time::{Duration, Instant};
 use weft_core::Time;
@@ -52,7 +54,7 @@ fn packet_sockets() -> Pair {
 fn xdp_sockets(options: xdp::Options) -> Pair {
     let open = |name, port| {
         let queues = XdpSocket::open(name, port, 1, options).expect("the kernel has AF_XDP");
-        queues.into_iter().map(|queue| Box::new(queue) as Box<dyn Device + Send>).collect()
+        queues.into_iter().map(|queue| Box::new(queue) as Box<dyn Device>).collect()
     };
     [open("to_a", 0), open("to_b", 1)]
 }
@@ -60,7 +62,7 @@ fn xdp_sockets(options: xdp::Options) -> Pair {
 fn tuns(link: Link, queues: u16) -> Pair {
     let open = |name, port| {
         let queues = Tun::open(name, link, port, queues).expect("there is a TUN driver");
-        queues.into_iter().map(|queue| Box::new(queue) as Box<dyn Device + Send>).collect()
+        queues.into_iter().map(|queue| Box::new(queue) as Box<dyn Device>).collect()
     };
     [open("a", 0), open("b", 1)]
 }
@@ -95,7 +97,27 @@ fn check(world: &World) {
         let length = patiently(|| client.recv(&mut buffer)).expect("it comes back");
         assert_eq!(buffer[..length], datagram, "datagram {n}");
     }
+    check_burst(world, &client, &server);
     check_stream(world);
+}
+
+/// Datagrams of one size that leave in one call, and may pass as one packet.
+fn check_burst(world: &World, client: &UdpSocket, server: &UdpSocket) {
+    const SIZE: c_int = 1_200;
+    let option = world.a.enter(|| {
+        let length = size_of::<c_int>() as u32;
+        let value = core::ptr::from_ref(&SIZE).cast();
+        // SAFETY: the value is readable for its length.
+        unsafe { libc::setsockopt(client.as_raw_fd(), libc::SOL_UDP, libc::UDP_SEGMENT, value, length) }
+    });
+    assert_eq!(option, 0, "{}", io::Error::last_os_error());
+    let burst = pattern(4, 40 * SIZE as usize + 7);
+    client.send(&burst).expect("it is sent");
+    let mut buffer = vec![0; 2_000];
+    for datagram in burst.chunks(SIZE as usize) {
+        let n = patiently(|| server.recv(&mut buffer)).expect("it arrives");
+        assert!(buffer[..n] == *datagram, "a datagram of a burst has other bytes");
+    }
 }
 
 /// Calls again what was interrupted.
@@ -339,7 +361,7 @@ fn an_interface_may_go_down_and_up_and_away() {
     world.join_by_veth();
     let mut pool = Pool::new(PoolConfig::default());
     let mut frames = Vec::new();
-    let mut devices: [Box<dyn Device + Send>; 2] = world.middle.enter(|| {
+    let mut devices: [Box<dyn Device>; 2] = world.middle.enter(|| {
         let packet = PacketSocket::open("to_a", place(0), Options::default()).expect("it is there");
         let [_, mut xdp] = xdp_sockets(xdp::Options::default());
         [Box::new(packet) as _, xdp.pop().expect("a queue")]

@@ -11,7 +11,7 @@ use weft_io::clock;
 use weft_io::packet::{Device, DeviceCounters};
 
 /// The queues of either port, of which there are as many.
-pub(crate) type Pair = [Vec<Box<dyn Device + Send>>; 2];
+pub(crate) type Pair = [Vec<Box<dyn Device>>; 2];
 
 /// A relay that runs on a thread of its own.
 pub(crate) struct Relay {
@@ -76,7 +76,7 @@ fn run(mut pair: Pair, stop: &AtomicBool) -> [DeviceCounters; 2] {
     }
     waiting.into_iter().flatten().flatten().for_each(|frame| pool.give(frame));
     assert_eq!(pool.in_use(), 0, "a buffer was lost");
-    let sum = |sum, mut queue: Box<dyn Device + Send>| add(sum, queue.counters());
+    let sum = |sum, mut queue: Box<dyn Device>| add(sum, queue.counters());
     pair.map(|queues| queues.into_iter().fold(DeviceCounters::default(), sum))
 }
 
