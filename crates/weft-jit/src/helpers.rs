@@ -199,6 +199,7 @@ macro_rules! helpers {
 
 helpers! {
     Begin = begin(I64) -> ();
+    Settle = settle(I64, I64, I64, I64, I64, I64) -> ();
     Redirect = redirect(I64, I64, I64, I64) -> ();
 
     IntToText = int_to_text(I64, I64, I64) -> (I64, I64);

@@ -830,7 +830,13 @@ impl<'s, 'a, 'f, 'p> PartTranslator<'s, 'a, 'f, 'p> {
         let (start, len) = text.map_or((zero, zero), Val::two);
         let (cx, began) = (self.segment.cx, self.segment.began);
         // The text is copied before locks are given back.
-        self.segment.call_cold(Cold::Settle, &[cx, packed, code.unwrap_or(zero), began, start, len]);
+        let args = [cx, packed, code.unwrap_or(zero), began, start, len];
+        // Nothing but locks lives across the call, and without them there is nothing to save for it.
+        if self.locks.is_empty() && self.vars_lock.is_none() {
+            self.segment.call(Helper::Settle, &args);
+        } else {
+            self.segment.call_cold(Cold::Settle, &args);
+        }
         self.unlock();
         self.segment.builder.ins().return_(&[]);
     }

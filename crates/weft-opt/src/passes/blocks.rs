@@ -45,7 +45,7 @@ fn fold_branches(function: &mut Function) {
 }
 
 /// Removes blocks that nothing reaches and numbers the others anew.
-fn drop_unreached(function: &mut Function) {
+pub(super) fn drop_unreached(function: &mut Function) {
     let mut reached = vec![false; function.blocks.len()];
     let mut ahead = vec![0];
     while let Some(at) = ahead.pop() {
@@ -128,7 +128,7 @@ fn join_lines(function: &mut Function) -> bool {
 }
 
 /// Replaces values by those that they always were.
-fn rename(function: &mut Function, renamed: &BTreeMap<Value, Value>) {
+pub(super) fn rename(function: &mut Function, renamed: &BTreeMap<Value, Value>) {
     let last = |value: &mut Value| {
         while let Some(next) = renamed.get(value) {
             *value = *next;

@@ -33,7 +33,7 @@ pub fn relax(function: &mut Function) {
 }
 
 /// For each block, whether a way from its end leads to a roll-back, or the end is one.
-fn undo_ahead(function: &Function) -> Vec<bool> {
+pub(super) fn undo_ahead(function: &Function) -> Vec<bool> {
     let n = function.blocks.len();
     let mut ahead: Vec<bool> =
         function.blocks.iter().map(|block| matches!(block.end, Terminator::Fail { .. })).collect();

@@ -7,6 +7,8 @@
 pub mod blocks;
 pub mod dead;
 pub mod journal;
+pub mod known;
+pub mod sink;
 
 #[cfg(test)]
 mod tests;
@@ -16,8 +18,11 @@ use weft_ir::ir::{Function, Terminator};
 /// All passes, in the order that suits what lowering makes.
 pub fn clean(mut function: Function) -> Function {
     blocks::simplify(&mut function);
+    known::fold(&mut function);
     dead::remove(&mut function);
     blocks::simplify(&mut function);
+    journal::relax(&mut function);
+    sink::writes(&mut function);
     journal::relax(&mut function);
     function
 }

@@ -8,7 +8,7 @@ use weft_ir::interp::Interp;
 use weft_ir::program::{ChainProgram, Handlers};
 use weft_ir::verify::verify_program;
 
-use super::{blocks, clean, dead, journal};
+use super::{blocks, clean, dead, journal, known, sink};
 use weft_ir::ir::Function;
 
 const CHAINS: u64 = 60;
@@ -65,6 +65,18 @@ fn fewer_blocks_do_the_same() {
 fn without_dead_code_it_does_the_same() {
     // An operation that left a trace and was taken for dead would change what a chain does.
     check_law(by(dead::remove));
+}
+
+#[test]
+fn what_a_branch_has_found_holds_behind_it() {
+    // A flag that was taken for what it is not would lead another way.
+    check_law(by(known::fold));
+}
+
+#[test]
+fn writes_behind_what_may_fail_are_the_same() {
+    // A write that was moved past what sees it, or was lost on a way, would be another or none.
+    check_law(by(sink::writes));
 }
 
 #[test]

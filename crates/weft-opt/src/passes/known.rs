@@ -1,0 +1,132 @@
+//! A flag is not asked again where a branch on it has been taken.
+//!
+//! It keeps the law because a value is the same wherever it is read, and a block with one way in is entered by that way
+//! alone: what the branch found there holds in the block, and in all that only it leads to.
+
+use std::collections::BTreeMap;
+
+use weft_ir::ir::{BoolOp, Function, Op, Terminator, Value};
+
+use super::blocks::{drop_unreached, rename};
+use super::targets;
+
+/// How many branches back, and how many operations down, it is looked for what is known of a flag.
+const STEPS_MAX: usize = 16;
+
+/// See the module.
+pub fn fold(function: &mut Function) {
+    let known = Known::of(function);
+    let mut renamed = BTreeMap::new();
+    for at in 0..function.blocks.len() {
+        for inst in &function.blocks[at].insts {
+            if let (Op::Select(by, yes, no), Some(result)) = (&inst.op, inst.result)
+                && let Some(holds) = known.flag(at, *by, STEPS_MAX)
+            {
+                renamed.insert(result, if holds { *yes } else { *no });
+            }
+        }
+    }
+    let ends: Vec<Option<Terminator>> = (0..function.blocks.len())
+        .map(|at| match &function.blocks[at].end {
+            Terminator::Branch(by, yes, no) => {
+                let holds = known.flag(at, *by, STEPS_MAX)?;
+                Some(Terminator::Jump(if holds { yes.clone() } else { no.clone() }))
+            }
+            _ => None,
+        })
+        .collect();
+    for (block, end) in function.blocks.iter_mut().zip(ends) {
+        if let Some(end) = end {
+            block.end = end;
+        }
+        block.insts.retain(|inst| inst.result.is_none_or(|result| !renamed.contains_key(&result)));
+    }
+    rename(function, &renamed);
+    drop_unreached(function);
+}
+
+/// What is known of flags, block by block.
+struct Known {
+    /// How a flag is made of others.
+    made: BTreeMap<Value, Op>,
+    /// The only way to a block.
+    before: Vec<Option<Way>>,
+}
+
+#[derive(Clone, Copy)]
+struct Way {
+    from: usize,
+    /// The flag that is asked there, with the answer that leads this way.
+    asked: Option<(Value, bool)>,
+}
+
+impl Known {
+    fn of(function: &Function) -> Self {
+        let insts = function.blocks.iter().flat_map(|block| &block.insts);
+        let made = insts.filter_map(|inst| match inst.op {
+            Op::Not(_) | Op::BoolBinary(BoolOp::And | BoolOp::Or, ..) => {
+                inst.result.map(|result| (result, inst.op.clone()))
+            }
+            _ => None,
+        });
+        let mut n_ways_in = vec![0; function.blocks.len()];
+        let mut before = vec![None; function.blocks.len()];
+        for (from, block) in function.blocks.iter().enumerate() {
+            for (nth, to) in targets(&block.end).into_iter().enumerate() {
+                n_ways_in[to] += 1;
+                let asked = match &block.end {
+                    Terminator::Branch(by, ..) => Some((*by, nth == 0)),
+                    _ => None,
+                };
+                before[to] = Some(Way { from, asked });
+            }
+        }
+        for (before, n) in before.iter_mut().zip(n_ways_in) {
+            *before = before.filter(|_| n == 1);
+        }
+        Self { made: made.collect(), before }
+    }
+
+    /// What a flag is in a block, if that is known.
+    fn flag(&self, block: usize, flag: Value, steps: usize) -> Option<bool> {
+        let mut at = block;
+        for _ in 0..steps {
+            let Some(Way { from, asked }) = self.before[at] else { break };
+            if let Some(found) = asked.and_then(|(by, holds)| self.told_by(by, holds, flag, steps)) {
+                return Some(found);
+            }
+            at = from;
+        }
+        let of = |flag: &Value| self.flag(block, *flag, steps / 2);
+        match self.made.get(&flag).filter(|_| steps > 1)? {
+            Op::Not(a) => of(a).map(|holds| !holds),
+            Op::BoolBinary(op, a, b) => {
+                // What decides either way.
+                let decides = *op == BoolOp::Or;
+                match (of(a), of(b)) {
+                    (Some(a), _) if a == decides => Some(decides),
+                    (_, Some(b)) if b == decides => Some(decides),
+                    (Some(_), Some(_)) => Some(!decides),
+                    _ => None,
+                }
+            }
+            _ => None,
+        }
+    }
+
+    /// What a flag is if another one `holds` or does not.
+    fn told_by(&self, by: Value, holds: bool, flag: Value, steps: usize) -> Option<bool> {
+        if by == flag {
+            return Some(holds);
+        }
+        match self.made.get(&by).filter(|_| steps > 1)? {
+            Op::Not(a) => self.told_by(*a, !holds, flag, steps / 2),
+            // Both are true, or neither is.
+            Op::BoolBinary(op, a, b) if holds == (*op == BoolOp::And) => {
+                let told = self.told_by(*a, holds, flag, steps / 2);
+                told.or_else(|| self.told_by(*b, holds, flag, steps / 2))
+            }
+            _ => None,
+        }
+    }
+}
