@@ -239,14 +239,14 @@ impl Span {
                 let free = all.checked_shr(u32::from(len)).unwrap_or(0);
                 (value & !free, value | free, None)
             }
+            Pattern::Mask { mask, .. } if mask > all => return None,
             Pattern::Mask { value, mask } => {
                 let is_prefix = (mask ^ all).wrapping_add(1) & (mask ^ all) == 0;
                 (value & mask, value & mask | all & !mask, (!is_prefix).then_some(mask))
             }
             Pattern::Range { lo, hi } => (lo, hi, None),
         };
-        let is_sound = lo <= hi && hi <= all && mask.is_none_or(|mask| mask <= all);
-        is_sound.then_some(Self { lo, hi, mask })
+        (lo <= hi && hi <= all).then_some(Self { lo, hi, mask })
     }
 
     /// Whether it is all that begins with some bits.

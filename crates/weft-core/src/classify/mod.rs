@@ -81,7 +81,7 @@ pub const WORDS_MAX: usize = 8;
 /// Ids of rules are below this, so a table has at most as many rules.
 pub const RULES_MAX: u32 = 1 << 24;
 /// Changes that stand beside what is built; beyond them the tuple space answers until the next rebuild.
-pub const DELTA_MAX: usize = 1 << 20;
+pub const DELTA_MAX: usize = 1 << 19;
 /// Tuples of a tuple space; rules that would need more share those there are, or one list.
 pub const TUPLES_MAX: usize = 256;
 /// Slots that are tried for a rule in a tuple.

@@ -21,7 +21,7 @@ const PROBES_SHARED: usize = 8;
 /// Slots of a new tuple.
 const SLOTS_MIN: usize = 16;
 /// Keys of a batch that are hashed before the first is looked for.
-pub(super) const AHEAD: usize = 16;
+pub(super) const AHEAD: usize = 32;
 
 /// The rules of a table, or those that came since something was built of it.
 #[derive(Clone, Debug)]
@@ -44,11 +44,23 @@ struct Tuple {
     has_twins: bool,
     /// At least that of each rule.
     rank_max: Rank,
-    slots: Vec<u64>,
+    slots: Slots,
+    /// The slots before they became more or fewer, from which each change takes some over: no change waits for all.
+    old: Option<Box<Slots>>,
+    /// Slots of `old` before this one are empty.
+    emptied: usize,
+    len: usize,
+}
+
+/// An open-addressed table: a slot begins with a rank, 0 if it is free.
+#[derive(Clone, Debug)]
+struct Slots {
+    words: Vec<u64>,
     stride: usize,
+    /// Words of a key, with which a slot goes on.
+    key_words: usize,
     /// 64 less the binary logarithm of the number of slots.
     shift: u32,
-    len: usize,
 }
 
 impl Space {
@@ -86,7 +98,7 @@ impl Space {
     }
 
     pub(super) fn bytes(&self) -> usize {
-        self.rest.len() * 8 + self.tuples.iter().map(|tuple| tuple.slots.len() * 8).sum::<usize>()
+        self.rest.len() * 8 + self.tuples.iter().map(|tuple| tuple.bytes()).sum::<usize>()
     }
 
     /// Puts in a rule that is not there.
@@ -168,11 +180,11 @@ impl Space {
             let mut starts = [0; AHEAD];
             let mut touched = 0;
             for (start, key) in starts.iter_mut().zip(keys) {
-                *start = tuple.start(&masked(key, &tuple.mask));
-                touched |= tuple.slots[*start * tuple.stride];
+                *start = tuple.slots.start(&masked(key, &tuple.mask));
+                touched |= tuple.slots.words[*start * tuple.slots.stride];
             }
             // What is touched is used, so that the loads stay where they are: in front of all comparisons.
-            let is_empty = touched == 0;
+            let is_empty = touched == 0 && tuple.old.is_none();
             for ((key, best), &start) in keys.iter().zip(best.iter_mut()).zip(&starts) {
                 if !is_empty && *best < tuple.rank_max {
                     *best = tuple.find_from(context, key, *best, start);
@@ -259,27 +271,21 @@ impl<'a> Context<'a> {
 
 impl Tuple {
     fn new(mask: Words, is_plain: bool, words: usize) -> Self {
-        let stride = 1 + if is_plain { words } else { 2 * words };
-        let slots = vec![0; SLOTS_MIN * stride];
-        let shift = 64 - SLOTS_MIN.ilog2();
-        Self { mask, is_plain, has_twins: false, rank_max: 0, slots, stride, shift, len: 0 }
+        let slots = Slots::new(SLOTS_MIN, 1 + if is_plain { words } else { 2 * words }, words);
+        Self { mask, is_plain, has_twins: false, rank_max: 0, slots, old: None, emptied: 0, len: 0 }
     }
 
-    fn size(&self) -> usize {
-        1 << (64 - self.shift)
-    }
-
-    #[inline(always)]
-    fn start<const N: usize>(&self, masked: &[u64; N]) -> usize {
-        (hash_words(masked) >> self.shift) as usize
+    fn bytes(&self) -> usize {
+        (self.slots.words.len() + self.old.as_ref().map_or(0, |old| old.words.len())) * 8
     }
 
     #[inline(always)]
     fn find<const N: usize>(&self, context: Context<'_>, key: &[u64; N], best: Rank) -> Rank {
-        let start = self.start(&masked(key, &self.mask));
+        let start = self.slots.start(&masked(key, &self.mask));
         self.find_from(context, key, best, start)
     }
 
+    /// As [`find`](Self::find), where the slot at which the key is looked for first is known.
     #[inline(always)]
     fn find_from<const N: usize>(
         &self,
@@ -288,13 +294,135 @@ impl Tuple {
         best: Rank,
         start: usize,
     ) -> Rank {
-        if self.is_plain {
-            return self.find_plain(key, best, start);
+        let find = |slots: &Slots, best, start| {
+            if self.is_plain {
+                slots.find_plain(&masked(key, &self.mask), best, start, self.has_twins)
+            } else {
+                slots.find_box(context, key, best, start)
+            }
+        };
+        let best = find(&self.slots, best, start);
+        match &self.old {
+            None => best,
+            Some(old) => find(old, best, old.start(&masked(key, &self.mask))),
         }
+    }
+
+    /// False if the slots near the rule's own are taken.
+    fn insert(&mut self, rule: Stored<'_>, words: usize, probes_max: usize) -> bool {
+        self.take_over(MOVED_A_CHANGE);
+        if (self.len + 1) * 2 > self.slots.size() {
+            self.resize(self.slots.size() * 2);
+        }
+        let start = self.slots.start_of(rule.lo, &self.mask);
+        let Some(at) = self.slots.free(start, probes_max) else { return false };
+        if self.is_plain {
+            let is_twin = |slots: &Slots| slots.has(slots.start_of(rule.lo, &self.mask), rule.lo);
+            self.has_twins |= is_twin(&self.slots) || self.old.as_deref().is_some_and(is_twin);
+        }
+        let slot = self.slots.slot_mut(at);
+        slot[0] = rule.rank;
+        slot[1..=words].copy_from_slice(rule.lo);
+        if !self.is_plain {
+            slot[1 + words..].copy_from_slice(rule.hi);
+        }
+        self.rank_max = self.rank_max.max(rule.rank);
+        self.len += 1;
+        true
+    }
+
+    /// False if the rule is not there.
+    fn remove(&mut self, rank: Rank, lo: &[u64]) -> bool {
+        self.take_over(MOVED_A_CHANGE);
+        let (mask, old) = (&self.mask, self.old.as_deref_mut());
+        if !(self.slots.remove(rank, lo, mask) || old.is_some_and(|old| old.remove(rank, lo, mask))) {
+            return false;
+        }
+        self.len -= 1;
+        if self.slots.size() > SLOTS_MIN && self.len * 16 < self.slots.size() {
+            self.resize(self.slots.size() / 4);
+        }
+        true
+    }
+
+    fn resize(&mut self, size: usize) {
+        self.take_over(usize::MAX);
+        let Slots { stride, key_words, .. } = self.slots;
+        let old = core::mem::replace(&mut self.slots, Slots::new(size.max(SLOTS_MIN), stride, key_words));
+        self.old = Some(Box::new(old));
+        self.emptied = 0;
+        self.take_over(MOVED_A_CHANGE);
+    }
+
+    /// Moves what is in so many of the old slots to the new ones.
+    fn take_over(&mut self, steps: usize) {
+        let Some(old) = &mut self.old else { return };
+        for _ in 0..steps {
+            if self.emptied == old.size() {
+                self.old = None;
+                return;
+            }
+            if old.rank(self.emptied) == 0 {
+                self.emptied += 1;
+                continue;
+            }
+            let lo = &old.slot(self.emptied)[1..];
+            let start = self.slots.start_of(lo, &self.mask);
+            let at = self.slots.free(start, usize::MAX).expect("there are twice as many slots as rules");
+            self.slots.slot_mut(at).copy_from_slice(old.slot(self.emptied));
+            old.close_gap(self.emptied, &self.mask);
+        }
+    }
+}
+
+/// Slots that a change of a tuple takes over while it grows. With two it would be done before it grows again.
+const MOVED_A_CHANGE: usize = 16;
+
+impl Slots {
+    fn new(size: usize, stride: usize, key_words: usize) -> Self {
+        Self { words: vec![0; size * stride], stride, key_words, shift: 64 - size.ilog2() }
+    }
+
+    #[inline(always)]
+    fn size(&self) -> usize {
+        1 << (64 - self.shift)
+    }
+
+    fn rank(&self, at: usize) -> Rank {
+        self.words[at * self.stride]
+    }
+
+    fn slot(&self, at: usize) -> &[u64] {
+        &self.words[at * self.stride..][..self.stride]
+    }
+
+    fn slot_mut(&mut self, at: usize) -> &mut [u64] {
+        &mut self.words[at * self.stride..][..self.stride]
+    }
+
+    #[inline(always)]
+    fn start<const N: usize>(&self, masked: &[u64; N]) -> usize {
+        (hash_words(masked) >> self.shift) as usize
+    }
+
+    /// Where a rule is looked for; all keys in its box have the bits of its lower corner that the mask asks for.
+    fn start_of(&self, lo: &[u64], mask: &Words) -> usize {
+        let words = lo[..self.key_words].iter().zip(mask);
+        (words.fold(0, |hash, (lo, mask)| hash::mix(hash, lo & mask)) >> self.shift) as usize
+    }
+
+    #[inline(always)]
+    fn find_box<const N: usize>(
+        &self,
+        context: Context<'_>,
+        key: &[u64; N],
+        best: Rank,
+        start: usize,
+    ) -> Rank {
         let (mut best, last) = (best, self.size() - 1);
         let mut at = start;
         loop {
-            let slot = &self.slots[at * (1 + 2 * N)..][..1 + 2 * N];
+            let slot = &self.words[at * (1 + 2 * N)..][..1 + 2 * N];
             let rank = slot[0];
             if rank == 0 {
                 return best;
@@ -310,19 +438,24 @@ impl Tuple {
     }
 
     #[inline(always)]
-    fn find_plain<const N: usize>(&self, key: &[u64; N], best: Rank, start: usize) -> Rank {
+    fn find_plain<const N: usize>(
+        &self,
+        masked: &[u64; N],
+        best: Rank,
+        start: usize,
+        has_twins: bool,
+    ) -> Rank {
         let (mut best, last) = (best, self.size() - 1);
-        let wanted = masked(key, &self.mask);
         let mut at = start;
         loop {
-            let slot = &self.slots[at * (1 + N)..][..1 + N];
+            let slot = &self.words[at * (1 + N)..][..1 + N];
             let rank = slot[0];
             if rank == 0 {
                 return best;
             }
-            if slot[1..] == wanted {
+            if slot[1..] == masked[..] {
                 best = best.max(rank);
-                if !self.has_twins {
+                if !has_twins {
                     return best;
                 }
             }
@@ -330,96 +463,53 @@ impl Tuple {
         }
     }
 
-    /// False if the slots near the rule's own are taken.
-    fn insert(&mut self, rule: Stored<'_>, words: usize, probes_max: usize) -> bool {
-        if (self.len + 1) * 2 > self.size() {
-            self.resize(self.size() * 2);
-        }
+    /// The first free slot from one on, if it is near.
+    fn free(&self, start: usize, probes_max: usize) -> Option<usize> {
         let last = self.size() - 1;
-        let mut at = self.start_of(&rule.lo[..words]);
-        for probe in 0.. {
-            if probe == probes_max {
-                return false;
-            }
-            let slot = &mut self.slots[at * self.stride..][..self.stride];
-            if slot[0] == 0 {
-                slot[0] = rule.rank;
-                slot[1..=words].copy_from_slice(rule.lo);
-                if !self.is_plain {
-                    slot[1 + words..].copy_from_slice(rule.hi);
-                }
-                break;
-            }
-            self.has_twins |= self.is_plain && slot[1..] == rule.lo[..words];
-            at = (at + 1) & last;
-        }
-        self.rank_max = self.rank_max.max(rule.rank);
-        self.len += 1;
-        true
+        let mut probes = (0..self.size().min(probes_max)).map(|probe| (start + probe) & last);
+        probes.find(|&at| self.rank(at) == 0)
     }
 
-    /// False if the rule is not there.
-    fn remove(&mut self, rank: Rank, lo: &[u64]) -> bool {
+    /// Whether a slot of this masked key is taken.
+    fn has(&self, start: usize, lo: &[u64]) -> bool {
         let last = self.size() - 1;
-        let mut at = self.start_of(lo);
+        let mut at = start;
+        while self.rank(at) != 0 {
+            if self.slot(at)[1..] == *lo {
+                return true;
+            }
+            at = (at + 1) & last;
+        }
+        false
+    }
+
+    fn remove(&mut self, rank: Rank, lo: &[u64], mask: &Words) -> bool {
+        let last = self.size() - 1;
+        let mut at = self.start_of(lo, mask);
         loop {
-            match self.slots[at * self.stride] {
+            match self.rank(at) {
                 0 => return false,
                 found if found == rank => break,
                 _ => at = (at + 1) & last,
             }
         }
-        self.close_gap(at);
-        self.len -= 1;
-        if self.size() > SLOTS_MIN && self.len * 16 < self.size() {
-            self.resize(self.size() / 4);
-        }
+        self.close_gap(at, mask);
         true
     }
 
-    /// Moves back what stands behind a slot that became free, so that no probe ends too early.
-    fn close_gap(&mut self, at: usize) {
+    /// Empties a slot and moves back what stands behind it, so that no probe ends too early.
+    fn close_gap(&mut self, at: usize, mask: &Words) {
         let (mut gap, last) = (at, self.size() - 1);
         let mut next = (gap + 1) & last;
-        while self.slots[next * self.stride] != 0 {
-            let home = self.home(next);
+        while self.rank(next) != 0 {
+            let home = self.start_of(&self.slot(next)[1..], mask);
             if next.wrapping_sub(home) & last >= next.wrapping_sub(gap) & last {
-                self.slots.copy_within(next * self.stride..(next + 1) * self.stride, gap * self.stride);
+                self.words.copy_within(next * self.stride..(next + 1) * self.stride, gap * self.stride);
                 gap = next;
             }
             next = (next + 1) & last;
         }
-        self.slots[gap * self.stride..][..self.stride].fill(0);
-    }
-
-    fn resize(&mut self, size: usize) {
-        let size = size.max(SLOTS_MIN);
-        let old = core::mem::replace(&mut self.slots, vec![0; size * self.stride]);
-        self.shift = 64 - size.ilog2();
-        self.rank_max = 0;
-        let words = self.words();
-        for slot in old.chunks_exact(self.stride).filter(|slot| slot[0] != 0) {
-            let mut at = self.start_of(&slot[1..=words]);
-            while self.slots[at * self.stride] != 0 {
-                at = (at + 1) & (size - 1);
-            }
-            self.slots[at * self.stride..][..self.stride].copy_from_slice(slot);
-            self.rank_max = self.rank_max.max(slot[0]);
-        }
-    }
-
-    fn words(&self) -> usize {
-        if self.is_plain { self.stride - 1 } else { (self.stride - 1) / 2 }
-    }
-
-    fn home(&self, at: usize) -> usize {
-        self.start_of(&self.slots[at * self.stride + 1..][..self.words()])
-    }
-
-    /// Where a rule is looked for; all keys in its box have the bits of its lower corner that the mask asks for.
-    fn start_of(&self, lo: &[u64]) -> usize {
-        let hashed = lo.iter().zip(&self.mask).fold(0, |hash, (lo, mask)| hash::mix(hash, lo & mask));
-        (hashed >> self.shift) as usize
+        self.slot_mut(gap).fill(0);
     }
 }
 

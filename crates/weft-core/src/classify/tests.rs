@@ -275,3 +275,140 @@ fn masks(which: u32, value: u32) -> Rule {
 fn hash_of(value: u32) -> u32 {
     crate::hash::hash_word(value.into()) as u32
 }
+
+/// A tuple would lose rules while it grows or shrinks, which it does over many changes.
+#[test]
+fn tables_of_exact_rules_grow_and_shrink_bit_by_bit() {
+    let rules = exact(5000, 2);
+    let mut table = Classifier::new(&five_tuple()).unwrap();
+    let key = |table: &Classifier, rule: &Rule| {
+        let mut key = [0; 2];
+        let values: Vec<u128> =
+            rule.patterns.iter().map(|&pattern| Dice::new(0).within(pattern, 32)).collect();
+        table.layout().pack(&values, &mut key);
+        key
+    };
+    for (at, rule) in rules.iter().enumerate() {
+        table.insert(rule).unwrap();
+        for near in [0, at / 2, at] {
+            assert_eq!(table.lookup(&key(&table, &rules[near])), Some(near as u32));
+        }
+    }
+    assert_eq!(table.describe().kind, Kind::Hash);
+    for (at, rule) in rules.iter().enumerate() {
+        assert!(table.remove(rule.id) && !table.remove(rule.id));
+        assert_eq!(table.lookup(&key(&table, rule)), None);
+        if let Some(next) = rules.get(at + 1 + (rules.len() - at) / 2) {
+            assert_eq!(table.lookup(&key(&table, next)), Some(next.id));
+        }
+    }
+    assert!(table.is_empty());
+}
+
+/// A hostile rule set would take memory or time without bound, or be given wrong rows.
+#[test]
+fn hostile_rule_sets_stay_within_their_limits() {
+    let tuple = five_tuple();
+    let any = Pattern::Any;
+    let n = 1200;
+    let across = |id: u32, patterns: Vec<Pattern>| Rule { patterns, priority: id % 7, id };
+    // Each rule overlaps each other one, in another pair of fields.
+    let crosses = (0..n).map(|id| {
+        let range = |from: u32| Pattern::Range { lo: from.into(), hi: (from + 0x7000).into() };
+        let (low, high) = (range(id * 7), range(0x7fff - id * 5));
+        across(id, if id % 2 == 0 { vec![any, any, low, high, any] } else { vec![any, any, high, low, any] })
+    });
+    // No two rules ask for the same bits.
+    let masks = (0..n).map(|id| {
+        let bits = crate::hash::hash_word(id.into());
+        let mask = |by: u32| Pattern::Mask { value: 0, mask: u128::from((bits >> by) as u32 & 0x1111_1111) };
+        across(id, vec![mask(0), mask(16), any, any, any])
+    });
+    // All rules are the same.
+    let doubles =
+        (0..n).map(|id| across(id, vec![Pattern::Prefix { value: 1 << 31, len: 1 }, any, any, any, any]));
+    for (name, rules) in [
+        ("crosses", crosses.collect::<Vec<Rule>>()),
+        ("masks", masks.collect()),
+        ("doubles", doubles.collect()),
+    ] {
+        let mut table = table(&tuple, &rules);
+        let mut dice = Dice::new(3);
+        agree(&table, &rules, 10, &mut dice);
+        let built = table.rebuild();
+        table.adopt(built).unwrap();
+        agree(&table, &rules, 10, &mut dice);
+        let shown = table.describe();
+        assert!(shown.bytes < 4 << 20, "{name}: {shown}");
+        assert!(table.space.tuples() <= TUPLES_MAX, "{name}: {shown}");
+        for rule in &rules {
+            assert!(table.remove(rule.id), "{name}");
+        }
+        assert!(table.lookup(&[0; 2]).is_none() && table.is_empty() && table.space.is_empty());
+    }
+}
+
+/// A trie over nested or scattered long prefixes would take a node a bit of each.
+#[test]
+fn tries_over_hostile_prefixes_are_bounded() {
+    let field = [FieldSpec::new("dst", 128)];
+    let nested = (0..128u8).map(|len| Pattern::Prefix { value: 0x5555 << 100, len });
+    let scattered = (0..2000u64).map(|at| {
+        let value = u128::from(crate::hash::hash_word(at)) << 64 | u128::from(crate::hash::hash_word(at ^ 1));
+        Pattern::Prefix { value, len: 128 }
+    });
+    let clustered = (0..2000u128).map(|at| Pattern::Exact((at / 40) << 90 | (at % 40)));
+    let patterns: [Vec<Pattern>; 3] = [nested.collect(), scattered.collect(), clustered.collect()];
+    for patterns in patterns {
+        let rules: Vec<Rule> = (0..)
+            .zip(patterns)
+            .map(|(id, pattern)| Rule { patterns: vec![pattern], priority: id % 3, id })
+            .collect();
+        let table = rebuilt(&field, &rules);
+        agree(&table, &rules, 100, &mut Dice::new(1));
+        assert!(table.describe().bytes < 600 * rules.len() + (64 << 10), "{}", table.describe());
+    }
+}
+
+/// A structure that was built of what the table no longer is would be taken as if nothing had changed.
+#[test]
+fn what_was_built_too_long_ago_is_refused() {
+    let rules = rules(Family::Fw, 50, 1);
+    let mut table = rebuilt(&five_tuple(), &rules);
+    let built = table.rebuild();
+    let again = table.rebuild();
+    for _ in 0..DELTA_MAX / 2 + 1 {
+        table.remove(0);
+        table.insert(&rules[0]).unwrap();
+    }
+    assert_eq!(table.describe().kind, Kind::TupleSpace, "the tuple space takes over");
+    assert_eq!(table.adopt(built), Err(Outdated));
+    agree(&table, &rules, 20, &mut Dice::new(2));
+    table.adopt(table.rebuild()).unwrap();
+    assert!(!table.wants_rebuild());
+    assert_eq!(table.adopt(again), Err(Outdated));
+    agree(&table, &rules, 20, &mut Dice::new(2));
+}
+
+/// A rule that does not fit its table would be taken as something else.
+#[test]
+fn rules_that_do_not_fit_are_refused() {
+    let fields = [FieldSpec::new("a", 8), FieldSpec::new("b", 100)];
+    let mut table = Classifier::new(&fields).unwrap();
+    let mut insert = |a, b, id| table.insert(&Rule { patterns: vec![a, b], priority: 0, id });
+    let any = Pattern::Any;
+    assert_eq!(insert(Pattern::Exact(256), any, 0), Err(Error::Pattern { field: 0 }));
+    assert_eq!(insert(any, Pattern::Prefix { value: 0, len: 101 }, 0), Err(Error::Pattern { field: 1 }));
+    assert_eq!(insert(any, Pattern::Range { lo: 2, hi: 1 }, 0), Err(Error::Pattern { field: 1 }));
+    assert_eq!(insert(any, Pattern::Mask { value: 0, mask: 1 << 100 }, 0), Err(Error::Pattern { field: 1 }));
+    assert_eq!(insert(any, any, RULES_MAX), Err(Error::Id));
+    assert_eq!(insert(any, any, 7), Ok(()));
+    assert_eq!(insert(any, any, 7), Err(Error::Taken));
+    let short = Rule { patterns: vec![any], priority: 0, id: 0 };
+    assert_eq!(table.insert(&short), Err(Error::Patterns { expected: 2, given: 1 }));
+    assert_eq!(table.replace(&Rule { id: 7, ..short }), Err(Error::Patterns { expected: 2, given: 1 }));
+    assert_eq!(table.len(), 1);
+    assert_eq!(Classifier::new(&[]).err(), Some(Error::Fields));
+    assert_eq!(Classifier::new(&[FieldSpec::new("wide", 129)]).err(), Some(Error::Fields));
+    assert_eq!(Classifier::new(&vec![FieldSpec::new("long", 64); 9]).err(), Some(Error::Fields));
+}

@@ -14,7 +14,8 @@ use super::space::AHEAD;
 use super::store::{Rank, Store, id_of};
 use super::{NOTHING, TRIE_LINES_MAX};
 
-/// Intervals of a run: where seven of them begin and eight rules are within a line.
+/// Intervals of a run: where all but one of them begin, and their rules, are within a line. Runs of half as many and of
+/// a quarter take half a line and a quarter.
 const RUN_MAX: usize = 8;
 /// Intervals of a run in place of a path of nodes that tell nothing apart.
 const LONG_RUN_MAX: usize = 31;
@@ -37,7 +38,7 @@ pub(super) struct Trie {
     depth: usize,
 }
 
-/// Entries of nodes, or of runs: where their intervals begin, but for the first, and their rules.
+/// Entries of nodes, and runs: where their intervals begin, but for the first, and their rules.
 #[derive(Clone, Copy, Debug)]
 #[repr(align(64))]
 struct Line([u32; LINE]);
@@ -109,21 +110,25 @@ impl Number for u128 {
     }
 }
 
-// An entry with the highest bit clear is the id of a rule, or NOTHING. The next bit tells nodes from runs; then come
-// five bits, of a node its width less one and of a long run its length, and the number of the first line.
+// An entry with the highest bit clear is the id of a rule, or NOTHING. The next bit tells nodes from runs. A node has its
+// width less one from bit 25 and its first line below; a run has its class from bit 28 and its first quarter of a line
+// below. Classes 0 to 2 hold 2, 4 and 8 intervals; in class 3 the first word says how many.
 const NODE: u32 = 0b10 << 30;
 const RUN: u32 = 0b11 << 30;
+const LONG: u32 = 3;
 
 fn node_entry(line: usize, width: u8) -> u32 {
     NODE | u32::from(width - 1) << 25 | line as u32
 }
 
-fn run_entry(line: usize, len: usize) -> u32 {
-    RUN | (len as u32) << 25 | line as u32
+fn run_entry(word: usize, class: u32) -> u32 {
+    RUN | class << 28 | (word / QUARTER) as u32
 }
 
-/// Lines have numbers of 25 bits.
+/// Lines have numbers of 25 bits, since quarters of lines have 28 and half of those are enough.
 const LINES_MAX: usize = 1 << 25;
+/// Entries of a quarter of a line.
+const QUARTER: usize = LINE / 4;
 
 impl Trie {
     /// A trie over the one field that the rules of a store care for, if there is no other and none has a mask, and the
@@ -190,20 +195,20 @@ impl Trie {
     fn values_of<K: Number>(&self, values: impl Iterator<Item = K>, found: &mut [u32]) {
         let mut at = [(K::from(0), NOTHING, 0); AHEAD];
         let at = &mut at[..found.len()];
-        for (at, value) in at.iter_mut().zip(values) {
-            *at = (value, self.root, self.bits);
+        if self.root >> 30 != NODE >> 30 {
+            values.zip(found).for_each(|(value, found)| *found = self.value_of(value));
+            return;
         }
-        loop {
-            let mut is_node = false;
+        for (at, value) in at.iter_mut().zip(values) {
+            let (entry, left) = self.step(self.root, self.bits, value);
+            *at = (value, entry, left);
+        }
+        while at.iter().any(|(_, entry, _)| entry >> 30 == NODE >> 30) {
             for (value, entry, left) in at.iter_mut() {
                 // Without a branch: which of the keys has arrived where cannot be foretold.
                 let goes_on = *entry >> 30 == NODE >> 30;
                 let (next, below) = self.step(if goes_on { *entry } else { 0 }, *left, *value);
                 (*entry, *left) = if goes_on { (next, below) } else { (*entry, *left) };
-                is_node |= *entry >> 30 == NODE >> 30;
-            }
-            if !is_node {
-                break;
             }
         }
         for ((value, entry, left), found) in at.iter().zip(found) {
@@ -225,16 +230,23 @@ impl Trie {
 
     #[inline(always)]
     fn find_in_run(&self, entry: u32, value: u32) -> u32 {
-        let len = (entry >> 25 & 31) as usize;
-        let line = entry as usize & (LINES_MAX - 1);
-        if len == 0 { self.lines[line].find(value) } else { self.find_in_long_run(line, len, value) }
+        let (class, word) = (entry >> 28 & 3, (entry as usize & ((1 << 28) - 1)) * QUARTER);
+        if class == LONG {
+            return self.find_in_long_run(word, value);
+        }
+        let (line, first) = (&self.lines[word / LINE].0, word % LINE);
+        let begins = (2 << class) - 1;
+        let begun = |at: usize| usize::from((at < begins) & (line[(first + at) % LINE] <= value));
+        let n: usize = (0..RUN_MAX - 1).map(begun).sum();
+        line[(first + begins + n) % LINE]
     }
 
     #[cold]
-    fn find_in_long_run(&self, line: usize, len: usize, value: u32) -> u32 {
-        let word = |at: usize| self.lines[line + at / LINE].0[at % LINE];
-        let n = (0..len - 1).take_while(|&at| word(at) <= value).count();
-        word(len - 1 + n)
+    fn find_in_long_run(&self, first: usize, value: u32) -> u32 {
+        let word = |at: usize| self.lines[(first + at) / LINE].0[(first + at) % LINE];
+        let begins = word(0) as usize;
+        let n = (1..=begins).take_while(|&at| word(at) <= value).count();
+        word(1 + begins + n)
     }
 
     fn over<K: Number>(low: Place, high: Option<Place>, bits: u8, store: &Store) -> Option<Self> {
@@ -247,19 +259,10 @@ impl Trie {
         intervals.retain(|(begins, _)| begins.wide() <= end);
         let room = (TRIE_LINES_MAX * intervals.len()).min(LINES_MAX);
         // A look-up that has arrived reads the first line once more.
-        let mut builder = Builder { lines: vec![Line([0; LINE])], depth: 0, room };
+        let mut builder = Builder { lines: vec![Line([0; LINE])], begun: [0; 2], depth: 0, room };
         let root = builder.entry(&intervals, K::from(0), bits, 0)?;
         let Builder { lines, depth, .. } = builder;
         Some(Self { low, high, bits, root, lines, depth })
-    }
-}
-
-impl Line {
-    /// The rule of a run's interval.
-    #[inline(always)]
-    fn find(&self, value: u32) -> u32 {
-        let n: usize = self.0[..RUN_MAX - 1].iter().map(|&begins| usize::from(begins <= value)).sum();
-        self.0[RUN_MAX - 1 + n]
     }
 }
 
@@ -325,6 +328,8 @@ fn intervals<K: Number>(spans: &mut [(K, K, Rank)]) -> Vec<(K, u32)> {
 
 struct Builder {
     lines: Vec<Line>,
+    /// Where the next run of a quarter, and the next of half a line goes; at a line's end that is a new line.
+    begun: [usize; 2],
     depth: usize,
     room: usize,
 }
@@ -382,22 +387,36 @@ impl Builder {
         }
         let begins = begins.iter().map(|(begins, _)| begins.shown(left));
         let ids = intervals.iter().map(|&(_, id)| id);
-        if intervals.len() > RUN_MAX {
-            let words: Vec<u32> = begins.chain(ids).collect();
-            let Some(base) = self.take(words.len().div_ceil(LINE)) else { return Some(None) };
-            for (at, word) in words.into_iter().enumerate() {
-                self.lines[base + at / LINE].0[at % LINE] = word;
+        let class = [2, 4, RUN_MAX].iter().position(|&most| intervals.len() <= most).unwrap_or(LONG as usize);
+        let words: Vec<u32> = if class == LONG as usize {
+            core::iter::once(intervals.len() as u32 - 1).chain(begins).chain(ids).collect()
+        } else {
+            // What is not taken begins nowhere, and if it does, it is the last interval.
+            let more = (2 << class) - intervals.len();
+            let last = intervals[intervals.len() - 1].1;
+            let (no_begins, no_ids) =
+                (core::iter::repeat_n(u32::MAX, more), core::iter::repeat_n(last, more));
+            begins.chain(no_begins).chain(ids).chain(no_ids).collect()
+        };
+        Some(self.place(class, words.len()).map(|first| {
+            for (at, word) in (first..).zip(words) {
+                self.lines[at / LINE].0[at % LINE] = word;
             }
-            return Some(Some(run_entry(base, intervals.len())));
+            run_entry(first, class as u32)
+        }))
+    }
+
+    /// The first word of room for a run: in the line that others of its class have begun, or in lines of its own.
+    fn place(&mut self, class: usize, words: usize) -> Option<usize> {
+        let share = QUARTER << class;
+        if share >= LINE {
+            return Some(self.take(words.div_ceil(LINE))? * LINE);
         }
-        let Some(base) = self.take(1) else { return Some(None) };
-        let line = &mut self.lines[base].0;
-        // What is not taken begins nowhere, and if it does, it is the last interval.
-        line[..RUN_MAX - 1].fill(u32::MAX);
-        line[RUN_MAX - 1..].fill(intervals[intervals.len() - 1].1);
-        line.iter_mut().zip(begins).for_each(|(word, begins)| *word = begins);
-        line[RUN_MAX - 1..].iter_mut().zip(ids).for_each(|(word, id)| *word = id);
-        Some(Some(run_entry(base, 0)))
+        if self.begun[class].is_multiple_of(LINE) {
+            self.begun[class] = self.take(1)? * LINE;
+        }
+        self.begun[class] += share;
+        Some(self.begun[class] - share)
     }
 
     fn take(&mut self, lines: usize) -> Option<usize> {
