@@ -110,9 +110,9 @@ impl Number for u128 {
     }
 }
 
-// An entry with the highest bit clear is the id of a rule, or NOTHING. The next bit tells nodes from runs. A node has its
-// width less one from bit 25 and its first line below; a run has its class from bit 28 and its first quarter of a line
-// below. Classes 0 to 2 hold 2, 4 and 8 intervals; in class 3 the first word says how many.
+// An entry with the highest bit clear is the id of a rule, or NOTHING. The next bit tells nodes from runs. A node has
+// its width less one from bit 25 and its first line below; a run has its class from bit 28 and its first quarter of a
+// line below. Classes 0 to 2 hold 2, 4 and 8 intervals; in class 3 the first word says how many.
 const NODE: u32 = 0b10 << 30;
 const RUN: u32 = 0b11 << 30;
 const LONG: u32 = 3;
