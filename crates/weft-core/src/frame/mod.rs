@@ -21,10 +21,14 @@ use crate::Time;
 use core::fmt;
 use core::ops::Range;
 
-/// Bytes of a small buffer.
-pub const SMALL_BYTES: usize = 2048;
-/// Bytes of a large buffer: the longest IP packet, link headers, [`HEADROOM`], and something behind.
-pub const LARGE_BYTES: usize = 66 << 10;
+/// Bytes of a cache line, on which buffers begin.
+const LINE_BYTES: usize = 64;
+/// Bytes of a small buffer. The number of its cache lines is odd, so that the headers of a batch do not all compete for
+/// the same few places of the cache.
+pub const SMALL_BYTES: usize = 2048 + LINE_BYTES;
+/// Bytes of a large buffer: the longest IP packet, link headers, [`HEADROOM`], and something behind. The number of its
+/// cache lines is odd too.
+pub const LARGE_BYTES: usize = (66 << 10) + LINE_BYTES;
 /// Bytes in front of a new packet, for the headers that will be pushed.
 pub const HEADROOM: usize = 128;
 /// The longest packet that a new small buffer holds.
@@ -102,6 +106,8 @@ pub struct Frame {
 pub struct Pool {
     config: PoolConfig,
     memory: Vec<u8>,
+    /// Where the first buffer begins: on a cache line.
+    base: usize,
     /// Free buffers, of which the last to come is the first to go: its memory is still in the cache.
     free_small: Vec<u32>,
     free_large: Vec<u32>,
@@ -132,9 +138,11 @@ impl Pool {
     pub fn new(config: PoolConfig) -> Self {
         assert!(config.bytes() <= POOL_BYTES_MAX, "the size of a pool is checked where it is configured");
         let buffers = config.small + config.large;
+        let memory = vec![0; config.bytes() + LINE_BYTES];
         Self {
             config,
-            memory: vec![0; config.bytes()],
+            base: memory.as_ptr().align_offset(LINE_BYTES).min(LINE_BYTES),
+            memory,
             // The first buffers are the first to go.
             free_small: (0..config.small).rev().collect(),
             free_large: (config.small..buffers).rev().collect(),
@@ -353,9 +361,12 @@ impl Pool {
     fn buffer(&self, buffer: u32) -> Range<usize> {
         let (buffer, small) = (buffer as usize, self.config.small as usize);
         match buffer < small {
-            true => buffer * SMALL_BYTES..(buffer + 1) * SMALL_BYTES,
+            true => {
+                let start = self.base + buffer * SMALL_BYTES;
+                start..start + SMALL_BYTES
+            }
             false => {
-                let start = small * SMALL_BYTES + (buffer - small) * LARGE_BYTES;
+                let start = self.base + small * SMALL_BYTES + (buffer - small) * LARGE_BYTES;
                 start..start + LARGE_BYTES
             }
         }
@@ -394,9 +405,9 @@ mod tests {
     fn running_out_is_counted_and_ends_with_what_is_given_back() {
         // If this failed, a burst could stop a worker, or a buffer would be lost for each packet that is refused.
         let mut pool = pool(2, 1);
-        let (a, b) = (pool.take(60).expect("a buffer"), pool.take(1920).expect("a buffer"));
+        let (a, b) = (pool.take(60).expect("a buffer"), pool.take(SMALL_PACKET_MAX).expect("a buffer"));
         assert!(pool.take(60).is_none() && pool.copy(&a).is_none());
-        let large = pool.take(1921).expect("a large buffer");
+        let large = pool.take(SMALL_PACKET_MAX + 1).expect("a large buffer");
         assert!(pool.take(9000).is_none());
         assert!(pool.take(LARGE_PACKET_MAX + 1).is_none());
         assert_eq!(pool.counters(), PoolCounters { taken: 3, exhausted: 3, no_room: 1 });
@@ -423,6 +434,7 @@ mod tests {
         // If this failed, a packet of 1900 bytes could not be put into a tunnel.
         let mut pool = pool(1, 1);
         let mut frame = pool.take_filled(&pattern(1900)).expect("a buffer");
+        assert_eq!(pool.bytes(&frame).as_ptr().align_offset(LINE_BYTES), 0);
         pool.grow_front(&mut frame, 500).expect("room in a large buffer").fill(9);
         assert_eq!(pool.bytes(&frame)[..500], [9; 500]);
         assert_eq!(pool.bytes(&frame)[500..], pattern(1900));
@@ -520,7 +532,7 @@ mod tests {
             changes in prop::collection::vec(change(), 0..24),
         ) {
             let mut pool = pool(4, 4);
-            let neighbours: Vec<Frame> = [1920, 1, 1921, 65_000]
+            let neighbours: Vec<Frame> = [SMALL_PACKET_MAX, 1, SMALL_PACKET_MAX + 1, 65_000]
                 .iter()
                 .map(|n| pool.take_filled(&pattern(*n)).expect("a buffer"))
                 .collect();
