@@ -113,7 +113,7 @@ pub enum Verdict {
 }
 
 /// What went wrong in an expression or a statement (DESIGN 2.3, "Errors are values").
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[repr(u8)]
 pub enum Fault {
     /// An integer result does not fit its type.

@@ -8,6 +8,7 @@
 //! * [`plan`]: what the engine runs: listeners, clusters, routes, chains with their code and state.
 //! * [`state`]: the state of chains on a node, carried from version to version.
 //! * [`Engine`]: connections, calls and upstream pools.
+//! * [`packet`]: the same for packets: frames of ports through chains.
 //! * [`sinks`], [`stats`]: what comes out beside the traffic.
 
 mod call;
@@ -18,6 +19,7 @@ mod filter;
 mod headers;
 mod live;
 mod memory;
+pub mod packet;
 mod pass;
 pub mod plan;
 mod pool;

@@ -11,7 +11,7 @@ use weft_proto::session::grpc::protobuf::{EditError, EditValue, Malformed};
 use weft_proto::session::http2::{Headers, HeadersBuilder};
 
 /// One in so many passes is timed, so that the cost of each element is known at no cost.
-const TRACE_EVERY: u32 = 64;
+pub(crate) const TRACE_EVERY: u32 = 64;
 
 /// A chain on this worker.
 #[derive(Debug)]
@@ -305,7 +305,7 @@ impl Passes {
 }
 
 /// The least that two readings in a row differ by.
-fn clock_cost(clock: fn() -> u64) -> u64 {
+pub(crate) fn clock_cost(clock: fn() -> u64) -> u64 {
     (0..64).map(|_| clock().abs_diff(clock())).min().unwrap_or(0)
 }
 

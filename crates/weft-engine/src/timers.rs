@@ -98,6 +98,10 @@ impl<T> Timers<T> {
             return;
         }
         while self.tick < target && self.n_set > 0 {
+            if target - self.tick > SLOTS as u64 {
+                // A long gap, as between two packets of a capture: ticks in which nothing happens are passed over.
+                self.tick = (self.next_tick() - 1).clamp(self.tick, target - 1);
+            }
             self.tick += 1;
             self.cascade();
             let slot = (self.tick % SLOTS as u64) as usize;
@@ -109,6 +113,20 @@ impl<T> Timers<T> {
         }
         self.tick = self.tick.max(target);
         self.next = self.next_tick();
+    }
+
+    /// Takes out all timers, each with a time by which it can be set again. Those of one tick come in their order.
+    pub(crate) fn drain(&mut self, all: &mut Vec<(Time, T)>) {
+        // What was set earlier is on a higher level.
+        for place in (0..LEVELS * SLOTS).rev() {
+            let (level, slot) = (place / SLOTS, place % SLOTS);
+            while self.slots[level][slot].head != NONE {
+                let index = self.slots[level][slot].head;
+                let at = Time((self.entries[index as usize].tick as i64 - 1) * TICK_NS);
+                self.unlink(index);
+                all.extend(self.release(index).map(|what| (at, what)));
+            }
+        }
     }
 
     /// When the lowest level turns over, the next slot of the level above is dealt out, and so on up.
@@ -242,6 +260,45 @@ mod tests {
             let late = fired[n].expect("every timer fires") - (start + Interval::from_millis(*ms));
             assert!(late > Interval::ZERO && late <= Interval::from_millis(2), "{ms} ms fired {late} late");
         }
+    }
+
+    /// A capture whose packets are years apart would stand still.
+    #[test]
+    fn a_long_gap_is_short_work() {
+        let mut timers = Timers::new(Time(0));
+        let year = Interval::from_secs(365 * 86_400);
+        timers.set(Time(0) + year, 1);
+        let mut due = Vec::new();
+        for hours in 1..24 {
+            timers.expire(Time(0) + Interval::from_secs(3600 * hours), &mut due);
+        }
+        assert!(due.is_empty());
+        timers.expire(Time(0) + year, &mut due);
+        assert!(due.is_empty());
+        timers.expire(Time(0) + year + Interval::from_millis(2), &mut due);
+        assert_eq!(due, [1]);
+    }
+
+    /// What is taken out and set again, as for ports that have moved, must fire when it would have.
+    #[test]
+    fn timers_that_are_taken_out_can_be_set_again() {
+        let mut timers = Timers::new(Time(0));
+        for (n, ms) in [5, 300, 5, 70_000, 5].into_iter().enumerate() {
+            timers.set(Time(0) + Interval::from_millis(ms), n);
+        }
+        let mut all = Vec::new();
+        timers.drain(&mut all);
+        assert_eq!(timers.next(), None);
+        for (at, n) in all {
+            timers.set(at, n);
+        }
+        let mut due = Vec::new();
+        timers.expire(Time(0) + Interval::from_millis(6), &mut due);
+        assert_eq!(due, [0, 2, 4]);
+        timers.expire(Time(0) + Interval::from_millis(300), &mut due);
+        assert_eq!(due, [0, 2, 4]);
+        timers.expire(Time(0) + Interval::from_millis(70_001), &mut due);
+        assert_eq!(due, [0, 2, 4, 1, 3]);
     }
 
     /// A cancelled timer never fires, and its key cannot cancel the timer that took its place.

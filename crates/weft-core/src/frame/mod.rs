@@ -85,6 +85,8 @@ pub struct FrameMeta {
     pub queue: u16,
     /// Its number on that queue, from 0.
     pub sequence: u64,
+    /// What an element has set it to, for the elements and devices behind; 0 from the start.
+    pub mark: u64,
     /// What the sender left to be done, or the receiver has found done.
     pub offload: Offload,
 }

@@ -5,6 +5,7 @@ mod chains;
 mod close;
 mod filters;
 mod hostile;
+mod packets;
 mod state;
 mod support;
 mod update;

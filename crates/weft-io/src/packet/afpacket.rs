@@ -158,6 +158,7 @@ impl PacketSocket {
             queue: self.place.queue,
             sequence: self.counters.received,
             offload,
+            ..FrameMeta::default()
         };
         if let Some(tag) = slot.vlan
             && let Some(room) = pool.insert(&mut frame, VLAN_AT, VLAN_BYTES)

@@ -111,6 +111,7 @@ impl Tun {
             queue: self.place.queue,
             sequence: self.counters.received,
             offload,
+            ..FrameMeta::default()
         };
         self.counters.received += 1;
         self.counters.received_bytes += frame.len() as u64;

@@ -1,0 +1,178 @@
+//! How changes of a pass get into its frame, and how checksums follow them.
+
+use core::ops::RangeInclusive;
+use weft_core::abi::{Cell, Edit, EditTarget, Outcome, Slot};
+use weft_core::frame::{Checksum, Frame, Pool};
+use weft_ir::ir::Endian;
+use weft_ir::program::{Store, StoreAt, Sum};
+
+/// The changes of a pass that are still to be written.
+pub(super) struct Edits<'a> {
+    stores: &'a [Option<Store>],
+    slots: &'a [Slot],
+    present: u64,
+    outcome: &'a Outcome,
+    /// Changes that were written.
+    written: usize,
+    /// The inputs that are changed, as a mask.
+    edited: u64,
+}
+
+/// A value is not as long as what it is to replace.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Unfit;
+
+/// A change of bytes as the internet checksum sees it: the sum of what is new and of the complement of what was there.
+#[derive(Clone, Copy)]
+struct Delta {
+    sum: u16,
+    /// The first byte is at an odd offset of the frame.
+    is_odd: bool,
+}
+
+/// Numbers of these many bytes.
+const NUMBER_BYTES: RangeInclusive<usize> = 1..=8;
+
+impl<'a> Edits<'a> {
+    pub(super) fn new(
+        stores: &'a [Option<Store>],
+        slots: &'a [Slot],
+        present: u64,
+        outcome: &'a Outcome,
+    ) -> Self {
+        let bit = |edit: &Edit| if let EditTarget::Input(id) = edit.target { 1 << id } else { 0 };
+        let edited = outcome.edits.iter().fold(0, |mask, edit| mask | bit(edit));
+        Self { stores, slots, present, outcome, written: 0, edited }
+    }
+
+    /// Writes the changes up to the `n`-th. A field of a layer that the frame does not have stays away.
+    ///
+    /// # Errors
+    /// A value does not fit; those in front of it are written.
+    pub(super) fn write(&mut self, n: usize, frame: &mut Frame, pool: &mut Pool) -> Result<(), Unfit> {
+        if self.written >= n {
+            return Ok(());
+        }
+        let (checksum, bytes) = (frame.meta.offload.checksum, pool.bytes_mut(frame));
+        for edit in &self.outcome.edits[self.written..n] {
+            self.written += 1;
+            let EditTarget::Input(id) = edit.target else { continue };
+            let at = usize::from(id);
+            let Some(Some(store)) = self.stores.get(at) else { continue };
+            if self.present >> id & 1 == 0 {
+                continue;
+            }
+            let slot = self.slots[at];
+            let delta = match store.at {
+                StoreAt::Bits { bytes: wide, shift, bits, endian } => {
+                    let Some(value) = number(edit.value) else { continue };
+                    let field = bytes.get_mut(slot.b as usize..).and_then(|b| b.get_mut(..usize::from(wide)));
+                    field.and_then(|field| set_bits(field, slot.b, value, shift, bits, endian))
+                }
+                StoreAt::Bytes => {
+                    let Cell::Bytes(start, len) = edit.value else { continue };
+                    if u64::from(len) != slot.b {
+                        return Err(Unfit);
+                    }
+                    let field = bytes.get_mut(slot.a as usize..).and_then(|b| b.get_mut(..len as usize));
+                    field.map(|field| set_bytes(field, slot.a, self.outcome.kept(start, len)))
+                }
+            };
+            if let Some(delta) = delta {
+                store.sums.iter().for_each(|sum| self.follow(*sum, delta, checksum, bytes));
+            }
+        }
+        Ok(())
+    }
+
+    /// Keeps a checksum right. One that the program sets itself is the program's.
+    fn follow(&self, sum: Sum, delta: Delta, checksum: Checksum, bytes: &mut [u8]) {
+        let is_there = (self.present & !self.edited) >> sum.input & 1 == 1;
+        let at = self.slots[usize::from(sum.input)].b as usize;
+        let field = bytes.get_mut(at..).and_then(|bytes| bytes.first_chunk_mut::<2>());
+        let Some(field) = field.filter(|_| is_there) else { return };
+        let old = u16::from_be_bytes(*field);
+        let is_partial = matches!(checksum, Checksum::Partial { start, offset }
+            if usize::from(start) + usize::from(offset) == at);
+        let new = match is_partial {
+            true if sum.pseudo => delta.add_to(old, at),
+            true => return,
+            false if sum.zero_is_none && old == 0 => return,
+            false => match !delta.add_to(!old, at) {
+                // RFC 768: a sum that is zero is sent as all ones.
+                0 if sum.zero_is_none => 0xffff,
+                new => new,
+            },
+        };
+        *field = new.to_be_bytes();
+    }
+}
+
+impl Delta {
+    fn new(at: u64, old: &[u8], new: &[u8]) -> Self {
+        let words = old.chunks(2).zip(new.chunks(2));
+        let sum = words.map(|(old, new)| u64::from(!word(old)) + u64::from(word(new))).sum();
+        Self { sum: fold(sum), is_odd: at & 1 == 1 }
+    }
+
+    /// RFC 1624 equation 3, without its complements. RFC 1071 section 2(B): where the words of the change and of the
+    /// sum are a byte apart, the bytes of the change swap.
+    fn add_to(self, sum: u16, at: usize) -> u16 {
+        let is_apart = self.is_odd != (at & 1 == 1);
+        let change = if is_apart { self.sum.swap_bytes() } else { self.sum };
+        fold(u64::from(sum) + u64::from(change))
+    }
+}
+
+/// The number of a change; None of what is no number.
+fn number(cell: Cell) -> Option<u64> {
+    match cell {
+        Cell::Bool(b) => Some(u64::from(b)),
+        Cell::Int(n) => Some(n as u64),
+        Cell::Null | Cell::Float(_) | Cell::Bytes(..) => None,
+    }
+}
+
+/// Sets bits of a number; what of the value is above them is left out.
+fn set_bits(field: &mut [u8], at: u64, value: u64, shift: u8, bits: u8, endian: Endian) -> Option<Delta> {
+    if !NUMBER_BYTES.contains(&field.len()) {
+        return None;
+    }
+    let mut old = [0; 8];
+    let old = &mut old[..field.len()];
+    old.copy_from_slice(field);
+    let mask = (u64::MAX >> (64 - u32::from(bits.clamp(1, 64)))).wrapping_shl(u32::from(shift));
+    let number = (read(field, endian) & !mask) | (value.wrapping_shl(u32::from(shift)) & mask);
+    let all = number.to_be_bytes();
+    field.copy_from_slice(&all[8 - field.len()..]);
+    if endian == Endian::Little {
+        field.reverse();
+    }
+    Some(Delta::new(at, old, field))
+}
+
+fn set_bytes(field: &mut [u8], at: u64, value: &[u8]) -> Delta {
+    let delta = Delta::new(at, field, value);
+    field.copy_from_slice(value);
+    delta
+}
+
+fn read(field: &[u8], endian: Endian) -> u64 {
+    let append = |number: u64, byte: &u8| number << 8 | u64::from(*byte);
+    match endian {
+        Endian::Big => field.iter().fold(0, append),
+        Endian::Little => field.iter().rev().fold(0, append),
+    }
+}
+
+/// Two bytes as a word; a last odd one is its upper half.
+fn word(bytes: &[u8]) -> u16 {
+    u16::from_be_bytes([bytes[0], bytes.get(1).copied().unwrap_or(0)])
+}
+
+fn fold(mut sum: u64) -> u16 {
+    while sum > 0xffff {
+        sum = (sum >> 16) + (sum & 0xffff);
+    }
+    sum as u16
+}

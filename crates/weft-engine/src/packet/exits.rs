@@ -1,0 +1,200 @@
+//! How frames leave, or do not.
+
+use super::plan::PacketPlan;
+use super::stats::{Lost, PortStats};
+use crate::timers::Timers;
+use rustc_hash::FxHashMap;
+use weft_core::frame::{Frame, Pool};
+use weft_core::{Interval, Time};
+
+/// Frames that one worker may hold for a DELAY; a further one is dropped.
+pub const HELD_MAX: usize = 4096;
+/// The name of a port that means all others of the chain.
+pub const ALL_OTHERS: &str = "*";
+
+/// The ports of a plan, as frames leave by them.
+pub(super) struct Exits {
+    by_name: FxHashMap<Box<[u8]>, u16>,
+    /// For each port, the frames that are to be polled.
+    waiting: Vec<Vec<Frame>>,
+    pub(super) ports: Vec<PortStats>,
+    /// Frames whose DELAY is not over.
+    held: Timers<(u16, Frame)>,
+    n_held: usize,
+    due: Vec<(u16, Frame)>,
+    lost: [u64; Lost::ALL.len()],
+    pub(super) copies: u64,
+}
+
+/// Where a name sends a frame.
+#[derive(Clone, Copy)]
+pub(super) enum Target {
+    Port(u16),
+    Others,
+    Unknown,
+}
+
+impl Exits {
+    pub(super) fn new(now: Time) -> Self {
+        Self {
+            by_name: FxHashMap::default(),
+            waiting: Vec::new(),
+            ports: Vec::new(),
+            held: Timers::new(now),
+            n_held: 0,
+            due: Vec::new(),
+            lost: [0; Lost::ALL.len()],
+            copies: 0,
+        }
+    }
+
+    /// Takes on the ports of a plan. What waits goes on to the port of the same name; what waits for one that is gone
+    /// is handed out.
+    pub(super) fn take_on(&mut self, plan: &PacketPlan, gone: &mut Vec<Frame>) {
+        let place = |before: &PortStats| plan.ports.iter().position(|name| *name == before.name);
+        let places: Vec<Option<usize>> = self.ports.iter().map(place).collect();
+        let known = |name: &String| self.ports.iter().find(|port| port.name == *name).cloned();
+        let new = |name: &String| PortStats { name: name.clone(), ..PortStats::default() };
+        self.ports = plan.ports.iter().map(|name| known(name).unwrap_or_else(|| new(name))).collect();
+        let before = core::mem::take(&mut self.waiting);
+        self.waiting = plan.ports.iter().map(|_| Vec::new()).collect();
+        for (place, mut frames) in places.iter().zip(before) {
+            match place {
+                Some(port) => self.waiting[*port] = frames,
+                None => gone.append(&mut frames),
+            }
+        }
+        let mut held = Vec::new();
+        self.held.drain(&mut held);
+        for (at, (port, frame)) in held {
+            match places[usize::from(port)] {
+                Some(port) => {
+                    self.held.set(at, (port as u16, frame));
+                }
+                None => {
+                    self.n_held -= 1;
+                    gone.push(frame);
+                }
+            }
+        }
+        let names = plan.ports.iter().enumerate();
+        self.by_name = names.map(|(at, name)| (name.as_bytes().into(), at as u16)).collect();
+    }
+
+    pub(super) fn target(&self, name: &[u8]) -> Target {
+        if name == ALL_OTHERS.as_bytes() {
+            return Target::Others;
+        }
+        self.by_name.get(name).map_or(Target::Unknown, |port| Target::Port(*port))
+    }
+
+    /// The next port with frames, and these.
+    pub(super) fn poll(&mut self, frames: &mut Vec<Frame>) -> Option<u16> {
+        let port = self.waiting.iter().position(|waiting| !waiting.is_empty())?;
+        core::mem::swap(&mut self.waiting[port], frames);
+        Some(port as u16)
+    }
+
+    pub(super) fn poll_timeout(&self) -> Option<Time> {
+        self.held.next()
+    }
+
+    /// What was held long enough leaves.
+    pub(super) fn handle_timeout(&mut self, now: Time) {
+        let mut due = core::mem::take(&mut self.due);
+        self.held.expire(now, &mut due);
+        self.n_held -= due.len();
+        due.drain(..).for_each(|(port, frame)| self.send(port, frame));
+        self.due = due;
+    }
+
+    pub(super) fn held(&self) -> usize {
+        self.n_held
+    }
+
+    /// A frame leaves now.
+    #[inline]
+    pub(super) fn send(&mut self, to: u16, mut frame: Frame) {
+        frame.meta.port = to;
+        let port = &mut self.ports[usize::from(to)];
+        port.sent += 1;
+        port.sent_bytes += frame.len() as u64;
+        self.waiting[usize::from(to)].push(frame);
+    }
+
+    /// A frame leaves, now or when its DELAY is over.
+    pub(super) fn leave(&mut self, to: u16, now: Time, delay: Interval, frame: Frame, pool: &mut Pool) {
+        if delay <= Interval::ZERO {
+            self.send(to, frame);
+        } else if self.n_held >= HELD_MAX {
+            self.lose(Lost::HeldTooMany, frame, pool);
+        } else {
+            self.n_held += 1;
+            self.held.set(now + delay, (to, frame));
+        }
+    }
+
+    /// A copy of a frame leaves.
+    pub(super) fn leave_as_copy(
+        &mut self,
+        to: u16,
+        now: Time,
+        delay: Interval,
+        frame: &Frame,
+        pool: &mut Pool,
+    ) {
+        match pool.copy(frame) {
+            Some(copy) => {
+                self.copies += 1;
+                self.leave(to, now, delay, copy, pool);
+            }
+            None => self.count(Lost::NoBuffer),
+        }
+    }
+
+    /// A frame leaves by each of these ports.
+    pub(super) fn leave_by_all(
+        &mut self,
+        ports: impl Iterator<Item = u16>,
+        now: Time,
+        delay: Interval,
+        frame: Frame,
+        pool: &mut Pool,
+    ) {
+        let mut last = None;
+        for port in ports {
+            if let Some(before) = last.replace(port) {
+                self.leave_as_copy(before, now, delay, &frame, pool);
+            }
+        }
+        match last {
+            Some(port) => self.leave(port, now, delay, frame, pool),
+            None => self.lose(Lost::NoPort, frame, pool),
+        }
+    }
+
+    /// A frame goes no further.
+    pub(super) fn lose(&mut self, reason: Lost, frame: Frame, pool: &mut Pool) {
+        self.count(reason);
+        pool.give(frame);
+    }
+
+    pub(super) fn count(&mut self, reason: Lost) {
+        self.lost[reason as usize] += 1;
+    }
+
+    pub(super) fn lost(&self) -> Vec<(Lost, u64)> {
+        let all = Lost::ALL.iter().map(|reason| (*reason, self.lost[*reason as usize]));
+        all.filter(|(_, n)| *n > 0).collect()
+    }
+
+    /// Gives back all that has not left.
+    pub(super) fn close(&mut self, pool: &mut Pool) {
+        let mut held = Vec::new();
+        self.held.drain(&mut held);
+        self.n_held = 0;
+        let held = held.into_iter().map(|(_, (_, frame))| frame);
+        held.chain(self.waiting.iter_mut().flat_map(|frames| frames.drain(..)))
+            .for_each(|frame| pool.give(frame));
+    }
+}

@@ -1,0 +1,333 @@
+//! Chains as a worker runs them, and the first phase of a batch: which chain a frame takes, and its slots.
+
+use super::packet_id;
+use super::plan::PacketChain;
+use super::stats::{End, How, PacketChainStats};
+use crate::state::Bound;
+use crate::stats::add_counters;
+use std::sync::Arc;
+use weft_core::Time;
+use weft_core::abi::{Counters, Cx, Outcome, REGION_BODY, REGIONS, Slot, State, Verdict};
+use weft_core::frame::{Frame, Pool};
+use weft_ir::backend::{Backend, Program, Unsupported};
+use weft_ir::ir::{InputId, Op};
+use weft_ir::program::{ChainProgram, Check, Event, Meta, Place, Store};
+
+/// The code of a chain or of a condition, and what it is given.
+#[derive(Debug)]
+pub(super) struct Code {
+    pub(super) parse: Option<Box<dyn Program>>,
+    pub(super) request: Option<Box<dyn Program>>,
+    /// Slots of a frame.
+    pub(super) inputs: usize,
+    /// The inputs that the engine knows.
+    metas: Vec<(usize, Meta)>,
+    /// For each input, how it is written.
+    pub(super) stores: Vec<Option<Store>>,
+    /// It asks for `rand()`.
+    pub(super) draws: bool,
+    version: u64,
+}
+
+/// A chain on this worker.
+pub(super) struct Live {
+    pub(super) chain: Arc<PacketChain>,
+    pub(super) state: State,
+    /// By element, and at the end one for the parser.
+    pub(super) counters: Vec<Counters>,
+    pub(super) ends: Ends,
+    /// Frames that took the chain.
+    pub(super) frames: u64,
+    malformed: Vec<u64>,
+    condition: LiveCondition,
+}
+
+/// The condition of a chain on this worker; without one, nothing.
+#[derive(Default)]
+struct LiveCondition {
+    state: State,
+    counters: Vec<Counters>,
+    malformed: Vec<u64>,
+}
+
+/// How elements ended frames, by line.
+#[derive(Default)]
+pub(super) struct Ends {
+    all: Vec<(u16, u32, How, u64)>,
+    /// The place of the one that was counted last.
+    last: usize,
+}
+
+/// Frames that came in together.
+pub(super) struct Arrived<'a> {
+    pub(super) now: Time,
+    pub(super) frames: &'a [Frame],
+    /// The name of their port.
+    pub(super) port: &'a [u8],
+    pub(super) pool: &'a Pool,
+}
+
+/// Where a frame of a batch goes.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Found {
+    /// No chain has taken it yet.
+    Nothing,
+    /// Through the chain `at`; bit i of `present` is set where input i is not NULL.
+    Chain { at: u16, present: u64 },
+    /// Nowhere: it breaks a rule of the chain `at`, or of its condition.
+    Malformed { at: u16, in_condition: bool, check: u32 },
+}
+
+impl Code {
+    pub(super) fn compile(
+        version: u64,
+        program: &Arc<ChainProgram>,
+        state: &Bound,
+        backend: &dyn Backend,
+    ) -> Result<Self, Unsupported> {
+        let state = state.for_worker(0);
+        let parser = program.frames.as_ref().map(|_| backend.compile(program, Event::Parse, &state));
+        let parts = program.parts(Event::Request);
+        let request = (!parts.is_empty()).then(|| backend.compile(program, Event::Request, &state));
+        let ops =
+            || parts.iter().flat_map(|part| &part.function.blocks).flat_map(|b| &b.insts).map(|i| &i.op);
+        let is_read = |at: usize| {
+            let reads = |op: &Op| match op {
+                Op::Input(InputId(id)) | Op::InputPresent(InputId(id)) => usize::from(*id) == at,
+                _ => false,
+            };
+            ops().any(reads)
+        };
+        let inputs = &program.request.inputs;
+        let metas = inputs.iter().enumerate().filter_map(|(at, input)| match input.place {
+            Place::Meta(meta) if is_read(at) => Some((at, meta)),
+            _ => None,
+        });
+        let mut stores = program.frames.as_ref().map_or(Vec::new(), |frames| frames.stores.clone());
+        stores.resize(inputs.len(), None);
+        Ok(Self {
+            parse: parser.transpose()?,
+            inputs: inputs.len(),
+            metas: metas.collect(),
+            stores,
+            draws: ops().any(|op| matches!(op, Op::Rand(_))),
+            request: request.transpose()?,
+            version,
+        })
+    }
+
+    /// Fills the slots of a frame. `Err` has the check that it breaks.
+    #[inline]
+    fn parse(&self, cx: &mut Cx<'_>, batch: &Arrived<'_>, frame: &Frame) -> Result<u64, u32> {
+        cx.present = 0;
+        if let Some(parse) = &self.parse {
+            parse.run(cx, usize::MAX);
+            if cx.out.verdict != Verdict::Forward {
+                cx.out.verdict = Verdict::Forward;
+                return Err(cx.out.line);
+            }
+        }
+        for &(at, meta) in &self.metas {
+            let Some(slot) = self.meta(meta, batch, frame) else { continue };
+            cx.given[at] = slot;
+            cx.present |= 1 << at;
+        }
+        Ok(cx.present)
+    }
+
+    fn meta(&self, meta: Meta, batch: &Arrived<'_>, frame: &Frame) -> Option<Slot> {
+        let number = |a: u64| Some(Slot { a, b: 0 });
+        match meta {
+            Meta::Port => Some(Slot { a: 0, b: batch.port.len() as u64 }),
+            Meta::Size => number(frame.len() as u64),
+            Meta::Index => number(frame.meta.sequence),
+            Meta::CallId => number(packet_id(frame)),
+            Meta::Version => number(self.version),
+            Meta::Method | Meta::Peer | Meta::Status | Meta::Elapsed | Meta::Upstream | Meta::EndedBy => None,
+        }
+    }
+}
+
+impl Live {
+    /// A chain on a worker; what it counted under the version before goes on.
+    pub(super) fn new(chain: &Arc<PacketChain>, worker: usize, before: &[Self]) -> Self {
+        let program = &chain.program;
+        let checks = |program: &ChainProgram| program.frames.as_ref().map_or(0, |f| f.checks.len());
+        let condition = chain.condition.as_ref().map(|condition| LiveCondition {
+            state: condition.state.for_worker(worker),
+            counters: vec![Counters::default(); condition.program.elements.len() + 1],
+            malformed: vec![0; checks(&condition.program)],
+        });
+        let mut live = Self {
+            state: chain.state.for_worker(worker),
+            counters: vec![Counters::default(); program.elements.len() + 1],
+            ends: Ends::default(),
+            frames: 0,
+            malformed: vec![0; checks(program)],
+            condition: condition.unwrap_or_default(),
+            chain: Arc::clone(chain),
+        };
+        if let Some(before) = before.iter().find(|before| before.chain.program.name == program.name) {
+            live.go_on_from(before);
+        }
+        live
+    }
+
+    fn go_on_from(&mut self, before: &Self) {
+        self.frames = before.frames;
+        let old = &before.chain.program.elements;
+        for (at, element) in self.chain.program.elements.iter().enumerate() {
+            let Some(known) = old.iter().position(|old| old.name == element.name) else { continue };
+            add_counters(&mut self.counters[at], &before.counters[known]);
+            let ends = before.ends.all.iter().filter(|(of, ..)| usize::from(*of) == known);
+            self.ends.all.extend(ends.map(|(_, line, how, n)| (at as u16, *line, *how, *n)));
+        }
+        let checks = |live: &Self| live.chain.program.frames.as_ref().map(|f| f.checks.clone());
+        let (Some(new), Some(old)) = (checks(self), checks(before)) else { return };
+        for (n, check) in self.malformed.iter_mut().zip(new) {
+            *n = old.iter().position(|old| *old == check).map_or(0, |at| before.malformed[at]);
+        }
+    }
+
+    /// The name of an element.
+    pub(super) fn name(&self, element: u16) -> &str {
+        self.chain.program.elements.get(usize::from(element)).map_or("", |element| &element.name)
+    }
+
+    /// Takes those frames that no chain before has taken and that meet the condition: their slots are filled.
+    pub(super) fn claim<'s>(
+        &mut self,
+        at: u16,
+        batch: &Arrived<'_>,
+        slots: impl Iterator<Item = &'s mut [Slot]>,
+        found: &mut [Found],
+        out: &mut Outcome,
+        call: &mut [u64],
+    ) {
+        let chain = &*self.chain;
+        out.clear();
+        for ((frame, slots), found) in batch.frames.iter().zip(slots).zip(found) {
+            if !matches!(found, Found::Nothing) {
+                continue;
+            }
+            let mut regions = [batch.port; REGIONS];
+            regions[REGION_BODY] = batch.pool.bytes(frame);
+            if let Some(condition) = &chain.condition {
+                let live = &mut self.condition;
+                let mut cx = Cx {
+                    now: batch.now,
+                    rand: 0,
+                    slots: &[],
+                    given: slots,
+                    present: 0,
+                    regions,
+                    state: &live.state,
+                    call: &mut *call,
+                    out: &mut *out,
+                    counters: &mut live.counters,
+                    trace: None,
+                };
+                match condition.code.parse(&mut cx, batch, frame) {
+                    Err(check) => {
+                        *found = Found::Malformed { at, in_condition: true, check };
+                        continue;
+                    }
+                    Ok(present) if !condition.code.holds(cx, present) => continue,
+                    Ok(_) => {}
+                }
+            }
+            let mut cx = Cx {
+                now: batch.now,
+                rand: 0,
+                slots: &[],
+                given: slots,
+                present: 0,
+                regions,
+                state: &self.state,
+                call: &mut *call,
+                out: &mut *out,
+                counters: &mut self.counters,
+                trace: None,
+            };
+            *found = match chain.code.parse(&mut cx, batch, frame) {
+                Ok(present) => Found::Chain { at, present },
+                Err(check) => Found::Malformed { at, in_condition: false, check },
+            };
+        }
+    }
+
+    /// Counts a malformed frame; the rule that it breaks.
+    pub(super) fn count_malformed(&mut self, in_condition: bool, check: u32) -> &Check {
+        let (counts, program) = match (&self.chain.condition, in_condition) {
+            (Some(condition), true) => (&mut self.condition.malformed, &condition.program),
+            _ => (&mut self.malformed, &self.chain.program),
+        };
+        let checks = program.frames.as_ref().map_or(&[][..], |frames| &frames.checks);
+        let at = (check as usize).min(checks.len().saturating_sub(1));
+        if let Some(count) = counts.get_mut(at) {
+            *count += 1;
+        }
+        checks.get(at).unwrap_or(&NO_CHECK)
+    }
+
+    pub(super) fn stats(&self, clock_ns: u64) -> PacketChainStats {
+        let program = &self.chain.program;
+        // Counters without the time that measuring took.
+        let without_clock = |c: &Counters| {
+            let measuring = c.sampled * clock_ns;
+            Counters { sampled_ns: c.sampled_ns.saturating_sub(measuring), ..*c }
+        };
+        let names = program.elements.iter().map(|element| element.name.clone());
+        let counted = |program: &ChainProgram, counts: &[u64]| {
+            let checks = program.frames.as_ref().map_or(&[][..], |frames| &frames.checks);
+            let counted = checks.iter().cloned().zip(counts.iter().copied());
+            counted.filter(|(_, n)| *n > 0).collect::<Vec<_>>()
+        };
+        let condition = self.chain.condition.as_ref();
+        let mut malformed = condition.map_or(Vec::new(), |c| counted(&c.program, &self.condition.malformed));
+        malformed.extend(counted(program, &self.malformed));
+        let mut ends: Vec<End> = self.ends.all.iter().map(|end| self.end(end)).collect();
+        ends.sort_by(|a, b| (&a.element, a.line, a.how).cmp(&(&b.element, b.line, b.how)));
+        PacketChainStats {
+            chain: program.name.clone(),
+            version: self.chain.version,
+            frames: self.frames,
+            elements: names.zip(self.counters.iter().map(without_clock)).collect(),
+            ends,
+            malformed,
+        }
+    }
+
+    fn end(&self, &(element, line, how, n): &(u16, u32, How, u64)) -> End {
+        End { element: self.name(element).to_owned(), line, how, n }
+    }
+}
+
+/// What stands for a check that a parser names and its chain does not have.
+static NO_CHECK: Check = Check { protocol: String::new(), what: String::new(), line: 0 };
+
+impl Code {
+    /// Whether a condition forwards the frame that was parsed into `cx.given`.
+    fn holds(&self, cx: Cx<'_>, present: u64) -> bool {
+        let Some(request) = &self.request else { return true };
+        let mut cx = Cx { slots: cx.given, given: &mut [], present, ..cx };
+        request.run(&mut cx, usize::MAX);
+        let holds = cx.out.verdict == Verdict::Forward;
+        cx.out.clear();
+        holds
+    }
+}
+
+impl Ends {
+    /// Counts a frame. There are as many entries as the program has lines that end frames, and statuses.
+    pub(super) fn count(&mut self, element: u16, line: u32, how: How) {
+        let is_it = |(e, l, h, _): &(u16, u32, How, u64)| (*e, *l, *h) == (element, line, how);
+        if !self.all.get(self.last).is_some_and(is_it) {
+            self.last = self.all.iter().position(is_it).unwrap_or_else(|| {
+                self.all.push((element, line, how, 0));
+                self.all.len() - 1
+            });
+        }
+        self.all[self.last].3 += 1;
+    }
+}

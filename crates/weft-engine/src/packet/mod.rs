@@ -1,0 +1,555 @@
+//! Packets: one worker that runs frames through chains.
+//!
+//! A [`PacketEngine`] takes batches of frames that came in at a port ([`PacketEngine::handle_batch`]) and gives batches
+//! that leave by one ([`PacketEngine::poll_output`]). Like the engine of calls it has no clock, no thread and no
+//! socket: it runs behind devices, behind a capture, and in tests.
+//!
+//! A batch goes through it in two phases. First all of its frames are parsed, and each finds its chain: that reads the
+//! frames and nothing else, so its order cannot be seen. Then each frame in the order of arrival passes its chain, is
+//! rewritten, and leaves. (What looks up tables ahead can go between the two: the keys are in the slots by then.)
+//!
+//! * [`plan`]: ports, and chains with their code and state.
+//! * [`stats`]: what was counted; each frame that does not leave has a counted reason.
+
+mod edit;
+mod exits;
+mod live;
+pub mod plan;
+pub mod stats;
+
+use crate::pass::{TRACE_EVERY, clock_cost};
+use crate::sinks::Batch;
+use crate::timers::Timers;
+use core::fmt;
+use edit::Edits;
+use exits::{Exits, Target};
+use live::{Arrived, Found, Live};
+use plan::PacketPlan;
+use stats::{How, Lost, PacketStats};
+use std::sync::Arc;
+use weft_core::abi::{Cx, Outcome, REGION_BODY, REGIONS, Slot, Verdict};
+use weft_core::frame::{BATCH_MAX, Frame, Pool};
+use weft_core::{Interval, Time, hash};
+use weft_ir::program::{Check, Realisation};
+
+pub use exits::{ALL_OTHERS, HELD_MAX};
+
+/// How often expired table rows are swept, and how many of a table at once.
+const SWEEP_EVERY: Interval = Interval::from_millis(100);
+const SWEEP_ROWS: usize = 512;
+
+/// How a packet engine is set up.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct PacketConfig {
+    /// Which worker this is, from 0. Worker 0 runs `ON EVERY`.
+    pub worker: usize,
+    /// What `rand()` draws from. The same seed and the same frames give the same run.
+    pub seed: u64,
+    /// Nanoseconds for timing elements; None leaves them untimed.
+    pub clock: Option<fn() -> u64>,
+}
+
+/// What became of a frame.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Fate<'a> {
+    /// It leaves by the port with this name.
+    Sent(&'a str),
+    /// An element sent it to this port, `*` for all others.
+    Redirected {
+        /// The port's name.
+        to: &'a str,
+        /// The element.
+        by: &'a str,
+        /// The line of its REDIRECT.
+        line: u32,
+    },
+    /// An element ended it.
+    Ended {
+        /// How.
+        how: How,
+        /// The element.
+        by: &'a str,
+        /// The line that did it.
+        line: u32,
+    },
+    /// It breaks a rule of a wire format.
+    Malformed(&'a Check),
+    /// It went no further for another reason.
+    Lost(Lost),
+}
+
+/// Is told what becomes of each frame, in the order of arrival.
+pub trait Watch {
+    /// The frame with these bytes (as they leave, or as they are when it ends) meets its fate.
+    fn frame(&mut self, fate: Fate<'_>, frame: &Frame, bytes: &[u8]);
+}
+
+/// One worker of the packet path.
+///
+/// Ask for output and timeouts after each batch.
+pub struct PacketEngine {
+    config: PacketConfig,
+    plan: Arc<PacketPlan>,
+    /// Counts the plans; timers of earlier ones are stale.
+    plan_id: u32,
+    live: Vec<Live>,
+    /// For each port, its chains in the order in which they are asked, and how many frames are parsed at once.
+    ways: Vec<(Vec<u16>, usize)>,
+    exits: Exits,
+    /// The slots of a batch: `stride` for each frame.
+    slots: Vec<Slot>,
+    stride: usize,
+    found: Vec<Found>,
+    outcome: Outcome,
+    call: Vec<u64>,
+    timers: Timers<Timer>,
+    due: Vec<Timer>,
+    rows: Batch,
+    rows_lost: u64,
+    /// The time of the last pass: `now()` never goes back.
+    now: Time,
+    clock_ns: u64,
+    until_traced: u32,
+}
+
+#[derive(Clone, Copy, Debug)]
+enum Timer {
+    Every { plan: u32, chain: usize, nth: usize },
+    Sweep { plan: u32 },
+}
+
+/// A frame on its way: what is known of it.
+#[derive(Clone, Copy)]
+struct Pass {
+    /// Where it came in.
+    port: u16,
+    /// Its place in the batch.
+    nth: usize,
+    /// Its chain.
+    at: usize,
+    /// Bit i is set where input i is not NULL.
+    present: u64,
+}
+
+/// Who is told what becomes of frames.
+type Watcher<'w, 'o> = &'w mut Option<&'o mut dyn Watch>;
+
+impl PacketEngine {
+    /// An engine that runs `plan`.
+    pub fn new(now: Time, config: PacketConfig, plan: Arc<PacketPlan>) -> Self {
+        let mut engine = Self {
+            config,
+            plan: Arc::new(PacketPlan::default()),
+            plan_id: 0,
+            live: Vec::new(),
+            ways: Vec::new(),
+            exits: Exits::new(now),
+            slots: Vec::new(),
+            stride: 0,
+            found: Vec::with_capacity(BATCH_MAX),
+            outcome: Outcome::default(),
+            call: Vec::new(),
+            timers: Timers::new(now),
+            due: Vec::new(),
+            rows: Batch::default(),
+            rows_lost: 0,
+            now,
+            clock_ns: config.clock.map_or(0, clock_cost),
+            until_traced: 1,
+        };
+        engine.take_on(now, plan);
+        engine
+    }
+
+    /// Takes on a new plan: frames that come from now on enter under it. Frames that still wait to leave keep their
+    /// port, by its name; those of a port that is gone are dropped. What elements counted goes on by chain and
+    /// instance.
+    pub fn apply(&mut self, now: Time, plan: Arc<PacketPlan>, pool: &mut Pool) {
+        let gone = self.take_on(now, plan);
+        gone.into_iter().for_each(|frame| self.exits.lose(Lost::PortGone, frame, pool));
+    }
+
+    /// The plan that frames enter under.
+    pub fn plan(&self) -> &Arc<PacketPlan> {
+        &self.plan
+    }
+
+    /// Takes frames that came in at a port, all of which leave the vector. The time of a frame's pass is when it
+    /// arrived, or `now` where its metadata does not say; it never goes back.
+    ///
+    /// # Panics
+    /// The plan has no such port.
+    pub fn handle_batch(
+        &mut self,
+        now: Time,
+        port: u16,
+        frames: &mut Vec<Frame>,
+        pool: &mut Pool,
+        mut watch: Option<&mut dyn Watch>,
+    ) {
+        let step = self.ways[usize::from(port)].1;
+        let mut coming = frames.drain(..);
+        while !coming.as_slice().is_empty() {
+            let n = coming.as_slice().len().min(step);
+            self.parse(now, port, &coming.as_slice()[..n], pool);
+            for (nth, frame) in coming.by_ref().take(n).enumerate() {
+                match self.found[nth] {
+                    Found::Chain { at, present } => {
+                        let pass = Pass { port, nth, at: usize::from(at), present };
+                        self.pass(now, pass, frame, pool, &mut watch);
+                    }
+                    found => self.refuse(found, frame, pool, &mut watch),
+                }
+            }
+        }
+    }
+
+    /// The next port by which frames leave, in the order of the plan, and these frames, in theirs. `frames` is empty
+    /// when it is given.
+    pub fn poll_output(&mut self, frames: &mut Vec<Frame>) -> Option<u16> {
+        self.exits.poll(frames)
+    }
+
+    /// When [`PacketEngine::handle_timeout`] wants to be called next.
+    pub fn poll_timeout(&self) -> Option<Time> {
+        self.timers.next().into_iter().chain(self.exits.poll_timeout()).min()
+    }
+
+    /// Time has passed: delayed frames leave, `ON EVERY` runs.
+    pub fn handle_timeout(&mut self, now: Time) {
+        self.exits.handle_timeout(now);
+        let mut due = core::mem::take(&mut self.due);
+        self.timers.expire(now, &mut due);
+        for timer in due.drain(..) {
+            match timer {
+                Timer::Every { plan, chain, nth } if plan == self.plan_id => self.run_every(now, chain, nth),
+                Timer::Sweep { plan } if plan == self.plan_id => {
+                    self.sweep(now);
+                    self.timers.set(now + SWEEP_EVERY, timer);
+                }
+                Timer::Every { .. } | Timer::Sweep { .. } => {}
+            }
+        }
+        self.due = due;
+    }
+
+    /// The rows that sinks wait for; take them with [`core::mem::swap`] or clear them.
+    pub fn rows(&mut self) -> &mut Batch {
+        &mut self.rows
+    }
+
+    /// Rows were given up because their writer is behind.
+    pub fn note_rows_lost(&mut self, n: usize) {
+        self.rows_lost += n as u64;
+    }
+
+    /// Frames that wait for the end of their DELAY.
+    pub fn held(&self) -> usize {
+        self.exits.held()
+    }
+
+    /// A copy of the counters.
+    pub fn stats(&self) -> PacketStats {
+        PacketStats {
+            version: self.plan.version,
+            ports: self.exits.ports.clone(),
+            chains: self.live.iter().map(|live| live.stats(self.clock_ns)).collect(),
+            lost: self.exits.lost(),
+            copies: self.exits.copies,
+            rows_lost: self.rows_lost,
+        }
+    }
+
+    /// Gives all frames that have not left back to the pool.
+    pub fn close(&mut self, pool: &mut Pool) {
+        self.exits.close(pool);
+    }
+
+    /// Gives the frames that waited for a port that is gone.
+    fn take_on(&mut self, now: Time, plan: Arc<PacketPlan>) -> Vec<Frame> {
+        let mut gone = Vec::new();
+        self.exits.take_on(&plan, &mut gone);
+        let before = core::mem::take(&mut self.live);
+        let live = |chain| Live::new(chain, self.config.worker, &before);
+        self.live = plan.chains.iter().map(live).collect();
+        self.ways = (0..plan.ports.len()).map(|port| plan.ways(port as u16)).collect();
+        self.stride = plan.chains.iter().map(|chain| chain.inputs()).max().unwrap_or(0).max(1);
+        self.slots = vec![Slot::default(); self.stride * BATCH_MAX];
+        self.call = vec![0; plan.chains.iter().map(|chain| chain.program.call_words()).max().unwrap_or(0)];
+        self.plan = plan;
+        self.plan_id += 1;
+        self.set_timers(now);
+        gone
+    }
+
+    fn set_timers(&mut self, now: Time) {
+        let plan = self.plan_id;
+        // ON EVERY runs once a node.
+        let every = self.live.iter().enumerate().filter(|_| self.config.worker == 0);
+        for (chain, live) in every {
+            for (nth, (interval, _)) in live.chain.every.iter().enumerate() {
+                self.timers.set(now + *interval, Timer::Every { plan, chain, nth });
+            }
+        }
+        let mut tables = self.plan.chains.iter().flat_map(|chain| &chain.program.tables);
+        if tables.any(|table| table.spec.ttl.is_some()) {
+            self.timers.set(now + SWEEP_EVERY, Timer::Sweep { plan });
+        }
+    }
+
+    /// The first phase: each frame finds its chain and its slots. Nothing but the frames is read.
+    fn parse(&mut self, now: Time, port: u16, frames: &[Frame], pool: &Pool) {
+        let arrived = &mut self.exits.ports[usize::from(port)];
+        arrived.received += frames.len() as u64;
+        arrived.received_bytes += frames.iter().map(|frame| frame.len() as u64).sum::<u64>();
+        self.found.clear();
+        self.found.resize(frames.len(), Found::Nothing);
+        let batch = Arrived { now, frames, port: self.plan.ports[usize::from(port)].as_bytes(), pool };
+        for &at in &self.ways[usize::from(port)].0 {
+            let live = &mut self.live[usize::from(at)];
+            let slots = self.slots.chunks_exact_mut(self.stride);
+            live.claim(at, &batch, slots, &mut self.found, &mut self.outcome, &mut self.call);
+        }
+    }
+
+    /// The second phase: a frame passes its chain and leaves, or ends.
+    #[inline]
+    fn pass(&mut self, now: Time, pass: Pass, frame: Frame, pool: &mut Pool, watch: Watcher<'_, '_>) {
+        let stamp = if frame.meta.arrived == Time::default() { now } else { frame.meta.arrived };
+        self.now = self.now.max(stamp);
+        let live = &mut self.live[pass.at];
+        live.frames += 1;
+        let chain = &*live.chain;
+        if let Some(request) = &chain.code.request {
+            self.outcome.clear();
+            self.until_traced -= 1;
+            let is_traced = self.until_traced == 0;
+            if is_traced {
+                self.until_traced = TRACE_EVERY;
+            }
+            let mut regions = [self.plan.ports[usize::from(pass.port)].as_bytes(); REGIONS];
+            regions[REGION_BODY] = pool.bytes(&frame);
+            let mut cx = Cx {
+                now: self.now,
+                rand: if chain.code.draws { rand_base(self.config.seed, packet_id(&frame)) } else { 0 },
+                slots: &self.slots[pass.nth * self.stride..][..chain.code.inputs],
+                given: &mut [],
+                present: pass.present,
+                regions,
+                state: &live.state,
+                call: &mut self.call,
+                out: &mut self.outcome,
+                counters: &mut live.counters,
+                trace: self.config.clock.filter(|_| is_traced),
+            };
+            request.run(&mut cx, usize::MAX);
+            if !is_plain(&self.outcome) {
+                return self.settle(pass, frame, pool, watch);
+            }
+        }
+        self.forward(chain_to(&self.live, pass), Interval::ZERO, frame, pool, watch);
+    }
+
+    /// Carries out what a pass has left, which is more than FORWARD.
+    fn settle(&mut self, pass: Pass, mut frame: Frame, pool: &mut Pool, watch: Watcher<'_, '_>) {
+        let (outcome, live, now) = (&self.outcome, &self.live[pass.at], self.now);
+        let chain = &*live.chain;
+        if !outcome.rows.is_empty() {
+            self.rows_lost += self.rows.take(now, &chain.program, outcome) as u64;
+        }
+        if let Some(mark) = outcome.mark {
+            frame.meta.mark = mark;
+        }
+        let slots = &self.slots[pass.nth * self.stride..][..chain.code.inputs];
+        let mut edits = Edits::new(&chain.code.stores, slots, pass.present, outcome);
+        let mut written = Ok(());
+        for mirror in &outcome.mirrors {
+            written = written.and_then(|()| edits.write(mirror.edits as usize, &mut frame, pool));
+            match self.exits.target(outcome.kept(mirror.target.0, mirror.target.1)) {
+                Target::Port(to) => self.exits.leave_as_copy(to, now, outcome.delay, &frame, pool),
+                Target::Others => {
+                    let others = chain.other_ports(pass.port);
+                    others.for_each(|to| self.exits.leave_as_copy(to, now, outcome.delay, &frame, pool));
+                }
+                Target::Unknown => self.exits.count(Lost::NoMirrorPort),
+            }
+        }
+        let leaves = matches!(outcome.verdict, Verdict::Forward | Verdict::Redirect);
+        if leaves {
+            written = written.and_then(|()| edits.write(outcome.edits.len(), &mut frame, pool));
+        }
+        let delay = outcome.delay;
+        match outcome.verdict {
+            _ if written.is_err() => self.lose(Lost::Unfit, frame, pool, watch),
+            Verdict::Forward => self.forward(chain_to(&self.live, pass), delay, frame, pool, watch),
+            Verdict::Redirect => self.redirect(pass, frame, pool, watch),
+            Verdict::Drop => self.end(pass, How::Dropped, frame, pool, watch),
+            Verdict::Abort(status) => self.end(pass, How::Aborted(status), frame, pool, watch),
+            Verdict::Reply => self.end(pass, How::Replied, frame, pool, watch),
+            Verdict::Failed(fault) => self.end(pass, How::Failed(fault), frame, pool, watch),
+        }
+    }
+
+    #[inline]
+    fn forward(
+        &mut self,
+        to: Option<u16>,
+        delay: Interval,
+        frame: Frame,
+        pool: &mut Pool,
+        watch: Watcher<'_, '_>,
+    ) {
+        let Some(to) = to else {
+            return self.lose(Lost::NoPort, frame, pool, watch);
+        };
+        if let Some(watch) = watch {
+            watch.frame(Fate::Sent(&self.plan.ports[usize::from(to)]), &frame, pool.bytes(&frame));
+        }
+        match delay {
+            Interval::ZERO => self.exits.send(to, frame),
+            delay => self.exits.leave(to, self.now, delay, frame, pool),
+        }
+    }
+
+    fn redirect(&mut self, pass: Pass, frame: Frame, pool: &mut Pool, watch: Watcher<'_, '_>) {
+        let (outcome, live) = (&self.outcome, &self.live[pass.at]);
+        let to = match self.exits.target(&outcome.text) {
+            Target::Port(to) => Some(to),
+            Target::Others => None,
+            Target::Unknown => return self.end(pass, How::NoSuchPort, frame, pool, watch),
+        };
+        if let Some(watch) = watch {
+            let to = to.map_or(ALL_OTHERS, |to| &self.plan.ports[usize::from(to)]);
+            let by = live.name(outcome.element);
+            watch.frame(Fate::Redirected { to, by, line: outcome.line }, &frame, pool.bytes(&frame));
+        }
+        match to {
+            Some(to) => self.exits.leave(to, self.now, outcome.delay, frame, pool),
+            None => {
+                let others = live.chain.other_ports(pass.port);
+                self.exits.leave_by_all(others, self.now, outcome.delay, frame, pool);
+            }
+        }
+    }
+
+    /// An element has ended a frame.
+    fn end(&mut self, pass: Pass, how: How, frame: Frame, pool: &mut Pool, watch: Watcher<'_, '_>) {
+        let (live, outcome) = (&mut self.live[pass.at], &self.outcome);
+        live.ends.count(outcome.element, outcome.line, how);
+        if let Some(watch) = watch {
+            let fate = Fate::Ended { how, by: live.name(outcome.element), line: outcome.line };
+            watch.frame(fate, &frame, pool.bytes(&frame));
+        }
+        pool.give(frame);
+    }
+
+    /// A frame that no chain takes, or that is malformed.
+    #[cold]
+    fn refuse(&mut self, found: Found, frame: Frame, pool: &mut Pool, watch: Watcher<'_, '_>) {
+        let Found::Malformed { at, in_condition, check } = found else {
+            return self.lose(Lost::NoChain, frame, pool, watch);
+        };
+        let live = &mut self.live[usize::from(at)];
+        live.frames += 1;
+        let check = live.count_malformed(in_condition, check);
+        if let Some(watch) = watch {
+            watch.frame(Fate::Malformed(check), &frame, pool.bytes(&frame));
+        }
+        pool.give(frame);
+    }
+
+    #[cold]
+    fn lose(&mut self, reason: Lost, frame: Frame, pool: &mut Pool, watch: Watcher<'_, '_>) {
+        if let Some(watch) = watch {
+            watch.frame(Fate::Lost(reason), &frame, pool.bytes(&frame));
+        }
+        self.exits.lose(reason, frame, pool);
+    }
+
+    /// Runs the n-th EVERY of a chain, and sets its next time.
+    fn run_every(&mut self, now: Time, at: usize, nth: usize) {
+        self.now = self.now.max(now);
+        let live = &mut self.live[at];
+        let (interval, code) = &live.chain.every[nth];
+        self.outcome.clear();
+        let mut cx = Cx {
+            now: self.now,
+            rand: rand_base(self.config.seed, hash::mix(u64::MAX, now.0 as u64)),
+            slots: &self.slots[..live.chain.code.inputs],
+            given: &mut [],
+            present: 0,
+            regions: [&[]; REGIONS],
+            state: &live.state,
+            call: &mut self.call,
+            out: &mut self.outcome,
+            counters: &mut live.counters,
+            trace: None,
+        };
+        code.run(&mut cx, usize::MAX);
+        if !self.outcome.rows.is_empty() {
+            self.rows_lost += self.rows.take(now, &live.chain.program, &self.outcome) as u64;
+        }
+        self.timers.set(now + *interval, Timer::Every { plan: self.plan_id, chain: at, nth });
+    }
+
+    /// Worker 0 sweeps the tables of all, the others their own.
+    fn sweep(&self, now: Time) {
+        for live in &self.live {
+            for (decl, table) in live.chain.program.tables.iter().zip(&live.state.tables) {
+                if self.config.worker == 0 || decl.realisation == Realisation::PerWorker {
+                    table.sweep(now, SWEEP_ROWS);
+                }
+            }
+        }
+    }
+}
+
+impl fmt::Debug for PacketEngine {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("PacketEngine")
+            .field("version", &self.plan.version)
+            .field("ports", &self.exits.ports)
+            .finish_non_exhaustive()
+    }
+}
+
+impl fmt::Display for Fate<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Sent(port) => write!(f, "forward to {port}"),
+            Self::Redirected { to, by, line } => write!(f, "redirect to {to} by {by} line {line}"),
+            Self::Ended { how, by, line } => write!(f, "{how} by {by} line {line}"),
+            Self::Malformed(Check { protocol, what, line }) => {
+                write!(f, "malformed by {protocol} line {line}: {what}")
+            }
+            Self::Lost(reason) => write!(f, "drop: {reason}"),
+        }
+    }
+}
+
+/// Where a frame goes that no element sends elsewhere.
+fn chain_to(live: &[Live], pass: Pass) -> Option<u16> {
+    live[pass.at].chain.to
+}
+
+/// `packet_id`: port, queue and sequence, mixed.
+pub(crate) fn packet_id(frame: &Frame) -> u64 {
+    let place = u64::from(frame.meta.port) << 16 | u64::from(frame.meta.queue);
+    hash::mix(hash::hash_word(place), frame.meta.sequence)
+}
+
+/// What `rand()` of a pass draws from.
+fn rand_base(seed: u64, packet: u64) -> u64 {
+    hash::mix(hash::hash_word(seed), packet)
+}
+
+/// Whether a pass left nothing but FORWARD.
+#[inline]
+fn is_plain(outcome: &Outcome) -> bool {
+    outcome.verdict == Verdict::Forward
+        && outcome.edits.is_empty()
+        && outcome.mirrors.is_empty()
+        && outcome.rows.is_empty()
+        && outcome.mark.is_none()
+        && outcome.delay == Interval::ZERO
+}

@@ -1,0 +1,153 @@
+//! What a packet engine runs.
+//!
+//! As [`crate::plan`] for calls: a [`PacketPlan`] never changes, and a hot update publishes the next one between two
+//! batches.
+
+use super::live::Code;
+use crate::plan::ChainError;
+use crate::state::{Bound, Staged};
+use core::iter;
+use std::sync::Arc;
+use weft_core::Interval;
+use weft_core::frame::BATCH_MAX;
+use weft_ir::backend::{Backend, Program, Unsupported};
+use weft_ir::program::{ChainProgram, Event};
+
+/// Ports of one plan.
+pub const PORTS_MAX: usize = 1024;
+
+/// One version of the packet path of a network.
+#[derive(Debug, Default)]
+pub struct PacketPlan {
+    /// Which: versions count up from 1.
+    pub version: u64,
+    /// The names of its ports, [`PORTS_MAX`] at most.
+    pub ports: Vec<String>,
+    /// Its chains, in source order: a frame takes the first of its port whose condition it meets.
+    pub chains: Vec<Arc<PacketChain>>,
+}
+
+/// A chain and where it stands, to be built.
+#[derive(Clone, Debug)]
+pub struct ChainOn {
+    /// What it does. Its inputs are those of the request.
+    pub program: ChainProgram,
+    /// `WHEN`: a program that forwards the frames that are meant, with its own name and inputs.
+    pub condition: Option<ChainProgram>,
+    /// The ports whose frames it takes: indices into [`PacketPlan::ports`].
+    pub ports: Vec<u16>,
+    /// Where a frame leaves that no element sends elsewhere.
+    pub to: Option<u16>,
+}
+
+/// A chain with its code and its state.
+#[derive(Debug)]
+pub struct PacketChain {
+    /// The version of the plan that it came with.
+    pub version: u64,
+    /// What it does.
+    pub program: Arc<ChainProgram>,
+    /// What it remembers.
+    pub state: Bound,
+    /// The ports whose frames it takes.
+    pub ports: Vec<u16>,
+    /// Where a frame leaves that no element sends elsewhere.
+    pub to: Option<u16>,
+    pub(super) code: Code,
+    pub(super) condition: Option<Condition>,
+    pub(super) every: Every,
+}
+
+/// What runs once a node in each interval.
+pub(super) type Every = Vec<(Interval, Box<dyn Program>)>;
+
+/// Which frames a chain takes.
+#[derive(Debug)]
+pub(super) struct Condition {
+    pub(super) program: Arc<ChainProgram>,
+    pub(super) state: Bound,
+    pub(super) code: Code,
+}
+
+impl PacketPlan {
+    /// The index of the port with this name.
+    pub fn port(&self, name: &str) -> Option<u16> {
+        self.ports.iter().position(|port| port == name).map(|at| at as u16)
+    }
+
+    /// The chains of a port, and how many of its frames may be parsed before the first of them passes its chain: one,
+    /// if a condition looks at state that a pass may change.
+    pub(super) fn ways(&self, port: u16) -> (Vec<u16>, usize) {
+        let of_port = self.chains.iter().enumerate().filter(|(_, chain)| chain.ports.contains(&port));
+        let chains: Vec<u16> = of_port.map(|(at, _)| at as u16).collect();
+        let mut conditions = chains.iter().filter_map(|at| self.chains[usize::from(*at)].condition.as_ref());
+        let looks = conditions.any(|condition| {
+            let program = &condition.program;
+            !(program.tables.is_empty() && program.vars.is_empty())
+        });
+        (chains, if looks { 1 } else { BATCH_MAX })
+    }
+}
+
+impl PacketChain {
+    /// Binds a chain to the state of an update and compiles it.
+    ///
+    /// # Errors
+    /// See [`ChainError`]. The update is to be given up then.
+    pub fn build(
+        version: u64,
+        on: ChainOn,
+        state: &mut Staged,
+        backend: &dyn Backend,
+    ) -> Result<Self, ChainError> {
+        let ChainOn { program, condition, ports, to } = on;
+        let condition = condition.map(|program| Condition::build(version, program, state, backend));
+        let condition = condition.transpose()?;
+        let (program, state) = state.bind(program).map_err(ChainError::State)?;
+        let program = Arc::new(program);
+        let code = Code::compile(version, &program, &state, backend).map_err(ChainError::Unsupported)?;
+        let every = compile_every(&program, &state, backend).map_err(ChainError::Unsupported)?;
+        Ok(Self { version, program, state, ports, to, code, condition, every })
+    }
+
+    /// All its ports but one: what `*` means.
+    pub(super) fn other_ports(&self, port: u16) -> impl Iterator<Item = u16> {
+        let to = self.to.filter(|to| !self.ports.contains(to));
+        self.ports.iter().copied().chain(to).filter(move |other| *other != port)
+    }
+
+    /// Slots that a frame needs on its way through the chain and its condition.
+    pub(super) fn inputs(&self) -> usize {
+        let condition = self.condition.as_ref().map(|condition| condition.code.inputs);
+        iter::once(self.code.inputs).chain(condition).max().unwrap_or(0)
+    }
+}
+
+impl Condition {
+    fn build(
+        version: u64,
+        program: ChainProgram,
+        state: &mut Staged,
+        backend: &dyn Backend,
+    ) -> Result<Self, ChainError> {
+        let (program, state) = state.bind(program).map_err(ChainError::State)?;
+        let program = Arc::new(program);
+        let code = Code::compile(version, &program, &state, backend).map_err(ChainError::Unsupported)?;
+        Ok(Self { program, state, code })
+    }
+}
+
+fn compile_every(
+    program: &Arc<ChainProgram>,
+    state: &Bound,
+    backend: &dyn Backend,
+) -> Result<Every, Unsupported> {
+    let mut all = Vec::new();
+    for (at, element) in program.elements.iter().enumerate() {
+        for (nth, (interval, _)) in element.handlers.every.iter().enumerate() {
+            let event = Event::Every(at as u16, nth as u16);
+            all.push((*interval, backend.compile(program, event, &state.for_worker(0))?));
+        }
+    }
+    Ok(all)
+}

@@ -1,0 +1,656 @@
+//! The packet engine, on chains in the text form of the IR.
+
+use std::sync::Arc;
+use weft_core::frame::{Checksum, Frame, FrameMeta, Pool, PoolConfig};
+use weft_core::{Interval, Status, Time};
+use weft_engine::packet::plan::{ChainOn, PacketChain, PacketPlan};
+use weft_engine::packet::stats::{How, Lost, PacketStats};
+use weft_engine::packet::{Fate, PacketConfig, PacketEngine, Watch};
+use weft_engine::state::StateStore;
+use weft_ir::backend::Backend;
+use weft_ir::generate::{self, Dice, World};
+use weft_ir::interp::Interp;
+use weft_ir::program::{ChainProgram, Check, Frames, Handlers, Input, Place, Store, StoreAt};
+use weft_ir::text::{self, parse_program};
+use weft_ir::verify::{Handler, verify, verify_program};
+use weft_jit::Jit;
+
+/// Ethernet, IPv4 and UDP.
+const FRAMES: &str = include_str!("../../../../tests/ir/frames.ir");
+const START: Time = Time(1_000_000_000);
+
+/// An element with these lines as its ON PACKET.
+fn element(name: &str, body: &str) -> String {
+    format!("element \"{name}\" \"{name}\"\nhandler request function \"{name}\" {{\n{body}\n}}\n")
+}
+
+fn program(elements: &[String]) -> ChainProgram {
+    let text = format!("{FRAMES}{}", elements.concat());
+    let program = parse_program(&text).unwrap_or_else(|e| panic!("{e}\n{text}"));
+    verify_program(&program).unwrap_or_else(|errors| panic!("{errors:?}\n{text}"));
+    program
+}
+
+/// A router's step: one hop less, and what has none left is dropped.
+fn ttl() -> String {
+    element(
+        "hop",
+        "block0:\n v0: int = input in2\n v1: int = int 1\n v2: bool = icmp.ule v0, v1\n branch v2, block1, block2\n\
+         block1:\n drop ; line 7\nblock2:\n v3: int = sub v0, v1\n set_input in2, v3\n forward",
+    )
+}
+
+fn jit() -> Jit {
+    Jit::new().expect("this machine is one that code is generated for")
+}
+
+/// A plan with ports `a`, `b` and `c`; chains are on `a` and lead to `b`.
+struct Rig {
+    store: StateStore,
+    version: u64,
+}
+
+impl Rig {
+    fn new(workers: usize) -> Self {
+        Self { store: StateStore::new(workers), version: 0 }
+    }
+
+    fn plan(
+        &mut self,
+        backend: &dyn Backend,
+        chains: Vec<(ChainProgram, Option<ChainProgram>)>,
+    ) -> Arc<PacketPlan> {
+        self.version += 1;
+        let mut staged = self.store.stage();
+        let build = |(program, condition): (ChainProgram, _)| {
+            let natives = World::new(&program).state.natives;
+            staged.give_natives(&program.name, natives);
+            let on = ChainOn { program, condition, ports: vec![0, 2], to: Some(1) };
+            Arc::new(PacketChain::build(self.version, on, &mut staged, backend).expect("it is well-formed"))
+        };
+        let chains = chains.into_iter().map(build).collect();
+        self.store.commit(staged);
+        Arc::new(PacketPlan {
+            version: self.version,
+            ports: ["a", "b", "c"].map(String::from).into(),
+            chains,
+        })
+    }
+}
+
+fn engine(plan: &Arc<PacketPlan>) -> PacketEngine {
+    PacketEngine::new(START, PacketConfig::default(), Arc::clone(plan))
+}
+
+fn one(backend: &dyn Backend, elements: &[String]) -> PacketEngine {
+    engine(&Rig::new(1).plan(backend, vec![(program(elements), None)]))
+}
+
+/// What became of each frame, and its bytes then.
+#[derive(Default)]
+struct Seen(Vec<(String, Vec<u8>)>);
+
+impl Watch for Seen {
+    fn frame(&mut self, fate: Fate<'_>, _: &Frame, bytes: &[u8]) {
+        self.0.push((fate.to_string(), bytes.to_vec()));
+    }
+}
+
+/// Frames that leave: port, mark, bytes.
+type Left = Vec<(u16, u64, Vec<u8>)>;
+
+/// Runs packets through port `a` in batches of this size.
+fn run(
+    engine: &mut PacketEngine,
+    pool: &mut Pool,
+    packets: &[Vec<u8>],
+    batch: usize,
+) -> (Left, Vec<(String, Vec<u8>)>) {
+    let (mut left, mut seen, mut frames) = (Vec::new(), Seen::default(), Vec::new());
+    for (nth, packets) in packets.chunks(batch).enumerate() {
+        for (at, packet) in packets.iter().enumerate() {
+            let mut frame = pool.take_filled(packet).expect("the pool is large enough");
+            let sequence = (nth * batch + at) as u64;
+            frame.meta = FrameMeta {
+                arrived: START + Interval(1000 * sequence as i64),
+                sequence,
+                ..FrameMeta::default()
+            };
+            frames.push(frame);
+        }
+        engine.handle_batch(START, 0, &mut frames, pool, Some(&mut seen));
+        assert!(frames.is_empty());
+        collect(engine, pool, &mut left);
+    }
+    (left, seen.0)
+}
+
+fn collect(engine: &mut PacketEngine, pool: &mut Pool, left: &mut Left) {
+    let mut frames = Vec::new();
+    while let Some(port) = engine.poll_output(&mut frames) {
+        for frame in frames.drain(..) {
+            assert_eq!(frame.meta.port, port);
+            left.push((port, frame.meta.mark, pool.bytes(&frame).to_vec()));
+            pool.give(frame);
+        }
+    }
+}
+
+fn sum(bytes: &[u8]) -> u16 {
+    let word = |w: &[u8]| u32::from(w[0]) << 8 | u32::from(w.get(1).copied().unwrap_or(0));
+    let mut sum: u32 = bytes.chunks(2).map(word).sum();
+    while sum > 0xffff {
+        sum = (sum >> 16) + (sum & 0xffff);
+    }
+    sum as u16
+}
+
+/// A UDP packet with right checksums.
+fn udp(ttl: u8, src: [u8; 4], dst: [u8; 4], ports: (u16, u16), payload: &[u8]) -> Vec<u8> {
+    let mut packet = vec![2, 0, 0, 0, 0, 1, 2, 0, 0, 0, 0, 2, 8, 0, 0x45, 0x28];
+    packet.extend(((28 + payload.len()) as u16).to_be_bytes());
+    packet.extend([0x12, 0x34, 0x40, 0, ttl, 17, 0, 0]);
+    packet.extend(src);
+    packet.extend(dst);
+    packet.extend(ports.0.to_be_bytes());
+    packet.extend(ports.1.to_be_bytes());
+    packet.extend(((8 + payload.len()) as u16).to_be_bytes());
+    packet.extend([0, 0]);
+    packet.extend(payload);
+    let header = !sum(&packet[14..34]);
+    packet[24..26].copy_from_slice(&header.to_be_bytes());
+    let udp = match !udp_sum(&packet) {
+        0 => 0xffff,
+        sum => sum,
+    };
+    packet[40..42].copy_from_slice(&udp.to_be_bytes());
+    packet
+}
+
+/// The sum of the pseudo header and the datagram, its checksum field included.
+fn udp_sum(packet: &[u8]) -> u16 {
+    let mut covered = packet[26..34].to_vec();
+    covered.extend([0, 17]);
+    covered.extend(&packet[38..40]);
+    covered.extend(&packet[34..]);
+    sum(&covered)
+}
+
+fn assert_sums(packet: &[u8]) {
+    assert_eq!(sum(&packet[14..34]), 0xffff, "the header's: {packet:02x?}");
+    assert!(packet[40..42] == [0, 0] || udp_sum(packet) == 0xffff, "the datagram's: {packet:02x?}");
+}
+
+fn packet(ttl: u8) -> Vec<u8> {
+    udp(ttl, [10, 0, 0, 1], [10, 0, 0, 2], (1000, 53), b"hello")
+}
+
+fn pool() -> Pool {
+    Pool::new(PoolConfig { small: 512, large: 4 })
+}
+
+fn chain_stats(stats: &PacketStats) -> &weft_engine::packet::stats::PacketChainStats {
+    &stats.chains[0]
+}
+
+#[test]
+fn a_chain_rewrites_and_drops_by_line() {
+    // A router that wrote the TTL beside its place, or lost count of what it drops, would break every network.
+    for backend in [&Interp as &dyn Backend, &jit()] {
+        let (mut engine, mut pool) = (one(backend, &[ttl()]), pool());
+        let (left, seen) = run(&mut engine, &mut pool, &[packet(64), packet(1), packet(2)], 2);
+        let wanted = [packet(63), packet(1)].map(|bytes| (1, 0, bytes));
+        assert_eq!(left, wanted);
+        let fates: Vec<&str> = seen.iter().map(|(fate, _)| fate.as_str()).collect();
+        assert_eq!(fates, ["forward to b", "drop by hop line 7", "forward to b"]);
+        let stats = engine.stats();
+        let chain = chain_stats(&stats);
+        assert_eq!((chain.frames, chain.elements[0].1.seen, chain.elements[0].1.dropped), (3, 3, 1));
+        assert_eq!((chain.ends[0].line, chain.ends[0].how, chain.ends[0].n), (7, How::Dropped, 1));
+        assert_eq!((stats.ports[0].received, stats.ports[1].sent, pool.in_use()), (3, 2, 0));
+    }
+}
+
+#[test]
+fn malformed_frames_are_counted_by_the_rule_that_they_break() {
+    // Nobody could tell an attack from a bad cable.
+    let (mut engine, mut pool) = (one(&jit(), &[ttl()]), pool());
+    let good = packet(9);
+    let mut bad_version = good.clone();
+    bad_version[14] = 0x65;
+    let mut bad_sum = good.clone();
+    bad_sum[22] += 1;
+    let mut long_header = good.clone();
+    long_header[14] = 0x4f;
+    let arp = [&good[..12], &[8, 6], &[0; 28][..]].concat();
+    let packets =
+        [vec![1, 2], good[..33].to_vec(), bad_version, bad_sum, good[..40].to_vec(), long_header, arp];
+    let (left, seen) = run(&mut engine, &mut pool, &packets, 64);
+    let fates: Vec<&str> = seen.iter().map(|(fate, _)| fate.as_str()).collect();
+    let wanted = [
+        "malformed by ethernet line 3: truncated",
+        "malformed by ipv4 line 11: truncated",
+        "malformed by ipv4 line 12: version is not 4",
+        "malformed by ipv4 line 21: checksum",
+        "malformed by udp line 30: truncated",
+        "malformed by ipv4 line 11: truncated",
+        // It has no TTL, which counts as none left.
+        "drop by hop line 7",
+    ];
+    assert_eq!(fates, wanted);
+    assert!(left.is_empty());
+    let counts: Vec<u64> = chain_stats(&engine.stats()).malformed.iter().map(|(_, n)| *n).collect();
+    assert_eq!(counts, [1, 2, 1, 1, 1]);
+    assert_eq!(pool.in_use(), 0);
+}
+
+#[test]
+fn verdicts_send_frames_where_they_say() {
+    // A frame in the wrong network is a leak; one that is lost without a count cannot be found.
+    let verdict = |end: &str| {
+        let body = format!(
+            "block0:\n v0: bytes = bytes \"c\"\n v1: bytes = bytes \"*\"\n v2: bytes = bytes \"x\"\n {end} ; line 5"
+        );
+        let (mut engine, mut pool) = (one(&jit(), &[element("e", &body)]), pool());
+        let (left, seen) = run(&mut engine, &mut pool, &[packet(3)], 1);
+        assert_eq!(pool.in_use(), 0);
+        let stats = engine.stats();
+        (left.iter().map(|(port, ..)| *port).collect::<Vec<_>>(), seen[0].0.clone(), stats)
+    };
+    assert_eq!(verdict("forward").0, [1]);
+    let (ports, fate, _) = verdict("redirect v0");
+    assert_eq!((ports, fate.as_str()), (vec![2], "redirect to c by e line 5"));
+    let (ports, fate, stats) = verdict("redirect v1");
+    assert_eq!((ports, fate.as_str(), stats.copies), (vec![1, 2], "redirect to * by e line 5", 1));
+    let (ports, fate, stats) = verdict("redirect v2");
+    assert_eq!((ports, fate.as_str()), (vec![], "redirect to no port by e line 5"));
+    assert_eq!(chain_stats(&stats).ends[0].how, How::NoSuchPort);
+    let (_, fate, stats) = verdict("abort RESOURCE_EXHAUSTED");
+    assert_eq!(fate, "abort RESOURCE_EXHAUSTED by e line 5");
+    assert_eq!(chain_stats(&stats).ends[0].how, How::Aborted(Status::ResourceExhausted));
+    let (_, fate, stats) = verdict("v3: int = int 2\n fail v3");
+    assert_eq!(fate, "failed (division by zero) by e line 5");
+    assert_eq!(chain_stats(&stats).elements[0].1.failed, 1);
+}
+
+#[test]
+fn a_mirror_is_the_frame_as_it_was_when_it_was_asked_for() {
+    // A monitor would see packets that were never on the wire.
+    let body = "block0:\n v0: bytes = bytes \"c\"\n v1: int = int 7\n set_input in2, v1\n mirror v0\n \
+                v2: int = int 8\n set_input in2, v2\n v3: int = int 77\n mark v3\n forward";
+    let (mut engine, mut pool) = (one(&jit(), &[element("e", body)]), pool());
+    let (left, _) = run(&mut engine, &mut pool, &[packet(3)], 1);
+    assert_eq!(left, [(1, 77, packet(8)), (2, 77, packet(7))]);
+    let gone = body.replace("bytes \"c\"", "bytes \"nowhere\"");
+    let mut engine = one(&jit(), &[element("e", &gone)]);
+    run(&mut engine, &mut pool, &[packet(3)], 1);
+    assert_eq!(engine.stats().lost, [(Lost::NoMirrorPort, 1)]);
+}
+
+#[test]
+fn delayed_frames_leave_when_their_time_has_come() {
+    // A delay that lost, doubled or reordered packets would be no delay.
+    let body = "block0:\n v0: int = int 5000000\n delay v0\n forward";
+    let (mut engine, mut pool) = (one(&Interp, &[element("e", body)]), pool());
+    let packets = [packet(3), packet(4), packet(5)];
+    let (left, _) = run(&mut engine, &mut pool, &packets, 2);
+    assert!(left.is_empty());
+    assert_eq!(engine.held(), 3);
+    let mut left = Vec::new();
+    let at = engine.poll_timeout().expect("frames wait");
+    assert!(at >= START + Interval::from_millis(5) && at <= START + Interval::from_millis(7));
+    engine.handle_timeout(at);
+    collect(&mut engine, &mut pool, &mut left);
+    assert_eq!(left, packets.map(|packet| (1, 0, packet)));
+    run(&mut engine, &mut pool, &[packet(3)], 1);
+    engine.close(&mut pool);
+    assert_eq!((engine.held(), pool.in_use()), (0, 0));
+}
+
+#[test]
+fn a_frame_takes_the_first_chain_whose_condition_it_meets() {
+    // A rule for DNS would be applied to other traffic, or to none.
+    let body = "block0:\n v0: int = input in7\n v1: int = int 53\n v2: bool = icmp.eq v0, v1\n \
+                branch v2, block1, block2\nblock1:\n forward\nblock2:\n drop ; line 1";
+    let mut condition = program(&[element("when", body)]);
+    condition.name = "dns.when".to_owned();
+    condition.tables.clear();
+    let mut rest = program(&[element("e", "block0:\n v0: int = int 9\n mark v0\n forward")]);
+    rest.name = "rest".to_owned();
+    let plan = Rig::new(1).plan(&jit(), vec![(program(&[ttl()]), Some(condition.clone())), (rest, None)]);
+    let (mut engine, mut pool) = (engine(&plan), pool());
+    let other = udp(9, [1, 2, 3, 4], [4, 3, 2, 1], (5, 80), b"");
+    let packets = [packet(9), other.clone(), packet(1), vec![0; 3]];
+    let (left, seen) = run(&mut engine, &mut pool, &packets, 64);
+    assert_eq!(left, [(1, 0, packet(8)), (1, 9, other)]);
+    assert_eq!(seen[3].0, "malformed by ethernet line 3: truncated");
+    let frames: Vec<u64> = engine.stats().chains.iter().map(|chain| chain.frames).collect();
+    assert_eq!(frames, [3, 1]);
+
+    let alone = Rig::new(1).plan(&jit(), vec![(program(&[ttl()]), Some(condition))]);
+    let mut engine = self::engine(&alone);
+    run(&mut engine, &mut pool, &[udp(9, [1; 4], [2; 4], (5, 80), b"")], 1);
+    assert_eq!(engine.stats().lost, [(Lost::NoChain, 1)]);
+}
+
+/// Random changes of all fields, in several elements.
+fn rewriter(dice: &mut Dice) -> Vec<String> {
+    let change = |dice: &mut Dice| match dice.below(5) {
+        0 => format!(" vN: int = int {}\n set_input in2, vN\n", dice.below(256)),
+        1 => format!(" vN: int = int {}\n set_input in12, vN\n", dice.below(64)),
+        2 => format!(" vN: int = int {}\n set_input in{}, vN\n", dice.below(65536), 6 + dice.below(2)),
+        3 => " vN: bytes = input in3\n set_input in4, vN\n".to_owned(),
+        _ => {
+            let byte = |dice: &mut Dice| dice.pick(&["\\x00", "\\xff", "a", "\\x7f"]);
+            let bytes: String = (0..4).map(|_| byte(dice)).collect();
+            format!(" vN: bytes = bytes \"{bytes}\"\n set_input in{}, vN\n", 3 + dice.below(2))
+        }
+    };
+    let body = |dice: &mut Dice| {
+        let changes = (0..dice.below(5)).map(|n| change(dice).replace("vN", &format!("v{n}")));
+        format!("block0:\n{} forward", changes.collect::<String>())
+    };
+    (0..1 + dice.below(3)).map(|n| element(&format!("e{n}"), &body(dice))).collect()
+}
+
+#[test]
+fn checksums_that_are_kept_are_those_that_would_be_made() {
+    // Receivers would throw away what passed a NAT.
+    let jit = jit();
+    for seed in 0..if cfg!(debug_assertions) { 15 } else { 600 } {
+        let mut dice = Dice::from_seed(seed);
+        let (mut engine, mut pool) = (one(&jit, &rewriter(&mut dice)), pool());
+        let packets: Vec<Vec<u8>> = (0..50)
+            .map(|_| {
+                let payload: Vec<u8> = (0..dice.below(9)).map(|_| dice.below(256) as u8).collect();
+                let address =
+                    |dice: &mut Dice| dice.pick(&[[0; 4], [255; 4], [10, 0, 0, 1], [0, 0, 255, 255]]);
+                let ports = (dice.pick(&[0, 1, 53, 65535]), dice.below(65536) as u16);
+                let ttl = dice.below(256) as u8;
+                let mut packet = udp(ttl, address(&mut dice), address(&mut dice), ports, &payload);
+                if dice.percent(20) {
+                    packet[40..42].fill(0);
+                }
+                packet
+            })
+            .collect();
+        let (left, _) = run(&mut engine, &mut pool, &packets, 32);
+        assert_eq!(left.len(), packets.len());
+        for ((_, _, now), before) in left.iter().zip(&packets) {
+            assert_sums(now);
+            assert_eq!(now[40..42] == [0, 0], before[40..42] == [0, 0], "a checksum came or went");
+        }
+    }
+}
+
+#[test]
+fn a_checksum_that_the_device_completes_has_the_changes_of_its_pseudo_header() {
+    // Packets of a host that offloads checksums would leave a NAT with wrong ones.
+    let body = "block0:\n v0: bytes = bytes \"\\x7f\\x00\\x00\\x01\"\n set_input in3, v0\n v1: int = int 5353\n \
+                set_input in6, v1\n forward";
+    let (mut engine, mut pool) = (one(&jit(), &[element("nat", body)]), pool());
+    let mut bytes = packet(9);
+    // What a sender leaves: the sum of the pseudo header alone.
+    let pseudo = sum(&[&bytes[26..34], &[0, 17], &bytes[38..40]].concat());
+    bytes[40..42].copy_from_slice(&pseudo.to_be_bytes());
+    let mut frame = pool.take_filled(&bytes).expect("a buffer");
+    frame.meta.offload.checksum = Checksum::Partial { start: 34, offset: 6 };
+    let mut frames = vec![frame];
+    engine.handle_batch(START, 0, &mut frames, &mut pool, None);
+    assert_eq!(engine.poll_output(&mut frames), Some(1));
+    let mut frame = frames.pop().expect("it was forwarded");
+    let mut offload = frame.meta.offload;
+    offload.finish_checksum(pool.bytes_mut(&frame)).expect("it is in the packet");
+    frame.meta.offload = offload;
+    assert_sums(pool.bytes(&frame));
+    pool.give(frame);
+}
+
+#[test]
+fn a_checksum_that_the_program_sets_is_left_to_it() {
+    // A test that sends broken packets on purpose could not.
+    let body =
+        "block0:\n v0: int = int 4660\n set_input in8, v0\n v1: int = int 99\n set_input in6, v1\n forward";
+    let (mut engine, mut pool) = (one(&jit(), &[element("e", body)]), pool());
+    let (left, _) = run(&mut engine, &mut pool, &[packet(9)], 1);
+    assert_eq!(left[0].2[40..42], [0x12, 0x34]);
+    assert_eq!(left[0].2[34..36], [0, 99]);
+}
+
+#[test]
+fn a_value_of_another_length_ends_the_frame() {
+    // An IPv6 address in an IPv4 header would overwrite what is behind it.
+    let body = "block0:\n v0: bytes = bytes \"12345\"\n set_input in3, v0\n forward";
+    let (mut engine, mut pool) = (one(&jit(), &[element("e", body)]), pool());
+    let (left, _) = run(&mut engine, &mut pool, &[packet(9)], 1);
+    assert!(left.is_empty());
+    assert_eq!(engine.stats().lost, [(Lost::Unfit, 1)]);
+}
+
+/// Counts frames by the packet's destination port.
+fn counter() -> String {
+    element(
+        "seen",
+        "block0:\n v0: int = input in7\n lock t0, v0\n v1: row = find t0, v0\n v2: bool = is_row v1\n \
+         branch v2, block1(v1), block2\nblock1(v3: row):\n v4: int = column t0, v3, c1\n v5: int = int 1\n \
+         v6: int = add v4, v5\n v7: bool = set_column t0, v3, c1, v6\n forward\nblock2:\n v8: row = insert t0, v0\n \
+         v9: int = int 1\n v10: bool = is_row v8\n branch v10, block3, block4\nblock3:\n \
+         v11: bool = set_column t0, v8, c1, v9\n forward\nblock4:\n drop ; line 3",
+    )
+}
+
+fn counts(plan: &PacketPlan) -> Vec<(u64, u64)> {
+    let state = plan.chains[0].state.for_worker(0);
+    let table = &state.tables[0];
+    let columns: Vec<_> = table.columns().map(|(_, at)| at).collect();
+    let (mut rows, mut cursor) = (Vec::new(), 0);
+    while let Some((row, next)) = table.scan(cursor, START) {
+        rows.push((table.word(row, columns[0]), table.word(row, columns[1])));
+        cursor = next;
+    }
+    rows.sort_unstable();
+    rows
+}
+
+#[test]
+fn engines_on_several_threads_share_their_state() {
+    // A limit on a flow would be as many limits as there are workers.
+    for workers in [1, 4] {
+        let plan = Rig::new(workers).plan(&jit(), vec![(program(&[counter()]), None)]);
+        let mut stats = PacketStats::default();
+        let run_worker = |worker: usize| {
+            let config = PacketConfig { worker, ..PacketConfig::default() };
+            let mut engine = PacketEngine::new(START, config, Arc::clone(&plan));
+            let packets: Vec<_> = (0..400).map(|n| udp(9, [1; 4], [2; 4], (7, 50 + n % 3), b"")).collect();
+            run(&mut engine, &mut pool(), &packets, 64);
+            engine.stats()
+        };
+        #[allow(clippy::disallowed_methods, reason = "the test stands for the workers of a node")]
+        std::thread::scope(|scope| {
+            let threads: Vec<_> =
+                (0..workers).map(|worker| scope.spawn(move || run_worker(worker))).collect();
+            threads.into_iter().for_each(|thread| stats.merge(&thread.join().expect("no panic")));
+        });
+        let n = workers as u64;
+        assert_eq!(counts(&plan), [(50, 134 * n), (51, 133 * n), (52, 133 * n)]);
+        assert_eq!((stats.chains[0].elements[0].1.seen, stats.ports[1].sent), (400 * n, 400 * n));
+    }
+}
+
+#[test]
+fn an_update_between_batches_keeps_state_counts_and_what_waits() {
+    // A change of the rules would forget the flows.
+    let mut rig = Rig::new(1);
+    let jit = jit();
+    let first = rig.plan(&jit, vec![(program(&[counter()]), None)]);
+    let (mut engine, mut pool) = (engine(&first), pool());
+    run(&mut engine, &mut pool, &[packet(9), packet(9)], 2);
+    let mut waiting = vec![pool.take_filled(&packet(7)).expect("a buffer")];
+    engine.handle_batch(START, 0, &mut waiting, &mut pool, None);
+    let second = rig.plan(&jit, vec![(program(&[ttl(), counter()]), None)]);
+    let ports = ["c", "b", "a"].map(String::from).into();
+    let moved = PacketPlan { version: second.version, ports, chains: second.chains.clone() };
+    engine.apply(START, Arc::new(moved), &mut pool);
+    let (left, _) = run(&mut engine, &mut pool, &[packet(9)], 1);
+    assert_eq!(left, [(1, 0, packet(7)), (1, 0, packet(8))]);
+    assert_eq!(counts(&second), [(53, 4)]);
+    let stats = engine.stats();
+    let seen: Vec<_> = chain_stats(&stats).elements.iter().map(|(n, c)| (n.as_str(), c.seen)).collect();
+    assert_eq!(seen, [("hop", 1), ("seen", 4)]);
+    assert_eq!((stats.version, chain_stats(&stats).version), (2, 2));
+
+    let mut waiting = vec![pool.take_filled(&packet(7)).expect("a buffer")];
+    engine.handle_batch(START, 0, &mut waiting, &mut pool, None);
+    engine.apply(START, Arc::new(PacketPlan::default()), &mut pool);
+    assert_eq!(engine.stats().lost, [(Lost::PortGone, 1)]);
+    assert_eq!(pool.in_use(), 0);
+}
+
+#[test]
+fn every_runs_on_worker_0_alone_and_its_rows_come_out() {
+    // A report once a node would come once a worker.
+    let every = "element \"tick\" \"tick\"\nhandler every 1000000000 function \"every\" {\nblock0:\n \
+                 v0: bytes = bytes \"x\"\n v1: int = int 3\n emit s0, v0, v1\n forward\n}\n";
+    let plan = Rig::new(2).plan(&jit(), vec![(program(&[every.to_owned()]), None)]);
+    for (worker, wanted) in [(0, 3), (1, 0)] {
+        let config = PacketConfig { worker, ..PacketConfig::default() };
+        let mut engine = PacketEngine::new(START, config, Arc::clone(&plan));
+        while let Some(at) = engine.poll_timeout().filter(|at| *at < START + Interval::from_millis(3900)) {
+            engine.handle_timeout(at);
+        }
+        assert_eq!(engine.rows().len(), wanted);
+    }
+}
+
+/// A chain of random elements on frames: each input lies somewhere in the frame, and all that can be written are.
+fn random_chain(dice: &mut Dice) -> ChainProgram {
+    let mut chain = generate::chain(dice);
+    let mut parse = "function \"parse\" {\nblock0:\n v0: int = frame_len\n v1: int = int 40\n \
+                     v2: bool = icmp.ult v0, v1\n branch v2, block1, block2\nblock1:\n drop\nblock2:\n"
+        .to_owned();
+    let (mut stores, mut next) = (Vec::new(), 3);
+    let field = match parse_program(FRAMES).expect("it is in the form").request.inputs[0].place.clone() {
+        Place::Frame(field) => field,
+        other => panic!("{other:?}"),
+    };
+    for (at, input) in chain.request.inputs.iter_mut().enumerate() {
+        use weft_core::types::Repr;
+        *input = Input { place: Place::Frame(field.clone()), nullable: true, ..input.clone() };
+        let (a, b, offset) = (next, next + 1, dice.below(33));
+        next += 2;
+        let is_bytes = input.ty.repr() == Repr::Bytes;
+        let wide = if input.ty.repr() == Repr::Bool { 1 } else { dice.pick(&[1, 2, 3, 4, 8]) };
+        let read = match is_bytes {
+            true => format!(" v{a}: int = int {offset}\n v{b}: int = int {wide}\n"),
+            false => format!(" v{b}: int = int {offset}\n v{a}: int = frame_get.big v{b}, {wide}\n"),
+        };
+        parse.push_str(&read);
+        if input.ty.repr() == Repr::Bool {
+            // A truth is one bit.
+            parse.push_str(&format!(" v{next}: int = int 1\n v{}: int = and v{a}, v{next}\n", next + 1));
+            parse.push_str(&format!(" give in{at}, v{}, v{b}\n", next + 1));
+            next += 2;
+        } else if dice.percent(90) {
+            parse.push_str(&format!(" give in{at}, v{a}, v{b}\n"));
+        }
+        let bits = StoreAt::Bits { bytes: wide, shift: 0, bits: 8 * wide, endian: weft_ir::ir::Endian::Big };
+        let place = if is_bytes { StoreAt::Bytes } else { bits };
+        stores.push(input.written.then_some(Store { at: place, sums: Vec::new() }));
+    }
+    parse.push_str(" forward\n}\n");
+    for element in &mut chain.elements {
+        let handlers = core::mem::take(&mut element.handlers);
+        element.handlers =
+            Handlers { request: handlers.request, every: handlers.every, ..Handlers::default() };
+    }
+    let checks = vec![Check { protocol: "p".to_owned(), what: "truncated".to_owned(), line: 1 }];
+    let parser = text::parse(&parse).unwrap_or_else(|e| panic!("{e}\n{parse}"));
+    chain.frames = Some(Frames { parser, checks, stores });
+    let parser = chain.frames.as_ref().map(|frames| &frames.parser).expect("it was just set");
+    verify(parser, &chain, Handler::Parse).unwrap_or_else(|errors| panic!("{errors:?}\n{parse}"));
+    chain
+}
+
+#[test]
+fn compiled_chains_do_to_frames_what_interpreted_ones_do() {
+    // A chain would mean one thing in a replay with the interpreter, and another in traffic.
+    let jit = jit();
+    let mut verdicts = std::collections::BTreeMap::new();
+    for seed in 0..if cfg!(debug_assertions) { 12 } else { 1500 } {
+        let mut dice = Dice::from_seed(seed);
+        let chain = random_chain(&mut dice);
+        let packets: Vec<Vec<u8>> = (0..60)
+            .map(|_| (0..30 + dice.below(60)).map(|_| dice.pick(&[0, 0, 1, 2, b'a', b'b', 255])).collect())
+            .collect();
+        let batch = 1 + dice.below(64);
+        let observe = |backend: &dyn Backend| {
+            let plan = Rig::new(1).plan(backend, vec![(chain.clone(), None)]);
+            let (mut engine, mut pool) = (engine(&plan), pool());
+            let (left, seen) = run(&mut engine, &mut pool, &packets, batch);
+            engine.handle_timeout(START + Interval::from_millis(250));
+            let rows: Vec<String> = engine
+                .rows()
+                .rows()
+                .map(|row| format!("{:?} {} {:?}", row.at, row.sink.name, row.values().collect::<Vec<_>>()))
+                .collect();
+            let stats = engine.stats();
+            engine.close(&mut pool);
+            assert_eq!(pool.in_use(), 0);
+            (left, seen, rows, stats, tables(&plan))
+        };
+        let (interpreted, compiled) = (observe(&Interp), observe(&jit));
+        assert_eq!(interpreted.1, compiled.1, "seed {seed}: fates");
+        assert_eq!(interpreted.0, compiled.0, "seed {seed}: frames");
+        assert_eq!(interpreted.2, compiled.2, "seed {seed}: rows");
+        assert_eq!(interpreted.3, compiled.3, "seed {seed}: counters");
+        assert_eq!(interpreted.4, compiled.4, "seed {seed}: tables");
+        for (fate, _) in interpreted.1 {
+            let kind = fate.split([' ', ':']).next().unwrap_or_default().to_owned();
+            *verdicts.entry(kind).or_insert(0) += 1;
+        }
+    }
+    for kind in ["forward", "drop", "abort", "redirect", "failed", "malformed"] {
+        assert!(verdicts.contains_key(kind), "no frame met `{kind}`: {verdicts:?}");
+    }
+}
+
+/// All rows of all tables.
+fn tables(plan: &PacketPlan) -> Vec<String> {
+    let state = plan.chains[0].state.for_worker(0);
+    let mut all = Vec::new();
+    for table in &state.tables {
+        let mut cursor = 0;
+        while let Some((row, next)) = table.scan(cursor, START) {
+            let mut seen = table.spec().name.clone();
+            for (spec, at) in table.columns() {
+                let mut bytes = Vec::new();
+                match spec.ty.repr() {
+                    _ if table.is_null(row, at) => seen.push_str(" null"),
+                    weft_core::types::Repr::Bytes => {
+                        table.bytes_into(row, at, &mut bytes);
+                        seen.push_str(&format!(" {bytes:?}"));
+                    }
+                    weft_core::types::Repr::Float if f64::from_bits(table.word(row, at)).is_nan() => {
+                        seen.push_str(" nan");
+                    }
+                    _ => seen.push_str(&format!(" {}", table.word(row, at))),
+                }
+            }
+            all.push(seen);
+            cursor = next;
+        }
+    }
+    all.sort();
+    all
+}
+
+#[test]
+fn an_element_that_fails_open_lets_the_frame_pass() {
+    // `FAIL OPEN` is what keeps a monitor from stopping the traffic that it watches.
+    let mut chain = program(&[element("e", "block0:\n v0: int = int 2\n fail v0 ; line 4"), ttl()]);
+    chain.elements[0].fail_open = true;
+    let plan = Rig::new(1).plan(&jit(), vec![(chain, None)]);
+    let (mut engine, mut pool) = (engine(&plan), pool());
+    let (left, _) = run(&mut engine, &mut pool, &[packet(9)], 1);
+    assert_eq!(left, [(1, 0, packet(8))]);
+}
