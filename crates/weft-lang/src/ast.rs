@@ -13,10 +13,16 @@
 use crate::source::{FileId, Span};
 
 mod filter;
+mod wire;
 
 pub use filter::{
     BackoffClause, BudgetClause, CircuitPolicy, CongestionLaw, CongestionPolicy, Filter, HedgePolicy,
     OutlierPolicy, Policy, PolicyKind, RatePolicy, RatioClause, RetryPolicy,
+};
+
+pub use wire::{
+    EncapSet, Payload, PayloadChoice, PayloadLength, Port, Protocol, ProtocolClause, ProtocolUnion,
+    SwitchArm, UnionColumn, WireField, WireItem, WireRule, WireRuleKind, WireUntil, WireWidth,
 };
 
 /// One parsed file.
@@ -97,6 +103,12 @@ pub enum Item {
     Route(Route),
     /// `CREATE FUNCTION ... AS NATIVE ...;`
     Function(FunctionItem),
+    /// `CREATE PROTOCOL name (...) ...;`
+    Protocol(Protocol),
+    /// `CREATE PROTOCOL name ANY OF ...;`
+    Union(ProtocolUnion),
+    /// `CREATE PORT ...;`
+    Port(Port),
     /// `DROP kind name;`
     Drop(DropItem),
     /// `INSERT INTO chain.instance.table VALUES (...);`
@@ -117,6 +129,9 @@ impl Item {
             Self::Cluster(item) => item.span,
             Self::Route(item) => item.span,
             Self::Function(item) => item.span,
+            Self::Protocol(item) => item.span,
+            Self::Union(item) => item.span,
+            Self::Port(item) => item.span,
             Self::Drop(item) => item.span,
             Self::Insert(item) => item.span,
         }
@@ -144,6 +159,10 @@ pub enum Kind {
     Route,
     /// A native function.
     Function,
+    /// A wire format, or a name for several.
+    Protocol,
+    /// Where frames come in and go out.
+    Port,
 }
 
 /// `IMPORT 'path';`
@@ -309,10 +328,12 @@ pub enum ChainOn {
         /// After `ON`.
         span: Span,
     },
-    /// `ON PORT name [WHEN e]`
+    /// `ON PORT a, b [-> c] [WHEN e]`
     Port {
-        /// The port.
-        port: Ident,
+        /// The ports, at least one.
+        ports: Vec<Ident>,
+        /// Where a frame leaves that nothing has sent elsewhere.
+        to: Option<Ident>,
         /// `WHEN e`.
         when: Option<Expr>,
         /// After `ON`.

@@ -210,7 +210,7 @@ impl Pieces<'_> {
         let opens = matches!(left, LeftParen | LeftBracket | LeftBrace | Dot);
         let closes = matches!(
             right,
-            RightParen | RightBracket | RightBrace | Comma | Semicolon | Question | Dot | LeftBracket
+            RightParen | RightBracket | RightBrace | Comma | Semicolon | Question | Dot | Colon | LeftBracket
         );
         !(opens || closes || self.layout.tokens[after].is_tight)
     }

@@ -42,6 +42,10 @@ pub enum TokenKind {
     Question,
     /// `:=`
     Bind,
+    /// `:`
+    Colon,
+    /// `|`
+    Bar,
     /// `->`
     Arrow,
     /// `=`
@@ -184,12 +188,14 @@ impl Lexer<'_> {
             b'.' => self.punctuation(Dot, 1),
             b'?' => self.punctuation(Question, 1),
             b':' if next == Some(b'=') => self.punctuation(Bind, 2),
+            b':' if next != Some(b':') => self.punctuation(Colon, 1),
             b'-' if next == Some(b'>') => self.punctuation(Arrow, 2),
             b'<' if next == Some(b'>') => self.punctuation(Ne, 2),
             b'!' if next == Some(b'=') => self.punctuation(Ne, 2),
             b'<' if next == Some(b'=') => self.punctuation(Le, 2),
             b'>' if next == Some(b'=') => self.punctuation(Ge, 2),
             b'|' if next == Some(b'|') => self.punctuation(Concat, 2),
+            b'|' => self.punctuation(Bar, 1),
             b'=' if next == Some(b'=') => self.double_equals(),
             b'=' => self.punctuation(Eq, 1),
             b'<' => self.punctuation(Lt, 1),
@@ -408,9 +414,8 @@ impl Lexer<'_> {
         let shown: String = run.chars().take(WORD_CHARS_SHOWN).flat_map(char::escape_debug).collect();
         let (help, fix) = match run {
             "&" | "&&" => ("write `AND`", Some("AND")),
-            "|" => ("write `OR`, or `||` to join texts", None),
             "!" => ("write `NOT`, or `<>` for `not equal`", Some("NOT ")),
-            ":" | "::" => ("a column is bound with `:=`, a field is reached with `.`", None),
+            "::" => ("a column is bound with `:=`, a field is reached with `.`", None),
             "#" | "//" => ("a comment begins with `--`", Some("--")),
             "`" | "\u{2018}" | "\u{2019}" | "\u{201c}" | "\u{201d}" => {
                 ("text is in `'single quotes'`, a name in `\"double quotes\"`", None)

@@ -24,6 +24,7 @@ pub(crate) mod layout;
 mod stmt;
 mod table;
 mod ty;
+mod wire;
 
 pub use cursor::Expected;
 use cursor::{Parsed, Parser};
@@ -161,10 +162,15 @@ const KINDS: &[(Row<ReadKind>, Kind)] = &[
         Row { keyword: "FUNCTION", read: |p, create| p.function(create), form: function::FUNCTION_FORM },
         Kind::Function,
     ),
+    (
+        Row { keyword: "PROTOCOL", read: |p, create| p.protocol(create), form: wire::PROTOCOL_FORM },
+        Kind::Protocol,
+    ),
+    (Row { keyword: "PORT", read: |p, create| p.port(create), form: edge::PORT_FORM }, Kind::Port),
 ];
 
 /// Kinds of the design that this version does not have.
-const KINDS_ELSEWHERE: &[&str] = &["PROTOCOL", "QUEUE", "PORT", "LINK", "STACK", "POLICY"];
+const KINDS_ELSEWHERE: &[&str] = &["QUEUE", "LINK", "STACK", "POLICY"];
 
 /// Statements of the design on the running network.
 const ITEMS_ELSEWHERE: &[&str] = &["ALTER", "SELECT", "UPDATE", "DELETE"];

@@ -268,6 +268,8 @@ pub(crate) fn kind_word(kind: Kind) -> &'static str {
         Kind::Cluster => "cluster",
         Kind::Route => "route",
         Kind::Function => "function",
+        Kind::Protocol => "protocol",
+        Kind::Port => "port",
     }
 }
 
@@ -283,6 +285,9 @@ pub(crate) fn named(item: &Item) -> Option<(Kind, &crate::ast::Ident, bool)> {
         Item::Cluster(item) => (Kind::Cluster, &item.name, item.or_replace),
         Item::Route(item) => (Kind::Route, &item.name, item.or_replace),
         Item::Function(item) => (Kind::Function, &item.name, item.or_replace),
+        Item::Protocol(item) => (Kind::Protocol, &item.name, item.or_replace),
+        Item::Union(item) => (Kind::Protocol, &item.name, item.or_replace),
+        Item::Port(item) => (Kind::Port, &item.name, item.or_replace),
         Item::Import(_) | Item::Drop(_) | Item::Insert(_) => return None,
     })
 }

@@ -19,7 +19,7 @@ mod files;
 use files::{programs, root};
 
 /// Keywords of the design that a program of this version cannot use.
-const ELSEWHERE: &[&str] = &["ALTER", "LINK", "POLICY", "PROTOCOL", "STACK"];
+const ELSEWHERE: &[&str] = &["ALTER", "LINK", "POLICY", "STACK"];
 
 /// Random programs of a run of the test, at least.
 const N_PROGRAMS: usize = 800;
@@ -237,7 +237,7 @@ fn height(node: &Node, heights: &BTreeMap<&str, usize>) -> usize {
 fn around(rule: &str, text: &str) -> String {
     match rule {
         "program" | "item" => text.to_owned(),
-        "chain" | "element" | "function" => format!("CREATE {text}"),
+        "chain" | "element" | "function" | "protocol" => format!("CREATE {text}"),
         "declaration" => format!("CREATE ELEMENT e ON rpc AS {text}; END;"),
         "statement" => format!("CREATE ELEMENT e ON rpc AS ON REQUEST {text}; END;"),
         "expr" => format!("CREATE ROUTE r ON l WHEN {text} TO CLUSTER k;"),
@@ -263,8 +263,18 @@ fn random_programs_of_the_page_are_read() {
     // The reference would promise what the parser refuses.
     let page = page();
     let mut maker = Maker::new(&page);
-    let starts =
-        ["program", "item", "chain", "element", "function", "declaration", "statement", "policy", "expr"];
+    let starts = [
+        "program",
+        "item",
+        "chain",
+        "element",
+        "function",
+        "protocol",
+        "declaration",
+        "statement",
+        "policy",
+        "expr",
+    ];
     // As many as it is meant to be, and more until every way was taken.
     for n in 0..10 * N_PROGRAMS {
         if n >= N_PROGRAMS && maker.taken.len() == page.n_ways {

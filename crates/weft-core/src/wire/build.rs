@@ -163,7 +163,7 @@ impl<'a> Maker<'a> {
             Width::Bits { n, little } => {
                 let n = usize::from(*n);
                 if let Rule::Computed(Expr::Checksum(sum)) = &field.rule
-                    && !self.given(id).is_some()
+                    && self.given(id).is_none()
                 {
                     self.bits.sums.push((self.bits.n / 8, *sum));
                 }

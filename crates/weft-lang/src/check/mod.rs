@@ -34,6 +34,7 @@ pub mod size;
 mod stmt;
 mod table;
 pub(crate) mod walk;
+mod wire;
 
 /// Checks the program at `root_path` and all that it imports.
 ///
@@ -172,6 +173,11 @@ impl Cx<'_> {
         self.report(diagnostic);
     }
 
+    /// The line of a place, from 1.
+    fn line(&self, span: Span) -> u32 {
+        self.sources.file(span.file).position(span.start).line
+    }
+
     fn is_broken(&self, declaration: Span) -> bool {
         self.broken.contains(&declaration)
     }
@@ -278,10 +284,12 @@ fn network_of(cx: &mut Cx<'_>, program: &Program) -> Network {
     let items = size::of_bearable_size(cx, &program.items);
     let items = live_items(cx, &items);
     native_functions(cx, &items);
+    (network.protocols, network.unions) = wire::protocols(cx, &items);
     for item in &items {
         match item {
             Item::Listener(item) => network.listeners.push(network::listener(cx, item)),
             Item::Cluster(item) => network.clusters.push(network::cluster(cx, item)),
+            Item::Port(item) => network.ports.push(network::port(cx, item)),
             Item::Table(item) => network.tables.push(shared_table(cx, item)),
             _ => {}
         }

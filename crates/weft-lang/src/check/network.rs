@@ -1,4 +1,4 @@
-//! Listeners, clusters and routes.
+//! Listeners, clusters, routes and ports.
 
 use weft_core::{Type, Value};
 
@@ -6,7 +6,9 @@ use super::scope::{Scope, View, with_nearest};
 use super::{Cx, nothing};
 use crate::ast::{self, Ident};
 use crate::diagnostic::{Diagnostic, code};
-use crate::hir::{Address, Cluster, CompareOp, Expr, ExprKind, Listener, MethodGlob, Route, Setting};
+use crate::hir::{
+    Address, Cluster, CompareOp, Expr, ExprKind, Listener, MethodGlob, Port, PortKind, Route, Setting,
+};
 use crate::nearest::nearest;
 use crate::source::Span;
 
@@ -16,6 +18,100 @@ pub const LISTENER_OPTIONS: &[(&str, Type)] = &[];
 /// The options of a cluster, with their types.
 pub const CLUSTER_OPTIONS: &[(&str, Type)] =
     &[("connect_timeout", Type::Interval), ("connections", Type::Int(64)), ("deadline", Type::Interval)];
+
+/// The options of a port, with their types. Which port has which is told by [`PORT_KINDS`].
+pub const PORT_OPTIONS: &[(&str, Type)] = &[
+    // A network namespace that the device is in.
+    ("namespace", Type::Text(None)),
+    // Sockets that share the device's frames.
+    ("queues", Type::Int(64)),
+    // How fast a capture is read: 'recorded' or 'full'.
+    ("speed", Type::Text(None)),
+    // The capture is written.
+    ("write", Type::Bool),
+    // The device's own memory holds the frames.
+    ("zero_copy", Type::Bool),
+];
+
+/// What may carry the frames of a port: its word, its kind, what is written behind the word, and the options.
+const PORT_KINDS: &[(&str, PortKind, &str, &[&str])] = &[
+    ("packet", PortKind::Packet, "'eth0'", &["namespace", "queues"]),
+    ("xdp", PortKind::Xdp, "'eth0'", &["namespace", "queues", "zero_copy"]),
+    ("tun", PortKind::Tun, "'tun0'", &["namespace", "queues"]),
+    ("tap", PortKind::Tap, "'tap0'", &["namespace", "queues"]),
+    ("pcap", PortKind::Pcap, "'capture.pcap'", &["speed", "write"]),
+    ("memory", PortKind::Memory, "", &[]),
+];
+
+/// Longest name of a network device (IFNAMSIZ, less the zero at its end).
+const DEVICE_BYTES_MAX: usize = 15;
+
+/// Checks a port.
+pub(super) fn port(cx: &mut Cx<'_>, ast: &ast::Port) -> Port {
+    let word = ast.kind.name.to_ascii_lowercase();
+    let device = ast.device.as_ref().map(|device| device.value.clone()).unwrap_or_default();
+    let port = |kind, options| Port { name: ast.name.name.clone(), kind, device, options, span: ast.span };
+    let Some((_, kind, example, options)) = PORT_KINDS.iter().find(|(known, ..)| *known == word) else {
+        let words = PORT_KINDS.iter().map(|(known, ..)| *known);
+        let message = format!("nothing called `{}` carries frames", ast.kind.name);
+        let diagnostic = Diagnostic::error(code::UNKNOWN_OPTION, message)
+            .at(ast.kind.span, "unknown")
+            .with_note(format!("there are: {}", words.clone().collect::<Vec<_>>().join(", ")));
+        cx.report(with_nearest(diagnostic, &ast.kind, words));
+        return port(PortKind::Memory, Vec::new());
+    };
+    check_device(cx, ast, *kind, example);
+    let known: Vec<(&'static str, Type)> =
+        PORT_OPTIONS.iter().filter(|(name, _)| options.contains(name)).copied().collect();
+    let settings = settings(cx, &ast.options, &known, &format!("port on `{word}`"));
+    if let Some(setting) = settings.iter().find(|setting| setting.name == "speed")
+        && ![&b"recorded"[..], b"full"].iter().any(|speed| setting.value == Value::Bytes(speed.to_vec()))
+    {
+        let diagnostic = Diagnostic::error(code::UNKNOWN_OPTION, "a capture is read at another speed")
+            .at(setting.span, "unknown")
+            .with_help("write `speed = 'recorded'` or `speed = 'full'`");
+        cx.report(diagnostic);
+    }
+    let writes =
+        settings.iter().find(|setting| setting.name == "write" && setting.value == Value::Bool(true));
+    if let (Some(_), Some(speed)) = (writes, settings.iter().find(|setting| setting.name == "speed")) {
+        let diagnostic = Diagnostic::error(code::OPTION_CONFLICT, "a capture that is written is not read")
+            .at(speed.span, "says how fast it is read")
+            .with_help("drop `speed`, or `write`");
+        cx.report(diagnostic);
+    }
+    port(*kind, settings)
+}
+
+fn check_device(cx: &mut Cx<'_>, ast: &ast::Port, kind: PortKind, example: &str) {
+    let fault = match &ast.device {
+        None if kind != PortKind::Memory => {
+            Some((ast.kind.span, format!("a port on `{}` names what it is on", ast.kind.name), "of which?"))
+        }
+        Some(device) if kind == PortKind::Memory => {
+            Some((device.span, "frames in memory have no device".to_owned(), "names nothing"))
+        }
+        Some(device) if !is_device(&device.value, kind) => {
+            Some((device.span, format!("`{}` names no device", device.value), "cannot be one"))
+        }
+        _ => None,
+    };
+    let Some((span, message, label)) = fault else { return };
+    let written = format!("{} {example}", ast.kind.name.to_ascii_lowercase());
+    let help = format!("write `ON {}`", written.trim_end());
+    let diagnostic = Diagnostic::error(code::BAD_ADDRESS, message).at(span, label).with_help(help);
+    cx.report(diagnostic);
+}
+
+fn is_device(text: &str, kind: PortKind) -> bool {
+    let is_file = kind == PortKind::Pcap;
+    let is_name = |byte: u8| byte.is_ascii_graphic() && byte != b'/' && byte != b':';
+    let is_short = !text.is_empty() && text.len() <= DEVICE_BYTES_MAX;
+    match is_file {
+        true => !text.is_empty() && !text.contains('\0'),
+        false => is_short && text.bytes().all(is_name) && text != "." && text != "..",
+    }
+}
 
 /// Checks a listener.
 pub(super) fn listener(cx: &mut Cx<'_>, ast: &ast::Listener) -> Listener {

@@ -125,6 +125,19 @@ codes! {
     ADDRESS_UNRESOLVED = "W0503", "a name without an address";
     KEY_UNUSABLE = "W0504", "a key that is not there, or that its function cannot use";
     FUNCTION_UNPREPARED = "W0505", "a function that cannot be made ready";
+
+    // W06xx: wire formats, ports and frames.
+    WIRE_ALIGNMENT = "W0601", "bits that fill no whole bytes";
+    WIRE_WIDTH = "W0602", "a width that no field has";
+    WIRE_UNBOUNDED = "W0603", "a length or a repetition without a bound";
+    WIRE_HEADER_TOO_LONG = "W0604", "a header over its limit";
+    WIRE_NOT_SEEN = "W0605", "an expression of a header that looks at what is not there";
+    WIRE_OVERLAP = "W0606", "two protocols for one payload";
+    WIRE_BACK = "W0607", "a payload that leads back into a protocol that carries it";
+    UNKNOWN_PROTOCOL = "W0608", "there is no protocol of this name";
+    WIRE_RULE = "W0609", "a rule that this field cannot have";
+    UNION_COLUMN = "W0610", "a column that the members of a union do not share";
+    FIELD_FIXED = "W0611", "a field of a header that programs do not set";
 }
 
 /// The title of a code, if it is in the table.

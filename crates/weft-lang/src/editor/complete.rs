@@ -573,7 +573,7 @@ impl Place<'_> {
             return;
         }
         let kind = match symbol.kind {
-            K::Type => CandidateKind::Type,
+            K::Type | K::Protocol => CandidateKind::Type,
             K::Table | K::Sink | K::Sketch => CandidateKind::Table,
             K::Element
             | K::Filter
@@ -581,11 +581,14 @@ impl Place<'_> {
             | K::Listener
             | K::Cluster
             | K::Route
+            | K::Port
             | K::Instance
             | K::Edge => CandidateKind::Object,
             K::Function => CandidateKind::Function,
             K::Param => CandidateKind::Parameter,
-            K::Column(_) | K::TableColumn | K::SinkColumn | K::CallCell => CandidateKind::Column,
+            K::Column(_) | K::TableColumn | K::SinkColumn | K::CallCell | K::WireField => {
+                CandidateKind::Column
+            }
             K::Var | K::Local | K::Row | K::Handler | K::Signal => CandidateKind::Variable,
         };
         let ty = symbol.ty.map_or("", |ty| self.program.slice(ty));

@@ -7,10 +7,11 @@
 use std::collections::BTreeMap;
 
 use crate::ast::{
-    BudgetClause, Chain, ChainOn, ChainOptionKind, Decl, Element, Event, Expr, ExprKind, Field, Filter,
-    Guard, Handler, Ident, InsertRows, InsertSource, Item, Join, JoinCondition, Kind, Param, Path, Place,
-    PolicyKind, Select, SelectItem, Stage, StageArg, StageNode, Stmt, StmtKind, Subselect, Table,
-    TableOptionKind, TypeExpr, Update, Verdict, VerdictKind, WithItem,
+    BudgetClause, Chain, ChainOn, ChainOptionKind, Decl, Element, EncapSet, Event, Expr, ExprKind, Field,
+    Filter, Guard, Handler, Ident, InsertRows, InsertSource, Item, Join, JoinCondition, Kind, Param, Path,
+    PayloadChoice, Place, PolicyKind, Protocol, ProtocolClause, Select, SelectItem, Stage, StageArg,
+    StageNode, Stmt, StmtKind, Subselect, Table, TableOptionKind, TypeExpr, Update, Verdict, VerdictKind,
+    WireItem, WireRuleKind, WireUntil, WireWidth, WithItem,
 };
 use crate::hir::Direction;
 use crate::resolve::Program;
@@ -29,6 +30,11 @@ pub enum SymbolKind {
     Listener,
     Cluster,
     Route,
+    Port,
+    /// A wire format, or a name for several.
+    Protocol,
+    /// A field of a header.
+    WireField,
     Param,
     /// A column of the message in one direction.
     Column(Direction),
@@ -61,6 +67,9 @@ impl SymbolKind {
             Self::Listener => "listener",
             Self::Cluster => "cluster",
             Self::Route => "route",
+            Self::Port => "port",
+            Self::Protocol => "protocol",
+            Self::WireField => "field of a header",
             Self::Param => "parameter",
             Self::Column(Direction::Request) => "column of the request",
             Self::Column(Direction::Response) => "column of the response",
@@ -274,7 +283,31 @@ impl Walk {
             Item::Listener(item) => drop(self.add(SymbolKind::Listener, &item.name, item.span, None)),
             Item::Cluster(item) => drop(self.add(SymbolKind::Cluster, &item.name, item.span, None)),
             Item::Route(item) => drop(self.add(SymbolKind::Route, &item.name, item.span, None)),
+            Item::Port(item) => drop(self.add(SymbolKind::Port, &item.name, item.span, None)),
+            Item::Protocol(item) => {
+                let id = self.add(SymbolKind::Protocol, &item.name, item.span, None);
+                self.declare_wire(&item.items, id);
+            }
+            Item::Union(item) => {
+                let id = Some(self.add(SymbolKind::Protocol, &item.name, item.span, None));
+                for column in &item.columns {
+                    self.add(SymbolKind::WireField, &column.name, column.span, id);
+                }
+            }
             Item::Import(_) | Item::Drop(_) | Item::Insert(_) => {}
+        }
+    }
+
+    fn declare_wire(&mut self, items: &[WireItem], owner: SymbolId) {
+        for item in items {
+            match item {
+                WireItem::Field(field) => {
+                    self.add(SymbolKind::WireField, &field.name, field.span, Some(owner));
+                }
+                WireItem::When { items, .. } | WireItem::Repeat { items, .. } => {
+                    self.declare_wire(items, owner);
+                }
+            }
         }
     }
 
@@ -368,11 +401,133 @@ impl Walk {
                     Kind::Listener => SymbolKind::Listener,
                     Kind::Cluster => SymbolKind::Cluster,
                     Kind::Route => SymbolKind::Route,
+                    Kind::Protocol => SymbolKind::Protocol,
+                    Kind::Port => SymbolKind::Port,
                 };
                 self.note_member(None, &drop.name, kind);
             }
             Item::Insert(rows) => self.insert_rows(rows),
-            Item::Import(_) | Item::Type(_) | Item::Listener(_) | Item::Cluster(_) => {}
+            Item::Protocol(protocol) => self.protocol(protocol),
+            Item::Union(union) => {
+                for member in &union.members {
+                    self.note_member(None, member, SymbolKind::Protocol);
+                }
+                for path in union.columns.iter().flat_map(|column| &column.fields) {
+                    self.wire_path(path, None);
+                }
+            }
+            Item::Import(_) | Item::Type(_) | Item::Listener(_) | Item::Cluster(_) | Item::Port(_) => {}
+        }
+    }
+
+    // ---- wire formats ----
+
+    fn protocol(&mut self, protocol: &Protocol) {
+        let Some(&id) = self.index.declared.get(&protocol.name.span) else { return };
+        self.wire_items(&protocol.items, id);
+        if let Some(payload) = &protocol.payload {
+            self.payload(&payload.choice, id);
+            payload.length.iter().for_each(|length| self.wire_expr(&length.value, id));
+            payload.when.iter().for_each(|when| self.wire_expr(when, id));
+        }
+        for clause in &protocol.clauses {
+            match clause {
+                ProtocolClause::Bind { lower, condition, .. } => {
+                    if let Some(lower) = self.note_member(None, lower, SymbolKind::Protocol) {
+                        self.wire_expr(condition, lower);
+                    }
+                }
+                ProtocolClause::Encap { set, .. } => {
+                    for EncapSet { field, value, .. } in set {
+                        self.wire_path(field, None);
+                        self.wire_expr(value, id);
+                    }
+                }
+                ProtocolClause::SessionKey { fields, .. } => {
+                    fields.iter().for_each(|path| self.wire_path(path, Some(id)));
+                }
+            }
+        }
+    }
+
+    fn wire_items(&mut self, items: &[WireItem], id: SymbolId) {
+        for item in items {
+            match item {
+                WireItem::Field(field) => {
+                    if let WireWidth::Bytes { count, .. } = &field.width {
+                        self.wire_expr(count, id);
+                    }
+                    if let Some(WireRuleKind::Default(e) | WireRuleKind::Computed(e)) =
+                        field.rule.as_ref().map(|rule| &rule.kind)
+                    {
+                        self.wire_expr(e, id);
+                    }
+                    field.check.iter().for_each(|check| self.wire_expr(check, id));
+                }
+                WireItem::When { condition, items, .. } => {
+                    self.wire_expr(condition, id);
+                    self.wire_items(items, id);
+                }
+                WireItem::Repeat { items, until, .. } => {
+                    let (WireUntil::Condition(e) | WireUntil::Count(e) | WireUntil::Bytes(e)) = until;
+                    self.wire_expr(e, id);
+                    self.wire_items(items, id);
+                }
+            }
+        }
+    }
+
+    fn payload(&mut self, choice: &PayloadChoice, id: SymbolId) {
+        match choice {
+            PayloadChoice::Bytes(_) => {}
+            PayloadChoice::Protocol { name, .. } => _ = self.note_member(None, name, SymbolKind::Protocol),
+            PayloadChoice::Switch { on, arms, otherwise, .. } => {
+                self.wire_expr(on, id);
+                arms.iter().for_each(|arm| self.payload(&arm.choice, id));
+                otherwise.iter().for_each(|choice| self.payload(choice, id));
+            }
+        }
+    }
+
+    /// `protocol.field`, `inner.protocol.field`, or `field` of a protocol.
+    fn wire_path(&mut self, path: &Path, own: Option<SymbolId>) {
+        let names = match path.segments.as_slice() {
+            [inner, rest @ ..] if inner.name == "inner" => rest,
+            names => names,
+        };
+        let (owner, field) = match (names, own) {
+            ([field], Some(own)) => (Some(own), Some(field)),
+            ([protocol], None) => (self.note_member(None, protocol, SymbolKind::Protocol), None),
+            ([protocol, field], _) => (self.note_member(None, protocol, SymbolKind::Protocol), Some(field)),
+            _ => (None, None),
+        };
+        if let (Some(owner), Some(field)) = (owner, field) {
+            self.note_member(Some(owner), field, SymbolKind::WireField);
+        }
+    }
+
+    /// Fields of a header in an expression over it.
+    fn wire_expr(&mut self, expr: &Expr, id: SymbolId) {
+        let each = |walk: &mut Self, list: &[Expr]| list.iter().for_each(|e| walk.wire_expr(e, id));
+        match &expr.kind {
+            ExprKind::Path(path) => self.wire_path(path, Some(id)),
+            ExprKind::Call { args, .. } => each(self, args),
+            ExprKind::Unary { operand, .. } | ExprKind::InList { operand, .. } => self.wire_expr(operand, id),
+            ExprKind::Binary { left, right, .. } => {
+                self.wire_expr(left, id);
+                self.wire_expr(right, id);
+            }
+            ExprKind::Between { operand, low, high, .. } => {
+                [operand, low, high].into_iter().for_each(|e| self.wire_expr(e, id));
+            }
+            ExprKind::Case { arms, otherwise, .. } => {
+                for arm in arms {
+                    self.wire_expr(&arm.when, id);
+                    self.wire_expr(&arm.then, id);
+                }
+                otherwise.iter().for_each(|e| self.wire_expr(e, id));
+            }
+            _ => {}
         }
     }
 
@@ -403,7 +558,12 @@ impl Walk {
                 self.note_member(None, from, SymbolKind::Listener);
                 self.note_member(None, to, SymbolKind::Cluster);
             }
-            ChainOn::Port { when, .. } => self.exprs(when),
+            ChainOn::Port { ports, to, when, .. } => {
+                for port in ports.iter().chain(to) {
+                    self.note_member(None, port, SymbolKind::Port);
+                }
+                self.exprs(when);
+            }
         }
         for stage in stages(chain) {
             self.stage(id, stage);

@@ -87,7 +87,7 @@ fn keyword_class(text: &str) -> TokenClass {
 const fn class_of(kind: SymbolKind) -> TokenClass {
     use SymbolKind as K;
     match kind {
-        K::Type => TokenClass::Type,
+        K::Type | K::Protocol => TokenClass::Type,
         K::Table | K::Sink | K::Sketch => TokenClass::Table,
         K::Element
         | K::Filter
@@ -95,13 +95,14 @@ const fn class_of(kind: SymbolKind) -> TokenClass {
         | K::Listener
         | K::Cluster
         | K::Route
+        | K::Port
         | K::Instance
         | K::Edge
         | K::Signal
         | K::Handler => TokenClass::Object,
         K::Function => TokenClass::Function,
         K::Param => TokenClass::Parameter,
-        K::Column(_) | K::TableColumn | K::CallCell | K::SinkColumn => TokenClass::Column,
+        K::Column(_) | K::TableColumn | K::CallCell | K::SinkColumn | K::WireField => TokenClass::Column,
         K::Var | K::Local | K::Row => TokenClass::Variable,
     }
 }

@@ -58,9 +58,11 @@ impl Parser<'_> {
         let start = self.token().span;
         if self.peek_keyword(0, "PORT") && self.peek(1) != TokenKind::Arrow {
             self.bump_keyword();
-            let port = self.ident("a port")?;
+            let ports = self.comma_list(|p| p.ident("a port"))?;
+            let to = if self.eat(TokenKind::Arrow) { Some(self.ident("a port")?) } else { None };
+            self.layout.weak(self.index());
             let when = if self.eat_keyword("WHEN").is_some() { Some(self.expr()?) } else { None };
-            return Ok(ChainOn::Port { port, when, span: self.span_from(start) });
+            return Ok(ChainOn::Port { ports, to, when, span: self.span_from(start) });
         }
         let from = self.ident("a listener or a service")?;
         self.expect(TokenKind::Arrow, "`->` and where the traffic goes")?;

@@ -394,6 +394,9 @@ impl<'a> Parser<'a> {
             self.at_end.form = self.form;
             self.at_end.things.push(what.to_owned());
         }
+        if let Some(failed) = self.stray_sign() {
+            return failed;
+        }
         let found = self.describe_token();
         let tried = std::mem::take(&mut self.tried);
         let mut alternatives: Vec<String> =
@@ -416,6 +419,18 @@ impl<'a> Parser<'a> {
             diagnostic = diagnostic.with_help(format!("it is written `{}`", self.form));
         }
         self.fail(diagnostic)
+    }
+
+    /// A sign that has a meaning in a wire format alone, in a place where nothing of it can stand.
+    fn stray_sign(&mut self) -> Option<Failed> {
+        let help = match self.token().kind {
+            TokenKind::Bar => "write `OR`, or `||` to join texts",
+            TokenKind::Colon => "a column is bound with `:=`, a field is reached with `.`",
+            _ => return None,
+        };
+        let span = self.token().span;
+        let message = format!("`{}` has no meaning here", self.slice(span));
+        Some(self.fail_at(span, code::BAD_CHARACTER, &message, help))
     }
 
     /// True at a word right behind a text, as in `'it's'`.

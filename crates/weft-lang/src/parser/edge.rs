@@ -1,6 +1,6 @@
-//! Where sessions enter and where they go: listeners, clusters, routes.
+//! Where sessions and frames enter and where they go: listeners, clusters, routes, ports.
 
-use crate::ast::{Assign, Balance, BalanceClause, Cluster, Item, Listener, Route};
+use crate::ast::{Assign, Balance, BalanceClause, Cluster, Item, Listener, Port, Route};
 use crate::diagnostic::{Diagnostic, code};
 use crate::lexer::TokenKind;
 
@@ -11,6 +11,7 @@ pub(super) const LISTENER_FORM: &str = "CREATE LISTENER frontend ON tcp '127.0.0
 pub(super) const CLUSTER_FORM: &str =
     "CREATE CLUSTER cart TO '127.0.0.1:6001', '127.0.0.1:6002' USING ROUND ROBIN;";
 pub(super) const ROUTE_FORM: &str = "CREATE ROUTE r ON frontend METHOD 'shop.Cart/*' TO CLUSTER cart;";
+pub(super) const PORT_FORM: &str = "CREATE PORT lan ON packet 'eth0';";
 
 impl Parser<'_> {
     pub(super) fn listener(&mut self, create: Create) -> Parsed<Item> {
@@ -22,6 +23,18 @@ impl Parser<'_> {
         self.semicolon()?;
         let span = self.span_from(create.start);
         Ok(Item::Listener(Listener { or_replace: create.or_replace, name, protocol, address, options, span }))
+    }
+
+    pub(super) fn port(&mut self, create: Create) -> Parsed<Item> {
+        let name = self.ident("a name for the port")?;
+        self.clause("ON", "a port says what carries its frames")?;
+        let kind = self.ident("what carries its frames, such as `packet` or `pcap`")?;
+        let device =
+            if self.at(TokenKind::Str) { Some(self.string("a device or a file, in quotes")?) } else { None };
+        let options = self.optional_with()?;
+        self.semicolon()?;
+        let span = self.span_from(create.start);
+        Ok(Item::Port(Port { or_replace: create.or_replace, name, kind, device, options, span }))
     }
 
     pub(super) fn cluster(&mut self, create: Create) -> Parsed<Item> {

@@ -273,6 +273,9 @@ impl Parser<'_> {
             "CASE" => return self.nested(Self::case),
             "EXISTS" => return self.nested(Self::exists),
             "CAST" if opens => return self.nested(Self::cast),
+            "PEEK" if self.peek_keyword(1, "BIT") && self.peek(2) == TokenKind::LeftParen => {
+                self.peek_bits()?
+            }
             "HEADER" if indexes => ExprKind::Header(Box::new(self.nested(Self::index_key)?)),
             "TRAILER" if indexes => ExprKind::Trailer(Box::new(self.nested(Self::index_key)?)),
             _ => self.name_or_call()?,
@@ -283,6 +286,18 @@ impl Parser<'_> {
     fn constant(&mut self, kind: ExprKind) -> ExprKind {
         self.bump_keyword();
         kind
+    }
+
+    /// `peek bit(n)` of a wire format
+    fn peek_bits(&mut self) -> Parsed<ExprKind> {
+        let function = self.ident("an expression")?;
+        self.bump();
+        self.layout.tight(self.index());
+        self.expect(TokenKind::LeftParen, "`(`")?;
+        let span = self.expect(TokenKind::Int, "a number of bits")?;
+        let kind = ExprKind::Int(int_value(self.slice(span)).unwrap_or_default());
+        self.expect(TokenKind::RightParen, "`)`")?;
+        Ok(ExprKind::Call { function, args: vec![Expr { kind, span }], star: None })
     }
 
     /// `['key']` after `header` or `trailer`, which is the token now.

@@ -12,6 +12,8 @@ pub(crate) struct Layout {
     /// First and last token of each `IF` with one plain statement, which may stay on one line.
     pub(crate) short_ifs: Vec<(usize, usize)>,
     indent: u8,
+    /// Of the line that was begun last.
+    line_indent: u8,
 }
 
 /// What the parser found out about one token.
@@ -47,7 +49,8 @@ pub(crate) enum Break {
 
 impl Layout {
     pub(super) fn new(n_tokens: usize, comments: Vec<Comment>) -> Self {
-        Self { tokens: vec![TokenLayout::default(); n_tokens], comments, short_ifs: Vec::new(), indent: 0 }
+        let tokens = vec![TokenLayout::default(); n_tokens];
+        Self { tokens, comments, short_ifs: Vec::new(), indent: 0, line_indent: 0 }
     }
 
     pub(super) fn keyword(&mut self, token: usize) {
@@ -60,10 +63,16 @@ impl Layout {
 
     pub(super) fn line(&mut self, token: usize) {
         self.tokens[token].before = Break::Line { indent: self.indent };
+        self.line_indent = self.indent;
     }
 
     pub(super) fn strong(&mut self, token: usize, extra: u8) {
         self.tokens[token].before = Break::Strong { extra };
+    }
+
+    /// As [`Layout::strong`], as deep as a line that began here would be.
+    pub(super) fn strong_within(&mut self, token: usize) {
+        self.strong(token, self.indent.saturating_sub(self.line_indent));
     }
 
     pub(super) fn weak(&mut self, token: usize) {

@@ -103,7 +103,6 @@ fn the_design_parses_unchanged() {
     check(
         DESIGN,
         &[
-            "34:8 W0107 `PROTOCOL` is not in this version",
             "42:8 W0107 `QUEUE` is not in this version",
             "47:8 W0107 `QUEUE` is not in this version",
             "48:8 W0107 `LINK` is not in this version",
@@ -335,8 +334,8 @@ fn what_is_in_the_wrong_place_is_told_once() {
             "1:67 W0106 there is no kind `WIDGET` to create",
             "1:77 W0107 `ALTER` on the running network is not in this version",
             "1:91 W0107 `QUEUE` is not in this version",
-            "1:105 W0105 expected `TYPE`, `TABLE`, `ELEMENT`, `FILTER`, `CHAIN`, `LISTENER`, `CLUSTER`, `ROUTE` or \
-             `FUNCTION`, found number `1`",
+            "1:105 W0105 expected `TYPE`, `TABLE`, `ELEMENT`, `FILTER`, `CHAIN`, `LISTENER`, `CLUSTER`, `ROUTE`, \
+             `FUNCTION`, `PROTOCOL` or `PORT`, found number `1`",
             "1:108 W0105 expected `CREATE`, `IMPORT`, `DROP` or `INSERT`, found number `5`",
         ],
     );

@@ -353,16 +353,16 @@ fn members(asked: &Asked<'_>, owner: Option<SymbolId>) -> Vec<DocumentSymbol> {
 const fn symbol_kind(kind: SymbolKind) -> Kind {
     use SymbolKind as K;
     match kind {
-        K::Type => Kind::STRUCT,
+        K::Type | K::Protocol => Kind::STRUCT,
         K::Table | K::Sink | K::Sketch => Kind::ARRAY,
         K::Element | K::Filter => Kind::CLASS,
         K::Function => Kind::FUNCTION,
         K::Chain => Kind::MODULE,
-        K::Listener | K::Cluster | K::Route | K::Edge => Kind::INTERFACE,
+        K::Listener | K::Cluster | K::Route | K::Port | K::Edge => Kind::INTERFACE,
         K::Instance => Kind::OBJECT,
         K::Handler => Kind::METHOD,
         K::Signal => Kind::EVENT,
-        K::Param | K::Column(_) | K::TableColumn | K::SinkColumn | K::CallCell => Kind::FIELD,
+        K::Param | K::Column(_) | K::TableColumn | K::SinkColumn | K::CallCell | K::WireField => Kind::FIELD,
         K::Var | K::Local | K::Row => Kind::VARIABLE,
     }
 }

@@ -1,0 +1,269 @@
+//! Wire formats and ports: `CREATE PROTOCOL`, `CREATE PORT`.
+
+use super::{Assign, Expr, Ident, Path, StrLit, TypeExpr};
+use crate::source::Span;
+
+/// `CREATE PROTOCOL name ( items ) clauses;`
+#[derive(Clone, PartialEq, Debug)]
+pub struct Protocol {
+    /// `OR REPLACE` was written.
+    pub or_replace: bool,
+    /// Its name.
+    pub name: Ident,
+    /// Its header, in the order of the wire.
+    pub items: Vec<WireItem>,
+    /// `PAYLOAD ...`.
+    pub payload: Option<Payload>,
+    /// The clauses in written order.
+    pub clauses: Vec<ProtocolClause>,
+    /// The whole item.
+    pub span: Span,
+}
+
+/// A part of a header.
+#[derive(Clone, PartialEq, Debug)]
+pub enum WireItem {
+    /// `name bit(n) ...` or `name bytes(e) ...`
+    Field(Box<WireField>),
+    /// `WHEN (condition) ( items )`
+    When {
+        /// The condition.
+        condition: Expr,
+        /// What is there then.
+        items: Vec<Self>,
+        /// The whole.
+        span: Span,
+    },
+    /// `REPEAT name ( items ) until [MAX n]`
+    Repeat {
+        /// Its name.
+        name: Ident,
+        /// One round.
+        items: Vec<Self>,
+        /// When it ends.
+        until: WireUntil,
+        /// `MAX n`.
+        max: Option<Expr>,
+        /// The whole.
+        span: Span,
+    },
+}
+
+impl WireItem {
+    /// The whole item.
+    pub fn span(&self) -> Span {
+        match self {
+            Self::Field(field) => field.span,
+            Self::When { span, .. } | Self::Repeat { span, .. } => *span,
+        }
+    }
+}
+
+/// When a repetition ends.
+#[derive(Clone, PartialEq, Debug)]
+pub enum WireUntil {
+    /// `UNTIL (e)`
+    Condition(Expr),
+    /// `COUNT (e)`
+    Count(Expr),
+    /// `BYTES (e)`
+    Bytes(Expr),
+}
+
+/// A field of a header.
+#[derive(Clone, PartialEq, Debug)]
+pub struct WireField {
+    /// Its name.
+    pub name: Ident,
+    /// How wide it is.
+    pub width: WireWidth,
+    /// `AS type`.
+    pub ty: Option<TypeExpr>,
+    /// What it holds.
+    pub rule: Option<WireRule>,
+    /// `CHECK (e)`.
+    pub check: Option<Expr>,
+    /// The whole.
+    pub span: Span,
+}
+
+/// How wide a field is.
+#[derive(Clone, PartialEq, Debug)]
+pub enum WireWidth {
+    /// `bit(n) [LITTLE]`
+    Bits {
+        /// How many.
+        n: Expr,
+        /// `LITTLE`.
+        little: Option<Span>,
+    },
+    /// `bytes(e) [MAX n]`
+    Bytes {
+        /// How many.
+        count: Expr,
+        /// `MAX n`.
+        max: Option<Expr>,
+    },
+}
+
+/// What a field holds beside what programs set.
+#[derive(Clone, PartialEq, Debug)]
+pub struct WireRule {
+    /// Which.
+    pub kind: WireRuleKind,
+    /// The clause.
+    pub span: Span,
+}
+
+/// The rules.
+#[derive(Clone, PartialEq, Debug)]
+pub enum WireRuleKind {
+    /// `= n`
+    Constant(Expr),
+    /// `DEFAULT e`
+    Default(Expr),
+    /// `COMPUTED (e)`
+    Computed(Expr),
+    /// `RESERVED`
+    Reserved,
+}
+
+/// `PAYLOAD choice [LENGTH [OF LAYER] e] [WHEN (e)]`
+#[derive(Clone, PartialEq, Debug)]
+pub struct Payload {
+    /// What stands behind the header.
+    pub choice: PayloadChoice,
+    /// `LENGTH e`.
+    pub length: Option<PayloadLength>,
+    /// `WHEN (e)`: only then is it anything but bytes.
+    pub when: Option<Expr>,
+    /// The whole.
+    pub span: Span,
+}
+
+/// `LENGTH [OF LAYER] e`
+#[derive(Clone, PartialEq, Debug)]
+pub struct PayloadLength {
+    /// `OF LAYER`: the header counts too.
+    pub of_layer: bool,
+    /// How many bytes.
+    pub value: Expr,
+}
+
+/// What stands behind a header.
+#[derive(Clone, PartialEq, Debug)]
+pub enum PayloadChoice {
+    /// `bytes`
+    Bytes(Span),
+    /// `[INNER] protocol`
+    Protocol {
+        /// `INNER`.
+        inner: Option<Span>,
+        /// Which.
+        name: Ident,
+    },
+    /// `SWITCH (e) ( n: choice, n, m: choice, ELSE choice )`
+    Switch {
+        /// What is looked at.
+        on: Expr,
+        /// The arms, at least one.
+        arms: Vec<SwitchArm>,
+        /// `ELSE`.
+        otherwise: Option<Box<Self>>,
+        /// The whole.
+        span: Span,
+    },
+}
+
+/// `n, m: choice`
+#[derive(Clone, PartialEq, Debug)]
+pub struct SwitchArm {
+    /// The values, at least one, each with its place.
+    pub labels: Vec<(u64, Span)>,
+    /// What stands there then.
+    pub choice: PayloadChoice,
+}
+
+/// A clause behind the parentheses of a protocol.
+#[derive(Clone, PartialEq, Debug)]
+pub enum ProtocolClause {
+    /// `BIND lower [INNER] WHERE e`
+    Bind {
+        /// The protocol below.
+        lower: Ident,
+        /// `INNER`.
+        inner: Option<Span>,
+        /// When.
+        condition: Expr,
+        /// The clause.
+        span: Span,
+    },
+    /// `ON ENCAP SET lower.field = e, ...`
+    Encap {
+        /// What is set, at least one.
+        set: Vec<EncapSet>,
+        /// The clause.
+        span: Span,
+    },
+    /// `SESSION KEY (a, b.c)`
+    SessionKey {
+        /// The fields, at least one.
+        fields: Vec<Path>,
+        /// The clause.
+        span: Span,
+    },
+}
+
+/// `lower.field = e`
+#[derive(Clone, PartialEq, Debug)]
+pub struct EncapSet {
+    /// The protocol and its field.
+    pub field: Path,
+    /// The value.
+    pub value: Expr,
+    /// The whole.
+    pub span: Span,
+}
+
+/// `CREATE PROTOCOL name ANY OF (a, b) [COLUMNS (src, ttl = a.ttl | b.hop_limit)];`
+#[derive(Clone, PartialEq, Debug)]
+pub struct ProtocolUnion {
+    /// `OR REPLACE` was written.
+    pub or_replace: bool,
+    /// Its name.
+    pub name: Ident,
+    /// Its members, at least one.
+    pub members: Vec<Ident>,
+    /// What they have in common.
+    pub columns: Vec<UnionColumn>,
+    /// The whole item.
+    pub span: Span,
+}
+
+/// `name` or `name = a.x | b.y`
+#[derive(Clone, PartialEq, Debug)]
+pub struct UnionColumn {
+    /// Its name.
+    pub name: Ident,
+    /// The fields, one of each member; empty if all have this name.
+    pub fields: Vec<Path>,
+    /// The whole.
+    pub span: Span,
+}
+
+/// `CREATE PORT name ON kind ['device'] [WITH (option = value, ...)];`
+#[derive(Clone, PartialEq, Debug)]
+pub struct Port {
+    /// `OR REPLACE` was written.
+    pub or_replace: bool,
+    /// Its name.
+    pub name: Ident,
+    /// `packet`, `tap`, ...; a word, not checked here.
+    pub kind: Ident,
+    /// The device or the file.
+    pub device: Option<StrLit>,
+    /// `WITH (...)`.
+    pub options: Vec<Assign>,
+    /// The whole item.
+    pub span: Span,
+}

@@ -1,0 +1,574 @@
+//! Wire formats: `CREATE PROTOCOL`.
+//!
+//! A definition is sound if every header has an end and every frame one reading: lengths and repetitions are bounded,
+//! bits fill bytes, an expression looks at what is there, and what may stand behind a header excludes each other.
+
+use weft_core::Type;
+use weft_core::wire::{
+    BinaryOp, Expr, FieldId, Next, PROTOCOLS_MAX, Protocol, ProtocolId, Rule, Union, UnionColumn,
+};
+
+use super::Cx;
+use super::scope::with_nearest;
+use crate::ast::{self, Ident, Item, PayloadChoice, ProtocolClause};
+use crate::diagnostic::{Diagnostic, code};
+use crate::nearest::nearest;
+use crate::source::Span;
+
+mod exclude;
+mod expr;
+mod header;
+
+use exclude::Case;
+use expr::{At, Purpose};
+use header::Header;
+
+/// Values and choices of one PAYLOAD.
+const CHOICES_MAX: usize = 1024;
+/// What may stand behind all headers of a program together.
+const NEXTS_MAX: usize = 16 * 1024;
+/// Intervals that the conditions behind one header are compared by.
+const INTERVALS_MAX: usize = 16 * 1024;
+/// Names that no protocol may have, since they mean something else where one is named.
+const TAKEN: [&str; 9] = ["bytes", "http", "inner", "input", "packet", "port", "req", "resp", "rpc"];
+
+/// Checks the protocols and unions of a program; [`ProtocolId`] is an index into the first.
+pub(super) fn protocols(cx: &mut Cx<'_>, items: &[&Item]) -> (Vec<Protocol>, Vec<Union>) {
+    let mut headers = Vec::new();
+    for item in items {
+        let Item::Protocol(item) = item else { continue };
+        if cx.is_full() {
+            break;
+        }
+        if headers.len() == PROTOCOLS_MAX {
+            let message = format!("a program has {PROTOCOLS_MAX} protocols at most");
+            let diagnostic = Diagnostic::error(code::OVER_LIMIT, message).at(item.name.span, "one too many");
+            cx.report(diagnostic.with_help("take out those that no frame has"));
+            cx.has_gaps = true;
+            break;
+        }
+        check_name(cx, &item.name);
+        headers.push(header::header(cx, item));
+    }
+    let linked = headers.iter().map(|_| Linked::default()).collect();
+    let links = Linker { cx, headers: &headers, linked, n_nexts: 0 }.all();
+    check_back(cx, &headers, &links);
+    for (header, linked) in headers.iter().zip(&links) {
+        check_exclusive(cx, header, &headers, &linked.nexts);
+    }
+    let whole = headers.into_iter().zip(links).map(|(header, Linked { nexts, encap, session_key })| {
+        let next = nexts.into_iter().map(|link| link.next).collect();
+        Protocol { next, encap, session_key, ..header.protocol }
+    });
+    let protocols: Vec<Protocol> = whole.collect();
+    let unions = unions(cx, &protocols, items);
+    (protocols, unions)
+}
+
+fn check_name(cx: &mut Cx<'_>, name: &Ident) {
+    if TAKEN.contains(&name.name.to_ascii_lowercase().as_str()) {
+        let message = format!("no protocol can be called `{}`", name.name);
+        let diagnostic = Diagnostic::error(code::RESERVED_WORD, message)
+            .at(name.span, "means something else where a protocol is named")
+            .with_help(format!("call it `{}_`", name.name));
+        cx.report(diagnostic);
+    }
+}
+
+/// The protocol of a name; reports it if there is none.
+fn find(cx: &mut Cx<'_>, headers: &[Header<'_>], name: &Ident) -> Option<usize> {
+    let names = || headers.iter().map(|header| header.protocol.name.as_str());
+    let found = names().position(|known| known == name.name);
+    if found.is_none() {
+        unknown_protocol(cx, name, names());
+    }
+    found
+}
+
+fn unknown_protocol<'n>(cx: &mut Cx<'_>, name: &Ident, names: impl Iterator<Item = &'n str>) {
+    let message = format!("there is no protocol `{}`", name.name);
+    let diagnostic = Diagnostic::error(code::UNKNOWN_PROTOCOL, message).at(name.span, "unknown");
+    let diagnostic = match nearest(&name.name, names) {
+        Some(near) => diagnostic.with_help(format!("did you mean `{near}`?")).with_fix(name.span, near),
+        None => diagnostic.with_help(format!(
+            "import the file that has it: `IMPORT 'library/protocols/{}.weft';`",
+            name.name
+        )),
+    };
+    cx.report_missing(diagnostic);
+}
+
+// ---- what stands behind what -----------------------------------------------------------------------------------
+
+/// What may stand behind a header, and where that is written.
+struct Link {
+    next: Next,
+    span: Span,
+    /// It is an arm of the PAYLOAD, not a BIND.
+    is_arm: bool,
+}
+
+/// What is known of a protocol when all names are.
+#[derive(Default)]
+struct Linked {
+    nexts: Vec<Link>,
+    encap: Vec<(ProtocolId, FieldId, Expr)>,
+    session_key: Vec<(ProtocolId, FieldId)>,
+}
+
+struct Linker<'l, 'c, 'a> {
+    cx: &'l mut Cx<'c>,
+    headers: &'l [Header<'a>],
+    linked: Vec<Linked>,
+    n_nexts: usize,
+}
+
+impl Linker<'_, '_, '_> {
+    fn all(mut self) -> Vec<Linked> {
+        let headers = self.headers;
+        for (at, header) in headers.iter().enumerate() {
+            if let Some(payload) = &header.ast.payload {
+                self.payload(at, payload);
+            }
+        }
+        for (at, header) in headers.iter().enumerate() {
+            for clause in &header.ast.clauses {
+                self.clause(at, clause);
+            }
+        }
+        self.linked
+    }
+
+    fn clause(&mut self, at: usize, clause: &ProtocolClause) {
+        match clause {
+            ProtocolClause::Bind { lower, inner, condition, span } => {
+                self.bind(at, lower, inner.is_some(), condition, *span);
+            }
+            ProtocolClause::Encap { set, .. } => {
+                for set in set {
+                    let found = self.encap(at, set);
+                    self.linked[at].encap.extend(found);
+                }
+            }
+            ProtocolClause::SessionKey { fields, .. } => {
+                for path in fields {
+                    let found = self.path(Some(at), path);
+                    self.linked[at].session_key.extend(found);
+                }
+            }
+        }
+    }
+
+    fn link(&mut self, lower: usize, condition: Expr, (to, inner): (usize, bool), span: Span, is_arm: bool) {
+        if self.n_nexts == NEXTS_MAX {
+            let message = format!("more than {NEXTS_MAX} payloads of all protocols together");
+            let diagnostic = Diagnostic::error(code::OVER_LIMIT, message).at(span, "one too many");
+            self.cx.report(diagnostic.with_help("take out protocols that no frame has"));
+        }
+        self.n_nexts += 1;
+        if self.n_nexts > NEXTS_MAX {
+            return;
+        }
+        let condition = and(self.headers[lower].gate.clone(), condition);
+        let next = Next { condition, to: ProtocolId(to as u16), inner, line: self.cx.line(span) };
+        self.linked[lower].nexts.push(Link { next, span, is_arm });
+    }
+
+    fn payload(&mut self, at: usize, payload: &ast::Payload) {
+        let n_choices = n_choices(&payload.choice);
+        if n_choices > CHOICES_MAX {
+            let message =
+                format!("a PAYLOAD has {CHOICES_MAX} values and choices at most, and this has {n_choices}");
+            let diagnostic = Diagnostic::error(code::OVER_LIMIT, message)
+                .at(payload.span, "too many")
+                .with_help("let the protocols above say it: `BIND ... WHERE ...`");
+            return self.cx.report(diagnostic);
+        }
+        self.choice(at, &payload.choice, None);
+    }
+
+    fn choice(&mut self, at: usize, choice: &PayloadChoice, condition: Option<Expr>) {
+        match choice {
+            PayloadChoice::Bytes(_) => {}
+            PayloadChoice::Protocol { inner, name } => {
+                let Some(to) = find(self.cx, self.headers, name) else { return };
+                let condition = condition.unwrap_or(Expr::Int(1));
+                self.link(at, condition, (to, inner.is_some()), name.span, true);
+            }
+            PayloadChoice::Switch { on, arms, otherwise, .. } => {
+                let place = At::whole(Purpose::Next);
+                let Some(on) = expr::number(self.cx, &self.headers[at], place, on) else { return };
+                for (value, span) in arms.iter().flat_map(|arm| &arm.labels) {
+                    if *value > on.range.1 {
+                        let message = format!("this is never {value}");
+                        let diagnostic = Diagnostic::error(code::NEVER_TRUE, message)
+                            .at(*span, format!("{} is the most that it may be", on.range.1))
+                            .with_help("take the value out, or look at a wider field");
+                        self.cx.report(diagnostic);
+                    }
+                }
+                for arm in arms {
+                    let values: Vec<u64> = arm.labels.iter().map(|(value, _)| *value).collect();
+                    let is_one = one_of(&on.expr, values);
+                    self.choice(at, &arm.choice, Some(and(condition.clone(), is_one)));
+                }
+                let Some(otherwise) = otherwise else { return };
+                let values = arms.iter().flat_map(|arm| &arm.labels).map(|(value, _)| *value).collect();
+                let is_none = Expr::Not(Box::new(one_of(&on.expr, values)));
+                self.choice(at, otherwise, Some(and(condition, is_none)));
+            }
+        }
+    }
+
+    fn bind(&mut self, at: usize, lower: &Ident, inner: bool, condition: &ast::Expr, span: Span) {
+        let Some(lower) = find(self.cx, self.headers, lower) else { return };
+        let place = At::whole(Purpose::Next);
+        if let Some(condition) = expr::condition(self.cx, &self.headers[lower], place, condition) {
+            self.link(lower, condition, (at, inner), span, false);
+        }
+    }
+
+    fn encap(&mut self, at: usize, set: &ast::EncapSet) -> Option<(ProtocolId, FieldId, Expr)> {
+        let found = self.path(None, &set.field);
+        let value = expr::number(self.cx, &self.headers[at], At::whole(Purpose::Encap), &set.value);
+        let (protocol, field) = found?;
+        let lower = &self.headers[usize::from(protocol.0)];
+        let known = &lower.protocol.fields[usize::from(field.0)];
+        let why = if lower.infos[usize::from(field.0)].is_bytes { Some("bytes") } else { fixed(&known.rule) };
+        if let Some(why) = why {
+            let diagnostic =
+                Diagnostic::error(code::FIELD_FIXED, format!("`{}` cannot be set", set.field.to_dotted()))
+                    .at(set.field.span, format!("is {why}"))
+                    .with_label(lower.infos[usize::from(field.0)].span, "declared here")
+                    .with_help("it needs no value: take this out");
+            self.cx.report(diagnostic);
+            return None;
+        }
+        Some((protocol, field, value?.expr))
+    }
+
+    /// A field of a protocol: `udp.dst_port`, or `vni` of one's own.
+    fn path(&mut self, own: Option<usize>, path: &ast::Path) -> Option<(ProtocolId, FieldId)> {
+        let (of, field) = match (path.segments.as_slice(), own) {
+            ([field], Some(own)) => (own, field),
+            ([protocol, field], _) if protocol.name != "inner" => {
+                (find(self.cx, self.headers, protocol)?, field)
+            }
+            _ => {
+                let message = format!("`{}` is no field of a protocol", path.to_dotted());
+                let diagnostic = Diagnostic::error(code::WIRE_NOT_SEEN, message)
+                    .at(path.span, "whose?")
+                    .with_help("write `protocol.field`, such as `udp.dst_port`");
+                self.cx.report(diagnostic);
+                return None;
+            }
+        };
+        let header = &self.headers[of];
+        if let Some(id) = header.protocol.field(&field.name) {
+            return Some((ProtocolId(of as u16), id));
+        }
+        let names = header.protocol.fields.iter().map(|field| field.name.as_str());
+        let message = format!("`{}` has no field `{}`", header.protocol.name, field.name);
+        let diagnostic = Diagnostic::error(code::WIRE_NOT_SEEN, message).at(field.span, "unknown");
+        if !header.is_gappy {
+            self.cx.report_missing(with_nearest(diagnostic, field, names));
+        }
+        None
+    }
+}
+
+/// Why programs do not set a field, if they do not.
+pub(super) fn fixed(rule: &Rule) -> Option<&'static str> {
+    match rule {
+        Rule::Plain | Rule::Default(_) => None,
+        Rule::Constant(_) => Some("the same in all frames"),
+        Rule::Computed(_) => Some("computed when the frame is written"),
+        Rule::Reserved => Some("reserved"),
+    }
+}
+
+fn n_choices(choice: &PayloadChoice) -> usize {
+    match choice {
+        PayloadChoice::Bytes(_) | PayloadChoice::Protocol { .. } => 1,
+        PayloadChoice::Switch { arms, otherwise, .. } => {
+            let arms: usize = arms.iter().map(|arm| arm.labels.len() + n_choices(&arm.choice)).sum();
+            arms + otherwise.as_deref().map_or(0, n_choices)
+        }
+    }
+}
+
+fn and(first: Option<Expr>, second: Expr) -> Expr {
+    match first {
+        Some(first) => expr::binary(BinaryOp::And, first, second),
+        None => second,
+    }
+}
+
+fn one_of(on: &Expr, values: Vec<u64>) -> Expr {
+    match values.as_slice() {
+        [value] => expr::binary(BinaryOp::Eq, on.clone(), Expr::Int(*value)),
+        _ => Expr::In(Box::new(on.clone()), values),
+    }
+}
+
+// ---- rules over all of them ------------------------------------------------------------------------------------
+
+/// Refuses a payload that leads back into a protocol that carries it, unless it is INNER: which of the two a program
+/// means by the name would depend on the frame. A protocol may carry itself, and headers that BIND each other are one
+/// chain of headers, like those of IPv6.
+fn check_back(cx: &mut Cx<'_>, headers: &[Header<'_>], linked: &[Linked]) {
+    let groups = circles(linked);
+    for (at, linked) in linked.iter().enumerate() {
+        for link in &linked.nexts {
+            let to = usize::from(link.next.to.0);
+            if !link.is_arm || link.next.inner || to == at || groups[at] != groups[to] {
+                continue;
+            }
+            let (name, other) = (&headers[at].protocol.name, &headers[to].protocol.name);
+            let message = format!("`{name}` leads back into `{other}`, which carries it");
+            let diagnostic = Diagnostic::error(code::WIRE_BACK, message)
+                .at(link.span, format!("which `{other}` would be meant?"))
+                .with_help(format!("write `INNER {other}`: its fields are those of `inner.{other}`"))
+                .with_fix(link.span, format!("INNER {other}"));
+            cx.report(diagnostic);
+        }
+    }
+}
+
+/// For each protocol a number that it shares with those which it leads to and which lead back (Kosaraju's algorithm).
+fn circles(linked: &[Linked]) -> Vec<usize> {
+    let n = linked.len();
+    let (mut forward, mut back) = (vec![Vec::new(); n], vec![Vec::new(); n]);
+    for (at, linked) in linked.iter().enumerate() {
+        for link in linked.nexts.iter().filter(|link| !link.next.inner) {
+            forward[at].push(usize::from(link.next.to.0));
+            back[usize::from(link.next.to.0)].push(at);
+        }
+    }
+    let mut order = Vec::with_capacity(n);
+    let mut seen = vec![false; n];
+    for start in 0..n {
+        walk(&forward, start, &mut seen, &mut order);
+    }
+    let mut groups = vec![0; n];
+    let mut seen = vec![false; n];
+    for start in order.into_iter().rev() {
+        let mut group = Vec::new();
+        walk(&back, start, &mut seen, &mut group);
+        group.into_iter().for_each(|at| groups[at] = start);
+    }
+    groups
+}
+
+/// Adds all that can be reached and was not seen, each behind what it leads to.
+fn walk(edges: &[Vec<usize>], start: usize, seen: &mut [bool], order: &mut Vec<usize>) {
+    if core::mem::replace(&mut seen[start], true) {
+        return;
+    }
+    let mut stack = vec![(start, 0)];
+    while let Some((at, next)) = stack.pop() {
+        match edges[at].get(next) {
+            Some(&to) => {
+                stack.push((at, next + 1));
+                if !core::mem::replace(&mut seen[to], true) {
+                    stack.push((to, 0));
+                }
+            }
+            None => order.push(at),
+        }
+    }
+}
+
+/// Refuses two protocols that claim the same payload.
+fn check_exclusive(cx: &mut Cx<'_>, header: &Header<'_>, headers: &[Header<'_>], links: &[Link]) {
+    let most = |e: &Expr| match e {
+        Expr::Field(id) => header.infos[usize::from(id.0)].range.1,
+        Expr::Peek(n) => u64::MAX >> (64 - n),
+        Expr::Present(_) => 1,
+        _ => u64::MAX,
+    };
+    let mut known: Vec<(&Link, Vec<Case>)> = Vec::new();
+    let mut n_intervals = 0;
+    for link in links {
+        if cx.is_full() {
+            return;
+        }
+        let cases = exclude::cases(&link.next.condition, &most).filter(|cases| {
+            n_intervals += exclude::n_intervals(cases) + 1;
+            n_intervals <= INTERVALS_MAX
+        });
+        let Some(cases) = cases else {
+            let message =
+                format!("what stands behind `{}` has too many cases to be told apart", header.protocol.name);
+            let diagnostic = Diagnostic::error(code::OVER_LIMIT, message)
+                .at(link.span, "these too")
+                .with_help("look at one field, and name its values: `WHERE type IN (1, 2, 3)`");
+            return cx.report(diagnostic);
+        };
+        let met = known.iter().find_map(|(first, of_first)| {
+            // Two ways to one protocol do not contradict.
+            if (first.next.to, first.next.inner) == (link.next.to, link.next.inner) {
+                return None;
+            }
+            let found = exclude::overlap((&first.next.condition, of_first), (&link.next.condition, &cases))?;
+            Some((*first, found))
+        });
+        if let Some((first, found)) = met {
+            overlapping(cx, header, headers, (first, link), &found);
+        }
+        known.push((link, cases));
+    }
+}
+
+fn overlapping(
+    cx: &mut Cx<'_>,
+    header: &Header<'_>,
+    headers: &[Header<'_>],
+    (first, second): (&Link, &Link),
+    found: &exclude::Overlap,
+) {
+    let name = |link: &Link| &headers[usize::from(link.next.to.0)].protocol.name;
+    let lower = &header.protocol.name;
+    let message = format!("`{}` and `{}` claim the same payload of `{lower}`", name(first), name(second));
+    let diagnostic = Diagnostic::error(code::WIRE_OVERLAP, message)
+        .at(second.span, "the second")
+        .with_label(first.span, "the first");
+    let diagnostic = match &found.witness {
+        Some(witness) if witness.is_empty() => diagnostic.with_note("both are always true"),
+        Some(witness) => diagnostic.with_note(format!("both are true where {}", in_words(header, witness))),
+        None => diagnostic.with_note("it cannot be told that they exclude each other"),
+    };
+    cx.report(
+        diagnostic
+            .with_help("make one of the conditions narrower: compare the same field with different values"),
+    );
+}
+
+/// A frame of which two conditions are true: `dst_port = 4789 and peek bit(4) = 4`.
+fn in_words(header: &Header<'_>, witness: &[(Expr, u64)]) -> String {
+    let name = |id: &FieldId| &header.protocol.fields[usize::from(id.0)].name;
+    let parts: Vec<String> = witness
+        .iter()
+        .map(|(e, value)| match e {
+            Expr::Field(id) => format!("`{}` = {value}", name(id)),
+            Expr::Present(id) => format!("`present({})` = {value}", name(id)),
+            Expr::Peek(n) => format!("`peek bit({n})` = {value}"),
+            Expr::HeaderBytes => format!("`header_bytes` = {value}"),
+            Expr::PayloadBytes => format!("`payload_bytes` = {value}"),
+            _ => format!("a computed value is {value}"),
+        })
+        .collect();
+    parts.join(" and ")
+}
+
+// ---- unions ----------------------------------------------------------------------------------------------------
+
+fn unions(cx: &mut Cx<'_>, protocols: &[Protocol], items: &[&Item]) -> Vec<Union> {
+    let mut unions = Vec::new();
+    for item in items {
+        let Item::Union(item) = item else { continue };
+        if cx.is_full() {
+            break;
+        }
+        check_name(cx, &item.name);
+        unions.extend(union(cx, protocols, item));
+    }
+    unions
+}
+
+fn union(cx: &mut Cx<'_>, protocols: &[Protocol], ast: &ast::ProtocolUnion) -> Option<Union> {
+    let mut members: Vec<usize> = Vec::new();
+    let mut is_whole = true;
+    for name in &ast.members {
+        let names = protocols.iter().map(|protocol| protocol.name.as_str());
+        match names.clone().position(|known| known == name.name) {
+            Some(at) if members.contains(&at) => {
+                let first = ast.members.iter().find(|known| known.name == name.name);
+                cx.report_duplicate("member", name, first.map_or(name.span, |first| first.span));
+            }
+            Some(at) => members.push(at),
+            None => {
+                unknown_protocol(cx, name, names);
+                is_whole = false;
+            }
+        }
+    }
+    if !is_whole {
+        cx.has_gaps = true;
+        return None;
+    }
+    let mut columns: Vec<UnionColumn> = Vec::new();
+    for column in &ast.columns {
+        if columns.iter().any(|known| known.name == column.name.name) {
+            let first = ast.columns.iter().find(|known| known.name.name == column.name.name);
+            cx.report_duplicate("column", &column.name, first.map_or(column.span, |first| first.span));
+            continue;
+        }
+        columns.extend(union_column(cx, protocols, &members, column));
+    }
+    let members = members.into_iter().map(|at| ProtocolId(at as u16)).collect();
+    Some(Union { name: ast.name.name.clone(), members, columns, line: cx.line(ast.span) })
+}
+
+fn union_column(
+    cx: &mut Cx<'_>,
+    protocols: &[Protocol],
+    members: &[usize],
+    ast: &ast::UnionColumn,
+) -> Option<UnionColumn> {
+    let mut fields = Vec::new();
+    for &member in members {
+        let protocol = &protocols[member];
+        let written = ast.fields.iter().find(|path| path.segments[0].name == protocol.name);
+        let (name, span) = match written.map(|path| (path.segments.as_slice(), path.span)) {
+            Some(([_, field], span)) => (field.name.as_str(), span),
+            None if ast.fields.is_empty() => (ast.name.name.as_str(), ast.name.span),
+            _ => {
+                let help =
+                    format!("write `{} = {}.field | ...`, one field of each", ast.name.name, protocol.name);
+                let label = format!("which field of `{}`?", protocol.name);
+                union_misfit(cx, ast, ast.span, &label, &help);
+                return None;
+            }
+        };
+        let Some(id) = protocol.field(name) else {
+            let label = format!("`{}` has no field `{name}`", protocol.name);
+            let help = format!("name the field of each: `{} = {}.field | ...`", ast.name.name, protocol.name);
+            union_misfit(cx, ast, span, &label, &help);
+            return None;
+        };
+        fields.push(id);
+    }
+    let stranger = ast.fields.iter().find(|path| {
+        let is_member = |member: &usize| protocols[*member].name == path.segments[0].name;
+        !members.iter().any(is_member)
+    });
+    if let Some(path) = stranger {
+        union_misfit(cx, ast, path.span, "not of a member", "name fields of the members alone");
+        return None;
+    }
+    let types =
+        members.iter().zip(&fields).map(|(member, id)| protocols[*member].fields[usize::from(id.0)].ty);
+    let types: Vec<Type> = types.collect();
+    let Some(ty) = types.iter().skip(1).try_fold(types[0], |ty, other| common(ty, *other)) else {
+        let words: Vec<String> = types.iter().map(Type::to_string).collect();
+        let label = format!("these are {}", words.join(" and "));
+        union_misfit(cx, ast, ast.span, &label, "give the fields one type: `bytes(4) AS IPADDR`");
+        return None;
+    };
+    Some(UnionColumn { name: ast.name.name.clone(), ty, fields })
+}
+
+/// The type of either of two fields: numbers widen.
+fn common(a: Type, b: Type) -> Option<Type> {
+    match (a, b) {
+        (Type::Uint(a), Type::Uint(b)) => Some(Type::Uint(a.max(b))),
+        _ => (a == b).then_some(a),
+    }
+}
+
+fn union_misfit(cx: &mut Cx<'_>, ast: &ast::UnionColumn, span: Span, label: &str, help: &str) {
+    let message = format!("the members have no common column `{}`", ast.name.name);
+    let diagnostic = Diagnostic::error(code::UNION_COLUMN, message).at(span, label).with_help(help);
+    cx.report(diagnostic);
+}

@@ -1,0 +1,256 @@
+//! Whether two conditions over a header exclude each other.
+//!
+//! A condition is taken apart into cases, each of which says in what intervals some numbers of the header lie. Two
+//! conditions exclude each other if each case of one contradicts each of the other. Where they do not, the least number
+//! of each interval is a witness, if both conditions hold of it. What cannot be taken apart constrains nothing, so that
+//! a doubt is told as one, and never passed over.
+
+use weft_core::wire::{BinaryOp, Expr};
+
+/// Cases of one condition.
+const CASES_MAX: usize = 64;
+
+/// Disjoint intervals in order.
+type Intervals = Vec<(u64, u64)>;
+
+/// Numbers of the header, and where each lies.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Case(Vec<(Expr, Intervals)>);
+
+/// Two conditions that may both be true.
+pub(super) struct Overlap {
+    /// Numbers of the header of which both are; None if that cannot be told.
+    pub(super) witness: Option<Vec<(Expr, u64)>>,
+}
+
+/// The cases of a condition; None if there are too many. `most` says how great a number may be.
+pub(super) fn cases(expr: &Expr, most: &dyn Fn(&Expr) -> u64) -> Option<Vec<Case>> {
+    Cases { most }.of(expr, true)
+}
+
+/// How many intervals some cases have: what it takes to compare them.
+pub(super) fn n_intervals(cases: &[Case]) -> usize {
+    cases.iter().flat_map(|case| &case.0).map(|(_, set)| set.len()).sum()
+}
+
+/// Whether two conditions may both be true.
+pub(super) fn overlap((a, of_a): (&Expr, &[Case]), (b, of_b): (&Expr, &[Case])) -> Option<Overlap> {
+    let mut both = of_a.iter().flat_map(|a| of_b.iter().filter_map(|b| meet(a, b)));
+    let first = both.next()?;
+    let holds = |case: &Case| {
+        let witness: Vec<(Expr, u64)> = case.0.iter().map(|(e, set)| (e.clone(), set[0].0)).collect();
+        let is_true = |expr| value(expr, &witness).is_some_and(|value| value != 0);
+        (is_true(a) && is_true(b)).then_some(witness)
+    };
+    let witness = core::iter::once(first).chain(both).find_map(|case| holds(&case));
+    Some(Overlap { witness })
+}
+
+struct Cases<'m> {
+    most: &'m dyn Fn(&Expr) -> u64,
+}
+
+impl Cases<'_> {
+    /// The cases in which an expression is `truth`.
+    fn of(&self, expr: &Expr, truth: bool) -> Option<Vec<Case>> {
+        match expr {
+            Expr::Int(n) => Some(if (*n != 0) == truth { vec![Case::default()] } else { Vec::new() }),
+            Expr::Not(e) => self.of(e, !truth),
+            Expr::Binary(BinaryOp::And, a, b) if truth => both(&self.of(a, true)?, &self.of(b, true)?),
+            Expr::Binary(BinaryOp::Or, a, b) if !truth => both(&self.of(a, false)?, &self.of(b, false)?),
+            Expr::Binary(BinaryOp::And | BinaryOp::Or, a, b) => {
+                let mut all = self.of(a, truth)?;
+                all.extend(self.of(b, truth)?);
+                (all.len() <= CASES_MAX).then_some(all)
+            }
+            Expr::Binary(op, a, b) => Some(match (&**a, &**b) {
+                (e, Expr::Int(n)) => self.compared(*op, e, *n, truth),
+                (Expr::Int(n), e) => self.compared(mirrored(*op), e, *n, truth),
+                _ => vec![Case::default()],
+            }),
+            Expr::In(e, values) => {
+                let mut set: Intervals = values.iter().map(|n| (*n, *n)).collect();
+                set.sort_unstable();
+                set.dedup();
+                Some(self.within(e, set, truth))
+            }
+            Expr::Field(_) | Expr::Present(_) | Expr::Peek(_) => {
+                Some(self.within(expr, vec![(1, u64::MAX)], truth))
+            }
+            _ => Some(vec![Case::default()]),
+        }
+    }
+
+    fn compared(&self, op: BinaryOp, e: &Expr, n: u64, truth: bool) -> Vec<Case> {
+        let set = match op {
+            BinaryOp::Eq => vec![(n, n)],
+            BinaryOp::Ne => without(&[(n, n)]),
+            BinaryOp::Lt => n.checked_sub(1).map(|n| (0, n)).into_iter().collect(),
+            BinaryOp::Le => vec![(0, n)],
+            BinaryOp::Gt => n.checked_add(1).map(|n| (n, u64::MAX)).into_iter().collect(),
+            BinaryOp::Ge => vec![(n, u64::MAX)],
+            _ => return vec![Case::default()],
+        };
+        self.within(e, set, truth)
+    }
+
+    fn within(&self, e: &Expr, set: Intervals, truth: bool) -> Vec<Case> {
+        let set = if truth { set } else { without(&set) };
+        let set = common(&set, &[(0, (self.most)(e))]);
+        if set.is_empty() { Vec::new() } else { vec![Case(vec![(e.clone(), set)])] }
+    }
+}
+
+fn mirrored(op: BinaryOp) -> BinaryOp {
+    match op {
+        BinaryOp::Lt => BinaryOp::Gt,
+        BinaryOp::Le => BinaryOp::Ge,
+        BinaryOp::Gt => BinaryOp::Lt,
+        BinaryOp::Ge => BinaryOp::Le,
+        other => other,
+    }
+}
+
+fn both(a: &[Case], b: &[Case]) -> Option<Vec<Case>> {
+    let all: Vec<Case> = a.iter().flat_map(|a| b.iter().filter_map(|b| meet(a, b))).collect();
+    (all.len() <= CASES_MAX).then_some(all)
+}
+
+/// What is true if both cases are; None if they contradict.
+fn meet(a: &Case, b: &Case) -> Option<Case> {
+    let mut met = a.clone();
+    for (e, set) in &b.0 {
+        match met.0.iter_mut().find(|(known, _)| known == e) {
+            Some((_, known)) => {
+                *known = common(known, set);
+                if known.is_empty() {
+                    return None;
+                }
+            }
+            None => met.0.push((e.clone(), set.clone())),
+        }
+    }
+    Some(met)
+}
+
+/// All that is in neither interval.
+fn without(set: &[(u64, u64)]) -> Intervals {
+    let (mut out, mut from) = (Vec::new(), Some(0));
+    for (low, high) in set {
+        if let Some(from) = from.filter(|from| from < low) {
+            out.push((from, low - 1));
+        }
+        from = high.checked_add(1);
+    }
+    out.extend(from.map(|from| (from, u64::MAX)));
+    out
+}
+
+fn common(a: &[(u64, u64)], b: &[(u64, u64)]) -> Intervals {
+    let (mut out, mut i, mut j) = (Vec::new(), 0, 0);
+    while let (Some(x), Some(y)) = (a.get(i), b.get(j)) {
+        let (low, high) = (x.0.max(y.0), x.1.min(y.1));
+        if low <= high {
+            out.push((low, high));
+        }
+        if x.1 < y.1 { i += 1 } else { j += 1 }
+    }
+    out
+}
+
+/// The value of an expression where the witness tells those of its parts; a field that it does not tell is 0.
+fn value(expr: &Expr, witness: &[(Expr, u64)]) -> Option<u64> {
+    if let Some((_, value)) = witness.iter().find(|(known, _)| known == expr) {
+        return Some(*value);
+    }
+    match expr {
+        Expr::Int(n) => Some(*n),
+        Expr::Field(_) | Expr::Peek(_) | Expr::Present(_) => Some(0),
+        Expr::Not(e) => Some(u64::from(value(e, witness)? == 0)),
+        Expr::In(e, values) => Some(u64::from(values.contains(&value(e, witness)?))),
+        Expr::If(c, a, b) => value(if value(c, witness)? != 0 { a } else { b }, witness),
+        Expr::Binary(op, a, b) => Some(binary(*op, value(a, witness)?, value(b, witness)?)),
+        _ => None,
+    }
+}
+
+fn binary(op: BinaryOp, a: u64, b: u64) -> u64 {
+    match op {
+        BinaryOp::Add => a.saturating_add(b),
+        BinaryOp::Sub => a.saturating_sub(b),
+        BinaryOp::Mul => a.saturating_mul(b),
+        BinaryOp::Div => a.checked_div(b).unwrap_or(0),
+        BinaryOp::Rem => a.checked_rem(b).unwrap_or(0),
+        BinaryOp::Eq => u64::from(a == b),
+        BinaryOp::Ne => u64::from(a != b),
+        BinaryOp::Lt => u64::from(a < b),
+        BinaryOp::Le => u64::from(a <= b),
+        BinaryOp::Gt => u64::from(a > b),
+        BinaryOp::Ge => u64::from(a >= b),
+        BinaryOp::And => u64::from(a != 0 && b != 0),
+        BinaryOp::Or => u64::from(a != 0 || b != 0),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use weft_core::wire::FieldId;
+
+    use super::*;
+
+    fn field(n: u16) -> Expr {
+        Expr::Field(FieldId(n))
+    }
+
+    fn op(op: BinaryOp, a: Expr, b: u64) -> Expr {
+        Expr::Binary(op, Box::new(a), Box::new(Expr::Int(b)))
+    }
+
+    fn and(a: Expr, b: Expr) -> Expr {
+        Expr::Binary(BinaryOp::And, Box::new(a), Box::new(b))
+    }
+
+    /// None if the two exclude each other, else the witness.
+    fn check(a: &Expr, b: &Expr) -> Option<Option<Vec<u64>>> {
+        let most = |_: &Expr| 255;
+        let (of_a, of_b) = (cases(a, &most).expect("few"), cases(b, &most).expect("few"));
+        let found = overlap((a, &of_a), (b, &of_b))?;
+        Some(found.witness.map(|witness| witness.into_iter().map(|(_, value)| value).collect()))
+    }
+
+    #[test]
+    fn conditions_exclude_each_other_or_have_a_witness() {
+        // Two protocols would claim one payload, and the order in the text would decide unnoticed.
+        let is = |n, value| op(BinaryOp::Eq, field(n), value);
+        assert_eq!(check(&is(0, 6), &is(0, 17)), None);
+        assert_eq!(check(&is(0, 6), &is(0, 6)), Some(Some(vec![6])));
+        assert_eq!(check(&is(0, 6), &is(1, 2)), Some(Some(vec![6, 2])));
+        let rest = Expr::Not(Box::new(Expr::In(Box::new(field(0)), vec![17, 6])));
+        assert_eq!(check(&rest, &is(0, 17)), None);
+        assert_eq!(check(&rest, &is(0, 5)), Some(Some(vec![5])));
+        let high = op(BinaryOp::Ge, field(0), 100);
+        assert_eq!(check(&high, &op(BinaryOp::Lt, field(0), 100)), None);
+        assert_eq!(check(&high, &and(is(0, 200), is(1, 1))), Some(Some(vec![200, 1])));
+        // No field of 8 bits is 256, so this is never true.
+        assert_eq!(check(&is(0, 256), &is(0, 256)), None);
+    }
+
+    #[test]
+    fn what_cannot_be_told_is_a_doubt() {
+        // A condition that is not understood must not pass for one that excludes another.
+        let odd = op(BinaryOp::Eq, Expr::Binary(BinaryOp::Rem, Box::new(field(0)), Box::new(field(1))), 1);
+        assert_eq!(check(&odd, &op(BinaryOp::Eq, field(0), 4)), Some(Some(vec![1, 4])));
+        let bytes = op(BinaryOp::Gt, Expr::HeaderBytes, 20);
+        assert_eq!(check(&bytes, &op(BinaryOp::Lt, Expr::PayloadBytes, 8)), Some(Some(vec![21, 0])));
+        let unlike = Expr::Binary(BinaryOp::Eq, Box::new(field(0)), Box::new(Expr::HeaderBytes));
+        assert_eq!(check(&unlike, &op(BinaryOp::Eq, field(0), 4)), Some(None));
+    }
+
+    #[test]
+    fn the_complement_of_intervals_has_no_gaps() {
+        assert_eq!(without(&[(0, 3), (5, u64::MAX)]), [(4, 4)]);
+        assert_eq!(without(&[]), [(0, u64::MAX)]);
+        assert_eq!(without(&[(0, u64::MAX)]), []);
+        assert_eq!(without(&[(6, 6), (7, 7)]), [(0, 5), (8, u64::MAX)]);
+    }
+}

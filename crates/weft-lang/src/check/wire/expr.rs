@@ -1,0 +1,519 @@
+//! Expressions over a header: which words they may use where, and between which numbers their values lie.
+
+use weft_core::wire::{BinaryOp, Checksum, Expr, FieldId, HEADER_BYTES_MAX};
+
+use super::header::Header;
+use crate::ast::{self, ExprKind as Ast, Ident, UnaryOp};
+use crate::check::Cx;
+use crate::check::scope::with_nearest;
+use crate::diagnostic::{Diagnostic, code};
+use crate::source::Span;
+
+/// Parts of one expression; it is copied for each arm of a SWITCH.
+const PARTS_MAX: usize = 256;
+/// No layer is longer.
+const LAYER_BYTES_MAX: u64 = u32::MAX as u64;
+
+/// Where an expression stands, which decides what is known.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Purpose {
+    /// A width, a WHEN, COUNT, BYTES or DEFAULT: what stands before it.
+    Before,
+    /// UNTIL: that, and the round.
+    Until,
+    /// CHECK: all that there is.
+    Check,
+    /// COMPUTED: that, and checksums.
+    Computed,
+    /// LENGTH: the header.
+    Length,
+    /// PAYLOAD and BIND: the header, and the first bits behind it.
+    Next,
+    /// ON ENCAP SET: the header and how much it carries.
+    Encap,
+}
+
+/// The place of an expression.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct At {
+    pub(super) purpose: Purpose,
+    /// Fields that stand before it.
+    pub(super) n_before: usize,
+    /// The repetition that it stands in, an index into [`Header::repeats`].
+    pub(super) repeat: Option<usize>,
+}
+
+impl At {
+    /// A place where the whole header is known.
+    pub(super) fn whole(purpose: Purpose) -> Self {
+        Self { purpose, n_before: usize::MAX, repeat: None }
+    }
+}
+
+/// An expression, with what is known of its value.
+#[derive(Clone, Debug)]
+pub(super) struct Typed {
+    pub(super) expr: Expr,
+    /// It is a truth, 0 or 1.
+    pub(super) is_truth: bool,
+    /// The least and the greatest that it may be.
+    pub(super) range: (u64, u64),
+}
+
+/// A number: an expression that is no truth, or one that is taken for 0 or 1.
+pub(super) fn number(cx: &mut Cx<'_>, header: &Header<'_>, at: At, ast: &ast::Expr) -> Option<Typed> {
+    if n_parts(ast) > PARTS_MAX {
+        let message = format!("an expression of more than {PARTS_MAX} parts");
+        let diagnostic = Diagnostic::error(code::EXPR_TOO_LARGE, message)
+            .at(ast.span, "too long")
+            .with_help("split it over several fields, or bind several protocols");
+        cx.report(diagnostic);
+        return None;
+    }
+    Reader { cx, header, at }.expr(ast)
+}
+
+/// A condition.
+pub(super) fn condition(cx: &mut Cx<'_>, header: &Header<'_>, at: At, ast: &ast::Expr) -> Option<Expr> {
+    let typed = number(cx, header, at, ast)?;
+    if typed.is_truth {
+        return Some(typed.expr);
+    }
+    not_a_truth(cx, ast);
+    None
+}
+
+fn not_a_truth(cx: &mut Cx<'_>, ast: &ast::Expr) {
+    let text = cx.sources.slice(ast.span).to_owned();
+    let diagnostic =
+        Diagnostic::error(code::TYPE_MISMATCH, "a condition is needed here, and this is a number")
+            .at(ast.span, "true or false?");
+    cx.report(match text.len() {
+        0..=60 => diagnostic.with_help(format!("write `{text} <> 0`")),
+        _ => diagnostic.with_help("compare it: `... <> 0`"),
+    });
+}
+
+/// Parts of an expression.
+fn n_parts(ast: &ast::Expr) -> usize {
+    let all = |list: &[ast::Expr]| list.iter().map(n_parts).sum::<usize>();
+    1 + match &ast.kind {
+        Ast::Call { args, .. } => all(args),
+        Ast::Unary { operand, .. } => n_parts(operand),
+        Ast::Binary { left, right, .. } => n_parts(left) + n_parts(right),
+        Ast::InList { operand, list, .. } => n_parts(operand) + all(list),
+        Ast::Between { operand, low, high, .. } => n_parts(operand) + n_parts(low) + n_parts(high),
+        Ast::Case { operand, arms, otherwise } => {
+            let arms: usize = arms.iter().map(|arm| n_parts(&arm.when) + n_parts(&arm.then)).sum();
+            arms + operand.as_deref().map_or(0, n_parts) + otherwise.as_deref().map_or(0, n_parts)
+        }
+        _ => 0,
+    }
+}
+
+struct Reader<'r, 'c, 'a> {
+    cx: &'r mut Cx<'c>,
+    header: &'r Header<'a>,
+    at: At,
+}
+
+impl Reader<'_, '_, '_> {
+    fn expr(&mut self, ast: &ast::Expr) -> Option<Typed> {
+        let span = ast.span;
+        match &ast.kind {
+            Ast::Int(n) => Some(Typed { expr: Expr::Int(*n), is_truth: *n <= 1, range: (*n, *n) }),
+            Ast::Bool(value) => Some(truth(Expr::Int(u64::from(*value)))),
+            Ast::Path(path) => match path.as_ident() {
+                Some(name) => self.name(name),
+                None => self.not_here(&path.to_dotted(), span, "an expression looks at its own header alone"),
+            },
+            Ast::Call { function, args, star: None } => self.call(function, args, span),
+            Ast::Unary { op: UnaryOp::Not, operand } => {
+                let operand = self.truth(operand)?;
+                Some(truth(Expr::Not(Box::new(operand))))
+            }
+            Ast::Binary { op, left, right, .. } => self.binary(*op, left, right, span),
+            Ast::InList { operand, list, negated } => self.in_list(operand, list, *negated),
+            Ast::Between { operand, low, high, negated } => self.between(operand, low, high, *negated),
+            Ast::Case { operand: None, arms, otherwise } => self.case(arms, otherwise.as_deref(), span),
+            _ => self.unfit(span),
+        }
+    }
+
+    fn truth(&mut self, ast: &ast::Expr) -> Option<Expr> {
+        let typed = self.expr(ast)?;
+        if typed.is_truth {
+            return Some(typed.expr);
+        }
+        not_a_truth(self.cx, ast);
+        None
+    }
+
+    fn unfit<T>(&mut self, span: Span) -> Option<T> {
+        let diagnostic = Diagnostic::error(code::WIRE_NOT_SEEN, "a wire format has no such expression")
+            .at(span, "not a number of the header")
+            .with_note(
+                "there are numbers, fields, + - * / %, comparisons, AND, OR, NOT, IN, BETWEEN and CASE WHEN",
+            )
+            .with_help("compute with the fields of this header");
+        self.cx.report(diagnostic);
+        None
+    }
+
+    fn not_here<T>(&mut self, what: &str, span: Span, help: &str) -> Option<T> {
+        let diagnostic = Diagnostic::error(code::WIRE_NOT_SEEN, format!("`{what}` is not known here"))
+            .at(span, "looks at what is not there")
+            .with_help(help);
+        self.cx.report(diagnostic);
+        None
+    }
+
+    // ---- names -------------------------------------------------------------------------------------------------
+
+    fn name(&mut self, name: &Ident) -> Option<Typed> {
+        use Purpose as P;
+        let purpose = self.at.purpose;
+        if let Some(id) = self.header.protocol.field(&name.name) {
+            return self.field(id, name.span);
+        }
+        let in_repeat = self.at.repeat.is_some();
+        let (expr, is_known, most, help) = match name.name.as_str() {
+            "header_bytes" => {
+                let is_known = !matches!(purpose, P::Before | P::Until);
+                let help = "the length of the header is known in CHECK, COMPUTED, LENGTH, PAYLOAD and BIND";
+                (Expr::HeaderBytes, is_known, u64::from(HEADER_BYTES_MAX), help)
+            }
+            "payload_bytes" => {
+                let is_known = matches!(purpose, P::Check | P::Computed | P::Next | P::Encap);
+                let help =
+                    "the length of the payload is known in CHECK, COMPUTED, PAYLOAD, BIND and ON ENCAP";
+                (Expr::PayloadBytes, is_known, LAYER_BYTES_MAX, help)
+            }
+            "round_bytes" => {
+                let is_known = in_repeat && matches!(purpose, P::Until | P::Check | P::Computed);
+                let help = "it is known in a REPEAT: in UNTIL, CHECK and COMPUTED";
+                (Expr::RoundBytes, is_known, u64::from(HEADER_BYTES_MAX), help)
+            }
+            "rest" => {
+                let help =
+                    "it is known where a length, a COUNT or a condition is read, before the header's end";
+                (Expr::Rest, matches!(purpose, P::Before | P::Until), LAYER_BYTES_MAX, help)
+            }
+            "last" => {
+                let is_known = in_repeat && matches!(purpose, P::Check | P::Computed);
+                (Expr::Last, is_known, 1, "it is known in a REPEAT: in CHECK and COMPUTED")
+            }
+            _ => return self.unknown(name),
+        };
+        if !is_known {
+            return self.not_here(&name.name, name.span, help);
+        }
+        Some(Typed { is_truth: matches!(expr, Expr::Last), expr, range: (0, most) })
+    }
+
+    fn unknown<T>(&mut self, name: &Ident) -> Option<T> {
+        const WORDS: [&str; 5] = ["header_bytes", "payload_bytes", "round_bytes", "rest", "last"];
+        if let Some(declared) = self.header.later(&name.name) {
+            return self.too_early(&name.name, (name.span, declared));
+        }
+        let fields = &self.header.protocol.fields;
+        let names: Vec<&str> = fields.iter().map(|field| field.name.as_str()).chain(WORDS).collect();
+        let message = format!("`{}` has no field `{}`", self.header.protocol.name, name.name);
+        let diagnostic = Diagnostic::error(code::WIRE_NOT_SEEN, message).at(name.span, "unknown");
+        if !self.header.is_gappy {
+            self.cx.report_missing(with_nearest(diagnostic, name, names));
+        }
+        None
+    }
+
+    fn field(&mut self, id: FieldId, span: Span) -> Option<Typed> {
+        self.check_seen(id, span)?;
+        let info = &self.header.infos[usize::from(id.0)];
+        if info.is_bytes {
+            let name = &self.header.protocol.fields[usize::from(id.0)].name;
+            let message = format!("`{name}` is bytes, and no number");
+            let diagnostic = Diagnostic::error(code::TYPE_MISMATCH, message)
+                .at(span, "bytes")
+                .with_label(info.span, "declared here")
+                .with_help("an expression looks at `bit(n)` fields; of bytes it may ask `present(f)`");
+            self.cx.report(diagnostic);
+            return None;
+        }
+        let range = info.range;
+        (!info.is_broken).then_some(Typed { expr: Expr::Field(id), is_truth: range.1 <= 1, range })
+    }
+
+    /// Refuses a field behind the expression, and one of a round from outside.
+    fn check_seen(&mut self, id: FieldId, span: Span) -> Option<()> {
+        let info = &self.header.infos[usize::from(id.0)];
+        let name = &self.header.protocol.fields[usize::from(id.0)].name;
+        if usize::from(id.0) >= self.at.n_before {
+            return self.too_early(name, (span, info.span));
+        }
+        if info.repeat.is_none() || info.repeat == self.at.repeat {
+            return Some(());
+        }
+        let repeat = info.repeat.map_or("", |at| &self.header.repeats[at].name);
+        let diagnostic = Diagnostic::error(code::WIRE_NOT_SEEN, format!("`{name}` is not known here"))
+            .at(span, "of which round?")
+            .with_label(info.span, "declared here")
+            .with_help(format!("outside of `{repeat}` only `count({repeat})` is known"));
+        self.cx.report(diagnostic);
+        None
+    }
+
+    fn too_early<T>(&mut self, name: &str, (span, declared): (Span, Span)) -> Option<T> {
+        let diagnostic = Diagnostic::error(code::WIRE_NOT_SEEN, format!("`{name}` is not known here"))
+            .at(span, "is read before it is there")
+            .with_label(declared, "declared here")
+            .with_help("look at fields that stand before it");
+        self.cx.report(diagnostic);
+        None
+    }
+
+    // ---- functions ---------------------------------------------------------------------------------------------
+
+    fn call(&mut self, function: &Ident, args: &[ast::Expr], span: Span) -> Option<Typed> {
+        match function.name.to_ascii_lowercase().as_str() {
+            "peek" => self.peek(args, span),
+            "count" => self.count(args, span),
+            "present" => {
+                let id = self.field_name(function, args, span)?;
+                self.check_seen(id, span)?;
+                Some(truth(Expr::Present(id)))
+            }
+            "bytes_after" => {
+                let id = self.field_name(function, args, span)?;
+                if !matches!(self.at.purpose, Purpose::Check | Purpose::Computed) {
+                    return self.not_here("bytes_after", span, "it is known in CHECK and COMPUTED");
+                }
+                self.check_seen(id, span)?;
+                Some(Typed { expr: Expr::BytesAfter(id), is_truth: false, range: (0, LAYER_BYTES_MAX) })
+            }
+            "checksum" | "checksum_or_zero" | "crc32c" => self.checksum(function, span),
+            _ => {
+                const FUNCTIONS: [&str; 6] =
+                    ["bytes_after", "checksum", "checksum_or_zero", "count", "crc32c", "present"];
+                let message = format!("a wire format has no function `{}`", function.name);
+                let diagnostic = Diagnostic::error(code::UNKNOWN_FUNCTION, message)
+                    .at(function.span, "unknown")
+                    .with_note(format!("there are: {}, peek", FUNCTIONS.join(", ")));
+                self.cx.report(with_nearest(diagnostic, function, FUNCTIONS));
+                None
+            }
+        }
+    }
+
+    fn peek(&mut self, args: &[ast::Expr], span: Span) -> Option<Typed> {
+        if self.at.purpose != Purpose::Next {
+            return self.not_here("peek", span, "what stands behind the header is known in PAYLOAD and BIND");
+        }
+        let [ast::Expr { kind: Ast::Int(n @ 1..=64), .. }] = args else {
+            return self.bad_arguments(span, "peek bit(4)");
+        };
+        Some(Typed { expr: Expr::Peek(*n as u8), is_truth: *n == 1, range: (0, u64::MAX >> (64 - n)) })
+    }
+
+    fn count(&mut self, args: &[ast::Expr], span: Span) -> Option<Typed> {
+        let name = match args {
+            [ast::Expr { kind: Ast::Path(path), .. }] => path.as_ident(),
+            _ => None,
+        };
+        let Some(name) = name else { return self.bad_arguments(span, "count(options)") };
+        let Some(repeat) = self.header.repeats.iter().find(|repeat| repeat.name == name.name) else {
+            let names = self.header.repeats.iter().map(|repeat| repeat.name.as_str());
+            let message = format!("there is no REPEAT `{}`", name.name);
+            let diagnostic = Diagnostic::error(code::WIRE_NOT_SEEN, message).at(name.span, "unknown");
+            let diagnostic = with_nearest(diagnostic, name, names);
+            if !self.header.is_gappy {
+                self.cx.report_missing(diagnostic);
+            }
+            return None;
+        };
+        if repeat.n_before > self.at.n_before || self.at.repeat.is_some() {
+            return self.not_here(&name.name, span, "rounds are counted when the REPEAT is over");
+        }
+        Some(Typed {
+            expr: Expr::Count(name.name.clone()),
+            is_truth: false,
+            range: (0, u64::from(repeat.max)),
+        })
+    }
+
+    fn field_name(&mut self, function: &Ident, args: &[ast::Expr], span: Span) -> Option<FieldId> {
+        let name = match args {
+            [ast::Expr { kind: Ast::Path(path), .. }] => path.as_ident(),
+            _ => None,
+        };
+        let Some(name) = name else {
+            return self.bad_arguments(span, &format!("{}(field)", function.name));
+        };
+        match self.header.protocol.field(&name.name) {
+            Some(id) => Some(id),
+            None => self.unknown(name),
+        }
+    }
+
+    fn bad_arguments<T>(&mut self, span: Span, form: &str) -> Option<T> {
+        let diagnostic = Diagnostic::error(code::BAD_ARGUMENTS, "this takes other arguments")
+            .at(span, "cannot be read so")
+            .with_help(format!("it is written `{form}`"));
+        self.cx.report(diagnostic);
+        None
+    }
+
+    /// Reads nothing of the arguments but their text: `checksum(pseudo, header, payload)`.
+    fn checksum(&mut self, function: &Ident, span: Span) -> Option<Typed> {
+        const KNOWN: [(&str, Checksum); 5] = [
+            ("checksum(header)", Checksum::Header),
+            ("checksum(header,payload)", Checksum::Layer),
+            ("checksum(pseudo,header,payload)", Checksum::Pseudo),
+            ("checksum_or_zero(pseudo,header,payload)", Checksum::PseudoOrZero),
+            ("crc32c(header,payload)", Checksum::Crc32c),
+        ];
+        if self.at.purpose != Purpose::Computed {
+            let help =
+                format!("a field of its own holds it: `sum bit(16) COMPUTED ({}(header))`", function.name);
+            return self.not_here(&function.name, span, &help);
+        }
+        let text: String = self.cx.sources.slice(span).chars().filter(|c| !c.is_whitespace()).collect();
+        let text = text.to_ascii_lowercase();
+        let text = text.strip_prefix('(').and_then(|text| text.strip_suffix(')')).unwrap_or(&text);
+        let Some((_, checksum)) = KNOWN.iter().find(|(known, _)| *known == text) else {
+            let forms = KNOWN.map(|(form, _)| form.replace(',', ", "));
+            let diagnostic = Diagnostic::error(code::BAD_ARGUMENTS, "there is no such checksum")
+                .at(span, "of what?")
+                .with_note(format!("there are: {}", forms.join("; ")))
+                .with_help("say what it covers: `checksum(header)`");
+            self.cx.report(diagnostic);
+            return None;
+        };
+        let most = if *checksum == Checksum::Crc32c { u64::from(u32::MAX) } else { u64::from(u16::MAX) };
+        Some(Typed { expr: Expr::Checksum(*checksum), is_truth: false, range: (0, most) })
+    }
+
+    // ---- operators ---------------------------------------------------------------------------------------------
+
+    fn binary(
+        &mut self,
+        op: ast::BinaryOp,
+        left: &ast::Expr,
+        right: &ast::Expr,
+        span: Span,
+    ) -> Option<Typed> {
+        use ast::BinaryOp as A;
+        let op = match op {
+            A::And => BinaryOp::And,
+            A::Or => BinaryOp::Or,
+            A::Eq => BinaryOp::Eq,
+            A::Ne => BinaryOp::Ne,
+            A::Lt => BinaryOp::Lt,
+            A::Le => BinaryOp::Le,
+            A::Gt => BinaryOp::Gt,
+            A::Ge => BinaryOp::Ge,
+            A::Add => BinaryOp::Add,
+            A::Sub => BinaryOp::Sub,
+            A::Mul => BinaryOp::Mul,
+            A::Div => BinaryOp::Div,
+            A::Rem => BinaryOp::Rem,
+            A::Concat => return self.unfit(span),
+        };
+        if matches!(op, BinaryOp::And | BinaryOp::Or) {
+            let (left, right) = (self.truth(left), self.truth(right));
+            return Some(truth(binary(op, left?, right?)));
+        }
+        let (left, right) = (self.part(left), self.part(right));
+        let (left, right) = (left?, right?);
+        let is_truth =
+            !matches!(op, BinaryOp::Add | BinaryOp::Sub | BinaryOp::Mul | BinaryOp::Div | BinaryOp::Rem);
+        let range = if is_truth { (0, 1) } else { range(op, left.range, right.range) };
+        Some(Typed { expr: binary(op, left.expr, right.expr), is_truth, range })
+    }
+
+    /// An operand; a checksum is none.
+    fn part(&mut self, ast: &ast::Expr) -> Option<Typed> {
+        let typed = self.expr(ast)?;
+        if matches!(typed.expr, Expr::Checksum(_)) {
+            let help = "a checksum is all that a field holds: `COMPUTED (checksum(header))`";
+            return self.not_here("checksum", ast.span, help);
+        }
+        Some(typed)
+    }
+
+    fn in_list(&mut self, operand: &ast::Expr, list: &[ast::Expr], negated: bool) -> Option<Typed> {
+        let operand = self.part(operand);
+        let mut values = Some(Vec::new());
+        for part in list {
+            match (&part.kind, &mut values) {
+                (Ast::Int(n), Some(values)) => values.push(*n),
+                (Ast::Int(_), None) => {}
+                _ => {
+                    let diagnostic = Diagnostic::error(code::NOT_CONSTANT, "the values of IN are numbers")
+                        .at(part.span, "not a number")
+                        .with_help("compare with `=`, and join with OR");
+                    self.cx.report(diagnostic);
+                    values = None;
+                }
+            }
+        }
+        let expr = Expr::In(Box::new(operand?.expr), values?);
+        Some(truth(if negated { Expr::Not(Box::new(expr)) } else { expr }))
+    }
+
+    fn between(
+        &mut self,
+        operand: &ast::Expr,
+        low: &ast::Expr,
+        high: &ast::Expr,
+        negated: bool,
+    ) -> Option<Typed> {
+        let (operand, low, high) = (self.part(operand), self.part(low), self.part(high));
+        let operand = operand?.expr;
+        let above = binary(BinaryOp::Ge, operand.clone(), low?.expr);
+        let below = binary(BinaryOp::Le, operand, high?.expr);
+        let expr = binary(BinaryOp::And, above, below);
+        Some(truth(if negated { Expr::Not(Box::new(expr)) } else { expr }))
+    }
+
+    fn case(&mut self, arms: &[ast::CaseArm], otherwise: Option<&ast::Expr>, span: Span) -> Option<Typed> {
+        let Some(otherwise) = otherwise else {
+            let diagnostic = Diagnostic::error(code::MISSING_CLAUSE, "a CASE of a wire format has an ELSE")
+                .at(span, "what else?")
+                .with_help("a field always has a value: add `ELSE 0`");
+            self.cx.report(diagnostic);
+            return None;
+        };
+        let mut result = self.part(otherwise);
+        for arm in arms.iter().rev() {
+            let (condition, then) = (self.truth(&arm.when), self.part(&arm.then));
+            result = result.and_then(|other| {
+                let (condition, then) = (condition?, then?);
+                let range = (then.range.0.min(other.range.0), then.range.1.max(other.range.1));
+                let is_truth = then.is_truth && other.is_truth;
+                let (condition, then) = (Box::new(condition), Box::new(then.expr));
+                Some(Typed { expr: Expr::If(condition, then, Box::new(other.expr)), is_truth, range })
+            });
+        }
+        result
+    }
+}
+
+fn truth(expr: Expr) -> Typed {
+    Typed { expr, is_truth: true, range: (0, 1) }
+}
+
+pub(super) fn binary(op: BinaryOp, left: Expr, right: Expr) -> Expr {
+    Expr::Binary(op, Box::new(left), Box::new(right))
+}
+
+/// Between which numbers a result lies; arithmetic saturates, and division by zero is 0.
+fn range(op: BinaryOp, (a, b): (u64, u64), (c, d): (u64, u64)) -> (u64, u64) {
+    match op {
+        BinaryOp::Add => (a.saturating_add(c), b.saturating_add(d)),
+        BinaryOp::Sub => (a.saturating_sub(d), b.saturating_sub(c)),
+        BinaryOp::Mul => (a.saturating_mul(c), b.saturating_mul(d)),
+        BinaryOp::Div => (if c == 0 { 0 } else { a / d }, b / c.max(1)),
+        BinaryOp::Rem => (0, b.min(d.saturating_sub(1))),
+        _ => (0, 1),
+    }
+}

@@ -1,0 +1,578 @@
+//! The header of a protocol: fields that fill whole bytes, and a longest size.
+
+use weft_core::types::Type;
+use weft_core::wire::{
+    Expr, FIELDS_MAX, Field, FieldId, HEADER_BYTES_MAX, Item, Protocol, REPEATS_MAX, Rule, Until, Width,
+};
+
+use super::expr::{self, At, Purpose, Typed};
+use crate::ast::{self, ExprKind as Ast, Ident, WireField, WireItem, WireRuleKind, WireUntil, WireWidth};
+use crate::check::Cx;
+use crate::diagnostic::{Diagnostic, code};
+use crate::source::Span;
+
+/// A protocol whose header is known.
+pub(super) struct Header<'a> {
+    pub(super) ast: &'a ast::Protocol,
+    pub(super) protocol: Protocol,
+    /// Of each of [`Protocol::fields`].
+    pub(super) infos: Vec<Info>,
+    pub(super) repeats: Vec<Repeat>,
+    /// `PAYLOAD ... WHEN (e)`: only then is the payload anything but bytes.
+    pub(super) gate: Option<Expr>,
+    /// Something of it is left out because of a fault, so that a name that is missing may well have been there.
+    pub(super) is_gappy: bool,
+}
+
+/// What the checks know of a field.
+pub(super) struct Info {
+    pub(super) span: Span,
+    pub(super) is_bytes: bool,
+    /// It has a fault: what looks at it stays silent.
+    pub(super) is_broken: bool,
+    /// The least and the greatest that it may be.
+    pub(super) range: (u64, u64),
+    /// The repetition that it is in, an index into [`Header::repeats`].
+    pub(super) repeat: Option<usize>,
+}
+
+/// A repetition.
+pub(super) struct Repeat {
+    pub(super) name: String,
+    span: Span,
+    /// Rounds at most.
+    pub(super) max: u32,
+    /// Fields up to its end.
+    pub(super) n_before: usize,
+}
+
+/// Names that mean something else in an expression.
+const WORDS: [&str; 6] = ["header_bytes", "last", "payload_bytes", "peek", "rest", "round_bytes"];
+
+impl Header<'_> {
+    /// Where a field is declared that the checks have not come to yet.
+    pub(super) fn later(&self, name: &str) -> Option<Span> {
+        fn find(items: &[WireItem], name: &str) -> Option<Span> {
+            items.iter().find_map(|item| match item {
+                WireItem::Field(field) => (field.name.name == name).then_some(field.name.span),
+                WireItem::When { items, .. } | WireItem::Repeat { items, .. } => find(items, name),
+            })
+        }
+        find(&self.ast.items, name)
+    }
+}
+
+/// Checks the fields of a protocol, their rules, and its LENGTH.
+pub(super) fn header<'a>(cx: &mut Cx<'_>, ast: &'a ast::Protocol) -> Header<'a> {
+    let line = cx.line(ast.span);
+    let protocol = Protocol { name: ast.name.name.clone(), line, ..Protocol::default() };
+    let (infos, repeats) = (Vec::new(), Vec::new());
+    let header = Header { ast, protocol, infos, repeats, gate: None, is_gappy: false };
+    let mut builder = Builder { cx, header, pending: Vec::new() };
+    let place = Place { repeat: None, is_optional: false };
+    let (items, size) = builder.items(&ast.items, place);
+    builder.header.protocol.items = items;
+    builder.sizes(size);
+    builder.rules();
+    builder.payload();
+    builder.header
+}
+
+struct Builder<'b, 'c, 'a> {
+    cx: &'b mut Cx<'c>,
+    header: Header<'a>,
+    /// Fields whose rules are to be looked at when all fields are known.
+    pending: Vec<(FieldId, &'a WireField, Option<usize>)>,
+}
+
+/// Where items stand.
+#[derive(Clone, Copy)]
+struct Place {
+    repeat: Option<usize>,
+    is_optional: bool,
+}
+
+/// How many bytes some items take.
+#[derive(Clone, Copy, Default)]
+struct Size {
+    min: u64,
+    max: u64,
+}
+
+/// Bits since the last whole byte was begun.
+#[derive(Default)]
+struct Open {
+    bits: u64,
+    /// The field that began them, and the last one.
+    spans: Option<(Span, Span)>,
+    /// One of them has a fault, so that nobody knows how many there are.
+    is_broken: bool,
+}
+
+impl<'a> Builder<'_, '_, 'a> {
+    // ---- items -------------------------------------------------------------------------------------------------
+
+    fn items(&mut self, items: &'a [WireItem], place: Place) -> (Vec<Item>, Size) {
+        let (mut done, mut size, mut open) = (Vec::new(), Size::default(), Open::default());
+        for item in items {
+            let is_bits =
+                matches!(item, WireItem::Field(field) if matches!(field.width, WireWidth::Bits { .. }));
+            if !is_bits {
+                self.close(&mut open, &mut size, Some(item.span()));
+            }
+            let added = match item {
+                WireItem::Field(field) => {
+                    if self.header.protocol.fields.len() >= FIELDS_MAX {
+                        self.too_many_fields(field);
+                        break;
+                    }
+                    let (id, added) = self.field(field, place, &mut open);
+                    done.push(Item::Field(id));
+                    added
+                }
+                WireItem::When { condition, items, .. } => {
+                    let condition = self.condition(condition, place.repeat, Purpose::Before);
+                    let (items, inner) = self.items(items, Place { is_optional: true, ..place });
+                    if let Some(condition) = condition {
+                        done.push(Item::When { condition, items });
+                    }
+                    Size { min: 0, max: inner.max }
+                }
+                WireItem::Repeat { name, items, until, max, span } => {
+                    match self.repeat(name, items, until, max.as_ref(), *span, place) {
+                        Some((item, added)) => {
+                            done.push(item);
+                            added
+                        }
+                        None => {
+                            self.header.is_gappy = true;
+                            Size::default()
+                        }
+                    }
+                }
+            };
+            size.min = size.min.saturating_add(added.min);
+            size.max = size.max.saturating_add(added.max);
+        }
+        self.close(&mut open, &mut size, None);
+        (done, size)
+    }
+
+    /// Bits are over: they fill whole bytes.
+    fn close(&mut self, open: &mut Open, size: &mut Size, before: Option<Span>) {
+        let Open { bits, spans, is_broken } = core::mem::take(open);
+        size.min = size.min.saturating_add(bits.div_ceil(8));
+        size.max = size.max.saturating_add(bits.div_ceil(8));
+        let (Some((first, last)), 1.., false) = (spans, bits % 8, is_broken) else { return };
+        let missing = 8 - bits % 8;
+        let message = format!("{bits} bits fill no whole bytes");
+        let mut diagnostic =
+            Diagnostic::error(code::WIRE_ALIGNMENT, message).at(last, format!("{missing} more would"));
+        if first != last {
+            diagnostic = diagnostic.with_label(first, "the first of them");
+        }
+        if let Some(before) = before {
+            diagnostic = diagnostic.with_label(before, "begins at a byte");
+        }
+        let help = format!("add `r{} bit({missing}) RESERVED`", self.header.protocol.fields.len());
+        self.cx.report(diagnostic.with_help(help));
+    }
+
+    fn condition(&mut self, ast: &ast::Expr, repeat: Option<usize>, purpose: Purpose) -> Option<Expr> {
+        let at = At { purpose, n_before: self.header.infos.len(), repeat };
+        let condition = expr::condition(self.cx, &self.header, at, ast);
+        self.header.is_gappy |= condition.is_none();
+        condition
+    }
+
+    fn before(&mut self, ast: &ast::Expr, repeat: Option<usize>) -> Option<Typed> {
+        let at = At { purpose: Purpose::Before, n_before: self.header.infos.len(), repeat };
+        expr::number(self.cx, &self.header, at, ast)
+    }
+
+    fn too_many_fields(&mut self, field: &WireField) {
+        let message = format!("a protocol has {FIELDS_MAX} fields at most");
+        let diagnostic = Diagnostic::error(code::OVER_LIMIT, message)
+            .at(field.span, "one too many")
+            .with_help("take several that nothing looks at as one: `rest_of_it bytes(n)`");
+        self.cx.report(diagnostic);
+        self.header.is_gappy = true;
+    }
+
+    fn repeat(
+        &mut self,
+        name: &Ident,
+        items: &'a [WireItem],
+        until: &WireUntil,
+        max: Option<&ast::Expr>,
+        span: Span,
+        place: Place,
+    ) -> Option<(Item, Size)> {
+        if let Some(outer) = place.repeat {
+            let diagnostic =
+                Diagnostic::error(code::NOT_IN_VERSION, "a REPEAT in a REPEAT is not in this version")
+                    .at(name.span, "the inner one")
+                    .with_label(self.header.repeats[outer].span, "the outer one")
+                    .with_help("take the inner part as bytes: `options bytes(len)`");
+            self.cx.report(diagnostic);
+            return None;
+        }
+        if let Some(first) = self.header.repeats.iter().find(|repeat| repeat.name == name.name) {
+            let first = first.span;
+            self.cx.report_duplicate("repetition", name, first);
+        }
+        // What says how often is read before the first round.
+        let early = match until {
+            WireUntil::Count(e) | WireUntil::Bytes(e) => Some(self.before(e, None)),
+            WireUntil::Condition(_) => None,
+        };
+        let at = self.header.repeats.len();
+        let n_before = usize::MAX;
+        self.header.repeats.push(Repeat { name: name.name.clone(), span: name.span, max: 0, n_before });
+        let may_be_none = early.as_ref().is_some_and(|e| e.as_ref().is_none_or(|e| e.range.0 == 0));
+        let inner = Place { repeat: Some(at), is_optional: place.is_optional || may_be_none };
+        let (items, round) = self.items(items, inner);
+        let until = match (until, early) {
+            (WireUntil::Condition(e), _) => self
+                .condition(e, Some(at), Purpose::Until)
+                .map(|e| (Until::Condition(e), u64::MAX, u64::MAX, 1)),
+            (WireUntil::Count(_), Some(Some(e))) => {
+                Some((Until::Count(e.expr), e.range.1, u64::MAX, e.range.0))
+            }
+            (WireUntil::Bytes(_), Some(Some(e))) => {
+                let rounds = e.range.1.checked_div(round.min).unwrap_or(u64::MAX);
+                Some((Until::Bytes(e.expr), rounds, e.range.1, u64::from(e.range.0 > 0)))
+            }
+            _ => None,
+        };
+        self.header.repeats[at].n_before = self.header.infos.len();
+        if round.min == 0 {
+            let message = format!("a round of `{}` may be empty", name.name);
+            let diagnostic = Diagnostic::error(code::WIRE_UNBOUNDED, message)
+                .at(name.span, "would go round without using up anything")
+                .with_help("put a field into it that is always there, outside of WHEN");
+            self.cx.report(diagnostic);
+        }
+        let (until, rounds, bytes, rounds_min) = until?;
+        let max = self.rounds_max(name, max, rounds)?;
+        self.header.repeats[at].max = max;
+        let size = Size {
+            min: round.min.saturating_mul(rounds_min.min(u64::from(max))),
+            max: round.max.saturating_mul(u64::from(max)).min(bytes),
+        };
+        let line = self.cx.line(span);
+        Some((Item::Repeat { name: name.name.clone(), items, until, max, line }, size))
+    }
+
+    /// How often a repetition goes round at most: what is written, or what follows.
+    fn rounds_max(&mut self, name: &Ident, max: Option<&ast::Expr>, rounds: u64) -> Option<u32> {
+        let limit = u64::from(REPEATS_MAX);
+        let Some(max) = max else {
+            if rounds <= limit {
+                return Some(rounds as u32);
+            }
+            let message = format!("`{}` may go round more than {REPEATS_MAX} times", name.name);
+            let diagnostic = Diagnostic::error(code::WIRE_UNBOUNDED, message)
+                .at(name.span, "how often at most?")
+                .with_help(format!(
+                    "add `MAX 16`, or another number up to {REPEATS_MAX}: a header with more is malformed"
+                ));
+            self.cx.report(diagnostic);
+            return None;
+        };
+        let n = self.int(max, "how often a REPEAT goes round")?;
+        if !(1..=limit).contains(&n) {
+            let message = format!("a REPEAT goes round 1 to {REPEATS_MAX} times");
+            let diagnostic = Diagnostic::error(code::OVER_LIMIT, message)
+                .at(max.span, "outside the limits")
+                .with_help("take what is longer as bytes: `options bytes(len)`");
+            self.cx.report(diagnostic);
+            return None;
+        }
+        Some(n.min(rounds.max(1)) as u32)
+    }
+
+    /// A number that is written.
+    fn int(&mut self, ast: &ast::Expr, what: &str) -> Option<u64> {
+        if let Ast::Int(n) = ast.kind {
+            return Some(n);
+        }
+        let diagnostic = Diagnostic::error(code::NOT_CONSTANT, format!("{what} is a number"))
+            .at(ast.span, "not a number")
+            .with_help("a definition is the same for all frames: write a literal");
+        self.cx.report(diagnostic);
+        None
+    }
+
+    // ---- fields ------------------------------------------------------------------------------------------------
+
+    fn field(&mut self, field: &'a WireField, place: Place, open: &mut Open) -> (FieldId, Size) {
+        let name = &field.name;
+        let id = FieldId(self.header.protocol.fields.len() as u16);
+        if let Some(first) = self.header.protocol.field(&name.name) {
+            let first = self.header.infos[usize::from(first.0)].span;
+            self.cx.report_duplicate("field", name, first);
+        }
+        if WORDS.contains(&name.name.as_str()) {
+            let message =
+                format!("`{}` means something else in a wire format, and names no field", name.name);
+            let diagnostic = Diagnostic::error(code::RESERVED_WORD, message)
+                .at(name.span, "taken")
+                .with_help(format!("call it `{}_`", name.name));
+            self.cx.report(diagnostic);
+        }
+        let (width, size) = match &field.width {
+            WireWidth::Bits { n, little } => (self.bits(field, n, *little, open), Size::default()),
+            WireWidth::Bytes { count, max } => match self.bytes(field, count, max.as_ref(), place) {
+                Some((width, size)) => (Some(width), size),
+                None => (None, Size::default()),
+            },
+        };
+        let is_broken = width.is_none();
+        let width = width.unwrap_or(Width::Bits { n: 1, little: false });
+        let ty = self.ty(field, &width, size);
+        let range = match width {
+            Width::Bits { n, .. } => (0, u64::MAX >> (64 - n)),
+            Width::Bytes { .. } => (0, 0),
+        };
+        let range = match &field.rule {
+            Some(ast::WireRule {
+                kind: WireRuleKind::Constant(ast::Expr { kind: Ast::Int(n), .. }), ..
+            }) if *n <= range.1 && !place.is_optional => (*n, *n),
+            _ => range,
+        };
+        let is_bytes = matches!(field.width, WireWidth::Bytes { .. });
+        self.header.infos.push(Info { span: name.span, is_bytes, is_broken, range, repeat: place.repeat });
+        self.header.protocol.fields.push(Field {
+            name: name.name.clone(),
+            width,
+            ty,
+            rule: Rule::Plain,
+            check: None,
+            optional: place.is_optional,
+            repeated: place.repeat.is_some(),
+            line: self.cx.line(field.span),
+        });
+        self.pending.push((id, field, place.repeat));
+        (id, size)
+    }
+
+    fn bits(
+        &mut self,
+        field: &WireField,
+        n: &ast::Expr,
+        little: Option<Span>,
+        open: &mut Open,
+    ) -> Option<Width> {
+        let count = self.int(n, "the width of a field")?;
+        let at = if open.is_broken { 0 } else { open.bits % 8 };
+        let fault = if !(1..=64).contains(&count) {
+            Some((format!("a field has 1 to 64 bits, and this has {count}"), "what is wider is `bytes(n)`"))
+        } else if at + count > 64 {
+            let message = format!(
+                "`{}` lies in {} bytes, and 8 are the most",
+                field.name.name,
+                (at + count).div_ceil(8)
+            );
+            Some((message, "begin it at a byte, or split it"))
+        } else if little.is_some() && (at != 0 || count % 8 != 0) {
+            let message = "LITTLE is an order of bytes, and this field does not fill whole ones".to_owned();
+            Some((message, "give it 16, 24, 32, ... bits, and begin it at a byte"))
+        } else {
+            None
+        };
+        if let Some((message, help)) = fault {
+            let diagnostic =
+                Diagnostic::error(code::WIRE_WIDTH, message).at(field.span, "cannot be").with_help(help);
+            self.cx.report(diagnostic);
+            open.is_broken = true;
+            return None;
+        }
+        open.bits += count;
+        let first = open.spans.map_or(field.span, |(first, _)| first);
+        open.spans = Some((first, field.span));
+        Some(Width::Bits { n: count as u8, little: little.is_some() && count > 8 })
+    }
+
+    fn bytes(
+        &mut self,
+        field: &WireField,
+        count: &ast::Expr,
+        max: Option<&ast::Expr>,
+        place: Place,
+    ) -> Option<(Width, Size)> {
+        let limit = u64::from(HEADER_BYTES_MAX);
+        let count_span = count.span;
+        let count = self.before(count, place.repeat)?;
+        let max = match max {
+            Some(max) => self.int(max, "how long a field is")?,
+            None => count.range.1,
+        };
+        let fault = if max > limit && count.range.1 == max {
+            let message = format!("`{}` may be as long as {} bytes", field.name.name, count.range.1);
+            let help = "add `MAX n`: a header with more is malformed";
+            Some((code::WIRE_UNBOUNDED, message, count_span, "how many at most?", help))
+        } else if max > limit || max == 0 {
+            let message = format!("a field has 1 to {limit} bytes");
+            let help = "what is longer is the payload";
+            Some((code::WIRE_WIDTH, message, field.span, "cannot be", help))
+        } else {
+            None
+        };
+        if let Some((code, message, span, label, help)) = fault {
+            self.cx.report(Diagnostic::error(code, message).at(span, label).with_help(help));
+            return None;
+        }
+        let max = max.min(count.range.1).max(1);
+        let size = Size { min: count.range.0.min(max), max };
+        Some((Width::Bytes { count: count.expr, max: max as u32 }, size))
+    }
+
+    /// The type as a column.
+    fn ty(&mut self, field: &WireField, width: &Width, size: Size) -> Type {
+        let own = match width {
+            Width::Bits { n: 1, .. } => Type::Bool,
+            Width::Bits { n, .. } => Type::Uint(n.next_power_of_two().max(8)),
+            Width::Bytes { .. } => Type::Bytes(None),
+        };
+        let Some(ast) = &field.ty else { return own };
+        let Some(ty) = self.cx.type_expr(ast) else { return own };
+        let is_exact = |n: u64| size.min == n && size.max == n;
+        let (fits, help) = match (width, ty) {
+            (Width::Bits { .. }, Type::Mac) => (false, "an address is `bytes(6) AS MAC`"),
+            (Width::Bits { .. }, Type::IpAddr) => (false, "an address is `bytes(4) AS IPADDR`"),
+            (Width::Bits { n, .. }, Type::Uint(bits)) if *n > 1 => (bits >= *n, "give it as many bits"),
+            (Width::Bits { .. }, ty) => (ty == own, "bits are numbers, and one bit is BOOL"),
+            (_, Type::Mac) => (is_exact(6), "a MAC is `bytes(6)`"),
+            (_, Type::IpAddr) => (is_exact(4) || is_exact(16), "an IPADDR is `bytes(4)` or `bytes(16)`"),
+            (_, Type::Text(None) | Type::Bytes(None)) => (true, ""),
+            _ => (false, "bytes are MAC, IPADDR, TEXT or BYTES"),
+        };
+        if !fits {
+            let message = format!("`{}` cannot be {ty}", field.name.name);
+            let diagnostic = Diagnostic::error(code::TYPE_MISMATCH, message).at(ast.span, "does not fit");
+            self.cx.report(diagnostic.with_help(help));
+            return own;
+        }
+        ty
+    }
+
+    // ---- what holds of all -------------------------------------------------------------------------------------
+
+    fn sizes(&mut self, size: Size) {
+        let protocol = &mut self.header.protocol;
+        let limit = u64::from(HEADER_BYTES_MAX);
+        protocol.header_min = size.min.min(limit) as u32;
+        protocol.header_max = size.max.min(limit) as u32;
+        let name = &self.header.ast.name;
+        if size.max > limit {
+            let message = format!("the header of `{}` may be {} bytes long", name.name, size.max);
+            let diagnostic = Diagnostic::error(code::WIRE_HEADER_TOO_LONG, message)
+                .at(name.span, format!("{limit} are the most"))
+                .with_help("lower the MAX of its longest part, or leave that to the payload");
+            self.cx.report(diagnostic);
+        }
+    }
+
+    fn rules(&mut self) {
+        for (id, field, repeat) in core::mem::take(&mut self.pending) {
+            if self.cx.is_full() {
+                return;
+            }
+            let rule = field.rule.as_ref().and_then(|rule| self.rule(id, field, rule, repeat));
+            let at = At { repeat, ..At::whole(Purpose::Check) };
+            let check = field.check.as_ref().and_then(|e| expr::condition(self.cx, &self.header, at, e));
+            let known = &mut self.header.protocol.fields[usize::from(id.0)];
+            known.rule = rule.unwrap_or(Rule::Plain);
+            known.check = check;
+        }
+    }
+
+    fn rule(
+        &mut self,
+        id: FieldId,
+        field: &WireField,
+        rule: &ast::WireRule,
+        repeat: Option<usize>,
+    ) -> Option<Rule> {
+        let info = &self.header.infos[usize::from(id.0)];
+        let (is_bytes, is_broken) = (info.is_bytes, info.is_broken);
+        if is_bytes && !matches!(rule.kind, WireRuleKind::Reserved) {
+            let message = format!("`{}` is bytes, and a rule is about a number", field.name.name);
+            let diagnostic = Diagnostic::error(code::WIRE_RULE, message)
+                .at(rule.span, "not for bytes")
+                .with_help("bytes are zero if nobody says; `bit(n)` takes a rule, and bytes may be RESERVED");
+            self.cx.report(diagnostic);
+            return None;
+        }
+        let most = match self.header.protocol.fields[usize::from(id.0)].width {
+            Width::Bits { n, .. } => u64::MAX >> (64 - n),
+            Width::Bytes { .. } => 0,
+        };
+        let fits = |n: u64| is_broken || n <= most;
+        match &rule.kind {
+            WireRuleKind::Reserved => Some(Rule::Reserved),
+            WireRuleKind::Constant(e) => {
+                let n = self.int(e, "what a field always holds")?;
+                if !fits(n) {
+                    self.too_large(field, n, e.span);
+                    return None;
+                }
+                Some(Rule::Constant(n))
+            }
+            WireRuleKind::Default(e) => {
+                let at = At { purpose: Purpose::Before, n_before: usize::from(id.0), repeat };
+                let value = expr::number(self.cx, &self.header, at, e)?;
+                if !fits(value.range.0) {
+                    self.too_large(field, value.range.0, e.span);
+                    return None;
+                }
+                Some(Rule::Default(value.expr))
+            }
+            WireRuleKind::Computed(e) => {
+                let at = At { repeat, ..At::whole(Purpose::Computed) };
+                let value = expr::number(self.cx, &self.header, at, e)?;
+                let wanted = match value.expr {
+                    Expr::Checksum(weft_core::wire::Checksum::Crc32c) => Some(u64::from(u32::MAX)),
+                    Expr::Checksum(_) => Some(u64::from(u16::MAX)),
+                    _ => None,
+                };
+                if let Some(wanted) = wanted
+                    && (wanted != most || repeat.is_some())
+                {
+                    let bits = 64 - wanted.leading_zeros();
+                    let message = format!("a checksum of {bits} bits does not fit `{}`", field.name.name);
+                    let diagnostic = Diagnostic::error(code::WIRE_RULE, message)
+                        .at(rule.span, "needs a field of its own size, outside of a REPEAT")
+                        .with_help(format!("write `{} bit({bits}) COMPUTED (...)`", field.name.name));
+                    self.cx.report(diagnostic);
+                    return None;
+                }
+                Some(Rule::Computed(value.expr))
+            }
+        }
+    }
+
+    fn too_large(&mut self, field: &WireField, n: u64, span: Span) {
+        let message = format!("{n} does not fit `{}`", field.name.name);
+        let diagnostic = Diagnostic::error(code::BAD_LITERAL, message)
+            .at(span, "too large")
+            .with_help("give the field more bits, or a smaller value");
+        self.cx.report(diagnostic);
+    }
+
+    /// `LENGTH` and `WHEN` of the PAYLOAD.
+    fn payload(&mut self) {
+        let Some(payload) = &self.header.ast.payload else { return };
+        if let Some(length) = &payload.length {
+            let value = expr::number(self.cx, &self.header, At::whole(Purpose::Length), &length.value);
+            self.header.protocol.length = value.map(|value| match length.of_layer {
+                true => value.expr,
+                false => expr::binary(weft_core::wire::BinaryOp::Add, Expr::HeaderBytes, value.expr),
+            });
+        }
+        if let Some(when) = &payload.when {
+            self.header.gate = expr::condition(self.cx, &self.header, At::whole(Purpose::Next), when);
+        }
+    }
+}

@@ -1,0 +1,316 @@
+//! Wire formats: `CREATE PROTOCOL`.
+
+use crate::ast::{
+    EncapSet, Expr, Item, Payload, PayloadChoice, PayloadLength, Protocol, ProtocolClause, ProtocolUnion,
+    SwitchArm, UnionColumn, WireField, WireItem, WireRule, WireRuleKind, WireUntil, WireWidth,
+};
+use crate::lexer::{TokenKind, int_value};
+use crate::source::Span;
+
+use super::Create;
+use super::cursor::{Parsed, Parser};
+
+pub(super) const PROTOCOL_FORM: &str =
+    "CREATE PROTOCOL udp (src_port bit(16), ..., PAYLOAD bytes) BIND ipv4 WHERE protocol = 17;";
+const FIELD_FORM: &str = "vni bit(24), options bytes(4 * len) MAX 40";
+
+/// A part of the parentheses of a protocol.
+enum Part {
+    Item(WireItem),
+    Payload(Payload),
+}
+
+impl Parser<'_> {
+    pub(super) fn protocol(&mut self, create: Create) -> Parsed<Item> {
+        let name = self.ident("a name for the protocol")?;
+        if self.peek_keyword(0, "ANY") {
+            return self.protocol_union(create, name);
+        }
+        self.expect(TokenKind::LeftParen, "`(` and the header, or `ANY OF (...)`")?;
+        self.layout.deeper();
+        let parts = self.wire_parts()?;
+        self.layout.shallower();
+        self.expect(TokenKind::RightParen, "`,` or `)`")?;
+        let (mut items, mut payload) = (Vec::new(), None);
+        for part in parts {
+            match part {
+                Part::Item(item) => items.push(item),
+                Part::Payload(found) => payload = Some(found),
+            }
+        }
+        self.form = PROTOCOL_FORM;
+        self.layout.deeper();
+        let clauses = self.protocol_clauses()?;
+        self.layout.shallower();
+        self.semicolon()?;
+        let (or_replace, span) = (create.or_replace, self.span_from(create.start));
+        Ok(Item::Protocol(Protocol { or_replace, name, items, payload, clauses, span }))
+    }
+
+    /// The header, then PAYLOAD, behind which nothing stands.
+    fn wire_parts(&mut self) -> Parsed<Vec<Part>> {
+        let mut parts = Vec::new();
+        loop {
+            self.wire_line(parts.is_empty());
+            if self.at_payload() {
+                parts.push(Part::Payload(self.payload()?));
+                return Ok(parts);
+            }
+            parts.push(Part::Item(self.wire_item()?));
+            if !self.eat(TokenKind::Comma) {
+                return Ok(parts);
+            }
+        }
+    }
+
+    /// Notes that an item begins. Authors put the fields of one word of the wire on a line, and that is kept.
+    fn wire_line(&mut self, is_first: bool) {
+        if is_first || self.is_first_on_line() {
+            self.layout.line(self.index());
+        } else {
+            self.layout.strong_within(self.index());
+        }
+    }
+
+    /// True at a word that begins a clause: not at a field of that name.
+    fn at_wire_word(&mut self, keyword: &'static str) -> bool {
+        let is_width = self.peek_keyword(1, "BIT") || self.peek_keyword(1, "BYTES");
+        let is_field = is_width && self.peek(2) == TokenKind::LeftParen;
+        !is_field && self.at_keyword(keyword)
+    }
+
+    fn at_payload(&mut self) -> bool {
+        self.at_wire_word("PAYLOAD")
+    }
+
+    fn wire_items(&mut self) -> Parsed<Vec<WireItem>> {
+        self.nested(|p| {
+            p.expect(TokenKind::LeftParen, "`(`")?;
+            p.layout.deeper();
+            let items = p.comma_list(|p| {
+                p.wire_line(false);
+                p.wire_item()
+            })?;
+            p.layout.shallower();
+            p.expect(TokenKind::RightParen, "`,` or `)`")?;
+            Ok(items)
+        })
+    }
+
+    fn wire_item(&mut self) -> Parsed<WireItem> {
+        let start = self.token().span;
+        self.form = FIELD_FORM;
+        if self.eat_keyword("WHEN").is_some() {
+            self.form = "WHEN (flag) ( option bit(32) )";
+            let condition = self.wire_condition()?;
+            let items = self.wire_items()?;
+            return Ok(WireItem::When { condition, items, span: self.span_from(start) });
+        }
+        if self.at_wire_word("REPEAT") {
+            self.bump_keyword();
+            return self.repeat(start);
+        }
+        Ok(WireItem::Field(Box::new(self.wire_field()?)))
+    }
+
+    /// `(e)`
+    fn wire_condition(&mut self) -> Parsed<Expr> {
+        self.expect(TokenKind::LeftParen, "`(` and a condition")?;
+        let condition = self.nested(Self::expr)?;
+        self.expect(TokenKind::RightParen, "an operator or `)`")?;
+        Ok(condition)
+    }
+
+    fn repeat(&mut self, start: Span) -> Parsed<WireItem> {
+        const FORM: &str = "REPEAT labels ( label bit(20), s bit(1), ttl bit(11) ) UNTIL (s) MAX 16";
+        let name = self.ident("a name for the repetition")?;
+        let items = self.wire_items()?;
+        self.form = FORM;
+        self.layout.weak(self.index());
+        let until = if self.eat_keyword("UNTIL").is_some() {
+            WireUntil::Condition(self.wire_condition()?)
+        } else if self.eat_keyword("COUNT").is_some() {
+            WireUntil::Count(self.wire_condition()?)
+        } else {
+            self.clause("BYTES", "a repetition says when it ends: `UNTIL (e)`, `COUNT (e)` or `BYTES (e)`")?;
+            WireUntil::Bytes(self.wire_condition()?)
+        };
+        let max = if self.eat_keyword("MAX").is_some() { Some(self.amount()?) } else { None };
+        Ok(WireItem::Repeat { name, items, until, max, span: self.span_from(start) })
+    }
+
+    fn wire_field(&mut self) -> Parsed<WireField> {
+        let name = self.ident("a field, such as `vni bit(24)`")?;
+        let width = self.wire_width()?;
+        let ty = if self.eat_keyword("AS").is_some() { Some(self.type_expr()?) } else { None };
+        let rule = self.wire_rule()?;
+        self.layout.weak(self.index());
+        let check = if self.eat_keyword("CHECK").is_some() { Some(self.wire_condition()?) } else { None };
+        let span = self.span_from(name.span);
+        Ok(WireField { name, width, ty, rule, check, span })
+    }
+
+    fn wire_width(&mut self) -> Parsed<WireWidth> {
+        let is_bits = self.at_keyword("BIT");
+        if !is_bits && !self.at_keyword("BYTES") {
+            return Err(self.expected(""));
+        }
+        self.bump();
+        self.layout.tight(self.index());
+        let n = self.wire_condition()?;
+        if is_bits {
+            return Ok(WireWidth::Bits { n, little: self.eat_keyword("LITTLE") });
+        }
+        let max = if self.eat_keyword("MAX").is_some() { Some(self.amount()?) } else { None };
+        Ok(WireWidth::Bytes { count: n, max })
+    }
+
+    fn wire_rule(&mut self) -> Parsed<Option<WireRule>> {
+        let start = self.token().span;
+        self.layout.weak(self.index());
+        let kind = if self.eat(TokenKind::Eq) {
+            WireRuleKind::Constant(self.amount()?)
+        } else if self.eat_keyword("DEFAULT").is_some() {
+            WireRuleKind::Default(self.expr()?)
+        } else if self.eat_keyword("COMPUTED").is_some() {
+            WireRuleKind::Computed(self.wire_condition()?)
+        } else if self.eat_keyword("RESERVED").is_some() {
+            WireRuleKind::Reserved
+        } else {
+            return Ok(None);
+        };
+        Ok(Some(WireRule { kind, span: self.span_from(start) }))
+    }
+
+    // ---- what stands behind the header ----
+
+    fn payload(&mut self) -> Parsed<Payload> {
+        self.form = "PAYLOAD SWITCH (type) ( 1: ipv4, 2, 3: INNER ethernet, ELSE bytes ) LENGTH len";
+        let start = self.bump_keyword();
+        let choice = self.payload_choice()?;
+        self.layout.weak(self.index());
+        let length = if self.eat_keyword("LENGTH").is_some() {
+            let of_layer = self.eat_keywords("OF", "LAYER").is_some();
+            Some(PayloadLength { of_layer, value: self.expr()? })
+        } else {
+            None
+        };
+        self.layout.weak(self.index());
+        let when = if self.eat_keyword("WHEN").is_some() { Some(self.wire_condition()?) } else { None };
+        Ok(Payload { choice, length, when, span: self.span_from(start) })
+    }
+
+    fn payload_choice(&mut self) -> Parsed<PayloadChoice> {
+        if self.at_keyword("BYTES") {
+            return Ok(PayloadChoice::Bytes(self.bump().span));
+        }
+        if let Some(start) = self.eat_keyword("SWITCH") {
+            return self.nested(|p| p.switch(start));
+        }
+        let inner = self.eat_keyword("INNER");
+        let name = self.ident("a protocol, or `bytes`")?;
+        Ok(PayloadChoice::Protocol { inner, name })
+    }
+
+    fn switch(&mut self, start: Span) -> Parsed<PayloadChoice> {
+        let on = self.wire_condition()?;
+        self.expect(TokenKind::LeftParen, "`(` and what each value means")?;
+        let (mut arms, mut otherwise) = (Vec::new(), None);
+        loop {
+            self.layout.weak(self.index());
+            if !arms.is_empty() && self.eat_keyword("ELSE").is_some() {
+                otherwise = Some(Box::new(self.payload_choice()?));
+                break;
+            }
+            arms.push(self.switch_arm()?);
+            if !self.eat(TokenKind::Comma) {
+                break;
+            }
+        }
+        self.expect(TokenKind::RightParen, "`,` or `)`")?;
+        Ok(PayloadChoice::Switch { on, arms, otherwise, span: self.span_from(start) })
+    }
+
+    fn switch_arm(&mut self) -> Parsed<SwitchArm> {
+        let mut labels = Vec::new();
+        loop {
+            let span = self.expect(TokenKind::Int, "a number, and behind `:` what it means")?;
+            labels.push((int_value(self.slice(span)).unwrap_or_default(), span));
+            if !self.eat(TokenKind::Comma) {
+                break;
+            }
+        }
+        self.expect(TokenKind::Colon, "`:` and what stands behind the header then")?;
+        Ok(SwitchArm { labels, choice: self.payload_choice()? })
+    }
+
+    // ---- clauses ----
+
+    fn protocol_clauses(&mut self) -> Parsed<Vec<ProtocolClause>> {
+        let mut clauses = Vec::new();
+        loop {
+            let (start, first) = (self.token().span, self.index());
+            let clause = if self.eat_keyword("BIND").is_some() {
+                self.bind(start)?
+            } else if self.eat_keyword("ON").is_some() {
+                self.keywords(&["ENCAP", "SET"])?;
+                let set = self.comma_list(Self::encap_set)?;
+                ProtocolClause::Encap { set, span: self.span_from(start) }
+            } else if self.eat_keyword("SESSION").is_some() {
+                self.keyword("KEY")?;
+                let fields = self.paren_list(|p| p.path("a field"))?;
+                ProtocolClause::SessionKey { fields, span: self.span_from(start) }
+            } else {
+                return Ok(clauses);
+            };
+            self.layout.line(first);
+            clauses.push(clause);
+        }
+    }
+
+    fn bind(&mut self, start: Span) -> Parsed<ProtocolClause> {
+        let lower = self.ident("the protocol below")?;
+        let inner = self.eat_keyword("INNER");
+        self.clause("WHERE", "a protocol says which frames of the one below carry it")?;
+        let condition = self.expr()?;
+        Ok(ProtocolClause::Bind { lower, inner, condition, span: self.span_from(start) })
+    }
+
+    fn encap_set(&mut self) -> Parsed<EncapSet> {
+        let field = self.path("a protocol and its field, such as `udp.dst_port`")?;
+        self.equals()?;
+        let value = self.expr()?;
+        let span = self.span_from(field.span);
+        Ok(EncapSet { field, value, span })
+    }
+
+    // ---- unions ----
+
+    fn protocol_union(&mut self, create: Create, name: crate::ast::Ident) -> Parsed<Item> {
+        self.form = "CREATE PROTOCOL ip ANY OF (ipv4, ipv6) COLUMNS (src, ttl = ipv4.ttl | ipv6.hop_limit);";
+        self.keywords(&["ANY", "OF"])?;
+        let members = self.paren_list(|p| p.ident("a protocol"))?;
+        self.layout.strong(self.index(), 1);
+        let columns = if self.eat_keyword("COLUMNS").is_some() {
+            self.paren_list(Self::union_column)?
+        } else {
+            Vec::new()
+        };
+        self.semicolon()?;
+        let (or_replace, span) = (create.or_replace, self.span_from(create.start));
+        Ok(Item::Union(ProtocolUnion { or_replace, name, members, columns, span }))
+    }
+
+    fn union_column(&mut self) -> Parsed<UnionColumn> {
+        let name = self.ident("a column")?;
+        let mut fields = Vec::new();
+        if self.eat(TokenKind::Eq) {
+            fields.push(self.path("a protocol and its field, such as `ipv4.ttl`")?);
+            while self.eat(TokenKind::Bar) {
+                fields.push(self.path("a protocol and its field")?);
+            }
+        }
+        let span = self.span_from(name.span);
+        Ok(UnionColumn { name, fields, span })
+    }
+}
