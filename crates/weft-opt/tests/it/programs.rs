@@ -9,6 +9,7 @@ use weft_core::abi::{EditTarget, Fault, REGION_BODY, REGION_HEADERS, REGION_META
 use weft_core::native::{NativeDecl, Prepared};
 use weft_core::schema::Schema;
 use weft_core::types::{Repr, Type};
+use weft_core::wire::Protocol;
 use weft_core::{Status, Time, Value};
 use weft_ir::backend::Backend;
 use weft_ir::generate::{Observation, Pass, Seen, World};
@@ -26,6 +27,7 @@ use weft_native::{ENTROPY_BYTES, Secrets, prepare};
 use weft_opt::cost::cost;
 use weft_opt::lower::{LowerOptions, lower_condition, lower_with_lines};
 
+use crate::frames;
 use crate::schema::{Disk, library, root};
 use crate::vectors::{Line, Token, lines, pairs, rows};
 
@@ -47,9 +49,13 @@ fn programs_do_what_their_vectors_say_on_every_back_end() {
 
 fn run_file(file: &Path) {
     let text = fs::read_to_string(file).expect("it can be read");
+    let (network, ..) = weft_lang::check(&file.display().to_string(), &mut Disk);
+    let protocols = network.map(|network| network.protocols).unwrap_or_default();
     for workers in [1, 4] {
         let chain = Arc::new(chain_of(&file.display().to_string(), workers));
-        Test::new(file, chain).run(&lines(&text));
+        let mut test = Test::new(file, chain);
+        test.protocols.clone_from(&protocols);
+        test.run(&lines(&text));
     }
 }
 
@@ -233,6 +239,8 @@ pub(crate) struct Test {
     file: String,
     chain: Arc<ChainProgram>,
     lanes: Vec<Lane>,
+    /// Those of which frames are made.
+    protocols: Vec<Protocol>,
     now: Time,
     rand: u64,
     /// What the last pass left, and which of its rows and edits have been said.
@@ -254,7 +262,7 @@ impl Test {
         let world = || World::with_natives(&chain, natives(&chain));
         let lanes = backends.map(|backend| Lane { backend, world: world() });
         let file = file.file_name().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default();
-        Self { file, chain, lanes: lanes.into(), now: Time(0), rand: 0, last: None }
+        Self { file, chain, lanes: lanes.into(), protocols: Vec::new(), now: Time(0), rand: 0, last: None }
     }
 
     pub(crate) fn run(&mut self, lines: &[Line]) {
@@ -341,20 +349,49 @@ impl Test {
                     self.chain.elements.iter().position(|e| e.name == instance).expect("an instance");
                 Event::Every(element as u16, next_word().parse().expect("a number"))
             }
+            "frame" => {
+                let pass = self.frame(tokens, line.number);
+                return self.run_pass(&pass, line.number);
+            }
             other => panic!("{}:{}: no event {other}", self.file, line.number),
         };
         let pass = self.tuple(event, pairs(tokens), line.number);
+        self.run_pass(&pass, line.number);
+    }
+
+    /// The pass of a frame: what is in it is found by the parser of each back end, what else is said of it is given.
+    fn frame(&self, tokens: &[Token], line: usize) -> Pass {
+        let said = frames::said(&self.protocols, tokens, literal);
+        let mut pass = self.tuple(Event::Request, said.known, line);
+        pass.regions[REGION_BODY] = said.bytes;
+        let found = self.lanes.iter().map(|lane| {
+            let parser = lane.backend.compile(&self.chain, Event::Parse, &lane.world.state);
+            let parser = parser.unwrap_or_else(|error| panic!("{}: {error}", self.file));
+            frames::parsed(&self.chain, &*parser, &pass.regions[REGION_BODY])
+        });
+        let found: Vec<(Vec<Slot>, u64)> = found.collect();
+        assert!(found.windows(2).all(|pair| pair[0] == pair[1]), "{}:{line}: parsers differ", self.file);
+        let inputs = self.chain.request.inputs.iter().enumerate();
+        for (at, _) in inputs.filter(|(_, input)| matches!(input.place, Place::Frame(_))) {
+            pass.slots[at] = found[0].0[at];
+            pass.present = pass.present & !(1 << at) | found[0].1 & 1 << at;
+        }
+        pass
+    }
+
+    fn run_pass(&mut self, pass: &Pass, line: usize) {
+        let event = pass.event;
         let mut observations = Vec::new();
         for lane in &mut self.lanes {
             let program = lane.backend.compile(&self.chain, event, &lane.world.state);
             let program = program.unwrap_or_else(|error| panic!("{}: {error}", self.file));
-            observations.push((lane.backend.name(), lane.world.run(&self.chain, &*program, &pass)));
+            observations.push((lane.backend.name(), lane.world.run(&self.chain, &*program, pass)));
         }
         let (_, seen) = observations.remove(0);
         for (backend, other) in observations {
-            assert_eq!(seen, other, "{}:{}: {backend} differs", self.file, line.number);
+            assert_eq!(seen, other, "{}:{line}: {backend} differs", self.file);
         }
-        self.last = Some(Last { event, seen, rows_said: 0, edits_said: false, line: line.number });
+        self.last = Some(Last { event, seen, rows_said: 0, edits_said: false, line });
     }
 
     fn tuple(&self, event: Event, mut given: Vec<(String, Token)>, line: usize) -> Pass {

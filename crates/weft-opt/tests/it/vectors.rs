@@ -8,6 +8,9 @@
 //!                                          response, close, every INSTANCE N; a name is an input of the chain,
 //!                                          `header[x]`, or `opened` (of close); bytes may be `0x1f8b`
 //! ```
+//! `in: frame port='wan' ipv4(src='10.0.0.1') udp(dst_port=53) 'payload'` builds a frame and runs the pass of what
+//! parsers find in it.
+//!
 //! What a pass must leave is said behind it; of edits and rows, all are said.
 //! ```text
 //! --@ out: forward | drop | abort STATUS 'text' | reply | redirect 'to' | failed 'fault'

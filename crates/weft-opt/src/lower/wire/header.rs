@@ -446,6 +446,8 @@ impl<'n> Header<'_, 'n> {
                 let wrong = self.header_sum_is_wrong();
                 Some((wrong, format!("{name} does not hold")))
             }
+            // Where the layer ends was made of this field.
+            Rule::Computed(expr) if self.is_own_length(id, expr) => None,
             Rule::Computed(expr) if expr.is_verified() => {
                 let computed = self.number(expr).value;
                 let wrong = self.out.b.int_compare(IntCmp::Ne, found.value, computed);
@@ -464,6 +466,13 @@ impl<'n> Header<'_, 'n> {
             };
             self.out.refuse_if(wrong, &self.protocol.name, &what, field.line);
         }
+    }
+
+    /// Whether a field says where its layer ends, and is computed from just that.
+    fn is_own_length(&self, id: FieldId, expr: &Expr) -> bool {
+        let whole = [Expr::HeaderBytes, Expr::PayloadBytes];
+        let is_whole = |e: &Expr| matches!(e, Expr::Binary(BinaryOp::Add, a, b) if whole == [(**a).clone(), (**b).clone()]);
+        self.protocol.length == Some(Expr::Field(id)) && is_whole(expr)
     }
 
     /// Whether the internet checksum of the header does not come out right: all ones (RFC 1071).
@@ -638,7 +647,15 @@ impl<'n> Header<'_, 'n> {
                 let value = out.int_binary(IntOp::Sub, a.value, b.value);
                 Num { value: out.select(under, zero, value), max: a.max }
             }
-            BinaryOp::Div => Num { value: out.int_binary(IntOp::UDiv, a.value, b.value), max: a.max },
+            // By a power of two it is a matter of bits.
+            BinaryOp::Div => {
+                let power = out.known_int(b.value).filter(|n| (*n as u64).is_power_of_two());
+                let value = match power.map(|n| out.int(i64::from(n.trailing_zeros()))) {
+                    Some(by) => out.int_binary(IntOp::Shr, a.value, by),
+                    None => out.int_binary(IntOp::UDiv, a.value, b.value),
+                };
+                Num { value, max: a.max }
+            }
             _ => Num { value: out.int_binary(IntOp::URem, a.value, b.value), max: b.max.min(a.max) },
         }
     }

@@ -1,0 +1,103 @@
+//! Frames as program tests say them: `ethernet(src=0x02..) ipv4(src='10.0.0.1' ttl=3) udp(dst_port=53) 'payload'`.
+
+use weft_core::Time;
+use weft_core::abi::{Counters, Cx, Outcome, Slot, State, Verdict};
+use weft_core::types::{Type, Value};
+use weft_core::wire::{FieldValue, Header, Protocol, ProtocolId, Width, build};
+use weft_ir::backend::Program;
+use weft_ir::program::ChainProgram;
+
+use crate::vectors::Token;
+
+/// A frame, and what else is said of it: `port='wan'`.
+pub(crate) struct Said {
+    pub(crate) bytes: Vec<u8>,
+    pub(crate) known: Vec<(String, Token)>,
+}
+
+/// The frame that tokens say; `literal` gives the value of a type that a token says.
+pub(crate) fn said(protocols: &[Protocol], tokens: &[Token], literal: fn(&Token, Type) -> Value) -> Said {
+    let (mut headers, mut payload, mut known) = (Vec::new(), Vec::new(), Vec::new());
+    let mut tokens = tokens;
+    while let Some((first, rest)) = tokens.split_first() {
+        tokens = match (first, rest) {
+            (Token::Word(name), [Token::Sign('='), value, rest @ ..]) => {
+                known.push((name.clone(), value.clone()));
+                rest
+            }
+            (Token::Word(name), [Token::Sign('('), rest @ ..]) => {
+                let end =
+                    rest.iter().position(|token| *token == Token::Sign(')')).expect("a `)` closes a header");
+                headers.push(header(protocols, name, &rest[..end], literal));
+                &rest[end + 1..]
+            }
+            (Token::Text(text), rest) => {
+                payload = text.clone().into_bytes();
+                rest
+            }
+            (Token::Word(hex), rest) => {
+                let Value::Bytes(bytes) = literal(&Token::Word(hex.clone()), Type::Bytes(None)) else {
+                    panic!("{hex} is no payload")
+                };
+                payload = bytes;
+                rest
+            }
+            (other, _) => panic!("{other:?} says nothing of a frame"),
+        };
+    }
+    let bytes =
+        build(protocols, &headers, &payload).unwrap_or_else(|error| panic!("{error:?} in {headers:?}"));
+    Said { bytes, known }
+}
+
+fn header(
+    protocols: &[Protocol],
+    name: &str,
+    fields: &[Token],
+    literal: fn(&Token, Type) -> Value,
+) -> Header {
+    let at = protocols.iter().position(|protocol| protocol.name == name);
+    let at = at.unwrap_or_else(|| panic!("no protocol {name}"));
+    let mut header = Header { protocol: ProtocolId(at as u16), ..Header::default() };
+    for chunk in fields.chunks(3) {
+        let [Token::Word(name), Token::Sign('='), value] = chunk else {
+            panic!("`field=value` is wanted: {chunk:?}")
+        };
+        let id = protocols[at].field(name).unwrap_or_else(|| panic!("{} has no {name}", protocols[at].name));
+        let field = &protocols[at].fields[usize::from(id.0)];
+        let value = match (&field.width, literal(value, field.ty)) {
+            (Width::Bits { .. }, Value::Bool(b)) => FieldValue::Number(u64::from(b)),
+            (Width::Bits { .. }, Value::Int(n)) => FieldValue::Number(n as u64),
+            (Width::Bytes { .. }, Value::Bytes(bytes)) => FieldValue::Bytes(bytes),
+            (_, other) => panic!("{name} cannot be {other:?}"),
+        };
+        header.values.insert(id, value);
+    }
+    header
+}
+
+/// The slots that a parser gives for a frame, and which are present.
+pub(crate) fn parsed(chain: &ChainProgram, parser: &dyn Program, frame: &[u8]) -> (Vec<Slot>, u64) {
+    let state = State::default();
+    let mut given = vec![Slot::default(); chain.request.inputs.len()];
+    let (mut out, mut counters) = (Outcome::default(), vec![Counters::default(); chain.elements.len() + 1]);
+    let mut cx = Cx {
+        now: Time(0),
+        rand: 0,
+        slots: &[],
+        given: &mut given,
+        present: 0,
+        regions: [frame, &[], &[]],
+        state: &state,
+        call: &mut [],
+        out: &mut out,
+        counters: &mut counters,
+        trace: None,
+    };
+    parser.run(&mut cx, usize::MAX);
+    let present = cx.present;
+    let checks = &chain.frames.as_ref().expect("a chain on frames").checks;
+    let wrong = || &checks[out.line as usize];
+    assert_eq!(out.verdict, Verdict::Forward, "the frame is malformed: {:?}", wrong());
+    (given, present)
+}
