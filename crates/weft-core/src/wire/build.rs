@@ -76,9 +76,13 @@ fn maker<'a>(
         below: &headers[..at],
         behind,
         round: None,
+        guess: None,
         bits: Bits::default(),
     }
 }
+
+/// Bytes that a field is filled up with at most, where nobody gives it and others say how long it is.
+const GUESS_MAX: usize = 64;
 
 /// A header that is being made.
 struct Maker<'a> {
@@ -92,6 +96,8 @@ struct Maker<'a> {
     behind: &'a [u8],
     /// The round that is being made: its REPEAT, its number, and its items.
     round: Option<(&'a str, usize, &'a [Item])>,
+    /// How wide a field is taken to be, to see whether that agrees.
+    guess: Option<(FieldId, usize)>,
     /// What has been made.
     bits: Bits,
 }
@@ -211,16 +217,20 @@ impl<'a> Maker<'a> {
         }
     }
 
-    /// Bytes of a field of bytes: what is given, or what its count says if that needs no field that is computed from
-    /// it.
+    /// Bytes of a field of bytes: what is given, or the least number that the fields which say it agree with.
     fn width(&self, id: FieldId) -> usize {
         if let Some(FieldValue::Bytes(bytes)) = self.given(id) {
             return bytes.len();
         }
+        if let Some((_, guessed)) = self.guess.filter(|(guessed, _)| *guessed == id) {
+            return guessed;
+        }
         let Width::Bytes { count, .. } = &self.protocol.fields[usize::from(id.0)].width else { return 0 };
-        let mut is_told = true;
-        count.each(&mut |e| is_told &= matches!(e, Expr::Int(_) | Expr::Binary(..)));
-        if is_told { eval::value(count, self) as usize } else { 0 }
+        let agrees = |width: &usize| {
+            let guess = Maker { guess: Some((id, *width)), bits: Bits::default(), ..*self };
+            eval::value(count, &guess) == *width as u64
+        };
+        (0..=GUESS_MAX).find(agrees).unwrap_or(0)
     }
 
     /// Bits of items, as they will be made.

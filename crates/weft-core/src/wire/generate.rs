@@ -2,8 +2,9 @@
 
 use std::collections::BTreeMap;
 
+use super::eval::{self, Sight};
 use super::{
-    Expr, Field, FieldId, FieldValue, Header, Item, Protocol, ProtocolId, Rule, Until, Width, build,
+    Checksum, Expr, Field, FieldId, FieldValue, Header, Item, Protocol, ProtocolId, Rule, Until, Width, build,
 };
 use crate::hash;
 
@@ -95,10 +96,62 @@ fn value(field: &Field, choices: &mut Choices) -> FieldValue {
         Width::Bytes { count: Expr::Int(n), .. } => {
             FieldValue::Bytes((0..*n).map(|_| choices.bits() as u8).collect())
         }
-        Width::Bytes { max, .. } => {
-            // Options come in words.
-            let words = choices.below(1 + (*max as usize / 4).min(5));
-            FieldValue::Bytes((0..4 * words).map(|_| choices.bits() as u8).collect())
+        // A length that the fields before it can say.
+        Width::Bytes { count, max } => {
+            let said = eval::value(count, &Guess(choices.below(GUESS_MAX) as u64));
+            FieldValue::Bytes((0..said.min(u64::from(*max))).map(|_| choices.bits() as u8).collect())
         }
+    }
+}
+
+/// The greatest number that is guessed for the fields that say a length.
+const GUESS_MAX: usize = 12;
+
+/// A header of which all fields are the same number.
+struct Guess(u64);
+
+impl Sight for Guess {
+    fn field(&self, _: FieldId) -> u64 {
+        self.0
+    }
+
+    fn is_present(&self, _: FieldId) -> bool {
+        true
+    }
+
+    fn peek(&self, _: u8) -> u64 {
+        self.0
+    }
+
+    fn header_bytes(&self) -> u64 {
+        0
+    }
+
+    fn payload_bytes(&self) -> u64 {
+        0
+    }
+
+    fn bytes_after(&self, _: FieldId) -> u64 {
+        self.0
+    }
+
+    fn round_bytes(&self) -> u64 {
+        0
+    }
+
+    fn rest(&self) -> u64 {
+        self.0
+    }
+
+    fn count(&self, _: &str) -> u64 {
+        self.0
+    }
+
+    fn is_last(&self) -> bool {
+        false
+    }
+
+    fn checksum(&self, _: Checksum) -> u64 {
+        0
     }
 }

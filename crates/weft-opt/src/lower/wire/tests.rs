@@ -14,6 +14,9 @@ use weft_jit::Jit;
 
 use super::frames;
 
+mod library;
+
+const ROOT: ProtocolId = ProtocolId(ETHERNET);
 const ETHERNET: u16 = 0;
 const VLAN: u16 = 1;
 const IPV4: u16 = 2;
@@ -156,7 +159,7 @@ struct Parsers {
     compiled: Box<dyn Program>,
 }
 
-fn chain(protocols: &[Protocol], asked: &[Asked]) -> Parsers {
+fn chain(protocols: &[Protocol], root: ProtocolId, asked: &[Asked]) -> Parsers {
     let input = |(level, at, name): &Asked| {
         let protocol = &protocols[usize::from(*at)];
         let fields = (!name.is_empty()).then(|| vec![protocol.field(name).unwrap()]);
@@ -167,8 +170,7 @@ fn chain(protocols: &[Protocol], asked: &[Asked]) -> Parsers {
     };
     let mut chain = ChainProgram::default();
     chain.request.inputs = asked.iter().map(input).collect();
-    let roots = [ProtocolId(ETHERNET)];
-    chain.frames = Some(frames(protocols, &roots, &mut chain.request.inputs).unwrap());
+    chain.frames = Some(frames(protocols, &[root], &mut chain.request.inputs).unwrap());
     verify_program(&chain).unwrap_or_else(|errors| panic!("{}", errors[0]));
     let (chain, state) = (Arc::new(chain), State::default());
     let interpreted = Interp.compile(&chain, Event::Parse, &state).unwrap();
@@ -269,7 +271,7 @@ const ASKED: &[Asked] = &[
 #[test]
 fn fields_are_found_where_they_are() {
     // A parser that is off by a bit would let elements decide on something else.
-    let chain = chain(&protocols(), ASKED);
+    let chain = chain(&protocols(), ROOT, ASKED);
     let plain = ethernet(0x0800, &ipv4(17, &[], &udp(53, b"hi")));
     assert_eq!(shown(parse(&chain, &plain)), "bbbbbbbbbbbb - 64 0a000002 53 1");
     let tagged = ethernet(0x8100, &vlan(0xf123, 0x0800, &ipv4(17, &[1; 8], &udp(54, b""))));
@@ -283,7 +285,7 @@ fn fields_are_found_where_they_are() {
 #[test]
 fn the_first_of_several_layers_is_meant() {
     // The rules of an outer tag would else be held against an inner one, which its sender may choose.
-    let chain = chain(&protocols(), ASKED);
+    let chain = chain(&protocols(), ROOT, ASKED);
     let twice = vlan(7, 0x8100, &vlan(8, 0x0800, &ipv4(17, &[], &udp(53, b""))));
     assert_eq!(shown(parse(&chain, &ethernet(0x8100, &twice))), "bbbbbbbbbbbb 7 64 0a000002 53 1");
     let mut deep = vlan(1, 0x0800, &[]);
@@ -303,7 +305,7 @@ fn what_a_tunnel_carries_is_another_level() {
         (1, UDP, "dst_port"),
         (0, VXLAN, "vni"),
     ];
-    let chain = chain(&protocols(), asked);
+    let chain = chain(&protocols(), ROOT, asked);
     let inner = ethernet(0x0800, &ipv4(17, &[], &udp(80, b"x")));
     let tunnel = [&[8, 0, 0, 0, 0, 0, 9, 0][..], &inner].concat();
     let frame = ethernet(0x0800, &ipv4(17, &[], &udp(4789, &tunnel)));
@@ -315,7 +317,7 @@ fn what_a_tunnel_carries_is_another_level() {
 #[test]
 fn malformed_frames_are_told_by_protocol_and_rule() {
     // Elements behind would decide on bytes that are not there, or on a header that lies about itself.
-    let chain = chain(&protocols(), ASKED);
+    let chain = chain(&protocols(), ROOT, ASKED);
     let good = ethernet(0x0800, &ipv4(17, &[], &udp(53, b"hi")));
     let changed = |at: usize, to: u8| {
         let mut bad = good.clone();
@@ -336,7 +338,7 @@ fn malformed_frames_are_told_by_protocol_and_rule() {
 #[test]
 fn no_more_is_looked_at_than_is_asked() {
     // A switch would else drop what only a router could object to.
-    let chain = chain(&protocols(), &[(0, ETHERNET, "dst")]);
+    let chain = chain(&protocols(), ROOT, &[(0, ETHERNET, "dst")]);
     assert_eq!(shown(parse(&chain, &ethernet(0x0800, b"no header at all"))), "aaaaaaaaaaaa");
 }
 
@@ -344,7 +346,7 @@ fn no_more_is_looked_at_than_is_asked() {
 fn optional_and_repeated_parts_are_followed() {
     // All behind such a part would be read at the wrong place.
     let asked = &[(0, OPTIONS, "extra"), (0, OPTIONS, "value"), (0, OPTIONS, "tail")];
-    let chain = chain(&protocols(), asked);
+    let chain = chain(&protocols(), ROOT, asked);
     let of = |header: &[u8]| shown(parse(&chain, &ethernet(0x0800, &ipv4(250, &[], header))));
     assert_eq!(of(&[0, 0x85, 0x86, 0x07, 99]), "- 5 99");
     assert_eq!(of(&[1, 0x12, 0x34, 0x05, 98]), "4660 5 98");
@@ -353,8 +355,13 @@ fn optional_and_repeated_parts_are_followed() {
 }
 
 /// What a parser finds in a frame, by the reading of it as a whole.
-fn by_reading(protocols: &[Protocol], asked: &[Asked], frame: &[u8]) -> Result<Vec<Option<Vec<u8>>>, String> {
-    let reading = read(protocols, &[ProtocolId(ETHERNET)], frame);
+fn by_reading(
+    protocols: &[Protocol],
+    root: ProtocolId,
+    asked: &[Asked],
+    frame: &[u8],
+) -> Result<Vec<Option<Vec<u8>>>, String> {
+    let reading = read(protocols, &[root], frame);
     if let Some(wrong) = reading.malformed {
         return Err(format!("{}: {}", protocols[usize::from(wrong.protocol.0)].name, wrong.what));
     }
@@ -395,16 +402,16 @@ fn parsers_find_what_a_reading_of_the_whole_frame_finds() {
     // Random frames, whole and with bytes changed or cut off: the parser is what stands between elements and all who
     // can send a frame.
     let protocols = protocols();
-    let parsers = chain(&protocols, ALL);
+    let parsers = chain(&protocols, ROOT, ALL);
     let mut met = [0; 3];
     for seed in 0..2_000 {
         let choices = &mut generate::Choices::new(seed);
-        let Some(mut frame) = generate::frame(&protocols, ProtocolId(ETHERNET), choices) else { continue };
+        let Some(mut frame) = generate::frame(&protocols, ROOT, choices) else { continue };
         for change in 0..3 {
             let found = parse(&parsers, &frame);
             assert_eq!(
                 shown(found.clone()),
-                shown(by_reading(&protocols, ALL, &frame)),
+                shown(by_reading(&protocols, ROOT, ALL, &frame)),
                 "seed {seed}: {frame:02x?}"
             );
             met[change.min(1)] += usize::from(found.is_ok());
@@ -428,10 +435,9 @@ fn what_is_built_is_read_again() {
     let protocols = protocols();
     let mut n_fields = 0;
     for seed in 0..2_000 {
-        let (headers, payload) =
-            generate::headers(&protocols, ProtocolId(ETHERNET), &mut generate::Choices::new(seed));
+        let (headers, payload) = generate::headers(&protocols, ROOT, &mut generate::Choices::new(seed));
         let Ok(frame) = build(&protocols, &headers, &payload) else { continue };
-        let reading = read(&protocols, &[ProtocolId(ETHERNET)], &frame);
+        let reading = read(&protocols, &[ROOT], &frame);
         let wrong = reading.malformed;
         for (header, layer) in headers.iter().zip(&reading.layers) {
             assert_eq!(header.protocol, layer.protocol, "seed {seed}");
@@ -457,9 +463,9 @@ fn what_is_built_is_read_again() {
 /// Stores of a chain that changes the first thing that it looks at, as text.
 fn stores(asked: &[Asked]) -> String {
     let protocols = protocols();
-    let mut inputs = chain(&protocols, asked).chain.request.inputs.clone();
+    let mut inputs = chain(&protocols, ROOT, asked).chain.request.inputs.clone();
     inputs[0].written = true;
-    let frames = match frames(&protocols, &[ProtocolId(ETHERNET)], &mut inputs) {
+    let frames = match frames(&protocols, &[ROOT], &mut inputs) {
         Ok(frames) => frames,
         Err((input, why)) => return format!("{input}: {why}"),
     };

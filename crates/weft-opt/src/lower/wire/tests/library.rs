@@ -1,0 +1,123 @@
+//! The protocols of the library: what is built is read again, and parsers find what a reading finds.
+
+#![allow(clippy::disallowed_methods, reason = "the library is read from disk")]
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use weft_core::schema::Schema;
+use weft_core::wire::*;
+use weft_lang::Resolver;
+use weft_lang::diagnostic::{RenderOptions, render_all};
+
+use super::{Asked, by_reading, chain, parse, shown};
+
+/// Fields that one parser is asked for.
+const FIELDS: usize = 40;
+
+struct Library;
+
+impl Resolver for Library {
+    fn text(&mut self, path: &str, _: Option<&str>) -> Result<String, String> {
+        match path {
+            "main.weft" => Ok("IMPORT 'library/protocols/all.weft';".to_owned()),
+            path => fs::read_to_string(root().join(path)).map_err(|error| error.to_string()),
+        }
+    }
+
+    fn proto(&mut self, _: &str, _: Option<&str>) -> Result<Schema, String> {
+        Err("no protocol has a schema".to_owned())
+    }
+
+    fn name(&mut self, path: &str, _: Option<&str>) -> String {
+        path.to_owned()
+    }
+}
+
+fn root() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../..")
+}
+
+fn protocols() -> Vec<Protocol> {
+    let (network, diagnostics, sources) = weft_lang::check("main.weft", &mut Library);
+    let told = render_all(&diagnostics, &sources, RenderOptions::default());
+    network.unwrap_or_else(|| panic!("{told}")).protocols
+}
+
+fn ethernet(protocols: &[Protocol]) -> ProtocolId {
+    ProtocolId(protocols.iter().position(|protocol| protocol.name == "ethernet").expect("it is there") as u16)
+}
+
+#[test]
+fn all_protocols_are_the_same_both_ways() {
+    // What a definition builds and does not read back, nobody else will read either.
+    let protocols = protocols();
+    let mut built = vec![0; protocols.len()];
+    for seed in 0..8_000u64 {
+        let root = ProtocolId((seed % protocols.len() as u64) as u16);
+        let (headers, payload) = generate::headers(&protocols, root, &mut generate::Choices::new(seed));
+        let frame = match build(&protocols, &headers, &payload) {
+            Ok(frame) => frame,
+            Err(error) => panic!("seed {seed}: {error:?} in {headers:?}"),
+        };
+        let reading = read(&protocols, &[root], &frame);
+        for (header, layer) in headers.iter().zip(&reading.layers) {
+            let protocol = &protocols[usize::from(layer.protocol.0)];
+            assert_eq!(header.protocol, layer.protocol, "seed {seed}: {headers:?}");
+            for (id, value) in &header.values {
+                if let Some(found) = layer.fields.iter().find(|found| found.field == *id) {
+                    let name = &protocol.fields[usize::from(id.0)].name;
+                    assert_eq!(found.value, *value, "seed {seed}: {}.{name} of {headers:?}", protocol.name);
+                }
+            }
+            built[usize::from(layer.protocol.0)] += 1;
+        }
+    }
+    for (protocol, n) in protocols.iter().zip(&built) {
+        assert!(*n > 50, "{} was built {n} times", protocol.name);
+    }
+}
+
+#[test]
+fn parsers_of_all_protocols_find_what_a_reading_finds() {
+    // One lowering that is wrong for one of them would let frames through that look like others.
+    let protocols = protocols();
+    let root = ethernet(&protocols);
+    // Each parser asks for all layers, so that it looks at all, and for some of the fields.
+    let name = |name: &str| -> &'static str { Box::leak(name.to_owned().into_boxed_str()) };
+    let all: Vec<Asked> = (0..protocols.len() as u16)
+        .flat_map(|at| {
+            let fields = protocols[usize::from(at)].fields.iter().filter(|field| !field.name.is_empty());
+            let fields: Vec<&'static str> = fields.map(|field| name(&field.name)).collect();
+            (0..LEVELS_MAX).flat_map(move |level| fields.clone().into_iter().map(move |f| (level, at, f)))
+        })
+        .collect();
+    let frames: Vec<Vec<u8>> = (0..1_500)
+        .filter_map(|seed| {
+            let choices = &mut generate::Choices::new(seed);
+            let mut frame = generate::frame(&protocols, root, choices)?;
+            for _ in 0..choices.below(3) {
+                let at = choices.below(frame.len());
+                frame[at] = choices.bits() as u8;
+            }
+            let len = if choices.below(8) == 0 { choices.below(frame.len()) } else { frame.len() };
+            frame.truncate(len);
+            Some(frame)
+        })
+        .collect();
+    let (mut n_right, mut n_wrong) = (0, 0);
+    for fields in all.chunks(FIELDS) {
+        let parsers = chain(&protocols, root, fields);
+        for frame in &frames {
+            let (found, wanted) = (parse(&parsers, frame), by_reading(&protocols, root, fields, frame));
+            match &found {
+                // A parser looks at no more than it is asked for, so that it may be content where a reading is not.
+                Ok(_) if wanted.is_err() => continue,
+                Ok(_) => n_right += 1,
+                Err(_) => n_wrong += 1,
+            }
+            assert_eq!(shown(found), shown(wanted), "{frame:02x?}");
+        }
+    }
+    assert!(n_right > 1_000 && n_wrong > 100, "{n_right} were right, {n_wrong} malformed");
+}
