@@ -5,6 +5,7 @@
 //! that follows from it in [`Outcome`]. Nothing else is shared, so a program can touch nothing else.
 
 use crate::Status;
+use crate::matching::Matcher;
 use crate::native::Prepared;
 use crate::table::{Journal, Scalars, Table};
 use crate::time::{Interval, Time};
@@ -72,6 +73,8 @@ pub struct State {
     pub merged_parts: Vec<Arc<Scalars>>,
     /// Native functions in the order of the chain's declarations.
     pub natives: Vec<Arc<dyn Prepared>>,
+    /// The rows of tables as they are matched, in the order of the chain's declarations.
+    pub matchers: Vec<Arc<Matcher>>,
 }
 
 /// What an element did, by count. Compiled code adds to these in place.

@@ -10,6 +10,7 @@ pub mod filter;
 pub mod frame;
 pub mod hash;
 pub mod limits;
+pub mod matching;
 pub mod native;
 pub mod schema;
 pub mod status;

@@ -12,11 +12,12 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use weft_core::abi::State;
 use weft_core::filter::Policies;
+use weft_core::matching::Matcher;
 use weft_core::native::Prepared;
 use weft_core::table::{ColumnSpec, Insert, KeyBuilder, LimitsError, Scalars, Table, TableSpec};
 use weft_core::types::Type;
 use weft_core::{Time, Value};
-use weft_ir::program::{ChainProgram, Merge, Realisation, TableDecl, VarDecl};
+use weft_ir::program::{ChainProgram, MatchDecl, Merge, Realisation, TableDecl, VarDecl};
 
 /// Scalar variables that one chain may have over its life, those of dropped elements included.
 pub const SCALARS_MAX: usize = 512;
@@ -50,6 +51,8 @@ pub struct Bound {
     merged: Vec<Arc<Scalars>>,
     /// Native functions: one for all workers.
     natives: Vec<Arc<dyn Prepared>>,
+    /// The rows of tables as they are matched: one for all workers.
+    matchers: Vec<Arc<Matcher>>,
 }
 
 #[derive(Clone, Debug)]
@@ -183,18 +186,19 @@ impl Staged {
     /// # Errors
     /// [`Unfit`] says what cannot be carried. The update is of no use then.
     pub fn bind(&mut self, mut program: ChainProgram) -> Result<(ChainProgram, Bound), Unfit> {
-        let tables = program
+        let tables: Vec<Vec<Arc<Table>>> = program
             .tables
             .iter()
             .map(|decl| self.bind_table(&program.name, decl))
             .collect::<Result<_, _>>()?;
+        let matchers = matchers(&program, &tables)?;
         let held = self.store.chain(&program.name);
         for var in &mut program.vars {
             var.word = held.bind_var(&program.name, var)?;
         }
         let (scalars, merged) = (Arc::clone(&held.scalars), held.merged.clone());
         let natives = self.natives.get(&program.name).cloned().unwrap_or_default();
-        let bound = Bound { tables, scalars, merged, natives };
+        let bound = Bound { tables, scalars, merged, natives, matchers };
         Ok((program, bound))
     }
 
@@ -260,6 +264,7 @@ impl Bound {
             merged: self.merged.get(worker).cloned().unwrap_or_default(),
             merged_parts: self.merged.clone(),
             natives: self.natives.clone(),
+            matchers: self.matchers.clone(),
         }
     }
 }
@@ -346,6 +351,21 @@ fn check_table(table: &Table, wanted: &TableSpec) -> Result<(), String> {
     // Columns that are added and then not used, because the update is refused, do no harm: no code knows them, and
     // the next update finds them.
     table.extend(&wanted.columns).map_err(|e| e.to_string())
+}
+
+/// The rows of replicated tables, as the program matches them. They are made anew with each version, as the tables are.
+fn matchers(program: &ChainProgram, tables: &[Vec<Arc<Table>>]) -> Result<Vec<Arc<Matcher>>, Unfit> {
+    let matcher = |decl: &MatchDecl| {
+        let at = usize::from(decl.table.0);
+        Matcher::new(&decl.spec, &tables[at][0]).map(Arc::new).map_err(|error| Unfit {
+            chain: program.name.clone(),
+            instance: program.tables[at].owner.clone(),
+            name: program.tables[at].spec.name.clone(),
+            reason: error.to_string(),
+            help: "give it fewer rows".to_owned(),
+        })
+    };
+    program.matches.iter().map(matcher).collect()
 }
 
 /// Puts the rows of the program text into a new table.

@@ -107,6 +107,10 @@ pub struct SinkId(pub u16);
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct NameId(pub u16);
 
+/// A way to match the rows of a table, an index into [`crate::program::ChainProgram::matches`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct MatchId(pub u16);
+
 /// A native function of the chain, an index into [`crate::program::ChainProgram::natives`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct NativeId(pub u16);
@@ -271,6 +275,10 @@ pub enum Op {
     /// The row with this key, or none. The key has the type of the key column if there is one (a Float counts by
     /// its bits), else it is Bytes, by [`Op::Key`]. `Key -> Row`
     Find(TableId, Value),
+    /// The first of the rows of a replicated table that match, or none: a value for each part of the
+    /// [`MatchDecl`](crate::program::MatchDecl) and, where the part may be NULL, whether it is. The order of rows is
+    /// that of [`weft_core::matching`]. `(T, Bool?)... -> Row`
+    Match(TableId, MatchId, Vec<(Value, Option<Value>)>),
     /// `Row -> Bool`
     IsRow(Value),
     /// A new row; the program has looked and found none. None if the table is full and rejects, or the key is too
@@ -606,7 +614,7 @@ impl Op {
             | Self::SetColumn(_, a, _, b, _) => vec![*a, *b],
             Self::Select(a, b, c) | Self::Slice(a, b, c) => vec![*a, *b, *c],
             Self::Concat(parts) | Self::Key(parts) | Self::Native(_, parts) => parts.clone(),
-            Self::Emit(_, cells) => {
+            Self::Emit(_, cells) | Self::Match(_, _, cells) => {
                 cells.iter().flat_map(|(cell, null)| [Some(*cell), *null]).flatten().collect()
             }
         }

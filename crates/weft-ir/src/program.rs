@@ -4,7 +4,8 @@
 //! variables and sinks. The engine runs *segments* of it: lists of handlers for one event, which a back end
 //! compiles into one piece of code (that is all that fusion is here).
 
-use crate::ir::{Endian, Function};
+use crate::ir::{Endian, Function, TableId};
+use weft_core::matching::MatchSpec;
 use weft_core::native::NativeDecl;
 use weft_core::table::TableSpec;
 use weft_core::types::{Repr, Type};
@@ -24,6 +25,8 @@ pub struct ChainProgram {
     pub response: Direction,
     /// Tables of all elements.
     pub tables: Vec<TableDecl>,
+    /// How rows of tables are matched.
+    pub matches: Vec<MatchDecl>,
     /// Scalar variables of all elements.
     pub vars: Vec<VarDecl>,
     /// Sinks of all elements.
@@ -213,6 +216,15 @@ pub struct TableDecl {
     pub realisation: Realisation,
     /// Rows that the program text gives it: values of keys and columns, in order.
     pub rows: Vec<Vec<Value>>,
+}
+
+/// A way to match the rows of a table.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct MatchDecl {
+    /// The table, a replicated one.
+    pub table: TableId,
+    /// How its rows are asked, and in which order.
+    pub spec: MatchSpec,
 }
 
 /// How a table keeps "one table per node, linearizable per key".

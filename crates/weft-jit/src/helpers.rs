@@ -12,6 +12,7 @@ use std::sync::Arc;
 use weft_core::abi::{Cx, EditTarget, Fault, Verdict};
 use weft_core::hash;
 use weft_core::limits::ROW_BYTES_MAX;
+use weft_core::matching::{Key, Matcher};
 use weft_core::native::{Arg, Call, Ended, NATIVE_ARGS_MAX, NATIVE_BYTES_MAX};
 use weft_core::table::{ColumnRef, Insert, Row, Table};
 use weft_core::{Status, Time};
@@ -131,6 +132,7 @@ pub(crate) mod tag {
     pub(crate) const INT: u64 = 1;
     pub(crate) const FLOAT: u64 = 2;
     pub(crate) const BYTES: u64 = 3;
+    pub(crate) const NULL: u64 = 4;
 }
 
 impl Cell {
@@ -238,6 +240,7 @@ helpers! {
 
     Key = key(I64, I64, I64) -> (I64, I64);
     FindParts = find_parts(I64, I64, I64, I64) -> (I64, I64);
+    Match = first_match(I64, I64, I64) -> (I64, I64);
     Remove = remove(I64, I64, I64, I64) -> ();
     TouchNoted = touch_noted(I64, I64, I64) -> ();
     TouchReadNoted = touch_read_noted(I64, I64, I64) -> ();
@@ -727,6 +730,17 @@ extern "C" fn find_bytes(table: &Arc<Table>, key: Bytes, now: i64, found: &mut R
 
 extern "C" fn find_parts(table: &Arc<Table>, key: Bytes, now: i64) -> RowRef {
     RowRef::found(table.find_bytes_words(key.as_slice(), Time(now)))
+}
+
+/// The first row that matches, by a cell for each part.
+extern "C" fn first_match(matcher: &Arc<Matcher>, keys: *const Cell, n: u64) -> RowRef {
+    let keys = cells(keys, n);
+    let row = matcher.find(|at| match &keys[at] {
+        Cell { tag: tag::NULL, .. } => Key::Null,
+        key @ Cell { tag: tag::BYTES, .. } => Key::Bytes(key.bytes().as_slice()),
+        key => Key::Word(key.a),
+    });
+    RowRef::new(matcher.table(), row)
 }
 
 fn inserted(table: &Table, insert: Insert) -> RowRef {

@@ -236,6 +236,8 @@ struct Shape {
     scalars: usize,
     merged: usize,
     natives: usize,
+    /// What the code matches: the matcher, and the table whose rows it takes them for.
+    matches: Vec<(usize, usize)>,
     /// The tables that the code works on, and the fingerprints of their layouts.
     tables: Vec<(usize, u64)>,
 }
@@ -273,6 +275,17 @@ impl Shape {
         if state.natives.len() < natives {
             return Err(Unsupported { reason: "the state lacks a function of the chain".into(), line: 0 });
         }
+        let mut matches: Vec<(usize, usize)> = Vec::new();
+        for op in ops() {
+            let Op::Match(table, id, _) = op else { continue };
+            let at = (usize::from(id.0), usize::from(table.0));
+            if !is_of(state, at) {
+                return Err(Unsupported { reason: "the state lacks a matcher of the chain".into(), line: 0 });
+            }
+            if !matches.contains(&at) {
+                matches.push(at);
+            }
+        }
         let n_inputs = Handler::of(event).direction(chain).map_or(0, |d| d.inputs.len());
         let is_parser = event == Event::Parse;
         Ok(Self {
@@ -284,6 +297,7 @@ impl Shape {
             natives,
             scalars,
             merged,
+            matches,
             tables,
         })
     }
@@ -307,6 +321,7 @@ impl Shape {
             state.tables.get(*at).is_some_and(|table| table.fingerprint() == *fingerprint)
         };
         self.tables.iter().all(has_table)
+            && self.matches.iter().all(|at| is_of(state, *at))
             && state.natives.len() >= self.natives
             && (self.scalars == 0 || state.scalars.len() >= self.scalars)
             && (self.merged == 0 || state.merged.len() >= self.merged)
@@ -317,4 +332,11 @@ impl Shape {
     fn misfit() -> ! {
         panic!("the pass does not have the shape that the segment was compiled for")
     }
+}
+
+/// Whether the state has a matcher, and it is one of the rows of this table.
+#[inline(always)]
+fn is_of(state: &State, (matcher, table): (usize, usize)) -> bool {
+    let held = state.matchers.get(matcher).zip(state.tables.get(table));
+    held.is_some_and(|(matcher, table)| Arc::ptr_eq(matcher.table(), table))
 }

@@ -1134,7 +1134,7 @@ pub enum SelectItem {
     },
 }
 
-/// `[LEFT] JOIN t [alias] USING (cols) | ON e`
+/// `[LEFT] JOIN t [alias] USING (cols) | ON e`, or `[LEFT] JOIN FIRST t [alias] BY c [ASC | DESC] ON e`
 #[derive(Clone, PartialEq, Debug)]
 pub struct Join {
     /// `LEFT`.
@@ -1143,10 +1143,21 @@ pub struct Join {
     pub table: Ident,
     /// Its name here.
     pub alias: Option<Ident>,
+    /// `FIRST ... BY c`.
+    pub first: Option<First>,
     /// How rows meet.
     pub condition: JoinCondition,
     /// The whole.
     pub span: Span,
+}
+
+/// `FIRST` and `BY c [ASC | DESC]`: of the rows that meet, the one with the best `c`.
+#[derive(Clone, PartialEq, Debug)]
+pub struct First {
+    /// The column.
+    pub by: Ident,
+    /// `DESC`: the greatest is the best.
+    pub descending: bool,
 }
 
 /// How the rows of a join meet.

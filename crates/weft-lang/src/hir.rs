@@ -14,6 +14,7 @@
 use std::fmt;
 
 use weft_core::filter::{KeyId, Policies};
+use weft_core::matching::MatchSpec;
 use weft_core::native::{Effect, Native, NativeCost};
 use weft_core::schema::Schema;
 use weft_core::wire::{self, FieldRef, LayerRef};
@@ -1010,14 +1011,16 @@ pub struct Query {
     pub filter: Option<Expr>,
 }
 
-/// A join of `input` with the row of a table that has a key.
+/// A join of `input` with the row of a table that has a key, or with the first of those that match.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Join {
     /// The table.
     pub table: TableRef,
     /// The row that is found.
     pub row: RowId,
-    /// The key in its order; NULL in it finds no row.
+    /// `FIRST`: how rows match. The table is filled by the controller.
+    pub first: Option<MatchSpec>,
+    /// The key in its order; NULL in it finds no row. Of a match, the value of each part.
     pub key: Vec<Expr>,
     /// What else must be true of the row.
     pub condition: Option<Expr>,

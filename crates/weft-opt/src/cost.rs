@@ -106,10 +106,15 @@ const HANDLER_STEP_PS: u64 = 200;
 /// The bytes that a function is taken to be given: a message is small.
 const TYPICAL_BYTES: u64 = 256;
 
+/// What a match takes, in picoseconds, and each of its parts. More rules hardly change it.
+const MATCH_PS: u64 = 20_000;
+const MATCH_PART_PS: u64 = 4_000;
+
 fn of_inst(chain: &ChainProgram, function: &Function, inst: &Inst) -> u64 {
     let is_bytes = inst.result.is_some_and(|result| function.ty(result) == Ty::Bytes);
     match &inst.op {
         Op::Find(..) | Op::ScanRow(..) => 5_000,
+        Op::Match(_, _, keys) => MATCH_PS + MATCH_PART_PS * keys.len() as u64,
         Op::Insert(..) | Op::Remove(..) => 20_000,
         Op::Touch(..) | Op::TouchRead(..) => 2_000,
         Op::SetColumn(..) | Op::SetColumnNull(..) => 1_500,

@@ -580,7 +580,30 @@ impl Builder<'_> {
         }
     }
 
+    /// Matches rows, by values that some of them may want.
+    fn matched(&mut self) {
+        let (id, decl) = pick(self.dice, &self.chain.matches);
+        let mut keys = Vec::new();
+        for part in &decl.spec.parts {
+            let value = match part.ty {
+                Type::IpAddr if self.dice.percent(90) => {
+                    let mut address = self.dice.pick(&super::NETS).to_vec();
+                    address.pop();
+                    self.give(Ty::Bytes, Op::BytesConst(address))
+                }
+                ty => self.key_part(ty),
+            };
+            let null = (part.nullable && self.dice.percent(50)).then(|| self.any(Ty::Bool));
+            keys.push((value, null));
+        }
+        let row = self.give(Ty::Row, Op::Match(decl.table, MatchId(id), keys));
+        self.rows.push((row, decl.table));
+    }
+
     fn table_op(&mut self) {
+        if self.dice.percent(8) {
+            return self.matched();
+        }
         let table = self.table();
         let journal = self.journal();
         match self.dice.below(14) {

@@ -19,12 +19,13 @@ mod observe;
 mod tests;
 
 use crate::backend::Backend;
-use crate::ir::{Block, Function};
+use crate::ir::{Block, Function, TableId};
 use crate::program::*;
 use crate::text;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use weft_core::hash;
+use weft_core::matching::{MatchPart, MatchSpec, Test};
 use weft_core::table::{ColumnSpec, Evict, TableSpec};
 use weft_core::types::{Type, Value};
 use weft_core::{Interval, Time};
@@ -152,6 +153,7 @@ pub fn chain(dice: &mut Dice) -> ChainProgram {
         request: Direction { inputs: inputs(dice, false) },
         response: Direction { inputs: inputs(dice, true) },
         tables: tables(dice),
+        matches: matches(dice),
         vars: vars(),
         sinks: sinks(),
         call: call_cells(),
@@ -219,7 +221,82 @@ fn tables(dice: &mut Dice) -> Vec<TableDecl> {
         ("by_float", &[Type::F64]),
         ("replicated", &[Type::Text(Some(8))]),
     ];
-    keys.iter().map(|(name, key)| table(dice, name, key)).collect()
+    let mut tables: Vec<TableDecl> = keys.iter().map(|(name, key)| table(dice, name, key)).collect();
+    tables.push(rules(dice));
+    tables
+}
+
+/// The number of [`rules`] among the tables.
+const RULES: TableId = TableId(6);
+
+/// A replicated table whose rows are matched.
+fn rules(dice: &mut Dice) -> TableDecl {
+    let column =
+        |name: &str, ty, nullable| ColumnSpec { name: name.into(), ty, nullable, default: Value::Null };
+    let spec = TableSpec {
+        name: "rules".into(),
+        key: vec![column("id", Type::Int(64), false)],
+        columns: vec![
+            column("rank", Type::Int(64), true),
+            column("net", Type::Cidr, true),
+            column("low", Type::Int(64), true),
+            column("high", Type::Int(64), true),
+            column("n", Type::Uint(64), false),
+            column("s", Type::Text(Some(8)), true),
+            column("flag", Type::Bool, true),
+        ],
+        max_rows: 30,
+        evict: Evict::Reject,
+        ttl: None,
+        ttl_on_access: false,
+        shared: false,
+        stripes: None,
+    };
+    let row = |(id, dice): (i64, &mut Dice)| {
+        let number = |dice: &mut Dice| Value::Int(function::int(dice));
+        let rank = Value::Int(dice.pick(&[-1, 0, i64::MAX]));
+        let net = Value::Bytes(dice.pick(&NETS).to_vec());
+        let (low, high, n) = (number(dice), number(dice), number(dice));
+        let (s, flag) = (Value::Bytes(dice.pick(&["", "a", "bob"]).into()), Value::Bool(dice.percent(50)));
+        let all = [rank, net, low, high, n, s, flag].into_iter().enumerate();
+        let all = all.map(|(at, value)| if at != 4 && dice.percent(30) { Value::Null } else { value });
+        core::iter::once(Value::Int(id)).chain(all).collect()
+    };
+    let rows = (0..dice.below(20) as i64).map(|id| row((9 - id, dice))).collect();
+    TableDecl { owner: "e0".into(), spec, realisation: Realisation::Replicated, rows }
+}
+
+/// Networks of both lengths, and one that is none.
+const NETS: [&[u8]; 5] = [
+    &[10, 0, 0, 0, 8],
+    &[0, 0, 0, 0, 0],
+    &[10, 1, 0, 0, 16],
+    &[10, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 8],
+    &[1, 33],
+];
+
+/// Ways to match [`rules`].
+fn matches(dice: &mut Dice) -> Vec<MatchDecl> {
+    let part = |test, wildcard, ty, nullable| MatchPart { test, wildcard, ty, nullable };
+    let mut decl = || {
+        let all = [
+            part(Test::Within(2), Some(2), Type::IpAddr, true),
+            part(Test::Range { low: Some(3), high: Some(4) }, Some(4), Type::Int(64), false),
+            part(Test::Range { low: None, high: Some(5) }, None, Type::Uint(64), true),
+            part(Test::Equal(6), Some(6), Type::Text(None), true),
+            part(Test::Equal(7), Some(7), Type::Bool, false),
+        ];
+        let mut parts: Vec<MatchPart> = all.into_iter().filter(|_| dice.percent(40)).collect();
+        if parts.is_empty() {
+            parts.push(all[0]);
+        }
+        for part in &mut parts {
+            part.wildcard = part.wildcard.filter(|_| dice.percent(80));
+        }
+        let spec = MatchSpec { by: dice.pick(&[0, 1, 3, 5]), descending: dice.percent(50), parts };
+        MatchDecl { table: RULES, spec }
+    };
+    vec![decl(), decl()]
 }
 
 fn table(dice: &mut Dice, name: &str, key: &[Type]) -> TableDecl {

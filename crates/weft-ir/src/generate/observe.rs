@@ -13,6 +13,7 @@ use weft_core::abi::{
     Verdict,
 };
 use weft_core::limits::SCRATCH_BYTES_MIN;
+use weft_core::matching::Matcher;
 use weft_core::native::Prepared;
 use weft_core::table::{ColumnRef, Insert, KeyBuilder, Row, Scalars, Table};
 use weft_core::types::Value;
@@ -160,8 +161,14 @@ impl World {
                 Some(_) => parts.iter().for_each(|part| part.set_word(at, start)),
             }
         }
+        let tables: Vec<Arc<Table>> = chain.tables.iter().map(|decl| Arc::new(filled(decl))).collect();
+        let matcher = |decl: &crate::program::MatchDecl| {
+            let matcher = Matcher::new(&decl.spec, &tables[usize::from(decl.table.0)]);
+            Arc::new(matcher.expect("a generated table has few rows"))
+        };
         let state = State {
-            tables: chain.tables.iter().map(|decl| Arc::new(filled(decl))).collect(),
+            matchers: chain.matches.iter().map(matcher).collect(),
+            tables,
             scalars: Arc::new(scalars),
             merged: parts[0].clone(),
             merged_parts: parts.into(),

@@ -64,8 +64,13 @@ impl Handling<'_, '_> {
     pub(super) fn note(&mut self, op: &Op, result: Option<&Val>) {
         let accesses = self.accesses(op, result);
         let (part, full) = (self.part, self.scratch_full.then_some(Access::Full));
+        let matched = match *op {
+            Op::Match(table, id, _) => self.matched_columns(table, id),
+            _ => Vec::new(),
+        };
         if let Some(notes) = &mut *self.notes {
-            notes.extend(accesses.into_iter().chain([full]).flatten().map(|access| (part, access)));
+            let all = accesses.into_iter().chain([full]).flatten().chain(matched);
+            notes.extend(all.map(|access| (part, access)));
         }
     }
 
@@ -93,7 +98,9 @@ impl Handling<'_, '_> {
             Op::VarSet(id, ..) | Op::VarReset(id) => Some(Access::WriteVar(id)),
             Op::VarMerge(id, ..) => Some(Access::MergeVar(id)),
             Op::Find(table, key) => Some(Access::ReadRows(table, Some(self.key_bytes(key)))),
-            Op::Count(table) | Op::ScanRow(table, _) => Some(Access::ReadRows(table, None)),
+            Op::Match(table, ..) | Op::Count(table) | Op::ScanRow(table, _) => {
+                Some(Access::ReadRows(table, None))
+            }
             Op::Insert(table, ..) => {
                 (result != Some(&Val::Row(Row::NONE))).then_some(Access::WriteRows(table))
             }
@@ -116,6 +123,11 @@ impl Handling<'_, '_> {
             _ => None,
         };
         [access, room]
+    }
+
+    fn matched_columns(&self, table: TableId, id: MatchId) -> Vec<Access> {
+        let columns = self.program.chain.matches[usize::from(id.0)].spec.columns();
+        columns.map(|column| Access::ReadColumn(table, ColumnId(column))).collect()
     }
 
     /// Whether the operation depends on the room that is left.

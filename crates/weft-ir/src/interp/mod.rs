@@ -9,6 +9,7 @@
 
 mod access;
 mod bytes;
+mod matching;
 mod numbers;
 mod tables;
 #[cfg(test)]
@@ -531,6 +532,7 @@ impl<'r, 'c> Handling<'r, 'c> {
                 self.made(&key)
             }
             Op::IsRow(row) => Val::Bool(self.row(row) != Row::NONE),
+            Op::Match(table, id, ref keys) => Val::Row(self.first(table, id, keys)),
             Op::Find(..)
             | Op::Insert(..)
             | Op::Column(..)

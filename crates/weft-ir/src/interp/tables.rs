@@ -110,7 +110,7 @@ impl Handling<'_, '_> {
         }
     }
 
-    fn column(&self, table: TableId, column: ColumnId) -> (ColumnRef, Type) {
+    pub(super) fn column(&self, table: TableId, column: ColumnId) -> (ColumnRef, Type) {
         let (table, column) = (usize::from(table.0), usize::from(column.0));
         let spec = &self.program.chain.tables[table].spec;
         let ty = match column.checked_sub(spec.key.len()) {

@@ -129,6 +129,7 @@ const OTHERS: &[&str] = &[
     "var_merged",
     "var_reset",
     "find",
+    "match",
     "touch",
     "touch_read",
     "column",
@@ -219,6 +220,11 @@ pub(super) fn write_op(out: &mut String, op: &Op) {
         Op::VarMerged(VarId(n)) => write!(out, "var_merged var{n}"),
         Op::VarReset(VarId(n)) => write!(out, "var_reset var{n}"),
         Op::Find(TableId(t), v) => write!(out, "find t{t}, v{}", v.0),
+        Op::Match(TableId(t), MatchId(m), keys) => {
+            let _ = write!(out, "match t{t}, m{m}");
+            write_cells(out, keys);
+            Ok(())
+        }
         Op::Insert(TableId(t), v, j) => write!(out, "insert{} t{t}, v{}", journal(*j), v.0),
         Op::Remove(TableId(t), v, j) => write!(out, "remove{} t{t}, v{}", journal(*j), v.0),
         Op::Touch(TableId(t), v) => write!(out, "touch t{t}, v{}", v.0),
@@ -238,12 +244,7 @@ pub(super) fn write_op(out: &mut String, op: &Op) {
         Op::Lock(TableId(t), Some(v)) => write!(out, "lock t{t}, v{}", v.0),
         Op::Emit(SinkId(s), cells) => {
             let _ = write!(out, "emit s{s}");
-            for (cell, null) in cells {
-                let _ = write!(out, ", v{}", cell.0);
-                if let Some(null) = null {
-                    let _ = write!(out, " null v{}", null.0);
-                }
-            }
+            write_cells(out, cells);
             Ok(())
         }
         Op::IntBinary(op, ..) => return plain(out, name_of(INT_OPS, *op)),
@@ -557,6 +558,11 @@ fn parse_stateful(line: &mut Line<'_>, name: &str, j: Journal) -> Result<Option<
         "var_merged" => Op::VarMerged(VarId(line.id("var")?)),
         "var_reset" => Op::VarReset(VarId(line.id("var")?)),
         "find" => Op::Find(table(line)?, then_value(line)?),
+        "match" => {
+            let table = table(line)?;
+            line.expect(',')?;
+            Op::Match(table, MatchId(line.id("m")?), parse_cells(line)?)
+        }
         "insert" => Op::Insert(table(line)?, then_value(line)?, j),
         "remove" => Op::Remove(table(line)?, then_value(line)?, j),
         "touch" => Op::Touch(table(line)?, then_value(line)?),
@@ -576,16 +582,30 @@ fn parse_stateful(line: &mut Line<'_>, name: &str, j: Journal) -> Result<Option<
         }
         "emit" => {
             let sink = SinkId(line.id("s")?);
-            let mut cells = Vec::new();
-            while line.eat(',') {
-                let cell = line.value()?;
-                let null = if line.eat_word("null") { Some(line.value()?) } else { None };
-                cells.push((cell, null));
-            }
-            Op::Emit(sink, cells)
+            Op::Emit(sink, parse_cells(line)?)
         }
         _ => return Ok(None),
     }))
+}
+
+fn write_cells(out: &mut String, cells: &[(Value, Option<Value>)]) {
+    for (cell, null) in cells {
+        let _ = write!(out, ", v{}", cell.0);
+        if let Some(null) = null {
+            let _ = write!(out, " null v{}", null.0);
+        }
+    }
+}
+
+/// Values behind commas, each perhaps with what says that it is NULL.
+fn parse_cells(line: &mut Line<'_>) -> Result<Vec<(Value, Option<Value>)>, ParseError> {
+    let mut cells = Vec::new();
+    while line.eat(',') {
+        let cell = line.value()?;
+        let null = if line.eat_word("null") { Some(line.value()?) } else { None };
+        cells.push((cell, null));
+    }
+    Ok(cells)
 }
 
 fn pair(line: &mut Line<'_>) -> Result<(Value, Value), ParseError> {

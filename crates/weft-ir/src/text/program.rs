@@ -3,9 +3,11 @@
 use super::lines::{Line, Lines, quote, write_float};
 use super::ops::ENDIANS;
 use super::{ParseError, name_of, parse_function, write_function};
+use crate::ir::TableId;
 use crate::program::*;
 use core::fmt::Write as _;
 use weft_core::Interval;
+use weft_core::matching::{MatchPart, MatchSpec, Test};
 use weft_core::native::{NativeCost, NativeDecl};
 use weft_core::table::{ColumnSpec, Evict, TableSpec};
 use weft_core::types::{Type, Value};
@@ -74,6 +76,7 @@ pub fn write_program(chain: &ChainProgram) -> String {
         direction.inputs.iter().for_each(|input| write_input(&mut out, input));
     }
     chain.tables.iter().for_each(|table| write_table(&mut out, table));
+    chain.matches.iter().for_each(|decl| write_match(&mut out, decl));
     for var in &chain.vars {
         let merge = var.merge.map_or(String::new(), |merge| format!(" merge {}", name_of(MERGES, merge)));
         let rest = format!("{} word {} start {}{merge}", var.ty, var.word, value(&var.start));
@@ -226,6 +229,36 @@ fn write_table(out: &mut String, table: &TableDecl) {
     }
 }
 
+/// ```text
+/// match t0 by c1 desc
+///   part IPADDR nullable within c2 wild c2
+///   part U16 low c4 high c5
+/// ```
+fn write_match(out: &mut String, decl: &MatchDecl) {
+    let MatchDecl { table, spec } = decl;
+    let order = flag(spec.descending, "desc");
+    declaration(out, "match", &[], &format!("t{} by c{}{order}", table.0, spec.by));
+    for part in &spec.parts {
+        let test = match part.test {
+            Test::Equal(column) => format!(" equal c{column}"),
+            Test::Within(column) => format!(" within c{column}"),
+            Test::Range { low, high } => {
+                let side = |word: &str, column: Option<u16>| {
+                    column.map_or(String::new(), |c| format!(" {word} c{c}"))
+                };
+                format!("{}{}", side("low", low), side("high", high))
+            }
+        };
+        let wild = part.wildcard.map_or(String::new(), |column| format!(" wild c{column}"));
+        declaration(
+            out,
+            "  part",
+            &[],
+            &format!("{}{}{test}{wild}", part.ty, flag(part.nullable, "nullable")),
+        );
+    }
+}
+
 fn write_native(out: &mut String, decl: &NativeDecl) {
     let NativeCost { base_ns, ns_per_kib } = decl.cost;
     let mut rest = format!("{} site {} cost {base_ns} {ns_per_kib}", decl.native.name(), decl.site);
@@ -282,6 +315,17 @@ pub fn parse_program(text: &str) -> Result<ChainProgram, ParseError> {
             "key" | "column" | "row" => {
                 let table = chain.tables.last_mut().ok_or(not_here)?;
                 parse_in_table(&mut line, &word, table)?;
+            }
+            "match" => {
+                let table = TableId(line.id("t")?);
+                line.keyword("by")?;
+                let (by, descending) = (line.id("c")?, line.eat_word("desc"));
+                let spec = MatchSpec { by, descending, parts: Vec::new() };
+                chain.matches.push(MatchDecl { table, spec });
+            }
+            "part" => {
+                let decl = chain.matches.last_mut().ok_or(not_here)?;
+                decl.spec.parts.push(parse_match_part(&mut line)?);
             }
             "var" => chain.vars.push(parse_var(&mut line)?),
             "sink" => chain.sinks.push(parse_sink(&mut line)?),
@@ -473,6 +517,19 @@ fn parse_in_table(line: &mut Line<'_>, word: &str, table: &mut TableDecl) -> Res
         _ => table.spec.columns.push(column),
     }
     Ok(())
+}
+
+fn parse_match_part(line: &mut Line<'_>) -> Result<MatchPart, ParseError> {
+    let ty = parse_type(line)?;
+    let nullable = line.eat_word("nullable");
+    let mut column = |word: &str| line.eat_word(word).then(|| line.id("c")).transpose();
+    let test = match (column("equal")?, column("within")?) {
+        (Some(column), _) => Test::Equal(column),
+        (None, Some(column)) => Test::Within(column),
+        (None, None) => Test::Range { low: column("low")?, high: column("high")? },
+    };
+    let wildcard = column("wild")?;
+    Ok(MatchPart { test, wildcard, ty, nullable })
 }
 
 fn parse_var(line: &mut Line<'_>) -> Result<VarDecl, ParseError> {

@@ -29,7 +29,9 @@
 //! 14. a native function gets as many values as it has parameters that are not constant, of types that they take, and
 //!     [`Op::NativeNull`] and [`Op::NativeFailed`] are asked of what an [`Op::Native`] gave ([`Rule::Type`]);
 //! 15. the bytes of a frame are looked at, and inputs given, in PARSE alone, which does nothing else: it reads no
-//!     input, no state and no clock, leaves nothing, and ends with FORWARD or DROP ([`Rule::Parse`]).
+//!     input, no state and no clock, leaves nothing, and ends with FORWARD or DROP ([`Rule::Parse`]);
+//! 16. rows that are matched are those of a replicated table, by a declaration of columns that the table has, and each
+//!     of its parts gets a value of its type, which is NULL only where the part may be ([`Rule::Match`]).
 //!
 //! [`verify_program`] also holds that a chain keeps its limits and that the call's row is laid out without gaps
 //! or overlaps ([`Rule::Limit`], [`Rule::Layout`]).
@@ -44,6 +46,7 @@ use core::fmt;
 use flow::{At, Flow};
 use std::collections::BTreeSet;
 use weft_core::limits::{ELEMENTS_MAX, INPUTS_MAX, SCAN_ROWS_MAX};
+use weft_core::matching::{MatchPart, Test};
 use weft_core::native::Param;
 use weft_core::table::TableSpec;
 use weft_core::types::{Repr, Type};
@@ -79,6 +82,7 @@ pub enum Rule {
     ReadOnly,
     Stale,
     Parse,
+    Match,
     Limit,
     Layout,
 }
@@ -725,6 +729,7 @@ impl<'a> Check<'a> {
     fn table_op(&mut self, op: &Op) -> Gives {
         let (table, row) = match *op {
             Op::Find(table, key) => return self.keyed(table, key, false),
+            Op::Match(table, id, ref keys) => return self.matched(table, id, keys),
             Op::Insert(table, key, _) => return self.keyed(table, key, true),
             Op::Lock(table, key) => {
                 match key {
@@ -790,6 +795,45 @@ impl<'a> Check<'a> {
             self.writable(table);
         }
         Gives::Value(Some(Ty::Row))
+    }
+
+    /// Rule 16.
+    fn matched(&mut self, table: TableId, id: MatchId, keys: &[(Value, Option<Value>)]) -> Gives {
+        let gives = Gives::Value(Some(Ty::Row));
+        let Some(decl) = self.found("match", &self.chain.matches, id.0) else { return gives };
+        let Some(held) = self.found("table", &self.chain.tables, table.0) else { return gives };
+        if decl.table != table || held.realisation != Realisation::Replicated || !decl.spec.is_sound() {
+            let what = format!("match {} is not one of rows of a replicated table {}", id.0, table.0);
+            self.say(Rule::Match, what);
+            return gives;
+        }
+        let types: Vec<Type> =
+            held.spec.key.iter().chain(&held.spec.columns).map(|column| column.ty).collect();
+        let fits = |column: u16, fits: &dyn Fn(Type) -> bool| {
+            types.get(usize::from(column)).is_some_and(|ty| fits(*ty))
+        };
+        let is_ordered = fits(decl.spec.by, &|ty| ty.repr() == Repr::Int);
+        let is_tested = |part: &MatchPart| {
+            part.test.columns().all(|column| match part.test {
+                Test::Within(_) => fits(column, &|ty| ty == Type::Cidr),
+                Test::Equal(_) | Test::Range { .. } => fits(column, &|ty| ty.repr() == part.ty.repr()),
+            })
+        };
+        if !is_ordered || !decl.spec.parts.iter().all(is_tested) {
+            self.say(Rule::Match, format!("match {} does not fit the columns of table {}", id.0, table.0));
+        }
+        if decl.spec.parts.len() != keys.len() {
+            let (n, parts) = (keys.len(), decl.spec.parts.len());
+            self.say(Rule::Match, format!("{n} values for the {parts} parts of match {}", id.0));
+        }
+        for (part, &(value, null)) in decl.spec.parts.iter().zip(keys) {
+            self.want(value, Ty::of(part.ty));
+            if null.is_some() && !part.nullable {
+                self.say(Rule::Match, format!("v{} may be NULL, and its part is not", value.0));
+            }
+            null.into_iter().for_each(|null| self.want(null, Ty::Bool));
+        }
+        gives
     }
 
     fn table(&mut self, table: TableId) -> Option<&'a TableSpec> {
@@ -930,7 +974,9 @@ fn tables_of_rows(function: &Function) -> Vec<BTreeSet<u16>> {
     let mut tables = vec![BTreeSet::new(); function.types.len()];
     spread(function, |to, from: Source<'_>| {
         let new: BTreeSet<u16> = match from {
-            Source::Op(Op::Find(t, _) | Op::Insert(t, ..) | Op::ScanRow(t, _)) => [t.0].into(),
+            Source::Op(Op::Find(t, _) | Op::Insert(t, ..) | Op::ScanRow(t, _) | Op::Match(t, ..)) => {
+                [t.0].into()
+            }
             Source::Op(Op::Select(_, a, b)) => &tables[a.0 as usize] | &tables[b.0 as usize],
             Source::Op(_) => BTreeSet::new(),
             Source::Value(v) => tables[v.0 as usize].clone(),

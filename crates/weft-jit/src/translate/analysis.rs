@@ -594,6 +594,7 @@ fn only_looks(op: &Op) -> bool {
             | Op::Native(..)
             | Op::Key(_)
             | Op::Find(..)
+            | Op::Match(..)
             | Op::Emit(..)
             | Op::SetAnswer(..)
             | Op::SetReply(..)
@@ -662,6 +663,7 @@ fn has_effect(op: &Op) -> bool {
 pub(crate) fn table_of(op: &Op) -> Option<TableId> {
     match op {
         Op::Find(table, _)
+        | Op::Match(table, ..)
         | Op::Insert(table, ..)
         | Op::Remove(table, ..)
         | Op::Touch(table, _)

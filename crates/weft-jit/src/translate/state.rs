@@ -2,9 +2,9 @@
 
 use super::analysis::{self, column_ref};
 use super::bytes::little_endian;
-use super::{LockState, PLAIN, PartTranslator, UNALIGNED, Val};
+use super::{LockState, PLAIN, PartTranslator, UNALIGNED, Val, cell_tag};
 use crate::frame::SLICE_START;
-use crate::helpers::{Cold, Helper, merge_code};
+use crate::helpers::{CELL_BYTES, Cell, Cold, Helper, merge_code, tag};
 use core::mem::offset_of;
 use cranelift_codegen::ir as clif;
 use cranelift_codegen::ir::condcodes::IntCC;
@@ -14,9 +14,10 @@ use cranelift_frontend::Variable;
 use std::sync::Arc;
 use weft_core::Value as Constant;
 use weft_core::abi::{Cx, State};
+use weft_core::matching::Matcher;
 use weft_core::table::{ColumnRef, Table};
 use weft_ir::backend::Unsupported;
-use weft_ir::ir::{BlockId, CallId, ColumnId, Inst, Journal, Op, TableId, Ty, Value, VarId};
+use weft_ir::ir::{BlockId, CallId, ColumnId, Inst, Journal, MatchId, Op, TableId, Ty, Value, VarId};
 use weft_ir::program::{CallCell, Merge, VarDecl};
 
 /// Cells of the call's row are set in place to bytes up to this many.
@@ -107,6 +108,7 @@ impl PartTranslator<'_, '_, '_, '_> {
         let now = self.segment.load_now();
         Ok(match &inst.op {
             Op::Find(table, key) => Some(self.find(*table, *key)?),
+            Op::Match(_, id, keys) => Some(self.first_match(*id, keys)?),
             Op::IsRow(row) => {
                 let row = self.get(*row)?.two().0;
                 Some(Val::One(self.segment.icmp_imm(IntCC::NotEqual, row, 0)))
@@ -185,6 +187,24 @@ impl PartTranslator<'_, '_, '_, '_> {
         let tables = self.segment.load_state(offset_of!(State, tables) + self.segment.plan.vec_words.start);
         let offset = usize::from(table.0) * size_of::<Arc<Table>>();
         self.segment.iadd_imm(tables, offset as i64)
+    }
+
+    /// The first row that matches, or none.
+    fn first_match(&mut self, id: MatchId, keys: &[(Value, Option<Value>)]) -> Result<Val, Unsupported> {
+        let values: Vec<Value> = keys.iter().map(|(value, _)| *value).collect();
+        let cells = self.cells(&values)?;
+        for (at, (value, null)) in (0..).step_by(CELL_BYTES as usize).zip(keys) {
+            let Some(null) = null else { continue };
+            let (is_null, tag) = (self.get(*null)?.one(), self.segment.int(cell_tag(self.ty(*value)) as i64));
+            let null_tag = self.segment.int(tag::NULL as i64);
+            let tag = self.ins().select(is_null, null_tag, tag);
+            self.ins().store(PLAIN, tag, cells, at + Cell::TAG);
+        }
+        let matchers =
+            self.segment.load_state(offset_of!(State, matchers) + self.segment.plan.vec_words.start);
+        let matcher = self.segment.iadd_imm(matchers, (usize::from(id.0) * size_of::<Arc<Matcher>>()) as i64);
+        let n = self.segment.int(keys.len() as i64);
+        Ok(self.segment.call_two(Helper::Match, &[matcher, cells, n]))
     }
 
     /// The index of a table, with a bit in the upper half if the write is noted.

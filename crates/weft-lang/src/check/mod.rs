@@ -26,6 +26,7 @@ mod filter;
 pub mod fold;
 pub mod functions;
 mod header;
+mod matching;
 pub mod native;
 pub mod network;
 mod query;

@@ -107,6 +107,9 @@ impl Scope<'_, '_> {
             self.cx.report(diagnostic);
             return None;
         }
+        if let (Some(first), JoinCondition::On(on)) = (&join.first, &join.condition) {
+            return self.join_first(join, table, first, on);
+        }
         let row = self.add_row(table, false);
         let using = match &join.condition {
             JoinCondition::Using(columns) => columns.iter().map(|column| column.name.clone()).collect(),
@@ -128,10 +131,10 @@ impl Scope<'_, '_> {
         let split = condition.and_then(|condition| self.split_key(row, condition, join.span));
         self.rows[row.0].optional = left;
         let (key, condition) = split?;
-        Some(Join { table, row, key, condition, left, span: join.span })
+        Some(Join { table, row, first: None, key, condition, left, span: join.span })
     }
 
-    fn see(&mut self, alias: &Ident, row: RowId, using: Vec<String>) {
+    pub(super) fn see(&mut self, alias: &Ident, row: RowId, using: Vec<String>) {
         self.sights.push(Sight { alias: alias.name.clone(), row, bare: Bare::Joined(using) });
     }
 
@@ -368,7 +371,7 @@ impl Scope<'_, '_> {
 }
 
 /// Takes `a AND b AND c` apart.
-fn conjuncts(expr: Expr, parts: &mut Vec<Expr>) {
+pub(super) fn conjuncts(expr: Expr, parts: &mut Vec<Expr>) {
     match expr.kind {
         ExprKind::And(left, right) => {
             conjuncts(*left, parts);
@@ -389,7 +392,7 @@ fn fixes(part: &Expr, row: RowId, column: usize) -> bool {
 }
 
 /// Whether an expression looks at a row.
-fn mentions(expr: &Expr, row: RowId) -> bool {
+pub(super) fn mentions(expr: &Expr, row: RowId) -> bool {
     let mut found = false;
     each_expr(expr, &mut |part| {
         found |= matches!(part.kind, ExprKind::RowColumn { row: other, .. } if other == row);

@@ -88,6 +88,8 @@ codes! {
     ACTION_NOT_HERE = "W0320", "an action that this handler cannot do";
     SCANNED_TABLE_GROWS = "W0321", "a table gets rows while it is scanned";
     OVERCLAIM = "W0322", "a declaration that claims more than its native function gives";
+    NOT_A_MATCH = "W0323", "a condition of JOIN FIRST that rules cannot be compiled from";
+    NOT_MATCHABLE = "W0324", "JOIN FIRST over a table that the controller does not fill";
 
     // W04xx: chains, routes, listeners, clusters and rows.
     NOT_IN_NETWORK = "W0401", "a chain or route names a listener or cluster that does not exist";

@@ -399,7 +399,7 @@ impl Place<'_> {
 
     /// Names behind the words that tables stand behind, in the handler at the cursor.
     fn statement_names(&self) -> Vec<String> {
-        const BEFORE_TABLES: &[&str] = &["INTO", "UPDATE", "UPSERT", "JOIN", "SCAN", "FROM"];
+        const BEFORE_TABLES: &[&str] = &["INTO", "UPDATE", "UPSERT", "JOIN", "FIRST", "SCAN", "FROM"];
         let tokens: Vec<&Token> = self.statement().collect();
         let pairs = tokens.windows(2).filter(|pair| {
             BEFORE_TABLES.iter().any(|word| self.is_word(pair[1], word)) && pair[0].kind == TokenKind::Word

@@ -796,6 +796,9 @@ impl Walk {
     fn join(&mut self, join: &Join) {
         let table = self.table_name(&join.table);
         self.sight(table, &join.table, join.alias.as_ref(), join.span);
+        if let (Some(first), true) = (&join.first, table.is_some()) {
+            self.note_member(table, &first.by, SymbolKind::TableColumn);
+        }
         match &join.condition {
             JoinCondition::Using(columns) => {
                 for column in columns {

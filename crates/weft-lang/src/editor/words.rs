@@ -66,6 +66,7 @@ words! {
     "ANSWERS" "`ANSWERS UP TO n`: how large an answer may be that is kept.";
     "ANY" "`ANY OF (a, b)`: a name for one of several protocols.";
     "AS" "Gives a name, or begins a body.";
+    "ASC" "`BY c ASC`: the row with the least value comes first.";
     "AT" "Where a stage must run: `AT CLIENT` or `AT SERVER`.";
     "BACKOFF" "How long it waits before the next try: `CONSTANT d` or `EXPONENTIAL d TO d`.";
     "BEFORE" "`ORDER a BEFORE b`: this order must stay.";
@@ -75,7 +76,7 @@ words! {
     "BOOL" "True or false.";
     "BUDGET" "How many more calls it may make, as a part of those that come.";
     "BURST" "How many calls may come at once.";
-    "BY" "`FILLED BY CONTROLLER`: rows come from the program or over the admin endpoint.";
+    "BY" "`FILLED BY CONTROLLER`: rows come from the program. `JOIN FIRST t BY c`: of all that match, the best.";
     "BYPASS" "`ON FAILURE OF a BYPASS`: if it fails, calls go on without it.";
     "BYTES" "Bytes; with a length where it is stored: `BYTES(16)`.";
     "CALL" "A row for each call: set in one handler, read in a later one.";
@@ -101,6 +102,7 @@ words! {
     "DEFAULT" "What is written if nobody says otherwise; any value is read.";
     "DELAY" "Holds the tuple so long, after this handler.";
     "DELETE" "Removes the row with a key.";
+    "DESC" "`BY c DESC`: the row with the greatest value comes first.";
     "DISTINCT" "`IS DISTINCT FROM`: not equal, with NULL equal to NULL.";
     "DO" "Begins the body of a `SCAN` or of an `ELSE`.";
     "DRAIN" "`PIN STREAM DRAIN d`: how long a stream may stay on its version.";
@@ -128,7 +130,7 @@ words! {
     "FILE" "A sink's rows are appended to a file.";
     "FILLED" "`FILLED BY CONTROLLER`: rows come from the program or over the admin endpoint.";
     "FILTER" "What is done to calls in time: timeout, retry, hedge, pace, rate, order, circuit.";
-    "FIRST" "`POSITION a FIRST`: before all others.";
+    "FIRST" "`JOIN FIRST t BY c ON ...`: of the rows that match, the best. `POSITION a FIRST`: before all others.";
     "FLIGHT" "`IN FLIGHT n`: calls under way, at most.";
     "FOR" "How long.";
     "FORMAT" "How a sink's rows are written: `JSON` or `TEXT`.";

@@ -2,8 +2,8 @@
 
 use crate::ast::{Expr, ExprKind};
 use crate::ast::{
-    Guard, IfArm, Insert, InsertSource, Join, JoinCondition, Place, Returning, Scan, Select, Stmt, StmtKind,
-    Update, Upsert, Verdict, VerdictKind, WithItem,
+    First, Guard, IfArm, Insert, InsertSource, Join, JoinCondition, Place, Returning, Scan, Select, Stmt,
+    StmtKind, Update, Upsert, Verdict, VerdictKind, WithItem,
 };
 use crate::diagnostic::{Diagnostic, code};
 use crate::lexer::TokenKind;
@@ -17,6 +17,7 @@ use super::cursor::{Block, Failed, Parsed, Parser};
 type ReadStmt = fn(&mut Parser<'_>) -> Parsed<StmtKind>;
 type ReadVerdict = fn(&mut Parser<'_>) -> Parsed<VerdictKind>;
 
+const FIRST_FORM: &str = "SELECT * FROM input JOIN FIRST t BY priority DESC ON e IN t.net ELSE DROP;";
 const GUARD_FORM: &str = "SELECT * FROM input JOIN t USING (k) WHERE e ELSE ABORT PERMISSION_DENIED 'why';";
 
 const STATEMENTS: &[Row<ReadStmt>] = &[
@@ -429,6 +430,9 @@ impl Parser<'_> {
             return Ok(None);
         };
         self.keyword("JOIN")?;
+        if self.at_first() {
+            return self.join_first(start, left).map(Some);
+        }
         let table = self.ident("a table")?;
         let is_clause = self.at_keyword("USING") || self.at_keyword("ON");
         let alias = if is_clause { None } else { Some(self.join_alias()?) };
@@ -438,7 +442,31 @@ impl Parser<'_> {
             self.clause("ON", "a `JOIN` says by which key, with `USING` or `ON`")?;
             JoinCondition::On(self.expr()?)
         };
-        Ok(Some(Join { left, table, alias, condition, span: self.span_from(start) }))
+        Ok(Some(Join { left, table, alias, first: None, condition, span: self.span_from(start) }))
+    }
+
+    /// Whether `FIRST` stands here, and is not a table of this name.
+    fn at_first(&mut self) -> bool {
+        let is_table = self.peek_keyword(1, "USING") || self.peek_keyword(1, "ON");
+        !is_table && self.at_keyword("FIRST")
+    }
+
+    fn join_first(&mut self, start: Span, left: Option<Span>) -> Parsed<Join> {
+        self.form = FIRST_FORM;
+        self.keyword("FIRST")?;
+        let table = self.ident("a table")?;
+        let alias = if self.at_keyword("BY") { None } else { Some(self.join_alias()?) };
+        self.clause("BY", "`JOIN FIRST` says by which column rows are ordered, with `BY`")?;
+        let by = self.ident("a column")?;
+        let descending = self.eat_keyword("DESC").is_some();
+        if !descending {
+            self.eat_keyword("ASC");
+        }
+        self.layout.weak(self.index());
+        self.clause("ON", "`JOIN FIRST` says which rows match, with `ON`")?;
+        let condition = JoinCondition::On(self.expr()?);
+        let first = Some(First { by, descending });
+        Ok(Join { left, table, alias, first, condition, span: self.span_from(start) })
     }
 
     fn join_alias(&mut self) -> Parsed<crate::ast::Ident> {

@@ -5,8 +5,10 @@ use std::collections::BTreeMap;
 use weft_core::Status;
 use weft_core::abi::Fault;
 use weft_core::native::{Effect, NativeDecl};
-use weft_ir::ir::{Block, BoolOp, Function, Inst, NameId, Op, StatusOperand, TableId, Terminator, Ty, Value};
-use weft_ir::program::{ChainProgram, Event};
+use weft_ir::ir::{
+    Block, BoolOp, ColumnId, Function, Inst, NameId, Op, StatusOperand, TableId, Terminator, Ty, Value,
+};
+use weft_ir::program::{ChainProgram, Event, MatchDecl};
 use weft_ir::verify::Handler;
 
 use super::condition::{Condition, conditions};
@@ -26,7 +28,9 @@ pub(super) fn infer(chain: &ChainProgram, event: Event, fail_open: bool, functio
     let natives = &chain.natives;
     let conditions = conditions(function, &flow, &names);
     let effects = Effects::default();
-    let mut walk = Walk { function, natives, flow, provenance, names, going_on, conditions, effects };
+    let matches = &chain.matches;
+    let mut walk =
+        Walk { function, natives, matches, flow, provenance, names, going_on, conditions, effects };
     for (at, block) in function.blocks.iter().enumerate() {
         if walk.flow.is_reached(at) {
             walk.block(at, block, own[at]);
@@ -40,6 +44,7 @@ pub(super) fn infer(chain: &ChainProgram, event: Event, fail_open: bool, functio
 struct Walk<'f> {
     function: &'f Function,
     natives: &'f [NativeDecl],
+    matches: &'f [MatchDecl],
     flow: Flow,
     provenance: Provenance,
     names: Names<'f>,
@@ -105,6 +110,12 @@ impl Walk<'_> {
                 used.only.push(only);
             }
             Op::Find(table, key) => self.look(table, Some(key), line),
+            Op::Match(table, id, _) => {
+                self.look(table, None, line);
+                for column in self.matches[usize::from(id.0)].spec.columns() {
+                    self.reads(Cell::Column(table, ColumnId(column)), line, None);
+                }
+            }
             Op::Count(table) | Op::ScanRow(table, _) => self.look(table, None, line),
             Op::Insert(table, key, _) => {
                 self.look(table, Some(key), line);

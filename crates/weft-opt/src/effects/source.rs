@@ -104,6 +104,7 @@ impl Provenance {
             Op::CallGet(id) => Source::Call(id),
             Op::VarGet(id) | Op::VarMerged(id) => Source::Var(id),
             Op::Find(table, _)
+            | Op::Match(table, ..)
             | Op::Insert(table, ..)
             | Op::Column(table, ..)
             | Op::ColumnIsNull(table, ..)

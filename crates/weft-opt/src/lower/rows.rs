@@ -1,8 +1,10 @@
 //! Looks at tables: by key, by join, and row after row.
 
+use weft_core::matching::MatchSpec;
 use weft_core::table::Evict;
 use weft_core::{Type, abi::Fault};
-use weft_ir::ir::{BlockId, ColumnId, FloatOp, IntCmp, IntOp, Op, Signed, TableId, Ty, Value};
+use weft_ir::ir::{BlockId, ColumnId, FloatOp, IntCmp, IntOp, MatchId, Op, Signed, TableId, Ty, Value};
+use weft_ir::program::MatchDecl;
 use weft_lang::hir::{Aggregate, ArithOp, CompareOp, Expr, Find, Join, Query, RowId, TableRef};
 
 use super::arith::signedness;
@@ -135,9 +137,14 @@ impl Body<'_, '_> {
 
     fn join(&mut self, join: &Join, no: BlockId) {
         self.set_line(join.span);
-        let (key, fault) = self.key(&join.key);
-        self.fail_if(fault);
-        let row = self.find(join.table, &join.key, key);
+        let row = match &join.first {
+            Some(spec) => self.first(join, spec),
+            None => {
+                let (key, fault) = self.key(&join.key);
+                self.fail_if(fault);
+                self.find(join.table, &join.key, key)
+            }
+        };
         let (id, _) = self.table(join.table);
         if join.left {
             return self.left_join(join, id, row);
@@ -151,6 +158,23 @@ impl Body<'_, '_> {
             self.go_on_if(holds, no);
         }
         self.check_scratch();
+    }
+
+    /// The first row that matches.
+    fn first(&mut self, join: &Join, spec: &MatchSpec) -> Value {
+        let keys: Vec<Val> = join.key.iter().map(|key| self.expr(key)).collect();
+        let (_, fault) = self.b.strict(&keys);
+        self.fail_if(fault);
+        let (table, _) = self.table(join.table);
+        let decl = MatchDecl { table, spec: spec.clone() };
+        let matches = &mut self.lowering.program.matches;
+        let known = matches.iter().position(|known| *known == decl).unwrap_or_else(|| {
+            matches.push(decl);
+            matches.len() - 1
+        });
+        let parts = keys.iter().zip(&spec.parts);
+        let keys = parts.map(|(key, part)| (key.value, key.null.filter(|_| part.nullable))).collect();
+        self.b.get(Op::Match(table, MatchId(known as u16), keys), Ty::Row)
     }
 
     /// Without a row, or with one that the condition does not want, the columns are NULL.

@@ -107,7 +107,10 @@ impl<'n> Mentions<'n> {
 
     fn query(&mut self, query: &'n Query) {
         for join in &query.joins {
-            self.key(join.table, &join.key);
+            match &join.first {
+                Some(_) => self.exprs(&join.key),
+                None => self.key(join.table, &join.key),
+            }
             join.condition.iter().for_each(|condition| self.expr(condition));
         }
         query.filter.iter().for_each(|filter| self.expr(filter));

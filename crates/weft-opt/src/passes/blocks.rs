@@ -254,7 +254,7 @@ fn each_operand(op: &mut Op, mut visit: impl FnMut(&mut Value)) {
             visit(c);
         }
         Op::Concat(parts) | Op::Key(parts) | Op::Native(_, parts) => parts.iter_mut().for_each(visit),
-        Op::Emit(_, cells) => {
+        Op::Emit(_, cells) | Op::Match(_, _, cells) => {
             for (cell, null) in cells {
                 visit(cell);
                 null.iter_mut().for_each(&mut visit);

@@ -1,0 +1,299 @@
+//! How the values of one part become bits of a key, and what a row asks of them.
+//!
+//! Bits are as few as the rows need: a value beyond all that they name is one like any other beyond them. A table of
+//! IPv4 networks has no bits for IPv6.
+
+use super::{Key, MatchPart, Test};
+use crate::classify::{FieldSpec, Layout, Pattern, Place, WORDS_MAX};
+use crate::hash;
+use crate::table::Row;
+use crate::types::{Repr, Type};
+
+/// A value of a row.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum Cell {
+    Null,
+    Word(u64),
+    Bytes(Vec<u8>),
+}
+
+/// Gives the value of a row in a column.
+pub(super) type Cells<'a> = &'a dyn Fn(Row, u16) -> Cell;
+
+/// One part with its bits.
+#[derive(Clone, Debug)]
+pub(super) struct Codec {
+    part: MatchPart,
+    /// One, or two for addresses of both lengths.
+    pub(super) fields: Vec<FieldSpec>,
+    /// Where they are in the key.
+    places: [Option<Place>; 3],
+    kind: Kind,
+}
+
+#[derive(Clone, Debug)]
+enum Kind {
+    /// A number with `bias` added; whatever is more than `top` is `top`. NULL is the one behind, if it may be.
+    Number { bias: u64, top: u64, null: u128 },
+    /// The place of the bytes in a list, from 1; 0 for those that are not in it.
+    Known(Box<Known>),
+    /// An address of 4 bytes; one bit above says that it is none.
+    Short,
+    /// An address of either length, as the first bits of 128; the second field has its length, [`LENGTHS`].
+    Long,
+}
+
+/// What the second field of an address says, by its bytes; all else is 0.
+const LENGTHS: [(usize, u128); 2] = [(4, 1), (16, 2)];
+const LENGTH_BITS: u8 = 2;
+const SHORT_BITS: u8 = 32;
+const NO_ADDRESS: u128 = 1 << SHORT_BITS;
+/// Bits of a place in a list: there are fewer rows.
+const KNOWN_BITS: u8 = 25;
+
+/// A number so that its order is that of unsigned words.
+pub(super) fn ordered(word: u64, ty: Type) -> u64 {
+    if ty.is_signed() { word ^ 1 << 63 } else { word }
+}
+
+/// The fields of a part at their widest.
+pub(super) fn widest(part: &MatchPart, name: &str) -> Vec<FieldSpec> {
+    match (part.test, part.ty.repr()) {
+        (Test::Within(_), _) => long(name),
+        (_, Repr::Bytes) => vec![FieldSpec::new(name, KNOWN_BITS)],
+        _ => vec![FieldSpec::new(name, type_bits(part.ty) + u8::from(part.nullable))],
+    }
+}
+
+fn long(name: &str) -> Vec<FieldSpec> {
+    vec![FieldSpec::new(name, 128), FieldSpec::new(format!("{name} length"), LENGTH_BITS)]
+}
+
+fn type_bits(ty: Type) -> u8 {
+    match ty {
+        Type::Bool => 1,
+        Type::Int(bits) | Type::Uint(bits) => bits,
+        _ => 64,
+    }
+}
+
+fn bits_of(value: u64) -> u8 {
+    64 - value.leading_zeros() as u8
+}
+
+fn all_ones(bits: u8) -> u64 {
+    u64::MAX.checked_shr(64 - u32::from(bits)).unwrap_or(0)
+}
+
+impl Codec {
+    pub(super) fn new(part: &MatchPart, name: &str, rows: &[Row], cell: Cells<'_>) -> Self {
+        let (kind, fields) = match (part.test, part.ty.repr()) {
+            (Test::Within(column), _) => addresses(name, rows, &|row| cell(row, column)),
+            (Test::Equal(column), Repr::Bytes) => {
+                let known = Known::new(rows.iter().map(|&row| cell(row, column)));
+                let bits = bits_of(known.spans.len() as u64).max(1);
+                (Kind::Known(Box::new(known)), vec![FieldSpec::new(name, bits)])
+            }
+            _ => numbers(part, name, rows, cell),
+        };
+        Self { part: *part, fields, places: [None; 3], kind }
+    }
+
+    /// Where its fields are, of which the first has this number.
+    pub(super) fn place(&mut self, layout: &Layout, first: usize) {
+        let (low, high) = layout.places(first);
+        let second = (self.fields.len() > 1).then(|| layout.places(first + 1).0);
+        self.places = [Some(low), high, second];
+    }
+
+    /// What a row asks of each field; None if no value will do.
+    pub(super) fn patterns(&self, row: Row, cell: Cells<'_>) -> Option<Vec<Pattern>> {
+        if self.part.wildcard.is_some_and(|column| cell(row, column) == Cell::Null) {
+            return Some(vec![Pattern::Any; self.fields.len()]);
+        }
+        let bound = |column: u16| match cell(row, column) {
+            Cell::Word(word) => Some(self.biased(word)),
+            Cell::Null | Cell::Bytes(_) => None,
+        };
+        Some(match self.part.test {
+            Test::Equal(column) => match (&self.kind, cell(row, column)) {
+                (Kind::Known(known), Cell::Bytes(bytes)) => vec![Pattern::Exact(known.find(&bytes).into())],
+                (_, Cell::Word(word)) => vec![Pattern::Exact(self.biased(word).into())],
+                _ => return None,
+            },
+            Test::Within(column) => {
+                let Cell::Bytes(net) = cell(row, column) else { return None };
+                self.network(&net)?
+            }
+            Test::Range { low, high } => {
+                let Kind::Number { top, .. } = self.kind else { return None };
+                let low = low.map_or(Some(0), bound)?;
+                let high = high.map_or(Some(u64::MAX), bound)?;
+                let (lo, hi) = (low.into(), high.min(top).into());
+                // One that is above `top` would have made it greater.
+                if lo > hi || high < low {
+                    return None;
+                }
+                vec![Pattern::Range { lo, hi }]
+            }
+        })
+    }
+
+    fn network(&self, net: &[u8]) -> Option<Vec<Pattern>> {
+        let (&len, address) = net.split_last()?;
+        if usize::from(len) > address.len() * 8 {
+            return None;
+        }
+        let (value, length) = long_address(address);
+        let length = length?;
+        Some(match self.kind {
+            Kind::Short => vec![Pattern::Prefix { value: value >> (128 - SHORT_BITS), len: len + 1 }],
+            _ => vec![Pattern::Prefix { value, len }, Pattern::Exact(length)],
+        })
+    }
+
+    fn biased(&self, word: u64) -> u64 {
+        match self.kind {
+            Kind::Number { bias, .. } => word.wrapping_add(bias),
+            _ => word,
+        }
+    }
+
+    /// Sets the bits of a value.
+    #[inline(always)]
+    pub(super) fn pack(&self, key: Key<'_>, words: &mut [u64; WORDS_MAX]) {
+        let (value, length) = match (&self.kind, key) {
+            (Kind::Number { bias, top, .. }, Key::Word(word)) => {
+                (u128::from(word.wrapping_add(*bias).min(*top)), 0)
+            }
+            (Kind::Number { null, .. }, _) => (*null, 0),
+            (Kind::Known(known), Key::Bytes(bytes)) => (known.find(bytes).into(), 0),
+            (Kind::Known(_), _) => (0, 0),
+            (Kind::Short, Key::Bytes(&[a, b, c, d])) => (u32::from_be_bytes([a, b, c, d]).into(), 0),
+            (Kind::Short, _) => (NO_ADDRESS, 0),
+            (Kind::Long, Key::Bytes(bytes)) => {
+                let (value, length) = long_address(bytes);
+                (value, length.unwrap_or(0))
+            }
+            (Kind::Long, _) => (0, 0),
+        };
+        let [low, high, second] = self.places;
+        set(low, value, words);
+        if high.is_some() {
+            set(high, value >> 64, words);
+        }
+        if second.is_some() {
+            set(second, length, words);
+        }
+    }
+}
+
+#[inline(always)]
+fn set(place: Option<Place>, value: u128, words: &mut [u64; WORDS_MAX]) {
+    if let Some(Place { word, shift, .. }) = place {
+        words[usize::from(word) % WORDS_MAX] |= (value as u64) << shift;
+    }
+}
+
+/// The bits of an address from the top of 128, and what its length is called; 0 and None for what is no address.
+#[inline(always)]
+fn long_address(bytes: &[u8]) -> (u128, Option<u128>) {
+    match *bytes {
+        [a, b, c, d] => (u128::from(u32::from_be_bytes([a, b, c, d])) << 96, Some(LENGTHS[0].1)),
+        _ => match bytes.try_into() {
+            Ok(bytes) => (u128::from_be_bytes(bytes), Some(LENGTHS[1].1)),
+            Err(_) => (0, None),
+        },
+    }
+}
+
+/// Addresses of 4 bytes alone, if no row has another.
+fn addresses(name: &str, rows: &[Row], cell: &dyn Fn(Row) -> Cell) -> (Kind, Vec<FieldSpec>) {
+    let short = 1 + LENGTHS[0].0;
+    let is_short = |&row: &Row| !matches!(cell(row), Cell::Bytes(net) if net.len() != short);
+    if rows.iter().all(is_short) {
+        return (Kind::Short, vec![FieldSpec::new(name, SHORT_BITS + 1)]);
+    }
+    (Kind::Long, long(name))
+}
+
+/// A number, with one value above all that rows name, if its type has one.
+fn numbers(part: &MatchPart, name: &str, rows: &[Row], cell: Cells<'_>) -> (Kind, Vec<FieldSpec>) {
+    let bits = type_bits(part.ty);
+    let bias = if part.ty.is_signed() { 1 << (bits - 1) } else { 0 };
+    // Up to the greatest of its type is the same as without an end.
+    let no_end = all_ones(bits);
+    let (named_by, ends_by) = match part.test {
+        Test::Range { low, high } => (low, high),
+        Test::Equal(column) | Test::Within(column) => (Some(column), None),
+    };
+    let mut named: u64 = 0;
+    for &row in rows {
+        let word = |column: u16| match cell(row, column) {
+            Cell::Word(word) => Some(word.wrapping_add(bias)),
+            Cell::Null | Cell::Bytes(_) => None,
+        };
+        let end = ends_by.and_then(word).filter(|&end| end != no_end);
+        named = named.max(named_by.and_then(word).unwrap_or(0)).max(end.unwrap_or(0));
+    }
+    let needed = named.checked_add(1).map_or(64, bits_of);
+    let top_bits = needed.min(bits.max(bits_of(named)));
+    let fields = vec![FieldSpec::new(name, top_bits + u8::from(part.nullable))];
+    let top = all_ones(top_bits);
+    (Kind::Number { bias, top, null: u128::from(top) + u128::from(part.nullable) }, fields)
+}
+
+/// A set of byte strings with numbers from 1.
+#[derive(Clone, Debug)]
+struct Known {
+    bytes: Vec<u8>,
+    /// Where each is.
+    spans: Vec<(u32, u32)>,
+    /// By hash: the number of a string, or 0. A power of two, and more than half of them are free.
+    slots: Vec<u32>,
+}
+
+impl Known {
+    fn new(cells: impl Iterator<Item = Cell>) -> Self {
+        let mut all: Vec<Vec<u8>> = cells
+            .filter_map(|cell| match cell {
+                Cell::Bytes(bytes) => Some(bytes),
+                Cell::Null | Cell::Word(_) => None,
+            })
+            .collect();
+        all.sort_unstable();
+        all.dedup();
+        let n_slots = (2 * all.len() + 1).next_power_of_two();
+        let mut known = Self { bytes: Vec::new(), spans: Vec::new(), slots: vec![0; n_slots] };
+        for bytes in all {
+            let start = known.bytes.len() as u32;
+            known.bytes.extend_from_slice(&bytes);
+            known.spans.push((start, bytes.len() as u32));
+            let free = known.probes(&bytes).find(|&slot| known.slots[slot] == 0);
+            let free = free.expect("more than half of the slots are free");
+            known.slots[free] = known.spans.len() as u32;
+        }
+        known
+    }
+
+    fn probes(&self, bytes: &[u8]) -> impl Iterator<Item = usize> + use<> {
+        let (mask, home) = (self.slots.len() - 1, hash::hash_bytes(bytes) as usize);
+        (0..=mask).map(move |step| home.wrapping_add(step) & mask)
+    }
+
+    /// The number of these bytes, 0 if they are not known.
+    #[inline]
+    fn find(&self, bytes: &[u8]) -> u32 {
+        for slot in self.probes(bytes) {
+            let number = self.slots[slot];
+            if number == 0 {
+                break;
+            }
+            let (start, len) = self.spans[number as usize - 1];
+            if &self.bytes[start as usize..(start + len) as usize] == bytes {
+                return number;
+            }
+        }
+        0
+    }
+}

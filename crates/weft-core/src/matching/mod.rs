@@ -1,0 +1,265 @@
+//! Tables of rules: of the rows that match a tuple, the one that comes first.
+//!
+//! A [`MatchSpec`] says how rows are asked: each of its parts holds a value of the tuple against one column of the row
+//! or two. What it means is a walk through all rows in order. A [`Matcher`] gives the same row from a
+//! [`Classifier`](crate::classify::Classifier) over the rows of a table, at a cost that hardly depends on how many they
+//! are.
+//!
+//! **The order of rows.** The best `by` first, NULL last; of rows with the same, the one with the least key: column by
+//! column, numbers by value, text and bytes byte by byte.
+//!
+//! **NULL.** As in SQL, a test with NULL on either side is not true. A part with a wildcard holds for all tuples where
+//! that column of the row is NULL, whatever the value of the tuple is.
+
+mod codec;
+#[cfg(test)]
+mod tests;
+
+use crate::classify::{Classifier, Description, FIELDS_MAX, FieldSpec, Layout, RULES_MAX, Rule, WORDS_MAX};
+use crate::table::{ColumnRef, Row, Table};
+use crate::time::Time;
+use crate::types::{Repr, Type};
+use codec::{Cell, Codec};
+use core::cmp::Ordering;
+use core::fmt;
+use std::sync::Arc;
+
+/// Parts of a match.
+pub const MATCH_PARTS_MAX: usize = 8;
+
+/// How the rows of a table are matched. Columns are numbered from 0, those of the key first.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct MatchSpec {
+    /// The column that orders rows: a number, and no fraction.
+    pub by: u16,
+    /// The greatest is the best; else the least.
+    pub descending: bool,
+    /// What must all be true of a row, 1 to [`MATCH_PARTS_MAX`].
+    pub parts: Vec<MatchPart>,
+}
+
+/// One test of a value of the tuple.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct MatchPart {
+    /// Against which columns.
+    pub test: Test,
+    /// `c IS NULL OR`: this column of the test says with NULL that any value will do, NULL as well.
+    pub wildcard: Option<u16>,
+    /// The type of the value.
+    pub ty: Type,
+    /// The value may be NULL.
+    pub nullable: bool,
+}
+
+/// What a value of the tuple is held against.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Test {
+    /// `value = c`, but for fractions.
+    Equal(u16),
+    /// `value IN c`: an IPADDR and a CIDR. Addresses of 4 bytes are in no network of 16, and the other way round.
+    Within(u16),
+    /// `low <= value AND value <= high`, for what is held as an integer. At least one side is there.
+    Range {
+        /// The least.
+        low: Option<u16>,
+        /// The greatest.
+        high: Option<u16>,
+    },
+}
+
+/// A value of the tuple.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Key<'a> {
+    /// NULL.
+    Null,
+    /// A number, a BOOL, ...
+    Word(u64),
+    /// Text, an address, ...
+    Bytes(&'a [u8]),
+}
+
+/// More rows than a [`Matcher`] takes: one less than [`RULES_MAX`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct TooManyRows;
+
+impl fmt::Display for TooManyRows {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "a table that is matched has at most {} rows", RULES_MAX - 1)
+    }
+}
+
+impl core::error::Error for TooManyRows {}
+
+impl Test {
+    /// The columns that it looks at.
+    pub fn columns(self) -> impl Iterator<Item = u16> {
+        let (first, second) = match self {
+            Self::Equal(column) | Self::Within(column) => (Some(column), None),
+            Self::Range { low, high } => (low, high),
+        };
+        first.into_iter().chain(second)
+    }
+}
+
+impl MatchPart {
+    /// Whether a row can be asked like this at all: the rest is for whoever knows the table.
+    pub fn is_sound(&self) -> bool {
+        let fits = match self.test {
+            Test::Equal(_) => self.ty.repr() != Repr::Float,
+            Test::Within(_) => self.ty == Type::IpAddr,
+            Test::Range { low, high } => {
+                matches!(self.ty.repr(), Repr::Bool | Repr::Int) && (low.is_some() || high.is_some())
+            }
+        };
+        fits && self.wildcard.is_none_or(|wildcard| self.test.columns().any(|column| column == wildcard))
+    }
+}
+
+impl MatchSpec {
+    /// Whether each part is sound, and all of them fit in a key of the classifier, whatever the rows are.
+    pub fn is_sound(&self) -> bool {
+        let is_few = (1..=MATCH_PARTS_MAX).contains(&self.parts.len());
+        is_few && self.parts.iter().all(MatchPart::is_sound) && self.fits()
+    }
+
+    /// Whether the values of all parts fit in a key of the classifier, whatever the rows are.
+    pub fn fits(&self) -> bool {
+        let fields: Vec<FieldSpec> = self.parts.iter().flat_map(|part| codec::widest(part, "")).collect();
+        fields.len() <= FIELDS_MAX && Layout::new(&fields).is_ok()
+    }
+
+    /// The columns that it looks at, that of the order included.
+    pub fn columns(&self) -> impl Iterator<Item = u16> {
+        self.parts.iter().flat_map(|part| part.test.columns()).chain([self.by])
+    }
+}
+
+/// The rows of a table as a [`MatchSpec`] asks for them. It does not change when the table does.
+#[derive(Clone, Debug)]
+pub struct Matcher {
+    table: Arc<Table>,
+    codecs: Vec<Codec>,
+    classifier: Classifier,
+    /// The rows, the best first: a rule's id is its place here.
+    rows: Vec<Row>,
+}
+
+impl Matcher {
+    /// A matcher of the rows that are in the table now. Takes seconds for 10^6 rows.
+    ///
+    /// # Errors
+    /// [`TooManyRows`].
+    ///
+    /// # Panics
+    /// If the spec is not [sound](MatchSpec::is_sound), or names a column that the table does not have.
+    pub fn new(spec: &MatchSpec, table: &Arc<Table>) -> Result<Self, TooManyRows> {
+        let rows = sorted(spec, table);
+        if rows.len() >= RULES_MAX as usize {
+            return Err(TooManyRows);
+        }
+        let columns: Vec<(&str, ColumnRef, Type)> =
+            table.columns().map(|(column, at)| (column.name.as_str(), at, column.ty)).collect();
+        let cell = |row: Row, column: u16| {
+            let (_, at, ty) = columns[usize::from(column)];
+            cell(table, row, at, ty)
+        };
+        let mut codecs: Vec<Codec> = spec
+            .parts
+            .iter()
+            .map(|part| {
+                let name = part.test.columns().next().map_or("", |column| columns[usize::from(column)].0);
+                Codec::new(part, name, &rows, &cell)
+            })
+            .collect();
+        let fields: Vec<FieldSpec> = codecs.iter().flat_map(|codec| codec.fields.iter().cloned()).collect();
+        let mut classifier = Classifier::new(&fields).expect("narrower fields fit where the widest do");
+        let mut first = 0;
+        for codec in &mut codecs {
+            codec.place(classifier.layout(), first);
+            first += codec.fields.len();
+        }
+        for (id, &row) in (0..).zip(&rows) {
+            let patterns: Option<Vec<_>> = codecs.iter().map(|codec| codec.patterns(row, &cell)).collect();
+            // What no tuple can match is no rule.
+            let Some(patterns) = patterns else { continue };
+            let rule = Rule { patterns: patterns.into_iter().flatten().collect(), priority: 0, id };
+            classifier.insert(&rule).expect("fields are made so that the rows fit");
+        }
+        let built = classifier.rebuild();
+        classifier.adopt(built).expect("nothing has changed since");
+        Ok(Self { table: Arc::clone(table), codecs, classifier, rows })
+    }
+
+    /// The table of the rows.
+    #[inline(always)]
+    pub fn table(&self) -> &Arc<Table> {
+        &self.table
+    }
+
+    /// The first row that matches; `key` gives the value of each part. [`Row::NONE`] if none does.
+    ///
+    /// A value of another kind than its part's is taken for NULL. A part that is not nullable is given none.
+    #[inline]
+    pub fn find<'k>(&self, key: impl Fn(usize) -> Key<'k>) -> Row {
+        let mut words = [0; WORDS_MAX];
+        for (at, codec) in self.codecs.iter().enumerate() {
+            codec.pack(key(at), &mut words);
+        }
+        match self.classifier.lookup(&words) {
+            Some(id) => self.rows[id as usize],
+            None => Row::NONE,
+        }
+    }
+
+    /// What the rows are compiled to, for people.
+    pub fn describe(&self) -> Description {
+        self.classifier.describe()
+    }
+}
+
+/// All rows, the best first.
+fn sorted(spec: &MatchSpec, table: &Table) -> Vec<Row> {
+    let columns: Vec<(ColumnRef, Type)> = table.columns().map(|(column, at)| (at, column.ty)).collect();
+    let n_keys = table.spec().key.len();
+    let (by, by_ty) = columns[usize::from(spec.by)];
+    let mut rows: Vec<(u64, Row)> = Vec::new();
+    let mut cursor = 0;
+    while let Some((row, next)) = table.scan(cursor, Time(0)) {
+        // NULL shares its rank with the worst of all numbers, and comes behind it below.
+        let rank = match cell(table, row, by, by_ty) {
+            Cell::Word(word) if spec.descending => !codec::ordered(word, by_ty),
+            Cell::Word(word) => codec::ordered(word, by_ty),
+            Cell::Null | Cell::Bytes(_) => u64::MAX,
+        };
+        rows.push((rank, row));
+        cursor = next;
+    }
+    let is_null = |row: Row| table.is_null(row, by);
+    let keys = |a: Row, b: Row| {
+        let mut orders = columns[..n_keys].iter().map(|&(at, ty)| {
+            let [a, b] = [a, b].map(|row| cell(table, row, at, ty));
+            match (a, b) {
+                (Cell::Word(a), Cell::Word(b)) => codec::ordered(a, ty).cmp(&codec::ordered(b, ty)),
+                (Cell::Bytes(a), Cell::Bytes(b)) => a.cmp(&b),
+                _ => Ordering::Equal,
+            }
+        });
+        orders.find(|order| order.is_ne()).unwrap_or(Ordering::Equal)
+    };
+    rows.sort_by(|&(a_rank, a), &(b_rank, b)| {
+        a_rank.cmp(&b_rank).then_with(|| is_null(a).cmp(&is_null(b))).then_with(|| keys(a, b))
+    });
+    rows.into_iter().map(|(_, row)| row).collect()
+}
+
+fn cell(table: &Table, row: Row, at: ColumnRef, ty: Type) -> Cell {
+    if table.is_null(row, at) {
+        return Cell::Null;
+    }
+    if ty.repr() != Repr::Bytes {
+        return Cell::Word(table.word(row, at));
+    }
+    let mut bytes = Vec::new();
+    table.bytes_into(row, at, &mut bytes);
+    Cell::Bytes(bytes)
+}

@@ -1,0 +1,241 @@
+use super::*;
+use crate::hash;
+use crate::table::{ColumnSpec, Evict, Insert, TableSpec};
+use crate::types::Value;
+
+/// Numbers that are the same in each run.
+struct Dice(u64);
+
+impl Dice {
+    fn below(&mut self, n: u64) -> u64 {
+        self.0 += 1;
+        hash::draw(7, self.0) % n
+    }
+
+    fn one_of<T: Clone>(&mut self, of: &[T]) -> T {
+        of[self.below(of.len() as u64) as usize].clone()
+    }
+}
+
+const NET: u16 = 2;
+const PROTO: u16 = 3;
+const LOW: u16 = 4;
+const HIGH: u16 = 5;
+const DELTA: u16 = 6;
+const NAME: u16 = 7;
+
+fn spec() -> TableSpec {
+    let column =
+        |name: &str, ty, nullable| ColumnSpec { name: name.into(), ty, nullable, default: Value::Null };
+    TableSpec {
+        name: "rules".into(),
+        key: vec![column("id", Type::Int(32), false)],
+        columns: vec![
+            column("priority", Type::Int(16), true),
+            column("net", Type::Cidr, true),
+            column("proto", Type::Uint(8), true),
+            column("low", Type::Uint(16), false),
+            column("high", Type::Uint(16), true),
+            column("delta", Type::Int(8), true),
+            column("name", Type::Text(Some(8)), true),
+        ],
+        max_rows: 10_000,
+        evict: Evict::Reject,
+        ttl: None,
+        ttl_on_access: false,
+        shared: false,
+        stripes: None,
+    }
+}
+
+fn table(rows: &[Vec<Value>]) -> Arc<Table> {
+    let table = Table::new(spec());
+    let columns: Vec<ColumnRef> = table.columns().map(|(_, at)| at).collect();
+    for values in rows {
+        let Value::Int(id) = values[0] else { panic!("a key is a number") };
+        let Insert::New(row) = table.insert_int(id as u64, Time(0)) else { panic!("keys differ") };
+        for (&at, value) in columns.iter().zip(values).skip(1) {
+            match value {
+                Value::Bytes(bytes) => assert!(table.set_bytes(row, at, bytes)),
+                Value::Int(n) => table.set_word(row, at, *n as u64),
+                _ => {}
+            }
+            table.set_null(row, at, *value == Value::Null);
+        }
+    }
+    Arc::new(table)
+}
+
+fn net(dice: &mut Dice, lengths: &[usize]) -> Value {
+    let bytes = dice.one_of(lengths);
+    let mut net: Vec<u8> = (0..bytes).map(|at| if at < 2 { dice.below(3) as u8 } else { 0 }).collect();
+    net.push(dice.one_of(&[0, 7, 8, 14, 16, 32, 33]));
+    Value::Bytes(net)
+}
+
+fn or_null(dice: &mut Dice, value: Value) -> Value {
+    if dice.below(4) == 0 { Value::Null } else { value }
+}
+
+fn row(dice: &mut Dice, id: i64, lengths: &[usize]) -> Vec<Value> {
+    let priority = Value::Int(dice.below(6) as i64 - 3);
+    let (net, proto) = (net(dice, lengths), Value::Int(dice.one_of(&[0, 6, 17, 255])));
+    let low = dice.one_of(&[0, 80, 1024, 65_535]);
+    let high = Value::Int(dice.one_of(&[80, 1023, 65_534, 65_535]));
+    let delta = Value::Int(dice.one_of(&[-128, -1, 0, 127]));
+    let name = Value::text(dice.one_of(&["", "a", "ab", "b"]));
+    let values = [priority, net, proto, Value::Int(low), high, delta, name];
+    let mut row = vec![Value::Int(id - 50)];
+    row.extend(values.into_iter().enumerate().map(|(at, v)| if at == 3 { v } else { or_null(dice, v) }));
+    row
+}
+
+fn parts(dice: &mut Dice) -> Vec<MatchPart> {
+    let part = |test, wildcard, ty, nullable| MatchPart { test, wildcard, ty, nullable };
+    let all = [
+        part(Test::Within(NET), Some(NET), Type::IpAddr, true),
+        part(Test::Equal(PROTO), Some(PROTO), Type::Uint(8), false),
+        part(Test::Range { low: Some(LOW), high: Some(HIGH) }, Some(HIGH), Type::Uint(16), false),
+        part(Test::Range { low: Some(LOW), high: None }, None, Type::Uint(16), true),
+        part(Test::Range { low: None, high: Some(DELTA) }, Some(DELTA), Type::Int(8), true),
+        part(Test::Equal(NAME), Some(NAME), Type::Text(None), true),
+        part(Test::Equal(DELTA), None, Type::Int(8), false),
+    ];
+    let mut chosen: Vec<MatchPart> = all.into_iter().filter(|_| dice.below(2) == 0).collect();
+    for part in &mut chosen {
+        if dice.below(4) == 0 {
+            part.wildcard = None;
+        }
+    }
+    if chosen.is_empty() { vec![all[0]] } else { chosen }
+}
+
+/// What a match means: the rows in order, each held against the keys.
+fn first(spec: &MatchSpec, rows: &[Vec<Value>], keys: &[Value]) -> Option<i64> {
+    let rank = |row: &Vec<Value>| match (&row[usize::from(spec.by)], &row[0]) {
+        (Value::Int(by), Value::Int(id)) => (false, if spec.descending { -by } else { *by }, *id),
+        (_, Value::Int(id)) => (true, 0, *id),
+        _ => panic!("a key is a number"),
+    };
+    let matching =
+        rows.iter().filter(|row| spec.parts.iter().zip(keys).all(|(part, key)| holds(part, row, key)));
+    matching.map(rank).min().map(|(.., id)| id)
+}
+
+fn holds(part: &MatchPart, row: &[Value], key: &Value) -> bool {
+    let at = |column: u16| &row[usize::from(column)];
+    if part.wildcard.is_some_and(|column| *at(column) == Value::Null) {
+        return true;
+    }
+    match (part.test, key) {
+        (Test::Equal(column), key) => *key != Value::Null && at(column) == key,
+        (Test::Range { low, high }, Value::Int(key)) => {
+            let above = low.is_none_or(|low| matches!(at(low), Value::Int(low) if low <= key));
+            above && high.is_none_or(|high| matches!(at(high), Value::Int(high) if key <= high))
+        }
+        (Test::Within(column), Value::Bytes(address)) => {
+            let Value::Bytes(net) = at(column) else { return false };
+            let (len, net) = net.split_last().expect("a network has a length");
+            let bit = |bytes: &[u8], at: usize| bytes[at / 8] >> (7 - at % 8) & 1;
+            net.len() == address.len()
+                && usize::from(*len) <= net.len() * 8
+                && (0..usize::from(*len)).all(|at| bit(net, at) == bit(address, at))
+        }
+        _ => false,
+    }
+}
+
+fn key(dice: &mut Dice, part: &MatchPart) -> Value {
+    let value = match part.ty {
+        Type::IpAddr => {
+            let Value::Bytes(mut address) = net(dice, &[4, 16]) else { panic!("it is made of bytes") };
+            address.pop();
+            // What is neither is in no network.
+            if dice.below(20) == 0 {
+                address.pop();
+            }
+            Value::Bytes(address)
+        }
+        Type::Uint(8) => Value::Int(dice.one_of(&[0, 5, 6, 7, 17, 254, 255])),
+        Type::Uint(_) => Value::Int(dice.one_of(&[0, 79, 80, 81, 1023, 1024, 65_534, 65_535])),
+        Type::Int(_) => Value::Int(dice.one_of(&[-128, -127, -2, -1, 0, 1, 126, 127])),
+        _ => Value::text(dice.one_of(&["", "a", "ab", "abc", "c"])),
+    };
+    if part.nullable { or_null(dice, value) } else { value }
+}
+
+fn found(matcher: &Matcher, table: &Table, keys: &[Value]) -> Option<i64> {
+    let row = matcher.find(|at| match &keys[at] {
+        Value::Bytes(bytes) => Key::Bytes(bytes),
+        Value::Int(n) => Key::Word(*n as u64),
+        _ => Key::Null,
+    });
+    let id = table.column("id").expect("the key");
+    row.is_some().then(|| table.word(row, id) as i64)
+}
+
+#[test]
+fn the_first_row_is_that_of_a_walk_through_all() {
+    // Where a matcher and the walk differ, compiled code does not do what the program says.
+    let mut dice = Dice(0);
+    for round in 0..150 {
+        let lengths = [&[4][..], &[16], &[4, 16]][round % 3];
+        let n_rows = dice.one_of(&[0, 1, 8, 100]);
+        let rows: Vec<_> = (0..n_rows).map(|id| row(&mut dice, id, lengths)).collect();
+        let table = table(&rows);
+        let spec = MatchSpec { by: 1, descending: dice.below(2) == 0, parts: parts(&mut dice) };
+        assert!(spec.is_sound());
+        let matcher = Matcher::new(&spec, &table).unwrap();
+        for _ in 0..100 {
+            let keys: Vec<Value> = spec.parts.iter().map(|part| key(&mut dice, part)).collect();
+            assert_eq!(
+                found(&matcher, &table, &keys),
+                first(&spec, &rows, &keys),
+                "{spec:?} {keys:?} {rows:?}"
+            );
+        }
+    }
+}
+
+#[test]
+fn words_of_64_bits_match_to_their_ends() {
+    // The bits of a key are as few as the rows need; at the ends of a word there is none to spare.
+    let wide =
+        |name: &str, ty, nullable| ColumnSpec { name: name.into(), ty, nullable, default: Value::Null };
+    for (ty, ends) in [(Type::Uint(64), [0, u64::MAX]), (Type::Int(64), [1 << 63, u64::MAX >> 1])] {
+        for nullable in [false, true] {
+            let columns = vec![wide("low", ty, false), wide("high", ty, false)];
+            let table = Table::new(TableSpec { columns, ..spec() });
+            let columns: Vec<ColumnRef> = table.columns().map(|(_, at)| at).collect();
+            for (id, [low, high]) in (0..).zip([[ends[0], ends[0]], [ends[1], ends[1]], [5, ends[1]]]) {
+                let Insert::New(row) = table.insert_int(id, Time(0)) else { panic!("keys differ") };
+                table.set_word(row, columns[1], low);
+                table.set_word(row, columns[2], high);
+            }
+            let test = Test::Range { low: Some(1), high: Some(2) };
+            let parts = vec![MatchPart { test, wildcard: None, ty, nullable }];
+            let spec = MatchSpec { by: 0, descending: false, parts };
+            let table = Arc::new(table);
+            let matcher = Matcher::new(&spec, &table).unwrap();
+            let of = |n: u64| found(&matcher, &table, &[Value::Int(n as i64)]);
+            assert_eq!(of(ends[0]), Some(0));
+            assert_eq!(of(ends[1]), Some(1));
+            assert_eq!([of(4), of(5), of(ends[1] - 1)], [None, Some(2), Some(2)]);
+            if nullable {
+                assert_eq!(found(&matcher, &table, &[Value::Null]), None);
+            }
+        }
+    }
+}
+
+#[test]
+fn what_does_not_fit_in_a_key_is_told() {
+    // The checker asks this, so that no program meets a table that cannot be built.
+    let net = MatchPart { test: Test::Within(NET), wildcard: None, ty: Type::IpAddr, nullable: true };
+    let of = |parts| MatchSpec { by: 0, descending: false, parts };
+    assert!(of(vec![net; 3]).is_sound());
+    assert!(!of(vec![net; 4]).fits());
+    assert!(!of(Vec::new()).is_sound());
+    assert!(!MatchPart { test: Test::Equal(1), ty: Type::F64, ..net }.is_sound());
+    assert!(!MatchPart { wildcard: Some(LOW), ..net }.is_sound());
+}

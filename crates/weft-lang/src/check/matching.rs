@@ -1,0 +1,227 @@
+//! `JOIN FIRST`: a condition that is made of tests of columns, from which rules can be compiled.
+
+use weft_core::Type;
+use weft_core::matching::{MATCH_PARTS_MAX, MatchPart, MatchSpec, Test};
+use weft_core::types::Repr;
+
+use super::expr::article;
+use super::query::{conjuncts, mentions};
+use super::scope::{Bare, Scope, Sight};
+use crate::ast;
+use crate::diagnostic::{Diagnostic, code};
+use crate::hir::{CompareOp, Expr, ExprKind, Function, Join, RowId, TableRef};
+
+/// A test of the row, and the value that it is held against.
+struct Part {
+    test: MatchPart,
+    value: Expr,
+}
+
+/// Why a part of a condition is no test.
+enum Misfit {
+    /// It does not look at the row.
+    Elsewhere,
+    /// The value looks at the row as well.
+    BothSides,
+    /// It is none of the shapes.
+    Shape,
+    /// Values of this type are not matched so.
+    Type(Type),
+}
+
+impl Scope<'_, '_> {
+    /// The join of `input` with the first row that matches, the condition being `on`.
+    pub(super) fn join_first(
+        &mut self,
+        join: &ast::Join,
+        table: TableRef,
+        first: &ast::First,
+        on: &ast::Expr,
+    ) -> Option<Join> {
+        let row = self.add_row(table, false);
+        let alias = join.alias.as_ref().unwrap_or(&join.table).name.clone();
+        self.sights.push(Sight { alias: alias.clone(), row, bare: Bare::Joined(Vec::new()) });
+        let by = self.order_of(table, row, first);
+        let condition = self.condition(on);
+        self.rows[row.0].optional = join.left.is_some();
+        let is_matchable = self.check_matchable(table, join);
+        let parts = self.parts(row, &alias, condition?)?;
+        let (by, ()) = (by?, is_matchable?);
+        let (tests, key) = parts.into_iter().map(|part| (part.test, part.value)).unzip();
+        let spec = MatchSpec { by, descending: first.descending, parts: tests };
+        if spec.parts.len() > MATCH_PARTS_MAX || !spec.fits() {
+            let message = format!("a rule of `{alias}` would have too many tests");
+            let diagnostic = Diagnostic::error(code::OVER_LIMIT, message)
+                .at(on.span, format!("{} tests", spec.parts.len()))
+                .with_note(format!(
+                    "it may have {MATCH_PARTS_MAX}, 3 of them of networks and fewer beside long numbers"
+                ))
+                .with_help("leave some of them to WHERE");
+            self.cx.report(diagnostic);
+            return None;
+        }
+        let left = join.left.is_some();
+        Some(Join { table, row, first: Some(spec), key, condition: None, left, span: join.span })
+    }
+
+    fn order_of(&mut self, table: TableRef, row: RowId, first: &ast::First) -> Option<u16> {
+        let at = self.column_of(table, &first.by)?;
+        let column = self.row_column(row, at, first.by.span)?;
+        if column.ty.repr() == Repr::Int && column.ty != Type::Status {
+            return Some(at as u16);
+        }
+        let message =
+            format!("rules are in the order of a number, and `{}` is {}", first.by.name, article(column.ty));
+        let diagnostic = Diagnostic::error(code::TYPE_MISMATCH, message)
+            .at(first.by.span, format!("{}", column.ty))
+            .with_help("order them by an integer, a TIMESTAMP or an INTERVAL");
+        self.cx.report(diagnostic);
+        None
+    }
+
+    fn check_matchable(&mut self, table: TableRef, join: &ast::Join) -> Option<()> {
+        let table = self.table(table);
+        if table.filled_by_controller {
+            return Some(());
+        }
+        let message =
+            format!("JOIN FIRST looks at rules of the controller, and handlers write `{}`", table.name);
+        let diagnostic = Diagnostic::error(code::NOT_MATCHABLE, message)
+            .at(join.table.span, "not FILLED BY CONTROLLER")
+            .with_label(table.span, "declared here")
+            .with_help("declare it `FILLED BY CONTROLLER`")
+            .with_help(format!(
+                "or look through its rows: `(SELECT argmin(a, b) FROM SCAN {} MAX 1000 ...)`",
+                table.name
+            ));
+        self.cx.report_unless_broken(table.span, diagnostic);
+        None
+    }
+
+    fn parts(&mut self, row: RowId, alias: &str, condition: Expr) -> Option<Vec<Part>> {
+        let mut conditions = Vec::new();
+        conjuncts(condition, &mut conditions);
+        let mut parts: Vec<Part> = Vec::new();
+        let mut is_whole = true;
+        for condition in conditions {
+            match part(row, &condition) {
+                Ok(part) => add(&mut parts, part),
+                Err(misfit) => {
+                    is_whole = false;
+                    self.report_misfit(alias, &condition, &misfit);
+                }
+            }
+        }
+        is_whole.then_some(parts)
+    }
+
+    fn report_misfit(&mut self, alias: &str, condition: &Expr, misfit: &Misfit) {
+        let label = match misfit {
+            Misfit::Elsewhere => format!("does not look at `{alias}`"),
+            Misfit::BothSides => format!("both sides look at `{alias}`"),
+            Misfit::Shape => "none of these tests".to_owned(),
+            Misfit::Type(ty) => format!("{} is not matched like this", article(*ty)),
+        };
+        let diagnostic = Diagnostic::error(code::NOT_A_MATCH, "rules cannot be compiled from this condition")
+            .at(condition.span, label)
+            .with_note(format!(
+                "it is made of tests, with AND between them: `e = {alias}.c`, `e IN {alias}.c`, \
+                 `e BETWEEN {alias}.a AND {alias}.b`, `{alias}.c <= e`, `e <= {alias}.c`"
+            ))
+            .with_note(format!(
+                "any of them may be `({alias}.c IS NULL OR ...)`; `e` does not look at `{alias}`"
+            ))
+            .with_help("what is no such test goes to WHERE, which is asked of the row that comes first");
+        self.cx.report(diagnostic);
+    }
+}
+
+/// Puts a part behind the others, or makes one range of it and the other side of it.
+fn add(parts: &mut Vec<Part>, part: Part) {
+    let is_other_side = |known: &&mut Part| {
+        // The alternate form leaves spans out.
+        known.test.wildcard.is_none() && format!("{:#?}", known.value) == format!("{:#?}", part.value)
+    };
+    if let (Test::Range { low, high }, None) = (part.test.test, part.test.wildcard) {
+        for known in parts.iter_mut().filter(is_other_side) {
+            if let Test::Range { low: known_low, high: known_high } = &mut known.test.test
+                && (known_low.is_none() || low.is_none())
+                && (known_high.is_none() || high.is_none())
+            {
+                (*known_low, *known_high) = (known_low.or(low), known_high.or(high));
+                return;
+            }
+        }
+    }
+    parts.push(part);
+}
+
+/// One test, perhaps with a wildcard before or behind it.
+fn part(row: RowId, condition: &Expr) -> Result<Part, Misfit> {
+    let ExprKind::Or(left, right) = &condition.kind else { return test(row, condition) };
+    let (wildcard, tested) = match (null_column(row, left), null_column(row, right)) {
+        (Some(column), _) => (column, right),
+        (None, Some(column)) => (column, left),
+        (None, None) => return Err(Misfit::Shape),
+    };
+    let mut part = test(row, tested)?;
+    part.test.wildcard = Some(wildcard);
+    if part.test.is_sound() { Ok(part) } else { Err(Misfit::Shape) }
+}
+
+fn test(row: RowId, condition: &Expr) -> Result<Part, Misfit> {
+    if !mentions(condition, row) {
+        return Err(Misfit::Elsewhere);
+    }
+    let (test, value): (Test, &Expr) = match &condition.kind {
+        ExprKind::Compare { op: CompareOp::Eq, left, right } => match (column(row, left), column(row, right))
+        {
+            (Some(column), _) => (Test::Equal(column), right),
+            (None, Some(column)) => (Test::Equal(column), left),
+            (None, None) => return Err(Misfit::Shape),
+        },
+        ExprKind::Compare { op: CompareOp::Le, left, right } => at_most(row, left, right)?,
+        ExprKind::Compare { op: CompareOp::Ge, left, right } => at_most(row, right, left)?,
+        ExprKind::Between { operand, low, high } => match (column(row, low), column(row, high)) {
+            (Some(low), Some(high)) => (Test::Range { low: Some(low), high: Some(high) }, operand),
+            _ => return Err(Misfit::Shape),
+        },
+        ExprKind::Function { function: Function::InPrefix, args } => match args.as_slice() {
+            [address, net] => (Test::Within(column(row, net).ok_or(Misfit::Shape)?), address),
+            _ => return Err(Misfit::Shape),
+        },
+        _ => return Err(Misfit::Shape),
+    };
+    if mentions(value, row) {
+        return Err(Misfit::BothSides);
+    }
+    let test = MatchPart { test, wildcard: None, ty: value.ty, nullable: value.nullable };
+    match test.is_sound() {
+        true => Ok(Part { test, value: Expr::clone(value) }),
+        false => Err(Misfit::Type(value.ty)),
+    }
+}
+
+/// `low <= high`, one of which is a column.
+fn at_most<'e>(row: RowId, low: &'e Expr, high: &'e Expr) -> Result<(Test, &'e Expr), Misfit> {
+    match (column(row, low), column(row, high)) {
+        (low @ Some(_), _) => Ok((Test::Range { low, high: None }, high)),
+        (None, high @ Some(_)) => Ok((Test::Range { low: None, high }, low)),
+        (None, None) => Err(Misfit::Shape),
+    }
+}
+
+/// The column of the row that this is, perhaps as a wider number.
+fn column(row: RowId, expr: &Expr) -> Option<u16> {
+    let inner = if let ExprKind::Widen(inner) = &expr.kind { inner } else { expr };
+    match inner.kind {
+        ExprKind::RowColumn { row: of, column } if of == row => Some(column as u16),
+        _ => None,
+    }
+}
+
+/// The column of `c IS NULL`.
+fn null_column(row: RowId, expr: &Expr) -> Option<u16> {
+    let ExprKind::IsNull(inner) = &expr.kind else { return None };
+    column(row, inner)
+}
