@@ -576,7 +576,7 @@ fn compiled_chains_do_to_frames_what_interpreted_ones_do() {
     // A chain would mean one thing in a replay with the interpreter, and another in traffic.
     let jit = jit();
     let mut verdicts = std::collections::BTreeMap::new();
-    for seed in 0..if cfg!(debug_assertions) { 20 } else { 1500 } {
+    for seed in 0..if cfg!(debug_assertions) { 40 } else { 1500 } {
         let mut dice = Dice::from_seed(seed);
         let chain = random_chain(&mut dice);
         let packets: Vec<Vec<u8>> = (0..60)
