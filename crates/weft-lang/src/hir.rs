@@ -274,7 +274,8 @@ pub enum Edge {
         ports: Vec<usize>,
         /// Where a frame leaves that no element has sent elsewhere: an index into [`Network::ports`].
         to: Option<usize>,
-        /// `WHEN`: which frames. The condition is the ON PACKET of an element of its own, which drops all others.
+        /// `WHEN`: which frames. The condition is the ON PACKET of an element of its own, which drops all others. It is
+        /// none of [`Network::elements`], and [`Instance::element`] says nothing there.
         when: Option<Box<(Element, Instance)>>,
     },
 }

@@ -7,7 +7,7 @@ use std::path::PathBuf;
 use weft_core::schema::Schema;
 use weft_core::wire::{HEADER_BYTES_MAX, Protocol};
 use weft_lang::diagnostic::{RenderOptions, render_all};
-use weft_lang::hir::Network;
+use weft_lang::hir::{BoundPlace, Edge, Network};
 use weft_lang::{Resolver, check};
 
 #[path = "support/files.rs"]
@@ -88,4 +88,57 @@ fn headers_are_as_long_as_their_rfcs_say() {
     ] {
         assert!(sizes.contains(&known), "{known:?} is not among {sizes:?}");
     }
+}
+
+const PROGRAM: &str = "IMPORT 'library/protocols/all.weft';
+CREATE PORT lan ON packet 'eth0';
+CREATE PORT wan ON memory;
+CREATE ELEMENT syns ON tcp (user IPADDR) AS
+  VAR n U64 = 0 MERGE SUM;
+  ON PACKET
+    IF tcp.syn AND NOT tcp.ack AND inner.ip.src IS NULL AND ethernet.type > 0 THEN ADD n; END IF;
+    SELECT * FROM input WHERE user = ip.src;
+    SET ip.ttl = 1;
+    IF present(vlan) THEN REDIRECT TO '*'; END IF;
+END;
+CREATE CHAIN c ON PORT lan -> wan WHEN ip.dst IN '10.0.0.0/8' AS syns (user := ip.dst); END;";
+
+#[test]
+fn an_element_on_frames_names_what_it_looks_at() {
+    // Whoever lowers it would look for a column in another place, or take what may be missing for what is there.
+    let network = checked(PROGRAM.to_owned());
+    let element = &network.elements[0];
+    let columns: Vec<(&str, bool)> =
+        element.columns.iter().map(|column| (column.name.as_str(), column.nullable)).collect();
+    let wanted = [
+        ("user", false),
+        ("tcp.syn", false),
+        ("tcp.ack", false),
+        ("inner.ip.src", true),
+        // A frame may begin with IP.
+        ("ethernet.type", true),
+        // What carries TCP is IP, with extension headers or without.
+        ("ip.src", false),
+        ("ip.ttl", false),
+        ("present(vlan)", false),
+    ];
+    assert_eq!(columns, wanted);
+    let chain = &network.chains[0];
+    let places: Vec<String> = chain.instances[0]
+        .bindings
+        .iter()
+        .map(|binding| match &binding.place {
+            BoundPlace::Frame(field) => network.field_name(field),
+            other => panic!("{other:?} is no place of a frame"),
+        })
+        .collect();
+    assert_eq!(
+        places,
+        ["ip.dst", "tcp.syn", "tcp.ack", "inner.ip.src", "ethernet.type", "ip.src", "ip.ttl", "vlan"]
+    );
+    let Edge::Packets { ports, to, when: Some(when) } = &chain.edge else { panic!("{:?}", chain.edge) };
+    assert_eq!((ports.as_slice(), *to), (&[0][..], Some(1)));
+    let (element, instance) = &**when;
+    assert_eq!(element.columns.len(), instance.bindings.len());
+    assert!(element.handlers.request.as_ref().is_some_and(|handler| handler.effects.drops));
 }

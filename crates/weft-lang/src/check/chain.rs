@@ -8,14 +8,15 @@ use weft_core::{Interval, Type, Value};
 
 use super::element::{Checked, Target};
 use super::filter::{self, Filter, Placed};
-use super::network::{find_cluster, find_listener, glob, overlap};
+use super::network::{find, find_cluster, find_listener, glob, overlap};
 use super::scope::{METAS, Scope, View, with_nearest};
-use super::{Cx, element, header, native, nothing, table};
+use super::{Cx, effects, element, frame, header, native, nothing, table};
 use crate::ast::{self, ChainOn, ChainOptionKind, Ident, Side, Stage, StageArg, StageNode};
 use crate::diagnostic::{Diagnostic, code};
 use crate::hir::{
-    Binding, BoundPlace, Chain, Cluster, Column, Direction, Equivalence, FilterInstance, HandlerKind,
-    Instance, Listener, Meta, Method, MethodGlob, Route, SinkTarget,
+    Binding, BoundPlace, Chain, Column, Direction, Effects, Element, Equivalence, FilterInstance, Handler,
+    HandlerKind, Instance, Layer, Meta, Method, MethodGlob, Network, Port, PortKind, Query, Route,
+    SinkTarget, Stmt, StmtKind, Verdict, VerdictKind,
 };
 use crate::nearest::nearest;
 use crate::source::Span;
@@ -24,31 +25,40 @@ use crate::types;
 /// Checks a chain; None if it has a fault.
 pub(super) fn chain(
     cx: &mut Cx<'_>,
-    listeners: &[Listener],
-    clusters: &[Cluster],
+    network: &Network,
     (elements, filters): (&[Checked], &[Filter<'_>]),
     ast: &ast::Chain,
 ) -> Option<Chain> {
-    let ChainOn::Edge { from, to, method, .. } = &ast.on else {
-        let diagnostic = Diagnostic::error(code::NOT_IN_VERSION, "chains on ports are not in this version")
-            .at(ast.name.span, "on a PORT")
-            .with_help("write `ON listener -> cluster`");
-        cx.report(diagnostic);
-        return None;
-    };
     let had_gaps = cx.has_gaps;
     cx.has_gaps |= ast.is_faulty;
-    let (from, to) = (find_listener(cx, from, listeners), find_cluster(cx, to, clusters));
-    let glob = glob(cx, method.as_ref());
-    let methods = glob.as_ref().map(|glob| methods(cx, glob)).unwrap_or_default();
-    let edge = Edge { methods: &methods, is_known: glob.is_some(), span: ast.name.span };
+    let method = match &ast.on {
+        ChainOn::Edge { method, .. } => method.as_ref(),
+        ChainOn::Port { .. } => None,
+    };
+    let glob = glob(cx, method);
+    let is_packet = matches!(ast.on, ChainOn::Port { .. });
+    let methods = match &glob {
+        Some(glob) if !is_packet => methods(cx, glob),
+        _ => Vec::new(),
+    };
+    let on = match &ast.on {
+        ChainOn::Edge { from, to, .. } => {
+            let from = find_listener(cx, from, &network.listeners);
+            let to = find_cluster(cx, to, &network.clusters);
+            from.zip(to).map(|(from, to)| crate::hir::Edge::Calls { from, to })
+        }
+        ChainOn::Port { ports, to, when, .. } => {
+            packet_edge(cx, &network.ports, ast, (ports, to.as_ref()), when.as_ref())
+        }
+    };
+    let edge = Edge { methods: &methods, is_known: glob.is_some(), is_packet, span: ast.name.span };
     let placed = stages_of(cx, (elements, filters), &edge, ast);
     let is_whole = placed.is_whole;
     let mut chain = Chain {
         name: ast.name.name.clone(),
-        edge: crate::hir::Edge::Calls { from: from.unwrap_or(0), to: to.unwrap_or(0) },
+        edge: on.clone().unwrap_or(crate::hir::Edge::Calls { from: 0, to: 0 }),
         // One that selects no method contradicts no other chain.
-        glob: glob.unwrap_or_else(|| MethodGlob(method.as_ref().map_or(String::new(), |m| m.value.clone()))),
+        glob: glob.unwrap_or_else(|| MethodGlob(method.map_or(String::new(), |m| m.value.clone()))),
         methods: Vec::new(),
         instances: placed.instances,
         filters: placed.filters,
@@ -63,10 +73,187 @@ pub(super) fn chain(
     sides(cx, ast, &mut chain);
     check_inputs(cx, elements, &chain, ast);
     check_payload(cx, elements, &chain);
-    filter::check_chain(cx, &chain, &edge, to.map(|to| &clusters[to]));
+    let cluster = chain.edge.calls().filter(|_| on.is_some()).map(|(_, to)| &network.clusters[to]);
+    filter::check_chain(cx, &chain, &edge, cluster);
     chain.methods = methods;
     cx.has_gaps = had_gaps;
-    (from.is_some() && to.is_some()).then_some(chain)
+    on.is_some().then_some(chain)
+}
+
+// ---- chains on ports -------------------------------------------------------------------------------------------
+
+/// Where a chain on frames stands; None if it has a fault.
+fn packet_edge(
+    cx: &mut Cx<'_>,
+    all: &[Port],
+    ast: &ast::Chain,
+    (ports, to): (&[Ident], Option<&Ident>),
+    when: Option<&ast::Expr>,
+) -> Option<crate::hir::Edge> {
+    let example = "ON packet 'eth0'";
+    let mut find_port = |name: &Ident| find(cx, name, all, |port: &Port| &port.name, "port", example);
+    let found: Vec<Option<usize>> = ports.iter().map(&mut find_port).collect();
+    let to = to.map(&mut find_port);
+    for (at, name) in ports.iter().enumerate() {
+        if let Some(first) = ports[..at].iter().find(|first| first.name == name.name) {
+            cx.report_duplicate("port", name, first.span);
+        }
+    }
+    let is_read = |at: &usize| !writes_capture(&all[*at]);
+    if let Some((at, name)) = found.iter().flatten().zip(ports).find(|(at, _)| !is_read(at)) {
+        let message = format!("no frame arrives at `{}`", name.name);
+        let diagnostic = Diagnostic::error(code::OPTION_CONFLICT, message)
+            .at(name.span, "a capture that is written")
+            .with_label(all[*at].span, "declared here")
+            .with_help(format!("let frames leave there: `ON PORT ... -> {}`", name.name));
+        cx.report(diagnostic);
+    }
+    if let Some(Some(at)) = to
+        && all[at].kind == PortKind::Pcap
+        && is_read(&at)
+    {
+        let message = format!("no frame leaves at `{}`", all[at].name);
+        let diagnostic = Diagnostic::error(code::OPTION_CONFLICT, message)
+            .at(all[at].span, "a capture that is read")
+            .with_help("write the capture: `WITH (write = TRUE)`");
+        cx.report(diagnostic);
+    }
+    let when = match when {
+        Some(when) => Some(Box::new(which_frames(cx, ast, when)?)),
+        None => None,
+    };
+    let ports = found.into_iter().collect::<Option<Vec<usize>>>()?;
+    let to = match to {
+        Some(to) => Some(to?),
+        None => None,
+    };
+    Some(crate::hir::Edge::Packets { ports, to, when })
+}
+
+fn writes_capture(port: &Port) -> bool {
+    port.options.iter().any(|option| option.name == "write" && option.value == Value::Bool(true))
+}
+
+/// `WHEN` of a chain on frames: an element of its own, which drops the others.
+fn which_frames(cx: &mut Cx<'_>, ast: &ast::Chain, when: &ast::Expr) -> Option<(Element, Instance)> {
+    let mut element = Element::empty(&ast.name.name, when.span);
+    element.layer = Layer::Packet(None);
+    let mut n_rand = 0;
+    let kind = HandlerKind::Request;
+    let mut scope = Scope::new(cx, &element, &[], View::Handler(kind), &mut n_rand);
+    let condition = scope.condition(when);
+    let (locals, rows, new) = (scope.locals, scope.rows, scope.frames);
+    let condition = condition?;
+    let otherwise = Verdict { kind: VerdictKind::Drop, span: when.span };
+    let query = Query { joins: Vec::new(), filter: Some(condition) };
+    let guard = StmtKind::Guard { query, set: Vec::new(), otherwise };
+    let body = vec![Stmt { kind: guard, span: when.span }];
+    let mut handler = Handler { kind, body, locals, rows, effects: Effects::default(), span: when.span };
+    handler.effects = effects::of(&handler);
+    let mut frames = Vec::new();
+    frame::declare(&mut element, &mut frames, new);
+    element.handlers.request = Some(handler);
+    element::note_uses(&mut element);
+    let bindings = element
+        .columns
+        .iter()
+        .zip(frames)
+        .map(|(column, (_, field))| Binding { place: BoundPlace::Frame(field), nullable: column.nullable });
+    let instance = Instance {
+        name: ast.name.name.clone(),
+        element: usize::MAX,
+        params: Vec::new(),
+        bindings: bindings.collect(),
+        tables: Vec::new(),
+        every: Vec::new(),
+        sinks: Vec::new(),
+        side: None,
+        mandatory: false,
+        fail_open: false,
+        per_try: false,
+        span: when.span,
+    };
+    Some((element, instance))
+}
+
+/// Refuses what a stage of a chain on frames cannot have.
+fn check_packet_stage(cx: &mut Cx<'_>, stage: &Stage) {
+    let clauses = [
+        (stage.side.map(|clause| clause.span), "AT", "frames have no caller and no callee"),
+        (stage.per_try, "PER TRY", "frames are not tried again"),
+    ];
+    for (span, what, why) in clauses {
+        let Some(span) = span else { continue };
+        let diagnostic = Diagnostic::error(code::NOT_IN_VERSION, format!("there is no {what} on frames"))
+            .at(span, "not on a PORT")
+            .with_help(format!("take it out: {why}"));
+        cx.report(diagnostic);
+    }
+}
+
+/// Refuses an element of calls in a chain on frames, and the other way round.
+fn check_stage_layer(cx: &mut Cx<'_>, checked: &Checked, edge: &Edge<'_>, stage: &Stage) -> Option<()> {
+    let is_packet = checked.element.layer != Layer::Rpc;
+    if is_packet == edge.is_packet {
+        return Some(());
+    }
+    let name = &checked.element.name;
+    let (message, label, help) = match is_packet {
+        true => (
+            format!("`{name}` is for frames, and this chain carries calls"),
+            "sees no frame here",
+            "put it into a chain ON PORT",
+        ),
+        false => (
+            format!("`{name}` is for calls, and this chain carries frames"),
+            "sees no call here",
+            "put it into a chain ON listener -> cluster",
+        ),
+    };
+    let diagnostic = Diagnostic::error(code::NOT_IN_VERSION, message)
+        .at(stage.span, label)
+        .with_label(edge.span, "the chain");
+    cx.report(diagnostic.with_help(help));
+    None
+}
+
+/// Where a column of a frame is: as a stage binds it, `user := ip.src`.
+fn frame_binding(
+    cx: &mut Cx<'_>,
+    checked: &Checked,
+    stage: &Stage,
+    column: &Column,
+    path: Option<&ast::Path>,
+) -> Option<Binding> {
+    let Some(path) = path else {
+        let message = format!("`{}` does not say what `{}` is", stage.element.name, column.name);
+        let diagnostic = Diagnostic::error(code::MISSING_PARAM, message)
+            .at(stage.span, "not bound here")
+            .with_label(column.span, "the element needs it")
+            .with_help(format!(
+                "bind it: `{} ({} := ip.src)`, or another field of a header",
+                stage.element.name, column.name
+            ));
+        cx.report(diagnostic);
+        return None;
+    };
+    if let Some(name) = path.as_ident()
+        && let Some(&(_, meta, ty, nullable)) = frame::METAS.iter().find(|(known, ..)| *known == name.name)
+    {
+        return bound(cx, column, path.span, BoundPlace::Meta(meta), ty, nullable, None);
+    }
+    let Some(found) = cx.frame_column(&checked.element.layer, path) else {
+        let (element, mut n_rand) = (nothing(), 0);
+        Scope::new(cx, &element, &[], View::Constant, &mut n_rand).unknown_layer(path);
+        return None;
+    };
+    let found = found?;
+    let changes = column.written || column.replied;
+    if changes {
+        cx.check_settable(&found.field, &path.to_dotted(), path.span)?;
+    }
+    let place = BoundPlace::Frame(found.field);
+    bound(cx, column, path.span, place, found.ty, found.nullable, Some(found.ty))
 }
 
 /// The traffic of a chain, for its stages.
@@ -74,6 +261,8 @@ pub(super) struct Edge<'a> {
     pub(super) methods: &'a [Method],
     /// False if the METHOD had a fault: then columns are not looked for.
     pub(super) is_known: bool,
+    /// It is on ports, and carries frames.
+    pub(super) is_packet: bool,
     /// The name of the chain.
     pub(super) span: Span,
 }
@@ -116,12 +305,19 @@ fn stages_of(
         };
         let start = done.instances.len();
         for stage in stages {
+            if edge.is_packet {
+                check_packet_stage(cx, stage);
+            }
             let name = stage.instance.as_ref().unwrap_or(&stage.element);
             if let Some(first) = names.get(name.name.as_str()) {
                 two_stages(cx, stage, name, *first);
             }
             let found = filters.iter().find(|filter| filter.ast.name.name == stage.element.name);
             let is_good = match found {
+                Some(filter) if edge.is_packet => {
+                    filter_on_frames(cx, filter, stage);
+                    false
+                }
                 Some(filter) if is_group => {
                     filter_in_group(cx, filter, stage);
                     false
@@ -174,6 +370,14 @@ fn two_stages(cx: &mut Cx<'_>, stage: &Stage, name: &Ident, first: Span) {
     cx.report(diagnostic);
 }
 
+fn filter_on_frames(cx: &mut Cx<'_>, filter: &Filter<'_>, stage: &Stage) {
+    let message = format!("`{}` is a filter of calls, and this chain carries frames", filter.ast.name.name);
+    let diagnostic = Diagnostic::error(code::NOT_IN_VERSION, message)
+        .at(stage.span, "not on a PORT")
+        .with_help("take it out: frames are not tried again, and they wait in queues alone");
+    cx.report(diagnostic);
+}
+
 fn filter_in_group(cx: &mut Cx<'_>, filter: &Filter<'_>, stage: &Stage) {
     let message = format!("`{}` is a filter, and its place decides what it does", filter.ast.name.name);
     let diagnostic = Diagnostic::error(code::FILTER_IN_GROUP, message)
@@ -207,6 +411,7 @@ fn instance(
         return None;
     };
     let checked = &elements[index];
+    check_stage_layer(cx, checked, edge, stage)?;
     let params = params(cx, checked, stage);
     let bindings = bindings(cx, checked, edge, stage);
     if let Some(bindings) = &bindings {
@@ -253,7 +458,7 @@ fn instance(
         side: stage.side.map(|clause| clause.side),
         mandatory: stage.mandatory.is_some(),
         fail_open: false,
-        per_try: stage.per_try.is_some(),
+        per_try: stage.per_try.is_some() && !edge.is_packet,
         span: stage.span,
     })
 }
@@ -382,15 +587,19 @@ pub(super) fn bindings(
     if !edge.is_known {
         return None;
     }
-    let all: Vec<Option<Binding>> =
-        element
-            .columns
-            .iter()
-            .zip(written)
-            .map(|(column, path)| {
-                if cx.is_broken(column.span) { None } else { binding(cx, checked, edge, stage, column, path) }
-            })
-            .collect();
+    let all: Vec<Option<Binding>> = element
+        .columns
+        .iter()
+        .zip(written)
+        .enumerate()
+        .map(|(at, (column, path))| {
+            if let Some((_, field)) = checked.frames.iter().find(|(frame, _)| *frame == at) {
+                let place = BoundPlace::Frame(field.clone());
+                return Some(Binding { place, nullable: column.nullable });
+            }
+            if cx.is_broken(column.span) { None } else { binding(cx, checked, edge, stage, column, path) }
+        })
+        .collect();
     if ok { all.into_iter().collect() } else { None }
 }
 
@@ -403,6 +612,9 @@ fn binding(
     column: &Column,
     path: Option<&ast::Path>,
 ) -> Option<Binding> {
+    if edge.is_packet {
+        return frame_binding(cx, checked, stage, column, path);
+    }
     let mut names: Vec<String> = match path {
         Some(path) => path.segments.iter().map(|segment| segment.name.clone()).collect(),
         None => vec![column.name.clone()],
@@ -728,6 +940,12 @@ impl Options<'_, '_> {
     }
 
     fn pin_stream(&mut self, drain: &ast::Expr) {
+        if matches!(self.ast.on, ChainOn::Port { .. }) {
+            let diagnostic = Diagnostic::error(code::NOT_IN_VERSION, "there is no PIN STREAM on frames")
+                .at(drain.span, "not on a PORT")
+                .with_help("take it out: a frame passes one version, and nothing is left of it");
+            return self.cx.report(diagnostic);
+        }
         let (nothing, mut n_rand) = (nothing(), 0);
         let mut scope = Scope::new(self.cx, &nothing, &[], View::Constant, &mut n_rand);
         let drain = scope.value_for(drain, Type::Interval, false, "a deadline");
@@ -791,10 +1009,10 @@ impl Options<'_, '_> {
     }
 
     fn branch(&mut self, from: &ast::Path) {
-        let message = "branches are for packet layers, not in this version";
+        let message = "branches are not in this version";
         let diagnostic = Diagnostic::error(code::NOT_IN_VERSION, message)
             .at(from.span, "an edge of an element")
-            .with_help("on rpc, `REDIRECT TO` chooses where a call goes");
+            .with_help("`REDIRECT TO` chooses where a call or a frame goes");
         self.cx.report(diagnostic);
     }
 

@@ -1,17 +1,18 @@
 //! Elements: parameters, columns, declarations, handlers.
 
 use weft_core::types::Repr;
+use weft_core::wire::FieldRef;
 use weft_core::{Type, Value};
 
 use super::expr::article;
 use super::scope::{Scope, View, with_length};
 use super::table::{self, Bounds};
 use super::walk::{each_expr, each_stmt, exprs_of};
-use super::{Cx, effects, fold, native};
+use super::{Cx, effects, fold, frame, native};
 use crate::ast::{self, Decl, Event};
 use crate::diagnostic::{Diagnostic, code};
 use crate::hir::{
-    CallCell, Column, Direction, Effects, Element, Expr, ExprKind, FunctionType, Handler, HandlerKind,
+    CallCell, Column, Direction, Effects, Element, Expr, ExprKind, FunctionType, Handler, HandlerKind, Layer,
     LocalId, Param, Sink, SinkColumn, StmtKind, Table, Var, VerdictKind,
 };
 use crate::source::Span;
@@ -27,13 +28,16 @@ pub(super) struct Checked {
     pub(super) every: Vec<Option<Expr>>,
     /// Of each sink.
     pub(super) targets: Vec<Target>,
+    /// Columns that are a place in the frame, wherever the element stands: index into [`Element::columns`], and the
+    /// place.
+    pub(super) frames: Vec<(usize, FieldRef)>,
 }
 
 impl Checked {
     /// An element that declares nothing.
     pub(super) fn empty(name: &str, span: Span) -> Self {
         let element = Element::empty(name, span);
-        Self { element, bounds: Vec::new(), every: Vec::new(), targets: Vec::new() }
+        Self { element, bounds: Vec::new(), every: Vec::new(), targets: Vec::new(), frames: Vec::new() }
     }
 }
 
@@ -48,14 +52,22 @@ pub(super) enum Target {
 
 /// Checks an element; None if its layer is not in this version.
 pub(super) fn element(cx: &mut Cx<'_>, shared: &[Table], ast: &ast::Element) -> Option<Checked> {
-    check_layer(cx, &ast.layer, "element")?;
+    let layer = frame::layer(cx, &ast.layer)?;
+    let is_packet = layer != Layer::Rpc;
     let had_gaps = cx.has_gaps;
     cx.has_gaps |= ast.is_faulty;
     let mut checked = Checked::empty(&ast.name.name, ast.span);
+    checked.element.layer = layer;
     let mut n_rand = 0;
     params(cx, &mut checked.element, &ast.params, &mut n_rand);
     columns(cx, &mut checked.element, &ast.fields, Direction::Request);
-    columns(cx, &mut checked.element, &ast.returns, Direction::Response);
+    match ast.returns.first() {
+        Some(first) if is_packet => {
+            let help = "a frame has no answer: name all columns behind the layer";
+            not_in_version(cx, first.span, "RETURNS is not for frames", help);
+        }
+        _ => columns(cx, &mut checked.element, &ast.returns, Direction::Response),
+    }
     for decl in &ast.decls {
         declare(cx, &mut checked, decl, &mut n_rand);
     }
@@ -65,21 +77,21 @@ pub(super) fn element(cx: &mut Cx<'_>, shared: &[Table], ast: &ast::Element) -> 
     Some(checked)
 }
 
-/// Whether elements and filters of this layer are in this version; `kind` is one of these words.
-pub(super) fn check_layer(cx: &mut Cx<'_>, layer: &ast::Ident, kind: &str) -> Option<()> {
-    const LATER: [&str; 10] = ["http", "ws", "tcp", "udp", "ip", "eth", "ethernet", "icmp", "quic", "tls"];
+/// Whether filters of this layer are in this version.
+pub(super) fn check_filter_layer(cx: &mut Cx<'_>, layer: &ast::Ident) -> Option<()> {
+    const LATER: [&str; 11] =
+        ["http", "ws", "tcp", "udp", "ip", "eth", "ethernet", "icmp", "quic", "tls", "packet"];
     let name = layer.name.to_ascii_lowercase();
     if name == "rpc" {
         return Some(());
     }
-    let message = if LATER.contains(&name.as_str()) {
-        format!("layer `{name}` is not in this version")
-    } else {
-        format!("there is no layer `{}`", layer.name)
+    let message = match LATER.contains(&name.as_str()) || cx.formats.layer(&layer.name, 0).is_some() {
+        true => format!("filters on `{name}` are not in this version"),
+        false => format!("there is no layer `{}`", layer.name),
     };
     let diagnostic = Diagnostic::error(code::LAYER_NOT_IN_VERSION, message)
-        .at(layer.span, format!("the {kind} is not looked at further"))
-        .with_help(format!("{kind}s are `ON rpc` in this version"));
+        .at(layer.span, "the filter is not looked at further")
+        .with_help("filters are `ON rpc` in this version");
     cx.report(diagnostic);
     None
 }
@@ -186,6 +198,11 @@ fn declare(cx: &mut Cx<'_>, checked: &mut Checked, decl: &Decl, n_rand: &mut u32
             let var = var(cx, element, decl, n_rand);
             element.vars.push(var);
         }
+        Decl::Call(decl) if element.layer != Layer::Rpc => {
+            let help = "a frame passes once: use LET, or keep it in a TABLE";
+            not_in_version(cx, decl.span, "a CALL row is not for frames", help);
+            cx.has_gaps = true;
+        }
         Decl::Call(decl) => {
             for column in &decl.columns {
                 if let Some(first) = taken(element, &column.name.name) {
@@ -210,8 +227,8 @@ fn declare(cx: &mut Cx<'_>, checked: &mut Checked, decl: &Decl, n_rand: &mut u32
             cx.has_gaps = true;
         }
         Decl::Edge(decl) => {
-            let help = "on rpc, `REDIRECT TO` chooses where a call goes";
-            not_in_version(cx, decl.span, "edges are for packet layers, not in this version", help);
+            let help = "`REDIRECT TO` chooses where a call or a frame goes";
+            not_in_version(cx, decl.span, "edges are not in this version", help);
             cx.has_gaps = true;
         }
     }
@@ -308,7 +325,14 @@ fn sink(cx: &mut Cx<'_>, element: &Element, decl: &ast::Sink, n_rand: &mut u32) 
 
 fn handlers(cx: &mut Cx<'_>, checked: &mut Checked, shared: &[Table], ast: &ast::Element, n_rand: &mut u32) {
     for handler in &ast.handlers {
+        let is_packet = checked.element.layer != Layer::Rpc;
         let kind = match &handler.event {
+            Event::Packet if is_packet => HandlerKind::Request,
+            Event::Open | Event::Request | Event::Response | Event::Close if is_packet => {
+                let help = "for frames there are ON PACKET, ERROR and EVERY: write `ON PACKET`";
+                not_in_version(cx, handler.event_span, "this handler is not for frames", help);
+                continue;
+            }
             Event::Open => HandlerKind::Open,
             Event::Request => HandlerKind::Request,
             Event::Response => HandlerKind::Response,
@@ -316,8 +340,17 @@ fn handlers(cx: &mut Cx<'_>, checked: &mut Checked, shared: &[Table], ast: &ast:
             Event::Error => HandlerKind::Error,
             Event::Every(_) => HandlerKind::Every,
             Event::Message | Event::Packet | Event::Timeout(_) | Event::Signal { .. } => {
-                let help = "on rpc there are ON OPEN, REQUEST, RESPONSE, CLOSE, ERROR and EVERY";
-                not_in_version(cx, handler.event_span, "this handler is not for rpc in this version", help);
+                let (message, help) = match is_packet {
+                    true => (
+                        "this handler is not for frames in this version",
+                        "for frames there are ON PACKET, ERROR and EVERY",
+                    ),
+                    false => (
+                        "this handler is not for rpc in this version",
+                        "on rpc there are ON OPEN, REQUEST, RESPONSE, CLOSE, ERROR and EVERY",
+                    ),
+                };
+                not_in_version(cx, handler.event_span, message, help);
                 continue;
             }
         };
@@ -326,7 +359,8 @@ fn handlers(cx: &mut Cx<'_>, checked: &mut Checked, shared: &[Table], ast: &ast:
             let interval = scope.value_for(interval, Type::Interval, false, "an interval");
             checked.every.push(interval);
         }
-        let done = self::handler(cx, &checked.element, shared, kind, handler, n_rand);
+        let (done, frames) = self::handler(cx, &checked.element, shared, kind, handler, n_rand);
+        frame::declare(&mut checked.element, &mut checked.frames, frames);
         let all = &mut checked.element.handlers;
         let slot = match kind {
             HandlerKind::Open => &mut all.open,
@@ -361,14 +395,14 @@ fn handler(
     kind: HandlerKind,
     ast: &ast::Handler,
     n_rand: &mut u32,
-) -> Handler {
+) -> (Handler, Vec<(Column, FieldRef)>) {
     let mut scope = Scope::new(cx, element, shared, View::Handler(kind), n_rand);
     let body = scope.block(&ast.body);
-    let (locals, rows) = (scope.locals, scope.rows);
+    let (locals, rows, frames) = (scope.locals, scope.rows, scope.frames);
     let mut handler = Handler { kind, body, locals, rows, effects: Effects::default(), span: ast.span };
     handler.effects = effects::of(&handler);
     check_returned(cx, element, &handler);
-    handler
+    (handler, frames)
 }
 
 /// A name that RETURNING makes and nothing reads is a misspelt CALL column, most likely.

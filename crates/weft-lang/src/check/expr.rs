@@ -298,10 +298,18 @@ impl Scope<'_, '_> {
         if self.view == View::Ending {
             return self.not_an_ending(if is_trailer { "a trailer" } else { "a header" }, span);
         }
+        if self.is_packet() {
+            let message = format!("headers are not there in {}", self.words());
+            let diagnostic = Diagnostic::error(code::NAME_NOT_HERE, message)
+                .at(span, "a frame has none by name")
+                .with_help("name a protocol and its field: `tcp.dst_port`");
+            self.cx.report(diagnostic);
+            return None;
+        }
         let name = self.header_name(key)?;
         let is_close = self.view == View::Handler(HandlerKind::Close);
         if is_trailer && !is_close {
-            let message = format!("trailers are not there in {}", self.view.words());
+            let message = format!("trailers are not there in {}", self.words());
             let diagnostic = Diagnostic::error(code::NAME_NOT_HERE, message)
                 .at(span, "comes with the end of the call")
                 .with_help("read it in ON CLOSE");
@@ -309,7 +317,7 @@ impl Scope<'_, '_> {
             return None;
         }
         if !is_trailer && !self.view.has_headers() {
-            let message = format!("headers are not there in {}", self.view.words());
+            let message = format!("headers are not there in {}", self.words());
             let diagnostic = Diagnostic::error(code::NAME_NOT_HERE, message)
                 .at(span, "no message is at hand")
                 .with_help("save it in a CALL column in ON OPEN or ON REQUEST");
@@ -654,6 +662,9 @@ impl Scope<'_, '_> {
         {
             let table = self.table_ref(table)?;
             return Some(leaf(ExprKind::CountRows(table), Type::Int(64), false, span));
+        }
+        if let Some(found) = self.present(&lower, args, span) {
+            return found;
         }
         if star.is_none()
             && let Some(called) = self.native_call(name, args, span)

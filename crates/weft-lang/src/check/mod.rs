@@ -24,6 +24,7 @@ mod expr;
 mod fill;
 mod filter;
 pub mod fold;
+pub(crate) mod frame;
 pub mod functions;
 mod header;
 mod matching;
@@ -78,6 +79,8 @@ pub fn analyse(root_path: &str, resolver: &mut dyn Resolver) -> Analysis {
         skipped: BTreeSet::new(),
         functions: Vec::new(),
         broken_functions: Vec::new(),
+        formats: frame::Formats::default(),
+        ports: Vec::new(),
     };
     let network = network_of(&mut cx, &program);
     let mut diagnostics = cx.diagnostics;
@@ -106,6 +109,10 @@ pub(crate) struct Cx<'a> {
     functions: Vec<hir::NativeFunction>,
     /// Names of declarations with a fault.
     broken_functions: Vec<String>,
+    /// See [`Network::protocols`] and [`Network::unions`].
+    formats: frame::Formats,
+    /// The names of all ports.
+    ports: Vec<String>,
 }
 
 impl Cx<'_> {
@@ -285,12 +292,15 @@ fn network_of(cx: &mut Cx<'_>, program: &Program) -> Network {
     let items = size::of_bearable_size(cx, &program.items);
     let items = live_items(cx, &items);
     native_functions(cx, &items);
-    (network.protocols, network.unions) = wire::protocols(cx, &items);
+    cx.formats = wire::protocols(cx, &items).into();
     for item in &items {
         match item {
             Item::Listener(item) => network.listeners.push(network::listener(cx, item)),
             Item::Cluster(item) => network.clusters.push(network::cluster(cx, item)),
-            Item::Port(item) => network.ports.push(network::port(cx, item)),
+            Item::Port(item) => {
+                cx.ports.push(item.name.name.clone());
+                network.ports.push(network::port(cx, item));
+            }
             Item::Table(item) => network.tables.push(shared_table(cx, item)),
             _ => {}
         }
@@ -322,8 +332,7 @@ fn network_of(cx: &mut Cx<'_>, program: &Program) -> Network {
                 routes.push(item);
             }
             Item::Chain(item) => {
-                let chain =
-                    chain::chain(cx, &network.listeners, &network.clusters, (&elements, &filters), item);
+                let chain = chain::chain(cx, &network, (&elements, &filters), item);
                 if let Some(chain) = &chain {
                     chain::check_mandatory(cx, &elements, chain);
                 }
@@ -353,6 +362,8 @@ fn network_of(cx: &mut Cx<'_>, program: &Program) -> Network {
     }
     network.fills = fills.finish();
     network.functions = core::mem::take(&mut cx.functions);
+    let formats = core::mem::take(&mut cx.formats);
+    (network.protocols, network.unions) = (formats.protocols, formats.unions);
     network.elements = elements.into_iter().map(|checked| checked.element).collect();
     network
 }

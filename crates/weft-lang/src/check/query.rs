@@ -221,7 +221,7 @@ impl Scope<'_, '_> {
 
     fn table_of(&mut self, select: &ast::Subselect) -> Option<TableRef> {
         if !matches!(self.view, View::Handler(_)) {
-            let message = format!("{} cannot look at tables", self.view.words());
+            let message = format!("{} cannot look at tables", self.words());
             self.report_at(select.span, code::NAME_NOT_HERE, message, "tables are there in handlers");
             return None;
         }
@@ -356,7 +356,7 @@ impl Scope<'_, '_> {
         if !matches!(kind, HandlerKind::Every | HandlerKind::Error) {
             return Some(());
         }
-        let message = format!("there is no `input` in {}", self.view.words());
+        let message = format!("there is no `input` in {}", self.words());
         let diagnostic = Diagnostic::error(code::ACTION_NOT_HERE, message)
             .at(span, "selects from input")
             .with_help("use IF with `EXISTS (SELECT ...)`, or INSERT ... VALUES");

@@ -1,13 +1,15 @@
 //! What a name means at a place in a program.
 
 use weft_core::types::Type;
+use weft_core::wire::FieldRef;
 use weft_core::{Status, Value};
 
-use super::{Cx, quoted_list};
+use super::{Cx, frame, quoted_list};
 use crate::ast::{Ident, Path};
 use crate::diagnostic::{Diagnostic, code};
 use crate::hir::{
-    Direction, Element, Expr, ExprKind, HandlerKind, Local, LocalId, Meta, Row, RowId, Table, TableRef,
+    Column, Direction, Element, Expr, ExprKind, HandlerKind, Local, LocalId, Meta, Row, RowId, Table,
+    TableRef,
 };
 use crate::nearest::nearest;
 use crate::source::Span;
@@ -43,6 +45,8 @@ pub(super) struct Scope<'a, 'c> {
     pub(super) n_rand: &'a mut u32,
     /// The merged column that a SET changes by its own operation, which may read it.
     pub(super) merging: Option<(RowId, usize)>,
+    /// Columns of frames that are declared by being used here: they follow those of the element.
+    pub(super) frames: Vec<(Column, FieldRef)>,
 }
 
 /// A row that can be seen.
@@ -148,7 +152,19 @@ impl<'a, 'c> Scope<'a, 'c> {
         n_rand: &'a mut u32,
     ) -> Self {
         let (locals, rows, names, sights) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
-        Self { cx, element, shared, view, locals, rows, names, sights, n_rand, merging: None }
+        Self {
+            cx,
+            element,
+            shared,
+            view,
+            locals,
+            rows,
+            names,
+            sights,
+            n_rand,
+            merging: None,
+            frames: Vec::new(),
+        }
     }
 
     // ---- tables ------------------------------------------------------------------------------------------------
@@ -237,9 +253,17 @@ impl<'a, 'c> Scope<'a, 'c> {
                     let column_index = self.column_of(self.rows[row.0].table, column)?;
                     self.row_column(row, column_index, path.span)
                 }
-                None => self.unknown_path(path),
+                None => self.layer_path(path),
             },
-            _ => self.unknown_path(path),
+            _ => self.layer_path(path),
+        }
+    }
+
+    /// A path that begins with a layer of a frame, or with nothing that is known.
+    fn layer_path(&mut self, path: &Path) -> Option<Expr> {
+        match self.frame_path(path) {
+            Some(found) => found,
+            None => self.unknown_path(path),
         }
     }
 
@@ -258,13 +282,15 @@ impl<'a, 'c> Scope<'a, 'c> {
         if let Some(found) = self.declared(name) {
             return found;
         }
-        if let Some(&(_, meta, ty, nullable)) = METAS.iter().find(|(known, ..)| *known == name.name)
-            && self.view.has_meta(meta)
-        {
+        if let Some((meta, ty, nullable)) = self.meta(&name.name) {
             return Some(leaf(ExprKind::Meta(meta), ty, nullable, name.span));
         }
         if name.name == "error" && self.view == View::Handler(HandlerKind::Error) {
             return Some(leaf(ExprKind::FaultName, Type::Text(None), false, name.span));
+        }
+        let path = Path { segments: vec![name.clone()], span: name.span };
+        if let Some(found) = self.frame_path(&path) {
+            return found;
         }
         if let Some(status) = Status::from_name(&name.name) {
             let value = Value::Int(i64::from(status.code()));
@@ -422,6 +448,10 @@ impl<'a, 'c> Scope<'a, 'c> {
         if self.view == View::Ending {
             return self.not_an_ending(&format!("`{}`", path.to_dotted()), path.span);
         }
+        if self.is_packet() && !self.is_table(&path.segments[0].name) {
+            self.unknown_layer(path);
+            return None;
+        }
         let (first, dotted) = (&path.segments[0], path.to_dotted());
         let last = path.segments.last().expect("a path is never empty");
         let diagnostic =
@@ -465,7 +495,11 @@ impl<'a, 'c> Scope<'a, 'c> {
             diagnostic = diagnostic.with_note(format!("it has: {}", names.join(", ")));
         }
         let near = nearest(&name.name, names.iter().copied());
-        let clause = if direction == Some(Direction::Response) { "RETURNS" } else { "ON rpc" };
+        let clause = match direction {
+            Some(Direction::Response) => "RETURNS",
+            _ if self.is_packet() => "ON packet",
+            _ => "ON rpc",
+        };
         let diagnostic = match near {
             Some(near) => diagnostic.with_help(format!("write `{near}`")).with_fix(name.span, near),
             None => diagnostic
@@ -526,7 +560,7 @@ impl<'a, 'c> Scope<'a, 'c> {
     fn report_elsewhere(&mut self, name: &Ident) -> bool {
         let element = self.element;
         let column = element.columns.iter().find(|column| column.name == name.name);
-        let message = format!("`{}` has no value in {}", name.name, self.view.words());
+        let message = format!("`{}` has no value in {}", name.name, self.words());
         let diagnostic = Diagnostic::error(code::NAME_NOT_HERE, message);
         let in_handler = matches!(self.view, View::Handler(_));
         let diagnostic = if let Some(column) = column.filter(|_| in_handler) {
@@ -557,6 +591,14 @@ impl<'a, 'c> Scope<'a, 'c> {
                 .at(name.span, "a variable, whose value is known only while the program runs")
                 .with_label(var.span, "declared here")
                 .with_help("use a literal or a parameter")
+        } else if self.is_packet()
+            && (METAS.iter().chain(frame::METAS)).any(|(known, ..)| *known == name.name)
+        {
+            let names: Vec<&str> = frame::METAS.iter().map(|(known, ..)| *known).collect();
+            diagnostic.at(name.span, "not known here").with_help(format!(
+                "of a frame there are {} in ON PACKET, and the fields of its headers: `ip.src`",
+                names.join(", ")
+            ))
         } else if let Some((known, meta, ..)) = METAS.iter().find(|(known, ..)| *known == name.name) {
             diagnostic.at(name.span, "not known here").with_help(match meta {
                 Meta::Status | Meta::EndedBy => format!("`{known}` is known in ON CLOSE"),
@@ -592,7 +634,8 @@ impl<'a, 'c> Scope<'a, 'c> {
             names.extend(self.element.vars.iter().map(|var| var.name.as_str()));
         }
         names.extend(self.element.params.iter().map(|param| param.name.as_str()));
-        names.extend(METAS.iter().filter(|(_, meta, ..)| self.view.has_meta(*meta)).map(|(name, ..)| *name));
+        let metas = METAS.iter().chain(frame::METAS).map(|(name, ..)| *name);
+        names.extend(metas.filter(|name| self.meta(name).is_some()));
         let mut names: Vec<String> = names.into_iter().map(str::to_owned).collect();
         names.dedup();
         names

@@ -78,6 +78,9 @@ impl Scope<'_, '_> {
                 self.check_action(&data, "MARK", stmt.span)?;
                 Some(StmtKind::Mark { value: self.value_for(value, Type::Uint(32), false, "a mark")? })
             }
+            Ast::Delay { .. } if self.is_packet() => {
+                self.not_on_packet(stmt.span, "DELAY", "frames wait in queues, which are not in this version")
+            }
             Ast::Delay { interval } => {
                 let data = [HandlerKind::Open, HandlerKind::Request, HandlerKind::Response];
                 self.check_action(&data, "DELAY", stmt.span)?;
@@ -91,6 +94,10 @@ impl Scope<'_, '_> {
                 "MESSAGE",
                 "making messages is for message streams, not in this version",
             ),
+            Ast::Push { .. } | Ast::Pop if self.is_packet() => {
+                let what = if matches!(stmt.kind, Ast::Pop) { "POP" } else { "PUSH" };
+                self.not_on_packet(stmt.span, what, "headers are put on and taken off in a later version")
+            }
             Ast::Push { .. } => self.not_on_rpc(stmt.span, "PUSH", "headers are pushed on packet layers"),
             Ast::Pop => self.not_on_rpc(stmt.span, "POP", "headers are popped on packet layers"),
             Ast::Verdict(verdict) => self.verdict(verdict).map(StmtKind::Verdict),
@@ -134,10 +141,13 @@ impl Scope<'_, '_> {
         LocalId(self.locals.len() - 1)
     }
 
-    fn set(&mut self, target: &ast::Place, value: &ast::Expr) -> Option<StmtKind> {
-        match self.place(target) {
+    fn set(&mut self, place: &ast::Place, value: &ast::Expr) -> Option<StmtKind> {
+        match self.place(place) {
             Some((target, ty, nullable, whose)) => {
                 let value = self.value_for(value, ty, nullable, &whose)?;
+                if let ast::Place::Path(path) = place {
+                    self.check_fits(path, &value)?;
+                }
                 Some(StmtKind::Set { target, value })
             }
             None => {
@@ -152,6 +162,9 @@ impl Scope<'_, '_> {
     fn place(&mut self, target: &ast::Place) -> Option<(Place, Type, bool, String)> {
         match target {
             ast::Place::Path(path) => self.named_place(path),
+            ast::Place::Header { span, .. } | ast::Place::Trailer { span, .. } if self.is_packet() => {
+                self.no_write(*span, "a frame has none by name", "SET a field of a protocol: `ip.ttl`")
+            }
             ast::Place::Header { key, span } => {
                 let name = self.written_header(key)?;
                 if !matches!(
@@ -193,6 +206,15 @@ impl Scope<'_, '_> {
         let name = match path.segments.as_slice() {
             [name] => name,
             [input, name] if input.name == "input" => name,
+            _ if self.is_packet() => {
+                return match self.frame_place(path) {
+                    Some(found) => found,
+                    None => {
+                        self.unknown_layer(path);
+                        None
+                    }
+                };
+            }
             [_, name] => {
                 let help = format!("change a table's row with `UPDATE ... SET {} = ...`", name.name);
                 return self.no_write(path.span, "not a column of the message", &help);
@@ -245,7 +267,9 @@ impl Scope<'_, '_> {
                 "parameters are given in the chain: copy it into a LET or a VAR",
             );
         }
-        if super::scope::METAS.iter().any(|(known, ..)| *known == name.name) {
+        if self.meta(&name.name).is_some()
+            || (!self.is_packet() && super::scope::METAS.iter().any(|(known, ..)| *known == name.name))
+        {
             return self.no_write(path.span, "known to the engine", "it can only be read");
         }
         // Says what is wrong with the name: unknown, or not here.
@@ -254,7 +278,7 @@ impl Scope<'_, '_> {
     }
 
     fn no_write<T>(&mut self, span: Span, label: &str, help: &str) -> Option<T> {
-        let message = format!("this cannot be changed in {}", self.view.words());
+        let message = format!("this cannot be changed in {}", self.words());
         let diagnostic = Diagnostic::error(code::WRITE_NOT_HERE, message).at(span, label).with_help(help);
         self.cx.report(diagnostic);
         None
@@ -262,6 +286,9 @@ impl Scope<'_, '_> {
 
     /// Where to: a cluster or endpoint.
     fn target(&mut self, ast: &ast::Expr) -> Option<Expr> {
+        if self.is_packet() {
+            return self.target_port(ast);
+        }
         let expr = self.expr(ast, Some(Type::Endpoint))?;
         let ty = if matches!(expr.ty, Type::Text(_)) { expr.ty } else { Type::Endpoint };
         let expr = self.coerce(expr, ty)?;
@@ -270,6 +297,29 @@ impl Scope<'_, '_> {
         }
         // NULL is the fault "unexpected null" at run time: a key that is not in the table is not known here.
         Some(Expr { fallible: true, ..expr })
+    }
+
+    /// Where to: a port by its name, or `'*'` for all others of the chain.
+    fn target_port(&mut self, ast: &ast::Expr) -> Option<Expr> {
+        let expr = self.typed(ast, Type::Text(None))?;
+        if let ExprKind::Const(Value::Bytes(bytes)) = &expr.kind
+            && let Ok(name) = core::str::from_utf8(bytes)
+            && name != "*"
+            && !self.cx.ports.iter().any(|known| known == name)
+        {
+            let message = format!("there is no port `{name}`");
+            let diagnostic = Diagnostic::error(code::NOT_IN_NETWORK, message).at(expr.span, "unknown");
+            let diagnostic = match nearest(name, self.cx.ports.iter().map(String::as_str)) {
+                Some(near) => {
+                    diagnostic.with_help(format!("write '{near}'")).with_fix(expr.span, format!("'{near}'"))
+                }
+                None => diagnostic.with_help("name a PORT, or write '*' for all others of the chain"),
+            };
+            self.cx.report_missing(diagnostic);
+            return None;
+        }
+        // NULL is the fault "unexpected null" at run time, as for calls.
+        Some(Expr { fallible: expr.fallible || expr.nullable, ..expr })
     }
 
     // ---- guards ------------------------------------------------------------------------------------------------
@@ -344,6 +394,9 @@ impl Scope<'_, '_> {
                 with: Vec::new(),
             };
             return Some(Verdict { kind, span });
+        }
+        if self.is_packet() {
+            return Some(Verdict { kind: VerdictKind::Drop, span });
         }
         let message = if self.view.direction() == Some(crate::hir::Direction::Response) {
             "a call can end here without an answer"
@@ -828,8 +881,7 @@ impl Scope<'_, '_> {
     fn reset(&mut self, target: &Ident) -> Option<StmtKind> {
         let var = self.merged_var(target, "RESET")?;
         if self.view != View::Handler(HandlerKind::Every) {
-            let message =
-                format!("RESET changes the merged value, which is not at hand in {}", self.view.words());
+            let message = format!("RESET changes the merged value, which is not at hand in {}", self.words());
             let diagnostic = Diagnostic::error(code::ACTION_NOT_HERE, message)
                 .at(target.span, "reset here")
                 .with_help("RESET it in ON EVERY");
@@ -839,15 +891,35 @@ impl Scope<'_, '_> {
         Some(StmtKind::Reset { var })
     }
 
+    /// The handlers of a list that the element may have, in words.
+    fn events(&self, kinds: &[HandlerKind]) -> Vec<&'static str> {
+        if !self.is_packet() {
+            return kinds.iter().map(|kind| View::Handler(*kind).words()).collect();
+        }
+        let mut names = vec!["ON PACKET"];
+        if kinds.contains(&HandlerKind::Error) {
+            names.push(View::Handler(HandlerKind::Error).words());
+        }
+        names
+    }
+
     fn check_action(&mut self, allowed: &[HandlerKind], what: &str, span: Span) -> Option<()> {
         if matches!(self.view, View::Handler(kind) if allowed.contains(&kind)) {
             return Some(());
         }
-        let names: Vec<&str> = allowed.iter().map(|kind| View::Handler(*kind).words()).collect();
-        let message = format!("{what} has nothing to act on in {}", self.view.words());
+        let names = self.events(allowed);
+        let message = format!("{what} has nothing to act on in {}", self.words());
         let diagnostic = Diagnostic::error(code::ACTION_NOT_HERE, message)
             .at(span, "no message is at hand")
             .with_help(format!("{what} is for {}", names.join(", ")));
+        self.cx.report(diagnostic);
+        None
+    }
+
+    fn not_on_packet<T>(&mut self, span: Span, what: &str, help: &str) -> Option<T> {
+        let diagnostic = Diagnostic::error(code::NOT_IN_VERSION, format!("there is no {what} on frames"))
+            .at(span, "not on this layer")
+            .with_help(help);
         self.cx.report(diagnostic);
         None
     }
@@ -872,16 +944,30 @@ impl Scope<'_, '_> {
             }
             AstVerdict::Drop => {
                 self.check_verdict(&[H::Open, H::Request, H::Response, H::Error], "DROP", span)?;
-                let diagnostic =
-                    Diagnostic::warning(code::NO_ANSWER, "a request can end here without an answer")
-                        .at(span, "the caller gets a reset and no status")
-                        .with_help("write `ABORT UNAVAILABLE`, unless the method is a stream");
-                self.cx.report(diagnostic);
+                if !self.is_packet() {
+                    let diagnostic =
+                        Diagnostic::warning(code::NO_ANSWER, "a request can end here without an answer")
+                            .at(span, "the caller gets a reset and no status")
+                            .with_help("write `ABORT UNAVAILABLE`, unless the method is a stream");
+                    self.cx.report(diagnostic);
+                }
                 VerdictKind::Drop
             }
             AstVerdict::Abort { status, text, with } => {
                 self.check_verdict(&[H::Open, H::Request, H::Response, H::Error], "ABORT", span)?;
+                if let (true, Some(first)) = (self.is_packet(), with.first()) {
+                    let help = "nobody is answered: the frame is dropped, and counted by status and text";
+                    return self.not_on_packet(first.span, "ABORT ... WITH", help);
+                }
                 self.abort(status, text.as_ref(), with)?
+            }
+            AstVerdict::Reply { .. } | AstVerdict::ReplyPayload { .. } if self.is_packet() => {
+                let help = "a frame has no answer: DROP it, or change it and `REDIRECT TO port`";
+                return self.not_on_packet(span, "REPLY", help);
+            }
+            AstVerdict::Steer { .. } if self.is_packet() => {
+                let help = "edges are not in this version: send the frame to a port, `REDIRECT TO 'lan'`";
+                return self.not_on_packet(span, "STEER", help);
             }
             AstVerdict::Reply { fields } => {
                 self.check_verdict(&[H::Open, H::Request], "REPLY", span)?;
@@ -914,8 +1000,8 @@ impl Scope<'_, '_> {
             View::Handler(HandlerKind::Response) => "the request has left",
             _ => "the element has failed, and its work is undone",
         };
-        let names: Vec<&str> = allowed.iter().map(|kind| View::Handler(*kind).words()).collect();
-        let message = format!("{what} cannot be decided in {}", self.view.words());
+        let names = self.events(allowed);
+        let message = format!("{what} cannot be decided in {}", self.words());
         let diagnostic = Diagnostic::error(code::VERDICT_NOT_HERE, message)
             .at(span, why)
             .with_help(format!("{what} is for {}", names.join(", ")));

@@ -60,6 +60,7 @@ pub fn of_symbol(program: &Program, id: SymbolId) -> String {
     }
     match symbol.kind {
         SymbolKind::Element => element_facts(program, symbol, &mut out),
+        SymbolKind::Protocol => protocol_facts(program, symbol, &mut out),
         SymbolKind::Column(direction) => column_facts(program, symbol, direction, &mut out),
         SymbolKind::Instance => {
             if let Some(element) = symbol.of {
@@ -172,6 +173,23 @@ fn element_facts(program: &Program, symbol: &Symbol, out: &mut String) {
         let _ = write!(out, "\n- `{}` {}", event(handler.kind), facts.of(&handler.effects));
     }
     out.push('\n');
+}
+
+/// How long the header of a protocol is, and what it may carry.
+fn protocol_facts(program: &Program, symbol: &Symbol, out: &mut String) {
+    let protocols = &program.analysis.network.protocols;
+    let Some(protocol) = protocols.iter().find(|protocol| protocol.name == symbol.name) else { return };
+    let _ = match (protocol.header_min, protocol.header_max) {
+        (min, max) if min == max => writeln!(out, "\nheader of {max} bytes"),
+        (min, max) => writeln!(out, "\nheader of {min} to {max} bytes"),
+    };
+    let mut carried: Vec<&str> =
+        protocol.next.iter().map(|next| protocols[usize::from(next.to.0)].name.as_str()).collect();
+    carried.sort_unstable();
+    carried.dedup();
+    if !carried.is_empty() {
+        let _ = writeln!(out, "\nmay carry {}", carried.join(", "));
+    }
 }
 
 /// What a column is in the chains that use its element.

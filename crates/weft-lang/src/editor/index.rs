@@ -612,6 +612,7 @@ impl Walk {
                     if let Some(found) = found {
                         self.note(column.span, found);
                     }
+                    self.wire_path(field, None);
                     self.index.fields.push(FieldUse { path: field.clone(), chain, column: found });
                 }
             }
@@ -620,6 +621,7 @@ impl Walk {
 
     fn element(&mut self, element: &Element) {
         self.element = self.index.declared.get(&element.name.span).copied();
+        self.note_member(None, &element.layer, SymbolKind::Protocol);
         for param in &element.params {
             self.exprs(&param.default);
         }
@@ -968,12 +970,18 @@ impl Walk {
             [name] => self.bare_name(name),
             [first, column] if first.name == "input" => self.own_column(column).then_some(()),
             [first, column] => {
-                let sight = self.sights.iter().rfind(|sight| sight.alias == first.name)?;
+                let Some(sight) = self.sights.iter().rfind(|sight| sight.alias == first.name) else {
+                    self.wire_path(path, None);
+                    return None;
+                };
                 let (named, table) = (sight.named, sight.table);
                 self.note(first.span, named);
                 self.note_member(Some(table), column, SymbolKind::TableColumn).map(drop)
             }
-            _ => None,
+            _ => {
+                self.wire_path(path, None);
+                None
+            }
         }
     }
 

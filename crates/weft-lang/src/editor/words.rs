@@ -1,5 +1,6 @@
 //! What the words of the language are for, in a sentence each.
 
+use crate::check::frame;
 use crate::check::scope::METAS;
 use crate::parser::forms;
 
@@ -24,7 +25,8 @@ pub fn examples(keyword: &str) -> Vec<&'static str> {
 
 /// What the engine knows of a tuple: name, type as it is written, purpose.
 pub fn metas() -> impl Iterator<Item = (&'static str, String, &'static str)> {
-    METAS.iter().map(|(name, _, ty, nullable)| {
+    let is_new = |(name, ..): &&(&str, _, _, _)| !METAS.iter().any(|(known, ..)| known == name);
+    METAS.iter().chain(frame::METAS.iter().filter(is_new)).map(|(name, _, ty, nullable)| {
         let doc = META_DOCS.iter().find(|known| known.word == *name).map_or("", |known| known.doc);
         (*name, format!("{ty}{}", if *nullable { "?" } else { "" }), doc)
     })
@@ -45,9 +47,11 @@ words! {
     "ended_by" "The element that ended the call, if one did; in `ON CLOSE`.";
     "index" "Which message of its stream and direction this is, from 0.";
     "method" "The path of the method: `/shop.Cart/Add`.";
+    "packet_id" "A number of this frame, unique on this node; in `ON PACKET`.";
     "payload" "The message as it arrived, without its frame; in `ON REQUEST` and `ON RESPONSE`.";
     "peer" "The client's address.";
-    "size" "Bytes of the message as it arrived.";
+    "port" "The port at which the frame arrived; in `ON PACKET`.";
+    "size" "Bytes of the message, or of the frame, as it arrived.";
     "status" "How the call ended; in `ON CLOSE`.";
     "upstream" "The endpoint that serves the call, if one does; in `ON RESPONSE` and `ON CLOSE`.";
     "version" "The version of the program that handles this tuple.";

@@ -42,7 +42,7 @@ pub(super) struct Filter<'a> {
 
 /// Checks a filter; None if its layer is not in this version.
 pub(super) fn filter<'a>(cx: &mut Cx<'_>, shared: &[Table], ast: &'a ast::Filter) -> Option<Filter<'a>> {
-    element::check_layer(cx, &ast.layer, "filter")?;
+    element::check_filter_layer(cx, &ast.layer)?;
     let had_gaps = cx.has_gaps;
     let n_errors = cx.n_errors();
     cx.has_gaps |= ast.is_faulty;

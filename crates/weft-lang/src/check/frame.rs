@@ -1,0 +1,425 @@
+//! Columns of frames: what `tcp.syn`, `inner.ip.src` and `present(vlan)` mean, and how they are declared by being used.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use weft_core::Type;
+use weft_core::wire::{FieldId, FieldRef, Item, LayerRef, Protocol, ProtocolId, Rule, Union, Width};
+
+use super::scope::{Scope, View, leaf, with_nearest};
+use super::wire::fixed;
+use super::{Cx, quoted_list};
+use crate::ast::{self, Ident, Path};
+use crate::diagnostic::{Diagnostic, code};
+use crate::hir::{Column, Direction, Element, Expr, ExprKind, HandlerKind, Layer, Meta, Place};
+use crate::nearest::nearest;
+use crate::source::Span;
+
+/// What the engine knows of a frame: name, type, nullable.
+pub(crate) const METAS: &[(&str, Meta, Type, bool)] = &[
+    ("index", Meta::Index, Type::Uint(64), false),
+    ("packet_id", Meta::CallId, Type::Uint(64), false),
+    ("port", Meta::Port, Type::Text(None), false),
+    ("size", Meta::Size, Type::Size, false),
+    ("version", Meta::Version, Type::Uint(64), false),
+];
+
+/// The wire formats of a program.
+#[derive(Debug, Default)]
+pub(super) struct Formats {
+    pub(super) protocols: Vec<Protocol>,
+    pub(super) unions: Vec<Union>,
+    /// See [`Formats::stands_on`].
+    standing: BTreeMap<(ProtocolId, Vec<ProtocolId>), bool>,
+}
+
+impl From<(Vec<Protocol>, Vec<Union>)> for Formats {
+    fn from((protocols, unions): (Vec<Protocol>, Vec<Union>)) -> Self {
+        Self { protocols, unions, standing: BTreeMap::new() }
+    }
+}
+
+impl Formats {
+    /// The protocols that a name stands for.
+    pub(super) fn layer(&self, name: &str, level: u8) -> Option<LayerRef> {
+        let own = self.protocols.iter().position(|protocol| protocol.name == name);
+        let own = own.map(|at| vec![ProtocolId(at as u16)]);
+        let union = || self.unions.iter().find(|union| union.name == name).map(|union| union.members.clone());
+        Some(LayerRef { level, protocols: own.or_else(union)? })
+    }
+
+    fn names(&self) -> impl Iterator<Item = &str> {
+        let unions = self.unions.iter().map(|union| union.name.as_str());
+        self.protocols.iter().map(|protocol| protocol.name.as_str()).chain(unions)
+    }
+
+    fn field(&self, protocol: ProtocolId, field: FieldId) -> &weft_core::wire::Field {
+        &self.protocols[usize::from(protocol.0)].fields[usize::from(field.0)]
+    }
+
+    /// The field or column of a layer, with its type; None if there is none.
+    fn column(&self, layer: &str, of: &LayerRef, name: &str) -> Option<(Vec<FieldId>, Type)> {
+        if let [only] = of.protocols[..]
+            && self.protocols[usize::from(only.0)].name == layer
+        {
+            let id = self.protocols[usize::from(only.0)].field(name)?;
+            return Some((vec![id], self.field(only, id).ty));
+        }
+        let union = self.unions.iter().find(|union| union.name == layer)?;
+        let column = union.columns.iter().find(|column| column.name == name)?;
+        Some((column.fields.clone(), column.ty))
+    }
+
+    fn column_names(&self, layer: &str) -> Vec<&str> {
+        if let Some(protocol) = self.protocols.iter().find(|protocol| protocol.name == layer) {
+            return protocol.fields.iter().map(|field| field.name.as_str()).collect();
+        }
+        let union = self.unions.iter().find(|union| union.name == layer);
+        union
+            .map(|union| union.columns.iter().map(|column| column.name.as_str()).collect())
+            .unwrap_or_default()
+    }
+
+    /// Whether a field is there in every frame that an element of this layer sees.
+    fn is_always_there(&mut self, layer: &Layer, of: &LayerRef, fields: &[FieldId]) -> bool {
+        let Layer::Packet(Some(own)) = layer else { return false };
+        let mut is_optional =
+            of.protocols.iter().zip(fields).map(|(protocol, field)| self.field(*protocol, *field).optional);
+        if own.level != of.level || is_optional.any(|optional| optional) {
+            return false;
+        }
+        own.protocols.iter().all(|own| self.stands_on(*own, &of.protocols))
+    }
+
+    fn begins_with_constant(&self, protocol: ProtocolId) -> bool {
+        let protocol = &self.protocols[usize::from(protocol.0)];
+        let Some(Item::Field(first)) = protocol.items.first() else { return false };
+        matches!(protocol.fields[usize::from(first.0)].rule, Rule::Constant(_))
+    }
+
+    /// Whether a header of one protocol always comes with one of others: it is one of them, or whatever carries it in
+    /// the same level stands on one of them.
+    fn stands_on(&mut self, own: ProtocolId, others: &[ProtocolId]) -> bool {
+        let key = (own, others.to_vec());
+        if let Some(known) = self.standing.get(&key) {
+            return *known;
+        }
+        let mut seen = BTreeSet::from([own]);
+        let mut open = vec![own];
+        let mut stands = true;
+        while let Some(at) = open.pop().filter(|_| stands) {
+            if others.contains(&at) {
+                continue;
+            }
+            let carries = |lower: &Protocol| lower.next.iter().any(|next| next.to == at && !next.inner);
+            let lower = self.protocols.iter().enumerate().filter(|(_, lower)| carries(lower));
+            let lower: Vec<ProtocolId> = lower.map(|(lower, _)| ProtocolId(lower as u16)).collect();
+            // What nothing carries may be the first header of a frame, and so may what tells by itself which it is: a
+            // TUN device has frames that begin with IP.
+            stands = lower.iter().any(|lower| *lower != at) && !self.begins_with_constant(at);
+            open.extend(lower.into_iter().filter(|lower| seen.insert(*lower)));
+        }
+        self.standing.insert(key, stands);
+        stands
+    }
+}
+
+/// A column of a frame, as a program names it.
+pub(super) struct FrameColumn {
+    pub(super) field: FieldRef,
+    pub(super) ty: Type,
+    pub(super) nullable: bool,
+}
+
+impl Cx<'_> {
+    /// The layer that `layer` or `inner.layer` names; None if it names none.
+    fn layer_of<'p>(&self, segments: &'p [Ident]) -> Option<(LayerRef, &'p Ident, &'p [Ident])> {
+        let (level, rest) = match segments {
+            [inner, rest @ ..] if inner.name == "inner" && !rest.is_empty() => (1, rest),
+            rest => (0, rest),
+        };
+        let (name, rest) = rest.split_first()?;
+        Some((self.formats.layer(&name.name, level)?, name, rest))
+    }
+
+    /// The column that a path names in an element of this layer; None if its first part names no layer. The inner None
+    /// is a fault that was reported.
+    pub(super) fn frame_column(&mut self, layer: &Layer, path: &Path) -> Option<Option<FrameColumn>> {
+        let (of, name, rest) = self.layer_of(&path.segments)?;
+        let [field] = rest else {
+            let fields = self.formats.column_names(&name.name);
+            let example = fields.first().copied().unwrap_or("field").to_owned();
+            let message = format!("`{}` is a layer of a frame, and no value", path.to_dotted());
+            let diagnostic = Diagnostic::error(code::TYPE_MISMATCH, message)
+                .at(path.span, "which field of it?")
+                .with_help(format!("write `{}.{example}`, or `present({0})`", path.to_dotted()));
+            self.report(diagnostic);
+            return Some(None);
+        };
+        let Some((fields, ty)) = self.formats.column(&name.name, &of, &field.name) else {
+            self.no_such_column(name, field);
+            return Some(None);
+        };
+        let nullable = !self.formats.is_always_there(layer, &of, &fields);
+        Some(Some(FrameColumn { field: FieldRef { layer: of, fields: Some(fields) }, ty, nullable }))
+    }
+
+    fn no_such_column(&mut self, layer: &Ident, field: &Ident) {
+        let names: Vec<String> =
+            self.formats.column_names(&layer.name).into_iter().map(str::to_owned).collect();
+        let diagnostic =
+            Diagnostic::error(code::NO_SUCH_FIELD, format!("`{}` has no field `{}`", layer.name, field.name))
+                .at(field.span, "not a field of this header");
+        let diagnostic = match names.is_empty() {
+            true => diagnostic.with_note("it has none"),
+            false => diagnostic.with_note(format!("it has: {}", quoted_list(&names))),
+        };
+        self.report_missing(with_nearest(diagnostic, field, names.iter().map(String::as_str)));
+    }
+
+    /// Why nothing may set a column, if nothing may.
+    fn why_fixed(&self, field: &FieldRef) -> Option<&'static str> {
+        let Some(fields) = &field.fields else { return Some("a layer, and no field") };
+        field.layer.protocols.iter().zip(fields).find_map(|(protocol, field)| {
+            let field = self.formats.field(*protocol, *field);
+            let is_variable = matches!(&field.width, Width::Bytes { count, .. } if !is_constant(count));
+            fixed(&field.rule).or(is_variable.then_some("as long as the frame says"))
+        })
+    }
+
+    /// Refuses to change a column whose header does not let it.
+    pub(super) fn check_settable(&mut self, field: &FieldRef, name: &str, span: Span) -> Option<()> {
+        let Some(why) = self.why_fixed(field) else { return Some(()) };
+        let diagnostic = Diagnostic::error(code::FIELD_FIXED, format!("`{name}` cannot be set"))
+            .at(span, format!("is {why}"))
+            .with_help(match why {
+                "computed when the frame is written" => "set what it is computed from; it follows by itself",
+                _ => "it can be read; set other fields",
+            });
+        self.report(diagnostic);
+        None
+    }
+
+    /// The bits of a column; 64 for bytes.
+    fn most_of(&self, field: &FieldRef) -> u64 {
+        let fields = field.fields.iter().flatten();
+        let bits = field.layer.protocols.iter().zip(fields).map(|(protocol, id)| {
+            match self.formats.field(*protocol, *id).width {
+                Width::Bits { n, .. } => n,
+                Width::Bytes { .. } => 64,
+            }
+        });
+        u64::MAX >> (64 - bits.min().unwrap_or(64))
+    }
+}
+
+fn is_constant(count: &weft_core::wire::Expr) -> bool {
+    matches!(count, weft_core::wire::Expr::Int(_))
+}
+
+impl Scope<'_, '_> {
+    /// Whether this is about frames.
+    pub(super) fn is_packet(&self) -> bool {
+        self.element.layer != Layer::Rpc
+    }
+
+    /// The place in words.
+    pub(super) fn words(&self) -> &'static str {
+        match self.view {
+            View::Handler(HandlerKind::Request) if self.is_packet() => "ON PACKET",
+            view => view.words(),
+        }
+    }
+
+    /// What the engine knows by this name here.
+    pub(super) fn meta(&self, name: &str) -> Option<(Meta, Type, bool)> {
+        let all = if self.is_packet() { METAS } else { super::scope::METAS };
+        let (_, meta, ty, nullable) = all.iter().find(|(known, ..)| *known == name)?;
+        let is_here = match self.is_packet() {
+            true => self.is_frame_here(),
+            false => self.view.has_meta(*meta),
+        };
+        is_here.then_some((*meta, *ty, *nullable))
+    }
+
+    /// Whether there is a frame to look at.
+    fn is_frame_here(&self) -> bool {
+        self.is_packet() && self.view == View::Handler(HandlerKind::Request)
+    }
+
+    /// The value of a path that begins with a layer; None if it does not. The inner None is a reported fault.
+    pub(super) fn frame_path(&mut self, path: &Path) -> Option<Option<Expr>> {
+        if !self.is_packet() {
+            return None;
+        }
+        let Some(found) = self.cx.frame_column(&self.element.layer, path)? else { return Some(None) };
+        Some(self.frame_value(found, &path.to_dotted(), path.span))
+    }
+
+    /// `present(layer)`, of a layer that the program knows; None if it is no call of that.
+    pub(super) fn present(&mut self, name: &str, args: &[ast::Expr], span: Span) -> Option<Option<Expr>> {
+        if name != "present" || !self.is_packet() {
+            return None;
+        }
+        let [ast::Expr { kind: ast::ExprKind::Path(path), .. }] = args else {
+            let diagnostic = Diagnostic::error(code::BAD_ARGUMENTS, "`present` takes a layer or a field")
+                .at(span, "of what?")
+                .with_help("write `present(tcp)`, or `present(inner.ip)`");
+            self.cx.report(diagnostic);
+            return Some(None);
+        };
+        match self.cx.layer_of(&path.segments).map(|(of, _, rest)| (of, rest.len())) {
+            Some((layer, 0)) => {
+                let found =
+                    FrameColumn { field: FieldRef { layer, fields: None }, ty: Type::Bool, nullable: false };
+                Some(self.frame_value(found, &path.to_dotted(), span))
+            }
+            Some(_) => {
+                let operand = self.path(path)?;
+                let kind = ExprKind::Not(Box::new(leaf(
+                    ExprKind::IsNull(Box::new(operand)),
+                    Type::Bool,
+                    false,
+                    span,
+                )));
+                Some(Some(leaf(kind, Type::Bool, false, span)))
+            }
+            None => {
+                self.unknown_layer(path);
+                Some(None)
+            }
+        }
+    }
+
+    /// Reports a path whose first part names no layer.
+    pub(super) fn unknown_layer(&mut self, path: &Path) {
+        let first = match path.segments.as_slice() {
+            [inner, name, ..] if inner.name == "inner" => name,
+            [name, ..] => name,
+            [] => return,
+        };
+        let message = format!("there is no protocol `{}`", first.name);
+        let diagnostic = Diagnostic::error(code::UNKNOWN_PROTOCOL, message).at(first.span, "unknown");
+        let diagnostic = match nearest(&first.name, self.cx.formats.names()) {
+            Some(near) => diagnostic.with_help(format!("write `{near}`")).with_fix(first.span, near),
+            None => diagnostic.with_help("import the usual ones: `IMPORT 'library/protocols/all.weft';`"),
+        };
+        self.cx.report_missing(diagnostic);
+    }
+
+    fn frame_value(&mut self, found: FrameColumn, name: &str, span: Span) -> Option<Expr> {
+        let (ty, nullable) = (found.ty, found.nullable);
+        let at = self.frame_at(found, name, span)?;
+        Some(leaf(ExprKind::Column(at), ty, nullable, span))
+    }
+
+    /// The column of a place in the frame, which is declared if it is new.
+    fn frame_at(&mut self, found: FrameColumn, name: &str, span: Span) -> Option<usize> {
+        if !self.is_frame_here() {
+            let message = format!("`{name}` has no value in {}", self.words());
+            let diagnostic = Diagnostic::error(code::NAME_NOT_HERE, message)
+                .at(span, "no frame is at hand")
+                .with_help("read it in ON PACKET, and keep it in a TABLE or a VAR");
+            self.cx.report(diagnostic);
+            return None;
+        }
+        let name = if found.field.fields.is_none() { format!("present({name})") } else { name.to_owned() };
+        let known = self.element.columns.iter().chain(self.frames.iter().map(|(column, _)| column));
+        if let Some(at) = known.into_iter().position(|known| known.name == name) {
+            return Some(at);
+        }
+        self.frames.push((
+            Column {
+                name,
+                ty: found.ty,
+                nullable: found.nullable,
+                direction: Direction::Request,
+                read: false,
+                written: false,
+                replied: false,
+                span,
+            },
+            found.field,
+        ));
+        Some(self.element.columns.len() + self.frames.len() - 1)
+    }
+
+    /// The place that a SET names, if it is one of a frame; the inner None is a reported fault.
+    pub(super) fn frame_place(&mut self, path: &Path) -> Option<Option<(Place, Type, bool, String)>> {
+        if !self.is_packet() {
+            return None;
+        }
+        let Some(found) = self.cx.frame_column(&self.element.layer, path)? else { return Some(None) };
+        let (name, ty) = (path.to_dotted(), found.ty);
+        if self.cx.check_settable(&found.field, &name, path.span).is_none() {
+            return Some(None);
+        }
+        let at = self.frame_at(found, &name, path.span)?;
+        Some(Some((Place::Column(at), ty, false, format!("`{name}`"))))
+    }
+
+    /// Refuses a number that has more bits than the field that it is for.
+    pub(super) fn check_fits(&mut self, path: &Path, value: &Expr) -> Option<()> {
+        let ExprKind::Const(weft_core::Value::Int(n)) = value.kind else { return Some(()) };
+        let (Some(Some(found)), true) = (
+            self.cx.frame_column(&self.element.layer, path),
+            self.is_packet() && crate::types::is_integer(value.ty),
+        ) else {
+            return Some(());
+        };
+        let most = self.cx.most_of(&found.field);
+        if n as u64 <= most {
+            return Some(());
+        }
+        let message = format!("{} does not fit `{}`", n as u64, path.to_dotted());
+        let diagnostic = Diagnostic::error(code::BAD_LITERAL, message)
+            .at(value.span, format!("{most} is the most"))
+            .with_help("a header has so many bits for it");
+        self.cx.report(diagnostic);
+        None
+    }
+}
+
+/// Checks the layer of an element; None if it has none in this version.
+pub(super) fn layer(cx: &mut Cx<'_>, ast: &Ident) -> Option<Layer> {
+    const LATER: [&str; 6] = ["http", "ws", "websocket", "sip", "quic", "tls"];
+    let name = ast.name.to_ascii_lowercase();
+    match name.as_str() {
+        "rpc" => return Some(Layer::Rpc),
+        "packet" => return Some(Layer::Packet(None)),
+        _ => {}
+    }
+    if let Some(found) = cx.formats.layer(&ast.name, 0) {
+        return Some(Layer::Packet(Some(found)));
+    }
+    if LATER.contains(&name.as_str()) {
+        let diagnostic =
+            Diagnostic::error(code::LAYER_NOT_IN_VERSION, format!("layer `{name}` is not in this version"))
+                .at(ast.span, "the element is not looked at further")
+                .with_help("elements are ON rpc, ON packet, or ON a protocol in this version");
+        cx.report(diagnostic);
+        return None;
+    }
+    let message = format!("there is no layer `{}`", ast.name);
+    let diagnostic = Diagnostic::error(code::LAYER_NOT_IN_VERSION, message)
+        .at(ast.span, "the element is not looked at further");
+    let known = cx.formats.names().chain(["rpc", "packet"]);
+    let diagnostic = match nearest(&ast.name, known) {
+        Some(near) => diagnostic.with_help(format!("write `{near}`")).with_fix(ast.span, near),
+        None => diagnostic
+            .with_help("a layer is `rpc`, `packet` or a protocol: `IMPORT 'library/protocols/all.weft';`"),
+    };
+    cx.report_missing(diagnostic);
+    None
+}
+
+/// The columns that a handler has declared by using them join those of its element.
+pub(super) fn declare(
+    element: &mut Element,
+    frames: &mut Vec<(usize, FieldRef)>,
+    new: Vec<(Column, FieldRef)>,
+) {
+    for (column, field) in new {
+        frames.push((element.columns.len(), field));
+        element.columns.push(column);
+    }
+}
