@@ -6,6 +6,7 @@
 //! | | chains of them as written and as planned |
 //! | `twins` | that hand-written Rust |
 //! | `functions` | the native functions, beside their libraries called by hand |
+//! | `classify` | look-ups in flow tables, by family of rules, structure and number of flows |
 //! | `rpc` | a gRPC hop with and without a chain |
 //! | `update` | ten changes of a network under load |
 //! | `memory` | a node that is idle, and one with idle connections |
@@ -13,6 +14,7 @@
 //! | `report` | medians, spreads, the table and the JSON |
 //! | `process` | child processes, and what they used |
 
+mod classify;
 mod elements;
 mod functions;
 mod load;
@@ -53,6 +55,8 @@ enum Bench {
     Plans,
     /// Native functions: nanoseconds a call and a byte, and their libraries called by hand
     Functions,
+    /// Flow tables: look-ups among 200 to 10^6 rules, changes, building and memory
+    Classify,
     /// A gRPC hop: direct, through Weft, and through Weft with a chain
     Rpc,
     /// Ten changes of a network while 128 calls are in flight
@@ -84,6 +88,7 @@ pub(crate) fn run(args: &BenchArgs) -> Result<(), Fault> {
         Bench::Elements => Ok(elements::run(args.quick)),
         Bench::Plans => Ok(elements::plans::run(args.quick)),
         Bench::Functions => Ok(functions::run(args.quick)),
+        Bench::Classify => Ok(classify::run(args.quick)),
         Bench::Rpc => rpc::run(args.quick),
         Bench::Update => update::run(args.quick),
         Bench::Memory => memory::run(args.quick),

@@ -1,0 +1,192 @@
+//! Flow tables: what a look-up costs by rules, structure and flows, and what changes and building cost.
+//!
+//! The rules and the traffic are those of [`weft_core::classify::generate`], the same for everybody. Beside each table
+//! the same rules are asked one by one, as a list of rules is without a structure.
+
+use std::hint::black_box;
+use std::time::Instant;
+
+use weft_core::classify::generate::{Dice, Family, exact, five_tuple, flows, prefixes, rules};
+use weft_core::classify::{Classifier, FieldSpec, Rule};
+
+use super::report::{Report, Row, median};
+
+/// Flows that are active, and the metric that says so.
+const FLOWS: [(usize, &str); 3] = [(1, "1 flow"), (10_000, "10k flows"), (1_000_000, "10^6 flows")];
+/// Look-ups in one stretch of time; the clock is read around each.
+const STRETCH: usize = 4096;
+/// Stretches of a round, of which the median counts: others use the machine as well.
+const STRETCHES: usize = 24;
+/// Packets of a batch.
+const BATCH: usize = 64;
+/// Rules that asking one by one is measured with.
+const LINEAR_MAX: usize = 1000;
+/// Of so many rules one is taken out and put in again.
+const CHANGED: usize = 100;
+
+/// Measures every rule set.
+pub(super) fn run(quick: bool) -> Report {
+    let rounds = if quick { 3 } else { 9 };
+    let mut rows = Vec::new();
+    let mut notes = vec![
+        "flows are drawn from the rules, all alike, and packets from the flows in turn; look-ups in batches of 64"
+            .to_owned(),
+        "one by one: without batches, 10k flows; a change is a removal or an insertion".to_owned(),
+        "beside changes: 10k flows, one rule of 100, 1,000 at most, changed since the table was built".to_owned(),
+    ];
+    let sizes: &[usize] = if quick { &[200, 10_000] } else { &[200, 1000, 10_000, 100_000] };
+    let tuple = five_tuple();
+    for &n in sizes {
+        for family in Family::ALL {
+            let name = format!("{} {}", family.name(), counted(n));
+            rows.extend(measured(&name, &tuple, &rules(family, n, 1), rounds, &mut notes));
+        }
+    }
+    let sizes: &[usize] = if quick { &[1_000_000] } else { &[1000, 100_000, 1_000_000] };
+    for &n in sizes {
+        rows.extend(measured(&format!("exact {}", counted(n)), &tuple, &exact(n, 1), rounds, &mut notes));
+        for (bits, name) in [(32, "IPv4"), (128, "IPv6")] {
+            let field = [FieldSpec::new("dst", bits)];
+            let name = format!("{name} prefixes {}", counted(n));
+            rows.extend(measured(&name, &field, &prefixes(n, bits, 1), rounds, &mut notes));
+        }
+    }
+    Report { bench: "classify", rows, notes, failures: Vec::new() }
+}
+
+fn counted(n: usize) -> String {
+    match n {
+        1_000_000.. => "10^6".to_owned(),
+        1000.. => format!("{}k", n / 1000),
+        _ => n.to_string(),
+    }
+}
+
+fn measured(
+    name: &str,
+    fields: &[FieldSpec],
+    rules: &[Rule],
+    rounds: usize,
+    notes: &mut Vec<String>,
+) -> Vec<Row> {
+    super::progress(name);
+    let began = Instant::now();
+    let mut table = Classifier::new(fields).expect("the fields fit");
+    for rule in rules {
+        table.insert(rule).expect("the generator makes rules that fit");
+    }
+    let load = began.elapsed().as_secs_f64() * 1e3;
+    let began = Instant::now();
+    let built = table.rebuild();
+    let build = began.elapsed().as_secs_f64() * 1e3;
+    table.adopt(built).expect("nothing has changed");
+    notes.push(format!("{name}: {}", table.describe()));
+
+    let mut rows = Vec::new();
+    for (n, metric) in FLOWS {
+        let keys = flows(table.layout(), rules, n, 2);
+        // A flow has packets enough for a stretch.
+        let keys = keys.repeat(STRETCH.div_ceil(n));
+        let mut ours = Samples::default();
+        let mut linear = Samples::default();
+        let mut alone = Samples::default();
+        for round in 0..rounds {
+            ours.0.push(batches(&table, &keys, round));
+            if n == 10_000 {
+                alone.0.push(one_by_one(&table, &keys, round, STRETCH, |key| table.lookup(key)));
+                if rules.len() <= LINEAR_MAX {
+                    linear.0.push(one_by_one(&table, &keys, round, 64, |key| table.lookup_linear(key)));
+                }
+            }
+        }
+        let row = Row::new(name, metric, "ns", &ours.0);
+        rows.push(if linear.0.is_empty() {
+            row
+        } else {
+            row.against("asking each rule", &ours.0, &linear.0)
+        });
+        if n == 10_000 {
+            rows.push(Row::new(name, "one by one", "ns", &alone.0));
+        }
+    }
+    rows.push(Row::new(name, "load", "ms", &[load]));
+    rows.push(Row::new(name, "build", "ms", &[build]));
+    rows.push(Row::new(name, "a rule", "B", &[table.describe().bytes as f64 / rules.len() as f64]));
+    let keys = flows(table.layout(), rules, 10_000, 2);
+    let changes: Vec<f64> = (0..rounds).map(|round| changes(&mut table, rules, round)).collect();
+    rows.push(Row::new(name, "a change", "ns", &changes));
+    let beside: Vec<f64> = (0..rounds).map(|round| batches(&table, &keys, round)).collect();
+    rows.push(Row::new(name, "beside changes", "ns", &beside));
+    rows
+}
+
+#[derive(Default)]
+struct Samples(Vec<f64>);
+
+/// Nanoseconds a look-up in batches.
+fn batches(table: &Classifier, keys: &[u64], round: usize) -> f64 {
+    let words = table.layout().words();
+    let mut found = [0; BATCH];
+    stretches(keys, words, round, STRETCH, |keys| {
+        let mut sum = 0u64;
+        for keys in keys.chunks(BATCH * words) {
+            let found = &mut found[..keys.len() / words];
+            table.lookup_batch(keys, found);
+            sum += u64::from(found[0]);
+        }
+        sum
+    })
+}
+
+/// Nanoseconds a look-up without batches.
+fn one_by_one(
+    table: &Classifier,
+    keys: &[u64],
+    round: usize,
+    stretch: usize,
+    find: impl Fn(&[u64]) -> Option<u32>,
+) -> f64 {
+    let words = table.layout().words();
+    stretches(keys, words, round, stretch, |keys| {
+        keys.chunks_exact(words).map(|key| u64::from(find(key).unwrap_or(0))).sum()
+    })
+}
+
+/// The median of some stretches of look-ups. Each round goes on with other keys; few keys come again and again.
+fn stretches(
+    keys: &[u64],
+    words: usize,
+    round: usize,
+    stretch: usize,
+    mut find: impl FnMut(&[u64]) -> u64,
+) -> f64 {
+    let n = (keys.len() / words).min(stretch);
+    let parts = keys.len() / words / n;
+    let repeats = stretch / n;
+    let times = (0..STRETCHES).map(|at| {
+        let part = &keys[(round * STRETCHES + at) % parts * n * words..][..n * words];
+        let began = Instant::now();
+        for _ in 0..repeats {
+            black_box(find(black_box(part)));
+        }
+        began.elapsed().as_nanos() as f64 / (n * repeats) as f64
+    });
+    median(&times.collect::<Vec<f64>>())
+}
+
+/// Nanoseconds a change: rules are taken out, and put in again.
+fn changes(table: &mut Classifier, rules: &[Rule], round: usize) -> f64 {
+    let mut dice = Dice::new(round as u64);
+    let mut ids: Vec<usize> =
+        (0..rules.len().div_ceil(CHANGED).clamp(2, 1000)).map(|_| dice.below(rules.len())).collect();
+    ids.sort_unstable();
+    ids.dedup();
+    let began = Instant::now();
+    for &id in &ids {
+        table.remove(rules[id].id);
+    }
+    for &id in &ids {
+        table.insert(&rules[id]).expect("it was there before");
+    }
+    began.elapsed().as_nanos() as f64 / (2 * ids.len()) as f64
+}
