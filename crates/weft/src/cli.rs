@@ -17,6 +17,7 @@ use weft_io::BUSY_POLL_MAX;
                   Edit:     weft lsp, which editors start: see editors/README.md\n\
                   Run:      weft run network.weft          weft apply network.weft\n\
                   Look:     weft status                    weft top\n\
+                  Try out:  weft replay network.weft --in yesterday.pcap
                   Measure:  weft bench elements            weft bench rpc\n\n\
                   Exit status: 0 done, 1 the input is at fault, 2 usage, 3 the environment is at fault."
 )]
@@ -45,6 +46,8 @@ pub(crate) enum Command {
     Status(StatusArgs),
     /// Watch what a running network does
     Top(TopArgs),
+    /// Run the packets of a capture through a chain, and tell what it does with them
+    Replay(ReplayArgs),
     /// Measure
     Bench(crate::bench::BenchArgs),
     /// Print completions for a shell
@@ -206,6 +209,54 @@ pub(crate) struct ApplyArgs {
 pub(crate) enum Output {
     Table,
     Json,
+}
+
+#[derive(Args)]
+#[command(after_help = "Examples:\n  weft replay network.weft --chain edge --in yesterday.pcap\n  \
+                        weft replay network.weft --in yesterday.pcap --out left.pcap -o json\n  \
+                        weft replay network.weft --in yesterday.pcap --annotate --out told.pcapng")]
+pub(crate) struct ReplayArgs {
+    /// The file that the program begins with
+    pub(crate) file: String,
+    /// The chain; with one chain on ports, it need not be named
+    #[arg(long, value_name = "NAME")]
+    pub(crate) chain: Option<String>,
+    /// The capture: pcap or pcapng
+    #[arg(long = "in", value_name = "FILE")]
+    pub(crate) input: String,
+    /// The port at which its packets arrive; by default the first of the chain
+    #[arg(long, value_name = "NAME")]
+    pub(crate) port: Option<String>,
+    /// Write what leaves into this file: pcap if it ends in .pcap, else pcapng with an interface for each port
+    #[arg(long, value_name = "FILE")]
+    pub(crate) out: Option<String>,
+    /// Write what leaves into this folder, a pcapng file for each port
+    #[arg(long, value_name = "FOLDER", conflicts_with = "out")]
+    pub(crate) out_dir: Option<String>,
+    /// Write each packet that arrives into the file of --out, with what became of it as a comment
+    #[arg(long, requires = "out")]
+    pub(crate) annotate: bool,
+    /// As fast as it goes, by the clock of the capture, or as it was recorded
+    #[arg(long, value_enum, default_value_t = Speed::Full)]
+    pub(crate) speed: Speed,
+    /// Stop after so many packets
+    #[arg(long, value_name = "N")]
+    pub(crate) limit: Option<u64>,
+    /// As a table or as data
+    #[arg(short, long, value_enum, default_value_t = Output::Table)]
+    pub(crate) output: Output,
+    /// How code runs
+    #[arg(long, value_enum, default_value_t = BackendName::Jit)]
+    pub(crate) backend: BackendName,
+    /// What rand() draws from
+    #[arg(long, default_value_t = 0)]
+    pub(crate) seed: u64,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Speed {
+    Full,
+    Recorded,
 }
 
 #[derive(Args)]

@@ -3,6 +3,7 @@
 use crate::metrics;
 use crate::natives;
 use crate::ordering::{self, ordered};
+use crate::packets;
 use crate::repeats;
 use crate::source::Files;
 use std::sync::Arc;
@@ -82,6 +83,7 @@ pub(crate) fn judged(network: &hir::Network, sources: &SourceMap) -> Vec<Diagnos
         Ok((programs, _)) => repeats::check(network, &programs, sources),
         Err(refused) => refused,
     });
+    said.extend(packets::check(network, sources));
     said
 }
 
@@ -136,6 +138,9 @@ impl Compiler {
     ) -> Result<Compiled, Vec<Diagnostic>> {
         let begun = Instant::now();
         let version = self.version + 1;
+        if let Some(chain) = network.chains.iter().find(|chain| chain.edge.calls().is_none()) {
+            return Err(vec![packets::not_carried(chain)]);
+        }
         let schema = Arc::new(network.schema.clone());
         let (programs, conditions) = lower_all(network, sources, self.workers)?;
         let mut state = self.store.stage();
@@ -256,7 +261,8 @@ fn own_routes(network: &hir::Network) -> impl Iterator<Item = Route> {
     })
 }
 
-fn refused(network: &hir::Network, chain: &hir::Chain, error: &ChainError) -> Diagnostic {
+/// What is said of a chain that cannot be bound or compiled.
+pub(crate) fn refused(network: &hir::Network, chain: &hir::Chain, error: &ChainError) -> Diagnostic {
     match error {
         ChainError::State(unfit) => unfit_state(network, chain, unfit),
         ChainError::Unsupported(_) | ChainError::Column { .. } => {

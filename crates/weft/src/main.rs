@@ -16,6 +16,7 @@ mod metrics;
 mod natives;
 mod open_files;
 mod ordering;
+mod packets;
 mod repeats;
 mod running;
 mod signals;
@@ -46,6 +47,7 @@ fn main() -> ExitCode {
             clap_complete::generate(args.shell, &mut Cli::command(), "weft", &mut std::io::stdout());
             Ok(())
         }
+        Command::Replay(args) => commands::replay::run(&args),
         Command::Man(args) => commands::man::run(&args),
     };
     match done {

@@ -6,6 +6,7 @@ pub(crate) mod demo;
 pub(crate) mod explain;
 pub(crate) mod fmt;
 pub(crate) mod man;
+pub(crate) mod replay;
 pub(crate) mod run;
 pub(crate) mod status;
 pub(crate) mod top;

@@ -1,0 +1,327 @@
+//! `weft replay`: what a chain does with the packets of a capture.
+
+mod output;
+mod progress;
+mod report;
+#[cfg(test)]
+mod tests;
+
+use crate::cli::{Output, ReplayArgs, Speed};
+use crate::compile::check_files;
+use crate::fault::Fault;
+use crate::packets;
+use crate::running::backend;
+use crate::source::{Files, require};
+use output::{Annotated, Outputs};
+use progress::Progress;
+use report::Report;
+use std::io::{self, Write as _};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+use weft_core::frame::{Frame, Pool, PoolConfig};
+use weft_core::{Interval, Time};
+use weft_engine::packet::plan::PacketPlan;
+use weft_engine::packet::{PacketConfig, PacketEngine, Watch};
+use weft_engine::state::StateStore;
+use weft_io::clock;
+use weft_io::packet::file::{FileSource, Pace};
+use weft_io::packet::{Device as _, Link, Place};
+use weft_lang::diagnostic::render_all;
+use weft_lang::hir::{Chain, Edge, Network, PortKind};
+use weft_proto::capture;
+
+/// Timers that are caught up with one by one between two packets; what lies beyond in a longer gap happens at once.
+const CATCH_UP_MAX: usize = 10_000;
+/// Seconds that are slept at once, at recorded speed.
+const NAP_MAX: Duration = Duration::from_millis(200);
+
+pub(crate) fn run(args: &ReplayArgs) -> Result<(), Fault> {
+    require(&args.file)?;
+    let checked = check_files(&args.file, &mut Files::on_disk());
+    eprint!("{}", render_all(&checked.diagnostics, &checked.sources, super::render_options()));
+    let Some(network) = &checked.network else { return Err(Fault::told(checked.at_fault)) };
+    let chain = chain_of(network, args.chain.as_deref())?;
+    let port = port_of(network, chain, args.port.as_deref())?;
+    let tell = |diagnostics: Vec<_>| {
+        eprint!("{}", render_all(&diagnostics, &checked.sources, super::render_options()));
+        Fault::told(crate::compile::at_fault(&diagnostics))
+    };
+    let lowered = packets::lower(network, &checked.sources, 1, |of| of.name == chain.name).map_err(tell)?;
+    let backend = backend(args.backend)?;
+    let mut staged = StateStore::new(1).stage();
+    let plan = packets::plan(network, lowered, 1, &mut staged, &*backend).map_err(tell)?;
+
+    let pace = if args.speed == Speed::Recorded { Pace::Recorded } else { Pace::Full };
+    let source = FileSource::open(args.input.as_ref(), Place { port, queue: 0 }, pace);
+    let source = source.map_err(|error| refused_capture(&error))?;
+    let wanted =
+        if network.ports[usize::from(port)].kind == PortKind::Tun { Link::Ip } else { Link::Ethernet };
+    if source.link() != wanted {
+        let [holds, carries] = [source.link(), wanted].map(link_name);
+        let name = &network.ports[usize::from(port)].name;
+        return Err(Fault::Input(format!(
+            "{} holds {holds}, and port `{name}` carries {carries}",
+            args.input
+        )));
+    }
+    let replay = Replay::new(Arc::new(plan), port, args, source)?;
+    let (report, ended) = replay.run()?;
+    let mut stdout = io::stdout();
+    let _ = match args.output {
+        Output::Json => writeln!(stdout, "{}", report.json()),
+        Output::Table => write!(stdout, "{}", report.table()),
+    };
+    ended
+}
+
+/// The chain that is meant: with one on ports, it need not be named.
+fn chain_of<'n>(network: &'n Network, name: Option<&str>) -> Result<&'n Chain, Fault> {
+    let on_ports = || network.chains.iter().filter(|chain| chain.edge.calls().is_none());
+    let names = || on_ports().map(|chain| format!("`{}`", chain.name)).collect::<Vec<_>>().join(", ");
+    match (name, on_ports().count()) {
+        (_, 0) => {
+            Err(Fault::Input("the program has no chain ON PORT: there is nothing to replay".to_owned()))
+        }
+        (None, 1) => Ok(on_ports().next().expect("it was counted")),
+        (None, _) => Err(Fault::Usage(format!("say which chain with --chain: {}", names()))),
+        (Some(name), _) => on_ports().find(|chain| chain.name == name).ok_or_else(|| {
+            Fault::Usage(format!("there is no chain `{name}` on ports; there is: {}", names()))
+        }),
+    }
+}
+
+/// The port that the capture feeds: the chain's first, unless it is named.
+fn port_of(network: &Network, chain: &Chain, name: Option<&str>) -> Result<u16, Fault> {
+    let Edge::Packets { ports, .. } = &chain.edge else { unreachable!("the chain is on ports") };
+    let port_name = |port: &usize| network.ports[*port].name.as_str();
+    let port = match name {
+        None => ports.first(),
+        Some(name) => ports.iter().find(|port| port_name(port) == name),
+    };
+    port.map(|port| *port as u16).ok_or_else(|| {
+        let names: Vec<_> = ports.iter().map(|port| format!("`{}`", port_name(port))).collect();
+        Fault::Usage(format!("--port is one that chain `{}` is on: {}", chain.name, names.join(", ")))
+    })
+}
+
+/// A capture that cannot be opened is at fault itself if it was there.
+fn refused_capture(error: &weft_io::packet::OpenError) -> Fault {
+    match fault_of(&error.error) {
+        Some(_) => Fault::Input(error.to_string()),
+        None if error.error.kind() == io::ErrorKind::Unsupported => Fault::Input(error.to_string()),
+        None => Fault::environment(error),
+    }
+}
+
+/// What is wrong with the capture, if that is why reading it failed.
+fn fault_of(error: &io::Error) -> Option<&capture::ReadError> {
+    error.get_ref()?.downcast_ref()
+}
+
+fn link_name(link: Link) -> &'static str {
+    match link {
+        Link::Ethernet => "Ethernet frames",
+        Link::Ip => "IP packets",
+    }
+}
+
+/// A replay under way.
+struct Replay<'a> {
+    args: &'a ReplayArgs,
+    plan: Arc<PacketPlan>,
+    port: u16,
+    source: FileSource,
+    pool: Pool,
+    /// It begins with the first packet: its time is the capture's.
+    engine: Option<PacketEngine>,
+    outputs: Outputs,
+    annotated: Option<Annotated>,
+    /// Frames on their way; empty between two batches.
+    frames: Vec<Frame>,
+    n: u64,
+    rows: Vec<(String, u64)>,
+    first: Option<Time>,
+    last: Time,
+}
+
+impl<'a> Replay<'a> {
+    fn new(
+        plan: Arc<PacketPlan>,
+        port: u16,
+        args: &'a ReplayArgs,
+        source: FileSource,
+    ) -> Result<Self, Fault> {
+        let link = source.link();
+        let (mut outputs, mut annotated) = (Outputs::nowhere(), None);
+        match (&args.out, &args.out_dir) {
+            (Some(path), _) if args.annotate => annotated = Some(Annotated::create(path, link, &plan)?),
+            (Some(path), _) => outputs = Outputs::to_file(path, link, &plan)?,
+            (None, Some(folder)) => outputs = Outputs::to_folder(folder, link, &plan)?,
+            (None, None) => {}
+        }
+        Ok(Self {
+            args,
+            plan,
+            port,
+            source,
+            pool: Pool::new(PoolConfig::default()),
+            engine: None,
+            outputs,
+            annotated,
+            frames: Vec::new(),
+            n: 0,
+            rows: Vec::new(),
+            first: None,
+            last: Time::default(),
+        })
+    }
+
+    /// What came of it, and whether the capture was whole.
+    fn run(mut self) -> Result<(Report, Result<(), Fault>), Fault> {
+        let begun = Instant::now();
+        let mut progress = Progress::new(begun);
+        let mut batch = Vec::new();
+        let mut ended = Ok(());
+        while !self.source.is_finished() && self.n < self.args.limit.unwrap_or(u64::MAX) {
+            match self.source.receive(&mut self.pool, &mut batch, clock::now()) {
+                Ok(0) => self.wait()?,
+                Ok(_) => self.take(&mut batch)?,
+                Err(error) => {
+                    ended = self.broken(&error);
+                    break;
+                }
+            }
+            progress.show(self.n, self.source.progress());
+        }
+        self.finish()?;
+        progress.clear();
+        let took = begun.elapsed();
+        let stats = self.engine.as_ref().map(PacketEngine::stats).unwrap_or_default();
+        let span = self.first.map_or(Interval::ZERO, |first| self.last - first);
+        let refused = self.source.counters().refused_in;
+        let name = self.plan.ports[usize::from(self.port)].clone();
+        let report = Report {
+            chain: self.plan.chains[0].program.name.clone(),
+            port: name,
+            input: self.args.input.clone(),
+            packets: self.n,
+            refused,
+            truncated: self.source.truncated(),
+            took,
+            span,
+            rows: self.rows,
+            stats,
+        };
+        if let Some(note) = self.outputs.note() {
+            eprintln!("weft: {note}");
+        }
+        Ok((report, ended))
+    }
+
+    /// Why the capture ends here. What is whole was processed, so one that is merely cut short is no failure.
+    fn broken(&self, error: &io::Error) -> Result<(), Fault> {
+        let input = &self.args.input;
+        match fault_of(error) {
+            Some(fault) if matches!(fault.fault, capture::Fault::Cut { .. }) => {
+                eprintln!("weft: {input}: {fault}; the {} in front of that were processed", self.n);
+                Ok(())
+            }
+            Some(fault) => Err(Fault::Input(format!("{input}: {fault}"))),
+            None => Err(Fault::environment(format!("cannot read {input}: {error}"))),
+        }
+    }
+
+    /// Runs a batch; timers that are due between its packets go off between them.
+    fn take(&mut self, batch: &mut Vec<Frame>) -> Result<(), Fault> {
+        let left = self.args.limit.unwrap_or(u64::MAX) - self.n;
+        for frame in batch.drain(usize::try_from(left).unwrap_or(usize::MAX).min(batch.len())..) {
+            self.pool.give(frame);
+        }
+        let mut batch = batch.drain(..).peekable();
+        while let Some(first) = batch.peek() {
+            let now = first.meta.arrived;
+            self.first.get_or_insert(now);
+            self.catch_up(now)?;
+            let engine = self.engine.as_ref().and_then(PacketEngine::poll_timeout);
+            self.frames.extend(batch.next());
+            while let Some(frame) = batch.next_if(|next| engine.is_none_or(|at| next.meta.arrived < at)) {
+                self.frames.push(frame);
+            }
+            self.n += self.frames.len() as u64;
+            self.last = self.frames.last().map_or(now, |frame| frame.meta.arrived);
+            let watch = self.annotated.as_mut().map(|annotated| annotated as &mut dyn Watch);
+            let engine = self.engine.as_mut().expect("it has begun");
+            engine.handle_batch(now, self.port, &mut self.frames, &mut self.pool, watch);
+            self.send()?;
+        }
+        Ok(())
+    }
+
+    /// Lets the time of the capture pass.
+    fn catch_up(&mut self, now: Time) -> Result<(), Fault> {
+        let config = PacketConfig { seed: self.args.seed, ..PacketConfig::default() };
+        let plan = &self.plan;
+        self.engine.get_or_insert_with(|| PacketEngine::new(now, config, Arc::clone(plan)));
+        for nth in 0.. {
+            let engine = self.engine.as_mut().expect("it has begun");
+            let Some(at) = engine.poll_timeout().filter(|at| *at <= now) else { break };
+            engine.handle_timeout(if nth < CATCH_UP_MAX { at } else { now });
+            self.send()?;
+        }
+        Ok(())
+    }
+
+    /// Nothing has come: at recorded speed the next packet is still to come.
+    fn wait(&mut self) -> Result<(), Fault> {
+        let engine = self.engine.as_ref().and_then(PacketEngine::poll_timeout);
+        let next = self.source.poll_timeout().into_iter().chain(engine).min();
+        if self.source.is_finished() {
+            return Ok(());
+        }
+        if let Some(next) = next {
+            let left = Duration::from_nanos((next - clock::now()).0.max(0) as u64);
+            std::thread::sleep(left.min(NAP_MAX));
+        }
+        if self.engine.is_some() && self.args.speed == Speed::Recorded {
+            self.catch_up(clock::now())?;
+        }
+        Ok(())
+    }
+
+    /// What is delayed leaves.
+    fn finish(&mut self) -> Result<(), Fault> {
+        while let Some(engine) = self.engine.as_mut().filter(|engine| engine.held() > 0) {
+            let Some(at) = engine.poll_timeout() else { break };
+            engine.handle_timeout(at);
+            self.send()?;
+        }
+        if let Some(annotated) = &mut self.annotated {
+            annotated.finish()?;
+        }
+        self.outputs.finish()
+    }
+
+    /// Takes what the engine has made.
+    fn send(&mut self) -> Result<(), Fault> {
+        let Some(engine) = &mut self.engine else { return Ok(()) };
+        let rows = engine.rows();
+        for row in rows.rows() {
+            let name = format!("{}.{}", row.sink.owner, row.sink.name);
+            match self.rows.iter_mut().find(|(known, _)| *known == name) {
+                Some((_, n)) => *n += 1,
+                None => self.rows.push((name, 1)),
+            }
+        }
+        rows.clear();
+        while let Some(port) = engine.poll_output(&mut self.frames) {
+            for frame in self.frames.drain(..) {
+                self.outputs.write(port, &frame, self.pool.bytes(&frame))?;
+                self.pool.give(frame);
+            }
+        }
+        if let Some(annotated) = &mut self.annotated {
+            annotated.flush()?;
+        }
+        Ok(())
+    }
+}

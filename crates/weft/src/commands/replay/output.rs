@@ -1,0 +1,158 @@
+//! The captures that a replay writes.
+
+use crate::fault::Fault;
+use crate::source::clause;
+use std::fs::File;
+use std::io::Write as _;
+use std::path::{Path, PathBuf};
+use weft_core::frame::Frame;
+use weft_engine::packet::plan::PacketPlan;
+use weft_engine::packet::{Fate, Watch};
+use weft_io::packet::Link;
+use weft_proto::capture::{Format, LinkType, Packet, Style, Writer};
+
+/// Bytes of a file that are kept until they are written.
+const BUFFER_BYTES: usize = 256 << 10;
+
+/// Where frames go that leave.
+pub(super) struct Outputs {
+    files: Vec<Capture>,
+    /// By port: which file, and which interface of it.
+    places: Vec<Option<(usize, u32)>>,
+    /// The ports by which frames have left into a file that does not say by which.
+    mixed: Option<Vec<u16>>,
+}
+
+/// Each packet that came in, in that order, with what became of it as a comment.
+pub(super) struct Annotated {
+    capture: Capture,
+}
+
+struct Capture {
+    path: PathBuf,
+    file: File,
+    writer: Writer,
+    buffer: Vec<u8>,
+}
+
+impl Outputs {
+    /// Frames are counted, and that is all.
+    pub(super) fn nowhere() -> Self {
+        Self { files: Vec::new(), places: Vec::new(), mixed: None }
+    }
+
+    /// All into one file. In a pcapng file each port is an interface.
+    pub(super) fn to_file(path: &str, link: Link, plan: &PacketPlan) -> Result<Self, Fault> {
+        let (capture, interfaces) = Capture::with_interfaces(path.as_ref(), link, &plan.ports)?;
+        let mixed = (interfaces.len() < plan.ports.len()).then(Vec::new);
+        let interface = |port: usize| interfaces.get(port).copied().unwrap_or(0);
+        let places = (0..plan.ports.len()).map(|port| Some((0, interface(port)))).collect();
+        Ok(Self { files: vec![capture], places, mixed })
+    }
+
+    /// A pcapng file for each port.
+    pub(super) fn to_folder(folder: &str, link: Link, plan: &PacketPlan) -> Result<Self, Fault> {
+        let made = std::fs::create_dir_all(folder);
+        made.map_err(|error| Fault::environment(format!("cannot make {folder}: {}", clause(&error))))?;
+        let file = |port: &String| {
+            let path = Path::new(folder).join(format!("{port}.pcapng"));
+            Capture::with_interfaces(&path, link, std::slice::from_ref(port)).map(|(capture, _)| capture)
+        };
+        let files = plan.ports.iter().map(file).collect::<Result<_, _>>()?;
+        let places = (0..plan.ports.len()).map(|port| Some((port, 0))).collect();
+        Ok(Self { files, places, mixed: None })
+    }
+
+    /// A frame has left by a port.
+    pub(super) fn write(&mut self, port: u16, frame: &Frame, bytes: &[u8]) -> Result<(), Fault> {
+        let Some(Some((file, interface))) = self.places.get(usize::from(port)) else { return Ok(()) };
+        if let Some(mixed) = self.mixed.as_mut().filter(|mixed| !mixed.contains(&port)) {
+            mixed.push(port);
+        }
+        let packet = Packet { at: frame.meta.arrived, interface: *interface, bytes, ..Packet::default() };
+        let capture = &mut self.files[*file];
+        capture.write(&packet);
+        capture.flush(BUFFER_BYTES)
+    }
+
+    pub(super) fn finish(&mut self) -> Result<(), Fault> {
+        self.files.iter_mut().try_for_each(|capture| capture.flush(0))
+    }
+
+    /// What a reader of the file should know.
+    pub(super) fn note(&self) -> Option<String> {
+        let n = self.mixed.as_ref().map(Vec::len).filter(|n| *n > 1)?;
+        Some(format!(
+            "packets left by {n} ports, and a pcap file does not say by which: a .pcapng file does, or --out-dir"
+        ))
+    }
+}
+
+impl Annotated {
+    pub(super) fn create(path: &str, link: Link, plan: &PacketPlan) -> Result<Self, Fault> {
+        if style_of(path.as_ref()).format == Format::Pcap {
+            let text = "a pcap file has no room for comments: --annotate writes pcapng";
+            return Err(Fault::Usage(text.to_owned()));
+        }
+        Ok(Self { capture: Capture::with_interfaces(path.as_ref(), link, &plan.ports)?.0 })
+    }
+
+    pub(super) fn flush(&mut self) -> Result<(), Fault> {
+        self.capture.flush(BUFFER_BYTES)
+    }
+
+    pub(super) fn finish(&mut self) -> Result<(), Fault> {
+        self.capture.flush(0)
+    }
+}
+
+impl Watch for Annotated {
+    fn frame(&mut self, fate: Fate<'_>, frame: &Frame, bytes: &[u8]) {
+        let (comment, interface) = (format!("weft: {fate}"), u32::from(frame.meta.port));
+        let packet =
+            Packet { at: frame.meta.arrived, interface, bytes, comments: &[&comment], ..Packet::default() };
+        self.capture.write(&packet);
+    }
+}
+
+impl Capture {
+    /// A file, with as many interfaces as its format has room for; these, in the order of the names.
+    fn with_interfaces(path: &Path, link: Link, names: &[String]) -> Result<(Self, Vec<u32>), Fault> {
+        let link = if link == Link::Ethernet { LinkType::ETHERNET } else { LinkType::RAW };
+        let file = File::create(path).map_err(|error| unwritten(path, &error))?;
+        let mut buffer = Vec::new();
+        let first = names.first().map_or("", String::as_str);
+        let mut writer = Writer::new(style_of(path), link, first, &mut buffer);
+        let mut interfaces = vec![0];
+        for name in names.iter().skip(1) {
+            interfaces.extend(writer.interface(link, name, &mut buffer));
+        }
+        Ok((Self { path: path.to_owned(), file, writer, buffer }, interfaces))
+    }
+
+    fn write(&mut self, packet: &Packet<'_>) {
+        // A frame is shorter than the longest packet of a capture, and its interface is the writer's own.
+        let written = self.writer.write(packet, &mut self.buffer);
+        debug_assert!(written.is_ok(), "{written:?}");
+    }
+
+    /// Writes what is kept, if it is more than `bytes`.
+    fn flush(&mut self, bytes: usize) -> Result<(), Fault> {
+        if self.buffer.len() > bytes {
+            self.file.write_all(&self.buffer).map_err(|error| unwritten(&self.path, &error))?;
+            self.buffer.clear();
+        }
+        Ok(())
+    }
+}
+
+fn unwritten(path: &Path, error: &std::io::Error) -> Fault {
+    Fault::environment(format!("cannot write {}: {}", path.display(), clause(error)))
+}
+
+/// `.pcap` and `.cap` are pcap, all else is pcapng.
+fn style_of(path: &Path) -> Style {
+    let is_pcap =
+        path.extension().is_some_and(|e| e.eq_ignore_ascii_case("pcap") || e.eq_ignore_ascii_case("cap"));
+    Style { format: if is_pcap { Format::Pcap } else { Format::PcapNg }, ..Style::default() }
+}

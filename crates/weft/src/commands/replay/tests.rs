@@ -1,0 +1,223 @@
+//! Replays of small captures through a chain in the text form of the IR.
+
+use super::*;
+use crate::cli::BackendName;
+use std::path::PathBuf;
+use weft_engine::packet::plan::{ChainOn, PacketChain};
+use weft_ir::interp::Interp;
+use weft_ir::text::parse_program;
+use weft_proto::capture::{LinkType, Packet, Reader, Style, Writer};
+
+const FRAMES: &str = include_str!("../../../../../tests/ir/frames.ir");
+const HOP: &str = "element \"hop\" \"hop\"\nhandler request function \"hop\" {\nblock0:\n v0: int = input in2\n \
+    v1: int = int 1\n v2: bool = icmp.ule v0, v1\n branch v2, block1, block2\nblock1:\n drop ; line 7\nblock2:\n \
+    v3: int = sub v0, v1\n set_input in2, v3\n v4: bytes = input in9\n emit s0, v4, v3\n forward\n}\n\
+    handler every 1000000000 function \"every\" {\nblock0:\n v0: bytes = bytes \"tick\"\n v1: int = int 0\n \
+    emit s0, v0, v1\n forward\n}\n";
+
+fn plan() -> PacketPlan {
+    let program = parse_program(&format!("{FRAMES}{HOP}")).expect("it is in the form");
+    let mut staged = StateStore::new(1).stage();
+    let on = ChainOn { program, condition: None, ports: vec![0], to: Some(1) };
+    let chain = PacketChain::build(1, on, &mut staged, &Interp).expect("it is well-formed");
+    let ports = ["wan", "lan"].map(String::from).into();
+    PacketPlan { version: 1, ports, chains: vec![Arc::new(chain)] }
+}
+
+/// An IPv4 packet with this TTL and no payload that is known.
+fn packet(ttl: u8) -> Vec<u8> {
+    let mut bytes = vec![2, 0, 0, 0, 0, 1, 2, 0, 0, 0, 0, 2, 8, 0, 0x45, 0, 0, 20, 0, 0, 0, 0, ttl, 99, 0, 0];
+    bytes.extend([10, 0, 0, 1, 10, 0, 0, 2]);
+    let mut sum: u32 = bytes[14..34].chunks(2).map(|w| u32::from(w[0]) << 8 | u32::from(w[1])).sum();
+    sum = (sum >> 16) + (sum & 0xffff);
+    bytes[24..26].copy_from_slice(&(!(sum as u16)).to_be_bytes());
+    bytes
+}
+
+/// A folder of one test.
+struct Folder(PathBuf);
+
+impl Folder {
+    fn new(name: &str) -> Self {
+        let folder = std::env::temp_dir().join(format!("weft-replay-{name}-{}", std::process::id()));
+        std::fs::create_dir_all(&folder).expect("a folder for the test");
+        Self(folder)
+    }
+
+    fn path(&self, name: &str) -> String {
+        self.0.join(name).display().to_string()
+    }
+
+    /// A capture of packets that are half a second apart.
+    fn capture(&self, packets: &[Vec<u8>]) -> String {
+        let mut bytes = Vec::new();
+        let mut writer = Writer::new(Style::default(), LinkType::ETHERNET, "eth0", &mut bytes);
+        for (nth, packet) in packets.iter().enumerate() {
+            let at = Time(1_700_000_000_000_000_000 + 500_000_000 * nth as i64);
+            writer
+                .write(&Packet { at, bytes: packet, ..Packet::default() }, &mut bytes)
+                .expect("it is short");
+        }
+        let path = self.path("in.pcapng");
+        std::fs::write(&path, bytes).expect("the folder is ours");
+        path
+    }
+}
+
+impl Drop for Folder {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_dir_all(&self.0);
+    }
+}
+
+fn args(input: &str) -> ReplayArgs {
+    ReplayArgs {
+        file: String::new(),
+        chain: None,
+        input: input.to_owned(),
+        port: None,
+        out: None,
+        out_dir: None,
+        annotate: false,
+        speed: Speed::Full,
+        limit: None,
+        output: Output::Table,
+        backend: BackendName::Interp,
+        seed: 0,
+    }
+}
+
+fn replay(args: &ReplayArgs) -> (Report, Result<(), Fault>) {
+    let source = FileSource::open(args.input.as_ref(), Place::default(), Pace::Full).expect("a capture");
+    Replay::new(Arc::new(plan()), 0, args, source).and_then(Replay::run).expect("it runs")
+}
+
+/// The packets of a capture: interface, bytes, comments.
+fn read(path: &str) -> Vec<(u32, Vec<u8>, Vec<String>)> {
+    let mut reader = Reader::new();
+    reader.push(&std::fs::read(path).expect("it was written"));
+    let mut packets = Vec::new();
+    while let Some(record) = reader.next().expect("it is whole") {
+        let comments = record.comments().map(|comment| comment.to_string()).collect();
+        packets.push((record.interface, record.bytes.to_vec(), comments));
+    }
+    reader.finish().expect("it is whole");
+    packets
+}
+
+#[test]
+fn what_leaves_is_written_and_what_does_not_is_told() {
+    // A rule set would be judged by counts that are not those of its packets.
+    let folder = Folder::new("leaves");
+    let mut bad = packet(9);
+    bad[24] ^= 1;
+    let input = folder.capture(&[packet(9), packet(1), bad, packet(3)]);
+    let mut args = args(&input);
+    args.out = Some(folder.path("out.pcap"));
+    let (report, ended) = replay(&args);
+    ended.expect("the capture is whole");
+    let written: Vec<_> = read(&folder.path("out.pcap")).into_iter().map(|(_, bytes, _)| bytes).collect();
+    assert_eq!(written, [packet(8), packet(2)]);
+    let data = report.json();
+    assert_eq!(data["packets"], 4);
+    let ends = json_of(&data["ended"]);
+    let wanted = [
+        r#"{"line":21,"packets":1,"why":"malformed ipv4: checksum"}"#,
+        r#"{"line":7,"packets":1,"why":"drop by hop"}"#,
+    ];
+    assert_eq!(ends, format!("[{}]", wanted.join(",")));
+    assert_eq!(data["elements"][0]["seen"], 3);
+    // 1.5 seconds of the capture have one whole second, whatever the replay took.
+    assert_eq!(json_of(&data["sinks"]), r#"[{"name":"seen.log","rows":3}]"#);
+    let told: Vec<String> = report.table().lines().skip(2).map(str::to_owned).collect();
+    let wanted = "\
+element  seen  dropped  aborted  redirected  failed
+hop         3        1        -           -       -
+
+packets that went no further  line  packets
+malformed ipv4: checksum        21        1
+drop by hop                      7        1
+
+port  in  out
+wan    4    -
+lan    -    2
+
+sink      rows
+seen.log     3";
+    assert_eq!(told.join("\n"), wanted);
+}
+
+fn json_of(value: &serde_json::Value) -> String {
+    value.to_string()
+}
+
+#[test]
+fn an_annotated_capture_has_every_packet_with_its_fate() {
+    // Who asks why a packet was dropped would have to guess.
+    let folder = Folder::new("annotated");
+    let mut args = args(&folder.capture(&[packet(9), packet(1), vec![0; 9]]));
+    (args.out, args.annotate) = (Some(folder.path("told.pcapng")), true);
+    let (_, ended) = replay(&args);
+    ended.expect("the capture is whole");
+    let wanted = [
+        (0, packet(8), vec!["weft: forward to lan".to_owned()]),
+        (0, packet(1), vec!["weft: drop by hop line 7".to_owned()]),
+        (0, vec![0; 9], vec!["weft: malformed by ethernet line 3: truncated".to_owned()]),
+    ];
+    assert_eq!(read(&folder.path("told.pcapng")), wanted);
+    args.out = Some(folder.path("told.pcap"));
+    let source = FileSource::open(args.input.as_ref(), Place::default(), Pace::Full).expect("a capture");
+    let refused = Replay::new(Arc::new(plan()), 0, &args, source).err().expect("pcap has no comments");
+    assert!(matches!(refused, Fault::Usage(_)));
+}
+
+#[test]
+fn a_folder_has_a_file_for_each_port() {
+    // Packets of two networks in one file cannot be told apart.
+    let folder = Folder::new("folder");
+    let mut args = args(&folder.capture(&[packet(9), packet(8)]));
+    args.out_dir = Some(folder.path("out"));
+    replay(&args).1.expect("the capture is whole");
+    assert_eq!(read(&folder.path("out/lan.pcapng")).len(), 2);
+    assert_eq!(read(&folder.path("out/wan.pcapng")).len(), 0);
+    (args.out, args.out_dir) = (Some(folder.path("all.pcapng")), None);
+    replay(&args).1.expect("the capture is whole");
+    let interfaces: Vec<u32> = read(&folder.path("all.pcapng")).iter().map(|packet| packet.0).collect();
+    assert_eq!(interfaces, [1, 1]);
+}
+
+#[test]
+fn a_capture_that_is_cut_short_is_processed_as_far_as_it_goes() {
+    // A capture that ends in a full disk would be of no use.
+    let folder = Folder::new("cut");
+    let input = folder.capture(&[packet(9), packet(8), packet(7)]);
+    let whole = std::fs::read(&input).expect("it was written");
+    std::fs::write(&input, &whole[..whole.len() - 11]).expect("the folder is ours");
+    let (report, ended) = replay(&args(&input));
+    assert_eq!((report.packets, ended.is_ok()), (2, true));
+    let mut broken = whole[..whole.len() - 4].to_vec();
+    broken.extend([1, 2, 3, 4]);
+    std::fs::write(&input, broken).expect("the folder is ours");
+    let (report, ended) = replay(&args(&input));
+    assert!(report.packets >= 2);
+    assert!(matches!(ended, Err(Fault::Input(_))), "{ended:?}");
+    let mut limited = args(&folder.capture(&[packet(9), packet(8), packet(7)]));
+    limited.limit = Some(2);
+    assert_eq!(replay(&limited).0.packets, 2);
+}
+
+#[test]
+fn a_gap_of_years_between_two_packets_takes_no_years() {
+    // One wrong time in a capture would hang the replay.
+    let folder = Folder::new("gap");
+    let mut bytes = Vec::new();
+    let mut writer = Writer::new(Style::default(), LinkType::ETHERNET, "eth0", &mut bytes);
+    for at in [Time(1), Time(1_700_000_000_000_000_000), Time(5)] {
+        let packet = packet(9);
+        writer.write(&Packet { at, bytes: &packet, ..Packet::default() }, &mut bytes).expect("it is short");
+    }
+    std::fs::write(folder.path("in.pcapng"), bytes).expect("the folder is ours");
+    let (report, _) = replay(&args(&folder.path("in.pcapng")));
+    assert_eq!(report.packets, 3);
+    assert!(report.rows[0].1 <= CATCH_UP_MAX as u64 + 10, "{:?}", report.rows);
+}
