@@ -61,7 +61,8 @@ pub fn frame(protocols: &[Protocol], root: ProtocolId, choices: &mut Choices) ->
     build(protocols, &headers, &payload).ok()
 }
 
-fn header(definition: &Protocol, protocol: ProtocolId, choices: &mut Choices) -> Header {
+/// A random header of a protocol; what names the header behind it is left to whoever puts one there.
+pub fn header(definition: &Protocol, protocol: ProtocolId, choices: &mut Choices) -> Header {
     let mut header = Header { protocol, ..Header::default() };
     let discriminators: Vec<FieldId> =
         definition.next.iter().flat_map(|next| next.condition.required()).map(|(field, _)| field).collect();

@@ -11,3 +11,4 @@ mod schema;
 mod swap;
 mod three_schemas;
 mod vectors;
+mod wireshark;

@@ -470,9 +470,9 @@ impl<'n> Header<'_, 'n> {
 
     /// Whether a field says where its layer ends, and is computed from just that.
     fn is_own_length(&self, id: FieldId, expr: &Expr) -> bool {
-        let whole = [Expr::HeaderBytes, Expr::PayloadBytes];
-        let is_whole = |e: &Expr| matches!(e, Expr::Binary(BinaryOp::Add, a, b) if whole == [(**a).clone(), (**b).clone()]);
-        self.protocol.length == Some(Expr::Field(id)) && is_whole(expr)
+        let Expr::Binary(BinaryOp::Add, a, b) = expr else { return false };
+        let is_whole = (&**a, &**b) == (&Expr::HeaderBytes, &Expr::PayloadBytes);
+        self.protocol.length == Some(Expr::Field(id)) && is_whole
     }
 
     /// Whether the internet checksum of the header does not come out right: all ones (RFC 1071).

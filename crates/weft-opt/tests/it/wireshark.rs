@@ -1,0 +1,222 @@
+//! What the definitions of the library build, as another program reads it.
+//!
+//! It needs `tshark`, and says so where there is none.
+
+use std::fmt::Write as _;
+use std::io::Write as _;
+use std::process::{Command, Stdio};
+
+use weft_core::types::Type;
+use weft_core::wire::{FieldValue, Header, Protocol, ProtocolId, build, generate, read};
+
+use crate::schema::Disk;
+
+/// Frames of each stack.
+const FRAMES: u64 = 25;
+
+/// Headers that stand behind each other.
+const STACKS: &[&[&str]] = &[
+    &["ethernet", "arp"],
+    &["ethernet", "ipv4", "udp"],
+    &["ethernet", "ipv4", "tcp"],
+    &["ethernet", "ipv4", "icmp"],
+    &["ethernet", "ipv6", "udp"],
+    &["ethernet", "ipv6", "tcp"],
+    &["ethernet", "ipv6", "icmpv6"],
+    &["ethernet", "ipv6", "ipv6_hopopts", "tcp"],
+    &["ethernet", "vlan", "ipv4", "tcp"],
+    &["ethernet", "vlan", "vlan", "ipv6", "udp"],
+    &["ethernet", "ipv4", "sctp"],
+    &["ethernet", "ipv4", "udp", "vxlan", "ethernet", "ipv4", "tcp"],
+    &["ethernet", "ipv4", "udp", "geneve", "ethernet", "ipv6", "udp"],
+    &["ethernet", "ipv4", "gre", "ipv4", "udp"],
+    &["ethernet", "mpls", "ipv4", "tcp"],
+    &["ethernet", "ipv4", "udp", "gtpu", "ipv4", "udp"],
+    &["ethernet", "nsh", "ipv4", "tcp"],
+];
+
+/// Our fields, and what the other program calls them; the first of each counts.
+const NAMES: &[(&str, &str)] = &[
+    ("ethernet.dst", "eth.dst"),
+    ("ethernet.src", "eth.src"),
+    ("vlan.vid", "vlan.id"),
+    ("vlan.pcp", "vlan.priority"),
+    ("arp.oper", "arp.opcode"),
+    ("ipv4.ttl", "ip.ttl"),
+    ("ipv4.id", "ip.id"),
+    ("ipv4.src", "ip.src"),
+    ("ipv4.dst", "ip.dst"),
+    ("ipv4.protocol", "ip.proto"),
+    ("ipv4.total_length", "ip.len"),
+    ("ipv6.src", "ipv6.src"),
+    ("ipv6.dst", "ipv6.dst"),
+    ("ipv6.hop_limit", "ipv6.hlim"),
+    ("ipv6.flow_label", "ipv6.flow"),
+    ("tcp.src_port", "tcp.srcport"),
+    ("tcp.dst_port", "tcp.dstport"),
+    ("tcp.seq", "tcp.seq_raw"),
+    ("tcp.window", "tcp.window_size_value"),
+    ("tcp.syn", "tcp.flags.syn"),
+    ("tcp.fin", "tcp.flags.fin"),
+    ("udp.src_port", "udp.srcport"),
+    ("udp.dst_port", "udp.dstport"),
+    ("udp.length", "udp.length"),
+    ("icmp.type", "icmp.type"),
+    ("icmpv6.type", "icmpv6.type"),
+    ("sctp.src_port", "sctp.srcport"),
+    ("sctp.verification_tag", "sctp.verification_tag"),
+    ("vxlan.vni", "vxlan.vni"),
+    ("geneve.vni", "geneve.vni"),
+    ("gre.protocol", "gre.proto"),
+    ("mpls.label", "mpls.label"),
+    ("gtpu.teid", "gtp.teid"),
+    ("nsh.spi", "nsh.spi"),
+];
+
+/// Checksums of which the other program says whether they are good.
+const SUMS: &[&str] = &["ip.checksum", "tcp.checksum", "udp.checksum", "icmp.checksum", "icmpv6.checksum"];
+
+#[test]
+fn another_program_reads_what_the_library_builds() {
+    // A layout that is the same both ways may still be another than that of the standard.
+    let Ok(version) = Command::new("tshark").arg("--version").stderr(Stdio::null()).output() else {
+        return println!("skipped: there is no `tshark` here (Debian: apt-get install tshark)");
+    };
+    let (network, ..) = weft_lang::check("library/protocols/all.weft", &mut Disk);
+    let protocols = network.expect("the library is right").protocols;
+    let frames = frames(&protocols);
+    let told = tell(&frames);
+    let mut compared = std::collections::BTreeMap::new();
+    for (frame, line) in frames.iter().zip(told.lines()) {
+        let mut columns = line.split('\t');
+        for (ours, theirs) in NAMES {
+            let column = columns.next().unwrap_or_default();
+            if let (Some(value), false) = (of(&protocols, frame, ours), column.is_empty()) {
+                assert_eq!(theirs_as_ours(column), value, "{theirs} of {frame:02x?}");
+                *compared.entry(*ours).or_insert(0) += 1;
+            }
+        }
+        for sum in SUMS {
+            let status = columns.next().unwrap_or_default();
+            assert_ne!(status, "0", "{sum} is bad in {frame:02x?}");
+            if status == "1" {
+                *compared.entry(*sum).or_insert(0) += 1;
+            }
+        }
+    }
+    let known =
+        |name: &str| protocols.iter().any(|protocol| name.starts_with(&format!("{}.", protocol.name)));
+    for name in NAMES.iter().map(|(ours, _)| *ours).filter(|ours| known(ours)).chain(SUMS.iter().copied()) {
+        assert!(compared.get(name).is_some_and(|n| *n >= 20), "{name} was hardly compared: {compared:?}");
+    }
+    assert!(version.status.success());
+}
+
+/// Random frames of all stacks whose protocols there are.
+fn frames(protocols: &[Protocol]) -> Vec<Vec<u8>> {
+    let id = |name: &&str| protocols.iter().position(|protocol| protocol.name == **name);
+    let mut frames = Vec::new();
+    for stack in STACKS {
+        let Some(ids) = stack.iter().map(id).collect::<Option<Vec<usize>>>() else { continue };
+        for seed in 0..FRAMES {
+            let choices = &mut generate::Choices::new(seed);
+            let header = |at: &usize| {
+                let mut header = generate::header(&protocols[*at], ProtocolId(*at as u16), choices);
+                plain(&protocols[*at], &mut header);
+                header
+            };
+            let mut headers: Vec<Header> = ids.iter().map(header).collect();
+            for (at, _) in stack.iter().enumerate().skip(1).filter(|(_, name)| **name == "vlan") {
+                // There are two numbers for tags, and the other program has other names with the second.
+                let below = &protocols[ids[at - 1]];
+                below
+                    .field("type")
+                    .and_then(|id| headers[at - 1].values.insert(id, FieldValue::Number(0x8100)));
+            }
+            let payload: Vec<u8> = (0..choices.below(30)).map(|_| choices.bits() as u8).collect();
+            frames.push(build(protocols, &headers, &payload).unwrap_or_else(|e| panic!("{stack:?}: {e:?}")));
+        }
+    }
+    frames
+}
+
+/// Takes away what makes a header mean something else: fragments are no whole packets, and ports name protocols.
+fn plain(protocol: &Protocol, header: &mut Header) {
+    for name in ["mf", "frag_offset", "options", "src_port", "dst_port"] {
+        if let Some(id) = protocol.field(name) {
+            header.values.remove(&id);
+        }
+    }
+    for (name, port) in [("src_port", 50_001), ("dst_port", 50_002)] {
+        let is_named = protocol.next.iter().any(|next| !next.condition.required().is_empty());
+        if let Some(id) = protocol.field(name).filter(|_| !is_named || name == "src_port") {
+            header.values.insert(id, FieldValue::Number(port));
+        }
+    }
+}
+
+/// What the other program tells: a line for each frame, with a column for each field and checksum.
+fn tell(frames: &[Vec<u8>]) -> String {
+    let mut command = Command::new("tshark");
+    command.args(["-r", "-", "-T", "fields", "-E", "occurrence=f"]);
+    for (_, name) in NAMES {
+        command.args(["-e", name]);
+    }
+    for sum in SUMS {
+        let protocol = sum.split('.').next().unwrap_or_default();
+        command.args(["-e", &format!("{sum}.status")]);
+        if !protocol.starts_with("icmp") {
+            command.args(["-o", &format!("{protocol}.check_checksum:TRUE")]);
+        }
+    }
+    let child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::null()).spawn();
+    let mut child = child.expect("it was there a moment ago");
+    let mut capture = [0xa1b2_c3d4u32.to_le_bytes(), [2, 0, 4, 0], [0; 4], [0; 4]].concat();
+    capture.extend(65_535u32.to_le_bytes());
+    capture.extend(1u32.to_le_bytes());
+    for frame in frames {
+        let len = (frame.len() as u32).to_le_bytes();
+        capture.extend([[0; 4], [0; 4], len, len].concat());
+        capture.extend(frame);
+    }
+    let mut stdin = child.stdin.take().expect("it is piped");
+    let writer = std::thread::spawn(move || stdin.write_all(&capture));
+    let output = child.wait_with_output().expect("it ends");
+    writer.join().expect("it does not panic").expect("it reads all");
+    String::from_utf8(output.stdout).expect("it is text")
+}
+
+/// The value of a field in a frame, as text.
+fn of(protocols: &[Protocol], frame: &[u8], name: &str) -> Option<String> {
+    let (protocol, field) = name.split_once('.')?;
+    let root = protocols.iter().position(|protocol| protocol.name == "ethernet")?;
+    let reading = read(protocols, &[ProtocolId(root as u16)], frame);
+    let layer = reading.layers.iter().find(|l| protocols[usize::from(l.protocol.0)].name == protocol)?;
+    let definition = &protocols[usize::from(layer.protocol.0)];
+    let id = definition.field(field)?;
+    let found = layer.fields.iter().find(|found| found.field == id)?;
+    Some(match (&found.value, definition.fields[usize::from(id.0)].ty) {
+        (FieldValue::Number(number), _) => number.to_string(),
+        (FieldValue::Bytes(bytes), Type::IpAddr) => match <[u8; 16]>::try_from(&**bytes) {
+            Ok(v6) => std::net::Ipv6Addr::from(v6).to_string(),
+            Err(_) => bytes.iter().map(u8::to_string).collect::<Vec<_>>().join("."),
+        },
+        (FieldValue::Bytes(bytes), _) => {
+            let mut text = String::new();
+            bytes.iter().for_each(|byte| drop(write!(text, ":{byte:02x}")));
+            text.split_off(1.min(text.len()))
+        }
+    })
+}
+
+/// Numbers as we write them: in decimal.
+fn theirs_as_ours(column: &str) -> String {
+    match column {
+        "True" => "1".to_owned(),
+        "False" => "0".to_owned(),
+        _ => match column.strip_prefix("0x").and_then(|hex| u64::from_str_radix(hex, 16).ok()) {
+            Some(number) => number.to_string(),
+            None => column.to_owned(),
+        },
+    }
+}
