@@ -26,9 +26,9 @@ pub const LEVELS_MAX: u8 = 2;
 /// Layers that a parser follows in one level; a frame with more is malformed.
 pub const LAYERS_MAX: u32 = 16;
 /// Bytes of one header at most, its repetitions included.
-pub const HEADER_BYTES_MAX: u32 = 2048;
+pub const HEADER_BYTES_MAX: u32 = 9216;
 /// Times that one REPEAT may go round.
-pub const REPEATS_MAX: u32 = 64;
+pub const REPEATS_MAX: u32 = 128;
 /// Protocols of one program.
 pub const PROTOCOLS_MAX: usize = 1024;
 /// Fields of one protocol.

@@ -69,7 +69,8 @@ pub fn header(definition: &Protocol, protocol: ProtocolId, choices: &mut Choices
     for (at, field) in definition.fields.iter().enumerate().filter(|(_, field)| !field.repeated) {
         let id = FieldId(at as u16);
         // What another field's CHECK or an optional part hangs on is left to its rule now and then.
-        let is_free = matches!(field.rule, Rule::Plain | Rule::Default(_)) && !discriminators.contains(&id);
+        let has_rule = field.check.is_some() || !matches!(field.rule, Rule::Plain | Rule::Default(_));
+        let is_free = !has_rule && !discriminators.contains(&id);
         if is_free && (!field.optional || choices.below(2) == 0) && choices.below(8) > 0 {
             header.values.insert(id, value(field, choices));
         }

@@ -9,7 +9,9 @@ use std::process::{Command, Stdio};
 use weft_core::types::Type;
 use weft_core::wire::{FieldValue, Header, Protocol, ProtocolId, build, generate, read};
 
-use crate::schema::Disk;
+use weft_lang::diagnostic::{RenderOptions, render_all};
+
+use crate::schema::{Disk, root};
 
 /// Frames of each stack.
 const FRAMES: u64 = 25;
@@ -39,9 +41,9 @@ const STACKS: &[&[&str]] = &[
 const NAMES: &[(&str, &str)] = &[
     ("ethernet.dst", "eth.dst"),
     ("ethernet.src", "eth.src"),
-    ("vlan.vid", "vlan.id"),
-    ("vlan.pcp", "vlan.priority"),
-    ("arp.oper", "arp.opcode"),
+    ("vlan.id", "vlan.id"),
+    ("vlan.priority", "vlan.priority"),
+    ("arp.opcode", "arp.opcode"),
     ("ipv4.ttl", "ip.ttl"),
     ("ipv4.id", "ip.id"),
     ("ipv4.src", "ip.src"),
@@ -51,7 +53,7 @@ const NAMES: &[(&str, &str)] = &[
     ("ipv6.src", "ipv6.src"),
     ("ipv6.dst", "ipv6.dst"),
     ("ipv6.hop_limit", "ipv6.hlim"),
-    ("ipv6.flow_label", "ipv6.flow"),
+    ("ipv6.flow", "ipv6.flow"),
     ("tcp.src_port", "tcp.srcport"),
     ("tcp.dst_port", "tcp.dstport"),
     ("tcp.seq", "tcp.seq_raw"),
@@ -82,8 +84,10 @@ fn another_program_reads_what_the_library_builds() {
     let Ok(version) = Command::new("tshark").arg("--version").stderr(Stdio::null()).output() else {
         return println!("skipped: there is no `tshark` here (Debian: apt-get install tshark)");
     };
-    let (network, ..) = weft_lang::check("library/protocols/all.weft", &mut Disk);
-    let protocols = network.expect("the library is right").protocols;
+    let all = root().join("library/protocols/all.weft").display().to_string();
+    let (network, diagnostics, sources) = weft_lang::check(&all, &mut Disk);
+    let told = || render_all(&diagnostics, &sources, RenderOptions::default());
+    let protocols = network.unwrap_or_else(|| panic!("{}", told())).protocols;
     let frames = frames(&protocols);
     let told = tell(&frames);
     let mut compared = std::collections::BTreeMap::new();
