@@ -2,7 +2,6 @@
 //!
 //! It needs `tshark`, and says so where there is none.
 
-use std::fmt::Write as _;
 use std::io::Write as _;
 use std::process::{Command, Stdio};
 
@@ -207,7 +206,7 @@ fn of(protocols: &[Protocol], frame: &[u8], name: &str) -> Option<String> {
         },
         (FieldValue::Bytes(bytes), _) => {
             let mut text = String::new();
-            bytes.iter().for_each(|byte| drop(write!(text, ":{byte:02x}")));
+            bytes.iter().for_each(|byte| text.push_str(&format!(":{byte:02x}")));
             text.split_off(1.min(text.len()))
         }
     })
