@@ -25,11 +25,16 @@ pub trait Resolver {
 
     /// The name of a file, by which it is known to be the same as another: `from` is a name that this gave.
     fn name(&mut self, path: &str, from: Option<&str>) -> String {
-        let folder = from.and_then(|from| from.rsplit_once('/')).map(|(folder, _)| folder);
-        match folder {
-            Some(folder) if !path.starts_with('/') => normalized(&format!("{folder}/{path}")),
-            _ => normalized(path),
-        }
+        relative(path, from)
+    }
+}
+
+/// The name of a file that another one names by this path: beside that one, unless the path begins at the root.
+pub fn relative(path: &str, from: Option<&str>) -> String {
+    let folder = from.and_then(|from| from.rsplit_once('/')).map(|(folder, _)| folder);
+    match folder {
+        Some(folder) if !path.starts_with('/') => normalized(&format!("{folder}/{path}")),
+        _ => normalized(path),
     }
 }
 

@@ -14,7 +14,7 @@ use std::path::Path;
 use std::rc::Rc;
 use weft_api::{AtFault, Bundle};
 use weft_core::schema::{Enum, Field, FieldKind, Message, Method, Presence, Schema, Service};
-use weft_lang::resolve::Resolver;
+use weft_lang::resolve::{Resolver, relative};
 
 /// Bytes of one file.
 const FILE_BYTES_MAX: u64 = 16 << 20;
@@ -83,6 +83,15 @@ pub(crate) fn require(path: &str) -> Result<(), Fault> {
 }
 
 impl Resolver for Files {
+    /// A library file is the same whoever imports it, unless the importer has one of that name beside it.
+    fn name(&mut self, path: &str, from: Option<&str>) -> String {
+        let name = relative(path, from);
+        match library::text(path).is_some() && self.load(&name).is_err() {
+            true => path.to_owned(),
+            false => name,
+        }
+    }
+
     fn text(&mut self, path: &str, from: Option<&str>) -> Result<String, String> {
         let name = self.name(path, from);
         let text = self.load(&name).or_else(|why| library::text(path).map(str::to_owned).ok_or(why));

@@ -8,5 +8,6 @@ mod lsp;
 mod natives;
 mod node;
 mod order;
+mod replay;
 mod swap;
 mod tenants;

@@ -1,0 +1,109 @@
+//! `weft replay`, from a program with the library's protocols to what Wireshark would show.
+
+use crate::node::{Folder, output, weft};
+use std::path::Path;
+use weft_proto::capture::{Format, LinkType, Packet, Reader, Style, Writer};
+
+const NETWORK: &str = "IMPORT 'library/protocols/all.weft';
+CREATE PORT wan ON pcap 'never.pcap';
+CREATE PORT lan ON memory;
+CREATE ELEMENT hop ON ipv4 AS
+  ON PACKET
+    IF ipv4.ttl <= 1 THEN
+      DROP;
+    END IF;
+    SET ipv4.ttl = ipv4.ttl - 1;
+END;
+CREATE ELEMENT dns ON udp AS
+  TABLE seen (dst_port U64 PRIMARY KEY, n U64 = 0) MAX 100 ROWS EVICT OLDEST;
+  ON PACKET
+    UPSERT seen KEY (udp.dst_port) SET n = n + 1;
+    IF udp.dst_port = 53 THEN
+      SET udp.dst_port = 5353;
+    END IF;
+END;
+CREATE CHAIN edge ON PORT wan -> lan AS hop -> dns; END;
+";
+
+fn sum(bytes: &[u8]) -> u16 {
+    let word = |w: &[u8]| u32::from(w[0]) << 8 | u32::from(w.get(1).copied().unwrap_or(0));
+    let sum: u32 = bytes.chunks(2).map(word).sum();
+    let sum = (sum >> 16) + (sum & 0xffff);
+    ((sum >> 16) + (sum & 0xffff)) as u16
+}
+
+/// The sum of a datagram and its pseudo header.
+fn udp_sum(packet: &[u8]) -> u16 {
+    sum(&[&packet[26..34], &[0, 17], &packet[38..40], &packet[34..]].concat())
+}
+
+/// A UDP packet from 10.0.0.1 to 10.0.0.2 with right checksums.
+fn packet(ttl: u8, dst_port: u16) -> Vec<u8> {
+    let mut packet = [&[2; 12][..], &[8, 0, 0x45, 0, 0, 33, 0, 1, 0x40, 0, ttl, 17, 0, 0]].concat();
+    packet.extend([10, 0, 0, 1, 10, 0, 0, 2, 3, 232]);
+    packet.extend(dst_port.to_be_bytes());
+    packet.extend(b"\x00\x0d\x00\x00hello");
+    let header = !sum(&packet[14..34]);
+    packet[24..26].copy_from_slice(&header.to_be_bytes());
+    let datagram = !udp_sum(&packet);
+    packet[40..42].copy_from_slice(&datagram.to_be_bytes());
+    packet
+}
+
+fn capture(path: &Path, packets: &[Vec<u8>]) {
+    let mut bytes = Vec::new();
+    let style = Style { format: Format::Pcap, ..Style::default() };
+    let mut writer = Writer::new(style, LinkType::ETHERNET, "", &mut bytes);
+    for packet in packets {
+        writer.write(&Packet { bytes: packet, ..Packet::default() }, &mut bytes).expect("it is short");
+    }
+    std::fs::write(path, bytes).expect("the folder is ours");
+}
+
+/// If this failed, nobody could try a rule set against yesterday's traffic.
+#[test]
+fn a_chain_is_tried_on_a_capture() {
+    let folder = Folder::new();
+    let program = folder.write("edge.weft", NETWORK);
+    let path = |name: &str| folder.0.join(name);
+    let mut broken = packet(9, 80);
+    broken[25] ^= 1;
+    capture(&path("in.pcap"), &[packet(64, 53), packet(1, 53), packet(9, 80), broken]);
+    let replay = |args: &[&str]| {
+        output(weft(&folder).arg("replay").arg(&program).arg("--in").arg(path("in.pcap")).args(args))
+    };
+    for backend in ["jit", "interp"] {
+        let out = path("out.pcapng").display().to_string();
+        let done = replay(&["-o", "json", "--annotate", "--out", &out, "--backend", backend]);
+        assert_eq!(done.status.code(), Some(0), "{}", String::from_utf8_lossy(&done.stderr));
+        let told: serde_json::Value = serde_json::from_slice(&done.stdout).expect("it is data");
+        let elements: Vec<_> = told["elements"].as_array().into_iter().flatten().collect();
+        let counts = |name| elements.iter().map(|element| element[name].as_u64()).collect::<Vec<_>>();
+        assert_eq!((counts("seen"), counts("dropped")), (vec![Some(3), Some(2)], vec![Some(1), Some(0)]));
+        assert_eq!(told["ports"][1]["out"], 2);
+
+        let (mut reader, mut fates) = (Reader::new(), Vec::new());
+        reader.push(&std::fs::read(&out).expect("it was written"));
+        while let Some(record) = reader.next().expect("it is whole") {
+            let comment = record.comments().next().map(|comment| comment.to_string()).unwrap_or_default();
+            if comment.contains("forward") {
+                assert_eq!((sum(&record.bytes[14..34]), udp_sum(record.bytes)), (0xffff, 0xffff));
+            }
+            fates.push((comment, record.bytes[22], u16::from_be_bytes([record.bytes[36], record.bytes[37]])));
+        }
+        let forward = |ttl, port| ("weft: forward to lan".to_owned(), ttl, port);
+        assert_eq!((&fates[0], &fates[2]), (&forward(63, 5353), &forward(8, 80)));
+        assert_eq!(fates[1], ("weft: drop by hop line 7".to_owned(), 1, 53));
+        assert!(fates[3].0.starts_with("weft: malformed by ipv4 line "), "{}", fates[3].0);
+    }
+    assert_eq!(replay(&["--chain", "core"]).status.code(), Some(2));
+    assert_eq!(replay(&["--port", "lan"]).status.code(), Some(2));
+    std::fs::write(path("in.pcap"), "this is text").expect("the folder is ours");
+    assert_eq!(replay(&[]).status.code(), Some(1));
+    std::fs::remove_file(path("in.pcap")).expect("it is there");
+    assert_eq!(replay(&[]).status.code(), Some(3));
+    // A node of this version carries calls alone, and must not look as if it carried packets.
+    let done = output(weft(&folder).args(["run", "--admin", "127.0.0.1:0"]).arg(&program));
+    assert_eq!(done.status.code(), Some(1));
+    assert!(String::from_utf8_lossy(&done.stderr).contains("weft replay"));
+}
