@@ -122,6 +122,21 @@ impl Exits {
         self.waiting[usize::from(to)].push(frame);
     }
 
+    /// Frames leave now.
+    #[inline]
+    pub(super) fn send_all(&mut self, to: u16, frames: impl Iterator<Item = Frame>) {
+        let (waiting, mut bytes) = (&mut self.waiting[usize::from(to)], 0);
+        let before = waiting.len();
+        waiting.extend(frames.map(|mut frame| {
+            frame.meta.port = to;
+            bytes += frame.len() as u64;
+            frame
+        }));
+        let port = &mut self.ports[usize::from(to)];
+        port.sent += (waiting.len() - before) as u64;
+        port.sent_bytes += bytes;
+    }
+
     /// A frame leaves, now or when its DELAY is over.
     pub(super) fn leave(&mut self, to: u16, now: Time, delay: Interval, frame: Frame, pool: &mut Pool) {
         if delay <= Interval::ZERO {

@@ -204,51 +204,46 @@ impl Live {
         out: &mut Outcome,
         call: &mut [u64],
     ) {
-        let chain = &*self.chain;
         out.clear();
+        let chain = &*self.chain;
+        let mut cx = Cx {
+            now: batch.now,
+            rand: 0,
+            slots: &[],
+            given: &mut [],
+            present: 0,
+            regions: [batch.port; REGIONS],
+            state: &self.state,
+            call: &mut *call,
+            out: &mut *out,
+            counters: &mut self.counters,
+            trace: None,
+        };
         for ((frame, slots), found) in batch.frames.iter().zip(slots).zip(found) {
             if !matches!(found, Found::Nothing) {
                 continue;
             }
-            let mut regions = [batch.port; REGIONS];
-            regions[REGION_BODY] = batch.pool.bytes(frame);
+            cx.regions[REGION_BODY] = batch.pool.bytes(frame);
             if let Some(condition) = &chain.condition {
                 let live = &mut self.condition;
-                let mut cx = Cx {
-                    now: batch.now,
-                    rand: 0,
-                    slots: &[],
-                    given: slots,
-                    present: 0,
-                    regions,
+                let cx = Cx {
+                    given: &mut *slots,
                     state: &live.state,
-                    call: &mut *call,
-                    out: &mut *out,
+                    call: &mut *cx.call,
+                    out: &mut *cx.out,
                     counters: &mut live.counters,
-                    trace: None,
+                    ..cx
                 };
-                match condition.code.parse(&mut cx, batch, frame) {
+                match condition.code.meets(cx, batch, frame) {
                     Err(check) => {
                         *found = Found::Malformed { at, in_condition: true, check };
                         continue;
                     }
-                    Ok(present) if !condition.code.holds(cx, present) => continue,
-                    Ok(_) => {}
+                    Ok(false) => continue,
+                    Ok(true) => {}
                 }
             }
-            let mut cx = Cx {
-                now: batch.now,
-                rand: 0,
-                slots: &[],
-                given: slots,
-                present: 0,
-                regions,
-                state: &self.state,
-                call: &mut *call,
-                out: &mut *out,
-                counters: &mut self.counters,
-                trace: None,
-            };
+            cx.given = slots;
             *found = match chain.code.parse(&mut cx, batch, frame) {
                 Ok(present) => Found::Chain { at, present },
                 Err(check) => Found::Malformed { at, in_condition: false, check },
@@ -307,14 +302,15 @@ impl Live {
 static NO_CHECK: Check = Check { protocol: String::new(), what: String::new(), line: 0 };
 
 impl Code {
-    /// Whether a condition forwards the frame that was parsed into `cx.given`.
-    fn holds(&self, cx: Cx<'_>, present: u64) -> bool {
-        let Some(request) = &self.request else { return true };
+    /// Whether a frame meets this condition. `Err` has the check that it breaks.
+    fn meets(&self, mut cx: Cx<'_>, batch: &Arrived<'_>, frame: &Frame) -> Result<bool, u32> {
+        let present = self.parse(&mut cx, batch, frame)?;
+        let Some(request) = &self.request else { return Ok(true) };
         let mut cx = Cx { slots: cx.given, given: &mut [], present, ..cx };
         request.run(&mut cx, usize::MAX);
-        let holds = cx.out.verdict == Verdict::Forward;
+        let meets = cx.out.verdict == Verdict::Forward;
         cx.out.clear();
-        holds
+        Ok(meets)
     }
 }
 

@@ -127,8 +127,6 @@ struct Pass {
     nth: usize,
     /// Its chain.
     at: usize,
-    /// Bit i is set where input i is not NULL.
-    present: u64,
 }
 
 /// Who is told what becomes of frames.
@@ -192,13 +190,29 @@ impl PacketEngine {
         while !coming.as_slice().is_empty() {
             let n = coming.as_slice().len().min(step);
             self.parse(now, port, &coming.as_slice()[..n], pool);
-            for (nth, frame) in coming.by_ref().take(n).enumerate() {
-                match self.found[nth] {
-                    Found::Chain { at, present } => {
-                        let pass = Pass { port, nth, at: usize::from(at), present };
-                        self.pass(now, pass, frame, pool, &mut watch);
-                    }
-                    found => self.refuse(found, frame, pool, &mut watch),
+            let mut nth = 0;
+            while nth < n {
+                let Found::Chain { at, .. } = self.found[nth] else {
+                    let frame = coming.next().expect("the batch has it");
+                    self.refuse(self.found[nth], frame, pool, &mut watch);
+                    nth += 1;
+                    continue;
+                };
+                let first = Pass { port, nth, at: usize::from(at) };
+                let (plain, stopped) = self.run(now, first, &coming.as_slice()[..n - nth], pool);
+                let to = self.live[first.at].chain.to;
+                match (to, &watch) {
+                    (Some(to), None) => self.exits.send_all(to, coming.by_ref().take(plain)),
+                    _ => coming
+                        .by_ref()
+                        .take(plain)
+                        .for_each(|frame| self.forward(to, Interval::ZERO, frame, pool, &mut watch)),
+                }
+                nth += plain;
+                if stopped {
+                    let frame = coming.next().expect("the batch has it");
+                    self.settle(Pass { nth, ..first }, frame, pool, &mut watch);
+                    nth += 1;
                 }
             }
         }
@@ -312,42 +326,63 @@ impl PacketEngine {
         }
     }
 
-    /// The second phase: a frame passes its chain and leaves, or ends.
-    #[inline]
-    fn pass(&mut self, now: Time, pass: Pass, frame: Frame, pool: &mut Pool, watch: Watcher<'_, '_>) {
-        let stamp = if frame.meta.arrived == Time::default() { now } else { frame.meta.arrived };
-        self.now = self.now.max(stamp);
-        let live = &mut self.live[pass.at];
-        live.frames += 1;
+    /// The second phase: frames pass their chain, from the first on, as long as it is the same and a pass leaves nothing
+    /// but FORWARD. How many did, and whether one more has passed that left more.
+    fn run(&mut self, now: Time, first: Pass, frames: &[Frame], pool: &Pool) -> (usize, bool) {
+        let Pass { port, nth, at } = first;
+        let live = &mut self.live[at];
         let chain = &*live.chain;
-        if let Some(request) = &chain.code.request {
-            self.outcome.clear();
+        let is_mine = |found: &Found| matches!(found, Found::Chain { at: of, .. } if usize::from(*of) == at);
+        let Some(request) = &chain.code.request else {
+            let n = self.found[nth..][..frames.len()].iter().take_while(|found| is_mine(found)).count();
+            live.frames += n as u64;
+            return (n, false);
+        };
+        let inputs = chain.code.inputs;
+        let mut cx = Cx {
+            now: self.now,
+            rand: 0,
+            slots: &[],
+            given: &mut [],
+            present: 0,
+            regions: [self.plan.ports[usize::from(port)].as_bytes(); REGIONS],
+            state: &live.state,
+            call: &mut self.call,
+            out: &mut self.outcome,
+            counters: &mut live.counters,
+            trace: None,
+        };
+        cx.out.clear();
+        let rows = self.slots[nth * self.stride..].chunks_exact(self.stride);
+        for (n, ((frame, found), slots)) in frames.iter().zip(&self.found[nth..]).zip(rows).enumerate() {
+            let Found::Chain { at: of, present } = *found else { return (n, false) };
+            if usize::from(of) != at {
+                return (n, false);
+            }
+            live.frames += 1;
+            let stamp = if frame.meta.arrived == Time::default() { now } else { frame.meta.arrived };
+            self.now = self.now.max(stamp);
             self.until_traced -= 1;
             let is_traced = self.until_traced == 0;
             if is_traced {
                 self.until_traced = TRACE_EVERY;
             }
-            let mut regions = [self.plan.ports[usize::from(pass.port)].as_bytes(); REGIONS];
-            regions[REGION_BODY] = pool.bytes(&frame);
-            let mut cx = Cx {
-                now: self.now,
-                rand: if chain.code.draws { rand_base(self.config.seed, packet_id(&frame)) } else { 0 },
-                slots: &self.slots[pass.nth * self.stride..][..chain.code.inputs],
-                given: &mut [],
-                present: pass.present,
-                regions,
-                state: &live.state,
-                call: &mut self.call,
-                out: &mut self.outcome,
-                counters: &mut live.counters,
-                trace: self.config.clock.filter(|_| is_traced),
-            };
-            request.run(&mut cx, usize::MAX);
-            if !is_plain(&self.outcome) {
-                return self.settle(pass, frame, pool, watch);
+            cx.now = self.now;
+            if chain.code.draws {
+                cx.rand = rand_base(self.config.seed, packet_id(frame));
             }
+            (cx.slots, cx.present) = (&slots[..inputs], present);
+            cx.regions[REGION_BODY] = pool.bytes(frame);
+            cx.trace = self.config.clock.filter(|_| is_traced);
+            request.run(&mut cx, usize::MAX);
+            if !is_plain(cx.out) {
+                return (n, true);
+            }
+            // All else is as it was in front of the pass.
+            cx.out.scratch.clear();
+            cx.out.journal.clear();
         }
-        self.forward(chain_to(&self.live, pass), Interval::ZERO, frame, pool, watch);
+        (frames.len(), false)
     }
 
     /// Carries out what a pass has left, which is more than FORWARD.
@@ -361,7 +396,10 @@ impl PacketEngine {
             frame.meta.mark = mark;
         }
         let slots = &self.slots[pass.nth * self.stride..][..chain.code.inputs];
-        let mut edits = Edits::new(&chain.code.stores, slots, pass.present, outcome);
+        let Found::Chain { present, .. } = self.found[pass.nth] else {
+            unreachable!("it has passed its chain")
+        };
+        let mut edits = Edits::new(&chain.code.stores, slots, present, outcome);
         let mut written = Ok(());
         for mirror in &outcome.mirrors {
             written = written.and_then(|()| edits.write(mirror.edits as usize, &mut frame, pool));
