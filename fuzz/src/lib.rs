@@ -10,11 +10,16 @@ use std::rc::Rc;
 use std::sync::Arc;
 
 use weft_core::abi::Slot;
+use weft_core::frame::{Pool, PoolConfig};
 use weft_core::native::{
     Arg, Call, Ended, Info, NATIVE_BYTES_MAX, NATIVES, Native, NativeDecl, Param, Prepared,
 };
 use weft_core::schema::{Field, FieldKind, Message, Presence, Schema};
 use weft_core::{Interval, Time, Type, Value};
+use weft_engine::packet::plan::{ChainOn, PacketChain, PacketPlan};
+use weft_engine::packet::{PacketConfig, PacketEngine};
+use weft_engine::state::StateStore;
+use weft_ir::interp::Interp;
 use weft_ir::text::{parse_program, write_program};
 use weft_ir::verify::verify_program;
 use weft_lang::source::SourceMap;
@@ -268,6 +273,57 @@ pub fn capture(data: &[u8]) {
     for ((at, original_length, bytes, _), again) in whole.0.iter().zip(&again) {
         assert_eq!((&Time(at.0.max(0)), original_length, bytes), (&again.0, &again.1, &again.2));
     }
+}
+
+/// Ethernet, IPv4 and UDP, in the text form of the IR.
+const FRAMES: &str = include_str!("../../tests/ir/frames.ir");
+/// One hop less; what has none left is dropped. The destination is set, and what arrives is copied to all.
+const HOP: &str = "element \"hop\" \"hop\"\nhandler request function \"hop\" {\nblock0:\n v0: int = input in2\n \
+    v1: int = int 1\n v2: bool = icmp.ule v0, v1\n branch v2, block1, block2\nblock1:\n drop ; line 7\nblock2:\n \
+    v3: int = sub v0, v1\n set_input in2, v3\n v4: bytes = bytes \"\\x0a\\x00\\x00\\x09\"\n set_input in4, v4\n \
+    set_input in7, v3\n v5: bytes = bytes \"*\"\n mirror v5\n forward\n}\n";
+
+/// The packet path: any frames, in batches of any size, pass a chain that rewrites them. Each leaves or is counted, no
+/// buffer is lost, and a checksum that was right is right.
+pub fn packet_path(data: &[u8]) {
+    let Some((&batch, mut data)) = data.split_first() else { return };
+    let program = parse_program(&format!("{FRAMES}{HOP}")).expect("it is in the form");
+    let mut staged = StateStore::new(1).stage();
+    let on = ChainOn { program, condition: None, ports: vec![0, 1], to: Some(1) };
+    let chain = PacketChain::build(1, on, &mut staged, &Interp).expect("it is well-formed");
+    let ports = ["a", "b"].map(String::from).into();
+    let plan = PacketPlan { version: 1, ports, chains: vec![Arc::new(chain)] };
+    let mut engine = PacketEngine::new(Time(1), PacketConfig::default(), Arc::new(plan));
+    let mut pool = Pool::new(PoolConfig { small: 96, large: 1 });
+    let (mut frames, mut n) = (Vec::new(), 0);
+    // A packet is a byte of its length and its bytes.
+    while let Some((&length, rest)) = data.split_first() {
+        let (packet, rest) = rest.split_at(rest.len().min(usize::from(length)));
+        data = rest;
+        frames.push(pool.take_filled(packet).expect("batches are smaller than the pool"));
+        n += 1;
+        if frames.len() < usize::from(batch % 32 + 1) && !data.is_empty() {
+            continue;
+        }
+        engine.handle_batch(Time(1), 0, &mut frames, &mut pool, None);
+        while engine.poll_output(&mut frames).is_some() {
+            for frame in frames.drain(..) {
+                let bytes = pool.bytes(&frame);
+                let header = bytes.get(14).map_or(0, |first| usize::from(first & 15) * 4);
+                if bytes.get(12..14) == Some(&[8, 0][..]) {
+                    let words = bytes[14..14 + header].chunks(2);
+                    let sum: u32 = words.map(|w| u32::from(w[0]) << 8 | u32::from(w[1])).sum();
+                    assert_eq!((sum >> 16) + (sum & 0xffff), 0xffff, "the header's checksum is lost");
+                }
+                pool.give(frame);
+            }
+        }
+    }
+    let stats = engine.stats();
+    let ended: u64 = stats.chains[0].ends.iter().map(|end| end.n).sum();
+    let malformed: u64 = stats.chains[0].malformed.iter().map(|(_, n)| n).sum();
+    assert_eq!(stats.ports[1].sent - stats.copies + ended + malformed, n, "a frame is not accounted for");
+    assert_eq!(pool.in_use(), 0);
 }
 
 /// Time, length on the wire, bytes, comments.

@@ -117,6 +117,20 @@ fn streams_are_deframed_or_refused() {
 
 /// A file of packets could crash whoever replays it.
 #[test]
+fn frames_leave_or_are_counted() {
+    let mut udp = [&[2; 12][..], &[8, 0, 0x45, 0, 0, 33, 0, 1, 0x40, 0, 9, 17, 0x66, 0xbb]].concat();
+    udp.extend([10, 0, 0, 1, 10, 0, 0, 2, 3, 232, 0, 53, 0, 13, 0x6c, 0x9a]);
+    udp.extend(b"hello");
+    let sum: u32 = udp[14..34].chunks(2).map(|w| u32::from(w[0]) << 8 | u32::from(w[1])).sum();
+    // What its checksum is short of, whatever stood there.
+    let sum = u32::from(u16::from_be_bytes([udp[24], udp[25]])) + 0xffff - ((sum >> 16) + (sum & 0xffff));
+    udp[24..26].copy_from_slice(&(((sum >> 16) + (sum & 0xffff)) as u16).to_be_bytes());
+    let one = [&[udp.len() as u8][..], &udp].concat();
+    let many = |batch: u8| [&[batch][..], &one, &one, &[3, 1, 2, 3], &one[..20], &one].concat();
+    run(packet_path, vec![many(0), many(2), many(31), vec![7]]);
+}
+
+#[test]
 fn captures_are_read_or_refused() {
     let mut seeds = Vec::new();
     for format in [Format::Pcap, Format::PcapNg] {

@@ -326,8 +326,8 @@ impl PacketEngine {
         }
     }
 
-    /// The second phase: frames pass their chain, from the first on, as long as it is the same and a pass leaves nothing
-    /// but FORWARD. How many did, and whether one more has passed that left more.
+    /// The second phase: frames pass their chain, from the first on, as long as it is the same and a pass leaves
+    /// nothing but FORWARD. How many did, and whether one more has passed that left more.
     fn run(&mut self, now: Time, first: Pass, frames: &[Frame], pool: &Pool) -> (usize, bool) {
         let Pass { port, nth, at } = first;
         let live = &mut self.live[at];
