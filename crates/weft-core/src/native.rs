@@ -24,6 +24,7 @@ pub const RANDOM_BYTES_MAX: i64 = 1024;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 #[allow(missing_docs, reason = "`NATIVES` says what each does")]
 pub enum Native {
+    Address,
     Base64,
     Base64Url,
     Gunzip,
@@ -274,6 +275,15 @@ use Param as P;
 
 /// Every native function, sorted by name.
 pub const NATIVES: &[Info] = &[
+    Info::new(
+        N::Address,
+        "address",
+        &[P::Text],
+        Type::IpAddr,
+        "the IP address of `10.0.0.1`, `10.0.0.1:80`, `2001:db8::1` or `[2001:db8::1]:80`; NULL if it is none of them",
+    )
+    .or_null()
+    .costs(45, 0),
     Info::new(
         N::Aes256GcmOpen,
         "aes_256_gcm_open",

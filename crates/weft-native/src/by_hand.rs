@@ -29,6 +29,9 @@ pub type ByHand = Box<dyn Fn(&[u8])>;
 pub fn of(native: Native, pattern: &str, key: &[u8; 32]) -> Option<ByHand> {
     let (key, pattern) = (*key, pattern.to_owned());
     Some(match native {
+        Native::Address => Box::new(|data| {
+            let _ = black_box(core::str::from_utf8(data).map(str::parse::<core::net::IpAddr>));
+        }),
         Native::Base64 => Box::new(|data| drop(black_box(STANDARD.encode(data)))),
         Native::Base64Url => Box::new(|data| drop(black_box(URL_SAFE_NO_PAD.encode(data)))),
         Native::Unbase64 => Box::new(|data| drop(black_box(STANDARD.decode(data)))),

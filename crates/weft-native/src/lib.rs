@@ -73,6 +73,7 @@ pub fn prepare(decl: &NativeDecl, secrets: &Secrets<'_>) -> Result<Arc<dyn Prepa
     let level = option(decl, "level")
         .and_then(|value| if let Value::Int(n) = value { Some(*n as i32) } else { None });
     Ok(match decl.native {
+        Native::Address => plain(text::address),
         Native::Base64 => plain(text::base64),
         Native::Base64Url => plain(text::base64url),
         Native::Unbase64 => plain(text::unbase64),

@@ -361,3 +361,24 @@ fn keys_that_do_not_belong_to_the_algorithm_are_refused() {
     assert!(refused("HS256", None).contains("no key"));
     assert!(refused("none", Some(&hs256_key())).contains("algorithm"));
 }
+
+#[test]
+fn addresses_are_read_with_and_without_a_port() {
+    // A rule for a network would let through, or stop, whoever is taken for another.
+    let of = |text: &str| call(&*plain(Native::Address, &[]), &[Arg::Bytes(text.as_bytes())]);
+    for text in ["10.1.2.3", "10.1.2.3:65535"] {
+        assert_eq!(of(text), Given::Bytes(vec![10, 1, 2, 3]), "{text}");
+    }
+    let mut long = vec![0x20, 1, 0xd, 0xb8];
+    long.resize(15, 0);
+    long.push(1);
+    for text in ["2001:db8::1", "[2001:db8::1]:80", "2001:DB8:0:0:0:0:0:1", "2001:db8::0.0.0.1"] {
+        assert_eq!(of(text), Given::Bytes(long.clone()), "{text}");
+    }
+    for text in
+        ["", "unix", "10.1.2", "10.1.2.3:", "10.1.2.3:65536", "010.1.2.3", "[::1]", "::1%eth0", "host:80"]
+    {
+        assert_eq!(of(text), Given::Null, "{text}");
+    }
+    assert_eq!(of(&"1".repeat(1 << 20)), Given::Null);
+}

@@ -132,7 +132,12 @@ impl Scope<'_, '_> {
                 "any of them may be `({alias}.c IS NULL OR ...)`; `e` does not look at `{alias}`"
             ))
             .with_help("what is no such test goes to WHERE, which is asked of the row that comes first");
-        self.cx.report(diagnostic);
+        self.cx.report(match misfit {
+            Misfit::BothSides => {
+                diagnostic.with_help(format!("a bare name that `{alias}` has is its column"))
+            }
+            _ => diagnostic,
+        });
     }
 }
 

@@ -9,6 +9,7 @@ use std::time::Instant;
 use weft_core::classify::generate::{Dice, Family, exact, five_tuple, flows, prefixes, rules};
 use weft_core::classify::{Classifier, FieldSpec, Rule};
 
+use super::matched;
 use super::report::{Report, Row, median};
 
 /// Flows that are active, and the metric that says so.
@@ -51,7 +52,16 @@ pub(super) fn run(quick: bool) -> Report {
             rows.extend(measured(&name, &field, &prefixes(n, bits, 1), rounds, &mut notes));
         }
     }
-    Report { bench: "classify", rows, notes, failures: Vec::new() }
+    notes.push(
+        "JOIN FIRST: a compiled handler with the match less the same without, acl rules, 4,096 flows"
+            .to_owned(),
+    );
+    let mut failures = Vec::new();
+    match matched::rows(if quick { &[200] } else { &[200, 1000, 10_000] }, rounds) {
+        Ok(matched) => rows.extend(matched),
+        Err(error) => failures.push(error),
+    }
+    Report { bench: "classify", rows, notes, failures }
 }
 
 fn counted(n: usize) -> String {

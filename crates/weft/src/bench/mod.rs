@@ -7,6 +7,7 @@
 //! | `twins` | that hand-written Rust |
 //! | `functions` | the native functions, beside their libraries called by hand |
 //! | `classify` | look-ups in flow tables, by family of rules, structure and number of flows |
+//! | `matched` | a compiled handler that matches packets against rules, a part of `classify` |
 //! | `rpc` | a gRPC hop with and without a chain |
 //! | `update` | ten changes of a network under load |
 //! | `memory` | a node that is idle, and one with idle connections |
@@ -18,6 +19,7 @@ mod classify;
 mod elements;
 mod functions;
 mod load;
+mod matched;
 mod memory;
 mod process;
 mod report;

@@ -229,3 +229,20 @@ fn the_keys_of_a_filter_are_told_from_elements() {
     let explained: serde_json::Value = serde_json::from_str(&explained).expect("JSON");
     assert_eq!(filters[0]["request"], explained["chains"][0]["filters"][0]["keys"]["ops"], "{data}");
 }
+
+const RULES: &str = "CREATE LISTENER l ON tcp '127.0.0.1:7070';
+CREATE CLUSTER c TO '127.0.0.1:7101';
+IMPORT 'library/elements/rule_acl.weft';
+CREATE CHAIN t ON l -> c AS rule_acl (user := header.\"x-user\"); END;
+INSERT INTO t.rule_acl.rules VALUES (1, 1, '/a/B', NULL, NULL, 'allow'), (2, 1, NULL, '10.0.0.0/8', 'ann', 'allow');
+";
+
+/// Whoever wonders what a look at their rules costs finds it nowhere else.
+#[test]
+fn a_table_of_rules_is_told_with_what_it_is_compiled_to() {
+    let folder = Folder::new();
+    folder.write("net.weft", RULES);
+    let text = explained(&folder, &["net.weft"]);
+    assert_narrow(&text);
+    assert!(text.contains("matched   2 rows in "), "{text}");
+}

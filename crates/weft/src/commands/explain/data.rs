@@ -4,6 +4,7 @@ use super::report::{
     Chain, ClashTold, Columns, Element, Filter, Handler, HeaderTold, Pair, Parallel, PlanTold, TableTold,
 };
 use serde_json::{Value, json};
+use weft_core::classify::Description;
 use weft_lang::ast::Side;
 use weft_opt::plan::{Copied, LicensedBy};
 
@@ -184,6 +185,17 @@ fn clash(told: &ClashTold) -> Value {
     })
 }
 
+fn matched(built: &Description) -> Value {
+    json!({
+        "kind": built.kind.to_string(),
+        "rows": built.rules,
+        "parts": built.parts,
+        "depth": built.depth,
+        "bytes": built.bytes,
+        "touches": built.touches,
+    })
+}
+
 fn table(table: &TableTold) -> Value {
     json!({
         "name": table.name,
@@ -192,5 +204,6 @@ fn table(table: &TableTold) -> Value {
         "realisation": table.realisation,
         "shard_by": table.shard_by,
         "sharding": table.sharding,
+        "matched": table.matched.iter().map(matched).collect::<Vec<_>>(),
     })
 }

@@ -4,8 +4,10 @@ use super::filters;
 use super::words::{Words, sharding};
 use crate::ordering::{Counted, Ordered, ordered};
 use std::collections::BTreeSet;
+use weft_core::classify::Description;
 use weft_core::table::Table;
-use weft_ir::program::{ChainProgram, Direction, Input, Place as InputPlace, Realisation};
+use weft_engine::state::StateStore;
+use weft_ir::program::{ChainProgram, Direction, Input, MatchDecl, Place as InputPlace, Realisation};
 use weft_lang::ast::Side;
 use weft_lang::diagnostic::Diagnostic;
 use weft_lang::hir::{self, Network};
@@ -198,6 +200,8 @@ pub(super) struct TableTold {
     pub(super) shard_by: Option<String>,
     /// In words.
     pub(super) sharding: String,
+    /// What its rows are compiled to, for each way in which elements match them.
+    pub(super) matched: Vec<Description>,
 }
 
 /// Tells of a chain, an index into [`Network::chains`]; `counted` is what a node that runs it has counted.
@@ -506,6 +510,19 @@ impl Telling<'_> {
                 _ => None,
             },
             sharding: sharding(self.program, &told.sharding),
+            matched: self.matched(told.table),
         }
+    }
+
+    /// The rows are those of the program: what cannot be made of them, a node that runs it tells.
+    fn matched(&self, table: usize) -> Vec<Description> {
+        let is_of = |decl: &&MatchDecl| usize::from(decl.table.0) == table;
+        let decls: Vec<MatchDecl> = self.program.matches.iter().filter(is_of).cloned().collect();
+        if decls.is_empty() {
+            return Vec::new();
+        }
+        let program = ChainProgram { matches: decls, ..self.program.clone() };
+        let Ok((_, bound)) = StateStore::new(1).stage().bind(program) else { return Vec::new() };
+        bound.for_worker(0).matchers.iter().map(|matcher| matcher.describe()).collect()
     }
 }

@@ -276,6 +276,11 @@ fn tables(out: &mut String, tables: &[TableTold]) {
         let size = format!("{} rows, {} at most", grouped(table.rows_max), bytes(table.bytes_max));
         let first = format!("table {}   ", table.name);
         wrapped(out, &first, "    ", &format!("{}, {size}; {}", table.realisation, table.sharding));
+        for built in &table.matched {
+            let size = format!("{} rows in {}", grouped(built.rules as u64), bytes(built.bytes as u64));
+            let told = format!("{size}, {}; a look reads {:.1} places", built.kind, built.touches);
+            wrapped(out, "    matched   ", "        ", &told);
+        }
     }
 }
 
