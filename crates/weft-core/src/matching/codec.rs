@@ -47,7 +47,7 @@ enum Kind {
 const LENGTHS: [(usize, u128); 2] = [(4, 1), (16, 2)];
 const LENGTH_BITS: u8 = 2;
 const SHORT_BITS: u8 = 32;
-const NO_ADDRESS: u128 = 1 << SHORT_BITS;
+const NO_ADDRESS: u64 = 1 << SHORT_BITS;
 /// Bits of a place in a list: there are fewer rows.
 const KNOWN_BITS: u8 = 25;
 
@@ -162,36 +162,35 @@ impl Codec {
     /// Sets the bits of a value.
     #[inline(always)]
     pub(super) fn pack(&self, key: Key<'_>, words: &mut [u64; WORDS_MAX]) {
-        let (value, length) = match (&self.kind, key) {
+        let [low, high, second] = self.places;
+        match (&self.kind, key) {
             (Kind::Number { bias, top, .. }, Key::Word(word)) => {
-                (u128::from(word.wrapping_add(*bias).min(*top)), 0)
+                set(low, word.wrapping_add(*bias).min(*top), words);
             }
-            (Kind::Number { null, .. }, _) => (*null, 0),
-            (Kind::Known(known), Key::Bytes(bytes)) => (known.find(bytes).into(), 0),
-            (Kind::Known(_), _) => (0, 0),
-            (Kind::Short, Key::Bytes(&[a, b, c, d])) => (u32::from_be_bytes([a, b, c, d]).into(), 0),
-            (Kind::Short, _) => (NO_ADDRESS, 0),
+            (Kind::Number { null, .. }, _) => {
+                set(low, *null as u64, words);
+                set(high, (*null >> 64) as u64, words);
+            }
+            (Kind::Known(known), Key::Bytes(bytes)) => set(low, known.find(bytes).into(), words),
+            (Kind::Known(_) | Kind::Long, Key::Null | Key::Word(_)) => {}
+            (Kind::Short, Key::Bytes(&[a, b, c, d])) => {
+                set(low, u32::from_be_bytes([a, b, c, d]).into(), words);
+            }
+            (Kind::Short, _) => set(low, NO_ADDRESS, words),
             (Kind::Long, Key::Bytes(bytes)) => {
                 let (value, length) = long_address(bytes);
-                (value, length.unwrap_or(0))
+                set(low, value as u64, words);
+                set(high, (value >> 64) as u64, words);
+                set(second, length.unwrap_or(0) as u64, words);
             }
-            (Kind::Long, _) => (0, 0),
-        };
-        let [low, high, second] = self.places;
-        set(low, value, words);
-        if high.is_some() {
-            set(high, value >> 64, words);
-        }
-        if second.is_some() {
-            set(second, length, words);
         }
     }
 }
 
 #[inline(always)]
-fn set(place: Option<Place>, value: u128, words: &mut [u64; WORDS_MAX]) {
+fn set(place: Option<Place>, value: u64, words: &mut [u64; WORDS_MAX]) {
     if let Some(Place { word, shift, .. }) = place {
-        words[usize::from(word) % WORDS_MAX] |= (value as u64) << shift;
+        words[usize::from(word) % WORDS_MAX] |= value << (shift % 64);
     }
 }
 
