@@ -2,7 +2,11 @@
 //!
 //! It needs `tshark`, and says so where there is none.
 
-#![allow(clippy::disallowed_types, clippy::print_stdout, reason = "another program is asked, or its absence told")]
+#![allow(
+    clippy::disallowed_types,
+    clippy::print_stdout,
+    reason = "another program is asked, or its absence told"
+)]
 
 use std::io::Write as _;
 use std::process::{Command, Stdio};

@@ -19,6 +19,7 @@ fn chain(chain: &Chain) -> Value {
         "from": chain.from,
         "to": chain.to,
         "methods": chain.methods,
+        "frames": chain.frames.as_ref().map(|frames| json!({ "layers": frames.layers, "checks": frames.n_checks })),
         "level": chain.level.name(),
         "order": chain.plan.order,
         "reordered": chain.plan.order != chain.plan.written,

@@ -7,7 +7,9 @@ use std::collections::BTreeSet;
 use weft_core::classify::Description;
 use weft_core::table::Table;
 use weft_engine::state::StateStore;
-use weft_ir::program::{ChainProgram, Direction, Input, MatchDecl, Place as InputPlace, Realisation};
+use weft_ir::program::{
+    ChainProgram, Direction, Frames, Input, MatchDecl, Place as InputPlace, Realisation,
+};
 use weft_lang::ast::Side;
 use weft_lang::diagnostic::Diagnostic;
 use weft_lang::hir::{self, Network};
@@ -23,6 +25,8 @@ pub(super) struct Chain {
     pub(super) from: String,
     pub(super) to: String,
     pub(super) methods: String,
+    /// Of a chain on ports.
+    pub(super) frames: Option<FramesTold>,
     pub(super) level: Level,
     pub(super) plan: PlanTold,
     /// In the order as written.
@@ -38,6 +42,14 @@ pub(super) struct Chain {
     pub(super) parallel: Parallel,
     /// At each cut of the order that runs.
     pub(super) headers: Vec<HeaderTold>,
+}
+
+/// How a chain looks at frames.
+pub(super) struct FramesTold {
+    /// The protocols that are looked at, by name.
+    pub(super) layers: Vec<String>,
+    /// Rules of theirs by which a frame may be malformed.
+    pub(super) n_checks: usize,
 }
 
 /// What is taken from a message, once for the whole chain.
@@ -228,6 +240,7 @@ pub(super) fn explain(
         from,
         to,
         methods: chain.glob.0.clone(),
+        frames: program.frames.as_ref().map(frames),
         level: ordered.level,
         plan: telling.plan(&ordered),
         elements: telling.elements(effects),
@@ -243,6 +256,13 @@ pub(super) fn explain(
         parallel: telling.parallel(&ordered),
         headers: telling.headers(&ordered),
     })
+}
+
+fn frames(frames: &Frames) -> FramesTold {
+    let mut layers: Vec<String> = frames.checks.iter().map(|check| check.protocol.clone()).collect();
+    let mut seen = BTreeSet::new();
+    layers.retain(|layer| seen.insert(layer.clone()));
+    FramesTold { layers, n_checks: frames.checks.len() }
 }
 
 struct Telling<'n> {
@@ -404,6 +424,10 @@ impl Telling<'_> {
     }
 
     fn headers(&self, ordered: &Ordered) -> Vec<HeaderTold> {
+        if self.program.frames.is_some() {
+            // Frames carry all that the stages beyond a cut read.
+            return Vec::new();
+        }
         let order = &ordered.plan.order;
         let field = |field: &plan::HeaderField| {
             let name = self.program.request.inputs[usize::from(field.input.0)].name.clone();
@@ -446,6 +470,7 @@ impl Telling<'_> {
             _ => ops.every,
         };
         let is_request = name == "open" || name == "request";
+        let name = if name == "request" && self.program.frames.is_some() { "packet" } else { name };
         Handler { name, ops, effects: Words { program: self.program, is_request }.of(effects) }
     }
 

@@ -18,14 +18,14 @@ const PLACES_MAX: usize = 2;
 /// A chain.
 pub(super) fn of(chain: &Chain) -> String {
     let mut out = String::new();
-    let head = format!(
-        "chain {}  ({} -> {}, METHOD {})   level {}",
-        chain.name,
-        chain.from,
-        chain.to,
-        chain.methods,
-        chain.level.name()
-    );
+    let (name, level) = (&chain.name, chain.level.name());
+    let head = match (&chain.frames, chain.to.as_str()) {
+        (None, to) => {
+            format!("chain {name}  ({} -> {to}, METHOD {})   level {level}", chain.from, chain.methods)
+        }
+        (Some(_), "") => format!("chain {name}  (frames at {})   level {level}", chain.from),
+        (Some(_), to) => format!("chain {name}  (frames at {}, on to {to})   level {level}", chain.from),
+    };
     wrapped(&mut out, "", "    ", &head);
     plan(&mut out, &chain.plan);
     stages(&mut out, chain);
@@ -285,7 +285,13 @@ fn tables(out: &mut String, tables: &[TableTold]) {
 }
 
 fn columns(out: &mut String, chain: &Chain) {
-    for (name, columns) in [("request", &chain.request), ("response", &chain.response)] {
+    if let Some(frames) = &chain.frames {
+        let told =
+            format!("{}; {} rules that make a frame malformed", frames.layers.join(", "), frames.n_checks);
+        wrapped(out, "layers looked at   ", "    ", &told);
+    }
+    let message = if chain.frames.is_some() { "frame" } else { "request" };
+    for (name, columns) in [(message, &chain.request), ("response", &chain.response)] {
         if !columns.names.is_empty() {
             let first = format!("taken from the {name}, once   ");
             let of = columns.fields.filter(|(n, _)| *n > 0);
