@@ -107,3 +107,37 @@ fn a_chain_is_tried_on_a_capture() {
     assert_eq!(done.status.code(), Some(1));
     assert!(String::from_utf8_lossy(&done.stderr).contains("weft replay"));
 }
+
+/// If this failed, the first network of packets that people copy would let through what it says it stops.
+#[test]
+fn the_examples_on_ports_do_what_they_say() {
+    let folder = Folder::new();
+    let path = |name: &str| folder.0.join(name);
+    let example = |name: &str| format!("{}/../../examples/{name}/network.weft", env!("CARGO_MANIFEST_DIR"));
+    let to = |dst: [u8; 4], dst_port: u16| {
+        let mut packet = packet(64, dst_port);
+        packet[30..34].copy_from_slice(&dst);
+        packet[24..26].fill(0);
+        let header = !sum(&packet[14..34]);
+        packet[24..26].copy_from_slice(&header.to_be_bytes());
+        packet[40..42].fill(0);
+        packet
+    };
+    capture(&path("in.pcap"), &[to([10, 1, 0, 9], 53), to([10, 2, 0, 9], 53), to([192, 0, 2, 9], 53)]);
+    let replay = |name: &str, port: &str| -> serde_json::Value {
+        let mut command = weft(&folder);
+        command.args(["replay", &example(name), "--port", port, "-o", "json", "--in"]).arg(path("in.pcap"));
+        let done = output(&mut command);
+        assert_eq!(done.status.code(), Some(0), "{}", String::from_utf8_lossy(&done.stderr));
+        serde_json::from_slice(&done.stdout).expect("it is data")
+    };
+    let out = |told: &serde_json::Value, port: &str| {
+        let ports = told["ports"].as_array().into_iter().flatten();
+        ports.filter(|row| row["name"] == port).filter_map(|row| row["out"].as_u64()).sum::<u64>()
+    };
+    // From inside all but what is on the list goes out; nobody outside may begin.
+    assert_eq!(out(&replay("firewall", "lan"), "wan"), 2);
+    assert_eq!(out(&replay("firewall", "wan"), "lan"), 0);
+    let routed = replay("router", "up");
+    assert_eq!(["a", "b", "up"].map(|port| out(&routed, port)), [1, 1, 1]);
+}
