@@ -376,8 +376,10 @@ fn fill(table: &Table, decl: &TableDecl) {
         // The checker has seen to it that keys differ and that the rows fit.
         let Insert::New(row) = insert(table, &values[..n_keys]) else { continue };
         for (column, value) in columns.iter().zip(values).skip(n_keys) {
+            // A new row holds the defaults, of which some are NULL.
+            table.set_null(row, *column, *value == Value::Null);
             match value {
-                Value::Null => table.set_null(row, *column, true),
+                Value::Null => {}
                 Value::Bytes(bytes) => {
                     table.set_bytes(row, *column, bytes);
                 }

@@ -116,6 +116,7 @@ fn the_examples_on_ports_do_what_they_say() {
     let example = |name: &str| format!("{}/../../examples/{name}/network.weft", env!("CARGO_MANIFEST_DIR"));
     let to = |dst: [u8; 4], dst_port: u16| {
         let mut packet = packet(64, dst_port);
+        packet[..6].fill(4);
         packet[30..34].copy_from_slice(&dst);
         packet[24..26].fill(0);
         let header = !sum(&packet[14..34]);

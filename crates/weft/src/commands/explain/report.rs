@@ -7,9 +7,7 @@ use std::collections::BTreeSet;
 use weft_core::classify::Description;
 use weft_core::table::Table;
 use weft_engine::state::StateStore;
-use weft_ir::program::{
-    ChainProgram, Direction, Frames, Input, MatchDecl, Place as InputPlace, Realisation,
-};
+use weft_ir::program::{ChainProgram, Direction, Frames, Input, MatchDecl, Place as InputPlace, Realisation};
 use weft_lang::ast::Side;
 use weft_lang::diagnostic::Diagnostic;
 use weft_lang::hir::{self, Network};
