@@ -9,6 +9,7 @@ use crate::table::{Align, Table};
 use serde_json::{Value, json};
 use std::io::Write as _;
 use std::rc::Rc;
+use weft_core::wire::Protocol;
 use weft_lang::diagnostic::{render_all, to_json};
 use weft_lang::hir::{Chain, Network};
 use weft_lang::source::SourceMap;
@@ -32,7 +33,11 @@ pub(crate) fn run(args: &CheckArgs) -> Result<(), Fault> {
     if args.json {
         let diagnostics = to_json(&checked.diagnostics, &checked.sources);
         let text = match &costs {
-            Some(costs) => format!("{{\"diagnostics\": {diagnostics}, \"costs\": {}}}", data(costs)),
+            Some(costs) => {
+                let headers = checked.network.as_ref().map(header_data);
+                let (costs, headers) = (data(costs), json!(headers.unwrap_or_default()));
+                format!("{{\"diagnostics\": {diagnostics}, \"costs\": {costs}, \"headers\": {headers}}}")
+            }
             None => diagnostics,
         };
         let _ = writeln!(stdout, "{text}");
@@ -47,11 +52,13 @@ pub(crate) fn run(args: &CheckArgs) -> Result<(), Fault> {
             (network.listeners.len(), "listener"),
             (network.clusters.len(), "cluster"),
         ];
-        let counts: Vec<_> = counts.iter().map(|(n, what)| super::count(*n as u64, what)).collect();
+        let of_frames = [(network.ports.len(), "port"), (network.protocols.len(), "protocol")];
+        let counts = counts.into_iter().chain(of_frames.into_iter().filter(|(n, _)| *n > 0));
+        let counts: Vec<_> = counts.map(|(n, what)| super::count(n as u64, what)).collect();
         let (counts, ms) = (counts.join(", "), checked.took.as_secs_f64() * 1e3);
         let _ = writeln!(stdout, "{}: {counts}, checked in {ms:.1} ms", args.file);
         if let Some(costs) = costs {
-            let _ = write!(stdout, "\n{}", table(&costs));
+            let _ = write!(stdout, "\n{}{}", table(&costs), headers(network));
         }
     }
     Ok(())
@@ -123,6 +130,35 @@ fn table(costs: &[ChainCost<'_>]) -> String {
         }
     }
     format!("at worst, operations of a handler and bytes of state:\n{}", table.render())
+}
+
+/// How long the header of each protocol is, for a person; nothing if there are none.
+fn headers(network: &Network) -> String {
+    if network.protocols.is_empty() {
+        return String::new();
+    }
+    let mut table = Table::new(&[
+        ("protocol", Align::Left),
+        ("least", Align::Right),
+        ("most", Align::Right),
+        ("carries", Align::Left),
+    ]);
+    for protocol in &network.protocols {
+        let mut next: Vec<&str> =
+            protocol.next.iter().map(|next| &*network.protocols[usize::from(next.to.0)].name).collect();
+        next.sort_unstable();
+        next.dedup();
+        let sizes = [protocol.header_min, protocol.header_max].map(|n| bytes(n.into()));
+        table.row([vec![protocol.name.clone()], sizes.to_vec(), vec![next.join(", ")]].concat());
+    }
+    format!("\nbytes of headers:\n{}", table.render())
+}
+
+/// The same as data.
+fn header_data(network: &Network) -> Vec<Value> {
+    let protocols = network.protocols.iter();
+    let object = |p: &Protocol| json!({ "protocol": p.name, "least": p.header_min, "most": p.header_max });
+    protocols.map(object).collect()
 }
 
 /// The costs as data: a list with an object for each element, and for each filter that computes keys.

@@ -142,3 +142,19 @@ fn the_examples_on_ports_do_what_they_say() {
     let routed = replay("router", "up");
     assert_eq!(["a", "b", "up"].map(|port| out(&routed, port)), [1, 1, 1]);
 }
+
+/// If this failed, nobody could tell from outside how much of a frame a definition may take for a header.
+#[test]
+fn check_tells_how_long_headers_are() {
+    let folder = Folder::new();
+    let program = folder.write("edge.weft", NETWORK);
+    let told = output(weft(&folder).args(["check", "--cost", "--json"]).arg(&program));
+    let told: serde_json::Value = serde_json::from_slice(&told.stdout).expect("it is data");
+    let of = |name: &str| {
+        let headers = told["headers"].as_array().into_iter().flatten();
+        let header = headers.into_iter().find(|header| header["protocol"] == name).expect("it is imported");
+        (header["least"].as_u64(), header["most"].as_u64())
+    };
+    assert_eq!(of("ethernet"), (Some(14), Some(14)));
+    assert_eq!(of("ipv4"), (Some(20), Some(60)));
+}
