@@ -19,6 +19,13 @@ pub(crate) struct Lowered {
     condition: Option<ChainProgram>,
 }
 
+impl Lowered {
+    /// What the chain does, to be given rows.
+    pub(crate) fn program(&mut self) -> &mut ChainProgram {
+        &mut self.program
+    }
+}
+
 /// What is wrong with the conditions of chains on ports: the chains themselves are lowered with all others.
 pub(crate) fn check(network: &hir::Network, sources: &SourceMap) -> Vec<Diagnostic> {
     let options = LowerOptions { workers: 1 };

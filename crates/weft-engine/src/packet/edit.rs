@@ -49,7 +49,7 @@ impl<'a> Edits<'a> {
     ///
     /// # Errors
     /// A value does not fit; those in front of it are written.
-    pub(super) fn write(&mut self, n: usize, frame: &mut Frame, pool: &mut Pool) -> Result<(), Unfit> {
+    pub(super) fn write(&mut self, n: usize, frame: &Frame, pool: &mut Pool) -> Result<(), Unfit> {
         if self.written >= n {
             return Ok(());
         }
@@ -75,7 +75,8 @@ impl<'a> Edits<'a> {
                         return Err(Unfit);
                     }
                     let field = bytes.get_mut(slot.a as usize..).and_then(|b| b.get_mut(..len as usize));
-                    field.map(|field| set_bytes(field, slot.a, self.outcome.kept(start, len)))
+                    let new = self.outcome.kept(start, len);
+                    field.and_then(|field| set_bytes(field, slot.a, new, !store.sums.is_empty()))
                 }
             };
             if let Some(delta) = delta {
@@ -109,9 +110,19 @@ impl<'a> Edits<'a> {
 }
 
 impl Delta {
-    fn new(at: u64, old: &[u8], new: &[u8]) -> Self {
+    /// Of bytes that other ones replace.
+    fn of_bytes(at: u64, old: &[u8], new: &[u8]) -> Self {
         let words = old.chunks(2).zip(new.chunks(2));
         let sum = words.map(|(old, new)| u64::from(!word(old)) + u64::from(word(new))).sum();
+        Self { sum: fold(sum), is_odd: at & 1 == 1 }
+    }
+
+    /// Of the number that so many bytes hold, the first of them the highest.
+    fn of_number(at: u64, bytes: usize, old: u64, new: u64) -> Self {
+        // A last odd byte is the upper half of a word.
+        let pad = (bytes & 1) * 8;
+        let mask = u64::MAX >> (64 - (8 * bytes + pad));
+        let sum = words(!(old << pad) & mask) + words(new << pad);
         Self { sum: fold(sum), is_odd: at & 1 == 1 }
     }
 
@@ -135,34 +146,53 @@ fn number(cell: Cell) -> Option<u64> {
 
 /// Sets bits of a number; what of the value is above them is left out.
 fn set_bits(field: &mut [u8], at: u64, value: u64, shift: u8, bits: u8, endian: Endian) -> Option<Delta> {
-    if !NUMBER_BYTES.contains(&field.len()) {
+    let bytes = field.len();
+    if !NUMBER_BYTES.contains(&bytes) {
         return None;
     }
-    let mut old = [0; 8];
-    let old = &mut old[..field.len()];
-    old.copy_from_slice(field);
     let mask = (u64::MAX >> (64 - u32::from(bits.clamp(1, 64)))).wrapping_shl(u32::from(shift));
-    let number = (read(field, endian) & !mask) | (value.wrapping_shl(u32::from(shift)) & mask);
-    let all = number.to_be_bytes();
-    field.copy_from_slice(&all[8 - field.len()..]);
-    if endian == Endian::Little {
-        field.reverse();
-    }
-    Some(Delta::new(at, old, field))
+    let value = value.wrapping_shl(u32::from(shift)) & mask;
+    let swap = |number: u64| match endian {
+        Endian::Big => number,
+        Endian::Little => number.swap_bytes() >> (64 - 8 * bytes),
+    };
+    let old = read(field);
+    let new = swap(swap(old) & !mask | value) & (u64::MAX >> (64 - 8 * bytes));
+    write(field, new);
+    Some(Delta::of_number(at, bytes, old, new))
 }
 
-fn set_bytes(field: &mut [u8], at: u64, value: &[u8]) -> Delta {
-    let delta = Delta::new(at, field, value);
+/// Sets bytes. Their change, where a checksum is to follow it.
+fn set_bytes(field: &mut [u8], at: u64, value: &[u8], is_summed: bool) -> Option<Delta> {
+    let delta = is_summed.then(|| Delta::of_bytes(at, field, value));
     field.copy_from_slice(value);
     delta
 }
 
-fn read(field: &[u8], endian: Endian) -> u64 {
-    let append = |number: u64, byte: &u8| number << 8 | u64::from(*byte);
-    match endian {
-        Endian::Big => field.iter().fold(0, append),
-        Endian::Little => field.iter().rev().fold(0, append),
+/// The number that 1 to 8 bytes hold, the first of them the highest.
+#[inline]
+fn read(field: &[u8]) -> u64 {
+    match *field {
+        [a] => u64::from(a),
+        [a, b] => u64::from(u16::from_be_bytes([a, b])),
+        [a, b, c, d] => u64::from(u32::from_be_bytes([a, b, c, d])),
+        _ => field.iter().fold(0, |number, byte| number << 8 | u64::from(*byte)),
     }
+}
+
+#[inline]
+fn write(field: &mut [u8], number: u64) {
+    match field {
+        [a] => *a = number as u8,
+        [a, b] => [*a, *b] = (number as u16).to_be_bytes(),
+        [a, b, c, d] => [*a, *b, *c, *d] = (number as u32).to_be_bytes(),
+        _ => field.copy_from_slice(&number.to_be_bytes()[8 - field.len()..]),
+    }
+}
+
+/// The sum of the four words of a number.
+fn words(number: u64) -> u64 {
+    (number >> 48) + (number >> 32 & 0xffff) + (number >> 16 & 0xffff) + (number & 0xffff)
 }
 
 /// Two bytes as a word; a last odd one is its upper half.

@@ -100,6 +100,8 @@ pub struct PacketEngine {
     slots: Vec<Slot>,
     stride: usize,
     found: Vec<Found>,
+    /// Where the frames go that have passed and are still in the batch, in their order.
+    passed: Vec<Exit>,
     outcome: Outcome,
     call: Vec<u64>,
     timers: Timers<Timer>,
@@ -129,6 +131,25 @@ struct Pass {
     at: usize,
 }
 
+/// Where a frame goes whose pass left nothing that needs more than a look.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Exit {
+    Port(u16),
+    /// An element dropped it, which is counted.
+    Ended,
+    Lost(Lost),
+}
+
+/// What a pass has left, by what it takes to carry it out.
+enum Left {
+    /// The frame goes there as it is.
+    Way(Exit),
+    /// It goes there with its changes.
+    Edited(Exit),
+    /// It asks for more.
+    More,
+}
+
 /// Who is told what becomes of frames.
 type Watcher<'w, 'o> = &'w mut Option<&'o mut dyn Watch>;
 
@@ -145,6 +166,7 @@ impl PacketEngine {
             slots: Vec::new(),
             stride: 0,
             found: Vec::with_capacity(BATCH_MAX),
+            passed: Vec::with_capacity(BATCH_MAX),
             outcome: Outcome::default(),
             call: Vec::new(),
             timers: Timers::new(now),
@@ -199,16 +221,17 @@ impl PacketEngine {
                     continue;
                 };
                 let first = Pass { port, nth, at: usize::from(at) };
-                let (plain, stopped) = self.run(now, first, &coming.as_slice()[..n - nth], pool);
-                let to = self.live[first.at].chain.to;
-                match (to, &watch) {
-                    (Some(to), None) => self.exits.send_all(to, coming.by_ref().take(plain)),
-                    _ => coming
-                        .by_ref()
-                        .take(plain)
-                        .for_each(|frame| self.forward(to, Interval::ZERO, frame, pool, &mut watch)),
+                let stopped = self.run(now, first, &coming.as_slice()[..n - nth], pool, watch.is_some());
+                let passed = self.passed.len();
+                match &watch {
+                    None => self.leave(&mut coming, pool),
+                    Some(_) => {
+                        let to = self.live[first.at].chain.to;
+                        let frames = coming.by_ref().take(passed);
+                        frames.for_each(|frame| self.forward(to, Interval::ZERO, frame, pool, &mut watch));
+                    }
                 }
-                nth += plain;
+                nth += passed;
                 if stopped {
                     let frame = coming.next().expect("the batch has it");
                     self.settle(Pass { nth, ..first }, frame, pool, &mut watch);
@@ -327,65 +350,108 @@ impl PacketEngine {
     }
 
     /// The second phase: frames pass their chain, from the first on, as long as it is the same and a pass leaves
-    /// nothing but FORWARD. How many did, and whether one more has passed that left more.
-    fn run(&mut self, now: Time, first: Pass, frames: &[Frame], pool: &Pool) -> (usize, bool) {
+    /// nothing but where its frame goes and changes of it; where somebody watches, nothing but FORWARD. Whether one
+    /// more has passed, beyond those in `passed`, that left more.
+    fn run(&mut self, now: Time, first: Pass, frames: &[Frame], pool: &mut Pool, is_watched: bool) -> bool {
         let Pass { port, nth, at } = first;
         let live = &mut self.live[at];
         let chain = &*live.chain;
+        let forward = chain.to.map_or(Exit::Lost(Lost::NoPort), Exit::Port);
+        self.passed.clear();
         let is_mine = |found: &Found| matches!(found, Found::Chain { at: of, .. } if usize::from(*of) == at);
+        let mine = self.found[nth..][..frames.len()].iter().take_while(|found| is_mine(found)).count();
         let Some(request) = &chain.code.request else {
-            let n = self.found[nth..][..frames.len()].iter().take_while(|found| is_mine(found)).count();
-            live.frames += n as u64;
-            return (n, false);
+            live.frames += mine as u64;
+            self.passed.resize(mine, forward);
+            return false;
         };
         let inputs = chain.code.inputs;
-        let mut cx = Cx {
-            now: self.now,
-            rand: 0,
-            slots: &[],
-            given: &mut [],
-            present: 0,
-            regions: [self.plan.ports[usize::from(port)].as_bytes(); REGIONS],
-            state: &live.state,
-            call: &mut self.call,
-            out: &mut self.outcome,
-            counters: &mut live.counters,
-            trace: None,
-        };
-        cx.out.clear();
-        let rows = self.slots[nth * self.stride..].chunks_exact(self.stride);
-        for (n, ((frame, found), slots)) in frames.iter().zip(&self.found[nth..]).zip(rows).enumerate() {
-            let Found::Chain { at: of, present } = *found else { return (n, false) };
-            if usize::from(of) != at {
-                return (n, false);
-            }
-            live.frames += 1;
-            let stamp = if frame.meta.arrived == Time::default() { now } else { frame.meta.arrived };
-            self.now = self.now.max(stamp);
-            self.until_traced -= 1;
-            let is_traced = self.until_traced == 0;
-            if is_traced {
-                self.until_traced = TRACE_EVERY;
-            }
-            cx.now = self.now;
-            if chain.code.draws {
-                cx.rand = rand_base(self.config.seed, packet_id(frame));
-            }
-            (cx.slots, cx.present) = (&slots[..inputs], present);
-            cx.regions[REGION_BODY] = pool.bytes(frame);
-            cx.trace = self.config.clock.filter(|_| is_traced);
-            request.run(&mut cx, usize::MAX);
-            if !is_plain(cx.out) {
-                return (n, true);
-            }
-            // All else is as it was in front of the pass.
-            cx.out.scratch.clear();
-            cx.out.journal.clear();
+        self.outcome.clear();
+        while self.passed.len() < mine {
+            // It lasts until a frame is to be written: it looks into the pool.
+            let mut cx = Cx {
+                now: self.now,
+                rand: 0,
+                slots: &[],
+                given: &mut [],
+                present: 0,
+                regions: [self.plan.ports[usize::from(port)].as_bytes(); REGIONS],
+                state: &live.state,
+                call: &mut self.call,
+                out: &mut self.outcome,
+                counters: &mut live.counters,
+                trace: None,
+            };
+            let edited = loop {
+                let n = self.passed.len();
+                if n == mine {
+                    return false;
+                }
+                let frame = &frames[n];
+                let Found::Chain { present, .. } = self.found[nth + n] else { return false };
+                live.frames += 1;
+                let stamp = if frame.meta.arrived == Time::default() { now } else { frame.meta.arrived };
+                self.now = self.now.max(stamp);
+                self.until_traced -= 1;
+                let is_traced = self.until_traced == 0;
+                if is_traced {
+                    self.until_traced = TRACE_EVERY;
+                }
+                cx.now = self.now;
+                if chain.code.draws {
+                    cx.rand = rand_base(self.config.seed, packet_id(frame));
+                }
+                (cx.slots, cx.present) = (&self.slots[(nth + n) * self.stride..][..inputs], present);
+                cx.regions[REGION_BODY] = pool.bytes(frame);
+                cx.trace = self.config.clock.filter(|_| is_traced);
+                request.run(&mut cx, usize::MAX);
+                if is_plain(cx.out) {
+                    // All else is as it was in front of the pass.
+                    cx.out.scratch.clear();
+                    cx.out.journal.clear();
+                    self.passed.push(forward);
+                    continue;
+                }
+                let left = if is_watched { Left::More } else { left_by(cx.out, forward, &self.exits) };
+                match left {
+                    Left::More => return true,
+                    Left::Edited(exit) => break exit,
+                    Left::Way(exit) => {
+                        if exit == Exit::Ended {
+                            live.ends.count(cx.out.element, cx.out.line, How::Dropped);
+                        }
+                        cx.out.clear();
+                        self.passed.push(exit);
+                    }
+                }
+            };
+            let n = self.passed.len();
+            let Found::Chain { present, .. } = self.found[nth + n] else { return false };
+            let slots = &self.slots[(nth + n) * self.stride..][..inputs];
+            let mut edits = Edits::new(&chain.code.stores, slots, present, &self.outcome);
+            let written = edits.write(self.outcome.edits.len(), &frames[n], pool);
+            self.passed.push(written.map_or(Exit::Lost(Lost::Unfit), |()| edited));
+            self.outcome.clear();
         }
-        (frames.len(), false)
+        false
     }
 
-    /// Carries out what a pass has left, which is more than FORWARD.
+    /// Those that have passed leave the batch, neighbours with the same way together.
+    fn leave(&mut self, frames: &mut impl Iterator<Item = Frame>, pool: &mut Pool) {
+        let mut rest = &self.passed[..];
+        while let Some(&exit) = rest.first() {
+            let n = rest.iter().take_while(|other| **other == exit).count();
+            rest = &rest[n..];
+            let same = frames.by_ref().take(n);
+            match exit {
+                Exit::Port(to) => self.exits.send_all(to, same),
+                Exit::Ended => same.for_each(|frame| pool.give(frame)),
+                Exit::Lost(reason) => same.for_each(|frame| self.exits.lose(reason, frame, pool)),
+            }
+        }
+    }
+
+    /// Carries out all that a pass has left.
     fn settle(&mut self, pass: Pass, mut frame: Frame, pool: &mut Pool, watch: Watcher<'_, '_>) {
         let (outcome, live, now) = (&self.outcome, &self.live[pass.at], self.now);
         let chain = &*live.chain;
@@ -402,7 +468,7 @@ impl PacketEngine {
         let mut edits = Edits::new(&chain.code.stores, slots, present, outcome);
         let mut written = Ok(());
         for mirror in &outcome.mirrors {
-            written = written.and_then(|()| edits.write(mirror.edits as usize, &mut frame, pool));
+            written = written.and_then(|()| edits.write(mirror.edits as usize, &frame, pool));
             match self.exits.target(outcome.kept(mirror.target.0, mirror.target.1)) {
                 Target::Port(to) => self.exits.leave_as_copy(to, now, outcome.delay, &frame, pool),
                 Target::Others => {
@@ -414,7 +480,7 @@ impl PacketEngine {
         }
         let leaves = matches!(outcome.verdict, Verdict::Forward | Verdict::Redirect);
         if leaves {
-            written = written.and_then(|()| edits.write(outcome.edits.len(), &mut frame, pool));
+            written = written.and_then(|()| edits.write(outcome.edits.len(), &frame, pool));
         }
         let delay = outcome.delay;
         match outcome.verdict {
@@ -584,10 +650,32 @@ fn rand_base(seed: u64, packet: u64) -> u64 {
 /// Whether a pass left nothing but FORWARD.
 #[inline]
 fn is_plain(outcome: &Outcome) -> bool {
-    outcome.verdict == Verdict::Forward
-        && outcome.edits.is_empty()
-        && outcome.mirrors.is_empty()
+    outcome.verdict == Verdict::Forward && outcome.edits.is_empty() && is_bare(outcome)
+}
+
+/// Whether a pass left nothing beside its verdict and its changes.
+#[inline]
+fn is_bare(outcome: &Outcome) -> bool {
+    outcome.mirrors.is_empty()
         && outcome.rows.is_empty()
         && outcome.mark.is_none()
         && outcome.delay == Interval::ZERO
+}
+
+/// What it takes to carry out a pass; `forward` is where its frame goes that no element sends elsewhere.
+#[inline]
+fn left_by(outcome: &Outcome, forward: Exit, exits: &Exits) -> Left {
+    if !is_bare(outcome) {
+        return Left::More;
+    }
+    let exit = match outcome.verdict {
+        Verdict::Forward => forward,
+        Verdict::Drop => return Left::Way(Exit::Ended),
+        Verdict::Redirect => match exits.target(&outcome.text) {
+            Target::Port(to) => Exit::Port(to),
+            Target::Others | Target::Unknown => return Left::More,
+        },
+        Verdict::Abort(_) | Verdict::Reply | Verdict::Failed(_) => return Left::More,
+    };
+    if outcome.edits.is_empty() { Left::Way(exit) } else { Left::Edited(exit) }
 }

@@ -77,7 +77,7 @@ pub(super) fn rows(sizes: &[usize], rounds: usize) -> Result<Vec<Row>, String> {
         let [matches, none] = HANDLERS.map(|handler| compiled(&jit, &rules, handler));
         let (matches, none) = (matches?, none?);
         let times = (0..rounds).map(|_| took(&matches, &packets) - took(&none, &packets));
-        rows.push(Row::new(&format!("JOIN FIRST of {n}"), "compiled", "ns", &times.collect::<Vec<f64>>()));
+        rows.push(Row::new(format!("JOIN FIRST of {n}"), "compiled", "ns", &times.collect::<Vec<f64>>()));
     }
     Ok(rows)
 }

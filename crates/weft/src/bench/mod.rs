@@ -8,6 +8,7 @@
 //! | `functions` | the native functions, beside their libraries called by hand |
 //! | `classify` | look-ups in flow tables, by family of rules, structure and number of flows |
 //! | `matched` | a compiled handler that matches packets against rules, a part of `classify` |
+//! | `packets` | frames from memory through chains, to memory
 //! | `rpc` | a gRPC hop with and without a chain |
 //! | `update` | ten changes of a network under load |
 //! | `memory` | a node that is idle, and one with idle connections |
@@ -21,6 +22,7 @@ mod functions;
 mod load;
 mod matched;
 mod memory;
+mod packets;
 mod process;
 mod report;
 mod rpc;
@@ -59,6 +61,8 @@ enum Bench {
     Functions,
     /// Flow tables: look-ups among 200 to 10^6 rules, changes, building and memory
     Classify,
+    /// Frames from memory through chains of packet elements, on one core
+    Packets,
     /// A gRPC hop: direct, through Weft, and through Weft with a chain
     Rpc,
     /// Ten changes of a network while 128 calls are in flight
@@ -79,6 +83,9 @@ pub(crate) enum HiddenCommand {
     /// Run messages through one element
     #[command(name = "bench-element", hide = true)]
     Element(elements::ElementArgs),
+    /// Run frames through one chain
+    #[command(name = "bench-packets", hide = true)]
+    Packets(packets::PacketsArgs),
 }
 
 /// Runs a benchmark and prints what it measured.
@@ -91,6 +98,7 @@ pub(crate) fn run(args: &BenchArgs) -> Result<(), Fault> {
         Bench::Plans => Ok(elements::plans::run(args.quick)),
         Bench::Functions => Ok(functions::run(args.quick)),
         Bench::Classify => Ok(classify::run(args.quick)),
+        Bench::Packets => Ok(packets::run(args.quick)),
         Bench::Rpc => rpc::run(args.quick),
         Bench::Update => update::run(args.quick),
         Bench::Memory => memory::run(args.quick),
@@ -111,6 +119,7 @@ pub(crate) fn run_hidden(command: &HiddenCommand) -> Result<(), Fault> {
         }
         HiddenCommand::Server(args) => load::run_server(args).map_err(told),
         HiddenCommand::Element(args) => elements::run_one(args).map_err(Fault::environment),
+        HiddenCommand::Packets(args) => packets::run_one(args).map_err(Fault::environment),
     }
 }
 

@@ -113,6 +113,43 @@ pub(super) fn free_port() -> Result<u16, String> {
     bound.map(|address| address.port()).map_err(|error| format!("no free port on 127.0.0.1: {error}"))
 }
 
+/// Whether instructions can be counted.
+///
+/// # Errors
+/// Valgrind is not there.
+pub(super) fn can_count() -> Result<(), String> {
+    let is_there = Command::new("valgrind").arg("--version").stdout(Stdio::null()).status();
+    if !is_there.is_ok_and(|status| status.success()) {
+        return Err("valgrind is not installed".to_owned());
+    }
+    Ok(())
+}
+
+/// The instructions that `weft` with these arguments executes, from its start to its end.
+///
+/// # Errors
+/// Valgrind is not there, or it could not count.
+pub(super) fn instructions(args: &[&str]) -> Result<i64, String> {
+    let program = std::env::current_exe().map_err(|error| format!("this program's path: {error}"))?;
+    let output = Command::new("valgrind")
+        .args(["--tool=cachegrind", "--cache-sim=no", "--branch-sim=no", "--cachegrind-out-file=/dev/null"])
+        .arg(program)
+        .args(args)
+        .stdin(Stdio::null())
+        .output()
+        .map_err(|error| format!("valgrind cannot be started: {error}"))?;
+    let told = String::from_utf8_lossy(&output.stderr);
+    // ==123== I   refs:      1,234,567
+    let count = told.lines().filter(|line| line.contains("refs:")).find_map(|line| {
+        let digits: String = line.rsplit("refs:").next()?.chars().filter(char::is_ascii_digit).collect();
+        digits.parse().ok()
+    });
+    count.filter(|_| output.status.success()).ok_or_else(|| {
+        let last = told.lines().last().unwrap_or_default();
+        format!("valgrind gave no count for {}: {last}", args.join(" "))
+    })
+}
+
 fn weft(args: &[&str]) -> Result<Command, String> {
     let program = std::env::current_exe().map_err(|error| format!("this program's path: {error}"))?;
     let mut command = Command::new(program);

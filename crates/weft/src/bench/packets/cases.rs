@@ -1,0 +1,215 @@
+//! The chains that are measured, and the rules and routes that their tables have.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use weft_api::Bundle;
+use weft_core::classify::generate::{Family, prefixes, rules};
+use weft_core::classify::{Pattern, Rule};
+use weft_core::types::Value;
+use weft_engine::packet::plan::PacketPlan;
+use weft_engine::state::StateStore;
+use weft_ir::ir::{Function, Op};
+use weft_ir::program::{ChainProgram, Event};
+use weft_jit::Jit;
+use weft_lang::diagnostic::Diagnostic;
+use weft_lang::hir::Network;
+use weft_lang::source::SourceMap;
+
+use crate::compile::check_files;
+use crate::packets;
+use crate::source::Files;
+use crate::together::Together;
+
+/// A chain and what goes through it.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Case {
+    /// Its name in figures.
+    pub(super) name: &'static str,
+    /// The ports that it is on.
+    on: &'static str,
+    stages: &'static str,
+    /// Routes in the table of a router, the default route not counted.
+    pub(super) routes: usize,
+    /// Flows that are active.
+    pub(super) flows: usize,
+    /// The case whose time this one's is a multiple of.
+    pub(super) beside: Option<&'static str>,
+}
+
+/// A case that is ready to be run.
+pub(super) struct Ready {
+    /// What runs.
+    pub(super) plan: Arc<PacketPlan>,
+    /// Table look-ups that a packet takes at most.
+    pub(super) lookups: usize,
+    /// The rules of each firewall.
+    pub(super) rules: Vec<Vec<Rule>>,
+    /// The routes of the router.
+    pub(super) routes: Vec<Rule>,
+}
+
+/// Rules of a firewall.
+const RULES: usize = 200;
+/// The names of what a program imports.
+const LIBRARY: [&str; 5] = ["monitor", "l2_switch", "router", "firewall", "conntrack"];
+
+const fn case(name: &'static str, stages: &'static str) -> Case {
+    Case { name, on: "lan -> wan", stages, routes: 0, flows: 10_000, beside: None }
+}
+
+const TRACK: &str = "conntrack (inside = 'lan')";
+const PIPELINE: &str = "conntrack (inside = 'lan') -> firewall -> router";
+/// The case that is what all others run on top of.
+pub(super) const IO: &str = "none";
+
+/// Every case, in the order in which they are shown.
+pub(super) const CASES: &[Case] = &[
+    case(IO, ""),
+    case("1 simple element", "count"),
+    case("2 simple elements", "count -> check"),
+    case("4 simple elements", "count -> check -> count AS c3 -> check AS c4"),
+    case(
+        "7 simple elements",
+        "count -> check -> count AS c3 -> check AS c4 -> count AS c5 -> check AS c6 -> count AS c7",
+    ),
+    case("monitor", "monitor"),
+    Case { on: "lan, wan", ..case("l2_switch", "l2_switch") },
+    Case { routes: 1000, ..case("router, 1k routes", "router") },
+    Case { routes: 100_000, ..case("router, 100k routes", "router") },
+    case("firewall of 200", "firewall"),
+    case("4 firewalls of 200", "firewall AS f1 -> firewall AS f2 -> firewall AS f3 -> firewall AS f4"),
+    Case { flows: 1, ..case("conntrack, 1 flow", TRACK) },
+    Case { beside: Some("conntrack, 1 flow"), ..case("conntrack, 10k flows", TRACK) },
+    Case { flows: 100_000, beside: Some("conntrack, 1 flow"), ..case("conntrack, 100k flows", TRACK) },
+    Case { flows: 1_000_000, beside: Some("conntrack, 1 flow"), ..case("conntrack, 10^6 flows", TRACK) },
+    Case { flows: 1, routes: 1000, ..case("all three, 1 flow", PIPELINE) },
+    Case { routes: 1000, beside: Some("all three, 1 flow"), ..case("all three, 10k flows", PIPELINE) },
+    Case {
+        flows: 100_000,
+        routes: 1000,
+        beside: Some("all three, 1 flow"),
+        ..case("all three, 100k flows", PIPELINE)
+    },
+    Case {
+        flows: 1_000_000,
+        routes: 1000,
+        beside: Some("all three, 1 flow"),
+        ..case("all three, 10^6 flows", PIPELINE)
+    },
+];
+
+impl Case {
+    /// Whether it is big: left out of a quick run, and not counted in instructions.
+    pub(super) fn is_big(&self) -> bool {
+        self.flows > 100_000 || self.routes > 1000
+    }
+
+    /// Compiles it and fills its tables.
+    ///
+    /// # Errors
+    /// The library does not have what it needs, or this machine has no machine code.
+    pub(super) fn ready(&self) -> Result<Ready, String> {
+        let (network, sources) = self.network()?;
+        let told = |diagnostics: Vec<Diagnostic>| refused(&diagnostics);
+        let mut lowered = packets::lower(&network, &sources, 1, |_| true).map_err(told)?;
+        let (mut filled, mut routes, mut lookups) = (Vec::new(), Vec::new(), 0);
+        for program in lowered.iter_mut().map(packets::Lowered::program) {
+            for table in &mut program.tables {
+                match table.spec.name.as_str() {
+                    "rules" => {
+                        let rules = rules(Family::Acl, RULES, filled.len() as u64 + 1);
+                        table.rows = rules.iter().map(rule_row).collect();
+                        filled.push(rules);
+                    }
+                    "routes" => {
+                        routes = prefixes(self.routes, 32, 1);
+                        let all = Rule { patterns: vec![Pattern::Any], priority: 0, id: u32::MAX };
+                        table.rows = routes.iter().chain([&all]).map(route_row).collect();
+                    }
+                    _ => {}
+                }
+            }
+            lookups += most_lookups(program);
+        }
+        let jit = Jit::new().map_err(|why| why.to_string())?;
+        let backend = Together::new(Arc::new(jit));
+        let mut staged = StateStore::new(1).stage();
+        let plan = packets::plan(&network, lowered, 1, &mut staged, &backend).map_err(told)?;
+        Ok(Ready { plan: Arc::new(plan), lookups, rules: filled, routes })
+    }
+
+    fn network(&self) -> Result<(Network, SourceMap), String> {
+        let imports: String =
+            LIBRARY.iter().map(|name| format!("IMPORT 'library/elements/{name}.weft';\n")).collect();
+        let (simple, on, stages) = (include_str!("simple.weft"), self.on, self.stages);
+        let end = if stages.is_empty() { "" } else { ";" };
+        let text = format!(
+            "{imports}{simple}\nCREATE PORT lan ON memory;\nCREATE PORT wan ON memory;\n\
+             CREATE CHAIN bench ON PORT {on} AS {stages}{end} END;\n"
+        );
+        let root = "bench.weft".to_owned();
+        let files = BTreeMap::from([(root.clone(), text)]);
+        let checked = check_files("bench.weft", &mut Files::in_bundle(&Bundle { root, files }));
+        let network = checked.network.ok_or_else(|| refused(&checked.diagnostics))?;
+        Ok((network, checked.sources))
+    }
+}
+
+fn refused(diagnostics: &[Diagnostic]) -> String {
+    let first = diagnostics.iter().find(|diagnostic| diagnostic.is_error()).or(diagnostics.first());
+    first.map_or("no reason was given", |diagnostic| &diagnostic.message).to_owned()
+}
+
+/// A prefix as a `CIDR`; NULL for all addresses.
+fn network_of(pattern: Pattern) -> Value {
+    let (value, len) = match pattern {
+        Pattern::Prefix { value, len } => (value, len),
+        Pattern::Exact(value) => (value, 32),
+        _ => return Value::Null,
+    };
+    Value::Bytes((value as u32).to_be_bytes().into_iter().chain([len]).collect())
+}
+
+/// The first rule of a set has the least rank. All of them let pass: what is dropped would not be seen by the next.
+fn rule_row(rule: &Rule) -> Vec<Value> {
+    let int = |n: u128| Value::Int(n as i64);
+    let range = |pattern: Pattern| match pattern {
+        Pattern::Range { lo, hi } => [int(lo), int(hi)],
+        Pattern::Exact(value) => [int(value), int(value)],
+        _ => [int(0), int(u16::MAX.into())],
+    };
+    let [src, dst, src_port, dst_port, protocol] = rule.patterns[..] else { return Vec::new() };
+    let protocol = if let Pattern::Exact(value) = protocol { int(value) } else { Value::Null };
+    let first = [int(rule.id.into()), network_of(src), network_of(dst), protocol];
+    let ports = range(src_port).into_iter().chain(range(dst_port));
+    first.into_iter().chain(ports).chain([Value::Bool(true)]).collect()
+}
+
+fn route_row(route: &Rule) -> Vec<Value> {
+    let (net, bits) = match network_of(route.patterns[0]) {
+        Value::Null => (Value::Bytes(vec![0; 5]), 0),
+        net => (net, route.priority),
+    };
+    let mac = |last: u32| Value::Bytes(vec![2, 0, 0, 0, 0, last as u8]);
+    let [id, bits] = [route.id, bits].map(|n| Value::Int(n.into()));
+    vec![id, net, bits, Value::text("wan"), mac(route.id % 64), mac(1)]
+}
+
+/// The most look-ups on any way through the handlers of a packet.
+fn most_lookups(program: &ChainProgram) -> usize {
+    program.parts(Event::Request).iter().map(|part| most_of(part.function)).sum()
+}
+
+/// A block is followed by later ones, but for loops, which look up nothing anew.
+fn most_of(function: &Function) -> usize {
+    let mut most = vec![0; function.blocks.len()];
+    for (at, block) in function.blocks.iter().enumerate().rev() {
+        let asks = |op: &Op| matches!(op, Op::Find(..) | Op::Match(..));
+        let own = block.insts.iter().filter(|inst| asks(&inst.op)).count();
+        let later = |to: usize| most.get(to).filter(|_| to > at).copied();
+        let jumps = block.end.jumps().into_iter();
+        most[at] = own + jumps.filter_map(|jump| later(jump.block.0 as usize)).max().unwrap_or(0);
+    }
+    most.first().copied().unwrap_or(0)
+}

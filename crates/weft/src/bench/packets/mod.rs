@@ -1,0 +1,141 @@
+//! Frames from memory through chains of packet elements, to memory, on one core.
+//!
+//! | file | what is in it |
+//! | --- | --- |
+//! | `cases` | the chains, their rules and routes |
+//! | `rig` | source, engine and sink |
+//! | `simple.weft` | elements that do little |
+
+mod cases;
+mod rig;
+
+use clap::Args;
+
+use super::process::{can_count, instructions};
+use super::progress;
+use super::report::{Report, Row};
+use cases::{CASES, Case, IO};
+use rig::Rig;
+use weft_core::frame::BATCH_MAX;
+
+/// The options of `weft bench-packets`.
+#[derive(Args, Clone, Debug)]
+pub(crate) struct PacketsArgs {
+    /// The chain, by its name in figures
+    name: String,
+    /// How many batches of 64 are run
+    #[arg(long)]
+    rounds: usize,
+}
+
+/// Bytes of a packet, and the column that says so.
+const SIZES: [(usize, &str); 3] = [(64, "64 B"), (256, "256 B"), (1024, "1024 B")];
+/// Batches of the two runs whose difference counts instructions.
+const COUNTED: [usize; 2] = [100, 500];
+
+/// Measures every chain.
+pub(super) fn run(quick: bool) -> Report {
+    let rounds = if quick { 3 } else { 9 };
+    let (mut rows, mut failures, mut counted) = (Vec::new(), Vec::new(), Vec::new());
+    for case in CASES.iter().filter(|case| !(quick && case.is_big())) {
+        progress(case.name);
+        match of_case(case, rounds) {
+            Ok(figures) => {
+                rows.extend(figures);
+                counted.extend((!case.is_big()).then_some(case.name));
+            }
+            Err(why) => failures.push(format!("{}: {why}", case.name)),
+        }
+    }
+    let mut notes = vec![
+        "ns/packet, in batches of 64, source and sink included; over I/O: less `none` in the same round, 64 B"
+            .to_owned(),
+        "10k flows where nothing else is said, drawn from the rules and routes, TCP and UDP; each has begun".to_owned(),
+    ];
+    match if quick { Err("--quick".to_owned()) } else { count(&counted) } {
+        Ok(counts) => rows.extend(counts),
+        Err(why) => notes.push(format!("instructions were not counted: {why}")),
+    }
+    Report { bench: "packets", rows, notes, failures }
+}
+
+/// Runs one chain in a process of its own.
+///
+/// # Errors
+/// There is no such chain, or it cannot be compiled.
+pub(crate) fn run_one(args: &PacketsArgs) -> Result<(), String> {
+    Rig::new(named(&args.name).ok_or("no such chain")?)?.batches(args.rounds);
+    Ok(())
+}
+
+fn named(name: &str) -> Option<&'static Case> {
+    CASES.iter().find(|case| case.name == name)
+}
+
+fn of_case(case: &Case, rounds: usize) -> Result<Vec<Row>, String> {
+    let mut io = Rig::new(named(IO).expect("it is a case"))?;
+    let mut beside = case.beside.and_then(named).map(Rig::new).transpose()?;
+    let mut rig = Rig::new(case)?;
+    let mut rows = Vec::new();
+    for (bytes, metric) in SIZES {
+        let (mut all, mut over, mut others) = (Vec::new(), Vec::new(), Vec::new());
+        rig.set_bytes(bytes);
+        io.set_bytes(bytes);
+        beside.iter_mut().for_each(|rig| rig.set_bytes(bytes));
+        for _ in 0..rounds {
+            let took = rig.round();
+            all.push(took);
+            over.push(took - io.round());
+            others.extend(beside.as_mut().map(Rig::round));
+        }
+        let row = Row::new(case.name, metric, "ns", &all);
+        rows.push(if others.is_empty() { row } else { row.against("with one flow", &all, &others) });
+        if bytes == 64 && case.name != IO {
+            rows.push(Row::new(case.name, "over I/O", "ns", &over));
+        }
+    }
+    rows.push(Row::new(case.name, "look-ups", "", &[rig.lookups as f64]));
+    Ok(rows)
+}
+
+/// Instructions a packet.
+fn count(names: &[&'static str]) -> Result<Vec<Row>, String> {
+    can_count()?;
+    let mut rows = Vec::new();
+    for name in names {
+        progress(&format!("{name}: instructions"));
+        let executed =
+            |batches: usize| instructions(&["bench-packets", name, "--rounds", &batches.to_string()]);
+        let [few, more] = COUNTED;
+        let difference = (executed(more)? - executed(few)?) as f64;
+        rows.push(Row::new(
+            *name,
+            "instr",
+            "instr/packet",
+            &[difference / ((more - few) * BATCH_MAX) as f64],
+        ));
+    }
+    Ok(rows)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A chain that drops its packets would be measured as fast: a rig says so instead.
+    #[test]
+    fn chains_let_their_packets_pass() {
+        for case in CASES.iter().filter(|case| case.flows <= 10_000 && !case.is_big()) {
+            let rig = Rig::new(case).unwrap_or_else(|why| panic!("{}: {why}", case.name));
+            let expected = match case.name {
+                "none" => 0,
+                "4 firewalls of 200" => 4,
+                "l2_switch" => 2,
+                "all three, 1 flow" | "all three, 10k flows" => 3,
+                name if name.contains("simple") => 0,
+                _ => 1,
+            };
+            assert_eq!(rig.lookups, expected, "{}", case.name);
+        }
+    }
+}

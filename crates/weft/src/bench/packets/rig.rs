@@ -1,0 +1,231 @@
+//! A chain between a source and a sink in memory.
+//!
+//! The source takes a buffer from the pool for each packet, fills it from a template and sets the addresses and ports
+//! of a flow; the sink gives the buffers back. Both are part of what is timed, as the sources of other packet processors
+//! are of their figures.
+
+use std::time::Instant;
+
+use weft_core::classify::Layout;
+use weft_core::classify::Rule;
+use weft_core::classify::generate::{Dice, five_tuple, flows};
+use weft_core::frame::{BATCH_MAX, Frame, Pool, PoolConfig};
+use weft_core::{Interval, Time};
+use weft_engine::packet::{PacketConfig, PacketEngine};
+use weft_engine::sinks::Batch;
+
+use super::cases::{Case, Ready};
+use crate::bench::report::median;
+
+/// Batches in one stretch of time; the clock is read around each.
+const STRETCH: usize = 64;
+/// Stretches of a round, of which the median counts: others use the machine as well.
+const STRETCHES: usize = 16;
+/// Buffers that go round, more than a batch.
+const BUFFERS: u32 = 256;
+/// The time that passes with each batch: 64 packets at 10^7 a second.
+const BATCH_TIME: Interval = Interval::from_micros(6);
+
+/// Where the flow stands in a frame: from TTL to the ports.
+const FLOW_AT: core::ops::Range<usize> = 22..38;
+const TCP: u8 = 6;
+const UDP: u8 = 17;
+/// Where the flags of TCP are, and two of them.
+const FLAGS_AT: usize = 47;
+const SYN: u8 = 0x02;
+const ACK: u8 = 0x10;
+
+/// TTL, protocol, checksum, addresses and ports of a flow, as they are in the frame.
+type Flow = [u8; 16];
+
+/// The rig. Packets go on through all flows from round to round.
+pub(super) struct Rig {
+    engine: PacketEngine,
+    pool: Pool,
+    now: Time,
+    flows: Vec<Flow>,
+    next: usize,
+    /// Of TCP and of UDP.
+    templates: [Vec<u8>; 2],
+    frames: Vec<Frame>,
+    rows: Batch,
+    sent: usize,
+    left: usize,
+    /// Table look-ups that a packet takes at most.
+    pub(super) lookups: usize,
+}
+
+impl Rig {
+    /// A rig for this case. All flows have begun, and the stations of both ports are known.
+    ///
+    /// # Errors
+    /// The case cannot be compiled, or does not let its packets pass.
+    pub(super) fn new(case: &Case) -> Result<Self, String> {
+        let ready = case.ready()?;
+        let flows = all_flows(&ready, case.flows);
+        let now = Time(1_000_000_000);
+        let engine = PacketEngine::new(now, PacketConfig::default(), ready.plan);
+        let mut rig = Self {
+            engine,
+            pool: Pool::new(PoolConfig { small: BUFFERS, large: 0 }),
+            now,
+            flows,
+            next: 0,
+            templates: Default::default(),
+            frames: Vec::with_capacity(BATCH_MAX),
+            rows: Batch::default(),
+            sent: 0,
+            left: 0,
+            lookups: ready.lookups,
+        };
+        rig.set_bytes(64);
+        rig.announce();
+        rig.templates[0][FLAGS_AT] = SYN;
+        (0..case.flows.div_ceil(BATCH_MAX)).for_each(|_| rig.batch());
+        rig.set_bytes(64);
+        rig.batches(1);
+        match rig.sent == rig.left {
+            true => Ok(rig),
+            false => Err(format!(
+                "{} of {} packets do not leave: {:?}",
+                rig.sent - rig.left,
+                rig.sent,
+                rig.engine.stats()
+            )),
+        }
+    }
+
+    /// Packets are so long from now on.
+    pub(super) fn set_bytes(&mut self, bytes: usize) {
+        self.templates = [TCP, UDP].map(|protocol| template(protocol, bytes));
+        for flow in &mut self.flows {
+            let template = &self.templates[usize::from(flow[1] == UDP)];
+            let mut header = template[14..34].to_vec();
+            header[8..].copy_from_slice(&flow[..12]);
+            flow[2..4].copy_from_slice(&checksum(&header).to_be_bytes());
+        }
+    }
+
+    /// Nanoseconds a packet.
+    pub(super) fn round(&mut self) -> f64 {
+        let stretches = (0..STRETCHES).map(|_| {
+            let began = Instant::now();
+            self.batches(STRETCH);
+            began.elapsed().as_nanos() as f64 / (STRETCH * BATCH_MAX) as f64
+        });
+        median(&stretches.collect::<Vec<f64>>())
+    }
+
+    /// Runs so many batches.
+    pub(super) fn batches(&mut self, n: usize) {
+        (0..n).for_each(|_| self.batch());
+    }
+
+    fn batch(&mut self) {
+        for _ in 0..BATCH_MAX {
+            let flow = &self.flows[self.next];
+            self.next = if self.next + 1 == self.flows.len() { 0 } else { self.next + 1 };
+            let template = &self.templates[usize::from(flow[1] == UDP)];
+            let frame = self.pool.take_filled(template).expect("the sink gives all back");
+            self.pool.bytes_mut(&frame)[FLOW_AT].copy_from_slice(flow);
+            self.frames.push(frame);
+        }
+        self.sent += BATCH_MAX;
+        self.pass(0);
+    }
+
+    /// Passes the frames that came in at this port, and takes what leaves.
+    fn pass(&mut self, port: u16) {
+        self.now += BATCH_TIME;
+        self.engine.handle_batch(self.now, port, &mut self.frames, &mut self.pool, None);
+        while self.engine.poll_output(&mut self.frames).is_some() {
+            self.left += self.frames.len();
+            self.frames.drain(..).for_each(|frame| self.pool.give(frame));
+        }
+        if self.engine.poll_timeout().is_some_and(|at| at <= self.now) {
+            self.engine.handle_timeout(self.now);
+            core::mem::swap(self.engine.rows(), &mut self.rows);
+            self.rows.clear();
+        }
+    }
+
+    /// The station that frames go to is heard at the other port, if the chain is on it.
+    fn announce(&mut self) {
+        let plan = self.engine.plan();
+        if !plan.chains[0].ports.contains(&1) {
+            return;
+        }
+        let mut frame = self.templates[1].clone();
+        let (to, from) = frame[..12].split_at_mut(6);
+        to.swap_with_slice(from);
+        self.frames.extend(self.pool.take_filled(&frame));
+        self.pass(1);
+        self.left = 0;
+    }
+}
+
+/// As many flows as are asked for: drawn from the rules and routes that they meet, from each list as many, in an order
+/// that no table knows.
+fn all_flows(ready: &Ready, n: usize) -> Vec<Flow> {
+    let layout = Layout::new(&five_tuple()).expect("the fields fit");
+    let routes: Vec<Rule> = ready.routes.iter().map(route_rule).collect();
+    let mut lists: Vec<&[Rule]> = ready.rules.iter().map(Vec::as_slice).collect();
+    lists.extend((!routes.is_empty()).then_some(&routes[..]));
+    if lists.is_empty() {
+        lists.push(&[]);
+    }
+    let of_list = n.div_ceil(lists.len());
+    let drawn = lists.iter().zip(1..).map(|(rules, seed)| flows(&layout, rules, of_list, seed));
+    let keys: Vec<u64> = drawn.flatten().collect();
+    let mut all: Vec<Flow> = keys.chunks_exact(layout.words()).map(|key| flow(&layout, key)).collect();
+    let mut dice = Dice::new(7);
+    for at in (1..all.len()).rev() {
+        all.swap(at, dice.below(at + 1));
+    }
+    all.truncate(n);
+    all
+}
+
+/// A route as a rule of all five fields.
+fn route_rule(route: &Rule) -> Rule {
+    use weft_core::classify::Pattern::Any;
+    Rule { patterns: vec![Any, route.patterns[0], Any, Any, Any], ..*route }
+}
+
+/// What has no ports is UDP here.
+fn flow(layout: &Layout, key: &[u64]) -> Flow {
+    let [src, dst, sport, dport, protocol] = [0, 1, 2, 3, 4].map(|field| layout.places(field).0.of(key));
+    let mut flow = [0; 16];
+    flow[0] = 64;
+    flow[1] = if protocol == u64::from(TCP) { TCP } else { UDP };
+    flow[4..8].copy_from_slice(&(src as u32).to_be_bytes());
+    flow[8..12].copy_from_slice(&(dst as u32).to_be_bytes());
+    flow[12..14].copy_from_slice(&(sport as u16).to_be_bytes());
+    flow[14..].copy_from_slice(&(dport as u16).to_be_bytes());
+    flow
+}
+
+/// A frame of Ethernet, IPv4 and TCP or UDP.
+fn template(protocol: u8, bytes: usize) -> Vec<u8> {
+    let mut frame = vec![2, 0, 0, 0, 0, 0x22, 2, 0, 0, 0, 0, 0x11, 8, 0, 0x45, 0];
+    frame.extend(((bytes - 14) as u16).to_be_bytes());
+    frame.extend([0, 1, 0x40, 0, 64, protocol]);
+    frame.resize(bytes, 0);
+    if protocol == UDP {
+        // A checksum of 0 is none (RFC 768).
+        frame[38..40].copy_from_slice(&((bytes - 34) as u16).to_be_bytes());
+    } else {
+        (frame[46], frame[FLAGS_AT]) = (0x50, ACK);
+    }
+    frame
+}
+
+/// The checksum of a header whose own is left out (RFC 1071).
+fn checksum(header: &[u8]) -> u16 {
+    let words = header.chunks(2).enumerate().filter(|(at, _)| *at != 5);
+    let mut sum: u32 = words.map(|(_, word)| u32::from(u16::from_be_bytes([word[0], word[1]]))).sum();
+    while sum > 0xffff {
+        sum = (sum >> 16) + (sum & 0xffff);
+    }
+    !sum as u16
+}
