@@ -160,6 +160,9 @@ pub struct Status {
     pub filters: Vec<Filter>,
     /// Upstream endpoints.
     pub endpoints: Vec<Endpoint>,
+    /// Ports and what runs on them; none where the program has no ports.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub packets: Option<Packets>,
     /// Refusals by reason.
     pub refusals: BTreeMap<String, u64>,
     /// Rows of sinks that no file or stream took.
@@ -167,6 +170,88 @@ pub struct Status {
     pub rows_lost: u64,
     /// Resident memory in bytes.
     pub memory_bytes: u64,
+}
+
+/// What carries frames.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Packets {
+    /// The ports, in the order of the program.
+    pub ports: Vec<Port>,
+    /// The chains on them.
+    pub chains: Vec<PacketChain>,
+    /// Packets that went no further for another reason than an element or a wire format, by reason.
+    pub lost: BTreeMap<String, u64>,
+    /// Copies that left.
+    pub copies: u64,
+}
+
+/// A port.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Port {
+    /// Its name.
+    pub name: String,
+    /// What carries its frames: `packet eth0`.
+    pub device: String,
+    /// Packets that came in.
+    pub received: u64,
+    /// Their bytes.
+    pub received_bytes: u64,
+    /// Packets that left.
+    pub sent: u64,
+    /// Their bytes.
+    pub sent_bytes: u64,
+    /// Packets that the port dropped, by reason: `overrun` (they came faster than they were taken), `refused_in`,
+    /// `refused_out` (the device cannot carry them), `port_full` (too many waited for it).
+    pub dropped: BTreeMap<String, u64>,
+    /// No packet will come from it any more: a capture is at its end, or it is only written.
+    #[serde(default)]
+    pub is_ended: bool,
+    /// Why a capture ended before its end.
+    #[serde(default)]
+    pub broken: Option<String>,
+}
+
+/// A chain on ports.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct PacketChain {
+    /// Its name.
+    pub name: String,
+    /// The version that runs.
+    pub version: u64,
+    /// Packets that took it, the malformed ones included.
+    pub frames: u64,
+    /// Its elements, in order.
+    pub elements: Vec<Element>,
+    /// How elements ended packets.
+    pub ends: Vec<PacketEnd>,
+    /// Packets that broke a rule of a wire format.
+    pub malformed: Vec<Malformed>,
+}
+
+/// How an element ended packets.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct PacketEnd {
+    /// The instance.
+    pub element: String,
+    /// The line of the program.
+    pub line: u32,
+    /// How: `drop`, `abort NOT_FOUND`.
+    pub how: String,
+    /// How many.
+    pub packets: u64,
+}
+
+/// Packets that broke a rule of a wire format.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Malformed {
+    /// The protocol.
+    pub protocol: String,
+    /// The line of the rule.
+    pub line: u32,
+    /// The rule.
+    pub what: String,
+    /// How many.
+    pub packets: u64,
 }
 
 /// A name and an address.

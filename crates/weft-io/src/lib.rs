@@ -18,5 +18,5 @@ mod spin;
 mod worker;
 pub mod writer;
 
-pub use node::{Node, NodeConfig, NodeError};
+pub use node::{Node, NodeConfig, NodeError, Ports};
 pub use spin::BUSY_POLL_MAX;

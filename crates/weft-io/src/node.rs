@@ -1,9 +1,12 @@
 //! A node: its workers, and what can be asked of them.
 
 use crate::clock;
+use crate::packet::port::OpenPort;
+use crate::packet::worker::{Handle, WorkerConfig};
+use crate::packet::{PacketNodeStats, PortError};
 use crate::socket::ListenSocket;
 use crate::worker::{Mail, Mailbox, Retired, Worker};
-use crate::writer::{SinkMetrics, Writer};
+use crate::writer::{RowSender, SinkMetrics, Writer};
 use core::fmt;
 use mio::{Poll, Token, Waker};
 use std::io;
@@ -14,6 +17,8 @@ use std::time::{Duration, Instant};
 use weft_core::Interval;
 use weft_core::abi::Counters;
 use weft_engine::Config;
+use weft_engine::packet::PacketConfig;
+use weft_engine::packet::plan::PacketPlan;
 use weft_engine::plan::{Address, Chain, Listener, Plan};
 use weft_engine::stats::{Stats, add_counters};
 
@@ -31,9 +36,22 @@ pub struct NodeConfig {
     pub engine: Config,
 }
 
+/// The ports of a node, and what runs on them.
+pub struct Ports {
+    /// The chains. Its ports are those that are open, in their order.
+    pub plan: Arc<PacketPlan>,
+    /// The ports.
+    pub open: Vec<OpenPort>,
+    /// The number of the worker that carries the frames, by which it finds its part of tables `PER WORKER`. It is
+    /// that of no other worker that runs a chain.
+    pub worker: usize,
+}
+
 /// A running node.
 pub struct Node {
     workers: Vec<(Mailbox, JoinHandle<io::Result<usize>>)>,
+    /// The worker that carries frames, if there are ports.
+    packets: Option<Handle>,
     writer: Writer,
     listeners: Vec<Listener>,
     /// Chains that may still have calls. The last to let go of a large table frees it, which is not to be a worker.
@@ -85,6 +103,8 @@ pub struct NodeStats {
     pub retired: Vec<(String, Vec<(String, Counters)>)>,
     /// System calls of the data path.
     pub syscalls: u64,
+    /// Frames; none where there are no ports.
+    pub packets: Option<PacketNodeStats>,
 }
 
 /// How a node has stopped.
@@ -106,14 +126,19 @@ pub struct Applied {
 }
 
 impl Node {
-    /// Binds the plan's listeners and starts the workers.
+    /// Binds the plan's listeners and starts the workers; with ports, one more that carries frames.
     ///
     /// # Errors
     /// [`NodeError::Listen`] names the listener; nothing runs then.
-    pub fn start(config: &NodeConfig, plan: &Arc<Plan>) -> Result<Self, NodeError> {
+    pub fn start(config: &NodeConfig, plan: &Arc<Plan>, ports: Option<Ports>) -> Result<Self, NodeError> {
         assert!((1..=WORKERS_MAX).contains(&config.workers), "the number of workers was checked");
         let sockets = bind_all(&plan.listeners)?;
-        let (writer, senders) = Writer::start(config.workers)?;
+        let (writer, mut senders) = Writer::start(config.workers + usize::from(ports.is_some()))?;
+        let packets = ports.map(|ports| {
+            let rows = senders.pop().expect("there is one more");
+            start_packets(config, !plan.listeners.is_empty(), ports, rows)
+        });
+        let packets = packets.transpose()?;
         let mut polls = Vec::new();
         let mut mailboxes = Vec::new();
         for _ in 0..config.workers {
@@ -139,7 +164,7 @@ impl Node {
             workers.push((mailboxes[index].clone(), thread));
         }
         let chains = Mutex::new(plan.chains.clone());
-        let mut node = Self { workers, writer, listeners: Vec::new(), chains };
+        let mut node = Self { workers, packets, writer, listeners: Vec::new(), chains };
         node.listen(sockets)?;
         Ok(node)
     }
@@ -150,11 +175,16 @@ impl Node {
     }
 
     /// Has all workers run a new plan, and waits until they do. Listeners that are new are bound first; if that
-    /// fails, the old plan goes on.
+    /// fails, the old plan goes on. The plan of the packet side is taken on between two batches; its ports are those
+    /// that the node has.
     ///
     /// # Errors
     /// [`NodeError`]; the old plan still runs, unless a worker was lost.
-    pub fn apply(&mut self, plan: &Arc<Plan>) -> Result<Applied, NodeError> {
+    pub fn apply(
+        &mut self,
+        plan: &Arc<Plan>,
+        packets: Option<&Arc<PacketPlan>>,
+    ) -> Result<Applied, NodeError> {
         let begun = Instant::now();
         let known = |new: &Listener| self.listeners.iter().position(|old| same_place(old, new));
         let new: Vec<_> = plan.listeners.iter().filter(|l| known(l).is_none()).cloned().collect();
@@ -186,6 +216,9 @@ impl Node {
         for _ in &self.workers {
             pause_max = pause_max.max(acknowledged.recv().map_err(|_| NodeError::WorkerLost)?);
         }
+        if let (Some(handle), Some(plan)) = (&self.packets, packets) {
+            pause_max = pause_max.max(handle.apply(plan).ok_or(NodeError::WorkerLost)?);
+        }
         let total = begun.elapsed();
         for listener in &mut self.listeners {
             if let Some((_, to)) = renamed.iter().find(|(from, _)| *from == listener.name) {
@@ -200,6 +233,12 @@ impl Node {
     /// Whether all workers run. One that has ended without being told to takes its connections with it.
     pub fn is_alive(&self) -> bool {
         self.workers.iter().all(|(_, thread)| !thread.is_finished())
+            && self.packets.as_ref().is_none_or(Handle::is_alive)
+    }
+
+    /// Why the worker that carries frames has ended, if it is a device that ended it.
+    pub fn take_port_error(&mut self) -> Option<PortError> {
+        self.packets.take_if(|handle| !handle.is_alive())?.stop().err().flatten()
     }
 
     /// The counters of all workers.
@@ -221,6 +260,14 @@ impl Node {
             merge_retired(&mut node.retired, retired);
             node.syscalls += syscalls;
         }
+        node.packets = match &self.packets {
+            Some(handle) => Some(handle.stats().ok_or(NodeError::WorkerLost)?),
+            None => None,
+        };
+        if let Some(packets) = &node.packets {
+            node.stats.rows_lost += packets.stats.rows_lost;
+            node.syscalls += packets.ports.iter().map(|port| port.device.syscalls).sum::<u64>();
+        }
         node.stats.rows_lost += self.writer.rows_lost();
         Ok(node)
     }
@@ -237,6 +284,9 @@ impl Node {
             mailbox.send(Mail::Stop { within });
         }
         let mut stopped = Stopped { calls_cut: 0, is_clean: true };
+        if let Some(packets) = self.packets {
+            stopped.is_clean &= packets.stop().is_ok();
+        }
         for (mailbox, thread) in self.workers {
             match thread.join() {
                 Ok(Ok(n_cut)) => stopped.calls_cut += n_cut,
@@ -266,6 +316,20 @@ impl Node {
         }
         Ok(())
     }
+}
+
+fn start_packets(
+    config: &NodeConfig,
+    has_calls: bool,
+    ports: Ports,
+    rows: RowSender,
+) -> Result<Handle, NodeError> {
+    let Ports { plan, open, worker } = ports;
+    let engine = PacketConfig { worker, first: worker, seed: config.engine.seed, clock: Some(clock::nanos) };
+    // Workers without calls need no core.
+    let threads = 1 + if has_calls { config.workers } else { 0 };
+    let config = WorkerConfig { engine, busy_poll: config.busy_poll, threads };
+    Ok(Handle::start(config, plan, open, rows)?)
 }
 
 /// Whether a listener that runs serves what a plan asks for, perhaps under another name. A port of 0 asks for any.

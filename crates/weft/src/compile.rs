@@ -10,6 +10,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 use weft_api::{AtFault, Planned};
 use weft_core::{Interval, Value};
+use weft_engine::packet::plan::PacketPlan;
 use weft_engine::plan::{
     Address, Balance, Chain, ChainError, Cluster, FilterAt, Listener, MethodPattern, Plan, Route,
 };
@@ -54,6 +55,8 @@ pub(crate) struct Compiler {
 /// A plan, the state that it will have, and how long compiling it took.
 pub(crate) struct Compiled {
     pub(crate) plan: Arc<Plan>,
+    /// What runs on ports, if there are any.
+    pub(crate) packets: Option<Arc<PacketPlan>>,
     pub(crate) took: Duration,
     /// The chains whose elements run in another order than is written.
     pub(crate) planned: Vec<Planned>,
@@ -79,7 +82,7 @@ pub(crate) fn judged(network: &hir::Network, sources: &SourceMap) -> Vec<Diagnos
     let mut said = natives::warnings(network);
     said.extend(check_clusters(network));
     said.extend(metrics::check(network));
-    said.extend(match lower_all(network, sources, 1) {
+    said.extend(match lower_all(network, sources, 1, |_| true) {
         Ok((programs, _)) => repeats::check(network, &programs, sources),
         Err(refused) => refused,
     });
@@ -96,14 +99,16 @@ pub(crate) fn at_fault(diagnostics: &[Diagnostic]) -> AtFault {
 /// Those of the chains, and of the routes' conditions.
 type Programs = (Vec<ChainProgram>, Vec<Option<ChainProgram>>);
 
-/// The programs of all chains, and of all conditions by route: what a check tells, a run must not find.
+/// The programs of all chains that are wanted, and of all conditions by route: what a check tells, a run must not find.
 fn lower_all(
     network: &hir::Network,
     sources: &SourceMap,
     workers: usize,
+    wanted: fn(&hir::Chain) -> bool,
 ) -> Result<Programs, Vec<Diagnostic>> {
     let options = LowerOptions { workers };
-    let chains = (0..network.chains.len()).map(|chain| lower_with_lines(network, chain, &options, sources));
+    let chains = network.chains.iter().enumerate().filter(|(_, chain)| wanted(chain));
+    let chains = chains.map(|(chain, _)| lower_with_lines(network, chain, &options, sources));
     let conditions = network
         .routes
         .iter()
@@ -138,16 +143,14 @@ impl Compiler {
     ) -> Result<Compiled, Vec<Diagnostic>> {
         let begun = Instant::now();
         let version = self.version + 1;
-        if let Some(chain) = network.chains.iter().find(|chain| chain.edge.calls().is_none()) {
-            return Err(vec![packets::not_carried(chain)]);
-        }
         let schema = Arc::new(network.schema.clone());
-        let (programs, conditions) = lower_all(network, sources, self.workers)?;
+        let (programs, conditions) = lower_all(network, sources, self.workers, is_on_calls)?;
+        let on_ports = packets::lower(network, sources, self.workers, |_| true)?;
         let mut state = self.store.stage();
         let (mut chains, mut wrapped, mut planned) = (Vec::new(), Vec::new(), Vec::new());
         // What filters wrap stands behind the chains and the conditions.
         let n_first = programs.len() + conditions.iter().flatten().count();
-        for (index, (chain, mut program)) in network.chains.iter().zip(programs).enumerate() {
+        for ((index, chain), mut program) in on_calls(network).zip(programs) {
             let ordered = ordered(network, index, &program, &ordering::counted(counted, &chain.name));
             weft_opt::plan::drop_dead_fields(&mut program, &ordered.dead);
             if ordered.plan.is_reordered() {
@@ -188,6 +191,9 @@ impl Compiler {
             });
         }
         chains.extend(wrapped);
+        let packets = (!network.ports.is_empty())
+            .then(|| packets::plan(network, on_ports, version, &mut state, &*self.backend).map(Arc::new));
+        let packets = packets.transpose()?;
         // A route with a condition is narrower than one without, so it comes first.
         routes.sort_by_key(|route| route.condition.is_none());
         routes.extend(own_routes(network));
@@ -202,7 +208,7 @@ impl Compiler {
             routes,
             chains,
         };
-        Ok(Compiled { plan: Arc::new(plan), took: begun.elapsed(), planned, state })
+        Ok(Compiled { plan: Arc::new(plan), packets, took: begun.elapsed(), planned, state })
     }
 
     /// A plan runs: its state is the node's from now on.
@@ -238,19 +244,28 @@ fn check_clusters(network: &hir::Network) -> Vec<Diagnostic> {
     too_many.map(refuse).collect()
 }
 
+fn is_on_calls(chain: &hir::Chain) -> bool {
+    chain.edge.calls().is_some()
+}
+
+/// The chains that carry calls, with their indices in the network. In a plan they come first, in this order.
+fn on_calls(network: &hir::Network) -> impl Iterator<Item = (usize, &hir::Chain)> {
+    network.chains.iter().enumerate().filter(|(_, chain)| is_on_calls(chain))
+}
+
 /// The chains of an edge, each with the methods that it carries.
 fn chains_of(network: &hir::Network, listener: usize, cluster: usize) -> Vec<(MethodPattern, usize)> {
-    let chains = network.chains.iter().enumerate();
-    let on_edge = chains.filter(|(_, c)| c.edge.calls() == Some((listener, cluster)));
-    on_edge.map(|(index, c)| (MethodPattern::new(&c.glob.0), index)).collect()
+    let chains = on_calls(network).enumerate();
+    let on_edge = chains.filter(|(_, (_, c))| c.edge.calls() == Some((listener, cluster)));
+    on_edge.map(|(at, (_, c))| (MethodPattern::new(&c.glob.0), at)).collect()
 }
 
 /// A chain whose edge no ROUTE names is its own route.
 fn own_routes(network: &hir::Network) -> impl Iterator<Item = Route> {
     let is_routed = |edge| network.routes.iter().any(|r| (r.listener, r.cluster) == edge);
-    let chains = network.chains.iter().enumerate();
-    let on_calls = chains.filter_map(|(index, chain)| Some((index, chain, chain.edge.calls()?)));
-    let chains = on_calls.filter(move |(.., edge)| !is_routed(*edge));
+    let chains = on_calls(network).enumerate();
+    let chains = chains.filter_map(|(at, (_, chain))| Some((at, chain, chain.edge.calls()?)));
+    let chains = chains.filter(move |(.., edge)| !is_routed(*edge));
     chains.map(|(index, chain, (listener, cluster))| Route {
         name: chain.name.clone(),
         listener,

@@ -4,12 +4,14 @@
 //! program give are families of their own, named `weft_SINK_COLUMN`; [`check`] refuses programs in which two of them
 //! would be one.
 
+use crate::running::port_drops;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
 use weft_core::types::Repr;
 use weft_core::{Interval, Status, Type, abi::Counters};
 use weft_engine::FilterStats;
 use weft_io::node::NodeStats;
+use weft_io::packet::{PacketNodeStats, PortReport};
 use weft_io::writer::{Series, SinkMetrics};
 use weft_lang::diagnostic::{Diagnostic, code};
 use weft_lang::hir::{Element, Network, Sink, SinkTarget};
@@ -43,11 +45,21 @@ const FAMILIES: &[(&str, &str, &str)] = &[
     ("weft_refusals_total", "counter", "Connections, streams and calls refused, by reason"),
     ("weft_sink_rows_lost_total", "counter", "Sink rows that a slow writer or a failing file did not take"),
     ("weft_sink_series_lost_total", "counter", "Values of sinks given up because there were too many series"),
+    (PACKETS, "counter", "Packets by port and direction"),
+    (PACKET_BYTES, "counter", "Their bytes"),
+    (
+        PACKETS_DROPPED,
+        "counter",
+        "Packets that went no further, by place (a port, an element, a protocol) and reason",
+    ),
     ("weft_syscalls_total", "counter", "System calls of the data path"),
     ("weft_memory_resident_bytes", "gauge", "Resident memory"),
 ];
 const DURATION: &str = "weft_call_duration_seconds";
 const FILTER_CALLS: &str = "weft_filter_calls_total";
+const PACKETS: &str = "weft_packets_total";
+const PACKET_BYTES: &str = "weft_packet_bytes_total";
+const PACKETS_DROPPED: &str = "weft_packets_dropped_total";
 const TUPLES: &str = "weft_element_tuples_total";
 
 /// Labels that every series of a sink has.
@@ -81,6 +93,9 @@ pub(crate) fn render(node: &NodeStats, sinks: &SinkMetrics) -> String {
     }
     page.one("weft_sink_rows_lost_total", stats.rows_lost);
     page.one("weft_sink_series_lost_total", sinks.n_lost());
+    if let Some(packets) = &node.packets {
+        page.packets(packets);
+    }
     page.one("weft_syscalls_total", node.syscalls);
     page.one("weft_memory_resident_bytes", crate::running::resident_bytes());
     page.sinks(sinks);
@@ -188,6 +203,40 @@ impl Page {
         }
         let close = if labels.is_empty() { "" } else { "}" };
         writeln!(self.0, "{close} {value}").expect("a string takes all text");
+    }
+
+    fn packets(&mut self, node: &PacketNodeStats) {
+        let directions = |port: &PortReport| {
+            let device = &port.device;
+            [("in", device.received, device.received_bytes), ("out", device.sent, device.sent_bytes)]
+        };
+        for (family, pick) in [(PACKETS, 0), (PACKET_BYTES, 1)] {
+            self.family(family);
+            for port in &node.ports {
+                for (direction, packets, bytes) in directions(port) {
+                    let labels = [("port", port.config.name.as_str()), ("direction", direction)];
+                    self.sample(family, &labels, [packets, bytes][pick]);
+                }
+            }
+        }
+        self.family(PACKETS_DROPPED);
+        let mut dropped = |place: &str, reason: &str, n: u64| {
+            self.sample(PACKETS_DROPPED, &[("place", place), ("reason", reason)], n);
+        };
+        for port in &node.ports {
+            port_drops(port).for_each(|(reason, n)| dropped(&port.config.name, reason, n));
+        }
+        node.stats.lost.iter().for_each(|(reason, n)| dropped("", reason.name(), *n));
+        for chain in &node.stats.chains {
+            for end in &chain.ends {
+                let place = format!("{}.{}:{}", chain.chain, end.element, end.line);
+                dropped(&place, &end.how.to_string(), end.n);
+            }
+            for (check, n) in &chain.malformed {
+                let place = format!("{}:{}:{}", chain.chain, check.protocol, check.line);
+                dropped(&place, "malformed", *n);
+            }
+        }
     }
 
     fn latency(&mut self, node: &NodeStats) {

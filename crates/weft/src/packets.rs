@@ -3,12 +3,15 @@
 use crate::compile::refused;
 use crate::natives;
 use std::sync::Arc;
+use weft_core::Value;
 use weft_engine::packet::plan::{ChainOn, PacketChain, PacketPlan};
 use weft_engine::state::Staged;
+use weft_io::packet::file::Pace;
+use weft_io::packet::port::{Driver, PortConfig, QUEUES_MAX};
 use weft_ir::backend::Backend;
 use weft_ir::program::ChainProgram;
 use weft_lang::diagnostic::{Diagnostic, code};
-use weft_lang::hir::{self, Edge};
+use weft_lang::hir::{self, Edge, PortKind, Setting};
 use weft_lang::source::SourceMap;
 use weft_opt::lower::{LowerOptions, lower_when, lower_with_lines};
 
@@ -34,13 +37,77 @@ pub(crate) fn check(network: &hir::Network, sources: &SourceMap) -> Vec<Diagnost
     conditions.flatten().filter_map(Result::err).flatten().collect()
 }
 
-/// A node carries calls.
-pub(crate) fn not_carried(chain: &hir::Chain) -> Diagnostic {
-    let message =
-        format!("chain `{}` is on ports, and a node of this version carries calls alone", chain.name);
+/// The ports of a network, as a node opens them.
+///
+/// # Errors
+/// Diagnostics: a port has no device, or more queues than it can have.
+pub(crate) fn ports_of(network: &hir::Network) -> Result<Vec<PortConfig>, Vec<Diagnostic>> {
+    let (mut ports, mut refused) = (Vec::new(), Vec::new());
+    for port in &network.ports {
+        match port_of(port) {
+            Ok(port) => ports.push(port),
+            Err(why) => refused.push(*why),
+        }
+    }
+    if refused.is_empty() { Ok(ports) } else { Err(refused) }
+}
+
+fn port_of(port: &hir::Port) -> Result<PortConfig, Box<Diagnostic>> {
+    let setting = |name: &str| port.options.iter().find(|option| option.name == name);
+    let text = |name: &str| match setting(name).map(|option| &option.value) {
+        Some(Value::Bytes(text)) => Some(String::from_utf8_lossy(text).into_owned()),
+        _ => None,
+    };
+    let is_set = |name: &str| setting(name).is_some_and(|option| option.value == Value::Bool(true));
+    let driver = match port.kind {
+        PortKind::Packet => Driver::Packet,
+        PortKind::Xdp => Driver::Xdp { is_zero_copy_tried: is_set("zero_copy") },
+        PortKind::Tun => Driver::Tun,
+        PortKind::Tap => Driver::Tap,
+        PortKind::Pcap if is_set("write") => Driver::Write,
+        PortKind::Pcap if text("speed").as_deref() == Some("recorded") => Driver::Read(Pace::Recorded),
+        PortKind::Pcap => Driver::Read(Pace::Full),
+        PortKind::Memory => return Err(Box::new(without_device(port))),
+    };
+    let queues = match setting("queues") {
+        Some(Setting { value: Value::Int(n), span, .. }) => {
+            let n = u16::try_from(*n).ok().filter(|n| (1..=QUEUES_MAX).contains(n));
+            n.ok_or_else(|| {
+                let message = format!("a port has 1 to {QUEUES_MAX} `queues`");
+                Box::new(Diagnostic::error(code::OVER_LIMIT, message).at(*span, "outside the limits"))
+            })?
+        }
+        _ => 1,
+    };
+    Ok(PortConfig {
+        name: port.name.clone(),
+        driver,
+        device: port.device.clone(),
+        namespace: text("namespace"),
+        queues,
+    })
+}
+
+fn without_device(port: &hir::Port) -> Diagnostic {
+    let message = format!("port `{}` is on memory, from which nothing comes in a node that runs", port.name);
     Diagnostic::error(code::BACKEND_UNSUPPORTED, message)
-        .at(chain.span, "cannot be run here")
-        .with_help("`weft replay` runs it over a capture; leave it out of a program that is to be run")
+        .at(port.span, "cannot be run here")
+        .with_help("put it on `packet`, `xdp`, `tun`, `tap` or `pcap`; `weft replay` takes it as it is")
+}
+
+/// Devices are opened when a node starts: a program with other ports needs another node. So does one that is the first
+/// or the last to have listeners, for state is laid out for the workers that share it.
+pub(crate) fn other_ports(network: &hir::Network) -> Diagnostic {
+    let span = network.ports.first().map(|port| port.span).or(network.chains.first().map(|chain| chain.span));
+    let diagnostic = Diagnostic::error(
+        code::BACKEND_UNSUPPORTED,
+        "the ports of a node, and whether it has listeners beside them, do not change while it runs",
+    );
+    let diagnostic = match span {
+        Some(span) => diagnostic.at(span, "the program that runs has others"),
+        None => diagnostic,
+    };
+    diagnostic.with_help("apply a program with the same ports, or stop the node and run this one")
 }
 
 /// Lowers the chains on ports that are `wanted`, in their order.

@@ -5,6 +5,7 @@ use crate::cli::{BackendName, NodeArgs};
 use crate::compile::{Checked, Compiled, Compiler, at_fault, check_files};
 use crate::dropped::dropped;
 use crate::fault::Fault;
+use crate::packets;
 use crate::sink_files;
 use crate::source::{Files, folder_of};
 use crate::together::Together;
@@ -12,17 +13,25 @@ use std::collections::BTreeMap;
 use std::io::ErrorKind;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
-use weft_api::{Applied, AtFault, Bundle, Calls, Chain, Element, Endpoint, Place, Refused, Status};
+use weft_api::{
+    Applied, AtFault, Bundle, Calls, Chain, Element, Endpoint, PacketChain, Packets, Place, Port, Refused,
+    Status,
+};
 use weft_core::{Interval, Status as RpcStatus};
+use weft_engine::packet::plan::PacketPlan;
+use weft_engine::packet::stats::End;
 use weft_engine::plan::{Address, Listener, Plan};
 use weft_engine::stats::ChainStats;
 use weft_engine::{Config, FilterStats};
 use weft_io::node::{NodeStats, Stopped};
+use weft_io::packet::port::{self, PortConfig};
+use weft_io::packet::{OpenError, PacketNodeStats, PortError, PortReport};
 use weft_io::socket::ListenSocket;
 use weft_io::writer::SinkMetrics;
-use weft_io::{Node, NodeConfig, NodeError, clock};
+use weft_io::{Node, NodeConfig, NodeError, Ports, clock};
 use weft_ir::backend::Backend;
 use weft_ir::interp::Interp;
+use weft_ir::program::Check;
 use weft_jit::Jit;
 use weft_lang::diagnostic::{Diagnostic, RenderOptions, render_all, to_json};
 use weft_lang::hir::Network;
@@ -55,6 +64,10 @@ struct Control {
     outline: Outline,
     /// What runs of it.
     plan: Arc<Plan>,
+    packets: Option<Arc<PacketPlan>>,
+    /// The ports that the node has, and whether it has listeners: neither changes while it runs, if it has ports.
+    ports: Vec<PortConfig>,
+    has_calls: bool,
 }
 
 /// Whether a node does its work.
@@ -102,16 +115,29 @@ impl Running {
         args: &NodeArgs,
     ) -> Result<Self, Start> {
         let workers = usize::from(args.workers);
-        let mut compiler = Compiler::new(backend, workers);
+        let ports = packets::ports_of(network).map_err(Start::Diagnostics)?;
+        let has_calls = !network.listeners.is_empty();
+        // State is for the workers that run chains: those of calls, and behind them that of frames.
+        let n_calls = if has_calls || ports.is_empty() { workers } else { 0 };
+        let mut compiler = Compiler::new(backend, n_calls + usize::from(!ports.is_empty()));
         let compiled = compiler.compile(network, sources, &[]).map_err(Start::Diagnostics)?;
         let seed = args.seed.unwrap_or_else(|| clock::now().0 as u64);
         let busy_poll = Interval::from_micros(i64::from(args.busy_poll));
         let config = NodeConfig { workers, busy_poll, engine: Config { seed, ..Config::default() } };
-        sink_files::try_to_open(&compiled.plan).map_err(Start::Fault)?;
-        let node = Node::start(&config, &compiled.plan).map_err(|error| Start::Fault(node_fault(&error)))?;
-        let plan = Arc::clone(&compiled.plan);
+        sink_files::try_to_open(&compiled).map_err(Start::Fault)?;
+        let open = match &compiled.packets {
+            Some(plan) => {
+                let open = port::open_all(&ports)
+                    .map_err(|(port, error)| Start::Fault(port_fault(&port, &error)))?;
+                Some(Ports { plan: Arc::clone(plan), open, worker: n_calls })
+            }
+            None => None,
+        };
+        let node = Node::start(&config, &compiled.plan, open);
+        let node = node.map_err(|error| Start::Fault(node_fault(&error)))?;
+        let (plan, packets) = (Arc::clone(&compiled.plan), compiled.packets.clone());
         compiler.commit(compiled);
-        let control = Control { compiler, outline: Outline::of(network), plan };
+        let control = Control { compiler, outline: Outline::of(network), plan, packets, ports, has_calls };
         let parts = Parts {
             sink_metrics: node.sink_metrics(),
             control: Mutex::new(control),
@@ -139,7 +165,10 @@ impl Running {
             dry_run,
             changes: control.outline.changes_to(&outline),
             diagnostics: refused_by(&checked.diagnostics, &checked.sources, AtFault::Program).diagnostics,
-            dropped: dropped(&control.plan, &compiled.plan),
+            dropped: dropped(
+                (&control.plan, control.packets.as_deref()),
+                (&compiled.plan, compiled.packets.as_deref()),
+            ),
             planned: compiled.planned.clone(),
             check_ms: millis(checked.took),
             compile_ms: millis(compiled.took),
@@ -151,10 +180,11 @@ impl Running {
             try_to_listen(&compiled.plan.listeners, node.listeners()).map_err(refuse_node)?;
             applied.total_ms = millis(begun.elapsed());
         } else {
-            let outcome = node.apply(&compiled.plan).map_err(refuse_node)?;
+            let outcome = node.apply(&compiled.plan, compiled.packets.as_ref()).map_err(refuse_node)?;
             applied.total_ms = millis(begun.elapsed());
             applied.pause_us = outcome.pause_max.as_secs_f64() * 1e6;
             control.plan = Arc::clone(&compiled.plan);
+            control.packets = compiled.packets.clone();
             control.compiler.commit(compiled);
             control.outline = outline;
             *lock(&self.parts.program) = program;
@@ -176,6 +206,11 @@ impl Running {
         listeners.iter().map(|l| Place { name: l.name.clone(), address: l.address.to_string() }).collect()
     }
 
+    /// The ports.
+    pub(crate) fn ports(&self) -> Vec<PortConfig> {
+        lock(&self.parts.control).ports.clone()
+    }
+
     /// Whether the node does its work.
     pub(crate) fn health(&self) -> Health {
         match &*lock(&self.parts.node) {
@@ -183,6 +218,11 @@ impl Running {
             Some(node) if node.is_alive() => Health::Serving,
             Some(_) => Health::WorkerLost,
         }
+    }
+
+    /// Why the worker that carries frames has ended, if a device is why.
+    pub(crate) fn take_port_error(&self) -> Option<PortError> {
+        lock(&self.parts.node).as_mut()?.take_port_error()
     }
 
     /// The counters; None once the node has stopped.
@@ -197,7 +237,7 @@ impl Running {
 
     /// What `weft status` shows.
     pub(crate) fn status(&self) -> Option<Status> {
-        let NodeStats { stats, .. } = self.stats()?;
+        let NodeStats { stats, packets, .. } = self.stats()?;
         let ended = RpcStatus::ALL.iter().zip(stats.calls_ended).filter(|(_, n)| *n > 0);
         Some(Status {
             version: stats.version,
@@ -224,6 +264,7 @@ impl Running {
                     connect_failures: e.connect_failures,
                 })
                 .collect(),
+            packets: packets.as_ref().map(packets_of),
             refusals: stats.refusals.iter().cloned().collect::<BTreeMap<_, _>>(),
             rows_lost: stats.rows_lost,
             memory_bytes: resident_bytes(),
@@ -250,9 +291,14 @@ impl Control {
         let Some(network) = &checked.network else {
             return Err(refuse(&checked.diagnostics, AtFault::Program));
         };
+        let ports = packets::ports_of(network).map_err(|found| refuse(&found, AtFault::Program))?;
+        let keeps_calls = self.ports.is_empty() || self.has_calls != network.listeners.is_empty();
+        if ports != self.ports || !keeps_calls {
+            return Err(refuse(&[packets::other_ports(network)], AtFault::Program));
+        }
         let compiled = self.compiler.compile(network, &checked.sources, counted);
         let compiled = compiled.map_err(|diagnostics| refuse(&diagnostics, at_fault(&diagnostics)))?;
-        sink_files::try_to_open(&compiled.plan).map_err(|fault| unwell(&fault))?;
+        sink_files::try_to_open(&compiled).map_err(|fault| unwell(&fault))?;
         Ok((network, compiled))
     }
 }
@@ -311,6 +357,16 @@ pub(crate) fn node_fault(error: &NodeError) -> Fault {
     }
 }
 
+/// A port's failure to open as a person should hear of it.
+fn port_fault(port: &str, error: &OpenError) -> Fault {
+    let OpenError { name, doing, error, help } = error;
+    let fault = Fault::environment(format!("port `{port}`: cannot {doing} of `{name}`: {error}"));
+    match help {
+        Some(help) => fault.with_help(help),
+        None => fault,
+    }
+}
+
 /// What a change would bind, bound for a moment. Like it, this takes only what the node does not listen on yet.
 fn try_to_listen(wanted: &[Listener], running: &[Listener]) -> Result<(), NodeError> {
     let is_same =
@@ -340,7 +396,17 @@ fn lock<T>(part: &Mutex<T>) -> MutexGuard<'_, T> {
 
 /// An element's counters as the API gives them.
 fn chain_of(chain: &ChainStats) -> Chain {
-    let element = |(name, c): &(String, weft_core::abi::Counters)| Element {
+    Chain {
+        name: chain.chain.clone(),
+        version: chain.version,
+        is_current: chain.is_current,
+        calls_open: chain.calls_open,
+        elements: chain.elements.iter().map(element_of).collect(),
+    }
+}
+
+fn element_of((name, c): &(String, weft_core::abi::Counters)) -> Element {
+    Element {
         name: name.clone(),
         seen: c.seen,
         dropped: c.dropped,
@@ -349,13 +415,71 @@ fn chain_of(chain: &ChainStats) -> Chain {
         failed: c.failed,
         ns_per_tuple: (c.sampled > 0).then(|| c.sampled_ns as f64 / c.sampled as f64),
         sampled: c.sampled,
-    };
-    Chain {
+    }
+}
+
+/// The packet side as the API gives it.
+fn packets_of(node: &PacketNodeStats) -> Packets {
+    let ports = node.ports.iter().map(|port| Port {
+        name: port.config.name.clone(),
+        device: device_of(&port.config),
+        received: port.device.received,
+        received_bytes: port.device.received_bytes,
+        sent: port.device.sent,
+        sent_bytes: port.device.sent_bytes,
+        dropped: port_drops(port).map(|(reason, n)| (reason.to_owned(), n)).collect(),
+        is_ended: port.ended.is_some(),
+        broken: port.ended.clone().flatten(),
+    });
+    let chains = node.stats.chains.iter().map(|chain| PacketChain {
         name: chain.chain.clone(),
         version: chain.version,
-        is_current: chain.is_current,
-        calls_open: chain.calls_open,
-        elements: chain.elements.iter().map(element).collect(),
+        frames: chain.frames,
+        elements: chain.elements.iter().map(element_of).collect(),
+        ends: chain.ends.iter().map(end_of).collect(),
+        malformed: chain.malformed.iter().map(|(check, n)| malformed_of(check, *n)).collect(),
+    });
+    Packets {
+        ports: ports.collect(),
+        chains: chains.collect(),
+        lost: node.stats.lost.iter().map(|(reason, n)| (reason.name().to_owned(), *n)).collect(),
+        copies: node.stats.copies,
+    }
+}
+
+/// What carries the frames of a port, as a person knows it: `packet eth0`.
+pub(crate) fn device_of(port: &PortConfig) -> String {
+    let place = port.namespace.as_ref().map(|name| format!(" in {name}")).unwrap_or_default();
+    format!("{} {}{place}", port.driver.name(), port.device)
+}
+
+/// Frames that a port dropped, by reason.
+pub(crate) fn port_drops(port: &PortReport) -> impl Iterator<Item = (&'static str, u64)> {
+    let device = &port.device;
+    let drops = [
+        ("overrun", device.overrun),
+        ("refused_in", device.refused_in),
+        ("refused_out", device.refused_out),
+        ("port_full", port.full),
+    ];
+    drops.into_iter().filter(|(_, n)| *n > 0)
+}
+
+fn end_of(end: &End) -> weft_api::PacketEnd {
+    weft_api::PacketEnd {
+        element: end.element.clone(),
+        line: end.line,
+        how: end.how.to_string(),
+        packets: end.n,
+    }
+}
+
+fn malformed_of(check: &Check, n: u64) -> weft_api::Malformed {
+    weft_api::Malformed {
+        protocol: check.protocol.clone(),
+        line: check.line,
+        what: check.what.clone(),
+        packets: n,
     }
 }
 

@@ -1,21 +1,24 @@
 //! The files of sinks, tried before a network runs that writes to them.
 
+use crate::compile::Compiled;
 use crate::fault::Fault;
 use crate::source::folder_of;
 use std::io::ErrorKind;
-use weft_engine::plan::{Plan, SinkTarget};
+use weft_engine::plan::SinkTarget;
 use weft_io::writer;
 
-/// Whether rows can be appended to each file of a plan's sinks.
+/// Whether rows can be appended to each file of a program's sinks.
 ///
 /// # Errors
 /// The environment is at fault: which sink, which file, and why. A network whose log goes nowhere would look well.
-pub(crate) fn try_to_open(plan: &Plan) -> Result<(), Fault> {
-    for chain in &plan.chains {
-        for sink in &chain.program.sinks {
+pub(crate) fn try_to_open(compiled: &Compiled) -> Result<(), Fault> {
+    let on_calls = compiled.plan.chains.iter().map(|chain| &chain.program);
+    let on_ports = compiled.packets.iter().flat_map(|plan| &plan.chains).map(|chain| &chain.program);
+    for program in on_calls.chain(on_ports) {
+        for sink in &program.sinks {
             let SinkTarget::File(path) = &sink.target else { continue };
             writer::try_to_open(path).map_err(|error| {
-                let name = format!("{}.{}.{}", chain.program.name, sink.owner, sink.name);
+                let name = format!("{}.{}.{}", program.name, sink.owner, sink.name);
                 let (why, help) = explain(path, &error);
                 Fault::environment(format!("sink `{name}` cannot write to `{path}`: {why}")).with_help(help)
             })?;

@@ -41,8 +41,10 @@ const SWEEP_ROWS: usize = 512;
 /// How a packet engine is set up.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct PacketConfig {
-    /// Which worker this is, from 0. Worker 0 runs `ON EVERY`.
+    /// Which worker this is, from 0.
     pub worker: usize,
+    /// The first worker that carries frames, which runs `ON EVERY`: those in front of it carry calls.
+    pub first: usize,
     /// What `rand()` draws from. The same seed and the same frames give the same run.
     pub seed: u64,
     /// Nanoseconds for timing elements; None leaves them untimed.
@@ -322,7 +324,7 @@ impl PacketEngine {
     fn set_timers(&mut self, now: Time) {
         let plan = self.plan_id;
         // ON EVERY runs once a node.
-        let every = self.live.iter().enumerate().filter(|_| self.config.worker == 0);
+        let every = self.live.iter().enumerate().filter(|_| self.config.worker == self.config.first);
         for (chain, live) in every {
             for (nth, (interval, _)) in live.chain.every.iter().enumerate() {
                 self.timers.set(now + *interval, Timer::Every { plan, chain, nth });
@@ -596,11 +598,11 @@ impl PacketEngine {
         self.timers.set(now + *interval, Timer::Every { plan: self.plan_id, chain: at, nth });
     }
 
-    /// Worker 0 sweeps the tables of all, the others their own.
+    /// The first worker sweeps the tables of all, the others their own.
     fn sweep(&self, now: Time) {
         for live in &self.live {
             for (decl, table) in live.chain.program.tables.iter().zip(&live.state.tables) {
-                if self.config.worker == 0 || decl.realisation == Realisation::PerWorker {
+                if self.config.worker == self.config.first || decl.realisation == Realisation::PerWorker {
                     table.sweep(now, SWEEP_ROWS);
                 }
             }

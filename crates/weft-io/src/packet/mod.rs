@@ -10,14 +10,20 @@
 //! * [`afpacket`]: network interfaces by packet sockets.
 //! * [`xdp`]: network interfaces round the host's own network.
 //! * [`file`](mod@file): pcap and pcapng, at full or recorded speed, and as output.
+//! * [`port`]: ports as a program declares them, and their devices.
+//! * [`namespace`]: where interfaces are.
+//! * `worker`: the loop that carries frames between ports.
 
 pub mod afpacket;
 pub mod file;
 pub mod interface;
 pub mod memory;
+pub mod namespace;
 mod netlink;
+pub mod port;
 mod sys;
 pub mod tun;
+pub(crate) mod worker;
 pub mod xdp;
 
 use core::fmt;
@@ -27,6 +33,7 @@ use weft_core::Time;
 use weft_core::frame::{Frame, Pool, SegmentError, network_at};
 
 pub use weft_core::frame::BATCH_MAX;
+pub use worker::{PacketNodeStats, PortError, PortReport, WAITING_MAX};
 
 /// One queue of a port. One worker has it.
 pub trait Device: Send {
@@ -119,6 +126,21 @@ pub struct DeviceCounters {
     pub full: u64,
     /// System calls.
     pub syscalls: u64,
+}
+
+impl DeviceCounters {
+    /// Adds what another device counted.
+    pub fn add(&mut self, other: &Self) {
+        self.received += other.received;
+        self.received_bytes += other.received_bytes;
+        self.sent += other.sent;
+        self.sent_bytes += other.sent_bytes;
+        self.overrun += other.overrun;
+        self.refused_in += other.refused_in;
+        self.refused_out += other.refused_out;
+        self.full += other.full;
+        self.syscalls += other.syscalls;
+    }
 }
 
 /// A device cannot be opened: what is missing, and what would help.

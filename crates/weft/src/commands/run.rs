@@ -7,7 +7,7 @@ use crate::compile::{at_fault, check_files};
 use crate::fault::Fault;
 use crate::live::Live;
 use crate::open_files;
-use crate::running::{Health, Running, Start};
+use crate::running::{Health, Running, Start, device_of};
 use crate::signals;
 use crate::source::{Files, require};
 use std::io::IsTerminal as _;
@@ -56,8 +56,12 @@ pub(crate) fn run(args: &RunArgs) -> Result<(), Fault> {
     let stopped = running.stop(grace(args));
     drop(admin);
     if let Some(status) = ended {
+        let carried = status.packets.map_or(String::new(), |packets| {
+            let received = packets.ports.iter().map(|port| port.received).sum();
+            format!("{} received, ", super::count(received, "packet"))
+        });
         live.say(&format!(
-            "stopped: {} begun, version {}",
+            "stopped: {carried}{} begun, version {}",
             super::count(status.calls.begun, "call"),
             status.version
         ));
@@ -87,9 +91,13 @@ fn watch(running: &Running, stop: &Receiver<()>, mut look: impl FnMut(&Running))
 pub(super) fn must_be_well(running: &Running) -> Result<(), Fault> {
     match running.health() {
         Health::Serving | Health::Stopping => Ok(()),
-        Health::WorkerLost => Err(Fault::environment(
-            "a worker has ended, which none does unless it is told to; the node stops",
-        )),
+        Health::WorkerLost => Err(match running.take_port_error() {
+            Some(error) => Fault::environment(format!("{error}; the node stops"))
+                .with_help("see to the device (`ip link`), and run the node again"),
+            None => {
+                Fault::environment("a worker has ended, which none does unless it is told to; the node stops")
+            }
+        }),
     }
 }
 
@@ -121,12 +129,13 @@ pub(super) fn start(file: &str, args: &NodeArgs) -> Result<Started, Fault> {
 
 /// What runs, in a line or two.
 pub(super) fn headline(file: &str, running: &Running, admin: &Admin, network: &Network) -> String {
-    let listeners: Vec<_> =
+    let mut places: Vec<_> =
         running.listeners().iter().map(|p| format!("{} on {}", p.name, p.address)).collect();
+    places.extend(running.ports().iter().map(|port| format!("{} on {}", port.name, device_of(port))));
     let mut line = format!(
         "weft {}  {file}: {}   version 1   admin http://{}",
         env!("CARGO_PKG_VERSION"),
-        listeners.join(", "),
+        places.join(", "),
         admin.address()
     );
     for chain in &network.chains {

@@ -7,7 +7,7 @@ use crate::fault::Fault;
 use crate::live::short_time;
 use crate::table::{Align, Table};
 use std::io::Write as _;
-use weft_api::Status;
+use weft_api::{Packets, Status};
 
 pub(crate) fn run(args: &StatusArgs) -> Result<(), Fault> {
     let client = Client::new(&args.admin)?;
@@ -65,6 +65,10 @@ pub(crate) fn page(status: &Status) -> String {
     if !status.filters.is_empty() {
         page.push('\n');
         page.push_str(&filters(status));
+    }
+    if let Some(carried) = &status.packets {
+        page.push('\n');
+        page.push_str(&packets(carried));
     }
     let mut endpoints = Table::new(&[
         ("cluster", Align::Left),
@@ -163,6 +167,58 @@ fn filters(status: &Status) -> String {
         table.row(cells);
     }
     table.render()
+}
+
+/// Ports, elements on frames, and why packets went no further.
+fn packets(carried: &Packets) -> String {
+    let mut ports = Table::new(&[
+        ("port", Align::Left),
+        ("on", Align::Left),
+        ("in", Align::Right),
+        ("out", Align::Right),
+        ("", Align::Left),
+    ]);
+    for port in &carried.ports {
+        let mut notes: Vec<_> =
+            port.dropped.iter().map(|(reason, n)| format!("{} {reason}", grouped(*n))).collect();
+        notes.extend(port.is_ended.then(|| port.broken.clone().unwrap_or_else(|| "at its end".to_owned())));
+        let (name, device) = (port.name.clone(), port.device.clone());
+        ports.row(vec![name, device, grouped(port.received), grouped(port.sent), notes.join(", ")]);
+    }
+    let mut chains = Table::new(&[
+        ("chain", Align::Left),
+        ("version", Align::Right),
+        ("element", Align::Left),
+        ("packets", Align::Right),
+        ("ns/packet", Align::Right),
+    ]);
+    let mut ends = Table::new(&[("dropped", Align::Right), ("by", Align::Left), ("why", Align::Left)]);
+    for chain in &carried.chains {
+        let mut row = |name: &str, packets: u64, ns: Option<f64>| {
+            let ns = ns.map_or_else(|| "-".to_owned(), |ns| format!("{ns:.0}"));
+            chains.row(vec![
+                chain.name.clone(),
+                chain.version.to_string(),
+                name.to_owned(),
+                grouped(packets),
+                ns,
+            ]);
+        };
+        row("(all)", chain.frames, None);
+        chain.elements.iter().for_each(|e| row(&e.name, e.seen, e.ns_per_tuple));
+        for end in &chain.ends {
+            let by = format!("{}.{} line {}", chain.name, end.element, end.line);
+            ends.row(vec![grouped(end.packets), by, end.how.clone()]);
+        }
+        for m in &chain.malformed {
+            let by = format!("{} {} line {}", chain.name, m.protocol, m.line);
+            ends.row(vec![grouped(m.packets), by, format!("malformed: {}", m.what)]);
+        }
+    }
+    for (reason, n) in &carried.lost {
+        ends.row(vec![grouped(*n), "-".to_owned(), reason.clone()]);
+    }
+    [ports, chains, ends].map(|table| table.render()).join("\n")
 }
 
 /// What is worth knowing of a filter beside the columns that all have.

@@ -8,6 +8,7 @@ mod lsp;
 mod natives;
 mod node;
 mod order;
+mod ports;
 mod replay;
 mod swap;
 mod tenants;

@@ -1,0 +1,83 @@
+//! Network namespaces: where the interfaces of a port are.
+
+#![expect(unsafe_code, reason = "the standard library cannot move a thread to another namespace")]
+
+use super::OpenError;
+use super::interface;
+use super::sys::fail;
+use std::fs::File;
+use std::io;
+use std::os::fd::{AsFd, AsRawFd as _, BorrowedFd};
+use std::path::PathBuf;
+
+/// Where `ip netns` keeps the namespaces that have names.
+const NAMED: &str = "/run/netns";
+
+/// A network namespace.
+#[derive(Debug)]
+pub struct Namespace {
+    name: String,
+    file: File,
+}
+
+impl Namespace {
+    /// The namespace that `ip netns` knows by this name; a name with a `/` in it is the path of its file.
+    ///
+    /// # Errors
+    /// There is none of this name.
+    pub fn open(name: &str) -> Result<Self, OpenError> {
+        let path = if name.contains('/') { PathBuf::from(name) } else { PathBuf::from(NAMED).join(name) };
+        let absent = |error: io::Error| OpenError {
+            help: (error.kind() == io::ErrorKind::NotFound)
+                .then_some("`ip netns list` lists those that there are, `ip netns add` makes one"),
+            ..fail(name, "open the network namespace", error)
+        };
+        Ok(Self { name: name.to_owned(), file: File::open(path).map_err(absent)? })
+    }
+
+    /// Makes one without a name, in which `lo` is up. It goes with its last descriptor and the last process in it.
+    ///
+    /// # Errors
+    /// It is not permitted (`CAP_SYS_ADMIN`).
+    pub fn make() -> Result<Self, OpenError> {
+        const NAME: &str = "(new)";
+        let make = || {
+            // SAFETY: the call takes no memory; it moves this thread alone, which ends here.
+            if unsafe { libc::unshare(libc::CLONE_NEWNET) } != 0 {
+                return Err(fail(NAME, "make a network namespace", io::Error::last_os_error()));
+            }
+            let file = File::open("/proc/thread-self/ns/net")
+                .map_err(|error| fail(NAME, "open the network namespace", error))?;
+            interface::set_up("lo", true)?;
+            Ok(Self { name: NAME.to_owned(), file })
+        };
+        on_a_thread(make)
+    }
+
+    /// Does something in it, on a thread of its own. Processes and sockets that are made there stay in it.
+    ///
+    /// # Errors
+    /// It is not permitted to enter it (`CAP_SYS_ADMIN`).
+    pub fn run<R: Send>(&self, work: impl FnOnce() -> R + Send) -> Result<R, OpenError> {
+        on_a_thread(|| {
+            // SAFETY: the descriptor is open, and the call moves this thread alone, which ends here.
+            if unsafe { libc::setns(self.file.as_raw_fd(), libc::CLONE_NEWNET) } != 0 {
+                let error = io::Error::last_os_error();
+                return Err(fail(&self.name, "enter the network namespace", error));
+            }
+            Ok(work())
+        })
+    }
+}
+
+impl AsFd for Namespace {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.file.as_fd()
+    }
+}
+
+fn on_a_thread<R: Send>(work: impl FnOnce() -> R + Send) -> R {
+    std::thread::scope(|scope| {
+        scope.spawn(work).join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
+    })
+}

@@ -1,0 +1,140 @@
+//! A port as a program declares it, and the devices that it has.
+
+use super::afpacket::{self, PacketSocket};
+use super::file::{FileSink, FileSource, Pace};
+use super::namespace::Namespace;
+use super::tun::{self, Tun};
+use super::xdp::{self, XdpSocket};
+use super::{Device, Link, OpenError, Place, interface};
+use std::path::Path;
+use weft_proto::capture::Style;
+
+/// Queues that a port may have, by any driver.
+pub const QUEUES_MAX: u16 = if tun::QUEUES_MAX < xdp::QUEUES_MAX { tun::QUEUES_MAX } else { xdp::QUEUES_MAX };
+
+/// A port.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PortConfig {
+    /// What the program calls it.
+    pub name: String,
+    /// What carries its frames.
+    pub driver: Driver,
+    /// The interface or the file.
+    pub device: String,
+    /// The network namespace that the interface is in, as [`Namespace::open`] takes it; `None`: that of the process.
+    pub namespace: Option<String>,
+    /// How many queues, 1 to [`QUEUES_MAX`]. A capture has one.
+    pub queues: u16,
+}
+
+/// What carries the frames of a port.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Driver {
+    /// Packet sockets on an interface.
+    Packet,
+    /// XDP sockets on an interface.
+    Xdp {
+        /// The interface may write into our memory itself.
+        is_zero_copy_tried: bool,
+    },
+    /// A TUN device that the port makes.
+    Tun,
+    /// A TAP device that the port makes.
+    Tap,
+    /// A capture that is read.
+    Read(Pace),
+    /// A capture that is written.
+    Write,
+}
+
+impl Driver {
+    /// The word of the language.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Packet => "packet",
+            Self::Xdp { .. } => "xdp",
+            Self::Tun => "tun",
+            Self::Tap => "tap",
+            Self::Read(_) | Self::Write => "pcap",
+        }
+    }
+
+    /// Its device is a file, and may be at its end.
+    pub(crate) const fn is_file(self) -> bool {
+        matches!(self, Self::Read(_) | Self::Write)
+    }
+}
+
+/// A port whose devices are open: one for each queue.
+pub struct OpenPort {
+    pub(crate) config: PortConfig,
+    pub(crate) queues: Vec<Box<dyn Device>>,
+}
+
+impl OpenPort {
+    /// The port.
+    pub fn config(&self) -> &PortConfig {
+        &self.config
+    }
+}
+
+/// Opens the devices of all ports, or none. A capture that is written has Ethernet frames, unless all other ports
+/// carry IP packets.
+///
+/// # Errors
+/// The first that cannot be opened, and the name of its port.
+pub fn open_all(ports: &[PortConfig]) -> Result<Vec<OpenPort>, (String, OpenError)> {
+    let carries_ip = ports.iter().any(|port| port.driver == Driver::Tun)
+        && ports.iter().all(|port| matches!(port.driver, Driver::Tun | Driver::Write));
+    let link = if carries_ip { Link::Ip } else { Link::Ethernet };
+    let open = |(at, port): (usize, &PortConfig)| {
+        let queues = match &port.namespace {
+            None => open(port, at as u16, link),
+            Some(name) => {
+                let namespace = Namespace::open(name).map_err(|error| (port.name.clone(), error))?;
+                namespace.run(|| open(port, at as u16, link)).and_then(|opened| opened)
+            }
+        };
+        let queues = queues.map_err(|error| (port.name.clone(), error))?;
+        Ok(OpenPort { config: port.clone(), queues })
+    };
+    ports.iter().enumerate().map(open).collect()
+}
+
+fn open(config: &PortConfig, port: u16, link: Link) -> Result<Vec<Box<dyn Device>>, OpenError> {
+    let PortConfig { device, queues, .. } = config;
+    Ok(match config.driver {
+        Driver::Packet => {
+            let fanout = (*queues > 1).then(|| fanout_group(port));
+            let options = afpacket::Options { fanout, ..afpacket::Options::default() };
+            let socket = |queue| PacketSocket::open(device, Place { port, queue }, options);
+            boxed((0..*queues).map(socket).collect::<Result<Vec<_>, _>>()?)
+        }
+        Driver::Xdp { is_zero_copy_tried } => {
+            let options = xdp::Options { is_zero_copy_tried, ..xdp::Options::default() };
+            boxed(XdpSocket::open(device, port, *queues, options)?)
+        }
+        Driver::Tun => boxed(open_tun(device, Link::Ip, port, *queues)?),
+        Driver::Tap => boxed(open_tun(device, Link::Ethernet, port, *queues)?),
+        Driver::Read(pace) => {
+            boxed(vec![FileSource::open(Path::new(device), Place { port, queue: 0 }, pace)?])
+        }
+        Driver::Write => boxed(vec![FileSink::create(Path::new(device), link, Style::default())?]),
+    })
+}
+
+/// A device that we make is of no use until it is up.
+fn open_tun(device: &str, link: Link, port: u16, queues: u16) -> Result<Vec<Tun>, OpenError> {
+    let opened = Tun::open(device, link, port, queues)?;
+    interface::set_up(opened[0].name(), true)?;
+    Ok(opened)
+}
+
+/// Groups are the namespace's, so that another process may have taken any: its own number makes that unlikely.
+fn fanout_group(port: u16) -> u16 {
+    (std::process::id() as u16).wrapping_add(port.wrapping_mul(257))
+}
+
+fn boxed<D: Device + 'static>(devices: Vec<D>) -> Vec<Box<dyn Device>> {
+    devices.into_iter().map(|device| Box::new(device) as Box<dyn Device>).collect()
+}

@@ -1,0 +1,410 @@
+//! The loop of the worker that carries frames: take a batch from each queue, run it, send what leaves.
+//!
+//! It has all ports of a node, so that an element may send a frame from any to any. It stands beside the workers of
+//! calls and shares nothing with them but tables. Devices are polled level-triggered: a ring that was not emptied is
+//! readable at once.
+
+#![expect(unsafe_code, reason = "poll(2) has no safe form in the standard library")]
+
+use super::port::{OpenPort, PortConfig};
+use super::{BATCH_MAX, Device, DeviceCounters};
+use crate::clock;
+use crate::spin::Spin;
+use crate::writer::RowSender;
+use core::ffi::c_int;
+use core::fmt;
+use std::io::{self, Read as _, Write as _};
+use std::os::fd::AsRawFd as _;
+use std::os::unix::net::UnixStream;
+use std::sync::Arc;
+use std::sync::mpsc::{Receiver, Sender, TryRecvError, channel};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+use weft_core::frame::{Frame, Pool, PoolConfig};
+use weft_core::{Interval, Time};
+use weft_engine::packet::plan::PacketPlan;
+use weft_engine::packet::stats::PacketStats;
+use weft_engine::packet::{PacketConfig, PacketEngine};
+
+/// Frames that may wait for a port that has no room for them; further ones are dropped, and counted as `port_full`.
+pub const WAITING_MAX: usize = 1024;
+/// A port that had no room is tried again after this time at the latest.
+const RETRY: Interval = Interval::from_millis(1);
+/// Rows of sinks leave after this time even if the batch is not full.
+const ROWS_TIME_MAX: Interval = Interval::from_millis(20);
+
+/// A device of a port has failed: it is gone, or its file cannot be written.
+#[derive(Debug)]
+pub struct PortError {
+    /// The port.
+    pub port: String,
+    /// Its device.
+    pub device: String,
+    /// The system's reason.
+    pub error: io::Error,
+}
+
+impl fmt::Display for PortError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "port `{}`: `{}` has failed: {}", self.port, self.device, self.error)
+    }
+}
+
+impl core::error::Error for PortError {}
+
+/// What the packet side of a node counted.
+#[derive(Clone, Debug, Default)]
+pub struct PacketNodeStats {
+    /// Of the engine.
+    pub stats: PacketStats,
+    /// Of the ports, in their order.
+    pub ports: Vec<PortReport>,
+}
+
+/// What a port counted.
+#[derive(Clone, Debug)]
+pub struct PortReport {
+    /// The port.
+    pub config: PortConfig,
+    /// Of the devices of all its queues.
+    pub device: DeviceCounters,
+    /// Frames that were dropped because [`WAITING_MAX`] waited for the port already.
+    pub full: u64,
+    /// No frame will come from it any more: a capture is at its end, for this reason if it did not get there.
+    pub ended: Option<Option<String>>,
+}
+
+/// What the worker can be told.
+enum Mail {
+    Apply { plan: Arc<PacketPlan>, done: Sender<Duration> },
+    Stats { to: Sender<PacketNodeStats> },
+    Stop,
+}
+
+/// The way to the worker.
+pub(crate) struct Handle {
+    sender: Sender<Mail>,
+    wake: UnixStream,
+    thread: JoinHandle<Result<(), PortError>>,
+}
+
+/// How the worker is set up.
+pub(crate) struct WorkerConfig {
+    pub(crate) engine: PacketConfig,
+    pub(crate) busy_poll: Interval,
+    /// Threads of the node that want a core, this one included.
+    pub(crate) threads: usize,
+}
+
+struct Worker {
+    engine: PacketEngine,
+    pool: Pool,
+    ports: Vec<Port>,
+    mail: Receiver<Mail>,
+    wake: UnixStream,
+    rows: RowSender,
+    rows_since: Option<Time>,
+    spin: Spin,
+    /// Frames on their way; empty between two batches.
+    batch: Vec<Frame>,
+    polls: Vec<libc::pollfd>,
+}
+
+struct Port {
+    config: PortConfig,
+    queues: Vec<Box<dyn Device>>,
+    /// What the device has no room for.
+    waiting: Vec<Frame>,
+    full: u64,
+    /// Why a capture ended before its end.
+    broken: Option<String>,
+}
+
+impl Handle {
+    /// Starts the worker.
+    pub(crate) fn start(
+        config: WorkerConfig,
+        plan: Arc<PacketPlan>,
+        ports: Vec<OpenPort>,
+        rows: RowSender,
+    ) -> io::Result<Self> {
+        let (wake, woken) = UnixStream::pair()?;
+        wake.set_nonblocking(true)?;
+        woken.set_nonblocking(true)?;
+        let (sender, mail) = channel();
+        let n_cores = std::thread::available_parallelism().map_or(1, usize::from);
+        let spin = Spin::new(config.busy_poll, config.threads, n_cores);
+        let port =
+            |OpenPort { config, queues }| Port { config, queues, waiting: Vec::new(), full: 0, broken: None };
+        let ports: Vec<_> = ports.into_iter().map(port).collect();
+        let engine = config.engine;
+        let start = move || Worker {
+            engine: PacketEngine::new(clock::now(), engine, plan),
+            pool: Pool::new(PoolConfig::default()),
+            ports,
+            mail,
+            wake: woken,
+            rows,
+            rows_since: None,
+            spin,
+            batch: Vec::with_capacity(BATCH_MAX),
+            polls: Vec::new(),
+        };
+        let thread = std::thread::Builder::new().name("weft-packets".to_owned());
+        let thread = thread.spawn(move || start().run())?;
+        Ok(Self { sender, wake, thread })
+    }
+
+    pub(crate) fn is_alive(&self) -> bool {
+        !self.thread.is_finished()
+    }
+
+    /// Has the worker run a new plan with the same ports; the time that it took. None if it is gone.
+    pub(crate) fn apply(&self, plan: &Arc<PacketPlan>) -> Option<Duration> {
+        let (done, acknowledged) = channel();
+        self.send(Mail::Apply { plan: Arc::clone(plan), done });
+        acknowledged.recv().ok()
+    }
+
+    /// None if the worker is gone.
+    pub(crate) fn stats(&self) -> Option<PacketNodeStats> {
+        let (to, from) = channel();
+        self.send(Mail::Stats { to });
+        from.recv().ok()
+    }
+
+    /// Stops it; what waits for a device that has room leaves.
+    pub(crate) fn stop(self) -> Result<(), Option<PortError>> {
+        self.send(Mail::Stop);
+        self.thread.join().map_err(|_| None)?.map_err(Some)
+    }
+
+    /// Mail to a worker that is gone is dropped, and with it the way for an answer.
+    fn send(&self, mail: Mail) {
+        let _ = self.sender.send(mail);
+        // If there is no room for a byte, it has not read those before, and will.
+        let _ = (&self.wake).write(&[0]);
+    }
+}
+
+impl Worker {
+    /// Runs until it is told to stop.
+    fn run(mut self) -> Result<(), PortError> {
+        let mut idle_since = None;
+        loop {
+            let now = clock::now();
+            let mut moved = self.receive(now)?;
+            if self.engine.poll_timeout().is_some_and(|at| at <= now) {
+                self.engine.handle_timeout(now);
+                moved += self.leave()?;
+            }
+            moved += self.send()?;
+            self.hand_on_rows(now, false);
+            if !self.read_mail() {
+                return self.finish();
+            }
+            if moved > 0 {
+                idle_since = None;
+                continue;
+            }
+            let since = *idle_since.get_or_insert(now);
+            if now - since < self.spin.window(0) {
+                std::thread::yield_now();
+                continue;
+            }
+            self.flush()?;
+            self.sleep();
+            self.spin.note_slept(clock::now() - since);
+            idle_since = None;
+        }
+    }
+
+    /// Takes a batch from each queue and runs it; how many frames there were.
+    fn receive(&mut self, now: Time) -> Result<usize, PortError> {
+        let mut moved = 0;
+        let has_waiting = self.ports.iter().any(|port| !port.waiting.is_empty());
+        for port in 0..self.ports.len() {
+            // A capture loses nothing by waiting for ports that are full.
+            if self.ports[port].is_at_end() || (has_waiting && self.ports[port].config.driver.is_file()) {
+                continue;
+            }
+            for queue in 0..self.ports[port].queues.len() {
+                let from = &mut self.ports[port];
+                match from.queues[queue].receive(&mut self.pool, &mut self.batch, now) {
+                    Ok(_) => {}
+                    Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                    Err(error) if from.config.driver.is_file() => from.broken = Some(error.to_string()),
+                    Err(error) => return Err(from.failed(error)),
+                }
+                if !self.batch.is_empty() {
+                    moved += self.batch.len();
+                    self.engine.handle_batch(now, port as u16, &mut self.batch, &mut self.pool, None);
+                    self.leave()?;
+                }
+            }
+        }
+        Ok(moved)
+    }
+
+    /// Sends what the engine has made; how many frames that were.
+    fn leave(&mut self) -> Result<usize, PortError> {
+        let mut moved = 0;
+        while let Some(to) = self.engine.poll_output(&mut self.batch) {
+            let port = &mut self.ports[usize::from(to)];
+            moved += self.batch.len();
+            port.waiting.append(&mut self.batch);
+            port.send(&mut self.pool)?;
+            port.bound(&mut self.pool);
+        }
+        Ok(moved)
+    }
+
+    /// Tries again what ports had no room for; how many frames left.
+    fn send(&mut self) -> Result<usize, PortError> {
+        let mut moved = 0;
+        for port in &mut self.ports {
+            if !port.waiting.is_empty() {
+                moved += port.send(&mut self.pool)?;
+            }
+        }
+        Ok(moved)
+    }
+
+    /// What devices keep leaves.
+    fn flush(&mut self) -> Result<(), PortError> {
+        for port in &mut self.ports {
+            for queue in 0..port.queues.len() {
+                port.queues[queue].flush().map_err(|error| port.failed(error))?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Waits until a device is readable, mail has come, or it is time for something.
+    fn sleep(&mut self) {
+        self.polls.clear();
+        self.polls.push(libc::pollfd { fd: self.wake.as_raw_fd(), events: libc::POLLIN, revents: 0 });
+        let now = clock::now();
+        let mut until = self.engine.poll_timeout();
+        let mut no_later = |at: Time| until = Some(until.map_or(at, |until| until.min(at)));
+        if let Some(since) = self.rows_since {
+            no_later(since + ROWS_TIME_MAX);
+        }
+        for port in &self.ports {
+            if !port.waiting.is_empty() {
+                no_later(now + RETRY);
+            }
+            for device in port.queues.iter().filter(|_| !port.is_at_end()) {
+                match device.fd() {
+                    Some(fd) => self.polls.push(libc::pollfd { fd, events: libc::POLLIN, revents: 0 }),
+                    None => no_later(device.poll_timeout().unwrap_or(now)),
+                }
+            }
+        }
+        let timeout = until.map(|at| {
+            let left = (at - now).0.max(0) as u64;
+            let seconds = (left / 1_000_000_000).min(1 << 20);
+            libc::timespec { tv_sec: seconds as libc::time_t, tv_nsec: (left % 1_000_000_000) as _ }
+        });
+        let timeout = timeout.as_ref().map_or(core::ptr::null(), core::ptr::from_ref);
+        // SAFETY: the list is writable for its length, the time is readable or null, and no signal mask is given.
+        // An error is a signal, after which all is looked at as after an event.
+        let n: c_int = unsafe {
+            libc::ppoll(self.polls.as_mut_ptr(), self.polls.len() as libc::nfds_t, timeout, core::ptr::null())
+        };
+        if n > 0 && self.polls[0].revents != 0 {
+            // What was written says only that there is mail.
+            let _ = self.wake.read(&mut [0; 64]);
+        }
+    }
+
+    /// False: it is to stop.
+    fn read_mail(&mut self) -> bool {
+        loop {
+            match self.mail.try_recv() {
+                Ok(Mail::Apply { plan, done }) => {
+                    let begun = Instant::now();
+                    self.engine.apply(clock::now(), plan, &mut self.pool);
+                    let _ = done.send(begun.elapsed());
+                }
+                Ok(Mail::Stats { to }) => {
+                    let ports = self.ports.iter_mut().map(Port::report).collect();
+                    let _ = to.send(PacketNodeStats { stats: self.engine.stats(), ports });
+                }
+                Ok(Mail::Stop) | Err(TryRecvError::Disconnected) => return false,
+                Err(TryRecvError::Empty) => return true,
+            }
+        }
+    }
+
+    fn finish(mut self) -> Result<(), PortError> {
+        self.send()?;
+        self.flush()?;
+        self.hand_on_rows(clock::now(), true);
+        Ok(())
+    }
+
+    fn hand_on_rows(&mut self, now: Time, is_last: bool) {
+        let n = self.engine.rows().len();
+        if n == 0 {
+            return;
+        }
+        let since = *self.rows_since.get_or_insert(now);
+        if !self.engine.rows().is_due() && now - since < ROWS_TIME_MAX && !is_last {
+            return;
+        }
+        self.rows_since = None;
+        if !self.rows.send(self.engine.rows()) {
+            self.engine.note_rows_lost(n);
+            self.engine.rows().clear();
+        }
+    }
+}
+
+impl Port {
+    /// No frame will come any more.
+    fn is_at_end(&self) -> bool {
+        self.broken.is_some() || self.queues.iter().all(|device| device.is_finished())
+    }
+
+    /// Sends what waits; how many frames left. One worker has all queues, so that one is enough to leave by.
+    fn send(&mut self, pool: &mut Pool) -> Result<usize, PortError> {
+        let mut moved = 0;
+        while !self.waiting.is_empty() {
+            match self.queues[0].send(pool, &mut self.waiting) {
+                Ok(0) => break,
+                Ok(n) => moved += n,
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(error) => return Err(self.failed(error)),
+            }
+        }
+        // A file is written in pieces; an interface has its packets at once.
+        if moved > 0 && !self.config.driver.is_file() {
+            self.queues[0].flush().map_err(|error| self.failed(error))?;
+        }
+        Ok(moved)
+    }
+
+    /// Drops those that came last, if too many wait.
+    fn bound(&mut self, pool: &mut Pool) {
+        if self.waiting.len() > WAITING_MAX {
+            self.full += (self.waiting.len() - WAITING_MAX) as u64;
+            self.waiting.drain(WAITING_MAX..).for_each(|frame| pool.give(frame));
+        }
+    }
+
+    fn failed(&self, error: io::Error) -> PortError {
+        PortError { port: self.config.name.clone(), device: self.config.device.clone(), error }
+    }
+
+    fn report(&mut self) -> PortReport {
+        let mut device = DeviceCounters::default();
+        self.queues.iter_mut().for_each(|queue| device.add(&queue.counters()));
+        PortReport {
+            config: self.config.clone(),
+            device,
+            full: self.full,
+            ended: self.is_at_end().then(|| self.broken.clone()),
+        }
+    }
+}

@@ -1,0 +1,244 @@
+//! `weft run` with ports: two namespaces that reach each other through a program and no other way.
+
+use crate::node::{Folder, Node, output, weft};
+use serde_json::Value;
+use std::io::{Read as _, Write as _};
+use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpListener, TcpStream, UdpSocket};
+use std::path::Path;
+use std::time::Duration;
+use weft_io::packet::interface;
+use weft_io::packet::namespace::Namespace;
+
+const ADDRESS_A: Ipv4Addr = Ipv4Addr::new(10, 77, 0, 1);
+const ADDRESS_B: Ipv4Addr = Ipv4Addr::new(10, 77, 0, 2);
+/// Nothing on it gets through.
+const CLOSED: u16 = 9_999;
+/// More than all windows and rings hold.
+const STREAM_BYTES: usize = 16 << 20;
+const WAIT: Duration = Duration::from_secs(10);
+
+const NETWORK: &str = "IMPORT 'library/protocols/all.weft';
+CREATE PORT left ON packet 'to_a';
+CREATE PORT right ON packet 'to_b';
+CREATE ELEMENT closed ON udp AS
+  ON PACKET
+    IF udp.dst_port = 9999 THEN
+      DROP;
+    END IF;
+END;
+CREATE ELEMENT hop ON ipv4 AS
+  ON PACKET
+    SET ipv4.ttl = ipv4.ttl - 1;
+END;
+CREATE CHAIN there ON PORT left -> right AS closed -> hop; END;
+CREATE CHAIN back ON PORT right -> left AS closed -> hop; END;
+";
+
+/// Two ends, and the middle that joins them.
+struct World {
+    a: Namespace,
+    middle: Namespace,
+    b: Namespace,
+}
+
+impl World {
+    /// None, and a word of it, where the machine does not let us have one.
+    fn new() -> Option<Self> {
+        let make = || Namespace::make().inspect_err(|error| eprintln!("skipped: {error}")).ok();
+        let world = Self { a: make()?, middle: make()?, b: make()? };
+        for (end, name, inner, address) in
+            [(&world.a, "a", "to_a", ADDRESS_A), (&world.b, "b", "to_b", ADDRESS_B)]
+        {
+            within(&world.middle, || {
+                interface::make_veth(inner, name).expect("root may");
+                interface::set_up(inner, true).expect("it is there");
+                interface::move_to(name, end).expect("root may");
+            });
+            within(end, || {
+                interface::add_address(name, IpAddr::V4(address), 24).expect("root may");
+                interface::set_up(name, true).expect("it is there");
+            });
+        }
+        Some(world)
+    }
+
+    fn run(&self, folder: &Folder, program: &Path) -> Node {
+        within(&self.middle, || Node::start(folder, program, &["--seed", "1"]))
+    }
+
+    fn status(&self, folder: &Folder, node: &Node) -> Value {
+        let mut status = weft(folder);
+        status.args(["status", "--json", "--admin", &node.admin]);
+        let done = within(&self.middle, || output(&mut status));
+        serde_json::from_slice(&done.stdout).expect("it is data")
+    }
+}
+
+fn within<R: Send>(namespace: &Namespace, work: impl FnOnce() -> R + Send) -> R {
+    namespace.run(work).expect("root may")
+}
+
+fn udp(namespace: &Namespace, address: Ipv4Addr, port: u16) -> UdpSocket {
+    let socket = within(namespace, || UdpSocket::bind((address, port)).expect("it is free"));
+    socket.set_read_timeout(Some(WAIT)).expect("it is one");
+    socket
+}
+
+/// Sends a datagram from A to B and back.
+fn exchange(a: &UdpSocket, b: &UdpSocket, text: &[u8]) {
+    let mut buffer = [0; 64];
+    a.send_to(text, b.local_addr().expect("it is bound")).expect("it leaves");
+    let (n, from) = b.recv_from(&mut buffer).expect("it arrives");
+    assert_eq!(&buffer[..n], text);
+    b.send_to(&buffer[..n], from).expect("it leaves");
+    let n = a.recv(&mut buffer).expect("it comes back");
+    assert_eq!(&buffer[..n], text);
+}
+
+/// Byte `at` of a stream in which no two places look alike for long.
+fn byte(at: usize) -> u8 {
+    (at.wrapping_mul(0x9e37_79b9) >> 13) as u8
+}
+
+/// Sends a stream from A to B; how much arrived, and whether it is what was sent.
+fn transfer(world: &World) -> (usize, bool) {
+    let listener = within(&world.b, || TcpListener::bind((ADDRESS_B, 0)).expect("a port is free"));
+    let to: SocketAddr = listener.local_addr().expect("it is bound");
+    let receiver = std::thread::spawn(move || {
+        let (mut stream, _) = listener.accept().expect("it comes");
+        let mut bytes = Vec::new();
+        stream.read_to_end(&mut bytes).expect("it arrives");
+        (bytes.len(), bytes.iter().enumerate().all(|(at, found)| *found == byte(at)))
+    });
+    let mut stream = within(&world.a, || TcpStream::connect_timeout(&to, WAIT).expect("B answers"));
+    let bytes: Vec<u8> = (0..STREAM_BYTES).map(byte).collect();
+    stream.write_all(&bytes).expect("B reads");
+    drop(stream);
+    receiver.join().expect("no panic")
+}
+
+fn sum(list: &Value, number: &str, is_meant: impl Fn(&Value) -> bool) -> u64 {
+    let list = list.as_array().expect("it is a list");
+    list.iter().filter(|one| is_meant(one)).map(|one| one[number].as_u64().expect("it is a number")).sum()
+}
+
+/// If this failed, a firewall would let through what it is to stop, or break what it is to let through; an update of
+/// its rules would not reach the frames; or nobody would see what it did.
+#[test]
+fn two_namespaces_talk_through_a_program() {
+    let Some(world) = World::new() else { return };
+    let folder = Folder::new();
+    let node = world.run(&folder, &folder.write("network.weft", NETWORK));
+    let (a, b) = (udp(&world.a, ADDRESS_A, 0), udp(&world.b, ADDRESS_B, 0));
+    exchange(&a, &b, b"hello");
+    let stopped = udp(&world.b, ADDRESS_B, CLOSED);
+    for _ in 0..3 {
+        a.send_to(b"nobody hears this", (ADDRESS_B, CLOSED)).expect("it leaves");
+    }
+    exchange(&a, &b, b"still there");
+    assert_eq!(transfer(&world), (STREAM_BYTES, true));
+    // What came behind it has arrived long since.
+    stopped.set_nonblocking(true).expect("it is one");
+    assert!(stopped.recv(&mut [0; 64]).is_err(), "it was to be stopped");
+
+    let status = world.status(&folder, &node);
+    let packets = &status["packets"];
+    let port = |name: &str, number: &str| sum(&packets["ports"], number, |port| port["name"] == name);
+    assert!(port("left", "received_bytes") > STREAM_BYTES as u64, "{status}");
+    assert!(port("right", "sent_bytes") > STREAM_BYTES as u64, "{status}");
+    assert!(port("right", "received") > 2 && port("left", "sent") > 2, "{status}");
+    let there = &packets["chains"][0];
+    assert_eq!(there["name"], "there");
+    assert_eq!(sum(&there["ends"], "packets", |end| end["element"] == "closed"), 3, "{status}");
+    assert_eq!(there["malformed"], Value::Array(Vec::new()), "{status}");
+
+    let open = folder.write("open.weft", &NETWORK.replace("udp.dst_port = 9999", "udp.dst_port = 9998"));
+    let mut apply = weft(&folder);
+    apply.args(["apply", "--admin", &node.admin]).arg(&open);
+    let applied = within(&world.middle, || output(&mut apply));
+    assert!(applied.status.success(), "{}", String::from_utf8_lossy(&applied.stderr));
+    stopped.set_nonblocking(false).expect("it is one");
+    exchange(&a, &stopped, b"now it is heard");
+    let other = folder.write("other.weft", &NETWORK.replace("'to_b'", "'to_c'"));
+    let mut apply = weft(&folder);
+    apply.args(["apply", "--admin", &node.admin]).arg(&other);
+    let refused = within(&world.middle, || output(&mut apply));
+    let told = String::from_utf8_lossy(&refused.stderr).into_owned();
+    assert!(refused.status.code() == Some(1) && told.contains("W0502"), "{told}");
+
+    let metrics = within(&world.middle, || {
+        let mut stream = TcpStream::connect(&node.admin).expect("it listens");
+        write!(stream, "GET /metrics HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n")
+            .expect("it reads");
+        let mut text = String::new();
+        stream.read_to_string(&mut text).expect("it answers");
+        text
+    });
+    assert!(metrics.contains("weft_packets_total{port=\"left\",direction=\"in\"}"), "{metrics}");
+    assert!(metrics.contains("weft_packets_dropped_total{place=\"there.closed:"), "{metrics}");
+    assert_eq!(node.stop(), Some(0));
+}
+
+/// Whoever starts a firewall on a machine without its interfaces has to see which is missing, and a service manager
+/// that it is not the program's fault. One whose interface goes while it runs must not look as if it worked.
+#[test]
+fn a_device_that_is_not_there_is_the_machines_fault() {
+    let Some(world) = World::new() else { return };
+    let folder = Folder::new();
+    let run = |text: &str| {
+        let mut run = weft(&folder);
+        run.arg("run").arg(folder.write("network.weft", text)).args(["--admin", "127.0.0.1:0"]);
+        let done = within(&world.middle, || output(&mut run));
+        (done.status.code(), String::from_utf8_lossy(&done.stderr).into_owned())
+    };
+    let (status, told) = run(&NETWORK.replace("'to_b'", "'to_c'"));
+    assert_eq!(status, Some(3), "{told}");
+    assert!(told.contains("port `right`") && told.contains("`to_c`") && told.contains("help: "), "{told}");
+    let (status, told) = run(&NETWORK.replace("'to_b'", "'to_b' WITH (namespace = 'no-such')"));
+    assert_eq!(status, Some(3), "{told}");
+    assert!(told.contains("ip netns"), "{told}");
+    let (status, told) = run(&NETWORK.replace("packet 'to_b'", "memory"));
+    assert_eq!(status, Some(1), "{told}");
+    assert!(told.contains("W0502") && told.contains("weft replay"), "{told}");
+}
+
+/// If this failed, what leaves to a capture would be lost, or a capture at its end would take the node with it.
+#[test]
+fn a_capture_that_is_read_ends_and_one_that_is_written_is_whole() {
+    use weft_proto::capture::{LinkType, Packet, Style, Writer};
+    let folder = Folder::new();
+    let mut bytes = Vec::new();
+    let mut writer = Writer::new(Style::default(), LinkType::ETHERNET, "", &mut bytes);
+    for n in 0..500_u16 {
+        let frame = [&[2; 12][..], &[0x88, 0xb5], &n.to_be_bytes(), &[0; 50]].concat();
+        writer.write(&Packet { bytes: &frame, ..Packet::default() }, &mut bytes).expect("it is short");
+    }
+    std::fs::write(folder.0.join("in.pcapng"), bytes).expect("the folder is ours");
+    let [from, to] = ["in.pcapng", "out.pcapng"].map(|name| folder.0.join(name).display().to_string());
+    let program = folder.write(
+        "network.weft",
+        &format!(
+            "IMPORT 'library/protocols/all.weft';
+CREATE PORT past ON pcap '{from}';
+CREATE PORT kept ON pcap '{to}' WITH (write = TRUE);
+CREATE ELEMENT all ON packet AS ON PACKET FORWARD; END;
+CREATE CHAIN copy ON PORT past -> kept AS all; END;
+"
+        ),
+    );
+    let node = Node::start(&folder, &program, &[]);
+    let until = std::time::Instant::now() + WAIT;
+    loop {
+        let done = output(weft(&folder).args(["status", "--json", "--admin", &node.admin]));
+        let status: Value = serde_json::from_slice(&done.stdout).expect("it is data");
+        let ports = &status["packets"]["ports"];
+        if ports[0]["is_ended"] == true && ports[1]["sent"] == 500 {
+            break;
+        }
+        assert!(std::time::Instant::now() < until, "{status}");
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    assert_eq!(node.stop(), Some(0));
+    let written = std::fs::metadata(&to).expect("it is there").len();
+    assert!(written > 500 * 66, "{written} bytes");
+}
