@@ -145,7 +145,8 @@ pub(super) fn headline(file: &str, running: &Running, admin: &Admin, network: &N
             Some((_, to)) => format!(" x{}", network.clusters[to].endpoints.len()),
             None => String::new(),
         };
-        line.push_str(&format!("\n  {}: {from} -> {to}{members}   {}", chain.name, stages.join(" -> ")));
+        let edge = if to.is_empty() { from } else { format!("{from} -> {to}{members}") };
+        line.push_str(&format!("\n  {}: {edge}   {}", chain.name, stages.join(" -> ")));
     }
     line
 }

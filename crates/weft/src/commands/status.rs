@@ -67,7 +67,9 @@ pub(crate) fn page(status: &Status) -> String {
         page.push_str(&filters(status));
     }
     if let Some(carried) = &status.packets {
-        page.push('\n');
+        if !page.ends_with("\n\n") {
+            page.push('\n');
+        }
         page.push_str(&packets(carried));
     }
     let mut endpoints = Table::new(&[
