@@ -409,6 +409,32 @@ END;
 CREATE CHAIN shop ON front -> cart AS count; END;
 ";
 
+    /// A program may have calls and frames: a call that took the chain that stands where its own did in the text would
+    /// run code that was made for frames.
+    #[test]
+    fn chains_on_calls_are_found_beside_chains_on_ports() {
+        let text = format!(
+            "IMPORT 'library/protocols/all.weft';
+CREATE PORT wan ON packet 'eth0';
+CREATE PORT lan ON packet 'eth1';
+CREATE ELEMENT pass ON packet AS ON PACKET FORWARD; END;
+CREATE CHAIN edge ON PORT wan -> lan AS pass; END;
+{COUNT}CREATE CHAIN back ON PORT lan -> wan AS pass; END;
+"
+        );
+        let checked = checked(&text);
+        let told = render_all(&checked.diagnostics, &checked.sources, RenderOptions::default());
+        let network = checked.network.unwrap_or_else(|| panic!("{told}"));
+        let compiled = Compiler::new(Box::new(Interp), 2).compile(&network, &checked.sources, &[]);
+        let compiled = compiled.expect("it is right");
+        let chains: Vec<_> = compiled.plan.chains.iter().map(|chain| chain.program.name.as_str()).collect();
+        assert_eq!(chains, ["shop"]);
+        assert_eq!(compiled.plan.routes[0].chains[0].1, 0);
+        let packets = compiled.packets.expect("there are ports");
+        let chains: Vec<_> = packets.chains.iter().map(|chain| chain.program.name.as_str()).collect();
+        assert_eq!((chains, packets.ports.len()), (vec!["edge", "back"], 2));
+    }
+
     /// An update that left a trace before it was committed would make a dry run a change.
     #[test]
     fn what_is_compiled_and_not_committed_leaves_no_trace() {

@@ -54,6 +54,8 @@ pub struct PacketSocket {
     ring: Ring,
     // The ring is part of the socket: it is unmapped first.
     socket: OwnedFd,
+    /// The interface was down when last heard of. That it is removed then is not told.
+    was_down: bool,
     counters: DeviceCounters,
 }
 
@@ -135,7 +137,7 @@ impl PacketSocket {
         let ring = Ring { mapping, block: 0, left: None, at: 0 };
         let (name, counters) = (interface.to_owned(), DeviceCounters::default());
         let link = link_of(&socket).map_err(|error| fail(interface, "read the kind of link", error))?;
-        Ok(Self { name, link, place, ring, socket, counters })
+        Ok(Self { name, link, place, ring, socket, was_down: false, counters })
     }
 
     /// A frame with the bytes of a slot. `Ok(None)`: the packet is not for us, which is counted where it has to be.
@@ -194,7 +196,12 @@ impl Device for PacketSocket {
             }
         }
         if n == 0 {
-            take_socket_error(&self.socket)?;
+            self.was_down |= take_socket_error(&self.socket)?;
+            if self.was_down && is_gone(&self.socket) {
+                return Err(io::Error::from_raw_os_error(libc::ENODEV));
+            }
+        } else {
+            self.was_down = false;
         }
         Ok(n)
     }
@@ -421,11 +428,10 @@ fn send_batch(socket: &OwnedFd, pool: &Pool, frames: &[Frame]) -> io::Result<usi
 }
 
 /// The error that a socket holds: the interface is gone or down. Down is no end: it may come up again.
-fn take_socket_error(socket: &OwnedFd) -> io::Result<()> {
+fn take_socket_error(socket: &OwnedFd) -> io::Result<bool> {
     match sys::option::<c_int>(socket, libc::SOL_SOCKET, libc::SO_ERROR)? {
-        0 => Ok(()),
-        libc::ENETDOWN if !is_gone(socket) => Ok(()),
-        libc::ENETDOWN => Err(io::Error::from_raw_os_error(libc::ENODEV)),
+        0 => Ok(false),
+        libc::ENETDOWN => Ok(true),
         error => Err(io::Error::from_raw_os_error(error)),
     }
 }

@@ -30,6 +30,8 @@ use weft_engine::packet::{PacketConfig, PacketEngine};
 pub const WAITING_MAX: usize = 1024;
 /// A port that had no room is tried again after this time at the latest.
 const RETRY: Interval = Interval::from_millis(1);
+/// Devices are looked at so often even if nothing happens: one that was down and is removed says no word of it.
+const LOOK_EVERY: Interval = Interval::from_secs(1);
 /// Rows of sinks leave after this time even if the batch is not full.
 const ROWS_TIME_MAX: Interval = Interval::from_millis(20);
 
@@ -285,8 +287,11 @@ impl Worker {
         self.polls.clear();
         self.polls.push(libc::pollfd { fd: self.wake.as_raw_fd(), events: libc::POLLIN, revents: 0 });
         let now = clock::now();
-        let mut until = self.engine.poll_timeout();
-        let mut no_later = |at: Time| until = Some(until.map_or(at, |until| until.min(at)));
+        let mut until = now + LOOK_EVERY;
+        let mut no_later = |at: Time| until = until.min(at);
+        if let Some(at) = self.engine.poll_timeout() {
+            no_later(at);
+        }
         if let Some(since) = self.rows_since {
             no_later(since + ROWS_TIME_MAX);
         }
@@ -301,16 +306,20 @@ impl Worker {
                 }
             }
         }
-        let timeout = until.map(|at| {
-            let left = (at - now).0.max(0) as u64;
-            let seconds = (left / 1_000_000_000).min(1 << 20);
-            libc::timespec { tv_sec: seconds as libc::time_t, tv_nsec: (left % 1_000_000_000) as _ }
-        });
-        let timeout = timeout.as_ref().map_or(core::ptr::null(), core::ptr::from_ref);
-        // SAFETY: the list is writable for its length, the time is readable or null, and no signal mask is given.
+        let left = (until - now).0.clamp(0, LOOK_EVERY.0);
+        let timeout = libc::timespec {
+            tv_sec: (left / 1_000_000_000) as libc::time_t,
+            tv_nsec: (left % 1_000_000_000) as libc::c_long,
+        };
+        // SAFETY: the list is writable for its length, the time is readable, and no signal mask is given.
         // An error is a signal, after which all is looked at as after an event.
         let n: c_int = unsafe {
-            libc::ppoll(self.polls.as_mut_ptr(), self.polls.len() as libc::nfds_t, timeout, core::ptr::null())
+            libc::ppoll(
+                self.polls.as_mut_ptr(),
+                self.polls.len() as libc::nfds_t,
+                &timeout,
+                core::ptr::null(),
+            )
         };
         if n > 0 && self.polls[0].revents != 0 {
             // What was written says only that there is mail.

@@ -115,6 +115,12 @@ impl Node {
         (status, talk)
     }
 
+    /// Waits until the node has ended by itself: its exit status, and what it said since its first line.
+    pub(crate) fn await_end(mut self) -> (Option<i32>, String) {
+        let talk = self.talk.take().expect("it was started").join().expect("no panic");
+        (self.child.wait().expect("the node is ours").code(), talk)
+    }
+
     /// What the node wrote to its standard output, which must have been piped. Reads on until it has ended.
     pub(crate) fn take_stdout(&mut self) -> JoinHandle<String> {
         let mut stdout = self.child.stdout.take().expect("it is piped");

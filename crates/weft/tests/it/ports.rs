@@ -200,6 +200,11 @@ fn a_device_that_is_not_there_is_the_machines_fault() {
     let (status, told) = run(&NETWORK.replace("packet 'to_b'", "memory"));
     assert_eq!(status, Some(1), "{told}");
     assert!(told.contains("W0502") && told.contains("weft replay"), "{told}");
+    let node = world.run(&folder, &folder.write("network.weft", NETWORK));
+    within(&world.middle, || interface::remove("to_b").expect("it is there"));
+    let (status, told) = node.await_end();
+    assert_eq!(status, Some(3), "{told}");
+    assert!(told.contains("port `right`: `to_b` has failed: No such device"), "{told}");
 }
 
 /// If this failed, what leaves to a capture would be lost, or a capture at its end would take the node with it.
