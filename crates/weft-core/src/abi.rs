@@ -304,6 +304,7 @@ impl Default for Outcome {
 
 impl Outcome {
     /// Forgets the last pass.
+    #[inline]
     pub fn clear(&mut self) {
         self.verdict = Verdict::Forward;
         self.element = 0;

@@ -4,6 +4,7 @@ use super::plan::PacketPlan;
 use super::stats::{Lost, PortStats};
 use crate::timers::Timers;
 use rustc_hash::FxHashMap;
+use std::vec;
 use weft_core::frame::{Frame, Pool};
 use weft_core::{Interval, Time};
 
@@ -122,18 +123,21 @@ impl Exits {
         self.waiting[usize::from(to)].push(frame);
     }
 
-    /// Frames leave now.
+    /// The next `n` frames leave now.
     #[inline]
-    pub(super) fn send_all(&mut self, to: u16, frames: impl Iterator<Item = Frame>) {
-        let (waiting, mut bytes) = (&mut self.waiting[usize::from(to)], 0);
-        let before = waiting.len();
-        waiting.extend(frames.map(|mut frame| {
+    pub(super) fn send_all(&mut self, to: u16, n: usize, frames: &mut vec::Drain<'_, Frame>) {
+        let (waiting, mut sent, mut bytes) = (&mut self.waiting[usize::from(to)], 0, 0);
+        waiting.reserve(n);
+        while sent < n
+            && let Some(mut frame) = frames.next()
+        {
             frame.meta.port = to;
             bytes += frame.len() as u64;
-            frame
-        }));
+            waiting.push(frame);
+            sent += 1;
+        }
         let port = &mut self.ports[usize::from(to)];
-        port.sent += (waiting.len() - before) as u64;
+        port.sent += sent as u64;
         port.sent_bytes += bytes;
     }
 

@@ -27,6 +27,7 @@ use live::{Arrived, Found, Live};
 use plan::PacketPlan;
 use stats::{How, Lost, PacketStats};
 use std::sync::Arc;
+use std::vec;
 use weft_core::abi::{Cx, Outcome, REGION_BODY, REGIONS, Slot, Verdict};
 use weft_core::frame::{BATCH_MAX, Frame, Pool};
 use weft_core::{Interval, Time, hash};
@@ -439,16 +440,20 @@ impl PacketEngine {
     }
 
     /// Those that have passed leave the batch, neighbours with the same way together.
-    fn leave(&mut self, frames: &mut impl Iterator<Item = Frame>, pool: &mut Pool) {
+    fn leave(&mut self, frames: &mut vec::Drain<'_, Frame>, pool: &mut Pool) {
         let mut rest = &self.passed[..];
         while let Some(&exit) = rest.first() {
             let n = rest.iter().take_while(|other| **other == exit).count();
             rest = &rest[n..];
-            let same = frames.by_ref().take(n);
-            match exit {
-                Exit::Port(to) => self.exits.send_all(to, same),
-                Exit::Ended => same.for_each(|frame| pool.give(frame)),
-                Exit::Lost(reason) => same.for_each(|frame| self.exits.lose(reason, frame, pool)),
+            if let Exit::Port(to) = exit {
+                self.exits.send_all(to, n, frames);
+                continue;
+            }
+            for frame in frames.take(n) {
+                match exit {
+                    Exit::Lost(reason) => self.exits.lose(reason, frame, pool),
+                    Exit::Port(_) | Exit::Ended => pool.give(frame),
+                }
             }
         }
     }

@@ -106,7 +106,19 @@ fn run(
     packets: &[Vec<u8>],
     batch: usize,
 ) -> (Left, Vec<(String, Vec<u8>)>) {
-    let (mut left, mut seen, mut frames) = (Vec::new(), Seen::default(), Vec::new());
+    let mut seen = Seen::default();
+    let left = run_watched(engine, pool, packets, batch, Some(&mut seen));
+    (left, seen.0)
+}
+
+fn run_watched(
+    engine: &mut PacketEngine,
+    pool: &mut Pool,
+    packets: &[Vec<u8>],
+    batch: usize,
+    mut seen: Option<&mut Seen>,
+) -> Left {
+    let (mut left, mut frames) = (Vec::new(), Vec::new());
     for (nth, packets) in packets.chunks(batch).enumerate() {
         for (at, packet) in packets.iter().enumerate() {
             let mut frame = pool.take_filled(packet).expect("the pool is large enough");
@@ -118,11 +130,12 @@ fn run(
             };
             frames.push(frame);
         }
-        engine.handle_batch(START, 0, &mut frames, pool, Some(&mut seen));
+        let watch = seen.as_mut().map(|seen| &mut **seen as &mut dyn Watch);
+        engine.handle_batch(START, 0, &mut frames, pool, watch);
         assert!(frames.is_empty());
         collect(engine, pool, &mut left);
     }
-    (left, seen.0)
+    left
 }
 
 fn collect(engine: &mut PacketEngine, pool: &mut Pool, left: &mut Left) {
@@ -573,7 +586,7 @@ fn random_chain(dice: &mut Dice) -> ChainProgram {
 
 #[test]
 fn compiled_chains_do_to_frames_what_interpreted_ones_do() {
-    // A chain would mean one thing in a replay with the interpreter, and another in traffic.
+    // A chain would mean one thing in a replay with the interpreter, which is watched, and another in traffic.
     let jit = jit();
     let mut verdicts = std::collections::BTreeMap::new();
     for seed in 0..if cfg!(debug_assertions) { 40 } else { 1500 } {
@@ -583,10 +596,10 @@ fn compiled_chains_do_to_frames_what_interpreted_ones_do() {
             .map(|_| (0..30 + dice.below(60)).map(|_| dice.pick(&[0, 0, 1, 2, b'a', b'b', 255])).collect())
             .collect();
         let batch = 1 + dice.below(64);
-        let observe = |backend: &dyn Backend| {
+        let observe = |backend: &dyn Backend, seen: Option<&mut Seen>| {
             let plan = Rig::new(1).plan(backend, vec![(chain.clone(), None)]);
             let (mut engine, mut pool) = (engine(&plan), pool());
-            let (left, seen) = run(&mut engine, &mut pool, &packets, batch);
+            let left = run_watched(&mut engine, &mut pool, &packets, batch, seen);
             engine.handle_timeout(START + Interval::from_millis(250));
             let rows: Vec<String> = engine
                 .rows()
@@ -596,15 +609,19 @@ fn compiled_chains_do_to_frames_what_interpreted_ones_do() {
             let stats = engine.stats();
             engine.close(&mut pool);
             assert_eq!(pool.in_use(), 0);
-            (left, seen, rows, stats, tables(&plan))
+            (left, rows, stats, tables(&plan))
         };
-        let (interpreted, compiled) = (observe(&Interp), observe(&jit));
-        assert_eq!(interpreted.1, compiled.1, "seed {seed}: fates");
-        assert_eq!(interpreted.0, compiled.0, "seed {seed}: frames");
-        assert_eq!(interpreted.2, compiled.2, "seed {seed}: rows");
-        assert_eq!(interpreted.3, compiled.3, "seed {seed}: counters");
-        assert_eq!(interpreted.4, compiled.4, "seed {seed}: tables");
-        for (fate, _) in interpreted.1 {
+        let [mut by_interp, mut by_jit] = [Seen::default(), Seen::default()];
+        let interpreted = observe(&Interp, Some(&mut by_interp));
+        let compiled = observe(&jit, Some(&mut by_jit));
+        assert_eq!(by_interp.0, by_jit.0, "seed {seed}: fates");
+        for (compiled, how) in [(compiled, "watched"), (observe(&jit, None), "not watched")] {
+            assert_eq!(interpreted.0, compiled.0, "seed {seed}, {how}: frames");
+            assert_eq!(interpreted.1, compiled.1, "seed {seed}, {how}: rows");
+            assert_eq!(interpreted.2, compiled.2, "seed {seed}, {how}: counters");
+            assert_eq!(interpreted.3, compiled.3, "seed {seed}, {how}: tables");
+        }
+        for (fate, _) in by_interp.0 {
             let kind = fate.split([' ', ':']).next().unwrap_or_default().to_owned();
             *verdicts.entry(kind).or_insert(0) += 1;
         }

@@ -1,8 +1,8 @@
 //! A chain between a source and a sink in memory.
 //!
 //! The source takes a buffer from the pool for each packet, fills it from a template and sets the addresses and ports
-//! of a flow; the sink gives the buffers back. Both are part of what is timed, as the sources of other packet processors
-//! are of their figures.
+//! of a flow; the sink gives the buffers back. Both are part of what is timed, as the sources of other packet
+//! processors are of their figures.
 
 use std::time::Instant;
 
