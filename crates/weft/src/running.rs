@@ -360,7 +360,7 @@ pub(crate) fn node_fault(error: &NodeError) -> Fault {
 /// A port's failure to open as a person should hear of it.
 fn port_fault(port: &str, error: &OpenError) -> Fault {
     let OpenError { name, doing, error, help } = error;
-    let fault = Fault::environment(format!("port `{port}`: cannot {doing} of `{name}`: {error}"));
+    let fault = Fault::environment(format!("port `{port}` on `{name}`: cannot {doing}: {error}"));
     match help {
         Some(help) => fault.with_help(help),
         None => fault,

@@ -862,6 +862,10 @@ fn check_redirect(cx: &mut Cx<'_>, checked: &Checked, edge: &Edge<'_>, stage: &S
 
 /// Refuses MIRROR where a request is not one message: a copy of a call is made when its message is there.
 fn check_mirror(cx: &mut Cx<'_>, checked: &Checked, edge: &Edge<'_>, stage: &Stage) {
+    // A frame is whole when it is there.
+    if edge.is_packet {
+        return;
+    }
     let handlers = &checked.element.handlers;
     let mut from = handlers.open.iter().chain(&handlers.request);
     let Some(handler) = from.find(|handler| handler.effects.mirrors) else { return };

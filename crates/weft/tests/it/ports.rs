@@ -219,14 +219,16 @@ fn a_capture_that_is_read_ends_and_one_that_is_written_is_whole() {
         writer.write(&Packet { bytes: &frame, ..Packet::default() }, &mut bytes).expect("it is short");
     }
     std::fs::write(folder.0.join("in.pcapng"), bytes).expect("the folder is ours");
-    let [from, to] = ["in.pcapng", "out.pcapng"].map(|name| folder.0.join(name).display().to_string());
+    let [from, to, copy] =
+        ["in.pcapng", "out.pcapng", "copy.pcapng"].map(|name| folder.0.join(name).display().to_string());
     let program = folder.write(
         "network.weft",
         &format!(
             "IMPORT 'library/protocols/all.weft';
 CREATE PORT past ON pcap '{from}';
 CREATE PORT kept ON pcap '{to}' WITH (write = TRUE);
-CREATE ELEMENT all ON packet AS ON PACKET FORWARD; END;
+CREATE PORT twin ON pcap '{copy}' WITH (write = TRUE);
+CREATE ELEMENT all ON packet AS ON PACKET MIRROR TO 'twin'; END;
 CREATE CHAIN copy ON PORT past -> kept AS all; END;
 "
         ),
@@ -244,6 +246,8 @@ CREATE CHAIN copy ON PORT past -> kept AS all; END;
         std::thread::sleep(Duration::from_millis(20));
     }
     assert_eq!(node.stop(), Some(0));
-    let written = std::fs::metadata(&to).expect("it is there").len();
-    assert!(written > 500 * 66, "{written} bytes");
+    for file in [to, copy] {
+        let written = std::fs::metadata(&file).expect("it is there").len();
+        assert!(written > 500 * 66, "{file}: {written} bytes");
+    }
 }
