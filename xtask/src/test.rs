@@ -12,7 +12,7 @@ use crate::tidy;
 use crate::workspace::{Workspace, cargo};
 
 /// How long each fuzz target runs, in seconds.
-const FUZZ_SECONDS: u32 = 10;
+const FUZZ_SECONDS: u32 = 6;
 
 /// How a step ended.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -19,7 +19,7 @@ pub const LISTENER_OPTIONS: &[(&str, Type)] = &[];
 pub const CLUSTER_OPTIONS: &[(&str, Type)] =
     &[("connect_timeout", Type::Interval), ("connections", Type::Int(64)), ("deadline", Type::Interval)];
 
-/// The options of a port, with their types. Which port has which is told by [`PORT_KINDS`].
+/// The options of a port, with their types. Each kind of port has some of them.
 pub const PORT_OPTIONS: &[(&str, Type)] = &[
     // A network namespace that the device is in.
     ("namespace", Type::Text(None)),
