@@ -2,7 +2,7 @@
 //!
 //! A [`MatchSpec`] says how rows are asked: each of its parts holds a value of the tuple against one column of the row
 //! or two. What it means is a walk through all rows in order. A [`Matcher`] gives the same row from a
-//! [`Classifier`](crate::classify::Classifier) over the rows of a table, at a cost that hardly depends on how many they
+//! [`Classifier`] over the rows of a table, at a cost that hardly depends on how many they
 //! are.
 //!
 //! **The order of rows.** The best `by` first, NULL last; of rows with the same, the one with the least key: column by

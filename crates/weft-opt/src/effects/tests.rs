@@ -279,7 +279,7 @@ fn undecided(chains: u64, infer: impl Fn(&ChainProgram) -> ChainEffects) -> (usi
 #[test]
 fn an_end_depends_on_nothing_but_its_sources() {
     // A source that is missing makes an element look as if it did not care what another one writes.
-    let (n_tried, found) = undecided(CHAINS, effects);
+    let (n_tried, found) = undecided(CHAINS / 4, effects);
     assert_eq!(found, None);
     assert!(n_tried > 500, "only {n_tried} passes were tried");
     let (_, found) =
