@@ -280,6 +280,12 @@ impl Engine {
         Some(key.into())
     }
 
+    /// A connection that [`Action::Connect`] asked for is being made. Its time begins here and not where the engine
+    /// asked for it: the pass that needs it may have taken longer.
+    pub fn handle_connecting(&mut self, now: Time, conn: ConnId) {
+        self.begin_connect_timeout(now, conn.into());
+    }
+
     /// A connection that [`Action::Connect`] asked for is up: its preface can be written.
     pub fn handle_connected(&mut self, _now: Time, conn: ConnId) {
         self.after_change(conn.into());

@@ -130,6 +130,12 @@ impl Engine {
         let key = self.conns.insert(Conn::new(h2, Side::Upstream { endpoint: at, is_ready: false }));
         endpoint.connecting = Some(key);
         self.actions.push_back(Action::Connect { conn: key.into(), address: endpoint.address.clone() });
+    }
+
+    /// A connection is being made from now on: it has the cluster's time.
+    pub(crate) fn begin_connect_timeout(&mut self, now: Time, key: ConnKey) {
+        let Some(Conn { side: Side::Upstream { endpoint, .. }, .. }) = self.conns.get(key) else { return };
+        let Some(endpoint) = self.endpoints.get(*endpoint) else { return };
         self.timers.set(now + endpoint.cluster.connect_timeout, Timer::Connect(key));
     }
 

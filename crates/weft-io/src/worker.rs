@@ -388,8 +388,9 @@ impl Worker {
             Action::Connect { conn, address } => {
                 self.syscalls += 1;
                 let connected = StreamSocket::connect(&address);
-                if connected.and_then(|stream| self.insert(conn, stream, true)).is_err() {
-                    self.engine.handle_closed(now, conn, CloseReason::Refused);
+                match connected.and_then(|stream| self.insert(conn, stream, true)) {
+                    Ok(_) => self.engine.handle_connecting(clock::now(), conn),
+                    Err(_) => self.engine.handle_closed(now, conn, CloseReason::Refused),
                 }
             }
             Action::Close { conn } => {

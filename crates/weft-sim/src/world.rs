@@ -695,6 +695,7 @@ impl World {
                 let address = address.to_string();
                 let server = self.servers.iter().position(|s| s.address == address);
                 self.note(&[5, conn.0]);
+                self.engine.handle_connecting(self.now, conn);
                 if server.is_some_and(|s| self.servers[s].is_unreachable) {
                     return;
                 }
