@@ -102,6 +102,15 @@ impl Pair {
     }
 }
 
+impl Plan {
+    /// The order as written, for a chain that is not planned.
+    pub fn as_written(figures: &Figures) -> Self {
+        let order: Vec<usize> = (0..figures.elements.len()).collect();
+        let ns = figures.expected_ns(&order);
+        Self { order, is_exact: false, written_ns: ns, planned_ns: ns, not_taken: None, licences: Vec::new() }
+    }
+}
+
 /// The order in which a chain should run: the one of least expected cost among those that the rules and the chain's own
 /// words allow, if it saves enough; else the one that runs, or the one that was written.
 ///

@@ -154,13 +154,17 @@ impl Part<'_> {
         order
     }
 
-    /// Set by set of the same size, keeping those that promise the least cost.
+    /// Set by set of the same size, keeping those that promise the least cost. Elements that must not stand between
+    /// two others may leave every set that is kept without a way on: then the written order is it.
     fn beam(&self) -> Vec<usize> {
         let rest: f64 = self.figures.elements[self.from..self.to].iter().map(|f| f.ns).sum();
         let mut beam = vec![Kept { set: 0, way: Way { cost: 0.0, reach: 1.0, last: 0 }, rest, by: 0 }];
         let mut layers: Vec<Vec<Kept>> = Vec::new();
         for _ in 0..self.len() {
             let mut next = self.layer(&beam);
+            if next.is_empty() {
+                return (self.from..self.to).collect();
+            }
             next.sort_by(|a, b| a.promise().total_cmp(&b.promise()).then(a.set.cmp(&b.set)));
             next.truncate(BEAM_WIDTH);
             layers.push(core::mem::replace(&mut beam, next));
@@ -242,7 +246,14 @@ mod tests {
             before[element] |=
                 (0..element).filter(|o| before[element] >> o & 1 != 0).fold(0, |s, o| s | before[o]);
         }
-        (figures, Constraints { before, apart: Vec::new() })
+        let mut apart = |_| {
+            let first = dice.below(n - 1);
+            let second = first + 1 + dice.below(n - first - 1);
+            let outside = (0..n).filter(|other| !(first..=second).contains(other) && dice.percent(percent));
+            ([first, second], outside.fold(0, |set, other| set | 1u64 << other))
+        };
+        let apart = (0..n / 5).map(&mut apart).collect();
+        (figures, Constraints { before, apart })
     }
 
     fn all_orders(n: usize) -> Vec<Vec<usize>> {
@@ -294,6 +305,29 @@ mod tests {
             let ratio = figures.expected_ns(&beam) / figures.expected_ns(&exact);
             assert!(constraints.hold(&beam) && ratio < 1.01, "seed {seed}: {ratio}");
         }
+    }
+
+    #[test]
+    fn a_beam_without_a_way_on_leaves_the_written_order() {
+        // Once the cheap first element is in front, the second must follow, and cannot before what may not stand
+        // between them: a beam that kept only such sets would have nothing to go on with.
+        let n = 40;
+        let figures = Figures {
+            elements: (0..n)
+                .map(|at| ElementFigures {
+                    ns: if at < 30 { 1000.0 } else { 1.0 },
+                    ends: if at < 30 { 0.0 } else { 0.9 },
+                    ..ElementFigures::default()
+                })
+                .collect(),
+        };
+        let mut before = vec![0; n];
+        before[39] = 1;
+        let apart = (30..39).map(|first| ([first, 39], 1)).collect();
+        let constraints = Constraints { before, apart };
+        let found = search(&figures, &constraints);
+        assert_eq!(found.order, (0..n).collect::<Vec<_>>());
+        assert!(constraints.hold(&found.order));
     }
 
     #[test]
