@@ -1,7 +1,7 @@
 //! How many parts a declaration may have: what compares each with each must not be given a hundred thousand.
 
 use super::Cx;
-use crate::ast::{Decl, Item};
+use crate::ast::{ChainOn, Decl, Item};
 use crate::diagnostic::{Diagnostic, code};
 use crate::resolve;
 use crate::source::Span;
@@ -64,10 +64,23 @@ fn lists(item: &Item) -> Vec<(&'static str, usize, Span)> {
             ("options", item.options.len(), item.name.span),
         ],
         Item::Listener(item) => vec![("options", item.options.len(), item.name.span)],
-        Item::Chain(item) => vec![
-            ("stages", item.stages.len(), item.name.span),
-            ("options", item.options.len(), item.name.span),
+        Item::Chain(item) => {
+            let n_ports = if let ChainOn::Port { ports, .. } = &item.on { ports.len() } else { 0 };
+            vec![
+                ("stages", item.stages.len(), item.name.span),
+                ("options", item.options.len(), item.name.span),
+                ("ports", n_ports, item.name.span),
+            ]
+        }
+        Item::Protocol(item) => vec![
+            ("parts of a header", item.items.len(), item.name.span),
+            ("clauses", item.clauses.len(), item.name.span),
         ],
+        Item::Union(item) => vec![
+            ("members", item.members.len(), item.name.span),
+            ("columns", item.columns.len(), item.name.span),
+        ],
+        Item::Port(item) => vec![("options", item.options.len(), item.name.span)],
         _ => Vec::new(),
     }
 }
