@@ -5,7 +5,9 @@
 //! interface between compiled code and the engine ([`abi`]).
 
 pub mod abi;
+pub mod checksum;
 pub mod classify;
+pub mod dice;
 pub mod filter;
 pub mod frame;
 pub mod hash;

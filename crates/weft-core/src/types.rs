@@ -120,6 +120,16 @@ pub enum Value {
 }
 
 impl Value {
+    /// The word that it is held in; 0 for NULL, and for bytes, which are not held in one.
+    pub fn word(&self) -> u64 {
+        match self {
+            Self::Bool(b) => u64::from(*b),
+            Self::Int(n) => *n as u64,
+            Self::Float(x) => x.to_bits(),
+            Self::Null | Self::Bytes(_) => 0,
+        }
+    }
+
     /// A text value.
     pub fn text(s: &str) -> Self {
         Self::Bytes(s.as_bytes().to_vec())

@@ -34,6 +34,11 @@ pub const PROTOCOLS_MAX: usize = 1024;
 /// Fields of one protocol.
 pub const FIELDS_MAX: usize = 256;
 
+/// The greatest number of so many bits, 1 to 64.
+pub const fn bits_max(bits: u8) -> u64 {
+    u64::MAX >> (64 - bits as u32)
+}
+
 /// A protocol: an index into the program's list.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct ProtocolId(pub u16);
@@ -301,6 +306,32 @@ pub enum FieldValue {
     Number(u64),
     /// Of bytes.
     Bytes(Vec<u8>),
+}
+
+impl BinaryOp {
+    /// What it makes of two numbers, by the rules of [`Expr`].
+    pub fn of(self, a: u64, b: u64) -> u64 {
+        match self {
+            Self::Add => a.saturating_add(b),
+            Self::Sub => a.saturating_sub(b),
+            Self::Mul => a.saturating_mul(b),
+            Self::Div => a.checked_div(b).unwrap_or(0),
+            Self::Rem => a.checked_rem(b).unwrap_or(0),
+            Self::Eq => u64::from(a == b),
+            Self::Ne => u64::from(a != b),
+            Self::Lt => u64::from(a < b),
+            Self::Le => u64::from(a <= b),
+            Self::Gt => u64::from(a > b),
+            Self::Ge => u64::from(a >= b),
+            Self::And => u64::from(a != 0 && b != 0),
+            Self::Or => u64::from(a != 0 || b != 0),
+        }
+    }
+
+    /// Whether it makes a number, and not a truth.
+    pub fn is_arithmetic(self) -> bool {
+        matches!(self, Self::Add | Self::Sub | Self::Mul | Self::Div | Self::Rem)
+    }
 }
 
 impl Expr {

@@ -11,9 +11,9 @@
 use std::hint::black_box;
 use std::sync::Arc;
 use std::time::Instant;
-use weft_core::Time;
 use weft_core::abi::{Counters, Cx, Outcome, REGION_BODY, REGIONS, Slot, State};
 use weft_core::frame::{BATCH_MAX, Frame, Pool, PoolConfig};
+use weft_core::{Time, checksum};
 use weft_engine::packet::plan::{ChainOn, PacketChain, PacketPlan};
 use weft_engine::packet::{PacketConfig, PacketEngine};
 use weft_engine::state::StateStore;
@@ -206,10 +206,7 @@ fn packet() -> Vec<u8> {
         vec![2, 0, 0, 0, 0, 1, 2, 0, 0, 0, 0, 2, 8, 0, 0x45, 0, 0, 50, 0, 1, 0x40, 0, 64, 17, 0, 0];
     packet.extend([10, 0, 0, 1, 10, 0, 0, 2, 0x13, 0x88, 0, 53, 0, 30, 0, 0]);
     packet.resize(PACKET_BYTES, 7);
-    let mut sum: u32 = packet[14..34].chunks(2).map(|w| u32::from(w[0]) << 8 | u32::from(w[1])).sum();
-    while sum > 0xffff {
-        sum = (sum >> 16) + (sum & 0xffff);
-    }
-    packet[24..26].copy_from_slice(&(!sum as u16).to_be_bytes());
+    let sum = checksum::fold(checksum::sum(&packet[14..34]));
+    packet[24..26].copy_from_slice(&(!sum).to_be_bytes());
     packet
 }

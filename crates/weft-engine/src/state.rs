@@ -10,13 +10,13 @@ use crate::filter::{self, Filter};
 use core::fmt;
 use std::collections::BTreeMap;
 use std::sync::Arc;
+use weft_core::Time;
 use weft_core::abi::State;
 use weft_core::filter::Policies;
 use weft_core::matching::Matcher;
 use weft_core::native::Prepared;
-use weft_core::table::{ColumnSpec, Insert, KeyBuilder, LimitsError, Scalars, Table, TableSpec};
+use weft_core::table::{ColumnSpec, LimitsError, Scalars, Table, TableSpec};
 use weft_core::types::Type;
-use weft_core::{Time, Value};
 use weft_ir::program::{ChainProgram, MatchDecl, Merge, Realisation, TableDecl, VarDecl};
 
 /// Scalar variables that one chain may have over its life, those of dropped elements included.
@@ -242,7 +242,7 @@ impl Staged {
         }
         let n = if decl.realisation == Realisation::PerWorker { workers } else { 1 };
         let tables: Vec<_> = (0..n).map(|_| Arc::new(Table::new(decl.spec.clone()))).collect();
-        tables.iter().for_each(|table| fill(table, decl));
+        tables.iter().for_each(|table| table.add_rows(&decl.rows, Time(0)));
         let held = HeldTable { realisation: decl.realisation, tables: tables.clone(), is_bound: true };
         if decl.owner.is_empty() {
             self.store.shared.insert(decl.spec.name.clone(), held);
@@ -306,7 +306,7 @@ impl ChainState {
         }
         let word = self.words as u32;
         self.words += 1;
-        let start = word_of(&var.start);
+        let start = var.start.word();
         match var.merge {
             None => self.scalars.set_word(word as usize, start),
             Some(_) => self.merged.iter().for_each(|part| part.set_word(word as usize, start)),
@@ -366,52 +366,4 @@ fn matchers(program: &ChainProgram, tables: &[Vec<Arc<Table>>]) -> Result<Vec<Ar
         })
     };
     program.matches.iter().map(matcher).collect()
-}
-
-/// Puts the rows of the program text into a new table.
-fn fill(table: &Table, decl: &TableDecl) {
-    let n_keys = decl.spec.key.len();
-    let columns: Vec<_> = table.columns().map(|(_, at)| at).collect();
-    for values in &decl.rows {
-        // The checker has seen to it that keys differ and that the rows fit.
-        let Insert::New(row) = insert(table, &values[..n_keys]) else { continue };
-        for (column, value) in columns.iter().zip(values).skip(n_keys) {
-            // A new row holds the defaults, of which some are NULL.
-            table.set_null(row, *column, *value == Value::Null);
-            match value {
-                Value::Null => {}
-                Value::Bytes(bytes) => {
-                    table.set_bytes(row, *column, bytes);
-                }
-                number => table.set_word(row, *column, word_of(number)),
-            }
-        }
-    }
-}
-
-fn insert(table: &Table, key: &[Value]) -> Insert {
-    let at = Time(0);
-    match key {
-        [Value::Bytes(bytes)] => table.insert_bytes(bytes, at),
-        [number] => table.insert_int(word_of(number), at),
-        parts => {
-            let mut key = KeyBuilder::default();
-            for part in parts {
-                match part {
-                    Value::Bytes(bytes) => key.bytes(bytes),
-                    number => key.int(word_of(number)),
-                };
-            }
-            table.insert_bytes(key.as_bytes(), at)
-        }
-    }
-}
-
-fn word_of(value: &Value) -> u64 {
-    match value {
-        Value::Bool(b) => u64::from(*b),
-        Value::Int(n) => *n as u64,
-        Value::Float(x) => x.to_bits(),
-        Value::Null | Value::Bytes(_) => 0,
-    }
 }

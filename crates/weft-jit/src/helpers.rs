@@ -10,12 +10,12 @@ use core::sync::atomic::AtomicU64;
 use cranelift_codegen::ir::{Type, types};
 use std::sync::Arc;
 use weft_core::abi::{Cx, EditTarget, Fault, Verdict};
-use weft_core::hash;
 use weft_core::limits::ROW_BYTES_MAX;
 use weft_core::matching::{Key, Matcher};
 use weft_core::native::{Arg, Call, Ended, NATIVE_ARGS_MAX, NATIVE_BYTES_MAX};
 use weft_core::table::{ColumnRef, Insert, Row, Table};
 use weft_core::{Status, Time};
+use weft_core::{checksum, hash};
 use weft_ir::program::Merge;
 
 /// A run of bytes that stays until the pass ends.
@@ -447,13 +447,7 @@ extern "C" fn contains(a: Bytes, b: Bytes) -> bool {
 }
 
 extern "C" fn frame_sum(bytes: Bytes) -> u64 {
-    let (words, odd) = bytes.as_slice().as_chunks::<2>();
-    let sum: u64 = words.iter().map(|word| u64::from(u16::from_be_bytes(*word))).sum();
-    let mut sum = sum + odd.first().map_or(0, |odd| u64::from(*odd) << 8);
-    while sum > 0xffff {
-        sum = (sum >> 16) + (sum & 0xffff);
-    }
-    sum
+    checksum::fold(checksum::sum(bytes.as_slice())).into()
 }
 
 extern "C" fn like(a: Bytes, pattern: Bytes) -> bool {

@@ -7,7 +7,7 @@
 //! draws keys that the rules match.
 
 use super::{FieldSpec, Layout, Pattern, Rule};
-use crate::hash;
+use crate::dice::Dice;
 
 /// A kind of rule set.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -42,7 +42,7 @@ pub fn five_tuple() -> [FieldSpec; 5] {
 
 /// `n` different rules over [`five_tuple`], the first with the greatest priority, the last for all that is left.
 pub fn rules(family: Family, n: usize, seed: u64) -> Vec<Rule> {
-    let mut dice = Dice::new(seed);
+    let mut dice = Dice::from_seed(seed);
     let shape = Shape::of(family);
     let sites: Vec<u32> = (0..(n / 40).clamp(4, 4096)).map(|_| dice.bits() as u32).collect();
     let mut seen = std::collections::BTreeSet::new();
@@ -65,18 +65,18 @@ pub fn rules(family: Family, n: usize, seed: u64) -> Vec<Rule> {
 /// A routing table: `n` different prefixes of one field of 32 or 128 bits, longer ones with greater priorities. Lengths
 /// are spread as in the tables of the Internet's core: three of five are /24 (or /48), few are longer.
 pub fn prefixes(n: usize, bits: u8, seed: u64) -> Vec<Rule> {
-    let mut dice = Dice::new(seed);
+    let mut dice = Dice::from_seed(seed);
     let lengths: &[(usize, u8, u8)] = if bits == 32 {
         &[(60, 24, 24), (12, 22, 22), (8, 23, 23), (6, 20, 21), (8, 16, 19), (1, 8, 15), (5, 25, 32)]
     } else {
         &[(50, 48, 48), (16, 32, 32), (12, 44, 44), (12, 36, 40), (6, 29, 31), (4, 49, 64)]
     };
     // Allocations, below which the prefixes lie.
-    let blocks: Vec<u128> = (0..(n / 24).max(1)).map(|_| dice.block(bits)).collect();
+    let blocks: Vec<u128> = (0..(n / 24).max(1)).map(|_| block(bits, &mut dice)).collect();
     let mut seen = std::collections::BTreeSet::new();
     let mut rules = Vec::with_capacity(n);
     while rules.len() < n {
-        let len = dice.weighted(lengths, |&(weight, ..)| weight);
+        let len = weighted(lengths, |&(weight, ..)| weight, &mut dice);
         let len = len.1 + dice.below(usize::from(len.2 - len.1) + 1) as u8;
         let fixed = u32::from(if bits == 32 { 14u8 } else { 28 }.min(len));
         let below = (u128::from(dice.bits()) << 64 | u128::from(dice.bits())) >> (128 - u32::from(bits));
@@ -92,7 +92,7 @@ pub fn prefixes(n: usize, bits: u8, seed: u64) -> Vec<Rule> {
 
 /// `n` different flows over [`five_tuple`], none before another.
 pub fn exact(n: usize, seed: u64) -> Vec<Rule> {
-    let mut dice = Dice::new(seed);
+    let mut dice = Dice::from_seed(seed);
     // The number is part of the addresses, so no two are the same.
     let rule = |id: u32| {
         let drawn = dice.bits();
@@ -105,86 +105,60 @@ pub fn exact(n: usize, seed: u64) -> Vec<Rule> {
 
 /// `n` packed keys, each drawn from a rule, all rules alike; one of twenty is any key at all.
 pub fn flows(layout: &Layout, rules: &[Rule], n: usize, seed: u64) -> Vec<u64> {
-    let mut dice = Dice::new(seed);
+    let mut dice = Dice::from_seed(seed);
     let (words, fields) = (layout.words(), layout.fields().len());
     let mut keys = vec![0; n * words];
     let mut values = vec![0; fields];
     for key in keys.chunks_exact_mut(words) {
-        let rule = if rules.is_empty() || dice.below(20) == 0 { None } else { Some(dice.pick(rules)) };
+        let rule = if rules.is_empty() || dice.below(20) == 0 {
+            None
+        } else {
+            Some(&rules[dice.below(rules.len())])
+        };
         for (field, value) in values.iter_mut().enumerate() {
             let bits = layout.fields()[field].bits;
             let pattern = rule.map_or(Pattern::Any, |rule| rule.patterns[field]);
-            *value = dice.within(pattern, bits);
+            *value = within(pattern, bits, &mut dice);
         }
         layout.pack(&values, key);
     }
     keys
 }
 
-/// Where choices come from.
-#[derive(Clone, Debug)]
-pub struct Dice {
-    seed: u64,
-    drawn: u64,
+/// A value that a pattern of a field with so many bits admits.
+pub fn within(pattern: Pattern, bits: u8, dice: &mut Dice) -> u128 {
+    let all = u128::MAX >> (128 - bits);
+    let any = (u128::from(dice.bits()) << 64 | u128::from(dice.bits())) & all;
+    match pattern {
+        Pattern::Any => any,
+        Pattern::Exact(value) => value,
+        Pattern::Prefix { value, len } => {
+            let free = all.checked_shr(len.into()).unwrap_or(0);
+            value & !free | any & free
+        }
+        Pattern::Mask { value, mask } => value & mask | any & !mask,
+        Pattern::Range { lo, hi } => (hi - lo).checked_add(1).map_or(any, |span| lo + any % span),
+    }
 }
 
-impl Dice {
-    /// All choices follow from the seed.
-    pub fn new(seed: u64) -> Self {
-        Self { seed: hash::hash_word(seed), drawn: 0 }
-    }
+fn weighted<'a, T>(from: &'a [T], weight: impl Fn(&T) -> usize, dice: &mut Dice) -> &'a T {
+    let mut at = dice.below(from.iter().map(&weight).sum());
+    let is_it = |item: &&T| {
+        let hit = at < weight(item);
+        at = at.saturating_sub(weight(item));
+        hit
+    };
+    from.iter().find(is_it).expect("the number is below the sum of the weights")
+}
 
-    /// 64 bits.
-    pub fn bits(&mut self) -> u64 {
-        self.drawn += 1;
-        hash::mix(self.seed, self.drawn)
+/// The start of an allocation: of IPv6 all are in 2000::/3, and most in a few /12 of it.
+fn block(bits: u8, dice: &mut Dice) -> u128 {
+    let drawn = u128::from(dice.bits());
+    if bits == 32 {
+        return (0x0100_0000 + drawn % 0xde00_0000) & 0xffff_ffff;
     }
-
-    /// A number below `n`, which is not 0.
-    pub fn below(&mut self, n: usize) -> usize {
-        ((u128::from(self.bits()) * n as u128) >> 64) as usize
-    }
-
-    /// One of a list that is not empty.
-    pub fn pick<'a, T>(&mut self, from: &'a [T]) -> &'a T {
-        &from[self.below(from.len())]
-    }
-
-    /// A value that a pattern of a field with so many bits admits.
-    pub fn within(&mut self, pattern: Pattern, bits: u8) -> u128 {
-        let all = u128::MAX >> (128 - bits);
-        let any = (u128::from(self.bits()) << 64 | u128::from(self.bits())) & all;
-        match pattern {
-            Pattern::Any => any,
-            Pattern::Exact(value) => value,
-            Pattern::Prefix { value, len } => {
-                let free = all.checked_shr(len.into()).unwrap_or(0);
-                value & !free | any & free
-            }
-            Pattern::Mask { value, mask } => value & mask | any & !mask,
-            Pattern::Range { lo, hi } => (hi - lo).checked_add(1).map_or(any, |span| lo + any % span),
-        }
-    }
-
-    fn weighted<'a, T>(&mut self, from: &'a [T], weight: impl Fn(&T) -> usize) -> &'a T {
-        let mut at = self.below(from.iter().map(&weight).sum());
-        let is_it = |item: &&T| {
-            let hit = at < weight(item);
-            at = at.saturating_sub(weight(item));
-            hit
-        };
-        from.iter().find(is_it).expect("the number is below the sum of the weights")
-    }
-
-    /// The start of an allocation: of IPv6 all are in 2000::/3, and most in a few /12 of it.
-    fn block(&mut self, bits: u8) -> u128 {
-        let drawn = u128::from(self.bits());
-        if bits == 32 {
-            return (0x0100_0000 + drawn % 0xde00_0000) & 0xffff_ffff;
-        }
-        let registry = *self.pick(&[0x200u128, 0x240, 0x260, 0x280, 0x2a0, 0x2c0]);
-        registry << 116 | (drawn & 0xf_ffff_ffff) << 80
-    }
+    let registry = dice.pick(&[0x200u128, 0x240, 0x260, 0x280, 0x2a0, 0x2c0]);
+    registry << 116 | (drawn & 0xf_ffff_ffff) << 80
 }
 
 /// How often what occurs in the rules of a family: weights, and lengths of prefixes from the first to the last.
@@ -240,9 +214,9 @@ impl Shape {
 
     fn draw(&self, sites: &[u32], dice: &mut Dice) -> Vec<Pattern> {
         let address = |lengths: &[(usize, u8, u8)], dice: &mut Dice| {
-            let &(_, from, to) = dice.weighted(lengths, |&(weight, ..)| weight);
+            let &(_, from, to) = weighted(lengths, |&(weight, ..)| weight, dice);
             let len = from + dice.below(usize::from(to - from) + 1) as u8;
-            let site = *dice.pick(sites);
+            let site = dice.pick(sites);
             let below = dice.bits() as u32;
             // Half of the addresses share a /24 with others of their site.
             let shared = if below & 1 == 0 { 24 } else { 16 };
@@ -250,7 +224,7 @@ impl Shape {
             if len == 0 { Pattern::Any } else { Pattern::Prefix { value: value.into(), len } }
         };
         let (src, dst) = (address(self.src, dice), address(self.dst, dice));
-        let proto = match dice.weighted(&[0, 1, 2, 3], |&at: &usize| self.proto[at]) {
+        let proto = match weighted(&[0, 1, 2, 3], |&at: &usize| self.proto[at], dice) {
             0 => Pattern::Exact(6),
             1 => Pattern::Exact(17),
             2 => Pattern::Exact(1),
@@ -258,7 +232,7 @@ impl Shape {
         };
         let has_ports = matches!(proto, Pattern::Exact(6 | 17));
         let ports = |kinds: &[(usize, Ports)], dice: &mut Dice| {
-            let &(_, kind) = dice.weighted(kinds, |&(weight, _)| weight);
+            let &(_, kind) = weighted(kinds, |&(weight, _)| weight, dice);
             if has_ports { port(kind, dice) } else { Pattern::Any }
         };
         let (sport, dport) = (ports(self.sport, dice), ports(self.dport, dice));
@@ -273,11 +247,11 @@ fn port(kind: Ports, dice: &mut Dice) -> Pattern {
     match kind {
         Ports::Any => Pattern::Any,
         Ports::High => Pattern::Range { lo: 1024, hi: 65_535 },
-        Ports::Known => Pattern::Exact((*dice.pick(&KNOWN)).into()),
+        Ports::Known => Pattern::Exact(dice.pick(&KNOWN).into()),
         Ports::One => Pattern::Exact(dice.below(1 << 16) as u128),
         Ports::Range => {
             let lo = dice.below(60_000) as u128;
-            let most = *dice.pick(&[16, 5000]);
+            let most = dice.pick(&[16, 5000]);
             Pattern::Range { lo, hi: lo + 1 + dice.below(most) as u128 }
         }
     }

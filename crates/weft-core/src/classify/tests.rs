@@ -1,5 +1,6 @@
-use super::generate::{Dice, Family, exact, five_tuple, flows, prefixes, rules};
+use super::generate::{Family, exact, five_tuple, flows, prefixes, rules, within};
 use super::*;
+use crate::dice::Dice;
 
 /// The best of all rules by the words of the documentation: no boxes, no ranks.
 fn oracle(fields: &[FieldSpec], rules: &[Rule], values: &[u128]) -> Option<u32> {
@@ -76,7 +77,7 @@ fn random_fields(dice: &mut Dice) -> Vec<FieldSpec> {
         &[64, 63, 1],
         &[16, 8, 100],
     ];
-    let widths = *dice.pick(&shapes);
+    let widths = dice.pick(&shapes);
     widths.iter().enumerate().map(|(at, &bits)| FieldSpec::new(format!("f{at}"), bits)).collect()
 }
 
@@ -121,12 +122,12 @@ fn agree(table: &Classifier, rules: &[Rule], n: usize, dice: &mut Dice) {
     let mut keys = vec![0; n * words];
     let mut expected = Vec::new();
     for key in keys.chunks_exact_mut(words) {
-        let from = if rules.is_empty() { None } else { Some(dice.pick(rules).clone()) };
+        let from = if rules.is_empty() { None } else { Some(dice.pick(rules)) };
         let values: Vec<u128> = fields
             .iter()
             .enumerate()
             .map(|(field, spec)| match &from {
-                Some(rule) if dice.below(4) > 0 => dice.within(rule.patterns[field], spec.bits),
+                Some(rule) if dice.below(4) > 0 => within(rule.patterns[field], spec.bits, dice),
                 _ => near(spec.bits, dice),
             })
             .collect();
@@ -147,9 +148,9 @@ fn agree(table: &Classifier, rules: &[Rule], n: usize, dice: &mut Dice) {
 fn tables_find_what_asking_every_rule_finds() {
     let mut kinds = std::collections::BTreeSet::new();
     for seed in 0..60 {
-        let mut dice = Dice::new(seed);
+        let mut dice = Dice::from_seed(seed);
         let fields = random_fields(&mut dice);
-        let mix = *dice.pick(&MIXES);
+        let mix = dice.pick(&MIXES);
         let n = [0, 1, 3, 10, 40, 120][dice.below(6)];
         let mut rules: Vec<Rule> = (0..n).map(|id| random_rule(&fields, mix, id * 3, &mut dice)).collect();
         let mut table = table(&fields, &rules);
@@ -284,7 +285,7 @@ fn tables_of_exact_rules_grow_and_shrink_bit_by_bit() {
     let key = |table: &Classifier, rule: &Rule| {
         let mut key = [0; 2];
         let values: Vec<u128> =
-            rule.patterns.iter().map(|&pattern| Dice::new(0).within(pattern, 32)).collect();
+            rule.patterns.iter().map(|&pattern| within(pattern, 32, &mut Dice::from_seed(0))).collect();
         table.layout().pack(&values, &mut key);
         key
     };
@@ -333,7 +334,7 @@ fn hostile_rule_sets_stay_within_their_limits() {
         ("doubles", doubles.collect()),
     ] {
         let mut table = table(&tuple, &rules);
-        let mut dice = Dice::new(3);
+        let mut dice = Dice::from_seed(3);
         agree(&table, &rules, 10, &mut dice);
         let built = table.rebuild();
         table.adopt(built).unwrap();
@@ -365,7 +366,7 @@ fn tries_over_hostile_prefixes_are_bounded() {
             .map(|(id, pattern)| Rule { patterns: vec![pattern], priority: id % 3, id })
             .collect();
         let table = rebuilt(&field, &rules);
-        agree(&table, &rules, 100, &mut Dice::new(1));
+        agree(&table, &rules, 100, &mut Dice::from_seed(1));
         assert!(table.describe().bytes < 600 * rules.len() + (64 << 10), "{}", table.describe());
     }
 }
@@ -383,11 +384,11 @@ fn what_was_built_too_long_ago_is_refused() {
     }
     assert_eq!(table.describe().kind, Kind::TupleSpace, "the tuple space takes over");
     assert_eq!(table.adopt(built), Err(Outdated));
-    agree(&table, &rules, 20, &mut Dice::new(2));
+    agree(&table, &rules, 20, &mut Dice::from_seed(2));
     table.adopt(table.rebuild()).unwrap();
     assert!(!table.wants_rebuild());
     assert_eq!(table.adopt(again), Err(Outdated));
-    agree(&table, &rules, 20, &mut Dice::new(2));
+    agree(&table, &rules, 20, &mut Dice::from_seed(2));
 }
 
 /// A rule that does not fit its table would be taken as something else.

@@ -1,5 +1,7 @@
 //! What a sender leaves to be done to a packet, as the virtio-net header says it.
 
+use crate::checksum::{fold, sum};
+
 /// Bytes of the virtio-net header that [`Offload::to_virtio`] writes.
 /// Source: virtio 1.2, section 5.1.6, without `num_buffers`; Linux `struct virtio_net_hdr`.
 pub const VIRTIO_HEADER_BYTES: usize = 10;
@@ -170,28 +172,6 @@ impl Offload {
             *self = Self::default();
         }
     }
-}
-
-/// The sum of 16-bit words in network order; an odd byte at the end is the upper half of a word.
-fn sum(bytes: &[u8]) -> u64 {
-    let mut chunks = bytes.chunks_exact(8);
-    let mut total: u64 = 0;
-    for chunk in &mut chunks {
-        let word = u64::from_be_bytes(chunk.try_into().expect("a chunk has 8 bytes"));
-        let (added, carry) = total.overflowing_add(word);
-        total = added + u64::from(carry);
-    }
-    let mut rest = [0; 8];
-    rest[..chunks.remainder().len()].copy_from_slice(chunks.remainder());
-    let (added, carry) = total.overflowing_add(u64::from_be_bytes(rest));
-    added + u64::from(carry)
-}
-
-fn fold(mut sum: u64) -> u16 {
-    while sum > 0xffff {
-        sum = (sum & 0xffff) + (sum >> 16);
-    }
-    sum as u16
 }
 
 #[cfg(test)]

@@ -1,6 +1,7 @@
 //! Cutting a packet that stands for several, for devices that cannot.
 
 use super::{BATCH_MAX, Checksum, Frame, GsoKind, Pool};
+use crate::checksum::{fold, sum};
 
 /// Segments of one packet: 64 KiB in the smallest that TCP peers agree on.
 pub const SEGMENTS_MAX: usize = 1024;
@@ -118,7 +119,7 @@ impl Cut {
         let headers = self.payload - self.transport;
         // The field holds the sum of the pseudo header, in which the length is the only thing that is another.
         let (old, new) = (headers + whole_payload, length - self.transport);
-        let sum = u32::from(word(bytes, self.sum_at)) + u32::from(!(old as u16)) + new as u32;
+        let sum = u64::from(word(bytes, self.sum_at)) + u64::from(!(old as u16)) + new as u64;
         put(bytes, self.sum_at, fold(sum));
         if self.kind == GsoKind::Udp {
             put(bytes, self.transport + 4, new as u16);
@@ -148,9 +149,8 @@ impl Cut {
         let id = word(bytes, self.network + 4).wrapping_add(number as u16);
         put(bytes, self.network + 4, id);
         put(bytes, self.network + 10, 0);
-        let header = &bytes[self.network..self.transport];
-        let sum: u32 = header.chunks_exact(2).map(|pair| u32::from(word(pair, 0))).sum();
-        put(bytes, self.network + 10, !fold(sum));
+        let header = sum(&bytes[self.network..self.transport]);
+        put(bytes, self.network + 10, !fold(header));
     }
 }
 
@@ -160,13 +160,6 @@ fn word(bytes: &[u8], at: usize) -> u16 {
 
 fn put(bytes: &mut [u8], at: usize, value: u16) {
     bytes[at..at + 2].copy_from_slice(&value.to_be_bytes());
-}
-
-fn fold(mut sum: u32) -> u16 {
-    while sum > 0xffff {
-        sum = (sum & 0xffff) + (sum >> 16);
-    }
-    sum as u16
 }
 
 #[cfg(test)]
@@ -205,7 +198,7 @@ mod tests {
         }
         let sum_at = start + if kind == GsoKind::Udp { 6 } else { 16 };
         let sum = pseudo_sum(&frame, is_v6, length);
-        put(&mut frame, sum_at, fold(sum));
+        put(&mut frame, sum_at, fold(u64::from(sum)));
         frame.extend(payload);
         (frame, start as u16)
     }
@@ -292,12 +285,12 @@ mod tests {
                     [a, b] => u32::from(*a) << 8 | u32::from(*b),
                     rest => u32::from(rest[0]) << 8,
                 }).sum();
-                prop_assert_eq!(fold(sum + pseudo_sum(bytes, is_v6, length)), 0xffff, "transport checksum");
+                prop_assert_eq!(fold(u64::from(sum + pseudo_sum(bytes, is_v6, length))), 0xffff, "transport checksum");
                 if is_v6 {
                     prop_assert_eq!(usize::from(word(bytes, 22)), length);
                 } else {
                     let sum: u32 = bytes[18..38].chunks_exact(2).map(|pair| u32::from(word(pair, 0))).sum();
-                    prop_assert_eq!(fold(sum), 0xffff, "header checksum");
+                    prop_assert_eq!(fold(u64::from(sum)), 0xffff, "header checksum");
                     prop_assert_eq!(usize::from(word(bytes, 20)), length + 20);
                     prop_assert_eq!(word(bytes, 22), 0xffff_u16.wrapping_add(number as u16));
                 }

@@ -1,21 +1,7 @@
 use super::*;
-use crate::hash;
+use crate::dice::Dice;
 use crate::table::{ColumnSpec, Evict, Insert, TableSpec};
 use crate::types::Value;
-
-/// Numbers that are the same in each run.
-struct Dice(u64);
-
-impl Dice {
-    fn below(&mut self, n: u64) -> u64 {
-        self.0 += 1;
-        hash::draw(7, self.0) % n
-    }
-
-    fn one_of<T: Clone>(&mut self, of: &[T]) -> T {
-        of[self.below(of.len() as u64) as usize].clone()
-    }
-}
 
 const NET: u16 = 2;
 const PROTO: u16 = 3;
@@ -50,26 +36,15 @@ fn spec() -> TableSpec {
 
 fn table(rows: &[Vec<Value>]) -> Arc<Table> {
     let table = Table::new(spec());
-    let columns: Vec<ColumnRef> = table.columns().map(|(_, at)| at).collect();
-    for values in rows {
-        let Value::Int(id) = values[0] else { panic!("a key is a number") };
-        let Insert::New(row) = table.insert_int(id as u64, Time(0)) else { panic!("keys differ") };
-        for (&at, value) in columns.iter().zip(values).skip(1) {
-            match value {
-                Value::Bytes(bytes) => assert!(table.set_bytes(row, at, bytes)),
-                Value::Int(n) => table.set_word(row, at, *n as u64),
-                _ => {}
-            }
-            table.set_null(row, at, *value == Value::Null);
-        }
-    }
+    table.add_rows(rows, Time(0));
+    assert_eq!(table.len(), rows.len() as u64, "keys differ");
     Arc::new(table)
 }
 
 fn net(dice: &mut Dice, lengths: &[usize]) -> Value {
-    let bytes = dice.one_of(lengths);
+    let bytes = dice.pick(lengths);
     let mut net: Vec<u8> = (0..bytes).map(|at| if at < 2 { dice.below(3) as u8 } else { 0 }).collect();
-    net.push(dice.one_of(&[0, 7, 8, 14, 16, 32, 33]));
+    net.push(dice.pick(&[0, 7, 8, 14, 16, 32, 33]));
     Value::Bytes(net)
 }
 
@@ -79,11 +54,11 @@ fn or_null(dice: &mut Dice, value: Value) -> Value {
 
 fn row(dice: &mut Dice, id: i64, lengths: &[usize]) -> Vec<Value> {
     let priority = Value::Int(dice.below(6) as i64 - 3);
-    let (net, proto) = (net(dice, lengths), Value::Int(dice.one_of(&[0, 6, 17, 255])));
-    let low = dice.one_of(&[0, 80, 1024, 65_535]);
-    let high = Value::Int(dice.one_of(&[80, 1023, 65_534, 65_535]));
-    let delta = Value::Int(dice.one_of(&[-128, -1, 0, 127]));
-    let name = Value::text(dice.one_of(&["", "a", "ab", "b"]));
+    let (net, proto) = (net(dice, lengths), Value::Int(dice.pick(&[0, 6, 17, 255])));
+    let low = dice.pick(&[0, 80, 1024, 65_535]);
+    let high = Value::Int(dice.pick(&[80, 1023, 65_534, 65_535]));
+    let delta = Value::Int(dice.pick(&[-128, -1, 0, 127]));
+    let name = Value::text(dice.pick(&["", "a", "ab", "b"]));
     let values = [priority, net, proto, Value::Int(low), high, delta, name];
     let mut row = vec![Value::Int(id - 50)];
     row.extend(values.into_iter().enumerate().map(|(at, v)| if at == 3 { v } else { or_null(dice, v) }));
@@ -156,10 +131,10 @@ fn key(dice: &mut Dice, part: &MatchPart) -> Value {
             }
             Value::Bytes(address)
         }
-        Type::Uint(8) => Value::Int(dice.one_of(&[0, 5, 6, 7, 17, 254, 255])),
-        Type::Uint(_) => Value::Int(dice.one_of(&[0, 79, 80, 81, 1023, 1024, 65_534, 65_535])),
-        Type::Int(_) => Value::Int(dice.one_of(&[-128, -127, -2, -1, 0, 1, 126, 127])),
-        _ => Value::text(dice.one_of(&["", "a", "ab", "abc", "c"])),
+        Type::Uint(8) => Value::Int(dice.pick(&[0, 5, 6, 7, 17, 254, 255])),
+        Type::Uint(_) => Value::Int(dice.pick(&[0, 79, 80, 81, 1023, 1024, 65_534, 65_535])),
+        Type::Int(_) => Value::Int(dice.pick(&[-128, -127, -2, -1, 0, 1, 126, 127])),
+        _ => Value::text(dice.pick(&["", "a", "ab", "abc", "c"])),
     };
     if part.nullable { or_null(dice, value) } else { value }
 }
@@ -177,10 +152,10 @@ fn found(matcher: &Matcher, table: &Table, keys: &[Value]) -> Option<i64> {
 #[test]
 fn the_first_row_is_that_of_a_walk_through_all() {
     // Where a matcher and the walk differ, compiled code does not do what the program says.
-    let mut dice = Dice(0);
+    let mut dice = Dice::from_seed(0);
     for round in 0..150 {
         let lengths = [&[4][..], &[16], &[4, 16]][round % 3];
-        let n_rows = dice.one_of(&[0, 1, 8, 100]);
+        let n_rows = dice.pick(&[0, 1, 8, 100]);
         let rows: Vec<_> = (0..n_rows).map(|id| row(&mut dice, id, lengths)).collect();
         let table = table(&rows);
         let spec = MatchSpec { by: 1, descending: dice.below(2) == 0, parts: parts(&mut dice) };

@@ -332,9 +332,6 @@ fn default_cell(spec: &ColumnSpec) -> Vec<u64> {
     let mut cell = vec![0; cell_words(spec.ty)];
     match &spec.default {
         Value::Null => {}
-        Value::Bool(b) => cell[0] = u64::from(*b),
-        Value::Int(n) => cell[0] = *n as u64,
-        Value::Float(x) => cell[0] = x.to_bits(),
         // A default that is too long is cut: the compiler has refused it.
         Value::Bytes(bytes) => {
             let bytes = &bytes[..bytes.len().min(bytes_max(spec.ty) as usize)];
@@ -343,6 +340,7 @@ fn default_cell(spec: &ColumnSpec) -> Vec<u64> {
                 *word = partial_word(chunk);
             }
         }
+        number => cell[0] = number.word(),
     }
     cell
 }

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 
 use super::eval::{self, Sight};
 use super::{Checksum, Expr, FieldId, FieldValue, Item, Next, Protocol, ProtocolId, Rule, Until, Width};
+use crate::checksum::{self, fold};
 use crate::types::Type;
 
 /// A header to be built.
@@ -267,19 +268,20 @@ impl<'a> Maker<'a> {
 
     /// A checksum of the header that has been made, in the order of the wire.
     fn sum(&self, sum: Checksum, header: &[u8]) -> Vec<u8> {
-        let inverted = |parts: &[&[u8]]| (!eval::sum16(parts)).to_be_bytes().to_vec();
+        let inverted = |bytes: &[u8]| (!fold(checksum::sum(bytes))).to_be_bytes().to_vec();
+        let layer = || [header, self.behind].concat();
         match sum {
-            Checksum::Header => inverted(&[header]),
-            Checksum::Layer => inverted(&[&[header, self.behind].concat()]),
+            Checksum::Header => inverted(header),
+            Checksum::Layer => inverted(&layer()),
             Checksum::Pseudo | Checksum::PseudoOrZero => {
-                let layer = [header, self.behind].concat();
-                let value = inverted(&[&self.pseudo(layer.len()), &layer]);
+                let layer = layer();
+                let value = inverted(&[self.pseudo(layer.len()), layer].concat());
                 match (sum, &*value) {
                     (Checksum::PseudoOrZero, [0, 0]) => vec![0xff, 0xff],
                     _ => value,
                 }
             }
-            Checksum::Crc32c => eval::crc32c(&[header, self.behind].concat()).to_le_bytes().to_vec(),
+            Checksum::Crc32c => eval::crc32c(&layer()).to_le_bytes().to_vec(),
         }
     }
 

@@ -6,63 +6,38 @@ use super::eval::{self, Sight};
 use super::{
     Checksum, Expr, Field, FieldId, FieldValue, Header, Item, Protocol, ProtocolId, Rule, Until, Width, build,
 };
-use crate::hash;
+use crate::dice::Dice;
 
 /// Layers of a random frame at most.
 const LAYERS: usize = 10;
 
-/// Choices that follow from a seed.
-#[derive(Clone, Debug)]
-pub struct Choices {
-    seed: u64,
-    drawn: u64,
-}
-
-impl Choices {
-    /// All follow from this.
-    pub fn new(seed: u64) -> Self {
-        Self { seed: hash::hash_word(seed), drawn: 0 }
-    }
-
-    /// 64 bits.
-    pub fn bits(&mut self) -> u64 {
-        self.drawn += 1;
-        hash::mix(self.seed, self.drawn)
-    }
-
-    /// A number below `n`, which is not 0.
-    pub fn below(&mut self, n: usize) -> usize {
-        ((u128::from(self.bits()) * n as u128) >> 64) as usize
-    }
-}
-
 /// A random stack of headers that begins with `root`, and a payload.
-pub fn headers(protocols: &[Protocol], root: ProtocolId, choices: &mut Choices) -> (Vec<Header>, Vec<u8>) {
+pub fn headers(protocols: &[Protocol], root: ProtocolId, dice: &mut Dice) -> (Vec<Header>, Vec<u8>) {
     let (mut headers, mut here, mut level) = (Vec::new(), Some(root), 0);
     while let Some(protocol) = here.take() {
         let definition = &protocols[usize::from(protocol.0)];
-        headers.push(header(definition, protocol, choices));
+        headers.push(header(definition, protocol, dice));
         // One that names nothing that is right when it is built cannot be chosen.
         let is_buildable = |condition: &Expr| *condition == Expr::Int(1) || !condition.required().is_empty();
         let next: Vec<_> = definition.next.iter().filter(|next| is_buildable(&next.condition)).collect();
-        if !next.is_empty() && headers.len() < LAYERS && choices.below(8) > 0 {
-            let next = next[choices.below(next.len())];
+        if !next.is_empty() && headers.len() < LAYERS && dice.below(8) > 0 {
+            let next = next[dice.below(next.len())];
             level += u8::from(next.inner);
             here = (level < super::LEVELS_MAX).then_some(next.to);
         }
     }
-    let payload = (0..choices.below(64)).map(|_| choices.bits() as u8).collect();
+    let payload = (0..dice.below(64)).map(|_| dice.bits() as u8).collect();
     (headers, payload)
 }
 
-/// A random frame that begins with `root`; None where the choices do not fit together.
-pub fn frame(protocols: &[Protocol], root: ProtocolId, choices: &mut Choices) -> Option<Vec<u8>> {
-    let (headers, payload) = headers(protocols, root, choices);
+/// A random frame that begins with `root`; None where the dice do not fit together.
+pub fn frame(protocols: &[Protocol], root: ProtocolId, dice: &mut Dice) -> Option<Vec<u8>> {
+    let (headers, payload) = headers(protocols, root, dice);
     build(protocols, &headers, &payload).ok()
 }
 
 /// A random header of a protocol; what names the header behind it is left to whoever puts one there.
-pub fn header(definition: &Protocol, protocol: ProtocolId, choices: &mut Choices) -> Header {
+pub fn header(definition: &Protocol, protocol: ProtocolId, dice: &mut Dice) -> Header {
     let mut header = Header { protocol, ..Header::default() };
     let discriminators: Vec<FieldId> =
         definition.next.iter().flat_map(|next| next.condition.required()).map(|(field, _)| field).collect();
@@ -71,18 +46,18 @@ pub fn header(definition: &Protocol, protocol: ProtocolId, choices: &mut Choices
         // What another field's CHECK or an optional part hangs on is left to its rule now and then.
         let has_rule = field.check.is_some() || !matches!(field.rule, Rule::Plain | Rule::Default(_));
         let is_free = !has_rule && !discriminators.contains(&id);
-        if is_free && (!field.optional || choices.below(2) == 0) && choices.below(8) > 0 {
-            header.values.insert(id, value(field, choices));
+        if is_free && (!field.optional || dice.below(2) == 0) && dice.below(8) > 0 {
+            header.values.insert(id, value(field, dice));
         }
     }
     for item in &definition.items {
         let Item::Repeat { name, items, until, max, .. } = item else { continue };
-        let n = choices.below(1 + (*max as usize).min(4));
+        let n = dice.below(1 + (*max as usize).min(4));
         let round = |_| {
             let ids =
                 items.iter().filter_map(|item| if let Item::Field(id) = item { Some(*id) } else { None });
             let free = ids.filter(|id| matches!(definition.fields[usize::from(id.0)].rule, Rule::Plain));
-            free.map(|id| (id, value(&definition.fields[usize::from(id.0)], choices))).collect()
+            free.map(|id| (id, value(&definition.fields[usize::from(id.0)], dice))).collect()
         };
         let rounds: Vec<BTreeMap<FieldId, FieldValue>> = (0..n).map(round).collect();
         if n > 0 || !matches!(until, Until::Condition(_)) {
@@ -92,16 +67,16 @@ pub fn header(definition: &Protocol, protocol: ProtocolId, choices: &mut Choices
     header
 }
 
-fn value(field: &Field, choices: &mut Choices) -> FieldValue {
+fn value(field: &Field, dice: &mut Dice) -> FieldValue {
     match &field.width {
-        Width::Bits { n, .. } => FieldValue::Number(choices.bits() >> (64 - u32::from((*n).clamp(1, 64)))),
+        Width::Bits { n, .. } => FieldValue::Number(dice.bits() >> (64 - u32::from((*n).clamp(1, 64)))),
         Width::Bytes { count: Expr::Int(n), .. } => {
-            FieldValue::Bytes((0..*n).map(|_| choices.bits() as u8).collect())
+            FieldValue::Bytes((0..*n).map(|_| dice.bits() as u8).collect())
         }
         // A length that the fields before it can say.
         Width::Bytes { count, max } => {
-            let said = eval::value(count, &Guess(choices.below(GUESS_MAX) as u64));
-            FieldValue::Bytes((0..said.min(u64::from(*max))).map(|_| choices.bits() as u8).collect())
+            let said = eval::value(count, &Guess(dice.below(GUESS_MAX) as u64));
+            FieldValue::Bytes((0..said.min(u64::from(*max))).map(|_| dice.bits() as u8).collect())
         }
     }
 }

@@ -7,6 +7,7 @@ use super::eval::{self, Sight};
 use super::{
     Checksum, Expr, Field, FieldId, FieldValue, Item, LAYERS_MAX, Protocol, ProtocolId, Rule, Until, Width,
 };
+use crate::checksum::{fold, sum};
 
 /// What a frame is made of.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -269,7 +270,7 @@ impl<'a> Header<'a> {
             Rule::Constant(n) if self.field_of(id) != *n => return wrong(format!("{name} is not {n}")),
             Rule::Computed(Expr::Checksum(Checksum::Header)) => {
                 let header = &self.frame[self.start..self.header_end];
-                if eval::sum16(&[header]) != 0xffff {
+                if fold(sum(header)) != 0xffff {
                     return wrong(format!("{name} does not hold"));
                 }
             }

@@ -2,6 +2,7 @@
 
 use core::ops::RangeInclusive;
 use weft_core::abi::{Cell, Edit, EditTarget, Outcome, Slot};
+use weft_core::checksum::fold;
 use weft_core::frame::{Checksum, Frame, Pool};
 use weft_ir::ir::Endian;
 use weft_ir::program::{Store, StoreAt, Sum};
@@ -198,11 +199,4 @@ fn words(number: u64) -> u64 {
 /// Two bytes as a word; a last odd one is its upper half.
 fn word(bytes: &[u8]) -> u16 {
     u16::from_be_bytes([bytes[0], bytes.get(1).copied().unwrap_or(0)])
-}
-
-fn fold(mut sum: u64) -> u16 {
-    while sum > 0xffff {
-        sum = (sum >> 16) + (sum & 0xffff);
-    }
-    sum as u16
 }

@@ -16,9 +16,7 @@ use core::sync::atomic::{AtomicU32, Ordering};
 use std::io;
 use std::os::fd::{AsRawFd, OwnedFd, RawFd};
 use weft_core::Time;
-use weft_core::frame::{
-    Frame, FrameMeta, LARGE_PACKET_MAX, Offload, Pool, SMALL_PACKET_MAX, VIRTIO_HEADER_BYTES,
-};
+use weft_core::frame::{Frame, LARGE_PACKET_MAX, Offload, Pool, SMALL_PACKET_MAX, VIRTIO_HEADER_BYTES};
 
 /// Bytes of a block: room for at least one packet that is not yet cut, and for some thousand small ones.
 const BLOCK_BYTES: usize = 256 << 10;
@@ -154,21 +152,13 @@ impl PacketSocket {
         };
         let mut frame = pool.take(slot.length).ok_or(())?;
         self.ring.copy(slot, pool.bytes_mut(&frame));
-        frame.meta = FrameMeta {
-            arrived: now,
-            port: self.place.port,
-            queue: self.place.queue,
-            sequence: self.counters.received,
-            offload,
-            ..FrameMeta::default()
-        };
+        frame.meta = self.place.received(&mut self.counters, now, slot.length, offload);
         if let Some(tag) = slot.vlan
             && let Some(room) = pool.insert(&mut frame, VLAN_AT, VLAN_BYTES)
         {
             room.copy_from_slice(&tag);
+            self.counters.received_bytes += VLAN_BYTES as u64;
         }
-        self.counters.received += 1;
-        self.counters.received_bytes += frame.len() as u64;
         Ok(Some(frame))
     }
 }

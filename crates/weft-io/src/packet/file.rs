@@ -6,7 +6,7 @@ use std::fs::File;
 use std::io::{self, Read, Write};
 use std::path::Path;
 use weft_core::Time;
-use weft_core::frame::{Frame, FrameMeta, LARGE_PACKET_MAX, Pool, SMALL_PACKET_MAX};
+use weft_core::frame::{Frame, LARGE_PACKET_MAX, Offload, Pool, SMALL_PACKET_MAX};
 use weft_proto::capture::{LinkType, Packet, ReadError, Reader, Record, Style, Writer};
 
 /// Bytes that are read from a file at once, and kept of one that is written.
@@ -218,7 +218,7 @@ impl FileSource {
             if self.pace == Pace::Full && fits(pool, bytes.len()) {
                 let mut frame = pool.take_filled(bytes).expect("it was looked for");
                 self.last = at;
-                frame.meta = self.meta(at, frame.len());
+                frame.meta = self.place.received(&mut self.counters, at, frame.len(), Offload::default());
                 return Ok(Some(frame));
             }
             self.waiting = Some(Waiting { at, bytes: bytes.to_vec() });
@@ -234,16 +234,9 @@ impl FileSource {
             return None;
         }
         let mut frame = pool.take_filled(bytes)?;
-        frame.meta = self.meta(if self.pace == Pace::Full { at } else { now }, bytes.len());
+        let arrived = if self.pace == Pace::Full { at } else { now };
+        frame.meta = self.place.received(&mut self.counters, arrived, bytes.len(), Offload::default());
         Some(frame)
-    }
-
-    fn meta(&mut self, arrived: Time, bytes: usize) -> FrameMeta {
-        let sequence = self.counters.received;
-        self.counters.received += 1;
-        self.counters.received_bytes += bytes as u64;
-        let Place { port, queue } = self.place;
-        FrameMeta { arrived, port, queue, sequence, ..FrameMeta::default() }
     }
 }
 

@@ -4,7 +4,7 @@ use super::{BATCH_MAX, Device, DeviceCounters, Link, Place};
 use core::ops::Range;
 use std::io;
 use weft_core::Time;
-use weft_core::frame::{Frame, FrameMeta, Pool};
+use weft_core::frame::{Frame, Offload, Pool};
 
 /// Gives the same packets again and again, and forgets what is sent.
 #[derive(Debug)]
@@ -54,15 +54,7 @@ impl Device for Memory {
         for n in 0..wanted {
             let packet = &self.bytes[self.packets[self.next].clone()];
             let Some(mut frame) = pool.take_filled(packet) else { return Ok(n) };
-            frame.meta = FrameMeta {
-                arrived: now,
-                port: self.place.port,
-                queue: self.place.queue,
-                sequence: self.counters.received,
-                ..FrameMeta::default()
-            };
-            self.counters.received += 1;
-            self.counters.received_bytes += packet.len() as u64;
+            frame.meta = self.place.received(&mut self.counters, now, packet.len(), Offload::default());
             self.left -= 1;
             self.next = if self.next + 1 == self.packets.len() { 0 } else { self.next + 1 };
             out.push(frame);

@@ -30,7 +30,7 @@ use core::fmt;
 use std::io;
 use std::os::fd::RawFd;
 use weft_core::Time;
-use weft_core::frame::{Frame, Pool, SegmentError, network_at};
+use weft_core::frame::{Frame, FrameMeta, Offload, Pool, SegmentError, network_at};
 
 pub use weft_core::frame::BATCH_MAX;
 pub use worker::{PacketNodeStats, PortError, PortReport, WAITING_MAX};
@@ -102,6 +102,23 @@ pub struct Place {
     pub port: u16,
     /// The number of the queue on the port.
     pub queue: u16,
+}
+
+impl Place {
+    /// What is known of a packet of so many bytes that came in here. It is counted.
+    fn received(
+        self,
+        counters: &mut DeviceCounters,
+        arrived: Time,
+        bytes: usize,
+        offload: Offload,
+    ) -> FrameMeta {
+        let Self { port, queue } = self;
+        let sequence = counters.received;
+        counters.received += 1;
+        counters.received_bytes += bytes as u64;
+        FrameMeta { arrived, port, queue, sequence, offload, ..FrameMeta::default() }
+    }
 }
 
 /// What a device counted.

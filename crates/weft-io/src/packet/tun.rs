@@ -11,9 +11,7 @@ use std::io::{self, IoSlice, IoSliceMut, Read as _, Write as _};
 use std::os::fd::{AsRawFd, RawFd};
 use std::os::unix::fs::OpenOptionsExt as _;
 use weft_core::Time;
-use weft_core::frame::{
-    Frame, FrameMeta, LARGE_PACKET_MAX, Offload, Pool, SMALL_PACKET_MAX, VIRTIO_HEADER_BYTES,
-};
+use weft_core::frame::{Frame, LARGE_PACKET_MAX, Offload, Pool, SMALL_PACKET_MAX, VIRTIO_HEADER_BYTES};
 
 /// Queues that one TUN device may have. Source: `MAX_TAP_QUEUES` of the kernel.
 pub const QUEUES_MAX: u16 = 256;
@@ -105,16 +103,7 @@ impl Tun {
             };
             room.copy_from_slice(rest);
         }
-        frame.meta = FrameMeta {
-            arrived: now,
-            port: self.place.port,
-            queue: self.place.queue,
-            sequence: self.counters.received,
-            offload,
-            ..FrameMeta::default()
-        };
-        self.counters.received += 1;
-        self.counters.received_bytes += frame.len() as u64;
+        frame.meta = self.place.received(&mut self.counters, now, length, offload);
         Ok(Some(frame))
     }
 }

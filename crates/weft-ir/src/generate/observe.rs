@@ -4,7 +4,7 @@ use super::Dice;
 use crate::backend::Program;
 use crate::interp::{self, Noted};
 use crate::ir::Ty;
-use crate::program::{ChainProgram, Event, Place, cell_words};
+use crate::program::{ChainProgram, Event, Place, TableDecl, cell_words};
 use crate::verify::Handler;
 use std::sync::Arc;
 use weft_core::Time;
@@ -15,8 +15,7 @@ use weft_core::abi::{
 use weft_core::limits::SCRATCH_BYTES_MIN;
 use weft_core::matching::Matcher;
 use weft_core::native::Prepared;
-use weft_core::table::{ColumnRef, Insert, KeyBuilder, Row, Scalars, Table};
-use weft_core::types::Value;
+use weft_core::table::{Scalars, Table};
 
 /// What the engine would give for one pass.
 #[derive(Clone, Debug)]
@@ -154,14 +153,14 @@ impl World {
         let parts = [(); 2].map(|()| Arc::new(Scalars::new(n_words)));
         let scalars = Scalars::new(n_words);
         for var in &chain.vars {
-            let (at, start) = (var.word as usize, word(&var.start));
+            let (at, start) = (var.word as usize, var.start.word());
             match var.merge {
                 None => scalars.set_word(at, start),
                 Some(crate::program::Merge::Sum) => parts[0].set_word(at, start),
                 Some(_) => parts.iter().for_each(|part| part.set_word(at, start)),
             }
         }
-        let tables: Vec<Arc<Table>> = chain.tables.iter().map(|decl| Arc::new(filled(decl))).collect();
+        let tables: Vec<Arc<Table>> = chain.tables.iter().map(filled).collect();
         let matcher = |decl: &crate::program::MatchDecl| {
             let matcher = Matcher::new(&decl.spec, &tables[usize::from(decl.table.0)]);
             Arc::new(matcher.expect("a generated table has few rows"))
@@ -272,18 +271,15 @@ impl World {
     }
 }
 
+fn filled(decl: &TableDecl) -> Arc<Table> {
+    let table = Table::new(decl.spec.clone());
+    table.add_rows(&decl.rows, Time(0));
+    Arc::new(table)
+}
+
 fn seen_word(ty: Ty, word: u64) -> Seen {
     let is_nan = ty == Ty::Float && f64::from_bits(word).is_nan();
     Seen::Word(if is_nan { f64::NAN.to_bits() } else { word })
-}
-
-fn word(value: &Value) -> u64 {
-    match value {
-        Value::Bool(b) => u64::from(*b),
-        Value::Int(n) => *n as u64,
-        Value::Float(f) => f.to_bits(),
-        Value::Null | Value::Bytes(_) => 0,
-    }
 }
 
 fn rows_of(table: &Table, now: Time) -> Vec<Vec<Seen>> {
@@ -303,42 +299,4 @@ fn rows_of(table: &Table, now: Time) -> Vec<Vec<Seen>> {
         cursor = next;
     }
     rows
-}
-
-fn filled(decl: &crate::program::TableDecl) -> Table {
-    let table = Table::new(decl.spec.clone());
-    for values in &decl.rows {
-        let (key, rest) = values.split_at(decl.spec.key.len());
-        let inserted = match key {
-            [Value::Bytes(key)] => table.insert_bytes(key, Time(0)),
-            [key] => table.insert_int(word(key), Time(0)),
-            parts => {
-                let mut key = KeyBuilder::default();
-                for part in parts {
-                    match part {
-                        Value::Bytes(bytes) => key.bytes(bytes),
-                        other => key.int(word(other)),
-                    };
-                }
-                table.insert_bytes(key.as_bytes(), Time(0))
-            }
-        };
-        let Insert::New(row) = inserted else { continue };
-        let columns: Vec<ColumnRef> = table.columns().skip(key.len()).map(|(_, at)| at).collect();
-        for (at, value) in columns.into_iter().zip(rest) {
-            set(&table, row, at, value);
-        }
-    }
-    table
-}
-
-fn set(table: &Table, row: Row, at: ColumnRef, value: &Value) {
-    table.set_null(row, at, *value == Value::Null);
-    match value {
-        Value::Null => {}
-        Value::Bytes(bytes) => {
-            table.set_bytes(row, at, bytes);
-        }
-        other => table.set_word(row, at, word(other)),
-    }
 }

@@ -531,10 +531,7 @@ impl<'n> Lowering<'n> {
         }
         match wire::frames(&network.protocols, &roots, &mut self.program.request.inputs) {
             Ok(frames) => self.program.frames = Some(frames),
-            Err((input, why)) => {
-                let message = format!("`{input}` cannot be set: {why}");
-                self.report(Diagnostic::error(code::NOT_IN_VERSION, message).at(span, "in this chain"));
-            }
+            Err(why) => self.report(Diagnostic::error(code::NOT_IN_VERSION, why).at(span, "in this chain")),
         }
     }
 

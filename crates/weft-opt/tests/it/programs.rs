@@ -281,8 +281,8 @@ impl Test {
             ["run"] => {
                 self.lanes.retain(|lane| tokens.contains(&Token::Word(lane.backend.name().to_owned())))
             }
-            ["now"] => self.now = Time(word(&literal(&tokens[0], Type::Interval)) as i64),
-            ["rand"] => self.rand = word(&literal(&tokens[0], Type::Uint(64))),
+            ["now"] => self.now = Time(literal(&tokens[0], Type::Interval).word() as i64),
+            ["rand"] => self.rand = literal(&tokens[0], Type::Uint(64)).word(),
             ["in"] => self.pass(line),
             ["out"] => assert_eq!(self.verdict(), said(tokens), "{at}"),
             ["set"] => self.check_edits(tokens, &at),
@@ -292,7 +292,7 @@ impl Test {
                 assert_eq!(Value::Int(self.last().seen.delay), wanted, "{at}");
             }
             ["mark"] => {
-                assert_eq!(self.last().seen.mark, Some(word(&literal(&tokens[0], Type::Uint(32)))), "{at}")
+                assert_eq!(self.last().seen.mark, Some(literal(&tokens[0], Type::Uint(32)).word()), "{at}")
             }
             ["mirror"] => {
                 let wanted: Vec<Vec<u8>> =
@@ -307,7 +307,7 @@ impl Test {
                 let index = index.unwrap_or_else(|| panic!("{at}: no variable {name}"));
                 let parts = &self.last().seen.vars[index];
                 let is_merged = self.chain.vars[index].merge.is_some();
-                let wanted = word(&literal(&tokens[0], self.chain.vars[index].ty));
+                let wanted = literal(&tokens[0], self.chain.vars[index].ty).word();
                 // The first part is that of the worker that runs the passes.
                 assert_eq!(parts[0], wanted, "{at}: merged: {is_merged}");
             }
@@ -400,7 +400,7 @@ impl Test {
             Some(given.remove(at).1)
         };
         let n_elements = self.chain.elements.len();
-        let opened = take("opened").map_or(n_elements, |n| word(&literal(&n, Type::Int(64))) as usize);
+        let opened = take("opened").map_or(n_elements, |n| literal(&n, Type::Int(64)).word() as usize);
         let mut pass = Pass {
             event,
             opened,
@@ -516,7 +516,7 @@ impl Test {
                 "failed" => counters.failed,
                 other => panic!("{at}: no counter {other}"),
             };
-            assert_eq!(found, word(&literal(&value, Type::Uint(64))), "{at}: {name}");
+            assert_eq!(found, literal(&value, Type::Uint(64)).word(), "{at}: {name}");
         }
     }
 
@@ -576,7 +576,7 @@ fn absent(input: &Input) -> Value {
 }
 
 fn slot(pass: &mut Pass, input: &Input, value: &Value) -> Slot {
-    let Value::Bytes(bytes) = value else { return Slot { a: word(value), b: 0 } };
+    let Value::Bytes(bytes) = value else { return Slot { a: value.word(), b: 0 } };
     let region = &mut pass.regions[match input.place {
         Place::Body(_) | Place::Frame(_) => REGION_BODY,
         Place::Header(_) | Place::Trailer(_) => REGION_HEADERS,
@@ -616,15 +616,6 @@ fn unhex(digits: &str) -> Option<Vec<u8>> {
     (0..digits.len()).step_by(2).map(byte).collect()
 }
 
-fn word(value: &Value) -> u64 {
-    match value {
-        Value::Bool(b) => u64::from(*b),
-        Value::Int(n) => *n as u64,
-        Value::Float(x) => x.to_bits(),
-        Value::Null | Value::Bytes(_) => 0,
-    }
-}
-
 fn bytes(value: &Value) -> Vec<u8> {
     if let Value::Bytes(bytes) = value { bytes.clone() } else { Vec::new() }
 }
@@ -633,6 +624,6 @@ fn seen(value: &Value) -> Seen {
     match value {
         Value::Null => Seen::Null,
         Value::Bytes(bytes) => Seen::Bytes(bytes.clone()),
-        other => Seen::Word(word(other)),
+        other => Seen::Word(other.word()),
     }
 }

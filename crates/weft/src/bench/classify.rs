@@ -6,8 +6,9 @@
 use std::hint::black_box;
 use std::time::Instant;
 
-use weft_core::classify::generate::{Dice, Family, exact, five_tuple, flows, prefixes, rules};
+use weft_core::classify::generate::{Family, exact, five_tuple, flows, prefixes, rules};
 use weft_core::classify::{Classifier, FieldSpec, Rule};
+use weft_core::dice::Dice;
 
 use super::matched;
 use super::report::{Report, Row, median};
@@ -186,7 +187,7 @@ fn stretches(
 
 /// Nanoseconds a change: rules are taken out, and put in again.
 fn changes(table: &mut Classifier, rules: &[Rule], round: usize) -> f64 {
-    let mut dice = Dice::new(round as u64);
+    let mut dice = Dice::from_seed(round as u64);
     let mut ids: Vec<usize> =
         (0..rules.len().div_ceil(CHANGED).clamp(2, 1000)).map(|_| dice.below(rules.len())).collect();
     ids.sort_unstable();

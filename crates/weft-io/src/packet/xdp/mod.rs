@@ -22,7 +22,7 @@ use std::os::fd::{AsRawFd as _, OwnedFd, RawFd};
 use std::sync::Arc;
 use std::time::Duration;
 use weft_core::Time;
-use weft_core::frame::{Frame, FrameMeta, Pool, SegmentError};
+use weft_core::frame::{Frame, Offload, Pool, SegmentError};
 
 /// The longest packet that an interface may have whose packets come by XDP: with what the kernel puts around it, it
 /// fits a page.
@@ -177,15 +177,7 @@ impl Device for XdpSocket {
             let length = descriptor.len as usize;
             if let Some(mut frame) = pool.take(length) {
                 self.memory.copy_out(descriptor.addr, pool.bytes_mut(&frame));
-                frame.meta = FrameMeta {
-                    arrived: now,
-                    port: self.place.port,
-                    queue: self.place.queue,
-                    sequence: self.counters.received,
-                    ..FrameMeta::default()
-                };
-                self.counters.received += 1;
-                self.counters.received_bytes += length as u64;
+                frame.meta = self.place.received(&mut self.counters, now, length, Offload::default());
                 out.push(frame);
                 n += 1;
             } else {

@@ -169,26 +169,8 @@ fn value(expr: &Expr, witness: &[(Expr, u64)]) -> Option<u64> {
         Expr::Not(e) => Some(u64::from(value(e, witness)? == 0)),
         Expr::In(e, values) => Some(u64::from(values.contains(&value(e, witness)?))),
         Expr::If(c, a, b) => value(if value(c, witness)? != 0 { a } else { b }, witness),
-        Expr::Binary(op, a, b) => Some(binary(*op, value(a, witness)?, value(b, witness)?)),
+        Expr::Binary(op, a, b) => Some(op.of(value(a, witness)?, value(b, witness)?)),
         _ => None,
-    }
-}
-
-fn binary(op: BinaryOp, a: u64, b: u64) -> u64 {
-    match op {
-        BinaryOp::Add => a.saturating_add(b),
-        BinaryOp::Sub => a.saturating_sub(b),
-        BinaryOp::Mul => a.saturating_mul(b),
-        BinaryOp::Div => a.checked_div(b).unwrap_or(0),
-        BinaryOp::Rem => a.checked_rem(b).unwrap_or(0),
-        BinaryOp::Eq => u64::from(a == b),
-        BinaryOp::Ne => u64::from(a != b),
-        BinaryOp::Lt => u64::from(a < b),
-        BinaryOp::Le => u64::from(a <= b),
-        BinaryOp::Gt => u64::from(a > b),
-        BinaryOp::Ge => u64::from(a >= b),
-        BinaryOp::And => u64::from(a != 0 && b != 0),
-        BinaryOp::Or => u64::from(a != 0 || b != 0),
     }
 }
 

@@ -1,6 +1,6 @@
 //! Expressions over a header: which words they may use where, and between which numbers their values lie.
 
-use weft_core::wire::{BinaryOp, Checksum, Expr, FieldId, HEADER_BYTES_MAX};
+use weft_core::wire::{BinaryOp, Checksum, Expr, FieldId, HEADER_BYTES_MAX, bits_max};
 
 use super::header::Header;
 use crate::ast::{self, ExprKind as Ast, Ident, UnaryOp};
@@ -311,7 +311,7 @@ impl Reader<'_, '_, '_> {
         let [ast::Expr { kind: Ast::Int(n @ 1..=64), .. }] = args else {
             return self.bad_arguments(span, "peek bit(4)");
         };
-        Some(Typed { expr: Expr::Peek(*n as u8), is_truth: *n == 1, range: (0, u64::MAX >> (64 - n)) })
+        Some(Typed { expr: Expr::Peek(*n as u8), is_truth: *n == 1, range: (0, bits_max(*n as u8)) })
     }
 
     fn count(&mut self, args: &[ast::Expr], span: Span) -> Option<Typed> {
@@ -424,8 +424,7 @@ impl Reader<'_, '_, '_> {
         }
         let (left, right) = (self.part(left), self.part(right));
         let (left, right) = (left?, right?);
-        let is_truth =
-            !matches!(op, BinaryOp::Add | BinaryOp::Sub | BinaryOp::Mul | BinaryOp::Div | BinaryOp::Rem);
+        let is_truth = !op.is_arithmetic();
         let range = if is_truth { (0, 1) } else { range(op, left.range, right.range) };
         Some(Typed { expr: binary(op, left.expr, right.expr), is_truth, range })
     }

@@ -3,6 +3,7 @@
 use weft_core::types::Type;
 use weft_core::wire::{
     Expr, FIELDS_MAX, Field, FieldId, HEADER_BYTES_MAX, Item, Protocol, REPEATS_MAX, Rule, Until, Width,
+    bits_max,
 };
 
 use super::expr::{self, At, Purpose, Typed};
@@ -332,7 +333,7 @@ impl<'a> Builder<'_, '_, 'a> {
         let width = width.unwrap_or(Width::Bits { n: 1, little: false });
         let ty = self.ty(field, &width, size);
         let range = match width {
-            Width::Bits { n, .. } => (0, u64::MAX >> (64 - n)),
+            Width::Bits { n, .. } => (0, bits_max(n)),
             Width::Bytes { .. } => (0, 0),
         };
         let range = match &field.rule {
@@ -506,7 +507,7 @@ impl<'a> Builder<'_, '_, 'a> {
             return None;
         }
         let most = match self.header.protocol.fields[usize::from(id.0)].width {
-            Width::Bits { n, .. } => u64::MAX >> (64 - n),
+            Width::Bits { n, .. } => bits_max(n),
             Width::Bytes { .. } => 0,
         };
         let fits = |n: u64| is_broken || n <= most;

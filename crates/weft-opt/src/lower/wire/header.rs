@@ -2,7 +2,9 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use weft_core::wire::{BinaryOp, Checksum, Expr, Field, FieldId, Item, Protocol, Rule, Until, Width};
+use weft_core::wire::{
+    BinaryOp, Checksum, Expr, Field, FieldId, Item, Protocol, Rule, Until, Width, bits_max,
+};
 use weft_ir::ir::{BlockId, Endian, IntCmp, IntOp, Op, Signed, Terminator, Ty, Value};
 use weft_ir::program::Check;
 
@@ -534,7 +536,7 @@ impl<'n> Header<'_, 'n> {
                 let value = self.known.counts.get(name).copied().unwrap_or_else(|| self.out.b.int(0));
                 Num { value, max: u64::from(weft_core::wire::REPEATS_MAX) }
             }
-            Expr::Binary(op, a, b) if is_arithmetic(*op) => {
+            Expr::Binary(op, a, b) if op.is_arithmetic() => {
                 let (a, b) = (self.number(a), self.number(b));
                 self.arithmetic(*op, a, b)
             }
@@ -565,7 +567,7 @@ impl<'n> Header<'_, 'n> {
                 let (a, b) = (self.truth(a), self.truth(b));
                 self.out.b.or(a, b)
             }
-            Expr::Binary(op, a, b) if !is_arithmetic(*op) => {
+            Expr::Binary(op, a, b) if !op.is_arithmetic() => {
                 let (a, b) = (self.number(a).value, self.number(b).value);
                 let (compare, a, b) = match op {
                     BinaryOp::Eq => (IntCmp::Eq, a, b),
@@ -703,14 +705,6 @@ impl<'n> Header<'_, 'n> {
 
 /// Lengths beyond it are cut to it: they lie behind the end of any frame, and sums of them do not overflow.
 const OFFSET_MAX: i64 = 1 << 40;
-
-fn is_arithmetic(op: BinaryOp) -> bool {
-    matches!(op, BinaryOp::Add | BinaryOp::Sub | BinaryOp::Mul | BinaryOp::Div | BinaryOp::Rem)
-}
-
-fn bits_max(n: u8) -> u64 {
-    u64::MAX >> (64 - u32::from(n.clamp(1, 64)))
-}
 
 fn protocol_varies(protocol: &Protocol) -> bool {
     protocol.header_min != protocol.header_max

@@ -21,17 +21,26 @@ use self::graph::{Graph, Node, Wanted};
 use self::header::{Extent, Out};
 use crate::passes;
 
+/// Layers that a chain may ask about if they may come in a circle: those that were met are the bits of a word.
+const MET_MAX: usize = 64;
+
 /// What finds the frame inputs among `inputs`, in frames that begin with one of `roots`. Adds inputs for checksums.
 ///
 /// # Errors
-/// The name of an input that a chain cannot have, and why.
+/// What the chain cannot do.
 pub(super) fn frames(
     protocols: &[Protocol],
     roots: &[ProtocolId],
     inputs: &mut Vec<Input>,
-) -> Result<Frames, (String, String)> {
+) -> Result<Frames, String> {
     let stores = stores::plan(protocols, inputs)?;
     let graph = Graph::new(protocols, roots, wanted(inputs));
+    if graph.is_cyclic() && graph.wanted.len() > MET_MAX {
+        let n = graph.wanted.len();
+        return Err(format!(
+            "it asks about {n} layers, and {MET_MAX} are the most where they may come in a circle"
+        ));
+    }
     let mut parser = Parser { graph: &graph, out: Out::new("parse"), blocks: BTreeMap::new(), round: None };
     parser.make();
     let Out { b, checks, .. } = parser.out;
@@ -217,7 +226,8 @@ impl Parser<'_, '_> {
         is_wanted: bool,
     ) -> (Option<Value>, Option<(Value, Value)>) {
         let Some((n, which)) = met.filter(|_| is_wanted) else { return (None, met) };
-        let bit = self.out.b.int(1 << (self.index(node) & 63));
+        let nth = self.graph.wanted.range(..node).count();
+        let bit = self.out.b.int(1 << nth);
         let zero = self.out.b.int(0);
         let seen = self.out.b.int_binary(IntOp::And, which, bit);
         let first = self.out.b.int_compare(IntCmp::Eq, seen, zero);

@@ -28,18 +28,15 @@ pub(super) fn container(at: u64, n: u8) -> Container {
 /// For each input how it is written, if it is; adds inputs for the checksums that this changes.
 ///
 /// # Errors
-/// The input that cannot be written, and why.
-pub(super) fn plan(
-    protocols: &[Protocol],
-    inputs: &mut Vec<Input>,
-) -> Result<Vec<Option<Store>>, (String, String)> {
+/// Which input cannot be set and why, or that there are too many.
+pub(super) fn plan(protocols: &[Protocol], inputs: &mut Vec<Input>) -> Result<Vec<Option<Store>>, String> {
     let mut stores = Vec::new();
     for at in 0..inputs.len() {
         let (Place::Frame(field), true) = (inputs[at].place.clone(), inputs[at].written) else {
             stores.push(None);
             continue;
         };
-        let refuse = |why: String| (inputs[at].name.clone(), why);
+        let refuse = |why: String| format!("`{}` cannot be set: {why}", inputs[at].name);
         no_aliases(&inputs[at], inputs).map_err(refuse)?;
         let place = one_place(protocols, &field).map_err(refuse)?;
         let sums = sums(protocols, &field).map_err(refuse)?;
@@ -49,7 +46,10 @@ pub(super) fn plan(
     }
     stores.resize(inputs.len(), None);
     if inputs.len() > INPUTS_MAX {
-        return Err((String::new(), format!("it needs {} inputs, checksums included", inputs.len())));
+        return Err(format!(
+            "it needs {} inputs, checksums included, and {INPUTS_MAX} are the most",
+            inputs.len()
+        ));
     }
     Ok(stores)
 }

@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use weft_core::Time;
 use weft_core::abi::{Counters, Cx, Outcome, Slot, State, Verdict};
+use weft_core::dice::Dice;
 use weft_core::types::Type;
 use weft_core::wire::*;
 use weft_ir::backend::{Backend as _, Program};
@@ -405,8 +406,8 @@ fn parsers_find_what_a_reading_of_the_whole_frame_finds() {
     let parsers = chain(&protocols, ROOT, ALL);
     let mut met = [0; 3];
     for seed in 0..2_000 {
-        let choices = &mut generate::Choices::new(seed);
-        let Some(mut frame) = generate::frame(&protocols, ROOT, choices) else { continue };
+        let dice = &mut Dice::from_seed(seed);
+        let Some(mut frame) = generate::frame(&protocols, ROOT, dice) else { continue };
         for change in 0..3 {
             let found = parse(&parsers, &frame);
             assert_eq!(
@@ -416,9 +417,9 @@ fn parsers_find_what_a_reading_of_the_whole_frame_finds() {
             );
             met[change.min(1)] += usize::from(found.is_ok());
             met[2] += usize::from(found.is_err());
-            let at = choices.below(frame.len());
-            frame[at] = choices.bits() as u8;
-            if choices.below(4) == 0 {
+            let at = dice.below(frame.len());
+            frame[at] = dice.bits() as u8;
+            if dice.below(4) == 0 {
                 frame.truncate(at);
             }
             if frame.is_empty() {
@@ -435,7 +436,7 @@ fn what_is_built_is_read_again() {
     let protocols = protocols();
     let mut n_fields = 0;
     for seed in 0..2_000 {
-        let (headers, payload) = generate::headers(&protocols, ROOT, &mut generate::Choices::new(seed));
+        let (headers, payload) = generate::headers(&protocols, ROOT, &mut Dice::from_seed(seed));
         let Ok(frame) = build(&protocols, &headers, &payload) else { continue };
         let reading = read(&protocols, &[ROOT], &frame);
         let wrong = reading.malformed;
@@ -467,7 +468,7 @@ fn stores(asked: &[Asked]) -> String {
     inputs[0].written = true;
     let frames = match frames(&protocols, &[ROOT], &mut inputs) {
         Ok(frames) => frames,
-        Err((input, why)) => return format!("{input}: {why}"),
+        Err(why) => return why,
     };
     let store = frames.stores[0].as_ref().unwrap();
     let sums = store.sums.iter().map(|sum| {

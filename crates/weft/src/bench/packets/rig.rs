@@ -6,9 +6,11 @@
 
 use std::time::Instant;
 
+use weft_core::checksum::{fold, sum};
 use weft_core::classify::Layout;
 use weft_core::classify::Rule;
-use weft_core::classify::generate::{Dice, five_tuple, flows};
+use weft_core::classify::generate::{five_tuple, flows};
+use weft_core::dice::Dice;
 use weft_core::frame::{BATCH_MAX, Frame, Pool, PoolConfig};
 use weft_core::{Interval, Time};
 use weft_engine::packet::{PacketConfig, PacketEngine};
@@ -178,7 +180,7 @@ fn all_flows(ready: &Ready, n: usize) -> Vec<Flow> {
     let drawn = lists.iter().zip(1..).map(|(rules, seed)| flows(&layout, rules, of_list, seed));
     let keys: Vec<u64> = drawn.flatten().collect();
     let mut all: Vec<Flow> = keys.chunks_exact(layout.words()).map(|key| flow(&layout, key)).collect();
-    let mut dice = Dice::new(7);
+    let mut dice = Dice::from_seed(7);
     for at in (1..all.len()).rev() {
         all.swap(at, dice.below(at + 1));
     }
@@ -222,10 +224,5 @@ fn template(protocol: u8, bytes: usize) -> Vec<u8> {
 
 /// The checksum of a header whose own is left out (RFC 1071).
 fn checksum(header: &[u8]) -> u16 {
-    let words = header.chunks(2).enumerate().filter(|(at, _)| *at != 5);
-    let mut sum: u32 = words.map(|(_, word)| u32::from(u16::from_be_bytes([word[0], word[1]]))).sum();
-    while sum > 0xffff {
-        sum = (sum >> 16) + (sum & 0xffff);
-    }
-    !sum as u16
+    !fold(sum(&[&header[..10], &[0; 2], &header[12..]].concat()))
 }

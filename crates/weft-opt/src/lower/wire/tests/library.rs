@@ -5,6 +5,7 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
+use weft_core::dice::Dice;
 use weft_core::schema::Schema;
 use weft_core::wire::*;
 use weft_lang::Resolver;
@@ -55,7 +56,7 @@ fn all_protocols_are_the_same_both_ways() {
     let mut built = vec![0; protocols.len()];
     for seed in 0..8_000u64 {
         let root = ProtocolId((seed % protocols.len() as u64) as u16);
-        let (headers, payload) = generate::headers(&protocols, root, &mut generate::Choices::new(seed));
+        let (headers, payload) = generate::headers(&protocols, root, &mut Dice::from_seed(seed));
         let frame = match build(&protocols, &headers, &payload) {
             Ok(frame) => frame,
             Err(error) => panic!("seed {seed}: {error:?} in {headers:?}"),
@@ -94,13 +95,13 @@ fn parsers_of_all_protocols_find_what_a_reading_finds() {
         .collect();
     let frames: Vec<Vec<u8>> = (0..1_500)
         .filter_map(|seed| {
-            let choices = &mut generate::Choices::new(seed);
-            let mut frame = generate::frame(&protocols, root, choices)?;
-            for _ in 0..choices.below(3) {
-                let at = choices.below(frame.len());
-                frame[at] = choices.bits() as u8;
+            let dice = &mut Dice::from_seed(seed);
+            let mut frame = generate::frame(&protocols, root, dice)?;
+            for _ in 0..dice.below(3) {
+                let at = dice.below(frame.len());
+                frame[at] = dice.bits() as u8;
             }
-            let len = if choices.below(8) == 0 { choices.below(frame.len()) } else { frame.len() };
+            let len = if dice.below(8) == 0 { dice.below(frame.len()) } else { frame.len() };
             frame.truncate(len);
             Some(frame)
         })

@@ -1,0 +1,49 @@
+//! The internet checksum (RFC 1071): a sum of 16-bit words in network order, with the carries added at the end.
+
+/// The sum of the words of some bytes, before it is folded; an odd byte at the end is the upper half of a word.
+#[inline]
+pub fn sum(bytes: &[u8]) -> u64 {
+    let mut chunks = bytes.chunks_exact(8);
+    let mut total: u64 = 0;
+    for chunk in &mut chunks {
+        let word = u64::from_be_bytes(chunk.try_into().expect("a chunk has 8 bytes"));
+        let (added, carry) = total.overflowing_add(word);
+        total = added + u64::from(carry);
+    }
+    let mut rest = [0; 8];
+    rest[..chunks.remainder().len()].copy_from_slice(chunks.remainder());
+    let (added, carry) = total.overflowing_add(u64::from_be_bytes(rest));
+    added + u64::from(carry)
+}
+
+/// A sum in 16 bits: 0 if all that was added is, else 1 to 0xffff. Its complement is the checksum.
+#[inline]
+pub fn fold(mut sum: u64) -> u16 {
+    while sum > 0xffff {
+        sum = (sum & 0xffff) + (sum >> 16);
+    }
+    sum as u16
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_sum_is_that_of_the_standard() {
+        // A frame with another one is thrown away by all others. RFC 1071 section 3.
+        assert_eq!(fold(sum(&[0x00, 0x01, 0xf2, 0x03, 0xf4, 0xf5, 0xf6, 0xf7])), 0xddf2);
+        assert_eq!((fold(sum(&[])), fold(sum(&[0; 9])), fold(sum(&[0xff; 9]))), (0, 0, 0xff00));
+    }
+
+    #[test]
+    fn eight_bytes_at_a_time_are_as_good_as_two() {
+        // Lengths and carries of all kinds.
+        let bytes: Vec<u8> = (0..100u64).map(|at| (crate::hash::hash_word(at) >> 9) as u8 | 0x80).collect();
+        for len in 0..bytes.len() {
+            let word = |word: &[u8]| u64::from(word[0]) << 8 | u64::from(word.get(1).copied().unwrap_or(0));
+            let slow: u64 = bytes[..len].chunks(2).map(word).sum();
+            assert_eq!(fold(sum(&bytes[..len])), fold(slow), "{len} bytes");
+        }
+    }
+}
