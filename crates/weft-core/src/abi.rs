@@ -7,7 +7,7 @@
 use crate::Status;
 use crate::matching::Matcher;
 use crate::native::Prepared;
-use crate::table::{Journal, Scalars, Table};
+use crate::table::{Journal, Row, Scalars, Table};
 use crate::time::{Interval, Time};
 use std::sync::Arc;
 
@@ -56,6 +56,8 @@ pub struct Cx<'a> {
     pub out: &'a mut Outcome,
     /// Per element of the chain.
     pub counters: &'a mut [Counters],
+    /// In `ON TIMEOUT OF` a table: its row that expired, which nobody else sees. Else none.
+    pub departed: Row,
     /// Set on sampled passes: the clock with which the program stamps each element, in nanoseconds.
     pub trace: Option<fn() -> u64>,
 }

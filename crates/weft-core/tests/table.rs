@@ -6,6 +6,7 @@ use proptest::prelude::*;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use weft_core::abi::State;
+use weft_core::dice::Dice;
 use weft_core::table::{
     ColumnSpec, Evict, ExtendError, ImportError, Insert, Journal, KeyBuilder, LimitsError, PROBES_MAX, Row,
     STRIPE_ROWS_MAX, Scalars, Scan, Table, TableSpec, near,
@@ -490,6 +491,62 @@ fn a_full_table_finds_the_one_row_that_expired() {
         assert_eq!((table.len(), table.count(Time(100))), (64, 64));
         assert_eq!(table.insert_int(65, Time(149)), Insert::Full);
         assert_eq!(table.sweep(Time(150), usize::MAX), 63);
+    }
+}
+
+// A flow whose end nobody hears of is never billed, and one whose end two workers hear of is billed twice.
+#[test]
+fn each_row_that_expires_departs_once_however_it_had_to_go() {
+    for (stripes, max_rows, shared) in [(Some(1), 8, false), (Some(4), 32, true), (None, 40, true)] {
+        let limits = TableSpec {
+            ttl: Some(Interval(100)),
+            evict: Evict::Oldest,
+            shared,
+            stripes,
+            ..spec(Shape::Int, max_rows)
+        };
+        let table = Table::new(limits);
+        table.keep_expired(true);
+        let item = table.column("item").expect("the key");
+        let (mut dice, mut now) = (Dice::from_seed(max_rows), Time(0));
+        let (mut lives, mut expired, mut departed) = (BTreeMap::new(), Vec::new(), Vec::new());
+        for _ in 0..4000 {
+            now += Interval(dice.below(9) as i64);
+            let over = |lives: &mut BTreeMap<u64, i64>, id: u64| {
+                lives
+                    .get(&id)
+                    .is_some_and(|at| now.0 - at >= 100)
+                    .then(|| lives.remove(&id).map(|at| (id, at)))
+            };
+            // Few enough keys that nothing live is evicted.
+            let id = dice.below(6) as u64;
+            expired.extend(over(&mut lives, id).flatten());
+            if table.find_int(id, now).is_none() {
+                let row = new_row(table.insert_int(id, now));
+                table.set_word(row, table.column("hits").expect("a column"), now.0 as u64);
+                lives.insert(id, now.0);
+            }
+            if dice.percent(10) {
+                (0..6).for_each(|id| expired.extend(over(&mut lives, id).flatten()));
+                let mut rows = Vec::new();
+                while table.depart(now, 2, &mut rows) {}
+                let hits = table.column("hits").expect("a column");
+                departed
+                    .extend(rows.iter().map(|row| (table.word(*row, item), table.word(*row, hits) as i64)));
+                assert!(rows.iter().all(|row| table.find_int(table.word(*row, item), now) != *row));
+                table.give_back(&rows);
+                assert_eq!(table.len(), lives.len() as u64);
+            }
+        }
+        assert_eq!(table.sweep(now + Interval(1000), usize::MAX), 0);
+        expired.truncate(departed.len());
+        expired.sort_unstable();
+        departed.sort_unstable();
+        assert!(departed.len() > 100);
+        assert_eq!(departed, expired);
+        table.keep_expired(false);
+        table.sweep(now + Interval(1000), usize::MAX);
+        assert_eq!((table.len(), table.count(now)), (0, 0));
     }
 }
 

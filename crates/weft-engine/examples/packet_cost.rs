@@ -13,6 +13,7 @@ use std::sync::Arc;
 use std::time::Instant;
 use weft_core::abi::{Counters, Cx, Outcome, REGION_BODY, REGIONS, Slot, State};
 use weft_core::frame::{BATCH_MAX, Frame, Pool, PoolConfig};
+use weft_core::table::Row;
 use weft_core::{Time, checksum};
 use weft_engine::packet::plan::{ChainOn, PacketChain, PacketPlan};
 use weft_engine::packet::{PacketConfig, PacketEngine};
@@ -166,6 +167,7 @@ impl Code {
             call: &mut [],
             out: &mut self.outcome,
             counters: &mut self.counters,
+            departed: Row::NONE,
             trace: None,
         };
         for _ in 0..BATCHES * BATCH_MAX {
@@ -188,6 +190,7 @@ impl Code {
             call: &mut [],
             out: &mut self.outcome,
             counters: &mut self.counters,
+            departed: Row::NONE,
             trace: None,
         };
         for _ in 0..BATCHES * BATCH_MAX {

@@ -21,6 +21,7 @@ use std::collections::VecDeque;
 use std::rc::Rc;
 use std::sync::Arc;
 use weft_core::abi::Counters;
+use weft_core::table::Row;
 use weft_core::{Interval, Status, Time};
 use weft_ir::program::Realisation;
 use weft_proto::session::http2::{self, Connection, ErrorCode};
@@ -34,6 +35,8 @@ pub const HELD_BYTES_MAX: usize = 256 << 20;
 const HOUSEKEEPING_EVERY: Interval = Interval::from_millis(100);
 /// Expired rows that one sweep of a table takes.
 const SWEEP_ROWS: usize = 512;
+/// When ON TIMEOUT goes on with a table of which more rows have expired than it takes at once.
+const EXPIRE_AGAIN: Interval = Interval::from_millis(1);
 
 /// How an engine is set up.
 #[derive(Clone, Debug)]
@@ -121,6 +124,8 @@ pub struct Engine {
     pub(crate) dirty: VecDeque<ConnKey>,
     pub(crate) actions: VecDeque<Action>,
     due: Vec<Timer>,
+    /// Rows that have expired, while ON TIMEOUT runs.
+    departed: Vec<Row>,
     /// Chains of all versions that still have calls, the current ones included.
     pub(crate) chains: Vec<Rc<LiveChain>>,
     /// What elements of retired versions counted.
@@ -158,6 +163,12 @@ pub(crate) enum Timer {
         chain: usize,
         nth: usize,
     },
+    /// Rows of a table have expired, perhaps.
+    Expire {
+        live: u32,
+        chain: usize,
+        nth: usize,
+    },
     KeepHouse,
 }
 
@@ -184,6 +195,7 @@ impl Engine {
             dirty: VecDeque::new(),
             actions: VecDeque::new(),
             due: Vec::new(),
+            departed: Vec::new(),
             chains: Vec::new(),
             retired: Vec::new(),
             n_downstream: 0,
@@ -470,7 +482,8 @@ impl Engine {
             Timer::HeldRequest(call) => self.flush_request(now, call),
             Timer::HeldResponse(call) => self.flush_response(now, call),
             Timer::Every { live, chain, nth } if live == self.live.id => self.run_every(now, chain, nth),
-            Timer::Every { .. } => {}
+            Timer::Expire { live, chain, nth } if live == self.live.id => self.run_timeouts(now, chain, nth),
+            Timer::Every { .. } | Timer::Expire { .. } => {}
             Timer::Flush(key) => self.flush(key),
             Timer::Linger { conn, left } => self.linger_timeout(now, conn, left),
             Timer::KeepHouse => {
@@ -494,6 +507,29 @@ impl Engine {
         self.timers.set(now + *interval, Timer::Every { live: live.id, chain, nth });
     }
 
+    /// Runs the n-th TIMEOUT of a chain for rows that have expired, [`SWEEP_ROWS`] at most, and sets its next time.
+    fn run_timeouts(&mut self, now: Time, chain: usize, nth: usize) {
+        let live = Rc::clone(&self.live);
+        let live_chain = &live.chains[chain];
+        let (table, segment) = &live_chain.chain.segments.timeouts[nth];
+        let table = &live_chain.state.tables[usize::from(table.0)];
+        let mut rows = core::mem::take(&mut self.departed);
+        let is_more = table.depart(now, SWEEP_ROWS, &mut rows);
+        let mut call = vec![0; live_chain.chain.program.call_words()];
+        for (at, row) in (0..).zip(&rows) {
+            let rand = rand_base(self.config.seed, u64::MAX, at, now.0 as u64, segment.event);
+            let facts = Facts { departed: *row, ..Facts::of_node(now, rand) };
+            // As EVERY: there is no message.
+            let _ = self.passes.run(live_chain, segment, &facts, &mut call, usize::MAX);
+            self.take_rows(now, live_chain);
+        }
+        table.give_back(&rows);
+        rows.clear();
+        self.departed = rows;
+        let next = if is_more { EXPIRE_AGAIN } else { HOUSEKEEPING_EVERY };
+        self.timers.set(now + next, Timer::Expire { live: live.id, chain, nth });
+    }
+
     /// The rows of the last pass, for their sinks.
     pub(crate) fn take_rows(&mut self, now: Time, live: &LiveChain) {
         if !self.passes.outcome.rows.is_empty() {
@@ -507,6 +543,9 @@ impl Engine {
         for (chain, live_chain) in live.chains.iter().enumerate() {
             for (nth, (interval, _)) in live_chain.chain.segments.every.iter().enumerate() {
                 self.timers.set(now + *interval, Timer::Every { live: live.id, chain, nth });
+            }
+            for nth in 0..live_chain.chain.segments.timeouts.len() {
+                self.timers.set(now + HOUSEKEEPING_EVERY, Timer::Expire { live: live.id, chain, nth });
             }
         }
     }

@@ -5,6 +5,7 @@ use crate::plan::{Chain, Columns, Method, Segment};
 use std::rc::Rc;
 use weft_core::abi::{Cell, Counters, Cx, EditTarget, Outcome, REGION_BODY, REGIONS, Slot, State};
 use weft_core::limits::INPUTS_MAX;
+use weft_core::table::Row;
 use weft_core::{Interval, Status, Time, hash};
 use weft_ir::program::{Event, Input, Meta, Place};
 use weft_proto::session::grpc::protobuf::{EditError, EditValue, Malformed};
@@ -32,6 +33,8 @@ pub(crate) struct Facts<'a> {
     pub(crate) now: Time,
     /// What `rand()` draws from.
     pub(crate) rand: u64,
+    /// In TIMEOUT: the row that expired.
+    pub(crate) departed: Row,
     /// The message without its prefix, inflated.
     pub(crate) payload: Option<&'a [u8]>,
     pub(crate) method: Option<&'a Method>,
@@ -56,6 +59,7 @@ impl Facts<'_> {
             now,
             rand,
             payload: None,
+            departed: Row::NONE,
             method: None,
             path: b"",
             peer: "",
@@ -121,6 +125,7 @@ impl Passes {
             call,
             out: &mut self.outcome,
             counters: &mut counters,
+            departed: facts.departed,
             trace: self.clock.filter(|_| {
                 self.until_traced -= 1;
                 self.until_traced == 0

@@ -15,7 +15,7 @@ use weft_core::filter::Policies;
 use weft_core::limits::INPUTS_MAX;
 use weft_core::schema::{Presence, Schema};
 use weft_ir::backend::{Backend, Program, Unsupported};
-use weft_ir::ir::{Function, Op, Terminator};
+use weft_ir::ir::{Function, Op, TableId, Terminator};
 use weft_ir::program::{ChainProgram, Direction, Event, Place};
 use weft_proto::session::grpc::protobuf::{Walk, WalkBuilder};
 
@@ -176,6 +176,7 @@ pub(crate) struct Segments {
     pub(crate) response: Option<Segment>,
     pub(crate) close: Option<Segment>,
     pub(crate) every: Vec<(Interval, Segment)>,
+    pub(crate) timeouts: Vec<(TableId, Segment)>,
 }
 
 /// One compiled segment.
@@ -307,6 +308,7 @@ impl Segments {
             let every = 0..element.handlers.every.len() as u16;
             events.extend(every.map(|nth| Event::Every(at as u16, nth)));
         }
+        events.extend(program.timeouts().map(|(event, _)| event));
         let codes = backend.compile_all(program, &events, &state.for_worker(0))?;
         let mut segments = Self::default();
         for (event, code) in events.into_iter().zip(codes) {
@@ -322,6 +324,10 @@ impl Segments {
                 Event::Every(at, nth) => {
                     let (interval, _) = program.elements[usize::from(at)].handlers.every[usize::from(nth)];
                     segments.every.push((interval, segment));
+                }
+                Event::Timeout(at, nth) => {
+                    let (table, _) = program.elements[usize::from(at)].handlers.timeouts[usize::from(nth)];
+                    segments.timeouts.push((table, segment));
                 }
             }
         }

@@ -38,6 +38,9 @@ pub struct StateStore {
 pub struct Staged {
     store: StateStore,
     limits: Vec<(Arc<Table>, TableSpec)>,
+    /// All tables of the update, and those of which a TIMEOUT is told what expires.
+    bound: Vec<Arc<Table>>,
+    watched: Vec<Arc<Table>>,
     /// By chain: its native functions.
     natives: BTreeMap<String, Vec<Arc<dyn Prepared>>>,
 }
@@ -129,7 +132,7 @@ impl StateStore {
         store.held_tables().for_each(|table| table.is_bound = false);
         store.held_vars().for_each(|var| var.is_bound = false);
         store.held_filters().for_each(|filter| filter.is_bound = false);
-        Staged { store, limits: Vec::new(), natives: BTreeMap::new() }
+        Staged { store, limits: Vec::new(), bound: Vec::new(), watched: Vec::new(), natives: BTreeMap::new() }
     }
 
     /// Takes over an update that was published. State that it does not know is forgotten; it goes when the last
@@ -137,6 +140,9 @@ impl StateStore {
     pub fn commit(&mut self, staged: Staged) {
         for (table, TableSpec { max_rows, ttl, evict, .. }) in staged.limits {
             table.set_limits(max_rows, ttl, evict).expect("checked when it was bound");
+        }
+        for table in staged.bound {
+            table.keep_expired(staged.watched.iter().any(|watched| Arc::ptr_eq(watched, &table)));
         }
         *self = staged.store;
         self.shared.retain(|_, table| table.is_bound);
@@ -191,6 +197,9 @@ impl Staged {
             .iter()
             .map(|decl| self.bind_table(&program.name, decl))
             .collect::<Result<_, _>>()?;
+        self.bound.extend(tables.iter().flatten().cloned());
+        let watched = program.timeouts().flat_map(|(_, table)| &tables[usize::from(table.0)]);
+        self.watched.extend(watched.cloned());
         let matchers = matchers(&program, &tables)?;
         let held = self.store.chain(&program.name);
         for var in &mut program.vars {

@@ -9,6 +9,7 @@ use crate::pass::{Facts, LiveChain, rand_base};
 use crate::plan::Segment;
 use std::rc::Rc;
 use weft_core::abi::{Cell, Edit, EditTarget, Outcome, Verdict};
+use weft_core::table::Row;
 use weft_core::{Interval, Status, Time};
 use weft_ir::program::Event;
 use weft_proto::session::grpc::protobuf::{Malformed, encode};
@@ -181,6 +182,7 @@ impl Engine {
         let facts = Facts {
             now,
             rand: rand_base(self.config.seed, call.id, call.nth_try, flow.index, event),
+            departed: Row::NONE,
             payload,
             method: call.method.map(|m| &live.chain.methods[m]),
             path: call.request_headers.path().unwrap_or_default(),

@@ -304,6 +304,9 @@ pub enum Op {
     /// The next row at or after this cursor: 0 to begin, or what [`Op::ScanNext`] gave for a row of the table.
     /// `Int -> Row`
     ScanRow(TableId, Value),
+    /// The row that expired and for which this TIMEOUT runs: it is out of the table, and only read. The none of a pass
+    /// that has none. `-> Row`
+    Departed(TableId),
     /// The cursor behind a row, which may have been removed since; 0 for the row that is none. `Row -> Int`
     ScanNext(TableId, Value),
     /// Takes the lock of the key's stripe (or of the whole table). A handler holds one lock of a table at most:
@@ -555,6 +558,7 @@ impl Op {
             | Self::VarMerged(_)
             | Self::VarReset(_)
             | Self::Count(_)
+            | Self::Departed(_)
             | Self::Lock(_, None)
             | Self::LockVars
             | Self::RollBack => Vec::new(),

@@ -144,6 +144,8 @@ pub struct Handlers {
     pub close: Option<Function>,
     /// Once a node in each interval.
     pub every: Vec<(Interval, Function)>,
+    /// For each row of the table that expired, once.
+    pub timeouts: Vec<(TableId, Function)>,
 }
 
 /// An input column.
@@ -356,6 +358,8 @@ pub enum Event {
     Close,
     /// The n-th EVERY of an element.
     Every(u16, u16),
+    /// The n-th TIMEOUT of an element.
+    Timeout(u16, u16),
     /// [`Frames::parser`], before the REQUEST of a frame.
     Parse,
 }
@@ -384,7 +388,7 @@ impl Handlers {
             Event::Open => self.request.is_none() && self.response.is_none(),
             Event::Close => self.request.is_none() && self.response.is_none() && self.open.is_none(),
             Event::Parse => false,
-            Event::Every(..) => {
+            Event::Every(..) | Event::Timeout(..) => {
                 let others = [&self.open, &self.request, &self.response, &self.close];
                 others.iter().all(|handler| handler.is_none())
             }
@@ -413,6 +417,10 @@ impl ChainProgram {
                 Event::Every(at, nth) => {
                     let every = (usize::from(at) == index).then(|| handlers.every.get(usize::from(nth)));
                     [every.flatten().map(|(_, f)| f), None]
+                }
+                Event::Timeout(at, nth) => {
+                    let timeout = (usize::from(at) == index).then(|| handlers.timeouts.get(usize::from(nth)));
+                    [timeout.flatten().map(|(_, f)| f), None]
                 }
                 Event::Parse => [None, None],
             };
@@ -448,6 +456,14 @@ impl ChainProgram {
             Self { elements, ..self.clone() }
         };
         ends.map(part).collect()
+    }
+
+    /// The TIMEOUTs of all elements, each with its table.
+    pub fn timeouts(&self) -> impl Iterator<Item = (Event, TableId)> + '_ {
+        self.elements.iter().enumerate().flat_map(|(at, element)| {
+            let timeouts = element.handlers.timeouts.iter().enumerate();
+            timeouts.map(move |(nth, (table, _))| (Event::Timeout(at as u16, nth as u16), *table))
+        })
     }
 
     /// Whether the pass goes on where a handler of this element fails: it was declared `FAIL OPEN`, or the call is over

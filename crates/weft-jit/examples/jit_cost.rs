@@ -13,7 +13,7 @@ use std::sync::Arc;
 use std::time::Instant;
 use weft_core::abi::{Cell, Counters, Cx, Outcome, REGION_BODY, SinkRow, Slot, State, Verdict};
 use weft_core::hash;
-use weft_core::table::{ColumnRef, ColumnSpec, Evict, Insert, Scalars, Table, TableSpec};
+use weft_core::table::{ColumnRef, ColumnSpec, Evict, Insert, Row, Scalars, Table, TableSpec};
 use weft_core::{Interval, Status, Time, Type, Value};
 use weft_ir::backend::Program;
 use weft_ir::program::*;
@@ -279,6 +279,7 @@ impl Bench {
                 call: &mut [],
                 out: &mut self.out,
                 counters: &mut self.counters,
+                departed: Row::NONE,
                 trace: None,
             };
             program.run(&mut cx, usize::MAX);

@@ -252,6 +252,7 @@ helpers! {
     SetNull = set_null(I64, I64, I64, I64) -> ();
     Count = count(I64, I64) -> (I64);
     ScanRow = scan_row(I64, I64, I64) -> (I64, I64);
+    Departed = departed(I64, I64) -> (I64, I64);
     Lock = lock(I64, I64) -> ();
     Unlock = unlock(I64, I64) -> ();
     LockAll = lock_all(I64) -> ();
@@ -868,6 +869,10 @@ extern "C" fn count(table: &Arc<Table>, now: i64) -> u64 {
 extern "C" fn scan_row(table: &Arc<Table>, cursor: u64, now: i64) -> RowRef {
     let row = table.scan(cursor, Time(now)).map_or(Row::NONE, |(row, _)| row);
     RowRef::new(table, row)
+}
+
+extern "C" fn departed(table: &Arc<Table>, row: u64) -> RowRef {
+    RowRef::new(table, Row(row))
 }
 
 extern "C" fn lock(table: &Arc<Table>, hash: u64) {

@@ -3,7 +3,7 @@
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use weft_core::abi::{Counters, Cx, Outcome, State, Verdict};
-use weft_core::table::{ColumnSpec, Evict, Table, TableSpec};
+use weft_core::table::{ColumnSpec, Evict, Row, Table, TableSpec};
 use weft_core::{Status, Time, Type, Value};
 use weft_ir::backend::{Backend as _, Program};
 use weft_ir::program::{ChainProgram, Element, Event, Handlers, Realisation, TableDecl};
@@ -80,6 +80,7 @@ fn run(
         call: &mut [],
         out: &mut out,
         counters: &mut counters,
+        departed: Row::NONE,
         trace,
     };
     program.run(&mut cx, opened);

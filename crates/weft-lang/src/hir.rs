@@ -722,13 +722,15 @@ pub struct Handlers {
     pub error: Option<Handler>,
     /// `ON EVERY interval`, in source order; the intervals are in [`Instance::every`].
     pub every: Vec<Handler>,
+    /// `ON TIMEOUT OF table`, of each table one at most. The row that expired is [`RowId::OLD`].
+    pub timeouts: Vec<Handler>,
 }
 
 impl Handlers {
-    /// All that there are, in the order of a call's life; EVERY last.
+    /// All that there are, in the order of a call's life; EVERY and TIMEOUT last.
     pub fn iter(&self) -> impl Iterator<Item = &Handler> {
         let once = [&self.open, &self.request, &self.response, &self.close, &self.error];
-        once.into_iter().flatten().chain(&self.every)
+        once.into_iter().flatten().chain(&self.every).chain(&self.timeouts)
     }
 }
 
@@ -742,6 +744,7 @@ pub enum HandlerKind {
     Close,
     Error,
     Every,
+    Timeout,
 }
 
 /// A handler. If its body ends without a verdict, the tuple is forwarded.
@@ -791,6 +794,11 @@ pub struct Row {
 /// what a joined column says.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct RowId(pub usize);
+
+impl RowId {
+    /// Of `ON TIMEOUT`: the row that expired, `OLD`.
+    pub const OLD: Self = Self(0);
+}
 
 /// A table as a handler names it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]

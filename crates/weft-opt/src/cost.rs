@@ -27,17 +27,20 @@ pub struct HandlerOps {
     pub close: u64,
     /// All EVERY handlers together.
     pub every: u64,
+    /// All TIMEOUT handlers together, for a row each.
+    pub timeout: u64,
 }
 
 impl HandlerOps {
     /// Each with the word for its handler.
-    pub fn named(&self) -> [(&'static str, u64); 5] {
+    pub fn named(&self) -> [(&'static str, u64); 6] {
         [
             ("OPEN", self.open),
             ("REQUEST", self.request),
             ("RESPONSE", self.response),
             ("CLOSE", self.close),
             ("EVERY", self.every),
+            ("TIMEOUT", self.timeout),
         ]
     }
 }
@@ -73,12 +76,14 @@ pub fn cost(chain: &ChainProgram) -> Cost {
 pub fn handler_ops(handlers: &Handlers) -> HandlerOps {
     let one = |handler: &Option<Function>| handler.as_ref().map_or(0, longest_way);
     let every = handlers.every.iter().map(|(_, handler)| longest_way(handler));
+    let timeouts = handlers.timeouts.iter().map(|(_, handler)| longest_way(handler));
     HandlerOps {
         open: one(&handlers.open),
         request: one(&handlers.request),
         response: one(&handlers.response),
         close: one(&handlers.close),
         every: every.fold(0, u64::saturating_add),
+        timeout: timeouts.fold(0, u64::saturating_add),
     }
 }
 

@@ -4,7 +4,7 @@ use super::index::Near;
 use super::layout::{Evict, Key, LIVE, WRITTEN_AT};
 use super::oldest::{Aged, Oldest};
 use super::storage::{Place, STRIPE_ROWS_MAX, Stripe, segment_of};
-use super::{Insert, Row, Table, is_over, spin_try_lock, spin_unlock};
+use super::{Insert, Row, Table, is_over, spin_lock, spin_try_lock, spin_unlock};
 use crate::time::Time;
 use core::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
@@ -99,6 +99,14 @@ impl Table {
         let old = self.crowded_out(at, tag, now)?;
         if !self.is_expired(self.row_words(old, 0), now) {
             evicted(old);
+        } else if self.keeps_expired() {
+            self.expire(old);
+            let local = self.free_row(at)?;
+            let row = self.geometry.join(at, local);
+            self.base.row(row, self.geometry);
+            self.stripes[at].place(tag, local).ok()?;
+            self.take_row(at, local);
+            return Some(Row(row + 1));
         }
         let local = self.local(old);
         self.stripes[at].replace(self.tag(old), local, tag, local);
@@ -108,10 +116,13 @@ impl Table {
     }
 
     /// Removes expired rows, at most `budget` of them, and returns how many. Whoever has time calls it; nothing but
-    /// memory depends on it. It looks through one stripe, and one more for every [`STRIPE_ROWS_MAX`] of the budget;
-    /// what it has not come to is left for the next call. It takes the locks it needs without waiting; the caller holds
-    /// none.
+    /// memory depends on it. From a table that keeps expired rows ([`Table::keep_expired`]) it removes none. It
+    /// looks through one stripe, and one more for every [`STRIPE_ROWS_MAX`] of the budget; what it has not come to is
+    /// left for the next call. It takes the locks it needs without waiting; the caller holds none.
     pub fn sweep(&self, now: Time, budget: usize) -> usize {
+        if self.keeps_expired() {
+            return 0;
+        }
         let mut swept = 0;
         let mut looks = 1 + budget / STRIPE_ROWS_MAX as usize;
         for _ in 0..self.stripes.len() {
@@ -120,13 +131,61 @@ impl Table {
             }
             swept += self.with_next_stripe(|at| {
                 let mut n = 0;
-                while swept + n < budget && self.reclaim(at, now, &mut looks) {
+                while swept + n < budget && (self.forget_departed(at) || self.reclaim(at, now, &mut looks)) {
                     n += 1;
                 }
                 n
             });
         }
         swept
+    }
+
+    /// Whether rows that expire are kept for [`Table::depart`] from now on. They are out of the table as any that has
+    /// expired, but their places are not free until they are given back.
+    pub fn keep_expired(&self, keep: bool) {
+        self.keeps_expired.store(u8::from(keep), Relaxed);
+    }
+
+    /// Takes rows that have expired out of the table, at most `budget` of them, and appends them to `rows`. Each is
+    /// given to one caller, once, who reads it without a lock and then gives it back ([`Table::give_back`]). Those that
+    /// were found as others took their places come first, then the oldest of each stripe. It works and takes locks as
+    /// [`Table::sweep`]. Whether there may be more now: the budget is used up, or a stripe was locked or not looked
+    /// through.
+    pub fn depart(&self, now: Time, budget: usize, rows: &mut Vec<Row>) -> bool {
+        let full = rows.len() + budget;
+        let mut looks = 1 + budget / STRIPE_ROWS_MAX as usize;
+        let mut is_complete = true;
+        for _ in 0..self.stripes.len() {
+            let mut is_open = false;
+            self.with_next_stripe(|at| {
+                is_open = true;
+                while rows.len() < full {
+                    let waits = self.stripes[at].departed.load(Relaxed) != 0;
+                    if !waits && !self.reclaim_by(at, now, &mut looks, |row| self.enlist(row)) {
+                        break;
+                    }
+                    rows.push(self.pop_departed(at));
+                }
+                0
+            });
+            is_complete &= is_open;
+        }
+        rows.len() == full || looks == 0 || !is_complete
+    }
+
+    /// Frees the places of rows that [`Table::depart`] gave. The caller holds no lock of the table.
+    pub fn give_back(&self, rows: &[Row]) {
+        for row in rows {
+            let (at, _) = self.geometry.split(row.0 - 1);
+            let is_shared = self.spec.shared;
+            if is_shared {
+                spin_lock(&self.stripes[at].lock);
+            }
+            self.free_place(*row);
+            if is_shared {
+                spin_unlock(&self.stripes[at].lock);
+            }
+        }
     }
 
     /// Takes a row out of the index.
@@ -137,13 +196,8 @@ impl Table {
 
     /// Gives a row's place back. The row is out of the index.
     pub(super) fn release(&self, row: Row) {
-        let (at, local) = self.geometry.split(row.0 - 1);
-        let stripe = &self.stripes[at];
-        self.row_words(row, 0)[0].store(u64::from(stripe.free.load(Relaxed)), Relaxed);
-        stripe.free.store(local + 1, Relaxed);
-        stripe.rows.store(stripe.rows.load(Relaxed) - 1, Relaxed);
-        self.base.count_live(row.0 - 1, false);
-        self.count_row(u64::MAX);
+        self.free_place(row);
+        self.uncount(row);
     }
 
     pub(super) fn orders(&self) -> impl Iterator<Item = Order> {
@@ -224,6 +278,71 @@ impl Table {
         true
     }
 
+    /// Removes a row that has expired, or keeps it for whoever is to look at it.
+    fn expire(&self, row: Row) {
+        if self.keeps_expired() {
+            self.enlist(row);
+        } else {
+            self.remove(row);
+        }
+    }
+
+    /// Puts a live row behind those that have departed, out of everybody's sight.
+    fn enlist(&self, row: Row) {
+        self.unindex(row);
+        let (at, local) = self.geometry.split(row.0 - 1);
+        let stripe = &self.stripes[at];
+        self.row_words(row, 0)[0].store(0, Relaxed);
+        match self.row_of_link(at, stripe.departed_last.load(Relaxed)) {
+            Row::NONE => stripe.departed.store(local + 1, Relaxed),
+            last => self.row_words(last, 0)[0].store(u64::from(local + 1), Relaxed),
+        }
+        stripe.departed_last.store(local + 1, Relaxed);
+        self.uncount(row);
+    }
+
+    /// The first of a stripe's rows that have departed, which there is.
+    fn pop_departed(&self, at: usize) -> Row {
+        let stripe = &self.stripes[at];
+        let row = self.row_of_link(at, stripe.departed.load(Relaxed));
+        let next = self.row_words(row, 0)[0].load(Relaxed) as u32;
+        stripe.departed.store(next, Relaxed);
+        if next == 0 {
+            stripe.departed_last.store(0, Relaxed);
+        }
+        row
+    }
+
+    /// Frees the place of a row that has departed, if there is one: nobody is to look at such rows any more.
+    fn forget_departed(&self, at: usize) -> bool {
+        let is_there = self.stripes[at].departed.load(Relaxed) != 0;
+        if is_there {
+            self.free_place(self.pop_departed(at));
+        }
+        is_there
+    }
+
+    fn keeps_expired(&self) -> bool {
+        self.keeps_expired.load(Relaxed) != 0
+    }
+
+    /// Puts a row's place into the free list.
+    fn free_place(&self, row: Row) {
+        let (at, local) = self.geometry.split(row.0 - 1);
+        let stripe = &self.stripes[at];
+        self.row_words(row, 0)[0].store(u64::from(stripe.free.load(Relaxed)), Relaxed);
+        stripe.free.store(local + 1, Relaxed);
+    }
+
+    /// The row counts no more.
+    fn uncount(&self, row: Row) {
+        let (at, _) = self.geometry.split(row.0 - 1);
+        let stripe = &self.stripes[at];
+        stripe.rows.store(stripe.rows.load(Relaxed) - 1, Relaxed);
+        self.base.count_live(row.0 - 1, false);
+        self.count_row(u64::MAX);
+    }
+
     fn written_order(&self) -> Option<Order> {
         self.header.by_write.then_some(Order::Written)
     }
@@ -275,10 +394,12 @@ impl Table {
     }
 
     fn drop_row(&self, row: Row, now: Time, evicted: &mut dyn FnMut(Row)) {
-        if !self.is_expired(self.row_words(row, 0), now) {
+        if self.is_expired(self.row_words(row, 0), now) {
+            self.expire(row);
+        } else {
             evicted(row);
+            self.remove(row);
         }
-        self.remove(row);
     }
 
     fn fits(&self, stripe: usize) -> bool {
@@ -397,6 +518,11 @@ impl Table {
 
     /// Removes the oldest row of a stripe if it has expired.
     fn reclaim(&self, at: usize, now: Time, looks: &mut usize) -> bool {
+        self.reclaim_by(at, now, looks, |row| self.expire(row))
+    }
+
+    /// As [`Table::reclaim`], in this way.
+    fn reclaim_by(&self, at: usize, now: Time, looks: &mut usize, expire: impl FnOnce(Row)) -> bool {
         let by_touch = self.header.age_by_touch();
         let order = if by_touch { self.touched_order() } else { self.written_order() };
         let (Some(order), Some(ttl)) = (order, self.ttl()) else { return false };
@@ -405,7 +531,7 @@ impl Table {
         }
         let oldest = self.oldest(at, order, looks);
         let expired = oldest.filter(|row| self.is_expired(self.row_words(*row, 0), now));
-        expired.inspect(|row| self.remove(*row)).is_some()
+        expired.map(expire).is_some()
     }
 
     fn with_next_stripe(&self, work: impl FnOnce(usize) -> usize) -> usize {

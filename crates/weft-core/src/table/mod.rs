@@ -75,6 +75,8 @@ pub struct Table {
     /// Nanoseconds, `i64::MAX` for rows that stay.
     ttl: AtomicI64,
     evict: AtomicU8,
+    /// Whether rows that expire wait until they were looked at: [`Table::keep_expired`].
+    keeps_expired: AtomicU8,
     /// Where the next sweep, or the next search for an expired row, goes on.
     sweep_at: AtomicU32,
 }
@@ -163,6 +165,7 @@ impl Table {
             rows_max: AtomicU64::new(spec.max_rows),
             ttl: AtomicI64::new(spec.ttl.map_or(i64::MAX, Interval::as_nanos)),
             evict: AtomicU8::new(spec.evict as u8),
+            keeps_expired: AtomicU8::new(0),
             sweep_at: AtomicU32::new(0),
             spec,
         }

@@ -167,6 +167,10 @@ pub(super) struct Stripe {
     pub(super) high: AtomicU32,
     /// The first free row plus one.
     pub(super) free: AtomicU32,
+    /// The first row plus one that expired and that somebody is still to look at ([`super::Table::depart`]), and the
+    /// last; each leads to the next.
+    pub(super) departed: AtomicU32,
+    pub(super) departed_last: AtomicU32,
     pub(super) written: Oldest,
     pub(super) touched: Oldest,
     /// One index for each size. Those outgrown are kept, because a reader without a lock may be in them; together
@@ -188,6 +192,8 @@ impl Stripe {
             rows: AtomicU32::new(0),
             high: AtomicU32::new(0),
             free: AtomicU32::new(0),
+            departed: AtomicU32::new(0),
+            departed_last: AtomicU32::new(0),
             written: Oldest::new(geometry.stripe_rows()),
             touched: Oldest::new(geometry.stripe_rows()),
             indexes: [const { OnceLock::new() }; index::GENERATIONS_MAX],

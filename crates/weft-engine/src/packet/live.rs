@@ -9,6 +9,7 @@ use std::sync::Arc;
 use weft_core::Time;
 use weft_core::abi::{Counters, Cx, Outcome, REGION_BODY, REGIONS, Slot, State, Verdict};
 use weft_core::frame::{Frame, Pool};
+use weft_core::table::Row;
 use weft_ir::backend::{Backend, Program, Unsupported};
 use weft_ir::ir::{InputId, Op};
 use weft_ir::program::{ChainProgram, Check, Event, Meta, Place, Store};
@@ -217,6 +218,7 @@ impl Live {
             call: &mut *call,
             out: &mut *out,
             counters: &mut self.counters,
+            departed: Row::NONE,
             trace: None,
         };
         for ((frame, slots), found) in batch.frames.iter().zip(slots).zip(found) {

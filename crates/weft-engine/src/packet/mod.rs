@@ -30,7 +30,9 @@ use std::sync::Arc;
 use std::vec;
 use weft_core::abi::{Cx, Outcome, REGION_BODY, REGIONS, Slot, Verdict};
 use weft_core::frame::{BATCH_MAX, Frame, Pool};
+use weft_core::table::Row;
 use weft_core::{Interval, Time, hash};
+use weft_ir::backend::Program;
 use weft_ir::program::{Check, Realisation};
 
 pub use exits::{ALL_OTHERS, HELD_MAX};
@@ -38,6 +40,8 @@ pub use exits::{ALL_OTHERS, HELD_MAX};
 /// How often expired table rows are swept, and how many of a table at once.
 const SWEEP_EVERY: Interval = Interval::from_millis(100);
 const SWEEP_ROWS: usize = 512;
+/// When ON TIMEOUT goes on with a table of which more rows have expired than it takes at once.
+const EXPIRE_AGAIN: Interval = Interval::from_millis(1);
 
 /// How a packet engine is set up.
 #[derive(Clone, Copy, Debug, Default)]
@@ -109,6 +113,8 @@ pub struct PacketEngine {
     call: Vec<u64>,
     timers: Timers<Timer>,
     due: Vec<Timer>,
+    /// Rows that have expired, while ON TIMEOUT runs.
+    departed: Vec<Row>,
     rows: Batch,
     rows_lost: u64,
     /// The time of the last pass: `now()` never goes back.
@@ -119,8 +125,20 @@ pub struct PacketEngine {
 
 #[derive(Clone, Copy, Debug)]
 enum Timer {
-    Every { plan: u32, chain: usize, nth: usize },
-    Sweep { plan: u32 },
+    Every {
+        plan: u32,
+        chain: usize,
+        nth: usize,
+    },
+    /// Rows of a table have expired, perhaps.
+    Expire {
+        plan: u32,
+        chain: usize,
+        nth: usize,
+    },
+    Sweep {
+        plan: u32,
+    },
 }
 
 /// A frame on its way: what is known of it.
@@ -174,6 +192,7 @@ impl PacketEngine {
             call: Vec::new(),
             timers: Timers::new(now),
             due: Vec::new(),
+            departed: Vec::new(),
             rows: Batch::default(),
             rows_lost: 0,
             now,
@@ -255,7 +274,7 @@ impl PacketEngine {
         self.timers.next().into_iter().chain(self.exits.poll_timeout()).min()
     }
 
-    /// Time has passed: delayed frames leave, `ON EVERY` runs.
+    /// Time has passed: delayed frames leave, `ON EVERY` and `ON TIMEOUT` run.
     pub fn handle_timeout(&mut self, now: Time) {
         self.exits.handle_timeout(now);
         let mut due = core::mem::take(&mut self.due);
@@ -267,7 +286,10 @@ impl PacketEngine {
                     self.sweep(now);
                     self.timers.set(now + SWEEP_EVERY, timer);
                 }
-                Timer::Every { .. } | Timer::Sweep { .. } => {}
+                Timer::Expire { plan, chain, nth } if plan == self.plan_id => {
+                    self.run_timeouts(now, chain, nth);
+                }
+                Timer::Every { .. } | Timer::Expire { .. } | Timer::Sweep { .. } => {}
             }
         }
         self.due = due;
@@ -324,11 +346,14 @@ impl PacketEngine {
 
     fn set_timers(&mut self, now: Time) {
         let plan = self.plan_id;
-        // ON EVERY runs once a node.
+        // ON EVERY and ON TIMEOUT run once a node.
         let every = self.live.iter().enumerate().filter(|_| self.config.worker == self.config.first);
         for (chain, live) in every {
             for (nth, (interval, _)) in live.chain.every.iter().enumerate() {
                 self.timers.set(now + *interval, Timer::Every { plan, chain, nth });
+            }
+            for nth in 0..live.chain.timeouts.len() {
+                self.timers.set(now + SWEEP_EVERY, Timer::Expire { plan, chain, nth });
             }
         }
         let mut tables = self.plan.chains.iter().flat_map(|chain| &chain.program.tables);
@@ -383,6 +408,7 @@ impl PacketEngine {
                 call: &mut self.call,
                 out: &mut self.outcome,
                 counters: &mut live.counters,
+                departed: Row::NONE,
                 trace: None,
             };
             let edited = loop {
@@ -579,13 +605,37 @@ impl PacketEngine {
 
     /// Runs the n-th EVERY of a chain, and sets its next time.
     fn run_every(&mut self, now: Time, at: usize, nth: usize) {
+        let chain = Arc::clone(&self.live[at].chain);
+        let (interval, code) = &chain.every[nth];
+        self.run_timed(now, at, &**code, (u64::MAX, Row::NONE));
+        self.timers.set(now + *interval, Timer::Every { plan: self.plan_id, chain: at, nth });
+    }
+
+    /// Runs the n-th TIMEOUT of a chain for rows that have expired, [`SWEEP_ROWS`] at most, and sets its next time.
+    fn run_timeouts(&mut self, now: Time, at: usize, nth: usize) {
+        let chain = Arc::clone(&self.live[at].chain);
+        let (table, code) = &chain.timeouts[nth];
+        let table = Arc::clone(&self.live[at].state.tables[usize::from(table.0)]);
+        let mut rows = core::mem::take(&mut self.departed);
+        let is_more = table.depart(now, SWEEP_ROWS, &mut rows);
+        for (nth_row, row) in (0..).zip(&rows) {
+            self.run_timed(now, at, &**code, (nth_row, *row));
+        }
+        table.give_back(&rows);
+        rows.clear();
+        self.departed = rows;
+        let next = if is_more { EXPIRE_AGAIN } else { SWEEP_EVERY };
+        self.timers.set(now + next, Timer::Expire { plan: self.plan_id, chain: at, nth });
+    }
+
+    /// Runs what no frame has brought about, for a row that expired, if any; `rand()` draws from the number beside it.
+    fn run_timed(&mut self, now: Time, at: usize, code: &dyn Program, (drawn_from, departed): (u64, Row)) {
         self.now = self.now.max(now);
         let live = &mut self.live[at];
-        let (interval, code) = &live.chain.every[nth];
         self.outcome.clear();
         let mut cx = Cx {
             now: self.now,
-            rand: rand_base(self.config.seed, hash::mix(u64::MAX, now.0 as u64)),
+            rand: rand_base(self.config.seed, hash::mix(drawn_from, now.0 as u64)),
             slots: &self.slots[..live.chain.code.inputs],
             given: &mut [],
             present: 0,
@@ -594,13 +644,13 @@ impl PacketEngine {
             call: &mut self.call,
             out: &mut self.outcome,
             counters: &mut live.counters,
+            departed,
             trace: None,
         };
         code.run(&mut cx, usize::MAX);
         if !self.outcome.rows.is_empty() {
             self.rows_lost += self.rows.take(now, &live.chain.program, &self.outcome) as u64;
         }
-        self.timers.set(now + *interval, Timer::Every { plan: self.plan_id, chain: at, nth });
     }
 
     /// The first worker sweeps the tables of all, the others their own.

@@ -11,6 +11,7 @@ use std::sync::Arc;
 use weft_core::Interval;
 use weft_core::frame::BATCH_MAX;
 use weft_ir::backend::{Backend, Program, Unsupported};
+use weft_ir::ir::TableId;
 use weft_ir::program::{ChainProgram, Event};
 
 /// Ports of one plan.
@@ -56,10 +57,14 @@ pub struct PacketChain {
     pub(super) code: Code,
     pub(super) condition: Option<Condition>,
     pub(super) every: Every,
+    pub(super) timeouts: Timeouts,
 }
 
 /// What runs once a node in each interval.
 pub(super) type Every = Vec<(Interval, Box<dyn Program>)>;
+
+/// What runs for rows of a table that have expired.
+pub(super) type Timeouts = Vec<(TableId, Box<dyn Program>)>;
 
 /// Which frames a chain takes.
 #[derive(Debug)]
@@ -107,7 +112,8 @@ impl PacketChain {
         let program = Arc::new(program);
         let code = Code::compile(version, &program, &state, backend).map_err(ChainError::Unsupported)?;
         let every = compile_every(&program, &state, backend).map_err(ChainError::Unsupported)?;
-        Ok(Self { version, program, state, ports, to, code, condition, every })
+        let timeouts = compile_timeouts(&program, &state, backend).map_err(ChainError::Unsupported)?;
+        Ok(Self { version, program, state, ports, to, code, condition, every, timeouts })
     }
 
     /// All its ports but one: what `*` means.
@@ -150,4 +156,14 @@ fn compile_every(
         }
     }
     Ok(all)
+}
+
+fn compile_timeouts(
+    program: &Arc<ChainProgram>,
+    state: &Bound,
+    backend: &dyn Backend,
+) -> Result<Timeouts, Unsupported> {
+    let state = state.for_worker(0);
+    let compile = |(event, table)| Ok((table, backend.compile(program, event, &state)?));
+    program.timeouts().map(compile).collect()
 }

@@ -535,6 +535,69 @@ fn every_runs_on_worker_0_alone_and_its_rows_come_out() {
     }
 }
 
+/// As [`counter`], with a TIMEOUT that tells how many frames a port had in all.
+fn counter_with_timeout() -> String {
+    let timeout = "handler departed t0 function \"gone\" {\nblock0:\n v0: row = departed t0\n \
+                   v1: bytes = bytes \"gone\"\n v2: int = column t0, v0, c1\n emit s0, v1, v2\n forward\n}\n";
+    counter() + timeout
+}
+
+/// As [`program`], with rows that live for a second.
+fn expiring(elements: &[String]) -> ChainProgram {
+    let mut program = program(elements);
+    program.tables[0].spec.ttl = Some(Interval::from_secs(1));
+    program.tables[0].spec.max_rows = 4000;
+    program
+}
+
+/// Runs the engine's timers up to this time, and gives the rows that came out.
+fn rows_until(engine: &mut PacketEngine, end: Time) -> usize {
+    while let Some(at) = engine.poll_timeout().filter(|at| *at < end) {
+        engine.handle_timeout(at);
+    }
+    let rows = engine.rows().len();
+    engine.rows().clear();
+    rows
+}
+
+#[test]
+fn each_row_that_expires_is_told_of_once_a_node_and_over_updates() {
+    // A flow record would be missing, or there twice, whenever a network is changed or has several workers.
+    let mut rig = Rig::new(2);
+    let jit = jit();
+    let first = rig.plan(&jit, vec![(expiring(&[counter_with_timeout()]), None)]);
+    let on = |worker, plan: &Arc<PacketPlan>| {
+        PacketEngine::new(START, PacketConfig { worker, ..PacketConfig::default() }, Arc::clone(plan))
+    };
+    let (mut engines, mut pool) = ([on(0, &first), on(1, &first)], pool());
+    let packets: Vec<_> = (0..1500).map(|n| udp(9, [1; 4], [2; 4], (7, 50 + n % 700), b"")).collect();
+    for engine in &mut engines {
+        run(engine, &mut pool, &packets, 64);
+    }
+    let soon = START + Interval::from_millis(900);
+    assert_eq!(engines.each_mut().map(|engine| rows_until(engine, soon)), [0, 0]);
+    // More rows than one sweep takes have expired. Half of the keys come again before anybody has looked, and an
+    // update comes before that, too.
+    let late = START + Interval::from_millis(1090);
+    let again: Vec<_> = (0..350).map(|n| udp(9, [1; 4], [2; 4], (7, 50 + n), b"")).collect();
+    for packet in &again {
+        let mut frames = vec![pool.take_filled(packet).expect("a buffer")];
+        engines[1].handle_batch(late, 0, &mut frames, &mut pool, None);
+        collect(&mut engines[1], &mut pool, &mut Vec::new());
+    }
+    let second = rig.plan(&jit, vec![(expiring(&[ttl(), counter_with_timeout()]), None)]);
+    engines.iter_mut().for_each(|engine| engine.apply(late, Arc::clone(&second), &mut pool));
+    let later = late + Interval::from_millis(150);
+    assert_eq!(engines.each_mut().map(|engine| rows_until(engine, later)), [700, 0]);
+    let end = late + Interval::from_millis(1500);
+    assert_eq!(engines.each_mut().map(|engine| rows_until(engine, end)), [350, 0]);
+    // A version without the handler keeps nothing back.
+    let third = rig.plan(&jit, vec![(expiring(&[counter()]), None)]);
+    engines.iter_mut().for_each(|engine| engine.apply(end, Arc::clone(&third), &mut pool));
+    assert_eq!(engines.each_mut().map(|engine| rows_until(engine, end + Interval::from_secs(1))), [0, 0]);
+    assert_eq!(counts(&third), []);
+}
+
 /// A chain of random elements on frames: each input lies somewhere in the frame, and all that can be written are.
 fn random_chain(dice: &mut Dice) -> ChainProgram {
     let mut chain = generate::chain(dice);

@@ -88,7 +88,15 @@ pub(super) fn bytes(dice: &mut Dice) -> Vec<u8> {
 }
 
 /// A random handler.
-pub(super) fn generate(dice: &mut Dice, chain: &ChainProgram, handler: Handler, name: &str) -> Function {
+///
+/// `departs` is the table of a TIMEOUT.
+pub(super) fn generate(
+    dice: &mut Dice,
+    chain: &ChainProgram,
+    handler: Handler,
+    departs: Option<TableId>,
+    name: &str,
+) -> Function {
     let may_fail = dice.percent(70);
     let mut function = Function { name: name.into(), ..Function::default() };
     let block = new_block(&mut function);
@@ -106,6 +114,9 @@ pub(super) fn generate(dice: &mut Dice, chain: &ChainProgram, handler: Handler, 
         loops: 0,
         line: 1,
     };
+    if let Some(table) = departs {
+        builder.departed(table);
+    }
     if !builder.body(0) {
         builder.verdict();
     }
@@ -673,7 +684,7 @@ impl Builder<'_> {
                 let cells = cells.collect();
                 self.effect(Op::Emit(SinkId(id), cells));
             }
-            _ if self.handler == Handler::Every => self.number(),
+            _ if self.handler.is_timed() => self.number(),
             3 => {
                 let by = self.any(Ty::Int);
                 self.effect(Op::Delay(by));
@@ -711,7 +722,7 @@ impl Builder<'_> {
     /// Ends the block with a verdict.
     fn verdict(&mut self) {
         let line = self.line;
-        let is_every = self.handler == Handler::Every;
+        let is_timed = self.handler.is_timed();
         let end = match self.dice.below(16) {
             0 | 1 if self.may_fail => {
                 let fault = match self.dice.percent(80) {
@@ -720,7 +731,7 @@ impl Builder<'_> {
                 };
                 Terminator::Fail { fault: self.give(Ty::Int, fault), line }
             }
-            _ if is_every => Terminator::Forward,
+            _ if is_timed => Terminator::Forward,
             2 => Terminator::Drop { line },
             3 | 4 => {
                 let status = match self.dice.percent(60) {
@@ -808,6 +819,19 @@ impl Builder<'_> {
         if self.dice.percent(40) {
             self.effect(Op::Touch(table, row));
         }
+    }
+
+    /// Reads the row that departed.
+    fn departed(&mut self, table: TableId) {
+        let row = self.give(Ty::Row, Op::Departed(table));
+        for _ in 0..1 + self.dice.below(4) {
+            let (column, ty, _) = self.column(table, true);
+            self.give(Ty::of(ty), Op::Column(table, row, column));
+            if self.dice.percent(40) {
+                self.give(Ty::Bool, Op::ColumnIsNull(table, row, column));
+            }
+        }
+        self.give(Ty::Bool, Op::IsRow(row));
     }
 
     /// Visits some rows of a table.

@@ -97,7 +97,7 @@ fn functions(chain: &ChainProgram) -> impl Iterator<Item = &Function> {
     chain.elements.iter().flat_map(|element| {
         let h = &element.handlers;
         let single = [&h.open, &h.request, &h.response, &h.close].into_iter().flatten();
-        single.chain(h.every.iter().map(|(_, f)| f))
+        single.chain(h.every.iter().map(|(_, f)| f)).chain(h.timeouts.iter().map(|(_, f)| f))
     })
 }
 
@@ -127,10 +127,10 @@ pub fn chain(dice: &mut Dice) -> ChainProgram {
 }
 
 fn element(dice: &mut Dice, chain: &ChainProgram, index: usize) -> Element {
-    use crate::verify::Handler::{Close, Every, Open, Request, Response};
+    use crate::verify::Handler::{Close, Every, Open, Request, Response, Timeout};
     let mut some = |handler, percent| {
         dice.percent(percent)
-            .then(|| function::generate(dice, chain, handler, &format!("e{index}.{handler:?}")))
+            .then(|| function::generate(dice, chain, handler, None, &format!("e{index}.{handler:?}")))
     };
     let handlers = Handlers {
         open: some(Open, 100),
@@ -138,7 +138,18 @@ fn element(dice: &mut Dice, chain: &ChainProgram, index: usize) -> Element {
         response: some(Response, 70),
         close: some(Close, 50),
         every: some(Every, 60).into_iter().map(|f| (Interval::from_millis(100), f)).collect(),
+        timeouts: Vec::new(),
     };
+    // All elements have the same tables, of which each loses its rows to one.
+    let mut timeouts = Vec::new();
+    for (table, decl) in (0..).map(TableId).zip(&chain.tables) {
+        let is_first = chain.elements.iter().all(|e| e.handlers.timeouts.iter().all(|(of, _)| *of != table));
+        if decl.spec.ttl.is_some() && is_first && dice.percent(60) {
+            let name = format!("e{index}.Timeout{}", table.0);
+            timeouts.push((table, function::generate(dice, chain, Timeout, Some(table), &name)));
+        }
+    }
+    let handlers = Handlers { timeouts, ..handlers };
     Element {
         name: format!("e{index}"),
         element: "generated".into(),
@@ -343,6 +354,7 @@ pub fn events(chain: &ChainProgram) -> Vec<Event> {
         let every = (0..element.handlers.every.len()).map(|n| Event::Every(index as u16, n as u16));
         events.extend(every);
     }
+    events.extend(chain.timeouts().map(|(event, _)| event));
     events
 }
 

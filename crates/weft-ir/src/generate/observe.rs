@@ -15,7 +15,7 @@ use weft_core::abi::{
 use weft_core::limits::SCRATCH_BYTES_MIN;
 use weft_core::matching::Matcher;
 use weft_core::native::Prepared;
-use weft_core::table::{Scalars, Table};
+use weft_core::table::{Row, Scalars, Table};
 
 /// What the engine would give for one pass.
 #[derive(Clone, Debug)]
@@ -90,6 +90,8 @@ pub struct Observation {
     pub call: Vec<Seen>,
     /// By element, without the sampled times.
     pub counters: Vec<Counters>,
+    /// A row had expired, for a TIMEOUT.
+    pub departed: bool,
 }
 
 impl Pass {
@@ -165,6 +167,7 @@ impl World {
             let matcher = Matcher::new(&decl.spec, &tables[usize::from(decl.table.0)]);
             Arc::new(matcher.expect("a generated table has few rows"))
         };
+        chain.timeouts().for_each(|(_, table)| tables[usize::from(table.0)].keep_expired(true));
         let state = State {
             matchers: chain.matches.iter().map(matcher).collect(),
             tables,
@@ -183,8 +186,10 @@ impl World {
 
     /// Runs a pass and tells what it left behind.
     pub fn run(&mut self, chain: &ChainProgram, program: &dyn Program, pass: &Pass) -> Observation {
-        program.run(&mut self.cx(pass), pass.opened);
-        self.observe(chain, pass.now)
+        let departed = self.depart(chain, pass);
+        program.run(&mut self.cx(pass, departed), pass.opened);
+        self.give_back(chain, pass, departed);
+        self.observe(chain, pass.now, departed)
     }
 
     /// Runs a pass on the interpreter, and tells what it left behind and what it touched on its way.
@@ -192,11 +197,33 @@ impl World {
     /// # Panics
     /// If the world is not one of this chain.
     pub fn run_noting(&mut self, chain: &Arc<ChainProgram>, pass: &Pass) -> (Observation, Vec<Noted>) {
-        let noted = interp::run_noting(chain, pass.event, &mut self.cx(pass), pass.opened);
-        (self.observe(chain, pass.now), noted.expect("the world has the chain's tables"))
+        let departed = self.depart(chain, pass);
+        let noted = interp::run_noting(chain, pass.event, &mut self.cx(pass, departed), pass.opened);
+        self.give_back(chain, pass, departed);
+        (self.observe(chain, pass.now, departed), noted.expect("the world has the chain's tables"))
     }
 
-    fn cx<'w>(&'w mut self, pass: &'w Pass) -> Cx<'w> {
+    /// The row that a TIMEOUT finds, if one has expired.
+    fn depart(&self, chain: &ChainProgram, pass: &Pass) -> Row {
+        let mut rows = Vec::new();
+        if let Some(table) = self.departs(chain, pass) {
+            while rows.is_empty() && table.depart(pass.now, 1, &mut rows) {}
+        }
+        rows.pop().unwrap_or_default()
+    }
+
+    fn give_back(&self, chain: &ChainProgram, pass: &Pass, departed: Row) {
+        if let Some(table) = self.departs(chain, pass).filter(|_| departed.is_some()) {
+            table.give_back(&[departed]);
+        }
+    }
+
+    fn departs(&self, chain: &ChainProgram, pass: &Pass) -> Option<&Table> {
+        let (_, table) = chain.timeouts().find(|(event, _)| *event == pass.event)?;
+        Some(&self.state.tables[usize::from(table.0)])
+    }
+
+    fn cx<'w>(&'w mut self, pass: &'w Pass, departed: Row) -> Cx<'w> {
         self.out.clear();
         Cx {
             now: pass.now,
@@ -209,11 +236,12 @@ impl World {
             call: &mut self.call,
             out: &mut self.out,
             counters: &mut self.counters,
+            departed,
             trace: None,
         }
     }
 
-    fn observe(&self, chain: &ChainProgram, now: Time) -> Observation {
+    fn observe(&self, chain: &ChainProgram, now: Time, departed: Row) -> Observation {
         let out = &self.out;
         let mut cells = out.cells.iter().map(|cell| self.seen(*cell));
         let rows =
@@ -237,6 +265,7 @@ impl World {
             vars: chain.vars.iter().map(|var| self.var(var)).collect(),
             call: chain.call.iter().map(|cell| self.call_cell(cell)).collect(),
             counters: self.counters.clone(),
+            departed: departed.is_some(),
         }
     }
 

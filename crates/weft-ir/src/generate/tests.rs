@@ -92,7 +92,8 @@ impl Backend for Spoiled {
         for element in &mut chain.elements {
             let h = &mut element.handlers;
             let single = [&mut h.open, &mut h.request, &mut h.response, &mut h.close].into_iter().flatten();
-            for function in single.chain(h.every.iter_mut().map(|(_, f)| f)) {
+            let timed = h.every.iter_mut().map(|(_, f)| f).chain(h.timeouts.iter_mut().map(|(_, f)| f));
+            for function in single.chain(timed) {
                 *function = self.spoiled(function);
             }
         }

@@ -98,7 +98,7 @@ impl Handling<'_, '_> {
             Op::VarSet(id, ..) | Op::VarReset(id) => Some(Access::WriteVar(id)),
             Op::VarMerge(id, ..) => Some(Access::MergeVar(id)),
             Op::Find(table, key) => Some(Access::ReadRows(table, Some(self.key_bytes(key)))),
-            Op::Match(table, ..) | Op::Count(table) | Op::ScanRow(table, _) => {
+            Op::Match(table, ..) | Op::Count(table) | Op::ScanRow(table, _) | Op::Departed(table) => {
                 Some(Access::ReadRows(table, None))
             }
             Op::Insert(table, ..) => {

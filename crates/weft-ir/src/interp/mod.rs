@@ -540,6 +540,7 @@ impl<'r, 'c> Handling<'r, 'c> {
             | Op::SetColumn(..)
             | Op::Count(_)
             | Op::ScanRow(..)
+            | Op::Departed(_)
             | Op::ScanNext(..) => self.table_value(op),
 
             _ => {

@@ -57,6 +57,7 @@ impl Handling<'_, '_> {
                 let found = of(table).scan(self.int(cursor) as u64, now);
                 Val::Row(found.map_or(Row::NONE, |(row, _)| row))
             }
+            Op::Departed(_) => Val::Row(self.cx.departed),
             Op::ScanNext(table, row) => Val::Int(of(table).cursor_behind(self.row(row)) as i64),
             _ => unreachable!("{op:?} gives no value"),
         }

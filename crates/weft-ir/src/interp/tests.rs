@@ -2,7 +2,7 @@ use super::*;
 use crate::generate::{Observation, Pass, Seen, World};
 use crate::program::*;
 use crate::text;
-use weft_core::table::{ColumnSpec, Evict, TableSpec};
+use weft_core::table::{ColumnSpec, Evict, Row, TableSpec};
 use weft_core::types::Value as V;
 use weft_core::{Time, Type};
 
@@ -683,6 +683,7 @@ fn sampled_passes_are_stamped_at_the_ends_of_elements() {
         call: &mut world.call,
         out: &mut out,
         counters: &mut world.counters,
+        departed: Row::NONE,
         trace: Some(|| CLOCK.fetch_add(5, Ordering::Relaxed)),
     };
     program.run(&mut cx, 2);

@@ -137,6 +137,7 @@ const OTHERS: &[&str] = &[
     "count",
     "scan_row",
     "scan_next",
+    "departed",
     "lock",
     "emit",
 ];
@@ -240,6 +241,7 @@ pub(super) fn write_op(out: &mut String, op: &Op) {
         Op::Count(TableId(t)) => write!(out, "count t{t}"),
         Op::ScanRow(TableId(t), v) => write!(out, "scan_row t{t}, v{}", v.0),
         Op::ScanNext(TableId(t), v) => write!(out, "scan_next t{t}, v{}", v.0),
+        Op::Departed(TableId(t)) => write!(out, "departed t{t}"),
         Op::Lock(TableId(t), None) => write!(out, "lock t{t}"),
         Op::Lock(TableId(t), Some(v)) => write!(out, "lock t{t}, v{}", v.0),
         Op::Emit(SinkId(s), cells) => {
@@ -575,6 +577,7 @@ fn parse_stateful(line: &mut Line<'_>, name: &str, j: Journal) -> Result<Option<
         "set_column_null" => Op::SetColumnNull(table(line)?, then_value(line)?, then_column(line)?, j),
         "count" => Op::Count(table(line)?),
         "scan_row" => Op::ScanRow(table(line)?, then_value(line)?),
+        "departed" => Op::Departed(table(line)?),
         "scan_next" => Op::ScanNext(table(line)?, then_value(line)?),
         "lock" => {
             let table = table(line)?;

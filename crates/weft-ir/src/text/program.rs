@@ -288,6 +288,10 @@ fn write_element(out: &mut String, element: &Element) {
         let _ = write!(out, "handler every {} ", interval.as_nanos());
         write_function(out, function);
     }
+    for (TableId(table), function) in &h.timeouts {
+        let _ = write!(out, "handler departed t{table} ");
+        write_function(out, function);
+    }
 }
 
 /// Reads a chain. It need not be well-formed: [`crate::verify::verify_program`] tells.
@@ -587,11 +591,16 @@ fn parse_handler(
     lines: &mut Lines<'_>,
     handlers: &mut Handlers,
 ) -> Result<(), ParseError> {
-    let error = line.error("`open`, `request`, `response`, `close` or `every`");
+    let error = line.error("`open`, `request`, `response`, `close`, `every` or `departed`");
     let which = line.word("a handler")?;
     let interval = if which == "every" { Some(Interval(line.number()?)) } else { None };
+    let table = if which == "departed" { Some(TableId(line.id("t")?)) } else { None };
     line.keyword("function")?;
     let function = parse_function(&mut line, lines)?;
+    if let Some(table) = table {
+        handlers.timeouts.push((table, function));
+        return Ok(());
+    }
     let place = match (which.as_str(), interval) {
         ("open", _) => &mut handlers.open,
         ("request", _) => &mut handlers.request,

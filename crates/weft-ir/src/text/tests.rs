@@ -9,6 +9,7 @@ fn functions(seed: u64) -> Vec<Function> {
             .into_iter()
             .flatten()
             .chain(h.every.into_iter().map(|(_, f)| f))
+            .chain(h.timeouts.into_iter().map(|(_, f)| f))
             .collect::<Vec<_>>()
     };
     chain.elements.into_iter().flat_map(of).collect()

@@ -18,8 +18,8 @@
 //!    trailers ([`Rule::Written`]);
 //! 9. variables declared MERGE change by [`Op::VarMerge`] and [`Op::VarReset`] alone and are read by
 //!    [`Op::VarMerged`], the latter two in EVERY; all others by VarGet and VarSet ([`Rule::Merge`]);
-//! 10. in EVERY there is no tuple: no inputs, no answer, reply, delay, mark or mirror, and no verdict but FORWARD
-//!     and Fail ([`Rule::NoTuple`]);
+//! 10. in EVERY and TIMEOUT there is no tuple: no inputs, no answer, reply, delay, mark or mirror, and no verdict but
+//!     FORWARD and Fail ([`Rule::NoTuple`]);
 //! 11. replicated tables are only read, key columns are not set, and only columns that may be NULL are set to it
 //!     ([`Rule::ReadOnly`]);
 //! 12. a row is used with the table that it is from, and not behind an Insert or Remove on that table
@@ -31,7 +31,9 @@
 //! 15. the bytes of a frame are looked at, and inputs given, in PARSE alone, which does nothing else: it reads no
 //!     input, no state and no clock, leaves nothing, and ends with FORWARD or DROP ([`Rule::Parse`]);
 //! 16. rows that are matched are those of a replicated table, by a declaration of columns that the table has, and each
-//!     of its parts gets a value of its type, which is NULL only where the part may be ([`Rule::Match`]).
+//!     of its parts gets a value of its type, which is NULL only where the part may be ([`Rule::Match`]);
+//! 17. the row that departed is asked for in the TIMEOUT of its table, and given to [`Op::Column`],
+//!     [`Op::ColumnIsNull`] and [`Op::IsRow`] alone ([`Rule::Departed`]).
 //!
 //! [`verify_program`] also holds that a chain keeps its limits and that the call's row is laid out without gaps
 //! or overlaps ([`Rule::Limit`], [`Rule::Layout`]).
@@ -60,6 +62,7 @@ pub enum Handler {
     Response,
     Close,
     Every,
+    Timeout,
     Parse,
 }
 
@@ -83,6 +86,7 @@ pub enum Rule {
     Stale,
     Parse,
     Match,
+    Departed,
     Limit,
     Layout,
 }
@@ -128,16 +132,22 @@ impl Handler {
             Event::Response => Self::Response,
             Event::Close => Self::Close,
             Event::Every(..) => Self::Every,
+            Event::Timeout(..) => Self::Timeout,
             Event::Parse => Self::Parse,
         }
     }
 
-    /// The inputs of such a handler; none in EVERY.
+    /// Whether there is no tuple: in EVERY and TIMEOUT.
+    pub fn is_timed(self) -> bool {
+        matches!(self, Self::Every | Self::Timeout)
+    }
+
+    /// The inputs of such a handler; none in EVERY and TIMEOUT.
     pub fn direction(self, chain: &ChainProgram) -> Option<&Direction> {
         match self {
             Self::Open | Self::Request | Self::Parse => Some(&chain.request),
             Self::Response | Self::Close => Some(&chain.response),
-            Self::Every => None,
+            Self::Every | Self::Timeout => None,
         }
     }
 }
@@ -212,15 +222,30 @@ pub fn verify_program(chain: &ChainProgram) -> Result<(), Vec<VerifyError>> {
             (h.close.as_ref(), Handler::Close),
         ];
         let every = h.every.iter().map(|(_, f)| (Some(f), Handler::Every));
-        for (function, handler) in single.into_iter().chain(every) {
+        let timeouts = h.timeouts.iter().map(|(_, f)| (Some(f), Handler::Timeout));
+        for (function, handler) in single.into_iter().chain(every).chain(timeouts) {
             let Some(function) = function else { continue };
             errors.extend(verify(function, chain, handler).err().into_iter().flatten());
         }
     }
+    errors.extend(chain.elements.iter().flat_map(|e| &e.handlers.timeouts).filter_map(foreign_departed));
     if let Some(frames) = &chain.frames {
         errors.extend(verify(&frames.parser, chain, Handler::Parse).err().into_iter().flatten());
     }
     if errors.is_empty() { Ok(()) } else { Err(errors) }
+}
+
+/// A row of another table than that of the TIMEOUT which asks for it.
+fn foreign_departed((of, function): &(TableId, Function)) -> Option<VerifyError> {
+    let mut insts = blocks(function).flat_map(|(id, block)| block.insts.iter().map(move |inst| (id, inst)));
+    let (block, inst) = insts.find(|(_, inst)| matches!(inst.op, Op::Departed(table) if table != *of))?;
+    Some(VerifyError {
+        rule: Rule::Departed,
+        function: function.name.clone(),
+        block: Some(block),
+        line: inst.line,
+        what: format!("a row of another table than t{} has departed", of.0),
+    })
 }
 
 /// The jumps back, (from, to), of a function that is well-formed.
@@ -611,8 +636,8 @@ impl<'a> Check<'a> {
     }
 
     fn needs_tuple(&mut self, what: &str) {
-        if self.handler == Handler::Every {
-            self.say(Rule::NoTuple, format!("{what} in EVERY, where there is no tuple"));
+        if self.handler.is_timed() {
+            self.say(Rule::NoTuple, format!("{what} in EVERY or TIMEOUT, where there is no tuple"));
         }
     }
 
@@ -745,6 +770,13 @@ impl<'a> Check<'a> {
             Op::ScanRow(table, cursor) => {
                 self.table(table);
                 return self.maps(&[cursor], Ty::Int, Ty::Row);
+            }
+            Op::Departed(table) => {
+                self.table(table);
+                if self.handler != Handler::Timeout {
+                    self.say(Rule::Departed, "a row has departed in TIMEOUT alone".into());
+                }
+                return Gives::Value(Some(Ty::Row));
             }
             Op::ScanNext(table, row) => {
                 self.table(table);
@@ -905,6 +937,7 @@ impl<'a> Check<'a> {
     fn stale(&mut self, flow: &Flow) {
         let tables = tables_of_rows(self.function);
         self.foreign_rows(&tables);
+        self.departed_rows();
         let may_move = bytes_that_may_move(self.function);
         for (id, block) in blocks(self.function) {
             for (index, inst) in block.insts.iter().enumerate() {
@@ -924,6 +957,25 @@ impl<'a> Check<'a> {
                         self.say(Rule::Stale, format!("v{} is used behind {:?}", value.0, inst.op));
                     }
                 }
+            }
+        }
+    }
+
+    /// Rows that departed go into what reads them, and nowhere else.
+    fn departed_rows(&mut self) {
+        let insts = || self.function.blocks.iter().flat_map(|block| &block.insts);
+        let departed = insts().filter(|inst| matches!(inst.op, Op::Departed(_)));
+        let departed: BTreeSet<Value> = departed.filter_map(|inst| inst.result).collect();
+        if departed.is_empty() {
+            return;
+        }
+        let reads = |op: &Op| matches!(op, Op::Column(..) | Op::ColumnIsNull(..) | Op::IsRow(_));
+        for (id, block) in blocks(self.function) {
+            let of_insts = block.insts.iter().filter(|inst| !reads(&inst.op));
+            let used = of_insts.flat_map(|inst| inst.op.operands()).chain(block.end.operands());
+            for value in used.filter(|value| departed.contains(value)).collect::<BTreeSet<_>>() {
+                (self.at, self.line) = (Some(id), 0);
+                self.say(Rule::Departed, format!("v{} has departed, and is only read", value.0));
             }
         }
     }
@@ -974,9 +1026,8 @@ fn tables_of_rows(function: &Function) -> Vec<BTreeSet<u16>> {
     let mut tables = vec![BTreeSet::new(); function.types.len()];
     spread(function, |to, from: Source<'_>| {
         let new: BTreeSet<u16> = match from {
-            Source::Op(Op::Find(t, _) | Op::Insert(t, ..) | Op::ScanRow(t, _) | Op::Match(t, ..)) => {
-                [t.0].into()
-            }
+            Source::Op(Op::Find(t, _) | Op::Insert(t, ..) | Op::ScanRow(t, _) | Op::Match(t, ..))
+            | Source::Op(Op::Departed(t)) => [t.0].into(),
             Source::Op(Op::Select(_, a, b)) => &tables[a.0 as usize] | &tables[b.0 as usize],
             Source::Op(_) => BTreeSet::new(),
             Source::Value(v) => tables[v.0 as usize].clone(),

@@ -674,6 +674,7 @@ pub(crate) fn table_of(op: &Op) -> Option<TableId> {
         | Op::SetColumnNull(table, ..)
         | Op::Count(table)
         | Op::ScanRow(table, _)
+        | Op::Departed(table)
         | Op::ScanNext(table, _)
         | Op::Lock(table, _) => Some(*table),
         _ => None,

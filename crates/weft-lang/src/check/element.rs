@@ -5,7 +5,7 @@ use weft_core::wire::FieldRef;
 use weft_core::{Type, Value};
 
 use super::expr::article;
-use super::scope::{Scope, View, with_length};
+use super::scope::{Bare, Scope, Sight, View, with_length};
 use super::table::{self, Bounds};
 use super::walk::{each_expr, each_stmt, exprs_of};
 use super::{Cx, effects, fold, frame, native};
@@ -13,10 +13,13 @@ use crate::ast::{self, Decl, Event};
 use crate::diagnostic::{Diagnostic, code};
 use crate::hir::{
     CallCell, Column, Direction, Effects, Element, Expr, ExprKind, FunctionType, Handler, HandlerKind, Layer,
-    LocalId, Param, Sink, SinkColumn, StmtKind, Table, Var, VerdictKind,
+    LocalId, Param, RowId, Sink, SinkColumn, StmtKind, Table, TableRef, Var, VerdictKind,
 };
 use crate::source::Span;
 use crate::types;
+
+/// What a row that expired is called.
+const OLD: &str = "OLD";
 
 /// An element, and what an instance's parameters decide.
 #[derive(Clone, Debug)]
@@ -329,7 +332,7 @@ fn handlers(cx: &mut Cx<'_>, checked: &mut Checked, shared: &[Table], ast: &ast:
         let kind = match &handler.event {
             Event::Packet if is_packet => HandlerKind::Request,
             Event::Open | Event::Request | Event::Response | Event::Close if is_packet => {
-                let help = "for frames there are ON PACKET, ERROR and EVERY: write `ON PACKET`";
+                let help = "for frames there are ON PACKET, ERROR, EVERY and TIMEOUT: write `ON PACKET`";
                 not_in_version(cx, handler.event_span, "this handler is not for frames", help);
                 continue;
             }
@@ -339,15 +342,16 @@ fn handlers(cx: &mut Cx<'_>, checked: &mut Checked, shared: &[Table], ast: &ast:
             Event::Close => HandlerKind::Close,
             Event::Error => HandlerKind::Error,
             Event::Every(_) => HandlerKind::Every,
-            Event::Message | Event::Packet | Event::Timeout(_) | Event::Signal { .. } => {
+            Event::Timeout(_) => HandlerKind::Timeout,
+            Event::Message | Event::Packet | Event::Signal { .. } => {
                 let (message, help) = match is_packet {
                     true => (
                         "this handler is not for frames in this version",
-                        "for frames there are ON PACKET, ERROR and EVERY",
+                        "for frames there are ON PACKET, ERROR, EVERY and TIMEOUT",
                     ),
                     false => (
                         "this handler is not for rpc in this version",
-                        "on rpc there are ON OPEN, REQUEST, RESPONSE, CLOSE, ERROR and EVERY",
+                        "on rpc there are ON OPEN, REQUEST, RESPONSE, CLOSE, ERROR, EVERY and TIMEOUT",
                     ),
                 };
                 not_in_version(cx, handler.event_span, message, help);
@@ -359,7 +363,14 @@ fn handlers(cx: &mut Cx<'_>, checked: &mut Checked, shared: &[Table], ast: &ast:
             let interval = scope.value_for(interval, Type::Interval, false, "an interval");
             checked.every.push(interval);
         }
-        let (done, frames) = self::handler(cx, &checked.element, shared, kind, handler, n_rand);
+        let old = match &handler.event {
+            Event::Timeout(name) => match expiring(cx, checked, shared, name, handler.event_span) {
+                Some(table) => Some(table),
+                None => continue,
+            },
+            _ => None,
+        };
+        let (done, frames) = self::handler(cx, &checked.element, shared, (kind, old), handler, n_rand);
         frame::declare(&mut checked.element, &mut checked.frames, frames);
         let all = &mut checked.element.handlers;
         let slot = match kind {
@@ -370,6 +381,10 @@ fn handlers(cx: &mut Cx<'_>, checked: &mut Checked, shared: &[Table], ast: &ast:
             HandlerKind::Error => &mut all.error,
             HandlerKind::Every => {
                 all.every.push(done);
+                continue;
+            }
+            HandlerKind::Timeout => {
+                all.timeouts.push(done);
                 continue;
             }
         };
@@ -388,15 +403,65 @@ fn handlers(cx: &mut Cx<'_>, checked: &mut Checked, shared: &[Table], ast: &ast:
     }
 }
 
+/// The table of an `ON TIMEOUT OF`; reports it if its rows do not expire here, or do so for another handler.
+fn expiring(
+    cx: &mut Cx<'_>,
+    checked: &Checked,
+    shared: &[Table],
+    name: &ast::Ident,
+    event_span: Span,
+) -> Option<TableRef> {
+    let element = &checked.element;
+    let Some(at) = element.tables.iter().position(|table| table.name == name.name) else {
+        let mut n_rand = 0;
+        let mut scope = Scope::new(cx, element, shared, View::Handler(HandlerKind::Timeout), &mut n_rand);
+        scope.table_ref(name)?;
+        let help = "declare the table in the element";
+        not_in_version(cx, name.span, "ON TIMEOUT is for the element's own tables in this version", help);
+        return None;
+    };
+    let (table, old) = (&element.tables[at], TableRef::Own(at));
+    let of_old = |handler: &&Handler| handler.rows[RowId::OLD.0].table == old;
+    if let Some(first) = element.handlers.timeouts.iter().find(of_old) {
+        let message = format!("ON TIMEOUT OF `{}` is handled twice", table.name);
+        let diagnostic = Diagnostic::error(code::REPEATED_HANDLER, message)
+            .at(event_span, "the second")
+            .with_label(Span { end: first.span.start + event_span.len(), ..first.span }, "the first")
+            .with_help("put all into one handler");
+        cx.report(diagnostic);
+        return None;
+    }
+    if table.per_worker {
+        let help = "drop PER WORKER";
+        not_in_version(cx, name.span, "ON TIMEOUT is not for tables PER WORKER in this version", help);
+        return None;
+    }
+    if checked.bounds[at].ttl.is_none() {
+        let message = format!("rows of `{}` never expire", table.name);
+        let diagnostic = Diagnostic::error(code::NEVER_EXPIRES, message)
+            .at(name.span, "has no TTL")
+            .with_label(table.span, "declared here")
+            .with_help("say how long a row lives: `TTL '60 s'`");
+        cx.report_unless_broken(table.span, diagnostic);
+        return None;
+    }
+    Some(old)
+}
+
+/// Checks a handler; with its kind comes the table of which a row has expired.
 fn handler(
     cx: &mut Cx<'_>,
     element: &Element,
     shared: &[Table],
-    kind: HandlerKind,
+    (kind, old): (HandlerKind, Option<TableRef>),
     ast: &ast::Handler,
     n_rand: &mut u32,
 ) -> (Handler, Vec<(Column, FieldRef)>) {
     let mut scope = Scope::new(cx, element, shared, View::Handler(kind), n_rand);
+    if let Some(old) = old {
+        let row = scope.add_row(old, false);
+        scope.sights.push(Sight { alias: OLD.to_owned(), row, bare: Bare::Hidden });
+    }
     let body = scope.block(&ast.body);
     let (locals, rows, frames) = (scope.locals, scope.rows, scope.frames);
     let mut handler = Handler { kind, body, locals, rows, effects: Effects::default(), span: ast.span };

@@ -96,7 +96,7 @@ impl View {
 
     /// Whether there is a call.
     pub(super) fn has_call(self) -> bool {
-        matches!(self, Self::Handler(kind) if kind != HandlerKind::Every)
+        matches!(self, Self::Handler(kind) if !matches!(kind, HandlerKind::Every | HandlerKind::Timeout))
     }
 
     pub(super) fn has_headers(self) -> bool {
@@ -121,7 +121,9 @@ impl View {
             Meta::Status | Meta::EndedBy => kind == H::Close,
             Meta::Elapsed | Meta::Upstream => matches!(kind, H::Response | H::Close),
             Meta::Size | Meta::Index | Meta::Payload => matches!(kind, H::Request | H::Response),
-            Meta::Method | Meta::Peer | Meta::CallId | Meta::Version => kind != H::Every,
+            Meta::Method | Meta::Peer | Meta::CallId | Meta::Version => {
+                !matches!(kind, H::Every | H::Timeout)
+            }
             Meta::Port => false,
         }
     }
@@ -139,6 +141,7 @@ impl View {
             Self::Handler(HandlerKind::Close) => "ON CLOSE",
             Self::Handler(HandlerKind::Error) => "ON ERROR",
             Self::Handler(HandlerKind::Every) => "ON EVERY",
+            Self::Handler(HandlerKind::Timeout) => "ON TIMEOUT",
         }
     }
 }
@@ -178,8 +181,9 @@ impl<'a, 'c> Scope<'a, 'c> {
             return None;
         };
         let table = self.table(found);
-        if table.per_worker && self.view == View::Handler(HandlerKind::Every) {
-            let message = format!("ON EVERY runs once a node, and `{}` is a table of each worker", name.name);
+        if table.per_worker && matches!(self.view, View::Handler(HandlerKind::Every | HandlerKind::Timeout)) {
+            let message =
+                format!("{} runs once a node, and `{}` is a table of each worker", self.words(), name.name);
             let diagnostic = Diagnostic::error(code::PER_WORKER_IN_EVERY, message)
                 .at(name.span, "which worker's table?")
                 .with_label(table.span, "declared PER WORKER")
@@ -349,8 +353,13 @@ impl<'a, 'c> Scope<'a, 'c> {
         if self.cx.is_broken(column.span) {
             return None;
         }
-        let is_every = self.view == View::Handler(HandlerKind::Every);
-        if column.merge.is_some() && !is_every && self.merging != Some((row, at)) {
+        // Nobody adds to a row that has expired any more.
+        let is_merged = match self.view {
+            View::Handler(HandlerKind::Every) => true,
+            View::Handler(HandlerKind::Timeout) => row == RowId::OLD,
+            _ => false,
+        };
+        if column.merge.is_some() && !is_merged && self.merging != Some((row, at)) {
             let message =
                 format!("`{}.{}` is merged, and can only be read in ON EVERY", table.name, column.name);
             let diagnostic = Diagnostic::error(code::MERGE_MISUSE, message)

@@ -412,7 +412,7 @@ impl Place<'_> {
     /// The tokens before the cursor, backward, to the beginning of the statement; joins before it count as well.
     fn statement(&self) -> impl Iterator<Item = &Token> {
         self.tokens.iter().rev().take_while(|token| {
-            !["REQUEST", "RESPONSE", "OPEN", "CLOSE", "EVERY", "CREATE"]
+            !["REQUEST", "RESPONSE", "OPEN", "CLOSE", "EVERY", "TIMEOUT", "CREATE"]
                 .iter()
                 .any(|word| self.is_word(token, word))
         })

@@ -230,6 +230,7 @@ const fn event(kind: HandlerKind) -> &'static str {
         HandlerKind::Close => "ON CLOSE",
         HandlerKind::Error => "ON ERROR",
         HandlerKind::Every => "ON EVERY",
+        HandlerKind::Timeout => "ON TIMEOUT",
     }
 }
 

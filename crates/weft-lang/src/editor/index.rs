@@ -691,10 +691,15 @@ impl Walk {
         };
         match &handler.event {
             Event::Every(interval) => self.expr(interval),
-            Event::Timeout(table) => drop(self.table_name(table)),
+            Event::Timeout(name) => {
+                if let Some(table) = self.table_name(name) {
+                    self.sights.push(Sight { alias: "OLD".to_owned(), named: table, table });
+                }
+            }
             _ => {}
         }
         self.block(&handler.body);
+        self.sights.clear();
         (self.handler, self.direction) = (None, None);
     }
 

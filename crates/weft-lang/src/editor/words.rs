@@ -265,7 +265,7 @@ words! {
     "TABLE" "State: rows with a key, typed columns and a bound.";
     "TEXT" "UTF-8 text; with a length in bytes where it is stored: `TEXT(64)`.";
     "THEN" "What happens if so.";
-    "TIMEOUT" "In a filter: ends a call that takes too long. `ON TIMEOUT OF t`: a row has expired.";
+    "TIMEOUT" "In a filter: ends a call that takes too long. `ON TIMEOUT OF t`: a row has expired, `OLD`.";
     "TIMESTAMP" "A point in time.";
     "TO" "Where it goes.";
     "TOLERANCE" "How far above its least the latency may be.";

@@ -116,7 +116,7 @@ impl Walk<'_> {
                     self.reads(Cell::Column(table, ColumnId(column)), line, None);
                 }
             }
-            Op::Count(table) | Op::ScanRow(table, _) => self.look(table, None, line),
+            Op::Count(table) | Op::ScanRow(table, _) | Op::Departed(table) => self.look(table, None, line),
             Op::Insert(table, key, _) => {
                 self.look(table, Some(key), line);
                 self.writes(at, inst, Cell::Rows(table), None);

@@ -76,6 +76,7 @@ pub struct ElementEffects {
     pub response: Option<Effects>,
     pub close: Option<Effects>,
     pub every: Vec<Effects>,
+    pub timeouts: Vec<Effects>,
 }
 
 /// What one handler may do.
@@ -241,6 +242,7 @@ fn of_element(chain: &ChainProgram, index: u16, element: &Element) -> ElementEff
         response: one(Event::Response, &handlers.response),
         close: one(Event::Close, &handlers.close),
         every: handlers.every.iter().map(|(_, function)| infer(Event::Every(0, 0), function)).collect(),
+        timeouts: handlers.timeouts.iter().map(|(_, f)| infer(Event::Timeout(0, 0), f)).collect(),
     }
 }
 
@@ -254,7 +256,8 @@ impl ElementEffects {
             ("close", &self.close),
         ];
         let single = single.into_iter().filter_map(|(name, effects)| Some((name, effects.as_ref()?)));
-        single.chain(self.every.iter().map(|effects| ("every", effects)))
+        let every = self.every.iter().map(|effects| ("every", effects));
+        single.chain(every).chain(self.timeouts.iter().map(|effects| ("expiry", effects)))
     }
 }
 

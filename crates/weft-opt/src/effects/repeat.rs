@@ -45,7 +45,8 @@ pub fn repeats(
 
 /// The handlers of an element that run for calls, and whether they are of the request direction.
 fn of_calls(effects: &ChainEffects, element: usize) -> impl Iterator<Item = (bool, &Effects)> {
-    let handlers = effects.elements[element].handlers().filter(|(name, _)| *name != "every");
+    let handlers =
+        effects.elements[element].handlers().filter(|(name, _)| !matches!(*name, "every" | "expiry"));
     handlers.map(|(name, handler)| (matches!(name, "open" | "request"), handler))
 }
 

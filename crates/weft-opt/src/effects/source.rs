@@ -110,6 +110,7 @@ impl Provenance {
             | Op::ColumnIsNull(table, ..)
             | Op::SetColumn(table, ..)
             | Op::Count(table)
+            | Op::Departed(table)
             | Op::ScanRow(table, _) => Source::Table(table),
             Op::Now => Source::Now,
             Op::Rand(_) => Source::Rand,

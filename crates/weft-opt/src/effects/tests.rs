@@ -25,6 +25,7 @@ fn parts<'e>(chain: &ChainProgram, of: &'e ChainEffects, event: Event) -> Vec<&'
             Event::Close => &element.close,
             Event::Parse => unreachable!("a parser is not of an element"),
             Event::Every(_, nth) => return &element.every[usize::from(nth)],
+            Event::Timeout(_, nth) => return &element.timeouts[usize::from(nth)],
         };
         handler.as_ref().expect("a part has its handler")
     };
@@ -82,6 +83,7 @@ fn check_end(of: &ChainEffects, event: Event, seen: &Observation) -> Option<Stri
         Event::Close => element.close.iter().collect(),
         Event::Parse => Vec::new(),
         Event::Every(_, nth) => vec![&element.every[usize::from(nth)]],
+        Event::Timeout(_, nth) => vec![&element.timeouts[usize::from(nth)]],
     };
     if seen.verdict == Verdict::Redirect {
         let may = handlers.iter().any(|effects| effects.redirects.contains(&seen.line));
@@ -184,7 +186,8 @@ fn without(chain: &ChainProgram, forget: Forget) -> ChainEffects {
     let mut all = effects(chain);
     for element in &mut all.elements {
         let single = [&mut element.open, &mut element.request, &mut element.response, &mut element.close];
-        single.into_iter().flatten().chain(&mut element.every).for_each(forget);
+        let timed = element.every.iter_mut().chain(&mut element.timeouts);
+        single.into_iter().flatten().chain(timed).for_each(forget);
     }
     all
 }
@@ -247,7 +250,7 @@ fn undecided(chains: u64, infer: impl Fn(&ChainProgram) -> ChainEffects) -> (usi
         let inferred = infer(&chain);
         for nth in 0..PASSES {
             let pass = Pass::random(&mut dice, &chain, Time(1_000_000_000));
-            if matches!(pass.event, Event::OpenRequest | Event::Every(..)) {
+            if matches!(pass.event, Event::OpenRequest | Event::Every(..) | Event::Timeout(..)) {
                 continue;
             }
             let (before, noted) = World::new(&chain).run_noting(&chain, &pass);

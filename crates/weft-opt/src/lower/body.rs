@@ -65,6 +65,7 @@ impl<'b, 'n> Body<'b, 'n> {
             HandlerKind::Close => "close",
             HandlerKind::Error => "error",
             HandlerKind::Every => "every",
+            HandlerKind::Timeout => "expiry",
         };
         let errors = match scope.on_error(kind) {
             Some(_) => Errors::Handle(None),
@@ -115,7 +116,19 @@ impl<'b, 'n> Body<'b, 'n> {
         self.mentions = Mentions::of(handler, &n_keys);
         self.locals = vec![None; handler.locals.len()];
         self.rows = vec![None; handler.rows.len()];
+        if self.kind == HandlerKind::Timeout {
+            self.depart(handler);
+        }
         self.stmts(&handler.body);
+    }
+
+    /// The columns of the row that expired, which is the first of the handler's rows.
+    fn depart(&mut self, handler: &'n Handler) {
+        self.set_line(handler.span);
+        let table = handler.rows[RowId::OLD.0].table;
+        let (id, _) = self.table(table);
+        let row = self.b.get(Op::Departed(id), Ty::Row);
+        self.load(RowId::OLD, table, row, false);
     }
 
     /// Frames that do not have the element's layer pass it unseen.

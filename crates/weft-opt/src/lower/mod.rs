@@ -214,9 +214,10 @@ impl<'n> Scope<'n> {
         Self { element, instance, tables, vars, call, sinks }
     }
 
-    /// What may follow in the place of this handler: ON ERROR does not follow EVERY, nor itself.
+    /// What may follow in the place of this handler: ON ERROR does not follow EVERY, TIMEOUT, nor itself.
     fn on_error(&self, kind: HandlerKind) -> Option<&'n hir::Handler> {
-        self.element.handlers.error.as_ref().filter(|_| kind != HandlerKind::Every)
+        let is_timed = matches!(kind, HandlerKind::Every | HandlerKind::Timeout);
+        self.element.handlers.error.as_ref().filter(|_| !is_timed)
     }
 }
 
@@ -228,6 +229,7 @@ struct Locks {
     response: Lock,
     close: Lock,
     every: Vec<Lock>,
+    timeouts: Vec<Lock>,
 }
 
 impl Locks {
@@ -238,6 +240,7 @@ impl Locks {
             HandlerKind::Response => self.response = lock,
             HandlerKind::Close => self.close = lock,
             HandlerKind::Every => self.every.push(lock),
+            HandlerKind::Timeout => self.timeouts.push(lock),
             HandlerKind::Error => {}
         }
     }
@@ -479,10 +482,17 @@ impl<'n> Lowering<'n> {
                 (*interval, self.function(scope, HandlerKind::Every, Some(handler), lock))
             })
             .collect();
+        let timeouts = handlers.timeouts.iter().zip(&locks.timeouts);
+        let timeouts = timeouts
+            .map(|(handler, lock)| {
+                let table = self.table_id(scope, handler.rows[hir::RowId::OLD.0].table);
+                (table, self.function(scope, HandlerKind::Timeout, Some(handler), lock))
+            })
+            .collect();
         Element {
             name: scope.instance.name.clone(),
             element: scope.element.name.clone(),
-            handlers: Handlers { open, request, response, close, every },
+            handlers: Handlers { open, request, response, close, every, timeouts },
             mandatory: scope.instance.mandatory,
             fail_open: scope.instance.fail_open,
         }

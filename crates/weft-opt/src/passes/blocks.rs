@@ -188,6 +188,7 @@ fn each_operand(op: &mut Op, mut visit: impl FnMut(&mut Value)) {
         | Op::VarMerged(_)
         | Op::VarReset(_)
         | Op::Count(_)
+        | Op::Departed(_)
         | Op::Lock(_, None)
         | Op::LockVars
         | Op::RollBack => {}

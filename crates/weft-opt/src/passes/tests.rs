@@ -37,11 +37,11 @@ fn check_law(pass: impl Fn(Function) -> Function) {
 
 fn with_handlers(mut chain: ChainProgram, pass: &impl Fn(Function) -> Function) -> ChainProgram {
     for element in &mut chain.elements {
-        let Handlers { open, request, response, close, every } = &mut element.handlers;
+        let Handlers { open, request, response, close, every, timeouts } = &mut element.handlers;
         for handler in [open, request, response, close] {
             *handler = handler.take().map(pass);
         }
-        for (_, handler) in every {
+        for handler in every.iter_mut().map(|(_, f)| f).chain(timeouts.iter_mut().map(|(_, f)| f)) {
             *handler = pass(core::mem::take(handler));
         }
     }

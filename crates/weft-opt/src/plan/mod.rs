@@ -144,7 +144,7 @@ pub enum Side {
     Response,
     /// CLOSE.
     Close,
-    /// EVERY.
+    /// EVERY and TIMEOUT.
     Every,
     /// What the chain says.
     Chain,

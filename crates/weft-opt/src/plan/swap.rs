@@ -104,7 +104,7 @@ impl<'e> Party<'e> {
             Side::Request => effects.open.iter().chain(&effects.request).collect(),
             Side::Response => effects.response.iter().collect(),
             Side::Close => effects.close.iter().collect(),
-            Side::Every => effects.every.iter().collect(),
+            Side::Every => effects.every.iter().chain(&effects.timeouts).collect(),
             Side::Chain => Vec::new(),
         }
     }

@@ -2,6 +2,7 @@
 
 use weft_core::Time;
 use weft_core::abi::{Counters, Cx, Outcome, Slot, State, Verdict};
+use weft_core::table::Row;
 use weft_core::types::{Type, Value};
 use weft_core::wire::{FieldValue, Header, Protocol, ProtocolId, Width, build};
 use weft_ir::backend::Program;
@@ -92,6 +93,7 @@ pub(crate) fn parsed(chain: &ChainProgram, parser: &dyn Program, frame: &[u8]) -
         call: &mut [],
         out: &mut out,
         counters: &mut counters,
+        departed: Row::NONE,
         trace: None,
     };
     parser.run(&mut cx, usize::MAX);

@@ -14,7 +14,7 @@ use weft_core::{Status, Time, Value};
 use weft_ir::backend::Backend;
 use weft_ir::generate::{Observation, Pass, Seen, World};
 use weft_ir::interp::Interp;
-use weft_ir::ir::Op;
+use weft_ir::ir::{Op, TableId};
 use weft_ir::program::{ChainProgram, Event, Input, Place, Realisation};
 use weft_ir::verify::Handler;
 use weft_jit::Jit;
@@ -348,6 +348,19 @@ impl Test {
                 let element =
                     self.chain.elements.iter().position(|e| e.name == instance).expect("an instance");
                 Event::Every(element as u16, next_word().parse().expect("a number"))
+            }
+            "timeout" => {
+                let (instance, table) = (next_word(), next_word());
+                let is_meant = |(event, of): &(Event, TableId)| {
+                    let decl = &self.chain.tables[usize::from(of.0)];
+                    decl.owner == instance && decl.spec.name == table && matches!(event, Event::Timeout(..))
+                };
+                let (event, _) = self.chain.timeouts().find(is_meant).expect("a TIMEOUT of the table");
+                let pass = self.tuple(event, pairs(tokens), line.number);
+                self.run_pass(&pass, line.number);
+                let said = &self.last().seen;
+                assert!(said.departed, "{}:{}: no row of `{table}` has expired", self.file, line.number);
+                return;
             }
             "frame" => {
                 let pass = self.frame(tokens, line.number);

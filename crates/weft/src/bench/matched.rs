@@ -158,6 +158,7 @@ fn took((code, state): &(Box<dyn Program>, State), packets: &[Packet]) -> f64 {
                 call: &mut [],
                 out: &mut out,
                 counters: &mut counters,
+                departed: weft_core::table::Row::NONE,
                 trace: None,
             };
             code.run(&mut cx, 1);

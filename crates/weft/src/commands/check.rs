@@ -107,6 +107,7 @@ fn table(costs: &[ChainCost<'_>]) -> String {
         ("response", Align::Right),
         ("close", Align::Right),
         ("every", Align::Right),
+        ("expiry", Align::Right),
         ("tables", Align::Right),
         ("a call", Align::Right),
     ]);
@@ -115,7 +116,7 @@ fn table(costs: &[ChainCost<'_>]) -> String {
             let ops = element.ops;
             let of = if is_filter { " (keys of a filter)" } else { "" };
             let mut cells = vec![chain.chain.name.clone(), format!("{}{of}", element.name)];
-            let counts = [ops.open, ops.request, ops.response, ops.close, ops.every];
+            let counts = [ops.open, ops.request, ops.response, ops.close, ops.every, ops.timeout];
             cells.extend(counts.map(|n| if n == 0 { "-".to_owned() } else { super::grouped(n) }));
             cells.push(bytes(element.table_bytes));
             cells.push(bytes(element.call_bytes));
@@ -124,7 +125,7 @@ fn table(costs: &[ChainCost<'_>]) -> String {
         let shared = chain.cost.shared_table_bytes;
         if shared > 0 {
             let mut cells = vec![chain.chain.name.clone(), "(tables of all chains)".to_owned()];
-            cells.extend(["-"; 5].map(str::to_owned));
+            cells.extend(["-"; 6].map(str::to_owned));
             cells.extend([bytes(shared), "-".to_owned()]);
             table.row(cells);
         }
@@ -175,6 +176,7 @@ fn data(costs: &[ChainCost<'_>]) -> Value {
             "response": ops.response,
             "close": ops.close,
             "every": ops.every,
+            "expiry": ops.timeout,
             "table_bytes": element.table_bytes,
             "call_bytes": element.call_bytes,
         })

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use weft_core::Time;
 use weft_core::abi::{Counters, Cx, Outcome, Slot, State, Verdict};
 use weft_core::dice::Dice;
+use weft_core::table::Row;
 use weft_core::types::Type;
 use weft_core::wire::*;
 use weft_ir::backend::{Backend as _, Program};
@@ -201,6 +202,7 @@ fn run(chain: &ChainProgram, parser: &dyn Program, frame: &[u8]) -> Result<Vec<O
         call: &mut [],
         out: &mut out,
         counters: &mut counters,
+        departed: Row::NONE,
         trace: None,
     };
     parser.run(&mut cx, usize::MAX);

@@ -244,6 +244,7 @@ fn element(dice: &mut Dice, index: usize, n: usize, wants: &Wants, line: &mut u3
         response: some(Kind::Response, percents[2]),
         close: some(Kind::Close, percents[3]),
         every: some(Kind::Every, percents[4]).into_iter().map(|f| (Interval::from_millis(100), f)).collect(),
+        timeouts: Vec::new(),
     };
     let name = format!("e{index}");
     Element { name, element: "generated".into(), handlers, mandatory: false, fail_open: dice.percent(20) }

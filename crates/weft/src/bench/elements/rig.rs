@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use weft_core::abi::{Cell, Counters, Cx, EditTarget, Outcome, REGIONS, Slot, State, Verdict};
-use weft_core::table::Table;
+use weft_core::table::{Row, Table};
 use weft_core::{Interval, Status, Time, Type, Value, hash};
 use weft_engine::state::StateStore;
 use weft_ir::backend::{Backend, Program};
@@ -330,6 +330,7 @@ impl<R: Runner> Lane<R> {
             call: &mut self.call,
             out: &mut self.out,
             counters: &mut self.counters,
+            departed: Row::NONE,
             trace: self.clock,
         };
         self.runner.run(leg, &mut cx, opened);

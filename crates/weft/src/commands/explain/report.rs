@@ -465,7 +465,8 @@ impl Telling<'_> {
             "request" => ops.request,
             "response" => ops.response,
             "close" => ops.close,
-            _ => ops.every,
+            "every" => ops.every,
+            _ => ops.timeout,
         };
         let is_request = name == "open" || name == "request";
         let name = if name == "request" && self.program.frames.is_some() { "packet" } else { name };
