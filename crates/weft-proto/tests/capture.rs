@@ -253,3 +253,18 @@ proptest! {
         prop_assert_eq!(read(&file, piece), read(&file, usize::MAX));
     }
 }
+
+#[test]
+fn the_name_of_a_file_says_its_format() {
+    // Who asks for a `.pcap` has a program that reads nothing else.
+    for (name, format) in [
+        ("a.pcap", Format::Pcap),
+        ("/x/y.CAP", Format::Pcap),
+        ("a.pcapng", Format::PcapNg),
+        ("cap", Format::PcapNg),
+        ("\u{e9}.cap", Format::Pcap),
+        ("", Format::PcapNg),
+    ] {
+        assert_eq!(Style::of_name(name).format, format, "{name}");
+    }
+}

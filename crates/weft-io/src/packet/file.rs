@@ -316,21 +316,20 @@ impl FileSink {
     /// A capture that is written to anything.
     pub fn new(name: String, output: Box<dyn Write + Send>, link: Link, style: Style) -> Self {
         let mut buffer = Vec::with_capacity(PIECE_BYTES);
-        let link_type = if link == Link::Ethernet { LinkType::ETHERNET } else { LinkType::RAW };
-        let writer = Writer::new(style, link_type, "", &mut buffer);
+        let writer = Writer::new(style, link.link_type(), "", &mut buffer);
         Self { name, output, writer, link, buffer, counters: DeviceCounters::default() }
     }
 
-    /// Writes one packet and what is to be said of it, which a pcap file has no room for.
+    /// Writes one packet.
     ///
     /// # Errors
     /// The system's: there is no space.
-    pub fn write(&mut self, pool: &mut Pool, frame: Frame, comments: &[&str]) -> io::Result<()> {
+    fn write(&mut self, pool: &mut Pool, frame: Frame) -> io::Result<()> {
         let mut offload = frame.meta.offload;
         // A checksum whose place is not in the packet is written as it is: the reader is to see it.
         let _ = offload.finish_checksum(pool.bytes_mut(&frame));
         let bytes = pool.bytes(&frame);
-        let packet = Packet { at: frame.meta.arrived, bytes, comments, ..Packet::default() };
+        let packet = Packet { at: frame.meta.arrived, bytes, ..Packet::default() };
         match self.writer.write(&packet, &mut self.buffer) {
             Ok(()) => {
                 self.counters.sent += 1;
@@ -368,7 +367,7 @@ impl Device for FileSink {
         let n = frames.len();
         let mut result = Ok(n);
         for frame in frames.drain(..) {
-            if let Err(error) = self.write(pool, frame, &[]) {
+            if let Err(error) = self.write(pool, frame) {
                 result = Err(error);
             }
         }
@@ -591,14 +590,13 @@ mod tests {
         frame.meta.offload.checksum = Checksum::Partial { start: 2, offset: 0 };
         let written = Shared::default();
         let mut sink = FileSink::new("out".to_owned(), Box::new(written.clone()), Link::Ip, Style::default());
-        sink.write(&mut pool, frame, &["checked"]).expect("there is space");
+        sink.write(&mut pool, frame).expect("there is space");
         drop(sink);
         let file = written.0.lock().expect("nobody panics").clone();
         let mut reader = Reader::new();
         reader.push(&file);
         let record = reader.next().expect("it is whole").expect("a packet");
         assert_eq!(record.bytes, [0x45, 0, 0xfe, 0xfd, 1, 2]);
-        assert_eq!(record.comments().collect::<Vec<_>>(), ["checked"]);
     }
 
     /// Every capture below the folder of `WEFT_CAPTURES` is read to its end, or refused with a reason.

@@ -31,6 +31,7 @@ use std::io;
 use std::os::fd::RawFd;
 use weft_core::Time;
 use weft_core::frame::{Frame, FrameMeta, Offload, Pool, SegmentError, network_at};
+use weft_proto::capture::LinkType;
 
 pub use weft_core::frame::BATCH_MAX;
 pub use worker::{PacketNodeStats, PortError, PortReport, WAITING_MAX};
@@ -93,6 +94,16 @@ pub enum Link {
     Ethernet,
     /// An IPv4 or IPv6 header.
     Ip,
+}
+
+impl Link {
+    /// That of a capture of such packets.
+    pub const fn link_type(self) -> LinkType {
+        match self {
+            Self::Ethernet => LinkType::ETHERNET,
+            Self::Ip => LinkType::RAW,
+        }
+    }
 }
 
 /// Which queue of which port a device is; its frames say so.

@@ -119,7 +119,7 @@ fn open(config: &PortConfig, port: u16, link: Link) -> Result<Vec<Box<dyn Device
         Driver::Read(pace) => {
             boxed(vec![FileSource::open(Path::new(device), Place { port, queue: 0 }, pace)?])
         }
-        Driver::Write => boxed(vec![FileSink::create(Path::new(device), link, Style::default())?]),
+        Driver::Write => boxed(vec![FileSink::create(Path::new(device), link, Style::of_name(device))?]),
     })
 }
 

@@ -18,6 +18,19 @@ pub struct Style {
     pub unit: Unit,
 }
 
+impl Style {
+    /// That of a file with this name: `.pcap` and `.cap` are pcap, all else is pcapng.
+    pub fn of_name(name: &str) -> Self {
+        let is_pcap = [".pcap", ".cap"].iter().any(|end| {
+            name.len()
+                .checked_sub(end.len())
+                .and_then(|at| name.get(at..))
+                .is_some_and(|e| e.eq_ignore_ascii_case(end))
+        });
+        Self { format: if is_pcap { Format::Pcap } else { Format::PcapNg }, ..Self::default() }
+    }
+}
+
 /// Makes the bytes of a pcap or pcapng file. They are put behind what is in the vector that each call is given.
 #[derive(Debug)]
 pub struct Writer {

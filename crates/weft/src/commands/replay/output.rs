@@ -9,7 +9,7 @@ use weft_core::frame::Frame;
 use weft_engine::packet::plan::PacketPlan;
 use weft_engine::packet::{Fate, Watch};
 use weft_io::packet::Link;
-use weft_proto::capture::{Format, LinkType, Packet, Style, Writer};
+use weft_proto::capture::{Format, Packet, Style, Writer};
 
 /// Bytes of a file that are kept until they are written.
 const BUFFER_BYTES: usize = 256 << 10;
@@ -90,7 +90,7 @@ impl Outputs {
 
 impl Annotated {
     pub(super) fn create(path: &str, link: Link, plan: &PacketPlan) -> Result<Self, Fault> {
-        if style_of(path.as_ref()).format == Format::Pcap {
+        if Style::of_name(path).format == Format::Pcap {
             let text = "a pcap file has no room for comments: --annotate writes pcapng";
             return Err(Fault::Usage(text.to_owned()));
         }
@@ -118,11 +118,11 @@ impl Watch for Annotated {
 impl Capture {
     /// A file, with as many interfaces as its format has room for; these, in the order of the names.
     fn with_interfaces(path: &Path, link: Link, names: &[String]) -> Result<(Self, Vec<u32>), Fault> {
-        let link = if link == Link::Ethernet { LinkType::ETHERNET } else { LinkType::RAW };
+        let link = link.link_type();
         let file = File::create(path).map_err(|error| unwritten(path, &error))?;
         let mut buffer = Vec::new();
         let first = names.first().map_or("", String::as_str);
-        let mut writer = Writer::new(style_of(path), link, first, &mut buffer);
+        let mut writer = Writer::new(Style::of_name(&path.to_string_lossy()), link, first, &mut buffer);
         let mut interfaces = vec![0];
         for name in names.iter().skip(1) {
             interfaces.extend(writer.interface(link, name, &mut buffer));
@@ -148,11 +148,4 @@ impl Capture {
 
 fn unwritten(path: &Path, error: &std::io::Error) -> Fault {
     Fault::environment(format!("cannot write {}: {}", path.display(), clause(error)))
-}
-
-/// `.pcap` and `.cap` are pcap, all else is pcapng.
-fn style_of(path: &Path) -> Style {
-    let is_pcap =
-        path.extension().is_some_and(|e| e.eq_ignore_ascii_case("pcap") || e.eq_ignore_ascii_case("cap"));
-    Style { format: if is_pcap { Format::Pcap } else { Format::PcapNg }, ..Style::default() }
 }
