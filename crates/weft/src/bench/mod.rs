@@ -8,7 +8,8 @@
 //! | `functions` | the native functions, beside their libraries called by hand |
 //! | `classify` | look-ups in flow tables, by family of rules, structure and number of flows |
 //! | `matched` | a compiled handler that matches packets against rules, a part of `classify` |
-//! | `packets` | frames from memory through chains, to memory
+//! | `packets` | frames from memory through chains, to memory |
+//! | `ports` | two namespaces through a node, with every driver |
 //! | `rpc` | a gRPC hop with and without a chain |
 //! | `update` | ten changes of a network under load |
 //! | `memory` | a node that is idle, and one with idle connections |
@@ -23,6 +24,7 @@ mod load;
 mod matched;
 mod memory;
 mod packets;
+mod ports;
 mod process;
 mod report;
 mod rpc;
@@ -63,6 +65,8 @@ enum Bench {
     Classify,
     /// Frames from memory through chains of packet elements, on one core
     Packets,
+    /// Two namespaces through a node, by each driver and place of ports; needs root
+    Ports,
     /// A gRPC hop: direct, through Weft, and through Weft with a chain
     Rpc,
     /// Ten changes of a network while 128 calls are in flight
@@ -99,6 +103,7 @@ pub(crate) fn run(args: &BenchArgs) -> Result<(), Fault> {
         Bench::Functions => Ok(functions::run(args.quick)),
         Bench::Classify => Ok(classify::run(args.quick)),
         Bench::Packets => Ok(packets::run(args.quick)),
+        Bench::Ports => ports::run(args.quick),
         Bench::Rpc => rpc::run(args.quick),
         Bench::Update => update::run(args.quick),
         Bench::Memory => memory::run(args.quick),
@@ -119,7 +124,10 @@ pub(crate) fn run_hidden(command: &HiddenCommand) -> Result<(), Fault> {
         }
         HiddenCommand::Server(args) => load::run_server(args).map_err(told),
         HiddenCommand::Element(args) => elements::run_one(args).map_err(Fault::environment),
-        HiddenCommand::Packets(args) => packets::run_one(args).map_err(Fault::environment),
+        HiddenCommand::Packets(args) => {
+            let ns = packets::run_one(args).map_err(Fault::environment)?;
+            writeln!(std::io::stdout(), "{ns:.1}").map_err(told)
+        }
     }
 }
 

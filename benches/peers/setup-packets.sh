@@ -1,0 +1,18 @@
+#!/usr/bin/env bash
+# Installs the peers of packets.py from Debian: DPDK's testpmd, and Open vSwitch with DPDK. Needs root.
+set -euo pipefail
+packages=()
+command -v dpdk-testpmd >/dev/null || packages+=(dpdk dpdk-dev)
+[ -x /usr/lib/openvswitch-switch-dpdk/ovs-vswitchd-dpdk ] || packages+=(openvswitch-switch-dpdk)
+if [ ${#packages[@]} = 0 ]; then
+  echo "ready: nothing is missing"
+  exit
+fi
+if [ "$(id -u)" != 0 ] || ! command -v apt-get >/dev/null; then
+  echo "missing: ${packages[*]}; installing them needs root and apt" >&2
+  exit 1
+fi
+apt-get update -q >/dev/null
+DEBIAN_FRONTEND=noninteractive apt-get -o DPkg::Lock::Timeout=300 install -y -q --no-install-recommends \
+  "${packages[@]}" >/dev/null
+echo "ready: installed ${packages[*]}"
