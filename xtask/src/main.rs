@@ -2,6 +2,7 @@
 #![allow(clippy::print_stdout, reason = "a command's output is its purpose")]
 
 mod book;
+mod compare;
 mod editors;
 #[path = "../../crates/weft/library_folder.rs"]
 mod library_folder;
@@ -22,6 +23,11 @@ const COMMANDS: &[(&str, &str, &str)] = &[
     ("test", "[STEP...]", "run everything that CI runs, or these steps of it, with the time of each"),
     ("tidy", "", "check the crate graph, file headers, dead files, docs and other house rules"),
     ("bench", "[NAME [OPTION...]]", "build, then run `weft bench NAME`; all of them without a name"),
+    (
+        "bench-compare",
+        "[--update]",
+        "build, count instructions, and compare with those that are kept, within 2 %",
+    ),
     ("book", "", "write the pages of the book, and the colours of editors, that are made from other files"),
     ("help", "", "print this"),
 ];
@@ -59,6 +65,7 @@ fn dispatch(command: &str, args: &[String]) -> Result<bool, String> {
         "test" => test::run(&workspace, args),
         "tidy" => tidy::run(&workspace),
         "bench" => bench(&workspace, args),
+        "bench-compare" => Ok(run::build(&workspace)? && compare::run(&workspace, args)?),
         "book" => book::run(&workspace),
         _ => unreachable!("`main` has looked the command up"),
     }

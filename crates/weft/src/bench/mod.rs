@@ -65,6 +65,8 @@ enum Bench {
     Classify,
     /// Frames from memory through chains of packet elements, on one core
     Packets,
+    /// Instructions a message of each element and a packet of each chain, counted by valgrind
+    Instructions,
     /// Two namespaces through a node, by each driver and place of ports; needs root
     Ports,
     /// A gRPC hop: direct, through Weft, and through Weft with a chain
@@ -103,12 +105,22 @@ pub(crate) fn run(args: &BenchArgs) -> Result<(), Fault> {
         Bench::Functions => Ok(functions::run(args.quick)),
         Bench::Classify => Ok(classify::run(args.quick)),
         Bench::Packets => Ok(packets::run(args.quick)),
+        Bench::Instructions => instructions(),
         Bench::Ports => ports::run(args.quick),
         Bench::Rpc => rpc::run(args.quick),
         Bench::Update => update::run(args.quick),
         Bench::Memory => memory::run(args.quick),
     };
     print(&report.map_err(Fault::environment)?, args.json)
+}
+
+/// What `cargo xtask bench-compare` compares: other work on the machine changes it by next to nothing.
+fn instructions() -> Result<Report, String> {
+    let rows = elements::count()?.into_iter().chain(packets::count_all()?).collect();
+    let notes = vec![
+        "compiled code with its part of the engine, source and sink; see the benchmarks of each".to_owned(),
+    ];
+    Ok(Report { bench: "instructions", rows, notes, failures: Vec::new() })
 }
 
 /// Runs what a benchmark has started as a process of its own.

@@ -35,6 +35,19 @@ pub(super) fn count(cases: &[&str]) -> Result<Vec<Row>, String> {
     Ok(rows)
 }
 
+/// Counts the compiled code of these cases alone.
+///
+/// # Errors
+/// As [`count`].
+pub(super) fn count_compiled(cases: &[&'static str]) -> Result<Vec<Row>, String> {
+    can_count()?;
+    let row = |case: &&'static str| {
+        crate::bench::progress(case);
+        Ok(Row::new(*case, "instr", "instr/message", &[difference(case, "jit", [1, 3])?]))
+    };
+    cases.iter().map(row).collect()
+}
+
 /// Instructions a message for each runner.
 fn of_case(name: &str) -> Result<Vec<f64>, String> {
     thread::scope(|scope| {

@@ -78,6 +78,14 @@ pub(super) fn run(quick: bool) -> Report {
     Report { bench: "elements", rows, notes, failures }
 }
 
+/// Instructions a message of each case, compiled.
+///
+/// # Errors
+/// They cannot be counted.
+pub(super) fn count() -> Result<Vec<Row>, String> {
+    instructions::count_compiled(&CASES.iter().map(|case| case.name).collect::<Vec<_>>())
+}
+
 fn of_case(case: &Case, rounds: usize) -> Result<Vec<Row>, String> {
     let program = case.program()?;
     compare(case, &program)?;

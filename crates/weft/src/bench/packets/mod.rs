@@ -59,6 +59,15 @@ pub(super) fn run(quick: bool) -> Report {
     Report { bench: "packets", rows, notes, failures }
 }
 
+/// Instructions a packet of each case that is not big.
+///
+/// # Errors
+/// They cannot be counted.
+pub(super) fn count_all() -> Result<Vec<Row>, String> {
+    let small = CASES.iter().filter(|case| !case.is_big());
+    count(&small.map(|case| case.name).collect::<Vec<_>>())
+}
+
 /// Runs one chain in a process of its own; its CPU time in nanoseconds a packet, source and sink included.
 ///
 /// # Errors

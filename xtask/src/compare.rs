@@ -1,0 +1,127 @@
+//! Instruction counts of this build beside those that are kept in the repository.
+//!
+//! Wall time on a shared machine tells little; counts under valgrind are the same from run to run within a fraction of a
+//! per cent, so that a change that makes a message or a packet dearer is seen where it is made. Another compiler counts
+//! otherwise: the file says which one it is of.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::process::Command;
+
+use serde_json::{Value, json};
+
+use crate::workspace::Workspace;
+
+/// Where the counts are kept.
+const KEPT: &str = "benches/instructions.json";
+/// What a count may be above the one that is kept.
+const SLACK: f64 = 0.02;
+
+/// Counts by name.
+type Counts = BTreeMap<String, f64>;
+
+/// Compares, or keeps the counts of this build with `--update`; false if something has become dearer.
+pub(crate) fn run(workspace: &Workspace, args: &[String]) -> Result<bool, String> {
+    let is_update = match args {
+        [] => false,
+        [word] if word == "--update" => true,
+        _ => return Err("it is written `cargo xtask bench-compare [--update]`".to_owned()),
+    };
+    let (path, compiler) = (workspace.root.join(KEPT), compiler()?);
+    let now = counted(workspace)?;
+    if is_update {
+        let text = format!("{:#}\n", json!({ "compiler": compiler, "instructions": now }));
+        fs::write(&path, text).map_err(|error| format!("{}: {error}", path.display()))?;
+        println!("kept {} counts in {KEPT}", now.len());
+        return Ok(true);
+    }
+    let text = fs::read_to_string(&path).map_err(|error| format!("{}: {error}", path.display()))?;
+    let kept: Value = serde_json::from_str(&text).map_err(|error| format!("{KEPT}: {error}"))?;
+    if kept["compiler"] != compiler.as_str() {
+        println!(
+            "these counts are of {}, and this is {compiler}: differences may be its own",
+            kept["compiler"]
+        );
+    }
+    let comparison = compare(&counts(&kept["instructions"]), &now);
+    comparison.lines.iter().for_each(|line| println!("{line}"));
+    println!("{} counts, {} dearer by more than {:.0} %", now.len(), comparison.n_dearer, SLACK * 100.0);
+    Ok(comparison.n_dearer == 0)
+}
+
+/// What differs.
+struct Comparison {
+    /// For people: each count that has changed by more than the slack, is new or is gone.
+    lines: Vec<String>,
+    n_dearer: usize,
+}
+
+fn compare(kept: &Counts, now: &Counts) -> Comparison {
+    let (mut lines, mut n_dearer) = (Vec::new(), 0);
+    for (name, count) in now {
+        let Some(before) = kept.get(name).filter(|before| **before > 0.0) else {
+            lines.push(format!("{name}: {count:.0}, new"));
+            continue;
+        };
+        let change = count / before - 1.0;
+        n_dearer += usize::from(change > SLACK);
+        if change.abs() > SLACK {
+            let word = if change > 0.0 { "DEARER" } else { "cheaper: keep it with --update" };
+            lines.push(format!("{name}: {before:.0} -> {count:.0}, {:+.1} %, {word}", change * 100.0));
+        }
+    }
+    lines.extend(kept.keys().filter(|name| !now.contains_key(*name)).map(|name| format!("{name}: gone")));
+    Comparison { lines, n_dearer }
+}
+
+/// Counts the release build.
+fn counted(workspace: &Workspace) -> Result<Counts, String> {
+    let program = workspace.target.join("release/weft");
+    let done = Command::new(&program)
+        .args(["bench", "instructions", "--json"])
+        .stderr(std::process::Stdio::inherit())
+        .output()
+        .map_err(|error| format!("cannot start {}: {error}", program.display()))?;
+    if !done.status.success() {
+        return Err("the counts were not made".to_owned());
+    }
+    let report: Value =
+        serde_json::from_slice(&done.stdout).map_err(|error| format!("weft bench instructions: {error}"))?;
+    let rows = report["rows"].as_array().map(Vec::as_slice).unwrap_or_default();
+    let row = |row: &Value| Some((row["name"].as_str()?.to_owned(), row["value"].as_f64()?.round()));
+    Ok(rows.iter().filter_map(row).collect())
+}
+
+fn counts(json: &Value) -> Counts {
+    let entries = json.as_object().into_iter().flatten();
+    entries.filter_map(|(name, count)| Some((name.clone(), count.as_f64()?))).collect()
+}
+
+fn compiler() -> Result<String, String> {
+    let done = Command::new("rustc").arg("--version").output();
+    let done = done.map_err(|error| format!("cannot start rustc: {error}"))?;
+    Ok(String::from_utf8_lossy(&done.stdout).trim().to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_has_become_dearer_is_told() {
+        // A gate that let a slower build pass, or failed for one that is faster, would be switched off.
+        let counts =
+            |list: &[(&str, f64)]| list.iter().map(|(name, n)| ((*name).to_owned(), *n)).collect::<Counts>();
+        let kept = counts(&[("a", 1000.0), ("b", 1000.0), ("c", 1000.0), ("gone", 5.0)]);
+        let now = counts(&[("a", 1019.0), ("b", 1021.0), ("c", 900.0), ("new", 7.0)]);
+        let found = compare(&kept, &now);
+        assert_eq!(found.n_dearer, 1);
+        let expected = [
+            "b: 1000 -> 1021, +2.1 %, DEARER",
+            "c: 1000 -> 900, -10.0 %, cheaper: keep it with --update",
+            "new: 7, new",
+            "gone: gone",
+        ];
+        assert_eq!(found.lines, expected);
+    }
+}
