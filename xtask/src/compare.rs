@@ -1,8 +1,8 @@
 //! Instruction counts of this build beside those that are kept in the repository.
 //!
-//! Wall time on a shared machine tells little; counts under valgrind are the same from run to run within a fraction of a
-//! per cent, so that a change that makes a message or a packet dearer is seen where it is made. Another compiler counts
-//! otherwise: the file says which one it is of.
+//! Wall time on a shared machine tells little; counts under valgrind are the same from run to run within a fraction
+//! of a per cent, so that a change that makes a message or a packet dearer is seen where it is made. Another compiler
+//! counts otherwise: the file says which one it is of.
 
 use std::collections::BTreeMap;
 use std::fs;
