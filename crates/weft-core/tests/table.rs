@@ -550,6 +550,45 @@ fn each_row_that_expires_departs_once_however_it_had_to_go() {
     }
 }
 
+// A counter that ran over into its neighbour, or began with what another row left, would tell lies of a flow.
+#[test]
+fn counters_in_a_column_count_alone() {
+    let table = Table::new(TableSpec {
+        columns: vec![column("before", Type::Uint(64), Value::Int(1)), nullable("m", Type::Bytes(Some(21)))],
+        ..spec(Shape::Int, 4)
+    });
+    let (before, m) = (table.column("before").expect("a column"), table.column("m").expect("a column"));
+    let mut dice = Dice::from_seed(5);
+    for _ in 0..40 {
+        let row = new_row(table.insert_int(7, Time(0)));
+        assert!(table.is_null(row, m));
+        // What an earlier row, or an earlier value, has left behind its bytes.
+        table.set_bytes(row, m, &[255; 21]);
+        table.set_bytes(row, m, &[]);
+        let mut counters = vec![0_u16; 10];
+        let mut longest = 0;
+        for _ in 0..dice.below(60) {
+            let bin = dice.pick(&[0, 1, 2, 3, 4, 8, 9, 10, 11, u64::MAX]);
+            table.count_into(row, m, bin);
+            if let Some(counter) = counters.get_mut(usize::try_from(bin).unwrap_or(usize::MAX)) {
+                *counter += 1;
+                longest = longest.max(bin as usize + 1);
+            }
+        }
+        let mut held = Vec::new();
+        table.bytes_into(row, m, &mut held);
+        let wanted: Vec<u8> = counters[..longest].iter().flat_map(|n| n.to_le_bytes()).collect();
+        assert_eq!(held, wanted);
+        assert_eq!(table.word(row, before), 1);
+        table.remove(row);
+    }
+    let row = new_row(table.insert_int(7, Time(0)));
+    (0..70_000).for_each(|_| table.count_into(row, m, 1));
+    let mut held = Vec::new();
+    table.bytes_into(row, m, &mut held);
+    assert_eq!(held, [0, 0, 255, 255]);
+}
+
 // A snapshot taken whole would forget which row is the oldest.
 #[test]
 fn an_import_keeps_the_eviction_order() {

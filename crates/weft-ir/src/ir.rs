@@ -299,6 +299,8 @@ pub enum Op {
     SetColumn(TableId, Value, ColumnId, Value, Journal),
     /// `Row ->`
     SetColumnNull(TableId, Value, ColumnId, Journal),
+    /// Counts in a column of bytes, by [`weft_core::table::Table::count_into`]. `Row, Int ->`
+    CountInto(TableId, Value, ColumnId, Value, Journal),
     /// How many rows. `-> Int`
     Count(TableId),
     /// The next row at or after this cursor: 0 to begin, or what [`Op::ScanNext`] gave for a row of the table.
@@ -615,6 +617,7 @@ impl Op {
             | Self::InPrefix(a, b)
             | Self::FrameSum(a, b)
             | Self::Give(_, a, b)
+            | Self::CountInto(_, a, _, b, _)
             | Self::SetColumn(_, a, _, b, _) => vec![*a, *b],
             Self::Select(a, b, c) | Self::Slice(a, b, c) => vec![*a, *b, *c],
             Self::Concat(parts) | Self::Key(parts) | Self::Native(_, parts) => parts.clone(),

@@ -250,6 +250,7 @@ helpers! {
     SetWord = set_word(I64, I64, I64, I64, I64) -> ();
     SetBytes = set_bytes(I64, I64, I64, I64, I64, I64) -> (I8);
     SetNull = set_null(I64, I64, I64, I64) -> ();
+    CountInto = count_into(I64, I64, I64, I64, I64) -> ();
     Count = count(I64, I64) -> (I64);
     ScanRow = scan_row(I64, I64, I64) -> (I64, I64);
     Departed = departed(I64, I64) -> (I64, I64);
@@ -860,6 +861,16 @@ extern "C" fn set_null(frame: &mut Frame<'_, '_>, table: u64, row: u64, column: 
         }
     }
     rows.set_null(row, *column, true);
+}
+
+/// As [`set_bytes`], where the bytes are counters.
+extern "C" fn count_into(frame: &mut Frame<'_, '_>, table: u64, row: u64, column: &ColumnRef, bin: u64) {
+    let (at, row) = (table as u16, Row(row));
+    let rows = &frame.cx.state.tables[usize::from(at)];
+    if table >> 32 != 0 {
+        frame.cx.out.journal.record_count(at, row, *column, rows);
+    }
+    rows.count_into(row, *column, bin);
 }
 
 extern "C" fn count(table: &Arc<Table>, now: i64) -> u64 {

@@ -1458,6 +1458,9 @@ pub enum Function {
     Hash,
     /// `hash_slot(x, n I64) I64`: hash modulo n; `n <= 0` is division by zero.
     HashSlot,
+    /// `counted(BYTES, U64) BYTES`, as the whole value to which a column of a row is set: that is the first argument,
+    /// and only the second is here.
+    Counted,
     /// `in_prefix(IPADDR, CIDR) BOOL`, also written `a IN net`.
     InPrefix,
     /// A native function. The number names the call site as for `rand()`; 0 for a function that is pure.

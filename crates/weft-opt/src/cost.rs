@@ -123,6 +123,7 @@ fn of_inst(chain: &ChainProgram, function: &Function, inst: &Inst) -> u64 {
         Op::Insert(..) | Op::Remove(..) => 20_000,
         Op::Touch(..) | Op::TouchRead(..) => 2_000,
         Op::SetColumn(..) | Op::SetColumnNull(..) => 1_500,
+        Op::CountInto(..) => 3_000,
         Op::Lock(..) | Op::LockVars => 4_000,
         Op::Emit(_, cells) => 4_000 + 1_000 * cells.len() as u64,
         Op::Mirror(_) => 500_000,

@@ -93,6 +93,11 @@ impl Journal {
         self.entries.push(Entry::Words { table, row, group: col.group, word: col.word, len: len as u32 });
     }
 
+    /// Before [`Table::count_into`].
+    pub fn record_count(&mut self, table: u16, row: Row, col: ColumnRef, rows: &Table) {
+        self.record_bytes(table, row, col, rows);
+    }
+
     /// Before [`Table::touch`] or [`Table::touch_read`].
     pub fn record_touch(&mut self, table: u16, row: Row, rows: &Table) {
         let (written, touched) = rows.stamps(row);

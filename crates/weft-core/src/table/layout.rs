@@ -1,5 +1,6 @@
 //! Where columns are in a row, and how cells and keys are written.
 
+use super::COUNTER_BYTES;
 use super::storage::{Geometry, Place};
 use crate::hash;
 use crate::limits::ROW_BYTES_MAX;
@@ -509,6 +510,25 @@ pub(super) fn cell_set(cell: &[AtomicU64], bytes: &[u8]) {
     cell[0].store(bytes.len() as u64, Relaxed);
     for (word, chunk) in cell[1..].iter().zip(bytes.chunks(8)) {
         word.store(partial_word(chunk), Relaxed);
+    }
+}
+
+/// Counters in a word of a cell.
+const COUNTERS_A_WORD: usize = 8 / COUNTER_BYTES;
+
+/// Adds one to a counter for which the cell has room.
+#[inline]
+pub(super) fn cell_count(cell: &[AtomicU64], bin: usize) {
+    let (len, end) = (cell_len(cell), (bin + 1) * COUNTER_BYTES);
+    if len < end {
+        // Words behind the bytes hold what was there before.
+        cell[1 + len.div_ceil(8)..=end.div_ceil(8)].iter().for_each(|word| word.store(0, Relaxed));
+        cell[0].store(end as u64, Relaxed);
+    }
+    let (word, shift) = (&cell[1 + bin / COUNTERS_A_WORD], bin % COUNTERS_A_WORD * 8 * COUNTER_BYTES);
+    let old = word.load(Relaxed);
+    if (old >> shift) as u16 != u16::MAX {
+        word.store(old + (1 << shift), Relaxed);
     }
 }
 

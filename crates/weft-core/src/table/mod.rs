@@ -51,6 +51,8 @@ use storage::{Geometry, Group, Place, Stripe};
 
 /// Column groups that one table may have: the first, and one for each hot update that adds columns.
 pub const GROUPS_MAX: usize = 16;
+/// Bytes of a counter in a column of counters: [`Table::count_into`].
+pub const COUNTER_BYTES: usize = 2;
 
 /// A state table.
 ///
@@ -424,6 +426,18 @@ impl Table {
             layout::cell_set(self.cell(row, col), bytes);
         }
         fits
+    }
+
+    /// Counts in a bytes column: adds one to the number `bin` of its counters of [`COUNTER_BYTES`] bytes, the lower
+    /// byte first, which stays at the greatest it can hold. The column is made as long as that needs, with zeros
+    /// between. A bin for which the column has no room is not counted, and NULL ends with the first that is.
+    #[inline]
+    pub fn count_into(&self, row: Row, col: ColumnRef, bin: u64) {
+        let room = u64::from(col.bytes_max) / COUNTER_BYTES as u64;
+        if bin < room {
+            self.set_null(row, col, false);
+            layout::cell_count(self.cell(row, col), bin as usize);
+        }
     }
 
     /// Whether a text or bytes column holds these bytes.

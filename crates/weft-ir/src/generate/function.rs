@@ -652,6 +652,19 @@ impl Builder<'_> {
                 self.effect(Op::Remove(table, row, journal));
                 self.kill(table);
             }
+            10 if self.dice.percent(40) => {
+                let spec = &self.chain.tables[usize::from(table.0)].spec;
+                let (first, is_bytes) = (spec.key.len(), |ty: Type| matches!(ty, Type::Bytes(_)));
+                if let Some(at) = spec.columns.iter().position(|column| is_bytes(column.ty)) {
+                    let (row, column) = (self.row(table), ColumnId((first + at) as u16));
+                    let bin = match self.dice.percent(70) {
+                        true => Op::IntConst(self.dice.below(9) as i64),
+                        false => Op::IntConst(int(self.dice)),
+                    };
+                    let bin = self.give(Ty::Int, bin);
+                    self.effect(Op::CountInto(table, row, column, bin, journal));
+                }
+            }
             10 => {
                 let (row, (column, _, nullable)) = (self.row(table), self.column(table, false));
                 if nullable {

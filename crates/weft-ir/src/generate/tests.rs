@@ -140,6 +140,7 @@ fn unjournalled(_: &Function, inst: &Inst) -> Option<Op> {
         Op::Remove(t, row, _) => Op::Remove(t, row, Journal::No),
         Op::SetColumn(t, row, c, v, _) => Op::SetColumn(t, row, c, v, Journal::No),
         Op::SetColumnNull(t, row, c, _) => Op::SetColumnNull(t, row, c, Journal::No),
+        Op::CountInto(t, row, c, v, _) => Op::CountInto(t, row, c, v, Journal::No),
         other => other,
     })
 }

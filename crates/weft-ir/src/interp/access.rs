@@ -113,7 +113,7 @@ impl Handling<'_, '_> {
             Op::SetColumn(table, _, column, ..) => {
                 (result == Some(&Val::Bool(true))).then_some(Access::WriteColumn(table, column))
             }
-            Op::SetColumnNull(table, row, column, _) => {
+            Op::SetColumnNull(table, row, column, _) | Op::CountInto(table, row, column, ..) => {
                 is_row(row).then_some(Access::WriteColumn(table, column))
             }
             Op::Emit(sink, _) => Some(Access::Emit(sink)),

@@ -91,6 +91,15 @@ impl Handling<'_, '_> {
                     rows.touch_read(row, now);
                 });
             }
+            Op::CountInto(table, row, column, bin, journal) => {
+                let (row, bin, (at, _)) = (self.row(row), self.int(bin) as u64, self.column(table, column));
+                self.on_row(table, row, |journal_of, rows| {
+                    if journal == Journal::Yes {
+                        journal_of.record_count(table.0, row, at, rows);
+                    }
+                    rows.count_into(row, at, bin);
+                });
+            }
             Op::SetColumnNull(table, row, column, journal) => {
                 let (row, (at, ty)) = (self.row(row), self.column(table, column));
                 self.on_row(table, row, |journal_of, rows| {

@@ -143,7 +143,7 @@ const OTHERS: &[&str] = &[
 ];
 
 const JOURNALLED: &[&str] =
-    &["call_set", "var_set", "var_merge", "insert", "remove", "set_column", "set_column_null"];
+    &["call_set", "var_set", "var_merge", "insert", "remove", "set_column", "set_column_null", "count_into"];
 
 const CONVERSIONS: &[&str] =
     &["int_to_float", "float_to_int", "float_fits", "int_to_text", "is_int_text", "text_to_int"];
@@ -237,6 +237,9 @@ pub(super) fn write_op(out: &mut String, op: &Op) {
         }
         Op::SetColumnNull(TableId(t), row, ColumnId(c), j) => {
             write!(out, "set_column_null{} t{t}, v{}, c{c}", journal(*j), row.0)
+        }
+        Op::CountInto(TableId(t), row, ColumnId(c), v, j) => {
+            write!(out, "count_into{} t{t}, v{}, c{c}, v{}", journal(*j), row.0, v.0)
         }
         Op::Count(TableId(t)) => write!(out, "count t{t}"),
         Op::ScanRow(TableId(t), v) => write!(out, "scan_row t{t}, v{}", v.0),
@@ -432,6 +435,7 @@ pub(super) fn parse_op(line: &mut Line<'_>) -> Result<Op, ParseError> {
                 | Op::Remove(..)
                 | Op::SetColumn(..)
                 | Op::SetColumnNull(..)
+                | Op::CountInto(..)
         )
     );
     op.filter(|_| takes_journal || j == Journal::No).ok_or(at_word)
@@ -575,6 +579,9 @@ fn parse_stateful(line: &mut Line<'_>, name: &str, j: Journal) -> Result<Option<
             Op::SetColumn(table(line)?, then_value(line)?, then_column(line)?, then_value(line)?, j)
         }
         "set_column_null" => Op::SetColumnNull(table(line)?, then_value(line)?, then_column(line)?, j),
+        "count_into" => {
+            Op::CountInto(table(line)?, then_value(line)?, then_column(line)?, then_value(line)?, j)
+        }
         "count" => Op::Count(table(line)?),
         "scan_row" => Op::ScanRow(table(line)?, then_value(line)?),
         "departed" => Op::Departed(table(line)?),

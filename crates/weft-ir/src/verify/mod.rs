@@ -802,6 +802,17 @@ impl<'a> Check<'a> {
                 }
                 Gives::Value(Some(Ty::Bool))
             }
+            Op::CountInto(_, _, column, bin, _) => {
+                self.writable(table);
+                self.want(bin, Ty::Int);
+                if let Some((ty, _, is_key)) = self.column(table, column) {
+                    self.not_key(is_key);
+                    if Ty::of(ty) != Ty::Bytes {
+                        self.say(Rule::Type, "counters are in a column of bytes".into());
+                    }
+                }
+                Gives::Nothing
+            }
             Op::SetColumnNull(_, _, column, _) => {
                 self.writable(table);
                 if let Some((_, nullable, is_key)) = self.column(table, column) {
@@ -1016,7 +1027,8 @@ fn row_of(op: &Op) -> Option<(TableId, Value)> {
         | Op::Column(table, row, _)
         | Op::ColumnIsNull(table, row, _)
         | Op::SetColumn(table, row, ..)
-        | Op::SetColumnNull(table, row, ..) => Some((table, row)),
+        | Op::SetColumnNull(table, row, ..)
+        | Op::CountInto(table, row, ..) => Some((table, row)),
         _ => None,
     }
 }

@@ -175,6 +175,7 @@ pub(super) fn needs_frame(function: &Function) -> bool {
                 | Op::TouchRead(..)
                 | Op::SetColumn(..)
                 | Op::SetColumnNull(..)
+                | Op::CountInto(..)
                 | Op::CallSet(..)
                 | Op::VarSet(..)
                 | Op::VarMerged(_)
@@ -619,7 +620,9 @@ fn writes_over(op: &Op, load: &Op) -> bool {
         (Op::CallSet(to, ..), Op::CallGet(from)) => to == from,
         (Op::Insert(to, ..) | Op::Remove(to, ..), Op::Column(from, ..)) => to == from,
         (
-            Op::SetColumn(to, _, column, ..) | Op::SetColumnNull(to, _, column, _),
+            Op::SetColumn(to, _, column, ..)
+            | Op::SetColumnNull(to, _, column, _)
+            | Op::CountInto(to, _, column, ..),
             Op::Column(from, _, other),
         ) => to == from && column == other,
         _ => false,
@@ -635,7 +638,8 @@ fn has_effect(op: &Op) -> bool {
         | Op::Insert(.., journal)
         | Op::Remove(.., journal)
         | Op::SetColumn(.., journal)
-        | Op::SetColumnNull(.., journal) => *journal == Journal::Yes,
+        | Op::SetColumnNull(.., journal)
+        | Op::CountInto(.., journal) => *journal == Journal::Yes,
         Op::Concat(_)
         | Op::Lower(_)
         | Op::Upper(_)
@@ -672,6 +676,7 @@ pub(crate) fn table_of(op: &Op) -> Option<TableId> {
         | Op::ColumnIsNull(table, ..)
         | Op::SetColumn(table, ..)
         | Op::SetColumnNull(table, ..)
+        | Op::CountInto(table, ..)
         | Op::Count(table)
         | Op::ScanRow(table, _)
         | Op::Departed(table)

@@ -154,6 +154,15 @@ impl PartTranslator<'_, '_, '_, '_> {
                 let place = self.place(*table, *column)?;
                 Some(Val::One(self.set_column(block, place, *row, *value, *journal)?))
             }
+            Op::CountInto(table, row, column, bin, journal) => {
+                let place = self.place(*table, *column)?;
+                let at = self.noted_table(*table, *journal);
+                let (column, bin) = (self.column_address(place.at), self.get(*bin)?.one());
+                self.on_row(block, *row, |this, row| {
+                    this.segment.call(Helper::CountInto, &[frame, at, row, column, bin]);
+                })?;
+                None
+            }
             Op::SetColumnNull(table, row, column, journal) => {
                 let place = self.place(*table, *column)?;
                 let at = self.noted_table(*table, *journal);

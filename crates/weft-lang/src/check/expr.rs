@@ -16,6 +16,9 @@ use crate::nearest::nearest;
 use crate::source::Span;
 use crate::types;
 
+/// What is wrong with `counted` in another place.
+const HOW_TO_COUNT: &str = "it is the whole of what a row's column is set to: `SET m = counted(m, bin)`";
+
 impl Scope<'_, '_> {
     /// The typed form of an expression. Its type is its own; `want` is a hint for literals.
     ///
@@ -752,6 +755,16 @@ impl Scope<'_, '_> {
             Shape::HashSlot if count(2) => {
                 let (value, n) = (self.expr(&args[0], None), self.typed(&args[1], Type::Int(64)));
                 (vec![value?, n?], Type::Int(64))
+            }
+            Shape::Counted if count(2) => {
+                let column = self.typed(&args[0], Type::Bytes(None));
+                let bin = self.typed(&args[1], Type::Uint(64));
+                let (column, bin) = (column?, bin?);
+                let is_own = |(row, at)| column.kind == ExprKind::RowColumn { row, column: at };
+                if !self.counting.is_some_and(is_own) {
+                    return self.bad_arguments(signature, span, HOW_TO_COUNT);
+                }
+                (vec![bin], Type::Bytes(None))
             }
             Shape::Concat if !args.is_empty() => {
                 let typed = self.unify(&refs, want)?;

@@ -44,6 +44,8 @@ pub enum Shape {
     HashSlot,
     /// Texts, at least one.
     Concat,
+    /// A column of BYTES, to which the result is set, and a number.
+    Counted,
 }
 
 const TEXT: Type = Type::Text(None);
@@ -82,6 +84,8 @@ functions! {
     "concat" "(TEXT, ...) TEXT" "one text after the other, as `||`" S::Concat, None, fallible;
     "contains" "(TEXT, TEXT) BOOL" "whether the second stands in the first"
         S::Fixed(&[TEXT, TEXT], Type::Bool), Some(F::Contains);
+    "counted" "(m BYTES, bin U64) BYTES" "with one more in the 16-bit counter `bin`, in `SET m = counted(m, bin)`"
+        S::Counted, Some(F::Counted);
     "ends_with" "(TEXT, TEXT) BOOL" "whether the first ends with the second"
         S::Fixed(&[TEXT, TEXT], Type::Bool), Some(F::EndsWith);
     "float" "(x) F64" "the value as an F64" S::Convert(Type::F64), None, fallible;

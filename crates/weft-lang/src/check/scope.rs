@@ -45,6 +45,8 @@ pub(super) struct Scope<'a, 'c> {
     pub(super) n_rand: &'a mut u32,
     /// The merged column that a SET changes by its own operation, which may read it.
     pub(super) merging: Option<(RowId, usize)>,
+    /// The column that a SET may count in: its value is a call of `counted`.
+    pub(super) counting: Option<(RowId, usize)>,
     /// Columns of frames that are declared by being used here: they follow those of the element.
     pub(super) frames: Vec<(Column, FieldRef)>,
 }
@@ -166,6 +168,7 @@ impl<'a, 'c> Scope<'a, 'c> {
             sights,
             n_rand,
             merging: None,
+            counting: None,
             frames: Vec::new(),
         }
     }

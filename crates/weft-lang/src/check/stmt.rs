@@ -719,9 +719,10 @@ impl Scope<'_, '_> {
             return None;
         }
         self.merging = column.merge.map(|_| (row, at));
+        self.counting = is_counted(&assign.value).then_some((row, at));
         let whose = format!("column `{}`", column.name);
         let value = self.value_for(&assign.value, column.ty, column.nullable, &whose);
-        self.merging = None;
+        (self.merging, self.counting) = (None, None);
         let value = value?;
         match column.merge {
             Some(merge) if !is_merge(&value, merge, row, at) => {
@@ -1138,6 +1139,11 @@ fn ends_handler(body: &[ast::Stmt]) -> bool {
 }
 
 /// Whether a value is the merge operation on its own column, and reads it nowhere else.
+/// Whether a value is a call of `counted`, and nothing around it.
+fn is_counted(value: &ast::Expr) -> bool {
+    matches!(&value.kind, ast::ExprKind::Call { function, .. } if function.name.eq_ignore_ascii_case("counted"))
+}
+
 fn is_merge(value: &Expr, merge: Merge, row: RowId, column: usize) -> bool {
     let is_column = |expr: &Expr| expr.kind == ExprKind::RowColumn { row, column };
     let (first, second) = match (&value.kind, merge) {

@@ -132,7 +132,9 @@ impl Walk<'_> {
             Op::Column(table, row, column) | Op::ColumnIsNull(table, row, column) => {
                 self.reads(Cell::Column(table, column), line, Some(row));
             }
-            Op::SetColumn(table, row, column, ..) | Op::SetColumnNull(table, row, column, _) => {
+            Op::SetColumn(table, row, column, ..)
+            | Op::SetColumnNull(table, row, column, _)
+            | Op::CountInto(table, row, column, ..) => {
                 self.writes(at, inst, Cell::Column(table, column), Some(row));
             }
             _ => {}

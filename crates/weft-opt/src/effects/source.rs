@@ -138,7 +138,8 @@ fn written_by(op: &Op, written: &BTreeMap<Source, Sources>) -> Vec<Source> {
         | Op::Touch(table, _)
         | Op::TouchRead(table, _)
         | Op::SetColumn(table, ..)
-        | Op::SetColumnNull(table, ..) => vec![Source::Table(table)],
+        | Op::SetColumnNull(table, ..)
+        | Op::CountInto(table, ..) => vec![Source::Table(table)],
         Op::RollBack => written.keys().copied().collect(),
         _ => Vec::new(),
     }

@@ -6,7 +6,7 @@
 use weft_core::abi::Fault;
 use weft_core::table::Evict;
 use weft_ir::ir::{BlockId, ColumnId, Journal, Op, TableId, Ty, Value};
-use weft_lang::hir::{Expr, Place, RowId, Stmt, TableRef};
+use weft_lang::hir::{Expr, ExprKind, Function, Place, RowId, Stmt, TableRef};
 
 use super::body::{Body, Bound};
 use super::logic::Val;
@@ -82,7 +82,8 @@ impl<'n> Body<'_, 'n> {
         let made = self.new_row(table, key_parts, key.value);
         let mut columns: Vec<(usize, Val)> = Vec::new();
         for (at, column) in decl.columns.iter().enumerate() {
-            let is_set = set.iter().any(|(other, _)| *other == at);
+            // A counter that a new row counts in begins as it would without.
+            let is_set = set.iter().any(|(other, value)| *other == at && bin_of(value).is_none());
             if at < decl.n_keys {
                 if mentioned.contains(&at) {
                     columns.push((at, self.load_column(table, made, at, None)));
@@ -267,9 +268,14 @@ impl<'n> Body<'_, 'n> {
     /// Computes all values, then sets the columns. Returns the values.
     fn change(&mut self, table: TableRef, row: Value, set: &[(usize, Expr)]) -> Vec<(usize, Val)> {
         let (id, decl) = self.table(table);
-        let values: Vec<(usize, Val)> =
-            set.iter().map(|(column, value)| (*column, self.expr(value))).collect();
+        let counted: Vec<(usize, Val)> =
+            set.iter().filter_map(|(column, value)| Some((*column, self.expr(bin_of(value)?)))).collect();
+        let set = set.iter().filter(|(_, value)| bin_of(value).is_none());
+        let values: Vec<(usize, Val)> = set.map(|(column, value)| (*column, self.expr(value))).collect();
         let mut fault = None;
+        for (_, bin) in &counted {
+            fault = self.b.first(fault, bin.fault);
+        }
         for (column, value) in &values {
             let own = self.too_long(*value, decl.columns[*column].ty);
             fault = self.b.first(fault, own);
@@ -279,6 +285,9 @@ impl<'n> Body<'_, 'n> {
             values.into_iter().map(|(column, value)| (column, Val { fault: None, ..value })).collect();
         for (column, value) in &values {
             self.store(id, row, *column, *value);
+        }
+        for (column, bin) in counted {
+            self.b.act(Op::CountInto(id, row, ColumnId(column as u16), bin.value, Journal::Yes));
         }
         self.touch(id, row);
         values
@@ -331,5 +340,14 @@ impl<'n> Body<'_, 'n> {
         self.b.jump(go_on, Vec::new());
         self.b.switch(go_on);
         self.forget_rows(id);
+    }
+}
+
+/// The bin in which a column is counted, if that is what it is set to.
+fn bin_of(value: &Expr) -> Option<&Expr> {
+    match &value.kind {
+        ExprKind::Function { function: Function::Counted, args } => args.first(),
+        ExprKind::Widen(inner) => bin_of(inner),
+        _ => None,
     }
 }

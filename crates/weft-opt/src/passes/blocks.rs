@@ -245,6 +245,7 @@ fn each_operand(op: &mut Op, mut visit: impl FnMut(&mut Value)) {
         | Op::InPrefix(a, b)
         | Op::FrameSum(a, b)
         | Op::Give(_, a, b)
+        | Op::CountInto(_, a, _, b, _)
         | Op::SetColumn(_, a, _, b, _) => {
             visit(a);
             visit(b);

@@ -22,6 +22,7 @@ pub fn relax(function: &mut Function) {
                 | Op::Remove(.., journal)
                 | Op::SetColumn(.., journal)
                 | Op::SetColumnNull(.., journal)
+                | Op::CountInto(.., journal)
                     if !is_ahead =>
                 {
                     *journal = Journal::No;

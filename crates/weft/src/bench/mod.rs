@@ -8,6 +8,7 @@
 //! | `functions` | the native functions, beside their libraries called by hand |
 //! | `classify` | look-ups in flow tables, by family of rules, structure and number of flows |
 //! | `matched` | a compiled handler that matches packets against rules, a part of `classify` |
+//! | `markers` | how few bytes of a flow's histograms tell classes of traffic apart |
 //! | `packets` | frames from memory through chains, to memory |
 //! | `ports` | two namespaces through a node, with every driver |
 //! | `rpc` | a gRPC hop with and without a chain |
@@ -21,6 +22,7 @@ mod classify;
 mod elements;
 mod functions;
 mod load;
+mod markers;
 mod matched;
 mod memory;
 mod packets;
@@ -63,6 +65,8 @@ enum Bench {
     Functions,
     /// Flow tables: look-ups among 200 to 10^6 rules, changes, building and memory
     Classify,
+    /// How few bytes of a flow's histograms tell traffic apart, on flows that it makes
+    Markers,
     /// Frames from memory through chains of packet elements, on one core
     Packets,
     /// Instructions a message of each element and a packet of each chain, counted by valgrind
@@ -104,6 +108,7 @@ pub(crate) fn run(args: &BenchArgs) -> Result<(), Fault> {
         Bench::Plans => Ok(elements::plans::run(args.quick)),
         Bench::Functions => Ok(functions::run(args.quick)),
         Bench::Classify => Ok(classify::run(args.quick)),
+        Bench::Markers => Ok(markers::run(args.quick)),
         Bench::Packets => Ok(packets::run(args.quick)),
         Bench::Instructions => instructions(),
         Bench::Ports => ports::run(args.quick),

@@ -1,0 +1,191 @@
+//! A forest of decision trees: the classifier that markers are judged with.
+//!
+//! Deterministic: all choices follow from a seed, and every comparison is of integers or of sums made in one order.
+
+use weft_core::dice::Dice;
+
+/// Levels of a tree.
+const DEPTH_MAX: usize = 14;
+/// Samples at which a node is not divided any more.
+const LEAF_MIN: usize = 3;
+
+/// Samples: a column for each feature, and the class of each sample.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Samples {
+    /// By feature: its value in each sample.
+    pub(super) columns: Vec<Vec<u16>>,
+    /// By sample.
+    pub(super) classes: Vec<u8>,
+}
+
+/// Trees that vote.
+#[derive(Debug)]
+pub(super) struct Forest {
+    trees: Vec<Vec<Node>>,
+    n_classes: usize,
+    /// By feature: how much its divisions told the classes apart.
+    importance: Vec<f64>,
+}
+
+#[derive(Clone, Copy, Debug)]
+enum Node {
+    /// Samples with at most this value go to the next node, others to that one.
+    Divide {
+        feature: usize,
+        at_most: u16,
+        above: usize,
+    },
+    Class(u8),
+}
+
+/// A division of a node's samples.
+struct Division {
+    feature: usize,
+    at_most: u16,
+    gain: f64,
+}
+
+impl Samples {
+    /// These features alone, in this order.
+    pub(super) fn features(&self, which: &[usize]) -> Self {
+        let columns = which.iter().map(|at| self.columns[*at].clone()).collect();
+        Self { columns, classes: self.classes.clone() }
+    }
+}
+
+impl Forest {
+    /// Learns from these samples, each tree from as many that are drawn with replacement.
+    pub(super) fn learn(samples: &Samples, among: &[u32], n_trees: usize, dice: &mut Dice) -> Self {
+        let n_classes = samples.classes.iter().map(|class| usize::from(*class) + 1).max().unwrap_or(1);
+        // A feature that is the same everywhere divides nothing.
+        let varies =
+            |column: &&Vec<u16>| among.iter().any(|at| column[*at as usize] != column[among[0] as usize]);
+        let useful: Vec<usize> =
+            (0..).zip(&samples.columns).filter(|(_, column)| varies(column)).map(|(at, _)| at).collect();
+        let mut learner = Learner {
+            samples,
+            useful,
+            n_classes,
+            importance: vec![0.0; samples.columns.len()],
+            nodes: Vec::new(),
+            dice,
+        };
+        let mut trees = Vec::new();
+        for _ in 0..n_trees {
+            let drawn = (0..among.len()).map(|_| learner.dice.pick(among)).collect();
+            learner.grow(drawn, 0);
+            trees.push(core::mem::take(&mut learner.nodes));
+        }
+        let importance = learner.importance;
+        Self { trees, n_classes, importance }
+    }
+
+    /// The share of these samples whose class most trees name.
+    pub(super) fn accuracy(&self, samples: &Samples, among: &[u32]) -> f64 {
+        let is_right = |at: &&u32| self.class(samples, **at as usize) == samples.classes[**at as usize];
+        among.iter().filter(is_right).count() as f64 / among.len().max(1) as f64
+    }
+
+    /// Features by how well they tell classes apart, the best first.
+    pub(super) fn ranking(&self) -> Vec<usize> {
+        let mut ranked: Vec<usize> = (0..self.importance.len()).collect();
+        ranked.sort_by(|a, b| self.importance[*b].total_cmp(&self.importance[*a]).then(a.cmp(b)));
+        ranked
+    }
+
+    fn class(&self, samples: &Samples, at: usize) -> u8 {
+        let mut votes = vec![0; self.n_classes];
+        for nodes in &self.trees {
+            let mut node = 0;
+            let class = loop {
+                match nodes[node] {
+                    Node::Class(class) => break class,
+                    Node::Divide { feature, at_most, above } => {
+                        node = if samples.columns[feature][at] <= at_most { node + 1 } else { above };
+                    }
+                }
+            };
+            votes[usize::from(class)] += 1;
+        }
+        most(&votes)
+    }
+}
+
+struct Learner<'a> {
+    samples: &'a Samples,
+    useful: Vec<usize>,
+    n_classes: usize,
+    importance: Vec<f64>,
+    nodes: Vec<Node>,
+    dice: &'a mut Dice,
+}
+
+impl Learner<'_> {
+    /// Adds the node of these samples, and those below it.
+    fn grow(&mut self, among: Vec<u32>, depth: usize) {
+        let counts = self.counts(&among);
+        let is_pure = counts.iter().filter(|n| **n > 0).count() < 2;
+        let division =
+            (!is_pure && depth < DEPTH_MAX && among.len() >= LEAF_MIN).then(|| self.best(&among, &counts));
+        let Some(Division { feature, at_most, gain }) = division.flatten() else {
+            return self.nodes.push(Node::Class(most(&counts)));
+        };
+        self.importance[feature] += gain;
+        let at = self.nodes.len();
+        self.nodes.push(Node::Divide { feature, at_most, above: 0 });
+        let column = &self.samples.columns[feature];
+        let (below, above) = among.into_iter().partition(|sample| column[*sample as usize] <= at_most);
+        self.grow(below, depth + 1);
+        let next = self.nodes.len();
+        self.nodes[at] = Node::Divide { feature, at_most, above: next };
+        self.grow(above, depth + 1);
+    }
+
+    /// The best division by one of some features that are drawn.
+    fn best(&mut self, among: &[u32], counts: &[u32]) -> Option<Division> {
+        let n_tried = ((self.useful.len() as f64).sqrt().ceil() as usize + 1).max(self.useful.len() / 8);
+        let whole = impurity(counts, among.len());
+        let mut best: Option<Division> = None;
+        let mut values = Vec::with_capacity(among.len());
+        for _ in 0..n_tried.min(self.useful.len()) {
+            let feature = self.dice.pick(&self.useful);
+            let column = &self.samples.columns[feature];
+            values.clear();
+            values.extend(among.iter().map(|at| (column[*at as usize], self.samples.classes[*at as usize])));
+            values.sort_unstable();
+            let mut below = vec![0; self.n_classes];
+            let mut above = counts.to_vec();
+            for at in 1..values.len() {
+                let (value, class) = values[at - 1];
+                below[usize::from(class)] += 1;
+                above[usize::from(class)] -= 1;
+                if value == values[at].0 {
+                    continue;
+                }
+                let gain = whole - impurity(&below, at) - impurity(&above, values.len() - at);
+                if best.as_ref().is_none_or(|best| gain > best.gain) {
+                    // In the middle, so that values between the two go either way.
+                    best = Some(Division { feature, at_most: value + (values[at].0 - value) / 2, gain });
+                }
+            }
+        }
+        best.filter(|best| best.gain > 1e-9)
+    }
+
+    fn counts(&self, among: &[u32]) -> Vec<u32> {
+        let mut counts = vec![0; self.n_classes];
+        among.iter().for_each(|at| counts[usize::from(self.samples.classes[*at as usize])] += 1);
+        counts
+    }
+}
+
+/// Gini's impurity times the number of samples.
+fn impurity(counts: &[u32], n: usize) -> f64 {
+    let squares: f64 = counts.iter().map(|n| f64::from(*n) * f64::from(*n)).sum();
+    n as f64 - squares / n as f64
+}
+
+fn most(counts: &[u32]) -> u8 {
+    let most = (0..).zip(counts).max_by_key(|(class, n): &(usize, &u32)| (**n, core::cmp::Reverse(*class)));
+    most.map_or(0, |(class, _)| class as u8)
+}
