@@ -39,12 +39,14 @@ pub fn hash_bytes(bytes: &[u8]) -> u64 {
 }
 
 /// Runs up to this long are hashed as the two words that [`short_words`] makes of them.
-pub(crate) const SHORT_BYTES_MAX: usize = 16;
+pub const SHORT_BYTES_MAX: usize = 16;
 
 /// The two little-endian words of at most [`SHORT_BYTES_MAX`] bytes, zero padded. Made by reads that overlap: the
 /// only branches are on the class of the length.
+///
+/// Of longer ones it makes zeros.
 #[inline(always)]
-pub(crate) fn short_words(bytes: &[u8]) -> [u64; 2] {
+pub fn short_words(bytes: &[u8]) -> [u64; 2] {
     match bytes.len() {
         len @ 9..=SHORT_BYTES_MAX => [read_u64(bytes, 0), read_u64(bytes, len - 8) >> ((16 - len) * 8)],
         len @ 4..=8 => [read_u32(bytes, 0) | read_u32(bytes, len - 4) << ((len - 4) * 8), 0],

@@ -48,6 +48,29 @@ pub trait Program: Send + Sync + fmt::Debug {
     /// Only elements with an index below `opened` take part ([`Event::Close`] of a call that an element ended;
     /// otherwise pass the number of elements).
     fn run(&self, cx: &mut Cx<'_>, opened: usize);
+
+    /// How many words [`Program::look_ahead`] notes of a tuple.
+    fn ahead_words(&self) -> usize {
+        0
+    }
+
+    /// Whether it pays to look ahead in this state as it is now: what look-ups read is more than caches hold.
+    fn pays_ahead(&self, state: &State) -> bool {
+        let _ = state;
+        false
+    }
+
+    /// Notes what the pass of a tuple will ask tables for, as far as the tuple tells as it is. The notes are zeros
+    /// before. Nothing else changes.
+    fn look_ahead(&self, cx: &mut Cx<'_>, notes: &mut [u64]) {
+        let _ = (cx, notes);
+    }
+
+    /// Asks memory for what the passes of tuples with these notes will read, so that they need not wait for it one by
+    /// one. Nothing changes.
+    fn fetch(&self, state: &State, notes: &[u64]) {
+        let _ = (state, notes);
+    }
 }
 
 /// Why a back end cannot express a segment.

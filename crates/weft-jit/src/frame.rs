@@ -10,6 +10,9 @@ use weft_core::limits::ROW_BYTES_MAX;
 /// What compiled code is given: the pass, and how many elements are open. The rest it finds by itself.
 pub(crate) type Entry = unsafe extern "C" fn(cx: &mut Cx<'_>, opened: usize);
 
+/// What code that looks ahead is given: the pass, and room for its notes, all of which are zero.
+pub(crate) type AheadEntry = unsafe extern "C" fn(cx: &mut Cx<'_>, notes: *mut u64);
+
 /// One pass, as the helpers of compiled code see it. It is on the stack of the code, which sets the first two fields
 /// when it begins, and `scratch_full` where a handler asks for it.
 ///

@@ -10,8 +10,9 @@ use core::sync::atomic::AtomicU64;
 use cranelift_codegen::ir::{Type, types};
 use std::sync::Arc;
 use weft_core::abi::{Cx, EditTarget, Fault, Verdict};
+use weft_core::classify::WORDS_MAX;
 use weft_core::limits::ROW_BYTES_MAX;
-use weft_core::matching::{Key, Matcher};
+use weft_core::matching::{Found, Key, Matcher};
 use weft_core::native::{Arg, Call, Ended, NATIVE_ARGS_MAX, NATIVE_BYTES_MAX};
 use weft_core::table::{ColumnRef, Insert, Row, Table};
 use weft_core::{Status, Time};
@@ -132,7 +133,6 @@ pub(crate) mod tag {
     pub(crate) const INT: u64 = 1;
     pub(crate) const FLOAT: u64 = 2;
     pub(crate) const BYTES: u64 = 3;
-    pub(crate) const NULL: u64 = 4;
 }
 
 impl Cell {
@@ -240,7 +240,8 @@ helpers! {
 
     Key = key(I64, I64, I64) -> (I64, I64);
     FindParts = find_parts(I64, I64, I64, I64) -> (I64, I64);
-    Match = first_match(I64, I64, I64) -> (I64, I64);
+    MatchWords = match_words(I64, I64) -> (I64, I64);
+    PackPart = pack_part(I64, I64, I64, I64, I64) -> ();
     Remove = remove(I64, I64, I64, I64) -> ();
     TouchNoted = touch_noted(I64, I64, I64) -> ();
     TouchReadNoted = touch_read_noted(I64, I64, I64) -> ();
@@ -728,16 +729,22 @@ extern "C" fn find_parts(table: &Arc<Table>, key: Bytes, now: i64) -> RowRef {
     RowRef::found(table.find_bytes_words(key.as_slice(), Time(now)))
 }
 
-/// The first row that matches, by a cell for each part.
-extern "C" fn first_match(matcher: &Arc<Matcher>, keys: *const Cell, n: u64) -> RowRef {
-    let keys = cells(keys, n);
-    let row = matcher.find(|at| match &keys[at] {
-        Cell { tag: tag::NULL, .. } => Key::Null,
-        key @ Cell { tag: tag::BYTES, .. } => Key::Bytes(key.bytes().as_slice()),
-        key => Key::Word(key.a),
-    });
-    RowRef::new(matcher.table(), row)
+/// The first row that matches a key of so many words as any has.
+extern "C" fn match_words(matcher: &Arc<Matcher>, words: &[u64; WORDS_MAX]) -> RowRef {
+    match matcher.find_words(words) {
+        Found { row: Row::NONE, .. } => RowRef { row: Row::NONE.0, address: ZERO_ROW.address() },
+        Found { row, address } => RowRef { row: row.0, address: address as u64 },
+    }
 }
+
+/// Sets the bits of a part that is bytes in a key that has none of them; a length that no bytes have stands for NULL.
+extern "C" fn pack_part(matcher: &Arc<Matcher>, words: &mut [u64; WORDS_MAX], part: u64, value: Bytes) {
+    let key = if value.len == NULL_LEN { Key::Null } else { Key::Bytes(value.as_slice()) };
+    matcher.pack(part as usize, key, words);
+}
+
+/// Stands for NULL where a length is expected.
+pub(crate) const NULL_LEN: u64 = u64::MAX;
 
 fn inserted(table: &Table, insert: Insert) -> RowRef {
     match insert {

@@ -16,6 +16,7 @@
 
 #![allow(unsafe_code, reason = "running generated machine code is unsafe by nature")]
 
+mod ahead;
 mod cold;
 mod frame;
 mod helpers;
@@ -23,6 +24,7 @@ mod memory;
 mod text;
 mod translate;
 
+use ahead::Asks;
 use core::cell::RefCell;
 use core::fmt;
 use cranelift_codegen::Context;
@@ -30,7 +32,7 @@ use cranelift_codegen::control::ControlPlane;
 use cranelift_codegen::isa::OwnedTargetIsa;
 use cranelift_codegen::settings::{self, Configurable as _};
 use cranelift_frontend::{FunctionBuilder, FunctionBuilderContext};
-use frame::{Entry, VecWords};
+use frame::{AheadEntry, Entry, VecWords};
 use memory::Code;
 use std::sync::Arc;
 use translate::analysis::table_of;
@@ -47,6 +49,7 @@ pub struct Jit {
     isa: OwnedTargetIsa,
     vec_words: VecWords,
     clock: Option<fn() -> u64>,
+    always_looks_ahead: bool,
 }
 
 impl Jit {
@@ -80,12 +83,17 @@ impl Jit {
             .finish(settings::Flags::new(flags))
             .map_err(|error| refused(error.to_string()))?;
         cold::prepare(&isa);
-        Ok(Self { isa, vec_words, clock: None })
+        Ok(Self { isa, vec_words, clock: None, always_looks_ahead: false })
     }
 
     /// Measures with this clock (nanoseconds) how long it takes to compile: [`Segment::compile_ns`].
     pub fn with_clock(self, clock: fn() -> u64) -> Self {
         Self { clock: Some(clock), ..self }
+    }
+
+    /// Compiles what looks ahead for requests of all chains, not only for those on frames, which come in batches.
+    pub fn looking_ahead(self) -> Self {
+        Self { always_looks_ahead: true, ..self }
     }
 
     /// As [`Backend::compile`], with the type that tells more.
@@ -108,9 +116,13 @@ impl Jit {
         let shape = Shape::of(chain, event, state)?;
         let Self { isa, vec_words, .. } = self;
         let plan = Plan { chain, event, state, isa, vec_words: *vec_words, target: isa.frontend_config() };
-        let (code, constants) = WORKSPACE.with_borrow_mut(|workspace| workspace.compile(isa, &plan))?;
+        let (code, constants) =
+            WORKSPACE.with_borrow_mut(|workspace| workspace.compile(isa, &plan, translate::translate))?;
+        let looks_ahead = event == Event::Request && (self.always_looks_ahead || chain.frames.is_some());
+        let asks_tables = !(shape.tables.is_empty() && shape.matches.is_empty());
+        let ahead = (looks_ahead && asks_tables).then(|| Ahead::compile(isa, &plan)).transpose()?.flatten();
         let compile_ns = began.zip(self.clock).map_or(0, |(began, clock)| clock().saturating_sub(began));
-        Ok(Segment { name: chain.name.clone(), event, shape, code, _constants: constants, compile_ns })
+        Ok(Segment { name: chain.name.clone(), event, shape, code, _constants: constants, ahead, compile_ns })
     }
 }
 
@@ -152,12 +164,17 @@ impl Default for Workspace {
 }
 
 impl Workspace {
-    fn compile(&mut self, isa: &OwnedTargetIsa, plan: &Plan<'_>) -> Result<(Code, Constants), Unsupported> {
+    fn compile<T>(
+        &mut self,
+        isa: &OwnedTargetIsa,
+        plan: &Plan<'_>,
+        translate: impl FnOnce(&Plan<'_>, FunctionBuilder<'_>) -> Result<T, Unsupported>,
+    ) -> Result<(Code, T), Unsupported> {
         let refused = |reason: String| Unsupported { reason, line: 0 };
         self.context.clear();
         let builder = FunctionBuilder::new(&mut self.context.func, &mut self.builder);
-        let constants = match translate::translate(plan, builder) {
-            Ok(constants) => constants,
+        let made = match translate(plan, builder) {
+            Ok(made) => made,
             Err(error) => {
                 // A builder that did not finish leaves its context in disorder.
                 self.builder = FunctionBuilderContext::new();
@@ -173,7 +190,7 @@ impl Workspace {
         }
         let align = u64::from(compiled.buffer.alignment).max(16);
         let code = Code::new(compiled.code_buffer(), align).map_err(refused)?;
-        Ok((code, constants))
+        Ok((code, made))
     }
 }
 
@@ -185,7 +202,25 @@ pub struct Segment {
     code: Code,
     /// What `code` points to.
     _constants: Constants,
+    ahead: Option<Ahead>,
     compile_ns: u64,
+}
+
+/// The code of a segment that looks ahead.
+struct Ahead {
+    code: Code,
+    /// What `code` points to.
+    _constants: Constants,
+    asks: Asks,
+}
+
+impl Ahead {
+    /// None if there is nothing to look ahead for.
+    fn compile(isa: &OwnedTargetIsa, plan: &Plan<'_>) -> Result<Option<Self>, Unsupported> {
+        let compile = |workspace: &mut Workspace| workspace.compile(isa, plan, translate::look_ahead);
+        let (code, (constants, asks)) = WORKSPACE.with_borrow_mut(compile)?;
+        Ok((asks.words > 0).then_some(Self { code, _constants: constants, asks }))
+    }
 }
 
 impl Segment {
@@ -219,6 +254,31 @@ impl Program for Segment {
             entry(cx, opened);
         }
     }
+
+    fn ahead_words(&self) -> usize {
+        self.ahead.as_ref().map_or(0, |ahead| ahead.asks.words)
+    }
+
+    fn pays_ahead(&self, state: &State) -> bool {
+        self.ahead.as_ref().is_some_and(|ahead| ahead.asks.is_worth_it(state))
+    }
+
+    #[inline]
+    fn look_ahead(&self, cx: &mut Cx<'_>, notes: &mut [u64]) {
+        let Some(ahead) = self.ahead.as_ref().filter(|ahead| notes.len() >= ahead.asks.words) else { return };
+        self.shape.check(cx);
+        // SAFETY: as in `run`; the notes are as many as the code writes.
+        unsafe {
+            let entry: AheadEntry = core::mem::transmute(ahead.code.entry());
+            entry(cx, notes.as_mut_ptr());
+        }
+    }
+
+    fn fetch(&self, state: &State, notes: &[u64]) {
+        if let Some(ahead) = &self.ahead {
+            ahead.asks.fetch(state, notes);
+        }
+    }
 }
 
 /// What the code takes for granted of a pass.
@@ -236,8 +296,8 @@ struct Shape {
     scalars: usize,
     merged: usize,
     natives: usize,
-    /// What the code matches: the matcher, and the table whose rows it takes them for.
-    matches: Vec<(usize, usize)>,
+    /// What the code matches.
+    matches: Vec<Matched>,
     /// The tables that the code works on, and the fingerprints of their layouts.
     tables: Vec<(usize, u64)>,
 }
@@ -275,15 +335,18 @@ impl Shape {
         if state.natives.len() < natives {
             return Err(Unsupported { reason: "the state lacks a function of the chain".into(), line: 0 });
         }
-        let mut matches: Vec<(usize, usize)> = Vec::new();
+        let mut matches: Vec<Matched> = Vec::new();
         for op in ops() {
             let Op::Match(table, id, _) = op else { continue };
-            let at = (usize::from(id.0), usize::from(table.0));
-            if !is_of(state, at) {
-                return Err(Unsupported { reason: "the state lacks a matcher of the chain".into(), line: 0 });
+            let lacks = || Unsupported { reason: "the state lacks a matcher of the chain".into(), line: 0 };
+            let (matcher, table) = (usize::from(id.0), usize::from(table.0));
+            let fingerprint = state.matchers.get(matcher).ok_or_else(lacks)?.fingerprint();
+            let matched = Matched { matcher, table, fingerprint };
+            if !matched.is_in(state) {
+                return Err(lacks());
             }
-            if !matches.contains(&at) {
-                matches.push(at);
+            if !matches.contains(&matched) {
+                matches.push(matched);
             }
         }
         let n_inputs = Handler::of(event).direction(chain).map_or(0, |d| d.inputs.len());
@@ -321,7 +384,7 @@ impl Shape {
             state.tables.get(*at).is_some_and(|table| table.fingerprint() == *fingerprint)
         };
         self.tables.iter().all(has_table)
-            && self.matches.iter().all(|at| is_of(state, *at))
+            && self.matches.iter().all(|matched| matched.is_in(state))
             && state.natives.len() >= self.natives
             && (self.scalars == 0 || state.scalars.len() >= self.scalars)
             && (self.merged == 0 || state.merged.len() >= self.merged)
@@ -334,9 +397,23 @@ impl Shape {
     }
 }
 
-/// Whether the state has a matcher, and it is one of the rows of this table.
-#[inline(always)]
-fn is_of(state: &State, (matcher, table): (usize, usize)) -> bool {
-    let held = state.matchers.get(matcher).zip(state.tables.get(table));
-    held.is_some_and(|(matcher, table)| Arc::ptr_eq(matcher.table(), table))
+/// A matcher that code was made for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Matched {
+    /// Its number in the state.
+    matcher: usize,
+    /// The table whose rows the code takes its rows for.
+    table: usize,
+    fingerprint: u64,
+}
+
+impl Matched {
+    /// Whether the state has it, for the rows of this table.
+    #[inline(always)]
+    fn is_in(self, state: &State) -> bool {
+        let held = state.matchers.get(self.matcher).zip(state.tables.get(self.table));
+        held.is_some_and(|(matcher, table)| {
+            matcher.fingerprint() == self.fingerprint && Arc::ptr_eq(matcher.table(), table)
+        })
+    }
 }

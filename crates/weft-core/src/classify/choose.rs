@@ -8,6 +8,7 @@ use super::space::{Context, Space};
 use super::store::{Rank, Store, Stored, has_extra, id_of};
 use super::tree::{self, Input, Tree};
 use super::trie::Trie;
+use super::vectors::Vectors;
 use crate::hash;
 
 /// Nanoseconds of one probe of a tuple, one step down a tree, one rule of a leaf, one tree beside others; measured by
@@ -29,6 +30,8 @@ pub enum Kind {
     Hash,
     /// A multibit trie over the one field that the rules look at.
     Trie,
+    /// For each chunk of a key, the set of rules that admit its value.
+    Vectors,
     /// Decision trees, and a tuple space for rules that fit none.
     Trees,
     /// A hash table for each set of bits that rules ask for.
@@ -43,7 +46,7 @@ pub struct Description {
     pub kind: Kind,
     /// Rules in the table.
     pub rules: usize,
-    /// Trees or tuples; 1 for the others.
+    /// Trees, tuples or chunks; 1 for the others.
     pub parts: usize,
     /// The most steps from a root to a list of rules; 1 for tables.
     pub depth: usize,
@@ -61,6 +64,7 @@ impl fmt::Display for Kind {
             Self::Direct => "direct",
             Self::Hash => "hash",
             Self::Trie => "trie",
+            Self::Vectors => "vectors",
             Self::Trees => "trees",
             Self::TupleSpace => "tuple space",
         })
@@ -85,6 +89,7 @@ pub(super) enum Structure {
     Space,
     Direct(Direct),
     Trie(Trie),
+    Vectors(Vectors),
     Trees(Box<Trees>),
 }
 
@@ -97,8 +102,9 @@ pub(super) struct Trees {
 }
 
 impl Structure {
-    /// The structure with the least expected cost, and what a look-up touches in it.
-    pub(super) fn choose(layout: &Layout, store: &Store) -> (Self, f64) {
+    /// The structure with the least expected cost, and what a look-up touches in it. `space` has all rules, if it is
+    /// there already.
+    pub(super) fn choose(layout: &Layout, store: &Store, space: Option<&Space>) -> (Self, f64) {
         if let Some(direct) = Direct::build(layout, store) {
             return (Self::Direct(direct), 1.0);
         }
@@ -110,11 +116,18 @@ impl Structure {
             let touches = samples.iter().map(|key| trie.touches(key)).sum::<usize>();
             return (Self::Trie(trie), touches as f64 / samples.len() as f64);
         }
-        let space = Space::of(layout, store);
-        let context = Context { layout, store };
-        let mut best = (Self::Space, space.cost(context, &samples));
-        drop(space);
         let rules = Input::all(store);
+        // Branches that nobody can foretell are what the others cost: no count of touches shows that.
+        if let Some(vectors) = Vectors::build(layout, &rules) {
+            let touches = 2 * vectors.chunks().count();
+            return (Self::Vectors(vectors), touches as f64);
+        }
+        let context = Context { layout, store };
+        let cost = match space {
+            Some(space) => space.cost(context, &samples),
+            None => Space::of(layout, store).cost(context, &samples),
+        };
+        let mut best = (Self::Space, cost);
         if let Ok(tree) = Tree::build(layout, &rules) {
             best = cheaper(
                 best,
@@ -136,6 +149,7 @@ impl Structure {
             Self::Space => 0,
             Self::Direct(direct) => direct.bytes(),
             Self::Trie(trie) => trie.bytes(),
+            Self::Vectors(vectors) => vectors.bytes(),
             Self::Trees(trees) => trees.trees.iter().map(Tree::bytes).sum::<usize>() + trees.rest.bytes(),
         }
     }

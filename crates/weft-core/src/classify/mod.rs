@@ -13,8 +13,8 @@
 //! # Ok::<(), weft_core::classify::Error>(())
 //! ```
 //!
-//! A table is *compiled*: [`Classifier::rebuild`] weighs an array, a hash table, a trie, decision trees and a tuple
-//! space by what a look-up would cost, and builds the best ([`Kind`]; [`Classifier::describe`] tells which and why).
+//! A table is *compiled*: [`Classifier::rebuild`] weighs an array, a hash table, a trie, vectors of bits, decision trees
+//! and a tuple space by what a look-up would cost, and builds the best ([`Kind`]; [`Classifier::describe`] tells which and why).
 //! Nothing is cached by flow, so a look-up costs the same whatever number of flows is active.
 //!
 //! **Changes are visible at once.** All rules are in a tuple space, which takes a change in a probe or a few. What is
@@ -30,7 +30,7 @@
 //! | --- | --- |
 //! | `key` | keys as words, rules as boxes |
 //! | `store` | the rules by id, shared with snapshots |
-//! | `space`, `tree`, `trie`, `direct` | the structures |
+//! | `space`, `tree`, `trie`, `direct`, `vectors` | the structures |
 //! | `choose` | which of them |
 //! | `generate` | rule sets and traffic for tests and benchmarks |
 
@@ -64,6 +64,7 @@ mod store;
 mod tests;
 mod tree;
 mod trie;
+mod vectors;
 
 use core::fmt;
 
@@ -73,6 +74,7 @@ pub use key::{Layout, Place};
 use choose::{Structure, linear, narrow, samples};
 use space::{AHEAD, Context, Space};
 use store::{Rank, Store, id_of};
+use vectors::Vectors;
 
 /// Fields that a table may match.
 pub const FIELDS_MAX: usize = 16;
@@ -86,6 +88,8 @@ pub const DELTA_MAX: usize = 1 << 19;
 pub const TUPLES_MAX: usize = 256;
 /// Slots that are tried for a rule in a tuple.
 pub const PROBES_MAX: usize = 64;
+/// Rules that are held as vectors of bits.
+pub const VECTOR_RULES_MAX: usize = 512;
 /// Rules of a tree's leaf.
 pub const LEAF_MAX: usize = 32;
 /// Places that a rule may have in the leaves of a tree, on average, beyond those that any tree may have.
@@ -265,6 +269,26 @@ impl Classifier {
         })
     }
 
+    /// A table of these rules, compiled.
+    ///
+    /// # Errors
+    /// [`Error`], where the fields or a rule are refused.
+    pub fn compiled(fields: &[FieldSpec], rules: impl IntoIterator<Item = Rule>) -> Result<Self, Error> {
+        let mut table = Self::new(fields)?;
+        for rule in rules {
+            if rule.id >= RULES_MAX {
+                return Err(Error::Id);
+            }
+            if table.store.get(rule.id).is_some() {
+                return Err(Error::Taken);
+            }
+            table.store.insert(rule.id, rule.priority, table.layout.compile(&rule)?);
+        }
+        table.space = Space::of(&table.layout, &table.store);
+        (table.structure, table.touches) = Structure::choose(&table.layout, &table.store, Some(&table.space));
+        Ok(table)
+    }
+
     /// How keys are packed.
     pub fn layout(&self) -> &Layout {
         &self.layout
@@ -366,7 +390,8 @@ impl Classifier {
     /// The structure for the rules as they are now. Takes up to seconds for 10^6 rules: a worker lets another thread do
     /// it, from a [`snapshot`](Self::snapshot).
     pub fn rebuild(&self) -> Built {
-        self.snapshot().rebuild()
+        let (structure, touches) = Structure::choose(&self.layout, &self.store, Some(&self.space));
+        Built { structure, touches, at: self.changed() }
     }
 
     /// Takes a structure that was built of this table; what changed since then stands beside it.
@@ -418,6 +443,7 @@ impl Classifier {
             }
             Structure::Direct(_) => (Kind::Direct, 1, 1),
             Structure::Trie(trie) => (Kind::Trie, 1, trie.depth()),
+            Structure::Vectors(vectors) => (Kind::Vectors, vectors.chunks().count(), 1),
             Structure::Trees(trees) => {
                 (Kind::Trees, trees.trees.len() + usize::from(!trees.rest.is_empty()), trees.depth())
             }
@@ -428,6 +454,22 @@ impl Classifier {
         };
         let bytes = self.store.bytes() + self.space.bytes() + self.structure.bytes() + self.delta.bytes();
         Description { kind, rules: self.len(), parts, depth, bytes, touches, changes: self.changes() }
+    }
+
+    /// Bytes of what a look-up reads, while nothing has changed since it was built.
+    pub(crate) fn structure_bytes(&self) -> usize {
+        match &self.structure {
+            Structure::Space => self.space.bytes(),
+            structure => structure.bytes(),
+        }
+    }
+
+    /// The vectors, if that is what the table is compiled to and it has not changed since.
+    pub(crate) fn vectors(&self) -> Option<&Vectors> {
+        match &self.structure {
+            Structure::Vectors(vectors) if self.log.is_empty() => Some(vectors),
+            _ => None,
+        }
     }
 
     fn context(&self) -> Context<'_> {
@@ -441,6 +483,7 @@ impl Classifier {
             Structure::Space => id_of(self.space.find(context, key, 0)),
             Structure::Direct(direct) => self.with_changes(key, direct.find(key)),
             Structure::Trie(trie) => self.with_changes(key, trie.find(key)),
+            Structure::Vectors(vectors) => id_of(self.ranked_with_changes(key, vectors.find(key))),
             Structure::Trees(trees) => id_of(self.ranked_with_changes(key, trees.find(context, key, 0))),
         }
     }
@@ -464,7 +507,7 @@ impl Classifier {
                 }
             }
             Structure::Trie(trie) if self.log.is_empty() => return trie.find_batch(keys, found),
-            Structure::Trie(_) | Structure::Direct(_) => {
+            Structure::Trie(_) | Structure::Direct(_) | Structure::Vectors(_) => {
                 for (key, found) in keys.iter().zip(found) {
                     *found = self.find(key);
                 }
@@ -526,7 +569,7 @@ impl Classifier {
 impl Snapshot {
     /// The structure that is expected to cost least.
     pub fn rebuild(&self) -> Built {
-        let (structure, touches) = Structure::choose(&self.layout, &self.store);
+        let (structure, touches) = Structure::choose(&self.layout, &self.store, None);
         Built { structure, touches, at: self.at }
     }
 }

@@ -27,12 +27,12 @@ pub(super) struct Codec {
     /// One, or two for addresses of both lengths.
     pub(super) fields: Vec<FieldSpec>,
     /// Where they are in the key.
-    places: [Option<Place>; 3],
-    kind: Kind,
+    pub(super) places: [Option<Place>; 3],
+    pub(super) kind: Kind,
 }
 
 #[derive(Clone, Debug)]
-enum Kind {
+pub(super) enum Kind {
     /// A number with `bias` added; whatever is more than `top` is `top`. NULL is the one behind, if it may be.
     Number { bias: u64, top: u64, null: u128 },
     /// The place of the bytes in a list, from 1; 0 for those that are not in it.
@@ -47,7 +47,8 @@ enum Kind {
 const LENGTHS: [(usize, u128); 2] = [(4, 1), (16, 2)];
 const LENGTH_BITS: u8 = 2;
 const SHORT_BITS: u8 = 32;
-const NO_ADDRESS: u64 = 1 << SHORT_BITS;
+/// What stands for an address that has not 4 bytes.
+pub(super) const NO_ADDRESS: u64 = 1 << SHORT_BITS;
 /// Bits of a place in a list: there are fewer rows.
 const KNOWN_BITS: u8 = 25;
 
@@ -244,7 +245,7 @@ fn numbers(part: &MatchPart, name: &str, rows: &[Row], cell: Cells<'_>) -> (Kind
 
 /// A set of byte strings with numbers from 1.
 #[derive(Clone, Debug)]
-struct Known {
+pub(super) struct Known {
     bytes: Vec<u8>,
     /// Where each is.
     spans: Vec<(u32, u32)>,

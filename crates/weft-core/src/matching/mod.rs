@@ -12,10 +12,13 @@
 //! that column of the row is NULL, whatever the value of the tuple is.
 
 mod codec;
+pub mod near;
 #[cfg(test)]
 mod tests;
 
-use crate::classify::{Classifier, Description, FIELDS_MAX, FieldSpec, Layout, RULES_MAX, Rule, WORDS_MAX};
+use crate::classify::{
+    Classifier, Description, FIELDS_MAX, FieldSpec, Layout, NOTHING, RULES_MAX, Rule, WORDS_MAX,
+};
 use crate::table::{ColumnRef, Row, Table};
 use crate::time::Time;
 use crate::types::{Repr, Type};
@@ -26,6 +29,8 @@ use std::sync::Arc;
 
 /// Parts of a match.
 pub const MATCH_PARTS_MAX: usize = 8;
+/// Keys that [`Matcher::find_all`] looks for side by side.
+const FOUND_AT_ONCE: usize = 64;
 
 /// How the rows of a table are matched. Columns are numbered from 0, those of the key first.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -135,13 +140,30 @@ impl MatchSpec {
 }
 
 /// The rows of a table as a [`MatchSpec`] asks for them. It does not change when the table does.
-#[derive(Clone, Debug)]
+#[derive(Debug)]
 pub struct Matcher {
     table: Arc<Table>,
     codecs: Vec<Codec>,
     classifier: Classifier,
     /// The rows, the best first: a rule's id is its place here.
-    rows: Vec<Row>,
+    rows: Vec<Found>,
+    /// What each bit of a vector stands for, where the classifier has vectors ([`near`]).
+    bits: Vec<Found>,
+    /// For compiled code ([`near`]), as the next.
+    classes_address: usize,
+    sets_address: usize,
+    bits_address: usize,
+    fingerprint: u64,
+}
+
+/// A row that a match found, and where it is.
+#[derive(Clone, Copy, Debug, Default)]
+#[repr(C)]
+pub struct Found {
+    /// The row; none where no row matches.
+    pub row: Row,
+    /// The address of the row's words of the first group; 0 where there is no row.
+    pub address: usize,
 }
 
 impl Matcher {
@@ -172,22 +194,39 @@ impl Matcher {
             })
             .collect();
         let fields: Vec<FieldSpec> = codecs.iter().flat_map(|codec| codec.fields.iter().cloned()).collect();
-        let mut classifier = Classifier::new(&fields).expect("narrower fields fit where the widest do");
+        let layout = Layout::new(&fields).expect("narrower fields fit where the widest do");
         let mut first = 0;
         for codec in &mut codecs {
-            codec.place(classifier.layout(), first);
+            codec.place(&layout, first);
             first += codec.fields.len();
         }
-        for (id, &row) in (0..).zip(&rows) {
+        // What no tuple can match is no rule.
+        let rules = (0..).zip(&rows).filter_map(|(id, &row)| {
             let patterns: Option<Vec<_>> = codecs.iter().map(|codec| codec.patterns(row, &cell)).collect();
-            // What no tuple can match is no rule.
-            let Some(patterns) = patterns else { continue };
-            let rule = Rule { patterns: patterns.into_iter().flatten().collect(), priority: 0, id };
-            classifier.insert(&rule).expect("fields are made so that the rows fit");
+            Some(Rule { patterns: patterns?.into_iter().flatten().collect(), priority: 0, id })
+        });
+        let classifier = Classifier::compiled(&fields, rules).expect("fields are made so that the rows fit");
+        let found = |row: Row| Found { row, address: table.row_address(row, 0) };
+        let rows: Vec<Found> = rows.into_iter().map(found).collect();
+        let mut matcher = Self {
+            table: Arc::clone(table),
+            codecs,
+            bits: Vec::new(),
+            classes_address: 0,
+            sets_address: 0,
+            bits_address: 0,
+            fingerprint: 0,
+            classifier,
+            rows,
+        };
+        if let Some(vectors) = matcher.classifier.vectors() {
+            matcher.bits =
+                vectors.ids().map(|id| matcher.rows.get(id as usize).copied().unwrap_or_default()).collect();
+            (matcher.classes_address, matcher.sets_address) = vectors.addresses();
+            matcher.bits_address = matcher.bits.as_ptr().expose_provenance();
         }
-        let built = classifier.rebuild();
-        classifier.adopt(built).expect("nothing has changed since");
-        Ok(Self { table: Arc::clone(table), codecs, classifier, rows })
+        matcher.fingerprint = matcher.hash_of_ways();
+        Ok(matcher)
     }
 
     /// The table of the rows.
@@ -205,10 +244,43 @@ impl Matcher {
         for (at, codec) in self.codecs.iter().enumerate() {
             codec.pack(key(at), &mut words);
         }
-        match self.classifier.lookup(&words) {
-            Some(id) => self.rows[id as usize],
-            None => Row::NONE,
+        self.find_words(&words).row
+    }
+
+    /// The first row that matches the key with these words, of which there are [`Matcher::key_words`] at least.
+    #[inline]
+    pub fn find_words(&self, words: &[u64]) -> Found {
+        self.classifier.lookup(words).map_or(Found::default(), |id| self.rows[id as usize])
+    }
+
+    /// As [`Matcher::find_words`] for keys of [`Matcher::key_words`] words that lie one behind the other, so that
+    /// their reads of memory overlap.
+    ///
+    /// # Panics
+    /// If there are not as many words as `found` needs.
+    pub fn find_all(&self, keys: &[u64], found: &mut [Found]) {
+        let mut ids = [NOTHING; FOUND_AT_ONCE];
+        let n_words = self.key_words();
+        for (keys, found) in keys.chunks(FOUND_AT_ONCE * n_words).zip(found.chunks_mut(FOUND_AT_ONCE)) {
+            let ids = &mut ids[..found.len()];
+            self.classifier.lookup_batch(keys, ids);
+            for (found, id) in found.iter_mut().zip(ids) {
+                *found = self.rows.get(*id as usize).copied().unwrap_or_default();
+            }
         }
+    }
+
+    /// Bytes that a match may read of, but for the rows.
+    pub fn bytes(&self) -> usize {
+        self.classifier.structure_bytes() + size_of_val(&self.rows[..])
+    }
+
+    /// Sets the bits of one part of a key, which are zero before.
+    ///
+    /// # Panics
+    /// If the match has no such part.
+    pub fn pack(&self, part: usize, value: Key<'_>, words: &mut [u64; WORDS_MAX]) {
+        self.codecs[part].pack(value, words);
     }
 
     /// What the rows are compiled to, for people.

@@ -363,7 +363,7 @@ impl Table {
     }
 
     #[inline(always)]
-    fn stripe_of(&self, hash: u64) -> &Stripe {
+    pub(super) fn stripe_of(&self, hash: u64) -> &Stripe {
         match &*self.stripes {
             [only] => only,
             stripes => &stripes[self.geometry.stripe_of(hash)],

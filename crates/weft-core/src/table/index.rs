@@ -110,7 +110,7 @@ impl Stripe {
 
     /// The slots in which a tag may be.
     #[inline(always)]
-    fn window(&self, tag: u32) -> Option<&[AtomicU64; PROBES_MAX]> {
+    pub(super) fn window(&self, tag: u32) -> Option<&[AtomicU64; PROBES_MAX]> {
         let words = self.indexes[self.generation.load(Acquire) as usize % GENERATIONS_MAX].get()?;
         let (_, slots) = words.split_first()?;
         let home = home(tag, homes(slots));

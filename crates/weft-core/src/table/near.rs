@@ -11,7 +11,7 @@
 //!    segment is that number shifted by [`WORD_BITS`]; segments begin at the address in [`TABLE_SEGMENTS`], are
 //!    [`SEGMENT_BYTES`] long and hold the address of their words ([`SEGMENT_WORDS`]), which are there before a slot has
 //!    the number of one of their rows; the rest of the number is the row's first word there.
-//! 4. The row is the one if the cell of its key column is the key. It has expired if the table has a time to live
+//! 4. The row is the one if the cells of its key columns are the key ([`Near::key`]). It has expired if the table has a time to live
 //!    ([`TABLE_TTL`], `i64::MAX` if not) and the word [`Near::age_word`] is as long ago.
 //!
 //! Whoever does not find the row in two slots of which the second is not past the tag, asks the table.
@@ -21,6 +21,7 @@
 //! row with a number is found as in step 3: it lives if [`ROW_LIVE`] is set in its first word and it has not expired as
 //! in step 4. Where none lives, the table is asked for the next.
 
+use super::index;
 use super::layout::LIVE;
 use super::storage::{self, Segment, Stripe};
 use super::{KeyShape, Table};
@@ -52,14 +53,28 @@ pub const WORD_BITS: u32 = storage::WORD_BITS;
 /// What differs between tables; part of what [`Table::fingerprint`] stands for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Near {
-    /// The word of the only key column in a row.
-    pub key_word: u16,
-    /// The key is a cell of at most so many bytes; None if it is a word.
-    pub bytes_max: Option<u32>,
+    /// How a row holds its key.
+    pub key: NearKey,
     /// The number of stripes less one; they are a power of two.
     pub stripe_mask: u64,
     /// The word from which a row's age counts; None if rows never expire, whatever the limits are.
     pub age_word: Option<u16>,
+}
+
+/// How a row holds its key.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum NearKey {
+    /// In this word.
+    Word(u16),
+    /// In a cell of bytes that begins with this word.
+    Bytes {
+        /// The word with the length.
+        word: u16,
+        /// The most bytes.
+        max: u32,
+    },
+    /// In several columns: the first ones of [`Table::columns`].
+    Columns(u16),
 }
 
 /// How rows follow one another in a scan; part of what [`Table::fingerprint`] stands for.
@@ -76,15 +91,40 @@ pub struct Steps {
 }
 
 impl Table {
-    /// How to look for a key by address; None for tables with several key columns.
-    pub fn near(&self) -> Option<Near> {
-        let (key_word, bytes_max) = match self.key {
-            KeyShape::Int { word } => (word, None),
-            KeyShape::Bytes { word, bytes_max } => (word, Some(bytes_max)),
-            KeyShape::Parts(_) => return None,
+    /// How to look for a key by address.
+    pub fn near(&self) -> Near {
+        let key = match &self.key {
+            KeyShape::Int { word } => NearKey::Word(*word),
+            KeyShape::Bytes { word, bytes_max } => NearKey::Bytes { word: *word, max: *bytes_max },
+            KeyShape::Parts(parts) => NearKey::Columns(parts.len() as u16),
         };
-        let stripe_mask = self.stripes.len() as u64 - 1;
-        Some(Near { key_word, bytes_max, stripe_mask, age_word: self.age_word() })
+        Near { key, stripe_mask: self.stripes.len() as u64 - 1, age_word: self.age_word() }
+    }
+
+    /// Where a look-up for a key with this hash begins to read: so that memory can be asked for it ahead. None if the
+    /// table has no row near.
+    #[inline(always)]
+    pub fn slots_address(&self, key_hash: u64) -> Option<usize> {
+        let slots = self.stripe_of(key_hash).window(key_hash as u32)?;
+        Some(slots.as_ptr().expose_provenance())
+    }
+
+    /// Where the row is, by the looks of it, that a look-up for a key with this hash compares first: its words of the
+    /// first column group. The row is not read.
+    #[inline(always)]
+    pub fn row_near(&self, key_hash: u64) -> Option<usize> {
+        let stripe = self.stripe_of(key_hash);
+        let row = stripe.find_near(key_hash as u32, |number| {
+            let place = self.base.place(stripe.first + u64::from(number.wrapping_sub(1)))?;
+            Some(place.from(0).as_ptr().expose_provenance())
+        });
+        if let index::Near::Found(address) = row { Some(address) } else { None }
+    }
+
+    /// Bytes of a row's words of the first column group.
+    #[inline(always)]
+    pub fn row_near_bytes(&self) -> usize {
+        self.geometry.row_words() as usize * 8
     }
 
     /// How to go over the rows.

@@ -15,8 +15,6 @@ pub(super) struct Edits<'a> {
     outcome: &'a Outcome,
     /// Changes that were written.
     written: usize,
-    /// The inputs that are changed, as a mask.
-    edited: u64,
 }
 
 /// A value is not as long as what it is to replace.
@@ -41,9 +39,7 @@ impl<'a> Edits<'a> {
         present: u64,
         outcome: &'a Outcome,
     ) -> Self {
-        let bit = |edit: &Edit| if let EditTarget::Input(id) = edit.target { 1 << id } else { 0 };
-        let edited = outcome.edits.iter().fold(0, |mask, edit| mask | bit(edit));
-        Self { stores, slots, present, outcome, written: 0, edited }
+        Self { stores, slots, present, outcome, written: 0 }
     }
 
     /// Writes the changes up to the `n`-th. A field of a layer that the frame does not have stays away.
@@ -89,7 +85,8 @@ impl<'a> Edits<'a> {
 
     /// Keeps a checksum right. One that the program sets itself is the program's.
     fn follow(&self, sum: Sum, delta: Delta, checksum: Checksum, bytes: &mut [u8]) {
-        let is_there = (self.present & !self.edited) >> sum.input & 1 == 1;
+        let is_set = |edit: &Edit| edit.target == EditTarget::Input(sum.input);
+        let is_there = self.present >> sum.input & 1 == 1 && !self.outcome.edits.iter().any(is_set);
         let at = self.slots[usize::from(sum.input)].b as usize;
         let field = bytes.get_mut(at..).and_then(|bytes| bytes.first_chunk_mut::<2>());
         let Some(field) = field.filter(|_| is_there) else { return };

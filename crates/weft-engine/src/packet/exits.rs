@@ -6,7 +6,7 @@ use crate::timers::Timers;
 use rustc_hash::FxHashMap;
 use std::vec;
 use weft_core::frame::{Frame, Pool};
-use weft_core::{Interval, Time};
+use weft_core::{Interval, Time, hash};
 
 /// Frames that one worker may hold for a DELAY; a further one is dropped.
 pub const HELD_MAX: usize = 4096;
@@ -16,6 +16,8 @@ pub const ALL_OTHERS: &str = "*";
 /// The ports of a plan, as frames leave by them.
 pub(super) struct Exits {
     by_name: FxHashMap<Box<[u8]>, u16>,
+    /// The names that were asked for lately, by their first words: most packets go to few ports.
+    lately: [(ShortName, u16); LATELY],
     /// For each port, the frames that are to be polled.
     waiting: Vec<Vec<Frame>>,
     pub(super) ports: Vec<PortStats>,
@@ -26,6 +28,12 @@ pub(super) struct Exits {
     lost: [u64; Lost::ALL.len()],
     pub(super) copies: u64,
 }
+
+/// How many of the names that were asked for lately are kept.
+const LATELY: usize = 4;
+
+/// A name of at most 16 bytes: their number, and the bytes. No name has none, so that stands for no name.
+type ShortName = (usize, [u64; 2]);
 
 /// Where a name sends a frame.
 #[derive(Clone, Copy)]
@@ -39,6 +47,7 @@ impl Exits {
     pub(super) fn new(now: Time) -> Self {
         Self {
             by_name: FxHashMap::default(),
+            lately: [((0, [0; 2]), 0); LATELY],
             waiting: Vec::new(),
             ports: Vec::new(),
             held: Timers::new(now),
@@ -80,9 +89,25 @@ impl Exits {
         }
         let names = plan.ports.iter().enumerate();
         self.by_name = names.map(|(at, name)| (name.as_bytes().into(), at as u16)).collect();
+        self.lately = [((0, [0; 2]), 0); LATELY];
     }
 
-    pub(super) fn target(&self, name: &[u8]) -> Target {
+    #[inline]
+    pub(super) fn target(&mut self, name: &[u8]) -> Target {
+        let short = short_name(name);
+        let known = short.and_then(|short| self.lately.iter().find(|(of, _)| *of == short));
+        if let Some((_, port)) = known {
+            return Target::Port(*port);
+        }
+        let target = self.target_of(name);
+        if let (Some(short), Target::Port(port)) = (short, target) {
+            self.lately.rotate_right(1);
+            self.lately[0] = (short, port);
+        }
+        target
+    }
+
+    fn target_of(&self, name: &[u8]) -> Target {
         if name == ALL_OTHERS.as_bytes() {
             return Target::Others;
         }
@@ -216,4 +241,11 @@ impl Exits {
         held.chain(self.waiting.iter_mut().flat_map(|frames| frames.drain(..)))
             .for_each(|frame| pool.give(frame));
     }
+}
+
+/// The words of a name, if it is short and is one.
+#[inline]
+fn short_name(name: &[u8]) -> Option<ShortName> {
+    let is_short = (1..=hash::SHORT_BYTES_MAX).contains(&name.len());
+    is_short.then(|| (name.len(), hash::short_words(name)))
 }

@@ -6,7 +6,7 @@
 //!
 //! A batch goes through it in two phases. First all of its frames are parsed, and each finds its chain: that reads the
 //! frames and nothing else, so its order cannot be seen. Then each frame in the order of arrival passes its chain, is
-//! rewritten, and leaves. (What looks up tables ahead can go between the two: the keys are in the slots by then.)
+//! rewritten, and leaves. Between the two, where tables are large, memory is asked for what the frames will look up.
 //!
 //! * [`plan`]: ports, and chains with their code and state.
 //! * [`stats`]: what was counted; each frame that does not leave has a counted reason.
@@ -107,6 +107,8 @@ pub struct PacketEngine {
     slots: Vec<Slot>,
     stride: usize,
     found: Vec<Found>,
+    /// What the frames of a batch will look up, as code that looks ahead notes it.
+    notes: Vec<u64>,
     /// Where the frames go that have passed and are still in the batch, in their order.
     passed: Vec<Exit>,
     outcome: Outcome,
@@ -187,6 +189,7 @@ impl PacketEngine {
             slots: Vec::new(),
             stride: 0,
             found: Vec::with_capacity(BATCH_MAX),
+            notes: Vec::new(),
             passed: Vec::with_capacity(BATCH_MAX),
             outcome: Outcome::default(),
             call: Vec::new(),
@@ -234,6 +237,7 @@ impl PacketEngine {
         while !coming.as_slice().is_empty() {
             let n = coming.as_slice().len().min(step);
             self.parse(now, port, &coming.as_slice()[..n], pool);
+            self.look_ahead(port, &coming.as_slice()[..n], pool);
             let mut nth = 0;
             while nth < n {
                 let Found::Chain { at, .. } = self.found[nth] else {
@@ -377,6 +381,47 @@ impl PacketEngine {
         }
     }
 
+    /// Between the phases: memory is asked for what the frames will look up, as far as that is known of them now.
+    fn look_ahead(&mut self, port: u16, frames: &[Frame], pool: &Pool) {
+        for &at in &self.ways[usize::from(port)].0 {
+            let live = &mut self.live[usize::from(at)];
+            let code = &live.chain.code;
+            let Some(request) = code.request.as_ref().filter(|request| request.pays_ahead(&live.state))
+            else {
+                continue;
+            };
+            let (inputs, words) = (code.inputs, request.ahead_words());
+            self.notes.clear();
+            self.notes.resize(frames.len() * words, 0);
+            self.outcome.clear();
+            let mut cx = Cx {
+                now: self.now,
+                rand: 0,
+                slots: &[],
+                given: &mut [],
+                present: 0,
+                regions: [self.plan.ports[usize::from(port)].as_bytes(); REGIONS],
+                state: &live.state,
+                call: &mut self.call,
+                out: &mut self.outcome,
+                counters: &mut live.counters,
+                trace: None,
+            };
+            let slots = self.slots.chunks_exact(self.stride);
+            let each = frames.iter().zip(slots).zip(self.notes.chunks_exact_mut(words)).zip(&self.found);
+            for (((frame, slots), notes), found) in each {
+                let Found::Chain { at: of, present } = *found else { continue };
+                if of != at {
+                    continue;
+                }
+                (cx.slots, cx.present) = (&slots[..inputs], present);
+                cx.regions[REGION_BODY] = pool.bytes(frame);
+                request.look_ahead(&mut cx, notes);
+            }
+            request.fetch(&live.state, &self.notes);
+        }
+    }
+
     /// The second phase: frames pass their chain, from the first on, as long as it is the same and a pass leaves
     /// nothing but where its frame goes and changes of it; where somebody watches, nothing but FORWARD. Whether one
     /// more has passed, beyond those in `passed`, that left more.
@@ -441,7 +486,7 @@ impl PacketEngine {
                     self.passed.push(forward);
                     continue;
                 }
-                let left = if is_watched { Left::More } else { left_by(cx.out, forward, &self.exits) };
+                let left = if is_watched { Left::More } else { left_by(cx.out, forward, &mut self.exits) };
                 match left {
                     Left::More => return true,
                     Left::Edited(exit) => break exit,
@@ -721,7 +766,7 @@ fn is_bare(outcome: &Outcome) -> bool {
 
 /// What it takes to carry out a pass; `forward` is where its frame goes that no element sends elsewhere.
 #[inline]
-fn left_by(outcome: &Outcome, forward: Exit, exits: &Exits) -> Left {
+fn left_by(outcome: &Outcome, forward: Exit, exits: &mut Exits) -> Left {
     if !is_bare(outcome) {
         return Left::More;
     }

@@ -143,6 +143,15 @@ struct Builder<'a> {
     line: u32,
 }
 
+/// Bytes of keys: most of those of a type with a length that is usual have that.
+fn key_bytes(ty: Type) -> &'static [&'static [u8]] {
+    match ty {
+        Type::IpAddr => &[&[10, 0, 0, 1], &[10, 0, 0, 2], &[0xfe; 16]],
+        Type::Mac => &[&[2, 0, 0, 0, 0, 1], &[2, 0, 0, 0, 0, 2]],
+        _ => &[b"a", b"bob", b"c:"],
+    }
+}
+
 /// What may be used, to be put back where ways part.
 struct Scope {
     values: Vec<Value>,
@@ -294,7 +303,7 @@ impl Builder<'_> {
             Repr::Bool => Op::BoolConst(self.dice.percent(50)),
             Repr::Int => Op::IntConst(self.dice.below(5) as i64),
             Repr::Float => Op::FloatConst(self.dice.pick(&[0.0, 1.0, -2.5])),
-            Repr::Bytes => Op::BytesConst(self.dice.pick(&[b"a".to_vec(), b"bob".to_vec(), b"c:".to_vec()])),
+            Repr::Bytes => Op::BytesConst(self.dice.pick(key_bytes(ty)).to_vec()),
         };
         self.give(Ty::of(ty), op)
     }

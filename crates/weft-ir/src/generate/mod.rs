@@ -179,13 +179,15 @@ fn inputs(dice: &mut Dice, is_response: bool) -> Vec<Input> {
 
 /// One table for each shape of key, and a replicated one.
 fn tables(dice: &mut Dice) -> Vec<TableDecl> {
-    let keys: [(&str, &[Type]); 6] = [
+    let keys: [(&str, &[Type]); 8] = [
         ("by_int", &[Type::Uint(64)]),
         ("by_text", &[Type::Text(Some(6))]),
         ("by_pair", &[Type::Int(32), Type::Text(Some(5))]),
         ("by_bool", &[Type::Bool]),
         ("by_float", &[Type::F64]),
         ("replicated", &[Type::Text(Some(8))]),
+        ("by_peer", &[Type::IpAddr, Type::Uint(16)]),
+        ("by_flow", &[Type::Uint(8), Type::IpAddr, Type::Mac, Type::IpAddr]),
     ];
     let mut tables: Vec<TableDecl> = keys.iter().map(|(name, key)| table(dice, name, key)).collect();
     tables.push(rules(dice));
@@ -193,7 +195,7 @@ fn tables(dice: &mut Dice) -> Vec<TableDecl> {
 }
 
 /// The number of [`rules`] among the tables.
-const RULES: TableId = TableId(6);
+const RULES: TableId = TableId(8);
 
 /// A replicated table whose rows are matched.
 fn rules(dice: &mut Dice) -> TableDecl {

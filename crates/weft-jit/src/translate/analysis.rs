@@ -597,6 +597,7 @@ fn only_looks(op: &Op) -> bool {
             | Op::Find(..)
             | Op::Match(..)
             | Op::Emit(..)
+            | Op::SetInput(..)
             | Op::SetAnswer(..)
             | Op::SetReply(..)
             | Op::Mirror(_)

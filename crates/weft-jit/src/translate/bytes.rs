@@ -176,11 +176,7 @@ impl PartTranslator<'_, '_, '_, '_> {
             Op::Native(id, args) => self.native(*id, args, result)?,
             Op::NativeNull(a) => self.has_ended(*a, ended::NULL),
             Op::NativeFailed(a) => self.has_ended(*a, ended::FAILED),
-            Op::Key(parts) => {
-                let cells = self.cells(parts)?;
-                let n = self.segment.int(parts.len() as i64);
-                self.segment.call_two(Helper::Key, &[frame, cells, n])
-            }
+            Op::Key(parts) => self.key(parts, result)?,
             _ => return Ok(None),
         }))
     }

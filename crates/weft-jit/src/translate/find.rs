@@ -8,7 +8,7 @@ use cranelift_codegen::ir::InstBuilder as _;
 use cranelift_codegen::ir::condcodes::IntCC;
 use cranelift_codegen::ir::types::{I32, I64};
 use weft_core::hash;
-use weft_core::table::near::{self, Near};
+use weft_core::table::near::{self, Near, NearKey};
 use weft_ir::backend::Unsupported;
 use weft_ir::ir::{TableId, Value};
 
@@ -20,12 +20,20 @@ const PAGE_BYTES: i64 = 4096;
 /// The bits of a row's number that are its first word in its segment.
 const WORD_MASK: i64 = (1 << near::WORD_BITS) - 1;
 
-/// A key and what is made of it.
-struct Key {
-    hash: clif::Value,
-    /// The length in bytes and the words of the bytes, zero padded; None for a key that is a word.
-    bytes: Option<(clif::Value, [clif::Value; 2])>,
-    word: clif::Value,
+/// A key and its hash.
+pub(super) struct Key {
+    pub(super) hash: clif::Value,
+    is: Is,
+}
+
+/// What a row has to hold.
+enum Is {
+    /// A word.
+    Word(clif::Value),
+    /// The length in bytes and the words of the bytes, zero padded.
+    Bytes(clif::Value, [clif::Value; 2]),
+    /// Words of several columns.
+    Words(Vec<(u16, clif::Value)>),
 }
 
 impl Segment<'_, '_> {
@@ -55,26 +63,34 @@ impl PartTranslator<'_, '_, '_, '_> {
     pub(super) fn find(&mut self, table: TableId, key: Value) -> Result<Val, Unsupported> {
         let held = &self.segment.plan.state.tables[usize::from(table.0)];
         let (near, offset) = (held.near(), arc_offset(held));
-        let (ty, key) = (self.ty(key), self.get(key)?);
+        let (ty, value, made) = (self.ty(key), self.get(key)?, self.made_keys[key.0 as usize].clone());
         let (pointer, now) = (self.table(table), self.segment.load_now());
-        let near = match (near, key) {
-            (Some(near), Val::Two(..)) if near.bytes_max.is_some() => near,
-            (Some(near), Val::One(_)) if near.bytes_max.is_none() => near,
-            (_, Val::Two(start, len)) => {
+        let made = made.filter(|made| made.table == table);
+        match (near.key, value, &made) {
+            (NearKey::Word(_), Val::One(_), _)
+            | (NearKey::Bytes { .. }, Val::Two(..), _)
+            | (NearKey::Columns(_), Val::Two(..), Some(_)) => {}
+            (_, Val::Two(start, len), _) => {
                 return Ok(self.segment.call_two(Helper::FindParts, &[pointer, start, len, now]));
             }
-            (_, Val::One(_)) => {
-                let word = self.segment.pack(ty, key);
+            (_, Val::One(_), _) => {
+                let word = self.segment.pack(ty, value);
                 return Ok(self.segment.call_cold_for_two(Cold::FindInt, &[pointer, word, now]));
             }
         };
         let [far, done] = [(); 2].map(|()| self.segment.builder.create_block());
         let [row, address] = [(); 2].map(|()| self.segment.builder.append_block_param(done, I64));
-        let key_of = match key {
-            Val::Two(start, len) => self.short_key(start, len, far),
-            key => {
-                let word = self.segment.pack(ty, key);
-                Key { hash: self.hash_word(word), bytes: None, word }
+        let key_of = match (value, made) {
+            (_, Some(made)) => {
+                let usual = self.segment.builder.create_block();
+                self.ins().brif(made.is_usual, usual, [], far, []);
+                self.segment.builder.switch_to_block(usual);
+                Key { hash: made.hash, is: Is::Words(made.words) }
+            }
+            (Val::Two(start, len), None) => self.short_key(start, len, far),
+            (value, None) => {
+                let word = self.segment.pack(ty, value);
+                Key { hash: self.hash_word(word), is: Is::Word(word) }
             }
         };
         let base = self.ins().load(I64, PLAIN, pointer, 0);
@@ -82,12 +98,12 @@ impl PartTranslator<'_, '_, '_, '_> {
 
         self.segment.builder.set_cold_block(far);
         self.segment.builder.switch_to_block(far);
-        let found = match key {
+        let found = match value {
             Val::Two(start, len) => {
                 self.segment.call_cold_for_two(Cold::FindBytes, &[pointer, start, len, now])
             }
-            key => {
-                let word = self.segment.pack(ty, key);
+            value => {
+                let word = self.segment.pack(ty, value);
                 self.segment.call_cold_for_two(Cold::FindInt, &[pointer, word, now])
             }
         };
@@ -101,7 +117,7 @@ impl PartTranslator<'_, '_, '_, '_> {
     ///
     /// The bytes are read as whole words, and what is behind them is cut off. That never leaves their page, so it
     /// reads nothing that cannot be read.
-    fn short_key(&mut self, start: clif::Value, len: clif::Value, far: clif::Block) -> Key {
+    pub(super) fn short_key(&mut self, start: clif::Value, len: clif::Value, far: clif::Block) -> Key {
         let [is_short, eight, sixteen, both] = [(); 4].map(|()| self.segment.builder.create_block());
         let [first, second] = [(); 2].map(|()| self.segment.builder.append_block_param(both, I64));
         let is_near = self.segment.is_within(start, len, SHORT_MAX);
@@ -131,7 +147,7 @@ impl PartTranslator<'_, '_, '_, '_> {
         let scaled = self.ins().imul(len, k2);
         let right = self.ins().bxor(second, k1);
         let right = self.ins().bxor(right, scaled);
-        Key { hash: self.fold_mul(left, right), bytes: Some((len, [first, second])), word: first }
+        Key { hash: self.fold_mul(left, right), is: Is::Bytes(len, [first, second]) }
     }
 
     /// Goes to `done` with the row, or with none; or to `far`, if it is not in the first two slots. See
@@ -300,24 +316,38 @@ impl PartTranslator<'_, '_, '_, '_> {
 
     /// Not zero if the row at this address has another key.
     fn differs(&mut self, near: Near, key: &Key, address: clif::Value) -> clif::Value {
-        let at = i32::from(near.key_word) * 8;
-        let word = |this: &mut Self, behind: i32, wanted: clif::Value| {
-            let word = this.ins().load(I64, PLAIN, address, at + behind);
+        let word = |this: &mut Self, at: u16, wanted: clif::Value| {
+            let word = this.ins().load(I64, PLAIN, address, i32::from(at) * 8);
             this.ins().bxor(word, wanted)
         };
-        let Some((len, [first, second])) = key.bytes else { return word(self, 0, key.word) };
-        let other_len = word(self, 0, len);
-        let other_first = word(self, 8, first);
-        let mut differs = self.ins().bor(other_len, other_first);
-        // Words behind the bytes are left from earlier, so they are compared only where there are bytes. A key that
-        // is longer than its column has another length than any row's.
-        if near.bytes_max.is_some_and(|max| max > 8) {
-            let other_second = word(self, 16, second);
-            let zero = self.segment.int(0);
-            let is_long = self.segment.icmp_imm(IntCC::UnsignedGreaterThan, len, 8);
-            let other_second = self.ins().select(is_long, other_second, zero);
-            differs = self.ins().bor(differs, other_second);
+        let (at, max) = match near.key {
+            NearKey::Word(at) => (at, 0),
+            NearKey::Bytes { word, max } => (word, max),
+            NearKey::Columns(_) => (0, 0),
+        };
+        match &key.is {
+            Is::Word(wanted) => word(self, at, *wanted),
+            Is::Words(words) => {
+                let differ: Vec<clif::Value> =
+                    words.iter().map(|(at, wanted)| word(self, *at, *wanted)).collect();
+                let any = differ.into_iter().reduce(|any, other| self.ins().bor(any, other));
+                any.unwrap_or_else(|| self.segment.int(0))
+            }
+            Is::Bytes(len, [first, second]) => {
+                let other_len = word(self, at, *len);
+                let other_first = word(self, at + 1, *first);
+                let differs = self.ins().bor(other_len, other_first);
+                // Words behind the bytes are left from earlier, so they are compared only where there are bytes. A key
+                // that is longer than its column has another length than any row's.
+                if max <= 8 {
+                    return differs;
+                }
+                let other_second = word(self, at + 2, *second);
+                let zero = self.segment.int(0);
+                let is_long = self.segment.icmp_imm(IntCC::UnsignedGreaterThan, *len, 8);
+                let other_second = self.ins().select(is_long, other_second, zero);
+                self.ins().bor(differs, other_second)
+            }
         }
-        differs
     }
 }

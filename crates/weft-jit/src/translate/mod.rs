@@ -3,15 +3,19 @@
 //! The parts are laid one behind the other: where a part forwards, the next begins. So a column that several
 //! elements read is loaded once, and a column that one of them sets reaches the next in a register.
 
+mod ahead;
 pub(crate) mod analysis;
 mod bytes;
 mod find;
+mod key;
+mod matching;
 mod numbers;
 mod out;
 mod state;
 
 mod tuple;
 
+use crate::ahead::Asks;
 use crate::cold;
 use crate::frame::{FRAME_BYTES, Frame, SCRATCH_MARGIN, SLICE_START, VecWords, arc_offset};
 use crate::helpers::{CELL_BYTES, Cell, Cold, Helper, ROW_REF_BYTES, tag};
@@ -69,41 +73,9 @@ pub(crate) struct Plan<'a> {
 ///
 /// # Errors
 /// [`Unsupported`], if the program is not one that the verifier accepts, or the state does not have its tables.
-pub(crate) fn translate(plan: &Plan<'_>, mut builder: FunctionBuilder<'_>) -> Result<Constants, Unsupported> {
-    let signature = &mut builder.func.signature;
-    signature.call_conv = plan.target.default_call_conv;
-    signature.params.extend([AbiParam::new(I64); 2]);
+pub(crate) fn translate(plan: &Plan<'_>, builder: FunctionBuilder<'_>) -> Result<Constants, Unsupported> {
     let parts = plan.chain.parts(plan.event);
-    let entry = builder.create_block();
-    builder.append_block_params_for_function_params(entry);
-    builder.switch_to_block(entry);
-    let &[cx, opened] = builder.block_params(entry) else {
-        return Err(Unsupported { reason: "the code's function lacks parameters".into(), line: 0 });
-    };
-    let room = parts.iter().try_fold(0, |room, part| room_after(part.function, plan, Some(room)));
-    let [frame, began] = [FRAME_BYTES, 8].map(|bytes| {
-        let slot = builder.create_sized_stack_slot(StackSlotData::new(StackSlotKind::ExplicitSlot, bytes, 3));
-        builder.ins().stack_addr(I64, slot, 0)
-    });
-    let anchor = builder.func.layout.first_inst(entry).expect("it was just made");
-    let mut segment = Segment {
-        plan,
-        builder,
-        frame,
-        began,
-        cx,
-        opened,
-        anchor,
-        ints: Vec::new(),
-        fields: Vec::new(),
-        room: Some(0),
-        is_roomy: is_roomy(room),
-        has_left: false,
-        signatures: [None; Helper::COUNT],
-        cold: [const { None }; Cold::ALL.len()],
-        inputs: Vec::new(),
-        constants: Constants::default(),
-    };
+    let mut segment = Segment::new(plan, builder, &parts)?;
     segment.start_frame(&parts);
     segment.start_outcome();
     segment.start_trace();
@@ -120,6 +92,22 @@ pub(crate) fn translate(plan: &Plan<'_>, mut builder: FunctionBuilder<'_>) -> Re
     segment.builder.ins().return_(&[]);
     segment.builder.seal_all_blocks();
     Ok(segment.finish())
+}
+
+/// Translates what looks ahead of a segment into `builder`'s function, a [`crate::frame::AheadEntry`]. It is not worth
+/// its name if nothing is asked.
+///
+/// # Errors
+/// As [`translate`].
+pub(crate) fn look_ahead(
+    plan: &Plan<'_>,
+    builder: FunctionBuilder<'_>,
+) -> Result<(Constants, Asks), Unsupported> {
+    let parts = plan.chain.parts(plan.event);
+    let mut segment = Segment::new(plan, builder, &parts)?;
+    let notes = segment.opened;
+    let asks = ahead::translate(&mut segment, &parts, notes)?;
+    Ok((segment.finish(), asks))
 }
 
 /// A value of the IR as Cranelift values.
@@ -175,7 +163,7 @@ struct Segment<'a, 'f> {
     began: clif::Value,
     /// The address of the [`Cx`].
     cx: clif::Value,
-    /// Elements below this index take part.
+    /// Elements below this index take part; where notes go, in what looks ahead.
     opened: clif::Value,
     /// Before this, in the entry, is what is made once for the whole segment.
     anchor: clif::Inst,
@@ -195,7 +183,49 @@ struct Segment<'a, 'f> {
     constants: Constants,
 }
 
-impl Segment<'_, '_> {
+impl<'a, 'f> Segment<'a, 'f> {
+    /// A segment of which nothing is there but its entry.
+    fn new(
+        plan: &'a Plan<'a>,
+        mut builder: FunctionBuilder<'f>,
+        parts: &[Part<'_>],
+    ) -> Result<Self, Unsupported> {
+        let signature = &mut builder.func.signature;
+        signature.call_conv = plan.target.default_call_conv;
+        signature.params.extend([AbiParam::new(I64); 2]);
+        let entry = builder.create_block();
+        builder.append_block_params_for_function_params(entry);
+        builder.switch_to_block(entry);
+        let &[cx, opened] = builder.block_params(entry) else {
+            return Err(Unsupported { reason: "the code's function lacks parameters".into(), line: 0 });
+        };
+        let room = parts.iter().try_fold(0, |room, part| room_after(part.function, plan, Some(room)));
+        let [frame, began] = [FRAME_BYTES, 8].map(|bytes| {
+            let data = StackSlotData::new(StackSlotKind::ExplicitSlot, bytes, 3);
+            let slot = builder.create_sized_stack_slot(data);
+            builder.ins().stack_addr(I64, slot, 0)
+        });
+        let anchor = builder.func.layout.first_inst(entry).expect("it was just made");
+        Ok(Self {
+            plan,
+            builder,
+            frame,
+            began,
+            cx,
+            opened,
+            anchor,
+            ints: Vec::new(),
+            fields: Vec::new(),
+            room: Some(0),
+            is_roomy: is_roomy(room),
+            has_left: false,
+            signatures: [None; Helper::COUNT],
+            cold: [const { None }; Cold::ALL.len()],
+            inputs: Vec::new(),
+            constants: Constants::default(),
+        })
+    }
+
     /// Jumps to the first part that takes part: in CLOSE, the first whose element the call has opened.
     fn dispatch(&mut self, parts: &[Part<'_>], starts: &[clif::Block], end: clif::Block) {
         if self.plan.event == Event::Close {
@@ -511,6 +541,8 @@ struct PartTranslator<'s, 'a, 'f, 'p> {
     ended: Vec<Option<clif::Value>>,
     /// Values that are views of cells of rows.
     cells_in_rows: Vec<Option<state::RowCell>>,
+    /// Values that are keys made in registers.
+    made_keys: Vec<Option<key::MadeKey>>,
     facts: Facts<'p>,
     /// Whether the handler may be rolled back after the instruction that is being translated.
     may_fail_later: bool,
@@ -545,6 +577,7 @@ impl<'s, 'a, 'f, 'p> PartTranslator<'s, 'a, 'f, 'p> {
             in_scratch: vec![false; function.types.len()],
             ended: vec![None; function.types.len()],
             cells_in_rows: vec![None; function.types.len()],
+            made_keys: vec![None; function.types.len()],
             facts,
             may_fail_later: false,
             undone_in_place: false,

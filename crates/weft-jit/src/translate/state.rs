@@ -2,9 +2,9 @@
 
 use super::analysis::{self, column_ref};
 use super::bytes::little_endian;
-use super::{LockState, PLAIN, PartTranslator, UNALIGNED, Val, cell_tag};
+use super::{LockState, PLAIN, PartTranslator, UNALIGNED, Val};
 use crate::frame::SLICE_START;
-use crate::helpers::{CELL_BYTES, Cell, Cold, Helper, merge_code, tag};
+use crate::helpers::{Cold, Helper, merge_code};
 use core::mem::offset_of;
 use cranelift_codegen::ir as clif;
 use cranelift_codegen::ir::condcodes::IntCC;
@@ -14,10 +14,9 @@ use cranelift_frontend::Variable;
 use std::sync::Arc;
 use weft_core::Value as Constant;
 use weft_core::abi::{Cx, State};
-use weft_core::matching::Matcher;
 use weft_core::table::{ColumnRef, Table};
 use weft_ir::backend::Unsupported;
-use weft_ir::ir::{BlockId, CallId, ColumnId, Inst, Journal, MatchId, Op, TableId, Ty, Value, VarId};
+use weft_ir::ir::{BlockId, CallId, ColumnId, Inst, Journal, Op, TableId, Ty, Value, VarId};
 use weft_ir::program::{CallCell, Merge, VarDecl};
 
 /// Cells of the call's row are set in place to bytes up to this many.
@@ -201,24 +200,6 @@ impl PartTranslator<'_, '_, '_, '_> {
         let tables = self.segment.load_state(offset_of!(State, tables) + self.segment.plan.vec_words.start);
         let offset = usize::from(table.0) * size_of::<Arc<Table>>();
         self.segment.iadd_imm(tables, offset as i64)
-    }
-
-    /// The first row that matches, or none.
-    fn first_match(&mut self, id: MatchId, keys: &[(Value, Option<Value>)]) -> Result<Val, Unsupported> {
-        let values: Vec<Value> = keys.iter().map(|(value, _)| *value).collect();
-        let cells = self.cells(&values)?;
-        for (at, (value, null)) in (0..).step_by(CELL_BYTES as usize).zip(keys) {
-            let Some(null) = null else { continue };
-            let (is_null, tag) = (self.get(*null)?.one(), self.segment.int(cell_tag(self.ty(*value)) as i64));
-            let null_tag = self.segment.int(tag::NULL as i64);
-            let tag = self.ins().select(is_null, null_tag, tag);
-            self.ins().store(PLAIN, tag, cells, at + Cell::TAG);
-        }
-        let matchers =
-            self.segment.load_state(offset_of!(State, matchers) + self.segment.plan.vec_words.start);
-        let matcher = self.segment.iadd_imm(matchers, (usize::from(id.0) * size_of::<Arc<Matcher>>()) as i64);
-        let n = self.segment.int(keys.len() as i64);
-        Ok(self.segment.call_two(Helper::Match, &[matcher, cells, n]))
     }
 
     /// The index of a table, with a bit in the upper half if the write is noted.
@@ -631,10 +612,21 @@ impl PartTranslator<'_, '_, '_, '_> {
         let (kind, hash) = match key {
             None => (2, zero),
             Some(key) => {
-                let (ty, key) = (self.ty(key), self.get(key)?);
-                let hash = match key {
-                    Val::Two(..) => self.hash_bytes(key),
-                    key => {
+                let (ty, made) = (self.ty(key), self.made_keys[key.0 as usize].clone());
+                let hash = match (self.get(key)?, made) {
+                    (Val::Two(start, len), Some(made)) => {
+                        let [other, done] = [(); 2].map(|()| self.segment.builder.create_block());
+                        let hash = self.segment.builder.append_block_param(done, I64);
+                        self.ins().brif(made.is_usual, done, &[made.hash.into()], other, []);
+                        self.segment.builder.set_cold_block(other);
+                        self.segment.builder.switch_to_block(other);
+                        let of_bytes = self.hash_bytes(Val::Two(start, len));
+                        self.ins().jump(done, &[of_bytes.into()]);
+                        self.segment.builder.switch_to_block(done);
+                        hash
+                    }
+                    (key @ Val::Two(..), None) => self.hash_bytes(key),
+                    (key, _) => {
                         let word = self.segment.pack(ty, key);
                         self.hash_word(word)
                     }

@@ -1,0 +1,196 @@
+//! Few rules: for each chunk of a key, the set of rules that admit its value.
+//!
+//! Each place of a key is cut into chunks of a few bits. The values of a chunk fall into classes, all of whose values the
+//! same rules admit, and each class has these rules as a set of bits, the best rule first. A look-up reads one class and
+//! one set a chunk and takes the first bit that all sets have: no branch depends on the key, so look-ups of several keys
+//! overlap, and none costs more than another. A rule that is a box of places is one of chunks if it asks for blocks
+//! (prefixes, single values) of those places that are cut; tables with others are left to trees. Source: bit vectors by
+//! field (T. Lakshman and D. Stiliadis, SIGCOMM 1998), with the classes of chunks of Recursive Flow Classification (P.
+//! Gupta and N. McKeown, SIGCOMM 1999).
+
+use core::hint::select_unpredictable;
+use std::collections::BTreeMap;
+
+use super::key::{Layout, Place, ones};
+use super::store::{Rank, has_extra, id_of};
+use super::tree::Input;
+use super::{NOTHING, VECTOR_RULES_MAX};
+
+/// Bits of a place that is one chunk.
+const WHOLE_MAX: u8 = 16;
+/// Bits of a chunk of a place that is cut.
+const CHUNK_MAX: u8 = 11;
+/// Words of the widest set.
+const WORDS_MAX: usize = VECTOR_RULES_MAX / 64;
+
+/// The rules as sets of bits.
+#[derive(Clone, Debug)]
+pub(crate) struct Vectors {
+    chunks: Vec<Chunk>,
+    /// For each value of each chunk, the number of its set.
+    classes: Vec<u16>,
+    /// Sets of `words` words each.
+    sets: Vec<u64>,
+    words: usize,
+    /// All rules, the best first: bit by bit.
+    ranks: Vec<Rank>,
+    /// The set of all of them.
+    all: Vec<u64>,
+}
+
+/// Some bits of a key.
+#[derive(Clone, Copy, Debug)]
+struct Chunk {
+    place: Place,
+    /// As many ones as it has bits.
+    mask: u64,
+    /// Where the classes of its values begin.
+    classes: u32,
+}
+
+/// Which values of a chunk a rule admits: the first and the last.
+type Span = (u64, u64);
+
+impl Vectors {
+    /// Sets of rules that come best first. None if there are more than [`VECTOR_RULES_MAX`], or one is no box of chunks,
+    /// or there are more classes than have numbers.
+    pub(super) fn build(layout: &Layout, rules: &[Input]) -> Option<Self> {
+        if rules.len() > VECTOR_RULES_MAX || rules.iter().any(|rule| has_extra(rule.rank)) {
+            return None;
+        }
+        let words = rules.len().div_ceil(64).max(1).next_power_of_two();
+        let mut all = vec![0; words];
+        (0..rules.len()).for_each(|rule| flip(&mut all, rule));
+        let ranks = rules.iter().map(|rule| rule.rank).chain([0]).collect();
+        let mut vectors =
+            Self { chunks: Vec::new(), classes: Vec::new(), sets: Vec::new(), words, ranks, all };
+        for place in layout.all_places() {
+            for chunk in chunks(place) {
+                let spans =
+                    rules.iter().map(|rule| span(place, chunk, rule)).collect::<Option<Vec<Span>>>()?;
+                vectors.add(chunk, &spans)?;
+            }
+        }
+        Some(vectors)
+    }
+
+    /// The chunks that a look-up reads: their bits, and where their classes begin.
+    pub(crate) fn chunks(&self) -> impl Iterator<Item = (Place, u32)> {
+        self.chunks.iter().map(|chunk| (chunk.place, chunk.classes))
+    }
+
+    /// Words of a set.
+    pub(crate) fn words(&self) -> usize {
+        self.words
+    }
+
+    /// The rule that each bit of a set stands for, [`NOTHING`] for none and behind the last bit.
+    pub(crate) fn ids(&self) -> impl Iterator<Item = u32> {
+        let bits = self.words * 64 + 1;
+        (0..bits).map(|bit| self.ranks.get(bit).map_or(NOTHING, |rank| id_of(*rank)))
+    }
+
+    /// Where the classes of all chunks begin, and where the sets do, for as long as nothing is changed.
+    pub(crate) fn addresses(&self) -> (usize, usize) {
+        (self.classes.as_ptr().expose_provenance(), self.sets.as_ptr().expose_provenance())
+    }
+
+    pub(super) fn bytes(&self) -> usize {
+        self.classes.len() * 2 + (self.sets.len() + self.ranks.len() + self.all.len()) * 8
+    }
+
+    /// The best rule for a key, or 0.
+    #[inline(always)]
+    pub(super) fn find<const N: usize>(&self, key: &[u64; N]) -> Rank {
+        match self.words {
+            1 => self.first::<N, 1>(key),
+            2 => self.first::<N, 2>(key),
+            4 => self.first::<N, 4>(key),
+            8 => self.first::<N, 8>(key),
+            _ => self.first::<N, WORDS_MAX>(key),
+        }
+    }
+
+    #[inline(always)]
+    fn first<const N: usize, const W: usize>(&self, key: &[u64; N]) -> Rank {
+        let Some(mut left) = self.all.first_chunk::<W>().copied() else { return 0 };
+        let sets = self.sets.as_chunks::<W>().0;
+        for Chunk { place, mask, classes } in &self.chunks {
+            let word = key.get(usize::from(place.word)).copied().unwrap_or(0);
+            let value = word >> (place.shift & 63) & mask;
+            let set = &sets[usize::from(self.classes[*classes as usize + value as usize])];
+            for (left, word) in left.iter_mut().zip(set) {
+                *left &= word;
+            }
+        }
+        // Which word has the first bit is chance, and a branch on chance costs more than all of this.
+        let (mut first, mut bits) = (W - 1, left[W - 1]);
+        for (at, word) in left.iter().enumerate().rev().skip(1) {
+            first = select_unpredictable(*word != 0, at, first);
+            bits = select_unpredictable(*word != 0, *word, bits);
+        }
+        let nth = first * 64 + bits.trailing_zeros() as usize;
+        // Behind the last rule there is none.
+        self.ranks[select_unpredictable(bits != 0, nth, self.ranks.len() - 1)]
+    }
+
+    /// Adds a chunk, unless all rules admit all of its values.
+    fn add(&mut self, chunk: Place, spans: &[Span]) -> Option<()> {
+        let mut changes: Vec<(u64, usize)> = Vec::new();
+        for (rule, &(first, last)) in spans.iter().enumerate() {
+            changes.extend([(first, rule), (last + 1, rule)]);
+        }
+        changes.sort_unstable();
+        let end = ones(chunk.bits) + 1;
+        if changes.iter().all(|(at, _)| *at == 0 || *at == end) {
+            return Some(());
+        }
+        let classes = u32::try_from(self.classes.len()).ok()?;
+        let mut known: BTreeMap<Vec<u64>, u16> = BTreeMap::new();
+        let mut set = vec![0; self.words];
+        let mut changes = changes.into_iter().peekable();
+        let mut from = 0;
+        while from < end {
+            while let Some((_, rule)) = changes.next_if(|(at, _)| *at <= from) {
+                flip(&mut set, rule);
+            }
+            let to = changes.peek().map_or(end, |(at, _)| *at);
+            let number = match known.get(&set) {
+                Some(number) => *number,
+                None => {
+                    let number = u16::try_from(self.sets.len() / self.words).ok()?;
+                    self.sets.extend_from_slice(&set);
+                    known.insert(set.clone(), number);
+                    number
+                }
+            };
+            self.classes.resize(classes as usize + to as usize, number);
+            from = to;
+        }
+        self.chunks.push(Chunk { place: chunk, mask: end - 1, classes });
+        Some(())
+    }
+}
+
+/// Puts a rule into a set, or takes it out.
+fn flip(set: &mut [u64], rule: usize) {
+    set[rule / 64] ^= 1 << (rule % 64);
+}
+
+/// The chunks of a place.
+fn chunks(place: Place) -> impl Iterator<Item = Place> {
+    let n = if place.bits <= WHOLE_MAX { 1 } else { place.bits.div_ceil(CHUNK_MAX) };
+    let wide = place.bits.div_ceil(n);
+    (0..n).map(move |nth| {
+        let shift = nth * wide;
+        Place { shift: place.shift + shift, bits: wide.min(place.bits - shift), ..place }
+    })
+}
+
+/// What a rule admits of a chunk of a place; None if that is no matter of the chunk alone.
+fn span(place: Place, chunk: Place, rule: &Input) -> Option<Span> {
+    let [lo, hi] = [&rule.lo, &rule.hi].map(|corner| place.of(corner));
+    let free = lo ^ hi;
+    let is_block = free & free.wrapping_add(1) == 0 && lo & free == 0;
+    (is_block || chunk == place).then(|| (chunk.of(&rule.lo), chunk.of(&rule.hi)))
+}

@@ -1,0 +1,290 @@
+//! Code that looks ahead: which rows the pass of a tuple will ask for, as far as the tuple alone tells.
+//!
+//! It is a slice of the handlers: what the keys of look-ups and the branches on the way to them are made of, if that is
+//! pure and reads nothing but the tuple as it arrived. The slice of a handler ends where it does not know on, and that of
+//! the next begins, as if this one had forwarded. What the code leaves are notes: the hash of each key, or its words.
+//! From them memory is asked for what the look-ups will read ([`crate::ahead`]). Nothing of this can be observed.
+
+use super::{PLAIN, PartTranslator, Segment, Val, held};
+use crate::ahead::Asks;
+use cranelift_codegen::ir as clif;
+use cranelift_codegen::ir::InstBuilder as _;
+use weft_core::table::near::NearKey;
+use weft_ir::backend::Unsupported;
+use weft_ir::ir::{BlockId, Function, Jump, MatchId, Op, TableId, Terminator, Ty, Value};
+use weft_ir::program::Part;
+
+/// What a handler's slice knows.
+struct Slice {
+    /// Values that it makes.
+    known: Vec<bool>,
+    /// Keys of several columns all of whose parts it makes.
+    keys: Vec<bool>,
+    /// Blocks that it reaches.
+    reached: Vec<bool>,
+}
+
+impl Slice {
+    /// `changed` are the inputs that handlers before this one change; those of this one are added.
+    fn of(function: &Function, order: &[BlockId], changed: &mut [bool]) -> Self {
+        let n_blocks = function.blocks.len();
+        let mut slice = Self {
+            known: vec![false; function.types.len()],
+            keys: vec![false; function.types.len()],
+            reached: vec![false; n_blocks],
+        };
+        // A parameter is known until a way is found on which it is not.
+        for param in function.blocks.iter().flat_map(|block| &block.params) {
+            slice.known[param.0 as usize] = true;
+        }
+        slice.reached[0] = true;
+        for id in order {
+            let block = &function.blocks[id.0 as usize];
+            for inst in &block.insts {
+                let is_known = slice.knows(&inst.op, changed);
+                if let Some(result) = inst.result {
+                    let is_key = matches!(inst.op, Op::Key(_));
+                    slice.known[result.0 as usize] = is_known && !is_key;
+                    slice.keys[result.0 as usize] = is_known && is_key;
+                }
+                if let Op::SetInput(input, _) | Op::ClearInput(input) = &inst.op
+                    && let Some(changed) = changed.get_mut(usize::from(input.0))
+                {
+                    *changed = true;
+                }
+            }
+            if !slice.reached[id.0 as usize] {
+                continue;
+            }
+            let ways = match &block.end {
+                Terminator::Branch(by, ..) if !slice.known[by.0 as usize] => Vec::new(),
+                end => end.jumps(),
+            };
+            for Jump { block: to, args } in ways {
+                slice.reached[to.0 as usize] = true;
+                for (param, arg) in function.blocks[to.0 as usize].params.iter().zip(args) {
+                    slice.known[param.0 as usize] &= slice.known[arg.0 as usize];
+                }
+            }
+        }
+        slice
+    }
+
+    fn knows(&self, op: &Op, changed: &[bool]) -> bool {
+        let is_pure = match op {
+            Op::Input(input) | Op::InputPresent(input) => {
+                changed.get(usize::from(input.0)).is_some_and(|changed| !changed)
+            }
+            // As if there was room, as there nearly always is.
+            Op::ScratchFull
+            | Op::BoolConst(_)
+            | Op::IntConst(_)
+            | Op::BytesConst(_)
+            | Op::IntBinary(..)
+            | Op::Overflows(..)
+            | Op::IntCompare(..)
+            | Op::InRange(..)
+            | Op::BoolToInt(_)
+            | Op::BoolBinary(..)
+            | Op::Not(_)
+            | Op::Select(..)
+            | Op::Len(_)
+            | Op::BytesCompare(..)
+            | Op::InPrefix(..)
+            | Op::Hash(_)
+            | Op::HashMix(..)
+            | Op::Key(_) => true,
+            _ => false,
+        };
+        is_pure && op.operands().iter().all(|operand| self.known[operand.0 as usize])
+    }
+}
+
+/// Translates what looks ahead. `notes` is where the notes go, all of which are zero before.
+pub(super) fn translate(
+    segment: &mut Segment<'_, '_>,
+    parts: &[Part<'_>],
+    notes: clif::Value,
+) -> Result<Asks, Unsupported> {
+    // As the tuple arrived with them: nobody changes them here.
+    segment.declare_inputs(&[])?;
+    let n_inputs = segment.inputs.len();
+    let mut changed = vec![false; n_inputs];
+    let mut asks = Asks::default();
+    let end = segment.builder.create_block();
+    for part in parts {
+        let next = segment.builder.create_block();
+        let mut translator = PartTranslator::new(segment, part, next)?;
+        let slice = Slice::of(part.function, &translator.facts.order, &mut changed);
+        translator.slice_of_handler(&slice, &mut asks, notes, end)?;
+        segment.builder.switch_to_block(next);
+    }
+    segment.builder.ins().jump(end, []);
+    segment.builder.switch_to_block(end);
+    segment.builder.ins().return_(&[]);
+    segment.builder.seal_all_blocks();
+    Ok(asks)
+}
+
+impl PartTranslator<'_, '_, '_, '_> {
+    fn slice_of_handler(
+        &mut self,
+        slice: &Slice,
+        asks: &mut Asks,
+        notes: clif::Value,
+        end: clif::Block,
+    ) -> Result<(), Unsupported> {
+        // In a loop nothing is known beforehand, and what is behind it is far.
+        if self.function.blocks.iter().any(|block| block.scan_rows_max.is_some()) {
+            let next = self.next;
+            self.ins().jump(next, []);
+            return Ok(());
+        }
+        let first = self.blocks[0];
+        self.ins().jump(first, []);
+        let mut own = Asks { asks: Vec::new(), words: asks.words };
+        for id in self.facts.order.clone() {
+            if slice.reached[id.0 as usize] {
+                self.slice_of_block(id, slice, &mut own, notes, end)?;
+            }
+        }
+        asks.words = own.words;
+        asks.asks.extend(own.asks);
+        Ok(())
+    }
+
+    fn slice_of_block(
+        &mut self,
+        id: BlockId,
+        slice: &Slice,
+        asks: &mut Asks,
+        notes: clif::Value,
+        end: clif::Block,
+    ) -> Result<(), Unsupported> {
+        let function = self.function;
+        let block = &function.blocks[id.0 as usize];
+        let target = self.blocks[id.0 as usize];
+        let knows = |value: &Value| slice.known[value.0 as usize];
+        for param in block.params.iter().filter(|param| knows(param)) {
+            let values: Vec<clif::Value> = held(function.ty(*param))
+                .iter()
+                .map(|ty| self.segment.builder.append_block_param(target, *ty))
+                .collect();
+            self.values[param.0 as usize] = Some(match values[..] {
+                [one] => Val::One(one),
+                _ => Val::Two(values[0], values[1]),
+            });
+        }
+        self.segment.builder.switch_to_block(target);
+        for inst in &block.insts {
+            match &inst.op {
+                Op::Find(table, key) if knows(key) || slice.keys[key.0 as usize] => {
+                    self.note_find(*table, *key, asks, notes)?
+                }
+                Op::Match(_, id, keys)
+                    if keys.iter().all(|(key, null)| knows(key) && null.as_ref().is_none_or(knows)) =>
+                {
+                    self.note_match(*id, keys, asks, notes)?;
+                }
+                Op::ScratchFull => {
+                    let no = self.segment.bool(false);
+                    inst.result.iter().for_each(|value| self.values[value.0 as usize] = Some(Val::One(no)));
+                }
+                _ => {
+                    let result = inst.result.filter(knows);
+                    if let Some(result) = result {
+                        self.values[result.0 as usize] = self.inst(id, inst)?;
+                    }
+                }
+            }
+        }
+        let known_args = |this: &Self, jump: &Jump| -> Result<Vec<clif::BlockArg>, Unsupported> {
+            let params = &function.blocks[jump.block.0 as usize].params;
+            let known = params.iter().zip(&jump.args).filter(|(param, _)| knows(param));
+            let args: Vec<Value> = known.map(|(_, arg)| *arg).collect();
+            this.args(&Jump { block: jump.block, args })
+        };
+        match &block.end {
+            Terminator::Jump(jump) => {
+                let args = known_args(self, jump)?;
+                let to = self.blocks[jump.block.0 as usize];
+                self.ins().jump(to, &args);
+            }
+            Terminator::Branch(by, _, no) if self.facts.is_never(*by) => {
+                let args = known_args(self, no)?;
+                let to = self.blocks[no.block.0 as usize];
+                self.ins().jump(to, &args);
+            }
+            Terminator::Branch(by, yes, no) if knows(by) => {
+                let by = self.get(*by)?.one();
+                let (yes_args, no_args) = (known_args(self, yes)?, known_args(self, no)?);
+                let [yes, no] = [yes, no].map(|jump| self.blocks[jump.block.0 as usize]);
+                self.ins().brif(by, yes, &yes_args, no, &no_args);
+            }
+            Terminator::Branch(..) | Terminator::Forward | Terminator::Redirect { .. } => {
+                let next = self.next;
+                self.ins().jump(next, []);
+            }
+            _ => {
+                self.ins().jump(end, []);
+            }
+        }
+        Ok(())
+    }
+
+    /// Notes the hash of a key, if it is one that code looks for itself.
+    fn note_find(
+        &mut self,
+        table: TableId,
+        key: Value,
+        asks: &mut Asks,
+        notes: clif::Value,
+    ) -> Result<(), Unsupported> {
+        let near = self.segment.plan.state.tables[usize::from(table.0)].near();
+        let skip = self.segment.builder.create_block();
+        let hash = match (near.key, self.ty(key)) {
+            (NearKey::Columns(_), Ty::Bytes) => self.hash_of_key(key, skip)?,
+            (NearKey::Bytes { .. }, Ty::Bytes) if self.values[key.0 as usize].is_some() => {
+                let (start, len) = self.get(key)?.two();
+                Some(self.short_key(start, len, skip).hash)
+            }
+            (NearKey::Word(_), ty) if ty != Ty::Bytes => {
+                let value = self.get(key)?;
+                let word = self.segment.pack(ty, value);
+                Some(self.hash_word(word))
+            }
+            _ => None,
+        };
+        if let Some(hash) = hash {
+            let at = asks.find(table.0);
+            self.ins().store(PLAIN, hash, notes, at as i32 * 8);
+        }
+        self.ins().jump(skip, []);
+        self.segment.builder.switch_to_block(skip);
+        Ok(())
+    }
+
+    /// Notes the words of a key, and in front of them that there is one.
+    fn note_match(
+        &mut self,
+        id: MatchId,
+        keys: &[(Value, Option<Value>)],
+        asks: &mut Asks,
+        notes: clif::Value,
+    ) -> Result<(), Unsupported> {
+        let matcher = &self.segment.plan.state.matchers[usize::from(id.0)];
+        // What is in vectors is small.
+        if matcher.chunks().is_some() {
+            return Ok(());
+        }
+        let n_words = matcher.key_words();
+        let at = asks.matching(id.0, n_words);
+        let words = self.packed_words(id, keys)?;
+        let one = self.segment.int(1);
+        let all = core::iter::once(one).chain(words.into_iter().take(n_words));
+        for (at, word) in (at..).zip(all) {
+            self.ins().store(PLAIN, word, notes, at as i32 * 8);
+        }
+        Ok(())
+    }
+}

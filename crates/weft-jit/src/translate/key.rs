@@ -1,0 +1,274 @@
+//! Keys of several columns, spelled out: their bytes, their hash and what a row has to hold are made in registers.
+//!
+//! That is done for keys whose parts have the lengths that nearly all values of their types have ([`usual_len`]); the
+//! way to others leads through a helper, and then the table is asked.
+
+use super::{PLAIN, PartTranslator, Segment, UNALIGNED, Val};
+use crate::helpers::Helper;
+use cranelift_codegen::ir as clif;
+use cranelift_codegen::ir::condcodes::IntCC;
+use cranelift_codegen::ir::types::{I8, I64};
+use cranelift_codegen::ir::{BlockArg, InstBuilder as _, StackSlotData, StackSlotKind};
+use weft_core::hash;
+use weft_core::table::near::NearKey;
+use weft_core::table::{ColumnRef, Table};
+use weft_core::types::Type;
+use weft_ir::backend::Unsupported;
+use weft_ir::ir::{Op, TableId, Ty, Value};
+
+/// The longest key that is made in registers.
+const BYTES_MAX: u32 = 128;
+/// Bytes that say how long a part is.
+const LEN_BYTES: u32 = 4;
+
+/// A key that was made in registers.
+#[derive(Clone, Debug)]
+pub(super) struct MadeKey {
+    /// Whose key it is.
+    pub(super) table: TableId,
+    /// Whether it was: if not, the following mean nothing.
+    pub(super) is_usual: clif::Value,
+    pub(super) hash: clif::Value,
+    /// What a row with this key holds, by word.
+    pub(super) words: Vec<(u16, clif::Value)>,
+}
+
+/// A part of a key with its column.
+#[derive(Clone, Copy)]
+struct KeyPart {
+    at: ColumnRef,
+    /// The usual length of bytes; None for a word.
+    len: Option<u32>,
+}
+
+/// How long nearly all values of a type of bytes are; None if that cannot be told.
+fn usual_len(ty: Type) -> Option<u32> {
+    match ty {
+        Type::IpAddr => Some(4),
+        Type::Mac => Some(6),
+        _ => None,
+    }
+}
+
+impl PartTranslator<'_, '_, '_, '_> {
+    /// The canonical bytes of a key of several columns.
+    pub(super) fn key(&mut self, parts: &[Value], result: Option<Value>) -> Result<Val, Unsupported> {
+        let usual = result.and_then(|result| Some((result, self.usual_parts(parts, result)?)));
+        let Some((result, (table, columns))) = usual else { return self.key_by_helper(parts) };
+        let [made, other, done] = [(); 3].map(|()| self.segment.builder.create_block());
+        let [start, len, hash] = [(); 3].map(|()| self.segment.builder.append_block_param(done, I64));
+        let is_usual = self.segment.builder.append_block_param(done, I8);
+        let (is_it, values) = self.parts(parts, &columns)?;
+        self.ins().brif(is_it, made, [], other, []);
+
+        self.segment.builder.switch_to_block(made);
+        let words: Vec<clif::Value> =
+            values.iter().zip(&columns).map(|(value, column)| self.word_of(*value, *column)).collect();
+        let (bytes, total) = self.segment.canonical(&words, &columns);
+        let made_hash = self.hash_of(&bytes, total);
+        let slot = StackSlotData::new(StackSlotKind::ExplicitSlot, bytes.len() as u32 * 8, 3);
+        let slot = self.segment.builder.create_sized_stack_slot(slot);
+        let address = self.ins().stack_addr(I64, slot, 0);
+        for (at, word) in (0..).step_by(8).zip(&bytes) {
+            self.ins().store(PLAIN, *word, address, at);
+        }
+        let total = self.segment.int(i64::from(total));
+        let taken = self.segment.take_room(total);
+        let fits = self.segment.icmp_imm(IntCC::NotEqual, taken, 0);
+        let mut args: Vec<BlockArg> = [address, taken, made_hash, fits].map(BlockArg::from).into();
+        args.extend(words.iter().map(|word| BlockArg::from(*word)));
+        self.ins().jump(done, &args);
+
+        self.segment.builder.set_cold_block(other);
+        self.segment.builder.switch_to_block(other);
+        let (other_start, other_len) = self.key_by_helper(parts)?.two();
+        let (zero, no) = (self.segment.int(0), self.segment.bool(false));
+        let mut args: Vec<BlockArg> = [other_start, other_len, zero, no].map(BlockArg::from).into();
+        args.extend(words.iter().map(|_| BlockArg::from(zero)));
+        self.ins().jump(done, &args);
+
+        let mut held = Vec::new();
+        for column in &columns {
+            let word = self.segment.builder.append_block_param(done, I64);
+            held.extend(column.len.map(|len| (column.at.word, self.segment.int(i64::from(len)))));
+            held.push((column.at.word + u16::from(column.len.is_some()), word));
+        }
+        self.segment.builder.switch_to_block(done);
+        self.made_keys[result.0 as usize] = Some(MadeKey { table, is_usual, hash, words: held });
+        Ok(Val::Two(start, len))
+    }
+
+    /// The hash of a key that is not made; goes to `other` if its parts have not the usual lengths. None if the key is
+    /// one that is not made in registers.
+    pub(super) fn hash_of_key(
+        &mut self,
+        key: Value,
+        other: clif::Block,
+    ) -> Result<Option<clif::Value>, Unsupported> {
+        let insts = self.function.blocks.iter().flat_map(|block| &block.insts);
+        let parts = insts.filter(|inst| inst.result == Some(key)).find_map(|inst| match &inst.op {
+            Op::Key(parts) => Some(parts),
+            _ => None,
+        });
+        let Some(parts) = parts else { return Ok(None) };
+        let Some((_, columns)) = self.usual_parts(parts, key) else { return Ok(None) };
+        let (is_usual, values) = self.parts(parts, &columns)?;
+        let made = self.segment.builder.create_block();
+        self.ins().brif(is_usual, made, [], other, []);
+        self.segment.builder.switch_to_block(made);
+        let words: Vec<clif::Value> =
+            values.iter().zip(&columns).map(|(value, column)| self.word_of(*value, *column)).collect();
+        let (bytes, total) = self.segment.canonical(&words, &columns);
+        Ok(Some(self.hash_of(&bytes, total)))
+    }
+
+    /// Whether all parts have the usual lengths, and the parts.
+    fn parts(
+        &mut self,
+        parts: &[Value],
+        columns: &[KeyPart],
+    ) -> Result<(clif::Value, Vec<(Ty, Val)>), Unsupported> {
+        let mut is_usual = self.segment.bool(true);
+        let mut values = Vec::new();
+        for (part, column) in parts.iter().zip(columns) {
+            let (ty, value) = (self.ty(*part), self.get(*part)?);
+            if let Some(len) = column.len {
+                let same = self.segment.icmp_imm(IntCC::Equal, value.two().1, i64::from(len));
+                is_usual = self.ins().band(is_usual, same);
+            }
+            values.push((ty, value));
+        }
+        Ok((is_usual, values))
+    }
+
+    fn key_by_helper(&mut self, parts: &[Value]) -> Result<Val, Unsupported> {
+        let (frame, cells) = (self.segment.frame, self.cells(parts)?);
+        let n = self.segment.int(parts.len() as i64);
+        Ok(self.segment.call_two(Helper::Key, &[frame, cells, n]))
+    }
+
+    /// The table that is looked into with a key, and its columns, if the key can be made in registers. In a handler with
+    /// loops one key would take the place of another.
+    fn usual_parts(&self, parts: &[Value], result: Value) -> Option<(TableId, Vec<KeyPart>)> {
+        let blocks = &self.function.blocks;
+        if blocks.iter().any(|block| block.scan_rows_max.is_some()) {
+            return None;
+        }
+        let mut finds = blocks.iter().flat_map(|block| &block.insts).filter_map(|inst| match inst.op {
+            Op::Find(table, key) if key == result => Some(table),
+            _ => None,
+        });
+        let table = finds.next()?;
+        let columns = usual_columns(self.segment.plan.state.tables.get(usize::from(table.0))?)?;
+        let is_of =
+            |(part, column): (&Value, &KeyPart)| (self.ty(*part) == Ty::Bytes) == column.len.is_some();
+        let bytes: u32 = columns.iter().map(|column| column.len.map_or(8, |len| LEN_BYTES + len)).sum();
+        let fits = columns.len() == parts.len() && parts.iter().zip(&columns).all(is_of);
+        (fits && bytes <= BYTES_MAX).then_some((table, columns))
+    }
+
+    /// The word that a row holds of a part: of bytes the first eight, which are all.
+    fn word_of(&mut self, (ty, value): (Ty, Val), column: KeyPart) -> clif::Value {
+        let (Some(len), Val::Two(start, _)) = (column.len, value) else {
+            return self.segment.pack(ty, value);
+        };
+        let first = self.ins().uload32(UNALIGNED, start, 0);
+        match len - 4 {
+            0 => first,
+            _ => {
+                let last = self.ins().uload16(I64, UNALIGNED, start, 4);
+                let last = self.segment.ishl_imm(last, 32);
+                self.ins().bor(first, last)
+            }
+        }
+    }
+
+    /// [`hash::hash_bytes`] of bytes that are held in words, the last of them filled up with zeros.
+    fn hash_of(&mut self, words: &[clif::Value], len: u32) -> clif::Value {
+        let [k0, k1, k2] = hash::KEYS.map(|k| self.segment.int(k as i64));
+        let len_word = self.segment.int(i64::from(len));
+        if len <= 16 {
+            let second = words.get(1).copied().unwrap_or_else(|| self.segment.int(0));
+            let left = self.ins().bxor(words[0], k0);
+            let right = self.ins().bxor(second, k1);
+            let scaled = self.segment.int((u64::from(len).wrapping_mul(hash::KEYS[2])) as i64);
+            let right = self.ins().bxor(right, scaled);
+            return self.fold_mul(left, right);
+        }
+        let (mut x, mut y) = (k1, k2);
+        let mut at = 0;
+        while at + 16 < len {
+            let nth = at as usize / 8;
+            let left = self.ins().bxor(x, words[nth]);
+            let right = self.ins().bxor(k0, words[nth + 1]);
+            x = self.fold_mul(left, right);
+            let turns = self.segment.int(23);
+            let turned = self.ins().rotl(y, turns);
+            y = self.ins().bxor(turned, x);
+            at += 16;
+        }
+        let [first, last] = [16, 8].map(|behind| self.segment.word_at(words, len - behind));
+        let left = self.ins().bxor(x, first);
+        let left = self.ins().bxor(left, len_word);
+        let right = self.ins().bxor(y, k2);
+        let right = self.ins().bxor(right, last);
+        self.fold_mul(left, right)
+    }
+}
+
+impl Segment<'_, '_> {
+    /// The canonical bytes of a key as words, the last of them filled up with zeros, and how many bytes they are.
+    fn canonical(&mut self, parts: &[clif::Value], columns: &[KeyPart]) -> (Vec<clif::Value>, u32) {
+        let mut words = Vec::new();
+        let (mut last, mut bits) = (None, 0);
+        let mut append = |segment: &mut Self, value: clif::Value, more: u32| {
+            let up = segment.ishl_by(value, bits);
+            let joined = last.map_or(up, |last| segment.builder.ins().bor(last, up));
+            last = Some(joined);
+            if bits + more >= 64 {
+                words.push(joined);
+                let over = 64 - bits;
+                last = (bits + more > 64).then(|| segment.ushr_imm(value, i64::from(over)));
+            }
+            bits = (bits + more) % 64;
+        };
+        let mut total = 0;
+        for (part, column) in parts.iter().zip(columns) {
+            let len = column.len.unwrap_or(8);
+            if column.len.is_some() {
+                let len = self.int(i64::from(len));
+                append(self, len, LEN_BYTES * 8);
+                total += LEN_BYTES;
+            }
+            append(self, *part, len * 8);
+            total += len;
+        }
+        words.extend(last);
+        (words, total)
+    }
+
+    fn ishl_by(&mut self, value: clif::Value, bits: u32) -> clif::Value {
+        if bits == 0 { value } else { self.ishl_imm(value, i64::from(bits)) }
+    }
+
+    /// The eight bytes at an offset of bytes that are held in words.
+    fn word_at(&mut self, words: &[clif::Value], at: u32) -> clif::Value {
+        let (nth, bits) = (at as usize / 8, i64::from(at % 8) * 8);
+        if bits == 0 {
+            return words[nth];
+        }
+        let low = self.ushr_imm(words[nth], bits);
+        let high = self.ishl_imm(words[nth + 1], 64 - bits);
+        self.builder.ins().bor(low, high)
+    }
+}
+
+/// The columns of a key that has several, if the usual length of each is known.
+fn usual_columns(table: &Table) -> Option<Vec<KeyPart>> {
+    let NearKey::Columns(n) = table.near().key else { return None };
+    let columns = table.columns().take(usize::from(n)).map(|(column, at)| match at.bytes_max {
+        0 => Some(KeyPart { at, len: None }),
+        _ => Some(KeyPart { at, len: Some(usual_len(column.ty)?) }),
+    });
+    columns.collect()
+}

@@ -1,0 +1,276 @@
+//! Matches of rows, spelled out: the key of the classifier is made of the values, and where the rows are vectors of bits
+//! ([`weft_core::matching::near`]), the row is found in place.
+
+use super::{FIXED, PartTranslator, UNALIGNED, Val};
+use crate::frame::arc_offset;
+use crate::helpers::{Helper, NULL_LEN, ZERO_ROW};
+use core::mem::offset_of;
+use cranelift_codegen::ir as clif;
+use cranelift_codegen::ir::condcodes::IntCC;
+use cranelift_codegen::ir::types::{I32, I64, I64X2};
+use cranelift_codegen::ir::{InstBuilder as _, StackSlotData, StackSlotKind};
+use std::sync::Arc;
+use weft_core::abi::State;
+use weft_core::classify::{Place, WORDS_MAX};
+use weft_core::matching::Matcher;
+use weft_core::matching::near::{Chunk, Chunks, Field, MATCHER_BITS, MATCHER_CLASSES, MATCHER_SETS, Packing};
+use weft_ir::backend::Unsupported;
+use weft_ir::ir::{MatchId, Value};
+
+/// Bytes of an entry for a row, as a power of two.
+const FOUND_SHIFT: i64 = 4;
+
+/// The bits of one place of a key.
+type Packed = (Place, clif::Value);
+
+impl PartTranslator<'_, '_, '_, '_> {
+    /// The first row that matches, or none.
+    pub(super) fn first_match(
+        &mut self,
+        id: MatchId,
+        keys: &[(Value, Option<Value>)],
+    ) -> Result<Val, Unsupported> {
+        let state = self.segment.plan.state;
+        let held = &state.matchers[usize::from(id.0)];
+        let pointer = self.matcher(id);
+        let packed = self.packed(id, keys)?;
+        match held.chunks() {
+            Some(chunks) => Ok(self.first_bit(held, pointer, &chunks, &packed)),
+            None => Ok(self.match_words(pointer, &packed)),
+        }
+    }
+
+    /// The words of the key of a match.
+    pub(super) fn packed_words(
+        &mut self,
+        id: MatchId,
+        keys: &[(Value, Option<Value>)],
+    ) -> Result<Vec<clif::Value>, Unsupported> {
+        let packed = self.packed(id, keys)?;
+        Ok(self.join(&packed))
+    }
+
+    /// The bits of the key of a match, by place.
+    fn packed(&mut self, id: MatchId, keys: &[(Value, Option<Value>)]) -> Result<Vec<Packed>, Unsupported> {
+        let pointer = self.matcher(id);
+        let mut packed = Vec::new();
+        let fields = self.segment.plan.state.matchers[usize::from(id.0)].fields();
+        for (nth, (field, (value, null))) in fields.zip(keys).enumerate() {
+            let null = null.map(|null| self.get(null)).transpose()?.map(Val::one);
+            match field.packing {
+                Packing::Other => self.pack_other(pointer, nth, field, (*value, null), &mut packed)?,
+                _ => self.pack(field, (*value, null), &mut packed)?,
+            }
+        }
+        Ok(packed)
+    }
+
+    /// The address of the state's pointer to a matcher.
+    fn matcher(&mut self, id: MatchId) -> clif::Value {
+        let matchers =
+            self.segment.load_state(offset_of!(State, matchers) + self.segment.plan.vec_words.start);
+        self.segment.iadd_imm(matchers, (usize::from(id.0) * size_of::<Arc<Matcher>>()) as i64)
+    }
+
+    /// The bits of a number or of a short address.
+    fn pack(
+        &mut self,
+        field: Field,
+        (value, null): (Value, Option<clif::Value>),
+        packed: &mut Vec<Packed>,
+    ) -> Result<(), Unsupported> {
+        let (ty, value) = (self.ty(value), self.get(value)?);
+        let [low, high, _] = field.places;
+        let (bits, for_null) = match (field.packing, value) {
+            (Packing::Short { none }, Val::Two(start, len)) => {
+                (self.short(start, len, none), u128::from(none))
+            }
+            (Packing::Number { bias, top, null }, value) => {
+                let word = self.segment.pack(ty, value);
+                let word = self.segment.iadd_imm(word, bias as i64);
+                let most = self.segment.int(top as i64);
+                (if top == u64::MAX { word } else { self.ins().umin(word, most) }, null)
+            }
+            _ => return Err(Unsupported { reason: "a match has a part of another type".into(), line: 0 }),
+        };
+        let zero = self.segment.int(0);
+        for (place, bits, shift) in [(low, bits, 0), (high, zero, 64)] {
+            let Some(place) = place else { continue };
+            let bits = match null {
+                Some(null) => {
+                    let for_null = self.segment.int((for_null >> shift) as i64);
+                    self.ins().select(null, for_null, bits)
+                }
+                None => bits,
+            };
+            packed.push((place, bits));
+        }
+        Ok(())
+    }
+
+    /// Four bytes as a number.
+    fn short(&mut self, start: clif::Value, len: clif::Value, none: u64) -> clif::Value {
+        let is_short = self.segment.icmp_imm(IntCC::Equal, len, 4);
+        // Nothing but four bytes is read where they are.
+        let (zeros, _) = self.segment.constant(&[0; 4]).two();
+        let from = self.ins().select(is_short, start, zeros);
+        let number = self.ins().load(I32, UNALIGNED, from, 0);
+        let number = self.ins().bswap(number);
+        let number = self.ins().uextend(I64, number);
+        let none = self.segment.int(none as i64);
+        self.ins().select(is_short, number, none)
+    }
+
+    /// The bits of a part that the matcher packs.
+    fn pack_other(
+        &mut self,
+        pointer: clif::Value,
+        part: usize,
+        field: Field,
+        (value, null): (Value, Option<clif::Value>),
+        packed: &mut Vec<Packed>,
+    ) -> Result<(), Unsupported> {
+        let (start, mut len) = self.get(value)?.two();
+        if let Some(null) = null {
+            let none = self.segment.int(NULL_LEN as i64);
+            len = self.ins().select(null, none, len);
+        }
+        let words = self.words();
+        let zero = self.segment.int(0);
+        let places: Vec<Place> = field.places.into_iter().flatten().collect();
+        for place in &places {
+            self.ins().store(UNALIGNED, zero, words, i32::from(place.word) * 8);
+        }
+        let part = self.segment.int(part as i64);
+        self.segment.call(Helper::PackPart, &[pointer, words, part, start, len]);
+        for place in places {
+            let word = self.ins().load(I64, UNALIGNED, words, i32::from(place.word) * 8);
+            let bits = self.bits_of(word, place.shift, place.bits);
+            packed.push((place, bits));
+        }
+        Ok(())
+    }
+
+    /// Room for the words of a key.
+    fn words(&mut self) -> clif::Value {
+        let slot = StackSlotData::new(StackSlotKind::ExplicitSlot, (WORDS_MAX * 8) as u32, 3);
+        let slot = self.segment.builder.create_sized_stack_slot(slot);
+        self.ins().stack_addr(I64, slot, 0)
+    }
+
+    fn bits_of(&mut self, word: clif::Value, shift: u8, bits: u8) -> clif::Value {
+        let down = if shift == 0 { word } else { self.segment.ushr_imm(word, shift.into()) };
+        if bits >= 64 { down } else { self.segment.band_imm(down, (1i64 << bits) - 1) }
+    }
+
+    /// The row that a helper finds.
+    fn match_words(&mut self, pointer: clif::Value, packed: &[Packed]) -> Val {
+        let to = self.words();
+        for (at, word) in (0..).step_by(8).zip(self.join(packed)) {
+            self.ins().store(UNALIGNED, word, to, at);
+        }
+        self.segment.call_two(Helper::MatchWords, &[pointer, to])
+    }
+
+    /// The words of a key, as many as any has.
+    fn join(&mut self, packed: &[Packed]) -> Vec<clif::Value> {
+        let mut words = vec![self.segment.int(0); WORDS_MAX];
+        let mut is_begun = [false; WORDS_MAX];
+        for (place, bits) in packed {
+            let nth = usize::from(place.word) % WORDS_MAX;
+            let up = match place.shift {
+                0 => *bits,
+                shift => self.segment.ishl_imm(*bits, shift.into()),
+            };
+            words[nth] = if is_begun[nth] { self.ins().bor(words[nth], up) } else { up };
+            is_begun[nth] = true;
+        }
+        words
+    }
+
+    /// The row of the first bit that the sets of all chunks have.
+    fn first_bit(
+        &mut self,
+        held: &Arc<Matcher>,
+        pointer: clif::Value,
+        chunks: &Chunks,
+        packed: &[Packed],
+    ) -> Val {
+        let offset = arc_offset(held);
+        let base = self.ins().load(I64, FIXED, pointer, 0);
+        let [classes, sets, bits] = [MATCHER_CLASSES, MATCHER_SETS, MATCHER_BITS]
+            .map(|field| self.ins().load(I64, FIXED, base, (offset + field) as i32));
+        let set_shift = i64::from((chunks.words * 8).trailing_zeros());
+        let mut left: Vec<clif::Value> = Vec::new();
+        for Chunk { place, classes: at } in &chunks.chunks {
+            let holds = |of: &Place| {
+                of.word == place.word
+                    && of.shift <= place.shift
+                    && place.shift + place.bits <= of.shift + of.bits
+            };
+            let value = match packed.iter().find(|(of, _)| holds(of)) {
+                Some((of, bits)) => self.bits_of(*bits, place.shift - of.shift, place.bits),
+                None => self.segment.int(0),
+            };
+            let behind = self.segment.ishl_imm(value, 1);
+            let entry = self.ins().iadd(classes, behind);
+            let class = self.ins().uload16(I64, FIXED, entry, *at as i32);
+            let behind = self.segment.ishl_imm(class, set_shift);
+            let set = self.ins().iadd(sets, behind);
+            let words = self.load_set(set, chunks.words);
+            left = match left.is_empty() {
+                true => words,
+                false => left.iter().zip(words).map(|(left, word)| self.ins().band(*left, word)).collect(),
+            };
+        }
+        let words = self.split_set(&left, chunks.words);
+        let nth = self.first_of(&words);
+        let behind = self.segment.ishl_imm(nth, FOUND_SHIFT);
+        let entry = self.ins().iadd(bits, behind);
+        let [row, address] = [0, 8].map(|at| self.ins().load(I64, FIXED, entry, at));
+        let zeros = self.segment.address(ZERO_ROW.address());
+        let address = self.ins().select(row, address, zeros);
+        Val::Two(row, address)
+    }
+
+    /// The words of a set, two at a time where there are some.
+    fn load_set(&mut self, set: clif::Value, words: usize) -> Vec<clif::Value> {
+        match words {
+            1 => vec![self.ins().load(I64, FIXED, set, 0)],
+            _ => (0..words as i32 / 2)
+                .map(|nth| self.ins().load(I64X2, UNALIGNED.with_readonly(), set, nth * 16))
+                .collect(),
+        }
+    }
+
+    fn split_set(&mut self, set: &[clif::Value], words: usize) -> Vec<clif::Value> {
+        if words == 1 {
+            return set.to_vec();
+        }
+        let lanes = set.iter().flat_map(|two| [(*two, 0), (*two, 1)]);
+        lanes.map(|(two, lane)| self.ins().extractlane(two, lane)).collect()
+    }
+
+    /// The number of the first bit that is set in words; that behind the last if none is.
+    fn first_of(&mut self, words: &[clif::Value]) -> clif::Value {
+        // Halves are decided on side by side, and without a branch: which word it is is chance.
+        let mut level: Vec<(clif::Value, clif::Value)> =
+            words.iter().enumerate().map(|(nth, word)| (*word, self.segment.int(nth as i64 * 64))).collect();
+        while level.len() > 1 {
+            level = level
+                .chunks(2)
+                .map(|pair| match *pair {
+                    [(word, from), (other, other_from)] => {
+                        let first = self.ins().select(word, word, other);
+                        (first, self.ins().select(word, from, other_from))
+                    }
+                    _ => pair[0],
+                })
+                .collect();
+        }
+        let Some((word, from)) = level.first().copied() else { return self.segment.int(0) };
+        // Of a word without a bit this counts 64.
+        let nth = self.ins().ctz(word);
+        self.ins().iadd(from, nth)
+    }
+}
