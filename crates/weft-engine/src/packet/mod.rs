@@ -405,6 +405,7 @@ impl PacketEngine {
                 call: &mut self.call,
                 out: &mut self.outcome,
                 counters: &mut live.counters,
+                departed: Row::NONE,
                 trace: None,
             };
             let slots = self.slots.chunks_exact(self.stride);
