@@ -1,5 +1,5 @@
-//! What is done with the notes of code that looks ahead: memory is asked for what the look-ups will read, for all tuples
-//! of a batch before the first of them passes, so that its answers overlap.
+//! What is done with the notes of code that looks ahead: memory is asked for what the look-ups will read, for all
+//! tuples of a batch before the first of them passes, so that its answers overlap.
 
 use std::sync::Arc;
 use weft_core::abi::State;

@@ -13,9 +13,9 @@
 //! # Ok::<(), weft_core::classify::Error>(())
 //! ```
 //!
-//! A table is *compiled*: [`Classifier::rebuild`] weighs an array, a hash table, a trie, vectors of bits, decision trees
-//! and a tuple space by what a look-up would cost, and builds the best ([`Kind`]; [`Classifier::describe`] tells which and why).
-//! Nothing is cached by flow, so a look-up costs the same whatever number of flows is active.
+//! A table is *compiled*: [`Classifier::rebuild`] weighs an array, a hash table, a trie, vectors of bits, decision
+//! trees and a tuple space by what a look-up would cost, and builds the best ([`Kind`]; [`Classifier::describe`] tells
+//! which and why). Nothing is cached by flow, so a look-up costs the same whatever number of flows is active.
 //!
 //! **Changes are visible at once.** All rules are in a tuple space, which takes a change in a probe or a few. What is
 //! built stands beside it until the next rebuild: rules that came later are looked for in a tuple space of their own,

@@ -1,12 +1,12 @@
 //! Few rules: for each chunk of a key, the set of rules that admit its value.
 //!
-//! Each place of a key is cut into chunks of a few bits. The values of a chunk fall into classes, all of whose values the
-//! same rules admit, and each class has these rules as a set of bits, the best rule first. A look-up reads one class and
-//! one set a chunk and takes the first bit that all sets have: no branch depends on the key, so look-ups of several keys
-//! overlap, and none costs more than another. A rule that is a box of places is one of chunks if it asks for blocks
-//! (prefixes, single values) of those places that are cut; tables with others are left to trees. Source: bit vectors by
-//! field (T. Lakshman and D. Stiliadis, SIGCOMM 1998), with the classes of chunks of Recursive Flow Classification (P.
-//! Gupta and N. McKeown, SIGCOMM 1999).
+//! Each place of a key is cut into chunks of a few bits. The values of a chunk fall into classes, all of whose values
+//! the same rules admit, and each class has these rules as a set of bits, the best rule first. A look-up reads one
+//! class and one set a chunk and takes the first bit that all sets have: no branch depends on the key, so look-ups of
+//! several keys overlap, and none costs more than another. A rule that is a box of places is one of chunks if it asks
+//! for blocks (prefixes, single values) of those places that are cut; tables with others are left to trees. Source: bit
+//! vectors by field (T. Lakshman and D. Stiliadis, SIGCOMM 1998), with the classes of chunks of Recursive Flow
+//! Classification (P. Gupta and N. McKeown, SIGCOMM 1999).
 
 use core::hint::select_unpredictable;
 use std::collections::BTreeMap;
@@ -52,8 +52,8 @@ struct Chunk {
 type Span = (u64, u64);
 
 impl Vectors {
-    /// Sets of rules that come best first. None if there are more than [`VECTOR_RULES_MAX`], or one is no box of chunks,
-    /// or there are more classes than have numbers.
+    /// Sets of rules that come best first. None if there are more than [`VECTOR_RULES_MAX`], or one is no box of
+    /// chunks, or there are more classes than have numbers.
     pub(super) fn build(layout: &Layout, rules: &[Input]) -> Option<Self> {
         if rules.len() > VECTOR_RULES_MAX || rules.iter().any(|rule| has_extra(rule.rank)) {
             return None;

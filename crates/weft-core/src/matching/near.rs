@@ -1,8 +1,8 @@
 //! How a match goes, spelled out: for compiled code that makes the key itself, and finds the row itself where the rows
 //! are vectors of bits.
 //!
-//! Each part of the match has some places of the key, and [`Packing`] says what goes there. Where [`Matcher::chunks`] are
-//! given, the way on is, with offsets in bytes:
+//! Each part of the match has some places of the key, and [`Packing`] says what goes there. Where [`Matcher::chunks`]
+//! are given, the way on is, with offsets in bytes:
 //!
 //! 1. For each chunk, the bits of its place number an entry of 16 bits among the classes of the chunk, which begin at
 //!    the address in [`MATCHER_CLASSES`], [`Chunk::classes`] on.
@@ -10,7 +10,8 @@
 //! 3. The first bit that all sets have numbers an entry of two words at the address in [`MATCHER_BITS`]: the row, and
 //!    the address of its first group. Behind the last bit is an entry for no row, which is all zeros.
 //!
-//! All of this stays as it is while the matcher lives. Without chunks, [`Matcher::find_words`] takes the words of the key.
+//! All of this stays as it is while the matcher lives. Without chunks, [`Matcher::find_words`] takes the words of the
+//! key.
 
 use super::Matcher;
 use super::codec::Kind;

@@ -11,8 +11,8 @@
 //!    segment is that number shifted by [`WORD_BITS`]; segments begin at the address in [`TABLE_SEGMENTS`], are
 //!    [`SEGMENT_BYTES`] long and hold the address of their words ([`SEGMENT_WORDS`]), which are there before a slot has
 //!    the number of one of their rows; the rest of the number is the row's first word there.
-//! 4. The row is the one if the cells of its key columns are the key ([`Near::key`]). It has expired if the table has a time to live
-//!    ([`TABLE_TTL`], `i64::MAX` if not) and the word [`Near::age_word`] is as long ago.
+//! 4. The row is the one if the cells of its key columns are the key ([`Near::key`]). It has expired if the table has a
+//!    time to live ([`TABLE_TTL`], `i64::MAX` if not) and the word [`Near::age_word`] is as long ago.
 //!
 //! Whoever does not find the row in two slots of which the second is not past the tag, asks the table.
 //!

@@ -492,7 +492,8 @@ fn engines_on_several_threads_share_their_state() {
 
 #[test]
 fn looking_ahead_is_not_seen() {
-    // With many flows memory is asked for rows before the frames pass; a row that came or went meanwhile would be missed.
+    // With many flows memory is asked for rows before the frames pass; a row that came or went meanwhile would be
+    // missed.
     let mut chain = program(&[counter()]);
     chain.tables[0].spec.max_rows = 16_000;
     chain.tables[0].rows = (0..16_000).map(|port| vec![Value::Int(port), Value::Int(0)]).collect();

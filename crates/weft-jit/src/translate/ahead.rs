@@ -1,9 +1,10 @@
 //! Code that looks ahead: which rows the pass of a tuple will ask for, as far as the tuple alone tells.
 //!
 //! It is a slice of the handlers: what the keys of look-ups and the branches on the way to them are made of, if that is
-//! pure and reads nothing but the tuple as it arrived. The slice of a handler ends where it does not know on, and that of
-//! the next begins, as if this one had forwarded. What the code leaves are notes: the hash of each key, or its words.
-//! From them memory is asked for what the look-ups will read ([`crate::ahead`]). Nothing of this can be observed.
+//! pure and reads nothing but the tuple as it arrived. The slice of a handler ends where it does not know on, and that
+//! of the next begins, as if this one had forwarded. What the code leaves are notes: the hash of each key, or its
+//! words. From them memory is asked for what the look-ups will read ([`crate::ahead`]). Nothing of this can be
+//! observed.
 
 use super::{PLAIN, PartTranslator, Segment, Val, held};
 use crate::ahead::Asks;

@@ -147,8 +147,8 @@ impl PartTranslator<'_, '_, '_, '_> {
         Ok(self.segment.call_two(Helper::Key, &[frame, cells, n]))
     }
 
-    /// The table that is looked into with a key, and its columns, if the key can be made in registers. In a handler with
-    /// loops one key would take the place of another.
+    /// The table that is looked into with a key, and its columns, if the key can be made in registers. In a handler
+    /// with loops one key would take the place of another.
     fn usual_parts(&self, parts: &[Value], result: Value) -> Option<(TableId, Vec<KeyPart>)> {
         let blocks = &self.function.blocks;
         if blocks.iter().any(|block| block.scan_rows_max.is_some()) {

@@ -1,5 +1,5 @@
-//! Matches of rows, spelled out: the key of the classifier is made of the values, and where the rows are vectors of bits
-//! ([`weft_core::matching::near`]), the row is found in place.
+//! Matches of rows, spelled out: the key of the classifier is made of the values, and where the rows are vectors of
+//! bits ([`weft_core::matching::near`]), the row is found in place.
 
 use super::{FIXED, PartTranslator, UNALIGNED, Val};
 use crate::frame::arc_offset;
