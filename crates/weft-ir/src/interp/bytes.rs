@@ -20,7 +20,12 @@ pub(super) fn slice(a: &[u8], from: i64, count: i64) -> &[u8] {
     // A byte that continues a character, of which there are three at most (RFC 3629 section 3).
     let is_inside = |at: usize| a.get(at).is_some_and(|byte| byte & 0xc0 == 0x80);
     let start = (from..to).take(3).take_while(|&at| is_inside(at)).last().map_or(from, |at| at + 1);
-    let end = (start..=to).rev().take(3).take_while(|&at| is_inside(at)).last().map_or(to, |at| at - 1);
+    let end = (start..=to)
+        .rev()
+        .take(3)
+        .take_while(|&at| is_inside(at))
+        .last()
+        .map_or(to, |at| at.saturating_sub(1));
     &a[start..end.max(start)]
 }
 
@@ -96,4 +101,18 @@ pub(super) fn sum(frame: &[u8], at: i64, len: i64) -> i64 {
 fn part(frame: &[u8], at: i64, len: i64) -> Option<&[u8]> {
     let (at, len) = (usize::try_from(at).ok()?, usize::try_from(len).ok()?);
     frame.get(at..at.checked_add(len)?)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn nothing_is_cut_from_before_the_first_byte() {
+        // Bytes that begin with the end of a character, as what is no text may, would end the process.
+        assert_eq!(slice(b"\x80\x80a", 0, 0), b"");
+        assert_eq!(slice(b"\x80\x80a", 0, 1), b"");
+        assert_eq!(slice(b"\x80\x80a", 0, 3), b"a");
+        assert_eq!(slice("\u{e9}a".as_bytes(), 1, 0), b"");
+    }
 }

@@ -580,14 +580,20 @@ impl<'a, 'c> Scope<'a, 'c> {
                 Direction::Request => ("ON REQUEST", "request"),
                 Direction::Response => ("ON RESPONSE", "response"),
             };
-            diagnostic
-                .at(name.span, format!("a column of the {other}, which is there in {event}"))
-                .with_label(column.span, "declared here")
-                .with_help(format!(
+            let help = match self.view {
+                View::Handler(HandlerKind::Timeout) => {
+                    format!("keep it in a column of the table: what that held is `OLD.{}` here", column.name)
+                }
+                _ => format!(
                     "save it in a CALL column: `CALL (saved_{0} {1});` and `SET saved_{0} = {0};` {event}",
                     column.name,
                     with_length(column.ty),
-                ))
+                ),
+            };
+            diagnostic
+                .at(name.span, format!("a column of the {other}, which is there in {event}"))
+                .with_label(column.span, "declared here")
+                .with_help(help)
         } else if let Some(cell) = element.call.iter().find(|cell| cell.name == name.name) {
             let why = if in_handler {
                 "a column of a call's row, and no call is at hand"
