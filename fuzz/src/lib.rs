@@ -19,6 +19,7 @@ use weft_core::{Interval, Time, Type, Value};
 use weft_engine::packet::plan::{ChainOn, PacketChain, PacketPlan};
 use weft_engine::packet::{PacketConfig, PacketEngine};
 use weft_engine::state::StateStore;
+use weft_import::{FAULTS_MAX, Format, Hook, ROWS_MAX, import, insert};
 use weft_ir::interp::Interp;
 use weft_ir::text::{parse_program, write_program};
 use weft_ir::verify::verify_program;
@@ -324,6 +325,24 @@ pub fn packet_path(data: &[u8]) {
     let malformed: u64 = stats.chains[0].malformed.iter().map(|(_, n)| n).sum();
     assert_eq!(stats.ports[1].sent - stats.copies + ended + malformed, n, "a frame is not accounted for");
     assert_eq!(pool.in_use(), 0);
+}
+
+/// Lists of firewalls: any text becomes rows or faults, no more of either than there may be, and each fault has a place
+/// in the text.
+pub fn firewall_lists(data: &[u8]) {
+    let Some((&format, text)) = data.split_first() else { return };
+    let text = String::from_utf8_lossy(text);
+    let formats = [Some(Format::Nft), Some(Format::Iptables), Some(Format::Ip6tables), None];
+    let out_port = (format & 4 != 0).then(|| "wan".to_owned());
+    let hook = Hook { name: "forward".to_owned(), out_port };
+    let list = import(&text, formats[usize::from(format % 4)], &hook);
+    assert!(list.rows.len() <= ROWS_MAX && list.faults.len() <= FAULTS_MAX + 1);
+    for fault in &list.faults {
+        assert!(fault.line as usize <= text.lines().count().max(1) && fault.column > 0, "{fault}");
+    }
+    if list.rows.len() < 1000 {
+        insert(&list, "edge.ruleset.rules");
+    }
 }
 
 /// Time, length on the wire, bytes, comments.

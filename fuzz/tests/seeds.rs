@@ -150,6 +150,15 @@ fn captures_are_read_or_refused() {
     run(capture, seeds);
 }
 
+/// A list of a firewall could crash who imports it, or fill the memory.
+#[test]
+fn firewall_lists_are_read_or_refused() {
+    let nft = include_bytes!("../../crates/weft-import/tests/lists/office.nft");
+    let iptables = include_bytes!("../../crates/weft-import/tests/lists/office.iptables");
+    let with = |format: u8, text: &[u8]| [&[format][..], text].concat();
+    run(firewall_lists, vec![with(0, nft), with(4, nft), with(3, nft), with(1, iptables), with(6, iptables)]);
+}
+
 /// A file of IR could crash whoever reads it.
 #[test]
 fn chains_are_read_or_refused() {

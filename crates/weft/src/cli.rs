@@ -44,6 +44,8 @@ pub(crate) enum Command {
     Apply(ApplyArgs),
     /// Show what a running network does
     Status(StatusArgs),
+    /// Turn a firewall list of nftables or iptables into rows of the library's ruleset
+    Import(ImportArgs),
     /// Watch what a running network does
     Top(TopArgs),
     /// Run the packets of a capture through a chain, and tell what it does with them
@@ -273,6 +275,36 @@ pub(crate) struct StatusArgs {
     /// Print the text of the running program instead
     #[arg(long)]
     pub(crate) program: bool,
+}
+
+#[derive(Args)]
+#[command(after_help = "Examples:\n  nft list ruleset | weft import - --out-port wan > rules.weft\n  \
+                        weft import rules.v4 --table edge.ruleset.rules --keep-going > rules.weft")]
+pub(crate) struct ImportArgs {
+    /// What `nft list ruleset`, `iptables-save` or `ip6tables-save` printed; `-` is standard input
+    pub(crate) file: String,
+    /// The table that the rows are for: that of a stage of `ruleset`
+    #[arg(long, default_value = "edge.ruleset.rules", value_name = "NAME")]
+    pub(crate) table: String,
+    /// Whose rules: those of the base chain of this hook
+    #[arg(long, default_value = "forward", value_parser = ["input", "forward", "output"])]
+    pub(crate) hook: String,
+    /// The interface by which packets leave; rules that ask for another are left out
+    #[arg(long, value_name = "NAME")]
+    pub(crate) out_port: Option<String>,
+    /// How the list is written; by default what it looks like
+    #[arg(long, value_enum)]
+    pub(crate) format: Option<ListFormat>,
+    /// Leave out rules that are not understood, and import the others
+    #[arg(long)]
+    pub(crate) keep_going: bool,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum ListFormat {
+    Nft,
+    Iptables,
+    Ip6tables,
 }
 
 #[derive(Args)]

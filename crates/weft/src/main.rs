@@ -40,6 +40,7 @@ fn main() -> ExitCode {
         Command::Run(args) => commands::run::run(&args),
         Command::Apply(args) => commands::apply::run(&args),
         Command::Status(args) => commands::status::run(&args),
+        Command::Import(args) => commands::import::run(&args),
         Command::Top(args) => commands::top::run(&args),
         Command::Bench(args) => bench::run(&args),
         Command::Hidden(command) => bench::run_hidden(&command),

@@ -52,11 +52,13 @@ const RULES: &[Rule] = &[
     },
     Rule { name: "weft-sim", ours: &["engine", "proto"], third_party: &[] },
     Rule { name: "weft-api", ours: &[], third_party: &["serde", "serde_json"] },
+    Rule { name: "weft-import", ours: &[], third_party: &[] },
     Rule { name: "weft-control", ours: &["opt", "api"], third_party: &["serde"] },
     Rule {
         name: "weft",
         ours: &[
-            "proto", "lang", "ir", "opt", "jit", "native", "ebpf", "engine", "io", "sim", "api", "control",
+            "proto", "lang", "ir", "opt", "jit", "native", "ebpf", "engine", "io", "sim", "api", "import",
+            "control",
         ],
         third_party: &[
             "ariadne",

@@ -5,6 +5,7 @@ pub(crate) mod check;
 pub(crate) mod demo;
 pub(crate) mod explain;
 pub(crate) mod fmt;
+pub(crate) mod import;
 pub(crate) mod man;
 pub(crate) mod replay;
 pub(crate) mod run;

@@ -3,6 +3,7 @@
 mod commands;
 mod explain;
 mod filters;
+mod import;
 mod library;
 mod lsp;
 mod natives;

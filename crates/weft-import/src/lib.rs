@@ -1,0 +1,138 @@
+//! Firewall lists of other programs, as rows of the library's `ruleset`.
+//!
+//! ```
+//! use weft_import::{Hook, import, insert};
+//! let list = import("table inet f { chain in { type filter hook forward priority 0; policy drop;\n\
+//!                    tcp dport { 80, 443 } accept\n } }", None, &Hook::default());
+//! assert!(list.faults.is_empty());
+//! assert_eq!(list.rows.len(), 2);
+//! assert!(insert(&list, "edge.ruleset.rules").starts_with("INSERT INTO edge.ruleset.rules"));
+//! ```
+//!
+//! What `nft list ruleset` and `iptables-save` print is read: the rules of one hook, in their order, each as one row
+//! or, where it names several networks, ports or protocols, as one for each combination. What a list says and a row
+//! cannot is a [`Fault`] with its place; nothing is left out in silence. Bytes of any kind give rows or faults, in time
+//! that grows as their number, and no more than [`ROWS_MAX`] rows.
+
+mod iptables;
+mod nft;
+mod rule;
+mod tokens;
+
+use core::fmt;
+use std::fmt::Write as _;
+
+pub use rule::{Net, Row, Verdict};
+
+/// Rows that a list may become.
+pub const ROWS_MAX: usize = 1_000_000;
+/// Rows that one rule may become.
+pub const ROWS_OF_RULE_MAX: usize = 65_536;
+/// Faults that are told; what follows is not read.
+pub const FAULTS_MAX: usize = 100;
+/// Distance of the ranks of two rows, so that others fit between.
+pub const RANK_STEP: u32 = 10;
+
+/// Rows of one INSERT.
+const ROWS_OF_INSERT: usize = 1_000;
+
+/// Which rules of a list are meant.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Hook {
+    /// `input`, `forward` or `output`.
+    pub name: String,
+    /// The port by which packets leave, if there is one: rules that name another do not matter. Without it, a rule that
+    /// asks for the outgoing interface is a fault.
+    pub out_port: Option<String>,
+}
+
+impl Default for Hook {
+    fn default() -> Self {
+        Self { name: "forward".to_owned(), out_port: None }
+    }
+}
+
+/// How a list is written.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Format {
+    /// `nft list ruleset`
+    Nft,
+    /// `iptables-save`
+    Iptables,
+    /// `ip6tables-save`
+    Ip6tables,
+}
+
+/// What is wrong with a list, or not known here.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Fault {
+    /// From 1.
+    pub line: u32,
+    /// From 1, in characters.
+    pub column: u32,
+    /// What it is.
+    pub reason: String,
+}
+
+/// A list that was read.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct List {
+    /// The rows in order; the first that matches a packet decides.
+    pub rows: Vec<Row>,
+    /// What was not understood; rules with a fault are left out.
+    pub faults: Vec<Fault>,
+}
+
+impl fmt::Display for Fault {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}:{}: {}", self.line, self.column, self.reason)
+    }
+}
+
+/// Reads a list; without a format, what it looks like.
+pub fn import(text: &str, format: Option<Format>, hook: &Hook) -> List {
+    match format.unwrap_or_else(|| looks_like(text)) {
+        Format::Nft => nft::read(text, hook),
+        Format::Iptables => iptables::read(text, hook, false),
+        Format::Ip6tables => iptables::read(text, hook, true),
+    }
+}
+
+/// The rows as statements that put them into a table.
+pub fn insert(list: &List, table: &str) -> String {
+    let mut text = String::new();
+    let ranked = list.rows.iter().zip((1..).map(|n: u32| n.saturating_mul(RANK_STEP)));
+    for (nth, (row, rank)) in ranked.enumerate() {
+        if nth % ROWS_OF_INSERT == 0 {
+            if nth > 0 {
+                text.push_str(";\n");
+            }
+            let _ = writeln!(
+                text,
+                "INSERT INTO {table} (rank, at, src, dst, protocol, src_low, src_high, dst_low, dst_high, \
+                 icmp,\n  state, verdict, note) VALUES"
+            );
+        } else {
+            text.push_str(",\n");
+        }
+        let _ = write!(text, "  ({rank}, {row})");
+    }
+    if !list.rows.is_empty() {
+        text.push_str(";\n");
+    }
+    text
+}
+
+fn looks_like(text: &str) -> Format {
+    let is_saved = |line: &str| line.starts_with('*') || line.starts_with(':') || line.starts_with("-A ");
+    if !text.lines().any(is_saved) {
+        return Format::Nft;
+    }
+    let names_v6 = |line: &str| {
+        line.contains("ipv6-icmp")
+            || line.contains("icmp6-")
+            || line.contains("ip6tables")
+            || line.contains("::")
+    };
+    if text.lines().any(names_v6) { Format::Ip6tables } else { Format::Iptables }
+}

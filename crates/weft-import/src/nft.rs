@@ -1,0 +1,550 @@
+//! `nft list ruleset`: tables, sets, and the rules of base chains of type filter.
+
+use super::rule::{self, Family, Net, Rule, Verdict};
+use super::tokens::{Kind, Token, tokens};
+use super::{FAULTS_MAX, Fault, Hook, List};
+use std::collections::BTreeMap;
+
+/// Reads a list.
+pub(crate) fn read(text: &str, hook: &Hook) -> List {
+    let tokens = tokens(text, true);
+    let mut sets = BTreeMap::new();
+    // A rule may name a set that comes later.
+    let mut first =
+        Reader { tokens: &tokens, at: 0, hook, sets: &mut sets, list: List::default(), taken: None };
+    first.file(true);
+    let mut second =
+        Reader { tokens: &tokens, at: 0, hook, sets: &mut sets, list: List::default(), taken: None };
+    second.file(false);
+    let Reader { mut list, taken, .. } = second;
+    if taken.is_none() && list.faults.is_empty() {
+        let reason = format!("there is no chain with `type filter hook {}`", hook.name);
+        list.faults.push(Fault { line: 1, column: 1, reason });
+    }
+    list
+}
+
+struct Reader<'a, 's> {
+    tokens: &'a [Token<'a>],
+    at: usize,
+    hook: &'a Hook,
+    /// The elements of sets by table and name.
+    sets: &'s mut BTreeMap<(String, String), Vec<Token<'a>>>,
+    list: List,
+    /// Where the chain of the hook is.
+    taken: Option<u32>,
+}
+
+/// What stands on the right of a test.
+struct Values<'a> {
+    values: Vec<Token<'a>>,
+    negated: bool,
+}
+
+type Read<T> = Result<T, Fault>;
+
+impl<'a> Reader<'a, '_> {
+    fn token(&self) -> Token<'a> {
+        self.tokens[self.at.min(self.tokens.len() - 1)]
+    }
+
+    fn next(&mut self) -> Token<'a> {
+        let token = self.token();
+        self.at += 1;
+        token
+    }
+
+    fn eat(&mut self, text: &str) -> bool {
+        let is = self.token().is(text);
+        self.at += usize::from(is);
+        is
+    }
+
+    fn skip_lines(&mut self) {
+        while self.token().kind == Kind::Line || self.token().is(";") {
+            self.at += 1;
+        }
+    }
+
+    fn is_at_end(&self) -> bool {
+        self.token().kind == Kind::End || self.list.faults.len() >= FAULTS_MAX
+    }
+
+    fn note(&mut self, fault: Fault) {
+        if self.list.faults.len() < FAULTS_MAX {
+            self.list.faults.push(fault);
+        }
+    }
+
+    fn file(&mut self, sets_only: bool) {
+        self.skip_lines();
+        while !self.is_at_end() {
+            let token = self.next();
+            if token.is("table") {
+                self.table(sets_only);
+            } else if token.is("flush") {
+                self.skip_statement();
+            } else {
+                self.note(fault(token, format!("`{}` is not read here: only `table`", token.text)));
+                self.skip_statement();
+            }
+            self.skip_lines();
+        }
+    }
+
+    fn table(&mut self, sets_only: bool) {
+        let (first, second) = (self.next(), self.token());
+        let (family, name) = match first.text {
+            "ip" if !second.is("{") => (Family::V4, self.next().text),
+            "ip6" if !second.is("{") => (Family::V6, self.next().text),
+            "inet" if !second.is("{") => (Family::Any, self.next().text),
+            "arp" | "bridge" | "netdev" if !second.is("{") => {
+                self.next();
+                if self.eat("{") {
+                    self.skip_block();
+                }
+                return;
+            }
+            name => (Family::V4, name),
+        };
+        if !self.eat("{") {
+            let token = self.token();
+            self.note(fault(token, "a table begins with `{`".to_owned()));
+            return self.skip_statement();
+        }
+        loop {
+            self.skip_lines();
+            if self.eat("}") || self.is_at_end() {
+                return;
+            }
+            let token = self.next();
+            let named = self.next();
+            let has_body = self.eat("{");
+            match token.text {
+                "chain" if has_body => self.chain(family, name, sets_only),
+                "set" if has_body => self.set(name, named.text, sets_only),
+                other => {
+                    if !sets_only && other != "comment" {
+                        self.note(fault(
+                            token,
+                            format!("`{other}` is not read in a table: only `chain` and `set`"),
+                        ));
+                    }
+                    if has_body { self.skip_block() } else { self.skip_statement() }
+                }
+            }
+        }
+    }
+
+    fn set(&mut self, table: &str, name: &str, sets_only: bool) {
+        let mut elements = Vec::new();
+        loop {
+            self.skip_lines();
+            if self.eat("}") || self.is_at_end() {
+                break;
+            }
+            if self.eat("elements") {
+                self.eat("=");
+                if self.eat("{") {
+                    elements = self.elements();
+                }
+            } else if sets_only {
+                self.skip_statement();
+            } else {
+                let token = self.token();
+                if !["type", "flags", "auto-merge", "size", "comment", "typeof"].contains(&token.text) {
+                    self.note(fault(token, format!("`{}` is not read in a set", token.text)));
+                }
+                self.skip_statement();
+            }
+        }
+        self.sets.insert((table.to_owned(), name.to_owned()), elements);
+    }
+
+    /// Up to the `}`.
+    fn elements(&mut self) -> Vec<Token<'a>> {
+        let mut all = Vec::new();
+        while !self.is_at_end() {
+            let token = self.next();
+            match token.kind {
+                Kind::Mark if token.text == "}" => break,
+                Kind::Word | Kind::Text => all.push(token),
+                _ => {}
+            }
+        }
+        all
+    }
+
+    fn chain(&mut self, family: Family, table: &str, sets_only: bool) {
+        if sets_only {
+            return self.skip_block();
+        }
+        let (mut is_taken, mut policy, mut line) = (false, Verdict::Accept, 0);
+        loop {
+            self.skip_lines();
+            if self.is_at_end() {
+                return;
+            }
+            let token = self.token();
+            if self.eat("}") {
+                break;
+            }
+            if self.eat("type") {
+                is_taken = self.base(token);
+                line = token.line;
+            } else if self.eat("policy") {
+                match verdict(self.next().text) {
+                    Some(verdict) => policy = verdict,
+                    None => self.note(fault(token, "a policy is `accept` or `drop`".to_owned())),
+                }
+            } else if is_taken {
+                self.rule(family, table);
+            } else {
+                self.skip_statement();
+            }
+        }
+        if is_taken
+            && policy == Verdict::Accept
+            && let Err(fault) = rule::policy(policy, family, line, &mut self.list.rows)
+        {
+            self.note(fault);
+        }
+    }
+
+    /// `type filter hook forward priority 0`: whether this is the chain that is meant.
+    fn base(&mut self, at: Token<'a>) -> bool {
+        let is_filter = self.eat("filter");
+        let mut hook = "";
+        while !matches!(self.token().kind, Kind::Line | Kind::End) && !self.token().is(";") {
+            if self.eat("hook") {
+                hook = self.token().text;
+            }
+            self.at += 1;
+        }
+        if !is_filter || hook != self.hook.name {
+            return false;
+        }
+        if let Some(line) = self.taken {
+            let reason =
+                format!("a second chain of hook {hook}, after that of line {line}: only one is read");
+            self.note(fault(at, reason));
+            return false;
+        }
+        self.taken = Some(at.line);
+        true
+    }
+
+    fn rule(&mut self, family: Family, table: &str) {
+        let line = self.token().line;
+        let mut rule = Rule::default();
+        if family != Family::Any {
+            rule.only(family);
+        }
+        while !matches!(self.token().kind, Kind::Line | Kind::End)
+            && !self.token().is(";")
+            && !self.token().is("}")
+        {
+            let at = self.token();
+            if let Err(fault) = self.test(&mut rule, table) {
+                self.note(fault);
+                return self.skip_statement();
+            }
+            if rule.verdict.is_some() && self.at > 0 && !self.token().is("comment") && !self.is_end_of_rule()
+            {
+                let token = self.token();
+                self.note(fault(token, format!("nothing is read behind `{}`", at.text)));
+                return self.skip_statement();
+            }
+        }
+        if let Err(reason) = rule.into_rows(line, &mut self.list.rows) {
+            self.note(Fault { line, column: 1, reason });
+        }
+    }
+
+    fn is_end_of_rule(&self) -> bool {
+        matches!(self.token().kind, Kind::Line | Kind::End) || self.token().is(";") || self.token().is("}")
+    }
+
+    /// One test or statement of a rule.
+    fn test(&mut self, rule: &mut Rule, table: &str) -> Read<()> {
+        let token = self.next();
+        match token.text {
+            "ip" => self.header(rule, table, false),
+            "ip6" => self.header(rule, table, true),
+            "tcp" => self.ports(rule, table, vec![6]),
+            "udp" => self.ports(rule, table, vec![17]),
+            "sctp" => self.ports(rule, table, vec![132]),
+            "th" => self.ports(rule, table, vec![6, 17, 132]),
+            "icmp" => self.icmp(rule, table, false),
+            "icmpv6" => self.icmp(rule, table, true),
+            "meta" => self.meta(rule, table),
+            "iif" | "iifname" => self.arrives(rule, table),
+            "oif" | "oifname" => self.leaves(rule, table, token),
+            "ct" => self.state(rule, table),
+            "counter" => {
+                if self.eat("packets") {
+                    self.at += 1;
+                    if self.eat("bytes") {
+                        self.at += 1;
+                    }
+                }
+                Ok(())
+            }
+            "log" => {
+                while ["prefix", "level", "group", "flags", "snaplen"].contains(&self.token().text) {
+                    self.at += 2;
+                }
+                Ok(())
+            }
+            "comment" => {
+                rule.comment = Some(self.next().text.to_owned());
+                Ok(())
+            }
+            "reject" => {
+                rule.verdict = Some(Verdict::Reject);
+                if self.eat("with") {
+                    while !self.is_end_of_rule() && !self.token().is("comment") {
+                        self.at += 1;
+                    }
+                }
+                Ok(())
+            }
+            other => match verdict(other) {
+                Some(verdict) => {
+                    rule.verdict = Some(verdict);
+                    Ok(())
+                }
+                None => Err(fault(token, format!("`{other}` is not read in a rule"))),
+            },
+        }
+    }
+
+    fn header(&mut self, rule: &mut Rule, table: &str, is_v6: bool) -> Read<()> {
+        rule.only(if is_v6 { Family::V6 } else { Family::V4 });
+        let field = self.next();
+        match field.text {
+            "saddr" => {
+                let nets = self.nets(table, is_v6)?;
+                once(&mut rule.src, nets, field)
+            }
+            "daddr" => {
+                let nets = self.nets(table, is_v6)?;
+                once(&mut rule.dst, nets, field)
+            }
+            "protocol" | "nexthdr" => self.protocols(rule, table),
+            other => {
+                Err(fault(field, format!("the field `{other}` is not read: only saddr, daddr and protocol")))
+            }
+        }
+    }
+
+    fn nets(&mut self, table: &str, is_v6: bool) -> Read<Vec<Net>> {
+        let Values { values, negated } = self.values(table)?;
+        let mut nets = Vec::new();
+        for token in &values {
+            let read = match token.text.split_once('-') {
+                Some((from, to)) => Net::of_range(from, to),
+                None => Net::read(token.text).map(|net| vec![net]),
+            };
+            let read = read.filter(|nets| nets.iter().all(|net| net.is_v6 == is_v6));
+            let what = if is_v6 { "IPv6" } else { "IPv4" };
+            nets.extend(read.ok_or_else(|| {
+                fault(*token, format!("`{}` is no {what} address, network or range", token.text))
+            })?);
+        }
+        match (negated, &nets[..]) {
+            (false, _) => Ok(nets),
+            (true, [net]) => Ok(net.others()),
+            (true, _) => Err(fault(values[0], "`!=` is read of one network alone".to_owned())),
+        }
+    }
+
+    fn protocols(&mut self, rule: &mut Rule, table: &str) -> Read<()> {
+        let Values { values, negated } = self.values(table)?;
+        let number = |token: &Token<'a>| {
+            rule::protocol(token.text)
+                .ok_or_else(|| fault(*token, format!("`{}` is no protocol", token.text)))
+        };
+        let numbers = values.iter().map(number).collect::<Read<Vec<u8>>>()?;
+        rule.protocols(match negated {
+            false => numbers,
+            true => (0..=u8::MAX).filter(|number| !numbers.contains(number)).collect(),
+        });
+        Ok(())
+    }
+
+    fn ports(&mut self, rule: &mut Rule, table: &str, protocols: Vec<u8>) -> Read<()> {
+        let field = self.next();
+        let is_src = match field.text {
+            "sport" => true,
+            "dport" => false,
+            other => {
+                return Err(fault(field, format!("the field `{other}` is not read: only sport and dport")));
+            }
+        };
+        rule.protocols(protocols);
+        let Values { values, negated } = self.values(table)?;
+        let read = |token: &Token<'a>| {
+            rule::ports(token.text, '-')
+                .ok_or_else(|| fault(*token, format!("`{}` is no port or range of ports", token.text)))
+        };
+        let ports = values.iter().map(read).collect::<Read<Vec<_>>>()?;
+        let ports = if negated { rule::other_ports(ports) } else { ports };
+        once(if is_src { &mut rule.src_ports } else { &mut rule.dst_ports }, ports, field)
+    }
+
+    fn icmp(&mut self, rule: &mut Rule, table: &str, is_v6: bool) -> Read<()> {
+        let field = self.next();
+        if !field.is("type") {
+            return Err(fault(field, format!("the field `{}` is not read: only type", field.text)));
+        }
+        rule.only(if is_v6 { Family::V6 } else { Family::V4 });
+        rule.protocols(vec![if is_v6 { 58 } else { 1 }]);
+        let Values { values, negated } = self.values(table)?;
+        if negated {
+            return Err(fault(field, "`!=` is not read of a type".to_owned()));
+        }
+        let read = |token: &Token<'a>| {
+            rule::icmp_type(token.text, is_v6)
+                .ok_or_else(|| fault(*token, format!("`{}` is no type of message", token.text)))
+        };
+        once(&mut rule.icmp, values.iter().map(read).collect::<Read<Vec<_>>>()?, field)
+    }
+
+    fn meta(&mut self, rule: &mut Rule, table: &str) -> Read<()> {
+        let key = self.next();
+        match key.text {
+            "l4proto" => self.protocols(rule, table),
+            "iif" | "iifname" => self.arrives(rule, table),
+            "oif" | "oifname" => self.leaves(rule, table, key),
+            "nfproto" => {
+                let family = self.next();
+                match family.text {
+                    "ipv4" => rule.only(Family::V4),
+                    "ipv6" => rule.only(Family::V6),
+                    _ => return Err(fault(family, "ipv4 or ipv6 is to follow".to_owned())),
+                }
+                Ok(())
+            }
+            other => Err(fault(key, format!("`meta {other}` is not read"))),
+        }
+    }
+
+    fn arrives(&mut self, rule: &mut Rule, table: &str) -> Read<()> {
+        let at = self.token();
+        let Values { values, negated } = self.values(table)?;
+        if negated {
+            return Err(fault(at, "`!=` is not read of an interface".to_owned()));
+        }
+        if let Some(pattern) = values.iter().find(|token| token.text.ends_with('*')) {
+            return Err(fault(*pattern, "names with `*` are not read".to_owned()));
+        }
+        once(&mut rule.at, values.iter().map(|token| token.text.to_owned()).collect(), at)
+    }
+
+    fn leaves(&mut self, rule: &mut Rule, table: &str, at: Token<'a>) -> Read<()> {
+        let Values { values, negated } = self.values(table)?;
+        let Some(out_port) = &self.hook.out_port else {
+            let reason = "by which port a packet leaves is not known: say it with --out-port";
+            return Err(fault(at, reason.to_owned()));
+        };
+        rule.is_never |= values.iter().any(|token| token.text == out_port) == negated;
+        Ok(())
+    }
+
+    fn state(&mut self, rule: &mut Rule, table: &str) -> Read<()> {
+        let key = self.next();
+        if !key.is("state") {
+            return Err(fault(key, format!("`ct {}` is not read: only `ct state`", key.text)));
+        }
+        let Values { values, negated } = self.values(table)?;
+        let mut states = Vec::new();
+        for token in &values {
+            let known = rule::state(token.text);
+            states.extend(known.ok_or_else(|| fault(*token, format!("`{}` is no state", token.text)))?);
+        }
+        if negated {
+            states = [1, 2].into_iter().filter(|state| !states.contains(state)).collect();
+        }
+        states.sort_unstable();
+        states.dedup();
+        rule.is_never |= states.is_empty();
+        if states.len() < 2 {
+            return once(&mut rule.states, states, key);
+        }
+        Ok(())
+    }
+
+    /// What is behind a test: `[!=] x`, `{ x, y }`, `@set`, or `x,y`.
+    fn values(&mut self, table: &str) -> Read<Values<'a>> {
+        let negated = self.eat("!=");
+        if !negated && self.eat("=") {
+            self.eat("=");
+        }
+        let first = self.next();
+        let values = if first.is("{") {
+            self.elements()
+        } else if let Some(name) = first.text.strip_prefix('@') {
+            let known = self.sets.get(&(table.to_owned(), name.to_owned()));
+            known
+                .cloned()
+                .ok_or_else(|| fault(first, format!("there is no set `{name}` in table `{table}`")))?
+        } else if matches!(first.kind, Kind::Word | Kind::Text) {
+            let mut values = vec![first];
+            while self.eat(",") {
+                values.push(self.next());
+            }
+            values
+        } else {
+            return Err(fault(first, "a value is to follow".to_owned()));
+        };
+        if values.is_empty() {
+            return Err(fault(first, "the set is empty".to_owned()));
+        }
+        if let Some(variable) = values.iter().find(|token| token.text.starts_with('$')) {
+            return Err(fault(
+                *variable,
+                "variables are not read: give what `nft list ruleset` prints".to_owned(),
+            ));
+        }
+        Ok(Values { values, negated })
+    }
+
+    /// To the end of the line, over blocks in it.
+    fn skip_statement(&mut self) {
+        while !self.is_end_of_rule() {
+            if self.next().is("{") {
+                self.skip_block();
+            }
+        }
+    }
+
+    /// Behind the `}` of a block that has begun.
+    fn skip_block(&mut self) {
+        let mut depth = 1;
+        while depth > 0 && self.token().kind != Kind::End {
+            let token = self.next();
+            depth += i32::from(token.is("{")) - i32::from(token.is("}"));
+        }
+    }
+}
+
+fn verdict(text: &str) -> Option<Verdict> {
+    match text {
+        "accept" => Some(Verdict::Accept),
+        "drop" => Some(Verdict::Drop),
+        _ => None,
+    }
+}
+
+fn once<T>(place: &mut Option<Vec<T>>, values: Vec<T>, at: Token<'_>) -> Read<()> {
+    if place.is_some() {
+        return Err(fault(at, format!("`{}` is asked for twice in a rule", at.text)));
+    }
+    *place = Some(values);
+    Ok(())
+}
+
+fn fault(at: Token<'_>, reason: String) -> Fault {
+    Fault { line: at.line, column: at.column, reason }
+}

@@ -1,0 +1,421 @@
+//! What a rule asks, and the rows that it becomes.
+
+use super::{Fault, ROWS_MAX, ROWS_OF_RULE_MAX};
+use core::fmt;
+use core::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+
+/// What becomes of a packet, by the number that a row has for it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Verdict {
+    /// It is gone.
+    #[default]
+    Drop = 0,
+    /// It passes.
+    Accept = 1,
+    /// It is gone, and counted as refused.
+    Reject = 2,
+}
+
+/// Addresses that begin with the same bits.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Net {
+    /// Its bits from the top of 32 or 128.
+    pub(crate) bits: u128,
+    /// How many of them count.
+    pub(crate) len: u8,
+    /// 128 bits, and not 32.
+    pub(crate) is_v6: bool,
+}
+
+/// A row of the table; NULL is None.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Row {
+    /// The port at which a packet arrives.
+    pub at: Option<String>,
+    /// The network that it comes from.
+    pub src: Option<Net>,
+    /// The network that it goes to.
+    pub dst: Option<Net>,
+    /// The number of the protocol that IP carries.
+    pub protocol: Option<u8>,
+    /// Source ports, both ends included.
+    pub src_ports: (u16, u16),
+    /// Destination ports.
+    pub dst_ports: (u16, u16),
+    /// The type of an ICMP message.
+    pub icmp: Option<u8>,
+    /// 1 for the first packet of a connection, 2 for the others.
+    pub state: Option<u8>,
+    /// What becomes of it.
+    pub verdict: Verdict,
+    /// Where the rule comes from: its comment, or its line.
+    pub note: String,
+}
+
+/// Which addresses there are.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) enum Family {
+    #[default]
+    Any,
+    V4,
+    V6,
+}
+
+/// A rule that is read: for each test the values that will do, None for any.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Rule {
+    pub(crate) family: Family,
+    pub(crate) at: Option<Vec<String>>,
+    pub(crate) src: Option<Vec<Net>>,
+    pub(crate) dst: Option<Vec<Net>>,
+    pub(crate) protocols: Option<Vec<u8>>,
+    pub(crate) src_ports: Option<Vec<(u16, u16)>>,
+    pub(crate) dst_ports: Option<Vec<(u16, u16)>>,
+    pub(crate) icmp: Option<Vec<u8>>,
+    pub(crate) states: Option<Vec<u8>>,
+    pub(crate) verdict: Option<Verdict>,
+    pub(crate) comment: Option<String>,
+    /// It asks for what no packet is.
+    pub(crate) is_never: bool,
+}
+
+const ALL_PORTS: (u16, u16) = (0, u16::MAX);
+const NOTE_BYTES_MAX: usize = 64;
+
+impl Net {
+    fn bits_max(self) -> u8 {
+        if self.is_v6 { 128 } else { 32 }
+    }
+
+    /// `10.0.0.0/8`, an address alone, or an address with a mask of as many ones.
+    pub(crate) fn read(text: &str) -> Option<Self> {
+        let (address, len) = text.split_once('/').map_or((text, None), |(address, len)| (address, Some(len)));
+        let (bits, is_v6) = address_bits(address)?;
+        let bits_max = if is_v6 { 128 } else { 32 };
+        let len = match len {
+            None => bits_max,
+            Some(len) => match len.parse::<u8>() {
+                Ok(len) => len,
+                Err(_) => mask_len(len, is_v6)?,
+            },
+        };
+        (len <= bits_max).then(|| Self { bits: cut(bits, len, bits_max), len, is_v6 })
+    }
+
+    /// The networks that are together all addresses from one to another.
+    pub(crate) fn of_range(from: &str, to: &str) -> Option<Vec<Self>> {
+        let ((mut low, is_v6), (high, other)) = (address_bits(from)?, address_bits(to)?);
+        if is_v6 != other || low > high {
+            return None;
+        }
+        let bits_max: u8 = if is_v6 { 128 } else { 32 };
+        let mut nets = Vec::new();
+        loop {
+            // The largest block that begins here and ends no later.
+            let mut free = (low.trailing_zeros() as u8).min(bits_max);
+            while free > 0 && (free == 128 || low | ((1 << free) - 1) > high) {
+                if free == 128 && low == 0 && high == u128::MAX {
+                    break;
+                }
+                free -= 1;
+            }
+            nets.push(Self { bits: low, len: bits_max - free, is_v6 });
+            let last = if free == 128 { u128::MAX } else { low | ((1 << free) - 1) };
+            if last >= high {
+                return Some(nets);
+            }
+            low = last + 1;
+        }
+    }
+
+    /// All networks of its family beside it.
+    pub(crate) fn others(self) -> Vec<Self> {
+        let bits_max = self.bits_max();
+        let other = |len: u8| {
+            let flipped = self.bits ^ 1 << (bits_max - len);
+            Self { bits: cut(flipped, len, bits_max), len, is_v6: self.is_v6 }
+        };
+        (1..=self.len).map(other).collect()
+    }
+}
+
+impl fmt::Display for Net {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.is_v6 {
+            true => write!(f, "{}/{}", Ipv6Addr::from(self.bits), self.len),
+            false => write!(f, "{}/{}", Ipv4Addr::from(self.bits as u32), self.len),
+        }
+    }
+}
+
+impl fmt::Display for Row {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let quoted = |text: &str| format!("'{}'", text.replace('\'', "''"));
+        let or_null = |value: Option<String>| value.unwrap_or_else(|| "NULL".to_owned());
+        let net = |net: Option<Net>| or_null(net.map(|net| quoted(&net.to_string())));
+        let number = |n: Option<u8>| or_null(n.map(|n| n.to_string()));
+        let ((src_low, src_high), (dst_low, dst_high)) = (self.src_ports, self.dst_ports);
+        write!(
+            f,
+            "{}, {}, {}, {}, {src_low}, {src_high}, {dst_low}, {dst_high}, {}, {}, {}, {}",
+            or_null(self.at.as_deref().map(quoted)),
+            net(self.src),
+            net(self.dst),
+            number(self.protocol),
+            number(self.icmp),
+            number(self.state),
+            self.verdict as u8,
+            quoted(&self.note),
+        )
+    }
+}
+
+impl Rule {
+    /// Only packets of a family.
+    pub(crate) fn only(&mut self, family: Family) {
+        if self.family != Family::Any && self.family != family {
+            self.is_never = true;
+        }
+        self.family = family;
+    }
+
+    /// Only packets of these protocols.
+    pub(crate) fn protocols(&mut self, wanted: Vec<u8>) {
+        self.protocols = Some(match self.protocols.take() {
+            None => wanted,
+            Some(known) => known.into_iter().filter(|known| wanted.contains(known)).collect(),
+        });
+    }
+
+    /// Appends the rows of the rule.
+    ///
+    /// # Errors
+    /// Why it cannot be rows.
+    pub(crate) fn into_rows(self, line: u32, rows: &mut Vec<Row>) -> Result<(), String> {
+        // A rule without a verdict counts or logs, and goes on.
+        let Some(verdict) = self.verdict else { return Ok(()) };
+        if self.is_never {
+            return Ok(());
+        }
+        let note = self.comment.as_ref().filter(|comment| !comment.is_empty()).cloned();
+        let note = cut_text(note.unwrap_or_else(|| format!("line {line}")));
+        let of_family = match self.family {
+            Family::Any => None,
+            Family::V4 => Some(Net { bits: 0, len: 0, is_v6: false }),
+            Family::V6 => Some(Net { bits: 0, len: 0, is_v6: true }),
+        };
+        let no_address = self.src.is_none() && self.dst.is_none();
+        let src = if no_address { of_family.map(|net| vec![net]) } else { self.src };
+        let n = [
+            length(&self.at),
+            length(&src),
+            length(&self.dst),
+            length(&self.protocols),
+            length(&self.src_ports),
+            length(&self.dst_ports),
+            length(&self.icmp),
+            length(&self.states),
+        ];
+        let n = n.iter().try_fold(1_usize, |all, n| all.checked_mul(*n)).unwrap_or(usize::MAX);
+        if n > ROWS_OF_RULE_MAX {
+            return Err(format!("the rule would be {n} rows, and may be {ROWS_OF_RULE_MAX}"));
+        }
+        if rows.len() + n > ROWS_MAX {
+            return Err(format!("the list would be more than {ROWS_MAX} rows"));
+        }
+        let is_of_family = |net: &Net| match self.family {
+            Family::Any => true,
+            Family::V4 => !net.is_v6,
+            Family::V6 => net.is_v6,
+        };
+        for nth in 0..n {
+            // As digits of a number, of which the last changes first.
+            let mut rest = nth;
+            let state = digit(&self.states, &mut rest);
+            let icmp = digit(&self.icmp, &mut rest);
+            let dst_ports = digit(&self.dst_ports, &mut rest).unwrap_or(ALL_PORTS);
+            let src_ports = digit(&self.src_ports, &mut rest).unwrap_or(ALL_PORTS);
+            let protocol = digit(&self.protocols, &mut rest);
+            let dst = digit(&self.dst, &mut rest);
+            let src = digit(&src, &mut rest);
+            let at = digit(&self.at, &mut rest);
+            let is_mixed = matches!((src, dst), (Some(a), Some(b)) if a.is_v6 != b.is_v6);
+            if !is_mixed && [src, dst].iter().flatten().all(is_of_family) {
+                let note = note.clone();
+                rows.push(Row { at, src, dst, protocol, src_ports, dst_ports, icmp, state, verdict, note });
+            }
+        }
+        Ok(())
+    }
+}
+
+/// What a policy decides for packets that no rule has matched.
+pub(crate) fn policy(verdict: Verdict, family: Family, line: u32, rows: &mut Vec<Row>) -> Result<(), Fault> {
+    let comment = Some("policy".to_owned());
+    let rule = Rule { family, verdict: Some(verdict), comment, ..Rule::default() };
+    rule.into_rows(line, rows).map_err(|reason| Fault { line, column: 1, reason })
+}
+
+/// Ports: a number, a range with `between`, or the name of a service.
+pub(crate) fn ports(text: &str, between: char) -> Option<(u16, u16)> {
+    let one = |text: &str| {
+        let named = SERVICES.iter().find(|(name, _)| *name == text).map(|(_, port)| *port);
+        named.or_else(|| text.parse::<u16>().ok())
+    };
+    if let Some(port) = one(text) {
+        return Some((port, port));
+    }
+    let (low, high) = text.split_once(between)?;
+    let low = if low.is_empty() { 0 } else { one(low)? };
+    let high = if high.is_empty() { u16::MAX } else { one(high)? };
+    (low <= high).then_some((low, high))
+}
+
+/// All ports beside some.
+pub(crate) fn other_ports(mut some: Vec<(u16, u16)>) -> Vec<(u16, u16)> {
+    some.sort_unstable();
+    let (mut others, mut next) = (Vec::new(), 0_u32);
+    for (low, high) in some {
+        if u32::from(low) > next {
+            others.push((next as u16, low - 1));
+        }
+        next = next.max(u32::from(high) + 1);
+    }
+    if next <= u32::from(u16::MAX) {
+        others.push((next as u16, u16::MAX));
+    }
+    others
+}
+
+/// The number of a protocol that IP carries.
+pub(crate) fn protocol(text: &str) -> Option<u8> {
+    let named = PROTOCOLS.iter().find(|(name, _)| *name == text).map(|(_, number)| *number);
+    named.or_else(|| text.parse().ok())
+}
+
+/// The type of an ICMP message.
+pub(crate) fn icmp_type(text: &str, is_v6: bool) -> Option<u8> {
+    let names = if is_v6 { ICMPV6_TYPES } else { ICMP_TYPES };
+    let named = names.iter().find(|(name, _)| *name == text).map(|(_, number)| *number);
+    named.or_else(|| text.parse().ok())
+}
+
+/// What a connection's state is called: 1 for new, 2 for established; None inside for one that no packet has here.
+pub(crate) fn state(text: &str) -> Option<Option<u8>> {
+    match text.to_ascii_lowercase().as_str() {
+        "new" => Some(Some(1)),
+        "established" | "related" => Some(Some(2)),
+        "invalid" | "untracked" => Some(None),
+        _ => None,
+    }
+}
+
+fn address_bits(text: &str) -> Option<(u128, bool)> {
+    match text.parse::<IpAddr>().ok()? {
+        IpAddr::V4(address) => Some((u32::from(address).into(), false)),
+        IpAddr::V6(address) => Some((u128::from(address), true)),
+    }
+}
+
+/// The ones of a mask that has them all at its beginning.
+fn mask_len(text: &str, is_v6: bool) -> Option<u8> {
+    let (mask, other) = address_bits(text)?;
+    let mask = if is_v6 { mask } else { mask << 96 };
+    (other == is_v6 && mask.leading_ones() + mask.trailing_zeros().min(128) >= 128)
+        .then(|| mask.leading_ones() as u8)
+}
+
+fn cut(bits: u128, len: u8, bits_max: u8) -> u128 {
+    let free = bits_max - len;
+    if free >= 128 { 0 } else { bits >> free << free }
+}
+
+fn cut_text(mut text: String) -> String {
+    text.retain(|c| !c.is_control());
+    let mut end = text.len().min(NOTE_BYTES_MAX);
+    while !text.is_char_boundary(end) {
+        end -= 1;
+    }
+    text.truncate(end);
+    text
+}
+
+fn length<T>(values: &Option<Vec<T>>) -> usize {
+    values.as_ref().map_or(1, Vec::len)
+}
+
+/// One of the values by the last digit of a number, which is taken off; None if any will do.
+fn digit<T: Clone>(values: &Option<Vec<T>>, number: &mut usize) -> Option<T> {
+    let values = values.as_ref()?;
+    let at = *number % values.len();
+    *number /= values.len();
+    Some(values[at].clone())
+}
+
+const PROTOCOLS: &[(&str, u8)] = &[
+    ("icmp", 1),
+    ("igmp", 2),
+    ("tcp", 6),
+    ("udp", 17),
+    ("gre", 47),
+    ("esp", 50),
+    ("ah", 51),
+    ("icmpv6", 58),
+    ("ipv6-icmp", 58),
+    ("icmp6", 58),
+    ("ospf", 89),
+    ("sctp", 132),
+    ("udplite", 136),
+];
+
+const SERVICES: &[(&str, u16)] = &[
+    ("ftp", 21),
+    ("ssh", 22),
+    ("telnet", 23),
+    ("smtp", 25),
+    ("domain", 53),
+    ("bootps", 67),
+    ("bootpc", 68),
+    ("http", 80),
+    ("pop3", 110),
+    ("ntp", 123),
+    ("imap2", 143),
+    ("snmp", 161),
+    ("bgp", 179),
+    ("https", 443),
+    ("syslog", 514),
+    ("imaps", 993),
+    ("pop3s", 995),
+];
+
+const ICMP_TYPES: &[(&str, u8)] = &[
+    ("echo-reply", 0),
+    ("destination-unreachable", 3),
+    ("source-quench", 4),
+    ("redirect", 5),
+    ("echo-request", 8),
+    ("router-advertisement", 9),
+    ("router-solicitation", 10),
+    ("time-exceeded", 11),
+    ("parameter-problem", 12),
+    ("timestamp-request", 13),
+    ("timestamp-reply", 14),
+];
+
+const ICMPV6_TYPES: &[(&str, u8)] = &[
+    ("destination-unreachable", 1),
+    ("packet-too-big", 2),
+    ("time-exceeded", 3),
+    ("parameter-problem", 4),
+    ("echo-request", 128),
+    ("echo-reply", 129),
+    ("mld-listener-query", 130),
+    ("nd-router-solicit", 133),
+    ("router-solicitation", 133),
+    ("nd-router-advert", 134),
+    ("router-advertisement", 134),
+    ("nd-neighbor-solicit", 135),
+    ("neighbour-solicitation", 135),
+    ("nd-neighbor-advert", 136),
+    ("neighbour-advertisement", 136),
+];

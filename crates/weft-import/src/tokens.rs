@@ -1,0 +1,91 @@
+//! Words with their places.
+
+/// What a text is made of.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Kind {
+    /// A run of other characters.
+    Word,
+    /// What stands in quotes, without them.
+    Text,
+    /// One of `{`, `}`, `,`, `;`, `=`, or `!=`.
+    Mark,
+    /// The end of a line.
+    Line,
+    /// The end of the text.
+    End,
+}
+
+/// A piece of a text.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Token<'a> {
+    pub(crate) kind: Kind,
+    pub(crate) text: &'a str,
+    /// From 1.
+    pub(crate) line: u32,
+    pub(crate) column: u32,
+}
+
+impl Token<'_> {
+    pub(crate) fn is(&self, text: &str) -> bool {
+        matches!(self.kind, Kind::Word | Kind::Mark) && self.text == text
+    }
+}
+
+/// The pieces of a text. A comment goes from `#` at the beginning of a word to the end of the line; a line that ends in
+/// `\` goes on in the next. With `marks` there are marks; else they are parts of words.
+pub(crate) fn tokens(text: &str, marks: bool) -> Vec<Token<'_>> {
+    let mut tokens = Vec::new();
+    let mut goes_on = false;
+    for (nth, line) in text.lines().enumerate() {
+        let number = nth as u32 + 1;
+        let (body, continued) = line.strip_suffix('\\').map_or((line, false), |body| (body, true));
+        of_line(body, number, marks, &mut tokens);
+        goes_on = continued;
+        if !goes_on {
+            tokens.push(Token {
+                kind: Kind::Line,
+                text: "",
+                line: number,
+                column: line.chars().count() as u32 + 1,
+            });
+        }
+    }
+    let line = text.lines().count().max(1) as u32;
+    if goes_on {
+        tokens.push(Token { kind: Kind::Line, text: "", line, column: 1 });
+    }
+    tokens.push(Token { kind: Kind::End, text: "", line, column: 1 });
+    tokens
+}
+
+fn of_line<'a>(line: &'a str, number: u32, marks: bool, tokens: &mut Vec<Token<'a>>) {
+    let is_mark = |c: char| marks && matches!(c, '{' | '}' | ',' | ';' | '=');
+    let mut rest = line;
+    let mut column = 1;
+    while let Some(first) = rest.chars().next() {
+        if first.is_whitespace() {
+            rest = &rest[first.len_utf8()..];
+            column += 1;
+            continue;
+        }
+        if first == '#' {
+            return;
+        }
+        let (kind, text, taken) = if first == '"' {
+            let inside = &rest[1..];
+            let end = inside.find('"').unwrap_or(inside.len());
+            (Kind::Text, &inside[..end], (end + 2).min(rest.len()))
+        } else if marks && rest.starts_with("!=") {
+            (Kind::Mark, &rest[..2], 2)
+        } else if is_mark(first) {
+            (Kind::Mark, &rest[..1], 1)
+        } else {
+            let ends = |c: char| c.is_whitespace() || is_mark(c) || c == '"';
+            let end = rest.find(ends).unwrap_or(rest.len());
+            (Kind::Word, &rest[..end], end)
+        };
+        tokens.push(Token { kind, text, line: number, column });
+        column += rest[..taken].chars().count() as u32;
+        rest = &rest[taken..];
+    }
+}

@@ -1,0 +1,123 @@
+//! Lists as they are printed, and the rows that they become.
+
+use weft_import::{Format, Hook, List, import, insert};
+
+/// As `nft list ruleset` prints it.
+const NFT: &str = include_str!("lists/office.nft");
+/// As `iptables-save -c` prints it.
+const IPTABLES: &str = include_str!("lists/office.iptables");
+
+fn rows(list: &List) -> Vec<String> {
+    assert_eq!(list.faults, [], "it is a list");
+    list.rows.iter().map(ToString::to_string).collect()
+}
+
+/// A rule that becomes another opens a network, or closes it.
+#[test]
+fn a_list_of_nft_becomes_its_rows() {
+    let list = import(NFT, None, &Hook { name: "forward".into(), out_port: Some("wan".into()) });
+    assert_eq!(
+        rows(&list),
+        [
+            "NULL, NULL, NULL, NULL, 0, 65535, 0, 65535, NULL, 2, 1, 'answers'",
+            "'lan', '192.168.1.0/24', NULL, 6, 0, 65535, 80, 80, NULL, 1, 1, 'line 16'",
+            "'lan', '192.168.1.0/24', NULL, 6, 0, 65535, 443, 443, NULL, 1, 1, 'line 16'",
+            "'lan', '192.168.1.0/24', NULL, 6, 0, 65535, 8000, 8100, NULL, 1, 1, 'line 16'",
+            "NULL, NULL, '192.0.2.4/30', 17, 1024, 65535, 53, 53, NULL, NULL, 1, 'line 17'",
+            "NULL, NULL, '192.0.2.8/31', 17, 1024, 65535, 53, 53, NULL, NULL, 1, 'line 17'",
+            "NULL, '203.0.113.7/32', NULL, NULL, 0, 65535, 0, 65535, NULL, NULL, 0, 'they''d scan'",
+            "NULL, '198.51.100.0/24', NULL, NULL, 0, 65535, 0, 65535, NULL, NULL, 0, 'they''d scan'",
+            "NULL, '0.0.0.0/0', NULL, 1, 0, 65535, 0, 65535, 8, NULL, 1, 'line 19'",
+            "NULL, '::/0', NULL, 58, 0, 65535, 0, 65535, 128, NULL, 1, 'line 20'",
+            "NULL, '::/0', NULL, 58, 0, 65535, 0, 65535, 135, NULL, 1, 'line 20'",
+            "NULL, NULL, NULL, 6, 0, 65535, 0, 21, NULL, NULL, 2, 'line 21'",
+            "NULL, NULL, NULL, 6, 0, 65535, 23, 65535, NULL, NULL, 2, 'line 21'",
+        ]
+    );
+}
+
+/// The same for the other form, which most machines still have.
+#[test]
+fn a_list_of_iptables_becomes_its_rows() {
+    let list = import(IPTABLES, None, &Hook { name: "forward".into(), out_port: Some("eth1".into()) });
+    assert_eq!(
+        rows(&list),
+        [
+            "NULL, '0.0.0.0/0', NULL, NULL, 0, 65535, 0, 65535, NULL, 2, 1, 'line 7'",
+            "'eth0', '10.1.0.0/16', NULL, 6, 0, 65535, 80, 80, NULL, NULL, 1, 'the web'",
+            "'eth0', '10.1.0.0/16', NULL, 6, 0, 65535, 8000, 8100, NULL, NULL, 1, 'the web'",
+            "NULL, '128.0.0.0/1', NULL, 17, 0, 65535, 53, 53, NULL, NULL, 0, 'line 9'",
+            "NULL, '64.0.0.0/2', NULL, 17, 0, 65535, 53, 53, NULL, NULL, 0, 'line 9'",
+            "NULL, '0.0.0.0/0', NULL, 1, 0, 65535, 0, 65535, 8, NULL, 1, 'line 10'",
+            "NULL, '0.0.0.0/0', '10.9.0.0/16', NULL, 0, 65535, 0, 65535, NULL, NULL, 2, 'line 12'",
+            "NULL, '0.0.0.0/0', NULL, NULL, 0, 65535, 0, 65535, NULL, NULL, 1, 'policy'",
+        ]
+        .map(|row| row.replace("'0.0.0.0/0', '10.9.0.0/16'", "NULL, '10.9.0.0/16'"))
+    );
+    assert!(insert(&list, "edge.ruleset.rules").ends_with("1, 'policy');\n"));
+}
+
+/// Who does not see which line was left out trusts a list that is not there.
+#[test]
+fn what_is_not_understood_has_its_place() {
+    let nft = |rule: &str| {
+        let text = format!(
+            "table inet f {{\n chain c {{\n  type filter hook forward priority 0; policy drop;\n  {rule}\n }}\n}}\n"
+        );
+        import(&text, Some(Format::Nft), &Hook::default())
+            .faults
+            .iter()
+            .map(ToString::to_string)
+            .collect::<Vec<_>>()
+    };
+    assert_eq!(nft("tcp dport 80 limit rate 5/second accept"), ["4:16: `limit` is not read in a rule"]);
+    assert_eq!(
+        nft("ip saddr 10.0.0.0/33 drop"),
+        ["4:12: `10.0.0.0/33` is no IPv4 address, network or range"]
+    );
+    assert_eq!(nft("tcp dport 99999 drop"), ["4:13: `99999` is no port or range of ports"]);
+    assert_eq!(nft("ip saddr @bad drop"), ["4:12: there is no set `bad` in table `f`"]);
+    assert_eq!(
+        nft("oifname \"wan\" accept"),
+        ["4:3: by which port a packet leaves is not known: say it with --out-port"]
+    );
+    assert_eq!(nft("jump other"), ["4:3: `jump` is not read in a rule"]);
+    assert_eq!(nft("accept drop"), ["4:10: nothing is read behind `accept`"]);
+    let iptables = |rule: &str| {
+        let text = format!("*filter\n:FORWARD DROP [0:0]\n-A FORWARD {rule}\nCOMMIT\n");
+        import(&text, None, &Hook::default()).faults.iter().map(ToString::to_string).collect::<Vec<_>>()
+    };
+    assert_eq!(iptables("-m limit --limit 5/s -j ACCEPT"), ["3:15: the match `limit` is not read"]);
+    assert_eq!(
+        iptables("-p tcp -j LOGDROP"),
+        ["3:22: the target `LOGDROP` is not read: only ACCEPT, DROP and REJECT"]
+    );
+    assert_eq!(iptables("-s 10.0.0.0/8 --dport"), ["3:26: `--dport` needs a value"]);
+    assert_eq!(import("", None, &Hook::default()).faults.len(), 1, "an empty list would let nothing pass");
+}
+
+/// A rule with two long sets would fill the memory.
+#[test]
+fn a_rule_becomes_so_many_rows_and_no_more() {
+    let ports: Vec<String> = (0..300).map(|port| (2 * port).to_string()).collect();
+    let ports = ports.join(", ");
+    let rule = format!("tcp sport {{ {ports} }} tcp dport {{ {ports} }} drop");
+    let text =
+        format!("table ip f {{ chain c {{ type filter hook forward priority 0; policy drop;\n{rule}\n}} }}");
+    let list = import(&text, None, &Hook::default());
+    assert_eq!(list.faults[0].reason, "the rule would be 90000 rows, and may be 65536");
+}
+
+/// Damaged lists are what people have when something is wrong already.
+#[test]
+fn damaged_lists_are_read_to_their_end() {
+    for text in [NFT, IPTABLES] {
+        for format in [Format::Nft, Format::Iptables, Format::Ip6tables] {
+            for cut in (0..text.len()).filter(|at| text.is_char_boundary(*at)) {
+                import(&text[..cut], Some(format), &Hook::default());
+                let without = format!("{}{}", &text[..cut], text[cut..].chars().skip(1).collect::<String>());
+                import(&without, Some(format), &Hook::default());
+            }
+        }
+    }
+}

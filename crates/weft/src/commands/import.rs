@@ -1,0 +1,50 @@
+//! `weft import`
+
+use super::count;
+use crate::cli::{ImportArgs, ListFormat};
+use crate::fault::Fault;
+use std::io::{Read as _, Write as _};
+use weft_import::{FAULTS_MAX, Format, Hook, import, insert};
+
+pub(crate) fn run(args: &ImportArgs) -> Result<(), Fault> {
+    let text = read(&args.file)?;
+    let format = args.format.map(|format| match format {
+        ListFormat::Nft => Format::Nft,
+        ListFormat::Iptables => Format::Iptables,
+        ListFormat::Ip6tables => Format::Ip6tables,
+    });
+    let hook = Hook { name: args.hook.clone(), out_port: args.out_port.clone() };
+    let list = import(&text, format, &hook);
+    for fault in &list.faults {
+        eprintln!("{}:{fault}", args.file);
+    }
+    let n = list.faults.len();
+    let faults = format!("{} not understood", count(n as u64, "line"));
+    if n >= FAULTS_MAX {
+        return Err(Fault::Input(format!("{faults}, and perhaps more; nothing was imported")));
+    }
+    if n > 0 && !args.keep_going {
+        return Err(Fault::Input(format!(
+            "{faults}; nothing was imported (--keep-going imports the other rules)"
+        )));
+    }
+    if n > 0 {
+        eprintln!("{faults}: those rules are left out");
+    }
+    let mut stdout = std::io::stdout().lock();
+    let _ =
+        writeln!(stdout, "-- {} of {}, hook {}", count(list.rows.len() as u64, "row"), args.file, args.hook);
+    let _ = stdout.write_all(insert(&list, &args.table).as_bytes());
+    Ok(())
+}
+
+/// Text from a file, or from standard input.
+fn read(path: &str) -> Result<String, Fault> {
+    let mut text = String::new();
+    let read = match path {
+        "-" => std::io::stdin().read_to_string(&mut text).map(drop),
+        path => std::fs::read_to_string(path).map(|found| text = found),
+    };
+    read.map_err(|error| Fault::environment(format!("cannot read `{path}`: {error}")))?;
+    Ok(text)
+}
