@@ -242,6 +242,10 @@ pub enum EditTarget {
     Answer(u16),
     /// The entry of the chain's reply-field list: a field of a REPLY's message.
     Reply(u16),
+    /// The value with this index of those that the next [`EditTarget::Reshape`] is given.
+    Part(u16),
+    /// The headers of the frame: the entry of the chain's list of changes of structure. It has no value of its own.
+    Reshape(u16),
 }
 
 /// A value in an edit or a sink row. Compiled code makes cells itself, so their layout is fixed: the

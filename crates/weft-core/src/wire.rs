@@ -15,6 +15,7 @@ mod build;
 mod eval;
 pub mod generate;
 mod read;
+pub mod reshape;
 
 pub use build::{BuildError, Header, build};
 pub use read::{FoundField, Layer, Malformed, Reading, read};

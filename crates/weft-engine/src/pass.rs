@@ -157,7 +157,7 @@ impl Passes {
                 Place::Body(path) if path.is_empty() => {
                     facts.payload.map(|payload| Slot { a: 0, b: payload.len() as u64 })
                 }
-                Place::Body(_) | Place::Key(_) | Place::Frame(_) => continue,
+                Place::Body(_) | Place::Key(_) | Place::Frame(_) | Place::Layer(_) => continue,
                 Place::Header(name) => self.keep_header(facts.headers, name),
                 Place::Trailer(name) => self.keep_header(facts.trailers, name),
                 Place::Meta(meta) => self.meta(*meta, live, facts),

@@ -14,8 +14,8 @@
 //! on when it is full, the room that each operation takes is part of its meaning:
 //! * [`Op::Concat`], [`Op::Lower`], [`Op::Upper`], [`Op::IntToText`], [`Op::FloatToText`], [`Op::Key`], and
 //!   [`Op::Column`] and [`Op::CallGet`] of bytes take the length of their result;
-//! * [`Op::SetInput`], [`Op::SetAnswer`], [`Op::SetReply`], [`Op::Emit`] and [`Op::Mirror`] take the length of each
-//!   Bytes operand, in order (NULL cells of an Emit take none);
+//! * [`Op::SetInput`], [`Op::SetAnswer`], [`Op::SetReply`], [`Op::Emit`], [`Op::Mirror`] and [`Op::Reshape`] take the
+//!   length of each Bytes operand, in order (NULL cells of an Emit take none);
 //! * [`Op::Native`] of bytes takes the length of its result;
 //! * nothing else takes room; the text of an ABORT or REDIRECT does not.
 //!
@@ -110,6 +110,10 @@ pub struct NameId(pub u16);
 /// A way to match the rows of a table, an index into [`crate::program::ChainProgram::matches`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct MatchId(pub u16);
+
+/// A change of the structure of frames, an index into [`crate::program::ChainProgram::reshapes`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct ReshapeId(pub u16);
 
 /// A native function of the chain, an index into [`crate::program::ChainProgram::natives`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -233,6 +237,10 @@ pub enum Op {
     SetAnswer(NameId, Value),
     /// Sets a field of the message that a REPLY gives. `T ->`
     SetReply(NameId, Value),
+    /// Changes which headers the frame has, with a value for each of the
+    /// [`ReshapeDecl`](crate::program::ReshapeDecl)'s parameters. Inputs stay what they were: whoever carries it out
+    /// looks at the frame anew for the elements behind. `T... ->`
+    Reshape(ReshapeId, Vec<Value>),
     // The frame, in PARSE alone: what is in [`weft_core::abi::REGION_BODY`].
     /// How many bytes it has. `-> Int`
     FrameLen,
@@ -620,7 +628,9 @@ impl Op {
             | Self::CountInto(_, a, _, b, _)
             | Self::SetColumn(_, a, _, b, _) => vec![*a, *b],
             Self::Select(a, b, c) | Self::Slice(a, b, c) => vec![*a, *b, *c],
-            Self::Concat(parts) | Self::Key(parts) | Self::Native(_, parts) => parts.clone(),
+            Self::Concat(parts) | Self::Key(parts) | Self::Native(_, parts) | Self::Reshape(_, parts) => {
+                parts.clone()
+            }
             Self::Emit(_, cells) | Self::Match(_, _, cells) => {
                 cells.iter().flat_map(|(cell, null)| [Some(*cell), *null]).flatten().collect()
             }

@@ -4,12 +4,13 @@
 //! variables and sinks. The engine runs *segments* of it: lists of handlers for one event, which a back end
 //! compiles into one piece of code (that is all that fusion is here).
 
-use crate::ir::{Endian, Function, TableId};
+use crate::ir::{Endian, Function, Op, TableId};
 use weft_core::matching::MatchSpec;
 use weft_core::native::NativeDecl;
 use weft_core::table::TableSpec;
 use weft_core::types::{Repr, Type};
-use weft_core::wire::FieldRef;
+use weft_core::wire::reshape::Reshape;
+use weft_core::wire::{FieldRef, LayerRef};
 use weft_core::{Interval, Status, Value};
 
 /// A checked and lowered chain.
@@ -37,6 +38,8 @@ pub struct ChainProgram {
     pub answers: Vec<AnswerName>,
     /// Fields that a REPLY's message may carry: dotted paths in the response message.
     pub replies: Vec<ReplyField>,
+    /// Changes of the structure of frames that handlers make.
+    pub reshapes: Vec<ReshapeDecl>,
     /// Native functions that handlers call, each with what is known of its calls beforehand.
     pub natives: Vec<NativeDecl>,
     /// What a chain on frames has besides.
@@ -46,6 +49,8 @@ pub struct ChainProgram {
 /// How the inputs of a chain are found in a frame, and how those that it changes are written back.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Frames {
+    /// Frames begin with an IP packet, and not with a link header.
+    pub is_ip: bool,
     /// The function of [`Event::Parse`]: it gives the inputs that are [`Place::Frame`]. It ends with FORWARD, or, of a
     /// malformed frame, with DROP: its line is then an index into `checks`.
     ///
@@ -106,6 +111,15 @@ pub struct Sum {
     pub zero_is_none: bool,
     /// The field is in the pseudo header alone, so that a checksum that the device is still to complete has it, too.
     pub pseudo: bool,
+}
+
+/// A change of the structure of frames.
+#[derive(Clone, Debug, PartialEq)]
+pub struct ReshapeDecl {
+    /// The types of the values that it is given: those of the stack's fields in their order, or the bytes of a CUT.
+    pub params: Vec<Type>,
+    /// What it does. The inputs that it names are [`Place::Layer`].
+    pub what: Reshape,
 }
 
 /// One direction of a chain.
@@ -178,6 +192,9 @@ pub enum Place {
     Key(u16),
     /// A field of a frame, or whether it has a layer: given by [`Frames::parser`].
     Frame(FieldRef),
+    /// A layer of a frame, for a [`Reshape`]: given by [`Frames::parser`], and read by no element. Its slot has where
+    /// its header begins, and how many bytes it has; in the upper half of that, where the layer ends.
+    Layer(LayerRef),
 }
 
 /// What the engine knows of a tuple.
@@ -464,6 +481,13 @@ impl ChainProgram {
             let timeouts = element.handlers.timeouts.iter().enumerate();
             timeouts.map(move |(nth, (table, _))| (Event::Timeout(at as u16, nth as u16), *table))
         })
+    }
+
+    /// Whether an element changes the structure of frames, so that those behind it see another frame.
+    pub fn reshapes(&self, element: usize) -> bool {
+        let request = self.elements.get(element).and_then(|element| element.handlers.request.as_ref());
+        let mut insts = request.into_iter().flat_map(|f| &f.blocks).flat_map(|block| &block.insts);
+        insts.any(|inst| matches!(inst.op, Op::Reshape(..)))
     }
 
     /// Whether the pass goes on where a handler of this element fails: it was declared `FAIL OPEN`, or the call is over

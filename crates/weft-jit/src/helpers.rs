@@ -170,6 +170,14 @@ pub(crate) mod target {
         2 | (index as u32) << 16
     }
 
+    pub(crate) const fn part(index: u16) -> u32 {
+        3 | (index as u32) << 16
+    }
+
+    pub(crate) const fn reshape(index: u16) -> u32 {
+        4 | (index as u32) << 16
+    }
+
     const _: () = assert!(size_of::<EditTarget>() == 4, "a kind and an index");
 }
 

@@ -1019,17 +1019,36 @@ pub enum StmtKind {
         /// Its fields.
         fields: Vec<Assign>,
     },
-    /// `PUSH p (f = e, ...);`
+    /// `PUSH p (f = e, ...), q, ...;`
     Push {
-        /// The protocol put around the packet.
-        protocol: Ident,
-        /// Its fields.
-        fields: Vec<Assign>,
+        /// The headers put in front of the frame, in the order of the wire.
+        headers: Vec<Pushed>,
     },
-    /// `POP;`
-    Pop,
+    /// `POP;`, `POP layer;` or `POP TO layer;`
+    Pop {
+        /// It says `TO`.
+        to: bool,
+        /// The layer.
+        layer: Option<Path>,
+    },
+    /// `CUT TO e;`
+    Cut {
+        /// How many bytes of the frame stay.
+        bytes: Expr,
+    },
     /// A verdict, which ends the handler.
     Verdict(Verdict),
+}
+
+/// A header of a PUSH: `p (f = e, ...)`
+#[derive(Clone, PartialEq, Debug)]
+pub struct Pushed {
+    /// The protocol.
+    pub protocol: Ident,
+    /// The fields that are said.
+    pub fields: Vec<Assign>,
+    /// The whole.
+    pub span: Span,
 }
 
 /// `IF e THEN ...` or `ELSIF e THEN ...`

@@ -17,7 +17,7 @@ use weft_core::filter::{KeyId, Policies};
 use weft_core::matching::MatchSpec;
 use weft_core::native::{Effect, Native, NativeCost};
 use weft_core::schema::Schema;
-use weft_core::wire::{self, FieldRef, LayerRef};
+use weft_core::wire::{self, FieldId, FieldRef, LayerRef, ProtocolId};
 use weft_core::{Interval, Type, Value};
 
 use crate::source::Span;
@@ -850,6 +850,8 @@ pub struct Effects {
     pub delays: bool,
     /// It may copy the tuple elsewhere.
     pub mirrors: bool,
+    /// It may put headers on a frame, take some off, or cut it.
+    pub reshapes: bool,
     /// It reads `now()` or `elapsed`.
     pub clock: bool,
     /// It calls `rand()`.
@@ -1007,8 +1009,47 @@ pub enum StmtKind {
         /// INTERVAL; negative is none.
         interval: Expr,
     },
+    /// `PUSH`
+    Push {
+        /// The headers, in the order of the wire.
+        headers: Vec<Pushed>,
+    },
+    /// `POP`
+    Pop {
+        /// The layer that says how far.
+        layer: LayerRef,
+        /// How much goes.
+        how: PopHow,
+    },
+    /// `CUT TO`
+    Cut {
+        /// Bytes of the frame that stay, U32.
+        bytes: Expr,
+    },
     /// A verdict.
     Verdict(Verdict),
+}
+
+/// A header of a PUSH.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Pushed {
+    /// Which.
+    pub protocol: ProtocolId,
+    /// The fields that are said, with values of their types.
+    pub fields: Vec<(FieldId, Expr)>,
+    /// Where it stands.
+    pub span: Span,
+}
+
+/// How much a POP takes off.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum PopHow {
+    /// `POP TO layer`: all in front of it.
+    To,
+    /// `POP`: the element's layer and all in front of it.
+    With,
+    /// `POP layer`: it alone.
+    Alone,
 }
 
 /// A query over `input`: of one row at most.

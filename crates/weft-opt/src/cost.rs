@@ -115,6 +115,9 @@ const TYPICAL_BYTES: u64 = 256;
 const MATCH_PS: u64 = 20_000;
 const MATCH_PART_PS: u64 = 4_000;
 
+/// What headers that are put on or taken off take, in picoseconds, and the look at the frame that comes out.
+const RESHAPE_PS: u64 = 60_000;
+
 fn of_inst(chain: &ChainProgram, function: &Function, inst: &Inst) -> u64 {
     let is_bytes = inst.result.is_some_and(|result| function.ty(result) == Ty::Bytes);
     match &inst.op {
@@ -133,6 +136,7 @@ fn of_inst(chain: &ChainProgram, function: &Function, inst: &Inst) -> u64 {
         Op::Hash(_) => 2_000,
         Op::Rand(_) => 1_200,
         Op::SetInput(..) | Op::ClearInput(_) | Op::SetAnswer(..) | Op::SetReply(..) => 4_000,
+        Op::Reshape(_, parts) => RESHAPE_PS + 4_000 * parts.len() as u64,
         Op::BytesCompare(..) | Op::InPrefix(..) => 1_500,
         Op::Column(..) | Op::CallGet(_) if is_bytes => 2_000,
         _ => 100,

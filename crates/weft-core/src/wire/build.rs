@@ -32,6 +32,20 @@ pub enum BuildError {
 /// # Errors
 /// [`BuildError`]: the headers cannot stand like that.
 pub fn build(protocols: &[Protocol], headers: &[Header], payload: &[u8]) -> Result<Vec<u8>, BuildError> {
+    let linked = links(protocols, headers)?;
+    let mut frame = payload.to_vec();
+    for at in (0..headers.len()).rev() {
+        let header = maker(protocols, headers, &linked, at, &frame).make()?;
+        frame = [header.bytes, frame].concat();
+    }
+    Ok(frame)
+}
+
+/// What each header holds because of what stands behind it.
+pub(super) fn links(
+    protocols: &[Protocol],
+    headers: &[Header],
+) -> Result<Vec<BTreeMap<FieldId, u64>>, BuildError> {
     let mut linked: Vec<BTreeMap<FieldId, u64>> = vec![BTreeMap::new(); headers.len()];
     for (at, pair) in headers.windows(2).enumerate() {
         let next = link(protocols, pair[0].protocol, pair[1].protocol)?;
@@ -48,20 +62,19 @@ pub fn build(protocols: &[Protocol], headers: &[Header], payload: &[u8]) -> Resu
             linked[below].insert(field, value);
         }
     }
-    let mut frame = payload.to_vec();
-    for at in (0..headers.len()).rev() {
-        let header = maker(protocols, headers, &linked, at, &frame).make()?;
-        frame = [header, frame].concat();
-    }
-    Ok(frame)
+    Ok(linked)
 }
 
-fn link(protocols: &[Protocol], lower: ProtocolId, upper: ProtocolId) -> Result<&Next, BuildError> {
+pub(super) fn link(
+    protocols: &[Protocol],
+    lower: ProtocolId,
+    upper: ProtocolId,
+) -> Result<&Next, BuildError> {
     let mut next = protocols[usize::from(lower.0)].next.iter();
     next.find(|next| next.to == upper).ok_or(BuildError::NotBehind(lower, upper))
 }
 
-fn maker<'a>(
+pub(super) fn maker<'a>(
     protocols: &'a [Protocol],
     headers: &'a [Header],
     linked: &'a [BTreeMap<FieldId, u64>],
@@ -85,8 +98,18 @@ fn maker<'a>(
 /// Bytes that a field is filled up with at most, where nobody gives it and others say how long it is.
 const GUESS_MAX: usize = 64;
 
+/// A header that was made.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Made {
+    pub(super) bytes: Vec<u8>,
+    /// Where its fields are: the bit at which each begins, and how many it has.
+    pub(super) places: Vec<(FieldId, usize, usize)>,
+    /// The checksums that were computed, and the bytes at which they begin.
+    pub(super) sums: Vec<(usize, Checksum)>,
+}
+
 /// A header that is being made.
-struct Maker<'a> {
+pub(super) struct Maker<'a> {
     protocols: &'a [Protocol],
     protocol: &'a Protocol,
     header: &'a Header,
@@ -108,7 +131,8 @@ struct Maker<'a> {
 struct Bits {
     bytes: Vec<u8>,
     n: usize,
-    /// Where checksums are: they are put in last.
+    /// See [`Made`]: checksums are put in last.
+    places: Vec<(FieldId, usize, usize)>,
     sums: Vec<(usize, Checksum)>,
 }
 
@@ -125,15 +149,15 @@ impl Bits {
 }
 
 impl<'a> Maker<'a> {
-    fn make(mut self) -> Result<Vec<u8>, BuildError> {
+    pub(super) fn make(mut self) -> Result<Made, BuildError> {
         let items = &self.protocol.items;
         self.items(items)?;
-        let mut bytes = core::mem::take(&mut self.bits.bytes);
-        for (at, sum) in core::mem::take(&mut self.bits.sums) {
-            let value = self.sum(sum, &bytes);
-            bytes[at..at + value.len()].copy_from_slice(&value);
+        let Bits { mut bytes, places, sums, .. } = core::mem::take(&mut self.bits);
+        for (at, sum) in &sums {
+            let value = self.sum(*sum, &bytes);
+            bytes[*at..*at + value.len()].copy_from_slice(&value);
         }
-        Ok(bytes)
+        Ok(Made { bytes, places, sums })
     }
 
     fn items(&mut self, items: &'a [Item]) -> Result<(), BuildError> {
@@ -169,8 +193,10 @@ impl<'a> Maker<'a> {
         match &field.width {
             Width::Bits { n, little } => {
                 let n = usize::from(*n);
+                self.bits.places.push((id, self.bits.n, n));
                 if let Rule::Computed(Expr::Checksum(sum)) = &field.rule
                     && self.given(id).is_none()
+                    && !self.linked.contains_key(&id)
                 {
                     self.bits.sums.push((self.bits.n / 8, *sum));
                 }
@@ -190,6 +216,7 @@ impl<'a> Maker<'a> {
                 if bytes.len() > *max as usize {
                     return misfit;
                 }
+                self.bits.places.push((id, self.bits.n, 8 * bytes.len()));
                 bytes.iter().for_each(|byte| self.bits.push(u64::from(*byte), 8));
             }
         }
@@ -289,13 +316,9 @@ impl<'a> Maker<'a> {
     /// protocol there.
     fn pseudo(&self, len: usize) -> Vec<u8> {
         let mut pseudo = Vec::new();
-        let with_addresses = self.below.iter().rev().find_map(|lower| {
-            let protocol = &self.protocols[usize::from(lower.protocol.0)];
-            let fields = protocol.fields.iter().enumerate().filter(|(_, field)| field.ty == Type::IpAddr);
-            let ids: Vec<FieldId> = fields.map(|(at, _)| FieldId(at as u16)).collect();
-            (!ids.is_empty()).then_some((lower, protocol, ids))
-        });
-        let Some((lower, protocol, ids)) = with_addresses else { return pseudo };
+        let Some((at, ids)) = addresses(self.protocols, self.below) else { return pseudo };
+        let lower = &self.below[at];
+        let protocol = &self.protocols[usize::from(lower.protocol.0)];
         for id in ids {
             let width = match &protocol.fields[usize::from(id.0)].width {
                 Width::Bytes { max, .. } => *max as usize,
@@ -307,13 +330,27 @@ impl<'a> Maker<'a> {
             }
         }
         pseudo.extend((len as u32).to_be_bytes());
-        let direct = self.below.last().and_then(|below| {
-            let next = link(self.protocols, below.protocol, self.header.protocol).ok()?;
-            next.condition.required().iter().map(|(_, n)| *n).find(|n| *n <= 255 && *n > 0)
-        });
-        pseudo.extend((direct.unwrap_or(0) as u32).to_be_bytes());
+        let number = self.below.last().and_then(|below| number_in(self.protocols, below, self.header));
+        pseudo.extend(u32::from(number.unwrap_or(0)).to_be_bytes());
         pseudo
     }
+}
+
+/// The nearest of the headers below that has addresses, and these fields.
+pub(super) fn addresses(protocols: &[Protocol], below: &[Header]) -> Option<(usize, Vec<FieldId>)> {
+    below.iter().enumerate().rev().find_map(|(at, lower)| {
+        let fields = protocols[usize::from(lower.protocol.0)].fields.iter().enumerate();
+        let addresses = fields.filter(|(_, field)| field.ty == Type::IpAddr);
+        let ids: Vec<FieldId> = addresses.map(|(at, _)| FieldId(at as u16)).collect();
+        (!ids.is_empty()).then_some((at, ids))
+    })
+}
+
+/// The number by which IP knows what it carries, as pseudo headers have it.
+pub(super) fn number_in(protocols: &[Protocol], below: &Header, upper: &Header) -> Option<u8> {
+    let next = link(protocols, below.protocol, upper.protocol).ok()?;
+    let mut required = next.condition.required().into_iter().map(|(_, n)| n);
+    required.find_map(|n| u8::try_from(n).ok().filter(|n| *n > 0))
 }
 
 impl Sight for Maker<'_> {

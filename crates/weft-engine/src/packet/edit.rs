@@ -1,15 +1,18 @@
 //! How changes of a pass get into its frame, and how checksums follow them.
 
+use super::reshape::reshape;
+use super::stats::Lost;
 use core::ops::RangeInclusive;
 use weft_core::abi::{Cell, Edit, EditTarget, Outcome, Slot};
 use weft_core::checksum::fold;
 use weft_core::frame::{Checksum, Frame, Pool};
 use weft_ir::ir::Endian;
-use weft_ir::program::{Store, StoreAt, Sum};
+use weft_ir::program::{ReshapeDecl, Store, StoreAt, Sum};
 
 /// The changes of a pass that are still to be written.
 pub(super) struct Edits<'a> {
     stores: &'a [Option<Store>],
+    reshapes: &'a [ReshapeDecl],
     slots: &'a [Slot],
     present: u64,
     outcome: &'a Outcome,
@@ -34,15 +37,36 @@ const NUMBER_BYTES: RangeInclusive<usize> = 1..=8;
 
 impl<'a> Edits<'a> {
     pub(super) fn new(
-        stores: &'a [Option<Store>],
+        (stores, reshapes): (&'a [Option<Store>], &'a [ReshapeDecl]),
         slots: &'a [Slot],
         present: u64,
         outcome: &'a Outcome,
     ) -> Self {
-        Self { stores, slots, present, outcome, written: 0 }
+        Self { stores, reshapes, slots, present, outcome, written: 0 }
     }
 
-    /// Writes the changes up to the `n`-th. A field of a layer that the frame does not have stays away.
+    /// Makes the changes up to the `n`-th, of fields and of structure.
+    ///
+    /// # Errors
+    /// Why the frame is of no use now; the changes before are made.
+    pub(super) fn make(&mut self, n: usize, frame: &mut Frame, pool: &mut Pool) -> Result<(), Lost> {
+        while self.written < n {
+            self.write(n, frame, pool)?;
+            let rest = &self.outcome.edits[self.written..n];
+            let is_part = |edit: &&Edit| matches!(edit.target, EditTarget::Part(_));
+            let parts = rest.iter().take_while(is_part).count();
+            if let Some(EditTarget::Reshape(id)) = rest.get(parts).map(|edit| edit.target)
+                && let Some(decl) = self.reshapes.get(usize::from(id))
+            {
+                reshape(&decl.what, &rest[..parts], self.outcome, self.slots, frame, pool)?;
+            }
+            self.written += (parts + 1).min(rest.len());
+        }
+        Ok(())
+    }
+
+    /// Writes changes of fields, up to the `n`-th or to one of structure. A field of a layer that the frame does not
+    /// have stays away.
     ///
     /// # Errors
     /// A value does not fit; those in front of it are written.
@@ -52,6 +76,9 @@ impl<'a> Edits<'a> {
         }
         let (checksum, bytes) = (frame.meta.offload.checksum, pool.bytes_mut(frame));
         for edit in &self.outcome.edits[self.written..n] {
+            if matches!(edit.target, EditTarget::Part(_) | EditTarget::Reshape(_)) {
+                return Ok(());
+            }
             self.written += 1;
             let EditTarget::Input(id) = edit.target else { continue };
             let at = usize::from(id);

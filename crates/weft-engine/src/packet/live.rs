@@ -25,9 +25,20 @@ pub(super) struct Code {
     metas: Vec<(usize, Meta)>,
     /// For each input, how it is written.
     pub(super) stores: Vec<Option<Store>>,
+    /// The chain in parts, in the place of `request`, where some element changes the structure of frames: those behind
+    /// it look at another frame.
+    pub(super) stages: Vec<Stage>,
     /// It asks for `rand()`.
     pub(super) draws: bool,
     version: u64,
+}
+
+/// A part of a chain, between two looks at a frame.
+#[derive(Debug)]
+pub(super) struct Stage {
+    pub(super) code: Box<dyn Program>,
+    /// Its first element.
+    pub(super) first: u16,
 }
 
 /// A chain on this worker.
@@ -89,7 +100,9 @@ impl Code {
         let state = state.for_worker(0);
         let parser = program.frames.as_ref().map(|_| backend.compile(program, Event::Parse, &state));
         let parts = program.parts(Event::Request);
-        let request = (!parts.is_empty()).then(|| backend.compile(program, Event::Request, &state));
+        let stages = stages(program, &state, backend)?;
+        let is_whole = stages.is_empty() && !parts.is_empty();
+        let request = is_whole.then(|| backend.compile(program, Event::Request, &state));
         let ops =
             || parts.iter().flat_map(|part| &part.function.blocks).flat_map(|b| &b.insts).map(|i| &i.op);
         let is_read = |at: usize| {
@@ -111,6 +124,7 @@ impl Code {
             inputs: inputs.len(),
             metas: metas.collect(),
             stores,
+            stages,
             draws: ops().any(|op| matches!(op, Op::Rand(_))),
             request: request.transpose()?,
             version,
@@ -119,7 +133,7 @@ impl Code {
 
     /// Fills the slots of a frame. `Err` has the check that it breaks.
     #[inline]
-    fn parse(&self, cx: &mut Cx<'_>, batch: &Arrived<'_>, frame: &Frame) -> Result<u64, u32> {
+    pub(super) fn parse(&self, cx: &mut Cx<'_>, batch: &Arrived<'_>, frame: &Frame) -> Result<u64, u32> {
         cx.present = 0;
         if let Some(parse) = &self.parse {
             parse.run(cx, usize::MAX);
@@ -298,6 +312,23 @@ impl Live {
     fn end(&self, &(element, line, how, n): &(u16, u32, How, u64)) -> End {
         End { element: self.name(element).to_owned(), line, how, n }
     }
+}
+
+/// The parts of a chain in which some element changes the structure of frames and another stands behind it; none of
+/// another chain.
+fn stages(program: &ChainProgram, state: &State, backend: &dyn Backend) -> Result<Vec<Stage>, Unsupported> {
+    let cuts: Vec<usize> = (1..program.elements.len()).filter(|at| program.reshapes(at - 1)).collect();
+    if cuts.is_empty() {
+        return Ok(Vec::new());
+    }
+    let mut stages = Vec::new();
+    for (first, part) in [0].into_iter().chain(cuts.iter().copied()).zip(program.cut(&cuts)) {
+        if !part.parts(Event::Request).is_empty() {
+            let code = backend.compile(&Arc::new(part), Event::Request, state)?;
+            stages.push(Stage { code, first: first as u16 });
+        }
+    }
+    Ok(stages)
 }
 
 /// What stands for a check that a parser names and its chain does not have.

@@ -15,6 +15,8 @@ mod edit;
 mod exits;
 mod live;
 pub mod plan;
+mod reshape;
+mod stages;
 pub mod stats;
 
 use crate::pass::{TRACE_EVERY, clock_cost};
@@ -28,7 +30,7 @@ use plan::PacketPlan;
 use stats::{How, Lost, PacketStats};
 use std::sync::Arc;
 use std::vec;
-use weft_core::abi::{Cx, Outcome, REGION_BODY, REGIONS, Slot, Verdict};
+use weft_core::abi::{Cx, EditTarget, Outcome, REGION_BODY, REGIONS, Slot, Verdict};
 use weft_core::frame::{BATCH_MAX, Frame, Pool};
 use weft_core::table::Row;
 use weft_core::{Interval, Time, hash};
@@ -112,6 +114,10 @@ pub struct PacketEngine {
     /// Where the frames go that have passed and are still in the batch, in their order.
     passed: Vec<Exit>,
     outcome: Outcome,
+    /// Where an element of an earlier stage has sent a frame: the name of the port.
+    target: Vec<u8>,
+    /// What a frame was cut into that stood for several.
+    segments: Vec<Frame>,
     call: Vec<u64>,
     timers: Timers<Timer>,
     due: Vec<Timer>,
@@ -192,6 +198,8 @@ impl PacketEngine {
             notes: Vec::new(),
             passed: Vec::with_capacity(BATCH_MAX),
             outcome: Outcome::default(),
+            target: Vec::new(),
+            segments: Vec::new(),
             call: Vec::new(),
             timers: Timers::new(now),
             due: Vec::new(),
@@ -260,7 +268,11 @@ impl PacketEngine {
                 nth += passed;
                 if stopped {
                     let frame = coming.next().expect("the batch has it");
-                    self.settle(Pass { nth, ..first }, frame, pool, &mut watch);
+                    let pass = Pass { nth, ..first };
+                    match self.live[pass.at].chain.code.stages.is_empty() {
+                        true => self.settle(pass, frame, pool, &mut watch),
+                        false => self.pass_stages(now, pass, frame, pool, &mut watch),
+                    }
                     nth += 1;
                 }
             }
@@ -434,12 +446,15 @@ impl PacketEngine {
         self.passed.clear();
         let is_mine = |found: &Found| matches!(found, Found::Chain { at: of, .. } if usize::from(*of) == at);
         let mine = self.found[nth..][..frames.len()].iter().take_while(|found| is_mine(found)).count();
+        if !chain.code.stages.is_empty() {
+            return true;
+        }
         let Some(request) = &chain.code.request else {
             live.frames += mine as u64;
             self.passed.resize(mine, forward);
             return false;
         };
-        let inputs = chain.code.inputs;
+        let (inputs, reshapes) = (chain.code.inputs, !chain.program.reshapes.is_empty());
         self.outcome.clear();
         while self.passed.len() < mine {
             // It lasts until a frame is to be written: it looks into the pool.
@@ -487,7 +502,10 @@ impl PacketEngine {
                     self.passed.push(forward);
                     continue;
                 }
-                let left = if is_watched { Left::More } else { left_by(cx.out, forward, &mut self.exits) };
+                let left = match is_watched || (reshapes && is_reshaped(cx.out)) {
+                    true => Left::More,
+                    false => left_by(cx.out, forward, &mut self.exits),
+                };
                 match left {
                     Left::More => return true,
                     Left::Edited(exit) => break exit,
@@ -503,7 +521,7 @@ impl PacketEngine {
             let n = self.passed.len();
             let Found::Chain { present, .. } = self.found[nth + n] else { return false };
             let slots = &self.slots[(nth + n) * self.stride..][..inputs];
-            let mut edits = Edits::new(&chain.code.stores, slots, present, &self.outcome);
+            let mut edits = Edits::new((&chain.code.stores, &[]), slots, present, &self.outcome);
             let written = edits.write(self.outcome.edits.len(), &frames[n], pool);
             self.passed.push(written.map_or(Exit::Lost(Lost::Unfit), |()| edited));
             self.outcome.clear();
@@ -531,7 +549,63 @@ impl PacketEngine {
     }
 
     /// Carries out all that a pass has left.
-    fn settle(&mut self, pass: Pass, mut frame: Frame, pool: &mut Pool, watch: Watcher<'_, '_>) {
+    fn settle(&mut self, pass: Pass, frame: Frame, pool: &mut Pool, watch: Watcher<'_, '_>) {
+        let Found::Chain { present, .. } = self.found[pass.nth] else {
+            unreachable!("it has passed its chain")
+        };
+        if self.is_to_be_cut(pass, &frame) {
+            let mut segments = self.cut(pass, frame, pool, watch);
+            segments.drain(..).for_each(|segment| {
+                self.settle_one(pass, present, segment, pool, watch);
+                // They are given once, for the frame that came.
+                self.outcome.rows.clear();
+                self.outcome.cells.clear();
+            });
+            self.segments = segments;
+            return;
+        }
+        self.settle_one(pass, present, frame, pool, watch);
+    }
+
+    fn settle_one(
+        &mut self,
+        pass: Pass,
+        present: u64,
+        mut frame: Frame,
+        pool: &mut Pool,
+        watch: Watcher<'_, '_>,
+    ) {
+        match self.carry_out(pass, present, &mut frame, pool) {
+            Ok(()) => self.give_verdict(pass, frame, pool, watch),
+            Err(reason) => self.lose(reason, frame, pool, watch),
+        }
+    }
+
+    /// Sends a frame where the verdict of its pass says.
+    fn give_verdict(&mut self, pass: Pass, frame: Frame, pool: &mut Pool, watch: Watcher<'_, '_>) {
+        let delay = self.outcome.delay;
+        match self.outcome.verdict {
+            Verdict::Forward => self.forward(chain_to(&self.live, pass), delay, frame, pool, watch),
+            Verdict::Redirect => self.redirect(pass, frame, pool, watch),
+            Verdict::Drop => self.end(pass, How::Dropped, frame, pool, watch),
+            Verdict::Abort(status) => self.end(pass, How::Aborted(status), frame, pool, watch),
+            Verdict::Reply => self.end(pass, How::Replied, frame, pool, watch),
+            Verdict::Failed(fault) => self.end(pass, How::Failed(fault), frame, pool, watch),
+        }
+    }
+
+    /// Carries out what a pass has left but for its verdict: rows, the mark, copies, and, if the frame goes on, its
+    /// changes.
+    ///
+    /// # Errors
+    /// Why the frame, or a copy of it, is of no use now.
+    fn carry_out(
+        &mut self,
+        pass: Pass,
+        present: u64,
+        frame: &mut Frame,
+        pool: &mut Pool,
+    ) -> Result<(), Lost> {
         let (outcome, live, now) = (&self.outcome, &self.live[pass.at], self.now);
         let chain = &*live.chain;
         if !outcome.rows.is_empty() {
@@ -541,35 +615,22 @@ impl PacketEngine {
             frame.meta.mark = mark;
         }
         let slots = &self.slots[pass.nth * self.stride..][..chain.code.inputs];
-        let Found::Chain { present, .. } = self.found[pass.nth] else {
-            unreachable!("it has passed its chain")
-        };
-        let mut edits = Edits::new(&chain.code.stores, slots, present, outcome);
-        let mut written = Ok(());
+        let changes = (&*chain.code.stores, &*chain.program.reshapes);
+        let mut edits = Edits::new(changes, slots, present, outcome);
         for mirror in &outcome.mirrors {
-            written = written.and_then(|()| edits.write(mirror.edits as usize, &frame, pool));
+            edits.make(mirror.edits as usize, frame, pool)?;
             match self.exits.target(outcome.kept(mirror.target.0, mirror.target.1)) {
-                Target::Port(to) => self.exits.leave_as_copy(to, now, outcome.delay, &frame, pool),
+                Target::Port(to) => self.exits.leave_as_copy(to, now, outcome.delay, frame, pool),
                 Target::Others => {
                     let others = chain.other_ports(pass.port);
-                    others.for_each(|to| self.exits.leave_as_copy(to, now, outcome.delay, &frame, pool));
+                    others.for_each(|to| self.exits.leave_as_copy(to, now, outcome.delay, frame, pool));
                 }
                 Target::Unknown => self.exits.count(Lost::NoMirrorPort),
             }
         }
-        let leaves = matches!(outcome.verdict, Verdict::Forward | Verdict::Redirect);
-        if leaves {
-            written = written.and_then(|()| edits.write(outcome.edits.len(), &frame, pool));
-        }
-        let delay = outcome.delay;
         match outcome.verdict {
-            _ if written.is_err() => self.lose(Lost::Unfit, frame, pool, watch),
-            Verdict::Forward => self.forward(chain_to(&self.live, pass), delay, frame, pool, watch),
-            Verdict::Redirect => self.redirect(pass, frame, pool, watch),
-            Verdict::Drop => self.end(pass, How::Dropped, frame, pool, watch),
-            Verdict::Abort(status) => self.end(pass, How::Aborted(status), frame, pool, watch),
-            Verdict::Reply => self.end(pass, How::Replied, frame, pool, watch),
-            Verdict::Failed(fault) => self.end(pass, How::Failed(fault), frame, pool, watch),
+            Verdict::Forward | Verdict::Redirect => edits.make(outcome.edits.len(), frame, pool),
+            _ => Ok(()),
         }
     }
 
@@ -763,6 +824,11 @@ fn is_bare(outcome: &Outcome) -> bool {
         && outcome.rows.is_empty()
         && outcome.mark.is_none()
         && outcome.delay == Interval::ZERO
+}
+
+/// Whether a pass changes the structure of its frame.
+fn is_reshaped(outcome: &Outcome) -> bool {
+    outcome.edits.iter().any(|edit| matches!(edit.target, EditTarget::Reshape(_)))
 }
 
 /// What it takes to carry out a pass; `forward` is where its frame goes that no element sends elsewhere.

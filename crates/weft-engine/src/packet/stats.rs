@@ -99,13 +99,18 @@ pub enum Lost {
     NoMirrorPort,
     /// [`super::HELD_MAX`] frames wait for the end of their DELAY.
     HeldTooMany,
-    /// A new value is not as long as the bytes that it is to replace.
+    /// A new value is not as long as the bytes that it is to replace, or the frame is too long for a length of its new
+    /// headers.
     Unfit,
+    /// No buffer has room for the headers that were to be put on it.
+    NoRoom,
+    /// What stands for several packets cannot be cut, and must be before headers are put on.
+    NotCut,
 }
 
 impl Lost {
     /// All reasons, in their order.
-    pub const ALL: [Self; 7] = [
+    pub const ALL: [Self; 9] = [
         Self::NoChain,
         Self::NoPort,
         Self::PortGone,
@@ -113,6 +118,8 @@ impl Lost {
         Self::NoMirrorPort,
         Self::HeldTooMany,
         Self::Unfit,
+        Self::NoRoom,
+        Self::NotCut,
     ];
 
     /// The reason as metrics name it.
@@ -125,6 +132,8 @@ impl Lost {
             Self::NoMirrorPort => "no_mirror_port",
             Self::HeldTooMany => "held_too_many",
             Self::Unfit => "value_unfit",
+            Self::NoRoom => "no_room",
+            Self::NotCut => "not_cut",
         }
     }
 }
@@ -205,6 +214,8 @@ impl fmt::Display for Lost {
             Self::NoMirrorPort => "mirrored to no port",
             Self::HeldTooMany => "too many are delayed",
             Self::Unfit => "a new value does not fit its field",
+            Self::NoRoom => "no room for its new headers",
+            Self::NotCut => "cannot be cut before headers are put on",
         })
     }
 }

@@ -1,7 +1,7 @@
 //! The packet engine, on chains in the text form of the IR.
 
 use std::sync::Arc;
-use weft_core::frame::{Checksum, Frame, FrameMeta, Pool, PoolConfig};
+use weft_core::frame::{Checksum, Frame, FrameMeta, Gso, GsoKind, Pool, PoolConfig};
 use weft_core::{Interval, Status, Time, Value};
 use weft_engine::packet::plan::{ChainOn, PacketChain, PacketPlan};
 use weft_engine::packet::stats::{How, Lost, PacketStats};
@@ -668,7 +668,7 @@ fn random_chain(dice: &mut Dice) -> ChainProgram {
     }
     let checks = vec![Check { protocol: "p".to_owned(), what: "truncated".to_owned(), line: 1 }];
     let parser = text::parse(&parse).unwrap_or_else(|e| panic!("{e}\n{parse}"));
-    chain.frames = Some(Frames { parser, checks, stores });
+    chain.frames = Some(Frames { is_ip: false, parser, checks, stores });
     let parser = chain.frames.as_ref().map(|frames| &frames.parser).expect("it was just set");
     verify(parser, &chain, Handler::Parse).unwrap_or_else(|errors| panic!("{errors:?}\n{parse}"));
     chain
@@ -749,6 +749,50 @@ fn tables(plan: &PacketPlan) -> Vec<String> {
     }
     all.sort();
     all
+}
+
+/// A chain whose first element puts a copy of its own link header, with its length behind it, in front of each frame.
+fn wrapped(behind: &[String]) -> ChainProgram {
+    let link = "\\x02".repeat(12);
+    let decl = format!("reshape push\nstack \"{link}\\x88\\xb5\\x00\\x00\" length 112 16 big 0\n");
+    let elements = [&[element("wrap", "block0:\n reshape r0\n forward")], behind].concat().concat();
+    let text = format!("{FRAMES}{decl}{elements}");
+    let program = parse_program(&text).unwrap_or_else(|e| panic!("{e}\n{text}"));
+    verify_program(&program).unwrap_or_else(|errors| panic!("{errors:?}\n{text}"));
+    program
+}
+
+#[test]
+fn what_stands_for_several_packets_is_cut_before_headers_are_put_on() {
+    // A device would cut the outer packet as if it were the inner one, and all that came through a tunnel was broken.
+    let payload: Vec<u8> = (0..2500).map(|at| at as u8).collect();
+    let bytes = udp(9, [10, 0, 0, 1], [10, 0, 0, 2], (1, 2), &payload);
+    for behind in [vec![], vec![element("again", "block0:\n forward")]] {
+        let stages = 1 + behind.len();
+        let mut engine = engine(&Rig::new(1).plan(&jit(), vec![(wrapped(&behind), None)]));
+        let mut pool = pool();
+        let mut frame = pool.take_filled(&bytes).expect("a buffer");
+        frame.meta.offload.checksum = Checksum::Partial { start: 34, offset: 6 };
+        frame.meta.offload.gso = Some(Gso { kind: GsoKind::Udp, size: 1000, has_ecn: false });
+        engine.handle_batch(START, 0, &mut vec![frame], &mut pool, None);
+        let mut left = Vec::new();
+        assert_eq!(engine.poll_output(&mut left), Some(1));
+        let lengths: Vec<usize> = left.iter().map(Frame::len).collect();
+        assert_eq!(lengths, [1058, 1058, 558], "{stages} stages");
+        for frame in left {
+            assert_eq!(frame.meta.offload.gso, None);
+            assert_eq!(frame.meta.offload.checksum, Checksum::Partial { start: 50, offset: 6 });
+            let bytes = pool.bytes(&frame);
+            assert_eq!(usize::from(u16::from_be_bytes([bytes[14], bytes[15]])), frame.len());
+            pool.give(frame);
+        }
+        assert_eq!(pool.in_use(), 0);
+        // What is none that can be cut is lost, and counted.
+        let mut frame = pool.take_filled(&bytes).expect("a buffer");
+        frame.meta.offload.gso = Some(Gso { kind: GsoKind::TcpV6, size: 1000, has_ecn: false });
+        engine.handle_batch(START, 0, &mut vec![frame], &mut pool, None);
+        assert_eq!((engine.stats().lost, pool.in_use()), (vec![(Lost::NotCut, 1)], 0));
+    }
 }
 
 #[test]

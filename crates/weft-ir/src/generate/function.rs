@@ -690,7 +690,7 @@ impl Builder<'_> {
 
     fn out(&mut self) {
         let chain = self.chain;
-        match self.dice.below(8) {
+        match self.dice.below(9) {
             0 if self.may_fail && self.loops == 0 => {
                 self.effect(Op::RollBack);
                 self.rows.clear();
@@ -723,6 +723,11 @@ impl Builder<'_> {
                 let value = self.any(Ty::Bytes);
                 let (id, _) = pick(self.dice, &chain.answers);
                 self.effect(Op::SetAnswer(NameId(id), value));
+            }
+            7 => {
+                let (id, decl) = pick(self.dice, &chain.reshapes);
+                let parts = decl.params.iter().map(|ty| self.any_of(*ty)).collect();
+                self.effect(Op::Reshape(ReshapeId(id), parts));
             }
             _ => {
                 let (id, field) = pick(self.dice, &chain.replies);

@@ -27,6 +27,7 @@ use std::sync::Arc;
 use weft_core::matching::{MatchPart, MatchSpec, Test};
 use weft_core::table::{ColumnSpec, Evict, TableSpec};
 use weft_core::types::{Type, Value};
+use weft_core::wire::reshape::{Pop, Reshape};
 use weft_core::{Interval, Time};
 
 pub use weft_core::dice::Dice;
@@ -116,6 +117,14 @@ pub fn chain(dice: &mut Dice) -> ChainProgram {
         replies: [Type::Bool, Type::Int(64), Type::F64, Type::Text(None)]
             .map(|ty| ReplyField { path: vec!["field".into(), ty.to_string()], ty })
             .into(),
+        reshapes: vec![
+            ReshapeDecl { params: vec![Type::Uint(32)], what: Reshape::Cut },
+            ReshapeDecl {
+                params: vec![Type::Bool, Type::Bytes(None), Type::Int(64)],
+                what: Reshape::Push { behind: None, stacks: Vec::new() },
+            },
+            ReshapeDecl { params: Vec::new(), what: Reshape::Pop { layer: 0, how: Pop::To } },
+        ],
         natives: natives::declared(),
         ..ChainProgram::default()
     };

@@ -127,7 +127,7 @@ impl Pass {
             Ty::Int | Ty::Row => super::function::int(dice) as u64,
             Ty::Bytes => {
                 let region = &mut self.regions[match place {
-                    Place::Body(_) | Place::Frame(_) => REGION_BODY,
+                    Place::Body(_) | Place::Frame(_) | Place::Layer(_) => REGION_BODY,
                     Place::Header(_) | Place::Trailer(_) => REGION_HEADERS,
                     Place::Meta(_) | Place::Key(_) => REGION_META,
                 }];

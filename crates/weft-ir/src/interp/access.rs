@@ -54,6 +54,8 @@ pub enum Access {
     Mark,
     /// The tuple was copied to another target.
     Mirror,
+    /// The structure of the frame was changed.
+    Reshape,
 }
 
 /// An access, and the part of the segment ([`ChainProgram::parts`](crate::program::ChainProgram::parts)) that made it.
@@ -82,6 +84,7 @@ impl Handling<'_, '_> {
             Op::SetInput(id, _) | Op::ClearInput(id) => Some(Access::WriteInput(id)),
             Op::SetAnswer(name, _) => Some(Access::Answer(name)),
             Op::SetReply(name, _) => Some(Access::Reply(name)),
+            Op::Reshape(..) => Some(Access::Reshape),
             Op::Now => Some(Access::Now),
             Op::Rand(site) => Some(Access::Rand(site)),
             Op::Native(id, ..) => {
@@ -146,6 +149,7 @@ impl Handling<'_, '_> {
             | Op::CallGet(_) => matches!(result, Some(Val::Bytes(_))),
             Op::SetInput(_, a) | Op::SetAnswer(_, a) | Op::SetReply(_, a) | Op::Mirror(a) => is_long(*a),
             Op::Emit(_, cells) => cells.iter().any(|(cell, _)| is_long(*cell)),
+            Op::Reshape(_, parts) => parts.iter().any(|part| is_long(*part)),
             _ => false,
         }
     }

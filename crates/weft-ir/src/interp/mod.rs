@@ -254,7 +254,7 @@ impl Interpreted {
 
 fn region_of(place: &Place) -> usize {
     match place {
-        Place::Body(_) | Place::Frame(_) => REGION_BODY,
+        Place::Body(_) | Place::Frame(_) | Place::Layer(_) => REGION_BODY,
         Place::Header(_) | Place::Trailer(_) => REGION_HEADERS,
         Place::Meta(_) | Place::Key(_) => REGION_META,
     }
@@ -576,6 +576,13 @@ impl<'r, 'c> Handling<'r, 'c> {
             Op::SetReply(name, value) => {
                 let cell = self.cell(&self.get(value).clone());
                 self.edit(EditTarget::Reply(name.0), cell);
+            }
+            Op::Reshape(id, ref parts) => {
+                for (at, &part) in parts.iter().enumerate() {
+                    let cell = self.cell(&self.get(part).clone());
+                    self.edit(EditTarget::Part(at as u16), cell);
+                }
+                self.edit(EditTarget::Reshape(id.0), Cell::Null);
             }
             Op::CallSet(id, value, journal) => self.call_set(id, value, journal),
             Op::VarSet(id, value, journal) => {

@@ -23,6 +23,7 @@
 mod lines;
 mod ops;
 mod program;
+mod reshape;
 #[cfg(test)]
 mod tests;
 

@@ -117,6 +117,7 @@ const OTHERS: &[&str] = &[
     "delay",
     "mark",
     "mirror",
+    "reshape",
     "roll_back",
     "input",
     "input_present",
@@ -212,6 +213,11 @@ pub(super) fn write_op(out: &mut String, op: &Op) {
         Op::ClearInput(InputId(n)) => write!(out, "clear_input in{n}"),
         Op::SetAnswer(NameId(n), v) => write!(out, "set_answer n{n}, v{}", v.0),
         Op::SetReply(NameId(n), v) => write!(out, "set_reply n{n}, v{}", v.0),
+        Op::Reshape(ReshapeId(n), args) => {
+            let _ = write!(out, "reshape r{n}");
+            values(out, ", ", args);
+            Ok(())
+        }
         Op::Rand(site) => write!(out, "rand {site}"),
         Op::CallGet(CallId(n)) => write!(out, "call_get call{n}"),
         Op::CallSet(CallId(n), v, j) => write!(out, "call_set{} call{n}, v{}", journal(*j), v.0),
@@ -556,6 +562,10 @@ fn parse_stateful(line: &mut Line<'_>, name: &str, j: Journal) -> Result<Option<
         "clear_input" => Op::ClearInput(InputId(line.id("in")?)),
         "set_answer" => Op::SetAnswer(NameId(line.id("n")?), then_value(line)?),
         "set_reply" => Op::SetReply(NameId(line.id("n")?), then_value(line)?),
+        "reshape" => {
+            let id = ReshapeId(line.id("r")?);
+            Op::Reshape(id, if line.eat(',') { line.values()? } else { Vec::new() })
+        }
         "call_get" => Op::CallGet(CallId(line.id("call")?)),
         "call_set" => Op::CallSet(CallId(line.id("call")?), then_value(line)?, j),
         "var_get" => Op::VarGet(VarId(line.id("var")?)),

@@ -2,7 +2,7 @@
 
 use super::lines::{Line, Lines, quote, write_float};
 use super::ops::ENDIANS;
-use super::{ParseError, name_of, parse_function, write_function};
+use super::{ParseError, name_of, parse_function, reshape, write_function};
 use crate::ir::TableId;
 use crate::program::*;
 use core::fmt::Write as _;
@@ -11,6 +11,7 @@ use weft_core::matching::{MatchPart, MatchSpec, Test};
 use weft_core::native::{NativeCost, NativeDecl};
 use weft_core::table::{ColumnSpec, Evict, TableSpec};
 use weft_core::types::{Type, Value};
+use weft_core::wire::reshape::Reshape;
 use weft_core::wire::{FieldId, FieldRef, LayerRef, ProtocolId};
 
 const METAS: &[(&str, Meta)] = &[
@@ -103,6 +104,7 @@ pub fn write_program(chain: &ChainProgram) -> String {
         let path: Vec<&str> = reply.path.iter().map(String::as_str).collect();
         declaration(&mut out, "reply", &path, &reply.ty.to_string());
     }
+    chain.reshapes.iter().for_each(|decl| reshape::write(&mut out, decl));
     chain.natives.iter().for_each(|native| write_native(&mut out, native));
     chain.frames.iter().for_each(|frames| write_frames(&mut out, frames));
     chain.elements.iter().for_each(|element| write_element(&mut out, element));
@@ -157,6 +159,10 @@ fn write_input(out: &mut String, input: &Input) {
         Place::Key(nth) => format!("key {nth}"),
         Place::Meta(meta) => format!("meta {}", name_of(METAS, *meta)),
         Place::Frame(field) => write_field(field),
+        Place::Layer(layer) => {
+            let protocols: String = layer.protocols.iter().map(|p| format!(" p{}", p.0)).collect();
+            format!("layer {}{protocols}", layer.level)
+        }
     };
     let (nullable, written) = (flag(input.nullable, "nullable"), flag(input.written, "written"));
     declaration(out, "  input", &[&input.name], &format!("{}{nullable} {place}{written}", input.ty));
@@ -181,7 +187,7 @@ fn write_field(field: &FieldRef) -> String {
 /// parser function "parse" {
 /// ```
 fn write_frames(out: &mut String, frames: &Frames) {
-    declaration(out, "frames", &[], "");
+    declaration(out, "frames", &[], if frames.is_ip { "ip" } else { "" });
     for check in &frames.checks {
         declaration(out, "check", &[&check.protocol, &check.what], &format!("line {}", check.line));
     }
@@ -347,9 +353,17 @@ pub fn parse_program(text: &str) -> Result<ChainProgram, ParseError> {
                 let path = parse_path(&mut line)?;
                 chain.replies.push(ReplyField { path, ty: parse_type(&mut line)? });
             }
+            "reshape" => chain.reshapes.push(reshape::parse(&mut line, parse_type)?),
+            "stack" => {
+                let Some(Reshape::Push { stacks, .. }) = chain.reshapes.last_mut().map(|decl| &mut decl.what)
+                else {
+                    return Err(not_here);
+                };
+                stacks.push(reshape::parse_stack(&mut line)?);
+            }
             "native" => chain.natives.push(parse_native(&mut line)?),
             "element" => chain.elements.push(parse_element(&mut line)?),
-            "frames" => chain.frames = Some(Frames::default()),
+            "frames" => chain.frames = Some(Frames { is_ip: line.eat_word("ip"), ..Frames::default() }),
             "check" => {
                 let (protocol, what) = (line.text()?, line.text()?);
                 line.keyword("line")?;
@@ -436,7 +450,7 @@ fn parse_value(line: &mut Line<'_>) -> Result<Value, ParseError> {
 fn parse_input(line: &mut Line<'_>) -> Result<Input, ParseError> {
     let (name, ty) = (line.text()?, parse_type(line)?);
     let nullable = line.eat_word("nullable");
-    let error = line.error("`body`, `header`, `trailer`, `meta`, `key` or `frame`");
+    let error = line.error("`body`, `header`, `trailer`, `meta`, `key`, `frame` or `layer`");
     let place = match line.word("a place")?.as_str() {
         "body" => Place::Body(parse_path(line)?),
         "header" => Place::Header(line.text()?),
@@ -444,6 +458,7 @@ fn parse_input(line: &mut Line<'_>) -> Result<Input, ParseError> {
         "meta" => Place::Meta(line.one_of(METAS, "what the engine knows")?),
         "key" => Place::Key(line.number()?),
         "frame" => Place::Frame(parse_field(line)?),
+        "layer" => Place::Layer(parse_field(line)?.layer),
         _ => return Err(error),
     };
     Ok(Input { name, ty, nullable, place, written: line.eat_word("written") })

@@ -544,6 +544,7 @@ impl<'a> Check<'a> {
             | Op::ClearInput(_)
             | Op::SetAnswer(..)
             | Op::SetReply(..)
+            | Op::Reshape(..)
             | Op::Delay(_)
             | Op::Mark(_)
             | Op::Mirror(_)
@@ -583,7 +584,7 @@ impl<'a> Check<'a> {
             Op::FrameSum(at, bytes) => self.maps(&[at, bytes], Ty::Int, Ty::Int),
             Op::Give(id, a, b) => {
                 let input = self.input(id);
-                if input.is_some_and(|input| !matches!(input.place, Place::Frame(_))) {
+                if input.is_some_and(|input| !matches!(input.place, Place::Frame(_) | Place::Layer(_))) {
                     self.say(Rule::Parse, format!("input {} is not of the frame", id.0));
                 }
                 self.all(&[a, b], Ty::Int);
@@ -674,6 +675,19 @@ impl<'a> Check<'a> {
                 self.needs_tuple("a reply");
                 if let Some(field) = self.found("reply field", &chain.replies, name.0) {
                     self.want(value, Ty::of(field.ty));
+                }
+            }
+            Op::Reshape(id, ref parts) => {
+                self.needs_tuple("another frame");
+                let Some(decl) = self.found("change of structure", &chain.reshapes, id.0) else {
+                    return Gives::Nothing;
+                };
+                if decl.params.len() != parts.len() {
+                    let (n, params) = (parts.len(), decl.params.len());
+                    self.say(Rule::Type, format!("{n} values for {params} parameters of r{}", id.0));
+                }
+                for (ty, part) in decl.params.iter().zip(parts) {
+                    self.want(*part, Ty::of(*ty));
                 }
             }
             Op::Delay(value) | Op::Mark(value) => {

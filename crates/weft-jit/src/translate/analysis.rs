@@ -223,6 +223,7 @@ fn asks_room(function: &Function, inst: &Inst) -> bool {
             | Op::SetInput(..)
             | Op::SetAnswer(..)
             | Op::SetReply(..)
+            | Op::Reshape(..)
             | Op::Emit(..)
             | Op::Mirror(_)
     );
@@ -322,6 +323,9 @@ fn takes_max(function: &Function, lens: &[Room], op: &Op, len: Room) -> Room {
         }
         Op::Emit(_, values) => {
             values.iter().try_fold(0u64, |sum, (value, _)| of(value).map(|len| sum.saturating_add(len)))
+        }
+        Op::Reshape(_, parts) => {
+            parts.iter().try_fold(0u64, |sum, part| of(part).map(|len| sum.saturating_add(len)))
         }
         _ => Some(0),
     }
@@ -600,6 +604,7 @@ fn only_looks(op: &Op) -> bool {
             | Op::SetInput(..)
             | Op::SetAnswer(..)
             | Op::SetReply(..)
+            | Op::Reshape(..)
             | Op::Mirror(_)
     )
 }
@@ -654,6 +659,7 @@ fn has_effect(op: &Op) -> bool {
         | Op::ClearInput(_)
         | Op::SetAnswer(..)
         | Op::SetReply(..)
+        | Op::Reshape(..)
         | Op::Emit(..)
         | Op::Delay(_)
         | Op::Mark(_)

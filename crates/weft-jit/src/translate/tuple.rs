@@ -57,7 +57,7 @@ impl Segment<'_, '_> {
             let mut column = Column {
                 ty: Ty::of(input.ty),
                 region: match input.place {
-                    Place::Body(_) | Place::Frame(_) => REGION_BODY,
+                    Place::Body(_) | Place::Frame(_) | Place::Layer(_) => REGION_BODY,
                     Place::Header(_) | Place::Trailer(_) => REGION_HEADERS,
                     Place::Meta(_) | Place::Key(_) => REGION_META,
                 },
@@ -263,6 +263,12 @@ impl PartTranslator<'_, '_, '_, '_> {
             }
             Op::SetReply(name, value) => {
                 self.edit(target::reply(name.0), Some(*value))?;
+            }
+            Op::Reshape(id, parts) => {
+                for (at, part) in parts.iter().enumerate() {
+                    self.edit(target::part(at as u16), Some(*part))?;
+                }
+                self.edit(target::reshape(id.0), None)?;
             }
             Op::FrameLen => return Ok(Done::Value(Val::One(self.segment.frame_len()))),
             Op::FrameGet(at, bytes, endian) => {

@@ -8,7 +8,7 @@ use super::expr::article;
 use super::scope::{Bare, Scope, Sight, View, with_length};
 use super::table::{self, Bounds};
 use super::walk::{each_expr, each_stmt, exprs_of};
-use super::{Cx, effects, fold, frame, native};
+use super::{Cx, effects, fold, frame, native, reshape};
 use crate::ast::{self, Decl, Event};
 use crate::diagnostic::{Diagnostic, code};
 use crate::hir::{
@@ -466,6 +466,7 @@ fn handler(
     let (locals, rows, frames) = (scope.locals, scope.rows, scope.frames);
     let mut handler = Handler { kind, body, locals, rows, effects: Effects::default(), span: ast.span };
     handler.effects = effects::of(&handler);
+    reshape::check_looks(cx, element, &frames, &handler.body);
     check_returned(cx, element, &handler);
     (handler, frames)
 }

@@ -132,7 +132,7 @@ pub(super) struct FrameColumn {
 
 impl Cx<'_> {
     /// The layer that `layer` or `inner.layer` names; None if it names none.
-    fn layer_of<'p>(&self, segments: &'p [Ident]) -> Option<(LayerRef, &'p Ident, &'p [Ident])> {
+    pub(super) fn layer_of<'p>(&self, segments: &'p [Ident]) -> Option<(LayerRef, &'p Ident, &'p [Ident])> {
         let (level, rest) = match segments {
             [inner, rest @ ..] if inner.name == "inner" && !rest.is_empty() => (1, rest),
             rest => (0, rest),

@@ -94,12 +94,12 @@ impl Scope<'_, '_> {
                 "MESSAGE",
                 "making messages is for message streams, not in this version",
             ),
-            Ast::Push { .. } | Ast::Pop if self.is_packet() => {
-                let what = if matches!(stmt.kind, Ast::Pop) { "POP" } else { "PUSH" };
-                self.not_on_packet(stmt.span, what, "headers are put on and taken off in a later version")
-            }
+            Ast::Push { headers } if self.is_packet() => self.push(headers, stmt.span),
+            Ast::Pop { to, layer } if self.is_packet() => self.pop(*to, layer.as_ref(), stmt.span),
+            Ast::Cut { bytes } if self.is_packet() => self.cut(bytes, stmt.span),
             Ast::Push { .. } => self.not_on_rpc(stmt.span, "PUSH", "headers are pushed on packet layers"),
-            Ast::Pop => self.not_on_rpc(stmt.span, "POP", "headers are popped on packet layers"),
+            Ast::Pop { .. } => self.not_on_rpc(stmt.span, "POP", "headers are popped on packet layers"),
+            Ast::Cut { .. } => self.not_on_rpc(stmt.span, "CUT", "frames are cut on packet layers"),
             Ast::Verdict(verdict) => self.verdict(verdict).map(StmtKind::Verdict),
         }
     }
@@ -904,7 +904,7 @@ impl Scope<'_, '_> {
         names
     }
 
-    fn check_action(&mut self, allowed: &[HandlerKind], what: &str, span: Span) -> Option<()> {
+    pub(super) fn check_action(&mut self, allowed: &[HandlerKind], what: &str, span: Span) -> Option<()> {
         if matches!(self.view, View::Handler(kind) if allowed.contains(&kind)) {
             return Some(());
         }

@@ -55,6 +55,11 @@ pub(super) fn exprs_of(stmt: &Stmt) -> Vec<&Expr> {
         StmtKind::Reset { .. } => Vec::new(),
         StmtKind::Mirror { to } => vec![to],
         StmtKind::Delay { interval } => vec![interval],
+        StmtKind::Push { headers } => {
+            headers.iter().flat_map(|header| &header.fields).map(|(_, value)| value).collect()
+        }
+        StmtKind::Pop { .. } => Vec::new(),
+        StmtKind::Cut { bytes } => vec![bytes],
         StmtKind::Verdict(verdict) => exprs_of_verdict(verdict),
     }
 }

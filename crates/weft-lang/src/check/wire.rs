@@ -5,7 +5,7 @@
 
 use weft_core::Type;
 use weft_core::wire::{
-    BinaryOp, Expr, FieldId, Next, PROTOCOLS_MAX, Protocol, ProtocolId, Rule, Union, UnionColumn,
+    BinaryOp, Checksum, Expr, FieldId, Next, PROTOCOLS_MAX, Protocol, ProtocolId, Rule, Union, UnionColumn,
 };
 
 use super::Cx;
@@ -234,7 +234,10 @@ impl Linker<'_, '_, '_> {
         let (protocol, field) = found?;
         let lower = &self.headers[usize::from(protocol.0)];
         let known = &lower.protocol.fields[usize::from(field.0)];
-        let why = if lower.infos[usize::from(field.0)].is_bytes { Some("bytes") } else { fixed(&known.rule) };
+        let why = match lower.infos[usize::from(field.0)].is_bytes {
+            true => Some("bytes"),
+            false => fixed(&known.rule).filter(|_| !may_be_absent(&known.rule)),
+        };
         if let Some(why) = why {
             let diagnostic =
                 Diagnostic::error(code::FIELD_FIXED, format!("`{}` cannot be set", set.field.to_dotted()))
@@ -275,6 +278,11 @@ impl Linker<'_, '_, '_> {
         }
         None
     }
+}
+
+/// Whether it is a checksum that whoever makes a header may leave out, with zero in its place.
+pub(super) fn may_be_absent(rule: &Rule) -> bool {
+    matches!(rule, Rule::Computed(Expr::Checksum(Checksum::PseudoOrZero)))
 }
 
 /// Why programs do not set a field, if they do not.

@@ -141,6 +141,8 @@ codes! {
     WIRE_RULE = "W0609", "a rule that this field cannot have";
     UNION_COLUMN = "W0610", "a column that the members of a union do not share";
     FIELD_FIXED = "W0611", "a field of a header that programs do not set";
+    RESHAPE_UNFIT = "W0612", "headers that cannot be put on or taken off like that";
+    FRAME_CHANGED = "W0613", "a field of a frame that is looked at behind PUSH, POP or CUT";
 }
 
 /// The title of a code, if it is in the table.

@@ -264,6 +264,7 @@ impl Facts<'_> {
             (effects.redirects, "choose the server"),
             (effects.delays, "hold the tuple"),
             (effects.mirrors, "send a copy elsewhere"),
+            (effects.reshapes, "change the headers"),
             (effects.fallible, "fail"),
         ];
         let ends: Vec<&str> = ends.iter().filter(|(may, _)| *may).map(|(_, what)| *what).collect();

@@ -768,8 +768,12 @@ impl Walk {
                 self.exprs(to);
                 fields.iter().for_each(|field| self.expr(&field.value));
             }
-            StmtKind::Push { fields, .. } => fields.iter().for_each(|field| self.expr(&field.value)),
-            StmtKind::Pop => {}
+            StmtKind::Push { headers } => {
+                let fields = headers.iter().flat_map(|header| &header.fields);
+                fields.for_each(|field| self.expr(&field.value));
+            }
+            StmtKind::Pop { .. } => {}
+            StmtKind::Cut { bytes } => self.expr(bytes),
             StmtKind::Verdict(verdict) => self.verdict(verdict),
         }
     }

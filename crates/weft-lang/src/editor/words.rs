@@ -103,6 +103,7 @@ words! {
     "COST" "What a call of the function costs, in operations.";
     "COUNT" "A sketch that counts.";
     "CREATE" "Makes something: an element, a chain, a listener, ...";
+    "CUT" "`CUT TO n`: the first n bytes of a frame stay.";
     "DEFAULT" "What is written if nobody says otherwise; any value is read.";
     "DELAY" "Holds the tuple so long, after this handler.";
     "DELETE" "Removes the row with a key.";
@@ -213,7 +214,7 @@ words! {
     "PERCENT" "Of a hundred.";
     "PIN" "`PIN STREAM DRAIN d`: streams stay on their version.";
     "POLICY" "Rules that choose a stack; not in this version.";
-    "POP" "Takes the outermost header off.";
+    "POP" "Takes headers off a frame: `POP TO inner.ip`, `POP vlan`, or those up to the layer of the element.";
     "PORT" "Where frames come in and go out: a device, a capture, or memory.";
     "POSITION" "`POSITION a FIRST` or `LAST`.";
     "PRIMARY" "`PRIMARY KEY`: the columns that tell rows apart.";
@@ -223,7 +224,7 @@ words! {
     "PROTO" "A protobuf file, whose messages the program may use.";
     "PROTOCOL" "A wire format: fields, what must be true of them, and what stands behind them.";
     "PURE" "`EFFECT PURE`: the function depends on its arguments alone.";
-    "PUSH" "Puts a header around the tuple.";
+    "PUSH" "Puts headers on a frame, in the order of the wire: `PUSH vlan (id = 7)`.";
     "QUEUE" "In a filter: how many calls may wait. At the top: a queue program, not in this version.";
     "RANDOM" "`USING RANDOM`: any endpoint. `EFFECT RANDOM`: the function draws by chance.";
     "RATE" "How many calls may pass, by key; others wait or are refused.";

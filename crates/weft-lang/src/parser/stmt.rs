@@ -2,8 +2,8 @@
 
 use crate::ast::{Expr, ExprKind};
 use crate::ast::{
-    First, Guard, IfArm, Insert, InsertSource, Join, JoinCondition, Place, Returning, Scan, Select, Stmt,
-    StmtKind, Update, Upsert, Verdict, VerdictKind, WithItem,
+    First, Guard, IfArm, Insert, InsertSource, Join, JoinCondition, Place, Pushed, Returning, Scan, Select,
+    Stmt, StmtKind, Update, Upsert, Verdict, VerdictKind, WithItem,
 };
 use crate::diagnostic::{Diagnostic, code};
 use crate::lexer::TokenKind;
@@ -41,8 +41,9 @@ const STATEMENTS: &[Row<ReadStmt>] = &[
     Row { keyword: "DELAY", read: |p| Ok(StmtKind::Delay { interval: p.expr()? }), form: "DELAY '5 ms';" },
     Row { keyword: "SIGNAL", read: |p| p.signal(), form: "SIGNAL name(e, ...);" },
     Row { keyword: "MESSAGE", read: |p| p.message(), form: "MESSAGE (column = e, ...);" },
-    Row { keyword: "PUSH", read: |p| p.push(), form: "PUSH vxlan (vni = e, ...);" },
-    Row { keyword: "POP", read: |_| Ok(StmtKind::Pop), form: "POP;" },
+    Row { keyword: "PUSH", read: |p| p.push(), form: "PUSH ethernet (dst = e), vlan (id = e);" },
+    Row { keyword: "POP", read: |p| p.pop(), form: "POP TO inner.ip;" },
+    Row { keyword: "CUT", read: |p| p.cut(), form: "CUT TO 128;" },
 ];
 
 const VERDICTS: &[Row<ReadVerdict>] = &[
@@ -607,8 +608,27 @@ impl Parser<'_> {
     }
 
     fn push(&mut self) -> Parsed<StmtKind> {
+        Ok(StmtKind::Push { headers: self.comma_list(Self::pushed)? })
+    }
+
+    fn pushed(&mut self) -> Parsed<Pushed> {
         let protocol = self.ident("a protocol")?;
-        Ok(StmtKind::Push { protocol, fields: self.assigns_in_parens("a field")? })
+        let has_fields = self.at(TokenKind::LeftParen);
+        let fields = if has_fields { self.assigns_in_parens("a field")? } else { Vec::new() };
+        let span = self.span_from(protocol.span);
+        Ok(Pushed { protocol, fields, span })
+    }
+
+    fn pop(&mut self) -> Parsed<StmtKind> {
+        let to = self.eat_keyword("TO").is_some();
+        let is_named = to || matches!(self.token().kind, TokenKind::Word | TokenKind::QuotedWord);
+        let layer = if is_named { Some(self.path("a layer")?) } else { None };
+        Ok(StmtKind::Pop { to, layer })
+    }
+
+    fn cut(&mut self) -> Parsed<StmtKind> {
+        self.keyword("TO")?;
+        Ok(StmtKind::Cut { bytes: self.expr()? })
     }
 
     // ---- verdicts ----

@@ -6,9 +6,10 @@ use weft_core::Status;
 use weft_core::abi::Fault;
 use weft_core::native::{Effect, NativeDecl};
 use weft_ir::ir::{
-    Block, BoolOp, ColumnId, Function, Inst, NameId, Op, StatusOperand, TableId, Terminator, Ty, Value,
+    Block, BoolOp, ColumnId, Function, InputId, Inst, NameId, Op, StatusOperand, TableId, Terminator, Ty,
+    Value,
 };
-use weft_ir::program::{ChainProgram, Event, MatchDecl};
+use weft_ir::program::{ChainProgram, Direction, Event, MatchDecl, Meta, Place};
 use weft_ir::verify::Handler;
 
 use super::condition::{Condition, conditions};
@@ -29,8 +30,9 @@ pub(super) fn infer(chain: &ChainProgram, event: Event, fail_open: bool, functio
     let conditions = conditions(function, &flow, &names);
     let effects = Effects::default();
     let matches = &chain.matches;
+    let of_frame = of_frame(Handler::of(event).direction(chain));
     let mut walk =
-        Walk { function, natives, matches, flow, provenance, names, going_on, conditions, effects };
+        Walk { function, natives, matches, of_frame, flow, provenance, names, going_on, conditions, effects };
     for (at, block) in function.blocks.iter().enumerate() {
         if walk.flow.is_reached(at) {
             walk.block(at, block, own[at]);
@@ -41,10 +43,19 @@ pub(super) fn infer(chain: &ChainProgram, event: Event, fail_open: bool, functio
     walk.effects
 }
 
+fn of_frame(direction: Option<&Direction>) -> Vec<InputId> {
+    let is_of_frame =
+        |place: &Place| matches!(place, Place::Frame(_) | Place::Layer(_) | Place::Meta(Meta::Size));
+    let inputs = direction.into_iter().flat_map(|direction| &direction.inputs).enumerate();
+    inputs.filter(|(_, input)| is_of_frame(&input.place)).map(|(at, _)| InputId(at as u16)).collect()
+}
+
 struct Walk<'f> {
     function: &'f Function,
     natives: &'f [NativeDecl],
     matches: &'f [MatchDecl],
+    /// The inputs that are another where the frame has other headers.
+    of_frame: Vec<InputId>,
     flow: Flow,
     provenance: Provenance,
     names: Names<'f>,
@@ -192,6 +203,13 @@ impl Walk<'_> {
             }
             Op::Mirror(_) => {
                 effects.mirrors.insert(line);
+            }
+            Op::Reshape(..) => {
+                effects.reshapes.insert(line);
+                for id in &self.of_frame {
+                    effects.reads.entry(*id).or_default().insert(line);
+                    effects.writes.entry(*id).or_default().lines.insert(line);
+                }
             }
             Op::Delay(_) => {
                 effects.delays.insert(line);
@@ -361,6 +379,7 @@ fn takes_room(function: &Function, inst: &Inst) -> bool {
         Op::Column(..) | Op::CallGet(_) | Op::Native(..) => inst.result.as_ref().is_some_and(is_bytes),
         Op::SetInput(_, a) | Op::SetAnswer(_, a) | Op::SetReply(_, a) => is_bytes(a),
         Op::Emit(_, cells) => cells.iter().any(|(cell, _)| is_bytes(cell)),
+        Op::Reshape(_, parts) => parts.iter().any(is_bytes),
         _ => false,
     }
 }

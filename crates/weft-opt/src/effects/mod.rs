@@ -104,6 +104,8 @@ pub struct Effects {
     pub sinks_only: BTreeMap<SinkId, Vec<Condition>>,
     /// Where it copies the tuple to another target.
     pub mirrors: Lines,
+    /// Where it changes the structure of the frame: it looks at and changes all inputs that are of the frame.
+    pub reshapes: Lines,
     /// Where it holds the tuple up.
     pub delays: Lines,
     /// Where it marks the tuple.

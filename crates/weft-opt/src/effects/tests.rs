@@ -69,6 +69,7 @@ fn allows(effects: &Effects, access: &Access) -> bool {
         Access::Delay => !effects.delays.is_empty(),
         Access::Mark => !effects.marks.is_empty(),
         Access::Mirror => !effects.mirrors.is_empty(),
+        Access::Reshape => !effects.reshapes.is_empty(),
     }
 }
 
@@ -195,7 +196,7 @@ fn without(chain: &ChainProgram, forget: Forget) -> ChainEffects {
 #[test]
 fn whatever_is_left_out_of_the_effects_is_found_out() {
     // A test of the inference that let a weaker one pass would prove nothing.
-    let ways: [(&str, Forget); 21] = [
+    let ways: [(&str, Forget); 22] = [
         ("reads", |e| e.reads.clear()),
         ("writes", |e| e.writes.clear()),
         ("that a write may not happen", |e| e.writes.values_mut().for_each(|write| write.always = true)),
@@ -203,6 +204,7 @@ fn whatever_is_left_out_of_the_effects_is_found_out() {
         ("replies", |e| e.replies.clear()),
         ("sinks", |e| e.sinks.clear()),
         ("mirrors", |e| e.mirrors.clear()),
+        ("changes of structure", |e| e.reshapes.clear()),
         ("delays", |e| e.delays.clear()),
         ("marks", |e| e.marks.clear()),
         ("redirects", |e| e.redirects.clear()),

@@ -13,6 +13,7 @@ use weft_lang::source::Span;
 use super::build::Builder;
 use super::locks::{Lock, key_text};
 use super::logic::{Raised, Val};
+use super::reshape::Front;
 use super::walk::Mentions;
 use super::{Lowering, Scope, places};
 
@@ -45,6 +46,8 @@ pub(super) struct Path {
     locked: bool,
     /// Rows that were found by keys which have not changed since.
     found: BTreeMap<(TableId, String), Value>,
+    /// What the frame begins with.
+    pub(super) front: Front,
 }
 
 /// Where errors go.
@@ -101,6 +104,9 @@ impl<'b, 'n> Body<'b, 'n> {
         body.pass_others();
         if let Some(handler) = handler {
             body.handler(handler);
+            if body.b.is_open() {
+                body.check_front(handler.span);
+            }
         }
         body.forward();
         if let (Errors::Handle(Some((head, fault))), Some(handler)) = (&body.errors, scope.on_error(kind)) {
@@ -213,6 +219,12 @@ impl<'b, 'n> Body<'b, 'n> {
         let Some(mut met) = paths.pop() else { return };
         for path in paths {
             met.locked &= path.locked;
+            if met.front != path.front {
+                let mut all = met.front.unwrap_or_else(|| self.lowering.roots.inside.clone());
+                let others = path.front.unwrap_or_else(|| self.lowering.roots.inside.clone());
+                all.extend(others.into_iter().filter(|id| !all.contains(id)).collect::<Vec<_>>());
+                met.front = Some(all);
+            }
             met.found.retain(|key, row| path.found.get(key) == Some(row));
         }
         self.path = met;

@@ -20,6 +20,7 @@ mod locks;
 mod logic;
 mod native;
 mod places;
+mod reshape;
 mod rows;
 mod stmt;
 mod tables;
@@ -32,11 +33,11 @@ use std::collections::BTreeMap;
 use weft_core::Value;
 use weft_core::limits::{ELEMENTS_MAX, HANDLER_OPS_MAX, INPUTS_MAX, KEY_BYTES_MAX, ROW_BYTES_MAX};
 use weft_core::table::{ColumnSpec, Evict, TableSpec};
-use weft_core::wire::ProtocolId;
+use weft_core::wire::{FieldRef, ProtocolId};
 use weft_ir::ir::{CallId, Function, SinkId, TableId, VarId};
 use weft_ir::program::{
-    CallCell, ChainProgram, Element, Handlers, Merge, Place, Realisation, SinkColumn, SinkDecl, SinkFormat,
-    SinkTarget, TableDecl, VarDecl, cell_words,
+    CallCell, ChainProgram, Element, Frames, Handlers, Input, Merge, Place, Realisation, SinkColumn,
+    SinkDecl, SinkFormat, SinkTarget, TableDecl, VarDecl, cell_words,
 };
 use weft_lang::ast;
 use weft_lang::check::fold::fold;
@@ -49,6 +50,7 @@ use crate::cost::handler_ops;
 use crate::passes;
 use body::Body;
 use locks::{Lock, Touches};
+use reshape::Roots;
 
 /// What lowering needs to know besides the program.
 #[derive(Clone, Copy, Debug)]
@@ -95,10 +97,14 @@ pub fn lower_with_lines(
 fn lower_chain(mut lowering: Lowering<'_>, chain: usize) -> Result<ChainProgram, Vec<Diagnostic>> {
     let network = lowering.network;
     let chain_decl = &network.chains[chain];
+    if let hir::Edge::Packets { ports, to, .. } = &chain_decl.edge {
+        lowering.roots = lowering.roots_of(ports, *to);
+    }
     let scopes: Vec<Scope<'_>> =
         chain_decl.instances.iter().enumerate().map(|(at, _)| lowering.declare(chain, at)).collect();
     let plans = lowering.plan_locks(&scopes);
-    for (scope, locks) in scopes.iter().zip(plans) {
+    for (at, (scope, locks)) in scopes.iter().zip(plans).enumerate() {
+        lowering.is_last = at + 1 == scopes.len();
         let element = lowering.element(scope, &locks);
         lowering.program.elements.push(element);
     }
@@ -129,6 +135,7 @@ pub fn lower_when(
     let hir::Edge::Packets { ports, when: Some(when), .. } = &chain.edge else { return None };
     let (element, instance) = &**when;
     let mut lowering = Lowering::new(network, *options, sources, &format!("{} when", chain.name));
+    lowering.roots = lowering.roots_of(ports, None);
     let scope = Scope::of(element, instance);
     let element = lowering.element(&scope, &Locks::default());
     lowering.program.elements.push(element);
@@ -196,6 +203,10 @@ pub(crate) struct Lowering<'n> {
     /// The chain's table for each of [`Network::tables`] that it uses.
     shared: BTreeMap<usize, TableId>,
     diagnostics: Vec<Diagnostic>,
+    /// What frames of the chain begin with.
+    roots: Roots,
+    /// The element that is being lowered is the last of the chain.
+    is_last: bool,
 }
 
 /// An instance, and what it declares as the chain knows it.
@@ -249,7 +260,9 @@ impl Locks {
 impl<'n> Lowering<'n> {
     fn new(network: &'n Network, options: LowerOptions, sources: Option<&'n SourceMap>, name: &str) -> Self {
         let program = ChainProgram { name: name.to_owned(), ..ChainProgram::default() };
-        Self { network, options, sources, program, shared: BTreeMap::new(), diagnostics: Vec::new() }
+        let (shared, diagnostics) = (BTreeMap::new(), Vec::new());
+        let roots = Roots::default();
+        Self { network, options, sources, program, shared, diagnostics, roots, is_last: false }
     }
 
     fn report(&mut self, diagnostic: Diagnostic) {
@@ -513,8 +526,12 @@ impl<'n> Lowering<'n> {
     fn frames(&mut self, ports: &[usize], span: Span) {
         let network = self.network;
         for input in &mut self.program.request.inputs {
-            if let Place::Frame(field) = &input.place {
-                input.name = network.field_name(field);
+            match &input.place {
+                Place::Frame(field) => input.name = network.field_name(field),
+                Place::Layer(layer) => {
+                    input.name = network.field_name(&FieldRef { layer: layer.clone(), fields: None });
+                }
+                _ => {}
             }
         }
         let is_tun = |port: &&usize| network.ports[**port].kind == hir::PortKind::Tun;
@@ -527,10 +544,9 @@ impl<'n> Lowering<'n> {
             return self.report(diagnostic);
         }
         let names = if n_tuns > 0 { IP } else { ETHERNET };
-        let of_name = |name: &&str| network.protocols.iter().position(|protocol| protocol.name == **name);
-        let roots: Vec<ProtocolId> =
-            names.iter().filter_map(of_name).map(|at| ProtocolId(at as u16)).collect();
-        let has_fields = self.program.request.inputs.iter().any(|i| matches!(i.place, Place::Frame(_)));
+        let roots = self.roots.inside.clone();
+        let is_of_frame = |input: &Input| matches!(input.place, Place::Frame(_) | Place::Layer(_));
+        let has_fields = self.program.request.inputs.iter().any(is_of_frame);
         if has_fields && roots.is_empty() {
             let message =
                 format!("frames begin with `{}`, and there is no such PROTOCOL", names.join("` or `"));
@@ -540,9 +556,27 @@ impl<'n> Lowering<'n> {
             return self.report(diagnostic);
         }
         match wire::frames(&network.protocols, &roots, &mut self.program.request.inputs) {
-            Ok(frames) => self.program.frames = Some(frames),
+            Ok(frames) => self.program.frames = Some(Frames { is_ip: n_tuns > 0, ..frames }),
             Err(why) => self.report(Diagnostic::error(code::NOT_IN_VERSION, why).at(span, "in this chain")),
         }
+    }
+
+    /// What frames begin with on these ports, and where they leave.
+    fn roots_of(&self, ports: &[usize], to: Option<usize>) -> Roots {
+        let network = self.network;
+        let of_name = |name: &&str| {
+            let at = network.protocols.iter().position(|protocol| protocol.name == **name);
+            at.map(|at| ProtocolId(at as u16))
+        };
+        let of_port = |port: usize| {
+            let names = if network.ports[port].kind == hir::PortKind::Tun { IP } else { ETHERNET };
+            names.iter().filter_map(of_name).collect::<Vec<_>>()
+        };
+        let inside = ports.first().map_or(Vec::new(), |port| of_port(*port));
+        let outside = to.map_or_else(Vec::new, of_port);
+        let has_links = !ports.first().is_some_and(|port| network.ports[*port].kind == hir::PortKind::Tun);
+        let links = ETHERNET.iter().filter(|_| !has_links).filter_map(of_name).collect();
+        Roots { inside, outside, links }
     }
 
     /// Reports an element that could keep all other calls of a worker waiting.
@@ -570,6 +604,7 @@ impl<'n> Lowering<'n> {
             ("CALL columns", program.call.len(), LIST_MAX),
             ("headers of answers", program.answers.len(), LIST_MAX),
             ("fields of replies", program.replies.len(), LIST_MAX),
+            ("changes of structure", program.reshapes.len(), LIST_MAX),
             ("native functions", program.natives.len(), LIST_MAX),
         ];
         for (what, n, max) in lists.into_iter().filter(|(_, n, max)| n > max) {

@@ -88,7 +88,7 @@ fn name(place: &Place) -> String {
         Place::Trailer(name) => format!("trailer[{name}]"),
         Place::Key(nth) => format!("key {nth}"),
         // Whoever lowers the chain knows the protocols, and names it.
-        Place::Frame(_) => "frame".to_owned(),
+        Place::Frame(_) | Place::Layer(_) => "frame".to_owned(),
         Place::Meta(meta) => match meta {
             Meta::Method => "method",
             Meta::Peer => "peer",

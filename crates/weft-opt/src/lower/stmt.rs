@@ -59,7 +59,11 @@ impl<'n> Body<'_, 'n> {
                 self.b.act(Op::VarMerge(self.scope.vars[*var], amount.value, Journal::Yes));
             }
             StmtKind::Reset { var } => self.b.act(Op::VarReset(self.scope.vars[*var])),
+            StmtKind::Push { headers } => self.push_headers(headers, stmt.span),
+            StmtKind::Pop { layer, how } => self.pop(layer, *how, stmt.span),
+            StmtKind::Cut { bytes } => self.cut(bytes),
             StmtKind::Mirror { to } => {
+                self.check_front(stmt.span);
                 let to = self.checked(to);
                 let to = self.not_null(to);
                 self.b.act(Op::Mirror(to));

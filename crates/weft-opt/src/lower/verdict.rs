@@ -16,7 +16,10 @@ impl Body<'_, '_> {
         self.set_line(verdict.span);
         let line = self.b.line();
         let end = match &verdict.kind {
-            VerdictKind::Forward => Terminator::Forward,
+            VerdictKind::Forward => {
+                self.check_front(verdict.span);
+                Terminator::Forward
+            }
             VerdictKind::Drop => Terminator::Drop { line },
             VerdictKind::Abort { status, text, with } => self.abort(status, text.as_ref(), with, line),
             VerdictKind::Reply { fields } => {
@@ -30,6 +33,7 @@ impl Body<'_, '_> {
                 Terminator::Reply { line }
             }
             VerdictKind::Redirect { to } => {
+                self.check_front(verdict.span);
                 let to = self.checked(to);
                 let to = self.not_null(to);
                 Terminator::Redirect { to, line }

@@ -100,7 +100,11 @@ impl<'n> Mentions<'n> {
             | StmtKind::Mirror { to: value }
             | StmtKind::Mark { value }
             | StmtKind::Delay { interval: value } => self.expr(value),
-            StmtKind::Reset { .. } => {}
+            StmtKind::Push { headers } => {
+                headers.iter().flat_map(|header| &header.fields).for_each(|(_, value)| self.expr(value));
+            }
+            StmtKind::Cut { bytes } => self.expr(bytes),
+            StmtKind::Reset { .. } | StmtKind::Pop { .. } => {}
             StmtKind::Verdict(verdict) => self.verdict(verdict),
         }
     }

@@ -255,7 +255,9 @@ fn each_operand(op: &mut Op, mut visit: impl FnMut(&mut Value)) {
             visit(b);
             visit(c);
         }
-        Op::Concat(parts) | Op::Key(parts) | Op::Native(_, parts) => parts.iter_mut().for_each(visit),
+        Op::Concat(parts) | Op::Key(parts) | Op::Native(_, parts) | Op::Reshape(_, parts) => {
+            parts.iter_mut().for_each(visit);
+        }
         Op::Emit(_, cells) | Op::Match(_, _, cells) => {
             for (cell, null) in cells {
                 visit(cell);

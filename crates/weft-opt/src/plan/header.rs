@@ -76,7 +76,7 @@ fn needed(chain: &ChainProgram, handler: &Effects) -> impl Iterator<Item = Input
             // They are the id and the version, which travel anyway.
             Place::Meta(meta) => !matches!(meta, Meta::CallId | Meta::Index | Meta::Version),
             // A frame goes on as it is.
-            Place::Trailer(_) | Place::Key(_) | Place::Frame(_) => false,
+            Place::Trailer(_) | Place::Key(_) | Place::Frame(_) | Place::Layer(_) => false,
         }
     };
     handler.reads.keys().filter(travels).copied()

@@ -1,11 +1,13 @@
 //! Frames as program tests say them: `ethernet(src=0x02..) ipv4(src='10.0.0.1' ttl=3) udp(dst_port=53) 'payload'`.
 
 use weft_core::Time;
-use weft_core::abi::{Counters, Cx, Outcome, Slot, State, Verdict};
+use weft_core::abi::{Counters, Cx, EditTarget, Outcome, Slot, State, Verdict};
 use weft_core::table::Row;
 use weft_core::types::{Type, Value};
+use weft_core::wire::reshape::{Given, Pop, Reshape, begins};
 use weft_core::wire::{FieldValue, Header, Protocol, ProtocolId, Width, build};
 use weft_ir::backend::Program;
+use weft_ir::generate::Seen;
 use weft_ir::program::ChainProgram;
 
 use crate::vectors::Token;
@@ -75,6 +77,67 @@ fn header(
         header.values.insert(id, value);
     }
     header
+}
+
+/// A frame with the changes of structure that a pass has left.
+pub(crate) fn reshaped(
+    chain: &ChainProgram,
+    edits: &[(EditTarget, Seen)],
+    slots: &[Slot],
+    frame: &[u8],
+) -> Vec<u8> {
+    let (mut frame, mut parts) = (frame.to_vec(), Vec::new());
+    for (target, value) in edits {
+        match target {
+            EditTarget::Part(_) => parts.push(value),
+            EditTarget::Reshape(id) => {
+                reshape(&chain.reshapes[usize::from(*id)].what, &parts, slots, &mut frame);
+                parts.clear();
+            }
+            other => panic!("a field is set, too: {other:?}"),
+        }
+    }
+    frame
+}
+
+fn reshape(what: &Reshape, parts: &[&Seen], slots: &[Slot], frame: &mut Vec<u8>) {
+    match what {
+        Reshape::Cut => match parts {
+            [Seen::Word(bytes)] => frame.truncate(*bytes as usize),
+            other => panic!("{other:?} is no number of bytes"),
+        },
+        Reshape::Pop { layer, how } => {
+            let slot = slots[usize::from(*layer)];
+            let (at, bytes, end) =
+                (slot.a as usize, (slot.b & 0xffff_ffff) as usize, (slot.b >> 32) as usize);
+            match how {
+                Pop::To => *frame = frame[at..end].to_vec(),
+                Pop::Alone(relink) => {
+                    let (from, to) = (at + usize::from(relink.within), at - usize::from(relink.back));
+                    frame.copy_within(from..from + usize::from(relink.bytes), to);
+                    frame.drain(at..at + bytes);
+                }
+            }
+        }
+        Reshape::Push { behind, stacks } => {
+            let stack =
+                stacks.iter().find(|stack| begins(frame, stack.begins)).expect("a stack for the frame");
+            let at = behind.map_or(0, |(header, _)| usize::from(header));
+            frame.splice(at..at, vec![0; stack.bytes.len()]);
+            let values = parts.iter().map(|part| match part {
+                Seen::Word(n) => Given::Number(*n),
+                Seen::Bytes(bytes) => Given::Bytes(bytes),
+                other => panic!("{other:?} is in no header"),
+            });
+            stack.write(&mut frame[at..], values, None).expect("it fits");
+            if let Some((header, relink)) = behind {
+                let lower = usize::from(header - relink.back);
+                let (n, within) = (usize::from(relink.bytes), at + usize::from(relink.within));
+                frame.copy_within(lower..lower + n, within);
+                frame[lower..lower + n].copy_from_slice(&relink.value.to_be_bytes()[8 - n..]);
+            }
+        }
+    }
 }
 
 /// The slots that a parser gives for a frame, and which are present.

@@ -6,6 +6,7 @@ mod frames;
 mod plan;
 mod programs;
 mod repeat;
+mod reshape;
 mod rules_page;
 mod schema;
 mod swap;

@@ -253,6 +253,9 @@ struct Last {
     rows_said: usize,
     edits_said: bool,
     line: usize,
+    /// What a frame was, and its slots.
+    frame: Vec<u8>,
+    slots: Vec<Slot>,
 }
 
 impl Test {
@@ -286,6 +289,7 @@ impl Test {
             ["in"] => self.pass(line),
             ["out"] => assert_eq!(self.verdict(), said(tokens), "{at}"),
             ["set"] => self.check_edits(tokens, &at),
+            ["leaves"] => self.check_leaves(tokens, &at),
             ["row", sink] => self.check_row(sink, tokens, &at),
             ["delay"] => {
                 let wanted = literal(&tokens[0], Type::Interval);
@@ -385,7 +389,7 @@ impl Test {
         let found: Vec<(Vec<Slot>, u64)> = found.collect();
         assert!(found.windows(2).all(|pair| pair[0] == pair[1]), "{}:{line}: parsers differ", self.file);
         let inputs = self.chain.request.inputs.iter().enumerate();
-        for (at, _) in inputs.filter(|(_, input)| matches!(input.place, Place::Frame(_))) {
+        for (at, _) in inputs.filter(|(_, input)| matches!(input.place, Place::Frame(_) | Place::Layer(_))) {
             pass.slots[at] = found[0].0[at];
             pass.present = pass.present & !(1 << at) | found[0].1 & 1 << at;
         }
@@ -404,7 +408,8 @@ impl Test {
         for (backend, other) in observations {
             assert_eq!(seen, other, "{}:{line}: {backend} differs", self.file);
         }
-        self.last = Some(Last { event, seen, rows_said: 0, edits_said: false, line });
+        let (frame, slots) = (pass.regions[REGION_BODY].clone(), pass.slots.clone());
+        self.last = Some(Last { event, seen, rows_said: 0, edits_said: false, line, frame, slots });
     }
 
     fn tuple(&self, event: Event, mut given: Vec<(String, Token)>, line: usize) -> Pass {
@@ -482,6 +487,15 @@ impl Test {
             })
             .collect();
         assert_eq!(edits, wanted, "{at}");
+    }
+
+    /// The frame as it leaves, built from its definitions and by nothing that PUSH and POP use.
+    fn check_leaves(&mut self, tokens: &[Token], at: &str) {
+        let wanted = frames::said(&self.protocols, tokens, literal).bytes;
+        let last = self.last.as_mut().expect("a pass comes first");
+        last.edits_said = true;
+        let left = frames::reshaped(&self.chain, &last.seen.edits, &last.slots, &last.frame);
+        assert_eq!(left, wanted, "{at}: {left:02x?}");
     }
 
     fn check_row(&mut self, sink: &str, tokens: &[Token], at: &str) {
@@ -572,6 +586,7 @@ fn target(chain: &ChainProgram, inputs: &[Input], target: EditTarget) -> (String
             let field = &chain.replies[usize::from(at)];
             (format!("reply[{}]", field.path.join(".")), field.ty)
         }
+        EditTarget::Part(_) | EditTarget::Reshape(_) => unreachable!("`leaves` says what they do"),
     }
 }
 
@@ -591,7 +606,7 @@ fn absent(input: &Input) -> Value {
 fn slot(pass: &mut Pass, input: &Input, value: &Value) -> Slot {
     let Value::Bytes(bytes) = value else { return Slot { a: value.word(), b: 0 } };
     let region = &mut pass.regions[match input.place {
-        Place::Body(_) | Place::Frame(_) => REGION_BODY,
+        Place::Body(_) | Place::Frame(_) | Place::Layer(_) => REGION_BODY,
         Place::Header(_) | Place::Trailer(_) => REGION_HEADERS,
         Place::Meta(_) | Place::Key(_) => REGION_META,
     }];
@@ -603,7 +618,7 @@ fn slot(pass: &mut Pass, input: &Input, value: &Value) -> Slot {
 // ---- values ----
 
 /// The value of a type that a token says.
-fn literal(token: &Token, ty: Type) -> Value {
+pub(crate) fn literal(token: &Token, ty: Type) -> Value {
     let value = match token {
         Token::Word(word) if word == "NULL" => Some(Value::Null),
         Token::Text(text) => read_text(text, weft_lang::types::without_length(ty)).ok(),

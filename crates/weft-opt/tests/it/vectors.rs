@@ -15,6 +15,7 @@
 //! ```text
 //! --@ out: forward | drop | abort STATUS 'text' | reply | redirect 'to' | failed 'fault'
 //! --@ set: user='x' header[y]=NULL answer[z]='1' reply[server]='s'      `_` is a value that is not said
+//! --@ leaves: ethernet() vlan(id=7) ipv4() 'payload'                    the frame behind PUSH, POP and CUT
 //! --@ row log: ('alice', 7, NULL)
 //! --@ delay: '5 ms'     --@ mark: 3     --@ mirror: 'cluster'
 //! --@ table acl.ac_tab: ('alice', 'W') ('bob', 'R')

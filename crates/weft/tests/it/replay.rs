@@ -139,8 +139,62 @@ fn the_examples_on_ports_do_what_they_say() {
     // From inside all but what is on the list goes out; nobody outside may begin.
     assert_eq!(out(&replay("firewall", "lan"), "wan"), 2);
     assert_eq!(out(&replay("firewall", "wan"), "lan"), 0);
+    assert_eq!((out(&replay("tunnel", "lan"), "wan"), out(&replay("tunnel", "wan"), "lan")), (3, 0));
     let routed = replay("router", "up");
     assert_eq!(["a", "b", "up"].map(|port| out(&routed, port)), [1, 1, 1]);
+}
+
+/// If this failed, an element would look at headers that another has taken off, or a frame whose inner packet is broken
+/// would leave a tunnel.
+#[test]
+fn each_element_sees_the_frame_that_those_before_it_left() {
+    const TUNNEL: &str = "IMPORT 'library/protocols/all.weft';
+CREATE PORT wan ON pcap 'in.pcap';
+CREATE PORT lan ON pcap 'out.pcap' WITH (write = TRUE);
+CREATE ELEMENT enter ON ip AS
+  ON PACKET
+    PUSH ethernet, ipv4 (src = '192.0.2.1', dst = '192.0.2.2', ttl = 3), udp (src_port = 5), vxlan (vni = 7);
+END;
+CREATE ELEMENT hop ON ip AS
+  ON PACKET
+    IF ip.ttl <= 1 THEN DROP; END IF;
+    SET ip.ttl = ip.ttl - 1;
+END;
+CREATE ELEMENT exit ON vxlan AS
+  ON PACKET
+    IF inner.udp.dst_port = 53 THEN MIRROR TO 'lan'; END IF;
+    POP;
+END;
+CREATE CHAIN edge ON PORT wan -> lan AS enter -> hop -> exit -> hop AS again; END;
+";
+    let folder = Folder::new();
+    let program = folder.write("edge.weft", TUNNEL);
+    let path = |name: &str| folder.0.join(name);
+    let mut broken = packet(9, 80);
+    broken[25] ^= 1;
+    capture(&path("in.pcap"), &[packet(64, 80), packet(1, 80), packet(9, 53), broken]);
+    for backend in ["jit", "interp"] {
+        let out = path("out.pcapng").display().to_string();
+        let mut command = weft(&folder);
+        command.args(["replay", "-o", "json", "--annotate", "--out", &out, "--backend", backend]);
+        let done = output(command.arg(&program).arg("--in").arg(path("in.pcap")));
+        assert_eq!(done.status.code(), Some(0), "{}", String::from_utf8_lossy(&done.stderr));
+        let told: serde_json::Value = serde_json::from_slice(&done.stdout).expect("it is data");
+        let elements = told["elements"].as_array().into_iter().flatten();
+        let seen: Vec<_> = elements.map(|element| element["seen"].as_u64()).collect();
+        assert_eq!(seen, [Some(3); 4], "{told}");
+        let (mut reader, mut fates) = (Reader::new(), Vec::new());
+        reader.push(&std::fs::read(&out).expect("it was written"));
+        while let Some(record) = reader.next().expect("it is whole") {
+            let comment = record.comments().next().map(|comment| comment.to_string()).unwrap_or_default();
+            assert!(comment.contains("malformed") || sum(&record.bytes[14..34]) == 0xffff, "{comment}");
+            fates.push((comment, record.bytes.len(), record.bytes[22]));
+        }
+        let forward = |ttl| ("weft: forward to lan".to_owned(), 47, ttl);
+        assert_eq!((&fates[0], &fates[2]), (&forward(63), &forward(8)));
+        assert_eq!(fates[1], ("weft: drop by again line 11".to_owned(), 47, 1));
+        assert!(fates[3].0.starts_with("weft: malformed by ipv4 line "), "{}", fates[3].0);
+    }
 }
 
 /// If this failed, nobody could tell from outside how much of a frame a definition may take for a header.

@@ -8,11 +8,22 @@ use weft_ir::ir::InputId;
 /// A layer that a parser may meet: a protocol, and the level on which it stands.
 pub(super) type Node = (ProtocolId, u8);
 
-/// Something that the chain wants to know of a layer: a field, or whether it is there.
+/// Something that the chain wants to know of a layer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Wanted {
     pub(super) input: InputId,
-    pub(super) field: Option<FieldId>,
+    pub(super) what: What,
+}
+
+/// What is wanted of a layer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum What {
+    /// Whether it is there.
+    Presence,
+    /// A field.
+    Field(FieldId),
+    /// Where its header is, and where it ends: a [`weft_ir::program::Place::Layer`].
+    Header,
 }
 
 /// The layers that are looked at, and how one leads to the next.

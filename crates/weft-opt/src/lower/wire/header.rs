@@ -8,7 +8,7 @@ use weft_core::wire::{
 use weft_ir::ir::{BlockId, Endian, IntCmp, IntOp, Op, Signed, Terminator, Ty, Value};
 use weft_ir::program::Check;
 
-use super::graph::Wanted;
+use super::graph::{Wanted, What};
 use super::stores::{Container, container};
 use crate::lower::build::Builder;
 
@@ -147,7 +147,10 @@ pub(super) fn read(
 
 /// Fields that something looks at.
 fn needed(protocol: &Protocol, wanted: &[Wanted], next: &[usize]) -> BTreeSet<FieldId> {
-    let mut needed: BTreeSet<FieldId> = wanted.iter().filter_map(|wanted| wanted.field).collect();
+    let mut needed: BTreeSet<FieldId> = wanted
+        .iter()
+        .filter_map(|wanted| if let What::Field(id) = wanted.what { Some(id) } else { None })
+        .collect();
     let mut add = |expr: &Expr| {
         expr.each(&mut |e| {
             if let Expr::Field(field) | Expr::BytesAfter(field) | Expr::Present(field) = e {
@@ -201,7 +204,7 @@ impl<'n> Header<'_, 'n> {
         let Extent { at, end } = self.layer;
         let first = self.after(at, u64::from(self.protocol.header_min));
         self.refuse_behind(first, end, "truncated", self.protocol.line);
-        for wanted in self.wanted.iter().filter(|wanted| wanted.field.is_none()) {
+        for wanted in self.wanted.iter().filter(|wanted| wanted.what == What::Presence) {
             let one = self.out.b.int(1);
             self.gives.push((*wanted, one, at));
         }
@@ -221,6 +224,13 @@ impl<'n> Header<'_, 'n> {
         }
         for (at, field) in protocol.fields.iter().enumerate().filter(|(_, field)| !field.repeated) {
             self.verify(FieldId(at as u16), field);
+        }
+        for wanted in self.wanted.iter().filter(|wanted| wanted.what == What::Header) {
+            let bytes = self.out.b.int_binary(IntOp::Sub, header_end, at);
+            let by = self.out.b.int(32);
+            let end = self.out.b.int_binary(IntOp::Shl, self.layer.end, by);
+            let both = self.out.b.int_binary(IntOp::Or, bytes, end);
+            self.gives.push((*wanted, at, both));
         }
         let conditions = next.iter().map(|at| self.truth(&protocol.next[*at].condition)).collect();
         for (wanted, a, b) in core::mem::take(&mut self.gives) {
@@ -297,7 +307,7 @@ impl<'n> Header<'_, 'n> {
         self.known.fields.insert(id, Found { value, present: None, after });
         let field = &self.protocol.fields[usize::from(id.0)];
         let wanted: Vec<Wanted> =
-            self.wanted.iter().filter(|wanted| wanted.field == Some(id)).copied().collect();
+            self.wanted.iter().filter(|wanted| wanted.what == What::Field(id)).copied().collect();
         for wanted in wanted {
             match field.optional || field.repeated {
                 // Not on all ways to the end of the header.

@@ -13,11 +13,11 @@ mod tests;
 
 use std::collections::BTreeMap;
 
-use weft_core::wire::{LAYERS_MAX, Protocol, ProtocolId};
+use weft_core::wire::{FieldId, LAYERS_MAX, Protocol, ProtocolId};
 use weft_ir::ir::{BlockId, InputId, IntCmp, IntOp, Op, Terminator, Ty, Value};
 use weft_ir::program::{Frames, Input, Place};
 
-use self::graph::{Graph, Node, Wanted};
+use self::graph::{Graph, Node, Wanted, What};
 use self::header::{Extent, Out};
 use crate::passes;
 
@@ -44,18 +44,29 @@ pub(super) fn frames(
     let mut parser = Parser { graph: &graph, out: Out::new("parse"), blocks: BTreeMap::new(), round: None };
     parser.make();
     let Out { b, checks, .. } = parser.out;
-    Ok(Frames { parser: passes::clean(b.finish()), checks, stores })
+    Ok(Frames { is_ip: false, parser: passes::clean(b.finish()), checks, stores })
 }
 
 /// What is wanted of each layer.
 fn wanted(inputs: &[Input]) -> BTreeMap<Node, Vec<Wanted>> {
     let mut wanted: BTreeMap<Node, Vec<Wanted>> = BTreeMap::new();
     for (at, input) in inputs.iter().enumerate() {
-        let Place::Frame(field) = &input.place else { continue };
-        for (nth, protocol) in field.layer.protocols.iter().enumerate() {
-            let id = field.fields.as_ref().and_then(|fields| fields.get(nth).copied());
-            let of = wanted.entry((*protocol, field.layer.level)).or_default();
-            of.push(Wanted { input: InputId(at as u16), field: id });
+        let (layer, fields) = match &input.place {
+            Place::Frame(field) => (&field.layer, Some(&field.fields)),
+            Place::Layer(layer) => (layer, None),
+            _ => continue,
+        };
+        for (nth, protocol) in layer.protocols.iter().enumerate() {
+            let field = |fields: &Option<Vec<FieldId>>| fields.as_ref()?.get(nth).copied();
+            let what = match fields.map(field) {
+                None => What::Header,
+                Some(None) => What::Presence,
+                Some(Some(field)) => What::Field(field),
+            };
+            wanted
+                .entry((*protocol, layer.level))
+                .or_default()
+                .push(Wanted { input: InputId(at as u16), what });
         }
     }
     wanted

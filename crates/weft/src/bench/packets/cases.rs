@@ -52,7 +52,8 @@ pub(super) struct Ready {
 /// Rules of a firewall.
 const RULES: usize = 200;
 /// The names of what a program imports.
-const LIBRARY: [&str; 5] = ["monitor", "l2_switch", "router", "firewall", "conntrack"];
+const LIBRARY: [&str; 7] =
+    ["monitor", "l2_switch", "router", "firewall", "conntrack", "vlan_access", "vxlan_gateway"];
 
 const fn case(name: &'static str, stages: &'static str) -> Case {
     Case { name, on: "lan -> wan", stages, routes: 0, flows: 10_000, beside: None }
@@ -60,6 +61,9 @@ const fn case(name: &'static str, stages: &'static str) -> Case {
 
 const TRACK: &str = "conntrack (inside = 'lan')";
 const PIPELINE: &str = "conntrack (inside = 'lan') -> firewall -> router";
+const TAG: &str = "vlan_access (access = 'lan', trunk = 'wan', id = 7)";
+const TUNNEL: &str = "vxlan_gateway (inside = 'lan', outside = 'wan', vni = 7, own_ip = '192.0.2.1', \
+    peer = '192.0.2.2', own_mac = '02:00:00:00:00:01', next_mac = '02:00:00:00:00:02')";
 /// The case that is what all others run on top of.
 pub(super) const IO: &str = "none";
 
@@ -75,6 +79,8 @@ pub(super) const CASES: &[Case] = &[
     ),
     case("monitor", "monitor"),
     Case { on: "lan, wan", ..case("l2_switch", "l2_switch") },
+    Case { on: "lan, wan", ..case("vlan_access", TAG) },
+    Case { on: "lan, wan", ..case("vxlan_gateway", TUNNEL) },
     Case { routes: 1000, ..case("router, 1k routes", "router") },
     Case { routes: 100_000, ..case("router, 100k routes", "router") },
     case("firewall of 200", "firewall"),

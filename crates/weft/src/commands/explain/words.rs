@@ -37,6 +37,7 @@ impl Words<'_> {
         tell("gives rows to", self.sinks(effects), all(effects.sinks.values()));
         let flags = [
             ("copies", "the tuple to another target", &effects.mirrors),
+            ("changes", "the headers of the frame", &effects.reshapes),
             ("delays", "the tuple", &effects.delays),
             ("marks", "the tuple", &effects.marks),
             ("redirects", "the tuple", &effects.redirects),

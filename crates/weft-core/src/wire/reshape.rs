@@ -1,0 +1,548 @@
+//! What changes which headers a frame has: PUSH, POP and CUT.
+//!
+//! What is pushed is a [`Stack`]: the headers as they are written but for what only the frame tells. It is made once,
+//! when a chain is compiled ([`stack`]), from the same definitions as [`build`](super::build), and written into the
+//! room in front of a packet in one go ([`Stack::write`]): bytes are copied, values, lengths and then checksums put
+//! in.
+
+use std::collections::BTreeMap;
+
+use super::build::{Made, addresses, link, links, maker, number_in};
+use super::eval;
+use super::{
+    BuildError, Checksum, Expr, FieldId, FieldValue, Header, Item, Protocol, ProtocolId, Rule, Width,
+};
+use crate::checksum::{fold, sum};
+
+/// Bytes that one PUSH may put in front of a packet: as much room as a new packet has there
+/// ([`crate::frame::HEADROOM`]), so that nothing is moved.
+pub const PUSH_BYTES_MAX: usize = crate::frame::HEADROOM;
+
+/// A change of the structure of a frame.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Reshape {
+    /// `PUSH`: headers are put on.
+    Push {
+        /// Where: in front of the frame, or behind its first header, which has so many bytes and is told of it.
+        behind: Option<(u16, Relink)>,
+        /// What: the first that suits what the frame begins with.
+        stacks: Vec<Stack>,
+    },
+    /// `POP`: headers are taken off.
+    Pop {
+        /// The input that is the layer which says how far.
+        layer: u16,
+        /// How much.
+        how: Pop,
+    },
+    /// `CUT TO n`: what is beyond the first n bytes goes.
+    Cut,
+}
+
+/// How much a POP takes off. With what is in front of a layer goes what stands behind its end: a short Ethernet frame
+/// is filled up.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Pop {
+    /// `POP TO layer`, and `POP` to what the layer of an element carries: all in front of it.
+    To,
+    /// `POP layer`: the layer alone; the one below is told what stands behind it now.
+    Alone(Relink),
+}
+
+/// How the field of a lower header, by which it says what stands behind it, follows where a header is put between the
+/// two or taken out: it swaps its value with the field of the same name of that header.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Relink {
+    /// Bytes of the field.
+    pub bytes: u8,
+    /// Bytes from its first to the end of the lower header.
+    pub back: u16,
+    /// Where the field of the header between them begins in it.
+    pub within: u16,
+    /// What the lower header says of a header that is put in.
+    pub value: u64,
+}
+
+/// Headers as they are put in front of a packet.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Stack {
+    /// The frame must begin with these: so many bits, and their value.
+    pub begins: Option<(u8, u64)>,
+    /// What does not depend on the frame; the rest is zero.
+    pub bytes: Vec<u8>,
+    /// Where the values go that the program gives, in their order.
+    pub values: Vec<BitsAt>,
+    /// Numbers that follow from how long the frame is with its new headers, and what is to be added to that.
+    pub lengths: Vec<(BitsAt, i64)>,
+    /// Checksums, in the order in which they are computed: those of inner headers first.
+    pub sums: Vec<SumAt>,
+}
+
+/// Where bits lie.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct BitsAt {
+    /// The first, counted from the most significant bit of the first byte.
+    pub at: u32,
+    /// How many: up to 64 of a number, or those of a run of bytes.
+    pub bits: u32,
+    /// The least significant byte of a number comes first.
+    pub little: bool,
+}
+
+/// Where a checksum lies, and of what it is.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SumAt {
+    /// Its first byte.
+    pub at: u32,
+    /// Which.
+    pub sum: Checksum,
+    /// Where its header begins and ends.
+    pub header: (u32, u32),
+    /// Where the addresses of the pseudo header begin and end.
+    pub addresses: Vec<(u32, u32)>,
+    /// The number of the protocol in the pseudo header.
+    pub number: u8,
+}
+
+/// A value that is given for a field.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Given<'a> {
+    /// For bits; those beyond the field are left out.
+    Number(u64),
+    /// For bytes: as many as the field has.
+    Bytes(&'a [u8]),
+}
+
+/// A frame is too long for a length of its new headers, or a value has not as many bytes as its field.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Misfit;
+
+/// Why headers cannot be pushed.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum StackError {
+    /// As for [`build`](super::build).
+    Build(BuildError),
+    /// The layout, or a rule, depends on a field whose value is known only when a frame is there.
+    NotConstant(ProtocolId, FieldId),
+    /// A rule follows from the length of the payload in another way than by adding to it.
+    NotLinear(ProtocolId, FieldId),
+    /// More than [`PUSH_BYTES_MAX`].
+    TooLong(usize),
+    /// The frame would stand behind the last header, which does not say so, and these fields of it are not given.
+    Unsaid(ProtocolId, Vec<FieldId>),
+}
+
+impl From<BuildError> for StackError {
+    fn from(error: BuildError) -> Self {
+        Self::Build(error)
+    }
+}
+
+/// Makes what is to be put in front of frames that begin with `carried`: `headers` from the outside in, with the fields
+/// of `given` (header, field; a value for each comes with each frame) beside those that are known. Without `carried`
+/// the last header does not yet say what stands behind it: [`relink`] does.
+///
+/// # Errors
+/// [`StackError`]: these headers cannot be pushed.
+pub fn stack(
+    protocols: &[Protocol],
+    headers: &[Header],
+    given: &[(usize, FieldId)],
+    carried: Option<ProtocolId>,
+) -> Result<Stack, StackError> {
+    let mut headers = headers.to_vec();
+    for (at, field) in given {
+        let id = headers[*at].protocol;
+        let protocol = &protocols[usize::from(id.0)];
+        if decides(protocols, &headers, *at, *field) {
+            return Err(StackError::NotConstant(id, *field));
+        }
+        let zero = match protocol.fields[usize::from(field.0)].width {
+            Width::Bits { .. } => FieldValue::Number(0),
+            Width::Bytes { count: Expr::Int(n), .. } => FieldValue::Bytes(vec![0; n as usize]),
+            Width::Bytes { .. } => return Err(StackError::NotConstant(id, *field)),
+        };
+        headers[*at].values.insert(*field, zero);
+    }
+    let mut linked = links(protocols, &headers)?;
+    if let (Some(last), Some(links), Some(carried)) = (headers.last(), linked.last_mut(), carried) {
+        for (field, value) in link_to(protocols, last, carried)? {
+            links.entry(field).or_insert(value);
+        }
+    }
+    let samples = SAMPLES.map(|n| made(protocols, &headers, &linked, n));
+    let mut samples = samples.into_iter().collect::<Result<Vec<_>, _>>()?.into_iter();
+    let (Some(first), others) = (samples.next(), samples.collect::<Vec<_>>()) else {
+        return Ok(Stack::default());
+    };
+    let mut stack = Stack { begins: carried.and_then(|id| begins_with(protocols, id)), ..Stack::default() };
+    let starts: Vec<usize> = first
+        .iter()
+        .scan(0, |at, made| {
+            *at += made.bytes.len();
+            Some(*at - made.bytes.len())
+        })
+        .collect();
+    stack.bytes = first.iter().flat_map(|made| made.bytes.iter().copied()).collect();
+    if stack.bytes.len() > PUSH_BYTES_MAX {
+        return Err(StackError::TooLong(stack.bytes.len()));
+    }
+    for (at, start) in starts.iter().enumerate() {
+        let of = Layer { protocols, headers: &headers, at, starts: &starts, first: &first };
+        stack.lengths.extend(of.lengths(*start, stack.bytes.len(), &others)?);
+    }
+    for (at, start) in starts.iter().enumerate().rev() {
+        let of = Layer { protocols, headers: &headers, at, starts: &starts, first: &first };
+        stack.sums.extend(first[at].sums.iter().map(|(byte, sum)| of.sum(start + byte, *sum)));
+    }
+    stack.values = given
+        .iter()
+        .map(|(at, field)| {
+            let place = first[*at].places.iter().find(|(of, ..)| of == field);
+            let protocol = headers[*at].protocol;
+            let (_, bit, bits) = place.ok_or(StackError::NotConstant(protocol, *field))?;
+            Ok(bits_at(protocols, protocol, *field, 8 * starts[*at] + bit, *bits))
+        })
+        .collect::<Result<_, StackError>>()?;
+    // What is computed from a frame is no part of what does not depend on it.
+    let lengths = stack.lengths.iter().map(|(place, _)| *place);
+    for place in lengths.chain(stack.values.iter().copied()).collect::<Vec<_>>() {
+        (place.at..place.at + place.bits)
+            .for_each(|bit| stack.bytes[bit as usize / 8] &= !(0x80 >> (bit % 8)));
+    }
+    for sum in &stack.sums {
+        let width = if sum.sum == Checksum::Crc32c { 4 } else { 2 };
+        stack.bytes[sum.at as usize..][..width].fill(0);
+    }
+    Ok(stack)
+}
+
+/// The field by which a lower header says what stands behind it, and that of the same name in the last of the headers
+/// that are put behind it, of which `first` is the first, as [`Relink`] wants them. `None`: there are no two such
+/// fields of whole bytes, or a rule of the lower header follows from what it carries.
+pub fn relink(
+    protocols: &[Protocol],
+    lower: ProtocolId,
+    first: ProtocolId,
+    last: ProtocolId,
+) -> Option<Relink> {
+    let next = link(protocols, lower, first).ok()?;
+    let (below, own) = (&protocols[usize::from(lower.0)], &protocols[usize::from(last.0)]);
+    let follows = |rule: &Rule| matches!(rule, Rule::Computed(_));
+    if below.length.is_some() || below.fields.iter().any(|field| follows(&field.rule)) {
+        return None;
+    }
+    let [(field, value)] = next.condition.required()[..] else { return None };
+    let (at, bits, all) = place_of(below, field)?;
+    let (within, same, _) = place_of(own, own.field(&below.fields[usize::from(field.0)].name)?)?;
+    let is_whole = at % 8 == 0 && bits % 8 == 0 && bits > 0 && within % 8 == 0 && same == bits;
+    is_whole.then_some(Relink {
+        bytes: (bits / 8) as u8,
+        back: ((all - at) / 8) as u16,
+        within: (within / 8) as u16,
+        value,
+    })
+}
+
+/// The bits by which a frame is known to begin with a protocol, if it tells.
+pub fn begins_with(protocols: &[Protocol], protocol: ProtocolId) -> Option<(u8, u64)> {
+    let protocol = &protocols[usize::from(protocol.0)];
+    let Some(Item::Field(id)) = protocol.items.first() else { return None };
+    let field = &protocol.fields[usize::from(id.0)];
+    match (&field.width, &field.rule) {
+        (Width::Bits { n, little: false }, Rule::Constant(value)) => Some((*n, *value)),
+        _ => None,
+    }
+}
+
+/// Whether a frame begins with these bits.
+pub fn begins(frame: &[u8], begins: Option<(u8, u64)>) -> bool {
+    begins.is_none_or(|(n, value)| {
+        usize::from(n) <= 8 * frame.len() && eval::bits(frame, 0, usize::from(n)) == value
+    })
+}
+
+impl Stack {
+    /// Writes the headers into the first bytes of a frame, which are room for them. `partial` is the first byte that a
+    /// checksum covers which is still to be completed, and where that is: what it will be is known beforehand.
+    ///
+    /// # Errors
+    /// [`Misfit`]: the frame is of no use then.
+    ///
+    /// # Panics
+    /// The frame is shorter than the headers.
+    pub fn write<'v>(
+        &self,
+        frame: &mut [u8],
+        values: impl Iterator<Item = Given<'v>>,
+        partial: Option<(usize, usize)>,
+    ) -> Result<(), Misfit> {
+        let length = frame.len() as i64;
+        let (head, _) = frame.split_at_mut(self.bytes.len());
+        head.copy_from_slice(&self.bytes);
+        for (place, value) in self.values.iter().zip(values) {
+            match value {
+                Given::Number(number) => place.put(head, number),
+                Given::Bytes(bytes) => {
+                    let field = head.get_mut(place.at as usize / 8..).and_then(|b| b.get_mut(..bytes.len()));
+                    let field = field.filter(|field| 8 * field.len() == place.bits as usize).ok_or(Misfit)?;
+                    field.copy_from_slice(bytes);
+                }
+            }
+        }
+        for (place, add) in &self.lengths {
+            let number = u64::try_from(length + add).map_err(|_| Misfit)?;
+            if place.bits < 64 && number >> place.bits != 0 {
+                return Err(Misfit);
+            }
+            place.put(head, number);
+        }
+        self.sums.iter().for_each(|sum| sum.put(frame, partial));
+        Ok(())
+    }
+}
+
+impl BitsAt {
+    /// Writes a number.
+    fn put(self, bytes: &mut [u8], number: u64) {
+        let (first, end) = (self.at as usize / 8, (self.at + self.bits).div_ceil(8) as usize);
+        let number = if self.little { number.swap_bytes() >> (64 - self.bits.min(64)) } else { number };
+        let field = &mut bytes[first..end];
+        match field {
+            [a] if self.bits == 8 => *a = number as u8,
+            [a, b] if self.bits == 16 => [*a, *b] = (number as u16).to_be_bytes(),
+            [a, b, c, d] if self.bits == 32 => [*a, *b, *c, *d] = (number as u32).to_be_bytes(),
+            _ => {
+                let shift = 8 * field.len() as u32 - (self.at % 8 + self.bits);
+                let mask = (u64::MAX >> (64 - self.bits.clamp(1, 64))) << shift;
+                let old = field.iter().fold(0, |old, byte| old << 8 | u64::from(*byte));
+                let new = (old & !mask | number << shift & mask).to_be_bytes();
+                field.copy_from_slice(&new[8 - field.len()..]);
+            }
+        }
+    }
+}
+
+impl SumAt {
+    fn put(&self, frame: &mut [u8], partial: Option<(usize, usize)>) {
+        let (start, end) = (self.header.0 as usize, self.header.1 as usize);
+        let at = self.at as usize;
+        let behind = match self.sum {
+            Checksum::Header => end,
+            _ => frame.len(),
+        };
+        if self.sum == Checksum::Crc32c {
+            let crc = eval::crc32c(&frame[start..]).to_le_bytes();
+            return frame[at..at + 4].copy_from_slice(&crc);
+        }
+        let mut total = match partial.filter(|(from, _)| *from >= start && *from < behind) {
+            // What the device makes of the bytes from there on is a sum of all ones, but for the pseudo header that
+            // the field holds now: RFC 1624, and "local checksum offload" of Linux.
+            Some((from, field)) => {
+                let inner = frame.get(field..field + 2).map_or(0, |f| u16::from_be_bytes([f[0], f[1]]));
+                let inner = if (from - start) % 2 == 1 { (!inner).swap_bytes() } else { !inner };
+                folded(&frame[start..from]) + u64::from(inner)
+            }
+            None => folded(&frame[start..behind]),
+        };
+        if matches!(self.sum, Checksum::Pseudo | Checksum::PseudoOrZero) {
+            for (from, to) in &self.addresses {
+                total += folded(&frame[*from as usize..*to as usize]);
+            }
+            let length = (frame.len() - start) as u64;
+            total += (length >> 16) + (length & 0xffff) + u64::from(self.number);
+        }
+        let value = match (self.sum, !fold(total)) {
+            (Checksum::PseudoOrZero, 0) => 0xffff,
+            (_, value) => value,
+        };
+        frame[at..at + 2].copy_from_slice(&value.to_be_bytes());
+    }
+}
+
+fn folded(bytes: &[u8]) -> u64 {
+    u64::from(fold(sum(bytes)))
+}
+
+/// Payloads with which headers are made, to see what follows from how long they are.
+const SAMPLES: [usize; 5] = [0, 1, 2, 40, 100];
+
+fn made(
+    protocols: &[Protocol],
+    headers: &[Header],
+    linked: &[BTreeMap<FieldId, u64>],
+    payload: usize,
+) -> Result<Vec<Made>, BuildError> {
+    let mut behind = vec![0; payload];
+    let mut all = Vec::new();
+    for at in (0..headers.len()).rev() {
+        let made = maker(protocols, headers, linked, at, &behind).make()?;
+        behind = [&made.bytes[..], &behind].concat();
+        all.push(made);
+    }
+    all.reverse();
+    Ok(all)
+}
+
+/// What the last header holds because of what it carries.
+fn link_to(
+    protocols: &[Protocol],
+    last: &Header,
+    carried: ProtocolId,
+) -> Result<Vec<(FieldId, u64)>, StackError> {
+    if let Ok(next) = link(protocols, last.protocol, carried) {
+        return Ok(next.condition.required());
+    }
+    // It is carried as bytes, if the header does not say otherwise.
+    let mut says = Vec::new();
+    for next in &protocols[usize::from(last.protocol.0)].next {
+        next.condition.each(&mut |e| {
+            if let Expr::Field(id) = e
+                && !last.values.contains_key(id)
+                && !says.contains(id)
+            {
+                says.push(*id);
+            }
+        });
+    }
+    match says.is_empty() {
+        true => Ok(Vec::new()),
+        false => Err(StackError::Unsaid(last.protocol, says)),
+    }
+}
+
+/// Whether something besides the field itself follows from it: a width, a condition, what is computed, what is set
+/// below.
+fn decides(protocols: &[Protocol], headers: &[Header], at: usize, field: FieldId) -> bool {
+    let protocol = &protocols[usize::from(headers[at].protocol.0)];
+    let mut found = false;
+    let mut look = |expr: &Expr| expr.each(&mut |e| found |= *e == Expr::Field(field));
+    for other in &protocol.fields {
+        match &other.rule {
+            Rule::Default(expr) | Rule::Computed(expr) => look(expr),
+            Rule::Plain | Rule::Constant(_) | Rule::Reserved => {}
+        }
+        other.check.iter().for_each(&mut look);
+        if let Width::Bytes { count, .. } = &other.width {
+            look(count);
+        }
+    }
+    items(&protocol.items, &mut look);
+    protocol.encap.iter().for_each(|(.., value)| look(value));
+    found
+}
+
+fn items(all: &[Item], look: &mut impl FnMut(&Expr)) {
+    use super::Until;
+    for item in all {
+        match item {
+            Item::Field(_) => {}
+            Item::When { condition, items: within } => {
+                look(condition);
+                items(within, look);
+            }
+            Item::Repeat { items: within, until, .. } => {
+                let (Until::Condition(e) | Until::Count(e) | Until::Bytes(e)) = until;
+                look(e);
+                items(within, look);
+            }
+        }
+    }
+}
+
+/// Where a field lies in a header without optional parts: its first bit, its bits, and those of the header.
+fn place_of(protocol: &Protocol, field: FieldId) -> Option<(usize, usize, usize)> {
+    let (mut bits, mut found) = (0, None);
+    for item in &protocol.items {
+        let Item::Field(id) = item else { return None };
+        let width = match &protocol.fields[usize::from(id.0)].width {
+            Width::Bits { n, little: false } => usize::from(*n),
+            Width::Bytes { count: Expr::Int(n), .. } => 8 * *n as usize,
+            _ => return None,
+        };
+        if *id == field {
+            found = Some((bits, width));
+        }
+        bits += width;
+    }
+    found.map(|(at, width)| (at, width, bits))
+}
+
+fn bits_at(protocols: &[Protocol], protocol: ProtocolId, field: FieldId, at: usize, bits: usize) -> BitsAt {
+    let width = &protocols[usize::from(protocol.0)].fields[usize::from(field.0)].width;
+    let little = matches!(width, Width::Bits { little: true, .. });
+    BitsAt { at: at as u32, bits: bits as u32, little }
+}
+
+/// A header of a stack that is being made.
+struct Layer<'a> {
+    protocols: &'a [Protocol],
+    headers: &'a [Header],
+    at: usize,
+    starts: &'a [usize],
+    first: &'a [Made],
+}
+
+impl Layer<'_> {
+    /// The fields that follow from how long the payload is.
+    fn lengths(
+        &self,
+        start: usize,
+        stack: usize,
+        others: &[Vec<Made>],
+    ) -> Result<Vec<(BitsAt, i64)>, StackError> {
+        let (protocol, first) = (self.headers[self.at].protocol, &self.first[self.at]);
+        let mut lengths = Vec::new();
+        for (field, bit, bits) in &first.places {
+            let width = &self.protocols[usize::from(protocol.0)].fields[usize::from(field.0)].width;
+            let Width::Bits { little, .. } = width else { continue };
+            if first.sums.iter().any(|(byte, _)| 8 * byte == *bit) {
+                continue;
+            }
+            let read = |made: &Made| {
+                let number = eval::bits(&made.bytes, *bit, *bits);
+                if *little { number.swap_bytes() >> (64 - bits) } else { number }
+            };
+            let zero = read(first);
+            let all: Vec<u64> = others.iter().map(|made| read(&made[self.at])).collect();
+            let is_same = others.iter().all(|made| made[self.at].places == first.places);
+            if is_same && all.iter().all(|n| *n == zero) {
+                continue;
+            }
+            let adds = all.iter().zip(&SAMPLES[1..]).all(|(n, payload)| *n == zero + *payload as u64);
+            if !is_same || !adds {
+                return Err(StackError::NotLinear(protocol, *field));
+            }
+            let place = bits_at(self.protocols, protocol, *field, 8 * start + bit, *bits);
+            lengths.push((place, zero as i64 - stack as i64));
+        }
+        Ok(lengths)
+    }
+
+    fn sum(&self, at: usize, sum: Checksum) -> SumAt {
+        let (start, below) = (self.starts[self.at], &self.headers[..self.at]);
+        let end = start + self.first[self.at].bytes.len();
+        let mut found = SumAt {
+            at: at as u32,
+            sum,
+            header: (start as u32, end as u32),
+            addresses: Vec::new(),
+            number: 0,
+        };
+        if let (Some((lower, fields)), true) =
+            (addresses(self.protocols, below), matches!(sum, Checksum::Pseudo | Checksum::PseudoOrZero))
+        {
+            let places = self.first[lower].places.iter().filter(|(field, ..)| fields.contains(field));
+            let range = |(_, bit, bits): &(FieldId, usize, usize)| {
+                let from = self.starts[lower] + bit / 8;
+                (from as u32, (from + bits / 8) as u32)
+            };
+            found.addresses = places.map(range).collect();
+            let direct = below.last();
+            found.number = direct
+                .and_then(|direct| number_in(self.protocols, direct, &self.headers[self.at]))
+                .unwrap_or(0);
+        }
+        found
+    }
+}

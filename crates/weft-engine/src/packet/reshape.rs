@@ -1,0 +1,139 @@
+//! How headers get on a frame, and off it.
+
+use super::edit::Unfit;
+use super::stats::Lost;
+use weft_core::abi::{Cell, Edit, Outcome, Slot};
+use weft_core::frame::{Checksum, Frame, Offload, Pool};
+use weft_core::wire::reshape::{Given, Misfit, Pop, Relink, Reshape, Stack, begins};
+
+/// Carries out one change of structure. `parts` are the values that it is given; `slots` are those of the frame as it
+/// was parsed, whose layers are where they were unless something was put on or taken off since.
+///
+/// # Errors
+/// Why the frame is of no use now.
+pub(super) fn reshape(
+    what: &Reshape,
+    parts: &[Edit],
+    outcome: &Outcome,
+    slots: &[Slot],
+    frame: &mut Frame,
+    pool: &mut Pool,
+) -> Result<(), Lost> {
+    match what {
+        Reshape::Cut => {
+            let Some(Cell::Int(bytes)) = parts.first().map(|part| part.value) else {
+                return Err(Lost::Unfit);
+            };
+            cut(usize::try_from(bytes).unwrap_or(usize::MAX), frame, pool);
+            Ok(())
+        }
+        Reshape::Pop { layer, how } => {
+            let slot = slots.get(usize::from(*layer)).ok_or(Lost::Unfit)?;
+            let (at, bytes, end) = (slot.a as usize, slot.b as u32 as usize, (slot.b >> 32) as usize);
+            match how {
+                Pop::To => {
+                    pool.truncate(frame, end.max(at));
+                    pool.shrink_front(frame, at).ok_or(Lost::Unfit)
+                }
+                Pop::Alone(relink) => take_out(relink, at, bytes, frame, pool),
+            }
+        }
+        Reshape::Push { behind, stacks } => {
+            let stack = stacks.iter().find(|stack| begins(pool.bytes(frame), stack.begins));
+            let values = parts.iter().map(|part| given(part.value, outcome));
+            let stack = stack.ok_or(Lost::Unfit)?;
+            match behind {
+                None if frame.meta.offload.gso.is_some() => Err(Lost::NotCut),
+                None => put(stack, 0, values, frame, pool),
+                Some((header, relink)) => {
+                    let header = usize::from(*header);
+                    put(stack, header, values, frame, pool)?;
+                    let bytes = pool.bytes_mut(frame);
+                    let at = header.checked_sub(usize::from(relink.back)).ok_or(Lost::Unfit)?;
+                    swap(relink, at, header, bytes, Some(relink.value)).ok_or(Lost::Unfit)
+                }
+            }
+        }
+    }
+}
+
+impl From<Unfit> for Lost {
+    fn from(_: Unfit) -> Self {
+        Self::Unfit
+    }
+}
+
+impl From<Misfit> for Lost {
+    fn from(_: Misfit) -> Self {
+        Self::Unfit
+    }
+}
+
+fn cut(bytes: usize, frame: &mut Frame, pool: &mut Pool) {
+    if bytes < frame.len() {
+        pool.truncate(frame, bytes);
+        // What a device was to do was for the whole of it.
+        frame.meta.offload = Offload::default();
+    }
+}
+
+/// Writes headers into new room in front of byte `at`.
+fn put<'v>(
+    stack: &Stack,
+    at: usize,
+    values: impl Iterator<Item = Given<'v>>,
+    frame: &mut Frame,
+    pool: &mut Pool,
+) -> Result<(), Lost> {
+    if at > frame.len() {
+        return Err(Lost::Unfit);
+    }
+    pool.insert(frame, at, stack.bytes.len()).ok_or(Lost::NoRoom)?;
+    let partial = match frame.meta.offload.checksum {
+        Checksum::Partial { start, offset } => {
+            let start = usize::from(start).checked_sub(at);
+            start.map(|start| (start, start + usize::from(offset)))
+        }
+        Checksum::Unknown | Checksum::Valid => None,
+    };
+    Ok(stack.write(&mut pool.bytes_mut(frame)[at..], values, partial)?)
+}
+
+/// Takes the header at `at` out, and tells the one below what stands behind it now.
+fn take_out(
+    relink: &Relink,
+    at: usize,
+    bytes: usize,
+    frame: &mut Frame,
+    pool: &mut Pool,
+) -> Result<(), Lost> {
+    let lower = at.checked_sub(usize::from(relink.back)).ok_or(Lost::Unfit)?;
+    swap(relink, lower, at, pool.bytes_mut(frame), None).ok_or(Lost::Unfit)?;
+    pool.remove(frame, at, bytes).ok_or(Lost::Unfit)
+}
+
+/// Moves what a lower header says of what stands behind it. With a `value` for it, the header behind it (at `upper`) is
+/// new and gets what the lower one said; without, the lower one gets what the upper said.
+fn swap(relink: &Relink, lower: usize, upper: usize, bytes: &mut [u8], value: Option<u64>) -> Option<()> {
+    let (n, within) = (usize::from(relink.bytes), upper + usize::from(relink.within));
+    if within + n > bytes.len() || lower + n > bytes.len() || n > 8 {
+        return None;
+    }
+    match value {
+        Some(value) => {
+            bytes.copy_within(lower..lower + n, within);
+            bytes[lower..lower + n].copy_from_slice(&value.to_be_bytes()[8 - n..]);
+        }
+        None => bytes.copy_within(within..within + n, lower),
+    }
+    Some(())
+}
+
+fn given(cell: Cell, outcome: &Outcome) -> Given<'_> {
+    match cell {
+        Cell::Bool(b) => Given::Number(u64::from(b)),
+        Cell::Int(n) => Given::Number(n as u64),
+        Cell::Bytes(start, len) => Given::Bytes(outcome.kept(start, len)),
+        Cell::Null | Cell::Float(_) => Given::Number(0),
+    }
+}

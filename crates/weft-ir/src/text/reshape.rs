@@ -1,0 +1,167 @@
+//! Changes of the structure of frames, as a chain declares them.
+//!
+//! ```text
+//! reshape U32 cut
+//! reshape pop in3 to
+//! reshape pop in4 alone bytes 2 back 2 within 2 value 33024
+//! reshape U32 push
+//! stack "\45\00..." begins 4 6 value 72 24 big length 16 16 big 0 sum header at 24 from 14 to 34 number 0
+//! ```
+
+use super::ParseError;
+use super::lines::{Line, quote};
+use super::name_of;
+use crate::program::ReshapeDecl;
+use core::fmt::Write as _;
+use weft_core::types::Type;
+use weft_core::wire::Checksum;
+use weft_core::wire::reshape::{BitsAt, Pop, Relink, Reshape, Stack, SumAt};
+
+const SUMS: &[(&str, Checksum)] = &[
+    ("header", Checksum::Header),
+    ("layer", Checksum::Layer),
+    ("pseudo", Checksum::Pseudo),
+    ("pseudo_or_zero", Checksum::PseudoOrZero),
+    ("crc32c", Checksum::Crc32c),
+];
+
+pub(super) fn write(out: &mut String, decl: &ReshapeDecl) {
+    out.push_str("reshape");
+    for ty in &decl.params {
+        let _ = write!(out, " {ty}");
+    }
+    match &decl.what {
+        Reshape::Cut => out.push_str(" cut\n"),
+        Reshape::Pop { layer, how } => {
+            let _ = write!(out, " pop in{layer}");
+            match how {
+                Pop::To => out.push_str(" to"),
+                Pop::Alone(relink) => {
+                    out.push_str(" alone");
+                    write_relink(out, relink);
+                }
+            }
+            out.push('\n');
+        }
+        Reshape::Push { behind, stacks } => {
+            out.push_str(" push");
+            if let Some((header, relink)) = behind {
+                let _ = write!(out, " behind {header}");
+                write_relink(out, relink);
+            }
+            out.push('\n');
+            stacks.iter().for_each(|stack| write_stack(out, stack));
+        }
+    }
+}
+
+fn write_relink(out: &mut String, relink: &Relink) {
+    let Relink { bytes, back, within, value } = relink;
+    let _ = write!(out, " bytes {bytes} back {back} within {within} value {value}");
+}
+
+fn write_stack(out: &mut String, stack: &Stack) {
+    out.push_str("stack ");
+    quote(out, &stack.bytes);
+    if let Some((bits, value)) = stack.begins {
+        let _ = write!(out, " begins {bits} {value}");
+    }
+    let endian = |place: &BitsAt| if place.little { "little" } else { "big" };
+    for place in &stack.values {
+        let _ = write!(out, " value {} {} {}", place.at, place.bits, endian(place));
+    }
+    for (place, add) in &stack.lengths {
+        let _ = write!(out, " length {} {} {} {add}", place.at, place.bits, endian(place));
+    }
+    for sum in &stack.sums {
+        let (from, to) = sum.header;
+        let kind = name_of(SUMS, sum.sum);
+        let _ = write!(out, " sum {kind} at {} from {from} to {to} number {}", sum.at, sum.number);
+        for (from, to) in &sum.addresses {
+            let _ = write!(out, " address {from} {to}");
+        }
+    }
+    out.push('\n');
+}
+
+/// What stands behind `reshape`. A stack comes in a line of its own.
+pub(super) fn parse(
+    line: &mut Line<'_>,
+    ty: impl Fn(&mut Line<'_>) -> Result<Type, ParseError>,
+) -> Result<ReshapeDecl, ParseError> {
+    let mut params = Vec::new();
+    while !matches!(line.peek_word(), "cut" | "pop" | "push") {
+        params.push(ty(line)?);
+    }
+    let what = match line.word("what it does")?.as_str() {
+        "cut" => Reshape::Cut,
+        "pop" => {
+            let layer = line.id("in")?;
+            let error = line.error("`to` or `alone`");
+            let how = match line.word("how much")?.as_str() {
+                "to" => Pop::To,
+                "alone" => Pop::Alone(parse_relink(line)?),
+                _ => return Err(error),
+            };
+            Reshape::Pop { layer, how }
+        }
+        _ => {
+            let behind = match line.eat_word("behind") {
+                true => Some((line.number()?, parse_relink(line)?)),
+                false => None,
+            };
+            Reshape::Push { behind, stacks: Vec::new() }
+        }
+    };
+    Ok(ReshapeDecl { params, what })
+}
+
+fn parse_relink(line: &mut Line<'_>) -> Result<Relink, ParseError> {
+    line.keyword("bytes")?;
+    let bytes = line.number()?;
+    line.keyword("back")?;
+    let back = line.number()?;
+    line.keyword("within")?;
+    let within = line.number()?;
+    line.keyword("value")?;
+    Ok(Relink { bytes, back, within, value: line.number()? })
+}
+
+/// What stands behind `stack`.
+pub(super) fn parse_stack(line: &mut Line<'_>) -> Result<Stack, ParseError> {
+    let mut stack = Stack { bytes: line.bytes()?, ..Stack::default() };
+    if line.eat_word("begins") {
+        stack.begins = Some((line.number()?, line.number()?));
+    }
+    let place = |line: &mut Line<'_>| {
+        let (at, bits) = (line.number()?, line.number()?);
+        let little = line.eat_word("little");
+        if !little {
+            line.keyword("big")?;
+        }
+        Ok(BitsAt { at, bits, little })
+    };
+    while line.eat_word("value") {
+        stack.values.push(place(line)?);
+    }
+    while line.eat_word("length") {
+        stack.lengths.push((place(line)?, line.number()?));
+    }
+    while line.eat_word("sum") {
+        let sum = line.one_of(SUMS, "a checksum")?;
+        line.keyword("at")?;
+        let at = line.number()?;
+        line.keyword("from")?;
+        let from = line.number()?;
+        line.keyword("to")?;
+        let header = (from, line.number()?);
+        line.keyword("number")?;
+        let number = line.number()?;
+        let mut addresses = Vec::new();
+        while line.eat_word("address") {
+            addresses.push((line.number()?, line.number()?));
+        }
+        stack.sums.push(SumAt { at, sum, header, addresses, number });
+    }
+    Ok(stack)
+}

@@ -1,0 +1,314 @@
+//! PUSH, POP and CUT: which headers may stand behind each other, which fields of them a program says, and that nobody
+//! looks at a frame behind a change of its headers. What depends on the ports of a chain is found when it is lowered.
+
+use weft_core::wire::{FieldId, FieldRef, Protocol, ProtocolId, Width};
+use weft_core::{Type, Value};
+
+use super::Cx;
+use super::scope::{Scope, with_nearest};
+use super::walk::{each_expr, each_stmt, exprs_of};
+use super::wire::{fixed, may_be_absent};
+use crate::ast::{self, Assign, Ident, Path};
+use crate::diagnostic::{Diagnostic, code};
+use crate::hir::{
+    Column, Element, Expr, ExprKind, HandlerKind, Layer, Meta, Place, PopHow, Pushed, Stmt, StmtKind,
+};
+use crate::source::Span;
+
+/// Headers of one PUSH.
+const HEADERS_MAX: usize = 16;
+
+impl Scope<'_, '_> {
+    pub(super) fn push(&mut self, headers: &[ast::Pushed], span: Span) -> Option<StmtKind> {
+        self.check_action(&[HandlerKind::Request], "PUSH", span)?;
+        if headers.len() > HEADERS_MAX {
+            let message = format!("{} headers in one PUSH", headers.len());
+            let diagnostic = Diagnostic::error(code::OVER_LIMIT, message)
+                .at(span, format!("{HEADERS_MAX} are the most"))
+                .with_help("put the others on with another PUSH");
+            self.cx.report(diagnostic);
+            return None;
+        }
+        let pushed: Vec<Option<Pushed>> = headers.iter().map(|header| self.pushed(header)).collect();
+        let pushed: Vec<Pushed> = pushed.into_iter().collect::<Option<_>>()?;
+        for (at, pair) in pushed.windows(2).enumerate() {
+            self.check_behind(pair[0].protocol, pair[1].protocol, &headers[at + 1].protocol)?;
+        }
+        Some(StmtKind::Push { headers: pushed })
+    }
+
+    pub(super) fn pop(&mut self, to: bool, layer: Option<&Path>, span: Span) -> Option<StmtKind> {
+        self.check_action(&[HandlerKind::Request], "POP", span)?;
+        let Some(path) = layer else {
+            if let Layer::Packet(Some(layer)) = &self.element.layer {
+                return Some(StmtKind::Pop { layer: layer.clone(), how: PopHow::With });
+            }
+            let message = "POP takes off the layer of its element, and this one is ON packet";
+            let diagnostic = Diagnostic::error(code::RESHAPE_UNFIT, message)
+                .at(span, "how far?")
+                .with_help("write `POP TO inner.ip`, or `POP vlan` for a header alone");
+            self.cx.report(diagnostic);
+            return None;
+        };
+        let Some((found, _, rest)) = self.cx.layer_of(&path.segments) else {
+            self.unknown_layer(path);
+            return None;
+        };
+        if !rest.is_empty() {
+            let diagnostic =
+                Diagnostic::error(code::RESHAPE_UNFIT, format!("`{}` is a field", path.to_dotted()))
+                    .at(path.span, "a layer is wanted")
+                    .with_help("write `POP TO inner.ip`, or `POP vlan` for a header alone");
+            self.cx.report(diagnostic);
+            return None;
+        }
+        let how = if to { PopHow::To } else { PopHow::Alone };
+        Some(StmtKind::Pop { layer: found, how })
+    }
+
+    pub(super) fn cut(&mut self, bytes: &ast::Expr, span: Span) -> Option<StmtKind> {
+        self.check_action(&[HandlerKind::Request], "CUT", span)?;
+        let bytes = self.value_for(bytes, Type::Uint(32), false, "a number of bytes")?;
+        Some(StmtKind::Cut { bytes })
+    }
+
+    fn pushed(&mut self, ast: &ast::Pushed) -> Option<Pushed> {
+        let Some(protocol) = self.pushed_protocol(&ast.protocol) else {
+            ast.fields.iter().for_each(|field| drop(self.expr(&field.value, None)));
+            return None;
+        };
+        let mut fields: Vec<(FieldId, Expr)> = Vec::new();
+        let mut is_whole = true;
+        for (at, field) in ast.fields.iter().enumerate() {
+            let twice = ast.fields[..at].iter().find(|other| other.name.name == field.name.name);
+            if let Some(first) = twice {
+                let message = format!("`{}` is said twice", field.name.name);
+                let diagnostic = Diagnostic::error(code::DUPLICATE_NAME, message)
+                    .at(field.name.span, "the second")
+                    .with_label(first.name.span, "the first")
+                    .with_help("leave one of them out");
+                self.cx.report(diagnostic);
+            }
+            match self.pushed_field(protocol, &ast.protocol, field) {
+                Some(found) => fields.push(found),
+                None => is_whole = false,
+            }
+        }
+        is_whole.then_some(Pushed { protocol, fields, span: ast.span })
+    }
+
+    fn pushed_protocol(&mut self, name: &Ident) -> Option<ProtocolId> {
+        match self.cx.formats.layer(&name.name, 0) {
+            Some(layer) => match layer.protocols[..] {
+                [only] => Some(only),
+                _ => {
+                    let names = layer.protocols.iter().map(|id| self.protocol(*id).name.clone());
+                    let names: Vec<String> = names.collect();
+                    let message = format!("`{}` is a name for several headers", name.name);
+                    let diagnostic = Diagnostic::error(code::RESHAPE_UNFIT, message)
+                        .at(name.span, "which?")
+                        .with_help(format!("write one of `{}`", names.join("`, `")));
+                    self.cx.report(diagnostic);
+                    None
+                }
+            },
+            None => {
+                self.unknown_layer(&Path { segments: vec![name.clone()], span: name.span });
+                None
+            }
+        }
+    }
+
+    fn protocol(&self, id: ProtocolId) -> &Protocol {
+        &self.cx.formats.protocols[usize::from(id.0)]
+    }
+
+    fn pushed_field(&mut self, of: ProtocolId, whose: &Ident, ast: &Assign) -> Option<(FieldId, Expr)> {
+        let protocol = self.protocol(of);
+        let Some(id) = protocol.field(&ast.name.name) else {
+            let names: Vec<String> = protocol.fields.iter().map(|field| field.name.clone()).collect();
+            let message = format!("`{}` has no field `{}`", whose.name, ast.name.name);
+            let diagnostic =
+                Diagnostic::error(code::NO_SUCH_FIELD, message).at(ast.name.span, "not a field of it");
+            let names = names.iter().map(String::as_str);
+            self.cx.report_missing(with_nearest(diagnostic, &ast.name, names));
+            drop(self.expr(&ast.value, None));
+            return None;
+        };
+        let field = &protocol.fields[usize::from(id.0)];
+        let (ty, rule, is_repeated) = (field.ty, field.rule.clone(), field.repeated);
+        let most = match field.width {
+            Width::Bits { n, .. } => Some(u64::MAX >> (64 - n)),
+            Width::Bytes { .. } => None,
+        };
+        let name = format!("{}.{}", whose.name, ast.name.name);
+        let value = self.value_for(&ast.value, ty, false, &format!("`{name}`"))?;
+        let why = match fixed(&rule) {
+            Some(_) if may_be_absent(&rule) && value.kind == ExprKind::Const(Value::Int(0)) => None,
+            why => why.or(is_repeated.then_some("of each round of a REPEAT")),
+        };
+        if let Some(why) = why {
+            let diagnostic = Diagnostic::error(code::FIELD_FIXED, format!("`{name}` cannot be said"))
+                .at(ast.span, format!("is {why}"))
+                .with_help(match may_be_absent(&rule) {
+                    true => "leave it out, or write `= 0` for a header without it",
+                    false => "leave it out: it needs no value",
+                });
+            self.cx.report(diagnostic);
+            return None;
+        }
+        if let (ExprKind::Const(Value::Int(n)), Some(most)) = (&value.kind, most)
+            && *n as u64 > most
+        {
+            let message = format!("{} does not fit `{name}`", *n as u64);
+            let diagnostic = Diagnostic::error(code::BAD_LITERAL, message)
+                .at(value.span, format!("{most} is the most"))
+                .with_help("a header has so many bits for it");
+            self.cx.report(diagnostic);
+            return None;
+        }
+        Some((id, value))
+    }
+
+    /// Refuses a header that cannot stand behind the one before it.
+    fn check_behind(&mut self, lower: ProtocolId, upper: ProtocolId, name: &Ident) -> Option<()> {
+        let below = self.protocol(lower);
+        if below.next.iter().any(|next| next.to == upper) {
+            return Some(());
+        }
+        let mut names: Vec<&str> =
+            below.next.iter().map(|next| self.protocol(next.to).name.as_str()).collect();
+        names.sort_unstable();
+        names.dedup();
+        let below = below.name.clone();
+        let help = match names.is_empty() {
+            true => format!("nothing stands behind `{below}` but bytes"),
+            false => format!("behind `{below}` there may be `{}`", names.join("`, `")),
+        };
+        let message = format!("`{}` does not stand behind `{below}`", name.name);
+        let diagnostic = Diagnostic::error(code::RESHAPE_UNFIT, message)
+            .at(name.span, "not here")
+            .with_note("headers are said in the order of the wire, the outermost first")
+            .with_help(help);
+        self.cx.report(diagnostic);
+        None
+    }
+}
+
+/// Refuses what looks at a frame, or sets a field of it, where its headers may have been changed before.
+pub(super) fn check_looks(cx: &mut Cx<'_>, element: &Element, new: &[(Column, FieldRef)], body: &[Stmt]) {
+    if element.layer == Layer::Rpc {
+        return;
+    }
+    let columns = element.columns.iter().chain(new.iter().map(|(column, _)| column)).collect();
+    let mut looks = Looks { cx, columns, changed: None };
+    looks.stmts(body);
+}
+
+struct Looks<'a, 'c> {
+    cx: &'a mut Cx<'c>,
+    /// Those of the element and those that the handler has declared by using them.
+    columns: Vec<&'a Column>,
+    /// The first change on some way that led here.
+    changed: Option<Span>,
+}
+
+impl Looks<'_, '_> {
+    /// Whether what stands behind these is reached.
+    fn stmts(&mut self, stmts: &[Stmt]) -> bool {
+        for stmt in stmts {
+            if let Some(changed) = self.changed {
+                self.stmt(stmt, changed);
+            }
+            match &stmt.kind {
+                StmtKind::Push { .. } | StmtKind::Pop { .. } | StmtKind::Cut { .. } => {
+                    self.changed = self.changed.or(Some(stmt.span));
+                }
+                StmtKind::Verdict(_) => return false,
+                StmtKind::If { arms, otherwise } => {
+                    let ways = arms.iter().map(|(_, body)| body).chain([otherwise]);
+                    if !self.ways(ways) {
+                        return false;
+                    }
+                }
+                StmtKind::Update { otherwise, .. } => {
+                    self.ways([otherwise, &Vec::new()].into_iter());
+                }
+                StmtKind::Scan { body, .. } => self.scan(body),
+                _ => {}
+            }
+        }
+        true
+    }
+
+    /// Goes all ways from here; whether one of them leads on.
+    fn ways<'s>(&mut self, ways: impl Iterator<Item = &'s Vec<Stmt>>) -> bool {
+        let before = self.changed;
+        let (mut after, mut is_open) = (None, false);
+        for way in ways {
+            self.changed = before;
+            if self.stmts(way) {
+                is_open = true;
+                after = after.or(self.changed);
+            }
+        }
+        self.changed = after;
+        is_open
+    }
+
+    fn scan(&mut self, body: &[Stmt]) {
+        each_stmt(body, &mut |stmt| {
+            if matches!(stmt.kind, StmtKind::Push { .. } | StmtKind::Pop { .. } | StmtKind::Cut { .. }) {
+                let message = "the headers of a frame are changed in a SCAN";
+                let diagnostic = Diagnostic::error(code::ACTION_NOT_HERE, message)
+                    .at(stmt.span, "may run many times")
+                    .with_help("keep what the SCAN finds in a VAR, and change the headers behind it");
+                self.cx.report(diagnostic);
+            }
+        });
+    }
+
+    fn stmt(&mut self, stmt: &Stmt, changed: Span) {
+        if let StmtKind::Pop { .. } = stmt.kind {
+            let diagnostic =
+                Diagnostic::error(code::FRAME_CHANGED, "POP is the first change of headers in a handler")
+                    .at(stmt.span, "layers are no longer where they were")
+                    .with_label(changed, "changed before")
+                    .with_help("POP first, or in an element of its own: the next one sees the new frame");
+            self.cx.report(diagnostic);
+        }
+        let is_column = |place: &Place| matches!(place, Place::Column(_));
+        let sets = match &stmt.kind {
+            StmtKind::Set { target, .. } => is_column(target),
+            StmtKind::Guard { set, .. } => set.iter().any(|(place, _)| is_column(place)),
+            StmtKind::Update { returning, .. } => returning.iter().any(|(_, place)| is_column(place)),
+            _ => false,
+        };
+        if sets {
+            self.report("a field of the frame", "set", stmt.span, changed);
+        }
+        let mut looks: Vec<(String, Span)> = Vec::new();
+        for expr in exprs_of(stmt) {
+            each_expr(expr, &mut |part| match part.kind {
+                ExprKind::Column(at) => {
+                    let name = self.columns.get(at).map(|column| column.name.clone());
+                    looks.push((name.map_or("the frame".to_owned(), |name| format!("`{name}`")), part.span));
+                }
+                ExprKind::Meta(Meta::Size) => looks.push(("`size`".to_owned(), part.span)),
+                _ => {}
+            });
+        }
+        for (what, span) in looks {
+            self.report(&what, "looked at", span, changed);
+        }
+    }
+
+    fn report(&mut self, what: &str, how: &str, span: Span, changed: Span) {
+        let message = format!("{what} is {how} behind a change of the headers");
+        let diagnostic = Diagnostic::error(code::FRAME_CHANGED, message)
+            .at(span, "of the frame as it was")
+            .with_label(changed, "changed here")
+            .with_help("keep it in a LET before, or do this in the next element, which sees the new frame");
+        self.cx.report(diagnostic);
+    }
+}

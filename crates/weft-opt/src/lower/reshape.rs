@@ -1,0 +1,432 @@
+//! PUSH, POP and CUT: what a frame begins with on each way through a handler, and the headers that are put on it.
+
+use weft_core::abi::Fault;
+use weft_core::types::{Type, Value as Constant};
+use weft_core::wire::reshape::{Pop, Relink, Reshape, Stack, StackError, relink, stack};
+use weft_core::wire::{
+    BuildError, Expr as WireExpr, FieldId, FieldValue, Header, LEVELS_MAX, LayerRef, Protocol, ProtocolId,
+    Rule, Width,
+};
+use weft_ir::ir::{IntCmp, Op, ReshapeId, Ty, Value};
+use weft_ir::program::{Place, ReshapeDecl};
+use weft_lang::check::fold::fold;
+use weft_lang::diagnostic::{Diagnostic, code};
+use weft_lang::hir::{Direction, Expr, PopHow, Pushed};
+use weft_lang::source::Span;
+use weft_lang::types;
+
+use super::Lowering;
+use super::body::Body;
+use super::places;
+
+/// What a frame may begin with: None for what frames of the chain begin with when they come in.
+pub(super) type Front = Option<Vec<ProtocolId>>;
+
+/// What frames begin with, by where in a chain.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Roots {
+    /// When they come in, and between elements.
+    pub(super) inside: Vec<ProtocolId>,
+    /// When they leave.
+    pub(super) outside: Vec<ProtocolId>,
+    /// Headers of a link, where frames begin without one.
+    pub(super) links: Vec<ProtocolId>,
+}
+
+impl<'n> Body<'_, 'n> {
+    pub(super) fn push_headers(&mut self, pushed: &'n [Pushed], span: Span) {
+        let pushed = self.without_link(pushed);
+        let mut headers = Vec::new();
+        let (mut given, mut params, mut values) = (Vec::new(), Vec::new(), Vec::new());
+        for (at, of) in pushed.iter().enumerate() {
+            let mut header = Header { protocol: of.protocol, ..Header::default() };
+            for (field, expr) in &of.fields {
+                match self.fixed_value(expr) {
+                    Some(value) => {
+                        if !self.is_as_long(of.protocol, *field, &value, expr.span) {
+                            return;
+                        }
+                        header.values.insert(*field, value);
+                    }
+                    None => {
+                        given.push((at, *field));
+                        params.push(types::without_length(self.field_type(of.protocol, *field)));
+                        values.push(self.pushed_value(of.protocol, *field, expr));
+                    }
+                }
+            }
+            headers.push(header);
+        }
+        let (Some(first), Some(last)) = (pushed.first(), pushed.last()) else { return };
+        let front = self.front();
+        let is_root = self.lowering.roots.inside.contains(&first.protocol)
+            || self.lowering.roots.outside.contains(&first.protocol);
+        let what = match is_root {
+            true => {
+                let stacks = self.stacks(&headers, &given, &front, span);
+                self.path.front = Some(vec![first.protocol]);
+                stacks.map(|stacks| Reshape::Push { behind: None, stacks })
+            }
+            false => self.behind(first, last, &headers, &given, &front, span),
+        };
+        if let Some(what) = what {
+            self.reshape(ReshapeDecl { params, what }, values);
+        }
+    }
+
+    /// Headers without those of a link, where frames have none: an element for Ethernet is good for IP alone, too.
+    fn without_link(&self, pushed: &'n [Pushed]) -> &'n [Pushed] {
+        let Roots { inside, outside, links } = &self.lowering.roots;
+        let Some(first) = pushed.first().filter(|first| links.contains(&first.protocol)) else {
+            return pushed;
+        };
+        if outside.contains(&first.protocol) {
+            return pushed;
+        }
+        let begins = pushed.iter().position(|header| inside.contains(&header.protocol));
+        &pushed[begins.unwrap_or(pushed.len())..]
+    }
+
+    pub(super) fn pop(&mut self, layer: &LayerRef, how: PopHow, span: Span) {
+        let (layer, how) = match how {
+            PopHow::To => (layer.clone(), Pop::To),
+            PopHow::With => match self.carried(layer, span) {
+                Some(layer) => (layer, Pop::To),
+                None => return,
+            },
+            PopHow::Alone => match self.unlink(layer, span) {
+                Some(relink) => (layer.clone(), Pop::Alone(relink)),
+                None => return,
+            },
+        };
+        let place = Place::Layer(layer.clone());
+        let (program, ty) = (&mut self.lowering.program, Type::Uint(64));
+        let input = places::input(program, Direction::Request, place, ty, true, false);
+        let is_there = self.b.get(Op::InputPresent(input), Ty::Bool);
+        let is_missing = self.b.get(Op::Not(is_there), Ty::Bool);
+        let fault = self.b.raise(is_missing, Fault::UnexpectedNull);
+        self.fail_if(fault);
+        if how == Pop::To {
+            self.path.front = Some(layer.protocols);
+        }
+        let what = Reshape::Pop { layer: input.0, how };
+        self.reshape(ReshapeDecl { params: Vec::new(), what }, Vec::new());
+    }
+
+    pub(super) fn cut(&mut self, bytes: &'n Expr) {
+        let value = self.checked(bytes).value;
+        let decl = ReshapeDecl { params: vec![Type::Uint(32)], what: Reshape::Cut };
+        self.reshape(decl, vec![value]);
+    }
+
+    /// Refuses frames that go on from here and begin with what the next to look at them does not expect.
+    pub(super) fn check_front(&mut self, span: Span) {
+        let Some(front) = &self.path.front else { return };
+        let Roots { inside, outside, .. } = &self.lowering.roots;
+        let is_good =
+            |id: &&ProtocolId| inside.contains(id) || (self.lowering.is_last && outside.contains(id));
+        let Some(odd) = front.iter().find(|id| !is_good(id)) else { return };
+        let odd = self.lowering.network.protocols[usize::from(odd.0)].name.clone();
+        let names = self.lowering.protocol_names(inside);
+        let message = format!("the frame may begin with `{odd}` here, and is to begin with {names}");
+        let diagnostic = Diagnostic::error(code::RESHAPE_UNFIT, message)
+            .at(span, "goes on from here")
+            .with_help(match names.contains("ethernet") {
+                true => "put a header for the link on it: `PUSH ethernet (dst = ..., src = ...)`",
+                false => "POP what is in front of the IP packet",
+            });
+        self.lowering.report_once(diagnostic);
+    }
+
+    fn front(&self) -> Vec<ProtocolId> {
+        self.path.front.clone().unwrap_or_else(|| self.lowering.roots.inside.clone())
+    }
+
+    fn reshape(&mut self, decl: ReshapeDecl, values: Vec<Value>) {
+        let all = &mut self.lowering.program.reshapes;
+        let at = all.iter().position(|known| *known == decl).unwrap_or_else(|| {
+            all.push(decl);
+            all.len() - 1
+        });
+        self.b.act(Op::Reshape(ReshapeId(at as u16), values));
+    }
+
+    // ---- values ----
+
+    /// What an expression is in all frames, if it does not depend on them.
+    fn fixed_value(&self, expr: &Expr) -> Option<FieldValue> {
+        match fold(expr, &self.scope.instance.params).ok()? {
+            Constant::Bool(b) => Some(FieldValue::Number(u64::from(b))),
+            Constant::Int(n) => Some(FieldValue::Number(n as u64)),
+            Constant::Bytes(bytes) => Some(FieldValue::Bytes(bytes)),
+            Constant::Null | Constant::Float(_) => None,
+        }
+    }
+
+    /// Whether a value has as many bytes as its field; it is reported if not.
+    fn is_as_long(&mut self, protocol: ProtocolId, field: FieldId, value: &FieldValue, span: Span) -> bool {
+        let of = &self.lowering.network.protocols[usize::from(protocol.0)];
+        let field = &of.fields[usize::from(field.0)];
+        let (Width::Bytes { count: WireExpr::Int(n), .. }, FieldValue::Bytes(bytes)) = (&field.width, value)
+        else {
+            return true;
+        };
+        let fits = bytes.len() as u64 == *n;
+        if !fits {
+            let message = format!("{} bytes for `{}.{}`, which has {n}", bytes.len(), of.name, field.name);
+            let diagnostic = Diagnostic::error(code::RESHAPE_UNFIT, message)
+                .at(span, "does not fit")
+                .with_help("an address of IPv4 has 4 bytes, one of IPv6 has 16");
+            self.lowering.report_once(diagnostic);
+        }
+        fits
+    }
+
+    fn field_type(&self, protocol: ProtocolId, field: FieldId) -> Type {
+        self.lowering.network.protocols[usize::from(protocol.0)].fields[usize::from(field.0)].ty
+    }
+
+    /// A value that comes with each frame, and is as long as its field.
+    fn pushed_value(&mut self, protocol: ProtocolId, field: FieldId, expr: &'n Expr) -> Value {
+        let value = self.checked(expr).value;
+        let of = &self.lowering.network.protocols[usize::from(protocol.0)].fields[usize::from(field.0)];
+        if let (Width::Bytes { count: WireExpr::Int(n), .. }, true) = (&of.width, of.ty != Type::Mac) {
+            let (len, wanted) = (self.b.get(Op::Len(value), Ty::Int), self.b.int(*n as i64));
+            let differs = self.b.int_compare(IntCmp::Ne, len, wanted);
+            let fault = self.b.raise(differs, Fault::BadCast);
+            self.fail_if(fault);
+        }
+        value
+    }
+
+    // ---- headers ----
+
+    /// What is put in front of frames that begin with any of these.
+    fn stacks(
+        &mut self,
+        headers: &[Header],
+        given: &[(usize, FieldId)],
+        front: &[ProtocolId],
+        span: Span,
+    ) -> Option<Vec<Stack>> {
+        let protocols = &self.lowering.network.protocols;
+        let mut stacks: Vec<Stack> = Vec::new();
+        for carried in front {
+            match stack(protocols, headers, given, Some(*carried)) {
+                Ok(stack) => stacks.push(stack),
+                Err(error) => {
+                    self.refuse(&error, Some(*carried), span);
+                    return None;
+                }
+            }
+        }
+        let same =
+            |a: &Stack, b: &Stack| Stack { begins: None, ..a.clone() } == Stack { begins: None, ..b.clone() };
+        if let Some(first) = stacks.first().cloned()
+            && stacks.iter().all(|other| same(other, &first))
+        {
+            stacks = vec![Stack { begins: None, ..first }];
+        }
+        Some(stacks)
+    }
+
+    /// What is put behind the first header of the frame.
+    fn behind(
+        &mut self,
+        first: &Pushed,
+        last: &Pushed,
+        headers: &[Header],
+        given: &[(usize, FieldId)],
+        front: &[ProtocolId],
+        span: Span,
+    ) -> Option<Reshape> {
+        let protocols = &self.lowering.network.protocols;
+        let found = match front {
+            [only] => relink(protocols, *only, first.protocol, last.protocol).map(|relink| (*only, relink)),
+            _ => None,
+        };
+        let Some((lower, relink)) = found else {
+            let (begin, own) = (self.lowering.protocol_names(front), self.name(first.protocol));
+            let message = format!("a frame cannot begin with `{own}`, nor is it put behind {begin}");
+            let diagnostic = Diagnostic::error(code::RESHAPE_UNFIT, message)
+                .at(first.span, "what carries it?")
+                .with_help(self.help_carry(first.protocol));
+            self.lowering.report_once(diagnostic);
+            return None;
+        };
+        let header = protocols[usize::from(lower.0)].header_min as u16;
+        match stack(protocols, headers, given, None) {
+            Ok(stack) => {
+                let place = protocols[usize::from(last.protocol.0)].header_min as usize;
+                let within = relink.within + stack.bytes.len().saturating_sub(place) as u16;
+                Some(Reshape::Push {
+                    behind: Some((header, Relink { within, ..relink })),
+                    stacks: vec![stack],
+                })
+            }
+            Err(error) => {
+                self.refuse(&error, None, span);
+                None
+            }
+        }
+    }
+
+    /// What to write in front of a header that has nothing to stand on.
+    fn help_carry(&self, protocol: ProtocolId) -> String {
+        let protocols = &self.lowering.network.protocols;
+        let mut names = vec![self.name(protocol)];
+        let mut at = protocol;
+        while let Some(lower) =
+            protocols.iter().position(|lower| lower.next.iter().any(|n| n.to == at && !n.inner))
+        {
+            at = ProtocolId(lower as u16);
+            let name = self.name(at);
+            if names.contains(&name) {
+                break;
+            }
+            names.push(name);
+        }
+        names.reverse();
+        format!("say the headers below it too, the outermost first: `PUSH {} (...)`", names.join(" (...), "))
+    }
+
+    /// The layer behind that of an element, which a tunnel carries.
+    fn carried(&mut self, layer: &LayerRef, span: Span) -> Option<LayerRef> {
+        let protocols = &self.lowering.network.protocols;
+        let next = layer.protocols.iter().flat_map(|id| &protocols[usize::from(id.0)].next);
+        let mut carried: Vec<ProtocolId> = Vec::new();
+        let mut is_tunnel = layer.level + 1 < LEVELS_MAX;
+        for next in next {
+            is_tunnel &= next.inner;
+            if !carried.contains(&next.to) {
+                carried.push(next.to);
+            }
+        }
+        if is_tunnel && !carried.is_empty() {
+            return Some(LayerRef { level: layer.level + 1, protocols: carried });
+        }
+        let name = self.lowering.protocol_names(&layer.protocols);
+        let message = format!("what stands behind {name} is not the packet that a tunnel carries");
+        let diagnostic = Diagnostic::error(code::RESHAPE_UNFIT, message)
+            .at(span, "what is the frame to begin with?")
+            .with_help("say it: `POP TO ip`, or take off a header alone: `POP vlan`");
+        self.lowering.report_once(diagnostic);
+        None
+    }
+
+    /// How the header below follows when one is taken out.
+    fn unlink(&mut self, layer: &LayerRef, span: Span) -> Option<Relink> {
+        let protocols = &self.lowering.network.protocols;
+        let found = match layer.protocols[..] {
+            [own] if layer.level == 0 && !follows(protocols, own) => {
+                let lower = |at: &usize| protocols[*at].next.iter().any(|next| next.to == own && !next.inner);
+                let lower = (0..protocols.len()).filter(lower);
+                let links = lower.map(|at| {
+                    let relink = relink(protocols, ProtocolId(at as u16), own, own)?;
+                    Some(Relink { value: 0, ..relink })
+                });
+                let links: Option<Vec<Relink>> = links.collect();
+                links.and_then(|links| {
+                    let first = *links.first()?;
+                    links.iter().all(|link| *link == first).then_some(first)
+                })
+            }
+            _ => None,
+        };
+        if found.is_none() {
+            let name = self.lowering.protocol_names(&layer.protocols);
+            let message = format!("{name} cannot be taken out alone");
+            let diagnostic = Diagnostic::error(code::RESHAPE_UNFIT, message)
+                .at(span, "the header below it would not know what follows")
+                .with_help(
+                    "take off all in front of what stays, and put on what is missing: `POP TO ip; PUSH ...`",
+                );
+            self.lowering.report_once(diagnostic);
+        }
+        found
+    }
+
+    fn name(&self, protocol: ProtocolId) -> String {
+        self.lowering.network.protocols[usize::from(protocol.0)].name.clone()
+    }
+
+    fn field_name(&self, protocol: ProtocolId, field: FieldId) -> String {
+        let of = &self.lowering.network.protocols[usize::from(protocol.0)];
+        format!("{}.{}", of.name, of.fields[usize::from(field.0)].name)
+    }
+
+    fn refuse(&mut self, error: &StackError, carried: Option<ProtocolId>, span: Span) {
+        let (message, help) = match error {
+            StackError::Build(BuildError::NotBehind(lower, upper)) => (
+                format!("`{}` does not stand behind `{}`", self.name(*upper), self.name(*lower)),
+                "headers are said in the order of the wire, the outermost first".to_owned(),
+            ),
+            StackError::Build(BuildError::DoesNotFit(protocol, field)) => (
+                format!("a value does not fit `{}`", self.field_name(*protocol, *field)),
+                "say a value that the field has room for".to_owned(),
+            ),
+            StackError::NotConstant(protocol, field) => (
+                format!("`{}` decides what else the header has", self.field_name(*protocol, *field)),
+                "give it a value that is the same in all frames; make a PUSH for each in an IF".to_owned(),
+            ),
+            StackError::NotLinear(protocol, field) => (
+                format!("`{}` follows from the length of a frame", self.field_name(*protocol, *field)),
+                "a rule may add to `payload_bytes` or `header_bytes`, and no more, to be pushed".to_owned(),
+            ),
+            StackError::TooLong(bytes) => (
+                format!("these headers have {bytes} bytes"),
+                format!("{} are the most that one PUSH puts on", weft_core::wire::reshape::PUSH_BYTES_MAX),
+            ),
+            StackError::Unsaid(protocol, fields) => {
+                let what = carried.map_or("the frame".to_owned(), |id| format!("`{}`", self.name(id)));
+                let names: Vec<String> =
+                    fields.iter().map(|field| format!("`{}`", self.field_name(*protocol, *field))).collect();
+                (
+                    format!("`{}` does not carry {what}", self.name(*protocol)),
+                    format!(
+                        "POP to what it carries first, or say {} to carry it as bytes",
+                        names.join(" and ")
+                    ),
+                )
+            }
+        };
+        let diagnostic =
+            Diagnostic::error(code::RESHAPE_UNFIT, message).at(span, "cannot be put on").with_help(help);
+        self.lowering.report_once(diagnostic);
+    }
+}
+
+/// Whether something below a header, on its own level, follows from what stands behind it: a length, a checksum.
+fn follows(protocols: &[Protocol], own: ProtocolId) -> bool {
+    let (mut seen, mut open) = (vec![own], vec![own]);
+    while let Some(at) = open.pop() {
+        for (lower, protocol) in protocols.iter().enumerate() {
+            let id = ProtocolId(lower as u16);
+            if !protocol.next.iter().any(|next| next.to == at && !next.inner) || seen.contains(&id) {
+                continue;
+            }
+            let is_computed = protocol.fields.iter().any(|field| matches!(field.rule, Rule::Computed(_)));
+            if is_computed || protocol.length.is_some() {
+                return true;
+            }
+            seen.push(id);
+            open.push(id);
+        }
+    }
+    false
+}
+
+impl Lowering<'_> {
+    /// Reports what several ways through a handler may come upon.
+    pub(super) fn report_once(&mut self, diagnostic: Diagnostic) {
+        if !self.diagnostics.contains(&diagnostic) {
+            self.diagnostics.push(diagnostic);
+        }
+    }
+
+    pub(super) fn protocol_names(&self, ids: &[ProtocolId]) -> String {
+        let names: Vec<String> =
+            ids.iter().map(|id| format!("`{}`", self.network.protocols[usize::from(id.0)].name)).collect();
+        names.join(" or ")
+    }
+}

@@ -1,0 +1,242 @@
+//! Headers that are put on frames: they are those that the definitions build around the same payload.
+
+use weft_core::checksum::{fold, sum};
+use weft_core::dice::Dice;
+use weft_core::schema::Schema;
+use weft_core::types::Type;
+use weft_core::wire::reshape::{Given, Reshape, Stack, StackError, begins, stack};
+use weft_core::wire::{FieldId, FieldValue, Header, Protocol, ProtocolId, build, generate, read};
+use weft_lang::Resolver;
+use weft_lang::diagnostic::{Diagnostic, code};
+use weft_opt::lower::{LowerOptions, lower};
+
+use crate::schema::{Disk, library};
+use crate::wireshark::{STACKS, plain};
+
+fn protocols() -> Vec<Protocol> {
+    let all = library().join("protocols/all.weft").display().to_string();
+    weft_lang::check(&all, &mut Disk).0.expect("the library is right").protocols
+}
+
+/// Some of the fields as what comes with each frame; those that decide what else there is stay as they are.
+fn given(
+    protocols: &[Protocol],
+    headers: &mut [Header],
+    carried: ProtocolId,
+    choices: &mut Dice,
+) -> (Vec<(usize, FieldId)>, Vec<FieldValue>) {
+    let (mut given, mut values) = (Vec::new(), Vec::new());
+    for at in 0..headers.len() {
+        for (field, value) in headers[at].values.clone() {
+            if choices.below(2) == 0 {
+                continue;
+            }
+            let value = headers[at].values.remove(&field).unwrap_or(value);
+            given.push((at, field));
+            match stack(protocols, headers, &given, Some(carried)) {
+                Ok(_) => values.push(value),
+                Err(StackError::NotConstant(..) | StackError::Build(_)) => {
+                    given.pop();
+                    headers[at].values.insert(field, value);
+                }
+                Err(error) => panic!("{error:?} in {headers:?}"),
+            }
+        }
+    }
+    (given, values)
+}
+
+fn write(stack: &Stack, values: &[FieldValue], frame: &[u8], partial: Option<(usize, usize)>) -> Vec<u8> {
+    assert!(begins(frame, stack.begins));
+    let mut whole = [vec![0; stack.bytes.len()], frame.to_vec()].concat();
+    let values = values.iter().map(|value| match value {
+        FieldValue::Number(number) => Given::Number(*number),
+        FieldValue::Bytes(bytes) => Given::Bytes(bytes),
+    });
+    stack.write(&mut whole, values, partial).expect("it fits");
+    whole
+}
+
+#[test]
+fn what_is_pushed_is_what_is_built() {
+    // If this failed, what goes into a tunnel would not come out at an end of another make.
+    let protocols = protocols();
+    let id = |name: &str| protocols.iter().position(|protocol| protocol.name == name).expect("it is there");
+    let (mut n_pushed, mut n_given, mut n_sums) = (0, 0, 0);
+    for names in STACKS {
+        let ids: Vec<usize> = names.iter().map(|name| id(name)).collect();
+        for seed in 0..40 {
+            let choices = &mut Dice::from_seed(seed);
+            let header = |at: &usize| {
+                let mut header = generate::header(&protocols[*at], ProtocolId(*at as u16), choices);
+                plain(&protocols[*at], &mut header);
+                header
+            };
+            let headers: Vec<Header> = ids.iter().map(header).collect();
+            let payload: Vec<u8> = (0..choices.below(40)).map(|_| choices.bits() as u8).collect();
+            let built = build(&protocols, &headers, &payload).expect("it is built elsewhere, too");
+            for at in 1..headers.len() {
+                let inner = build(&protocols, &headers[at..], &payload).expect("a part of it");
+                // What is above may need what is below for its pseudo header, or set something there.
+                let sets = !protocols[ids[at]].encap.is_empty();
+                if sets || !built.ends_with(&inner) {
+                    continue;
+                }
+                let (mut outer, carried) = (headers[..at].to_vec(), headers[at].protocol);
+                let (given, values) = given(&protocols, &mut outer, carried, choices);
+                let stack = stack(&protocols, &outer, &given, Some(carried)).expect("it was tried");
+                assert_eq!(write(&stack, &values, &inner, None), built, "{names:?} at {at}, seed {seed}");
+                (n_pushed, n_given, n_sums) =
+                    (n_pushed + 1, n_given + given.len(), n_sums + stack.sums.len());
+                if let Some((frame, place)) = unfinished(&protocols, &inner) {
+                    let start = stack.bytes.len();
+                    let partial = Some((start + place.0, start + place.1));
+                    let whole = write(&stack, &values, &frame, partial);
+                    assert_eq!(whole[..start], built[..start], "{names:?} at {at}, seed {seed}: unfinished");
+                }
+            }
+        }
+    }
+    assert!(n_pushed > 500 && n_given > 1000 && n_sums > 500, "{n_pushed} {n_given} {n_sums}");
+}
+
+/// A frame whose TCP or UDP checksum a device is still to complete: from where it covers, and the field.
+fn unfinished(protocols: &[Protocol], frame: &[u8]) -> Option<(Vec<u8>, (usize, usize))> {
+    let name = |id: ProtocolId| protocols[usize::from(id.0)].name.as_str();
+    let root = protocols.iter().position(|protocol| protocol.name == "ethernet")?;
+    let reading = read(protocols, &[ProtocolId(root as u16)], frame);
+    let layer = reading.layers.iter().rev().find(|layer| matches!(name(layer.protocol), "tcp" | "udp"))?;
+    if layer.end != frame.len() {
+        return None;
+    }
+    let field = layer.start + if name(layer.protocol) == "tcp" { 16 } else { 6 };
+    let mut frame = frame.to_vec();
+    let whole = u16::from_be_bytes([frame[field], frame[field + 1]]);
+    if whole == 0 {
+        return None;
+    }
+    frame[field..field + 2].fill(0);
+    let rest = fold(sum(&frame[layer.start..]));
+    let pseudo = fold(u64::from(!whole) + u64::from(!rest));
+    frame[field..field + 2].copy_from_slice(&pseudo.to_be_bytes());
+    Some((frame, (layer.start, field)))
+}
+
+/// The program of a test, which may import the library.
+struct Text(String);
+
+const ROOT: &str = "root.weft";
+
+impl Resolver for Text {
+    fn text(&mut self, path: &str, from: Option<&str>) -> Result<String, String> {
+        if path == ROOT { Ok(self.0.clone()) } else { Disk.text(path, from) }
+    }
+
+    fn proto(&mut self, path: &str, from: Option<&str>) -> Result<Schema, String> {
+        Disk.proto(path, from)
+    }
+
+    fn name(&mut self, path: &str, from: Option<&str>) -> String {
+        if path == ROOT { path.to_owned() } else { Disk.name(path, from) }
+    }
+}
+
+/// What is said of a handler, or how often it changes the headers of a frame.
+fn wrong(layer: &str, body: &str) -> Vec<String> {
+    let text = format!(
+        "IMPORT 'library/protocols/all.weft';\nCREATE PORT a ON memory;\n\
+         CREATE ELEMENT e ON {layer} AS ON PACKET {body} END;\nCREATE CHAIN c ON PORT a AS e; END;\n"
+    );
+    let (network, diagnostics, _) = weft_lang::check(ROOT, &mut Text(text));
+    let told = |all: &[Diagnostic]| {
+        all.iter().filter(|d| d.is_error()).map(|d| d.message.clone()).collect::<Vec<_>>()
+    };
+    let Some(network) = network else { return told(&diagnostics) };
+    let lowered = lower(&network, 0, &LowerOptions { workers: 1 });
+    match lowered {
+        Ok(chain) => {
+            let n = chain.reshapes.iter().filter(|decl| !matches!(decl.what, Reshape::Cut)).count();
+            vec![format!("{n} changes")]
+        }
+        Err(diagnostics) => {
+            assert!(diagnostics.iter().all(|d| d.code == code::RESHAPE_UNFIT), "{diagnostics:?}");
+            told(&diagnostics)
+        }
+    }
+}
+
+#[test]
+fn headers_that_cannot_be_are_refused() {
+    // A frame that nobody understands would leave, or an element would read another header than it names.
+    let check = |layer: &str, body: &str, wanted: &[&str]| assert_eq!(wrong(layer, body), wanted, "{body}");
+    check("packet", "PUSH vlan (id = 7);", &["1 changes"]);
+    check("packet", "PUSH vlan (id = 7), vlan (id = 8);", &["1 changes"]);
+    check("packet", "POP TO inner.ethernet; PUSH vlan (id = 7);", &["2 changes"]);
+    check("vxlan", "POP;", &["1 changes"]);
+    check("ip", "POP TO ip; PUSH ethernet;", &["2 changes"]);
+    check("packet", "PUSH ethernet, ipv4, gre, ethernet;", &["`ethernet` does not carry `ethernet`"]);
+    check(
+        "packet",
+        "PUSH vxlan (vni = 7);",
+        &["a frame cannot begin with `vxlan`, nor is it put behind `ethernet`"],
+    );
+    check("packet", "PUSH ethernet, ipv4, vxlan (vni = 7);", &["`vxlan` does not stand behind `ipv4`"]);
+    check("packet", "PUSH ethernet, ipv4, udp, gtpu;", &["`gtpu` does not carry `ethernet`"]);
+    check("packet", "PUSH ethernet, ip;", &["`ip` is a name for several headers"]);
+    check(
+        "packet",
+        "PUSH ethernet, ipv4 (src = '::1'), udp, vxlan;",
+        &["16 bytes for `ipv4.src`, which has 4"],
+    );
+    check("ip", "POP TO ip;", &["the frame may begin with `ipv4` here, and is to begin with `ethernet`"]);
+    check(
+        "ip",
+        "IF ip.ttl = 1 THEN POP TO ip; END IF; PUSH ethernet;",
+        &["`ethernet` does not carry `ethernet`"],
+    );
+    check(
+        "ip",
+        "LET t = ip.ttl; POP TO ip; PUSH ethernet, ipv4, icmp (type = t);",
+        &["`icmp.type` decides what else the header has"],
+    );
+    check(
+        "ip",
+        "POP TO ip; PUSH ethernet (dst = coalesce(ethernet.src, ethernet.dst));",
+        &[
+            "`ethernet.src` is looked at behind a change of the headers",
+            "`ethernet.dst` is looked at behind a change of the headers",
+        ],
+    );
+    check(
+        "packet",
+        "CUT TO 60; SET ip.ttl = 3;",
+        &["a field of the frame is set behind a change of the headers"],
+    );
+    check(
+        "packet",
+        "IF size > '1 KB' THEN CUT TO 60; END IF; LET x = size; MARK 1;",
+        &["`size` is looked at behind a change of the headers"],
+    );
+    check(
+        "packet",
+        "IF size > '1 KB' THEN CUT TO 60; DROP; END IF; LET x = size; IF x > '1 KB' THEN DROP; END IF;",
+        &["0 changes"],
+    );
+    check("packet", "PUSH vlan; POP vlan;", &["POP is the first change of headers in a handler"]);
+    check("packet", "POP mpls;", &["`mpls` cannot be taken out alone"]);
+    check("packet", "POP ipv4;", &["`ipv4` cannot be taken out alone"]);
+    check("packet", "POP;", &["POP takes off the layer of its element, and this one is ON packet"]);
+    check("ip", "POP;", &["what stands behind `ipv4` or `ipv6` is not the packet that a tunnel carries"]);
+    check("packet", "POP ip.src;", &["`ip.src` is a field"]);
+    check("packet", "PUSH ethernet (type = 70000);", &["70000 does not fit `ethernet.type`"]);
+    check("packet", "PUSH vlan (idd = 3);", &["`vlan` has no field `idd`"]);
+    check("packet", "PUSH vlan (id = 3, id = 4);", &["`id` is said twice"]);
+    check("ip", "POP TO ip; PUSH ethernet, ipv4 (ihl = 3), udp, gtpu;", &["`ipv4.ihl` cannot be said"]);
+    check("ip", "POP TO ip; PUSH ethernet, ipv4, udp (checksum = 0), gtpu;", &["2 changes"]);
+    check(
+        "ip",
+        "POP TO ip; PUSH ethernet, ipv4, udp (checksum = 1), gtpu;",
+        &["`udp.checksum` cannot be said"],
+    );
+    assert_eq!(protocols()[0].fields[0].ty, Type::Mac);
+}
