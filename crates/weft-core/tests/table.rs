@@ -565,7 +565,7 @@ fn counters_in_a_column_count_alone() {
         // What an earlier row, or an earlier value, has left behind its bytes.
         table.set_bytes(row, m, &[255; 21]);
         table.set_bytes(row, m, &[]);
-        let mut counters = vec![0_u16; 10];
+        let mut counters = [0_u16; 10];
         let mut longest = 0;
         for _ in 0..dice.below(60) {
             let bin = dice.pick(&[0, 1, 2, 3, 4, 8, 9, 10, 11, u64::MAX]);
