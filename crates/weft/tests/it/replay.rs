@@ -192,7 +192,7 @@ CREATE CHAIN edge ON PORT wan -> lan AS enter -> hop -> exit -> hop AS again; EN
         }
         let forward = |ttl| ("weft: forward to lan".to_owned(), 47, ttl);
         assert_eq!((&fates[0], &fates[2]), (&forward(63), &forward(8)));
-        assert_eq!(fates[1], ("weft: drop by again line 11".to_owned(), 47, 1));
+        assert_eq!(fates[1], ("weft: drop by again line 10".to_owned(), 47, 1));
         assert!(fates[3].0.starts_with("weft: malformed by ipv4 line "), "{}", fates[3].0);
     }
 }

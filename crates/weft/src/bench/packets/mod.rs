@@ -141,8 +141,8 @@ mod tests {
             let expected = match case.name {
                 "none" => 0,
                 "4 firewalls of 200" => 4,
-                "l2_switch" | "router, 1k routes" => 2,
-                "all three, 1 flow" | "all three, 10k flows" => 4,
+                "l2_switch" => 2,
+                "all three, 1 flow" | "all three, 10k flows" => 3,
                 "vlan_access" => 0,
                 name if name.contains("simple") => 0,
                 _ => 1,
