@@ -200,8 +200,8 @@ fn headers_that_cannot_be_are_refused() {
         &["`icmp.type` decides what else the header has"],
     );
     check(
-        "ip",
-        "POP TO ip; PUSH ethernet (dst = coalesce(ethernet.src, ethernet.dst));",
+        "ethernet",
+        "POP TO ip; PUSH ethernet (dst = ethernet.src, src = ethernet.dst);",
         &[
             "`ethernet.src` is looked at behind a change of the headers",
             "`ethernet.dst` is looked at behind a change of the headers",
