@@ -228,7 +228,7 @@ fn headers_that_cannot_be_are_refused() {
     check("packet", "POP;", &["POP takes off the layer of its element, and this one is ON packet"]);
     check("ip", "POP;", &["what stands behind `ipv4` or `ipv6` is not the packet that a tunnel carries"]);
     check("packet", "POP ip.src;", &["`ip.src` is a field"]);
-    check("packet", "PUSH ethernet (type = 70000);", &["70000 does not fit `ethernet.type`"]);
+    check("packet", "PUSH vlan (id = 5000);", &["5000 does not fit `vlan.id`"]);
     check("packet", "PUSH vlan (idd = 3);", &["`vlan` has no field `idd`"]);
     check("packet", "PUSH vlan (id = 3, id = 4);", &["`id` is said twice"]);
     check("ip", "POP TO ip; PUSH ethernet, ipv4 (ihl = 3), udp, gtpu;", &["`ipv4.ihl` cannot be said"]);
