@@ -587,6 +587,11 @@ fn counters_in_a_column_count_alone() {
     let mut held = Vec::new();
     table.bytes_into(row, m, &mut held);
     assert_eq!(held, [0, 0, 255, 255]);
+    table.set_null(row, m, true);
+    table.count_into(row, m, 0);
+    held.clear();
+    table.bytes_into(row, m, &mut held);
+    assert_eq!((held, table.is_null(row, m)), (vec![1, 0], false));
 }
 
 // A snapshot taken whole would forget which row is the oldest.

@@ -1,6 +1,6 @@
 //! `iptables-save` and `ip6tables-save`: the rules of one built-in chain of the table `filter`.
 
-use super::rule::{self, Family, Net, Rule, Verdict};
+use super::rule::{self, Family, Net, Rule, Verdict, once};
 use super::tokens::{Kind, Token, tokens};
 use super::{FAULTS_MAX, Fault, Hook, List};
 
@@ -26,7 +26,7 @@ pub(crate) fn read(text: &str, hook: &Hook, is_v6: bool) -> List {
             }
             match line.get(1).and_then(|token| verdict(token.text)) {
                 Some(verdict) => policy = Some((verdict, first.line)),
-                None => list.faults.push(fault(first, "a policy is ACCEPT or DROP".to_owned())),
+                None => list.faults.push(first.fault("a policy is ACCEPT or DROP")),
             }
         } else if let Err(fault) = rule_of(line, &chain, hook, family, &mut list) {
             list.faults.push(fault);
@@ -61,7 +61,7 @@ impl<'a> Words<'a, '_> {
 
     /// What an option needs.
     fn value(&mut self, option: &Token<'_>) -> Result<Token<'a>, Fault> {
-        self.next().ok_or_else(|| fault(option, format!("`{}` needs a value", option.text)))
+        self.next().ok_or_else(|| option.fault(format!("`{}` needs a value", option.text)))
     }
 }
 
@@ -77,7 +77,7 @@ fn rule_of(
     // Counters, as `iptables-save -c` has them.
     let first = if first.text.starts_with('[') { words.next().unwrap_or(first) } else { first };
     if !first.is("-A") {
-        return Err(fault(&first, format!("`{}` is not read: only `-A`", first.text)));
+        return Err(first.fault(format!("`{}` is not read: only `-A`", first.text)));
     }
     if words.value(&first)?.text != chain {
         return Ok(());
@@ -103,79 +103,64 @@ fn test(
     hook: &Hook,
     family: Family,
 ) -> Result<(), Fault> {
-    let no = |what: &str| Err(fault(&option, format!("`!` is not read of {what}")));
+    let no = |what: &str| Err(option.fault(format!("`!` is not read of {what}")));
     match option.text {
-        "-s" | "--source" | "--src" => rule.src = Some(nets(words, &option, negated, family)?),
-        "-d" | "--destination" | "--dst" => rule.dst = Some(nets(words, &option, negated, family)?),
-        "--src-range" => rule.src = Some(range(words, &option, negated, family)?),
-        "--dst-range" => rule.dst = Some(range(words, &option, negated, family)?),
+        "-s" | "--source" | "--src" => once(&mut rule.src, nets(words, &option, negated, family)?, &option)?,
+        "-d" | "--destination" | "--dst" => {
+            once(&mut rule.dst, nets(words, &option, negated, family)?, &option)?;
+        }
+        "--src-range" => once(&mut rule.src, range(words, &option, negated, family)?, &option)?,
+        "--dst-range" => once(&mut rule.dst, range(words, &option, negated, family)?, &option)?,
         "-p" | "--protocol" => {
             let value = words.value(&option)?;
             if value.text == "all" {
                 return Ok(());
             }
             let number = rule::protocol(value.text)
-                .ok_or_else(|| fault(&value, format!("`{}` is no protocol", value.text)))?;
-            rule.protocols(match negated {
-                false => vec![number],
-                true => (0..=u8::MAX).filter(|other| *other != number).collect(),
-            });
+                .ok_or_else(|| value.fault(format!("`{}` is no protocol", value.text)))?;
+            rule.protocols(&[number], negated);
         }
         "-m" | "--match" => {
             const KNOWN: &str = "tcp udp sctp icmp icmp6 multiport comment conntrack state iprange";
             let value = words.value(&option)?;
             if !KNOWN.split(' ').any(|known| known == value.text) {
-                return Err(fault(&value, format!("the match `{}` is not read", value.text)));
+                return Err(value.fault(format!("the match `{}` is not read", value.text)));
             }
         }
         "--sport" | "--source-port" | "--sports" | "--source-ports" => {
-            rule.src_ports = Some(ports(words, &option, negated)?);
+            once(&mut rule.src_ports, ports(words, &option, negated)?, &option)?;
         }
         "--dport" | "--destination-port" | "--dports" | "--destination-ports" => {
-            rule.dst_ports = Some(ports(words, &option, negated)?);
+            once(&mut rule.dst_ports, ports(words, &option, negated)?, &option)?;
         }
         "--icmp-type" | "--icmpv6-type" => {
             let value = words.value(&option)?;
             let name = value.text.split_once('/').map_or(value.text, |(name, _)| name);
             if value.text.contains('/') {
-                return Err(fault(&value, "codes of messages are not read: only types".to_owned()));
+                return Err(value.fault("codes of messages are not read: only types"));
             }
             if negated {
                 return no("a type");
             }
             let number = rule::icmp_type(name, family == Family::V6)
-                .ok_or_else(|| fault(&value, format!("`{name}` is no type of message")))?;
-            rule.icmp = Some(vec![number]);
+                .ok_or_else(|| value.fault(format!("`{name}` is no type of message")))?;
+            once(&mut rule.icmp, vec![number], &option)?;
         }
         "--ctstate" | "--state" => {
             let value = words.value(&option)?;
-            let mut states = Vec::new();
-            for name in value.text.split(',') {
-                states
-                    .extend(rule::state(name).ok_or_else(|| fault(&value, format!("`{name}` is no state")))?);
-            }
-            if negated {
-                states = [1, 2].into_iter().filter(|state| !states.contains(state)).collect();
-            }
-            states.sort_unstable();
-            states.dedup();
-            rule.is_never |= states.is_empty();
-            rule.states = (states.len() < 2).then_some(states);
+            rule.states(&option, value.text.split(',').map(|name| (name, value)), negated)?;
         }
         "-i" | "--in-interface" => {
             let value = words.value(&option)?;
-            if negated || value.text.ends_with('+') {
-                return Err(fault(&value, "`!` and `+` are not read of an interface".to_owned()));
+            if negated {
+                return Err(value.fault("`!` is not read of an interface"));
             }
-            rule.at = Some(vec![value.text.to_owned()]);
+            rule::no_pattern(&[value])?;
+            once(&mut rule.at, vec![value.text.to_owned()], &option)?;
         }
         "-o" | "--out-interface" => {
             let value = words.value(&option)?;
-            let Some(out_port) = &hook.out_port else {
-                let reason = "by which port a packet leaves is not known: say it with --out-port";
-                return Err(fault(&option, reason.to_owned()));
-            };
-            rule.is_never |= (value.text == out_port) == negated;
+            rule.leaves(&option, &[value], negated, hook)?;
         }
         "--comment" => rule.comment = Some(words.value(&option)?.text.to_owned()),
         "--reject-with" => _ = words.value(&option)?,
@@ -192,12 +177,12 @@ fn test(
                     None => {
                         let reason =
                             format!("the target `{target}` is not read: only ACCEPT, DROP and REJECT");
-                        return Err(fault(&value, reason));
+                        return Err(value.fault(reason));
                     }
                 },
             };
         }
-        other => return Err(fault(&option, format!("`{other}` is not read"))),
+        other => return Err(option.fault(format!("`{other}` is not read"))),
     }
     Ok(())
 }
@@ -211,14 +196,10 @@ fn nets(
     let value = words.value(option)?;
     let read = |text: &str| {
         let net = Net::read(text).filter(|net| net.is_v6 == (family == Family::V6));
-        net.ok_or_else(|| fault(&value, format!("`{text}` is no address or network of this list's family")))
+        net.ok_or_else(|| value.fault(format!("`{text}` is no address or network of this list's family")))
     };
     let nets = value.text.split(',').map(read).collect::<Result<Vec<Net>, Fault>>()?;
-    match (negated, &nets[..]) {
-        (false, _) => Ok(nets),
-        (true, [net]) => Ok(net.others()),
-        (true, _) => Err(fault(&value, "`!` is read of one network alone".to_owned())),
-    }
+    rule::networks(nets, negated, &value)
 }
 
 fn range(
@@ -233,14 +214,14 @@ fn range(
         Net::of_range(from, to).filter(|nets| nets.iter().all(|net| net.is_v6 == (family == Family::V6)));
     match nets {
         Some(nets) if !negated => Ok(nets),
-        _ => Err(fault(&value, format!("`{}` is no range of addresses, or `!` is before it", value.text))),
+        _ => Err(value.fault(format!("`{}` is no range of addresses, or `!` is before it", value.text))),
     }
 }
 
 fn ports(words: &mut Words<'_, '_>, option: &Token<'_>, negated: bool) -> Result<Vec<(u16, u16)>, Fault> {
     let value = words.value(option)?;
     let read = |text: &str| {
-        rule::ports(text, ':').ok_or_else(|| fault(&value, format!("`{text}` is no port or range of ports")))
+        rule::ports(text, ':').ok_or_else(|| value.fault(format!("`{text}` is no port or range of ports")))
     };
     let ports = value.text.split(',').map(read).collect::<Result<Vec<_>, Fault>>()?;
     Ok(if negated { rule::other_ports(ports) } else { ports })
@@ -252,8 +233,4 @@ fn verdict(text: &str) -> Option<Verdict> {
         "DROP" => Some(Verdict::Drop),
         _ => None,
     }
-}
-
-fn fault(at: &Token<'_>, reason: String) -> Fault {
-    Fault { line: at.line, column: at.column, reason }
 }

@@ -1,6 +1,6 @@
 //! `nft list ruleset`: tables, sets, and the rules of base chains of type filter.
 
-use super::rule::{self, Family, Net, Rule, Verdict};
+use super::rule::{self, Family, Net, Rule, Verdict, once};
 use super::tokens::{Kind, Token, tokens};
 use super::{FAULTS_MAX, Fault, Hook, List};
 use std::collections::BTreeMap;
@@ -85,7 +85,7 @@ impl<'a> Reader<'a, '_> {
             } else if token.is("flush") {
                 self.skip_statement();
             } else {
-                self.note(fault(token, format!("`{}` is not read here: only `table`", token.text)));
+                self.note(token.fault(format!("`{}` is not read here: only `table`", token.text)));
                 self.skip_statement();
             }
             self.skip_lines();
@@ -109,7 +109,7 @@ impl<'a> Reader<'a, '_> {
         };
         if !self.eat("{") {
             let token = self.token();
-            self.note(fault(token, "a table begins with `{`".to_owned()));
+            self.note(token.fault("a table begins with `{`"));
             return self.skip_statement();
         }
         loop {
@@ -125,10 +125,9 @@ impl<'a> Reader<'a, '_> {
                 "set" if has_body => self.set(name, named.text, sets_only),
                 other => {
                     if !sets_only && other != "comment" {
-                        self.note(fault(
-                            token,
-                            format!("`{other}` is not read in a table: only `chain` and `set`"),
-                        ));
+                        self.note(
+                            token.fault(format!("`{other}` is not read in a table: only `chain` and `set`")),
+                        );
                     }
                     if has_body { self.skip_block() } else { self.skip_statement() }
                 }
@@ -153,7 +152,7 @@ impl<'a> Reader<'a, '_> {
             } else {
                 let token = self.token();
                 if !["type", "flags", "auto-merge", "size", "comment", "typeof"].contains(&token.text) {
-                    self.note(fault(token, format!("`{}` is not read in a set", token.text)));
+                    self.note(token.fault(format!("`{}` is not read in a set", token.text)));
                 }
                 self.skip_statement();
             }
@@ -195,7 +194,7 @@ impl<'a> Reader<'a, '_> {
             } else if self.eat("policy") {
                 match verdict(self.next().text) {
                     Some(verdict) => policy = verdict,
-                    None => self.note(fault(token, "a policy is `accept` or `drop`".to_owned())),
+                    None => self.note(token.fault("a policy is `accept` or `drop`")),
                 }
             } else if is_taken {
                 self.rule(family, table);
@@ -227,7 +226,7 @@ impl<'a> Reader<'a, '_> {
         if let Some(line) = self.taken {
             let reason =
                 format!("a second chain of hook {hook}, after that of line {line}: only one is read");
-            self.note(fault(at, reason));
+            self.note(at.fault(reason));
             return false;
         }
         self.taken = Some(at.line);
@@ -240,19 +239,15 @@ impl<'a> Reader<'a, '_> {
         if family != Family::Any {
             rule.only(family);
         }
-        while !matches!(self.token().kind, Kind::Line | Kind::End)
-            && !self.token().is(";")
-            && !self.token().is("}")
-        {
+        while !self.is_end_of_rule() {
             let at = self.token();
             if let Err(fault) = self.test(&mut rule, table) {
                 self.note(fault);
                 return self.skip_statement();
             }
-            if rule.verdict.is_some() && self.at > 0 && !self.token().is("comment") && !self.is_end_of_rule()
-            {
+            if rule.verdict.is_some() && !self.token().is("comment") && !self.is_end_of_rule() {
                 let token = self.token();
-                self.note(fault(token, format!("nothing is read behind `{}`", at.text)));
+                self.note(token.fault(format!("nothing is read behind `{}`", at.text)));
                 return self.skip_statement();
             }
         }
@@ -271,10 +266,10 @@ impl<'a> Reader<'a, '_> {
         match token.text {
             "ip" => self.header(rule, table, false),
             "ip6" => self.header(rule, table, true),
-            "tcp" => self.ports(rule, table, vec![6]),
-            "udp" => self.ports(rule, table, vec![17]),
-            "sctp" => self.ports(rule, table, vec![132]),
-            "th" => self.ports(rule, table, vec![6, 17, 132]),
+            "tcp" => self.ports(rule, table, &[6]),
+            "udp" => self.ports(rule, table, &[17]),
+            "sctp" => self.ports(rule, table, &[132]),
+            "th" => self.ports(rule, table, &[6, 17, 132]),
             "icmp" => self.icmp(rule, table, false),
             "icmpv6" => self.icmp(rule, table, true),
             "meta" => self.meta(rule, table),
@@ -314,7 +309,7 @@ impl<'a> Reader<'a, '_> {
                     rule.verdict = Some(verdict);
                     Ok(())
                 }
-                None => Err(fault(token, format!("`{other}` is not read in a rule"))),
+                None => Err(token.fault(format!("`{other}` is not read in a rule"))),
             },
         }
     }
@@ -325,15 +320,15 @@ impl<'a> Reader<'a, '_> {
         match field.text {
             "saddr" => {
                 let nets = self.nets(table, is_v6)?;
-                once(&mut rule.src, nets, field)
+                once(&mut rule.src, nets, &field)
             }
             "daddr" => {
                 let nets = self.nets(table, is_v6)?;
-                once(&mut rule.dst, nets, field)
+                once(&mut rule.dst, nets, &field)
             }
             "protocol" | "nexthdr" => self.protocols(rule, table),
             other => {
-                Err(fault(field, format!("the field `{other}` is not read: only saddr, daddr and protocol")))
+                Err(field.fault(format!("the field `{other}` is not read: only saddr, daddr and protocol")))
             }
         }
     }
@@ -349,66 +344,58 @@ impl<'a> Reader<'a, '_> {
             let read = read.filter(|nets| nets.iter().all(|net| net.is_v6 == is_v6));
             let what = if is_v6 { "IPv6" } else { "IPv4" };
             nets.extend(read.ok_or_else(|| {
-                fault(*token, format!("`{}` is no {what} address, network or range", token.text))
+                token.fault(format!("`{}` is no {what} address, network or range", token.text))
             })?);
         }
-        match (negated, &nets[..]) {
-            (false, _) => Ok(nets),
-            (true, [net]) => Ok(net.others()),
-            (true, _) => Err(fault(values[0], "`!=` is read of one network alone".to_owned())),
-        }
+        rule::networks(nets, negated, &values[0])
     }
 
     fn protocols(&mut self, rule: &mut Rule, table: &str) -> Read<()> {
         let Values { values, negated } = self.values(table)?;
         let number = |token: &Token<'a>| {
-            rule::protocol(token.text)
-                .ok_or_else(|| fault(*token, format!("`{}` is no protocol", token.text)))
+            rule::protocol(token.text).ok_or_else(|| token.fault(format!("`{}` is no protocol", token.text)))
         };
         let numbers = values.iter().map(number).collect::<Read<Vec<u8>>>()?;
-        rule.protocols(match negated {
-            false => numbers,
-            true => (0..=u8::MAX).filter(|number| !numbers.contains(number)).collect(),
-        });
+        rule.protocols(&numbers, negated);
         Ok(())
     }
 
-    fn ports(&mut self, rule: &mut Rule, table: &str, protocols: Vec<u8>) -> Read<()> {
+    fn ports(&mut self, rule: &mut Rule, table: &str, protocols: &[u8]) -> Read<()> {
         let field = self.next();
         let is_src = match field.text {
             "sport" => true,
             "dport" => false,
             other => {
-                return Err(fault(field, format!("the field `{other}` is not read: only sport and dport")));
+                return Err(field.fault(format!("the field `{other}` is not read: only sport and dport")));
             }
         };
-        rule.protocols(protocols);
+        rule.protocols(protocols, false);
         let Values { values, negated } = self.values(table)?;
         let read = |token: &Token<'a>| {
             rule::ports(token.text, '-')
-                .ok_or_else(|| fault(*token, format!("`{}` is no port or range of ports", token.text)))
+                .ok_or_else(|| token.fault(format!("`{}` is no port or range of ports", token.text)))
         };
         let ports = values.iter().map(read).collect::<Read<Vec<_>>>()?;
         let ports = if negated { rule::other_ports(ports) } else { ports };
-        once(if is_src { &mut rule.src_ports } else { &mut rule.dst_ports }, ports, field)
+        once(if is_src { &mut rule.src_ports } else { &mut rule.dst_ports }, ports, &field)
     }
 
     fn icmp(&mut self, rule: &mut Rule, table: &str, is_v6: bool) -> Read<()> {
         let field = self.next();
         if !field.is("type") {
-            return Err(fault(field, format!("the field `{}` is not read: only type", field.text)));
+            return Err(field.fault(format!("the field `{}` is not read: only type", field.text)));
         }
         rule.only(if is_v6 { Family::V6 } else { Family::V4 });
-        rule.protocols(vec![if is_v6 { 58 } else { 1 }]);
+        rule.protocols(&[if is_v6 { 58 } else { 1 }], false);
         let Values { values, negated } = self.values(table)?;
         if negated {
-            return Err(fault(field, "`!=` is not read of a type".to_owned()));
+            return Err(field.fault("`!=` is not read of a type"));
         }
         let read = |token: &Token<'a>| {
             rule::icmp_type(token.text, is_v6)
-                .ok_or_else(|| fault(*token, format!("`{}` is no type of message", token.text)))
+                .ok_or_else(|| token.fault(format!("`{}` is no type of message", token.text)))
         };
-        once(&mut rule.icmp, values.iter().map(read).collect::<Read<Vec<_>>>()?, field)
+        once(&mut rule.icmp, values.iter().map(read).collect::<Read<Vec<_>>>()?, &field)
     }
 
     fn meta(&mut self, rule: &mut Rule, table: &str) -> Read<()> {
@@ -422,11 +409,11 @@ impl<'a> Reader<'a, '_> {
                 match family.text {
                     "ipv4" => rule.only(Family::V4),
                     "ipv6" => rule.only(Family::V6),
-                    _ => return Err(fault(family, "ipv4 or ipv6 is to follow".to_owned())),
+                    _ => return Err(family.fault("ipv4 or ipv6 is to follow")),
                 }
                 Ok(())
             }
-            other => Err(fault(key, format!("`meta {other}` is not read"))),
+            other => Err(key.fault(format!("`meta {other}` is not read"))),
         }
     }
 
@@ -434,45 +421,24 @@ impl<'a> Reader<'a, '_> {
         let at = self.token();
         let Values { values, negated } = self.values(table)?;
         if negated {
-            return Err(fault(at, "`!=` is not read of an interface".to_owned()));
+            return Err(at.fault("`!=` is not read of an interface"));
         }
-        if let Some(pattern) = values.iter().find(|token| token.text.ends_with('*')) {
-            return Err(fault(*pattern, "names with `*` are not read".to_owned()));
-        }
-        once(&mut rule.at, values.iter().map(|token| token.text.to_owned()).collect(), at)
+        rule::no_pattern(&values)?;
+        once(&mut rule.at, values.iter().map(|token| token.text.to_owned()).collect(), &at)
     }
 
     fn leaves(&mut self, rule: &mut Rule, table: &str, at: Token<'a>) -> Read<()> {
         let Values { values, negated } = self.values(table)?;
-        let Some(out_port) = &self.hook.out_port else {
-            let reason = "by which port a packet leaves is not known: say it with --out-port";
-            return Err(fault(at, reason.to_owned()));
-        };
-        rule.is_never |= values.iter().any(|token| token.text == out_port) == negated;
-        Ok(())
+        rule.leaves(&at, &values, negated, self.hook)
     }
 
     fn state(&mut self, rule: &mut Rule, table: &str) -> Read<()> {
         let key = self.next();
         if !key.is("state") {
-            return Err(fault(key, format!("`ct {}` is not read: only `ct state`", key.text)));
+            return Err(key.fault(format!("`ct {}` is not read: only `ct state`", key.text)));
         }
         let Values { values, negated } = self.values(table)?;
-        let mut states = Vec::new();
-        for token in &values {
-            let known = rule::state(token.text);
-            states.extend(known.ok_or_else(|| fault(*token, format!("`{}` is no state", token.text)))?);
-        }
-        if negated {
-            states = [1, 2].into_iter().filter(|state| !states.contains(state)).collect();
-        }
-        states.sort_unstable();
-        states.dedup();
-        rule.is_never |= states.is_empty();
-        if states.len() < 2 {
-            return once(&mut rule.states, states, key);
-        }
-        Ok(())
+        rule.states(&key, values.iter().map(|token| (token.text, *token)), negated)
     }
 
     /// What is behind a test: `[!=] x`, `{ x, y }`, `@set`, or `x,y`.
@@ -488,7 +454,7 @@ impl<'a> Reader<'a, '_> {
             let known = self.sets.get(&(table.to_owned(), name.to_owned()));
             known
                 .cloned()
-                .ok_or_else(|| fault(first, format!("there is no set `{name}` in table `{table}`")))?
+                .ok_or_else(|| first.fault(format!("there is no set `{name}` in table `{table}`")))?
         } else if matches!(first.kind, Kind::Word | Kind::Text) {
             let mut values = vec![first];
             while self.eat(",") {
@@ -496,16 +462,13 @@ impl<'a> Reader<'a, '_> {
             }
             values
         } else {
-            return Err(fault(first, "a value is to follow".to_owned()));
+            return Err(first.fault("a value is to follow"));
         };
         if values.is_empty() {
-            return Err(fault(first, "the set is empty".to_owned()));
+            return Err(first.fault("the set is empty"));
         }
         if let Some(variable) = values.iter().find(|token| token.text.starts_with('$')) {
-            return Err(fault(
-                *variable,
-                "variables are not read: give what `nft list ruleset` prints".to_owned(),
-            ));
+            return Err(variable.fault("variables are not read: give what `nft list ruleset` prints"));
         }
         Ok(Values { values, negated })
     }
@@ -535,16 +498,4 @@ fn verdict(text: &str) -> Option<Verdict> {
         "drop" => Some(Verdict::Drop),
         _ => None,
     }
-}
-
-fn once<T>(place: &mut Option<Vec<T>>, values: Vec<T>, at: Token<'_>) -> Read<()> {
-    if place.is_some() {
-        return Err(fault(at, format!("`{}` is asked for twice in a rule", at.text)));
-    }
-    *place = Some(values);
-    Ok(())
-}
-
-fn fault(at: Token<'_>, reason: String) -> Fault {
-    Fault { line: at.line, column: at.column, reason }
 }

@@ -1,6 +1,7 @@
 //! What a rule asks, and the rows that it becomes.
 
-use super::{Fault, ROWS_MAX, ROWS_OF_RULE_MAX};
+use super::tokens::Token;
+use super::{Fault, Hook, ROWS_MAX, ROWS_OF_RULE_MAX};
 use core::fmt;
 use core::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
@@ -112,15 +113,13 @@ impl Net {
         let mut nets = Vec::new();
         loop {
             // The largest block that begins here and ends no later.
+            let last = |free: u8| low | u128::MAX.checked_shr(128 - u32::from(free)).unwrap_or(0);
             let mut free = (low.trailing_zeros() as u8).min(bits_max);
-            while free > 0 && (free == 128 || low | ((1 << free) - 1) > high) {
-                if free == 128 && low == 0 && high == u128::MAX {
-                    break;
-                }
+            while last(free) > high {
                 free -= 1;
             }
             nets.push(Self { bits: low, len: bits_max - free, is_v6 });
-            let last = if free == 128 { u128::MAX } else { low | ((1 << free) - 1) };
+            let last = last(free);
             if last >= high {
                 return Some(nets);
             }
@@ -179,12 +178,52 @@ impl Rule {
         self.family = family;
     }
 
-    /// Only packets of these protocols.
-    pub(crate) fn protocols(&mut self, wanted: Vec<u8>) {
-        self.protocols = Some(match self.protocols.take() {
-            None => wanted,
-            Some(known) => known.into_iter().filter(|known| wanted.contains(known)).collect(),
+    /// Only packets of these protocols, or of others.
+    pub(crate) fn protocols(&mut self, wanted: &[u8], negated: bool) {
+        let all = self.protocols.take().unwrap_or_else(|| match negated {
+            false => wanted.to_vec(),
+            true => (0..=u8::MAX).collect(),
         });
+        self.protocols = Some(all.into_iter().filter(|known| wanted.contains(known) != negated).collect());
+    }
+
+    /// Only packets of connections in states of these names, or in others.
+    ///
+    /// # Errors
+    /// One is no state, or the rule asks for states already.
+    pub(crate) fn states<'t>(
+        &mut self,
+        option: &Token<'_>,
+        names: impl Iterator<Item = (&'t str, Token<'t>)>,
+        negated: bool,
+    ) -> Result<(), Fault> {
+        let mut states = Vec::new();
+        for (name, at) in names {
+            states.extend(state(name).ok_or_else(|| at.fault(format!("`{name}` is no state")))?);
+        }
+        let is_wanted = |state: &u8| states.contains(state) != negated;
+        let wanted: Vec<u8> = [1, 2].into_iter().filter(is_wanted).collect();
+        self.is_never |= wanted.is_empty();
+        if wanted.len() == 2 { Ok(()) } else { once(&mut self.states, wanted, option) }
+    }
+
+    /// Only packets that leave by an interface with one of these names, or by another.
+    ///
+    /// # Errors
+    /// Nobody has said by which they leave, or a name is a pattern.
+    pub(crate) fn leaves(
+        &mut self,
+        option: &Token<'_>,
+        names: &[Token<'_>],
+        negated: bool,
+        hook: &Hook,
+    ) -> Result<(), Fault> {
+        let Some(out_port) = &hook.out_port else {
+            return Err(option.fault("by which port a packet leaves is not known: say it with --out-port"));
+        };
+        no_pattern(names)?;
+        self.is_never |= names.iter().any(|name| name.text == out_port) == negated;
+        Ok(())
     }
 
     /// Appends the rows of the rule.
@@ -223,11 +262,6 @@ impl Rule {
         if rows.len() + n > ROWS_MAX {
             return Err(format!("the list would be more than {ROWS_MAX} rows"));
         }
-        let is_of_family = |net: &Net| match self.family {
-            Family::Any => true,
-            Family::V4 => !net.is_v6,
-            Family::V6 => net.is_v6,
-        };
         for nth in 0..n {
             // As digits of a number, of which the last changes first.
             let mut rest = nth;
@@ -239,13 +273,45 @@ impl Rule {
             let dst = digit(&self.dst, &mut rest);
             let src = digit(&src, &mut rest);
             let at = digit(&self.at, &mut rest);
-            let is_mixed = matches!((src, dst), (Some(a), Some(b)) if a.is_v6 != b.is_v6);
-            if !is_mixed && [src, dst].iter().flatten().all(is_of_family) {
-                let note = note.clone();
-                rows.push(Row { at, src, dst, protocol, src_ports, dst_ports, icmp, state, verdict, note });
-            }
+            let note = note.clone();
+            rows.push(Row { at, src, dst, protocol, src_ports, dst_ports, icmp, state, verdict, note });
         }
         Ok(())
+    }
+}
+
+/// Sets what a rule asks for.
+///
+/// # Errors
+/// It asks for it already: both would have to be true, and a row has one of each.
+pub(crate) fn once<T>(place: &mut Option<Vec<T>>, values: Vec<T>, at: &Token<'_>) -> Result<(), Fault> {
+    if place.is_some() {
+        return Err(at.fault(format!("`{}` is asked for twice in a rule", at.text)));
+    }
+    *place = Some(values);
+    Ok(())
+}
+
+/// Names of interfaces are whole.
+///
+/// # Errors
+/// One is a pattern.
+pub(crate) fn no_pattern(names: &[Token<'_>]) -> Result<(), Fault> {
+    match names.iter().find(|name| name.text.ends_with(['*', '+'])) {
+        Some(pattern) => Err(pattern.fault("names with `*` or `+` are not read")),
+        None => Ok(()),
+    }
+}
+
+/// Networks, or all others beside the one; `at` is the first of them.
+///
+/// # Errors
+/// Several are negated.
+pub(crate) fn networks(nets: Vec<Net>, negated: bool, at: &Token<'_>) -> Result<Vec<Net>, Fault> {
+    match (negated, &nets[..]) {
+        (false, _) => Ok(nets),
+        (true, [net]) => Ok(net.others()),
+        (true, _) => Err(at.fault("all but several networks are not read: only all but one")),
     }
 }
 
@@ -301,7 +367,7 @@ pub(crate) fn icmp_type(text: &str, is_v6: bool) -> Option<u8> {
 }
 
 /// What a connection's state is called: 1 for new, 2 for established; None inside for one that no packet has here.
-pub(crate) fn state(text: &str) -> Option<Option<u8>> {
+fn state(text: &str) -> Option<Option<u8>> {
     match text.to_ascii_lowercase().as_str() {
         "new" => Some(Some(1)),
         "established" | "related" => Some(Some(2)),

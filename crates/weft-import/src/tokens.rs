@@ -1,5 +1,7 @@
 //! Words with their places.
 
+use super::Fault;
+
 /// What a text is made of.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Kind {
@@ -28,6 +30,11 @@ pub(crate) struct Token<'a> {
 impl Token<'_> {
     pub(crate) fn is(&self, text: &str) -> bool {
         matches!(self.kind, Kind::Word | Kind::Mark) && self.text == text
+    }
+
+    /// What is wrong here.
+    pub(crate) fn fault(&self, reason: impl Into<String>) -> Fault {
+        Fault { line: self.line, column: self.column, reason: reason.into() }
     }
 }
 

@@ -93,6 +93,19 @@ fn what_is_not_understood_has_its_place() {
         ["3:22: the target `LOGDROP` is not read: only ACCEPT, DROP and REJECT"]
     );
     assert_eq!(iptables("-s 10.0.0.0/8 --dport"), ["3:26: `--dport` needs a value"]);
+    // Both would have to be true: with the last alone, the rule would let more through.
+    assert_eq!(
+        iptables("-s 10.0.0.0/8 -m iprange --src-range 10.0.0.1-10.0.0.9 -j ACCEPT"),
+        ["3:37: `--src-range` is asked for twice in a rule"]
+    );
+    let out = Hook { out_port: Some("eth1".into()), ..Hook::default() };
+    for text in [
+        "*filter\n:FORWARD ACCEPT [0:0]\n-A FORWARD -o eth+ -j DROP\nCOMMIT\n",
+        "table ip f { chain c { type filter hook forward priority 0; policy accept;\noifname \"eth*\" drop\n} }",
+    ] {
+        let faults = import(text, None, &out).faults;
+        assert_eq!(faults[0].reason, "names with `*` or `+` are not read", "{text}");
+    }
     assert_eq!(import("", None, &Hook::default()).faults.len(), 1, "an empty list would let nothing pass");
 }
 

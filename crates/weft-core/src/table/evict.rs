@@ -156,6 +156,9 @@ impl Table {
         let mut looks = 1 + budget / STRIPE_ROWS_MAX as usize;
         let mut is_complete = true;
         for _ in 0..self.stripes.len() {
+            if rows.len() == full {
+                break;
+            }
             let mut is_open = false;
             self.with_next_stripe(|at| {
                 is_open = true;

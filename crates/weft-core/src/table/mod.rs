@@ -435,7 +435,11 @@ impl Table {
     pub fn count_into(&self, row: Row, col: ColumnRef, bin: u64) {
         let room = u64::from(col.bytes_max) / COUNTER_BYTES as u64;
         if bin < room {
-            self.set_null(row, col, false);
+            if self.is_null(row, col) {
+                // NULL leaves the bytes as they were; counting begins with none.
+                self.set_bytes(row, col, &[]);
+                self.set_null(row, col, false);
+            }
             layout::cell_count(self.cell(row, col), bin as usize);
         }
     }
