@@ -62,6 +62,33 @@ pub struct Cx<'a> {
     pub trace: Option<fn() -> u64>,
 }
 
+impl<'a> Cx<'a> {
+    /// A pass that is given nothing yet: no columns, no bytes, no clock.
+    #[inline]
+    pub fn new(
+        now: Time,
+        state: &'a State,
+        call: &'a mut [u64],
+        out: &'a mut Outcome,
+        counters: &'a mut [Counters],
+    ) -> Self {
+        Self {
+            now,
+            rand: 0,
+            slots: &[],
+            given: &mut [],
+            present: 0,
+            regions: [&[]; REGIONS],
+            state,
+            call,
+            out,
+            counters,
+            departed: Row::NONE,
+            trace: None,
+        }
+    }
+}
+
 /// The state of one chain on one worker.
 #[derive(Clone, Debug, Default)]
 pub struct State {

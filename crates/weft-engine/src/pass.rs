@@ -115,21 +115,16 @@ impl Passes {
         let present = self.fill(live, segment, facts)?;
         let mut counters = live.counters.borrow_mut();
         let mut cx = Cx {
-            now: facts.now,
             rand: facts.rand,
             slots: &self.slots[..inputs(&live.chain, segment.event).len()],
-            given: &mut [],
             present,
             regions: regions(facts.payload.unwrap_or_default(), &self.text),
-            state: &live.state,
-            call,
-            out: &mut self.outcome,
-            counters: &mut counters,
             departed: facts.departed,
             trace: self.clock.filter(|_| {
                 self.until_traced -= 1;
                 self.until_traced == 0
             }),
+            ..Cx::new(facts.now, &live.state, call, &mut self.outcome, &mut counters)
         };
         if self.until_traced == 0 {
             self.until_traced = TRACE_EVERY;

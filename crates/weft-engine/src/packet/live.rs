@@ -9,7 +9,6 @@ use std::sync::Arc;
 use weft_core::Time;
 use weft_core::abi::{Counters, Cx, Outcome, REGION_BODY, REGIONS, Slot, State, Verdict};
 use weft_core::frame::{Frame, Pool};
-use weft_core::table::Row;
 use weft_ir::backend::{Backend, Program, Unsupported};
 use weft_ir::ir::{InputId, Op};
 use weft_ir::program::{ChainProgram, Check, Event, Meta, Place, Store};
@@ -222,18 +221,8 @@ impl Live {
         out.clear();
         let chain = &*self.chain;
         let mut cx = Cx {
-            now: batch.now,
-            rand: 0,
-            slots: &[],
-            given: &mut [],
-            present: 0,
             regions: [batch.port; REGIONS],
-            state: &self.state,
-            call: &mut *call,
-            out: &mut *out,
-            counters: &mut self.counters,
-            departed: Row::NONE,
-            trace: None,
+            ..Cx::new(batch.now, &self.state, &mut *call, &mut *out, &mut self.counters)
         };
         for ((frame, slots), found) in batch.frames.iter().zip(slots).zip(found) {
             if !matches!(found, Found::Nothing) {

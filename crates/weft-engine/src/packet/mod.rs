@@ -407,18 +407,8 @@ impl PacketEngine {
             self.notes.resize(frames.len() * words, 0);
             self.outcome.clear();
             let mut cx = Cx {
-                now: self.now,
-                rand: 0,
-                slots: &[],
-                given: &mut [],
-                present: 0,
                 regions: [self.plan.ports[usize::from(port)].as_bytes(); REGIONS],
-                state: &live.state,
-                call: &mut self.call,
-                out: &mut self.outcome,
-                counters: &mut live.counters,
-                departed: Row::NONE,
-                trace: None,
+                ..Cx::new(self.now, &live.state, &mut self.call, &mut self.outcome, &mut live.counters)
             };
             let slots = self.slots.chunks_exact(self.stride);
             let each = frames.iter().zip(slots).zip(self.notes.chunks_exact_mut(words)).zip(&self.found);
@@ -459,18 +449,8 @@ impl PacketEngine {
         while self.passed.len() < mine {
             // It lasts until a frame is to be written: it looks into the pool.
             let mut cx = Cx {
-                now: self.now,
-                rand: 0,
-                slots: &[],
-                given: &mut [],
-                present: 0,
                 regions: [self.plan.ports[usize::from(port)].as_bytes(); REGIONS],
-                state: &live.state,
-                call: &mut self.call,
-                out: &mut self.outcome,
-                counters: &mut live.counters,
-                departed: Row::NONE,
-                trace: None,
+                ..Cx::new(self.now, &live.state, &mut self.call, &mut self.outcome, &mut live.counters)
             };
             let edited = loop {
                 let n = self.passed.len();
@@ -741,18 +721,10 @@ impl PacketEngine {
         let live = &mut self.live[at];
         self.outcome.clear();
         let mut cx = Cx {
-            now: self.now,
             rand: rand_base(self.config.seed, hash::mix(drawn_from, now.0 as u64)),
             slots: &self.slots[..live.chain.code.inputs],
-            given: &mut [],
-            present: 0,
-            regions: [&[]; REGIONS],
-            state: &live.state,
-            call: &mut self.call,
-            out: &mut self.outcome,
-            counters: &mut live.counters,
             departed,
-            trace: None,
+            ..Cx::new(self.now, &live.state, &mut self.call, &mut self.outcome, &mut live.counters)
         };
         code.run(&mut cx, usize::MAX);
         if !self.outcome.rows.is_empty() {

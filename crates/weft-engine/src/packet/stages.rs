@@ -11,7 +11,6 @@ use crate::pass::TRACE_EVERY;
 use core::slice;
 use weft_core::abi::{Cx, EditTarget, REGION_BODY, REGIONS, Verdict};
 use weft_core::frame::{Frame, Pool, network_at};
-use weft_core::table::Row;
 use weft_core::wire::reshape::Reshape;
 use weft_core::{Interval, Time};
 
@@ -187,18 +186,18 @@ impl PacketEngine {
         let mut regions: [&[u8]; REGIONS] = [self.plan.ports[usize::from(pass.port)].as_bytes(); REGIONS];
         regions[REGION_BODY] = pool.bytes(frame);
         let mut cx = Cx {
-            now: self.now,
             rand: if code.draws { rand_base(self.config.seed, packet_id(frame)) } else { 0 },
             slots: &self.slots[pass.nth * self.stride..][..code.inputs],
-            given: &mut [],
             present,
             regions,
-            state: &live.state,
-            call: &mut self.call,
-            out: &mut self.outcome,
-            counters: &mut live.counters[usize::from(*first)..],
-            departed: Row::NONE,
             trace: self.config.clock.filter(|_| is_traced),
+            ..Cx::new(
+                self.now,
+                &live.state,
+                &mut self.call,
+                &mut self.outcome,
+                &mut live.counters[usize::from(*first)..],
+            )
         };
         stage.run(&mut cx, usize::MAX);
         self.outcome.element += first;
@@ -212,18 +211,9 @@ impl PacketEngine {
         let batch = Arrived { now, frames: slice::from_ref(frame), port, pool };
         self.outcome.clear();
         let mut cx = Cx {
-            now: self.now,
-            rand: 0,
-            slots: &[],
             given: &mut self.slots[pass.nth * self.stride..][..self.stride],
-            present: 0,
             regions: [port; REGIONS],
-            state: &live.state,
-            call: &mut self.call,
-            out: &mut self.outcome,
-            counters: &mut live.counters,
-            departed: Row::NONE,
-            trace: None,
+            ..Cx::new(self.now, &live.state, &mut self.call, &mut self.outcome, &mut live.counters)
         };
         cx.regions[REGION_BODY] = pool.bytes(frame);
         live.chain.code.parse(&mut cx, &batch, frame)

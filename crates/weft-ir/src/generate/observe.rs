@@ -226,18 +226,12 @@ impl World {
     fn cx<'w>(&'w mut self, pass: &'w Pass, departed: Row) -> Cx<'w> {
         self.out.clear();
         Cx {
-            now: pass.now,
             rand: pass.rand,
             slots: &pass.slots,
-            given: &mut [],
             present: pass.present,
             regions: [&pass.regions[0], &pass.regions[1], &pass.regions[2]],
-            state: &self.state,
-            call: &mut self.call,
-            out: &mut self.out,
-            counters: &mut self.counters,
             departed,
-            trace: None,
+            ..Cx::new(pass.now, &self.state, &mut self.call, &mut self.out, &mut self.counters)
         }
     }
 

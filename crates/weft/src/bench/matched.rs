@@ -148,18 +148,10 @@ fn took((code, state): &(Box<dyn Program>, State), packets: &[Packet]) -> f64 {
             let mut regions: [&[u8]; REGIONS] = [&[]; REGIONS];
             regions[0] = body;
             let mut cx = Cx {
-                now: Time(0),
-                rand: 0,
                 slots,
-                given: &mut [],
                 present: 31,
                 regions,
-                state,
-                call: &mut [],
-                out: &mut out,
-                counters: &mut counters,
-                departed: weft_core::table::Row::NONE,
-                trace: None,
+                ..Cx::new(Time(0), state, &mut [], &mut out, &mut counters)
             };
             code.run(&mut cx, 1);
             black_box(&cx.out.verdict);

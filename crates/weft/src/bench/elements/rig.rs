@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use weft_core::abi::{Cell, Counters, Cx, EditTarget, Outcome, REGIONS, Slot, State, Verdict};
-use weft_core::table::{Row, Table};
+use weft_core::table::Table;
 use weft_core::{Interval, Status, Time, Type, Value, hash};
 use weft_engine::state::StateStore;
 use weft_ir::backend::{Backend, Program};
@@ -320,18 +320,12 @@ impl<R: Runner> Lane<R> {
         let (slots, present) = columns.of(message);
         self.out.clear();
         let mut cx = Cx {
-            now: self.now,
             rand: hash::hash_word(message as u64),
             slots,
-            given: &mut [],
             present,
             regions: [&messages.bytes; REGIONS],
-            state: &self.state,
-            call: &mut self.call,
-            out: &mut self.out,
-            counters: &mut self.counters,
-            departed: Row::NONE,
             trace: self.clock,
+            ..Cx::new(self.now, &self.state, &mut self.call, &mut self.out, &mut self.counters)
         };
         self.runner.run(leg, &mut cx, opened);
     }
