@@ -6,7 +6,7 @@ use weft_core::{Type, Value};
 
 use super::Cx;
 use super::scope::{Scope, with_nearest};
-use super::walk::{each_expr, each_stmt, exprs_of};
+use super::walk::{each_expr, exprs_of};
 use super::wire::{fixed, may_be_absent};
 use crate::ast::{self, Assign, Ident, Path};
 use crate::diagnostic::{Diagnostic, code};
@@ -201,7 +201,7 @@ pub(super) fn check_looks(cx: &mut Cx<'_>, element: &Element, new: &[(Column, Fi
         return;
     }
     let columns = element.columns.iter().chain(new.iter().map(|(column, _)| column)).collect();
-    let mut looks = Looks { cx, columns, changed: None };
+    let mut looks = Looks { cx, columns, changed: None, in_scan: false };
     looks.stmts(body);
 }
 
@@ -211,6 +211,13 @@ struct Looks<'a, 'c> {
     columns: Vec<&'a Column>,
     /// The first change on some way that led here.
     changed: Option<Span>,
+    /// In the body of a SCAN, which changes no headers.
+    in_scan: bool,
+}
+
+/// Whether a statement changes the headers of its frame.
+fn is_change(kind: &StmtKind) -> bool {
+    matches!(kind, StmtKind::Push { .. } | StmtKind::Pop { .. } | StmtKind::Cut { .. })
 }
 
 impl Looks<'_, '_> {
@@ -221,9 +228,8 @@ impl Looks<'_, '_> {
                 self.stmt(stmt, changed);
             }
             match &stmt.kind {
-                StmtKind::Push { .. } | StmtKind::Pop { .. } | StmtKind::Cut { .. } => {
-                    self.changed = self.changed.or(Some(stmt.span));
-                }
+                kind if is_change(kind) && self.in_scan => self.change_in_scan(stmt.span),
+                kind if is_change(kind) => self.changed = self.changed.or(Some(stmt.span)),
                 StmtKind::Verdict(_) => return false,
                 StmtKind::If { arms, otherwise } => {
                     let ways = arms.iter().map(|(_, body)| body).chain([otherwise]);
@@ -257,19 +263,21 @@ impl Looks<'_, '_> {
     }
 
     fn scan(&mut self, body: &[Stmt]) {
-        each_stmt(body, &mut |stmt| {
-            if matches!(stmt.kind, StmtKind::Push { .. } | StmtKind::Pop { .. } | StmtKind::Cut { .. }) {
-                let message = "the headers of a frame are changed in a SCAN";
-                let diagnostic = Diagnostic::error(code::ACTION_NOT_HERE, message)
-                    .at(stmt.span, "may run many times")
-                    .with_help("keep what the SCAN finds in a VAR, and change the headers behind it");
-                self.cx.report(diagnostic);
-            }
-        });
+        let is_inner = core::mem::replace(&mut self.in_scan, true);
+        self.stmts(body);
+        self.in_scan = is_inner;
+    }
+
+    fn change_in_scan(&mut self, at: Span) {
+        let message = "the headers of a frame are changed in a SCAN";
+        let diagnostic = Diagnostic::error(code::ACTION_NOT_HERE, message)
+            .at(at, "may run many times")
+            .with_help("keep what the SCAN finds in a VAR, and change the headers behind it");
+        self.cx.report(diagnostic);
     }
 
     fn stmt(&mut self, stmt: &Stmt, changed: Span) {
-        if let StmtKind::Pop { .. } = stmt.kind {
+        if matches!(stmt.kind, StmtKind::Pop { .. }) && !self.in_scan {
             let diagnostic =
                 Diagnostic::error(code::FRAME_CHANGED, "POP is the first change of headers in a handler")
                     .at(stmt.span, "layers are no longer where they were")
