@@ -434,19 +434,20 @@ impl PacketEngine {
         let chain = &*live.chain;
         let forward = chain.to.map_or(Exit::Lost(Lost::NoPort), Exit::Port);
         self.passed.clear();
-        let is_mine = |found: &Found| matches!(found, Found::Chain { at: of, .. } if usize::from(*of) == at);
-        let mine = self.found[nth..][..frames.len()].iter().take_while(|found| is_mine(found)).count();
         if !chain.code.stages.is_empty() {
             return true;
         }
+        let found = &self.found[nth..][..frames.len()];
         let Some(request) = &chain.code.request else {
+            let is_mine = |found: &Found| matches!(found, Found::Chain { at: of, .. } if usize::from(*of) == at);
+            let mine = found.iter().take_while(|found| is_mine(found)).count();
             live.frames += mine as u64;
             self.passed.resize(mine, forward);
             return false;
         };
         let (inputs, reshapes) = (chain.code.inputs, !chain.program.reshapes.is_empty());
         self.outcome.clear();
-        while self.passed.len() < mine {
+        loop {
             // It lasts until a frame is to be written: it looks into the pool.
             let mut cx = Cx {
                 regions: [self.plan.ports[usize::from(port)].as_bytes(); REGIONS],
@@ -454,11 +455,11 @@ impl PacketEngine {
             };
             let edited = loop {
                 let n = self.passed.len();
-                if n == mine {
+                let Some(&Found::Chain { at: of, present }) = found.get(n) else { return false };
+                if usize::from(of) != at {
                     return false;
                 }
                 let frame = &frames[n];
-                let Found::Chain { present, .. } = self.found[nth + n] else { return false };
                 live.frames += 1;
                 let stamp = if frame.meta.arrived == Time::default() { now } else { frame.meta.arrived };
                 self.now = self.now.max(stamp);
@@ -499,14 +500,13 @@ impl PacketEngine {
                 }
             };
             let n = self.passed.len();
-            let Found::Chain { present, .. } = self.found[nth + n] else { return false };
+            let Found::Chain { present, .. } = found[n] else { return false };
             let slots = &self.slots[(nth + n) * self.stride..][..inputs];
             let mut edits = Edits::new((&chain.code.stores, &[]), slots, present, &self.outcome);
             let written = edits.write(self.outcome.edits.len(), &frames[n], pool);
             self.passed.push(written.map_or(Exit::Lost(Lost::Unfit), |()| edited));
             self.outcome.clear();
         }
-        false
     }
 
     /// Those that have passed leave the batch, neighbours with the same way together.
@@ -533,14 +533,9 @@ impl PacketEngine {
         let Found::Chain { present, .. } = self.found[pass.nth] else {
             unreachable!("it has passed its chain")
         };
-        if self.is_to_be_cut(pass, &frame) {
+        if self.is_to_be_cut(pass, &frame, pool) {
             let mut segments = self.cut(pass, frame, pool, watch);
-            segments.drain(..).for_each(|segment| {
-                self.settle_one(pass, present, segment, pool, watch);
-                // They are given once, for the frame that came.
-                self.outcome.rows.clear();
-                self.outcome.cells.clear();
-            });
+            segments.drain(..).for_each(|segment| self.settle_one(pass, present, segment, pool, watch));
             self.segments = segments;
             return;
         }
@@ -586,11 +581,9 @@ impl PacketEngine {
         frame: &mut Frame,
         pool: &mut Pool,
     ) -> Result<(), Lost> {
-        let (outcome, live, now) = (&self.outcome, &self.live[pass.at], self.now);
-        let chain = &*live.chain;
-        if !outcome.rows.is_empty() {
-            self.rows_lost += self.rows.take(now, &chain.program, outcome) as u64;
-        }
+        self.keep_rows(pass.at);
+        let (outcome, now) = (&self.outcome, self.now);
+        let chain = &*self.live[pass.at].chain;
         if let Some(mark) = outcome.mark {
             frame.meta.mark = mark;
         }
@@ -611,6 +604,15 @@ impl PacketEngine {
         match outcome.verdict {
             Verdict::Forward | Verdict::Redirect => edits.make(outcome.edits.len(), frame, pool),
             _ => Ok(()),
+        }
+    }
+
+    /// Takes the rows for sinks that a run of the code of chain `at` has left.
+    #[inline]
+    fn keep_rows(&mut self, at: usize) {
+        if !self.outcome.rows.is_empty() {
+            let program = &self.live[at].chain.program;
+            self.rows_lost += self.rows.take(self.now, program, &self.outcome) as u64;
         }
     }
 
@@ -727,9 +729,7 @@ impl PacketEngine {
             ..Cx::new(self.now, &live.state, &mut self.call, &mut self.outcome, &mut live.counters)
         };
         code.run(&mut cx, usize::MAX);
-        if !self.outcome.rows.is_empty() {
-            self.rows_lost += self.rows.take(now, &live.chain.program, &self.outcome) as u64;
-        }
+        self.keep_rows(at);
     }
 
     /// The first worker sweeps the tables of all, the others their own.

@@ -6,6 +6,16 @@ use weft_core::abi::{Cell, Edit, Outcome, Slot};
 use weft_core::frame::{Checksum, Frame, Offload, Pool};
 use weft_core::wire::reshape::{Given, Misfit, Pop, Relink, Reshape, Stack, begins};
 
+/// Where a layer lies in its frame.
+pub(super) struct Bounds {
+    /// Its first byte.
+    pub(super) at: usize,
+    /// How long its header is.
+    pub(super) bytes: usize,
+    /// The end of what it carries.
+    pub(super) end: usize,
+}
+
 /// Carries out one change of structure. `parts` are the values that it is given; `slots` are those of the frame as it
 /// was parsed, whose layers are where they were unless something was put on or taken off since.
 ///
@@ -21,15 +31,12 @@ pub(super) fn reshape(
 ) -> Result<(), Lost> {
     match what {
         Reshape::Cut => {
-            let Some(Cell::Int(bytes)) = parts.first().map(|part| part.value) else {
-                return Err(Lost::Unfit);
-            };
-            cut(usize::try_from(bytes).unwrap_or(usize::MAX), frame, pool);
+            cut(cut_to(parts).ok_or(Lost::Unfit)?, frame, pool);
             Ok(())
         }
         Reshape::Pop { layer, how } => {
             let slot = slots.get(usize::from(*layer)).ok_or(Lost::Unfit)?;
-            let (at, bytes, end) = (slot.a as usize, slot.b as u32 as usize, (slot.b >> 32) as usize);
+            let Bounds { at, bytes, end } = Bounds::of(slot);
             match how {
                 Pop::To => {
                     pool.truncate(frame, end.max(at));
@@ -39,9 +46,8 @@ pub(super) fn reshape(
             }
         }
         Reshape::Push { behind, stacks } => {
-            let stack = stacks.iter().find(|stack| begins(pool.bytes(frame), stack.begins));
+            let stack = stack_for(stacks, pool.bytes(frame)).ok_or(Lost::Unfit)?;
             let values = parts.iter().map(|part| given(part.value, outcome));
-            let stack = stack.ok_or(Lost::Unfit)?;
             match behind {
                 None if frame.meta.offload.gso.is_some() => Err(Lost::NotCut),
                 None => put(stack, 0, values, frame, pool),
@@ -54,6 +60,25 @@ pub(super) fn reshape(
                 }
             }
         }
+    }
+}
+
+/// The headers for a frame that begins with these bytes.
+pub(super) fn stack_for<'s>(stacks: &'s [Stack], bytes: &[u8]) -> Option<&'s Stack> {
+    stacks.iter().find(|stack| begins(bytes, stack.begins))
+}
+
+/// How many bytes a CUT leaves at most. Its value is the last of the `edits` in front of it.
+pub(super) fn cut_to(edits: &[Edit]) -> Option<usize> {
+    match edits.last()?.value {
+        Cell::Int(bytes) => Some(usize::try_from(bytes).unwrap_or(usize::MAX)),
+        _ => None,
+    }
+}
+
+impl Bounds {
+    pub(super) fn of(slot: &Slot) -> Self {
+        Self { at: slot.a as usize, bytes: slot.b as u32 as usize, end: (slot.b >> 32) as usize }
     }
 }
 

@@ -5,13 +5,14 @@
 //! that those before it have left.
 
 use super::live::{Arrived, Found, Stage};
+use super::reshape::{Bounds, cut_to, stack_for};
 use super::stats::Lost;
 use super::{PacketEngine, Pass, Watcher, packet_id, rand_base};
 use crate::pass::TRACE_EVERY;
 use core::slice;
 use weft_core::abi::{Cx, EditTarget, REGION_BODY, REGIONS, Verdict};
 use weft_core::frame::{Frame, Pool, network_at};
-use weft_core::wire::reshape::Reshape;
+use weft_core::wire::reshape::{Pop, Reshape};
 use weft_core::{Interval, Time};
 
 /// A frame on its way through the stages of a chain.
@@ -57,11 +58,12 @@ impl PacketEngine {
     /// Whether a frame stands for several and the pass puts headers in front of it: no device can cut what is in a
     /// tunnel.
     #[inline]
-    pub(super) fn is_to_be_cut(&self, pass: Pass, frame: &Frame) -> bool {
-        frame.meta.offload.gso.is_some() && self.puts_in_front(pass)
+    pub(super) fn is_to_be_cut(&self, pass: Pass, frame: &Frame, pool: &Pool) -> bool {
+        frame.meta.offload.gso.is_some() && self.puts_in_front(pass, frame, pool)
     }
 
-    /// The packets that a frame stands for; none, and the frame is lost, if it cannot be cut.
+    /// The packets that a frame stands for; none, and the frame is lost, if it cannot be cut. The rows of the pass are
+    /// given once, for the frame that came.
     #[cold]
     pub(super) fn cut(
         &mut self,
@@ -70,6 +72,9 @@ impl PacketEngine {
         pool: &mut Pool,
         watch: Watcher<'_, '_>,
     ) -> Vec<Frame> {
+        self.keep_rows(pass.at);
+        self.outcome.rows.clear();
+        self.outcome.cells.clear();
         let mut segments = core::mem::take(&mut self.segments);
         let frames = self.live[pass.at].chain.program.frames.as_ref();
         let is_ip = frames.is_some_and(|frames| frames.is_ip);
@@ -81,15 +86,32 @@ impl PacketEngine {
         segments
     }
 
-    fn puts_in_front(&self, pass: Pass) -> bool {
+    /// Whether headers are put in front of all of a frame. What is cut to less than it is by then stands for itself.
+    fn puts_in_front(&self, pass: Pass, frame: &Frame, pool: &Pool) -> bool {
         let all = &self.live[pass.at].chain.program.reshapes;
-        let mut changes = self.outcome.edits.iter().filter_map(|edit| match edit.target {
-            EditTarget::Reshape(id) => all.get(usize::from(id)).map(|decl| &decl.what),
-            _ => None,
-        });
-        // What is cut to a few bytes stands for itself.
-        let decides = changes.find(|what| matches!(what, Reshape::Cut | Reshape::Push { behind: None, .. }));
-        matches!(decides, Some(Reshape::Push { .. }))
+        let slots = &self.slots[pass.nth * self.stride..][..self.stride];
+        let edits = &self.outcome.edits;
+        let mut len = frame.len();
+        for (at, edit) in edits.iter().enumerate() {
+            let EditTarget::Reshape(id) = edit.target else { continue };
+            match all.get(usize::from(id)).map(|decl| &decl.what) {
+                Some(Reshape::Push { behind: None, .. }) => return true,
+                Some(Reshape::Push { behind: Some(_), stacks }) => {
+                    let stack = stack_for(stacks, pool.bytes(frame));
+                    len += stack.map_or(0, |stack| stack.bytes.len());
+                }
+                Some(Reshape::Pop { layer, how }) => {
+                    let Some(layer) = slots.get(usize::from(*layer)).map(Bounds::of) else { continue };
+                    len = match how {
+                        Pop::To => layer.end.min(len).saturating_sub(layer.at),
+                        Pop::Alone(_) => len.saturating_sub(layer.bytes),
+                    };
+                }
+                Some(Reshape::Cut) if cut_to(&edits[..at]).is_some_and(|to| to < len) => return false,
+                Some(Reshape::Cut) | None => {}
+            }
+        }
+        false
     }
 
     /// Takes a frame through the rest of its stages.
@@ -98,7 +120,7 @@ impl PacketEngine {
         let n = self.live[pass.at].chain.code.stages.len();
         while way.nth < n {
             self.run_stage(&way, &frame, pool);
-            if self.is_to_be_cut(pass, &frame) {
+            if self.is_to_be_cut(pass, &frame, pool) {
                 return self.go_on_in_parts(now, way, frame, pool, watch);
             }
             if let Err(reason) = self.carry_out(pass, way.present, &mut frame, pool) {
@@ -107,7 +129,7 @@ impl PacketEngine {
             if !self.goes_on(&mut way) {
                 return self.give_verdict(pass, frame, pool, watch);
             }
-            if !self.outcome.edits.is_empty() && way.nth < n {
+            if !self.outcome.edits.is_empty() {
                 match self.parse_again(now, &way, &frame, pool) {
                     Ok(present) => way.present = present,
                     Err(check) => return self.malformed(pass, check, frame, pool, watch),
@@ -122,10 +144,6 @@ impl PacketEngine {
             core::mem::swap(&mut self.outcome.text, &mut self.target);
         }
         self.give_verdict(pass, frame, pool, watch);
-        if way.redirect.is_some() {
-            // Other packets of the same frame may follow it.
-            core::mem::swap(&mut self.outcome.text, &mut self.target);
-        }
     }
 
     /// Cuts a frame that a stage has passed, and takes each packet through the rest.
@@ -144,15 +162,15 @@ impl PacketEngine {
                 Ok(()) => changed.push(segment),
                 Err(reason) => self.lose(reason, segment, pool, watch),
             }
-            // They are given once, for the frame that came.
-            self.outcome.rows.clear();
-            self.outcome.cells.clear();
         }
         self.segments = segments;
         if !self.goes_on(&mut way) {
             return changed.into_iter().for_each(|segment| self.give_verdict(way.pass, segment, pool, watch));
         }
+        // Each may be sent elsewhere by a stage that is still to come, and those behind it not.
+        let target = self.target.clone();
         for segment in changed {
+            self.target.clone_from(&target);
             match self.parse_again(now, &way, &segment, pool) {
                 Ok(present) => self.go_on(now, Way { present, ..way }, segment, pool, watch),
                 Err(check) => self.malformed(way.pass, check, segment, pool, watch),
@@ -203,9 +221,12 @@ impl PacketEngine {
         self.outcome.element += first;
     }
 
-    /// Parses a frame into the slots of the one whose pass this is.
+    /// Parses a frame into the slots of the one whose pass this is, if another stage looks at it.
     fn parse_again(&mut self, now: Time, way: &Way, frame: &Frame, pool: &Pool) -> Result<u64, u32> {
         let pass = way.pass;
+        if way.nth == self.live[pass.at].chain.code.stages.len() {
+            return Ok(way.present);
+        }
         let port = self.plan.ports[usize::from(pass.port)].as_bytes();
         let live = &mut self.live[pass.at];
         let batch = Arrived { now, frames: slice::from_ref(frame), port, pool };

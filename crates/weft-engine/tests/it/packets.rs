@@ -751,15 +751,34 @@ fn tables(plan: &PacketPlan) -> Vec<String> {
     all
 }
 
-/// A chain whose first element puts a copy of its own link header, with its length behind it, in front of each frame.
-fn wrapped(behind: &[String]) -> ChainProgram {
+/// A chain whose first element, with this body, may put (r0) a link header with the length behind it in front of a
+/// frame, or cut (r1) it.
+fn wrapped_by(body: &str, behind: &[String]) -> ChainProgram {
     let link = "\\x02".repeat(12);
-    let decl = format!("reshape push\nstack \"{link}\\x88\\xb5\\x00\\x00\" length 112 16 big 0\n");
-    let elements = [&[element("wrap", "block0:\n reshape r0\n forward")], behind].concat().concat();
-    let text = format!("{FRAMES}{decl}{elements}");
+    let decls =
+        format!("reshape push\nstack \"{link}\\x88\\xb5\\x00\\x00\" length 112 16 big 0\nreshape U32 cut\n");
+    let elements = [&[element("wrap", body)], behind].concat().concat();
+    let text = format!("{FRAMES}{decls}{elements}");
     let program = parse_program(&text).unwrap_or_else(|e| panic!("{e}\n{text}"));
     verify_program(&program).unwrap_or_else(|errors| panic!("{errors:?}\n{text}"));
     program
+}
+
+fn wrapped(behind: &[String]) -> ChainProgram {
+    wrapped_by("block0:\n reshape r0\n forward", behind)
+}
+
+/// Frames that an engine gives for one of 2542 bytes that stands for several packets: port and length.
+fn parts(engine: &mut PacketEngine, pool: &mut Pool, kind: GsoKind) -> Vec<(u16, usize)> {
+    let bytes = udp(9, [10, 0, 0, 1], [10, 0, 0, 2], (1, 2), &[7; 2500]);
+    let mut frame = pool.take_filled(&bytes).expect("a buffer");
+    frame.meta.offload.checksum = Checksum::Partial { start: 34, offset: 6 };
+    frame.meta.offload.gso = Some(Gso { kind, size: 1000, has_ecn: false });
+    engine.handle_batch(START, 0, &mut vec![frame], pool, None);
+    let mut left = Vec::new();
+    collect(engine, pool, &mut left);
+    assert_eq!(pool.in_use(), 0);
+    left.iter().map(|(port, _, bytes)| (*port, bytes.len())).collect()
 }
 
 #[test]
@@ -793,6 +812,43 @@ fn what_stands_for_several_packets_is_cut_before_headers_are_put_on() {
         engine.handle_batch(START, 0, &mut vec![frame], &mut pool, None);
         assert_eq!((engine.stats().lost, pool.in_use()), (vec![(Lost::NotCut, 1)], 0));
     }
+}
+
+#[test]
+fn a_cut_that_cuts_nothing_leaves_a_frame_what_stands_for_several() {
+    // `CUT TO 9000; PUSH ...` lost each such frame, and the rows of its pass with it.
+    let whole = vec![(1, 1058), (1, 1058), (1, 558)];
+    for (cut, wanted) in [(9000, whole.clone()), (2542, whole), (2541, vec![(1, 2557)]), (100, vec![(1, 116)])] {
+        for behind in [vec![], vec![element("again", "block0:\n forward")]] {
+            let body = format!(
+                "block0:\n v0: int = int {cut}\n v1: bytes = bytes \"a\"\n emit s0, v1, v0\n reshape r1, v0\n \
+                 reshape r0\n forward"
+            );
+            let plan = Rig::new(1).plan(&jit(), vec![(wrapped_by(&body, &behind), None)]);
+            let (mut engine, mut pool) = (engine(&plan), pool());
+            assert_eq!(parts(&mut engine, &mut pool, GsoKind::Udp), wanted, "cut to {cut}");
+            assert_eq!((engine.rows().len(), engine.stats().lost), (1, vec![]));
+        }
+    }
+    let body = "block0:\n v0: int = int 1\n v1: bytes = bytes \"a\"\n emit s0, v1, v0\n reshape r0\n forward";
+    let plan = Rig::new(1).plan(&jit(), vec![(wrapped_by(body, &[]), None)]);
+    let (mut engine, mut pool) = (engine(&plan), pool());
+    assert_eq!(parts(&mut engine, &mut pool, GsoKind::TcpV6), []);
+    assert_eq!((engine.rows().len(), engine.stats().lost), (1, vec![(Lost::NotCut, 1)]));
+}
+
+#[test]
+fn each_packet_of_a_frame_goes_where_its_own_stages_send_it() {
+    // The last packet would follow the one before it to another network.
+    let to_c = "block0:\n v0: bytes = bytes \"c\"\n reshape r0\n redirect v0 ; line 3";
+    let long_to_b = element(
+        "long",
+        "block0:\n v0: int = input in10\n v1: int = int 1000\n v2: bool = icmp.ult v0, v1\n \
+         branch v2, block1, block2\nblock1:\n forward\nblock2:\n v3: bytes = bytes \"b\"\n redirect v3 ; line 4",
+    );
+    let plan = Rig::new(1).plan(&jit(), vec![(wrapped_by(to_c, &[long_to_b]), None)]);
+    let (mut engine, mut pool) = (engine(&plan), pool());
+    assert_eq!(parts(&mut engine, &mut pool, GsoKind::Udp), [(1, 1058), (1, 1058), (2, 558)]);
 }
 
 #[test]
