@@ -439,7 +439,8 @@ impl PacketEngine {
         }
         let found = &self.found[nth..][..frames.len()];
         let Some(request) = &chain.code.request else {
-            let is_mine = |found: &Found| matches!(found, Found::Chain { at: of, .. } if usize::from(*of) == at);
+            let is_mine =
+                |found: &Found| matches!(found, Found::Chain { at: of, .. } if usize::from(*of) == at);
             let mine = found.iter().take_while(|found| is_mine(found)).count();
             live.frames += mine as u64;
             self.passed.resize(mine, forward);

@@ -818,7 +818,9 @@ fn what_stands_for_several_packets_is_cut_before_headers_are_put_on() {
 fn a_cut_that_cuts_nothing_leaves_a_frame_what_stands_for_several() {
     // `CUT TO 9000; PUSH ...` lost each such frame, and the rows of its pass with it.
     let whole = vec![(1, 1058), (1, 1058), (1, 558)];
-    for (cut, wanted) in [(9000, whole.clone()), (2542, whole), (2541, vec![(1, 2557)]), (100, vec![(1, 116)])] {
+    for (cut, wanted) in
+        [(9000, whole.clone()), (2542, whole), (2541, vec![(1, 2557)]), (100, vec![(1, 116)])]
+    {
         for behind in [vec![], vec![element("again", "block0:\n forward")]] {
             let body = format!(
                 "block0:\n v0: int = int {cut}\n v1: bytes = bytes \"a\"\n emit s0, v1, v0\n reshape r1, v0\n \
