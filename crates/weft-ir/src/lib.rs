@@ -2,6 +2,7 @@
 //!
 //! * [`ir`]: typed SSA functions, one for each handler of each element instance.
 //! * [`program`]: a chain as the engine runs it: segments of functions, their inputs, and the state they share.
+//! * [`queue`]: queue programs: small handlers of words, with an interpreter of their own.
 //! * [`text`]: the text form, written and read back.
 //! * [`verify`]: what well-formed means.
 //! * [`interp`]: the interpreter. **It is the meaning**: every back end must agree with it.
@@ -13,5 +14,6 @@ pub mod generate;
 pub mod interp;
 pub mod ir;
 pub mod program;
+pub mod queue;
 pub mod text;
 pub mod verify;

@@ -10,7 +10,7 @@
 mod access;
 mod bytes;
 mod matching;
-mod numbers;
+pub(crate) mod numbers;
 mod tables;
 #[cfg(test)]
 mod tests;

@@ -2,7 +2,7 @@
 
 use crate::ir::{BoolOp, FloatCmp, FloatOp, FloatUnaryOp, IntCmp, IntOp, Signed};
 
-pub(super) fn int(op: IntOp, a: i64, b: i64) -> i64 {
+pub(crate) fn int(op: IntOp, a: i64, b: i64) -> i64 {
     let (ua, ub) = (a as u64, b as u64);
     match op {
         IntOp::Add => a.wrapping_add(b),
@@ -27,7 +27,7 @@ pub(super) fn int(op: IntOp, a: i64, b: i64) -> i64 {
 }
 
 /// Of the operations that the verifier lets pass.
-pub(super) fn overflows(op: IntOp, signed: Signed, a: i64, b: i64) -> bool {
+pub(crate) fn overflows(op: IntOp, signed: Signed, a: i64, b: i64) -> bool {
     let (ua, ub) = (a as u64, b as u64);
     match (op, signed) {
         (IntOp::Add, Signed::Yes) => a.checked_add(b).is_none(),
@@ -41,7 +41,7 @@ pub(super) fn overflows(op: IntOp, signed: Signed, a: i64, b: i64) -> bool {
     }
 }
 
-pub(super) fn int_compare(op: IntCmp, a: i64, b: i64) -> bool {
+pub(crate) fn int_compare(op: IntCmp, a: i64, b: i64) -> bool {
     match op {
         IntCmp::Eq => a == b,
         IntCmp::Ne => a != b,
@@ -52,7 +52,7 @@ pub(super) fn int_compare(op: IntCmp, a: i64, b: i64) -> bool {
     }
 }
 
-pub(super) fn float(op: FloatOp, a: f64, b: f64) -> f64 {
+pub(crate) fn float(op: FloatOp, a: f64, b: f64) -> f64 {
     match op {
         FloatOp::Add => a + b,
         FloatOp::Sub => a - b,
@@ -65,7 +65,7 @@ pub(super) fn float(op: FloatOp, a: f64, b: f64) -> f64 {
     }
 }
 
-pub(super) fn float_unary(op: FloatUnaryOp, a: f64) -> f64 {
+pub(crate) fn float_unary(op: FloatUnaryOp, a: f64) -> f64 {
     match op {
         FloatUnaryOp::Neg => -a,
         FloatUnaryOp::Abs => a.abs(),
@@ -76,7 +76,7 @@ pub(super) fn float_unary(op: FloatUnaryOp, a: f64) -> f64 {
     }
 }
 
-pub(super) fn float_compare(op: FloatCmp, a: f64, b: f64) -> bool {
+pub(crate) fn float_compare(op: FloatCmp, a: f64, b: f64) -> bool {
     match op {
         FloatCmp::Eq => a == b,
         // Unlike Rust's `!=`, it is false for NaN.
@@ -86,7 +86,7 @@ pub(super) fn float_compare(op: FloatCmp, a: f64, b: f64) -> bool {
     }
 }
 
-pub(super) fn bool(op: BoolOp, a: bool, b: bool) -> bool {
+pub(crate) fn bool(op: BoolOp, a: bool, b: bool) -> bool {
     match op {
         BoolOp::And => a && b,
         BoolOp::Or => a || b,
@@ -94,7 +94,7 @@ pub(super) fn bool(op: BoolOp, a: bool, b: bool) -> bool {
     }
 }
 
-pub(super) fn int_to_float(signed: Signed, a: i64) -> f64 {
+pub(crate) fn int_to_float(signed: Signed, a: i64) -> f64 {
     match signed {
         Signed::Yes => a as f64,
         Signed::No => a as u64 as f64,
@@ -102,14 +102,14 @@ pub(super) fn int_to_float(signed: Signed, a: i64) -> f64 {
 }
 
 /// Rust's conversions truncate, saturate, and make NaN 0.
-pub(super) fn float_to_int(signed: Signed, a: f64) -> i64 {
+pub(crate) fn float_to_int(signed: Signed, a: f64) -> i64 {
     match signed {
         Signed::Yes => a as i64,
         Signed::No => a as u64 as i64,
     }
 }
 
-pub(super) fn float_fits(signed: Signed, a: f64) -> bool {
+pub(crate) fn float_fits(signed: Signed, a: f64) -> bool {
     const TWO_POW_63: f64 = 9_223_372_036_854_775_808.0;
     match signed {
         Signed::Yes => (-TWO_POW_63..TWO_POW_63).contains(&a),
@@ -117,19 +117,19 @@ pub(super) fn float_fits(signed: Signed, a: f64) -> bool {
     }
 }
 
-pub(super) fn int_to_text(signed: Signed, a: i64) -> String {
+pub(crate) fn int_to_text(signed: Signed, a: i64) -> String {
     match signed {
         Signed::Yes => a.to_string(),
         Signed::No => (a as u64).to_string(),
     }
 }
 
-pub(super) fn float_to_text(a: f64) -> String {
+pub(crate) fn float_to_text(a: f64) -> String {
     if a.abs() < 1e16 && a.trunc() == a { format!("{a}.0") } else { format!("{a}") }
 }
 
 /// None if the text is no decimal number, or one beyond the floats.
-pub(super) fn text_to_float(text: &[u8]) -> Option<f64> {
+pub(crate) fn text_to_float(text: &[u8]) -> Option<f64> {
     // Rust's parser would take a `+`, names like `inf`, and a point without digits at one of its sides, too.
     let digits = |text: &[u8]| !text.is_empty() && text.iter().all(u8::is_ascii_digit);
     let positive = text.strip_prefix(b"-").unwrap_or(text);
@@ -151,7 +151,7 @@ fn cut<'a>(text: &'a [u8], at: &[u8]) -> (&'a [u8], Option<&'a [u8]>) {
 }
 
 /// None if the text is no integer of 64 bits.
-pub(super) fn text_to_int(signed: Signed, text: &[u8]) -> Option<i64> {
+pub(crate) fn text_to_int(signed: Signed, text: &[u8]) -> Option<i64> {
     let digits = match (signed, text.strip_prefix(b"-")) {
         (Signed::Yes, Some(digits)) => digits,
         _ => text,

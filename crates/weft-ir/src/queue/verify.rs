@@ -1,0 +1,230 @@
+//! What a well-formed queue program is.
+
+use super::{
+    Handler, LEVELS_MAX, Level, Moment, Op, Overflow, PARTITIONS_MAX, PacketOrder, Partitions, QueueProgram,
+    RANK_BITS_MAX, STEPS_MAX, Scope, Slot, Step, TREE_MAX, Ty, VARS_MAX, Value, Verdict, word,
+};
+
+/// Whether all back ends can take a program.
+///
+/// # Errors
+/// The first thing that is wrong, in words.
+pub fn verify(program: &QueueProgram) -> Result<(), String> {
+    if program.levels.is_empty() || program.levels.len() > LEVELS_MAX {
+        return Err(format!("a queue has 1 to {LEVELS_MAX} levels, not {}", program.levels.len()));
+    }
+    let mut n_nodes = 1_u64;
+    for (at, level) in program.levels.iter().enumerate() {
+        let is_leaf = at + 1 == program.levels.len();
+        verify_level(program, level, is_leaf).map_err(|why| format!("{}: {why}", level.name))?;
+        n_nodes *= u64::from(level.partitions.n());
+        if n_nodes > TREE_MAX {
+            return Err(format!("{n_nodes} partitions in all, and {TREE_MAX} at most"));
+        }
+    }
+    Ok(())
+}
+
+fn verify_level(program: &QueueProgram, level: &Level, is_leaf: bool) -> Result<(), String> {
+    let n = level.partitions.n();
+    if n == 0 || n > PARTITIONS_MAX {
+        return Err(format!("{n} partitions"));
+    }
+    if let Partitions::Hash { n, ways } = level.partitions
+        && (ways == 0 || n % ways != 0)
+    {
+        return Err(format!("{n} partitions in sets of {ways}"));
+    }
+    if level.vars.len() > VARS_MAX || level.partition_vars.len() > VARS_MAX {
+        return Err("too many variables".into());
+    }
+    let packet_bits = match level.packets {
+        PacketOrder::Rank { bits } => bits,
+        PacketOrder::Arrival => None,
+    };
+    if [level.order.bits, packet_bits].into_iter().flatten().any(|bits| bits > RANK_BITS_MAX) {
+        return Err("a rank of too many bits".into());
+    }
+    let ranks_packets = level.order.by_least_packet || matches!(level.packets, PacketOrder::Rank { .. });
+    if ranks_packets && (!is_leaf || level.handlers.packet_rank.is_none()) {
+        return Err("packets are ranked by the last level, and by a handler".into());
+    }
+    let is_ranked = matches!(level.packets, PacketOrder::Rank { .. });
+    if is_ranked && level.partitions != Partitions::One {
+        return Err("packets are ranked where there is one partition".into());
+    }
+    if !is_leaf && level.partitions == Partitions::One && level.handlers.key.is_some() {
+        return Err("a key for one partition".into());
+    }
+    if level.limit.packets.is_none() && level.limit.bytes.is_none() {
+        return Err("no limit".into());
+    }
+    if matches!(level.limit.overflow, Overflow::Victim { .. }) && level.limit.batch == 0 {
+        return Err("an overflow that drops nothing".into());
+    }
+    if level.partitions != Partitions::One && level.handlers.key.is_none() {
+        return Err("partitions without a key".into());
+    }
+    for (moment, handler) in level.handlers.iter() {
+        verify_handler(program, level, moment, handler).map_err(|why| format!("{moment:?}: {why}"))?;
+    }
+    Ok(())
+}
+
+fn verify_handler(
+    program: &QueueProgram,
+    level: &Level,
+    moment: Moment,
+    handler: &Handler,
+) -> Result<(), String> {
+    let defined = vec![false; handler.types.len()];
+    let mut verifying = Verifying { program, level, moment, handler, defined, n_steps: 0 };
+    match verifying.block(&handler.body)? {
+        true => Ok(()),
+        false => Err("a path without a verdict".into()),
+    }
+}
+
+struct Verifying<'v> {
+    program: &'v QueueProgram,
+    level: &'v Level,
+    moment: Moment,
+    handler: &'v Handler,
+    defined: Vec<bool>,
+    n_steps: usize,
+}
+
+impl Verifying<'_> {
+    /// Whether every path through the block ends.
+    fn block(&mut self, steps: &[Step]) -> Result<bool, String> {
+        let mut ended = false;
+        let mut mine = Vec::new();
+        for step in steps {
+            self.n_steps += 1;
+            if ended || self.n_steps > STEPS_MAX {
+                return Err("steps that are never reached, or too many".into());
+            }
+            match step {
+                Step::Let(value, op) => {
+                    self.define(*value, op)?;
+                    mine.push(*value);
+                }
+                Step::Store(slot, value) => self.store(*slot, *value)?,
+                Step::If { by, then, otherwise } => {
+                    self.want(*by, Ty::Bool)?;
+                    let (then, otherwise) = (self.block(then)?, self.block(otherwise)?);
+                    ended = then && otherwise;
+                }
+                Step::End(verdict, _) => {
+                    if self.moment.gives() || !allowed(self.moment, *verdict) {
+                        return Err(format!("{verdict:?} is no end of it"));
+                    }
+                    ended = true;
+                }
+                Step::Give(value) => {
+                    self.want(*value, Ty::Int)?;
+                    if !self.moment.gives() {
+                        return Err("it gives a number".into());
+                    }
+                    ended = true;
+                }
+            }
+        }
+        for value in mine {
+            self.defined[usize::from(value.0)] = false;
+        }
+        Ok(ended)
+    }
+
+    fn define(&mut self, value: Value, op: &Op) -> Result<(), String> {
+        for operand in op.operands() {
+            self.ty(operand)?;
+        }
+        let ty = match *op {
+            Op::Int(_) => Ty::Int,
+            Op::Float(_) => Ty::Float,
+            Op::Bool(_) => Ty::Bool,
+            Op::Load(slot) => self.slot(slot)?,
+            Op::IntBinary(_, a, b) | Op::HashMix(a, b) => self.both(a, b, Ty::Int, Ty::Int)?,
+            Op::IntCompare(_, a, b) => self.both(a, b, Ty::Int, Ty::Bool)?,
+            Op::FloatBinary(_, a, b) => self.both(a, b, Ty::Float, Ty::Float)?,
+            Op::FloatCompare(_, a, b) => self.both(a, b, Ty::Float, Ty::Bool)?,
+            Op::BoolBinary(_, a, b) => self.both(a, b, Ty::Bool, Ty::Bool)?,
+            Op::FloatUnary(_, a) => self.both(a, a, Ty::Float, Ty::Float)?,
+            Op::IntToFloat(a) => self.both(a, a, Ty::Int, Ty::Float)?,
+            Op::FloatToInt(a) => self.both(a, a, Ty::Float, Ty::Int)?,
+            Op::Not(a) => self.both(a, a, Ty::Bool, Ty::Bool)?,
+            Op::Hash(a) | Op::Log2(a) => self.both(a, a, Ty::Int, Ty::Int)?,
+            Op::Select(by, a, b) => {
+                self.want(by, Ty::Bool)?;
+                let ty = self.ty(a)?;
+                self.both(a, b, ty, ty)?
+            }
+        };
+        let at = usize::from(value.0);
+        if self.defined.get(at) != Some(&false) || self.handler.types[at] != ty {
+            return Err(format!("value {at} is defined twice, or with another type"));
+        }
+        self.defined[at] = true;
+        Ok(())
+    }
+
+    fn both(&self, a: Value, b: Value, want: Ty, gives: Ty) -> Result<Ty, String> {
+        self.want(a, want)?;
+        self.want(b, want)?;
+        Ok(gives)
+    }
+
+    fn want(&self, value: Value, ty: Ty) -> Result<(), String> {
+        if self.ty(value)? == ty { Ok(()) } else { Err(format!("value {} is no {ty:?}", value.0)) }
+    }
+
+    fn ty(&self, value: Value) -> Result<Ty, String> {
+        match self.defined.get(usize::from(value.0)) {
+            Some(true) => Ok(self.handler.types[usize::from(value.0)]),
+            _ => Err(format!("value {} is not defined here", value.0)),
+        }
+    }
+
+    /// The type of a word, which must be there at this moment.
+    fn slot(&self, slot: Slot) -> Result<Ty, String> {
+        let none = || format!("there is no {slot:?} here");
+        let var = |vars: &[super::VarDecl], first: u16| match slot.word.checked_sub(first) {
+            None => Ok(Ty::Int),
+            Some(at) => vars.get(usize::from(at)).map(|var| var.ty).ok_or_else(none),
+        };
+        match slot.scope {
+            Scope::Node => var(&self.level.vars, word::NODE_VARS),
+            Scope::Partition if !self.moment.has_partition() => Err(none()),
+            Scope::Partition => var(&self.level.partition_vars, word::PARTITION_VARS),
+            Scope::Packet if !self.moment.has_packet() => Err(none()),
+            Scope::Packet if usize::from(slot.word) + 1 < self.program.packet_words() => Ok(Ty::Int),
+            Scope::Event if slot.word < word::EVENT_WORDS => Ok(Ty::Int),
+            Scope::Packet | Scope::Event => Err(none()),
+        }
+    }
+
+    fn store(&mut self, slot: Slot, value: Value) -> Result<(), String> {
+        let ty = self.slot(slot)?;
+        self.want(value, ty)?;
+        let is_free = match slot.scope {
+            Scope::Node => slot.word >= word::NODE_VARS,
+            Scope::Partition => slot.word == word::RANK || slot.word >= word::PARTITION_VARS,
+            Scope::Packet => slot.word == word::ECN || slot.word >= word::FIELDS,
+            Scope::Event => matches!(slot.word, word::DRAWN | word::HOLD),
+        };
+        if is_free { Ok(()) } else { Err(format!("{slot:?} belongs to the queue")) }
+    }
+}
+
+/// Whether a handler of this moment may end so.
+pub fn allowed(moment: Moment, verdict: Verdict) -> bool {
+    match verdict {
+        Verdict::Pass => !moment.gives(),
+        Verdict::Mark | Verdict::Drop => matches!(moment, Moment::Enqueue | Moment::Dequeue),
+        Verdict::Next => moment == Moment::Select,
+        Verdict::Hold => matches!(moment, Moment::Select | Moment::Dequeue),
+        Verdict::Stay => moment == Moment::Empty,
+        Verdict::Rotate => moment == Moment::Dequeue,
+    }
+}
