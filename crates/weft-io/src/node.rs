@@ -5,6 +5,7 @@ use crate::packet::port::OpenPort;
 use crate::packet::worker::{Handle, WorkerConfig};
 use crate::packet::{PacketNodeStats, PortError};
 use crate::socket::ListenSocket;
+use crate::spin::Spin;
 use crate::worker::{Mail, Mailbox, Retired, Worker};
 use crate::writer::{RowSender, SinkMetrics, Writer};
 use core::fmt;
@@ -134,9 +135,10 @@ impl Node {
         assert!((1..=WORKERS_MAX).contains(&config.workers), "the number of workers was checked");
         let sockets = bind_all(&plan.listeners)?;
         let (writer, mut senders) = Writer::start(config.workers + usize::from(ports.is_some()))?;
+        let spin = Spin::new(config.busy_poll, busy_threads(config, plan, ports.is_some()), n_cores());
         let packets = ports.map(|ports| {
             let rows = senders.pop().expect("there is one more");
-            start_packets(config, !plan.listeners.is_empty(), ports, rows)
+            start_packets(config, spin, ports, rows)
         });
         let packets = packets.transpose()?;
         let mut polls = Vec::new();
@@ -157,10 +159,10 @@ impl Node {
                 ..config.engine.clone()
             };
             let peers = mailboxes.clone();
-            let (plan, busy_poll) = (Arc::clone(plan), config.busy_poll);
+            let plan = Arc::clone(plan);
             let thread = std::thread::Builder::new()
                 .name(format!("weft-{index}"))
-                .spawn(move || Worker::new(engine, plan, poll, mail, peers, rows, busy_poll).run())?;
+                .spawn(move || Worker::new(engine, plan, poll, mail, peers, rows, spin).run())?;
             workers.push((mailboxes[index].clone(), thread));
         }
         let chains = Mutex::new(plan.chains.clone());
@@ -320,16 +322,23 @@ impl Node {
 
 fn start_packets(
     config: &NodeConfig,
-    has_calls: bool,
+    spin: Spin,
     ports: Ports,
     rows: RowSender,
 ) -> Result<Handle, NodeError> {
     let Ports { plan, open, worker } = ports;
     let engine = PacketConfig { worker, first: worker, seed: config.engine.seed, clock: Some(clock::nanos) };
-    // Workers without calls need no core.
-    let threads = 1 + if has_calls { config.workers } else { 0 };
-    let config = WorkerConfig { engine, busy_poll: config.busy_poll, threads };
-    Ok(Handle::start(config, plan, open, rows)?)
+    Ok(Handle::start(WorkerConfig { engine, spin }, plan, open, rows)?)
+}
+
+/// Threads of a node that want a core each. Beside ports, workers are idle for good where there are no listeners.
+fn busy_threads(config: &NodeConfig, plan: &Plan, has_ports: bool) -> usize {
+    let has_calls = !has_ports || !plan.listeners.is_empty();
+    usize::from(has_ports) + if has_calls { config.workers } else { 0 }
+}
+
+fn n_cores() -> usize {
+    std::thread::available_parallelism().map_or(1, usize::from)
 }
 
 /// Whether a listener that runs serves what a plan asks for, perhaps under another name. A port of 0 asks for any.

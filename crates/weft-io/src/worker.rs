@@ -130,11 +130,10 @@ impl Worker {
         mail: Receiver<Mail>,
         peers: Vec<Mailbox>,
         rows: RowSender,
-        busy_poll: Interval,
+        spin: Spin,
     ) -> Self {
-        let n_cores = std::thread::available_parallelism().map_or(1, usize::from);
         Self {
-            spin: Spin::new(busy_poll, config.workers, n_cores),
+            spin,
             n_calls: 0,
             index: config.worker,
             engine: Engine::new(clock::now(), config, plan),

@@ -65,9 +65,8 @@ struct Control {
     /// What runs of it.
     plan: Arc<Plan>,
     packets: Option<Arc<PacketPlan>>,
-    /// The ports that the node has, and whether it has listeners: neither changes while it runs, if it has ports.
+    /// The ports that the node has. They do not change while it runs, nor, if there are any, whether it has listeners.
     ports: Vec<PortConfig>,
-    has_calls: bool,
 }
 
 /// Whether a node does its work.
@@ -137,7 +136,7 @@ impl Running {
         let node = node.map_err(|error| Start::Fault(node_fault(&error)))?;
         let (plan, packets) = (Arc::clone(&compiled.plan), compiled.packets.clone());
         compiler.commit(compiled);
-        let control = Control { compiler, outline: Outline::of(network), plan, packets, ports, has_calls };
+        let control = Control { compiler, outline: Outline::of(network), plan, packets, ports };
         let parts = Parts {
             sink_metrics: node.sink_metrics(),
             control: Mutex::new(control),
@@ -292,7 +291,8 @@ impl Control {
             return Err(refuse(&checked.diagnostics, AtFault::Program));
         };
         let ports = packets::ports_of(network).map_err(|found| refuse(&found, AtFault::Program))?;
-        let keeps_calls = self.ports.is_empty() || self.has_calls != network.listeners.is_empty();
+        let keeps_calls =
+            self.ports.is_empty() || self.plan.listeners.is_empty() == network.listeners.is_empty();
         if ports != self.ports || !keeps_calls {
             return Err(refuse(&[packets::other_ports(network)], AtFault::Program));
         }

@@ -93,9 +93,7 @@ pub(crate) struct Handle {
 /// How the worker is set up.
 pub(crate) struct WorkerConfig {
     pub(crate) engine: PacketConfig,
-    pub(crate) busy_poll: Interval,
-    /// Threads of the node that want a core, this one included.
-    pub(crate) threads: usize,
+    pub(crate) spin: Spin,
 }
 
 struct Worker {
@@ -134,12 +132,10 @@ impl Handle {
         wake.set_nonblocking(true)?;
         woken.set_nonblocking(true)?;
         let (sender, mail) = channel();
-        let n_cores = std::thread::available_parallelism().map_or(1, usize::from);
-        let spin = Spin::new(config.busy_poll, config.threads, n_cores);
         let port =
             |OpenPort { config, queues }| Port { config, queues, waiting: Vec::new(), full: 0, broken: None };
         let ports: Vec<_> = ports.into_iter().map(port).collect();
-        let engine = config.engine;
+        let WorkerConfig { engine, spin } = config;
         let start = move || Worker {
             engine: PacketEngine::new(clock::now(), engine, plan),
             pool: Pool::new(PoolConfig::default()),
@@ -224,10 +220,9 @@ impl Worker {
     /// Takes a batch from each queue and runs it; how many frames there were.
     fn receive(&mut self, now: Time) -> Result<usize, PortError> {
         let mut moved = 0;
-        let has_waiting = self.ports.iter().any(|port| !port.waiting.is_empty());
+        let has_waiting = self.has_waiting();
         for port in 0..self.ports.len() {
-            // A capture loses nothing by waiting for ports that are full.
-            if self.ports[port].is_at_end() || (has_waiting && self.ports[port].config.driver.is_file()) {
+            if !self.ports[port].is_read(has_waiting) {
                 continue;
             }
             for queue in 0..self.ports[port].queues.len() {
@@ -282,30 +277,15 @@ impl Worker {
         Ok(())
     }
 
+    /// Some port has no room for what leaves by it.
+    fn has_waiting(&self) -> bool {
+        self.ports.iter().any(|port| !port.waiting.is_empty())
+    }
+
     /// Waits until a device is readable, mail has come, or it is time for something.
     fn sleep(&mut self) {
-        self.polls.clear();
-        self.polls.push(libc::pollfd { fd: self.wake.as_raw_fd(), events: libc::POLLIN, revents: 0 });
         let now = clock::now();
-        let mut until = now + LOOK_EVERY;
-        let mut no_later = |at: Time| until = until.min(at);
-        if let Some(at) = self.engine.poll_timeout() {
-            no_later(at);
-        }
-        if let Some(since) = self.rows_since {
-            no_later(since + ROWS_TIME_MAX);
-        }
-        for port in &self.ports {
-            if !port.waiting.is_empty() {
-                no_later(now + RETRY);
-            }
-            for device in port.queues.iter().filter(|_| !port.is_at_end()) {
-                match device.fd() {
-                    Some(fd) => self.polls.push(libc::pollfd { fd, events: libc::POLLIN, revents: 0 }),
-                    None => no_later(device.poll_timeout().unwrap_or(now)),
-                }
-            }
-        }
+        let until = self.look_for(now);
         let left = (until - now).0.clamp(0, LOOK_EVERY.0);
         let timeout = libc::timespec {
             tv_sec: (left / 1_000_000_000) as libc::time_t,
@@ -325,6 +305,33 @@ impl Worker {
             // What was written says only that there is mail.
             let _ = self.wake.read(&mut [0; 64]);
         }
+    }
+
+    /// Notes in `polls` what can wake it; the time at which it is to look even if nothing does.
+    fn look_for(&mut self, now: Time) -> Time {
+        self.polls.clear();
+        self.polls.push(libc::pollfd { fd: self.wake.as_raw_fd(), events: libc::POLLIN, revents: 0 });
+        let has_waiting = self.has_waiting();
+        let mut until = now + LOOK_EVERY;
+        let mut no_later = |at: Time| until = until.min(at);
+        if let Some(at) = self.engine.poll_timeout() {
+            no_later(at);
+        }
+        if let Some(since) = self.rows_since {
+            no_later(since + ROWS_TIME_MAX);
+        }
+        for port in &self.ports {
+            if !port.waiting.is_empty() {
+                no_later(now + RETRY);
+            }
+            for device in port.queues.iter().filter(|_| port.is_read(has_waiting)) {
+                match device.fd() {
+                    Some(fd) => self.polls.push(libc::pollfd { fd, events: libc::POLLIN, revents: 0 }),
+                    None => no_later(device.poll_timeout().unwrap_or(now)),
+                }
+            }
+        }
+        until
     }
 
     /// False: it is to stop.
@@ -376,6 +383,11 @@ impl Port {
         self.broken.is_some() || self.queues.iter().all(|device| device.is_finished())
     }
 
+    /// It is asked for frames now. A capture loses nothing by waiting for ports that are full.
+    fn is_read(&self, has_waiting: bool) -> bool {
+        !(self.is_at_end() || has_waiting && self.config.driver.is_file())
+    }
+
     /// Sends what waits; how many frames left. One worker has all queues, so that one is enough to leave by.
     fn send(&mut self, pool: &mut Pool) -> Result<usize, PortError> {
         let mut moved = 0;
@@ -415,5 +427,50 @@ impl Port {
             full: self.full,
             ended: self.is_at_end().then(|| self.broken.clone()),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::packet::file::Pace;
+    use crate::packet::memory::Memory;
+    use crate::packet::port::Driver;
+    use crate::packet::{Link, Place};
+    use crate::writer::Writer;
+
+    fn port(driver: Driver, device: Memory) -> Port {
+        let (name, device_name) = ("p".to_owned(), "d".to_owned());
+        let config = PortConfig { name, driver, device: device_name, namespace: None, queues: 1 };
+        Port { config, queues: vec![Box::new(device)], waiting: Vec::new(), full: 0, broken: None }
+    }
+
+    /// A core would be burnt while a port has no room for what a capture gives.
+    #[test]
+    fn a_capture_is_not_looked_at_while_a_port_is_full() {
+        let (_writer, mut senders) = Writer::start(1).expect("a thread");
+        let (_waker, wake) = UnixStream::pair().expect("two sockets");
+        let capture = Memory::source(Link::Ethernet, Place::default(), [&[0; 60][..]], 9);
+        let mut worker = Worker {
+            engine: PacketEngine::new(Time(0), PacketConfig::default(), Arc::default()),
+            pool: Pool::new(PoolConfig::default()),
+            ports: vec![
+                port(Driver::Read(Pace::Full), capture),
+                port(Driver::Tap, Memory::sink(Link::Ethernet)),
+            ],
+            mail: channel().1,
+            wake,
+            rows: senders.pop().expect("there is one"),
+            rows_since: None,
+            spin: Spin::new(Interval::ZERO, 1, 1),
+            batch: Vec::new(),
+            polls: Vec::new(),
+        };
+        let now = Time(1_000_000_000);
+        assert_eq!(worker.look_for(now), now);
+        let frame = worker.pool.take_filled(&[0; 60]).expect("a buffer");
+        worker.ports[1].waiting.push(frame);
+        assert_eq!(worker.look_for(now), now + RETRY);
+        assert_eq!(worker.receive(now).expect("nothing fails"), 0);
     }
 }

@@ -82,9 +82,10 @@ pub(super) fn transfer(world: &World, time: Duration) -> Result<f64, String> {
     let [a, b] = &world.ends;
     let listener = in_end(b, || TcpListener::bind((b.address, 0)))?;
     let to = listener.local_addr().map_err(told)?;
+    // Before anybody waits for it: a receiver of no connection would wait for good.
+    let mut stream = in_end(a, || TcpStream::connect_timeout(&to, WAIT))?;
     std::thread::scope(|scope| {
         let receiver = scope.spawn(move || receive(&listener));
-        let mut stream = in_end(a, || TcpStream::connect_timeout(&to, WAIT))?;
         stream.set_write_timeout(Some(WAIT)).map_err(told)?;
         let (buffer, end) = (vec![0x5a; 256 << 10], Instant::now() + time);
         while Instant::now() < end {
