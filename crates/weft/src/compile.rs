@@ -77,12 +77,15 @@ pub(crate) fn check_files(root: &str, files: &mut Files) -> Checked {
     Checked { network, diagnostics, sources, at_fault: files.at_fault(), took: begun.elapsed() }
 }
 
+/// For how many workers a program is judged that may run on one: for more than one, handlers take locks besides.
+const WORKERS_JUDGED: usize = 2;
+
 /// What is said of a program that the front end takes: what it is refused for all the same, and warnings.
 pub(crate) fn judged(network: &hir::Network, sources: &SourceMap) -> Vec<Diagnostic> {
     let mut said = natives::warnings(network);
     said.extend(check_clusters(network));
     said.extend(metrics::check(network));
-    said.extend(match lower_all(network, sources, 1, |_| true) {
+    said.extend(match lower_all(network, sources, WORKERS_JUDGED, |_| true) {
         Ok((programs, _)) => repeats::check(network, &programs, sources),
         Err(refused) => refused,
     });
@@ -499,7 +502,8 @@ CREATE CHAIN shop ON front -> cart AS {stages}; END;
         insta::assert_snapshot!(render_all(&checked.diagnostics, &checked.sources, RenderOptions::default()));
     }
 
-    /// All calls of a worker would wait for one that looks at a million rows for each of a million rows.
+    /// All calls of a worker would wait for one that looks at a million rows for each of a million rows. What it takes
+    /// for several workers counts, which is a lock more.
     #[test]
     fn a_handler_that_calls_cannot_wait_for_is_refused() {
         let scans = |inner: u64| {

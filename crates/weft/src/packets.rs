@@ -29,12 +29,14 @@ impl Lowered {
     }
 }
 
-/// What is wrong with the conditions of chains on ports: the chains themselves are lowered with all others.
+/// What is wrong with ports, and with the conditions of chains on them: the chains are lowered with all others.
 pub(crate) fn check(network: &hir::Network, sources: &SourceMap) -> Vec<Diagnostic> {
     let options = LowerOptions { workers: 1 };
     let conditions =
         (0..network.chains.len()).map(|chain| lower_when(network, chain, &options, Some(sources)));
-    conditions.flatten().filter_map(Result::err).flatten().collect()
+    let conditions = conditions.flatten().filter_map(Result::err).flatten();
+    let queues = network.ports.iter().filter_map(|port| queues_of(port).err());
+    queues.map(|why| *why).chain(conditions).collect()
 }
 
 /// The ports of a network, as a node opens them.
@@ -53,12 +55,11 @@ pub(crate) fn ports_of(network: &hir::Network) -> Result<Vec<PortConfig>, Vec<Di
 }
 
 fn port_of(port: &hir::Port) -> Result<PortConfig, Box<Diagnostic>> {
-    let setting = |name: &str| port.options.iter().find(|option| option.name == name);
-    let text = |name: &str| match setting(name).map(|option| &option.value) {
+    let text = |name: &str| match setting(port, name).map(|option| &option.value) {
         Some(Value::Bytes(text)) => Some(String::from_utf8_lossy(text).into_owned()),
         _ => None,
     };
-    let is_set = |name: &str| setting(name).is_some_and(|option| option.value == Value::Bool(true));
+    let is_set = |name: &str| setting(port, name).is_some_and(|option| option.value == Value::Bool(true));
     let driver = match port.kind {
         PortKind::Packet => Driver::Packet,
         PortKind::Xdp => Driver::Xdp { is_zero_copy_tried: is_set("zero_copy") },
@@ -69,22 +70,26 @@ fn port_of(port: &hir::Port) -> Result<PortConfig, Box<Diagnostic>> {
         PortKind::Pcap => Driver::Read(Pace::Full),
         PortKind::Memory => return Err(Box::new(without_device(port))),
     };
-    let queues = match setting("queues") {
-        Some(Setting { value: Value::Int(n), span, .. }) => {
-            let n = u16::try_from(*n).ok().filter(|n| (1..=QUEUES_MAX).contains(n));
-            n.ok_or_else(|| {
-                let message = format!("a port has 1 to {QUEUES_MAX} `queues`");
-                Box::new(Diagnostic::error(code::OVER_LIMIT, message).at(*span, "outside the limits"))
-            })?
-        }
-        _ => 1,
-    };
     Ok(PortConfig {
         name: port.name.clone(),
         driver,
         device: port.device.clone(),
         namespace: text("namespace"),
-        queues,
+        queues: queues_of(port)?,
+    })
+}
+
+fn setting<'n>(port: &'n hir::Port, name: &str) -> Option<&'n Setting> {
+    port.options.iter().find(|option| option.name == name)
+}
+
+/// How many queues a port asks for; 1 where it does not say.
+fn queues_of(port: &hir::Port) -> Result<u16, Box<Diagnostic>> {
+    let Some(Setting { value: Value::Int(n), span, .. }) = setting(port, "queues") else { return Ok(1) };
+    let n = u16::try_from(*n).ok().filter(|n| (1..=QUEUES_MAX).contains(n));
+    n.ok_or_else(|| {
+        let message = format!("a port has 1 to {QUEUES_MAX} `queues`");
+        Box::new(Diagnostic::error(code::OVER_LIMIT, message).at(*span, "outside the limits"))
     })
 }
 

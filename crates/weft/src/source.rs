@@ -56,19 +56,21 @@ impl Files {
         if self.is_incomplete { AtFault::Environment } else { AtFault::Program }
     }
 
-    fn load(&self, name: &str) -> Result<String, String> {
+    fn load(&self, name: &str) -> Result<String, Unread> {
         let text = match &self.bundle {
             _ if self.open.contains_key(name) => Ok(self.open[name].clone()),
-            Some(files) => files.get(name).cloned().ok_or_else(|| "it is not in the bundle".to_owned()),
+            Some(files) => files.get(name).cloned().ok_or_else(|| Unread {
+                why: "it is not in the bundle".to_owned(),
+                at_fault: AtFault::Environment,
+            }),
             None => read_file(Path::new(name)),
         };
-        match text {
-            Ok(text) => {
-                self.read.borrow_mut().insert(name.to_owned(), text.clone());
-                Ok(text)
-            }
-            Err(why) => Err(why),
-        }
+        text.inspect(|text| drop(self.read.borrow_mut().insert(name.to_owned(), text.clone())))
+    }
+
+    /// Notes that the program is without a file, if that is not its own fault.
+    fn miss(&mut self, unread: &Unread) {
+        self.is_incomplete |= unread.at_fault == AtFault::Environment;
     }
 }
 
@@ -78,31 +80,32 @@ pub(crate) fn require(path: &str) -> Result<(), Fault> {
         Ok(found) if found.is_dir() => Err(Fault::environment(format!("`{path}` is a folder"))
             .with_help("name the file that the program begins with")),
         Ok(_) => Ok(()),
-        Err(error) => Err(Fault::environment(format!("cannot read `{path}`: {}", clause(&error)))),
+        Err(error) => Err(unreadable(&format!("`{path}`"), error)),
     }
 }
 
 impl Resolver for Files {
-    /// A library file is the same whoever imports it, unless the importer has one of that name beside it.
+    /// A library file is the same whoever imports it, unless the importer has one of that name beside it, or is itself
+    /// in a library folder that has it.
     fn name(&mut self, path: &str, from: Option<&str>) -> String {
         let name = relative(path, from);
-        match library::text(path).is_some() && self.load(&name).is_err() {
-            true => path.to_owned(),
-            false => name,
+        if library::text(path).is_none() || self.load(&name).is_ok() {
+            return name;
         }
+        let sibling = from.and_then(above_library).map(|folder| format!("{folder}{path}"));
+        sibling.filter(|name| self.load(name).is_ok()).unwrap_or_else(|| path.to_owned())
     }
 
     fn text(&mut self, path: &str, from: Option<&str>) -> Result<String, String> {
         let name = self.name(path, from);
         let text = self.load(&name).or_else(|why| library::text(path).map(str::to_owned).ok_or(why));
-        self.is_incomplete |= text.is_err();
-        text
+        text.inspect_err(|unread| self.miss(unread)).map_err(|unread| unread.why)
     }
 
     fn proto(&mut self, path: &str, from: Option<&str>) -> Result<Schema, String> {
         let name = self.name(path, from);
         // The compiler of schemas would speak of include paths.
-        self.load(&name).inspect_err(|_| self.is_incomplete = true)?;
+        self.load(&name).inspect_err(|unread| self.miss(unread)).map_err(|unread| unread.why)?;
         let folder = name.rsplit_once('/').map_or("", |(folder, _)| folder).to_owned();
         let file = name.rsplit('/').next().unwrap_or(&name).to_owned();
         let mut chain = ChainFileResolver::new();
@@ -122,6 +125,12 @@ impl Resolver for Files {
         })?;
         Ok(schema_of(&compiler.descriptor_pool()))
     }
+}
+
+/// What stands in front of `library/...` in the name of a file that is called as one of the library.
+fn above_library(name: &str) -> Option<&str> {
+    let mut folders = library::paths().filter_map(|path| name.strip_suffix(path));
+    folders.find(|folder| folder.is_empty() || folder.ends_with('/'))
 }
 
 /// Finds `.proto` files beside the one that is compiled.
@@ -243,12 +252,37 @@ fn oneof_of(field: &FieldDescriptor) -> Option<u32> {
     message.oneofs().position(|o| o.name() == oneof.name()).map(|at| at as u32)
 }
 
-fn read_file(path: &Path) -> Result<String, String> {
-    let size = std::fs::metadata(path).map_err(|error| clause(&error))?.len();
-    if size > FILE_BYTES_MAX {
-        return Err(format!("it has {size} bytes, and {FILE_BYTES_MAX} is the limit"));
+/// Why there is no text, as a clause, and whose fault that is.
+struct Unread {
+    why: String,
+    at_fault: AtFault,
+}
+
+impl From<std::io::Error> for Unread {
+    fn from(error: std::io::Error) -> Self {
+        let is_text = error.kind() != std::io::ErrorKind::InvalidData;
+        let at_fault = if is_text { AtFault::Environment } else { AtFault::Program };
+        Self { why: clause(&error), at_fault }
     }
-    std::fs::read_to_string(path).map_err(|error| clause(&error))
+}
+
+fn read_file(path: &Path) -> Result<String, Unread> {
+    let size = std::fs::metadata(path)?.len();
+    if size > FILE_BYTES_MAX {
+        let why = format!("it has {size} bytes, and {FILE_BYTES_MAX} is the limit");
+        return Err(Unread { why, at_fault: AtFault::Program });
+    }
+    Ok(std::fs::read_to_string(path)?)
+}
+
+/// That `what` cannot be read: the input is at fault if it is there and no text.
+pub(crate) fn unreadable(what: &str, error: std::io::Error) -> Fault {
+    let Unread { why, at_fault } = error.into();
+    let told = format!("cannot read {what}: {why}");
+    match at_fault {
+        AtFault::Program => Fault::Input(told),
+        AtFault::Environment => Fault::environment(told),
+    }
 }
 
 /// The folder that a file would be in.

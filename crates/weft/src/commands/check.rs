@@ -4,7 +4,7 @@ use super::render_options;
 use crate::cli::CheckArgs;
 use crate::compile::check_files;
 use crate::fault::Fault;
-use crate::source::{Files, clause, require};
+use crate::source::{Files, require, unreadable};
 use crate::table::{Align, Table};
 use serde_json::{Value, json};
 use std::io::Write as _;
@@ -66,8 +66,8 @@ pub(crate) fn run(args: &CheckArgs) -> Result<(), Fault> {
 
 /// A program from standard input; what it imports is looked for in the working directory.
 fn stdin() -> Result<Files, Fault> {
-    let text = std::io::read_to_string(std::io::stdin())
-        .map_err(|error| Fault::environment(format!("cannot read standard input: {}", clause(&error))))?;
+    let text = std::io::read_to_string(std::io::stdin());
+    let text = text.map_err(|error| unreadable("standard input", error))?;
     Ok(Files::with_open(&Rc::new([("-".to_owned(), text)].into())))
 }
 

@@ -3,7 +3,7 @@
 use super::render_options;
 use crate::cli::FmtArgs;
 use crate::fault::Fault;
-use crate::source::clause;
+use crate::source::unreadable;
 use std::fs::{self, OpenOptions};
 use std::io::{self, Write as _};
 use std::os::unix::fs::{MetadataExt as _, fchown};
@@ -21,8 +21,7 @@ pub(crate) fn run(args: &FmtArgs) -> Result<(), Fault> {
     for path in &files(&args.files)? {
         let is_stdin = path == STDIN;
         let text = if is_stdin { io::read_to_string(io::stdin()) } else { fs::read_to_string(path) };
-        let text =
-            text.map_err(|error| Fault::environment(format!("cannot read `{path}`: {}", clause(&error))))?;
+        let text = text.map_err(|error| unreadable(&format!("`{path}`"), error))?;
         let Some(formatted) = formatted(path, &text) else {
             is_faulty = true;
             continue;

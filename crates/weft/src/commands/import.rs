@@ -3,7 +3,9 @@
 use super::count;
 use crate::cli::{ImportArgs, ListFormat};
 use crate::fault::Fault;
-use std::io::{Read as _, Write as _};
+use crate::source::unreadable;
+use std::fs;
+use std::io::{self, Write as _};
 use weft_import::{FAULTS_MAX, Format, Hook, import, insert};
 
 pub(crate) fn run(args: &ImportArgs) -> Result<(), Fault> {
@@ -31,7 +33,7 @@ pub(crate) fn run(args: &ImportArgs) -> Result<(), Fault> {
     if n > 0 {
         eprintln!("{faults}: those rules are left out");
     }
-    let mut stdout = std::io::stdout().lock();
+    let mut stdout = io::stdout().lock();
     let _ =
         writeln!(stdout, "-- {} of {}, hook {}", count(list.rows.len() as u64, "row"), args.file, args.hook);
     let _ = stdout.write_all(insert(&list, &args.table).as_bytes());
@@ -40,11 +42,9 @@ pub(crate) fn run(args: &ImportArgs) -> Result<(), Fault> {
 
 /// Text from a file, or from standard input.
 fn read(path: &str) -> Result<String, Fault> {
-    let mut text = String::new();
-    let read = match path {
-        "-" => std::io::stdin().read_to_string(&mut text).map(drop),
-        path => std::fs::read_to_string(path).map(|found| text = found),
+    let text = match path {
+        "-" => io::read_to_string(io::stdin()),
+        path => fs::read_to_string(path),
     };
-    read.map_err(|error| Fault::environment(format!("cannot read `{path}`: {error}")))?;
-    Ok(text)
+    text.map_err(|error| unreadable(&format!("`{path}`"), error))
 }

@@ -38,6 +38,13 @@ fn exit_statuses_say_whose_fault_it_is() {
     assert_eq!(status(&["run", "--grace", "-1"], &good), Some(2));
     assert_eq!(status(&["fmt"], &folder.0.join("absent.weft")), Some(3));
     assert_eq!(status(&["check"], &folder.0), Some(3));
+    let bytes = folder.write("bytes.weft", "");
+    std::fs::write(&bytes, [0xff, 0xfe, 0]).expect("the folder is ours");
+    for command in ["check", "run", "fmt", "import"] {
+        assert_eq!(status(&[command], &bytes), Some(1), "{command}");
+    }
+    let imports = folder.write("imports.weft", "IMPORT 'bytes.weft';\n");
+    assert_eq!(status(&["check"], &imports), Some(1));
     assert_eq!(status(&["status", "--admin", "127.0.0.1:1", "--token-file"], &good), Some(3));
 }
 
@@ -55,6 +62,35 @@ fn a_schema_that_is_not_there_is_told_as_such() {
     let done = output(weft(&folder).arg("check").arg(&file));
     let text = String::from_utf8_lossy(&done.stderr).into_owned();
     assert!(text.contains("lost.proto"), "{text}");
+}
+
+/// A node would refuse what a check has let pass.
+#[test]
+fn a_check_tells_how_many_queues_a_port_can_have() {
+    let folder = Folder::new();
+    let many = "CREATE PORT wan ON packet 'eth0' WITH (queues = 257);\n";
+    let file = folder.write("many.weft", many);
+    let done = output(weft(&folder).arg("check").arg(&file));
+    let text = String::from_utf8_lossy(&done.stderr).into_owned();
+    assert!(text.contains("a port has 1 to 256 `queues`"), "{text}");
+    assert_eq!(done.status.code(), Some(1));
+    let file = folder.write("few.weft", &many.replace("257", "256"));
+    assert_eq!(output(weft(&folder).arg("check").arg(&file)).status.code(), Some(0));
+}
+
+/// Whoever changes a library of their own would get half of it, and half of ours.
+#[test]
+fn files_of_a_library_folder_find_each_other() {
+    let folder = Folder::new();
+    std::fs::create_dir_all(folder.0.join("net/library/elements")).expect("the folder is ours");
+    std::fs::create_dir_all(folder.0.join("net/library/protocols")).expect("the folder is ours");
+    folder.write("net/library/elements/meter.weft", "IMPORT 'library/protocols/all.weft';\n");
+    let main = folder.write("net/main.weft", "IMPORT 'library/elements/meter.weft';\n");
+    assert_eq!(output(weft(&folder).arg("check").arg(&main)).status.code(), Some(0));
+    folder.write("net/library/protocols/all.weft", "CREATE NOTHING;\n");
+    let done = output(weft(&folder).arg("check").arg(&main));
+    let text = String::from_utf8_lossy(&done.stderr).into_owned();
+    assert!(text.contains("net/library/protocols/all.weft:1"), "{text}");
 }
 
 /// What goes wrong outside a program is told in one line, with what would help in another, and no more.
