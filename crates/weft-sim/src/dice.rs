@@ -3,6 +3,8 @@
 use core::ops::RangeInclusive;
 use weft_core::hash;
 
+use crate::net::numbers::ln;
+
 /// A sequence of draws that its seed decides.
 #[derive(Clone, Debug)]
 pub struct Dice {
@@ -30,6 +32,21 @@ impl Dice {
     /// True in `per_mille` of a thousand draws.
     pub fn chance(&mut self, per_mille: u32) -> bool {
         per_mille > 0 && self.bits() % 1000 < u64::from(per_mille)
+    }
+
+    /// A number from 0 up to but not including 1, all alike.
+    pub fn unit(&mut self) -> f64 {
+        (self.bits() >> 11) as f64 / (1u64 << 53) as f64
+    }
+
+    /// A number of the exponential distribution with this mean: a time between events of a Poisson process.
+    pub fn exponential(&mut self, mean: f64) -> f64 {
+        -mean * ln(1.0 - self.unit())
+    }
+
+    /// A number that is nearly of the normal distribution with mean 0 and variance 1: the sum of twelve, less six.
+    pub fn normal(&mut self) -> f64 {
+        (0..12).map(|_| self.unit()).sum::<f64>() - 6.0
     }
 
     /// One of these.
@@ -72,5 +89,17 @@ mod tests {
         assert!(!(0..1000).any(|_| dice.chance(0)));
         assert!((0..1000).all(|_| dice.chance(1000)));
         assert_eq!(dice.bytes(13).len(), 13);
+    }
+
+    /// Workloads would be of another load than they say.
+    #[test]
+    fn distributions_have_their_means() {
+        let mut dice = Dice::new(11);
+        let n = 100_000;
+        let mean = |of: &mut dyn FnMut() -> f64| (0..n).map(|_| of()).sum::<f64>() / f64::from(n);
+        assert!((mean(&mut || dice.unit()) - 0.5).abs() < 0.01);
+        assert!((mean(&mut || dice.exponential(0.2)) - 0.2).abs() < 0.005);
+        assert!(mean(&mut || dice.normal()).abs() < 0.02);
+        assert!((mean(&mut || dice.normal().powi(2)) - 1.0).abs() < 0.03);
     }
 }

@@ -4,6 +4,8 @@
 //! that cuts, delays, refuses and resets as its seed says. Nothing in it reads a clock: time jumps from event to
 //! event, so minutes pass in milliseconds, and the same seed gives the same run ([`World::log_hash`]).
 //!
+//! Beside it, [`net`] is a network of packets: links with queues at their heads, and TCP flows through them.
+//!
 //! ```
 //! use std::sync::Arc;
 //! use weft_core::Interval;
@@ -44,6 +46,7 @@
 
 mod client;
 mod dice;
+pub mod net;
 mod network;
 mod peer;
 mod server;

@@ -1,0 +1,223 @@
+//! A link: what is queued at its head, how fast it sends, and what happens on the way.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+
+use super::discipline::{Backlog, Discipline, Item};
+use super::measure::Histogram;
+use super::tournament::NEVER;
+use super::trace::{Cursor, Trace};
+use crate::Dice;
+
+/// How fast a link sends.
+#[derive(Clone, Debug)]
+pub enum Rate {
+    /// At once: the link only takes time. Nothing is ever queued.
+    Unlimited,
+    /// So many bits a second.
+    Fixed(u64),
+    /// One packet of any size at each opportunity; those that nobody takes are lost.
+    Trace(Arc<Trace>),
+}
+
+/// What a link does to what is sent into it.
+#[derive(Clone, Debug)]
+pub struct LinkSpec {
+    /// How fast it sends.
+    pub rate: Rate,
+    /// From the last bit sent to the last bit received.
+    pub delay_ns: u64,
+    /// The share of packets that are lost on the way, by chance.
+    pub loss: f64,
+    /// The share of packets that take a detour, by chance, and how long it is; packets behind them overtake.
+    pub reorder: f64,
+    /// Length of the detour.
+    pub detour_ns: u64,
+}
+
+/// What went through a link. `entered = sent + dropped + queued`, and `sent = arrived + lost + on the way`.
+#[derive(Clone, Debug, Default)]
+pub struct LinkStats {
+    /// Packets that came to its head.
+    pub entered: u64,
+    /// Packets that it began to send.
+    pub sent: u64,
+    /// Their bytes.
+    pub sent_bytes: u64,
+    /// Packets that its queue dropped.
+    pub dropped: u64,
+    /// Packets that were lost on the way.
+    pub lost: u64,
+    /// Packets that reached its end.
+    pub arrived: u64,
+    /// How long packets that were sent had waited.
+    pub sojourn: Histogram,
+}
+
+/// A packet on its way.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Traveller {
+    /// When it arrives.
+    at_ns: u64,
+    /// The packet.
+    pub(super) handle: u32,
+    /// It was lost, and does not arrive.
+    pub(super) is_lost: bool,
+}
+
+/// A link in a network.
+pub(super) struct Link {
+    pub(super) spec: LinkSpec,
+    pub(super) queue: Box<dyn Discipline>,
+    pub(super) stats: LinkStats,
+    /// What is on the way, the earliest first.
+    pipe: VecDeque<Traveller>,
+    /// When the next packet may be sent; [`NEVER`] while nothing waits.
+    next_send_ns: u64,
+    /// When the sender is free again.
+    free_ns: u64,
+    /// What the division of a packet's bits by the rate left over, so that the rate is exact.
+    carry: u64,
+    cursor: Cursor,
+}
+
+impl LinkSpec {
+    /// So many bits a second and a delay, without loss.
+    pub fn fixed(bits_per_s: u64, delay_ns: u64) -> Self {
+        Self { rate: Rate::Fixed(bits_per_s), ..Self::wire(delay_ns) }
+    }
+
+    /// A link that only takes time.
+    pub fn wire(delay_ns: u64) -> Self {
+        Self { rate: Rate::Unlimited, delay_ns, loss: 0.0, reorder: 0.0, detour_ns: 0 }
+    }
+
+    /// A link that can send when its trace says so.
+    pub fn trace(trace: Arc<Trace>, delay_ns: u64) -> Self {
+        Self { rate: Rate::Trace(trace), ..Self::wire(delay_ns) }
+    }
+}
+
+impl Link {
+    pub(super) fn new(spec: LinkSpec, queue: Box<dyn Discipline>) -> Self {
+        Self {
+            spec,
+            queue,
+            stats: LinkStats::default(),
+            pipe: VecDeque::new(),
+            next_send_ns: NEVER,
+            free_ns: 0,
+            carry: 0,
+            cursor: Cursor::default(),
+        }
+    }
+
+    /// When this link wants to be called.
+    pub(super) fn deadline(&self) -> u64 {
+        let arrival = self.pipe.front().map_or(NEVER, |first| first.at_ns);
+        let timer = self.queue.poll_timeout().unwrap_or(NEVER);
+        arrival.min(self.next_send_ns).min(timer)
+    }
+
+    /// An item comes to the head.
+    pub(super) fn enter(&mut self, mut item: Item, now_ns: u64, dice: &mut Dice) {
+        self.stats.entered += 1;
+        if matches!(self.spec.rate, Rate::Unlimited) {
+            return self.send(item.handle, item.len, now_ns, dice);
+        }
+        item.enqueued_at_ns = now_ns;
+        self.queue.enqueue(item, now_ns);
+        if self.next_send_ns == NEVER {
+            self.next_send_ns = self.opportunity(now_ns);
+        }
+    }
+
+    /// The next packet that has reached the end by now, or would have.
+    #[inline]
+    pub(super) fn poll_arrival(&mut self, now_ns: u64) -> Option<Traveller> {
+        let first = *self.pipe.front()?;
+        if first.at_ns > now_ns {
+            return None;
+        }
+        self.pipe.pop_front();
+        if first.is_lost {
+            self.stats.lost += 1;
+        } else {
+            self.stats.arrived += 1;
+        }
+        Some(first)
+    }
+
+    /// Lets the queue's timer run, and sends what may be sent by now. Gives the item that left the queue.
+    pub(super) fn poll_send(&mut self, now_ns: u64, dice: &mut Dice) -> Option<Item> {
+        if self.queue.poll_timeout().is_some_and(|at| at <= now_ns) {
+            self.queue.handle_timeout(now_ns);
+            if self.next_send_ns == NEVER && self.queue.backlog().packets > 0 {
+                self.next_send_ns = self.opportunity(now_ns);
+            }
+        }
+        if self.next_send_ns > now_ns {
+            return None;
+        }
+        let Some(item) = self.queue.dequeue(now_ns) else {
+            // Empty, or held back: what comes next, an item or the queue's timer, starts it again.
+            self.next_send_ns = NEVER;
+            return None;
+        };
+        self.stats.sojourn.add(now_ns - item.enqueued_at_ns);
+        self.free_ns = now_ns + self.serialization_ns(item.len);
+        self.next_send_ns =
+            if self.queue.backlog().packets > 0 { self.opportunity(self.free_ns) } else { NEVER };
+        self.send(item.handle, item.len, self.free_ns, dice);
+        Some(item)
+    }
+
+    pub(super) fn backlog(&self) -> Backlog {
+        self.queue.backlog()
+    }
+
+    /// How many packets are on the way.
+    pub(super) fn on_the_way(&self) -> usize {
+        self.pipe.len()
+    }
+
+    /// The last bit of a packet leaves at `at_ns`.
+    fn send(&mut self, handle: u32, len: u32, at_ns: u64, dice: &mut Dice) {
+        self.stats.sent += 1;
+        self.stats.sent_bytes += u64::from(len);
+        let is_detoured = self.spec.reorder > 0.0 && dice.unit() < self.spec.reorder;
+        let at_ns = at_ns + self.spec.delay_ns + if is_detoured { self.spec.detour_ns } else { 0 };
+        let is_lost = self.spec.loss > 0.0 && dice.unit() < self.spec.loss;
+        let traveller = Traveller { at_ns, handle, is_lost };
+        // Later packets overtake one on a detour, so what is on the way is kept in order of arrival.
+        match self.pipe.iter().rev().take_while(|other| other.at_ns > at_ns).count() {
+            0 => self.pipe.push_back(traveller),
+            behind => self.pipe.insert(self.pipe.len() - behind, traveller),
+        }
+    }
+
+    /// The first moment from `from_ns` at which a packet may be sent, if one waits.
+    fn opportunity(&mut self, from_ns: u64) -> u64 {
+        match &self.spec.rate {
+            Rate::Unlimited => from_ns,
+            Rate::Fixed(_) => from_ns.max(self.free_ns),
+            Rate::Trace(trace) => trace.next_at(&mut self.cursor, from_ns),
+        }
+    }
+
+    /// How long a packet takes to be sent; takes the opportunity of a trace.
+    fn serialization_ns(&mut self, len: u32) -> u64 {
+        match &self.spec.rate {
+            Rate::Unlimited => 0,
+            Rate::Fixed(bits_per_s) => {
+                let bits = u64::from(len) * 8 * 1_000_000_000 + self.carry;
+                self.carry = bits % bits_per_s;
+                bits / bits_per_s
+            }
+            Rate::Trace(trace) => {
+                trace.take(&mut self.cursor);
+                0
+            }
+        }
+    }
+}

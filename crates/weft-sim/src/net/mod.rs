@@ -1,0 +1,62 @@
+//! A network of packets under a virtual clock: links with queues at their heads, and TCP flows through them.
+//!
+//! It answers what a queue does to applications. A [`Net`] has links, each with a rate or a trace of delivery
+//! opportunities, a delay and a [`Discipline`]; and flows, each with a TCP sender, a receiver and an application. Time
+//! jumps from event to event; the same seed is the same run, to the byte, on every machine.
+//!
+//! ```
+//! use weft_sim::net::twins::Fifo;
+//! use weft_sim::net::{Dumbbell, FlowSpec, LinkSpec, Net, SenderSpec, Workload};
+//!
+//! let mut net = Net::new(1);
+//! let link = LinkSpec::fixed(10_000_000, 20_000_000);
+//! let ends = Dumbbell::new(&mut net, link, Box::new(Fifo::new(50)), 20_000_000);
+//! let flow = net.add_flow(FlowSpec {
+//!     forward: vec![ends.bottleneck],
+//!     back: vec![ends.back],
+//!     sender: SenderSpec::default(),
+//!     workload: Workload::Endless,
+//!     class: 0,
+//!     start_ns: 0,
+//! });
+//! net.run_until(10_000_000_000);
+//! let bits_per_s = net.flow(flow).received_bytes as f64 * 8.0 / 10.0;
+//! assert!((8e6..=10e6).contains(&bits_per_s));
+//! ```
+//!
+//! | file | what is in it |
+//! | --- | --- |
+//! | `network` | the run: what happens, in which order |
+//! | `tournament` | whose turn it is |
+//! | `link`, `trace` | how packets pass a link, and when one with a trace can send |
+//! | `discipline`, `twins` | what stands at the head of a link, and the well-known ones |
+//! | `tcp` | senders and receivers |
+//! | `packet` | packets under way, in an arena |
+//! | `sizes`, `topology` | how large messages are, and shapes of networks |
+//! | `measure` | percentiles, fairness, power |
+//! | `numbers` | functions of real numbers that are the same on every machine |
+
+mod discipline;
+mod link;
+pub mod measure;
+mod network;
+pub(crate) mod numbers;
+mod packet;
+mod sizes;
+mod tcp;
+mod topology;
+mod tournament;
+mod trace;
+pub mod twins;
+
+pub use discipline::{Backlog, Discipline, DropReason, Dropped, Drops, ECN_CE, Item};
+pub use link::{LinkSpec, LinkStats, Rate};
+pub use network::{
+    COMPLETIONS_MAX, Completion, FlowId, FlowSpec, FlowStats, HOPS_MAX, LinkId, Net, Pending, Workload,
+};
+pub use packet::PACKETS_MAX;
+pub use sizes::Sizes;
+pub use tcp::{Algorithm, SenderSpec, SenderStats};
+pub use topology::Dumbbell;
+pub use tournament::{NEVER, Tournament};
+pub use trace::{Cursor, OPPORTUNITIES_MAX, TRACE_MS_MAX, Trace, TraceError, TraceFault};

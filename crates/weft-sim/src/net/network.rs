@@ -1,0 +1,452 @@
+//! The run: links and flows, and the order in which things happen to them.
+
+use std::collections::VecDeque;
+
+use super::discipline::{Backlog, Discipline, ECN_CE, Item};
+use super::link::{Link, LinkSpec, LinkStats};
+use super::packet::{PACKETS_MAX, Packet, Packets};
+use super::sizes::Sizes;
+use super::tcp::{Ack, Receiver, Sender, SenderSpec, SenderStats};
+use super::tournament::{NEVER, Tournament};
+use crate::Dice;
+
+/// Bytes of an acknowledgement on the wire.
+const ACK_BYTES: u32 = 60;
+/// Messages of a flow whose times are kept; later ones are only counted.
+pub const COMPLETIONS_MAX: usize = 1 << 22;
+/// Links that a path may have.
+pub const HOPS_MAX: usize = 64;
+
+/// A link of a network.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct LinkId(pub(super) u32);
+
+/// A flow of a network.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct FlowId(u32);
+
+/// What an application does with its flow.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Workload {
+    /// It always has more to send. Bulk transfers do, and so does what the paper calls interactive, which differs in
+    /// what it wants: throughput over delay.
+    Endless,
+    /// One message after another on one connection: a message, silence, a message.
+    OnOff {
+        /// Of the messages.
+        sizes: Sizes,
+        /// The mean of the silences, which are of the exponential distribution.
+        off_mean_ns: u64,
+    },
+    /// Messages of a Poisson process, whether or not those before have arrived: calls on one connection.
+    Poisson {
+        /// Of the messages.
+        sizes: Sizes,
+        /// The mean time between two.
+        gap_mean_ns: u64,
+    },
+}
+
+/// A flow: who sends what along which way.
+#[derive(Clone, Debug)]
+pub struct FlowSpec {
+    /// The links that its data passes, in order.
+    pub forward: Vec<LinkId>,
+    /// The links that its acknowledgements pass.
+    pub back: Vec<LinkId>,
+    /// The sender.
+    pub sender: SenderSpec,
+    /// The application.
+    pub workload: Workload,
+    /// What its packets say of what the application wants: [`Item::class`].
+    pub class: u8,
+    /// When the application begins.
+    pub start_ns: u64,
+}
+
+/// A message that has arrived as a whole, and its sender knows it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Completion {
+    /// Segments of the message.
+    pub segments: u32,
+    /// When the application gave it.
+    pub began_ns: u64,
+    /// How long it took from there to its last acknowledgement.
+    pub took_ns: u64,
+}
+
+/// What became of a flow.
+#[derive(Clone, Copy, Debug)]
+pub struct FlowStats<'n> {
+    /// What its sender did.
+    pub sender: &'n SenderStats,
+    /// Segments that arrived, each counted once.
+    pub received: u64,
+    /// The same as bytes on the wire.
+    pub received_bytes: u64,
+    /// Its messages, in order.
+    pub completions: &'n [Completion],
+    /// Messages beyond [`COMPLETIONS_MAX`].
+    pub uncounted: u64,
+    /// When the messages began that are still under way.
+    pub unfinished: &'n VecDeque<Pending>,
+    /// Segments that may be under way now.
+    pub window: f64,
+}
+
+/// A message that is under way.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Pending {
+    /// The first segment behind it.
+    end: u32,
+    /// Its segments.
+    segments: u32,
+    /// When the application gave it.
+    pub began_ns: u64,
+}
+
+struct Flow {
+    spec: FlowSpec,
+    sender: Sender,
+    receiver: Receiver,
+    pending: VecDeque<Pending>,
+    completions: Vec<Completion>,
+    uncounted: u64,
+    /// When the application gives its next message.
+    next_message_ns: u64,
+    dice: Dice,
+    source: usize,
+}
+
+#[derive(Clone, Copy, Debug)]
+enum Source {
+    Link(usize),
+    Flow(usize),
+}
+
+/// A network of packets under a virtual clock of nanoseconds.
+///
+/// Links and flows are added, then [`Net::run_until`] lets time pass. A seed decides a run entirely; what a flow's
+/// application does depends on the seed and the number of the flow alone, so that two runs with other queues have the
+/// same load.
+pub struct Net {
+    now_ns: u64,
+    seed: u64,
+    events: Tournament,
+    sources: Vec<Source>,
+    links: Vec<(Link, usize)>,
+    flows: Vec<Flow>,
+    packets: Packets,
+    dice: Dice,
+    n_events: u64,
+    /// Packets that were not made because [`PACKETS_MAX`] were under way.
+    refused: u64,
+}
+
+impl Net {
+    /// A network without links.
+    pub fn new(seed: u64) -> Self {
+        Self {
+            now_ns: 0,
+            seed,
+            events: Tournament::new(),
+            sources: Vec::new(),
+            links: Vec::new(),
+            flows: Vec::new(),
+            packets: Packets::default(),
+            dice: Dice::new(seed ^ 0x6c69_6e6b),
+            n_events: 0,
+            refused: 0,
+        }
+    }
+
+    /// Adds a link with a queue at its head.
+    pub fn add_link(&mut self, spec: LinkSpec, queue: Box<dyn Discipline>) -> LinkId {
+        let source = self.events.add();
+        self.sources.push(Source::Link(self.links.len()));
+        self.links.push((Link::new(spec, queue), source));
+        LinkId(self.links.len() as u32 - 1)
+    }
+
+    /// Adds a flow.
+    ///
+    /// # Panics
+    /// If a path is empty or longer than [`HOPS_MAX`], or names a link of another network.
+    pub fn add_flow(&mut self, spec: FlowSpec) -> FlowId {
+        for path in [&spec.forward, &spec.back] {
+            assert!((1..=HOPS_MAX).contains(&path.len()), "a path has 1 to {HOPS_MAX} links");
+            assert!(path.iter().all(|link| (link.0 as usize) < self.links.len()), "a link of this network");
+        }
+        let number = self.flows.len();
+        let source = self.events.add();
+        self.sources.push(Source::Flow(number));
+        let mut dice = Dice::new(self.seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) ^ number as u64);
+        // Applications with messages begin somewhere within their first silence, so that they are not in step.
+        let first = match spec.workload {
+            Workload::Endless => 0.0,
+            Workload::OnOff { off_mean_ns, .. } => dice.exponential(off_mean_ns as f64) / 2.0,
+            Workload::Poisson { gap_mean_ns, .. } => dice.exponential(gap_mean_ns as f64),
+        };
+        let next_message_ns = spec.start_ns + first as u64;
+        self.events.set(source, next_message_ns);
+        let sender = Sender::new(spec.sender);
+        self.flows.push(Flow {
+            spec,
+            sender,
+            receiver: Receiver::default(),
+            pending: VecDeque::new(),
+            completions: Vec::new(),
+            uncounted: 0,
+            next_message_ns,
+            dice,
+            source,
+        });
+        FlowId(number as u32)
+    }
+
+    /// The time.
+    pub fn now_ns(&self) -> u64 {
+        self.now_ns
+    }
+
+    /// Lets everything happen up to `end_ns`, that moment included.
+    pub fn run_until(&mut self, end_ns: u64) {
+        while let Some((source, at_ns)) =
+            self.events.least().filter(|(_, at_ns)| *at_ns <= end_ns && *at_ns != NEVER)
+        {
+            self.now_ns = at_ns;
+            self.n_events += 1;
+            match self.sources[source] {
+                Source::Link(link) => self.run_link(link),
+                Source::Flow(flow) => self.run_flow(flow),
+            }
+        }
+        self.now_ns = self.now_ns.max(end_ns);
+    }
+
+    /// What became of a flow.
+    pub fn flow(&self, flow: FlowId) -> FlowStats<'_> {
+        let flow = &self.flows[flow.0 as usize];
+        let received = flow.receiver.received();
+        FlowStats {
+            sender: &flow.sender.stats,
+            received,
+            received_bytes: received * u64::from(flow.spec.sender.payload + flow.spec.sender.header),
+            completions: &flow.completions,
+            uncounted: flow.uncounted,
+            unfinished: &flow.pending,
+            window: flow.sender.window(),
+        }
+    }
+
+    /// What went through a link.
+    pub fn link(&self, link: LinkId) -> &LinkStats {
+        &self.links[link.0 as usize].0.stats
+    }
+
+    /// What waits at the head of a link.
+    pub fn backlog(&self, link: LinkId) -> Backlog {
+        self.links[link.0 as usize].0.backlog()
+    }
+
+    /// How many packets were made, data and acknowledgements.
+    pub fn packets_made(&self) -> u64 {
+        self.packets.made()
+    }
+
+    /// How many times something has happened.
+    pub fn events(&self) -> u64 {
+        self.n_events
+    }
+
+    /// Compares what went into the links with what came out, was dropped, and is still there.
+    ///
+    /// # Errors
+    /// The sentence that says what does not add up.
+    pub fn conservation(&self) -> Result<(), String> {
+        let mut held = 0;
+        for (number, (link, _)) in self.links.iter().enumerate() {
+            let (stats, queued, way) = (&link.stats, link.backlog().packets, link.on_the_way() as u64);
+            held += queued + way;
+            if stats.entered != stats.sent + stats.dropped + queued {
+                return Err(format!(
+                    "link {number}: entered is not sent + dropped + queued: {stats:?}, {queued}"
+                ));
+            }
+            if stats.sent != stats.arrived + stats.lost + way {
+                return Err(format!(
+                    "link {number}: sent is not arrived + lost + on the way: {stats:?}, {way}"
+                ));
+            }
+        }
+        let under_way = self.packets.under_way() as u64;
+        if under_way != held {
+            return Err(format!("{under_way} packets are under way, and links hold {held}"));
+        }
+        if self.refused > 0 {
+            return Err(format!("{} packets were refused: {PACKETS_MAX} were under way", self.refused));
+        }
+        Ok(())
+    }
+
+    /// Something is due at a link: a packet arrives at its end, or leaves its head, or its queue's timer runs out.
+    fn run_link(&mut self, number: usize) {
+        while let Some(traveller) = self.links[number].0.poll_arrival(self.now_ns) {
+            if traveller.is_lost {
+                self.packets.remove(traveller.handle);
+            } else {
+                self.arrive(traveller.handle);
+            }
+        }
+        self.push_link(number);
+    }
+
+    /// Sends what a link can send now, forgets what its queue dropped, and asks when it wants to be called again.
+    fn push_link(&mut self, number: usize) {
+        let (link, source) = &mut self.links[number];
+        while let Some(item) = link.poll_send(self.now_ns, &mut self.dice) {
+            self.packets.get(item.handle).item.ecn = item.ecn;
+        }
+        while let Some(dropped) = link.queue.poll_drop() {
+            link.stats.dropped += 1;
+            self.packets.remove(dropped.item.handle);
+        }
+        self.events.set(*source, link.deadline());
+    }
+
+    /// A packet comes to the head of a link.
+    fn enter(&mut self, link: LinkId, item: Item) {
+        self.links[link.0 as usize].0.enter(item, self.now_ns, &mut self.dice);
+        self.push_link(link.0 as usize);
+    }
+
+    /// A packet has passed a link.
+    fn arrive(&mut self, handle: u32) {
+        let packet = self.packets.get(handle);
+        packet.hop += 1;
+        let (hop, item, is_ack) = (usize::from(packet.hop), packet.item, packet.is_ack);
+        let flow = item.flow as usize;
+        let spec = &self.flows[flow].spec;
+        let path = if is_ack { &spec.back } else { &spec.forward };
+        match path.get(hop) {
+            Some(link) => self.enter(*link, item),
+            None if is_ack => self.take_ack(flow, handle),
+            None => self.take_data(flow, handle),
+        }
+    }
+
+    /// Data has reached its receiver, which answers at once. The packet becomes its acknowledgement.
+    fn take_data(&mut self, number: usize, handle: u32) {
+        let flow = &mut self.flows[number];
+        let packet = self.packets.renumbered(handle);
+        flow.receiver.arrive(packet.seq);
+        packet.seq = flow.receiver.expected();
+        packet.sack = flow.receiver.blocks();
+        packet.is_ack = true;
+        packet.is_marked = packet.item.ecn == ECN_CE;
+        packet.hop = 0;
+        packet.item = Item { len: ACK_BYTES, remaining: ACK_BYTES, ecn: 0, ..packet.item };
+        let (link, item) = (flow.spec.back[0], packet.item);
+        self.enter(link, item);
+    }
+
+    fn take_ack(&mut self, number: usize, handle: u32) {
+        let flow = &mut self.flows[number];
+        let packet = self.packets.get(handle);
+        let ack =
+            Ack { expected: packet.seq, sack: packet.sack, stamp: packet.stamp, is_marked: packet.is_marked };
+        self.packets.remove(handle);
+        flow.sender.handle_ack(&ack, self.now_ns);
+        flow.finish_messages(self.now_ns);
+        self.push_flow(number);
+    }
+
+    /// A timer of a flow has run out, or the application has something to say.
+    fn run_flow(&mut self, number: usize) {
+        let flow = &mut self.flows[number];
+        // The key may be earlier than what is due: a timer that is put off leaves it where it is.
+        if flow.next_message_ns <= self.now_ns {
+            flow.begin_message(self.now_ns);
+        }
+        flow.sender.handle_timeout(self.now_ns);
+        self.events.set(flow.source, NEVER);
+        self.push_flow(number);
+    }
+
+    /// Sends what a flow may send now, and asks when it wants to be called again.
+    fn push_flow(&mut self, number: usize) {
+        while let Some((seq, stamp)) = self.flows[number].sender.poll_send(self.now_ns) {
+            let flow = &self.flows[number];
+            let (link, item) = (flow.spec.forward[0], flow.item(number, seq));
+            let packet = Packet { item, stamp, seq, ..Packet::default() };
+            // What is refused is lost, as if the path had dropped it.
+            match self.packets.add(packet) {
+                Some(handle) => {
+                    let item = self.packets.get(handle).item;
+                    self.enter(link, item);
+                }
+                None => self.refused += 1,
+            }
+        }
+        let flow = &self.flows[number];
+        let deadline = flow.sender.poll_timeout().min(flow.next_message_ns);
+        if deadline < self.events.key(flow.source) {
+            self.events.set(flow.source, deadline);
+        }
+    }
+}
+
+impl Flow {
+    fn item(&self, number: usize, seq: u32) -> Item {
+        let spec = &self.spec.sender;
+        let message = self.pending.partition_point(|message| message.end <= seq);
+        let remaining = self
+            .pending
+            .get(message)
+            .map_or(u32::MAX, |message| (message.end - seq).saturating_mul(spec.payload));
+        Item {
+            len: spec.payload + spec.header,
+            flow: number as u32,
+            remaining,
+            class: self.spec.class,
+            ecn: u8::from(spec.ecn),
+            ..Item::default()
+        }
+    }
+
+    /// The application gives its next message.
+    fn begin_message(&mut self, now_ns: u64) {
+        self.next_message_ns = NEVER;
+        let sizes = match self.spec.workload {
+            Workload::Endless => return self.sender.give(u32::MAX),
+            Workload::OnOff { sizes, .. } => sizes,
+            Workload::Poisson { sizes, gap_mean_ns } => {
+                self.next_message_ns = now_ns + self.dice.exponential(gap_mean_ns as f64) as u64;
+                sizes
+            }
+        };
+        let bytes = sizes.draw(&mut self.dice);
+        let segments =
+            bytes.div_ceil(u64::from(self.spec.sender.payload)).clamp(1, u64::from(u32::MAX / 2)) as u32;
+        self.sender.give(segments);
+        self.pending.push_back(Pending { end: self.sender.given(), segments, began_ns: now_ns });
+    }
+
+    /// Notes the messages that have arrived; behind one of them there may be silence.
+    fn finish_messages(&mut self, now_ns: u64) {
+        while let Some(first) = self.pending.front().copied()
+            && first.end <= self.sender.acknowledged()
+        {
+            self.pending.pop_front();
+            let Pending { segments, began_ns, .. } = first;
+            if self.completions.len() < COMPLETIONS_MAX {
+                self.completions.push(Completion { segments, began_ns, took_ns: now_ns - began_ns });
+            } else {
+                self.uncounted += 1;
+            }
+            if let Workload::OnOff { off_mean_ns, .. } = self.spec.workload {
+                self.next_message_ns = now_ns + self.dice.exponential(off_mean_ns as f64) as u64;
+            }
+        }
+    }
+}

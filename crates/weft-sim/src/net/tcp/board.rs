@@ -1,0 +1,353 @@
+//! The scoreboard of RFC 6675: what a sender believes of each segment that is not acknowledged yet.
+//!
+//! Three bits a segment in a ring, worked on a word at a time, so that a block of a selective acknowledgement costs by
+//! its length over 64 however often it is repeated.
+
+/// A word of the ring holds so many segments.
+const WORD: u32 = 64;
+/// Segments that the ring holds at first.
+const ROOM_MIN: u32 = 1024;
+
+/// What is known of the segments from `una` to before `next`.
+#[derive(Clone, Debug)]
+pub(super) struct Board {
+    /// The first that is not acknowledged.
+    una: u32,
+    /// The first that was never sent.
+    next: u32,
+    /// The receiver has it.
+    sacked: Vec<u64>,
+    /// It is taken for lost, and was not sent again since.
+    lost: Vec<u64>,
+    /// It was sent again, and that is believed to be under way.
+    resent: Vec<u64>,
+    n_sacked: u32,
+    n_lost: u32,
+    /// One behind the last that the receiver has beyond the cumulative acknowledgement.
+    sacked_end: u32,
+    /// What is before it was judged already.
+    judged: u32,
+    /// No segment before it waits to be sent again.
+    resend_from: u32,
+}
+
+impl Board {
+    pub(super) fn new() -> Self {
+        let room = vec![0; (ROOM_MIN / WORD) as usize];
+        Self {
+            una: 0,
+            next: 0,
+            sacked: room.clone(),
+            lost: room.clone(),
+            resent: room,
+            n_sacked: 0,
+            n_lost: 0,
+            sacked_end: 0,
+            judged: 0,
+            resend_from: 0,
+        }
+    }
+
+    pub(super) fn una(&self) -> u32 {
+        self.una
+    }
+
+    pub(super) fn next(&self) -> u32 {
+        self.next
+    }
+
+    /// Segments that were sent and are not acknowledged as a row.
+    pub(super) fn outstanding(&self) -> u32 {
+        self.next - self.una
+    }
+
+    pub(super) fn n_sacked(&self) -> u32 {
+        self.n_sacked
+    }
+
+    /// Segments that wait to be sent again.
+    pub(super) fn n_lost(&self) -> u32 {
+        self.n_lost
+    }
+
+    /// What is believed to be in the network: `pipe` of RFC 6675, section 4.
+    pub(super) fn pipe(&self) -> u32 {
+        self.outstanding() - self.n_sacked - self.n_lost
+    }
+
+    /// A segment is sent for the first time; gives its number.
+    pub(super) fn send_new(&mut self) -> u32 {
+        let room = self.sacked.len() as u32 * WORD;
+        if self.outstanding() + WORD >= room {
+            self.grow(2 * room);
+        }
+        self.next += 1;
+        self.next - 1
+    }
+
+    /// The first segment that is to be sent again; it is then under way.
+    pub(super) fn send_lost(&mut self) -> Option<u32> {
+        if self.n_lost == 0 {
+            return None;
+        }
+        let mut seq = self.resend_from.max(self.una);
+        loop {
+            assert!(seq < self.next, "a segment is counted as lost, and none is");
+            let (at, bit) = self.place(seq);
+            let rest = self.lost[at] >> bit;
+            if rest != 0 {
+                seq += rest.trailing_zeros();
+                break;
+            }
+            seq += WORD - bit;
+        }
+        let (at, bit) = self.place(seq);
+        self.lost[at] &= !(1 << bit);
+        self.resent[at] |= 1 << bit;
+        self.n_lost -= 1;
+        self.resend_from = seq + 1;
+        Some(seq)
+    }
+
+    /// The receiver has everything before `ack`; gives how many of these it was not known to have.
+    pub(super) fn acknowledge(&mut self, ack: u32) -> u32 {
+        let (from, to) = (self.una, ack.min(self.next));
+        if to <= from {
+            return 0;
+        }
+        let mut known = 0;
+        let mut waited = 0;
+        self.words(from, to, |board, at, mask| {
+            known += (board.sacked[at] & mask).count_ones();
+            waited += (board.lost[at] & mask).count_ones();
+            for bits in [&mut board.sacked, &mut board.lost, &mut board.resent] {
+                bits[at] &= !mask;
+            }
+        });
+        self.n_sacked -= known;
+        self.n_lost -= waited;
+        self.una = to;
+        self.judged = self.judged.max(to);
+        to - from - known
+    }
+
+    /// The receiver has `[from, to)`; gives how many of these it was not known to have.
+    pub(super) fn sack(&mut self, from: u32, to: u32) -> u32 {
+        let (from, to) = (from.max(self.una), to.min(self.next));
+        if to <= from {
+            return 0;
+        }
+        let mut fresh = 0;
+        let mut waited = 0;
+        self.words(from, to, |board, at, mask| {
+            fresh += (mask & !board.sacked[at]).count_ones();
+            waited += (board.lost[at] & mask).count_ones();
+            board.sacked[at] |= mask;
+            board.lost[at] &= !mask;
+            board.resent[at] &= !mask;
+        });
+        self.n_sacked += fresh;
+        self.n_lost -= waited;
+        self.sacked_end = self.sacked_end.max(to);
+        fresh
+    }
+
+    /// Takes for lost what has `threshold` segments or more beyond it that arrived: `IsLost` of RFC 6675, section 4.
+    /// Gives how many that are.
+    pub(super) fn judge(&mut self, threshold: u32) -> u32 {
+        if self.n_sacked < threshold {
+            return 0;
+        }
+        let mut left = threshold;
+        let mut seq = self.sacked_end;
+        while left > 0 {
+            if seq <= self.judged {
+                return 0;
+            }
+            seq -= 1;
+            let (at, bit) = self.place(seq);
+            left -= (self.sacked[at] >> bit & 1) as u32;
+        }
+        let (from, to) = (self.judged, seq);
+        self.judged = to.max(from);
+        self.mark_lost(from, to)
+    }
+
+    /// Takes the first segment for lost, wherever it is believed to be.
+    pub(super) fn lose_first(&mut self) {
+        if self.outstanding() > 0 {
+            let (at, bit) = self.place(self.una);
+            self.resent[at] &= !(1 << bit);
+            self.mark_lost(self.una, self.una + 1);
+        }
+    }
+
+    /// Takes everything for lost that the receiver is not known to have.
+    pub(super) fn lose_all(&mut self) {
+        let (from, to) = (self.una, self.next);
+        self.words(from, to, |board, at, mask| board.resent[at] &= !mask);
+        self.mark_lost(from, to);
+        self.judged = to;
+    }
+
+    /// Takes nothing for lost any more.
+    pub(super) fn find_all(&mut self) {
+        let (from, to) = (self.una, self.next);
+        self.words(from, to, |board, at, mask| {
+            board.lost[at] &= !mask;
+            board.resent[at] &= !mask;
+        });
+        self.n_lost = 0;
+        self.judged = self.una;
+        self.resend_from = self.next;
+    }
+
+    /// Without selective acknowledgements a duplicate says that one more segment has arrived, and not which. The
+    /// number alone is kept: `n` more.
+    pub(super) fn guess_sacked(&mut self, n: u32) {
+        self.n_sacked = (self.n_sacked + n).min(self.outstanding().saturating_sub(self.n_lost + 1));
+    }
+
+    /// So many of those that were guessed are acknowledged now.
+    pub(super) fn unguess_sacked(&mut self, n: u32) {
+        self.n_sacked = self.n_sacked.saturating_sub(n);
+        self.guess_sacked(0);
+    }
+
+    fn mark_lost(&mut self, from: u32, to: u32) -> u32 {
+        let mut fresh = 0;
+        self.words(from, to, |board, at, mask| {
+            let lost = mask & !(board.sacked[at] | board.resent[at] | board.lost[at]);
+            board.lost[at] |= lost;
+            fresh += lost.count_ones();
+        });
+        self.n_lost += fresh;
+        if fresh > 0 {
+            self.resend_from = self.resend_from.min(from);
+        }
+        fresh
+    }
+
+    fn place(&self, seq: u32) -> (usize, u32) {
+        ((seq / WORD) as usize & (self.sacked.len() - 1), seq % WORD)
+    }
+
+    /// Each word of `[from, to)` with the bits of it that are within.
+    fn words(&mut self, from: u32, to: u32, mut each: impl FnMut(&mut Self, usize, u64)) {
+        let mut seq = from;
+        while seq < to {
+            let (at, bit) = self.place(seq);
+            let n = (WORD - bit).min(to - seq);
+            let mask = (u64::MAX >> (WORD - n)) << bit;
+            each(self, at, mask);
+            seq += n;
+        }
+    }
+
+    fn grow(&mut self, room: u32) {
+        let n = (room / WORD) as usize;
+        for bits in [&mut self.sacked, &mut self.lost, &mut self.resent] {
+            let old = core::mem::replace(bits, vec![0; n]);
+            // A word keeps its segments: those of the words in use are copied to where the larger ring has them.
+            for word in self.una / WORD..=self.next / WORD {
+                bits[word as usize & (n - 1)] = old[word as usize & (old.len() - 1)];
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::Dice;
+
+    #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+    enum State {
+        UnderWay,
+        Sacked,
+        Lost,
+        Resent,
+    }
+
+    /// What the board says, segment by segment.
+    fn check(board: &Board, expected: &[State]) {
+        let count =
+            |state| expected[board.una as usize..].iter().filter(|known| **known == state).count() as u32;
+        assert_eq!(board.next as usize, expected.len());
+        assert_eq!((board.n_sacked, board.n_lost), (count(State::Sacked), count(State::Lost)));
+        assert_eq!(board.pipe(), count(State::UnderWay) + count(State::Resent));
+    }
+
+    /// A sender would send again what has arrived, or would count wrongly what is under way and stall.
+    #[test]
+    fn it_knows_what_a_plain_list_knows() {
+        let mut dice = Dice::new(5);
+        for _ in 0..30 {
+            let mut board = Board::new();
+            let mut plain: Vec<State> = Vec::new();
+            for _ in 0..600 {
+                match dice.within(&(0..=9)) {
+                    0..=3 => {
+                        for _ in 0..dice.within(&(0..=200)) {
+                            assert_eq!(board.send_new() as usize, plain.len());
+                            plain.push(State::UnderWay);
+                        }
+                    }
+                    4 => {
+                        let ack = dice.within(&(u64::from(board.una)..=u64::from(board.next))) as u32;
+                        let fresh =
+                            (board.una..ack).filter(|seq| plain[*seq as usize] != State::Sacked).count();
+                        assert_eq!(board.acknowledge(ack) as usize, fresh);
+                    }
+                    5..=6 => {
+                        let from = dice.within(&(0..=u64::from(board.next))) as u32;
+                        let to = from + dice.within(&(0..=150)) as u32;
+                        let range = from.max(board.una) as usize
+                            ..(to.min(board.next) as usize).max(from.max(board.una) as usize);
+                        let fresh =
+                            plain[range.clone()].iter().filter(|state| **state != State::Sacked).count();
+                        plain[range].fill(State::Sacked);
+                        assert_eq!(board.sack(from, to) as usize, fresh);
+                    }
+                    7 => {
+                        board.judge(3);
+                        let sacked = |(_, state): &(usize, &State)| **state == State::Sacked;
+                        let una = board.una as usize;
+                        let third =
+                            plain.iter().enumerate().skip(una).rev().filter(sacked).nth(2).map(|(at, _)| at);
+                        for state in plain.iter_mut().take(third.unwrap_or(0)).skip(una) {
+                            if *state == State::UnderWay {
+                                *state = State::Lost;
+                            }
+                        }
+                    }
+                    8 => {
+                        let first = (board.una as usize..plain.len()).find(|at| plain[*at] == State::Lost);
+                        assert_eq!(board.send_lost().map(|seq| seq as usize), first);
+                        if let Some(first) = first {
+                            plain[first] = State::Resent;
+                        }
+                    }
+                    9 if dice.chance(100) => {
+                        board.find_all();
+                        for state in plain.iter_mut().skip(board.una as usize) {
+                            if *state != State::Sacked {
+                                *state = State::UnderWay;
+                            }
+                        }
+                    }
+                    _ if dice.chance(100) => {
+                        board.lose_all();
+                        for state in plain.iter_mut().skip(board.una as usize) {
+                            if *state != State::Sacked {
+                                *state = State::Lost;
+                            }
+                        }
+                    }
+                    _ => {}
+                }
+                check(&board, &plain);
+            }
+        }
+    }
+}

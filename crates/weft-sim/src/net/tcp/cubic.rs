@@ -1,0 +1,156 @@
+//! CUBIC: the window as a cubic function of the time since the last loss. Source: RFC 9438.
+
+use super::control::{COUNTED_MAX, Progress, WINDOW_MAX, WINDOW_MIN};
+use crate::net::numbers::cbrt;
+
+/// `C` of the RFC, in segments for each second cubed (section 5).
+const SCALE: f64 = 0.4;
+/// `beta_cubic`: what a loss leaves of the window (section 4.6).
+const BETA: f64 = 0.7;
+/// `alpha_cubic`: with it a flow grows on average as Reno does (section 4.3).
+const RENO_GROWTH: f64 = 3.0 * (1.0 - BETA) / (1.0 + BETA);
+
+/// The state of section 4.1; windows are in segments.
+#[derive(Clone, Debug)]
+pub(super) struct Cubic {
+    window: f64,
+    threshold: f64,
+    /// Where the window was when the last loss was found: the plateau of the curve.
+    window_max: f64,
+    /// The window that Reno would have.
+    window_reno: f64,
+    /// When this stage of congestion avoidance began; none before its first acknowledgement.
+    epoch_ns: Option<u64>,
+    /// Seconds from there to the plateau: `K`.
+    plateau_s: f64,
+    rtt_ns: u64,
+}
+
+impl Cubic {
+    pub(super) fn new(window: f64) -> Self {
+        Self {
+            window,
+            threshold: WINDOW_MAX,
+            window_max: 0.0,
+            window_reno: 0.0,
+            epoch_ns: None,
+            plateau_s: 0.0,
+            rtt_ns: 0,
+        }
+    }
+
+    pub(super) fn window(&self) -> f64 {
+        self.window
+    }
+
+    pub(super) fn progress(&mut self, progress: &Progress) {
+        self.rtt_ns = match self.rtt_ns {
+            0 => progress.rtt_ns,
+            smoothed => (7 * smoothed + progress.rtt_ns) / 8,
+        };
+        if progress.is_recovering || !progress.is_full {
+            return;
+        }
+        let counted = f64::from(progress.acked.min(COUNTED_MAX));
+        if self.window < self.threshold {
+            self.window = (self.window + counted).min(WINDOW_MAX);
+            return;
+        }
+        let epoch = *self.epoch_ns.get_or_insert_with(|| {
+            self.window_reno = self.window;
+            // Section 4.2: K is 0 where the window is at the plateau already.
+            self.window_max = self.window_max.max(self.window);
+            self.plateau_s = cbrt((self.window_max - self.window) / SCALE);
+            progress.now_ns
+        });
+        let seconds = (progress.now_ns - epoch) as f64 / 1e9;
+        // Section 4.3: above the window of the last loss Reno's growth is one segment a round again.
+        let growth = if self.window_reno < self.window_max { RENO_GROWTH } else { 1.0 };
+        self.window_reno += growth * counted / self.window;
+        if self.at(seconds) < self.window_reno {
+            self.window = self.window_reno;
+        } else {
+            let target = self.at(seconds + self.rtt_ns as f64 / 1e9).clamp(self.window, 1.5 * self.window);
+            self.window += counted * (target - self.window) / self.window;
+        }
+        self.window = self.window.min(WINDOW_MAX);
+    }
+
+    pub(super) fn loss(&mut self) {
+        self.epoch_ns = None;
+        // Fast convergence, section 4.7: a flow that did not reach its last plateau leaves room for others.
+        self.window_max =
+            if self.window < self.window_max { self.window * (1.0 + BETA) / 2.0 } else { self.window };
+        self.threshold = (self.window * BETA).max(WINDOW_MIN);
+        self.window = self.threshold;
+    }
+
+    pub(super) fn timeout(&mut self, is_first: bool) {
+        if is_first {
+            self.loss();
+        }
+        self.epoch_ns = None;
+        self.window = 1.0;
+    }
+
+    /// The curve of section 4.2, so many seconds from the beginning of the epoch.
+    fn at(&self, seconds: f64) -> f64 {
+        let from_plateau = seconds - self.plateau_s;
+        SCALE * from_plateau * from_plateau * from_plateau + self.window_max
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn acked(now_ns: u64) -> Progress {
+        Progress {
+            now_ns,
+            acked: 1,
+            rtt_ns: 100_000_000,
+            is_full: true,
+            is_recovering: false,
+            delivered: 1,
+            delivered_in_ns: 1,
+            is_round: false,
+            in_flight: 1,
+        }
+    }
+
+    /// RFC 9438, section 4.2: after a loss the window comes back to where it was after K seconds, slowly there, and
+    /// goes beyond faster and faster.
+    #[test]
+    fn the_window_follows_the_curve() {
+        let mut cubic = Cubic::new(1000.0);
+        cubic.loss();
+        assert_eq!((cubic.window, cubic.window_max), (700.0, 1000.0));
+        let k = (300.0f64 / 0.4).cbrt();
+        let (mut now, end) = (0u64, (2.0 * k * 1e9) as u64);
+        let mut at_plateau = 0.0;
+        while now < end {
+            cubic.progress(&acked(now));
+            if at_plateau == 0.0 && now as f64 / 1e9 >= k {
+                at_plateau = cubic.window;
+            }
+            now += (1e8 / cubic.window) as u64;
+        }
+        assert!((at_plateau - 1000.0).abs() < 10.0, "{at_plateau}");
+        assert!(
+            (cubic.window - 1300.0).abs() < 40.0,
+            "the curve is the same on both sides: {}",
+            cubic.window
+        );
+    }
+
+    /// Section 4.7: a flow that loses before its plateau aims lower the next time.
+    #[test]
+    fn two_losses_in_a_row_leave_room() {
+        let mut cubic = Cubic::new(1000.0);
+        cubic.loss();
+        cubic.loss();
+        assert_eq!(cubic.window_max, 700.0 * 1.7 / 2.0);
+        cubic.timeout(true);
+        assert_eq!(cubic.window, 1.0);
+    }
+}

@@ -1,0 +1,142 @@
+//! The smallest of a fixed number of keys, when keys change one at a time.
+//!
+//! Whatever makes events here (a link, a flow) has one next deadline, so the events of a run are not a heap that
+//! grows with the packets in flight but one key for each source. A change climbs from the leaf to the root and ends
+//! where the winner stays the same: some log2(n) comparisons, no allocation, and ties go to the source with the
+//! lower number, so that a run is the same wherever it runs. Decision 0037.
+
+/// The key of a source that waits for nothing.
+pub const NEVER: u64 = u64::MAX;
+
+/// A tournament of keys: the least of them is known at any time.
+#[derive(Clone, Debug, Default)]
+pub struct Tournament {
+    /// A key for each source, padded with [`NEVER`] to a power of two.
+    keys: Vec<u64>,
+    /// `winners[1]` is the source with the least key; `winners[i]` the better of `winners[2 i]` and
+    /// `winners[2 i + 1]`. Those of the last level are of pairs of sources.
+    winners: Vec<u32>,
+    n_sources: usize,
+}
+
+impl Tournament {
+    /// No source yet.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Adds a source that waits for nothing, and gives its number. It costs as much as all sources together where
+    /// their number passes a power of two.
+    pub fn add(&mut self) -> usize {
+        let source = self.n_sources;
+        self.n_sources += 1;
+        if self.n_sources > self.keys.len() {
+            self.keys.resize(self.n_sources.next_power_of_two().max(2), NEVER);
+            self.play_all();
+        }
+        source
+    }
+
+    /// How many sources there are.
+    pub fn len(&self) -> usize {
+        self.n_sources
+    }
+
+    /// Whether there is no source.
+    pub fn is_empty(&self) -> bool {
+        self.n_sources == 0
+    }
+
+    /// The key of a source.
+    pub fn key(&self, source: usize) -> u64 {
+        self.keys[source]
+    }
+
+    /// Gives a source another key.
+    pub fn set(&mut self, source: usize, key: u64) {
+        if self.keys[source] == key {
+            return;
+        }
+        self.keys[source] = key;
+        let mut node = (self.keys.len() + source) / 2;
+        let mut winner = self.of_pair(source);
+        loop {
+            let before = core::mem::replace(&mut self.winners[node], winner);
+            // The same winner with the same key: nothing changes above. With the changed key it may lose there.
+            if node == 1 || (before == winner && winner as usize != source) {
+                return;
+            }
+            let other = self.winners[node ^ 1];
+            winner = self.better(winner.min(other), winner.max(other));
+            node /= 2;
+        }
+    }
+
+    /// The source with the least key and that key, which is [`NEVER`] if all wait for nothing.
+    pub fn least(&self) -> Option<(usize, u64)> {
+        let source = *self.winners.get(1)? as usize;
+        Some((source, self.keys[source]))
+    }
+
+    fn play_all(&mut self) {
+        let n = self.keys.len();
+        self.winners = vec![0; n];
+        for node in (1..n).rev() {
+            self.winners[node] = match 2 * node {
+                left if left >= n => self.of_pair(left - n),
+                left => self.better(self.winners[left], self.winners[left + 1]),
+            };
+        }
+    }
+
+    /// The winner of a source and its neighbour.
+    fn of_pair(&self, source: usize) -> u32 {
+        let left = (source & !1) as u32;
+        self.better(left, left + 1)
+    }
+
+    /// The one with the lesser key; on a tie the first, which has the lower number.
+    fn better(&self, first: u32, second: u32) -> u32 {
+        if self.keys[second as usize] < self.keys[first as usize] { second } else { first }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::Dice;
+
+    /// Events would come out of order, or a source would be forgotten.
+    #[test]
+    fn the_least_key_is_that_of_a_walk_through_all() {
+        let mut dice = Dice::new(3);
+        for n in [1, 2, 3, 7, 64, 100] {
+            let mut keys = vec![NEVER; n];
+            let mut tournament = Tournament::new();
+            for source in 0..n {
+                assert_eq!(tournament.add(), source);
+            }
+            for _ in 0..2000 {
+                let source = dice.within(&(0..=n as u64 - 1)) as usize;
+                let key = if dice.chance(100) { NEVER } else { dice.within(&(0..=20)) };
+                keys[source] = key;
+                tournament.set(source, key);
+                let expected = keys.iter().enumerate().min_by_key(|(at, key)| (**key, *at)).unwrap();
+                assert_eq!(tournament.least(), Some((expected.0, *expected.1)));
+            }
+        }
+        assert_eq!(Tournament::new().least(), None);
+    }
+
+    /// A source that comes in the middle of a run must not disturb the others.
+    #[test]
+    fn a_source_may_come_later() {
+        let mut tournament = Tournament::new();
+        for source in 0..20 {
+            assert_eq!(tournament.add(), source);
+            tournament.set(source, 100 - source as u64);
+            assert_eq!(tournament.least(), Some((source, 100 - source as u64)));
+        }
+        assert_eq!((tournament.len(), tournament.key(3)), (20, 97));
+    }
+}

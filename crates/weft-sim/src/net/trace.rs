@@ -1,0 +1,253 @@
+//! Links whose rate changes, as a list of the moments at which they can deliver a packet.
+//!
+//! The format is that of Mahimahi: a line is a number, the millisecond of an opportunity to deliver one packet of any
+//! size up to 1500 bytes; a repeated line is another opportunity in that millisecond; the list begins anew at the
+//! time of its last line. An opportunity at which nothing waits is lost.
+
+use core::fmt;
+
+use crate::Dice;
+
+/// Opportunities that a trace may have: some 8 hours of an LTE link.
+pub const OPPORTUNITIES_MAX: usize = 16 << 20;
+/// The last millisecond that a line may name: a day.
+pub const TRACE_MS_MAX: u32 = 86_400_000;
+
+const NS_PER_MS: u64 = 1_000_000;
+
+/// Moments at which a link can deliver a packet.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Trace {
+    /// In milliseconds from the beginning, never going back. Not empty.
+    at_ms: Vec<u32>,
+    /// When the list begins anew; not 0.
+    period_ms: u32,
+}
+
+/// A trace that cannot be used: the line, counted from 1, and why.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct TraceError {
+    /// The line; 0 for the whole text.
+    pub line: usize,
+    /// What is wrong with it.
+    pub why: TraceFault,
+}
+
+/// What is wrong with a line of a trace.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum TraceFault {
+    /// The line, shortened, is not a whole number.
+    NotANumber(String),
+    /// It goes back from the millisecond of the line before.
+    GoesBack {
+        /// Of the line before.
+        from: u32,
+        /// Of this one.
+        to: u32,
+    },
+    /// It is beyond [`TRACE_MS_MAX`].
+    TooLate,
+    /// There are more than [`OPPORTUNITIES_MAX`].
+    TooMany,
+    /// There is no line, or all name millisecond 0: the list would have no length.
+    NoLength,
+}
+
+/// A place in a trace that is repeated for ever.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Cursor {
+    next: usize,
+    round: u64,
+}
+
+impl Trace {
+    /// Reads a trace file.
+    ///
+    /// # Errors
+    /// The first line that is not a number, goes back in time or is too late; a text without a length.
+    pub fn parse(text: &str) -> Result<Self, TraceError> {
+        let mut at_ms: Vec<u32> = Vec::new();
+        for (nth, line) in text.lines().enumerate() {
+            let fault = |why| TraceError { line: nth + 1, why };
+            let line = line.trim();
+            if !line.bytes().all(|byte| byte.is_ascii_digit()) || line.is_empty() {
+                return Err(fault(TraceFault::NotANumber(line.chars().take(32).collect())));
+            }
+            // Digits alone: what does not parse is too long.
+            let to = line.parse().ok().filter(|ms| *ms <= TRACE_MS_MAX);
+            let Some(to) = to else { return Err(fault(TraceFault::TooLate)) };
+            let from = at_ms.last().copied().unwrap_or(0);
+            if to < from {
+                return Err(fault(TraceFault::GoesBack { from, to }));
+            }
+            if at_ms.len() == OPPORTUNITIES_MAX {
+                return Err(fault(TraceFault::TooMany));
+            }
+            at_ms.push(to);
+        }
+        Self::new(at_ms).ok_or(TraceError { line: 0, why: TraceFault::NoLength })
+    }
+
+    /// A trace like those of an LTE link on the road, of so many seconds, up to an hour; the seed decides it.
+    ///
+    /// Opportunities are a Poisson process whose rate wanders as Brownian motion between 0 and `rate_max` a second,
+    /// by 200 a second in a root of a second: the model by which Winstein, Sivaraman and Balakrishnan describe such
+    /// links ("Stochastic Forecasts Achieve High Throughput and Low Delay over Cellular Networks", NSDI 2013,
+    /// section 3). Where it comes to 0 the link is out, for 0.3 s on average, and comes back slow: the link is out for
+    /// some 6 % of the time, as in recordings of such links, where it is 2 to 13 %.
+    pub fn like_lte(seed: u64, seconds: u32, rate_max: f64) -> Self {
+        const WANDERS: f64 = 200.0;
+        const OUTAGE_S: f64 = 0.3;
+        const COMES_BACK: f64 = 0.1;
+        const STEP_S: f64 = 1e-3;
+        const SECONDS_MAX: u32 = 3600;
+        let mut dice = Dice::new(seed);
+        let period_ms = seconds.clamp(1, SECONDS_MAX) * 1000;
+        let mut rate = rate_max * dice.unit();
+        let mut is_out = false;
+        let mut at_ms = Vec::with_capacity((f64::from(period_ms) * STEP_S * rate_max) as usize / 2);
+        let mut until_next = dice.exponential(1.0);
+        for ms in 0..period_ms {
+            if is_out {
+                is_out = dice.unit() >= STEP_S / OUTAGE_S;
+                rate = COMES_BACK * rate_max;
+                continue;
+            }
+            rate += WANDERS * STEP_S.sqrt() * dice.normal();
+            if rate > rate_max {
+                rate = 2.0 * rate_max - rate;
+            }
+            if rate <= 0.0 {
+                is_out = true;
+                continue;
+            }
+            until_next -= rate * STEP_S;
+            while until_next <= 0.0 {
+                at_ms.push(ms);
+                until_next += dice.exponential(1.0);
+            }
+        }
+        at_ms.push(period_ms);
+        Self { at_ms, period_ms }
+    }
+
+    /// Opportunities at these milliseconds, in order; none if the last is 0 or there is none.
+    fn new(at_ms: Vec<u32>) -> Option<Self> {
+        let period_ms = at_ms.last().copied().filter(|last| *last > 0)?;
+        Some(Self { at_ms, period_ms })
+    }
+
+    /// How many opportunities a second there are on average.
+    pub fn rate(&self) -> f64 {
+        self.at_ms.len() as f64 * 1e3 / f64::from(self.period_ms)
+    }
+
+    /// After how many nanoseconds the list begins anew.
+    pub fn period_ns(&self) -> u64 {
+        u64::from(self.period_ms) * NS_PER_MS
+    }
+
+    /// The first opportunity that the cursor has not passed and that is not before `now_ns`; those before are lost.
+    pub fn next_at(&self, cursor: &mut Cursor, now_ns: u64) -> u64 {
+        let round = now_ns / self.period_ns();
+        // The last line of a round is at the time at which the next one begins, so that round is walked to its end.
+        if round > cursor.round + 1 {
+            *cursor = Cursor { next: 0, round: round - 1 };
+        }
+        loop {
+            let Some(at_ms) = self.at_ms.get(cursor.next) else {
+                *cursor = Cursor { next: 0, round: cursor.round + 1 };
+                continue;
+            };
+            let at_ns = cursor.round * self.period_ns() + u64::from(*at_ms) * NS_PER_MS;
+            if at_ns >= now_ns {
+                return at_ns;
+            }
+            cursor.next += 1;
+        }
+    }
+
+    /// Takes the opportunity that [`Trace::next_at`] gave.
+    pub fn take(&self, cursor: &mut Cursor) {
+        cursor.next += 1;
+    }
+}
+
+impl fmt::Display for TraceError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if self.line > 0 {
+            write!(f, "line {}: ", self.line)?;
+        }
+        match &self.why {
+            TraceFault::NotANumber(line) => {
+                write!(f, "`{}` is not a whole number of milliseconds", line.escape_debug())
+            }
+            TraceFault::GoesBack { from, to } => write!(f, "time goes back from {from} ms to {to} ms"),
+            TraceFault::TooLate => write!(f, "no time beyond {TRACE_MS_MAX} ms, which is a day"),
+            TraceFault::TooMany => write!(f, "more than {OPPORTUNITIES_MAX} opportunities"),
+            TraceFault::NoLength => {
+                f.write_str("the trace has no length: its last line must name a time above 0")
+            }
+        }
+    }
+}
+
+impl core::error::Error for TraceError {}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn times(trace: &Trace, n: usize) -> Vec<u64> {
+        let mut cursor = Cursor::default();
+        let mut at = || {
+            let at_ns = trace.next_at(&mut cursor, 0);
+            trace.take(&mut cursor);
+            at_ns / NS_PER_MS
+        };
+        (0..n).map(|_| at()).collect()
+    }
+
+    /// A trace would be played wrong: repeated lines are opportunities of their own, and the end is the beginning.
+    #[test]
+    fn a_trace_is_played_again_from_its_last_line() {
+        let trace = Trace::parse("0\n5\n5\n10\n").unwrap();
+        assert_eq!(times(&trace, 9), [0, 5, 5, 10, 10, 15, 15, 20, 20]);
+        assert_eq!((trace.rate(), trace.period_ns()), (400.0, 10 * NS_PER_MS));
+    }
+
+    /// A link that was idle would send a burst of opportunities that it had saved up.
+    #[test]
+    fn opportunities_that_nobody_took_are_lost() {
+        let trace = Trace::parse("0\n5\n5\n10\n").unwrap();
+        let mut cursor = Cursor::default();
+        assert_eq!(trace.next_at(&mut cursor, 6 * NS_PER_MS), 10 * NS_PER_MS);
+        assert_eq!(trace.next_at(&mut cursor, 1_000_003 * NS_PER_MS), 1_000_005 * NS_PER_MS);
+    }
+
+    /// A user with a broken file would not be told where it is broken.
+    #[test]
+    fn a_bad_line_is_named_with_its_reason() {
+        let told = |text| Trace::parse(text).unwrap_err().to_string();
+        assert_eq!(told("1\n2\nfast\n"), "line 3: `fast` is not a whole number of milliseconds");
+        assert_eq!(told("1\n\n2\n"), "line 2: `` is not a whole number of milliseconds");
+        assert_eq!(told("1\n-2\n"), "line 2: `-2` is not a whole number of milliseconds");
+        assert_eq!(told("7\n3\n"), "line 2: time goes back from 7 ms to 3 ms");
+        assert_eq!(told("99999999999999999999\n"), "line 1: no time beyond 86400000 ms, which is a day");
+        for empty in ["", "0\n0\n"] {
+            assert_eq!(told(empty), "the trace has no length: its last line must name a time above 0");
+        }
+    }
+
+    /// The experiment would run on links of another speed than it says, or on other links each time.
+    #[test]
+    fn a_made_trace_follows_from_its_seed_and_has_outages() {
+        let trace = Trace::like_lte(1, 250, 1000.0);
+        assert_eq!(trace, Trace::like_lte(1, 250, 1000.0));
+        assert_ne!(trace, Trace::like_lte(2, 250, 1000.0));
+        let mean: f64 = (0..20).map(|seed| Trace::like_lte(seed, 250, 1000.0).rate()).sum::<f64>() / 20.0;
+        assert!((400.0..600.0).contains(&mean), "{mean}");
+        let longest = |trace: &Trace| trace.at_ms.windows(2).map(|two| two[1] - two[0]).max().unwrap();
+        assert!((0..20).any(|seed| longest(&Trace::like_lte(seed, 250, 1000.0)) > 1000));
+    }
+}

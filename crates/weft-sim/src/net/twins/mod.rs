@@ -1,0 +1,9 @@
+//! Well-known disciplines, written by hand in Rust from their RFCs and papers.
+//!
+//! They are what the simulator's experiments run, and independent twins for queue programs: a program and its twin must
+//! drop the same items at the same times, and the twin is the yardstick for the program's speed. So they are written
+//! plainly, each for itself.
+
+mod fifo;
+
+pub use fifo::Fifo;

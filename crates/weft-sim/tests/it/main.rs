@@ -1,0 +1,4 @@
+//! The simulator against what is published of the things that it simulates.
+
+mod rig;
+mod tcp;
