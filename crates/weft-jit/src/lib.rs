@@ -1,7 +1,7 @@
-//! The Cranelift back end: one machine-code function for each segment of a chain.
+//! The Cranelift back end: one machine-code function for each segment of a chain, and for each handler of a queue.
 //!
-//! [`Jit`] is a [`Backend`]. What its code does is what the interpreter of `weft-ir` does; `tests/agree.rs` holds
-//! both against each other on generated programs.
+//! [`Jit`] is a [`Backend`]. What its code does is what the interpreters of `weft-ir` do; `tests/agree.rs` and
+//! `tests/queues.rs` hold them against each other on generated programs.
 //!
 //! Unsafe code is here and in `weft-io` alone. These facts carry it:
 //! * A function is translated only after the verifier has accepted it, so its values have the types that the
@@ -13,16 +13,22 @@
 //! * Short bytes are read by whole words. What is behind them is cut off or overwritten, and never read where it
 //!   would be in another page.
 //! * Code and the constants that it points to belong to the [`Segment`] and die with it.
+//! * The same holds for [`CompiledQueue`], which counts the words that each handler touches when it is compiled, and
+//!   looks whether they are there before it runs one.
 
 #![allow(unsafe_code, reason = "running generated machine code is unsafe by nature")]
 
 mod ahead;
+mod arithmetic;
 mod cold;
 mod frame;
 mod helpers;
 mod memory;
+mod queue;
 mod text;
 mod translate;
+
+pub use queue::CompiledQueue;
 
 use ahead::Asks;
 use core::cell::RefCell;
@@ -116,8 +122,8 @@ impl Jit {
         let shape = Shape::of(chain, event, state)?;
         let Self { isa, vec_words, .. } = self;
         let plan = Plan { chain, event, state, isa, vec_words: *vec_words, target: isa.frontend_config() };
-        let (code, constants) =
-            WORKSPACE.with_borrow_mut(|workspace| workspace.compile(isa, &plan, translate::translate))?;
+        let translate = |builder: FunctionBuilder<'_>| translate::translate(&plan, builder);
+        let (code, constants) = WORKSPACE.with_borrow_mut(|workspace| workspace.code(isa, translate))?;
         let looks_ahead = event == Event::Request && (self.always_looks_ahead || chain.frames.is_some());
         let asks_tables = !(shape.tables.is_empty() && shape.matches.is_empty());
         let ahead = (looks_ahead && asks_tables).then(|| Ahead::compile(isa, &plan)).transpose()?.flatten();
@@ -164,16 +170,27 @@ impl Default for Workspace {
 }
 
 impl Workspace {
+    /// Machine code in memory of its own.
+    fn code<T>(
+        &mut self,
+        isa: &OwnedTargetIsa,
+        translate: impl FnOnce(FunctionBuilder<'_>) -> Result<T, Unsupported>,
+    ) -> Result<(Code, T), Unsupported> {
+        let (machine, made) = self.compile(isa, translate)?;
+        let code = Code::new(machine.bytes, machine.align);
+        Ok((code.map_err(|reason| Unsupported { reason, line: 0 })?, made))
+    }
+
+    /// Machine code, and what the translation returned beside it.
     fn compile<T>(
         &mut self,
         isa: &OwnedTargetIsa,
-        plan: &Plan<'_>,
-        translate: impl FnOnce(&Plan<'_>, FunctionBuilder<'_>) -> Result<T, Unsupported>,
-    ) -> Result<(Code, T), Unsupported> {
+        translate: impl FnOnce(FunctionBuilder<'_>) -> Result<T, Unsupported>,
+    ) -> Result<(MachineCode<'_>, T), Unsupported> {
         let refused = |reason: String| Unsupported { reason, line: 0 };
         self.context.clear();
         let builder = FunctionBuilder::new(&mut self.context.func, &mut self.builder);
-        let made = match translate(plan, builder) {
+        let made = match translate(builder) {
             Ok(made) => made,
             Err(error) => {
                 // A builder that did not finish leaves its context in disorder.
@@ -189,9 +206,14 @@ impl Workspace {
             return Err(refused("the machine lacks instructions that the code needs".into()));
         }
         let align = u64::from(compiled.buffer.alignment).max(16);
-        let code = Code::new(compiled.code_buffer(), align).map_err(refused)?;
-        Ok((code, made))
+        Ok((MachineCode { bytes: compiled.code_buffer(), align }, made))
     }
+}
+
+/// What Cranelift makes of a function: code that needs no relocation.
+struct MachineCode<'w> {
+    bytes: &'w [u8],
+    align: u64,
 }
 
 /// A compiled segment.
@@ -217,8 +239,9 @@ struct Ahead {
 impl Ahead {
     /// None if there is nothing to look ahead for.
     fn compile(isa: &OwnedTargetIsa, plan: &Plan<'_>) -> Result<Option<Self>, Unsupported> {
-        let compile = |workspace: &mut Workspace| workspace.compile(isa, plan, translate::look_ahead);
-        let (code, (constants, asks)) = WORKSPACE.with_borrow_mut(compile)?;
+        let translate = |builder: FunctionBuilder<'_>| translate::look_ahead(plan, builder);
+        let (code, (constants, asks)) =
+            WORKSPACE.with_borrow_mut(|workspace| workspace.code(isa, translate))?;
         Ok((asks.words > 0).then_some(Self { code, _constants: constants, asks }))
     }
 }

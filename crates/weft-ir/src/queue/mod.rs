@@ -13,6 +13,7 @@
 //! [`run`] is the interpreter, [`verify`] says what well-formed means. Source: "No Silver Bullet: Extending SDN to the
 //! Data Plane" (HotNets 2013), and decision 0036.
 
+pub mod generate;
 mod print;
 pub mod run;
 pub mod verify;

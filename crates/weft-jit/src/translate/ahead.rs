@@ -8,6 +8,7 @@
 
 use super::{PLAIN, PartTranslator, Segment, Val, held};
 use crate::ahead::Asks;
+use crate::arithmetic::Arithmetic as _;
 use cranelift_codegen::ir as clif;
 use cranelift_codegen::ir::InstBuilder as _;
 use weft_core::table::near::NearKey;

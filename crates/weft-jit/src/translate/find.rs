@@ -1,6 +1,7 @@
 //! Looks into tables, spelled out: the first two slots of a key's home, where nearly every row is.
 
 use super::{PLAIN, PartTranslator, Segment, UNALIGNED, Val};
+use crate::arithmetic::Arithmetic as _;
 use crate::frame::arc_offset;
 use crate::helpers::{Cold, Helper, ZERO_ROW};
 use cranelift_codegen::ir as clif;

@@ -4,6 +4,7 @@
 //! way to others leads through a helper, and then the table is asked.
 
 use super::{PLAIN, PartTranslator, Segment, UNALIGNED, Val};
+use crate::arithmetic::Arithmetic as _;
 use crate::helpers::Helper;
 use cranelift_codegen::ir as clif;
 use cranelift_codegen::ir::condcodes::IntCC;

@@ -1,19 +1,33 @@
 //! Integers, floats, booleans, conversions between them, and hashes of words. All of it is inline.
 
 use super::{PartTranslator, Val};
+use crate::arithmetic::{Arithmetic, float_cc, int_cc};
 use cranelift_codegen::ir as clif;
 use cranelift_codegen::ir::InstBuilder as _;
 use cranelift_codegen::ir::condcodes::{FloatCC, IntCC};
-use cranelift_codegen::ir::types::{F64, I64, I128};
-use weft_core::hash;
+use cranelift_codegen::ir::types::{F64, I64};
+use cranelift_frontend::FunctionBuilder;
 use weft_ir::backend::Unsupported;
-use weft_ir::ir::{BoolOp, FloatCmp, FloatOp, FloatUnaryOp, IntCmp, IntOp, Op, Signed, Ty, Value};
+use weft_ir::ir::{IntOp, Op, Signed, Ty, Value};
+
+impl<'f> Arithmetic<'f> for PartTranslator<'_, '_, 'f, '_> {
+    fn builder(&mut self) -> &mut FunctionBuilder<'f> {
+        &mut self.segment.builder
+    }
+
+    fn word(&mut self, n: i64) -> clif::Value {
+        self.segment.int(n)
+    }
+}
 
 impl PartTranslator<'_, '_, '_, '_> {
     /// Translates an operation on numbers or booleans; None if it is of another kind.
     pub(super) fn number(&mut self, op: &Op) -> Result<Option<Val>, Unsupported> {
         let value = match op {
-            Op::IntBinary(op, a, b) => self.int_binary(*op, *a, *b)?,
+            Op::IntBinary(op, a, b) => {
+                let (a, b) = self.operands(*a, *b)?;
+                self.int_binary(*op, a, b)
+            }
             Op::Overflows(op, signed, a, b) => self.overflows(*op, *signed, *a, *b)?,
             Op::IntCompare(cmp, a, b) => {
                 let (a, b) = self.operands(*a, *b)?;
@@ -22,25 +36,11 @@ impl PartTranslator<'_, '_, '_, '_> {
             Op::InRange(a, low, high) => self.in_range(*a, *low, *high)?,
             Op::FloatBinary(op, a, b) => {
                 let (a, b) = self.operands(*a, *b)?;
-                match op {
-                    FloatOp::Add => self.ins().fadd(a, b),
-                    FloatOp::Sub => self.ins().fsub(a, b),
-                    FloatOp::Mul => self.ins().fmul(a, b),
-                    FloatOp::Div => self.ins().fdiv(a, b),
-                    FloatOp::Min => self.ins().fmin(a, b),
-                    FloatOp::Max => self.ins().fmax(a, b),
-                }
+                self.float_binary(*op, a, b)
             }
             Op::FloatUnary(op, a) => {
                 let a = self.get(*a)?.one();
-                match op {
-                    FloatUnaryOp::Neg => self.ins().fneg(a),
-                    FloatUnaryOp::Abs => self.ins().fabs(a),
-                    FloatUnaryOp::Floor => self.ins().floor(a),
-                    FloatUnaryOp::Ceil => self.ins().ceil(a),
-                    FloatUnaryOp::Round => self.ins().nearest(a),
-                    FloatUnaryOp::Sqrt => self.ins().sqrt(a),
-                }
+                self.float_unary(*op, a)
             }
             Op::FloatCompare(cmp, a, b) => {
                 let (a, b) = self.operands(*a, *b)?;
@@ -67,11 +67,7 @@ impl PartTranslator<'_, '_, '_, '_> {
             }
             Op::BoolBinary(op, a, b) => {
                 let (a, b) = self.operands(*a, *b)?;
-                match op {
-                    BoolOp::And => self.ins().band(a, b),
-                    BoolOp::Or => self.ins().bor(a, b),
-                    BoolOp::Xor => self.ins().bxor(a, b),
-                }
+                self.bool_binary(*op, a, b)
             }
             Op::Not(a) => {
                 let a = self.get(*a)?.one();
@@ -92,56 +88,6 @@ impl PartTranslator<'_, '_, '_, '_> {
 
     fn operands(&self, a: Value, b: Value) -> Result<(clif::Value, clif::Value), Unsupported> {
         Ok((self.get(a)?.one(), self.get(b)?.one()))
-    }
-
-    fn int_binary(&mut self, op: IntOp, a: Value, b: Value) -> Result<clif::Value, Unsupported> {
-        let (a, b) = self.operands(a, b)?;
-        Ok(match op {
-            IntOp::Add => self.ins().iadd(a, b),
-            IntOp::Sub => self.ins().isub(a, b),
-            IntOp::Mul => self.ins().imul(a, b),
-            IntOp::And => self.ins().band(a, b),
-            IntOp::Or => self.ins().bor(a, b),
-            IntOp::Xor => self.ins().bxor(a, b),
-            // Cranelift takes the count modulo the width, too.
-            IntOp::Shl => self.ins().ishl(a, b),
-            IntOp::Shr => self.ins().ushr(a, b),
-            IntOp::SMin => self.ins().smin(a, b),
-            IntOp::SMax => self.ins().smax(a, b),
-            IntOp::UMin => self.ins().umin(a, b),
-            IntOp::UMax => self.ins().umax(a, b),
-            IntOp::SDiv | IntOp::SRem => self.signed_division(op, a, b),
-            IntOp::UDiv | IntOp::URem => self.unsigned_division(op, a, b),
-        })
-    }
-
-    /// Cranelift's division traps on 0 and on `MIN / -1`, so it divides by 1 in their place.
-    fn signed_division(&mut self, op: IntOp, a: clif::Value, b: clif::Value) -> clif::Value {
-        let one = self.segment.int(1);
-        let zero = self.segment.int(0);
-        let is_zero = self.segment.icmp_imm(IntCC::Equal, b, 0);
-        let is_minus_one = self.segment.icmp_imm(IntCC::Equal, b, -1);
-        let is_special = self.ins().bor(is_zero, is_minus_one);
-        let divisor = self.ins().select(is_special, one, b);
-        if op == IntOp::SRem {
-            return self.ins().srem(a, divisor);
-        }
-        let quotient = self.ins().sdiv(a, divisor);
-        let negated = self.ins().ineg(a);
-        let quotient = self.ins().select(is_minus_one, negated, quotient);
-        self.ins().select(is_zero, zero, quotient)
-    }
-
-    fn unsigned_division(&mut self, op: IntOp, a: clif::Value, b: clif::Value) -> clif::Value {
-        let one = self.segment.int(1);
-        let zero = self.segment.int(0);
-        let is_zero = self.segment.icmp_imm(IntCC::Equal, b, 0);
-        let divisor = self.ins().select(is_zero, one, b);
-        if op == IntOp::URem {
-            return self.ins().urem(a, divisor);
-        }
-        let quotient = self.ins().udiv(a, divisor);
-        self.ins().select(is_zero, zero, quotient)
     }
 
     fn overflows(
@@ -189,48 +135,5 @@ impl PartTranslator<'_, '_, '_, '_> {
         let above = self.ins().fcmp(low_cc, value, low);
         let below = self.ins().fcmp(FloatCC::LessThan, value, high);
         Ok(self.ins().band(above, below))
-    }
-
-    /// [`hash::hash_word`].
-    pub(super) fn hash_word(&mut self, word: clif::Value) -> clif::Value {
-        let [k0, k1, _] = hash::KEYS.map(|k| self.segment.int(k as i64));
-        let mixed = self.ins().bxor(word, k0);
-        self.fold_mul(mixed, k1)
-    }
-
-    /// [`hash::mix`].
-    pub(super) fn hash_mix(&mut self, hash: clif::Value, word: clif::Value) -> clif::Value {
-        let [k0, _, k2] = hash::KEYS.map(|k| self.segment.int(k as i64));
-        let mixed = self.ins().bxor(hash, word);
-        let mixed = self.ins().bxor(mixed, k2);
-        self.fold_mul(mixed, k0)
-    }
-
-    pub(super) fn fold_mul(&mut self, a: clif::Value, b: clif::Value) -> clif::Value {
-        // One instruction where the machine has it.
-        let [a, b] = [a, b].map(|word| self.ins().uextend(I128, word));
-        let product = self.ins().imul(a, b);
-        let (low, high) = self.ins().isplit(product);
-        self.ins().bxor(low, high)
-    }
-}
-
-fn int_cc(cmp: IntCmp) -> IntCC {
-    match cmp {
-        IntCmp::Eq => IntCC::Equal,
-        IntCmp::Ne => IntCC::NotEqual,
-        IntCmp::SLt => IntCC::SignedLessThan,
-        IntCmp::SLe => IntCC::SignedLessThanOrEqual,
-        IntCmp::ULt => IntCC::UnsignedLessThan,
-        IntCmp::ULe => IntCC::UnsignedLessThanOrEqual,
-    }
-}
-
-fn float_cc(cmp: FloatCmp) -> FloatCC {
-    match cmp {
-        FloatCmp::Eq => FloatCC::Equal,
-        FloatCmp::Ne => FloatCC::OrderedNotEqual,
-        FloatCmp::Lt => FloatCC::LessThan,
-        FloatCmp::Le => FloatCC::LessThanOrEqual,
     }
 }

@@ -3,6 +3,7 @@
 use super::analysis::{self, column_ref};
 use super::bytes::little_endian;
 use super::{LockState, PLAIN, PartTranslator, UNALIGNED, Val};
+use crate::arithmetic::Arithmetic as _;
 use crate::frame::SLICE_START;
 use crate::helpers::{Cold, Helper, merge_code};
 use core::mem::offset_of;

@@ -1,6 +1,7 @@
 //! Operations on the tuple and on what leaves the pass.
 
 use super::{Done, FIXED, PLAIN, PartTranslator, Segment, UNALIGNED, Val};
+use crate::arithmetic::Arithmetic as _;
 use crate::frame::{SLICE_LEN, SLICE_START};
 use crate::helpers::{Helper, target};
 use core::mem::offset_of;

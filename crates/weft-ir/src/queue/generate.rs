@@ -1,0 +1,583 @@
+//! Test programs: the generator of well-formed queue programs and of words for them.
+//!
+//! All follows from a [`Dice`]. To hold a back end against the interpreter:
+//!
+//! ```
+//! use weft_ir::queue::{QueueCode, generate, run::Interpreted};
+//! let compile = |program: &_| Ok(Box::new(Interpreted::new(std::sync::Arc::clone(program))) as Box<dyn QueueCode>);
+//! generate::compare(7, compile).unwrap();
+//! ```
+//!
+//! The programs use every operation at every moment; words and constants come from the edges. [`coverage`] tells which
+//! operations occur. NaNs are one value, since their bits differ from machine to machine.
+
+use super::run::Interpreted;
+use super::verify::allowed;
+use super::{
+    Field, Handler, Handlers, LEVELS_MAX, Level, Limit, Moment, Op, Order, Overflow, PacketOrder, Partitions,
+    QueueCode, QueueProgram, Scope, Slot, Step, Ty, Value, VarDecl, Verdict, Victim, Words, word,
+};
+use crate::ir::{BoolOp, FloatCmp, FloatOp, FloatUnaryOp, IntCmp, IntOp};
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+pub use weft_core::dice::Dice;
+
+/// Runs of each handler in one [`compare`].
+pub const RUNS: usize = 24;
+
+/// A difference between a back end and the interpreter.
+#[derive(Clone, Debug)]
+pub struct Difference {
+    /// The seed.
+    pub seed: u64,
+    /// What happened, with the program in text form.
+    pub what: String,
+}
+
+/// Runs each handler of a random program on random words, [`RUNS`] times, by a back end and by the interpreter.
+/// Returns how many handlers there were.
+///
+/// # Errors
+/// The first run after which they disagree, or a back end that does not compile the program.
+pub fn compare(
+    seed: u64,
+    compile: impl FnOnce(&Arc<QueueProgram>) -> Result<Box<dyn QueueCode>, String>,
+) -> Result<usize, Difference> {
+    let mut dice = Dice::from_seed(seed);
+    let program = Arc::new(program(&mut dice));
+    let differs = |what: String| Difference { seed, what: format!("{what}\n{program}") };
+    let code = compile(&program).map_err(|why| differs(format!("refused: {why}")))?;
+    let meaning = Interpreted::new(program.clone());
+    let mut n_handlers = 0;
+    for (at, level) in program.levels.iter().enumerate() {
+        for (moment, _) in level.handlers.iter() {
+            n_handlers += 1;
+            let mut kept = Kept::random(&mut dice, &program, level);
+            for nth in 0..RUNS {
+                kept.come(&mut dice, &program, level);
+                let before = kept.clone();
+                let mut other = kept.clone();
+                let expected = meaning.run(at, moment, kept.words(moment));
+                let seen = code.run(at, moment, other.words(moment));
+                if seen != expected || !kept.equals(&other, level) {
+                    let which = format!("{}, {moment:?}, run {nth}", level.name);
+                    return Err(differs(format!(
+                        "{which}: {expected:#x} and not {seen:#x}\nbefore {before:?}\nshould {kept:?}\n  does {other:?}"
+                    )));
+                }
+            }
+        }
+    }
+    Ok(n_handlers)
+}
+
+/// How often each operation, step and end occurs in a program, by [`name`] and [`step_name`].
+pub fn coverage(program: &QueueProgram) -> BTreeMap<String, u64> {
+    fn add(steps: &[Step], counts: &mut BTreeMap<String, u64>) {
+        for step in steps {
+            *counts.entry(step_name(step)).or_default() += 1;
+            if let Step::If { then, otherwise, .. } = step {
+                add(then, counts);
+                add(otherwise, counts);
+            }
+        }
+    }
+    let mut counts = BTreeMap::new();
+    for level in &program.levels {
+        level.handlers.iter().for_each(|(_, handler)| add(&handler.body, &mut counts));
+    }
+    counts
+}
+
+/// What a step is called in [`coverage`].
+pub fn step_name(step: &Step) -> String {
+    match step {
+        Step::Let(_, op) => name(op),
+        Step::Store(slot, _) => format!("store {:?}", slot.scope),
+        Step::If { .. } => "if".into(),
+        Step::End(verdict, _) => format!("end {verdict:?}"),
+        Step::Give(_) => "give".into(),
+    }
+}
+
+/// What an operation is called in [`coverage`].
+pub fn name(op: &Op) -> String {
+    match op {
+        Op::IntBinary(op, ..) => format!("int {op:?}"),
+        Op::IntCompare(op, ..) => format!("int {op:?}"),
+        Op::FloatBinary(op, ..) => format!("float {op:?}"),
+        Op::FloatUnary(op, ..) => format!("float {op:?}"),
+        Op::FloatCompare(op, ..) => format!("float {op:?}"),
+        Op::BoolBinary(op, ..) => format!("bool {op:?}"),
+        Op::Load(slot) => format!("load {:?}", slot.scope),
+        Op::Int(_) => "int".into(),
+        Op::Float(_) => "float".into(),
+        Op::Bool(_) => "bool".into(),
+        Op::IntToFloat(_) => "int to float".into(),
+        Op::FloatToInt(_) => "float to int".into(),
+        Op::Not(_) => "not".into(),
+        Op::Select(..) => "select".into(),
+        Op::Hash(_) => "hash".into(),
+        Op::HashMix(..) => "hash mix".into(),
+        Op::Log2(_) => "log2".into(),
+    }
+}
+
+/// A random program; [`verify`](super::verify::verify) takes it.
+pub fn program(dice: &mut Dice) -> QueueProgram {
+    let fields = Field::ALL.map(|(field, _)| field).into_iter().filter(|_| dice.percent(40)).collect();
+    let mut program = QueueProgram { name: "generated".into(), levels: Vec::new(), fields };
+    let n_levels = 1 + dice.below(LEVELS_MAX);
+    for at in 0..n_levels {
+        let level = level(dice, at, at + 1 == n_levels);
+        program.levels.push(level);
+    }
+    for at in 0..n_levels {
+        let handlers = handlers(dice, &program, &program.levels[at]);
+        program.levels[at].handlers = handlers;
+    }
+    program
+}
+
+/// A level without its handlers.
+fn level(dice: &mut Dice, at: usize, is_leaf: bool) -> Level {
+    let n = dice.pick(&[1, 2, 8]);
+    let partitions =
+        dice.pick(&[Partitions::One, Partitions::Hash { n: 8, ways: n }, Partitions::Direct { n: 1 + n }]);
+    let by_least_packet = is_leaf && dice.percent(30);
+    let is_ranked = is_leaf && partitions == Partitions::One && dice.percent(50);
+    let bits = dice.pick(&[None, Some(0), Some(10), Some(18)]);
+    let partition = dice.pick(&[Victim::Own, Victim::MostBytes, Victim::HighestRank]);
+    let victim = Overflow::Victim { partition, head: dice.percent(50) };
+    Level {
+        name: format!("level {at}"),
+        partitions,
+        vars: vars(dice),
+        partition_vars: vars(dice),
+        order: Order { bits, by_least_packet },
+        packets: if is_ranked { PacketOrder::Rank { bits } } else { PacketOrder::Arrival },
+        limit: Limit {
+            packets: Some(1 + dice.below(1000) as u32),
+            bytes: None,
+            overflow: dice.pick(&[Overflow::Arriving, victim]),
+            batch: 1,
+            line: 1,
+        },
+        handlers: Handlers::default(),
+    }
+}
+
+/// Two of each type, at least.
+fn vars(dice: &mut Dice) -> Vec<VarDecl> {
+    let extra = dice.below(3);
+    let types = [Ty::Int, Ty::Float, Ty::Bool, Ty::Int, Ty::Float, Ty::Bool, Ty::Int, Ty::Int];
+    let var = |(at, ty): (usize, Ty)| {
+        let (bits, start) = match ty {
+            Ty::Bool => (1, dice.below(2) as u64),
+            Ty::Int => (64, int(dice) as u64),
+            Ty::Float => (64, float(dice).to_bits()),
+        };
+        VarDecl { name: format!("v{at}"), ty, bits, signed: ty == Ty::Int, start }
+    };
+    types.into_iter().take(6 + extra).enumerate().map(var).collect()
+}
+
+/// Those that the level must have, and most of those that it may.
+fn handlers(dice: &mut Dice, program: &QueueProgram, level: &Level) -> Handlers {
+    let needs_rank = level.order.by_least_packet || level.packets != PacketOrder::Arrival;
+    let mut some = |moment| {
+        let is_there = match moment {
+            Moment::Key => level.partitions != Partitions::One,
+            Moment::PacketRank => needs_rank,
+            _ => dice.percent(80),
+        };
+        is_there.then(|| Generating::handler(dice, program, level, moment))
+    };
+    Handlers {
+        key: some(Moment::Key),
+        packet_rank: some(Moment::PacketRank),
+        enqueue: some(Moment::Enqueue),
+        activate: some(Moment::Activate),
+        select: some(Moment::Select),
+        dequeue: some(Moment::Dequeue),
+        empty: some(Moment::Empty),
+        every: (0..2).map_while(|nth| Some((1_000_000, some(Moment::Every(nth))?))).collect(),
+    }
+}
+
+/// How deep conditions stand in each other.
+const DEPTH_MAX: usize = 3;
+
+struct Generating<'g> {
+    dice: &'g mut Dice,
+    program: &'g QueueProgram,
+    level: &'g Level,
+    moment: Moment,
+    types: Vec<Ty>,
+    /// What is defined here.
+    values: Vec<Value>,
+    line: u32,
+}
+
+impl<'g> Generating<'g> {
+    fn handler(dice: &'g mut Dice, program: &'g QueueProgram, level: &'g Level, moment: Moment) -> Handler {
+        let mut generating =
+            Self { dice, program, level, moment, types: Vec::new(), values: Vec::new(), line: 0 };
+        let mut body = Vec::new();
+        if !generating.block(&mut body, 0) {
+            generating.end(&mut body);
+        }
+        Handler { body, types: generating.types }
+    }
+
+    /// Some steps; whether all paths through them end.
+    fn block(&mut self, steps: &mut Vec<Step>, depth: usize) -> bool {
+        let outer = self.values.len();
+        let mut ended = false;
+        for _ in 0..1 + self.dice.below(12) {
+            match self.dice.below(10) {
+                0 if depth < DEPTH_MAX => ended = self.branch(steps, depth),
+                1..=2 => self.store(steps),
+                _ => {
+                    self.operation(steps);
+                }
+            }
+            if ended {
+                break;
+            }
+        }
+        if !ended && depth > 0 && self.dice.percent(40) {
+            self.end(steps);
+            ended = true;
+        }
+        self.values.truncate(outer);
+        ended
+    }
+
+    fn branch(&mut self, steps: &mut Vec<Step>, depth: usize) -> bool {
+        let by = self.value(steps, Ty::Bool);
+        let (mut then, mut otherwise) = (Vec::new(), Vec::new());
+        let then_ends = self.block(&mut then, depth + 1);
+        let has_otherwise = self.dice.percent(70);
+        let otherwise_ends = has_otherwise && self.block(&mut otherwise, depth + 1);
+        steps.push(Step::If { by, then, otherwise });
+        then_ends && otherwise_ends
+    }
+
+    fn store(&mut self, steps: &mut Vec<Step>) {
+        let stored = self.slots().into_iter().filter(|(slot, _)| self.may_store(*slot));
+        let stored: Vec<_> = stored.collect();
+        if let [_, ..] = stored[..] {
+            let (slot, ty) = self.dice.pick(&stored);
+            let value = self.value(steps, ty);
+            steps.push(Step::Store(slot, value));
+        }
+    }
+
+    fn end(&mut self, steps: &mut Vec<Step>) {
+        self.line += 1;
+        if self.moment.gives() {
+            let value = self.value(steps, Ty::Int);
+            steps.push(Step::Give(value));
+        } else {
+            let ends: Vec<Verdict> =
+                Verdict::ALL.into_iter().filter(|verdict| allowed(self.moment, *verdict)).collect();
+            let verdict = self.dice.pick(&ends);
+            steps.push(Step::End(verdict, self.line));
+        }
+    }
+
+    /// A value of this type, most often one that is there.
+    fn value(&mut self, steps: &mut Vec<Step>, ty: Ty) -> Value {
+        let there: Vec<Value> =
+            self.values.iter().copied().filter(|v| self.types[usize::from(v.0)] == ty).collect();
+        if !there.is_empty() && self.dice.percent(85) {
+            return self.dice.pick(&there);
+        }
+        let loads: Vec<Slot> =
+            self.slots().into_iter().filter(|(_, of)| *of == ty).map(|(slot, _)| slot).collect();
+        let op = match (loads.is_empty(), ty) {
+            (false, _) if self.dice.percent(70) => Op::Load(self.dice.pick(&loads)),
+            (_, Ty::Bool) => Op::Bool(self.dice.percent(50)),
+            (_, Ty::Int) => Op::Int(int(self.dice)),
+            (_, Ty::Float) => Op::Float(float(self.dice)),
+        };
+        self.define(steps, ty, op)
+    }
+
+    fn define(&mut self, steps: &mut Vec<Step>, ty: Ty, op: Op) -> Value {
+        let value = Value(self.types.len() as u16);
+        self.types.push(ty);
+        self.values.push(value);
+        steps.push(Step::Let(value, op));
+        value
+    }
+
+    fn operation(&mut self, steps: &mut Vec<Step>) -> Value {
+        let mut int = |g: &mut Self| g.value(steps, Ty::Int);
+        let (ty, op) = match self.dice.below(16) {
+            0..=4 => (Ty::Int, Op::IntBinary(self.dice.pick(&INT_OPS), int(self), int(self))),
+            5 => (Ty::Bool, Op::IntCompare(self.dice.pick(&INT_CMPS), int(self), int(self))),
+            6 => (Ty::Int, Op::Hash(int(self))),
+            7 => (Ty::Int, Op::HashMix(int(self), int(self))),
+            8 => (Ty::Int, Op::Log2(int(self))),
+            9 => (Ty::Float, Op::IntToFloat(int(self))),
+            _ => self.other_operation(steps),
+        };
+        self.define(steps, ty, op)
+    }
+
+    /// One on floats or truths.
+    fn other_operation(&mut self, steps: &mut Vec<Step>) -> (Ty, Op) {
+        let mut float = |g: &mut Self| g.value(steps, Ty::Float);
+        match self.dice.below(10) {
+            0..=2 => (Ty::Float, Op::FloatBinary(self.dice.pick(&FLOAT_OPS), float(self), float(self))),
+            3..=4 => (Ty::Float, Op::FloatUnary(self.dice.pick(&FLOAT_UNARY_OPS), float(self))),
+            5 => (Ty::Bool, Op::FloatCompare(self.dice.pick(&FLOAT_CMPS), float(self), float(self))),
+            6 => (Ty::Int, Op::FloatToInt(float(self))),
+            7 => (Ty::Bool, Op::Not(self.value(steps, Ty::Bool))),
+            8 => {
+                let (a, b) = (self.value(steps, Ty::Bool), self.value(steps, Ty::Bool));
+                (Ty::Bool, Op::BoolBinary(self.dice.pick(&BOOL_OPS), a, b))
+            }
+            _ => {
+                let ty = self.dice.pick(&[Ty::Bool, Ty::Int, Ty::Float]);
+                let (by, a) = (self.value(steps, Ty::Bool), self.value(steps, ty));
+                (ty, Op::Select(by, a, self.value(steps, ty)))
+            }
+        }
+    }
+
+    /// The words that may be read, and what is in them.
+    fn slots(&self) -> Vec<(Slot, Ty)> {
+        let ints = |scope, n: u16| (0..n).map(move |word| (Slot::new(scope, word), Ty::Int));
+        let vars = |scope, first: u16, vars: &'g [VarDecl]| {
+            (first..).zip(vars).map(move |(word, var)| (Slot::new(scope, word), var.ty))
+        };
+        let Level { vars: node_vars, partition_vars, .. } = self.level;
+        let mut slots: Vec<_> = ints(Scope::Node, word::NODE_VARS).collect();
+        slots.extend(vars(Scope::Node, word::NODE_VARS, node_vars));
+        slots.extend(ints(Scope::Event, word::EVENT_WORDS));
+        if self.moment.has_partition() {
+            slots.extend(ints(Scope::Partition, word::PARTITION_VARS));
+            slots.extend(vars(Scope::Partition, word::PARTITION_VARS, partition_vars));
+        }
+        if self.moment.has_packet() {
+            slots.extend(ints(Scope::Packet, self.program.packet_words() as u16 - 1));
+        }
+        slots
+    }
+
+    fn may_store(&self, slot: Slot) -> bool {
+        match slot.scope {
+            Scope::Node => slot.word >= word::NODE_VARS,
+            Scope::Partition => slot.word == word::RANK || slot.word >= word::PARTITION_VARS,
+            Scope::Packet => slot.word == word::ECN || slot.word >= word::FIELDS,
+            Scope::Event => matches!(slot.word, word::DRAWN | word::HOLD),
+        }
+    }
+}
+
+/// All of them.
+const INT_OPS: [IntOp; 16] = [
+    IntOp::Add,
+    IntOp::Sub,
+    IntOp::Mul,
+    IntOp::SDiv,
+    IntOp::UDiv,
+    IntOp::SRem,
+    IntOp::URem,
+    IntOp::And,
+    IntOp::Or,
+    IntOp::Xor,
+    IntOp::Shl,
+    IntOp::Shr,
+    IntOp::SMin,
+    IntOp::SMax,
+    IntOp::UMin,
+    IntOp::UMax,
+];
+const INT_CMPS: [IntCmp; 6] = [IntCmp::Eq, IntCmp::Ne, IntCmp::SLt, IntCmp::SLe, IntCmp::ULt, IntCmp::ULe];
+const FLOAT_OPS: [FloatOp; 6] =
+    [FloatOp::Add, FloatOp::Sub, FloatOp::Mul, FloatOp::Div, FloatOp::Min, FloatOp::Max];
+const FLOAT_UNARY_OPS: [FloatUnaryOp; 6] = [
+    FloatUnaryOp::Neg,
+    FloatUnaryOp::Abs,
+    FloatUnaryOp::Floor,
+    FloatUnaryOp::Ceil,
+    FloatUnaryOp::Round,
+    FloatUnaryOp::Sqrt,
+];
+const FLOAT_CMPS: [FloatCmp; 4] = [FloatCmp::Eq, FloatCmp::Ne, FloatCmp::Lt, FloatCmp::Le];
+const BOOL_OPS: [BoolOp; 3] = [BoolOp::And, BoolOp::Or, BoolOp::Xor];
+
+/// The words that the runs of a handler work on, one after the other.
+#[derive(Clone, Debug)]
+struct Kept {
+    node: Vec<u64>,
+    partition: Vec<u64>,
+    packet: Vec<u64>,
+    event: Vec<u64>,
+}
+
+impl Kept {
+    fn random(dice: &mut Dice, program: &QueueProgram, level: &Level) -> Self {
+        let mut number = |_| int(dice) as u64;
+        let starts = |vars: &[VarDecl]| vars.iter().map(|var| var.start).collect::<Vec<u64>>();
+        let node = (0..word::NODE_VARS).map(&mut number).collect::<Vec<_>>();
+        let partition = (0..word::PARTITION_VARS).map(&mut number).collect::<Vec<_>>();
+        Self {
+            node: [node, starts(&level.vars)].concat(),
+            partition: [partition, starts(&level.partition_vars)].concat(),
+            packet: (0..program.packet_words() as u16).map(&mut number).collect(),
+            event: (0..word::EVENT_WORDS).map(&mut number).collect(),
+        }
+    }
+
+    /// Another packet at another moment; some of what is remembered changes, too, since few handlers reach all that
+    /// they compare with.
+    fn come(&mut self, dice: &mut Dice, program: &QueueProgram, level: &Level) {
+        let other = Self::random(dice, program, level);
+        self.packet = other.packet;
+        self.event = other.event;
+        for (words, vars, first) in [
+            (&mut self.node, &level.vars, word::NODE_VARS),
+            (&mut self.partition, &level.partition_vars, word::PARTITION_VARS),
+        ] {
+            for (var, word) in vars.iter().zip(&mut words[usize::from(first)..]) {
+                if dice.percent(30) {
+                    *word = match var.ty {
+                        Ty::Bool => dice.below(2) as u64,
+                        Ty::Int => int(dice) as u64,
+                        Ty::Float => float(dice).to_bits(),
+                    };
+                }
+            }
+        }
+    }
+
+    /// The words of a moment; what it has not is empty.
+    fn words(&mut self, moment: Moment) -> Words<'_> {
+        Words {
+            node: &mut self.node,
+            partition: if moment.has_partition() { &mut self.partition } else { &mut [] },
+            packet: if moment.has_packet() { &mut self.packet } else { &mut [] },
+            event: &mut self.event,
+        }
+    }
+
+    fn equals(&self, other: &Self, level: &Level) -> bool {
+        let same = |mine: &[u64], theirs: &[u64], vars: &[VarDecl], first: u16| {
+            let mut pairs = mine.iter().zip(theirs).enumerate();
+            pairs.all(|(at, (mine, theirs))| {
+                let var = at.checked_sub(usize::from(first)).and_then(|at| vars.get(at));
+                let is_nan = |word: &u64| f64::from_bits(*word).is_nan();
+                mine == theirs || var.is_some_and(|var| var.ty == Ty::Float) && is_nan(mine) && is_nan(theirs)
+            })
+        };
+        same(&self.node, &other.node, &level.vars, word::NODE_VARS)
+            && same(&self.partition, &other.partition, &level.partition_vars, word::PARTITION_VARS)
+            && self.packet == other.packet
+            && self.event == other.event
+    }
+}
+
+/// An integer, likely from an edge.
+fn int(dice: &mut Dice) -> i64 {
+    let edges = [0, 1, 2, 3, -1, -2, 7, 63, 64, 1500, 1_000_000, i64::MAX, i64::MIN, 1 << 53, (1 << 32) - 1];
+    match dice.below(10) {
+        0..=5 => dice.pick(&edges),
+        6..=7 => dice.below(100) as i64,
+        _ => dice.bits() as i64,
+    }
+}
+
+/// A float, likely from an edge.
+fn float(dice: &mut Dice) -> f64 {
+    let edges =
+        [0.0, -0.0, 1.0, -1.0, 0.5, 2.5, -0.7, 0.1, 1e16, -1e300, 5e-324, 9.3e18, f64::INFINITY, f64::NAN];
+    match dice.below(10) {
+        0..=5 => dice.pick(&edges),
+        6..=7 => int(dice) as f64,
+        _ => f64::from_bits(dice.bits()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::queue::verify::verify;
+
+    #[test]
+    fn generated_programs_are_well_formed() {
+        // If they were not, a back end would be blamed for what no back end need take.
+        for seed in 0..500 {
+            let program = program(&mut Dice::from_seed(seed));
+            assert_eq!(verify(&program), Ok(()), "seed {seed}\n{program}");
+        }
+    }
+
+    #[test]
+    fn a_back_end_with_any_operation_wrong_is_found_out() {
+        // If spoiling a step goes unseen, the comparison does not test that step.
+        const SEEDS: u64 = 400;
+        let covered: Vec<_> = (0..SEEDS).map(|seed| coverage(&program(&mut Dice::from_seed(seed)))).collect();
+        let mut names: Vec<&String> = covered.iter().flat_map(BTreeMap::keys).collect();
+        names.sort();
+        names.dedup();
+        // 41 operations on operands, 3 constants, loads and stores of 4 scopes, `if`, 7 verdicts and `give`.
+        assert_eq!(names.len(), 41 + 7 + 3 + 8 + 9, "{names:?}");
+        let is_found = |name: &&String| {
+            let has_it = (0..SEEDS).filter(|seed| covered[*seed as usize].contains_key(*name));
+            has_it
+                .take(150)
+                .any(|seed| compare(seed, |program| Ok(Box::new(spoiled(program, name)))).is_err())
+        };
+        let unseen: Vec<_> = names.into_iter().filter(|name| !is_found(name)).collect();
+        assert!(unseen.is_empty(), "{unseen:?}");
+    }
+
+    /// A back end that does one step wrongly.
+    fn spoiled(program: &QueueProgram, name: &str) -> Interpreted {
+        let mut program = program.clone();
+        for level in &mut program.levels {
+            let Handlers { key, packet_rank, enqueue, activate, select, dequeue, empty, every } =
+                &mut level.handlers;
+            let single = [key, packet_rank, enqueue, activate, select, dequeue, empty].into_iter().flatten();
+            for handler in single.chain(every.iter_mut().map(|(_, handler)| handler)) {
+                let Handler { body, types } = handler;
+                spoil(body, types, name);
+            }
+        }
+        Interpreted::new(Arc::new(program))
+    }
+
+    /// Another constant instead of a result, nothing instead of a store, the other way, another end.
+    fn spoil(steps: &mut Vec<Step>, types: &[Ty], name: &str) {
+        let is_it = |step: &Step| step_name(step) == name;
+        steps.retain(|step| !matches!(step, Step::Store(..)) || !is_it(step));
+        for step in steps {
+            let spoils = is_it(step);
+            match step {
+                Step::Let(value, op) if spoils => {
+                    *op = match types[usize::from(value.0)] {
+                        Ty::Bool => Op::Bool(*op == Op::Bool(false)),
+                        Ty::Int => Op::Int(i64::from(*op == Op::Int(0))),
+                        Ty::Float => Op::Float(if *op == Op::Float(0.0) { 1.0 } else { 0.0 }),
+                    };
+                }
+                Step::End(_, line) if spoils => *line += 1,
+                Step::Give(_) if spoils => *step = Step::End(Verdict::Rotate, 77),
+                Step::If { then, otherwise, .. } => {
+                    if spoils {
+                        core::mem::swap(then, otherwise);
+                    }
+                    spoil(then, types, name);
+                    spoil(otherwise, types, name);
+                }
+                _ => {}
+            }
+        }
+    }
+}

@@ -1,0 +1,147 @@
+//! Operations on numbers as Cranelift instructions, for segments and for the handlers of queues alike. All of it is
+//! inline.
+
+use cranelift_codegen::ir as clif;
+use cranelift_codegen::ir::InstBuilder as _;
+use cranelift_codegen::ir::condcodes::{FloatCC, IntCC};
+use cranelift_codegen::ir::types::I128;
+use cranelift_frontend::FunctionBuilder;
+use weft_core::hash;
+use weft_ir::ir::{BoolOp, FloatCmp, FloatOp, FloatUnaryOp, IntCmp, IntOp};
+
+/// Where instructions on numbers go.
+pub(crate) trait Arithmetic<'f> {
+    /// The function that they are part of.
+    fn builder(&mut self) -> &mut FunctionBuilder<'f>;
+
+    /// A number.
+    fn word(&mut self, n: i64) -> clif::Value;
+
+    /// What the interpreter's operation of this name gives, for all operands.
+    fn int_binary(&mut self, op: IntOp, a: clif::Value, b: clif::Value) -> clif::Value {
+        let ins = self.builder().ins();
+        match op {
+            IntOp::Add => ins.iadd(a, b),
+            IntOp::Sub => ins.isub(a, b),
+            IntOp::Mul => ins.imul(a, b),
+            IntOp::And => ins.band(a, b),
+            IntOp::Or => ins.bor(a, b),
+            IntOp::Xor => ins.bxor(a, b),
+            // Cranelift takes the count modulo the width, too.
+            IntOp::Shl => ins.ishl(a, b),
+            IntOp::Shr => ins.ushr(a, b),
+            IntOp::SMin => ins.smin(a, b),
+            IntOp::SMax => ins.smax(a, b),
+            IntOp::UMin => ins.umin(a, b),
+            IntOp::UMax => ins.umax(a, b),
+            IntOp::SDiv | IntOp::SRem => self.signed_division(op, a, b),
+            IntOp::UDiv | IntOp::URem => self.unsigned_division(op, a, b),
+        }
+    }
+
+    /// Cranelift's division traps on 0 and on `MIN / -1`, so it divides by 1 in their place.
+    fn signed_division(&mut self, op: IntOp, a: clif::Value, b: clif::Value) -> clif::Value {
+        let (minus_one, zero, one) = (self.word(-1), self.word(0), self.word(1));
+        let is_zero = self.builder().ins().icmp(IntCC::Equal, b, zero);
+        let is_minus_one = self.builder().ins().icmp(IntCC::Equal, b, minus_one);
+        let is_special = self.builder().ins().bor(is_zero, is_minus_one);
+        let divisor = self.builder().ins().select(is_special, one, b);
+        if op == IntOp::SRem {
+            return self.builder().ins().srem(a, divisor);
+        }
+        let quotient = self.builder().ins().sdiv(a, divisor);
+        let negated = self.builder().ins().ineg(a);
+        let quotient = self.builder().ins().select(is_minus_one, negated, quotient);
+        self.builder().ins().select(is_zero, zero, quotient)
+    }
+
+    fn unsigned_division(&mut self, op: IntOp, a: clif::Value, b: clif::Value) -> clif::Value {
+        let (zero, one) = (self.word(0), self.word(1));
+        let is_zero = self.builder().ins().icmp(IntCC::Equal, b, zero);
+        let divisor = self.builder().ins().select(is_zero, one, b);
+        if op == IntOp::URem {
+            return self.builder().ins().urem(a, divisor);
+        }
+        let quotient = self.builder().ins().udiv(a, divisor);
+        self.builder().ins().select(is_zero, zero, quotient)
+    }
+
+    fn float_binary(&mut self, op: FloatOp, a: clif::Value, b: clif::Value) -> clif::Value {
+        let ins = self.builder().ins();
+        match op {
+            FloatOp::Add => ins.fadd(a, b),
+            FloatOp::Sub => ins.fsub(a, b),
+            FloatOp::Mul => ins.fmul(a, b),
+            FloatOp::Div => ins.fdiv(a, b),
+            FloatOp::Min => ins.fmin(a, b),
+            FloatOp::Max => ins.fmax(a, b),
+        }
+    }
+
+    fn float_unary(&mut self, op: FloatUnaryOp, a: clif::Value) -> clif::Value {
+        let ins = self.builder().ins();
+        match op {
+            FloatUnaryOp::Neg => ins.fneg(a),
+            FloatUnaryOp::Abs => ins.fabs(a),
+            FloatUnaryOp::Floor => ins.floor(a),
+            FloatUnaryOp::Ceil => ins.ceil(a),
+            FloatUnaryOp::Round => ins.nearest(a),
+            FloatUnaryOp::Sqrt => ins.sqrt(a),
+        }
+    }
+
+    fn bool_binary(&mut self, op: BoolOp, a: clif::Value, b: clif::Value) -> clif::Value {
+        let ins = self.builder().ins();
+        match op {
+            BoolOp::And => ins.band(a, b),
+            BoolOp::Or => ins.bor(a, b),
+            BoolOp::Xor => ins.bxor(a, b),
+        }
+    }
+
+    /// [`hash::hash_word`].
+    fn hash_word(&mut self, word: clif::Value) -> clif::Value {
+        let [k0, k1, _] = hash::KEYS.map(|k| self.word(k as i64));
+        let mixed = self.builder().ins().bxor(word, k0);
+        self.fold_mul(mixed, k1)
+    }
+
+    /// [`hash::mix`].
+    fn hash_mix(&mut self, hash: clif::Value, word: clif::Value) -> clif::Value {
+        let [k0, _, k2] = hash::KEYS.map(|k| self.word(k as i64));
+        let mixed = self.builder().ins().bxor(hash, word);
+        let mixed = self.builder().ins().bxor(mixed, k2);
+        self.fold_mul(mixed, k0)
+    }
+
+    /// [`hash::fold_mul`].
+    fn fold_mul(&mut self, a: clif::Value, b: clif::Value) -> clif::Value {
+        // One instruction where the machine has it.
+        let [a, b] = [a, b].map(|word| self.builder().ins().uextend(I128, word));
+        let product = self.builder().ins().imul(a, b);
+        let (low, high) = self.builder().ins().isplit(product);
+        self.builder().ins().bxor(low, high)
+    }
+}
+
+/// The condition of a comparison of integers.
+pub(crate) fn int_cc(cmp: IntCmp) -> IntCC {
+    match cmp {
+        IntCmp::Eq => IntCC::Equal,
+        IntCmp::Ne => IntCC::NotEqual,
+        IntCmp::SLt => IntCC::SignedLessThan,
+        IntCmp::SLe => IntCC::SignedLessThanOrEqual,
+        IntCmp::ULt => IntCC::UnsignedLessThan,
+        IntCmp::ULe => IntCC::UnsignedLessThanOrEqual,
+    }
+}
+
+/// The condition of a comparison of floats.
+pub(crate) fn float_cc(cmp: FloatCmp) -> FloatCC {
+    match cmp {
+        FloatCmp::Eq => FloatCC::Equal,
+        FloatCmp::Ne => FloatCC::OrderedNotEqual,
+        FloatCmp::Lt => FloatCC::LessThan,
+        FloatCmp::Le => FloatCC::LessThanOrEqual,
+    }
+}

@@ -1,0 +1,426 @@
+//! Queue programs: one machine-code function for each handler.
+//!
+//! A handler has neither calls nor ways back, and all that it touches are words at offsets that are known when it is
+//! compiled. So its code is the plainest that there is: each word is loaded once at most on a path, and stored where
+//! the program stores it.
+
+use crate::arithmetic::{Arithmetic, float_cc, int_cc};
+use crate::memory::Code;
+use crate::{Jit, WORKSPACE};
+use core::fmt;
+use cranelift_codegen::ir as clif;
+use cranelift_codegen::ir::condcodes::IntCC;
+use cranelift_codegen::ir::types::{F64, I8, I64};
+use cranelift_codegen::ir::{AbiParam, InstBuilder as _, MemFlagsData};
+use cranelift_codegen::isa::TargetFrontendConfig;
+use cranelift_frontend::{FunctionBuilder, Variable};
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+use weft_ir::backend::Unsupported;
+use weft_ir::queue::verify::verify;
+use weft_ir::queue::{
+    Handler, LEVELS_MAX, Moment, Op, QueueCode, QueueProgram, Scope, Slot, Step, Ty, Value, Verdict, Words,
+};
+
+impl Jit {
+    /// Compiles all handlers of a queue program.
+    ///
+    /// # Errors
+    /// The program is not one that [`verify`] accepts, or this machine lacks instructions or memory for its code.
+    pub fn compile_queue(&self, program: &Arc<QueueProgram>) -> Result<CompiledQueue, Unsupported> {
+        let began = self.clock.map(|clock| clock());
+        let refused = |reason: String| Unsupported { reason, line: 0 };
+        verify(program).map_err(|why| refused(format!("not well-formed: {why}")))?;
+        let mut machine_code = Vec::new();
+        let mut made = Vec::new();
+        for (level, decl) in program.levels.iter().enumerate() {
+            for (moment, handler) in decl.handlers.iter() {
+                let at = self.append_handler(handler, &mut machine_code)?;
+                made.push((index(level, moment), Needs::of(handler), at));
+            }
+        }
+        let code =
+            (!made.is_empty()).then(|| Code::new(&machine_code, CODE_ALIGN)).transpose().map_err(refused)?;
+        let n_functions = made.iter().map(|(index, ..)| index + 1).max().unwrap_or(0);
+        let mut functions = vec![Function { entry: passes, needs: Needs::default() }; n_functions];
+        for (index, needs, at) in made {
+            let Some(code) = &code else { continue };
+            // SAFETY: `append_handler` put a function with this signature `at` bytes behind the first one. It is
+            // handed out by `CompiledQueue` alone, which keeps the code as long.
+            let entry = unsafe { core::mem::transmute::<*const u8, Entry>(code.entry().add(at)) };
+            functions[index] = Function { entry, needs };
+        }
+        let compile_ns = began.zip(self.clock).map_or(0, |(began, clock)| clock().saturating_sub(began));
+        Ok(CompiledQueue { name: program.name.clone(), functions, code, compile_ns })
+    }
+
+    /// Compiles a handler and puts its code behind that of the others; returns where it begins.
+    fn append_handler(&self, handler: &Handler, machine_code: &mut Vec<u8>) -> Result<usize, Unsupported> {
+        let target = self.isa.frontend_config();
+        WORKSPACE.with_borrow_mut(|workspace| {
+            let (made, ()) = workspace.compile(&self.isa, |builder| {
+                translate(handler, builder, target);
+                Ok(())
+            })?;
+            if made.align > CODE_ALIGN {
+                let reason = "a handler needs constants that are aligned in an unusual way".into();
+                return Err(Unsupported { reason, line: 0 });
+            }
+            let at = machine_code.len().next_multiple_of(CODE_ALIGN as usize);
+            machine_code.resize(at, 0);
+            machine_code.extend_from_slice(made.bytes);
+            Ok(at)
+        })
+    }
+}
+
+/// The handlers of a queue program as machine code. Workers share it by an `Arc`.
+pub struct CompiledQueue {
+    name: String,
+    /// By [`index`]; what is not there passes.
+    functions: Vec<Function>,
+    /// Where the functions are; None if there are none.
+    code: Option<Code>,
+    compile_ns: u64,
+}
+
+impl CompiledQueue {
+    /// Bytes of machine code.
+    pub fn code_bytes(&self) -> usize {
+        self.code.as_ref().map_or(0, Code::bytes)
+    }
+
+    /// How long it took to compile; 0 if the back end has no clock.
+    pub fn compile_ns(&self) -> u64 {
+        self.compile_ns
+    }
+}
+
+impl fmt::Debug for CompiledQueue {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { name, compile_ns, .. } = self;
+        write!(f, "{name}: {} bytes of code, compiled in {compile_ns} ns", self.code_bytes())
+    }
+}
+
+impl QueueCode for CompiledQueue {
+    #[inline]
+    fn run(&self, level: usize, moment: Moment, words: Words<'_>) -> u64 {
+        let Some(function) = self.functions.get(index(level, moment)) else { return Verdict::Pass.word(0) };
+        if !function.needs.are_met(&words) {
+            misfit();
+        }
+        let Words { node, partition, packet, event } = words;
+        // SAFETY: the code is made by `translate` from a handler that the verifier accepted. It reads and writes the
+        // words that `Needs::of` counted and no others; they are there, and borrowed for the time of the call.
+        unsafe {
+            (function.entry)(
+                node.as_mut_ptr(),
+                partition.as_mut_ptr(),
+                packet.as_mut_ptr(),
+                event.as_mut_ptr(),
+            )
+        }
+    }
+}
+
+/// How handlers are aligned in their code: half a line of the cache.
+const CODE_ALIGN: u64 = 32;
+
+/// Code of a handler: on the words of the node, the partition, the packet and the event.
+type Entry = unsafe extern "C" fn(*mut u64, *mut u64, *mut u64, *mut u64) -> u64;
+
+/// The code where a program has none.
+extern "C" fn passes(_: *mut u64, _: *mut u64, _: *mut u64, _: *mut u64) -> u64 {
+    Verdict::Pass.word(0)
+}
+
+#[derive(Clone, Copy)]
+struct Function {
+    entry: Entry,
+    needs: Needs,
+}
+
+/// Where the function of a moment is found. What is behind the last level gets a number that no function has.
+#[inline(always)]
+fn index(level: usize, moment: Moment) -> usize {
+    let moment = match moment {
+        Moment::Key => 0,
+        Moment::PacketRank => 1,
+        Moment::Enqueue => 2,
+        Moment::Activate => 3,
+        Moment::Select => 4,
+        Moment::Dequeue => 5,
+        Moment::Empty => 6,
+        Moment::Every(nth) => 7 + usize::from(nth),
+    };
+    if level < LEVELS_MAX { moment * LEVELS_MAX + level } else { usize::MAX }
+}
+
+/// How many words of each scope a handler touches, the untouched ones before the last included.
+#[derive(Clone, Copy, Debug, Default)]
+struct Needs {
+    node: u16,
+    partition: u16,
+    packet: u16,
+    event: u16,
+}
+
+impl Needs {
+    fn of(handler: &Handler) -> Self {
+        let mut needs = Self::default();
+        needs.add(&handler.body);
+        needs
+    }
+
+    fn add(&mut self, steps: &[Step]) {
+        for step in steps {
+            match step {
+                Step::Let(_, Op::Load(slot)) | Step::Store(slot, _) => {
+                    let needed = match slot.scope {
+                        Scope::Node => &mut self.node,
+                        Scope::Partition => &mut self.partition,
+                        Scope::Packet => &mut self.packet,
+                        Scope::Event => &mut self.event,
+                    };
+                    *needed = (*needed).max(slot.word + 1);
+                }
+                Step::If { then, otherwise, .. } => {
+                    self.add(then);
+                    self.add(otherwise);
+                }
+                Step::Let(..) | Step::End(..) | Step::Give(_) => {}
+            }
+        }
+    }
+
+    #[inline(always)]
+    fn are_met(self, words: &Words<'_>) -> bool {
+        // All at once, so that there is one branch.
+        (words.node.len() >= usize::from(self.node))
+            & (words.partition.len() >= usize::from(self.partition))
+            & (words.packet.len() >= usize::from(self.packet))
+            & (words.event.len() >= usize::from(self.event))
+    }
+}
+
+#[cold]
+#[inline(never)]
+fn misfit() -> ! {
+    panic!("there are fewer words than the queue program has")
+}
+
+/// Translates a handler that the verifier accepts into `builder`'s function, an [`Entry`].
+fn translate(handler: &Handler, mut builder: FunctionBuilder<'_>, target: TargetFrontendConfig) {
+    let signature = &mut builder.func.signature;
+    signature.call_conv = target.default_call_conv;
+    signature.params.extend([AbiParam::new(I64); 4]);
+    signature.returns.push(AbiParam::new(I64));
+    let entry = builder.create_block();
+    builder.append_block_params_for_function_params(entry);
+    builder.switch_to_block(entry);
+    builder.seal_block(entry);
+    let bases = builder.block_params(entry).try_into().expect("four parameters were declared");
+    let values = vec![None; handler.types.len()];
+    let (slots, known) = (BTreeMap::new(), BTreeSet::new());
+    let mut translator = Translator { handler, builder, bases, values, slots, known };
+    if !translator.block(&handler.body) {
+        translator.end(Verdict::Pass, 0);
+    }
+    translator.builder.finalize(target);
+}
+
+/// Words are 8 bytes, aligned, and there.
+const WORD: MemFlagsData = MemFlagsData::trusted();
+
+struct Translator<'t, 'f> {
+    handler: &'t Handler,
+    builder: FunctionBuilder<'f>,
+    /// Where the words of each scope begin.
+    bases: [clif::Value; 4],
+    /// What the values of the handler are here.
+    values: Vec<Option<clif::Value>>,
+    /// What is in a word that was loaded or stored. Nobody else writes while a handler runs.
+    slots: BTreeMap<Slot, Variable>,
+    /// Of which words that is known on all paths to here.
+    known: BTreeSet<Slot>,
+}
+
+impl<'f> Arithmetic<'f> for Translator<'_, 'f> {
+    fn builder(&mut self) -> &mut FunctionBuilder<'f> {
+        &mut self.builder
+    }
+
+    fn word(&mut self, n: i64) -> clif::Value {
+        self.builder.ins().iconst(I64, n)
+    }
+}
+
+impl Translator<'_, '_> {
+    /// Whether all paths through the block end.
+    fn block(&mut self, steps: &[Step]) -> bool {
+        for step in steps {
+            match step {
+                Step::Let(value, op) => {
+                    let made = self.op(op, self.handler.types[usize::from(value.0)]);
+                    self.values[usize::from(value.0)] = Some(made);
+                }
+                Step::Store(slot, value) => self.store(*slot, *value),
+                Step::If { by, then, otherwise } => {
+                    if self.branch(*by, then, otherwise) {
+                        return true;
+                    }
+                }
+                Step::End(verdict, line) => {
+                    self.end(*verdict, *line);
+                    return true;
+                }
+                Step::Give(value) => {
+                    let value = self.get(*value);
+                    self.builder.ins().return_(&[value]);
+                    return true;
+                }
+            }
+        }
+        false
+    }
+
+    /// Whether both blocks end.
+    fn branch(&mut self, by: Value, then: &[Step], otherwise: &[Step]) -> bool {
+        let [yes, no, behind] = [(); 3].map(|()| self.builder.create_block());
+        let by = self.get(by);
+        self.builder.ins().brif(by, yes, &[], no, &[]);
+        let known_before = self.known.clone();
+        let mut known_behind: Option<BTreeSet<Slot>> = None;
+        for (at, steps) in [(yes, then), (no, otherwise)] {
+            self.builder.switch_to_block(at);
+            self.builder.seal_block(at);
+            self.known.clone_from(&known_before);
+            if self.block(steps) {
+                continue;
+            }
+            self.builder.ins().jump(behind, &[]);
+            known_behind = Some(match known_behind {
+                Some(other) => other.intersection(&self.known).copied().collect(),
+                None => self.known.clone(),
+            });
+        }
+        let Some(known) = known_behind else { return true };
+        self.known = known;
+        self.builder.switch_to_block(behind);
+        self.builder.seal_block(behind);
+        false
+    }
+
+    fn end(&mut self, verdict: Verdict, line: u32) {
+        let word = self.word(verdict.word(line) as i64);
+        self.builder.ins().return_(&[word]);
+    }
+
+    /// Truths are bytes of 0 or 1.
+    fn op(&mut self, op: &Op, ty: Ty) -> clif::Value {
+        match *op {
+            Op::Int(n) => self.word(n),
+            Op::Float(x) => self.builder.ins().f64const(x),
+            Op::Bool(b) => self.builder.ins().iconst(I8, i64::from(b)),
+            Op::Load(slot) => self.load(slot, ty),
+            Op::IntBinary(op, a, b) => self.int_binary(op, self.get(a), self.get(b)),
+            Op::IntCompare(cmp, a, b) => {
+                let (a, b) = (self.get(a), self.get(b));
+                self.builder.ins().icmp(int_cc(cmp), a, b)
+            }
+            Op::FloatBinary(op, a, b) => self.float_binary(op, self.get(a), self.get(b)),
+            Op::FloatUnary(op, a) => self.float_unary(op, self.get(a)),
+            Op::FloatCompare(cmp, a, b) => {
+                let (a, b) = (self.get(a), self.get(b));
+                self.builder.ins().fcmp(float_cc(cmp), a, b)
+            }
+            Op::IntToFloat(a) => {
+                let a = self.get(a);
+                self.builder.ins().fcvt_from_sint(F64, a)
+            }
+            Op::FloatToInt(a) => {
+                let a = self.get(a);
+                self.builder.ins().fcvt_to_sint_sat(I64, a)
+            }
+            Op::BoolBinary(op, a, b) => self.bool_binary(op, self.get(a), self.get(b)),
+            Op::Not(a) => {
+                let a = self.get(a);
+                self.builder.ins().bxor_imm_u(a, 1)
+            }
+            Op::Select(by, a, b) => {
+                let (by, a, b) = (self.get(by), self.get(a), self.get(b));
+                self.builder.ins().select(by, a, b)
+            }
+            Op::Hash(a) => {
+                let hash = self.hash_word(self.get(a));
+                self.upper_half(hash)
+            }
+            Op::HashMix(a, b) => {
+                let hash = self.hash_mix(self.get(a), self.get(b));
+                self.upper_half(hash)
+            }
+            Op::Log2(a) => self.log2(self.get(a)),
+        }
+    }
+
+    fn upper_half(&mut self, word: clif::Value) -> clif::Value {
+        let half = self.word(32);
+        self.builder.ins().ushr(word, half)
+    }
+
+    fn log2(&mut self, word: clif::Value) -> clif::Value {
+        let (one, highest) = (self.word(1), self.word(63));
+        let word = self.builder.ins().smax(word, one);
+        let above = self.builder.ins().clz(word);
+        self.builder.ins().isub(highest, above)
+    }
+
+    fn load(&mut self, slot: Slot, ty: Ty) -> clif::Value {
+        let variable = self.variable(slot, ty);
+        if self.known.insert(slot) {
+            let (base, offset) = self.place(slot);
+            let held = match ty {
+                Ty::Float => self.builder.ins().load(F64, WORD, base, offset),
+                Ty::Int => self.builder.ins().load(I64, WORD, base, offset),
+                Ty::Bool => {
+                    let word = self.builder.ins().load(I64, WORD, base, offset);
+                    let zero = self.word(0);
+                    self.builder.ins().icmp(IntCC::NotEqual, word, zero)
+                }
+            };
+            self.builder.def_var(variable, held);
+        }
+        self.builder.use_var(variable)
+    }
+
+    fn store(&mut self, slot: Slot, value: Value) {
+        let ty = self.handler.types[usize::from(value.0)];
+        let value = self.get(value);
+        let variable = self.variable(slot, ty);
+        self.builder.def_var(variable, value);
+        self.known.insert(slot);
+        let (base, offset) = self.place(slot);
+        let word = if ty == Ty::Bool { self.builder.ins().uextend(I64, value) } else { value };
+        self.builder.ins().store(WORD, word, base, offset);
+    }
+
+    /// The verifier sees to it that a word has one type.
+    fn variable(&mut self, slot: Slot, ty: Ty) -> Variable {
+        let clif_ty = match ty {
+            Ty::Bool => I8,
+            Ty::Int => I64,
+            Ty::Float => F64,
+        };
+        *self.slots.entry(slot).or_insert_with(|| self.builder.declare_var(clif_ty))
+    }
+
+    fn place(&self, slot: Slot) -> (clif::Value, i32) {
+        (self.bases[slot.scope as usize], i32::from(slot.word) * 8)
+    }
+
+    /// The verifier sees to it that what is used is defined.
+    fn get(&self, value: Value) -> clif::Value {
+        self.values[usize::from(value.0)].expect("a value is defined before it is used")
+    }
+}
