@@ -7,6 +7,9 @@
 //! | `GET /v1/status` | token | [`Status`] |
 //! | `GET /v1/program` | token | [`Bundle`] |
 //! | `POST /v1/apply` | token, [`ApplyRequest`] | [`Applied`], or [`Refused`] with status 422 or 503 |
+//! | `GET /v1/tables` | token | a list of [`TableTold`] |
+//! | `POST /v1/query` | token, [`QueryRequest`] | a list of [`Answer`], or [`Refused`] with status 422 or 503 |
+//! | `POST /v1/rows` | token, [`RowsRequest`] | [`Answer`], or [`Refused`] with status 422 or 503 |
 //!
 //! The token is sent as `Authorization: Bearer TOKEN`.
 
@@ -138,6 +141,74 @@ pub enum AtFault {
     Program,
     /// The machine's, on which an address is taken, a file cannot be opened, a name is not known. Status 503.
     Environment,
+}
+
+/// Ask tables, or change their rows.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct QueryRequest {
+    /// Statements, each of which is carried out wholly or not at all.
+    pub text: String,
+}
+
+/// Put rows into a table, all or none.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct RowsRequest {
+    /// `chain.instance.table`, or the name of a shared table.
+    pub table: String,
+    /// The columns that the rows give; if none is named, all in the order of their declaration.
+    #[serde(default)]
+    pub columns: Vec<String>,
+    /// The rows: values as in a list, without quotes; an empty one is NULL where the column may be that.
+    pub rows: Vec<Vec<String>>,
+    /// Rows that are there already are replaced; else they are a fault.
+    #[serde(default)]
+    pub or_replace: bool,
+    /// Rows that were sent before, by which faults are counted.
+    #[serde(default)]
+    pub first: u64,
+}
+
+/// What a statement gives.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Answer {
+    /// The columns of the rows; none for a statement that changes rows.
+    #[serde(default)]
+    pub columns: Vec<String>,
+    /// The rows.
+    #[serde(default)]
+    pub rows: Vec<Vec<serde_json::Value>>,
+    /// There are more rows than an answer has.
+    #[serde(default)]
+    pub is_cut: bool,
+    /// Rows that are new.
+    #[serde(default)]
+    pub inserted: u64,
+    /// Rows that have other values.
+    #[serde(default)]
+    pub updated: u64,
+    /// Rows that are gone.
+    #[serde(default)]
+    pub deleted: u64,
+    /// From the beginning until all workers see it, in milliseconds.
+    pub visible_ms: f64,
+}
+
+/// A table of a node.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct TableTold {
+    /// `chain.instance.table`, or the name of a shared table.
+    pub name: String,
+    /// `controller`, `cluster` or `handlers`.
+    pub filled_by: String,
+    /// Rows in it, those that have expired and are not swept yet included.
+    pub rows: u64,
+    /// The most rows that it has.
+    pub rows_max: u64,
+    /// Bytes that it holds now.
+    pub bytes: u64,
+    /// What is matched over it is compiled to, one text for each match.
+    #[serde(default)]
+    pub matched: Vec<String>,
 }
 
 /// What a node does.

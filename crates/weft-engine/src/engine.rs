@@ -12,6 +12,7 @@ use crate::live::Live;
 use crate::pass::{Facts, LiveChain, Passes, rand_base};
 use crate::plan::{Address, Plan};
 use crate::pool::{Endpoint, Pool};
+use crate::rules::Swap;
 use crate::sinks::Batch;
 use crate::slab::Slab;
 use crate::stats::{Connections, Stats};
@@ -235,6 +236,11 @@ impl Engine {
             self.set_every_timers(now);
         }
         self.let_go_of_listeners(now);
+    }
+
+    /// Has all chains, also those of earlier versions, look at other copies of tables from now on.
+    pub fn take_up(&mut self, swap: &Swap) {
+        self.chains.iter().for_each(|chain| swap.take_up(&mut chain.state.borrow_mut()));
     }
 
     /// Listeners have other names (from, to) from the next plan on.
@@ -512,7 +518,7 @@ impl Engine {
         let live = Rc::clone(&self.live);
         let live_chain = &live.chains[chain];
         let (table, segment) = &live_chain.chain.segments.timeouts[nth];
-        let table = &live_chain.state.tables[usize::from(table.0)];
+        let table = Arc::clone(&live_chain.state.borrow().tables[usize::from(table.0)]);
         let mut rows = core::mem::take(&mut self.departed);
         let is_more = table.depart(now, SWEEP_ROWS, &mut rows);
         let mut call = vec![0; live_chain.chain.program.call_words()];
@@ -562,7 +568,8 @@ impl Engine {
     fn sweep_tables(&self, now: Time) {
         // The parts of a chain have the same tables.
         for chain in self.live.chains.iter().filter(|chain| chain.chain.part == 0) {
-            for (decl, table) in chain.chain.program.tables.iter().zip(&chain.state.tables) {
+            let state = chain.state.borrow();
+            for (decl, table) in chain.chain.program.tables.iter().zip(&state.tables) {
                 if self.config.worker == 0 || decl.realisation == Realisation::PerWorker {
                     table.sweep(now, SWEEP_ROWS);
                 }

@@ -26,6 +26,7 @@ mod pool;
 mod request;
 mod response;
 mod routes;
+pub mod rules;
 mod session;
 pub mod sinks;
 mod slab;

@@ -269,7 +269,7 @@ impl LiveChain {
         Self {
             names: chain.program.elements.iter().map(|element| element.name.as_str().into()).collect(),
             next,
-            state: chain.state.for_worker(worker),
+            state: RefCell::new(chain.state.for_worker(worker)),
             counters: RefCell::new(vec![Counters::default(); n]),
             calls_open: Cell::new(0),
             chain: Arc::clone(chain),

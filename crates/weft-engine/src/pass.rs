@@ -18,7 +18,8 @@ pub(crate) const TRACE_EVERY: u32 = 64;
 #[derive(Debug)]
 pub(crate) struct LiveChain {
     pub(crate) chain: std::sync::Arc<Chain>,
-    pub(crate) state: State,
+    /// Borrowed for a pass; tables change hands between two.
+    pub(crate) state: std::cell::RefCell<State>,
     pub(crate) counters: std::cell::RefCell<Vec<Counters>>,
     pub(crate) calls_open: std::cell::Cell<u64>,
     /// The names of its elements.
@@ -114,6 +115,7 @@ impl Passes {
         self.outcome.clear();
         let present = self.fill(live, segment, facts)?;
         let mut counters = live.counters.borrow_mut();
+        let state = live.state.borrow();
         let mut cx = Cx {
             rand: facts.rand,
             slots: &self.slots[..inputs(&live.chain, segment.event).len()],
@@ -124,7 +126,7 @@ impl Passes {
                 self.until_traced -= 1;
                 self.until_traced == 0
             }),
-            ..Cx::new(facts.now, &live.state, call, &mut self.outcome, &mut counters)
+            ..Cx::new(facts.now, &state, call, &mut self.outcome, &mut counters)
         };
         if self.until_traced == 0 {
             self.until_traced = TRACE_EVERY;

@@ -3,10 +3,12 @@
 //! A table is known by (chain, instance, table), a variable by (chain, instance, variable). An update is *staged*: its
 //! programs are bound one by one, and the store takes it over only once it is published. Tables that exist are used
 //! again: new columns are added beside the old ones (rows never move, code of the old version goes on undisturbed),
-//! columns that are gone stay unused, new limits hold from the commit on. Tables that the controller fills are
-//! replaced whole. What a new version does not know any more is forgotten, and what cannot be carried is refused.
+//! columns that are gone stay unused, new limits hold from the commit on. Tables that the controller fills follow the
+//! text, and keep what it has not given ([`crate::rules`]). What a new version does not know any more is forgotten, and
+//! what cannot be carried is refused.
 
 use crate::filter::{self, Filter};
+use crate::rules::{Filled, TableName, merged};
 use core::fmt;
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -78,9 +80,11 @@ struct ChainState {
 }
 
 #[derive(Clone, Debug)]
-struct HeldTable {
+pub(crate) struct HeldTable {
     realisation: Realisation,
-    tables: Vec<Arc<Table>>,
+    pub(crate) tables: Vec<Arc<Table>>,
+    /// What the controller gives it.
+    pub(crate) filled: Option<Filled>,
     /// A program of the update that is staged knows it.
     is_bound: bool,
 }
@@ -129,7 +133,10 @@ impl StateStore {
     /// Begins an update.
     pub fn stage(&self) -> Staged {
         let mut store = self.clone();
-        store.held_tables().for_each(|table| table.is_bound = false);
+        for table in store.held_tables() {
+            table.is_bound = false;
+            table.filled.iter_mut().for_each(Filled::unbind);
+        }
         store.held_vars().for_each(|var| var.is_bound = false);
         store.held_filters().for_each(|filter| filter.is_bound = false);
         Staged { store, limits: Vec::new(), bound: Vec::new(), watched: Vec::new(), natives: BTreeMap::new() }
@@ -145,6 +152,7 @@ impl StateStore {
             table.keep_expired(staged.watched.iter().any(|watched| Arc::ptr_eq(watched, &table)));
         }
         *self = staged.store;
+        self.held_tables().filter_map(|table| table.filled.as_mut()).for_each(Filled::retain_bound);
         self.shared.retain(|_, table| table.is_bound);
         for chain in self.chains.values_mut() {
             chain.tables.retain(|_, table| table.is_bound);
@@ -154,6 +162,34 @@ impl StateStore {
         let is_empty =
             |chain: &ChainState| chain.tables.is_empty() && chain.vars.is_empty() && chain.filters.is_empty();
         self.chains.retain(|_, chain| !is_empty(chain));
+    }
+
+    /// The names of all tables, in order.
+    pub(crate) fn names(&self) -> impl Iterator<Item = TableName> {
+        let shared =
+            self.shared.keys().map(|table| TableName { table: table.clone(), ..TableName::default() });
+        let own = self.chains.iter().flat_map(|(chain, state)| {
+            state.tables.keys().map(|(instance, table)| TableName {
+                chain: chain.clone(),
+                instance: instance.clone(),
+                table: table.clone(),
+            })
+        });
+        shared.chain(own)
+    }
+
+    pub(crate) fn held(&self, name: &TableName) -> Option<&HeldTable> {
+        if name.instance.is_empty() {
+            return self.shared.get(&name.table);
+        }
+        self.chains.get(&name.chain)?.tables.get(&(name.instance.clone(), name.table.clone()))
+    }
+
+    pub(crate) fn held_mut(&mut self, name: &TableName) -> Option<&mut HeldTable> {
+        if name.instance.is_empty() {
+            return self.shared.get_mut(&name.table);
+        }
+        self.chains.get_mut(&name.chain)?.tables.get_mut(&(name.instance.clone(), name.table.clone()))
     }
 
     fn held_tables(&mut self) -> impl Iterator<Item = &mut HeldTable> {
@@ -200,7 +236,7 @@ impl Staged {
         self.bound.extend(tables.iter().flatten().cloned());
         let watched = program.timeouts().flat_map(|(_, table)| &tables[usize::from(table.0)]);
         self.watched.extend(watched.cloned());
-        let matchers = matchers(&program, &tables)?;
+        let matchers = self.matchers(&program, &tables)?;
         let held = self.store.chain(&program.name);
         for var in &mut program.vars {
             var.word = held.bind_var(&program.name, var)?;
@@ -228,8 +264,31 @@ impl Staged {
         Ok(Filter { name: name.to_owned(), policies: policies.clone(), state, id })
     }
 
+    /// The rows of replicated tables, as the program matches them.
+    fn matchers(
+        &mut self,
+        program: &ChainProgram,
+        tables: &[Vec<Arc<Table>>],
+    ) -> Result<Vec<Arc<Matcher>>, Unfit> {
+        let mut matcher = |decl: &MatchDecl| {
+            let at = usize::from(decl.table.0);
+            let table = &program.tables[at];
+            let filled = self.store.held_table(&program.name, table).and_then(|held| held.filled.as_mut());
+            let filled = filled.expect("the checker lets tables of the controller alone be matched");
+            filled.matcher(&decl.spec, &tables[at][0]).map_err(|error| Unfit {
+                chain: program.name.clone(),
+                instance: table.owner.clone(),
+                name: table.spec.name.clone(),
+                reason: error.to_string(),
+                help: "give it fewer rows".to_owned(),
+            })
+        };
+        program.matches.iter().map(&mut matcher).collect()
+    }
+
     fn bind_table(&mut self, chain: &str, decl: &TableDecl) -> Result<Vec<Arc<Table>>, Unfit> {
         let workers = self.store.workers;
+        let mut rows = None;
         if let Some(held) = self.store.held_table(chain, decl) {
             let refuse = |reason| Unfit {
                 chain: chain.to_owned(),
@@ -248,11 +307,30 @@ impl Staged {
                 held.is_bound = true;
                 return Ok(held.tables.clone());
             }
+            if let Some(filled) = &held.filled {
+                let (table, n_keys) = (&held.tables[0], decl.spec.key.len());
+                if *table.spec() == decl.spec && filled.is_of(n_keys, &decl.rows) {
+                    held.is_bound = true;
+                    return Ok(held.tables.clone());
+                }
+                if table.spec().key == decl.spec.key {
+                    let merged = merged(table, filled, &decl.spec, &decl.rows);
+                    if merged.len() as u64 > decl.spec.max_rows {
+                        let (n, max) = (merged.len(), decl.spec.max_rows);
+                        return Err(refuse(format!("it has {n} rows, and would have room for {max}")));
+                    }
+                    rows = Some(merged);
+                }
+            }
         }
         let n = if decl.realisation == Realisation::PerWorker { workers } else { 1 };
         let tables: Vec<_> = (0..n).map(|_| Arc::new(Table::new(decl.spec.clone()))).collect();
-        tables.iter().for_each(|table| table.add_rows(&decl.rows, Time(0)));
-        let held = HeldTable { realisation: decl.realisation, tables: tables.clone(), is_bound: true };
+        let rows = rows.as_ref().unwrap_or(&decl.rows);
+        tables.iter().for_each(|table| table.add_rows(rows, Time(0)));
+        let filled = (decl.realisation == Realisation::Replicated)
+            .then(|| Filled::new(decl.spec.key.len(), &decl.rows));
+        let held =
+            HeldTable { realisation: decl.realisation, tables: tables.clone(), filled, is_bound: true };
         if decl.owner.is_empty() {
             self.store.shared.insert(decl.spec.name.clone(), held);
         } else {
@@ -264,11 +342,21 @@ impl Staged {
 }
 
 impl Bound {
+    /// A table of the program as worker `worker` sees it.
+    pub fn table(&self, table: usize, worker: usize) -> &Arc<Table> {
+        let tables = &self.tables[table];
+        tables.get(worker).unwrap_or(&tables[0])
+    }
+
+    /// Workers for which there is state.
+    pub fn workers(&self) -> usize {
+        self.merged.len()
+    }
+
     /// The state as worker `worker`'s programs see it.
     pub fn for_worker(&self, worker: usize) -> State {
-        let mine = |tables: &Vec<Arc<Table>>| Arc::clone(tables.get(worker).unwrap_or(&tables[0]));
         State {
-            tables: self.tables.iter().map(mine).collect(),
+            tables: (0..self.tables.len()).map(|at| Arc::clone(self.table(at, worker))).collect(),
             scalars: Arc::clone(&self.scalars),
             merged: self.merged.get(worker).cloned().unwrap_or_default(),
             merged_parts: self.merged.clone(),
@@ -360,19 +448,4 @@ fn check_table(table: &Table, wanted: &TableSpec) -> Result<(), String> {
     // Columns that are added and then not used, because the update is refused, do no harm: no code knows them, and
     // the next update finds them.
     table.extend(&wanted.columns).map_err(|e| e.to_string())
-}
-
-/// The rows of replicated tables, as the program matches them. They are made anew with each version, as the tables are.
-fn matchers(program: &ChainProgram, tables: &[Vec<Arc<Table>>]) -> Result<Vec<Arc<Matcher>>, Unfit> {
-    let matcher = |decl: &MatchDecl| {
-        let at = usize::from(decl.table.0);
-        Matcher::new(&decl.spec, &tables[at][0]).map(Arc::new).map_err(|error| Unfit {
-            chain: program.name.clone(),
-            instance: program.tables[at].owner.clone(),
-            name: program.tables[at].spec.name.clone(),
-            reason: error.to_string(),
-            help: "give it fewer rows".to_owned(),
-        })
-    };
-    program.matches.iter().map(matcher).collect()
 }

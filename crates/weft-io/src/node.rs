@@ -21,6 +21,7 @@ use weft_engine::Config;
 use weft_engine::packet::PacketConfig;
 use weft_engine::packet::plan::PacketPlan;
 use weft_engine::plan::{Address, Chain, Listener, Plan};
+use weft_engine::rules::Swap;
 use weft_engine::stats::{Stats, add_counters};
 
 /// Workers that a node may have.
@@ -230,6 +231,26 @@ impl Node {
         self.listen(sockets)?;
         self.free_old_chains();
         Ok(Applied { total, pause_max })
+    }
+
+    /// Has all workers look at other copies of tables, and waits until none looks at those before.
+    ///
+    /// # Errors
+    /// [`NodeError::WorkerLost`].
+    pub fn take_up(&self, swap: &Arc<Swap>) -> Result<(), NodeError> {
+        let (done, acknowledged) = channel();
+        let mut n = self.workers.len();
+        for (mailbox, _) in &self.workers {
+            let mail = Mail::TakeUp { swap: Arc::clone(swap), done: done.clone() };
+            mailbox.send(mail).then_some(()).ok_or(NodeError::WorkerLost)?;
+        }
+        if let Some(handle) = &self.packets {
+            handle.take_up(Arc::clone(swap), done.clone());
+            n += 1;
+        }
+        // From here on only workers hold it: if one ends before it answers, nobody waits for it.
+        drop(done);
+        (0..n).try_for_each(|_| acknowledged.recv().map_err(|_| NodeError::WorkerLost))
     }
 
     /// Whether all workers run. One that has ended without being told to takes its connections with it.

@@ -17,6 +17,7 @@ use std::sync::mpsc::{Receiver, Sender, TryRecvError};
 use std::time::{Duration, Instant};
 use weft_core::{Interval, Time};
 use weft_engine::plan::Plan;
+use weft_engine::rules::Swap;
 use weft_engine::stats::Stats;
 use weft_engine::{Action, CloseReason, Config, ConnId, Engine};
 
@@ -46,6 +47,8 @@ pub(crate) enum Mail {
     /// Run this plan from now on, in which listeners have other names (from, to); answered with the time it took to
     /// take it on.
     Apply { plan: Arc<Plan>, renamed: Arc<[(String, String)]>, done: Sender<Duration> },
+    /// Look at other copies of tables from now on; answered when none looks at what was before.
+    TakeUp { swap: Arc<Swap>, done: Sender<()> },
     /// Accept on this socket (worker 0 only).
     Listen { name: Arc<str>, socket: ListenSocket },
     /// Accept no more on the listener with this name.
@@ -472,6 +475,12 @@ impl Worker {
                 self.rename_listeners(&renamed);
                 self.engine.apply(now, plan);
                 let _ = done.send(begun.elapsed());
+            }
+            Mail::TakeUp { swap, done } => {
+                self.engine.take_up(&swap);
+                // Who answers has let go of it.
+                drop(swap);
+                let _ = done.send(());
             }
             Mail::Listen { name, mut socket } => {
                 let at = self.listeners.len();

@@ -39,6 +39,8 @@ pub(crate) enum Ask {
         at: usize,
         /// How many words the key has.
         words: usize,
+        /// How it is made: of use for a matcher whose keys are made so.
+        packing: u64,
     },
 }
 
@@ -58,7 +60,7 @@ impl Asks {
     }
 
     /// As [`Asks::find`], for a matcher.
-    pub(crate) fn matching(&mut self, of: u16, words: usize) -> usize {
+    pub(crate) fn matching(&mut self, of: u16, words: usize, packing: u64) -> usize {
         let known = self.asks.iter().find_map(|ask| match *ask {
             Ask::Match { matcher, at, .. } if matcher == of => Some(at),
             _ => None,
@@ -66,7 +68,7 @@ impl Asks {
         known.unwrap_or_else(|| {
             let at = self.words;
             self.words += 1 + words;
-            self.asks.push(Ask::Match { matcher: of, at, words });
+            self.asks.push(Ask::Match { matcher: of, at, words, packing });
             at
         })
     }
@@ -87,7 +89,7 @@ impl Asks {
             }
         }
         for ask in asks() {
-            if let Ask::Match { matcher, at, words } = *ask {
+            if let Ask::Match { matcher, at, words, .. } = *ask {
                 let matcher = &state.matchers[usize::from(matcher)];
                 for notes in notes.chunks(AT_ONCE * self.words) {
                     self.fetch_matches(matcher, at, words, notes);
@@ -129,7 +131,10 @@ impl Ask {
                 let table: &Table = &state.tables[usize::from(table)];
                 table.len() as usize * table.row_near_bytes() > BYTES_MIN
             }
-            Self::Match { matcher, .. } => state.matchers[usize::from(matcher)].bytes() > BYTES_MIN,
+            Self::Match { matcher, packing, .. } => {
+                let matcher = &state.matchers[usize::from(matcher)];
+                matcher.packing() == packing && matcher.bytes() > BYTES_MIN
+            }
         }
     }
 }

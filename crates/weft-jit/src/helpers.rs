@@ -70,6 +70,14 @@ impl RowRef {
             None => Self { row: Row::NONE.0, address: ZERO_ROW.address() },
         }
     }
+
+    #[inline(always)]
+    fn matched(found: Found) -> Self {
+        match found {
+            Found { row: Row::NONE, .. } => Self { row: Row::NONE.0, address: ZERO_ROW.address() },
+            Found { row, address } => Self { row: row.0, address: address as u64 },
+        }
+    }
 }
 
 /// What the row that is none looks like: every column of it reads as zero, without a branch.
@@ -133,6 +141,7 @@ pub(crate) mod tag {
     pub(crate) const INT: u64 = 1;
     pub(crate) const FLOAT: u64 = 2;
     pub(crate) const BYTES: u64 = 3;
+    pub(crate) const NULL: u64 = 4;
 }
 
 impl Cell {
@@ -249,6 +258,7 @@ helpers! {
     Key = key(I64, I64, I64) -> (I64, I64);
     FindParts = find_parts(I64, I64, I64, I64) -> (I64, I64);
     MatchWords = match_words(I64, I64) -> (I64, I64);
+    MatchValues = match_values(I64, I64, I64) -> (I64, I64);
     PackPart = pack_part(I64, I64, I64, I64, I64) -> ();
     Remove = remove(I64, I64, I64, I64) -> ();
     TouchNoted = touch_noted(I64, I64, I64) -> ();
@@ -739,10 +749,21 @@ extern "C" fn find_parts(table: &Arc<Table>, key: Bytes, now: i64) -> RowRef {
 
 /// The first row that matches a key of so many words as any has.
 extern "C" fn match_words(matcher: &Arc<Matcher>, words: &[u64; WORDS_MAX]) -> RowRef {
-    match matcher.find_words(words) {
-        Found { row: Row::NONE, .. } => RowRef { row: Row::NONE.0, address: ZERO_ROW.address() },
-        Found { row, address } => RowRef { row: row.0, address: address as u64 },
+    RowRef::matched(matcher.find_words(words))
+}
+
+/// The first row that matches these values: a cell for each part of the match.
+extern "C" fn match_values(matcher: &Arc<Matcher>, parts: *const Cell, n: u64) -> RowRef {
+    let mut words = [0; WORDS_MAX];
+    for (part, cell) in cells(parts, n).iter().enumerate() {
+        let key = match cell.tag {
+            tag::NULL => Key::Null,
+            tag::BYTES => Key::Bytes(cell.bytes().as_slice()),
+            _ => Key::Word(cell.a),
+        };
+        matcher.pack(part, key, &mut words);
     }
+    RowRef::matched(matcher.find_words(&words))
 }
 
 /// Sets the bits of a part that is bytes in a key that has none of them; a length that no bytes have stands for NULL.

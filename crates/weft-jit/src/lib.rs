@@ -363,8 +363,7 @@ impl Shape {
             let Op::Match(table, id, _) = op else { continue };
             let lacks = || Unsupported { reason: "the state lacks a matcher of the chain".into(), line: 0 };
             let (matcher, table) = (usize::from(id.0), usize::from(table.0));
-            let fingerprint = state.matchers.get(matcher).ok_or_else(lacks)?.fingerprint();
-            let matched = Matched { matcher, table, fingerprint };
+            let matched = Matched { matcher, table };
             if !matched.is_in(state) {
                 return Err(lacks());
             }
@@ -420,14 +419,13 @@ impl Shape {
     }
 }
 
-/// A matcher that code was made for.
+/// A matcher that the code asks. Which way it asks it is decided with each look-up.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Matched {
     /// Its number in the state.
     matcher: usize,
     /// The table whose rows the code takes its rows for.
     table: usize,
-    fingerprint: u64,
 }
 
 impl Matched {
@@ -435,8 +433,6 @@ impl Matched {
     #[inline(always)]
     fn is_in(self, state: &State) -> bool {
         let held = state.matchers.get(self.matcher).zip(state.tables.get(self.table));
-        held.is_some_and(|(matcher, table)| {
-            matcher.fingerprint() == self.fingerprint && Arc::ptr_eq(matcher.table(), table)
-        })
+        held.is_some_and(|(matcher, table)| Arc::ptr_eq(matcher.table(), table))
     }
 }

@@ -21,6 +21,7 @@ mod expr;
 mod filter;
 mod function;
 pub(crate) mod layout;
+pub(crate) mod question;
 mod stmt;
 mod table;
 mod ty;
@@ -204,12 +205,12 @@ impl Parser<'_> {
             return (row.read)(self, start);
         }
         if let Some(keyword) = ITEMS_ELSEWHERE.iter().find(|keyword| keyword.eq_ignore_ascii_case(word)) {
-            let message = format!("`{keyword}` on the running network is not in this version");
+            let message = format!("`{keyword}` on the running network is nothing for a file");
             return Err(self.fail_at(
                 start,
                 code::KIND_NOT_IN_VERSION,
                 &message,
-                "a file may `CREATE`, `DROP`, `IMPORT`, and `INSERT` rows",
+                "a file may `CREATE`, `DROP`, `IMPORT`, and `INSERT` rows; `weft query` is for running nodes",
             ));
         }
         let Some(meant) = nearest_keyword(word, ITEMS.iter().map(|row| row.keyword)) else {

@@ -20,7 +20,7 @@ use std::sync::Arc;
 use std::thread::JoinHandle;
 use std::time::Duration;
 use tokio::sync::{Mutex, oneshot};
-use weft_api::{ApplyRequest, AtFault, REQUEST_BYTES_MAX};
+use weft_api::{ApplyRequest, AtFault, QueryRequest, REQUEST_BYTES_MAX, RowsRequest};
 
 /// A node that does not answer within this time is not well.
 const ANSWER_MAX: Duration = Duration::from_secs(2);
@@ -118,7 +118,10 @@ fn router(shared: Shared) -> Router {
     let private = Router::new()
         .route("/v1/status", get(serve_status))
         .route("/v1/program", get(serve_program))
+        .route("/v1/tables", get(serve_tables))
         .route("/v1/apply", post(apply))
+        .route("/v1/query", post(query))
+        .route("/v1/rows", post(put_rows))
         .route_layer(from_fn_with_state(shared.clone(), check_token));
     Router::new()
         .route("/healthz", get(serve_health))
@@ -187,23 +190,49 @@ async fn serve_program(State(shared): State<Shared>) -> Response {
     Json(shared.running.program()).into_response()
 }
 
+async fn serve_tables(State(shared): State<Shared>) -> Response {
+    match ask(&shared, Running::tables).await {
+        Ok(tables) => Json(tables).into_response(),
+        Err(unanswered) => *unanswered,
+    }
+}
+
+async fn query(State(shared): State<Shared>, body: Bytes) -> Response {
+    match serde_json::from_slice(&body) {
+        Ok(QueryRequest { text }) => change(shared, move |running| running.query(&text)).await,
+        Err(error) => not_one(&error),
+    }
+}
+
+async fn put_rows(State(shared): State<Shared>, body: Bytes) -> Response {
+    match serde_json::from_slice::<RowsRequest>(&body) {
+        Ok(request) => change(shared, move |running| running.put_rows(&request)).await,
+        Err(error) => not_one(&error),
+    }
+}
+
 async fn apply(State(shared): State<Shared>, body: Bytes) -> Response {
-    let request: ApplyRequest = match serde_json::from_slice(&body) {
-        Ok(request) => request,
-        Err(error) => {
-            return (StatusCode::BAD_REQUEST, format!("the request is not one: {error}\n")).into_response();
-        }
-    };
+    match serde_json::from_slice::<ApplyRequest>(&body) {
+        Ok(request) => change(shared, move |running| running.apply(request.program, request.dry_run)).await,
+        Err(error) => not_one(&error),
+    }
+}
+
+/// Changes the node, one change after the other.
+async fn change<T: serde::Serialize + Send + 'static>(
+    shared: Shared,
+    change: impl FnOnce(&Running) -> Result<T, Refusal> + Send + 'static,
+) -> Response {
     let running = shared.running.clone();
     let turn = shared.turn.lock_owned().await;
     let done = tokio::task::spawn_blocking(move || {
-        let done = running.apply(request.program, request.dry_run);
+        let done = change(&running);
         // It is held until here even if who asked has hung up.
         drop(turn);
         done
     });
     match done.await {
-        Ok(Ok(applied)) => Json(applied).into_response(),
+        Ok(Ok(done)) => Json(done).into_response(),
         Ok(Err(Refusal::Refused(refused))) => {
             let status = match refused.at_fault {
                 AtFault::Program => StatusCode::UNPROCESSABLE_ENTITY,
@@ -228,6 +257,10 @@ async fn ask<T: Send + 'static>(
         Ok(Err(error)) => Err(Box::new(unavailable(&error.to_string()))),
         Err(_) => Err(Box::new(unavailable("the workers do not answer"))),
     }
+}
+
+fn not_one(error: &serde_json::Error) -> Response {
+    (StatusCode::BAD_REQUEST, format!("the request is not one: {error}\n")).into_response()
 }
 
 /// Why a node does not answer.

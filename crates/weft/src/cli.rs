@@ -17,6 +17,7 @@ use weft_io::BUSY_POLL_MAX;
                   Edit:     weft lsp, which editors start: see editors/README.md\n\
                   Run:      weft run network.weft          weft apply network.weft\n\
                   Look:     weft status                    weft top\n\
+                  Tables:   weft query 'SELECT ...'        weft load TABLE rows.csv\n\
                   Try out:  weft replay network.weft --in yesterday.pcap
                   Measure:  weft bench elements            weft bench rpc\n\n\
                   Exit status: 0 done, 1 the input is at fault, 2 usage, 3 the environment is at fault."
@@ -44,6 +45,10 @@ pub(crate) enum Command {
     Apply(ApplyArgs),
     /// Show what a running network does
     Status(StatusArgs),
+    /// Ask the tables of a running network, and change their rows
+    Query(QueryArgs),
+    /// Put the rows of a CSV file into a table of a running network
+    Load(LoadArgs),
     /// Turn a firewall list of nftables or iptables into rows of the library's ruleset
     Import(ImportArgs),
     /// Watch what a running network does
@@ -278,6 +283,24 @@ pub(crate) struct StatusArgs {
 }
 
 #[derive(Args)]
+#[command(after_help = "Examples:\n  \
+                        weft query 'SELECT * FROM edge.firewall.rules WHERE NOT allow ORDER BY rank LIMIT 20'\n  \
+                        weft query 'UPDATE edge.firewall.rules SET allow = FALSE WHERE rank = 30' -o json\n  \
+                        weft query --file rules.weft")]
+pub(crate) struct QueryArgs {
+    /// SELECT, INSERT, UPDATE and DELETE, with a semicolon between; without any, the tables are listed
+    pub(crate) text: Option<String>,
+    /// Read the statements from this file; `-` is standard input
+    #[arg(long, value_name = "FILE", conflicts_with = "text")]
+    pub(crate) file: Option<String>,
+    #[command(flatten)]
+    pub(crate) admin: AdminArgs,
+    /// As a table or as data
+    #[arg(short, long, value_enum, default_value_t = Output::Table)]
+    pub(crate) output: Output,
+}
+
+#[derive(Args)]
 #[command(after_help = "Examples:\n  nft list ruleset | weft import - --out-port wan > rules.weft\n  \
                         weft import rules.v4 --table edge.ruleset.rules --keep-going > rules.weft")]
 pub(crate) struct ImportArgs {
@@ -305,6 +328,24 @@ pub(crate) enum ListFormat {
     Nft,
     Iptables,
     Ip6tables,
+}
+
+#[derive(Args)]
+#[command(after_help = "Examples:\n  weft load edge.firewall.rules rules.csv\n  \
+                        weft load core.router.routes routes.csv --replace")]
+pub(crate) struct LoadArgs {
+    /// The table: `chain.instance.table`, or the name of a shared table
+    pub(crate) table: String,
+    /// The rows: the first line names the columns; `-` is standard input
+    pub(crate) file: String,
+    /// Rows that are there already are replaced; else they are a fault
+    #[arg(long)]
+    pub(crate) replace: bool,
+    #[command(flatten)]
+    pub(crate) admin: AdminArgs,
+    /// As a line or as data
+    #[arg(long)]
+    pub(crate) json: bool,
 }
 
 #[derive(Args)]

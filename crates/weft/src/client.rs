@@ -4,7 +4,9 @@ use crate::cli::AdminArgs;
 use crate::fault::Fault;
 use crate::token;
 use std::time::Duration;
-use weft_api::{Applied, ApplyRequest, Bundle, Refused, Status};
+use weft_api::{
+    Answer, Applied, ApplyRequest, Bundle, QueryRequest, Refused, RowsRequest, Status, TableTold,
+};
 
 /// An answer that takes longer will not come.
 const TIMEOUT: Duration = Duration::from_secs(30);
@@ -20,11 +22,11 @@ pub(crate) struct Client {
     token: String,
 }
 
-/// What came of applying a program.
-pub(crate) enum Apply {
-    /// It runs.
-    Done(Applied),
-    /// It is not taken, and why.
+/// What came of asking for a change.
+pub(crate) enum Outcome<T> {
+    /// It is done.
+    Done(T),
+    /// It is not, and why.
     Refused(Refused),
 }
 
@@ -47,26 +49,54 @@ impl Client {
         self.get("/v1/program")
     }
 
+    /// Its tables.
+    pub(crate) fn tables(&self) -> Result<Vec<TableTold>, Fault> {
+        self.get("/v1/tables")
+    }
+
     /// Has it run a program.
-    pub(crate) fn apply(&self, request: &ApplyRequest) -> Result<Apply, Fault> {
+    pub(crate) fn apply(&self, request: &ApplyRequest) -> Result<Outcome<Applied>, Fault> {
+        self.post("/v1/apply", request, "nothing was applied")
+    }
+
+    /// Has it carry out statements on its tables.
+    pub(crate) fn query(&self, request: &QueryRequest) -> Result<Outcome<Vec<Answer>>, Fault> {
+        self.post("/v1/query", request, "nothing was changed")
+    }
+
+    /// Has it put rows into a table.
+    pub(crate) fn put_rows(&self, request: &RowsRequest) -> Result<Outcome<Answer>, Fault> {
+        self.post("/v1/rows", request, "nothing was changed")
+    }
+
+    fn post<T: serde::de::DeserializeOwned>(
+        &self,
+        path: &str,
+        request: &impl serde::Serialize,
+        nothing: &str,
+    ) -> Result<Outcome<T>, Fault> {
         let sent = self
             .agent
-            .post(format!("{}/v1/apply", self.base))
+            .post(format!("{}{path}", self.base))
             .header("Authorization", format!("Bearer {}", self.token))
             .send_json(request);
         let mut response = sent.map_err(|error| self.unreachable(&error))?;
         let status = response.status().as_u16();
         match status {
-            200 => response.body_mut().read_json().map(Apply::Done).map_err(|error| self.unreachable(&error)),
-            422 => {
-                response.body_mut().read_json().map(Apply::Refused).map_err(|error| self.unreachable(&error))
+            200 => {
+                response.body_mut().read_json().map(Outcome::Done).map_err(|error| self.unreachable(&error))
             }
+            422 => response
+                .body_mut()
+                .read_json()
+                .map(Outcome::Refused)
+                .map_err(|error| self.unreachable(&error)),
             503 => {
                 let text = response.body_mut().read_to_string().unwrap_or_default();
                 // The node says itself what is wrong with its machine; one that stops has no more than a line to say.
                 serde_json::from_str(&text)
-                    .map(Apply::Refused)
-                    .map_err(|_| Fault::environment(format!("nothing was applied: {}", text.trim())))
+                    .map(Outcome::Refused)
+                    .map_err(|_| Fault::environment(format!("{nothing}: {}", text.trim())))
             }
             _ => Err(self.refused(status, &response.body_mut().read_to_string().unwrap_or_default())),
         }

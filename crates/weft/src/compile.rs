@@ -14,6 +14,7 @@ use weft_engine::packet::plan::PacketPlan;
 use weft_engine::plan::{
     Address, Balance, Chain, ChainError, Cluster, FilterAt, Listener, MethodPattern, Plan, Route,
 };
+use weft_engine::rules::TableView;
 use weft_engine::state::{Staged, StateStore, Unfit};
 use weft_engine::stats::ChainStats;
 use weft_ir::backend::Backend;
@@ -124,6 +125,16 @@ impl Compiler {
     /// A compiler for a node with so many workers.
     pub(crate) fn new(backend: Box<dyn Backend>, workers: usize) -> Self {
         Self { store: StateStore::new(workers), backend, workers, version: 0 }
+    }
+
+    /// The state that the chains share.
+    pub(crate) fn store(&mut self) -> &mut StateStore {
+        &mut self.store
+    }
+
+    /// The tables of the chains.
+    pub(crate) fn tables(&self) -> Vec<TableView> {
+        self.store.tables()
     }
 
     /// The version that was last committed.

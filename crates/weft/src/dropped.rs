@@ -64,10 +64,6 @@ fn var_names(chain: Stateful<'_>) -> impl Iterator<Item = String> {
 
 /// The rows of a table of all workers.
 fn rows(chain: Stateful<'_>, table: usize, realisation: Realisation) -> u64 {
-    // Only tables `PER WORKER` are several; the parts of variables tell how many workers there are.
-    let n = match realisation {
-        Realisation::PerWorker => chain.state.for_worker(0).merged_parts.len(),
-        _ => 1,
-    };
-    (0..n).map(|worker| chain.state.for_worker(worker).tables[table].len()).sum()
+    let n = if realisation == Realisation::PerWorker { chain.state.workers() } else { 1 };
+    (0..n).map(|worker| chain.state.table(table, worker).len()).sum()
 }

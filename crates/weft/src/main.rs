@@ -41,6 +41,8 @@ fn main() -> ExitCode {
         Command::Apply(args) => commands::apply::run(&args),
         Command::Status(args) => commands::status::run(&args),
         Command::Import(args) => commands::import::run(&args),
+        Command::Query(args) => commands::query::run(&args),
+        Command::Load(args) => commands::load::run(&args),
         Command::Top(args) => commands::top::run(&args),
         Command::Bench(args) => bench::run(&args),
         Command::Hidden(command) => bench::run_hidden(&command),

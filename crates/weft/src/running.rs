@@ -11,6 +11,7 @@ use crate::source::{Files, folder_of};
 use crate::together::Together;
 use std::collections::BTreeMap;
 use std::io::ErrorKind;
+use std::sync::mpsc::{SyncSender, sync_channel};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 use weft_api::{
@@ -37,6 +38,8 @@ use weft_lang::diagnostic::{Diagnostic, RenderOptions, render_all, to_json};
 use weft_lang::hir::Network;
 use weft_lang::source::SourceMap;
 
+mod rows;
+
 /// A node, shared by the command that runs it and the admin endpoint.
 #[derive(Clone)]
 pub(crate) struct Running {
@@ -53,6 +56,8 @@ struct Parts {
     /// What runs.
     program: Mutex<Bundle>,
     sink_metrics: SinkMetrics,
+    /// Rows of tables have changed.
+    changed: SyncSender<()>,
     began: Instant,
     workers: usize,
 }
@@ -62,6 +67,9 @@ struct Control {
     compiler: Compiler,
     /// What the program that runs consists of.
     outline: Outline,
+    /// The program, without the rows that it gives, and its texts.
+    network: Network,
+    sources: SourceMap,
     /// What runs of it.
     plan: Arc<Plan>,
     packets: Option<Arc<PacketPlan>>,
@@ -136,16 +144,32 @@ impl Running {
         let node = node.map_err(|error| Start::Fault(node_fault(&error)))?;
         let (plan, packets) = (Arc::clone(&compiled.plan), compiled.packets.clone());
         compiler.commit(compiled);
-        let control = Control { compiler, outline: Outline::of(network), plan, packets, ports };
+        let control = Control {
+            compiler,
+            outline: Outline::of(network),
+            network: without_rows(network),
+            sources: sources.clone(),
+            plan,
+            packets,
+            ports,
+        };
+        let (changed, when_changed) = sync_channel(1);
         let parts = Parts {
             sink_metrics: node.sink_metrics(),
+            changed,
             control: Mutex::new(control),
             node: Mutex::new(Some(node)),
             program: Mutex::new(program),
             began: Instant::now(),
             workers,
         };
-        Ok(Self { parts: Arc::new(parts) })
+        let parts = Arc::new(parts);
+        let watched = Arc::downgrade(&parts);
+        std::thread::Builder::new()
+            .name("weft-rules".to_owned())
+            .spawn(move || rows::rebuild(&when_changed, &watched))
+            .map_err(|error| Start::Fault(Fault::environment(error)))?;
+        Ok(Self { parts })
     }
 
     /// Checks a program and runs it from now on. A dry run does all of that but the last step, and changes nothing.
@@ -186,6 +210,8 @@ impl Running {
             control.packets = compiled.packets.clone();
             control.compiler.commit(compiled);
             control.outline = outline;
+            control.network = without_rows(network);
+            control.sources = checked.sources.clone();
             *lock(&self.parts.program) = program;
             // It runs. That a worker is lost since then is for `health` to tell.
             applied.calls_in_flight = node.stats().map_or(0, |stats| calls_before(applied.version, &stats));
@@ -301,6 +327,13 @@ impl Control {
         sink_files::try_to_open(&compiled).map_err(|fault| unwell(&fault))?;
         Ok((network, compiled))
     }
+}
+
+/// What queries need to know of a program.
+fn without_rows(network: &Network) -> Network {
+    let mut network = network.clone();
+    network.fills = Vec::new();
+    network
 }
 
 /// Why a node did not start.

@@ -67,13 +67,15 @@ mod trie;
 mod vectors;
 
 use core::fmt;
+use std::sync::Arc;
 
 pub use choose::{Description, Kind};
 pub use key::{Layout, Place};
 
 use choose::{Structure, linear, narrow, samples};
+use key::Compiled;
 use space::{AHEAD, Context, Space};
-use store::{Rank, Store, id_of};
+use store::{Rank, Store, Stored, id_of};
 use vectors::Vectors;
 
 /// Fields that a table may match.
@@ -214,7 +216,7 @@ pub struct Classifier {
     store: Store,
     /// All rules.
     space: Space,
-    structure: Structure,
+    structure: Arc<Structure>,
     touches: f64,
     /// The rules that came since the structure was built.
     delta: Space,
@@ -235,10 +237,10 @@ pub struct Snapshot {
     at: u64,
 }
 
-/// What [`Snapshot::rebuild`] made.
-#[derive(Debug)]
+/// What [`Snapshot::rebuild`] made. A clone shares it, for tables that went through the same changes.
+#[derive(Clone, Debug)]
 pub struct Built {
-    structure: Structure,
+    structure: Arc<Structure>,
     touches: f64,
     at: u64,
 }
@@ -259,7 +261,7 @@ impl Classifier {
             layout,
             store: Store::new(words),
             space: Space::new(words),
-            structure: Structure::Space,
+            structure: Arc::new(Structure::Space),
             touches: 0.0,
             delta: Space::new(words),
             stale: Bits::default(),
@@ -285,7 +287,8 @@ impl Classifier {
             table.store.insert(rule.id, rule.priority, table.layout.compile(&rule)?);
         }
         table.space = Space::of(&table.layout, &table.store);
-        (table.structure, table.touches) = Structure::choose(&table.layout, &table.store, Some(&table.space));
+        let (structure, touches) = Structure::choose(&table.layout, &table.store, Some(&table.space));
+        (table.structure, table.touches) = (Arc::new(structure), touches);
         Ok(table)
     }
 
@@ -316,14 +319,7 @@ impl Classifier {
             return Err(Error::Taken);
         }
         let compiled = self.layout.compile(rule)?;
-        self.store.insert(rule.id, rule.priority, compiled);
-        let stored = self.store.get(rule.id).expect("it was put in");
-        self.space.insert(&self.layout, stored);
-        if !matches!(self.structure, Structure::Space) {
-            self.delta.insert(&self.layout, stored);
-            self.fresh.set(rule.id);
-        }
-        self.note(rule.id);
+        self.put(rule.id, rule.priority, compiled);
         Ok(())
     }
 
@@ -333,7 +329,7 @@ impl Classifier {
         self.space.remove(&self.layout, stored);
         if self.fresh.take(id) {
             self.delta.remove(&self.layout, stored);
-        } else if !matches!(self.structure, Structure::Space) {
+        } else if !matches!(*self.structure, Structure::Space) {
             self.stale.set(id);
         }
         self.store.remove(id);
@@ -349,6 +345,14 @@ impl Classifier {
         self.layout.compile(rule)?;
         self.remove(rule.id);
         self.insert(rule)
+    }
+
+    /// Gives another priority to the rule with this id; false if there is none.
+    pub fn set_priority(&mut self, id: u32, priority: u32) -> bool {
+        let Some(compiled) = self.store.get(id).map(Stored::to_compiled) else { return false };
+        self.remove(id);
+        self.put(id, priority, compiled);
+        true
     }
 
     /// The best rule that matches a key of [`Layout::pack`].
@@ -391,7 +395,7 @@ impl Classifier {
     /// it, from a [`snapshot`](Self::snapshot).
     pub fn rebuild(&self) -> Built {
         let (structure, touches) = Structure::choose(&self.layout, &self.store, Some(&self.space));
-        Built { structure, touches, at: self.changed() }
+        Built { structure: Arc::new(structure), touches, at: self.changed() }
     }
 
     /// Takes a structure that was built of this table; what changed since then stands beside it.
@@ -408,7 +412,7 @@ impl Classifier {
         self.structure = built.structure;
         self.touches = built.touches;
         self.forget();
-        if matches!(self.structure, Structure::Space) {
+        if matches!(*self.structure, Structure::Space) {
             return Ok(());
         }
         for &id in &self.log {
@@ -431,12 +435,12 @@ impl Classifier {
     /// Whether a rebuild would make look-ups cheaper: what is built is older than some changes, unless the tuple
     /// space is one hash table, which takes changes as they come.
     pub fn wants_rebuild(&self) -> bool {
-        !(self.log.is_empty() || matches!(self.structure, Structure::Space) && self.space.is_hash())
+        !(self.log.is_empty() || matches!(*self.structure, Structure::Space) && self.space.is_hash())
     }
 
     /// What the table is compiled to, for people.
     pub fn describe(&self) -> Description {
-        let (kind, parts, depth) = match &self.structure {
+        let (kind, parts, depth) = match &*self.structure {
             Structure::Space if self.space.is_hash() => (Kind::Hash, 1, 1),
             Structure::Space => {
                 (Kind::TupleSpace, self.space.tuples() + usize::from(self.space.rest() > 0), 1)
@@ -448,7 +452,7 @@ impl Classifier {
                 (Kind::Trees, trees.trees.len() + usize::from(!trees.rest.is_empty()), trees.depth())
             }
         };
-        let touches = match self.structure {
+        let touches = match *self.structure {
             Structure::Space => self.space.cost(self.context(), &samples(&self.layout, &self.store)).touches,
             _ => self.touches,
         };
@@ -458,7 +462,7 @@ impl Classifier {
 
     /// Bytes of what a look-up reads, while nothing has changed since it was built.
     pub(crate) fn structure_bytes(&self) -> usize {
-        match &self.structure {
+        match &*self.structure {
             Structure::Space => self.space.bytes(),
             structure => structure.bytes(),
         }
@@ -466,7 +470,7 @@ impl Classifier {
 
     /// The vectors, if that is what the table is compiled to and it has not changed since.
     pub(crate) fn vectors(&self) -> Option<&Vectors> {
-        match &self.structure {
+        match &*self.structure {
             Structure::Vectors(vectors) if self.log.is_empty() => Some(vectors),
             _ => None,
         }
@@ -479,7 +483,7 @@ impl Classifier {
     #[inline(always)]
     fn find<const N: usize>(&self, key: &[u64; N]) -> u32 {
         let context = self.context();
-        match &self.structure {
+        match &*self.structure {
             Structure::Space => id_of(self.space.find(context, key, 0)),
             Structure::Direct(direct) => self.with_changes(key, direct.find(key)),
             Structure::Trie(trie) => self.with_changes(key, trie.find(key)),
@@ -493,7 +497,7 @@ impl Classifier {
         let context = self.context();
         let mut best = [0; AHEAD];
         let best = &mut best[..keys.len()];
-        match &self.structure {
+        match &*self.structure {
             Structure::Space => self.space.find_batch(context, keys, best),
             Structure::Trees(trees) => {
                 for tree in &trees.trees {
@@ -544,6 +548,18 @@ impl Classifier {
         self.delta.find(self.context(), key, best)
     }
 
+    /// Puts in a rule whose id is not in use.
+    fn put(&mut self, id: u32, priority: u32, compiled: Compiled) {
+        self.store.insert(id, priority, compiled);
+        let stored = self.store.get(id).expect("it was put in");
+        self.space.insert(&self.layout, stored);
+        if !matches!(*self.structure, Structure::Space) {
+            self.delta.insert(&self.layout, stored);
+            self.fresh.set(id);
+        }
+        self.note(id);
+    }
+
     fn changed(&self) -> u64 {
         self.log_from + self.log.len() as u64
     }
@@ -554,7 +570,7 @@ impl Classifier {
         if self.log.len() > DELTA_MAX {
             self.log_from = self.changed();
             self.log.clear();
-            self.structure = Structure::Space;
+            self.structure = Arc::new(Structure::Space);
             self.forget();
         }
     }
@@ -570,7 +586,7 @@ impl Snapshot {
     /// The structure that is expected to cost least.
     pub fn rebuild(&self) -> Built {
         let (structure, touches) = Structure::choose(&self.layout, &self.store, None);
-        Built { structure, touches, at: self.at }
+        Built { structure: Arc::new(structure), touches, at: self.at }
     }
 }
 

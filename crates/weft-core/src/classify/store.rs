@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use super::key::{Compiled, Extra};
+use super::key::{Compiled, Extra, Words};
 
 /// Rules of a chunk. A change after a snapshot copies so many.
 const CHUNK: usize = 256;
@@ -54,6 +54,18 @@ pub(super) struct Stored<'a> {
     pub(super) lo: &'a [u64],
     pub(super) hi: &'a [u64],
     pub(super) extra: Option<&'a Extra>,
+}
+
+impl Stored<'_> {
+    /// The rule without its rank.
+    pub(super) fn to_compiled(self) -> Compiled {
+        let words = |from: &[u64]| {
+            let mut words = Words::default();
+            words[..from.len()].copy_from_slice(from);
+            words
+        };
+        Compiled { lo: words(self.lo), hi: words(self.hi), extra: self.extra.cloned() }
+    }
 }
 
 impl Store {

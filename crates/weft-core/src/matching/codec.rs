@@ -1,7 +1,8 @@
 //! How the values of one part become bits of a key, and what a row asks of them.
 //!
-//! Bits are as few as the rows need: a value beyond all that they name is one like any other beyond them. A table of
-//! IPv4 networks has no bits for IPv6.
+//! Bits are few more than the rows need: a value beyond all that they name is one like any other beyond them. Some are
+//! to spare, so that rows may come whose values are greater and the key stays as it is. A table of IPv4 networks has
+//! no bits for IPv6.
 
 use super::{Key, MatchPart, Test};
 use crate::classify::{FieldSpec, Layout, Pattern, Place, WORDS_MAX};
@@ -51,6 +52,11 @@ const SHORT_BITS: u8 = 32;
 pub(super) const NO_ADDRESS: u64 = 1 << SHORT_BITS;
 /// Bits of a place in a list: there are fewer rows.
 const KNOWN_BITS: u8 = 25;
+/// Bits that a part has to spare, so that rows may come that ask for more.
+const SPARE_BITS: u8 = 8;
+/// A part that fits in so many bits is not given more of them: it is looked up at once then, and of ranges, too, where
+/// rows are vectors of bits.
+const WHOLE_BITS: u8 = 16;
 
 /// A number so that its order is that of unsigned words.
 pub(super) fn ordered(word: u64, ty: Type) -> u64 {
@@ -82,17 +88,24 @@ fn bits_of(value: u64) -> u8 {
     64 - value.leading_zeros() as u8
 }
 
+/// Bits for what needs so many.
+fn roomy(needed: u8) -> u8 {
+    let roomy = needed + SPARE_BITS;
+    if needed <= WHOLE_BITS { roomy.min(WHOLE_BITS) } else { roomy }
+}
+
 fn all_ones(bits: u8) -> u64 {
     u64::MAX.checked_shr(64 - u32::from(bits)).unwrap_or(0)
 }
 
 impl Codec {
+    /// For the values of these rows, with bits to spare for others.
     pub(super) fn new(part: &MatchPart, name: &str, rows: &[Row], cell: Cells<'_>) -> Self {
         let (kind, fields) = match (part.test, part.ty.repr()) {
             (Test::Within(column), _) => addresses(name, rows, &|row| cell(row, column)),
             (Test::Equal(column), Repr::Bytes) => {
                 let known = Known::new(rows.iter().map(|&row| cell(row, column)));
-                let bits = bits_of(known.spans.len() as u64).max(1);
+                let bits = roomy(bits_of(known.spans.len() as u64)).min(KNOWN_BITS);
                 (Kind::Known(Box::new(known)), vec![FieldSpec::new(name, bits)])
             }
             _ => numbers(part, name, rows, cell),
@@ -138,6 +151,36 @@ impl Codec {
                 vec![Pattern::Range { lo, hi }]
             }
         })
+    }
+
+    /// Whether the bits do for the values of a further row. Bytes that are new get a number.
+    pub(super) fn admit(&mut self, row: Row, cell: Cells<'_>) -> bool {
+        let Self { part, kind, fields, .. } = self;
+        match (kind, part.test) {
+            (Kind::Known(known), Test::Equal(column)) => match cell(row, column) {
+                Cell::Bytes(bytes) => known.learn(&bytes, 1 << fields[0].bits),
+                Cell::Null | Cell::Word(_) => true,
+            },
+            (Kind::Short, Test::Within(column)) => is_short(&cell(row, column)),
+            (Kind::Number { bias, top, .. }, test) => {
+                let no_end = all_ones(type_bits(part.ty));
+                let is_below = |column: u16, may_be_open: bool| match cell(row, column) {
+                    Cell::Word(word) => {
+                        let value = word.wrapping_add(*bias);
+                        value < *top || *top >= no_end || (may_be_open && value == no_end)
+                    }
+                    Cell::Null | Cell::Bytes(_) => true,
+                };
+                match test {
+                    Test::Range { low, high } => {
+                        low.is_none_or(|low| is_below(low, false))
+                            && high.is_none_or(|high| is_below(high, true))
+                    }
+                    Test::Equal(column) | Test::Within(column) => is_below(column, false),
+                }
+            }
+            (Kind::Long | Kind::Short | Kind::Known(_), _) => true,
+        }
     }
 
     fn network(&self, net: &[u8]) -> Option<Vec<Pattern>> {
@@ -209,12 +252,15 @@ fn long_address(bytes: &[u8]) -> (u128, Option<u128>) {
 
 /// Addresses of 4 bytes alone, if no row has another.
 fn addresses(name: &str, rows: &[Row], cell: &dyn Fn(Row) -> Cell) -> (Kind, Vec<FieldSpec>) {
-    let short = 1 + LENGTHS[0].0;
-    let is_short = |&row: &Row| !matches!(cell(row), Cell::Bytes(net) if net.len() != short);
-    if rows.iter().all(is_short) {
+    if rows.iter().all(|row| is_short(&cell(*row))) {
         return (Kind::Short, vec![FieldSpec::new(name, SHORT_BITS + 1)]);
     }
     (Kind::Long, long(name))
+}
+
+/// Whether it is no network of addresses that are longer than 4 bytes.
+fn is_short(cell: &Cell) -> bool {
+    !matches!(cell, Cell::Bytes(net) if net.len() != 1 + LENGTHS[0].0)
 }
 
 /// A number, with one value above all that rows name, if its type has one.
@@ -237,7 +283,8 @@ fn numbers(part: &MatchPart, name: &str, rows: &[Row], cell: Cells<'_>) -> (Kind
         named = named.max(named_by.and_then(word).unwrap_or(0)).max(end.unwrap_or(0));
     }
     let needed = named.checked_add(1).map_or(64, bits_of);
-    let top_bits = needed.min(bits.max(bits_of(named)));
+    let for_null = u8::from(part.nullable);
+    let top_bits = (roomy(needed + for_null) - for_null).min(bits.max(bits_of(named)));
     let fields = vec![FieldSpec::new(name, top_bits + u8::from(part.nullable))];
     let top = all_ones(top_bits);
     (Kind::Number { bias, top, null: u128::from(top) + u128::from(part.nullable) }, fields)
@@ -265,15 +312,42 @@ impl Known {
         all.dedup();
         let n_slots = (2 * all.len() + 1).next_power_of_two();
         let mut known = Self { bytes: Vec::new(), spans: Vec::new(), slots: vec![0; n_slots] };
-        for bytes in all {
-            let start = known.bytes.len() as u32;
-            known.bytes.extend_from_slice(&bytes);
-            known.spans.push((start, bytes.len() as u32));
-            let free = known.probes(&bytes).find(|&slot| known.slots[slot] == 0);
-            let free = free.expect("more than half of the slots are free");
-            known.slots[free] = known.spans.len() as u32;
-        }
+        all.iter().for_each(|bytes| known.add(bytes));
         known
+    }
+
+    /// Numbers these bytes, if they have no number and there is one below `end`; false if there is none.
+    fn learn(&mut self, bytes: &[u8], end: u32) -> bool {
+        if self.find(bytes) != 0 {
+            return true;
+        }
+        // Where these are counted in 32 bits, a list of 2^24 may not be longer than 256 bytes each.
+        let is_full =
+            self.spans.len() as u32 + 1 >= end || self.bytes.len() + bytes.len() > u32::MAX as usize;
+        if is_full {
+            return false;
+        }
+        if 2 * (self.spans.len() + 1) >= self.slots.len() {
+            self.slots = vec![0; 2 * self.slots.len()];
+            for number in 1..=self.spans.len() as u32 {
+                let (start, len) = self.spans[number as usize - 1];
+                let bytes = self.bytes[start as usize..(start + len) as usize].to_vec();
+                self.enter(&bytes, number);
+            }
+        }
+        self.add(bytes);
+        true
+    }
+
+    fn add(&mut self, bytes: &[u8]) {
+        self.spans.push((self.bytes.len() as u32, bytes.len() as u32));
+        self.bytes.extend_from_slice(bytes);
+        self.enter(bytes, self.spans.len() as u32);
+    }
+
+    fn enter(&mut self, bytes: &[u8], number: u32) {
+        let free = self.probes(bytes).find(|&slot| self.slots[slot] == 0);
+        self.slots[free.expect("more than half of the slots are free")] = number;
     }
 
     fn probes(&self, bytes: &[u8]) -> impl Iterator<Item = usize> + use<> {

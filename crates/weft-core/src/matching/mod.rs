@@ -11,8 +11,10 @@
 //! **NULL.** As in SQL, a test with NULL on either side is not true. A part with a wildcard holds for all tuples where
 //! that column of the row is NULL, whatever the value of the tuple is.
 
+mod change;
 mod codec;
 pub mod near;
+mod order;
 #[cfg(test)]
 mod tests;
 
@@ -22,9 +24,12 @@ use crate::classify::{
 use crate::table::{ColumnRef, Row, Table};
 use crate::time::Time;
 use crate::types::{Repr, Type};
+use change::Changes;
+pub use change::Reshape;
 use codec::{Cell, Codec};
 use core::cmp::Ordering;
 use core::fmt;
+use near::Ways;
 use std::sync::Arc;
 
 /// Parts of a match.
@@ -139,21 +144,19 @@ impl MatchSpec {
     }
 }
 
-/// The rows of a table as a [`MatchSpec`] asks for them. It does not change when the table does.
-#[derive(Debug)]
+/// The rows of a table as a [`MatchSpec`] asks for them. It does not change when the table does: who changes rows tells
+/// a matcher that is [changeable](Matcher::changeable).
+#[derive(Clone, Debug)]
 pub struct Matcher {
     table: Arc<Table>,
+    columns: Vec<Column>,
     codecs: Vec<Codec>,
     classifier: Classifier,
-    /// The rows, the best first: a rule's id is its place here.
+    /// The rows: a rule's id is its place here.
     rows: Vec<Found>,
-    /// What each bit of a vector stands for, where the classifier has vectors ([`near`]).
-    bits: Vec<Found>,
-    /// For compiled code ([`near`]), as the next.
-    classes_address: usize,
-    sets_address: usize,
-    bits_address: usize,
-    fingerprint: u64,
+    /// None: it takes no changes, and the best row is the first.
+    changes: Option<Box<Changes>>,
+    ways: Ways,
 }
 
 /// A row that a match found, and where it is.
@@ -166,6 +169,8 @@ pub struct Found {
     pub address: usize,
 }
 
+type Column = (ColumnRef, Type);
+
 impl Matcher {
     /// A matcher of the rows that are in the table now. Takes seconds for 10^6 rows.
     ///
@@ -175,24 +180,22 @@ impl Matcher {
     /// # Panics
     /// If the spec is not [sound](MatchSpec::is_sound), or names a column that the table does not have.
     pub fn new(spec: &MatchSpec, table: &Arc<Table>) -> Result<Self, TooManyRows> {
-        let rows = sorted(spec, table);
+        Self::build(spec, table, false)
+    }
+
+    fn build(spec: &MatchSpec, table: &Arc<Table>, is_changeable: bool) -> Result<Self, TooManyRows> {
+        let mut rows = sorted(spec, table);
         if rows.len() >= RULES_MAX as usize {
             return Err(TooManyRows);
         }
-        let columns: Vec<(&str, ColumnRef, Type)> =
-            table.columns().map(|(column, at)| (column.name.as_str(), at, column.ty)).collect();
-        let cell = |row: Row, column: u16| {
-            let (_, at, ty) = columns[usize::from(column)];
-            cell(table, row, at, ty)
+        let names: Vec<&str> = table.columns().map(|(column, _)| column.name.as_str()).collect();
+        let columns: Vec<Column> = table.columns().map(|(column, at)| (at, column.ty)).collect();
+        let cell = |row: Row, column: u16| cell(table, row, columns[usize::from(column)]);
+        let codec = |part: &MatchPart| {
+            let name = part.test.columns().next().map_or("", |column| names[usize::from(column)]);
+            Codec::new(part, name, &rows, &cell)
         };
-        let mut codecs: Vec<Codec> = spec
-            .parts
-            .iter()
-            .map(|part| {
-                let name = part.test.columns().next().map_or("", |column| columns[usize::from(column)].0);
-                Codec::new(part, name, &rows, &cell)
-            })
-            .collect();
+        let mut codecs: Vec<Codec> = spec.parts.iter().map(codec).collect();
         let fields: Vec<FieldSpec> = codecs.iter().flat_map(|codec| codec.fields.iter().cloned()).collect();
         let layout = Layout::new(&fields).expect("narrower fields fit where the widest do");
         let mut first = 0;
@@ -200,32 +203,32 @@ impl Matcher {
             codec.place(&layout, first);
             first += codec.fields.len();
         }
-        // What no tuple can match is no rule.
-        let rules = (0..).zip(&rows).filter_map(|(id, &row)| {
-            let patterns: Option<Vec<_>> = codecs.iter().map(|codec| codec.patterns(row, &cell)).collect();
-            Some(Rule { patterns: patterns?.into_iter().flatten().collect(), priority: 0, id })
-        });
-        let classifier = Classifier::compiled(&fields, rules).expect("fields are made so that the rows fit");
-        let found = |row: Row| Found { row, address: table.row_address(row, 0) };
-        let rows: Vec<Found> = rows.into_iter().map(found).collect();
-        let mut matcher = Self {
-            table: Arc::clone(table),
-            codecs,
-            bits: Vec::new(),
-            classes_address: 0,
-            sets_address: 0,
-            bits_address: 0,
-            fingerprint: 0,
-            classifier,
-            rows,
+        let (mut changes, labels) = match is_changeable {
+            true => {
+                let (changes, labels) = Changes::of(spec, table, &columns, &rows);
+                (Some(Box::new(changes)), labels)
+            }
+            // Rows in order are rules in order.
+            false => (None, Vec::new()),
         };
-        if let Some(vectors) = matcher.classifier.vectors() {
-            matcher.bits =
-                vectors.ids().map(|id| matcher.rows.get(id as usize).copied().unwrap_or_default()).collect();
-            (matcher.classes_address, matcher.sets_address) = vectors.addresses();
-            matcher.bits_address = matcher.bits.as_ptr().expose_provenance();
+        let mut rules = Vec::with_capacity(rows.len());
+        for (id, row) in (0..).zip(&mut rows) {
+            let Some(patterns) = change::patterns(&codecs, *row, &cell) else {
+                // What no tuple can match is no rule.
+                if let Some(changes) = &mut changes {
+                    changes.leave_out(table, &columns, *row);
+                }
+                *row = Row::NONE;
+                continue;
+            };
+            let priority = labels.get(id as usize).map_or(0, |label| u32::MAX - label);
+            rules.push(Rule { patterns, priority, id });
         }
-        matcher.fingerprint = matcher.hash_of_ways();
+        let classifier = Classifier::compiled(&fields, rules).expect("fields are made so that the rows fit");
+        let rows = rows.into_iter().map(|row| found(table, row)).collect();
+        let table = Arc::clone(table);
+        let mut matcher = Self { table, columns, codecs, classifier, rows, changes, ways: Ways::default() };
+        matcher.see_ways();
         Ok(matcher)
     }
 
@@ -289,6 +292,12 @@ impl Matcher {
     }
 }
 
+/// A row with its address.
+fn found(table: &Table, row: Row) -> Found {
+    let address = if row.is_none() { 0 } else { table.row_address(row, 0) };
+    Found { row, address }
+}
+
 /// All rows, the best first.
 fn sorted(spec: &MatchSpec, table: &Table) -> Vec<Row> {
     let columns: Vec<(ColumnRef, Type)> = table.columns().map(|(column, at)| (at, column.ty)).collect();
@@ -298,7 +307,7 @@ fn sorted(spec: &MatchSpec, table: &Table) -> Vec<Row> {
     let mut cursor = 0;
     while let Some((row, next)) = table.scan(cursor, Time(0)) {
         // NULL shares its rank with the worst of all numbers, and comes behind it below.
-        let rank = match cell(table, row, by, by_ty) {
+        let rank = match cell(table, row, (by, by_ty)) {
             Cell::Word(word) if spec.descending => !codec::ordered(word, by_ty),
             Cell::Word(word) => codec::ordered(word, by_ty),
             Cell::Null | Cell::Bytes(_) => u64::MAX,
@@ -309,7 +318,7 @@ fn sorted(spec: &MatchSpec, table: &Table) -> Vec<Row> {
     let is_null = |row: Row| table.is_null(row, by);
     let keys = |a: Row, b: Row| {
         let mut orders = columns[..n_keys].iter().map(|&(at, ty)| {
-            let [a, b] = [a, b].map(|row| cell(table, row, at, ty));
+            let [a, b] = [a, b].map(|row| cell(table, row, (at, ty)));
             match (a, b) {
                 (Cell::Word(a), Cell::Word(b)) => codec::ordered(a, ty).cmp(&codec::ordered(b, ty)),
                 (Cell::Bytes(a), Cell::Bytes(b)) => a.cmp(&b),
@@ -324,7 +333,7 @@ fn sorted(spec: &MatchSpec, table: &Table) -> Vec<Row> {
     rows.into_iter().map(|(_, row)| row).collect()
 }
 
-fn cell(table: &Table, row: Row, at: ColumnRef, ty: Type) -> Cell {
+fn cell(table: &Table, row: Row, (at, ty): Column) -> Cell {
     if table.is_null(row, at) {
         return Cell::Null;
     }

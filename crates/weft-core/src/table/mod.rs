@@ -33,6 +33,7 @@ mod oldest;
 mod rows;
 mod scalars;
 mod storage;
+mod values;
 
 pub use index::{PROBES_MAX, SHIFTS_MAX};
 pub use journal::Journal;

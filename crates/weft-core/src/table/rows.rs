@@ -8,7 +8,6 @@
 use super::layout::WRITTEN_AT;
 use super::{ColumnRef, ColumnSpec, Insert, KeyBuilder, KeyShape, Row, Table};
 use crate::time::Time;
-use crate::types::Value;
 use core::fmt;
 use core::sync::atomic::Ordering::Relaxed;
 
@@ -53,48 +52,6 @@ impl fmt::Display for ImportError {
 impl core::error::Error for ImportError {}
 
 impl Table {
-    /// Puts rows into the table: for each a value for each column, keys first. A row whose key is there already, or for
-    /// which there is no room, is left out; bytes that a column does not hold leave it as a new row has it.
-    pub fn add_rows(&self, rows: &[Vec<Value>], at: Time) {
-        let columns: Vec<ColumnRef> = self.columns().map(|(_, column)| column).collect();
-        for values in rows {
-            let (key, rest) = values.split_at(self.spec().key.len());
-            let Insert::New(row) = self.insert_values(key, at) else { continue };
-            for (column, value) in columns[key.len()..].iter().zip(rest) {
-                self.set_value(row, *column, value);
-            }
-        }
-    }
-
-    fn insert_values(&self, key: &[Value], at: Time) -> Insert {
-        match key {
-            [Value::Bytes(bytes)] => self.insert_bytes(bytes, at),
-            [number] => self.insert_int(number.word(), at),
-            parts => {
-                let mut key = KeyBuilder::default();
-                for part in parts {
-                    match part {
-                        Value::Bytes(bytes) => key.bytes(bytes),
-                        number => key.int(number.word()),
-                    };
-                }
-                self.insert_bytes(key.as_bytes(), at)
-            }
-        }
-    }
-
-    /// Sets a column to a value. A new row holds the defaults, of which some are NULL.
-    fn set_value(&self, row: Row, column: ColumnRef, value: &Value) {
-        self.set_null(row, column, *value == Value::Null);
-        match value {
-            Value::Null => {}
-            Value::Bytes(bytes) => {
-                self.set_bytes(row, column, bytes);
-            }
-            number => self.set_word(row, column, number.word()),
-        }
-    }
-
     /// Appends a chunk with up to `rows_max` live rows from `cursor` on (0 to start) to `out`, in slab order, and
     /// returns the cursor of the next chunk, None after the last row. It takes no locks.
     pub fn export(&self, cursor: u64, now: Time, rows_max: u32, out: &mut Vec<u8>) -> Option<u64> {

@@ -3,6 +3,7 @@
 use super::packet_id;
 use super::plan::PacketChain;
 use super::stats::{End, How, PacketChainStats};
+use crate::rules::Swap;
 use crate::state::Bound;
 use crate::stats::add_counters;
 use std::sync::Arc;
@@ -185,6 +186,12 @@ impl Live {
             live.go_on_from(before);
         }
         live
+    }
+
+    /// Looks at other copies of tables from now on.
+    pub(super) fn take_up(&mut self, swap: &Swap) {
+        swap.take_up(&mut self.state);
+        swap.take_up(&mut self.condition.state);
     }
 
     fn go_on_from(&mut self, before: &Self) {

@@ -20,6 +20,7 @@ mod stages;
 pub mod stats;
 
 use crate::pass::{TRACE_EVERY, clock_cost};
+use crate::rules::Swap;
 use crate::sinks::Batch;
 use crate::timers::Timers;
 use core::fmt;
@@ -220,6 +221,11 @@ impl PacketEngine {
     pub fn apply(&mut self, now: Time, plan: Arc<PacketPlan>, pool: &mut Pool) {
         let gone = self.take_on(now, plan);
         gone.into_iter().for_each(|frame| self.exits.lose(Lost::PortGone, frame, pool));
+    }
+
+    /// Has all chains look at other copies of tables from now on.
+    pub fn take_up(&mut self, swap: &Swap) {
+        self.live.iter_mut().for_each(|live| live.take_up(swap));
     }
 
     /// The plan that frames enter under.

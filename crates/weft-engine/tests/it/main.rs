@@ -6,6 +6,7 @@ mod close;
 mod filters;
 mod hostile;
 mod packets;
+mod rules;
 mod state;
 mod support;
 mod update;

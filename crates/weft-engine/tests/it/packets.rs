@@ -16,11 +16,11 @@ use weft_ir::verify::{Handler, verify, verify_program};
 use weft_jit::Jit;
 
 /// Ethernet, IPv4 and UDP.
-const FRAMES: &str = include_str!("../../../../tests/ir/frames.ir");
-const START: Time = Time(1_000_000_000);
+pub(crate) const FRAMES: &str = include_str!("../../../../tests/ir/frames.ir");
+pub(crate) const START: Time = Time(1_000_000_000);
 
 /// An element with these lines as its ON PACKET.
-fn element(name: &str, body: &str) -> String {
+pub(crate) fn element(name: &str, body: &str) -> String {
     format!("element \"{name}\" \"{name}\"\nhandler request function \"{name}\" {{\n{body}\n}}\n")
 }
 
@@ -40,22 +40,22 @@ fn ttl() -> String {
     )
 }
 
-fn jit() -> Jit {
+pub(crate) fn jit() -> Jit {
     Jit::new().expect("this machine is one that code is generated for")
 }
 
 /// A plan with ports `a`, `b` and `c`; chains are on `a` and lead to `b`.
-struct Rig {
-    store: StateStore,
+pub(crate) struct Rig {
+    pub(crate) store: StateStore,
     version: u64,
 }
 
 impl Rig {
-    fn new(workers: usize) -> Self {
+    pub(crate) fn new(workers: usize) -> Self {
         Self { store: StateStore::new(workers), version: 0 }
     }
 
-    fn plan(
+    pub(crate) fn plan(
         &mut self,
         backend: &dyn Backend,
         chains: Vec<(ChainProgram, Option<ChainProgram>)>,
@@ -78,7 +78,7 @@ impl Rig {
     }
 }
 
-fn engine(plan: &Arc<PacketPlan>) -> PacketEngine {
+pub(crate) fn engine(plan: &Arc<PacketPlan>) -> PacketEngine {
     PacketEngine::new(START, PacketConfig::default(), Arc::clone(plan))
 }
 
@@ -88,7 +88,7 @@ fn one(backend: &dyn Backend, elements: &[String]) -> PacketEngine {
 
 /// What became of each frame, and its bytes then.
 #[derive(Default)]
-struct Seen(Vec<(String, Vec<u8>)>);
+pub(crate) struct Seen(Vec<(String, Vec<u8>)>);
 
 impl Watch for Seen {
     fn frame(&mut self, fate: Fate<'_>, _: &Frame, bytes: &[u8]) {
@@ -97,7 +97,7 @@ impl Watch for Seen {
 }
 
 /// Frames that leave: port, mark, bytes.
-type Left = Vec<(u16, u64, Vec<u8>)>;
+pub(crate) type Left = Vec<(u16, u64, Vec<u8>)>;
 
 /// Runs packets through port `a` in batches of this size.
 fn run(
@@ -111,7 +111,7 @@ fn run(
     (left, seen.0)
 }
 
-fn run_watched(
+pub(crate) fn run_watched(
     engine: &mut PacketEngine,
     pool: &mut Pool,
     packets: &[Vec<u8>],
@@ -159,7 +159,7 @@ fn sum(bytes: &[u8]) -> u16 {
 }
 
 /// A UDP packet with right checksums.
-fn udp(ttl: u8, src: [u8; 4], dst: [u8; 4], ports: (u16, u16), payload: &[u8]) -> Vec<u8> {
+pub(crate) fn udp(ttl: u8, src: [u8; 4], dst: [u8; 4], ports: (u16, u16), payload: &[u8]) -> Vec<u8> {
     let mut packet = vec![2, 0, 0, 0, 0, 1, 2, 0, 0, 0, 0, 2, 8, 0, 0x45, 0x28];
     packet.extend(((28 + payload.len()) as u16).to_be_bytes());
     packet.extend([0x12, 0x34, 0x40, 0, ttl, 17, 0, 0]);
@@ -198,7 +198,7 @@ fn packet(ttl: u8) -> Vec<u8> {
     udp(ttl, [10, 0, 0, 1], [10, 0, 0, 2], (1000, 53), b"hello")
 }
 
-fn pool() -> Pool {
+pub(crate) fn pool() -> Pool {
     Pool::new(PoolConfig { small: 512, large: 4 })
 }
 

@@ -25,6 +25,7 @@ use weft_core::{Interval, Time};
 use weft_engine::packet::plan::PacketPlan;
 use weft_engine::packet::stats::PacketStats;
 use weft_engine::packet::{PacketConfig, PacketEngine};
+use weft_engine::rules::Swap;
 
 /// Frames that may wait for a port that has no room for them; further ones are dropped, and counted as `port_full`.
 pub const WAITING_MAX: usize = 1024;
@@ -79,6 +80,7 @@ pub struct PortReport {
 /// What the worker can be told.
 enum Mail {
     Apply { plan: Arc<PacketPlan>, done: Sender<Duration> },
+    TakeUp { swap: Arc<Swap>, done: Sender<()> },
     Stats { to: Sender<PacketNodeStats> },
     Stop,
 }
@@ -162,6 +164,11 @@ impl Handle {
         let (done, acknowledged) = channel();
         self.send(Mail::Apply { plan: Arc::clone(plan), done });
         acknowledged.recv().ok()
+    }
+
+    /// Has the worker look at other copies of tables; `done` is told when it does.
+    pub(crate) fn take_up(&self, swap: Arc<Swap>, done: Sender<()>) {
+        self.send(Mail::TakeUp { swap, done });
     }
 
     /// None if the worker is gone.
@@ -342,6 +349,12 @@ impl Worker {
                     let begun = Instant::now();
                     self.engine.apply(clock::now(), plan, &mut self.pool);
                     let _ = done.send(begun.elapsed());
+                }
+                Ok(Mail::TakeUp { swap, done }) => {
+                    self.engine.take_up(&swap);
+                    // Who answers has let go of it.
+                    drop(swap);
+                    let _ = done.send(());
                 }
                 Ok(Mail::Stats { to }) => {
                     let ports = self.ports.iter_mut().map(Port::report).collect();

@@ -32,7 +32,7 @@ use weft_core::{Interval, Time};
 
 pub use weft_core::dice::Dice;
 
-pub use observe::{Observation, Pass, Seen, World};
+pub use observe::{Observation, Pass, RuleChange, Seen, World};
 
 /// A difference between two back ends.
 #[derive(Clone, Debug)]
@@ -43,7 +43,8 @@ pub struct Difference {
     pub what: String,
 }
 
-/// Runs a random chain and [`PASSES`] random passes on two back ends, each on a state of its own.
+/// Runs a random chain and [`PASSES`] random passes on two back ends, each on a state of its own. Rules change between
+/// passes.
 ///
 /// # Errors
 /// The first pass after which they disagree, or a back end that does not compile the chain.
@@ -54,6 +55,10 @@ pub fn compare(seed: u64, first: &dyn Backend, second: &dyn Backend) -> Result<(
     let mut now = Time(1_000_000_000);
     for nth in 0..PASSES {
         now += Interval(dice.pick(&[0, 1, 40, 1000]));
+        if dice.percent(30) {
+            let change = RuleChange::random(&mut dice);
+            worlds.iter_mut().for_each(|world| world.change(&chain, &change));
+        }
         let pass = Pass::random(&mut dice, &chain, now);
         let differs = |what: String| Difference { seed, what: format!("pass {nth}: {what}") };
         let mut seen = Vec::new();
@@ -229,18 +234,20 @@ fn rules(dice: &mut Dice) -> TableDecl {
         shared: false,
         stripes: None,
     };
-    let row = |(id, dice): (i64, &mut Dice)| {
-        let number = |dice: &mut Dice| Value::Int(function::int(dice));
-        let rank = Value::Int(dice.pick(&[-1, 0, i64::MAX]));
-        let net = Value::Bytes(dice.pick(&NETS).to_vec());
-        let (low, high, n) = (number(dice), number(dice), number(dice));
-        let (s, flag) = (Value::Bytes(dice.pick(&["", "a", "bob"]).into()), Value::Bool(dice.percent(50)));
-        let all = [rank, net, low, high, n, s, flag].into_iter().enumerate();
-        let all = all.map(|(at, value)| if at != 4 && dice.percent(30) { Value::Null } else { value });
-        core::iter::once(Value::Int(id)).chain(all).collect()
-    };
-    let rows = (0..dice.below(20) as i64).map(|id| row((9 - id, dice))).collect();
+    let rows = (0..dice.below(20) as i64).map(|id| rule(dice, 9 - id)).collect();
     TableDecl { owner: "e0".into(), spec, realisation: Realisation::Replicated, rows }
+}
+
+/// A row of [`rules`].
+fn rule(dice: &mut Dice, id: i64) -> Vec<Value> {
+    let number = |dice: &mut Dice| Value::Int(function::int(dice));
+    let rank = Value::Int(dice.pick(&[-1, 0, i64::MAX]));
+    let net = Value::Bytes(dice.pick(&NETS).to_vec());
+    let (low, high, n) = (number(dice), number(dice), number(dice));
+    let (s, flag) = (Value::Bytes(dice.pick(&["", "a", "bob"]).into()), Value::Bool(dice.percent(50)));
+    let all = [rank, net, low, high, n, s, flag].into_iter().enumerate();
+    let all = all.map(|(at, value)| if at != 4 && dice.percent(30) { Value::Null } else { value });
+    core::iter::once(Value::Int(id)).chain(all).collect()
 }
 
 /// Networks of both lengths, and one that is none.

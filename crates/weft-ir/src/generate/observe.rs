@@ -7,7 +7,6 @@ use crate::ir::Ty;
 use crate::program::{ChainProgram, Event, Place, TableDecl, cell_words};
 use crate::verify::Handler;
 use std::sync::Arc;
-use weft_core::Time;
 use weft_core::abi::{
     Cell, Counters, Cx, EditTarget, Outcome, REGION_BODY, REGION_HEADERS, REGION_META, REGIONS, Slot, State,
     Verdict,
@@ -15,7 +14,8 @@ use weft_core::abi::{
 use weft_core::limits::SCRATCH_BYTES_MIN;
 use weft_core::matching::Matcher;
 use weft_core::native::Prepared;
-use weft_core::table::{Row, Scalars, Table};
+use weft_core::table::{Insert, Row, Scalars, Table};
+use weft_core::{Time, Value};
 
 /// What the engine would give for one pass.
 #[derive(Clone, Debug)]
@@ -92,6 +92,25 @@ pub struct Observation {
     pub counters: Vec<Counters>,
     /// A row had expired, for a TIMEOUT.
     pub departed: bool,
+}
+
+/// A change of the table whose rows are matched, from outside.
+#[derive(Clone, Debug)]
+pub struct RuleChange {
+    /// The row.
+    row: Vec<Value>,
+    /// It is there from now on; else no row with its key is.
+    is_there: bool,
+    /// What is built of the rules is built anew.
+    is_built: bool,
+}
+
+impl RuleChange {
+    /// A random change.
+    pub fn random(dice: &mut Dice) -> Self {
+        let id = dice.below(30) as i64 - 10;
+        Self { row: super::rule(dice, id), is_there: dice.percent(60), is_built: dice.percent(40) }
+    }
 }
 
 impl Pass {
@@ -182,6 +201,45 @@ impl World {
             counters: vec![Counters::default(); chain.elements.len()],
             out: Outcome { scratch_max: SCRATCH_BYTES_MIN, ..Outcome::default() },
         }
+    }
+
+    /// Changes the rules of the chain.
+    ///
+    /// # Panics
+    /// If the world is not one of this chain.
+    pub fn change(&mut self, chain: &ChainProgram, change: &RuleChange) {
+        let table = &self.state.tables[usize::from(super::RULES.0)];
+        let anew = |at: usize| Matcher::changeable(&chain.matches[at].spec, table).expect("they are few");
+        let mut matchers: Vec<Matcher> = Vec::new();
+        for (at, matcher) in self.state.matchers.iter().enumerate() {
+            matchers.push(if matcher.is_changeable() { Matcher::clone(matcher) } else { anew(at) });
+        }
+        let mut row = table.find_values(&change.row[..1], Time(0));
+        if row.is_some() {
+            matchers.iter_mut().for_each(|matcher| matcher.remove(row));
+        }
+        match (change.is_there, row.is_some()) {
+            (true, true) => table.set_values(row, &change.row),
+            (true, false) => {
+                if let Insert::New(new) = table.insert_row(&change.row, Time(0)) {
+                    row = new;
+                }
+            }
+            (false, _) => {
+                table.remove(row);
+                row = Row::NONE;
+            }
+        }
+        for (at, matcher) in matchers.iter_mut().enumerate() {
+            if row.is_some() && matcher.insert(row).is_err() {
+                *matcher = anew(at);
+            }
+            if change.is_built {
+                let built = matcher.snapshot().rebuild();
+                matcher.adopt(built).expect("nothing has changed since");
+            }
+        }
+        self.state.matchers = matchers.into_iter().map(Arc::new).collect();
     }
 
     /// Runs a pass and tells what it left behind.

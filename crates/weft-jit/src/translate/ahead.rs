@@ -280,7 +280,7 @@ impl PartTranslator<'_, '_, '_, '_> {
             return Ok(());
         }
         let n_words = matcher.key_words();
-        let at = asks.matching(id.0, n_words);
+        let at = asks.matching(id.0, n_words, matcher.packing());
         let words = self.packed_words(id, keys)?;
         let one = self.segment.int(1);
         let all = core::iter::once(one).chain(words.into_iter().take(n_words));

@@ -1,9 +1,13 @@
 //! Matches of rows, spelled out: the key of the classifier is made of the values, and where the rows are vectors of
 //! bits ([`weft_core::matching::near`]), the row is found in place.
+//!
+//! Rows may change while the code is in use, and what is built of them with it. So each look-up asks the matcher
+//! whether it is still found in the way that was spelled out. If not, a helper finds the row: with the key that the
+//! code has made, as long as keys are made so, else with the values.
 
-use super::{FIXED, PartTranslator, UNALIGNED, Val};
+use super::{FIXED, PLAIN, PartTranslator, UNALIGNED, Val, cell_tag};
 use crate::frame::arc_offset;
-use crate::helpers::{Helper, NULL_LEN, ZERO_ROW};
+use crate::helpers::{CELL_BYTES, Cell, Helper, NULL_LEN, ZERO_ROW, tag};
 use core::mem::offset_of;
 use cranelift_codegen::ir as clif;
 use cranelift_codegen::ir::condcodes::IntCC;
@@ -13,7 +17,9 @@ use std::sync::Arc;
 use weft_core::abi::State;
 use weft_core::classify::{Place, WORDS_MAX};
 use weft_core::matching::Matcher;
-use weft_core::matching::near::{Chunk, Chunks, Field, MATCHER_BITS, MATCHER_CLASSES, MATCHER_SETS, Packing};
+use weft_core::matching::near::{
+    Chunk, Chunks, Field, MATCHER_BITS, MATCHER_CLASSES, MATCHER_PACKING, MATCHER_SETS, MATCHER_WAYS, Packing,
+};
 use weft_ir::backend::Unsupported;
 use weft_ir::ir::{MatchId, Value};
 
@@ -34,10 +40,42 @@ impl PartTranslator<'_, '_, '_, '_> {
         let held = &state.matchers[usize::from(id.0)];
         let pointer = self.matcher(id);
         let packed = self.packed(id, keys)?;
-        match held.chunks() {
-            Some(chunks) => Ok(self.first_bit(held, pointer, &chunks, &packed)),
-            None => Ok(self.match_words(pointer, &packed)),
+        let base = self.ins().load(I64, FIXED, pointer, 0);
+        let done = self.segment.builder.create_block();
+        let found = [I64, I64].map(|ty| self.segment.builder.append_block_param(done, ty));
+        if let Some(chunks) = held.chunks() {
+            let other = self.unless((base, arc_offset(held) + MATCHER_WAYS), held.ways());
+            let row = self.first_bit(held, base, &chunks, &packed);
+            self.give(row, done);
+            self.segment.builder.switch_to_block(other);
+            self.segment.builder.set_cold_block(other);
         }
+        let other = self.unless((base, arc_offset(held) + MATCHER_PACKING), held.packing());
+        let row = self.match_words(pointer, &packed);
+        self.give(row, done);
+        self.segment.builder.switch_to_block(other);
+        self.segment.builder.set_cold_block(other);
+        let row = self.match_values(pointer, keys)?;
+        self.give(row, done);
+        self.segment.builder.switch_to_block(done);
+        Ok(Val::Two(found[0], found[1]))
+    }
+
+    /// Goes on where the word at an address and offset is this one, and to the block that is given where it is not.
+    fn unless(&mut self, (base, offset): (clif::Value, usize), word: u64) -> clif::Block {
+        let [same, other] = [(); 2].map(|()| self.segment.builder.create_block());
+        let held = self.ins().load(I64, FIXED, base, offset as i32);
+        let word = self.segment.int(word as i64);
+        let differs = self.ins().bxor(held, word);
+        self.ins().brif(differs, other, [], same, []);
+        self.segment.builder.switch_to_block(same);
+        other
+    }
+
+    /// Goes on with a row.
+    fn give(&mut self, row: Val, to: clif::Block) {
+        let (row, address) = row.two();
+        self.ins().jump(to, &[row.into(), address.into()]);
     }
 
     /// The words of the key of a match.
@@ -172,6 +210,25 @@ impl PartTranslator<'_, '_, '_, '_> {
         self.segment.call_two(Helper::MatchWords, &[pointer, to])
     }
 
+    /// The row that a helper finds by the values of all parts.
+    fn match_values(
+        &mut self,
+        pointer: clif::Value,
+        keys: &[(Value, Option<Value>)],
+    ) -> Result<Val, Unsupported> {
+        let values: Vec<Value> = keys.iter().map(|(value, _)| *value).collect();
+        let cells = self.cells(&values)?;
+        for (at, (value, null)) in (0..).step_by(CELL_BYTES as usize).zip(keys) {
+            let Some(null) = null else { continue };
+            let null = self.get(*null)?.one();
+            let [held, none] = [cell_tag(self.ty(*value)), tag::NULL].map(|tag| self.segment.int(tag as i64));
+            let tag = self.ins().select(null, none, held);
+            self.ins().store(PLAIN, tag, cells, at + Cell::TAG);
+        }
+        let n = self.segment.int(keys.len() as i64);
+        Ok(self.segment.call_two(Helper::MatchValues, &[pointer, cells, n]))
+    }
+
     /// The words of a key, as many as any has.
     fn join(&mut self, packed: &[Packed]) -> Vec<clif::Value> {
         let mut words = vec![self.segment.int(0); WORDS_MAX];
@@ -192,12 +249,11 @@ impl PartTranslator<'_, '_, '_, '_> {
     fn first_bit(
         &mut self,
         held: &Arc<Matcher>,
-        pointer: clif::Value,
+        base: clif::Value,
         chunks: &Chunks,
         packed: &[Packed],
     ) -> Val {
         let offset = arc_offset(held);
-        let base = self.ins().load(I64, FIXED, pointer, 0);
         let [classes, sets, bits] = [MATCHER_CLASSES, MATCHER_SETS, MATCHER_BITS]
             .map(|field| self.ins().load(I64, FIXED, base, (offset + field) as i32));
         let set_shift = i64::from((chunks.words * 8).trailing_zeros());

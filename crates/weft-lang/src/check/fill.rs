@@ -7,7 +7,7 @@ use weft_core::{Type, Value};
 use super::scope::{Scope, View, values_for_columns, with_nearest};
 use super::table::written_order;
 use super::{Cx, nothing};
-use crate::ast::{Ident, InsertRows, Row};
+use crate::ast::{Ident, InsertRows, Path, Row};
 use crate::diagnostic::{Diagnostic, code};
 use crate::hir::{Address, Chain, Cluster, Element, Fill, FillTarget, Table};
 use crate::source::Span;
@@ -28,7 +28,7 @@ impl Fills {
         (shared, chains, elements): (&[Table], &[Chain], &[&Element]),
         item: &InsertRows,
     ) {
-        let Some(target) = target(cx, shared, chains, elements, item) else { return };
+        let Some(target) = target(cx, shared, chains, elements, &item.table) else { return };
         let (table, limits) = match target {
             FillTarget::Shared(at) => (&shared[at], shared[at].limits),
             FillTarget::Own { chain, instance, table } => {
@@ -151,12 +151,13 @@ fn too_many_members(cx: &mut Cx<'_>, table: &Table, n_members: usize, rows_max: 
     cx.report(diagnostic);
 }
 
-fn target(
+/// The table that a path names; reports it if there is none.
+pub(super) fn target(
     cx: &mut Cx<'_>,
     shared: &[Table],
     chains: &[Chain],
     elements: &[&Element],
-    item: &InsertRows,
+    path: &Path,
 ) -> Option<FillTarget> {
     let unknown = |cx: &mut Cx<'_>, name: &Ident, what: &str, names: Vec<&str>| {
         let message = format!("there is no {what} `{}`", name.name);
@@ -166,7 +167,7 @@ fn target(
         }
         cx.report_missing(with_nearest(diagnostic, name, names));
     };
-    match item.table.segments.as_slice() {
+    match path.segments.as_slice() {
         [name] => {
             let found = shared.iter().position(|table| table.name == name.name);
             if found.is_none() {
@@ -198,9 +199,9 @@ fn target(
             Some(FillTarget::Own { chain, instance, table })
         }
         _ => {
-            let message = format!("`{}` does not name a table", item.table.to_dotted());
+            let message = format!("`{}` does not name a table", path.to_dotted());
             let diagnostic = Diagnostic::error(code::UNKNOWN_OBJECT, message)
-                .at(item.table.span, "whose table?")
+                .at(path.span, "whose table?")
                 .with_help("write `chain.stage.table`, or the name of a shared table");
             cx.report(diagnostic);
             None
@@ -208,7 +209,8 @@ fn target(
     }
 }
 
-fn columns(cx: &mut Cx<'_>, table: &Table, item: &InsertRows) -> Option<Vec<usize>> {
+/// The columns that rows give, by their places in the table.
+pub(super) fn columns(cx: &mut Cx<'_>, table: &Table, item: &InsertRows) -> Option<Vec<usize>> {
     if item.columns.is_empty() {
         return Some(written_order(table));
     }
@@ -232,6 +234,18 @@ fn columns(cx: &mut Cx<'_>, table: &Table, item: &InsertRows) -> Option<Vec<usiz
         })
         .collect();
     found.into_iter().collect()
+}
+
+/// The values of all rows, each with its place; None if one was reported.
+pub(super) fn rows_of(
+    cx: &mut Cx<'_>,
+    table: &Table,
+    columns: &[usize],
+    item: &InsertRows,
+) -> Option<Vec<(Vec<Value>, Span)>> {
+    let rows: Vec<_> =
+        item.rows.iter().map(|row| Some((values(cx, table, columns, row)?, row.span))).collect();
+    rows.into_iter().collect()
 }
 
 fn values(cx: &mut Cx<'_>, table: &Table, columns: &[usize], row: &Row) -> Option<Vec<Value>> {

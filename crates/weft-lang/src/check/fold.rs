@@ -59,6 +59,18 @@ fn value_of(expr: &Expr, known: Known<'_>) -> Result<Value, FoldError> {
             compare(*op, (left, a), (right, b)).map_or(not_constant, Ok)
         }
         ExprKind::InList { operand, list } => in_list(operand, list, known, expr),
+        ExprKind::Between { operand, low, high } => {
+            let value = value_of(operand, known)?;
+            let sides = [(CompareOp::Ge, low), (CompareOp::Le, high)].map(|(op, side)| {
+                let found = compare(op, (operand, value.clone()), (side, value_of(side, known)?));
+                found.ok_or(FoldError::NotConstant(expr.span))
+            });
+            match sides {
+                [Ok(Value::Bool(false)), _] | [_, Ok(Value::Bool(false))] => Ok(Value::Bool(false)),
+                [Ok(Value::Bool(true)), side] | [side, _] => side,
+            }
+        }
+        ExprKind::SameAs(left, right) => Ok(Value::Bool(value_of(left, known)? == value_of(right, known)?)),
         ExprKind::IsNull(operand) => Ok(Value::Bool(value_of(operand, known)? == Value::Null)),
         ExprKind::Neg(operand) => match value_of(operand, known)? {
             Value::Int(n) => in_type(i128::from(n).checked_neg(), expr),
@@ -193,6 +205,14 @@ fn function_of(function: Function, args: &[Expr], known: Known<'_>, expr: &Expr)
         (Function::Coalesce, values) => {
             Ok(values.iter().find(|value| **value != Value::Null).cloned().unwrap_or(Value::Null))
         }
+        (Function::InPrefix, [Value::Bytes(address), Value::Bytes(net)]) => {
+            Ok(Value::Bool(is_in_net(address, net)))
+        }
+        (Function::InPrefix | Function::Seconds | Function::Millis | Function::Micros, values)
+            if values.contains(&Value::Null) =>
+        {
+            Ok(Value::Null)
+        }
         (Function::Seconds, [Value::Int(nanos)]) => Ok(Value::Float(*nanos as f64 / 1e9)),
         (Function::Millis, [Value::Int(nanos)]) => Ok(Value::Float(*nanos as f64 / 1e6)),
         (Function::Micros, [Value::Int(nanos)]) => Ok(Value::Float(*nanos as f64 / 1e3)),
@@ -203,6 +223,17 @@ fn function_of(function: Function, args: &[Expr], known: Known<'_>, expr: &Expr)
         }
         _ => Err(FoldError::NotConstant(expr.span)),
     }
+}
+
+/// Whether an address is in a network: its bytes, and one of its length.
+fn is_in_net(address: &[u8], net: &[u8]) -> bool {
+    let Some((&len, net)) = net.split_last() else { return false };
+    let (whole, rest) = (usize::from(len / 8), len % 8);
+    if net.len() != address.len() || usize::from(len) > 8 * net.len() {
+        return false;
+    }
+    let is_same_rest = rest == 0 || (net[whole] ^ address[whole]) >> (8 - rest) == 0;
+    net[..whole] == address[..whole] && is_same_rest
 }
 
 fn in_type(n: Option<i128>, expr: &Expr) -> Result<Value, FoldError> {

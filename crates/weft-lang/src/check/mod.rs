@@ -31,6 +31,7 @@ mod matching;
 pub mod native;
 pub mod network;
 mod query;
+pub mod question;
 mod reshape;
 pub(crate) mod scope;
 pub mod size;

@@ -178,6 +178,7 @@ words! {
     "LET" "Names a value for the rest of the block.";
     "LIFE" "`HALF LIFE d`: a sketch forgets half of what it counted in this time.";
     "LIKE" "True if a text fits a pattern: `%` is any run, `_` one character.";
+    "LIMIT" "`SELECT ... LIMIT n`, asked with `weft query`: so many rows at most.";
     "LINK" "The egress of a port; not in this version.";
     "LISTENER" "Where sessions enter.";
     "LITTLE" "The least significant byte first.";
@@ -233,7 +234,7 @@ words! {
     "REJECT" "When the table is full, a new row is an error.";
     "RELIABILITY" "How often a call may reach the server: `AT MOST ONCE` or `AT LEAST ONCE`.";
     "REPEAT" "A part of a header that is there over and over.";
-    "REPLACE" "`CREATE OR REPLACE`: takes the place of an earlier one.";
+    "REPLACE" "`CREATE OR REPLACE`: takes the place of an earlier one, as a row of `INSERT OR REPLACE` does.";
     "REPLY" "Answers the call, without asking the server.";
     "REQUEST" "`ON REQUEST`: for each message of the client.";
     "RESERVED" "Written as zero; any value is read.";

@@ -476,7 +476,7 @@ impl Parser<'_> {
         if is_name { self.ident("a name for the row") } else { Err(self.expected("")) }
     }
 
-    fn optional_where(&mut self) -> Parsed<Option<Expr>> {
+    pub(super) fn optional_where(&mut self) -> Parsed<Option<Expr>> {
         self.layout.weak(self.index());
         if self.eat_keyword("WHERE").is_none() {
             return Ok(None);

@@ -330,9 +330,9 @@ fn what_is_in_the_wrong_place_is_told_once() {
         "CREATE TABLE t (a TEXT PRIMARY KEY PRIMARY KEY); SELECT 1; CREATE WIDGET w; ALTER x; DROP QUEUE q; DROP 1; 5;",
         &[
             "1:36 W0114 `PRIMARY KEY` is written twice",
-            "1:50 W0107 `SELECT` on the running network is not in this version",
+            "1:50 W0107 `SELECT` on the running network is nothing for a file",
             "1:67 W0106 there is no kind `WIDGET` to create",
-            "1:77 W0107 `ALTER` on the running network is not in this version",
+            "1:77 W0107 `ALTER` on the running network is nothing for a file",
             "1:91 W0107 `QUEUE` is not in this version",
             "1:105 W0105 expected `TYPE`, `TABLE`, `ELEMENT`, `FILTER`, `CHAIN`, `LISTENER`, `CLUSTER`, `ROUTE`, \
              `FUNCTION`, `PROTOCOL` or `PORT`, found number `1`",

@@ -2,7 +2,7 @@
 
 use super::{count, render_options};
 use crate::cli::ApplyArgs;
-use crate::client::{Apply, Client};
+use crate::client::{Client, Outcome};
 use crate::compile::check_files;
 use crate::fault::Fault;
 use crate::running::refused_by;
@@ -32,19 +32,19 @@ pub(crate) fn run(args: &ApplyArgs) -> Result<(), Fault> {
     let client = Client::new(&args.admin)?;
     let request = ApplyRequest { program: files.into_bundle(&args.file), dry_run: args.dry_run };
     match client.apply(&request)? {
-        Apply::Done(applied) if args.json => {
+        Outcome::Done(applied) if args.json => {
             let _ = writeln!(stdout, "{}", serde_json::to_string(&applied).expect("it is data"));
             Ok(())
         }
-        Apply::Done(applied) if args.dry_run => {
+        Outcome::Done(applied) if args.dry_run => {
             let _ = write!(stdout, "{}: {}", args.file, outlook(&applied));
             Ok(())
         }
-        Apply::Done(applied) => {
+        Outcome::Done(applied) => {
             let _ = writeln!(stdout, "{}: {}", args.file, summary(&applied, "  "));
             Ok(())
         }
-        Apply::Refused(refused) => Err(refuse(&refused, args.json)),
+        Outcome::Refused(refused) => Err(refuse(&refused, args.json)),
     }
 }
 

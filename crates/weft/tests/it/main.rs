@@ -11,5 +11,6 @@ mod node;
 mod order;
 mod ports;
 mod replay;
+mod rules;
 mod swap;
 mod tenants;

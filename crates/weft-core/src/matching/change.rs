@@ -1,0 +1,187 @@
+//! Rows that come and go while a matcher is in use.
+
+use super::order::{Order, Rank};
+use super::{Cell, Codec, Found, MatchSpec, Matcher, TooManyRows, cell, found};
+use crate::classify::{Built, Outdated, RULES_MAX, Rule, Snapshot};
+use crate::table::{Row, Table};
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+/// A row cannot be put in beside the others: its values need more bits than there are, or there is no room for a
+/// further rule. [`Matcher::changeable`] makes a matcher in which it has room, if there is any.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Reshape;
+
+/// What a matcher needs to know to change.
+#[derive(Clone, Debug)]
+pub(super) struct Changes {
+    spec: MatchSpec,
+    order: Order,
+    /// The rule of each row.
+    ids: BTreeMap<u64, u32>,
+    /// Rules whose rows have gone.
+    free: Vec<u32>,
+}
+
+impl Matcher {
+    /// A matcher of the rows that are in the table now, which takes changes. It takes some 100 bytes more for each of
+    /// them.
+    ///
+    /// # Errors
+    /// [`TooManyRows`].
+    ///
+    /// # Panics
+    /// As [`Matcher::new`].
+    pub fn changeable(spec: &MatchSpec, table: &Arc<Table>) -> Result<Self, TooManyRows> {
+        Self::build(spec, table, true)
+    }
+
+    /// Whether it takes changes.
+    pub fn is_changeable(&self) -> bool {
+        self.changes.is_some()
+    }
+
+    /// Takes in a row that has come to the table, with its values.
+    ///
+    /// # Errors
+    /// [`Reshape`]; nothing has changed then.
+    pub fn insert(&mut self, row: Row) -> Result<(), Reshape> {
+        let Self { table, columns, codecs, classifier, rows, changes, ways } = self;
+        let changes = changes.as_deref_mut().ok_or(Reshape)?;
+        let cell = |row: Row, column: u16| cell(table, row, columns[usize::from(column)]);
+        if !codecs.iter_mut().all(|codec| codec.admit(row, &cell)) {
+            return Err(Reshape);
+        }
+        let Some(patterns) = patterns(codecs, row, &cell) else { return Ok(()) };
+        let id = changes.free.last().copied().unwrap_or(rows.len() as u32);
+        if id >= RULES_MAX - 1 {
+            return Err(Reshape);
+        }
+        let mut moved = Vec::new();
+        let rank = changes.rank(table, columns, row);
+        let label = changes.order.insert(rank, id, &mut moved);
+        for (id, label) in moved {
+            classifier.set_priority(id, u32::MAX - label);
+        }
+        let rule = Rule { patterns, priority: u32::MAX - label, id };
+        classifier.insert(&rule).expect("the codecs admit the row, and the id is free");
+        ways.lose();
+        changes.ids.insert(row.0, id);
+        let found = found(table, row);
+        if changes.free.pop().is_some() {
+            rows[id as usize] = found;
+        } else {
+            rows.push(found);
+        }
+        Ok(())
+    }
+
+    /// Forgets a row, which still has the values with which it came.
+    pub fn remove(&mut self, row: Row) {
+        let Self { table, columns, classifier, rows, changes, ways, .. } = self;
+        let Some(changes) = changes.as_deref_mut() else { return };
+        let Some(id) = changes.ids.remove(&row.0) else { return };
+        classifier.remove(id);
+        ways.lose();
+        let rank = changes.rank(table, columns, row);
+        changes.order.remove(&rank);
+        changes.free.push(id);
+        rows[id as usize] = Found::default();
+    }
+
+    /// The same over another table with the same rows: `same` gives the row there for one here. What is built is
+    /// shared, and both stay alike under the same changes, so that one takes what was built of the other.
+    ///
+    /// # Panics
+    /// If the table is laid out otherwise.
+    pub fn onto(&self, table: &Arc<Table>, same: impl Fn(Row) -> Row) -> Self {
+        assert_eq!(self.table.fingerprint(), table.fingerprint(), "the tables are laid out alike");
+        let mut copy = self.clone();
+        copy.table = Arc::clone(table);
+        for held in copy.rows.iter_mut().filter(|held| held.row.is_some()) {
+            *held = found(table, same(held.row));
+        }
+        if let Some(changes) = copy.changes.as_deref_mut() {
+            let rows = copy.rows.iter().zip(0..).filter(|(held, _)| held.row.is_some());
+            changes.ids = rows.map(|(held, id)| (held.row.0, id)).collect();
+        }
+        copy.see_ways();
+        copy
+    }
+
+    /// Whether a rebuild would make look-ups cheaper.
+    pub fn wants_rebuild(&self) -> bool {
+        self.classifier.wants_rebuild()
+    }
+
+    /// Rules in it.
+    pub fn len(&self) -> usize {
+        self.classifier.len()
+    }
+
+    /// Whether no tuple can match.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// Changes since what is built was built.
+    pub fn changed(&self) -> usize {
+        self.classifier.changes()
+    }
+
+    /// The rules as they are, for a rebuild elsewhere.
+    pub fn snapshot(&self) -> Snapshot {
+        self.classifier.snapshot()
+    }
+
+    /// Takes on what was built of a snapshot of this matcher, or of one that is alike.
+    ///
+    /// # Errors
+    /// [`Outdated`], if too much has changed since.
+    pub fn adopt(&mut self, built: Built) -> Result<(), Outdated> {
+        self.classifier.adopt(built)?;
+        self.see_ways();
+        Ok(())
+    }
+}
+
+impl Changes {
+    /// For rows in order; gives their labels.
+    pub(super) fn of(
+        spec: &MatchSpec,
+        table: &Table,
+        columns: &[super::Column],
+        rows: &[Row],
+    ) -> (Self, Vec<u32>) {
+        let (_, by_ty) = columns[usize::from(spec.by)];
+        let order = Order::new(spec, table.spec(), by_ty);
+        let mut changes = Self { spec: spec.clone(), order, ids: BTreeMap::new(), free: Vec::new() };
+        let ranks = rows.iter().zip(0..).map(|(row, id)| (changes.rank(table, columns, *row), id)).collect();
+        let labels = changes.order.fill(ranks);
+        changes.ids = rows.iter().zip(0..).map(|(row, id)| (row.0, id)).collect();
+        (changes, labels)
+    }
+
+    /// A row that no tuple can match has no rule, and its id is free.
+    pub(super) fn leave_out(&mut self, table: &Table, columns: &[super::Column], row: Row) {
+        let rank = self.rank(table, columns, row);
+        self.order.remove(&rank);
+        self.free.extend(self.ids.remove(&row.0));
+    }
+
+    fn rank(&self, table: &Table, columns: &[super::Column], row: Row) -> Rank {
+        let (_, by_ty) = columns[usize::from(self.spec.by)];
+        let cell = |column: u16| cell(table, row, columns[usize::from(column)]);
+        Rank::of(&self.spec, table.spec(), by_ty, &cell)
+    }
+}
+
+/// What a row asks of all fields; None if no tuple will do.
+pub(super) fn patterns(
+    codecs: &[Codec],
+    row: Row,
+    cell: &dyn Fn(Row, u16) -> Cell,
+) -> Option<Vec<crate::classify::Pattern>> {
+    let all: Option<Vec<_>> = codecs.iter().map(|codec| codec.patterns(row, cell)).collect();
+    all.map(|all| all.into_iter().flatten().collect())
+}

@@ -1,0 +1,90 @@
+//! Whole rows as values, for who fills tables and reads them out: slower than what handlers do, column by column.
+
+use super::{ColumnRef, Insert, KeyBuilder, Row, Table};
+use crate::time::Time;
+use crate::types::{Repr, Type, Value};
+
+impl Table {
+    /// The row with this key: a value for each key column. [`Row::NONE`] if there is none or it has expired.
+    pub fn find_values(&self, key: &[Value], now: Time) -> Row {
+        match key {
+            [Value::Bytes(bytes)] => self.find_bytes(bytes, now),
+            [number] => self.find_int(number.word(), now),
+            parts => self.find_bytes(key_of(parts).as_bytes(), now),
+        }
+    }
+
+    /// Puts rows into the table: for each a value for each column, keys first. A row whose key is there already, or for
+    /// which there is no room, is left out; bytes that a column does not hold leave it as a new row has it.
+    pub fn add_rows(&self, rows: &[Vec<Value>], now: Time) {
+        for row in rows {
+            self.insert_row(row, now);
+        }
+    }
+
+    /// Inserts a row with a value for each column, keys first; as [`Table::insert_int`].
+    pub fn insert_row(&self, values: &[Value], now: Time) -> Insert {
+        let (key, _) = values.split_at(self.spec().key.len());
+        let insert = match key {
+            [Value::Bytes(bytes)] => self.insert_bytes(bytes, now),
+            [number] => self.insert_int(number.word(), now),
+            parts => self.insert_bytes(key_of(parts).as_bytes(), now),
+        };
+        if let Insert::New(row) = insert {
+            self.set_values(row, values);
+        }
+        insert
+    }
+
+    /// Gives all columns of a row but those of the key their values. Bytes that a column does not hold leave it as it
+    /// is.
+    pub fn set_values(&self, row: Row, values: &[Value]) {
+        let n_keys = self.spec().key.len();
+        for ((_, column), value) in self.columns().zip(values).skip(n_keys) {
+            self.set_null(row, column, *value == Value::Null);
+            match value {
+                Value::Null => {}
+                Value::Bytes(bytes) => _ = self.set_bytes(row, column, bytes),
+                number => self.set_word(row, column, number.word()),
+            }
+        }
+    }
+
+    /// The values of a row, those of the key first.
+    pub fn values(&self, row: Row) -> Vec<Value> {
+        self.columns().map(|(column, at)| self.value(row, at, column.ty)).collect()
+    }
+
+    /// The values of the key of a row.
+    pub fn key_values(&self, row: Row) -> Vec<Value> {
+        let keys = self.columns().take(self.spec().key.len());
+        keys.map(|(column, at)| self.value(row, at, column.ty)).collect()
+    }
+
+    fn value(&self, row: Row, at: ColumnRef, ty: Type) -> Value {
+        if self.is_null(row, at) {
+            return Value::Null;
+        }
+        match ty.repr() {
+            Repr::Bool => Value::Bool(self.word(row, at) != 0),
+            Repr::Int => Value::Int(self.word(row, at) as i64),
+            Repr::Float => Value::Float(f64::from_bits(self.word(row, at))),
+            Repr::Bytes => {
+                let mut bytes = Vec::new();
+                self.bytes_into(row, at, &mut bytes);
+                Value::Bytes(bytes)
+            }
+        }
+    }
+}
+
+fn key_of(parts: &[Value]) -> KeyBuilder {
+    let mut key = KeyBuilder::default();
+    for part in parts {
+        match part {
+            Value::Bytes(bytes) => key.bytes(bytes),
+            number => key.int(number.word()),
+        };
+    }
+    key
+}

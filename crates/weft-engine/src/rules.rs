@@ -1,0 +1,594 @@
+//! Tables that the controller fills, and their rows while a node runs.
+//!
+//! A worker reads such a table, and what is matched over it, without locks. So rows are never changed where it looks:
+//! there is a second copy, which is brought up to date and then handed to the workers, who take it up between two
+//! batches in place of the first ([`Swap`]). Once all have, the first is brought up to date as well, and is the
+//! second. All changes of one [`StateStore::change`] are seen at once, or none. The second copy is made when the first
+//! change comes.
+//!
+//! Compiled code does not notice: it finds tables through the [`State`] that it is given.
+//!
+//! **Updates of the program.** Rows that its text gives follow the text; rows that came, changed or went while it ran
+//! stay as they are ([`merged`]). A table of which the text has not changed is kept as it is, with all that is built
+//! of its rows.
+
+use crate::state::StateStore;
+use core::fmt;
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use weft_core::abi::State;
+use weft_core::classify::{Built, Description, Snapshot};
+use weft_core::matching::{MatchSpec, Matcher, TooManyRows};
+use weft_core::table::{ColumnSpec, Insert, Table, TableSpec};
+use weft_core::types::Repr;
+use weft_core::{Time, Value, hash};
+
+/// Where a table is: its chain and instance, both empty for one that belongs to no element.
+#[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub struct TableName {
+    /// The chain.
+    pub chain: String,
+    /// The instance.
+    pub instance: String,
+    /// The table.
+    pub table: String,
+}
+
+/// A change of one row.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Change {
+    /// A row whose key is not there yet: a value for each column, keys first.
+    Insert(Vec<Value>),
+    /// A row in place of the one with its key, if that is there.
+    Put(Vec<Value>),
+    /// No row with this key.
+    Remove(Vec<Value>),
+}
+
+/// What came of changes.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Counts {
+    /// Rows that are new.
+    pub inserted: u64,
+    /// Rows that have other values.
+    pub updated: u64,
+    /// Rows that are gone.
+    pub deleted: u64,
+}
+
+/// Why changes were refused; nothing has changed then.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ChangeError {
+    /// Which of them, counted from 0; for what is wrong with the table, 0.
+    pub at: usize,
+    /// What is wrong.
+    pub why: WhyNot,
+}
+
+/// What is wrong with a change.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum WhyNot {
+    /// There is no such table.
+    NoTable,
+    /// Handlers fill it.
+    NotFilled,
+    /// A row with this key is there, or came with another of the changes.
+    Exists,
+    /// There is no room for further rows.
+    Full {
+        /// The most rows that it has.
+        max: u64,
+    },
+    /// The values are not those of the columns: which it is that does not fit.
+    Value {
+        /// The column.
+        column: String,
+    },
+}
+
+/// Copies of tables in place of those that workers have, with what is matched over them.
+#[derive(Debug)]
+pub struct Swap {
+    tables: [Arc<Table>; 2],
+    matchers: Vec<[Arc<Matcher>; 2]>,
+}
+
+/// A change on its way: hand `swap` to all workers, and when none has another hold of what was before, [settle] it.
+///
+/// [settle]: StateStore::settle
+#[derive(Debug)]
+pub struct Pending {
+    /// What workers take up.
+    pub swap: Arc<Swap>,
+    /// What came of it.
+    pub counts: Counts,
+    name: TableName,
+    work: Work,
+    /// By match: the copy is made anew from the other's.
+    anew: Vec<bool>,
+}
+
+#[derive(Debug)]
+enum Work {
+    Changes(Vec<Change>),
+    Built { at: usize, built: Built },
+}
+
+/// What a table is and holds.
+#[derive(Clone, Debug)]
+pub struct TableView {
+    /// Where it is.
+    pub name: TableName,
+    /// The controller fills it: its rows may be changed from outside.
+    pub is_filled: bool,
+    /// The tables: one, or one for each worker.
+    pub tables: Vec<Arc<Table>>,
+    /// What is matched over it is compiled to.
+    pub matched: Vec<Description>,
+}
+
+/// Something that was built is older than some changes.
+#[derive(Clone, Debug)]
+pub struct Stale {
+    /// The table.
+    pub name: TableName,
+    /// Which of the matches over it.
+    pub at: usize,
+    /// Changes since.
+    pub changes: usize,
+    /// Rules in it.
+    pub rules: usize,
+}
+
+/// What the controller gives to a table, and what is matched over it.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Filled {
+    /// The rows of the program's text.
+    text: Arc<Text>,
+    /// The second copy.
+    spare: Option<Arc<Table>>,
+    matches: Vec<Match>,
+}
+
+/// What a text says of rows: the hash of each, by that of its key.
+#[derive(Debug, Default, PartialEq, Eq)]
+struct Text(BTreeMap<u64, u64>);
+
+#[derive(Clone, Debug)]
+struct Match {
+    spec: MatchSpec,
+    now: Arc<Matcher>,
+    /// Over the second copy.
+    spare: Option<Arc<Matcher>>,
+    /// A program of the update that is staged has it.
+    is_bound: bool,
+}
+
+impl fmt::Display for TableName {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match &*self.instance {
+            "" => f.write_str(&self.table),
+            instance => write!(f, "{}.{instance}.{}", self.chain, self.table),
+        }
+    }
+}
+
+impl fmt::Display for WhyNot {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::NoTable => f.write_str("there is no such table"),
+            Self::NotFilled => f.write_str("the table is filled by handlers, and not by the controller"),
+            Self::Exists => f.write_str("a row with this key is there already"),
+            Self::Full { max } => write!(f, "the table is full: it has at most {max} rows"),
+            Self::Value { column } => write!(f, "the value does not fit column `{column}`"),
+        }
+    }
+}
+
+impl fmt::Display for ChangeError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "row {}: {}", self.at + 1, self.why)
+    }
+}
+
+impl core::error::Error for ChangeError {}
+
+impl Swap {
+    /// Takes the copies up in the state of a chain.
+    pub fn take_up(&self, state: &mut State) {
+        let [from, to] = &self.tables;
+        for table in state.tables.iter_mut().filter(|table| Arc::ptr_eq(table, from)) {
+            *table = Arc::clone(to);
+        }
+        for [from, to] in &self.matchers {
+            for matcher in state.matchers.iter_mut().filter(|matcher| Arc::ptr_eq(matcher, from)) {
+                *matcher = Arc::clone(to);
+            }
+        }
+    }
+}
+
+impl StateStore {
+    /// All tables of the node, in order.
+    pub fn tables(&self) -> Vec<TableView> {
+        self.names().filter_map(|name| self.table(&name)).collect()
+    }
+
+    /// A table by its name.
+    pub fn table(&self, name: &TableName) -> Option<TableView> {
+        let held = self.held(name)?;
+        let filled = held.filled.as_ref();
+        Some(TableView {
+            name: name.clone(),
+            is_filled: filled.is_some(),
+            tables: held.tables.clone(),
+            matched: filled.map_or(Vec::new(), |filled| {
+                filled.matches.iter().map(|matched| matched.now.describe()).collect()
+            }),
+        })
+    }
+
+    /// Begins to change rows, all or none. The caller hands the swap to all workers, waits until they have taken it up,
+    /// and settles it, before the next change of this table.
+    ///
+    /// # Errors
+    /// [`ChangeError`] says which change does not go, and why.
+    pub fn change(&mut self, name: &TableName, changes: Vec<Change>) -> Result<Pending, ChangeError> {
+        let of_table = |why| ChangeError { at: 0, why };
+        let held = self.held_mut(name).ok_or(of_table(WhyNot::NoTable))?;
+        let filled = held.filled.as_mut().ok_or(of_table(WhyNot::NotFilled))?;
+        let counts = check(&held.tables[0], &changes)?;
+        match filled.bring_on(&held.tables[0], &changes) {
+            Ok(anew) => {
+                let swap = filled.exchange(&mut held.tables[0]);
+                Ok(Pending { swap, counts, name: name.clone(), work: Work::Changes(changes), anew })
+            }
+            Err(at) => {
+                filled.forget_spare();
+                Err(ChangeError { at, why: WhyNot::Full { max: held.tables[0].max_rows() } })
+            }
+        }
+    }
+
+    /// All workers have taken a swap up: does to the other copy what was done to the one that they have now.
+    pub fn settle(&mut self, pending: Pending) {
+        let Pending { swap, name, work, anew, .. } = pending;
+        // Who holds what was before stands in the way of changing it in place.
+        drop(swap);
+        let Some(held) = self.held_mut(&name) else { return };
+        let Some(filled) = held.filled.as_mut() else { return };
+        let now = &held.tables[0];
+        let Some(spare) = &filled.spare else { return };
+        match work {
+            Work::Changes(changes) => {
+                let pairs = filled.matches.iter_mut().zip(&anew);
+                let kept =
+                    pairs.filter(|(_, anew)| !**anew).filter_map(|(matched, _)| matched.spare.as_mut());
+                if carry_out(spare, &mut kept.collect::<Vec<_>>(), &changes).is_err() {
+                    return filled.forget_spare();
+                }
+            }
+            Work::Built { at, built } => {
+                if let Some(matcher) = filled.matches.get_mut(at).and_then(|matched| matched.spare.as_mut()) {
+                    // One that has changed too much since is rebuilt in its turn.
+                    let _ = Arc::make_mut(matcher).adopt(built);
+                }
+            }
+        }
+        for (matched, _) in filled.matches.iter_mut().zip(&anew).filter(|(_, anew)| **anew) {
+            let same = |row| spare.find_values(&now.key_values(row), Time(0));
+            matched.spare = Some(Arc::new(matched.now.onto(spare, same)));
+        }
+    }
+
+    /// What was built and is older than some changes.
+    pub fn stale(&self) -> Vec<Stale> {
+        let mut stale = Vec::new();
+        for name in self.names() {
+            let Some(filled) = self.held(&name).and_then(|held| held.filled.as_ref()) else { continue };
+            for (at, matched) in filled.matches.iter().enumerate() {
+                if matched.now.wants_rebuild() {
+                    let (changes, rules) = (matched.now.changed(), matched.now.len());
+                    stale.push(Stale { name: name.clone(), at, changes, rules });
+                }
+            }
+        }
+        stale
+    }
+
+    /// The rules of a match over a table, to be built elsewhere.
+    pub fn snapshot(&self, name: &TableName, at: usize) -> Option<Snapshot> {
+        Some(self.held(name)?.filled.as_ref()?.matches.get(at)?.now.snapshot())
+    }
+
+    /// Begins to take on what was built; the caller does as for a change. None if it is of no use any more.
+    pub fn adopt(&mut self, name: &TableName, at: usize, built: Built) -> Option<Pending> {
+        let held = self.held_mut(name)?;
+        let filled = held.filled.as_mut()?;
+        let matcher = filled.matches.get_mut(at)?.spare.as_mut()?;
+        Arc::make_mut(matcher).adopt(built.clone()).ok()?;
+        let swap = filled.exchange(&mut held.tables[0]);
+        let anew = vec![false; filled.matches.len()];
+        let work = Work::Built { at, built };
+        Some(Pending { swap, counts: Counts::default(), name: name.clone(), work, anew })
+    }
+}
+
+impl Filled {
+    /// For a new table with the rows of the text.
+    pub(crate) fn new(n_keys: usize, text: &[Vec<Value>]) -> Self {
+        Self { text: Arc::new(Text::of(n_keys, text)), ..Self::default() }
+    }
+
+    /// Whether the text gives these rows.
+    pub(crate) fn is_of(&self, n_keys: usize, text: &[Vec<Value>]) -> bool {
+        *self.text == Text::of(n_keys, text)
+    }
+
+    /// What is matched over the table: that of the version before, where it has the same rows.
+    pub(crate) fn matcher(
+        &mut self,
+        spec: &MatchSpec,
+        table: &Arc<Table>,
+    ) -> Result<Arc<Matcher>, TooManyRows> {
+        if let Some(matched) = self.matches.iter_mut().find(|matched| matched.spec == *spec) {
+            matched.is_bound = true;
+            return Ok(Arc::clone(&matched.now));
+        }
+        let (now, spare) = match &self.spare {
+            None => (Matcher::new(spec, table)?, None),
+            Some(other) => {
+                let now = Matcher::changeable(spec, table)?;
+                let same = |row| other.find_values(&table.key_values(row), Time(0));
+                let spare = now.onto(other, same);
+                (now, Some(Arc::new(spare)))
+            }
+        };
+        let now = Arc::new(now);
+        self.matches.push(Match { spec: spec.clone(), now: Arc::clone(&now), spare, is_bound: true });
+        Ok(now)
+    }
+
+    pub(crate) fn unbind(&mut self) {
+        self.matches.iter_mut().for_each(|matched| matched.is_bound = false);
+    }
+
+    /// Forgets matches that no program has.
+    pub(crate) fn retain_bound(&mut self) {
+        self.matches.retain(|matched| matched.is_bound);
+    }
+
+    /// Does changes to the second copy, which is made if there is none; says of each match whether the matcher of the
+    /// first has to be made anew.
+    ///
+    /// # Errors
+    /// The change that does not go. The second copy is of no use then.
+    fn bring_on(&mut self, table: &Table, changes: &[Change]) -> Result<Vec<bool>, usize> {
+        let spare = &*self.spare.get_or_insert_with(|| Arc::new(copy_of(table)));
+        let too_many = |TooManyRows| 0_usize;
+        for matched in self.matches.iter_mut().filter(|matched| matched.spare.is_none()) {
+            matched.spare = Some(Arc::new(Matcher::changeable(&matched.spec, spare).map_err(too_many)?));
+        }
+        let mut matchers: Vec<_> = self.matches.iter_mut().filter_map(|m| m.spare.as_mut()).collect();
+        let mut anew = carry_out(spare, &mut matchers, changes)?;
+        for (matched, anew) in self.matches.iter_mut().zip(&mut anew) {
+            if *anew {
+                matched.spare = Some(Arc::new(Matcher::changeable(&matched.spec, spare).map_err(too_many)?));
+            }
+            // What was there before the first change takes none.
+            *anew |= !matched.now.is_changeable();
+        }
+        Ok(anew)
+    }
+
+    fn forget_spare(&mut self) {
+        self.spare = None;
+        self.matches.iter_mut().for_each(|matched| matched.spare = None);
+    }
+
+    /// The second copy is the first from now on.
+    fn exchange(&mut self, table: &mut Arc<Table>) -> Arc<Swap> {
+        let spare = self.spare.as_mut().expect("only what has a second copy changes");
+        core::mem::swap(table, spare);
+        let mut matchers = Vec::new();
+        for matched in &mut self.matches {
+            let spare = matched.spare.as_mut().expect("as its table");
+            core::mem::swap(&mut matched.now, spare);
+            matchers.push([Arc::clone(spare), Arc::clone(&matched.now)]);
+        }
+        Arc::new(Swap { tables: [Arc::clone(spare), Arc::clone(table)], matchers })
+    }
+}
+
+impl Text {
+    fn of(n_keys: usize, rows: &[Vec<Value>]) -> Self {
+        Self(rows.iter().map(|row| (hash_of(&row[..n_keys]), hash_of(row))).collect())
+    }
+}
+
+/// The rows of a table after an update of the text: what the text does not change stays as it is now, and rows that are
+/// not of the text stay. Columns are found by name; one of another type holds its default.
+pub(crate) fn merged(
+    running: &Table,
+    filled: &Filled,
+    spec: &TableSpec,
+    text: &[Vec<Value>],
+) -> Vec<Vec<Value>> {
+    let n_keys = spec.key.len();
+    let before = &filled.text.0;
+    let mut text: BTreeMap<u64, &Vec<Value>> =
+        text.iter().map(|row| (hash_of(&row[..n_keys]), row)).collect();
+    let columns: Vec<&ColumnSpec> = running.columns().map(|(column, _)| column).collect();
+    let place = |wanted: &ColumnSpec| {
+        let same = |column: &&ColumnSpec| {
+            (&column.name, column.ty, column.nullable) == (&wanted.name, wanted.ty, wanted.nullable)
+        };
+        columns.iter().position(same)
+    };
+    let wanted = spec.key.iter().chain(&spec.columns).map(|column| (column, place(column)));
+    let wanted: Vec<(&ColumnSpec, Option<usize>)> = wanted.collect();
+    let mut rows = Vec::new();
+    let mut cursor = 0;
+    while let Some((row, next)) = running.scan(cursor, Time(0)) {
+        cursor = next;
+        let values = running.values(row);
+        let key = hash_of(&values[..n_keys]);
+        let (was, is) = (before.get(&key), text.get(&key));
+        let stays = match (was, is) {
+            (Some(_), None) => false,
+            (was, Some(new)) => was == Some(&hash_of(new)),
+            (None, None) => true,
+        };
+        if stays {
+            text.remove(&key);
+            let value = |(column, at): &(&ColumnSpec, Option<usize>)| {
+                at.map_or(&column.default, |at| &values[at]).clone()
+            };
+            rows.push(wanted.iter().map(value).collect());
+        }
+    }
+    // What the text has said before, and is not there, was deleted.
+    let is_new = |(key, row): &(u64, &Vec<Value>)| before.get(key) != Some(&hash_of(row));
+    rows.extend(text.into_iter().filter(is_new).map(|(_, row)| row.clone()));
+    rows
+}
+
+/// Whether all changes go, and what will have come of them.
+fn check(table: &Table, changes: &[Change]) -> Result<Counts, ChangeError> {
+    let n_keys = table.spec().key.len();
+    let mut counts = Counts::default();
+    // What earlier ones have done to a key.
+    let mut is_there: BTreeMap<Vec<u8>, bool> = BTreeMap::new();
+    let mut rows = table.len();
+    for (at, change) in changes.iter().enumerate() {
+        let refuse = |why| ChangeError { at, why };
+        let (Change::Insert(values) | Change::Put(values) | Change::Remove(values)) = change;
+        let is_whole = !matches!(change, Change::Remove(_));
+        check_values(table, values, is_whole).map_err(refuse)?;
+        let key = &values[..n_keys];
+        let known = || table.find_values(key, Time(0)).is_some();
+        let there = is_there.entry(bytes_of(key)).or_insert_with(known);
+        match (change, *there) {
+            (Change::Insert(_), true) => return Err(refuse(WhyNot::Exists)),
+            (Change::Put(_), true) => counts.updated += 1,
+            (Change::Insert(_) | Change::Put(_), false) => {
+                counts.inserted += 1;
+                rows += 1;
+                if rows > table.max_rows() {
+                    return Err(refuse(WhyNot::Full { max: table.max_rows() }));
+                }
+            }
+            (Change::Remove(_), there) => {
+                counts.deleted += u64::from(there);
+                rows -= u64::from(there);
+            }
+        }
+        *there = is_whole;
+    }
+    Ok(counts)
+}
+
+fn check_values(table: &Table, values: &[Value], is_whole: bool) -> Result<(), WhyNot> {
+    let spec = table.spec();
+    let n = spec.key.len() + if is_whole { spec.columns.len() } else { 0 };
+    if values.len() != n {
+        let column = spec.key[0].name.clone();
+        return Err(WhyNot::Value { column });
+    }
+    for (column, value) in spec.key.iter().chain(&spec.columns).zip(values) {
+        let fits = match value {
+            Value::Null => column.nullable,
+            Value::Bool(_) => column.ty.repr() == Repr::Bool,
+            Value::Int(_) => column.ty.repr() == Repr::Int,
+            Value::Float(_) => column.ty.repr() == Repr::Float,
+            Value::Bytes(bytes) => {
+                let max = column.ty.bytes_max().map_or(usize::MAX, |max| max as usize);
+                column.ty.repr() == Repr::Bytes && bytes.len() <= max
+            }
+        };
+        if !fits {
+            return Err(WhyNot::Value { column: column.name.clone() });
+        }
+    }
+    Ok(())
+}
+
+/// Values as bytes that no others have.
+fn bytes_of(values: &[Value]) -> Vec<u8> {
+    let mut bytes = Vec::new();
+    for value in values {
+        match value {
+            Value::Null => bytes.push(0),
+            Value::Bool(b) => bytes.extend([1, u8::from(*b)]),
+            Value::Int(n) => {
+                bytes.push(2);
+                bytes.extend(n.to_le_bytes());
+            }
+            Value::Float(x) => {
+                bytes.push(3);
+                bytes.extend(x.to_bits().to_le_bytes());
+            }
+            Value::Bytes(held) => {
+                bytes.push(4);
+                bytes.extend((held.len() as u64).to_le_bytes());
+                bytes.extend_from_slice(held);
+            }
+        }
+    }
+    bytes
+}
+
+fn hash_of(values: &[Value]) -> u64 {
+    hash::hash_bytes(&bytes_of(values))
+}
+
+/// Does changes that were checked to a table and what is matched over it; says of each matcher whether it has to be
+/// made anew.
+///
+/// # Errors
+/// The change for which there is no room after all: an index that is full of keys that were chosen so.
+fn carry_out(
+    table: &Table,
+    matchers: &mut [&mut Arc<Matcher>],
+    changes: &[Change],
+) -> Result<Vec<bool>, usize> {
+    let mut anew = vec![false; matchers.len()];
+    let mut matchers: Vec<&mut Matcher> = matchers.iter_mut().map(|matcher| Arc::make_mut(matcher)).collect();
+    for (at, change) in changes.iter().enumerate() {
+        let (Change::Insert(values) | Change::Put(values) | Change::Remove(values)) = change;
+        let found = table.find_values(&values[..table.spec().key.len()], Time(0));
+        if found.is_some() {
+            let live = matchers.iter_mut().zip(&anew).filter(|(_, anew)| !**anew);
+            live.for_each(|(matcher, _)| matcher.remove(found));
+        }
+        let row = match change {
+            Change::Remove(_) => {
+                table.remove(found);
+                continue;
+            }
+            Change::Insert(_) | Change::Put(_) if found.is_some() => {
+                table.set_values(found, values);
+                found
+            }
+            Change::Insert(_) | Change::Put(_) => match table.insert_row(values, Time(0)) {
+                Insert::New(row) => row,
+                Insert::Full | Insert::TooLong => return Err(at),
+            },
+        };
+        let live = matchers.iter_mut().zip(&mut anew).filter(|(_, anew)| !**anew);
+        live.for_each(|(matcher, anew)| *anew = matcher.insert(row).is_err());
+    }
+    Ok(anew)
+}
+
+/// A table with the same rows.
+fn copy_of(table: &Table) -> Table {
+    let copy = Table::new(TableSpec { max_rows: table.max_rows(), ..table.spec().clone() });
+    let mut cursor = 0;
+    while let Some((row, next)) = table.scan(cursor, Time(0)) {
+        copy.insert_row(&table.values(row), Time(0));
+        cursor = next;
+    }
+    copy
+}

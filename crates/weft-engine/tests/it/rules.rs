@@ -1,0 +1,213 @@
+//! Tables of rules whose rows change while chains run.
+
+use crate::packets::{FRAMES, Rig, element, engine, jit, pool, run_watched, udp};
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use weft_core::Value;
+use weft_core::dice::Dice;
+use weft_engine::packet::PacketEngine;
+use weft_engine::rules::{Change, Counts, TableName, WhyNot};
+use weft_engine::state::StateStore;
+use weft_ir::backend::Backend;
+use weft_ir::interp::Interp;
+use weft_ir::program::ChainProgram;
+use weft_ir::text::parse_program;
+use weft_ir::verify::verify_program;
+
+const RULES: &str = "table \"fw\" \"rules\" as replicated max 50 evict reject\n key \"rank\" U32 = null\n \
+    column \"low\" U8 = null\n column \"high\" U8 = null\n column \"net\" CIDR nullable = null\n \
+    column \"allow\" BOOL = null\nmatch t1 by c0\n part U8 low c1 high c2\n part IPADDR within c3 wild c3\n\
+    sink \"seen\"";
+
+/// Rows by rank: least and greatest TTL, network, whether it may pass.
+type Rules = BTreeMap<u32, (u8, u8, Option<[u8; 5]>, bool)>;
+
+fn program(rows: &Rules) -> ChainProgram {
+    let frames = FRAMES.replace("sink \"seen\"", RULES);
+    let body = "block0:\n v0: int = input in2\n v1: bytes = input in3\n v2: row = match t1, m0, v0, v1\n \
+        v3: bool = is_row v2\n branch v3, block1, block2\nblock1:\n v4: bool = column t1, v2, c4\n \
+        branch v4, block3, block2\nblock2:\n drop ; line 7\nblock3:\n forward";
+    let text = format!("{frames}{}", element("fw", body));
+    let mut program = parse_program(&text).unwrap_or_else(|e| panic!("{e}\n{text}"));
+    verify_program(&program).unwrap_or_else(|errors| panic!("{errors:?}\n{text}"));
+    program.tables[1].rows = rows.keys().map(|rank| row(rows, *rank)).collect();
+    program
+}
+
+fn row(rules: &Rules, rank: u32) -> Vec<Value> {
+    let (low, high, net, allow) = rules[&rank];
+    let net = net.map_or(Value::Null, |net| Value::Bytes(net.to_vec()));
+    let int = |n: u32| Value::Int(n.into());
+    vec![int(rank), int(low.into()), int(high.into()), net, Value::Bool(allow)]
+}
+
+fn name() -> TableName {
+    TableName { chain: "edge".into(), instance: "fw".into(), table: "rules".into() }
+}
+
+/// Which packets of all that rules tell apart pass.
+fn passing(engine: &mut PacketEngine) -> Vec<bool> {
+    let packets: Vec<Vec<u8>> =
+        keys().map(|(ttl, net)| udp(ttl, [10, net, 0, 1], [1; 4], (1, 2), &[])).collect();
+    let left = run_watched(engine, &mut pool(), &packets, 16, None);
+    packets.iter().map(|packet| left.iter().any(|(_, _, bytes)| bytes == packet)).collect()
+}
+
+fn keys() -> impl Iterator<Item = (u8, u8)> {
+    (1..7).flat_map(|ttl| (0..3).map(move |net| (ttl, net)))
+}
+
+fn expected(rules: &Rules) -> Vec<bool> {
+    let allows = |(ttl, net): (u8, u8)| {
+        let matching = |(low, high, of, _): &&(u8, u8, Option<[u8; 5]>, bool)| {
+            (*low..=*high).contains(&ttl) && of.is_none_or(|of| of[4] == 8 || of[1] == net)
+        };
+        rules.values().find(matching).is_some_and(|(.., allow)| *allow)
+    };
+    keys().map(allows).collect()
+}
+
+/// A change, done to the rows and to those of a node.
+fn change(store: &mut StateStore, engine: &mut PacketEngine, changes: Vec<Change>) -> Result<Counts, WhyNot> {
+    let pending = store.change(&name(), changes).map_err(|error| error.why)?;
+    engine.take_up(&pending.swap);
+    let counts = pending.counts;
+    store.settle(pending);
+    Ok(counts)
+}
+
+fn random_rule(dice: &mut Dice) -> (u8, u8, Option<[u8; 5]>, bool) {
+    let net = [None, Some([10, dice.below(3) as u8, 0, 0, 16]), Some([10, 0, 0, 0, 8])];
+    let net = net[dice.below(3)];
+    (dice.below(6) as u8, 1 + dice.below(6) as u8, net, dice.below(2) == 0)
+}
+
+/// A rule that is put in and does not count, or is taken out and still does, is a hole in a firewall.
+#[test]
+fn rows_that_change_while_a_chain_runs_count_at_once() {
+    for backend in [&Interp as &dyn Backend, &jit()] {
+        let (mut dice, mut rig) = (Dice::from_seed(5), Rig::new(1));
+        let mut rules: Rules = (0..4).map(|n| (n * 10, random_rule(&mut dice))).collect();
+        let mut engine = engine(&rig.plan(backend, vec![(program(&rules), None)]));
+        assert_eq!(passing(&mut engine), expected(&rules));
+        for round in 0..60 {
+            let mut changes = Vec::new();
+            for _ in 0..dice.below(5) {
+                let rank = 2 + dice.below(38) as u32;
+                if dice.below(3) == 0 {
+                    rules.remove(&rank);
+                    changes.push(Change::Remove(vec![Value::Int(rank.into())]));
+                } else {
+                    rules.insert(rank, random_rule(&mut dice));
+                    changes.push(Change::Put(row(&rules, rank)));
+                }
+            }
+            if round == 30 {
+                // No packet is in it, but keys have to be longer from now on: code makes them otherwise.
+                let mut long = row(&[(0, (0, 9, None, true))].into(), 0);
+                (long[0], long[3]) = (Value::Int(1), Value::Bytes(vec![0; 17]));
+                rules.remove(&1);
+                changes.push(Change::Put(long));
+            }
+            change(&mut rig.store, &mut engine, changes).expect("there is room");
+            assert_eq!(passing(&mut engine), expected(&rules), "{rules:?}");
+            // What is rebuilt at once is found in place again.
+            if round % 4 == 1 && !rig.store.stale().is_empty() {
+                let snapshot = rig.store.snapshot(&name(), 0).expect("it is there");
+                let pending = rig.store.adopt(&name(), 0, snapshot.rebuild()).expect("nothing has changed");
+                engine.take_up(&pending.swap);
+                rig.store.settle(pending);
+                assert_eq!(passing(&mut engine), expected(&rules), "{rules:?}");
+            }
+            // What is rebuilt elsewhere comes a change later.
+            if round % 7 == 3 && !rig.store.stale().is_empty() {
+                let snapshot = rig.store.snapshot(&name(), 0).expect("it is there");
+                let (rank, new) = (100 + round, random_rule(&mut dice));
+                rules.insert(rank, new);
+                let added = vec![Change::Insert(row(&rules, rank))];
+                change(&mut rig.store, &mut engine, added).expect("there is room");
+                rules.remove(&rank);
+                change(&mut rig.store, &mut engine, vec![Change::Remove(vec![Value::Int(rank.into())])])
+                    .expect("it is there");
+                let pending = rig.store.adopt(&name(), 0, snapshot.rebuild()).expect("little has changed");
+                engine.take_up(&pending.swap);
+                rig.store.settle(pending);
+                assert_eq!(passing(&mut engine), expected(&rules), "{rules:?}");
+            }
+        }
+    }
+}
+
+/// Half of a list of rules can be worse than none of it.
+#[test]
+fn changes_that_do_not_all_go_change_nothing() {
+    let mut rig = Rig::new(1);
+    let rules: Rules = [(1, (0, 9, None, true))].into();
+    let mut engine = engine(&rig.plan(&Interp, vec![(program(&rules), None)]));
+    let wanted = |rank, rule| row(&[(rank, rule)].into(), rank);
+    let denies = (0, 9, None, false);
+    let mut refused = |changes| change(&mut rig.store, &mut engine, changes).expect_err("one does not go");
+    assert_eq!(
+        refused(vec![Change::Put(wanted(0, denies)), Change::Insert(wanted(1, denies))]),
+        WhyNot::Exists
+    );
+    let many = (10..60).map(|rank| Change::Insert(wanted(rank, denies)));
+    assert_eq!(refused(many.collect()), WhyNot::Full { max: 50 });
+    let mut long = wanted(0, denies);
+    long[3] = Value::Bytes(vec![0; 18]);
+    assert_eq!(refused(vec![Change::Put(long)]), WhyNot::Value { column: "net".into() });
+    let mut null = wanted(0, denies);
+    null[4] = Value::Null;
+    assert_eq!(refused(vec![Change::Put(null)]), WhyNot::Value { column: "allow".into() });
+    assert_eq!(passing(&mut engine), expected(&rules));
+    let changes = vec![Change::Remove(vec![Value::Int(1)]), Change::Remove(vec![Value::Int(2)])];
+    let counts = change(&mut rig.store, &mut engine, changes).expect("rows that are not there do no harm");
+    assert_eq!(counts, Counts { deleted: 1, ..Counts::default() });
+    assert_eq!(passing(&mut engine), expected(&Rules::new()));
+}
+
+/// A program that is applied again would forget what was learned since; one whose text has changed would not be what
+/// is written.
+#[test]
+fn an_update_of_the_program_keeps_rows_that_are_not_of_its_text() {
+    let mut rig = Rig::new(1);
+    let allows = (0, 9, None, true);
+    let mut rules: Rules = [(10, allows), (20, allows), (30, allows)].into();
+    let mut engine = engine(&rig.plan(&Interp, vec![(program(&rules), None)]));
+    let (denies, narrow) = ((1, 2, None, false), (3, 3, None, false));
+    let changes = vec![
+        Change::Insert(row(&[(5, denies)].into(), 5)),
+        Change::Put(row(&[(20, narrow)].into(), 20)),
+        Change::Remove(vec![Value::Int(30)]),
+    ];
+    change(&mut rig.store, &mut engine, changes).expect("they go");
+    let rows = |store: &StateStore| -> Vec<i64> {
+        let table = Arc::clone(&store.table(&name()).expect("it is there").tables[0]);
+        let (mut ranks, mut cursor) = (Vec::new(), 0);
+        while let Some((row, next)) = table.scan(cursor, weft_core::Time(0)) {
+            let Value::Int(rank) = table.values(row)[0] else { panic!("a rank is a number") };
+            ranks.push(rank);
+            cursor = next;
+        }
+        ranks.sort_unstable();
+        ranks
+    };
+    // The same text: nothing changes.
+    let plan = rig.plan(&Interp, vec![(program(&rules), None)]);
+    engine.apply(crate::packets::START, plan, &mut pool());
+    assert_eq!(rows(&rig.store), [5, 10, 20]);
+    let now: Rules = [(5, denies), (10, allows), (20, narrow)].into();
+    assert_eq!(passing(&mut engine), expected(&now));
+    // And it can be changed as before.
+    change(&mut rig.store, &mut engine, vec![Change::Put(row(&[(6, denies)].into(), 6))])
+        .expect("there is room");
+    assert_eq!(rows(&rig.store), [5, 6, 10, 20]);
+    // Another text: 10 is gone, 30 is as it was and stays deleted, 40 is new.
+    rules.remove(&10);
+    rules.insert(40, denies);
+    let plan = rig.plan(&Interp, vec![(program(&rules), None)]);
+    engine.apply(crate::packets::START, plan, &mut pool());
+    assert_eq!(rows(&rig.store), [5, 6, 20, 40]);
+    let now: Rules = [(5, denies), (6, denies), (20, narrow), (40, denies)].into();
+    assert_eq!(passing(&mut engine), expected(&now));
+}

@@ -1,0 +1,332 @@
+//! Statements on the tables of a running network.
+
+use std::collections::BTreeSet;
+
+use weft_core::{Type, Value};
+
+use super::fill::{columns, rows_of, target};
+use super::scope::{Scope, View, with_nearest};
+use super::{Cx, frame, nothing};
+use crate::ast::{self, ExprKind as Ast, SelectItem};
+use crate::diagnostic::{Diagnostic, code};
+use crate::hir::{Element, Expr, ExprKind, FillTarget, Network, Param, Table};
+use crate::parser::question::{Question, QuestionKind, parse_questions};
+use crate::source::{SourceMap, Span};
+
+/// A statement on a table of a running network. Expressions see the columns of its row as parameters, in the order of
+/// [`Table::columns`]: [`super::fold::fold`] gives their values.
+#[derive(Clone, Debug)]
+pub struct Statement {
+    /// The table.
+    pub table: FillTarget,
+    /// What is asked or done.
+    pub kind: StatementKind,
+    /// The statement.
+    pub span: Span,
+}
+
+/// What is asked or done.
+#[derive(Clone, Debug)]
+pub enum StatementKind {
+    /// Rows.
+    Select {
+        /// What of each, with its name.
+        items: Vec<(String, Expr)>,
+        /// Which; None for all.
+        filter: Option<Expr>,
+        /// By which column, and whether the greatest comes first.
+        order: Option<(usize, bool)>,
+        /// So many at most.
+        limit: Option<u64>,
+    },
+    /// How many rows there are.
+    Count {
+        /// Which; None for all.
+        filter: Option<Expr>,
+    },
+    /// New rows: values in the order of [`Table::columns`].
+    Insert {
+        /// In place of those with the same keys.
+        or_replace: bool,
+        /// The rows, and where each is written.
+        rows: Vec<(Vec<Value>, Span)>,
+    },
+    /// Other values in rows.
+    Update {
+        /// Column and value.
+        set: Vec<(usize, Expr)>,
+        /// Which; None for all.
+        filter: Option<Expr>,
+    },
+    /// Rows are taken out.
+    Delete {
+        /// Which; None for all.
+        filter: Option<Expr>,
+    },
+}
+
+/// Checks statements on the tables of a network that was checked from `sources`. Gives them if there is no error, all
+/// errors, and the texts that their spans refer to: those of the network, and the statements.
+pub fn statements(
+    network: &Network,
+    sources: &SourceMap,
+    text: &str,
+) -> (Vec<Statement>, Vec<Diagnostic>, SourceMap) {
+    let mut sources = sources.clone();
+    let file = match sources.add("<query>", text) {
+        Ok(file) => file,
+        Err(diagnostic) => return (Vec::new(), vec![*diagnostic], sources),
+    };
+    let (questions, diagnostics) = parse_questions(&sources, file);
+    let mut cx = Cx {
+        schema: &network.schema,
+        sources: &sources,
+        has_gaps: false,
+        diagnostics,
+        n_errors_told: 0,
+        n_warnings_told: 0,
+        broken: BTreeSet::new(),
+        returned: Vec::new(),
+        skipped: BTreeSet::new(),
+        functions: Vec::new(),
+        broken_functions: Vec::new(),
+        formats: frame::Formats::default(),
+        ports: Vec::new(),
+    };
+    let statements: Vec<Statement> =
+        questions.iter().filter_map(|question| statement(&mut cx, network, question)).collect();
+    let diagnostics = cx.diagnostics;
+    let is_good = !diagnostics.iter().any(Diagnostic::is_error);
+    (if is_good { statements } else { Vec::new() }, diagnostics, sources)
+}
+
+/// A value of a column as it is written in a list: without quotes; nothing for NULL, where the column may be that.
+///
+/// # Errors
+/// Why it is no such value.
+pub fn read_value(text: &str, ty: Type, nullable: bool) -> Result<Value, String> {
+    if text.is_empty() && nullable {
+        return Ok(Value::Null);
+    }
+    let number = |ok: Option<Value>| ok.ok_or_else(|| format!("`{text}` is no {ty}"));
+    match ty {
+        Type::Bool => number(match text.to_ascii_lowercase().as_str() {
+            "true" | "t" | "yes" | "1" => Some(Value::Bool(true)),
+            "false" | "f" | "no" | "0" => Some(Value::Bool(false)),
+            _ => None,
+        }),
+        Type::Int(_) | Type::Uint(_) => {
+            let n = match text.strip_prefix("0x") {
+                Some(digits) => i128::from_str_radix(digits, 16),
+                None => text.parse(),
+            };
+            number(n.ok().and_then(|n| crate::types::integer(n, ty)))
+        }
+        Type::F64 => number(text.parse().ok().filter(|x: &f64| x.is_finite()).map(Value::Float)),
+        Type::Text(max) => match max {
+            Some(max) if text.len() > max as usize => {
+                Err(format!("it has {} bytes, and {ty} takes {max}", text.len()))
+            }
+            _ => Ok(Value::text(text)),
+        },
+        Type::Status => {
+            number(weft_core::Status::from_name(text).map(|status| Value::Int(i64::from(status.code()))))
+        }
+        _ => crate::types::read_text(text, ty),
+    }
+}
+
+/// The table that a fill names: its chain and instance (both empty for a shared one), and what it is.
+pub fn table_of(network: &Network, target: FillTarget) -> (&str, &str, &Table) {
+    match target {
+        FillTarget::Shared(at) => ("", "", &network.tables[at]),
+        FillTarget::Own { chain, instance, table } => {
+            let chain = &network.chains[chain];
+            let instance = &chain.instances[instance];
+            (&chain.name, &instance.name, &network.elements[instance.element].tables[table])
+        }
+    }
+}
+
+fn statement(cx: &mut Cx<'_>, network: &Network, question: &Question) -> Option<Statement> {
+    let path = match &question.kind {
+        QuestionKind::Insert { rows, .. } => &rows.table,
+        QuestionKind::Select { table, .. }
+        | QuestionKind::Update { table, .. }
+        | QuestionKind::Delete { table, .. } => table,
+    };
+    let elements: Vec<&Element> = network.elements.iter().collect();
+    let at = target(cx, &network.tables, &network.chains, &elements, path)?;
+    let (.., table) = table_of(network, at);
+    if !matches!(question.kind, QuestionKind::Select { .. }) && !is_changeable(cx, table, path) {
+        return None;
+    }
+    let row = row_of(table);
+    let mut n_rand = 0;
+    let kind = match &question.kind {
+        QuestionKind::Insert { rows, or_replace } => {
+            let columns = columns(cx, table, rows)?;
+            let rows = rows_of(cx, table, &columns, rows)?;
+            StatementKind::Insert { or_replace: *or_replace, rows }
+        }
+        QuestionKind::Delete { filter, .. } => {
+            StatementKind::Delete { filter: condition(cx, &row, filter.as_ref(), &mut n_rand)? }
+        }
+        QuestionKind::Update { set, filter, .. } => {
+            let filter = condition(cx, &row, filter.as_ref(), &mut n_rand)?;
+            let set = set.iter().map(|assign| assignment(cx, table, &row, assign, &mut n_rand));
+            StatementKind::Update { set: set.collect::<Option<_>>()?, filter }
+        }
+        QuestionKind::Select { items, filter, order, limit, .. } => {
+            let filter = condition(cx, &row, filter.as_ref(), &mut n_rand)?;
+            if let [SelectItem::Value { value, .. }] = &items[..]
+                && matches!(&value.kind, Ast::Call { function, star: Some(_), .. } if function.name == "count")
+            {
+                return Some(Statement {
+                    table: at,
+                    kind: StatementKind::Count { filter },
+                    span: question.span,
+                });
+            }
+            let order = match order {
+                Some((column, descending)) => Some((column_of(cx, table, column)?, *descending)),
+                None => None,
+            };
+            let limit = match limit {
+                Some(limit) => Some(limit_of(cx, limit)?),
+                None => None,
+            };
+            let items = items.iter().map(|item| outputs(cx, table, &row, item, &mut n_rand));
+            let items = items.collect::<Option<Vec<_>>>()?.concat();
+            StatementKind::Select { items, filter, order, limit }
+        }
+    };
+    Some(Statement { table: at, kind, span: question.span })
+}
+
+/// An element whose parameters are the columns.
+fn row_of(table: &Table) -> Element {
+    let mut row = nothing();
+    row.params = table
+        .columns
+        .iter()
+        .map(|column| Param {
+            name: column.name.clone(),
+            ty: column.ty,
+            nullable: column.nullable,
+            function: None,
+            default: None,
+            span: column.span,
+        })
+        .collect();
+    row
+}
+
+fn is_changeable(cx: &mut Cx<'_>, table: &Table, path: &ast::Path) -> bool {
+    let (by, help) = if table.filled_by_cluster {
+        ("with the members of the chain's cluster", "give the cluster other members with `weft apply`")
+    } else if !table.filled_by_controller {
+        ("by handlers", "declare it `FILLED BY CONTROLLER`; a `SELECT` shows what handlers have written")
+    } else {
+        return true;
+    };
+    let message = format!("`{}` is filled {by}, and not changed from outside", table.name);
+    let diagnostic = Diagnostic::error(code::NOT_FILLABLE, message).at(path.span, "would change here");
+    cx.report(diagnostic.with_label(table.span, "declared here").with_help(help));
+    false
+}
+
+fn condition(
+    cx: &mut Cx<'_>,
+    row: &Element,
+    filter: Option<&ast::Expr>,
+    n_rand: &mut u32,
+) -> Option<Option<Expr>> {
+    let Some(filter) = filter else { return Some(None) };
+    let condition = Scope::new(cx, row, &[], View::Constant, n_rand).condition(filter)?;
+    evaluates(cx, row, &condition).then_some(Some(condition))
+}
+
+/// Whether the values of an expression can be told: tried on a row of stand-ins.
+fn evaluates(cx: &mut Cx<'_>, row: &Element, expr: &Expr) -> bool {
+    let nulls = vec![Value::Null; row.params.len()];
+    let Err(super::fold::FoldError::NotConstant(span)) = super::fold::fold(expr, &nulls) else { return true };
+    let diagnostic = Diagnostic::error(code::NOT_CONSTANT, "this is not worked out here")
+        .at(span, "only where handlers run")
+        .with_help("compare columns with literals: `=`, `<`, BETWEEN, IN, IS NULL, AND, OR, NOT");
+    cx.report(diagnostic);
+    false
+}
+
+fn assignment(
+    cx: &mut Cx<'_>,
+    table: &Table,
+    row: &Element,
+    assign: &ast::Assign,
+    n_rand: &mut u32,
+) -> Option<(usize, Expr)> {
+    let at = column_of(cx, table, &assign.name)?;
+    let column = &table.columns[at];
+    if at < table.n_keys {
+        let message = format!("`{}` is part of the key", column.name);
+        let diagnostic = Diagnostic::error(code::KEY_CHANGED, message)
+            .at(assign.name.span, "a key does not change")
+            .with_help("DELETE the row and INSERT another");
+        cx.report(diagnostic);
+        return None;
+    }
+    let whose = format!("column `{}`", column.name);
+    let mut scope = Scope::new(cx, row, &[], View::Constant, n_rand);
+    let value = scope.value_for(&assign.value, column.ty, column.nullable, &whose)?;
+    evaluates(cx, row, &value).then_some((at, value))
+}
+
+fn outputs(
+    cx: &mut Cx<'_>,
+    table: &Table,
+    row: &Element,
+    item: &SelectItem,
+    n_rand: &mut u32,
+) -> Option<Vec<(String, Expr)>> {
+    match item {
+        SelectItem::Star(span) => {
+            let of = |at: usize| {
+                let column = &table.columns[at];
+                let (ty, nullable) = (column.ty, column.nullable);
+                let kind = ExprKind::Param(at);
+                (column.name.clone(), Expr { kind, ty, nullable, fallible: false, span: *span })
+            };
+            Some(super::table::written_order(table).into_iter().map(of).collect())
+        }
+        SelectItem::Value { value, alias } => {
+            let name = match alias {
+                Some(alias) => alias.name.clone(),
+                None => cx.sources.slice(value.span).to_owned(),
+            };
+            let expr = Scope::new(cx, row, &[], View::Constant, n_rand).expr(value, None)?;
+            evaluates(cx, row, &expr).then(|| vec![(name, expr)])
+        }
+    }
+}
+
+fn column_of(cx: &mut Cx<'_>, table: &Table, name: &ast::Ident) -> Option<usize> {
+    let at = table.columns.iter().position(|column| column.name == name.name);
+    if at.is_none() {
+        let names: Vec<&str> = table.columns.iter().map(|column| column.name.as_str()).collect();
+        let message = format!("table `{}` has no column `{}`", table.name, name.name);
+        let diagnostic = Diagnostic::error(code::UNKNOWN_COLUMN, message).at(name.span, "no such column");
+        let diagnostic = diagnostic.with_note(format!("it has: {}", names.join(", ")));
+        cx.report(with_nearest(diagnostic, name, names));
+    }
+    at
+}
+
+fn limit_of(cx: &mut Cx<'_>, limit: &ast::Expr) -> Option<u64> {
+    let (nothing, mut n_rand) = (nothing(), 0);
+    let mut scope = Scope::new(cx, &nothing, &[], View::Constant, &mut n_rand);
+    let expr = scope.value_for(limit, Type::Uint(64), false, "a limit")?;
+    match cx.folded(&expr, &[])? {
+        Value::Int(n) => Some(n as u64),
+        _ => None,
+    }
+}

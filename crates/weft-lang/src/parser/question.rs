@@ -1,0 +1,136 @@
+//! Statements on the tables of a running network.
+
+use super::cursor::{Parsed, Parser};
+use crate::ast::{Assign, Expr, Ident, InsertRows, Item, Path, SelectItem};
+use crate::diagnostic::Diagnostic;
+use crate::lexer::{TokenKind, lex};
+use crate::source::{FileId, SourceMap, Span};
+
+const SELECT_FORM: &str = "SELECT * FROM edge.firewall.rules WHERE allow ORDER BY rank LIMIT 10;";
+const UPDATE_FORM: &str = "UPDATE edge.firewall.rules SET allow = FALSE WHERE rank < 100;";
+const DELETE_FORM: &str = "DELETE FROM edge.firewall.rules WHERE rank = 10;";
+const INSERT_FORM: &str =
+    "INSERT INTO edge.firewall.rules (rank, dst, allow) VALUES (10, '10.0.0.0/8', TRUE);";
+
+/// A statement on a table.
+#[derive(Clone, Debug)]
+pub(crate) struct Question {
+    pub(crate) kind: QuestionKind,
+    pub(crate) span: Span,
+}
+
+#[derive(Clone, Debug)]
+pub(crate) enum QuestionKind {
+    Select {
+        items: Vec<SelectItem>,
+        table: Path,
+        filter: Option<Expr>,
+        /// By which column, and whether the greatest comes first.
+        order: Option<(Ident, bool)>,
+        limit: Option<Expr>,
+    },
+    Insert {
+        rows: InsertRows,
+        or_replace: bool,
+    },
+    Update {
+        table: Path,
+        set: Vec<Assign>,
+        filter: Option<Expr>,
+    },
+    Delete {
+        table: Path,
+        filter: Option<Expr>,
+    },
+}
+
+/// Reads all statements of a text. What cannot be read is reported and left out.
+pub(crate) fn parse_questions(sources: &SourceMap, file: FileId) -> (Vec<Question>, Vec<Diagnostic>) {
+    let text = sources.file(file).text();
+    let mut parser = Parser::new(text, lex(file, text));
+    let mut questions = Vec::new();
+    while !parser.at_eof() {
+        let before = parser.index();
+        let start = parser.token().span;
+        match parser.question() {
+            Ok(kind) => questions.push(Question { kind, span: parser.span_from(start) }),
+            Err(_) => parser.skip_question(before),
+        }
+    }
+    let (_, _, mut diagnostics) = parser.into_parts();
+    diagnostics.sort_by_key(|diagnostic| diagnostic.span().map_or(0, |span| span.start));
+    (questions, diagnostics)
+}
+
+impl Parser<'_> {
+    fn question(&mut self) -> Parsed<QuestionKind> {
+        let start = self.token().span;
+        self.form = "";
+        if self.eat_keyword("SELECT").is_some() {
+            self.form = SELECT_FORM;
+            return self.select_question();
+        }
+        if self.eat_keyword("INSERT").is_some() {
+            self.form = INSERT_FORM;
+            let or_replace = self.eat_keywords("OR", "REPLACE").is_some();
+            let Item::Insert(rows) = self.insert_rows(start)? else {
+                return Err(self.expected("rows"));
+            };
+            return Ok(QuestionKind::Insert { rows, or_replace });
+        }
+        if self.eat_keyword("UPDATE").is_some() {
+            self.form = UPDATE_FORM;
+            let table = self.path("a table, such as `chain.instance.table`")?;
+            self.clause("SET", "an `UPDATE` says what changes")?;
+            let set = self.comma_list(|p| p.assign("a column"))?;
+            let filter = self.optional_where()?;
+            self.end_of_question()?;
+            return Ok(QuestionKind::Update { table, set, filter });
+        }
+        if self.eat_keyword("DELETE").is_some() {
+            self.form = DELETE_FORM;
+            self.keyword("FROM")?;
+            let table = self.path("a table, such as `chain.instance.table`")?;
+            let filter = self.optional_where()?;
+            self.end_of_question()?;
+            return Ok(QuestionKind::Delete { table, filter });
+        }
+        Err(self.expected("`SELECT`, `INSERT`, `UPDATE` or `DELETE`"))
+    }
+
+    fn select_question(&mut self) -> Parsed<QuestionKind> {
+        let items = self.comma_list(Self::select_item)?;
+        self.keyword("FROM")?;
+        let table = self.path("a table, such as `chain.instance.table`")?;
+        let filter = self.optional_where()?;
+        let order = match self.eat_keyword("ORDER") {
+            Some(_) => {
+                self.keyword("BY")?;
+                let column = self.ident("a column")?;
+                let descending = self.eat_keyword("DESC").is_some();
+                if !descending {
+                    self.eat_keyword("ASC");
+                }
+                Some((column, descending))
+            }
+            None => None,
+        };
+        let limit = if self.eat_keyword("LIMIT").is_some() { Some(self.expr()?) } else { None };
+        self.end_of_question()?;
+        Ok(QuestionKind::Select { items, table, filter, order, limit })
+    }
+
+    /// The last statement needs no `;`.
+    fn end_of_question(&mut self) -> Parsed<()> {
+        if self.at_eof() { Ok(()) } else { self.semicolon() }
+    }
+
+    /// Skips the rest of a statement that could not be read.
+    fn skip_question(&mut self, first: usize) {
+        if self.index() == first {
+            self.bump();
+        }
+        self.skip_until(|p| p.at(TokenKind::Semicolon));
+        self.eat(TokenKind::Semicolon);
+    }
+}

@@ -1,0 +1,122 @@
+//! `weft load`
+
+use super::query::{changed, read, refuse};
+use crate::cli::LoadArgs;
+use crate::client::{Client, Outcome};
+use crate::fault::Fault;
+use std::io::Write as _;
+use weft_api::{Answer, RowsRequest};
+
+/// Rows that are sent at once: so many that a change from elsewhere need not wait long behind them.
+const ROWS_AT_ONCE: usize = 2_000;
+
+pub(crate) fn run(args: &LoadArgs) -> Result<(), Fault> {
+    let text = read(&args.file)?;
+    let at_fault = |(line, column, why): (usize, usize, &str)| {
+        Fault::Input(format!("{}:{line}:{column}: {why}; no row was put in", args.file))
+    };
+    let mut rows = parse(&text).map_err(at_fault)?.into_iter();
+    let Some(columns) = rows.next() else {
+        return Err(Fault::Input(format!("{}: there is no first line that names the columns", args.file)));
+    };
+    let client = Client::new(&args.admin)?;
+    let mut total = Answer::default();
+    let mut first = 0;
+    loop {
+        let rows: Vec<Vec<String>> = rows.by_ref().take(ROWS_AT_ONCE).collect();
+        if rows.is_empty() && first > 0 {
+            break;
+        }
+        let n = rows.len() as u64;
+        let columns = columns.clone();
+        let request =
+            RowsRequest { table: args.table.clone(), columns, rows, or_replace: args.replace, first };
+        match client.put_rows(&request)? {
+            Outcome::Done(answer) => {
+                total.inserted += answer.inserted;
+                total.updated += answer.updated;
+                total.visible_ms = total.visible_ms.max(answer.visible_ms);
+            }
+            Outcome::Refused(refused) => {
+                let fault = refuse(&refused, args.json);
+                if first > 0 && !args.json {
+                    eprintln!("the {first} rows before are in; `--replace` begins again without a fault");
+                }
+                return Err(fault);
+            }
+        }
+        first += n;
+        if n == 0 {
+            break;
+        }
+    }
+    let mut stdout = std::io::stdout();
+    let _ = match args.json {
+        true => writeln!(stdout, "{}", serde_json::to_string(&total).expect("it is data")),
+        false => writeln!(stdout, "{}: {}", args.table, changed(&total)),
+    };
+    Ok(())
+}
+
+/// The rows of a list as in RFC 4180; empty lines, and lines that begin with `#`, are none. An error has its line and
+/// column, from 1, and what is wrong.
+fn parse(text: &str) -> Result<Vec<Vec<String>>, (usize, usize, &'static str)> {
+    let mut rows = Vec::new();
+    for (at, line) in text.lines().enumerate() {
+        if line.trim().is_empty() || line.starts_with('#') {
+            continue;
+        }
+        let (mut row, mut rest) = (Vec::new(), line);
+        loop {
+            let column = line.len() - rest.len() + 1;
+            if let Some(quoted) = rest.strip_prefix('"') {
+                let mut cell = String::new();
+                let mut inside = quoted;
+                rest = loop {
+                    let Some((part, behind)) = inside.split_once('"') else {
+                        return Err((at + 1, column, "a quote is not closed on its line"));
+                    };
+                    cell.push_str(part);
+                    match behind.strip_prefix('"') {
+                        Some(more) => {
+                            cell.push('"');
+                            inside = more;
+                        }
+                        None => break behind,
+                    }
+                };
+                row.push(cell);
+            } else {
+                let end = rest.find(',').unwrap_or(rest.len());
+                row.push(rest[..end].trim().to_owned());
+                rest = &rest[end..];
+            }
+            match rest.strip_prefix(',') {
+                Some(more) => rest = more,
+                None if rest.is_empty() => break,
+                None => {
+                    let column = line.len() - rest.len() + 1;
+                    return Err((at + 1, column, "a comma is to follow a quoted value"));
+                }
+            }
+        }
+        rows.push(row);
+    }
+    Ok(rows)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A list that is read otherwise than it was written fills a firewall with other rules.
+    #[test]
+    fn lists_are_read_as_rfc_4180_says() {
+        let text = "rank,name\n# all\n1, a \n\n2,\"b, \"\"c\"\"\"\n3,\n";
+        let row = |cells: [&str; 2]| cells.map(str::to_owned).to_vec();
+        let rows = [row(["rank", "name"]), row(["1", "a"]), row(["2", "b, \"c\""]), row(["3", ""])];
+        assert_eq!(parse(text).expect("it is a list"), rows);
+        assert_eq!(parse("a\n1,\"b"), Err((2, 3, "a quote is not closed on its line")));
+        assert_eq!(parse("\"a\"b"), Err((1, 4, "a comma is to follow a quoted value")));
+    }
+}

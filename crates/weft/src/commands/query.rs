@@ -1,0 +1,147 @@
+//! `weft query`
+
+use super::{count, grouped};
+use crate::cli::{Output, QueryArgs};
+use crate::client::{Client, Outcome};
+use crate::fault::Fault;
+use crate::table::{Align, Table};
+use std::fmt::Write as _;
+use std::io::{Read as _, Write as _};
+use weft_api::{Answer, QueryRequest, Refused, TableTold};
+
+pub(crate) fn run(args: &QueryArgs) -> Result<(), Fault> {
+    let text = match (&args.text, &args.file) {
+        (Some(text), _) => Some(text.clone()),
+        (None, Some(path)) => Some(read(path)?),
+        (None, None) => None,
+    };
+    let client = Client::new(&args.admin)?;
+    let mut stdout = std::io::stdout();
+    let Some(text) = text else {
+        let tables = client.tables()?;
+        let _ = match args.output {
+            Output::Json => writeln!(stdout, "{}", serde_json::to_string(&tables).expect("it is data")),
+            Output::Table => write!(stdout, "{}", listed(&tables)),
+        };
+        return Ok(());
+    };
+    match client.query(&QueryRequest { text })? {
+        Outcome::Done(answers) => {
+            let _ = match args.output {
+                Output::Json => writeln!(stdout, "{}", serde_json::to_string(&answers).expect("it is data")),
+                Output::Table => {
+                    let told: Vec<String> = answers.iter().map(told).collect();
+                    write!(stdout, "{}", told.join("\n"))
+                }
+            };
+            Ok(())
+        }
+        Outcome::Refused(refused) => Err(refuse(&refused, args.output == Output::Json)),
+    }
+}
+
+/// Text from a file, or from standard input.
+pub(super) fn read(path: &str) -> Result<String, Fault> {
+    let mut text = String::new();
+    let read = match path {
+        "-" => std::io::stdin().read_to_string(&mut text).map(drop),
+        path => std::fs::read_to_string(path).map(|found| text = found),
+    };
+    read.map_err(|error| Fault::environment(format!("cannot read `{path}`: {error}")))?;
+    Ok(text)
+}
+
+/// Tells why nothing was changed: as an object on standard output, or to a person.
+pub(super) fn refuse(refused: &Refused, as_json: bool) -> Fault {
+    if as_json {
+        let _ = writeln!(std::io::stdout(), "{}", serde_json::to_string(refused).expect("it is data"));
+    } else {
+        eprint!("{}", refused.text);
+    }
+    Fault::told(refused.at_fault)
+}
+
+fn told(answer: &Answer) -> String {
+    if answer.columns.is_empty() {
+        return format!("{}\n", changed(answer));
+    }
+    let is_number = |at: usize| answer.rows.iter().all(|row| row[at].is_number() || row[at].is_null());
+    let columns: Vec<(&str, Align)> = answer
+        .columns
+        .iter()
+        .enumerate()
+        .map(|(at, name)| (name.as_str(), if is_number(at) { Align::Right } else { Align::Left }))
+        .collect();
+    let mut table = Table::new(&columns);
+    for row in &answer.rows {
+        let cell = |value: &serde_json::Value| match value {
+            serde_json::Value::Null => "-".to_owned(),
+            serde_json::Value::String(text) => text.clone(),
+            other => other.to_string(),
+        };
+        table.row(row.iter().map(cell).collect());
+    }
+    let mut text = table.render();
+    let n = count(answer.rows.len() as u64, "row");
+    let _ = match answer.is_cut {
+        true => writeln!(text, "{n}; there are more: ask for some with WHERE, or for so many with LIMIT"),
+        false => writeln!(text, "{n}"),
+    };
+    text
+}
+
+/// `3 rows inserted, 1 updated; visible in 0.4 ms`
+pub(super) fn changed(answer: &Answer) -> String {
+    let done = [(answer.inserted, "inserted"), (answer.updated, "updated"), (answer.deleted, "deleted")];
+    let done: Vec<(u64, &str)> = done.into_iter().filter(|(n, _)| *n > 0).collect();
+    let text = match done.split_first() {
+        None => "no row changed".to_owned(),
+        Some(((n, what), others)) => {
+            let mut text = format!("{} {what}", count(*n, "row"));
+            for (n, what) in others {
+                let _ = write!(text, ", {} {what}", grouped(*n));
+            }
+            text
+        }
+    };
+    format!("{text}; visible in {:.1} ms", answer.visible_ms)
+}
+
+fn listed(tables: &[TableTold]) -> String {
+    let mut table = Table::new(&[
+        ("table", Align::Left),
+        ("filled by", Align::Left),
+        ("rows", Align::Right),
+        ("max", Align::Right),
+        ("KiB", Align::Right),
+        ("matched as", Align::Left),
+    ]);
+    for told in tables {
+        table.row(vec![
+            told.name.clone(),
+            told.filled_by.clone(),
+            grouped(told.rows),
+            grouped(told.rows_max),
+            grouped(told.bytes >> 10),
+            told.matched.join("; "),
+        ]);
+    }
+    if tables.is_empty() { "no tables\n".to_owned() } else { table.render() }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Who changes rows wants to know of each whether it was there.
+    #[test]
+    fn what_was_changed_is_told_by_kind() {
+        let answer = Answer { inserted: 1_200, deleted: 1, visible_ms: 0.42, ..Answer::default() };
+        assert_eq!(changed(&answer), "1,200 rows inserted, 1 deleted; visible in 0.4 ms");
+        assert_eq!(changed(&Answer::default()), "no row changed; visible in 0.0 ms");
+        let columns = vec!["rank".to_owned(), "dst".to_owned()];
+        let rows = vec![vec![10.into(), "10.0.0.0/8".into()], vec![200.into(), serde_json::Value::Null]];
+        let answer = Answer { columns, rows, ..Answer::default() };
+        assert_eq!(told(&answer), "rank  dst\n  10  10.0.0.0/8\n 200  -\n2 rows\n");
+    }
+}

@@ -1,0 +1,434 @@
+//! Tables of a node that runs: asked, changed, and rebuilt in the background.
+
+use super::{Control, Parts, Refusal, Running, lock, node_fault, unwell};
+use std::net::{Ipv4Addr, Ipv6Addr};
+use std::sync::Weak;
+use std::sync::mpsc::Receiver;
+use std::time::{Duration, Instant};
+use weft_api::{Answer, AtFault, Refused, RowsRequest, TableTold};
+use weft_core::{Time, Type, Value};
+use weft_engine::rules::{Change, ChangeError, Counts, Pending, TableName, TableView, WhyNot};
+use weft_io::clock;
+use weft_lang::check::fold::{FoldError, fold};
+use weft_lang::check::question::{Statement, StatementKind, read_value, statements, table_of};
+use weft_lang::diagnostic::{Diagnostic, code};
+use weft_lang::hir::{Expr, Table};
+use weft_lang::source::{SourceMap, Span};
+
+/// Rows of an answer; more are not given.
+const ANSWER_ROWS_MAX: usize = 10_000;
+/// What was built of rules is built anew at most so often.
+const REBUILD_EVERY: Duration = Duration::from_millis(20);
+
+impl Running {
+    /// Carries out statements on tables, one after the other.
+    pub(crate) fn query(&self, text: &str) -> Result<Vec<Answer>, Refusal> {
+        let mut control = lock(&self.parts.control);
+        // The last statement needs no `;`, also where a comment is behind it.
+        let text = if text.trim_end().ends_with(';') { text.to_owned() } else { format!("{text}\n;") };
+        let (asked, diagnostics, sources) = statements(&control.network, &control.sources, &text);
+        if diagnostics.iter().any(Diagnostic::is_error) || asked.is_empty() {
+            return Err(self.refuse(&control, &diagnostics, &sources));
+        }
+        let mut answers = Vec::new();
+        for statement in &asked {
+            let answer = self.carry_out(&mut control, statement);
+            answers.push(answer.map_err(|why| match why {
+                Why::Said(diagnostic) => self.refuse(&control, &[*diagnostic], &sources),
+                Why::Refused(refusal) => refusal,
+            })?);
+        }
+        Ok(answers)
+    }
+
+    /// Puts rows into a table, all or none.
+    pub(crate) fn put_rows(&self, request: &RowsRequest) -> Result<Answer, Refusal> {
+        let mut control = lock(&self.parts.control);
+        let version = control.compiler.version();
+        let refuse = |text: String| {
+            let diagnostics = serde_json::Value::Array(Vec::new());
+            let text = format!("error: {text}\n");
+            Refusal::Refused(Refused { text, diagnostics, version, at_fault: AtFault::Program })
+        };
+        let (name, table) = find(&control, &request.table).map_err(refuse)?;
+        let changes = changes_of(&table, request).map_err(refuse)?;
+        self.change(&mut control, &name, changes).map_err(|why| match why {
+            NotDone::Change(error) => {
+                let row = request.first + error.at as u64 + 1;
+                refuse(format!("row {row} of {name}: {}", error.why))
+            }
+            NotDone::Refused(refusal) => refusal,
+        })
+    }
+
+    /// The tables of the node.
+    pub(crate) fn tables(&self) -> Vec<TableTold> {
+        let control = lock(&self.parts.control);
+        let members = |name: &TableName| {
+            find(&control, &name.to_string()).is_ok_and(|(_, table)| table.filled_by_cluster)
+        };
+        let views = control.compiler.tables();
+        let told = |view: &TableView| TableTold {
+            name: view.name.to_string(),
+            filled_by: match (view.is_filled, members(&view.name)) {
+                (true, true) => "cluster",
+                (true, false) => "controller",
+                (false, _) => "handlers",
+            }
+            .to_owned(),
+            rows: view.tables.iter().map(|table| table.len()).sum(),
+            rows_max: view.tables.iter().map(|table| table.max_rows()).sum(),
+            bytes: view.tables.iter().map(|table| table.memory_bytes()).sum(),
+            matched: view.matched.iter().map(ToString::to_string).collect(),
+        };
+        views.iter().map(told).collect()
+    }
+
+    fn refuse(&self, control: &Control, diagnostics: &[Diagnostic], sources: &SourceMap) -> Refusal {
+        let nothing = Diagnostic::error(code::UNEXPECTED, "there is no statement")
+            .with_help("write SELECT, INSERT, UPDATE or DELETE");
+        let diagnostics = if diagnostics.is_empty() { &[nothing][..] } else { diagnostics };
+        let refused = super::refused_by(diagnostics, sources, AtFault::Program);
+        Refusal::Refused(Refused { version: control.compiler.version(), ..refused })
+    }
+
+    fn carry_out(&self, control: &mut Control, statement: &Statement) -> Result<Answer, Why> {
+        let (chain, instance, table) = table_of(&control.network, statement.table);
+        let name =
+            TableName { chain: chain.to_owned(), instance: instance.to_owned(), table: table.name.clone() };
+        let types: Vec<Type> = table.columns.iter().map(|column| column.ty).collect();
+        let n_keys = table.n_keys;
+        let view = control.compiler.store().table(&name).ok_or_else(|| {
+            let message = format!("no program that runs uses `{name}`");
+            Why::said(Diagnostic::error(code::UNKNOWN_OBJECT, message).at(statement.span, "not there"))
+        })?;
+        let changes = match &statement.kind {
+            StatementKind::Select { items, filter, order, limit } => {
+                let order = order.map(|(at, descending)| (at, descending, types[at]));
+                return select(&view, items, filter.as_ref(), order, *limit).map_err(Why::fold);
+            }
+            StatementKind::Count { filter } => {
+                let mut n = 0_u64;
+                each_row(&view, filter.as_ref(), |_| {
+                    n += 1;
+                    Ok(true)
+                })
+                .map_err(Why::fold)?;
+                let (columns, rows) = (vec!["count".to_owned()], vec![vec![n.into()]]);
+                return Ok(Answer { columns, rows, ..Answer::default() });
+            }
+            StatementKind::Insert { or_replace, rows } => {
+                let row = |(values, _): &(Vec<Value>, Span)| match or_replace {
+                    true => Change::Put(values.clone()),
+                    false => Change::Insert(values.clone()),
+                };
+                rows.iter().map(row).collect()
+            }
+            StatementKind::Update { set, filter } => {
+                let mut changes = Vec::new();
+                each_row(&view, filter.as_ref(), |row| {
+                    let mut new = row.to_vec();
+                    for (at, value) in set {
+                        new[*at] = fold(value, row)?;
+                    }
+                    changes.push(Change::Put(new));
+                    Ok(true)
+                })
+                .map_err(Why::fold)?;
+                changes
+            }
+            StatementKind::Delete { filter } => {
+                let mut changes = Vec::new();
+                each_row(&view, filter.as_ref(), |row| {
+                    changes.push(Change::Remove(row[..n_keys].to_vec()));
+                    Ok(true)
+                })
+                .map_err(Why::fold)?;
+                changes
+            }
+        };
+        drop(view);
+        self.change(control, &name, changes).map_err(|not_done| match not_done {
+            NotDone::Refused(refusal) => Why::Refused(refusal),
+            NotDone::Change(ChangeError { at, why }) => {
+                let span = match &statement.kind {
+                    StatementKind::Insert { rows, .. } => {
+                        rows.get(at).map_or(statement.span, |(_, span)| *span)
+                    }
+                    _ => statement.span,
+                };
+                let (code, help) = match why {
+                    WhyNot::Exists => (code::DUPLICATE_KEY, "`INSERT OR REPLACE` puts a row in its place"),
+                    WhyNot::Full { .. } => {
+                        (code::TOO_MANY_ROWS, "DELETE rows, or raise its bound: `MAX n ROWS`")
+                    }
+                    _ => (code::BAD_LITERAL, "give a value that its type takes"),
+                };
+                let diagnostic = Diagnostic::error(code, format!("`{name}`: {why}")).at(span, "this row");
+                Why::said(diagnostic.with_help(help))
+            }
+        })
+    }
+
+    /// Changes rows, waits until all workers see it, and has what is built of them built anew.
+    fn change(
+        &self,
+        control: &mut Control,
+        name: &TableName,
+        changes: Vec<Change>,
+    ) -> Result<Answer, NotDone> {
+        let begun = Instant::now();
+        let pending = control.compiler.store().change(name, changes).map_err(NotDone::Change)?;
+        let Counts { inserted, updated, deleted } = pending.counts;
+        let visible_ms = self.publish(control, pending, begun).map_err(NotDone::Refused)?;
+        // If it is told already, it looks again.
+        let _ = self.parts.changed.try_send(());
+        Ok(Answer { inserted, updated, deleted, visible_ms, ..Answer::default() })
+    }
+
+    fn publish(&self, control: &mut Control, pending: Pending, begun: Instant) -> Result<f64, Refusal> {
+        publish(&self.parts, control, pending)?;
+        Ok(super::millis(begun.elapsed()))
+    }
+}
+
+/// Why a statement was not carried out.
+enum Why {
+    Said(Box<Diagnostic>),
+    Refused(Refusal),
+}
+
+enum NotDone {
+    Change(ChangeError),
+    Refused(Refusal),
+}
+
+impl Why {
+    fn said(diagnostic: Diagnostic) -> Self {
+        Self::Said(Box::new(diagnostic))
+    }
+
+    fn fold(error: FoldError) -> Self {
+        let (message, span) = match error {
+            FoldError::NotConstant(span) => ("this is not worked out here".to_owned(), span),
+            FoldError::Fault(fault, span) => (format!("this is an error for a row: {fault}"), span),
+        };
+        Self::said(Diagnostic::error(code::NOT_CONSTANT, message).at(span, "of a row that is asked about"))
+    }
+}
+
+/// Rebuilds what is older than changes, until the node is gone.
+pub(super) fn rebuild(changed: &Receiver<()>, parts: &Weak<Parts>) {
+    while changed.recv().is_ok() {
+        while let Some(parts) = parts.upgrade() {
+            let begun = Instant::now();
+            if !rebuild_once(&parts) {
+                break;
+            }
+            // No more than half a core goes into it.
+            let rest = begun.elapsed().max(REBUILD_EVERY);
+            drop(parts);
+            std::thread::sleep(rest);
+        }
+    }
+}
+
+/// Rebuilds what most has changed in; false if nothing has.
+fn rebuild_once(parts: &Parts) -> bool {
+    let mut control = lock(&parts.control);
+    let store = control.compiler.store();
+    let Some(stale) = store.stale().into_iter().max_by_key(|stale| stale.changes) else { return false };
+    let Some(snapshot) = store.snapshot(&stale.name, stale.at) else { return false };
+    drop(control);
+    let built = snapshot.rebuild();
+    drop(snapshot);
+    let mut control = lock(&parts.control);
+    // The program may have changed meanwhile, and the table with it.
+    match control.compiler.store().adopt(&stale.name, stale.at, built) {
+        Some(pending) => publish(parts, &mut control, pending).is_ok(),
+        None => true,
+    }
+}
+
+/// Hands a change to all workers, and settles it.
+fn publish(parts: &Parts, control: &mut Control, pending: Pending) -> Result<(), Refusal> {
+    let node = lock(&parts.node);
+    let taken = node.as_ref().ok_or(Refusal::Stopping)?.take_up(&pending.swap);
+    drop(node);
+    taken.map_err(|error| Refusal::Refused(unwell(&node_fault(&error))))?;
+    control.compiler.store().settle(pending);
+    Ok(())
+}
+
+/// A table of the program that runs, by its name.
+fn find(control: &Control, path: &str) -> Result<(TableName, Table), String> {
+    let parts: Vec<&str> = path.split('.').collect();
+    let network = &control.network;
+    let found = match parts[..] {
+        [table] => network.tables.iter().find(|known| known.name == table).map(|table| ("", "", table)),
+        [chain, instance, table] => {
+            network.chains.iter().find(|known| known.name == chain).and_then(|known| {
+                let instance = known.instances.iter().find(|known| known.name == instance)?;
+                let tables = &network.elements[instance.element].tables;
+                let table = tables.iter().find(|known| known.name == table)?;
+                Some((&*known.name, &*instance.name, table))
+            })
+        }
+        _ => None,
+    };
+    let (chain, instance, table) = found.ok_or_else(|| {
+        format!("there is no table `{path}`: name it `chain.instance.table`; `weft query` lists the tables")
+    })?;
+    let (chain, instance) = (chain.to_owned(), instance.to_owned());
+    Ok((TableName { chain, instance, table: table.name.clone() }, table.clone()))
+}
+
+/// The rows of a request as changes.
+fn changes_of(table: &Table, request: &RowsRequest) -> Result<Vec<Change>, String> {
+    if !table.filled_by_controller || table.filled_by_cluster {
+        return Err(format!("`{}` is not FILLED BY CONTROLLER: rows are not given from outside", table.name));
+    }
+    let mut written: Vec<usize> = (0..table.columns.len()).collect();
+    written.sort_by_key(|at| table.columns[*at].written_at);
+    let mut order = Vec::new();
+    for name in &request.columns {
+        let at = table.columns.iter().position(|column| column.name == *name).ok_or_else(|| {
+            let names: Vec<&str> = table.columns.iter().map(|column| column.name.as_str()).collect();
+            format!("table `{}` has no column `{name}`; it has: {}", table.name, names.join(", "))
+        })?;
+        if order.contains(&at) {
+            return Err(format!("column `{name}` is named twice"));
+        }
+        order.push(at);
+    }
+    let order = if order.is_empty() { written } else { order };
+    let default = |at: usize| {
+        let column = &table.columns[at];
+        let value = column.default.as_ref().and_then(|default| fold(default, &[]).ok());
+        value
+            .ok_or_else(|| format!("column `{}` has no constant default, and no value is given", column.name))
+    };
+    let mut template = Vec::new();
+    for at in 0..table.columns.len() {
+        template.push(if order.contains(&at) { Value::Null } else { default(at)? });
+    }
+    let row = |(nth, cells): (usize, &Vec<String>)| {
+        let row = request.first + nth as u64 + 1;
+        if cells.len() != order.len() {
+            return Err(format!(
+                "row {row} has {} values, and there are {} columns",
+                cells.len(),
+                order.len()
+            ));
+        }
+        let mut values = template.clone();
+        for (&at, cell) in order.iter().zip(cells) {
+            let column = &table.columns[at];
+            values[at] = read_value(cell, column.ty, column.nullable)
+                .map_err(|why| format!("row {row}, column `{}`: {why}", column.name))?;
+        }
+        Ok(if request.or_replace { Change::Put(values) } else { Change::Insert(values) })
+    };
+    request.rows.iter().enumerate().map(row).collect()
+}
+
+/// Runs `take` for each row that meets a condition, until it says that it has enough.
+fn each_row(
+    view: &TableView,
+    filter: Option<&Expr>,
+    mut take: impl FnMut(&[Value]) -> Result<bool, FoldError>,
+) -> Result<(), FoldError> {
+    let now = if view.is_filled { Time(0) } else { clock::now() };
+    for table in &view.tables {
+        let mut cursor = 0;
+        while let Some((row, next)) = table.scan(cursor, now) {
+            cursor = next;
+            let values = table.values(row);
+            let holds = match filter {
+                Some(filter) => fold(filter, &values)? == Value::Bool(true),
+                None => true,
+            };
+            if holds && !take(&values)? {
+                return Ok(());
+            }
+        }
+    }
+    Ok(())
+}
+
+fn select(
+    view: &TableView,
+    items: &[(String, Expr)],
+    filter: Option<&Expr>,
+    order: Option<(usize, bool, Type)>,
+    limit: Option<u64>,
+) -> Result<Answer, FoldError> {
+    let mut rows: Vec<Vec<Value>> = Vec::new();
+    let wanted = limit.map_or(ANSWER_ROWS_MAX, |limit| ANSWER_ROWS_MAX.min(limit as usize));
+    // Of rows in order, the first are known when all have been seen.
+    each_row(view, filter, |row| {
+        rows.push(row.to_vec());
+        Ok(order.is_some() || rows.len() <= wanted)
+    })?;
+    if let Some((at, descending, ty)) = order {
+        rows.sort_by(|a, b| {
+            let order = compare(&a[at], &b[at], ty);
+            if descending { order.reverse() } else { order }
+        });
+    }
+    let is_cut = rows.len() > wanted && limit.is_none_or(|limit| limit as usize > wanted);
+    rows.truncate(wanted);
+    let columns = items.iter().map(|(name, _)| name.clone()).collect();
+    let shown = rows.iter().map(|row| {
+        let cells = items.iter().map(|(_, expr)| Ok(shown(&fold(expr, row)?, expr.ty)));
+        cells.collect::<Result<Vec<_>, FoldError>>()
+    });
+    Ok(Answer { columns, rows: shown.collect::<Result<_, _>>()?, is_cut, ..Answer::default() })
+}
+
+fn compare(a: &Value, b: &Value, ty: Type) -> std::cmp::Ordering {
+    match (a, b) {
+        (Value::Int(a), Value::Int(b)) if ty.is_signed() => a.cmp(b),
+        (Value::Int(a), Value::Int(b)) => (*a as u64).cmp(&(*b as u64)),
+        (Value::Bool(a), Value::Bool(b)) => a.cmp(b),
+        (Value::Float(a), Value::Float(b)) => a.total_cmp(b),
+        (Value::Bytes(a), Value::Bytes(b)) => a.cmp(b),
+        (a, b) => (*a != Value::Null).cmp(&(*b != Value::Null)),
+    }
+}
+
+/// A value as people and programs read it.
+fn shown(value: &Value, ty: Type) -> serde_json::Value {
+    match (value, ty) {
+        (Value::Null, _) => serde_json::Value::Null,
+        (Value::Bool(b), _) => (*b).into(),
+        (Value::Float(x), _) => (*x).into(),
+        (Value::Int(n), Type::Uint(_) | Type::Size) => (*n as u64).into(),
+        (Value::Int(n), Type::Interval) => format!("{} s", *n as f64 / 1e9).into(),
+        (Value::Int(n), Type::Timestamp) => format!("{:.9}", *n as f64 / 1e9).into(),
+        (Value::Int(n), Type::Status) => {
+            let status = weft_core::Status::from_code(*n as u64);
+            status.map_or_else(|| (*n).into(), |status| status.name().into())
+        }
+        (Value::Int(n), _) => (*n).into(),
+        (Value::Bytes(bytes), Type::Text(_) | Type::Endpoint) => String::from_utf8_lossy(bytes).into(),
+        (Value::Bytes(bytes), Type::IpAddr) => address(bytes).unwrap_or_else(|| hex(bytes, "")).into(),
+        (Value::Bytes(bytes), Type::Cidr) => {
+            let net = bytes.split_last().and_then(|(len, net)| Some(format!("{}/{len}", address(net)?)));
+            net.unwrap_or_else(|| hex(bytes, "")).into()
+        }
+        (Value::Bytes(bytes), Type::Mac) => hex(bytes, ":").into(),
+        (Value::Bytes(bytes), _) => hex(bytes, "").into(),
+    }
+}
+
+fn address(bytes: &[u8]) -> Option<String> {
+    if let Ok(four) = <[u8; 4]>::try_from(bytes) {
+        return Some(Ipv4Addr::from(four).to_string());
+    }
+    <[u8; 16]>::try_from(bytes).ok().map(|all| Ipv6Addr::from(all).to_string())
+}
+
+fn hex(bytes: &[u8], between: &str) -> String {
+    bytes.iter().map(|byte| format!("{byte:02x}")).collect::<Vec<_>>().join(between)
+}
