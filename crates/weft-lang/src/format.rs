@@ -89,6 +89,8 @@ impl Pieces<'_> {
         let inline = self.tokens_kept_inline();
         for (index, token) in self.tokens.iter().enumerate() {
             let mut before = match self.layout.tokens[index].before {
+                // Where a clause could follow that is not there, its end is no place to break at.
+                _ if token.kind == TokenKind::Semicolon => PieceBreak::None,
                 Break::None => PieceBreak::None,
                 Break::Weak => PieceBreak::Weak,
                 Break::Strong { extra } => PieceBreak::Strong { extra: extra.into() },

@@ -200,6 +200,17 @@ proptest! {
 }
 
 #[test]
+fn a_semicolon_stands_on_no_line_of_its_own() {
+    // It did behind a long UPDATE without ELSE.
+    let set = "SET number_of_calls = number_of_calls + 1, last = now()";
+    let text = formatted(&format!(
+        "CREATE ELEMENT e ON rpc (user TEXT) AS ON REQUEST UPDATE t {set} WHERE user = input.user AND method = \
+         input.method AND tenant = input.tenant; END;"
+    ));
+    assert!(!text.lines().any(|line| line.trim() == ";"), "{text}");
+}
+
+#[test]
 fn filters_keep_each_policy_in_one_piece() {
     // A policy is read as a sentence; the waits of a long RETRY go to a line of their own.
     let text = formatted(
