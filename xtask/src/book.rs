@@ -4,6 +4,7 @@
 //! | --- | --- |
 //! | `docs/src/library/README.md` | the summaries of all library files |
 //! | `docs/src/library/NAME.md` | the header of NAME.weft in the library |
+//! | `docs/src/SUMMARY.md`, behind the pages on all of the library | the names of all library files |
 //! | `docs/src/library/lines.md` | the library, the twins of its elements, and what others published |
 //! | `docs/src/reference/diagnostics.md` | the table of codes in `weft-lang` |
 //! | `docs/src/reference/functions.md` | the table of functions in `weft-lang` |
@@ -19,6 +20,7 @@ use crate::workspace::{Workspace, cargo};
 
 const CODES: &str = "crates/weft-lang/src/diagnostic/code.rs";
 const FUNCTIONS: &str = "crates/weft-lang/src/check/functions.rs";
+const SUMMARY: &str = "docs/src/SUMMARY.md";
 const COMMAND_LINE: &str = "docs/src/reference/command-line.md";
 
 /// A page: its path from the workspace root, and its text.
@@ -64,6 +66,7 @@ pub(crate) fn pages(root: &Path) -> Result<Vec<Page>, String> {
     ];
     let library = library(root)?;
     pages.push(("docs/src/library/README.md".to_owned(), index(&library)));
+    pages.push((SUMMARY.to_owned(), contents(&read(&root.join(SUMMARY))?, &library)));
     pages.push(("docs/src/library/lines.md".to_owned(), crate::lines::page(root, &library)));
     for (import, text) in &library {
         let name = stem(import);
@@ -98,6 +101,17 @@ fn programs(folder: &Path) -> Result<Vec<PathBuf>, String> {
     }
     found.sort();
     Ok(found)
+}
+
+/// The contents of the book: what is written by hand, and the library's pages behind the one on its lines.
+fn contents(written: &str, library: &[(String, String)]) -> String {
+    const LAST: &str = "(library/lines.md)\n";
+    let mut names: Vec<&str> = library.iter().map(|(import, _)| stem(import)).collect();
+    names.sort_unstable();
+    let (front, behind) = written.split_once(LAST).unwrap_or((written, ""));
+    let behind = behind.find("\n#").map_or("", |at| &behind[at..]);
+    let names: String = names.iter().map(|name| format!("- [{name}](library/{name}.md)\n")).collect();
+    format!("{front}{LAST}{names}{behind}")
 }
 
 /// The list of all library files, folder by folder: what each does, and in how many lines.
@@ -258,6 +272,18 @@ mod tests {
             page.ends_with("| [b](b.md) | does \\| this | 2 |\n\n2 files, with 2 lines in the median.\n"),
             "{page}"
         );
+    }
+
+    #[test]
+    fn the_contents_have_all_pages_of_the_library() {
+        // If this failed, a page would be made that no reader of the book is led to.
+        let files = ["library/protocols/b.weft", "library/elements/c.weft", "library/filters/a.weft"];
+        let files = files.map(|path| (path.to_owned(), String::new()));
+        let written = "# S\n- [Lines](library/lines.md)\n- [old](library/old.md)\n\n# More\n- [x](x.md)\n";
+        let wanted = "# S\n- [Lines](library/lines.md)\n- [a](library/a.md)\n- [b](library/b.md)\n\
+                      - [c](library/c.md)\n\n# More\n- [x](x.md)\n";
+        assert_eq!(contents(written, &files), wanted);
+        assert_eq!(contents(wanted, &files), wanted);
     }
 
     #[test]
