@@ -18,7 +18,7 @@ use weft_io::BUSY_POLL_MAX;
                   Run:      weft run network.weft          weft apply network.weft\n\
                   Look:     weft status                    weft top\n\
                   Tables:   weft query 'SELECT ...'        weft load TABLE rows.csv\n\
-                  Try out:  weft replay network.weft --in yesterday.pcap
+                  Try out:  weft replay network.weft --in yesterday.pcap\n\
                   Measure:  weft bench elements            weft bench rpc\n\n\
                   Exit status: 0 done, 1 the input is at fault, 2 usage, 3 the environment is at fault."
 )]
