@@ -40,6 +40,37 @@ pub const fn bits_max(bits: u8) -> u64 {
     u64::MAX >> (64 - bits as u32)
 }
 
+/// A number of so many bits as its bits lie on the wire, the highest first; and back. Only that of a LITTLE field,
+/// which has whole bytes, differs.
+pub const fn as_on_wire(number: u64, bits: u32, little: bool) -> u64 {
+    if little { number.swap_bytes() >> (64 - bits) } else { number }
+}
+
+/// The number that 1 to 8 bytes hold, the first of them the highest.
+#[inline]
+pub fn get_number(field: &[u8]) -> u64 {
+    match *field {
+        [a] => u64::from(a),
+        [a, b] => u64::from(u16::from_be_bytes([a, b])),
+        [a, b, c, d] => u64::from(u32::from_be_bytes([a, b, c, d])),
+        _ => field.iter().fold(0, |number, byte| number << 8 | u64::from(*byte)),
+    }
+}
+
+/// Writes a number into 1 to 8 bytes, the first of them the highest; what does not fit is left out.
+///
+/// # Panics
+/// There are more bytes.
+#[inline]
+pub fn put_number(field: &mut [u8], number: u64) {
+    match field {
+        [a] => *a = number as u8,
+        [a, b] => [*a, *b] = (number as u16).to_be_bytes(),
+        [a, b, c, d] => [*a, *b, *c, *d] = (number as u32).to_be_bytes(),
+        _ => field.copy_from_slice(&number.to_be_bytes()[8 - field.len()..]),
+    }
+}
+
 /// A protocol: an index into the program's list.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct ProtocolId(pub u16);
@@ -378,7 +409,38 @@ impl Expr {
     }
 }
 
+impl Item {
+    /// Calls `visit` for the expressions of this item and of all within it: what is there, and how often.
+    pub fn each_expr(&self, visit: &mut impl FnMut(&Expr)) {
+        match self {
+            Self::Field(_) => {}
+            Self::When { condition, items } => {
+                visit(condition);
+                items.iter().for_each(|item| item.each_expr(visit));
+            }
+            Self::Repeat { items, until, .. } => {
+                let (Until::Condition(e) | Until::Count(e) | Until::Bytes(e)) = until;
+                visit(e);
+                items.iter().for_each(|item| item.each_expr(visit));
+            }
+        }
+    }
+}
+
 impl Protocol {
+    /// The bits by which a frame is known to begin with this protocol: how many, and their value. None if it does not
+    /// begin with a constant.
+    pub fn begins(&self) -> Option<(u8, u64)> {
+        let Item::Field(id) = self.items.first()? else { return None };
+        let field = &self.fields[usize::from(id.0)];
+        match (&field.width, &field.rule) {
+            (Width::Bits { n, little }, Rule::Constant(value)) => {
+                Some((*n, as_on_wire(*value, u32::from(*n), *little)))
+            }
+            _ => None,
+        }
+    }
+
     /// The field with this name.
     pub fn field(&self, name: &str) -> Option<FieldId> {
         self.fields.iter().position(|field| field.name == name).map(|at| FieldId(at as u16))

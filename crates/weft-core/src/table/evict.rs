@@ -82,16 +82,22 @@ impl Table {
             _ if self.make_room(at, now, evicted) => self.free_row(at)?,
             _ => return None,
         };
-        let stripe = &self.stripes[at];
+        self.stripes[at].reserve();
+        match self.index_free(at, tag, local) {
+            Some(row) => Some(row),
+            None => self.place_crowded(at, tag, now, evicted),
+        }
+    }
+
+    /// Takes the free row `local` and puts it into the index, if there is room for its tag.
+    #[inline]
+    fn index_free(&self, at: usize, tag: u32, local: u32) -> Option<Row> {
         let row = self.geometry.join(at, local);
         // Before a slot has its number: compiled code goes from there to the words (see `near`).
         self.base.row(row, self.geometry);
-        stripe.reserve();
-        if stripe.place(tag, local).is_ok() {
-            self.take_row(at, local);
-            return Some(Row(row + 1));
-        }
-        self.place_crowded(at, tag, now, evicted)
+        self.stripes[at].place(tag, local).ok()?;
+        self.take_row(at, local);
+        Some(Row(row + 1))
     }
 
     #[cold]
@@ -102,11 +108,7 @@ impl Table {
         } else if self.keeps_expired() {
             self.expire(old);
             let local = self.free_row(at)?;
-            let row = self.geometry.join(at, local);
-            self.base.row(row, self.geometry);
-            self.stripes[at].place(tag, local).ok()?;
-            self.take_row(at, local);
-            return Some(Row(row + 1));
+            return self.index_free(at, tag, local);
         }
         let local = self.local(old);
         self.stripes[at].replace(self.tag(old), local, tag, local);

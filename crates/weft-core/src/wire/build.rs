@@ -3,7 +3,9 @@
 use std::collections::BTreeMap;
 
 use super::eval::{self, Sight};
-use super::{Checksum, Expr, FieldId, FieldValue, Item, Next, Protocol, ProtocolId, Rule, Until, Width};
+use super::{
+    Checksum, Expr, FieldId, FieldValue, Item, Next, Protocol, ProtocolId, Rule, Until, Width, as_on_wire,
+};
 use crate::checksum::{self, fold};
 use crate::types::Type;
 
@@ -204,8 +206,7 @@ impl<'a> Maker<'a> {
                 if matches!(self.given(id), Some(FieldValue::Bytes(_))) || (n < 64 && number >> n != 0) {
                     return misfit;
                 }
-                let number = if *little { number.swap_bytes() >> (64 - n) } else { number };
-                self.bits.push(number, n);
+                self.bits.push(as_on_wire(number, n as u32, *little), n);
             }
             Width::Bytes { max, .. } => {
                 let bytes = match self.given(id) {

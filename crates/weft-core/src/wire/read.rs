@@ -6,6 +6,7 @@
 use super::eval::{self, Sight};
 use super::{
     Checksum, Expr, Field, FieldId, FieldValue, Item, LAYERS_MAX, Protocol, ProtocolId, Rule, Until, Width,
+    as_on_wire,
 };
 use crate::checksum::{fold, sum};
 
@@ -61,7 +62,10 @@ pub struct Malformed {
 pub fn read(protocols: &[Protocol], roots: &[ProtocolId], frame: &[u8]) -> Reading {
     let mut reading = Reading::default();
     let Some((last, others)) = roots.split_last() else { return reading };
-    let begins = |root: &&ProtocolId| begins_with(&protocols[usize::from(root.0)], frame);
+    let begins = |root: &&ProtocolId| {
+        let begins = protocols[usize::from(root.0)].begins();
+        begins.is_none_or(|(n, value)| eval::bits(frame, 0, usize::from(n)) == value)
+    };
     let root = *others.iter().find(begins).unwrap_or(last);
     let mut here = Some((root, 0, 0, frame.len()));
     let mut n_layers = 0;
@@ -100,15 +104,6 @@ pub fn read(protocols: &[Protocol], roots: &[ProtocolId], frame: &[u8]) -> Readi
         }
     }
     reading
-}
-
-fn begins_with(protocol: &Protocol, frame: &[u8]) -> bool {
-    let Some(Item::Field(id)) = protocol.items.first() else { return true };
-    let field = &protocol.fields[usize::from(id.0)];
-    match (&field.width, &field.rule) {
-        (Width::Bits { n, .. }, Rule::Constant(wanted)) => eval::bits(frame, 0, usize::from(*n)) == *wanted,
-        _ => true,
-    }
 }
 
 /// What is wrong, and the line of the rule.
@@ -189,10 +184,8 @@ impl<'a> Header<'a> {
         let at = self.at / 8;
         let value = match &field.width {
             Width::Bits { n, little } => {
-                let mut number = eval::bits(self.frame, self.at, usize::from(*n));
-                if *little {
-                    number = number.swap_bytes() >> (64 - u32::from(*n));
-                }
+                let number = eval::bits(self.frame, self.at, usize::from(*n));
+                let number = as_on_wire(number, u32::from(*n), *little);
                 self.at += usize::from(*n);
                 FieldValue::Number(number)
             }

@@ -11,6 +11,7 @@ use super::build::{Made, addresses, link, links, maker, number_in};
 use super::eval;
 use super::{
     BuildError, Checksum, Expr, FieldId, FieldValue, Header, Item, Protocol, ProtocolId, Rule, Width,
+    as_on_wire, bits_max, get_number, put_number,
 };
 use crate::checksum::{fold, sum};
 
@@ -175,7 +176,8 @@ pub fn stack(
     let (Some(first), others) = (samples.next(), samples.collect::<Vec<_>>()) else {
         return Ok(Stack::default());
     };
-    let mut stack = Stack { begins: carried.and_then(|id| begins_with(protocols, id)), ..Stack::default() };
+    let mut stack =
+        Stack { begins: carried.and_then(|id| protocols[usize::from(id.0)].begins()), ..Stack::default() };
     let starts: Vec<usize> = first
         .iter()
         .scan(0, |at, made| {
@@ -244,17 +246,6 @@ pub fn relink(
     })
 }
 
-/// The bits by which a frame is known to begin with a protocol, if it tells.
-pub fn begins_with(protocols: &[Protocol], protocol: ProtocolId) -> Option<(u8, u64)> {
-    let protocol = &protocols[usize::from(protocol.0)];
-    let Some(Item::Field(id)) = protocol.items.first() else { return None };
-    let field = &protocol.fields[usize::from(id.0)];
-    match (&field.width, &field.rule) {
-        (Width::Bits { n, little: false }, Rule::Constant(value)) => Some((*n, *value)),
-        _ => None,
-    }
-}
-
 /// Whether a frame begins with these bits.
 pub fn begins(frame: &[u8], begins: Option<(u8, u64)>) -> bool {
     begins.is_none_or(|(n, value)| {
@@ -306,20 +297,15 @@ impl BitsAt {
     /// Writes a number.
     fn put(self, bytes: &mut [u8], number: u64) {
         let (first, end) = (self.at as usize / 8, (self.at + self.bits).div_ceil(8) as usize);
-        let number = if self.little { number.swap_bytes() >> (64 - self.bits.min(64)) } else { number };
+        let number = as_on_wire(number, self.bits, self.little);
         let field = &mut bytes[first..end];
-        match field {
-            [a] if self.bits == 8 => *a = number as u8,
-            [a, b] if self.bits == 16 => [*a, *b] = (number as u16).to_be_bytes(),
-            [a, b, c, d] if self.bits == 32 => [*a, *b, *c, *d] = (number as u32).to_be_bytes(),
-            _ => {
-                let shift = 8 * field.len() as u32 - (self.at % 8 + self.bits);
-                let mask = (u64::MAX >> (64 - self.bits.clamp(1, 64))) << shift;
-                let old = field.iter().fold(0, |old, byte| old << 8 | u64::from(*byte));
-                let new = (old & !mask | number << shift & mask).to_be_bytes();
-                field.copy_from_slice(&new[8 - field.len()..]);
-            }
+        let bits = 8 * field.len() as u32;
+        if bits == self.bits {
+            return put_number(field, number);
         }
+        let shift = bits - (self.at % 8 + self.bits);
+        let mask = bits_max(self.bits as u8) << shift;
+        put_number(field, get_number(field) & !mask | number << shift & mask);
     }
 }
 
@@ -427,27 +413,9 @@ fn decides(protocols: &[Protocol], headers: &[Header], at: usize, field: FieldId
             look(count);
         }
     }
-    items(&protocol.items, &mut look);
+    protocol.items.iter().for_each(|item| item.each_expr(&mut look));
     protocol.encap.iter().for_each(|(.., value)| look(value));
     found
-}
-
-fn items(all: &[Item], look: &mut impl FnMut(&Expr)) {
-    use super::Until;
-    for item in all {
-        match item {
-            Item::Field(_) => {}
-            Item::When { condition, items: within } => {
-                look(condition);
-                items(within, look);
-            }
-            Item::Repeat { items: within, until, .. } => {
-                let (Until::Condition(e) | Until::Count(e) | Until::Bytes(e)) = until;
-                look(e);
-                items(within, look);
-            }
-        }
-    }
 }
 
 /// Where a field lies in a header without optional parts: its first bit, its bits, and those of the header.
@@ -501,7 +469,7 @@ impl Layer<'_> {
             }
             let read = |made: &Made| {
                 let number = eval::bits(&made.bytes, *bit, *bits);
-                if *little { number.swap_bytes() >> (64 - bits) } else { number }
+                as_on_wire(number, *bits as u32, *little)
             };
             let zero = read(first);
             let all: Vec<u64> = others.iter().map(|made| read(&made[self.at])).collect();

@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use weft_core::Type;
-use weft_core::wire::{FieldId, FieldRef, Item, LayerRef, Protocol, ProtocolId, Rule, Union, Width};
+use weft_core::wire::{FieldId, FieldRef, LayerRef, Protocol, ProtocolId, Union, Width, bits_max};
 
 use super::scope::{Scope, View, leaf, with_nearest};
 use super::wire::fixed;
@@ -90,12 +90,6 @@ impl Formats {
         own.protocols.iter().all(|own| self.stands_on(*own, &of.protocols))
     }
 
-    fn begins_with_constant(&self, protocol: ProtocolId) -> bool {
-        let protocol = &self.protocols[usize::from(protocol.0)];
-        let Some(Item::Field(first)) = protocol.items.first() else { return false };
-        matches!(protocol.fields[usize::from(first.0)].rule, Rule::Constant(_))
-    }
-
     /// Whether a header of one protocol always comes with one of others: it is one of them, or whatever carries it in
     /// the same level stands on one of them.
     fn stands_on(&mut self, own: ProtocolId, others: &[ProtocolId]) -> bool {
@@ -115,7 +109,8 @@ impl Formats {
             let lower: Vec<ProtocolId> = lower.map(|(lower, _)| ProtocolId(lower as u16)).collect();
             // What nothing carries may be the first header of a frame, and so may what tells by itself which it is: a
             // TUN device has frames that begin with IP.
-            stands = lower.iter().any(|lower| *lower != at) && !self.begins_with_constant(at);
+            stands = lower.iter().any(|lower| *lower != at)
+                && self.protocols[usize::from(at.0)].begins().is_none();
             open.extend(lower.into_iter().filter(|lower| seen.insert(*lower)));
         }
         self.standing.insert(key, stands);
@@ -208,7 +203,7 @@ impl Cx<'_> {
                 Width::Bytes { .. } => 64,
             }
         });
-        u64::MAX >> (64 - bits.min().unwrap_or(64))
+        bits_max(bits.min().unwrap_or(64))
     }
 }
 

@@ -1,7 +1,7 @@
 //! PUSH, POP and CUT: which headers may stand behind each other, which fields of them a program says, and that nobody
 //! looks at a frame behind a change of its headers. What depends on the ports of a chain is found when it is lowered.
 
-use weft_core::wire::{FieldId, FieldRef, Protocol, ProtocolId, Width};
+use weft_core::wire::{FieldId, FieldRef, Protocol, ProtocolId, Width, bits_max};
 use weft_core::{Type, Value};
 
 use super::Cx;
@@ -138,7 +138,7 @@ impl Scope<'_, '_> {
         let field = &protocol.fields[usize::from(id.0)];
         let (ty, rule, is_repeated) = (field.ty, field.rule.clone(), field.repeated);
         let most = match field.width {
-            Width::Bits { n, .. } => Some(u64::MAX >> (64 - n)),
+            Width::Bits { n, .. } => Some(bits_max(n)),
             Width::Bytes { .. } => None,
         };
         let name = format!("{}.{}", whose.name, ast.name.name);

@@ -1138,12 +1138,12 @@ fn ends_handler(body: &[ast::Stmt]) -> bool {
     })
 }
 
-/// Whether a value is the merge operation on its own column, and reads it nowhere else.
 /// Whether a value is a call of `counted`, and nothing around it.
 fn is_counted(value: &ast::Expr) -> bool {
     matches!(&value.kind, ast::ExprKind::Call { function, .. } if function.name.eq_ignore_ascii_case("counted"))
 }
 
+/// Whether a value is the merge operation on its own column, and reads it nowhere else.
 fn is_merge(value: &Expr, merge: Merge, row: RowId, column: usize) -> bool {
     let is_column = |expr: &Expr| expr.kind == ExprKind::RowColumn { row, column };
     let (first, second) = match (&value.kind, merge) {

@@ -6,6 +6,7 @@
 use weft_core::Type;
 use weft_core::wire::{
     BinaryOp, Checksum, Expr, FieldId, Next, PROTOCOLS_MAX, Protocol, ProtocolId, Rule, Union, UnionColumn,
+    bits_max,
 };
 
 use super::Cx;
@@ -391,7 +392,7 @@ fn walk(edges: &[Vec<usize>], start: usize, seen: &mut [bool], order: &mut Vec<u
 fn check_exclusive(cx: &mut Cx<'_>, header: &Header<'_>, headers: &[Header<'_>], links: &[Link]) {
     let most = |e: &Expr| match e {
         Expr::Field(id) => header.infos[usize::from(id.0)].range.1,
-        Expr::Peek(n) => u64::MAX >> (64 - n),
+        Expr::Peek(n) => bits_max(*n),
         Expr::Present(_) => 1,
         _ => u64::MAX,
     };

@@ -147,6 +147,11 @@ pub fn lower_when(
 const ETHERNET: &[&str] = &["ethernet"];
 const IP: &[&str] = &["ipv4", "ipv6"];
 
+/// Whether the frames of a port are IP packets, without a link header.
+fn is_tun(network: &Network, port: usize) -> bool {
+    network.ports[port].kind == hir::PortKind::Tun
+}
+
 /// Lowers the condition of a route; `route` is an index into [`Network::routes`].
 ///
 /// The program has one element, named `route r1` after the route. Its OPEN forwards if the condition is true or
@@ -534,8 +539,7 @@ impl<'n> Lowering<'n> {
                 _ => {}
             }
         }
-        let is_tun = |port: &&usize| network.ports[**port].kind == hir::PortKind::Tun;
-        let n_tuns = ports.iter().filter(is_tun).count();
+        let n_tuns = ports.iter().filter(|port| is_tun(network, **port)).count();
         if n_tuns > 0 && n_tuns < ports.len() {
             let message = "some ports of the chain carry Ethernet frames, others IP packets";
             let diagnostic = Diagnostic::error(code::NOT_IN_VERSION, message)
@@ -568,15 +572,15 @@ impl<'n> Lowering<'n> {
             let at = network.protocols.iter().position(|protocol| protocol.name == **name);
             at.map(|at| ProtocolId(at as u16))
         };
-        let of_port = |port: usize| {
-            let names = if network.ports[port].kind == hir::PortKind::Tun { IP } else { ETHERNET };
-            names.iter().filter_map(of_name).collect::<Vec<_>>()
-        };
-        let inside = ports.first().map_or(Vec::new(), |port| of_port(*port));
-        let outside = to.map_or_else(Vec::new, of_port);
-        let has_links = !ports.first().is_some_and(|port| network.ports[*port].kind == hir::PortKind::Tun);
-        let links = ETHERNET.iter().filter(|_| !has_links).filter_map(of_name).collect();
-        Roots { inside, outside, links }
+        let of_names = |names: &[&str]| names.iter().filter_map(of_name).collect::<Vec<_>>();
+        let of_port = |port: usize| of_names(if is_tun(network, port) { IP } else { ETHERNET });
+        let first = ports.first().copied();
+        let links = if first.is_some_and(|port| is_tun(network, port)) { ETHERNET } else { &[] };
+        Roots {
+            inside: first.map_or_else(Vec::new, of_port),
+            outside: to.map_or_else(Vec::new, of_port),
+            links: of_names(links),
+        }
     }
 
     /// Reports an element that could keep all other calls of a worker waiting.

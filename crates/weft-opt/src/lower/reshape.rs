@@ -18,6 +18,7 @@ use weft_lang::types;
 use super::Lowering;
 use super::body::Body;
 use super::places;
+use super::wire;
 
 /// What a frame may begin with: None for what frames of the chain begin with when they come in.
 pub(super) type Front = Option<Vec<ProtocolId>>;
@@ -398,22 +399,13 @@ impl<'n> Body<'_, 'n> {
 
 /// Whether something below a header, on its own level, follows from what stands behind it: a length, a checksum.
 fn follows(protocols: &[Protocol], own: ProtocolId) -> bool {
-    let (mut seen, mut open) = (vec![own], vec![own]);
-    while let Some(at) = open.pop() {
-        for (lower, protocol) in protocols.iter().enumerate() {
-            let id = ProtocolId(lower as u16);
-            if !protocol.next.iter().any(|next| next.to == at && !next.inner) || seen.contains(&id) {
-                continue;
-            }
-            let is_computed = protocol.fields.iter().any(|field| matches!(field.rule, Rule::Computed(_)));
-            if is_computed || protocol.length.is_some() {
-                return true;
-            }
-            seen.push(id);
-            open.push(id);
-        }
-    }
-    false
+    let is_computed = |lower: &Protocol| {
+        lower.length.is_some() || lower.fields.iter().any(|field| matches!(field.rule, Rule::Computed(_)))
+    };
+    protocols.iter().enumerate().any(|(lower, protocol)| {
+        let lower = ProtocolId(lower as u16);
+        lower != own && is_computed(protocol) && wire::leads_to(protocols, lower, own)
+    })
 }
 
 impl Lowering<'_> {

@@ -174,26 +174,7 @@ fn needed(protocol: &Protocol, wanted: &[Wanted], next: &[usize]) -> BTreeSet<Fi
             add(count);
         }
     }
-    fn in_items(items: &[Item], add: &mut impl FnMut(&Expr)) {
-        for item in items {
-            match item {
-                Item::Field(_) => {}
-                Item::When { condition, items } => {
-                    add(condition);
-                    in_items(items, add);
-                }
-                Item::Repeat {
-                    items,
-                    until: Until::Condition(e) | Until::Count(e) | Until::Bytes(e),
-                    ..
-                } => {
-                    add(e);
-                    in_items(items, add);
-                }
-            }
-        }
-    }
-    in_items(&protocol.items, &mut add);
+    protocol.items.iter().for_each(|item| item.each_expr(&mut add));
     protocol.length.iter().for_each(&mut add);
     next.iter().for_each(|at| add(&protocol.next[*at].condition));
     needed

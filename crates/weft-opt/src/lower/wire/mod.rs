@@ -14,11 +14,12 @@ mod tests;
 use std::collections::BTreeMap;
 
 use weft_core::wire::{FieldId, LAYERS_MAX, Protocol, ProtocolId};
-use weft_ir::ir::{BlockId, InputId, IntCmp, IntOp, Op, Terminator, Ty, Value};
+use weft_ir::ir::{BlockId, Endian, InputId, IntCmp, IntOp, Op, Terminator, Ty, Value};
 use weft_ir::program::{Frames, Input, Place};
 
 use self::graph::{Graph, Node, Wanted, What};
 use self::header::{Extent, Out};
+pub(super) use self::stores::leads_to;
 use crate::passes;
 
 /// Layers that a chain may ask about if they may come in a circle: those that were met are the bits of a word.
@@ -137,14 +138,7 @@ impl Parser<'_, '_> {
     /// Whether a frame begins with this protocol, which begins with a constant that tells it from others (the version
     /// of IP).
     fn begins_with(&mut self, root: Node, at: Value) -> Value {
-        use weft_core::wire::{Item, Rule, Width};
-        use weft_ir::ir::Endian;
-        let protocol = &self.graph.protocols[usize::from(root.0.0)];
-        let first = match protocol.items.first() {
-            Some(Item::Field(id)) => &protocol.fields[usize::from(id.0)],
-            _ => return self.out.b.bool(true),
-        };
-        let (&Width::Bits { n, .. }, &Rule::Constant(wanted)) = (&first.width, &first.rule) else {
+        let Some((n, wanted)) = self.graph.protocols[usize::from(root.0.0)].begins() else {
             return self.out.b.bool(true);
         };
         let held = stores::container(0, n);

@@ -177,7 +177,7 @@ fn checksums(protocol: &Protocol) -> impl Iterator<Item = (FieldId, Checksum)> {
 }
 
 /// Whether a layer of `to` may stand behind one of `from`, on the same level.
-fn leads_to(protocols: &[Protocol], from: ProtocolId, to: ProtocolId) -> bool {
+pub(in crate::lower) fn leads_to(protocols: &[Protocol], from: ProtocolId, to: ProtocolId) -> bool {
     reached(protocols, from).contains(&(to, false))
 }
 
