@@ -6,6 +6,7 @@
 
 use crate::call::{Call, CallKey};
 use crate::conn::{CloseReason, Conn, ConnId, ConnKey, OUTPUT_BYTES_LOW, PARTIAL_BYTES_MAX, Side};
+use crate::expiry::{self, SWEEP_EVERY};
 use crate::filter::{Pending, Waiters};
 use crate::headers::Answers;
 use crate::live::Live;
@@ -24,7 +25,6 @@ use std::sync::Arc;
 use weft_core::abi::Counters;
 use weft_core::table::Row;
 use weft_core::{Interval, Status, Time};
-use weft_ir::program::Realisation;
 use weft_proto::session::http2::{self, Connection, ErrorCode};
 
 /// Downstream connections of one worker; further ones are refused.
@@ -33,11 +33,7 @@ pub const CONNECTIONS_MAX: usize = 64 << 10;
 /// configured otherwise.
 pub const HELD_BYTES_MAX: usize = 256 << 20;
 /// How often expired table rows are swept, memory is looked at, and what has had its day is let go.
-const HOUSEKEEPING_EVERY: Interval = Interval::from_millis(100);
-/// Expired rows that one sweep of a table takes.
-const SWEEP_ROWS: usize = 512;
-/// When ON TIMEOUT goes on with a table of which more rows have expired than it takes at once.
-const EXPIRE_AGAIN: Interval = Interval::from_millis(1);
+const HOUSEKEEPING_EVERY: Interval = SWEEP_EVERY;
 
 /// How an engine is set up.
 #[derive(Clone, Debug)]
@@ -513,26 +509,22 @@ impl Engine {
         self.timers.set(now + *interval, Timer::Every { live: live.id, chain, nth });
     }
 
-    /// Runs the n-th TIMEOUT of a chain for rows that have expired, [`SWEEP_ROWS`] at most, and sets its next time.
+    /// Runs the n-th TIMEOUT of a chain for rows that have expired, and sets its next time.
     fn run_timeouts(&mut self, now: Time, chain: usize, nth: usize) {
         let live = Rc::clone(&self.live);
         let live_chain = &live.chains[chain];
         let (table, segment) = &live_chain.chain.segments.timeouts[nth];
         let table = Arc::clone(&live_chain.state.borrow().tables[usize::from(table.0)]);
         let mut rows = core::mem::take(&mut self.departed);
-        let is_more = table.depart(now, SWEEP_ROWS, &mut rows);
         let mut call = vec![0; live_chain.chain.program.call_words()];
-        for (at, row) in (0..).zip(&rows) {
+        let next = expiry::depart(&table, now, &mut rows, |at, row| {
             let rand = rand_base(self.config.seed, u64::MAX, at, now.0 as u64, segment.event);
-            let facts = Facts { departed: *row, ..Facts::of_node(now, rand) };
+            let facts = Facts { departed: row, ..Facts::of_node(now, rand) };
             // As EVERY: there is no message.
             let _ = self.passes.run(live_chain, segment, &facts, &mut call, usize::MAX);
             self.take_rows(now, live_chain);
-        }
-        table.give_back(&rows);
-        rows.clear();
+        });
         self.departed = rows;
-        let next = if is_more { EXPIRE_AGAIN } else { HOUSEKEEPING_EVERY };
         self.timers.set(now + next, Timer::Expire { live: live.id, chain, nth });
     }
 
@@ -564,16 +556,10 @@ impl Engine {
         self.retire_pools(now);
     }
 
-    /// Worker 0 sweeps the tables of all, the others their own.
     fn sweep_tables(&self, now: Time) {
         // The parts of a chain have the same tables.
-        for chain in self.live.chains.iter().filter(|chain| chain.chain.part == 0) {
-            let state = chain.state.borrow();
-            for (decl, table) in chain.chain.program.tables.iter().zip(&state.tables) {
-                if self.config.worker == 0 || decl.realisation == Realisation::PerWorker {
-                    table.sweep(now, SWEEP_ROWS);
-                }
-            }
+        for live in self.live.chains.iter().filter(|live| live.chain.part == 0) {
+            expiry::sweep(now, &live.chain.program, &live.state.borrow(), self.config.worker == 0);
         }
     }
 }

@@ -15,6 +15,7 @@ mod call;
 mod conn;
 mod end;
 mod engine;
+mod expiry;
 mod filter;
 mod headers;
 mod live;

@@ -6,6 +6,7 @@ use core::ops::RangeInclusive;
 use weft_core::abi::{Cell, Edit, EditTarget, Outcome, Slot};
 use weft_core::checksum::fold;
 use weft_core::frame::{Checksum, Frame, Pool};
+use weft_core::wire::{as_on_wire, bits_max, get_number, put_number};
 use weft_ir::ir::Endian;
 use weft_ir::program::{ReshapeDecl, Store, StoreAt, Sum};
 
@@ -146,7 +147,7 @@ impl Delta {
     fn of_number(at: u64, bytes: usize, old: u64, new: u64) -> Self {
         // A last odd byte is the upper half of a word.
         let pad = (bytes & 1) * 8;
-        let mask = u64::MAX >> (64 - (8 * bytes + pad));
+        let mask = bits_max((8 * bytes + pad) as u8);
         let sum = words(!(old << pad) & mask) + words(new << pad);
         Self { sum: fold(sum), is_odd: at & 1 == 1 }
     }
@@ -175,15 +176,13 @@ fn set_bits(field: &mut [u8], at: u64, value: u64, shift: u8, bits: u8, endian: 
     if !NUMBER_BYTES.contains(&bytes) {
         return None;
     }
-    let mask = (u64::MAX >> (64 - u32::from(bits.clamp(1, 64)))).wrapping_shl(u32::from(shift));
+    let mask = bits_max(bits.clamp(1, 64)).wrapping_shl(u32::from(shift));
     let value = value.wrapping_shl(u32::from(shift)) & mask;
-    let swap = |number: u64| match endian {
-        Endian::Big => number,
-        Endian::Little => number.swap_bytes() >> (64 - 8 * bytes),
-    };
-    let old = read(field);
-    let new = swap(swap(old) & !mask | value) & (u64::MAX >> (64 - 8 * bytes));
-    write(field, new);
+    let (width, little) = (8 * bytes as u32, endian == Endian::Little);
+    let old = get_number(field);
+    let new =
+        as_on_wire(as_on_wire(old, width, little) & !mask | value, width, little) & bits_max(width as u8);
+    put_number(field, new);
     Some(Delta::of_number(at, bytes, old, new))
 }
 
@@ -192,27 +191,6 @@ fn set_bytes(field: &mut [u8], at: u64, value: &[u8], is_summed: bool) -> Option
     let delta = is_summed.then(|| Delta::of_bytes(at, field, value));
     field.copy_from_slice(value);
     delta
-}
-
-/// The number that 1 to 8 bytes hold, the first of them the highest.
-#[inline]
-fn read(field: &[u8]) -> u64 {
-    match *field {
-        [a] => u64::from(a),
-        [a, b] => u64::from(u16::from_be_bytes([a, b])),
-        [a, b, c, d] => u64::from(u32::from_be_bytes([a, b, c, d])),
-        _ => field.iter().fold(0, |number, byte| number << 8 | u64::from(*byte)),
-    }
-}
-
-#[inline]
-fn write(field: &mut [u8], number: u64) {
-    match field {
-        [a] => *a = number as u8,
-        [a, b] => [*a, *b] = (number as u16).to_be_bytes(),
-        [a, b, c, d] => [*a, *b, *c, *d] = (number as u32).to_be_bytes(),
-        _ => field.copy_from_slice(&number.to_be_bytes()[8 - field.len()..]),
-    }
 }
 
 /// The sum of the four words of a number.

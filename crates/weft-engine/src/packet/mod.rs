@@ -19,6 +19,7 @@ mod reshape;
 mod stages;
 pub mod stats;
 
+use crate::expiry::{self, SWEEP_EVERY};
 use crate::pass::{TRACE_EVERY, clock_cost};
 use crate::rules::Swap;
 use crate::sinks::Batch;
@@ -36,15 +37,9 @@ use weft_core::frame::{BATCH_MAX, Frame, Pool};
 use weft_core::table::Row;
 use weft_core::{Interval, Time, hash};
 use weft_ir::backend::Program;
-use weft_ir::program::{Check, Realisation};
+use weft_ir::program::Check;
 
 pub use exits::{ALL_OTHERS, HELD_MAX};
-
-/// How often expired table rows are swept, and how many of a table at once.
-const SWEEP_EVERY: Interval = Interval::from_millis(100);
-const SWEEP_ROWS: usize = 512;
-/// When ON TIMEOUT goes on with a table of which more rows have expired than it takes at once.
-const EXPIRE_AGAIN: Interval = Interval::from_millis(1);
 
 /// How a packet engine is set up.
 #[derive(Clone, Copy, Debug, Default)]
@@ -468,13 +463,7 @@ impl PacketEngine {
                 }
                 let frame = &frames[n];
                 live.frames += 1;
-                let stamp = if frame.meta.arrived == Time::default() { now } else { frame.meta.arrived };
-                self.now = self.now.max(stamp);
-                self.until_traced -= 1;
-                let is_traced = self.until_traced == 0;
-                if is_traced {
-                    self.until_traced = TRACE_EVERY;
-                }
+                let is_traced = begin(now, frame, &mut self.now, &mut self.until_traced);
                 cx.now = self.now;
                 if chain.code.draws {
                     cx.rand = rand_base(self.config.seed, packet_id(frame));
@@ -707,20 +696,15 @@ impl PacketEngine {
         self.timers.set(now + *interval, Timer::Every { plan: self.plan_id, chain: at, nth });
     }
 
-    /// Runs the n-th TIMEOUT of a chain for rows that have expired, [`SWEEP_ROWS`] at most, and sets its next time.
+    /// Runs the n-th TIMEOUT of a chain for rows that have expired, and sets its next time.
     fn run_timeouts(&mut self, now: Time, at: usize, nth: usize) {
         let chain = Arc::clone(&self.live[at].chain);
         let (table, code) = &chain.timeouts[nth];
         let table = Arc::clone(&self.live[at].state.tables[usize::from(table.0)]);
         let mut rows = core::mem::take(&mut self.departed);
-        let is_more = table.depart(now, SWEEP_ROWS, &mut rows);
-        for (nth_row, row) in (0..).zip(&rows) {
-            self.run_timed(now, at, &**code, (nth_row, *row));
-        }
-        table.give_back(&rows);
-        rows.clear();
+        let run = |nth_row, row| self.run_timed(now, at, &**code, (u64::from(nth_row), row));
+        let next = expiry::depart(&table, now, &mut rows, run);
         self.departed = rows;
-        let next = if is_more { EXPIRE_AGAIN } else { SWEEP_EVERY };
         self.timers.set(now + next, Timer::Expire { plan: self.plan_id, chain: at, nth });
     }
 
@@ -739,14 +723,10 @@ impl PacketEngine {
         self.keep_rows(at);
     }
 
-    /// The first worker sweeps the tables of all, the others their own.
     fn sweep(&self, now: Time) {
+        let is_first = self.config.worker == self.config.first;
         for live in &self.live {
-            for (decl, table) in live.chain.program.tables.iter().zip(&live.state.tables) {
-                if self.config.worker == self.config.first || decl.realisation == Realisation::PerWorker {
-                    table.sweep(now, SWEEP_ROWS);
-                }
-            }
+            expiry::sweep(now, &live.chain.program, &live.state, is_first);
         }
     }
 }
@@ -788,6 +768,20 @@ pub(crate) fn packet_id(frame: &Frame) -> u64 {
 /// What `rand()` of a pass draws from.
 fn rand_base(seed: u64, packet: u64) -> u64 {
     hash::mix(hash::hash_word(seed), packet)
+}
+
+/// Begins the pass of a frame: `time` becomes that of its arrival, if that is known, and never goes back. Whether the
+/// pass is traced.
+#[inline]
+fn begin(now: Time, frame: &Frame, time: &mut Time, until_traced: &mut u32) -> bool {
+    let stamp = if frame.meta.arrived == Time::default() { now } else { frame.meta.arrived };
+    *time = stamp.max(*time);
+    *until_traced -= 1;
+    let is_traced = *until_traced == 0;
+    if is_traced {
+        *until_traced = TRACE_EVERY;
+    }
+    is_traced
 }
 
 /// Whether a pass left nothing but FORWARD.

@@ -7,8 +7,7 @@
 use super::live::{Arrived, Found, Stage};
 use super::reshape::{Bounds, cut_to, stack_for};
 use super::stats::Lost;
-use super::{PacketEngine, Pass, Watcher, packet_id, rand_base};
-use crate::pass::TRACE_EVERY;
+use super::{PacketEngine, Pass, Watcher, begin, packet_id, rand_base};
 use core::slice;
 use weft_core::abi::{Cx, EditTarget, REGION_BODY, REGIONS, Verdict};
 use weft_core::frame::{Frame, Pool, network_at};
@@ -44,13 +43,7 @@ impl PacketEngine {
             unreachable!("it has found its chain")
         };
         self.live[pass.at].frames += 1;
-        let stamp = if frame.meta.arrived == Time::default() { now } else { frame.meta.arrived };
-        self.now = self.now.max(stamp);
-        self.until_traced -= 1;
-        let is_traced = self.until_traced == 0;
-        if is_traced {
-            self.until_traced = TRACE_EVERY;
-        }
+        let is_traced = begin(now, &frame, &mut self.now, &mut self.until_traced);
         let way = Way { pass, nth: 0, present, is_traced, delay: Interval::ZERO, redirect: None };
         self.go_on(now, way, frame, pool, watch);
     }
