@@ -34,8 +34,6 @@ HUGE_PAGES = "/proc/sys/vm/nr_hugepages"
 HUGE_PAGES_MIN = 1024
 OVS = "/usr/lib/openvswitch-switch-dpdk/ovs-vswitchd-dpdk"
 FRAME_BYTES = 60
-# Packets that OVS's source holds in memory at most; beyond, it would read the file.
-HELD_MAX = 200_000
 WARM_UP_S = 5
 ANSWER_S_MAX = 40
 # Batches of 64 that Weft runs a second and more, roughly.

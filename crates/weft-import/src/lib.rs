@@ -31,7 +31,7 @@ pub const ROWS_OF_RULE_MAX: usize = 65_536;
 /// Faults that are told; what follows is not read.
 pub const FAULTS_MAX: usize = 100;
 /// Distance of the ranks of two rows, so that others fit between.
-pub const RANK_STEP: u32 = 10;
+const RANK_STEP: u32 = 10;
 
 /// Rows of one INSERT.
 const ROWS_OF_INSERT: usize = 1_000;

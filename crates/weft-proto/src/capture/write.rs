@@ -21,12 +21,9 @@ pub struct Style {
 impl Style {
     /// That of a file with this name: `.pcap` and `.cap` are pcap, all else is pcapng.
     pub fn of_name(name: &str) -> Self {
-        let is_pcap = [".pcap", ".cap"].iter().any(|end| {
-            name.len()
-                .checked_sub(end.len())
-                .and_then(|at| name.get(at..))
-                .is_some_and(|e| e.eq_ignore_ascii_case(end))
-        });
+        let is_pcap = name
+            .rsplit_once('.')
+            .is_some_and(|(_, end)| end.eq_ignore_ascii_case("pcap") || end.eq_ignore_ascii_case("cap"));
         Self { format: if is_pcap { Format::Pcap } else { Format::PcapNg }, ..Self::default() }
     }
 }

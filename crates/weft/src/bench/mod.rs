@@ -38,6 +38,7 @@ use std::io::Write as _;
 
 use crate::fault::Fault;
 use report::Report;
+use weft_lang::diagnostic::Diagnostic;
 
 /// The options of `weft bench`.
 #[derive(Args, Clone, Debug)]
@@ -126,6 +127,12 @@ fn instructions() -> Result<Report, String> {
         "compiled code with its part of the engine, source and sink; see the benchmarks of each".to_owned(),
     ];
     Ok(Report { bench: "instructions", rows, notes, failures: Vec::new() })
+}
+
+/// Why something was refused, in a line.
+fn refused(diagnostics: &[Diagnostic]) -> String {
+    let first = diagnostics.iter().find(|diagnostic| diagnostic.is_error()).or(diagnostics.first());
+    first.map_or("no reason was given", |diagnostic| &diagnostic.message).to_owned()
 }
 
 /// Runs what a benchmark has started as a process of its own.

@@ -125,11 +125,19 @@ pub(super) fn can_count() -> Result<(), String> {
     Ok(())
 }
 
-/// The instructions that `weft` with these arguments executes, from its start to its end.
+/// The instructions that one of the `each` units of a round takes. `weft` runs with these arguments and few rounds, and
+/// once more with more: the difference is what the rounds take, whatever the rest of the process does.
 ///
 /// # Errors
 /// Valgrind is not there, or it could not count.
-pub(super) fn instructions(args: &[&str]) -> Result<i64, String> {
+pub(super) fn instructions_each(args: &[&str], [few, more]: [usize; 2], each: usize) -> Result<f64, String> {
+    let executed = |rounds: usize| instructions(&[args, &["--rounds", &rounds.to_string()]].concat());
+    let (low, high) = (executed(few)?, executed(more)?);
+    Ok((high - low) as f64 / ((more - few) * each) as f64)
+}
+
+/// Those that `weft` with these arguments executes, from its start to its end.
+fn instructions(args: &[&str]) -> Result<i64, String> {
     let program = std::env::current_exe().map_err(|error| format!("this program's path: {error}"))?;
     let output = Command::new("valgrind")
         .args(["--tool=cachegrind", "--cache-sim=no", "--branch-sim=no", "--cachegrind-out-file=/dev/null"])

@@ -5,14 +5,13 @@ use std::fmt::Write as _;
 
 use weft_api::Bundle;
 use weft_ir::program::ChainProgram;
-use weft_lang::diagnostic::Diagnostic;
 use weft_lang::hir::Network;
 use weft_lang::source::SourceMap;
 use weft_native::by_hand::{Compressor, Sealer};
 use weft_opt::lower::{LowerOptions, lower};
 
 use super::rig::{Payload, STRANGER, USERS};
-use crate::bench::twins;
+use crate::bench::{refused, twins};
 use crate::compile::check_files;
 use crate::library;
 use crate::source::Files;
@@ -371,12 +370,6 @@ pub(super) fn whole(files: &[&str], text: &str) -> Result<(Network, SourceMap), 
     let checked = check_files("bench.weft", &mut Files::in_bundle(&Bundle { root, files }));
     let network = checked.network.ok_or_else(|| refused(&checked.diagnostics))?;
     Ok((network, checked.sources))
-}
-
-/// Why something was refused, in a line.
-pub(super) fn refused(diagnostics: &[Diagnostic]) -> String {
-    let first = diagnostics.iter().find(|diagnostic| diagnostic.is_error()).or(diagnostics.first());
-    first.map_or("no reason was given", |diagnostic| &diagnostic.message).to_owned()
 }
 
 /// Some 250 bytes of what users ordered.

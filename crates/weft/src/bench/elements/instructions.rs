@@ -1,13 +1,12 @@
 //! Instructions a message, counted by valgrind where it is installed.
 //!
-//! Each runner runs as a process of its own, once with few rounds and once with more; the difference is what the rounds
-//! take, whatever the rest of the process does. Counts hardly depend on what else the machine does, so one pair
+//! Each runner runs as a process of its own. Counts hardly depend on what else the machine does, so one pair
 //! suffices, and pairs run side by side.
 
 use std::thread;
 
 use super::rig::MESSAGES;
-use crate::bench::process::{can_count, instructions};
+use crate::bench::process::{can_count, instructions_each};
 use crate::bench::report::Row;
 
 /// Who is counted, and with which rounds.
@@ -60,9 +59,6 @@ fn of_case(name: &str) -> Result<Vec<f64>, String> {
     })
 }
 
-fn difference(name: &str, by: &str, [few, more]: [usize; 2]) -> Result<f64, String> {
-    let executed =
-        |rounds: usize| instructions(&["bench-element", name, "--by", by, "--rounds", &rounds.to_string()]);
-    let (low, high) = (executed(few)?, executed(more)?);
-    Ok((high - low) as f64 / ((more - few) * MESSAGES) as f64)
+fn difference(name: &str, by: &str, rounds: [usize; 2]) -> Result<f64, String> {
+    instructions_each(&["bench-element", name, "--by", by], rounds, MESSAGES)
 }

@@ -16,6 +16,7 @@ use weft_lang::diagnostic::Diagnostic;
 use weft_lang::hir::Network;
 use weft_lang::source::SourceMap;
 
+use crate::bench::refused;
 use crate::compile::check_files;
 use crate::packets;
 use crate::source::Files;
@@ -160,11 +161,6 @@ impl Case {
         let network = checked.network.ok_or_else(|| refused(&checked.diagnostics))?;
         Ok((network, checked.sources))
     }
-}
-
-fn refused(diagnostics: &[Diagnostic]) -> String {
-    let first = diagnostics.iter().find(|diagnostic| diagnostic.is_error()).or(diagnostics.first());
-    first.map_or("no reason was given", |diagnostic| &diagnostic.message).to_owned()
 }
 
 /// A prefix as a `CIDR`; NULL for all addresses.

@@ -11,7 +11,7 @@ mod rig;
 
 use clap::Args;
 
-use super::process::{can_count, instructions, own_cpu_s};
+use super::process::{can_count, instructions_each, own_cpu_s};
 use super::progress;
 use super::report::{Report, Row};
 use cases::{CASES, Case, IO};
@@ -115,16 +115,8 @@ fn count(names: &[&'static str]) -> Result<Vec<Row>, String> {
     let mut rows = Vec::new();
     for name in names {
         progress(&format!("{name}: instructions"));
-        let executed =
-            |batches: usize| instructions(&["bench-packets", name, "--rounds", &batches.to_string()]);
-        let [few, more] = COUNTED;
-        let difference = (executed(more)? - executed(few)?) as f64;
-        rows.push(Row::new(
-            *name,
-            "instr",
-            "instr/packet",
-            &[difference / ((more - few) * BATCH_MAX) as f64],
-        ));
+        let count = instructions_each(&["bench-packets", name], COUNTED, BATCH_MAX)?;
+        rows.push(Row::new(*name, "instr", "instr/packet", &[count]));
     }
     Ok(rows)
 }
