@@ -55,6 +55,8 @@ pub(crate) enum Command {
     Top(TopArgs),
     /// Run the packets of a capture through a chain, and tell what it does with them
     Replay(ReplayArgs),
+    /// Run an experiment in a simulated network
+    Sim(SimArgs),
     /// Measure
     Bench(crate::bench::BenchArgs),
     /// Print completions for a shell
@@ -264,6 +266,57 @@ pub(crate) struct ReplayArgs {
 pub(crate) enum Speed {
     Full,
     Recorded,
+}
+
+#[derive(Args)]
+pub(crate) struct SimArgs {
+    #[command(subcommand)]
+    pub(crate) experiment: Experiment,
+}
+
+#[derive(Subcommand)]
+pub(crate) enum Experiment {
+    /// No scheduling and queue management is best for all: three configurations, three applications, two links
+    NoSilverBullet(SilverBulletArgs),
+}
+
+#[derive(Args)]
+#[command(after_help = "Examples:\n  weft sim no-silver-bullet --quick\n  \
+                        weft sim no-silver-bullet --traces traces/ --svg no-silver-bullet.svg")]
+pub(crate) struct SilverBulletArgs {
+    /// Four seeds, and a fifth of the time; the figures are rougher
+    #[arg(long)]
+    pub(crate) quick: bool,
+    /// How many seeds of each comparison are run; by default as many as the paper's authors ran
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=10_000))]
+    pub(crate) seeds: Option<u32>,
+    /// Take the links whose rate changes from the traces in this folder, files whose names end in .down or .up, in
+    /// turn; by default links like LTE are made, one for each seed
+    #[arg(long, value_name = "FOLDER")]
+    pub(crate) traces: Option<PathBuf>,
+    /// What the TCP senders are
+    #[arg(long, value_enum, default_value_t = SenderName::Paper)]
+    pub(crate) sender: SenderName,
+    /// Give it as data
+    #[arg(long)]
+    pub(crate) json: bool,
+    /// Draw it into this file
+    #[arg(long, value_name = "FILE")]
+    pub(crate) svg: Option<PathBuf>,
+    /// Threads; by default as many as there are cores
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=256))]
+    pub(crate) jobs: Option<u16>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum SenderName {
+    /// The paper's: NewReno that repairs one loss a round trip
+    Paper,
+    /// NewReno with selective acknowledgements
+    Newreno,
+    Cubic,
+    /// One that models its path, like BBR
+    BbrLike,
 }
 
 #[derive(Args)]

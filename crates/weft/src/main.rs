@@ -17,11 +17,13 @@ mod natives;
 mod open_files;
 mod ordering;
 mod packets;
+mod progress;
 mod repeats;
 mod running;
 mod signals;
 mod sink_files;
 mod source;
+mod svg;
 mod table;
 mod together;
 mod token;
@@ -51,6 +53,7 @@ fn main() -> ExitCode {
             Ok(())
         }
         Command::Replay(args) => commands::replay::run(&args),
+        Command::Sim(args) => commands::sim::run(&args),
         Command::Man(args) => commands::man::run(&args),
     };
     match done {

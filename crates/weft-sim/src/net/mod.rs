@@ -34,6 +34,7 @@
 //! | `packet` | packets under way, in an arena |
 //! | `sizes`, `topology` | how large messages are, and shapes of networks |
 //! | `measure` | percentiles, fairness, power |
+//! | `silver_bullet` | the experiment of "Extending SDN to the Data Plane" |
 //! | `numbers` | functions of real numbers that are the same on every machine |
 
 mod discipline;
@@ -42,6 +43,7 @@ pub mod measure;
 mod network;
 pub(crate) mod numbers;
 mod packet;
+pub mod silver_bullet;
 mod sizes;
 mod tcp;
 mod topology;

@@ -12,6 +12,7 @@
 //! | `packets` | frames from memory through chains, to memory |
 //! | `ports` | two namespaces through a node, with every driver |
 //! | `rpc` | a gRPC hop with and without a chain |
+//! | `sim` | the simulator of networks of packets |
 //! | `update` | ten changes of a network under load |
 //! | `memory` | a node that is idle, and one with idle connections |
 //! | `load` | the client and the echo server that `rpc` measures with |
@@ -30,6 +31,7 @@ mod ports;
 mod process;
 mod report;
 mod rpc;
+mod sim;
 mod twins;
 mod update;
 
@@ -76,6 +78,8 @@ enum Bench {
     Ports,
     /// A gRPC hop: direct, through Weft, and through Weft with a chain
     Rpc,
+    /// The simulator: packets a second of one core
+    Sim,
     /// Ten changes of a network while 128 calls are in flight
     Update,
     /// A node that is idle, and one with 10,000 idle connections
@@ -114,6 +118,7 @@ pub(crate) fn run(args: &BenchArgs) -> Result<(), Fault> {
         Bench::Instructions => instructions(),
         Bench::Ports => ports::run(args.quick),
         Bench::Rpc => rpc::run(args.quick),
+        Bench::Sim => Ok(sim::run(args.quick)),
         Bench::Update => update::run(args.quick),
         Bench::Memory => memory::run(args.quick),
     };

@@ -11,6 +11,7 @@ pub(crate) mod man;
 pub(crate) mod query;
 pub(crate) mod replay;
 pub(crate) mod run;
+pub(crate) mod sim;
 pub(crate) mod status;
 pub(crate) mod top;
 

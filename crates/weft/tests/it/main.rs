@@ -12,5 +12,6 @@ mod order;
 mod ports;
 mod replay;
 mod rules;
+mod sim;
 mod swap;
 mod tenants;

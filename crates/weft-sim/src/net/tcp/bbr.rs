@@ -1,7 +1,8 @@
 //! A sender that models its path, as BBR does: the highest rate of late and the shortest round trip of late.
 //!
 //! It is like BBR (Cardwell et al., "BBR: Congestion-Based Congestion Control", ACM Queue 14(5), 2016) in its four
-//! states, gains and filters. It leaves out what BBR does about policers, about aggregated acknowledgements and about loss.
+//! states, gains and filters. It leaves out what BBR does about policers, about aggregated acknowledgements and about
+//! loss.
 
 use super::control::{Progress, WINDOW_MIN};
 

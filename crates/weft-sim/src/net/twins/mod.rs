@@ -4,6 +4,10 @@
 //! drop the same items at the same times, and the twin is the yardstick for the program's speed. So they are written
 //! plainly, each for itself.
 
+mod codel;
 mod fifo;
+mod sfq_codel;
 
+pub use codel::{Codel, CodelRules, CodelSpec};
 pub use fifo::Fifo;
+pub use sfq_codel::SfqCodel;

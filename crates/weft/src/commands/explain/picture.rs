@@ -3,6 +3,7 @@
 //! a writer of our own, or a graph for Graphviz.
 
 use super::report::{Chain, Pair};
+use crate::svg::{begin, escaped};
 use std::fmt::Write as _;
 use weft_opt::plan::Rule;
 
@@ -106,11 +107,7 @@ pub(super) fn svg(chains: &[Chain]) -> String {
     let layouts: Vec<Layout<'_>> = chains.iter().map(Layout::of).collect();
     let width = layouts.iter().map(|layout| layout.size().0).max().unwrap_or(0);
     let height: usize = layouts.iter().map(|layout| layout.size().1).sum();
-    let mut out = format!(
-        "<svg xmlns=\"http://www.w3.org/2000/svg\" width=\"{width}\" height=\"{height}\" \
-         viewBox=\"0 0 {width} {height}\" font-family=\"sans-serif\" font-size=\"13\">\n\
-         <rect width=\"100%\" height=\"100%\" fill=\"#ffffff\"/>\n"
-    );
+    let mut out = begin(width, height);
     let mut top = 0;
     for (chain, layout) in chains.iter().zip(&layouts) {
         let _ = writeln!(out, "<g transform=\"translate(0 {top})\">");
@@ -164,10 +161,6 @@ fn draw(out: &mut String, chain: &Chain, layout: &Layout<'_>) {
             escaped(&told)
         );
     }
-}
-
-fn escaped(text: &str) -> String {
-    text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;").replace('"', "&quot;")
 }
 
 /// All chains, as a graph for Graphviz.

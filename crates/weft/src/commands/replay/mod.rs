@@ -1,7 +1,6 @@
 //! `weft replay`: what a chain does with the packets of a capture.
 
 mod output;
-mod progress;
 mod report;
 #[cfg(test)]
 mod tests;
@@ -10,10 +9,10 @@ use crate::cli::{Output, ReplayArgs, Speed};
 use crate::compile::check_files;
 use crate::fault::Fault;
 use crate::packets;
+use crate::progress::Progress;
 use crate::running::backend;
 use crate::source::{Files, require};
 use output::{Annotated, Outputs};
-use progress::Progress;
 use report::Report;
 use std::io::{self, Write as _};
 use std::sync::Arc;

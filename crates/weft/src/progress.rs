@@ -1,29 +1,29 @@
-//! How far a replay is, on a terminal.
+//! How far a long piece of work on packets is, on a terminal.
 
 use crate::commands::grouped;
 use std::io::{IsTerminal as _, Write as _};
 use std::time::{Duration, Instant};
 
-/// How often the line is written anew, and how long a replay takes before it is written at all.
+/// How often the line is written anew, and how long the work takes before it is written at all.
 const EVERY: Duration = Duration::from_millis(200);
 const QUIET: Duration = Duration::from_secs(1);
 /// Characters of the bar.
 const WIDE: u64 = 24;
 
-pub(super) struct Progress {
+pub(crate) struct Progress {
     begun: Instant,
     next: Option<Instant>,
     is_shown: bool,
 }
 
 impl Progress {
-    pub(super) fn new(begun: Instant) -> Self {
+    pub(crate) fn new(begun: Instant) -> Self {
         let next = std::io::stderr().is_terminal().then(|| begun + QUIET);
         Self { begun, next, is_shown: false }
     }
 
-    /// `bytes`: of the file, those that were read, and all of them where that is known.
-    pub(super) fn show(&mut self, packets: u64, bytes: (u64, Option<u64>)) {
+    /// `parts`: what is done of the work, in bytes of a file or in seconds, and all of it where that is known.
+    pub(crate) fn show(&mut self, packets: u64, parts: (u64, Option<u64>)) {
         let Some(next) = self.next else { return };
         let now = Instant::now();
         if now < next {
@@ -31,11 +31,11 @@ impl Progress {
         }
         self.next = Some(now + EVERY);
         self.is_shown = true;
-        eprint!("\r{}\x1b[K", line(packets, bytes, now - self.begun));
+        eprint!("\r{}\x1b[K", line(packets, parts, now - self.begun));
         let _ = std::io::stderr().flush();
     }
 
-    pub(super) fn clear(&self) {
+    pub(crate) fn clear(&self) {
         if self.is_shown {
             eprint!("\r\x1b[K");
         }

@@ -1,0 +1,329 @@
+//! "No silver bullet": the experiment of "Extending SDN to the Data Plane" (Sivaraman et al., HotNets 2013).
+//!
+//! Three configurations of a bottleneck, applications that want different things, two kinds of links, six comparisons.
+//! Details are those of the authors' scripts for ns-2: NewReno that repairs one loss a round trip, segments of 1210
+//! bytes with 50 of headers, a queue that is never full, one packet of any size at each opportunity of a trace, and the
+//! whole delay of such a link on the way back.
+
+use std::sync::Arc;
+
+use super::discipline::Discipline;
+use super::link::LinkSpec;
+use super::measure::{Histogram, jain, power, tail};
+use super::network::{FlowId, FlowSpec, Net, Workload};
+use super::sizes::Sizes;
+use super::tcp::SenderSpec;
+use super::topology::Dumbbell;
+use super::trace::Trace;
+use super::twins::SfqCodel;
+
+const MS: u64 = 1_000_000;
+const S: u64 = 1_000_000_000;
+/// The round trip of both links without a queue.
+const RTT_NS: u64 = 150 * MS;
+/// The fixed link.
+const FIXED_BITS_PER_S: u64 = 15_000_000;
+/// A queue that is never full.
+const LIMIT_PACKETS: u64 = 10_000_000;
+/// The target of CoDel, and one that is never reached.
+const TARGET_NS: u64 = 5 * MS;
+const NO_TARGET_NS: u64 = 1000 * S;
+/// The mean silence of the web, and what each of its flows has beside what is drawn.
+const OFF_NS: u64 = 200 * MS;
+const WEB_MORE: u64 = 16_384;
+/// Packets of 1500 bytes a second that a made link carries at most: 12 Mbit/s.
+const LTE_RATE_MAX: f64 = 1000.0;
+
+/// What stands at the bottleneck.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Configuration {
+    /// One queue in order of arrival, with CoDel.
+    CodelFcfs,
+    /// A queue for each flow in turn, with CoDel on each.
+    CodelFq,
+    /// A deep queue for each flow in turn.
+    BufferbloatFq,
+}
+
+/// What an application is, and what it wants.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Application {
+    /// A transfer without an end, which wants throughput.
+    Bulk,
+    /// Flows with silences between, which want to be complete soon: the slowest of a thousand counts.
+    Web,
+    /// A flow without an end that wants throughput over delay.
+    Interactive,
+}
+
+/// Which of the two links.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum LinkKind {
+    /// 15 Mbit/s.
+    Fixed,
+    /// One whose rate changes, as a trace says.
+    Lte,
+}
+
+/// One comparison: a table of the paper.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Comparison {
+    /// The number of the table.
+    pub name: &'static str,
+    /// A flow each.
+    pub applications: &'static [Application],
+    /// Through this link.
+    pub link: LinkKind,
+    /// Simulated seconds of a seed.
+    pub seconds: u32,
+    /// The configurations that the paper compares here.
+    pub compared: [Configuration; 2],
+}
+
+/// The six comparisons, with the lengths of the authors' scripts.
+pub const COMPARISONS: [Comparison; 6] = {
+    use Application::{Bulk, Interactive, Web};
+    use Configuration::{BufferbloatFq, CodelFcfs, CodelFq};
+    const fn comparison(
+        name: &'static str,
+        applications: &'static [Application],
+        link: LinkKind,
+        seconds: u32,
+        compared: [Configuration; 2],
+    ) -> Comparison {
+        Comparison { name, applications, link, seconds, compared }
+    }
+    [
+        comparison("1a", &[Bulk, Bulk], LinkKind::Lte, 1000, [CodelFcfs, CodelFq]),
+        comparison("1b", &[Bulk, Web], LinkKind::Fixed, 1000, [CodelFcfs, CodelFq]),
+        comparison("2a", &[Bulk, Web], LinkKind::Lte, 250, [BufferbloatFq, CodelFq]),
+        comparison("2b", &[Interactive, Interactive], LinkKind::Fixed, 250, [BufferbloatFq, CodelFq]),
+        comparison("3a", &[Bulk], LinkKind::Lte, 250, [BufferbloatFq, CodelFcfs]),
+        comparison("3b", &[Interactive], LinkKind::Lte, 250, [BufferbloatFq, CodelFcfs]),
+    ]
+};
+
+/// What came of one seed of one comparison.
+#[derive(Clone, Debug, Default)]
+pub struct Outcome {
+    /// Seeds that are in it.
+    pub seeds: u32,
+    /// For each flow, the sum over seeds of its bits a second.
+    pub bits_per_s: Vec<f64>,
+    /// The sum over seeds of the fairness among flows.
+    pub fairness: f64,
+    /// Round trips of all flows that want throughput over delay.
+    pub rtt: Histogram,
+    /// How long the flows of the web took, in nanoseconds; those that the end cut off with what they had taken.
+    pub completions_ns: Vec<u64>,
+    /// How long packets waited at the bottleneck.
+    pub sojourn: Histogram,
+    /// Packets that the bottleneck dropped.
+    pub dropped: u64,
+    /// Packets that were made, data and acknowledgements.
+    pub packets: u64,
+}
+
+impl Configuration {
+    /// All three, in the order of the paper.
+    pub const ALL: [Self; 3] = [Self::CodelFcfs, Self::CodelFq, Self::BufferbloatFq];
+
+    /// As the paper calls it.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::CodelFcfs => "CoDel+FCFS",
+            Self::CodelFq => "CoDel+FQ",
+            Self::BufferbloatFq => "Bufferbloat+FQ",
+        }
+    }
+
+    /// The queue: one discipline with two numbers.
+    pub fn discipline(self) -> Box<dyn Discipline> {
+        let (n_queues, target_ns) = match self {
+            Self::CodelFcfs => (1, TARGET_NS),
+            Self::CodelFq => (1024, TARGET_NS),
+            Self::BufferbloatFq => (1024, NO_TARGET_NS),
+        };
+        Box::new(SfqCodel::new(n_queues, target_ns, LIMIT_PACKETS))
+    }
+}
+
+impl Application {
+    /// As the paper calls it.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Bulk => "bulk",
+            Self::Web => "web",
+            Self::Interactive => "interactive",
+        }
+    }
+
+    /// The number by which its packets say what it wants.
+    pub fn class(self) -> u8 {
+        match self {
+            Self::Bulk => 1,
+            Self::Web => 2,
+            Self::Interactive => 3,
+        }
+    }
+
+    fn workload(self) -> Workload {
+        match self {
+            Self::Bulk | Self::Interactive => Workload::Endless,
+            Self::Web => Workload::OnOff { sizes: Sizes::Web { more: WEB_MORE }, off_mean_ns: OFF_NS },
+        }
+    }
+}
+
+impl LinkKind {
+    /// As people call it.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Fixed => "15 Mbit/s",
+            Self::Lte => "LTE",
+        }
+    }
+}
+
+/// The sender of the authors' scripts.
+pub fn newreno_of_2013() -> SenderSpec {
+    SenderSpec {
+        sack: false,
+        payload: 1210,
+        header: 50,
+        validates_window: false,
+        detects_spurious: false,
+        ..SenderSpec::default()
+    }
+}
+
+/// A made link, for a seed of a comparison that takes so many seconds.
+pub fn made_trace(seed: u64, seconds: u32) -> Arc<Trace> {
+    Arc::new(Trace::like_lte(seed, seconds, LTE_RATE_MAX))
+}
+
+impl Comparison {
+    /// Runs one seed with this queue at the bottleneck, for `seconds`. `trace` is that of the link if its rate changes.
+    pub fn run(
+        &self,
+        queue: Box<dyn Discipline>,
+        trace: Option<Arc<Trace>>,
+        sender: SenderSpec,
+        seed: u64,
+        seconds: u32,
+    ) -> Outcome {
+        let mut net = Net::new(seed);
+        // The scripts have the delay of a fixed link on both ways, that of a trace on the way back.
+        let (link, back_ns) = match trace {
+            None => (LinkSpec::fixed(FIXED_BITS_PER_S, RTT_NS / 2), RTT_NS / 2),
+            Some(trace) => (LinkSpec::trace(trace, 0), RTT_NS),
+        };
+        let ends = Dumbbell::new(&mut net, link, queue, back_ns);
+        let flow = |application: &Application| FlowSpec {
+            forward: vec![ends.bottleneck],
+            back: vec![ends.back],
+            sender,
+            workload: application.workload(),
+            class: application.class(),
+            start_ns: 0,
+        };
+        let flows: Vec<FlowId> =
+            self.applications.iter().map(|application| net.add_flow(flow(application))).collect();
+        let end_ns = u64::from(seconds) * S;
+        net.run_until(end_ns);
+        self.outcome(&net, &ends, &flows, end_ns)
+    }
+
+    fn outcome(&self, net: &Net, ends: &Dumbbell, flows: &[FlowId], end_ns: u64) -> Outcome {
+        let seconds = end_ns as f64 / S as f64;
+        let bits_per_s: Vec<f64> =
+            flows.iter().map(|flow| net.flow(*flow).received_bytes as f64 * 8.0 / seconds).collect();
+        let mut outcome = Outcome {
+            seeds: 1,
+            fairness: jain(&bits_per_s),
+            bits_per_s,
+            sojourn: net.link(ends.bottleneck).sojourn.clone(),
+            dropped: net.link(ends.bottleneck).dropped,
+            packets: net.packets_made(),
+            ..Outcome::default()
+        };
+        for (application, flow) in self.applications.iter().zip(flows) {
+            let flow = net.flow(*flow);
+            match application {
+                Application::Bulk => {}
+                Application::Interactive => outcome.rtt.merge(&flow.sender.rtt),
+                Application::Web => {
+                    outcome.completions_ns.extend(flow.completions.iter().map(|flow| flow.took_ns));
+                    outcome.completions_ns.extend(flow.unfinished.iter().map(|flow| end_ns - flow.began_ns));
+                }
+            }
+        }
+        outcome
+    }
+}
+
+impl Outcome {
+    /// Takes in the outcome of other seeds of the same comparison and configuration.
+    pub fn merge(&mut self, other: &Self) {
+        self.seeds += other.seeds;
+        self.bits_per_s.resize(self.bits_per_s.len().max(other.bits_per_s.len()), 0.0);
+        for (sum, more) in self.bits_per_s.iter_mut().zip(&other.bits_per_s) {
+            *sum += more;
+        }
+        self.fairness += other.fairness;
+        self.rtt.merge(&other.rtt);
+        self.completions_ns.extend(&other.completions_ns);
+        self.sojourn.merge(&other.sojourn);
+        self.dropped += other.dropped;
+        self.packets += other.packets;
+    }
+
+    /// Bits a second, the mean over seeds and over the flows of an application.
+    pub fn throughput(&self, comparison: &Comparison, application: Application) -> f64 {
+        let of = comparison.applications.iter().zip(&self.bits_per_s);
+        let mine: Vec<f64> = of.filter(|(other, _)| **other == application).map(|(_, sum)| *sum).collect();
+        mine.iter().sum::<f64>() / (mine.len() as f64 * f64::from(self.seeds))
+    }
+
+    /// The completion time that one in a thousand flows of the web exceeds, in seconds; none without web.
+    pub fn tail_s(&self) -> Option<f64> {
+        let mut times = self.completions_ns.clone();
+        tail(&mut times, 0.999).map(|ns| ns as f64 / S as f64)
+    }
+
+    /// The mean round trip of flows that want throughput over delay, in seconds.
+    pub fn rtt_s(&self) -> f64 {
+        self.rtt.mean() / S as f64
+    }
+
+    /// What an application wants of this outcome, as a number of which more is better.
+    pub fn score(&self, comparison: &Comparison, application: Application) -> f64 {
+        match application {
+            Application::Bulk => self.throughput(comparison, application),
+            Application::Web => self.tail_s().map_or(0.0, |seconds| 1.0 / seconds),
+            Application::Interactive => power(self.throughput(comparison, application), self.rtt_s()),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The paper's two claims that one short seed can show would be lost: deep buffers give the most throughput where
+    /// the rate changes, and CoDel gives the most power.
+    #[test]
+    fn deep_buffers_win_throughput_and_codel_wins_power() {
+        let score = |name, configuration: Configuration| {
+            let comparison = COMPARISONS.iter().find(|comparison| comparison.name == name).unwrap();
+            let trace = (comparison.link == LinkKind::Lte).then(|| made_trace(1, 60));
+            let outcome = comparison.run(configuration.discipline(), trace, newreno_of_2013(), 1, 60);
+            outcome.score(comparison, comparison.applications[0])
+        };
+        let both = |name| [Configuration::BufferbloatFq, Configuration::CodelFq].map(|it| score(name, it));
+        let [bloated, managed] = both("3a");
+        assert!(bloated > 1.3 * managed, "{bloated} {managed}");
+        let [bloated, managed] = both("2b");
+        assert!(managed > 10.0 * bloated, "{bloated} {managed}");
+    }
+}

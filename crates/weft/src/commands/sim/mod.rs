@@ -1,0 +1,14 @@
+//! `weft sim`: experiments in simulated networks.
+
+mod no_silver_bullet;
+mod plot;
+mod report;
+
+use crate::cli::{Experiment, SimArgs};
+use crate::fault::Fault;
+
+pub(crate) fn run(args: &SimArgs) -> Result<(), Fault> {
+    match &args.experiment {
+        Experiment::NoSilverBullet(args) => no_silver_bullet::run(args),
+    }
+}
