@@ -118,16 +118,47 @@ fn streams_are_deframed_or_refused() {
 /// A file of packets could crash whoever replays it.
 #[test]
 fn frames_leave_or_are_counted() {
-    let mut udp = [&[2; 12][..], &[8, 0, 0x45, 0, 0, 33, 0, 1, 0x40, 0, 9, 17, 0x66, 0xbb]].concat();
-    udp.extend([10, 0, 0, 1, 10, 0, 0, 2, 3, 232, 0, 53, 0, 13, 0x6c, 0x9a]);
-    udp.extend(b"hello");
-    let sum: u32 = udp[14..34].chunks(2).map(|w| u32::from(w[0]) << 8 | u32::from(w[1])).sum();
-    // What its checksum is short of, whatever stood there.
-    let sum = u32::from(u16::from_be_bytes([udp[24], udp[25]])) + 0xffff - ((sum >> 16) + (sum & 0xffff));
-    udp[24..26].copy_from_slice(&(((sum >> 16) + (sum & 0xffff)) as u16).to_be_bytes());
+    let udp = udp();
     let one = [&[udp.len() as u8][..], &udp].concat();
     let many = |batch: u8| [&[batch][..], &one, &one, &[3, 1, 2, 3], &one[..20], &one].concat();
     run(packet_path, vec![many(0), many(2), many(31), vec![7]]);
+}
+
+/// A packet, or what a neighbour says of one, could crash the end of a tunnel.
+#[test]
+fn frames_get_other_headers_or_are_counted() {
+    let udp = udp();
+    let tagged = [&udp[..12], &[0x81, 0, 0, 9], &udp[12..]].concat();
+    // The same in VXLAN.
+    let mut tunnel = [&[4; 12][..], &[8, 0, 0x45, 0, 0, 83, 0, 0, 0, 0, 9, 17, 0, 0]].concat();
+    tunnel.extend([10, 0, 0, 3, 10, 0, 0, 4]);
+    set_header_sum(&mut tunnel);
+    tunnel.extend([&[0xc0, 0, 0x12, 0xb5, 0, 63, 0, 0, 8, 0, 0, 0, 0, 0, 5, 0][..], &udp].concat());
+    let long = [&udp[..42], &[7; 180]].concat();
+    let all = |batch: u8, says: u8| {
+        // Each with where its checksum begins to count, were it still to be made.
+        let frames = [(&udp, 34), (&tagged, 38), (&tunnel, 34), (&long, 34)];
+        let frames =
+            frames.map(|(frame, start)| [&[frame.len() as u8][..], frame, &[says, start]].concat()).concat();
+        [&[batch][..], &frames, &[3, 1, 2, 3, says, 0], &frames].concat()
+    };
+    run(packet_tunnels, vec![all(0, 0), all(31, 0), all(3, 0x21), all(7, 0x81)]);
+}
+
+/// Ethernet, IPv4 and UDP around five bytes.
+fn udp() -> Vec<u8> {
+    let mut udp = [&[2; 12][..], &[8, 0, 0x45, 0, 0, 33, 0, 1, 0x40, 0, 9, 17, 0, 0]].concat();
+    udp.extend([10, 0, 0, 1, 10, 0, 0, 2, 3, 232, 0, 53, 0, 13, 0x6c, 0x9a]);
+    udp.extend(b"hello");
+    set_header_sum(&mut udp);
+    udp
+}
+
+/// Makes the checksum of an IPv4 header behind Ethernet right.
+fn set_header_sum(frame: &mut [u8]) {
+    frame[24..26].fill(0);
+    let sum: u32 = frame[14..34].chunks(2).map(|w| u32::from(w[0]) << 8 | u32::from(w[1])).sum();
+    frame[24..26].copy_from_slice(&(!(((sum >> 16) + (sum & 0xffff)) as u16)).to_be_bytes());
 }
 
 #[test]
