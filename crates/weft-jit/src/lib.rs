@@ -176,9 +176,14 @@ impl Workspace {
         isa: &OwnedTargetIsa,
         translate: impl FnOnce(FunctionBuilder<'_>) -> Result<T, Unsupported>,
     ) -> Result<(Code, T), Unsupported> {
-        let (machine, made) = self.compile(isa, translate)?;
-        let code = Code::new(machine.bytes, machine.align);
-        Ok((code.map_err(|reason| Unsupported { reason, line: 0 })?, made))
+        let made = self.translate(translate)?;
+        Ok((self.translated(isa)?, made))
+    }
+
+    /// Machine code, in memory of its own, of what was translated last.
+    fn translated(&mut self, isa: &OwnedTargetIsa) -> Result<Code, Unsupported> {
+        let machine = self.machine_code(isa)?;
+        Code::new(machine.bytes, machine.align).map_err(|reason| Unsupported { reason, line: 0 })
     }
 
     /// Machine code, and what the translation returned beside it.
@@ -187,17 +192,27 @@ impl Workspace {
         isa: &OwnedTargetIsa,
         translate: impl FnOnce(FunctionBuilder<'_>) -> Result<T, Unsupported>,
     ) -> Result<(MachineCode<'_>, T), Unsupported> {
-        let refused = |reason: String| Unsupported { reason, line: 0 };
+        let made = self.translate(translate)?;
+        Ok((self.machine_code(isa)?, made))
+    }
+
+    /// Translates into the function of this place; what the translation returned.
+    fn translate<T>(
+        &mut self,
+        translate: impl FnOnce(FunctionBuilder<'_>) -> Result<T, Unsupported>,
+    ) -> Result<T, Unsupported> {
         self.context.clear();
-        let builder = FunctionBuilder::new(&mut self.context.func, &mut self.builder);
-        let made = match translate(builder) {
-            Ok(made) => made,
-            Err(error) => {
-                // A builder that did not finish leaves its context in disorder.
-                self.builder = FunctionBuilderContext::new();
-                return Err(error);
-            }
-        };
+        let made = translate(FunctionBuilder::new(&mut self.context.func, &mut self.builder));
+        if made.is_err() {
+            // A builder that did not finish leaves its context in disorder.
+            self.builder = FunctionBuilderContext::new();
+        }
+        made
+    }
+
+    /// What Cranelift makes of the function of this place.
+    fn machine_code(&mut self, isa: &OwnedTargetIsa) -> Result<MachineCode<'_>, Unsupported> {
+        let refused = |reason: String| Unsupported { reason, line: 0 };
         let compiled = self
             .context
             .compile(&**isa, &mut ControlPlane::default())
@@ -206,7 +221,7 @@ impl Workspace {
             return Err(refused("the machine lacks instructions that the code needs".into()));
         }
         let align = u64::from(compiled.buffer.alignment).max(16);
-        Ok((MachineCode { bytes: compiled.code_buffer(), align }, made))
+        Ok(MachineCode { bytes: compiled.code_buffer(), align })
     }
 }
 
@@ -239,10 +254,13 @@ struct Ahead {
 impl Ahead {
     /// None if there is nothing to look ahead for.
     fn compile(isa: &OwnedTargetIsa, plan: &Plan<'_>) -> Result<Option<Self>, Unsupported> {
-        let translate = |builder: FunctionBuilder<'_>| translate::look_ahead(plan, builder);
-        let (code, (constants, asks)) =
-            WORKSPACE.with_borrow_mut(|workspace| workspace.code(isa, translate))?;
-        Ok((asks.words > 0).then_some(Self { code, _constants: constants, asks }))
+        WORKSPACE.with_borrow_mut(|workspace| {
+            let (constants, asks) = workspace.translate(|builder| translate::look_ahead(plan, builder))?;
+            if asks.words == 0 {
+                return Ok(None);
+            }
+            Ok(Some(Self { code: workspace.translated(isa)?, _constants: constants, asks }))
+        })
     }
 }
 

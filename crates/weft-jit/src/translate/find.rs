@@ -29,11 +29,9 @@ pub(super) struct Key {
 
 /// What a row has to hold.
 enum Is {
-    /// A word.
-    Word(clif::Value),
     /// The length in bytes and the words of the bytes, zero padded.
     Bytes(clif::Value, [clif::Value; 2]),
-    /// Words of several columns.
+    /// These words, by their places.
     Words(Vec<(u16, clif::Value)>),
 }
 
@@ -90,8 +88,9 @@ impl PartTranslator<'_, '_, '_, '_> {
             }
             (Val::Two(start, len), None) => self.short_key(start, len, far),
             (value, None) => {
+                let NearKey::Word(at) = near.key else { unreachable!("others were left above") };
                 let word = self.segment.pack(ty, value);
-                Key { hash: self.hash_word(word), is: Is::Word(word) }
+                Key { hash: self.hash_word(word), is: Is::Words(vec![(at, word)]) }
             }
         };
         let base = self.ins().load(I64, PLAIN, pointer, 0);
@@ -143,12 +142,9 @@ impl PartTranslator<'_, '_, '_, '_> {
         self.ins().jump(both, &[word.into(), cut.into()]);
 
         self.segment.builder.switch_to_block(both);
-        let [k0, k1, k2] = hash::KEYS.map(|k| self.segment.int(k as i64));
-        let left = self.ins().bxor(first, k0);
+        let k2 = self.segment.int(hash::KEYS[2] as i64);
         let scaled = self.ins().imul(len, k2);
-        let right = self.ins().bxor(second, k1);
-        let right = self.ins().bxor(right, scaled);
-        Key { hash: self.fold_mul(left, right), is: Is::Bytes(len, [first, second]) }
+        Key { hash: self.hash_short([first, second], scaled), is: Is::Bytes(len, [first, second]) }
     }
 
     /// Goes to `done` with the row, or with none; or to `far`, if it is not in the first two slots. See
@@ -322,12 +318,10 @@ impl PartTranslator<'_, '_, '_, '_> {
             this.ins().bxor(word, wanted)
         };
         let (at, max) = match near.key {
-            NearKey::Word(at) => (at, 0),
             NearKey::Bytes { word, max } => (word, max),
-            NearKey::Columns(_) => (0, 0),
+            NearKey::Word(_) | NearKey::Columns(_) => (0, 0),
         };
         match &key.is {
-            Is::Word(wanted) => word(self, at, *wanted),
             Is::Words(words) => {
                 let differ: Vec<clif::Value> =
                     words.iter().map(|(at, wanted)| word(self, *at, *wanted)).collect();

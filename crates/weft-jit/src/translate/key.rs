@@ -10,7 +10,7 @@ use cranelift_codegen::ir as clif;
 use cranelift_codegen::ir::condcodes::IntCC;
 use cranelift_codegen::ir::types::{I8, I64};
 use cranelift_codegen::ir::{BlockArg, InstBuilder as _, StackSlotData, StackSlotKind};
-use weft_core::hash;
+use weft_core::hash::{self, SHORT_BYTES_MAX};
 use weft_core::table::near::NearKey;
 use weft_core::table::{ColumnRef, Table};
 use weft_core::types::Type;
@@ -42,6 +42,16 @@ struct KeyPart {
     len: Option<u32>,
 }
 
+/// What a key is made of.
+struct Made {
+    /// What a row with this key holds of each part.
+    words: Vec<clif::Value>,
+    /// The canonical bytes, and how many they are.
+    bytes: Vec<clif::Value>,
+    len: u32,
+    hash: clif::Value,
+}
+
 /// How long nearly all values of a type of bytes are; None if that cannot be told.
 fn usual_len(ty: Type) -> Option<u32> {
     match ty {
@@ -63,10 +73,7 @@ impl PartTranslator<'_, '_, '_, '_> {
         self.ins().brif(is_it, made, [], other, []);
 
         self.segment.builder.switch_to_block(made);
-        let words: Vec<clif::Value> =
-            values.iter().zip(&columns).map(|(value, column)| self.word_of(*value, *column)).collect();
-        let (bytes, total) = self.segment.canonical(&words, &columns);
-        let made_hash = self.hash_of(&bytes, total);
+        let Made { words, bytes, len: total, hash: made_hash } = self.made(&values, &columns);
         let slot = StackSlotData::new(StackSlotKind::ExplicitSlot, bytes.len() as u32 * 8, 3);
         let slot = self.segment.builder.create_sized_stack_slot(slot);
         let address = self.ins().stack_addr(I64, slot, 0);
@@ -117,10 +124,16 @@ impl PartTranslator<'_, '_, '_, '_> {
         let made = self.segment.builder.create_block();
         self.ins().brif(is_usual, made, [], other, []);
         self.segment.builder.switch_to_block(made);
+        Ok(Some(self.made(&values, &columns).hash))
+    }
+
+    /// Makes a key of parts that have the usual lengths.
+    fn made(&mut self, values: &[(Ty, Val)], columns: &[KeyPart]) -> Made {
         let words: Vec<clif::Value> =
-            values.iter().zip(&columns).map(|(value, column)| self.word_of(*value, *column)).collect();
-        let (bytes, total) = self.segment.canonical(&words, &columns);
-        Ok(Some(self.hash_of(&bytes, total)))
+            values.iter().zip(columns).map(|(value, column)| self.word_of(*value, *column)).collect();
+        let (bytes, len) = self.segment.canonical(&words, columns);
+        let hash = self.hash_of(&bytes, len);
+        Made { words, bytes, len, hash }
     }
 
     /// Whether all parts have the usual lengths, and the parts.
@@ -186,16 +199,13 @@ impl PartTranslator<'_, '_, '_, '_> {
 
     /// [`hash::hash_bytes`] of bytes that are held in words, the last of them filled up with zeros.
     fn hash_of(&mut self, words: &[clif::Value], len: u32) -> clif::Value {
+        if len <= SHORT_BYTES_MAX as u32 {
+            let second = words.get(1).copied().unwrap_or_else(|| self.segment.int(0));
+            let scaled = self.segment.int(u64::from(len).wrapping_mul(hash::KEYS[2]) as i64);
+            return self.hash_short([words[0], second], scaled);
+        }
         let [k0, k1, k2] = hash::KEYS.map(|k| self.segment.int(k as i64));
         let len_word = self.segment.int(i64::from(len));
-        if len <= 16 {
-            let second = words.get(1).copied().unwrap_or_else(|| self.segment.int(0));
-            let left = self.ins().bxor(words[0], k0);
-            let right = self.ins().bxor(second, k1);
-            let scaled = self.segment.int((u64::from(len).wrapping_mul(hash::KEYS[2])) as i64);
-            let right = self.ins().bxor(right, scaled);
-            return self.fold_mul(left, right);
-        }
         let (mut x, mut y) = (k1, k2);
         let mut at = 0;
         while at + 16 < len {
@@ -217,13 +227,29 @@ impl PartTranslator<'_, '_, '_, '_> {
     }
 }
 
+impl PartTranslator<'_, '_, '_, '_> {
+    /// [`hash::hash_bytes`] of at most [`SHORT_BYTES_MAX`] bytes, from their words and from their number, which is
+    /// `scaled` by the last of the keys.
+    pub(super) fn hash_short(
+        &mut self,
+        [first, second]: [clif::Value; 2],
+        scaled: clif::Value,
+    ) -> clif::Value {
+        let [k0, k1, _] = hash::KEYS.map(|k| self.segment.int(k as i64));
+        let left = self.ins().bxor(first, k0);
+        let right = self.ins().bxor(second, k1);
+        let right = self.ins().bxor(right, scaled);
+        self.fold_mul(left, right)
+    }
+}
+
 impl Segment<'_, '_> {
     /// The canonical bytes of a key as words, the last of them filled up with zeros, and how many bytes they are.
     fn canonical(&mut self, parts: &[clif::Value], columns: &[KeyPart]) -> (Vec<clif::Value>, u32) {
         let mut words = Vec::new();
         let (mut last, mut bits) = (None, 0);
         let mut append = |segment: &mut Self, value: clif::Value, more: u32| {
-            let up = segment.ishl_by(value, bits);
+            let up = segment.ishl_imm(value, i64::from(bits));
             let joined = last.map_or(up, |last| segment.builder.ins().bor(last, up));
             last = Some(joined);
             if bits + more >= 64 {
@@ -246,10 +272,6 @@ impl Segment<'_, '_> {
         }
         words.extend(last);
         (words, total)
-    }
-
-    fn ishl_by(&mut self, value: clif::Value, bits: u32) -> clif::Value {
-        if bits == 0 { value } else { self.ishl_imm(value, i64::from(bits)) }
     }
 
     /// The eight bytes at an offset of bytes that are held in words.

@@ -197,7 +197,7 @@ impl PartTranslator<'_, '_, '_, '_> {
     }
 
     fn bits_of(&mut self, word: clif::Value, shift: u8, bits: u8) -> clif::Value {
-        let down = if shift == 0 { word } else { self.segment.ushr_imm(word, shift.into()) };
+        let down = self.segment.ushr_imm(word, shift.into());
         if bits >= 64 { down } else { self.segment.band_imm(down, (1i64 << bits) - 1) }
     }
 
@@ -235,10 +235,7 @@ impl PartTranslator<'_, '_, '_, '_> {
         let mut is_begun = [false; WORDS_MAX];
         for (place, bits) in packed {
             let nth = usize::from(place.word) % WORDS_MAX;
-            let up = match place.shift {
-                0 => *bits,
-                shift => self.segment.ishl_imm(*bits, shift.into()),
-            };
+            let up = self.segment.ishl_imm(*bits, place.shift.into());
             words[nth] = if is_begun[nth] { self.ins().bor(words[nth], up) } else { up };
             is_begun[nth] = true;
         }

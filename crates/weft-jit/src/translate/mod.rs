@@ -430,11 +430,17 @@ impl<'a, 'f> Segment<'a, 'f> {
     }
 
     fn ishl_imm(&mut self, value: clif::Value, n: i64) -> clif::Value {
-        self.with_imm(value, n, |ins, value, n| ins.ishl(value, n))
+        match n {
+            0 => value,
+            n => self.with_imm(value, n, |ins, value, n| ins.ishl(value, n)),
+        }
     }
 
     fn ushr_imm(&mut self, value: clif::Value, n: i64) -> clif::Value {
-        self.with_imm(value, n, |ins, value, n| ins.ushr(value, n))
+        match n {
+            0 => value,
+            n => self.with_imm(value, n, |ins, value, n| ins.ushr(value, n)),
+        }
     }
 
     /// The address of bytes that live as long as the code.
