@@ -106,7 +106,6 @@ impl Vectors {
             1 => self.first::<N, 1>(key),
             2 => self.first::<N, 2>(key),
             4 => self.first::<N, 4>(key),
-            8 => self.first::<N, 8>(key),
             _ => self.first::<N, WORDS_MAX>(key),
         }
     }
