@@ -59,6 +59,6 @@ pub use network::{
 pub use packet::PACKETS_MAX;
 pub use sizes::Sizes;
 pub use tcp::{Algorithm, SenderSpec, SenderStats};
-pub use topology::Dumbbell;
+pub use topology::{Dumbbell, FAT_TREE_PORTS_MAX, FatTree, ParkingLot};
 pub use tournament::{NEVER, Tournament};
 pub use trace::{Cursor, OPPORTUNITIES_MAX, TRACE_MS_MAX, Trace, TraceError, TraceFault};

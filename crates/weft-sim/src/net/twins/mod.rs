@@ -5,9 +5,17 @@
 //! plainly, each for itself.
 
 mod codel;
+mod drr;
 mod fifo;
+mod fq_codel;
+mod pfabric;
+mod pifo;
 mod sfq_codel;
 
 pub use codel::{Codel, CodelRules, CodelSpec};
+pub use drr::Drr;
 pub use fifo::Fifo;
+pub use fq_codel::FqCodel;
+pub use pfabric::Pfabric;
+pub use pifo::Pifo;
 pub use sfq_codel::SfqCodel;

@@ -1,0 +1,167 @@
+//! Flow queueing with CoDel.
+
+use std::collections::VecDeque;
+
+use super::codel::{CodelSpec, CodelState};
+use crate::net::discipline::{Backlog, Discipline, DropReason, Dropped, Drops, Item};
+
+/// Packets that are dropped at once when the queue is full: no more than this, and no more than half of the longest
+/// (RFC 8290, section 4.1).
+const BATCH: usize = 64;
+
+/// Flow queueing with CoDel on each queue. Source: RFC 8290.
+///
+/// A flow's queue is its number modulo the number of queues. Whether few bytes wait is asked of each queue by itself.
+#[derive(Clone, Debug)]
+pub struct FqCodel {
+    spec: CodelSpec,
+    queues: Vec<Queue>,
+    new: VecDeque<u32>,
+    old: VecDeque<u32>,
+    quantum: u32,
+    limit_packets: u64,
+    backlog: Backlog,
+    drops: Drops,
+}
+
+#[derive(Clone, Debug, Default)]
+struct Queue {
+    items: VecDeque<Item>,
+    bytes: u64,
+    credit: i64,
+    state: CodelState,
+    is_listed: bool,
+}
+
+impl FqCodel {
+    /// So many queues, each with a quantum of so many bytes. Section 4.1.3 and 5.2 of the RFC have 1024 queues, a
+    /// quantum of 1514 bytes and 10240 packets.
+    ///
+    /// # Panics
+    /// If there is to be no queue, or a quantum of nothing.
+    pub fn new(spec: CodelSpec, n_queues: u32, quantum: u32, limit_packets: u64) -> Self {
+        assert!(n_queues > 0 && quantum > 0, "a flow has a queue, and a queue has credit");
+        Self {
+            spec,
+            queues: vec![Queue::default(); n_queues as usize],
+            new: VecDeque::new(),
+            old: VecDeque::new(),
+            quantum,
+            limit_packets,
+            backlog: Backlog::default(),
+            drops: Drops::default(),
+        }
+    }
+
+    /// Drops from the head of the queue with the most bytes, of two the one with the lower number.
+    fn make_room(&mut self) {
+        let longest = (0..self.queues.len()).rev().max_by_key(|number| self.queues[*number].bytes);
+        let Some(number) = longest else { return };
+        let queue = &mut self.queues[number];
+        let n = queue.items.len().div_ceil(2).min(BATCH);
+        for item in queue.items.drain(..n) {
+            queue.bytes -= u64::from(item.len);
+            self.backlog.remove(&item);
+            self.drops.push(item, DropReason::PushedOut);
+        }
+    }
+}
+
+impl Discipline for FqCodel {
+    fn enqueue(&mut self, item: Item, _now_ns: u64) {
+        self.backlog.add(&item);
+        let number = item.flow % self.queues.len() as u32;
+        let queue = &mut self.queues[number as usize];
+        queue.items.push_back(item);
+        queue.bytes += u64::from(item.len);
+        if !queue.is_listed {
+            queue.is_listed = true;
+            queue.credit = i64::from(self.quantum);
+            self.new.push_back(number);
+        }
+        if self.backlog.packets > self.limit_packets {
+            self.make_room();
+        }
+    }
+
+    fn dequeue(&mut self, now_ns: u64) -> Option<Item> {
+        loop {
+            let is_new = !self.new.is_empty();
+            let list = if is_new { &mut self.new } else { &mut self.old };
+            let number = *list.front()?;
+            let Queue { items, bytes, credit, state, is_listed } = &mut self.queues[number as usize];
+            if *credit <= 0 {
+                *credit += i64::from(self.quantum);
+                list.pop_front();
+                self.old.push_back(number);
+                continue;
+            }
+            let backlog = &mut self.backlog;
+            let pop = || {
+                let item = items.pop_front()?;
+                *bytes -= u64::from(item.len);
+                backlog.remove(&item);
+                Some((item, *bytes))
+            };
+            if let Some(item) = state.dequeue(&self.spec, now_ns, pop, &mut self.drops) {
+                *credit -= i64::from(item.len);
+                return Some(item);
+            }
+            // An empty new queue becomes an old one, so that it is no new one again before others had their turn.
+            list.pop_front();
+            if is_new {
+                self.old.push_back(number);
+            } else {
+                *is_listed = false;
+            }
+        }
+    }
+
+    fn poll_drop(&mut self) -> Option<Dropped> {
+        self.drops.poll()
+    }
+
+    fn backlog(&self) -> Backlog {
+        self.backlog
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn item(id: u64, flow: u32, len: u32) -> Item {
+        Item { id, flow, len, ..Item::default() }
+    }
+
+    fn drain(queue: &mut FqCodel) -> Vec<u64> {
+        core::iter::from_fn(|| queue.dequeue(0)).map(|item| item.id).collect()
+    }
+
+    /// A flow that sends little would wait behind one that sends much: RFC 8290, section 1.2.
+    #[test]
+    fn sparse_flows_go_first_and_others_share_by_bytes() {
+        let mut queue = FqCodel::new(CodelSpec::default(), 1024, 1514, 10_240);
+        (0..3).for_each(|id| queue.enqueue(item(id, 1, 1500), 0));
+        (3..9).for_each(|id| queue.enqueue(item(id, 2, 750), 0));
+        let mut order = vec![queue.dequeue(0).unwrap().id];
+        queue.enqueue(item(9, 3, 100), 0);
+        order.extend(drain(&mut queue));
+        // Flow 1 has 14 bytes left and goes on, then 2 with three packets, then the new one, and so on by turns.
+        assert_eq!(order, [0, 1, 3, 4, 5, 9, 2, 6, 7, 8]);
+        assert_eq!(queue.backlog(), Backlog::default());
+    }
+
+    /// A full queue would drop what just came, and not what the flow with the most bytes had queued: section 4.1.
+    #[test]
+    fn the_fullest_queue_loses_half_from_its_head() {
+        let mut queue = FqCodel::new(CodelSpec::default(), 1024, 1514, 10);
+        (0..9).for_each(|id| queue.enqueue(item(id, 1, 1000), 0));
+        queue.enqueue(item(9, 2, 1000), 0);
+        queue.enqueue(item(10, 2, 1000), 0);
+        let dropped: Vec<u64> =
+            core::iter::from_fn(|| queue.poll_drop()).map(|dropped| dropped.item.id).collect();
+        assert_eq!(dropped, [0, 1, 2, 3, 4]);
+        assert_eq!(drain(&mut queue), [5, 6, 9, 10, 7, 8]);
+    }
+}

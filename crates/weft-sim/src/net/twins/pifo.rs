@@ -1,0 +1,104 @@
+//! Push in, first out: the item with the least rank goes first.
+
+use core::cmp::Reverse;
+use std::collections::BinaryHeap;
+
+use crate::net::discipline::{Backlog, Discipline, DropReason, Dropped, Drops, Item};
+
+/// A queue in order of rank, equal ones as they came, on a binary heap; what arrives when it is full is dropped.
+///
+/// Source: Sivaraman et al., "Programmable Packet Scheduling at Line Rate", SIGCOMM 2016. The rank is a function of the
+/// item, so that it is SRPT with `remaining`, strict priority with `class`.
+#[derive(Clone, Debug)]
+pub struct Pifo {
+    /// Rank, number in order of arrival, place among the items.
+    heap: BinaryHeap<Reverse<(u64, u64, u32)>>,
+    items: Vec<Item>,
+    free: Vec<u32>,
+    rank: fn(&Item) -> u64,
+    arrived: u64,
+    limit_packets: u64,
+    backlog: Backlog,
+    drops: Drops,
+}
+
+impl Pifo {
+    /// A queue for so many packets, in order of this rank.
+    pub fn new(rank: fn(&Item) -> u64, limit_packets: u64) -> Self {
+        Self {
+            heap: BinaryHeap::new(),
+            items: Vec::new(),
+            free: Vec::new(),
+            rank,
+            arrived: 0,
+            limit_packets,
+            backlog: Backlog::default(),
+            drops: Drops::default(),
+        }
+    }
+}
+
+impl Discipline for Pifo {
+    fn enqueue(&mut self, item: Item, _now_ns: u64) {
+        if self.backlog.packets >= self.limit_packets {
+            return self.drops.push(item, DropReason::Full);
+        }
+        self.backlog.add(&item);
+        let place = match self.free.pop() {
+            Some(place) => {
+                self.items[place as usize] = item;
+                place
+            }
+            None => {
+                self.items.push(item);
+                self.items.len() as u32 - 1
+            }
+        };
+        self.heap.push(Reverse(((self.rank)(&item), self.arrived, place)));
+        self.arrived += 1;
+    }
+
+    fn dequeue(&mut self, _now_ns: u64) -> Option<Item> {
+        let Reverse((_, _, place)) = self.heap.pop()?;
+        self.free.push(place);
+        let item = self.items[place as usize];
+        self.backlog.remove(&item);
+        Some(item)
+    }
+
+    fn poll_drop(&mut self) -> Option<Dropped> {
+        self.drops.poll()
+    }
+
+    fn backlog(&self) -> Backlog {
+        self.backlog
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::Dice;
+
+    /// Something would go before what has a lower rank, or before what came earlier with the same.
+    #[test]
+    fn the_least_rank_goes_first_and_equals_as_they_came() {
+        let mut dice = Dice::new(4);
+        let mut queue = Pifo::new(|item| u64::from(item.remaining), 900);
+        let mut waiting: Vec<(u32, u64)> = Vec::new();
+        for id in 0..20_000 {
+            if dice.chance(520) {
+                let remaining = dice.within(&(0..=50)) as u32;
+                queue.enqueue(Item { id, remaining, len: 1, ..Item::default() }, 0);
+                match queue.poll_drop() {
+                    Some(dropped) => assert_eq!((dropped.item.id, waiting.len()), (id, 900)),
+                    None => waiting.push((remaining, id)),
+                }
+            } else {
+                let first = waiting.iter().min().copied();
+                assert_eq!(queue.dequeue(0).map(|item| (item.remaining, item.id)), first);
+                waiting.retain(|known| Some(*known) != first);
+            }
+        }
+    }
+}

@@ -1,0 +1,89 @@
+//! Shapes of networks, and what disciplines do in them.
+
+use crate::rig::{MS, S, rates};
+use weft_sim::net::measure::tail;
+use weft_sim::net::twins::{CodelSpec, Fifo, FqCodel, Pfabric, Pifo};
+use weft_sim::net::{
+    Discipline, Dumbbell, FatTree, FlowId, FlowSpec, LinkId, LinkSpec, Net, ParkingLot, SenderSpec, Sizes,
+    Workload,
+};
+
+fn flow(forward: Vec<LinkId>, back: Vec<LinkId>, workload: Workload) -> FlowSpec {
+    FlowSpec { forward, back, sender: SenderSpec::default(), workload, class: 0, start_ns: 0 }
+}
+
+/// The shares of three links in a row that the flow through all of them gets, beside one on each.
+fn long_share(queue: fn() -> Box<dyn Discipline>) -> f64 {
+    let mut net = Net::new(1);
+    let lot = ParkingLot::new(&mut net, 3, &LinkSpec::fixed(10_000_000, 5 * MS), queue, 15 * MS);
+    let long = net.add_flow(flow(lot.links.clone(), vec![lot.back], Workload::Endless));
+    let others: Vec<FlowId> = lot
+        .links
+        .iter()
+        .map(|link| net.add_flow(flow(vec![*link], vec![lot.back], Workload::Endless)))
+        .collect();
+    let flows: Vec<FlowId> = core::iter::once(long).chain(others).collect();
+    let rates = rates(&mut net, &flows, 10 * S, 60 * S);
+    for other in &rates[1..] {
+        assert!(rates[0] + other > 8.5e6, "each link is used: {rates:?}");
+    }
+    rates[0] / 10e6
+}
+
+/// A flow through many bottlenecks would get as much from a queue in order of arrival, where it pays for each of them,
+/// as from fair queues, which give it its share of each.
+#[test]
+fn fair_queues_give_a_long_way_its_share() {
+    let fifo = long_share(|| Box::new(Fifo::new(50)));
+    let fair = long_share(|| Box::new(FqCodel::new(CodelSpec::default(), 1024, 1514, 1000)));
+    assert!((0.42..0.55).contains(&fair) && fifo < 0.33, "{fair} {fifo}");
+}
+
+/// A fat tree would not carry what its hosts can send.
+#[test]
+fn a_fat_tree_carries_a_permutation_at_full_rate() {
+    let mut net = Net::new(1);
+    let link = LinkSpec::fixed(100_000_000, 10_000);
+    let tree = FatTree::new(&mut net, 4, &link, || Box::new(Fifo::new(100)));
+    // Each host of a pod goes over a core switch of its own, so no two flows share a link.
+    let flows: Vec<FlowId> = (0..tree.hosts())
+        .map(|host| {
+            let (other, choice) = ((host + 4) % tree.hosts(), host as u32 % 4);
+            let forward = tree.path(host, other, choice);
+            net.add_flow(flow(forward, tree.path(other, host, choice), Workload::Endless))
+        })
+        .collect();
+    let rates = rates(&mut net, &flows, 100 * MS, 500 * MS);
+    assert!(rates.iter().all(|rate| *rate > 90e6), "{rates:?}");
+}
+
+/// How long small messages take, at worst of a hundred, beside large ones.
+fn small_tail_ms(queue: Box<dyn Discipline>) -> f64 {
+    let mut net = Net::new(3);
+    let ends = Dumbbell::new(&mut net, LinkSpec::fixed(1_000_000_000, 20_000), queue, 20_000);
+    let mut add = |bytes, gap_mean_ns| {
+        let workload = Workload::Poisson { sizes: Sizes::Fixed(bytes), gap_mean_ns };
+        net.add_flow(flow(vec![ends.bottleneck], vec![ends.back], workload))
+    };
+    // 640 Mbit/s of large messages, and 32 of small ones.
+    for _ in 0..8 {
+        add(1_000_000, 100 * MS);
+    }
+    let small: Vec<FlowId> = (0..8).map(|_| add(10_000, 20 * MS)).collect();
+    net.run_until(2 * S);
+    net.conservation().unwrap();
+    let mut took: Vec<u64> =
+        small.iter().flat_map(|flow| net.flow(*flow).completions).map(|done| done.took_ns).collect();
+    assert!(took.len() > 600);
+    tail(&mut took, 0.99).unwrap() as f64 / 1e6
+}
+
+/// What is nearly done would wait for what is not: the claim of pFabric, and of SRPT.
+#[test]
+fn short_messages_pass_long_ones_where_the_shortest_goes_first() {
+    let fifo = small_tail_ms(Box::new(Fifo::new(1000)));
+    let pfabric = small_tail_ms(Box::new(Pfabric::new(1_500_000)));
+    let srpt = small_tail_ms(Box::new(Pifo::new(|item| u64::from(item.remaining), 1000)));
+    // pFabric's flow goes first as a whole when its last packet waits: with TCP's windows that is more than it wants.
+    assert!(srpt < 0.5 && pfabric < 0.75 * fifo, "{fifo} {pfabric} {srpt}");
+}
