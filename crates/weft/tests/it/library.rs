@@ -253,8 +253,11 @@ fn calls_under_way_count_as_load() {
             let mut client = test.client().await;
             // Whoever gets this one is busy for a while; if it is the quick one, the next goes to the other.
             let mut other = client.clone();
+            let before = slow.n_calls();
             let busy = tokio::spawn(async move { while other.get("ann").await != Ok("slow".to_owned()) {} });
-            tokio::time::sleep(Duration::from_millis(50)).await;
+            while slow.n_calls() == before {
+                tokio::time::sleep(Duration::from_millis(1)).await;
+            }
             assert_eq!(
                 client.count(20, |_| "bob".to_owned()).await,
                 BTreeMap::from([("quick".to_owned(), 20)])
