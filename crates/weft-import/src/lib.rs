@@ -27,7 +27,7 @@ pub use rule::{Net, Row, Verdict};
 /// Rows that a list may become.
 pub const ROWS_MAX: usize = 1_000_000;
 /// Rows that one rule may become.
-pub const ROWS_OF_RULE_MAX: usize = 65_536;
+const ROWS_OF_RULE_MAX: usize = 65_536;
 /// Faults that are told; what follows is not read.
 pub const FAULTS_MAX: usize = 100;
 /// Distance of the ranks of two rows, so that others fit between.
