@@ -13,11 +13,16 @@
 use crate::source::{FileId, Span};
 
 mod filter;
+mod queue;
 mod wire;
 
 pub use filter::{
     BackoffClause, BudgetClause, CircuitPolicy, CongestionLaw, CongestionPolicy, Filter, HedgePolicy,
     OutlierPolicy, Policy, PolicyKind, RatePolicy, RatioClause, RetryPolicy,
+};
+
+pub use queue::{
+    Link, PartitionInto, Queue, QueueDecl, QueueEvent, QueueHandler, QueueLimit, QueueUse, QueueVerdict,
 };
 
 pub use wire::{
@@ -109,6 +114,10 @@ pub enum Item {
     Union(ProtocolUnion),
     /// `CREATE PORT ...;`
     Port(Port),
+    /// `CREATE QUEUE ... END;`
+    Queue(Queue),
+    /// `CREATE LINK ...;`
+    Link(Link),
     /// `DROP kind name;`
     Drop(DropItem),
     /// `INSERT INTO chain.instance.table VALUES (...);`
@@ -132,6 +141,8 @@ impl Item {
             Self::Protocol(item) => item.span,
             Self::Union(item) => item.span,
             Self::Port(item) => item.span,
+            Self::Queue(item) => item.span,
+            Self::Link(item) => item.span,
             Self::Drop(item) => item.span,
             Self::Insert(item) => item.span,
         }
@@ -163,6 +174,10 @@ pub enum Kind {
     Protocol,
     /// Where frames come in and go out.
     Port,
+    /// A queue program.
+    Queue,
+    /// A port's way out, with a rate and a queue.
+    Link,
 }
 
 /// `IMPORT 'path';`
@@ -1038,6 +1053,8 @@ pub enum StmtKind {
     },
     /// A verdict, which ends the handler.
     Verdict(Verdict),
+    /// A verdict of a queue.
+    QueueVerdict(QueueVerdict),
 }
 
 /// A header of a PUSH: `p (f = e, ...)`

@@ -22,7 +22,14 @@ use weft_core::{Interval, Type, Value};
 
 use crate::source::Span;
 
+mod queue;
+
 pub use crate::ast::{Balance, Evict, Merge, Side, SinkFormat};
+pub use queue::{
+    Link, Queue, QueueBinary, QueueExpr, QueueExprKind, QueueHandler, QueueLevel, QueueLimit, QueueLiteral,
+    QueueMoment, QueueOverflow, QueuePartitions, QueuePlace, QueueStmt, QueueStmtKind, QueueType, QueueUnary,
+    QueueVar, QueueVerdict, QueueVictim,
+};
 
 /// A checked program: all files together.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -51,6 +58,10 @@ pub struct Network {
     pub chains: Vec<Chain>,
     /// Rows that the program gives to tables filled by the controller.
     pub fills: Vec<Fill>,
+    /// The queues that can be used without arguments.
+    pub queues: Vec<Queue>,
+    /// Where packets wait.
+    pub links: Vec<Link>,
 }
 
 impl Network {

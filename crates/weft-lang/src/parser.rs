@@ -22,6 +22,7 @@ mod filter;
 mod function;
 pub(crate) mod layout;
 pub(crate) mod question;
+mod queue;
 mod stmt;
 mod table;
 mod ty;
@@ -73,6 +74,7 @@ pub fn forms() -> impl Iterator<Item = (&'static str, &'static str)> {
         .chain(stmt::forms())
         .chain(chain::forms())
         .chain(filter::forms())
+        .chain(queue::forms())
 }
 
 /// The names of the types.
@@ -83,7 +85,7 @@ pub fn type_names() -> impl Iterator<Item = &'static str> {
 /// The keywords of the parser's tables; clauses have more.
 pub fn words() -> impl Iterator<Item = &'static str> {
     let elsewhere = KINDS_ELSEWHERE.iter().chain(ITEMS_ELSEWHERE).copied();
-    let tables = element::words().chain(expr::words()).chain(ty::words());
+    let tables = element::words().chain(expr::words()).chain(ty::words()).chain(queue::words());
     forms().map(|(keyword, _)| keyword).chain(elsewhere).chain(tables).chain(cursor::RESERVED.iter().copied())
 }
 
@@ -168,10 +170,12 @@ const KINDS: &[(Row<ReadKind>, Kind)] = &[
         Kind::Protocol,
     ),
     (Row { keyword: "PORT", read: |p, create| p.port(create), form: edge::PORT_FORM }, Kind::Port),
+    (Row { keyword: "QUEUE", read: |p, create| p.queue(create), form: queue::QUEUE_FORM }, Kind::Queue),
+    (Row { keyword: "LINK", read: |p, create| p.link(create), form: queue::LINK_FORM }, Kind::Link),
 ];
 
 /// Kinds of the design that this version does not have.
-const KINDS_ELSEWHERE: &[&str] = &["QUEUE", "LINK", "STACK", "POLICY"];
+const KINDS_ELSEWHERE: &[&str] = &["STACK", "POLICY"];
 
 /// Statements of the design on the running network.
 const ITEMS_ELSEWHERE: &[&str] = &["ALTER", "SELECT", "UPDATE", "DELETE"];

@@ -34,7 +34,10 @@ pub fn handle(handler: &Handler, words: &mut Words<'_>) -> u64 {
 }
 
 /// An operation that reads no word.
-pub(crate) fn pure(op: &Op, get: impl Fn(Value) -> u64) -> u64 {
+///
+/// # Panics
+/// Of [`Op::Load`], which reads one.
+pub fn pure(op: &Op, get: impl Fn(Value) -> u64) -> u64 {
     let int = |value| get(value) as i64;
     let float = |value| f64::from_bits(get(value));
     let truth = |value| get(value) != 0;

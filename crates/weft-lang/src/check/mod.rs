@@ -32,6 +32,7 @@ pub mod native;
 pub mod network;
 mod query;
 pub mod question;
+pub mod queue;
 mod reshape;
 pub(crate) mod scope;
 pub mod size;
@@ -305,6 +306,13 @@ fn network_of(cx: &mut Cx<'_>, program: &Program) -> Network {
             }
             Item::Table(item) => network.tables.push(shared_table(cx, item)),
             _ => {}
+        }
+    }
+    let queues = queue::Queues::of(&items);
+    network.queues = queues.check(cx);
+    for item in &items {
+        if let Item::Link(item) = item {
+            network.links.extend(queues.link(cx, &network.ports, item));
         }
     }
     let mut elements = Vec::new();

@@ -81,6 +81,11 @@ fn lists(item: &Item) -> Vec<(&'static str, usize, Span)> {
             ("columns", item.columns.len(), item.name.span),
         ],
         Item::Port(item) => vec![("options", item.options.len(), item.name.span)],
+        Item::Queue(item) => vec![
+            ("parameters", item.params.len(), item.name.span),
+            ("declarations", item.decls.len(), item.name.span),
+            ("handlers", item.handlers.len(), item.name.span),
+        ],
         _ => Vec::new(),
     }
 }

@@ -143,6 +143,14 @@ codes! {
     FIELD_FIXED = "W0611", "a field of a header that programs do not set";
     RESHAPE_UNFIT = "W0612", "headers that cannot be put on or taken off like that";
     FRAME_CHANGED = "W0613", "a field of a frame that is looked at behind PUSH, POP or CUT";
+
+    // W07xx: queues and links.
+    QUEUE_NO_VERDICT = "W0701", "a path through a handler of a queue that ends in no verdict";
+    QUEUE_NO_LIMIT = "W0702", "a queue without a limit";
+    QUEUE_NOT_SEEN = "W0703", "something that a queue cannot see";
+    QUEUE_RANK = "W0704", "a rank that cannot be ordered by";
+    QUEUE_SHAPE = "W0705", "parts of a queue that do not fit together";
+    QUEUE_USE = "W0706", "a queue or a link that is not used as it is declared";
 }
 
 /// The title of a code, if it is in the table.

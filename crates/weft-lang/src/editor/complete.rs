@@ -582,6 +582,8 @@ impl Place<'_> {
             | K::Cluster
             | K::Route
             | K::Port
+            | K::Queue
+            | K::Link
             | K::Instance
             | K::Edge => CandidateKind::Object,
             K::Function => CandidateKind::Function,

@@ -9,7 +9,7 @@ use std::collections::BTreeMap;
 use crate::ast::{
     BudgetClause, Chain, ChainOn, ChainOptionKind, Decl, Element, EncapSet, Event, Expr, ExprKind, Field,
     Filter, Guard, Handler, Ident, InsertRows, InsertSource, Item, Join, JoinCondition, Kind, Param, Path,
-    PayloadChoice, Place, PolicyKind, Protocol, ProtocolClause, Select, SelectItem, Stage, StageArg,
+    PayloadChoice, Place, PolicyKind, Protocol, ProtocolClause, Queue, QueueDecl, QueueEvent, QueueUse, QueueVerdict, Select, SelectItem, Stage, StageArg,
     StageNode, Stmt, StmtKind, Subselect, Table, TableOptionKind, TypeExpr, Update, Verdict, VerdictKind,
     WireItem, WireRuleKind, WireUntil, WireWidth, WithItem,
 };
@@ -31,6 +31,8 @@ pub enum SymbolKind {
     Cluster,
     Route,
     Port,
+    Queue,
+    Link,
     /// A wire format, or a name for several.
     Protocol,
     /// A field of a header.
@@ -68,6 +70,8 @@ impl SymbolKind {
             Self::Cluster => "cluster",
             Self::Route => "route",
             Self::Port => "port",
+            Self::Queue => "queue",
+            Self::Link => "link",
             Self::Protocol => "protocol",
             Self::WireField => "field of a header",
             Self::Param => "parameter",
@@ -284,6 +288,8 @@ impl Walk {
             Item::Cluster(item) => drop(self.add(SymbolKind::Cluster, &item.name, item.span, None)),
             Item::Route(item) => drop(self.add(SymbolKind::Route, &item.name, item.span, None)),
             Item::Port(item) => drop(self.add(SymbolKind::Port, &item.name, item.span, None)),
+            Item::Queue(item) => self.declare_queue(item),
+            Item::Link(item) => drop(self.add(SymbolKind::Link, &item.name, item.span, None)),
             Item::Protocol(item) => {
                 let id = self.add(SymbolKind::Protocol, &item.name, item.span, None);
                 self.declare_wire(&item.items, id);
@@ -332,6 +338,16 @@ impl Walk {
                 }
                 Decl::Sketch(sketch) => drop(self.add(SymbolKind::Sketch, &sketch.name, sketch.span, id)),
                 Decl::Edge(edge) => drop(self.add(SymbolKind::Edge, &edge.name, edge.span, id)),
+            }
+        }
+    }
+
+    fn declare_queue(&mut self, queue: &Queue) {
+        let id = Some(self.add(SymbolKind::Queue, &queue.name, queue.span, None));
+        self.declare_head(&queue.params, &[], id);
+        for decl in &queue.decls {
+            if let QueueDecl::Var { var, span, .. } = decl {
+                self.add_typed(SymbolKind::Var, (&var.name, &var.ty, *span), id);
             }
         }
     }
@@ -403,11 +419,19 @@ impl Walk {
                     Kind::Route => SymbolKind::Route,
                     Kind::Protocol => SymbolKind::Protocol,
                     Kind::Port => SymbolKind::Port,
+                    Kind::Queue => SymbolKind::Queue,
+                    Kind::Link => SymbolKind::Link,
                 };
                 self.note_member(None, &drop.name, kind);
             }
             Item::Insert(rows) => self.insert_rows(rows),
             Item::Protocol(protocol) => self.protocol(protocol),
+            Item::Queue(queue) => self.queue(queue),
+            Item::Link(link) => {
+                self.note_member(None, &link.port, SymbolKind::Port);
+                self.exprs(&link.rate);
+                self.queue_use(&link.queue);
+            }
             Item::Union(union) => {
                 for member in &union.members {
                     self.note_member(None, member, SymbolKind::Protocol);
@@ -417,6 +441,44 @@ impl Walk {
                 }
             }
             Item::Import(_) | Item::Type(_) | Item::Listener(_) | Item::Cluster(_) | Item::Port(_) => {}
+        }
+    }
+
+    // ---- queues ----
+
+    fn queue(&mut self, queue: &Queue) {
+        let outside = self.element;
+        self.element = self.index.member(None, &queue.name.name, |kind| kind == SymbolKind::Queue);
+        queue.uses.iter().for_each(|used| self.queue_use(used));
+        for decl in &queue.decls {
+            match decl {
+                QueueDecl::Var { var, .. } => self.exprs(&var.default),
+                QueueDecl::Partition { key, .. } => self.expr(key),
+                QueueDecl::OrderPartitions { by, .. } | QueueDecl::OrderPackets { by, .. } => self.expr(by),
+                QueueDecl::Limit(limit) => {
+                    self.exprs(&limit.packets);
+                    self.exprs(&limit.bytes);
+                }
+            }
+        }
+        for handler in &queue.handlers {
+            let name = Ident { name: "ON".to_owned(), span: handler.event_span };
+            self.handler = Some(self.add(SymbolKind::Handler, &name, handler.span, self.element));
+            // `ON DEQUEUE` is no name that could be asked for.
+            self.index.uses.pop();
+            if let QueueEvent::Every(interval) = &handler.event {
+                self.expr(interval);
+            }
+            self.block(&handler.body);
+        }
+        (self.handler, self.element) = (None, outside);
+    }
+
+    fn queue_use(&mut self, used: &QueueUse) {
+        let queue = self.note_member(None, &used.queue, SymbolKind::Queue);
+        for arg in &used.args {
+            self.note_member(queue, &arg.name, SymbolKind::Param);
+            self.expr(&arg.value);
         }
     }
 
@@ -775,6 +837,8 @@ impl Walk {
             StmtKind::Pop { .. } => {}
             StmtKind::Cut { bytes } => self.expr(bytes),
             StmtKind::Verdict(verdict) => self.verdict(verdict),
+            StmtKind::QueueVerdict(QueueVerdict::Hold { time, .. }) => self.expr(time),
+            StmtKind::QueueVerdict(_) => {}
         }
     }
 

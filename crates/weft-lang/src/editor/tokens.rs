@@ -96,6 +96,8 @@ const fn class_of(kind: SymbolKind) -> TokenClass {
         | K::Cluster
         | K::Route
         | K::Port
+        | K::Queue
+        | K::Link
         | K::Instance
         | K::Edge
         | K::Signal

@@ -95,6 +95,8 @@ pub(super) struct Parser<'a> {
     pub(super) height: u32,
     /// The blocks that are open in the handler being read, outermost first.
     pub(super) blocks: Vec<Block>,
+    /// The handlers being read are those of a queue, which have verdicts of their own.
+    pub(super) in_queue: bool,
     pub(super) layout: Layout,
 }
 
@@ -123,6 +125,7 @@ impl<'a> Parser<'a> {
             depth: 0,
             height: 0,
             blocks: Vec::new(),
+            in_queue: false,
             layout,
         }
     }

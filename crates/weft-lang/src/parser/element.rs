@@ -133,7 +133,7 @@ impl Parser<'_> {
         Ok(Param { name, ty, function: None, default, span })
     }
 
-    fn ends_body(&self) -> bool {
+    pub(super) fn ends_body(&self) -> bool {
         self.at_eof()
             || self.peek_keyword(0, "CREATE")
             || (self.peek_keyword(0, "END") && !self.ends_inner_block())

@@ -110,12 +110,16 @@ impl Parser<'_> {
     }
 
     fn offer_statements(&mut self) {
+        if self.in_queue {
+            return self.offer_queue_statements();
+        }
         self.offer(STATEMENTS.iter().map(|row| row.keyword));
         self.offer(VERDICTS.iter().map(|row| row.keyword));
     }
 
     pub(super) fn at_statement(&self) -> bool {
-        self.word().is_some_and(|word| find(STATEMENTS, word).is_some() || find(VERDICTS, word).is_some())
+        let is_own = |word| find(STATEMENTS, word).is_some() || find(VERDICTS, word).is_some();
+        self.word().is_some_and(is_own) || self.at_queue_verdict()
     }
 
     /// Skips to where a statement may begin: after a `;`, or at a line that begins with one or ends a block.
@@ -145,6 +149,9 @@ impl Parser<'_> {
     fn stmt_kind(&mut self) -> Parsed<StmtKind> {
         self.form = "";
         let word = self.word().unwrap_or_default();
+        if let Some(kind) = self.queue_verdict()? {
+            return Ok(kind);
+        }
         if let Some(row) = find(STATEMENTS, word) {
             self.bump_keyword();
             self.form = row.form;

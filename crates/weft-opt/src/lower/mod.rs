@@ -4,6 +4,7 @@
 //! - expressions (`expr`, `arith`, `convert`), looks at tables (`rows`), statements (`stmt`, `tables`, `verdict`);
 //! - one handler with its error path (`body`);
 //! - the parser of frames, for a chain on ports (`wire`);
+//! - queues, which have an IR of their own (`queue`);
 //! - this module puts the chain together: inputs, tables, variables, sinks, the call's row.
 //!
 //! How errors go: an expression carries its error as a flag and a code. The statement that uses it asks the flag
@@ -20,6 +21,7 @@ mod locks;
 mod logic;
 mod native;
 mod places;
+mod queue;
 mod reshape;
 mod rows;
 mod stmt;
@@ -50,6 +52,7 @@ use crate::cost::handler_ops;
 use crate::passes;
 use body::Body;
 use locks::{Lock, Touches};
+pub use queue::queue;
 use reshape::Roots;
 
 /// What lowering needs to know besides the program.

@@ -1,0 +1,195 @@
+//! The syntax tree of queues and links.
+
+use super::{Assign, Expr, Ident, Param, Stmt};
+use crate::source::Span;
+
+/// `CREATE QUEUE name (params) AS [a EACH USING b;] declarations; handlers END;`
+#[derive(Clone, PartialEq, Debug)]
+pub struct Queue {
+    /// `OR REPLACE` was written.
+    pub or_replace: bool,
+    /// Its name.
+    pub name: Ident,
+    /// Its parameters.
+    pub params: Vec<Param>,
+    /// `a EACH USING b EACH USING c;`: what it is made of, from the root on. Empty for one that says itself what it does.
+    pub uses: Vec<QueueUse>,
+    /// Its declarations.
+    pub decls: Vec<QueueDecl>,
+    /// Its handlers.
+    pub handlers: Vec<QueueHandler>,
+    /// Some part of the body is left out because of a fault in it.
+    pub is_faulty: bool,
+    /// The whole item.
+    pub span: Span,
+}
+
+/// `queue (param = e, ...)`
+#[derive(Clone, PartialEq, Debug)]
+pub struct QueueUse {
+    /// The queue.
+    pub queue: Ident,
+    /// Values of its parameters.
+    pub args: Vec<Assign>,
+    /// The whole.
+    pub span: Span,
+}
+
+/// A declaration of a queue.
+#[derive(Clone, PartialEq, Debug)]
+pub enum QueueDecl {
+    /// `[PARTITION] VAR name TYPE [= e];`
+    Var {
+        /// One for each partition.
+        per_partition: bool,
+        /// Name, type and start.
+        var: Param,
+        /// The whole.
+        span: Span,
+    },
+    /// `PARTITION BY e [HASH n [WAYS k] | INDEX n];`
+    Partition {
+        /// The key.
+        key: Expr,
+        /// How many, and how they are found.
+        into: Option<PartitionInto>,
+        /// The whole.
+        span: Span,
+    },
+    /// `ORDER PARTITIONS BY rank | MIN(e) [ASC] [BITS n];`
+    OrderPartitions {
+        /// `rank`, or a call of `MIN`.
+        by: Expr,
+        /// `BITS n`.
+        bits: Option<Expr>,
+        /// The whole.
+        span: Span,
+    },
+    /// `ORDER PACKETS BY e [ASC] [BITS n];`
+    OrderPackets {
+        /// The rank of a packet.
+        by: Expr,
+        /// `BITS n`.
+        bits: Option<Expr>,
+        /// The whole.
+        span: Span,
+    },
+    /// `LIMIT n PACKETS, 'size' ON OVERFLOW DROP ...;`
+    Limit(QueueLimit),
+}
+
+/// `HASH n [WAYS k]` or `INDEX n`
+#[derive(Clone, PartialEq, Debug)]
+pub enum PartitionInto {
+    /// The hash of the key picks one.
+    Hash {
+        /// How many.
+        n: Expr,
+        /// `WAYS k`.
+        ways: Option<Expr>,
+    },
+    /// The key is the index.
+    Index {
+        /// How many.
+        n: Expr,
+    },
+}
+
+/// `LIMIT n PACKETS, 'size' ON OVERFLOW DROP HEAD|TAIL [OF PARTITION [ORDER BY e DESC] [UP TO n]];`
+#[derive(Clone, PartialEq, Debug)]
+pub struct QueueLimit {
+    /// `n PACKETS`.
+    pub packets: Option<Expr>,
+    /// A size.
+    pub bytes: Option<Expr>,
+    /// `HEAD` and not `TAIL`.
+    pub head: bool,
+    /// `OF PARTITION`.
+    pub of_partition: bool,
+    /// `ORDER BY e DESC`.
+    pub victim: Option<Expr>,
+    /// `UP TO n`.
+    pub batch: Option<Expr>,
+    /// The whole.
+    pub span: Span,
+}
+
+/// `ON event statements`
+#[derive(Clone, PartialEq, Debug)]
+pub struct QueueHandler {
+    /// When it runs.
+    pub event: QueueEvent,
+    /// `ON event`.
+    pub event_span: Span,
+    /// What it does.
+    pub body: Vec<Stmt>,
+    /// The whole.
+    pub span: Span,
+}
+
+/// When a handler of a queue runs.
+#[derive(Clone, PartialEq, Debug)]
+pub enum QueueEvent {
+    /// `ON ENQUEUE`
+    Enqueue,
+    /// `ON ACTIVATE`
+    Activate,
+    /// `ON SELECT`
+    Select,
+    /// `ON DEQUEUE`
+    Dequeue,
+    /// `ON EMPTY`
+    Empty,
+    /// `ON EVERY interval`
+    Every(Expr),
+}
+
+/// How a handler of a queue ends.
+#[derive(Clone, PartialEq, Debug)]
+pub enum QueueVerdict {
+    /// `ACCEPT`
+    Accept,
+    /// `SEND`
+    Send,
+    /// `ROTATE`: sends, and the partition goes behind those of its rank.
+    Rotate,
+    /// `NEXT`: the partition goes behind those of its rank.
+    Next,
+    /// `STAY`
+    Stay,
+    /// `SERVE`: the partition is served.
+    Serve,
+    /// `LEAVE`: the partition leaves the order.
+    Leave,
+    /// `HOLD UNTIL e`, `HOLD FOR e`
+    Hold {
+        /// `FOR` and not `UNTIL`.
+        is_span: bool,
+        /// When, or how long.
+        time: Expr,
+    },
+    /// `MARK` and `MARK OR DROP`
+    Mark {
+        /// What cannot be marked is dropped.
+        or_drop: bool,
+    },
+}
+
+/// `CREATE LINK name ON PORT port [RATE 'r'] QUEUE q (args);`
+#[derive(Clone, PartialEq, Debug)]
+pub struct Link {
+    /// `OR REPLACE` was written.
+    pub or_replace: bool,
+    /// Its name.
+    pub name: Ident,
+    /// The port.
+    pub port: Ident,
+    /// It shapes what comes in and not what goes out.
+    pub ingress: Option<Span>,
+    /// `RATE`.
+    pub rate: Option<Expr>,
+    /// The queue.
+    pub queue: QueueUse,
+    /// The whole item.
+    pub span: Span,
+}

@@ -1,0 +1,704 @@
+//! Queues and links: from syntax to trees of levels with known parameters.
+//!
+//! A queue is checked once for each set of values of its parameters: what is wrong for all is told once, because the
+//! same fault at the same place is.
+
+mod body;
+pub(crate) mod expr;
+
+use std::collections::BTreeSet;
+
+use super::Cx;
+use super::scope::with_nearest;
+use crate::ast::{self, Assign, Expr as AstExpr, ExprKind as AstKind, Item, PartitionInto, QueueDecl, QueueUse};
+use crate::diagnostic::{Diagnostic, code};
+use crate::hir::{
+    Link, Port, PortKind, Queue, QueueExpr, QueueExprKind, QueueLevel, QueueLimit, QueueLiteral as Literal,
+    QueueMoment, QueueOverflow, QueuePartitions, QueuePlace, QueueStmt, QueueStmtKind, QueueType as T, QueueVar,
+    QueueVictim,
+};
+use crate::source::Span;
+use weft_core::Type;
+
+/// Levels of a queue, at most.
+pub const LEVELS_MAX: usize = 4;
+/// Partitions of a node, and of a level of the whole tree, at most.
+pub const PARTITIONS_MAX: u32 = 1 << 20;
+/// Packets that a queue may hold, at most.
+pub const PACKETS_MAX: u32 = 1 << 22;
+/// Bytes that a queue may hold, at most.
+pub const BYTES_MAX: u64 = 1 << 40;
+/// Ranks of so many bits are found by bitmaps.
+pub const RANK_BITS_MAX: u8 = 18;
+/// Variables of a node or a partition, at most.
+pub const VARS_MAX: usize = 64;
+/// Partitions where `HASH` is left out.
+const PARTITIONS_DEFAULT: (u32, u32) = (1024, 8);
+
+/// What a name of a queue means.
+#[derive(Clone, Copy, Debug)]
+enum Named {
+    Param(Literal, T),
+    Var(usize, T),
+    PartitionVar(usize, T),
+    /// It has a fault that is told.
+    Broken,
+}
+
+/// The queues of a program, for those that use them.
+pub(super) struct Queues<'a> {
+    items: Vec<&'a ast::Queue>,
+}
+
+impl<'a> Queues<'a> {
+    pub(super) fn of(items: &[&'a Item]) -> Self {
+        let items = items.iter().filter_map(|item| if let Item::Queue(queue) = item { Some(queue) } else { None });
+        Self { items: items.collect() }
+    }
+
+    /// Those that need no arguments.
+    pub(super) fn check(&self, cx: &mut Cx<'_>) -> Vec<Queue> {
+        let mut queues = Vec::new();
+        for item in &self.items {
+            if cx.is_full() {
+                break;
+            }
+            let levels = self.levels(cx, item, None, &mut Vec::new());
+            let misses = item.params.iter().any(|param| param.default.is_none());
+            if let Some(levels) = levels.filter(|_| !misses) {
+                queues.push(Queue { name: item.name.name.clone(), levels, span: item.span });
+            }
+        }
+        queues
+    }
+
+    /// A link.
+    pub(super) fn link(&self, cx: &mut Cx<'_>, ports: &[Port], item: &ast::Link) -> Option<Link> {
+        let names = ports.iter().map(|port| port.name.as_str());
+        let Some(port) = ports.iter().position(|port| port.name == item.port.name) else {
+            let diagnostic =
+                Diagnostic::error(code::NOT_IN_NETWORK, format!("there is no port `{}`", item.port.name))
+                    .at(item.port.span, "unknown");
+            cx.report_missing(with_nearest(diagnostic, &item.port, names));
+            return None;
+        };
+        if ports[port].kind == PortKind::Pcap && item.ingress.is_none() {
+            let diagnostic = Diagnostic::error(code::QUEUE_USE, "a capture does not wait to be written")
+                .at(item.port.span, "a file")
+                .with_help("put the link on a port of a device, or look at it with `weft sim`");
+            cx.report(diagnostic);
+        }
+        let rate = match &item.rate {
+            None => None,
+            Some(AstExpr { kind: AstKind::Str(text), span }) => {
+                let rate = expr::rate(text);
+                if rate.is_none() {
+                    let diagnostic = Diagnostic::error(code::BAD_LITERAL, format!("`{text}` is no rate"))
+                        .at(*span, "how many bits a second?")
+                        .with_help("write '15 Mbit/s': bit/s, kbit/s, Mbit/s or Gbit/s");
+                    cx.report(diagnostic);
+                }
+                rate
+            }
+            Some(other) => {
+                let diagnostic = Diagnostic::error(code::BAD_LITERAL, "a rate is a text")
+                    .at(other.span, "how many bits a second?")
+                    .with_help("write '15 Mbit/s'");
+                cx.report(diagnostic);
+                None
+            }
+        };
+        let levels = self.used(cx, &item.queue, &mut Vec::new())?;
+        let queue = Queue { name: item.queue.queue.name.clone(), levels, span: item.queue.span };
+        let (name, ingress) = (item.name.name.clone(), item.ingress.is_some());
+        Some(Link { name, port, ingress, rate, queue, span: item.span })
+    }
+
+    fn used(&self, cx: &mut Cx<'_>, used: &QueueUse, within: &mut Vec<String>) -> Option<Vec<QueueLevel>> {
+        let Some(item) = self.items.iter().find(|item| item.name.name == used.queue.name) else {
+            let message = format!("there is no queue `{}`", used.queue.name);
+            let diagnostic = Diagnostic::error(code::UNKNOWN_OBJECT, message).at(used.queue.span, "unknown");
+            let names = self.items.iter().map(|item| item.name.name.as_str());
+            cx.report_missing(with_nearest(diagnostic, &used.queue, names));
+            return None;
+        };
+        self.levels(cx, item, Some(used), within)
+    }
+
+    /// The levels of a queue, with the arguments of a use or without any.
+    fn levels(
+        &self,
+        cx: &mut Cx<'_>,
+        item: &ast::Queue,
+        used: Option<&QueueUse>,
+        within: &mut Vec<String>,
+    ) -> Option<Vec<QueueLevel>> {
+        if item.is_faulty {
+            return None;
+        }
+        if within.contains(&item.name.name) || within.len() > LEVELS_MAX {
+            let message = format!("`{}` is made of itself", item.name.name);
+            let diagnostic = Diagnostic::error(code::QUEUE_SHAPE, message).at(item.name.span, "begins here");
+            cx.report(diagnostic.with_help("a queue is made of others, that end in one which says what it does"));
+            return None;
+        }
+        let n_errors = cx.n_errors();
+        let names = params(cx, item, used)?;
+        let mut checker = Checker::new(cx, names);
+        if item.uses.is_empty() {
+            let level = checker.level(item);
+            return level.map(|level| vec![level]);
+        }
+        let limit = checker.composed(item);
+        within.push(item.name.name.clone());
+        let mut levels = Vec::new();
+        for used in &item.uses {
+            let arguments = checker.arguments(used);
+            let found = self.used_with(checker.cx, used, &arguments, within);
+            levels.extend(found?);
+        }
+        within.pop();
+        if let (Some(limit), Some(root)) = (limit, levels.first_mut()) {
+            root.limit = limit;
+        }
+        tree(cx, item, &levels);
+        (cx.n_errors() == n_errors).then_some(levels)
+    }
+
+    /// As `used`, its arguments being constants by now.
+    fn used_with(
+        &self,
+        cx: &mut Cx<'_>,
+        used: &QueueUse,
+        arguments: &[Assign],
+        within: &mut Vec<String>,
+    ) -> Option<Vec<QueueLevel>> {
+        let used = QueueUse { queue: used.queue.clone(), args: arguments.to_vec(), span: used.span };
+        self.used(cx, &used, within)
+    }
+}
+
+/// Whether levels fit under each other.
+fn tree(cx: &mut Cx<'_>, item: &ast::Queue, levels: &[QueueLevel]) {
+    if levels.len() > LEVELS_MAX {
+        let message = format!("a queue of {} levels, and {LEVELS_MAX} are the most", levels.len());
+        cx.report(Diagnostic::error(code::QUEUE_SHAPE, message).at(item.name.span, "too deep"));
+    }
+    let mut n = 1_u64;
+    for (at, level) in levels.iter().enumerate() {
+        n *= level.partitions.as_ref().map_or(1, |(partitions, _)| match partitions {
+            QueuePartitions::Hash { n, .. } | QueuePartitions::Index { n } => u64::from(*n),
+        });
+        if n > u64::from(PARTITIONS_MAX) {
+            let message = format!("{n} partitions in all, and {PARTITIONS_MAX} are the most");
+            cx.report(Diagnostic::error(code::OVER_LIMIT, message).at(item.name.span, "too many"));
+            return;
+        }
+        if at + 1 == levels.len() {
+            continue;
+        }
+        let ranks_packets = level.packet_rank.is_some() || level.least.is_some();
+        let select = level.handlers.iter().find(|handler| handler.moment == QueueMoment::Select);
+        let looks = select.is_some_and(|handler| handler.body.iter().any(sees_packet));
+        let fault = match (ranks_packets, looks) {
+            (true, _) => "orders packets, and holds queues here",
+            (_, true) => "looks at the packet in SELECT, and here it is not known before the queue below says it",
+            _ => continue,
+        };
+        let diagnostic = Diagnostic::error(code::QUEUE_SHAPE, format!("`{}` {fault}", level.name))
+            .at(item.name.span, "made of it")
+            .with_label(level.span, "declared here")
+            .with_help("put it last, or charge packets in ON DEQUEUE");
+        cx.report(diagnostic);
+    }
+}
+
+fn sees_packet(stmt: &QueueStmt) -> bool {
+    let in_expr = |expr: &QueueExpr| reads_packet(expr);
+    match &stmt.kind {
+        QueueStmtKind::Let { value, .. } | QueueStmtKind::Set { value, .. } => in_expr(value),
+        QueueStmtKind::If { arms, otherwise } => {
+            arms.iter().any(|(by, body)| in_expr(by) || body.iter().any(sees_packet))
+                || otherwise.iter().any(sees_packet)
+        }
+        QueueStmtKind::Verdict(crate::hir::QueueVerdict::Hold(time)) => in_expr(time),
+        QueueStmtKind::Verdict(_) => false,
+    }
+}
+
+fn reads_packet(expr: &QueueExpr) -> bool {
+    match &expr.kind {
+        QueueExprKind::Place(place) => matches!(
+            place,
+            QueuePlace::Arrived | QueuePlace::Len | QueuePlace::Ecn | QueuePlace::Id | QueuePlace::Field(_)
+        ),
+        QueueExprKind::Literal(_) | QueueExprKind::Local(_) | QueueExprKind::Rand(_) => false,
+        QueueExprKind::Unary(_, a) => reads_packet(a),
+        QueueExprKind::Binary(_, a, b) => reads_packet(a) || reads_packet(b),
+        QueueExprKind::Case(arms, otherwise) => {
+            arms.iter().any(|(when, then)| reads_packet(when) || reads_packet(then)) || reads_packet(otherwise)
+        }
+    }
+}
+
+/// The parameters of a queue with their values.
+fn params(cx: &mut Cx<'_>, item: &ast::Queue, used: Option<&QueueUse>) -> Option<Vec<(String, Named)>> {
+    let mut names: Vec<(String, Named)> = Vec::new();
+    let args = used.map_or(&[][..], |used| &used.args);
+    for arg in args {
+        if !item.params.iter().any(|param| param.name.name == arg.name.name) {
+            let message = format!("queue `{}` has no parameter `{}`", item.name.name, arg.name.name);
+            let diagnostic = Diagnostic::error(code::UNKNOWN_PARAM, message).at(arg.name.span, "unknown");
+            let known = item.params.iter().map(|param| param.name.name.as_str());
+            cx.report(with_nearest(diagnostic, &arg.name, known));
+            return None;
+        }
+    }
+    let mut is_whole = true;
+    for param in &item.params {
+        let ty = queue_type(cx, &param.ty).map(|(ty, ..)| ty);
+        let arg = args.iter().find(|arg| arg.name.name == param.name.name).map(|arg| &arg.value);
+        let value = match (ty, arg.or(param.default.as_ref())) {
+            (Some(ty), Some(value)) => {
+                let literal = Checker::new(cx, Vec::new()).constant(value, ty);
+                is_whole &= literal.is_some();
+                literal.map_or(Named::Broken, |value| Named::Param(value, ty))
+            }
+            (Some(ty), None) if used.is_none() => Named::Param(stand_in(ty), ty),
+            (Some(_), None) => {
+                let message = format!("parameter `{}` of `{}` has no value", param.name.name, item.name.name);
+                let span = used.map_or(item.name.span, |used| used.span);
+                let diagnostic = Diagnostic::error(code::MISSING_PARAM, message).at(span, "not given here");
+                cx.report(diagnostic.with_label(param.span, "declared here without a default"));
+                is_whole = false;
+                Named::Broken
+            }
+            (None, _) => Named::Broken,
+        };
+        names.push((param.name.name.clone(), value));
+    }
+    is_whole.then_some(names)
+}
+
+/// A value for a parameter that has none where only the meaning is looked at.
+fn stand_in(ty: T) -> Literal {
+    match ty {
+        T::Bool => Literal::Bool(false),
+        T::Float => Literal::Float(1.0),
+        _ => Literal::Int(1),
+    }
+}
+
+/// The type of a variable or parameter: with the range that it holds, and its bits.
+fn queue_type(cx: &mut Cx<'_>, ast: &ast::TypeExpr) -> Option<(T, (i64, i64), u8)> {
+    let known = cx.type_expr(ast)?;
+    let all = (i64::MIN, i64::MAX);
+    let up = |bits: u32| (0, if bits >= 63 { i64::MAX } else { (1 << bits) - 1 });
+    Some(match known {
+        Type::Bool => (T::Bool, (0, 1), 1),
+        Type::Int(64) => (T::Number, all, 64),
+        Type::Int(bits) => {
+            let bits = u32::from(bits);
+            (T::Number, (-(1 << (bits - 1)), (1 << (bits - 1)) - 1), bits as u8)
+        }
+        Type::Uint(bits) => (T::Number, up(u32::from(bits)), bits.min(63) as u8),
+        Type::F64 => (T::Float, all, 64),
+        Type::Size => (T::Size, all, 64),
+        Type::Interval => (T::Interval, all, 64),
+        Type::Timestamp => (T::Timestamp, all, 64),
+        other => {
+            let diagnostic = Diagnostic::error(code::UNKNOWN_TYPE, format!("a queue holds no {other}"))
+                .at(ast.span, "not a number")
+                .with_note("it holds BOOL, I8 to I64, U1 to U64, F64, SIZE, INTERVAL and TIMESTAMP");
+            cx.report(diagnostic);
+            return None;
+        }
+    })
+}
+
+/// Checks one queue, with its parameters known.
+struct Checker<'k, 'c> {
+    cx: &'k mut Cx<'c>,
+    names: Vec<(String, Named)>,
+    locals: Vec<(String, usize, T)>,
+    n_locals: usize,
+    n_rand: u32,
+    /// The handler at hand.
+    moment: Option<QueueMoment>,
+    /// It is a declaration, where there is no packet.
+    is_declaration: bool,
+    fields: BTreeSet<String>,
+    /// `BITS` of the order of partitions.
+    rank_bits: Option<u8>,
+}
+
+impl<'k, 'c> Checker<'k, 'c> {
+    fn new(cx: &'k mut Cx<'c>, names: Vec<(String, Named)>) -> Self {
+        Self {
+            cx,
+            names,
+            locals: Vec::new(),
+            n_locals: 0,
+            n_rand: 0,
+            moment: None,
+            is_declaration: true,
+            fields: BTreeSet::new(),
+            rank_bits: None,
+        }
+    }
+
+    fn note_field(&mut self, field: &str) {
+        self.fields.insert(field.to_owned());
+    }
+
+    fn report(&mut self, code: crate::diagnostic::Code, message: &str, span: Span, label: &str, help: &str) {
+        let diagnostic = Diagnostic::error(code, message).at(span, label);
+        self.cx.report(if help.is_empty() { diagnostic } else { diagnostic.with_help(help) });
+    }
+
+    // ---- constants ---------------------------------------------------------------------------------------------
+
+    fn constant(&mut self, ast: &AstExpr, ty: T) -> Option<Literal> {
+        let typed = self.typed(ast, ty)?;
+        let value = fold(&typed);
+        if value.is_none() {
+            let help = "use literals and parameters";
+            self.report(code::NOT_CONSTANT, "this must be known before the queue runs", ast.span, "not a constant", help);
+        }
+        value
+    }
+
+    fn number(&mut self, ast: &AstExpr, low: i64, high: i64, what: &str) -> Option<i64> {
+        let Literal::Int(n) = self.constant(ast, T::Number)? else { return None };
+        if (low..=high).contains(&n) {
+            return Some(n);
+        }
+        let message = format!("{n} {what}, and it may be {low} to {high}");
+        self.report(code::OVER_LIMIT, &message, ast.span, "outside the limits", "");
+        None
+    }
+
+    /// The arguments of a use, as literals of their own: parameters of this queue are known here.
+    fn arguments(&mut self, used: &QueueUse) -> Vec<Assign> {
+        let mut args = used.args.clone();
+        for arg in &mut args {
+            let AstKind::Path(path) = &arg.value.kind else { continue };
+            let Some(name) = path.as_ident() else { continue };
+            let named = self.names.iter().find(|(known, _)| *known == name.name);
+            if let Some((_, Named::Param(value, ty))) = named {
+                arg.value.kind = spelled(*value, *ty);
+            }
+        }
+        args
+    }
+
+    // ---- declarations ------------------------------------------------------------------------------------------
+
+    /// A queue that is made of others says no more than a limit.
+    fn composed(&mut self, item: &ast::Queue) -> Option<QueueLimit> {
+        let mut limit = None;
+        for decl in &item.decls {
+            match decl {
+                QueueDecl::Limit(clause) => limit = self.limit(clause, None),
+                other => {
+                    let help = "declare it in one of the queues that this one is made of";
+                    self.report(code::QUEUE_SHAPE, "a queue made of others has a limit and no more", decl_span(other), "not here", help);
+                }
+            }
+        }
+        if let Some(handler) = item.handlers.first() {
+            let help = "write the handler in one of the queues that this one is made of";
+            self.report(code::QUEUE_SHAPE, "a queue made of others has no handlers", handler.event_span, "not here", help);
+        }
+        limit
+    }
+
+    fn level(mut self, item: &ast::Queue) -> Option<QueueLevel> {
+        let n_errors = self.cx.n_errors();
+        let (vars, partition_vars) = self.vars(item);
+        let (mut partitions, mut least, mut packet_rank, mut limit) = (None, None, None, None);
+        let mut ordered = None;
+        for decl in &item.decls {
+            match decl {
+                QueueDecl::Var { .. } => {}
+                QueueDecl::Partition { key, into, span } => {
+                    self.once(partitions.is_some(), "PARTITION BY", *span);
+                    partitions = self.partition(key, into.as_ref());
+                }
+                QueueDecl::OrderPartitions { by, bits, span } => {
+                    self.once(ordered.is_some(), "ORDER PARTITIONS", *span);
+                    ordered = Some(*span);
+                    self.rank_bits = bits.as_ref().and_then(|bits| self.bits(bits));
+                    least = self.order(by);
+                }
+                QueueDecl::OrderPackets { by, bits, span } => {
+                    self.once(packet_rank.is_some(), "ORDER PACKETS", *span);
+                    let bits = bits.as_ref().and_then(|bits| self.bits(bits));
+                    packet_rank = self.packet_expr(by).map(|by| (by, bits));
+                    if partitions.is_some() {
+                        let help = "order partitions, or put a queue that orders packets behind EACH USING";
+                        self.report(code::QUEUE_SHAPE, "packets are ordered where there is one partition", *span, "of which partition?", help);
+                    }
+                }
+                QueueDecl::Limit(_) => {}
+            }
+        }
+        for decl in &item.decls {
+            if let QueueDecl::Limit(clause) = decl {
+                self.once(limit.is_some(), "LIMIT", clause.span);
+                limit = self.limit(clause, Some(partitions.is_some()));
+            }
+        }
+        let has_limit = item.decls.iter().any(|decl| matches!(decl, QueueDecl::Limit(_)));
+        if !has_limit {
+            let help = "write `LIMIT 1000 PACKETS ON OVERFLOW DROP TAIL;`";
+            let message = format!("queue `{}` has no limit", item.name.name);
+            self.report(code::QUEUE_NO_LIMIT, &message, item.name.span, "how much may it hold?", help);
+        }
+        if let (Some(span), None) = (ordered, &partitions) {
+            let help = "write `PARTITION BY flow();`";
+            self.report(code::QUEUE_SHAPE, "an order of partitions where there is one", span, "nothing to order", help);
+        }
+        if !partition_vars.is_empty() && partitions.is_none() {
+            let help = "drop `PARTITION`, or write `PARTITION BY flow();`";
+            self.report(code::QUEUE_SHAPE, "variables of partitions where there is one", item.name.span, "not partitioned", help);
+        }
+        let handlers = self.handlers(item, partitions.is_some());
+        let level = QueueLevel {
+            name: item.name.name.clone(),
+            partitions,
+            vars,
+            partition_vars,
+            rank_bits: self.rank_bits,
+            least,
+            packet_rank,
+            limit: limit?,
+            handlers,
+            span: item.span,
+        };
+        (self.cx.n_errors() == n_errors).then_some(level)
+    }
+
+    fn once(&mut self, again: bool, clause: &str, span: Span) {
+        if again {
+            self.report(code::REPEATED_CLAUSE, &format!("`{clause}` is written twice"), span, "again here", "keep one of them");
+        }
+    }
+
+    fn vars(&mut self, item: &ast::Queue) -> (Vec<QueueVar>, Vec<QueueVar>) {
+        let (mut vars, mut partition_vars) = (Vec::new(), Vec::new());
+        for decl in &item.decls {
+            let QueueDecl::Var { per_partition, var, span } = decl else { continue };
+            let name = &var.name.name;
+            if let Some(reserved) = ["p", "rank", "drops", "queue", "partition", "link"].iter().find(|word| *word == name) {
+                let message = format!("`{reserved}` has a meaning of its own in a queue");
+                self.report(code::DUPLICATE_NAME, &message, var.name.span, "taken", "rename it");
+            }
+            if self.names.iter().any(|(known, _)| known == name) {
+                let message = format!("there are two things called `{name}`");
+                self.report(code::DUPLICATE_NAME, &message, var.name.span, "the second", "rename one");
+                continue;
+            }
+            let Some((ty, range, bits)) = queue_type(self.cx, &var.ty) else {
+                self.names.push((name.clone(), Named::Broken));
+                continue;
+            };
+            let start = match &var.default {
+                None => Some(if ty == T::Float { Literal::Float(0.0) } else { zero(ty) }),
+                Some(default) => self.constant(default, ty),
+            };
+            if let Some(Literal::Int(n)) = start
+                && !(range.0..=range.1).contains(&n)
+            {
+                let message = format!("`{name}` holds {} to {}, and begins with {n}", range.0, range.1);
+                self.report(code::BAD_LITERAL, &message, *span, "does not fit", "");
+            }
+            let list = if *per_partition { &mut partition_vars } else { &mut vars };
+            let at = list.len();
+            let named = if *per_partition { Named::PartitionVar(at, ty) } else { Named::Var(at, ty) };
+            self.names.push((name.clone(), named));
+            list.push(QueueVar { name: name.clone(), ty, range, bits, start: start.unwrap_or(zero(ty)) });
+        }
+        for list in [&vars, &partition_vars] {
+            if list.len() > VARS_MAX {
+                let message = format!("{} variables, and {VARS_MAX} are the most", list.len());
+                self.report(code::OVER_LIMIT, &message, item.name.span, "too many", "");
+            }
+        }
+        (vars, partition_vars)
+    }
+
+    /// An expression over a packet, before it has a partition.
+    fn packet_expr(&mut self, ast: &AstExpr) -> Option<QueueExpr> {
+        self.is_declaration = false;
+        let found = self.expr(ast, None);
+        self.is_declaration = true;
+        let found = found?;
+        if found.ty.is_whole() {
+            return Some(found);
+        }
+        let help = "of F64 take the whole part: `number(...)`; of a truth, `CASE WHEN e THEN 1 ELSE 0 END`";
+        self.report(code::QUEUE_RANK, "keys and ranks are whole numbers", ast.span, "another type", help);
+        None
+    }
+
+    fn partition(&mut self, key: &AstExpr, into: Option<&PartitionInto>) -> Option<(QueuePartitions, QueueExpr)> {
+        let key = self.packet_expr(key);
+        let partitions = match into {
+            None => {
+                let (n, ways) = PARTITIONS_DEFAULT;
+                QueuePartitions::Hash { n, ways }
+            }
+            Some(PartitionInto::Index { n }) => {
+                let n = self.number(n, 1, i64::from(PARTITIONS_MAX), "partitions")? as u32;
+                QueuePartitions::Index { n }
+            }
+            Some(PartitionInto::Hash { n: ast, ways }) => {
+                let n = self.number(ast, 1, i64::from(PARTITIONS_MAX), "partitions")? as u32;
+                let ways = match ways {
+                    None => 1,
+                    Some(ways) => self.number(ways, 1, 64, "ways")? as u32,
+                };
+                if n % ways != 0 {
+                    let message = format!("{n} partitions are no whole number of sets of {ways}");
+                    self.report(code::QUEUE_SHAPE, &message, ast.span, "not divisible", "");
+                }
+                QueuePartitions::Hash { n, ways }
+            }
+        };
+        Some((partitions, key?))
+    }
+
+    fn bits(&mut self, ast: &AstExpr) -> Option<u8> {
+        self.number(ast, 1, i64::from(RANK_BITS_MAX), "bits").map(|bits| bits as u8)
+    }
+
+    /// `rank`, or `MIN(e)`: what the least of which is the rank.
+    fn order(&mut self, by: &AstExpr) -> Option<QueueExpr> {
+        match &by.kind {
+            AstKind::Path(path) if path.as_ident().is_some_and(|name| name.name.eq_ignore_ascii_case("rank")) => None,
+            AstKind::Call { function, args, star: None }
+                if function.name.eq_ignore_ascii_case("min") && args.len() == 1 =>
+            {
+                self.packet_expr(&args[0])
+            }
+            _ => {
+                let help = "write `BY rank` and set it in handlers, or `BY MIN(p.remaining)`";
+                self.report(code::QUEUE_RANK, "partitions are ordered by their rank", by.span, "no rank", help);
+                None
+            }
+        }
+    }
+
+    /// `partitioned` is None for a queue that is made of others: its first queue knows.
+    fn limit(&mut self, clause: &ast::QueueLimit, partitioned: Option<bool>) -> Option<QueueLimit> {
+        let packets = clause.packets.as_ref().map(|ast| self.number(ast, 1, i64::from(PACKETS_MAX), "packets"));
+        let bytes = clause.bytes.as_ref().map(|ast| {
+            let Literal::Int(n) = self.constant(ast, T::Size)? else { return None };
+            if (1..=BYTES_MAX as i64).contains(&n) {
+                return Some(n as u64);
+            }
+            let message = format!("{n} bytes, and a queue holds 1 to {BYTES_MAX}");
+            self.report(code::OVER_LIMIT, &message, ast.span, "outside the limits", "");
+            None
+        });
+        let of = match &clause.victim {
+            None => Some(QueueVictim::Own),
+            Some(by) => self.victim(by),
+        };
+        let overflow = match (clause.of_partition, clause.head) {
+            (false, false) => QueueOverflow::Arriving,
+            (_, head) => QueueOverflow::Victim { of: of?, head },
+        };
+        if clause.of_partition && partitioned == Some(false) {
+            let help = "write `DROP HEAD` or `DROP TAIL`";
+            self.report(code::QUEUE_SHAPE, "there is one partition", clause.span, "of which partition?", help);
+        }
+        let batch = match &clause.batch {
+            None => 1,
+            Some(batch) => self.number(batch, 1, 4096, "packets at once")? as u32,
+        };
+        let packets = match packets {
+            Some(found) => Some(found? as u32),
+            None => None,
+        };
+        let bytes = match bytes {
+            Some(found) => Some(found?),
+            None => None,
+        };
+        let line = self.cx.line(clause.span);
+        Some(QueueLimit { packets, bytes, overflow, batch, line })
+    }
+
+    fn victim(&mut self, by: &AstExpr) -> Option<QueueVictim> {
+        let is = |path: &ast::Path, word: &str| path.to_dotted().eq_ignore_ascii_case(word);
+        match &by.kind {
+            AstKind::Path(path) if is(path, "rank") => Some(QueueVictim::HighestRank),
+            AstKind::Path(path) if is(path, "bytes") || is(path, "partition.bytes") => Some(QueueVictim::MostBytes),
+            AstKind::Call { function, .. } if function.name.eq_ignore_ascii_case("min") => Some(QueueVictim::HighestRank),
+            _ => {
+                let help = "write `ORDER BY bytes DESC`, or `ORDER BY rank DESC`";
+                self.report(code::QUEUE_RANK, "the partition that loses a packet is that with the most bytes or the highest rank", by.span, "neither", help);
+                None
+            }
+        }
+    }
+}
+
+fn zero(ty: T) -> Literal {
+    match ty {
+        T::Bool => Literal::Bool(false),
+        T::Float => Literal::Float(0.0),
+        _ => Literal::Int(0),
+    }
+}
+
+/// A literal of the syntax that reads back as this value.
+fn spelled(value: Literal, ty: T) -> AstKind {
+    match (value, ty) {
+        (Literal::Bool(b), _) => AstKind::Bool(b),
+        (Literal::Float(x), _) => AstKind::Float(x),
+        (Literal::Int(n), T::Interval) => AstKind::Str(format!("{n} ns")),
+        (Literal::Int(n), T::Size) => AstKind::Str(format!("{n} B")),
+        (Literal::Int(n), _) => AstKind::Int(n.unsigned_abs()),
+    }
+}
+
+fn decl_span(decl: &QueueDecl) -> Span {
+    match decl {
+        QueueDecl::Var { span, .. }
+        | QueueDecl::Partition { span, .. }
+        | QueueDecl::OrderPartitions { span, .. }
+        | QueueDecl::OrderPackets { span, .. } => *span,
+        QueueDecl::Limit(limit) => limit.span,
+    }
+}
+
+/// The value of an expression of literals, None if it has others, or a function that needs the machine.
+fn fold(expr: &QueueExpr) -> Option<Literal> {
+    use crate::hir::{QueueBinary as B, QueueUnary as U};
+    match &expr.kind {
+        QueueExprKind::Literal(value) => Some(*value),
+        QueueExprKind::Unary(op, a) => match (op, fold(a)?) {
+            (U::Not, Literal::Bool(b)) => Some(Literal::Bool(!b)),
+            (U::Negate, Literal::Int(n)) => Some(Literal::Int(n.wrapping_neg())),
+            (U::Negate, Literal::Float(x)) => Some(Literal::Float(-x)),
+            (U::ToFloat, Literal::Int(n)) => Some(Literal::Float(n as f64)),
+            (U::ToWhole, Literal::Float(x)) => Some(Literal::Int(x as i64)),
+            _ => None,
+        },
+        QueueExprKind::Binary(op, a, b) => match (op, fold(a)?, fold(b)?) {
+            (B::Add, Literal::Int(a), Literal::Int(b)) => Some(Literal::Int(a.wrapping_add(b))),
+            (B::Sub, Literal::Int(a), Literal::Int(b)) => Some(Literal::Int(a.wrapping_sub(b))),
+            (B::Mul, Literal::Int(a), Literal::Int(b)) => Some(Literal::Int(a.wrapping_mul(b))),
+            (B::Div, Literal::Int(a), Literal::Int(b)) => Some(Literal::Int(a.checked_div(b).unwrap_or(0))),
+            (B::Add, Literal::Float(a), Literal::Float(b)) => Some(Literal::Float(a + b)),
+            (B::Sub, Literal::Float(a), Literal::Float(b)) => Some(Literal::Float(a - b)),
+            (B::Mul, Literal::Float(a), Literal::Float(b)) => Some(Literal::Float(a * b)),
+            (B::Div, Literal::Float(a), Literal::Float(b)) => Some(Literal::Float(a / b)),
+            _ => None,
+        },
+        _ => None,
+    }
+}
+

@@ -1,0 +1,269 @@
+//! Handlers of queues: statements, and that every path ends in one verdict.
+
+use super::Checker;
+use super::expr::Found;
+use crate::ast::{self, Place as AstPlace, QueueEvent, QueueVerdict as AstVerdict, Stmt, StmtKind};
+use crate::diagnostic::{Diagnostic, code};
+use crate::hir::{
+    QueueBinary, QueueExpr, QueueExprKind, QueueHandler, QueueLiteral, QueueMoment as Moment, QueuePlace, QueueStmt,
+    QueueStmtKind as Kind, QueueType as T, QueueVerdict,
+};
+use crate::source::Span;
+
+/// Handlers that run by the clock, at most.
+const TIMERS_MAX: usize = 4;
+/// The shortest time between two runs of them.
+const EVERY_NS_MIN: i64 = 1_000;
+
+impl Checker<'_, '_> {
+    pub(super) fn handlers(&mut self, item: &ast::Queue, partitioned: bool) -> Vec<QueueHandler> {
+        let mut handlers: Vec<QueueHandler> = Vec::new();
+        for handler in &item.handlers {
+            let Some(moment) = self.moment(&handler.event) else { continue };
+            let same = handlers.iter().find(|known| known.moment == moment && !matches!(moment, Moment::Every(_)));
+            if let Some(first) = same {
+                let diagnostic = Diagnostic::error(code::REPEATED_HANDLER, "two handlers for one event")
+                    .at(handler.event_span, "the second")
+                    .with_label(first.span, "the first");
+                self.cx.report(diagnostic);
+            }
+            if moment == Moment::Activate && !partitioned {
+                let help = "write `PARTITION BY flow();`, or do it ON ENQUEUE";
+                let message = "there is one partition, and no order that it enters";
+                self.report(code::QUEUE_SHAPE, message, handler.event_span, "never happens", help);
+            }
+            (self.moment, self.is_declaration) = (Some(moment), false);
+            (self.n_locals, self.n_rand) = (0, 0);
+            self.locals.clear();
+            let (mut body, ends) = self.block(&handler.body);
+            if !ends {
+                self.end(moment, handler, &mut body);
+            }
+            handlers.push(QueueHandler { moment, body, span: handler.event_span });
+        }
+        (self.moment, self.is_declaration) = (None, true);
+        if handlers.iter().filter(|handler| matches!(handler.moment, Moment::Every(_))).count() > TIMERS_MAX {
+            let message = format!("more than {TIMERS_MAX} handlers by the clock");
+            self.report(code::OVER_LIMIT, &message, item.name.span, "too many", "join them");
+        }
+        handlers
+    }
+
+    fn moment(&mut self, event: &QueueEvent) -> Option<Moment> {
+        Some(match event {
+            QueueEvent::Enqueue => Moment::Enqueue,
+            QueueEvent::Activate => Moment::Activate,
+            QueueEvent::Select => Moment::Select,
+            QueueEvent::Dequeue => Moment::Dequeue,
+            QueueEvent::Empty => Moment::Empty,
+            QueueEvent::Every(interval) => {
+                let QueueLiteral::Int(ns) = self.constant(interval, T::Interval)? else { return None };
+                if ns < EVERY_NS_MIN {
+                    let message = format!("every {ns} ns, and {EVERY_NS_MIN} are the least");
+                    self.report(code::OVER_LIMIT, &message, interval.span, "too often", "");
+                    return None;
+                }
+                Moment::Every(ns as u64)
+            }
+        })
+    }
+
+    /// What a path without a verdict comes to: an end where none is wanted, else a fault that shows the path.
+    fn end(&mut self, moment: Moment, handler: &ast::QueueHandler, body: &mut Vec<QueueStmt>) {
+        let wants = match moment {
+            Moment::Activate | Moment::Every(_) => None,
+            Moment::Enqueue => Some("ACCEPT"),
+            Moment::Select => Some("SERVE"),
+            Moment::Dequeue => Some("SEND"),
+            Moment::Empty => Some("LEAVE"),
+        };
+        let line = self.cx.line(handler.span);
+        match wants {
+            None => body.push(QueueStmt { kind: Kind::Verdict(QueueVerdict::Pass), span: handler.span, line }),
+            Some(word) => {
+                let mut diagnostic =
+                    Diagnostic::error(code::QUEUE_NO_VERDICT, "a path through this handler ends in no verdict")
+                        .at(handler.event_span, "begins here");
+                for (span, is_true) in self.open_path(&handler.body).into_iter().take(8) {
+                    let label = if is_true { "if this is true" } else { "if this is false" };
+                    diagnostic = diagnostic.with_label(span, label);
+                }
+                self.cx.report(diagnostic.with_help(format!("end it with `{word};`, or another verdict")));
+            }
+        }
+    }
+
+    /// The conditions on the first path that comes to the end of the statements.
+    fn open_path(&self, stmts: &[Stmt]) -> Vec<(Span, bool)> {
+        let mut path = Vec::new();
+        for stmt in stmts {
+            let StmtKind::If { arms, otherwise } = &stmt.kind else { continue };
+            let all_end = |body: &[Stmt]| ends(body);
+            if let Some(open) = arms.iter().position(|arm| !all_end(&arm.body)) {
+                path.extend(arms[..open].iter().map(|arm| (arm.condition.span, false)));
+                path.push((arms[open].condition.span, true));
+                path.extend(self.open_path(&arms[open].body));
+            } else {
+                path.extend(arms.iter().map(|arm| (arm.condition.span, false)));
+                path.extend(self.open_path(otherwise.as_deref().unwrap_or_default()));
+            }
+        }
+        path
+    }
+
+    /// The statements, and whether all paths through them end.
+    fn block(&mut self, stmts: &[Stmt]) -> (Vec<QueueStmt>, bool) {
+        let n_locals = self.locals.len();
+        let (mut body, mut ended) = (Vec::new(), false);
+        for stmt in stmts {
+            if ended {
+                let help = "take it out, or put it before the verdict";
+                self.report(code::UNREACHABLE, "this statement is never reached", stmt.span, "all paths have ended", help);
+                break;
+            }
+            let line = self.cx.line(stmt.span);
+            if let Some((kind, ends)) = self.stmt(stmt) {
+                body.push(QueueStmt { kind, span: stmt.span, line });
+                ended = ends;
+            } else {
+                ended = ends(std::slice::from_ref(stmt));
+            }
+        }
+        self.locals.truncate(n_locals);
+        (body, ended)
+    }
+
+    fn stmt(&mut self, stmt: &Stmt) -> Option<(Kind, bool)> {
+        match &stmt.kind {
+            StmtKind::Let { name, ty, value } => {
+                let value = match ty {
+                    None => self.expr(value, None),
+                    Some(ty) => super::queue_type(self.cx, ty).and_then(|(ty, ..)| self.typed(value, ty)),
+                }?;
+                let local = self.n_locals;
+                self.n_locals += 1;
+                self.locals.push((name.name.clone(), local, value.ty));
+                Some((Kind::Let { local, value }, false))
+            }
+            StmtKind::Set { target, value } => self.set(target, value).map(|kind| (kind, false)),
+            StmtKind::If { arms, otherwise } => {
+                let (mut checked, mut all_end) = (Vec::new(), true);
+                for arm in arms {
+                    let condition = self.typed(&arm.condition, T::Bool);
+                    let (body, ends) = self.block(&arm.body);
+                    all_end &= ends;
+                    checked.push((condition?, body));
+                }
+                let (otherwise, ends) = self.block(otherwise.as_deref().unwrap_or_default());
+                Some((Kind::If { arms: checked, otherwise }, all_end && ends))
+            }
+            StmtKind::QueueVerdict(verdict) => self.verdict(verdict, stmt.span).map(|kind| (kind, true)),
+            StmtKind::Verdict(ast::Verdict { kind: ast::VerdictKind::Drop, span }) => {
+                self.allow(&[Moment::Enqueue, Moment::Dequeue], "DROP", *span)?;
+                Some((Kind::Verdict(QueueVerdict::Drop), true))
+            }
+            StmtKind::Verdict(verdict) => self.foreign(verdict.span),
+            _ => self.foreign(stmt.span),
+        }
+    }
+
+    fn foreign<R>(&mut self, span: Span) -> Option<R> {
+        let diagnostic = Diagnostic::error(code::ACTION_NOT_HERE, "a queue has no such statement")
+            .at(span, "belongs in an element")
+            .with_note("a queue has LET, SET and IF, and ends in ACCEPT, SEND, ROTATE, SERVE, NEXT, STAY, LEAVE, HOLD, MARK or DROP");
+        self.cx.report(diagnostic);
+        None
+    }
+
+    fn set(&mut self, target: &AstPlace, value: &ast::Expr) -> Option<Kind> {
+        let AstPlace::Path(path) = target else { return self.foreign(target.span()) };
+        let (found, ty, can_set) = self.place(path)?;
+        let Found::Place(place) = found else {
+            return self.fixed(path, "a value that was given once");
+        };
+        if !can_set {
+            return self.fixed(path, "belongs to the queue");
+        }
+        let value = self.typed(value, ty)?;
+        if place == QueuePlace::Rank
+            && let (Some(bits), QueueExprKind::Literal(QueueLiteral::Int(n))) = (self.rank_bits, &value.kind)
+            && !(0..1_i64 << bits).contains(n)
+        {
+            let message = format!("a rank of {n}, and with BITS {bits} ranks are 0 to {}", (1_i64 << bits) - 1);
+            self.report(code::QUEUE_RANK, &message, value.span, "out of range", "give ORDER PARTITIONS more BITS, or none");
+            return None;
+        }
+        Some(Kind::Set { place, value })
+    }
+
+    fn fixed<R>(&mut self, path: &ast::Path, why: &str) -> Option<R> {
+        let message = format!("`{}` cannot be set", path.to_dotted());
+        let help = "variables, `rank`, and of a packet `ecn`, `dscp`, `class`, `remaining` and `slack` can";
+        self.report(code::WRITE_NOT_HERE, &message, path.span, why, help);
+        None
+    }
+
+    // ---- verdicts ----------------------------------------------------------------------------------------------
+
+    fn verdict(&mut self, verdict: &AstVerdict, span: Span) -> Option<Kind> {
+        let (word, moments): (&str, &[Moment]) = match verdict {
+            AstVerdict::Accept => ("ACCEPT", &[Moment::Enqueue]),
+            AstVerdict::Send => ("SEND", &[Moment::Dequeue]),
+            AstVerdict::Rotate => ("ROTATE", &[Moment::Dequeue]),
+            AstVerdict::Next => ("NEXT", &[Moment::Select]),
+            AstVerdict::Serve => ("SERVE", &[Moment::Select]),
+            AstVerdict::Stay => ("STAY", &[Moment::Empty]),
+            AstVerdict::Leave => ("LEAVE", &[Moment::Empty]),
+            AstVerdict::Hold { .. } => ("HOLD", &[Moment::Select, Moment::Dequeue]),
+            AstVerdict::Mark { .. } => ("MARK", &[Moment::Enqueue, Moment::Dequeue]),
+        };
+        self.allow(moments, word, span)?;
+        Some(Kind::Verdict(match verdict {
+            AstVerdict::Accept | AstVerdict::Send | AstVerdict::Serve | AstVerdict::Leave => QueueVerdict::Pass,
+            AstVerdict::Rotate => QueueVerdict::Rotate,
+            AstVerdict::Next => QueueVerdict::Next,
+            AstVerdict::Stay => QueueVerdict::Stay,
+            AstVerdict::Mark { or_drop } => QueueVerdict::Mark { or_drop: *or_drop },
+            AstVerdict::Hold { is_span: false, time } => QueueVerdict::Hold(self.typed(time, T::Timestamp)?),
+            AstVerdict::Hold { is_span: true, time } => {
+                let time = self.typed(time, T::Interval)?;
+                let now = QueueExpr { kind: QueueExprKind::Place(QueuePlace::Now), ty: T::Timestamp, span };
+                let kind = QueueExprKind::Binary(QueueBinary::Add, Box::new(now), Box::new(time));
+                QueueVerdict::Hold(QueueExpr { kind, ty: T::Timestamp, span })
+            }
+        }))
+    }
+
+    fn allow(&mut self, moments: &[Moment], word: &str, span: Span) -> Option<()> {
+        if self.moment.is_some_and(|moment| moments.contains(&moment)) {
+            return Some(());
+        }
+        let words: Vec<&str> = moments.iter().map(|moment| moment_word(*moment)).collect();
+        let message = format!("`{word}` ends another handler");
+        let help = format!("it ends {}", words.join(" and "));
+        self.report(code::VERDICT_NOT_HERE, &message, span, "not here", &help);
+        None
+    }
+}
+
+fn moment_word(moment: Moment) -> &'static str {
+    match moment {
+        Moment::Enqueue => "ON ENQUEUE",
+        Moment::Activate => "ON ACTIVATE",
+        Moment::Select => "ON SELECT",
+        Moment::Dequeue => "ON DEQUEUE",
+        Moment::Empty => "ON EMPTY",
+        Moment::Every(_) => "ON EVERY",
+    }
+}
+
+/// Whether all paths through the statements end in a verdict, right or wrong.
+fn ends(stmts: &[Stmt]) -> bool {
+    stmts.iter().any(|stmt| match &stmt.kind {
+        StmtKind::QueueVerdict(_) | StmtKind::Verdict(_) => true,
+        StmtKind::If { arms, otherwise } => {
+            otherwise.as_deref().is_some_and(ends) && arms.iter().all(|arm| ends(&arm.body))
+        }
+        _ => false,
+    })
+}

@@ -1,0 +1,665 @@
+//! Expressions of queues: whole numbers with a unit, truths, and F64. Arithmetic is total, so none of them can fail.
+
+use super::{Checker, Named};
+use crate::ast::{self, BinaryOp, ExprKind as Ast, Path, UnaryOp};
+use crate::check::scope::with_nearest;
+use crate::diagnostic::{Diagnostic, code};
+use crate::hir::{
+    QueueBinary as B, QueueExpr, QueueExprKind as Kind, QueueLiteral as Literal, QueueMoment, QueuePlace as Place,
+    QueueType as T, QueueUnary as U,
+};
+use crate::source::Span;
+use crate::types;
+
+/// What a packet says of itself, with its type, and whether a program may change it.
+pub(crate) const PACKET_FIELDS: [(&str, T, bool); 12] = [
+    ("len", T::Size, false),
+    ("arrived", T::Timestamp, false),
+    ("id", T::Number, false),
+    ("ecn", T::Number, true),
+    ("flow", T::Number, false),
+    ("src", T::Number, false),
+    ("dst", T::Number, false),
+    ("dscp", T::Number, true),
+    ("class", T::Number, true),
+    ("remaining", T::Size, true),
+    ("slack", T::Interval, true),
+    ("deadline", T::Timestamp, false),
+];
+
+/// The functions, as the book and the editors show them.
+pub(crate) const FUNCTIONS: [(&str, &str); 27] = [
+    ("flow", "flow(): the hash of the packet's flow, p.flow"),
+    ("now", "now() TIMESTAMP: the time of this event"),
+    ("rand", "rand() F64: uniform in [0, 1)"),
+    ("hash", "hash(n [, m]): 32 bits"),
+    ("least", "least(a, b, ...)"),
+    ("greatest", "greatest(a, b, ...)"),
+    ("abs", "abs(a)"),
+    ("log2", "log2(n): the whole part; 0 below 1"),
+    ("sqrt", "sqrt(F64) F64"),
+    ("rsqrt", "rsqrt(n) F64: 1 / sqrt(n)"),
+    ("rsqrt_step", "rsqrt_step(r, n): a step of Newton's towards 65536 / sqrt(n), as Linux and ns-3 take it"),
+    ("scale", "scale(INTERVAL, r) INTERVAL: the interval times r / 65536, as Linux and ns-3 take it"),
+    ("floor", "floor(F64) F64"),
+    ("ceil", "ceil(F64) F64"),
+    ("round", "round(F64) F64, ties to even"),
+    ("float", "float(a) F64: without its unit"),
+    ("number", "number(a): a whole number without its unit, of F64 toward zero"),
+    ("interval", "interval(ns) INTERVAL"),
+    ("timestamp", "timestamp(ns) TIMESTAMP"),
+    ("size", "size(bytes) SIZE"),
+    ("seconds", "seconds(INTERVAL) F64"),
+    ("send_time", "send_time(SIZE, bits a second) INTERVAL: how long a link needs for it; 0 at rate 0"),
+    ("bit_and", "bit_and(a, b)"),
+    ("bit_or", "bit_or(a, b)"),
+    ("shift_left", "shift_left(a, n)"),
+    ("shift_right", "shift_right(a, n)"),
+    ("coalesce_zero", "coalesce_zero(a, b): b if a is 0"),
+];
+
+pub(super) fn literal(value: Literal, ty: T, span: Span) -> QueueExpr {
+    QueueExpr { kind: Kind::Literal(value), ty, span }
+}
+
+fn place(place: Place, ty: T, span: Span) -> QueueExpr {
+    QueueExpr { kind: Kind::Place(place), ty, span }
+}
+
+fn unary(op: U, a: QueueExpr, ty: T) -> QueueExpr {
+    let span = a.span;
+    QueueExpr { kind: Kind::Unary(op, Box::new(a)), ty, span }
+}
+
+fn binary(op: B, a: QueueExpr, b: QueueExpr, ty: T) -> QueueExpr {
+    let span = a.span.to(b.span);
+    QueueExpr { kind: Kind::Binary(op, Box::new(a), Box::new(b)), ty, span }
+}
+
+/// Bits a second of `15 Mbit/s`.
+pub(crate) fn rate(text: &str) -> Option<u64> {
+    let text = text.trim();
+    let digits = text.find(|c: char| !c.is_ascii_digit() && c != '.')?;
+    let (number, unit) = (text[..digits].parse::<f64>().ok()?, text[digits..].trim());
+    let unit = match unit {
+        "bit/s" => 1.0,
+        "kbit/s" => 1e3,
+        "Mbit/s" => 1e6,
+        "Gbit/s" => 1e9,
+        _ => return None,
+    };
+    let bits = (number * unit).round();
+    (bits >= 1.0 && bits <= 1e13).then_some(bits as u64)
+}
+
+impl Checker<'_, '_> {
+    /// An expression of a type; what has no unit of its own takes that of the place.
+    pub(super) fn typed(&mut self, ast: &ast::Expr, want: T) -> Option<QueueExpr> {
+        let found = self.expr(ast, Some(want))?;
+        if found.ty == want {
+            return Some(found);
+        }
+        if want == T::Float && found.ty == T::Number {
+            return Some(unary(U::ToFloat, found, T::Float));
+        }
+        self.mismatch(ast.span, want, found.ty)
+    }
+
+    fn mismatch<R>(&mut self, span: Span, want: T, found: T) -> Option<R> {
+        let message = format!("{} is needed here, and this is {}", a_type(want), a_type(found));
+        let diagnostic = Diagnostic::error(code::TYPE_MISMATCH, message).at(span, "of another type");
+        let help = match (want, found) {
+            (T::Number, _) => "write `number(...)` to take its unit off",
+            (T::Interval, T::Number | T::Float) => "write `interval(...)`, in nanoseconds",
+            (T::Size, T::Number | T::Float) => "write `size(...)`, in bytes",
+            (T::Bool, _) => "compare it: `... > 0`",
+            _ => "quantities of different units are not mixed",
+        };
+        self.cx.report(diagnostic.with_help(help));
+        None
+    }
+
+    /// An expression; `want` tells what a bare literal means.
+    pub(super) fn expr(&mut self, ast: &ast::Expr, want: Option<T>) -> Option<QueueExpr> {
+        let span = ast.span;
+        match &ast.kind {
+            Ast::Int(n) => match want {
+                Some(T::Float) => Some(literal(Literal::Float(*n as f64), T::Float, span)),
+                Some(ty @ (T::Interval | T::Timestamp)) if *n == 0 => Some(literal(Literal::Int(0), ty, span)),
+                Some(T::Size) => Some(literal(Literal::Int(self.fits(*n, span)?), T::Size, span)),
+                _ => Some(literal(Literal::Int(self.fits(*n, span)?), T::Number, span)),
+            },
+            Ast::Float(x) => Some(literal(Literal::Float(*x), T::Float, span)),
+            Ast::Bool(b) => Some(literal(Literal::Bool(*b), T::Bool, span)),
+            Ast::Str(text) => self.text(text, span),
+            Ast::Path(path) => self.path(path),
+            Ast::Call { function, args, star: None } => self.call(&function.name.to_ascii_lowercase(), args, span, want),
+            Ast::Unary { op: UnaryOp::Not, operand } => {
+                Some(unary(U::Not, self.typed(operand, T::Bool)?, T::Bool))
+            }
+            Ast::Unary { op: UnaryOp::Neg, operand } => {
+                let operand = self.expr(operand, want)?;
+                let ty = operand.ty;
+                if ty == T::Bool {
+                    return self.mismatch(span, T::Number, ty);
+                }
+                Some(unary(U::Negate, operand, ty))
+            }
+            Ast::Binary { op, left, right, .. } => self.binary(*op, left, right, want, span),
+            Ast::Between { operand, low, high, negated } => {
+                let low = self.compare(B::Le, low, operand)?;
+                let high = self.compare(B::Le, operand, high)?;
+                Some(negated_if(*negated, binary(B::And, low, high, T::Bool)))
+            }
+            Ast::InList { operand, list, negated } => {
+                let mut any = None;
+                for item in list {
+                    let is_it = self.compare(B::Eq, operand, item)?;
+                    any = Some(match any {
+                        None => is_it,
+                        Some(any) => binary(B::Or, any, is_it, T::Bool),
+                    });
+                }
+                Some(negated_if(*negated, any?))
+            }
+            Ast::Case { operand: None, arms, otherwise: Some(otherwise) } => {
+                let mut values = Vec::new();
+                let mut ty = want;
+                for arm in arms {
+                    let when = self.typed(&arm.when, T::Bool)?;
+                    let then = self.expr(&arm.then, ty)?;
+                    if values.is_empty() {
+                        ty = Some(then.ty);
+                    } else if ty != Some(then.ty) {
+                        return self.mismatch(arm.then.span, ty.unwrap_or(T::Number), then.ty);
+                    }
+                    values.push((when, then));
+                }
+                let ty = ty?;
+                let otherwise = self.typed(otherwise, ty)?;
+                Some(QueueExpr { kind: Kind::Case(values, Box::new(otherwise)), ty, span })
+            }
+            _ => self.unfit(span),
+        }
+    }
+
+    fn fits(&mut self, n: u64, span: Span) -> Option<i64> {
+        if let Ok(n) = i64::try_from(n) {
+            return Some(n);
+        }
+        let diagnostic = Diagnostic::error(code::BAD_LITERAL, "numbers of a queue have 63 bits and a sign");
+        self.cx.report(diagnostic.at(span, "too great"));
+        None
+    }
+
+    fn unfit<R>(&mut self, span: Span) -> Option<R> {
+        let diagnostic = Diagnostic::error(code::QUEUE_NOT_SEEN, "a queue has no such expression")
+            .at(span, "neither a number nor a truth")
+            .with_note("there are numbers, fields of `p`, variables, + - * / %, comparisons, AND, OR, NOT, IN, BETWEEN, CASE with ELSE, and functions")
+            .with_help("compute it in an element of the chain, and let MARK carry it to the queue as `p.class`");
+        self.cx.report(diagnostic);
+        None
+    }
+
+    fn text(&mut self, text: &str, span: Span) -> Option<QueueExpr> {
+        if let Some(ns) = types::interval(text) {
+            return Some(literal(Literal::Int(ns), T::Interval, span));
+        }
+        if let Some(bytes) = types::size(text).and_then(|bytes| i64::try_from(bytes).ok()) {
+            return Some(literal(Literal::Int(bytes), T::Size, span));
+        }
+        if let Some(bits) = rate(text) {
+            return Some(literal(Literal::Int(bits as i64), T::Number, span));
+        }
+        let diagnostic = Diagnostic::error(code::BAD_LITERAL, format!("`{text}` is no quantity"))
+            .at(span, "of which unit?")
+            .with_help("write an interval '5 ms', a size '1514 B', or a rate '15 Mbit/s'");
+        self.cx.report(diagnostic);
+        None
+    }
+
+    // ---- names -------------------------------------------------------------------------------------------------
+
+    fn path(&mut self, path: &Path) -> Option<QueueExpr> {
+        let (found, ty, _) = self.place(path)?;
+        Some(match found {
+            Found::Place(found) => place(found, ty, path.span),
+            Found::Local(local) => QueueExpr { kind: Kind::Local(local), ty, span: path.span },
+            Found::Known(value) => literal(value, ty, path.span),
+            Found::Sojourn => {
+                let at = |what| place(what, T::Timestamp, path.span);
+                binary(B::Sub, at(Place::Now), at(Place::Arrived), T::Interval)
+            }
+        })
+    }
+
+    /// What a name means, its type, and whether it may be set.
+    pub(super) fn place(&mut self, path: &Path) -> Option<(Found, T, bool)> {
+        let names: Vec<String> = path.segments.iter().map(|name| name.name.to_ascii_lowercase()).collect();
+        let names: Vec<&str> = names.iter().map(String::as_str).collect();
+        match names[..] {
+            ["p", "meta", field] | ["p", field] => self.packet_field(path, field),
+            ["queue", "packets"] => Some((Found::Place(Place::Packets { of_partition: false }), T::Number, false)),
+            ["queue", "bytes"] => Some((Found::Place(Place::Bytes { of_partition: false }), T::Size, false)),
+            ["partition", what] => {
+                let (found, ty) = match what {
+                    "packets" => (Place::Packets { of_partition: true }, T::Number),
+                    "bytes" => (Place::Bytes { of_partition: true }, T::Size),
+                    "index" => (Place::Index, T::Number),
+                    _ => return self.unknown(path, ["packets", "bytes", "index"]),
+                };
+                self.needs_partition(path.span)?;
+                Some((Found::Place(found), ty, false))
+            }
+            ["link", "rate"] => Some((Found::Place(Place::Rate), T::Number, false)),
+            [_] => self.single(path),
+            _ => self.unknown(path, ["p.len", "p.sojourn", "queue.bytes", "partition.bytes", "link.rate"]),
+        }
+    }
+
+    fn packet_field(&mut self, path: &Path, field: &str) -> Option<(Found, T, bool)> {
+        if !self.sees_packet() {
+            let message = "there is no packet here";
+            let diagnostic = Diagnostic::error(code::QUEUE_NOT_SEEN, message)
+                .at(path.span, "of which packet?")
+                .with_help("`p` is known in ENQUEUE, ACTIVATE, SELECT and DEQUEUE, and in PARTITION BY and ORDER BY");
+            self.cx.report(diagnostic);
+            return None;
+        }
+        let found = match field {
+            "sojourn" => return Some((Found::Sojourn, T::Interval, false)),
+            "len" => Place::Len,
+            "arrived" => Place::Arrived,
+            "ecn" => Place::Ecn,
+            "id" => Place::Id,
+            _ => Place::Field(field.to_owned()),
+        };
+        let Some((_, ty, can_set)) = PACKET_FIELDS.iter().find(|(name, ..)| *name == field) else {
+            let names: Vec<&str> = PACKET_FIELDS.iter().map(|(name, ..)| *name).chain(["sojourn"]).collect();
+            let last = path.segments.last()?;
+            let message = match field {
+                "payload" | "data" | "body" => "a queue does not see what packets carry".to_owned(),
+                _ => format!("a packet in a queue has no `{field}`"),
+            };
+            let diagnostic = Diagnostic::error(code::QUEUE_NOT_SEEN, message)
+                .at(path.span, "not part of it")
+                .with_note(format!("it has {}", names.join(", ")));
+            self.cx.report(with_nearest(diagnostic, last, names));
+            return None;
+        };
+        if matches!(found, Place::Field(_)) {
+            self.note_field(field);
+        }
+        Some((Found::Place(found), *ty, *can_set))
+    }
+
+    fn needs_partition(&mut self, span: Span) -> Option<()> {
+        if self.has_partition() {
+            return Some(());
+        }
+        let diagnostic = Diagnostic::error(code::QUEUE_NOT_SEEN, "there is no partition here")
+            .at(span, "of which partition?")
+            .with_help("partitions are known in ENQUEUE, ACTIVATE, SELECT, DEQUEUE and EMPTY");
+        self.cx.report(diagnostic);
+        None
+    }
+
+    fn single(&mut self, path: &Path) -> Option<(Found, T, bool)> {
+        let name = path.as_ident()?;
+        if let Some((_, local, ty)) = self.locals.iter().rev().find(|(known, ..)| *known == name.name) {
+            return Some((Found::Local(*local), *ty, false));
+        }
+        let named = self.names.iter().find(|(known, _)| *known == name.name).map(|(_, named)| *named);
+        match (named, name.name.as_str()) {
+            (Some(Named::Param(value, ty)), _) => Some((Found::Known(value), ty, false)),
+            (Some(Named::Var(at, ty)), _) => Some((Found::Place(Place::Var(at)), ty, true)),
+            (Some(Named::PartitionVar(at, ty)), _) => {
+                self.needs_partition(path.span)?;
+                Some((Found::Place(Place::PartitionVar(at)), ty, true))
+            }
+            (Some(Named::Broken), _) => None,
+            (None, "rank") => {
+                self.needs_partition(path.span)?;
+                Some((Found::Place(Place::Rank), T::Number, true))
+            }
+            (None, "drops") => Some((Found::Place(Place::Drops), T::Number, false)),
+            (None, "p") => {
+                let diagnostic = Diagnostic::error(code::QUEUE_NOT_SEEN, "a packet is no value")
+                    .at(path.span, "which of its fields?")
+                    .with_help("write `p.len`, `p.sojourn` or another field");
+                self.cx.report(diagnostic);
+                None
+            }
+            (None, _) => {
+                let known: Vec<String> = self.names.iter().map(|(name, _)| name.clone()).collect();
+                let locals: Vec<String> = self.locals.iter().map(|(name, ..)| name.clone()).collect();
+                let known = known.iter().chain(&locals).map(String::as_str).chain(["rank", "drops"]);
+                let message = format!("nothing is called `{}` here", name.name);
+                let diagnostic = Diagnostic::error(code::UNKNOWN_NAME, message).at(path.span, "unknown");
+                self.cx.report(with_nearest(diagnostic, name, known.collect::<Vec<_>>()));
+                None
+            }
+        }
+    }
+
+    fn unknown<R>(&mut self, path: &Path, known: impl IntoIterator<Item = &'static str>) -> Option<R> {
+        let message = format!("nothing is called `{}` here", path.to_dotted());
+        let known: Vec<&str> = known.into_iter().collect();
+        let diagnostic = Diagnostic::error(code::UNKNOWN_NAME, message)
+            .at(path.span, "unknown")
+            .with_note(format!("there are: {}", known.join(", ")));
+        self.cx.report(diagnostic);
+        None
+    }
+
+    /// Whether there is a packet to look at.
+    fn sees_packet(&self) -> bool {
+        !matches!(self.moment, Some(QueueMoment::Empty | QueueMoment::Every(_))) && !self.is_declaration
+    }
+
+    fn has_partition(&self) -> bool {
+        !matches!(self.moment, None | Some(QueueMoment::Every(_)))
+    }
+
+    // ---- operators ---------------------------------------------------------------------------------------------
+
+    /// Both sides, of one type: a bare literal takes that of the other side.
+    fn both(&mut self, a: &ast::Expr, b: &ast::Expr, want: Option<T>) -> Option<(QueueExpr, QueueExpr)> {
+        let is_bare = |ast: &ast::Expr| matches!(ast.kind, Ast::Int(_));
+        let (left, right) = if is_bare(a) && !is_bare(b) {
+            let right = self.expr(b, want)?;
+            (self.expr(a, Some(right.ty))?, right)
+        } else {
+            let left = self.expr(a, want)?;
+            let ty = left.ty;
+            (left, self.expr(b, Some(ty))?)
+        };
+        Some(match (left.ty, right.ty) {
+            (T::Float, T::Number) => (left, unary(U::ToFloat, right, T::Float)),
+            (T::Number, T::Float) => (unary(U::ToFloat, left, T::Float), right),
+            _ => (left, right),
+        })
+    }
+
+    fn compare(&mut self, op: B, a: &ast::Expr, b: &ast::Expr) -> Option<QueueExpr> {
+        let (left, right) = self.both(a, b, None)?;
+        if left.ty != right.ty {
+            return self.mismatch(b.span, left.ty, right.ty);
+        }
+        if left.ty == T::Bool && op != B::Eq && op != B::Ne {
+            return self.mismatch(a.span, T::Number, T::Bool);
+        }
+        Some(binary(op, left, right, T::Bool))
+    }
+
+    fn binary(
+        &mut self,
+        op: BinaryOp,
+        a: &ast::Expr,
+        b: &ast::Expr,
+        want: Option<T>,
+        span: Span,
+    ) -> Option<QueueExpr> {
+        match op {
+            BinaryOp::And | BinaryOp::Or => {
+                let (left, right) = (self.typed(a, T::Bool), self.typed(b, T::Bool));
+                let op = if op == BinaryOp::And { B::And } else { B::Or };
+                Some(binary(op, left?, right?, T::Bool))
+            }
+            BinaryOp::Eq => self.compare(B::Eq, a, b),
+            BinaryOp::Ne => self.compare(B::Ne, a, b),
+            BinaryOp::Lt => self.compare(B::Lt, a, b),
+            BinaryOp::Le => self.compare(B::Le, a, b),
+            BinaryOp::Gt => self.compare(B::Lt, b, a),
+            BinaryOp::Ge => self.compare(B::Le, b, a),
+            BinaryOp::Add | BinaryOp::Sub => self.sum(op == BinaryOp::Add, a, b, want),
+            BinaryOp::Mul => self.product(a, b),
+            BinaryOp::Div | BinaryOp::Rem => self.quotient(op == BinaryOp::Rem, a, b),
+            BinaryOp::Concat => self.unfit(span),
+        }
+    }
+
+    fn sum(&mut self, is_add: bool, a: &ast::Expr, b: &ast::Expr, want: Option<T>) -> Option<QueueExpr> {
+        let want = want.filter(|ty| *ty != T::Timestamp);
+        let (left, right) = self.both(a, b, want)?;
+        let ty = match (left.ty, right.ty) {
+            (T::Timestamp, T::Interval) => T::Timestamp,
+            (T::Interval, T::Timestamp) if is_add => T::Timestamp,
+            (T::Timestamp, T::Timestamp) if !is_add => T::Interval,
+            (left, right) if left == right && !matches!(left, T::Bool | T::Timestamp) => left,
+            (left, right) => return self.mismatch(b.span, left, right),
+        };
+        Some(binary(if is_add { B::Add } else { B::Sub }, left, right, ty))
+    }
+
+    /// Something with a unit times something without one.
+    fn product(&mut self, a: &ast::Expr, b: &ast::Expr) -> Option<QueueExpr> {
+        let (left, right) = (self.expr(a, None)?, self.expr(b, None)?);
+        let (left, right) = match (left.ty, right.ty) {
+            (T::Number | T::Float, _) => (right, left),
+            _ => (left, right),
+        };
+        match (left.ty, right.ty) {
+            (T::Number, T::Number) => Some(binary(B::Mul, left, right, T::Number)),
+            (T::Float, T::Float) => Some(binary(B::Mul, left, right, T::Float)),
+            (T::Float, T::Number) => Some(binary(B::Mul, left, unary(U::ToFloat, right, T::Float), T::Float)),
+            (T::Number, T::Float) => Some(binary(B::Mul, unary(U::ToFloat, left, T::Float), right, T::Float)),
+            (ty @ (T::Interval | T::Size), T::Number) => Some(binary(B::Mul, left, right, ty)),
+            (ty @ (T::Interval | T::Size), T::Float) => {
+                let product = binary(B::Mul, unary(U::ToFloat, left, T::Float), right, T::Float);
+                Some(unary(U::ToWhole, product, ty))
+            }
+            (_, other) => self.mismatch(b.span, T::Number, other),
+        }
+    }
+
+    fn quotient(&mut self, is_rest: bool, a: &ast::Expr, b: &ast::Expr) -> Option<QueueExpr> {
+        let left = self.expr(a, None)?;
+        let right = self.expr(b, Some(left.ty).filter(|ty| *ty == T::Float))?;
+        let op = if is_rest { B::Rem } else { B::Div };
+        match (left.ty, right.ty) {
+            (T::Float, T::Float) if !is_rest => Some(binary(op, left, right, T::Float)),
+            (T::Float, T::Number) if !is_rest => {
+                Some(binary(op, left, unary(U::ToFloat, right, T::Float), T::Float))
+            }
+            (T::Number, T::Float) if !is_rest => {
+                Some(binary(op, unary(U::ToFloat, left, T::Float), right, T::Float))
+            }
+            (ty @ (T::Number | T::Interval | T::Size), T::Number) => Some(binary(op, left, right, ty)),
+            (ty @ (T::Interval | T::Size), T::Float) if !is_rest => {
+                let quotient = binary(B::Div, unary(U::ToFloat, left, T::Float), right, T::Float);
+                Some(unary(U::ToWhole, quotient, ty))
+            }
+            (ty @ (T::Interval | T::Size), other) if ty == other => {
+                Some(binary(op, left, right, if is_rest { ty } else { T::Number }))
+            }
+            (ty, other) => self.mismatch(b.span, ty, other),
+        }
+    }
+
+    // ---- functions ---------------------------------------------------------------------------------------------
+
+    fn call(&mut self, name: &str, args: &[ast::Expr], span: Span, want: Option<T>) -> Option<QueueExpr> {
+        let n_args = match name {
+            "flow" | "now" | "rand" => 0..=0,
+            "hash" => 1..=2,
+            "least" | "greatest" => 2..=16,
+            "rsqrt_step" | "scale" | "send_time" | "bit_and" | "bit_or" | "shift_left" | "shift_right"
+            | "coalesce_zero" => 2..=2,
+            _ => 1..=1,
+        };
+        let Some((_, form)) = FUNCTIONS.iter().find(|(known, _)| *known == name) else {
+            let diagnostic = Diagnostic::error(code::UNKNOWN_NAME, format!("a queue has no function `{name}`"));
+            let names: Vec<&str> = FUNCTIONS.iter().map(|(name, _)| *name).collect();
+            let diagnostic = diagnostic.at(span, "unknown").with_note(format!("there are: {}", names.join(", ")));
+            self.cx.report(diagnostic);
+            return None;
+        };
+        if !n_args.contains(&args.len()) {
+            let message = format!("`{name}` takes {} to {} arguments", n_args.start(), n_args.end());
+            let diagnostic = Diagnostic::error(code::TYPE_MISMATCH, message);
+            self.cx.report(diagnostic.at(span, format!("there are {}", args.len())).with_help(*form));
+            return None;
+        }
+        let int = |n: i64| literal(Literal::Int(n), T::Number, span);
+        Some(match name {
+            "flow" => {
+                self.note_field("flow");
+                if !self.sees_packet() {
+                    return self.unfit(span);
+                }
+                place(Place::Field("flow".to_owned()), T::Number, span)
+            }
+            "now" => place(Place::Now, T::Timestamp, span),
+            "rand" => {
+                let nth = self.n_rand;
+                self.n_rand += 1;
+                QueueExpr { kind: Kind::Rand(nth), ty: T::Float, span }
+            }
+            "hash" => {
+                let first = unary(U::Hash, self.whole(&args[0])?, T::Number);
+                match args.get(1) {
+                    None => first,
+                    Some(second) => binary(B::HashMix, first, self.whole(second)?, T::Number),
+                }
+            }
+            "least" | "greatest" => {
+                let op = if name == "least" { B::Least } else { B::Greatest };
+                let mut all = None;
+                for arg in args {
+                    let bare = matches!(arg.kind, Ast::Int(_)) && all.is_none();
+                    let next = match &all {
+                        // A literal in front takes the unit of what follows.
+                        None if bare => {
+                            let ty = self.expr(&args[1], want)?.ty;
+                            self.expr(arg, Some(ty))?
+                        }
+                        None => self.expr(arg, want)?,
+                        Some(QueueExpr { ty, .. }) => self.typed(arg, *ty)?,
+                    };
+                    if next.ty == T::Bool {
+                        return self.mismatch(arg.span, T::Number, T::Bool);
+                    }
+                    let ty = next.ty;
+                    all = Some(match all {
+                        None => next,
+                        Some(before) => binary(op, before, next, ty),
+                    });
+                }
+                all?
+            }
+            "abs" => {
+                let a = self.expr(&args[0], want)?;
+                let ty = a.ty;
+                if ty == T::Bool {
+                    return self.mismatch(span, T::Number, ty);
+                }
+                unary(U::Abs, a, ty)
+            }
+            "log2" => unary(U::Log2, self.whole(&args[0])?, T::Number),
+            "sqrt" => unary(U::Sqrt, self.typed(&args[0], T::Float)?, T::Float),
+            "rsqrt" => {
+                let root = unary(U::Sqrt, self.typed(&args[0], T::Float)?, T::Float);
+                binary(B::Div, literal(Literal::Float(1.0), T::Float, span), root, T::Float)
+            }
+            "rsqrt_step" => {
+                // Linux, include/net/codel_impl.h: a step in Q0.32 of which 16 bits are kept.
+                let (r, n) = (self.typed(&args[0], T::Number)?, self.typed(&args[1], T::Number)?);
+                let shift = |op, a, n| binary(op, a, int(n), T::Number);
+                let inverse = shift(B::ShiftLeft, r, 16);
+                let square = shift(B::ShiftRight, binary(B::Mul, inverse.clone(), inverse.clone(), T::Number), 32);
+                let three = int(3 << 32);
+                let value = binary(B::Sub, three, binary(B::Mul, n, square, T::Number), T::Number);
+                let value = binary(B::Mul, shift(B::ShiftRight, value, 2), inverse, T::Number);
+                shift(B::ShiftRight, shift(B::ShiftRight, value, 31), 16)
+            }
+            "scale" => {
+                let by = self.typed(&args[0], T::Interval)?;
+                let r = self.typed(&args[1], T::Number)?;
+                binary(B::ShiftRight, binary(B::Mul, by, r, T::Interval), int(16), T::Interval)
+            }
+            "floor" => unary(U::Floor, self.typed(&args[0], T::Float)?, T::Float),
+            "ceil" => unary(U::Ceil, self.typed(&args[0], T::Float)?, T::Float),
+            "round" => unary(U::Round, self.typed(&args[0], T::Float)?, T::Float),
+            "float" => {
+                let a = self.expr(&args[0], None)?;
+                match a.ty {
+                    T::Float => a,
+                    T::Bool => return self.mismatch(span, T::Number, T::Bool),
+                    _ => unary(U::ToFloat, a, T::Float),
+                }
+            }
+            "number" | "interval" | "timestamp" | "size" => {
+                let ty = match name {
+                    "number" => T::Number,
+                    "interval" => T::Interval,
+                    "timestamp" => T::Timestamp,
+                    _ => T::Size,
+                };
+                let a = self.expr(&args[0], None)?;
+                match a.ty {
+                    T::Bool => return self.mismatch(span, T::Number, T::Bool),
+                    T::Float => unary(U::ToWhole, a, ty),
+                    // Its word is the same: only what it counts is another thing.
+                    _ => QueueExpr { ty, ..a },
+                }
+            }
+            "seconds" => {
+                let ns = unary(U::ToFloat, self.typed(&args[0], T::Interval)?, T::Float);
+                binary(B::Div, ns, literal(Literal::Float(1e9), T::Float, span), T::Float)
+            }
+            "send_time" => {
+                let (bytes, rate) = (self.typed(&args[0], T::Size)?, self.typed(&args[1], T::Number)?);
+                let bit_ns = binary(B::Mul, bytes, int(8_000_000_000), T::Interval);
+                binary(B::Div, bit_ns, rate, T::Interval)
+            }
+            "bit_and" => binary(B::BitAnd, self.whole(&args[0])?, self.whole(&args[1])?, T::Number),
+            "bit_or" => binary(B::BitOr, self.whole(&args[0])?, self.whole(&args[1])?, T::Number),
+            "shift_left" | "shift_right" => {
+                let op = if name == "shift_left" { B::ShiftLeft } else { B::ShiftRight };
+                let a = self.expr(&args[0], None)?;
+                let ty = a.ty;
+                if !ty.is_whole() {
+                    return self.mismatch(span, T::Number, ty);
+                }
+                binary(op, a, self.typed(&args[1], T::Number)?, ty)
+            }
+            _ => {
+                let (a, b) = self.both(&args[0], &args[1], want)?;
+                if a.ty != b.ty || a.ty == T::Bool || a.ty == T::Float {
+                    return self.mismatch(span, a.ty, b.ty);
+                }
+                let ty = a.ty;
+                let is_zero = binary(B::Eq, a.clone(), literal(Literal::Int(0), ty, span), T::Bool);
+                QueueExpr { kind: Kind::Case(vec![(is_zero, b)], Box::new(a)), ty, span }
+            }
+        })
+    }
+
+    /// A whole number of whatever unit.
+    fn whole(&mut self, ast: &ast::Expr) -> Option<QueueExpr> {
+        let found = self.expr(ast, None)?;
+        if found.ty.is_whole() { Some(found) } else { self.mismatch(ast.span, T::Number, found.ty) }
+    }
+}
+
+/// What a name means.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) enum Found {
+    Place(Place),
+    Local(usize),
+    Known(Literal),
+    /// The time since the packet came.
+    Sojourn,
+}
+
+fn negated_if(negated: bool, expr: QueueExpr) -> QueueExpr {
+    if negated { unary(U::Not, expr, T::Bool) } else { expr }
+}
+
+fn a_type(ty: T) -> String {
+    match ty {
+        T::Number => ty.name().to_owned(),
+        _ => format!("{} {}", if ty == T::Interval { "an" } else { "a" }, ty.name()),
+    }
+}

@@ -1,0 +1,300 @@
+//! Queues and links: `CREATE QUEUE`, `CREATE LINK`.
+
+use crate::ast::{
+    Item, Link, PartitionInto, Queue, QueueDecl, QueueEvent, QueueHandler, QueueLimit, QueueUse, QueueVerdict,
+    StmtKind,
+};
+use crate::lexer::TokenKind;
+use crate::source::Span;
+
+use super::cursor::{Parsed, Parser, one_of};
+use super::{Create, Row};
+
+pub(super) const QUEUE_FORM: &str = "CREATE QUEUE fifo AS LIMIT 1000 PACKETS ON OVERFLOW DROP TAIL; END;";
+pub(super) const LINK_FORM: &str = "CREATE LINK wan ON PORT eth0 RATE '15 Mbit/s' QUEUE fq_codel;";
+const HANDLER_FORM: &str = "ON DEQUEUE statement; ... SEND;";
+
+type ReadDecl = fn(&mut Parser<'_>, Span) -> Parsed<QueueDecl>;
+type ReadEvent = fn(&mut Parser<'_>) -> Parsed<QueueEvent>;
+type ReadVerdict = fn(&mut Parser<'_>) -> Parsed<QueueVerdict>;
+
+const DECLS: &[Row<ReadDecl>] = &[
+    Row { keyword: "VAR", read: |p, start| p.queue_var(start, false), form: "VAR count U16 = 0;" },
+    Row {
+        keyword: "PARTITION",
+        read: |p, start| p.partition(start),
+        form: "PARTITION BY flow() HASH 1024 WAYS 8;",
+    },
+    Row { keyword: "ORDER", read: |p, start| p.queue_order(start), form: "ORDER PARTITIONS BY rank BITS 1;" },
+    Row {
+        keyword: "LIMIT",
+        read: |p, start| p.queue_limit(start).map(QueueDecl::Limit),
+        form: "LIMIT 1000 PACKETS ON OVERFLOW DROP TAIL;",
+    },
+];
+
+const EVENTS: &[(&str, ReadEvent)] = &[
+    ("ENQUEUE", |_| Ok(QueueEvent::Enqueue)),
+    ("ACTIVATE", |_| Ok(QueueEvent::Activate)),
+    ("SELECT", |_| Ok(QueueEvent::Select)),
+    ("DEQUEUE", |_| Ok(QueueEvent::Dequeue)),
+    ("EMPTY", |_| Ok(QueueEvent::Empty)),
+    ("EVERY", |p| p.expr().map(QueueEvent::Every)),
+];
+
+const VERDICTS: &[Row<ReadVerdict>] = &[
+    Row { keyword: "ACCEPT", read: |_| Ok(QueueVerdict::Accept), form: "ACCEPT;" },
+    Row { keyword: "SEND", read: |_| Ok(QueueVerdict::Send), form: "SEND;" },
+    Row { keyword: "ROTATE", read: |_| Ok(QueueVerdict::Rotate), form: "ROTATE;" },
+    Row { keyword: "SERVE", read: |_| Ok(QueueVerdict::Serve), form: "SERVE;" },
+    Row { keyword: "NEXT", read: |_| Ok(QueueVerdict::Next), form: "NEXT;" },
+    Row { keyword: "STAY", read: |_| Ok(QueueVerdict::Stay), form: "STAY;" },
+    Row { keyword: "LEAVE", read: |_| Ok(QueueVerdict::Leave), form: "LEAVE;" },
+    Row { keyword: "HOLD", read: |p| p.hold(), form: "HOLD UNTIL e;" },
+    Row { keyword: "MARK", read: |p| p.mark(), form: "MARK OR DROP;" },
+];
+
+pub(super) fn forms() -> impl Iterator<Item = (&'static str, &'static str)> {
+    let decls = DECLS.iter().filter(|row| row.keyword != "VAR").map(|row| (row.keyword, row.form));
+    decls.chain(VERDICTS.iter().filter(|row| row.keyword != "MARK").map(|row| (row.keyword, row.form)))
+}
+
+pub(super) fn words() -> impl Iterator<Item = &'static str> {
+    EVENTS.iter().map(|(keyword, _)| *keyword)
+}
+
+impl Parser<'_> {
+    pub(super) fn queue(&mut self, create: Create) -> Parsed<Item> {
+        let n_faults = self.n_faults;
+        let name = self.ident("a name for the queue")?;
+        let params = if self.at(TokenKind::LeftParen) { self.paren_list(Self::param)? } else { Vec::new() };
+        self.keyword("AS")?;
+        self.layout.deeper();
+        let uses = self.queue_uses()?;
+        let decls = self.queue_decls();
+        let outside = core::mem::replace(&mut self.in_queue, true);
+        let handlers = self.queue_handlers();
+        self.in_queue = outside;
+        self.layout.shallower();
+        self.end_of_item("queue", &name.name, create.start);
+        let is_faulty = self.n_faults != n_faults;
+        let (or_replace, span) = (create.or_replace, self.span_from(create.start));
+        Ok(Item::Queue(Queue { or_replace, name, params, uses, decls, handlers, is_faulty, span }))
+    }
+
+    pub(super) fn link(&mut self, create: Create) -> Parsed<Item> {
+        let name = self.ident("a name for the link")?;
+        self.clause("ON", "a link says whose packets wait in it")?;
+        self.keyword("PORT")?;
+        let port = self.ident("a port")?;
+        let ingress = self.eat_keyword("INGRESS");
+        self.layout.weak(self.index());
+        let rate = if self.eat_keyword("RATE").is_some() { Some(self.expr()?) } else { None };
+        self.layout.weak(self.index());
+        self.clause("QUEUE", "a link says how its packets wait")?;
+        let queue = self.queue_use()?;
+        self.semicolon()?;
+        let (or_replace, span) = (create.or_replace, self.span_from(create.start));
+        Ok(Item::Link(Link { or_replace, name, port, ingress, rate, queue, span }))
+    }
+
+    fn queue_use(&mut self) -> Parsed<QueueUse> {
+        let queue = self.ident("a queue")?;
+        let args = if self.at(TokenKind::LeftParen) { self.assigns_in_parens("a parameter")? } else { Vec::new() };
+        let span = self.span_from(queue.span);
+        Ok(QueueUse { queue, args, span })
+    }
+
+    /// `a (x = 1) EACH USING b;`, at a name that begins no declaration.
+    fn queue_uses(&mut self) -> Parsed<Vec<QueueUse>> {
+        let begins = |word: &str| DECLS.iter().any(|row| row.keyword.eq_ignore_ascii_case(word));
+        let follows = matches!(self.peek(1), TokenKind::Semicolon | TokenKind::LeftParen)
+            || self.peek_keyword(1, "EACH");
+        let is_name = self.at(TokenKind::QuotedWord) || self.word().is_some_and(|word| !begins(word));
+        if !is_name || !follows {
+            return Ok(Vec::new());
+        }
+        self.form = "drr (quantum = '1514 B') EACH USING codel;";
+        self.layout.line(self.index());
+        let mut uses = vec![self.queue_use()?];
+        while self.eat_keyword("EACH").is_some() {
+            self.keyword("USING")?;
+            uses.push(self.queue_use()?);
+            self.layout.weak(self.index());
+        }
+        self.semicolon()?;
+        Ok(uses)
+    }
+
+    // ---- declarations ----
+
+    fn queue_decls(&mut self) -> Vec<QueueDecl> {
+        let mut decls = Vec::new();
+        while !self.ends_body() && !self.peek_keyword(0, "ON") {
+            let before = self.index();
+            self.layout.line(before);
+            match self.queue_decl() {
+                Ok(decl) => decls.push(decl),
+                Err(_) => self.skip_statement(before),
+            }
+        }
+        self.offer(DECLS.iter().map(|row| row.keyword).chain(["ON", "END"]));
+        decls
+    }
+
+    fn queue_decl(&mut self) -> Parsed<QueueDecl> {
+        let start = self.token().span;
+        self.form = QUEUE_FORM;
+        let word = self.word().unwrap_or_default();
+        let Some(row) = DECLS.iter().find(|row| row.keyword.eq_ignore_ascii_case(word)) else {
+            let known: Vec<String> = DECLS.iter().map(|row| format!("`{}`", row.keyword)).collect();
+            return Err(self.expected(&format!("{}, `ON` or `END`", known.join(", "))));
+        };
+        self.bump_keyword();
+        self.form = row.form;
+        (row.read)(self, start)
+    }
+
+    fn queue_var(&mut self, start: Span, per_partition: bool) -> Parsed<QueueDecl> {
+        let var = self.param()?;
+        self.semicolon()?;
+        Ok(QueueDecl::Var { per_partition, var, span: self.span_from(start) })
+    }
+
+    fn partition(&mut self, start: Span) -> Parsed<QueueDecl> {
+        if self.eat_keyword("VAR").is_some() {
+            return self.queue_var(start, true);
+        }
+        self.keyword("BY")?;
+        let key = self.expr()?;
+        let into = if self.eat_keyword("HASH").is_some() {
+            let n = self.expr()?;
+            let ways = if self.eat_keyword("WAYS").is_some() { Some(self.expr()?) } else { None };
+            Some(PartitionInto::Hash { n, ways })
+        } else if self.eat_keyword("INDEX").is_some() {
+            Some(PartitionInto::Index { n: self.expr()? })
+        } else {
+            None
+        };
+        self.semicolon()?;
+        Ok(QueueDecl::Partition { key, into, span: self.span_from(start) })
+    }
+
+    fn queue_order(&mut self, start: Span) -> Parsed<QueueDecl> {
+        let of_partitions = self.choice(&[("PARTITIONS", true), ("PACKETS", false)])?;
+        self.keyword("BY")?;
+        let by = self.expr()?;
+        self.eat_keyword("ASC");
+        let bits = if self.eat_keyword("BITS").is_some() { Some(self.expr()?) } else { None };
+        self.semicolon()?;
+        let span = self.span_from(start);
+        Ok(match of_partitions {
+            true => QueueDecl::OrderPartitions { by, bits, span },
+            false => QueueDecl::OrderPackets { by, bits, span },
+        })
+    }
+
+    fn queue_limit(&mut self, start: Span) -> Parsed<QueueLimit> {
+        let (mut packets, mut bytes) = (None, None);
+        for bound in self.comma_list(|p| {
+            let bound = p.expr()?;
+            Ok((bound, p.eat_keyword("PACKETS").is_some()))
+        })? {
+            let place = if bound.1 { &mut packets } else { &mut bytes };
+            if place.replace(bound.0).is_some() {
+                return Err(self.repeated("LIMIT", start));
+            }
+        }
+        self.layout.weak(self.index());
+        self.clause("ON", "a limit says what goes when there is more")?;
+        self.keywords(&["OVERFLOW", "DROP"])?;
+        let head = self.choice(&[("HEAD", true), ("TAIL", false)])?;
+        let (mut victim, mut batch) = (None, None);
+        let of_partition = self.eat_keyword("OF").is_some();
+        if of_partition {
+            self.keyword("PARTITION")?;
+            if self.eat_keywords("ORDER", "BY").is_some() {
+                victim = Some(self.expr()?);
+                self.keyword("DESC")?;
+            }
+            if self.eat_keywords("UP", "TO").is_some() {
+                batch = Some(self.expr()?);
+            }
+        }
+        self.semicolon()?;
+        Ok(QueueLimit { packets, bytes, head, of_partition, victim, batch, span: self.span_from(start) })
+    }
+
+    // ---- handlers ----
+
+    fn queue_handlers(&mut self) -> Vec<QueueHandler> {
+        let mut handlers = Vec::new();
+        while self.peek_keyword(0, "ON") {
+            self.layout.line(self.index());
+            handlers.extend(self.queue_handler());
+        }
+        handlers
+    }
+
+    fn queue_handler(&mut self) -> Option<QueueHandler> {
+        let start = self.bump_keyword();
+        self.form = HANDLER_FORM;
+        let event = self.queue_event();
+        if event.is_err() && !self.at_statement() {
+            self.skip_until(|p| p.at_statement() || p.at(TokenKind::Semicolon) || p.ends_body());
+            self.eat(TokenKind::Semicolon);
+        }
+        let event_span = self.span_from(start);
+        self.layout.deeper();
+        let body = self.block();
+        self.layout.shallower();
+        let span = self.span_from(start);
+        event.ok().map(|event| QueueHandler { event, event_span, body, span })
+    }
+
+    fn queue_event(&mut self) -> Parsed<QueueEvent> {
+        self.offer(EVENTS.iter().map(|(keyword, _)| *keyword));
+        let word = self.word().unwrap_or_default();
+        if let Some((_, read)) = EVENTS.iter().find(|(keyword, _)| keyword.eq_ignore_ascii_case(word)) {
+            self.bump_keyword();
+            return read(self);
+        }
+        let known: Vec<String> = EVENTS.iter().map(|(keyword, _)| format!("`{keyword}`")).collect();
+        Err(self.expected(&one_of(&known)))
+    }
+
+    // ---- verdicts ----
+
+    /// True in a queue at a word that ends its handlers, and no handler elsewhere.
+    pub(super) fn at_queue_verdict(&self) -> bool {
+        self.in_queue && VERDICTS.iter().any(|row| self.peek_keyword(0, row.keyword))
+    }
+
+    /// A verdict of a queue, if we are in one and there is one.
+    pub(super) fn queue_verdict(&mut self) -> Parsed<Option<StmtKind>> {
+        let is_it = |row: &&Row<ReadVerdict>, p: &Self| p.peek_keyword(0, row.keyword);
+        let found = if self.in_queue { VERDICTS.iter().find(|row| is_it(row, self)) } else { None };
+        let Some(row) = found else { return Ok(None) };
+        self.bump_keyword();
+        self.form = row.form;
+        (row.read)(self).map(|verdict| Some(StmtKind::QueueVerdict(verdict)))
+    }
+
+    pub(super) fn offer_queue_statements(&mut self) {
+        self.offer(["LET", "SET", "IF", "DROP"]);
+        self.offer(VERDICTS.iter().map(|row| row.keyword));
+    }
+
+    fn hold(&mut self) -> Parsed<QueueVerdict> {
+        let is_span = self.choice(&[("UNTIL", false), ("FOR", true)])?;
+        Ok(QueueVerdict::Hold { is_span, time: self.expr()? })
+    }
+
+    fn mark(&mut self) -> Parsed<QueueVerdict> {
+        let or_drop = self.eat_keyword("OR").is_some();
+        if or_drop {
+            self.keyword("DROP")?;
+        }
+        Ok(QueueVerdict::Mark { or_drop })
+    }
+}

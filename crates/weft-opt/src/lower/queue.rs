@@ -1,0 +1,504 @@
+//! Queues: from typed trees to [`QueueProgram`]s.
+//!
+//! What a store keeps is brought into the range of its variable here, constants are folded and what was computed or
+//! loaded once in a block is not computed again, so that back ends can take each step as it is.
+
+use weft_ir::ir::{BoolOp, FloatCmp, FloatOp, FloatUnaryOp, IntCmp, IntOp};
+use weft_ir::queue::{
+    Field, Handler, Handlers, Level, Limit, Op, Order, Overflow, PacketOrder, Partitions, QueueProgram, Scope, Slot, Step,
+    Ty, Value, VarDecl, Verdict, Victim, run, word,
+};
+use weft_lang::hir::{
+    self, QueueBinary as B, QueueExpr, QueueExprKind as Kind, QueueLevel, QueueLiteral as Literal, QueueMoment as Moment,
+    QueueOverflow, QueuePartitions, QueuePlace as Place, QueueStmt, QueueStmtKind, QueueType, QueueUnary as U, QueueVar,
+    QueueVerdict, QueueVictim,
+};
+
+/// Lowers a queue. The program is one that [`weft_ir::queue::verify`] accepts.
+pub fn queue(queue: &hir::Queue) -> QueueProgram {
+    let mut fields = Vec::new();
+    let levels = queue.levels.iter().map(|level| lower_level(level, &mut fields)).collect();
+    QueueProgram { name: queue.name.clone(), levels, fields }
+}
+
+fn lower_level(level: &QueueLevel, fields: &mut Vec<Field>) -> Level {
+    let mut handlers = Handlers::default();
+    if let Some((_, key)) = &level.partitions {
+        handlers.key = Some(Lowering::new(level, fields).give(key));
+    }
+    let ranked = level.least.as_ref().or(level.packet_rank.as_ref().map(|(rank, _)| rank));
+    handlers.packet_rank = ranked.map(|rank| Lowering::new(level, fields).give(rank));
+    for handler in &level.handlers {
+        let lowered = Lowering::new(level, fields).handler(&handler.body);
+        match handler.moment {
+            Moment::Enqueue => handlers.enqueue = Some(lowered),
+            Moment::Activate => handlers.activate = Some(lowered),
+            Moment::Select => handlers.select = Some(lowered),
+            Moment::Dequeue => handlers.dequeue = Some(lowered),
+            Moment::Empty => handlers.empty = Some(lowered),
+            Moment::Every(ns) => handlers.every.push((ns, lowered)),
+        }
+    }
+    Level {
+        name: level.name.clone(),
+        partitions: match &level.partitions {
+            None => Partitions::One,
+            Some((QueuePartitions::Hash { n, ways }, _)) => Partitions::Hash { n: *n, ways: *ways },
+            Some((QueuePartitions::Index { n }, _)) => Partitions::Direct { n: *n },
+        },
+        vars: level.vars.iter().map(var).collect(),
+        partition_vars: level.partition_vars.iter().map(var).collect(),
+        order: Order { bits: order_bits(level, &handlers), by_least_packet: level.least.is_some() },
+        packets: match &level.packet_rank {
+            None => PacketOrder::Arrival,
+            Some((_, bits)) => PacketOrder::Rank { bits: *bits },
+        },
+        limit: limit(&level.limit),
+        handlers,
+    }
+}
+
+/// Where no handler ever sets the rank there is one rank, 0.
+fn order_bits(level: &QueueLevel, handlers: &Handlers) -> Option<u8> {
+    let rank = Slot::new(Scope::Partition, word::RANK);
+    let sets = handlers.iter().any(|(_, handler)| stores(&handler.body, rank));
+    if sets || level.least.is_some() { level.rank_bits } else { Some(0) }
+}
+
+fn stores(steps: &[Step], slot: Slot) -> bool {
+    steps.iter().any(|step| match step {
+        Step::Store(known, _) => *known == slot,
+        Step::If { then, otherwise, .. } => stores(then, slot) || stores(otherwise, slot),
+        _ => false,
+    })
+}
+
+fn var(var: &QueueVar) -> VarDecl {
+    let start = match var.start {
+        Literal::Bool(b) => u64::from(b),
+        Literal::Int(n) => n as u64,
+        Literal::Float(x) => x.to_bits(),
+    };
+    VarDecl { name: var.name.clone(), ty: ty(var.ty), bits: var.bits, signed: var.range.0 < 0, start }
+}
+
+fn ty(ty: QueueType) -> Ty {
+    match ty {
+        QueueType::Bool => Ty::Bool,
+        QueueType::Float => Ty::Float,
+        _ => Ty::Int,
+    }
+}
+
+fn limit(limit: &hir::QueueLimit) -> Limit {
+    let overflow = match limit.overflow {
+        QueueOverflow::Arriving => Overflow::Arriving,
+        QueueOverflow::Victim { of, head } => {
+            let partition = match of {
+                QueueVictim::Own => Victim::Own,
+                QueueVictim::MostBytes => Victim::MostBytes,
+                QueueVictim::HighestRank => Victim::HighestRank,
+            };
+            Overflow::Victim { partition, head }
+        }
+    };
+    Limit { packets: limit.packets, bytes: limit.bytes, overflow, batch: limit.batch, line: limit.line }
+}
+
+/// The lowering of one handler.
+struct Lowering<'l> {
+    level: &'l QueueLevel,
+    fields: &'l mut Vec<Field>,
+    types: Vec<Ty>,
+    /// The steps of the block at hand.
+    steps: Vec<Step>,
+    locals: Vec<Option<Value>>,
+    /// What is computed and loaded already.
+    known: Vec<(Op, Value)>,
+}
+
+impl<'l> Lowering<'l> {
+    fn new(level: &'l QueueLevel, fields: &'l mut Vec<Field>) -> Self {
+        Self { level, fields, types: Vec::new(), steps: Vec::new(), locals: Vec::new(), known: Vec::new() }
+    }
+
+    fn give(mut self, expr: &QueueExpr) -> Handler {
+        let value = self.expr(expr);
+        self.steps.push(Step::Give(value));
+        self.done()
+    }
+
+    fn handler(mut self, body: &[QueueStmt]) -> Handler {
+        self.stmts(body);
+        self.done()
+    }
+
+    fn done(mut self) -> Handler {
+        let mut used = vec![false; self.types.len()];
+        drop_unused(&mut self.steps, &mut used);
+        Handler { body: self.steps, types: self.types }
+    }
+
+    // ---- statements --------------------------------------------------------------------------------------------
+
+    fn stmts(&mut self, stmts: &[QueueStmt]) {
+        for stmt in stmts {
+            // A condition that is known may have ended it.
+            if ends(&self.steps) {
+                return;
+            }
+            match &stmt.kind {
+                QueueStmtKind::Let { local, value } => {
+                    let value = self.expr(value);
+                    self.locals.resize(self.locals.len().max(local + 1), None);
+                    self.locals[*local] = Some(value);
+                }
+                QueueStmtKind::Set { place, value } => {
+                    let value = self.expr(value);
+                    let (slot, range) = self.slot(place);
+                    let value = self.within(value, range);
+                    self.store(slot, value);
+                }
+                QueueStmtKind::If { arms, otherwise } => self.arms(arms, otherwise),
+                QueueStmtKind::Verdict(verdict) => self.verdict(verdict, stmt.line),
+            }
+        }
+    }
+
+    fn arms(&mut self, arms: &[(QueueExpr, Vec<QueueStmt>)], otherwise: &[QueueStmt]) {
+        let Some(((condition, body), rest)) = arms.split_first() else { return self.stmts(otherwise) };
+        let by = self.expr(condition);
+        if let Some(Op::Bool(known)) = self.constant(by) {
+            return if known { self.stmts(body) } else { self.arms(rest, otherwise) };
+        }
+        let then = self.block(|lowering| lowering.stmts(body));
+        let otherwise = self.block(|lowering| lowering.arms(rest, otherwise));
+        self.branch(by, then, otherwise);
+    }
+
+    fn branch(&mut self, by: Value, then: Vec<Step>, otherwise: Vec<Step>) {
+        // What a block that goes on may have written is not known behind it.
+        let written =
+            |slot: Slot| [&then, &otherwise].into_iter().any(|steps| !ends(steps) && stores(steps, slot));
+        self.known.retain(|(op, _)| !matches!(op, Op::Load(slot) if written(*slot)));
+        self.steps.push(Step::If { by, then, otherwise });
+    }
+
+    /// The steps of a block, and nothing known of it outside.
+    fn block(&mut self, lower: impl FnOnce(&mut Self)) -> Vec<Step> {
+        let outside = core::mem::take(&mut self.steps);
+        let known = self.known.clone();
+        lower(self);
+        self.known = known;
+        core::mem::replace(&mut self.steps, outside)
+    }
+
+    fn verdict(&mut self, verdict: &QueueVerdict, line: u32) {
+        let end = |verdict| Step::End(verdict, line);
+        let last = match verdict {
+            QueueVerdict::Pass => end(Verdict::Pass),
+            QueueVerdict::Drop => end(Verdict::Drop),
+            QueueVerdict::Next => end(Verdict::Next),
+            QueueVerdict::Stay => end(Verdict::Stay),
+            QueueVerdict::Rotate => end(Verdict::Rotate),
+            QueueVerdict::Hold(until) => {
+                let until = self.expr(until);
+                self.store(Slot::new(Scope::Event, word::HOLD), until);
+                end(Verdict::Hold)
+            }
+            QueueVerdict::Mark { or_drop } => {
+                let ecn = Slot::new(Scope::Packet, word::ECN);
+                let (found, zero) = (self.emit(Op::Load(ecn)), self.int(0));
+                let capable = self.emit(Op::IntCompare(IntCmp::Ne, found, zero));
+                let then = self.block(|lowering| {
+                    let experienced = lowering.int(3);
+                    lowering.store(ecn, experienced);
+                    lowering.steps.push(Step::End(Verdict::Mark, line));
+                });
+                let other = if *or_drop { Verdict::Drop } else { Verdict::Pass };
+                Step::If { by: capable, then, otherwise: vec![Step::End(other, line)] }
+            }
+        };
+        self.steps.push(last);
+    }
+
+    fn store(&mut self, slot: Slot, value: Value) {
+        self.known.retain(|(op, _)| *op != Op::Load(slot));
+        self.known.push((Op::Load(slot), value));
+        self.steps.push(Step::Store(slot, value));
+    }
+
+    /// A value brought into a range.
+    fn within(&mut self, value: Value, range: Option<(i64, i64)>) -> Value {
+        let Some((low, high)) = range else { return value };
+        let mut value = value;
+        if high != i64::MAX {
+            let high = self.int(high);
+            value = self.emit(Op::IntBinary(IntOp::SMin, value, high));
+        }
+        if low != i64::MIN {
+            let low = self.int(low);
+            value = self.emit(Op::IntBinary(IntOp::SMax, value, low));
+        }
+        value
+    }
+
+    /// Where a place is, and the range of what it holds.
+    fn slot(&mut self, place: &Place) -> (Slot, Option<(i64, i64)>) {
+        let of = |of_partition| if of_partition { Scope::Partition } else { Scope::Node };
+        let whole = |var: &QueueVar| (var.ty.is_whole() && var.range != (i64::MIN, i64::MAX)).then_some(var.range);
+        match place {
+            Place::Now => (Slot::new(Scope::Event, word::NOW), None),
+            Place::Rate => (Slot::new(Scope::Event, word::RATE), None),
+            Place::Drops => (Slot::new(Scope::Event, word::DROPS), None),
+            Place::Packets { of_partition } => (Slot::new(of(*of_partition), word::PACKETS), None),
+            Place::Bytes { of_partition } => (Slot::new(of(*of_partition), word::BYTES), None),
+            Place::Index => (Slot::new(Scope::Partition, word::INDEX), None),
+            Place::Rank => (Slot::new(Scope::Partition, word::RANK), None),
+            Place::Var(at) => {
+                (Slot::new(Scope::Node, word::NODE_VARS + *at as u16), whole(&self.level.vars[*at]))
+            }
+            Place::PartitionVar(at) => {
+                let slot = Slot::new(Scope::Partition, word::PARTITION_VARS + *at as u16);
+                (slot, whole(&self.level.partition_vars[*at]))
+            }
+            Place::Arrived => (Slot::new(Scope::Packet, word::ARRIVED), None),
+            Place::Len => (Slot::new(Scope::Packet, word::LEN), None),
+            Place::Ecn => (Slot::new(Scope::Packet, word::ECN), Some((0, 3))),
+            Place::Id => (Slot::new(Scope::Packet, word::HANDLE), None),
+            Place::Field(name) => {
+                let known = Field::ALL.iter().find(|(_, known)| known == name);
+                let field = known.expect("the checker knows the fields").0;
+                let at = self.fields.iter().position(|known| *known == field).unwrap_or_else(|| {
+                    self.fields.push(field);
+                    self.fields.len() - 1
+                });
+                let range = (field == Field::Dscp).then_some((0, 63));
+                (Slot::new(Scope::Packet, word::FIELDS + at as u16), range)
+            }
+        }
+    }
+
+    // ---- expressions -------------------------------------------------------------------------------------------
+
+    fn int(&mut self, n: i64) -> Value {
+        self.emit(Op::Int(n))
+    }
+
+    fn expr(&mut self, expr: &QueueExpr) -> Value {
+        let op = match &expr.kind {
+            Kind::Literal(Literal::Bool(b)) => Op::Bool(*b),
+            Kind::Literal(Literal::Int(n)) => Op::Int(*n),
+            Kind::Literal(Literal::Float(x)) => Op::Float(*x),
+            Kind::Place(place) => {
+                let (slot, _) = self.slot(place);
+                return self.load(slot, ty(expr.ty));
+            }
+            Kind::Local(local) => return self.locals[*local].expect("a LET comes before its uses"),
+            Kind::Unary(op, a) => return self.unary(*op, a),
+            Kind::Binary(op, a, b) => {
+                let ty = a.ty;
+                let (a, b) = (self.expr(a), self.expr(b));
+                match (ty, op) {
+                    (QueueType::Bool, B::Ne) => Op::BoolBinary(BoolOp::Xor, a, b),
+                    (QueueType::Bool, B::Eq) => {
+                        let differ = self.emit(Op::BoolBinary(BoolOp::Xor, a, b));
+                        Op::Not(differ)
+                    }
+                    _ => binary(*op, a, b, ty == QueueType::Float),
+                }
+            }
+            Kind::Case(arms, otherwise) => {
+                let mut arms: Vec<(Value, Value)> =
+                    arms.iter().map(|(when, then)| (self.expr(when), self.expr(then))).collect();
+                let mut value = self.expr(otherwise);
+                while let Some((when, then)) = arms.pop() {
+                    value = self.emit(Op::Select(when, then, value));
+                }
+                return value;
+            }
+            Kind::Rand(nth) => return self.rand(*nth),
+        };
+        self.emit(op)
+    }
+
+    fn unary(&mut self, op: U, operand: &QueueExpr) -> Value {
+        let is_float = operand.ty == QueueType::Float;
+        let a = self.expr(operand);
+        let float = |op| Op::FloatUnary(op, a);
+        let op = match op {
+            U::Not => Op::Not(a),
+            U::Negate if is_float => float(FloatUnaryOp::Neg),
+            U::Negate => {
+                let zero = self.int(0);
+                Op::IntBinary(IntOp::Sub, zero, a)
+            }
+            U::ToFloat => Op::IntToFloat(a),
+            U::ToWhole => Op::FloatToInt(a),
+            U::Floor => float(FloatUnaryOp::Floor),
+            U::Ceil => float(FloatUnaryOp::Ceil),
+            U::Round => float(FloatUnaryOp::Round),
+            U::Sqrt => float(FloatUnaryOp::Sqrt),
+            U::Abs if is_float => float(FloatUnaryOp::Abs),
+            U::Abs => {
+                let zero = self.int(0);
+                let negated = self.emit(Op::IntBinary(IntOp::Sub, zero, a));
+                Op::IntBinary(IntOp::SMax, a, negated)
+            }
+            U::Log2 => Op::Log2(a),
+            U::Hash => Op::Hash(a),
+        };
+        self.emit(op)
+    }
+
+    /// A draw: the word that the event brings, and of further call sites a hash of it with their number.
+    fn rand(&mut self, nth: u32) -> Value {
+        let one = self.int(1);
+        self.store(Slot::new(Scope::Event, word::DRAWN), one);
+        let drawn = self.load(Slot::new(Scope::Event, word::RANDOM), Ty::Int);
+        let (bits, scale) = if nth == 0 {
+            (drawn, 53)
+        } else {
+            let nth = self.int(i64::from(nth));
+            (self.emit(Op::HashMix(drawn, nth)), 32)
+        };
+        let bits = self.emit(Op::IntToFloat(bits));
+        let scale = self.emit(Op::Float((-f64::from(scale)).exp2()));
+        self.emit(Op::FloatBinary(FloatOp::Mul, bits, scale))
+    }
+
+    fn load(&mut self, slot: Slot, ty: Ty) -> Value {
+        if let Some((_, value)) = self.known.iter().find(|(op, _)| *op == Op::Load(slot)) {
+            return *value;
+        }
+        self.define(Op::Load(slot), ty)
+    }
+
+    /// The value of an operation: folded if its operands are known, the one before if there was one.
+    fn emit(&mut self, op: Op) -> Value {
+        if let Op::Load(slot) = op {
+            return self.load(slot, Ty::Int);
+        }
+        let ty = self.type_of(&op);
+        let is_known = op.operands().all(|operand| self.constant(operand).is_some());
+        let op = if is_known && op.operands().next().is_some() {
+            let word = |value| match self.constant(value) {
+                Some(known) => run::pure(&known, |_| 0),
+                None => 0,
+            };
+            let folded = run::pure(&op, word);
+            match ty {
+                Ty::Bool => Op::Bool(folded != 0),
+                Ty::Int => Op::Int(folded as i64),
+                Ty::Float => Op::Float(f64::from_bits(folded)),
+            }
+        } else {
+            op
+        };
+        let same = |known: &Op| match (known, &op) {
+            (Op::Float(a), Op::Float(b)) => a.to_bits() == b.to_bits(),
+            (known, op) => known == op,
+        };
+        match self.known.iter().find(|(known, _)| same(known)) {
+            Some((_, value)) => *value,
+            None => self.define(op, ty),
+        }
+    }
+
+    fn define(&mut self, op: Op, ty: Ty) -> Value {
+        let value = Value(self.types.len() as u16);
+        self.types.push(ty);
+        self.steps.push(Step::Let(value, op));
+        self.known.push((op, value));
+        value
+    }
+
+    /// The operation of a value that is a constant.
+    fn constant(&self, value: Value) -> Option<Op> {
+        let is_constant = |op: &Op| matches!(op, Op::Int(_) | Op::Float(_) | Op::Bool(_));
+        self.known.iter().find(|(op, known)| *known == value && is_constant(op)).map(|(op, _)| *op)
+    }
+
+    fn type_of(&self, op: &Op) -> Ty {
+        match *op {
+            Op::Int(_) | Op::Load(_) | Op::IntBinary(..) | Op::FloatToInt(_) => Ty::Int,
+            Op::Hash(_) | Op::HashMix(..) | Op::Log2(_) => Ty::Int,
+            Op::Float(_) | Op::FloatBinary(..) | Op::FloatUnary(..) | Op::IntToFloat(_) => Ty::Float,
+            Op::Bool(_) | Op::IntCompare(..) | Op::FloatCompare(..) | Op::BoolBinary(..) | Op::Not(_) => Ty::Bool,
+            Op::Select(_, a, _) => self.types[usize::from(a.0)],
+        }
+    }
+}
+
+fn binary(op: B, a: Value, b: Value, is_float: bool) -> Op {
+    let int = |op| Op::IntBinary(op, a, b);
+    let either = |whole: IntOp, float: FloatOp| match is_float {
+        true => Op::FloatBinary(float, a, b),
+        false => Op::IntBinary(whole, a, b),
+    };
+    let compare = |whole: IntCmp, float: FloatCmp| match is_float {
+        true => Op::FloatCompare(float, a, b),
+        false => Op::IntCompare(whole, a, b),
+    };
+    match op {
+        B::And => Op::BoolBinary(BoolOp::And, a, b),
+        B::Or => Op::BoolBinary(BoolOp::Or, a, b),
+        B::Eq => compare(IntCmp::Eq, FloatCmp::Eq),
+        B::Ne => compare(IntCmp::Ne, FloatCmp::Ne),
+        B::Lt => compare(IntCmp::SLt, FloatCmp::Lt),
+        B::Le => compare(IntCmp::SLe, FloatCmp::Le),
+        B::Add => either(IntOp::Add, FloatOp::Add),
+        B::Sub => either(IntOp::Sub, FloatOp::Sub),
+        B::Mul => either(IntOp::Mul, FloatOp::Mul),
+        B::Div => either(IntOp::SDiv, FloatOp::Div),
+        B::Rem => int(IntOp::SRem),
+        B::Least => either(IntOp::SMin, FloatOp::Min),
+        B::Greatest => either(IntOp::SMax, FloatOp::Max),
+        B::BitAnd => int(IntOp::And),
+        B::BitOr => int(IntOp::Or),
+        B::BitXor => int(IntOp::Xor),
+        B::ShiftLeft => int(IntOp::Shl),
+        B::ShiftRight => int(IntOp::Shr),
+        B::HashMix => Op::HashMix(a, b),
+    }
+}
+
+/// Whether nothing is reached behind the steps.
+fn ends(steps: &[Step]) -> bool {
+    match steps.last() {
+        Some(Step::End(..) | Step::Give(_)) => true,
+        Some(Step::If { then, otherwise, .. }) => ends(then) && ends(otherwise),
+        _ => false,
+    }
+}
+
+/// Takes out values that nothing reads, from the last step to the first.
+fn drop_unused(steps: &mut Vec<Step>, used: &mut [bool]) {
+    let mut at = steps.len();
+    while at > 0 {
+        at -= 1;
+        let keep = match &mut steps[at] {
+            Step::Let(value, op) => {
+                let is_used = used[usize::from(value.0)];
+                if is_used {
+                    op.operands().for_each(|operand| used[usize::from(operand.0)] = true);
+                }
+                is_used
+            }
+            Step::Store(_, value) | Step::Give(value) => {
+                used[usize::from(value.0)] = true;
+                true
+            }
+            Step::If { by, then, otherwise } => {
+                drop_unused(then, used);
+                drop_unused(otherwise, used);
+                used[usize::from(by.0)] = true;
+                true
+            }
+            Step::End(..) => true,
+        };
+        if !keep {
+            steps.remove(at);
+        }
+    }
+}
