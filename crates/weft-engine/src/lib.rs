@@ -9,6 +9,7 @@
 //! * [`state`]: the state of chains on a node, carried from version to version.
 //! * [`Engine`]: connections, calls and upstream pools.
 //! * [`packet`]: the same for packets: frames of ports through chains.
+//! * [`queue`]: packets that wait, as queue programs say.
 //! * [`sinks`], [`stats`]: what comes out beside the traffic.
 
 mod call;
@@ -24,6 +25,7 @@ pub mod packet;
 mod pass;
 pub mod plan;
 mod pool;
+pub mod queue;
 mod request;
 mod response;
 mod routes;

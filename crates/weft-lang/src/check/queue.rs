@@ -10,12 +10,14 @@ use std::collections::BTreeSet;
 
 use super::Cx;
 use super::scope::with_nearest;
-use crate::ast::{self, Assign, Expr as AstExpr, ExprKind as AstKind, Item, PartitionInto, QueueDecl, QueueUse};
+use crate::ast::{
+    self, Assign, Expr as AstExpr, ExprKind as AstKind, Item, PartitionInto, QueueDecl, QueueUse,
+};
 use crate::diagnostic::{Diagnostic, code};
 use crate::hir::{
     Link, Port, PortKind, Queue, QueueExpr, QueueExprKind, QueueLevel, QueueLimit, QueueLiteral as Literal,
-    QueueMoment, QueueOverflow, QueuePartitions, QueuePlace, QueueStmt, QueueStmtKind, QueueType as T, QueueVar,
-    QueueVictim,
+    QueueMoment, QueueOverflow, QueuePartitions, QueuePlace, QueueStmt, QueueStmtKind, QueueType as T,
+    QueueVar, QueueVictim,
 };
 use crate::source::Span;
 use weft_core::Type;
@@ -52,7 +54,8 @@ pub(super) struct Queues<'a> {
 
 impl<'a> Queues<'a> {
     pub(super) fn of(items: &[&'a Item]) -> Self {
-        let items = items.iter().filter_map(|item| if let Item::Queue(queue) = item { Some(queue) } else { None });
+        let items =
+            items.iter().filter_map(|item| if let Item::Queue(queue) = item { Some(queue) } else { None });
         Self { items: items.collect() }
     }
 
@@ -139,7 +142,9 @@ impl<'a> Queues<'a> {
         if within.contains(&item.name.name) || within.len() > LEVELS_MAX {
             let message = format!("`{}` is made of itself", item.name.name);
             let diagnostic = Diagnostic::error(code::QUEUE_SHAPE, message).at(item.name.span, "begins here");
-            cx.report(diagnostic.with_help("a queue is made of others, that end in one which says what it does"));
+            cx.report(
+                diagnostic.with_help("a queue is made of others, that end in one which says what it does"),
+            );
             return None;
         }
         let n_errors = cx.n_errors();
@@ -202,7 +207,9 @@ fn tree(cx: &mut Cx<'_>, item: &ast::Queue, levels: &[QueueLevel]) {
         let looks = select.is_some_and(|handler| handler.body.iter().any(sees_packet));
         let fault = match (ranks_packets, looks) {
             (true, _) => "orders packets, and holds queues here",
-            (_, true) => "looks at the packet in SELECT, and here it is not known before the queue below says it",
+            (_, true) => {
+                "looks at the packet in SELECT, and here it is not known before the queue below says it"
+            }
             _ => continue,
         };
         let diagnostic = Diagnostic::error(code::QUEUE_SHAPE, format!("`{}` {fault}", level.name))
@@ -236,7 +243,8 @@ fn reads_packet(expr: &QueueExpr) -> bool {
         QueueExprKind::Unary(_, a) => reads_packet(a),
         QueueExprKind::Binary(_, a, b) => reads_packet(a) || reads_packet(b),
         QueueExprKind::Case(arms, otherwise) => {
-            arms.iter().any(|(when, then)| reads_packet(when) || reads_packet(then)) || reads_packet(otherwise)
+            arms.iter().any(|(when, then)| reads_packet(when) || reads_packet(then))
+                || reads_packet(otherwise)
         }
     }
 }
@@ -330,6 +338,8 @@ struct Checker<'k, 'c> {
     fields: BTreeSet<String>,
     /// `BITS` of the order of partitions.
     rank_bits: Option<u8>,
+    /// There is a PARTITION BY.
+    is_partitioned: bool,
 }
 
 impl<'k, 'c> Checker<'k, 'c> {
@@ -344,6 +354,7 @@ impl<'k, 'c> Checker<'k, 'c> {
             is_declaration: true,
             fields: BTreeSet::new(),
             rank_bits: None,
+            is_partitioned: false,
         }
     }
 
@@ -363,7 +374,13 @@ impl<'k, 'c> Checker<'k, 'c> {
         let value = fold(&typed);
         if value.is_none() {
             let help = "use literals and parameters";
-            self.report(code::NOT_CONSTANT, "this must be known before the queue runs", ast.span, "not a constant", help);
+            self.report(
+                code::NOT_CONSTANT,
+                "this must be known before the queue runs",
+                ast.span,
+                "not a constant",
+                help,
+            );
         }
         value
     }
@@ -402,19 +419,32 @@ impl<'k, 'c> Checker<'k, 'c> {
                 QueueDecl::Limit(clause) => limit = self.limit(clause, None),
                 other => {
                     let help = "declare it in one of the queues that this one is made of";
-                    self.report(code::QUEUE_SHAPE, "a queue made of others has a limit and no more", decl_span(other), "not here", help);
+                    self.report(
+                        code::QUEUE_SHAPE,
+                        "a queue made of others has a limit and no more",
+                        decl_span(other),
+                        "not here",
+                        help,
+                    );
                 }
             }
         }
         if let Some(handler) = item.handlers.first() {
             let help = "write the handler in one of the queues that this one is made of";
-            self.report(code::QUEUE_SHAPE, "a queue made of others has no handlers", handler.event_span, "not here", help);
+            self.report(
+                code::QUEUE_SHAPE,
+                "a queue made of others has no handlers",
+                handler.event_span,
+                "not here",
+                help,
+            );
         }
         limit
     }
 
     fn level(mut self, item: &ast::Queue) -> Option<QueueLevel> {
         let n_errors = self.cx.n_errors();
+        self.is_partitioned = item.decls.iter().any(|decl| matches!(decl, QueueDecl::Partition { .. }));
         let (vars, partition_vars) = self.vars(item);
         let (mut partitions, mut least, mut packet_rank, mut limit) = (None, None, None, None);
         let mut ordered = None;
@@ -437,7 +467,13 @@ impl<'k, 'c> Checker<'k, 'c> {
                     packet_rank = self.packet_expr(by).map(|by| (by, bits));
                     if partitions.is_some() {
                         let help = "order partitions, or put a queue that orders packets behind EACH USING";
-                        self.report(code::QUEUE_SHAPE, "packets are ordered where there is one partition", *span, "of which partition?", help);
+                        self.report(
+                            code::QUEUE_SHAPE,
+                            "packets are ordered where there is one partition",
+                            *span,
+                            "of which partition?",
+                            help,
+                        );
                     }
                 }
                 QueueDecl::Limit(_) => {}
@@ -457,11 +493,23 @@ impl<'k, 'c> Checker<'k, 'c> {
         }
         if let (Some(span), None) = (ordered, &partitions) {
             let help = "write `PARTITION BY flow();`";
-            self.report(code::QUEUE_SHAPE, "an order of partitions where there is one", span, "nothing to order", help);
+            self.report(
+                code::QUEUE_SHAPE,
+                "an order of partitions where there is one",
+                span,
+                "nothing to order",
+                help,
+            );
         }
         if !partition_vars.is_empty() && partitions.is_none() {
             let help = "drop `PARTITION`, or write `PARTITION BY flow();`";
-            self.report(code::QUEUE_SHAPE, "variables of partitions where there is one", item.name.span, "not partitioned", help);
+            self.report(
+                code::QUEUE_SHAPE,
+                "variables of partitions where there is one",
+                item.name.span,
+                "not partitioned",
+                help,
+            );
         }
         let handlers = self.handlers(item, partitions.is_some());
         let level = QueueLevel {
@@ -481,7 +529,13 @@ impl<'k, 'c> Checker<'k, 'c> {
 
     fn once(&mut self, again: bool, clause: &str, span: Span) {
         if again {
-            self.report(code::REPEATED_CLAUSE, &format!("`{clause}` is written twice"), span, "again here", "keep one of them");
+            self.report(
+                code::REPEATED_CLAUSE,
+                &format!("`{clause}` is written twice"),
+                span,
+                "again here",
+                "keep one of them",
+            );
         }
     }
 
@@ -490,7 +544,9 @@ impl<'k, 'c> Checker<'k, 'c> {
         for decl in &item.decls {
             let QueueDecl::Var { per_partition, var, span } = decl else { continue };
             let name = &var.name.name;
-            if let Some(reserved) = ["p", "rank", "drops", "queue", "partition", "link"].iter().find(|word| *word == name) {
+            if let Some(reserved) =
+                ["p", "rank", "drops", "queue", "partition", "link"].iter().find(|word| *word == name)
+            {
                 let message = format!("`{reserved}` has a meaning of its own in a queue");
                 self.report(code::DUPLICATE_NAME, &message, var.name.span, "taken", "rename it");
             }
@@ -542,7 +598,11 @@ impl<'k, 'c> Checker<'k, 'c> {
         None
     }
 
-    fn partition(&mut self, key: &AstExpr, into: Option<&PartitionInto>) -> Option<(QueuePartitions, QueueExpr)> {
+    fn partition(
+        &mut self,
+        key: &AstExpr,
+        into: Option<&PartitionInto>,
+    ) -> Option<(QueuePartitions, QueueExpr)> {
         let key = self.packet_expr(key);
         let partitions = match into {
             None => {
@@ -576,7 +636,11 @@ impl<'k, 'c> Checker<'k, 'c> {
     /// `rank`, or `MIN(e)`: what the least of which is the rank.
     fn order(&mut self, by: &AstExpr) -> Option<QueueExpr> {
         match &by.kind {
-            AstKind::Path(path) if path.as_ident().is_some_and(|name| name.name.eq_ignore_ascii_case("rank")) => None,
+            AstKind::Path(path)
+                if path.as_ident().is_some_and(|name| name.name.eq_ignore_ascii_case("rank")) =>
+            {
+                None
+            }
             AstKind::Call { function, args, star: None }
                 if function.name.eq_ignore_ascii_case("min") && args.len() == 1 =>
             {
@@ -584,7 +648,13 @@ impl<'k, 'c> Checker<'k, 'c> {
             }
             _ => {
                 let help = "write `BY rank` and set it in handlers, or `BY MIN(p.remaining)`";
-                self.report(code::QUEUE_RANK, "partitions are ordered by their rank", by.span, "no rank", help);
+                self.report(
+                    code::QUEUE_RANK,
+                    "partitions are ordered by their rank",
+                    by.span,
+                    "no rank",
+                    help,
+                );
                 None
             }
         }
@@ -592,7 +662,8 @@ impl<'k, 'c> Checker<'k, 'c> {
 
     /// `partitioned` is None for a queue that is made of others: its first queue knows.
     fn limit(&mut self, clause: &ast::QueueLimit, partitioned: Option<bool>) -> Option<QueueLimit> {
-        let packets = clause.packets.as_ref().map(|ast| self.number(ast, 1, i64::from(PACKETS_MAX), "packets"));
+        let packets =
+            clause.packets.as_ref().map(|ast| self.number(ast, 1, i64::from(PACKETS_MAX), "packets"));
         let bytes = clause.bytes.as_ref().map(|ast| {
             let Literal::Int(n) = self.constant(ast, T::Size)? else { return None };
             if (1..=BYTES_MAX as i64).contains(&n) {
@@ -612,7 +683,13 @@ impl<'k, 'c> Checker<'k, 'c> {
         };
         if clause.of_partition && partitioned == Some(false) {
             let help = "write `DROP HEAD` or `DROP TAIL`";
-            self.report(code::QUEUE_SHAPE, "there is one partition", clause.span, "of which partition?", help);
+            self.report(
+                code::QUEUE_SHAPE,
+                "there is one partition",
+                clause.span,
+                "of which partition?",
+                help,
+            );
         }
         let batch = match &clause.batch {
             None => 1,
@@ -634,11 +711,21 @@ impl<'k, 'c> Checker<'k, 'c> {
         let is = |path: &ast::Path, word: &str| path.to_dotted().eq_ignore_ascii_case(word);
         match &by.kind {
             AstKind::Path(path) if is(path, "rank") => Some(QueueVictim::HighestRank),
-            AstKind::Path(path) if is(path, "bytes") || is(path, "partition.bytes") => Some(QueueVictim::MostBytes),
-            AstKind::Call { function, .. } if function.name.eq_ignore_ascii_case("min") => Some(QueueVictim::HighestRank),
+            AstKind::Path(path) if is(path, "bytes") || is(path, "partition.bytes") => {
+                Some(QueueVictim::MostBytes)
+            }
+            AstKind::Call { function, .. } if function.name.eq_ignore_ascii_case("min") => {
+                Some(QueueVictim::HighestRank)
+            }
             _ => {
                 let help = "write `ORDER BY bytes DESC`, or `ORDER BY rank DESC`";
-                self.report(code::QUEUE_RANK, "the partition that loses a packet is that with the most bytes or the highest rank", by.span, "neither", help);
+                self.report(
+                    code::QUEUE_RANK,
+                    "the partition that loses a packet is that with the most bytes or the highest rank",
+                    by.span,
+                    "neither",
+                    help,
+                );
                 None
             }
         }
@@ -701,4 +788,3 @@ fn fold(expr: &QueueExpr) -> Option<Literal> {
         _ => None,
     }
 }
-

@@ -102,9 +102,11 @@ impl Scope<'_, '_> {
             Ast::Cut { .. } => self.not_on_rpc(stmt.span, "CUT", "frames are cut on packet layers"),
             Ast::Verdict(verdict) => self.verdict(verdict).map(StmtKind::Verdict),
             Ast::QueueVerdict(_) => {
-                let diagnostic =
-                    Diagnostic::error(code::VERDICT_NOT_HERE, "a verdict of queues in a handler of an element")
-                        .at(stmt.span, "ends handlers of a QUEUE");
+                let diagnostic = Diagnostic::error(
+                    code::VERDICT_NOT_HERE,
+                    "a verdict of queues in a handler of an element",
+                )
+                .at(stmt.span, "ends handlers of a QUEUE");
                 self.cx.report(diagnostic);
                 None
             }

@@ -9,9 +9,10 @@ use std::collections::BTreeMap;
 use crate::ast::{
     BudgetClause, Chain, ChainOn, ChainOptionKind, Decl, Element, EncapSet, Event, Expr, ExprKind, Field,
     Filter, Guard, Handler, Ident, InsertRows, InsertSource, Item, Join, JoinCondition, Kind, Param, Path,
-    PayloadChoice, Place, PolicyKind, Protocol, ProtocolClause, Queue, QueueDecl, QueueEvent, QueueUse, QueueVerdict, Select, SelectItem, Stage, StageArg,
-    StageNode, Stmt, StmtKind, Subselect, Table, TableOptionKind, TypeExpr, Update, Verdict, VerdictKind,
-    WireItem, WireRuleKind, WireUntil, WireWidth, WithItem,
+    PayloadChoice, Place, PolicyKind, Protocol, ProtocolClause, Queue, QueueDecl, QueueEvent, QueueUse,
+    QueueVerdict, Select, SelectItem, Stage, StageArg, StageNode, Stmt, StmtKind, Subselect, Table,
+    TableOptionKind, TypeExpr, Update, Verdict, VerdictKind, WireItem, WireRuleKind, WireUntil, WireWidth,
+    WithItem,
 };
 use crate::hir::Direction;
 use crate::resolve::Program;

@@ -1,8 +1,8 @@
 //! Queues and links: `CREATE QUEUE`, `CREATE LINK`.
 
 use crate::ast::{
-    Item, Link, PartitionInto, Queue, QueueDecl, QueueEvent, QueueHandler, QueueLimit, QueueUse, QueueVerdict,
-    StmtKind,
+    Item, Link, PartitionInto, Queue, QueueDecl, QueueEvent, QueueHandler, QueueLimit, QueueUse,
+    QueueVerdict, StmtKind,
 };
 use crate::lexer::TokenKind;
 use crate::source::Span;
@@ -100,7 +100,8 @@ impl Parser<'_> {
 
     fn queue_use(&mut self) -> Parsed<QueueUse> {
         let queue = self.ident("a queue")?;
-        let args = if self.at(TokenKind::LeftParen) { self.assigns_in_parens("a parameter")? } else { Vec::new() };
+        let args =
+            if self.at(TokenKind::LeftParen) { self.assigns_in_parens("a parameter")? } else { Vec::new() };
         let span = self.span_from(queue.span);
         Ok(QueueUse { queue, args, span })
     }

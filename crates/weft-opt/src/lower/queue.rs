@@ -5,13 +5,13 @@
 
 use weft_ir::ir::{BoolOp, FloatCmp, FloatOp, FloatUnaryOp, IntCmp, IntOp};
 use weft_ir::queue::{
-    Field, Handler, Handlers, Level, Limit, Op, Order, Overflow, PacketOrder, Partitions, QueueProgram, Scope, Slot, Step,
-    Ty, Value, VarDecl, Verdict, Victim, run, word,
+    Field, Handler, Handlers, Level, Limit, Op, Order, Overflow, PacketOrder, Partitions, QueueProgram,
+    Scope, Slot, Step, Ty, Value, VarDecl, Verdict, Victim, run, word,
 };
 use weft_lang::hir::{
-    self, QueueBinary as B, QueueExpr, QueueExprKind as Kind, QueueLevel, QueueLiteral as Literal, QueueMoment as Moment,
-    QueueOverflow, QueuePartitions, QueuePlace as Place, QueueStmt, QueueStmtKind, QueueType, QueueUnary as U, QueueVar,
-    QueueVerdict, QueueVictim,
+    self, QueueBinary as B, QueueExpr, QueueExprKind as Kind, QueueLevel, QueueLiteral as Literal,
+    QueueMoment as Moment, QueueOverflow, QueuePartitions, QueuePlace as Place, QueueStmt, QueueStmtKind,
+    QueueType, QueueUnary as U, QueueVar, QueueVerdict, QueueVictim,
 };
 
 /// Lowers a queue. The program is one that [`weft_ir::queue::verify`] accepts.
@@ -246,7 +246,8 @@ impl<'l> Lowering<'l> {
     /// Where a place is, and the range of what it holds.
     fn slot(&mut self, place: &Place) -> (Slot, Option<(i64, i64)>) {
         let of = |of_partition| if of_partition { Scope::Partition } else { Scope::Node };
-        let whole = |var: &QueueVar| (var.ty.is_whole() && var.range != (i64::MIN, i64::MAX)).then_some(var.range);
+        let whole =
+            |var: &QueueVar| (var.ty.is_whole() && var.range != (i64::MIN, i64::MAX)).then_some(var.range);
         match place {
             Place::Now => (Slot::new(Scope::Event, word::NOW), None),
             Place::Rate => (Slot::new(Scope::Event, word::RATE), None),
@@ -424,7 +425,9 @@ impl<'l> Lowering<'l> {
             Op::Int(_) | Op::Load(_) | Op::IntBinary(..) | Op::FloatToInt(_) => Ty::Int,
             Op::Hash(_) | Op::HashMix(..) | Op::Log2(_) => Ty::Int,
             Op::Float(_) | Op::FloatBinary(..) | Op::FloatUnary(..) | Op::IntToFloat(_) => Ty::Float,
-            Op::Bool(_) | Op::IntCompare(..) | Op::FloatCompare(..) | Op::BoolBinary(..) | Op::Not(_) => Ty::Bool,
+            Op::Bool(_) | Op::IntCompare(..) | Op::FloatCompare(..) | Op::BoolBinary(..) | Op::Not(_) => {
+                Ty::Bool
+            }
             Op::Select(_, a, _) => self.types[usize::from(a.0)],
         }
     }

@@ -5,8 +5,8 @@ use super::expr::Found;
 use crate::ast::{self, Place as AstPlace, QueueEvent, QueueVerdict as AstVerdict, Stmt, StmtKind};
 use crate::diagnostic::{Diagnostic, code};
 use crate::hir::{
-    QueueBinary, QueueExpr, QueueExprKind, QueueHandler, QueueLiteral, QueueMoment as Moment, QueuePlace, QueueStmt,
-    QueueStmtKind as Kind, QueueType as T, QueueVerdict,
+    QueueBinary, QueueExpr, QueueExprKind, QueueHandler, QueueLiteral, QueueMoment as Moment, QueuePlace,
+    QueueStmt, QueueStmtKind as Kind, QueueType as T, QueueVerdict,
 };
 use crate::source::Span;
 
@@ -20,7 +20,8 @@ impl Checker<'_, '_> {
         let mut handlers: Vec<QueueHandler> = Vec::new();
         for handler in &item.handlers {
             let Some(moment) = self.moment(&handler.event) else { continue };
-            let same = handlers.iter().find(|known| known.moment == moment && !matches!(moment, Moment::Every(_)));
+            let same =
+                handlers.iter().find(|known| known.moment == moment && !matches!(moment, Moment::Every(_)));
             if let Some(first) = same {
                 let diagnostic = Diagnostic::error(code::REPEATED_HANDLER, "two handlers for one event")
                     .at(handler.event_span, "the second")
@@ -79,11 +80,15 @@ impl Checker<'_, '_> {
         };
         let line = self.cx.line(handler.span);
         match wants {
-            None => body.push(QueueStmt { kind: Kind::Verdict(QueueVerdict::Pass), span: handler.span, line }),
+            None => {
+                body.push(QueueStmt { kind: Kind::Verdict(QueueVerdict::Pass), span: handler.span, line })
+            }
             Some(word) => {
-                let mut diagnostic =
-                    Diagnostic::error(code::QUEUE_NO_VERDICT, "a path through this handler ends in no verdict")
-                        .at(handler.event_span, "begins here");
+                let mut diagnostic = Diagnostic::error(
+                    code::QUEUE_NO_VERDICT,
+                    "a path through this handler ends in no verdict",
+                )
+                .at(handler.event_span, "begins here");
                 for (span, is_true) in self.open_path(&handler.body).into_iter().take(8) {
                     let label = if is_true { "if this is true" } else { "if this is false" };
                     diagnostic = diagnostic.with_label(span, label);
@@ -118,7 +123,13 @@ impl Checker<'_, '_> {
         for stmt in stmts {
             if ended {
                 let help = "take it out, or put it before the verdict";
-                self.report(code::UNREACHABLE, "this statement is never reached", stmt.span, "all paths have ended", help);
+                self.report(
+                    code::UNREACHABLE,
+                    "this statement is never reached",
+                    stmt.span,
+                    "all paths have ended",
+                    help,
+                );
                 break;
             }
             let line = self.cx.line(stmt.span);
@@ -189,8 +200,15 @@ impl Checker<'_, '_> {
             && let (Some(bits), QueueExprKind::Literal(QueueLiteral::Int(n))) = (self.rank_bits, &value.kind)
             && !(0..1_i64 << bits).contains(n)
         {
-            let message = format!("a rank of {n}, and with BITS {bits} ranks are 0 to {}", (1_i64 << bits) - 1);
-            self.report(code::QUEUE_RANK, &message, value.span, "out of range", "give ORDER PARTITIONS more BITS, or none");
+            let message =
+                format!("a rank of {n}, and with BITS {bits} ranks are 0 to {}", (1_i64 << bits) - 1);
+            self.report(
+                code::QUEUE_RANK,
+                &message,
+                value.span,
+                "out of range",
+                "give ORDER PARTITIONS more BITS, or none",
+            );
             return None;
         }
         Some(Kind::Set { place, value })
@@ -219,7 +237,9 @@ impl Checker<'_, '_> {
         };
         self.allow(moments, word, span)?;
         Some(Kind::Verdict(match verdict {
-            AstVerdict::Accept | AstVerdict::Send | AstVerdict::Serve | AstVerdict::Leave => QueueVerdict::Pass,
+            AstVerdict::Accept | AstVerdict::Send | AstVerdict::Serve | AstVerdict::Leave => {
+                QueueVerdict::Pass
+            }
             AstVerdict::Rotate => QueueVerdict::Rotate,
             AstVerdict::Next => QueueVerdict::Next,
             AstVerdict::Stay => QueueVerdict::Stay,

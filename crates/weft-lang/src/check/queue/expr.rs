@@ -5,8 +5,8 @@ use crate::ast::{self, BinaryOp, ExprKind as Ast, Path, UnaryOp};
 use crate::check::scope::with_nearest;
 use crate::diagnostic::{Diagnostic, code};
 use crate::hir::{
-    QueueBinary as B, QueueExpr, QueueExprKind as Kind, QueueLiteral as Literal, QueueMoment, QueuePlace as Place,
-    QueueType as T, QueueUnary as U,
+    QueueBinary as B, QueueExpr, QueueExprKind as Kind, QueueLiteral as Literal, QueueMoment,
+    QueuePlace as Place, QueueType as T, QueueUnary as U,
 };
 use crate::source::Span;
 use crate::types;
@@ -125,7 +125,9 @@ impl Checker<'_, '_> {
         match &ast.kind {
             Ast::Int(n) => match want {
                 Some(T::Float) => Some(literal(Literal::Float(*n as f64), T::Float, span)),
-                Some(ty @ (T::Interval | T::Timestamp)) if *n == 0 => Some(literal(Literal::Int(0), ty, span)),
+                Some(ty @ (T::Interval | T::Timestamp)) if *n == 0 => {
+                    Some(literal(Literal::Int(0), ty, span))
+                }
                 Some(T::Size) => Some(literal(Literal::Int(self.fits(*n, span)?), T::Size, span)),
                 _ => Some(literal(Literal::Int(self.fits(*n, span)?), T::Number, span)),
             },
@@ -133,7 +135,9 @@ impl Checker<'_, '_> {
             Ast::Bool(b) => Some(literal(Literal::Bool(*b), T::Bool, span)),
             Ast::Str(text) => self.text(text, span),
             Ast::Path(path) => self.path(path),
-            Ast::Call { function, args, star: None } => self.call(&function.name.to_ascii_lowercase(), args, span, want),
+            Ast::Call { function, args, star: None } => {
+                self.call(&function.name.to_ascii_lowercase(), args, span, want)
+            }
             Ast::Unary { op: UnaryOp::Not, operand } => {
                 Some(unary(U::Not, self.typed(operand, T::Bool)?, T::Bool))
             }
@@ -239,7 +243,9 @@ impl Checker<'_, '_> {
         let names: Vec<&str> = names.iter().map(String::as_str).collect();
         match names[..] {
             ["p", "meta", field] | ["p", field] => self.packet_field(path, field),
-            ["queue", "packets"] => Some((Found::Place(Place::Packets { of_partition: false }), T::Number, false)),
+            ["queue", "packets"] => {
+                Some((Found::Place(Place::Packets { of_partition: false }), T::Number, false))
+            }
             ["queue", "bytes"] => Some((Found::Place(Place::Bytes { of_partition: false }), T::Size, false)),
             ["partition", what] => {
                 let (found, ty) = match what {
@@ -260,9 +266,10 @@ impl Checker<'_, '_> {
     fn packet_field(&mut self, path: &Path, field: &str) -> Option<(Found, T, bool)> {
         if !self.sees_packet() {
             let message = "there is no packet here";
-            let diagnostic = Diagnostic::error(code::QUEUE_NOT_SEEN, message)
-                .at(path.span, "of which packet?")
-                .with_help("`p` is known in ENQUEUE, ACTIVATE, SELECT and DEQUEUE, and in PARTITION BY and ORDER BY");
+            let diagnostic =
+                Diagnostic::error(code::QUEUE_NOT_SEEN, message).at(path.span, "of which packet?").with_help(
+                    "`p` is known in ENQUEUE, ACTIVATE, SELECT and DEQUEUE, and in PARTITION BY and ORDER BY",
+                );
             self.cx.report(diagnostic);
             return None;
         }
@@ -294,8 +301,13 @@ impl Checker<'_, '_> {
     }
 
     fn needs_partition(&mut self, span: Span) -> Option<()> {
-        if self.has_partition() {
+        if self.has_partition() && self.is_partitioned {
             return Some(());
+        }
+        if !self.is_partitioned {
+            let help = "write `PARTITION BY flow();`, or look at `queue.packets` and `queue.bytes`";
+            self.report(code::QUEUE_NOT_SEEN, "this queue has one partition", span, "of which partition?", help);
+            return None;
         }
         let diagnostic = Diagnostic::error(code::QUEUE_NOT_SEEN, "there is no partition here")
             .at(span, "of which partition?")
@@ -489,9 +501,11 @@ impl Checker<'_, '_> {
             _ => 1..=1,
         };
         let Some((_, form)) = FUNCTIONS.iter().find(|(known, _)| *known == name) else {
-            let diagnostic = Diagnostic::error(code::UNKNOWN_NAME, format!("a queue has no function `{name}`"));
+            let diagnostic =
+                Diagnostic::error(code::UNKNOWN_NAME, format!("a queue has no function `{name}`"));
             let names: Vec<&str> = FUNCTIONS.iter().map(|(name, _)| *name).collect();
-            let diagnostic = diagnostic.at(span, "unknown").with_note(format!("there are: {}", names.join(", ")));
+            let diagnostic =
+                diagnostic.at(span, "unknown").with_note(format!("there are: {}", names.join(", ")));
             self.cx.report(diagnostic);
             return None;
         };
@@ -567,7 +581,8 @@ impl Checker<'_, '_> {
                 let (r, n) = (self.typed(&args[0], T::Number)?, self.typed(&args[1], T::Number)?);
                 let shift = |op, a, n| binary(op, a, int(n), T::Number);
                 let inverse = shift(B::ShiftLeft, r, 16);
-                let square = shift(B::ShiftRight, binary(B::Mul, inverse.clone(), inverse.clone(), T::Number), 32);
+                let square =
+                    shift(B::ShiftRight, binary(B::Mul, inverse.clone(), inverse.clone(), T::Number), 32);
                 let three = int(3 << 32);
                 let value = binary(B::Sub, three, binary(B::Mul, n, square, T::Number), T::Number);
                 let value = binary(B::Mul, shift(B::ShiftRight, value, 2), inverse, T::Number);

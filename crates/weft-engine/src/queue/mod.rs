@@ -1,0 +1,1437 @@
+//! Queues: packets without their payload wait as a queue program says.
+//!
+//! A [`Queue`] is a tree of nodes, as [`QueueProgram`] has it. It takes descriptions of packets ([`Packet`]) and gives
+//! them back in the order, and at the time, that the program decides; what it drops it tells ([`Queue::poll_dropped`]).
+//! It owns no clock: the time comes with each call, in nanoseconds, and never goes back.
+//!
+//! Each packet enters once and leaves once: `arrived = sent + dropped + queued` holds after every call
+//! ([`Counts::is_conserved`]).
+
+mod ranked;
+
+use core::cmp::Reverse;
+use ranked::Ranked;
+use std::collections::{BinaryHeap, VecDeque};
+use std::sync::Arc;
+use weft_core::hash::{hash_word, mix};
+use weft_ir::queue::{
+    Field, LEVELS_MAX, Moment, Overflow, PacketOrder, Partitions, QueueCode, QueueProgram, Slot, Step,
+    VarDecl, Verdict, Victim, Words, word,
+};
+
+/// Turns that partitions may take in one dequeue (NEXT, and packets dropped), after which the one that is first is
+/// served whatever it says: a quantum of a byte must not stop the link.
+pub const TURNS_MAX: u32 = 1 << 16;
+
+/// No packet.
+const NONE: u32 = u32::MAX;
+
+/// A packet as a queue sees it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Packet {
+    /// What the caller knows it by.
+    pub handle: u64,
+    /// Bytes.
+    pub len: u32,
+    /// The ECN codepoint (RFC 3168), 0 to 3.
+    pub ecn: u8,
+    /// The differentiated services codepoint, 0 to 63.
+    pub dscp: u8,
+    /// Hash of the flow.
+    pub flow: u32,
+    /// Hash of the source address.
+    pub src: u32,
+    /// Hash of the destination address.
+    pub dst: u32,
+    /// Class, as the chain or the session marked it.
+    pub class: u32,
+    /// Bytes left of its flow, 0 if nobody says.
+    pub remaining: u64,
+    /// Nanoseconds that it may still wait.
+    pub slack_ns: i64,
+    /// Nanoseconds of the clock by which it should be there.
+    pub deadline_ns: u64,
+}
+
+impl Packet {
+    /// The word of a field.
+    #[inline]
+    fn word(&self, field: Field) -> u64 {
+        match field {
+            Field::Flow => u64::from(self.flow),
+            Field::Src => u64::from(self.src),
+            Field::Dst => u64::from(self.dst),
+            Field::Dscp => u64::from(self.dscp),
+            Field::Class => u64::from(self.class),
+            Field::Remaining => self.remaining,
+            Field::Slack => self.slack_ns as u64,
+            Field::Deadline => self.deadline_ns,
+        }
+    }
+
+    fn set(&mut self, field: Field, word: u64) {
+        match field {
+            Field::Flow => self.flow = word as u32,
+            Field::Src => self.src = word as u32,
+            Field::Dst => self.dst = word as u32,
+            Field::Dscp => self.dscp = word as u8,
+            Field::Class => self.class = word as u32,
+            Field::Remaining => self.remaining = word,
+            Field::Slack => self.slack_ns = word as i64,
+            Field::Deadline => self.deadline_ns = word,
+        }
+    }
+}
+
+/// A packet that leaves to be sent.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Sent {
+    /// What the caller knows it by.
+    pub handle: u64,
+    /// Its bytes.
+    pub len: u32,
+    /// Its ECN codepoint now: 3 where a program marked it.
+    pub ecn: u8,
+    /// When it came.
+    pub arrived_ns: u64,
+}
+
+/// A packet that is dropped.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Dropped {
+    /// What the caller knows it by.
+    pub handle: u64,
+    /// Its bytes.
+    pub len: u32,
+    /// When it came.
+    pub arrived_ns: u64,
+    /// When it was dropped.
+    pub dropped_ns: u64,
+    /// The level of the queue that dropped it, the root is 0.
+    pub level: u8,
+    /// Why.
+    pub why: Why,
+    /// The line of the program that says so.
+    pub line: u32,
+}
+
+/// Why a packet is dropped.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum Why {
+    /// ON ENQUEUE said so.
+    Enqueue,
+    /// ON DEQUEUE said so.
+    Dequeue,
+    /// The limit.
+    Overflow,
+}
+
+/// What came and went.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Counts {
+    /// Packets that came.
+    pub arrived: u64,
+    /// Packets that were sent.
+    pub sent: u64,
+    /// Packets that were dropped by ON ENQUEUE.
+    pub dropped_enqueue: u64,
+    /// Packets that were dropped by ON DEQUEUE.
+    pub dropped_dequeue: u64,
+    /// Packets that a limit dropped.
+    pub dropped_overflow: u64,
+    /// Packets that were marked; they are among those sent, or still here.
+    pub marked: u64,
+    /// Packets that another queue took over.
+    pub taken: u64,
+    /// Packets that are here.
+    pub queued: u64,
+    /// Bytes that are here.
+    pub queued_bytes: u64,
+}
+
+impl Counts {
+    /// Packets that were dropped.
+    pub fn dropped(&self) -> u64 {
+        self.dropped_enqueue + self.dropped_dequeue + self.dropped_overflow
+    }
+
+    /// Whether each packet that came is accounted for once.
+    pub fn is_conserved(&self) -> bool {
+        self.arrived == self.sent + self.dropped() + self.taken + self.queued
+    }
+}
+
+/// Drops or marks of one line.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct LineCount {
+    /// The level.
+    pub level: u8,
+    /// The line.
+    pub line: u32,
+    /// What it said: Mark or Drop.
+    pub verdict: Verdict,
+    /// How often.
+    pub packets: u64,
+}
+
+/// A partition that holds something, or is in the order.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct PartitionState {
+    /// The level of its node.
+    pub level: u8,
+    /// The node.
+    pub node: u32,
+    /// Which of its node.
+    pub index: u32,
+    /// Packets in it.
+    pub packets: u64,
+    /// Their bytes.
+    pub bytes: u64,
+    /// Its rank.
+    pub rank: i64,
+    /// It waits until then.
+    pub held_until_ns: Option<u64>,
+}
+
+/// A queue that runs a program.
+#[derive(Debug)]
+pub struct Queue<C> {
+    program: Arc<QueueProgram>,
+    code: C,
+    levels: Vec<Level>,
+    /// The words of packets, and the free ones among them.
+    packets: Vec<u64>,
+    stride: usize,
+    free: Vec<u32>,
+    event: [u64; word::EVENT_WORDS as usize],
+    timers: BinaryHeap<Reverse<(u64, u8, u32, u16)>>,
+    /// The time of the first of them.
+    next_timer: u64,
+    /// When the last dequeue found that something will be let go.
+    wake_at: Option<u64>,
+    random: Random,
+    counts: Counts,
+    lines: Vec<LineCount>,
+    dropped: VecDeque<Dropped>,
+    last_sent: u32,
+}
+
+/// Where chance comes from.
+enum Random {
+    /// No handler asks for it.
+    Unused,
+    Seeded(u64),
+    Given(Box<dyn FnMut() -> f64 + Send>),
+}
+
+impl core::fmt::Debug for Random {
+    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+        f.write_str("random")
+    }
+}
+
+/// One level of the tree.
+#[derive(Debug)]
+struct Level {
+    shape: Shape,
+    nodes: Vec<u64>,
+    node_stride: usize,
+    partitions: Vec<u64>,
+    partition_stride: usize,
+    /// By partition of the last level: first and last packet.
+    lines: Vec<[u32; 2]>,
+    /// By node: the partitions that are in the order. Empty where there is one.
+    orders: Vec<Ranked>,
+    /// By node of the last level, where packets are ranked.
+    ranked: Vec<Ranked>,
+    states: Vec<State>,
+    /// By partition: the key that it is for, where sets have ways.
+    tags: Vec<u32>,
+    /// By partition, or by node where there is one: until when it waits.
+    hold_until: Vec<u64>,
+    /// By node: those that wait.
+    held: Vec<BinaryHeap<Reverse<(u64, u32)>>>,
+    /// By node: its timers run.
+    is_started: Vec<bool>,
+}
+
+/// What stays the same of a level.
+#[derive(Clone, Copy, Debug)]
+#[allow(clippy::struct_excessive_bools, reason = "each is read by itself on the way of a packet")]
+struct Shape {
+    n: u32,
+    partitions: Partitions,
+    is_one: bool,
+    is_leaf: bool,
+    has_enqueue: bool,
+    has_activate: bool,
+    has_select: bool,
+    has_dequeue: bool,
+    has_empty: bool,
+    has_timers: bool,
+    ranks_packets: bool,
+    is_ranked: bool,
+    by_least: bool,
+    packets_max: u64,
+    bytes_max: u64,
+    drops_arriving: bool,
+    victim: Option<(Victim, bool)>,
+    batch: u32,
+    limit_line: u32,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum State {
+    /// It is not in the order.
+    Idle,
+    /// It is in the order.
+    Active,
+    /// It waits.
+    Held,
+}
+
+/// What came of asking a node for a packet.
+enum Served {
+    Sent(u32),
+    Empty,
+    Held(u64),
+}
+
+impl<C: QueueCode> Queue<C> {
+    /// A queue that is empty, at this time; all chance follows from the seed.
+    pub fn new(program: Arc<QueueProgram>, code: C, now_ns: u64, seed: u64) -> Self {
+        let stride = program.packet_words().next_power_of_two();
+        let draws = program.levels.iter().any(|level| level.handlers.iter().any(|(_, h)| draws(&h.body)));
+        let random = if draws { Random::Seeded(seed) } else { Random::Unused };
+        let mut n_nodes = 1;
+        let mut levels = Vec::new();
+        for (at, level) in program.levels.iter().enumerate() {
+            let is_leaf = at + 1 == program.levels.len();
+            levels.push(Level::new(level, n_nodes, is_leaf));
+            n_nodes *= level.partitions.n() as usize;
+        }
+        let mut queue = Self {
+            code,
+            levels,
+            packets: Vec::new(),
+            stride,
+            free: Vec::new(),
+            event: [0; word::EVENT_WORDS as usize],
+            timers: BinaryHeap::new(),
+            next_timer: u64::MAX,
+            wake_at: None,
+            random,
+            counts: Counts::default(),
+            lines: Vec::new(),
+            dropped: VecDeque::new(),
+            last_sent: NONE,
+            program,
+        };
+        queue.draw();
+        queue.event[usize::from(word::NOW)] = now_ns;
+        queue.start_timers(0, 0, now_ns);
+        queue
+    }
+
+    /// Chance from elsewhere: each call gives a number in [0, 1).
+    pub fn draw_from(&mut self, random: impl FnMut() -> f64 + Send + 'static) {
+        if !matches!(self.random, Random::Unused) {
+            self.random = Random::Given(Box::new(random));
+            self.draw();
+        }
+    }
+
+    /// The bits a second that the link has from now on.
+    pub fn set_rate(&mut self, bits_per_s: u64) {
+        self.event[usize::from(word::RATE)] = bits_per_s;
+    }
+
+    /// The program.
+    pub fn program(&self) -> &Arc<QueueProgram> {
+        &self.program
+    }
+
+    /// A packet comes. What is dropped for it, or is dropped itself, is told by [`Queue::poll_dropped`].
+    pub fn enqueue(&mut self, packet: &Packet, now_ns: u64) {
+        self.advance(now_ns);
+        self.enqueue_stamped(packet, now_ns);
+    }
+
+    /// The next packet, if one may leave now. If not, [`Queue::poll_timeout`] says when to ask again, and a packet that
+    /// comes is a reason, too.
+    pub fn dequeue(&mut self, now_ns: u64) -> Option<Sent> {
+        self.advance(now_ns);
+        self.wake_at = None;
+        match self.serve(0, 0) {
+            Served::Sent(slot) => {
+                self.counts.sent += 1;
+                let words = self.packet(slot);
+                let sent = Sent {
+                    handle: words[usize::from(word::HANDLE)],
+                    len: words[usize::from(word::LEN)] as u32,
+                    ecn: words[usize::from(word::ECN)] as u8,
+                    arrived_ns: words[usize::from(word::ARRIVED)],
+                };
+                self.last_sent = slot;
+                self.free.push(slot);
+                Some(sent)
+            }
+            Served::Empty => None,
+            Served::Held(until) => {
+                self.wake_at = Some(until);
+                None
+            }
+        }
+    }
+
+    /// What a field holds of the packet that left last, until the next call: programs may have changed it.
+    pub fn last_sent(&self, field: Field) -> Option<u64> {
+        let at = self.program.field(field)?;
+        let start = (self.last_sent != NONE).then_some(self.last_sent as usize * self.stride)?;
+        self.packets.get(start + usize::from(at)).copied()
+    }
+
+    /// A packet that was dropped since; None if there is no further.
+    pub fn poll_dropped(&mut self) -> Option<Dropped> {
+        self.dropped.pop_front()
+    }
+
+    /// When [`Queue::handle_timeout`] or [`Queue::dequeue`] have something to do though nothing comes.
+    pub fn poll_timeout(&self) -> Option<u64> {
+        let timer = (self.next_timer != u64::MAX).then_some(self.next_timer);
+        [timer, self.wake_at].into_iter().flatten().min()
+    }
+
+    /// Runs what is due by the clock.
+    pub fn handle_timeout(&mut self, now_ns: u64) {
+        self.advance(now_ns);
+    }
+
+    /// What came and went.
+    pub fn counts(&self) -> Counts {
+        let root = self.levels[0].node(0);
+        Counts {
+            queued: root[usize::from(word::PACKETS)],
+            queued_bytes: root[usize::from(word::BYTES)],
+            ..self.counts
+        }
+    }
+
+    /// Drops and marks by line.
+    pub fn lines(&self) -> &[LineCount] {
+        &self.lines
+    }
+
+    /// The partitions that hold packets or are in an order, at most so many.
+    pub fn partitions(&self, at_most: usize) -> Vec<PartitionState> {
+        let mut all = Vec::new();
+        for (at, level) in self.levels.iter().enumerate().filter(|(_, level)| !level.shape.is_one) {
+            for (nth, state) in level.states.iter().enumerate() {
+                let words = level.partition(nth as u32);
+                let packets = words[usize::from(word::PACKETS)];
+                if *state == State::Idle && packets == 0 {
+                    continue;
+                }
+                if all.len() == at_most {
+                    return all;
+                }
+                all.push(PartitionState {
+                    level: at as u8,
+                    node: nth as u32 / level.shape.n,
+                    index: nth as u32 % level.shape.n,
+                    packets,
+                    bytes: words[usize::from(word::BYTES)],
+                    rank: words[usize::from(word::RANK)] as i64,
+                    held_until_ns: (*state == State::Held).then_some(level.hold_until[nth]),
+                });
+            }
+        }
+        all
+    }
+
+    /// The value of a variable of a node, as a word: for tests and for people who look.
+    pub fn var(&self, level: usize, node: u32, name: &str) -> Option<u64> {
+        let at = self.program.levels.get(level)?.vars.iter().position(|var| var.name == name)?;
+        self.levels[level].node(node).get(usize::from(word::NODE_VARS) + at).copied()
+    }
+
+    /// Takes out all packets, in the order in which they came, with their arrival: another queue goes on with them.
+    pub fn take_all(&mut self) -> Vec<(Packet, u64)> {
+        let mut slots: Vec<u32> = Vec::new();
+        for level in &self.levels {
+            for line in &level.lines {
+                let mut at = line[0];
+                while at != NONE {
+                    slots.push(at);
+                    at = link(self.packet(at)).1;
+                }
+            }
+            for ranked in &level.ranked {
+                let mut ranked = ranked.clone();
+                while let Some(slot) = ranked.first() {
+                    ranked.remove(slot);
+                    slots.push(slot);
+                }
+            }
+        }
+        let mut all: Vec<(u64, u32)> =
+            slots.iter().map(|slot| (self.packet(*slot)[usize::from(word::ARRIVED)], *slot)).collect();
+        all.sort_unstable();
+        let packets =
+            all.into_iter().map(|(arrived, slot)| (self.packet_of(slot), arrived)).collect::<Vec<_>>();
+        self.counts.taken += packets.len() as u64;
+        let (now, rate) = (self.event[usize::from(word::NOW)], self.event[usize::from(word::RATE)]);
+        let mut n_nodes = 1;
+        for (at, level) in self.program.levels.iter().enumerate() {
+            self.levels[at] = Level::new(level, n_nodes, at + 1 == self.program.levels.len());
+            n_nodes *= level.partitions.n() as usize;
+        }
+        (self.packets, self.free, self.last_sent) = (Vec::new(), Vec::new(), NONE);
+        (self.timers, self.next_timer, self.wake_at) = (BinaryHeap::new(), u64::MAX, None);
+        self.event[usize::from(word::RATE)] = rate;
+        self.start_timers(0, 0, now);
+        packets
+    }
+
+    /// Takes over what another queue held: each packet comes as it came there, with its own stamp. What the limits of
+    /// this one refuse is told as dropped by overflow.
+    pub fn adopt(&mut self, packets: &[(Packet, u64)]) {
+        for (packet, arrived) in packets {
+            self.event[usize::from(word::NOW)] = *arrived;
+            self.enqueue_stamped(packet, *arrived);
+        }
+    }
+
+    // ---- a packet comes ----------------------------------------------------------------------------------------
+
+    fn enqueue_stamped(&mut self, packet: &Packet, arrived_ns: u64) {
+        self.wake_at = None;
+        self.counts.arrived += 1;
+        let slot = self.store(packet, arrived_ns);
+        let mut path = [0_u32; LEVELS_MAX];
+        let mut node = 0;
+        for at in 0..self.levels.len() {
+            let shape = self.levels[at].shape;
+            if shape.drops_arriving && self.levels[at].is_over(node, 1, u64::from(packet.len)) {
+                return self.drop_packet(slot, at, Why::Overflow, shape.limit_line);
+            }
+            let partition = if shape.is_one { node } else { self.locate(at, node, slot) };
+            if shape.has_enqueue {
+                let end = self.run(at, Moment::Enqueue, node, partition, slot);
+                match Verdict::of_word(end) {
+                    Verdict::Drop => {
+                        self.note(at, end);
+                        return self.drop_packet(slot, at, Why::Enqueue, Verdict::line(end));
+                    }
+                    Verdict::Mark => self.marked(at, end),
+                    _ => {}
+                }
+            }
+            path[at] = partition;
+            node = partition;
+        }
+        self.put(slot, &path, packet.len);
+        for (at, partition) in path.into_iter().enumerate().take(self.levels.len()) {
+            self.came(at, partition, slot);
+        }
+        for (at, partition) in path.into_iter().enumerate().take(self.levels.len()) {
+            if let Some(victim) = self.levels[at].shape.victim {
+                self.trim(at, partition, victim);
+            }
+        }
+    }
+
+    #[inline]
+    fn store(&mut self, packet: &Packet, arrived_ns: u64) -> u32 {
+        let slot = match self.free.pop() {
+            Some(slot) => slot,
+            None => {
+                let slot = self.packets.len() / self.stride;
+                self.packets.resize(self.packets.len() + self.stride, 0);
+                slot as u32
+            }
+        };
+        let words = &mut self.packets[slot as usize * self.stride..][..self.stride];
+        words[usize::from(word::HANDLE)] = packet.handle;
+        words[usize::from(word::ARRIVED)] = arrived_ns;
+        words[usize::from(word::LEN)] = u64::from(packet.len);
+        words[usize::from(word::ECN)] = u64::from(packet.ecn);
+        for (nth, field) in self.program.fields.iter().enumerate() {
+            words[usize::from(word::FIELDS) + nth] = packet.word(*field);
+        }
+        slot
+    }
+
+    /// The partition of a packet.
+    #[inline]
+    fn locate(&mut self, at: usize, node: u32, slot: u32) -> u32 {
+        let key = self.run(at, Moment::Key, node, 0, slot);
+        let level = &mut self.levels[at];
+        let first = node * level.shape.n;
+        match level.shape.partitions {
+            Partitions::One => node,
+            Partitions::Direct { n } => first + (key as i64).clamp(0, i64::from(n) - 1) as u32,
+            Partitions::Hash { n, ways: 1 } => {
+                let hash = hash_word(key) >> 32;
+                first + ((hash * u64::from(n)) >> 32) as u32
+            }
+            Partitions::Hash { n, ways } => {
+                let hash = hash_word(key);
+                let set = first + ((((hash >> 32) * u64::from(n / ways)) >> 32) as u32) * ways;
+                self.way(at, set, ways, hash as u32)
+            }
+        }
+    }
+
+    /// The partition of a key in its set: its own, else one that is free, else one that it shares.
+    fn way(&mut self, at: usize, set: u32, ways: u32, tag: u32) -> u32 {
+        let level = &mut self.levels[at];
+        let all = set as usize..(set + ways) as usize;
+        if let Some(own) = all.clone().find(|partition| level.tags[*partition] == tag) {
+            return own as u32;
+        }
+        let Some(free) = all.clone().find(|partition| level.states[*partition] == State::Idle) else {
+            return set + tag % ways;
+        };
+        level.tags[free] = tag;
+        let vars = &self.program.levels[at].partition_vars;
+        level.begin_partition(free as u32, vars);
+        if let (Some(below), Some(decl)) = (self.levels.get_mut(at + 1), self.program.levels.get(at + 1)) {
+            below.begin_node(free as u32, &decl.vars);
+        }
+        free as u32
+    }
+
+    /// Puts a packet in its line, and counts it on all levels.
+    #[inline]
+    fn put(&mut self, slot: u32, path: &[u32; LEVELS_MAX], len: u32) {
+        let leaf = self.levels.len() - 1;
+        let shape = self.levels[leaf].shape;
+        let partition = path[leaf];
+        if shape.ranks_packets {
+            let node = if shape.is_one { partition } else { partition / shape.n };
+            let rank = self.run(leaf, Moment::PacketRank, node, partition, slot);
+            self.packet_mut(slot)[usize::from(word::PACKET_RANK)] = rank;
+            if shape.is_ranked {
+                self.levels[leaf].ranked[node as usize].insert(slot, rank as i64);
+            }
+        }
+        if !shape.is_ranked {
+            self.append(leaf, partition, slot);
+        }
+        self.count(leaf, partition, |packets, bytes| (packets + 1, bytes + u64::from(len)));
+    }
+
+    #[inline]
+    fn append(&mut self, leaf: usize, partition: u32, slot: u32) {
+        let line = &mut self.levels[leaf].lines[partition as usize];
+        let last = core::mem::replace(&mut line[1], slot);
+        set_link(self.packet_mut(slot), last, NONE);
+        if last == NONE {
+            self.levels[leaf].lines[partition as usize][0] = slot;
+        } else {
+            let words = self.packet_mut(last);
+            let (prev, _) = link(words);
+            set_link(words, prev, slot);
+        }
+    }
+
+    /// Changes the counts of a partition of the last level, and of all that it is in.
+    #[inline]
+    fn count(&mut self, leaf: usize, partition: u32, change: impl Fn(u64, u64) -> (u64, u64)) {
+        let mut partition = partition;
+        for level in self.levels[..=leaf].iter_mut().rev() {
+            let on = |words: &mut [u64]| {
+                let (packets, bytes) =
+                    change(words[usize::from(word::PACKETS)], words[usize::from(word::BYTES)]);
+                words[usize::from(word::PACKETS)] = packets;
+                words[usize::from(word::BYTES)] = bytes;
+            };
+            if !level.shape.is_one {
+                on(level.partition_mut(partition));
+                partition /= level.shape.n;
+            }
+            on(level.node_mut(partition));
+        }
+    }
+
+    /// A partition has got a packet.
+    #[inline]
+    fn came(&mut self, at: usize, partition: u32, slot: u32) {
+        let shape = self.levels[at].shape;
+        if shape.is_one {
+            if !shape.is_leaf {
+                // What waits below may be another packet now.
+                self.levels[at].hold_until[partition as usize] = 0;
+            }
+            return;
+        }
+        let node = partition / shape.n;
+        match self.levels[at].states[partition as usize] {
+            State::Idle => {
+                if self.levels.get(at + 1).is_some_and(|below| below.shape.has_timers) {
+                    self.start_timers(at + 1, partition, self.event[usize::from(word::NOW)]);
+                }
+                if shape.has_activate {
+                    self.run(at, Moment::Activate, node, partition, slot);
+                }
+                if shape.by_least {
+                    let rank = self.packet(slot)[usize::from(word::PACKET_RANK)];
+                    self.levels[at].partition_mut(partition)[usize::from(word::RANK)] = rank;
+                }
+                self.levels[at].enter(node, partition);
+            }
+            State::Active => {
+                if shape.by_least {
+                    let rank = self.packet(slot)[usize::from(word::PACKET_RANK)] as i64;
+                    let words = self.levels[at].partition_mut(partition);
+                    let least = rank.min(words[usize::from(word::RANK)] as i64);
+                    words[usize::from(word::RANK)] = least as u64;
+                }
+                if shape.has_enqueue || shape.by_least {
+                    self.levels[at].rerank(node, partition);
+                }
+            }
+            State::Held if !shape.is_leaf => self.levels[at].enter(node, partition),
+            State::Held => {}
+        }
+    }
+
+    // ---- too many ----------------------------------------------------------------------------------------------
+
+    fn trim(&mut self, at: usize, partition: u32, (victim, head): (Victim, bool)) {
+        let shape = self.levels[at].shape;
+        let node = if shape.is_one { partition } else { partition / shape.n };
+        while self.levels[at].is_over(node, 0, 0) {
+            let from = match victim {
+                _ if shape.is_one => node,
+                Victim::Own => partition,
+                Victim::MostBytes => self.levels[at].fattest(node),
+                Victim::HighestRank => match self.levels[at].orders[node as usize].first_of_last() {
+                    Some(local) => node * shape.n + local,
+                    None => partition,
+                },
+            };
+            let bytes_before = self.levels[at].bytes(from);
+            for _ in 0..shape.batch {
+                let Some((leaf_partition, slot)) = self.victim_packet(at, from, head) else { return };
+                self.unlink(leaf_partition, slot);
+                self.drop_packet(slot, at, Why::Overflow, shape.limit_line);
+                if shape.batch > 1 && self.levels[at].bytes(from) <= bytes_before / 2 {
+                    break;
+                }
+                if shape.batch == 1 {
+                    break;
+                }
+            }
+        }
+    }
+
+    /// The first or last packet below a partition of a level: of the fattest on each level below.
+    fn victim_packet(&self, at: usize, partition: u32, head: bool) -> Option<(u32, u32)> {
+        let mut partition = partition;
+        for level in &self.levels[at + 1..] {
+            if !level.shape.is_one {
+                partition = level.fattest(partition);
+            }
+        }
+        let leaf = self.levels.last()?;
+        let slot = if leaf.shape.is_ranked {
+            let ranked = &leaf.ranked[partition as usize];
+            if head { ranked.first() } else { ranked.first_of_last() }?
+        } else {
+            leaf.lines[partition as usize][usize::from(!head)]
+        };
+        (slot != NONE).then_some((partition, slot))
+    }
+
+    // ---- a packet leaves ---------------------------------------------------------------------------------------
+
+    fn serve(&mut self, at: usize, node: u32) -> Served {
+        let shape = self.levels[at].shape;
+        if shape.is_one && shape.is_leaf {
+            return self.serve_line(at, node);
+        }
+        for turn in 0..TURNS_MAX {
+            let is_last = turn + 1 == TURNS_MAX;
+            let partition = match self.first(at, node) {
+                Ok(partition) => partition,
+                Err(served) => return served,
+            };
+            if self.levels[at].packets(partition) == 0 {
+                if !shape.is_leaf {
+                    // What is below may want to know that it was asked in vain.
+                    self.serve(at + 1, partition);
+                }
+                if !self.found_empty(at, node, partition) {
+                    return Served::Empty;
+                }
+                continue;
+            }
+            if shape.has_select && !is_last && !self.select(at, node, partition) {
+                continue;
+            }
+            match self.serve_partition(at, node, partition) {
+                Some(slot) => return Served::Sent(slot),
+                None => continue,
+            }
+        }
+        Served::Empty
+    }
+
+    /// The partition that is first, once those that have waited are back.
+    #[inline]
+    fn first(&mut self, at: usize, node: u32) -> Result<u32, Served> {
+        let now = self.event[usize::from(word::NOW)];
+        let level = &mut self.levels[at];
+        if level.shape.is_one {
+            let until = level.hold_until[node as usize];
+            return if until > now { Err(Served::Held(until)) } else { Ok(node) };
+        }
+        let held = &mut level.held[node as usize];
+        if !held.is_empty() {
+            level.release(node, now);
+        }
+        match level.orders[node as usize].first() {
+            Some(local) => Ok(node * level.shape.n + local),
+            None => Err(match level.held[node as usize].peek() {
+                Some(Reverse((until, _))) => Served::Held(*until),
+                None => Served::Empty,
+            }),
+        }
+    }
+
+    /// A partition without packets is first. False if nothing is left to ask.
+    fn found_empty(&mut self, at: usize, node: u32, partition: u32) -> bool {
+        let shape = self.levels[at].shape;
+        let end =
+            if shape.has_empty { self.run_without_packet(at, Moment::Empty, node, partition) } else { 0 };
+        if shape.is_one {
+            return false;
+        }
+        if Verdict::of_word(end) == Verdict::Stay {
+            self.levels[at].rotate(node, partition);
+            // If all are empty and stay, there is nothing to send, and no use in turning.
+            return self.levels[at].node(node)[usize::from(word::PACKETS)] > 0 || turns_out(self, at, node);
+        }
+        self.levels[at].leave(node, partition);
+        true
+    }
+
+    /// Whether the partition that is first is to be served.
+    fn select(&mut self, at: usize, node: u32, partition: u32) -> bool {
+        let shape = self.levels[at].shape;
+        let end = match shape.is_leaf {
+            true => {
+                let head = self.head(at, partition);
+                self.run(at, Moment::Select, node, partition, head)
+            }
+            false => self.run_without_packet(at, Moment::Select, node, partition),
+        };
+        match Verdict::of_word(end) {
+            Verdict::Next if !shape.is_one => {
+                self.levels[at].rotate(node, partition);
+                false
+            }
+            Verdict::Hold => {
+                self.hold(at, node, partition);
+                false
+            }
+            _ => true,
+        }
+    }
+
+    /// A packet of a partition, None if it has to wait or has none left.
+    fn serve_partition(&mut self, at: usize, node: u32, partition: u32) -> Option<u32> {
+        let shape = self.levels[at].shape;
+        self.event[usize::from(word::DROPS)] = 0;
+        loop {
+            let slot = match shape.is_leaf {
+                true => self.pop(at, partition)?,
+                false => match self.serve(at + 1, partition) {
+                    Served::Sent(slot) => slot,
+                    Served::Empty => return None,
+                    Served::Held(until) => {
+                        self.event[usize::from(word::HOLD)] = until;
+                        self.hold(at, node, partition);
+                        return None;
+                    }
+                },
+            };
+            let end = match shape.has_dequeue {
+                true => self.run(at, Moment::Dequeue, node, partition, slot),
+                false => Verdict::Pass.word(0),
+            };
+            match Verdict::of_word(end) {
+                Verdict::Drop => {
+                    self.note(at, end);
+                    self.event[usize::from(word::DROPS)] += 1;
+                    self.drop_packet(slot, at, Why::Dequeue, Verdict::line(end));
+                }
+                Verdict::Hold if shape.is_leaf => {
+                    self.push_back(at, partition, slot);
+                    self.hold(at, node, partition);
+                    return None;
+                }
+                verdict => {
+                    if verdict == Verdict::Mark {
+                        self.marked(at, end);
+                    }
+                    self.served(at, node, partition, verdict == Verdict::Rotate);
+                    return Some(slot);
+                }
+            }
+        }
+    }
+
+    /// A packet of a partition left: its place in the order is found anew.
+    #[inline]
+    fn served(&mut self, at: usize, node: u32, partition: u32, rotate: bool) {
+        let level = &mut self.levels[at];
+        if level.shape.is_one || level.states[partition as usize] != State::Active {
+            return;
+        }
+        if level.packets(partition) == 0 && !level.shape.has_empty {
+            level.leave(node, partition);
+        } else if rotate {
+            level.rotate(node, partition);
+        } else {
+            level.rerank(node, partition);
+        }
+    }
+
+    /// The only line of a node: what most queues are.
+    fn serve_line(&mut self, at: usize, node: u32) -> Served {
+        let shape = self.levels[at].shape;
+        if shape.has_select || self.levels[at].hold_until[node as usize] > 0 {
+            let until = self.levels[at].hold_until[node as usize];
+            if until > self.event[usize::from(word::NOW)] {
+                return Served::Held(until);
+            }
+            if shape.has_select && self.levels[at].packets(node) > 0 && !self.select(at, node, node) {
+                return Served::Held(self.levels[at].hold_until[node as usize]);
+            }
+        }
+        self.event[usize::from(word::DROPS)] = 0;
+        loop {
+            let Some(slot) = self.pop(at, node) else {
+                if shape.has_empty {
+                    self.run_without_packet(at, Moment::Empty, node, node);
+                }
+                return Served::Empty;
+            };
+            if !shape.has_dequeue {
+                return Served::Sent(slot);
+            }
+            let end = self.run(at, Moment::Dequeue, node, node, slot);
+            match Verdict::of_word(end) {
+                Verdict::Drop => {
+                    self.note(at, end);
+                    self.event[usize::from(word::DROPS)] += 1;
+                    self.drop_packet(slot, at, Why::Dequeue, Verdict::line(end));
+                }
+                Verdict::Hold => {
+                    self.push_back(at, node, slot);
+                    self.hold(at, node, node);
+                    return Served::Held(self.levels[at].hold_until[node as usize]);
+                }
+                Verdict::Mark => {
+                    self.marked(at, end);
+                    return Served::Sent(slot);
+                }
+                _ => return Served::Sent(slot),
+            }
+        }
+    }
+
+    fn hold(&mut self, at: usize, node: u32, partition: u32) {
+        let now = self.event[usize::from(word::NOW)];
+        // What waits for a time that is past waits for the next moment: else it would be asked for ever.
+        let until = self.event[usize::from(word::HOLD)].max(now + 1);
+        let level = &mut self.levels[at];
+        level.hold_until[partition as usize] = until;
+        if level.shape.is_one {
+            return;
+        }
+        level.leave(node, partition);
+        level.states[partition as usize] = State::Held;
+        level.held[node as usize].push(Reverse((until, partition)));
+    }
+
+    #[inline]
+    fn head(&self, leaf: usize, partition: u32) -> u32 {
+        let level = &self.levels[leaf];
+        match level.shape.is_ranked {
+            true => level.ranked[partition as usize].first().unwrap_or(NONE),
+            false => level.lines[partition as usize][0],
+        }
+    }
+
+    /// Takes the first packet of a partition of the last level.
+    #[inline]
+    fn pop(&mut self, leaf: usize, partition: u32) -> Option<u32> {
+        let slot = self.head(leaf, partition);
+        if slot == NONE {
+            return None;
+        }
+        self.unlink(partition, slot);
+        Some(slot)
+    }
+
+    /// Takes a packet out of its line and out of all counts.
+    #[inline]
+    fn unlink(&mut self, partition: u32, slot: u32) {
+        let leaf = self.levels.len() - 1;
+        let shape = self.levels[leaf].shape;
+        if shape.is_ranked {
+            self.levels[leaf].ranked[partition as usize].remove(slot);
+        } else {
+            let (prev, next) = link(self.packet(slot));
+            match prev {
+                NONE => self.levels[leaf].lines[partition as usize][0] = next,
+                prev => {
+                    let words = self.packet_mut(prev);
+                    let (before, _) = link(words);
+                    set_link(words, before, next);
+                }
+            }
+            match next {
+                NONE => self.levels[leaf].lines[partition as usize][1] = prev,
+                next => {
+                    let words = self.packet_mut(next);
+                    let (_, behind) = link(words);
+                    set_link(words, prev, behind);
+                }
+            }
+        }
+        let len = self.packet(slot)[usize::from(word::LEN)];
+        self.count(leaf, partition, |packets, bytes| (packets - 1, bytes - len));
+        if shape.by_least {
+            self.least_left(leaf, partition, slot);
+        }
+    }
+
+    /// The least rank of the packets of a partition, one of which has left.
+    fn least_left(&mut self, leaf: usize, partition: u32, left: u32) {
+        let rank = self.packet(left)[usize::from(word::PACKET_RANK)] as i64;
+        let level = &self.levels[leaf];
+        if level.partition(partition)[usize::from(word::RANK)] as i64 != rank {
+            return;
+        }
+        let mut least = None;
+        let mut at = level.lines[partition as usize][0];
+        while at != NONE {
+            let words = self.packet(at);
+            let rank = words[usize::from(word::PACKET_RANK)] as i64;
+            least = Some(least.map_or(rank, |least: i64| least.min(rank)));
+            at = link(words).1;
+        }
+        if let Some(least) = least {
+            let level = &mut self.levels[leaf];
+            level.partition_mut(partition)[usize::from(word::RANK)] = least as u64;
+            if level.states[partition as usize] == State::Active {
+                level.rerank(partition / level.shape.n, partition);
+            }
+        }
+    }
+
+    /// Puts a packet back that was taken as the first.
+    fn push_back(&mut self, leaf: usize, partition: u32, slot: u32) {
+        let words = self.packet(slot);
+        let (len, rank) = (words[usize::from(word::LEN)], words[usize::from(word::PACKET_RANK)]);
+        let level = &mut self.levels[leaf];
+        if level.shape.is_ranked {
+            // It is the first of its rank again if nothing else came at this time, and nothing can have.
+            level.ranked[partition as usize].insert(slot, rank as i64);
+        } else {
+            let line = &mut level.lines[partition as usize];
+            let first = core::mem::replace(&mut line[0], slot);
+            if first == NONE {
+                line[1] = slot;
+            }
+            set_link(self.packet_mut(slot), NONE, first);
+            if first != NONE {
+                let words = self.packet_mut(first);
+                let (_, next) = link(words);
+                set_link(words, slot, next);
+            }
+        }
+        self.count(leaf, partition, |packets, bytes| (packets + 1, bytes + len));
+    }
+
+    fn drop_packet(&mut self, slot: u32, at: usize, why: Why, line: u32) {
+        let count = match why {
+            Why::Enqueue => &mut self.counts.dropped_enqueue,
+            Why::Dequeue => &mut self.counts.dropped_dequeue,
+            Why::Overflow => &mut self.counts.dropped_overflow,
+        };
+        *count += 1;
+        let words = &self.packets[slot as usize * self.stride..][..self.stride];
+        self.dropped.push_back(Dropped {
+            handle: words[usize::from(word::HANDLE)],
+            len: words[usize::from(word::LEN)] as u32,
+            arrived_ns: words[usize::from(word::ARRIVED)],
+            dropped_ns: self.event[usize::from(word::NOW)],
+            level: at as u8,
+            why,
+            line,
+        });
+        self.free.push(slot);
+    }
+
+    fn marked(&mut self, at: usize, end: u64) {
+        self.counts.marked += 1;
+        self.note(at, end);
+    }
+
+    #[cold]
+    fn note(&mut self, at: usize, end: u64) {
+        let (level, line, verdict) = (at as u8, Verdict::line(end), Verdict::of_word(end));
+        let is_it =
+            |known: &&mut LineCount| (known.level, known.line, known.verdict) == (level, line, verdict);
+        match self.lines.iter_mut().find(is_it) {
+            Some(known) => known.packets += 1,
+            None => self.lines.push(LineCount { level, line, verdict, packets: 1 }),
+        }
+    }
+
+    // ---- time --------------------------------------------------------------------------------------------------
+
+    #[inline]
+    fn advance(&mut self, now_ns: u64) {
+        if now_ns >= self.next_timer {
+            self.run_timers(now_ns);
+        }
+        self.event[usize::from(word::NOW)] = now_ns;
+    }
+
+    #[cold]
+    fn run_timers(&mut self, now_ns: u64) {
+        while let Some(Reverse((due, level, node, nth))) = self.timers.peek().copied()
+            && due <= now_ns
+        {
+            self.timers.pop();
+            self.event[usize::from(word::NOW)] = due;
+            let at = usize::from(level);
+            let interval = self.program.levels[at].handlers.every[usize::from(nth)].0;
+            self.run_without_packet(at, Moment::Every(nth), node, 0);
+            // Far behind, what was missed is not made up for.
+            let next =
+                if now_ns - due > interval.saturating_mul(1024) { now_ns + interval } else { due + interval };
+            self.timers.push(Reverse((next, level, node, nth)));
+        }
+        self.next_timer = self.timers.peek().map_or(u64::MAX, |Reverse((due, ..))| *due);
+    }
+
+    fn start_timers(&mut self, at: usize, node: u32, now_ns: u64) {
+        if core::mem::replace(&mut self.levels[at].is_started[node as usize], true) {
+            return;
+        }
+        for (nth, (interval, _)) in self.program.levels[at].handlers.every.iter().enumerate() {
+            self.timers.push(Reverse((now_ns + interval, at as u8, node, nth as u16)));
+        }
+        self.next_timer = self.timers.peek().map_or(u64::MAX, |Reverse((due, ..))| *due);
+        // A node of one partition begins with the one that it is in.
+        if at + 1 < self.levels.len() && self.levels[at].shape.is_one {
+            self.start_timers(at + 1, node, now_ns);
+        }
+    }
+
+    // ---- handlers ----------------------------------------------------------------------------------------------
+
+    #[inline]
+    fn run(&mut self, at: usize, moment: Moment, node: u32, partition: u32, slot: u32) -> u64 {
+        let level = &mut self.levels[at];
+        let partition = match level.shape.is_one {
+            true => &mut [][..],
+            false => {
+                &mut level.partitions[partition as usize * level.partition_stride..][..level.partition_stride]
+            }
+        };
+        let words = Words {
+            node: &mut level.nodes[node as usize * level.node_stride..][..level.node_stride],
+            partition,
+            packet: &mut self.packets[slot as usize * self.stride..][..self.stride],
+            event: &mut self.event,
+        };
+        let end = self.code.run(at, moment, words);
+        self.drawn();
+        end
+    }
+
+    fn run_without_packet(&mut self, at: usize, moment: Moment, node: u32, partition: u32) -> u64 {
+        let level = &mut self.levels[at];
+        let partition = match level.shape.is_one || !moment.has_partition() {
+            true => &mut [][..],
+            false => {
+                &mut level.partitions[partition as usize * level.partition_stride..][..level.partition_stride]
+            }
+        };
+        let words = Words {
+            node: &mut level.nodes[node as usize * level.node_stride..][..level.node_stride],
+            partition,
+            packet: &mut [],
+            event: &mut self.event,
+        };
+        let end = self.code.run(at, moment, words);
+        self.drawn();
+        end
+    }
+
+    #[inline]
+    fn drawn(&mut self) {
+        if self.event[usize::from(word::DRAWN)] != 0 {
+            self.draw();
+        }
+    }
+
+    #[cold]
+    fn draw(&mut self) {
+        const UNIT: f64 = (1_u64 << 53) as f64;
+        self.event[usize::from(word::DRAWN)] = 0;
+        self.event[usize::from(word::RANDOM)] = match &mut self.random {
+            Random::Unused => 0,
+            Random::Seeded(state) => {
+                *state = state.wrapping_add(1);
+                mix(hash_word(*state), *state) >> 11
+            }
+            Random::Given(next) => (next().clamp(0.0, 1.0) * UNIT) as u64,
+        };
+    }
+
+    // ---- words -------------------------------------------------------------------------------------------------
+
+    #[inline]
+    fn packet(&self, slot: u32) -> &[u64] {
+        &self.packets[slot as usize * self.stride..][..self.stride]
+    }
+
+    #[inline]
+    fn packet_mut(&mut self, slot: u32) -> &mut [u64] {
+        &mut self.packets[slot as usize * self.stride..][..self.stride]
+    }
+
+    fn packet_of(&self, slot: u32) -> Packet {
+        let words = self.packet(slot);
+        let mut packet = Packet {
+            handle: words[usize::from(word::HANDLE)],
+            len: words[usize::from(word::LEN)] as u32,
+            ecn: words[usize::from(word::ECN)] as u8,
+            ..Packet::default()
+        };
+        for (nth, field) in self.program.fields.iter().enumerate() {
+            packet.set(*field, words[usize::from(word::FIELDS) + nth]);
+        }
+        packet
+    }
+}
+
+/// Whether some partition of a node leaves the order when it is asked: so that asking on comes to an end.
+fn turns_out<C>(queue: &Queue<C>, at: usize, node: u32) -> bool {
+    let level = &queue.levels[at];
+    let first = (node * level.shape.n) as usize;
+    let states = &level.states[first..first + level.shape.n as usize];
+    states.contains(&State::Active)
+}
+
+impl Level {
+    fn new(level: &weft_ir::queue::Level, n_nodes: usize, is_leaf: bool) -> Self {
+        let n = level.partitions.n();
+        let n_partitions = n_nodes * n as usize;
+        let is_one = level.partitions == Partitions::One;
+        let handlers = &level.handlers;
+        let (is_ranked, bits) = match level.packets {
+            PacketOrder::Arrival => (false, None),
+            PacketOrder::Rank { bits } => (true, bits),
+        };
+        let victim = match level.limit.overflow {
+            Overflow::Arriving => None,
+            Overflow::Victim { partition, head } => Some((partition, head)),
+        };
+        let has_ways = matches!(level.partitions, Partitions::Hash { ways: 2.., .. });
+        let shape = Shape {
+            n,
+            partitions: level.partitions,
+            is_one,
+            is_leaf,
+            has_enqueue: handlers.enqueue.is_some(),
+            has_activate: handlers.activate.is_some(),
+            has_select: handlers.select.is_some(),
+            has_dequeue: handlers.dequeue.is_some(),
+            has_empty: handlers.empty.is_some(),
+            has_timers: !handlers.every.is_empty(),
+            ranks_packets: handlers.packet_rank.is_some(),
+            is_ranked,
+            by_least: level.order.by_least_packet,
+            packets_max: level.limit.packets.map_or(u64::MAX, u64::from),
+            bytes_max: level.limit.bytes.unwrap_or(u64::MAX),
+            drops_arriving: victim.is_none(),
+            victim,
+            batch: level.limit.batch,
+            limit_line: level.limit.line,
+        };
+        let node_stride = usize::from(word::NODE_VARS) + level.vars.len();
+        let partition_stride = usize::from(word::PARTITION_VARS) + level.partition_vars.len();
+        let n_kept = if is_one { 0 } else { n_partitions };
+        let mut made = Self {
+            shape,
+            nodes: vec![0; n_nodes * node_stride],
+            node_stride,
+            partitions: vec![0; n_kept * partition_stride],
+            partition_stride,
+            lines: vec![[NONE; 2]; if is_leaf && !is_ranked { n_partitions } else { 0 }],
+            orders: (0..if is_one { 0 } else { n_nodes })
+                .map(|_| Ranked::new(level.order.bits, n as usize))
+                .collect(),
+            ranked: (0..if is_ranked { n_nodes } else { 0 }).map(|_| Ranked::new(bits, 0)).collect(),
+            states: vec![State::Idle; n_kept],
+            tags: vec![0; if has_ways { n_partitions } else { 0 }],
+            hold_until: vec![0; n_partitions],
+            held: (0..if is_one { 0 } else { n_nodes }).map(|_| BinaryHeap::new()).collect(),
+            is_started: vec![false; n_nodes],
+        };
+        for node in 0..n_nodes as u32 {
+            made.begin_node(node, &level.vars);
+        }
+        for partition in 0..n_kept as u32 {
+            made.begin_partition(partition, &level.partition_vars);
+        }
+        made
+    }
+
+    fn begin_node(&mut self, node: u32, vars: &[VarDecl]) {
+        let words = self.node_mut(node);
+        for (word, var) in words[usize::from(word::NODE_VARS)..].iter_mut().zip(vars) {
+            *word = var.start;
+        }
+    }
+
+    fn begin_partition(&mut self, partition: u32, vars: &[VarDecl]) {
+        let index = u64::from(partition % self.shape.n);
+        let words = self.partition_mut(partition);
+        words[usize::from(word::RANK)] = 0;
+        words[usize::from(word::INDEX)] = index;
+        for (word, var) in words[usize::from(word::PARTITION_VARS)..].iter_mut().zip(vars) {
+            *word = var.start;
+        }
+    }
+
+    #[inline]
+    fn node(&self, node: u32) -> &[u64] {
+        &self.nodes[node as usize * self.node_stride..][..self.node_stride]
+    }
+
+    #[inline]
+    fn node_mut(&mut self, node: u32) -> &mut [u64] {
+        &mut self.nodes[node as usize * self.node_stride..][..self.node_stride]
+    }
+
+    #[inline]
+    fn partition(&self, partition: u32) -> &[u64] {
+        &self.partitions[partition as usize * self.partition_stride..][..self.partition_stride]
+    }
+
+    #[inline]
+    fn partition_mut(&mut self, partition: u32) -> &mut [u64] {
+        &mut self.partitions[partition as usize * self.partition_stride..][..self.partition_stride]
+    }
+
+    /// Packets of a partition, or of the node where there is one.
+    #[inline]
+    fn packets(&self, partition: u32) -> u64 {
+        let words = if self.shape.is_one { self.node(partition) } else { self.partition(partition) };
+        words[usize::from(word::PACKETS)]
+    }
+
+    fn bytes(&self, partition: u32) -> u64 {
+        let words = if self.shape.is_one { self.node(partition) } else { self.partition(partition) };
+        words[usize::from(word::BYTES)]
+    }
+
+    #[inline]
+    fn is_over(&self, node: u32, packets: u64, bytes: u64) -> bool {
+        let words = self.node(node);
+        words[usize::from(word::PACKETS)] + packets > self.shape.packets_max
+            || words[usize::from(word::BYTES)] + bytes > self.shape.bytes_max
+    }
+
+    /// The partition of a node with the most bytes, the first of equals.
+    fn fattest(&self, node: u32) -> u32 {
+        let all = node * self.shape.n..(node + 1) * self.shape.n;
+        all.reduce(|a, b| if self.bytes(b) > self.bytes(a) { b } else { a }).unwrap_or(node)
+    }
+
+    #[inline]
+    fn enter(&mut self, node: u32, partition: u32) {
+        let rank = self.partition(partition)[usize::from(word::RANK)] as i64;
+        self.orders[node as usize].insert(partition % self.shape.n, rank);
+        self.states[partition as usize] = State::Active;
+    }
+
+    #[inline]
+    fn leave(&mut self, node: u32, partition: u32) {
+        if self.states[partition as usize] == State::Active {
+            self.orders[node as usize].remove(partition % self.shape.n);
+        }
+        self.states[partition as usize] = State::Idle;
+    }
+
+    /// Puts a partition behind those of its rank.
+    #[inline]
+    fn rotate(&mut self, node: u32, partition: u32) {
+        let rank = self.partition(partition)[usize::from(word::RANK)] as i64;
+        if self.states[partition as usize] == State::Active {
+            self.orders[node as usize].move_to(partition % self.shape.n, rank);
+        }
+    }
+
+    /// Puts a partition where its rank says, if that has changed.
+    #[inline]
+    fn rerank(&mut self, node: u32, partition: u32) {
+        let rank = self.partition(partition)[usize::from(word::RANK)] as i64;
+        let order = &mut self.orders[node as usize];
+        let local = partition % self.shape.n;
+        if order.rank(local) != order.brought_in(rank) {
+            order.move_to(local, rank);
+        }
+    }
+
+    /// Takes back into the order what has waited long enough.
+    #[cold]
+    fn release(&mut self, node: u32, now_ns: u64) {
+        while let Some(Reverse((until, partition))) = self.held[node as usize].peek().copied() {
+            let at = partition as usize;
+            let is_stale = self.states[at] != State::Held || self.hold_until[at] != until;
+            if !is_stale && until > now_ns {
+                return;
+            }
+            self.held[node as usize].pop();
+            if !is_stale {
+                self.enter(node, partition);
+            }
+        }
+    }
+}
+
+/// Whether a handler asks for chance.
+fn draws(steps: &[Step]) -> bool {
+    let drawn = Slot::new(weft_ir::queue::Scope::Event, word::DRAWN);
+    steps.iter().any(|step| match step {
+        Step::Store(slot, _) => *slot == drawn,
+        Step::If { then, otherwise, .. } => draws(then) || draws(otherwise),
+        _ => false,
+    })
+}
+
+/// The neighbours of a packet in its line: the last word.
+#[inline]
+fn link(words: &[u64]) -> (u32, u32) {
+    let both = words[words.len() - 1];
+    (both as u32, (both >> 32) as u32)
+}
+
+#[inline]
+fn set_link(words: &mut [u64], prev: u32, next: u32) {
+    let last = words.len() - 1;
+    words[last] = u64::from(prev) | u64::from(next) << 32;
+}
