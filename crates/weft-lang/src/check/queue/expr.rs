@@ -306,7 +306,13 @@ impl Checker<'_, '_> {
         }
         if !self.is_partitioned {
             let help = "write `PARTITION BY flow();`, or look at `queue.packets` and `queue.bytes`";
-            self.report(code::QUEUE_NOT_SEEN, "this queue has one partition", span, "of which partition?", help);
+            self.report(
+                code::QUEUE_NOT_SEEN,
+                "this queue has one partition",
+                span,
+                "of which partition?",
+                help,
+            );
             return None;
         }
         let diagnostic = Diagnostic::error(code::QUEUE_NOT_SEEN, "there is no partition here")
