@@ -250,7 +250,9 @@ struct Level {
     /// By partition, or by node where there is one: until when it waits.
     hold_until: Vec<u64>,
     /// By node: those that wait.
-    held: Vec<BinaryHeap<Reverse<(u64, u32)>>>,
+    held: Vec<BinaryHeap<Reverse<(u64, u64, u32)>>>,
+    /// How many have waited: those that wait for one time go on as they came.
+    n_held: u64,
     /// By node: its timers run.
     is_started: Vec<bool>,
 }
@@ -716,6 +718,7 @@ impl<C: QueueCode> Queue<C> {
             for _ in 0..shape.batch {
                 let Some((leaf_partition, slot)) = self.victim_packet(at, from, head) else { return };
                 self.unlink(leaf_partition, slot);
+                self.vacated(leaf_partition);
                 self.drop_packet(slot, at, Why::Overflow, shape.limit_line);
                 if shape.batch > 1 && self.levels[at].bytes(from) <= bytes_before / 2 {
                     break;
@@ -724,6 +727,18 @@ impl<C: QueueCode> Queue<C> {
                     break;
                 }
             }
+        }
+    }
+
+    /// A packet of a partition of the last level was taken away: those that it leaves empty leave their order.
+    fn vacated(&mut self, partition: u32) {
+        let mut partition = partition;
+        for level in self.levels.iter_mut().rev().filter(|level| !level.shape.is_one) {
+            let node = partition / level.shape.n;
+            if level.packets(partition) == 0 && !level.shape.has_empty {
+                level.leave(node, partition);
+            }
+            partition = node;
         }
     }
 
@@ -795,7 +810,7 @@ impl<C: QueueCode> Queue<C> {
         match level.orders[node as usize].first() {
             Some(local) => Ok(node * level.shape.n + local),
             None => Err(match level.held[node as usize].peek() {
-                Some(Reverse((until, _))) => Served::Held(*until),
+                Some(Reverse((until, ..))) => Served::Held(*until),
                 None => Served::Empty,
             }),
         }
@@ -955,7 +970,8 @@ impl<C: QueueCode> Queue<C> {
         }
         level.leave(node, partition);
         level.states[partition as usize] = State::Held;
-        level.held[node as usize].push(Reverse((until, partition)));
+        level.n_held += 1;
+        level.held[node as usize].push(Reverse((until, level.n_held, partition)));
     }
 
     #[inline]
@@ -1288,6 +1304,7 @@ impl Level {
             tags: vec![0; if has_ways { n_partitions } else { 0 }],
             hold_until: vec![0; n_partitions],
             held: (0..if is_one { 0 } else { n_nodes }).map(|_| BinaryHeap::new()).collect(),
+            n_held: 0,
             is_started: vec![false; n_nodes],
         };
         for node in 0..n_nodes as u32 {
@@ -1399,7 +1416,7 @@ impl Level {
     /// Takes back into the order what has waited long enough.
     #[cold]
     fn release(&mut self, node: u32, now_ns: u64) {
-        while let Some(Reverse((until, partition))) = self.held[node as usize].peek().copied() {
+        while let Some(Reverse((until, _, partition))) = self.held[node as usize].peek().copied() {
             let at = partition as usize;
             let is_stale = self.states[at] != State::Held || self.hold_until[at] != until;
             if !is_stale && until > now_ns {

@@ -1,5 +1,5 @@
-//! The simulator against what is published of the things that it simulates.
+//! The simulator against what is published of the things that it simulates, and queue programs in virtual time.
 
+mod queues;
 mod rig;
-mod shapes;
 mod tcp;

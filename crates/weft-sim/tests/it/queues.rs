@@ -1,0 +1,512 @@
+//! The queues of the library do what their pages say, each by a law that its paper gives.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use weft_core::dice::Dice;
+use weft_core::schema::Schema;
+use weft_engine::queue::{Packet, Queue, Sent, Why};
+use weft_ir::queue::run::Interpreted;
+use weft_ir::queue::{Field, QueueProgram, verify};
+use weft_lang::diagnostic::{RenderOptions, render};
+use weft_lang::resolve::Resolver;
+
+#[path = "../../../weft/library_folder.rs"]
+mod library_folder;
+
+const MS: u64 = 1_000_000;
+const S: u64 = 1_000 * MS;
+
+fn library() -> PathBuf {
+    library_folder::library_folder(&Path::new(env!("CARGO_MANIFEST_DIR")).join("../..")).join("queues")
+}
+
+/// The library by its files, and one program beside it.
+struct Files<'f>(&'f str);
+
+impl Resolver for Files<'_> {
+    fn text(&mut self, path: &str, _: Option<&str>) -> Result<String, String> {
+        match path.strip_prefix("library/queues/") {
+            Some(name) => std::fs::read_to_string(library().join(name)).map_err(|error| error.to_string()),
+            None => Ok(self.0.to_owned()),
+        }
+    }
+
+    fn proto(&mut self, _: &str, _: Option<&str>) -> Result<Schema, String> {
+        Err("there are no schemas here".to_owned())
+    }
+}
+
+/// The queues of a program, lowered and well-formed.
+fn programs(text: &str) -> Vec<QueueProgram> {
+    let (network, diagnostics, sources) = weft_lang::check::check("main.weft", &mut Files(text));
+    let told = || {
+        let all = diagnostics.iter().map(|found| render(found, &sources, RenderOptions::default()));
+        all.collect::<Vec<_>>().join("\n")
+    };
+    let network = network.unwrap_or_else(|| panic!("{}", told()));
+    let lowered: Vec<QueueProgram> = network.queues.iter().map(weft_opt::lower::queue).collect();
+    for program in &lowered {
+        assert_eq!(verify::verify(program), Ok(()), "{program}");
+    }
+    lowered
+}
+
+fn library_queue(name: &str, args: &str) -> Arc<QueueProgram> {
+    let text = format!("IMPORT 'library/queues/{name}.weft';\nCREATE QUEUE it AS {name}{args}; END;",);
+    let found = programs(&text).into_iter().find(|program| program.name == "it");
+    Arc::new(found.expect("the queue is in the program"))
+}
+
+fn queue(name: &str, args: &str) -> Queue<Interpreted> {
+    let program = library_queue(name, args);
+    Queue::new(program.clone(), Interpreted::new(program), 0, 1)
+}
+
+/// A link of so many bits a second that sends what a queue lets go.
+struct Line {
+    queue: Queue<Interpreted>,
+    bits_per_s: u64,
+    free_at: u64,
+    sent: Vec<(u64, Sent)>,
+}
+
+impl Line {
+    fn new(queue: Queue<Interpreted>, bits_per_s: u64) -> Self {
+        Self { queue, bits_per_s, free_at: 0, sent: Vec::new() }
+    }
+
+    /// Sends all that may leave until this time.
+    fn run(&mut self, until: u64) {
+        while self.free_at <= until {
+            let now = self.free_at;
+            match self.queue.dequeue(now) {
+                Some(sent) => {
+                    self.sent.push((now, sent));
+                    self.free_at = now + u64::from(sent.len) * 8 * S / self.bits_per_s;
+                }
+                None => match self.queue.poll_timeout() {
+                    Some(at) if at <= until && at > now => self.free_at = at,
+                    _ => break,
+                },
+            }
+        }
+    }
+
+    fn offer(&mut self, packet: &Packet, now: u64) {
+        self.run(now);
+        self.free_at = self.free_at.max(now);
+        self.queue.enqueue(packet, now);
+        self.run(now);
+        assert!(self.queue.counts().is_conserved(), "{:?}", self.queue.counts());
+    }
+
+    fn bytes(&self, of: impl Fn(&Sent) -> bool) -> u64 {
+        self.sent.iter().filter(|(_, sent)| of(sent)).map(|(_, sent)| u64::from(sent.len)).sum()
+    }
+}
+
+fn packet(handle: u64, flow: u32, len: u32) -> Packet {
+    Packet { handle, flow, len, src: flow, dst: flow, ..Packet::default() }
+}
+
+/// Handles of what leaves at once, in order.
+fn drain(queue: &mut Queue<Interpreted>, now: u64) -> Vec<u64> {
+    std::iter::from_fn(|| queue.dequeue(now)).map(|sent| sent.handle).collect()
+}
+
+const ALL: [&str; 25] = [
+    "blue",
+    "cake",
+    "cobalt",
+    "codel",
+    "drr",
+    "dualpi2",
+    "edf",
+    "fifo",
+    "fq",
+    "fq_codel",
+    "fq_pie",
+    "hpfq",
+    "htb",
+    "lstf",
+    "objective",
+    "pace",
+    "pfabric",
+    "pie",
+    "priority",
+    "proportional_fair",
+    "red",
+    "sfq",
+    "srpt",
+    "token_bucket",
+    "wfq",
+];
+
+/// If this fails, some queue of the library loses packets or gives one twice, or its limit does not hold.
+#[test]
+fn each_packet_enters_once_and_leaves_once() {
+    let n: u64 = std::env::var("WEFT_QUEUE_EVENTS").ok().and_then(|n| n.parse().ok()).unwrap_or(20_000);
+    for name in ALL {
+        let mut queue = queue(name, "");
+        let max = u64::from(queue.program().packets_max());
+        let mut dice = Dice::from_seed(3);
+        let (mut now, mut gone) = (0, vec![false; n as usize]);
+        let mut leave = |handle: u64| {
+            assert!(!std::mem::replace(&mut gone[handle as usize], true), "{name}: {handle} twice")
+        };
+        for handle in 0..n {
+            now += dice.below(200_000) as u64;
+            let packet = Packet {
+                ecn: dice.below(4) as u8,
+                dscp: dice.below(64) as u8,
+                class: dice.below(9) as u32,
+                remaining: dice.below(1 << 20) as u64,
+                slack_ns: dice.below(1 << 30) as i64,
+                deadline_ns: now + dice.below(1 << 28) as u64,
+                ..packet(handle, dice.below(40) as u32, 64 + dice.below(1450) as u32)
+            };
+            queue.enqueue(&packet, now);
+            // A little slower than they come, so that it fills.
+            if dice.below(100) < 97 {
+                now += 10;
+                queue.dequeue(now).into_iter().for_each(|sent| leave(sent.handle));
+            }
+            while let Some(dropped) = queue.poll_dropped() {
+                leave(dropped.handle);
+            }
+            let counts = queue.counts();
+            assert!(counts.is_conserved() && counts.queued <= max, "{name}: {counts:?}");
+        }
+        // What is left leaves in time: nothing is stuck.
+        for _ in 0..4_000_000 {
+            match queue.dequeue(now) {
+                Some(sent) => leave(sent.handle),
+                None if queue.counts().queued == 0 => break,
+                None => {
+                    now = queue
+                        .poll_timeout()
+                        .unwrap_or_else(|| panic!("{name}: {:?} are stuck", queue.counts()))
+                        .max(now + 1)
+                }
+            }
+            while let Some(dropped) = queue.poll_dropped() {
+                leave(dropped.handle);
+            }
+        }
+        assert_eq!(queue.counts().queued, 0, "{name}");
+        assert!(gone.iter().all(|gone| *gone), "{name}: some never left");
+    }
+}
+
+/// If this fails, a queue holds more than it says.
+#[test]
+fn what_is_too_much_goes() {
+    let mut queue = queue("fifo", " (packets = 3)");
+    (0..5).for_each(|handle| queue.enqueue(&packet(handle, 0, 100), 0));
+    let dropped: Vec<u64> =
+        std::iter::from_fn(|| queue.poll_dropped()).map(|dropped| dropped.handle).collect();
+    assert_eq!((dropped, drain(&mut queue, 1)), (vec![3, 4], vec![0, 1, 2]));
+}
+
+/// If this fails, a flow of small packets gets less than one of large ones, or one flow runs ahead of another.
+#[test]
+fn rounds_by_bytes_are_fair_within_a_quantum_and_a_packet() {
+    for (name, slack) in [("drr", 2 * 1514), ("fq", 2 * 1514), ("wfq", 2 * 1514), ("hpfq", 4 * 1514)] {
+        let mut queue = queue(name, "");
+        let lens = [64, 300, 700, 1514];
+        let mut sent = [0_u64; 4];
+        let mut handle = 0;
+        let mut refill = |queue: &mut Queue<Interpreted>, flow: usize| {
+            handle += 1;
+            queue.enqueue(&packet(handle << 8 | flow as u64, flow as u32, lens[flow]), 0);
+        };
+        for flow in 0..4 {
+            (0..100).for_each(|_| refill(&mut queue, flow));
+        }
+        for _ in 0..20_000 {
+            let left = queue.dequeue(1).expect("all flows have packets");
+            let flow = (left.handle & 0xff) as usize;
+            sent[flow] += u64::from(left.len);
+            refill(&mut queue, flow);
+            let spread = sent.iter().max().unwrap() - sent.iter().min().unwrap();
+            assert!(spread <= slack, "{name}: {sent:?}");
+        }
+    }
+}
+
+/// If this fails, weights do not share as they say.
+#[test]
+fn weights_share_in_proportion() {
+    let mut queue = queue("wfq", "");
+    let mut sent = [0_u64; 3];
+    let add = |queue: &mut Queue<Interpreted>, flow: u32| {
+        let weight = [1, 2, 5][flow as usize];
+        queue.enqueue(&Packet { class: weight, ..packet(u64::from(flow), flow, 1000) }, 0);
+    };
+    (0..3).for_each(|flow| (0..50).for_each(|_| add(&mut queue, flow)));
+    for _ in 0..8_000 {
+        let left = queue.dequeue(1).expect("all flows have packets");
+        sent[left.handle as usize] += 1;
+        add(&mut queue, left.handle as u32);
+    }
+    assert!((999..=1001).contains(&sent[0]) && (1999..=2001).contains(&sent[1]), "{sent:?}");
+}
+
+/// If this fails, something goes before what is more urgent.
+#[test]
+fn orders_have_no_inversion() {
+    let mut dice = Dice::from_seed(5);
+    let urgency: [(&str, fn(&Packet) -> u64); 4] = [
+        ("priority", |packet| u64::from(packet.class)),
+        ("srpt", |packet| packet.remaining),
+        ("edf", |packet| packet.deadline_ns),
+        ("lstf", |packet| packet.slack_ns as u64),
+    ];
+    for (name, of) in urgency {
+        let mut queue = queue(name, "");
+        let mut waiting: Vec<Packet> = Vec::new();
+        for handle in 0..4_000 {
+            if waiting.len() < 900 && dice.percent(60) {
+                let new = Packet {
+                    class: dice.below(8) as u32,
+                    remaining: dice.below(1 << 24) as u64,
+                    deadline_ns: 1_000 + dice.below(1 << 20) as u64,
+                    slack_ns: dice.below(1 << 20) as i64,
+                    ..packet(handle, dice.below(50) as u32, 100)
+                };
+                queue.enqueue(&new, 7);
+                waiting.push(new);
+            } else if let Some(left) = queue.dequeue(7) {
+                let at =
+                    waiting.iter().position(|known| known.handle == left.handle).expect("it was waiting");
+                let first = waiting.iter().map(of).min();
+                assert_eq!(Some(of(&waiting[at])), first, "{name}");
+                let earlier = waiting[..at].iter().any(|known| Some(of(known)) == first);
+                assert!(!earlier, "{name}: equals leave as they came");
+                waiting.remove(at);
+            }
+        }
+    }
+}
+
+/// If this fails, LSTF does not take off what a packet waited.
+#[test]
+fn slack_is_used_up_by_waiting() {
+    let mut queue = queue("lstf", "");
+    queue.enqueue(&Packet { slack_ns: 5_000, ..packet(0, 0, 100) }, 1_000);
+    assert!(queue.dequeue(3_500).is_some());
+    assert_eq!(queue.last_sent(Field::Slack), Some(2_500));
+}
+
+/// If this fails, pFabric sends from another flow than that with the least left, another packet than its earliest, or
+/// drops from another flow than that with the most.
+#[test]
+fn pfabric_picks_flow_packet_and_victim_as_its_paper_says() {
+    let mut dice = Dice::from_seed(11);
+    let mut queue = queue("pfabric", " (buffer = '36 KB')");
+    let mut waiting: Vec<Packet> = Vec::new();
+    let least =
+        |waiting: &[Packet], flow: u32| waiting.iter().filter(|p| p.flow == flow).map(|p| p.remaining).min();
+    for handle in 0..20_000 {
+        if dice.percent(55) {
+            let new = Packet {
+                remaining: dice.below(1 << 16) as u64,
+                ..packet(handle, dice.below(12) as u32, 1500)
+            };
+            queue.enqueue(&new, 0);
+            waiting.push(new);
+            while let Some(dropped) = queue.poll_dropped() {
+                let at =
+                    waiting.iter().position(|known| known.handle == dropped.handle).expect("it was waiting");
+                let most = waiting.iter().filter_map(|p| least(&waiting, p.flow)).max();
+                assert_eq!(least(&waiting, waiting[at].flow), most, "the flow with the most left loses");
+                let last = waiting.iter().rposition(|p| p.flow == waiting[at].flow);
+                assert_eq!((Some(at), dropped.why), (last, Why::Overflow), "its last packet");
+                waiting.remove(at);
+            }
+            assert!(queue.counts().queued_bytes <= 36 << 10);
+        } else if let Some(left) = queue.dequeue(0) {
+            let at = waiting.iter().position(|known| known.handle == left.handle).expect("it was waiting");
+            let fewest = waiting.iter().filter_map(|p| least(&waiting, p.flow)).min();
+            assert_eq!(least(&waiting, waiting[at].flow), fewest, "the flow with the least left goes");
+            let first = waiting.iter().position(|p| p.flow == waiting[at].flow);
+            assert_eq!(Some(at), first, "its earliest packet");
+            waiting.remove(at);
+        }
+    }
+}
+
+/// If this fails, shaping is off: the rate over a second is wrong by more than a thousandth, or a burst is more than
+/// it may be.
+#[test]
+fn a_token_bucket_keeps_its_rate() {
+    let mut line =
+        Line::new(queue("token_bucket", " (rate = '10 Mbit/s', burst = '15000 B')"), 1_000_000_000);
+    for handle in 0..4_000 {
+        line.offer(&packet(handle, 0, 1250), handle * MS / 2);
+    }
+    line.run(4 * S);
+    let within =
+        |from: u64, to: u64| line.sent.iter().filter(|(at, _)| (from..to).contains(at)).count() as f64 * 1e4;
+    let rate = within(S, 2 * S);
+    assert!((rate - 1e7).abs() <= 1e4, "{rate} bit/s");
+    assert!(within(0, 100_000) <= 13.0 * 1e4, "a burst is 15000 bytes, and the packet that ends it");
+}
+
+/// If this fails, a class does not get what it is assured, or what is left over is not lent.
+#[test]
+fn classes_get_what_is_assured_and_borrow_the_rest() {
+    let mut line = Line::new(
+        queue("htb", " (rate = '10 Mbit/s', assured = '2 Mbit/s', packets = 100000)"),
+        1_000_000_000,
+    );
+    for handle in 0..12_000 {
+        // Class 0 sends 1 Mbit/s, 1 and 2 as much as they can.
+        let now = handle * MS / 4;
+        let class = if handle % 40 == 0 { 0 } else { 1 + handle % 2 };
+        line.offer(&Packet { class: class as u32, ..packet(class, class as u32, 1250) }, now);
+    }
+    let rates = [0, 1, 2].map(|class| line.bytes(|sent| sent.handle == class) as f64 * 8.0 / 3.0);
+    assert!((rates[0] - 1e6).abs() < 5e4, "{rates:?}");
+    assert!((rates[1] - 4.5e6).abs() < 2e5 && (rates[2] - 4.5e6).abs() < 2e5, "{rates:?}");
+}
+
+/// If this fails, a flow is paced faster than its rate, or one waits for another.
+#[test]
+fn pacing_is_by_flow() {
+    let mut line = Line::new(queue("pace", " (rate = '1 Mbit/s')"), 1_000_000_000);
+    (0..400).for_each(|handle| line.offer(&packet(handle % 4, (handle % 4) as u32, 1250), 0));
+    line.run(S - 1);
+    for flow in 0..4 {
+        let sent = line.bytes(|sent| sent.handle == flow);
+        assert!((123_750..=126_250).contains(&sent), "{flow}: {sent} bytes in a second");
+    }
+}
+
+/// If this fails, a standing queue stays, or short ones are cut: an overload of a tenth for five seconds.
+#[test]
+fn managed_queues_are_short_and_idle_ones_lose_nothing() {
+    for (name, wait_max) in [
+        ("codel", 60 * MS),
+        ("cobalt", 60 * MS),
+        ("pie", 80 * MS),
+        ("fq_codel", 60 * MS),
+        ("fq_pie", 80 * MS),
+        ("red", 60 * MS),
+    ] {
+        let mut line = Line::new(queue(name, ""), 10_000_000);
+        // 0.9 of the rate: no standing queue, so nothing is dropped.
+        let mut now = 0;
+        for handle in 0..3_000 {
+            now += 1_111_111;
+            line.offer(&packet(handle, 1, 1250), now);
+        }
+        assert_eq!(line.queue.counts().dropped(), 0, "{name}");
+        // An open loop does not back off: the controllers need some seconds to find the rate of drops.
+        for handle in 3_000..20_000 {
+            now += 909_090;
+            line.offer(&packet(handle, 1, 1250), now);
+        }
+        let late: Vec<u64> =
+            line.sent.iter().rev().take(500).map(|(at, sent)| at - sent.arrived_ns).collect();
+        let mean = late.iter().sum::<u64>() / late.len() as u64;
+        assert!(mean < wait_max, "{name}: {} ms", mean / MS);
+        assert!(line.queue.counts().dropped() > 500, "{name}: {:?}", line.queue.counts());
+    }
+}
+
+/// If this fails, what is capable of ECN is dropped where it could be marked.
+#[test]
+fn what_can_be_marked_is_not_dropped() {
+    for name in ["codel", "red", "fq_codel", "dualpi2"] {
+        let mut line = Line::new(queue(name, ""), 10_000_000);
+        for handle in 0..900 {
+            line.offer(&Packet { ecn: 1, ..packet(handle, 1, 1250) }, handle * MS / 2);
+        }
+        let counts = line.queue.counts();
+        assert!(counts.marked > 0 && counts.dropped() == 0, "{name}: {counts:?}");
+        assert!(line.sent.iter().any(|(_, sent)| sent.ecn == 3), "{name}");
+    }
+}
+
+/// If this fails, traffic that asks for no queue has one beside classic traffic, or starves it.
+#[test]
+fn l4s_does_not_wait_behind_classic_traffic() {
+    let mut line = Line::new(queue("dualpi2", ""), 10_000_000);
+    for handle in 0..6_000 {
+        let is_l4s = handle % 3 == 0;
+        line.offer(
+            &Packet { ecn: u8::from(is_l4s), ..packet(handle, u32::from(is_l4s), 1250) },
+            handle * 8 * MS / 10,
+        );
+    }
+    let wait = |l4s: bool| {
+        let waits: Vec<u64> = line
+            .sent
+            .iter()
+            .filter(|(_, sent)| (sent.ecn != 0) == l4s)
+            .map(|(at, sent)| at - sent.arrived_ns)
+            .collect();
+        (waits.iter().sum::<u64>() / waits.len() as u64, waits.len())
+    };
+    let ((l4s, _), (classic, n)) = (wait(true), wait(false));
+    assert!(l4s < 3 * MS && classic > 2 * l4s && n > 1_000, "{l4s} and {classic} ns, {n}");
+}
+
+/// If this fails, hosts with many flows get more than hosts with few, or the shaper is off by more than a hundredth.
+#[test]
+fn cake_is_fair_to_hosts_and_shapes() {
+    let mut line = Line::new(queue("cake", " (rate = '10 Mbit/s', overhead = '0 B')"), 1_000_000_000);
+    for handle in 0..30_000_u64 {
+        // Host 0 has one flow, host 1 has nine.
+        let host = u32::from(handle % 10 != 0);
+        let flow = (handle % 10) as u32;
+        let now = handle * MS / 5;
+        line.offer(&Packet { src: host, ..packet(u64::from(host), flow, 1000) }, now);
+    }
+    let now = 30_000 * MS / 5;
+    let bytes = |host| line.bytes(|sent| sent.handle == host);
+    let rate = (bytes(0) + bytes(1)) as f64 * 8.0 * 1e9 / now as f64;
+    assert!((rate - 1e7).abs() < 1e5, "{rate}");
+    assert!((bytes(0) as f64 / bytes(1) as f64 - 0.66).abs() < 0.4, "{} and {}", bytes(0), bytes(1));
+}
+
+/// If this fails, a change of the queue loses packets, doubles some, or forgets when they came.
+#[test]
+fn a_queue_goes_on_with_what_another_held() {
+    let mut old = queue("fifo", "");
+    for handle in 0..500 {
+        old.enqueue(&packet(handle, (handle % 7) as u32, 500), handle * 1_000);
+    }
+    drain_some(&mut old, 100);
+    let program = library_queue("fq_codel", " (packets = 300)");
+    let mut new = Queue::new(program.clone(), Interpreted::new(program), 500_000, 1);
+    let packets = old.take_all();
+    assert!(packets.is_sorted_by_key(|(_, arrived)| *arrived) && packets.len() == 400);
+    new.adopt(&packets);
+    let (before, after) = (old.counts(), new.counts());
+    assert_eq!((before.queued, before.taken, before.is_conserved()), (0, 400, true));
+    assert_eq!((after.arrived, after.queued, after.dropped_overflow), (400, 300, 100), "{after:?}");
+    let sent = new.dequeue(600_000).expect("there are packets");
+    assert!(sent.arrived_ns < 500_000, "it keeps the time at which it came");
+}
+
+fn drain_some(queue: &mut Queue<Interpreted>, n: usize) {
+    for _ in 0..n {
+        assert!(queue.dequeue(490_000_000).is_some());
+    }
+}
+
+/// If this fails, `p99` of releases is late, or a link wakes without need: the queue must say when to ask again.
+#[test]
+fn it_says_when_to_ask_again() {
+    let mut queue = queue("token_bucket", " (rate = '1 Mbit/s', burst = '1250 B')");
+    queue.enqueue(&packet(0, 0, 1250), 0);
+    queue.enqueue(&packet(1, 0, 1250), 0);
+    queue.enqueue(&packet(2, 0, 1250), 0);
+    // The burst, and the packet that ends it.
+    assert!(queue.dequeue(0).is_some() && queue.dequeue(1).is_some());
+    assert_eq!((queue.dequeue(2), queue.poll_timeout()), (None, Some(10 * MS)));
+    assert!(queue.dequeue(10 * MS - 1).is_none());
+    assert!(queue.dequeue(10 * MS).is_some());
+}
