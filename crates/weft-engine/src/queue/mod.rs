@@ -512,7 +512,7 @@ impl<C: QueueCode> Queue<C> {
         let slot = self.store(packet, arrived_ns);
         let mut path = [0_u32; LEVELS_MAX];
         let mut node = 0;
-        for at in 0..self.levels.len() {
+        for (at, place) in path.iter_mut().enumerate().take(self.levels.len()) {
             let shape = self.levels[at].shape;
             if shape.drops_arriving && self.levels[at].is_over(node, 1, u64::from(packet.len)) {
                 return self.drop_packet(slot, at, Why::Overflow, shape.limit_line);
@@ -529,7 +529,7 @@ impl<C: QueueCode> Queue<C> {
                     _ => {}
                 }
             }
-            path[at] = partition;
+            *place = partition;
             node = partition;
         }
         self.put(slot, &path, packet.len);
@@ -588,11 +588,11 @@ impl<C: QueueCode> Queue<C> {
     /// The partition of a key in its set: its own, else one that is free, else one that it shares.
     fn way(&mut self, at: usize, set: u32, ways: u32, tag: u32) -> u32 {
         let level = &mut self.levels[at];
-        let all = set as usize..(set + ways) as usize;
-        if let Some(own) = all.clone().find(|partition| level.tags[*partition] == tag) {
+        let all = || set as usize..(set + ways) as usize;
+        if let Some(own) = all().find(|partition| level.tags[*partition] == tag) {
             return own as u32;
         }
-        let Some(free) = all.clone().find(|partition| level.states[*partition] == State::Idle) else {
+        let Some(free) = all().find(|partition| level.states[*partition] == State::Idle) else {
             return set + tag % ways;
         };
         level.tags[free] = tag;

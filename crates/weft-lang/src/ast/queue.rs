@@ -3,7 +3,7 @@
 use super::{Assign, Expr, Ident, Param, Stmt};
 use crate::source::Span;
 
-/// `CREATE QUEUE name (params) AS [a EACH USING b;] declarations; handlers END;`
+/// `CREATE QUEUE name (params) AS [a EACH USING b;] ... END;`
 #[derive(Clone, PartialEq, Debug)]
 pub struct Queue {
     /// `OR REPLACE` was written.
@@ -12,7 +12,7 @@ pub struct Queue {
     pub name: Ident,
     /// Its parameters.
     pub params: Vec<Param>,
-    /// `a EACH USING b EACH USING c;`: what it is made of, from the root on. Empty for one that says itself what it does.
+    /// `a EACH USING b EACH USING c;`: what it is made of, from the root on. Empty if it says itself what it does.
     pub uses: Vec<QueueUse>,
     /// Its declarations.
     pub decls: Vec<QueueDecl>,

@@ -309,7 +309,7 @@ fn queue_type(cx: &mut Cx<'_>, ast: &ast::TypeExpr) -> Option<(T, (i64, i64), u8
             let bits = u32::from(bits);
             (T::Number, (-(1 << (bits - 1)), (1 << (bits - 1)) - 1), bits as u8)
         }
-        Type::Uint(bits) => (T::Number, up(u32::from(bits)), bits.min(63) as u8),
+        Type::Uint(bits) => (T::Number, up(u32::from(bits)), bits.min(63)),
         Type::F64 => (T::Float, all, 64),
         Type::Size => (T::Size, all, 64),
         Type::Interval => (T::Interval, all, 64),
@@ -619,7 +619,7 @@ impl<'k, 'c> Checker<'k, 'c> {
                     None => 1,
                     Some(ways) => self.number(ways, 1, 64, "ways")? as u32,
                 };
-                if n % ways != 0 {
+                if !n.is_multiple_of(ways) {
                     let message = format!("{n} partitions are no whole number of sets of {ways}");
                     self.report(code::QUEUE_SHAPE, &message, ast.span, "not divisible", "");
                 }

@@ -61,7 +61,9 @@ words! {
     /// Every keyword, sorted.
     KEYWORDS:
     "ABORT" "Ends the call with a gRPC status, a text, and headers or trailers of the answer.";
+    "ACCEPT" "Ends `ON ENQUEUE`: the packet waits.";
     "ACCESS" "`TTL ... ON ACCESS`: a row's age counts from the last touch instead of the last write.";
+    "ACTIVATE" "`ON ACTIVATE`: a partition that was not in the order has got a packet.";
     "ADD" "Adds to a merged variable or a sketch.";
     "AFTER" "How many errors in a row, or how long, before it acts.";
     "AIMD" "`CONGESTION AIMD`: one more at a time while all goes well, a part fewer when it does not.";
@@ -77,6 +79,7 @@ words! {
     "BETWEEN" "`x BETWEEN a AND b`: at least a and at most b.";
     "BIND" "`BIND lower WHERE e`: which frames of the protocol below carry this one.";
     "BIT" "`bit(n)`: a field of so many bits.";
+    "BITS" "Ranks lie in so many bits, and are found by bitmaps.";
     "BOOL" "True or false.";
     "BUDGET" "How many more calls it may make, as a part of those that come.";
     "BURST" "How many calls may come at once.";
@@ -107,20 +110,24 @@ words! {
     "DEFAULT" "What is written if nobody says otherwise; any value is read.";
     "DELAY" "Holds the tuple so long, after this handler.";
     "DELETE" "Removes the row with a key.";
+    "DEQUEUE" "`ON DEQUEUE`: a packet is the first of its partition.";
     "DESC" "`BY c DESC`: the row with the greatest value comes first.";
     "DISTINCT" "`IS DISTINCT FROM`: not equal, with NULL equal to NULL.";
     "DO" "Begins the body of a `SCAN` or of an `ELSE`.";
     "DRAIN" "`PIN STREAM DRAIN d`: how long a stream may stay on its version.";
     "DROP" "At the top: removes something. In a handler: the tuple is gone, and nobody is answered.";
+    "EACH" "`a EACH USING b`: each partition of `a` holds a queue `b`.";
     "EDGE" "A way out of an element, for `STEER TO`.";
     "EFFECT" "What a function depends on besides its arguments: `PURE`, `RANDOM` or `CLOCK`.";
     "EJECT" "`EJECT FOR d`: so long no calls go to the endpoint.";
     "ELEMENT" "Handlers over tuples, with typed state.";
     "ELSE" "What happens otherwise.";
     "ELSIF" "The next condition.";
+    "EMPTY" "`ON EMPTY`: a partition is first and has no packet.";
     "ENCAP" "`ON ENCAP SET`: what is set in the headers below when this one is put around a packet.";
     "END" "Ends a block.";
     "ENDPOINT" "Where a server is: `'10.0.0.1:7000'`.";
+    "ENQUEUE" "`ON ENQUEUE`: a packet comes.";
     "EQUIVALENCE" "How much an optimised chain may differ: strict, observable, output, stochastic or relaxed.";
     "ERROR" "`ON ERROR`: runs in place of the rest of a handler that failed and was rolled back.";
     "ERRORS" "`AFTER n ERRORS`: so many in a row.";
@@ -144,8 +151,11 @@ words! {
     "FUNCTION" "A native function with its effect, its cost and its inverse; or a parameter that stands for one.";
     "GRADIENT" "`CONGESTION GRADIENT`: as many calls as keep the latency near its least.";
     "HALF" "`HALF LIFE d`: a sketch forgets half of what it counted in this time.";
+    "HASH" "The hash of the key picks one of so many partitions.";
+    "HEAD" "The packet that came first.";
     "HEADER" "`header['k']`: a header of the request in OPEN and REQUEST, else of the response.";
     "HEDGE" "Sends a call again before the first answer is there, and takes the first that comes.";
+    "HOLD" "Ends `ON SELECT` or `ON DEQUEUE`: the partition waits.";
     "I16" "A signed integer of 16 bits.";
     "I32" "A signed integer of 32 bits.";
     "I64" "A signed integer of 64 bits.";
@@ -154,6 +164,8 @@ words! {
     "IF" "Does the first block whose condition is true.";
     "IMPORT" "Brings in another file; the library is `IMPORT 'library/...'`.";
     "IN" "True if it is one of a list, or an address in a network.";
+    "INDEX" "The key is the number of the partition.";
+    "INGRESS" "The link holds up what comes in.";
     "INNER" "What is carried is a frame of its own: its fields are those of `inner.`.";
     "INPUT" "The tuple at hand: `input.user` is its column.";
     "INSERT" "A new row of a table or sink.";
@@ -172,6 +184,7 @@ words! {
     "LATENCY" "Above which latency it holds that there are too many calls.";
     "LAYER" "`LENGTH OF LAYER e`: the length of header and payload.";
     "LEAST" "`USING LEAST REQUEST`: the endpoint with the fewest calls under way.";
+    "LEAVE" "Ends `ON EMPTY`: the partition leaves the order.";
     "LEFT" "`LEFT JOIN`: without a row its columns are NULL, and the guard goes on.";
     "LENGTH" "How many bytes the payload has.";
     "LESS" "`TIMEOUT PROPAGATE LESS d`: the server is told so much less than is left.";
@@ -195,6 +208,7 @@ words! {
     "MIRROR" "Sends a copy of the call elsewhere; nobody waits for its answer.";
     "MOST" "`RELIABILITY AT MOST ONCE`: a call is never sent again.";
     "NATIVE" "`AS NATIVE 'name'`: a function whose code is built in.";
+    "NEXT" "Ends `ON SELECT`: the partition goes behind those of its rank.";
     "NOT" "True if it is not.";
     "NULL" "No value.";
     "OF" "Whose.";
@@ -207,8 +221,12 @@ words! {
     "OUTLIER" "Sends no calls for a while to an endpoint that fails.";
     "OUTPUT" "`INSERT INTO output SELECT ...`: the tuple goes on if the query has a row.";
     "OVER" "The transport that calls go over: `tcp` or `unix`.";
+    "OVERFLOW" "What goes when there is more than the limit.";
     "PACE" "Spreads calls evenly to a rate; those that come too soon wait.";
     "PACKET" "`ON PACKET`: for each frame.";
+    "PACKETS" "A limit in packets; `ORDER PACKETS` orders those of one line.";
+    "PARTITION" "The part of a queue that a packet waits in: a flow, a host, a class.";
+    "PARTITIONS" "`ORDER PARTITIONS BY rank`: the lowest goes first.";
     "PAYLOAD" "`REPLY PAYLOAD e`: answers with these bytes as the message.";
     "PEEK" "`peek bit(n)`: the first bits behind the header.";
     "PER" "`PER WORKER`: each worker has a table of its own. `PER key`: each key by itself.";
@@ -244,12 +262,15 @@ words! {
     "RETURNING" "Columns of the row after the change, and where their values go.";
     "RETURNS" "Columns of the response.";
     "ROBIN" "`USING ROUND ROBIN`: one endpoint after the other.";
+    "ROTATE" "Ends `ON DEQUEUE`: the packet is sent, and its partition goes behind those of its rank.";
     "ROUND" "`USING ROUND ROBIN`: one endpoint after the other.";
     "ROUTE" "Calls of a listener that go to a cluster.";
     "ROWS" "Of a table.";
     "SCAN" "Looks at rows of a table one by one, at most so many.";
     "SECOND" "`PER SECOND`";
     "SELECT" "A guard: the tuple goes on if it matches, with the columns that are set here.";
+    "SEND" "Ends `ON DEQUEUE`: the packet is sent.";
+    "SERVE" "Ends `ON SELECT`: the partition is served.";
     "SERVER" "`AT SERVER`: beside the callee.";
     "SESSION" "`SESSION KEY (a, b)`: the fields that tell sessions apart.";
     "SET" "Changes a column, a header, a trailer, a variable or a cell of the call.";
@@ -259,12 +280,14 @@ words! {
     "SKETCH" "Counts by key in bounded memory, with a stated error.";
     "STACK" "A protocol stack over a path; not in this version.";
     "STATUS" "A gRPC status: `UNAVAILABLE`.";
+    "STAY" "Ends `ON EMPTY`: the partition stays in the order.";
     "STDOUT" "A sink's rows go to standard output.";
     "STEER" "Sends the tuple over an edge of the element.";
     "STREAM" "`PIN STREAM DRAIN d`: streams stay on their version.";
     "SUM" "Added up.";
     "SWITCH" "What the payload is, by a number of the header.";
     "TABLE" "State: rows with a key, typed columns and a bound.";
+    "TAIL" "The packet that came last.";
     "TEXT" "UTF-8 text; with a length in bytes where it is stored: `TEXT(64)`.";
     "THEN" "What happens if so.";
     "TIMEOUT" "In a filter: ends a call that takes too long. `ON TIMEOUT OF t`: a row has expired, `OLD`.";
@@ -291,6 +314,7 @@ words! {
     "VALUES" "The values of rows.";
     "VAR" "One value for the node.";
     "WAIT" "How long a call waits at most.";
+    "WAYS" "Keys are told apart within sets of so many partitions.";
     "WHEN" "On which condition.";
     "WHERE" "Which rows or tuples; unknown is not true.";
     "WINDOW" "A sketch counts what came in this time.";

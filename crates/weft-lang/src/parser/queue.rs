@@ -108,10 +108,11 @@ impl Parser<'_> {
 
     /// `a (x = 1) EACH USING b;`, at a name that begins no declaration.
     fn queue_uses(&mut self) -> Parsed<Vec<QueueUse>> {
-        let begins = |word: &str| DECLS.iter().any(|row| row.keyword.eq_ignore_ascii_case(word));
+        let mut words = DECLS.iter().map(|row| row.keyword).chain(["ON", "END"]);
+        let begins = words.any(|word| self.peek_keyword(0, word));
         let follows = matches!(self.peek(1), TokenKind::Semicolon | TokenKind::LeftParen)
             || self.peek_keyword(1, "EACH");
-        let is_name = self.at(TokenKind::QuotedWord) || self.word().is_some_and(|word| !begins(word));
+        let is_name = self.at(TokenKind::QuotedWord) || self.word().is_some() && !begins;
         if !is_name || !follows {
             return Ok(Vec::new());
         }

@@ -2,4 +2,5 @@
 
 mod queues;
 mod rig;
+mod shapes;
 mod tcp;

@@ -1,5 +1,7 @@
 //! The queues of the library do what their pages say, each by a law that its paper gives.
 
+#![allow(clippy::disallowed_methods, reason = "tests read the library")]
+
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use weft_core::dice::Dice;
@@ -138,7 +140,7 @@ const ALL: [&str; 25] = [
     "red",
     "sfq",
     "srpt",
-    "token_bucket",
+    "tbf",
     "wfq",
 ];
 
@@ -256,7 +258,8 @@ fn weights_share_in_proportion() {
 #[test]
 fn orders_have_no_inversion() {
     let mut dice = Dice::from_seed(5);
-    let urgency: [(&str, fn(&Packet) -> u64); 4] = [
+    type Urgency = fn(&Packet) -> u64;
+    let urgency: [(&str, Urgency); 4] = [
         ("priority", |packet| u64::from(packet.class)),
         ("srpt", |packet| packet.remaining),
         ("edf", |packet| packet.deadline_ns),
@@ -340,8 +343,7 @@ fn pfabric_picks_flow_packet_and_victim_as_its_paper_says() {
 /// it may be.
 #[test]
 fn a_token_bucket_keeps_its_rate() {
-    let mut line =
-        Line::new(queue("token_bucket", " (rate = '10 Mbit/s', burst = '15000 B')"), 1_000_000_000);
+    let mut line = Line::new(queue("tbf", " (rate = '10 Mbit/s', burst = '15000 B')"), 1_000_000_000);
     for handle in 0..4_000 {
         line.offer(&packet(handle, 0, 1250), handle * MS / 2);
     }
@@ -500,7 +502,7 @@ fn drain_some(queue: &mut Queue<Interpreted>, n: usize) {
 /// If this fails, `p99` of releases is late, or a link wakes without need: the queue must say when to ask again.
 #[test]
 fn it_says_when_to_ask_again() {
-    let mut queue = queue("token_bucket", " (rate = '1 Mbit/s', burst = '1250 B')");
+    let mut queue = queue("tbf", " (rate = '1 Mbit/s', burst = '1250 B')");
     queue.enqueue(&packet(0, 0, 1250), 0);
     queue.enqueue(&packet(1, 0, 1250), 0);
     queue.enqueue(&packet(2, 0, 1250), 0);

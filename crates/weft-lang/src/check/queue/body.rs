@@ -181,7 +181,10 @@ impl Checker<'_, '_> {
     fn foreign<R>(&mut self, span: Span) -> Option<R> {
         let diagnostic = Diagnostic::error(code::ACTION_NOT_HERE, "a queue has no such statement")
             .at(span, "belongs in an element")
-            .with_note("a queue has LET, SET and IF, and ends in ACCEPT, SEND, ROTATE, SERVE, NEXT, STAY, LEAVE, HOLD, MARK or DROP");
+            .with_note(
+                "a queue has LET, SET and IF, and ends in ACCEPT, SEND, ROTATE, SERVE, NEXT, STAY, LEAVE, \
+                 HOLD, MARK or DROP",
+            );
         self.cx.report(diagnostic);
         None
     }

@@ -89,7 +89,7 @@ pub(crate) fn rate(text: &str) -> Option<u64> {
         _ => return None,
     };
     let bits = (number * unit).round();
-    (bits >= 1.0 && bits <= 1e13).then_some(bits as u64)
+    (1.0..=1e13).contains(&bits).then_some(bits as u64)
 }
 
 impl Checker<'_, '_> {
@@ -199,7 +199,10 @@ impl Checker<'_, '_> {
     fn unfit<R>(&mut self, span: Span) -> Option<R> {
         let diagnostic = Diagnostic::error(code::QUEUE_NOT_SEEN, "a queue has no such expression")
             .at(span, "neither a number nor a truth")
-            .with_note("there are numbers, fields of `p`, variables, + - * / %, comparisons, AND, OR, NOT, IN, BETWEEN, CASE with ELSE, and functions")
+            .with_note(
+                "there are numbers, fields of `p`, variables, + - * / %, comparisons, AND, OR, NOT, IN, BETWEEN, \
+                 CASE with ELSE, and functions",
+            )
             .with_help("compute it in an element of the chain, and let MARK carry it to the queue as `p.class`");
         self.cx.report(diagnostic);
         None
@@ -283,15 +286,17 @@ impl Checker<'_, '_> {
         };
         let Some((_, ty, can_set)) = PACKET_FIELDS.iter().find(|(name, ..)| *name == field) else {
             let names: Vec<&str> = PACKET_FIELDS.iter().map(|(name, ..)| *name).chain(["sojourn"]).collect();
-            let last = path.segments.last()?;
             let message = match field {
                 "payload" | "data" | "body" => "a queue does not see what packets carry".to_owned(),
                 _ => format!("a packet in a queue has no `{field}`"),
             };
             let diagnostic = Diagnostic::error(code::QUEUE_NOT_SEEN, message)
                 .at(path.span, "not part of it")
-                .with_note(format!("it has {}", names.join(", ")));
-            self.cx.report(with_nearest(diagnostic, last, names));
+                .with_note(format!("it has {}", names.join(", ")))
+                .with_help(
+                    "an element of the chain may MARK packets by anything else: the queue sees `p.class`",
+                );
+            self.cx.report(diagnostic);
             return None;
         };
         if matches!(found, Place::Field(_)) {
