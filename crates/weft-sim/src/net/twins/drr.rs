@@ -7,9 +7,9 @@ use crate::net::discipline::{Backlog, Discipline, DropReason, Dropped, Drops, It
 /// Fair queueing by bytes.
 ///
 /// A flow's queue is its number modulo the number of queues. A queue in turn sends as long as its packets fit what it
-/// is owed; then it is owed `quantum` more, and the next one has its turn. A queue that runs empty is owed nothing. When
-/// more than `limit_packets` wait, the last packet of the queue with the most bytes is dropped, of two the one with the
-/// lower number. Source: Shreedhar and Varghese, SIGCOMM 1995; the choice of the victim is McKenney's.
+/// is owed; then it is owed `quantum` more, and the next one has its turn. A queue that runs empty is owed nothing.
+/// When more than `limit_packets` wait, the last packet of the queue with the most bytes is dropped, of two that with
+/// the lower number. Source: Shreedhar and Varghese, SIGCOMM 1995; the choice of the victim is McKenney's.
 #[derive(Clone, Debug)]
 pub struct Drr {
     queues: Vec<Queue>,
