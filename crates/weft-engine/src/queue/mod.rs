@@ -15,9 +15,10 @@ use std::collections::{BinaryHeap, VecDeque};
 use std::sync::Arc;
 use weft_core::hash::{hash_word, mix};
 use weft_ir::queue::{
-    Field, LEVELS_MAX, Moment, Overflow, PacketOrder, Partitions, QueueCode, QueueProgram, Slot, Step,
-    VarDecl, Verdict, Victim, Words, word,
+    Field, LEVELS_MAX, Moment, Overflow, PacketOrder, Partitions, Slot, Step, VarDecl, Verdict, Victim,
+    Words, word,
 };
+pub use weft_ir::queue::{QueueCode, QueueProgram};
 
 /// Turns that partitions may take in one dequeue (NEXT, and packets dropped), after which the one that is first is
 /// served whatever it says: a quantum of a byte must not stop the link.

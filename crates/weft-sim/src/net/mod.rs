@@ -30,6 +30,7 @@
 //! | `tournament` | whose turn it is |
 //! | `link`, `trace` | how packets pass a link, and when one with a trace can send |
 //! | `discipline`, `twins` | what stands at the head of a link, and the well-known ones |
+//! | `programmed` | a queue program of the engine there |
 //! | `tcp` | senders and receivers |
 //! | `packet` | packets under way, in an arena |
 //! | `sizes`, `topology` | how large messages are, and shapes of networks |
@@ -43,6 +44,7 @@ pub mod measure;
 mod network;
 pub(crate) mod numbers;
 mod packet;
+mod programmed;
 pub mod silver_bullet;
 mod sizes;
 mod tcp;
@@ -57,6 +59,7 @@ pub use network::{
     COMPLETIONS_MAX, Completion, FlowId, FlowSpec, FlowStats, HOPS_MAX, LinkId, Net, Pending, Workload,
 };
 pub use packet::PACKETS_MAX;
+pub use programmed::Programmed;
 pub use sizes::Sizes;
 pub use tcp::{Algorithm, SenderSpec, SenderStats};
 pub use topology::{Dumbbell, FAT_TREE_PORTS_MAX, FatTree, ParkingLot};

@@ -1,6 +1,8 @@
 //! The simulator against what is published of the things that it simulates, and queue programs in virtual time.
 
+mod ns3;
 mod queues;
 mod rig;
 mod shapes;
 mod tcp;
+mod twins;

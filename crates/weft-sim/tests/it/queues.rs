@@ -53,7 +53,7 @@ fn programs(text: &str) -> Vec<QueueProgram> {
     lowered
 }
 
-fn library_queue(name: &str, args: &str) -> Arc<QueueProgram> {
+pub(crate) fn library_queue(name: &str, args: &str) -> Arc<QueueProgram> {
     let text = format!("IMPORT 'library/queues/{name}.weft';\nCREATE QUEUE it AS {name}{args}; END;",);
     let found = programs(&text).into_iter().find(|program| program.name == "it");
     Arc::new(found.expect("the queue is in the program"))

@@ -1,0 +1,81 @@
+//! A queue program of the engine at the head of a link.
+
+use std::sync::Arc;
+
+use weft_engine::queue::{Packet, Queue, QueueCode, QueueProgram, Why};
+
+use super::discipline::{Backlog, Discipline, DropReason, Dropped, Item};
+
+/// A queue that runs a program, as a discipline.
+///
+/// A program sees of an item its length, its ECN codepoint, its class and what is left of its message; `p.flow`,
+/// `p.src` and `p.dst` are the number of its flow.
+#[derive(Debug)]
+pub struct Programmed<C> {
+    queue: Queue<C>,
+    /// By handle: what waits, as it came.
+    items: Vec<Item>,
+}
+
+impl<C: QueueCode> Programmed<C> {
+    /// An empty queue that runs this program; all chance in it follows from the seed.
+    pub fn new(program: Arc<QueueProgram>, code: C, seed: u64) -> Self {
+        Self { queue: Queue::new(program, code, 0, seed), items: Vec::new() }
+    }
+
+    /// The queue itself, for its counters.
+    pub fn queue(&self) -> &Queue<C> {
+        &self.queue
+    }
+}
+
+impl<C: QueueCode> Discipline for Programmed<C> {
+    fn enqueue(&mut self, item: Item, now_ns: u64) {
+        let place = item.handle as usize;
+        if place >= self.items.len() {
+            self.items.resize((place + 1).next_power_of_two(), Item::default());
+        }
+        self.items[place] = item;
+        let packet = Packet {
+            handle: u64::from(item.handle),
+            len: item.len,
+            ecn: item.ecn,
+            flow: item.flow,
+            src: item.flow,
+            dst: item.flow,
+            class: u32::from(item.class),
+            remaining: u64::from(item.remaining),
+            ..Packet::default()
+        };
+        self.queue.enqueue(&packet, now_ns);
+    }
+
+    fn dequeue(&mut self, now_ns: u64) -> Option<Item> {
+        let sent = self.queue.dequeue(now_ns)?;
+        Some(Item { ecn: sent.ecn, ..self.items[sent.handle as usize] })
+    }
+
+    fn poll_timeout(&self) -> Option<u64> {
+        self.queue.poll_timeout()
+    }
+
+    fn handle_timeout(&mut self, now_ns: u64) {
+        self.queue.handle_timeout(now_ns);
+    }
+
+    fn poll_drop(&mut self) -> Option<Dropped> {
+        let dropped = self.queue.poll_dropped()?;
+        let item = self.items[dropped.handle as usize];
+        let why = match dropped.why {
+            Why::Enqueue | Why::Dequeue => DropReason::Late,
+            Why::Overflow if dropped.arrived_ns == dropped.dropped_ns => DropReason::Full,
+            Why::Overflow => DropReason::PushedOut,
+        };
+        Some(Dropped { item, why })
+    }
+
+    fn backlog(&self) -> Backlog {
+        let counts = self.queue.counts();
+        Backlog { packets: counts.queued, bytes: counts.queued_bytes }
+    }
+}
