@@ -10,6 +10,7 @@ mod lines;
 mod run;
 mod test;
 mod tidy;
+mod verilog;
 mod workspace;
 
 use std::process::ExitCode;
@@ -29,6 +30,11 @@ const COMMANDS: &[(&str, &str, &str)] = &[
         "build, count instructions, and compare with those that are kept, within 2 %",
     ),
     ("book", "", "write the pages of the book, and the colours of editors, that are made from other files"),
+    (
+        "verilog",
+        "",
+        "run queues in gates under Verilator, count them with Yosys (both must be installed; 5 minutes)",
+    ),
     ("help", "", "print this"),
 ];
 
@@ -67,6 +73,7 @@ fn dispatch(command: &str, args: &[String]) -> Result<bool, String> {
         "bench" => bench(&workspace, args),
         "bench-compare" => Ok(run::build(&workspace)? && compare::run(&workspace, args)?),
         "book" => book::run(&workspace),
+        "verilog" => verilog::run(&workspace),
         _ => unreachable!("`main` has looked the command up"),
     }
 }

@@ -43,6 +43,7 @@ const RULES: &[Rule] = &[
             "zstd-safe",
         ],
     },
+    Rule { name: "weft-verilog", ours: &["ir"], third_party: &["rustc-hash"] },
     Rule { name: "weft-ebpf", ours: &["ir"], third_party: &["aya", "aya-obj"] },
     Rule { name: "weft-engine", ours: &["proto", "ir"], third_party: &["rustc-hash"] },
     Rule {
@@ -57,8 +58,8 @@ const RULES: &[Rule] = &[
     Rule {
         name: "weft",
         ours: &[
-            "proto", "lang", "ir", "opt", "jit", "native", "ebpf", "engine", "io", "sim", "api", "import",
-            "control",
+            "proto", "lang", "ir", "opt", "jit", "verilog", "native", "ebpf", "engine", "io", "sim", "api",
+            "import", "control",
         ],
         third_party: &[
             "ariadne",

@@ -1,0 +1,288 @@
+//! A module: a net between registers, and what goes in and out.
+
+use crate::convert::{Converter, End, Source};
+use crate::net::{Gate, Net, Wire};
+use crate::range::Range;
+use crate::share::{self, Path};
+use crate::{Widths, print, tables};
+use std::collections::BTreeSet;
+use weft_ir::backend::Unsupported;
+use weft_ir::ir::IntCmp;
+use weft_ir::queue::{Level, Moment, QueueProgram, Scope, Slot, Ty, Verdict, word};
+
+/// A module in Verilog.
+#[derive(Clone, Debug)]
+pub struct Module {
+    /// Its name in Verilog.
+    pub name: String,
+    /// What it is, in Verilog-2001.
+    pub text: String,
+    /// What goes in and out, beside `clk` and `reset`.
+    pub ports: Vec<Port>,
+    /// The moments at which it decides; the first is number 1 of the port `moment`.
+    pub moments: Vec<Moment>,
+}
+
+/// What goes into a module or comes out.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Port {
+    /// Its name.
+    pub name: String,
+    /// What it is.
+    pub is: Is,
+    /// How many bits it has.
+    pub bits: u32,
+    /// The highest of them is a sign.
+    pub signed: bool,
+}
+
+/// What a port is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Is {
+    /// In: which handler runs, 0 for none: then nothing changes.
+    Moment,
+    /// In: what a word holds.
+    Word(Slot),
+    /// Out: what the word holds afterwards.
+    NewWord(Slot),
+    /// Out: the number of the verdict.
+    Verdict,
+    /// Out: the number that a handler gives which ends with one.
+    Given,
+    /// In, of a tree: an entry comes, with the rank of the packet whose words are there.
+    Push,
+    /// In, of a tree: which entry comes.
+    PushAt,
+    /// In, of a tree: an entry goes.
+    Pop,
+    /// In, of a tree: which entry goes.
+    PopAt,
+    /// Out, of a tree: there is an entry.
+    Some,
+    /// Out, of a tree: which has the lowest rank.
+    First,
+    /// Out, of a tree: which has the highest rank.
+    Last,
+}
+
+impl Is {
+    /// Whether it goes in.
+    pub fn is_input(self) -> bool {
+        !matches!(
+            self,
+            Self::NewWord(_) | Self::Verdict | Self::Given | Self::Some | Self::First | Self::Last
+        )
+    }
+}
+
+/// What is printed.
+pub(crate) struct Circuit {
+    pub(crate) name: String,
+    /// What it was made of, for its first lines.
+    pub(crate) about: String,
+    pub(crate) net: Net,
+    /// What the inputs of the net are, and what they are called.
+    pub(crate) inputs: Vec<(Source, String)>,
+    pub(crate) ports: Vec<Port>,
+    pub(crate) registers: Vec<Register>,
+    /// What drives the ports that go out.
+    pub(crate) driven: Vec<Driven>,
+    pub(crate) moments: Vec<Moment>,
+}
+
+/// A port that goes out.
+pub(crate) struct Driven {
+    pub(crate) is: Is,
+    pub(crate) name: String,
+    pub(crate) range: Range,
+    pub(crate) wire: Wire,
+}
+
+/// A variable.
+pub(crate) struct Register {
+    pub(crate) slot: Slot,
+    pub(crate) name: String,
+    pub(crate) range: Range,
+    pub(crate) start: u64,
+    /// What it holds after the decision; None if it is never written.
+    pub(crate) next: Option<Wire>,
+}
+
+/// The module of a level.
+///
+/// # Errors
+/// See [`crate::compile`].
+pub(crate) fn build(program: &QueueProgram, level: &Level, widths: &Widths) -> Result<Module, Unsupported> {
+    let circuit = Circuit::new(program, level, widths)?;
+    let text = print::module(&circuit);
+    let Circuit { name, ports, moments, .. } = circuit;
+    Ok(Module { name, text, ports, moments })
+}
+
+impl Circuit {
+    /// # Errors
+    /// See [`crate::compile`].
+    pub(crate) fn new(program: &QueueProgram, level: &Level, widths: &Widths) -> Result<Self, Unsupported> {
+        let mut converter = Converter::new(program, level, widths);
+        let handlers: Vec<_> = level.handlers.iter().collect();
+        let moments = Range { lo: 0, hi: handlers.len() as i64 };
+        let moment = converter.input(Source::Moment, Ty::Int, moments);
+        let mut ends = Vec::new();
+        let mut path = Path::new();
+        for (nth, (moment_of, handler)) in (1..).zip(&handlers) {
+            let nth = converter.net.int(nth);
+            let is_now = converter.net.compare(IntCmp::Eq, moment, nth);
+            path.insert((is_now, true));
+            ends.push((*moment_of, is_now, converter.handler(handler, path.clone())?));
+            path.remove(&(is_now, true));
+            path.insert((is_now, false));
+        }
+        let outs = outs(&mut converter, &ends);
+        let roots: Vec<Wire> = outs.iter().map(|(_, wire)| *wire).collect();
+        let lowered = tables::lower(&converter.net, &roots, &converter.lines, &converter.paths)?;
+        let (net, roots) = share::share(&lowered.net, &lowered.roots, &lowered.paths);
+        let mut made = Self {
+            name: format!("weft_{}", plain(&program.name)),
+            about: program.to_string(),
+            inputs: Vec::new(),
+            ports: vec![Port::of(Is::Moment, "moment".into(), moments)],
+            registers: Vec::new(),
+            driven: Vec::new(),
+            moments: handlers.iter().map(|(moment, _)| *moment).collect(),
+            net,
+        };
+        made.add_inputs(&converter, &roots);
+        for ((is, _), wire) in outs.into_iter().zip(roots) {
+            made.add_out(&converter, is, wire)?;
+        }
+        Ok(made)
+    }
+
+    /// The ports and registers that the roots depend on.
+    fn add_inputs(&mut self, converter: &Converter<'_>, roots: &[Wire]) {
+        let gates = self.net.cone(roots, |_| false).into_iter().map(|wire| self.net.gate(wire));
+        let used: BTreeSet<u32> =
+            gates.filter_map(|gate| if let Gate::Input(nth) = gate { Some(nth) } else { None }).collect();
+        for (nth, source) in (0..).zip(&converter.sources) {
+            let Source::Slot(slot) = *source else {
+                self.inputs.push((*source, "moment".into()));
+                continue;
+            };
+            let name = name(converter, slot);
+            self.inputs.push((*source, name.clone()));
+            if !used.contains(&nth) {
+                continue;
+            }
+            match converter.var(slot) {
+                Some(_) => self.register(converter, slot).next = None,
+                None => self.ports.push(Port::of(Is::Word(slot), name, converter.holds(slot).1)),
+            }
+        }
+    }
+
+    /// # Errors
+    /// A variable may not hold all that it would be given.
+    fn add_out(&mut self, converter: &Converter<'_>, is: Is, wire: Wire) -> Result<(), Unsupported> {
+        let range = self.net.range(wire);
+        let (name, range) = match is {
+            Is::NewWord(slot) if converter.var(slot).is_some() => {
+                let register = self.register(converter, slot);
+                let (bits, held) = (register.range.bits(), register.range);
+                if bits < 64 && !range.is_within(held) {
+                    let name = &register.name;
+                    let reason =
+                        format!("{name} has {bits} bits, and may be given what needs {}", range.bits());
+                    return Err(Unsupported { reason, line: 0 });
+                }
+                register.next = Some(wire);
+                return Ok(());
+            }
+            Is::NewWord(slot) => (format!("new_{}", name(converter, slot)), range),
+            Is::Verdict => ("verdict".into(), Range::bits_of(3)),
+            _ => ("given".into(), range),
+        };
+        self.driven.push(Driven { is, name: name.clone(), range, wire });
+        self.ports.push(Port::of(is, name, range));
+        Ok(())
+    }
+
+    /// The register of a variable, new if it has none yet.
+    fn register(&mut self, converter: &Converter<'_>, slot: Slot) -> &mut Register {
+        let at = self.registers.iter().position(|known| known.slot == slot).unwrap_or_else(|| {
+            let start = converter.var(slot).map_or(0, |var| var.start);
+            let (name, range) = (name(converter, slot), converter.holds(slot).1);
+            self.registers.push(Register { slot, name, range, start, next: None });
+            self.registers.len() - 1
+        });
+        &mut self.registers[at]
+    }
+}
+
+impl Port {
+    fn of(is: Is, name: String, range: Range) -> Self {
+        Self { name, is, bits: range.bits(), signed: range.is_signed() }
+    }
+}
+
+/// What comes out, and the wires that say what.
+fn outs(converter: &mut Converter<'_>, ends: &[(Moment, Wire, End)]) -> Vec<(Is, Wire)> {
+    let written: BTreeSet<Slot> = ends.iter().flat_map(|(.., end)| end.words.keys().copied()).collect();
+    let mut outs = Vec::new();
+    for slot in written {
+        let mut wire = converter.held(slot);
+        for (_, is_now, end) in ends.iter().rev() {
+            if let Some(new) = end.words.get(&slot) {
+                wire = converter.net.mux(*is_now, *new, wire);
+            }
+        }
+        outs.push((Is::NewWord(slot), wire));
+    }
+    for (is, gives) in [(Is::Verdict, false), (Is::Given, true)] {
+        let of_kind: Vec<_> = ends.iter().filter(|(moment, ..)| moment.gives() == gives).collect();
+        let mut wire = converter.net.int(Verdict::Pass as i64);
+        for (_, is_now, end) in of_kind.iter().rev() {
+            wire = converter.net.mux(*is_now, end.result, wire);
+        }
+        if !of_kind.is_empty() {
+            outs.push((is, wire));
+        }
+    }
+    outs
+}
+
+/// What a word is called. A variable has the number of its word in it, so that no two have one name.
+fn name(converter: &Converter<'_>, slot: Slot) -> String {
+    let scope = match slot.scope {
+        Scope::Node => "node",
+        Scope::Partition => "partition",
+        Scope::Packet => "packet",
+        Scope::Event => "event",
+    };
+    if let Some(var) = converter.var(slot) {
+        return format!("{scope}{}_{}", slot.word, plain(&var.name));
+    }
+    let word = match (slot.scope, slot.word) {
+        (Scope::Node | Scope::Partition, word::PACKETS) => "packets",
+        (Scope::Node | Scope::Partition, word::BYTES) => "bytes",
+        (Scope::Partition, word::RANK) => "rank",
+        (Scope::Packet, word::HANDLE) => "handle",
+        (Scope::Packet, word::ARRIVED) => "arrived",
+        (Scope::Packet, word::LEN) => "len",
+        (Scope::Packet, word::ECN) => "ecn",
+        (Scope::Packet, word::PACKET_RANK) => "rank",
+        (Scope::Packet, at) => converter.field_name(at),
+        (Scope::Event, word::NOW) => return "now".into(),
+        (Scope::Event, word::RANDOM) => return "random".into(),
+        (Scope::Event, word::DRAWN) => return "drawn".into(),
+        (Scope::Event, word::HOLD) => return "hold".into(),
+        (Scope::Event, word::DROPS) => return "drops".into(),
+        (Scope::Event, word::RATE) => return "rate".into(),
+        _ => "word",
+    };
+    format!("{scope}_{word}")
+}
+
+/// A name of letters that Verilog has.
+fn plain(name: &str) -> String {
+    name.chars().map(|c| if c.is_ascii_alphanumeric() { c } else { '_' }).collect()
+}

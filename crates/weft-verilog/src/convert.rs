@@ -1,0 +1,311 @@
+//! From handlers to a net: what happens one after the other becomes what is so at once.
+//!
+//! A handler is walked once with a map of what each word holds. Where it takes one of two ways both are built, and what
+//! they leave behind is chosen by the condition; an end on the way is a choice like any other. So a decision takes one
+//! clock, whatever the path.
+
+use crate::net::{Gate, Net, Wire};
+use crate::range::Range;
+use crate::share::{self, Path};
+use crate::{GATES_MAX, Widths};
+use rustc_hash::FxHashMap;
+use std::collections::BTreeMap;
+use weft_ir::backend::Unsupported;
+use weft_ir::ir::BoolOp;
+use weft_ir::queue::{
+    Field, Handler, Level, Op, PACKETS_MAX, QueueProgram, Scope, Slot, Step, Ty, Value, VarDecl, word,
+};
+
+/// What holds at the end of a handler.
+#[derive(Clone, Debug)]
+pub(crate) struct End {
+    /// What is in the words that it wrote.
+    pub(crate) words: Words,
+    /// The number of the verdict, or the number that it gave.
+    pub(crate) result: Wire,
+}
+
+/// What is in words that were written; the others hold what they held.
+pub(crate) type Words = BTreeMap<Slot, Wire>;
+
+/// What comes into a net.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Source {
+    /// The number of the moment; 0 if there is none.
+    Moment,
+    /// A word.
+    Slot(Slot),
+}
+
+/// Builds the net of a level.
+pub(crate) struct Converter<'c> {
+    pub(crate) net: Net,
+    /// By the number of [`Gate::Input`].
+    pub(crate) sources: Vec<Source>,
+    /// Where gates on floats come from.
+    pub(crate) lines: FxHashMap<Wire, u32>,
+    /// Under which conditions gates are needed that take much room.
+    pub(crate) paths: FxHashMap<Wire, Path>,
+    program: &'c QueueProgram,
+    level: &'c Level,
+    widths: &'c Widths,
+}
+
+impl<'c> Converter<'c> {
+    pub(crate) fn new(program: &'c QueueProgram, level: &'c Level, widths: &'c Widths) -> Self {
+        let (net, sources) = (Net::default(), Vec::new());
+        let (lines, paths) = (FxHashMap::default(), FxHashMap::default());
+        Self { net, sources, lines, paths, program, level, widths }
+    }
+
+    /// `path` tells when the handler runs.
+    ///
+    /// # Errors
+    /// It takes more than [`GATES_MAX`] gates.
+    pub(crate) fn handler(&mut self, handler: &Handler, path: Path) -> Result<End, Unsupported> {
+        let values = vec![None; handler.types.len()];
+        let mut walk = Walk { converter: self, values, types: &handler.types, path };
+        let flow = walk.block(&handler.body, Words::new(), 0)?;
+        flow.end.ok_or_else(|| Unsupported { reason: "a path without a verdict".into(), line: 0 })
+    }
+
+    pub(crate) fn input(&mut self, source: Source, ty: Ty, range: Range) -> Wire {
+        let nth = self.sources.iter().position(|known| *known == source).unwrap_or_else(|| {
+            self.sources.push(source);
+            self.sources.len() - 1
+        });
+        self.net.input(nth as u32, ty, range)
+    }
+
+    /// What a word holds before the handler runs.
+    pub(crate) fn held(&mut self, slot: Slot) -> Wire {
+        let (ty, range) = self.holds(slot);
+        match range.only_value() {
+            Some(n) => self.net.int(n),
+            None => self.input(Source::Slot(slot), ty, range),
+        }
+    }
+
+    /// What a word can hold.
+    pub(crate) fn holds(&self, slot: Slot) -> (Ty, Range) {
+        if let Some(var) = self.var(slot) {
+            let range = match (var.ty, var.signed) {
+                (Ty::Bool, _) => Range::BIT,
+                (Ty::Float, _) => Range::FULL,
+                (Ty::Int, true) => Range::signed_bits_of(u32::from(var.bits).max(1)),
+                (Ty::Int, false) => Range::bits_of(u32::from(var.bits)),
+            };
+            return (var.ty, range);
+        }
+        let limit = self.level.limit;
+        let packets = u64::from(limit.packets.unwrap_or(PACKETS_MAX)) + 1;
+        let len_max = (1_u64 << self.widths.len_bits) - 1;
+        let up_to = |n: u64| Range { lo: 0, hi: i64::try_from(n).unwrap_or(i64::MAX) };
+        let time = Range::bits_of(self.widths.time_bits);
+        let range = match (slot.scope, slot.word) {
+            (Scope::Node | Scope::Partition, word::PACKETS) => up_to(packets),
+            (Scope::Node | Scope::Partition, word::BYTES) => {
+                up_to(limit.bytes.map_or(packets * len_max, |bytes| bytes.saturating_add(len_max)))
+            }
+            (Scope::Partition, word::INDEX) => Range::only(0),
+            (Scope::Packet, word::ARRIVED) | (Scope::Event, word::NOW | word::HOLD) => time,
+            (Scope::Packet, word::LEN) => up_to(len_max),
+            (Scope::Packet, word::ECN) => Range::bits_of(2),
+            (Scope::Packet, at) if at >= word::FIELDS => self.field(at),
+            (Scope::Event, word::RANDOM) => Range::bits_of(53),
+            (Scope::Event, word::DRAWN) => Range::BIT,
+            (Scope::Event, word::DROPS) => up_to(packets),
+            (Scope::Event, word::RATE) => Range::bits_of(self.widths.rate_bits),
+            _ => Range::FULL,
+        };
+        (Ty::Int, range)
+    }
+
+    fn field(&self, at: u16) -> Range {
+        Range::bits_of(match self.program.fields.get(usize::from(at - word::FIELDS)) {
+            Some(Field::Flow | Field::Src | Field::Dst | Field::Class) => 32,
+            Some(Field::Dscp) => 6,
+            Some(Field::Remaining) => self.widths.remaining_bits,
+            Some(Field::Slack | Field::Deadline) => self.widths.time_bits,
+            None => 64,
+        })
+    }
+
+    /// The variable that a word is.
+    pub(crate) fn var(&self, slot: Slot) -> Option<&'c VarDecl> {
+        let (vars, first) = match slot.scope {
+            Scope::Node => (&self.level.vars, word::NODE_VARS),
+            Scope::Partition => (&self.level.partition_vars, word::PARTITION_VARS),
+            Scope::Packet | Scope::Event => return None,
+        };
+        vars.get(usize::from(slot.word.checked_sub(first)?))
+    }
+
+    /// What the program calls what a packet carries in this word.
+    pub(crate) fn field_name(&self, at: u16) -> &'static str {
+        let nth = usize::from(at.saturating_sub(word::FIELDS));
+        self.program.fields.get(nth).map_or("word", |field| field.name())
+    }
+
+    /// One of two states.
+    fn either(&mut self, by: Wire, a: Words, b: Words) -> Words {
+        let slots: Vec<Slot> = a.keys().chain(b.keys()).copied().collect();
+        let mut words = Words::new();
+        for slot in slots {
+            let held =
+                |this: &mut Self, words: &Words| words.get(&slot).copied().unwrap_or_else(|| this.held(slot));
+            let (a, b) = (held(self, &a), held(self, &b));
+            words.insert(slot, self.net.mux(by, a, b));
+        }
+        words
+    }
+}
+
+/// What may have happened at a place of a handler.
+struct Flow {
+    /// It has ended before.
+    ended: Wire,
+    /// What holds if so; None if it cannot be.
+    end: Option<End>,
+    /// What the words hold if not; None if it must have ended.
+    words: Option<Words>,
+}
+
+struct Walk<'w, 'c> {
+    converter: &'w mut Converter<'c>,
+    values: Vec<Option<Wire>>,
+    types: &'w [Ty],
+    /// What holds where the walk is.
+    path: Path,
+}
+
+impl Walk<'_, '_> {
+    /// `line` is that of the verdict behind the block.
+    fn block(&mut self, steps: &[Step], mut words: Words, line: u32) -> Result<Flow, Unsupported> {
+        for (at, step) in steps.iter().enumerate() {
+            if self.converter.net.len() > GATES_MAX {
+                let reason = format!("it takes more than {GATES_MAX} gates");
+                return Err(Unsupported { reason, line: next_line(&steps[at..]).unwrap_or(line) });
+            }
+            match step {
+                Step::Let(value, op) => {
+                    let n_before = self.converter.net.len();
+                    let wire = match op {
+                        Op::Load(slot) => self.load(*slot, self.types[usize::from(value.0)], &words),
+                        op => self.converter.net.op(op, |value| get(&self.values, value)),
+                    };
+                    self.values[usize::from(value.0)] = Some(wire);
+                    let is_of_floats = is_of_floats(self.converter.net.gate(wire));
+                    if is_of_floats && wire.index() >= n_before {
+                        let line = next_line(&steps[at..]).unwrap_or(line);
+                        self.converter.lines.insert(wire, line);
+                    }
+                    if is_of_floats || share::is_dear(&self.converter.net, wire) {
+                        share::add_path(&mut self.converter.paths, wire, self.path.clone());
+                    }
+                }
+                Step::Store(slot, value) => {
+                    words.insert(*slot, get(&self.values, *value));
+                }
+                Step::If { by, then, otherwise } => {
+                    let by = get(&self.values, *by);
+                    let rest = &steps[at + 1..];
+                    let line = next_line(rest).unwrap_or(line);
+                    let first = self.branch(by, [then, otherwise], words, line)?;
+                    match (first.words, first.end) {
+                        (Some(open), None) => words = open,
+                        (None, end) => return Ok(Flow { ended: first.ended, end, words: None }),
+                        (Some(open), Some(end)) => {
+                            let rest = self.aside(first.ended, false, |walk| walk.block(rest, open, line))?;
+                            return Ok(self.followed(first.ended, end, rest));
+                        }
+                    }
+                }
+                Step::End(verdict, _) => {
+                    let result = self.converter.net.int(*verdict as i64);
+                    return Ok(self.ended(End { words, result }));
+                }
+                Step::Give(value) => {
+                    let result = get(&self.values, *value);
+                    return Ok(self.ended(End { words, result }));
+                }
+            }
+        }
+        Ok(Flow { ended: self.converter.net.bool(false), end: None, words: Some(words) })
+    }
+
+    fn ended(&mut self, end: End) -> Flow {
+        Flow { ended: self.converter.net.bool(true), end: Some(end), words: None }
+    }
+
+    fn load(&mut self, slot: Slot, ty: Ty, words: &Words) -> Wire {
+        let wire = words.get(&slot).copied().unwrap_or_else(|| self.converter.held(slot));
+        debug_assert!(ty != Ty::Bool || self.converter.net.range(wire).is_within(Range::BIT));
+        wire
+    }
+
+    fn branch(&mut self, by: Wire, ways: [&[Step]; 2], words: Words, line: u32) -> Result<Flow, Unsupported> {
+        let [then, otherwise] = ways;
+        let a = self.aside(by, true, |walk| walk.block(then, words.clone(), line))?;
+        let b = self.aside(by, false, |walk| walk.block(otherwise, words, line))?;
+        let ended = self.converter.net.mux(by, a.ended, b.ended);
+        let end = self.end_of(by, a.end, b.end);
+        let words = match (a.words, b.words) {
+            (Some(a), Some(b)) => Some(self.converter.either(by, a, b)),
+            (a, b) => a.or(b),
+        };
+        Ok(Flow { ended, end, words })
+    }
+
+    /// What is done where a condition holds, or does not.
+    fn aside<T>(&mut self, by: Wire, side: bool, walk: impl FnOnce(&mut Self) -> T) -> T {
+        let path = self.path.clone();
+        self.path.insert((by, side));
+        let made = walk(self);
+        self.path = path;
+        made
+    }
+
+    /// What ended before, or else went on.
+    fn followed(&mut self, ended: Wire, end: End, rest: Flow) -> Flow {
+        let end = self.end_of(ended, Some(end), rest.end);
+        let ended = self.converter.net.logic(BoolOp::Or, ended, rest.ended);
+        Flow { ended, end, words: rest.words }
+    }
+
+    fn end_of(&mut self, by: Wire, a: Option<End>, b: Option<End>) -> Option<End> {
+        match (a, b) {
+            (Some(a), Some(b)) => {
+                let words = self.converter.either(by, a.words, b.words);
+                let result = self.converter.net.mux(by, a.result, b.result);
+                Some(End { words, result })
+            }
+            (a, b) => a.or(b),
+        }
+    }
+}
+
+/// The verifier sees to it that what is used is defined.
+fn get(values: &[Option<Wire>], value: Value) -> Wire {
+    values[usize::from(value.0)].expect("a value is defined before it is used")
+}
+
+fn is_of_floats(gate: Gate) -> bool {
+    matches!(
+        gate,
+        Gate::FloatBinary(..)
+            | Gate::FloatUnary(..)
+            | Gate::FloatCompare(..)
+            | Gate::ToFloat(_)
+            | Gate::ToInt(_)
+    )
+}
+
+/// The line of the first verdict in these steps: steps themselves have none.
+fn next_line(steps: &[Step]) -> Option<u32> {
+    steps.iter().find_map(|step| match step {
+        Step::End(_, line) => Some(*line),
+        Step::If { then, otherwise, .. } => next_line(then).or_else(|| next_line(otherwise)),
+        Step::Let(..) | Step::Store(..) | Step::Give(_) => None,
+    })
+}

@@ -1,0 +1,503 @@
+//! Nets: what a program is once nothing happens one after the other any more.
+//!
+//! A net is a list of gates in an order in which each stands behind what it takes. A gate that is there already is not
+//! built again, what is known is not built at all, and each wire carries the range of what can be on it, from which
+//! follows how many bits it has.
+
+use crate::range::Range;
+use rustc_hash::FxHashMap;
+use weft_ir::ir::{BoolOp, FloatCmp, FloatOp, FloatUnaryOp, IntCmp, IntOp};
+use weft_ir::queue::run::pure;
+use weft_ir::queue::{Op, Ty, Value};
+
+/// What a gate gives.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub(crate) struct Wire(u32);
+
+impl Wire {
+    pub(crate) fn index(self) -> usize {
+        self.0 as usize
+    }
+}
+
+/// A gate. Truths are integers of one bit.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) enum Gate {
+    Const(i64),
+    Float(u64),
+    Input(u32),
+    Int(IntOp, Wire, Wire),
+    Compare(IntCmp, Wire, Wire),
+    Bool(BoolOp, Wire, Wire),
+    Not(Wire),
+    /// The second if the first is true, else the third.
+    Mux(Wire, Wire, Wire),
+    Hash(Wire),
+    HashMix(Wire, Wire),
+    Log2(Wire),
+    /// The entry of a table.
+    Table(u32, Wire),
+    // Not for gates: what these give goes into tables, see `crate::tables`.
+    FloatBinary(FloatOp, Wire, Wire),
+    FloatUnary(FloatUnaryOp, Wire),
+    FloatCompare(FloatCmp, Wire, Wire),
+    ToFloat(Wire),
+    ToInt(Wire),
+}
+
+impl Gate {
+    /// What it takes.
+    pub(crate) fn operands(&self) -> impl Iterator<Item = Wire> + use<> {
+        let all = match *self {
+            Self::Const(_) | Self::Float(_) | Self::Input(_) => [None; 3],
+            Self::Not(a)
+            | Self::Hash(a)
+            | Self::Log2(a)
+            | Self::Table(_, a)
+            | Self::FloatUnary(_, a)
+            | Self::ToFloat(a)
+            | Self::ToInt(a) => [Some(a), None, None],
+            Self::Int(_, a, b)
+            | Self::Compare(_, a, b)
+            | Self::Bool(_, a, b)
+            | Self::HashMix(a, b)
+            | Self::FloatBinary(_, a, b)
+            | Self::FloatCompare(_, a, b) => [Some(a), Some(b), None],
+            Self::Mux(by, a, b) => [Some(by), Some(a), Some(b)],
+        };
+        all.into_iter().flatten()
+    }
+
+    /// The operation of the interpreter that it is, on the first, second and third value.
+    fn op(&self) -> Option<Op> {
+        let [a, b, c] = [Value(0), Value(1), Value(2)];
+        Some(match *self {
+            Self::Const(n) => Op::Int(n),
+            Self::Float(bits) => Op::Float(f64::from_bits(bits)),
+            Self::Int(op, ..) => Op::IntBinary(op, a, b),
+            Self::Compare(op, ..) => Op::IntCompare(op, a, b),
+            Self::Bool(op, ..) => Op::BoolBinary(op, a, b),
+            Self::Not(_) => Op::Not(a),
+            Self::Mux(..) => Op::Select(a, b, c),
+            Self::Hash(_) => Op::Hash(a),
+            Self::HashMix(..) => Op::HashMix(a, b),
+            Self::Log2(_) => Op::Log2(a),
+            Self::FloatBinary(op, ..) => Op::FloatBinary(op, a, b),
+            Self::FloatUnary(op, _) => Op::FloatUnary(op, a),
+            Self::FloatCompare(op, ..) => Op::FloatCompare(op, a, b),
+            Self::ToFloat(_) => Op::IntToFloat(a),
+            Self::ToInt(_) => Op::FloatToInt(a),
+            Self::Input(_) | Self::Table(..) => return None,
+        })
+    }
+}
+
+/// What a wire carries.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Kind {
+    pub(crate) ty: Ty,
+    pub(crate) range: Range,
+}
+
+impl Kind {
+    const BOOL: Self = Self { ty: Ty::Bool, range: Range::BIT };
+    const FLOAT: Self = Self { ty: Ty::Float, range: Range::FULL };
+
+    fn int(range: Range) -> Self {
+        Self { ty: Ty::Int, range }
+    }
+}
+
+/// Gates and what is known of them.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Net {
+    gates: Vec<Gate>,
+    kinds: Vec<Kind>,
+    built: FxHashMap<Gate, Wire>,
+    /// By [`Gate::Table`]: an entry for each value that the bits of its operand can have.
+    tables: Vec<Vec<u64>>,
+}
+
+/// Sharing looks this deep: at the operands of operations of which one is chosen, and at theirs.
+const SHARE_DEPTH: u32 = 2;
+
+impl Net {
+    /// A net without gates that has the tables of this one.
+    pub(crate) fn emptied(&self) -> Self {
+        Self { tables: self.tables.clone(), ..Self::default() }
+    }
+
+    pub(crate) fn len(&self) -> usize {
+        self.gates.len()
+    }
+
+    pub(crate) fn gate(&self, wire: Wire) -> Gate {
+        self.gates[wire.index()]
+    }
+
+    pub(crate) fn kind(&self, wire: Wire) -> Kind {
+        self.kinds[wire.index()]
+    }
+
+    pub(crate) fn range(&self, wire: Wire) -> Range {
+        self.kind(wire).range
+    }
+
+    pub(crate) fn table(&self, table: u32) -> &[u64] {
+        &self.tables[table as usize]
+    }
+
+    pub(crate) fn tables(&self) -> usize {
+        self.tables.len()
+    }
+
+    /// The wires that these depend on, in order, themselves included; not what these depend on at which it ends.
+    pub(crate) fn cone(&self, roots: &[Wire], ends_at: impl Fn(Wire) -> bool) -> Vec<Wire> {
+        let mut is_in = vec![false; self.len()];
+        roots.iter().for_each(|root| is_in[root.index()] = true);
+        for at in (0..self.len()).rev() {
+            if is_in[at] && !ends_at(Wire(at as u32)) {
+                self.gates[at].operands().for_each(|operand| is_in[operand.index()] = true);
+            }
+        }
+        (0..self.len() as u32).map(Wire).filter(|wire| is_in[wire.index()]).collect()
+    }
+
+    /// What the wires of a cone carry, by [`Wire::index`]; what is given need not be computed.
+    ///
+    /// Values are cut to the bits of their wires, as they will be.
+    pub(crate) fn evaluate(&self, cone: &[Wire], given: impl Fn(Wire) -> Option<u64>, values: &mut Vec<u64>) {
+        values.resize(self.len(), 0);
+        for wire in cone {
+            let value = given(*wire).unwrap_or_else(|| self.computed(self.gate(*wire), values));
+            values[wire.index()] = self.range(*wire).cut(value);
+        }
+    }
+
+    fn computed(&self, gate: Gate, values: &[u64]) -> u64 {
+        let mut taken = [0; 3];
+        gate.operands().zip(&mut taken).for_each(|(operand, value)| *value = values[operand.index()]);
+        match gate {
+            Gate::Table(table, at) => self.entry(table, at, taken[0]),
+            gate => gate.op().map_or(0, |op| pure(&op, |value| taken[usize::from(value.0)])),
+        }
+    }
+
+    /// The entry of a table for what is on this wire.
+    pub(crate) fn entry(&self, table: u32, at: Wire, value: u64) -> u64 {
+        let mask = u64::MAX >> (64 - self.range(at).bits());
+        self.tables[table as usize].get((value & mask) as usize).copied().unwrap_or(0)
+    }
+
+    pub(crate) fn int(&mut self, n: i64) -> Wire {
+        self.build(Gate::Const(n), Kind::int(Range::only(n)))
+    }
+
+    pub(crate) fn bool(&mut self, b: bool) -> Wire {
+        self.build(Gate::Const(i64::from(b)), Kind::int(Range::only(i64::from(b))))
+    }
+
+    pub(crate) fn input(&mut self, nth: u32, ty: Ty, range: Range) -> Wire {
+        self.build(Gate::Input(nth), Kind { ty, range })
+    }
+
+    /// A gate of the same kind on other operands, of which there are as many: simplified.
+    pub(crate) fn again(&mut self, gate: Gate, kind: Kind, on: impl Fn(Wire) -> Wire) -> Wire {
+        match gate {
+            Gate::Int(op, a, b) => self.binary(op, on(a), on(b)),
+            Gate::Compare(op, a, b) => self.compare(op, on(a), on(b)),
+            Gate::Bool(op, a, b) => self.logic(op, on(a), on(b)),
+            Gate::Not(a) => self.not(on(a)),
+            Gate::Mux(by, a, b) => self.mux(on(by), on(a), on(b)),
+            Gate::Hash(a) => self.plain(Gate::Hash(on(a)), Kind::int(Range::bits_of(32))),
+            Gate::HashMix(a, b) => self.plain(Gate::HashMix(on(a), on(b)), Kind::int(Range::bits_of(32))),
+            Gate::Log2(a) => self.log2(on(a)),
+            Gate::FloatBinary(op, a, b) => self.plain(Gate::FloatBinary(op, on(a), on(b)), Kind::FLOAT),
+            Gate::FloatUnary(op, a) => self.plain(Gate::FloatUnary(op, on(a)), Kind::FLOAT),
+            Gate::FloatCompare(op, a, b) => self.plain(Gate::FloatCompare(op, on(a), on(b)), Kind::BOOL),
+            Gate::ToFloat(a) => self.plain(Gate::ToFloat(on(a)), Kind::FLOAT),
+            Gate::ToInt(a) => self.plain(Gate::ToInt(on(a)), Kind::int(Range::FULL)),
+            Gate::Table(table, a) => self.build(Gate::Table(table, on(a)), kind),
+            Gate::Const(_) | Gate::Float(_) | Gate::Input(_) => self.build(gate, kind),
+        }
+    }
+
+    /// What an operation gives; not a load.
+    pub(crate) fn op(&mut self, op: &Op, get: impl Fn(Value) -> Wire) -> Wire {
+        match *op {
+            Op::Int(n) => self.int(n),
+            Op::Bool(b) => self.bool(b),
+            Op::Float(x) => self.build(Gate::Float(x.to_bits()), Kind::FLOAT),
+            Op::Load(_) => unreachable!("a load reads a word"),
+            Op::IntBinary(op, a, b) => self.binary(op, get(a), get(b)),
+            Op::IntCompare(op, a, b) => self.compare(op, get(a), get(b)),
+            Op::BoolBinary(op, a, b) => self.logic(op, get(a), get(b)),
+            Op::Not(a) => self.not(get(a)),
+            Op::Select(by, a, b) => self.mux(get(by), get(a), get(b)),
+            Op::Hash(a) => self.plain(Gate::Hash(get(a)), Kind::int(Range::bits_of(32))),
+            Op::HashMix(a, b) => self.plain(Gate::HashMix(get(a), get(b)), Kind::int(Range::bits_of(32))),
+            Op::Log2(a) => self.log2(get(a)),
+            Op::FloatBinary(op, a, b) => self.plain(Gate::FloatBinary(op, get(a), get(b)), Kind::FLOAT),
+            Op::FloatUnary(op, a) => self.plain(Gate::FloatUnary(op, get(a)), Kind::FLOAT),
+            Op::FloatCompare(op, a, b) => self.plain(Gate::FloatCompare(op, get(a), get(b)), Kind::BOOL),
+            Op::IntToFloat(a) => self.plain(Gate::ToFloat(get(a)), Kind::FLOAT),
+            Op::FloatToInt(a) => self.plain(Gate::ToInt(get(a)), Kind::int(Range::FULL)),
+        }
+    }
+
+    fn binary(&mut self, op: IntOp, a: Wire, b: Wire) -> Wire {
+        let (ra, rb) = (self.range(a), self.range(b));
+        match (op, ra.only_value(), rb.only_value()) {
+            (IntOp::Add | IntOp::Or | IntOp::Xor, Some(0), _) => return b,
+            (IntOp::Add | IntOp::Sub | IntOp::Or | IntOp::Xor | IntOp::Shl | IntOp::Shr, _, Some(0)) => {
+                return a;
+            }
+            (IntOp::Mul, Some(1), _) | (IntOp::And, Some(-1), _) => return b,
+            (IntOp::Mul | IntOp::SDiv | IntOp::UDiv, _, Some(1)) | (IntOp::And, _, Some(-1)) => return a,
+            (IntOp::SDiv | IntOp::UDiv, _, Some(n)) if n > 1 && n & (n - 1) == 0 && ra.lo >= 0 => {
+                let by = self.int(i64::from(n.trailing_zeros()));
+                return self.binary(IntOp::Shr, a, by);
+            }
+            (IntOp::SRem | IntOp::URem, _, Some(n)) if n > 0 && n & (n - 1) == 0 && ra.lo >= 0 => {
+                let mask = self.int(n - 1);
+                return self.binary(IntOp::And, a, mask);
+            }
+            _ => {}
+        }
+        let lesser = match op {
+            IntOp::SMin | IntOp::SMax => Some(IntCmp::SLe),
+            IntOp::UMin | IntOp::UMax => Some(IntCmp::ULe),
+            _ => None,
+        };
+        if let Some(cmp) = lesser {
+            let is_lesser = self.compare(cmp, a, b);
+            let chosen = match op {
+                IntOp::SMin | IntOp::UMin => self.mux(is_lesser, a, b),
+                _ => self.mux(is_lesser, b, a),
+            };
+            return self.narrowed(chosen, Range::of(op, ra, rb));
+        }
+        self.plain(Gate::Int(op, a, b), Kind::int(Range::of(op, ra, rb)))
+    }
+
+    /// A wire of which more is known than its gate shows: as what it is part of does not change what it carries, all
+    /// may know it.
+    pub(crate) fn narrowed(&mut self, wire: Wire, range: Range) -> Wire {
+        let is_computed = !matches!(self.gate(wire), Gate::Const(_) | Gate::Input(_) | Gate::Float(_));
+        if is_computed && let Some(range) = self.range(wire).both(range) {
+            self.kinds[wire.index()].range = range;
+        }
+        wire
+    }
+
+    pub(crate) fn compare(&mut self, op: IntCmp, a: Wire, b: Wire) -> Wire {
+        match Range::decides(op, self.range(a), self.range(b), a == b) {
+            Some(known) => self.bool(known),
+            None => self.plain(Gate::Compare(op, a, b), Kind::BOOL),
+        }
+    }
+
+    fn log2(&mut self, a: Wire) -> Wire {
+        let Range { lo, hi } = self.range(a);
+        let log2 = |n: i64| i64::from(n.max(1).ilog2());
+        self.plain(Gate::Log2(a), Kind::int(Range { lo: log2(lo), hi: log2(hi) }))
+    }
+
+    pub(crate) fn logic(&mut self, op: BoolOp, a: Wire, b: Wire) -> Wire {
+        let (known_a, known_b) = (self.range(a).only_value(), self.range(b).only_value());
+        match (op, known_a, known_b) {
+            (BoolOp::And, Some(0), _)
+            | (BoolOp::Or | BoolOp::Xor, _, Some(0))
+            | (BoolOp::And, _, Some(1)) => a,
+            (BoolOp::And, _, Some(0))
+            | (BoolOp::Or | BoolOp::Xor, Some(0), _)
+            | (BoolOp::And, Some(1), _) => b,
+            (BoolOp::Or, Some(1), _) => a,
+            (BoolOp::Or, _, Some(1)) => b,
+            (BoolOp::Xor, _, Some(1)) => self.not(a),
+            (BoolOp::Xor, Some(1), _) => self.not(b),
+            (BoolOp::And | BoolOp::Or, ..) if a == b => a,
+            (BoolOp::Xor, ..) if a == b => self.bool(false),
+            _ => self.plain(Gate::Bool(op, a, b), Kind::BOOL),
+        }
+    }
+
+    pub(crate) fn not(&mut self, a: Wire) -> Wire {
+        match self.gate(a) {
+            Gate::Not(other) => other,
+            _ => self.plain(Gate::Not(a), Kind::BOOL),
+        }
+    }
+
+    /// One of two. Where both are the same operation, the operands are chosen and the operation is built once.
+    pub(crate) fn mux(&mut self, by: Wire, a: Wire, b: Wire) -> Wire {
+        self.mux_to(SHARE_DEPTH, by, a, b)
+    }
+
+    fn mux_to(&mut self, depth: u32, by: Wire, a: Wire, b: Wire) -> Wire {
+        match (self.gate(by), self.gate(a), self.gate(b)) {
+            (Gate::Const(n), ..) => return if n != 0 { a } else { b },
+            _ if a == b => return a,
+            (Gate::Not(other), ..) => return self.mux_to(depth, other, b, a),
+            (_, Gate::Mux(same, inner, _), _) if same == by => return self.mux_to(depth, by, inner, b),
+            (_, _, Gate::Mux(same, _, inner)) if same == by => return self.mux_to(depth, by, a, inner),
+            _ => {}
+        }
+        if [a, b].iter().all(|wire| self.range(*wire).is_within(Range::BIT))
+            && let Some(wire) = self.truth_mux(by, a, b)
+        {
+            return wire;
+        }
+        if depth > 0
+            && let Some(wire) = self.shared(depth - 1, by, a, b)
+        {
+            return wire;
+        }
+        let Kind { ty, .. } = self.kind(a);
+        let range = self.range(a).either(self.range(b));
+        self.plain(Gate::Mux(by, a, b), Kind { ty, range })
+    }
+
+    /// One of two truths of which one is known.
+    fn truth_mux(&mut self, by: Wire, a: Wire, b: Wire) -> Option<Wire> {
+        let (known_a, known_b) = (self.range(a).only_value(), self.range(b).only_value());
+        Some(match (known_a, known_b) {
+            (Some(0), Some(1)) => self.not(by),
+            (Some(1), Some(0)) => by,
+            (Some(1), _) => self.logic(BoolOp::Or, by, b),
+            (_, Some(0)) => self.logic(BoolOp::And, by, a),
+            (Some(0), _) => {
+                let not = self.not(by);
+                self.logic(BoolOp::And, not, b)
+            }
+            (_, Some(1)) => {
+                let not = self.not(by);
+                self.logic(BoolOp::Or, not, a)
+            }
+            _ => return None,
+        })
+    }
+
+    /// One operation for the two of which one is chosen, if they are alike.
+    fn shared(&mut self, depth: u32, by: Wire, a: Wire, b: Wire) -> Option<Wire> {
+        if self.are_alike(a, b) {
+            return self.merged(depth, by, a, b);
+        }
+        let not_by = self.not(by);
+        self.rotated(depth, by, not_by, a, b).or_else(|| self.rotated(depth, not_by, by, b, a))
+    }
+
+    /// The same if one of them is behind another choice: `by ? A : (c ? x : B)` is `(!by && c) ? x : (by ? A : B)`.
+    fn rotated(&mut self, depth: u32, by: Wire, not_by: Wire, a: Wire, b: Wire) -> Option<Wire> {
+        let Gate::Mux(c, x, y) = self.gate(b) else { return None };
+        let (aside, other, alike) = match () {
+            () if self.are_alike(a, y) => (c, x, y),
+            () if self.are_alike(a, x) => (self.not(c), y, x),
+            () => return None,
+        };
+        let aside = self.logic(BoolOp::And, not_by, aside);
+        let chosen = self.merged(depth, by, a, alike)?;
+        Some(self.mux_to(0, aside, other, chosen))
+    }
+
+    /// Whether one gate can be either, on operands that are chosen.
+    pub(crate) fn are_alike(&self, a: Wire, b: Wire) -> bool {
+        match (self.gate(a), self.gate(b)) {
+            (Gate::Table(one, _), Gate::Table(other, _)) => self.longer_table(one, other).is_some(),
+            (Gate::Int(one, ..), Gate::Int(other, ..)) => {
+                one == other
+                    && matches!(one, IntOp::Add | IntOp::Sub | IntOp::Mul | IntOp::SDiv | IntOp::UDiv)
+            }
+            _ => false,
+        }
+    }
+
+    /// The one gate for two that are alike.
+    pub(crate) fn merged(&mut self, depth: u32, by: Wire, a: Wire, b: Wire) -> Option<Wire> {
+        match (self.gate(a), self.gate(b)) {
+            (Gate::Table(one, x), Gate::Table(other, y)) => {
+                let table = self.longer_table(one, other)?;
+                // The entry is found by the low bits, which are not the same for numbers below zero and others.
+                if self.range(x).lo < 0 || self.range(y).lo < 0 {
+                    return None;
+                }
+                let at = self.mux_to(depth, by, x, y);
+                Some(self.look_up(table, at, self.kind(a).ty))
+            }
+            (Gate::Int(op, x, y), Gate::Int(_, z, mut w)) => {
+                let mut z = z;
+                if matches!(op, IntOp::Add | IntOp::Mul) && (x == w || y == z) {
+                    core::mem::swap(&mut z, &mut w);
+                }
+                let (left, right) = (self.mux_to(depth, by, x, z), self.mux_to(depth, by, y, w));
+                let result = self.binary(op, left, right);
+                // What is chosen before an operation has less reach than the ranges of all operands together.
+                let range = self.range(a).either(self.range(b));
+                Some(self.narrowed(result, range))
+            }
+            _ => None,
+        }
+    }
+
+    /// The one of two tables that begins with the other.
+    fn longer_table(&self, one: u32, other: u32) -> Option<u32> {
+        let (a, b) = (self.table(one), self.table(other));
+        match a.len() >= b.len() {
+            true => a.starts_with(b).then_some(one),
+            false => b.starts_with(a).then_some(other),
+        }
+    }
+
+    /// A table of these entries.
+    pub(crate) fn add_table(&mut self, entries: Vec<u64>) -> u32 {
+        let found = self.tables.iter().position(|known| *known == entries);
+        found.unwrap_or_else(|| {
+            self.tables.push(entries);
+            self.tables.len() - 1
+        }) as u32
+    }
+
+    /// The entry of a table.
+    pub(crate) fn look_up(&mut self, table: u32, at: Wire, ty: Ty) -> Wire {
+        let Range { lo, hi } = self.range(at);
+        if ty == Ty::Float && lo == hi {
+            return self.build(Gate::Float(self.entry(table, at, lo as u64)), Kind::FLOAT);
+        }
+        let entries = (lo..=hi).map(|value| self.entry(table, at, value as u64) as i64);
+        let range = entries.map(Range::only).reduce(Range::either).unwrap_or(Range::FULL);
+        let range = if ty == Ty::Float { Range::FULL } else { range };
+        self.plain(Gate::Table(table, at), Kind { ty, range })
+    }
+
+    /// A gate as it is, but for one of which all is known.
+    fn plain(&mut self, gate: Gate, kind: Kind) -> Wire {
+        let known = |wire: Wire| match self.gate(wire) {
+            Gate::Const(n) => Some(n as u64),
+            Gate::Float(bits) => Some(bits),
+            _ => None,
+        };
+        let operands: Option<Vec<u64>> = gate.operands().map(known).collect();
+        if let (Some(op), Some(operands)) = (gate.op(), operands) {
+            let word = pure(&op, |value| operands[usize::from(value.0)]);
+            return match kind.ty {
+                Ty::Float => self.build(Gate::Float(word), Kind::FLOAT),
+                _ => self.int(word as i64),
+            };
+        }
+        match kind.range.only_value() {
+            Some(n) if kind.ty != Ty::Float => self.int(n),
+            _ => self.build(gate, kind),
+        }
+    }
+
+    fn build(&mut self, gate: Gate, kind: Kind) -> Wire {
+        if let Some(wire) = self.built.get(&gate) {
+            return *wire;
+        }
+        let wire = Wire(self.gates.len() as u32);
+        self.gates.push(gate);
+        self.kinds.push(kind);
+        self.built.insert(gate, wire);
+        wire
+    }
+}

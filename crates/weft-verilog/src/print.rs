@@ -1,0 +1,345 @@
+//! Verilog-2001, of the plainest kind: wires, `assign`, one `always` for the registers and one for each table.
+//!
+//! All vectors are unsigned; where a sign matters, operands are extended by it and compared or divided by `$signed`. So
+//! no width and no sign follows from the context of an expression, where tools have their differences.
+
+use crate::circuit::{Circuit, Driven, Port};
+use crate::net::{Gate, Net, Wire};
+use crate::range::Range;
+use core::fmt::Write as _;
+use weft_core::hash;
+use weft_ir::ir::{BoolOp, IntCmp, IntOp};
+use weft_ir::queue::Verdict;
+
+/// The text of a module.
+pub(crate) fn module(circuit: &Circuit) -> String {
+    let mut text = Text { circuit, net: &circuit.net, out: String::new() };
+    text.head();
+    text.registers();
+    let roots = circuit.driven.iter().map(|driven| driven.wire);
+    let nexts = circuit.registers.iter().filter_map(|register| register.next);
+    let roots: Vec<Wire> = roots.chain(nexts).collect();
+    for wire in text.net.cone(&roots, |_| false) {
+        text.gate(wire);
+    }
+    text.foot();
+    text.out
+}
+
+struct Text<'t> {
+    circuit: &'t Circuit,
+    net: &'t Net,
+    out: String,
+}
+
+impl Text<'_> {
+    fn line(&mut self, line: &str) {
+        self.out.push_str(line);
+        self.out.push('\n');
+    }
+
+    fn head(&mut self) {
+        let Circuit { name, about, ports, moments, .. } = self.circuit;
+        for line in about.lines() {
+            self.line(format!("// {line}").trim_end());
+        }
+        self.line("//");
+        self.line("// A decision takes one clock: outputs follow inputs, and registers follow at the edge.");
+        let numbers = (1..).zip(moments).map(|(nth, moment)| format!("{nth} {moment:?}"));
+        self.line(&format!("// `moment` is 0 for none, {}.", numbers.collect::<Vec<_>>().join(", ")));
+        let verdicts = Verdict::ALL.map(|verdict| format!("{} {verdict:?}", verdict as u8));
+        self.line(&format!("// `verdict` is {}.", verdicts.join(", ")));
+        self.line(&format!("module {name} ("));
+        self.line("  input  wire clk,");
+        self.line("  input  wire reset,");
+        let lines = ports.iter().map(|Port { name, is, bits, .. }| {
+            let way = if is.is_input() { "input " } else { "output" };
+            format!("  {way} wire [{}:0] {name}", bits - 1)
+        });
+        let lines = lines.collect::<Vec<_>>().join(",\n");
+        self.line(&lines);
+        self.line(");");
+    }
+
+    fn registers(&mut self) {
+        for register in &self.circuit.registers {
+            self.line(&format!("  reg [{}:0] {};", register.range.bits() - 1, register.name));
+        }
+    }
+
+    fn foot(&mut self) {
+        for Driven { name, range, wire, .. } in &self.circuit.driven {
+            let value = self.fitted(*wire, range.bits());
+            self.line(&format!("  assign {name} = {value};"));
+        }
+        if !self.circuit.registers.is_empty() {
+            self.line("  always @(posedge clk)");
+            self.line("    if (reset) begin");
+            for register in &self.circuit.registers {
+                let start = literal(register.start, register.range.bits());
+                self.line(&format!("      {} <= {start};", register.name));
+            }
+            self.line("    end else begin");
+            for register in &self.circuit.registers {
+                if let Some(next) = register.next {
+                    let next = self.fitted(next, register.range.bits());
+                    self.line(&format!("      {} <= {next};", register.name));
+                }
+            }
+            self.line("    end");
+        }
+        self.line("endmodule");
+    }
+
+    /// Declares a wire and says what drives it. Inputs and constants have no wire: they stand where they are used.
+    fn gate(&mut self, wire: Wire) {
+        let bits = self.bits(wire);
+        let name = self.name(wire);
+        let value = match self.net.gate(wire) {
+            Gate::Input(_) | Gate::Const(_) | Gate::Float(_) => return,
+            Gate::Table(table, at) => return self.table(wire, table, at),
+            Gate::Int(op, a, b) => return self.int(wire, op, a, b),
+            Gate::Hash(a) => {
+                let a = self.fitted(a, 64);
+                return self.hash(wire, &format!("{a} ^ {}", literal(hash::KEYS[0], 64)), hash::KEYS[1]);
+            }
+            Gate::HashMix(a, b) => {
+                let (a, b) = (self.fitted(a, 64), self.fitted(b, 64));
+                return self.hash(
+                    wire,
+                    &format!("{a} ^ {b} ^ {}", literal(hash::KEYS[2], 64)),
+                    hash::KEYS[0],
+                );
+            }
+            Gate::Compare(cmp, a, b) => self.compare(cmp, a, b),
+            Gate::Bool(op, a, b) => {
+                let sign = match op {
+                    BoolOp::And => "&",
+                    BoolOp::Or => "|",
+                    BoolOp::Xor => "^",
+                };
+                format!("{} {sign} {}", self.fitted(a, 1), self.fitted(b, 1))
+            }
+            Gate::Not(a) => format!("~{}", self.fitted(a, 1)),
+            Gate::Mux(by, a, b) => {
+                format!("{} ? {} : {}", self.fitted(by, 1), self.fitted(a, bits), self.fitted(b, bits))
+            }
+            Gate::Log2(a) => self.log2(a, bits),
+            Gate::FloatBinary(..)
+            | Gate::FloatUnary(..)
+            | Gate::FloatCompare(..)
+            | Gate::ToFloat(_)
+            | Gate::ToInt(_) => unreachable!("floats are in tables"),
+        };
+        self.drive(&name, bits, &value);
+    }
+
+    fn drive(&mut self, name: &str, bits: u32, value: &str) {
+        let _ = writeln!(self.out, "  wire [{}:0] {name} = {value};", bits - 1);
+    }
+
+    fn bits(&self, wire: Wire) -> u32 {
+        self.net.range(wire).bits()
+    }
+
+    fn name(&self, wire: Wire) -> String {
+        match self.net.gate(wire) {
+            Gate::Input(nth) => self.circuit.inputs[nth as usize].1.clone(),
+            _ => format!("w{}", wire.index()),
+        }
+    }
+
+    /// The value of a wire in so many bits: extended by its sign, or by zeros, or cut.
+    fn fitted(&self, wire: Wire, bits: u32) -> String {
+        match self.net.gate(wire) {
+            Gate::Const(n) => return literal(n as u64, bits),
+            Gate::Float(word) => return literal(word, bits),
+            _ => {}
+        }
+        let (name, has) = (self.name(wire), self.bits(wire));
+        match bits.checked_sub(has) {
+            Some(0) => name,
+            None => format!("{name}[{}:0]", bits - 1),
+            Some(more) if self.net.range(wire).is_signed() => {
+                format!("{{{{{more}{{{name}[{}]}}}}, {name}}}", has - 1)
+            }
+            Some(more) => format!("{{{more}'d0, {name}}}"),
+        }
+    }
+
+    fn int(&mut self, wire: Wire, op: IntOp, a: Wire, b: Wire) {
+        let bits = self.bits(wire);
+        let name = self.name(wire);
+        let value = match op {
+            IntOp::Mul => match (self.net.gate(a), self.net.gate(b)) {
+                (_, Gate::Const(n)) => self.times(a, n, bits),
+                (Gate::Const(n), _) => self.times(b, n, bits),
+                _ => format!("{} * {}", self.fitted(a, bits), self.fitted(b, bits)),
+            },
+            IntOp::Add | IntOp::Sub | IntOp::And | IntOp::Or | IntOp::Xor => {
+                let sign = match op {
+                    IntOp::Add => "+",
+                    IntOp::Sub => "-",
+                    IntOp::And => "&",
+                    IntOp::Or => "|",
+                    _ => "^",
+                };
+                format!("{} {sign} {}", self.fitted(a, bits), self.fitted(b, bits))
+            }
+            IntOp::Shl => format!("{} << {}", self.fitted(a, bits), self.fitted(b, self.bits(b).min(6))),
+            IntOp::Shr => return self.shift_right(wire, a, b),
+            IntOp::SDiv | IntOp::UDiv | IntOp::SRem | IntOp::URem => return self.divide(wire, op, a, b),
+            IntOp::SMin | IntOp::SMax | IntOp::UMin | IntOp::UMax => unreachable!("these are choices"),
+        };
+        self.drive(&name, bits, &value);
+    }
+
+    /// A product with a constant as sums and differences of what is only moved: no multiplier.
+    fn times(&self, wire: Wire, by: i64, bits: u32) -> String {
+        let value = self.fitted(wire, bits);
+        let mut sum = String::new();
+        for (shift, is_minus) in signed_digits(by as u64).into_iter().filter(|(shift, _)| *shift < bits) {
+            let sign = match (sum.is_empty(), is_minus) {
+                (true, false) => "",
+                (true, true) => "-",
+                (false, false) => " + ",
+                (false, true) => " - ",
+            };
+            let _ = write!(sum, "{sign}({value} << {shift})");
+        }
+        if sum.is_empty() { literal(0, bits) } else { sum }
+    }
+
+    /// Zeros come in at the top, of all 64 bits if there is a sign.
+    fn shift_right(&mut self, wire: Wire, a: Wire, b: Wire) {
+        let (bits, name) = (self.bits(wire), self.name(wire));
+        let full = if self.net.range(a).is_signed() { 64 } else { self.bits(a).max(bits) };
+        let value = format!("{} >> {}", self.fitted(a, full), self.fitted(b, self.bits(b).min(6)));
+        self.drive_part(&name, full, &value, bits);
+    }
+
+    /// Drives a wire with the low bits of a wider value.
+    fn drive_part(&mut self, name: &str, full: u32, value: &str, bits: u32) {
+        if full == bits {
+            return self.drive(name, bits, value);
+        }
+        self.drive(&format!("{name}_full"), full, value);
+        self.drive(name, bits, &format!("{name}_full[{}:0]", bits - 1));
+    }
+
+    /// By 0 it gives 0, and the divider never sees one.
+    fn divide(&mut self, wire: Wire, op: IntOp, a: Wire, b: Wire) {
+        let (bits, name) = (self.bits(wire), self.name(wire));
+        let (ra, rb) = (self.net.range(a), self.net.range(b));
+        let is_signed = matches!(op, IntOp::SDiv | IntOp::SRem) && (ra.is_signed() || rb.is_signed());
+        let full = match () {
+            // One more than both need, so that the least number by -1 has room.
+            () if is_signed => signed_bits(ra).max(signed_bits(rb)) + 1,
+            () if ra.is_signed() || rb.is_signed() => 64,
+            () => ra.bits().max(rb.bits()),
+        };
+        let full = full.max(bits);
+        let is_zero = self.compare_with(b, 0);
+        let divisor = format!("{is_zero} ? {} : {}", literal(1, full), self.fitted(b, full));
+        self.drive(&format!("{name}_by"), full, &divisor);
+        let (sign, zero) = match op {
+            IntOp::SDiv | IntOp::UDiv => ("/", literal(0, full)),
+            _ => ("%", literal(0, full)),
+        };
+        let dividend = self.fitted(a, full);
+        let quotient = match is_signed {
+            true => format!("$signed({dividend}) {sign} $signed({name}_by)"),
+            false => format!("{dividend} {sign} {name}_by"),
+        };
+        self.drive(&format!("{name}_quotient"), full, &quotient);
+        self.drive_part(&name, full, &format!("{is_zero} ? {zero} : {name}_quotient"), bits);
+    }
+
+    fn compare_with(&self, wire: Wire, n: u64) -> String {
+        let bits = self.bits(wire);
+        format!("({} == {})", self.fitted(wire, bits), literal(n, bits))
+    }
+
+    fn compare(&self, cmp: IntCmp, a: Wire, b: Wire) -> String {
+        let (ra, rb) = (self.net.range(a), self.net.range(b));
+        let has_sign = ra.is_signed() || rb.is_signed();
+        let bits = match cmp {
+            IntCmp::ULt | IntCmp::ULe if has_sign => 64,
+            _ if has_sign => signed_bits(ra).max(signed_bits(rb)),
+            _ => ra.bits().max(rb.bits()),
+        };
+        let (a, b) = (self.fitted(a, bits), self.fitted(b, bits));
+        match cmp {
+            IntCmp::Eq => format!("{a} == {b}"),
+            IntCmp::Ne => format!("{a} != {b}"),
+            IntCmp::SLt if has_sign => format!("$signed({a}) < $signed({b})"),
+            IntCmp::SLe if has_sign => format!("$signed({a}) <= $signed({b})"),
+            IntCmp::SLt | IntCmp::ULt => format!("{a} < {b}"),
+            IntCmp::SLe | IntCmp::ULe => format!("{a} <= {b}"),
+        }
+    }
+
+    /// The number of the highest bit that is set; 0 for what is below 1.
+    fn log2(&self, wire: Wire, bits: u32) -> String {
+        let (name, has, is_signed) = (self.name(wire), self.bits(wire), self.net.range(wire).is_signed());
+        let mut value = String::new();
+        for bit in (0..has).rev() {
+            let log2 = if is_signed && bit == has - 1 { 0 } else { bit };
+            let _ = write!(value, "{name}[{bit}] ? {} : ", literal(u64::from(log2), bits));
+        }
+        value + &literal(0, bits)
+    }
+
+    fn hash(&mut self, wire: Wire, mixed: &str, by: u64) {
+        let name = self.name(wire);
+        self.drive(&format!("{name}_mixed"), 64, mixed);
+        let product = format!("{{64'd0, {name}_mixed}} * {}", literal(by, 128));
+        self.drive(&format!("{name}_product"), 128, &product);
+        let folded = format!("{name}_product[63:32] ^ {name}_product[127:96]");
+        self.drive_part(&name, 32, &folded, self.bits(wire));
+    }
+
+    fn table(&mut self, wire: Wire, table: u32, at: Wire) {
+        let (name, bits, at_bits) = (self.name(wire), self.bits(wire), self.bits(at));
+        let address = self.fitted(at, at_bits);
+        let _ = writeln!(self.out, "  reg [{}:0] {name};", bits - 1);
+        let _ = writeln!(self.out, "  always @*\n    case ({address})");
+        let Range { lo, hi } = self.net.range(at);
+        for value in lo..=hi {
+            let entry = literal(self.net.entry(table, at, value as u64), bits);
+            let when = if value == hi { "default".into() } else { literal(value as u64, at_bits) };
+            let _ = writeln!(self.out, "      {when}: {name} = {entry};");
+        }
+        self.line("    endcase");
+    }
+}
+
+/// How many bits a number has with a sign.
+fn signed_bits(range: Range) -> u32 {
+    range.bits() + u32::from(!range.is_signed())
+}
+
+fn literal(word: u64, bits: u32) -> String {
+    let mask = if bits >= 64 { u64::MAX } else { (1 << bits) - 1 };
+    format!("{bits}'h{:x}", word & mask)
+}
+
+/// A number as powers of two that are added or, where true, subtracted; no two of them next to each other.
+fn signed_digits(mut n: u64) -> Vec<(u32, bool)> {
+    let mut digits = Vec::new();
+    let mut shift = 0;
+    while n != 0 && shift < 64 {
+        if n & 1 == 1 {
+            let is_minus = n & 2 == 2;
+            digits.push((shift, is_minus));
+            n = if is_minus { n.wrapping_add(1) } else { n - 1 };
+            // The last carry is beyond the word.
+            if n == 0 && is_minus {
+                break;
+            }
+        }
+        n >>= 1;
+        shift += 1;
+    }
+    digits
+}

@@ -1,0 +1,117 @@
+//! Tables, multipliers and dividers that are never needed at once are built once.
+//!
+//! A value is seen only behind the conditions under which the program computes it. Where two such gates stand on
+//! different sides of one condition, one gate does for both: its operands are chosen by that condition.
+
+use crate::net::{Gate, Net, Wire};
+use rustc_hash::FxHashMap;
+use std::collections::BTreeSet;
+use weft_ir::ir::IntOp;
+
+/// Under which conditions a value is seen: wires, and what they carry then.
+pub(crate) type Path = BTreeSet<(Wire, bool)>;
+
+/// Gates that are looked at, at most: each is compared with each.
+const SHARED_MAX: usize = 128;
+
+/// The same wires in a net with fewer gates that take much room. `paths` has those of gates that are worth it.
+pub(crate) fn share(net: &Net, roots: &[Wire], paths: &FxHashMap<Wire, Path>) -> (Net, Vec<Wire>) {
+    let dear = net.cone(roots, |_| false).into_iter().filter(|wire| is_dear(net, *wire));
+    let mut dear: Vec<(Wire, Path)> =
+        dear.filter_map(|wire| Some((wire, paths.get(&wire)?.clone()))).take(SHARED_MAX).collect();
+    let mut shared = Shared { net: net.clone(), roots: roots.to_vec() };
+    while let Some((one, other, by)) = shared.pair(&dear) {
+        let (a, b) = (dear[one].clone(), dear[other].clone());
+        dear.retain(|(wire, _)| *wire != a.0 && *wire != b.0);
+        dear.push((a.0, a.1.intersection(&b.1).copied().collect()));
+        let renamed = shared.replace(a.0, b.0, by);
+        dear = dear
+            .into_iter()
+            .filter_map(|(wire, path)| Some((*renamed.get(&wire)?, rename(path, &renamed))))
+            .collect();
+    }
+    (shared.net, shared.roots)
+}
+
+struct Shared {
+    net: Net,
+    roots: Vec<Wire>,
+}
+
+impl Shared {
+    /// Two gates, by their places in the list, that one may stand for, and the wire that tells for which: true for
+    /// the first.
+    fn pair(&self, dear: &[(Wire, Path)]) -> Option<(usize, usize, Wire)> {
+        for (one, (a, path_a)) in dear.iter().enumerate() {
+            for (other, (b, path_b)) in dear.iter().enumerate().skip(one + 1) {
+                let apart = path_a.iter().find(|(by, side)| path_b.contains(&(*by, !side)));
+                let Some((by, side)) = apart else { continue };
+                if !self.net.are_alike(*a, *b) || self.are_tied(*a, *b, *by) {
+                    continue;
+                }
+                return Some(if *side { (one, other, *by) } else { (other, one, *by) });
+            }
+        }
+        None
+    }
+
+    /// Whether what one takes, or what chooses, depends on one of them.
+    fn are_tied(&self, a: Wire, b: Wire, by: Wire) -> bool {
+        let taken: Vec<Wire> =
+            [a, b].iter().flat_map(|wire| self.net.gate(*wire).operands()).chain([by]).collect();
+        let cone = self.net.cone(&taken, |_| false);
+        cone.contains(&a) || cone.contains(&b)
+    }
+
+    /// Builds one gate for two; tells what all wires are now.
+    fn replace(&mut self, a: Wire, b: Wire, by: Wire) -> FxHashMap<Wire, Wire> {
+        let old = core::mem::take(&mut self.net);
+        self.net = old.emptied();
+        let mut new = FxHashMap::default();
+        // What the gate takes comes first, so that it is there for all that take it.
+        let taken: Vec<Wire> =
+            [a, b].iter().flat_map(|wire| old.gate(*wire).operands()).chain([by]).collect();
+        let first = old.cone(&taken, |_| false);
+        self.copy(&old, &first, &mut new);
+        let [one, other] =
+            [a, b].map(|wire| self.net.again(old.gate(wire), old.kind(wire), |wire| new[&wire]));
+        let one_for_both = self.net.merged(0, new[&by], one, other).unwrap_or(one);
+        new.insert(a, one_for_both);
+        new.insert(b, one_for_both);
+        let all = old.cone(&self.roots, |_| false);
+        self.copy(&old, &all, &mut new);
+        self.roots.iter_mut().for_each(|root| *root = new[root]);
+        new
+    }
+
+    fn copy(&mut self, old: &Net, wires: &[Wire], new: &mut FxHashMap<Wire, Wire>) {
+        for wire in wires {
+            if !new.contains_key(wire) {
+                let again = self.net.again(old.gate(*wire), old.kind(*wire), |wire| new[&wire]);
+                new.insert(*wire, self.net.narrowed(again, old.range(*wire)));
+            }
+        }
+    }
+}
+
+/// A gate is seen on this path, too: only what all its paths have in common is sure.
+pub(crate) fn add_path(paths: &mut FxHashMap<Wire, Path>, wire: Wire, path: Path) {
+    let known = paths.entry(wire).or_insert_with(|| path.clone());
+    known.retain(|side| path.contains(side));
+}
+
+/// The same path in a net in which wires have other names; what has none is no longer needed to tell.
+pub(crate) fn rename(path: Path, renamed: &FxHashMap<Wire, Wire>) -> Path {
+    path.into_iter().filter_map(|(by, side)| Some((*renamed.get(&by)?, side))).collect()
+}
+
+/// Whether a gate takes so much room that sharing it is worth while.
+pub(crate) fn is_dear(net: &Net, wire: Wire) -> bool {
+    let is_known = |wire: Wire| net.range(wire).only_value().is_some();
+    match net.gate(wire) {
+        Gate::Table(..) => true,
+        Gate::Int(IntOp::Mul, a, b) => !is_known(a) && !is_known(b),
+        Gate::Int(IntOp::SDiv | IntOp::UDiv | IntOp::SRem | IntOp::URem, ..) => true,
+        _ => false,
+    }
+}

@@ -1,0 +1,174 @@
+//! Floats into tables.
+//!
+//! Gates do not compute with floats. Where a number, a truth or a stored float depends through floats on few bits, its
+//! value for each state of these bits is computed here, by the interpreter's own operations, and the net looks it up.
+//! So `interval * rsqrt(n)` is a table of as many entries as `n` has values: exact to the bit, and without a
+//! multiplier.
+
+use crate::net::{Gate, Net, Wire};
+use crate::share::{self, Path};
+use crate::{GATES_MAX, TABLE_BITS_MAX, TABLES_MAX};
+use rustc_hash::FxHashMap;
+use weft_ir::backend::Unsupported;
+use weft_ir::ir::IntOp;
+use weft_ir::queue::Ty;
+
+/// A net without floats but those that are only carried.
+pub(crate) struct Lowered {
+    pub(crate) net: Net,
+    pub(crate) roots: Vec<Wire>,
+    /// See [`share::share`].
+    pub(crate) paths: FxHashMap<Wire, Path>,
+}
+
+/// The same net without floats.
+///
+/// `lines` tells for gates on floats where they come from, `paths` under which conditions gates are needed.
+///
+/// # Errors
+/// What depends through floats on more than [`TABLE_BITS_MAX`] bits, with its line.
+pub(crate) fn lower(
+    net: &Net,
+    roots: &[Wire],
+    lines: &FxHashMap<Wire, u32>,
+    paths: &FxHashMap<Wire, Path>,
+) -> Result<Lowered, Unsupported> {
+    let mut lowering = Lowering { net: Net::default(), resolved: FxHashMap::default(), line: 0 };
+    let mut lowered = FxHashMap::default();
+    for wire in net.cone(roots, |_| false) {
+        lowering.line = lines.get(&wire).copied().unwrap_or(lowering.line);
+        let gate = net.gate(wire);
+        let table = |wire: Wire| lowered[&wire];
+        let new = lowering.net.again(gate, net.kind(wire), table);
+        let mut new = lowering.net.narrowed(new, net.range(wire));
+        if matches!(gate, Gate::ToInt(_) | Gate::FloatCompare(..)) {
+            new = lowering.resolve(new)?;
+        }
+        if lowering.net.len() > GATES_MAX {
+            let reason = format!("it takes more than {GATES_MAX} gates");
+            return Err(Unsupported { reason, line: lowering.line });
+        }
+        lowered.insert(wire, new);
+    }
+    let mut paths_lowered: FxHashMap<Wire, Path> = FxHashMap::default();
+    for (wire, path) in paths {
+        let Some(new) = lowered.get(wire) else { continue };
+        let path = share::rename(path.clone(), &lowered);
+        share::add_path(&mut paths_lowered, *new, path);
+    }
+    let mut roots_lowered = Vec::with_capacity(roots.len());
+    for root in roots {
+        lowering.line = lines.get(root).copied().unwrap_or_default();
+        roots_lowered.push(lowering.resolve(lowered[root])?);
+    }
+    Ok(Lowered { net: lowering.net, roots: roots_lowered, paths: paths_lowered })
+}
+
+struct Lowering {
+    net: Net,
+    resolved: FxHashMap<Wire, Wire>,
+    line: u32,
+}
+
+impl Lowering {
+    /// The same value without a computation on floats.
+    fn resolve(&mut self, wire: Wire) -> Result<Wire, Unsupported> {
+        if let Some(known) = self.resolved.get(&wire) {
+            return Ok(*known);
+        }
+        let resolved = match self.net.gate(wire) {
+            // Of what is chosen first, each may depend on few bits where both together depend on many.
+            Gate::ToInt(a) => match self.net.gate(a) {
+                Gate::Mux(by, x, y) => {
+                    let [x, y] =
+                        [x, y].map(|from| self.net.again(Gate::ToInt(from), self.net.kind(wire), |w| w));
+                    let (x, y) = (self.resolve(x)?, self.resolve(y)?);
+                    self.net.mux(by, x, y)
+                }
+                _ => self.tabulate(wire)?,
+            },
+            Gate::Mux(by, x, y) if self.net.kind(wire).ty == Ty::Float => {
+                let (x, y) = (self.resolve(x)?, self.resolve(y)?);
+                self.net.mux(by, x, y)
+            }
+            Gate::FloatCompare(..) | Gate::FloatBinary(..) | Gate::FloatUnary(..) | Gate::ToFloat(_) => {
+                self.tabulate(wire)?
+            }
+            _ => wire,
+        };
+        self.resolved.insert(wire, resolved);
+        Ok(resolved)
+    }
+
+    fn tabulate(&mut self, wire: Wire) -> Result<Wire, Unsupported> {
+        let refused = |reason: String| Unsupported { reason, line: self.line };
+        let near = self.leaves(wire, |net, at| net.kind(at).ty != Ty::Float);
+        let leaves =
+            [near, self.leaves(wire, |_, _| false)].into_iter().find(|leaves| self.bits_of(leaves).is_some());
+        let leaves = leaves.ok_or_else(|| {
+            refused(format!(
+                "gates do not compute with floats; only what depends on at most {TABLE_BITS_MAX} bits can be a table"
+            ))
+        })?;
+        if self.net.tables() >= TABLES_MAX {
+            return Err(refused(format!("it takes more than {TABLES_MAX} tables")));
+        }
+        let entries = self.entries(wire, &leaves);
+        let table = self.net.add_table(entries);
+        let at = self.address(&leaves);
+        Ok(self.net.look_up(table, at, self.net.kind(wire).ty))
+    }
+
+    /// Upon what a wire depends: inputs, and before them what `ends_here` tells.
+    fn leaves(&self, wire: Wire, ends_here: impl Fn(&Net, Wire) -> bool) -> Vec<Wire> {
+        let is_leaf =
+            |at: Wire| at != wire && ends_here(&self.net, at) || matches!(self.net.gate(at), Gate::Input(_));
+        let mut leaves = self.net.cone(&[wire], is_leaf);
+        leaves.retain(|at| is_leaf(*at) && !matches!(self.net.gate(*at), Gate::Const(_)));
+        leaves
+    }
+
+    /// How many bits they have together, if a table of so many can be.
+    fn bits_of(&self, leaves: &[Wire]) -> Option<u32> {
+        let has_float = leaves.iter().any(|leaf| self.net.kind(*leaf).ty == Ty::Float);
+        let bits = leaves.iter().map(|leaf| self.net.range(*leaf).bits()).sum();
+        (!has_float && bits <= TABLE_BITS_MAX).then_some(bits)
+    }
+
+    /// What the wire carries for each state of the bits of the leaves, those of the first being the lowest.
+    fn entries(&self, wire: Wire, leaves: &[Wire]) -> Vec<u64> {
+        let cone = self.net.cone(&[wire], |at| leaves.contains(&at));
+        let bits = self.bits_of(leaves).unwrap_or_default();
+        let mut values = Vec::new();
+        let entry = |state: u64| {
+            let mut below = 0;
+            let mut given = FxHashMap::default();
+            for leaf in leaves {
+                given.insert(*leaf, state >> below);
+                below += self.net.range(*leaf).bits();
+            }
+            self.net.evaluate(&cone, |at| given.get(&at).copied(), &mut values);
+            values[wire.index()]
+        };
+        (0..1 << bits).map(entry).collect()
+    }
+
+    /// The bits of the leaves side by side.
+    fn address(&mut self, leaves: &[Wire]) -> Wire {
+        if let [only] = leaves {
+            return *only;
+        }
+        let mut address = self.net.int(0);
+        let mut below = 0;
+        for leaf in leaves {
+            let bits = self.net.range(*leaf).bits();
+            let (mask, shift) = (self.net.int((1 << bits) - 1), self.net.int(below));
+            let of = |net: &mut Net, op, a, b| net.again(Gate::Int(op, a, b), net.kind(a), |w| w);
+            let masked = of(&mut self.net, IntOp::And, *leaf, mask);
+            let moved = of(&mut self.net, IntOp::Shl, masked, shift);
+            address = of(&mut self.net, IntOp::Or, address, moved);
+            below += i64::from(bits);
+        }
+        address
+    }
+}

@@ -1,0 +1,186 @@
+//! The net of a handler does what the interpreter does.
+
+use crate::Widths;
+use crate::circuit::{Circuit, Is};
+use crate::convert::{Converter, Source};
+use crate::net::Gate;
+use crate::range::Range;
+use std::collections::BTreeMap;
+use weft_core::dice::Dice;
+use weft_ir::queue::run::handle;
+use weft_ir::queue::{
+    Handler, Handlers, Level, Moment, PacketOrder, Partitions, QueueProgram, Scope, Slot, VarDecl, Verdict,
+    Words, generate, word,
+};
+
+/// All that a handler works on.
+#[derive(Clone, Debug, Default)]
+struct State {
+    words: BTreeMap<Scope, Vec<u64>>,
+}
+
+impl State {
+    fn new(program: &QueueProgram) -> Self {
+        let level = &program.levels[0];
+        let starts = |n_before: u16, vars: &[VarDecl]| {
+            let before = vec![0; usize::from(n_before)];
+            before.into_iter().chain(vars.iter().map(|var| var.start)).collect::<Vec<u64>>()
+        };
+        let words = [
+            (Scope::Node, starts(word::NODE_VARS, &level.vars)),
+            (Scope::Partition, starts(word::PARTITION_VARS, &level.partition_vars)),
+            (Scope::Packet, vec![0; program.packet_words()]),
+            (Scope::Event, vec![0; usize::from(word::EVENT_WORDS)]),
+        ];
+        Self { words: words.into() }
+    }
+
+    fn word(&mut self, slot: Slot) -> &mut u64 {
+        &mut self.words.get_mut(&slot.scope).expect("there are all scopes")[usize::from(slot.word)]
+    }
+
+    /// What comes from outside is new.
+    fn come(&mut self, dice: &mut Dice, converter: &Converter<'_>) {
+        for (scope, words) in &mut self.words {
+            for (at, word) in (0..).zip(words) {
+                let slot = Slot::new(*scope, at);
+                if converter.var(slot).is_none() {
+                    *word = within(dice, converter.holds(slot).1);
+                }
+            }
+        }
+    }
+
+    fn run(&mut self, handler: &Handler) -> u64 {
+        let [node, partition, packet, event] =
+            self.words.values_mut().collect::<Vec<_>>().try_into().expect("four");
+        handle(handler, &mut Words { node, partition, packet, event })
+    }
+}
+
+fn within(dice: &mut Dice, range: Range) -> u64 {
+    let reach = range.hi.wrapping_sub(range.lo) as u64;
+    let near = dice.below(3) as u64;
+    (match dice.below(5) {
+        0 => range.lo.saturating_add(near as i64).min(range.hi),
+        1 => range.hi.saturating_sub(near as i64).max(range.lo),
+        2 => (dice.pick(&[0, 1, 1000, 1500, 5_000_000, 100_000_000]) as i64).clamp(range.lo, range.hi),
+        _ if reach == u64::MAX => dice.bits() as i64,
+        _ => {
+            range.lo.wrapping_add((dice.bits() >> dice.below(64)).checked_rem(reach + 1).unwrap_or(0) as i64)
+        }
+    }) as u64
+}
+
+/// Runs the circuit beside the interpreter; the words that differ, or None.
+fn differs(
+    program: &QueueProgram,
+    circuit: &Circuit,
+    widths: &Widths,
+    seed: u64,
+    runs: usize,
+) -> Option<String> {
+    let level = &program.levels[0];
+    let converter = Converter::new(program, level, widths);
+    let mut dice = Dice::from_seed(seed);
+    let mut state = State::new(program);
+    let mut registers: BTreeMap<Slot, u64> = circuit.registers.iter().map(|r| (r.slot, r.start)).collect();
+    let roots: Vec<_> = circuit.driven.iter().map(|driven| driven.wire).collect();
+    let roots = [roots, circuit.registers.iter().filter_map(|register| register.next).collect()].concat();
+    let cone = circuit.net.cone(&roots, |_| false);
+    let mut values = Vec::new();
+    for nth in 0..runs {
+        let moment = dice.below(circuit.moments.len());
+        state.come(&mut dice, &converter);
+        let before = state.clone();
+        circuit.net.evaluate(
+            &cone,
+            |wire| match circuit.net.gate(wire) {
+                Gate::Input(nth) => Some(match circuit.inputs[nth as usize].0 {
+                    Source::Moment => moment as u64 + 1,
+                    Source::Slot(slot) if converter.var(slot).is_some() => registers[&slot],
+                    Source::Slot(slot) => before.words[&slot.scope][usize::from(slot.word)],
+                }),
+                _ => None,
+            },
+            &mut values,
+        );
+        let handler =
+            level.handlers.get(circuit.moments[moment]).expect("the moments are those with a handler");
+        let result = state.run(handler);
+        let told = |what: String| Some(format!("run {nth}, {:?}: {what}", circuit.moments[moment]));
+        for driven in &circuit.driven {
+            let expected = match driven.is {
+                Is::NewWord(slot) => *state.word(slot),
+                Is::Verdict if !circuit.moments[moment].gives() => Verdict::of_word(result) as u64,
+                Is::Given if circuit.moments[moment].gives() => result,
+                _ => continue,
+            };
+            if values[driven.wire.index()] != expected {
+                return told(format!(
+                    "{} is {} and not {expected}",
+                    driven.name,
+                    values[driven.wire.index()]
+                ));
+            }
+        }
+        for register in &circuit.registers {
+            let Some(next) = register.next else { continue };
+            let (is, expected) = (register.range.cut(values[next.index()]), *state.word(register.slot));
+            let are_nan = f64::from_bits(is).is_nan() && f64::from_bits(expected).is_nan();
+            if is != expected && !are_nan {
+                return told(format!("{} is {is} and not {expected}, of {before:?}", register.name));
+            }
+            registers.insert(register.slot, expected);
+        }
+    }
+    None
+}
+
+/// A program of one handler.
+fn alone(of: &QueueProgram, level: &Level, moment: Moment, handler: &Handler) -> QueueProgram {
+    let mut handlers = Handlers::default();
+    let handler = Some(handler.clone());
+    match moment {
+        Moment::Key => handlers.key = handler,
+        Moment::PacketRank => handlers.packet_rank = handler,
+        Moment::Enqueue => handlers.enqueue = handler,
+        Moment::Activate => handlers.activate = handler,
+        Moment::Select => handlers.select = handler,
+        Moment::Dequeue => handlers.dequeue = handler,
+        Moment::Empty => handlers.empty = handler,
+        Moment::Every(_) => handlers.every = handler.into_iter().map(|handler| (1, handler)).collect(),
+    }
+    let mut level = Level { handlers, partitions: Partitions::One, ..level.clone() };
+    level.order.by_least_packet = false;
+    level.packets = PacketOrder::Arrival;
+    QueueProgram { levels: vec![level], ..of.clone() }
+}
+
+#[test]
+fn a_net_does_what_the_interpreter_does() {
+    // If it did not, a queue in gates would drop other packets than one on a processor.
+    let widths = Widths::default();
+    let (mut n_built, mut n_refused) = (0, 0);
+    for seed in 0..600 {
+        let program = generate::program(&mut Dice::from_seed(seed));
+        for level in &program.levels {
+            for (moment, handler) in level.handlers.iter() {
+                let alone = alone(&program, level, moment, handler);
+                let circuit = match Circuit::new(&alone, &alone.levels[0], &widths) {
+                    Ok(circuit) => circuit,
+                    Err(refused) => {
+                        assert!(refused.reason.contains("floats"), "{}", refused.reason);
+                        n_refused += 1;
+                        continue;
+                    }
+                };
+                n_built += 1;
+                if let Some(what) = differs(&alone, &circuit, &widths, seed, 20) {
+                    panic!("seed {seed}: {what}\n{alone}");
+                }
+            }
+        }
+    }
+    assert!(n_built > 3000, "{n_built} built, {n_refused} refused");
+}

@@ -1,0 +1,240 @@
+//! Modules as other programs see them: run by Verilator, synthesised by Yosys.
+//!
+//! Both must be installed (`apt-get install verilator yosys`), so these tests are ignored unless asked for, as
+//! `cargo xtask verilog` does.
+
+#![allow(clippy::disallowed_types, clippy::disallowed_methods, reason = "these tests run other programs")]
+#![allow(clippy::print_stdout, reason = "what modules cost is for people to read")]
+
+mod bench;
+mod common;
+
+use bench::{Area, Bench, Events, area};
+use weft_core::dice::Dice;
+use weft_ir::queue::{Handlers, Level, PacketOrder, Partitions, QueueProgram, generate};
+use weft_verilog::{Is, Module, Widths, compile, compile_tree};
+
+/// Events of each program.
+const EVENTS: usize = 1_000_000;
+/// What the paper counted for its CoDel, without a multiplier.
+const PAPER_LUTS: u32 = 1256;
+
+fn module(program: &QueueProgram, widths: &Widths) -> Module {
+    compile(program, widths).unwrap_or_else(|refused| panic!("{}, line {}", refused.reason, refused.line))
+}
+
+#[test]
+#[ignore = "needs verilator"]
+fn codel_and_red_in_gates_decide_as_the_interpreter_does() {
+    // If they did not, the queue on a network card would drop other packets than the one in a host.
+    for program in [common::codel(), common::red()] {
+        for time_bits in [63, 48] {
+            let module = module(&program, &Widths { time_bits, ..Widths::default() });
+            let bench = Bench::build(&[&module]);
+            let told = bench.run(0, &program, &module, Events::Traffic, EVENTS);
+            assert!(
+                told.verdicts[2] > EVENTS as u64 / 1000,
+                "{}: too few drops to tell: {told:?}",
+                program.name
+            );
+            println!("{}, time of {time_bits} bits: {EVENTS} events alike, {told:?}", program.name);
+        }
+    }
+}
+
+#[test]
+#[ignore = "needs verilator"]
+fn any_program_in_gates_does_what_the_interpreter_does() {
+    // If it did not, an operation that CoDel and RED do not use would be wrong.
+    let mut made = Vec::new();
+    for seed in 0..12 {
+        for (nth, program) in alone(seed).into_iter().enumerate() {
+            let program = QueueProgram { name: format!("seed{seed}_{nth}"), ..program };
+            match compile(&program, &Widths::default()) {
+                Ok(module) if !module.moments.is_empty() => made.push((program, module)),
+                _ => {}
+            }
+        }
+    }
+    let modules: Vec<&Module> = made.iter().map(|(_, module)| module).collect();
+    let bench = Bench::build(&modules);
+    let each = EVENTS / made.len() + 1;
+    for (nth, (program, module)) in made.iter().enumerate() {
+        bench.run(nth, program, module, Events::Edges, each);
+    }
+    println!("{} programs, {each} events each", made.len());
+}
+
+/// A generated program for each level that there is, with all its handlers at one partition.
+fn alone(seed: u64) -> Vec<QueueProgram> {
+    let program = generate::program(&mut Dice::from_seed(seed));
+    let one = |level: &Level, handlers: Handlers| {
+        let mut level = Level { handlers, partitions: Partitions::One, ..level.clone() };
+        level.order.by_least_packet = false;
+        level.packets = PacketOrder::Arrival;
+        QueueProgram { levels: vec![level], ..program.clone() }
+    };
+    program
+        .levels
+        .iter()
+        .flat_map(|level| {
+            // Two at once, so that a register is written by several; floats that no table holds spoil few programs.
+            let Handlers { key, packet_rank, enqueue, activate, select, dequeue, empty, every } =
+                level.handlers.clone();
+            let first = Handlers { key, enqueue, empty, ..Handlers::default() };
+            let second = Handlers { packet_rank, activate, dequeue, ..Handlers::default() };
+            let third = Handlers { select, every, ..Handlers::default() };
+            [first, second, third].map(|handlers| one(level, handlers))
+        })
+        .collect()
+}
+
+#[test]
+#[ignore = "needs verilator"]
+fn what_is_written_by_hand_decides_the_same() {
+    // If it did not, the price of flexibility would be that of something else.
+    for (program, text) in [(common::codel(), codel_by_hand()), (common::red(), RED_BY_HAND.to_owned())] {
+        let made = module(&program, &Widths::default());
+        let by_hand = Module { name: format!("{}_by_hand", program.name), text, ..made };
+        Bench::build(&[&by_hand]).run(0, &program, &by_hand, Events::Traffic, EVENTS);
+    }
+}
+
+#[test]
+#[ignore = "needs verilator"]
+fn a_tree_finds_the_first_and_the_last() {
+    // If it did not, another flow than the most urgent would be served, or the wrong one lose packets.
+    for program in [common::srpt(), common::pfabric()] {
+        for entries in [16, 64] {
+            let made = tree(&program, entries);
+            Bench::build(&[&made]).compare(0, &made, EVENTS, Entries::new(entries, &made).records());
+            let by_hand = tree_by_hand(&made, entries);
+            Bench::build(&[&by_hand]).compare(0, &by_hand, EVENTS, Entries::new(entries, &made).records());
+        }
+    }
+}
+
+/// The entries of a tree of ranks of 16 bits.
+struct Entries {
+    ranks: Vec<Option<u64>>,
+    has_last: bool,
+    dice: Dice,
+}
+
+impl Entries {
+    fn new(entries: u32, module: &Module) -> Self {
+        let has_last = module.ports.iter().any(|port| port.is == Is::Last);
+        Self { ranks: vec![None; entries as usize], has_last, dice: Dice::from_seed(3) }
+    }
+
+    /// What comes and goes, and what is the first and the last before it does; of equals the one with the lower number.
+    fn records(mut self) -> impl FnMut() -> Vec<u64> {
+        move || {
+            let (push, pop) = (self.dice.percent(55), self.dice.percent(50));
+            let [push_at, pop_at] = [(); 2].map(|()| self.dice.below(self.ranks.len()));
+            let few = self.dice.percent(50);
+            let rank = if few { self.dice.below(4) as u64 } else { self.dice.bits() & 0xffff };
+            let there = || self.ranks.iter().enumerate().filter_map(|(at, rank)| Some((*rank.as_ref()?, at)));
+            let first = there().min().map(|(_, at)| at);
+            let last = there().max_by_key(|(rank, at)| (*rank, usize::MAX - at)).map(|(_, at)| at);
+            let mut record = vec![u64::from(push), push_at as u64, u64::from(pop), pop_at as u64, rank];
+            record.extend([u64::from(first.is_some()), 1]);
+            record.extend([first.unwrap_or(0) as u64, u64::from(first.is_some())]);
+            if self.has_last {
+                record.extend([last.unwrap_or(0) as u64, u64::from(last.is_some())]);
+            }
+            if pop {
+                self.ranks[pop_at] = None;
+            }
+            if push {
+                self.ranks[push_at] = Some(rank);
+            }
+            record
+        }
+    }
+}
+
+const NARROW: Widths = Widths { time_bits: 63, len_bits: 16, rate_bits: 40, remaining_bits: 16 };
+
+fn tree(program: &QueueProgram, entries: u32) -> Module {
+    compile_tree(program, &NARROW, entries).unwrap_or_else(|refused| panic!("{}", refused.reason))
+}
+
+fn tree_by_hand(made: &Module, entries: u32) -> Module {
+    let has_last = made.ports.iter().any(|port| port.is == Is::Last);
+    let ports: Vec<&str> = made.ports.iter().map(|port| port.name.as_str()).collect();
+    let lines = made.ports.iter().map(|port| {
+        let way = if port.is.is_input() { "input" } else { "output" };
+        format!("{way} wire [{}:0] {}", port.bits - 1, port.name)
+    });
+    let lines: Vec<String> = lines.collect();
+    let joined = ports.iter().map(|name| format!(".{name}({name})")).collect::<Vec<_>>().join(", ");
+    let joined = if has_last { joined } else { joined + ", .last(unused)" };
+    let text = format!(
+        "{TREE_BY_HAND}\nmodule {0}_by_hand (input wire clk, input wire reset, {1});\n  wire [{2}-1:0] unused;\n  \
+         tree_by_hand #(.N({entries}), \
+         .K({2}), .LAST({3})) tree (.clk(clk), .reset(reset), {joined});\nendmodule\n",
+        made.name,
+        lines.join(", "),
+        entries.ilog2(),
+        u8::from(has_last),
+    );
+    Module { name: format!("{}_by_hand", made.name), text, ..made.clone() }
+}
+
+const CODEL_BY_HAND: &str = include_str!("by_hand/codel.v");
+const RED_BY_HAND: &str = include_str!("by_hand/red.v");
+const TREE_BY_HAND: &str = include_str!("by_hand/tree.v");
+
+/// With the table of the control law, which nobody writes by hand.
+fn codel_by_hand() -> String {
+    let mut text = String::from(
+        "module codel_step (input wire [9:0] n, output reg [62:0] step);\n  always @*\n    case (n)\n",
+    );
+    for n in 1..1024 {
+        text += &format!("      10'd{n}: step = 63'd{};\n", (100_000_000.0 / f64::from(n).sqrt()) as i64);
+    }
+    text += &format!("      default: step = 63'd{};\n    endcase\nendmodule\n", i64::MAX);
+    text + CODEL_BY_HAND
+}
+
+#[test]
+#[ignore = "needs yosys"]
+fn a_program_takes_little_more_room_than_the_same_by_hand() {
+    // If it took much more, saying a queue as a program would have a price in gates that the paper did not pay.
+    println!("| module | LUT | FF | CARRY4 | DSP | by hand: LUT | FF | CARRY4 | DSP | LUT, ratio |");
+    println!("| --- | --- | --- | --- | --- | --- | --- | --- | --- | --- |");
+    let codel = common::codel();
+    for time_bits in [63, 48, 32] {
+        let made = module(&codel, &Widths { time_bits, ..Widths::default() });
+        let by_hand = Module { name: "codel_by_hand".into(), text: codel_by_hand(), ..made.clone() };
+        let by_hand = (time_bits == 63).then_some(&by_hand);
+        let luts = row(&format!("CoDel, time of {time_bits} bits"), &made, by_hand, WITHOUT_DSP);
+        assert!(luts <= PAPER_LUTS, "{luts}");
+    }
+    let made = module(&common::red(), &Widths::default());
+    let by_hand = Module { name: "red_by_hand".into(), text: RED_BY_HAND.into(), ..made.clone() };
+    row("RED", &made, Some(&by_hand), WITHOUT_DSP);
+    row("RED, multipliers allowed", &made, Some(&by_hand), &["-nobram"]);
+    for entries in [16, 64] {
+        for program in [common::srpt(), common::pfabric()] {
+            let made = tree(&program, entries);
+            let what = format!("{}, {entries} ranks of 16 bits", program.name);
+            row(&what, &made, Some(&tree_by_hand(&made, entries)), WITHOUT_DSP);
+        }
+    }
+}
+
+const WITHOUT_DSP: &[&str] = &["-nodsp", "-nobram"];
+
+/// Prints a row, and gives the LUTs of the module that was made.
+fn row(what: &str, made: &Module, by_hand: Option<&Module>, options: &[&str]) -> u32 {
+    let mine = area(&made.name, &made.text, options);
+    let cells =
+        |area: Area| format!("{} | {} | {} | {}", area.luts, area.flip_flops, area.carries, area.dsps);
+    let beside = by_hand.map(|module| area(&module.name, &module.text, options));
+    let ratio = beside.map(|theirs| format!("{:.2}", f64::from(mine.luts) / f64::from(theirs.luts)));
+    let beside = beside.map_or_else(|| "| | |".into(), cells);
+    println!("| {what} | {} | {beside} | {} |", cells(mine), ratio.unwrap_or_default());
+    mine.luts
+}
