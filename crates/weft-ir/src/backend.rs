@@ -1,6 +1,7 @@
 //! What a back end is, and what it makes.
 
 use crate::program::{ChainProgram, Event};
+use crate::queue::{QueueCode, QueueProgram};
 use core::fmt;
 use std::sync::Arc;
 use weft_core::abi::{Cx, State};
@@ -39,6 +40,12 @@ pub trait Backend: Send + Sync {
         };
         events.iter().map(compile).collect()
     }
+
+    /// Compiles the handlers of a queue.
+    ///
+    /// # Errors
+    /// As [`Backend::compile`].
+    fn compile_queue(&self, program: &Arc<QueueProgram>) -> Result<Arc<dyn QueueCode>, Unsupported>;
 }
 
 /// Code for one segment. It is shared by workers and holds no state.
