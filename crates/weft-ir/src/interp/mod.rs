@@ -18,7 +18,6 @@ mod tests;
 use crate::backend::{Backend, Program, Unsupported};
 use crate::ir::*;
 use crate::program::{ChainProgram, Event, Input, Merge, Part, Place, VarDecl, cell_words};
-use crate::queue::{self, QueueCode, QueueProgram};
 use crate::verify::{self, Handler};
 use core::fmt;
 use std::sync::Arc;
@@ -60,11 +59,6 @@ impl Backend for Interp {
             return Err(Unsupported { reason: "the state lacks a function of the chain".into(), line: 0 });
         }
         Ok(Box::new(Interpreted { chain: chain.clone(), event, columns }))
-    }
-
-    fn compile_queue(&self, program: &Arc<QueueProgram>) -> Result<Arc<dyn QueueCode>, Unsupported> {
-        queue::verify::verify(program).map_err(|reason| Unsupported { reason, line: 0 })?;
-        Ok(Arc::new(queue::run::Interpreted::new(program.clone())))
     }
 }
 
