@@ -1,8 +1,8 @@
 //! Links: frames that wait in a queue program, and leave at a rate.
 //!
 //! A [`Link`] stands between the chains of a node and a port. It owns the frames that wait; its [`Queue`] knows of each
-//! what [`describe`] reads from its headers, and never the rest. Frames come in by [`Link::handle_frame`], those that may
-//! leave come out by [`Link::poll_frame`], and [`Link::poll_timeout`] says when to ask again.
+//! what [`describe`] reads from its headers, and never the rest. Frames come in by [`Link::handle_frame`], those that
+//! may leave come out by [`Link::poll_frame`], and [`Link::poll_timeout`] says when to ask again.
 
 use crate::queue::{Counts, LineCount, Packet, PartitionState, Queue};
 use core::fmt;
@@ -15,6 +15,10 @@ use weft_ir::queue::{Field, QueueCode, QueueProgram};
 
 /// A link that was held up sends so much faster than its rate afterwards, until it has made up for this time at most.
 pub const CATCH_UP_NS: u64 = 2_000_000;
+
+/// Below this rate, in bits a second, packets that the kernel has not cut yet are cut before they wait: on a slow link
+/// the whole of one would be in the way of all others.
+pub const CUT_BELOW: u64 = 1_000_000_000;
 
 const IPV4: u8 = 4;
 const IPV6: u8 = 6;
@@ -55,8 +59,12 @@ pub struct Link {
     /// The frames that wait, by the handle that the queue has of them.
     frames: Vec<Option<Frame>>,
     free: Vec<u32>,
+    /// Of a packet that is being cut; empty between two.
+    segments: Vec<Frame>,
     /// When the frame that was sent last is through.
     free_at: u64,
+    /// It had nothing to send since: there is nothing to make up for.
+    was_idle: bool,
     waits: Waits,
     /// What earlier queues of this link counted.
     before: Counts,
@@ -85,9 +93,21 @@ impl Link {
     /// A link with nothing in it.
     pub fn new(plan: LinkPlan, now: Time, seed: u64) -> Self {
         let queue = queue_of(&plan, now, seed);
-        let (frames, free) = (Vec::new(), Vec::new());
+        let (frames, free, segments) = (Vec::new(), Vec::new(), Vec::new());
         let waits = Waits::default();
-        Self { plan, queue, frames, free, free_at: 0, waits, before: Counts::default(), swap_overflow: 0 }
+        let before = Counts::default();
+        Self {
+            plan,
+            queue,
+            frames,
+            free,
+            segments,
+            free_at: 0,
+            was_idle: true,
+            waits,
+            before,
+            swap_overflow: 0,
+        }
     }
 
     /// What it runs.
@@ -97,6 +117,23 @@ impl Link {
 
     /// A frame is to be sent. The queue may drop it, or others for it.
     pub fn handle_frame(&mut self, frame: Frame, pool: &mut Pool, now: Time) {
+        let is_slow = self.plan.rate.is_some_and(|rate| rate < CUT_BELOW);
+        if !(is_slow && frame.meta.offload.gso.is_some()) {
+            return self.enqueue(frame, pool, now);
+        }
+        let network = if self.plan.is_ip { Some(0) } else { network_at(pool.bytes(&frame)) };
+        let mut segments = core::mem::take(&mut self.segments);
+        let is_cut = network.is_some_and(|at| pool.segment(&frame, at, &mut segments).is_ok());
+        // What cannot be cut now, for want of buffers or because it is not what it says, waits as it is.
+        match is_cut {
+            true => pool.give(frame),
+            false => segments.push(frame),
+        }
+        segments.drain(..).for_each(|segment| self.enqueue(segment, pool, now));
+        self.segments = segments;
+    }
+
+    fn enqueue(&mut self, frame: Frame, pool: &mut Pool, now: Time) {
         let mut packet = describe(pool.bytes(&frame), self.plan.is_ip);
         packet.class = frame.meta.mark as u32;
         let handle = match self.free.pop() {
@@ -120,13 +157,18 @@ impl Link {
         }
         let sent = self.queue.dequeue(now);
         self.drop_dropped(pool);
-        let sent = sent?;
+        let Some(sent) = sent else {
+            self.was_idle = true;
+            return None;
+        };
         let frame = self.take(sent.handle)?;
         self.waits.note(now.saturating_sub(sent.arrived_ns));
         if let Some(rate) = self.plan.rate {
-            let from = self.free_at.max(now.saturating_sub(CATCH_UP_NS));
+            let late = if self.was_idle { 0 } else { CATCH_UP_NS };
+            let from = self.free_at.max(now.saturating_sub(late));
             self.free_at = from + u64::from(sent.len).saturating_mul(8_000_000_000) / rate.max(1);
         }
+        self.was_idle = false;
         let dscp = self.queue.last_sent(Field::Dscp).map(|dscp| dscp as u8);
         set_codepoints(pool.bytes_mut(&frame), self.plan.is_ip, sent.ecn, dscp);
         Some(frame)
