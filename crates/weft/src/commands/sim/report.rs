@@ -299,10 +299,10 @@ impl Report {
 /// Why figures differ from those of the slides. What is said of ns-2 is of the authors' scripts, run by us.
 const WHY: &str = "\
 The slides give these figures for bulk and web on LTE. In the authors' scripts that is CoDel+FQ against
-Bufferbloat+FQ (2a), and read so directions and factors agree; how much there is depends on the trace, and the one
-of the paper is not published with the others. Read as CoDel+FCFS against CoDel+FQ, which the scripts run at
-15 Mbit/s (1b), they do not: beside the web NewReno gets 8 to 9 Mbit/s of 15 under CoDel, here and in ns-2 (8.6 with
-fair queueing, one seed, 150 s). The tail is that of flows of more than 10 MB, one in a thousand: it takes all
+Bufferbloat+FQ (2a), and that line is to be compared; how much there is depends on the trace, and the one of the
+paper is not published with the others. Read as CoDel+FCFS against CoDel+FQ, which the scripts run at 15 Mbit/s
+(1b), nothing comes near: beside the web NewReno under CoDel gets less than 9 Mbit/s of 15, here and in ns-2 (8.6
+with fair queueing, one seed, 150 s). The tail is that of flows of more than 10 MB, one in a thousand: it takes all
 seeds and the whole time to be seen.
 ";
 
