@@ -26,6 +26,8 @@ use weft_ir::interp::Interp;
 use weft_ir::program::ChainProgram;
 use weft_ir::text::{parse_program, write_program};
 use weft_ir::verify::verify_program;
+use weft_lang::check::fold::fold;
+use weft_lang::check::question::{StatementKind, statements};
 use weft_lang::source::SourceMap;
 use weft_lang::{Resolver, format::format, lexer, parser};
 use weft_native::{ENTROPY_BYTES, Secrets, prepare};
@@ -432,6 +434,49 @@ pub fn firewall_lists(data: &[u8]) {
     }
     if list.rows.len() < 1000 {
         insert(&list, "edge.ruleset.rules");
+    }
+}
+
+/// Statements on tables of a running network: any text gives statements or faults, and what they ask of a row is
+/// worked out or refused.
+pub fn questions(data: &[u8]) {
+    struct Tables;
+    impl Resolver for Tables {
+        fn text(&mut self, _path: &str, _from: Option<&str>) -> Result<String, String> {
+            Ok(TABLES.to_owned())
+        }
+
+        fn proto(&mut self, _path: &str, _from: Option<&str>) -> Result<Schema, String> {
+            Err("there is none".to_owned())
+        }
+    }
+    const TABLES: &str =
+        "CREATE TABLE rules (rank U32 PRIMARY KEY, net CIDR?, name TEXT(8)?, n I64, x F64?, may BOOL)
+        MAX 100 ROWS FILLED BY CONTROLLER;";
+    let Some(text) = program(data) else { return };
+    let (network, _, sources) = weft_lang::check("fuzz.weft", &mut Tables);
+    let network = network.expect("its table is sound");
+    let (asked, faults, _) = statements(&network, &sources, text);
+    let is_refused = faults.iter().any(|fault| fault.is_error());
+    assert!(!is_refused || asked.is_empty(), "what has a fault is not done by halves");
+    let net = Value::Bytes(vec![10, 0, 0, 0, 8]);
+    let rows = [
+        [Value::Int(1), net, Value::text("a"), Value::Int(i64::MIN), Value::Float(0.5), Value::Bool(true)],
+        [Value::Int(0), Value::Null, Value::Null, Value::Int(0), Value::Null, Value::Bool(false)],
+    ];
+    for (statement, row) in asked.iter().flat_map(|statement| rows.iter().map(move |row| (statement, row))) {
+        let exprs: Vec<_> = match &statement.kind {
+            StatementKind::Select { items, filter, .. } => {
+                items.iter().map(|(_, e)| e).chain(filter).collect()
+            }
+            StatementKind::Update { set, filter } => set.iter().map(|(_, e)| e).chain(filter).collect(),
+            StatementKind::Count { filter } | StatementKind::Delete { filter } => filter.iter().collect(),
+            StatementKind::Insert { .. } => Vec::new(),
+        };
+        for expr in exprs {
+            // An error is told to who asked.
+            let _ = fold(expr, row);
+        }
     }
 }
 

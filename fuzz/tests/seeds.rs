@@ -190,6 +190,18 @@ fn firewall_lists_are_read_or_refused() {
     run(firewall_lists, vec![with(0, nft), with(4, nft), with(3, nft), with(1, iptables), with(6, iptables)]);
 }
 
+/// Who may ask a node could crash it, or change half of what a statement says.
+#[test]
+fn questions_are_answered_or_refused() {
+    let seeds = [
+        "SELECT rank, net AS n, x * 2.0 FROM rules WHERE '10.1.2.3' IN net AND name LIKE 'a%' ORDER BY n DESC LIMIT 3;",
+        "INSERT OR REPLACE INTO rules (rank, n, may) VALUES (1, -5, TRUE), (2, 7, FALSE);",
+        "UPDATE rules SET n = n / (n + 1), name = upper(name) WHERE rank BETWEEN 1 AND 9 OR may;",
+        "DELETE FROM rules WHERE x IS NULL; SELECT count(*) FROM rules",
+    ];
+    run(questions, seeds.map(|seed| seed.as_bytes().to_vec()).into());
+}
+
 /// A file of IR could crash whoever reads it.
 #[test]
 fn chains_are_read_or_refused() {

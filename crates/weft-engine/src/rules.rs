@@ -18,6 +18,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use weft_core::abi::State;
 use weft_core::classify::{Built, Description, Snapshot};
+use weft_core::matching::near::NO_WAYS;
 use weft_core::matching::{MatchSpec, Matcher, TooManyRows};
 use weft_core::table::{ColumnSpec, Insert, Table, TableSpec};
 use weft_core::types::Repr;
@@ -111,8 +112,15 @@ pub struct Pending {
 
 #[derive(Debug)]
 enum Work {
-    Changes(Vec<Change>),
-    Built { at: usize, built: Built },
+    Changes {
+        changes: Vec<Change>,
+        /// By match: what was built of the rows at once.
+        built: Vec<Option<Built>>,
+    },
+    Built {
+        at: usize,
+        built: Built,
+    },
 }
 
 /// What a table is and holds.
@@ -163,6 +171,8 @@ struct Match {
     spare: Option<Arc<Matcher>>,
     /// A program of the update that is staged has it.
     is_bound: bool,
+    /// The packing and the ways of the matcher that code was made for.
+    coded: (u64, u64),
 }
 
 impl fmt::Display for TableName {
@@ -241,8 +251,9 @@ impl StateStore {
         let counts = check(&held.tables[0], &changes)?;
         match filled.bring_on(&held.tables[0], &changes) {
             Ok(anew) => {
+                let built = filled.build_if_quick();
                 let swap = filled.exchange(&mut held.tables[0]);
-                Ok(Pending { swap, counts, name: name.clone(), work: Work::Changes(changes), anew })
+                Ok(Pending { swap, counts, name: name.clone(), work: Work::Changes { changes, built }, anew })
             }
             Err(at) => {
                 filled.forget_spare();
@@ -261,18 +272,20 @@ impl StateStore {
         let now = &held.tables[0];
         let Some(spare) = &filled.spare else { return };
         match work {
-            Work::Changes(changes) => {
-                let pairs = filled.matches.iter_mut().zip(&anew);
-                let kept =
-                    pairs.filter(|(_, anew)| !**anew).filter_map(|(matched, _)| matched.spare.as_mut());
-                if carry_out(spare, &mut kept.collect::<Vec<_>>(), &changes).is_err() {
+            Work::Changes { changes, built } => {
+                let pairs = filled.matches.iter_mut().zip(built).zip(&anew).filter(|(_, anew)| !**anew);
+                let kept = pairs.filter_map(|((matched, built), _)| Some((matched.spare.as_mut()?, built)));
+                let (mut matchers, built): (Vec<_>, Vec<_>) = kept.unzip();
+                if carry_out(spare, &mut matchers, &changes).is_err() {
                     return filled.forget_spare();
+                }
+                for (matcher, built) in matchers.into_iter().zip(built) {
+                    built.into_iter().for_each(|built| adopt(matcher, built));
                 }
             }
             Work::Built { at, built } => {
                 if let Some(matcher) = filled.matches.get_mut(at).and_then(|matched| matched.spare.as_mut()) {
-                    // One that has changed too much since is rebuilt in its turn.
-                    let _ = Arc::make_mut(matcher).adopt(built);
+                    adopt(matcher, built);
                 }
             }
         }
@@ -295,6 +308,20 @@ impl StateStore {
             }
         }
         stale
+    }
+
+    /// Whether rules have another shape than those that code was made for: it finds them, and would sooner if it were
+    /// made anew.
+    pub fn is_outdated(&self) -> bool {
+        let held = self.names().collect::<Vec<_>>();
+        let filled = held.iter().filter_map(|name| self.held(name)?.filled.as_ref());
+        filled.flat_map(|filled| &filled.matches).any(Match::is_outdated)
+    }
+
+    /// Code was made anew for the rules as they are.
+    pub fn note_coded(&mut self) {
+        let filled = self.held_tables().filter_map(|held| held.filled.as_mut());
+        filled.flat_map(|filled| &mut filled.matches).for_each(Match::note_coded);
     }
 
     /// The rules of a match over a table, to be built elsewhere.
@@ -334,6 +361,7 @@ impl Filled {
     ) -> Result<Arc<Matcher>, TooManyRows> {
         if let Some(matched) = self.matches.iter_mut().find(|matched| matched.spec == *spec) {
             matched.is_bound = true;
+            matched.note_coded();
             return Ok(Arc::clone(&matched.now));
         }
         let (now, spare) = match &self.spare {
@@ -345,8 +373,10 @@ impl Filled {
                 (now, Some(Arc::new(spare)))
             }
         };
-        let now = Arc::new(now);
-        self.matches.push(Match { spec: spec.clone(), now: Arc::clone(&now), spare, is_bound: true });
+        let (now, coded) = (Arc::new(now), (0, 0));
+        let mut matched = Match { spec: spec.clone(), now: Arc::clone(&now), spare, is_bound: true, coded };
+        matched.note_coded();
+        self.matches.push(matched);
         Ok(now)
     }
 
@@ -382,6 +412,17 @@ impl Filled {
         Ok(anew)
     }
 
+    /// Builds anew what is quickly built of the rows of the second copy: a delta beside few rules costs more than they.
+    fn build_if_quick(&mut self) -> Vec<Option<Built>> {
+        let build = |matched: &mut Match| {
+            let matcher = matched.spare.as_mut()?;
+            let built = matcher.built_if_quick()?;
+            adopt(matcher, built.clone());
+            Some(built)
+        };
+        self.matches.iter_mut().map(build).collect()
+    }
+
     fn forget_spare(&mut self) {
         self.spare = None;
         self.matches.iter_mut().for_each(|matched| matched.spare = None);
@@ -398,6 +439,18 @@ impl Filled {
             matchers.push([Arc::clone(spare), Arc::clone(&matched.now)]);
         }
         Arc::new(Swap { tables: [Arc::clone(spare), Arc::clone(table)], matchers })
+    }
+}
+
+impl Match {
+    fn note_coded(&mut self) {
+        self.coded = (self.now.packing(), self.now.ways());
+    }
+
+    /// Whether code would find rows sooner if it were made anew.
+    fn is_outdated(&self) -> bool {
+        let (packing, ways) = self.coded;
+        self.now.packing() != packing || (self.now.ways() != NO_WAYS && self.now.ways() != ways)
     }
 }
 
@@ -580,6 +633,11 @@ fn carry_out(
         live.for_each(|(matcher, anew)| *anew = matcher.insert(row).is_err());
     }
     Ok(anew)
+}
+
+/// Takes on what was built. A matcher that has changed too much since is rebuilt in its turn.
+fn adopt(matcher: &mut Arc<Matcher>, built: Built) {
+    let _ = Arc::make_mut(matcher).adopt(built);
 }
 
 /// A table with the same rows.

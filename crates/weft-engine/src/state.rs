@@ -45,6 +45,8 @@ pub struct Staged {
     watched: Vec<Arc<Table>>,
     /// By chain: its native functions.
     natives: BTreeMap<String, Vec<Arc<dyn Prepared>>>,
+    /// Rows of the text are no matter.
+    keeps_rows: bool,
 }
 
 /// The state of one version of a chain: what each worker's programs run on.
@@ -139,7 +141,14 @@ impl StateStore {
         }
         store.held_vars().for_each(|var| var.is_bound = false);
         store.held_filters().for_each(|filter| filter.is_bound = false);
-        Staged { store, limits: Vec::new(), bound: Vec::new(), watched: Vec::new(), natives: BTreeMap::new() }
+        Staged {
+            store,
+            limits: Vec::new(),
+            bound: Vec::new(),
+            watched: Vec::new(),
+            natives: BTreeMap::new(),
+            keeps_rows: false,
+        }
     }
 
     /// Takes over an update that was published. State that it does not know is forgotten; it goes when the last
@@ -192,7 +201,7 @@ impl StateStore {
         self.chains.get_mut(&name.chain)?.tables.get_mut(&(name.instance.clone(), name.table.clone()))
     }
 
-    fn held_tables(&mut self) -> impl Iterator<Item = &mut HeldTable> {
+    pub(crate) fn held_tables(&mut self) -> impl Iterator<Item = &mut HeldTable> {
         self.shared.values_mut().chain(self.chains.values_mut().flat_map(|chain| chain.tables.values_mut()))
     }
 
@@ -218,6 +227,11 @@ impl StateStore {
 }
 
 impl Staged {
+    /// The programs are those that run, without the rows of their text: the tables keep theirs.
+    pub fn keep_rows(&mut self) {
+        self.keeps_rows = true;
+    }
+
     /// The functions of a chain's [`ChainProgram::natives`], ready to be called, before the chain is bound.
     pub fn give_natives(&mut self, chain: &str, natives: Vec<Arc<dyn Prepared>>) {
         self.natives.insert(chain.to_owned(), natives);
@@ -309,7 +323,7 @@ impl Staged {
             }
             if let Some(filled) = &held.filled {
                 let (table, n_keys) = (&held.tables[0], decl.spec.key.len());
-                if *table.spec() == decl.spec && filled.is_of(n_keys, &decl.rows) {
+                if *table.spec() == decl.spec && (self.keeps_rows || filled.is_of(n_keys, &decl.rows)) {
                     held.is_bound = true;
                     return Ok(held.tables.clone());
                 }

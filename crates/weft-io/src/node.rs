@@ -253,6 +253,15 @@ impl Node {
         (0..n).try_for_each(|_| acknowledged.recv().map_err(|_| NodeError::WorkerLost))
     }
 
+    /// Has the packet side run other code of the plan that it runs, and waits until it does.
+    ///
+    /// # Errors
+    /// [`NodeError::WorkerLost`].
+    pub fn take_code(&self, packets: &Arc<PacketPlan>) -> Result<(), NodeError> {
+        let Some(handle) = &self.packets else { return Ok(()) };
+        handle.take_code(packets).ok_or(NodeError::WorkerLost)
+    }
+
     /// Whether all workers run. One that has ended without being told to takes its connections with it.
     pub fn is_alive(&self) -> bool {
         self.workers.iter().all(|(_, thread)| !thread.is_finished())

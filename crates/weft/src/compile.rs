@@ -225,6 +225,21 @@ impl Compiler {
         Ok(Compiled { plan: Arc::new(plan), packets, took: begun.elapsed(), planned, state })
     }
 
+    /// Makes the code of the chains on ports anew, for rules as they are now; the rest of the version stays.
+    ///
+    /// # Errors
+    /// As of [`Compiler::compile`].
+    pub(crate) fn packets_anew(
+        &self,
+        network: &hir::Network,
+        sources: &SourceMap,
+    ) -> Result<PacketPlan, Vec<Diagnostic>> {
+        let on_ports = packets::lower(network, sources, self.workers, |_| true)?;
+        let mut state = self.store.stage();
+        state.keep_rows();
+        packets::plan(network, on_ports, self.version, &mut state, &*self.backend)
+    }
+
     /// A plan runs: its state is the node's from now on.
     pub(crate) fn commit(&mut self, compiled: Compiled) {
         self.version = compiled.plan.version;

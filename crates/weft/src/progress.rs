@@ -1,4 +1,4 @@
-//! How far a long piece of work on packets is, on a terminal.
+//! How far a long piece of work on packets or rows is, on a terminal.
 
 use crate::commands::grouped;
 use std::io::{IsTerminal as _, Write as _};
@@ -11,6 +11,8 @@ const QUIET: Duration = Duration::from_secs(1);
 const WIDE: u64 = 24;
 
 pub(crate) struct Progress {
+    /// What is counted.
+    what: &'static str,
     begun: Instant,
     next: Option<Instant>,
     is_shown: bool,
@@ -18,12 +20,16 @@ pub(crate) struct Progress {
 
 impl Progress {
     pub(crate) fn new(begun: Instant) -> Self {
-        let next = std::io::stderr().is_terminal().then(|| begun + QUIET);
-        Self { begun, next, is_shown: false }
+        Self::of("packets", begun)
     }
 
-    /// `parts`: what is done of the work, in bytes of a file or in seconds, and all of it where that is known.
-    pub(crate) fn show(&mut self, packets: u64, parts: (u64, Option<u64>)) {
+    pub(crate) fn of(what: &'static str, begun: Instant) -> Self {
+        let next = std::io::stderr().is_terminal().then(|| begun + QUIET);
+        Self { what, begun, next, is_shown: false }
+    }
+
+    /// `parts`: what is done of the work, in bytes or rows of a file or in seconds, and all of it where that is known.
+    pub(crate) fn show(&mut self, n: u64, parts: (u64, Option<u64>)) {
         let Some(next) = self.next else { return };
         let now = Instant::now();
         if now < next {
@@ -31,7 +37,7 @@ impl Progress {
         }
         self.next = Some(now + EVERY);
         self.is_shown = true;
-        eprint!("\r{}\x1b[K", line(packets, parts, now - self.begun));
+        eprint!("\r{}\x1b[K", line((n, self.what), parts, now - self.begun));
         let _ = std::io::stderr().flush();
     }
 
@@ -42,9 +48,9 @@ impl Progress {
     }
 }
 
-fn line(packets: u64, (done, all): (u64, Option<u64>), took: Duration) -> String {
+fn line((n, what): (u64, &str), (done, all): (u64, Option<u64>), took: Duration) -> String {
     let seconds = took.as_secs_f64().max(1e-9);
-    let rate = format!("{} packets, {}/s", grouped(packets), grouped((packets as f64 / seconds) as u64));
+    let rate = format!("{} {what}, {}/s", grouped(n), grouped((n as f64 / seconds) as u64));
     let Some(all) = all.filter(|all| *all > 0) else { return rate };
     let done = done.min(all);
     let full = (WIDE * done / all) as usize;
@@ -69,7 +75,7 @@ mod tests {
     #[test]
     fn the_line_says_how_long_it_will_take() {
         // A long replay would look as if it hung.
-        let line = |bytes| line(30_000, bytes, Duration::from_secs(10));
+        let line = |bytes| line((30_000, "packets"), bytes, Duration::from_secs(10));
         let told = line((250, Some(1000)));
         assert_eq!(told, "[######------------------]  25 %  30,000 packets, 3,000/s, 0:30 left");
         assert_eq!(line((0, Some(0))), "30,000 packets, 3,000/s");

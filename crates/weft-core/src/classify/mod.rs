@@ -438,6 +438,11 @@ impl Classifier {
         !(self.log.is_empty() || matches!(*self.structure, Structure::Space) && self.space.is_hash())
     }
 
+    /// What [`Classifier::rebuild`] gives, if it takes less than a millisecond: for few rules, as vectors of bits.
+    pub fn rebuild_if_quick(&self) -> Option<Built> {
+        matches!(*self.structure, Structure::Vectors(_)).then(|| self.rebuild())
+    }
+
     /// What the table is compiled to, for people.
     pub fn describe(&self) -> Description {
         let (kind, parts, depth) = match &*self.structure {

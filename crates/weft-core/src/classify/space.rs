@@ -137,16 +137,13 @@ impl Space {
         self.len -= 1;
         let (care, _) = layout.common(rule.lo, rule.hi, rule.extra);
         let own = self.tuple(&care, true);
-        let is_wider = |mask: &Words| mask.iter().zip(&care).all(|(mask, care)| mask & !care == 0);
-        let others = (0..self.tuples.len()).filter(|&at| Some(at) != own && is_wider(&self.tuples[at].mask));
-        let order: Vec<usize> = own.into_iter().chain(others).collect();
-        for at in order {
-            if self.tuples[at].remove(rule.rank, rule.lo) {
-                if self.tuples[at].len == 0 {
-                    self.tuples.remove(at);
-                } else {
-                    self.sort();
-                }
+        if own.is_some_and(|at| self.remove_from(at, rule)) {
+            return;
+        }
+        for at in 0..self.tuples.len() {
+            let mut bits = self.tuples[at].mask.iter().zip(&care);
+            let is_wider = bits.all(|(mask, care)| mask & !care == 0);
+            if is_wider && Some(at) != own && self.remove_from(at, rule) {
                 return;
             }
         }
@@ -239,6 +236,19 @@ impl Space {
         let done = self.tuples[at].insert(rule, self.words, probes_max);
         self.sort();
         done
+    }
+
+    /// Takes a rule out of a tuple, which goes with its last one; false if it is not in it.
+    fn remove_from(&mut self, at: usize, rule: Stored<'_>) -> bool {
+        if !self.tuples[at].remove(rule.rank, rule.lo) {
+            return false;
+        }
+        if self.tuples[at].len == 0 {
+            self.tuples.remove(at);
+        } else {
+            self.sort();
+        }
+        true
     }
 
     fn sort(&mut self) {

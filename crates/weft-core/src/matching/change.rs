@@ -12,6 +12,9 @@ use std::sync::Arc;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Reshape;
 
+/// Changes beside few rules for which these are not built anew at once.
+const BESIDE_MAX: usize = 16;
+
 /// What a matcher needs to know to change.
 #[derive(Clone, Debug)]
 pub(super) struct Changes {
@@ -134,6 +137,11 @@ impl Matcher {
         self.classifier.snapshot()
     }
 
+    /// What is to be built of the rules, if it is built in less than a millisecond and many changes are beside it.
+    pub fn built_if_quick(&self) -> Option<Built> {
+        if self.changed() < BESIDE_MAX { None } else { self.classifier.rebuild_if_quick() }
+    }
+
     /// Takes on what was built of a snapshot of this matcher, or of one that is alike.
     ///
     /// # Errors
@@ -182,6 +190,9 @@ pub(super) fn patterns(
     row: Row,
     cell: &dyn Fn(Row, u16) -> Cell,
 ) -> Option<Vec<crate::classify::Pattern>> {
-    let all: Option<Vec<_>> = codecs.iter().map(|codec| codec.patterns(row, cell)).collect();
-    all.map(|all| all.into_iter().flatten().collect())
+    let mut all = Vec::with_capacity(2 * codecs.len());
+    for codec in codecs {
+        all.extend(codec.patterns(row, cell)?);
+    }
+    Some(all)
 }

@@ -1,9 +1,10 @@
 //! Priorities for rows that come and go: numbers in the order of the rows, with room between them.
 //!
 //! Where the column of the order is the whole key and fits, a row's place is its value. Otherwise rows have labels. One
-//! that comes between two others gets a label between theirs; where there is none left, the labels of as few
-//! neighbours as leave room are spread anew. Source: M. A. Bender and others, "Two simplified algorithms for
-//! maintaining order in a list" (ESA 2002), section 2.
+//! that comes between two others gets a label between theirs: in the middle, or near the last one of a run, of which
+//! more will come. Where there is none left, the labels of as few neighbours as leave room are spread anew, with half
+//! of the room where a run goes on. Source: M. A. Bender and others, "Two simplified algorithms for maintaining order
+//! in a list" (ESA 2002), section 2.
 
 use super::MatchSpec;
 use super::codec::{self, Cell};
@@ -13,8 +14,15 @@ use std::collections::BTreeMap;
 
 /// Labels are below this.
 const LABELS: u64 = 1 << 32;
-/// Distance to the last label, or the first, of a row that comes behind all others or before them.
-const STEP: u64 = 1 << 12;
+/// Distance to the last label, or the first, of a row that comes behind all others or before them: of the nth, the nth
+/// part of this. So much is never used up, and the first few have room between them for many.
+const STEP: u64 = 1 << 26;
+/// Distance to the last one of a run that has others behind it, if there is room for [`RUN_ROOM`] such steps.
+const RUN_STEP: u64 = 1 << 6;
+/// Rows for which a run has room, at least where there are so many labels.
+const RUN_ROOM: u64 = 1 << 10;
+/// As many rows that came one after the other are a run.
+const RUN: usize = 4;
 /// How many of the labels of a span of 2^i may be in use: FILL^i. With 32 bits there is room for 2^24 rows.
 const FILL: f64 = 1.69;
 
@@ -35,8 +43,18 @@ pub(super) struct Rank {
 pub(super) enum Order {
     /// The rank is the label.
     Direct { descending: bool, ty: Type },
-    /// Label and rule by rank.
-    Labels(BTreeMap<Rank, (u32, u32)>),
+    /// By rank; and how many rows have come.
+    Labels(BTreeMap<Rank, Labelled>, u32),
+}
+
+/// A row with its label.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Labelled {
+    label: u32,
+    /// The rule.
+    id: u32,
+    /// How many rows had come before, modulo 2^32.
+    came: u32,
 }
 
 impl Rank {
@@ -78,7 +96,7 @@ impl Order {
         if spec.by == 0 && table.key.len() == 1 && fits {
             return Self::Direct { descending: spec.descending, ty: by_ty };
         }
-        Self::Labels(BTreeMap::new())
+        Self::Labels(BTreeMap::new(), 0)
     }
 
     /// The order of rows that are in order already, by rule; gives the label of each.
@@ -87,9 +105,9 @@ impl Order {
         let label_of = |at: u64| (at * LABELS / n) as u32;
         match self {
             Self::Direct { .. } => ranks.iter().map(|(rank, _)| self.direct(rank)).collect(),
-            Self::Labels(labels) => {
-                let all = ranks.into_iter().zip(0..).map(|((rank, id), at)| (rank, (label_of(at), id)));
-                *labels = all.collect();
+            Self::Labels(labels, _) => {
+                let held = |id, at| Labelled { label: label_of(at), id, came: 0 };
+                *labels = ranks.into_iter().zip(0..).map(|((rank, id), at)| (rank, held(id, at))).collect();
                 (0..n).map(label_of).collect()
             }
         }
@@ -97,30 +115,42 @@ impl Order {
 
     /// Takes in a row; gives its label, and leaves the rules in `moved` that have another one now.
     pub(super) fn insert(&mut self, rank: Rank, id: u32, moved: &mut Vec<(u32, u32)>) -> u32 {
-        let Self::Labels(labels) = self else { return self.direct(&rank) };
-        let before = labels.range(..&rank).next_back().map(|(_, (label, _))| u64::from(*label) + 1);
-        let behind = labels.range(&rank..).next().map(|(_, (label, _))| u64::from(*label));
-        let (first, end) = (before.unwrap_or(0), behind.unwrap_or(LABELS));
+        let Self::Labels(labels, came) = self else { return self.direct(&rank) };
+        *came = came.wrapping_add(1);
+        let came = *came;
+        let before: Near = nearest(labels.range(..&rank).rev());
+        let behind: Near = nearest(labels.range(&rank..));
+        let first = before[0].map_or(0, |held| u64::from(held.label) + 1);
+        let end = behind[0].map_or(LABELS, |held| u64::from(held.label));
+        let run = match (ends_run(&before, &behind), ends_run(&behind, &before)) {
+            (true, _) => Some(Run::Up),
+            (_, true) => Some(Run::Down),
+            _ => None,
+        };
         if first < end {
             let half = (end - first) / 2;
-            let label = match (before, behind) {
-                (Some(_), None) => first + half.min(STEP),
-                (None, Some(_)) => end - 1 - half.min(STEP),
+            let step = STEP / (labels.len() as u64 + 1);
+            let run_step = ((end - first) / RUN_ROOM).min(RUN_STEP);
+            let label = match (before[0], behind[0], run) {
+                (Some(_), None, _) => first + half.min(step),
+                (None, Some(_), _) => end - 1 - half.min(step),
+                (_, _, Some(Run::Up)) => first + run_step,
+                (_, _, Some(Run::Down)) => end - 1 - run_step,
                 _ => first + half,
             } as u32;
-            labels.insert(rank, (label, id));
+            labels.insert(rank, Labelled { label, id, came });
             return label;
         }
         let near = (end.min(LABELS - 1)) as u32;
-        labels.insert(rank.clone(), (near, id));
-        spread(labels, &rank, near, moved);
+        labels.insert(rank.clone(), Labelled { label: near, id, came });
+        spread(labels, &rank, near, run, moved);
         let at = moved.iter().position(|(moved, _)| *moved == id).expect("it is within the span");
         moved.swap_remove(at).1
     }
 
     /// Forgets a row.
     pub(super) fn remove(&mut self, rank: &Rank) {
-        if let Self::Labels(labels) = self {
+        if let Self::Labels(labels, _) = self {
             labels.remove(rank);
         }
     }
@@ -134,23 +164,63 @@ impl Order {
     }
 }
 
+/// Rows that come one after the other.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Run {
+    /// Each behind the last.
+    Up,
+    /// Each before the last.
+    Down,
+}
+
+/// Neighbours on one side, the nearest first.
+type Near = [Option<Labelled>; RUN];
+
+fn nearest<'l>(mut from: impl Iterator<Item = (&'l Rank, &'l Labelled)>) -> Near {
+    core::array::from_fn(|_| from.next().map(|(_, held)| *held))
+}
+
+/// Whether rows come one after the other on this side.
+fn ends_run(side: &Near, other: &Near) -> bool {
+    let came = |near: &Near, nth: usize| near[nth].map(|held| held.came);
+    (1..RUN).all(|nth| came(side, nth).is_some() && came(side, nth) < came(side, nth - 1))
+        && came(other, 0) < came(side, 0)
+}
+
 /// Spreads the labels of the least span around `near` that is not too full; each rule with its new label goes to
 /// `moved`.
-fn spread(labels: &mut BTreeMap<Rank, (u32, u32)>, rank: &Rank, near: u32, moved: &mut Vec<(u32, u32)>) {
+fn spread(
+    labels: &mut BTreeMap<Rank, Labelled>,
+    rank: &Rank,
+    near: u32,
+    run: Option<Run>,
+    moved: &mut Vec<(u32, u32)>,
+) {
     for bits in 1..=32 {
         let base = u64::from(near) >> bits << bits;
         let end = base + (1 << bits);
         let is_in = |label: u32| (base..end).contains(&u64::from(label));
-        let n_before = labels.range(..rank).rev().take_while(|(_, (label, _))| is_in(*label)).count();
-        let n_behind = labels.range(rank..).take_while(|(_, (label, _))| is_in(*label)).count();
+        let n_before = labels.range(..rank).rev().take_while(|(_, held)| is_in(held.label)).count();
+        let n_behind = labels.range(rank..).take_while(|(_, held)| is_in(held.label)).count();
         let n = (n_before + n_behind) as u64;
         if bits < 32 && n as f64 > FILL.powi(bits) {
             continue;
         }
         let first = labels.range(..rank).rev().take(n_before).last().map_or(rank, |(rank, _)| rank).clone();
-        for (at, (_, (label, id))) in (0..n).zip(labels.range_mut(first..)) {
-            *label = (base + at * (end - base) / n) as u32;
-            moved.push((*id, *label));
+        // Those that stay before the run's room.
+        let before = match run {
+            Some(Run::Up) => n_before as u64 + 1,
+            Some(Run::Down) => n_before as u64,
+            None => n,
+        };
+        let close = (end - base) / 2 / n;
+        for (at, (_, held)) in (0..n).zip(labels.range_mut(first..)) {
+            held.label = match run {
+                Some(_) if close > 0 && at < before => base + at * close,
+                Some(_) if close > 0 => end - (n - at) * close,
+                _ => base + at * (end - base) / n,
+            } as u32;
+            moved.push((held.id, held.label));
         }
         return;
     }
@@ -167,7 +237,7 @@ mod tests {
 
     /// Inserts numbers in an order, and holds that labels are in theirs; gives how many were moved.
     fn order_of(numbers: impl Iterator<Item = u64>) -> usize {
-        let mut order = Order::Labels(BTreeMap::new());
+        let mut order = Order::Labels(BTreeMap::new(), 0);
         let mut by_id = BTreeMap::new();
         let mut n_moved = 0;
         for (id, by) in (0..).zip(numbers) {
@@ -177,9 +247,9 @@ mod tests {
             n_moved += moved.len();
             by_id.extend(moved);
         }
-        let Order::Labels(labels) = &order else { panic!("these are labels") };
+        let Order::Labels(labels, _) = &order else { panic!("these are labels") };
         let mut last = None;
-        for (label, id) in labels.values() {
+        for Labelled { label, id, .. } in labels.values() {
             assert!(last < Some(*label), "labels are in the order of ranks");
             assert_eq!(by_id[id], *label, "who is moved is told");
             last = Some(*label);
@@ -194,10 +264,13 @@ mod tests {
         assert_eq!(order_of(0..N), 0, "behind all others");
         assert_eq!(order_of((0..N).rev()), 0, "before all others");
         let at_random = order_of((0..N).map(|n| hash::draw(1, n)));
-        assert!(at_random < 2 * N as usize, "{at_random} moved");
+        assert!(at_random < N as usize / 2, "{at_random} moved");
         let in_the_middle = order_of((0..N).map(|n| if n % 2 == 0 { n } else { 2 * N - n }));
-        assert!(in_the_middle < 60 * N as usize, "{in_the_middle} moved");
+        assert!(in_the_middle < 30 * N as usize, "{in_the_middle} moved");
         let behind_the_first = order_of([0].into_iter().chain((1..N).rev()));
-        assert!(behind_the_first < 60 * N as usize, "{behind_the_first} moved");
+        assert!(behind_the_first < N as usize / 10, "{behind_the_first} moved");
+        // As routes come: by the lengths of their prefixes, each behind all others of its length.
+        let by_groups = order_of((0..N).map(|n| (hash::draw(2, n) % 33) << 32 | n));
+        assert!(by_groups < N as usize, "{by_groups} moved");
     }
 }

@@ -188,6 +188,14 @@ impl Live {
         live
     }
 
+    /// Whether it runs the program of a chain, perhaps with other code.
+    pub(super) fn is_of(&self, chain: &PacketChain) -> bool {
+        let ours = &self.chain;
+        ours.program.name == chain.program.name
+            && ours.program.elements.len() == chain.program.elements.len()
+            && ours.inputs() == chain.inputs()
+    }
+
     /// Looks at other copies of tables from now on.
     pub(super) fn take_up(&mut self, swap: &Swap) {
         swap.take_up(&mut self.state);

@@ -13,7 +13,6 @@
 
 mod edit;
 mod exits;
-pub mod link;
 mod live;
 pub mod plan;
 mod reshape;
@@ -222,6 +221,20 @@ impl PacketEngine {
     /// Has all chains look at other copies of tables from now on.
     pub fn take_up(&mut self, swap: &Swap) {
         self.live.iter_mut().for_each(|live| live.take_up(swap));
+    }
+
+    /// Runs other code of the plan that it runs, with all state, counters and timers as they are. Code of another plan
+    /// is left.
+    pub fn take_code(&mut self, plan: &Arc<PacketPlan>) {
+        let is_same = |(live, chain): (&Live, &Arc<plan::PacketChain>)| live.is_of(chain);
+        let mut pairs = self.live.iter().zip(&plan.chains);
+        if plan.version != self.plan.version || plan.chains.len() != self.live.len() || !pairs.all(is_same) {
+            return;
+        }
+        for (live, chain) in self.live.iter_mut().zip(&plan.chains) {
+            live.chain = Arc::clone(chain);
+        }
+        self.plan = Arc::clone(plan);
     }
 
     /// The plan that frames enter under.

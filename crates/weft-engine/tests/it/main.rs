@@ -5,7 +5,6 @@ mod chains;
 mod close;
 mod filters;
 mod hostile;
-mod links;
 mod packets;
 mod rules;
 mod state;

@@ -6,7 +6,7 @@ use weft_core::{Interval, Status, Time, Value};
 use weft_engine::packet::plan::{ChainOn, PacketChain, PacketPlan};
 use weft_engine::packet::stats::{How, Lost, PacketStats};
 use weft_engine::packet::{Fate, PacketConfig, PacketEngine, Watch};
-use weft_engine::state::StateStore;
+use weft_engine::state::{Staged, StateStore};
 use weft_ir::backend::Backend;
 use weft_ir::generate::{self, Dice, World};
 use weft_ir::interp::Interp;
@@ -62,20 +62,39 @@ impl Rig {
     ) -> Arc<PacketPlan> {
         self.version += 1;
         let mut staged = self.store.stage();
+        let plan = self.build(&mut staged, backend, chains);
+        self.store.commit(staged);
+        plan
+    }
+
+    /// Code of the chains of the last plan, for their tables as they are.
+    pub(crate) fn code_anew(
+        &mut self,
+        backend: &dyn Backend,
+        chains: Vec<(ChainProgram, Option<ChainProgram>)>,
+    ) -> Arc<PacketPlan> {
+        let mut staged = self.store.stage();
+        staged.keep_rows();
+        let plan = self.build(&mut staged, backend, chains);
+        self.store.note_coded();
+        plan
+    }
+
+    fn build(
+        &self,
+        staged: &mut Staged,
+        backend: &dyn Backend,
+        chains: Vec<(ChainProgram, Option<ChainProgram>)>,
+    ) -> Arc<PacketPlan> {
+        let (version, ports) = (self.version, ["a", "b", "c"].map(String::from).into());
         let build = |(program, condition): (ChainProgram, _)| {
             let natives = World::new(&program).state.natives;
             staged.give_natives(&program.name, natives);
             let on = ChainOn { program, condition, ports: vec![0, 2], to: Some(1) };
-            Arc::new(PacketChain::build(self.version, on, &mut staged, backend).expect("it is well-formed"))
+            Arc::new(PacketChain::build(version, on, staged, backend).expect("it is well-formed"))
         };
         let chains = chains.into_iter().map(build).collect();
-        self.store.commit(staged);
-        Arc::new(PacketPlan {
-            version: self.version,
-            ports: ["a", "b", "c"].map(String::from).into(),
-            chains,
-            links: Vec::new(),
-        })
+        Arc::new(PacketPlan { version, ports, chains })
     }
 }
 
@@ -530,8 +549,7 @@ fn an_update_between_batches_keeps_state_counts_and_what_waits() {
     engine.handle_batch(START, 0, &mut waiting, &mut pool, None);
     let second = rig.plan(&jit, vec![(program(&[ttl(), counter()]), None)]);
     let ports = ["c", "b", "a"].map(String::from).into();
-    let moved =
-        PacketPlan { version: second.version, ports, chains: second.chains.clone(), links: Vec::new() };
+    let moved = PacketPlan { version: second.version, ports, chains: second.chains.clone() };
     engine.apply(START, Arc::new(moved), &mut pool);
     let (left, _) = run(&mut engine, &mut pool, &[packet(9)], 1);
     assert_eq!(left, [(1, 0, packet(7)), (1, 0, packet(8))]);

@@ -88,9 +88,20 @@ fn rows_that_change_while_a_chain_runs_count_at_once() {
     for backend in [&Interp as &dyn Backend, &jit()] {
         let (mut dice, mut rig) = (Dice::from_seed(5), Rig::new(1));
         let mut rules: Rules = (0..4).map(|n| (n * 10, random_rule(&mut dice))).collect();
-        let mut engine = engine(&rig.plan(backend, vec![(program(&rules), None)]));
+        let text = program(&rules);
+        let mut engine = engine(&rig.plan(backend, vec![(text.clone(), None)]));
         assert_eq!(passing(&mut engine), expected(&rules));
+        let mut n_made = 0;
         for round in 0..60 {
+            if round % 10 == 7 && rig.store.is_outdated() {
+                let frames = engine.stats().chains[0].frames;
+                let plan = rig.code_anew(backend, vec![(text.clone(), None)]);
+                engine.take_code(&plan);
+                assert!(Arc::ptr_eq(engine.plan(), &plan) && !rig.store.is_outdated());
+                assert_eq!(engine.stats().chains[0].frames, frames, "what was counted stays");
+                assert_eq!(passing(&mut engine), expected(&rules), "{rules:?}");
+                n_made += 1;
+            }
             let mut changes = Vec::new();
             for _ in 0..dice.below(5) {
                 let rank = 2 + dice.below(38) as u32;
@@ -135,6 +146,7 @@ fn rows_that_change_while_a_chain_runs_count_at_once() {
                 assert_eq!(passing(&mut engine), expected(&rules), "{rules:?}");
             }
         }
+        assert!(n_made > 0, "keys have become longer, and code was not made anew for them");
     }
 }
 

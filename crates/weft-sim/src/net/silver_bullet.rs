@@ -43,8 +43,6 @@ pub enum Configuration {
     CodelFq,
     /// A deep queue for each flow in turn.
     BufferbloatFq,
-    /// A queue program, which is given.
-    Program,
 }
 
 /// What an application is, and what it wants.
@@ -127,28 +125,26 @@ pub struct Outcome {
 }
 
 impl Configuration {
-    /// The paper's three in its order, and a fourth that may be better.
-    pub const ALL: [Self; 4] = [Self::CodelFcfs, Self::CodelFq, Self::BufferbloatFq, Self::Program];
+    /// All three, in the order of the paper.
+    pub const ALL: [Self; 3] = [Self::CodelFcfs, Self::CodelFq, Self::BufferbloatFq];
 
-    /// As the paper calls it; none of a program, which has a name of its own.
-    pub fn name(self) -> Option<&'static str> {
+    /// As the paper calls it.
+    pub fn name(self) -> &'static str {
         match self {
-            Self::CodelFcfs => Some("CoDel+FCFS"),
-            Self::CodelFq => Some("CoDel+FQ"),
-            Self::BufferbloatFq => Some("Bufferbloat+FQ"),
-            Self::Program => None,
+            Self::CodelFcfs => "CoDel+FCFS",
+            Self::CodelFq => "CoDel+FQ",
+            Self::BufferbloatFq => "Bufferbloat+FQ",
         }
     }
 
-    /// The queue: one discipline with two numbers; none of a program.
-    pub fn discipline(self) -> Option<Box<dyn Discipline>> {
+    /// The queue: one discipline with two numbers.
+    pub fn discipline(self) -> Box<dyn Discipline> {
         let (n_queues, target_ns) = match self {
             Self::CodelFcfs => (1, TARGET_NS),
             Self::CodelFq => (1024, TARGET_NS),
             Self::BufferbloatFq => (1024, NO_TARGET_NS),
-            Self::Program => return None,
         };
-        Some(Box::new(SfqCodel::new(n_queues, target_ns, LIMIT_PACKETS)))
+        Box::new(SfqCodel::new(n_queues, target_ns, LIMIT_PACKETS))
     }
 }
 
@@ -321,8 +317,7 @@ mod tests {
         let score = |name, configuration: Configuration| {
             let comparison = COMPARISONS.iter().find(|comparison| comparison.name == name).unwrap();
             let trace = (comparison.link == LinkKind::Lte).then(|| made_trace(1, 60));
-            let queue = configuration.discipline().unwrap();
-            let outcome = comparison.run(queue, trace, newreno_of_2013(), 1, 60);
+            let outcome = comparison.run(configuration.discipline(), trace, newreno_of_2013(), 1, 60);
             outcome.score(comparison, comparison.applications[0])
         };
         let both = |name| [Configuration::BufferbloatFq, Configuration::CodelFq].map(|it| score(name, it));

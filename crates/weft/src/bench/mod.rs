@@ -9,9 +9,8 @@
 //! | `classify` | look-ups in flow tables, by family of rules, structure and number of flows |
 //! | `matched` | a compiled handler that matches packets against rules, a part of `classify` |
 //! | `markers` | how few bytes of a flow's histograms tell classes of traffic apart |
-//! | `packets` | frames from memory through chains, to memory |
+//! | `packets` | frames from memory through chains, to memory; and the same while rows of their tables change |
 //! | `ports` | two namespaces through a node, with every driver |
-//! | `queue` | queue programs, beside disciplines written by hand |
 //! | `rpc` | a gRPC hop with and without a chain |
 //! | `sim` | the simulator of networks of packets |
 //! | `update` | ten changes of a network under load |
@@ -30,7 +29,6 @@ mod memory;
 mod packets;
 mod ports;
 mod process;
-mod queue;
 mod report;
 mod rpc;
 mod sim;
@@ -74,12 +72,12 @@ enum Bench {
     Markers,
     /// Frames from memory through chains of packet elements, on one core
     Packets,
+    /// Rows of tables that change while packets pass: how many a second, how soon, and at what cost
+    Rules,
     /// Instructions a message of each element and a packet of each chain, counted by valgrind
     Instructions,
     /// Two namespaces through a node, by each driver and place of ports; needs root
     Ports,
-    /// Queue programs: nanoseconds a packet, beside disciplines written by hand
-    Queue,
     /// A gRPC hop: direct, through Weft, and through Weft with a chain
     Rpc,
     /// The simulator: packets a second of one core
@@ -119,9 +117,9 @@ pub(crate) fn run(args: &BenchArgs) -> Result<(), Fault> {
         Bench::Classify => Ok(classify::run(args.quick)),
         Bench::Markers => Ok(markers::run(args.quick)),
         Bench::Packets => Ok(packets::run(args.quick)),
+        Bench::Rules => Ok(packets::changes::run(args.quick)),
         Bench::Instructions => instructions(),
         Bench::Ports => ports::run(args.quick),
-        Bench::Queue => Ok(queue::run(args.quick)),
         Bench::Rpc => rpc::run(args.quick),
         Bench::Sim => Ok(sim::run(args.quick)),
         Bench::Update => update::run(args.quick),

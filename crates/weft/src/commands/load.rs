@@ -4,7 +4,9 @@ use super::query::{changed, read, refuse};
 use crate::cli::LoadArgs;
 use crate::client::{Client, Outcome};
 use crate::fault::Fault;
+use crate::progress::Progress;
 use std::io::Write as _;
+use std::time::Instant;
 use weft_api::{Answer, RowsRequest};
 
 /// Rows that are sent at once: so many that a change from elsewhere need not wait long behind them.
@@ -19,6 +21,7 @@ pub(crate) fn run(args: &LoadArgs) -> Result<(), Fault> {
     let Some(columns) = rows.next() else {
         return Err(Fault::Input(format!("{}: there is no first line that names the columns", args.file)));
     };
+    let (n_rows, mut progress) = (rows.len() as u64, Progress::of("rows", Instant::now()));
     let client = Client::new(&args.admin)?;
     let mut total = Answer::default();
     let mut first = 0;
@@ -38,6 +41,7 @@ pub(crate) fn run(args: &LoadArgs) -> Result<(), Fault> {
                 total.visible_ms = total.visible_ms.max(answer.visible_ms);
             }
             Outcome::Refused(refused) => {
+                progress.clear();
                 let fault = refuse(&refused, args.json);
                 if first > 0 && !args.json {
                     eprintln!("the {first} rows before are in; `--replace` begins again without a fault");
@@ -46,10 +50,12 @@ pub(crate) fn run(args: &LoadArgs) -> Result<(), Fault> {
             }
         }
         first += n;
+        progress.show(first, (first, Some(n_rows)));
         if n == 0 {
             break;
         }
     }
+    progress.clear();
     let mut stdout = std::io::stdout();
     let _ = match args.json {
         true => writeln!(stdout, "{}", serde_json::to_string(&total).expect("it is data")),

@@ -2,8 +2,8 @@
 
 use super::{Control, Parts, Refusal, Running, lock, node_fault, unwell};
 use std::net::{Ipv4Addr, Ipv6Addr};
-use std::sync::Weak;
-use std::sync::mpsc::Receiver;
+use std::sync::mpsc::{Receiver, RecvTimeoutError};
+use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 use weft_api::{Answer, AtFault, Refused, RowsRequest, TableTold};
 use weft_core::{Time, Type, Value};
@@ -18,7 +18,11 @@ use weft_lang::source::{SourceMap, Span};
 /// Rows of an answer; more are not given.
 const ANSWER_ROWS_MAX: usize = 10_000;
 /// What was built of rules is built anew at most so often.
-const REBUILD_EVERY: Duration = Duration::from_millis(20);
+pub(crate) const REBUILD_EVERY: Duration = Duration::from_millis(20);
+/// Code is made anew when there was no change for so long.
+const QUIET: Duration = Duration::from_secs(1);
+/// And after so long, if changes do not end.
+const UNQUIET_MAX: Duration = Duration::from_secs(10);
 
 impl Running {
     /// Carries out statements on tables, one after the other.
@@ -217,10 +221,20 @@ impl Why {
     }
 }
 
-/// Rebuilds what is older than changes, until the node is gone.
+/// Rebuilds what is older than changes, and makes code anew that was made for other rules, until the node is gone.
 pub(super) fn rebuild(changed: &Receiver<()>, parts: &Weak<Parts>) {
-    while changed.recv().is_ok() {
-        while let Some(parts) = parts.upgrade() {
+    // Since when there are changes that code was not made anew for.
+    let mut since: Option<Instant> = None;
+    loop {
+        let come = match since {
+            None => changed.recv().map_err(|_| RecvTimeoutError::Disconnected),
+            Some(_) => changed.recv_timeout(QUIET),
+        };
+        if come == Err(RecvTimeoutError::Disconnected) {
+            return;
+        }
+        let unquiet = *since.get_or_insert_with(Instant::now);
+        while let Some(parts) = parts.upgrade().filter(|_| unquiet.elapsed() < UNQUIET_MAX) {
             let begun = Instant::now();
             if !rebuild_once(&parts) {
                 break;
@@ -230,6 +244,26 @@ pub(super) fn rebuild(changed: &Receiver<()>, parts: &Weak<Parts>) {
             drop(parts);
             std::thread::sleep(rest);
         }
+        if come.is_err() || unquiet.elapsed() >= UNQUIET_MAX {
+            parts.upgrade().iter().for_each(|parts| code_anew(parts));
+            since = come.is_ok().then(Instant::now);
+        }
+    }
+}
+
+/// Makes the code of chains on ports anew, if what it was made for has another shape by now. It does without: what
+/// cannot be compiled runs on as it is.
+fn code_anew(parts: &Parts) {
+    let mut control = lock(&parts.control);
+    if control.packets.is_none() || !control.compiler.store().is_outdated() {
+        return;
+    }
+    let Ok(packets) = control.compiler.packets_anew(&control.network, &control.sources) else { return };
+    let packets = Arc::new(packets);
+    let node = lock(&parts.node);
+    if node.as_ref().is_some_and(|node| node.take_code(&packets).is_ok()) {
+        control.packets = Some(packets);
+        control.compiler.store().note_coded();
     }
 }
 

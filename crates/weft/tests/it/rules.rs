@@ -1,8 +1,13 @@
 //! `weft query`, `weft load`, `weft import`: rows of tables, from outside.
 
-use crate::node::{Folder, Node, output, weft};
+use crate::node::{Folder, Node, output, runtime, shop_server, weft};
 use serde_json::{Value, json};
+use shop::pb::CartRequest;
+use shop::pb::cart_client::CartClient;
 use std::process::Output;
+use std::time::Duration;
+use weft_core::{Time, checksum};
+use weft_proto::capture::{LinkType, Packet, Style, Writer};
 
 const NETWORK: &str = "IMPORT 'library/elements/rule_acl.weft';
 CREATE LISTENER front ON tcp '127.0.0.1:0';
@@ -107,6 +112,139 @@ fn lists_are_loaded_and_their_faults_have_a_place() {
     let unknown = folder.write("unknown.csv", "id,prio\n1,1\n");
     let fault = refused(&folder, &node, &["load", "shop.rule_acl.rules", unknown.to_str().expect("a path")]);
     assert!(fault.contains("has no column `prio`"), "{fault}");
+    assert_eq!(node.stop(), Some(0));
+}
+
+/// A worker that does not hear of a change goes on to let pass who may not.
+#[test]
+fn what_is_answered_is_seen_by_calls_of_all_workers() {
+    const CONNECTIONS: usize = 8;
+    let server = shop_server("cart-1");
+    for workers in ["1", "4"] {
+        let folder = Folder::new();
+        let program = format!(
+            "CREATE TYPE cart FROM PROTO 'cart.proto';
+CREATE LISTENER front ON tcp '127.0.0.1:0';
+CREATE CLUSTER cart TO '{server}';
+CREATE TABLE users (name TEXT(16) PRIMARY KEY, may BOOL) MAX 100 ROWS FILLED BY CONTROLLER;
+CREATE ELEMENT known ON rpc (user TEXT) AS
+  ON REQUEST SELECT * FROM input JOIN users ON user = users.name WHERE users.may ELSE ABORT UNAUTHENTICATED;
+END;
+CREATE ELEMENT ranked ON rpc (user TEXT) AS
+  TABLE rules (rank U32 PRIMARY KEY, who TEXT(16)?, may BOOL) MAX 100 ROWS FILLED BY CONTROLLER;
+  ON REQUEST
+    SELECT * FROM input JOIN FIRST rules r BY rank ASC ON (r.who IS NULL OR user = r.who) WHERE r.may
+    ELSE ABORT PERMISSION_DENIED;
+END;
+CREATE CHAIN shop ON front -> cart METHOD 'shop.Cart/Add' AS
+  known (user := req.user) -> ranked (user := req.user);
+END;
+"
+        );
+        let program = folder.write("network.weft", &program);
+        let node = Node::start(&folder, &program, &["--workers", workers]);
+        let change = |text: &str| said(&folder, &node, &["query", text]);
+        let allow = "INSERT OR REPLACE INTO users VALUES ('ann', TRUE); \
+                     INSERT OR REPLACE INTO shop.ranked.rules VALUES (9, NULL, TRUE)";
+        let steps = [
+            ("DELETE FROM users", tonic::Code::Unauthenticated),
+            (allow, tonic::Code::Ok),
+            ("UPDATE users SET may = FALSE", tonic::Code::Unauthenticated),
+            ("UPDATE users SET may = TRUE", tonic::Code::Ok),
+            ("INSERT INTO shop.ranked.rules VALUES (1, 'ann', FALSE)", tonic::Code::PermissionDenied),
+            ("UPDATE shop.ranked.rules SET who = 'bob' WHERE rank = 1", tonic::Code::Ok),
+            ("DELETE FROM shop.ranked.rules", tonic::Code::PermissionDenied),
+        ];
+        runtime().block_on(async {
+            let mut clients = Vec::new();
+            for _ in 0..CONNECTIONS {
+                let client = CartClient::connect(format!("http://{}", node.listener)).await;
+                clients.push(client.expect("it listens"));
+            }
+            for (text, code) in steps.iter().cycle().take(5 * steps.len()) {
+                change(text);
+                for client in &mut clients {
+                    let request = CartRequest { user: "ann".into(), ..CartRequest::default() };
+                    let got =
+                        client.add(request).await.map_or_else(|status| status.code(), |_| tonic::Code::Ok);
+                    assert_eq!(got, *code, "{workers} workers, after {text}");
+                }
+            }
+        });
+        assert_eq!(node.stop(), Some(0));
+    }
+}
+
+/// A capture of so many frames, ten milliseconds apart, all of one flow.
+fn capture(frames: i64) -> Vec<u8> {
+    let mut header = [0x45, 0, 0, 46, 0, 1, 0, 0, 9, 17, 0, 0, 10, 0, 0, 1, 10, 0, 0, 2];
+    let sum = !checksum::fold(checksum::sum(&header));
+    header[10..12].copy_from_slice(&sum.to_be_bytes());
+    let frame = [&[2; 12][..], &[8, 0], &header, &[0, 7, 0, 8, 0, 26, 0, 0], &[0; 18]].concat();
+    let mut bytes = Vec::new();
+    let mut writer = Writer::new(Style::default(), LinkType::ETHERNET, "", &mut bytes);
+    for n in 0..frames {
+        let at = Time(1_000_000_000 + n * 10_000_000);
+        writer.write(&Packet { at, bytes: &frame, ..Packet::default() }, &mut bytes).expect("short");
+    }
+    bytes
+}
+
+/// Code that was made for other rules would let pass what these forbid; so would one that is made anew in mid-flight.
+#[test]
+fn rows_change_while_frames_pass_and_code_follows_their_shape() {
+    let folder = Folder::new();
+    let [from, to] = ["in.pcapng", "out.pcapng"].map(|name| folder.0.join(name).display().to_string());
+    std::fs::write(&from, capture(2_000)).expect("the folder is ours");
+    let program = folder.write(
+        "network.weft",
+        &format!(
+            "IMPORT 'library/protocols/all.weft';
+CREATE PORT past ON pcap '{from}' WITH (speed = 'recorded');
+CREATE PORT kept ON pcap '{to}' WITH (write = TRUE);
+CREATE ELEMENT ranked ON ip AS
+  TABLE rules (rank U32 PRIMARY KEY, net CIDR?, may BOOL) MAX 100 ROWS FILLED BY CONTROLLER;
+  ON PACKET
+    SELECT * FROM input JOIN FIRST rules r BY rank ASC ON (r.net IS NULL OR ip.src IN r.net) WHERE r.may
+    ELSE DROP;
+END;
+CREATE CHAIN edge ON PORT past -> kept AS ranked; END;
+"
+        ),
+    );
+    let node = Node::start(&folder, &program, &[]);
+    let change = |text: &str| said(&folder, &node, &["query", text]);
+    let frames = || -> [u64; 2] {
+        let status: Value = serde_json::from_str(&said(&folder, &node, &["status", "--json"])).expect("data");
+        assert_eq!(status["version"], 1, "rows are no other version");
+        let ports = &status["packets"]["ports"];
+        [&ports[0]["received"], &ports[1]["sent"]].map(|n| n.as_u64().expect("a number"))
+    };
+    // Until a good number of frames has come: how many of them left.
+    let left_of_next = || {
+        let [before, left] = frames();
+        loop {
+            std::thread::sleep(Duration::from_millis(50));
+            let [come, left_now] = frames();
+            if come >= before + 10 {
+                return left_now - left;
+            }
+        }
+    };
+    assert_eq!(left_of_next(), 0, "no row lets pass");
+    // Keys are longer from here on.
+    change(
+        "INSERT INTO edge.ranked.rules VALUES (9, NULL, TRUE); \
+         INSERT INTO edge.ranked.rules VALUES (5, '2001:db8::/32', FALSE)",
+    );
+    assert!(left_of_next() >= 10);
+    // A second later code is made anew for them.
+    std::thread::sleep(Duration::from_millis(1_500));
+    assert!(left_of_next() >= 10);
+    change("INSERT INTO edge.ranked.rules VALUES (1, '10.0.0.0/8', FALSE)");
+    assert_eq!(left_of_next(), 0);
+    change("UPDATE edge.ranked.rules SET net = '2001:db8::/32' WHERE rank = 1");
+    assert!(left_of_next() >= 10);
     assert_eq!(node.stop(), Some(0));
 }
 

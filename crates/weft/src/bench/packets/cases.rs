@@ -8,6 +8,7 @@ use weft_core::classify::generate::{Family, prefixes, rules};
 use weft_core::classify::{Pattern, Rule};
 use weft_core::types::Value;
 use weft_engine::packet::plan::PacketPlan;
+use weft_engine::rules::TableName;
 use weft_engine::state::StateStore;
 use weft_ir::ir::{Function, Op};
 use weft_ir::program::{ChainProgram, Event};
@@ -32,6 +33,8 @@ pub(super) struct Case {
     stages: &'static str,
     /// Routes in the table of a router, the default route not counted.
     pub(super) routes: usize,
+    /// Rules of each firewall.
+    rules: usize,
     /// Flows that are active.
     pub(super) flows: usize,
     /// The case whose time this one's is a multiple of.
@@ -42,6 +45,8 @@ pub(super) struct Case {
 pub(super) struct Ready {
     /// What runs.
     pub(super) plan: Arc<PacketPlan>,
+    /// Its state.
+    pub(super) store: StateStore,
     /// Table look-ups that a packet takes at most.
     pub(super) lookups: usize,
     /// The rules of each firewall.
@@ -57,7 +62,7 @@ const LIBRARY: [&str; 7] =
     ["monitor", "l2_switch", "router", "firewall", "conntrack", "vlan_access", "vxlan_gateway"];
 
 const fn case(name: &'static str, stages: &'static str) -> Case {
-    Case { name, on: "lan -> wan", stages, routes: 0, flows: 10_000, beside: None }
+    Case { name, on: "lan -> wan", stages, routes: 0, rules: RULES, flows: 10_000, beside: None }
 }
 
 const TRACK: &str = "conntrack (inside = 'lan')";
@@ -106,7 +111,20 @@ pub(super) const CASES: &[Case] = &[
     },
 ];
 
+/// The chains whose rows change while packets pass: each with the table that does.
+pub(super) const CHANGED: &[(Case, &str)] = &[
+    (case("firewall of 200", "firewall"), "rules"),
+    (Case { rules: 10_000, ..case("firewall of 10k", "firewall") }, "rules"),
+    (Case { routes: 100_000, ..case("router, 100k routes", "router") }, "routes"),
+    (Case { routes: 1_000_000, ..case("router, 10^6 routes", "router") }, "routes"),
+];
+
 impl Case {
+    /// The table of its stage with this name.
+    pub(super) fn table(&self, table: &str) -> TableName {
+        TableName { chain: "bench".into(), instance: self.stages.into(), table: table.into() }
+    }
+
     /// Whether it is big: left out of a quick run, and not counted in instructions.
     pub(super) fn is_big(&self) -> bool {
         self.flows > 100_000 || self.routes > 1000
@@ -125,7 +143,7 @@ impl Case {
             for table in &mut program.tables {
                 match table.spec.name.as_str() {
                     "rules" => {
-                        let rules = rules(Family::Acl, RULES, filled.len() as u64 + 1);
+                        let rules = rules(Family::Acl, self.rules, filled.len() as u64 + 1);
                         table.rows = rules.iter().map(rule_row).collect();
                         filled.push(rules);
                     }
@@ -141,9 +159,27 @@ impl Case {
         }
         let jit = Jit::new().map_err(|why| why.to_string())?;
         let backend = Together::new(Arc::new(jit));
-        let mut staged = StateStore::new(1).stage();
+        let mut store = StateStore::new(1);
+        let mut staged = store.stage();
         let plan = packets::plan(&network, lowered, 1, &mut staged, &backend).map_err(told)?;
-        Ok(Ready { plan: Arc::new(plan), lookups, rules: filled, routes })
+        store.commit(staged);
+        Ok(Ready { plan: Arc::new(plan), store, lookups, rules: filled, routes })
+    }
+
+    /// Its code, made for rows as they are now.
+    ///
+    /// # Errors
+    /// As of [`Case::ready`].
+    pub(super) fn code(&self, store: &mut StateStore) -> Result<Arc<PacketPlan>, String> {
+        let (network, sources) = self.network()?;
+        let told = |diagnostics: Vec<Diagnostic>| refused(&diagnostics);
+        let lowered = packets::lower(&network, &sources, 1, |_| true).map_err(told)?;
+        let backend = Together::new(Arc::new(Jit::new().map_err(|why| why.to_string())?));
+        let mut staged = store.stage();
+        staged.keep_rows();
+        let plan = packets::plan(&network, lowered, 1, &mut staged, &backend).map_err(told)?;
+        store.note_coded();
+        Ok(Arc::new(plan))
     }
 
     fn network(&self) -> Result<(Network, SourceMap), String> {
@@ -174,7 +210,7 @@ fn network_of(pattern: Pattern) -> Value {
 }
 
 /// The first rule of a set has the least rank. All of them let pass: what is dropped would not be seen by the next.
-fn rule_row(rule: &Rule) -> Vec<Value> {
+pub(super) fn rule_row(rule: &Rule) -> Vec<Value> {
     let int = |n: u128| Value::Int(n as i64);
     let range = |pattern: Pattern| match pattern {
         Pattern::Range { lo, hi } => [int(lo), int(hi)],
@@ -188,7 +224,7 @@ fn rule_row(rule: &Rule) -> Vec<Value> {
     first.into_iter().chain(ports).chain([Value::Bool(true)]).collect()
 }
 
-fn route_row(route: &Rule) -> Vec<Value> {
+pub(super) fn route_row(route: &Rule) -> Vec<Value> {
     let (net, bits) = match network_of(route.patterns[0]) {
         Value::Null => (Value::Bytes(vec![0; 5]), 0),
         net => (net, route.priority),

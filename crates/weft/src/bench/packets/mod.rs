@@ -3,10 +3,12 @@
 //! | file | what is in it |
 //! | --- | --- |
 //! | `cases` | the chains, their rules and routes |
+//! | `changes` | rows that change while packets pass |
 //! | `rig` | source, engine and sink |
 //! | `simple.weft` | elements that do little |
 
 mod cases;
+pub(super) mod changes;
 mod rig;
 
 use clap::Args;

@@ -4,6 +4,7 @@
 //! of a flow; the sink gives the buffers back. Both are part of what is timed, as the sources of other packet
 //! processors are of their figures.
 
+use std::sync::Arc;
 use std::time::Instant;
 
 use weft_core::checksum::{fold, sum};
@@ -13,7 +14,9 @@ use weft_core::classify::generate::{five_tuple, flows};
 use weft_core::dice::Dice;
 use weft_core::frame::{BATCH_MAX, Frame, Pool, PoolConfig};
 use weft_core::{Interval, Time};
+use weft_engine::packet::plan::PacketPlan;
 use weft_engine::packet::{PacketConfig, PacketEngine};
+use weft_engine::rules::Swap;
 use weft_engine::sinks::Batch;
 
 use super::cases::{Case, Ready};
@@ -63,10 +66,17 @@ impl Rig {
     /// # Errors
     /// The case cannot be compiled, or does not let its packets pass.
     pub(super) fn new(case: &Case) -> Result<Self, String> {
-        let ready = case.ready()?;
-        let flows = all_flows(&ready, case.flows);
+        Self::of(case, &case.ready()?)
+    }
+
+    /// A rig for a case that is ready.
+    ///
+    /// # Errors
+    /// The case does not let its packets pass.
+    pub(super) fn of(case: &Case, ready: &Ready) -> Result<Self, String> {
+        let flows = all_flows(ready, case.flows);
         let now = Time(1_000_000_000);
-        let engine = PacketEngine::new(now, PacketConfig::default(), ready.plan);
+        let engine = PacketEngine::new(now, PacketConfig::default(), Arc::clone(&ready.plan));
         let mut rig = Self {
             engine,
             pool: Pool::new(PoolConfig { small: BUFFERS, large: 0 }),
@@ -116,6 +126,16 @@ impl Rig {
             began.elapsed().as_nanos() as f64 / (STRETCH * BATCH_MAX) as f64
         });
         median(&stretches.collect::<Vec<f64>>())
+    }
+
+    /// Has the chain look at other copies of tables.
+    pub(super) fn take_up(&mut self, swap: &Swap) {
+        self.engine.take_up(swap);
+    }
+
+    /// Has the chain run other code.
+    pub(super) fn take_code(&mut self, plan: &Arc<PacketPlan>) {
+        self.engine.take_code(plan);
     }
 
     /// Runs so many batches.

@@ -2,7 +2,6 @@
 
 mod no_silver_bullet;
 mod plot;
-mod program;
 mod report;
 
 use crate::cli::{Experiment, SimArgs};

@@ -1,0 +1,304 @@
+//! Rows that change while packets pass: what a node does for `weft query` and `weft load`, without its admin interface.
+//!
+//! One thread forwards packets, and between two batches takes up what has changed. Another changes rows and waits until
+//! that is seen, and a third builds anew what is built of the rows, as a node's does.
+
+use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, TryRecvError, channel};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use weft_core::dice::Dice;
+use weft_core::frame::BATCH_MAX;
+use weft_core::types::Value;
+use weft_engine::packet::plan::PacketPlan;
+use weft_engine::rules::{Change, Pending, Swap, TableName};
+use weft_engine::state::StateStore;
+
+use super::cases::{CHANGED, Case, Ready, route_row, rule_row};
+use super::rig::Rig;
+use crate::bench::progress;
+use crate::bench::report::{Report, Row};
+use crate::running::rows::REBUILD_EVERY;
+
+/// Rows that change together, and how often they do: 10^5 rows a second.
+const ROWS: usize = 100;
+const EVERY: Duration = Duration::from_millis(1);
+/// Rows of a list that are put in together, as by `weft load`.
+const LOADED: usize = 2000;
+/// In tables of fewer rows each row that changes is put in anew; in others half of the changes take rows out, and the
+/// other half puts them in again.
+const FEW: usize = 50_000;
+
+/// What the forwarding thread is told between two batches.
+enum Mail {
+    TakeUp(Arc<Swap>, Sender<()>),
+    TakeCode(Arc<PacketPlan>, Sender<()>),
+    /// Nanoseconds of a core that a packet took since the last time.
+    Figure(Sender<f64>),
+}
+
+/// Who changes rows: the state, and the way to who forwards.
+struct Changer<'a> {
+    store: &'a Mutex<StateStore>,
+    mail: Sender<Mail>,
+    table: TableName,
+}
+
+/// Measures every case.
+pub(in crate::bench) fn run(quick: bool) -> Report {
+    let (mut rows, mut failures) = (Vec::new(), Vec::new());
+    let is_quick = |(case, _): &&(Case, &str)| !(quick && case.routes > 100_000);
+    for (case, table) in CHANGED.iter().filter(is_quick) {
+        progress(case.name);
+        match of_case(case, table, if quick { 1 } else { 3 }) {
+            Ok(figures) => rows.extend(figures),
+            Err(why) => failures.push(format!("{}: {why}", case.name)),
+        }
+    }
+    let notes = vec![
+        format!(
+            "while: {ROWS} rows change together each millisecond, 10^5 a second; ns of a core a packet, as all, with \
+             source and sink"
+        ),
+        "visible: from a change until the forwarding thread has taken it up; changed: as many as were done"
+            .to_owned(),
+        "after: what is built of the rows is new, the code is that of before; anew: the code as well"
+            .to_owned(),
+        "most: one change behind the other; a row: time of a core that it takes the changing thread"
+            .to_owned(),
+        "load: all rows into the table when it is empty, 2,000 together".to_owned(),
+    ];
+    Report { bench: "rules", rows, notes, failures }
+}
+
+fn of_case(case: &Case, table: &str, rounds: usize) -> Result<Vec<Row>, String> {
+    let ready = case.ready()?;
+    let rows: Vec<Vec<Value>> = match table {
+        "routes" => ready.routes.iter().map(route_row).collect(),
+        _ => ready.rules.iter().flatten().map(rule_row).collect(),
+    };
+    let store = Mutex::new(ready.store.clone());
+    let (mail, mailbox) = channel();
+    thread::scope(|threads| {
+        let ready = &ready;
+        let forwarding = threads.spawn(move || forward(case, ready, &mailbox));
+        let changer = Changer { store: &store, mail, table: case.table(table) };
+        let figures = changer.figures(case, &rows, rounds);
+        // Who forwards ends when nobody can tell it anything.
+        drop(changer);
+        forwarding.join().map_err(|_| "the forwarding thread has ended badly")??;
+        figures
+    })
+}
+
+/// Forwards packets until nobody has the other end of the mailbox.
+fn forward(case: &Case, ready: &Ready, mailbox: &Receiver<Mail>) -> Result<(), String> {
+    let mut rig = Rig::of(case, ready)?;
+    let (mut n, mut since) = (0, thread_cpu_ns()?);
+    loop {
+        rig.batches(1);
+        n += BATCH_MAX;
+        match mailbox.try_recv() {
+            Ok(Mail::TakeUp(swap, done)) => {
+                rig.take_up(&swap);
+                // Who answers has let go of it.
+                drop(swap);
+                let _ = done.send(());
+            }
+            Ok(Mail::TakeCode(plan, done)) => {
+                rig.take_code(&plan);
+                let _ = done.send(());
+            }
+            Ok(Mail::Figure(to)) => {
+                let now = thread_cpu_ns()?;
+                let _ = to.send((now - since) / n as f64);
+                (n, since) = (0, now);
+            }
+            Err(TryRecvError::Empty) => {}
+            Err(TryRecvError::Disconnected) => return Ok(()),
+        }
+    }
+}
+
+/// Nanoseconds for which this thread has had a core: others use the machine as well.
+fn thread_cpu_ns() -> Result<f64, String> {
+    const FILE: &str = "/proc/thread-self/schedstat";
+    let text = std::fs::read_to_string(FILE).map_err(|error| format!("{FILE}: {error}"))?;
+    let first = text.split_whitespace().next().and_then(|ns| ns.parse().ok());
+    first.ok_or_else(|| format!("{FILE}: no time in `{text}`"))
+}
+
+impl Changer<'_> {
+    fn figures(&self, case: &Case, rows: &[Vec<Value>], rounds: usize) -> Result<Vec<Row>, String> {
+        let (mut before, mut during, mut after, mut anew) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
+        let (mut visible, mut rate, mut built) = (Vec::new(), Vec::new(), Vec::new());
+        let (mut most, mut one) = (Vec::new(), Vec::new());
+        for round in 0..rounds {
+            let mut dice = Dice::from_seed(round as u64);
+            before.push(self.figure_of(|| thread::sleep(Duration::from_millis(500)))?);
+            thread::scope(|threads| -> Result<(), String> {
+                let (stop, stopped) = channel::<()>();
+                let rebuilding = threads.spawn(move || self.rebuild_until(&stopped));
+                let took = self.figure_of(|| {
+                    let seen = self.changes(rows, &mut dice, Some(EVERY));
+                    rate.push((seen.len() * ROWS) as f64);
+                    visible.extend(seen);
+                })?;
+                during.push(took);
+                let cpu = thread_cpu_ns()?;
+                let n = (self.changes(rows, &mut dice, None).len() * ROWS) as f64;
+                most.push(n);
+                one.push((thread_cpu_ns()? - cpu) / n / 1e3);
+                drop(stop);
+                built.extend(rebuilding.join().map_err(|_| "the rebuilding thread has ended badly")?);
+                Ok(())
+            })?;
+            while self.rebuild_once().is_some() {}
+            after.push(self.figure_of(|| thread::sleep(Duration::from_millis(500)))?);
+            let plan = case.code(&mut lock(self.store))?;
+            self.tell(|done| Mail::TakeCode(plan, done));
+            anew.push(self.figure_of(|| thread::sleep(Duration::from_millis(500)))?);
+        }
+        visible.sort_by(f64::total_cmp);
+        let quantile = |q: f64| visible[((visible.len() - 1) as f64 * q) as usize];
+        let load = self.load(rows);
+        let row = |metric, unit, samples: &[f64]| Row::new(case.name, metric, unit, samples);
+        Ok(vec![
+            row("before", "ns", &before),
+            row("while", "ns", &during).against("before", &during, &before),
+            row("after", "ns", &after),
+            row("anew", "ns", &anew),
+            row("changed", "rows/s", &rate),
+            row("visible p50", "ms", &[quantile(0.5)]),
+            row("visible p99", "ms", &[quantile(0.99)]),
+            row("most", "rows/s", &most),
+            row("a row", "us", &one),
+            row("rebuild", "ms", &built),
+            row("load", "ms", &[load]),
+        ])
+    }
+
+    /// Nanoseconds a packet while something is done.
+    fn figure_of(&self, what: impl FnOnce()) -> Result<f64, String> {
+        let figure = || {
+            let (to, from) = channel();
+            self.mail.send(Mail::Figure(to)).map_err(|_| "nobody forwards")?;
+            from.recv().map_err(|_| "nobody forwards".to_owned())
+        };
+        figure()?;
+        what();
+        figure()
+    }
+
+    /// Changes rows for a second, so many at a time and so often, if the machine keeps up, or one change behind the
+    /// other; gives how many milliseconds each took to be seen.
+    fn changes(&self, rows: &[Vec<Value>], dice: &mut Dice, every: Option<Duration>) -> Vec<f64> {
+        let (began, mut took) = (Instant::now(), Vec::new());
+        let mut gone: Vec<usize> = Vec::new();
+        let mut due = began;
+        while began.elapsed() < Duration::from_secs(1) {
+            if let Some(every) = every {
+                due += every;
+                thread::sleep(due.saturating_duration_since(Instant::now()));
+            }
+            let put = |at: usize| Change::Put(rows[at].clone());
+            let mut changes: Vec<Change> = core::mem::take(&mut gone).into_iter().map(put).collect();
+            while changes.len() < ROWS {
+                let at = dice.below(rows.len());
+                if rows.len() < FEW {
+                    changes.push(put(at));
+                } else {
+                    gone.push(at);
+                    changes.push(Change::Remove(rows[at][..1].to_vec()));
+                }
+            }
+            took.push(self.change(changes).as_secs_f64() * 1e3);
+        }
+        self.change(gone.into_iter().map(|at| Change::Put(rows[at].clone())).collect());
+        took
+    }
+
+    /// Milliseconds to put all rows into the table, from which all are taken out before.
+    fn load(&self, rows: &[Vec<Value>]) -> f64 {
+        for rows in rows.chunks(LOADED) {
+            self.change(rows.iter().map(|row| Change::Remove(row[..1].to_vec())).collect());
+        }
+        let began = Instant::now();
+        for rows in rows.chunks(LOADED) {
+            self.change(rows.iter().cloned().map(Change::Insert).collect());
+        }
+        began.elapsed().as_secs_f64() * 1e3
+    }
+
+    /// Changes rows; how long it took until that was seen.
+    fn change(&self, changes: Vec<Change>) -> Duration {
+        let began = Instant::now();
+        let mut store = lock(self.store);
+        let pending = store.change(&self.table, changes).expect("there is room for all rows");
+        self.publish(&mut store, pending, began)
+    }
+
+    fn publish(&self, store: &mut StateStore, pending: Pending, began: Instant) -> Duration {
+        let swap = Arc::clone(&pending.swap);
+        self.tell(|done| Mail::TakeUp(swap, done));
+        let seen = began.elapsed();
+        store.settle(pending);
+        seen
+    }
+
+    fn tell(&self, mail: impl FnOnce(Sender<()>) -> Mail) {
+        let (done, acknowledged) = channel();
+        // Where nobody forwards, the next figure says so.
+        if self.mail.send(mail(done)).is_ok() {
+            let _ = acknowledged.recv();
+        }
+    }
+
+    /// Rebuilds as a node does; gives how many milliseconds each took.
+    fn rebuild_until(&self, stopped: &Receiver<()>) -> Vec<f64> {
+        let mut took = Vec::new();
+        let mut rest = REBUILD_EVERY;
+        while stopped.recv_timeout(rest) == Err(RecvTimeoutError::Timeout) {
+            let built = self.rebuild_once();
+            took.extend(built.map(|built| built.as_secs_f64() * 1e3));
+            rest = built.unwrap_or_default().max(REBUILD_EVERY);
+        }
+        took
+    }
+
+    /// How long it took; None if there is nothing to rebuild.
+    fn rebuild_once(&self) -> Option<Duration> {
+        let began = Instant::now();
+        let store = lock(self.store);
+        let stale = store.stale().into_iter().max_by_key(|stale| stale.changes)?;
+        let snapshot = store.snapshot(&stale.name, stale.at)?;
+        drop(store);
+        let built = snapshot.rebuild();
+        let mut store = lock(self.store);
+        if let Some(pending) = store.adopt(&stale.name, stale.at, built) {
+            self.publish(&mut store, pending, began);
+        }
+        Some(began.elapsed())
+    }
+}
+
+fn lock(store: &Mutex<StateStore>) -> MutexGuard<'_, StateStore> {
+    store.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A figure of rows that do not change, or of packets that are dropped, would be a figure of nothing.
+    #[test]
+    fn rows_change_and_packets_still_pass() {
+        let (case, table) = &CHANGED[0];
+        let figures = of_case(case, table, 1).expect("it runs");
+        let of =
+            |metric: &str| figures.iter().find(|row| row.metric == metric).expect("it is measured").value;
+        assert!(of("while") > 0.0 && of("anew") > 0.0 && of("most") > 0.0);
+        assert!(of("visible p50") <= of("visible p99"));
+    }
+}
