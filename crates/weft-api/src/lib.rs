@@ -254,6 +254,9 @@ pub struct Packets {
     pub lost: BTreeMap<String, u64>,
     /// Copies that left.
     pub copies: u64,
+    /// Where packets wait.
+    #[serde(default)]
+    pub links: Vec<Link>,
 }
 
 /// A port.
@@ -280,6 +283,71 @@ pub struct Port {
     /// Why a capture ended before its end.
     #[serde(default)]
     pub broken: Option<String>,
+}
+
+/// Where the packets of a port wait.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Link {
+    /// Its name.
+    pub name: String,
+    /// Its port.
+    pub port: String,
+    /// `in` or `out`.
+    pub direction: String,
+    /// The queue that it runs.
+    pub queue: String,
+    /// Bits a second; None is as fast as the port takes them.
+    pub rate: Option<u64>,
+    /// Packets that came.
+    pub arrived: u64,
+    /// Packets that left.
+    pub sent: u64,
+    /// Packets that wait.
+    pub queued: u64,
+    /// Their bytes.
+    pub queued_bytes: u64,
+    /// Packets that got the mark of congestion.
+    pub marked: u64,
+    /// Packets that were dropped, by reason: `enqueue`, `dequeue` (a handler said so), `overflow` (the limit).
+    pub dropped: BTreeMap<String, u64>,
+    /// Packets that a new queue refused when it took over from another; they are among those dropped.
+    pub swap_overflow: u64,
+    /// How long packets waited, in microseconds: no longer than this half of them, nine in ten, 99 in 100.
+    pub waited_us: [f64; 3],
+    /// Drops and marks by the line that said so.
+    pub lines: Vec<QueueLine>,
+    /// Partitions that hold packets or are in an order, the first 64.
+    pub partitions: Vec<QueuePartition>,
+}
+
+/// What a line of a queue decided.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct QueueLine {
+    /// The queue that the line is in.
+    pub queue: String,
+    /// The line.
+    pub line: u32,
+    /// `drop` or `mark`.
+    pub verdict: String,
+    /// How often.
+    pub packets: u64,
+}
+
+/// A partition of a queue.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct QueuePartition {
+    /// The queue that it is in.
+    pub queue: String,
+    /// Which node of it, and which partition of that.
+    pub place: [u32; 2],
+    /// Packets in it.
+    pub packets: u64,
+    /// Their bytes.
+    pub bytes: u64,
+    /// Its rank.
+    pub rank: i64,
+    /// It waits.
+    pub is_held: bool,
 }
 
 /// A chain on ports.

@@ -89,7 +89,7 @@ impl Whole {
         let jit = Jit::new().expect("this machine is one that code is generated for");
         let chain = PacketChain::build(1, on, &mut staged, &jit).expect("it is well-formed");
         let ports = ["in", "out"].map(String::from).into();
-        let plan = PacketPlan { version: 1, ports, chains: vec![Arc::new(chain)] };
+        let plan = PacketPlan { version: 1, ports, chains: vec![Arc::new(chain)], links: Vec::new() };
         let engine = PacketEngine::new(Time(1), PacketConfig::default(), Arc::new(plan));
         let mut pool = Pool::new(PoolConfig { small: 256, large: 0 });
         let template = packet();

@@ -1,6 +1,9 @@
 //! What a back end is, and what it makes.
 
 use crate::program::{ChainProgram, Event};
+use crate::queue::run::Interpreted;
+use crate::queue::verify::verify;
+use crate::queue::{QueueCode, QueueProgram};
 use core::fmt;
 use std::sync::Arc;
 use weft_core::abi::{Cx, State};
@@ -38,6 +41,15 @@ pub trait Backend: Send + Sync {
             is_handled.then(|| self.compile(chain, *event, state)).transpose()
         };
         events.iter().map(compile).collect()
+    }
+
+    /// Compiles the handlers of a queue. A back end that has no code for queues interprets them.
+    ///
+    /// # Errors
+    /// As [`Backend::compile`].
+    fn compile_queue(&self, program: &Arc<QueueProgram>) -> Result<Arc<dyn QueueCode>, Unsupported> {
+        verify(program).map_err(|reason| Unsupported { reason, line: 0 })?;
+        Ok(Arc::new(Interpreted::new(program.clone())))
     }
 }
 

@@ -47,6 +47,7 @@ use weft_core::abi::{Cx, State};
 use weft_ir::backend::{Backend, Program, Unsupported};
 use weft_ir::ir::Op;
 use weft_ir::program::{ChainProgram, Event};
+use weft_ir::queue::{QueueCode, QueueProgram};
 use weft_ir::verify::{self, Handler};
 
 /// The back end that compiles to machine code.
@@ -150,6 +151,11 @@ impl Backend for Jit {
         state: &State,
     ) -> Result<Box<dyn Program>, Unsupported> {
         Ok(Box::new(self.compile_segment(chain, event, state)?))
+    }
+
+    fn compile_queue(&self, program: &Arc<QueueProgram>) -> Result<Arc<dyn QueueCode>, Unsupported> {
+        // Of the type, not of the trait.
+        Ok(Arc::new(Self::compile_queue(self, program)?))
     }
 }
 

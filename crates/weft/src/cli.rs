@@ -294,6 +294,10 @@ pub(crate) struct SilverBulletArgs {
     /// turn; by default links like LTE are made, one for each seed
     #[arg(long, value_name = "FOLDER")]
     pub(crate) traces: Option<PathBuf>,
+    /// Beside the paper's configurations run the last queue that this file creates; by default one that gives each
+    /// application what it asks for
+    #[arg(long, value_name = "FILE")]
+    pub(crate) queue: Option<String>,
     /// What the TCP senders are
     #[arg(long, value_enum, default_value_t = SenderName::Paper)]
     pub(crate) sender: SenderName,

@@ -4,7 +4,7 @@
 //! program give are families of their own, named `weft_SINK_COLUMN`; [`check`] refuses programs in which two of them
 //! would be one.
 
-use crate::running::port_drops;
+use crate::running::{link_drops, port_drops};
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
 use weft_core::types::Repr;
@@ -225,6 +225,9 @@ impl Page {
         };
         for port in &node.ports {
             port_drops(port).for_each(|(reason, n)| dropped(&port.config.name, reason, n));
+        }
+        for link in &node.links {
+            link_drops(&link.stats.counts).for_each(|(reason, n)| dropped(&link.plan.name, reason, n));
         }
         node.stats.lost.iter().for_each(|(reason, n)| dropped("", reason.name(), *n));
         for chain in &node.stats.chains {

@@ -4,6 +4,7 @@ use crate::compile::refused;
 use crate::natives;
 use std::sync::Arc;
 use weft_core::Value;
+use weft_engine::packet::link::LinkPlan;
 use weft_engine::packet::plan::{ChainOn, PacketChain, PacketPlan};
 use weft_engine::state::Staged;
 use weft_io::packet::file::Pace;
@@ -158,5 +159,22 @@ pub(crate) fn plan(
         let built = PacketChain::build(version, on, state, backend);
         chains.push(Arc::new(built.map_err(|error| vec![refused(network, chain, &error)])?));
     }
-    Ok(PacketPlan { version, ports: network.ports.iter().map(|port| port.name.clone()).collect(), chains })
+    let links = links(network, backend)?;
+    let ports = network.ports.iter().map(|port| port.name.clone()).collect();
+    Ok(PacketPlan { version, ports, chains, links })
+}
+
+/// The links of a network, compiled.
+fn links(network: &hir::Network, backend: &dyn Backend) -> Result<Vec<LinkPlan>, Vec<Diagnostic>> {
+    let compile = |link: &hir::Link| {
+        let program = Arc::new(weft_opt::lower::queue(&link.queue));
+        let code = backend.compile_queue(&program).map_err(|error| {
+            let message = format!("link `{}`: {}", link.name, error.reason);
+            vec![Diagnostic::error(code::BACKEND_UNSUPPORTED, message).at(link.span, "cannot be run here")]
+        })?;
+        let is_ip = network.ports[link.port].kind == PortKind::Tun;
+        let (name, port) = (link.name.clone(), link.port as u16);
+        Ok(LinkPlan { name, port, ingress: link.ingress, is_ip, rate: link.rate, program, code })
+    };
+    network.links.iter().map(compile).collect()
 }

@@ -15,24 +15,26 @@ use std::sync::mpsc::{SyncSender, sync_channel};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 use weft_api::{
-    Applied, AtFault, Bundle, Calls, Chain, Element, Endpoint, PacketChain, Packets, Place, Port, Refused,
-    Status,
+    Applied, AtFault, Bundle, Calls, Chain, Element, Endpoint, Link, PacketChain, Packets, Place, Port,
+    QueueLine, QueuePartition, Refused, Status,
 };
 use weft_core::{Interval, Status as RpcStatus};
 use weft_engine::packet::plan::PacketPlan;
 use weft_engine::packet::stats::End;
 use weft_engine::plan::{Address, Listener, Plan};
+use weft_engine::queue::{Counts, LineCount, PartitionState};
 use weft_engine::stats::ChainStats;
 use weft_engine::{Config, FilterStats};
 use weft_io::node::{NodeStats, Stopped};
 use weft_io::packet::port::{self, PortConfig};
-use weft_io::packet::{OpenError, PacketNodeStats, PortError, PortReport};
+use weft_io::packet::{LinkReport, OpenError, PacketNodeStats, PortError, PortReport};
 use weft_io::socket::ListenSocket;
 use weft_io::writer::SinkMetrics;
 use weft_io::{Node, NodeConfig, NodeError, Ports, clock};
 use weft_ir::backend::Backend;
 use weft_ir::interp::Interp;
 use weft_ir::program::Check;
+use weft_ir::queue::Verdict;
 use weft_jit::Jit;
 use weft_lang::diagnostic::{Diagnostic, RenderOptions, render_all, to_json};
 use weft_lang::hir::Network;
@@ -477,7 +479,58 @@ fn packets_of(node: &PacketNodeStats) -> Packets {
         chains: chains.collect(),
         lost: node.stats.lost.iter().map(|(reason, n)| (reason.name().to_owned(), *n)).collect(),
         copies: node.stats.copies,
+        links: node.links.iter().map(|link| link_of(link, node)).collect(),
     }
+}
+
+/// A link as the API gives it.
+fn link_of(LinkReport { plan, stats }: &LinkReport, node: &PacketNodeStats) -> Link {
+    let counts = &stats.counts;
+    let queue = |level: u8| plan.program.levels[usize::from(level)].name.clone();
+    let line = |line: &LineCount| QueueLine {
+        queue: queue(line.level),
+        line: line.line,
+        verdict: if line.verdict == Verdict::Mark { "mark" } else { "drop" }.to_owned(),
+        packets: line.packets,
+    };
+    let partition = |of: &PartitionState| QueuePartition {
+        queue: queue(of.level),
+        place: [of.node, of.index],
+        packets: of.packets,
+        bytes: of.bytes,
+        rank: of.rank,
+        is_held: of.held_until_ns.is_some(),
+    };
+    Link {
+        name: plan.name.clone(),
+        port: node
+            .ports
+            .get(usize::from(plan.port))
+            .map_or_else(String::new, |port| port.config.name.clone()),
+        direction: if plan.ingress { "in" } else { "out" }.to_owned(),
+        queue: plan.program.name.clone(),
+        rate: plan.rate,
+        arrived: counts.arrived,
+        sent: counts.sent,
+        queued: counts.queued,
+        queued_bytes: counts.queued_bytes,
+        marked: counts.marked,
+        dropped: link_drops(counts).map(|(reason, n)| (reason.to_owned(), n)).collect(),
+        swap_overflow: stats.swap_overflow,
+        waited_us: stats.waited_ns.map(|ns| ns as f64 / 1e3),
+        lines: stats.lines.iter().map(line).collect(),
+        partitions: stats.partitions.iter().map(partition).collect(),
+    }
+}
+
+/// Packets that a link dropped, by reason.
+pub(crate) fn link_drops(counts: &Counts) -> impl Iterator<Item = (&'static str, u64)> {
+    let drops = [
+        ("enqueue", counts.dropped_enqueue),
+        ("dequeue", counts.dropped_dequeue),
+        ("overflow", counts.dropped_overflow),
+    ];
+    drops.into_iter().filter(|(_, n)| *n > 0)
 }
 
 /// What carries the frames of a port, as a person knows it: `packet eth0`.

@@ -6,6 +6,7 @@ use std::thread;
 use weft_core::abi::State;
 use weft_ir::backend::{Backend, Program, Unsupported};
 use weft_ir::program::{ChainProgram, Event};
+use weft_ir::queue::{QueueCode, QueueProgram};
 
 /// Instructions below which a segment stays with the others: to wake a thread takes what compiling some ten does.
 const INSTS_MIN: usize = 16;
@@ -80,6 +81,10 @@ impl Backend for Together {
         state: &State,
     ) -> Result<Box<dyn Program>, Unsupported> {
         self.inner.compile(chain, event, state)
+    }
+
+    fn compile_queue(&self, program: &Arc<QueueProgram>) -> Result<Arc<dyn QueueCode>, Unsupported> {
+        self.inner.compile_queue(program)
     }
 
     fn compile_all(

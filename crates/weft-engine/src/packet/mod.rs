@@ -13,6 +13,7 @@
 
 mod edit;
 mod exits;
+pub mod link;
 mod live;
 pub mod plan;
 mod reshape;

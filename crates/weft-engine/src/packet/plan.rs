@@ -3,6 +3,7 @@
 //! As [`crate::plan`] for calls: a [`PacketPlan`] never changes, and a hot update publishes the next one between two
 //! batches.
 
+use super::link::LinkPlan;
 use super::live::Code;
 use crate::plan::ChainError;
 use crate::state::{Bound, Staged};
@@ -26,6 +27,8 @@ pub struct PacketPlan {
     pub ports: Vec<String>,
     /// Its chains, in source order: a frame takes the first of its port whose condition it meets.
     pub chains: Vec<Arc<PacketChain>>,
+    /// Where frames wait; one a port and direction.
+    pub links: Vec<LinkPlan>,
 }
 
 /// A chain and where it stands, to be built.

@@ -5,6 +5,7 @@ mod chains;
 mod close;
 mod filters;
 mod hostile;
+mod links;
 mod packets;
 mod rules;
 mod state;

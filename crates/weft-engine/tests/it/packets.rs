@@ -94,7 +94,7 @@ impl Rig {
             Arc::new(PacketChain::build(version, on, staged, backend).expect("it is well-formed"))
         };
         let chains = chains.into_iter().map(build).collect();
-        Arc::new(PacketPlan { version, ports, chains })
+        Arc::new(PacketPlan { version, ports, chains, links: Vec::new() })
     }
 }
 
@@ -549,7 +549,8 @@ fn an_update_between_batches_keeps_state_counts_and_what_waits() {
     engine.handle_batch(START, 0, &mut waiting, &mut pool, None);
     let second = rig.plan(&jit, vec![(program(&[ttl(), counter()]), None)]);
     let ports = ["c", "b", "a"].map(String::from).into();
-    let moved = PacketPlan { version: second.version, ports, chains: second.chains.clone() };
+    let moved =
+        PacketPlan { version: second.version, ports, chains: second.chains.clone(), links: Vec::new() };
     engine.apply(START, Arc::new(moved), &mut pool);
     let (left, _) = run(&mut engine, &mut pool, &[packet(9)], 1);
     assert_eq!(left, [(1, 0, packet(7)), (1, 0, packet(8))]);

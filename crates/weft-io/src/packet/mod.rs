@@ -34,7 +34,7 @@ use weft_core::frame::{Frame, FrameMeta, Offload, Pool, SegmentError, network_at
 use weft_proto::capture::LinkType;
 
 pub use weft_core::frame::BATCH_MAX;
-pub use worker::{PacketNodeStats, PortError, PortReport, WAITING_MAX};
+pub use worker::{LinkReport, PacketNodeStats, PortError, PortReport, WAITING_MAX};
 
 /// One queue of a port. One worker has it.
 pub trait Device: Send {

@@ -22,6 +22,7 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 use weft_core::frame::{Frame, Pool, PoolConfig};
 use weft_core::{Interval, Time};
+use weft_engine::packet::link::{Link, LinkPlan, LinkStats};
 use weft_engine::packet::plan::PacketPlan;
 use weft_engine::packet::stats::PacketStats;
 use weft_engine::packet::{PacketConfig, PacketEngine};
@@ -29,6 +30,9 @@ use weft_engine::rules::Swap;
 
 /// Frames that may wait for a port that has no room for them; further ones are dropped, and counted as `port_full`.
 pub const WAITING_MAX: usize = 1024;
+/// Frames of a link that have buffers of their own, at most; the limits of queues may be higher, and are met when there
+/// are no buffers left.
+const HELD_MAX: u32 = 1 << 15;
 /// A port that had no room is tried again after this time at the latest.
 const RETRY: Interval = Interval::from_millis(1);
 /// Devices are looked at so often even if nothing happens: one that was down and is removed says no word of it.
@@ -62,6 +66,17 @@ pub struct PacketNodeStats {
     pub stats: PacketStats,
     /// Of the ports, in their order.
     pub ports: Vec<PortReport>,
+    /// Of the links.
+    pub links: Vec<LinkReport>,
+}
+
+/// What a link counted.
+#[derive(Clone, Debug)]
+pub struct LinkReport {
+    /// The link, and what it runs.
+    pub plan: LinkPlan,
+    /// What came and went.
+    pub stats: LinkStats,
 }
 
 /// What a port counted.
@@ -118,6 +133,9 @@ struct Port {
     queues: Vec<Box<dyn Device>>,
     /// What the device has no room for.
     waiting: Vec<Frame>,
+    /// Where frames wait before they leave, and before the chains see them.
+    egress: Option<Link>,
+    ingress: Option<Link>,
     full: u64,
     /// Why a capture ended before its end.
     broken: Option<String>,
@@ -135,24 +153,26 @@ impl Handle {
         wake.set_nonblocking(true)?;
         woken.set_nonblocking(true)?;
         let (sender, mail) = channel();
-        let port =
-            |OpenPort { config, queues }| Port { config, queues, waiting: Vec::new(), full: 0, broken: None };
-        let ports: Vec<_> = ports.into_iter().map(port).collect();
+        let ports: Vec<_> = ports.into_iter().map(Port::new).collect();
         let WorkerConfig { engine, spin } = config;
-        let start = move || Worker {
-            engine: PacketEngine::new(clock::now(), engine, plan),
-            pool: Pool::new(PoolConfig::default()),
-            ports,
-            mail,
-            wake: woken,
-            rows,
-            rows_since: None,
-            spin,
-            batch: Vec::with_capacity(BATCH_MAX),
-            polls: Vec::new(),
+        let start = move || {
+            let links = plan.links.clone();
+            let mut worker = Worker {
+                engine: PacketEngine::new(clock::now(), engine, plan),
+                pool: Pool::new(pool_for(&links)),
+                ports,
+                mail,
+                wake: woken,
+                rows,
+                rows_since: None,
+                spin,
+                batch: Vec::with_capacity(BATCH_MAX),
+                polls: Vec::new(),
+            };
+            worker.take_links(&links).map(|()| worker)
         };
         let thread = std::thread::Builder::new().name("weft-packets".to_owned());
-        let thread = thread.spawn(move || start().run())?;
+        let thread = thread.spawn(move || start()?.run())?;
         Ok(Self { sender, wake, thread })
     }
 
@@ -211,9 +231,10 @@ impl Worker {
                 self.engine.handle_timeout(now);
                 moved += self.leave()?;
             }
+            moved += self.run_links(now)?;
             moved += self.send()?;
             self.hand_on_rows(now, false);
-            if !self.read_mail() {
+            if !self.read_mail()? {
                 return self.finish();
             }
             if moved > 0 {
@@ -250,6 +271,10 @@ impl Worker {
                 }
                 if !self.batch.is_empty() {
                     moved += self.batch.len();
+                    if let Some(link) = &mut from.ingress {
+                        self.batch.drain(..).for_each(|frame| link.handle_frame(frame, &mut self.pool, now));
+                        continue;
+                    }
                     self.engine.handle_batch(now, port as u16, &mut self.batch, &mut self.pool, None);
                     self.leave()?;
                 }
@@ -264,11 +289,75 @@ impl Worker {
         while let Some(to) = self.engine.poll_output(&mut self.batch) {
             let port = &mut self.ports[usize::from(to)];
             moved += self.batch.len();
+            if let Some(link) = &mut port.egress {
+                let now = clock::now();
+                self.batch.drain(..).for_each(|frame| link.handle_frame(frame, &mut self.pool, now));
+                port.run_egress(&mut self.pool, now)?;
+                continue;
+            }
             port.waiting.append(&mut self.batch);
             port.send(&mut self.pool)?;
             port.bound(&mut self.pool);
         }
         Ok(moved)
+    }
+
+    /// Lets go what links let go now; how many frames that were.
+    fn run_links(&mut self, now: Time) -> Result<usize, PortError> {
+        let mut moved = 0;
+        for port in 0..self.ports.len() {
+            let from = &mut self.ports[port];
+            moved += from.run_egress(&mut self.pool, now)?;
+            let Some(link) = &mut from.ingress else { continue };
+            link.handle_timeout(&mut self.pool, now);
+            while self.batch.len() < BATCH_MAX {
+                let Some(frame) = link.poll_frame(&mut self.pool, now) else { break };
+                self.batch.push(frame);
+            }
+            if !self.batch.is_empty() {
+                moved += self.batch.len();
+                self.engine.handle_batch(now, port as u16, &mut self.batch, &mut self.pool, None);
+                self.leave()?;
+            }
+        }
+        Ok(moved)
+    }
+
+    /// Has ports go on with these links: what waits in one that is replaced stays, what waits in one that is gone goes
+    /// on as if there had been none.
+    fn take_links(&mut self, plans: &[LinkPlan]) -> Result<(), PortError> {
+        let now = clock::now();
+        let mut released = Vec::new();
+        for (nth, port) in self.ports.iter_mut().enumerate() {
+            for ingress in [false, true] {
+                let meant = |plan: &&LinkPlan| usize::from(plan.port) == nth && plan.ingress == ingress;
+                let plan = plans.iter().find(meant).cloned();
+                let place = if ingress { &mut port.ingress } else { &mut port.egress };
+                match (place.as_mut(), plan) {
+                    (None, None) => {}
+                    (None, Some(plan)) => *place = Some(Link::new(plan, now, nth as u64)),
+                    (Some(link), Some(plan)) => link.replace(plan, &mut self.pool, now, nth as u64),
+                    (Some(link), None) => {
+                        let frames = link.take_all();
+                        *place = None;
+                        if ingress {
+                            released.push((nth as u16, frames));
+                        } else {
+                            port.waiting.extend(frames);
+                        }
+                    }
+                }
+            }
+        }
+        for (port, frames) in released {
+            let mut frames = frames.into_iter().peekable();
+            while frames.peek().is_some() {
+                self.batch.extend(frames.by_ref().take(BATCH_MAX));
+                self.engine.handle_batch(now, port, &mut self.batch, &mut self.pool, None);
+                self.leave()?;
+            }
+        }
+        Ok(())
     }
 
     /// Tries again what ports had no room for; how many frames left.
@@ -339,6 +428,11 @@ impl Worker {
             if !port.waiting.is_empty() {
                 no_later(now + RETRY);
             }
+            [&port.egress, &port.ingress]
+                .into_iter()
+                .flatten()
+                .filter_map(Link::poll_timeout)
+                .for_each(&mut no_later);
             for device in port.queues.iter().filter(|_| port.is_read(has_waiting)) {
                 match device.fd() {
                     Some(fd) => self.polls.push(libc::pollfd { fd, events: libc::POLLIN, revents: 0 }),
@@ -350,11 +444,12 @@ impl Worker {
     }
 
     /// False: it is to stop.
-    fn read_mail(&mut self) -> bool {
+    fn read_mail(&mut self) -> Result<bool, PortError> {
         loop {
             match self.mail.try_recv() {
                 Ok(Mail::Apply { plan, done }) => {
                     let begun = Instant::now();
+                    self.take_links(&plan.links)?;
                     self.engine.apply(clock::now(), plan, &mut self.pool);
                     let _ = done.send(begun.elapsed());
                 }
@@ -369,16 +464,18 @@ impl Worker {
                     let _ = done.send(());
                 }
                 Ok(Mail::Stats { to }) => {
+                    let links = self.ports.iter().flat_map(Port::links).collect();
                     let ports = self.ports.iter_mut().map(Port::report).collect();
-                    let _ = to.send(PacketNodeStats { stats: self.engine.stats(), ports });
+                    let _ = to.send(PacketNodeStats { stats: self.engine.stats(), ports, links });
                 }
-                Ok(Mail::Stop) | Err(TryRecvError::Disconnected) => return false,
-                Err(TryRecvError::Empty) => return true,
+                Ok(Mail::Stop) | Err(TryRecvError::Disconnected) => return Ok(false),
+                Err(TryRecvError::Empty) => return Ok(true),
             }
         }
     }
 
     fn finish(mut self) -> Result<(), PortError> {
+        self.run_links(clock::now())?;
         self.send()?;
         self.flush()?;
         self.hand_on_rows(clock::now(), true);
@@ -402,7 +499,40 @@ impl Worker {
     }
 }
 
+/// Buffers for what drivers and chains have in hand, and for what waits in links.
+fn pool_for(links: &[LinkPlan]) -> PoolConfig {
+    let plain = PoolConfig::default();
+    let held = links.iter().map(|link| link.program.packets_max().min(HELD_MAX)).sum::<u32>();
+    PoolConfig { small: plain.small + held.min(HELD_MAX * 4), ..plain }
+}
+
 impl Port {
+    fn new(OpenPort { config, queues }: OpenPort) -> Self {
+        Self { config, queues, waiting: Vec::new(), egress: None, ingress: None, full: 0, broken: None }
+    }
+
+    fn links(&self) -> Vec<LinkReport> {
+        let report = |link: &Link| LinkReport { plan: link.plan().clone(), stats: link.stats() };
+        [&self.egress, &self.ingress].into_iter().flatten().map(report).collect()
+    }
+
+    /// Sends what its link lets go, as long as the device takes it; how many frames that were.
+    fn run_egress(&mut self, pool: &mut Pool, now: Time) -> Result<usize, PortError> {
+        let Some(link) = &mut self.egress else { return Ok(0) };
+        link.handle_timeout(pool, now);
+        let mut moved = 0;
+        // What the device has no room for waits in the link, where the queue can still drop it.
+        while self.waiting.len() < BATCH_MAX {
+            let Some(frame) = self.egress.as_mut().and_then(|link| link.poll_frame(pool, now)) else { break };
+            self.waiting.push(frame);
+            moved += 1;
+        }
+        if moved > 0 {
+            self.send(pool)?;
+        }
+        Ok(moved)
+    }
+
     /// No frame will come any more.
     fn is_at_end(&self) -> bool {
         self.broken.is_some() || self.queues.iter().all(|device| device.is_finished())
@@ -467,7 +597,7 @@ mod tests {
     fn port(driver: Driver, device: Memory) -> Port {
         let (name, device_name) = ("p".to_owned(), "d".to_owned());
         let config = PortConfig { name, driver, device: device_name, namespace: None, queues: 1 };
-        Port { config, queues: vec![Box::new(device)], waiting: Vec::new(), full: 0, broken: None }
+        Port::new(OpenPort { config, queues: vec![Box::new(device)] })
     }
 
     /// A core would be burnt while a port has no room for what a capture gives.

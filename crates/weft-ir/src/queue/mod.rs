@@ -600,7 +600,7 @@ impl QueueProgram {
 }
 
 /// Code for the handlers of a program. It holds no state.
-pub trait QueueCode: Send {
+pub trait QueueCode: core::fmt::Debug + Send + Sync {
     /// Runs a handler of a level, and gives the word that it ended with: [`Verdict::word`], or the number that it gave.
     /// The code does nothing and passes if the program has no such handler.
     ///
@@ -628,7 +628,7 @@ impl<T: QueueCode + ?Sized> QueueCode for Box<T> {
     }
 }
 
-impl<T: QueueCode + ?Sized + Sync> QueueCode for Arc<T> {
+impl<T: QueueCode + ?Sized> QueueCode for Arc<T> {
     fn run(&self, level: usize, moment: Moment, words: Words<'_>) -> u64 {
         (**self).run(level, moment, words)
     }

@@ -9,6 +9,9 @@ use super::tournament::NEVER;
 use super::trace::{Cursor, Trace};
 use crate::Dice;
 
+/// A queue that holds its items until a time that has passed is asked again after so long: it must not stop the clock.
+const PATIENCE_NS: u64 = 1000;
+
 /// How fast a link sends.
 #[derive(Clone, Debug)]
 pub enum Rate {
@@ -113,9 +116,15 @@ impl Link {
     }
 
     /// When this link wants to be called.
-    pub(super) fn deadline(&self) -> u64 {
+    pub(super) fn deadline(&self, now_ns: u64) -> u64 {
         let arrival = self.pipe.front().map_or(NEVER, |first| first.at_ns);
-        let timer = self.queue.poll_timeout().unwrap_or(NEVER);
+        let timer = match self.queue.poll_timeout() {
+            None => NEVER,
+            Some(at_ns) if at_ns > now_ns => at_ns,
+            // It is asked when the link can send, and may have changed its mind by then.
+            Some(_) if self.next_send_ns != NEVER => NEVER,
+            Some(_) => now_ns + PATIENCE_NS,
+        };
         arrival.min(self.next_send_ns).min(timer)
     }
 
@@ -152,6 +161,7 @@ impl Link {
     pub(super) fn poll_send(&mut self, now_ns: u64, dice: &mut Dice) -> Option<Item> {
         if self.queue.poll_timeout().is_some_and(|at| at <= now_ns) {
             self.queue.handle_timeout(now_ns);
+            // It may let go what it held.
             if self.next_send_ns == NEVER && self.queue.backlog().packets > 0 {
                 self.next_send_ns = self.opportunity(now_ns);
             }

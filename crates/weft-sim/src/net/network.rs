@@ -311,7 +311,7 @@ impl Net {
             link.stats.dropped += 1;
             self.packets.remove(dropped.item.handle);
         }
-        self.events.set(*source, link.deadline());
+        self.events.set(*source, link.deadline(self.now_ns));
     }
 
     /// A packet comes to the head of a link.

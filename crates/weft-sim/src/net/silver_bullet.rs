@@ -43,6 +43,8 @@ pub enum Configuration {
     CodelFq,
     /// A deep queue for each flow in turn.
     BufferbloatFq,
+    /// A queue program, which is given.
+    Program,
 }
 
 /// What an application is, and what it wants.
@@ -125,26 +127,28 @@ pub struct Outcome {
 }
 
 impl Configuration {
-    /// All three, in the order of the paper.
-    pub const ALL: [Self; 3] = [Self::CodelFcfs, Self::CodelFq, Self::BufferbloatFq];
+    /// The paper's three in its order, and a fourth that may be better.
+    pub const ALL: [Self; 4] = [Self::CodelFcfs, Self::CodelFq, Self::BufferbloatFq, Self::Program];
 
-    /// As the paper calls it.
-    pub fn name(self) -> &'static str {
+    /// As the paper calls it; none of a program, which has a name of its own.
+    pub fn name(self) -> Option<&'static str> {
         match self {
-            Self::CodelFcfs => "CoDel+FCFS",
-            Self::CodelFq => "CoDel+FQ",
-            Self::BufferbloatFq => "Bufferbloat+FQ",
+            Self::CodelFcfs => Some("CoDel+FCFS"),
+            Self::CodelFq => Some("CoDel+FQ"),
+            Self::BufferbloatFq => Some("Bufferbloat+FQ"),
+            Self::Program => None,
         }
     }
 
-    /// The queue: one discipline with two numbers.
-    pub fn discipline(self) -> Box<dyn Discipline> {
+    /// The queue: one discipline with two numbers; none of a program.
+    pub fn discipline(self) -> Option<Box<dyn Discipline>> {
         let (n_queues, target_ns) = match self {
             Self::CodelFcfs => (1, TARGET_NS),
             Self::CodelFq => (1024, TARGET_NS),
             Self::BufferbloatFq => (1024, NO_TARGET_NS),
+            Self::Program => return None,
         };
-        Box::new(SfqCodel::new(n_queues, target_ns, LIMIT_PACKETS))
+        Some(Box::new(SfqCodel::new(n_queues, target_ns, LIMIT_PACKETS)))
     }
 }
 
@@ -317,7 +321,8 @@ mod tests {
         let score = |name, configuration: Configuration| {
             let comparison = COMPARISONS.iter().find(|comparison| comparison.name == name).unwrap();
             let trace = (comparison.link == LinkKind::Lte).then(|| made_trace(1, 60));
-            let outcome = comparison.run(configuration.discipline(), trace, newreno_of_2013(), 1, 60);
+            let queue = configuration.discipline().unwrap();
+            let outcome = comparison.run(queue, trace, newreno_of_2013(), 1, 60);
             outcome.score(comparison, comparison.applications[0])
         };
         let both = |name| [Configuration::BufferbloatFq, Configuration::CodelFq].map(|it| score(name, it));

@@ -239,6 +239,28 @@ mod tests {
         }
     }
 
+    /// A file that somebody damaged would end the program, or be played backwards.
+    #[test]
+    fn damaged_traces_are_refused_or_played_in_order() {
+        let mut dice = Dice::new(6);
+        let sound: String = (1..200).map(|n| format!("{}\n", n * n / 7)).collect();
+        for _ in 0..2000 {
+            let mut bytes = sound.clone().into_bytes();
+            for _ in 0..dice.within(&(1..=4)) {
+                let at = dice.within(&(0..=bytes.len() as u64 - 1)) as usize;
+                bytes[at] = *dice.pick(b"0123456789\n\r -+.x\xff");
+            }
+            let Ok(trace) = Trace::parse(&String::from_utf8_lossy(&bytes)) else { continue };
+            let (mut cursor, mut now) = (Cursor::default(), 0);
+            for _ in 0..1000 {
+                let at = trace.next_at(&mut cursor, now);
+                assert!(at >= now);
+                trace.take(&mut cursor);
+                now = at + dice.within(&(0..=2 * trace.period_ns())) * u64::from(dice.chance(10));
+            }
+        }
+    }
+
     /// The experiment would run on links of another speed than it says, or on other links each time.
     #[test]
     fn a_made_trace_follows_from_its_seed_and_has_outages() {

@@ -1,11 +1,13 @@
 //! Shapes of networks, and what disciplines do in them.
 
-use crate::rig::{MS, S, rates};
+use crate::queues::library_queue;
+use crate::rig::{MS, S, endless, rates};
+use weft_ir::queue::run::Interpreted;
 use weft_sim::net::measure::tail;
 use weft_sim::net::twins::{CodelSpec, Fifo, FqCodel, Pfabric, Pifo};
 use weft_sim::net::{
-    Discipline, Dumbbell, FatTree, FlowId, FlowSpec, LinkId, LinkSpec, Net, ParkingLot, SenderSpec, Sizes,
-    Workload,
+    Backlog, Discipline, Dropped, Dumbbell, FatTree, FlowId, FlowSpec, Item, LinkId, LinkSpec, Net,
+    ParkingLot, Programmed, SenderSpec, Sizes, Workload,
 };
 
 fn flow(forward: Vec<LinkId>, back: Vec<LinkId>, workload: Workload) -> FlowSpec {
@@ -86,4 +88,57 @@ fn short_messages_pass_long_ones_where_the_shortest_goes_first() {
     let srpt = small_tail_ms(Box::new(Pifo::new(|item| u64::from(item.remaining), 1000)));
     // pFabric's flow goes first as a whole when its last packet waits: with TCP's windows that is more than it wants.
     assert!(srpt < 0.5 && pfabric < 0.75 * fifo, "{fifo} {pfabric} {srpt}");
+}
+
+/// A program that holds packets back would not be asked again when their time has come, or too often.
+#[test]
+fn a_program_shapes_a_link_that_is_faster() {
+    let program = library_queue("tbf", " (rate = '5 Mbit/s', burst = '15000 B')");
+    let queue = Programmed::new(program.clone(), Interpreted::new(program), 1);
+    let mut net = Net::new(1);
+    let ends = Dumbbell::new(&mut net, LinkSpec::fixed(100_000_000, 10 * MS), Box::new(queue), 10 * MS);
+    let flow = net.add_flow(endless(&ends, SenderSpec::default()));
+    let rate = rates(&mut net, &[flow], 2 * S, 12 * S)[0];
+    assert!((4.9e6..=5.01e6).contains(&rate), "{rate}");
+    assert!(net.events() < 100_000, "{}", net.events());
+}
+
+/// Holds everything, until a time that has passed.
+struct Stubborn(Fifo);
+
+impl Discipline for Stubborn {
+    fn enqueue(&mut self, item: Item, now_ns: u64) {
+        self.0.enqueue(item, now_ns);
+    }
+
+    fn dequeue(&mut self, _now_ns: u64) -> Option<Item> {
+        None
+    }
+
+    fn poll_timeout(&self) -> Option<u64> {
+        Some(0)
+    }
+
+    fn poll_drop(&mut self) -> Option<Dropped> {
+        self.0.poll_drop()
+    }
+
+    fn backlog(&self) -> Backlog {
+        self.0.backlog()
+    }
+}
+
+/// A queue that says nonsense would stop the clock of the simulator.
+#[test]
+fn a_queue_that_never_lets_go_stops_nothing() {
+    let mut net = Net::new(1);
+    let queue = Box::new(Stubborn(Fifo::new(100)));
+    let ends = Dumbbell::new(&mut net, LinkSpec::fixed(10_000_000, MS), queue, MS);
+    let flow = net.add_flow(endless(&ends, SenderSpec::default()));
+    net.run_until(100 * MS);
+    net.conservation().unwrap();
+    assert_eq!(
+        (net.now_ns(), net.flow(flow).received, net.backlog(ends.bottleneck).packets),
+        (100 * MS, 0, 10)
+    );
 }

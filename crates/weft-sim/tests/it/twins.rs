@@ -4,6 +4,7 @@
 use crate::queues::library_queue;
 use weft_ir::queue::run::Interpreted;
 use weft_sim::Dice;
+use weft_sim::net::silver_bullet::{COMPARISONS, Configuration, LinkKind, made_trace, newreno_of_2013};
 use weft_sim::net::twins::{Codel, CodelSpec, Drr, Fifo, FqCodel, Pfabric, Pifo};
 use weft_sim::net::{Discipline, Item, Programmed};
 
@@ -117,4 +118,23 @@ fn srpt_is_a_pifo_by_what_is_left() {
 #[test]
 fn fifo_is_in_order_and_full_at_its_limit() {
     check("fifo", " (packets = 60)", || Box::new(Fifo::new(60)));
+}
+
+/// The policy by objectives would be beaten by a configuration that knows nothing of them: deep buffers where
+/// throughput is wanted, CoDel where power is.
+#[test]
+fn who_knows_objectives_is_beaten_by_nobody() {
+    for (name, best) in [("3a", Configuration::BufferbloatFq), ("2b", Configuration::CodelFq)] {
+        let comparison =
+            COMPARISONS.iter().find(|comparison| comparison.name == name).expect("it is one of six");
+        let score = |queue: Box<dyn Discipline>| {
+            let trace = (comparison.link == LinkKind::Lte).then(|| made_trace(1, 60));
+            let outcome = comparison.run(queue, trace, newreno_of_2013(), 1, 60);
+            outcome.score(comparison, comparison.applications[0])
+        };
+        let program = library_queue("objective", " (packets = 1000000)");
+        let ours = score(Box::new(Programmed::new(program.clone(), Interpreted::new(program), 1)));
+        let theirs = score(best.discipline().expect("it is one of the paper's"));
+        assert!(ours > 0.98 * theirs, "{name}: {ours}, {best:?} {theirs}");
+    }
 }

@@ -11,6 +11,7 @@
 //! | `markers` | how few bytes of a flow's histograms tell classes of traffic apart |
 //! | `packets` | frames from memory through chains, to memory; and the same while rows of their tables change |
 //! | `ports` | two namespaces through a node, with every driver |
+//! | `queue` | queue programs, beside disciplines written by hand |
 //! | `rpc` | a gRPC hop with and without a chain |
 //! | `sim` | the simulator of networks of packets |
 //! | `update` | ten changes of a network under load |
@@ -29,6 +30,7 @@ mod memory;
 mod packets;
 mod ports;
 mod process;
+mod queue;
 mod report;
 mod rpc;
 mod sim;
@@ -78,6 +80,8 @@ enum Bench {
     Instructions,
     /// Two namespaces through a node, by each driver and place of ports; needs root
     Ports,
+    /// Queue programs: nanoseconds a packet, beside disciplines written by hand
+    Queue,
     /// A gRPC hop: direct, through Weft, and through Weft with a chain
     Rpc,
     /// The simulator: packets a second of one core
@@ -120,6 +124,7 @@ pub(crate) fn run(args: &BenchArgs) -> Result<(), Fault> {
         Bench::Rules => Ok(packets::changes::run(args.quick)),
         Bench::Instructions => instructions(),
         Bench::Ports => ports::run(args.quick),
+        Bench::Queue => Ok(queue::run(args.quick)),
         Bench::Rpc => rpc::run(args.quick),
         Bench::Sim => Ok(sim::run(args.quick)),
         Bench::Update => update::run(args.quick),

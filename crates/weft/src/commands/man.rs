@@ -21,7 +21,11 @@ fn page(name: Option<&str>) -> Result<Vec<u8>, Fault> {
     let shown = match name {
         None => command,
         Some(name) => {
-            let found = command.get_subcommands().find(|c| c.get_name() == name && !c.is_hide_set()).cloned();
+            // `sim no-silver-bullet` is a command below a command.
+            let below = |command: &Command, name: &str| {
+                command.get_subcommands().find(|c| c.get_name() == name && !c.is_hide_set()).cloned()
+            };
+            let found = name.split(' ').try_fold(command, |command, name| below(&command, name));
             found.ok_or_else(|| Fault::Usage(format!("`weft` has no command `{name}`")))?
         }
     };
@@ -53,13 +57,22 @@ fn render(command: Command) -> io::Result<Vec<u8>> {
 /// The page of the book.
 fn markdown() -> String {
     let mut command = Cli::command();
-    let names: Vec<_> =
-        command.get_subcommands().filter(|c| !c.is_hide_set()).map(|c| c.get_name().to_owned()).collect();
     let mut text = format!("# The command line\n\n```text\n{}```\n", command.render_long_help());
-    for name in names {
-        let Some(sub) = command.find_subcommand_mut(&name) else { continue };
-        let help = sub.clone().bin_name(format!("weft {name}")).render_long_help();
-        text.push_str(&format!("\n## weft {name}\n\n```text\n{help}```\n"));
+    for sub in command.get_subcommands() {
+        describe(sub, "weft", &mut text);
     }
     text
+}
+
+/// A command, and those below it.
+fn describe(command: &Command, above: &str, text: &mut String) {
+    if command.is_hide_set() {
+        return;
+    }
+    let name = format!("{above} {}", command.get_name());
+    let help = command.clone().bin_name(&name).render_long_help();
+    text.push_str(&format!("\n## {name}\n\n```text\n{help}```\n"));
+    for sub in command.get_subcommands() {
+        describe(sub, &name, text);
+    }
 }

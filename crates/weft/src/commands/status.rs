@@ -187,6 +187,30 @@ fn packets(carried: &Packets) -> String {
         let (name, device) = (port.name.clone(), port.device.clone());
         ports.row(vec![name, device, grouped(port.received), grouped(port.sent), notes.join(", ")]);
     }
+    let mut links = Table::new(&[
+        ("link", Align::Left),
+        ("queue", Align::Left),
+        ("sent", Align::Right),
+        ("waiting", Align::Right),
+        ("p50", Align::Right),
+        ("p99", Align::Right),
+        ("", Align::Left),
+    ]);
+    for link in &carried.links {
+        let mut notes: Vec<_> =
+            link.dropped.iter().map(|(reason, n)| format!("{} {reason}", grouped(*n))).collect();
+        notes.extend((link.marked > 0).then(|| format!("{} marked", grouped(link.marked))));
+        let millis = |us: f64| format!("{:.1} ms", us / 1e3);
+        links.row(vec![
+            format!("{} ({} {})", link.name, link.port, link.direction),
+            link.queue.clone(),
+            grouped(link.sent),
+            grouped(link.queued),
+            millis(link.waited_us[0]),
+            millis(link.waited_us[2]),
+            notes.join(", "),
+        ]);
+    }
     let mut chains = Table::new(&[
         ("chain", Align::Left),
         ("version", Align::Right),
@@ -220,7 +244,10 @@ fn packets(carried: &Packets) -> String {
     for (reason, n) in &carried.lost {
         ends.row(vec![grouped(*n), "-".to_owned(), reason.clone()]);
     }
-    [ports, chains, ends].map(|table| table.render()).join("\n")
+    let mut tables = vec![ports.render()];
+    tables.extend((!carried.links.is_empty()).then(|| links.render()));
+    tables.extend([chains, ends].map(|table| table.render()));
+    tables.join("\n")
 }
 
 /// What is worth knowing of a filter beside the columns that all have.

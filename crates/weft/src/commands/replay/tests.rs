@@ -21,7 +21,7 @@ fn plan() -> PacketPlan {
     let on = ChainOn { program, condition: None, ports: vec![0], to: Some(1) };
     let chain = PacketChain::build(1, on, &mut staged, &Interp).expect("it is well-formed");
     let ports = ["wan", "lan"].map(String::from).into();
-    PacketPlan { version: 1, ports, chains: vec![Arc::new(chain)] }
+    PacketPlan { version: 1, ports, chains: vec![Arc::new(chain)], links: Vec::new() }
 }
 
 /// An IPv4 packet with this TTL and no payload that is known.

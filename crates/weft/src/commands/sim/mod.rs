@@ -2,6 +2,7 @@
 
 mod no_silver_bullet;
 mod plot;
+mod program;
 mod report;
 
 use crate::cli::{Experiment, SimArgs};

@@ -10,6 +10,7 @@ use std::sync::mpsc::{Receiver, channel};
 use std::time::Instant;
 
 use super::plot;
+use super::program::Program;
 use super::report::{Column, Links, Report};
 use crate::cli::{SenderName, SilverBulletArgs};
 use crate::fault::Fault;
@@ -27,6 +28,15 @@ const QUICK_PART: u32 = 5;
 /// Bytes that a trace file may have: more than the longest trace that is read.
 const TRACE_BYTES_MAX: u64 = 256 << 20;
 
+/// What is the same in all jobs.
+struct Given<'g> {
+    /// What stands at the bottleneck where it is none of the paper's configurations.
+    program: &'g Program,
+    /// Links whose rate changes; made if there are none.
+    traces: &'g [Arc<Trace>],
+    sender: SenderSpec,
+}
+
 /// One seed of one comparison with one configuration.
 struct Job {
     comparison: Comparison,
@@ -37,11 +47,17 @@ struct Job {
 
 pub(super) fn run(args: &SilverBulletArgs) -> Result<(), Fault> {
     let traces = args.traces.as_deref().map(read_traces).transpose()?;
+    let program = args.queue.as_deref().map_or_else(Program::by_objective, Program::of_file)?;
     let seeds = args.seeds.unwrap_or(if args.quick { QUICK_SEEDS } else { SEEDS });
     let part = if args.quick { QUICK_PART } else { 1 };
     let began = Instant::now();
     let jobs = jobs(seeds, part);
-    let outcomes = run_all(&jobs, traces.as_deref().unwrap_or_default(), sender(args.sender), threads(args));
+    let given = Given {
+        program: &program,
+        traces: traces.as_deref().unwrap_or_default(),
+        sender: sender(args.sender),
+    };
+    let outcomes = run_all(&jobs, &given, threads(args));
     let links = match &traces {
         None => Links::Made,
         Some(traces) => Links::Traces(traces.len()),
@@ -53,6 +69,7 @@ pub(super) fn run(args: &SilverBulletArgs) -> Result<(), Fault> {
         sender: args.sender,
         links,
         took: began.elapsed(),
+        program: program.name().to_owned(),
     };
     if let Some(path) = &args.svg {
         fs::write(path, plot::svg(&report))
@@ -118,7 +135,7 @@ fn jobs(seeds: u32, part: u32) -> Vec<Job> {
 }
 
 /// Runs the jobs on so many threads; the outcomes are in the order of the jobs.
-fn run_all(jobs: &[Job], traces: &[Arc<Trace>], sender: SenderSpec, threads: usize) -> Vec<Outcome> {
+fn run_all(jobs: &[Job], given: &Given<'_>, threads: usize) -> Vec<Outcome> {
     let next = AtomicUsize::new(0);
     let (send, receive) = channel();
     std::thread::scope(|scope| {
@@ -127,7 +144,7 @@ fn run_all(jobs: &[Job], traces: &[Arc<Trace>], sender: SenderSpec, threads: usi
             scope.spawn(move || {
                 while let Some((number, job)) = take(jobs, next) {
                     // Nobody listens any more if the command is over.
-                    let _ = send.send((number, run_one(job, traces, sender)));
+                    let _ = send.send((number, run_one(job, given)));
                 }
             });
         }
@@ -141,12 +158,13 @@ fn take<'j>(jobs: &'j [Job], next: &AtomicUsize) -> Option<(usize, &'j Job)> {
     jobs.get(number).map(|job| (number, job))
 }
 
-fn run_one(job: &Job, traces: &[Arc<Trace>], sender: SenderSpec) -> Outcome {
-    let trace = (job.comparison.link == LinkKind::Lte).then(|| match traces {
+fn run_one(job: &Job, given: &Given<'_>) -> Outcome {
+    let trace = (job.comparison.link == LinkKind::Lte).then(|| match given.traces {
         [] => made_trace(job.seed, job.seconds),
         traces => traces[job.seed as usize % traces.len()].clone(),
     });
-    job.comparison.run(job.configuration.discipline(), trace, sender, job.seed, job.seconds)
+    let queue = job.configuration.discipline().unwrap_or_else(|| given.program.discipline(job.seed));
+    job.comparison.run(queue, trace, given.sender, job.seed, job.seconds)
 }
 
 fn gather(jobs: &[Job], receive: &Receiver<(usize, Outcome)>) -> Vec<Outcome> {
@@ -192,8 +210,10 @@ mod tests {
     fn threads_are_not_seen_in_the_result() {
         let mut jobs = jobs(2, 1);
         jobs.iter_mut().for_each(|job| job.seconds = 5);
+        let program = Program::by_objective().expect("it compiles");
+        let given = Given { program: &program, traces: &[], sender: newreno_of_2013() };
         let figures = |threads| {
-            let outcomes = run_all(&jobs, &[], newreno_of_2013(), threads);
+            let outcomes = run_all(&jobs, &given, threads);
             let figure = |column: Column| {
                 let application: Application = column.comparison.applications[0];
                 (column.outcome.score(&column.comparison, application), column.outcome.packets)

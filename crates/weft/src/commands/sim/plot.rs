@@ -17,7 +17,7 @@ const GROUP_GAP: usize = 22;
 const BARS: usize = WIDTH - NAMES - 2 * MARGIN - FIGURE;
 const FIGURE: usize = 110;
 /// A colour for each configuration, which are told apart in grey as well.
-const COLOURS: [&str; 3] = ["#1d4e89", "#7fb069", "#e9b44c"];
+const COLOURS: [&str; 4] = ["#1d4e89", "#7fb069", "#e9b44c", "#9b2915"];
 
 /// All objectives, one below the other.
 pub(super) fn svg(report: &Report) -> String {
@@ -36,7 +36,7 @@ pub(super) fn svg(report: &Report) -> String {
             "<rect x=\"{x}\" y=\"44\" width=\"12\" height=\"12\" fill=\"{colour}\"/>\n\
              <text x=\"{}\" y=\"55\">{}</text>",
             x + 18,
-            escaped(configuration.name())
+            escaped(report.name(*configuration))
         );
     }
     let _ = writeln!(

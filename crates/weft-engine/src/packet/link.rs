@@ -1,0 +1,397 @@
+//! Links: frames that wait in a queue program, and leave at a rate.
+//!
+//! A [`Link`] stands between the chains of a node and a port. It owns the frames that wait; its [`Queue`] knows of each
+//! what [`describe`] reads from its headers, and never the rest. Frames come in by [`Link::handle_frame`], those that
+//! may leave come out by [`Link::poll_frame`], and [`Link::poll_timeout`] says when to ask again.
+
+use crate::queue::{Counts, LineCount, Packet, PartitionState, Queue};
+use core::fmt;
+use std::sync::Arc;
+use weft_core::Time;
+use weft_core::checksum::fold;
+use weft_core::frame::{Frame, Pool, network_at};
+use weft_core::hash::{hash_bytes, hash_word, mix};
+use weft_ir::queue::{Field, QueueCode, QueueProgram};
+
+/// A link that was held up sends so much faster than its rate afterwards, until it has made up for this time at most.
+pub const CATCH_UP_NS: u64 = 2_000_000;
+
+/// Below this rate, in bits a second, packets that the kernel has not cut yet are cut before they wait: on a slow link
+/// the whole of one would be in the way of all others.
+pub const CUT_BELOW: u64 = 1_000_000_000;
+
+const IPV4: u8 = 4;
+const IPV6: u8 = 6;
+const TCP: u8 = 6;
+const UDP: u8 = 17;
+const SCTP: u8 = 132;
+
+/// A link as a plan has it.
+#[derive(Clone)]
+pub struct LinkPlan {
+    /// Its name.
+    pub name: String,
+    /// Its port, an index into [`super::plan::PacketPlan::ports`].
+    pub port: u16,
+    /// It holds up what comes in and not what goes out.
+    pub ingress: bool,
+    /// Frames of the port begin with the IP header.
+    pub is_ip: bool,
+    /// Bits a second; None is as fast as the port takes them.
+    pub rate: Option<u64>,
+    /// How frames wait.
+    pub program: Arc<QueueProgram>,
+    /// The code of that.
+    pub code: Arc<dyn QueueCode>,
+}
+
+impl fmt::Debug for LinkPlan {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "link {} on port {} with {}", self.name, self.port, self.program.name)
+    }
+}
+
+/// A link that runs.
+#[derive(Debug)]
+pub struct Link {
+    plan: LinkPlan,
+    queue: Queue<Arc<dyn QueueCode>>,
+    /// The frames that wait, by the handle that the queue has of them.
+    frames: Vec<Option<Frame>>,
+    free: Vec<u32>,
+    /// Of a packet that is being cut; empty between two.
+    segments: Vec<Frame>,
+    /// When the frame that was sent last is through.
+    free_at: u64,
+    /// It had nothing to send since: there is nothing to make up for.
+    was_idle: bool,
+    waits: Waits,
+    /// What earlier queues of this link counted.
+    before: Counts,
+    swap_overflow: u64,
+}
+
+/// What a link counted.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct LinkStats {
+    /// Of all queues that it had.
+    pub counts: Counts,
+    /// Frames that a new queue refused when it took over.
+    pub swap_overflow: u64,
+    /// Half, nine in ten, and 99 in 100 of the frames sent waited no longer, in nanoseconds; within an eighth.
+    pub waited_ns: [u64; 3],
+    /// Drops and marks of the queue at hand, by line.
+    pub lines: Vec<LineCount>,
+    /// Its partitions, the first of them.
+    pub partitions: Vec<PartitionState>,
+}
+
+/// Partitions that statistics list, at most.
+const PARTITIONS_LISTED_MAX: usize = 64;
+
+impl Link {
+    /// A link with nothing in it.
+    pub fn new(plan: LinkPlan, now: Time, seed: u64) -> Self {
+        let queue = queue_of(&plan, now, seed);
+        let (frames, free, segments) = (Vec::new(), Vec::new(), Vec::new());
+        let waits = Waits::default();
+        let before = Counts::default();
+        Self {
+            plan,
+            queue,
+            frames,
+            free,
+            segments,
+            free_at: 0,
+            was_idle: true,
+            waits,
+            before,
+            swap_overflow: 0,
+        }
+    }
+
+    /// What it runs.
+    pub fn plan(&self) -> &LinkPlan {
+        &self.plan
+    }
+
+    /// A frame is to be sent. The queue may drop it, or others for it.
+    pub fn handle_frame(&mut self, frame: Frame, pool: &mut Pool, now: Time) {
+        let is_slow = self.plan.rate.is_some_and(|rate| rate < CUT_BELOW);
+        if !(is_slow && frame.meta.offload.gso.is_some()) {
+            return self.enqueue(frame, pool, now);
+        }
+        let network = if self.plan.is_ip { Some(0) } else { network_at(pool.bytes(&frame)) };
+        let mut segments = core::mem::take(&mut self.segments);
+        let is_cut = network.is_some_and(|at| pool.segment(&frame, at, &mut segments).is_ok());
+        // What cannot be cut now, for want of buffers or because it is not what it says, waits as it is.
+        match is_cut {
+            true => pool.give(frame),
+            false => segments.push(frame),
+        }
+        segments.drain(..).for_each(|segment| self.enqueue(segment, pool, now));
+        self.segments = segments;
+    }
+
+    fn enqueue(&mut self, frame: Frame, pool: &mut Pool, now: Time) {
+        let mut packet = describe(pool.bytes(&frame), self.plan.is_ip);
+        packet.class = frame.meta.mark as u32;
+        let handle = match self.free.pop() {
+            Some(handle) => handle,
+            None => {
+                self.frames.push(None);
+                self.frames.len() as u32 - 1
+            }
+        };
+        packet.handle = u64::from(handle);
+        self.frames[handle as usize] = Some(frame);
+        self.queue.enqueue(&packet, nanos(now));
+        self.drop_dropped(pool);
+    }
+
+    /// A frame that leaves now.
+    pub fn poll_frame(&mut self, pool: &mut Pool, now: Time) -> Option<Frame> {
+        let now = nanos(now);
+        if self.free_at > now {
+            return None;
+        }
+        let sent = self.queue.dequeue(now);
+        self.drop_dropped(pool);
+        let Some(sent) = sent else {
+            self.was_idle = true;
+            return None;
+        };
+        let frame = self.take(sent.handle)?;
+        self.waits.note(now.saturating_sub(sent.arrived_ns));
+        if let Some(rate) = self.plan.rate {
+            let late = if self.was_idle { 0 } else { CATCH_UP_NS };
+            let from = self.free_at.max(now.saturating_sub(late));
+            self.free_at = from + u64::from(sent.len).saturating_mul(8_000_000_000) / rate.max(1);
+        }
+        self.was_idle = false;
+        let dscp = self.queue.last_sent(Field::Dscp).map(|dscp| dscp as u8);
+        set_codepoints(pool.bytes_mut(&frame), self.plan.is_ip, sent.ecn, dscp);
+        Some(frame)
+    }
+
+    /// When to ask again though no frame comes.
+    pub fn poll_timeout(&self) -> Option<Time> {
+        let waits = self.queue.counts().queued > 0;
+        let rate = (waits && self.free_at > 0).then_some(self.free_at);
+        let queue = self.queue.poll_timeout();
+        // While a frame is on the link, what the queue lets go has to wait for it.
+        let at = match (rate, queue) {
+            (Some(rate), Some(queue)) if waits => Some(rate.max(queue)),
+            (rate, queue) => rate.or(queue),
+        };
+        at.map(|ns| Time(ns as i64))
+    }
+
+    /// Runs what is due by the clock.
+    pub fn handle_timeout(&mut self, pool: &mut Pool, now: Time) {
+        self.queue.handle_timeout(nanos(now));
+        self.drop_dropped(pool);
+    }
+
+    /// Goes on with another plan. What waits enters the new queue as it came, with the time at which it did; a queue
+    /// whose program is the same goes on as it is.
+    pub fn replace(&mut self, plan: LinkPlan, pool: &mut Pool, now: Time, seed: u64) {
+        if *plan.program != *self.plan.program {
+            let packets = self.queue.take_all();
+            let counts = self.queue.counts();
+            add(&mut self.before, &counts);
+            self.queue = queue_of(&plan, now, seed);
+            self.queue.adopt(&packets);
+            // They came once, to the link.
+            self.before.arrived -= packets.len() as u64;
+            self.before.taken -= packets.len() as u64;
+            self.swap_overflow += self.queue.counts().dropped();
+            self.drop_dropped(pool);
+        }
+        self.queue.set_rate(plan.rate.unwrap_or(0));
+        self.plan = plan;
+    }
+
+    /// All that waits, in the order in which it came: the link goes.
+    pub fn take_all(&mut self) -> Vec<Frame> {
+        let packets = self.queue.take_all();
+        packets.iter().filter_map(|(packet, _)| self.take(packet.handle)).collect()
+    }
+
+    /// What it counted.
+    pub fn stats(&self) -> LinkStats {
+        let mut counts = self.queue.counts();
+        add(&mut counts, &self.before);
+        LinkStats {
+            counts,
+            swap_overflow: self.swap_overflow,
+            waited_ns: [0.5, 0.9, 0.99].map(|share| self.waits.at(share)),
+            lines: self.queue.lines().to_vec(),
+            partitions: self.queue.partitions(PARTITIONS_LISTED_MAX),
+        }
+    }
+
+    fn take(&mut self, handle: u64) -> Option<Frame> {
+        self.free.push(handle as u32);
+        self.frames[handle as usize].take()
+    }
+
+    fn drop_dropped(&mut self, pool: &mut Pool) {
+        while let Some(dropped) = self.queue.poll_dropped() {
+            if let Some(frame) = self.take(dropped.handle) {
+                pool.give(frame);
+            }
+        }
+    }
+}
+
+fn nanos(time: Time) -> u64 {
+    time.0.max(0) as u64
+}
+
+fn queue_of(plan: &LinkPlan, now: Time, seed: u64) -> Queue<Arc<dyn QueueCode>> {
+    let mut queue = Queue::new(plan.program.clone(), plan.code.clone(), nanos(now), seed);
+    queue.set_rate(plan.rate.unwrap_or(0));
+    queue
+}
+
+/// Adds what came and went; what is there is there once.
+fn add(to: &mut Counts, more: &Counts) {
+    to.arrived += more.arrived;
+    to.sent += more.sent;
+    to.dropped_enqueue += more.dropped_enqueue;
+    to.dropped_dequeue += more.dropped_dequeue;
+    to.dropped_overflow += more.dropped_overflow;
+    to.marked += more.marked;
+    to.taken += more.taken;
+}
+
+/// How long frames waited: counts by magnitude, eight to a doubling.
+#[derive(Clone, Debug)]
+struct Waits {
+    counts: [u64; 64 * 8],
+    n: u64,
+}
+
+impl Default for Waits {
+    fn default() -> Self {
+        Self { counts: [0; 64 * 8], n: 0 }
+    }
+}
+
+impl Waits {
+    fn note(&mut self, ns: u64) {
+        self.n += 1;
+        self.counts[Self::class(ns)] += 1;
+    }
+
+    /// Which class: the position of the highest bit, and the three bits below it.
+    fn class(ns: u64) -> usize {
+        let high = ns.max(8).ilog2() as usize;
+        let below = (ns.max(8) >> (high - 3)) & 7;
+        high * 8 + below as usize
+    }
+
+    /// The end of the class that so great a share has reached.
+    fn at(&self, share: f64) -> u64 {
+        let wanted = (self.n as f64 * share).ceil() as u64;
+        let mut sum = 0;
+        for (class, count) in self.counts.iter().enumerate() {
+            sum += count;
+            if sum >= wanted && sum > 0 {
+                let (high, below) = (class / 8, class as u64 % 8);
+                return (9 + below) << (high - 3);
+            }
+        }
+        0
+    }
+}
+
+/// What a queue knows of a frame: its length, and of IPv4 and IPv6 the flow and the codepoints. A later fragment has
+/// the flow of its addresses and protocol, as has what is neither TCP, UDP nor SCTP.
+pub fn describe(frame: &[u8], is_ip: bool) -> Packet {
+    let len = frame.len() as u32;
+    let network = if is_ip { Some(0) } else { network_at(frame) };
+    let ip = network.and_then(|at| frame.get(at..)).and_then(Ip::read);
+    match ip {
+        Some(ip) => Packet { len, ecn: ip.traffic_class & 3, dscp: ip.traffic_class >> 2, ..ip.flow() },
+        // Of what is no IP packet the addresses of the link are the flow.
+        None => {
+            let link = (hash_bytes(frame.get(..14).unwrap_or(frame)) >> 32) as u32;
+            Packet { len, flow: link, src: link, dst: link, ..Packet::default() }
+        }
+    }
+}
+
+/// The parts of an IP packet that tell its flow.
+struct Ip<'f> {
+    traffic_class: u8,
+    protocol: u8,
+    src: &'f [u8],
+    dst: &'f [u8],
+    ports: Option<&'f [u8]>,
+}
+
+impl<'f> Ip<'f> {
+    fn read(packet: &'f [u8]) -> Option<Self> {
+        match packet.first()? >> 4 {
+            IPV4 => {
+                let header_bytes = usize::from(packet[0] & 15) * 4;
+                let is_first = u16::from_be_bytes([*packet.get(6)?, *packet.get(7)?]) & 0x1fff == 0;
+                Some(Self {
+                    traffic_class: packet[1],
+                    protocol: *packet.get(9)?,
+                    src: packet.get(12..16)?,
+                    dst: packet.get(16..20)?,
+                    ports: packet.get(header_bytes..header_bytes + 4).filter(|_| is_first),
+                })
+            }
+            IPV6 => Some(Self {
+                traffic_class: packet[0] << 4 | packet.get(1)? >> 4,
+                protocol: *packet.get(6)?,
+                src: packet.get(8..24)?,
+                dst: packet.get(24..40)?,
+                ports: packet.get(40..44),
+            }),
+            _ => None,
+        }
+    }
+
+    fn flow(&self) -> Packet {
+        let (src, dst) = (hash_bytes(self.src), hash_bytes(self.dst));
+        let ports = match (self.protocol, self.ports) {
+            (TCP | UDP | SCTP, Some(ports)) => hash_bytes(ports),
+            _ => 0,
+        };
+        let flow = mix(mix(mix(hash_word(u64::from(self.protocol)), src), dst), ports);
+        let upper = |hash: u64| (hash >> 32) as u32;
+        Packet { flow: upper(flow), src: upper(src), dst: upper(dst), ..Packet::default() }
+    }
+}
+
+/// Writes the codepoints of an IP packet, with its checksum brought along (RFC 1624).
+fn set_codepoints(frame: &mut [u8], is_ip: bool, ecn: u8, dscp: Option<u8>) {
+    let network = if is_ip { Some(0) } else { network_at(frame) };
+    let Some(packet) = network.and_then(|at| frame.get_mut(at..)).filter(|packet| packet.len() >= 20) else {
+        return;
+    };
+    match packet[0] >> 4 {
+        IPV4 => {
+            let new = dscp.unwrap_or(packet[1] >> 2) << 2 | ecn;
+            let old = core::mem::replace(&mut packet[1], new);
+            if old != new {
+                let check = !u16::from_be_bytes([packet[10], packet[11]]);
+                let changed = u64::from(check) + u64::from(!u16::from(old)) + u64::from(new);
+                let check = !fold(changed);
+                packet[10..12].copy_from_slice(&check.to_be_bytes());
+            }
+        }
+        IPV6 => {
+            let old = packet[0] << 4 | packet[1] >> 4;
+            let new = dscp.unwrap_or(old >> 2) << 2 | ecn;
+            packet[0] = packet[0] & 0xf0 | new >> 4;
+            packet[1] = packet[1] & 0x0f | new << 4;
+        }
+        _ => {}
+    }
+}

@@ -1,0 +1,152 @@
+//! Links: frames that wait in a queue, with real headers and a virtual clock.
+
+use std::sync::Arc;
+use weft_core::Time;
+use weft_core::checksum::{fold, sum};
+use weft_core::frame::{Pool, PoolConfig};
+use weft_engine::packet::link::{Link, LinkPlan, describe};
+use weft_ir::queue::run::Interpreted;
+use weft_ir::queue::{
+    Handler, Handlers, Level, Limit, Op, Order, Overflow, PacketOrder, Partitions, QueueProgram, Scope, Slot,
+    Step, Ty, Value, Verdict, word,
+};
+
+const MS: i64 = 1_000_000;
+const START: Time = Time(1_700_000_000_000 * MS);
+
+fn fifo(packets: u32) -> QueueProgram {
+    let limit =
+        Limit { packets: Some(packets), bytes: None, overflow: Overflow::Arriving, batch: 1, line: 1 };
+    let level = Level {
+        name: "fifo".to_owned(),
+        partitions: Partitions::One,
+        vars: Vec::new(),
+        partition_vars: Vec::new(),
+        order: Order { bits: Some(0), by_least_packet: false },
+        packets: PacketOrder::Arrival,
+        limit,
+        handlers: Handlers::default(),
+    };
+    QueueProgram { name: "fifo".to_owned(), levels: vec![level], fields: Vec::new() }
+}
+
+/// Marks each packet.
+fn marking() -> QueueProgram {
+    let mut program = fifo(100);
+    let body = vec![
+        Step::Let(Value(0), Op::Int(3)),
+        Step::Store(Slot::new(Scope::Packet, word::ECN), Value(0)),
+        Step::End(Verdict::Mark, 7),
+    ];
+    program.levels[0].handlers.dequeue = Some(Handler { body, types: vec![Ty::Int] });
+    program
+}
+
+fn link(program: QueueProgram, rate: Option<u64>) -> LinkPlan {
+    let program = Arc::new(program);
+    let code = Arc::new(Interpreted::new(program.clone()));
+    LinkPlan { name: "wan".to_owned(), port: 0, ingress: false, is_ip: false, rate, program, code }
+}
+
+/// An Ethernet frame with an IPv4 and UDP header and a right checksum.
+fn udp(src_port: u16, tos: u8, bytes: usize) -> Vec<u8> {
+    let mut frame = vec![0; bytes.max(42)];
+    frame[12..14].copy_from_slice(&[0x08, 0x00]);
+    frame[14..24].copy_from_slice(&[0x45, tos, 0, 100, 0, 1, 0, 0, 64, 17]);
+    frame[26..34].copy_from_slice(&[10, 0, 0, 1, 10, 0, 0, 2]);
+    let check = !fold(sum(&frame[14..34]));
+    frame[24..26].copy_from_slice(&check.to_be_bytes());
+    frame[34..36].copy_from_slice(&src_port.to_be_bytes());
+    frame
+}
+
+/// If this fails, a shaped link is off by more than a thousandth, or a frame leaves too early.
+#[test]
+fn a_link_keeps_its_rate() {
+    let mut pool = Pool::new(PoolConfig::default());
+    let mut link = Link::new(link(fifo(2_000), Some(10_000_000)), START, 1);
+    for _ in 0..1_500 {
+        let frame = pool.take_filled(&udp(1, 0, 1_250)).expect("a buffer");
+        link.handle_frame(frame, &mut pool, START);
+    }
+    let (mut now, mut sent) = (START, Vec::new());
+    while let Some(at) = {
+        while let Some(frame) = link.poll_frame(&mut pool, now) {
+            pool.give(frame);
+            sent.push(now);
+        }
+        link.poll_timeout()
+    } {
+        assert!(at > now, "what may leave now has left");
+        // Woken late, as threads are: by up to a tenth of a millisecond.
+        now = Time(at.0 + (sent.len() as i64 * 7_919) % 100_000);
+    }
+    assert_eq!((sent.len(), pool.in_use()), (1_500, 0));
+    let second = sent.iter().filter(|at| at.0 < START.0 + 1_000 * MS).count();
+    assert!((999..=1_001).contains(&second), "{second} frames of 10 kbit in the first second");
+}
+
+/// If this fails, the mark of congestion is not on the wire, or the checksum no longer fits.
+#[test]
+fn marks_are_on_the_wire() {
+    let mut pool = Pool::new(PoolConfig::default());
+    let mut link = Link::new(link(marking(), None), START, 1);
+    for tos in [0b01_u8, 0b1011_1010, 0xfd] {
+        let frame = pool.take_filled(&udp(9, tos, 60)).expect("a buffer");
+        link.handle_frame(frame, &mut pool, START);
+        let frame = link.poll_frame(&mut pool, START).expect("nothing holds it");
+        let bytes = pool.bytes(&frame);
+        assert_eq!(bytes[15], tos | 3);
+        assert_eq!(!fold(sum(&bytes[14..34])), 0, "the header sums up");
+        pool.give(frame);
+    }
+    assert_eq!(link.stats().counts.marked, 3);
+}
+
+/// If this fails, packets of one flow are taken for several, or a fragment stands for another flow at each look.
+#[test]
+fn a_flow_is_its_addresses_protocol_and_ports() {
+    let one = describe(&udp(7, 0b1011_1010, 60), false);
+    assert_eq!((one.len, one.ecn, one.dscp), (60, 2, 0b10_1110));
+    assert_eq!(one.flow, describe(&udp(7, 0, 1_000), false).flow);
+    assert_ne!(one.flow, describe(&udp(8, 0, 60), false).flow);
+    assert_eq!(one.src, describe(&udp(8, 0, 60), false).src);
+    // The same packet as it comes from a TUN device.
+    assert_eq!(one.flow, describe(&udp(7, 0, 60)[14..], true).flow);
+    // A tag of a VLAN is not part of it.
+    let mut tagged = udp(7, 0, 60);
+    tagged.splice(12..12, [0x81, 0x00, 0, 5]);
+    assert_eq!(one.flow, describe(&tagged, false).flow);
+    let later = |port| {
+        let mut frame = udp(port, 0, 60);
+        frame[21] = 9;
+        describe(&frame, false).flow
+    };
+    assert_eq!(later(1), later(2), "a later fragment has no ports");
+    // What is too short for what it says is a flow as well.
+    (0..60).for_each(|bytes| assert_eq!(describe(&udp(7, 0, 60)[..bytes], false).len, bytes as u32));
+}
+
+/// If this fails, a change of the queue loses frames without a word, or keeps buffers of frames that are gone.
+#[test]
+fn another_queue_takes_over_what_waits() {
+    let mut pool = Pool::new(PoolConfig::default());
+    let mut running = Link::new(link(fifo(100), None), START, 1);
+    for port in 0..80 {
+        let frame = pool.take_filled(&udp(port, 0, 60)).expect("a buffer");
+        running.handle_frame(frame, &mut pool, Time(START.0 + i64::from(port)));
+    }
+    let first = running.poll_frame(&mut pool, Time(START.0 + 100)).expect("there are frames");
+    pool.give(first);
+    running.replace(link(fifo(50), None), &mut pool, Time(START.0 + 200), 1);
+    let stats = running.stats();
+    assert_eq!((stats.counts.queued, stats.swap_overflow, pool.in_use()), (50, 29, 50));
+    assert_eq!((stats.counts.arrived, stats.counts.sent, stats.counts.dropped()), (80, 1, 29), "{stats:?}");
+    let mut ports = Vec::new();
+    while let Some(frame) = running.poll_frame(&mut pool, Time(START.0 + 300)) {
+        ports.push(u16::from_be_bytes([pool.bytes(&frame)[34], pool.bytes(&frame)[35]]));
+        pool.give(frame);
+    }
+    assert_eq!(ports, (1..51).collect::<Vec<u16>>(), "in the order in which they came");
+    assert!(running.stats().counts.is_conserved() && pool.in_use() == 0);
+}

@@ -1,0 +1,333 @@
+//! Queue programs: nanoseconds a packet, in and out, compiled and interpreted, beside disciplines written by hand.
+//!
+//! A queue is filled with as many packets as the row says, of so many flows; then each step puts one in and takes one
+//! out, so that the backlog stays. Programs and their twins take their steps in the same rounds.
+
+use std::hint::black_box;
+use std::sync::Arc;
+use std::time::Instant;
+
+use weft_api::Bundle;
+use weft_core::dice::Dice;
+use weft_engine::queue::{Packet, Queue};
+use weft_ir::queue::run::Interpreted;
+use weft_ir::queue::{QueueCode, QueueProgram};
+use weft_jit::Jit;
+use weft_sim::net::twins::{Codel, CodelSpec, Drr, Fifo, FqCodel, Pfabric, Pifo};
+use weft_sim::net::{Discipline, Item};
+
+use super::refused;
+use super::report::{Report, Row};
+use crate::compile::check_files;
+use crate::source::Files;
+
+/// Descriptions of packets that a run goes round; of a power of two.
+const PACKETS: usize = 1 << 14;
+/// Time between two packets where the backlog is short enough for a controller to be content.
+const STEP_NS: u64 = 1_000;
+
+/// Makes a discipline by hand.
+type Twin = fn(&Case, &[Packet]) -> Box<dyn Steps>;
+
+/// What is measured.
+struct Case {
+    name: String,
+    /// The queue, as a link names it.
+    queue: String,
+    /// Packets that wait.
+    backlog: u64,
+    flows: u32,
+    twin: Option<(&'static str, Twin)>,
+    interpreted: bool,
+}
+
+fn case(name: &str, queue: &str, backlog: u64, flows: u32) -> Case {
+    let (name, queue) = (name.to_owned(), queue.to_owned());
+    Case { name, queue, backlog, flows, twin: None, interpreted: false }
+}
+
+fn cases(quick: bool) -> Vec<Case> {
+    let twin = |name: &str, queue: &str, backlog, flows, twin: Twin| Case {
+        twin: Some(("twin", twin)),
+        interpreted: true,
+        ..case(name, queue, backlog, flows)
+    };
+    let mut all = vec![
+        twin("fifo", "fifo (packets = 4000000)", 1_000, 100, |case, packets| {
+            by_hand(Fifo::new(4_000_000), case, packets)
+        }),
+        twin("codel", "codel (packets = 4000000)", 1_000, 100, |case, packets| {
+            by_hand(Codel::new(CodelSpec::default(), 4_000_000), case, packets)
+        }),
+        twin("fq_codel", "fq_codel (packets = 100000)", 1_000, 100, |case, packets| {
+            by_hand(FqCodel::new(CodelSpec::default(), 1024, 1514, 100_000), case, packets)
+        }),
+        twin("drr", "drr (packets = 100000)", 1_000, 100, |case, packets| {
+            by_hand(Drr::new(1024, 1514, 100_000), case, packets)
+        }),
+        twin("pfabric", "pfabric (buffer = '100 MB')", 1_000, 100, |case, packets| {
+            by_hand(Pfabric::new(100 << 20), case, packets)
+        }),
+        twin("srpt", "srpt (packets = 4000000)", 1_000, 100, |case, packets| {
+            by_hand(Pifo::new(|item| u64::from(item.remaining), 4_000_000), case, packets)
+        }),
+        twin("ranked, 65,536 queued", "ranked", 65_536, 100, |case, packets| {
+            by_hand(Pifo::new(|item| u64::from(item.remaining >> 6), 4_000_000), case, packets)
+        }),
+    ];
+    for name in [
+        "red",
+        "blue",
+        "pie",
+        "cobalt",
+        "sfq",
+        "fq",
+        "fq_pie",
+        "wfq",
+        "hpfq",
+        "priority",
+        "lstf",
+        "edf",
+        "tbf",
+        "htb",
+        "proportional_fair",
+        "pace",
+        "dualpi2",
+        "cake",
+        "objective",
+    ] {
+        let args = match name {
+            "tbf" | "pace" | "htb" | "cake" => " (rate = '1000 Gbit/s')",
+            _ => "",
+        };
+        all.push(case(name, &format!("{name}{args}"), 500, 100));
+    }
+    let scales: &[u64] = if quick { &[100, 1_000_000] } else { &[100, 10_000, 65_536, 1_000_000] };
+    for n in scales {
+        let words = |what: &str| format!("{what}, {n} queued");
+        all.push(case(&words("fifo"), "fifo (packets = 4000000)", *n, 100));
+        all.push(case(&words("ranked"), "ranked", *n, 100));
+    }
+    let partitions: &[u32] = if quick { &[1, 100_000] } else { &[1, 1_000, 10_000, 100_000] };
+    for n in partitions {
+        all.push(case(&format!("turns, {n} partitions"), "turns", 200_000, *n));
+        all.push(case(&format!("ranked partitions, {n}"), "shares", 200_000, *n));
+    }
+    all
+}
+
+/// Queues that the library does not have: what they cost by number.
+const MORE: &str = "
+CREATE QUEUE ranked AS
+  ORDER PACKETS BY shift_right(number(p.remaining), 6) BITS 18;
+  LIMIT 4000000 PACKETS ON OVERFLOW DROP TAIL;
+END;
+CREATE QUEUE turns AS
+  PARTITION BY p.flow INDEX 100000;
+  LIMIT 4000000 PACKETS ON OVERFLOW DROP TAIL;
+  ON DEQUEUE ROTATE;
+END;
+CREATE QUEUE shares AS
+  VAR clock I64;
+  PARTITION VAR finish I64;
+  PARTITION BY p.flow INDEX 100000;
+  ORDER PARTITIONS BY rank;
+  LIMIT 4000000 PACKETS ON OVERFLOW DROP TAIL;
+  ON ACTIVATE SET rank = greatest(clock, finish);
+  ON DEQUEUE
+    SET clock = rank;
+    SET finish = rank + number(p.len);
+    SET rank = finish;
+    SEND;
+END;
+";
+
+/// Measures all of them.
+pub(super) fn run(quick: bool) -> Report {
+    let (rounds, steps) = if quick { (5, 200_000) } else { (15, 1_000_000) };
+    let (mut rows, mut failures) = (Vec::new(), Vec::new());
+    let cases = cases(quick);
+    for (nth, case) in cases.iter().enumerate() {
+        super::progress(&format!("{} of {}: {}", nth + 1, cases.len(), case.name));
+        match measure(case, rounds, steps) {
+            Ok(found) => rows.extend(found),
+            Err(why) => failures.push(format!("{}: {why}", case.name)),
+        }
+    }
+    let notes = vec![
+        "one packet in and one out; the backlog stays. Packets have no payload here, as everywhere in queues"
+            .to_owned(),
+    ];
+    Report { bench: "queue", rows, notes, failures }
+}
+
+fn measure(case: &Case, rounds: usize, steps: u64) -> Result<Vec<Row>, String> {
+    let program = Arc::new(program(&case.queue)?);
+    let jit = Jit::new().map_err(|refused| refused.to_string())?;
+    let code = Arc::new(jit.compile_queue(&program).map_err(|refused| refused.to_string())?);
+    let packets = packets(case.flows);
+    let mut compiled = Subject::new(Queue::new(program.clone(), code, 0, 1), case, &packets);
+    let mut twin = case.twin.map(|(_, make)| make(case, &packets));
+    let interpret = || {
+        let code = Interpreted::new(program.clone());
+        Subject::new(Queue::new(program.clone(), code, 0, 1), case, &packets)
+    };
+    let mut interpreted = case.interpreted.then(interpret);
+    let (mut ours, mut theirs, mut slow) = (Vec::new(), Vec::new(), Vec::new());
+    for _ in 0..rounds {
+        ours.push(compiled.steps(steps, &packets)?);
+        if let Some(twin) = &mut twin {
+            theirs.push(twin.steps(steps, &packets)?);
+        }
+        if let Some(interpreted) = &mut interpreted {
+            slow.push(interpreted.steps(steps / 8, &packets)?);
+        }
+    }
+    let row = Row::new(&*case.name, "compiled", "ns/packet", &ours);
+    let mut rows = vec![match case.twin {
+        Some((name, _)) => row.against(name, &ours, &theirs),
+        None => row,
+    }];
+    if !theirs.is_empty() {
+        rows.push(Row::new(&*case.name, "by hand", "ns/packet", &theirs));
+        rows.push(Row::new(&*case.name, "interpreted", "ns/packet", &slow));
+    }
+    Ok(rows)
+}
+
+/// The program of a queue, as a link would have it.
+fn program(queue: &str) -> Result<QueueProgram, String> {
+    let name = queue.split(' ').next().unwrap_or_default();
+    let import = match MORE.contains(&format!("CREATE QUEUE {name} AS")) {
+        true => MORE.to_owned(),
+        false => format!("IMPORT 'library/queues/{name}.weft';"),
+    };
+    let text = format!("{import}\nCREATE PORT p ON memory;\nCREATE LINK l ON PORT p QUEUE {queue};");
+    let bundle = Bundle { root: "bench.weft".to_owned(), files: [("bench.weft".to_owned(), text)].into() };
+    let checked = check_files("bench.weft", &mut Files::in_bundle(&bundle));
+    let network = checked.network.ok_or_else(|| refused(&checked.diagnostics))?;
+    let link = network.links.first().ok_or("there is no link")?;
+    Ok(weft_opt::lower::queue(&link.queue))
+}
+
+fn packets(flows: u32) -> Vec<Packet> {
+    let mut dice = Dice::from_seed(9);
+    let packet = |nth: usize| {
+        // A number in the order of flows and one far from it: partitions by hash and by index find them apart.
+        let flow = nth as u32 % flows;
+        Packet {
+            len: 64 + dice.below(1450) as u32,
+            flow,
+            src: flow,
+            dst: flow,
+            dscp: dice.below(64) as u8,
+            class: dice.below(8) as u32,
+            remaining: dice.below(1 << 24) as u64,
+            slack_ns: dice.below(1 << 30) as i64,
+            deadline_ns: u64::MAX >> 2,
+            ..Packet::default()
+        }
+    };
+    (0..PACKETS.max(flows as usize)).map(packet).collect()
+}
+
+/// A queue at its backlog: a program, or a discipline by hand.
+trait Line {
+    fn enqueue(&mut self, packet: &Packet, now: u64);
+    fn dequeue(&mut self, now: u64) -> bool;
+}
+
+impl<C: QueueCode> Line for Queue<C> {
+    #[inline]
+    fn enqueue(&mut self, packet: &Packet, now: u64) {
+        Self::enqueue(self, packet, now);
+    }
+
+    #[inline]
+    fn dequeue(&mut self, now: u64) -> bool {
+        let sent = black_box(Self::dequeue(self, now)).is_some();
+        while let Some(dropped) = self.poll_dropped() {
+            black_box(dropped);
+        }
+        sent
+    }
+}
+
+/// A discipline that is written by hand.
+struct ByHand<D>(D);
+
+impl<D: Discipline> Line for ByHand<D> {
+    #[inline]
+    fn enqueue(&mut self, packet: &Packet, now: u64) {
+        let item = Item {
+            enqueued_at_ns: now,
+            len: packet.len,
+            flow: packet.flow,
+            remaining: packet.remaining as u32,
+            ..Item::default()
+        };
+        self.0.enqueue(item, now);
+    }
+
+    #[inline]
+    fn dequeue(&mut self, now: u64) -> bool {
+        let sent = black_box(self.0.dequeue(now)).is_some();
+        while let Some(dropped) = self.0.poll_drop() {
+            black_box(dropped);
+        }
+        sent
+    }
+}
+
+/// Runs steps on a line, round after round.
+struct Subject<L> {
+    line: L,
+    now: u64,
+    step: u64,
+    next: usize,
+}
+
+impl<L: Line> Subject<L> {
+    fn new(line: L, case: &Case, packets: &[Packet]) -> Self {
+        // So short that nothing is late by a controller's measure.
+        let step = if case.backlog <= 1_000 { STEP_NS } else { 1 };
+        let mut made = Self { line, now: 1, step, next: 0 };
+        (0..case.backlog).for_each(|_| made.enqueue(packets));
+        made
+    }
+
+    #[inline]
+    fn enqueue(&mut self, packets: &[Packet]) {
+        self.now += self.step;
+        self.line.enqueue(&packets[self.next], self.now);
+        self.next = if self.next + 1 == packets.len() { 0 } else { self.next + 1 };
+    }
+}
+
+/// What can be measured: one call a round, so that what it is does not matter.
+trait Steps {
+    /// Nanoseconds a step: a packet in, a packet out.
+    fn steps(&mut self, n: u64, packets: &[Packet]) -> Result<f64, String>;
+}
+
+impl<L: Line> Steps for Subject<L> {
+    fn steps(&mut self, n: u64, packets: &[Packet]) -> Result<f64, String> {
+        let mut sent = 0_u64;
+        let began = Instant::now();
+        for _ in 0..n {
+            self.enqueue(packets);
+            sent += u64::from(self.line.dequeue(self.now));
+        }
+        let ns = began.elapsed().as_nanos() as f64 / n as f64;
+        // Else something else was measured.
+        if sent * 10 < n * 9 {
+            return Err(format!("{sent} of {n} steps sent a packet"));
+        }
+        Ok(ns)
+    }
+}
+
+/// A discipline by hand, at its backlog.
+fn by_hand<D: Discipline + 'static>(line: D, case: &Case, packets: &[Packet]) -> Box<dyn Steps> {
+    Box::new(Subject::new(ByHand(line), case, packets))
+}
