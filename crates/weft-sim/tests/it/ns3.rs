@@ -1,4 +1,5 @@
-//! CoDel and FQ-CoDel against ns-3: what is sent and what is dropped, item for item, to the nanosecond.
+//! CoDel and FQ-CoDel, twins and queue programs, against ns-3: what is sent and what is dropped, item for item, to the
+//! nanosecond.
 //!
 //! It is run where `WEFT_NS3` names the folder `ns3` of the Python wheel (`pip install ns3==3.44.post0`), which has
 //! the headers and libraries of ns-3, and there is a `g++`.
@@ -13,15 +14,16 @@ use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use crate::twins::{Fate, Run, run};
-use weft_sim::net::Discipline;
+use crate::twins::{Fate, Run, newton, run};
+use weft_ir::queue::run::Interpreted;
 use weft_sim::net::twins::{Codel, CodelRules, CodelSpec, FqCodel};
+use weft_sim::net::{Discipline, Programmed};
 
 /// As many as the figure in the status asks for.
 const SEEDS: u64 = 20;
 const ITEMS: u64 = 100_000;
 
-/// The twins would be twins of nobody: this is the one implementation of others that they are compared with.
+/// Twins and programs would be alike and wrong: this is the one implementation of others that they are compared with.
 #[test]
 fn codel_and_fq_codel_drop_what_ns_3_drops() {
     let Some(ns3) = std::env::var_os("WEFT_NS3").map(PathBuf::from) else { return };
@@ -30,14 +32,20 @@ fn codel_and_fq_codel_drop_what_ns_3_drops() {
     let driver = compile(&ns3, &folder);
     // ns-3 asks for fewer bytes than 1500 where the RFC has no more than the largest packet.
     let spec = CodelSpec { rules: CodelRules::Ns3, mtu: 1500, ..CodelSpec::default() };
-    type Twin = Box<dyn Fn() -> Box<dyn Discipline>>;
-    let twins: [(&str, Twin); 2] = [
+    type Queue = Box<dyn Fn() -> Box<dyn Discipline>>;
+    let program = |name: &str| -> Queue {
+        let program = newton(name);
+        Box::new(move || Box::new(Programmed::new(program.clone(), Interpreted::new(program.clone()), 1)))
+    };
+    let queues: [(&str, Queue); 4] = [
         ("codel", Box::new(move || Box::new(Codel::new(spec, 1000)))),
+        ("codel", program("newton")),
         ("fq_codel", Box::new(move || Box::new(FqCodel::new(spec, 1024, 1514, 10_240)))),
+        ("fq_codel", program("newton_each")),
     ];
-    for (name, twin) in &twins {
+    for (name, queue) in &queues {
         for seed in 0..SEEDS {
-            let ours = run(&mut *twin(), seed, ITEMS);
+            let ours = run(&mut *queue(), seed, ITEMS);
             let dropped = ours.fates.iter().filter(|(_, fate)| matches!(fate, Fate::Dropped(_))).count();
             assert!(dropped > 1000, "{name}, seed {seed}: {dropped}");
             let theirs = ask(&driver, &folder, name, &ours);

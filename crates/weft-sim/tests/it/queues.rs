@@ -39,7 +39,7 @@ impl Resolver for Files<'_> {
 }
 
 /// The queues of a program, lowered and well-formed.
-fn programs(text: &str) -> Vec<QueueProgram> {
+pub(crate) fn programs(text: &str) -> Vec<QueueProgram> {
     let (network, diagnostics, sources) = weft_lang::check::check("main.weft", &mut Files(text));
     let told = || {
         let all = diagnostics.iter().map(|found| render(found, &sources, RenderOptions::default()));

@@ -1,11 +1,13 @@
 //! Queue programs of the library against twins that were written by hand from the same papers and RFCs: item for item,
 //! at the same times.
 
-use crate::queues::library_queue;
+use crate::queues::{library_queue, programs};
+use std::sync::Arc;
+use weft_ir::queue::QueueProgram;
 use weft_ir::queue::run::Interpreted;
 use weft_sim::Dice;
 use weft_sim::net::silver_bullet::{COMPARISONS, Configuration, LinkKind, made_trace, newreno_of_2013};
-use weft_sim::net::twins::{Codel, CodelSpec, Drr, Fifo, FqCodel, Pfabric, Pifo};
+use weft_sim::net::twins::{Codel, CodelRules, CodelSpec, Drr, Fifo, FqCodel, Pfabric, Pifo};
 use weft_sim::net::{Discipline, Item, Programmed};
 
 /// Of each flow's items: primes, so that no two queues have as many bytes.
@@ -67,10 +69,15 @@ pub(crate) fn run(queue: &mut dyn Discipline, seed: u64, items: u64) -> Run {
     run
 }
 
-/// A program and its twin do the same on 5 seeds, and something is dropped, or was not in order.
+/// A queue of the library and its twin do the same.
 fn check(name: &str, args: &str, twin: fn() -> Box<dyn Discipline>) {
+    check_program(name, &library_queue(name, args), twin);
+}
+
+/// A program and its twin do the same on 5 seeds, and something is dropped, or was not in order.
+fn check_program(name: &str, program: &Arc<QueueProgram>, twin: fn() -> Box<dyn Discipline>) {
     for seed in 0..5 {
-        let program = library_queue(name, args);
+        let program = program.clone();
         let mut program = Programmed::new(program.clone(), Interpreted::new(program), 1);
         let got = run(&mut program, seed, 6000).fates;
         let expected = run(&mut *twin(), seed, 6000).fates;
@@ -88,6 +95,73 @@ fn check(name: &str, args: &str, twin: fn() -> Box<dyn Discipline>) {
 #[test]
 fn codel_is_that_of_rfc_8289() {
     check("codel", "", || Box::new(Codel::new(CodelSpec::default(), 1000)));
+}
+
+/// CoDel with the arithmetic of ns-3 and Linux: time in 1024 ns, roots by a step of Newton's in 16 bits.
+const NEWTON: &str = "
+CREATE QUEUE newton (mtu SIZE = '1500 B', packets U32 = 1000) AS
+  VAR above_at U64;
+  VAR next_at U64;
+  VAR count U32;
+  VAR count_before U32;
+  VAR root U16 = 65535;
+  VAR dropping BOOL;
+  VAR entering BOOL;
+  LIMIT packets PACKETS ON OVERFLOW DROP TAIL;
+  ON DEQUEUE
+    LET ticks = shift_right(number(now()), 10);
+    LET gap = 97656;
+    LET bad = shift_right(number(p.sojourn), 10) >= 4882 AND queue.bytes >= mtu;
+    LET late = bad AND above_at <> 0 AND ticks > above_at;
+    SET above_at = CASE WHEN NOT bad THEN 0 WHEN above_at = 0 THEN ticks + gap ELSE above_at END;
+    IF entering OR NOT late THEN
+      SET dropping = dropping AND entering;
+      SET entering = FALSE;
+      SEND;
+    END IF;
+    IF dropping THEN
+      IF drops > 0 THEN SET next_at = next_at + number(scale(interval(gap), root)); END IF;
+      IF ticks < next_at THEN SEND; END IF;
+      SET count = count + 1;
+      SET root = rsqrt_step(root, count);
+      DROP;
+    END IF;
+    LET again = count - count_before > 1 AND ticks - next_at < gap * 16;
+    SET count = CASE WHEN again THEN count - count_before ELSE 1 END;
+    SET root = CASE WHEN again THEN rsqrt_step(root, count) ELSE 65535 END;
+    SET count_before = count;
+    SET next_at = ticks + number(scale(interval(gap), root));
+    SET dropping = TRUE;
+    SET entering = TRUE;
+    DROP;
+  ON EMPTY
+    SET above_at = 0;
+    SET dropping = dropping AND entering;
+    SET entering = FALSE;
+    LEAVE;
+END;
+CREATE QUEUE newton_each AS
+  fq EACH USING newton (packets = 10240);
+END;
+";
+
+pub(crate) fn newton(name: &str) -> Arc<QueueProgram> {
+    let all = programs(&format!("IMPORT 'library/queues/fq.weft';\n{NEWTON}"));
+    Arc::new(all.into_iter().find(|program| program.name == name).expect("it is in the text"))
+}
+
+/// A program could not have the arithmetic of ns-3: its twin sends and drops what ns-3 does (see `ns3.rs`).
+#[test]
+fn with_newtons_roots_it_is_that_of_ns_3() {
+    const SPEC: CodelSpec = CodelSpec {
+        target_ns: 5_000_000,
+        interval_ns: 100_000_000,
+        mtu: 1500,
+        rules: CodelRules::Ns3,
+        ecn: false,
+    };
+    check_program("newton", &newton("newton"), || Box::new(Codel::new(SPEC, 1000)));
+    check_program("newton_each", &newton("newton_each"), || Box::new(FqCodel::new(SPEC, 1024, 1514, 10_240)));
 }
 
 /// The same.
