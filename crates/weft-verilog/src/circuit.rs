@@ -141,6 +141,7 @@ impl Circuit {
         let roots: Vec<Wire> = outs.iter().map(|(_, wire)| *wire).collect();
         let lowered = tables::lower(&converter.net, &roots, &converter.lines, &converter.paths)?;
         let (net, roots) = share::share(&lowered.net, &lowered.roots, &lowered.paths);
+        let (net, roots) = net.sharing(&roots);
         let mut made = Self {
             name: format!("weft_{}", plain(&program.name)),
             about: program.to_string(),

@@ -181,44 +181,41 @@ struct Walk<'w, 'c> {
 
 impl Walk<'_, '_> {
     /// `line` is that of the verdict behind the block.
-    fn block(&mut self, steps: &[Step], mut words: Words, line: u32) -> Result<Flow, Unsupported> {
+    fn block(&mut self, steps: &[Step], words: Words, line: u32) -> Result<Flow, Unsupported> {
+        let path = self.path.clone();
+        let mut ended = Vec::new();
+        let last = self.steps(steps, words, line, &mut ended)?;
+        self.path = path;
+        Ok(ended.into_iter().rev().fold(last, |rest, (ended, end)| self.followed(ended, end, rest)))
+    }
+
+    /// What may have happened behind the conditions in it on which it ends; these are put into a list.
+    fn steps(
+        &mut self,
+        steps: &[Step],
+        mut words: Words,
+        line: u32,
+        ended: &mut Vec<(Wire, End)>,
+    ) -> Result<Flow, Unsupported> {
         for (at, step) in steps.iter().enumerate() {
+            let line = next_line(&steps[at..]).unwrap_or(line);
             if self.converter.net.len() > GATES_MAX {
-                let reason = format!("it takes more than {GATES_MAX} gates");
-                return Err(Unsupported { reason, line: next_line(&steps[at..]).unwrap_or(line) });
+                return Err(Unsupported { reason: format!("it takes more than {GATES_MAX} gates"), line });
             }
             match step {
-                Step::Let(value, op) => {
-                    let n_before = self.converter.net.len();
-                    let wire = match op {
-                        Op::Load(slot) => self.load(*slot, self.types[usize::from(value.0)], &words),
-                        op => self.converter.net.op(op, |value| get(&self.values, value)),
-                    };
-                    self.values[usize::from(value.0)] = Some(wire);
-                    let is_of_floats = is_of_floats(self.converter.net.gate(wire));
-                    if is_of_floats && wire.index() >= n_before {
-                        let line = next_line(&steps[at..]).unwrap_or(line);
-                        self.converter.lines.insert(wire, line);
-                    }
-                    if is_of_floats || share::is_dear(&self.converter.net, wire) {
-                        share::add_path(&mut self.converter.paths, wire, self.path.clone());
-                    }
-                }
+                Step::Let(value, op) => self.define(*value, op, &words, line),
                 Step::Store(slot, value) => {
                     words.insert(*slot, get(&self.values, *value));
                 }
                 Step::If { by, then, otherwise } => {
                     let by = get(&self.values, *by);
-                    let rest = &steps[at + 1..];
-                    let line = next_line(rest).unwrap_or(line);
+                    let line = next_line(&steps[at + 1..]).unwrap_or(line);
                     let first = self.branch(by, [then, otherwise], words, line)?;
-                    match (first.words, first.end) {
-                        (Some(open), None) => words = open,
-                        (None, end) => return Ok(Flow { ended: first.ended, end, words: None }),
-                        (Some(open), Some(end)) => {
-                            let rest = self.aside(first.ended, false, |walk| walk.block(rest, open, line))?;
-                            return Ok(self.followed(first.ended, end, rest));
-                        }
+                    let Some(open) = first.words else { return Ok(Flow { words: None, ..first }) };
+                    words = open;
+                    if let Some(end) = first.end {
+                        self.path.insert((first.ended, false));
+                        ended.push((first.ended, end));
                     }
                 }
                 Step::End(verdict, _) => {
@@ -232,6 +229,22 @@ impl Walk<'_, '_> {
             }
         }
         Ok(Flow { ended: self.converter.net.bool(false), end: None, words: Some(words) })
+    }
+
+    fn define(&mut self, value: Value, op: &Op, words: &Words, line: u32) {
+        let n_before = self.converter.net.len();
+        let wire = match op {
+            Op::Load(slot) => self.load(*slot, self.types[usize::from(value.0)], words),
+            op => self.converter.net.op(op, |value| get(&self.values, value)),
+        };
+        self.values[usize::from(value.0)] = Some(wire);
+        let is_of_floats = is_of_floats(self.converter.net.gate(wire));
+        if is_of_floats && wire.index() >= n_before {
+            self.converter.lines.insert(wire, line);
+        }
+        if is_of_floats || share::is_dear(&self.converter.net, wire) {
+            share::add_path(&mut self.converter.paths, wire, self.path.clone());
+        }
     }
 
     fn ended(&mut self, end: End) -> Flow {

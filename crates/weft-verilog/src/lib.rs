@@ -13,6 +13,7 @@
 
 mod circuit;
 mod convert;
+mod fixed;
 mod net;
 mod print;
 mod range;

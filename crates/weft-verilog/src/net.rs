@@ -116,6 +116,8 @@ pub(crate) struct Net {
     built: FxHashMap<Gate, Wire>,
     /// By [`Gate::Table`]: an entry for each value that the bits of its operand can have.
     tables: Vec<Vec<u64>>,
+    /// Where one of two alike operations is chosen, one is built.
+    shares: bool,
 }
 
 /// Sharing looks this deep: at the operands of operations of which one is chosen, and at theirs.
@@ -124,7 +126,18 @@ const SHARE_DEPTH: u32 = 2;
 impl Net {
     /// A net without gates that has the tables of this one.
     pub(crate) fn emptied(&self) -> Self {
-        Self { tables: self.tables.clone(), ..Self::default() }
+        Self { tables: self.tables.clone(), shares: self.shares, ..Self::default() }
+    }
+
+    /// The same net, and where one of two alike operations is chosen, one operation on chosen operands.
+    pub(crate) fn sharing(&self, roots: &[Wire]) -> (Self, Vec<Wire>) {
+        let mut new = Self { shares: true, ..self.emptied() };
+        let mut wires = vec![Wire(0); self.len()];
+        for wire in self.cone(roots, |_| false) {
+            let again = new.again(self.gate(wire), self.kind(wire), |wire| wires[wire.index()]);
+            wires[wire.index()] = new.narrowed(again, self.range(wire));
+        }
+        (new, roots.iter().map(|root| wires[root.index()]).collect())
     }
 
     pub(crate) fn len(&self) -> usize {
@@ -245,7 +258,7 @@ impl Net {
         }
     }
 
-    fn binary(&mut self, op: IntOp, a: Wire, b: Wire) -> Wire {
+    pub(crate) fn binary(&mut self, op: IntOp, a: Wire, b: Wire) -> Wire {
         let (ra, rb) = (self.range(a), self.range(b));
         match (op, ra.only_value(), rb.only_value()) {
             (IntOp::Add | IntOp::Or | IntOp::Xor, Some(0), _) => return b,
@@ -348,7 +361,8 @@ impl Net {
         {
             return wire;
         }
-        if depth > 0
+        if self.shares
+            && depth > 0
             && let Some(wire) = self.shared(depth - 1, by, a, b)
         {
             return wire;

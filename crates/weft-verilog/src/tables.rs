@@ -3,8 +3,9 @@
 //! Gates do not compute with floats. Where a number, a truth or a stored float depends through floats on few bits, its
 //! value for each state of these bits is computed here, by the interpreter's own operations, and the net looks it up.
 //! So `interval * rsqrt(n)` is a table of as many entries as `n` has values: exact to the bit, and without a
-//! multiplier.
+//! multiplier. What is no more than a whole number moved by a power of two needs no table: see [`fixed`].
 
+use crate::fixed;
 use crate::net::{Gate, Net, Wire};
 use crate::share::{self, Path};
 use crate::{GATES_MAX, TABLE_BITS_MAX, TABLES_MAX};
@@ -85,19 +86,27 @@ impl Lowering {
                     let (x, y) = (self.resolve(x)?, self.resolve(y)?);
                     self.net.mux(by, x, y)
                 }
-                _ => self.tabulate(wire)?,
+                _ => self.counted(wire)?,
             },
             Gate::Mux(by, x, y) if self.net.kind(wire).ty == Ty::Float => {
                 let (x, y) = (self.resolve(x)?, self.resolve(y)?);
                 self.net.mux(by, x, y)
             }
             Gate::FloatCompare(..) | Gate::FloatBinary(..) | Gate::FloatUnary(..) | Gate::ToFloat(_) => {
-                self.tabulate(wire)?
+                self.counted(wire)?
             }
             _ => wire,
         };
         self.resolved.insert(wire, resolved);
         Ok(resolved)
+    }
+
+    /// By whole numbers if that is exact, else by a table.
+    fn counted(&mut self, wire: Wire) -> Result<Wire, Unsupported> {
+        match fixed::without_floats(&mut self.net, wire) {
+            Some(new) => Ok(new),
+            None => self.tabulate(wire),
+        }
     }
 
     fn tabulate(&mut self, wire: Wire) -> Result<Wire, Unsupported> {

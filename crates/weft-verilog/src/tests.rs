@@ -7,10 +7,12 @@ use crate::net::Gate;
 use crate::range::Range;
 use std::collections::BTreeMap;
 use weft_core::dice::Dice;
+use weft_ir::ir::IntCmp;
 use weft_ir::queue::run::handle;
+use weft_ir::queue::verify::verify;
 use weft_ir::queue::{
-    Handler, Handlers, Level, Moment, PacketOrder, Partitions, QueueProgram, Scope, Slot, VarDecl, Verdict,
-    Words, generate, word,
+    Handler, Handlers, Level, Moment, Op, PacketOrder, Partitions, QueueProgram, Scope, Slot, Step, Ty,
+    Value, VarDecl, Verdict, Words, generate, word,
 };
 
 /// All that a handler works on.
@@ -183,4 +185,26 @@ fn a_net_does_what_the_interpreter_does() {
         }
     }
     assert!(n_built > 3000, "{n_built} built, {n_refused} refused");
+}
+
+#[test]
+fn a_handler_may_end_in_as_many_places_as_it_has_steps() {
+    // If it might not, a long list of cases would take the stack of who compiles it.
+    let enough = (0..800).flat_map(|nth| {
+        let [loaded, bound, by] = [0, 1, 2].map(|of| Value(3 * nth + of));
+        [
+            Step::Let(bound, Op::Int(i64::from(nth) + 1)),
+            Step::Let(loaded, Op::Load(Slot::new(Scope::Packet, word::LEN))),
+            Step::Let(by, Op::IntCompare(IntCmp::Eq, loaded, bound)),
+            Step::If { by, then: vec![Step::End(Verdict::Drop, u32::from(nth))], otherwise: Vec::new() },
+        ]
+    });
+    let body: Vec<Step> = enough.chain([Step::End(Verdict::Pass, 0)]).collect();
+    let handler = Handler { body, types: [Ty::Int, Ty::Int, Ty::Bool].repeat(800) };
+    let any = generate::program(&mut Dice::from_seed(1));
+    let program = alone(&any, &any.levels[0], Moment::Enqueue, &handler);
+    assert_eq!(verify(&program), Ok(()));
+    let circuit = Circuit::new(&program, &program.levels[0], &Widths::default());
+    let circuit = circuit.unwrap_or_else(|refused| panic!("{}", refused.reason));
+    assert_eq!(differs(&program, &circuit, &Widths::default(), 1, 50), None);
 }

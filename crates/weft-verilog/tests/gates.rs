@@ -7,7 +7,7 @@
 #![allow(clippy::print_stdout, reason = "what modules cost is for people to read")]
 
 mod bench;
-mod common;
+mod programs;
 
 use bench::{Area, Bench, Events, area};
 use weft_core::dice::Dice;
@@ -27,7 +27,7 @@ fn module(program: &QueueProgram, widths: &Widths) -> Module {
 #[ignore = "needs verilator"]
 fn codel_and_red_in_gates_decide_as_the_interpreter_does() {
     // If they did not, the queue on a network card would drop other packets than the one in a host.
-    for program in [common::codel(), common::red()] {
+    for program in [programs::codel(), programs::red()] {
         for time_bits in [63, 48] {
             let module = module(&program, &Widths { time_bits, ..Widths::default() });
             let bench = Bench::build(&[&module]);
@@ -93,9 +93,9 @@ fn alone(seed: u64) -> Vec<QueueProgram> {
 #[ignore = "needs verilator"]
 fn what_is_written_by_hand_decides_the_same() {
     // If it did not, the price of flexibility would be that of something else.
-    for (program, text) in [(common::codel(), codel_by_hand()), (common::red(), RED_BY_HAND.to_owned())] {
+    for (program, text) in [(programs::codel(), codel_by_hand()), (programs::red(), RED_BY_HAND.to_owned())] {
         let made = module(&program, &Widths::default());
-        let by_hand = Module { name: format!("{}_by_hand", program.name), text, ..made };
+        let by_hand = Module { name: program.name.replace("_gates", "_by_hand"), text, ..made };
         Bench::build(&[&by_hand]).run(0, &program, &by_hand, Events::Traffic, EVENTS);
     }
 }
@@ -104,7 +104,7 @@ fn what_is_written_by_hand_decides_the_same() {
 #[ignore = "needs verilator"]
 fn a_tree_finds_the_first_and_the_last() {
     // If it did not, another flow than the most urgent would be served, or the wrong one lose packets.
-    for program in [common::srpt(), common::pfabric()] {
+    for program in [programs::srpt(), programs::pfabric()] {
         for entries in [16, 64] {
             let made = tree(&program, entries);
             Bench::build(&[&made]).compare(0, &made, EVENTS, Entries::new(entries, &made).records());
@@ -189,10 +189,11 @@ const TREE_BY_HAND: &str = include_str!("by_hand/tree.v");
 /// With the table of the control law, which nobody writes by hand.
 fn codel_by_hand() -> String {
     let mut text = String::from(
-        "module codel_step (input wire [9:0] n, output reg [62:0] step);\n  always @*\n    case (n)\n",
+        "module codel_step (input wire [7:0] n, output reg [62:0] step);\n  always @*\n    case (n)\n",
     );
-    for n in 1..1024 {
-        text += &format!("      10'd{n}: step = 63'd{};\n", (100_000_000.0 / f64::from(n).sqrt()) as i64);
+    for n in 1..256 {
+        text +=
+            &format!("      8'd{n}: step = 63'd{};\n", (100_000_000.0 * (1.0 / f64::from(n).sqrt())) as i64);
     }
     text += &format!("      default: step = 63'd{};\n    endcase\nendmodule\n", i64::MAX);
     text + CODEL_BY_HAND
@@ -204,7 +205,7 @@ fn a_program_takes_little_more_room_than_the_same_by_hand() {
     // If it took much more, saying a queue as a program would have a price in gates that the paper did not pay.
     println!("| module | LUT | FF | CARRY4 | DSP | by hand: LUT | FF | CARRY4 | DSP | LUT, ratio |");
     println!("| --- | --- | --- | --- | --- | --- | --- | --- | --- | --- |");
-    let codel = common::codel();
+    let codel = programs::codel();
     for time_bits in [63, 48, 32] {
         let made = module(&codel, &Widths { time_bits, ..Widths::default() });
         let by_hand = Module { name: "codel_by_hand".into(), text: codel_by_hand(), ..made.clone() };
@@ -212,12 +213,12 @@ fn a_program_takes_little_more_room_than_the_same_by_hand() {
         let luts = row(&format!("CoDel, time of {time_bits} bits"), &made, by_hand, WITHOUT_DSP);
         assert!(luts <= PAPER_LUTS, "{luts}");
     }
-    let made = module(&common::red(), &Widths::default());
+    let made = module(&programs::red(), &Widths::default());
     let by_hand = Module { name: "red_by_hand".into(), text: RED_BY_HAND.into(), ..made.clone() };
     row("RED", &made, Some(&by_hand), WITHOUT_DSP);
     row("RED, multipliers allowed", &made, Some(&by_hand), &["-nobram"]);
     for entries in [16, 64] {
-        for program in [common::srpt(), common::pfabric()] {
+        for program in [programs::srpt(), programs::pfabric()] {
             let made = tree(&program, entries);
             let what = format!("{}, {entries} ranks of 16 bits", program.name);
             row(&what, &made, Some(&tree_by_hand(&made, entries)), WITHOUT_DSP);
@@ -237,4 +238,24 @@ fn row(what: &str, made: &Module, by_hand: Option<&Module>, options: &[&str]) ->
     let beside = beside.map_or_else(|| "| | |".into(), cells);
     println!("| {what} | {} | {beside} | {} |", cells(mine), ratio.unwrap_or_default());
     mine.luts
+}
+
+#[test]
+fn the_examples_are_gates() {
+    // If they were not, the first thing that somebody tries would be refused.
+    for program in [programs::codel(), programs::red()] {
+        let made = module(&program, &Widths::default());
+        assert!(made.text.contains(&format!("module {} (", made.name)));
+    }
+    for program in [programs::srpt(), programs::pfabric()] {
+        assert_eq!(tree(&program, 16).ports.len(), if program.name == "srpt" { 7 } else { 8 });
+    }
+    // What the library computes with a counter of 32 bits is no table.
+    let refused = compile(&programs::queue("library/queues/codel.weft", "codel"), &Widths::default());
+    let refused = refused.expect_err("floats of 32 bits are not for gates");
+    assert!(
+        refused.reason.contains("gates do not compute with floats") && refused.line > 0,
+        "{}",
+        refused.reason
+    );
 }

@@ -18,6 +18,7 @@ use weft_io::BUSY_POLL_MAX;
                   Run:      weft run network.weft          weft apply network.weft\n\
                   Look:     weft status                    weft top\n\
                   Tables:   weft query 'SELECT ...'        weft load TABLE rows.csv\n\
+                  Gates:    weft compile queue.weft --target verilog\n\
                   Try out:  weft replay network.weft --in yesterday.pcap\n\
                   Measure:  weft bench elements            weft bench rpc\n\n\
                   Exit status: 0 done, 1 the input is at fault, 2 usage, 3 the environment is at fault."
@@ -33,6 +34,8 @@ pub(crate) enum Command {
     Demo(DemoArgs),
     /// Check a program and say what is wrong with it
     Check(CheckArgs),
+    /// Make gates of a queue: a module in Verilog
+    Compile(CompileArgs),
     /// Tell what each element does, in which order they run, and why
     Explain(ExplainArgs),
     /// Format programs
@@ -78,6 +81,41 @@ pub(crate) struct CheckArgs {
     /// Show what each element costs at worst, operations and memory, and how long headers are
     #[arg(long)]
     pub(crate) cost: bool,
+}
+
+#[derive(Args)]
+#[command(after_help = "Examples:\n  weft compile examples/gates/codel.weft --target verilog -o gates\n  \
+                        weft compile library/queues/srpt.weft --target verilog --entries 16 --remaining-bits 16")]
+pub(crate) struct CompileArgs {
+    /// The file that the program begins with
+    pub(crate) file: String,
+    /// What to make
+    #[arg(long, value_enum)]
+    pub(crate) target: Target,
+    /// The queue; if it is the only one, it need not be named
+    #[arg(long, value_name = "NAME")]
+    pub(crate) queue: Option<String>,
+    /// Make the tree of comparators for the ranks of so many packets or partitions instead: a power of two
+    #[arg(long, value_name = "N")]
+    pub(crate) entries: Option<u32>,
+    /// Bits of times in nanoseconds; 48 are 78 hours
+    #[arg(long, default_value_t = 63, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=63))]
+    pub(crate) time_bits: u32,
+    /// Bits of lengths of packets
+    #[arg(long, default_value_t = 16, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=32))]
+    pub(crate) len_bits: u32,
+    /// Bits of p.remaining
+    #[arg(long, default_value_t = 32, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=63))]
+    pub(crate) remaining_bits: u32,
+    /// Write NAME.v into this folder; without it, to standard output
+    #[arg(short, long, value_name = "FOLDER")]
+    pub(crate) output: Option<PathBuf>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Target {
+    /// Verilog-2001
+    Verilog,
 }
 
 #[derive(Args)]

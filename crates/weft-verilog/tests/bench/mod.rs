@@ -199,6 +199,7 @@ impl<'m> Meaning<'m> {
                 (Scope::Node, word::BYTES) => return self.dice.pick(&[0, 1514, 1515]),
                 (Scope::Node, word::PACKETS) => return self.wait / 1_000_000,
                 (Scope::Event, word::RANDOM) => return self.dice.bits() >> 11,
+                (Scope::Packet, word::ECN) => return self.dice.below(4) as u64,
                 _ => {}
             }
         }

@@ -1,5 +1,5 @@
 /* verilator lint_off WIDTH */
-// CoDel (RFC 8289) as fixed function, written by hand: one adder and one table for the control law.
+// CoDel as fixed function, written by hand: one adder and one table for the control law.
 module codel_by_hand (
   input  wire clk,
   input  wire reset,
@@ -11,48 +11,48 @@ module codel_by_hand (
   output wire [2:0] verdict
 );
   localparam TARGET = 64'd5000000, INTERVAL = 64'd100000000;
-  reg [63:0] first_above, drop_next;
-  reg [9:0] count, last_count;
-  reg dropping, entered;
+  reg [63:0] above_at, next_at;
+  reg [7:0] count, count_before;
+  reg dropping, entering;
 
   wire dequeue = moment == 2'd1, empty = moment == 2'd2;
   wire [63:0] sojourn = {1'b0, now} - {1'b0, packet_arrived};
-  wire good = $signed(sojourn) < $signed(TARGET) | node_bytes <= 26'd1514;
-  wire fresh = first_above == 64'd0;
-  wire bad = ~good & ~fresh & $signed(first_above) <= $signed({1'b0, now});
-
-  wire first = drops == 10'd0;
-  wire enter = first & ~dropping & bad;
-  wire again = ~first & ~entered & bad;
+  wire bad = $signed(sojourn) >= $signed(TARGET) & node_bytes > 26'd1514;
+  wire fresh = above_at == 64'd0;
+  wire late = bad & ~fresh & $signed(above_at) <= $signed({1'b0, now});
+  wire acts = ~entering & late;
 
   // The count of the drops before, if they were not long ago.
-  wire [10:0] delta = count - last_count;
-  wire [63:0] since = {1'b0, now} - drop_next;
-  wire goes_on = ~delta[10] & delta[9:0] > 10'd1 & $signed(since) < $signed(64'd1600000000);
-  wire [9:0] start = goes_on ? delta[9:0] : 10'd1;
+  wire [8:0] delta = count - count_before;
+  wire [63:0] since = {1'b0, now} - next_at;
+  wire again = ~delta[8] & delta[7:0] > 8'd1 & $signed(since) < $signed(64'd1600000000);
+  wire [7:0] start = again ? delta[7:0] : 8'd1;
 
   wire [62:0] step;
-  codel_step table_of_steps (.n(first ? start : count), .step(step));
-  wire [63:0] next = (first ? {1'b0, now} : drop_next) + {1'b0, step};
-  wire due = $signed(first ? drop_next : next) <= $signed({1'b0, now});
-  wire more = (first ? dropping & bad : again) & due;
+  codel_step table_of_steps (.n(dropping ? count : start), .step(step));
+  wire [63:0] stepped = (dropping ? next_at : {1'b0, now}) + {1'b0, step};
+  wire [63:0] next = dropping & drops == 10'd0 ? next_at : stepped;
+  wire due = $signed(next) <= $signed({1'b0, now});
 
-  assign verdict = {1'b0, dequeue & (enter | more), 1'b0};
+  assign verdict = {1'b0, dequeue & acts & (due | ~dropping), 1'b0};
 
   always @(posedge clk)
     if (reset) begin
-      first_above <= 0; drop_next <= 0; count <= 0; last_count <= 0; dropping <= 0; entered <= 0;
+      above_at <= 0; next_at <= 0; count <= 0; count_before <= 0; dropping <= 0; entering <= 0;
     end else if (dequeue) begin
-      first_above <= good ? 64'd0 : fresh ? {1'b0, now} + INTERVAL : first_above;
-      if (enter | again) drop_next <= next;
-      if (enter) begin
-        count <= start; last_count <= start; dropping <= 1'b1;
-      end else if (more & count != 10'd1023)
-        count <= count + 10'd1;
-      if ((first ? dropping : ~entered) & ~bad) dropping <= 1'b0;
-      if (first) entered <= enter;
+      above_at <= ~bad ? 64'd0 : fresh ? {1'b0, now} + INTERVAL : above_at;
+      entering <= acts & ~dropping;
+      if (acts) begin
+        next_at <= next;
+        dropping <= 1'b1;
+        if (~dropping) begin
+          count <= start; count_before <= start;
+        end else if (due & count != 8'hff)
+          count <= count + 8'd1;
+      end else
+        dropping <= dropping & entering;
     end else if (empty) begin
-      first_above <= 0; dropping <= 0;
+      above_at <= 0; dropping <= dropping & entering; entering <= 0;
     end
 endmodule
 /* verilator lint_on WIDTH */

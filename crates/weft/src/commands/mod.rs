@@ -2,6 +2,7 @@
 
 pub(crate) mod apply;
 pub(crate) mod check;
+pub(crate) mod compile;
 pub(crate) mod demo;
 pub(crate) mod explain;
 pub(crate) mod fmt;

@@ -3,6 +3,7 @@
 mod commands;
 mod explain;
 mod filters;
+mod gates;
 mod import;
 mod library;
 mod lsp;

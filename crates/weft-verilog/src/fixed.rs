@@ -1,0 +1,145 @@
+//! Floats that are whole numbers moved by a power of two, and so are exact without a computation on floats.
+//!
+//! `rand()` is 53 random bits behind the point. So `floor(rand() * 65536)` is the upper 16 of them, and `rand() < 0.1`
+//! a comparison of whole numbers.
+
+use crate::net::{Gate, Net, Wire};
+use crate::range::Range;
+use weft_ir::ir::{FloatCmp, FloatOp, FloatUnaryOp, IntCmp, IntOp};
+
+/// Whole numbers that floats have exactly.
+const EXACT: Range = Range { lo: -(1 << 53), hi: 1 << 53 };
+/// Powers of two by which a number is moved, at most: far from where floats lose bits.
+const POWER_MAX: i32 = 512;
+
+/// A number times a power of two.
+#[derive(Clone, Copy)]
+struct Fixed {
+    number: Wire,
+    power: i32,
+}
+
+/// The same wire by whole numbers; None if it is not that simple.
+pub(crate) fn without_floats(net: &mut Net, wire: Wire) -> Option<Wire> {
+    match net.gate(wire) {
+        Gate::ToInt(a) => {
+            let fixed = fixed(net, a)?;
+            whole(net, fixed)
+        }
+        Gate::FloatCompare(op, a, b) => match (net.gate(a), net.gate(b)) {
+            (_, Gate::Float(bits)) => {
+                let fixed = fixed(net, a)?;
+                let (op, bound) = below(op, scaled(bits, fixed))?;
+                let bound = net.int(bound);
+                Some(net.compare(op, fixed.number, bound))
+            }
+            (Gate::Float(bits), _) => {
+                let fixed = fixed(net, b)?;
+                let (op, bound) = above(op, scaled(bits, fixed))?;
+                let bound = net.int(bound);
+                Some(net.compare(op, bound, fixed.number))
+            }
+            _ => {
+                let (a, b) = (fixed(net, a)?, fixed(net, b)?);
+                let power = a.power.min(b.power);
+                let (a, b) = (moved(net, a, power)?, moved(net, b, power)?);
+                let op = match op {
+                    FloatCmp::Eq => IntCmp::Eq,
+                    FloatCmp::Ne => IntCmp::Ne,
+                    FloatCmp::Lt => IntCmp::SLt,
+                    FloatCmp::Le => IntCmp::SLe,
+                };
+                Some(net.compare(op, a, b))
+            }
+        },
+        _ => None,
+    }
+}
+
+fn fixed(net: &mut Net, wire: Wire) -> Option<Fixed> {
+    match net.gate(wire) {
+        Gate::ToFloat(number) if net.range(number).is_within(EXACT) => Some(Fixed { number, power: 0 }),
+        Gate::FloatBinary(FloatOp::Mul, a, b) => {
+            let (of, by) = match (net.gate(a), net.gate(b)) {
+                (_, Gate::Float(bits)) => (a, f64::from_bits(bits)),
+                (Gate::Float(bits), _) => (b, f64::from_bits(bits)),
+                _ => return None,
+            };
+            let Fixed { number, power } = fixed(net, of)?;
+            let power = power + power_of_two(by)?;
+            (power.abs() <= POWER_MAX).then_some(Fixed { number, power })
+        }
+        Gate::FloatUnary(FloatUnaryOp::Floor, a) => {
+            let fixed = fixed(net, a)?;
+            match fixed.power >= 0 {
+                true => Some(fixed),
+                false => Some(Fixed { number: whole(net, fixed)?, power: 0 }),
+            }
+        }
+        _ => None,
+    }
+}
+
+/// Toward zero, of what is not below it.
+fn whole(net: &mut Net, Fixed { number, power }: Fixed) -> Option<Wire> {
+    let range = net.range(number);
+    let places = net.int(i64::from(power.abs()));
+    match power {
+        0 => Some(number),
+        _ if range.is_signed() => None,
+        // All bits are behind the point.
+        ..=-64 => Some(net.int(0)),
+        -63..0 => Some(net.binary(IntOp::Shr, number, places)),
+        1..63 if range.hi <= i64::MAX >> power => Some(net.binary(IntOp::Shl, number, places)),
+        _ => None,
+    }
+}
+
+/// The number with which it is a multiple of a lower power.
+fn moved(net: &mut Net, fixed: Fixed, power: i32) -> Option<Wire> {
+    let places = u32::try_from(fixed.power - power).ok()?;
+    let Range { lo, hi } = net.range(fixed.number);
+    let most = i64::MAX.checked_shr(places).unwrap_or(0);
+    if places == 0 {
+        return Some(fixed.number);
+    }
+    if hi > most || lo < -most {
+        return None;
+    }
+    let places = net.int(i64::from(places));
+    Some(net.binary(IntOp::Shl, fixed.number, places))
+}
+
+/// The power of two that a float is, if it is one above 0.
+fn power_of_two(x: f64) -> Option<i32> {
+    let power = ((x.to_bits() >> 52) & 0x7ff) as i32 - 1023;
+    (x.is_normal() && x == f64::from(power).exp2()).then_some(power)
+}
+
+/// A constant as a multiple of the power that the number is moved by: exact, since only its exponent changes.
+fn scaled(bits: u64, fixed: Fixed) -> f64 {
+    f64::from_bits(bits) * f64::from(-fixed.power).exp2()
+}
+
+/// The comparison of a whole number with the bound on its right.
+fn below(op: FloatCmp, bound: f64) -> Option<(IntCmp, i64)> {
+    match op {
+        FloatCmp::Lt => Some((IntCmp::SLt, clamped(bound.ceil())?)),
+        FloatCmp::Le => Some((IntCmp::SLe, clamped(bound.floor())?)),
+        FloatCmp::Eq | FloatCmp::Ne => None,
+    }
+}
+
+/// The comparison of the bound on the left with a whole number.
+fn above(op: FloatCmp, bound: f64) -> Option<(IntCmp, i64)> {
+    match op {
+        FloatCmp::Lt => Some((IntCmp::SLt, clamped(bound.floor())?)),
+        FloatCmp::Le => Some((IntCmp::SLe, clamped(bound.ceil())?)),
+        FloatCmp::Eq | FloatCmp::Ne => None,
+    }
+}
+
+/// Beyond all numbers that there are, it is beyond all of these.
+fn clamped(bound: f64) -> Option<i64> {
+    (!bound.is_nan()).then_some(bound as i64)
+}

@@ -1,0 +1,45 @@
+//! `weft compile`: gates, from outside.
+
+use crate::node::{Folder, output, weft};
+use std::path::Path;
+
+/// A module that is not written, or written where it is not, is no use to who builds the chip.
+#[test]
+fn a_queue_becomes_a_module_or_is_refused_with_its_line() {
+    let folder = Folder::new();
+    let examples = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../examples/gates");
+    let codel = examples.join("codel.weft");
+    let made = output(
+        weft(&folder)
+            .arg("compile")
+            .arg(&codel)
+            .args(["--target", "verilog", "-o"])
+            .arg(folder.0.join("gates")),
+    );
+    assert!(made.status.success(), "{}", String::from_utf8_lossy(&made.stderr));
+    let told = String::from_utf8_lossy(&made.stdout).into_owned();
+    let text =
+        std::fs::read_to_string(told.split(':').next().map(|path| folder.0.join(path)).expect("a path"));
+    assert!(text.expect("it was written").contains("module weft_codel_gates ("), "{told}");
+
+    let two = folder.write(
+        "two.weft",
+        "CREATE QUEUE a AS\n  LIMIT 9 PACKETS ON OVERFLOW DROP TAIL;\n  VAR x F64;\n  ON ENQUEUE\n    \
+         SET x = x * 0.5 + 1;\n    IF x > 3 THEN DROP; END IF;\n    ACCEPT;\nEND;\n\
+         CREATE QUEUE b AS ORDER PACKETS BY number(p.slack); LIMIT 9 PACKETS ON OVERFLOW DROP TAIL; END;\n",
+    );
+    let compile = |args: &[&str]| {
+        let ran = output(weft(&folder).arg("compile").arg(&two).args(["--target", "verilog"]).args(args));
+        let told = [ran.stderr, ran.stdout].map(|told| String::from_utf8_lossy(&told).into_owned());
+        (ran.status.code(), told.concat())
+    };
+    let (status, told) = compile(&[]);
+    assert!(status == Some(2) && told.contains("has the queues a, b: say which with --queue"), "{told}");
+    let (status, told) = compile(&["--queue", "a"]);
+    assert!(
+        status == Some(1) && told.contains("queue `a`, line 6: gates do not compute with floats"),
+        "{told}"
+    );
+    let (status, told) = compile(&["--queue", "b", "--entries", "16"]);
+    assert!(status == Some(0) && told.contains("module weft_b_tree16 ("), "{told}");
+}
