@@ -124,8 +124,8 @@ pub(crate) enum Target {
 pub(crate) struct ExplainArgs {
     /// The file that the program begins with
     pub(crate) file: String,
-    /// The chain to be explained; without one, all are
-    pub(crate) chain: Option<String>,
+    /// The chain, link or queue to be explained; without one, all chains and links are
+    pub(crate) name: Option<String>,
     /// Give it as data
     #[arg(long)]
     pub(crate) json: bool,

@@ -1,9 +1,10 @@
 //! `weft explain`: what each element does, which of them may change places and why not, the order that runs and what it
-//! costs, and which tables may be spread.
+//! costs, and which tables may be spread; of queues what they cost and hold.
 
 mod data;
 mod filters;
 mod picture;
+mod queues;
 mod report;
 mod text;
 mod words;
@@ -17,16 +18,18 @@ use crate::source::{Files, require};
 use std::io::Write as _;
 use weft_api::Status;
 use weft_core::abi::Counters;
+use weft_ir::queue::QueueProgram;
 use weft_lang::diagnostic::{Diagnostic, render_all};
 use weft_lang::hir::Network;
 use weft_lang::source::SourceMap;
+use weft_opt::lower;
 
 pub(crate) fn run(args: &ExplainArgs) -> Result<(), Fault> {
     require(&args.file)?;
     let checked = check_files(&args.file, &mut Files::on_disk());
     eprint!("{}", render_all(&checked.diagnostics, &checked.sources, render_options()));
     let Some(network) = checked.network else { return Err(Fault::told(checked.at_fault)) };
-    let chains = chosen(&network, args.chain.as_deref())?;
+    let (chains, queues) = chosen(&network, args.name.as_deref())?;
     let status = args.admin.as_ref().map(|admin| {
         let node = AdminArgs { admin: *admin, token_file: args.token_file.clone() };
         Client::new(&node)?.status()
@@ -48,8 +51,12 @@ pub(crate) fn run(args: &ExplainArgs) -> Result<(), Fault> {
         }
     }
     let text = match args.json {
-        true => format!("{}\n", data::of(&explained)),
-        false => explained.iter().map(text::of).collect::<Vec<_>>().join("\n"),
+        true => format!("{}\n", data::of(&explained, queues::data(&queues))),
+        false => {
+            let chains = explained.iter().map(text::of);
+            let queues = (!queues.is_empty()).then(|| queues::text(&queues));
+            chains.chain(queues).collect::<Vec<_>>().join("\n")
+        }
     };
     // A reader that has seen enough may close its end.
     let _ = std::io::stdout().lock().write_all(text.as_bytes());
@@ -87,15 +94,30 @@ pub(crate) fn text_of(
     Ok(text::of(&report::explain(network, chain, sources, &[])?))
 }
 
-/// The chains to be explained: the one with this name, or all.
-fn chosen(network: &Network, name: Option<&str>) -> Result<Vec<usize>, Fault> {
-    let Some(name) = name else { return Ok((0..network.chains.len()).collect()) };
-    let names: Vec<&str> = network.chains.iter().map(|chain| &*chain.name).collect();
-    match names.iter().position(|known| *known == name) {
-        Some(index) => Ok(vec![index]),
-        None if names.is_empty() => Err(Fault::Input("the program has no chains".to_owned())),
-        None => {
-            Err(Fault::Input(format!("there is no chain `{name}`; the program has {}", names.join(", "))))
-        }
+/// The chains and queues to be explained: the one with this name; without one all chains, and the queues of links, or
+/// all queues where there is neither.
+fn chosen(network: &Network, name: Option<&str>) -> Result<(Vec<usize>, Vec<QueueProgram>), Fault> {
+    let Some(name) = name else {
+        let links: Vec<QueueProgram> = network.links.iter().map(|link| lower::queue(&link.queue)).collect();
+        let queues = match network.chains.is_empty() && links.is_empty() {
+            true => network.queues.iter().map(lower::queue).collect(),
+            false => links,
+        };
+        return Ok(((0..network.chains.len()).collect(), queues));
+    };
+    let chains = network.chains.iter().map(|chain| &*chain.name);
+    if let Some(index) = chains.clone().position(|known| known == name) {
+        return Ok((vec![index], Vec::new()));
     }
+    let link = network.links.iter().find(|link| link.name == name).map(|link| &link.queue);
+    if let Some(queue) = link.or(network.queues.iter().find(|queue| queue.name == name)) {
+        return Ok((Vec::new(), vec![lower::queue(queue)]));
+    }
+    let links = network.links.iter().map(|link| &*link.name);
+    let names: Vec<&str> =
+        chains.chain(links).chain(network.queues.iter().map(|queue| &*queue.name)).collect();
+    Err(Fault::Input(match names.is_empty() {
+        true => "the program has no chains, links or queues".to_owned(),
+        false => format!("there is no chain, link or queue `{name}`; the program has {}", names.join(", ")),
+    }))
 }

@@ -8,9 +8,9 @@ use weft_core::classify::Description;
 use weft_lang::ast::Side;
 use weft_opt::plan::{Copied, LicensedBy};
 
-/// One object with all chains.
-pub(super) fn of(chains: &[Chain]) -> Value {
-    json!({ "chains": chains.iter().map(chain).collect::<Vec<_>>() })
+/// One object with all chains, and what is said of queues.
+pub(super) fn of(chains: &[Chain], queues: Value) -> Value {
+    json!({ "chains": chains.iter().map(chain).collect::<Vec<_>>(), "queues": queues })
 }
 
 fn chain(chain: &Chain) -> Value {

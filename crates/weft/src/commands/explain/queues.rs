@@ -1,0 +1,137 @@
+//! What queues cost before they run: levels, handlers, operations a packet, memory.
+
+use core::fmt::Write as _;
+use serde_json::{Value, json};
+use weft_ir::queue::{
+    Level, Limit, Moment, Order, Overflow, PacketOrder, Partitions, QueueProgram, Victim, word,
+};
+
+/// Queues as data.
+pub(super) fn data(programs: &[QueueProgram]) -> Value {
+    programs.iter().map(program).collect()
+}
+
+/// Queues as a person reads them.
+pub(super) fn text(programs: &[QueueProgram]) -> String {
+    programs.iter().map(one).collect::<Vec<_>>().join("\n")
+}
+
+fn program(program: &QueueProgram) -> Value {
+    json!({
+        "queue": program.name,
+        "operations": program.cost(),
+        "packets_max": program.packets_max(),
+        "memory_bytes": program.memory_bytes(),
+        "fields": program.fields.iter().map(|field| field.name()).collect::<Vec<_>>(),
+        "levels": program.levels.iter().map(level).collect::<Vec<_>>(),
+    })
+}
+
+fn level(level: &Level) -> Value {
+    let handlers = level
+        .handlers
+        .iter()
+        .map(|(moment, handler)| json!({ "handler": name(level, moment), "operations": handler.cost() }));
+    json!({
+        "name": level.name,
+        "partitions": level.partitions.n(),
+        "order": order(level),
+        "limit": limit(&level.limit),
+        "handlers": handlers.collect::<Vec<_>>(),
+    })
+}
+
+fn one(program: &QueueProgram) -> String {
+    let mut text = format!("queue {}\n", program.name);
+    let (packets, bytes) = (program.packets_max(), program.memory_bytes());
+    let _ = writeln!(
+        text,
+        "  {} operations a packet at most, in and out; {packets} packets at most, which take {} beside their own",
+        program.cost(),
+        kib(bytes)
+    );
+    if !program.fields.is_empty() {
+        let names: Vec<String> = program.fields.iter().map(|field| format!("p.{}", field.name())).collect();
+        let _ = writeln!(text, "  of a packet it keeps {}", names.join(", "));
+    }
+    for (at, level) in program.levels.iter().enumerate() {
+        let below = if at == 0 { "" } else { "in each: " };
+        let _ = writeln!(text, "  {below}{}: {}", level.name, partitions(level));
+        let _ = writeln!(text, "    order     {}", order(level));
+        let _ = writeln!(text, "    limit     {}", limit(&level.limit));
+        for (moment, handler) in level.handlers.iter() {
+            let _ = writeln!(text, "    {:<22}{:>4} operations", name(level, moment), handler.cost());
+        }
+    }
+    text
+}
+
+fn partitions(level: &Level) -> String {
+    let words = usize::from(word::PARTITION_VARS) + level.partition_vars.len();
+    match level.partitions {
+        Partitions::One => "one line of packets".to_owned(),
+        Partitions::Hash { n, ways: 1 } => format!("{n} partitions by hash, {} bytes each", words * 8),
+        Partitions::Hash { n, ways } => {
+            format!("{n} partitions by hash in sets of {ways}, {} bytes each", words * 8)
+        }
+        Partitions::Direct { n } => format!("{n} partitions by index, {} bytes each", words * 8),
+    }
+}
+
+fn order(level: &Level) -> String {
+    let found = |bits: Option<u8>| match bits {
+        Some(0) => "as they came".to_owned(),
+        Some(bits) => format!("by rank of {bits} bits, found by bitmaps"),
+        None => "by rank, in a heap".to_owned(),
+    };
+    match (level.partitions, level.packets, level.order) {
+        (Partitions::One, PacketOrder::Arrival, _) => "as they came".to_owned(),
+        (Partitions::One, PacketOrder::Rank { bits }, _) => format!("packets {}", found(bits)),
+        (_, _, Order { bits, by_least_packet: true }) => format!("{}: that of the least packet", found(bits)),
+        (_, _, Order { bits: Some(0), .. }) => "in turn".to_owned(),
+        (_, _, Order { bits, .. }) => found(bits),
+    }
+}
+
+fn limit(limit: &Limit) -> String {
+    let bounds = [limit.packets.map(|n| format!("{n} packets")), limit.bytes.map(kib)];
+    let bounds: Vec<String> = bounds.into_iter().flatten().collect();
+    let goes = match limit.overflow {
+        Overflow::Arriving => "then what comes goes".to_owned(),
+        Overflow::Victim { partition, head } => {
+            let end = if head { "head" } else { "tail" };
+            let of = match partition {
+                Victim::Own => "its partition",
+                Victim::MostBytes => "the partition with the most bytes",
+                Victim::HighestRank => "the partition of the highest rank",
+            };
+            format!("then the {end} of {of} goes, {} at once", limit.batch)
+        }
+    };
+    format!("{}; {goes}", bounds.join(" and "))
+}
+
+/// A handler as the language calls it.
+fn name(level: &Level, moment: Moment) -> String {
+    match moment {
+        Moment::Key => "PARTITION BY".to_owned(),
+        Moment::PacketRank => "rank of a packet".to_owned(),
+        Moment::Enqueue => "ON ENQUEUE".to_owned(),
+        Moment::Activate => "ON ACTIVATE".to_owned(),
+        Moment::Select => "ON SELECT".to_owned(),
+        Moment::Dequeue => "ON DEQUEUE".to_owned(),
+        Moment::Empty => "ON EMPTY".to_owned(),
+        Moment::Every(nth) => {
+            let ns = level.handlers.every.get(usize::from(nth)).map_or(0, |(ns, _)| *ns);
+            format!("ON EVERY {} ms", ns as f64 / 1e6)
+        }
+    }
+}
+
+fn kib(bytes: u64) -> String {
+    match bytes {
+        0..10_240 => format!("{bytes} B"),
+        10_240..10_485_760 => format!("{:.0} KB", bytes as f64 / 1024.0),
+        _ => format!("{:.0} MB", bytes as f64 / 1_048_576.0),
+    }
+}
