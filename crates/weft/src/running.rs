@@ -41,6 +41,7 @@ use weft_lang::hir::Network;
 use weft_lang::source::SourceMap;
 
 pub(crate) mod rows;
+mod system;
 
 /// A node, shared by the command that runs it and the admin endpoint.
 #[derive(Clone)]

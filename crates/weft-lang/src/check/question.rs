@@ -223,7 +223,11 @@ fn row_of(table: &Table) -> Element {
 }
 
 fn is_changeable(cx: &mut Cx<'_>, table: &Table, path: &ast::Path) -> bool {
-    let (by, help) = if table.filled_by_cluster {
+    // A table of the node has no declaration.
+    let is_system = table.span.start == table.span.end;
+    let (by, help) = if is_system {
+        ("by the node itself", "change what it tells of: with `weft apply`")
+    } else if table.filled_by_cluster {
         ("with the members of the chain's cluster", "give the cluster other members with `weft apply`")
     } else if !table.filled_by_controller {
         ("by handlers", "declare it `FILLED BY CONTROLLER`; a `SELECT` shows what handlers have written")
@@ -232,7 +236,8 @@ fn is_changeable(cx: &mut Cx<'_>, table: &Table, path: &ast::Path) -> bool {
     };
     let message = format!("`{}` is filled {by}, and not changed from outside", table.name);
     let diagnostic = Diagnostic::error(code::NOT_FILLABLE, message).at(path.span, "would change here");
-    cx.report(diagnostic.with_label(table.span, "declared here").with_help(help));
+    let diagnostic = if is_system { diagnostic } else { diagnostic.with_label(table.span, "declared here") };
+    cx.report(diagnostic.with_help(help));
     false
 }
 

@@ -1,18 +1,18 @@
 //! Tables of a node that runs: asked, changed, and rebuilt in the background.
 
-use super::{Control, Parts, Refusal, Running, lock, node_fault, unwell};
+use super::{Control, Parts, Refusal, Running, lock, node_fault, system, unwell};
 use std::net::{Ipv4Addr, Ipv6Addr};
 use std::sync::mpsc::{Receiver, RecvTimeoutError};
 use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
-use weft_api::{Answer, AtFault, Refused, RowsRequest, TableTold};
+use weft_api::{Answer, AtFault, Refused, RowsRequest, Status, TableTold};
 use weft_core::{Time, Type, Value};
 use weft_engine::rules::{Change, ChangeError, Counts, Pending, TableName, TableView, WhyNot};
 use weft_io::clock;
 use weft_lang::check::fold::{FoldError, fold};
 use weft_lang::check::question::{Statement, StatementKind, read_value, statements, table_of};
 use weft_lang::diagnostic::{Diagnostic, code};
-use weft_lang::hir::{Expr, Table};
+use weft_lang::hir::{Expr, Network, Table};
 use weft_lang::source::{SourceMap, Span};
 
 /// Rows of an answer; more are not given.
@@ -27,16 +27,19 @@ const UNQUIET_MAX: Duration = Duration::from_secs(10);
 impl Running {
     /// Carries out statements on tables, one after the other.
     pub(crate) fn query(&self, text: &str) -> Result<Vec<Answer>, Refusal> {
+        // Asked before the program is held: the workers answer for themselves.
+        let status = self.status().unwrap_or_default();
         let mut control = lock(&self.parts.control);
         // The last statement needs no `;`, also where a comment is behind it.
         let text = if text.trim_end().ends_with(';') { text.to_owned() } else { format!("{text}\n;") };
-        let (asked, diagnostics, sources) = statements(&control.network, &control.sources, &text);
+        let network = system::with_tables(&control.network);
+        let (asked, diagnostics, sources) = statements(&network, &control.sources, &text);
         if diagnostics.iter().any(Diagnostic::is_error) || asked.is_empty() {
             return Err(self.refuse(&control, &diagnostics, &sources));
         }
         let mut answers = Vec::new();
         for statement in &asked {
-            let answer = self.carry_out(&mut control, statement);
+            let answer = self.carry_out(&mut control, (&network, &status), statement);
             answers.push(answer.map_err(|why| match why {
                 Why::Said(diagnostic) => self.refuse(&control, &[*diagnostic], &sources),
                 Why::Refused(refusal) => refusal,
@@ -67,6 +70,7 @@ impl Running {
 
     /// The tables of the node.
     pub(crate) fn tables(&self) -> Vec<TableTold> {
+        let status = self.status().unwrap_or_default();
         let control = lock(&self.parts.control);
         let members = |name: &TableName| {
             find(&control, &name.to_string()).is_ok_and(|(_, table)| table.filled_by_cluster)
@@ -85,7 +89,13 @@ impl Running {
             bytes: view.tables.iter().map(|table| table.memory_bytes()).sum(),
             matched: view.matched.iter().map(ToString::to_string).collect(),
         };
-        views.iter().map(told).collect()
+        let systems = system::counts(&control.network, &status).map(|(name, rows)| TableTold {
+            name: name.to_owned(),
+            filled_by: "node".to_owned(),
+            rows,
+            ..TableTold::default()
+        });
+        views.iter().map(told).chain(systems).collect()
     }
 
     fn refuse(&self, control: &Control, diagnostics: &[Diagnostic], sources: &SourceMap) -> Refusal {
@@ -96,16 +106,25 @@ impl Running {
         Refusal::Refused(Refused { version: control.compiler.version(), ..refused })
     }
 
-    fn carry_out(&self, control: &mut Control, statement: &Statement) -> Result<Answer, Why> {
-        let (chain, instance, table) = table_of(&control.network, statement.table);
+    fn carry_out(
+        &self,
+        control: &mut Control,
+        (network, status): (&Network, &Status),
+        statement: &Statement,
+    ) -> Result<Answer, Why> {
+        let (chain, instance, table) = table_of(network, statement.table);
         let name =
             TableName { chain: chain.to_owned(), instance: instance.to_owned(), table: table.name.clone() };
         let types: Vec<Type> = table.columns.iter().map(|column| column.ty).collect();
         let n_keys = table.n_keys;
-        let view = control.compiler.store().table(&name).ok_or_else(|| {
-            let message = format!("no program that runs uses `{name}`");
-            Why::said(Diagnostic::error(code::UNKNOWN_OBJECT, message).at(statement.span, "not there"))
-        })?;
+        let own = chain.is_empty().then(|| system::rows(&control.network, &table.name, status)).flatten();
+        let view = match own {
+            Some(rows) => Seen::Rows(rows),
+            None => Seen::Table(control.compiler.store().table(&name).ok_or_else(|| {
+                let message = format!("no program that runs uses `{name}`");
+                Why::said(Diagnostic::error(code::UNKNOWN_OBJECT, message).at(statement.span, "not there"))
+            })?),
+        };
         let changes = match &statement.kind {
             StatementKind::Select { items, filter, order, limit } => {
                 let order = order.map(|(at, descending)| (at, descending, types[at]));
@@ -194,6 +213,13 @@ impl Running {
         publish(&self.parts, control, pending)?;
         Ok(super::millis(begun.elapsed()))
     }
+}
+
+/// Rows that a statement looks at.
+enum Seen {
+    Table(TableView),
+    /// Of a system table.
+    Rows(Vec<Vec<Value>>),
 }
 
 /// Why a statement was not carried out.
@@ -368,21 +394,34 @@ fn changes_of(table: &Table, request: &RowsRequest) -> Result<Vec<Change>, Strin
 
 /// Runs `take` for each row that meets a condition, until it says that it has enough.
 fn each_row(
-    view: &TableView,
+    seen: &Seen,
     filter: Option<&Expr>,
     mut take: impl FnMut(&[Value]) -> Result<bool, FoldError>,
 ) -> Result<(), FoldError> {
+    let mut take = |values: &[Value]| {
+        let holds = match filter {
+            Some(filter) => fold(filter, values)? == Value::Bool(true),
+            None => true,
+        };
+        Ok::<_, FoldError>(!holds || take(values)?)
+    };
+    let view = match seen {
+        Seen::Table(view) => view,
+        Seen::Rows(rows) => {
+            for values in rows {
+                if !take(values)? {
+                    break;
+                }
+            }
+            return Ok(());
+        }
+    };
     let now = if view.is_filled { Time(0) } else { clock::now() };
     for table in &view.tables {
         let mut cursor = 0;
         while let Some((row, next)) = table.scan(cursor, now) {
             cursor = next;
-            let values = table.values(row);
-            let holds = match filter {
-                Some(filter) => fold(filter, &values)? == Value::Bool(true),
-                None => true,
-            };
-            if holds && !take(&values)? {
+            if !take(&table.values(row))? {
                 return Ok(());
             }
         }
@@ -391,7 +430,7 @@ fn each_row(
 }
 
 fn select(
-    view: &TableView,
+    seen: &Seen,
     items: &[(String, Expr)],
     filter: Option<&Expr>,
     order: Option<(usize, bool, Type)>,
@@ -400,7 +439,7 @@ fn select(
     let mut rows: Vec<Vec<Value>> = Vec::new();
     let wanted = limit.map_or(ANSWER_ROWS_MAX, |limit| ANSWER_ROWS_MAX.min(limit as usize));
     // Of rows in order, the first are known when all have been seen.
-    each_row(view, filter, |row| {
+    each_row(seen, filter, |row| {
         rows.push(row.to_vec());
         Ok(order.is_some() || rows.len() <= wanted)
     })?;

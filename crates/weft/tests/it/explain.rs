@@ -143,7 +143,10 @@ fn an_unknown_chain_is_told_with_those_there_are() {
     let done = output(weft(&folder).arg("explain").arg(&file).arg("pepper"));
     assert_eq!(done.status.code(), Some(1));
     let text = String::from_utf8_lossy(&done.stderr).into_owned();
-    assert_eq!(text, "weft: there is no chain, link or queue `pepper`; the program has paper, squeezed_key\n");
+    assert_eq!(
+        text,
+        "weft: there is no chain, link or queue `pepper`; the program has paper, squeezed_key\n"
+    );
     let bad = folder.write("bad.weft", "CREATE ELEMENT");
     assert_eq!(output(weft(&folder).arg("explain").arg(&bad)).status.code(), Some(1));
     assert_eq!(output(weft(&folder).args(["explain", "absent.weft"])).status.code(), Some(3));

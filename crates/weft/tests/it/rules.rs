@@ -274,3 +274,18 @@ fn a_list_of_a_firewall_is_imported_whole_or_not_at_all() {
     assert!(checked.status.success(), "{}", String::from_utf8_lossy(&checked.stderr));
     assert_eq!(rows.matches("'line 4'").count(), 1);
 }
+
+/// A node could be asked about the tables of its program, and not about itself.
+#[test]
+fn a_node_tells_of_itself_in_tables() {
+    let folder = Folder::new();
+    let program = folder.write("network.weft", NETWORK);
+    let node = Node::start(&folder, &program, &[]);
+    let elements = said(&folder, &node, &["query", "SELECT chain, name, seen FROM elements ORDER BY name"]);
+    assert!(elements.contains("shop") && elements.contains("rule_acl"), "{elements}");
+    let none = said(&folder, &node, &["query", "SELECT count(*) FROM links"]);
+    assert!(none.contains('0'), "{none}");
+    let fault = refused(&folder, &node, &["query", "DELETE FROM elements WHERE name = 'rule_acl'"]);
+    assert!(fault.contains("`elements` is filled by the node itself"), "{fault}");
+    assert_eq!(node.stop(), Some(0));
+}

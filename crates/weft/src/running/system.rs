@@ -1,0 +1,213 @@
+//! System tables: what a node knows of itself, as rows that are asked for like any other.
+
+use weft_api::{Element, Link, Status};
+use weft_core::{Type, Value};
+use weft_lang::hir::{Network, Table, TableColumn};
+use weft_lang::source::{FileId, Span};
+
+/// A system table.
+struct System {
+    name: &'static str,
+    /// Columns with their types; the first `n_keys` tell a row.
+    columns: &'static [(&'static str, Type)],
+    n_keys: usize,
+    rows: fn(&Status) -> Vec<Vec<Value>>,
+}
+
+const NAME: Type = Type::Text(Some(255));
+const COUNT: Type = Type::Uint(64);
+
+const TABLES: &[System] = &[
+    System {
+        name: "links",
+        columns: &[
+            ("name", NAME),
+            ("port", NAME),
+            ("direction", NAME),
+            ("queue", NAME),
+            ("rate", COUNT),
+            ("arrived", COUNT),
+            ("sent", COUNT),
+            ("queued", COUNT),
+            ("queued_bytes", Type::Size),
+            ("dropped", COUNT),
+            ("marked", COUNT),
+            ("swap_overflow", COUNT),
+            ("waited_p50", Type::Interval),
+            ("waited_p90", Type::Interval),
+            ("waited_p99", Type::Interval),
+        ],
+        n_keys: 1,
+        rows: |status| links(status).map(link).collect(),
+    },
+    System {
+        name: "queues",
+        columns: &[
+            ("link", NAME),
+            ("queue", NAME),
+            ("node", COUNT),
+            ("partition", COUNT),
+            ("packets", COUNT),
+            ("bytes", Type::Size),
+            ("rank", Type::Int(64)),
+            ("held", Type::Bool),
+        ],
+        n_keys: 4,
+        rows: |status| links(status).flat_map(partitions).collect(),
+    },
+    System {
+        name: "queue_lines",
+        columns: &[("link", NAME), ("queue", NAME), ("line", COUNT), ("verdict", NAME), ("packets", COUNT)],
+        n_keys: 4,
+        rows: |status| links(status).flat_map(lines).collect(),
+    },
+    System {
+        name: "ports",
+        columns: &[
+            ("name", NAME),
+            ("device", NAME),
+            ("received", COUNT),
+            ("received_bytes", Type::Size),
+            ("sent", COUNT),
+            ("sent_bytes", Type::Size),
+            ("dropped", COUNT),
+        ],
+        n_keys: 1,
+        rows: ports,
+    },
+    System {
+        name: "elements",
+        columns: &[
+            ("chain", NAME),
+            ("version", COUNT),
+            ("name", NAME),
+            ("seen", COUNT),
+            ("dropped", COUNT),
+            ("aborted", COUNT),
+            ("diverted", COUNT),
+            ("failed", COUNT),
+            ("ns", Type::F64),
+        ],
+        n_keys: 3,
+        rows: elements,
+    },
+];
+
+/// The network with the system tables that it has no table of its own in the place of.
+pub(super) fn with_tables(network: &Network) -> Network {
+    let mut network = network.clone();
+    for system in TABLES {
+        if !network.tables.iter().any(|table| table.name == system.name) {
+            network.tables.push(system.table());
+        }
+    }
+    network
+}
+
+/// The names of the system tables and how many rows each has now.
+pub(super) fn counts<'s>(
+    network: &'s Network,
+    status: &'s Status,
+) -> impl Iterator<Item = (&'static str, u64)> + 's {
+    let is_free = |system: &&System| !network.tables.iter().any(|table| table.name == system.name);
+    TABLES.iter().filter(is_free).map(|system| (system.name, (system.rows)(status).len() as u64))
+}
+
+/// The rows of a table, if it is a system table of this network.
+pub(super) fn rows(network: &Network, table: &str, status: &Status) -> Option<Vec<Vec<Value>>> {
+    if network.tables.iter().any(|known| known.name == table) {
+        return None;
+    }
+    let system = TABLES.iter().find(|system| system.name == table)?;
+    Some((system.rows)(status))
+}
+
+impl System {
+    fn table(&self) -> Table {
+        let span = Span::new(FileId(0), 0, 0);
+        let column = |(at, (name, ty)): (usize, &(&str, Type))| TableColumn {
+            name: (*name).to_owned(),
+            ty: *ty,
+            nullable: *ty == Type::F64,
+            default: None,
+            merge: None,
+            written_at: at,
+            span,
+        };
+        Table {
+            name: self.name.to_owned(),
+            columns: self.columns.iter().enumerate().map(column).collect(),
+            n_keys: self.n_keys,
+            filled_by_controller: false,
+            filled_by_cluster: false,
+            per_worker: false,
+            evict: None,
+            ttl_on_access: false,
+            limits: None,
+            span,
+        }
+    }
+}
+
+fn text(text: &str) -> Value {
+    Value::text(text)
+}
+
+fn int(n: u64) -> Value {
+    Value::Int(n as i64)
+}
+
+fn links(status: &Status) -> impl Iterator<Item = &Link> {
+    status.packets.iter().flat_map(|packets| &packets.links)
+}
+
+fn link(link: &Link) -> Vec<Value> {
+    let dropped = link.dropped.values().sum();
+    let mut row: Vec<Value> =
+        [&link.name, &link.port, &link.direction, &link.queue].map(|part| text(part)).into();
+    let counts = [link.rate.unwrap_or(0), link.arrived, link.sent, link.queued, link.queued_bytes];
+    row.extend(counts.into_iter().chain([dropped, link.marked, link.swap_overflow]).map(int));
+    row.extend(link.waited_us.map(|us| Value::Int((us * 1e3) as i64)));
+    row
+}
+
+fn partitions(link: &Link) -> impl Iterator<Item = Vec<Value>> {
+    link.partitions.iter().map(|of| {
+        let [node, partition] = of.place.map(|at| int(u64::from(at)));
+        let (packets, bytes) = (int(of.packets), int(of.bytes));
+        let (rank, held) = (Value::Int(of.rank), Value::Bool(of.is_held));
+        vec![text(&link.name), text(&of.queue), node, partition, packets, bytes, rank, held]
+    })
+}
+
+fn lines(link: &Link) -> impl Iterator<Item = Vec<Value>> {
+    link.lines.iter().map(|of| {
+        let (line, packets) = (int(u64::from(of.line)), int(of.packets));
+        vec![text(&link.name), text(&of.queue), line, text(&of.verdict), packets]
+    })
+}
+
+fn ports(status: &Status) -> Vec<Vec<Value>> {
+    let ports = status.packets.iter().flat_map(|packets| &packets.ports);
+    let row = |port: &weft_api::Port| {
+        let counts = [port.received, port.received_bytes, port.sent, port.sent_bytes];
+        let dropped = port.dropped.values().sum();
+        let counts = counts.into_iter().chain([dropped]).map(int);
+        [text(&port.name), text(&port.device)].into_iter().chain(counts).collect()
+    };
+    ports.map(row).collect()
+}
+
+fn elements(status: &Status) -> Vec<Vec<Value>> {
+    let row = |chain: &str, version: u64, of: &Element| {
+        let mut row = vec![text(chain), int(version), text(&of.name)];
+        row.extend([of.seen, of.dropped, of.aborted, of.diverted, of.failed].map(int));
+        row.push(of.ns_per_tuple.map_or(Value::Null, Value::Float));
+        row
+    };
+    let calls = status.chains.iter().map(|chain| (&chain.name, chain.version, &chain.elements));
+    let packets = status.packets.iter().flat_map(|packets| &packets.chains);
+    let packets = packets.map(|chain| (&chain.name, chain.version, &chain.elements));
+    let all = calls.chain(packets);
+    all.flat_map(|(chain, version, of)| of.iter().map(move |element| row(chain, version, element))).collect()
+}
