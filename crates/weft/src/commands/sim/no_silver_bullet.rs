@@ -1,13 +1,15 @@
 //! `weft sim no-silver-bullet`: each seed of each comparison is a job, and jobs run on all cores. What they make is put
-//! together in the order of their numbers, so that the result does not depend on which was done first.
+//! together in the order of their numbers, so that the result does not depend on which was done first. Jobs of a seed
+//! stand together: who stops it has the figures of the seeds that are done.
 
+use std::collections::BTreeMap;
 use std::fs;
 use std::io::{self, Write as _};
 use std::path::Path;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::mpsc::{Receiver, channel};
-use std::time::Instant;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
+use std::time::{Duration, Instant};
 
 use super::plot;
 use super::program::Program;
@@ -15,6 +17,7 @@ use super::report::{Column, Links, Report};
 use crate::cli::{SenderName, SilverBulletArgs};
 use crate::fault::Fault;
 use crate::progress::Progress;
+use crate::signals;
 use weft_sim::net::silver_bullet::{
     COMPARISONS, Comparison, Configuration, LinkKind, Outcome, made_trace, newreno_of_2013,
 };
@@ -27,6 +30,9 @@ const QUICK_SEEDS: u32 = 4;
 const QUICK_PART: u32 = 5;
 /// Bytes that a trace file may have: more than the longest trace that is read.
 const TRACE_BYTES_MAX: u64 = 256 << 20;
+
+/// How long a request to stop may wait to be heard.
+const HEARS: Duration = Duration::from_millis(200);
 
 /// What is the same in all jobs.
 struct Given<'g> {
@@ -45,11 +51,26 @@ struct Job {
     seconds: u32,
 }
 
+/// What has come of the seeds that are done.
+#[derive(Default)]
+struct Figures {
+    seeds: u32,
+    /// One for each comparison and configuration.
+    columns: Vec<Column>,
+    /// Outcomes of seeds that are not done, by job.
+    waiting: BTreeMap<usize, Outcome>,
+}
+
 pub(super) fn run(args: &SilverBulletArgs) -> Result<(), Fault> {
     let traces = args.traces.as_deref().map(read_traces).transpose()?;
     let program = args.queue.as_deref().map_or_else(Program::by_objective, Program::of_file)?;
     let seeds = args.seeds.unwrap_or(if args.quick { QUICK_SEEDS } else { SEEDS });
     let part = if args.quick { QUICK_PART } else { 1 };
+    if let Some(path) = &args.svg {
+        // Who cannot write it is told now and not behind the work.
+        write(path, "")?;
+    }
+    let stop = signals::stop_requests()?;
     let began = Instant::now();
     let jobs = jobs(seeds, part);
     let given = Given {
@@ -57,14 +78,20 @@ pub(super) fn run(args: &SilverBulletArgs) -> Result<(), Fault> {
         traces: traces.as_deref().unwrap_or_default(),
         sender: sender(args.sender),
     };
-    let outcomes = run_all(&jobs, &given, threads(args));
+    let Figures { seeds: done, columns, .. } = run_all(&jobs, &given, threads(args), &stop);
+    if done == 0 {
+        return Err(Fault::environment("stopped before one seed was done"));
+    }
+    if done < seeds {
+        eprintln!("weft: stopped after {done} of {seeds} seeds; the figures are of these");
+    }
     let links = match &traces {
         None => Links::Made,
         Some(traces) => Links::Traces(traces.len()),
     };
     let report = Report {
-        columns: columns(&jobs, &outcomes),
-        seeds,
+        columns,
+        seeds: done,
         part,
         sender: args.sender,
         links,
@@ -72,11 +99,14 @@ pub(super) fn run(args: &SilverBulletArgs) -> Result<(), Fault> {
         program: program.name().to_owned(),
     };
     if let Some(path) = &args.svg {
-        fs::write(path, plot::svg(&report))
-            .map_err(|error| Fault::environment(format!("{}: {error}", path.display())))?;
+        write(path, &plot::svg(&report))?;
     }
     let text = if args.json { format!("{:#}\n", report.json()) } else { report.text() };
     io::stdout().write_all(text.as_bytes()).map_err(Fault::environment)
+}
+
+fn write(path: &Path, text: &str) -> Result<(), Fault> {
+    fs::write(path, text).map_err(|error| Fault::environment(format!("{}: {error}", path.display())))
 }
 
 fn sender(name: SenderName) -> SenderSpec {
@@ -121,35 +151,44 @@ fn read_traces(folder: &Path) -> Result<Vec<Arc<Trace>>, Fault> {
     paths.iter().map(read).collect()
 }
 
-/// All jobs: those of a comparison and a configuration stand together, by seed.
+/// How many jobs a seed is.
+const JOBS_A_SEED: usize = COMPARISONS.len() * Configuration::ALL.len();
+
+/// All jobs, seed by seed.
 fn jobs(seeds: u32, part: u32) -> Vec<Job> {
     let mut jobs = Vec::new();
-    for comparison in COMPARISONS {
-        for configuration in Configuration::ALL {
+    for seed in 1..=u64::from(seeds) {
+        for comparison in COMPARISONS {
             let seconds = comparison.seconds / part;
-            let one = |seed| Job { comparison, configuration, seed: u64::from(seed), seconds };
-            jobs.extend((1..=seeds).map(one));
+            let one = |configuration| Job { comparison, configuration, seed, seconds };
+            jobs.extend(Configuration::ALL.map(one));
         }
     }
     jobs
 }
 
-/// Runs the jobs on so many threads; the outcomes are in the order of the jobs.
-fn run_all(jobs: &[Job], given: &Given<'_>, threads: usize) -> Vec<Outcome> {
-    let next = AtomicUsize::new(0);
+/// Runs the jobs on so many threads, until somebody asks to stop: the figures of all seeds, or of the first ones.
+fn run_all(jobs: &[Job], given: &Given<'_>, threads: usize, stop: &Receiver<()>) -> Figures {
+    let (next, is_stopped) = (AtomicUsize::new(0), AtomicBool::new(false));
     let (send, receive) = channel();
     std::thread::scope(|scope| {
         for _ in 0..threads {
-            let (send, next) = (send.clone(), &next);
+            let (send, next, is_stopped) = (send.clone(), &next, &is_stopped);
             scope.spawn(move || {
-                while let Some((number, job)) = take(jobs, next) {
+                while !is_stopped.load(Ordering::Relaxed)
+                    && let Some((number, job)) = take(jobs, next)
+                {
                     // Nobody listens any more if the command is over.
                     let _ = send.send((number, run_one(job, given)));
                 }
             });
         }
         drop(send);
-        gather(jobs, &receive)
+        gather(jobs, &receive, || {
+            if stop.try_recv().is_ok() {
+                is_stopped.store(true, Ordering::Relaxed);
+            }
+        })
     })
 }
 
@@ -167,37 +206,53 @@ fn run_one(job: &Job, given: &Given<'_>) -> Outcome {
     job.comparison.run(queue, trace, given.sender, job.seed, job.seconds)
 }
 
-fn gather(jobs: &[Job], receive: &Receiver<(usize, Outcome)>) -> Vec<Outcome> {
+/// Takes the outcomes until all threads are done, and calls `hear` every now and then.
+fn gather(jobs: &[Job], receive: &Receiver<(usize, Outcome)>, mut hear: impl FnMut()) -> Figures {
     let all: u64 = jobs.iter().map(|job| u64::from(job.seconds)).sum();
     let mut progress = Progress::new(Instant::now());
     let (mut packets, mut seconds) = (0, 0);
-    let mut outcomes = vec![Outcome::default(); jobs.len()];
-    for (number, outcome) in receive {
-        packets += outcome.packets;
-        seconds += u64::from(jobs[number].seconds);
-        progress.show(packets, (seconds, Some(all)));
-        outcomes[number] = outcome;
-    }
-    progress.clear();
-    outcomes
-}
-
-/// A column of figures for each comparison and configuration: the jobs of all its seeds together.
-fn columns(jobs: &[Job], outcomes: &[Outcome]) -> Vec<Column> {
-    let mut columns: Vec<Column> = Vec::new();
-    for (job, outcome) in jobs.iter().zip(outcomes) {
-        match columns.last_mut() {
-            Some(last) if last.comparison == job.comparison && last.configuration == job.configuration => {
-                last.outcome.merge(outcome);
+    let mut figures = Figures::default();
+    loop {
+        hear();
+        match receive.recv_timeout(HEARS) {
+            Ok((number, outcome)) => {
+                packets += outcome.packets;
+                seconds += u64::from(jobs[number].seconds);
+                progress.show(packets, (seconds, Some(all)));
+                figures.take(jobs, number, outcome);
             }
-            _ => columns.push(Column {
-                comparison: job.comparison,
-                configuration: job.configuration,
-                outcome: outcome.clone(),
-            }),
+            Err(RecvTimeoutError::Timeout) => {}
+            Err(RecvTimeoutError::Disconnected) => break,
         }
     }
-    columns
+    progress.clear();
+    figures
+}
+
+impl Figures {
+    /// A job is done. Seeds are put together one after the other, each when all of it is there.
+    fn take(&mut self, jobs: &[Job], number: usize, outcome: Outcome) {
+        self.waiting.insert(number, outcome);
+        loop {
+            let first = self.seeds as usize * JOBS_A_SEED;
+            if self.waiting.range(first..first + JOBS_A_SEED).count() < JOBS_A_SEED {
+                return;
+            }
+            for nth in 0..JOBS_A_SEED {
+                let Some(outcome) = self.waiting.remove(&(first + nth)) else { continue };
+                let job = &jobs[first + nth];
+                match self.columns.get_mut(nth) {
+                    Some(column) => column.outcome.merge(&outcome),
+                    None => self.columns.push(Column {
+                        comparison: job.comparison,
+                        configuration: job.configuration,
+                        outcome,
+                    }),
+                }
+            }
+            self.seeds += 1;
+        }
+    }
 }
 
 #[cfg(test)]
@@ -212,16 +267,35 @@ mod tests {
         jobs.iter_mut().for_each(|job| job.seconds = 5);
         let program = Program::by_objective().expect("it compiles");
         let given = Given { program: &program, traces: &[], sender: newreno_of_2013() };
+        let (_asks, stop) = channel();
         let figures = |threads| {
-            let outcomes = run_all(&jobs, &given, threads);
             let figure = |column: Column| {
                 let application: Application = column.comparison.applications[0];
                 (column.outcome.score(&column.comparison, application), column.outcome.packets)
             };
-            columns(&jobs, &outcomes).into_iter().map(figure).collect::<Vec<_>>()
+            let columns = run_all(&jobs, &given, threads, &stop).columns;
+            columns.into_iter().map(figure).collect::<Vec<_>>()
         };
         let (one, three) = (figures(1), figures(3));
-        assert_eq!(one.len(), COMPARISONS.len() * Configuration::ALL.len());
+        assert_eq!(one.len(), JOBS_A_SEED);
         assert_eq!(one, three);
+    }
+
+    /// Who stops a long run would get some comparisons with more seeds than others, or would wait for all.
+    #[test]
+    fn a_run_that_is_stopped_has_whole_seeds() {
+        let mut jobs = jobs(1000, 1);
+        jobs.iter_mut().for_each(|job| job.seconds = 1);
+        let program = Program::by_objective().expect("it compiles");
+        let given = Given { program: &program, traces: &[], sender: newreno_of_2013() };
+        let (ask, stop) = channel();
+        let asking = std::thread::spawn(move || {
+            std::thread::sleep(Duration::from_millis(500));
+            ask.send(())
+        });
+        let figures = run_all(&jobs, &given, 2, &stop);
+        assert!(asking.join().expect("it only sends").is_ok());
+        assert!(figures.seeds < 1000, "{}", figures.seeds);
+        assert!(figures.columns.iter().all(|column| column.outcome.seeds == figures.seeds));
     }
 }
