@@ -82,6 +82,9 @@ pub fn compile(program: &QueueProgram, widths: &Widths) -> Result<Module, Unsupp
     if level.partitions != Partitions::One {
         return Err(refused("gates are made of programs with one partition".into()));
     }
+    if level.handlers.iter().next().is_none() {
+        return Err(refused("it has no handlers, so there is nothing for gates to decide".into()));
+    }
     circuit::build(program, level, widths)
 }
 

@@ -258,4 +258,6 @@ fn the_examples_are_gates() {
         "{}",
         refused.reason
     );
+    let refused = compile(&programs::queue("library/queues/fifo.weft", "fifo"), &Widths::default());
+    assert!(refused.is_err_and(|refused| refused.reason.contains("nothing for gates to decide")));
 }
