@@ -67,7 +67,8 @@ pub(in crate::bench) fn run(quick: bool) -> Report {
             .to_owned(),
         "most: one change behind the other; a row: time of a core that it takes the changing thread"
             .to_owned(),
-        "load: all rows into the table when it is empty, 2,000 together".to_owned(),
+        "first: the first change of a table; load: all rows into the table when it is empty, 2,000 together"
+            .to_owned(),
     ];
     Report { bench: "rules", rows, notes, failures }
 }
@@ -134,6 +135,8 @@ impl Changer<'_> {
         let (mut before, mut during, mut after, mut anew) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
         let (mut visible, mut rate, mut built) = (Vec::new(), Vec::new(), Vec::new());
         let (mut most, mut one) = (Vec::new(), Vec::new());
+        // The first change of a table copies it.
+        let first = self.change(vec![Change::Put(rows[0].clone())]).as_secs_f64() * 1e3;
         for round in 0..rounds {
             let mut dice = Dice::from_seed(round as u64);
             before.push(self.figure_of(|| thread::sleep(Duration::from_millis(500)))?);
@@ -174,6 +177,7 @@ impl Changer<'_> {
             row("visible p99", "ms", &[quantile(0.99)]),
             row("most", "rows/s", &most),
             row("a row", "us", &one),
+            row("first", "ms", &[first]),
             row("rebuild", "ms", &built),
             row("load", "ms", &[load]),
         ])
