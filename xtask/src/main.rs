@@ -33,7 +33,7 @@ const COMMANDS: &[(&str, &str, &str)] = &[
     (
         "verilog",
         "",
-        "run queues in gates under Verilator, count them with Yosys (both must be installed; 5 minutes)",
+        "run queues in gates under Verilator, count them with Yosys (both must be installed; 10 minutes)",
     ),
     ("help", "", "print this"),
 ];

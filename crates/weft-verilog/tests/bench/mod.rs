@@ -27,9 +27,15 @@ pub(crate) struct Told {
     pub(crate) verdicts: [u64; 7],
 }
 
-/// Compiled modules.
+/// Compiled modules, in a folder that goes with them.
 pub(crate) struct Bench {
-    program: PathBuf,
+    folder: PathBuf,
+}
+
+impl Drop for Bench {
+    fn drop(&mut self) {
+        let _ = fs::remove_dir_all(&self.folder);
+    }
 }
 
 impl Bench {
@@ -59,7 +65,7 @@ impl Bench {
             .status();
         let built = built.expect("verilator is installed");
         assert!(built.success(), "verilator refused {}", folder.join("top.v").display());
-        Self { program: folder.join("obj_dir/Vtop") }
+        Self { folder }
     }
 
     /// Runs one of the modules and the interpreter on the same events, each from where the one before left it.
@@ -84,7 +90,7 @@ impl Bench {
         n: usize,
         mut record: impl FnMut() -> Vec<u64>,
     ) {
-        let mut child = Command::new(&self.program)
+        let mut child = Command::new(self.folder.join("obj_dir/Vtop"))
             .arg(nth.to_string())
             .stdin(Stdio::piped())
             .spawn()
@@ -292,9 +298,7 @@ pub(crate) struct Area {
 
 /// Has Yosys synthesise a module.
 pub(crate) fn area(name: &str, text: &str, options: &[&str]) -> Area {
-    let folder = std::env::temp_dir().join(format!("weft-area-{}", std::process::id()));
-    fs::create_dir_all(&folder).expect("the folder of temporary files can be written");
-    let file = folder.join(format!("{name}.v"));
+    let file = std::env::temp_dir().join(format!("weft-area-{}-{name}.v", std::process::id()));
     fs::write(&file, text).expect("a file can be written");
     let script = format!(
         "read_verilog {}; synth_xilinx -noiopad -flatten {} -top {name}; stat",
@@ -308,6 +312,7 @@ pub(crate) fn area(name: &str, text: &str, options: &[&str]) -> Area {
         file.display(),
         String::from_utf8_lossy(&ran.stderr)
     );
+    let _ = fs::remove_file(&file);
     let told = String::from_utf8_lossy(&ran.stdout);
     let (_, cells) = told.rsplit_once("Number of cells:").expect("`stat` tells the cells");
     let mut area = Area::default();
