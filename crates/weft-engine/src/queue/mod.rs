@@ -215,6 +215,10 @@ pub struct Queue<C> {
     lines: Vec<LineCount>,
     dropped: VecDeque<Dropped>,
     last_sent: u32,
+    /// It is one line of packets as they came: the way is short.
+    is_line: bool,
+    /// Some level makes room when it is full.
+    has_victims: bool,
 }
 
 /// Where chance comes from.
@@ -328,6 +332,8 @@ impl<C: QueueCode> Queue<C> {
             lines: Vec::new(),
             dropped: VecDeque::new(),
             last_sent: NONE,
+            is_line: levels_are_a_line(&program),
+            has_victims: program.levels.iter().any(|level| level.limit.overflow != Overflow::Arriving),
             program,
         };
         queue.draw();
@@ -365,7 +371,8 @@ impl<C: QueueCode> Queue<C> {
     pub fn dequeue(&mut self, now_ns: u64) -> Option<Sent> {
         self.advance(now_ns);
         self.wake_at = None;
-        match self.serve(0, 0) {
+        let served = if self.is_line { self.serve_line(0, 0) } else { self.serve(0, 0) };
+        match served {
             Served::Sent(slot) => {
                 self.counts.sent += 1;
                 let words = self.packet(slot);
@@ -507,9 +514,19 @@ impl<C: QueueCode> Queue<C> {
 
     // ---- a packet comes ----------------------------------------------------------------------------------------
 
+    #[inline]
     fn enqueue_stamped(&mut self, packet: &Packet, arrived_ns: u64) {
         self.wake_at = None;
         self.counts.arrived += 1;
+        match self.is_line {
+            true => self.enqueue_in_line(packet, arrived_ns),
+            false => self.enqueue_in_tree(packet, arrived_ns),
+        }
+    }
+
+    /// Each way in a function of its own: the short one is not to save registers for the long one.
+    #[inline(never)]
+    fn enqueue_in_tree(&mut self, packet: &Packet, arrived_ns: u64) {
         let slot = self.store(packet, arrived_ns);
         let mut path = [0_u32; LEVELS_MAX];
         let mut node = 0;
@@ -537,6 +554,9 @@ impl<C: QueueCode> Queue<C> {
         for (at, partition) in path.into_iter().enumerate().take(self.levels.len()) {
             self.came(at, partition, slot);
         }
+        if !self.has_victims {
+            return;
+        }
         for (at, partition) in path.into_iter().enumerate().take(self.levels.len()) {
             if let Some(victim) = self.levels[at].shape.victim {
                 self.trim(at, partition, victim);
@@ -544,7 +564,46 @@ impl<C: QueueCode> Queue<C> {
         }
     }
 
-    #[inline]
+    /// As above, of a queue that is one line: nothing is looked for, and nothing is ordered.
+    #[inline(never)]
+    fn enqueue_in_line(&mut self, packet: &Packet, arrived_ns: u64) {
+        let len = u64::from(packet.len);
+        let slot = self.store(packet, arrived_ns);
+        let level = &mut self.levels[0];
+        let (drops_arriving, has_enqueue) = (level.shape.drops_arriving, level.shape.has_enqueue);
+        if drops_arriving && level.is_over(0, 1, len) {
+            let line = level.shape.limit_line;
+            return self.drop_packet(slot, 0, Why::Overflow, line);
+        }
+        if has_enqueue {
+            let end = self.run(0, Moment::Enqueue, 0, 0, slot);
+            match Verdict::of_word(end) {
+                Verdict::Drop => {
+                    self.note(0, end);
+                    return self.drop_packet(slot, 0, Why::Enqueue, Verdict::line(end));
+                }
+                Verdict::Mark => self.marked(0, end),
+                _ => {}
+            }
+        }
+        let level = &mut self.levels[0];
+        level.nodes[usize::from(word::PACKETS)] += 1;
+        level.nodes[usize::from(word::BYTES)] += len;
+        let line = &mut level.lines[0];
+        let last = core::mem::replace(&mut line[1], slot);
+        if last == NONE {
+            line[0] = slot;
+        } else {
+            let at = last as usize * self.stride + self.stride - 1;
+            self.packets[at] = self.packets[at] & u64::from(u32::MAX) | u64::from(slot) << 32;
+        }
+        set_link(self.packet_mut(slot), last, NONE);
+        if !drops_arriving && let Some(victim) = self.levels[0].shape.victim {
+            self.trim(0, 0, victim);
+        }
+    }
+
+    #[inline(always)]
     fn store(&mut self, packet: &Packet, arrived_ns: u64) -> u32 {
         let slot = match self.free.pop() {
             Some(slot) => slot,
@@ -763,10 +822,11 @@ impl<C: QueueCode> Queue<C> {
 
     // ---- a packet leaves ---------------------------------------------------------------------------------------
 
+    #[inline(never)]
     fn serve(&mut self, at: usize, node: u32) -> Served {
         let shape = self.levels[at].shape;
         if shape.is_one && shape.is_leaf {
-            return self.serve_line(at, node);
+            return self.serve_leaf_line(at, node);
         }
         for turn in 0..TURNS_MAX {
             let is_last = turn + 1 == TURNS_MAX;
@@ -916,27 +976,35 @@ impl<C: QueueCode> Queue<C> {
         }
     }
 
+    /// As [`Queue::serve_line`], below others.
+    #[inline(never)]
+    fn serve_leaf_line(&mut self, at: usize, node: u32) -> Served {
+        self.serve_line(at, node)
+    }
+
     /// The only line of a node: what most queues are.
+    #[inline(always)]
     fn serve_line(&mut self, at: usize, node: u32) -> Served {
-        let shape = self.levels[at].shape;
-        if shape.has_select || self.levels[at].hold_until[node as usize] > 0 {
+        let shape = &self.levels[at].shape;
+        let (has_select, has_dequeue, has_empty) = (shape.has_select, shape.has_dequeue, shape.has_empty);
+        if has_select || self.levels[at].hold_until[node as usize] > 0 {
             let until = self.levels[at].hold_until[node as usize];
             if until > self.event[usize::from(word::NOW)] {
                 return Served::Held(until);
             }
-            if shape.has_select && self.levels[at].packets(node) > 0 && !self.select(at, node, node) {
+            if has_select && self.levels[at].packets(node) > 0 && !self.select(at, node, node) {
                 return Served::Held(self.levels[at].hold_until[node as usize]);
             }
         }
         self.event[usize::from(word::DROPS)] = 0;
         loop {
             let Some(slot) = self.pop(at, node) else {
-                if shape.has_empty {
+                if has_empty {
                     self.run_without_packet(at, Moment::Empty, node, node);
                 }
                 return Served::Empty;
             };
-            if !shape.has_dequeue {
+            if !has_dequeue {
                 return Served::Sent(slot);
             }
             let end = self.run(at, Moment::Dequeue, node, node, slot);
@@ -975,7 +1043,7 @@ impl<C: QueueCode> Queue<C> {
         level.held[node as usize].push(Reverse((until, level.n_held, partition)));
     }
 
-    #[inline]
+    #[inline(always)]
     fn head(&self, leaf: usize, partition: u32) -> u32 {
         let level = &self.levels[leaf];
         match level.shape.is_ranked {
@@ -985,13 +1053,34 @@ impl<C: QueueCode> Queue<C> {
     }
 
     /// Takes the first packet of a partition of the last level.
-    #[inline]
+    #[inline(always)]
     fn pop(&mut self, leaf: usize, partition: u32) -> Option<u32> {
         let slot = self.head(leaf, partition);
         if slot == NONE {
             return None;
         }
-        self.unlink(partition, slot);
+        let shape = &self.levels[leaf].shape;
+        if shape.is_ranked || shape.by_least {
+            self.unlink(partition, slot);
+            return Some(slot);
+        }
+        let words = &self.packets[slot as usize * self.stride..][..self.stride];
+        let (len, next) = (words[usize::from(word::LEN)], link(words).1);
+        let line = &mut self.levels[leaf].lines[partition as usize];
+        line[0] = next;
+        if next == NONE {
+            line[1] = NONE;
+        } else {
+            let at = next as usize * self.stride + self.stride - 1;
+            self.packets[at] |= u64::from(NONE);
+        }
+        if self.is_line {
+            let nodes = &mut self.levels[0].nodes;
+            nodes[usize::from(word::PACKETS)] -= 1;
+            nodes[usize::from(word::BYTES)] -= len;
+        } else {
+            self.count(leaf, partition, |packets, bytes| (packets - 1, bytes - len));
+        }
         Some(slot)
     }
 
@@ -1156,7 +1245,7 @@ impl<C: QueueCode> Queue<C> {
 
     // ---- handlers ----------------------------------------------------------------------------------------------
 
-    #[inline]
+    #[inline(always)]
     fn run(&mut self, at: usize, moment: Moment, node: u32, partition: u32, slot: u32) -> u64 {
         let level = &mut self.levels[at];
         let partition = match level.shape.is_one {
@@ -1241,6 +1330,14 @@ impl<C: QueueCode> Queue<C> {
         }
         packet
     }
+}
+
+/// Whether a program is one line of packets as they came.
+fn levels_are_a_line(program: &QueueProgram) -> bool {
+    let [level] = &program.levels[..] else { return false };
+    level.partitions == Partitions::One
+        && level.packets == PacketOrder::Arrival
+        && !level.order.by_least_packet
 }
 
 /// Whether some partition of a node leaves the order when it is asked: so that asking on comes to an end.
