@@ -52,7 +52,12 @@ pub(crate) fn run(args: &CheckArgs) -> Result<(), Fault> {
             (network.listeners.len(), "listener"),
             (network.clusters.len(), "cluster"),
         ];
-        let of_frames = [(network.ports.len(), "port"), (network.protocols.len(), "protocol")];
+        let of_frames = [
+            (network.ports.len(), "port"),
+            (network.protocols.len(), "protocol"),
+            (network.queues.len(), "queue"),
+            (network.links.len(), "link"),
+        ];
         let counts = counts.into_iter().chain(of_frames.into_iter().filter(|(n, _)| *n > 0));
         let counts: Vec<_> = counts.map(|(n, what)| super::count(n as u64, what)).collect();
         let (counts, ms) = (counts.join(", "), checked.took.as_secs_f64() * 1e3);
