@@ -386,7 +386,7 @@ fn pass(program: ChainProgram, data: &[u8], read_meta: fn(&mut Frame, &mut &[u8]
     let on = ChainOn { program, condition: None, ports: vec![0, 1], to: Some(1) };
     let chain = PacketChain::build(1, on, &mut staged, &Interp).expect("it is well-formed");
     let ports = ["a", "b"].map(String::from).into();
-    let plan = PacketPlan { version: 1, ports, chains: vec![Arc::new(chain)] };
+    let plan = PacketPlan { version: 1, ports, chains: vec![Arc::new(chain)], links: Vec::new() };
     let mut engine = PacketEngine::new(Time(1), PacketConfig::default(), Arc::new(plan));
     let mut pool = Pool::new(PoolConfig { small: 96, large: 1 });
     let (mut frames, mut n, mut are_single) = (Vec::new(), 0, true);

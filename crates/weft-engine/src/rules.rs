@@ -9,7 +9,7 @@
 //! Compiled code does not notice: it finds tables through the [`State`] that it is given.
 //!
 //! **Updates of the program.** Rows that its text gives follow the text; rows that came, changed or went while it ran
-//! stay as they are ([`merged`]). A table of which the text has not changed is kept as it is, with all that is built
+//! stay as they are (`merged`). A table of which the text has not changed is kept as it is, with all that is built
 //! of its rows.
 
 use crate::state::StateStore;
