@@ -1,6 +1,6 @@
 //! `iptables-save` and `ip6tables-save`: the rules of one built-in chain of the table `filter`.
 
-use super::rule::{self, Family, Net, Rule, Verdict, once};
+use super::rule::{self, Family, Flags, Net, Rule, Verdict, once};
 use super::tokens::{Kind, Token, tokens};
 use super::{FAULTS_MAX, Fault, Hook, List};
 
@@ -146,6 +146,11 @@ fn test(
                 .ok_or_else(|| value.fault(format!("`{name}` is no type of message")))?;
             once(&mut rule.icmp, vec![number], &option)?;
         }
+        "--tcp-flags" => {
+            let [mask, bits] = [flags(words, &option)?, flags(words, &option)?];
+            rule.flags(&option, Flags { bits, mask }, negated)?;
+        }
+        "--syn" => rule.flags(&option, FIRST_OF_CONNECTION, negated)?,
         "--ctstate" | "--state" => {
             let value = words.value(&option)?;
             rule.states(&option, value.text.split(',').map(|name| (name, value)), negated)?;
@@ -226,6 +231,16 @@ fn ports(words: &mut Words<'_, '_>, option: &Token<'_>, negated: bool) -> Result
     let ports = value.text.split(',').map(read).collect::<Result<Vec<_>, Fault>>()?;
     Ok(if negated { rule::other_ports(ports) } else { ports })
 }
+
+fn flags(words: &mut Words<'_, '_>, option: &Token<'_>) -> Result<u8, Fault> {
+    let value = words.value(option)?;
+    let read =
+        |text: &str| rule::tcp_flag(text).ok_or_else(|| value.fault(format!("`{text}` is no flag of TCP")));
+    value.text.split(',').try_fold(0, |all, text| Ok(all | read(text)?))
+}
+
+/// What `--syn` stands for: `--tcp-flags FIN,SYN,RST,ACK SYN`.
+const FIRST_OF_CONNECTION: Flags = Flags { bits: 0x02, mask: 0x17 };
 
 fn verdict(text: &str) -> Option<Verdict> {
     match text {

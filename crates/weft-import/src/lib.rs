@@ -22,7 +22,7 @@ mod tokens;
 use core::fmt;
 use std::fmt::Write as _;
 
-pub use rule::{Net, Row, Verdict};
+pub use rule::{Flags, Net, Row, Verdict};
 
 /// Rows that a list may become.
 pub const ROWS_MAX: usize = 1_000_000;
@@ -110,7 +110,7 @@ pub fn insert(list: &List, table: &str) -> String {
             let _ = writeln!(
                 text,
                 "INSERT INTO {table} (rank, at, src, dst, protocol, src_low, src_high, dst_low, dst_high, \
-                 icmp,\n  state, verdict, note) VALUES"
+                 icmp,\n  flags, flag_mask, state, verdict, note) VALUES"
             );
         } else {
             text.push_str(",\n");

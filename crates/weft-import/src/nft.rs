@@ -1,6 +1,6 @@
 //! `nft list ruleset`: tables, sets, and the rules of base chains of type filter.
 
-use super::rule::{self, Family, Net, Rule, Verdict, once};
+use super::rule::{self, Family, Flags, Net, Rule, Verdict, once};
 use super::tokens::{Kind, Token, tokens};
 use super::{FAULTS_MAX, Fault, Hook, List};
 use std::collections::BTreeMap;
@@ -365,6 +365,7 @@ impl<'a> Reader<'a, '_> {
         let is_src = match field.text {
             "sport" => true,
             "dport" => false,
+            "flags" if protocols == [rule::TCP] => return self.flags(rule, field),
             other => {
                 return Err(field.fault(format!("the field `{other}` is not read: only sport and dport")));
             }
@@ -378,6 +379,53 @@ impl<'a> Reader<'a, '_> {
         let ports = values.iter().map(read).collect::<Read<Vec<_>>>()?;
         let ports = if negated { rule::other_ports(ports) } else { ports };
         once(if is_src { &mut rule.src_ports } else { &mut rule.dst_ports }, ports, &field)
+    }
+
+    /// `tcp flags syn`, `syn / fin,syn,rst`, `& (fin | syn) == syn`, each perhaps with `!=`, and `! syn`.
+    fn flags(&mut self, rule: &mut Rule, at: Token<'a>) -> Read<()> {
+        if self.eat("&") {
+            let mask = self.flag_names()?;
+            let negated = self.eat("!=");
+            let is_told = negated || self.eat("=");
+            self.eat("=");
+            if !is_told {
+                return Err(at.fault("`==` or `!=` is to follow"));
+            }
+            let bits = self.flag_names()?;
+            return rule.flags(&at, Flags { bits, mask }, negated);
+        }
+        let (differs, is_exact, is_none) = (self.eat("!="), self.eat("="), self.eat("!"));
+        self.eat("=");
+        let names = self.flag_names()?;
+        if self.eat("/") {
+            let mask = self.flag_names()?;
+            return rule.flags(&at, Flags { bits: names, mask }, differs);
+        }
+        match (differs || is_exact, is_none) {
+            (true, _) => rule.flags(&at, Flags { bits: names, mask: u8::MAX }, differs),
+            (_, is_none) => rule.flags(&at, Flags { bits: 0, mask: names }, !is_none),
+        }
+    }
+
+    /// Names of flags with `|` or `,` between, perhaps in parentheses.
+    fn flag_names(&mut self) -> Read<u8> {
+        let (mut bits, mut depth) = (0, 0_i32);
+        loop {
+            let token = self.next();
+            if !matches!(token.kind, Kind::Word) {
+                return Err(token.fault("a flag of TCP is to follow"));
+            }
+            for name in token.text.split(['(', ')', '|']).filter(|name| !name.is_empty()) {
+                let flag = rule::tcp_flag(name);
+                bits |= flag.ok_or_else(|| token.fault(format!("`{name}` is no flag of TCP")))?;
+            }
+            let count = |of: char| token.text.matches(of).count() as i32;
+            depth += count('(') - count(')');
+            let goes_on = self.eat(",") || self.token().text.starts_with('|') || token.text.ends_with('|');
+            if depth <= 0 && !goes_on {
+                return Ok(bits);
+            }
+        }
     }
 
     fn icmp(&mut self, rule: &mut Rule, table: &str, is_v6: bool) -> Read<()> {

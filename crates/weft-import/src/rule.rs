@@ -28,6 +28,15 @@ pub struct Net {
     pub(crate) is_v6: bool,
 }
 
+/// Flags of TCP, by their bits in the header.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Flags {
+    /// Those that are set.
+    pub bits: u8,
+    /// Those that are looked at.
+    pub mask: u8,
+}
+
 /// A row of the table; NULL is None.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Row {
@@ -45,6 +54,8 @@ pub struct Row {
     pub dst_ports: (u16, u16),
     /// The type of an ICMP message.
     pub icmp: Option<u8>,
+    /// The flags of TCP that a packet has, of those that are looked at: `FIN` is 1, `SYN` 2, `RST` 4, as in the header.
+    pub flags: Option<Flags>,
     /// 1 for the first packet of a connection, 2 for the others.
     pub state: Option<u8>,
     /// What becomes of it.
@@ -73,6 +84,7 @@ pub(crate) struct Rule {
     pub(crate) src_ports: Option<Vec<(u16, u16)>>,
     pub(crate) dst_ports: Option<Vec<(u16, u16)>>,
     pub(crate) icmp: Option<Vec<u8>>,
+    pub(crate) flags: Option<Vec<Flags>>,
     pub(crate) states: Option<Vec<u8>>,
     pub(crate) verdict: Option<Verdict>,
     pub(crate) comment: Option<String>,
@@ -138,6 +150,17 @@ impl Net {
     }
 }
 
+impl Flags {
+    /// What is not this: for each of the flags, those before it as they are, and it the other way.
+    fn others(self) -> Vec<Self> {
+        let other = |bit: u8| {
+            let mask = self.mask & (bit | (bit - 1));
+            Self { bits: (self.bits ^ bit) & mask, mask }
+        };
+        (0..8).map(|nth| 1 << nth).filter(|bit| self.mask & bit != 0).map(other).collect()
+    }
+}
+
 impl fmt::Display for Net {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.is_v6 {
@@ -153,15 +176,17 @@ impl fmt::Display for Row {
         let or_null = |value: Option<String>| value.unwrap_or_else(|| "NULL".to_owned());
         let net = |net: Option<Net>| or_null(net.map(|net| quoted(&net.to_string())));
         let number = |n: Option<u8>| or_null(n.map(|n| n.to_string()));
+        let flags = self.flags.map_or(0, |flags| flags.bits);
         let ((src_low, src_high), (dst_low, dst_high)) = (self.src_ports, self.dst_ports);
         write!(
             f,
-            "{}, {}, {}, {}, {src_low}, {src_high}, {dst_low}, {dst_high}, {}, {}, {}, {}",
+            "{}, {}, {}, {}, {src_low}, {src_high}, {dst_low}, {dst_high}, {}, {flags}, {}, {}, {}, {}",
             or_null(self.at.as_deref().map(quoted)),
             net(self.src),
             net(self.dst),
             number(self.protocol),
             number(self.icmp),
+            number(self.flags.map(|flags| flags.mask)),
             number(self.state),
             self.verdict as u8,
             quoted(&self.note),
@@ -185,6 +210,21 @@ impl Rule {
             true => (0..=u8::MAX).collect(),
         });
         self.protocols = Some(all.into_iter().filter(|known| wanted.contains(known) != negated).collect());
+    }
+
+    /// Only packets of TCP that have these of its flags, or all others of TCP.
+    ///
+    /// # Errors
+    /// The rule asks for flags already.
+    pub(crate) fn flags(&mut self, option: &Token<'_>, flags: Flags, negated: bool) -> Result<(), Fault> {
+        self.protocols(&[TCP], false);
+        if flags.bits & !flags.mask != 0 {
+            self.is_never |= !negated;
+            return Ok(());
+        }
+        let wanted = if negated { flags.others() } else { vec![flags] };
+        self.is_never |= wanted.is_empty();
+        once(&mut self.flags, wanted, option)
     }
 
     /// Only packets of connections in states of these names, or in others.
@@ -253,6 +293,7 @@ impl Rule {
             length(&self.src_ports),
             length(&self.dst_ports),
             length(&self.icmp),
+            length(&self.flags),
             length(&self.states),
         ];
         let n = n.iter().try_fold(1_usize, |all, n| all.checked_mul(*n)).unwrap_or(usize::MAX);
@@ -266,6 +307,7 @@ impl Rule {
             // As digits of a number, of which the last changes first.
             let mut rest = nth;
             let state = digit(&self.states, &mut rest);
+            let flags = digit(&self.flags, &mut rest);
             let icmp = digit(&self.icmp, &mut rest);
             let dst_ports = digit(&self.dst_ports, &mut rest).unwrap_or(ALL_PORTS);
             let src_ports = digit(&self.src_ports, &mut rest).unwrap_or(ALL_PORTS);
@@ -274,7 +316,19 @@ impl Rule {
             let src = digit(&src, &mut rest);
             let at = digit(&self.at, &mut rest);
             let note = note.clone();
-            rows.push(Row { at, src, dst, protocol, src_ports, dst_ports, icmp, state, verdict, note });
+            rows.push(Row {
+                at,
+                src,
+                dst,
+                protocol,
+                src_ports,
+                dst_ports,
+                icmp,
+                flags,
+                state,
+                verdict,
+                note,
+            });
         }
         Ok(())
     }
@@ -366,6 +420,15 @@ pub(crate) fn icmp_type(text: &str, is_v6: bool) -> Option<u8> {
     named.or_else(|| text.parse().ok())
 }
 
+/// A flag of TCP by its name, or several as a number.
+pub(crate) fn tcp_flag(text: &str) -> Option<u8> {
+    let named = TCP_FLAGS.iter().find(|(name, _)| name.eq_ignore_ascii_case(text)).map(|(_, bit)| *bit);
+    named.or_else(|| match text.strip_prefix("0x") {
+        Some(digits) => u8::from_str_radix(digits, 16).ok(),
+        None => text.parse().ok(),
+    })
+}
+
 /// What a connection's state is called: 1 for new, 2 for established; None inside for one that no packet has here.
 fn state(text: &str) -> Option<Option<u8>> {
     match text.to_ascii_lowercase().as_str() {
@@ -417,6 +480,23 @@ fn digit<T: Clone>(values: &Option<Vec<T>>, number: &mut usize) -> Option<T> {
     *number /= values.len();
     Some(values[at].clone())
 }
+
+/// The number of TCP.
+pub(crate) const TCP: u8 = 6;
+
+const TCP_FLAGS: &[(&str, u8)] = &[
+    ("fin", 0x01),
+    ("syn", 0x02),
+    ("rst", 0x04),
+    ("psh", 0x08),
+    ("ack", 0x10),
+    ("urg", 0x20),
+    ("ecn", 0x40),
+    ("ece", 0x40),
+    ("cwr", 0x80),
+    ("all", 0x3f),
+    ("none", 0),
+];
 
 const PROTOCOLS: &[(&str, u8)] = &[
     ("icmp", 1),

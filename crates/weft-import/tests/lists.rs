@@ -19,19 +19,25 @@ fn a_list_of_nft_becomes_its_rows() {
     assert_eq!(
         rows(&list),
         [
-            "NULL, NULL, NULL, NULL, 0, 65535, 0, 65535, NULL, 2, 1, 'answers'",
-            "'lan', '192.168.1.0/24', NULL, 6, 0, 65535, 80, 80, NULL, 1, 1, 'line 16'",
-            "'lan', '192.168.1.0/24', NULL, 6, 0, 65535, 443, 443, NULL, 1, 1, 'line 16'",
-            "'lan', '192.168.1.0/24', NULL, 6, 0, 65535, 8000, 8100, NULL, 1, 1, 'line 16'",
-            "NULL, NULL, '192.0.2.4/30', 17, 1024, 65535, 53, 53, NULL, NULL, 1, 'line 17'",
-            "NULL, NULL, '192.0.2.8/31', 17, 1024, 65535, 53, 53, NULL, NULL, 1, 'line 17'",
-            "NULL, '203.0.113.7/32', NULL, NULL, 0, 65535, 0, 65535, NULL, NULL, 0, 'they''d scan'",
-            "NULL, '198.51.100.0/24', NULL, NULL, 0, 65535, 0, 65535, NULL, NULL, 0, 'they''d scan'",
-            "NULL, '0.0.0.0/0', NULL, 1, 0, 65535, 0, 65535, 8, NULL, 1, 'line 19'",
-            "NULL, '::/0', NULL, 58, 0, 65535, 0, 65535, 128, NULL, 1, 'line 20'",
-            "NULL, '::/0', NULL, 58, 0, 65535, 0, 65535, 135, NULL, 1, 'line 20'",
-            "NULL, NULL, NULL, 6, 0, 65535, 0, 21, NULL, NULL, 2, 'line 21'",
-            "NULL, NULL, NULL, 6, 0, 65535, 23, 65535, NULL, NULL, 2, 'line 21'",
+            "NULL, NULL, NULL, NULL, 0, 65535, 0, 65535, NULL, 0, NULL, 2, 1, 'answers'",
+            "'lan', '192.168.1.0/24', NULL, 6, 0, 65535, 80, 80, NULL, 0, NULL, 1, 1, 'line 16'",
+            "'lan', '192.168.1.0/24', NULL, 6, 0, 65535, 443, 443, NULL, 0, NULL, 1, 1, 'line 16'",
+            "'lan', '192.168.1.0/24', NULL, 6, 0, 65535, 8000, 8100, NULL, 0, NULL, 1, 1, 'line 16'",
+            "NULL, NULL, '192.0.2.4/30', 17, 1024, 65535, 53, 53, NULL, 0, NULL, NULL, 1, 'line 17'",
+            "NULL, NULL, '192.0.2.8/31', 17, 1024, 65535, 53, 53, NULL, 0, NULL, NULL, 1, 'line 17'",
+            "NULL, '203.0.113.7/32', NULL, NULL, 0, 65535, 0, 65535, NULL, 0, NULL, NULL, 0, 'they''d scan'",
+            "NULL, '198.51.100.0/24', NULL, NULL, 0, 65535, 0, 65535, NULL, 0, NULL, NULL, 0, 'they''d scan'",
+            "NULL, '0.0.0.0/0', NULL, 1, 0, 65535, 0, 65535, 8, 0, NULL, NULL, 1, 'line 19'",
+            "NULL, '::/0', NULL, 58, 0, 65535, 0, 65535, 128, 0, NULL, NULL, 1, 'line 20'",
+            "NULL, '::/0', NULL, 58, 0, 65535, 0, 65535, 135, 0, NULL, NULL, 1, 'line 20'",
+            "NULL, NULL, NULL, 6, 0, 65535, 0, 21, NULL, 0, NULL, NULL, 2, 'line 21'",
+            "NULL, NULL, NULL, 6, 0, 65535, 23, 65535, NULL, 0, NULL, NULL, 2, 'line 21'",
+            "NULL, NULL, NULL, 6, 0, 65535, 0, 65535, NULL, 2, 23, 1, 1, 'line 24'",
+            "NULL, NULL, NULL, 6, 0, 65535, 0, 65535, NULL, 0, 3, NULL, 0, 'line 25'",
+            "NULL, NULL, NULL, 6, 0, 65535, 0, 65535, NULL, 1, 1, NULL, 0, 'line 26'",
+            "NULL, NULL, NULL, 6, 0, 65535, 0, 65535, NULL, 2, 3, NULL, 0, 'line 26'",
+            "NULL, NULL, NULL, 6, 0, 65535, 0, 65535, NULL, 1, 1, NULL, 1, 'line 27'",
+            "NULL, NULL, NULL, 6, 0, 65535, 0, 65535, NULL, 0, 3, NULL, 1, 'line 27'",
         ]
     );
 }
@@ -43,14 +49,16 @@ fn a_list_of_iptables_becomes_its_rows() {
     assert_eq!(
         rows(&list),
         [
-            "NULL, '0.0.0.0/0', NULL, NULL, 0, 65535, 0, 65535, NULL, 2, 1, 'line 7'",
-            "'eth0', '10.1.0.0/16', NULL, 6, 0, 65535, 80, 80, NULL, NULL, 1, 'the web'",
-            "'eth0', '10.1.0.0/16', NULL, 6, 0, 65535, 8000, 8100, NULL, NULL, 1, 'the web'",
-            "NULL, '128.0.0.0/1', NULL, 17, 0, 65535, 53, 53, NULL, NULL, 0, 'line 9'",
-            "NULL, '64.0.0.0/2', NULL, 17, 0, 65535, 53, 53, NULL, NULL, 0, 'line 9'",
-            "NULL, '0.0.0.0/0', NULL, 1, 0, 65535, 0, 65535, 8, NULL, 1, 'line 10'",
-            "NULL, '0.0.0.0/0', '10.9.0.0/16', NULL, 0, 65535, 0, 65535, NULL, NULL, 2, 'line 12'",
-            "NULL, '0.0.0.0/0', NULL, NULL, 0, 65535, 0, 65535, NULL, NULL, 1, 'policy'",
+            "NULL, '0.0.0.0/0', NULL, NULL, 0, 65535, 0, 65535, NULL, 0, NULL, 2, 1, 'line 7'",
+            "'eth0', '10.1.0.0/16', NULL, 6, 0, 65535, 80, 80, NULL, 0, NULL, NULL, 1, 'the web'",
+            "'eth0', '10.1.0.0/16', NULL, 6, 0, 65535, 8000, 8100, NULL, 0, NULL, NULL, 1, 'the web'",
+            "NULL, '128.0.0.0/1', NULL, 17, 0, 65535, 53, 53, NULL, 0, NULL, NULL, 0, 'line 9'",
+            "NULL, '64.0.0.0/2', NULL, 17, 0, 65535, 53, 53, NULL, 0, NULL, NULL, 0, 'line 9'",
+            "NULL, '0.0.0.0/0', NULL, 1, 0, 65535, 0, 65535, 8, 0, NULL, NULL, 1, 'line 10'",
+            "NULL, '0.0.0.0/0', NULL, 6, 0, 65535, 0, 65535, NULL, 2, 23, NULL, 1, 'line 12'",
+            "NULL, '0.0.0.0/0', NULL, 6, 0, 65535, 0, 65535, NULL, 63, 63, NULL, 0, 'line 13'",
+            "NULL, '0.0.0.0/0', '10.9.0.0/16', NULL, 0, 65535, 0, 65535, NULL, 0, NULL, NULL, 2, 'line 14'",
+            "NULL, '0.0.0.0/0', NULL, NULL, 0, 65535, 0, 65535, NULL, 0, NULL, NULL, 1, 'policy'",
         ]
         .map(|row| row.replace("'0.0.0.0/0', '10.9.0.0/16'", "NULL, '10.9.0.0/16'"))
     );
@@ -81,6 +89,7 @@ fn what_is_not_understood_has_its_place() {
         nft("oifname \"wan\" accept"),
         ["4:3: by which port a packet leaves is not known: say it with --out-port"]
     );
+    assert_eq!(nft("tcp flags & (fin|sin) == fin drop"), ["4:15: `sin` is no flag of TCP"]);
     assert_eq!(nft("jump other"), ["4:3: `jump` is not read in a rule"]);
     assert_eq!(nft("accept drop"), ["4:10: nothing is read behind `accept`"]);
     let iptables = |rule: &str| {

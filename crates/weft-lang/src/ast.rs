@@ -1511,6 +1511,8 @@ pub enum BinaryOp {
     Ge,
     /// `||`
     Concat,
+    /// `&`
+    BitAnd,
     /// `+`
     Add,
     /// `-`

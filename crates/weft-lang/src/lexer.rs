@@ -62,6 +62,8 @@ pub enum TokenKind {
     Ge,
     /// `||`
     Concat,
+    /// `&`
+    Ampersand,
     /// `+`
     Plus,
     /// `-`
@@ -196,6 +198,7 @@ impl Lexer<'_> {
             b'>' if next == Some(b'=') => self.punctuation(Ge, 2),
             b'|' if next == Some(b'|') => self.punctuation(Concat, 2),
             b'|' => self.punctuation(Bar, 1),
+            b'&' if next != Some(b'&') => self.punctuation(Ampersand, 1),
             b'=' if next == Some(b'=') => self.double_equals(),
             b'=' => self.punctuation(Eq, 1),
             b'<' => self.punctuation(Lt, 1),
@@ -489,8 +492,9 @@ mod tests {
     #[test]
     fn operators_take_the_longest_match() {
         check(
-            "a:=b->c<>d!=e<=f||g",
-            "Word:a Bind::= Word:b Arrow:-> Word:c Ne:<> Word:d Ne:!= Word:e Le:<= Word:f Concat:|| Word:g",
+            "a:=b->c<>d!=e<=f||g&h",
+            "Word:a Bind::= Word:b Arrow:-> Word:c Ne:<> Word:d Ne:!= Word:e Le:<= Word:f Concat:|| Word:g \
+             Ampersand:& Word:h",
         );
         check("a == b", "Word:a Eq:== Word:b !`==` is not an operator");
         check(

@@ -135,6 +135,18 @@ impl Codec {
                 (_, Cell::Word(word)) => vec![Pattern::Exact(self.biased(word).into())],
                 _ => return None,
             },
+            Test::Masked { mask, bits } => {
+                let (Cell::Word(mask), Cell::Word(bits)) = (cell(row, mask), cell(row, bits)) else {
+                    return None;
+                };
+                let all = all_ones(type_bits(self.part.ty));
+                if bits & !(mask & all) != 0 {
+                    return None;
+                }
+                // The bit that stands for NULL is one of those that are looked at.
+                let null = u128::from(self.part.nullable) << type_bits(self.part.ty);
+                vec![Pattern::Mask { value: bits.into(), mask: u128::from(mask & all) | null }]
+            }
             Test::Within(column) => {
                 let Cell::Bytes(net) = cell(row, column) else { return None };
                 self.network(&net)?
@@ -177,6 +189,7 @@ impl Codec {
                             && high.is_none_or(|high| is_below(high, true))
                     }
                     Test::Equal(column) | Test::Within(column) => is_below(column, false),
+                    Test::Masked { .. } => true,
                 }
             }
             (Kind::Long | Kind::Short | Kind::Known(_), _) => true,
@@ -266,12 +279,15 @@ fn is_short(cell: &Cell) -> bool {
 /// A number, with one value above all that rows name, if its type has one.
 fn numbers(part: &MatchPart, name: &str, rows: &[Row], cell: Cells<'_>) -> (Kind, Vec<FieldSpec>) {
     let bits = type_bits(part.ty);
-    let bias = if part.ty.is_signed() { 1 << (bits - 1) } else { 0 };
+    let is_masked = matches!(part.test, Test::Masked { .. });
+    let bias = if part.ty.is_signed() && !is_masked { 1 << (bits - 1) } else { 0 };
     // Up to the greatest of its type is the same as without an end.
     let no_end = all_ones(bits);
     let (named_by, ends_by) = match part.test {
         Test::Range { low, high } => (low, high),
         Test::Equal(column) | Test::Within(column) => (Some(column), None),
+        // All bits of the type, as they are.
+        Test::Masked { .. } => (None, None),
     };
     let mut named: u64 = 0;
     for &row in rows {
@@ -281,6 +297,9 @@ fn numbers(part: &MatchPart, name: &str, rows: &[Row], cell: Cells<'_>) -> (Kind
         };
         let end = ends_by.and_then(word).filter(|&end| end != no_end);
         named = named.max(named_by.and_then(word).unwrap_or(0)).max(end.unwrap_or(0));
+    }
+    if is_masked {
+        named = no_end;
     }
     let needed = named.checked_add(1).map_or(64, bits_of);
     let for_null = u8::from(part.nullable);

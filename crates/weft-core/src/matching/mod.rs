@@ -33,7 +33,7 @@ use near::Ways;
 use std::sync::Arc;
 
 /// Parts of a match.
-pub const MATCH_PARTS_MAX: usize = 8;
+pub const MATCH_PARTS_MAX: usize = 12;
 /// Keys that [`Matcher::find_all`] looks for side by side.
 const FOUND_AT_ONCE: usize = 64;
 
@@ -75,6 +75,13 @@ pub enum Test {
         /// The greatest.
         high: Option<u16>,
     },
+    /// `value & mask = bits`, for unsigned integers and I64. With bits beyond the mask no value will do.
+    Masked {
+        /// Which bits are looked at.
+        mask: u16,
+        /// What they are.
+        bits: u16,
+    },
 }
 
 /// A value of the tuple.
@@ -106,6 +113,7 @@ impl Test {
         let (first, second) = match self {
             Self::Equal(column) | Self::Within(column) => (Some(column), None),
             Self::Range { low, high } => (low, high),
+            Self::Masked { mask, bits } => (Some(mask), Some(bits)),
         };
         first.into_iter().chain(second)
     }
@@ -120,6 +128,8 @@ impl MatchPart {
             Test::Range { low, high } => {
                 matches!(self.ty.repr(), Repr::Bool | Repr::Int) && (low.is_some() || high.is_some())
             }
+            // Bits are those of the word in which a value is held, of which all are looked at.
+            Test::Masked { .. } => matches!(self.ty, Type::Uint(_) | Type::Int(64)),
         };
         fits && self.wildcard.is_none_or(|wildcard| self.test.columns().any(|column| column == wildcard))
     }

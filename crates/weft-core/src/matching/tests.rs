@@ -9,6 +9,8 @@ const LOW: u16 = 4;
 const HIGH: u16 = 5;
 const DELTA: u16 = 6;
 const NAME: u16 = 7;
+const MASK: u16 = 8;
+const BITS: u16 = 9;
 
 fn spec() -> TableSpec {
     let column =
@@ -24,6 +26,8 @@ fn spec() -> TableSpec {
             column("high", Type::Uint(16), true),
             column("delta", Type::Int(8), true),
             column("name", Type::Text(Some(8)), true),
+            column("mask", Type::Uint(8), true),
+            column("bits", Type::Uint(16), true),
         ],
         max_rows: 10_000,
         evict: Evict::Reject,
@@ -59,7 +63,9 @@ fn row(dice: &mut Dice, id: i64, lengths: &[usize]) -> Vec<Value> {
     let high = Value::Int(dice.pick(&[80, 1023, 65_534, 65_535]));
     let delta = Value::Int(dice.pick(&[-128, -1, 0, 127]));
     let name = Value::text(dice.pick(&["", "a", "ab", "b"]));
-    let values = [priority, net, proto, Value::Int(low), high, delta, name];
+    let mask = Value::Int(dice.pick(&[0, 2, 0x12, 0x81, 255]));
+    let bits = Value::Int(dice.pick(&[0, 2, 0x10, 0x80, 0x12, 256]));
+    let values = [priority, net, proto, Value::Int(low), high, delta, name, mask, bits];
     let mut row = vec![Value::Int(id - 50)];
     row.extend(values.into_iter().enumerate().map(|(at, v)| if at == 3 { v } else { or_null(dice, v) }));
     row
@@ -75,6 +81,7 @@ fn parts(dice: &mut Dice) -> Vec<MatchPart> {
         part(Test::Range { low: None, high: Some(DELTA) }, Some(DELTA), Type::Int(8), true),
         part(Test::Equal(NAME), Some(NAME), Type::Text(None), true),
         part(Test::Equal(DELTA), None, Type::Int(8), false),
+        part(Test::Masked { mask: MASK, bits: BITS }, Some(MASK), Type::Uint(8), true),
     ];
     let mut chosen: Vec<MatchPart> = all.into_iter().filter(|_| dice.below(2) == 0).collect();
     for part in &mut chosen {
@@ -108,6 +115,10 @@ fn holds(part: &MatchPart, row: &[Value], key: &Value) -> bool {
             let above = low.is_none_or(|low| matches!(at(low), Value::Int(low) if low <= key));
             above && high.is_none_or(|high| matches!(at(high), Value::Int(high) if key <= high))
         }
+        (Test::Masked { mask, bits }, Value::Int(key)) => match (at(mask), at(bits)) {
+            (Value::Int(mask), Value::Int(bits)) => key & mask == *bits,
+            _ => false,
+        },
         (Test::Within(column), Value::Bytes(address)) => {
             let Value::Bytes(net) = at(column) else { return false };
             let (len, net) = net.split_last().expect("a network has a length");
@@ -131,7 +142,7 @@ fn key(dice: &mut Dice, part: &MatchPart) -> Value {
             }
             Value::Bytes(address)
         }
-        Type::Uint(8) => Value::Int(dice.pick(&[0, 5, 6, 7, 17, 254, 255])),
+        Type::Uint(8) => Value::Int(dice.pick(&[0, 2, 5, 6, 7, 0x12, 17, 0x80, 254, 255])),
         Type::Uint(_) => Value::Int(dice.pick(&[0, 79, 80, 81, 1023, 1024, 65_534, 65_535])),
         Type::Int(_) => Value::Int(dice.pick(&[-128, -127, -2, -1, 0, 1, 126, 127])),
         _ => Value::text(dice.pick(&["", "a", "ab", "abc", "c"])),

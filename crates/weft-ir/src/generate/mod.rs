@@ -226,6 +226,7 @@ fn rules(dice: &mut Dice) -> TableDecl {
             column("n", Type::Uint(64), false),
             column("s", Type::Text(Some(8)), true),
             column("flag", Type::Bool, true),
+            column("bits", Type::Uint(64), true),
         ],
         max_rows: 30,
         evict: Evict::Reject,
@@ -245,7 +246,10 @@ fn rule(dice: &mut Dice, id: i64) -> Vec<Value> {
     let net = Value::Bytes(dice.pick(&NETS).to_vec());
     let (low, high, n) = (number(dice), number(dice), number(dice));
     let (s, flag) = (Value::Bytes(dice.pick(&["", "a", "bob"]).into()), Value::Bool(dice.percent(50)));
-    let all = [rank, net, low, high, n, s, flag].into_iter().enumerate();
+    // Some that `n` has as a mask, so that there are values for which they come out.
+    let Value::Int(mask) = n else { panic!("it is a number") };
+    let bits = Value::Int(mask & dice.pick(&[0, 3, -1]));
+    let all = [rank, net, low, high, n, s, flag, bits].into_iter().enumerate();
     let all = all.map(|(at, value)| if at != 4 && dice.percent(30) { Value::Null } else { value });
     core::iter::once(Value::Int(id)).chain(all).collect()
 }
@@ -269,6 +273,7 @@ fn matches(dice: &mut Dice) -> Vec<MatchDecl> {
             part(Test::Range { low: None, high: Some(5) }, None, Type::Uint(64), true),
             part(Test::Equal(6), Some(6), Type::Text(None), true),
             part(Test::Equal(7), Some(7), Type::Bool, false),
+            part(Test::Masked { mask: 5, bits: 8 }, Some(8), Type::Uint(64), true),
         ];
         let mut parts: Vec<MatchPart> = all.into_iter().filter(|_| dice.percent(40)).collect();
         if parts.is_empty() {

@@ -43,6 +43,10 @@ impl Handling<'_, '_> {
                 (Val::Bytes(address), Some(Val::Bytes(net))) => in_prefix(address, &net),
                 _ => false,
             },
+            Test::Masked { mask, bits } => {
+                let holds = |mask: Val, bits: Val| key.word() & mask.word() == bits.word();
+                cell(mask).zip(cell(bits)).is_some_and(|(mask, bits)| holds(mask, bits))
+            }
             Test::Range { low, high } => {
                 low.is_none_or(|low| cell(low).is_some_and(|low| at_most(&low, key)))
                     && high.is_none_or(|high| cell(high).is_some_and(|high| at_most(key, &high)))

@@ -248,6 +248,7 @@ fn write_match(out: &mut String, decl: &MatchDecl) {
         let test = match part.test {
             Test::Equal(column) => format!(" equal c{column}"),
             Test::Within(column) => format!(" within c{column}"),
+            Test::Masked { mask, bits } => format!(" mask c{mask} bits c{bits}"),
             Test::Range { low, high } => {
                 let side = |word: &str, column: Option<u16>| {
                     column.map_or(String::new(), |c| format!(" {word} c{c}"))
@@ -542,10 +543,14 @@ fn parse_match_part(line: &mut Line<'_>) -> Result<MatchPart, ParseError> {
     let ty = parse_type(line)?;
     let nullable = line.eat_word("nullable");
     let mut column = |word: &str| line.eat_word(word).then(|| line.id("c")).transpose();
-    let test = match (column("equal")?, column("within")?) {
-        (Some(column), _) => Test::Equal(column),
-        (None, Some(column)) => Test::Within(column),
-        (None, None) => Test::Range { low: column("low")?, high: column("high")? },
+    let test = match (column("equal")?, column("within")?, column("mask")?) {
+        (Some(column), ..) => Test::Equal(column),
+        (_, Some(column), _) => Test::Within(column),
+        (.., Some(mask)) => {
+            // Without a column the verifier finds none with such a number.
+            Test::Masked { mask, bits: column("bits")?.unwrap_or(u16::MAX) }
+        }
+        _ => Test::Range { low: column("low")?, high: column("high")? },
     };
     let wildcard = column("wild")?;
     Ok(MatchPart { test, wildcard, ty, nullable })

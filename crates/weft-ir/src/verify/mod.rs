@@ -873,6 +873,7 @@ impl<'a> Check<'a> {
         let is_tested = |part: &MatchPart| {
             part.test.columns().all(|column| match part.test {
                 Test::Within(_) => fits(column, &|ty| ty == Type::Cidr),
+                Test::Masked { .. } => fits(column, &|ty| matches!(ty, Type::Int(_) | Type::Uint(_))),
                 Test::Equal(_) | Test::Range { .. } => fits(column, &|ty| ty.repr() == part.ty.repr()),
             })
         };

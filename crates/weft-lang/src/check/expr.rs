@@ -358,6 +358,7 @@ impl Scope<'_, '_> {
         }
         let op = match op {
             BinaryOp::Concat => return self.joined_text(left, right, want, span),
+            BinaryOp::BitAnd => return self.common_bits(op_span, left, right, want, span),
             BinaryOp::Add => ArithOp::Add,
             BinaryOp::Sub => ArithOp::Sub,
             BinaryOp::Mul => ArithOp::Mul,
@@ -387,6 +388,35 @@ impl Scope<'_, '_> {
     ) -> Option<Expr> {
         let parts = self.unify(&[left, right], want)?;
         self.concat(parts, span)
+    }
+
+    fn common_bits(
+        &mut self,
+        op_span: Span,
+        left: &ast::Expr,
+        right: &ast::Expr,
+        want: Option<Type>,
+        span: Span,
+    ) -> Option<Expr> {
+        let want = want.filter(|ty| types::is_integer(*ty));
+        let (left, right) = self.pair(left, right, want)?;
+        let ty = left.ty;
+        if !types::is_integer(ty) {
+            let message = format!("`&` does not take {} and {}", article(ty), article(right.ty));
+            let diagnostic = Diagnostic::error(code::TYPE_MISMATCH, message)
+                .at(op_span, "takes two integers")
+                .with_label(left.span, ty.to_string())
+                .with_label(right.span, right.ty.to_string());
+            self.cx.report(match ty {
+                Type::Bool => diagnostic.with_help("conditions are joined by AND"),
+                Type::Text(_) => diagnostic.with_help("texts are joined by `||`"),
+                _ => diagnostic,
+            });
+            return None;
+        }
+        let (nullable, fallible) = (left.nullable || right.nullable, left.fallible || right.fallible);
+        let kind = ExprKind::Function { function: Function::BitAnd, args: vec![left, right] };
+        Some(Expr { kind, ty, nullable, fallible, span })
     }
 
     fn comparison(

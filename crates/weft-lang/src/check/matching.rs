@@ -126,7 +126,7 @@ impl Scope<'_, '_> {
             .at(condition.span, label)
             .with_note(format!(
                 "it is made of tests, with AND between them: `e = {alias}.c`, `e IN {alias}.c`, \
-                 `e BETWEEN {alias}.a AND {alias}.b`, `{alias}.c <= e`, `e <= {alias}.c`"
+                 `e BETWEEN {alias}.a AND {alias}.b`, `{alias}.c <= e`, `e <= {alias}.c`, `e & {alias}.m = {alias}.c`"
             ))
             .with_note(format!(
                 "any of them may be `({alias}.c IS NULL OR ...)`; `e` does not look at `{alias}`"
@@ -181,6 +181,8 @@ fn test(row: RowId, condition: &Expr) -> Result<Part, Misfit> {
     let (test, value): (Test, &Expr) = match &condition.kind {
         ExprKind::Compare { op: CompareOp::Eq, left, right } => match (column(row, left), column(row, right))
         {
+            (Some(bits), None) if mentions(right, row) => masked(row, right, bits)?,
+            (None, Some(bits)) if mentions(left, row) => masked(row, left, bits)?,
             (Some(column), _) => (Test::Equal(column), right),
             (None, Some(column)) => (Test::Equal(column), left),
             (None, None) => return Err(Misfit::Shape),
@@ -204,6 +206,20 @@ fn test(row: RowId, condition: &Expr) -> Result<Part, Misfit> {
     match test.is_sound() {
         true => Ok(Part { test, value: Expr::clone(value) }),
         false => Err(Misfit::Type(value.ty)),
+    }
+}
+
+/// `e & mask`, either way round, where the column `bits` is to be what comes of it.
+fn masked(row: RowId, masked: &Expr, bits: u16) -> Result<(Test, &Expr), Misfit> {
+    let inner = if let ExprKind::Widen(inner) = &masked.kind { inner } else { masked };
+    let ExprKind::Function { function: Function::BitAnd, args } = &inner.kind else {
+        return Err(Misfit::BothSides);
+    };
+    let [left, right] = args.as_slice() else { return Err(Misfit::Shape) };
+    match (column(row, left), column(row, right)) {
+        (None, Some(mask)) => Ok((Test::Masked { mask, bits }, left)),
+        (Some(mask), None) => Ok((Test::Masked { mask, bits }, right)),
+        _ => Err(Misfit::BothSides),
     }
 }
 

@@ -69,7 +69,7 @@ fn op_strength(op: BinaryOp) -> u8 {
         BinaryOp::Eq | BinaryOp::Ne | BinaryOp::Lt | BinaryOp::Le | BinaryOp::Gt | BinaryOp::Ge => {
             strength::COMPARE
         }
-        BinaryOp::Concat => strength::CONCAT,
+        BinaryOp::Concat | BinaryOp::BitAnd => strength::CONCAT,
         BinaryOp::Add | BinaryOp::Sub => strength::SUM,
         BinaryOp::Mul | BinaryOp::Div | BinaryOp::Rem => strength::PRODUCT,
     }
@@ -130,6 +130,7 @@ impl Parser<'_> {
             TokenKind::Gt => BinaryOp::Gt,
             TokenKind::Ge => BinaryOp::Ge,
             TokenKind::Concat => BinaryOp::Concat,
+            TokenKind::Ampersand => BinaryOp::BitAnd,
             TokenKind::Plus => BinaryOp::Add,
             TokenKind::Minus => BinaryOp::Sub,
             TokenKind::Star => BinaryOp::Mul,

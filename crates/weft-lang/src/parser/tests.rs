@@ -121,6 +121,7 @@ fn operators_bind_as_in_sql() {
     check_expr("a OR b AND NOT c = d + e * f", "(Or a (And b (Not (Eq c (Add d (Mul e f))))))");
     check_expr("a - b - c", "(Sub (Sub a b) c)");
     check_expr("-a * -2 || 'x'", "(Concat (Mul (Neg a) (Neg 2)) \"x\")");
+    check_expr("a & b + 1 = c & d", "(Eq (BitAnd a (Add b 1)) (BitAnd c d))");
     check_expr("(a OR b) AND c", "(And (Or a b) c)");
     check_expr("a IS NOT NULL AND b IS NOT DISTINCT FROM c", "(And (not-null? a) (not-distinct b c))");
     check_expr(

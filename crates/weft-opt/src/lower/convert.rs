@@ -140,6 +140,7 @@ impl Body<'_, '_> {
                 let hash = self.hash(&[a], &types[..1]);
                 self.slot(hash, n)
             }
+            (Function::BitAnd, &[a, b]) => (self.b.int_binary(IntOp::And, a, b), None),
             (_, &[a]) => self.of_one(function, a, types[0]),
             (_, &[a, b]) => (self.of_two(function, a, b), None),
             (Function::Substr, &[a, from, n]) => (self.substr(a, from, n), None),

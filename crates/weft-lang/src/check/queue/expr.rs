@@ -438,6 +438,7 @@ impl Checker<'_, '_> {
             BinaryOp::Add | BinaryOp::Sub => self.sum(op == BinaryOp::Add, a, b, want),
             BinaryOp::Mul => self.product(a, b),
             BinaryOp::Div | BinaryOp::Rem => self.quotient(op == BinaryOp::Rem, a, b),
+            BinaryOp::BitAnd => Some(binary(B::BitAnd, self.whole(a)?, self.whole(b)?, T::Number)),
             BinaryOp::Concat => self.unfit(span),
         }
     }

@@ -416,7 +416,7 @@ impl Reader<'_, '_, '_> {
             A::Mul => BinaryOp::Mul,
             A::Div => BinaryOp::Div,
             A::Rem => BinaryOp::Rem,
-            A::Concat => return self.unfit(span),
+            A::Concat | A::BitAnd => return self.unfit(span),
         };
         if matches!(op, BinaryOp::And | BinaryOp::Or) {
             let (left, right) = (self.truth(left), self.truth(right));
