@@ -2,12 +2,12 @@
 
 use crate::clock;
 use crate::packet::port::OpenPort;
-use crate::packet::worker::{Handle, WorkerConfig};
+use crate::packet::workers::Handle;
 use crate::packet::{PacketNodeStats, PortError};
 use crate::socket::ListenSocket;
 use crate::spin::Spin;
 use crate::worker::{Mail, Mailbox, Retired, Worker};
-use crate::writer::{RowSender, SinkMetrics, Writer};
+use crate::writer::{SinkMetrics, Writer};
 use core::fmt;
 use mio::{Poll, Token, Waker};
 use std::io;
@@ -30,7 +30,7 @@ pub const WORKERS_MAX: usize = 256;
 /// How a node is set up.
 #[derive(Clone, Debug)]
 pub struct NodeConfig {
-    /// Worker threads, 1 to [`WORKERS_MAX`].
+    /// Worker threads, 1 to [`WORKERS_MAX`], and as many that carry frames where there are ports.
     pub workers: usize,
     /// How long a worker may look for events before it sleeps ([`crate::BUSY_POLL_MAX`]; 0: it sleeps at once).
     pub busy_poll: Interval,
@@ -44,15 +44,15 @@ pub struct Ports {
     pub plan: Arc<PacketPlan>,
     /// The ports.
     pub open: Vec<OpenPort>,
-    /// The number of the worker that carries the frames, by which it finds its part of tables `PER WORKER`. It is
-    /// that of no other worker that runs a chain.
-    pub worker: usize,
+    /// The number of the first worker that carries frames, by which it finds its part of tables `PER WORKER`; those
+    /// behind it are the others'. They are those of no other worker that runs a chain.
+    pub first: usize,
 }
 
 /// A running node.
 pub struct Node {
     workers: Vec<(Mailbox, JoinHandle<io::Result<usize>>)>,
-    /// The worker that carries frames, if there are ports.
+    /// The workers that carry frames, if there are ports.
     packets: Option<Handle>,
     writer: Writer,
     listeners: Vec<Listener>,
@@ -128,18 +128,20 @@ pub struct Applied {
 }
 
 impl Node {
-    /// Binds the plan's listeners and starts the workers; with ports, one more that carries frames.
+    /// Binds the plan's listeners and starts the workers; with ports, as many more that carry frames.
     ///
     /// # Errors
     /// [`NodeError::Listen`] names the listener; nothing runs then.
     pub fn start(config: &NodeConfig, plan: &Arc<Plan>, ports: Option<Ports>) -> Result<Self, NodeError> {
         assert!((1..=WORKERS_MAX).contains(&config.workers), "the number of workers was checked");
         let sockets = bind_all(&plan.listeners)?;
-        let (writer, mut senders) = Writer::start(config.workers + usize::from(ports.is_some()))?;
+        let (writer, mut senders) = Writer::start(config.workers * (1 + usize::from(ports.is_some())))?;
         let spin = Spin::new(config.busy_poll, busy_threads(config, plan, ports.is_some()), n_cores());
         let packets = ports.map(|ports| {
-            let rows = senders.pop().expect("there is one more");
-            start_packets(config, spin, ports, rows)
+            let Ports { plan, open, first } = ports;
+            let seed = config.engine.seed;
+            let engine = PacketConfig { worker: first, first, seed, clock: Some(clock::nanos) };
+            Handle::start(engine, spin, &plan, open, senders.split_off(config.workers))
         });
         let packets = packets.transpose()?;
         let mut polls = Vec::new();
@@ -245,8 +247,7 @@ impl Node {
             mailbox.send(mail).then_some(()).ok_or(NodeError::WorkerLost)?;
         }
         if let Some(handle) = &self.packets {
-            handle.take_up(Arc::clone(swap), done.clone());
-            n += 1;
+            n += handle.take_up(swap, &done);
         }
         // From here on only workers hold it: if one ends before it answers, nobody waits for it.
         drop(done);
@@ -268,7 +269,7 @@ impl Node {
             && self.packets.as_ref().is_none_or(Handle::is_alive)
     }
 
-    /// Why the worker that carries frames has ended, if it is a device that ended it.
+    /// Why a worker that carries frames has ended, if it is a device that ended it. The others stop.
     pub fn take_port_error(&mut self) -> Option<PortError> {
         self.packets.take_if(|handle| !handle.is_alive())?.stop().err().flatten()
     }
@@ -350,21 +351,10 @@ impl Node {
     }
 }
 
-fn start_packets(
-    config: &NodeConfig,
-    spin: Spin,
-    ports: Ports,
-    rows: RowSender,
-) -> Result<Handle, NodeError> {
-    let Ports { plan, open, worker } = ports;
-    let engine = PacketConfig { worker, first: worker, seed: config.engine.seed, clock: Some(clock::nanos) };
-    Ok(Handle::start(WorkerConfig { engine, spin }, plan, open, rows)?)
-}
-
 /// Threads of a node that want a core each. Beside ports, workers are idle for good where there are no listeners.
 fn busy_threads(config: &NodeConfig, plan: &Plan, has_ports: bool) -> usize {
     let has_calls = !has_ports || !plan.listeners.is_empty();
-    usize::from(has_ports) + if has_calls { config.workers } else { 0 }
+    config.workers * (usize::from(has_ports) + usize::from(has_calls))
 }
 
 fn n_cores() -> usize {

@@ -184,7 +184,7 @@ pub(crate) struct RunArgs {
 
 #[derive(Args)]
 pub(crate) struct NodeArgs {
-    /// Worker threads
+    /// Worker threads: so many for calls, and so many for packets where the program has ports
     #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..=256))]
     pub(crate) workers: u16,
     /// How long a worker may look for the next event before it sleeps, if they come that soon; 0 to sleep at once

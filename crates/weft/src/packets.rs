@@ -84,11 +84,11 @@ fn setting<'n>(port: &'n hir::Port, name: &str) -> Option<&'n Setting> {
     port.options.iter().find(|option| option.name == name)
 }
 
-/// How many queues a port asks for; 1 where it does not say.
-fn queues_of(port: &hir::Port) -> Result<u16, Box<Diagnostic>> {
-    let Some(Setting { value: Value::Int(n), span, .. }) = setting(port, "queues") else { return Ok(1) };
+/// How many queues a port asks for, if it says.
+fn queues_of(port: &hir::Port) -> Result<Option<u16>, Box<Diagnostic>> {
+    let Some(Setting { value: Value::Int(n), span, .. }) = setting(port, "queues") else { return Ok(None) };
     let n = u16::try_from(*n).ok().filter(|n| (1..=QUEUES_MAX).contains(n));
-    n.ok_or_else(|| {
+    n.map(Some).ok_or_else(|| {
         let message = format!("a port has 1 to {QUEUES_MAX} `queues`");
         Box::new(Diagnostic::error(code::OVER_LIMIT, message).at(*span, "outside the limits"))
     })

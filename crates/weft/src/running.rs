@@ -127,9 +127,9 @@ impl Running {
         let workers = usize::from(args.workers);
         let ports = packets::ports_of(network).map_err(Start::Diagnostics)?;
         let has_calls = !network.listeners.is_empty();
-        // State is for the workers that run chains: those of calls, and behind them that of frames.
+        // State is for the workers that run chains: those of calls, and behind them those of frames.
         let n_calls = if has_calls || ports.is_empty() { workers } else { 0 };
-        let mut compiler = Compiler::new(backend, n_calls + usize::from(!ports.is_empty()));
+        let mut compiler = Compiler::new(backend, n_calls + if ports.is_empty() { 0 } else { workers });
         let compiled = compiler.compile(network, sources, &[]).map_err(Start::Diagnostics)?;
         let seed = args.seed.unwrap_or_else(|| clock::now().0 as u64);
         let busy_poll = Interval::from_micros(i64::from(args.busy_poll));
@@ -137,9 +137,9 @@ impl Running {
         sink_files::try_to_open(&compiled).map_err(Start::Fault)?;
         let open = match &compiled.packets {
             Some(plan) => {
-                let open = port::open_all(&ports)
+                let open = port::open_all(&ports, args.workers)
                     .map_err(|(port, error)| Start::Fault(port_fault(&port, &error)))?;
-                Some(Ports { plan: Arc::clone(plan), open, worker: n_calls })
+                Some(Ports { plan: Arc::clone(plan), open, first: n_calls })
             }
             None => None,
         };

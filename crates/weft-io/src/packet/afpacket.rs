@@ -34,8 +34,9 @@ const ETHERTYPE_VLAN: u16 = 0x8100;
 /// How a packet socket is opened.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Options {
-    /// Sockets with the same number share the packets of the interface, all of a flow at one socket. The number is the
-    /// caller's, one for each group of queues in the network namespace.
+    /// Sockets with the same number share the packets of the interface: all of a flow at one socket, and all fragments
+    /// of a packet, though perhaps at another. The number is the caller's, one for each group of queues in the network
+    /// namespace.
     pub fanout: Option<u16>,
     /// Only packets to the interface's own address come in.
     pub is_not_promiscuous: bool,
@@ -116,6 +117,10 @@ impl PacketSocket {
             .map_err(|error| fail(interface, ring, error))?;
         let mapping =
             Mapping::new(&socket, BLOCK_BYTES * BLOCKS, 0).map_err(|error| fail(interface, ring, error))?;
+        if options.fanout.is_some() {
+            // Until it shares them with the others, it would be given what they are given as well.
+            refuse_all(&socket).map_err(|error| fail(interface, "hold packets off", error))?;
+        }
         bind(&socket, index).map_err(|error| fail(interface, "bind to the interface", error))?;
         if !options.is_not_promiscuous {
             let member = libc::packet_mreq {
@@ -128,9 +133,12 @@ impl PacketSocket {
                 .map_err(|error| fail(interface, "receive packets to any address", error))?;
         }
         if let Some(group) = options.fanout {
-            let flags = libc::PACKET_FANOUT_HASH | libc::PACKET_FANOUT_FLAG_DEFRAG;
-            let value = c_int::from(group) | (flags as c_int) << 16;
+            // By a hash that is the same for both directions of a flow, and for all fragments of a packet. They are not
+            // put together, for nothing of that length could leave.
+            let value = c_int::from(group) | (libc::PACKET_FANOUT_HASH as c_int) << 16;
             set(libc::PACKET_FANOUT, value, "share the interface with other queues")?;
+            sys::set_option(&socket, libc::SOL_SOCKET, libc::SO_DETACH_FILTER, &0)
+                .map_err(|error| fail(interface, "take packets", error))?;
         }
         let ring = Ring { mapping, block: 0, left: None, at: 0 };
         let (name, counters) = (interface.to_owned(), DeviceCounters::default());
@@ -335,6 +343,14 @@ impl Ring {
         // memory of a pool; the block is ours.
         unsafe { ptr::copy_nonoverlapping(self.mapping.address().add(slot.start), to.as_mut_ptr(), to.len()) }
     }
+}
+
+/// Has the kernel hand no packet to a socket.
+fn refuse_all(socket: &OwnedFd) -> io::Result<()> {
+    // Keeps 0 bytes, which means none.
+    let mut code = [libc::sock_filter { code: (libc::BPF_RET | libc::BPF_K) as u16, jt: 0, jf: 0, k: 0 }];
+    let program = libc::sock_fprog { len: 1, filter: code.as_mut_ptr() };
+    sys::set_option(socket, libc::SOL_SOCKET, libc::SO_ATTACH_FILTER, &program)
 }
 
 /// What is read out of a ring.

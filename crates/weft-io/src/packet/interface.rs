@@ -2,7 +2,7 @@
 
 use super::OpenError;
 use super::netlink::{self, Message, Request};
-use super::sys::{self, InterfaceRequest, fail};
+use super::sys::{self, Channels, InterfaceRequest, fail};
 use core::ffi::c_ulong;
 use core::net::IpAddr;
 use std::io;
@@ -144,11 +144,20 @@ pub fn mtu(name: &str) -> Result<usize, OpenError> {
 pub fn set_feature(name: &str, feature: Feature, is_on: bool) -> Result<(), OpenError> {
     let mut value = u32::from(is_on);
     let mut request = InterfaceRequest::Ethtool { command: feature.command(), value: &mut value };
-    /// `SIOCETHTOOL`, which libc does not have.
-    const ETHTOOL: c_ulong = 0x8946;
     ioctl(ETHTOOL, name, &mut request)
         .map_err(|error| fail(name, "change an offload of the interface", error))
 }
+
+/// Queues on which packets come in at an interface; 1 where it does not say.
+pub fn receive_queues(name: &str) -> u16 {
+    let mut channels = Channels::default();
+    let n =
+        ioctl(ETHTOOL, name, &mut InterfaceRequest::Channels(&mut channels)).map(|()| channels.receiving());
+    n.map_or(1, |n| u16::try_from(n.max(1)).unwrap_or(u16::MAX))
+}
+
+/// `SIOCETHTOOL`, which libc does not have.
+const ETHTOOL: c_ulong = 0x8946;
 
 /// The attribute with the name of an interface.
 const LINK_NAME: u16 = 3;

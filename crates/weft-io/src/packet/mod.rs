@@ -12,18 +12,22 @@
 //! * [`file`](mod@file): pcap and pcapng, at full or recorded speed, and as output.
 //! * [`port`]: ports as a program declares them, and their devices.
 //! * [`namespace`]: where interfaces are.
-//! * `worker`: the loop that carries frames between ports.
+//! * `worker`: the loop that carries frames between ports; `workers`: several of them; `gate`: how they hand frames to
+//!   each other.
 
 pub mod afpacket;
 pub mod file;
+mod gate;
 pub mod interface;
 pub mod memory;
 pub mod namespace;
 mod netlink;
 pub mod port;
+mod report;
 mod sys;
 pub mod tun;
-pub(crate) mod worker;
+mod worker;
+pub(crate) mod workers;
 pub mod xdp;
 
 use core::fmt;
@@ -33,8 +37,9 @@ use weft_core::Time;
 use weft_core::frame::{Frame, FrameMeta, Offload, Pool, SegmentError, network_at};
 use weft_proto::capture::LinkType;
 
+pub use report::{LinkReport, PacketNodeStats, PortError, PortReport};
 pub use weft_core::frame::BATCH_MAX;
-pub use worker::{LinkReport, PacketNodeStats, PortError, PortReport, WAITING_MAX};
+pub use worker::WAITING_MAX;
 
 /// One queue of a port. One worker has it.
 pub trait Device: Send {

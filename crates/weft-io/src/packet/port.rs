@@ -23,8 +23,8 @@ pub struct PortConfig {
     pub device: String,
     /// The network namespace that the interface is in, as [`Namespace::open`] takes it; `None`: that of the process.
     pub namespace: Option<String>,
-    /// How many queues, 1 to [`QUEUES_MAX`]. A capture has one.
-    pub queues: u16,
+    /// How many queues, 1 to [`QUEUES_MAX`]; `None`: one for each worker, as far as the device can. A capture has one.
+    pub queues: Option<u16>,
 }
 
 /// What carries the frames of a port.
@@ -78,21 +78,21 @@ impl OpenPort {
     }
 }
 
-/// Opens the devices of all ports, or none. A capture that is written has Ethernet frames, unless all other ports
-/// carry IP packets.
+/// Opens the devices of all ports, or none, for so many workers, 1 to [`QUEUES_MAX`]. A capture that is written has
+/// Ethernet frames, unless all other ports carry IP packets.
 ///
 /// # Errors
 /// The first that cannot be opened, and the name of its port.
-pub fn open_all(ports: &[PortConfig]) -> Result<Vec<OpenPort>, (String, OpenError)> {
+pub fn open_all(ports: &[PortConfig], workers: u16) -> Result<Vec<OpenPort>, (String, OpenError)> {
     let carries_ip = ports.iter().any(|port| port.driver == Driver::Tun)
         && ports.iter().all(|port| matches!(port.driver, Driver::Tun | Driver::Write));
     let link = if carries_ip { Link::Ip } else { Link::Ethernet };
     let open = |(at, port): (usize, &PortConfig)| {
         let queues = match &port.namespace {
-            None => open(port, at as u16, link),
+            None => open(port, at as u16, link, workers),
             Some(name) => {
                 let namespace = Namespace::open(name).map_err(|error| (port.name.clone(), error))?;
-                namespace.run(|| open(port, at as u16, link)).and_then(|opened| opened)
+                namespace.run(|| open(port, at as u16, link, workers)).and_then(|opened| opened)
             }
         };
         let queues = queues.map_err(|error| (port.name.clone(), error))?;
@@ -101,21 +101,23 @@ pub fn open_all(ports: &[PortConfig]) -> Result<Vec<OpenPort>, (String, OpenErro
     ports.iter().enumerate().map(open).collect()
 }
 
-fn open(config: &PortConfig, port: u16, link: Link) -> Result<Vec<Box<dyn Device>>, OpenError> {
+fn open(config: &PortConfig, port: u16, link: Link, workers: u16) -> Result<Vec<Box<dyn Device>>, OpenError> {
     let PortConfig { device, queues, .. } = config;
     Ok(match config.driver {
         Driver::Packet => {
-            let fanout = (*queues > 1).then(|| fanout_group(port));
+            let queues = queues.unwrap_or(workers);
+            let fanout = (queues > 1).then(|| fanout_group(port));
             let options = afpacket::Options { fanout, ..afpacket::Options::default() };
             let socket = |queue| PacketSocket::open(device, Place { port, queue }, options);
-            boxed((0..*queues).map(socket).collect::<Result<Vec<_>, _>>()?)
+            boxed((0..queues).map(socket).collect::<Result<Vec<_>, _>>()?)
         }
         Driver::Xdp { is_zero_copy_tried } => {
             let options = xdp::Options { is_zero_copy_tried, ..xdp::Options::default() };
-            boxed(XdpSocket::open(device, port, *queues, options)?)
+            let queues = queues.unwrap_or_else(|| workers.min(interface::receive_queues(device)));
+            boxed(XdpSocket::open(device, port, queues, options)?)
         }
-        Driver::Tun => boxed(open_tun(device, Link::Ip, port, *queues)?),
-        Driver::Tap => boxed(open_tun(device, Link::Ethernet, port, *queues)?),
+        Driver::Tun => boxed(open_tun(device, Link::Ip, port, *queues, workers)?),
+        Driver::Tap => boxed(open_tun(device, Link::Ethernet, port, *queues, workers)?),
         Driver::Read(pace) => {
             boxed(vec![FileSource::open(Path::new(device), Place { port, queue: 0 }, pace)?])
         }
@@ -124,8 +126,18 @@ fn open(config: &PortConfig, port: u16, link: Link) -> Result<Vec<Box<dyn Device
 }
 
 /// A device that we make is of no use until it is up.
-fn open_tun(device: &str, link: Link, port: u16, queues: u16) -> Result<Vec<Tun>, OpenError> {
-    let opened = Tun::open(device, link, port, queues)?;
+fn open_tun(
+    device: &str,
+    link: Link,
+    port: u16,
+    queues: Option<u16>,
+    workers: u16,
+) -> Result<Vec<Tun>, OpenError> {
+    let opened = match (Tun::open(device, link, port, queues.unwrap_or(workers)), queues) {
+        // One that is there already may have been made for a single queue.
+        (Err(_), None) if workers > 1 => Tun::open(device, link, port, 1)?,
+        (opened, _) => opened?,
+    };
     interface::set_up(opened[0].name(), true)?;
     Ok(opened)
 }

@@ -37,6 +37,9 @@ plain!(
     libc::xdp_umem_reg,
 );
 
+// SAFETY: it has an integer and an address, which any bytes are a value of.
+unsafe impl Plain for libc::sock_fprog {}
+
 /// Memory that is shared with the kernel. It may change at any time, so it is read and written by address alone.
 #[derive(Debug)]
 pub(super) struct Mapping {
@@ -154,6 +157,7 @@ pub(super) fn interface_ioctl(
         *to = from as _;
     }
     let mut ethtool = [0_u32; 2];
+    let mut channels = Channels::default();
     match request {
         InterfaceRequest::Flags(flags) => argument.ifr_ifru.ifru_flags = *flags,
         InterfaceRequest::Mtu(mtu) => argument.ifr_ifru.ifru_mtu = *mtu,
@@ -161,8 +165,13 @@ pub(super) fn interface_ioctl(
             ethtool = [*command, **value];
             argument.ifr_ifru.ifru_data = ethtool.as_mut_ptr().cast();
         }
+        InterfaceRequest::Channels(_) => {
+            channels.0[0] = GET_CHANNELS;
+            argument.ifr_ifru.ifru_data = channels.0.as_mut_ptr().cast();
+        }
     }
-    // SAFETY: the operations of these requests take an `ifreq`, and through it at most the two words.
+    // SAFETY: the operations of these requests take an `ifreq`, and through it the words that it points to: two, or the
+    // nine of `ethtool_channels`.
     check(unsafe { libc::ioctl(fd.as_fd().as_raw_fd(), operation as _, &raw mut argument) })?;
     // SAFETY: what the kernel leaves in the union is what the operation is for; each of them is of integers.
     unsafe {
@@ -170,6 +179,7 @@ pub(super) fn interface_ioctl(
             InterfaceRequest::Flags(flags) => *flags = argument.ifr_ifru.ifru_flags,
             InterfaceRequest::Mtu(mtu) => *mtu = argument.ifr_ifru.ifru_mtu,
             InterfaceRequest::Ethtool { value, .. } => **value = ethtool[1],
+            InterfaceRequest::Channels(to) => **to = channels,
         }
     }
     let given = argument.ifr_name.iter().take_while(|byte| **byte != 0);
@@ -189,6 +199,23 @@ pub(super) enum InterfaceRequest<'a> {
         /// What it is, or is to be.
         value: &'a mut u32,
     },
+    /// How many queues it has.
+    Channels(&'a mut Channels),
+}
+
+/// `ETHTOOL_GCHANNELS`. Source: `linux/ethtool.h`.
+const GET_CHANNELS: u32 = 0x3c;
+
+/// The words of `ethtool_channels`: the command, four maxima, and the queues that receive, send, do other things, and
+/// do both.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Channels([u32; 9]);
+
+impl Channels {
+    /// Queues on which packets come in.
+    pub(super) fn receiving(&self) -> u32 {
+        self.0[5] + self.0[8]
+    }
 }
 
 /// An `ioctl` that takes a number.

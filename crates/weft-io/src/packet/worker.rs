@@ -1,30 +1,29 @@
-//! The loop of the worker that carries frames: take a batch from each queue, run it, send what leaves.
+//! The loop of a worker that carries frames: take a batch from each queue, run it, send what leaves.
 //!
-//! It has all ports of a node, so that an element may send a frame from any to any. It stands beside the workers of
-//! calls and shares nothing with them but tables. Devices are polled level-triggered: a ring that was not emptied is
-//! readable at once.
+//! It knows all ports of a node, so that an element may send a frame from any to any, and has some queues of each, or
+//! none: then it hands what leaves by the port to the worker that owns it ([`super::gate`]). It shares nothing else
+//! with other workers but tables. Devices are polled level-triggered: a ring that was not emptied is readable at once.
 
 #![expect(unsafe_code, reason = "poll(2) has no safe form in the standard library")]
 
-use super::port::{OpenPort, PortConfig};
+use super::gate::{Bell, Gates, Taken};
+use super::port::PortConfig;
+use super::report::{LinkReport, PacketNodeStats, PortError, PortReport};
 use super::{BATCH_MAX, Device, DeviceCounters};
 use crate::clock;
 use crate::spin::Spin;
 use crate::writer::RowSender;
 use core::ffi::c_int;
-use core::fmt;
-use std::io::{self, Read as _, Write as _};
+use std::io::{self, Read as _};
 use std::os::fd::AsRawFd as _;
 use std::os::unix::net::UnixStream;
 use std::sync::Arc;
-use std::sync::mpsc::{Receiver, Sender, TryRecvError, channel};
-use std::thread::JoinHandle;
+use std::sync::mpsc::{Receiver, Sender, TryRecvError};
 use std::time::{Duration, Instant};
 use weft_core::frame::{Frame, Pool, PoolConfig};
 use weft_core::{Interval, Time};
-use weft_engine::packet::link::{Link, LinkPlan, LinkStats};
+use weft_engine::packet::link::{Link, LinkPlan};
 use weft_engine::packet::plan::PacketPlan;
-use weft_engine::packet::stats::PacketStats;
 use weft_engine::packet::{PacketConfig, PacketEngine};
 use weft_engine::rules::Swap;
 
@@ -40,86 +39,51 @@ const LOOK_EVERY: Interval = Interval::from_secs(1);
 /// Rows of sinks leave after this time even if the batch is not full.
 const ROWS_TIME_MAX: Interval = Interval::from_millis(20);
 
-/// A device of a port has failed: it is gone, or its file cannot be written.
-#[derive(Debug)]
-pub struct PortError {
-    /// The port.
-    pub port: String,
-    /// Its device.
-    pub device: String,
-    /// The system's reason.
-    pub error: io::Error,
-}
-
-impl fmt::Display for PortError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "port `{}`: `{}` has failed: {}", self.port, self.device, self.error)
-    }
-}
-
-impl core::error::Error for PortError {}
-
-/// What the packet side of a node counted.
-#[derive(Clone, Debug, Default)]
-pub struct PacketNodeStats {
-    /// Of the engine.
-    pub stats: PacketStats,
-    /// Of the ports, in their order.
-    pub ports: Vec<PortReport>,
-    /// Of the links.
-    pub links: Vec<LinkReport>,
-}
-
-/// What a link counted.
-#[derive(Clone, Debug)]
-pub struct LinkReport {
-    /// The link, and what it runs.
-    pub plan: LinkPlan,
-    /// What came and went.
-    pub stats: LinkStats,
-}
-
-/// What a port counted.
-#[derive(Clone, Debug)]
-pub struct PortReport {
-    /// The port.
-    pub config: PortConfig,
-    /// Of the devices of all its queues.
-    pub device: DeviceCounters,
-    /// Frames that were dropped because [`WAITING_MAX`] waited for the port already.
-    pub full: u64,
-    /// No frame will come from it any more: a capture is at its end, for this reason if it did not get there.
-    pub ended: Option<Option<String>>,
-}
-
-/// What the worker can be told.
-enum Mail {
-    Apply { plan: Arc<PacketPlan>, done: Sender<Duration> },
-    TakeUp { swap: Arc<Swap>, done: Sender<()> },
-    TakeCode { plan: Arc<PacketPlan>, done: Sender<()> },
-    Stats { to: Sender<PacketNodeStats> },
+/// What a worker can be told.
+pub(super) enum Mail {
+    Apply {
+        plan: Arc<PacketPlan>,
+        done: Sender<Duration>,
+    },
+    TakeUp {
+        swap: Arc<Swap>,
+        done: Sender<()>,
+    },
+    TakeCode {
+        plan: Arc<PacketPlan>,
+        done: Sender<()>,
+    },
+    Stats {
+        to: Sender<PacketNodeStats>,
+    },
+    /// Take no more frames from devices.
+    Quiet {
+        done: Sender<()>,
+    },
     Stop,
 }
 
-/// The way to the worker.
-pub(crate) struct Handle {
-    sender: Sender<Mail>,
-    wake: UnixStream,
-    thread: JoinHandle<Result<(), PortError>>,
+/// How a worker is set up.
+pub(super) struct WorkerConfig {
+    pub(super) engine: PacketConfig,
+    pub(super) spin: Spin,
 }
 
-/// How the worker is set up.
-pub(crate) struct WorkerConfig {
-    pub(crate) engine: PacketConfig,
-    pub(crate) spin: Spin,
+/// The other ends of what a worker is told by.
+pub(super) struct Ears {
+    pub(super) mail: Receiver<Mail>,
+    pub(super) wake: UnixStream,
+    pub(super) bell: Arc<Bell>,
 }
 
-struct Worker {
+/// A worker, with what it owns.
+pub(super) struct Worker {
     engine: PacketEngine,
     pool: Pool,
     ports: Vec<Port>,
-    mail: Receiver<Mail>,
-    wake: UnixStream,
+    ears: Ears,
+    /// Nothing more is taken from devices: it is about to stop.
+    is_quiet: bool,
     rows: RowSender,
     rows_since: Option<Time>,
     spin: Spin,
@@ -128,101 +92,65 @@ struct Worker {
     polls: Vec<libc::pollfd>,
 }
 
-struct Port {
+/// A port, as one worker has it.
+pub(super) struct Port {
     config: PortConfig,
+    /// Those of its queues that are this worker's.
     queues: Vec<Box<dyn Device>>,
-    /// What the device has no room for.
+    /// It has what there is one of: links, and the device for workers that have no queue of it.
+    is_owner: bool,
+    /// To the owner; None where there is one worker alone.
+    gates: Option<Arc<Gates>>,
+    /// What the owner has taken out of them.
+    arriving: Taken,
+    leaving: Taken,
+    /// What the device, or the owner, has no room for.
     waiting: Vec<Frame>,
-    /// Where frames wait before they leave, and before the chains see them.
+    /// Where frames wait before they leave, and before the chains see them. The owner has them.
     egress: Option<Link>,
     ingress: Option<Link>,
+    /// Somebody has such links.
+    has_egress: bool,
+    has_ingress: bool,
     full: u64,
     /// Why a capture ended before its end.
     broken: Option<String>,
 }
 
-impl Handle {
-    /// Starts the worker.
-    pub(crate) fn start(
+impl Worker {
+    /// A worker that runs `plan`. It makes its pool itself, so that the memory is near.
+    ///
+    /// # Errors
+    /// A device has failed.
+    pub(super) fn new(
         config: WorkerConfig,
         plan: Arc<PacketPlan>,
-        ports: Vec<OpenPort>,
+        ports: Vec<Port>,
+        ears: Ears,
         rows: RowSender,
-    ) -> io::Result<Self> {
-        let (wake, woken) = UnixStream::pair()?;
-        wake.set_nonblocking(true)?;
-        woken.set_nonblocking(true)?;
-        let (sender, mail) = channel();
-        let ports: Vec<_> = ports.into_iter().map(Port::new).collect();
-        let WorkerConfig { engine, spin } = config;
-        let start = move || {
-            let links = plan.links.clone();
-            let mut worker = Worker {
-                engine: PacketEngine::new(clock::now(), engine, plan),
-                pool: Pool::new(pool_for(&links)),
-                ports,
-                mail,
-                wake: woken,
-                rows,
-                rows_since: None,
-                spin,
-                batch: Vec::with_capacity(BATCH_MAX),
-                polls: Vec::new(),
-            };
-            worker.take_links(&links).map(|()| worker)
+    ) -> Result<Self, PortError> {
+        let links = plan.links.clone();
+        let owned = links.iter().filter(|link| ports[usize::from(link.port)].is_owner);
+        let mut worker = Self {
+            pool: Pool::new(pool_for(owned)),
+            engine: PacketEngine::new(clock::now(), config.engine, plan),
+            ports,
+            ears,
+            is_quiet: false,
+            rows,
+            rows_since: None,
+            spin: config.spin,
+            batch: Vec::with_capacity(BATCH_MAX),
+            polls: Vec::new(),
         };
-        let thread = std::thread::Builder::new().name("weft-packets".to_owned());
-        let thread = thread.spawn(move || start()?.run())?;
-        Ok(Self { sender, wake, thread })
+        worker.take_links(&links).map(|()| worker)
     }
 
-    pub(crate) fn is_alive(&self) -> bool {
-        !self.thread.is_finished()
-    }
-
-    /// Has the worker run a new plan with the same ports; the time that it took. None if it is gone.
-    pub(crate) fn apply(&self, plan: &Arc<PacketPlan>) -> Option<Duration> {
-        let (done, acknowledged) = channel();
-        self.send(Mail::Apply { plan: Arc::clone(plan), done });
-        acknowledged.recv().ok()
-    }
-
-    /// Has the worker look at other copies of tables; `done` is told when it does.
-    pub(crate) fn take_up(&self, swap: Arc<Swap>, done: Sender<()>) {
-        self.send(Mail::TakeUp { swap, done });
-    }
-
-    /// Has the worker run other code of the plan that it runs. None if it is gone.
-    pub(crate) fn take_code(&self, plan: &Arc<PacketPlan>) -> Option<()> {
-        let (done, acknowledged) = channel();
-        self.send(Mail::TakeCode { plan: Arc::clone(plan), done });
-        acknowledged.recv().ok()
-    }
-
-    /// None if the worker is gone.
-    pub(crate) fn stats(&self) -> Option<PacketNodeStats> {
-        let (to, from) = channel();
-        self.send(Mail::Stats { to });
-        from.recv().ok()
-    }
-
-    /// Stops it; what waits for a device that has room leaves.
-    pub(crate) fn stop(self) -> Result<(), Option<PortError>> {
-        self.send(Mail::Stop);
-        self.thread.join().map_err(|_| None)?.map_err(Some)
-    }
-
-    /// Mail to a worker that is gone is dropped, and with it the way for an answer.
-    fn send(&self, mail: Mail) {
-        let _ = self.sender.send(mail);
-        // If there is no room for a byte, it has not read those before, and will.
-        let _ = (&self.wake).write(&[0]);
-    }
-}
-
-impl Worker {
     /// Runs until it is told to stop.
-    fn run(mut self) -> Result<(), PortError> {
+    ///
+    /// # Errors
+    /// A device has failed.
+    pub(super) fn run(mut self) -> Result<(), PortError> {
         let mut idle_since = None;
         loop {
             let now = clock::now();
@@ -231,6 +159,7 @@ impl Worker {
                 self.engine.handle_timeout(now);
                 moved += self.leave()?;
             }
+            moved += self.take_handed(now)?;
             moved += self.run_links(now)?;
             moved += self.send()?;
             self.hand_on_rows(now, false);
@@ -256,6 +185,9 @@ impl Worker {
     /// Takes a batch from each queue and runs it; how many frames there were.
     fn receive(&mut self, now: Time) -> Result<usize, PortError> {
         let mut moved = 0;
+        if self.is_quiet {
+            return Ok(0);
+        }
         let has_waiting = self.has_waiting();
         for port in 0..self.ports.len() {
             if !self.ports[port].is_read(has_waiting) {
@@ -271,8 +203,7 @@ impl Worker {
                 }
                 if !self.batch.is_empty() {
                     moved += self.batch.len();
-                    if let Some(link) = &mut from.ingress {
-                        self.batch.drain(..).for_each(|frame| link.handle_frame(frame, &mut self.pool, now));
+                    if from.hold(&mut self.batch, &mut self.pool, now) {
                         continue;
                     }
                     self.engine.handle_batch(now, port as u16, &mut self.batch, &mut self.pool, None);
@@ -298,6 +229,36 @@ impl Worker {
             port.waiting.append(&mut self.batch);
             port.send(&mut self.pool)?;
             port.bound(&mut self.pool);
+        }
+        Ok(moved)
+    }
+
+    /// Goes on with what other workers have handed to the owner of a port; how many frames that were.
+    fn take_handed(&mut self, now: Time) -> Result<usize, PortError> {
+        let mut moved = 0;
+        for port in 0..self.ports.len() {
+            let at = &mut self.ports[port];
+            let Some(gates) = at.gates.clone().filter(|_| at.is_owner) else { continue };
+            gates.leaving.take(&mut at.leaving);
+            while at.egress.is_some() || at.waiting.len() < BATCH_MAX {
+                let Some(frame) = at.leaving.next(&mut self.pool) else { break };
+                moved += 1;
+                match &mut at.egress {
+                    Some(link) => link.handle_frame(frame, &mut self.pool, now),
+                    None => at.waiting.push(frame),
+                }
+            }
+            gates.arriving.take(&mut at.arriving);
+            while self.batch.len() < BATCH_MAX {
+                let Some(frame) = at.arriving.next(&mut self.pool) else { break };
+                self.batch.push(frame);
+            }
+            moved += self.batch.len();
+            // The link may be gone meanwhile.
+            if !self.batch.is_empty() && !at.hold(&mut self.batch, &mut self.pool, now) {
+                self.engine.handle_batch(now, port as u16, &mut self.batch, &mut self.pool, None);
+                self.leave()?;
+            }
         }
         Ok(moved)
     }
@@ -331,7 +292,9 @@ impl Worker {
         for (nth, port) in self.ports.iter_mut().enumerate() {
             for ingress in [false, true] {
                 let meant = |plan: &&LinkPlan| usize::from(plan.port) == nth && plan.ingress == ingress;
-                let plan = plans.iter().find(meant).cloned();
+                let plan = plans.iter().find(meant);
+                *(if ingress { &mut port.has_ingress } else { &mut port.has_egress }) = plan.is_some();
+                let plan = plan.filter(|_| port.is_owner).cloned();
                 let place = if ingress { &mut port.ingress } else { &mut port.egress };
                 match (place.as_mut(), plan) {
                     (None, None) => {}
@@ -390,6 +353,10 @@ impl Worker {
     fn sleep(&mut self) {
         let now = clock::now();
         let until = self.look_for(now);
+        self.ears.bell.sleeps();
+        // Whoever hands over a frame behind this look wakes it.
+        let is_handed = |port: &Port| port.is_owner && port.gates.as_ref().is_some_and(|g| g.has_frames());
+        let until = if self.ports.iter().any(is_handed) { now } else { until };
         let left = (until - now).0.clamp(0, LOOK_EVERY.0);
         let timeout = libc::timespec {
             tv_sec: (left / 1_000_000_000) as libc::time_t,
@@ -406,15 +373,16 @@ impl Worker {
             )
         };
         if n > 0 && self.polls[0].revents != 0 {
-            // What was written says only that there is mail.
-            let _ = self.wake.read(&mut [0; 64]);
+            // What was written says only that there is something.
+            let _ = self.ears.wake.read(&mut [0; 64]);
         }
+        self.ears.bell.wakes();
     }
 
     /// Notes in `polls` what can wake it; the time at which it is to look even if nothing does.
     fn look_for(&mut self, now: Time) -> Time {
         self.polls.clear();
-        self.polls.push(libc::pollfd { fd: self.wake.as_raw_fd(), events: libc::POLLIN, revents: 0 });
+        self.polls.push(libc::pollfd { fd: self.ears.wake.as_raw_fd(), events: libc::POLLIN, revents: 0 });
         let has_waiting = self.has_waiting();
         let mut until = now + LOOK_EVERY;
         let mut no_later = |at: Time| until = until.min(at);
@@ -425,7 +393,7 @@ impl Worker {
             no_later(since + ROWS_TIME_MAX);
         }
         for port in &self.ports {
-            if !port.waiting.is_empty() {
+            if !port.waiting.is_empty() || port.arriving.has_frames() || port.leaving.has_frames() {
                 no_later(now + RETRY);
             }
             [&port.egress, &port.ingress]
@@ -446,7 +414,7 @@ impl Worker {
     /// False: it is to stop.
     fn read_mail(&mut self) -> Result<bool, PortError> {
         loop {
-            match self.mail.try_recv() {
+            match self.ears.mail.try_recv() {
                 Ok(Mail::Apply { plan, done }) => {
                     let begun = Instant::now();
                     self.take_links(&plan.links)?;
@@ -468,6 +436,10 @@ impl Worker {
                     let ports = self.ports.iter_mut().map(Port::report).collect();
                     let _ = to.send(PacketNodeStats { stats: self.engine.stats(), ports, links });
                 }
+                Ok(Mail::Quiet { done }) => {
+                    self.is_quiet = true;
+                    let _ = done.send(());
+                }
                 Ok(Mail::Stop) | Err(TryRecvError::Disconnected) => return Ok(false),
                 Err(TryRecvError::Empty) => return Ok(true),
             }
@@ -475,6 +447,7 @@ impl Worker {
     }
 
     fn finish(mut self) -> Result<(), PortError> {
+        self.take_handed(clock::now())?;
         self.run_links(clock::now())?;
         self.send()?;
         self.flush()?;
@@ -500,20 +473,60 @@ impl Worker {
 }
 
 /// Buffers for what drivers and chains have in hand, and for what waits in links.
-fn pool_for(links: &[LinkPlan]) -> PoolConfig {
+fn pool_for<'l>(links: impl Iterator<Item = &'l LinkPlan>) -> PoolConfig {
     let plain = PoolConfig::default();
-    let held = links.iter().map(|link| link.program.packets_max().min(HELD_MAX)).sum::<u32>();
+    let held = links.map(|link| link.program.packets_max().min(HELD_MAX)).sum::<u32>();
     PoolConfig { small: plain.small + held.min(HELD_MAX * 4), ..plain }
 }
 
 impl Port {
-    fn new(OpenPort { config, queues }: OpenPort) -> Self {
-        Self { config, queues, waiting: Vec::new(), egress: None, ingress: None, full: 0, broken: None }
+    /// A port with these of its queues.
+    pub(super) fn new(
+        config: PortConfig,
+        queues: Vec<Box<dyn Device>>,
+        is_owner: bool,
+        gates: Option<Arc<Gates>>,
+    ) -> Self {
+        Self {
+            config,
+            queues,
+            is_owner,
+            gates,
+            arriving: Taken::default(),
+            leaving: Taken::default(),
+            waiting: Vec::new(),
+            egress: None,
+            ingress: None,
+            has_egress: false,
+            has_ingress: false,
+            full: 0,
+            broken: None,
+        }
     }
 
     fn links(&self) -> Vec<LinkReport> {
         let report = |link: &Link| LinkReport { plan: link.plan().clone(), stats: link.stats() };
         [&self.egress, &self.ingress].into_iter().flatten().map(report).collect()
+    }
+
+    /// Puts frames that came in where they wait before the chains see them. False: there is no such place.
+    fn hold(&mut self, frames: &mut Vec<Frame>, pool: &mut Pool, now: Time) -> bool {
+        if let Some(link) = &mut self.ingress {
+            frames.drain(..).for_each(|frame| link.handle_frame(frame, pool, now));
+            return true;
+        }
+        let Some(gates) = self.gates.as_ref().filter(|_| self.has_ingress && !self.is_owner) else {
+            return false;
+        };
+        gates.arriving.put(pool, frames);
+        self.full += frames.len() as u64;
+        frames.drain(..).for_each(|frame| pool.give(frame));
+        true
+    }
+
+    /// What leaves goes to the owner: it has the link, or the only queues.
+    fn is_left_to_owner(&self) -> bool {
+        !self.is_owner && (self.has_egress || self.queues.is_empty())
     }
 
     /// Sends what its link lets go, as long as the device takes it; how many frames that were.
@@ -543,8 +556,13 @@ impl Port {
         !(self.is_at_end() || has_waiting && self.config.driver.is_file())
     }
 
-    /// Sends what waits; how many frames left. One worker has all queues, so that one is enough to leave by.
+    /// Sends what waits; how many frames left. Of the queues that the worker has, one is enough to leave by.
     fn send(&mut self, pool: &mut Pool) -> Result<usize, PortError> {
+        if self.is_left_to_owner()
+            && let Some(gates) = &self.gates
+        {
+            return Ok(gates.leaving.put(pool, &mut self.waiting));
+        }
         let mut moved = 0;
         while !self.waiting.is_empty() {
             match self.queues[0].send(pool, &mut self.waiting) {
@@ -580,7 +598,7 @@ impl Port {
             config: self.config.clone(),
             device,
             full: self.full,
-            ended: self.is_at_end().then(|| self.broken.clone()),
+            ended: (self.is_owner && self.is_at_end()).then(|| self.broken.clone()),
         }
     }
 }
@@ -593,18 +611,20 @@ mod tests {
     use crate::packet::port::Driver;
     use crate::packet::{Link, Place};
     use crate::writer::Writer;
+    use std::sync::mpsc::channel;
 
     fn port(driver: Driver, device: Memory) -> Port {
         let (name, device_name) = ("p".to_owned(), "d".to_owned());
-        let config = PortConfig { name, driver, device: device_name, namespace: None, queues: 1 };
-        Port::new(OpenPort { config, queues: vec![Box::new(device)] })
+        let config = PortConfig { name, driver, device: device_name, namespace: None, queues: None };
+        Port::new(config, vec![Box::new(device)], true, None)
     }
 
     /// A core would be burnt while a port has no room for what a capture gives.
     #[test]
     fn a_capture_is_not_looked_at_while_a_port_is_full() {
         let (_writer, mut senders) = Writer::start(1).expect("a thread");
-        let (_waker, wake) = UnixStream::pair().expect("two sockets");
+        let (waker, wake) = UnixStream::pair().expect("two sockets");
+        let ears = Ears { mail: channel().1, wake, bell: Arc::new(Bell::new(waker)) };
         let capture = Memory::source(Link::Ethernet, Place::default(), [&[0; 60][..]], 9);
         let mut worker = Worker {
             engine: PacketEngine::new(Time(0), PacketConfig::default(), Arc::default()),
@@ -613,8 +633,8 @@ mod tests {
                 port(Driver::Read(Pace::Full), capture),
                 port(Driver::Tap, Memory::sink(Link::Ethernet)),
             ],
-            mail: channel().1,
-            wake,
+            ears,
+            is_quiet: false,
             rows: senders.pop().expect("there is one"),
             rows_since: None,
             spin: Spin::new(Interval::ZERO, 1, 1),

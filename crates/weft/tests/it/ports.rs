@@ -4,9 +4,10 @@ use crate::node::{Folder, Node, output, weft};
 use serde_json::Value;
 use std::io::{Read as _, Write as _};
 use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpListener, TcpStream, UdpSocket};
+use std::os::fd::{AsFd as _, AsRawFd as _};
 use std::path::Path;
 use std::time::Duration;
-use weft_io::packet::interface;
+use weft_io::packet::interface::{self, Feature};
 use weft_io::packet::namespace::Namespace;
 
 const ADDRESS_A: Ipv4Addr = Ipv4Addr::new(10, 77, 0, 1);
@@ -42,28 +43,66 @@ struct World {
 }
 
 impl World {
-    /// None, and a word of it, where the machine does not let us have one.
-    fn new() -> Option<Self> {
+    /// Three namespaces; None, and a word of it, where the machine does not let us have them.
+    fn bare() -> Option<Self> {
         let make = || Namespace::make().inspect_err(|error| eprintln!("skipped: {error}")).ok();
-        let world = Self { a: make()?, middle: make()?, b: make()? };
-        for (end, name, inner, address) in
-            [(&world.a, "a", "to_a", ADDRESS_A), (&world.b, "b", "to_b", ADDRESS_B)]
-        {
+        Some(Self { a: make()?, middle: make()?, b: make()? })
+    }
+
+    /// The same, with a pair of devices from the middle to each end.
+    fn new() -> Option<Self> {
+        let world = Self::bare()?;
+        for (end, name, inner) in [(&world.a, "a", "to_a"), (&world.b, "b", "to_b")] {
             within(&world.middle, || {
                 interface::make_veth(inner, name).expect("root may");
                 interface::set_up(inner, true).expect("it is there");
                 interface::move_to(name, end).expect("root may");
             });
+        }
+        world.give_addresses();
+        Some(world)
+    }
+
+    /// Gives addresses to the devices of the ends, which are there.
+    fn give_addresses(&self) {
+        for (end, name, address) in [(&self.a, "a", ADDRESS_A), (&self.b, "b", ADDRESS_B)] {
             within(end, || {
                 interface::add_address(name, IpAddr::V4(address), 24).expect("root may");
                 interface::set_up(name, true).expect("it is there");
             });
         }
-        Some(world)
+    }
+
+    /// XDP knows of no checksum that is still to be finished.
+    fn finish_checksums(&self) {
+        for (end, name) in [(&self.a, "a"), (&self.b, "b")] {
+            // Some cannot be changed on some kernels.
+            let off = |feature: &Feature| drop(interface::set_feature(name, *feature, false));
+            within(end, || Feature::ALL.iter().for_each(off));
+        }
     }
 
     fn run(&self, folder: &Folder, program: &Path) -> Node {
-        within(&self.middle, || Node::start(folder, program, &["--seed", "1"]))
+        self.run_on(folder, program, "1")
+    }
+
+    fn run_on(&self, folder: &Folder, program: &Path, workers: &str) -> Node {
+        within(&self.middle, || Node::start(folder, program, &["--seed", "1", "--workers", workers]))
+    }
+
+    fn apply(&self, folder: &Folder, node: &Node, text: &str) {
+        let mut apply = weft(folder);
+        apply.args(["apply", "--admin", &node.admin]).arg(folder.write("applied.weft", text));
+        let done = within(&self.middle, || output(&mut apply));
+        assert!(done.status.success(), "{}", String::from_utf8_lossy(&done.stderr));
+    }
+
+    fn query(&self, folder: &Folder, node: &Node, text: &str) -> String {
+        let mut query = weft(folder);
+        query.args(["query", "--admin", &node.admin, "-o", "json", text]);
+        let done = within(&self.middle, || output(&mut query));
+        assert!(done.status.success(), "{text}: {}", String::from_utf8_lossy(&done.stderr));
+        String::from_utf8_lossy(&done.stdout).into_owned()
     }
 
     fn status(&self, folder: &Folder, node: &Node) -> Value {
@@ -126,9 +165,19 @@ fn sum(list: &Value, number: &str, is_meant: impl Fn(&Value) -> bool) -> u64 {
 /// its rules would not reach the frames; or nobody would see what it did.
 #[test]
 fn two_namespaces_talk_through_a_program() {
+    talk_on("1");
+}
+
+/// As above, for who has more cores than one.
+#[test]
+fn two_namespaces_talk_through_a_program_on_four_workers() {
+    talk_on("4");
+}
+
+fn talk_on(workers: &str) {
     let Some(world) = World::new() else { return };
     let folder = Folder::new();
-    let node = world.run(&folder, &folder.write("network.weft", NETWORK));
+    let node = world.run_on(&folder, &folder.write("network.weft", NETWORK), workers);
     let (a, b) = (udp(&world.a, ADDRESS_A, 0), udp(&world.b, ADDRESS_B, 0));
     exchange(&a, &b, b"hello");
     let stopped = udp(&world.b, ADDRESS_B, CLOSED);
@@ -152,11 +201,7 @@ fn two_namespaces_talk_through_a_program() {
     assert_eq!(sum(&there["ends"], "packets", |end| end["element"] == "closed"), 3, "{status}");
     assert_eq!(there["malformed"], Value::Array(Vec::new()), "{status}");
 
-    let open = folder.write("open.weft", &NETWORK.replace("udp.dst_port = 9999", "udp.dst_port = 9998"));
-    let mut apply = weft(&folder);
-    apply.args(["apply", "--admin", &node.admin]).arg(&open);
-    let applied = within(&world.middle, || output(&mut apply));
-    assert!(applied.status.success(), "{}", String::from_utf8_lossy(&applied.stderr));
+    world.apply(&folder, &node, &NETWORK.replace("udp.dst_port = 9999", "udp.dst_port = 9998"));
     stopped.set_nonblocking(false).expect("it is one");
     exchange(&a, &stopped, b"now it is heard");
     let other = folder.write("other.weft", &NETWORK.replace("'to_b'", "'to_c'"));
@@ -176,6 +221,125 @@ fn two_namespaces_talk_through_a_program() {
     });
     assert!(metrics.contains("weft_packets_total{port=\"left\",direction=\"in\"}"), "{metrics}");
     assert!(metrics.contains("weft_packets_dropped_total{place=\"there.closed:"), "{metrics}");
+    assert_eq!(node.stop(), Some(0));
+}
+
+/// Counts datagrams by destination, and stops those to ports that the controller names.
+const COUNTED: &str = "IMPORT 'library/protocols/all.weft';
+IMPORT 'library/queues/fifo.weft';
+CREATE PORT left ON LEFT;
+CREATE PORT right ON RIGHT;
+CREATE ELEMENT count ON udp AS
+  TABLE seen (port U16 PRIMARY KEY, packets U64 = 0) MAX 1000 ROWS EVICT REJECT;
+  TABLE closed (port U16 PRIMARY KEY, why U8) MAX 1000 ROWS FILLED BY CONTROLLER;
+  VAR total U64 MERGE SUM;
+  ON PACKET
+    IF EXISTS (SELECT * FROM closed WHERE port = udp.dst_port) THEN
+      DROP;
+    END IF;
+    UPSERT seen KEY (udp.dst_port) SET packets = packets + 1;
+    ADD total, 1;
+END;
+CREATE CHAIN there ON PORT left -> right AS count; END;
+CREATE CHAIN back ON PORT right -> left AS END;
+";
+
+/// Flows, and datagrams of each.
+const FLOWS: usize = 64;
+const ROUNDS: u32 = 12;
+
+/// Datagrams of many flows to one port, a round at a time; each flow's arrive in order, and all of them.
+fn send_rounds(senders: &[UdpSocket], to: &UdpSocket) {
+    let address = to.local_addr().expect("it is bound");
+    let mut next = std::collections::BTreeMap::new();
+    for round in 0..ROUNDS {
+        for sender in senders {
+            sender.send_to(&round.to_be_bytes(), address).expect("it leaves");
+        }
+        for _ in senders {
+            let mut buffer = [0; 8];
+            let (n, from) = to.recv_from(&mut buffer).expect("it arrives");
+            let expected = next.entry(from).or_insert(0_u32);
+            assert_eq!(buffer[..n], expected.to_be_bytes(), "{from}, in round {round}");
+            *expected += 1;
+        }
+    }
+    assert_eq!(next.len(), senders.len());
+}
+
+/// If this failed, each worker would count for itself, a limit would let through as many times too much, or rules, an
+/// update or a link would reach one worker and not the others.
+#[test]
+fn workers_count_in_one_table_and_follow_rules_and_links() {
+    // A veth pair has one queue for XDP: its port is one worker's, and the two ports are two workers'.
+    for driver in ["packet", "xdp", "tap"] {
+        for workers in ["1", "4"] {
+            count_on(driver, workers);
+        }
+    }
+}
+
+fn count_on(driver: &str, workers: &str) {
+    let Some(world) = (if driver == "tap" { World::bare() } else { World::new() }) else { return };
+    if driver == "xdp" {
+        world.finish_checksums();
+    }
+    let port = |to: &str, end: &Namespace| match driver {
+        "tap" => {
+            let fd = end.as_fd().as_raw_fd();
+            format!("tap '{to}' WITH (namespace = '/proc/{}/fd/{fd}')", std::process::id())
+        }
+        _ => format!("{driver} 'to_{to}'"),
+    };
+    let folder = Folder::new();
+    let text = COUNTED.replace("LEFT", &port("a", &world.a)).replace("RIGHT", &port("b", &world.b));
+    let node = world.run_on(&folder, &folder.write("network.weft", &text), workers);
+    if driver == "tap" {
+        world.give_addresses();
+    }
+    let senders: Vec<_> = (0..FLOWS).map(|_| udp(&world.a, ADDRESS_A, 0)).collect();
+    let to = udp(&world.b, ADDRESS_B, 5_000);
+    exchange(&senders[0], &to, b"hello");
+    send_rounds(&senders, &to);
+    let mut n = 1 + FLOWS as u64 * u64::from(ROUNDS);
+    let counted = |of: u64| {
+        let found = world.query(&folder, &node, "SELECT packets FROM there.count.seen WHERE port = 5000");
+        assert!(found.contains(&format!("{of}")), "{driver}, {workers} workers, of {of}: {found}");
+    };
+    counted(n);
+
+    let closed = udp(&world.b, ADDRESS_B, CLOSED);
+    world.query(&folder, &node, "INSERT INTO there.count.closed (port, why) VALUES (9999, 1)");
+    for sender in &senders {
+        sender.send_to(b"nobody hears this", (ADDRESS_B, CLOSED)).expect("it leaves");
+    }
+    send_rounds(&senders, &to);
+    n += FLOWS as u64 * u64::from(ROUNDS);
+    counted(n);
+    closed.set_nonblocking(true).expect("it is one");
+    assert!(closed.recv(&mut [0; 64]).is_err(), "{driver}, {workers} workers: it was to be stopped");
+    let status = world.status(&folder, &node);
+    let there = &status["packets"]["chains"][0];
+    let ended = sum(&there["ends"], "packets", |end| end["element"] == "count");
+    assert_eq!(ended, FLOWS as u64, "{status}");
+
+    // A link in front of the chains and one behind them: one worker has each.
+    let links = "CREATE LINK slow ON PORT right RATE '100 Mbit/s' QUEUE fifo;
+CREATE LINK early ON PORT left INGRESS RATE '100 Mbit/s' QUEUE fifo;
+";
+    world.apply(&folder, &node, &format!("{text}{links}"));
+    send_rounds(&senders, &to);
+    n += FLOWS as u64 * u64::from(ROUNDS);
+    counted(n);
+    let status = world.status(&folder, &node);
+    let links = &status["packets"]["links"];
+    let sent = |name: &str| sum(links, "sent", |link| link["name"] == name);
+    assert_eq!(links.as_array().map(Vec::len), Some(2), "{status}");
+    assert!(sent("slow") >= FLOWS as u64 * u64::from(ROUNDS), "{status}");
+    assert!(sent("early") >= FLOWS as u64 * u64::from(ROUNDS), "{status}");
+    world.apply(&folder, &node, &text);
+    exchange(&senders[1], &to, b"without links again");
+    counted(n + 1);
     assert_eq!(node.stop(), Some(0));
 }
 

@@ -1,0 +1,228 @@
+//! How workers hand frames to each other.
+//!
+//! Each worker has its own pool, devices and engine. Where a port has fewer queues than there are workers, one worker
+//! has its device for those that have none, and where a port has a link, one worker has the link for all. The others
+//! hand their frames to it through a [`Gate`], in order: the bytes are copied, so that no buffer leaves its pool.
+
+use std::io::Write as _;
+use std::os::unix::net::UnixStream;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use weft_core::frame::{Frame, FrameMeta, Pool};
+
+/// Frames that may lie in a gate. Its owner may have as many in hand besides.
+const FRAMES_MAX: usize = 1024;
+/// Bytes that may lie in a gate when another frame is put there: frames that stand for several are long.
+const BYTES_MAX: usize = 4 << 20;
+
+/// Wakes a worker, but only if it sleeps.
+#[derive(Debug)]
+pub(super) struct Bell {
+    is_asleep: AtomicBool,
+    wake: UnixStream,
+}
+
+/// Frames on their way to the worker that owns a port.
+#[derive(Debug)]
+pub(super) struct Gate {
+    held: Mutex<Held>,
+    /// Frames in `held`: nobody takes the lock to find none.
+    n: AtomicUsize,
+    owner: Arc<Bell>,
+}
+
+/// The gates of a port.
+#[derive(Debug)]
+pub(super) struct Gates {
+    /// To the link in front of the chains.
+    pub(super) arriving: Gate,
+    /// To the device, and the link in front of it.
+    pub(super) leaving: Gate,
+}
+
+/// What an owner has taken out of a gate and not yet put into buffers.
+#[derive(Debug, Default)]
+pub(super) struct Taken {
+    held: Held,
+    /// The next frame, and where its bytes begin.
+    frame: usize,
+    byte: usize,
+}
+
+#[derive(Debug, Default)]
+struct Held {
+    bytes: Vec<u8>,
+    frames: Vec<(FrameMeta, usize)>,
+}
+
+impl Bell {
+    pub(super) fn new(wake: UnixStream) -> Self {
+        Self { is_asleep: AtomicBool::new(false), wake }
+    }
+
+    /// There is something in a gate.
+    pub(super) fn ring(&self) {
+        if self.is_asleep.swap(false, Ordering::SeqCst) {
+            self.call();
+        }
+    }
+
+    /// There is mail.
+    pub(super) fn call(&self) {
+        // If there is no room for a byte, it has not read those before, and will.
+        let _ = (&self.wake).write(&[0]);
+    }
+
+    /// The worker is about to sleep. It looks into its gates once more behind this.
+    pub(super) fn sleeps(&self) {
+        self.is_asleep.store(true, Ordering::SeqCst);
+    }
+
+    /// The worker is awake.
+    pub(super) fn wakes(&self) {
+        self.is_asleep.store(false, Ordering::SeqCst);
+    }
+}
+
+impl Gates {
+    pub(super) fn new(owner: &Arc<Bell>) -> Self {
+        Self { arriving: Gate::new(owner), leaving: Gate::new(owner) }
+    }
+
+    /// Something lies in one of them.
+    pub(super) fn has_frames(&self) -> bool {
+        self.arriving.has_frames() || self.leaving.has_frames()
+    }
+}
+
+impl Gate {
+    fn new(owner: &Arc<Bell>) -> Self {
+        Self { held: Mutex::default(), n: AtomicUsize::new(0), owner: Arc::clone(owner) }
+    }
+
+    /// Something lies in it.
+    pub(super) fn has_frames(&self) -> bool {
+        self.n.load(Ordering::SeqCst) > 0
+    }
+
+    /// Hands over frames, from the first on, and says how many; their buffers are free again. Those that there is no
+    /// room for stay.
+    pub(super) fn put(&self, pool: &mut Pool, frames: &mut Vec<Frame>) -> usize {
+        let mut held = self.lock();
+        let room = FRAMES_MAX - held.frames.len();
+        let mut n = 0;
+        for frame in frames.iter().take(room) {
+            if held.bytes.len() >= BYTES_MAX {
+                break;
+            }
+            held.bytes.extend_from_slice(pool.bytes(frame));
+            held.frames.push((frame.meta, frame.len()));
+            n += 1;
+        }
+        self.n.store(held.frames.len(), Ordering::SeqCst);
+        drop(held);
+        if n > 0 {
+            self.owner.ring();
+            frames.drain(..n).for_each(|frame| pool.give(frame));
+        }
+        n
+    }
+
+    /// Takes all that lies in it, if nothing of what was taken before is left.
+    pub(super) fn take(&self, taken: &mut Taken) {
+        if taken.has_frames() || !self.has_frames() {
+            return;
+        }
+        taken.held.bytes.clear();
+        taken.held.frames.clear();
+        (taken.frame, taken.byte) = (0, 0);
+        let mut held = self.lock();
+        core::mem::swap(&mut *held, &mut taken.held);
+        self.n.store(0, Ordering::SeqCst);
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Held> {
+        self.held.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Taken {
+    /// Not all is in buffers.
+    pub(super) fn has_frames(&self) -> bool {
+        self.frame < self.held.frames.len()
+    }
+
+    /// The next frame, in a buffer of this pool. None: there is no frame, or no buffer for it now.
+    pub(super) fn next(&mut self, pool: &mut Pool) -> Option<Frame> {
+        let (meta, length) = *self.held.frames.get(self.frame)?;
+        let mut frame = pool.take_filled(&self.held.bytes[self.byte..][..length])?;
+        frame.meta = meta;
+        self.frame += 1;
+        self.byte += length;
+        Some(frame)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use weft_core::frame::PoolConfig;
+
+    fn gate() -> Gate {
+        let (wake, _woken) = UnixStream::pair().expect("two sockets");
+        Gate::new(&Arc::new(Bell::new(wake)))
+    }
+
+    fn frames(pool: &mut Pool, n: usize, length: usize) -> Vec<Frame> {
+        let fill = |at: usize| {
+            let mut frame = pool.take_filled(&vec![at as u8; length]).expect("a buffer");
+            frame.meta.sequence = at as u64;
+            frame
+        };
+        (0..n).map(fill).collect()
+    }
+
+    /// A flow whose port another worker has would come out of order, or changed; or buffers would be lost with each.
+    #[test]
+    fn frames_come_out_as_they_went_in_and_buffers_stay_in_their_pools() {
+        let (mut ours, mut theirs) = (Pool::new(PoolConfig::default()), Pool::new(PoolConfig::default()));
+        let (gate, mut taken) = (gate(), Taken::default());
+        let mut seen = 0;
+        for round in 0..3 {
+            let mut sent = frames(&mut ours, 5 + round, 60 + round);
+            assert_eq!(gate.put(&mut ours, &mut sent), 5 + round);
+            gate.take(&mut taken);
+            assert!(!gate.has_frames());
+            for at in 0..5 + round {
+                let frame = taken.next(&mut theirs).expect("a buffer");
+                assert_eq!(theirs.bytes(&frame), vec![at as u8; 60 + round]);
+                assert_eq!(frame.meta.sequence, at as u64);
+                theirs.give(frame);
+                seen += 1;
+            }
+            assert!(taken.next(&mut theirs).is_none() && !taken.has_frames());
+        }
+        assert_eq!((seen, ours.in_use(), theirs.in_use()), (18, 0, 0));
+    }
+
+    /// A worker that is slower than the others would take all memory.
+    #[test]
+    fn a_gate_that_is_full_takes_no_more() {
+        let mut pool = Pool::new(PoolConfig::default());
+        let gate = gate();
+        let mut sent = frames(&mut pool, FRAMES_MAX + 9, 60);
+        assert_eq!(gate.put(&mut pool, &mut sent), FRAMES_MAX);
+        assert_eq!((gate.put(&mut pool, &mut sent), sent.len()), (0, 9));
+        let mut taken = Taken::default();
+        gate.take(&mut taken);
+        assert_eq!(gate.put(&mut pool, &mut sent), 9);
+        // What was taken before comes first.
+        gate.take(&mut taken);
+        assert!(gate.has_frames());
+        let long = self::gate();
+        let mut sent = frames(&mut pool, 100, 60_000);
+        let n = long.put(&mut pool, &mut sent);
+        assert!((BYTES_MAX / 60_000..BYTES_MAX / 60_000 + 2).contains(&n), "{n}");
+        sent.drain(..).for_each(|frame| pool.give(frame));
+    }
+}
