@@ -1,6 +1,8 @@
 //! The command line.
 
+use crate::commands::link::spec;
 use clap::{Args, Parser, Subcommand, ValueEnum};
+use std::ffi::OsString;
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use weft_io::BUSY_POLL_MAX;
@@ -20,6 +22,7 @@ use weft_io::BUSY_POLL_MAX;
                   Tables:   weft query 'SELECT ...'        weft load TABLE rows.csv\n\
                   Gates:    weft compile queue.weft --target verilog\n\
                   Try out:  weft replay network.weft --in yesterday.pcap\n\
+                  Links:    weft link emulate --rate 15mbit --delay 30ms --queue fq_codel -- COMMAND\n\
                   Measure:  weft bench elements            weft bench rpc\n\n\
                   Exit status: 0 done, 1 the input is at fault, 2 usage, 3 the environment is at fault."
 )]
@@ -60,6 +63,8 @@ pub(crate) enum Command {
     Replay(ReplayArgs),
     /// Run an experiment in a simulated network
     Sim(SimArgs),
+    /// Try programs behind a link of another rate, delay and queue
+    Link(LinkArgs),
     /// Measure
     Bench(crate::bench::BenchArgs),
     /// Print completions for a shell
@@ -359,6 +364,81 @@ pub(crate) enum SenderName {
     Cubic,
     /// One that models its path, like BBR
     BbrLike,
+}
+
+#[derive(Args)]
+pub(crate) struct LinkArgs {
+    #[command(subcommand)]
+    pub(crate) action: LinkAction,
+}
+
+#[derive(Subcommand)]
+pub(crate) enum LinkAction {
+    /// Run a command, or a shell, behind a link with a rate, a delay, loss or a trace, and a queue program
+    Emulate(EmulateArgs),
+}
+
+#[derive(Args)]
+#[command(
+    override_usage = "weft link emulate [OPTIONS] [-- COMMAND...]",
+    after_help = "Up is from the command to the world, down is back. An option without a direction is for both.\n\
+                  The command finds the address of the world in WEFT_WORLD; 100.64.0.1 if it is the only link.\n\
+                  Needed: root, or user namespaces; without root the world is a namespace of its own, too, in\n\
+                  which --far runs what the command is to talk to.\n\n\
+                  Examples:\n  \
+                  weft link emulate --rate 15mbit --delay 75ms --queue fq_codel -- curl http://100.64.0.1:8000/\n  \
+                  weft link emulate --down-trace verizon.down --up-trace verizon.up --delay 20ms --loss 1%\n  \
+                  weft link emulate --rate 10mbit --queue my.weft --far 'iperf3 -s -1' -- iperf3 -c 100.64.0.1"
+)]
+pub(crate) struct EmulateArgs {
+    /// Bits a second: 15mbit, 1.5gbit; without it, as fast as this machine can
+    #[arg(long, value_name = "RATE", value_parser = spec::rate)]
+    pub(crate) rate: Option<u64>,
+    /// How long a packet is on the way, each way: 30ms, 500us
+    #[arg(long, value_name = "TIME", value_parser = spec::delay)]
+    pub(crate) delay: Option<u64>,
+    /// The share of packets that are lost on the way: 1%, 0.01
+    #[arg(long, value_name = "SHARE", value_parser = spec::share)]
+    pub(crate) loss: Option<f64>,
+    /// When a packet can leave, as a file in Mahimahi's format: a line is the millisecond of an opportunity
+    #[arg(long, value_name = "FILE", conflicts_with = "rate")]
+    pub(crate) trace: Option<PathBuf>,
+    /// How packets wait: a queue of the library, as `codel` or `\"codel (target = '10 ms')\"`, or a file, of which the
+    /// last queue is taken; by default `fifo`
+    #[arg(long, value_name = "QUEUE")]
+    pub(crate) queue: Option<String>,
+    #[arg(long, value_name = "RATE", value_parser = spec::rate, help = "The rate up")]
+    pub(crate) up_rate: Option<u64>,
+    #[arg(long, value_name = "TIME", value_parser = spec::delay, help = "The delay up")]
+    pub(crate) up_delay: Option<u64>,
+    #[arg(long, value_name = "SHARE", value_parser = spec::share, help = "The loss up")]
+    pub(crate) up_loss: Option<f64>,
+    #[arg(long, value_name = "FILE", conflicts_with = "up_rate", help = "The trace up")]
+    pub(crate) up_trace: Option<PathBuf>,
+    #[arg(long, value_name = "QUEUE", help = "The queue up")]
+    pub(crate) up_queue: Option<String>,
+    #[arg(long, value_name = "RATE", value_parser = spec::rate, help = "The rate down")]
+    pub(crate) down_rate: Option<u64>,
+    #[arg(long, value_name = "TIME", value_parser = spec::delay, help = "The delay down")]
+    pub(crate) down_delay: Option<u64>,
+    #[arg(long, value_name = "SHARE", value_parser = spec::share, help = "The loss down")]
+    pub(crate) down_loss: Option<f64>,
+    #[arg(long, value_name = "FILE", conflicts_with = "down_rate", help = "The trace down")]
+    pub(crate) down_trace: Option<PathBuf>,
+    #[arg(long, value_name = "QUEUE", help = "The queue down")]
+    pub(crate) down_queue: Option<String>,
+    /// Run this at the other end, by `sh -c`, until the command has ended
+    #[arg(long, value_name = "COMMAND")]
+    pub(crate) far: Option<String>,
+    /// What chance follows from: which packets are lost, what queues draw
+    #[arg(long, default_value_t = 1)]
+    pub(crate) seed: u64,
+    /// Give the summary as data, on standard output behind what the command wrote
+    #[arg(long)]
+    pub(crate) json: bool,
+    /// The command and its arguments; without one, a shell
+    #[arg(last = true, value_name = "COMMAND")]
+    pub(crate) command: Vec<OsString>,
 }
 
 #[derive(Args)]

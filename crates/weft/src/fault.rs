@@ -11,6 +11,8 @@ pub(crate) enum Fault {
     Told,
     /// The environment is at fault, and what is wrong has been said already.
     ToldEnvironment,
+    /// A command that was run ended with this status, which is passed on.
+    Passed(u8),
     /// The input is at fault.
     Input(String),
     /// The command line is at fault: what it asks for is well-formed, and not allowed as it stands.
@@ -44,7 +46,7 @@ impl Fault {
     /// What is to be said, in whole lines.
     pub(crate) fn text(&self) -> String {
         match self {
-            Self::Told | Self::ToldEnvironment => String::new(),
+            Self::Told | Self::ToldEnvironment | Self::Passed(_) => String::new(),
             Self::Input(what) | Self::Usage(what) | Self::Environment { what, help: None } => {
                 format!("weft: {what}\n")
             }
@@ -58,6 +60,7 @@ impl Fault {
         ExitCode::from(match self {
             Self::Told | Self::Input(_) => 1,
             Self::Usage(_) => 2,
+            Self::Passed(status) => *status,
             Self::ToldEnvironment | Self::Environment { .. } => 3,
         })
     }

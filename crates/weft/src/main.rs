@@ -27,6 +27,7 @@ mod svg;
 mod table;
 mod together;
 mod token;
+mod trace_file;
 
 use clap::{CommandFactory as _, Parser as _};
 use cli::{Cli, Command};
@@ -55,6 +56,7 @@ fn main() -> ExitCode {
         }
         Command::Replay(args) => commands::replay::run(&args),
         Command::Sim(args) => commands::sim::run(&args),
+        Command::Link(args) => commands::link::run(&args),
         Command::Man(args) => commands::man::run(&args),
     };
     match done {

@@ -2,8 +2,10 @@
 //!
 //! A [`Link`] stands between the chains of a node and a port. It owns the frames that wait; its [`Queue`] knows of each
 //! what [`describe`] reads from its headers, and never the rest. Frames come in by [`Link::handle_frame`], those that
-//! may leave come out by [`Link::poll_frame`], and [`Link::poll_timeout`] says when to ask again.
+//! may leave come out by [`Link::poll_frame`], and [`Link::poll_timeout`] says when to ask again. A link with a
+//! [`Path`] stands for another: what leaves its queue is then on the way for a while, or lost.
 
+use super::path::{OPPORTUNITY_BYTES, Path, Wire};
 use crate::queue::{Counts, LineCount, Packet, PartitionState, Queue};
 use core::fmt;
 use std::sync::Arc;
@@ -39,6 +41,8 @@ pub struct LinkPlan {
     pub is_ip: bool,
     /// Bits a second; None is as fast as the port takes them.
     pub rate: Option<u64>,
+    /// What stands behind it; None: the port's own.
+    pub path: Option<Path>,
     /// How frames wait.
     pub program: Arc<QueueProgram>,
     /// The code of that.
@@ -61,8 +65,12 @@ pub struct Link {
     free: Vec<u32>,
     /// Of a packet that is being cut; empty between two.
     segments: Vec<Frame>,
-    /// When the frame that was sent last is through.
+    /// What stands behind it, if it is not the port alone.
+    wire: Option<Wire>,
+    /// When the frame that was sent last is through; with a trace, the opportunity that is next.
     free_at: u64,
+    /// What the division of a frame's bits by the rate left over, so that the rate is exact.
+    carry: u64,
     /// It had nothing to send since: there is nothing to make up for.
     was_idle: bool,
     waits: Waits,
@@ -78,6 +86,10 @@ pub struct LinkStats {
     pub counts: Counts,
     /// Frames that a new queue refused when it took over.
     pub swap_overflow: u64,
+    /// Of those sent: lost on the path behind it.
+    pub lost: u64,
+    /// Of those sent: on that path.
+    pub on_the_way: u64,
     /// Half, nine in ten, and 99 in 100 of the frames sent waited no longer, in nanoseconds; within an eighth.
     pub waited_ns: [u64; 3],
     /// Drops and marks of the queue at hand, by line.
@@ -96,13 +108,16 @@ impl Link {
         let (frames, free, segments) = (Vec::new(), Vec::new(), Vec::new());
         let waits = Waits::default();
         let before = Counts::default();
+        let wire = plan.path.clone().map(|path| Wire::new(path, nanos(now), seed));
         Self {
             plan,
             queue,
             frames,
             free,
             segments,
+            wire,
             free_at: 0,
+            carry: 0,
             was_idle: true,
             waits,
             before,
@@ -117,8 +132,9 @@ impl Link {
 
     /// A frame is to be sent. The queue may drop it, or others for it.
     pub fn handle_frame(&mut self, frame: Frame, pool: &mut Pool, now: Time) {
-        let is_slow = self.plan.rate.is_some_and(|rate| rate < CUT_BELOW);
-        if !(is_slow && frame.meta.offload.gso.is_some()) {
+        // What is lost, or takes an opportunity, is a packet as it is on the wire.
+        let is_cut = self.wire.is_some() || self.plan.rate.is_some_and(|rate| rate < CUT_BELOW);
+        if !(is_cut && frame.meta.offload.gso.is_some()) {
             return self.enqueue(frame, pool, now);
         }
         let network = if self.plan.is_ip { Some(0) } else { network_at(pool.bytes(&frame)) };
@@ -152,6 +168,23 @@ impl Link {
     /// A frame that leaves now.
     pub fn poll_frame(&mut self, pool: &mut Pool, now: Time) -> Option<Frame> {
         let now = nanos(now);
+        if self.wire.is_none() {
+            return self.send(pool, now).map(|(frame, _)| frame);
+        }
+        while let Some((frame, left_ns)) = self.send(pool, now) {
+            self.wire.as_mut()?.enter(frame, left_ns, pool);
+        }
+        self.wire.as_mut()?.poll_frame(now)
+    }
+
+    /// A frame that leaves the queue, and when its last bit is out.
+    fn send(&mut self, pool: &mut Pool, now: u64) -> Option<(Frame, u64)> {
+        if let Some(wire) = self.wire.as_mut().filter(|_| self.was_idle && self.queue.counts().queued > 0)
+            && let Some(at) = wire.opportunity(now)
+        {
+            self.free_at = at;
+            self.was_idle = false;
+        }
         if self.free_at > now {
             return None;
         }
@@ -163,15 +196,30 @@ impl Link {
         };
         let frame = self.take(sent.handle)?;
         self.waits.note(now.saturating_sub(sent.arrived_ns));
-        if let Some(rate) = self.plan.rate {
-            let late = if self.was_idle { 0 } else { CATCH_UP_NS };
-            let from = self.free_at.max(now.saturating_sub(late));
-            self.free_at = from + u64::from(sent.len).saturating_mul(8_000_000_000) / rate.max(1);
-        }
-        self.was_idle = false;
+        let left_ns = self.note_sent(sent.len, now);
         let dscp = self.queue.last_sent(Field::Dscp).map(|dscp| dscp as u8);
         set_codepoints(pool.bytes_mut(&frame), self.plan.is_ip, sent.ecn, dscp);
-        Some(frame)
+        Some((frame, left_ns))
+    }
+
+    /// A frame of so many bytes has left: it is not free until later. When its last bit is out.
+    fn note_sent(&mut self, len: u32, now: u64) -> u64 {
+        let late = if self.was_idle { 0 } else { CATCH_UP_NS };
+        let from = self.free_at.max(now.saturating_sub(late));
+        self.was_idle = self.queue.counts().queued == 0;
+        if let Some(wire) = &mut self.wire
+            && wire.path.trace.is_some()
+        {
+            wire.take_opportunity();
+            self.free_at = wire.opportunity(from).unwrap_or(from);
+            self.queue.set_rate(wire.rate(from).unwrap_or(0));
+            return from;
+        }
+        let Some(rate) = self.plan.rate.filter(|rate| *rate > 0) else { return now };
+        let bits = u64::from(len).saturating_mul(8_000_000_000).saturating_add(self.carry);
+        self.carry = bits % rate;
+        self.free_at = from + bits / rate;
+        self.free_at
     }
 
     /// When to ask again though no frame comes.
@@ -184,6 +232,8 @@ impl Link {
             (Some(rate), Some(queue)) if waits => Some(rate.max(queue)),
             (rate, queue) => rate.or(queue),
         };
+        let arrival = self.wire.as_ref().and_then(Wire::poll_timeout);
+        let at = [at, arrival].into_iter().flatten().min();
         at.map(|ns| Time(ns as i64))
     }
 
@@ -209,13 +259,20 @@ impl Link {
             self.drop_dropped(pool);
         }
         self.queue.set_rate(plan.rate.unwrap_or(0));
+        match (&mut self.wire, &plan.path) {
+            (Some(wire), path) => wire.path = path.clone().unwrap_or_default(),
+            (wire, Some(path)) => *wire = Some(Wire::new(path.clone(), nanos(now), seed)),
+            (None, None) => {}
+        }
         self.plan = plan;
     }
 
-    /// All that waits, in the order in which it came: the link goes.
+    /// All that is on the way and all that waits, in the order in which it came: the link goes.
     pub fn take_all(&mut self) -> Vec<Frame> {
         let packets = self.queue.take_all();
-        packets.iter().filter_map(|(packet, _)| self.take(packet.handle)).collect()
+        let mut frames = self.wire.as_mut().map(Wire::take_all).unwrap_or_default();
+        frames.extend(packets.iter().filter_map(|(packet, _)| self.take(packet.handle)));
+        frames
     }
 
     /// What it counted.
@@ -225,6 +282,8 @@ impl Link {
         LinkStats {
             counts,
             swap_overflow: self.swap_overflow,
+            lost: self.wire.as_ref().map_or(0, |wire| wire.lost),
+            on_the_way: self.wire.as_ref().map_or(0, Wire::on_the_way),
             waited_ns: [0.5, 0.9, 0.99].map(|share| self.waits.at(share)),
             lines: self.queue.lines().to_vec(),
             partitions: self.queue.partitions(PARTITIONS_LISTED_MAX),
@@ -251,7 +310,9 @@ fn nanos(time: Time) -> u64 {
 
 fn queue_of(plan: &LinkPlan, now: Time, seed: u64) -> Queue<Arc<dyn QueueCode>> {
     let mut queue = Queue::new(plan.program.clone(), plan.code.clone(), nanos(now), seed);
-    queue.set_rate(plan.rate.unwrap_or(0));
+    let trace = plan.path.as_ref().and_then(|path| path.trace.as_ref());
+    let of_trace = trace.map(|trace| (trace.rate() * (OPPORTUNITY_BYTES * 8) as f64) as u64);
+    queue.set_rate(plan.rate.or(of_trace).unwrap_or(0));
     queue
 }
 

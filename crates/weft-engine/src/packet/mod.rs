@@ -9,16 +9,19 @@
 //! rewritten, and leaves. Between the two, where tables are large, memory is asked for what the frames will look up.
 //!
 //! * [`plan`]: ports, and chains with their code and state.
+//! * [`link`], [`path`], [`trace`]: where frames wait before they leave, and what stands behind.
 //! * [`stats`]: what was counted; each frame that does not leave has a counted reason.
 
 mod edit;
 mod exits;
 pub mod link;
 mod live;
+pub mod path;
 pub mod plan;
 mod reshape;
 mod stages;
 pub mod stats;
+pub mod trace;
 
 use crate::expiry::{self, SWEEP_EVERY};
 use crate::pass::{TRACE_EVERY, clock_cost};

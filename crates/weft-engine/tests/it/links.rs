@@ -4,7 +4,9 @@ use std::sync::Arc;
 use weft_core::Time;
 use weft_core::checksum::{fold, sum};
 use weft_core::frame::{Pool, PoolConfig};
-use weft_engine::packet::link::{Link, LinkPlan, describe};
+use weft_engine::packet::link::{Link, LinkPlan, LinkStats, describe};
+use weft_engine::packet::path::Path;
+use weft_engine::packet::trace::Trace;
 use weft_ir::queue::run::Interpreted;
 use weft_ir::queue::{
     Handler, Handlers, Level, Limit, Op, Order, Overflow, PacketOrder, Partitions, QueueProgram, Scope, Slot,
@@ -45,7 +47,16 @@ fn marking() -> QueueProgram {
 fn link(program: QueueProgram, rate: Option<u64>) -> LinkPlan {
     let program = Arc::new(program);
     let code = Arc::new(Interpreted::new(program.clone()));
-    LinkPlan { name: "wan".to_owned(), port: 0, ingress: false, is_ip: false, rate, program, code }
+    LinkPlan {
+        name: "wan".to_owned(),
+        port: 0,
+        ingress: false,
+        is_ip: false,
+        rate,
+        path: None,
+        program,
+        code,
+    }
 }
 
 /// An Ethernet frame with an IPv4 and UDP header and a right checksum.
@@ -149,4 +160,46 @@ fn another_queue_takes_over_what_waits() {
     }
     assert_eq!(ports, (1..51).collect::<Vec<u16>>(), "in the order in which they came");
     assert!(running.stats().counts.is_conserved() && pool.in_use() == 0);
+}
+
+/// Frames with the port that tells them apart, when each comes out of a link that got them all at once.
+fn arrivals(plan: LinkPlan, n: u16) -> (Vec<(u16, i64)>, LinkStats) {
+    let mut pool = Pool::new(PoolConfig::default());
+    let mut link = Link::new(plan, START, 1);
+    for port in 0..n {
+        let frame = pool.take_filled(&udp(port, 0, 1_250)).expect("a buffer");
+        link.handle_frame(frame, &mut pool, START);
+    }
+    let (mut now, mut out) = (START, Vec::new());
+    loop {
+        while let Some(frame) = link.poll_frame(&mut pool, now) {
+            out.push((u16::from_be_bytes([pool.bytes(&frame)[34], pool.bytes(&frame)[35]]), now.0 - START.0));
+            pool.give(frame);
+        }
+        let Some(at) = link.poll_timeout() else { break };
+        assert!(at > now, "what may leave now has left");
+        now = at;
+    }
+    assert_eq!(pool.in_use(), 0);
+    (out, link.stats())
+}
+
+/// If this fails, a program that is tried behind a link sees another delay, loss or rate than was asked for.
+#[test]
+fn a_path_takes_its_time_and_its_toll() {
+    let with = |rate, path| LinkPlan { path: Some(path), ..link(fifo(5_000), rate) };
+    let delay_ns = 30 * MS as u64;
+    let (out, _) = arrivals(with(Some(10_000_000), Path { delay_ns, ..Path::default() }), 100);
+    let meant: Vec<_> = (0..100).map(|n| (n, (31 + i64::from(n)) * MS)).collect();
+    assert_eq!(out, meant, "a millisecond each to be sent, and thirty on the way");
+    let (out, _) = arrivals(with(None, Path { delay_ns, ..Path::default() }), 100);
+    assert!(out.iter().all(|(_, at)| *at == 30 * MS), "all at once where there is no rate");
+    let (out, stats) = arrivals(with(None, Path { loss: 0.25, ..Path::default() }), 4_000);
+    assert_eq!(out.len() as u64 + stats.lost, 4_000);
+    assert!((900..1_100).contains(&stats.lost), "{} lost", stats.lost);
+    assert_eq!((stats.counts.sent, stats.on_the_way), (4_000, 0));
+    let trace = Some(Arc::new(Trace::parse("5\n5\n10\n").expect("it is one")));
+    let (out, _) = arrivals(with(None, Path { delay_ns, trace, ..Path::default() }), 7);
+    let times: Vec<_> = out.iter().map(|(_, at)| at / MS - 30).collect();
+    assert_eq!(times, [5, 5, 10, 15, 15, 20, 25]);
 }

@@ -121,6 +121,21 @@ pub fn add_address(name: &str, address: IpAddr, prefix: u8) -> Result<(), OpenEr
     add().map_err(|error| fail(name, "give the interface an address", error))
 }
 
+/// Has all IPv4 packets without another way leave by an interface.
+///
+/// # Errors
+/// There is no interface of this name, it is down, there is such a way already, or it is not permitted.
+pub fn add_default_route(name: &str) -> Result<(), OpenError> {
+    const INTERFACE: u16 = 4;
+    let add = || {
+        let index = sys::interface_index(name)?;
+        let mut message = Message::new(Request::NewRoute, &netlink::route_by_interface(false));
+        message.attribute(INTERFACE, &index.to_ne_bytes());
+        message.send()
+    };
+    add().map_err(|error| fail(name, "send what has no other way by the interface", error))
+}
+
 /// The longest packet that an interface carries, without its link header.
 ///
 /// # Errors

@@ -35,6 +35,11 @@ impl Namespace {
         Ok(Self { name: name.to_owned(), file: File::open(path).map_err(absent)? })
     }
 
+    /// Its path, by which this process can open it once more while this value lives.
+    pub fn path(&self) -> String {
+        format!("/proc/self/fd/{}", self.file.as_raw_fd())
+    }
+
     /// Makes one without a name, in which `lo` is up. It goes with its last descriptor and the last process in it.
     ///
     /// # Errors
@@ -52,6 +57,34 @@ impl Namespace {
             Ok(Self { name: NAME.to_owned(), file })
         };
         on_a_thread(make)
+    }
+
+    /// Moves the whole process into a user namespace and a network namespace of its own, where it may make interfaces
+    /// and namespaces though it may not outside. Its user and files are the same; `lo` is up, and nothing else.
+    ///
+    /// # Errors
+    /// The machine permits nobody to, or the process has more than one thread.
+    pub fn enter_own() -> Result<(), OpenError> {
+        const NAME: &str = "(own)";
+        // SAFETY: the calls take no memory and cannot fail.
+        let (user, group) = unsafe { (libc::geteuid(), libc::getegid()) };
+        // SAFETY: the call takes no memory; a process with threads is refused.
+        if unsafe { libc::unshare(libc::CLONE_NEWUSER | libc::CLONE_NEWNET) } != 0 {
+            let error = io::Error::last_os_error();
+            return Err(OpenError {
+                help: Some(
+                    "run as root, or permit user namespaces: `sysctl kernel.unprivileged_userns_clone=1`",
+                ),
+                ..fail(NAME, "make a user namespace", error)
+            });
+        }
+        let map = |file: &str, text: String| {
+            std::fs::write(file, text).map_err(|error| fail(NAME, "keep user and group", error))
+        };
+        map("/proc/self/setgroups", "deny".to_owned())?;
+        map("/proc/self/uid_map", format!("{user} {user} 1"))?;
+        map("/proc/self/gid_map", format!("{group} {group} 1"))?;
+        interface::set_up("lo", true)
     }
 
     /// Does something in it, on a thread of its own. Processes and sockets that are made there stay in it.
@@ -74,6 +107,13 @@ impl AsFd for Namespace {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.file.as_fd()
     }
+}
+
+/// Asks a child of this process to end (SIGTERM); with its group, all that it has started, if it leads one.
+pub fn ask_to_end(child: &std::process::Child, with_group: bool) {
+    let id = child.id() as libc::pid_t;
+    // SAFETY: the call takes no memory. The child was not waited for, so that the number is still its own.
+    unsafe { libc::kill(if with_group { -id } else { id }, libc::SIGTERM) };
 }
 
 fn on_a_thread<R: Send>(work: impl FnOnce() -> R + Send) -> R {

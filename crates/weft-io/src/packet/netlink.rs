@@ -19,6 +19,7 @@ pub(super) enum Request {
     RemoveLink,
     ChangeLink,
     NewAddress,
+    NewRoute,
 }
 
 /// A request that is being written.
@@ -33,6 +34,7 @@ impl Message {
             Request::RemoveLink => (17, 0),
             Request::ChangeLink => (19, 0),
             Request::NewAddress => (20, CREATE_AND_EXCLUSIVE),
+            Request::NewRoute => (24, CREATE_AND_EXCLUSIVE),
         };
         let mut bytes = vec![0; HEADER_BYTES];
         bytes[4..6].copy_from_slice(&kind.to_ne_bytes());
@@ -104,4 +106,14 @@ pub(super) fn address(is_v6: bool, prefix: u8, index: u32) -> [u8; 8] {
     let family = if is_v6 { libc::AF_INET6 } else { libc::AF_INET };
     let [a, b, c, d] = index.to_ne_bytes();
     [family as u8, prefix, 0, 0, a, b, c, d]
+}
+
+/// What stands in front of the attributes of the route to everywhere by an interface itself.
+pub(super) fn route_by_interface(is_v6: bool) -> [u8; 12] {
+    const TABLE_MAIN: u8 = 254;
+    const PROTOCOL_BOOT: u8 = 3;
+    const SCOPE_LINK: u8 = 253;
+    const UNICAST: u8 = 1;
+    let family = if is_v6 { libc::AF_INET6 } else { libc::AF_INET };
+    [family as u8, 0, 0, 0, TABLE_MAIN, PROTOCOL_BOOT, SCOPE_LINK, UNICAST, 0, 0, 0, 0]
 }

@@ -76,6 +76,11 @@ impl OpenPort {
     pub fn config(&self) -> &PortConfig {
         &self.config
     }
+
+    /// What its device is called: the system may have completed the name.
+    pub fn device(&self) -> &str {
+        self.queues.first().map_or(&self.config.device, |queue| queue.name())
+    }
 }
 
 /// Opens the devices of all ports, or none, for so many workers, 1 to [`QUEUES_MAX`]. A capture that is written has

@@ -475,8 +475,18 @@ impl Worker {
 /// Buffers for what drivers and chains have in hand, and for what waits in links.
 fn pool_for<'l>(links: impl Iterator<Item = &'l LinkPlan>) -> PoolConfig {
     let plain = PoolConfig::default();
-    let held = links.map(|link| link.program.packets_max().min(HELD_MAX)).sum::<u32>();
+    let held = links.map(|link| link.program.packets_max().min(HELD_MAX) + on_the_way(link)).sum::<u32>();
     PoolConfig { small: plain.small + held.min(HELD_MAX * 4), ..plain }
+}
+
+/// Frames that the path of a link may have on it.
+fn on_the_way(link: &LinkPlan) -> u32 {
+    /// Mean bytes of a frame: acknowledgements are smaller, but each stands for two of full size.
+    const FRAME_BYTES: u64 = 500;
+    let Some(path) = link.path.as_ref().filter(|path| path.delay_ns > 0) else { return 0 };
+    let Some(rate) = link.rate.filter(|_| path.trace.is_none()) else { return HELD_MAX };
+    let bytes = u128::from(rate) * u128::from(path.delay_ns) / 8_000_000_000;
+    (bytes / u128::from(FRAME_BYTES)).clamp(64, u128::from(HELD_MAX)) as u32
 }
 
 impl Port {

@@ -6,8 +6,8 @@ use std::sync::Arc;
 use super::discipline::{Backlog, Discipline, Item};
 use super::measure::Histogram;
 use super::tournament::NEVER;
-use super::trace::{Cursor, Trace};
 use crate::Dice;
+use weft_engine::packet::trace::{Cursor, Trace};
 
 /// A queue that holds its items until a time that has passed is asked again after so long: it must not stop the clock.
 const PATIENCE_NS: u64 = 1000;

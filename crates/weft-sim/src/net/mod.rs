@@ -28,7 +28,7 @@
 //! | --- | --- |
 //! | `network` | the run: what happens, in which order |
 //! | `tournament` | whose turn it is |
-//! | `link`, `trace` | how packets pass a link, and when one with a trace can send |
+//! | `link`, `lte` | how packets pass a link, and links whose rate changes like that of LTE |
 //! | `discipline`, `twins` | what stands at the head of a link, and the well-known ones |
 //! | `programmed` | a queue program of the engine there |
 //! | `tcp` | senders and receivers |
@@ -40,6 +40,7 @@
 
 mod discipline;
 mod link;
+mod lte;
 pub mod measure;
 mod network;
 pub(crate) mod numbers;
@@ -50,11 +51,11 @@ mod sizes;
 mod tcp;
 mod topology;
 mod tournament;
-mod trace;
 pub mod twins;
 
 pub use discipline::{Backlog, Discipline, DropReason, Dropped, Drops, ECN_CE, Item};
 pub use link::{LinkSpec, LinkStats, Rate};
+pub use lte::like_lte;
 pub use network::{
     COMPLETIONS_MAX, Completion, FlowId, FlowSpec, FlowStats, HOPS_MAX, LinkId, Net, Pending, Workload,
 };
@@ -64,4 +65,6 @@ pub use sizes::Sizes;
 pub use tcp::{Algorithm, SenderSpec, SenderStats};
 pub use topology::{Dumbbell, FAT_TREE_PORTS_MAX, FatTree, ParkingLot};
 pub use tournament::{NEVER, Tournament};
-pub use trace::{Cursor, OPPORTUNITIES_MAX, TRACE_MS_MAX, Trace, TraceError, TraceFault};
+pub use weft_engine::packet::trace::{
+    Cursor, OPPORTUNITIES_MAX, TRACE_MS_MAX, Trace, TraceError, TraceFault,
+};

@@ -9,13 +9,14 @@ use std::sync::Arc;
 
 use super::discipline::Discipline;
 use super::link::LinkSpec;
+use super::lte::like_lte;
 use super::measure::{Histogram, jain, power, tail};
 use super::network::{FlowId, FlowSpec, Net, Workload};
 use super::sizes::Sizes;
 use super::tcp::SenderSpec;
 use super::topology::Dumbbell;
-use super::trace::Trace;
 use super::twins::SfqCodel;
+use weft_engine::packet::trace::Trace;
 
 const MS: u64 = 1_000_000;
 const S: u64 = 1_000_000_000;
@@ -203,7 +204,7 @@ pub fn newreno_of_2013() -> SenderSpec {
 
 /// A made link, for a seed of a comparison that takes so many seconds.
 pub fn made_trace(seed: u64, seconds: u32) -> Arc<Trace> {
-    Arc::new(Trace::like_lte(seed, seconds, LTE_RATE_MAX))
+    Arc::new(like_lte(seed, seconds, LTE_RATE_MAX))
 }
 
 impl Comparison {

@@ -7,6 +7,7 @@ pub(crate) mod demo;
 pub(crate) mod explain;
 pub(crate) mod fmt;
 pub(crate) mod import;
+pub(crate) mod link;
 pub(crate) mod load;
 pub(crate) mod man;
 pub(crate) mod query;

@@ -6,6 +6,7 @@ mod filters;
 mod gates;
 mod import;
 mod library;
+mod link;
 mod lsp;
 mod natives;
 mod node;

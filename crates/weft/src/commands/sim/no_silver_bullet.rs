@@ -18,6 +18,7 @@ use crate::cli::{SenderName, SilverBulletArgs};
 use crate::fault::Fault;
 use crate::progress::Progress;
 use crate::signals;
+use crate::trace_file;
 use weft_sim::net::silver_bullet::{
     COMPARISONS, Comparison, Configuration, LinkKind, Outcome, made_trace, newreno_of_2013,
 };
@@ -28,8 +29,6 @@ const SEEDS: u32 = 74;
 /// With `--quick`: seeds, and the part of the time.
 const QUICK_SEEDS: u32 = 4;
 const QUICK_PART: u32 = 5;
-/// Bytes that a trace file may have: more than the longest trace that is read.
-const TRACE_BYTES_MAX: u64 = 256 << 20;
 
 /// How long a request to stop may wait to be heard.
 const HEARS: Duration = Duration::from_millis(200);
@@ -139,16 +138,7 @@ fn read_traces(folder: &Path) -> Result<Vec<Arc<Trace>>, Fault> {
     if paths.is_empty() {
         return Err(Fault::Input(format!("{}: no file whose name ends in .down or .up", folder.display())));
     }
-    let read = |path: &std::path::PathBuf| {
-        let bytes = fs::metadata(path).map_err(|error| told(path, error))?.len();
-        if bytes > TRACE_BYTES_MAX {
-            return Err(Fault::Input(format!("{}: more than {TRACE_BYTES_MAX} bytes", path.display())));
-        }
-        let text = fs::read(path).map_err(|error| told(path, error))?;
-        let trace = Trace::parse(&String::from_utf8_lossy(&text));
-        trace.map(Arc::new).map_err(|error| Fault::Input(format!("{}: {error}", path.display())))
-    };
-    paths.iter().map(read).collect()
+    paths.iter().map(|path| trace_file::read(path)).collect()
 }
 
 /// How many jobs a seed is.

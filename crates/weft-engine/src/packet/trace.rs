@@ -6,8 +6,6 @@
 
 use core::fmt;
 
-use crate::Dice;
-
 /// Opportunities that a trace may have: some 8 hours of an LTE link.
 pub const OPPORTUNITIES_MAX: usize = 16 << 20;
 /// The last millisecond that a line may name: a day.
@@ -88,58 +86,30 @@ impl Trace {
         Self::new(at_ms).ok_or(TraceError { line: 0, why: TraceFault::NoLength })
     }
 
-    /// A trace like those of an LTE link on the road, of so many seconds, up to an hour; the seed decides it.
-    ///
-    /// Opportunities are a Poisson process whose rate wanders as Brownian motion between 0 and `rate_max` a second,
-    /// by 200 a second in a root of a second: the model by which Winstein, Sivaraman and Balakrishnan describe such
-    /// links ("Stochastic Forecasts Achieve High Throughput and Low Delay over Cellular Networks", NSDI 2013,
-    /// section 3). Where it comes to 0 the link is out, for 0.3 s on average, and comes back slow: the link is out for
-    /// some 6 % of the time, as in recordings of such links, where it is 2 to 13 %.
-    pub fn like_lte(seed: u64, seconds: u32, rate_max: f64) -> Self {
-        const WANDERS: f64 = 200.0;
-        const OUTAGE_S: f64 = 0.3;
-        const COMES_BACK: f64 = 0.1;
-        const STEP_S: f64 = 1e-3;
-        const SECONDS_MAX: u32 = 3600;
-        let mut dice = Dice::new(seed);
-        let period_ms = seconds.clamp(1, SECONDS_MAX) * 1000;
-        let mut rate = rate_max * dice.unit();
-        let mut is_out = false;
-        let mut at_ms = Vec::with_capacity((f64::from(period_ms) * STEP_S * rate_max) as usize / 2);
-        let mut until_next = dice.exponential(1.0);
-        for ms in 0..period_ms {
-            if is_out {
-                is_out = dice.unit() >= STEP_S / OUTAGE_S;
-                rate = COMES_BACK * rate_max;
-                continue;
-            }
-            rate += WANDERS * STEP_S.sqrt() * dice.normal();
-            if rate > rate_max {
-                rate = 2.0 * rate_max - rate;
-            }
-            if rate <= 0.0 {
-                is_out = true;
-                continue;
-            }
-            until_next -= rate * STEP_S;
-            while until_next <= 0.0 {
-                at_ms.push(ms);
-                until_next += dice.exponential(1.0);
-            }
-        }
-        at_ms.push(period_ms);
-        Self { at_ms, period_ms }
-    }
-
-    /// Opportunities at these milliseconds, in order; none if the last is 0 or there is none.
-    fn new(at_ms: Vec<u32>) -> Option<Self> {
-        let period_ms = at_ms.last().copied().filter(|last| *last > 0)?;
+    /// Opportunities at these milliseconds, in order; none if the last is 0 or there is none, or one goes back.
+    pub fn new(at_ms: Vec<u32>) -> Option<Self> {
+        let is_ordered = at_ms.is_sorted();
+        let period_ms = at_ms.last().copied().filter(|last| *last > 0 && is_ordered)?;
         Some(Self { at_ms, period_ms })
     }
 
     /// How many opportunities a second there are on average.
     pub fn rate(&self) -> f64 {
         self.at_ms.len() as f64 * 1e3 / f64::from(self.period_ms)
+    }
+
+    /// How many opportunities a second there are about this time of the first round, half a second each way.
+    pub fn rate_around(&self, at_ns: u64) -> f64 {
+        const HALF_MS: u32 = 500;
+        let at_ms = ((at_ns % self.period_ns()) / NS_PER_MS) as u32;
+        let (from, to) = (at_ms.saturating_sub(HALF_MS), (at_ms + HALF_MS).min(self.period_ms));
+        let n = self.at_ms.partition_point(|ms| *ms <= to) - self.at_ms.partition_point(|ms| *ms < from);
+        n as f64 * 1e3 / f64::from((to - from).max(1))
+    }
+
+    /// The milliseconds of all opportunities, in order.
+    pub fn at_ms(&self) -> &[u32] {
+        &self.at_ms
     }
 
     /// After how many nanoseconds the list begins anew.
@@ -197,6 +167,7 @@ impl core::error::Error for TraceError {}
 #[cfg(test)]
 mod tests {
     use super::*;
+    use weft_core::dice::Dice;
 
     fn times(trace: &Trace, n: usize) -> Vec<u64> {
         let mut cursor = Cursor::default();
@@ -242,13 +213,13 @@ mod tests {
     /// A file that somebody damaged would end the program, or be played backwards.
     #[test]
     fn damaged_traces_are_refused_or_played_in_order() {
-        let mut dice = Dice::new(6);
+        let mut dice = Dice::from_seed(6);
         let sound: String = (1..200).map(|n| format!("{}\n", n * n / 7)).collect();
         for _ in 0..2000 {
             let mut bytes = sound.clone().into_bytes();
-            for _ in 0..dice.within(&(1..=4)) {
-                let at = dice.within(&(0..=bytes.len() as u64 - 1)) as usize;
-                bytes[at] = *dice.pick(b"0123456789\n\r -+.x\xff");
+            for _ in 0..=dice.below(4) {
+                let at = dice.below(bytes.len());
+                bytes[at] = dice.pick(b"0123456789\n\r -+.x\xff");
             }
             let Ok(trace) = Trace::parse(&String::from_utf8_lossy(&bytes)) else { continue };
             let (mut cursor, mut now) = (Cursor::default(), 0);
@@ -256,20 +227,12 @@ mod tests {
                 let at = trace.next_at(&mut cursor, now);
                 assert!(at >= now);
                 trace.take(&mut cursor);
-                now = at + dice.within(&(0..=2 * trace.period_ns())) * u64::from(dice.chance(10));
+                if dice.percent(1) {
+                    now = at + dice.below(2 * trace.period_ns() as usize) as u64;
+                } else {
+                    now = at;
+                }
             }
         }
-    }
-
-    /// The experiment would run on links of another speed than it says, or on other links each time.
-    #[test]
-    fn a_made_trace_follows_from_its_seed_and_has_outages() {
-        let trace = Trace::like_lte(1, 250, 1000.0);
-        assert_eq!(trace, Trace::like_lte(1, 250, 1000.0));
-        assert_ne!(trace, Trace::like_lte(2, 250, 1000.0));
-        let mean: f64 = (0..20).map(|seed| Trace::like_lte(seed, 250, 1000.0).rate()).sum::<f64>() / 20.0;
-        assert!((400.0..600.0).contains(&mean), "{mean}");
-        let longest = |trace: &Trace| trace.at_ms.windows(2).map(|two| two[1] - two[0]).max().unwrap();
-        assert!((0..20).any(|seed| longest(&Trace::like_lte(seed, 250, 1000.0)) > 1000));
     }
 }

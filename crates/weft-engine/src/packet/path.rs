@@ -1,0 +1,96 @@
+//! What stands behind a link that is emulated: frames take time, some are lost, and a trace says when one can leave.
+
+use super::trace::{Cursor, Trace};
+use std::collections::VecDeque;
+use std::sync::Arc;
+use weft_core::frame::{Frame, Pool};
+use weft_core::hash;
+
+/// The bytes that an opportunity of a trace stands for where a rate is asked for.
+pub const OPPORTUNITY_BYTES: u64 = 1500;
+
+/// A path that a link stands for.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Path {
+    /// From the last bit sent to the last bit received.
+    pub delay_ns: u64,
+    /// The share of frames that are lost on the way, by chance, 0 to 1.
+    pub loss: f64,
+    /// When a frame can leave; None: as the link's rate says.
+    pub trace: Option<Arc<Trace>>,
+}
+
+/// A path with what is on it.
+#[derive(Debug)]
+pub(super) struct Wire {
+    pub(super) path: Path,
+    /// When each frame arrives, the earliest first.
+    pipe: VecDeque<(u64, Frame)>,
+    pub(super) lost: u64,
+    /// Where chance comes from, and how often it was asked.
+    seed: u64,
+    drawn: u64,
+    /// When the trace begins.
+    begun_ns: u64,
+    cursor: Cursor,
+}
+
+impl Wire {
+    pub(super) fn new(path: Path, begun_ns: u64, seed: u64) -> Self {
+        Self { path, pipe: VecDeque::new(), lost: 0, seed, drawn: 0, begun_ns, cursor: Cursor::default() }
+    }
+
+    /// The first opportunity of the trace from then on, if there is a trace.
+    pub(super) fn opportunity(&mut self, from_ns: u64) -> Option<u64> {
+        let trace = self.path.trace.as_ref()?;
+        Some(self.begun_ns + trace.next_at(&mut self.cursor, from_ns.saturating_sub(self.begun_ns)))
+    }
+
+    /// Takes the opportunity that [`Wire::opportunity`] gave.
+    pub(super) fn take_opportunity(&mut self) {
+        if let Some(trace) = &self.path.trace {
+            trace.take(&mut self.cursor);
+        }
+    }
+
+    /// Bits a second about that time, if there is a trace.
+    pub(super) fn rate(&self, at_ns: u64) -> Option<u64> {
+        let trace = self.path.trace.as_ref()?;
+        let n = trace.rate_around(at_ns.saturating_sub(self.begun_ns));
+        Some((n * (OPPORTUNITY_BYTES * 8) as f64) as u64)
+    }
+
+    /// The last bit of a frame has left.
+    pub(super) fn enter(&mut self, frame: Frame, left_ns: u64, pool: &mut Pool) {
+        if self.path.loss > 0.0 {
+            self.drawn += 1;
+            let unit = (hash::draw(self.seed, self.drawn) >> 11) as f64 / (1_u64 << 53) as f64;
+            if unit < self.path.loss {
+                self.lost += 1;
+                return pool.give(frame);
+            }
+        }
+        // A path that became shorter does not change the order of what is on it.
+        let at_ns = (left_ns + self.path.delay_ns).max(self.pipe.back().map_or(0, |(last, _)| *last));
+        self.pipe.push_back((at_ns, frame));
+    }
+
+    /// A frame that has arrived by now.
+    pub(super) fn poll_frame(&mut self, now_ns: u64) -> Option<Frame> {
+        self.pipe.pop_front_if(|(at_ns, _)| *at_ns <= now_ns).map(|(_, frame)| frame)
+    }
+
+    /// When the next frame arrives.
+    pub(super) fn poll_timeout(&self) -> Option<u64> {
+        self.pipe.front().map(|(at_ns, _)| *at_ns)
+    }
+
+    pub(super) fn on_the_way(&self) -> u64 {
+        self.pipe.len() as u64
+    }
+
+    /// All that is on the way, in order.
+    pub(super) fn take_all(&mut self) -> Vec<Frame> {
+        self.pipe.drain(..).map(|(_, frame)| frame).collect()
+    }
+}

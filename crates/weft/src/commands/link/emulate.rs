@@ -1,0 +1,143 @@
+//! `weft link emulate`: a command behind a link.
+
+use super::report::Report;
+use super::spec::{self, INSIDE, OUTSIDE, Way};
+use super::world::{Ends, World};
+use crate::cli::{BackendName, EmulateArgs};
+use crate::compile::{Checked, Compiler};
+use crate::fault::Fault;
+use crate::running::{backend, node_fault};
+use crate::signals;
+use std::ffi::OsString;
+use std::io::Write as _;
+use std::os::unix::process::{CommandExt as _, ExitStatusExt as _};
+use std::process::{Child, Command, ExitStatus, Stdio};
+use std::sync::Arc;
+use std::sync::mpsc::Receiver;
+use std::time::{Duration, Instant};
+use weft_core::Interval;
+use weft_engine::Config;
+use weft_engine::packet::plan::PacketPlan;
+use weft_io::packet::namespace::ask_to_end;
+use weft_io::packet::port::OpenPort;
+use weft_io::{BUSY_POLL_MAX, Node, NodeConfig, Ports};
+use weft_lang::diagnostic::render_all;
+
+/// The variable that tells the command the address of the world.
+const WORLD: &str = "WEFT_WORLD";
+/// How often it is looked whether the command has ended.
+const LOOK_EVERY: Duration = Duration::from_millis(10);
+
+pub(crate) fn run(args: &EmulateArgs) -> Result<(), Fault> {
+    let (up, down) = Way::both(args)?;
+    let checked = spec::program(&up, &down)?;
+    let world = World::make()?;
+    let stop = signals::terminations()?;
+    let (ports, ends) = world.open([INSIDE, OUTSIDE])?;
+    let mut node = start(&checked, ports, &up, &down, args.seed)?;
+    say(&world, ends, &up, &down);
+    let begun = Instant::now();
+    let far = args.far.as_deref().map(Far::start).transpose()?;
+    let status = world.inside.run(|| spawn(&args.command, ends)).map_err(Fault::environment)?;
+    let status = status.and_then(|child| wait(child, &stop, &mut node))?;
+    drop(far);
+    let took = begun.elapsed();
+    let stats = node.stats().map_err(|error| node_fault(&error))?;
+    node.stop(Duration::ZERO);
+    let packets = stats.packets.unwrap_or_default();
+    let report = Report { up: &up, down: &down, packets: &packets, took, status };
+    if args.json {
+        // Whoever closed it does not want it.
+        let _ = writeln!(std::io::stdout(), "{}", report.data());
+    } else {
+        eprint!("{}", report.text());
+    }
+    match status_of(status) {
+        0 => Ok(()),
+        status => Err(Fault::Passed(status)),
+    }
+}
+
+/// Has the packets go both ways.
+fn start(checked: &Checked, ports: [OpenPort; 2], up: &Way, down: &Way, seed: u64) -> Result<Node, Fault> {
+    let network = checked.network.as_ref().expect("what is not right was told");
+    let compiler = Compiler::new(backend(BackendName::Jit)?, 1);
+    let compiled = compiler.compile(network, &checked.sources, &[]).map_err(|diagnostics| {
+        eprint!("{}", render_all(&diagnostics, &checked.sources, crate::commands::render_options()));
+        Fault::Told
+    })?;
+    let packets = compiled.packets.expect("the program has ports");
+    let mut links = packets.links.clone();
+    for (name, path) in spec::paths(up, down) {
+        let link = links.iter_mut().find(|link| link.name == name).expect("the program has both links");
+        link.path = Some(path);
+    }
+    let PacketPlan { version, ports: names, chains, .. } = &*packets;
+    let plan = PacketPlan { version: *version, ports: names.clone(), chains: chains.clone(), links };
+    let config = NodeConfig {
+        workers: 1,
+        busy_poll: Interval(BUSY_POLL_MAX.0),
+        engine: Config { seed, ..Config::default() },
+    };
+    let ports = Ports { plan: Arc::new(plan), open: ports.into(), first: 0 };
+    Node::start(&config, &compiled.plan, Some(ports)).map_err(|error| node_fault(&error))
+}
+
+fn say(world: &World, ends: Ends, up: &Way, down: &Way) {
+    let there = if world.is_own { " (a namespace, as you are not root: see --far)" } else { "" };
+    eprintln!("link: the world is {}{there}, the command is {}", ends.outside, ends.inside);
+    eprintln!("  up    {}\n  down  {}", up.told(), down.told());
+}
+
+/// Starts the command in the namespace that the thread is in.
+fn spawn(command: &[OsString], ends: Ends) -> Result<Child, Fault> {
+    let shell = || std::env::var_os("SHELL").unwrap_or_else(|| "/bin/sh".into());
+    let (program, arguments) = match command.split_first() {
+        Some((program, arguments)) => (program.clone(), arguments),
+        None => (shell(), &[][..]),
+    };
+    let child = Command::new(&program).args(arguments).env(WORLD, ends.outside.to_string()).spawn();
+    child.map_err(|error| Fault::Input(format!("{}: {error}", program.display())))
+}
+
+/// Waits for the command, which is asked to end if we are.
+fn wait(mut child: Child, stop: &Receiver<()>, node: &mut Node) -> Result<ExitStatus, Fault> {
+    loop {
+        if let Some(status) = child.try_wait().map_err(Fault::environment)? {
+            return Ok(status);
+        }
+        if stop.recv_timeout(LOOK_EVERY).is_ok() {
+            ask_to_end(&child, false);
+        }
+        if !node.is_alive() {
+            ask_to_end(&child, false);
+            let why = node.take_port_error().map_or("the link has failed".to_owned(), |why| why.to_string());
+            return Err(Fault::environment(why));
+        }
+    }
+}
+
+/// As shells give it: 128 and the signal, if one ended it.
+fn status_of(status: ExitStatus) -> u8 {
+    let code = status.code().or(status.signal().map(|signal| 128 + signal));
+    code.and_then(|code| u8::try_from(code).ok()).unwrap_or(1)
+}
+
+/// What runs at the other end; it ends with this value.
+struct Far(Child);
+
+impl Far {
+    fn start(command: &str) -> Result<Self, Fault> {
+        let mut shell = Command::new("sh");
+        shell.args(["-c", command]).stdin(Stdio::null()).process_group(0);
+        shell.spawn().map(Self).map_err(|error| Fault::environment(format!("sh: {error}")))
+    }
+}
+
+impl Drop for Far {
+    fn drop(&mut self) {
+        ask_to_end(&self.0, true);
+        // It cannot fail: it is our child, and was not waited for.
+        let _ = self.0.wait();
+    }
+}

@@ -1,0 +1,157 @@
+//! What went through an emulated link.
+
+use super::spec::{DOWN, INSIDE, OUTSIDE, UP, Way, told_rate};
+use crate::commands::{count, grouped};
+use crate::running::link_drops;
+use crate::table::{Align, Table};
+use core::fmt::Write as _;
+use serde_json::{Value, json};
+use std::os::unix::process::ExitStatusExt as _;
+use std::process::ExitStatus;
+use std::time::Duration;
+use weft_engine::queue::LineCount;
+use weft_io::packet::{LinkReport, PacketNodeStats, PortReport};
+use weft_ir::queue::Verdict;
+
+/// The figures of one run.
+pub(super) struct Report<'r> {
+    pub(super) up: &'r Way,
+    pub(super) down: &'r Way,
+    pub(super) packets: &'r PacketNodeStats,
+    /// How long the command ran.
+    pub(super) took: Duration,
+    pub(super) status: ExitStatus,
+}
+
+/// One way, with the port by which it leaves.
+struct Direction<'r> {
+    name: &'static str,
+    way: &'r Way,
+    link: &'r LinkReport,
+    to: &'r PortReport,
+}
+
+impl<'r> Report<'r> {
+    /// As data.
+    pub(super) fn data(&self) -> Value {
+        let directions = self.directions().map(|one| (one.name.to_owned(), self.direction(&one)));
+        json!({
+            "seconds": self.took.as_secs_f64(),
+            "status": self.status.code(),
+            "signal": self.status.signal(),
+            "links": directions.collect::<serde_json::Map<_, _>>(),
+        })
+    }
+
+    /// As a person reads it.
+    pub(super) fn text(&self) -> String {
+        use Align::{Left, Right};
+        let columns = [
+            ("link", Left),
+            ("packets", Right),
+            ("through", Right),
+            ("rate", Right),
+            ("dropped", Right),
+            ("lost", Right),
+            ("marked", Right),
+            ("waited p50", Right),
+            ("p90", Right),
+            ("p99", Right),
+        ];
+        let mut table = Table::new(&columns);
+        let mut lines =
+            Table::new(&[("link", Left), ("queue", Left), ("line", Right), ("", Left), ("packets", Right)]);
+        for one in self.directions() {
+            let (stats, counts) = (&one.link.stats, &one.link.stats.counts);
+            let ms = |ns: u64| format!("{:.2} ms", ns as f64 / 1e6);
+            let mut cells = vec![
+                one.name.to_owned(),
+                grouped(counts.arrived),
+                grouped(one.to.device.sent),
+                told_rate(self.rate(&one) as u64),
+                grouped(counts.dropped()),
+                grouped(stats.lost),
+                grouped(counts.marked),
+            ];
+            cells.extend(stats.waited_ns.map(ms));
+            table.row(cells);
+            for line in &stats.lines {
+                let (queue, at, verdict) = line_of(&one, line);
+                let cells = vec![
+                    one.name.to_owned(),
+                    queue,
+                    at.to_string(),
+                    verdict.to_owned(),
+                    grouped(line.packets),
+                ];
+                lines.row(cells);
+            }
+        }
+        let ended = match (self.status.code(), self.status.signal()) {
+            (_, Some(signal)) => format!("by signal {signal}"),
+            (code, None) => format!("with {}", code.unwrap_or(0)),
+        };
+        let mut text = format!("\nlink: the command ended {ended} after {:.1} s\n", self.took.as_secs_f64());
+        text.push_str(&table.render());
+        if !lines.render().is_empty() {
+            let _ = write!(text, "\n{}", lines.render());
+        }
+        for one in self.directions() {
+            let (left, overrun) = (one.link.stats.on_the_way + one.link.stats.counts.queued, one.to.full);
+            if left > 0 {
+                let _ = writeln!(text, "{}: {} had not arrived by then", one.name, count(left, "packet"));
+            }
+            if overrun > 0 {
+                let _ = writeln!(text, "{}: {} found no room at the end", one.name, count(overrun, "packet"));
+            }
+        }
+        text
+    }
+
+    fn direction(&self, one: &Direction<'_>) -> Value {
+        let (stats, counts) = (&one.link.stats, &one.link.stats.counts);
+        let lines = stats.lines.iter().map(|line| {
+            let (queue, at, verdict) = line_of(one, line);
+            json!({ "queue": queue, "line": at, "verdict": verdict, "packets": line.packets })
+        });
+        let [p50, p90, p99] = stats.waited_ns.map(|ns| ns as f64 / 1e6);
+        json!({
+            "queue": one.way.queue,
+            "rate_bits_per_s": one.way.bits_per_s(),
+            "delay_ms": one.way.path.delay_ns as f64 / 1e6,
+            "loss": one.way.path.loss,
+            "arrived": counts.arrived,
+            "sent": counts.sent,
+            "queued": counts.queued,
+            "on_the_way": stats.on_the_way,
+            "lost": stats.lost,
+            "dropped": link_drops(counts).collect::<std::collections::BTreeMap<_, _>>(),
+            "marked": counts.marked,
+            "through": one.to.device.sent,
+            "through_bytes": one.to.device.sent_bytes,
+            "through_bits_per_s": self.rate(one),
+            "waited_ms": { "p50": p50, "p90": p90, "p99": p99 },
+            "lines": lines.collect::<Vec<_>>(),
+        })
+    }
+
+    /// Bits a second that got through, over all the time.
+    fn rate(&self, one: &Direction<'_>) -> f64 {
+        one.to.device.sent_bytes as f64 * 8.0 / self.took.as_secs_f64().max(1e-9)
+    }
+
+    fn directions(&self) -> impl Iterator<Item = Direction<'r>> {
+        let packets = self.packets;
+        let of = move |(name, port, way): (&'static str, &str, &'r Way)| {
+            let link = packets.links.iter().find(|link| link.plan.name == name)?;
+            let to = packets.ports.iter().find(|one| one.config.name == port)?;
+            Some(Direction { name, way, link, to })
+        };
+        [(UP, OUTSIDE, self.up), (DOWN, INSIDE, self.down)].into_iter().filter_map(of)
+    }
+}
+
+fn line_of(one: &Direction<'_>, line: &LineCount) -> (String, u32, &'static str) {
+    let queue = one.link.plan.program.levels[usize::from(line.level)].name.clone();
+    (queue, line.line, if line.verdict == Verdict::Mark { "marked" } else { "dropped" })
+}

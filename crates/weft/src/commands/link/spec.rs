@@ -1,0 +1,225 @@
+//! What a link is to be like, as the command line says it.
+
+use crate::cli::EmulateArgs;
+use crate::compile::{Checked, check_files};
+use crate::fault::Fault;
+use crate::library;
+use crate::source::{Files, require};
+use crate::trace_file;
+use core::fmt::Write as _;
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::PathBuf;
+use std::rc::Rc;
+use weft_engine::packet::path::Path;
+use weft_lang::diagnostic::render_all;
+use weft_sim::net::Trace;
+
+/// The fastest link.
+const RATE_MAX: f64 = 1e12;
+/// The longest way: there and back it is longer than to the moon, and what is on it takes memory.
+const DELAY_S_MAX: f64 = 10.0;
+/// The queue where none is named.
+const PLAIN: &str = "fifo";
+/// Where the library has its queues.
+const LIBRARY: &str = "library/queues/";
+/// What the program that joins both ends is called in diagnostics.
+const PROGRAM: &str = "(weft link emulate)";
+/// Its ports.
+pub(super) const INSIDE: &str = "inside";
+pub(super) const OUTSIDE: &str = "outside";
+/// Its links, and what they are called in the summary.
+pub(super) const UP: &str = "up";
+pub(super) const DOWN: &str = "down";
+
+/// One direction.
+pub(super) struct Way {
+    pub(super) rate: Option<u64>,
+    pub(super) path: Path,
+    /// The trace's file.
+    trace: Option<PathBuf>,
+    /// As a link names it.
+    pub(super) queue: String,
+    /// The file that it is in.
+    import: String,
+}
+
+/// Bits a second of `15mbit`.
+pub(crate) fn rate(text: &str) -> Result<u64, String> {
+    const UNITS: [(&str, f64); 4] = [("gbit", 1e9), ("mbit", 1e6), ("kbit", 1e3), ("bit", 1.0)];
+    let lower = text.trim().to_ascii_lowercase();
+    let bits = number(lower.strip_suffix("/s").unwrap_or(&lower), &UNITS).map(f64::round);
+    let bits = bits.filter(|bits| (1.0..=RATE_MAX).contains(bits));
+    bits.map(|bits| bits as u64).ok_or_else(|| "a rate is like 15mbit: bit, kbit, mbit or gbit".to_owned())
+}
+
+/// Nanoseconds of `30ms`.
+pub(crate) fn delay(text: &str) -> Result<u64, String> {
+    const UNITS: [(&str, f64); 4] = [("ns", 1e-9), ("us", 1e-6), ("ms", 1e-3), ("s", 1.0)];
+    let seconds = number(text.trim(), &UNITS).filter(|s| (0.0..=DELAY_S_MAX).contains(s));
+    seconds
+        .map(|seconds| (seconds * 1e9).round() as u64)
+        .ok_or_else(|| format!("a delay is like 30ms: us, ms or s, {DELAY_S_MAX} s at most"))
+}
+
+/// The part of one that `1%` or `0.01` is.
+pub(crate) fn share(text: &str) -> Result<f64, String> {
+    let (digits, of) = text.trim().strip_suffix('%').map_or((text, 1.0), |digits| (digits, 100.0));
+    let share = digits.trim().parse::<f64>().ok().map(|n| n / of).filter(|n| (0.0..=1.0).contains(n));
+    share.ok_or_else(|| "a share is like 1% or 0.01".to_owned())
+}
+
+fn number(text: &str, units: &[(&str, f64)]) -> Option<f64> {
+    let (digits, unit) =
+        units.iter().find_map(|(unit, of)| text.strip_suffix(unit).map(|digits| (digits.trim(), *of)))?;
+    digits.parse::<f64>().ok().map(|n| n * unit)
+}
+
+impl Way {
+    /// The way up and the way down.
+    ///
+    /// # Errors
+    /// A trace cannot be read or is not right; a file has no queue.
+    pub(super) fn both(args: &EmulateArgs) -> Result<(Self, Self), Fault> {
+        let a = args;
+        let up = (a.up_rate, a.up_delay, a.up_loss, &a.up_trace, &a.up_queue);
+        let down = (a.down_rate, a.down_delay, a.down_loss, &a.down_trace, &a.down_queue);
+        let way = |(rate, delay, loss, trace, queue): (_, Option<u64>, Option<f64>, &Option<PathBuf>, _)| {
+            // What is said of one direction, rate or trace, stands for what is said of both.
+            let is_own = Option::is_some(&rate) || trace.is_some();
+            let rate = if is_own { rate } else { a.rate };
+            let trace = if is_own { trace.clone() } else { a.trace.clone() };
+            let queue = Option::as_deref(queue).or(a.queue.as_deref()).unwrap_or(PLAIN);
+            let (queue, import) = queue_of(queue)?;
+            let path = Path {
+                delay_ns: delay.or(a.delay).unwrap_or(0),
+                loss: loss.or(a.loss).unwrap_or(0.0),
+                trace: trace.as_deref().map(trace_file::read).transpose()?,
+            };
+            Ok(Self { rate, path, trace, queue, import })
+        };
+        Ok((way(up)?, way(down)?))
+    }
+
+    /// As a person reads it.
+    pub(super) fn told(&self) -> String {
+        let mut parts = Vec::new();
+        match (self.rate, &self.trace, &self.path.trace) {
+            (_, Some(file), Some(trace)) => {
+                parts.push(format!("{} ({})", file.display(), told_rate(mean_rate(trace))));
+            }
+            (Some(rate), ..) => parts.push(told_rate(rate)),
+            (None, ..) => parts.push("any rate".to_owned()),
+        }
+        parts.push(format!("{} ms", self.path.delay_ns as f64 / 1e6));
+        if self.path.loss > 0.0 {
+            parts.push(format!("{} % lost", self.path.loss * 100.0));
+        }
+        parts.push(self.queue.clone());
+        parts.join(", ")
+    }
+
+    /// Bits a second: those of the link, or of its trace on average.
+    pub(super) fn bits_per_s(&self) -> Option<u64> {
+        self.rate.or(self.path.trace.as_deref().map(mean_rate))
+    }
+}
+
+fn mean_rate(trace: &Trace) -> u64 {
+    (trace.rate() * (weft_engine::packet::path::OPPORTUNITY_BYTES * 8) as f64) as u64
+}
+
+/// `15 Mbit/s`
+pub(super) fn told_rate(bits_per_s: u64) -> String {
+    match bits_per_s {
+        0..1_000 => format!("{bits_per_s} bit/s"),
+        1_000..1_000_000 => format!("{} kbit/s", rounded(bits_per_s as f64 / 1e3)),
+        1_000_000..1_000_000_000 => format!("{} Mbit/s", rounded(bits_per_s as f64 / 1e6)),
+        _ => format!("{} Gbit/s", rounded(bits_per_s as f64 / 1e9)),
+    }
+}
+
+fn rounded(n: f64) -> f64 {
+    (n * 100.0).round() / 100.0
+}
+
+/// The program that joins both ends by these ways, checked.
+///
+/// # Errors
+/// It is not right: a queue is not there, or does not take its arguments. What is wrong has been told.
+pub(super) fn program(up: &Way, down: &Way) -> Result<Checked, Fault> {
+    let mut text = String::new();
+    for import in BTreeSet::from([&up.import, &down.import]) {
+        let _ = writeln!(text, "IMPORT '{}';", import.replace('\'', "''"));
+    }
+    for port in [INSIDE, OUTSIDE] {
+        let _ = writeln!(text, "CREATE PORT {port} ON tun '{port}';");
+    }
+    let _ = writeln!(text, "CREATE CHAIN outwards ON PORT {INSIDE} -> {OUTSIDE} AS END;");
+    let _ = writeln!(text, "CREATE CHAIN inwards ON PORT {OUTSIDE} -> {INSIDE} AS END;");
+    for (name, port, way) in [(UP, OUTSIDE, up), (DOWN, INSIDE, down)] {
+        let rate = way.rate.map_or(String::new(), |rate| format!("RATE '{rate} bit/s' "));
+        let _ = writeln!(text, "CREATE LINK {name} ON PORT {port} {rate}QUEUE {};", way.queue);
+    }
+    let open = Rc::new(BTreeMap::from([(PROGRAM.to_owned(), text)]));
+    let checked = check_files(PROGRAM, &mut Files::with_open(&open));
+    let shown = render_all(&checked.diagnostics, &checked.sources, crate::commands::render_options());
+    eprint!("{shown}");
+    if checked.network.is_none() { Err(Fault::told(checked.at_fault)) } else { Ok(checked) }
+}
+
+/// A queue as a link names it, and the file that it is in.
+fn queue_of(named: &str) -> Result<(String, String), Fault> {
+    let (name, arguments) = named.split_at(named.find('(').unwrap_or(named.len()));
+    let name = name.trim();
+    if !name.contains(['/', '.']) {
+        let import = format!("{LIBRARY}{name}.weft");
+        if library::text(&import).is_none() {
+            let names = library::paths().filter_map(|path| path.strip_prefix(LIBRARY)?.strip_suffix(".weft"));
+            let names: Vec<_> = names.collect();
+            let what = format!("the library has no queue `{name}`; it has {}", names.join(", "));
+            return Err(Fault::Input(what));
+        }
+        return Ok((named.to_owned(), import));
+    }
+    require(name)?;
+    let checked = check_files(name, &mut Files::on_disk());
+    eprint!("{}", render_all(&checked.diagnostics, &checked.sources, crate::commands::render_options()));
+    let network = checked.network.ok_or_else(|| Fault::told(checked.at_fault))?;
+    let last = network.queues.last();
+    let queue = last.ok_or_else(|| Fault::Input(format!("{name}: it creates no queue")))?;
+    Ok((format!("{} {arguments}", queue.name).trim().to_owned(), name.to_owned()))
+}
+
+/// Both ways with the parts that a program has no words for.
+pub(super) fn paths(up: &Way, down: &Way) -> [(&'static str, Path); 2] {
+    [(UP, up.path.clone()), (DOWN, down.path.clone())]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A link would be a thousand times faster or longer than it was asked to be.
+    #[test]
+    fn units_are_what_they_say() {
+        assert_eq!(rate("15mbit"), Ok(15_000_000));
+        assert_eq!(rate("1.5 Gbit/s"), Ok(1_500_000_000));
+        assert_eq!(rate("64kbit"), Ok(64_000));
+        assert_eq!(
+            (delay("30ms"), delay("500us"), delay("1.5 s")),
+            (Ok(30_000_000), Ok(500_000), Ok(1_500_000_000))
+        );
+        assert_eq!((share("1%"), share("0.25"), share("100 %")), (Ok(0.01), Ok(0.25), Ok(1.0)));
+        for text in ["", "15", "fast", "-1mbit", "0bit", "1e99gbit", "nanmbit", "15mbyte"] {
+            assert!(rate(text).is_err(), "{text}");
+        }
+        for text in ["", "30", "-1ms", "11s", "nans", "1h"] {
+            assert!(delay(text).is_err(), "{text}");
+        }
+        for text in ["", "101%", "-1%", "2", "nan", "%"] {
+            assert!(share(text).is_err(), "{text}");
+        }
+        assert_eq!(told_rate(15_000_000), "15 Mbit/s");
+        assert_eq!(told_rate(1_234_567), "1.23 Mbit/s");
+    }
+}

@@ -1,0 +1,96 @@
+//! The two ends of an emulated link: a network namespace for the command, and the world.
+//!
+//! Each end has a TUN device whose other side is ours. Both go with this process, whatever ends it; the namespace goes
+//! with the last process in it.
+
+use crate::fault::Fault;
+use core::net::{IpAddr, Ipv4Addr};
+use std::fs;
+use weft_io::packet::OpenError;
+use weft_io::packet::interface;
+use weft_io::packet::namespace::Namespace;
+use weft_io::packet::port::{self, Driver, OpenPort, PortConfig};
+
+/// Links that may be emulated at once in one namespace.
+const WORLDS_MAX: u8 = 255;
+/// An address for each end, in the range that is for carriers' own (RFC 6598).
+const NETWORK: [u8; 2] = [100, 64];
+const PREFIX: u8 = 30;
+
+/// Both ends.
+pub(super) struct World {
+    pub(super) inside: Namespace,
+    /// The world is a namespace of ours, too.
+    pub(super) is_own: bool,
+}
+
+/// The addresses of both ends.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Ends {
+    pub(super) outside: Ipv4Addr,
+    pub(super) inside: Ipv4Addr,
+}
+
+impl World {
+    /// Makes the namespace of the command, and one for the world where this user may not change that of the machine.
+    /// The process must not have threads yet.
+    pub(super) fn make() -> Result<Self, Fault> {
+        let is_own = !may_make_networks();
+        if is_own {
+            Namespace::enter_own().map_err(|error| fault(&error))?;
+        }
+        let inside = Namespace::make().map_err(|error| fault(&error))?;
+        Ok(Self { inside, is_own })
+    }
+
+    /// Makes the device of each end; the first is the command's.
+    pub(super) fn open(&self, names: [&str; 2]) -> Result<([OpenPort; 2], Ends), Fault> {
+        let [inside, outside] = [("link0", Some(self.inside.path())), ("weft%d", None)];
+        let config = |name: &str, (device, namespace): (&str, Option<String>)| PortConfig {
+            name: name.to_owned(),
+            driver: Driver::Tun,
+            device: device.to_owned(),
+            namespace,
+            queues: Some(1),
+        };
+        let ports = [config(names[0], inside), config(names[1], outside)];
+        let opened = port::open_all(&ports, 1).map_err(|(_, error)| fault(&error))?;
+        let ports: [OpenPort; 2] =
+            opened.try_into().unwrap_or_else(|_| unreachable!("a device for each port"));
+        let ends = free_addresses()?;
+        let (address, route) = (interface::add_address, interface::add_default_route);
+        address(ports[1].device(), IpAddr::V4(ends.outside), PREFIX).map_err(|error| fault(&error))?;
+        let device = ports[0].device();
+        let inner = || address(device, IpAddr::V4(ends.inside), PREFIX).and_then(|()| route(device));
+        self.inside.run(inner).and_then(|done| done).map_err(|error| fault(&error))?;
+        Ok((ports, ends))
+    }
+}
+
+fn fault(error: &OpenError) -> Fault {
+    let fault = Fault::environment(format!("`{}`: cannot {}: {}", error.name, error.doing, error.error));
+    match error.help {
+        Some(help) => fault.with_help(help),
+        None => fault,
+    }
+}
+
+/// Whether this process may make interfaces and namespaces: it has `CAP_NET_ADMIN` and `CAP_SYS_ADMIN`.
+fn may_make_networks() -> bool {
+    const WANTED: u64 = 1 << 12 | 1 << 21;
+    let status = fs::read_to_string("/proc/self/status").unwrap_or_default();
+    let held = status.lines().find_map(|line| line.strip_prefix("CapEff:"));
+    held.and_then(|held| u64::from_str_radix(held.trim(), 16).ok())
+        .is_some_and(|held| held & WANTED == WANTED)
+}
+
+/// Addresses that no other link has here: links can stand within links, and beside each other.
+fn free_addresses() -> Result<Ends, Fault> {
+    let routes = fs::read_to_string("/proc/thread-self/net/route").unwrap_or_default();
+    let taken: Vec<&str> = routes.lines().filter_map(|line| line.split_ascii_whitespace().nth(1)).collect();
+    let [a, b] = NETWORK;
+    let is_free = |nth: &u8| !taken.contains(&&*format!("{:08X}", u32::from_ne_bytes([a, b, *nth, 0])));
+    let nth = (0..WORLDS_MAX).find(is_free);
+    let nth = nth.ok_or_else(|| Fault::environment("all addresses for links are taken here"))?;
+    Ok(Ends { outside: Ipv4Addr::new(a, b, nth, 1), inside: Ipv4Addr::new(a, b, nth, 2) })
+}

@@ -1,0 +1,174 @@
+//! `weft link emulate`: programs behind a link that is slower and longer than they know.
+//!
+//! The programs are this very binary, started once more with [`PORT`] set: the world (`far_end`) answers datagrams and
+//! gives bytes to whoever connects, the command (`near_end`) measures both.
+
+use crate::node::{Folder, output, weft};
+use serde_json::Value;
+use std::io::{Read as _, Write as _};
+use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream, UdpSocket};
+use std::sync::{Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+/// The port of the far end. Without it, the ends are no tests of their own.
+const PORT: &str = "WEFT_TEST_LINK_PORT";
+/// What the far end gives.
+const STREAM_BYTES: usize = 3 << 20;
+const WAIT: Duration = Duration::from_secs(20);
+/// One link at a time: its devices are those of the machine.
+static ALONE: Mutex<()> = Mutex::new(());
+
+fn port() -> Option<u16> {
+    std::env::var(PORT).ok()?.parse().ok()
+}
+
+/// A command that runs one of the ends.
+fn end(name: &str) -> Vec<String> {
+    let binary = std::env::current_exe().expect("it runs").display().to_string();
+    [&binary, "--exact", &format!("link::{name}"), "--nocapture", "--test-threads", "1"]
+        .map(str::to_owned)
+        .into()
+}
+
+/// No test by itself: what is at the other end of the link.
+#[test]
+fn far_end() {
+    let Some(port) = port() else { return };
+    let echo = UdpSocket::bind((Ipv4Addr::UNSPECIFIED, port)).expect("it is free");
+    let listener = TcpListener::bind((Ipv4Addr::UNSPECIFIED, port)).expect("it is free");
+    std::thread::spawn(move || {
+        let mut buffer = [0; 64];
+        while let Ok((n, from)) = echo.recv_from(&mut buffer) {
+            let _ = echo.send_to(&buffer[..n], from);
+        }
+    });
+    while let Ok((mut stream, _)) = listener.accept() {
+        let _ = stream.write_all(&vec![7; STREAM_BYTES]);
+    }
+}
+
+/// No test by itself: what runs behind the link. It says what it measured.
+#[test]
+fn near_end() {
+    let Some(port) = port() else { return };
+    let world: Ipv4Addr = std::env::var("WEFT_WORLD").expect("it is told").parse().expect("an address");
+    let far = SocketAddr::from((world, port));
+    let begun = Instant::now();
+    let mut stream = loop {
+        match TcpStream::connect_timeout(&far, WAIT) {
+            Ok(stream) => break stream,
+            // It has not come up yet.
+            Err(_) if begun.elapsed() < WAIT => std::thread::sleep(Duration::from_millis(20)),
+            Err(error) => panic!("{error}"),
+        }
+    };
+    let echo = UdpSocket::bind((Ipv4Addr::UNSPECIFIED, 0)).expect("a port is free");
+    echo.set_read_timeout(Some(WAIT)).expect("it is one");
+    let mut buffer = vec![0; 1 << 16];
+    let (mut bytes, mut half) = (0, None);
+    while bytes < STREAM_BYTES {
+        let n = stream.read(&mut buffer).expect("it arrives");
+        assert!(n > 0, "it ends too early");
+        bytes += n;
+        if bytes > STREAM_BYTES / 2 {
+            half.get_or_insert((Instant::now(), bytes));
+        }
+    }
+    let (since, first) = half.expect("there was one");
+    let bits_per_s = (bytes - first) as f64 * 8.0 / since.elapsed().as_secs_f64();
+    let rtt = || {
+        let begun = Instant::now();
+        echo.send_to(b"ping", far).expect("it leaves");
+        let _ = echo.recv_from(&mut [0; 64]).expect("it comes back");
+        begun.elapsed().as_secs_f64() * 1e3
+    };
+    let rtt_ms = std::iter::repeat_with(rtt).take(10).fold(f64::MAX, f64::min);
+    writeln!(std::io::stdout(), "measured {bits_per_s} {rtt_ms}").expect("it is heard");
+}
+
+/// If this failed, a program would be tried behind another link than was asked for, and its author would believe it.
+#[test]
+fn a_command_sees_the_rate_and_the_delay_that_were_asked_for() {
+    if std::fs::File::open("/dev/net/tun").is_err() {
+        return eprintln!("skipped: no TUN devices here");
+    }
+    let _alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
+    let folder = Folder::new();
+    let far = end("far_end").join(" ");
+    let mut emulate = weft(&folder);
+    let port = 20_000 + std::process::id() % 20_000;
+    emulate.env(PORT, port.to_string()).args(["link", "emulate", "--json", "--delay", "20ms", "--far", &far]);
+    emulate.args(["--up-rate", "5mbit", "--down-rate", "20mbit", "--queue", "codel (target = '10 ms')"]);
+    let done = output(emulate.arg("--").args(end("near_end")));
+    let (told, said) = (String::from_utf8_lossy(&done.stdout), String::from_utf8_lossy(&done.stderr));
+    if said.contains("cannot make a user namespace") {
+        return eprintln!("skipped: {said}");
+    }
+    assert!(done.status.success(), "{told}\n{said}");
+    let measured = told.lines().find_map(|line| line.split_once("measured ")).expect("it measures").1;
+    let figures: Vec<f64> = measured.split(' ').map(|word| word.parse().expect("a number")).collect();
+    // 52 bytes of each 1500 are headers.
+    assert!((15e6..19.8e6).contains(&figures[0]), "{measured}: {told}");
+    assert!((40.0..60.0).contains(&figures[1]), "{measured}");
+    let summary: Value =
+        serde_json::from_str(told.lines().last().expect("there is a summary")).expect("data");
+    let down = &summary["links"]["down"];
+    assert!(down["through_bytes"].as_u64() > Some(STREAM_BYTES as u64), "{summary}");
+    assert_eq!(down["queue"], "codel (target = '10 ms')");
+    assert_eq!(down["rate_bits_per_s"], 20_000_000);
+    let number = |name: &str| down[name].as_u64().expect("a number");
+    let dropped: u64 =
+        down["dropped"].as_object().expect("by reason").values().filter_map(Value::as_u64).sum();
+    assert_eq!(number("arrived"), number("sent") + number("queued") + dropped, "{summary}");
+    assert_eq!(number("sent"), number("through") + number("lost") + number("on_the_way"), "{summary}");
+}
+
+/// A script could not tell that the program behind the link failed, or the machine would be left with its devices.
+#[test]
+fn the_command_s_status_is_passed_on_and_nothing_stays_behind() {
+    if std::fs::File::open("/dev/net/tun").is_err() {
+        return eprintln!("skipped: no TUN devices here");
+    }
+    let _alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
+    let folder = Folder::new();
+    let run = |args: &[&str]| {
+        let done = output(weft(&folder).args(["link", "emulate"]).args(args));
+        (done.status.code(), String::from_utf8_lossy(&done.stderr).into_owned())
+    };
+    let (status, told) = run(&["--loss", "100%", "--", "sh", "-c", "exit 42"]);
+    if told.contains("cannot make a user namespace") {
+        return eprintln!("skipped: {told}");
+    }
+    assert_eq!(status, Some(42), "{told}");
+    assert!(told.contains("ended with 42"), "{told}");
+    let (status, told) = run(&["--", "sh", "-c", "kill -KILL $$"]);
+    assert_eq!(status, Some(128 + 9), "{told}");
+    let (_, told) = run(&["--", "sh", "-c", "cat /proc/net/dev >&2"]);
+    assert!(told.contains("link0:") && !told.contains("eth0"), "{told}");
+    let (status, told) = run(&["--", "/no/such/program"]);
+    assert_eq!(status, Some(1), "{told}");
+    assert!(!std::fs::read_to_string("/proc/net/dev").expect("it is there").contains("weft0"));
+}
+
+/// A user with a broken trace, or a queue that is not there, would not be told what to mend.
+#[test]
+fn what_is_wrong_with_a_link_is_told_before_anything_runs() {
+    let folder = Folder::new();
+    let trace = folder.write("broken.down", "1\n2\nfast\n");
+    let run = |args: &[&str]| {
+        let done = output(weft(&folder).args(["link", "emulate"]).args(args).args(["--", "true"]));
+        (done.status.code(), String::from_utf8_lossy(&done.stderr).into_owned())
+    };
+    let (status, told) = run(&["--trace", &trace.display().to_string()]);
+    assert_eq!(status, Some(1));
+    assert!(told.contains("line 3: `fast` is not a whole number of milliseconds"), "{told}");
+    let (status, told) = run(&["--queue", "codle"]);
+    assert_eq!(status, Some(1));
+    assert!(told.contains("no queue `codle`") && told.contains(" codel,"), "{told}");
+    let (status, told) = run(&["--rate", "15"]);
+    assert_eq!(status, Some(2));
+    assert!(told.contains("15mbit"), "{told}");
+    let own = folder.write("own.weft", "-- No queue.\n");
+    let (status, told) = run(&["--queue", &own.display().to_string()]);
+    assert!(status == Some(1) && told.contains("creates no queue"), "{told}");
+}
