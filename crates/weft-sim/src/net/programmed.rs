@@ -23,6 +23,11 @@ impl<C: QueueCode> Programmed<C> {
         Self { queue: Queue::new(program, code, 0, seed), items: Vec::new() }
     }
 
+    /// Chance from elsewhere, as [`Queue::draw_from`] takes it.
+    pub fn draw_from(&mut self, random: impl FnMut() -> f64 + Send + 'static) {
+        self.queue.draw_from(random);
+    }
+
     /// The queue itself, for its counters.
     pub fn queue(&self) -> &Queue<C> {
         &self.queue

@@ -34,6 +34,24 @@ static std::vector<Call> calls;
 static size_t at = 0;
 static Ptr<QueueDisc> queue;
 static FILE *answer;
+// How many flows have the common source of chance.
+static size_t shared = 0;
+
+// The test of ns-3 that may look into PIE, by its name: it gives all of them one source of chance.
+class PieQueueDiscTestCase {
+public:
+  static void Share(Ptr<QueueDisc> disc, Ptr<UniformRandomVariable> draws) {
+    DynamicCast<PieQueueDisc>(disc)->m_uv = draws;
+  }
+};
+
+static Ptr<UniformRandomVariable> draws;
+
+static Ptr<UniformRandomVariable> Draws() {
+  auto made = CreateObject<UniformRandomVariable>();
+  made->SetStream(7);
+  return made;
+}
 
 static void Tell(const char *what, Ptr<const QueueDiscItem> item) {
   auto numbered = dynamic_cast<const Numbered *>(PeekPointer(item));
@@ -47,15 +65,39 @@ static void Step() {
   const Call &call = calls[at++];
   if (call.kind == 'E') {
     queue->Enqueue(Create<Numbered>(Create<Packet>(call.len), call.id, call.flow));
+    // A flow's PIE is made with its first packet, for which it asks no chance.
+    for (; shared < queue->GetNQueueDiscClasses() && draws; shared++) {
+      PieQueueDiscTestCase::Share(queue->GetQueueDiscClass(shared)->GetQueueDisc(), draws);
+    }
   } else if (Ptr<QueueDiscItem> item = queue->Dequeue()) {
     Tell("sent", item);
   }
   if (at < calls.size()) {
     Simulator::Schedule(NanoSeconds(calls[at].now - call.now), &Step);
+  } else {
+    // The timer of PIE would go on for ever.
+    Simulator::Stop();
   }
 }
 
+static void SetPie(Ptr<QueueDisc> disc, const char *size) {
+  disc->SetAttribute("MaxSize", QueueSizeValue(QueueSize(size)));
+  disc->SetAttribute("QueueDelayReference", TimeValue(MilliSeconds(15)));
+  disc->SetAttribute("MaxBurstAllowance", TimeValue(MilliSeconds(150)));
+  disc->SetAttribute("Tupdate", TimeValue(MilliSeconds(15)));
+  disc->SetAttribute("A", DoubleValue(0.125));
+  disc->SetAttribute("B", DoubleValue(1.25));
+}
+
 int main(int, char **args) {
+  if (std::string(args[1]) == "draws") {
+    FILE *file = fopen(args[3], "w");
+    draws = Draws();
+    for (long left = atol(args[2]); left > 0; left--) {
+      fprintf(file, "%.17g\n", draws->GetValue());
+    }
+    return fclose(file);
+  }
   std::ifstream file(args[2]);
   for (Call call; file >> call.now >> call.kind >> call.id >> call.len >> call.flow;) {
     calls.push_back(call);
@@ -66,6 +108,21 @@ int main(int, char **args) {
     codel->SetAttribute("MinBytes", UintegerValue(1500));
     codel->SetAttribute("MaxSize", QueueSizeValue(QueueSize("1000p")));
     queue = codel;
+  } else if (std::string(args[1]) == "pie") {
+    queue = CreateObject<PieQueueDisc>();
+    SetPie(queue, "1000p");
+    PieQueueDiscTestCase::Share(queue, Draws());
+  } else if (std::string(args[1]) == "fq_pie") {
+    auto flows = CreateObject<FqPieQueueDisc>();
+    SetPie(flows, "10240p");
+    flows->SetQuantum(1514);
+    draws = Draws();
+    queue = flows;
+  } else if (std::string(args[1]) == "cobalt") {
+    auto cobalt = CreateObject<CobaltQueueDisc>();
+    cobalt->SetAttribute("MaxSize", QueueSizeValue(QueueSize(args[4])));
+    cobalt->AssignStreams(7);
+    queue = cobalt;
   } else {
     auto flows = CreateObject<FqCoDelQueueDisc>();
     flows->SetAttribute("MaxSize", QueueSizeValue(QueueSize("10240p")));
