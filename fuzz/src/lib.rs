@@ -17,7 +17,7 @@ use weft_core::native::{
 };
 use weft_core::schema::{Field, FieldKind, Message, Presence, Schema};
 use weft_core::{Interval, Time, Type, Value};
-use weft_engine::packet::plan::{ChainOn, PacketChain, PacketPlan};
+use weft_engine::packet::plan::{ChainOn, Outlet, PacketChain, PacketPlan};
 use weft_engine::packet::stats::Lost;
 use weft_engine::packet::{PacketConfig, PacketEngine};
 use weft_engine::state::StateStore;
@@ -383,10 +383,10 @@ fn read_offload(frame: &mut Frame, data: &mut &[u8]) {
 fn pass(program: ChainProgram, data: &[u8], read_meta: fn(&mut Frame, &mut &[u8]), look: impl Fn(&[u8])) {
     let Some((&batch, mut data)) = data.split_first() else { return };
     let mut staged = StateStore::new(1).stage();
-    let on = ChainOn { program, condition: None, ports: vec![0, 1], to: Some(1) };
+    let on = ChainOn { program, condition: None, ports: vec![0, 1], to: Some(Outlet::Port(1)) };
     let chain = PacketChain::build(1, on, &mut staged, &Interp).expect("it is well-formed");
     let ports = ["a", "b"].map(String::from).into();
-    let plan = PacketPlan { version: 1, ports, chains: vec![Arc::new(chain)], links: Vec::new() };
+    let plan = PacketPlan { version: 1, ports, chains: vec![Arc::new(chain)], ..PacketPlan::default() };
     let mut engine = PacketEngine::new(Time(1), PacketConfig::default(), Arc::new(plan));
     let mut pool = Pool::new(PoolConfig { small: 96, large: 1 });
     let (mut frames, mut n, mut are_single) = (Vec::new(), 0, true);

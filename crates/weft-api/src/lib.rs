@@ -248,6 +248,9 @@ pub struct Status {
 pub struct Packets {
     /// The ports, in the order of the program.
     pub ports: Vec<Port>,
+    /// Ports that stand together.
+    #[serde(default)]
+    pub groups: Vec<Group>,
     /// The chains on them.
     pub chains: Vec<PacketChain>,
     /// Packets that went no further for another reason than an element or a wire format, by reason.
@@ -283,6 +286,32 @@ pub struct Port {
     /// Why a capture ended before its end.
     #[serde(default)]
     pub broken: Option<String>,
+}
+
+/// Ports that stand together.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Group {
+    /// Its name.
+    pub name: String,
+    /// Which of them takes a packet: `all`, `select by flow()`, `failover`.
+    pub choice: String,
+    /// The ports, in the order of the program.
+    pub members: Vec<GroupMember>,
+}
+
+/// A port of a group.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct GroupMember {
+    /// The port.
+    pub port: String,
+    /// Its share beside those of others.
+    pub weight: u16,
+    /// Its link is up.
+    pub is_up: bool,
+    /// Packets that the group sent to it.
+    pub sent: u64,
+    /// Their bytes.
+    pub sent_bytes: u64,
 }
 
 /// Where the packets of a port wait.

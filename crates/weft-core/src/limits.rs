@@ -23,3 +23,9 @@ pub const SCAN_ROWS_MAX: u64 = 1 << 20;
 /// Operations that a handler may take at worst, each scan counted with all its rows: nobody else's call waits longer
 /// for a worker than about a second. One scan of [`SCAN_ROWS_MAX`] rows is well within it, one in another is not.
 pub const HANDLER_OPS_MAX: u64 = 100_000_000;
+
+/// Ports of a group.
+pub const GROUP_MEMBERS_MAX: usize = 64;
+
+/// The weights of all ports of a group together.
+pub const GROUP_WEIGHTS_MAX: u16 = 256;

@@ -15,7 +15,7 @@ use weft_core::abi::{Counters, Cx, Outcome, REGION_BODY, REGIONS, Slot, State};
 use weft_core::frame::{BATCH_MAX, Frame, Pool, PoolConfig};
 use weft_core::table::Row;
 use weft_core::{Time, checksum};
-use weft_engine::packet::plan::{ChainOn, PacketChain, PacketPlan};
+use weft_engine::packet::plan::{ChainOn, Outlet, PacketChain, PacketPlan};
 use weft_engine::packet::{PacketConfig, PacketEngine};
 use weft_engine::state::StateStore;
 use weft_ir::backend::{Backend as _, Program};
@@ -85,11 +85,11 @@ struct Whole {
 impl Whole {
     fn new(program: ChainProgram) -> Self {
         let mut staged = StateStore::new(1).stage();
-        let on = ChainOn { program, condition: None, ports: vec![0], to: Some(1) };
+        let on = ChainOn { program, condition: None, ports: vec![0], to: Some(Outlet::Port(1)) };
         let jit = Jit::new().expect("this machine is one that code is generated for");
         let chain = PacketChain::build(1, on, &mut staged, &jit).expect("it is well-formed");
         let ports = ["in", "out"].map(String::from).into();
-        let plan = PacketPlan { version: 1, ports, chains: vec![Arc::new(chain)], links: Vec::new() };
+        let plan = PacketPlan { version: 1, ports, chains: vec![Arc::new(chain)], ..PacketPlan::default() };
         let engine = PacketEngine::new(Time(1), PacketConfig::default(), Arc::new(plan));
         let mut pool = Pool::new(PoolConfig { small: 256, large: 0 });
         let template = packet();

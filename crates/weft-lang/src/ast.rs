@@ -26,8 +26,8 @@ pub use queue::{
 };
 
 pub use wire::{
-    EncapSet, Payload, PayloadChoice, PayloadLength, Port, Protocol, ProtocolClause, ProtocolUnion,
-    SwitchArm, UnionColumn, WireField, WireItem, WireRule, WireRuleKind, WireUntil, WireWidth,
+    EncapSet, Group, GroupChoice, Payload, PayloadChoice, PayloadLength, Port, Protocol, ProtocolClause,
+    ProtocolUnion, SwitchArm, UnionColumn, WireField, WireItem, WireRule, WireRuleKind, WireUntil, WireWidth,
 };
 
 /// One parsed file.
@@ -114,6 +114,8 @@ pub enum Item {
     Union(ProtocolUnion),
     /// `CREATE PORT ...;`
     Port(Port),
+    /// `CREATE GROUP ...;`
+    Group(Group),
     /// `CREATE QUEUE ... END;`
     Queue(Queue),
     /// `CREATE LINK ...;`
@@ -141,6 +143,7 @@ impl Item {
             Self::Protocol(item) => item.span,
             Self::Union(item) => item.span,
             Self::Port(item) => item.span,
+            Self::Group(item) => item.span,
             Self::Queue(item) => item.span,
             Self::Link(item) => item.span,
             Self::Drop(item) => item.span,
@@ -174,6 +177,8 @@ pub enum Kind {
     Protocol,
     /// Where frames come in and go out.
     Port,
+    /// Ports that stand together.
+    Group,
     /// A queue program.
     Queue,
     /// A port's way out, with a rate and a queue.

@@ -44,6 +44,8 @@ pub struct Network {
     pub routes: Vec<Route>,
     /// Where frames come in and go out.
     pub ports: Vec<Port>,
+    /// Ports that stand together.
+    pub groups: Vec<Group>,
     /// Wire formats; [`wire::ProtocolId`] is an index into it.
     pub protocols: Vec<wire::Protocol>,
     /// Names for one of several wire formats.
@@ -71,8 +73,24 @@ impl Network {
             Edge::Calls { from, to } => (self.listeners[*from].name.clone(), self.clusters[*to].name.clone()),
             Edge::Packets { ports, to, .. } => {
                 let names: Vec<&str> = ports.iter().map(|port| &*self.ports[*port].name).collect();
-                (names.join(", "), to.map(|to| self.ports[to].name.clone()).unwrap_or_default())
+                (names.join(", "), to.map(|to| self.outlet(to).to_owned()).unwrap_or_default())
             }
+        }
+    }
+
+    /// The name of a way out.
+    pub fn outlet(&self, outlet: Outlet) -> &str {
+        match outlet {
+            Outlet::Port(at) => &self.ports[at].name,
+            Outlet::Group(at) => &self.groups[at].name,
+        }
+    }
+
+    /// The ports of a way out.
+    pub fn ports_of(&self, outlet: Outlet) -> Vec<usize> {
+        match outlet {
+            Outlet::Port(at) => vec![at],
+            Outlet::Group(at) => self.groups[at].members.iter().map(|(port, _)| *port).collect(),
         }
     }
 
@@ -164,6 +182,39 @@ pub struct Port {
     pub options: Vec<Setting>,
     /// The whole item.
     pub span: Span,
+}
+
+/// Ports that stand together: a frame that is sent to them leaves by one, or by all.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Group {
+    /// Its name, which no port has.
+    pub name: String,
+    /// Which of them takes a frame.
+    pub choice: GroupChoice,
+    /// Indices into [`Network::ports`], at least one, each with its weight: 1 where the program does not say.
+    pub members: Vec<(usize, u16)>,
+    /// The whole item.
+    pub span: Span,
+}
+
+/// Which port of a group takes a frame, of those whose link is up.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum GroupChoice {
+    /// `ALL`: a copy leaves by each.
+    All,
+    /// `SELECT BY flow()`: the same for all frames of a flow, by weight.
+    Flow,
+    /// `FAILOVER`: the first.
+    First,
+}
+
+/// By what frames leave.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Outlet {
+    /// An index into [`Network::ports`].
+    Port(usize),
+    /// An index into [`Network::groups`].
+    Group(usize),
 }
 
 /// What carries the frames of a port.
@@ -283,8 +334,8 @@ pub enum Edge {
     Packets {
         /// Indices into [`Network::ports`], at least one.
         ports: Vec<usize>,
-        /// Where a frame leaves that no element has sent elsewhere: an index into [`Network::ports`].
-        to: Option<usize>,
+        /// Where a frame leaves that no element has sent elsewhere.
+        to: Option<Outlet>,
         /// `WHEN`: which frames. The condition is the ON PACKET of an element of its own, which drops all others. It is
         /// none of [`Network::elements`], and [`Instance::element`] says nothing there.
         when: Option<Box<(Element, Instance)>>,

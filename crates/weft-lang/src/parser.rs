@@ -170,6 +170,7 @@ const KINDS: &[(Row<ReadKind>, Kind)] = &[
         Kind::Protocol,
     ),
     (Row { keyword: "PORT", read: |p, create| p.port(create), form: edge::PORT_FORM }, Kind::Port),
+    (Row { keyword: "GROUP", read: |p, create| p.group(create), form: edge::GROUP_FORM }, Kind::Group),
     (Row { keyword: "QUEUE", read: |p, create| p.queue(create), form: queue::QUEUE_FORM }, Kind::Queue),
     (Row { keyword: "LINK", read: |p, create| p.link(create), form: queue::LINK_FORM }, Kind::Link),
 ];

@@ -275,6 +275,7 @@ pub(crate) fn kind_word(kind: Kind) -> &'static str {
         Kind::Function => "function",
         Kind::Protocol => "protocol",
         Kind::Port => "port",
+        Kind::Group => "group",
         Kind::Queue => "queue",
         Kind::Link => "link",
     }
@@ -295,6 +296,7 @@ pub(crate) fn named(item: &Item) -> Option<(Kind, &crate::ast::Ident, bool)> {
         Item::Protocol(item) => (Kind::Protocol, &item.name, item.or_replace),
         Item::Union(item) => (Kind::Protocol, &item.name, item.or_replace),
         Item::Port(item) => (Kind::Port, &item.name, item.or_replace),
+        Item::Group(item) => (Kind::Group, &item.name, item.or_replace),
         Item::Queue(item) => (Kind::Queue, &item.name, item.or_replace),
         Item::Link(item) => (Kind::Link, &item.name, item.or_replace),
         Item::Import(_) | Item::Drop(_) | Item::Insert(_) => return None,

@@ -8,7 +8,7 @@ use weft_core::schema::Schema;
 use weft_core::wire::{HEADER_BYTES_MAX, Protocol};
 use weft_lang::diagnostic::{RenderOptions, render_all};
 use weft_lang::format::format;
-use weft_lang::hir::{BoundPlace, Edge, Network};
+use weft_lang::hir::{BoundPlace, Edge, Network, Outlet};
 use weft_lang::source::SourceMap;
 use weft_lang::{Resolver, check};
 
@@ -179,7 +179,7 @@ fn an_element_on_frames_names_what_it_looks_at() {
         ["ip.dst", "tcp.syn", "tcp.ack", "inner.ip.src", "ethernet.type", "ip.src", "ip.ttl", "vlan"]
     );
     let Edge::Packets { ports, to, when: Some(when) } = &chain.edge else { panic!("{:?}", chain.edge) };
-    assert_eq!((ports.as_slice(), *to), (&[0][..], Some(1)));
+    assert_eq!((ports.as_slice(), *to), (&[0][..], Some(Outlet::Port(1))));
     let (element, instance) = &**when;
     assert_eq!(element.columns.len(), instance.bindings.len());
     assert!(element.handlers.request.as_ref().is_some_and(|handler| handler.effects.drops));

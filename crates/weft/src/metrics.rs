@@ -47,6 +47,8 @@ const FAMILIES: &[(&str, &str, &str)] = &[
     ("weft_sink_series_lost_total", "counter", "Values of sinks given up because there were too many series"),
     (PACKETS, "counter", "Packets by port and direction"),
     (PACKET_BYTES, "counter", "Their bytes"),
+    (GROUP_PACKETS, "counter", "Packets that a group sent by each of its ports"),
+    (GROUP_PORT_UP, "gauge", "Whether the link of a port of a group is up"),
     (
         PACKETS_DROPPED,
         "counter",
@@ -59,6 +61,8 @@ const DURATION: &str = "weft_call_duration_seconds";
 const FILTER_CALLS: &str = "weft_filter_calls_total";
 const PACKETS: &str = "weft_packets_total";
 const PACKET_BYTES: &str = "weft_packet_bytes_total";
+const GROUP_PACKETS: &str = "weft_group_packets_total";
+const GROUP_PORT_UP: &str = "weft_group_port_up";
 const PACKETS_DROPPED: &str = "weft_packets_dropped_total";
 const TUPLES: &str = "weft_element_tuples_total";
 
@@ -216,6 +220,15 @@ impl Page {
                 for (direction, packets, bytes) in directions(port) {
                     let labels = [("port", port.config.name.as_str()), ("direction", direction)];
                     self.sample(family, &labels, [packets, bytes][pick]);
+                }
+            }
+        }
+        for (family, pick) in [(GROUP_PACKETS, 0), (GROUP_PORT_UP, 1)] {
+            self.family(family);
+            for group in &node.stats.groups {
+                for of in &group.members {
+                    let labels = [("group", group.name.as_str()), ("port", of.port.as_str())];
+                    self.sample(family, &labels, [of.sent, u64::from(of.is_up)][pick]);
                 }
             }
         }

@@ -4,15 +4,16 @@ use crate::compile::refused;
 use crate::natives;
 use std::sync::Arc;
 use weft_core::Value;
+use weft_engine::packet::group::{Choice, GroupPlan, Member};
 use weft_engine::packet::link::LinkPlan;
-use weft_engine::packet::plan::{ChainOn, PacketChain, PacketPlan};
+use weft_engine::packet::plan::{ChainOn, Outlet, PacketChain, PacketPlan};
 use weft_engine::state::Staged;
 use weft_io::packet::file::Pace;
 use weft_io::packet::port::{Driver, PortConfig, QUEUES_MAX};
 use weft_ir::backend::Backend;
 use weft_ir::program::ChainProgram;
 use weft_lang::diagnostic::{Diagnostic, code};
-use weft_lang::hir::{self, Edge, PortKind, Setting};
+use weft_lang::hir::{self, Edge, GroupChoice, PortKind, Setting};
 use weft_lang::source::SourceMap;
 use weft_opt::lower::{LowerOptions, lower_when, lower_with_lines};
 
@@ -155,13 +156,33 @@ pub(crate) fn plan(
             state.give_natives(&program.name, natives::of(network, program, chain.span)?);
         }
         let ports = ports.iter().map(|port| *port as u16).collect();
-        let on = ChainOn { program, condition, ports, to: to.map(|to| to as u16) };
+        let on = ChainOn { program, condition, ports, to: to.map(outlet_of) };
         let built = PacketChain::build(version, on, state, backend);
         chains.push(Arc::new(built.map_err(|error| vec![refused(network, chain, &error)])?));
     }
+    let groups = network.groups.iter().map(|group| group_of(network, group)).collect();
     let links = links(network, backend)?;
     let ports = network.ports.iter().map(|port| port.name.clone()).collect();
-    Ok(PacketPlan { version, ports, chains, links })
+    Ok(PacketPlan { version, ports, groups, chains, links })
+}
+
+fn outlet_of(to: hir::Outlet) -> Outlet {
+    match to {
+        hir::Outlet::Port(at) => Outlet::Port(at as u16),
+        hir::Outlet::Group(at) => Outlet::Group(at as u16),
+    }
+}
+
+fn group_of(network: &hir::Network, group: &hir::Group) -> GroupPlan {
+    let choice = match group.choice {
+        GroupChoice::All => Choice::All,
+        GroupChoice::Flow => Choice::Flow,
+        GroupChoice::First => Choice::First,
+    };
+    let member = |&(port, weight): &(usize, u16)| Member { port: port as u16, weight };
+    let is_tun = |(port, _): &(usize, u16)| network.ports[*port].kind == PortKind::Tun;
+    let (name, is_ip) = (group.name.clone(), group.members.iter().any(is_tun));
+    GroupPlan { name, choice, members: group.members.iter().map(member).collect(), is_ip }
 }
 
 /// The links of a network, compiled.

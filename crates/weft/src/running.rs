@@ -15,10 +15,11 @@ use std::sync::mpsc::{SyncSender, sync_channel};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 use weft_api::{
-    Applied, AtFault, Bundle, Calls, Chain, Element, Endpoint, Link, PacketChain, Packets, Place, Port,
-    QueueLine, QueuePartition, Refused, Status,
+    Applied, AtFault, Bundle, Calls, Chain, Element, Endpoint, Group, GroupMember, Link, PacketChain,
+    Packets, Place, Port, QueueLine, QueuePartition, Refused, Status,
 };
 use weft_core::{Interval, Status as RpcStatus};
+use weft_engine::packet::group::{GroupStats, MemberStats};
 use weft_engine::packet::plan::PacketPlan;
 use weft_engine::packet::stats::End;
 use weft_engine::plan::{Address, Listener, Plan};
@@ -477,11 +478,25 @@ fn packets_of(node: &PacketNodeStats) -> Packets {
     });
     Packets {
         ports: ports.collect(),
+        groups: node.stats.groups.iter().map(group_of).collect(),
         chains: chains.collect(),
         lost: node.stats.lost.iter().map(|(reason, n)| (reason.name().to_owned(), *n)).collect(),
         copies: node.stats.copies,
         links: node.links.iter().map(|link| link_of(link, node)).collect(),
     }
+}
+
+/// A group as the API gives it.
+fn group_of(group: &GroupStats) -> Group {
+    let member = |of: &MemberStats| GroupMember {
+        port: of.port.clone(),
+        weight: of.weight,
+        is_up: of.is_up,
+        sent: of.sent,
+        sent_bytes: of.sent_bytes,
+    };
+    let members = group.members.iter().map(member).collect();
+    Group { name: group.name.clone(), choice: group.choice.name().to_owned(), members }
 }
 
 /// A link as the API gives it.

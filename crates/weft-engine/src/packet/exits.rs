@@ -1,6 +1,7 @@
 //! How frames leave, or do not.
 
-use super::plan::PacketPlan;
+use super::group::{Group, GroupPlan, GroupStats, Taker};
+use super::plan::{Outlet, PacketPlan};
 use super::stats::{Lost, PortStats};
 use crate::timers::Timers;
 use rustc_hash::FxHashMap;
@@ -15,12 +16,15 @@ pub const ALL_OTHERS: &str = "*";
 
 /// The ports of a plan, as frames leave by them.
 pub(super) struct Exits {
-    by_name: FxHashMap<Box<[u8]>, u16>,
+    by_name: FxHashMap<Box<[u8]>, Outlet>,
     /// The names that were asked for lately, by their first words: most packets go to few ports.
-    lately: [(ShortName, u16); LATELY],
+    lately: [(ShortName, Outlet); LATELY],
     /// For each port, the frames that are to be polled.
     waiting: Vec<Vec<Frame>>,
     pub(super) ports: Vec<PortStats>,
+    /// For each port, whether its link is up.
+    up: Vec<bool>,
+    groups: Vec<Group>,
     /// Frames whose DELAY is not over.
     held: Timers<(u16, Frame)>,
     n_held: usize,
@@ -38,7 +42,7 @@ type ShortName = (usize, [u64; 2]);
 /// Where a name sends a frame.
 #[derive(Clone, Copy)]
 pub(super) enum Target {
-    Port(u16),
+    By(Outlet),
     Others,
     Unknown,
 }
@@ -47,9 +51,11 @@ impl Exits {
     pub(super) fn new(now: Time) -> Self {
         Self {
             by_name: FxHashMap::default(),
-            lately: [((0, [0; 2]), 0); LATELY],
+            lately: [((0, [0; 2]), Outlet::Port(0)); LATELY],
             waiting: Vec::new(),
             ports: Vec::new(),
+            up: Vec::new(),
+            groups: Vec::new(),
             held: Timers::new(now),
             n_held: 0,
             due: Vec::new(),
@@ -63,6 +69,9 @@ impl Exits {
     pub(super) fn take_on(&mut self, plan: &PacketPlan, gone: &mut Vec<Frame>) {
         let place = |before: &PortStats| plan.ports.iter().position(|name| *name == before.name);
         let places: Vec<Option<usize>> = self.ports.iter().map(place).collect();
+        let is_up = |name: &String| self.ports.iter().position(|port| port.name == *name);
+        let up = plan.ports.iter().map(|name| is_up(name).is_none_or(|port| self.up[port])).collect();
+        let counted = self.group_stats(self.ports.iter().map(|port| port.name.clone()).collect());
         let known = |name: &String| self.ports.iter().find(|port| port.name == *name).cloned();
         let new = |name: &String| PortStats { name: name.clone(), ..PortStats::default() };
         self.ports = plan.ports.iter().map(|name| known(name).unwrap_or_else(|| new(name))).collect();
@@ -87,22 +96,29 @@ impl Exits {
                 }
             }
         }
-        let names = plan.ports.iter().enumerate();
-        self.by_name = names.map(|(at, name)| (name.as_bytes().into(), at as u16)).collect();
-        self.lately = [((0, [0; 2]), 0); LATELY];
+        self.up = up;
+        let group = |plan_of: &GroupPlan| {
+            let before = counted.iter().find(|known| known.name == plan_of.name);
+            Group::new(plan_of, &plan.ports, before, &self.up)
+        };
+        self.groups = plan.groups.iter().map(group).collect();
+        let ports = (0..).map(Outlet::Port).zip(&plan.ports);
+        let groups = (0..).map(Outlet::Group).zip(plan.groups.iter().map(|group| &group.name));
+        self.by_name = ports.chain(groups).map(|(to, name)| (name.as_bytes().into(), to)).collect();
+        self.lately = [((0, [0; 2]), Outlet::Port(0)); LATELY];
     }
 
     #[inline]
     pub(super) fn target(&mut self, name: &[u8]) -> Target {
         let short = short_name(name);
         let known = short.and_then(|short| self.lately.iter().find(|(of, _)| *of == short));
-        if let Some((_, port)) = known {
-            return Target::Port(*port);
+        if let Some((_, to)) = known {
+            return Target::By(*to);
         }
         let target = self.target_of(name);
-        if let (Some(short), Target::Port(port)) = (short, target) {
+        if let (Some(short), Target::By(to)) = (short, target) {
             self.lately.rotate_right(1);
-            self.lately[0] = (short, port);
+            self.lately[0] = (short, to);
         }
         target
     }
@@ -111,7 +127,72 @@ impl Exits {
         if name == ALL_OTHERS.as_bytes() {
             return Target::Others;
         }
-        self.by_name.get(name).map_or(Target::Unknown, |port| Target::Port(*port))
+        self.by_name.get(name).map_or(Target::Unknown, |to| Target::By(*to))
+    }
+
+    /// The link of a port is up now, or down.
+    pub(super) fn set_up(&mut self, port: u16, is_up: bool) {
+        if core::mem::replace(&mut self.up[usize::from(port)], is_up) == is_up {
+            return;
+        }
+        let names: Vec<String> = self.ports.iter().map(|port| port.name.clone()).collect();
+        for group in self.groups.iter_mut().filter(|group| group.ports().any(|of| of == port)) {
+            group.choose(&names, &self.up);
+        }
+    }
+
+    pub(super) fn group_stats(&self, names: Vec<String>) -> Vec<GroupStats> {
+        self.groups.iter().map(|group| group.stats(&names, &self.up)).collect()
+    }
+
+    /// By what a frame with these bytes leaves, for people: the name of the group where it is all of it. None if no
+    /// port is up.
+    pub(super) fn name_of(&self, to: Outlet, frame: &[u8]) -> Option<&str> {
+        let port = |port: u16| &*self.ports[usize::from(port)].name;
+        match to {
+            Outlet::Port(to) => Some(port(to)),
+            Outlet::Group(at) => match self.groups[usize::from(at)].taker(frame) {
+                Taker::Port(to) => Some(port(to)),
+                Taker::All => Some(&self.groups[usize::from(at)].plan().name),
+                Taker::Nobody => None,
+            },
+        }
+    }
+
+    /// A frame leaves by a port, or by what a group makes of it.
+    #[inline]
+    pub(super) fn leave_by(&mut self, to: Outlet, now: Time, delay: Interval, frame: Frame, pool: &mut Pool) {
+        match to {
+            Outlet::Port(to) => self.leave(to, now, delay, frame, pool),
+            Outlet::Group(at) => self.leave_by_group(usize::from(at), now, delay, frame, pool),
+        }
+    }
+
+    fn leave_by_group(&mut self, at: usize, now: Time, delay: Interval, frame: Frame, pool: &mut Pool) {
+        let group = &mut self.groups[at];
+        match group.taker(pool.bytes(&frame)) {
+            Taker::Port(to) => {
+                group.count(to, frame.len());
+                self.leave(to, now, delay, frame, pool);
+            }
+            Taker::Nobody => self.lose(Lost::GroupDown, frame, pool),
+            Taker::All => {
+                let up: Vec<u16> = group.ports().filter(|port| self.up[usize::from(*port)]).collect();
+                up.iter().for_each(|port| group.count(*port, frame.len()));
+                self.leave_by_all(up.into_iter(), now, delay, frame, pool);
+            }
+        }
+    }
+
+    /// A copy of a frame leaves by a port, or by what a group makes of it.
+    pub(super) fn mirror(&mut self, to: Outlet, now: Time, delay: Interval, frame: &Frame, pool: &mut Pool) {
+        match (to, pool.copy(frame)) {
+            (_, None) => self.count(Lost::NoBuffer),
+            (to, Some(copy)) => {
+                self.copies += 1;
+                self.leave_by(to, now, delay, copy, pool);
+            }
+        }
     }
 
     /// The next port with frames, and these.

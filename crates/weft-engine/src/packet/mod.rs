@@ -14,6 +14,7 @@
 
 mod edit;
 mod exits;
+pub mod group;
 pub mod link;
 mod live;
 pub mod path;
@@ -32,7 +33,7 @@ use core::fmt;
 use edit::Edits;
 use exits::{Exits, Target};
 use live::{Arrived, Found, Live};
-use plan::PacketPlan;
+use plan::{Outlet, PacketPlan};
 use stats::{How, Lost, PacketStats};
 use std::sync::Arc;
 use std::vec;
@@ -164,9 +165,20 @@ struct Pass {
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Exit {
     Port(u16),
+    /// By what the group makes of the frame as it leaves.
+    Group(u16),
     /// An element dropped it, which is counted.
     Ended,
     Lost(Lost),
+}
+
+impl From<Outlet> for Exit {
+    fn from(to: Outlet) -> Self {
+        match to {
+            Outlet::Port(to) => Self::Port(to),
+            Outlet::Group(to) => Self::Group(to),
+        }
+    }
 }
 
 /// What a pass has left, by what it takes to carry it out.
@@ -239,6 +251,15 @@ impl PacketEngine {
             live.chain = Arc::clone(chain);
         }
         self.plan = Arc::clone(plan);
+    }
+
+    /// The link of a port is up now, or down: groups take those ports that are up. All are, until somebody says
+    /// otherwise.
+    ///
+    /// # Panics
+    /// The plan has no such port.
+    pub fn set_port_up(&mut self, port: u16, is_up: bool) {
+        self.exits.set_up(port, is_up);
     }
 
     /// The plan that frames enter under.
@@ -350,6 +371,7 @@ impl PacketEngine {
         PacketStats {
             version: self.plan.version,
             ports: self.exits.ports.clone(),
+            groups: self.exits.group_stats(self.plan.ports.clone()),
             chains: self.live.iter().map(|live| live.stats(self.clock_ns)).collect(),
             lost: self.exits.lost(),
             copies: self.exits.copies,
@@ -451,7 +473,7 @@ impl PacketEngine {
         let Pass { port, nth, at } = first;
         let live = &mut self.live[at];
         let chain = &*live.chain;
-        let forward = chain.to.map_or(Exit::Lost(Lost::NoPort), Exit::Port);
+        let forward = chain.to.map_or(Exit::Lost(Lost::NoPort), Exit::from);
         self.passed.clear();
         if !chain.code.stages.is_empty() {
             return true;
@@ -536,6 +558,9 @@ impl PacketEngine {
             for frame in frames.take(n) {
                 match exit {
                     Exit::Lost(reason) => self.exits.lose(reason, frame, pool),
+                    Exit::Group(to) => {
+                        self.exits.leave_by(Outlet::Group(to), self.now, Interval::ZERO, frame, pool);
+                    }
                     Exit::Port(_) | Exit::Ended => pool.give(frame),
                 }
             }
@@ -607,7 +632,7 @@ impl PacketEngine {
         for mirror in &outcome.mirrors {
             edits.make(mirror.edits as usize, frame, pool)?;
             match self.exits.target(outcome.kept(mirror.target.0, mirror.target.1)) {
-                Target::Port(to) => self.exits.leave_as_copy(to, now, outcome.delay, frame, pool),
+                Target::By(to) => self.exits.mirror(to, now, outcome.delay, frame, pool),
                 Target::Others => {
                     let others = chain.other_ports(pass.port);
                     others.for_each(|to| self.exits.leave_as_copy(to, now, outcome.delay, frame, pool));
@@ -633,7 +658,7 @@ impl PacketEngine {
     #[inline]
     fn forward(
         &mut self,
-        to: Option<u16>,
+        to: Option<Outlet>,
         delay: Interval,
         frame: Frame,
         pool: &mut Pool,
@@ -642,29 +667,34 @@ impl PacketEngine {
         let Some(to) = to else {
             return self.lose(Lost::NoPort, frame, pool, watch);
         };
-        if let Some(watch) = watch {
-            watch.frame(Fate::Sent(&self.plan.ports[usize::from(to)]), &frame, pool.bytes(&frame));
+        if let Some(watcher) = watch {
+            let bytes = pool.bytes(&frame);
+            let Some(name) = self.exits.name_of(to, bytes) else {
+                return self.lose(Lost::GroupDown, frame, pool, watch);
+            };
+            watcher.frame(Fate::Sent(name), &frame, bytes);
         }
-        match delay {
-            Interval::ZERO => self.exits.send(to, frame),
-            delay => self.exits.leave(to, self.now, delay, frame, pool),
-        }
+        self.exits.leave_by(to, self.now, delay, frame, pool);
     }
 
     fn redirect(&mut self, pass: Pass, frame: Frame, pool: &mut Pool, watch: Watcher<'_, '_>) {
         let (outcome, live) = (&self.outcome, &self.live[pass.at]);
         let to = match self.exits.target(&outcome.text) {
-            Target::Port(to) => Some(to),
+            Target::By(to) => Some(to),
             Target::Others => None,
             Target::Unknown => return self.end(pass, How::NoSuchPort, frame, pool, watch),
         };
-        if let Some(watch) = watch {
-            let to = to.map_or(ALL_OTHERS, |to| &self.plan.ports[usize::from(to)]);
+        if let Some(watcher) = watch {
+            let bytes = pool.bytes(&frame);
+            let name = to.map_or(Some(ALL_OTHERS), |to| self.exits.name_of(to, bytes));
+            let Some(to) = name else {
+                return self.lose(Lost::GroupDown, frame, pool, watch);
+            };
             let by = live.name(outcome.element);
-            watch.frame(Fate::Redirected { to, by, line: outcome.line }, &frame, pool.bytes(&frame));
+            watcher.frame(Fate::Redirected { to, by, line: outcome.line }, &frame, bytes);
         }
         match to {
-            Some(to) => self.exits.leave(to, self.now, outcome.delay, frame, pool),
+            Some(to) => self.exits.leave_by(to, self.now, outcome.delay, frame, pool),
             None => {
                 let others = live.chain.other_ports(pass.port);
                 self.exits.leave_by_all(others, self.now, outcome.delay, frame, pool);
@@ -773,7 +803,7 @@ impl fmt::Display for Fate<'_> {
 }
 
 /// Where a frame goes that no element sends elsewhere.
-fn chain_to(live: &[Live], pass: Pass) -> Option<u16> {
+fn chain_to(live: &[Live], pass: Pass) -> Option<Outlet> {
     live[pass.at].chain.to
 }
 
@@ -832,7 +862,7 @@ fn left_by(outcome: &Outcome, forward: Exit, exits: &mut Exits) -> Left {
         Verdict::Forward => forward,
         Verdict::Drop => return Left::Way(Exit::Ended),
         Verdict::Redirect => match exits.target(&outcome.text) {
-            Target::Port(to) => Exit::Port(to),
+            Target::By(to) => to.into(),
             Target::Others | Target::Unknown => return Left::More,
         },
         Verdict::Abort(_) | Verdict::Reply | Verdict::Failed(_) => return Left::More,

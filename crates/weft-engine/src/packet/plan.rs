@@ -3,6 +3,7 @@
 //! As [`crate::plan`] for calls: a [`PacketPlan`] never changes, and a hot update publishes the next one between two
 //! batches.
 
+use super::group::GroupPlan;
 use super::link::LinkPlan;
 use super::live::Code;
 use crate::plan::ChainError;
@@ -25,10 +26,21 @@ pub struct PacketPlan {
     pub version: u64,
     /// The names of its ports, [`PORTS_MAX`] at most.
     pub ports: Vec<String>,
+    /// Ports that stand together.
+    pub groups: Vec<GroupPlan>,
     /// Its chains, in source order: a frame takes the first of its port whose condition it meets.
     pub chains: Vec<Arc<PacketChain>>,
     /// Where frames wait; one a port and direction.
     pub links: Vec<LinkPlan>,
+}
+
+/// By what frames leave.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Outlet {
+    /// An index into [`PacketPlan::ports`].
+    Port(u16),
+    /// An index into [`PacketPlan::groups`].
+    Group(u16),
 }
 
 /// A chain and where it stands, to be built.
@@ -41,7 +53,7 @@ pub struct ChainOn {
     /// The ports whose frames it takes: indices into [`PacketPlan::ports`].
     pub ports: Vec<u16>,
     /// Where a frame leaves that no element sends elsewhere.
-    pub to: Option<u16>,
+    pub to: Option<Outlet>,
 }
 
 /// A chain with its code and its state.
@@ -56,7 +68,7 @@ pub struct PacketChain {
     /// The ports whose frames it takes.
     pub ports: Vec<u16>,
     /// Where a frame leaves that no element sends elsewhere.
-    pub to: Option<u16>,
+    pub to: Option<Outlet>,
     pub(super) code: Code,
     pub(super) condition: Option<Condition>,
     pub(super) every: Every,
@@ -119,9 +131,12 @@ impl PacketChain {
         Ok(Self { version, program, state, ports, to, code, condition, every, timeouts })
     }
 
-    /// All its ports but one: what `*` means.
+    /// All its ports but one: what `*` means. A group is none of them.
     pub(super) fn other_ports(&self, port: u16) -> impl Iterator<Item = u16> {
-        let to = self.to.filter(|to| !self.ports.contains(to));
+        let to = match self.to {
+            Some(Outlet::Port(to)) if !self.ports.contains(&to) => Some(to),
+            _ => None,
+        };
         self.ports.iter().copied().chain(to).filter(move |other| *other != port)
     }
 

@@ -1,5 +1,6 @@
 //! What a packet engine counts, and how the counts of several workers are added up.
 
+use super::group::GroupStats;
 use crate::stats::add_counters;
 use core::fmt;
 use weft_core::Status;
@@ -13,6 +14,8 @@ pub struct PacketStats {
     pub version: u64,
     /// The ports.
     pub ports: Vec<PortStats>,
+    /// Ports that stand together.
+    pub groups: Vec<GroupStats>,
     /// The chains.
     pub chains: Vec<PacketChainStats>,
     /// Frames that went no further for another reason than an element or a wire format, by reason.
@@ -91,6 +94,8 @@ pub enum Lost {
     NoChain,
     /// Its chain leads to no port.
     NoPort,
+    /// No port of its group has a link that is up.
+    GroupDown,
     /// Its port is gone with the last update.
     PortGone,
     /// There was no buffer for a copy.
@@ -110,9 +115,10 @@ pub enum Lost {
 
 impl Lost {
     /// All reasons, in their order.
-    pub const ALL: [Self; 9] = [
+    pub const ALL: [Self; 10] = [
         Self::NoChain,
         Self::NoPort,
+        Self::GroupDown,
         Self::PortGone,
         Self::NoBuffer,
         Self::NoMirrorPort,
@@ -127,6 +133,7 @@ impl Lost {
         match self {
             Self::NoChain => "no_chain",
             Self::NoPort => "no_port",
+            Self::GroupDown => "group_down",
             Self::PortGone => "port_gone",
             Self::NoBuffer => "pool_exhausted",
             Self::NoMirrorPort => "no_mirror_port",
@@ -148,6 +155,12 @@ impl PacketStats {
             match self.ports.iter_mut().find(|mine| mine.name == theirs.name) {
                 Some(mine) => mine.merge(theirs),
                 None => self.ports.push(theirs.clone()),
+            }
+        }
+        for theirs in &other.groups {
+            match self.groups.iter_mut().find(|mine| mine.name == theirs.name) {
+                Some(mine) => mine.merge(theirs),
+                None => self.groups.push(theirs.clone()),
             }
         }
         for theirs in &other.chains {
@@ -209,6 +222,7 @@ impl fmt::Display for Lost {
         f.write_str(match self {
             Self::NoChain => "no chain takes it",
             Self::NoPort => "no port to leave by",
+            Self::GroupDown => "no port of its group is up",
             Self::PortGone => "its port is gone",
             Self::NoBuffer => "no buffer for a copy",
             Self::NoMirrorPort => "mirrored to no port",

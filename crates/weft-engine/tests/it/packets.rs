@@ -3,7 +3,8 @@
 use std::sync::Arc;
 use weft_core::frame::{Checksum, Frame, FrameMeta, Gso, GsoKind, Pool, PoolConfig};
 use weft_core::{Interval, Status, Time, Value};
-use weft_engine::packet::plan::{ChainOn, PacketChain, PacketPlan};
+use weft_engine::packet::group::{Choice, GroupPlan, Member};
+use weft_engine::packet::plan::{ChainOn, Outlet, PacketChain, PacketPlan};
 use weft_engine::packet::stats::{How, Lost, PacketStats};
 use weft_engine::packet::{Fate, PacketConfig, PacketEngine, Watch};
 use weft_engine::state::{Staged, StateStore};
@@ -90,11 +91,11 @@ impl Rig {
         let build = |(program, condition): (ChainProgram, _)| {
             let natives = World::new(&program).state.natives;
             staged.give_natives(&program.name, natives);
-            let on = ChainOn { program, condition, ports: vec![0, 2], to: Some(1) };
+            let on = ChainOn { program, condition, ports: vec![0, 2], to: Some(Outlet::Port(1)) };
             Arc::new(PacketChain::build(version, on, staged, backend).expect("it is well-formed"))
         };
         let chains = chains.into_iter().map(build).collect();
-        Arc::new(PacketPlan { version, ports, chains, links: Vec::new() })
+        Arc::new(PacketPlan { version, ports, chains, ..PacketPlan::default() })
     }
 }
 
@@ -550,7 +551,7 @@ fn an_update_between_batches_keeps_state_counts_and_what_waits() {
     let second = rig.plan(&jit, vec![(program(&[ttl(), counter()]), None)]);
     let ports = ["c", "b", "a"].map(String::from).into();
     let moved =
-        PacketPlan { version: second.version, ports, chains: second.chains.clone(), links: Vec::new() };
+        PacketPlan { version: second.version, ports, chains: second.chains.clone(), ..PacketPlan::default() };
     engine.apply(START, Arc::new(moved), &mut pool);
     let (left, _) = run(&mut engine, &mut pool, &[packet(9)], 1);
     assert_eq!(left, [(1, 0, packet(7)), (1, 0, packet(8))]);
@@ -883,4 +884,86 @@ fn an_element_that_fails_open_lets_the_frame_pass() {
     let (mut engine, mut pool) = (engine(&plan), pool());
     let (left, _) = run(&mut engine, &mut pool, &[packet(9)], 1);
     assert_eq!(left, [(1, 0, packet(8))]);
+}
+
+/// An engine whose chain leads to a group of the ports `b` and `c`.
+fn to_group(backend: &dyn Backend, elements: &[String], choice: Choice, weights: [u16; 2]) -> PacketEngine {
+    let mut staged = StateStore::new(1).stage();
+    let on =
+        ChainOn { program: program(elements), condition: None, ports: vec![0], to: Some(Outlet::Group(0)) };
+    let chain = PacketChain::build(1, on, &mut staged, backend).expect("it is well-formed");
+    let members = [1, 2].into_iter().zip(weights).map(|(port, weight)| Member { port, weight }).collect();
+    let groups = vec![GroupPlan { name: "g".into(), choice, members, is_ip: false }];
+    let ports = ["a", "b", "c"].map(String::from).into();
+    let chains = vec![Arc::new(chain)];
+    engine(&Arc::new(PacketPlan { version: 1, ports, groups, chains, ..PacketPlan::default() }))
+}
+
+/// By which port each of 500 flows leaves, and how many frames left; a watcher is told the same.
+fn ways_of_flows(engine: &mut PacketEngine) -> (Vec<Vec<u16>>, Vec<(u64, u64)>) {
+    let flow = |port: u16| udp(9, [10, 0, 0, 1], [10, 0, 0, 2], (port, 53), b"hello");
+    let packets: Vec<Vec<u8>> = (1..=500).map(flow).collect();
+    let mut pool = Pool::new(PoolConfig { small: 2048, large: 0 });
+    let of = |left: Left| -> Vec<Vec<u16>> {
+        let leaves_by = |port: u16| {
+            let is_it = |(_, _, bytes): &&(u16, u64, Vec<u8>)| bytes[34..36] == port.to_be_bytes();
+            let mut by: Vec<u16> = left.iter().filter(is_it).map(|(port, ..)| *port).collect();
+            by.sort_unstable();
+            by
+        };
+        (1..=500).map(leaves_by).collect()
+    };
+    let ways = of(run_watched(engine, &mut pool, &packets, 64, None));
+    let (left, seen) = run(engine, &mut pool, &packets, 64);
+    assert_eq!(of(left), ways, "whether somebody watches is not seen");
+    for ((fate, _), way) in seen.iter().zip(&ways) {
+        let told = match way[..] {
+            [port] if !fate.contains("to g") => ["a", "b", "c"][usize::from(port)],
+            [_] | [_, _] => "to g",
+            _ => "no port of its group is up",
+        };
+        assert!(fate.contains(told), "{fate} {way:?}");
+    }
+    assert_eq!(pool.in_use(), 0);
+    let counted = engine.stats().groups[0].members.iter().map(|of| (u64::from(of.is_up), of.sent)).collect();
+    (ways, counted)
+}
+
+#[test]
+fn groups_take_ports_whose_links_are_up() {
+    // Frames for a link that is down are lost, and a flow that changes its way without need comes out of order.
+    let jit = jit();
+    let redirect = element("to", "block0:\n v0: bytes = bytes \"g\"\n redirect v0 ; line 3");
+    let with_delay = element("hop", "block0:\n v0: int = int 0\n forward");
+    let cases: [(&dyn Backend, Vec<String>); 5] = [
+        (&Interp, vec![]),
+        (&Interp, vec![ttl()]),
+        (&Interp, vec![redirect.clone()]),
+        (&jit, vec![ttl(), redirect]),
+        (&jit, vec![with_delay]),
+    ];
+    for (backend, elements) in &cases {
+        let mut all = to_group(*backend, elements, Choice::All, [1, 1]);
+        assert_eq!(ways_of_flows(&mut all), (vec![vec![1, 2]; 500], vec![(1, 1000), (1, 1000)]));
+        all.set_port_up(1, false);
+        assert_eq!(ways_of_flows(&mut all).0, vec![vec![2]; 500]);
+
+        let mut first = to_group(*backend, elements, Choice::First, [1, 1]);
+        assert_eq!(ways_of_flows(&mut first).0, vec![vec![1]; 500]);
+        first.set_port_up(1, false);
+        assert_eq!(ways_of_flows(&mut first), (vec![vec![2]; 500], vec![(0, 1000), (1, 1000)]));
+        first.set_port_up(2, false);
+        assert_eq!(ways_of_flows(&mut first).0, vec![vec![]; 500]);
+        assert_eq!(first.stats().lost, [(Lost::GroupDown, 1000)]);
+        first.set_port_up(1, true);
+        assert_eq!(ways_of_flows(&mut first).0, vec![vec![1]; 500]);
+
+        let mut flows = to_group(*backend, elements, Choice::Flow, [3, 1]);
+        let (before, counted) = ways_of_flows(&mut flows);
+        assert!((600..900).contains(&counted[0].1) && counted[0].1 + counted[1].1 == 1000, "{counted:?}");
+        flows.set_port_up(2, false);
+        assert_eq!(ways_of_flows(&mut flows).0, vec![vec![1]; 500]);
+        flows.set_port_up(2, true);
+        assert_eq!(ways_of_flows(&mut flows).0, before);
+    }
 }

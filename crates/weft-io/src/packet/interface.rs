@@ -6,7 +6,7 @@ use super::sys::{self, Channels, InterfaceRequest, fail};
 use core::ffi::c_ulong;
 use core::net::IpAddr;
 use std::io;
-use std::os::fd::{AsFd, AsRawFd as _};
+use std::os::fd::{AsFd, AsRawFd as _, OwnedFd};
 
 /// Work that an interface leaves to the other end or to hardware. Source: `linux/ethtool.h`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -51,6 +51,33 @@ pub fn set_up(name: &str, is_up: bool) -> Result<(), OpenError> {
     };
     let doing = if is_up { "bring the interface up" } else { "take the interface down" };
     change().map_err(|error| fail(name, doing, error))
+}
+
+/// The link of an interface, to be asked for.
+#[derive(Debug)]
+pub(crate) struct LinkState {
+    /// It says in which namespace the interface is.
+    socket: OwnedFd,
+    name: String,
+}
+
+impl LinkState {
+    /// Of an interface in the namespace that the thread is in.
+    ///
+    /// # Errors
+    /// There are too many descriptors.
+    pub(super) fn of(name: &str) -> Result<Self, OpenError> {
+        let socket = asking().map_err(|error| fail(name, "ask for the link", error))?;
+        Ok(Self { socket, name: name.to_owned() })
+    }
+
+    /// Whether it is up: it is to be used, and something is at its other end. An interface that is gone is down.
+    pub(crate) fn is_up(&self) -> bool {
+        let mut flags = InterfaceRequest::Flags(0);
+        let asked = sys::interface_ioctl(&self.socket, libc::SIOCGIFFLAGS, &self.name, &mut flags);
+        let wanted = (libc::IFF_UP | libc::IFF_RUNNING) as i16;
+        matches!((asked, flags), (Ok(_), InterfaceRequest::Flags(flags)) if flags & wanted == wanted)
+    }
 }
 
 /// Makes a pair of interfaces: what leaves by one comes in at the other. Both are down, and in the network namespace
@@ -177,7 +204,12 @@ const ETHTOOL: c_ulong = 0x8946;
 /// The attribute with the name of an interface.
 const LINK_NAME: u16 = 3;
 
+/// A socket by which interfaces of the namespace that the thread is in are asked for.
+fn asking() -> io::Result<OwnedFd> {
+    sys::socket(libc::AF_INET, libc::SOCK_DGRAM, 0)
+}
+
 fn ioctl(operation: c_ulong, name: &str, request: &mut InterfaceRequest<'_>) -> io::Result<()> {
-    let socket = sys::socket(libc::AF_INET, libc::SOCK_DGRAM, 0)?;
+    let socket = asking()?;
     sys::interface_ioctl(&socket, operation, name, request).map(drop)
 }

@@ -2,11 +2,13 @@
 
 use super::afpacket::{self, PacketSocket};
 use super::file::{FileSink, FileSource, Pace};
+use super::interface::LinkState;
 use super::namespace::Namespace;
 use super::tun::{self, Tun};
 use super::xdp::{self, XdpSocket};
 use super::{Device, Link, OpenError, Place, interface};
 use std::path::Path;
+use std::sync::Arc;
 use weft_proto::capture::Style;
 
 /// Queues that a port may have, by any driver.
@@ -69,6 +71,8 @@ impl Driver {
 pub struct OpenPort {
     pub(crate) config: PortConfig,
     pub(crate) queues: Vec<Box<dyn Device>>,
+    /// Of its device; None for a file.
+    pub(crate) link: Option<Arc<LinkState>>,
 }
 
 impl OpenPort {
@@ -93,17 +97,26 @@ pub fn open_all(ports: &[PortConfig], workers: u16) -> Result<Vec<OpenPort>, (St
         && ports.iter().all(|port| matches!(port.driver, Driver::Tun | Driver::Write));
     let link = if carries_ip { Link::Ip } else { Link::Ethernet };
     let open = |(at, port): (usize, &PortConfig)| {
-        let queues = match &port.namespace {
-            None => open(port, at as u16, link, workers),
+        let opened = match &port.namespace {
+            None => open_one(port, at as u16, link, workers),
             Some(name) => {
                 let namespace = Namespace::open(name).map_err(|error| (port.name.clone(), error))?;
-                namespace.run(|| open(port, at as u16, link, workers)).and_then(|opened| opened)
+                namespace.run(|| open_one(port, at as u16, link, workers)).and_then(|opened| opened)
             }
         };
-        let queues = queues.map_err(|error| (port.name.clone(), error))?;
-        Ok(OpenPort { config: port.clone(), queues })
+        opened.map_err(|error| (port.name.clone(), error))
     };
     ports.iter().enumerate().map(open).collect()
+}
+
+/// Opens a port in the namespace that the thread is in.
+fn open_one(config: &PortConfig, port: u16, link: Link, workers: u16) -> Result<OpenPort, OpenError> {
+    let queues = open(config, port, link, workers)?;
+    let mut open = OpenPort { config: config.clone(), queues, link: None };
+    if !config.driver.is_file() {
+        open.link = Some(Arc::new(LinkState::of(open.device())?));
+    }
+    Ok(open)
 }
 
 fn open(config: &PortConfig, port: u16, link: Link, workers: u16) -> Result<Vec<Box<dyn Device>>, OpenError> {

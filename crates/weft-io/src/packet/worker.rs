@@ -7,6 +7,7 @@
 #![expect(unsafe_code, reason = "poll(2) has no safe form in the standard library")]
 
 use super::gate::{Bell, Gates, Taken};
+use super::interface::LinkState;
 use super::port::PortConfig;
 use super::report::{LinkReport, PacketNodeStats, PortError, PortReport};
 use super::{BATCH_MAX, Device, DeviceCounters};
@@ -36,6 +37,8 @@ const HELD_MAX: u32 = 1 << 15;
 const RETRY: Interval = Interval::from_millis(1);
 /// Devices are looked at so often even if nothing happens: one that was down and is removed says no word of it.
 const LOOK_EVERY: Interval = Interval::from_secs(1);
+/// The links of ports that stand in a group are asked for so often: this long, frames still leave by one that is down.
+const LINKS_EVERY: Interval = Interval::from_millis(20);
 /// Rows of sinks leave after this time even if the batch is not full.
 const ROWS_TIME_MAX: Interval = Interval::from_millis(20);
 
@@ -89,6 +92,8 @@ pub(super) struct Worker {
     spin: Spin,
     /// Frames on their way; empty between two batches.
     batch: Vec<Frame>,
+    /// When links are asked for next; None where no port stands in a group.
+    look_at_links: Option<Time>,
     polls: Vec<libc::pollfd>,
 }
 
@@ -97,6 +102,8 @@ pub(super) struct Port {
     config: PortConfig,
     /// Those of its queues that are this worker's.
     queues: Vec<Box<dyn Device>>,
+    /// Of its device; None for a file.
+    link: Option<Arc<LinkState>>,
     /// It has what there is one of: links, and the device for workers that have no queue of it.
     is_owner: bool,
     /// To the owner; None where there is one worker alone.
@@ -141,8 +148,10 @@ impl Worker {
             rows_since: None,
             spin: config.spin,
             batch: Vec::with_capacity(BATCH_MAX),
+            look_at_links: None,
             polls: Vec::new(),
         };
+        worker.look_at_links(clock::now());
         worker.take_links(&links).map(|()| worker)
     }
 
@@ -160,6 +169,9 @@ impl Worker {
                 moved += self.leave()?;
             }
             moved += self.take_handed(now)?;
+            if self.look_at_links.is_some_and(|at| at <= now) {
+                self.look_at_links(now);
+            }
             moved += self.run_links(now)?;
             moved += self.send()?;
             self.hand_on_rows(now, false);
@@ -323,6 +335,16 @@ impl Worker {
         Ok(())
     }
 
+    /// Tells the engine which of the ports that stand in a group have a link that is up.
+    fn look_at_links(&mut self, now: Time) {
+        let plan = Arc::clone(self.engine.plan());
+        for member in plan.groups.iter().flat_map(|group| &group.members) {
+            let link = &self.ports[usize::from(member.port)].link;
+            self.engine.set_port_up(member.port, link.as_ref().is_none_or(|link| link.is_up()));
+        }
+        self.look_at_links = (!plan.groups.is_empty()).then(|| now + LINKS_EVERY);
+    }
+
     /// Tries again what ports had no room for; how many frames left.
     fn send(&mut self) -> Result<usize, PortError> {
         let mut moved = 0;
@@ -389,6 +411,9 @@ impl Worker {
         if let Some(at) = self.engine.poll_timeout() {
             no_later(at);
         }
+        if let Some(at) = self.look_at_links {
+            no_later(at);
+        }
         if let Some(since) = self.rows_since {
             no_later(since + ROWS_TIME_MAX);
         }
@@ -419,6 +444,7 @@ impl Worker {
                     let begun = Instant::now();
                     self.take_links(&plan.links)?;
                     self.engine.apply(clock::now(), plan, &mut self.pool);
+                    self.look_at_links(clock::now());
                     let _ = done.send(begun.elapsed());
                 }
                 Ok(Mail::TakeUp { swap, done }) => {
@@ -494,12 +520,14 @@ impl Port {
     pub(super) fn new(
         config: PortConfig,
         queues: Vec<Box<dyn Device>>,
+        link: Option<Arc<LinkState>>,
         is_owner: bool,
         gates: Option<Arc<Gates>>,
     ) -> Self {
         Self {
             config,
             queues,
+            link,
             is_owner,
             gates,
             arriving: Taken::default(),
@@ -626,7 +654,7 @@ mod tests {
     fn port(driver: Driver, device: Memory) -> Port {
         let (name, device_name) = ("p".to_owned(), "d".to_owned());
         let config = PortConfig { name, driver, device: device_name, namespace: None, queues: None };
-        Port::new(config, vec![Box::new(device)], true, None)
+        Port::new(config, vec![Box::new(device)], None, true, None)
     }
 
     /// A core would be burnt while a port has no room for what a capture gives.
@@ -649,6 +677,7 @@ mod tests {
             rows_since: None,
             spin: Spin::new(Interval::ZERO, 1, 1),
             batch: Vec::new(),
+            look_at_links: None,
             polls: Vec::new(),
         };
         let now = Time(1_000_000_000);

@@ -141,7 +141,7 @@ impl One {
 fn share_out(ports: Vec<OpenPort>, bells: &[&Arc<Bell>]) -> Vec<Vec<Port>> {
     let n = bells.len();
     let mut shares: Vec<Vec<Port>> = (0..n).map(|_| Vec::new()).collect();
-    for (at, OpenPort { config, queues }) in ports.into_iter().enumerate() {
+    for (at, OpenPort { config, queues, link }) in ports.into_iter().enumerate() {
         let n_queues = queues.len();
         let owner = worker_of(&config, (at, 0), n_queues, n);
         let gates = (n > 1).then(|| Arc::new(Gates::new(bells[owner])));
@@ -150,7 +150,7 @@ fn share_out(ports: Vec<OpenPort>, bells: &[&Arc<Bell>]) -> Vec<Vec<Port>> {
             parts[worker_of(&config, (at, queue), n_queues, n)].push(device);
         }
         for (worker, (share, part)) in shares.iter_mut().zip(parts).enumerate() {
-            share.push(Port::new(config.clone(), part, worker == owner, gates.clone()));
+            share.push(Port::new(config.clone(), part, link.clone(), worker == owner, gates.clone()));
         }
     }
     shares

@@ -251,6 +251,32 @@ pub struct UnionColumn {
     pub span: Span,
 }
 
+/// `CREATE GROUP name ON PORT a [WEIGHT 3], b SELECT BY flow();`, or `ALL`, or `FAILOVER`.
+#[derive(Clone, PartialEq, Debug)]
+pub struct Group {
+    /// `OR REPLACE` was written.
+    pub or_replace: bool,
+    /// Its name.
+    pub name: Ident,
+    /// Its ports, each with what stands behind `WEIGHT`.
+    pub members: Vec<(Ident, Option<Expr>)>,
+    /// Which of them takes a frame.
+    pub choice: GroupChoice,
+    /// The whole item.
+    pub span: Span,
+}
+
+/// Which port of a group takes a frame.
+#[derive(Clone, PartialEq, Debug)]
+pub enum GroupChoice {
+    /// `ALL`
+    All(Span),
+    /// `SELECT BY e`: by a hash of this.
+    Select(Expr),
+    /// `FAILOVER`
+    Failover(Span),
+}
+
 /// `CREATE PORT name ON kind ['device'] [WITH (option = value, ...)];`
 #[derive(Clone, PartialEq, Debug)]
 pub struct Port {

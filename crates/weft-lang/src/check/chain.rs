@@ -14,9 +14,9 @@ use super::{Cx, effects, element, frame, header, native, nothing, table};
 use crate::ast::{self, ChainOn, ChainOptionKind, Ident, Side, Stage, StageArg, StageNode};
 use crate::diagnostic::{Diagnostic, code};
 use crate::hir::{
-    Binding, BoundPlace, Chain, Column, Direction, Effects, Element, Equivalence, FilterInstance, Handler,
-    HandlerKind, Instance, Layer, Meta, Method, MethodGlob, Network, Port, PortKind, Query, Route,
-    SinkTarget, Stmt, StmtKind, Verdict, VerdictKind,
+    Binding, BoundPlace, Chain, Column, Direction, Effects, Element, Equivalence, FilterInstance, Group,
+    Handler, HandlerKind, Instance, Layer, Meta, Method, MethodGlob, Network, Outlet, Port, PortKind, Query,
+    Route, SinkTarget, Stmt, StmtKind, Verdict, VerdictKind,
 };
 use crate::nearest::nearest;
 use crate::source::Span;
@@ -48,7 +48,7 @@ pub(super) fn chain(
             from.zip(to).map(|(from, to)| crate::hir::Edge::Calls { from, to })
         }
         ChainOn::Port { ports, to, when, .. } => {
-            packet_edge(cx, &network.ports, ast, (ports, to.as_ref()), when.as_ref())
+            packet_edge(cx, (&network.ports, &network.groups), ast, (ports, to.as_ref()), when.as_ref())
         }
     };
     let edge = Edge { methods: &methods, is_known: glob.is_some(), is_packet, span: ast.name.span };
@@ -85,7 +85,7 @@ pub(super) fn chain(
 /// Where a chain on frames stands; None if it has a fault.
 fn packet_edge(
     cx: &mut Cx<'_>,
-    all: &[Port],
+    (all, groups): (&[Port], &[Group]),
     ast: &ast::Chain,
     (ports, to): (&[Ident], Option<&Ident>),
     when: Option<&ast::Expr>,
@@ -93,7 +93,11 @@ fn packet_edge(
     let example = "ON packet 'eth0'";
     let mut find_port = |name: &Ident| find(cx, name, all, |port: &Port| &port.name, "port", example);
     let found: Vec<Option<usize>> = ports.iter().map(&mut find_port).collect();
-    let to = to.map(&mut find_port);
+    let group = to.and_then(|to| groups.iter().position(|group| group.name == to.name));
+    let to = match group {
+        Some(group) => Some(Some(Outlet::Group(group))),
+        None => to.map(|to| find_port(to).map(Outlet::Port)),
+    };
     for (at, name) in ports.iter().enumerate() {
         if let Some(first) = ports[..at].iter().find(|first| first.name == name.name) {
             cx.report_duplicate("port", name, first.span);
@@ -108,7 +112,7 @@ fn packet_edge(
             .with_help(format!("let frames leave there: `ON PORT ... -> {}`", name.name));
         cx.report(diagnostic);
     }
-    if let Some(Some(at)) = to
+    if let Some(Some(Outlet::Port(at))) = to
         && all[at].kind == PortKind::Pcap
         && is_read(&at)
     {
@@ -130,7 +134,7 @@ fn packet_edge(
     Some(crate::hir::Edge::Packets { ports, to, when })
 }
 
-fn writes_capture(port: &Port) -> bool {
+pub(super) fn writes_capture(port: &Port) -> bool {
     port.options.iter().any(|option| option.name == "write" && option.value == Value::Bool(true))
 }
 

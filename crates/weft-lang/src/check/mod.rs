@@ -308,6 +308,13 @@ fn network_of(cx: &mut Cx<'_>, program: &Program) -> Network {
             _ => {}
         }
     }
+    for item in &items {
+        if let Item::Group(item) = item {
+            // A program may send to one that has a fault: that is told once.
+            cx.ports.push(item.name.name.clone());
+            network.groups.extend(network::group(cx, &network.ports, item));
+        }
+    }
     let queues = queue::Queues::of(&items);
     network.queues = queues.check(cx);
     for item in &items {

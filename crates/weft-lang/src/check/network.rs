@@ -1,5 +1,6 @@
-//! Listeners, clusters, routes and ports.
+//! Listeners, clusters, routes, ports and groups of them.
 
+use weft_core::limits::{GROUP_MEMBERS_MAX, GROUP_WEIGHTS_MAX};
 use weft_core::{Type, Value};
 
 use super::scope::{Scope, View, with_nearest};
@@ -7,7 +8,8 @@ use super::{Cx, nothing};
 use crate::ast::{self, Ident};
 use crate::diagnostic::{Diagnostic, code};
 use crate::hir::{
-    Address, Cluster, CompareOp, Expr, ExprKind, Listener, MethodGlob, Port, PortKind, Route, Setting,
+    Address, Cluster, CompareOp, Expr, ExprKind, Group, GroupChoice, Listener, MethodGlob, Port, PortKind,
+    Route, Setting,
 };
 use crate::nearest::nearest;
 use crate::source::Span;
@@ -81,6 +83,108 @@ pub(super) fn port(cx: &mut Cx<'_>, ast: &ast::Port) -> Port {
         cx.report(diagnostic);
     }
     port(*kind, settings)
+}
+
+/// Checks a group; None if it cannot be told what is in it.
+pub(super) fn group(cx: &mut Cx<'_>, ports: &[Port], ast: &ast::Group) -> Option<Group> {
+    let name = &ast.name;
+    if let Some(port) = ports.iter().find(|port| port.name == name.name) {
+        let message = format!("`{}` is a port, and a group", name.name);
+        let diagnostic = Diagnostic::error(code::DUPLICATE_NAME, message)
+            .at(name.span, "the group")
+            .with_label(port.span, "the port")
+            .with_help("rename one: elements send frames to either by its name");
+        cx.report(diagnostic);
+    }
+    let choice = match &ast.choice {
+        ast::GroupChoice::All(_) => GroupChoice::All,
+        ast::GroupChoice::Failover(_) => GroupChoice::First,
+        ast::GroupChoice::Select(by) => {
+            check_is_flow(cx, by);
+            GroupChoice::Flow
+        }
+    };
+    let mut members = Some(Vec::new());
+    for (at, (port, weight)) in ast.members.iter().enumerate() {
+        if let Some((first, _)) = ast.members[..at].iter().find(|(first, _)| first.name == port.name) {
+            cx.report_duplicate("port", port, first.span);
+            continue;
+        }
+        let found = find(cx, port, ports, |port| &port.name, "port", "ON packet 'eth0'");
+        let weight = weight.as_ref().map_or(Some(1), |weight| member_weight(cx, weight, choice));
+        members = members.zip(found).zip(weight).map(|((mut members, port), weight)| {
+            members.push((port, weight));
+            members
+        });
+    }
+    let members: Vec<(usize, u16)> = members?;
+    check_members(cx, ports, ast, &members);
+    Some(Group { name: name.name.clone(), choice, members, span: ast.span })
+}
+
+fn check_is_flow(cx: &mut Cx<'_>, by: &ast::Expr) {
+    let is_flow = matches!(&by.kind, ast::ExprKind::Call { function, args, star: None }
+        if function.name.eq_ignore_ascii_case("flow") && args.is_empty());
+    if !is_flow {
+        let diagnostic = Diagnostic::error(code::NOT_IN_VERSION, "a group tells frames apart by their flow")
+            .at(by.span, "by something else")
+            .with_help("write `SELECT BY flow()`");
+        cx.report(diagnostic);
+    }
+}
+
+fn member_weight(cx: &mut Cx<'_>, ast: &ast::Expr, choice: GroupChoice) -> Option<u16> {
+    if choice != GroupChoice::Flow {
+        let diagnostic = Diagnostic::error(code::OPTION_CONFLICT, "weights are for flows")
+            .at(ast.span, "has no meaning here")
+            .with_help("take the weight out, or choose by flow: `SELECT BY flow()`");
+        cx.report(diagnostic);
+        return None;
+    }
+    let weight = match ast.kind {
+        ast::ExprKind::Int(n) => u16::try_from(n).ok().filter(|n| (1..=GROUP_WEIGHTS_MAX).contains(n)),
+        _ => None,
+    };
+    if weight.is_none() {
+        let diagnostic = Diagnostic::error(code::BAD_LITERAL, "a weight is a whole number")
+            .at(ast.span, "which share of the flows?")
+            .with_help(format!("write one of 1 to {GROUP_WEIGHTS_MAX}"));
+        cx.report(diagnostic);
+    }
+    weight
+}
+
+fn check_members(cx: &mut Cx<'_>, ports: &[Port], ast: &ast::Group, members: &[(usize, u16)]) {
+    let weights: u32 = members.iter().map(|(_, weight)| u32::from(*weight)).sum();
+    if members.len() > GROUP_MEMBERS_MAX || weights > u32::from(GROUP_WEIGHTS_MAX) {
+        let message = format!("group `{}` is too large", ast.name.name);
+        let diagnostic = Diagnostic::error(code::OVER_LIMIT, message)
+            .at(ast.name.span, format!("{} ports, weights of {weights} together", members.len()))
+            .with_note(format!(
+                "a group has {GROUP_MEMBERS_MAX} ports at most, with weights of {GROUP_WEIGHTS_MAX} together"
+            ));
+        cx.report(diagnostic);
+    }
+    for ((port, _), (name, _)) in members.iter().zip(&ast.members) {
+        let reads = ports[*port].kind == PortKind::Pcap && !super::chain::writes_capture(&ports[*port]);
+        let is_tun = |port: usize| ports[port].kind == PortKind::Tun;
+        let (message, label, help) = match () {
+            () if reads => {
+                let help = "write the capture: `WITH (write = TRUE)`";
+                (format!("no frame leaves at `{}`", name.name), "a capture that is read", help)
+            }
+            () if is_tun(*port) != is_tun(members[0].0) => {
+                let help = "put ports on `tun` in a group of their own";
+                ("frames do not begin alike at all ports".to_owned(), "the others differ", help)
+            }
+            () => continue,
+        };
+        let diagnostic = Diagnostic::error(code::OPTION_CONFLICT, message)
+            .at(name.span, label)
+            .with_label(ports[*port].span, "declared here")
+            .with_help(help);
+        cx.report(diagnostic);
+    }
 }
 
 fn check_device(cx: &mut Cx<'_>, ast: &ast::Port, kind: PortKind, example: &str) {

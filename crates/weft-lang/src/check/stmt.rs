@@ -322,7 +322,9 @@ impl Scope<'_, '_> {
                 Some(near) => {
                     diagnostic.with_help(format!("write '{near}'")).with_fix(expr.span, format!("'{near}'"))
                 }
-                None => diagnostic.with_help("name a PORT, or write '*' for all others of the chain"),
+                None => {
+                    diagnostic.with_help("name a PORT or a GROUP, or write '*' for all others of the chain")
+                }
             };
             self.cx.report_missing(diagnostic);
             return None;

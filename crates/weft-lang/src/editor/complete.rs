@@ -582,6 +582,7 @@ impl Place<'_> {
             | K::Cluster
             | K::Route
             | K::Port
+            | K::Group
             | K::Queue
             | K::Link
             | K::Instance

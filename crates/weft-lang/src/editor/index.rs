@@ -32,6 +32,7 @@ pub enum SymbolKind {
     Cluster,
     Route,
     Port,
+    Group,
     Queue,
     Link,
     /// A wire format, or a name for several.
@@ -72,6 +73,7 @@ impl SymbolKind {
             Self::Route => "route",
             Self::Port => "port",
             Self::Queue => "queue",
+            Self::Group => "group",
             Self::Link => "link",
             Self::Protocol => "protocol",
             Self::WireField => "field of a header",
@@ -289,6 +291,7 @@ impl Walk {
             Item::Cluster(item) => drop(self.add(SymbolKind::Cluster, &item.name, item.span, None)),
             Item::Route(item) => drop(self.add(SymbolKind::Route, &item.name, item.span, None)),
             Item::Port(item) => drop(self.add(SymbolKind::Port, &item.name, item.span, None)),
+            Item::Group(item) => drop(self.add(SymbolKind::Group, &item.name, item.span, None)),
             Item::Queue(item) => self.declare_queue(item),
             Item::Link(item) => drop(self.add(SymbolKind::Link, &item.name, item.span, None)),
             Item::Protocol(item) => {
@@ -389,6 +392,13 @@ impl Walk {
         Some(found)
     }
 
+    /// Where frames of a chain leave: a port or a group.
+    fn note_way_out(&mut self, name: &Ident) {
+        if self.note_member(None, name, SymbolKind::Port).is_none() {
+            self.note_member(None, name, SymbolKind::Group);
+        }
+    }
+
     fn item(&mut self, item: &Item) {
         match item {
             Item::Table(table) => self.table(table),
@@ -420,6 +430,7 @@ impl Walk {
                     Kind::Route => SymbolKind::Route,
                     Kind::Protocol => SymbolKind::Protocol,
                     Kind::Port => SymbolKind::Port,
+                    Kind::Group => SymbolKind::Group,
                     Kind::Queue => SymbolKind::Queue,
                     Kind::Link => SymbolKind::Link,
                 };
@@ -428,6 +439,12 @@ impl Walk {
             Item::Insert(rows) => self.insert_rows(rows),
             Item::Protocol(protocol) => self.protocol(protocol),
             Item::Queue(queue) => self.queue(queue),
+            Item::Group(group) => {
+                for (port, weight) in &group.members {
+                    self.note_member(None, port, SymbolKind::Port);
+                    self.exprs(weight);
+                }
+            }
             Item::Link(link) => {
                 self.note_member(None, &link.port, SymbolKind::Port);
                 self.exprs(&link.rate);
@@ -622,8 +639,11 @@ impl Walk {
                 self.note_member(None, to, SymbolKind::Cluster);
             }
             ChainOn::Port { ports, to, when, .. } => {
-                for port in ports.iter().chain(to) {
+                for port in ports {
                     self.note_member(None, port, SymbolKind::Port);
+                }
+                if let Some(to) = to {
+                    self.note_way_out(to);
                 }
                 self.exprs(when);
             }

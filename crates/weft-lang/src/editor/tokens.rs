@@ -96,6 +96,7 @@ const fn class_of(kind: SymbolKind) -> TokenClass {
         | K::Cluster
         | K::Route
         | K::Port
+        | K::Group
         | K::Queue
         | K::Link
         | K::Instance

@@ -67,6 +67,7 @@ words! {
     "ADD" "Adds to a merged variable or a sketch.";
     "AFTER" "How many errors in a row, or how long, before it acts.";
     "AIMD" "`CONGESTION AIMD`: one more at a time while all goes well, a part fewer when it does not.";
+    "ALL" "`CREATE GROUP ... ALL`: a copy leaves by each port whose link is up.";
     "ALTER" "Changes something of a running network; not in this version.";
     "AND" "True if both are. An error on one side is absorbed if the other is false.";
     "ANSWERS" "`ANSWERS UP TO n`: how large an answer may be that is kept.";
@@ -137,6 +138,7 @@ words! {
     "EXPONENTIAL" "`BACKOFF EXPONENTIAL d TO d`: each wait twice the one before.";
     "F64" "A floating-point number.";
     "FAIL" "`FAIL OPEN`: an element that fails lets the tuple pass.";
+    "FAILOVER" "`CREATE GROUP ... FAILOVER`: frames leave by the first port whose link is up.";
     "FAILURE" "`ON FAILURE OF a BYPASS`: if it fails, calls go on without it.";
     "FALSE" "Not true.";
     "FILE" "A sink's rows are appended to a file.";
@@ -150,6 +152,7 @@ words! {
     "FROM" "Where rows, or messages, come from.";
     "FUNCTION" "A native function with its effect, its cost and its inverse; or a parameter that stands for one.";
     "GRADIENT" "`CONGESTION GRADIENT`: as many calls as keep the latency near its least.";
+    "GROUP" "Ports that stand together: a frame leaves by one of them, or by all.";
     "HALF" "`HALF LIFE d`: a sketch forgets half of what it counted in this time.";
     "HASH" "The hash of the key picks one of so many partitions.";
     "HEAD" "The packet that came first.";
@@ -192,7 +195,7 @@ words! {
     "LIFE" "`HALF LIFE d`: a sketch forgets half of what it counted in this time.";
     "LIKE" "True if a text fits a pattern: `%` is any run, `_` one character.";
     "LIMIT" "`SELECT ... LIMIT n`, asked with `weft query`: so many rows at most.";
-    "LINK" "The egress of a port; not in this version.";
+    "LINK" "The egress of a port, or what comes in, with a rate and a queue.";
     "LISTENER" "Where sessions enter.";
     "LITTLE" "The least significant byte first.";
     "LRU" "When the table is full, the row goes that was not touched for the longest time.";
@@ -315,6 +318,7 @@ words! {
     "VAR" "One value for the node.";
     "WAIT" "How long a call waits at most.";
     "WAYS" "Keys are told apart within sets of so many partitions.";
+    "WEIGHT" "`ON PORT a WEIGHT 3, b`: the share of the flows that a port of a group takes.";
     "WHEN" "On which condition.";
     "WHERE" "Which rows or tuples; unknown is not true.";
     "WINDOW" "A sketch counts what came in this time.";

@@ -1,6 +1,8 @@
 //! Where sessions and frames enter and where they go: listeners, clusters, routes, ports.
 
-use crate::ast::{Assign, Balance, BalanceClause, Cluster, Item, Listener, Port, Route};
+use crate::ast::{
+    Assign, Balance, BalanceClause, Cluster, Expr, Group, GroupChoice, Ident, Item, Listener, Port, Route,
+};
 use crate::diagnostic::{Diagnostic, code};
 use crate::lexer::TokenKind;
 
@@ -12,6 +14,7 @@ pub(super) const CLUSTER_FORM: &str =
     "CREATE CLUSTER cart TO '127.0.0.1:6001', '127.0.0.1:6002' USING ROUND ROBIN;";
 pub(super) const ROUTE_FORM: &str = "CREATE ROUTE r ON frontend METHOD 'shop.Cart/*' TO CLUSTER cart;";
 pub(super) const PORT_FORM: &str = "CREATE PORT lan ON packet 'eth0';";
+pub(super) const GROUP_FORM: &str = "CREATE GROUP uplinks ON PORT wan0, wan1 SELECT BY flow();";
 
 impl Parser<'_> {
     pub(super) fn listener(&mut self, create: Create) -> Parsed<Item> {
@@ -35,6 +38,33 @@ impl Parser<'_> {
         self.semicolon()?;
         let span = self.span_from(create.start);
         Ok(Item::Port(Port { or_replace: create.or_replace, name, kind, device, options, span }))
+    }
+
+    pub(super) fn group(&mut self, create: Create) -> Parsed<Item> {
+        let name = self.ident("a name for the group")?;
+        self.clause("ON", "a group says which ports are in it")?;
+        self.keyword("PORT")?;
+        let members = self.comma_list(Self::group_member)?;
+        self.layout.weak(self.index());
+        let choice = if let Some(span) = self.eat_keyword("ALL") {
+            GroupChoice::All(span)
+        } else if let Some(span) = self.eat_keyword("FAILOVER") {
+            GroupChoice::Failover(span)
+        } else if self.eat_keyword("SELECT").is_some() {
+            self.keyword("BY")?;
+            GroupChoice::Select(self.expr()?)
+        } else {
+            return Err(self.expected("`ALL`, `SELECT BY flow()` or `FAILOVER`"));
+        };
+        self.semicolon()?;
+        let (or_replace, span) = (create.or_replace, self.span_from(create.start));
+        Ok(Item::Group(Group { or_replace, name, members, choice, span }))
+    }
+
+    fn group_member(&mut self) -> Parsed<(Ident, Option<Expr>)> {
+        let port = self.ident("a port")?;
+        let weight = if self.eat_keyword("WEIGHT").is_some() { Some(self.expr()?) } else { None };
+        Ok((port, weight))
     }
 
     pub(super) fn cluster(&mut self, create: Create) -> Parsed<Item> {

@@ -329,7 +329,7 @@ fn what_is_in_the_wrong_place_is_told_once() {
             "1:77 W0107 `ALTER` on the running network is nothing for a file",
             "1:91 W0107 `STACK` is not in this version",
             "1:105 W0105 expected `TYPE`, `TABLE`, `ELEMENT`, `FILTER`, `CHAIN`, `LISTENER`, `CLUSTER`, `ROUTE`, \
-             `FUNCTION`, `PROTOCOL`, `PORT`, `QUEUE` or `LINK`, found number `1`",
+             `FUNCTION`, `PROTOCOL`, `PORT`, `GROUP`, `QUEUE` or `LINK`, found number `1`",
             "1:108 W0105 expected `CREATE`, `IMPORT`, `DROP` or `INSERT`, found number `5`",
         ],
     );

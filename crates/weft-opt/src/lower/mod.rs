@@ -101,7 +101,9 @@ fn lower_chain(mut lowering: Lowering<'_>, chain: usize) -> Result<ChainProgram,
     let network = lowering.network;
     let chain_decl = &network.chains[chain];
     if let hir::Edge::Packets { ports, to, .. } = &chain_decl.edge {
-        lowering.roots = lowering.roots_of(ports, *to);
+        // The ports of a group are alike.
+        let out = to.and_then(|to| network.ports_of(to).first().copied());
+        lowering.roots = lowering.roots_of(ports, out);
     }
     let scopes: Vec<Scope<'_>> =
         chain_decl.instances.iter().enumerate().map(|(at, _)| lowering.declare(chain, at)).collect();

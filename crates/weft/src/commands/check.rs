@@ -54,6 +54,7 @@ pub(crate) fn run(args: &CheckArgs) -> Result<(), Fault> {
         ];
         let of_frames = [
             (network.ports.len(), "port"),
+            (network.groups.len(), "group"),
             (network.protocols.len(), "protocol"),
             (network.queues.len(), "queue"),
             (network.links.len(), "link"),

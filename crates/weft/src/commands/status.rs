@@ -187,6 +187,20 @@ fn packets(carried: &Packets) -> String {
         let (name, device) = (port.name.clone(), port.device.clone());
         ports.row(vec![name, device, grouped(port.received), grouped(port.sent), notes.join(", ")]);
     }
+    let mut groups = Table::new(&[
+        ("group", Align::Left),
+        ("port", Align::Left),
+        ("sent", Align::Right),
+        ("weight", Align::Right),
+        ("link", Align::Left),
+    ]);
+    for group in &carried.groups {
+        for of in &group.members {
+            let name = format!("{} ({})", group.name, group.choice);
+            let link = if of.is_up { "up" } else { "down" }.to_owned();
+            groups.row(vec![name, of.port.clone(), grouped(of.sent), of.weight.to_string(), link]);
+        }
+    }
     let mut links = Table::new(&[
         ("link", Align::Left),
         ("queue", Align::Left),
@@ -245,6 +259,7 @@ fn packets(carried: &Packets) -> String {
         ends.row(vec![grouped(*n), "-".to_owned(), reason.clone()]);
     }
     let mut tables = vec![ports.render()];
+    tables.extend((!carried.groups.is_empty()).then(|| groups.render()));
     tables.extend((!carried.links.is_empty()).then(|| links.render()));
     tables.extend([chains, ends].map(|table| table.render()));
     tables.join("\n")

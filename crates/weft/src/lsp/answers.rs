@@ -358,7 +358,9 @@ const fn symbol_kind(kind: SymbolKind) -> Kind {
         K::Element | K::Filter => Kind::CLASS,
         K::Function => Kind::FUNCTION,
         K::Chain => Kind::MODULE,
-        K::Listener | K::Cluster | K::Route | K::Port | K::Queue | K::Link | K::Edge => Kind::INTERFACE,
+        K::Listener | K::Cluster | K::Route | K::Port | K::Group | K::Queue | K::Link | K::Edge => {
+            Kind::INTERFACE
+        }
         K::Instance => Kind::OBJECT,
         K::Handler => Kind::METHOD,
         K::Signal => Kind::EVENT,

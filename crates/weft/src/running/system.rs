@@ -1,6 +1,6 @@
 //! System tables: what a node knows of itself, as rows that are asked for like any other.
 
-use weft_api::{Element, Link, Status};
+use weft_api::{Element, Group, Link, Status};
 use weft_core::{Type, Value};
 use weft_lang::hir::{Network, Table, TableColumn};
 use weft_lang::source::{FileId, Span};
@@ -60,6 +60,20 @@ const TABLES: &[System] = &[
         columns: &[("link", NAME), ("queue", NAME), ("line", COUNT), ("verdict", NAME), ("packets", COUNT)],
         n_keys: 4,
         rows: |status| links(status).flat_map(lines).collect(),
+    },
+    System {
+        name: "groups",
+        columns: &[
+            ("name", NAME),
+            ("port", NAME),
+            ("choice", NAME),
+            ("weight", COUNT),
+            ("up", Type::Bool),
+            ("sent", COUNT),
+            ("sent_bytes", Type::Size),
+        ],
+        n_keys: 2,
+        rows: |status| status.packets.iter().flat_map(|packets| &packets.groups).flat_map(members).collect(),
     },
     System {
         name: "ports",
@@ -184,6 +198,15 @@ fn lines(link: &Link) -> impl Iterator<Item = Vec<Value>> {
     link.lines.iter().map(|of| {
         let (line, packets) = (int(u64::from(of.line)), int(of.packets));
         vec![text(&link.name), text(&of.queue), line, text(&of.verdict), packets]
+    })
+}
+
+fn members(group: &Group) -> impl Iterator<Item = Vec<Value>> {
+    group.members.iter().map(|of| {
+        let counts = [of.sent, of.sent_bytes].map(int);
+        let mut row = vec![text(&group.name), text(&of.port), text(&group.choice)];
+        row.extend([int(of.weight.into()), Value::Bool(of.is_up)].into_iter().chain(counts));
+        row
     })
 }
 

@@ -6,7 +6,7 @@ use std::io::{Read as _, Write as _};
 use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpListener, TcpStream, UdpSocket};
 use std::os::fd::{AsFd as _, AsRawFd as _};
 use std::path::Path;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 use weft_io::packet::interface::{self, Feature};
 use weft_io::packet::namespace::Namespace;
 
@@ -33,6 +33,15 @@ CREATE ELEMENT hop ON ipv4 AS
 END;
 CREATE CHAIN there ON PORT left -> right AS closed -> hop; END;
 CREATE CHAIN back ON PORT right -> left AS closed -> hop; END;
+";
+
+const GROUPED: &str = "IMPORT 'library/protocols/all.weft';
+CREATE PORT left ON packet 'to_a';
+CREATE PORT right ON packet 'to_b';
+CREATE PORT spare ON packet 'spare';
+CREATE GROUP pair ON PORT right, spare FAILOVER;
+CREATE CHAIN there ON PORT left -> pair AS END;
+CREATE CHAIN back ON PORT right, spare -> left AS END;
 ";
 
 /// Two ends, and the middle that joins them.
@@ -398,7 +407,7 @@ CREATE CHAIN copy ON PORT past -> kept AS all; END;
         ),
     );
     let node = Node::start(&folder, &program, &[]);
-    let until = std::time::Instant::now() + WAIT;
+    let until = Instant::now() + WAIT;
     loop {
         let done = output(weft(&folder).args(["status", "--json", "--admin", &node.admin]));
         let status: Value = serde_json::from_slice(&done.stdout).expect("it is data");
@@ -406,12 +415,45 @@ CREATE CHAIN copy ON PORT past -> kept AS all; END;
         if ports[0]["is_ended"] == true && ports[1]["sent"] == 500 {
             break;
         }
-        assert!(std::time::Instant::now() < until, "{status}");
+        assert!(Instant::now() < until, "{status}");
         std::thread::sleep(Duration::from_millis(20));
     }
     assert_eq!(node.stop(), Some(0));
     for file in [to, copy] {
         let written = std::fs::metadata(&file).expect("it is there").len();
         assert!(written > 500 * 66, "{file}: {written} bytes");
+    }
+}
+
+/// Frames would leave by a link that is down for as long as nobody looks.
+#[test]
+fn a_group_goes_over_to_the_next_port_when_a_link_goes_down() {
+    let Some(world) = World::new() else { return };
+    within(&world.middle, || {
+        interface::make_veth("spare", "other").expect("root may");
+        interface::set_up("spare", true).expect("it is there");
+        interface::set_up("other", true).expect("it is there");
+    });
+    let folder = Folder::new();
+    let node = world.run(&folder, &folder.write("network.weft", GROUPED));
+    let (a, b) = (udp(&world.a, ADDRESS_A, 0), udp(&world.b, ADDRESS_B, 0));
+    exchange(&a, &b, b"hello");
+    let to = b.local_addr().expect("it is bound");
+    let member = |nth: usize| {
+        let group = world.status(&folder, &node)["packets"]["groups"][0].clone();
+        let of = &group["members"][nth];
+        (of["is_up"].as_bool().expect("it is one"), of["sent"].as_u64().expect("it is a number"))
+    };
+    assert!(member(0).0 && member(0).1 > 0 && member(1) == (true, 0));
+    within(&world.b, || interface::set_up("b", false).expect("it is there"));
+    let until = Instant::now() + WAIT;
+    while member(0).0 {
+        assert!(Instant::now() < until, "nobody saw that the link is down");
+    }
+    for _ in 0..5 {
+        a.send_to(b"by another way", to).expect("it leaves");
+    }
+    while member(1).1 < 5 {
+        assert!(Instant::now() < until, "the frames did not take the other way");
     }
 }

@@ -73,7 +73,8 @@ fn start(checked: &Checked, ports: [OpenPort; 2], up: &Way, down: &Way, seed: u6
         link.path = Some(path);
     }
     let PacketPlan { version, ports: names, chains, .. } = &*packets;
-    let plan = PacketPlan { version: *version, ports: names.clone(), chains: chains.clone(), links };
+    let (version, chains) = (*version, chains.clone());
+    let plan = PacketPlan { version, ports: names.clone(), chains, links, ..PacketPlan::default() };
     let config = NodeConfig {
         workers: 1,
         busy_poll: Interval(BUSY_POLL_MAX.0),

@@ -3,7 +3,7 @@
 use super::*;
 use crate::cli::BackendName;
 use std::path::PathBuf;
-use weft_engine::packet::plan::{ChainOn, PacketChain};
+use weft_engine::packet::plan::{ChainOn, Outlet, PacketChain};
 use weft_ir::interp::Interp;
 use weft_ir::text::parse_program;
 use weft_proto::capture::{LinkType, Packet, Reader, Style, Writer};
@@ -18,10 +18,10 @@ const HOP: &str = "element \"hop\" \"hop\"\nhandler request function \"hop\" {\n
 fn plan() -> PacketPlan {
     let program = parse_program(&format!("{FRAMES}{HOP}")).expect("it is in the form");
     let mut staged = StateStore::new(1).stage();
-    let on = ChainOn { program, condition: None, ports: vec![0], to: Some(1) };
+    let on = ChainOn { program, condition: None, ports: vec![0], to: Some(Outlet::Port(1)) };
     let chain = PacketChain::build(1, on, &mut staged, &Interp).expect("it is well-formed");
     let ports = ["wan", "lan"].map(String::from).into();
-    PacketPlan { version: 1, ports, chains: vec![Arc::new(chain)], links: Vec::new() }
+    PacketPlan { version: 1, ports, chains: vec![Arc::new(chain)], ..PacketPlan::default() }
 }
 
 /// An IPv4 packet with this TTL and no payload that is known.
