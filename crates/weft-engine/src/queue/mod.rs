@@ -10,13 +10,13 @@
 mod ranked;
 
 use core::cmp::Reverse;
-use ranked::Ranked;
+use ranked::{Places, Ranked, Table};
 use std::collections::{BinaryHeap, VecDeque};
 use std::sync::Arc;
 use weft_core::hash::{hash_word, mix};
 use weft_ir::queue::{
-    Field, LEVELS_MAX, Moment, Overflow, PacketOrder, Partitions, Slot, Step, VarDecl, Verdict, Victim,
-    Words, word,
+    Field, Handler, LEVELS_MAX, Moment, Op, Overflow, PacketOrder, Partitions, Scope, Slot, Step, VarDecl,
+    Verdict, Victim, Words, word,
 };
 pub use weft_ir::queue::{QueueCode, QueueProgram};
 
@@ -245,8 +245,9 @@ struct Level {
     partition_stride: usize,
     /// By partition of the last level: first and last packet.
     lines: Vec<[u32; 2]>,
-    /// By node: the partitions that are in the order. Empty where there is one.
+    /// By node: the partitions that are in the order, and by partition their places in it. Empty where there is one.
     orders: Vec<Ranked>,
+    places: Table,
     /// By node of the last level, where packets are ranked.
     ranked: Vec<Ranked>,
     states: Vec<State>,
@@ -268,8 +269,14 @@ struct Level {
 struct Shape {
     n: u32,
     partitions: Partitions,
+    /// The word of a packet that is its key, and the one that is its rank: no handler has to run.
+    key_word: Option<u16>,
+    rank_word: Option<u16>,
     is_one: bool,
+    is_root: bool,
     is_leaf: bool,
+    /// Something may wait here, or below.
+    may_hold: bool,
     has_enqueue: bool,
     has_activate: bool,
     has_select: bool,
@@ -313,8 +320,7 @@ impl<C: QueueCode> Queue<C> {
         let mut n_nodes = 1;
         let mut levels = Vec::new();
         for (at, level) in program.levels.iter().enumerate() {
-            let is_leaf = at + 1 == program.levels.len();
-            levels.push(Level::new(level, n_nodes, is_leaf));
+            levels.push(Level::new(&program, at, n_nodes));
             n_nodes *= level.partitions.n() as usize;
         }
         let mut queue = Self {
@@ -476,13 +482,8 @@ impl<C: QueueCode> Queue<C> {
                     at = link(self.packet(at)).1;
                 }
             }
-            for ranked in &level.ranked {
-                let mut ranked = ranked.clone();
-                while let Some(slot) = ranked.first() {
-                    ranked.remove(slot);
-                    slots.push(slot);
-                }
-            }
+            let places = Slots { words: &mut self.packets, stride: self.stride };
+            slots.extend(level.ranked.iter().flat_map(|ranked| ranked.ids(&places)));
         }
         let mut all: Vec<(u64, u32)> =
             slots.iter().map(|slot| (self.packet(*slot)[usize::from(word::ARRIVED)], *slot)).collect();
@@ -493,7 +494,7 @@ impl<C: QueueCode> Queue<C> {
         let (now, rate) = (self.event[usize::from(word::NOW)], self.event[usize::from(word::RATE)]);
         let mut n_nodes = 1;
         for (at, level) in self.program.levels.iter().enumerate() {
-            self.levels[at] = Level::new(level, n_nodes, at + 1 == self.program.levels.len());
+            self.levels[at] = Level::new(&self.program, at, n_nodes);
             n_nodes *= level.partitions.n() as usize;
         }
         (self.packets, self.free, self.last_sent) = (Vec::new(), Vec::new(), NONE);
@@ -627,7 +628,10 @@ impl<C: QueueCode> Queue<C> {
     /// The partition of a packet.
     #[inline]
     fn locate(&mut self, at: usize, node: u32, slot: u32) -> u32 {
-        let key = self.run(at, Moment::Key, node, 0, slot);
+        let key = match self.levels[at].shape.key_word {
+            Some(word) => self.packet(slot)[usize::from(word)],
+            None => self.run(at, Moment::Key, node, 0, slot),
+        };
         let level = &mut self.levels[at];
         let first = node * level.shape.n;
         match level.shape.partitions {
@@ -671,11 +675,15 @@ impl<C: QueueCode> Queue<C> {
         let shape = self.levels[leaf].shape;
         let partition = path[leaf];
         if shape.ranks_packets {
-            let node = if shape.is_one { partition } else { partition / shape.n };
-            let rank = self.run(leaf, Moment::PacketRank, node, partition, slot);
+            let node = self.levels[leaf].node_of(partition);
+            let rank = match shape.rank_word {
+                Some(word) => self.packet(slot)[usize::from(word)],
+                None => self.run(leaf, Moment::PacketRank, node, partition, slot),
+            };
             self.packet_mut(slot)[usize::from(word::PACKET_RANK)] = rank;
             if shape.is_ranked {
-                self.levels[leaf].ranked[node as usize].insert(slot, rank as i64);
+                let (ranked, mut places) = self.ranked(leaf, node);
+                ranked.insert(slot, rank as i64, &mut places);
             }
         }
         if !shape.is_ranked {
@@ -711,7 +719,7 @@ impl<C: QueueCode> Queue<C> {
             };
             if !level.shape.is_one {
                 on(level.partition_mut(partition));
-                partition /= level.shape.n;
+                partition = level.node_of(partition);
             }
             on(level.node_mut(partition));
         }
@@ -728,7 +736,7 @@ impl<C: QueueCode> Queue<C> {
             }
             return;
         }
-        let node = partition / shape.n;
+        let node = self.levels[at].node_of(partition);
         match self.levels[at].states[partition as usize] {
             State::Idle => {
                 if self.levels.get(at + 1).is_some_and(|below| below.shape.has_timers) {
@@ -763,16 +771,15 @@ impl<C: QueueCode> Queue<C> {
 
     fn trim(&mut self, at: usize, partition: u32, (victim, head): (Victim, bool)) {
         let shape = self.levels[at].shape;
-        let node = if shape.is_one { partition } else { partition / shape.n };
+        let node = self.levels[at].node_of(partition);
         while self.levels[at].is_over(node, 0, 0) {
             let from = match victim {
                 _ if shape.is_one => node,
                 Victim::Own => partition,
                 Victim::MostBytes => self.levels[at].fattest(node),
-                Victim::HighestRank => match self.levels[at].orders[node as usize].first_of_last() {
-                    Some(local) => node * shape.n + local,
-                    None => partition,
-                },
+                Victim::HighestRank => {
+                    self.levels[at].orders[node as usize].first_of_last().unwrap_or(partition)
+                }
             };
             let bytes_before = self.levels[at].bytes(from);
             for _ in 0..shape.batch {
@@ -794,7 +801,7 @@ impl<C: QueueCode> Queue<C> {
     fn vacated(&mut self, partition: u32) {
         let mut partition = partition;
         for level in self.levels.iter_mut().rev().filter(|level| !level.shape.is_one) {
-            let node = partition / level.shape.n;
+            let node = level.node_of(partition);
             if level.packets(partition) == 0 && !level.shape.has_empty {
                 level.leave(node, partition);
             }
@@ -864,12 +871,11 @@ impl<C: QueueCode> Queue<C> {
             let until = level.hold_until[node as usize];
             return if until > now { Err(Served::Held(until)) } else { Ok(node) };
         }
-        let held = &mut level.held[node as usize];
-        if !held.is_empty() {
+        if level.shape.may_hold && !level.held[node as usize].is_empty() {
             level.release(node, now);
         }
         match level.orders[node as usize].first() {
-            Some(local) => Ok(node * level.shape.n + local),
+            Some(partition) => Ok(partition),
             None => Err(match level.held[node as usize].peek() {
                 Some(Reverse((until, ..))) => Served::Held(*until),
                 None => Served::Empty,
@@ -1090,7 +1096,8 @@ impl<C: QueueCode> Queue<C> {
         let leaf = self.levels.len() - 1;
         let shape = self.levels[leaf].shape;
         if shape.is_ranked {
-            self.levels[leaf].ranked[partition as usize].remove(slot);
+            let (ranked, mut places) = self.ranked(leaf, partition);
+            ranked.remove(slot, &mut places);
         } else {
             let (prev, next) = link(self.packet(slot));
             match prev {
@@ -1136,7 +1143,7 @@ impl<C: QueueCode> Queue<C> {
             let level = &mut self.levels[leaf];
             level.partition_mut(partition)[usize::from(word::RANK)] = least as u64;
             if level.states[partition as usize] == State::Active {
-                level.rerank(partition / level.shape.n, partition);
+                level.rerank(level.node_of(partition), partition);
             }
         }
     }
@@ -1145,12 +1152,12 @@ impl<C: QueueCode> Queue<C> {
     fn push_back(&mut self, leaf: usize, partition: u32, slot: u32) {
         let words = self.packet(slot);
         let (len, rank) = (words[usize::from(word::LEN)], words[usize::from(word::PACKET_RANK)]);
-        let level = &mut self.levels[leaf];
-        if level.shape.is_ranked {
+        if self.levels[leaf].shape.is_ranked {
             // It is the first of its rank again if nothing else came at this time, and nothing can have.
-            level.ranked[partition as usize].insert(slot, rank as i64);
+            let (ranked, mut places) = self.ranked(leaf, partition);
+            ranked.insert(slot, rank as i64, &mut places);
         } else {
-            let line = &mut level.lines[partition as usize];
+            let line = &mut self.levels[leaf].lines[partition as usize];
             let first = core::mem::replace(&mut line[0], slot);
             if first == NONE {
                 line[1] = slot;
@@ -1307,6 +1314,13 @@ impl<C: QueueCode> Queue<C> {
 
     // ---- words -------------------------------------------------------------------------------------------------
 
+    /// The packets of a node that are ranked, with their places.
+    #[inline(always)]
+    fn ranked(&mut self, leaf: usize, node: u32) -> (&mut Ranked, Slots<'_>) {
+        let places = Slots { words: &mut self.packets, stride: self.stride };
+        (&mut self.levels[leaf].ranked[node as usize], places)
+    }
+
     #[inline]
     fn packet(&self, slot: u32) -> &[u64] {
         &self.packets[slot as usize * self.stride..][..self.stride]
@@ -1349,7 +1363,10 @@ fn turns_out<C>(queue: &Queue<C>, at: usize, node: u32) -> bool {
 }
 
 impl Level {
-    fn new(level: &weft_ir::queue::Level, n_nodes: usize, is_leaf: bool) -> Self {
+    /// The level of a program, that has so many nodes.
+    fn new(program: &QueueProgram, at: usize, n_nodes: usize) -> Self {
+        let level = &program.levels[at];
+        let is_leaf = at + 1 == program.levels.len();
         let n = level.partitions.n();
         let n_partitions = n_nodes * n as usize;
         let is_one = level.partitions == Partitions::One;
@@ -1366,8 +1383,12 @@ impl Level {
         let shape = Shape {
             n,
             partitions: level.partitions,
+            key_word: handlers.key.as_ref().and_then(packet_word),
+            rank_word: handlers.packet_rank.as_ref().and_then(packet_word),
             is_one,
+            is_root: at == 0,
             is_leaf,
+            may_hold: program.levels[at..].iter().any(|level| level.handlers.iter().any(|(_, h)| holds(&h.body))),
             has_enqueue: handlers.enqueue.is_some(),
             has_activate: handlers.activate.is_some(),
             has_select: handlers.select.is_some(),
@@ -1394,10 +1415,9 @@ impl Level {
             partitions: vec![0; n_kept * partition_stride],
             partition_stride,
             lines: vec![[NONE; 2]; if is_leaf && !is_ranked { n_partitions } else { 0 }],
-            orders: (0..if is_one { 0 } else { n_nodes })
-                .map(|_| Ranked::new(level.order.bits, n as usize))
-                .collect(),
-            ranked: (0..if is_ranked { n_nodes } else { 0 }).map(|_| Ranked::new(bits, 0)).collect(),
+            orders: (0..if is_one { 0 } else { n_nodes }).map(|_| Ranked::new(level.order.bits)).collect(),
+            places: Table::new(n_kept),
+            ranked: (0..if is_ranked { n_nodes } else { 0 }).map(|_| Ranked::new(bits)).collect(),
             states: vec![State::Idle; n_kept],
             tags: vec![0; if has_ways { n_partitions } else { 0 }],
             hold_until: vec![0; n_partitions],
@@ -1476,17 +1496,27 @@ impl Level {
         all.reduce(|a, b| if self.bytes(b) > self.bytes(a) { b } else { a }).unwrap_or(node)
     }
 
+    /// The node of a partition.
+    #[inline]
+    fn node_of(&self, partition: u32) -> u32 {
+        match (self.shape.is_root, self.shape.is_one) {
+            (true, _) => 0,
+            (_, true) => partition,
+            _ => partition / self.shape.n,
+        }
+    }
+
     #[inline]
     fn enter(&mut self, node: u32, partition: u32) {
         let rank = self.partition(partition)[usize::from(word::RANK)] as i64;
-        self.orders[node as usize].insert(partition % self.shape.n, rank);
+        self.orders[node as usize].insert(partition, rank, &mut self.places);
         self.states[partition as usize] = State::Active;
     }
 
     #[inline]
     fn leave(&mut self, node: u32, partition: u32) {
         if self.states[partition as usize] == State::Active {
-            self.orders[node as usize].remove(partition % self.shape.n);
+            self.orders[node as usize].remove(partition, &mut self.places);
         }
         self.states[partition as usize] = State::Idle;
     }
@@ -1496,7 +1526,7 @@ impl Level {
     fn rotate(&mut self, node: u32, partition: u32) {
         let rank = self.partition(partition)[usize::from(word::RANK)] as i64;
         if self.states[partition as usize] == State::Active {
-            self.orders[node as usize].move_to(partition % self.shape.n, rank);
+            self.orders[node as usize].move_to(partition, rank, &mut self.places);
         }
     }
 
@@ -1505,9 +1535,8 @@ impl Level {
     fn rerank(&mut self, node: u32, partition: u32) {
         let rank = self.partition(partition)[usize::from(word::RANK)] as i64;
         let order = &mut self.orders[node as usize];
-        let local = partition % self.shape.n;
-        if order.rank(local) != order.brought_in(rank) {
-            order.move_to(local, rank);
+        if order.would_move(partition, rank, &self.places) {
+            order.move_to(partition, rank, &mut self.places);
         }
     }
 
@@ -1528,9 +1557,58 @@ impl Level {
     }
 }
 
+/// The places of packets among others of their line: in their own words.
+struct Slots<'q> {
+    words: &'q mut [u64],
+    stride: usize,
+}
+
+impl Places for Slots<'_> {
+    #[inline]
+    fn links(&self, id: u32) -> (u32, u32) {
+        link(&self.words[id as usize * self.stride..][..self.stride])
+    }
+
+    #[inline]
+    fn set_links(&mut self, id: u32, (prev, next): (u32, u32)) {
+        set_link(&mut self.words[id as usize * self.stride..][..self.stride], prev, next);
+    }
+
+    #[inline]
+    fn rank(&self, id: u32) -> i64 {
+        self.words[id as usize * self.stride + usize::from(word::PACKET_RANK)] as i64
+    }
+
+    #[inline]
+    fn set_rank(&mut self, id: u32, rank: i64) {
+        self.words[id as usize * self.stride + usize::from(word::PACKET_RANK)] = rank as u64;
+    }
+}
+
+/// The word of the packet that a handler gives, if it does no more than that.
+fn packet_word(handler: &Handler) -> Option<u16> {
+    match handler.body[..] {
+        [Step::Let(loaded, Op::Load(Slot { scope: Scope::Packet, word })), Step::Give(given)]
+            if loaded == given =>
+        {
+            Some(word)
+        }
+        _ => None,
+    }
+}
+
+/// Whether a handler may make a partition wait.
+fn holds(steps: &[Step]) -> bool {
+    steps.iter().any(|step| match step {
+        Step::End(verdict, _) => *verdict == Verdict::Hold,
+        Step::If { then, otherwise, .. } => holds(then) || holds(otherwise),
+        _ => false,
+    })
+}
+
 /// Whether a handler asks for chance.
 fn draws(steps: &[Step]) -> bool {
-    let drawn = Slot::new(weft_ir::queue::Scope::Event, word::DRAWN);
+    let drawn = Slot::new(Scope::Event, word::DRAWN);
     steps.iter().any(|step| match step {
         Step::Store(slot, _) => *slot == drawn,
         Step::If { then, otherwise, .. } => draws(then) || draws(otherwise),
