@@ -10,7 +10,7 @@
 mod ranked;
 
 use core::cmp::Reverse;
-use ranked::{Places, Ranked, Table};
+use ranked::{Places, Ranked};
 use std::collections::{BinaryHeap, VecDeque};
 use std::sync::Arc;
 use weft_core::hash::{hash_word, mix};
@@ -200,6 +200,9 @@ pub struct Queue<C> {
     program: Arc<QueueProgram>,
     code: C,
     levels: Vec<Level>,
+    /// The records of nodes and partitions of all levels: what handlers see of them, and behind that what the queue keeps
+    /// for itself, so that all of a partition lies together.
+    words: Vec<u64>,
     /// The words of packets, and the free ones among them.
     packets: Vec<u64>,
     stride: usize,
@@ -239,22 +242,12 @@ impl core::fmt::Debug for Random {
 #[derive(Debug)]
 struct Level {
     shape: Shape,
-    nodes: Vec<u64>,
-    node_stride: usize,
-    partitions: Vec<u64>,
-    partition_stride: usize,
-    /// By partition of the last level: first and last packet.
-    lines: Vec<[u32; 2]>,
-    /// By node: the partitions that are in the order, and by partition their places in it. Empty where there is one.
+    /// By node: the partitions that are in the order. Empty where there is one.
     orders: Vec<Ranked>,
-    places: Table,
     /// By node of the last level, where packets are ranked.
     ranked: Vec<Ranked>,
-    states: Vec<State>,
     /// By partition: the key that it is for, where sets have ways.
     tags: Vec<u32>,
-    /// By partition, or by node where there is one: until when it waits.
-    hold_until: Vec<u64>,
     /// By node: those that wait.
     held: Vec<BinaryHeap<Reverse<(u64, u64, u32)>>>,
     /// How many have waited: those that wait for one time go on as they came.
@@ -268,6 +261,12 @@ struct Level {
 #[allow(clippy::struct_excessive_bools, reason = "each is read by itself on the way of a packet")]
 struct Shape {
     n: u32,
+    /// Where the records of nodes begin, and how many words one has.
+    nodes: Records,
+    /// Where those of partitions begin; of nodes where each has one.
+    own: Records,
+    /// In a record of `own`: where the queue's own words begin.
+    kept: usize,
     partitions: Partitions,
     /// The word of a packet that is its key, and the one that is its rank: no handler has to run.
     key_word: Option<u16>,
@@ -294,14 +293,53 @@ struct Shape {
     limit_line: u32,
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum State {
+/// Records of one kind, one behind the other.
+#[derive(Clone, Copy, Debug)]
+struct Records {
+    first: usize,
+    stride: usize,
+}
+
+impl Records {
+    #[inline(always)]
+    fn at(self, nth: u32) -> usize {
+        self.first + nth as usize * self.stride
+    }
+
+    #[inline(always)]
+    fn of(self, words: &[u64], nth: u32) -> &[u64] {
+        &words[self.at(nth)..][..self.stride]
+    }
+
+    #[inline(always)]
+    fn of_mut(self, words: &mut [u64], nth: u32) -> &mut [u64] {
+        &mut words[self.at(nth)..][..self.stride]
+    }
+}
+
+/// What the queue keeps in the record of a partition, behind the words that handlers see.
+mod kept {
+    /// First and last packet of its line.
+    pub(super) const LINE: usize = 0;
+    /// Until when it waits.
+    pub(super) const HOLD: usize = 1;
+    /// Whether it is in the order: one of those below. From here on there is nothing in a record of a node.
+    pub(super) const STATE: usize = 2;
+    /// Its place in the order.
+    pub(super) const LINKS: usize = 3;
+    /// The rank under which it stands there.
+    pub(super) const STANDS: usize = 4;
+    /// How many words those are.
+    pub(super) const WORDS: usize = 5;
+    /// How many of them a node has that is one partition.
+    pub(super) const NODE_WORDS: usize = 2;
+
     /// It is not in the order.
-    Idle,
+    pub(super) const IDLE: u64 = 0;
     /// It is in the order.
-    Active,
+    pub(super) const ACTIVE: u64 = 1;
     /// It waits.
-    Held,
+    pub(super) const HELD: u64 = 2;
 }
 
 /// What came of asking a node for a packet.
@@ -317,15 +355,11 @@ impl<C: QueueCode> Queue<C> {
         let stride = program.packet_words().next_power_of_two();
         let draws = program.levels.iter().any(|level| level.handlers.iter().any(|(_, h)| draws(&h.body)));
         let random = if draws { Random::Seeded(seed) } else { Random::Unused };
-        let mut n_nodes = 1;
-        let mut levels = Vec::new();
-        for (at, level) in program.levels.iter().enumerate() {
-            levels.push(Level::new(&program, at, n_nodes));
-            n_nodes *= level.partitions.n() as usize;
-        }
+        let (levels, words) = levels(&program);
         let mut queue = Self {
             code,
             levels,
+            words,
             packets: Vec::new(),
             stride,
             free: Vec::new(),
@@ -425,7 +459,7 @@ impl<C: QueueCode> Queue<C> {
 
     /// What came and went.
     pub fn counts(&self) -> Counts {
-        let root = self.levels[0].node(0);
+        let root = self.node(0, 0);
         Counts {
             queued: root[usize::from(word::PACKETS)],
             queued_bytes: root[usize::from(word::BYTES)],
@@ -442,10 +476,10 @@ impl<C: QueueCode> Queue<C> {
     pub fn partitions(&self, at_most: usize) -> Vec<PartitionState> {
         let mut all = Vec::new();
         for (at, level) in self.levels.iter().enumerate().filter(|(_, level)| !level.shape.is_one) {
-            for (nth, state) in level.states.iter().enumerate() {
-                let words = level.partition(nth as u32);
-                let packets = words[usize::from(word::PACKETS)];
-                if *state == State::Idle && packets == 0 {
+            for nth in 0..level.n_partitions() {
+                let words = level.shape.own.of(&self.words, nth);
+                let (packets, own) = (words[usize::from(word::PACKETS)], &words[level.shape.kept..]);
+                if own[kept::STATE] == kept::IDLE && packets == 0 {
                     continue;
                 }
                 if all.len() == at_most {
@@ -453,12 +487,12 @@ impl<C: QueueCode> Queue<C> {
                 }
                 all.push(PartitionState {
                     level: at as u8,
-                    node: nth as u32 / level.shape.n,
-                    index: nth as u32 % level.shape.n,
+                    node: nth / level.shape.n,
+                    index: nth % level.shape.n,
                     packets,
                     bytes: words[usize::from(word::BYTES)],
                     rank: words[usize::from(word::RANK)] as i64,
-                    held_until_ns: (*state == State::Held).then_some(level.hold_until[nth]),
+                    held_until_ns: (own[kept::STATE] == kept::HELD).then_some(own[kept::HOLD]),
                 });
             }
         }
@@ -468,15 +502,15 @@ impl<C: QueueCode> Queue<C> {
     /// The value of a variable of a node, as a word: for tests and for people who look.
     pub fn var(&self, level: usize, node: u32, name: &str) -> Option<u64> {
         let at = self.program.levels.get(level)?.vars.iter().position(|var| var.name == name)?;
-        self.levels[level].node(node).get(usize::from(word::NODE_VARS) + at).copied()
+        self.node(level, node).get(usize::from(word::NODE_VARS) + at).copied()
     }
 
     /// Takes out all packets, in the order in which they came, with their arrival: another queue goes on with them.
     pub fn take_all(&mut self) -> Vec<(Packet, u64)> {
         let mut slots: Vec<u32> = Vec::new();
-        for level in &self.levels {
-            for line in &level.lines {
-                let mut at = line[0];
+        for level in self.levels.iter().filter(|level| level.shape.is_leaf) {
+            for partition in 0..level.n_partitions() {
+                let (mut at, _) = self.line(level, partition);
                 while at != NONE {
                     slots.push(at);
                     at = link(self.packet(at)).1;
@@ -492,11 +526,7 @@ impl<C: QueueCode> Queue<C> {
             all.into_iter().map(|(arrived, slot)| (self.packet_of(slot), arrived)).collect::<Vec<_>>();
         self.counts.taken += packets.len() as u64;
         let (now, rate) = (self.event[usize::from(word::NOW)], self.event[usize::from(word::RATE)]);
-        let mut n_nodes = 1;
-        for (at, level) in self.program.levels.iter().enumerate() {
-            self.levels[at] = Level::new(&self.program, at, n_nodes);
-            n_nodes *= level.partitions.n() as usize;
-        }
+        (self.levels, self.words) = levels(&self.program);
         (self.packets, self.free, self.last_sent) = (Vec::new(), Vec::new(), NONE);
         (self.timers, self.next_timer, self.wake_at) = (BinaryHeap::new(), u64::MAX, None);
         self.event[usize::from(word::RATE)] = rate;
@@ -533,7 +563,7 @@ impl<C: QueueCode> Queue<C> {
         let mut node = 0;
         for (at, place) in path.iter_mut().enumerate().take(self.levels.len()) {
             let shape = self.levels[at].shape;
-            if shape.drops_arriving && self.levels[at].is_over(node, 1, u64::from(packet.len)) {
+            if shape.drops_arriving && self.is_over(at, node, 1, u64::from(packet.len)) {
                 return self.drop_packet(slot, at, Why::Overflow, shape.limit_line);
             }
             let partition = if shape.is_one { node } else { self.locate(at, node, slot) };
@@ -570,10 +600,11 @@ impl<C: QueueCode> Queue<C> {
     fn enqueue_in_line(&mut self, packet: &Packet, arrived_ns: u64) {
         let len = u64::from(packet.len);
         let slot = self.store(packet, arrived_ns);
-        let level = &mut self.levels[0];
-        let (drops_arriving, has_enqueue) = (level.shape.drops_arriving, level.shape.has_enqueue);
-        if drops_arriving && level.is_over(0, 1, len) {
-            let line = level.shape.limit_line;
+        let shape = &self.levels[0].shape;
+        let (drops_arriving, has_enqueue, line) =
+            (shape.drops_arriving, shape.has_enqueue, shape.kept + kept::LINE);
+        if drops_arriving && self.is_over(0, 0, 1, len) {
+            let line = self.levels[0].shape.limit_line;
             return self.drop_packet(slot, 0, Why::Overflow, line);
         }
         if has_enqueue {
@@ -587,18 +618,9 @@ impl<C: QueueCode> Queue<C> {
                 _ => {}
             }
         }
-        let level = &mut self.levels[0];
-        level.nodes[usize::from(word::PACKETS)] += 1;
-        level.nodes[usize::from(word::BYTES)] += len;
-        let line = &mut level.lines[0];
-        let last = core::mem::replace(&mut line[1], slot);
-        if last == NONE {
-            line[0] = slot;
-        } else {
-            let at = last as usize * self.stride + self.stride - 1;
-            self.packets[at] = self.packets[at] & u64::from(u32::MAX) | u64::from(slot) << 32;
-        }
-        set_link(self.packet_mut(slot), last, NONE);
+        self.words[usize::from(word::PACKETS)] += 1;
+        self.words[usize::from(word::BYTES)] += len;
+        self.append(line, slot);
         if !drops_arriving && let Some(victim) = self.levels[0].shape.victim {
             self.trim(0, 0, victim);
         }
@@ -656,14 +678,17 @@ impl<C: QueueCode> Queue<C> {
         if let Some(own) = all().find(|partition| level.tags[*partition] == tag) {
             return own as u32;
         }
-        let Some(free) = all().find(|partition| level.states[*partition] == State::Idle) else {
+        let state = |partition: &usize| self.words[level.shape.kept_at(*partition as u32, kept::STATE)];
+        let Some(free) = all().find(|partition| state(partition) == kept::IDLE) else {
             return set + tag % ways;
         };
         level.tags[free] = tag;
-        let vars = &self.program.levels[at].partition_vars;
-        level.begin_partition(free as u32, vars);
-        if let (Some(below), Some(decl)) = (self.levels.get_mut(at + 1), self.program.levels.get(at + 1)) {
-            below.begin_node(free as u32, &decl.vars);
+        let own = level.shape.own.of_mut(&mut self.words, free as u32);
+        own[usize::from(word::RANK)] = 0;
+        begin(&mut own[usize::from(word::PARTITION_VARS)..], &self.program.levels[at].partition_vars);
+        if let (Some(below), Some(decl)) = (self.levels.get(at + 1), self.program.levels.get(at + 1)) {
+            let node = below.shape.nodes.of_mut(&mut self.words, free as u32);
+            begin(&mut node[usize::from(word::NODE_VARS)..], &decl.vars);
         }
         free as u32
     }
@@ -675,7 +700,7 @@ impl<C: QueueCode> Queue<C> {
         let shape = self.levels[leaf].shape;
         let partition = path[leaf];
         if shape.ranks_packets {
-            let node = self.levels[leaf].node_of(partition);
+            let node = shape.node_of(partition);
             let rank = match shape.rank_word {
                 Some(word) => self.packet(slot)[usize::from(word)],
                 None => self.run(leaf, Moment::PacketRank, node, partition, slot),
@@ -687,22 +712,21 @@ impl<C: QueueCode> Queue<C> {
             }
         }
         if !shape.is_ranked {
-            self.append(leaf, partition, slot);
+            self.append(shape.kept_at(partition, kept::LINE), slot);
         }
         self.count(leaf, partition, |packets, bytes| (packets + 1, bytes + u64::from(len)));
     }
 
-    #[inline]
-    fn append(&mut self, leaf: usize, partition: u32, slot: u32) {
-        let line = &mut self.levels[leaf].lines[partition as usize];
-        let last = core::mem::replace(&mut line[1], slot);
-        set_link(self.packet_mut(slot), last, NONE);
-        if last == NONE {
-            self.levels[leaf].lines[partition as usize][0] = slot;
-        } else {
-            let words = self.packet_mut(last);
-            let (prev, _) = link(words);
-            set_link(words, prev, slot);
+    /// Puts a packet behind the last of the line in a word.
+    #[inline(always)]
+    fn append(&mut self, line: usize, slot: u32) {
+        let (first, last) = pair(self.words[line]);
+        self.words[line] = paired(if last == NONE { slot } else { first }, slot);
+        let stride = self.stride;
+        self.packets[slot as usize * stride + stride - 1] = paired(last, NONE);
+        if last != NONE {
+            let before = &mut self.packets[last as usize * stride + stride - 1];
+            *before = paired(pair(*before).0, slot);
         }
     }
 
@@ -710,18 +734,19 @@ impl<C: QueueCode> Queue<C> {
     #[inline]
     fn count(&mut self, leaf: usize, partition: u32, change: impl Fn(u64, u64) -> (u64, u64)) {
         let mut partition = partition;
-        for level in self.levels[..=leaf].iter_mut().rev() {
-            let on = |words: &mut [u64]| {
+        for level in self.levels[..=leaf].iter().rev() {
+            let mut on = |record: usize| {
+                let words = &mut self.words[record..record + 2];
                 let (packets, bytes) =
                     change(words[usize::from(word::PACKETS)], words[usize::from(word::BYTES)]);
                 words[usize::from(word::PACKETS)] = packets;
                 words[usize::from(word::BYTES)] = bytes;
             };
+            on(level.shape.own.at(partition));
             if !level.shape.is_one {
-                on(level.partition_mut(partition));
-                partition = level.node_of(partition);
+                partition = level.shape.node_of(partition);
+                on(level.shape.nodes.at(partition));
             }
-            on(level.node_mut(partition));
         }
     }
 
@@ -732,13 +757,28 @@ impl<C: QueueCode> Queue<C> {
         if shape.is_one {
             if !shape.is_leaf {
                 // What waits below may be another packet now.
-                self.levels[at].hold_until[partition as usize] = 0;
+                self.words[shape.kept_at(partition, kept::HOLD)] = 0;
             }
             return;
         }
-        let node = self.levels[at].node_of(partition);
-        match self.levels[at].states[partition as usize] {
-            State::Idle => {
+        let node = shape.node_of(partition);
+        let rank_at = shape.own.at(partition) + usize::from(word::RANK);
+        match self.words[shape.kept_at(partition, kept::STATE)] {
+            kept::ACTIVE => {
+                if shape.by_least {
+                    let rank = self.packet(slot)[usize::from(word::PACKET_RANK)] as i64;
+                    self.words[rank_at] = rank.min(self.words[rank_at] as i64) as u64;
+                }
+                if shape.has_enqueue || shape.by_least {
+                    self.levels[at].rerank(&mut self.words, node, partition);
+                }
+            }
+            kept::HELD => {
+                if !shape.is_leaf {
+                    self.levels[at].enter(&mut self.words, node, partition);
+                }
+            }
+            _ => {
                 if self.levels.get(at + 1).is_some_and(|below| below.shape.has_timers) {
                     self.start_timers(at + 1, partition, self.event[usize::from(word::NOW)]);
                 }
@@ -746,24 +786,10 @@ impl<C: QueueCode> Queue<C> {
                     self.run(at, Moment::Activate, node, partition, slot);
                 }
                 if shape.by_least {
-                    let rank = self.packet(slot)[usize::from(word::PACKET_RANK)];
-                    self.levels[at].partition_mut(partition)[usize::from(word::RANK)] = rank;
+                    self.words[rank_at] = self.packet(slot)[usize::from(word::PACKET_RANK)];
                 }
-                self.levels[at].enter(node, partition);
+                self.levels[at].enter(&mut self.words, node, partition);
             }
-            State::Active => {
-                if shape.by_least {
-                    let rank = self.packet(slot)[usize::from(word::PACKET_RANK)] as i64;
-                    let words = self.levels[at].partition_mut(partition);
-                    let least = rank.min(words[usize::from(word::RANK)] as i64);
-                    words[usize::from(word::RANK)] = least as u64;
-                }
-                if shape.has_enqueue || shape.by_least {
-                    self.levels[at].rerank(node, partition);
-                }
-            }
-            State::Held if !shape.is_leaf => self.levels[at].enter(node, partition),
-            State::Held => {}
         }
     }
 
@@ -771,23 +797,23 @@ impl<C: QueueCode> Queue<C> {
 
     fn trim(&mut self, at: usize, partition: u32, (victim, head): (Victim, bool)) {
         let shape = self.levels[at].shape;
-        let node = self.levels[at].node_of(partition);
-        while self.levels[at].is_over(node, 0, 0) {
+        let node = shape.node_of(partition);
+        while self.is_over(at, node, 0, 0) {
             let from = match victim {
                 _ if shape.is_one => node,
                 Victim::Own => partition,
-                Victim::MostBytes => self.levels[at].fattest(node),
+                Victim::MostBytes => self.fattest(at, node),
                 Victim::HighestRank => {
                     self.levels[at].orders[node as usize].first_of_last().unwrap_or(partition)
                 }
             };
-            let bytes_before = self.levels[at].bytes(from);
+            let bytes_before = self.bytes(at, from);
             for _ in 0..shape.batch {
                 let Some((leaf_partition, slot)) = self.victim_packet(at, from, head) else { return };
                 self.unlink(leaf_partition, slot);
                 self.vacated(leaf_partition);
                 self.drop_packet(slot, at, Why::Overflow, shape.limit_line);
-                if shape.batch > 1 && self.levels[at].bytes(from) <= bytes_before / 2 {
+                if shape.batch > 1 && self.bytes(at, from) <= bytes_before / 2 {
                     break;
                 }
                 if shape.batch == 1 {
@@ -801,9 +827,10 @@ impl<C: QueueCode> Queue<C> {
     fn vacated(&mut self, partition: u32) {
         let mut partition = partition;
         for level in self.levels.iter_mut().rev().filter(|level| !level.shape.is_one) {
-            let node = level.node_of(partition);
-            if level.packets(partition) == 0 && !level.shape.has_empty {
-                level.leave(node, partition);
+            let node = level.shape.node_of(partition);
+            let packets = self.words[level.shape.own.at(partition) + usize::from(word::PACKETS)];
+            if packets == 0 && !level.shape.has_empty {
+                level.leave(&mut self.words, node, partition);
             }
             partition = node;
         }
@@ -812,9 +839,9 @@ impl<C: QueueCode> Queue<C> {
     /// The first or last packet below a partition of a level: of the fattest on each level below.
     fn victim_packet(&self, at: usize, partition: u32, head: bool) -> Option<(u32, u32)> {
         let mut partition = partition;
-        for level in &self.levels[at + 1..] {
-            if !level.shape.is_one {
-                partition = level.fattest(partition);
+        for below in at + 1..self.levels.len() {
+            if !self.levels[below].shape.is_one {
+                partition = self.fattest(below, partition);
             }
         }
         let leaf = self.levels.last()?;
@@ -822,7 +849,8 @@ impl<C: QueueCode> Queue<C> {
             let ranked = &leaf.ranked[partition as usize];
             if head { ranked.first() } else { ranked.first_of_last() }?
         } else {
-            leaf.lines[partition as usize][usize::from(!head)]
+            let (first, last) = self.line(leaf, partition);
+            if head { first } else { last }
         };
         (slot != NONE).then_some((partition, slot))
     }
@@ -841,7 +869,7 @@ impl<C: QueueCode> Queue<C> {
                 Ok(partition) => partition,
                 Err(served) => return served,
             };
-            if self.levels[at].packets(partition) == 0 {
+            if self.n_packets(at, partition) == 0 {
                 if !shape.is_leaf {
                     // What is below may want to know that it was asked in vain.
                     self.serve(at + 1, partition);
@@ -868,11 +896,11 @@ impl<C: QueueCode> Queue<C> {
         let now = self.event[usize::from(word::NOW)];
         let level = &mut self.levels[at];
         if level.shape.is_one {
-            let until = level.hold_until[node as usize];
+            let until = self.words[level.shape.kept_at(node, kept::HOLD)];
             return if until > now { Err(Served::Held(until)) } else { Ok(node) };
         }
         if level.shape.may_hold && !level.held[node as usize].is_empty() {
-            level.release(node, now);
+            level.release(&mut self.words, node, now);
         }
         match level.orders[node as usize].first() {
             Some(partition) => Ok(partition),
@@ -892,11 +920,12 @@ impl<C: QueueCode> Queue<C> {
             return false;
         }
         if Verdict::of_word(end) == Verdict::Stay {
-            self.levels[at].rotate(node, partition);
+            self.levels[at].rotate(&mut self.words, node, partition);
             // If all are empty and stay, there is nothing to send, and no use in turning.
-            return self.levels[at].node(node)[usize::from(word::PACKETS)] > 0 || turns_out(self, at, node);
+            return self.node(at, node)[usize::from(word::PACKETS)] > 0
+                || self.levels[at].orders[node as usize].first().is_some();
         }
-        self.levels[at].leave(node, partition);
+        self.levels[at].leave(&mut self.words, node, partition);
         true
     }
 
@@ -912,7 +941,7 @@ impl<C: QueueCode> Queue<C> {
         };
         match Verdict::of_word(end) {
             Verdict::Next if !shape.is_one => {
-                self.levels[at].rotate(node, partition);
+                self.levels[at].rotate(&mut self.words, node, partition);
                 false
             }
             Verdict::Hold => {
@@ -970,15 +999,16 @@ impl<C: QueueCode> Queue<C> {
     #[inline]
     fn served(&mut self, at: usize, node: u32, partition: u32, rotate: bool) {
         let level = &mut self.levels[at];
-        if level.shape.is_one || level.states[partition as usize] != State::Active {
+        if level.shape.is_one || self.words[level.shape.kept_at(partition, kept::STATE)] != kept::ACTIVE {
             return;
         }
-        if level.packets(partition) == 0 && !level.shape.has_empty {
-            level.leave(node, partition);
+        let packets = self.words[level.shape.own.at(partition) + usize::from(word::PACKETS)];
+        if packets == 0 && !level.shape.has_empty {
+            level.leave(&mut self.words, node, partition);
         } else if rotate {
-            level.rotate(node, partition);
+            level.rotate(&mut self.words, node, partition);
         } else {
-            level.rerank(node, partition);
+            level.rerank(&mut self.words, node, partition);
         }
     }
 
@@ -993,13 +1023,14 @@ impl<C: QueueCode> Queue<C> {
     fn serve_line(&mut self, at: usize, node: u32) -> Served {
         let shape = &self.levels[at].shape;
         let (has_select, has_dequeue, has_empty) = (shape.has_select, shape.has_dequeue, shape.has_empty);
-        if has_select || self.levels[at].hold_until[node as usize] > 0 {
-            let until = self.levels[at].hold_until[node as usize];
+        let hold = shape.kept_at(node, kept::HOLD);
+        if shape.may_hold || has_select {
+            let until = self.words[hold];
             if until > self.event[usize::from(word::NOW)] {
                 return Served::Held(until);
             }
-            if has_select && self.levels[at].packets(node) > 0 && !self.select(at, node, node) {
-                return Served::Held(self.levels[at].hold_until[node as usize]);
+            if has_select && self.n_packets(at, node) > 0 && !self.select(at, node, node) {
+                return Served::Held(self.words[hold]);
             }
         }
         self.event[usize::from(word::DROPS)] = 0;
@@ -1023,7 +1054,7 @@ impl<C: QueueCode> Queue<C> {
                 Verdict::Hold => {
                     self.push_back(at, node, slot);
                     self.hold(at, node, node);
-                    return Served::Held(self.levels[at].hold_until[node as usize]);
+                    return Served::Held(self.words[hold]);
                 }
                 Verdict::Mark => {
                     self.marked(at, end);
@@ -1039,12 +1070,12 @@ impl<C: QueueCode> Queue<C> {
         // What waits for a time that is past waits for the next moment: else it would be asked for ever.
         let until = self.event[usize::from(word::HOLD)].max(now + 1);
         let level = &mut self.levels[at];
-        level.hold_until[partition as usize] = until;
+        self.words[level.shape.kept_at(partition, kept::HOLD)] = until;
         if level.shape.is_one {
             return;
         }
-        level.leave(node, partition);
-        level.states[partition as usize] = State::Held;
+        level.leave(&mut self.words, node, partition);
+        self.words[level.shape.kept_at(partition, kept::STATE)] = kept::HELD;
         level.n_held += 1;
         level.held[node as usize].push(Reverse((until, level.n_held, partition)));
     }
@@ -1054,7 +1085,7 @@ impl<C: QueueCode> Queue<C> {
         let level = &self.levels[leaf];
         match level.shape.is_ranked {
             true => level.ranked[partition as usize].first().unwrap_or(NONE),
-            false => level.lines[partition as usize][0],
+            false => self.line(level, partition).0,
         }
     }
 
@@ -1070,20 +1101,18 @@ impl<C: QueueCode> Queue<C> {
             self.unlink(partition, slot);
             return Some(slot);
         }
+        let line = shape.kept_at(partition, kept::LINE);
         let words = &self.packets[slot as usize * self.stride..][..self.stride];
         let (len, next) = (words[usize::from(word::LEN)], link(words).1);
-        let line = &mut self.levels[leaf].lines[partition as usize];
-        line[0] = next;
         if next == NONE {
-            line[1] = NONE;
+            self.words[line] = NO_PACKETS;
         } else {
-            let at = next as usize * self.stride + self.stride - 1;
-            self.packets[at] |= u64::from(NONE);
+            self.words[line] = paired(next, pair(self.words[line]).1);
+            self.packets[next as usize * self.stride + self.stride - 1] |= u64::from(NONE);
         }
         if self.is_line {
-            let nodes = &mut self.levels[0].nodes;
-            nodes[usize::from(word::PACKETS)] -= 1;
-            nodes[usize::from(word::BYTES)] -= len;
+            self.words[usize::from(word::PACKETS)] -= 1;
+            self.words[usize::from(word::BYTES)] -= len;
         } else {
             self.count(leaf, partition, |packets, bytes| (packets - 1, bytes - len));
         }
@@ -1099,22 +1128,20 @@ impl<C: QueueCode> Queue<C> {
             let (ranked, mut places) = self.ranked(leaf, partition);
             ranked.remove(slot, &mut places);
         } else {
+            let line = shape.kept_at(partition, kept::LINE);
+            let (first, last) = pair(self.words[line]);
             let (prev, next) = link(self.packet(slot));
-            match prev {
-                NONE => self.levels[leaf].lines[partition as usize][0] = next,
-                prev => {
-                    let words = self.packet_mut(prev);
-                    let (before, _) = link(words);
-                    set_link(words, before, next);
-                }
+            self.words[line] =
+                paired(if prev == NONE { next } else { first }, if next == NONE { prev } else { last });
+            if prev != NONE {
+                let words = self.packet_mut(prev);
+                let (before, _) = link(words);
+                set_link(words, before, next);
             }
-            match next {
-                NONE => self.levels[leaf].lines[partition as usize][1] = prev,
-                next => {
-                    let words = self.packet_mut(next);
-                    let (_, behind) = link(words);
-                    set_link(words, prev, behind);
-                }
+            if next != NONE {
+                let words = self.packet_mut(next);
+                let (_, behind) = link(words);
+                set_link(words, prev, behind);
             }
         }
         let len = self.packet(slot)[usize::from(word::LEN)];
@@ -1127,12 +1154,13 @@ impl<C: QueueCode> Queue<C> {
     /// The least rank of the packets of a partition, one of which has left.
     fn least_left(&mut self, leaf: usize, partition: u32, left: u32) {
         let rank = self.packet(left)[usize::from(word::PACKET_RANK)] as i64;
-        let level = &self.levels[leaf];
-        if level.partition(partition)[usize::from(word::RANK)] as i64 != rank {
+        let shape = self.levels[leaf].shape;
+        let rank_at = shape.own.at(partition) + usize::from(word::RANK);
+        if self.words[rank_at] as i64 != rank {
             return;
         }
         let mut least = None;
-        let mut at = level.lines[partition as usize][0];
+        let (mut at, _) = pair(self.words[shape.kept_at(partition, kept::LINE)]);
         while at != NONE {
             let words = self.packet(at);
             let rank = words[usize::from(word::PACKET_RANK)] as i64;
@@ -1140,10 +1168,9 @@ impl<C: QueueCode> Queue<C> {
             at = link(words).1;
         }
         if let Some(least) = least {
-            let level = &mut self.levels[leaf];
-            level.partition_mut(partition)[usize::from(word::RANK)] = least as u64;
-            if level.states[partition as usize] == State::Active {
-                level.rerank(level.node_of(partition), partition);
+            self.words[rank_at] = least as u64;
+            if self.words[shape.kept_at(partition, kept::STATE)] == kept::ACTIVE {
+                self.levels[leaf].rerank(&mut self.words, shape.node_of(partition), partition);
             }
         }
     }
@@ -1157,11 +1184,9 @@ impl<C: QueueCode> Queue<C> {
             let (ranked, mut places) = self.ranked(leaf, partition);
             ranked.insert(slot, rank as i64, &mut places);
         } else {
-            let line = &mut self.levels[leaf].lines[partition as usize];
-            let first = core::mem::replace(&mut line[0], slot);
-            if first == NONE {
-                line[1] = slot;
-            }
+            let line = self.levels[leaf].shape.kept_at(partition, kept::LINE);
+            let (first, last) = pair(self.words[line]);
+            self.words[line] = paired(slot, if first == NONE { slot } else { last });
             set_link(self.packet_mut(slot), NONE, first);
             if first != NONE {
                 let words = self.packet_mut(first);
@@ -1254,39 +1279,17 @@ impl<C: QueueCode> Queue<C> {
 
     #[inline(always)]
     fn run(&mut self, at: usize, moment: Moment, node: u32, partition: u32, slot: u32) -> u64 {
-        let level = &mut self.levels[at];
-        let partition = match level.shape.is_one {
-            true => &mut [][..],
-            false => {
-                &mut level.partitions[partition as usize * level.partition_stride..][..level.partition_stride]
-            }
-        };
-        let words = Words {
-            node: &mut level.nodes[node as usize * level.node_stride..][..level.node_stride],
-            partition,
-            packet: &mut self.packets[slot as usize * self.stride..][..self.stride],
-            event: &mut self.event,
-        };
-        let end = self.code.run(at, moment, words);
+        let (node, partition) = records(&self.levels[at].shape, &mut self.words, node, partition);
+        let packet = &mut self.packets[slot as usize * self.stride..][..self.stride];
+        let end = self.code.run(at, moment, Words { node, partition, packet, event: &mut self.event });
         self.drawn();
         end
     }
 
+    #[inline]
     fn run_without_packet(&mut self, at: usize, moment: Moment, node: u32, partition: u32) -> u64 {
-        let level = &mut self.levels[at];
-        let partition = match level.shape.is_one || !moment.has_partition() {
-            true => &mut [][..],
-            false => {
-                &mut level.partitions[partition as usize * level.partition_stride..][..level.partition_stride]
-            }
-        };
-        let words = Words {
-            node: &mut level.nodes[node as usize * level.node_stride..][..level.node_stride],
-            partition,
-            packet: &mut [],
-            event: &mut self.event,
-        };
-        let end = self.code.run(at, moment, words);
+        let (node, partition) = records(&self.levels[at].shape, &mut self.words, node, partition);
+        let end = self.code.run(at, moment, Words { node, partition, packet: &mut [], event: &mut self.event });
         self.drawn();
         end
     }
@@ -1313,6 +1316,42 @@ impl<C: QueueCode> Queue<C> {
     }
 
     // ---- words -------------------------------------------------------------------------------------------------
+
+    fn node(&self, at: usize, node: u32) -> &[u64] {
+        self.levels[at].shape.nodes.of(&self.words, node)
+    }
+
+    /// Packets of a partition, or of the node where there is one.
+    #[inline]
+    fn n_packets(&self, at: usize, partition: u32) -> u64 {
+        self.words[self.levels[at].shape.own.at(partition) + usize::from(word::PACKETS)]
+    }
+
+    fn bytes(&self, at: usize, partition: u32) -> u64 {
+        self.words[self.levels[at].shape.own.at(partition) + usize::from(word::BYTES)]
+    }
+
+    /// First and last packet of a partition of the last level.
+    #[inline]
+    fn line(&self, leaf: &Level, partition: u32) -> (u32, u32) {
+        pair(self.words[leaf.shape.kept_at(partition, kept::LINE)])
+    }
+
+    #[inline]
+    fn is_over(&self, at: usize, node: u32, packets: u64, bytes: u64) -> bool {
+        let shape = &self.levels[at].shape;
+        let record = shape.nodes.at(node);
+        let words = &self.words[record..record + 2];
+        words[usize::from(word::PACKETS)] + packets > shape.packets_max
+            || words[usize::from(word::BYTES)] + bytes > shape.bytes_max
+    }
+
+    /// The partition of a node with the most bytes, the first of equals.
+    fn fattest(&self, at: usize, node: u32) -> u32 {
+        let n = self.levels[at].shape.n;
+        let all = node * n..(node + 1) * n;
+        all.reduce(|a, b| if self.bytes(at, b) > self.bytes(at, a) { b } else { a }).unwrap_or(node)
+    }
 
     /// The packets of a node that are ranked, with their places.
     #[inline(always)]
@@ -1354,17 +1393,61 @@ fn levels_are_a_line(program: &QueueProgram) -> bool {
         && !level.order.by_least_packet
 }
 
-/// Whether some partition of a node leaves the order when it is asked: so that asking on comes to an end.
-fn turns_out<C>(queue: &Queue<C>, at: usize, node: u32) -> bool {
-    let level = &queue.levels[at];
-    let first = (node * level.shape.n) as usize;
-    let states = &level.states[first..first + level.shape.n as usize];
-    states.contains(&State::Active)
+/// The levels of a program without packets, and the records of their nodes and partitions.
+fn levels(program: &QueueProgram) -> (Vec<Level>, Vec<u64>) {
+    let (mut levels, mut words, mut n_nodes) = (Vec::new(), Vec::new(), 1);
+    for (at, level) in program.levels.iter().enumerate() {
+        levels.push(Level::new(program, at, n_nodes, &mut words));
+        n_nodes *= level.partitions.n() as usize;
+    }
+    (levels, words)
+}
+
+/// Variables as they are at first.
+fn begin(words: &mut [u64], vars: &[VarDecl]) {
+    for (word, var) in words.iter_mut().zip(vars) {
+        *word = var.start;
+    }
+}
+
+/// The records that handlers see; no partition where a node is one.
+#[inline(always)]
+fn records<'w>(
+    shape: &Shape,
+    words: &'w mut [u64],
+    node: u32,
+    partition: u32,
+) -> (&'w mut [u64], &'w mut [u64]) {
+    if shape.is_one {
+        return (shape.nodes.of_mut(words, node), &mut []);
+    }
+    // Nodes lie before partitions.
+    let (nodes, own) = words.split_at_mut(shape.own.first);
+    let at = partition as usize * shape.own.stride;
+    (shape.nodes.of_mut(nodes, node), &mut own[at..][..shape.own.stride])
+}
+
+impl Shape {
+    /// Where a word is that the queue keeps of a partition.
+    #[inline(always)]
+    fn kept_at(&self, partition: u32, word: usize) -> usize {
+        self.own.at(partition) + self.kept + word
+    }
+
+    /// The node of a partition.
+    #[inline]
+    fn node_of(&self, partition: u32) -> u32 {
+        match (self.is_root, self.is_one) {
+            (true, _) => 0,
+            (_, true) => partition,
+            _ => partition / self.n,
+        }
+    }
 }
 
 impl Level {
-    /// The level of a program, that has so many nodes.
-    fn new(program: &QueueProgram, at: usize, n_nodes: usize) -> Self {
+    /// The level of a program, that has so many nodes; their records are put behind the words.
+    fn new(program: &QueueProgram, at: usize, n_nodes: usize, words: &mut Vec<u64>) -> Self {
         let level = &program.levels[at];
         let is_leaf = at + 1 == program.levels.len();
         let n = level.partitions.n();
@@ -1380,8 +1463,22 @@ impl Level {
             Overflow::Victim { partition, head } => Some((partition, head)),
         };
         let has_ways = matches!(level.partitions, Partitions::Hash { ways: 2.., .. });
+        let node_words = usize::from(word::NODE_VARS) + level.vars.len();
+        let partition_words = usize::from(word::PARTITION_VARS) + level.partition_vars.len();
+        let n_own = if is_one { kept::NODE_WORDS } else { 0 };
+        let nodes = Records { first: words.len(), stride: node_words + n_own };
+        let (own, kept) = match is_one {
+            true => (nodes, node_words),
+            false => {
+                let first = nodes.first + n_nodes * nodes.stride;
+                (Records { first, stride: partition_words + kept::WORDS }, partition_words)
+            }
+        };
         let shape = Shape {
             n,
+            nodes,
+            own,
+            kept,
             partitions: level.partitions,
             key_word: handlers.key.as_ref().and_then(packet_word),
             rank_word: handlers.packet_rank.as_ref().and_then(packet_word),
@@ -1405,155 +1502,133 @@ impl Level {
             batch: level.limit.batch,
             limit_line: level.limit.line,
         };
-        let node_stride = usize::from(word::NODE_VARS) + level.vars.len();
-        let partition_stride = usize::from(word::PARTITION_VARS) + level.partition_vars.len();
-        let n_kept = if is_one { 0 } else { n_partitions };
-        let mut made = Self {
+        (0..n_nodes).for_each(|_| {
+            let record = words.len();
+            words.resize(record + nodes.stride, 0);
+            begin(&mut words[record + usize::from(word::NODE_VARS)..], &level.vars);
+            if is_one {
+                words[record + kept + kept::LINE] = NO_PACKETS;
+            }
+        });
+        (0..if is_one { 0 } else { n_partitions }).for_each(|nth| {
+            let record = words.len();
+            words.resize(record + own.stride, 0);
+            words[record + usize::from(word::INDEX)] = (nth % n as usize) as u64;
+            begin(&mut words[record + usize::from(word::PARTITION_VARS)..], &level.partition_vars);
+            words[record + kept + kept::LINE] = NO_PACKETS;
+        });
+        Self {
             shape,
-            nodes: vec![0; n_nodes * node_stride],
-            node_stride,
-            partitions: vec![0; n_kept * partition_stride],
-            partition_stride,
-            lines: vec![[NONE; 2]; if is_leaf && !is_ranked { n_partitions } else { 0 }],
             orders: (0..if is_one { 0 } else { n_nodes }).map(|_| Ranked::new(level.order.bits)).collect(),
-            places: Table::new(n_kept),
             ranked: (0..if is_ranked { n_nodes } else { 0 }).map(|_| Ranked::new(bits)).collect(),
-            states: vec![State::Idle; n_kept],
             tags: vec![0; if has_ways { n_partitions } else { 0 }],
-            hold_until: vec![0; n_partitions],
             held: (0..if is_one { 0 } else { n_nodes }).map(|_| BinaryHeap::new()).collect(),
             n_held: 0,
             is_started: vec![false; n_nodes],
-        };
-        for node in 0..n_nodes as u32 {
-            made.begin_node(node, &level.vars);
-        }
-        for partition in 0..n_kept as u32 {
-            made.begin_partition(partition, &level.partition_vars);
-        }
-        made
-    }
-
-    fn begin_node(&mut self, node: u32, vars: &[VarDecl]) {
-        let words = self.node_mut(node);
-        for (word, var) in words[usize::from(word::NODE_VARS)..].iter_mut().zip(vars) {
-            *word = var.start;
         }
     }
 
-    fn begin_partition(&mut self, partition: u32, vars: &[VarDecl]) {
-        let index = u64::from(partition % self.shape.n);
-        let words = self.partition_mut(partition);
-        words[usize::from(word::RANK)] = 0;
-        words[usize::from(word::INDEX)] = index;
-        for (word, var) in words[usize::from(word::PARTITION_VARS)..].iter_mut().zip(vars) {
-            *word = var.start;
+    fn n_partitions(&self) -> u32 {
+        (self.is_started.len() * self.shape.n as usize) as u32
+    }
+
+    #[inline]
+    fn enter(&mut self, words: &mut [u64], node: u32, partition: u32) {
+        let rank = words[self.shape.own.at(partition) + usize::from(word::RANK)] as i64;
+        words[self.shape.kept_at(partition, kept::STATE)] = kept::ACTIVE;
+        let (order, mut places) = self.order(words, node);
+        order.insert(partition, rank, &mut places);
+    }
+
+    #[inline]
+    fn leave(&mut self, words: &mut [u64], node: u32, partition: u32) {
+        let state = self.shape.kept_at(partition, kept::STATE);
+        if core::mem::replace(&mut words[state], kept::IDLE) == kept::ACTIVE {
+            let (order, mut places) = self.order(words, node);
+            order.remove(partition, &mut places);
         }
-    }
-
-    #[inline]
-    fn node(&self, node: u32) -> &[u64] {
-        &self.nodes[node as usize * self.node_stride..][..self.node_stride]
-    }
-
-    #[inline]
-    fn node_mut(&mut self, node: u32) -> &mut [u64] {
-        &mut self.nodes[node as usize * self.node_stride..][..self.node_stride]
-    }
-
-    #[inline]
-    fn partition(&self, partition: u32) -> &[u64] {
-        &self.partitions[partition as usize * self.partition_stride..][..self.partition_stride]
-    }
-
-    #[inline]
-    fn partition_mut(&mut self, partition: u32) -> &mut [u64] {
-        &mut self.partitions[partition as usize * self.partition_stride..][..self.partition_stride]
-    }
-
-    /// Packets of a partition, or of the node where there is one.
-    #[inline]
-    fn packets(&self, partition: u32) -> u64 {
-        let words = if self.shape.is_one { self.node(partition) } else { self.partition(partition) };
-        words[usize::from(word::PACKETS)]
-    }
-
-    fn bytes(&self, partition: u32) -> u64 {
-        let words = if self.shape.is_one { self.node(partition) } else { self.partition(partition) };
-        words[usize::from(word::BYTES)]
-    }
-
-    #[inline]
-    fn is_over(&self, node: u32, packets: u64, bytes: u64) -> bool {
-        let words = self.node(node);
-        words[usize::from(word::PACKETS)] + packets > self.shape.packets_max
-            || words[usize::from(word::BYTES)] + bytes > self.shape.bytes_max
-    }
-
-    /// The partition of a node with the most bytes, the first of equals.
-    fn fattest(&self, node: u32) -> u32 {
-        let all = node * self.shape.n..(node + 1) * self.shape.n;
-        all.reduce(|a, b| if self.bytes(b) > self.bytes(a) { b } else { a }).unwrap_or(node)
-    }
-
-    /// The node of a partition.
-    #[inline]
-    fn node_of(&self, partition: u32) -> u32 {
-        match (self.shape.is_root, self.shape.is_one) {
-            (true, _) => 0,
-            (_, true) => partition,
-            _ => partition / self.shape.n,
-        }
-    }
-
-    #[inline]
-    fn enter(&mut self, node: u32, partition: u32) {
-        let rank = self.partition(partition)[usize::from(word::RANK)] as i64;
-        self.orders[node as usize].insert(partition, rank, &mut self.places);
-        self.states[partition as usize] = State::Active;
-    }
-
-    #[inline]
-    fn leave(&mut self, node: u32, partition: u32) {
-        if self.states[partition as usize] == State::Active {
-            self.orders[node as usize].remove(partition, &mut self.places);
-        }
-        self.states[partition as usize] = State::Idle;
     }
 
     /// Puts a partition behind those of its rank.
     #[inline]
-    fn rotate(&mut self, node: u32, partition: u32) {
-        let rank = self.partition(partition)[usize::from(word::RANK)] as i64;
-        if self.states[partition as usize] == State::Active {
-            self.orders[node as usize].move_to(partition, rank, &mut self.places);
+    fn rotate(&mut self, words: &mut [u64], node: u32, partition: u32) {
+        let rank = words[self.shape.own.at(partition) + usize::from(word::RANK)] as i64;
+        if words[self.shape.kept_at(partition, kept::STATE)] == kept::ACTIVE {
+            let (order, mut places) = self.order(words, node);
+            order.move_to(partition, rank, &mut places);
         }
     }
 
     /// Puts a partition where its rank says, if that has changed.
     #[inline]
-    fn rerank(&mut self, node: u32, partition: u32) {
-        let rank = self.partition(partition)[usize::from(word::RANK)] as i64;
-        let order = &mut self.orders[node as usize];
-        if order.would_move(partition, rank, &self.places) {
-            order.move_to(partition, rank, &mut self.places);
+    fn rerank(&mut self, words: &mut [u64], node: u32, partition: u32) {
+        let rank = words[self.shape.own.at(partition) + usize::from(word::RANK)] as i64;
+        let (order, mut places) = self.order(words, node);
+        if order.would_move(partition, rank, &places) {
+            order.move_to(partition, rank, &mut places);
         }
+    }
+
+    /// The order of a node, and the places of partitions.
+    #[inline(always)]
+    fn order<'w>(&mut self, words: &'w mut [u64], node: u32) -> (&mut Ranked, Standing<'w>) {
+        let Shape { own: Records { first, stride }, kept, .. } = self.shape;
+        (&mut self.orders[node as usize], Standing { words, first: first + kept, stride })
     }
 
     /// Takes back into the order what has waited long enough.
     #[cold]
-    fn release(&mut self, node: u32, now_ns: u64) {
+    fn release(&mut self, words: &mut [u64], node: u32, now_ns: u64) {
         while let Some(Reverse((until, _, partition))) = self.held[node as usize].peek().copied() {
-            let at = partition as usize;
-            let is_stale = self.states[at] != State::Held || self.hold_until[at] != until;
+            let is_stale = words[self.shape.kept_at(partition, kept::STATE)] != kept::HELD
+                || words[self.shape.kept_at(partition, kept::HOLD)] != until;
             if !is_stale && until > now_ns {
                 return;
             }
             self.held[node as usize].pop();
             if !is_stale {
-                self.enter(node, partition);
+                self.enter(words, node, partition);
             }
         }
+    }
+}
+
+/// The places of partitions in their order: in their records.
+struct Standing<'w> {
+    words: &'w mut [u64],
+    /// Where the queue's own words of the first are.
+    first: usize,
+    stride: usize,
+}
+
+impl Standing<'_> {
+    #[inline(always)]
+    fn at(&self, id: u32, word: usize) -> usize {
+        self.first + id as usize * self.stride + word
+    }
+}
+
+impl Places for Standing<'_> {
+    #[inline]
+    fn links(&self, id: u32) -> (u32, u32) {
+        pair(self.words[self.at(id, kept::LINKS)])
+    }
+
+    #[inline]
+    fn set_links(&mut self, id: u32, (prev, next): (u32, u32)) {
+        let at = self.at(id, kept::LINKS);
+        self.words[at] = paired(prev, next);
+    }
+
+    #[inline]
+    fn rank(&self, id: u32) -> i64 {
+        self.words[self.at(id, kept::STANDS)] as i64
+    }
+
+    #[inline]
+    fn set_rank(&mut self, id: u32, rank: i64) {
+        let at = self.at(id, kept::STANDS);
+        self.words[at] = rank as u64;
     }
 }
 
@@ -1616,15 +1691,28 @@ fn draws(steps: &[Step]) -> bool {
     })
 }
 
+/// No first and no last packet.
+const NO_PACKETS: u64 = u64::MAX;
+
+/// Two numbers in a word.
+#[inline(always)]
+fn pair(word: u64) -> (u32, u32) {
+    (word as u32, (word >> 32) as u32)
+}
+
+#[inline(always)]
+fn paired(a: u32, b: u32) -> u64 {
+    u64::from(a) | u64::from(b) << 32
+}
+
 /// The neighbours of a packet in its line: the last word.
 #[inline]
 fn link(words: &[u64]) -> (u32, u32) {
-    let both = words[words.len() - 1];
-    (both as u32, (both >> 32) as u32)
+    pair(words[words.len() - 1])
 }
 
 #[inline]
 fn set_link(words: &mut [u64], prev: u32, next: u32) {
     let last = words.len() - 1;
-    words[last] = u64::from(prev) | u64::from(next) << 32;
+    words[last] = paired(prev, next);
 }

@@ -33,44 +33,6 @@ pub(super) trait Places {
     fn set_rank(&mut self, id: u32, rank: i64);
 }
 
-/// Places for ids from 0 on.
-#[derive(Clone, Debug)]
-pub(super) struct Table(Vec<Place>);
-
-#[derive(Clone, Copy, Debug)]
-struct Place {
-    rank: i64,
-    links: (u32, u32),
-}
-
-impl Table {
-    pub(super) fn new(n: usize) -> Self {
-        Self(vec![Place { rank: 0, links: (NONE, NONE) }; n])
-    }
-}
-
-impl Places for Table {
-    #[inline]
-    fn links(&self, id: u32) -> (u32, u32) {
-        self.0[id as usize].links
-    }
-
-    #[inline]
-    fn set_links(&mut self, id: u32, links: (u32, u32)) {
-        self.0[id as usize].links = links;
-    }
-
-    #[inline]
-    fn rank(&self, id: u32) -> i64 {
-        self.0[id as usize].rank
-    }
-
-    #[inline]
-    fn set_rank(&mut self, id: u32, rank: i64) {
-        self.0[id as usize].rank = rank;
-    }
-}
-
 /// An id in the heap.
 #[derive(Clone, Copy, Debug)]
 struct Entry {
@@ -343,9 +305,42 @@ fn down(heap: &mut [Entry], places: &mut impl Places, mut at: usize) {
 
 #[cfg(test)]
 mod tests {
-    use super::{Places as _, Ranked, Table};
+    use super::{NONE, Places, Ranked};
     use std::collections::BTreeMap;
     use weft_core::dice::Dice;
+
+    /// Places for ids from 0 on.
+    struct Table(Vec<Place>);
+
+    #[derive(Clone, Copy, Debug)]
+    struct Place {
+        rank: i64,
+        links: (u32, u32),
+    }
+
+    impl Table {
+        fn new(n: usize) -> Self {
+            Self(vec![Place { rank: 0, links: (NONE, NONE) }; n])
+        }
+    }
+
+    impl Places for Table {
+        fn links(&self, id: u32) -> (u32, u32) {
+            self.0[id as usize].links
+        }
+
+        fn set_links(&mut self, id: u32, links: (u32, u32)) {
+            self.0[id as usize].links = links;
+        }
+
+        fn rank(&self, id: u32) -> i64 {
+            self.0[id as usize].rank
+        }
+
+        fn set_rank(&mut self, id: u32, rank: i64) {
+            self.0[id as usize].rank = rank;
+        }
+    }
 
     /// If this fails, partitions are served out of order: the container differs from a sorted map.
     #[test]
