@@ -283,6 +283,9 @@ struct Shape {
     has_empty: bool,
     has_timers: bool,
     ranks_packets: bool,
+    /// ON ENQUEUE, or a packet that comes, may change the rank of a partition; and ON DEQUEUE.
+    enqueue_ranks: bool,
+    dequeue_ranks: bool,
     is_ranked: bool,
     by_least: bool,
     packets_max: u64,
@@ -353,7 +356,9 @@ impl<C: QueueCode> Queue<C> {
     /// A queue that is empty, at this time; all chance follows from the seed.
     pub fn new(program: Arc<QueueProgram>, code: C, now_ns: u64, seed: u64) -> Self {
         let stride = program.packet_words().next_power_of_two();
-        let draws = program.levels.iter().any(|level| level.handlers.iter().any(|(_, h)| draws(&h.body)));
+        let drawn = Slot::new(Scope::Event, word::DRAWN);
+        let draws =
+            program.levels.iter().any(|level| level.handlers.iter().any(|(_, h)| stores(&h.body, drawn)));
         let random = if draws { Random::Seeded(seed) } else { Random::Unused };
         let (levels, words) = levels(&program);
         let mut queue = Self {
@@ -549,25 +554,30 @@ impl<C: QueueCode> Queue<C> {
     fn enqueue_stamped(&mut self, packet: &Packet, arrived_ns: u64) {
         self.wake_at = None;
         self.counts.arrived += 1;
-        match self.is_line {
-            true => self.enqueue_in_line(packet, arrived_ns),
-            false => self.enqueue_in_tree(packet, arrived_ns),
+        match (self.is_line, self.levels.len()) {
+            (true, _) => self.enqueue_in_line(packet, arrived_ns),
+            (_, 1) => self.enqueue_in_tree::<1>(packet, arrived_ns),
+            (_, 2) => self.enqueue_in_tree::<2>(packet, arrived_ns),
+            (_, 3) => self.enqueue_in_tree::<3>(packet, arrived_ns),
+            _ => self.enqueue_in_tree::<LEVELS_MAX>(packet, arrived_ns),
         }
     }
 
-    /// Each way in a function of its own: the short one is not to save registers for the long one.
+    /// Of a tree of so many levels. Each way is a function of its own: the short ones are not to save registers for the
+    /// long ones, and count nothing.
     #[inline(never)]
-    fn enqueue_in_tree(&mut self, packet: &Packet, arrived_ns: u64) {
+    fn enqueue_in_tree<const DEPTH: usize>(&mut self, packet: &Packet, arrived_ns: u64) {
         let slot = self.store(packet, arrived_ns);
-        let mut path = [0_u32; LEVELS_MAX];
+        let mut path = [0_u32; DEPTH];
         let mut node = 0;
-        for (at, place) in path.iter_mut().enumerate().take(self.levels.len()) {
-            let shape = self.levels[at].shape;
+        for at in 0..DEPTH {
+            let shape = &self.levels[at].shape;
+            let (is_one, has_enqueue, line) = (shape.is_one, shape.has_enqueue, shape.limit_line);
             if shape.drops_arriving && self.is_over(at, node, 1, u64::from(packet.len)) {
-                return self.drop_packet(slot, at, Why::Overflow, shape.limit_line);
+                return self.drop_packet(slot, at, Why::Overflow, line);
             }
-            let partition = if shape.is_one { node } else { self.locate(at, node, slot) };
-            if shape.has_enqueue {
+            let partition = if is_one { node } else { self.locate(at, node, slot) };
+            if has_enqueue {
                 let end = self.run(at, Moment::Enqueue, node, partition, slot);
                 match Verdict::of_word(end) {
                     Verdict::Drop => {
@@ -578,19 +588,23 @@ impl<C: QueueCode> Queue<C> {
                     _ => {}
                 }
             }
-            *place = partition;
+            path[at] = partition;
             node = partition;
         }
-        self.put(slot, &path, packet.len);
-        for (at, partition) in path.into_iter().enumerate().take(self.levels.len()) {
-            self.came(at, partition, slot);
+        self.put(DEPTH - 1, node, slot, u64::from(packet.len));
+        for at in 0..DEPTH {
+            self.came(at, path[at], slot);
         }
         if !self.has_victims {
             return;
         }
-        for (at, partition) in path.into_iter().enumerate().take(self.levels.len()) {
-            if let Some(victim) = self.levels[at].shape.victim {
-                self.trim(at, partition, victim);
+        for at in 0..DEPTH {
+            let shape = &self.levels[at].shape;
+            let node = shape.node_of(path[at]);
+            if let Some(victim) = shape.victim
+                && self.is_over(at, node, 0, 0)
+            {
+                self.trim(at, node, path[at], victim);
             }
         }
     }
@@ -621,8 +635,11 @@ impl<C: QueueCode> Queue<C> {
         self.words[usize::from(word::PACKETS)] += 1;
         self.words[usize::from(word::BYTES)] += len;
         self.append(line, slot);
-        if !drops_arriving && let Some(victim) = self.levels[0].shape.victim {
-            self.trim(0, 0, victim);
+        if !drops_arriving
+            && let Some(victim) = self.levels[0].shape.victim
+            && self.is_over(0, 0, 0, 0)
+        {
+            self.trim(0, 0, 0, victim);
         }
     }
 
@@ -648,7 +665,7 @@ impl<C: QueueCode> Queue<C> {
     }
 
     /// The partition of a packet.
-    #[inline]
+    #[inline(always)]
     fn locate(&mut self, at: usize, node: u32, slot: u32) -> u32 {
         let key = match self.levels[at].shape.key_word {
             Some(word) => self.packet(slot)[usize::from(word)],
@@ -674,12 +691,12 @@ impl<C: QueueCode> Queue<C> {
     /// The partition of a key in its set: its own, else one that is free, else one that it shares.
     fn way(&mut self, at: usize, set: u32, ways: u32, tag: u32) -> u32 {
         let level = &mut self.levels[at];
-        let all = || set as usize..(set + ways) as usize;
-        if let Some(own) = all().find(|partition| level.tags[*partition] == tag) {
-            return own as u32;
+        let all = set as usize..(set + ways) as usize;
+        if let Some(own) = level.tags[all.clone()].iter().position(|known| *known == tag) {
+            return set + own as u32;
         }
         let state = |partition: &usize| self.words[level.shape.kept_at(*partition as u32, kept::STATE)];
-        let Some(free) = all().find(|partition| state(partition) == kept::IDLE) else {
+        let Some(free) = all.into_iter().find(|partition| state(partition) == kept::IDLE) else {
             return set + tag % ways;
         };
         level.tags[free] = tag;
@@ -694,11 +711,9 @@ impl<C: QueueCode> Queue<C> {
     }
 
     /// Puts a packet in its line, and counts it on all levels.
-    #[inline]
-    fn put(&mut self, slot: u32, path: &[u32; LEVELS_MAX], len: u32) {
-        let leaf = self.levels.len() - 1;
+    #[inline(always)]
+    fn put(&mut self, leaf: usize, partition: u32, slot: u32, len: u64) {
         let shape = self.levels[leaf].shape;
-        let partition = path[leaf];
         if shape.ranks_packets {
             let node = shape.node_of(partition);
             let rank = match shape.rank_word {
@@ -714,7 +729,7 @@ impl<C: QueueCode> Queue<C> {
         if !shape.is_ranked {
             self.append(shape.kept_at(partition, kept::LINE), slot);
         }
-        self.count(leaf, partition, |packets, bytes| (packets + 1, bytes + u64::from(len)));
+        self.count(leaf, partition, len);
     }
 
     /// Puts a packet behind the last of the line in a word.
@@ -730,28 +745,37 @@ impl<C: QueueCode> Queue<C> {
         }
     }
 
-    /// Changes the counts of a partition of the last level, and of all that it is in.
-    #[inline]
-    fn count(&mut self, leaf: usize, partition: u32, change: impl Fn(u64, u64) -> (u64, u64)) {
-        let mut partition = partition;
-        for level in self.levels[..=leaf].iter().rev() {
-            let mut on = |record: usize| {
-                let words = &mut self.words[record..record + 2];
-                let (packets, bytes) =
-                    change(words[usize::from(word::PACKETS)], words[usize::from(word::BYTES)]);
-                words[usize::from(word::PACKETS)] = packets;
-                words[usize::from(word::BYTES)] = bytes;
-            };
-            on(level.shape.own.at(partition));
-            if !level.shape.is_one {
-                partition = level.shape.node_of(partition);
-                on(level.shape.nodes.at(partition));
+    /// Counts a packet in a partition of the last level, and in all that it is in.
+    #[inline(always)]
+    fn count(&mut self, leaf: usize, partition: u32, len: u64) {
+        self.each_count(leaf, partition, |packets, bytes| (packets + 1, bytes + len));
+    }
+
+    /// As above, of one that left.
+    #[inline(always)]
+    fn uncount(&mut self, leaf: usize, partition: u32, len: u64) {
+        self.each_count(leaf, partition, |packets, bytes| (packets - 1, bytes - len));
+    }
+
+    #[inline(always)]
+    fn each_count(&mut self, leaf: usize, mut partition: u32, change: impl Fn(u64, u64) -> (u64, u64)) {
+        let mut at = leaf;
+        loop {
+            let shape = &self.levels[at].shape;
+            change_counts(&mut self.words, shape.own.at(partition), &change);
+            if !shape.is_one {
+                partition = shape.node_of(partition);
+                change_counts(&mut self.words, shape.nodes.at(partition), &change);
             }
+            if at == 0 {
+                return;
+            }
+            at -= 1;
         }
     }
 
     /// A partition has got a packet.
-    #[inline]
+    #[inline(always)]
     fn came(&mut self, at: usize, partition: u32, slot: u32) {
         let shape = self.levels[at].shape;
         if shape.is_one {
@@ -769,7 +793,7 @@ impl<C: QueueCode> Queue<C> {
                     let rank = self.packet(slot)[usize::from(word::PACKET_RANK)] as i64;
                     self.words[rank_at] = rank.min(self.words[rank_at] as i64) as u64;
                 }
-                if shape.has_enqueue || shape.by_least {
+                if shape.enqueue_ranks {
                     self.levels[at].rerank(&mut self.words, node, partition);
                 }
             }
@@ -795,9 +819,10 @@ impl<C: QueueCode> Queue<C> {
 
     // ---- too many ----------------------------------------------------------------------------------------------
 
-    fn trim(&mut self, at: usize, partition: u32, (victim, head): (Victim, bool)) {
+    /// A node holds too much after a packet came to one of its partitions.
+    #[cold]
+    fn trim(&mut self, at: usize, node: u32, partition: u32, (victim, head): (Victim, bool)) {
         let shape = self.levels[at].shape;
-        let node = shape.node_of(partition);
         while self.is_over(at, node, 0, 0) {
             let from = match victim {
                 _ if shape.is_one => node,
@@ -930,6 +955,7 @@ impl<C: QueueCode> Queue<C> {
     }
 
     /// Whether the partition that is first is to be served.
+    #[inline(always)]
     fn select(&mut self, at: usize, node: u32, partition: u32) -> bool {
         let shape = self.levels[at].shape;
         let end = match shape.is_leaf {
@@ -953,6 +979,7 @@ impl<C: QueueCode> Queue<C> {
     }
 
     /// A packet of a partition, None if it has to wait or has none left.
+    #[inline(always)]
     fn serve_partition(&mut self, at: usize, node: u32, partition: u32) -> Option<u32> {
         let shape = self.levels[at].shape;
         self.event[usize::from(word::DROPS)] = 0;
@@ -1007,7 +1034,7 @@ impl<C: QueueCode> Queue<C> {
             level.leave(&mut self.words, node, partition);
         } else if rotate {
             level.rotate(&mut self.words, node, partition);
-        } else {
+        } else if level.shape.dequeue_ranks {
             level.rerank(&mut self.words, node, partition);
         }
     }
@@ -1114,7 +1141,7 @@ impl<C: QueueCode> Queue<C> {
             self.words[usize::from(word::PACKETS)] -= 1;
             self.words[usize::from(word::BYTES)] -= len;
         } else {
-            self.count(leaf, partition, |packets, bytes| (packets - 1, bytes - len));
+            self.uncount(leaf, partition, len);
         }
         Some(slot)
     }
@@ -1145,7 +1172,7 @@ impl<C: QueueCode> Queue<C> {
             }
         }
         let len = self.packet(slot)[usize::from(word::LEN)];
-        self.count(leaf, partition, |packets, bytes| (packets - 1, bytes - len));
+        self.uncount(leaf, partition, len);
         if shape.by_least {
             self.least_left(leaf, partition, slot);
         }
@@ -1194,7 +1221,7 @@ impl<C: QueueCode> Queue<C> {
                 set_link(words, slot, next);
             }
         }
-        self.count(leaf, partition, |packets, bytes| (packets + 1, bytes + len));
+        self.count(leaf, partition, len);
     }
 
     fn drop_packet(&mut self, slot: u32, at: usize, why: Why, line: u32) {
@@ -1289,7 +1316,8 @@ impl<C: QueueCode> Queue<C> {
     #[inline]
     fn run_without_packet(&mut self, at: usize, moment: Moment, node: u32, partition: u32) -> u64 {
         let (node, partition) = records(&self.levels[at].shape, &mut self.words, node, partition);
-        let end = self.code.run(at, moment, Words { node, partition, packet: &mut [], event: &mut self.event });
+        let end =
+            self.code.run(at, moment, Words { node, partition, packet: &mut [], event: &mut self.event });
         self.drawn();
         end
     }
@@ -1410,6 +1438,15 @@ fn begin(words: &mut [u64], vars: &[VarDecl]) {
     }
 }
 
+/// Changes the counts of a record.
+#[inline(always)]
+fn change_counts(words: &mut [u64], record: usize, change: impl Fn(u64, u64) -> (u64, u64)) {
+    let words = &mut words[record..record + 2];
+    let (packets, bytes) = change(words[usize::from(word::PACKETS)], words[usize::from(word::BYTES)]);
+    words[usize::from(word::PACKETS)] = packets;
+    words[usize::from(word::BYTES)] = bytes;
+}
+
 /// The records that handlers see; no partition where a node is one.
 #[inline(always)]
 fn records<'w>(
@@ -1418,13 +1455,13 @@ fn records<'w>(
     node: u32,
     partition: u32,
 ) -> (&'w mut [u64], &'w mut [u64]) {
+    // Where a record ends is not asked: handlers are held to the words that their program has.
     if shape.is_one {
-        return (shape.nodes.of_mut(words, node), &mut []);
+        return (&mut words[shape.nodes.at(node)..], &mut []);
     }
     // Nodes lie before partitions.
     let (nodes, own) = words.split_at_mut(shape.own.first);
-    let at = partition as usize * shape.own.stride;
-    (shape.nodes.of_mut(nodes, node), &mut own[at..][..shape.own.stride])
+    (&mut nodes[shape.nodes.at(node)..], &mut own[partition as usize * shape.own.stride..])
 }
 
 impl Shape {
@@ -1485,7 +1522,9 @@ impl Level {
             is_one,
             is_root: at == 0,
             is_leaf,
-            may_hold: program.levels[at..].iter().any(|level| level.handlers.iter().any(|(_, h)| holds(&h.body))),
+            may_hold: program.levels[at..]
+                .iter()
+                .any(|level| level.handlers.iter().any(|(_, h)| holds(&h.body))),
             has_enqueue: handlers.enqueue.is_some(),
             has_activate: handlers.activate.is_some(),
             has_select: handlers.select.is_some(),
@@ -1493,6 +1532,9 @@ impl Level {
             has_empty: handlers.empty.is_some(),
             has_timers: !handlers.every.is_empty(),
             ranks_packets: handlers.packet_rank.is_some(),
+            enqueue_ranks: level.order.by_least_packet || handlers.enqueue.as_ref().is_some_and(ranks),
+            // What is below may run ON DEQUEUE for several packets that it drops, and ON SELECT may let it be served.
+            dequeue_ranks: [&handlers.dequeue, &handlers.select].into_iter().flatten().any(ranks),
             is_ranked,
             by_least: level.order.by_least_packet,
             packets_max: level.limit.packets.map_or(u64::MAX, u64::from),
@@ -1681,12 +1723,16 @@ fn holds(steps: &[Step]) -> bool {
     })
 }
 
-/// Whether a handler asks for chance.
-fn draws(steps: &[Step]) -> bool {
-    let drawn = Slot::new(Scope::Event, word::DRAWN);
+/// Whether a handler changes the rank of its partition.
+fn ranks(handler: &Handler) -> bool {
+    stores(&handler.body, Slot::new(Scope::Partition, word::RANK))
+}
+
+/// Whether a handler writes a word.
+fn stores(steps: &[Step], wanted: Slot) -> bool {
     steps.iter().any(|step| match step {
-        Step::Store(slot, _) => *slot == drawn,
-        Step::If { then, otherwise, .. } => draws(then) || draws(otherwise),
+        Step::Store(slot, _) => *slot == wanted,
+        Step::If { then, otherwise, .. } => stores(then, wanted) || stores(otherwise, wanted),
         _ => false,
     })
 }
