@@ -570,7 +570,7 @@ impl<C: QueueCode> Queue<C> {
         let slot = self.store(packet, arrived_ns);
         let mut path = [0_u32; DEPTH];
         let mut node = 0;
-        for at in 0..DEPTH {
+        for (at, place) in path.iter_mut().enumerate() {
             let shape = &self.levels[at].shape;
             let (is_one, has_enqueue, line) = (shape.is_one, shape.has_enqueue, shape.limit_line);
             if shape.drops_arriving && self.is_over(at, node, 1, u64::from(packet.len)) {
@@ -588,23 +588,23 @@ impl<C: QueueCode> Queue<C> {
                     _ => {}
                 }
             }
-            path[at] = partition;
+            *place = partition;
             node = partition;
         }
         self.put(DEPTH - 1, node, slot, u64::from(packet.len));
-        for at in 0..DEPTH {
-            self.came(at, path[at], slot);
+        for (at, partition) in path.into_iter().enumerate() {
+            self.came(at, partition, slot);
         }
         if !self.has_victims {
             return;
         }
-        for at in 0..DEPTH {
+        for (at, partition) in path.into_iter().enumerate() {
             let shape = &self.levels[at].shape;
-            let node = shape.node_of(path[at]);
+            let node = shape.node_of(partition);
             if let Some(victim) = shape.victim
                 && self.is_over(at, node, 0, 0)
             {
-                self.trim(at, node, path[at], victim);
+                self.trim(at, node, partition, victim);
             }
         }
     }
