@@ -200,8 +200,8 @@ pub struct Queue<C> {
     program: Arc<QueueProgram>,
     code: C,
     levels: Vec<Level>,
-    /// The records of nodes and partitions of all levels: what handlers see of them, and behind that what the queue keeps
-    /// for itself, so that all of a partition lies together.
+    /// The records of nodes and partitions of all levels: what handlers see of them, and behind that what the queue
+    /// keeps for itself, so that all of a partition lies together.
     words: Vec<u64>,
     /// The words of packets, and the free ones among them.
     packets: Vec<u64>,
