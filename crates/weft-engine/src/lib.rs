@@ -10,6 +10,7 @@
 //! * [`Engine`]: connections, calls and upstream pools.
 //! * [`packet`]: the same for packets: frames of ports through chains.
 //! * [`queue`]: packets that wait, as queue programs say.
+//! * [`recording`]: what a queue was asked, to be asked again.
 //! * [`sinks`], [`stats`]: what comes out beside the traffic.
 
 mod call;
@@ -26,6 +27,7 @@ mod pass;
 pub mod plan;
 mod pool;
 pub mod queue;
+pub mod recording;
 mod request;
 mod response;
 mod routes;

@@ -21,6 +21,7 @@ use weft_engine::Config;
 use weft_engine::packet::PacketConfig;
 use weft_engine::packet::plan::PacketPlan;
 use weft_engine::plan::{Address, Chain, Listener, Plan};
+use weft_engine::recording::Recorder;
 use weft_engine::rules::Swap;
 use weft_engine::stats::{Stats, add_counters};
 
@@ -303,6 +304,15 @@ impl Node {
         }
         node.stats.rows_lost += self.writer.rows_lost();
         Ok(node)
+    }
+
+    /// What the queues of links whose plan asks for it were asked, by the names of the links.
+    ///
+    /// # Errors
+    /// [`NodeError::WorkerLost`].
+    pub fn recordings(&self) -> Result<Vec<(String, Recorder)>, NodeError> {
+        let Some(handle) = &self.packets else { return Ok(Vec::new()) };
+        handle.recordings().ok_or(NodeError::WorkerLost)
     }
 
     /// The values that sinks `TO METRICS` gave.

@@ -375,7 +375,46 @@ pub(crate) struct LinkArgs {
 #[derive(Subcommand)]
 pub(crate) enum LinkAction {
     /// Run a command, or a shell, behind a link with a rate, a delay, loss or a trace, and a queue program
-    Emulate(EmulateArgs),
+    Emulate(Box<EmulateArgs>),
+    /// Show a recording: what waited, how long, and what was dropped, over time
+    Show(LinkShowArgs),
+    /// Tell of a packet of a recording which line dropped it or let it go, and with what values
+    Explain(LinkExplainArgs),
+}
+
+#[derive(Args)]
+#[command(
+    after_help = "Examples:\n  weft link show run.rec\n  weft link show run.rec --link down --svg down.svg"
+)]
+pub(crate) struct LinkShowArgs {
+    /// What `weft link emulate --record` has written
+    pub(crate) file: PathBuf,
+    /// The link; by default that with the most packets dropped
+    #[arg(long, value_name = "NAME")]
+    pub(crate) link: Option<String>,
+    /// Draw it into this file
+    #[arg(long, value_name = "FILE")]
+    pub(crate) svg: Option<PathBuf>,
+    /// Give it as data: each packet, when it came, when it left and how
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+#[derive(Args)]
+#[command(
+    after_help = "Examples:\n  weft link explain run.rec\n  weft link explain run.rec 1523 --link down"
+)]
+pub(crate) struct LinkExplainArgs {
+    /// What `weft link emulate --record` has written
+    pub(crate) file: PathBuf,
+    /// The number of the packet on its link, the first is 1; without one, what was dropped is listed
+    pub(crate) packet: Option<u64>,
+    /// The link; by default that with the most packets dropped
+    #[arg(long, value_name = "NAME")]
+    pub(crate) link: Option<String>,
+    /// Give it as data
+    #[arg(long)]
+    pub(crate) json: bool,
 }
 
 #[derive(Args)]
@@ -433,6 +472,9 @@ pub(crate) struct EmulateArgs {
     /// What chance follows from: which packets are lost, what queues draw
     #[arg(long, default_value_t = 1)]
     pub(crate) seed: u64,
+    /// Write what both queues were asked into this file, for `weft link show` and `weft link explain`
+    #[arg(long, value_name = "FILE")]
+    pub(crate) record: Option<PathBuf>,
     /// Give the summary as data, on standard output behind what the command wrote
     #[arg(long)]
     pub(crate) json: bool,

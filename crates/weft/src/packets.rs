@@ -195,7 +195,17 @@ fn links(network: &hir::Network, backend: &dyn Backend) -> Result<Vec<LinkPlan>,
         })?;
         let is_ip = network.ports[link.port].kind == PortKind::Tun;
         let (name, port) = (link.name.clone(), link.port as u16);
-        Ok(LinkPlan { name, port, ingress: link.ingress, is_ip, rate: link.rate, path: None, program, code })
+        Ok(LinkPlan {
+            name,
+            port,
+            ingress: link.ingress,
+            is_ip,
+            rate: link.rate,
+            path: None,
+            is_recorded: false,
+            program,
+            code,
+        })
     };
     network.links.iter().map(compile).collect()
 }

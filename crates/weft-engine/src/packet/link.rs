@@ -7,6 +7,7 @@
 
 use super::path::{OPPORTUNITY_BYTES, Path, Wire};
 use crate::queue::{Counts, LineCount, Packet, PartitionState, Queue};
+use crate::recording::{Asked, Recorder};
 use core::fmt;
 use std::sync::Arc;
 use weft_core::Time;
@@ -43,6 +44,8 @@ pub struct LinkPlan {
     pub rate: Option<u64>,
     /// What stands behind it; None: the port's own.
     pub path: Option<Path>,
+    /// What its queue is asked is noted, for [`Link::recording`].
+    pub is_recorded: bool,
     /// How frames wait.
     pub program: Arc<QueueProgram>,
     /// The code of that.
@@ -73,6 +76,9 @@ pub struct Link {
     carry: u64,
     /// It had nothing to send since: there is nothing to make up for.
     was_idle: bool,
+    /// Since the queue was found empty, no frame has come.
+    asked_in_vain: bool,
+    recorder: Option<Recorder>,
     waits: Waits,
     /// What earlier queues of this link counted.
     before: Counts,
@@ -108,6 +114,11 @@ impl Link {
         let (frames, free, segments) = (Vec::new(), Vec::new(), Vec::new());
         let waits = Waits::default();
         let before = Counts::default();
+        let recorder = plan.is_recorded.then(|| {
+            let mut recorder = Recorder::new(nanos(now), seed);
+            recorder.note(nanos(now), &Asked::Rate(rate_at_first(&plan)));
+            recorder
+        });
         let wire = plan.path.clone().map(|path| Wire::new(path, nanos(now), seed));
         Self {
             plan,
@@ -119,6 +130,8 @@ impl Link {
             free_at: 0,
             carry: 0,
             was_idle: true,
+            asked_in_vain: false,
+            recorder,
             waits,
             before,
             swap_overflow: 0,
@@ -161,6 +174,8 @@ impl Link {
         };
         packet.handle = u64::from(handle);
         self.frames[handle as usize] = Some(frame);
+        self.asked_in_vain = false;
+        self.note(nanos(now), &Asked::Enqueue(packet));
         self.queue.enqueue(&packet, nanos(now));
         self.drop_dropped(pool);
     }
@@ -188,10 +203,15 @@ impl Link {
         if self.free_at > now {
             return None;
         }
+        if self.asked_in_vain {
+            return None;
+        }
+        self.note(now, &Asked::Dequeue);
         let sent = self.queue.dequeue(now);
         self.drop_dropped(pool);
         let Some(sent) = sent else {
             self.was_idle = true;
+            self.asked_in_vain = self.queue.counts().queued == 0;
             return None;
         };
         let frame = self.take(sent.handle)?;
@@ -212,7 +232,9 @@ impl Link {
         {
             wire.take_opportunity();
             self.free_at = wire.opportunity(from).unwrap_or(from);
-            self.queue.set_rate(wire.rate(from).unwrap_or(0));
+            let rate = wire.rate(from).unwrap_or(0);
+            self.note(now, &Asked::Rate(rate));
+            self.queue.set_rate(rate);
             return from;
         }
         let Some(rate) = self.plan.rate.filter(|rate| *rate > 0) else { return now };
@@ -239,7 +261,12 @@ impl Link {
 
     /// Runs what is due by the clock.
     pub fn handle_timeout(&mut self, pool: &mut Pool, now: Time) {
-        self.queue.handle_timeout(nanos(now));
+        let now = nanos(now);
+        if self.queue.poll_timeout().is_none_or(|at| at > now) {
+            return;
+        }
+        self.note(now, &Asked::Timeout);
+        self.queue.handle_timeout(now);
         self.drop_dropped(pool);
     }
 
@@ -249,6 +276,10 @@ impl Link {
         if *plan.program != *self.plan.program {
             let packets = self.queue.take_all();
             let counts = self.queue.counts();
+            self.asked_in_vain = false;
+            if let Some(recorder) = &mut self.recorder {
+                recorder.end();
+            }
             add(&mut self.before, &counts);
             self.queue = queue_of(&plan, now, seed);
             self.queue.adopt(&packets);
@@ -258,7 +289,8 @@ impl Link {
             self.swap_overflow += self.queue.counts().dropped();
             self.drop_dropped(pool);
         }
-        self.queue.set_rate(plan.rate.unwrap_or(0));
+        self.queue.set_rate(rate_at_first(&plan));
+        self.note(nanos(now), &Asked::Rate(rate_at_first(&plan)));
         match (&mut self.wire, &plan.path) {
             (Some(wire), path) => wire.path = path.clone().unwrap_or_default(),
             (wire, Some(path)) => *wire = Some(Wire::new(path.clone(), nanos(now), seed)),
@@ -273,6 +305,17 @@ impl Link {
         let mut frames = self.wire.as_mut().map(Wire::take_all).unwrap_or_default();
         frames.extend(packets.iter().filter_map(|(packet, _)| self.take(packet.handle)));
         frames
+    }
+
+    /// What its queue was asked since it began, if that is noted.
+    pub fn recording(&self) -> Option<&Recorder> {
+        self.recorder.as_ref()
+    }
+
+    fn note(&mut self, now_ns: u64, asked: &Asked) {
+        if let Some(recorder) = &mut self.recorder {
+            recorder.note(now_ns, asked);
+        }
     }
 
     /// What it counted.
@@ -310,10 +353,15 @@ fn nanos(time: Time) -> u64 {
 
 fn queue_of(plan: &LinkPlan, now: Time, seed: u64) -> Queue<Arc<dyn QueueCode>> {
     let mut queue = Queue::new(plan.program.clone(), plan.code.clone(), nanos(now), seed);
+    queue.set_rate(rate_at_first(plan));
+    queue
+}
+
+/// The rate of which the queue is told at first: that of a trace on average. 0: there is none.
+fn rate_at_first(plan: &LinkPlan) -> u64 {
     let trace = plan.path.as_ref().and_then(|path| path.trace.as_ref());
     let of_trace = trace.map(|trace| (trace.rate() * (OPPORTUNITY_BYTES * 8) as f64) as u64);
-    queue.set_rate(plan.rate.or(of_trace).unwrap_or(0));
-    queue
+    plan.rate.or(of_trace).unwrap_or(0)
 }
 
 /// Adds what came and went; what is there is there once.

@@ -54,6 +54,7 @@ fn link(program: QueueProgram, rate: Option<u64>) -> LinkPlan {
         is_ip: false,
         rate,
         path: None,
+        is_recorded: true,
         program,
         code,
     }

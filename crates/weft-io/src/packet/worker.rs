@@ -26,6 +26,7 @@ use weft_core::{Interval, Time};
 use weft_engine::packet::link::{Link, LinkPlan};
 use weft_engine::packet::plan::PacketPlan;
 use weft_engine::packet::{PacketConfig, PacketEngine};
+use weft_engine::recording::Recorder;
 use weft_engine::rules::Swap;
 
 /// Frames that may wait for a port that has no room for them; further ones are dropped, and counted as `port_full`.
@@ -58,6 +59,9 @@ pub(super) enum Mail {
     },
     Stats {
         to: Sender<PacketNodeStats>,
+    },
+    Recordings {
+        to: Sender<Vec<(String, Recorder)>>,
     },
     /// Take no more frames from devices.
     Quiet {
@@ -462,6 +466,9 @@ impl Worker {
                     let ports = self.ports.iter_mut().map(Port::report).collect();
                     let _ = to.send(PacketNodeStats { stats: self.engine.stats(), ports, links });
                 }
+                Ok(Mail::Recordings { to }) => {
+                    let _ = to.send(self.ports.iter().flat_map(Port::recordings).collect());
+                }
                 Ok(Mail::Quiet { done }) => {
                     self.is_quiet = true;
                     let _ = done.send(());
@@ -565,6 +572,12 @@ impl Port {
     /// What leaves goes to the owner: it has the link, or the only queues.
     fn is_left_to_owner(&self) -> bool {
         !self.is_owner && (self.has_egress || self.queues.is_empty())
+    }
+
+    /// What the queues of its links were asked, by the names of the links.
+    fn recordings(&self) -> Vec<(String, Recorder)> {
+        let of = |link: &Link| Some((link.plan().name.clone(), link.recording()?.clone()));
+        [&self.egress, &self.ingress].into_iter().flatten().filter_map(of).collect()
     }
 
     /// Sends what its link lets go, as long as the device takes it; how many frames that were.

@@ -15,6 +15,7 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 use weft_engine::packet::PacketConfig;
 use weft_engine::packet::plan::PacketPlan;
+use weft_engine::recording::Recorder;
 use weft_engine::rules::Swap;
 
 /// The way to all workers.
@@ -91,6 +92,11 @@ impl Handle {
         let mut sum = PacketNodeStats::default();
         self.ask(|to| Mail::Stats { to })?.into_iter().for_each(|stats| sum.merge(stats));
         Some(sum)
+    }
+
+    /// What the queues of links were asked, by the names of the links. None if a worker is gone.
+    pub(crate) fn recordings(&self) -> Option<Vec<(String, Recorder)>> {
+        self.ask(|to| Mail::Recordings { to }).map(|found| found.into_iter().flatten().collect())
     }
 
     /// Stops them; what waits for a device that has room leaves.

@@ -97,7 +97,9 @@ fn a_command_sees_the_rate_and_the_delay_that_were_asked_for() {
     let far = end("far_end").join(" ");
     let mut emulate = weft(&folder);
     let port = 20_000 + std::process::id() % 20_000;
+    let file = folder.0.join("run.rec").display().to_string();
     emulate.env(PORT, port.to_string()).args(["link", "emulate", "--json", "--delay", "20ms", "--far", &far]);
+    emulate.args(["--record", &file]);
     emulate.args(["--up-rate", "5mbit", "--down-rate", "20mbit", "--queue", "codel (target = '10 ms')"]);
     let done = output(emulate.arg("--").args(end("near_end")));
     let (told, said) = (String::from_utf8_lossy(&done.stdout), String::from_utf8_lossy(&done.stderr));
@@ -121,6 +123,46 @@ fn a_command_sees_the_rate_and_the_delay_that_were_asked_for() {
         down["dropped"].as_object().expect("by reason").values().filter_map(Value::as_u64).sum();
     assert_eq!(number("arrived"), number("sent") + number("queued") + dropped, "{summary}");
     assert_eq!(number("sent"), number("through") + number("lost") + number("on_the_way"), "{summary}");
+    recorded(&folder, &file, down);
+}
+
+/// Asked again, the recorded queue has done what the one that ran has counted, and says why.
+fn recorded(folder: &Folder, file: &str, down: &Value) {
+    let ask = |args: &[&str]| {
+        let done = output(weft(folder).arg("link").args(args));
+        let (told, said) = (String::from_utf8_lossy(&done.stdout).into_owned(), done.stderr);
+        assert!(done.status.success(), "{args:?}: {}", String::from_utf8_lossy(&said));
+        told
+    };
+    let shown = ask(&["show", file, "--link", "down", "--json"]);
+    let shown: Value = serde_json::from_str(&shown).expect("it is data");
+    let packets = shown["packets"].as_array().expect("a list");
+    let n = |end: &str| packets.iter().filter(|packet| packet["end"]["end"] == end).count() as u64;
+    assert_eq!(packets.len() as u64, down["arrived"].as_u64().expect("a number"));
+    assert_eq!(n("sent"), down["sent"].as_u64().expect("a number"));
+    for line in down["lines"].as_array().expect("a list") {
+        let same = packets.iter().filter(|packet| packet["end"]["line"] == line["line"]).count() as u64;
+        assert_eq!(Some(same), line["packets"].as_u64(), "{line}");
+    }
+    let picture = folder.0.join("down.svg").display().to_string();
+    let text = ask(&["show", file, "--link", "down", "--svg", &picture]);
+    assert!(text.contains("packets that wait") && text.contains('#'), "{text}");
+    assert!(std::fs::read_to_string(picture).expect("it is there").ends_with("</svg>\n"));
+    assert!(n("dropped") > 0, "slow start is too fast for the link: {down}");
+    let listed: Value =
+        serde_json::from_str(&ask(&["explain", file, "--link", "down", "--json"])).expect("data");
+    let first = listed[0]["packet"].as_u64().expect("a number").to_string();
+    let told = ask(&["explain", file, &first, "--link", "down"]);
+    assert!(
+        told.contains("MARK OR DROP;") && told.contains("p.sojourn") && told.contains("dropping"),
+        "{told}"
+    );
+    let unknown = output(weft(folder).args(["link", "explain", file, "1000000000"]));
+    assert_eq!(unknown.status.code(), Some(1));
+    let bad = folder.write("bad.rec", "e 1 1500\n");
+    let bad = output(weft(folder).args(["link", "show"]).arg(bad));
+    assert_eq!(bad.status.code(), Some(1));
+    assert!(String::from_utf8_lossy(&bad.stderr).contains("line 1: it is no recording of a link"));
 }
 
 /// A script could not tell that the program behind the link failed, or the machine would be left with its devices.

@@ -1,7 +1,8 @@
 //! `weft link emulate`: a command behind a link.
 
+use super::recording;
 use super::report::Report;
-use super::spec::{self, INSIDE, OUTSIDE, Way};
+use super::spec::{self, DOWN, INSIDE, OUTSIDE, UP, Way};
 use super::world::{Ends, World};
 use crate::cli::{BackendName, EmulateArgs};
 use crate::compile::{Checked, Compiler};
@@ -30,11 +31,11 @@ const LOOK_EVERY: Duration = Duration::from_millis(10);
 
 pub(crate) fn run(args: &EmulateArgs) -> Result<(), Fault> {
     let (up, down) = Way::both(args)?;
-    let checked = spec::program(&up, &down)?;
+    let (checked, program) = spec::program(&up, &down)?;
     let world = World::make()?;
     let stop = signals::terminations()?;
     let (ports, ends) = world.open([INSIDE, OUTSIDE])?;
-    let mut node = start(&checked, ports, &up, &down, args.seed)?;
+    let mut node = start(&checked, ports, &up, &down, args)?;
     say(&world, ends, &up, &down);
     let begun = Instant::now();
     let far = args.far.as_deref().map(Far::start).transpose()?;
@@ -43,6 +44,11 @@ pub(crate) fn run(args: &EmulateArgs) -> Result<(), Fault> {
     drop(far);
     let took = begun.elapsed();
     let stats = node.stats().map_err(|error| node_fault(&error))?;
+    if let Some(file) = &args.record {
+        let recordings = node.recordings().map_err(|error| node_fault(&error))?;
+        let rates = [(UP, &up), (DOWN, &down)].map(|(name, way)| (name.to_owned(), way.bits_per_s()));
+        recording::write(file, &program, &rates.into(), &recordings)?;
+    }
     node.stop(Duration::ZERO);
     let packets = stats.packets.unwrap_or_default();
     let report = Report { up: &up, down: &down, packets: &packets, took, status };
@@ -59,7 +65,13 @@ pub(crate) fn run(args: &EmulateArgs) -> Result<(), Fault> {
 }
 
 /// Has the packets go both ways.
-fn start(checked: &Checked, ports: [OpenPort; 2], up: &Way, down: &Way, seed: u64) -> Result<Node, Fault> {
+fn start(
+    checked: &Checked,
+    ports: [OpenPort; 2],
+    up: &Way,
+    down: &Way,
+    args: &EmulateArgs,
+) -> Result<Node, Fault> {
     let network = checked.network.as_ref().expect("what is not right was told");
     let compiler = Compiler::new(backend(BackendName::Jit)?, 1);
     let compiled = compiler.compile(network, &checked.sources, &[]).map_err(|diagnostics| {
@@ -71,6 +83,7 @@ fn start(checked: &Checked, ports: [OpenPort; 2], up: &Way, down: &Way, seed: u6
     for (name, path) in spec::paths(up, down) {
         let link = links.iter_mut().find(|link| link.name == name).expect("the program has both links");
         link.path = Some(path);
+        link.is_recorded = args.record.is_some();
     }
     let PacketPlan { version, ports: names, chains, .. } = &*packets;
     let (version, chains) = (*version, chains.clone());
@@ -78,7 +91,7 @@ fn start(checked: &Checked, ports: [OpenPort; 2], up: &Way, down: &Way, seed: u6
     let config = NodeConfig {
         workers: 1,
         busy_poll: Interval(BUSY_POLL_MAX.0),
-        engine: Config { seed, ..Config::default() },
+        engine: Config { seed: args.seed, ..Config::default() },
     };
     let ports = Ports { plan: Arc::new(plan), open: ports.into(), first: 0 };
     Node::start(&config, &compiled.plan, Some(ports)).map_err(|error| node_fault(&error))

@@ -1,7 +1,11 @@
 //! `weft link`
 
 mod emulate;
+mod explain;
+mod history;
+mod recording;
 mod report;
+mod show;
 pub(crate) mod spec;
 mod world;
 
@@ -11,5 +15,7 @@ use crate::fault::Fault;
 pub(crate) fn run(args: &LinkArgs) -> Result<(), Fault> {
     match &args.action {
         LinkAction::Emulate(args) => emulate::run(args),
+        LinkAction::Show(args) => show::run(args),
+        LinkAction::Explain(args) => explain::run(args),
     }
 }

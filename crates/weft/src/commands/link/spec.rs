@@ -10,6 +10,7 @@ use core::fmt::Write as _;
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
 use std::rc::Rc;
+use weft_api::Bundle;
 use weft_engine::packet::path::Path;
 use weft_lang::diagnostic::render_all;
 use weft_sim::net::Trace;
@@ -146,7 +147,7 @@ fn rounded(n: f64) -> f64 {
 ///
 /// # Errors
 /// It is not right: a queue is not there, or does not take its arguments. What is wrong has been told.
-pub(super) fn program(up: &Way, down: &Way) -> Result<Checked, Fault> {
+pub(super) fn program(up: &Way, down: &Way) -> Result<(Checked, Bundle), Fault> {
     let mut text = String::new();
     for import in BTreeSet::from([&up.import, &down.import]) {
         let _ = writeln!(text, "IMPORT '{}';", import.replace('\'', "''"));
@@ -161,10 +162,14 @@ pub(super) fn program(up: &Way, down: &Way) -> Result<Checked, Fault> {
         let _ = writeln!(text, "CREATE LINK {name} ON PORT {port} {rate}QUEUE {};", way.queue);
     }
     let open = Rc::new(BTreeMap::from([(PROGRAM.to_owned(), text)]));
-    let checked = check_files(PROGRAM, &mut Files::with_open(&open));
+    let mut files = Files::with_open(&open);
+    let checked = check_files(PROGRAM, &mut files);
     let shown = render_all(&checked.diagnostics, &checked.sources, crate::commands::render_options());
     eprint!("{shown}");
-    if checked.network.is_none() { Err(Fault::told(checked.at_fault)) } else { Ok(checked) }
+    match checked.network {
+        None => Err(Fault::told(checked.at_fault)),
+        Some(_) => Ok((checked, files.into_bundle(PROGRAM))),
+    }
 }
 
 /// A queue as a link names it, and the file that it is in.

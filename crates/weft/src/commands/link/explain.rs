@@ -1,0 +1,303 @@
+//! `weft link explain`: which line dropped a packet, and with what values.
+
+use super::history::{End, History, Passed, Ran, level_name, line_text, verdict};
+use super::recording::{Program, Recorded};
+use super::show::{open, seconds, told_ms};
+use crate::cli::LinkExplainArgs;
+use crate::commands::{count, grouped};
+use crate::fault::Fault;
+use crate::table::{Align, Table};
+use core::fmt::Write as _;
+use serde_json::{Value, json};
+use std::io::Write as _;
+use weft_engine::queue::Why;
+use weft_ir::queue::{Moment, Verdict, word};
+use weft_lang::hir::{QueueType, QueueVar};
+
+/// Drops that are listed; a recording may have a million.
+const LISTED_MAX: usize = 40;
+/// Times that a packet was looked at that are told, the last ones.
+const RUNS_TOLD: usize = 3;
+
+/// A value that a handler saw: its name, before and after, and the text of both.
+struct Told {
+    name: String,
+    before: String,
+    after: String,
+}
+
+pub(super) fn run(args: &LinkExplainArgs) -> Result<(), Fault> {
+    let (recorded, program, history) = open(&args.file, args.link.as_deref())?;
+    let mut stdout = std::io::stdout();
+    let Some(number) = args.packet else {
+        // Whoever closed it does not want it.
+        let _ = match args.json {
+            true => writeln!(stdout, "{}", listed_data(&program, &history)),
+            false => write!(stdout, "{}", listed(&recorded, &program, &history)),
+        };
+        return Ok(());
+    };
+    let n = history.packets.len() as u64;
+    if number == 0 || number > n {
+        let what = format!("link {} had {}, numbered from 1", recorded.head.link, count(n, "packet"));
+        return Err(Fault::Input(what));
+    }
+    let history = History::of(&recorded, &program, Some(number))?;
+    let packet = &history.packets[number as usize - 1];
+    let _ = match args.json {
+        true => writeln!(stdout, "{}", data(&recorded, &program, &history, (number, packet))),
+        false => write!(stdout, "{}", text(&recorded, &program, &history, (number, packet))),
+    };
+    Ok(())
+}
+
+fn listed(recorded: &Recorded, program: &Program, history: &History) -> String {
+    use Align::{Left, Right};
+    let columns = [
+        ("packet", Right),
+        ("bytes", Right),
+        ("flow", Left),
+        ("came", Right),
+        ("waited", Right),
+        ("queue", Left),
+        ("line", Right),
+        ("", Left),
+    ];
+    let mut table = Table::new(&columns);
+    for (number, packet) in history.dropped().take(LISTED_MAX) {
+        let End::Dropped { level, line, .. } = packet.end else { continue };
+        table.row(vec![
+            number.to_string(),
+            packet.len.to_string(),
+            format!("{:08x}", packet.flow),
+            format!("{:.6} s", seconds(packet.came_ns)),
+            told_ms(packet.waited().map_or(0, |(ns, _)| ns)),
+            level_name(&program.queue, level).to_owned(),
+            line.to_string(),
+            line_text(program, level, line),
+        ]);
+    }
+    let n = history.dropped().count();
+    let mut out = format!(
+        "link {}: {} dropped of {}\n{}",
+        recorded.head.link,
+        grouped(n as u64),
+        count(history.packets.len() as u64, "packet"),
+        table.render()
+    );
+    if n > LISTED_MAX {
+        let _ = writeln!(out, "and {} more: --json has all", grouped((n - LISTED_MAX) as u64));
+    }
+    out
+}
+
+fn listed_data(program: &Program, history: &History) -> Value {
+    let one = |(number, packet): (u64, &Passed)| {
+        let mut one = fate(program, packet);
+        one["packet"] = number.into();
+        one
+    };
+    history.dropped().map(one).collect()
+}
+
+fn text(
+    recorded: &Recorded,
+    program: &Program,
+    history: &History,
+    (number, packet): (u64, &Passed),
+) -> String {
+    let mut out = format!(
+        "packet {number} of link {}: {} bytes, flow {:08x}\n  came after {:.6} s, behind {} and {} bytes\n",
+        recorded.head.link,
+        packet.len,
+        packet.flow,
+        seconds(packet.came_ns),
+        count(packet.before.0, "packet"),
+        grouped(packet.before.1),
+    );
+    let waited = packet.waited().map_or(String::new(), |(ns, _)| told_ms(ns));
+    let _ = match packet.end {
+        End::Waits => writeln!(out, "  was waiting when the recording ended"),
+        End::Sent { is_marked, .. } => {
+            writeln!(out, "  was {} after {waited}", if is_marked { "sent, marked," } else { "sent" })
+        }
+        End::Dropped { level, line, why, .. } => {
+            let name = level_name(&program.queue, level);
+            let _ = writeln!(out, "  was dropped after {waited} by line {line} of {name}, {}", reason(why));
+            writeln!(out, "    {line} | {}", line_text(program, level, line))
+        }
+    };
+    let told = history.runs.iter().filter(|ran| has_verdict(ran.moment));
+    let told: Vec<&Ran> = told.collect();
+    for ran in &told[told.len().saturating_sub(RUNS_TOLD)..] {
+        let (verdict, line) = verdict(ran.end);
+        let now = ran.before.event[usize::from(word::NOW)].saturating_sub(recorded.head.begun_ns);
+        let name = level_name(&program.queue, ran.level as u8);
+        let by = if line > 0 { format!(", line {line}") } else { String::new() };
+        let _ = writeln!(
+            out,
+            "\n{} of {name} after {:.6} s: {}{by}",
+            moment(ran.moment),
+            seconds(now),
+            verdict_word(ran.moment, verdict)
+        );
+        let mut table = Table::new(&[("", Align::Left), ("value", Align::Right), ("", Align::Left)]);
+        for one in values(recorded, program, ran) {
+            let after = if one.after == one.before { String::new() } else { format!("then {}", one.after) };
+            table.row(vec![format!("  {}", one.name), one.before, after]);
+        }
+        out.push_str(&table.render());
+    }
+    out
+}
+
+fn data(
+    recorded: &Recorded,
+    program: &Program,
+    history: &History,
+    (number, packet): (u64, &Passed),
+) -> Value {
+    let runs = history.runs.iter().filter(|ran| has_verdict(ran.moment)).map(|ran| {
+        let (verdict, line) = verdict(ran.end);
+        let values = values(recorded, program, ran);
+        let of = |value: fn(&Told) -> &String| {
+            let pairs = values.iter().map(|one| (one.name.clone(), Value::from(value(one).as_str())));
+            pairs.collect::<serde_json::Map<_, _>>()
+        };
+        json!({
+            "queue": level_name(&program.queue, ran.level as u8),
+            "handler": moment(ran.moment),
+            "verdict": verdict_word(ran.moment, verdict),
+            "line": line,
+            "before": of(|one| &one.before),
+            "after": of(|one| &one.after),
+        })
+    });
+    let mut told = fate(program, packet);
+    told["link"] = recorded.head.link.as_str().into();
+    told["packet"] = number.into();
+    told["runs"] = runs.collect();
+    told
+}
+
+fn fate(program: &Program, packet: &Passed) -> Value {
+    let (end, by) = match packet.end {
+        End::Waits => ("waits", Value::Null),
+        End::Sent { is_marked: true, .. } => ("marked", Value::Null),
+        End::Sent { .. } => ("sent", Value::Null),
+        End::Dropped { level, line, why, .. } => {
+            let name = level_name(&program.queue, level);
+            let text = line_text(program, level, line);
+            ("dropped", json!({ "queue": name, "line": line, "text": text, "why": reason(why) }))
+        }
+    };
+    json!({
+        "bytes": packet.len,
+        "flow": packet.flow,
+        "came_ns": packet.came_ns,
+        "waited_ns": packet.waited().map(|(ns, _)| ns),
+        "packets_before": packet.before.0,
+        "bytes_before": packet.before.1,
+        "end": end,
+        "by": by,
+    })
+}
+
+/// What a handler could see, in the words of the language.
+fn values(recorded: &Recorded, program: &Program, ran: &Ran) -> Vec<Told> {
+    let begun_ns = recorded.head.begun_ns;
+    let (before, after) = (&ran.before, &ran.after);
+    let word = |words: &[u64], at: u16| words.get(usize::from(at)).copied().unwrap_or(0);
+    let same =
+        |name: &str, value: String| Told { name: name.to_owned(), before: value.clone(), after: value };
+    let now = word(&before.event, word::NOW);
+    let mut told = vec![
+        same("p.sojourn", told_ms(now.saturating_sub(word(&before.packet, word::ARRIVED)))),
+        same("p.len", format!("{} B", word(&before.packet, word::LEN))),
+        same("p.ecn", word(&before.packet, word::ECN).to_string()),
+        same("queue.packets", grouped(word(&before.node, word::PACKETS))),
+        same("queue.bytes", format!("{} B", grouped(word(&before.node, word::BYTES)))),
+    ];
+    let level = &program.levels[ran.level];
+    if !before.partition.is_empty() {
+        let rank = |words: &[u64]| (word(words, word::RANK) as i64).to_string();
+        told.push(same("packets", grouped(word(&before.partition, word::PACKETS))));
+        told.push(same("bytes", format!("{} B", grouped(word(&before.partition, word::BYTES)))));
+        told.push(Told {
+            name: "rank".to_owned(),
+            before: rank(&before.partition),
+            after: rank(&after.partition),
+        });
+    }
+    let mut add = |vars: &[QueueVar], from: u16, (first, then): (&[u64], &[u64])| {
+        for (nth, var) in vars.iter().enumerate() {
+            let at = from + nth as u16;
+            let show = |words: &[u64]| shown(var.ty, word(words, at), begun_ns);
+            told.push(Told { name: var.name.clone(), before: show(first), after: show(then) });
+        }
+    };
+    add(&level.vars, word::NODE_VARS, (&before.node, &after.node));
+    if !before.partition.is_empty() {
+        add(&level.partition_vars, word::PARTITION_VARS, (&before.partition, &after.partition));
+    }
+    if word(&after.event, word::DRAWN) != 0 {
+        let draw = word(&before.event, word::RANDOM) as f64 / (1_u64 << 53) as f64;
+        told.push(same("rand()", format!("{draw:.6}")));
+    }
+    if word(&before.event, word::RATE) != 0 {
+        told.push(same("link.rate", super::spec::told_rate(word(&before.event, word::RATE))));
+    }
+    told
+}
+
+/// A word in its unit; points in time are told since the beginning.
+fn shown(ty: QueueType, word: u64, begun_ns: u64) -> String {
+    match ty {
+        QueueType::Bool => (word != 0).to_string().to_uppercase(),
+        QueueType::Number => (word as i64).to_string(),
+        QueueType::Float => format!("{:.9}", f64::from_bits(word)),
+        QueueType::Interval => format!("{:.3} ms", word as i64 as f64 / 1e6),
+        QueueType::Timestamp if word == 0 => "0".to_owned(),
+        QueueType::Timestamp => format!("{:.6} s", (word as i64 - begun_ns as i64) as f64 / 1e9),
+        QueueType::Size => format!("{} B", word as i64),
+    }
+}
+
+fn has_verdict(moment: Moment) -> bool {
+    matches!(moment, Moment::Enqueue | Moment::Select | Moment::Dequeue)
+}
+
+fn moment(moment: Moment) -> &'static str {
+    match moment {
+        Moment::Enqueue => "ON ENQUEUE",
+        Moment::Select => "ON SELECT",
+        Moment::Dequeue => "ON DEQUEUE",
+        Moment::Activate => "ON ACTIVATE",
+        Moment::Empty => "ON EMPTY",
+        Moment::Every(_) => "ON EVERY",
+        Moment::Key => "PARTITION BY",
+        Moment::PacketRank => "ORDER PACKETS BY",
+    }
+}
+
+fn verdict_word(moment: Moment, verdict: Verdict) -> &'static str {
+    match (verdict, moment) {
+        (Verdict::Pass, Moment::Enqueue) => "ACCEPT",
+        (Verdict::Pass, Moment::Select) => "SERVE",
+        (Verdict::Pass, _) => "SEND",
+        (Verdict::Mark, _) => "MARK",
+        (Verdict::Drop, _) => "DROP",
+        (Verdict::Next, _) => "NEXT",
+        (Verdict::Hold, _) => "HOLD",
+        (Verdict::Stay, _) => "STAY",
+        (Verdict::Rotate, _) => "ROTATE",
+    }
+}
+
+fn reason(why: Why) -> &'static str {
+    match why {
+        Why::Enqueue => "as it came",
+        Why::Dequeue => "at the head",
+        Why::Overflow => "for want of room",
+    }
+}
