@@ -427,6 +427,15 @@ impl Item {
     }
 }
 
+impl Expr {
+    /// Whether it depends on where the layer ends.
+    pub fn looks_behind(&self) -> bool {
+        let mut looks = false;
+        self.each(&mut |e| looks |= matches!(e, Self::PayloadBytes | Self::BytesAfter(_) | Self::Rest));
+        looks
+    }
+}
+
 impl Protocol {
     /// The bits by which a frame is known to begin with this protocol: how many, and their value. None if it does not
     /// begin with a constant.
@@ -439,6 +448,13 @@ impl Protocol {
             }
             _ => None,
         }
+    }
+
+    /// The field that says that more fragments follow: of a protocol that has `frag_offset` and `mf`, as IPv4 and the
+    /// fragment header of IPv6 do. In a frame with a first fragment the layers behind it are longer than the frame:
+    /// they end where it does.
+    pub fn more_fragments(&self) -> Option<FieldId> {
+        self.field("frag_offset").and_then(|_| self.field("mf"))
     }
 
     /// The field with this name.

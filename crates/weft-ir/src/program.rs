@@ -61,6 +61,9 @@ pub struct Frames {
     pub checks: Vec<Check>,
     /// For each of the request's inputs: how it is written. None for those that do not change.
     pub stores: Vec<Option<Store>>,
+    /// Inputs that a later fragment has from the first of its packet, as if it had the header itself: bit i stands for
+    /// input i. What is written there is lost.
+    pub inherited: u64,
 }
 
 /// A rule of a wire format that a frame can break.

@@ -68,6 +68,7 @@ pub fn read(protocols: &[Protocol], roots: &[ProtocolId], frame: &[u8]) -> Readi
     };
     let root = *others.iter().find(begins).unwrap_or(last);
     let mut here = Some((root, 0, 0, frame.len()));
+    let mut is_cut = false;
     let mut n_layers = 0;
     while let Some((protocol, level, start, end)) = here.take() {
         n_layers += 1;
@@ -80,6 +81,7 @@ pub fn read(protocols: &[Protocol], roots: &[ProtocolId], frame: &[u8]) -> Readi
             frame,
             start,
             end,
+            is_cut,
             at: 8 * start,
             seen: Vec::new(),
             round_from: 0,
@@ -93,6 +95,7 @@ pub fn read(protocols: &[Protocol], roots: &[ProtocolId], frame: &[u8]) -> Readi
                 return reading;
             }
             Ok(()) => {
+                is_cut |= definition.more_fragments().is_some_and(|field| header.field_of(field) != 0);
                 let next = definition.next.iter().find(|next| eval::value(&next.condition, &header) != 0);
                 here = next
                     .map(|next| (next.to, level + u8::from(next.inner), header.header_end, header.end))
@@ -116,6 +119,8 @@ struct Header<'a> {
     start: usize,
     /// Where the layer ends.
     end: usize,
+    /// More of it is in other frames.
+    is_cut: bool,
     /// Where it is, in bits.
     at: usize,
     seen: Vec<Seen>,
@@ -151,10 +156,10 @@ impl<'a> Header<'a> {
             if stop < self.header_end {
                 return Err(("a length that is shorter than the header".to_owned(), protocol.line));
             }
-            if stop > self.end {
+            if stop > self.end && !self.is_cut {
                 return Err(("a length that is beyond the end".to_owned(), protocol.line));
             }
-            self.end = stop;
+            self.end = stop.min(self.end);
         }
         for (at, field) in protocol.fields.iter().enumerate().filter(|(_, field)| !field.repeated) {
             self.verify(FieldId(at as u16), field)?;
@@ -267,6 +272,8 @@ impl<'a> Header<'a> {
                     return wrong(format!("{name} does not hold"));
                 }
             }
+            // What is behind a first fragment is longer than what is here.
+            Rule::Computed(expr) if self.is_cut && expr.looks_behind() => {}
             Rule::Computed(expr) if expr.is_verified() && eval::value(expr, self) != self.field_of(id) => {
                 return wrong(format!("{name} is not what it says"));
             }

@@ -308,8 +308,11 @@ impl Exits {
         self.lost[reason as usize] += 1;
     }
 
-    pub(super) fn lost(&self) -> Vec<(Lost, u64)> {
-        let all = Lost::ALL.iter().map(|reason| (*reason, self.lost[*reason as usize]));
+    /// What was lost, and is about to be.
+    pub(super) fn lost(&self, soon: impl Iterator<Item = Lost>) -> Vec<(Lost, u64)> {
+        let mut lost = self.lost;
+        soon.for_each(|reason| lost[reason as usize] += 1);
+        let all = Lost::ALL.iter().map(|reason| (*reason, lost[*reason as usize]));
         all.filter(|(_, n)| *n > 0).collect()
     }
 

@@ -10,6 +10,8 @@ use std::sync::Arc;
 use weft_core::Time;
 use weft_core::abi::{Counters, Cx, Outcome, REGION_BODY, REGIONS, Slot, State, Verdict};
 use weft_core::frame::{Frame, Pool};
+use weft_core::limits::INPUTS_MAX;
+use weft_core::types::Repr;
 use weft_ir::backend::{Backend, Program, Unsupported};
 use weft_ir::ir::{InputId, Op};
 use weft_ir::program::{ChainProgram, Check, Event, Meta, Place, Store};
@@ -30,6 +32,9 @@ pub(super) struct Code {
     pub(super) stages: Vec<Stage>,
     /// It asks for `rand()`.
     pub(super) draws: bool,
+    /// Inputs that a later fragment has from the first of its packet, and those of them that are bytes.
+    pub(super) inherited: u64,
+    inherited_bytes: u64,
     version: u64,
 }
 
@@ -77,6 +82,16 @@ pub(super) struct Arrived<'a> {
     /// The name of their port.
     pub(super) port: &'a [u8],
     pub(super) pool: &'a Pool,
+    /// For each frame that is a later fragment, the first of its packet; nothing at all where there are none.
+    pub(super) firsts: &'a [Option<Arc<[u8]>>],
+}
+
+impl Arrived<'_> {
+    /// The first fragment of the packet that a frame is a later one of.
+    #[inline]
+    fn first_of(&self, nth: usize) -> Option<&[u8]> {
+        self.firsts.get(nth)?.as_deref()
+    }
 }
 
 /// Where a frame of a batch goes.
@@ -119,7 +134,12 @@ impl Code {
         });
         let mut stores = program.frames.as_ref().map_or(Vec::new(), |frames| frames.stores.clone());
         stores.resize(inputs.len(), None);
+        let inherited = program.frames.as_ref().map_or(0, |frames| frames.inherited);
+        let are_bytes = inputs.iter().enumerate().filter(|(_, input)| input.ty.repr() == Repr::Bytes);
+        let bytes = are_bytes.fold(0, |all, (at, _)| all | 1_u64 << at);
         Ok(Self {
+            inherited,
+            inherited_bytes: inherited & bytes,
             parse: parser.transpose()?,
             inputs: inputs.len(),
             metas: metas.collect(),
@@ -131,9 +151,9 @@ impl Code {
         })
     }
 
-    /// Fills the slots of a frame. `Err` has the check that it breaks.
+    /// Fills the slots of a frame, the `nth` of its batch. `Err` has the check that it breaks.
     #[inline]
-    pub(super) fn parse(&self, cx: &mut Cx<'_>, batch: &Arrived<'_>, frame: &Frame) -> Result<u64, u32> {
+    pub(super) fn parse(&self, cx: &mut Cx<'_>, batch: &Arrived<'_>, nth: usize) -> Result<u64, u32> {
         cx.present = 0;
         if let Some(parse) = &self.parse {
             parse.run(cx, usize::MAX);
@@ -143,10 +163,43 @@ impl Code {
             }
         }
         for &(at, meta) in &self.metas {
-            let Some(slot) = self.meta(meta, batch, frame) else { continue };
+            let Some(slot) = self.meta(meta, batch, &batch.frames[nth]) else { continue };
             cx.given[at] = slot;
             cx.present |= 1 << at;
         }
+        match batch.first_of(nth) {
+            Some(first) if self.inherited != 0 => self.inherit(cx, first),
+            _ => Ok(cx.present),
+        }
+    }
+
+    /// Gives a later fragment what the first of its packet has. Numbers lie at no place in the frame, and runs of bytes
+    /// are empty, so that nothing is written.
+    #[cold]
+    fn inherit(&self, cx: &mut Cx<'_>, first: &[u8]) -> Result<u64, u32> {
+        let Some(parse) = &self.parse else { return Ok(cx.present) };
+        let mut slots = [Slot::default(); INPUTS_MAX];
+        let present = {
+            let mut of_first = Cx {
+                given: &mut slots,
+                regions: [first; REGIONS],
+                ..Cx::new(cx.now, cx.state, &mut *cx.call, &mut *cx.out, &mut *cx.counters)
+            };
+            parse.run(&mut of_first, usize::MAX);
+            of_first.present
+        };
+        if cx.out.verdict != Verdict::Forward {
+            cx.out.verdict = Verdict::Forward;
+            return Err(cx.out.line);
+        }
+        let new = present & self.inherited & !cx.present;
+        for at in (0..self.inputs).filter(|at| new >> at & 1 == 1) {
+            cx.given[at] = match self.inherited_bytes >> at & 1 {
+                1 => Slot::default(),
+                _ => Slot { a: slots[at].a, b: NOWHERE },
+            };
+        }
+        cx.present |= new;
         Ok(cx.present)
     }
 
@@ -239,7 +292,7 @@ impl Live {
             regions: [batch.port; REGIONS],
             ..Cx::new(batch.now, &self.state, &mut *call, &mut *out, &mut self.counters)
         };
-        for ((frame, slots), found) in batch.frames.iter().zip(slots).zip(found) {
+        for (nth, ((frame, slots), found)) in batch.frames.iter().zip(slots).zip(found).enumerate() {
             if !matches!(found, Found::Nothing) {
                 continue;
             }
@@ -254,7 +307,7 @@ impl Live {
                     counters: &mut live.counters,
                     ..cx
                 };
-                match condition.code.meets(cx, batch, frame) {
+                match condition.code.meets(cx, batch, nth) {
                     Err(check) => {
                         *found = Found::Malformed { at, in_condition: true, check };
                         continue;
@@ -264,7 +317,7 @@ impl Live {
                 }
             }
             cx.given = slots;
-            *found = match chain.code.parse(&mut cx, batch, frame) {
+            *found = match chain.code.parse(&mut cx, batch, nth) {
                 Ok(present) => Found::Chain { at, present },
                 Err(check) => Found::Malformed { at, in_condition: false, check },
             };
@@ -335,13 +388,16 @@ fn stages(program: &ChainProgram, state: &State, backend: &dyn Backend) -> Resul
     Ok(stages)
 }
 
+/// Where in a frame a number lies that the frame does not have.
+const NOWHERE: u64 = u64::MAX;
+
 /// What stands for a check that a parser names and its chain does not have.
 static NO_CHECK: Check = Check { protocol: String::new(), what: String::new(), line: 0 };
 
 impl Code {
     /// Whether a frame meets this condition. `Err` has the check that it breaks.
-    fn meets(&self, mut cx: Cx<'_>, batch: &Arrived<'_>, frame: &Frame) -> Result<bool, u32> {
-        let present = self.parse(&mut cx, batch, frame)?;
+    fn meets(&self, mut cx: Cx<'_>, batch: &Arrived<'_>, nth: usize) -> Result<bool, u32> {
+        let present = self.parse(&mut cx, batch, nth)?;
         let Some(request) = &self.request else { return Ok(true) };
         let mut cx = Cx { slots: cx.given, given: &mut [], present, ..cx };
         request.run(&mut cx, usize::MAX);

@@ -8,12 +8,16 @@
 //! frames and nothing else, so its order cannot be seen. Then each frame in the order of arrival passes its chain, is
 //! rewritten, and leaves. Between the two, where tables are large, memory is asked for what the frames will look up.
 //!
+//! Where a chain asks for what only the first fragment of a packet has, later ones are given it ([`fragments`]), and
+//! wait for it if they have come before: that is done in front of the first phase.
+//!
 //! * [`plan`]: ports, and chains with their code and state.
 //! * [`link`], [`path`], [`trace`]: where frames wait before they leave, and what stands behind.
 //! * [`stats`]: what was counted; each frame that does not leave has a counted reason.
 
 mod edit;
 mod exits;
+mod fragments;
 pub mod group;
 pub mod link;
 mod live;
@@ -32,6 +36,7 @@ use crate::timers::Timers;
 use core::fmt;
 use edit::Edits;
 use exits::{Exits, Target};
+use fragments::{Fragment, Fragments};
 use live::{Arrived, Found, Live};
 use plan::{Outlet, PacketPlan};
 use stats::{How, Lost, PacketStats};
@@ -45,6 +50,7 @@ use weft_ir::backend::Program;
 use weft_ir::program::Check;
 
 pub use exits::{ALL_OTHERS, HELD_MAX};
+pub use fragments::{FRAGMENTED_MAX, FRAGMENTS_MAX, FRAGMENTS_TIME, FRAGMENTS_WAITING_MAX};
 
 /// How a packet engine is set up.
 #[derive(Clone, Copy, Debug, Default)]
@@ -88,7 +94,8 @@ pub enum Fate<'a> {
     Lost(Lost),
 }
 
-/// Is told what becomes of each frame, in the order of arrival.
+/// Is told what becomes of each frame, in the order of arrival; of a fragment that waits for the first of its packet,
+/// when that has come, and of one that is given up before its batch passes.
 pub trait Watch {
     /// The frame with these bytes (as they leave, or as they are when it ends) meets its fate.
     fn frame(&mut self, fate: Fate<'_>, frame: &Frame, bytes: &[u8]);
@@ -105,6 +112,13 @@ pub struct PacketEngine {
     live: Vec<Live>,
     /// For each port, its chains in the order in which they are asked, and how many frames are parsed at once.
     ways: Vec<(Vec<u16>, usize)>,
+    /// For each port, whether its fragments are followed, and then whether its frames begin with an IP packet.
+    follows: Vec<Option<bool>>,
+    fragments: Fragments,
+    /// For each frame of the batch that is a later fragment, the first of its packet; empty if there are no fragments.
+    firsts: Vec<Option<Arc<[u8]>>>,
+    /// Which frame of the batch is the first of those that are parsed at once.
+    chunk_at: usize,
     exits: Exits,
     /// The slots of a batch: `stride` for each frame.
     slots: Vec<Slot>,
@@ -203,6 +217,10 @@ impl PacketEngine {
             plan_id: 0,
             live: Vec::new(),
             ways: Vec::new(),
+            follows: Vec::new(),
+            fragments: Fragments::default(),
+            firsts: Vec::new(),
+            chunk_at: 0,
             exits: Exits::new(now),
             slots: Vec::new(),
             stride: 0,
@@ -230,7 +248,12 @@ impl PacketEngine {
     /// port, by its name; those of a port that is gone are dropped. What elements counted goes on by chain and
     /// instance.
     pub fn apply(&mut self, now: Time, plan: Arc<PacketPlan>, pool: &mut Pool) {
+        let are_ports_same = self.plan.ports == plan.ports;
         let gone = self.take_on(now, plan);
+        if !are_ports_same || self.follows.iter().all(Option::is_none) {
+            self.fragments.clear();
+            self.lose_fragments(pool, &mut None);
+        }
         gone.into_iter().for_each(|frame| self.exits.lose(Lost::PortGone, frame, pool));
     }
 
@@ -280,7 +303,14 @@ impl PacketEngine {
         pool: &mut Pool,
         mut watch: Option<&mut dyn Watch>,
     ) {
+        let arrived = &mut self.exits.ports[usize::from(port)];
+        arrived.received += frames.len() as u64;
+        arrived.received_bytes += frames.iter().map(|frame| frame.len() as u64).sum::<u64>();
+        if let Some(is_ip) = self.follows[usize::from(port)] {
+            self.follow(now, (port, is_ip), frames, pool, &mut watch);
+        }
         let step = self.ways[usize::from(port)].1;
+        self.chunk_at = 0;
         let mut coming = frames.drain(..);
         while !coming.as_slice().is_empty() {
             let n = coming.as_slice().len().min(step);
@@ -316,7 +346,9 @@ impl PacketEngine {
                     nth += 1;
                 }
             }
+            self.chunk_at += n;
         }
+        self.firsts.clear();
     }
 
     /// The next port by which frames leave, in the order of the plan, and these frames, in theirs. `frames` is empty
@@ -327,12 +359,14 @@ impl PacketEngine {
 
     /// When [`PacketEngine::handle_timeout`] wants to be called next.
     pub fn poll_timeout(&self) -> Option<Time> {
-        self.timers.next().into_iter().chain(self.exits.poll_timeout()).min()
+        let others = self.exits.poll_timeout().into_iter().chain(self.fragments.poll_timeout());
+        self.timers.next().into_iter().chain(others).min()
     }
 
     /// Time has passed: delayed frames leave, `ON EVERY` and `ON TIMEOUT` run.
     pub fn handle_timeout(&mut self, now: Time) {
         self.exits.handle_timeout(now);
+        self.fragments.expire(now);
         let mut due = core::mem::take(&mut self.due);
         self.timers.expire(now, &mut due);
         for timer in due.drain(..) {
@@ -361,9 +395,9 @@ impl PacketEngine {
         self.rows_lost += n as u64;
     }
 
-    /// Frames that wait for the end of their DELAY.
+    /// Frames that wait for the end of their DELAY, or for the first fragment of their packet.
     pub fn held(&self) -> usize {
-        self.exits.held()
+        self.exits.held() + self.fragments.waiting()
     }
 
     /// A copy of the counters.
@@ -373,7 +407,7 @@ impl PacketEngine {
             ports: self.exits.ports.clone(),
             groups: self.exits.group_stats(self.plan.ports.clone()),
             chains: self.live.iter().map(|live| live.stats(self.clock_ns)).collect(),
-            lost: self.exits.lost(),
+            lost: self.exits.lost(self.fragments.given_up()),
             copies: self.exits.copies,
             rows_lost: self.rows_lost,
         }
@@ -382,6 +416,8 @@ impl PacketEngine {
     /// Gives all frames that have not left back to the pool.
     pub fn close(&mut self, pool: &mut Pool) {
         self.exits.close(pool);
+        self.fragments.clear();
+        self.lose_fragments(pool, &mut None);
     }
 
     /// Gives the frames that waited for a port that is gone.
@@ -391,6 +427,7 @@ impl PacketEngine {
         let before = core::mem::take(&mut self.live);
         let live = |chain| Live::new(chain, self.config.worker, &before);
         self.live = plan.chains.iter().map(live).collect();
+        self.follows = (0..plan.ports.len()).map(|port| plan.follows_fragments(port as u16)).collect();
         self.ways = (0..plan.ports.len()).map(|port| plan.ways(port as u16)).collect();
         self.stride = plan.chains.iter().map(|chain| chain.inputs()).max().unwrap_or(0).max(1);
         self.slots = vec![Slot::default(); self.stride * BATCH_MAX];
@@ -419,14 +456,52 @@ impl PacketEngine {
         }
     }
 
+    /// In front of the first phase: fragments wait, or find the first of their packet.
+    fn follow(
+        &mut self,
+        now: Time,
+        (port, is_ip): (u16, bool),
+        frames: &mut Vec<Frame>,
+        pool: &mut Pool,
+        watch: Watcher<'_, '_>,
+    ) {
+        let fragment = |frame: &Frame, pool: &Pool| Fragment::of(pool.bytes(frame), port, is_ip);
+        if frames.iter().any(|frame| fragment(frame, pool).is_some()) {
+            let mut coming = Vec::with_capacity(frames.len());
+            for frame in frames.drain(..) {
+                match fragment(&frame, pool) {
+                    None => coming.push((frame, None)),
+                    Some(fragment) => self.fragments.take(now, fragment, frame, pool, &mut coming),
+                }
+            }
+            for (frame, first) in coming {
+                frames.push(frame);
+                self.firsts.push(first);
+            }
+        }
+        if !self.fragments.is_empty() {
+            self.lose_fragments(pool, watch);
+        }
+    }
+
+    /// Gives back the buffers of fragments that were given up.
+    #[cold]
+    fn lose_fragments(&mut self, pool: &mut Pool, watch: Watcher<'_, '_>) {
+        for (reason, frame) in self.fragments.take_given_up() {
+            if let Some(watch) = watch {
+                watch.frame(Fate::Lost(reason), &frame, pool.bytes(&frame));
+            }
+            self.exits.lose(reason, frame, pool);
+        }
+    }
+
     /// The first phase: each frame finds its chain and its slots. Nothing but the frames is read.
     fn parse(&mut self, now: Time, port: u16, frames: &[Frame], pool: &Pool) {
-        let arrived = &mut self.exits.ports[usize::from(port)];
-        arrived.received += frames.len() as u64;
-        arrived.received_bytes += frames.iter().map(|frame| frame.len() as u64).sum::<u64>();
         self.found.clear();
         self.found.resize(frames.len(), Found::Nothing);
-        let batch = Arrived { now, frames, port: self.plan.ports[usize::from(port)].as_bytes(), pool };
+        let firsts = self.firsts.get(self.chunk_at..).unwrap_or_default();
+        let batch =
+            Arrived { now, frames, port: self.plan.ports[usize::from(port)].as_bytes(), pool, firsts };
         for &at in &self.ways[usize::from(port)].0 {
             let live = &mut self.live[usize::from(at)];
             let slots = self.slots.chunks_exact_mut(self.stride);

@@ -107,6 +107,17 @@ impl PacketPlan {
         });
         (chains, if looks { 1 } else { BATCH_MAX })
     }
+
+    /// Whether chains of a port ask later fragments for what stands in the first; and then, whether its frames begin
+    /// with an IP packet.
+    pub(super) fn follows_fragments(&self, port: u16) -> Option<bool> {
+        let of_port = self.chains.iter().filter(|chain| chain.ports.contains(&port));
+        let conditions = |chain: &PacketChain| chain.condition.as_ref().map(|c| Arc::clone(&c.program));
+        let mut programs = of_port.flat_map(|chain| [Some(Arc::clone(&chain.program)), conditions(chain)]);
+        programs.find_map(|program| {
+            program?.frames.as_ref().filter(|frames| frames.inherited != 0).map(|frames| frames.is_ip)
+        })
+    }
 }
 
 impl PacketChain {

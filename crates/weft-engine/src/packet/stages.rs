@@ -222,7 +222,8 @@ impl PacketEngine {
         }
         let port = self.plan.ports[usize::from(pass.port)].as_bytes();
         let live = &mut self.live[pass.at];
-        let batch = Arrived { now, frames: slice::from_ref(frame), port, pool };
+        let firsts = self.firsts.get(self.chunk_at + pass.nth).map(slice::from_ref).unwrap_or_default();
+        let batch = Arrived { now, frames: slice::from_ref(frame), port, pool, firsts };
         self.outcome.clear();
         let mut cx = Cx {
             given: &mut self.slots[pass.nth * self.stride..][..self.stride],
@@ -230,7 +231,7 @@ impl PacketEngine {
             ..Cx::new(self.now, &live.state, &mut self.call, &mut self.outcome, &mut live.counters)
         };
         cx.regions[REGION_BODY] = pool.bytes(frame);
-        live.chain.code.parse(&mut cx, &batch, frame)
+        live.chain.code.parse(&mut cx, &batch, 0)
     }
 
     /// A frame breaks a rule of a wire format now that it has other headers. It is counted as one of the chain already.

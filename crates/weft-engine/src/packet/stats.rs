@@ -111,11 +111,17 @@ pub enum Lost {
     NoRoom,
     /// What stands for several packets cannot be cut, and must be before headers are put on.
     NotCut,
+    /// It overlaps another fragment of its packet, is one again, or ends where none may; or such a one has come before.
+    FragmentsOverlap,
+    /// There are more fragments, or packets in fragments, than a worker follows.
+    FragmentsTooMany,
+    /// The first fragment of its packet has not come in time.
+    NoFirstFragment,
 }
 
 impl Lost {
     /// All reasons, in their order.
-    pub const ALL: [Self; 10] = [
+    pub const ALL: [Self; 13] = [
         Self::NoChain,
         Self::NoPort,
         Self::GroupDown,
@@ -126,6 +132,9 @@ impl Lost {
         Self::Unfit,
         Self::NoRoom,
         Self::NotCut,
+        Self::FragmentsOverlap,
+        Self::FragmentsTooMany,
+        Self::NoFirstFragment,
     ];
 
     /// The reason as metrics name it.
@@ -141,6 +150,9 @@ impl Lost {
             Self::Unfit => "value_unfit",
             Self::NoRoom => "no_room",
             Self::NotCut => "not_cut",
+            Self::FragmentsOverlap => "fragments_overlap",
+            Self::FragmentsTooMany => "fragments_too_many",
+            Self::NoFirstFragment => "no_first_fragment",
         }
     }
 }
@@ -230,6 +242,9 @@ impl fmt::Display for Lost {
             Self::Unfit => "a new value does not fit its field",
             Self::NoRoom => "no room for its new headers",
             Self::NotCut => "cannot be cut before headers are put on",
+            Self::FragmentsOverlap => "overlaps another fragment",
+            Self::FragmentsTooMany => "too many fragments",
+            Self::NoFirstFragment => "the first fragment has not come",
         })
     }
 }

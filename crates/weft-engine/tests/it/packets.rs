@@ -6,7 +6,7 @@ use weft_core::{Interval, Status, Time, Value};
 use weft_engine::packet::group::{Choice, GroupPlan, Member};
 use weft_engine::packet::plan::{ChainOn, Outlet, PacketChain, PacketPlan};
 use weft_engine::packet::stats::{How, Lost, PacketStats};
-use weft_engine::packet::{Fate, PacketConfig, PacketEngine, Watch};
+use weft_engine::packet::{FRAGMENTS_TIME, FRAGMENTS_WAITING_MAX, Fate, PacketConfig, PacketEngine, Watch};
 use weft_engine::state::{Staged, StateStore};
 use weft_ir::backend::Backend;
 use weft_ir::generate::{self, Dice, World};
@@ -243,6 +243,148 @@ fn a_chain_rewrites_and_drops_by_line() {
         assert_eq!((chain.ends[0].line, chain.ends[0].how, chain.ends[0].n), (7, How::Dropped, 1));
         assert_eq!((stats.ports[0].received, stats.ports[1].sent, pool.in_use()), (3, 2, 0));
     }
+}
+
+/// A program whose parser knows fragments, and gives later ones the ports of the first.
+fn program_on_fragments(elements: &[String]) -> ChainProgram {
+    let text = FRAMES
+        .replace("parser function", "inherited in6\ninherited in7\ninherited in8\nparser function")
+        .replace(
+            "branch v38, block12, block15",
+            "v48: int = int 20\n v49: int = frame_get.big v48, 2\n v50: int = int 8191\n v51: int = and v49, v50\n \
+             v52: bool = icmp.eq v51, v7\n v53: bool = bool.and v38, v52\n branch v53, block12, block15",
+        );
+    let text = format!("{text}{}", elements.concat());
+    let program = parse_program(&text).unwrap_or_else(|e| panic!("{e}\n{text}"));
+    verify_program(&program).unwrap_or_else(|errors| panic!("{errors:?}\n{text}"));
+    program
+}
+
+/// A packet of [`udp`] in pieces of so many bytes, the last with what is left.
+fn fragments(packet: &[u8], id: u16, bytes: usize) -> Vec<Vec<u8>> {
+    let payload = &packet[34..];
+    let piece = |(nth, piece): (usize, &[u8])| {
+        let is_followed = (nth + 1) * bytes < payload.len();
+        let mut fragment = [&packet[..34], piece].concat();
+        fragment[16..18].copy_from_slice(&((20 + piece.len()) as u16).to_be_bytes());
+        fragment[18..20].copy_from_slice(&id.to_be_bytes());
+        let place = (nth * bytes / 8) as u16 | u16::from(is_followed) << 13;
+        fragment[20..22].copy_from_slice(&place.to_be_bytes());
+        fragment[24..26].fill(0);
+        let header = !sum(&fragment[14..34]);
+        fragment[24..26].copy_from_slice(&header.to_be_bytes());
+        fragment
+    };
+    payload.chunks(bytes).enumerate().map(piece).collect()
+}
+
+/// Drops datagrams to port 9, and sends all others on to port 99.
+fn no_nine() -> String {
+    element(
+        "nine",
+        "block0:\n v0: bool = input_present in7\n branch v0, block1, block2\nblock1:\n v1: int = input in7\n \
+         v2: int = int 9\n v3: bool = icmp.eq v1, v2\n branch v3, block3, block4\nblock2:\n drop ; line 5\n\
+         block3:\n drop ; line 3\nblock4:\n v4: int = int 99\n set_input in7, v4\n forward",
+    )
+}
+
+#[test]
+fn later_fragments_have_the_ports_of_the_first() {
+    // A firewall would let through all of a datagram but its first part, or nothing of one that it is to let through.
+    let datagram = |port| udp(9, [10, 0, 0, 1], [10, 0, 0, 2], (7, port), &[0x5a; 200]);
+    let (good, bad) = (fragments(&datagram(53), 1, 64), fragments(&datagram(9), 2, 64));
+    let mut wanted = fragments(&datagram(53), 1, 64);
+    wanted[0][36..38].copy_from_slice(&99_u16.to_be_bytes());
+    let whole = udp(9, [10, 0, 0, 1], [10, 0, 0, 2], (7, 99), &[0x5a; 200]);
+    wanted[0][40..42].copy_from_slice(&whole[40..42]);
+    wanted.sort();
+    let mut dice = Dice::from_seed(3);
+    for backend in [&Interp as &dyn Backend, &jit()] {
+        for round in 0..40 {
+            let plan = Rig::new(1).plan(backend, vec![(program_on_fragments(&[no_nine()]), None)]);
+            let (mut engine, mut pool) = (engine(&plan), pool());
+            let mut packets = [&good[..], &bad[..], &[packet(5)]].concat();
+            if round > 0 {
+                (1..packets.len()).rev().for_each(|at| packets.swap(at, dice.below(at + 1)));
+            }
+            let batch = dice.pick(&[1, 3, 64]);
+            let seen = round % 2 == 0;
+            let mut told = Seen::default();
+            let left = run_watched(&mut engine, &mut pool, &packets, batch, seen.then_some(&mut told));
+            let mut left: Vec<_> = left.into_iter().map(|(_, _, bytes)| bytes).collect();
+            left.retain(|bytes| bytes[18..20] == [0, 1]);
+            left.sort();
+            assert_eq!(left, wanted, "round {round}, batches of {batch}");
+            let stats = engine.stats();
+            assert_eq!(
+                stats.chains[0].ends.iter().map(|end| (end.line, end.n)).collect::<Vec<_>>(),
+                [(3, 4)]
+            );
+            assert_eq!((stats.ports[0].received, stats.lost.len(), pool.in_use()), (9, 0, 0));
+        }
+    }
+}
+
+#[test]
+fn fragments_that_lie_about_their_packet_do_not_pass() {
+    // A header could be hidden from a firewall by one that is written over it, as RFC 1858 and RFC 3128 tell.
+    let plan = Rig::new(1).plan(&jit(), vec![(program_on_fragments(&[no_nine()]), None)]);
+    let (mut engine, mut pool) = (engine(&plan), pool());
+    let parts = |id, bytes| fragments(&udp(9, [1; 4], [2; 4], (7, 53), &[1; 200]), id, bytes);
+    // The second lies over the end of the first, so all behind it is lost too.
+    let mut hidden = parts(1, 64);
+    hidden[1] = parts(1, 56)[1].clone();
+    let (left, seen) = run(&mut engine, &mut pool, &hidden, 64);
+    assert_eq!(left.len(), 1);
+    assert!(seen[..3].iter().all(|(fate, _)| fate == "drop: overlaps another fragment"), "{seen:?}");
+    // One that comes twice is looked at once, and the rest passes.
+    let mut twice = parts(2, 64);
+    twice.insert(1, twice[1].clone());
+    let (left, _) = run(&mut engine, &mut pool, &twice, 64);
+    assert_eq!(left.len(), 4);
+    // A first that is malformed takes the others with it.
+    let mut broken = parts(3, 64);
+    broken[0][25] ^= 1;
+    let (left, seen) = run(&mut engine, &mut pool, &broken, 64);
+    assert!(left.is_empty() && seen.iter().all(|(fate, _)| fate.contains("checksum")), "{seen:?}");
+    // What never gets its first is given up in time.
+    run(&mut engine, &mut pool, &parts(4, 64)[1..], 64);
+    assert_eq!((engine.held(), pool.in_use()), (3, 3));
+    engine.handle_timeout(START + FRAGMENTS_TIME + Interval(1));
+    assert_eq!(engine.held(), 0);
+    let lost = engine.stats().lost;
+    assert!(lost.contains(&(Lost::NoFirstFragment, 3)), "{lost:?}");
+    run(&mut engine, &mut pool, &[packet(5)], 1);
+    assert_eq!((pool.in_use(), engine.stats().lost), (0, lost));
+}
+
+#[test]
+fn a_flood_of_fragments_takes_no_more_than_its_share() {
+    // Anybody could take all buffers of a firewall.
+    let plan = Rig::new(1).plan(&jit(), vec![(program_on_fragments(&[no_nine()]), None)]);
+    let (mut engine, mut pool) = (engine(&plan), pool());
+    let datagram =
+        |from: u16| udp(9, from.to_be_bytes().repeat(2).try_into().expect("4"), [2; 4], (7, 53), &[1; 99]);
+    for from in 0..6_000_u16 {
+        let parts = fragments(&datagram(from), from, 64);
+        // Those of firsts alone fill the table, those of others wait.
+        run(&mut engine, &mut pool, &parts[usize::from(from % 2)..][..1], 1);
+        assert!(engine.held() <= FRAGMENTS_WAITING_MAX && pool.in_use() <= FRAGMENTS_WAITING_MAX + 1);
+    }
+    // One that is whole passes at once all the same, in both orders.
+    for back in [false, true] {
+        let mut parts = fragments(&datagram(9_000), 7, 64);
+        if back {
+            parts.reverse();
+        }
+        let (left, _) = run(&mut engine, &mut pool, &parts, 64);
+        assert_eq!(left.len(), 2);
+    }
+    let lost = engine.stats().lost;
+    assert_eq!(lost.iter().map(|(reason, _)| *reason).collect::<Vec<_>>(), [Lost::FragmentsTooMany]);
+    assert_eq!(lost[0].1 + engine.held() as u64, 3_000);
+    engine.close(&mut pool);
+    assert_eq!(pool.in_use(), 0);
 }
 
 #[test]
@@ -690,7 +832,8 @@ fn random_chain(dice: &mut Dice) -> ChainProgram {
     }
     let checks = vec![Check { protocol: "p".to_owned(), what: "truncated".to_owned(), line: 1 }];
     let parser = text::parse(&parse).unwrap_or_else(|e| panic!("{e}\n{parse}"));
-    chain.frames = Some(Frames { is_ip: false, parser, checks, stores });
+    let inherited = 0;
+    chain.frames = Some(Frames { is_ip: false, parser, checks, stores, inherited });
     let parser = chain.frames.as_ref().map(|frames| &frames.parser).expect("it was just set");
     verify(parser, &chain, Handler::Parse).unwrap_or_else(|errors| panic!("{errors:?}\n{parse}"));
     chain

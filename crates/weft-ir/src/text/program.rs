@@ -184,6 +184,7 @@ fn write_field(field: &FieldRef) -> String {
 /// frames
 /// check "ipv4" "truncated" line 12
 /// store in3 bits 2 0 16 big sum in5 pseudo zero_is_none
+/// inherited in6
 /// parser function "parse" {
 /// ```
 fn write_frames(out: &mut String, frames: &Frames) {
@@ -205,6 +206,9 @@ fn write_frames(out: &mut String, frames: &Frames) {
             rest.push_str(&flag(sum.zero_is_none, "zero_is_none"));
         }
         declaration(out, "store", &[], &rest);
+    }
+    for at in (0..u64::BITS).filter(|at| frames.inherited >> at & 1 == 1) {
+        declaration(out, "inherited", &[], &format!("in{at}"));
     }
     out.push_str("parser ");
     write_function(out, &frames.parser);
@@ -376,6 +380,10 @@ pub fn parse_program(text: &str) -> Result<ChainProgram, ParseError> {
                 let frames = chain.frames.as_mut().ok_or(not_here)?;
                 frames.stores.resize(frames.stores.len().max(at + 1), None);
                 frames.stores[at] = Some(store);
+            }
+            "inherited" => {
+                let at: u16 = line.id("in")?;
+                chain.frames.as_mut().ok_or(not_here)?.inherited |= 1_u64.checked_shl(at.into()).unwrap_or(0);
             }
             "parser" => {
                 line.keyword("function")?;

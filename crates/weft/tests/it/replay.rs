@@ -108,6 +108,65 @@ fn a_chain_is_tried_on_a_capture() {
     assert!(String::from_utf8_lossy(&done.stderr).contains("weft replay"));
 }
 
+/// A datagram of UDP in fragments of so many bytes.
+fn fragments(dst_port: u16, id: u16, payload: usize, bytes: usize) -> Vec<Vec<u8>> {
+    let mut datagram = [&1000_u16.to_be_bytes()[..], &dst_port.to_be_bytes()].concat();
+    datagram.extend(((8 + payload) as u16).to_be_bytes());
+    datagram.extend([0, 0]);
+    datagram.resize(8 + payload, 0x5a);
+    let fragment = |(nth, piece): (usize, &[u8])| {
+        let is_followed = (nth + 1) * bytes < datagram.len();
+        let mut packet = packet(64, 1)[..34].to_vec();
+        packet[16..18].copy_from_slice(&((20 + piece.len()) as u16).to_be_bytes());
+        packet[18..20].copy_from_slice(&id.to_be_bytes());
+        let place = (nth * bytes / 8) as u16 | u16::from(is_followed) << 13;
+        packet[20..22].copy_from_slice(&place.to_be_bytes());
+        packet[24..26].fill(0);
+        let header = !sum(&packet[14..34]);
+        packet[24..26].copy_from_slice(&header.to_be_bytes());
+        packet.extend(piece);
+        packet
+    };
+    datagram.chunks(bytes).enumerate().map(fragment).collect()
+}
+
+/// If this failed, rules about ports would not hold for large datagrams: all but the first part of what is closed would
+/// pass, or the first part of what is open would be taken for malformed.
+#[test]
+fn rules_about_ports_hold_for_fragments() {
+    let folder = Folder::new();
+    let program = NETWORK.replace("SET udp.dst_port = 5353;", "DROP;");
+    let program = folder.write("edge.weft", &program);
+    let path = folder.0.join("in.pcap");
+    let (open, closed) = (fragments(80, 1, 3_000, 1_480), fragments(53, 2, 3_000, 1_480));
+    assert_eq!((open.len(), closed.len()), (3, 3));
+    let late = [&open[1], &open[2], &closed[2], &closed[0], &open[0], &closed[1]].map(Clone::clone);
+    let mut over = open.clone();
+    over[1] = fragments(80, 1, 3_000, 1_400)[1].clone();
+    for backend in ["jit", "interp"] {
+        let replay = |packets: &[Vec<u8>]| -> serde_json::Value {
+            capture(&path, packets);
+            let mut replay = weft(&folder);
+            replay.arg("replay").arg(&program).arg("--in").arg(&path);
+            let done = output(replay.args(["-o", "json", "--backend", backend]));
+            assert_eq!(done.status.code(), Some(0), "{}", String::from_utf8_lossy(&done.stderr));
+            serde_json::from_slice(&done.stdout).expect("it is data")
+        };
+        for packets in [[open.clone(), closed.clone()].concat(), late.to_vec()] {
+            let told = replay(&packets);
+            assert_eq!(
+                (&told["ports"][1]["out"], &told["elements"][1]["dropped"]),
+                (&3.into(), &3.into()),
+                "{told}"
+            );
+        }
+        let told = replay(&over);
+        assert!(told["ports"][1]["out"] == 1 && told.to_string().contains("overlap"), "{told}");
+        let told = replay(&closed[1..]);
+        assert!(told["ports"][1]["out"] == 0 && told.to_string().contains("first"), "{told}");
+    }
+}
+
 /// If this failed, the first network of packets that people copy would let through what it says it stops.
 #[test]
 fn the_examples_on_ports_do_what_they_say() {

@@ -38,6 +38,8 @@ pub(super) struct Graph<'n> {
     pub(super) order: Vec<Node>,
     /// Edges that lead back: from a layer to one that may stand before it.
     pub(super) backs: BTreeSet<(Node, Node)>,
+    /// A layer that is looked at may stand in a first fragment.
+    pub(super) has_fragments: bool,
 }
 
 impl<'n> Graph<'n> {
@@ -48,8 +50,14 @@ impl<'n> Graph<'n> {
         wanted: BTreeMap<Node, Vec<Wanted>>,
     ) -> Self {
         let level_max = wanted.keys().map(|(_, level)| *level).max().unwrap_or(0);
-        let mut graph =
-            Self { protocols, roots: Vec::new(), wanted, order: Vec::new(), backs: BTreeSet::new() };
+        let mut graph = Self {
+            protocols,
+            roots: Vec::new(),
+            wanted,
+            order: Vec::new(),
+            backs: BTreeSet::new(),
+            has_fragments: false,
+        };
         let useful = graph.useful(level_max);
         graph.roots = roots.iter().map(|root| (*root, 0)).filter(|root| useful.contains(root)).collect();
         let (mut done, mut under_way) = (BTreeSet::new(), BTreeSet::new());
@@ -57,6 +65,9 @@ impl<'n> Graph<'n> {
             graph.visit(root, &useful, &mut done, &mut under_way);
         }
         graph.order.reverse();
+        let is_fragmented = |node: &Node| protocols[usize::from(node.0.0)].more_fragments().is_some();
+        let mut nodes = graph.order.iter().copied().filter(is_fragmented);
+        graph.has_fragments = nodes.any(|node| graph.edges(node).next().is_some());
         graph
     }
 

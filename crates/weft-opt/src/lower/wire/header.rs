@@ -34,6 +34,8 @@ pub(super) struct Extent {
 
 /// What is known when a header has been read.
 pub(super) struct Read {
+    /// As it was given, and with what this header says of it.
+    pub(super) slack: Option<Value>,
     /// Where what it carries begins and ends.
     pub(super) payload: Extent,
     /// The conditions of [`Protocol::next`] that were asked for, as Bools.
@@ -81,6 +83,7 @@ struct Header<'h, 'n> {
     protocol: &'n Protocol,
     wanted: &'h [Wanted],
     /// Gives are made only where this holds, if there is something.
+    slack: Option<Value>,
     gives_if: Option<Value>,
     /// Fields whose numbers are needed, by the chain or by the header itself.
     needed: BTreeSet<FieldId>,
@@ -119,8 +122,9 @@ impl Out {
     }
 }
 
-/// Reads a header: gives what is wanted of it, refuses frames that break its rules, and tells what it carries.
-/// `next` are the indices of [`Protocol::next`] that matter; `gives_if` says whether fields are given at all.
+/// Reads a header: gives what is wanted of it, refuses frames that break its rules, and tells what it carries. `next`
+/// are the indices of [`Protocol::next`] that matter; `gives_if` says whether fields are given at all; `slack` is how
+/// many bytes more than there are the layer may say that it has, if that may be any.
 pub(super) fn read(
     out: &mut Out,
     protocol: &Protocol,
@@ -128,6 +132,7 @@ pub(super) fn read(
     wanted: &[Wanted],
     next: &[usize],
     gives_if: Option<Value>,
+    slack: Option<Value>,
 ) -> Read {
     let cursor = Cursor { base: layer.at, bits: 0 };
     let mut header = Header {
@@ -135,7 +140,8 @@ pub(super) fn read(
         protocol,
         wanted,
         gives_if,
-        needed: needed(protocol, wanted, next),
+        slack,
+        needed: needed(protocol, wanted, next, slack.is_some()),
         layer,
         cursor,
         known: Known::default(),
@@ -146,7 +152,12 @@ pub(super) fn read(
 }
 
 /// Fields that something looks at.
-fn needed(protocol: &Protocol, wanted: &[Wanted], next: &[usize]) -> BTreeSet<FieldId> {
+fn needed(
+    protocol: &Protocol,
+    wanted: &[Wanted],
+    next: &[usize],
+    follows_fragments: bool,
+) -> BTreeSet<FieldId> {
     let mut needed: BTreeSet<FieldId> = wanted
         .iter()
         .filter_map(|wanted| if let What::Field(id) = wanted.what { Some(id) } else { None })
@@ -177,6 +188,9 @@ fn needed(protocol: &Protocol, wanted: &[Wanted], next: &[usize]) -> BTreeSet<Fi
     protocol.items.iter().for_each(|item| item.each_expr(&mut add));
     protocol.length.iter().for_each(&mut add);
     next.iter().for_each(|at| add(&protocol.next[*at].condition));
+    if follows_fragments && !next.is_empty() {
+        needed.extend(protocol.more_fragments());
+    }
     needed
 }
 
@@ -200,8 +214,12 @@ impl<'n> Header<'_, 'n> {
             let length = self.number(length);
             let stop = self.sum(at, length.value);
             self.refuse_behind(header_end, stop, "a length that is shorter than the header", protocol.line);
-            self.refuse_behind(stop, end, "a length that is beyond the end", protocol.line);
-            self.layer.end = stop;
+            let limit = self.slack.map_or(end, |slack| self.sum(end, slack));
+            self.refuse_behind(stop, limit, "a length that is beyond the end", protocol.line);
+            self.layer.end = match self.slack {
+                Some(_) => self.out.b.int_binary(IntOp::UMin, stop, end),
+                None => stop,
+            };
         }
         for (at, field) in protocol.fields.iter().enumerate().filter(|(_, field)| !field.repeated) {
             self.verify(FieldId(at as u16), field);
@@ -214,10 +232,21 @@ impl<'n> Header<'_, 'n> {
             self.gives.push((*wanted, at, both));
         }
         let conditions = next.iter().map(|at| self.truth(&protocol.next[*at].condition)).collect();
+        let slack = self.slack_behind();
         for (wanted, a, b) in core::mem::take(&mut self.gives) {
             self.give(wanted, a, b);
         }
-        Read { payload: Extent { at: header_end, end: self.layer.end }, conditions }
+        Read { slack, payload: Extent { at: header_end, end: self.layer.end }, conditions }
+    }
+
+    /// A first fragment has less behind it than what follows says.
+    fn slack_behind(&mut self) -> Option<Value> {
+        let slack = self.slack?;
+        let field = self.protocol.more_fragments().and_then(|field| self.known.fields.get(&field).copied());
+        let Some(more) = field else { return Some(slack) };
+        let by = self.out.b.int(i64::from(SLACK_BITS));
+        let more = self.out.b.int_binary(IntOp::Shl, more.value, by);
+        Some(self.out.b.int_binary(IntOp::Or, slack, more))
     }
 
     // ---- items ----
@@ -443,7 +472,12 @@ impl<'n> Header<'_, 'n> {
             Rule::Computed(expr) if self.is_own_length(id, expr) => None,
             Rule::Computed(expr) if expr.is_verified() => {
                 let computed = self.number(expr).value;
-                let wrong = self.out.b.int_compare(IntCmp::Ne, found.value, computed);
+                let mut wrong = self.out.b.int_compare(IntCmp::Ne, found.value, computed);
+                if let Some(slack) = self.slack.filter(|_| expr.looks_behind()) {
+                    let zero = self.out.b.int(0);
+                    let is_whole = self.out.b.int_compare(IntCmp::Eq, slack, zero);
+                    wrong = self.out.b.and(wrong, is_whole);
+                }
                 Some((wrong, format!("{name} is not what it says")))
             }
             _ => None,
@@ -696,6 +730,9 @@ impl<'n> Header<'_, 'n> {
 
 /// Lengths beyond it are cut to it: they lie behind the end of any frame, and sums of them do not overflow.
 const OFFSET_MAX: i64 = 1 << 40;
+/// A layer of which more is in other frames may say that it has so many bytes (as a power of two) more: all that it
+/// can.
+const SLACK_BITS: u8 = 41;
 
 fn protocol_varies(protocol: &Protocol) -> bool {
     protocol.header_min != protocol.header_max

@@ -11,7 +11,7 @@ mod stores;
 #[cfg(test)]
 mod tests;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use weft_core::wire::{FieldId, LAYERS_MAX, Protocol, ProtocolId};
 use weft_ir::ir::{BlockId, Endian, InputId, IntCmp, IntOp, Op, Terminator, Ty, Value};
@@ -45,7 +45,32 @@ pub(super) fn frames(
     let mut parser = Parser { graph: &graph, out: Out::new("parse"), blocks: BTreeMap::new(), round: None };
     parser.make();
     let Out { b, checks, .. } = parser.out;
-    Ok(Frames { is_ip: false, parser: passes::clean(b.finish()), checks, stores })
+    let inherited = inherited(protocols, inputs);
+    Ok(Frames { is_ip: false, parser: passes::clean(b.finish()), checks, stores, inherited })
+}
+
+/// The inputs that a later fragment has from the first of its packet: those of the layer behind what is fragmented, if
+/// no element takes that off.
+fn inherited(protocols: &[Protocol], inputs: &[Input]) -> u64 {
+    let fragmented = protocols.iter().filter(|protocol| protocol.more_fragments().is_some());
+    let behind = fragmented.flat_map(|protocol| &protocol.next).filter(|next| !next.inner);
+    let behind: BTreeSet<ProtocolId> = behind.map(|next| next.to).collect();
+    let moved: BTreeSet<ProtocolId> = inputs
+        .iter()
+        .filter_map(
+            |input| if let Place::Layer(layer) = &input.place { Some(&layer.protocols) } else { None },
+        )
+        .flatten()
+        .copied()
+        .collect();
+    let is_inherited = |input: &Input| match &input.place {
+        Place::Frame(field) => {
+            let all = &field.layer.protocols;
+            field.layer.level == 0 && all.iter().all(|of| behind.contains(of) && !moved.contains(of))
+        }
+        _ => false,
+    };
+    inputs.iter().enumerate().filter(|(_, input)| is_inherited(input)).fold(0, |all, (at, _)| all | 1 << at)
 }
 
 /// What is wanted of each layer.
@@ -88,6 +113,8 @@ struct Parser<'g, 'n> {
 #[derive(Clone, Debug)]
 struct Way {
     extent: Extent,
+    /// If layers may stand behind a first fragment: how many bytes they may be longer than what is there.
+    slack: Option<Value>,
     /// If layers may go in a circle: how many have been met, and a bit for each that has been.
     met: Option<(Value, Value)>,
 }
@@ -95,7 +122,7 @@ struct Way {
 impl Way {
     fn args(&self) -> Vec<Value> {
         let met = self.met.iter().flat_map(|(n, which)| [*n, *which]);
-        [self.extent.at, self.extent.end].into_iter().chain(met).collect()
+        [self.extent.at, self.extent.end].into_iter().chain(self.slack).chain(met).collect()
     }
 }
 
@@ -103,7 +130,8 @@ impl Parser<'_, '_> {
     fn make(&mut self) {
         let (at, end) = (self.out.b.int(0), self.out.b.get(Op::FrameLen, Ty::Int));
         let is_cyclic = self.graph.is_cyclic();
-        let start = Way { extent: Extent { at, end }, met: is_cyclic.then_some((at, at)) };
+        let slack = self.graph.has_fragments.then_some(at);
+        let start = Way { extent: Extent { at, end }, slack, met: is_cyclic.then_some((at, at)) };
         for node in &self.graph.order {
             let block = self.out.b.block();
             self.blocks.insert(*node, block);
@@ -168,14 +196,16 @@ impl Parser<'_, '_> {
     /// The block through which all layers go that may be met again.
     fn count(&mut self) {
         let Some(round) = self.round else { return };
-        let [which, at, end, n, met] = [(); 5].map(|()| self.out.b.param(round, Ty::Int));
+        let [which, at, end] = [(); 3].map(|()| self.out.b.param(round, Ty::Int));
+        let slack = self.graph.has_fragments.then(|| self.out.b.param(round, Ty::Int));
+        let [n, met] = [(); 2].map(|()| self.out.b.param(round, Ty::Int));
         self.out.b.switch(round);
         let max = self.out.b.int(i64::from(LAYERS_MAX));
         let over = self.out.b.int_compare(IntCmp::ULe, max, n);
         self.out.refuse_if(over, "frame", &format!("more than {LAYERS_MAX} layers in a row"), 0);
         let one = self.out.b.int(1);
-        let way =
-            Way { extent: Extent { at, end }, met: Some((self.out.b.int_binary(IntOp::Add, n, one), met)) };
+        let n = self.out.b.int_binary(IntOp::Add, n, one);
+        let way = Way { extent: Extent { at, end }, slack, met: Some((n, met)) };
         let backs = self.graph.backs.iter().map(|(_, to)| *to);
         let mut targets: Vec<Node> = self.graph.roots.iter().copied().chain(backs).collect();
         targets.sort_unstable();
@@ -197,6 +227,7 @@ impl Parser<'_, '_> {
         let protocol = &graph.protocols[usize::from(node.0.0)];
         let block = self.blocks[&node];
         let [at, end] = [(); 2].map(|()| self.out.b.param(block, Ty::Int));
+        let slack = graph.has_fragments.then(|| self.out.b.param(block, Ty::Int));
         let met = self.round.is_some().then(|| {
             let [n, which] = [(); 2].map(|()| self.out.b.param(block, Ty::Int));
             (n, which)
@@ -211,8 +242,8 @@ impl Parser<'_, '_> {
             })
             .collect();
         let next: Vec<usize> = edges.iter().map(|(at, _)| *at).collect();
-        let read = header::read(&mut self.out, protocol, Extent { at, end }, wanted, &next, first);
-        let way = Way { extent: read.payload, met };
+        let read = header::read(&mut self.out, protocol, Extent { at, end }, wanted, &next, first, slack);
+        let way = Way { extent: read.payload, slack: read.slack, met };
         for ((_, to), condition) in edges.iter().zip(read.conditions) {
             let other = self.out.b.block();
             let (block, args) = self.way_to(*to, &way);

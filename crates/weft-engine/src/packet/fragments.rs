@@ -1,0 +1,427 @@
+//! Fragments of IP packets, followed until all of a packet has passed: virtual reassembly.
+//!
+//! Ports and flags stand in the first fragment of a packet alone. Where a chain asks for them, its bytes are kept, and
+//! each later fragment is given what the parser finds in them: it passes the chain as if it had the header itself. One
+//! that comes in front of the first waits for it, and passes behind it. Nothing is put together, and each fragment
+//! leaves as it came.
+//!
+//! Only what is outermost is followed; what a tunnel carries in fragments is not. Sources: RFC 791 section 3.2, RFC
+//! 8200 section 4.5; RFC 1858, RFC 3128 and RFC 5722 for why fragments that overlap do not pass.
+
+use super::stats::Lost;
+use std::collections::{BTreeMap, VecDeque};
+use std::sync::Arc;
+use weft_core::frame::{Frame, Pool, VLAN_TAGS_MAX, network_at};
+use weft_core::{Interval, Time};
+
+/// Packets whose fragments a worker follows; a further one takes the place of the oldest.
+pub const FRAGMENTED_MAX: usize = 1024;
+/// Fragments of one packet: 64 KiB in what IPv6 links must carry at least, and some.
+pub const FRAGMENTS_MAX: usize = 64;
+/// Fragments that wait for the first of their packet on a worker; for a further one, the packet that has waited longest
+/// is given up.
+pub const FRAGMENTS_WAITING_MAX: usize = 256;
+/// How long fragments of a packet are followed, from the one that came first. Linux waits as long.
+pub const FRAGMENTS_TIME: Interval = Interval::from_secs(30);
+
+/// The longest payload of a packet that is in fragments.
+const PACKET_BYTES_MAX: u32 = 65_535;
+/// Extension headers in front of the fragment header of IPv6 that are looked behind.
+const EXTENSIONS_MAX: usize = 8;
+const IPV4_HEADER_BYTES: usize = 20;
+const IPV6_HEADER_BYTES: usize = 40;
+const ETHERTYPE_IPV4: [u8; 2] = [0x08, 0x00];
+const ETHERTYPE_IPV6: [u8; 2] = [0x86, 0xdd];
+/// Of IPv4, MF and the offset; of IPv6 likewise, which lie elsewhere.
+const IPV4_FRAGMENT: u16 = 0x3fff;
+const IPV6_FRAGMENT: u16 = 0xfff9;
+/// Bytes of the tags of a frame.
+const TAGS_BYTES: usize = 4 * VLAN_TAGS_MAX;
+const HOP_BY_HOP: u8 = 0;
+const ROUTING: u8 = 43;
+const FRAGMENT: u8 = 44;
+const DESTINATION: u8 = 60;
+
+/// What all fragments of a packet have in common, and no other packet that is under way.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) struct Key {
+    port: u16,
+    tags: [u8; TAGS_BYTES],
+    addresses: [u8; 32],
+    id: [u8; 4],
+    /// Of IPv4; IPv6 does without.
+    protocol: Option<u8>,
+}
+
+/// A fragment.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Fragment {
+    key: Key,
+    /// The bytes of the packet's payload that are in it.
+    from: u32,
+    to: u32,
+    is_last: bool,
+}
+
+/// Packets of which some fragments have come.
+#[derive(Debug, Default)]
+pub(super) struct Fragments {
+    packets: BTreeMap<Key, Packet>,
+    /// The same, the oldest first; those that are gone already are skipped. The number tells packets with one key
+    /// apart.
+    by_age: VecDeque<(Key, u64)>,
+    /// Those of which some fragments have waited, likewise.
+    waiting: VecDeque<(Key, u64)>,
+    n_waiting: usize,
+    n_packets: u64,
+    /// What has been given up, with the reason, until its buffers are given back.
+    given_up: Vec<(Lost, Frame)>,
+}
+
+#[derive(Debug)]
+struct Packet {
+    number: u64,
+    until: Time,
+    /// The first fragment.
+    first: Option<Arc<[u8]>>,
+    /// What has come of it, in order.
+    parts: Vec<(u32, u32)>,
+    /// How long it is.
+    end: Option<u32>,
+    /// What waits for the first.
+    waiting: Vec<Frame>,
+    /// Parts of it overlap: nothing more of it passes.
+    is_bad: bool,
+}
+
+impl Fragment {
+    /// The fragment that a frame holds. None: a whole packet, or none of IP.
+    #[inline]
+    pub(super) fn of(frame: &[u8], port: u16, is_ip: bool) -> Option<Self> {
+        let at = if is_ip { 0 } else { network_at(frame)? };
+        let (link, packet) = frame.split_at_checked(at)?;
+        let version = match (is_ip, link.last_chunk::<2>()) {
+            (true, _) => packet.first()? >> 4,
+            (false, Some(&ETHERTYPE_IPV4)) => 4,
+            (false, Some(&ETHERTYPE_IPV6)) => 6,
+            (false, _) => return None,
+        };
+        let word = u16::from_be_bytes([*packet.get(6)?, *packet.get(7)?]);
+        match version {
+            4 if word & IPV4_FRAGMENT != 0 => Self::of_ipv4(link, packet, port),
+            6 if matches!(packet[6], HOP_BY_HOP | ROUTING | FRAGMENT | DESTINATION) => {
+                Self::of_ipv6(link, packet, port)
+            }
+            _ => None,
+        }
+    }
+
+    #[cold]
+    fn of_ipv4(link: &[u8], packet: &[u8], port: u16) -> Option<Self> {
+        let header: &[u8; IPV4_HEADER_BYTES] = packet.first_chunk()?;
+        let word = |at: usize| u16::from_be_bytes([header[at], header[at + 1]]);
+        let (header_bytes, length) = (usize::from(header[0] & 15) * 4, usize::from(word(2)));
+        let is_sound = header_bytes >= IPV4_HEADER_BYTES && (header_bytes..=packet.len()).contains(&length);
+        let payload = is_sound.then(|| length - header_bytes)?;
+        let key = Key::new(port, link, &header[12..20], &header[4..6], Some(header[9]));
+        Some(Self::new(key, word(6) & 0x1fff, payload, word(6) & 0x2000 != 0))
+    }
+
+    #[cold]
+    fn of_ipv6(link: &[u8], packet: &[u8], port: u16) -> Option<Self> {
+        let header: &[u8; IPV6_HEADER_BYTES] = packet.first_chunk()?;
+        let length = usize::from(u16::from_be_bytes([header[4], header[5]]));
+        let packet = packet.get(..IPV6_HEADER_BYTES + length)?;
+        let (mut next, mut here) = (header[6], IPV6_HEADER_BYTES);
+        for _ in 0..EXTENSIONS_MAX {
+            let extension: &[u8; 8] = packet.get(here..)?.first_chunk()?;
+            match next {
+                FRAGMENT => {
+                    let word = u16::from_be_bytes([extension[2], extension[3]]);
+                    // RFC 6946: a packet in one fragment is whole.
+                    (word & IPV6_FRAGMENT != 0).then_some(())?;
+                    let payload = packet.len() - here - extension.len();
+                    let key = Key::new(port, link, &header[8..40], &extension[4..8], None);
+                    return Some(Self::new(key, word >> 3, payload, word & 1 != 0));
+                }
+                HOP_BY_HOP | ROUTING | DESTINATION => {
+                    next = extension[0];
+                    here += 8 * (usize::from(extension[1]) + 1);
+                }
+                _ => return None,
+            }
+        }
+        None
+    }
+
+    /// `offset` is in units of 8 bytes.
+    fn new(key: Key, offset: u16, payload: usize, is_followed: bool) -> Self {
+        let from = u32::from(offset) * 8;
+        Self { key, from, to: from + payload as u32, is_last: !is_followed }
+    }
+
+    /// It ends where no fragment may.
+    fn is_unfit(&self) -> bool {
+        let is_odd = !self.is_last && !(self.to - self.from).is_multiple_of(8);
+        is_odd || self.to == self.from || self.to > PACKET_BYTES_MAX
+    }
+}
+
+impl Key {
+    /// `link` is what stands in front of the packet: networks that share a link are told apart by tags.
+    fn new(port: u16, link: &[u8], addresses: &[u8], id: &[u8], protocol: Option<u8>) -> Self {
+        let tags = link.get(12..link.len().saturating_sub(2)).unwrap_or_default();
+        Self { port, tags: padded(tags), addresses: padded(addresses), id: padded(id), protocol }
+    }
+}
+
+/// Bytes with zeros behind them.
+fn padded<const N: usize>(bytes: &[u8]) -> [u8; N] {
+    let mut all = [0; N];
+    let n = bytes.len().min(N);
+    all[..n].copy_from_slice(&bytes[..n]);
+    all
+}
+
+impl Fragments {
+    /// Nothing is followed, and nothing is to be given back.
+    pub(super) fn is_empty(&self) -> bool {
+        self.packets.is_empty() && self.given_up.is_empty()
+    }
+
+    /// Frames that wait for the first fragment of their packet.
+    pub(super) fn waiting(&self) -> usize {
+        self.n_waiting
+    }
+
+    /// When [`Fragments::expire`] has something to do.
+    pub(super) fn poll_timeout(&self) -> Option<Time> {
+        self.by_age.front().and_then(|oldest| self.get(oldest)).map(|packet| packet.until)
+    }
+
+    /// What was given up and is still here, by its reason.
+    pub(super) fn given_up(&self) -> impl Iterator<Item = Lost> {
+        self.given_up.iter().map(|(reason, _)| *reason)
+    }
+
+    /// Gives up packets that have had their time.
+    pub(super) fn expire(&mut self, now: Time) {
+        while let Some(of) = self.by_age.front().copied() {
+            if self.get(&of).is_some_and(|packet| packet.until > now) {
+                return;
+            }
+            self.by_age.pop_front();
+            self.give_up(of, Lost::NoFirstFragment);
+        }
+    }
+
+    /// What was given up, with the reason: it is the caller's now.
+    pub(super) fn take_given_up(&mut self) -> impl Iterator<Item = (Lost, Frame)> {
+        self.given_up.drain(..)
+    }
+
+    /// Takes a fragment that has come. What may pass now is put behind `out`, each with the first fragment of its
+    /// packet unless it is that. The rest waits, or is among what was given up.
+    pub(super) fn take(
+        &mut self,
+        now: Time,
+        fragment: Fragment,
+        frame: Frame,
+        pool: &Pool,
+        out: &mut Vec<(Frame, Option<Arc<[u8]>>)>,
+    ) {
+        if fragment.is_unfit() {
+            return self.given_up.push((Lost::FragmentsOverlap, frame));
+        }
+        let Fragment { key, from, to, is_last } = fragment;
+        let number = self.begin(now, key);
+        let Some(packet) = self.packets.get_mut(&key) else { unreachable!("it has begun") };
+        if packet.parts.len() == FRAGMENTS_MAX {
+            return self.given_up.push((Lost::FragmentsTooMany, frame));
+        }
+        // The same part again is no attack, as networks may double what they carry; but it is not looked at twice.
+        if packet.is_bad || packet.parts.contains(&(from, to)) {
+            return self.given_up.push((Lost::FragmentsOverlap, frame));
+        }
+        if !packet.fits(from, to, is_last) {
+            packet.is_bad = true;
+            self.n_waiting -= packet.waiting.len();
+            let waiting = core::mem::take(&mut packet.waiting).into_iter().chain([frame]);
+            return self.given_up.extend(waiting.map(|frame| (Lost::FragmentsOverlap, frame)));
+        }
+        if from == 0 {
+            let first: Arc<[u8]> = pool.bytes(&frame).into();
+            out.push((frame, None));
+            self.n_waiting -= packet.waiting.len();
+            out.extend(packet.waiting.drain(..).map(|frame| (frame, Some(Arc::clone(&first)))));
+            packet.first = Some(first);
+        } else if let Some(first) = &packet.first {
+            out.push((frame, Some(Arc::clone(first))));
+        } else {
+            packet.waiting.push(frame);
+            self.n_waiting += 1;
+            if packet.waiting.len() == 1 {
+                self.waiting.push_back((key, number));
+            }
+            return self.make_room();
+        }
+        if packet.is_whole() {
+            self.packets.remove(&key);
+            self.forget_oldest();
+        }
+    }
+
+    /// The oldest is one that is there.
+    fn forget_oldest(&mut self) {
+        while self.by_age.front().is_some_and(|oldest| self.get(oldest).is_none()) {
+            self.by_age.pop_front();
+        }
+    }
+
+    /// The number of the packet with this key, which is there then.
+    fn begin(&mut self, now: Time, key: Key) -> u64 {
+        self.expire(now);
+        if let Some(packet) = self.packets.get(&key) {
+            return packet.number;
+        }
+        while self.packets.len() >= FRAGMENTED_MAX {
+            let Some(oldest) = self.by_age.pop_front() else { break };
+            self.give_up(oldest, Lost::FragmentsTooMany);
+        }
+        // Packets that have passed are whole mostly in no time: those in front are then gone, and few are behind them.
+        if self.by_age.len() >= 2 * FRAGMENTED_MAX {
+            let packets = &self.packets;
+            let is_there = |(key, number): &(Key, u64)| packets.get(key).is_some_and(|p| p.number == *number);
+            self.by_age.retain(is_there);
+        }
+        let number = self.n_packets;
+        self.n_packets += 1;
+        let packet = Packet {
+            number,
+            until: now + FRAGMENTS_TIME,
+            first: None,
+            parts: Vec::new(),
+            end: None,
+            waiting: Vec::new(),
+            is_bad: false,
+        };
+        self.packets.insert(key, packet);
+        self.by_age.push_back((key, number));
+        number
+    }
+
+    /// Gives up what has waited longest, if too many wait.
+    fn make_room(&mut self) {
+        while self.n_waiting > FRAGMENTS_WAITING_MAX {
+            let Some(longest) = self.waiting.pop_front() else { return };
+            if self.get(&longest).is_some_and(|packet| !packet.waiting.is_empty()) {
+                self.give_up(longest, Lost::FragmentsTooMany);
+            }
+        }
+        if self.waiting.len() >= 2 * FRAGMENTS_WAITING_MAX {
+            let packets = &self.packets;
+            let waits = |(key, number): &(Key, u64)| {
+                packets.get(key).is_some_and(|p| p.number == *number && !p.waiting.is_empty())
+            };
+            self.waiting.retain(waits);
+        }
+    }
+
+    fn give_up(&mut self, of: (Key, u64), reason: Lost) {
+        if self.get(&of).is_none() {
+            return;
+        }
+        let Some(packet) = self.packets.remove(&of.0) else { return };
+        self.n_waiting -= packet.waiting.len();
+        self.given_up.extend(packet.waiting.into_iter().map(|frame| (reason, frame)));
+        self.forget_oldest();
+    }
+
+    fn get(&self, (key, number): &(Key, u64)) -> Option<&Packet> {
+        self.packets.get(key).filter(|packet| packet.number == *number)
+    }
+
+    /// Forgets all packets; what waits is given up.
+    pub(super) fn clear(&mut self) {
+        let packets = core::mem::take(&mut self.packets).into_values();
+        let waiting = packets.flat_map(|packet| packet.waiting);
+        self.given_up.extend(waiting.map(|frame| (Lost::NoFirstFragment, frame)));
+        self.by_age.clear();
+        self.waiting.clear();
+        self.n_waiting = 0;
+    }
+}
+
+impl Packet {
+    /// Notes a part, unless it overlaps another or lies beyond the end.
+    fn fits(&mut self, from: u32, to: u32, is_last: bool) -> bool {
+        let at = self.parts.partition_point(|(other, _)| *other < from);
+        let is_clear = at.checked_sub(1).is_none_or(|before| self.parts[before].1 <= from)
+            && self.parts.get(at).is_none_or(|(behind, _)| to <= *behind);
+        let is_within = match self.end {
+            Some(end) => to <= end && !is_last,
+            None => !is_last || at == self.parts.len(),
+        };
+        if !(is_clear && is_within) {
+            return false;
+        }
+        self.parts.insert(at, (from, to));
+        if is_last {
+            self.end = Some(to);
+        }
+        true
+    }
+
+    /// All of it has come.
+    fn is_whole(&self) -> bool {
+        let mut at = 0;
+        for (from, to) in &self.parts {
+            if *from != at {
+                return false;
+            }
+            at = *to;
+        }
+        self.end == Some(at)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A packet of IPv6 with these headers in front of 16 bytes.
+    fn ipv6(next: u8, headers: &[u8]) -> Vec<u8> {
+        let length = (headers.len() + 16) as u16;
+        let mut packet = vec![0x60, 0, 0, 0, (length >> 8) as u8, length as u8, next, 64];
+        packet.extend([0xfd; 16]);
+        packet.extend([0xfe; 16]);
+        packet.extend(headers);
+        packet.extend([0; 16]);
+        packet
+    }
+
+    /// Fragments of IPv6, or behind tags, would pass what is closed.
+    #[test]
+    fn fragments_are_known_behind_tags_and_extension_headers() {
+        let of = |packet: &[u8]| Fragment::of(packet, 3, true);
+        let place = |fragment: Fragment| (fragment.from, fragment.to, fragment.is_last);
+        let second = [17, 0, 0, 0x51, 1, 2, 3, 4];
+        let plain = of(&ipv6(FRAGMENT, &second)).expect("it is one");
+        assert_eq!(place(plain), (80, 96, false));
+        let behind = [&[ROUTING, 0, 0, 0, 0, 0, 0, 0][..], &[FRAGMENT, 1], &[0; 14], &second].concat();
+        assert_eq!(of(&ipv6(HOP_BY_HOP, &behind)), Some(plain));
+        assert_eq!(of(&ipv6(FRAGMENT, &[17, 0, 0, 0, 1, 2, 3, 4])), None, "it is whole");
+        assert_eq!(of(&ipv6(17, &second)), None);
+        let tagged = |tag: &[u8]| [&[2; 12][..], tag, &ETHERTYPE_IPV6, &ipv6(FRAGMENT, &second)].concat();
+        let of = |tag: &[u8]| Fragment::of(&tagged(tag), 3, false).expect("it is one");
+        assert_eq!(place(of(&[0x81, 0, 0, 7])), place(plain));
+        assert_eq!(of(&[]), plain);
+        assert_ne!(of(&[0x81, 0, 0, 7]).key, of(&[0x81, 0, 0, 8]).key, "they are of two networks");
+        for packet in [ipv6(HOP_BY_HOP, &behind), tagged(&[0x88, 0xa8, 0, 1])] {
+            // Whatever is cut off, nothing is read behind the end.
+            for n in 0..packet.len() {
+                let _ = Fragment::of(&packet[..n], 0, packet[0] != 2);
+            }
+        }
+    }
+}
