@@ -46,7 +46,10 @@ use weft_lang::diagnostic::Diagnostic;
 
 /// The options of `weft bench`.
 #[derive(Args, Clone, Debug)]
-#[command(after_help = "Examples:\n  weft bench elements\n  weft bench rpc\n  weft bench rpc --json --quick")]
+#[command(
+    after_help = "Examples:\n  weft bench elements\n  weft bench rpc\n  weft bench rpc --json --quick\n  \
+    weft bench markers --capture web=a.pcap --capture bulk=b.pcap"
+)]
 pub(crate) struct BenchArgs {
     /// What is measured
     #[arg(value_enum)]
@@ -57,6 +60,9 @@ pub(crate) struct BenchArgs {
     /// End within 30 s; the figures are rougher
     #[arg(long)]
     quick: bool,
+    /// For `markers`: a capture of a class of traffic, to be told from the others, in place of flows that it makes
+    #[arg(long = "capture", value_name = "CLASS=FILE")]
+    captures: Vec<markers::Labelled>,
 }
 
 /// The benchmarks.
@@ -70,7 +76,7 @@ enum Bench {
     Functions,
     /// Flow tables: look-ups among 200 to 10^6 rules, changes, building and memory
     Classify,
-    /// How few bytes of a flow's histograms tell traffic apart, on flows that it makes
+    /// How few bytes of a flow's histograms tell traffic apart, on flows that it makes or of captures
     Markers,
     /// Frames from memory through chains of packet elements, on one core
     Packets,
@@ -114,6 +120,12 @@ pub(crate) enum HiddenCommand {
 /// # Errors
 /// Something could not be started, or gave wrong answers.
 pub(crate) fn run(args: &BenchArgs) -> Result<(), Fault> {
+    if !args.captures.is_empty() {
+        return match args.name {
+            Bench::Markers => print(&markers::run_on(&args.captures, args.quick)?, args.json),
+            _ => Err(Fault::Usage("--capture is for `weft bench markers`".to_owned())),
+        };
+    }
     let report = match args.name {
         Bench::Elements => Ok(elements::run(args.quick)),
         Bench::Plans => Ok(elements::plans::run(args.quick)),

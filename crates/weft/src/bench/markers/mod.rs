@@ -8,19 +8,27 @@
 //! others, four times, so that each flow is judged once by what has not seen it. *Raw* is the same search without a
 //! bound on the counters.
 
+mod captures;
 mod forest;
 mod traffic;
 
 use weft_core::dice::Dice;
 
 use super::report::{Report, Row};
+use crate::fault::Fault;
+use captures::Class;
+pub(super) use captures::Labelled;
 use forest::{Forest, Samples};
 use traffic::Flow;
 
 /// Bytes of a counter.
 const COUNTER_BYTES: usize = 2;
-/// Bytes a flow that markers may have.
+/// Bytes a flow that markers may have, of flows that are made and of captures.
 const SIZES: [(usize, &str); 3] = [(20, "20 B"), (94, "94 B"), (302, "302 B")];
+const CAPTURE_SIZES: [(usize, &str); 6] =
+    [(10, "10 B"), (20, "20 B"), (46, "46 B"), (94, "94 B"), (190, "190 B"), (302, "302 B")];
+/// A marker of captures that loses so many points is as good as all counters.
+const LOSES_MAX: f64 = 2.0;
 /// Lengths that are told apart without quantisation.
 const LENGTHS: usize = 1501;
 /// Gaps that are told apart without quantisation: the root of the microseconds, by 8. The last is all above a
@@ -33,11 +41,13 @@ const FOLDS: usize = 4;
 /// Something that tells flows apart.
 struct Detector {
     name: &'static str,
+    /// The sizes that are tried.
+    sizes: &'static [(usize, &'static str)],
     flows: Vec<Flow>,
     /// Gaps count as well as lengths.
     with_gaps: bool,
-    /// The marker with so many bytes may lose so many points of accuracy.
-    goal: (usize, f64),
+    /// The marker with so many bytes may lose so many points of accuracy; None for captures.
+    goal: Option<(usize, f64)>,
 }
 
 /// How finely lengths and gaps are told apart: so many of their lowest bits are dropped.
@@ -59,22 +69,90 @@ pub(super) fn run(quick: bool) -> Report {
     ];
     for detector in detectors(n) {
         let measured = measure(&detector, n_trees);
-        let percent = |shares: &[f64]| shares.iter().map(|share| 100.0 * share).collect::<Vec<f64>>();
-        rows.push(Row::new(detector.name, "raw", "%", &percent(&measured.raw)));
-        for ((bytes, size), (shares, chosen)) in SIZES.iter().zip(&measured.markers) {
-            let row = Row::new(detector.name, size, "%", &percent(shares));
-            rows.push(row.against("raw", &percent(shares), &percent(&measured.raw)));
-            if detector.goal.0 == *bytes {
-                notes.push(told(&detector, size, measured.lost(shares), *chosen));
+        rows.extend(rows_of(&detector, &measured));
+        for ((bytes, size), (shares, chosen)) in detector.sizes.iter().zip(&measured.markers) {
+            if let Some((_, may_lose)) = detector.goal.filter(|(of, _)| of == bytes) {
+                notes.push(told(&detector, size, measured.lost(shares), may_lose, *chosen));
             }
         }
     }
     Report { bench: "markers", rows, notes, failures: Vec::new() }
 }
 
+/// Measures how well the classes of captures are told apart.
+///
+/// # Errors
+/// See [`captures::read`].
+pub(super) fn run_on(captures: &[Labelled], quick: bool) -> Result<Report, Fault> {
+    let (flows, classes) = captures::read(captures)?;
+    let detector = Detector { name: "captures", sizes: &CAPTURE_SIZES, flows, with_gaps: true, goal: None };
+    let measured = measure(&detector, if quick { 15 } else { 40 });
+    let mut notes = vec![
+        "the share of flows whose class is named, each by trees that have not seen it; a flow is one direction of a \
+         connection"
+            .to_owned(),
+        "raw: all counters, of the steps that do best; markers: 16-bit counters that were searched for"
+            .to_owned(),
+    ];
+    notes.extend(classes.iter().map(described));
+    let most = classes.iter().map(|class| class.flows).max().unwrap_or(0);
+    notes.push(format!(
+        "who names the largest class always is right for {:.1} %",
+        share(most, detector.flows.len())
+    ));
+    notes.push(advice(&measured));
+    Ok(Report { bench: "markers", rows: rows_of(&detector, &measured), notes, failures: Vec::new() })
+}
+
+fn share(part: usize, all: usize) -> f64 {
+    100.0 * part as f64 / all.max(1) as f64
+}
+
+fn rows_of(detector: &Detector, measured: &Measured) -> Vec<Row> {
+    let percent = |shares: &[f64]| shares.iter().map(|share| 100.0 * share).collect::<Vec<f64>>();
+    let raw = percent(&measured.raw);
+    let row = |((_, size), (shares, _)): (&(usize, &'static str), &(Vec<f64>, Quantisation))| {
+        Row::new(detector.name, size, "%", &percent(shares)).against("raw", &percent(shares), &raw)
+    };
+    let markers = detector.sizes.iter().zip(&measured.markers).map(row);
+    [Row::new(detector.name, "raw", "%", &raw)].into_iter().chain(markers).collect()
+}
+
+/// What a class has, in a sentence.
+fn described(class: &Class) -> String {
+    let Class { label, flows, left_out, short, others } = class;
+    let rest = [
+        (*left_out as u64, "flows for which there was no room"),
+        (*short as u64, "flows that are too short"),
+    ]
+    .into_iter()
+    .chain([(*others, "packets that are not IP")])
+    .filter(|(n, _)| *n > 0);
+    let rest: Vec<String> = rest.map(|(n, what)| format!("{n} {what}")).collect();
+    let without = if rest.is_empty() { String::new() } else { format!(", without {}", rest.join(" and ")) };
+    format!("{label}: {flows} flows{without}")
+}
+
+/// The smallest marker that does, as parameters of `flow_marker`.
+fn advice(measured: &Measured) -> String {
+    let all = CAPTURE_SIZES.iter().zip(&measured.markers);
+    let does = all.map(|(size, (shares, chosen))| (size.1, measured.lost(shares), chosen));
+    let found = does.into_iter().find(|(_, lost, _)| *lost <= LOSES_MAX);
+    let Some((size, lost, Quantisation { lengths, gaps })) = found else {
+        return format!("no marker of these sizes loses {LOSES_MAX} points or less");
+    };
+    let (length_step, gap_step) = (1 << lengths, GAP_STEP as u32 * (1 << gaps));
+    let gaps_at = ((LENGTHS - 1) >> lengths) + 1;
+    let lost = lost.max(0.0);
+    format!(
+        "{size} are enough: {lost:.1} points lost, by flow_marker (length_step = {length_step}, gap_step = {gap_step}, \
+         gaps_at = {gaps_at}) and the counters of it that tell most"
+    )
+}
+
 /// Whether a detector's goal is met, in a sentence.
-fn told(detector: &Detector, size: &str, lost: f64, chosen: Quantisation) -> String {
-    let (name, may_lose) = (detector.name, detector.goal.1);
+fn told(detector: &Detector, size: &str, lost: f64, may_lose: f64, chosen: Quantisation) -> String {
+    let name = detector.name;
     let held = if lost <= may_lose { "as it may" } else { "too many" };
     let lengths = 1 << chosen.lengths;
     let gaps = if detector.with_gaps { format!(" and gaps by {}", 1 << chosen.gaps) } else { String::new() };
@@ -88,21 +166,24 @@ fn detectors(n: usize) -> [Detector; 3] {
     [
         Detector {
             name: "covert channel",
+            sizes: &SIZES,
             flows: traffic::covert_channel(n, &mut dice(1)),
             with_gaps: false,
-            goal: (20, 3.0),
+            goal: Some((20, 3.0)),
         },
         Detector {
             name: "botnet",
+            sizes: &SIZES,
             flows: traffic::botnet(n, &mut dice(2)),
             with_gaps: true,
-            goal: (302, 2.0),
+            goal: Some((302, 2.0)),
         },
         Detector {
             name: "websites",
+            sizes: &SIZES,
             flows: traffic::websites(20, n / 10, &mut dice(3)),
             with_gaps: false,
-            goal: (94, 2.0),
+            goal: Some((94, 2.0)),
         },
     ]
 }
@@ -110,7 +191,7 @@ fn detectors(n: usize) -> [Detector; 3] {
 /// Accuracies by fold.
 struct Measured {
     raw: Vec<f64>,
-    /// For each of [`SIZES`]: and what the first fold chose.
+    /// For each of the sizes: and what the first fold chose.
     markers: Vec<(Vec<f64>, Quantisation)>,
 }
 
@@ -140,7 +221,7 @@ fn measure(detector: &Detector, n_trees: usize) -> Measured {
         let (_, samples) = &levels[best(all.iter().map(|(accuracy, _)| *accuracy))];
         let forest = Forest::learn(samples, &known, n_trees, &mut dice(2));
         measured.raw.push(forest.accuracy(samples, &judged));
-        for (at, (bytes, _)) in SIZES.iter().enumerate() {
+        for (at, (bytes, _)) in detector.sizes.iter().enumerate() {
             let n_counters = bytes / COUNTER_BYTES;
             let accuracies = levels.iter().zip(&all).map(|((_, samples), (_, ranked))| {
                 let kept = samples.features(&ranked[..n_counters.min(ranked.len())]);
@@ -197,6 +278,7 @@ fn samples(detector: &Detector, level: Quantisation) -> Samples {
 
 #[cfg(test)]
 mod tests {
+    use super::super::rpc::Folder;
     use super::*;
 
     #[test]
@@ -204,15 +286,69 @@ mod tests {
         // A search that kept the wrong counters would recommend markers that tell nothing apart.
         for detector in detectors(TESTED) {
             let measured = measure(&detector, 9);
-            let at = SIZES
-                .iter()
-                .position(|(bytes, _)| *bytes == detector.goal.0)
-                .expect("a size that is measured");
+            let (size, may_lose) = detector.goal.expect("what is made has a goal");
+            let at = SIZES.iter().position(|(bytes, _)| *bytes == size).expect("a size that is measured");
             let lost = measured.lost(&measured.markers[at].0);
-            assert!(lost <= detector.goal.1, "{}: {lost} points lost", detector.name);
+            assert!(lost <= may_lose, "{}: {lost} points lost", detector.name);
             let raw = measured.raw.iter().sum::<f64>() / FOLDS as f64;
             assert!(raw > 0.7, "{}: {raw} of the flows are told from all that there is", detector.name);
         }
+    }
+
+    /// A capture of flows over UDP: packets of these lengths in turn.
+    fn capture(path: &std::path::Path, n: u8, lengths: [u16; 2]) {
+        use weft_core::Time;
+        use weft_proto::capture::{LinkType, Packet, Style, Writer};
+        let mut bytes = Vec::new();
+        let mut writer = Writer::new(Style::default(), LinkType::RAW, "", &mut bytes);
+        for flow in 0..n {
+            for nth in 0..20_i64 {
+                let length = lengths[nth as usize % 2] + u16::from(flow);
+                let mut packet =
+                    vec![0x45, 0, 0, 0, 0, 0, 0, 0, 9, 17, 0, 0, 10, 0, 0, flow, 10, 0, 0, 2, 0, 7, 0, 9];
+                packet[2..4].copy_from_slice(&length.to_be_bytes());
+                packet.resize(usize::from(length), 0);
+                let at = Time(1_000_000 * (1 + nth + 100 * i64::from(flow)));
+                writer
+                    .write(&Packet { bytes: &packet, at, ..Packet::default() }, &mut bytes)
+                    .expect("it is short");
+            }
+        }
+        std::fs::write(path, bytes).expect("the folder is ours");
+    }
+
+    #[test]
+    fn captures_of_classes_are_told_apart_or_refused() {
+        // Whoever sized a marker by captures of his own would be told what holds for others.
+        let folder = Folder::new().expect("a folder");
+        let [small, large, few] = ["small", "large", "few"].map(|name| folder.0.join(name));
+        capture(&small, 40, [60, 120]);
+        capture(&large, 60, [900, 1400]);
+        capture(&few, 3, [60, 60]);
+        std::fs::write(folder.0.join("text"), "this is none").expect("the folder is ours");
+        let labelled = |all: &[(&str, &std::path::Path)]| -> Vec<Labelled> {
+            let one = |(label, path): &(&str, &std::path::Path)| format!("{label}={}", path.display());
+            all.iter().map(|of| one(of).parse().expect("it is one")).collect()
+        };
+        let report = run_on(&labelled(&[("talk", &small), ("bulk", &large)]), true).expect("they are sound");
+        let right: Vec<(&str, f64)> = report.rows.iter().map(|row| (row.metric, row.value)).collect();
+        assert_eq!(right.len(), 1 + CAPTURE_SIZES.len());
+        assert!(right.iter().all(|(_, share)| *share > 99.0), "{right:?}");
+        let said = report.notes.join("\n");
+        for wanted in
+            ["talk: 40 flows", "bulk: 60 flows", "right for 60.0 %", "10 B are enough: 0.0 points lost"]
+        {
+            assert!(said.contains(wanted), "{said}");
+        }
+        let refused =
+            |all: &[(&str, &std::path::Path)]| run_on(&labelled(all), true).expect_err("it is not").text();
+        assert!(refused(&[("talk", &small)]).contains("2 to 16 classes"));
+        assert!(refused(&[("talk", &small), ("rare", &few)]).contains("`rare` has 3 flows"));
+        let text = folder.0.join("text");
+        assert!(refused(&[("talk", &small), ("text", &text)]).contains("text: "));
+        let gone = folder.0.join("gone");
+        assert!(refused(&[("talk", &small), ("gone", &gone)]).contains("No such file"));
+        assert!("talk".parse::<Labelled>().is_err() && "=a".parse::<Labelled>().is_err());
     }
 
     /// Flows of each class.
