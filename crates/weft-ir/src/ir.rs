@@ -491,6 +491,13 @@ pub enum Terminator {
     Branch(Value, Jump, Jump),
     /// On to the next element of the segment.
     Forward,
+    /// As Forward, and the element is not counted as having seen the tuple: it stands on another way.
+    Skip,
+    /// As Forward, and counted as having sent the tuple another way.
+    Steer {
+        /// The source line.
+        line: u32,
+    },
     /// Ends the pass.
     Drop {
         /// The source line.
@@ -667,6 +674,11 @@ impl Terminator {
         own.into_iter().chain(given).collect()
     }
 
+    /// Whether the tuple goes on to the next element.
+    pub fn goes_on(&self) -> bool {
+        matches!(self, Self::Forward | Self::Skip | Self::Steer { .. } | Self::Redirect { .. })
+    }
+
     /// The source line of a verdict, else 0.
     pub fn line(&self) -> u32 {
         match self {
@@ -674,8 +686,9 @@ impl Terminator {
             | Self::Abort { line, .. }
             | Self::Reply { line }
             | Self::Redirect { line, .. }
+            | Self::Steer { line }
             | Self::Fail { line, .. } => *line,
-            Self::Missing | Self::Jump(_) | Self::Branch(..) | Self::Forward => 0,
+            Self::Missing | Self::Jump(_) | Self::Branch(..) | Self::Forward | Self::Skip => 0,
         }
     }
 }

@@ -316,7 +316,23 @@ pub struct Chain {
     pub priorities: Vec<(usize, usize)>,
     /// Ranges of [`Chain::instances`] that were written as `{a, b, c}`: any order within will do.
     pub unordered: Vec<std::ops::Range<usize>>,
+    /// Where frames go on that are steered: their stages are the last of [`Chain::instances`], branch by branch. What
+    /// is in front of the first stands on the way of all others.
+    pub branches: Vec<Branch>,
     /// The whole item.
+    pub span: Span,
+}
+
+/// `det.suspect -> sandbox -> log;`
+#[derive(Clone, Debug, PartialEq)]
+pub struct Branch {
+    /// The stage that steers, an index into [`Chain::instances`], in front of those of the branch.
+    pub from: usize,
+    /// By which of its edges, an index into [`Element::edges`].
+    pub edge: usize,
+    /// The stages, a range of [`Chain::instances`].
+    pub stages: std::ops::Range<usize>,
+    /// Where it is written.
     pub span: Span,
 }
 
@@ -581,6 +597,8 @@ pub struct Element {
     pub call: Vec<CallCell>,
     /// Sinks.
     pub sinks: Vec<Sink>,
+    /// Ways out of it beside the next stage: their names, with their places.
+    pub edges: Vec<(String, Span)>,
     /// The handlers.
     pub handlers: Handlers,
     /// The whole item.
@@ -605,6 +623,7 @@ impl Element {
             vars: Vec::new(),
             call: Vec::new(),
             sinks: Vec::new(),
+            edges: Vec::new(),
             handlers: Handlers::default(),
             span,
         }
@@ -908,6 +927,8 @@ pub struct Effects {
     pub replies: bool,
     /// It may choose the target.
     pub redirects: bool,
+    /// It may send the frame on by one of the element's edges.
+    pub steers: bool,
     /// It may hold the tuple.
     pub delays: bool,
     /// It may copy the tuple elsewhere.
@@ -1194,6 +1215,8 @@ pub enum VerdictKind {
         /// The whole message, BYTES, not NULL.
         bytes: Expr,
     },
+    /// `STEER TO`: an index into [`Element::edges`].
+    Steer(usize),
     /// `REDIRECT TO`
     Redirect {
         /// A cluster or endpoint, TEXT or ENDPOINT.

@@ -161,9 +161,10 @@ impl PacketEngine {
             return changed.into_iter().for_each(|segment| self.give_verdict(way.pass, segment, pool, watch));
         }
         // Each may be sent elsewhere by a stage that is still to come, and those behind it not.
-        let target = self.target.clone();
+        let (target, call) = (self.target.clone(), self.call.clone());
         for segment in changed {
             self.target.clone_from(&target);
+            self.call.clone_from(&call);
             match self.parse_again(now, &way, &segment, pool) {
                 Ok(present) => self.go_on(now, Way { present, ..way }, segment, pool, watch),
                 Err(check) => self.malformed(way.pass, check, segment, pool, watch),

@@ -917,11 +917,13 @@ fn tables(plan: &PacketPlan) -> Vec<String> {
 }
 
 /// A chain whose first element, with this body, may put (r0) a link header with the length behind it in front of a
-/// frame, or cut (r1) it.
+/// frame, or cut (r1) it. It has a cell for the way on which a frame is.
 fn wrapped_by(body: &str, behind: &[String]) -> ChainProgram {
     let link = "\\x02".repeat(12);
-    let decls =
-        format!("reshape push\nstack \"{link}\\x88\\xb5\\x00\\x00\" length 112 16 big 0\nreshape U32 cut\n");
+    let decls = format!(
+        "call \"\" \"way\" U8 word 0\nreshape push\nstack \"{link}\\x88\\xb5\\x00\\x00\" length 112 16 big 0\n\
+         reshape U32 cut\n"
+    );
     let elements = [&[element("wrap", body)], behind].concat().concat();
     let text = format!("{FRAMES}{decls}{elements}");
     let program = parse_program(&text).unwrap_or_else(|e| panic!("{e}\n{text}"));
@@ -1016,6 +1018,33 @@ fn each_packet_of_a_frame_goes_where_its_own_stages_send_it() {
     let plan = Rig::new(1).plan(&jit(), vec![(wrapped_by(to_c, &[long_to_b]), None)]);
     let (mut engine, mut pool) = (engine(&plan), pool());
     assert_eq!(parts(&mut engine, &mut pool, GsoKind::Udp), [(1, 1058), (1, 1058), (2, 558)]);
+}
+
+#[test]
+fn each_packet_of_a_frame_goes_on_from_the_way_on_which_the_frame_was() {
+    // The last packet would be steered where those before it were.
+    let first = "block0:\n v0: int = int 0\n call_set call0, v0\n reshape r0\n forward";
+    let sort = "block0:\n v0: int = input in10\n v1: int = int 1000\n v2: bool = icmp.ult v0, v1\n \
+                branch v2, block1, block2\nblock1:\n forward\nblock2:\n v3: int = int 1\n \
+                call_set call0, v3\n steer ; line 4";
+    let on = |way: u8, end: &str| {
+        format!(
+            "block0:\n v0: int = call_get call0\n v1: int = int {way}\n v2: bool = icmp.eq v0, v1\n \
+             branch v2, block1, block2\nblock1:\n{end}\nblock2:\n skip"
+        )
+    };
+    let main = on(0, " v3: bytes = bytes \"c\"\n redirect v3 ; line 5");
+    let behind = [element("sort", sort), element("main", &main), element("aside", &on(1, " forward"))];
+    let program = wrapped_by(first, &behind);
+    for backend in [&Interp as &dyn Backend, &jit()] {
+        let plan = Rig::new(1).plan(backend, vec![(program.clone(), None)]);
+        let (mut engine, mut pool) = (engine(&plan), pool());
+        assert_eq!(parts(&mut engine, &mut pool, GsoKind::Udp), [(1, 1058), (1, 1058), (2, 558)]);
+        let stats = engine.stats();
+        let counted: Vec<_> =
+            chain_stats(&stats).elements.iter().map(|(n, c)| (n.as_str(), c.seen, c.diverted)).collect();
+        assert_eq!(counted, [("wrap", 1, 0), ("sort", 3, 2), ("main", 1, 1), ("aside", 2, 0)]);
+    }
 }
 
 #[test]

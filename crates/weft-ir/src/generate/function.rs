@@ -770,6 +770,8 @@ impl Builder<'_> {
             }
             5 => Terminator::Reply { line },
             6 | 7 => Terminator::Redirect { to: self.any(Ty::Bytes), line },
+            8 => Terminator::Skip,
+            9 => Terminator::Steer { line },
             _ => Terminator::Forward,
         };
         self.end(self.block, end);

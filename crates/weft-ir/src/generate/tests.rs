@@ -159,7 +159,7 @@ fn a_back_end_with_any_operation_wrong_is_found_out() {
     // would not end.
     // TouchRead shows only where a full LRU table evicts another row for it: too rare to be counted on.
     let exempt = ["lock", "lock_vars", "add", "int", "no_row", "touch_read"];
-    let ends = ["jump", "branch", "forward", "drop", "abort", "reply", "redirect", "fail"];
+    let ends = ["jump", "branch", "forward", "skip", "steer", "drop", "abort", "reply", "redirect", "fail"];
     let covered: Vec<_> = (0..6000).map(|seed| coverage(&chain(&mut Dice::from_seed(seed)))).collect();
     let mut unseen = Vec::new();
     for mnemonic in text::mnemonics() {

@@ -144,6 +144,8 @@ type Inputs = Vec<Option<Val>>;
 /// How a handler ended.
 enum End {
     Forward,
+    Skip,
+    Steer,
     Redirect { to: Arc<[u8]>, line: u32 },
     Verdict { verdict: Verdict, text: Option<Arc<[u8]>>, line: u32 },
     Fail { fault: Fault, line: u32 },
@@ -204,6 +206,14 @@ fn settle(end: End, part: &Part<'_>, fail_open: bool, cx: &mut Cx<'_>) -> bool {
     let counters = &mut cx.counters[usize::from(part.element)];
     let (verdict, text, line) = match end {
         End::Forward => return true,
+        End::Skip => {
+            counters.seen -= u64::from(part.counts);
+            return true;
+        }
+        End::Steer => {
+            counters.diverted += 1;
+            return true;
+        }
         End::Redirect { to, line } => {
             counters.diverted += 1;
             (Verdict::Redirect, Some(to), line)
@@ -390,6 +400,8 @@ impl<'r, 'c> Handling<'r, 'c> {
                 let fault = u8::try_from(self.int(fault)).ok().and_then(Fault::from_code);
                 End::Fail { fault: fault.unwrap_or(Fault::FunctionFailed), line }
             }
+            Terminator::Skip => End::Skip,
+            Terminator::Steer { .. } => End::Steer,
             Terminator::Forward | Terminator::Missing | Terminator::Jump(_) | Terminator::Branch(..) => {
                 End::Forward
             }

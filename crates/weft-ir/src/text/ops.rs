@@ -149,7 +149,8 @@ const JOURNALLED: &[&str] =
 const CONVERSIONS: &[&str] =
     &["int_to_float", "float_to_int", "float_fits", "int_to_text", "is_int_text", "text_to_int"];
 
-const ENDS: &[&str] = &["jump", "branch", "forward", "drop", "abort", "reply", "redirect", "fail"];
+const ENDS: &[&str] =
+    &["jump", "branch", "forward", "skip", "steer", "drop", "abort", "reply", "redirect", "fail"];
 
 /// The words of all operations and terminators that a well-formed function may have.
 pub fn mnemonics() -> Vec<String> {
@@ -344,6 +345,8 @@ pub(super) fn write_end(out: &mut String, end: &Terminator) {
             Ok(())
         }
         Terminator::Forward => write!(out, "forward"),
+        Terminator::Skip => write!(out, "skip"),
+        Terminator::Steer { .. } => write!(out, "steer"),
         Terminator::Drop { .. } => write!(out, "drop"),
         Terminator::Abort { status, text, .. } => {
             let _ = match status {
@@ -366,6 +369,8 @@ pub(super) fn parse_end(line: &mut Line<'_>) -> Result<Option<Terminator>, Parse
     let end = match word.as_str() {
         "missing" => Terminator::Missing,
         "forward" => Terminator::Forward,
+        "skip" => Terminator::Skip,
+        "steer" => Terminator::Steer { line: source_line },
         "drop" => Terminator::Drop { line: source_line },
         "reply" => Terminator::Reply { line: source_line },
         "jump" | "branch" | "abort" | "redirect" | "fail" => {

@@ -942,6 +942,8 @@ impl<'a> Check<'a> {
                 | Terminator::Abort { .. }
                 | Terminator::Reply { .. }
                 | Terminator::Redirect { .. }
+                | Terminator::Skip
+                | Terminator::Steer { .. }
         ) {
             self.needs_tuple("a verdict");
         }

@@ -223,7 +223,11 @@ impl PartTranslator<'_, '_, '_, '_> {
                 let [yes, no] = [yes, no].map(|jump| self.blocks[jump.block.0 as usize]);
                 self.ins().brif(by, yes, &yes_args, no, &no_args);
             }
-            Terminator::Branch(..) | Terminator::Forward | Terminator::Redirect { .. } => {
+            Terminator::Branch(..)
+            | Terminator::Forward
+            | Terminator::Skip
+            | Terminator::Steer { .. }
+            | Terminator::Redirect { .. } => {
                 let next = self.next;
                 self.ins().jump(next, []);
             }

@@ -759,6 +759,19 @@ impl<'s, 'a, 'f, 'p> PartTranslator<'s, 'a, 'f, 'p> {
                 self.leave();
                 self.segment.builder.ins().jump(self.next, []);
             }
+            Terminator::Skip => {
+                // OPEN and REQUEST of an element count one tuple: the first of them does.
+                if self.counts {
+                    self.add_to(offset_of!(Counters, seen), -1);
+                }
+                self.leave();
+                self.segment.builder.ins().jump(self.next, []);
+            }
+            Terminator::Steer { .. } => {
+                self.count(offset_of!(Counters, diverted));
+                self.leave();
+                self.segment.builder.ins().jump(self.next, []);
+            }
             Terminator::Drop { line } => self.verdict(verdict::DROP, None, None, *line),
             Terminator::Abort { status, text, line } => {
                 let text = text.map(|text| self.get(text)).transpose()?;
@@ -908,11 +921,15 @@ impl<'s, 'a, 'f, 'p> PartTranslator<'s, 'a, 'f, 'p> {
 
     /// Adds one to a counter of the element.
     fn count(&mut self, field: usize) {
+        self.add_to(field, 1);
+    }
+
+    fn add_to(&mut self, field: usize, n: i64) {
         let counters = self.segment.load_cx(I64, offset_of!(Cx<'_>, counters) + SLICE_START);
         let offset = (usize::from(self.element) * size_of::<Counters>() + field) as i32;
         let ins = &mut self.segment.builder;
         let old = ins.ins().load(I64, PLAIN, counters, offset);
-        let new = ins.ins().iadd_imm_s(old, 1);
+        let new = ins.ins().iadd_imm_s(old, n);
         ins.ins().store(PLAIN, new, counters, offset);
     }
 

@@ -14,9 +14,9 @@ use super::{Cx, effects, element, frame, header, native, nothing, table};
 use crate::ast::{self, ChainOn, ChainOptionKind, Ident, Side, Stage, StageArg, StageNode};
 use crate::diagnostic::{Diagnostic, code};
 use crate::hir::{
-    Binding, BoundPlace, Chain, Column, Direction, Effects, Element, Equivalence, FilterInstance, Group,
-    Handler, HandlerKind, Instance, Layer, Meta, Method, MethodGlob, Network, Outlet, Port, PortKind, Query,
-    Route, SinkTarget, Stmt, StmtKind, Verdict, VerdictKind,
+    Binding, BoundPlace, Branch, Chain, Column, Direction, Effects, Element, Equivalence, FilterInstance,
+    Group, Handler, HandlerKind, Instance, Layer, Meta, Method, MethodGlob, Network, Outlet, Port, PortKind,
+    Query, Route, SinkTarget, Stmt, StmtKind, Verdict, VerdictKind,
 };
 use crate::nearest::nearest;
 use crate::source::Span;
@@ -67,8 +67,12 @@ pub(super) fn chain(
         orders: Vec::new(),
         priorities: Vec::new(),
         unordered: placed.unordered,
+        branches: Vec::new(),
         span: ast.span,
     };
+    if is_packet {
+        branches(cx, elements, ast, &mut chain, &placed.branches);
+    }
     options(cx, ast, &mut chain, is_whole);
     sides(cx, ast, &mut chain);
     check_inputs(cx, elements, &chain, ast);
@@ -290,6 +294,8 @@ struct Stages {
     filters: Vec<FilterInstance>,
     /// Ranges of `instances` that were written in braces.
     unordered: Vec<std::ops::Range<usize>>,
+    /// Where the stages of each branch are, in the order of the options.
+    branches: Vec<std::ops::Range<usize>>,
     /// No stage is missing.
     is_whole: bool,
 }
@@ -302,7 +308,33 @@ fn stages_of(
 ) -> Stages {
     let mut done = Stages { is_whole: true, ..Stages::default() };
     let mut names: BTreeMap<&str, Span> = BTreeMap::new();
-    for node in &ast.stages {
+    place_nodes(cx, (elements, filters), edge, (&ast.stages, &mut names), &mut done);
+    for option in &ast.options {
+        let ChainOptionKind::Branch { stages, .. } = &option.kind else { continue };
+        let first = done.instances.len();
+        if edge.is_packet {
+            place_nodes(cx, (elements, filters), edge, (stages, &mut names), &mut done);
+        }
+        done.branches.push(first..done.instances.len());
+    }
+    let n_stages: usize = done.instances.len();
+    if n_stages > ELEMENTS_MAX {
+        let message = format!("a chain has {ELEMENTS_MAX} elements at most, and this has {n_stages}");
+        let diagnostic = Diagnostic::error(code::CHAIN_TOO_LARGE, message).at(ast.name.span, "too long");
+        cx.report(diagnostic.with_help("split it over two listeners, or join elements"));
+    }
+    done
+}
+
+/// Puts stages behind those that are there.
+fn place_nodes<'a>(
+    cx: &mut Cx<'_>,
+    (elements, filters): (&[Checked], &[Filter<'_>]),
+    edge: &Edge<'_>,
+    (nodes, names): (&'a [StageNode], &mut BTreeMap<&'a str, Span>),
+    done: &mut Stages,
+) {
+    for node in nodes {
         let (stages, is_group) = match node {
             StageNode::One(stage) => (std::slice::from_ref(stage), false),
             StageNode::Group { stages, .. } => (stages.as_slice(), true),
@@ -347,13 +379,6 @@ fn stages_of(
             done.unordered.push(start..done.instances.len());
         }
     }
-    let n_stages: usize = done.instances.len();
-    if n_stages > ELEMENTS_MAX {
-        let message = format!("a chain has {ELEMENTS_MAX} elements at most, and this has {n_stages}");
-        let diagnostic = Diagnostic::error(code::CHAIN_TOO_LARGE, message).at(ast.name.span, "too long");
-        cx.report(diagnostic.with_help("split it over two listeners, or join elements"));
-    }
-    done
 }
 
 impl Stages {
@@ -918,6 +943,87 @@ fn options(cx: &mut Cx<'_>, ast: &ast::Chain, chain: &mut Chain, is_whole: bool)
     }
 }
 
+/// Finds the edges from which the branches of a chain lead, and those from which none does.
+fn branches(
+    cx: &mut Cx<'_>,
+    elements: &[Checked],
+    ast: &ast::Chain,
+    chain: &mut Chain,
+    placed: &[std::ops::Range<usize>],
+) {
+    let options = ast.options.iter().filter_map(|option| match &option.kind {
+        ChainOptionKind::Branch { from, .. } => Some((from, option.span)),
+        _ => None,
+    });
+    for ((from, span), stages) in options.zip(placed) {
+        let Some((from, edge)) = edge_of(cx, elements, &chain.instances[..stages.start], from) else {
+            continue;
+        };
+        let same = |known: &&Branch| (known.from, known.edge) == (from, edge);
+        if let Some(first) = chain.branches.iter().find(same) {
+            let diagnostic = Diagnostic::error(code::DUPLICATE_NAME, "two branches lead from one edge")
+                .at(span, "the second")
+                .with_label(first.span, "the first")
+                .with_help("put the stages of one behind those of the other");
+            cx.report(diagnostic);
+            continue;
+        }
+        chain.branches.push(Branch { from, edge, stages: stages.clone(), span });
+    }
+    for (at, instance) in chain.instances.iter().enumerate() {
+        for (edge, (name, declared)) in elements[instance.element].element.edges.iter().enumerate() {
+            if chain.branches.iter().any(|branch| (branch.from, branch.edge) == (at, edge)) || cx.has_gaps {
+                continue;
+            }
+            let message = format!("nothing leads on from edge `{name}` of `{}`", instance.name);
+            let diagnostic = Diagnostic::error(code::LOOSE_EDGE, message)
+                .at(instance.span, "steers frames nowhere")
+                .with_label(*declared, "the edge")
+                .with_help(format!("say which stages come next: `{}.{name} -> ...;`", instance.name));
+            cx.report(diagnostic);
+        }
+    }
+}
+
+/// The stage and the edge that `det.suspect` names, of the stages in front of it.
+fn edge_of(
+    cx: &mut Cx<'_>,
+    elements: &[Checked],
+    instances: &[Instance],
+    from: &ast::Path,
+) -> Option<(usize, usize)> {
+    let [stage, edge] = from.segments.as_slice() else {
+        let diagnostic = Diagnostic::error(code::UNKNOWN_OBJECT, "a branch leads from an edge of a stage")
+            .at(from.span, "names none")
+            .with_help("write `det.suspect -> sandbox;`");
+        cx.report(diagnostic);
+        return None;
+    };
+    let Some(at) = instances.iter().position(|instance| instance.name == stage.name) else {
+        let names: Vec<&str> = instances.iter().map(|instance| instance.name.as_str()).collect();
+        let message = format!("no stage in front of the branch is called `{}`", stage.name);
+        let diagnostic = Diagnostic::error(code::UNKNOWN_OBJECT, message)
+            .at(stage.span, "unknown")
+            .with_note(format!("there are: {}", names.join(", ")));
+        cx.report_missing(with_nearest(diagnostic, stage, names));
+        return None;
+    };
+    let edges = &elements[instances[at].element].element.edges;
+    let found = edges.iter().position(|(known, _)| *known == edge.name);
+    if found.is_none() {
+        let names: Vec<&str> = edges.iter().map(|(known, _)| known.as_str()).collect();
+        let message = format!("`{}` has no edge `{}`", stage.name, edge.name);
+        let diagnostic = Diagnostic::error(code::UNKNOWN_OBJECT, message).at(edge.span, "unknown");
+        let diagnostic = if names.is_empty() {
+            diagnostic.with_note("its element has none")
+        } else {
+            diagnostic.with_note(format!("it has: {}", names.join(", ")))
+        };
+        cx.report_missing(with_nearest(diagnostic, edge, names));
+    }
+    Some((at, found?))
+}
+
 /// A chain that gets its options.
 struct Options<'c, 'a> {
     cx: &'c mut Cx<'a>,
@@ -1017,10 +1123,13 @@ impl Options<'_, '_> {
     }
 
     fn branch(&mut self, from: &ast::Path) {
-        let message = "branches are not in this version";
-        let diagnostic = Diagnostic::error(code::NOT_IN_VERSION, message)
+        // Those of chains on frames were placed with their stages.
+        if matches!(self.ast.on, ChainOn::Port { .. }) {
+            return;
+        }
+        let diagnostic = Diagnostic::error(code::NOT_IN_VERSION, "branches are for frames")
             .at(from.span, "an edge of an element")
-            .with_help("`REDIRECT TO` chooses where a call or a frame goes");
+            .with_help("`REDIRECT TO` chooses where a call goes");
         self.cx.report(diagnostic);
     }
 

@@ -110,6 +110,7 @@ fn of_verdict(verdict: &Verdict, effects: &mut Effects) {
         }
         VerdictKind::Reply { .. } | VerdictKind::ReplyPayload { .. } => effects.replies = true,
         VerdictKind::Redirect { .. } => effects.redirects = true,
+        VerdictKind::Steer(_) => effects.steers = true,
     }
 }
 

@@ -229,10 +229,17 @@ fn declare(cx: &mut Cx<'_>, checked: &mut Checked, decl: &Decl, n_rand: &mut u32
             not_in_version(cx, decl.span, "sketches are not in this version", help);
             cx.has_gaps = true;
         }
-        Decl::Edge(decl) => {
-            let help = "`REDIRECT TO` chooses where a call or a frame goes";
-            not_in_version(cx, decl.span, "edges are not in this version", help);
+        Decl::Edge(decl) if element.layer == Layer::Rpc => {
+            let help = "`REDIRECT TO` chooses where a call goes";
+            not_in_version(cx, decl.span, "edges are for frames", help);
             cx.has_gaps = true;
+        }
+        Decl::Edge(decl) => {
+            let name = &decl.name;
+            if let Some((_, first)) = element.edges.iter().find(|(known, _)| *known == name.name) {
+                return cx.report_duplicate("edge", name, *first);
+            }
+            element.edges.push((name.name.clone(), decl.span));
         }
     }
 }

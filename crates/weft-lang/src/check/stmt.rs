@@ -977,9 +977,9 @@ impl Scope<'_, '_> {
                 let help = "a frame has no answer: DROP it, or change it and `REDIRECT TO port`";
                 return self.not_on_packet(span, "REPLY", help);
             }
-            AstVerdict::Steer { .. } if self.is_packet() => {
-                let help = "edges are not in this version: send the frame to a port, `REDIRECT TO 'lan'`";
-                return self.not_on_packet(span, "STEER", help);
+            AstVerdict::Steer { edge } if self.is_packet() => {
+                self.check_verdict(&[H::Request], "STEER", span)?;
+                VerdictKind::Steer(self.edge(edge)?)
             }
             AstVerdict::Reply { fields } => {
                 self.check_verdict(&[H::Open, H::Request], "REPLY", span)?;
@@ -1000,6 +1000,23 @@ impl Scope<'_, '_> {
             }
         };
         Some(Verdict { kind, span })
+    }
+
+    /// The edge of the element with this name.
+    fn edge(&mut self, name: &Ident) -> Option<usize> {
+        let edges = &self.element.edges;
+        let found = edges.iter().position(|(known, _)| *known == name.name);
+        if found.is_none() {
+            let names: Vec<&str> = edges.iter().map(|(known, _)| known.as_str()).collect();
+            let message = format!("the element has no edge `{}`", name.name);
+            let diagnostic = Diagnostic::error(code::UNKNOWN_NAME, message).at(name.span, "unknown");
+            let diagnostic = match nearest(&name.name, names.iter().copied()) {
+                Some(_) => with_nearest(diagnostic, name, names),
+                None => diagnostic.with_help(format!("declare it: `EDGE {};`", name.name)),
+            };
+            self.cx.report(diagnostic);
+        }
+        found
     }
 
     fn check_verdict(&mut self, allowed: &[HandlerKind], what: &str, span: Span) -> Option<()> {

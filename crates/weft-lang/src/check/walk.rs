@@ -71,7 +71,7 @@ fn exprs_of_query(query: &Query) -> Vec<&Expr> {
 
 fn exprs_of_verdict(verdict: &Verdict) -> Vec<&Expr> {
     match &verdict.kind {
-        VerdictKind::Forward | VerdictKind::Drop => Vec::new(),
+        VerdictKind::Forward | VerdictKind::Drop | VerdictKind::Steer(_) => Vec::new(),
         VerdictKind::Abort { status, text, with } => {
             [status].into_iter().chain(text).chain(with.iter().map(|(_, value)| value)).collect()
         }

@@ -262,6 +262,7 @@ impl Facts<'_> {
             (effects.drops, "drop the tuple"),
             (effects.replies, "answer by itself"),
             (effects.redirects, "choose the server"),
+            (effects.steers, "send the frame by an edge"),
             (effects.delays, "hold the tuple"),
             (effects.mirrors, "send a copy elsewhere"),
             (effects.reshapes, "change the headers"),

@@ -318,10 +318,13 @@ impl Walk<'_> {
 
     /// Tells which writes happen on all ways that go on.
     fn settle_writes(&mut self, own: &[u64]) {
-        let ways = self.function.blocks.iter().zip(own).enumerate().filter(|(at, (block, _))| {
-            matches!(block.end, Terminator::Forward | Terminator::Redirect { .. })
-                && self.flow.is_reached(*at)
-        });
+        let ways = self
+            .function
+            .blocks
+            .iter()
+            .zip(own)
+            .enumerate()
+            .filter(|(at, (block, _))| block.end.goes_on() && self.flow.is_reached(*at));
         let behind = |(_, (block, own)): (usize, (&Block, &u64))| {
             block.insts.iter().fold(*own, |own, inst| own_behind(own, &inst.op))
         };
@@ -334,7 +337,7 @@ impl Walk<'_> {
 }
 
 fn goes_on(end: &Terminator) -> bool {
-    matches!(end, Terminator::Forward | Terminator::Redirect { .. })
+    end.goes_on()
 }
 
 /// For each block, the inputs (bit by bit) that the handler has itself set on every way to it.

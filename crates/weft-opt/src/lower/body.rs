@@ -101,6 +101,9 @@ impl<'b, 'n> Body<'b, 'n> {
         if kind == HandlerKind::Open {
             body.start_call();
         }
+        if kind == HandlerKind::Request {
+            body.pass_other_ways();
+        }
         body.pass_others();
         if let Some(handler) = handler {
             body.handler(handler);

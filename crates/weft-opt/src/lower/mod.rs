@@ -14,6 +14,7 @@
 
 mod arith;
 mod body;
+mod branch;
 mod build;
 mod convert;
 mod expr;
@@ -51,6 +52,7 @@ use weft_lang::types;
 use crate::cost::handler_ops;
 use crate::passes;
 use body::Body;
+use branch::{Steering, Way};
 use locks::{Lock, Touches};
 pub use queue::queue;
 use reshape::Roots;
@@ -108,8 +110,10 @@ fn lower_chain(mut lowering: Lowering<'_>, chain: usize) -> Result<ChainProgram,
     let scopes: Vec<Scope<'_>> =
         chain_decl.instances.iter().enumerate().map(|(at, _)| lowering.declare(chain, at)).collect();
     let plans = lowering.plan_locks(&scopes);
+    let steering = Steering::of(chain_decl, &mut lowering);
     for (at, (scope, locks)) in scopes.iter().zip(plans).enumerate() {
         lowering.is_last = at + 1 == scopes.len();
+        lowering.way = steering.way_of(at);
         let element = lowering.element(scope, &locks);
         lowering.program.elements.push(element);
     }
@@ -217,6 +221,8 @@ pub(crate) struct Lowering<'n> {
     roots: Roots,
     /// The element that is being lowered is the last of the chain.
     is_last: bool,
+    /// On which way it stands, where frames may be steered.
+    way: Way,
 }
 
 /// An instance, and what it declares as the chain knows it.
@@ -272,7 +278,17 @@ impl<'n> Lowering<'n> {
         let program = ChainProgram { name: name.to_owned(), ..ChainProgram::default() };
         let (shared, diagnostics) = (BTreeMap::new(), Vec::new());
         let roots = Roots::default();
-        Self { network, options, sources, program, shared, diagnostics, roots, is_last: false }
+        Self {
+            network,
+            options,
+            sources,
+            program,
+            shared,
+            diagnostics,
+            roots,
+            is_last: false,
+            way: Way::Only,
+        }
     }
 
     fn report(&mut self, diagnostic: Diagnostic) {

@@ -21,6 +21,10 @@ impl Body<'_, '_> {
                 Terminator::Forward
             }
             VerdictKind::Drop => Terminator::Drop { line },
+            VerdictKind::Steer(_) => {
+                self.check_front(verdict.span);
+                Terminator::Steer { line }
+            }
             VerdictKind::Abort { status, text, with } => self.abort(status, text.as_ref(), with, line),
             VerdictKind::Reply { fields } => {
                 self.reply(fields, verdict.span);
@@ -41,6 +45,9 @@ impl Body<'_, '_> {
         };
         self.b.set_line(line);
         self.check_scratch();
+        if let VerdictKind::Steer(edge) = verdict.kind {
+            self.steer(edge);
+        }
         self.b.end(end);
     }
 

@@ -122,7 +122,7 @@ impl<'n> Mentions<'n> {
 
     fn verdict(&mut self, verdict: &'n Verdict) {
         match &verdict.kind {
-            VerdictKind::Forward | VerdictKind::Drop => {}
+            VerdictKind::Forward | VerdictKind::Drop | VerdictKind::Steer(_) => {}
             VerdictKind::Abort { status, text, with } => {
                 self.expr(status);
                 text.iter().for_each(|text| self.expr(text));

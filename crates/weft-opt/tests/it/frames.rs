@@ -144,6 +144,7 @@ fn reshape(what: &Reshape, parts: &[&Seen], slots: &[Slot], frame: &mut Vec<u8>)
 pub(crate) fn parsed(chain: &ChainProgram, parser: &dyn Program, frame: &[u8]) -> (Vec<Slot>, u64) {
     let state = State::default();
     let mut given = vec![Slot::default(); chain.request.inputs.len()];
+    let mut call = vec![0; chain.call_words()];
     let (mut out, mut counters) = (Outcome::default(), vec![Counters::default(); chain.elements.len() + 1]);
     let mut cx = Cx {
         now: Time(0),
@@ -153,7 +154,7 @@ pub(crate) fn parsed(chain: &ChainProgram, parser: &dyn Program, frame: &[u8]) -
         present: 0,
         regions: [frame, &[], &[]],
         state: &state,
-        call: &mut [],
+        call: &mut call,
         out: &mut out,
         counters: &mut counters,
         departed: Row::NONE,

@@ -184,13 +184,15 @@ fn the_examples_on_ports_do_what_they_say() {
         packet
     };
     capture(&path("in.pcap"), &[to([10, 1, 0, 9], 53), to([10, 2, 0, 9], 53), to([192, 0, 2, 9], 53)]);
-    let replay = |name: &str, port: &str| -> serde_json::Value {
+    let replay_chain = |name: &str, chain: Option<&str>, port: &str| -> serde_json::Value {
         let mut command = weft(&folder);
         command.args(["replay", &example(name), "--port", port, "-o", "json", "--in"]).arg(path("in.pcap"));
+        command.args(chain.map(|chain| format!("--chain={chain}")));
         let done = output(&mut command);
         assert_eq!(done.status.code(), Some(0), "{}", String::from_utf8_lossy(&done.stderr));
         serde_json::from_slice(&done.stdout).expect("it is data")
     };
+    let replay = |name: &str, port: &str| replay_chain(name, None, port);
     let out = |told: &serde_json::Value, port: &str| {
         let ports = told["ports"].as_array().into_iter().flatten();
         ports.filter(|row| row["name"] == port).filter_map(|row| row["out"].as_u64()).sum::<u64>()
@@ -201,6 +203,8 @@ fn the_examples_on_ports_do_what_they_say() {
     assert_eq!((out(&replay("tunnel", "lan"), "wan"), out(&replay("tunnel", "wan"), "lan")), (3, 0));
     let routed = replay("router", "up");
     assert_eq!(["a", "b", "up"].map(|port| out(&routed, port)), [1, 1, 1]);
+    let shared = replay_chain("uplinks", Some("out"), "lan");
+    assert_eq!(out(&shared, "wan0") + out(&shared, "wan1"), 3);
 }
 
 /// If this failed, an element would look at headers that another has taken off, or a frame whose inner packet is broken

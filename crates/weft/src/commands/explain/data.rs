@@ -20,6 +20,7 @@ fn chain(chain: &Chain) -> Value {
         "to": chain.to,
         "methods": chain.methods,
         "frames": chain.frames.as_ref().map(|frames| json!({ "layers": frames.layers, "checks": frames.n_checks })),
+        "branches": branches(chain),
         "level": chain.level.name(),
         "order": chain.plan.order,
         "reordered": chain.plan.order != chain.plan.written,
@@ -32,6 +33,11 @@ fn chain(chain: &Chain) -> Value {
         "parallel": parallel(&chain.parallel),
         "headers": chain.headers.iter().map(header).collect::<Vec<_>>(),
     })
+}
+
+fn branches(chain: &Chain) -> Vec<Value> {
+    let branch = |(edge, stages): &(String, Vec<String>)| json!({ "edge": edge, "stages": stages });
+    chain.branches.iter().map(branch).collect()
 }
 
 fn columns(columns: &Columns) -> Value {

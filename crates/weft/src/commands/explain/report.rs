@@ -25,6 +25,8 @@ pub(super) struct Chain {
     pub(super) methods: String,
     /// Of a chain on ports.
     pub(super) frames: Option<FramesTold>,
+    /// Where frames go on that are steered: the edge, and the stages behind it.
+    pub(super) branches: Vec<(String, Vec<String>)>,
     pub(super) level: Level,
     pub(super) plan: PlanTold,
     /// In the order as written.
@@ -239,6 +241,7 @@ pub(super) fn explain(
         to,
         methods: chain.glob.0.clone(),
         frames: program.frames.as_ref().map(frames),
+        branches: chain.branches.iter().map(|branch| telling.branch(branch)).collect(),
         level: ordered.level,
         plan: telling.plan(&ordered),
         elements: telling.elements(effects),
@@ -285,6 +288,14 @@ impl Telling<'_> {
             .enumerate()
             .flat_map(|(place, at)| filters(place).chain([self.program.elements[*at].name.clone()]));
         stages.chain(filters(order.len())).collect()
+    }
+
+    fn branch(&self, branch: &hir::Branch) -> (String, Vec<String>) {
+        let instance = |at: usize| &self.chain.instances[at];
+        let from = instance(branch.from);
+        let (edge, _) = &self.network.elements[from.element].edges[branch.edge];
+        let stages = branch.stages.clone().map(|at| instance(at).name.clone());
+        (format!("{}.{edge}", from.name), stages.collect())
     }
 
     /// Whether it is one that the program names, not what computes the keys of a filter.

@@ -27,6 +27,9 @@ pub(super) fn of(chain: &Chain) -> String {
         (Some(_), to) => format!("chain {name}  (frames at {}, on to {to})   level {level}", chain.from),
     };
     wrapped(&mut out, "", "    ", &head);
+    for (edge, stages) in &chain.branches {
+        wrapped(&mut out, "  steered      ", INDENT, &format!("{edge} -> {}", stages.join(" -> ")));
+    }
     plan(&mut out, &chain.plan);
     stages(&mut out, chain);
     pairs(&mut out, chain);

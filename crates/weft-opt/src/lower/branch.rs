@@ -1,0 +1,107 @@
+//! Branches of chains on frames: `STEER TO edge`, and `det.suspect -> sandbox;`.
+//!
+//! All stages of a chain stand one behind the other, those of branches last. On which way a frame is, is a cell of the
+//! call's row, which lasts as long as its pass: 0 is the way of the chain, and each branch has a number. The first
+//! stage that may steer sets it to 0, STEER sets it, and each stage behind that lets the frames of other ways pass as
+//! if they had not come. So a cell that one stage writes and others read is all that analysis has to know.
+
+use super::Lowering;
+use super::body::Body;
+use weft_core::types::Type;
+use weft_ir::ir::{CallId, IntCmp, Journal, Op, Terminator, Ty};
+use weft_ir::program::CallCell;
+use weft_lang::hir;
+
+/// The name of the cell, for people.
+const CELL: &str = "way";
+
+/// The ways of a chain.
+pub(super) struct Steering<'n> {
+    chain: &'n hir::Chain,
+    cell: Option<CallId>,
+}
+
+/// Where a stage stands among the ways of its chain.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Way {
+    /// All frames come to it.
+    Only,
+    /// So they do, and it is the first that may steer them.
+    First(Edges),
+    /// Frames on the way with this number come to it.
+    On(i64, Edges),
+}
+
+/// The cell, and the way to which each edge of an element leads.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Edges {
+    cell: CallId,
+    to: Vec<Option<i64>>,
+}
+
+impl<'n> Steering<'n> {
+    pub(super) fn of(chain: &'n hir::Chain, lowering: &mut Lowering<'n>) -> Self {
+        let cell = (!chain.branches.is_empty()).then(|| {
+            let call = &mut lowering.program.call;
+            // Elements on frames have no cells.
+            call.push(CallCell { owner: String::new(), name: CELL.to_owned(), ty: Type::Uint(8), word: 0 });
+            CallId(call.len() as u16 - 1)
+        });
+        Self { chain, cell }
+    }
+
+    pub(super) fn way_of(&self, at: usize) -> Way {
+        let Some(cell) = self.cell else { return Way::Only };
+        let branches = &self.chain.branches;
+        let first = branches.iter().map(|branch| branch.from).min().unwrap_or(0);
+        let to = |edge: usize| branches.iter().position(|branch| (branch.from, branch.edge) == (at, edge));
+        let n_edges = branches.iter().filter(|branch| branch.from == at).map(|branch| branch.edge + 1).max();
+        let to = (0..n_edges.unwrap_or(0)).map(|edge| to(edge).map(number)).collect();
+        let edges = Edges { cell, to };
+        match at.cmp(&first) {
+            core::cmp::Ordering::Less => Way::Only,
+            core::cmp::Ordering::Equal => Way::First(edges),
+            core::cmp::Ordering::Greater => {
+                let own = branches.iter().position(|branch| branch.stages.contains(&at));
+                Way::On(own.map_or(0, number), edges)
+            }
+        }
+    }
+}
+
+/// The number of a branch.
+fn number(branch: usize) -> i64 {
+    branch as i64 + 1
+}
+
+impl Body<'_, '_> {
+    /// Frames that are on another way pass.
+    pub(super) fn pass_other_ways(&mut self) {
+        match self.lowering.way.clone() {
+            Way::Only => {}
+            Way::First(edges) => {
+                let main = self.b.int(0);
+                self.b.act(Op::CallSet(edges.cell, main, Journal::No));
+            }
+            Way::On(own, edges) => {
+                let way = self.b.get(Op::CallGet(edges.cell), Ty::Int);
+                let own = self.b.int(own);
+                let is_here = self.b.int_compare(IntCmp::Eq, way, own);
+                let [here, other] = [(); 2].map(|()| self.b.block());
+                self.b.branch(is_here, here, other);
+                self.b.switch(other);
+                self.b.end(Terminator::Skip);
+                self.b.switch(here);
+            }
+        }
+    }
+
+    /// Sends the frame on by an edge of the element.
+    pub(super) fn steer(&mut self, edge: usize) {
+        let (Way::First(edges) | Way::On(_, edges)) = &self.lowering.way else { return };
+        let cell = edges.cell;
+        let Some(Some(way)) = edges.to.get(edge) else { return };
+        let way = self.b.int(*way);
+        self.b.act(Op::CallSet(cell, way, Journal::No));
+    }
+}
