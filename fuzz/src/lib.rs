@@ -19,7 +19,7 @@ use weft_core::schema::{Field, FieldKind, Message, Presence, Schema};
 use weft_core::{Interval, Time, Type, Value};
 use weft_engine::packet::plan::{ChainOn, Outlet, PacketChain, PacketPlan};
 use weft_engine::packet::stats::Lost;
-use weft_engine::packet::{PacketConfig, PacketEngine};
+use weft_engine::packet::{FRAGMENTS_WAITING_MAX, PacketConfig, PacketEngine};
 use weft_engine::state::StateStore;
 use weft_import::{FAULTS_MAX, Format, Hook, ROWS_MAX, import, insert};
 use weft_ir::interp::Interp;
@@ -311,13 +311,23 @@ CREATE ELEMENT leave ON packet AS ON PACKET
 END;
 CREATE CHAIN c ON PORT a AS enter -> look -> leave -> look AS again; END;";
 
+/// An element that asks for ports, which later fragments have of the first, and sets one.
+const FRAGMENTS: &str = "IMPORT 'all.weft'; CREATE PORT a ON memory;
+CREATE ELEMENT closed ON packet AS ON PACKET
+    IF coalesce(udp.dst_port = 9, tcp.dst_port = 9, FALSE) THEN DROP; END IF;
+    SET udp.src_port = 7; SET ip.ttl = 9;
+END;
+CREATE CHAIN c ON PORT a AS closed; END;";
+
 /// The wire formats of the library.
 struct Formats;
 
 impl Resolver for Formats {
     fn text(&mut self, path: &str, _from: Option<&str>) -> Result<String, String> {
-        if path == "tunnels.weft" {
-            return Ok(TUNNELS.to_owned());
+        match path {
+            "tunnels.weft" => return Ok(TUNNELS.to_owned()),
+            "fragments.weft" => return Ok(FRAGMENTS.to_owned()),
+            _ => {}
         }
         let file = path.rsplit('/').next().unwrap_or(path);
         let root = Path::new(env!("CARGO_MANIFEST_DIR")).parent().expect("the workspace");
@@ -334,11 +344,14 @@ impl Resolver for Formats {
     }
 }
 
-static TUNNELLED: LazyLock<ChainProgram> = LazyLock::new(|| {
-    let (network, diagnostics, _) = weft_lang::check("tunnels.weft", &mut Formats);
+static TUNNELLED: LazyLock<ChainProgram> = LazyLock::new(|| chain_of("tunnels.weft"));
+static FRAGMENTED: LazyLock<ChainProgram> = LazyLock::new(|| chain_of("fragments.weft"));
+
+fn chain_of(path: &str) -> ChainProgram {
+    let (network, diagnostics, _) = weft_lang::check(path, &mut Formats);
     let network = network.unwrap_or_else(|| panic!("{diagnostics:?}"));
     lower(&network, 0, &LowerOptions { workers: 1 }).unwrap_or_else(|why| panic!("{why:?}"))
-});
+}
 
 /// The packet path: any frames, in batches of any size, pass a chain that rewrites them. Each leaves or is counted, no
 /// buffer is lost, and a checksum that was right is right.
@@ -365,6 +378,11 @@ pub fn packet_tunnels(data: &[u8]) {
     pass(TUNNELLED.clone(), data, read_offload, |_| {});
 }
 
+/// The same for a chain that asks for ports, which fragments have of others or wait for.
+pub fn packet_fragments(data: &[u8]) {
+    pass(FRAGMENTED.clone(), data, |_, _| {}, |_| {});
+}
+
 fn read_offload(frame: &mut Frame, data: &mut &[u8]) {
     let Some((&[says, start], rest)) = data.split_first_chunk() else { return };
     *data = rest;
@@ -388,7 +406,7 @@ fn pass(program: ChainProgram, data: &[u8], read_meta: fn(&mut Frame, &mut &[u8]
     let ports = ["a", "b"].map(String::from).into();
     let plan = PacketPlan { version: 1, ports, chains: vec![Arc::new(chain)], ..PacketPlan::default() };
     let mut engine = PacketEngine::new(Time(1), PacketConfig::default(), Arc::new(plan));
-    let mut pool = Pool::new(PoolConfig { small: 96, large: 1 });
+    let mut pool = Pool::new(PoolConfig { small: 96 + FRAGMENTS_WAITING_MAX as u32, large: 1 });
     let (mut frames, mut n, mut are_single) = (Vec::new(), 0, true);
     while let Some((&length, rest)) = data.split_first() {
         let (packet, rest) = rest.split_at(rest.len().min(usize::from(length)));
@@ -409,6 +427,8 @@ fn pass(program: ChainProgram, data: &[u8], read_meta: fn(&mut Frame, &mut &[u8]
             }
         }
     }
+    // What still waits for the first of its packet is lost now.
+    engine.close(&mut pool);
     let stats = engine.stats();
     let ended: u64 = stats.chains[0].ends.iter().map(|end| end.n).sum();
     let malformed: u64 = stats.chains[0].malformed.iter().map(|(_, n)| n).sum();

@@ -145,6 +145,32 @@ fn frames_get_other_headers_or_are_counted() {
     run(packet_tunnels, vec![all(0, 0), all(31, 0), all(3, 0x21), all(7, 0x81)]);
 }
 
+/// A fragment, of which anybody can send any number, could crash a firewall or keep its buffers.
+#[test]
+fn fragments_wait_leave_or_are_counted() {
+    let piece = |from: usize, is_followed: bool, bytes: usize, id: u8| {
+        let mut piece = [&udp()[..34], &[1, 2, 0, 9 + id, 0, 60, 0, 0], &[5; 56]].concat();
+        piece.truncate(34 + bytes);
+        piece[17] = 20 + bytes as u8;
+        piece[19] = id;
+        piece[20..22].copy_from_slice(&((from / 8) as u16 | u16::from(is_followed) << 13).to_be_bytes());
+        piece[24..26].fill(0);
+        set_header_sum(&mut piece);
+        [&[piece.len() as u8][..], &piece].concat()
+    };
+    let [first, second, last] = [(0, true, 24), (24, true, 16), (40, false, 20)]
+        .map(|(from, is_followed, bytes)| [0, 1].map(|id| piece(from, is_followed, bytes, id)).concat());
+    let over = piece(16, true, 24, 0);
+    let all = |batch: u8, parts: &[&[u8]]| [&[batch][..], &parts.concat()].concat();
+    let seeds = vec![
+        all(0, &[&first, &second, &last]),
+        all(3, &[&last, &second, &first, &second]),
+        all(31, &[&second, &over, &first, &last]),
+        all(1, &[&first, &over, &last, &last]),
+    ];
+    run(packet_fragments, seeds);
+}
+
 /// Ethernet, IPv4 and UDP around five bytes.
 fn udp() -> Vec<u8> {
     let mut udp = [&[2; 12][..], &[8, 0, 0x45, 0, 0, 33, 0, 1, 0x40, 0, 9, 17, 0, 0]].concat();

@@ -63,6 +63,9 @@ pub(crate) struct BenchArgs {
     /// For `markers`: a capture of a class of traffic, to be told from the others, in place of flows that it makes
     #[arg(long = "capture", value_name = "CLASS=FILE")]
     captures: Vec<markers::Labelled>,
+    /// For `ports`: workers of the node
+    #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..=256))]
+    workers: u16,
 }
 
 /// The benchmarks.
@@ -126,6 +129,9 @@ pub(crate) fn run(args: &BenchArgs) -> Result<(), Fault> {
             _ => Err(Fault::Usage("--capture is for `weft bench markers`".to_owned())),
         };
     }
+    if args.workers != 1 && !matches!(args.name, Bench::Ports) {
+        return Err(Fault::Usage("--workers is for `weft bench ports`".to_owned()));
+    }
     let report = match args.name {
         Bench::Elements => Ok(elements::run(args.quick)),
         Bench::Plans => Ok(elements::plans::run(args.quick)),
@@ -135,7 +141,7 @@ pub(crate) fn run(args: &BenchArgs) -> Result<(), Fault> {
         Bench::Packets => Ok(packets::run(args.quick)),
         Bench::Rules => Ok(packets::changes::run(args.quick)),
         Bench::Instructions => instructions(),
-        Bench::Ports => ports::run(args.quick),
+        Bench::Ports => ports::run(args.quick, args.workers),
         Bench::Queue => Ok(queue::run(args.quick)),
         Bench::Rpc => rpc::run(args.quick),
         Bench::Sim => Ok(sim::run(args.quick)),

@@ -67,13 +67,13 @@ const QUICK: Effort = Effort { rounds: 1, time: Duration::from_millis(500), ping
 ///
 /// # Errors
 /// Namespaces cannot be made, or nothing gets through.
-pub(super) fn run(quick: bool) -> Result<Report, String> {
+pub(super) fn run(quick: bool, workers: u16) -> Result<Report, String> {
     let effort = if quick { QUICK } else { FULL };
     let folder = Folder::new()?;
     let mut failures = Vec::new();
     let mut worlds = Vec::new();
     for case in &CASES {
-        match World::new(case, &folder).and_then(|world| traffic::check(&world).map(|()| world)) {
+        match World::new(case, &folder, workers).and_then(|world| traffic::check(&world).map(|()| world)) {
             Ok(world) => worlds.push((case, world, Vec::new())),
             Err(why) => failures.push(format!("{}: {why}", case.name)),
         }
@@ -89,13 +89,18 @@ pub(super) fn run(quick: bool) -> Result<Report, String> {
     }
     let wire = worlds.iter().find(|(case, ..)| case.name == WIRE).map(|(_, _, runs)| &runs[..]);
     let rows = worlds.iter().flat_map(|(case, _, runs)| rows_of(case, runs, wire.unwrap_or_default()));
-    let notes = vec![
+    let mut notes = vec![
         "64 B: a flood of UDP from a packet socket of this process, as it arrives in the other namespace; CPU is \
          that of all cores, sender and receiver included, and of the node's threads"
             .to_owned(),
         "TCP: one connection with all offloads that the way keeps; round trip: a datagram there and back, median"
             .to_owned(),
     ];
+    if workers > 1 {
+        notes.push(format!(
+            "nodes have {workers} workers, and flows are shared by queues as far as a device has them"
+        ));
+    }
     Ok(Report { bench: "ports", rows: rows.collect(), notes, failures })
 }
 

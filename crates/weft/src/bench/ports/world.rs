@@ -80,7 +80,7 @@ pub(super) struct World {
 impl World {
     /// # Errors
     /// It is not permitted, or the node does not start.
-    pub(super) fn new(case: &Case, folder: &Folder) -> Result<Self, String> {
+    pub(super) fn new(case: &Case, folder: &Folder, workers: u16) -> Result<Self, String> {
         let end = |address, device| make().map(|namespace| End { namespace, device, address });
         let ends: [End; 2] = [end(ENDS[0], "a")?, end(ENDS[1], "b")?];
         let middle = make()?;
@@ -100,12 +100,12 @@ impl World {
             Middle::Kernel => forward(&middle, ["to_a", "to_b"])?,
             Middle::Node { stages } => {
                 let program = world.program(case, stages, None);
-                world.node = Some(start(&middle, folder, case.name, &program)?);
+                world.node = Some(start(&middle, folder, (case.name, workers), &program)?);
             }
             Middle::Machine { stages } => {
                 let machine = make()?;
                 let program = world.program(case, stages, Some(&machine));
-                world.node = Some(start(&middle, folder, case.name, &program)?);
+                world.node = Some(start(&middle, folder, (case.name, workers), &program)?);
                 ["v1", "v2"].iter().try_for_each(|device| appears(&machine, device))?;
                 forward(&machine, ["v1", "v2"])?;
                 world._between.push(machine);
@@ -232,13 +232,20 @@ fn tap(name: &str, device: &str, namespace: &Namespace) -> String {
 }
 
 /// Starts a node in the middle, and waits until it has its ports.
-fn start(middle: &Namespace, folder: &Folder, name: &str, program: &str) -> Result<Running, String> {
+fn start(
+    middle: &Namespace,
+    folder: &Folder,
+    (name, workers): (&str, u16),
+    program: &str,
+) -> Result<Running, String> {
     let file: String = name.chars().map(|c| if c.is_ascii_alphanumeric() { c } else { '_' }).collect();
     let path = folder.write(&format!("{file}.weft"), program)?;
     let work = || {
         let admin = SocketAddr::from(([127, 0, 0, 1], process::free_port()?));
         let address = admin.to_string();
-        Running::listening(&["run", &path, "--admin", &address, "--table", "never"], admin)
+        let workers = workers.to_string();
+        let args = ["run", &path, "--admin", &address, "--table", "never", "--workers", &workers];
+        Running::listening(&args, admin)
     };
     middle.run(work).map_err(|error| error.to_string())?
 }
