@@ -3,7 +3,7 @@
 //! Which of them is decided by the plan, the frame and the links that are up. A flow keeps its port as long as that is
 //! up: the flows of a port that goes down are spread over the others, and no other flow moves (rendezvous hashing:
 //! D. Thaler and C. Ravishankar, "Using name-based mappings to increase hit rates", IEEE/ACM Trans. Networking 6(1),
-//! 1998). What that gives is written down for [`SLOTS`] classes of flows, so a frame costs one look.
+//! 1998). What that gives is written down for some thousand classes of flows, so a frame costs one look.
 
 use super::link::describe;
 use weft_core::hash::{hash_bytes, mix};

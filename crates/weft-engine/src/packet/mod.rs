@@ -8,7 +8,7 @@
 //! frames and nothing else, so its order cannot be seen. Then each frame in the order of arrival passes its chain, is
 //! rewritten, and leaves. Between the two, where tables are large, memory is asked for what the frames will look up.
 //!
-//! Where a chain asks for what only the first fragment of a packet has, later ones are given it ([`fragments`]), and
+//! Where a chain asks for what only the first fragment of a packet has, later ones are given it (`fragments`), and
 //! wait for it if they have come before: that is done in front of the first phase.
 //!
 //! * [`plan`]: ports, and chains with their code and state.

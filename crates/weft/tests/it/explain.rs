@@ -249,3 +249,18 @@ fn a_table_of_rules_is_told_with_what_it_is_compiled_to() {
     assert_narrow(&text);
     assert!(text.contains("matched   2 rows in "), "{text}");
 }
+
+/// Who looked for where steered frames go would read every element of the chain.
+#[test]
+fn branches_of_a_chain_are_told() {
+    let folder = Folder::new();
+    let example = concat!(env!("CARGO_MANIFEST_DIR"), "/../../examples/uplinks/network.weft");
+    let told = explained(&folder, &[example, "out"]);
+    assert!(told.contains("steered      syn_guard.suspect -> meter"), "{told}");
+    assert!(told.contains("chains on frames run in the order in which they are written"), "{told}");
+    assert_narrow(&told);
+    let data: serde_json::Value =
+        serde_json::from_str(&explained(&folder, &[example, "out", "--json"])).expect("it is data");
+    let branch = &data["chains"][0]["branches"][0];
+    assert_eq!((&branch["edge"], &branch["stages"][0]), (&"syn_guard.suspect".into(), &"meter".into()));
+}

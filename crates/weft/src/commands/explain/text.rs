@@ -30,7 +30,7 @@ pub(super) fn of(chain: &Chain) -> String {
     for (edge, stages) in &chain.branches {
         wrapped(&mut out, "  steered      ", INDENT, &format!("{edge} -> {}", stages.join(" -> ")));
     }
-    plan(&mut out, &chain.plan);
+    plan(&mut out, &chain.plan, chain.frames.is_some());
     stages(&mut out, chain);
     pairs(&mut out, chain);
     tables(&mut out, &chain.tables);
@@ -41,7 +41,7 @@ pub(super) fn of(chain: &Chain) -> String {
 }
 
 /// The order as written and as planned, and by which figures.
-fn plan(out: &mut String, plan: &PlanTold) {
+fn plan(out: &mut String, plan: &PlanTold, is_on_frames: bool) {
     wrapped(out, "  as written   ", INDENT, &plan.written.join(" -> "));
     if plan.figures.is_empty() {
         // Filters alone cost no pass, and have no order to choose.
@@ -58,7 +58,10 @@ fn plan(out: &mut String, plan: &PlanTold) {
         wrapped(out, "  not taken    ", INDENT, &told);
     }
     if !plan.is_exact {
-        let told = "too many elements to look at every order: a better one may exist";
+        let told = match is_on_frames {
+            true => "not at all: chains on frames run in the order in which they are written",
+            false => "too many elements to look at every order: a better one may exist",
+        };
         wrapped(out, "  searched     ", INDENT, told);
     }
     let figures: Vec<String> = plan.figures.iter().map(|(name, told)| figure(name, told)).collect();
