@@ -283,7 +283,7 @@ pub struct Port {
     /// No packet will come from it any more: a capture is at its end, or it is only written.
     #[serde(default)]
     pub is_ended: bool,
-    /// Why a capture ended before its end.
+    /// Why a capture ended before its end; or that the device is gone, and what is done meanwhile.
     #[serde(default)]
     pub broken: Option<String>,
 }

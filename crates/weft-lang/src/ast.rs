@@ -22,7 +22,8 @@ pub use filter::{
 };
 
 pub use queue::{
-    Link, PartitionInto, Queue, QueueDecl, QueueEvent, QueueHandler, QueueLimit, QueueUse, QueueVerdict,
+    Link, OnFailure, PartitionInto, Queue, QueueDecl, QueueEvent, QueueHandler, QueueLimit, QueueUse,
+    QueueVerdict,
 };
 
 pub use wire::{

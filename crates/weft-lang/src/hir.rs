@@ -24,7 +24,7 @@ use crate::source::Span;
 
 mod queue;
 
-pub use crate::ast::{Balance, Evict, Merge, Side, SinkFormat};
+pub use crate::ast::{Balance, Evict, Merge, OnFailure, Side, SinkFormat};
 pub use queue::{
     Link, Queue, QueueBinary, QueueExpr, QueueExprKind, QueueHandler, QueueLevel, QueueLimit, QueueLiteral,
     QueueMoment, QueueOverflow, QueuePartitions, QueuePlace, QueueStmt, QueueStmtKind, QueueType, QueueUnary,

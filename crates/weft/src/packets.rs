@@ -5,7 +5,7 @@ use crate::natives;
 use std::sync::Arc;
 use weft_core::Value;
 use weft_engine::packet::group::{Choice, GroupPlan, Member};
-use weft_engine::packet::link::LinkPlan;
+use weft_engine::packet::link::{LinkPlan, OnFailure};
 use weft_engine::packet::plan::{ChainOn, Outlet, PacketChain, PacketPlan};
 use weft_engine::state::Staged;
 use weft_io::packet::file::Pace;
@@ -195,6 +195,10 @@ fn links(network: &hir::Network, backend: &dyn Backend) -> Result<Vec<LinkPlan>,
         })?;
         let is_ip = network.ports[link.port].kind == PortKind::Tun;
         let (name, port) = (link.name.clone(), link.port as u16);
+        let on_failure = link.on_failure.map(|on_failure| match on_failure {
+            hir::OnFailure::Hold => OnFailure::Hold,
+            hir::OnFailure::Drop => OnFailure::Drop,
+        });
         Ok(LinkPlan {
             name,
             port,
@@ -202,6 +206,7 @@ fn links(network: &hir::Network, backend: &dyn Backend) -> Result<Vec<LinkPlan>,
             is_ip,
             rate: link.rate,
             path: None,
+            on_failure,
             is_recorded: false,
             program,
             code,

@@ -20,6 +20,7 @@ use weft_api::{
 };
 use weft_core::{Interval, Status as RpcStatus};
 use weft_engine::packet::group::{GroupStats, MemberStats};
+use weft_engine::packet::link::OnFailure;
 use weft_engine::packet::plan::PacketPlan;
 use weft_engine::packet::stats::End;
 use weft_engine::plan::{Address, Listener, Plan};
@@ -41,6 +42,7 @@ use weft_lang::diagnostic::{Diagnostic, RenderOptions, render_all, to_json};
 use weft_lang::hir::Network;
 use weft_lang::source::SourceMap;
 
+mod alter;
 pub(crate) mod rows;
 mod system;
 
@@ -466,7 +468,7 @@ fn packets_of(node: &PacketNodeStats) -> Packets {
         sent_bytes: port.device.sent_bytes,
         dropped: port_drops(port).map(|(reason, n)| (reason.to_owned(), n)).collect(),
         is_ended: port.ended.is_some(),
-        broken: port.ended.clone().flatten(),
+        broken: port.ended.clone().flatten().or_else(|| gone(port)),
     });
     let chains = node.stats.chains.iter().map(|chain| PacketChain {
         name: chain.chain.clone(),
@@ -563,8 +565,19 @@ pub(crate) fn port_drops(port: &PortReport) -> impl Iterator<Item = (&'static st
         ("refused_in", device.refused_in),
         ("refused_out", device.refused_out),
         ("port_full", port.full),
+        ("device_gone", port.lost),
     ];
     drops.into_iter().filter(|(_, n)| *n > 0)
+}
+
+/// That the device of a port is gone, and what is done about it.
+pub(crate) fn gone(port: &PortReport) -> Option<String> {
+    let (why, on_failure) = port.gone.as_ref()?;
+    let done = match on_failure {
+        Some(OnFailure::Hold) => "what is to leave is held",
+        Some(OnFailure::Drop) | None => "what is to leave is dropped",
+    };
+    Some(format!("`{}` is gone ({why}): {done}", port.config.device))
 }
 
 fn end_of(end: &End) -> weft_api::PacketEnd {

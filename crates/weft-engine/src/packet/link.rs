@@ -29,6 +29,15 @@ const TCP: u8 = 6;
 const UDP: u8 = 17;
 const SCTP: u8 = 132;
 
+/// What is done with frames while the port of a link has no device.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum OnFailure {
+    /// They wait until it is back, as many as the queue holds.
+    Hold,
+    /// They are dropped as they come to leave.
+    Drop,
+}
+
 /// A link as a plan has it.
 #[derive(Clone)]
 pub struct LinkPlan {
@@ -44,6 +53,8 @@ pub struct LinkPlan {
     pub rate: Option<u64>,
     /// What stands behind it; None: the port's own.
     pub path: Option<Path>,
+    /// What is done while the port has no device; None: there is no going on.
+    pub on_failure: Option<OnFailure>,
     /// What its queue is asked is noted, for [`Link::recording`].
     pub is_recorded: bool,
     /// How frames wait.

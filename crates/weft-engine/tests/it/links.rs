@@ -54,6 +54,7 @@ fn link(program: QueueProgram, rate: Option<u64>) -> LinkPlan {
         is_ip: false,
         rate,
         path: None,
+        on_failure: None,
         is_recorded: true,
         program,
         code,

@@ -10,6 +10,7 @@
 //! * [`afpacket`]: network interfaces by packet sockets.
 //! * [`xdp`]: network interfaces round the host's own network.
 //! * [`file`](mod@file): pcap and pcapng, at full or recorded speed, and as output.
+//! * [`stamp`]: when datagrams came in, for measurements.
 //! * [`port`]: ports as a program declares them, and their devices.
 //! * [`namespace`]: where interfaces are.
 //! * `worker`: the loop that carries frames between ports; `workers`: several of them; `gate`: how they hand frames to
@@ -24,6 +25,7 @@ pub mod namespace;
 mod netlink;
 pub mod port;
 mod report;
+pub mod stamp;
 mod sys;
 pub mod tun;
 mod worker;

@@ -4,7 +4,7 @@ use super::DeviceCounters;
 use super::port::PortConfig;
 use core::fmt;
 use std::io;
-use weft_engine::packet::link::{LinkPlan, LinkStats};
+use weft_engine::packet::link::{LinkPlan, LinkStats, OnFailure};
 use weft_engine::packet::stats::PacketStats;
 
 /// A device of a port has failed: it is gone, or its file cannot be written.
@@ -55,6 +55,10 @@ pub struct PortReport {
     pub device: DeviceCounters,
     /// Frames that were dropped because [`super::WAITING_MAX`] waited for the port already.
     pub full: u64,
+    /// Frames that were dropped because the device is gone, and a link says that they are to be.
+    pub lost: u64,
+    /// The device is gone, for this reason, and what a link says is done meanwhile.
+    pub gone: Option<(String, Option<OnFailure>)>,
     /// No frame will come from it any more: a capture is at its end, for this reason if it did not get there.
     pub ended: Option<Option<String>>,
 }
@@ -72,6 +76,8 @@ impl PacketNodeStats {
         for (mine, theirs) in self.ports.iter_mut().zip(other.ports) {
             mine.device.add(&theirs.device);
             mine.full += theirs.full;
+            mine.lost += theirs.lost;
+            mine.gone = mine.gone.take().or(theirs.gone);
             mine.ended = mine.ended.take().or(theirs.ended);
         }
     }

@@ -8,7 +8,7 @@
 
 use super::gate::{Bell, Gates, Taken};
 use super::interface::LinkState;
-use super::port::PortConfig;
+use super::port::{self, PortConfig};
 use super::report::{LinkReport, PacketNodeStats, PortError, PortReport};
 use super::{BATCH_MAX, Device, DeviceCounters};
 use crate::clock;
@@ -23,7 +23,7 @@ use std::sync::mpsc::{Receiver, Sender, TryRecvError};
 use std::time::{Duration, Instant};
 use weft_core::frame::{Frame, Pool, PoolConfig};
 use weft_core::{Interval, Time};
-use weft_engine::packet::link::{Link, LinkPlan};
+use weft_engine::packet::link::{Link, LinkPlan, OnFailure};
 use weft_engine::packet::plan::PacketPlan;
 use weft_engine::packet::{PacketConfig, PacketEngine};
 use weft_engine::recording::Recorder;
@@ -101,6 +101,13 @@ pub(super) struct Worker {
     polls: Vec<libc::pollfd>,
 }
 
+/// A device that is gone.
+struct Gone {
+    why: String,
+    /// When it is looked for next.
+    look_at: Time,
+}
+
 /// A port, as one worker has it.
 pub(super) struct Port {
     config: PortConfig,
@@ -115,6 +122,13 @@ pub(super) struct Port {
     /// What the owner has taken out of them.
     arriving: Taken,
     leaving: Taken,
+    /// What its links say is to be done without a device.
+    on_failure: Option<OnFailure>,
+    gone: Option<Gone>,
+    /// What devices that are gone have counted.
+    counted: DeviceCounters,
+    /// Frames dropped for want of a device.
+    lost: u64,
     /// What the device, or the owner, has no room for.
     waiting: Vec<Frame>,
     /// Where frames wait before they leave, and before the chains see them. The owner has them.
@@ -178,6 +192,9 @@ impl Worker {
             }
             moved += self.run_links(now)?;
             moved += self.send()?;
+            for (nth, port) in self.ports.iter_mut().enumerate() {
+                port.mend(nth as u16, now);
+            }
             self.hand_on_rows(now, false);
             if !self.read_mail()? {
                 return self.finish();
@@ -215,7 +232,7 @@ impl Worker {
                     Ok(_) => {}
                     Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
                     Err(error) if from.config.driver.is_file() => from.broken = Some(error.to_string()),
-                    Err(error) => return Err(from.failed(error)),
+                    Err(error) => from.fail(error, now)?,
                 }
                 if !self.batch.is_empty() {
                     moved += self.batch.len();
@@ -306,6 +323,8 @@ impl Worker {
         let now = clock::now();
         let mut released = Vec::new();
         for (nth, port) in self.ports.iter_mut().enumerate() {
+            let of_port = plans.iter().filter(|plan| usize::from(plan.port) == nth);
+            port.on_failure = of_port.filter_map(|plan| plan.on_failure).next();
             for ingress in [false, true] {
                 let meant = |plan: &&LinkPlan| usize::from(plan.port) == nth && plan.ingress == ingress;
                 let plan = plans.iter().find(meant);
@@ -362,7 +381,7 @@ impl Worker {
 
     /// What devices keep leaves.
     fn flush(&mut self) -> Result<(), PortError> {
-        for port in &mut self.ports {
+        for port in self.ports.iter_mut().filter(|port| port.gone.is_none()) {
             for queue in 0..port.queues.len() {
                 port.queues[queue].flush().map_err(|error| port.failed(error))?;
             }
@@ -422,10 +441,13 @@ impl Worker {
             no_later(since + ROWS_TIME_MAX);
         }
         for port in &self.ports {
-            if !port.waiting.is_empty() || port.arriving.has_frames() || port.leaving.has_frames() {
+            let is_tried = !port.waiting.is_empty() && port.gone.is_none();
+            if is_tried || port.arriving.has_frames() || port.leaving.has_frames() {
                 no_later(now + RETRY);
             }
-            [&port.egress, &port.ingress]
+            // What is held for want of a device has no time.
+            let egress = port.egress.as_ref().filter(|_| !port.is_holding());
+            [egress, port.ingress.as_ref()]
                 .into_iter()
                 .flatten()
                 .filter_map(Link::poll_timeout)
@@ -544,7 +566,11 @@ impl Port {
             ingress: None,
             has_egress: false,
             has_ingress: false,
+            on_failure: None,
+            gone: None,
+            counted: DeviceCounters::default(),
             full: 0,
+            lost: 0,
             broken: None,
         }
     }
@@ -584,6 +610,9 @@ impl Port {
     fn run_egress(&mut self, pool: &mut Pool, now: Time) -> Result<usize, PortError> {
         let Some(link) = &mut self.egress else { return Ok(0) };
         link.handle_timeout(pool, now);
+        if self.is_holding() {
+            return Ok(0);
+        }
         let mut moved = 0;
         // What the device has no room for waits in the link, where the queue can still drop it.
         while self.waiting.len() < BATCH_MAX {
@@ -604,7 +633,7 @@ impl Port {
 
     /// It is asked for frames now. A capture loses nothing by waiting for ports that are full.
     fn is_read(&self, has_waiting: bool) -> bool {
-        !(self.is_at_end() || has_waiting && self.config.driver.is_file())
+        !(self.gone.is_some() || self.is_at_end() || has_waiting && self.config.driver.is_file())
     }
 
     /// Sends what waits; how many frames left. Of the queues that the worker has, one is enough to leave by.
@@ -614,13 +643,23 @@ impl Port {
         {
             return Ok(gates.leaving.put(pool, &mut self.waiting));
         }
+        if self.gone.is_some() {
+            if !self.is_holding() {
+                self.lost += self.waiting.len() as u64;
+                self.waiting.drain(..).for_each(|frame| pool.give(frame));
+            }
+            return Ok(0);
+        }
         let mut moved = 0;
         while !self.waiting.is_empty() {
             match self.queues[0].send(pool, &mut self.waiting) {
                 Ok(0) => break,
                 Ok(n) => moved += n,
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-                Err(error) => return Err(self.failed(error)),
+                Err(error) => {
+                    self.fail(error, clock::now())?;
+                    return Ok(moved);
+                }
             }
         }
         // A file is written in pieces; an interface has its packets at once.
@@ -638,17 +677,51 @@ impl Port {
         }
     }
 
+    /// A device has failed. Where a link says what is to be done then, the port is without it from now on.
+    fn fail(&mut self, error: io::Error, now: Time) -> Result<(), PortError> {
+        if self.on_failure.is_none() {
+            return Err(self.failed(error));
+        }
+        self.gone = Some(Gone { why: error.to_string(), look_at: now + LOOK_EVERY });
+        Ok(())
+    }
+
+    /// What is to leave waits for the device to come back.
+    fn is_holding(&self) -> bool {
+        self.gone.is_some() && self.on_failure == Some(OnFailure::Hold)
+    }
+
+    /// Opens a device that is gone, if it is back and all of its queues are here.
+    fn mend(&mut self, nth: u16, now: Time) {
+        let Some(gone) = self.gone.as_mut().filter(|gone| gone.look_at <= now) else { return };
+        gone.look_at = now + LOOK_EVERY;
+        let queues = self.queues.len() as u16;
+        if self.gates.is_some() || queues == 0 {
+            return;
+        }
+        // Of a device that came back, what the one before has counted stays counted.
+        if let Ok(opened) = port::reopen(&self.config, nth, queues) {
+            for device in &mut self.queues {
+                self.counted.add(&device.counters());
+            }
+            self.queues = opened;
+            self.gone = None;
+        }
+    }
+
     fn failed(&self, error: io::Error) -> PortError {
         PortError { port: self.config.name.clone(), device: self.config.device.clone(), error }
     }
 
     fn report(&mut self) -> PortReport {
-        let mut device = DeviceCounters::default();
+        let mut device = self.counted;
         self.queues.iter_mut().for_each(|queue| device.add(&queue.counters()));
         PortReport {
             config: self.config.clone(),
             device,
             full: self.full,
+            lost: self.lost,
+            gone: self.gone.as_ref().map(|gone| (gone.why.clone(), self.on_failure)),
             ended: (self.is_owner && self.is_at_end()).then(|| self.broken.clone()),
         }
     }

@@ -175,7 +175,7 @@ pub enum QueueVerdict {
     },
 }
 
-/// `CREATE LINK name ON PORT port [RATE 'r'] QUEUE q (args);`
+/// `CREATE LINK name ON PORT port [INGRESS] [RATE 'r'] QUEUE q (args) [ON FAILURE HOLD];`
 #[derive(Clone, PartialEq, Debug)]
 pub struct Link {
     /// `OR REPLACE` was written.
@@ -190,6 +190,17 @@ pub struct Link {
     pub rate: Option<Expr>,
     /// The queue.
     pub queue: QueueUse,
+    /// `ON FAILURE HOLD`, `ON FAILURE DROP`
+    pub on_failure: Option<OnFailure>,
     /// The whole item.
     pub span: Span,
+}
+
+/// What a link does while its port has no device.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum OnFailure {
+    /// Packets wait until it is back, as many as the queue holds.
+    Hold,
+    /// Packets go as they come.
+    Drop,
 }

@@ -114,7 +114,7 @@ impl<'a> Queues<'a> {
         let levels = self.used(cx, &item.queue, &mut Vec::new())?;
         let queue = Queue { name: item.queue.queue.name.clone(), levels, span: item.queue.span };
         let (name, ingress) = (item.name.name.clone(), item.ingress.is_some());
-        Some(Link { name, port, ingress, rate, queue, span: item.span })
+        Some(Link { name, port, ingress, rate, queue, on_failure: item.on_failure, span: item.span })
     }
 
     fn used(&self, cx: &mut Cx<'_>, used: &QueueUse, within: &mut Vec<String>) -> Option<Vec<QueueLevel>> {

@@ -1,5 +1,6 @@
 //! Typed queues and links.
 
+use crate::ast::OnFailure;
 use crate::source::Span;
 
 /// A queue with values for its parameters: the levels of a tree.
@@ -366,6 +367,8 @@ pub struct Link {
     pub rate: Option<u64>,
     /// How packets wait.
     pub queue: Queue,
+    /// What it does while its port has no device; None: the node ends.
+    pub on_failure: Option<OnFailure>,
     /// The whole item.
     pub span: Span,
 }

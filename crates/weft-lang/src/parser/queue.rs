@@ -1,7 +1,7 @@
 //! Queues and links: `CREATE QUEUE`, `CREATE LINK`.
 
 use crate::ast::{
-    Item, Link, PartitionInto, Queue, QueueDecl, QueueEvent, QueueHandler, QueueLimit, QueueUse,
+    Item, Link, OnFailure, PartitionInto, Queue, QueueDecl, QueueEvent, QueueHandler, QueueLimit, QueueUse,
     QueueVerdict, StmtKind,
 };
 use crate::lexer::TokenKind;
@@ -93,9 +93,20 @@ impl Parser<'_> {
         self.layout.weak(self.index());
         self.clause("QUEUE", "a link says how its packets wait")?;
         let queue = self.queue_use()?;
+        self.layout.weak(self.index());
+        let on_failure = if self.eat_keyword("ON").is_some() { Some(self.without_device()?) } else { None };
         self.semicolon()?;
         let (or_replace, span) = (create.or_replace, self.span_from(create.start));
-        Ok(Item::Link(Link { or_replace, name, port, ingress, rate, queue, span }))
+        Ok(Item::Link(Link { or_replace, name, port, ingress, rate, queue, on_failure, span }))
+    }
+
+    fn without_device(&mut self) -> Parsed<OnFailure> {
+        self.keyword("FAILURE")?;
+        if self.eat_keyword("HOLD").is_some() {
+            return Ok(OnFailure::Hold);
+        }
+        self.clause("DROP", "a link whose device is gone holds packets or drops them")?;
+        Ok(OnFailure::Drop)
     }
 
     fn queue_use(&mut self) -> Parsed<QueueUse> {

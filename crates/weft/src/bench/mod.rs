@@ -13,6 +13,7 @@
 //! | `ports` | two namespaces through a node, with every driver |
 //! | `queue` | queue programs, beside disciplines written by hand |
 //! | `rpc` | a gRPC hop with and without a chain |
+//! | `shaping` | how well a link keeps its rate, and how late it lets packets go |
 //! | `sim` | the simulator of networks of packets |
 //! | `update` | ten changes of a network under load |
 //! | `memory` | a node that is idle, and one with idle connections |
@@ -33,6 +34,7 @@ mod process;
 mod queue;
 mod report;
 mod rpc;
+mod shaping;
 mod sim;
 mod twins;
 mod update;
@@ -93,6 +95,8 @@ enum Bench {
     Queue,
     /// A gRPC hop: direct, through Weft, and through Weft with a chain
     Rpc,
+    /// A link between two namespaces: how well it keeps its rate, and how late packets leave; needs root
+    Shaping,
     /// The simulator: packets a second of one core
     Sim,
     /// Ten changes of a network while 128 calls are in flight
@@ -144,6 +148,7 @@ pub(crate) fn run(args: &BenchArgs) -> Result<(), Fault> {
         Bench::Ports => ports::run(args.quick, args.workers),
         Bench::Queue => Ok(queue::run(args.quick)),
         Bench::Rpc => rpc::run(args.quick),
+        Bench::Shaping => shaping::run(args.quick),
         Bench::Sim => Ok(sim::run(args.quick)),
         Bench::Update => update::run(args.quick),
         Bench::Memory => memory::run(args.quick),

@@ -7,17 +7,20 @@ use crate::compile::{at_fault, check_files};
 use crate::fault::Fault;
 use crate::live::Live;
 use crate::open_files;
-use crate::running::{Health, Running, Start, device_of};
+use crate::running::{Health, Running, Start, device_of, gone};
 use crate::signals;
 use crate::source::{Files, require};
+use std::collections::BTreeMap;
 use std::io::IsTerminal as _;
 use std::sync::mpsc::{Receiver, RecvTimeoutError};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 use weft_lang::diagnostic::render_all;
 use weft_lang::hir::Network;
 
 /// How often a running command looks around.
 pub(super) const LOOK_EVERY: Duration = Duration::from_millis(100);
+/// How often it looks whether devices are there.
+const DEVICES_EVERY: Duration = Duration::from_millis(500);
 
 /// A network that runs, with its admin endpoint.
 pub(super) struct Started {
@@ -36,7 +39,9 @@ pub(crate) fn run(args: &RunArgs) -> Result<(), Fault> {
         When::Always => true,
         When::Never => false,
     };
+    let mut devices = Devices::default();
     let watched = watch(&running, &stop, |running| {
+        devices.look(running).iter().for_each(|line| live.say(line));
         if shows_table {
             live.tick(running, None);
         }
@@ -70,6 +75,40 @@ pub(crate) fn run(args: &RunArgs) -> Result<(), Fault> {
         live.say(&cut(stopped.calls_cut as u64, args.grace));
     }
     if stopped.is_clean { Ok(()) } else { Err(Fault::environment("a worker did not end well")) }
+}
+
+/// Devices that are gone, as far as that was told.
+#[derive(Default)]
+struct Devices {
+    next: Option<Instant>,
+    gone: BTreeMap<String, String>,
+}
+
+impl Devices {
+    /// What is to be told of devices that have gone or come back since.
+    fn look(&mut self, running: &Running) -> Vec<String> {
+        let now = Instant::now();
+        if self.next.is_some_and(|next| now < next) || running.ports().is_empty() {
+            return Vec::new();
+        }
+        self.next = Some(now + DEVICES_EVERY);
+        let packets = running.stats().and_then(|stats| stats.packets).unwrap_or_default();
+        let mut told = Vec::new();
+        for port in &packets.ports {
+            let name = &port.config.name;
+            match gone(port) {
+                Some(why) if self.gone.get(name) != Some(&why) => {
+                    told.push(format!("port `{name}`: {why}"));
+                    self.gone.insert(name.clone(), why);
+                }
+                None if self.gone.remove(name).is_some() => {
+                    told.push(format!("port `{name}`: `{}` is back", port.config.device));
+                }
+                _ => {}
+            }
+        }
+        told
+    }
 }
 
 /// That calls have got no more time than they were promised is no failure, but is not kept silent.

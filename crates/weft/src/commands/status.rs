@@ -183,6 +183,7 @@ fn packets(carried: &Packets) -> String {
     for port in &carried.ports {
         let mut notes: Vec<_> =
             port.dropped.iter().map(|(reason, n)| format!("{} {reason}", grouped(*n))).collect();
+        notes.extend(port.broken.clone().filter(|_| !port.is_ended));
         notes.extend(port.is_ended.then(|| port.broken.clone().unwrap_or_else(|| "at its end".to_owned())));
         let (name, device) = (port.name.clone(), port.device.clone());
         ports.row(vec![name, device, grouped(port.received), grouped(port.sent), notes.join(", ")]);

@@ -1,6 +1,6 @@
 //! Tables of a node that runs: asked, changed, and rebuilt in the background.
 
-use super::{Control, Parts, Refusal, Running, lock, node_fault, system, unwell};
+use super::{Control, Parts, Refusal, Running, alter, lock, node_fault, system, unwell};
 use std::net::{Ipv4Addr, Ipv6Addr};
 use std::sync::mpsc::{Receiver, RecvTimeoutError};
 use std::sync::{Arc, Weak};
@@ -27,6 +27,9 @@ const UNQUIET_MAX: Duration = Duration::from_secs(10);
 impl Running {
     /// Carries out statements on tables, one after the other.
     pub(crate) fn query(&self, text: &str) -> Result<Vec<Answer>, Refusal> {
+        if alter::is_alter(text) {
+            return self.alter(text);
+        }
         // Asked before the program is held: the workers answer for themselves.
         let status = self.status().unwrap_or_default();
         let mut control = lock(&self.parts.control);

@@ -62,14 +62,19 @@ impl World {
     fn new() -> Option<Self> {
         let world = Self::bare()?;
         for (end, name, inner) in [(&world.a, "a", "to_a"), (&world.b, "b", "to_b")] {
-            within(&world.middle, || {
-                interface::make_veth(inner, name).expect("root may");
-                interface::set_up(inner, true).expect("it is there");
-                interface::move_to(name, end).expect("root may");
-            });
+            world.pair(end, name, inner);
         }
         world.give_addresses();
         Some(world)
+    }
+
+    /// Joins an end and the middle.
+    fn pair(&self, end: &Namespace, name: &str, inner: &str) {
+        within(&self.middle, || {
+            interface::make_veth(inner, name).expect("root may");
+            interface::set_up(inner, true).expect("it is there");
+            interface::move_to(name, end).expect("root may");
+        });
     }
 
     /// Gives addresses to the devices of the ends, which are there.
@@ -385,6 +390,69 @@ fn a_device_that_is_not_there_is_the_machines_fault() {
     let (status, told) = node.await_end();
     assert_eq!(status, Some(3), "{told}");
     assert!(told.contains("port `right`: `to_b` has failed: No such device"), "{told}");
+}
+
+/// A link whose interface goes would take the node with it, or lose what it was told to hold, without a word; and a
+/// queue could not be changed without an editor.
+#[test]
+fn a_link_without_its_device_holds_or_drops_and_says_so() {
+    let folder = Folder::new();
+    for done in ["HOLD", "DROP"] {
+        // A new one: the ends of the other know the address of a device that is gone.
+        let Some(world) = World::new() else { return };
+        let link = format!("CREATE LINK wan ON PORT right RATE '1 Mbit/s' QUEUE fifo ON FAILURE {done};");
+        let program = format!("IMPORT 'library/queues/fifo.weft';\n{NETWORK}{link}\n");
+        let node = world.run(&folder, &folder.write("network.weft", &program));
+        let (a, b) = (udp(&world.a, ADDRESS_A, 0), udp(&world.b, ADDRESS_B, 7_000));
+        exchange(&a, &b, b"hello");
+        within(&world.middle, || interface::remove("to_b").expect("it is there"));
+        let await_status = |is_meant: &dyn Fn(&Value, &Value) -> bool| {
+            let until = Instant::now() + WAIT;
+            loop {
+                let status = world.status(&folder, &node);
+                if is_meant(&status["packets"]["ports"][1], &status["packets"]["links"][0]) {
+                    return status;
+                }
+                assert!(Instant::now() < until, "{status}");
+                std::thread::sleep(Duration::from_millis(50));
+            }
+        };
+        await_status(&|port, _| port["broken"].as_str().is_some_and(|why| why.contains("`to_b` is gone")));
+        let send = || assert_eq!(a.send_to(b"later", (ADDRESS_B, 7_000)).expect("it leaves"), 5);
+        (0..3).for_each(|_| send());
+        if done == "HOLD" {
+            // The machine has things of its own to say besides.
+            let holds = |link: &Value| link["queued"].as_u64() >= Some(3);
+            await_status(&|_, link| holds(link));
+            let alter = "ALTER LINK wan USE QUEUE codel (target = '20 ms') KEEP PACKETS";
+            let mut query = weft(&folder);
+            query.args(["query", alter, "--admin", &node.admin, "-o", "json"]);
+            let altered = within(&world.middle, || output(&mut query));
+            let told: Value = serde_json::from_slice(&altered.stdout)
+                .unwrap_or_else(|_| panic!("{}", String::from_utf8_lossy(&altered.stderr)));
+            assert!(told[0]["rows"][0][2].as_u64() >= Some(3), "{told}");
+            await_status(&|_, link| link["queue"] == "codel" && holds(link));
+        } else {
+            await_status(&|port, _| port["dropped"]["device_gone"].as_u64() >= Some(3));
+        }
+        drop(b);
+        world.pair(&world.b, "b", "to_b");
+        within(&world.b, || {
+            interface::add_address("b", IpAddr::V4(ADDRESS_B), 24).expect("root may");
+            interface::set_up("b", true).expect("it is there");
+        });
+        let back = await_status(&|port, link| port["broken"].is_null() && link["queued"] == 0);
+        // Of CoDel, what has waited for so long leaves all the same while it is only one burst.
+        let sent = back["packets"]["ports"][1]["sent"].as_u64().expect("a number");
+        send();
+        await_status(&|port, _| port["sent"].as_u64() > Some(sent));
+        assert!(sent >= if done == "HOLD" { 4 } else { 1 }, "{back}");
+        let (status, told) = node.stop_and_hear();
+        assert_eq!(status, Some(0), "{told}");
+        let kept = if done == "HOLD" { "held" } else { "dropped" };
+        assert!(told.contains("port `right`: `to_b` is gone") && told.contains(kept), "{told}");
+        assert!(told.contains("`to_b` is back"), "{told}");
+    }
 }
 
 /// If this failed, what leaves to a capture would be lost, or a capture at its end would take the node with it.

@@ -14,8 +14,9 @@ use std::time::Duration;
 use super::progress;
 use super::report::{Report, Row};
 use super::rpc::Folder;
+pub(super) use traffic::check;
 use traffic::{Flood, flood, ping, transfer};
-use world::{Case, Middle, Port, World};
+pub(super) use world::{Case, End, Middle, Port, World};
 
 /// Four elements of `packets/simple.weft`: the chain of four network functions.
 const FOUR: &str = "count -> check -> count AS c3 -> check AS c4";
@@ -73,7 +74,7 @@ pub(super) fn run(quick: bool, workers: u16) -> Result<Report, String> {
     let mut failures = Vec::new();
     let mut worlds = Vec::new();
     for case in &CASES {
-        match World::new(case, &folder, workers).and_then(|world| traffic::check(&world).map(|()| world)) {
+        match World::new(case, &folder, workers).and_then(|world| check(&world).map(|()| world)) {
             Ok(world) => worlds.push((case, world, Vec::new())),
             Err(why) => failures.push(format!("{}: {why}", case.name)),
         }

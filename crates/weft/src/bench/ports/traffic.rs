@@ -39,7 +39,7 @@ pub(super) struct Flood {
 ///
 /// # Errors
 /// It does not.
-pub(super) fn check(world: &World) -> Result<(), String> {
+pub(in crate::bench) fn check(world: &World) -> Result<(), String> {
     ping(world, FIRST_PINGS).map(drop)
 }
 

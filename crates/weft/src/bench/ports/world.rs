@@ -22,18 +22,18 @@ const MIDDLES_PREFIX: u8 = 24;
 
 /// A way from one namespace to the other.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Case {
-    pub(super) name: &'static str,
+pub(in crate::bench) struct Case {
+    pub(in crate::bench) name: &'static str,
     /// What the ends are joined to.
-    pub(super) ports: [Port; 2],
-    pub(super) middle: Middle,
+    pub(in crate::bench) ports: [Port; 2],
+    pub(in crate::bench) middle: Middle,
     /// Both ends send.
-    pub(super) is_both_ways: bool,
+    pub(in crate::bench) is_both_ways: bool,
 }
 
 /// What joins an end to the middle.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Port {
+pub(in crate::bench) enum Port {
     /// A veth pair, and packet sockets.
     Packet,
     /// A veth pair, and XDP sockets.
@@ -44,7 +44,7 @@ pub(super) enum Port {
 
 /// What is between the ends.
 #[derive(Clone, Copy, Debug)]
-pub(super) enum Middle {
+pub(in crate::bench) enum Middle {
     /// Nothing: they are the ends of one veth pair.
     Wire,
     /// The kernel routes.
@@ -54,6 +54,11 @@ pub(super) enum Middle {
         /// `a -> b`
         stages: &'static str,
     },
+    /// A node with a link on the port `right`.
+    Shaped {
+        /// `CREATE LINK out ON PORT right ...;`, with a queue `fifo`
+        link: &'static str,
+    },
     /// A node that hands all packets to a machine behind two TAP devices, which routes them back to it.
     Machine {
         /// As above, on the way to the machine and on the way from it.
@@ -62,17 +67,17 @@ pub(super) enum Middle {
 }
 
 /// One end.
-pub(super) struct End {
-    pub(super) namespace: Namespace,
-    pub(super) device: &'static str,
-    pub(super) address: Ipv4Addr,
+pub(in crate::bench) struct End {
+    pub(in crate::bench) namespace: Namespace,
+    pub(in crate::bench) device: &'static str,
+    pub(in crate::bench) address: Ipv4Addr,
 }
 
 /// Two ends with a way between them.
-pub(super) struct World {
-    pub(super) ends: [End; 2],
-    pub(super) node: Option<Running>,
-    pub(super) is_both_ways: bool,
+pub(in crate::bench) struct World {
+    pub(in crate::bench) ends: [End; 2],
+    pub(in crate::bench) node: Option<Running>,
+    pub(in crate::bench) is_both_ways: bool,
     // What stands between lives as long as its namespaces do.
     _between: Vec<Namespace>,
 }
@@ -80,7 +85,7 @@ pub(super) struct World {
 impl World {
     /// # Errors
     /// It is not permitted, or the node does not start.
-    pub(super) fn new(case: &Case, folder: &Folder, workers: u16) -> Result<Self, String> {
+    pub(in crate::bench) fn new(case: &Case, folder: &Folder, workers: u16) -> Result<Self, String> {
         let end = |address, device| make().map(|namespace| End { namespace, device, address });
         let ends: [End; 2] = [end(ENDS[0], "a")?, end(ENDS[1], "b")?];
         let middle = make()?;
@@ -101,6 +106,11 @@ impl World {
             Middle::Node { stages } => {
                 let program = world.program(case, stages, None);
                 world.node = Some(start(&middle, folder, (case.name, workers), &program)?);
+            }
+            Middle::Shaped { link } => {
+                let program =
+                    format!("IMPORT 'library/queues/fifo.weft';\n{}{link}\n", world.program(case, "", None));
+                world.node = Some(start(&middle, folder, ("shaped", workers), &program)?);
             }
             Middle::Machine { stages } => {
                 let machine = make()?;
@@ -152,7 +162,7 @@ impl World {
 
 impl End {
     /// Does something in its namespace.
-    pub(super) fn within<R: Send>(
+    pub(in crate::bench) fn within<R: Send>(
         &self,
         work: impl FnOnce() -> Result<R, OpenError> + Send,
     ) -> Result<R, String> {

@@ -1,0 +1,85 @@
+//! Datagrams with the time at which the kernel saw them come in, for measurements.
+
+#![expect(unsafe_code, reason = "the standard library does not give what stands beside a datagram")]
+
+use super::sys;
+use core::mem::{MaybeUninit, size_of};
+use core::ptr;
+use std::io;
+use std::net::UdpSocket;
+use std::os::fd::{AsRawFd as _, OwnedFd};
+use weft_core::Time;
+
+/// A socket whose datagrams are stamped by the kernel.
+#[derive(Debug)]
+pub struct StampedSocket(OwnedFd);
+
+impl StampedSocket {
+    /// Has the kernel stamp what a socket gets.
+    ///
+    /// # Errors
+    /// The system's.
+    pub fn new(socket: UdpSocket) -> io::Result<Self> {
+        let socket = OwnedFd::from(socket);
+        sys::set_option(&socket, libc::SOL_SOCKET, libc::SO_TIMESTAMPNS, &1_i32)?;
+        Ok(Self(socket))
+    }
+
+    /// The next datagram, cut to the buffer: its bytes, and when it came in by the clock of the machine.
+    ///
+    /// # Errors
+    /// The system's; as of the socket, that none came in time.
+    pub fn receive(&self, buffer: &mut [u8]) -> io::Result<(usize, Time)> {
+        // Room for one stamp, aligned as its header.
+        let mut control = [0_u64; 8];
+        let mut piece = libc::iovec { iov_base: buffer.as_mut_ptr().cast(), iov_len: buffer.len() };
+        // SAFETY: zeros are a value of the structure: no address, no pieces.
+        let mut message: libc::msghdr = unsafe { MaybeUninit::zeroed().assume_init() };
+        message.msg_iov = &raw mut piece;
+        message.msg_iovlen = 1;
+        message.msg_control = control.as_mut_ptr().cast();
+        message.msg_controllen = size_of_val(&control) as _;
+        // SAFETY: the message points to one piece and to the room beside it, both of which are writable.
+        let n = unsafe { libc::recvmsg(self.0.as_raw_fd(), &raw mut message, 0) };
+        if n < 0 {
+            return Err(io::Error::last_os_error());
+        }
+        Ok((n as usize, stamp(&message).unwrap_or_default()))
+    }
+}
+
+/// The stamp beside a datagram.
+fn stamp(message: &libc::msghdr) -> Option<Time> {
+    // SAFETY: the kernel has filled in the message, whose room lives; the header is within it or null.
+    let header = unsafe { libc::CMSG_FIRSTHDR(message).as_ref() }?;
+    let has_room = header.cmsg_len as usize >= size_of::<libc::cmsghdr>() + size_of::<libc::timespec>();
+    if (header.cmsg_level, header.cmsg_type) != (libc::SOL_SOCKET, libc::SO_TIMESTAMPNS) || !has_room {
+        return None;
+    }
+    // SAFETY: the header says that a time stands behind it; it is read wherever it is aligned.
+    let time = unsafe { ptr::read_unaligned(libc::CMSG_DATA(header).cast::<libc::timespec>()) };
+    Some(Time(time.tv_sec as i64 * 1_000_000_000 + time.tv_nsec as i64))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A measurement would be of nothing.
+    #[test]
+    fn a_datagram_has_the_time_at_which_it_came() {
+        let socket = UdpSocket::bind("127.0.0.1:0").expect("a port is free");
+        let to = socket.local_addr().expect("it is bound");
+        let stamped = StampedSocket::new(socket).expect("any kernel does");
+        let from = UdpSocket::bind("127.0.0.1:0").expect("a port is free");
+        let mut last = Time::default();
+        for text in [&b"one"[..], b"longer than the room"] {
+            from.send_to(text, to).expect("it leaves");
+            let mut buffer = [0; 8];
+            let (n, at) = stamped.receive(&mut buffer).expect("it comes");
+            assert_eq!(&buffer[..n], &text[..n]);
+            assert!(at > last, "{at:?}");
+            last = at;
+        }
+    }
+}

@@ -1,0 +1,196 @@
+//! Shaping on a real link: how well a link keeps its rate, and how late it lets packets go.
+//!
+//! One namespace sends more than a link carries through a node to another, where the kernel stamps what arrives. Within
+//! each second the stamps are held against a link that never is late: its packets are a packet's time apart.
+
+use std::io::ErrorKind;
+use std::net::UdpSocket;
+use std::time::{Duration, Instant};
+
+use weft_io::packet::stamp::StampedSocket;
+
+use super::ports::{Case, End, Middle, Port, World, check};
+use super::report::{Report, Row};
+use super::rpc::Folder;
+
+/// Where datagrams go.
+const DISCARD: u16 = 9;
+/// Bytes of a datagram, and of the headers in front of it: as many as an interface carries.
+const DATAGRAM_BYTES: usize = 1472;
+const FRAME_BYTES: usize = DATAGRAM_BYTES + 42;
+/// So much more is sent than the link carries.
+const LOAD: f64 = 1.25;
+/// Datagrams leave in bursts of so long.
+const BURST: Duration = Duration::from_micros(500);
+/// What comes first is not measured: queues fill, addresses are learnt.
+const WARM_UP_NS: i64 = 300_000_000;
+const SECOND_NS: i64 = 1_000_000_000;
+/// After this time nothing comes any more.
+const WAIT: Duration = Duration::from_millis(500);
+
+/// What is asked for: within a thousandth of the rate, 99 in 100 packets no later than 200 microseconds.
+const GOAL: &str = "goal, on a machine that does nothing else: rate within 0.1 % over a second, 99 in 100 packets of \
+                    1 Gbit/s no later than 200 us";
+
+/// A link, as the program has it.
+struct Shaped {
+    name: &'static str,
+    bits_per_s: u64,
+    link: &'static str,
+}
+
+const LINKS: [Shaped; 3] = [
+    Shaped {
+        name: "10 Mbit/s",
+        bits_per_s: 10_000_000,
+        link: "CREATE LINK out ON PORT right RATE '10 Mbit/s' QUEUE fifo;",
+    },
+    Shaped {
+        name: "100 Mbit/s",
+        bits_per_s: 100_000_000,
+        link: "CREATE LINK out ON PORT right RATE '100 Mbit/s' QUEUE fifo;",
+    },
+    Shaped {
+        name: "1 Gbit/s",
+        bits_per_s: 1_000_000_000,
+        link: "CREATE LINK out ON PORT right RATE '1 Gbit/s' QUEUE fifo;",
+    },
+];
+
+/// What one second showed.
+struct Second {
+    rate_error_percent: f64,
+    late_us_p50: f64,
+    late_us_p99: f64,
+}
+
+pub(super) fn run(quick: bool) -> Result<Report, String> {
+    let seconds = if quick { 2 } else { 10 };
+    let (mut rows, mut failures) = (Vec::new(), Vec::new());
+    let folder = Folder::new()?;
+    for shaped in &LINKS {
+        let case = Case {
+            name: shaped.name,
+            ports: [Port::Packet; 2],
+            middle: Middle::Shaped { link: shaped.link },
+            is_both_ways: false,
+        };
+        let world = World::new(&case, &folder, 1)?;
+        check(&world)?;
+        let stamps = stamps(&world, shaped.bits_per_s, seconds)?;
+        let seen = seconds_of(&stamps, shaped.bits_per_s);
+        if seen.is_empty() {
+            failures.push(format!("{}: {} packets arrived, which is no second", shaped.name, stamps.len()));
+            continue;
+        }
+        let mut row = |metric, unit, value: fn(&Second) -> f64| {
+            let samples: Vec<f64> = seen.iter().map(value).collect();
+            rows.push(Row::new(shaped.name, metric, unit, &samples));
+        };
+        row("rate error", "%", |second| second.rate_error_percent);
+        row("late p50", "us", |second| second.late_us_p50);
+        row("late p99", "us", |second| second.late_us_p99);
+    }
+    Ok(Report { bench: "shaping", rows, notes: vec![GOAL.to_owned()], failures })
+}
+
+/// When packets arrived behind the link, in nanoseconds.
+fn stamps(world: &World, bits_per_s: u64, seconds: u64) -> Result<Vec<i64>, String> {
+    let [a, b] = &world.ends;
+    let (from, to) = (socket(a, 0)?, socket(b, DISCARD)?);
+    let address = to.local_addr().map_err(|error| error.to_string())?;
+    to.set_read_timeout(Some(WAIT)).map_err(|error| error.to_string())?;
+    let to = StampedSocket::new(to).map_err(|error| error.to_string())?;
+    let time = Duration::from_secs(seconds) + Duration::from_nanos(WARM_UP_NS as u64 * 2);
+    std::thread::scope(|scope| {
+        let receiver = scope.spawn(move || {
+            let mut stamps =
+                Vec::with_capacity((bits_per_s / (FRAME_BYTES as u64 * 8) * (seconds + 1)) as usize);
+            loop {
+                match to.receive(&mut [0; 64]) {
+                    Ok((_, at)) => stamps.push(at.0),
+                    Err(error) if error.kind() == ErrorKind::Interrupted => {}
+                    // Nothing has come for so long: it is over, or has not begun, which shows in the figures.
+                    Err(_) => return stamps,
+                }
+            }
+        });
+        let bytes = vec![0; DATAGRAM_BYTES];
+        let a_burst = LOAD * bits_per_s as f64 * BURST.as_secs_f64() / (FRAME_BYTES * 8) as f64;
+        let (begun, mut sent) = (Instant::now(), 0_u64);
+        while begun.elapsed() < time {
+            let due = (begun.elapsed().as_secs_f64() / BURST.as_secs_f64() * a_burst) as u64 + 1;
+            while sent < due {
+                // What the machine has no room for would have been dropped by the link.
+                let _ = from.send_to(&bytes, address);
+                sent += 1;
+            }
+            std::thread::sleep(BURST);
+        }
+        receiver.join().map_err(|_| "the receiver has failed".to_owned())
+    })
+}
+
+fn socket(end: &End, port: u16) -> Result<UdpSocket, String> {
+    let bound = end.namespace.run(|| UdpSocket::bind((end.address, port)));
+    bound.map_err(|error| error.to_string())?.map_err(|error| error.to_string())
+}
+
+/// What each whole second showed.
+fn seconds_of(stamps: &[i64], bits_per_s: u64) -> Vec<Second> {
+    let frame_ns = (FRAME_BYTES * 8) as f64 * 1e9 / bits_per_s as f64;
+    let Some(first) = stamps.first().map(|first| first + WARM_UP_NS) else { return Vec::new() };
+    let mut stamps = stamps;
+    let mut seconds = Vec::new();
+    for nth in 0.. {
+        let begun = first + nth * SECOND_NS;
+        stamps = &stamps[stamps.partition_point(|at| *at < begun)..];
+        let n = stamps.partition_point(|at| *at < begun + SECOND_NS);
+        // The last one is not whole.
+        if n == stamps.len() || n < 2 {
+            break;
+        }
+        seconds.push(second(&stamps[..=n], frame_ns));
+    }
+    seconds
+}
+
+/// Of the packets of a second, and the first behind them.
+fn second(stamps: &[i64], frame_ns: f64) -> Second {
+    let passed = (stamps[stamps.len() - 1] - stamps[0]) as f64;
+    let meant = (stamps.len() - 1) as f64 * frame_ns;
+    let offset = |(nth, at): (usize, &i64)| (at - stamps[0]) as f64 - nth as f64 * frame_ns;
+    let mut late: Vec<f64> = stamps.iter().enumerate().map(offset).collect();
+    late.sort_by(f64::total_cmp);
+    // The one that was least late is taken for punctual.
+    let at = |share: f64| (late[((late.len() - 1) as f64 * share) as usize] - late[0]) / 1e3;
+    Second {
+        rate_error_percent: (meant / passed - 1.0).abs() * 100.0,
+        late_us_p50: at(0.5),
+        late_us_p99: at(0.99),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A link that is too fast or that stutters would be told to be exact.
+    #[test]
+    fn stamps_are_held_against_a_link_that_is_never_late() {
+        let bits = (FRAME_BYTES * 8) as u64;
+        // A frame each millisecond, for three seconds and a half.
+        let exact: Vec<i64> = (0..3_800).map(|nth| nth * 1_000_000).collect();
+        let seen = seconds_of(&exact, bits * 1_000);
+        assert_eq!(seen.len(), 3);
+        assert!(seen.iter().all(|one| one.rate_error_percent < 1e-9 && one.late_us_p99 < 1e-6));
+        let fast = seconds_of(&exact, bits * 990);
+        assert!((fast[0].rate_error_percent - 100.0 / 99.0).abs() < 0.01, "{}", fast[0].rate_error_percent);
+        // Each fourth is a tenth of a millisecond late.
+        let late: Vec<i64> =
+            exact.iter().enumerate().map(|(nth, at)| at + i64::from(nth % 4 == 3) * 100_000).collect();
+        let seen = seconds_of(&late, bits * 1_000);
+        assert!((seen[1].late_us_p99 - 100.0).abs() < 1e-6 && seen[1].late_us_p50 < 1e-6);
+        assert!(seconds_of(&[], bits).is_empty() && seconds_of(&[1], bits).is_empty());
+    }
+}

@@ -1,0 +1,143 @@
+//! `ALTER LINK wan USE QUEUE codel (target = '10 ms') KEEP PACKETS`: the program of a node with another queue at a
+//! link.
+//!
+//! It is the program that is changed, as if somebody had edited it and applied it: the node tells it from then on.
+
+use super::{Refusal, Running, lock};
+use crate::library;
+use weft_api::{Answer, AtFault, Bundle, Refused};
+
+/// What the statement looks like.
+const FORM: &str = "ALTER LINK wan USE QUEUE codel (target = '10 ms') KEEP PACKETS";
+
+/// The statement.
+#[derive(Debug, PartialEq, Eq)]
+struct Alter<'t> {
+    link: &'t str,
+    /// As a link names it.
+    queue: &'t str,
+}
+
+/// Whether a text is an ALTER.
+pub(super) fn is_alter(text: &str) -> bool {
+    text.split_ascii_whitespace().next().is_some_and(|word| word.eq_ignore_ascii_case("ALTER"))
+}
+
+impl Running {
+    /// Carries out an ALTER LINK.
+    pub(super) fn alter(&self, text: &str) -> Result<Vec<Answer>, Refusal> {
+        let refuse = |text: String| {
+            let version = lock(&self.parts.control).compiler.version();
+            let diagnostics = serde_json::Value::Array(Vec::new());
+            let text = format!("error: {text}\n");
+            Refusal::Refused(Refused { text, diagnostics, version, at_fault: AtFault::Program })
+        };
+        let alter = parse(text).map_err(refuse)?;
+        let program = self.altered(&alter).map_err(refuse)?;
+        let before = self.link(alter.link);
+        let applied = self.apply(program, false)?;
+        let after = self.link(alter.link);
+        let refused = after.1.saturating_sub(before.1);
+        let columns = ["link", "queue", "kept", "refused", "version"].map(str::to_owned).into();
+        let kept = before.0.saturating_sub(refused);
+        let row =
+            vec![alter.link.into(), alter.queue.into(), kept.into(), refused.into(), applied.version.into()];
+        let visible_ms = applied.total_ms;
+        Ok(vec![Answer { columns, rows: vec![row], visible_ms, ..Answer::default() }])
+    }
+
+    /// How many packets wait in a link, and how many were refused by new queues.
+    fn link(&self, name: &str) -> (u64, u64) {
+        let links = self.status().and_then(|status| status.packets).map(|packets| packets.links);
+        let link = links.into_iter().flatten().find(|link| link.name == name);
+        link.map_or((0, 0), |link| (link.queued, link.swap_overflow))
+    }
+
+    /// The program that runs with another queue at a link.
+    fn altered(&self, alter: &Alter<'_>) -> Result<Bundle, String> {
+        let mut program = self.program();
+        let control = lock(&self.parts.control);
+        let links = &control.network.links;
+        let Some(link) = links.iter().find(|link| link.name == alter.link) else {
+            let names: Vec<&str> = links.iter().map(|link| link.name.as_str()).collect();
+            let has = if names.is_empty() { "none".to_owned() } else { names.join(", ") };
+            return Err(format!("there is no link `{}`; the node has {has}", alter.link));
+        };
+        let span = link.queue.span;
+        let file = control.sources.file(span.file).name();
+        let text = program.files.get_mut(file).ok_or_else(|| format!("the node does not have `{file}`"))?;
+        text.replace_range(span.start as usize..span.end as usize, alter.queue);
+        let name = alter.queue.split(|c: char| c == '(' || c.is_whitespace()).next().unwrap_or_default();
+        let import = format!("library/queues/{name}.weft");
+        let is_known = control.network.queues.iter().any(|queue| queue.name == name);
+        if !is_known && library::text(&import).is_some() {
+            text.insert_str(0, &format!("IMPORT '{import}';\n"));
+        }
+        Ok(program)
+    }
+}
+
+fn parse(text: &str) -> Result<Alter<'_>, String> {
+    let wrong = || format!("an ALTER is like `{FORM};`");
+    let text = text.trim().trim_end_matches(';').trim_end();
+    let (rest, words) = (text, ["ALTER", "LINK"]);
+    let rest = words.iter().try_fold(rest, |rest, word| after(rest, word)).ok_or_else(wrong)?;
+    let end = rest.find(char::is_whitespace).ok_or_else(wrong)?;
+    let (link, rest) = rest.split_at(end);
+    let rest = ["USE", "QUEUE"].iter().try_fold(rest, |rest, word| after(rest, word)).ok_or_else(wrong)?;
+    let queue = ["PACKETS", "KEEP"].iter().try_fold(rest, |rest, word| before(rest, word));
+    let queue = queue.ok_or_else(|| {
+        "packets that wait are kept in any case: write `KEEP PACKETS` behind the queue".to_owned()
+    })?;
+    // What stands there goes into a program: it is one queue and no more.
+    if queue.is_empty() || queue.contains(';') {
+        return Err(wrong());
+    }
+    Ok(Alter { link, queue })
+}
+
+/// What stands behind a word at the beginning.
+fn after<'t>(text: &'t str, word: &str) -> Option<&'t str> {
+    let text = text.trim_start();
+    let head = text.get(..word.len()).filter(|head| head.eq_ignore_ascii_case(word))?;
+    text[head.len()..].strip_prefix(char::is_whitespace).map(str::trim_start)
+}
+
+/// What stands in front of a word at the end.
+fn before<'t>(text: &'t str, word: &str) -> Option<&'t str> {
+    let text = text.trim_end();
+    let at = text.len().checked_sub(word.len())?;
+    text.get(at..).filter(|tail| tail.eq_ignore_ascii_case(word))?;
+    text[..at].strip_suffix(|c: char| c.is_whitespace() || c == ')').map(|rest| {
+        // A parenthesis in front of it belongs to the queue.
+        if text[..at].ends_with(')') { &text[..at] } else { rest.trim_end() }
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A link would get another queue than was asked for, or a part of the program that nobody meant.
+    #[test]
+    fn a_statement_names_one_link_and_one_queue() {
+        let one = |link, queue| Ok(Alter { link, queue });
+        assert_eq!(parse("ALTER LINK wan USE QUEUE codel KEEP PACKETS"), one("wan", "codel"));
+        let args = "alter link w use queue codel (target = '1 ms') keep packets ;";
+        assert_eq!(parse(args), one("w", "codel (target = '1 ms')"));
+        assert_eq!(parse("ALTER LINK w USE QUEUE a (b = 1)KEEP PACKETS"), one("w", "a (b = 1)"));
+        for wrong in [
+            "ALTER",
+            "ALTER LINK",
+            "ALTER LINK w USE QUEUE KEEP PACKETS",
+            "ALTER LINK w USE codel KEEP PACKETS",
+            "ALTER LINK w USE QUEUE codel",
+            "ALTER LINKw USE QUEUE codel KEEP PACKETS",
+            "ALTER LINK w USE QUEUE codel; DROP TABLE t; x KEEP PACKETS",
+            "ALTER LINK w\u{e9} USE QUEUE \u{e9}KEEP PACKETS",
+        ] {
+            assert!(parse(wrong).is_err(), "{wrong}");
+        }
+        assert!(is_alter(" alter x") && !is_alter("SELECT 1") && !is_alter(""));
+    }
+}
