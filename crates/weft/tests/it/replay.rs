@@ -143,15 +143,31 @@ fn rules_about_ports_hold_for_fragments() {
     let late = [&open[1], &open[2], &closed[2], &closed[0], &open[0], &closed[1]].map(Clone::clone);
     let mut over = open.clone();
     over[1] = fragments(80, 1, 3_000, 1_400)[1].clone();
+    // The ports are asked for by a condition, and again behind a change of headers.
+    let tagged = NETWORK
+        .replace("SET udp.dst_port = 5353;", "DROP;")
+        .replace(
+            "CREATE CHAIN",
+            "CREATE ELEMENT tag ON packet AS ON PACKET PUSH vlan (id = 7); END;\nCREATE CHAIN",
+        )
+        .replace("-> lan AS hop", "-> lan WHEN udp.src_port = 1000 AS tag -> hop");
+    let tagged = folder.write("tagged.weft", &tagged);
     for backend in ["jit", "interp"] {
-        let replay = |packets: &[Vec<u8>]| -> serde_json::Value {
+        let replay_by = |program: &Path, packets: &[Vec<u8>]| -> serde_json::Value {
             capture(&path, packets);
             let mut replay = weft(&folder);
-            replay.arg("replay").arg(&program).arg("--in").arg(&path);
+            replay.arg("replay").arg(program).arg("--in").arg(&path);
             let done = output(replay.args(["-o", "json", "--backend", backend]));
             assert_eq!(done.status.code(), Some(0), "{}", String::from_utf8_lossy(&done.stderr));
             serde_json::from_slice(&done.stdout).expect("it is data")
         };
+        let replay = |packets: &[Vec<u8>]| replay_by(&program, packets);
+        let told = replay_by(&tagged, &late);
+        assert_eq!(
+            (&told["ports"][1]["out"], &told["elements"][2]["dropped"]),
+            (&3.into(), &3.into()),
+            "{told}"
+        );
         for packets in [[open.clone(), closed.clone()].concat(), late.to_vec()] {
             let told = replay(&packets);
             assert_eq!(
