@@ -62,6 +62,13 @@ impl Flow {
         true
     }
 
+    /// A block that can be reached, and those that dominate it, the entry left out.
+    pub(super) fn dominators_of(&self, block: BlockId) -> impl Iterator<Item = usize> {
+        let is_reached = self.is_reachable(block);
+        let above = core::iter::successors(Some(block.0 as usize), |block| Some(self.dominators[*block]));
+        above.take_while(move |block| is_reached && *block != 0)
+    }
+
     pub(super) fn dominates(&self, above: At, below: At) -> bool {
         if above.block == below.block {
             return above.index < below.index;

@@ -39,6 +39,7 @@
 //! or overlaps ([`Rule::Limit`], [`Rule::Layout`]).
 
 mod flow;
+mod inside;
 #[cfg(test)]
 mod tests;
 
@@ -46,6 +47,7 @@ use crate::ir::*;
 use crate::program::{ChainProgram, Direction, Event, Input, Place, Realisation, cell_words};
 use core::fmt;
 use flow::{At, Flow};
+pub use inside::{Place as FramePlace, reads_inside};
 use std::collections::BTreeSet;
 use weft_core::limits::{ELEMENTS_MAX, INPUTS_MAX, SCAN_ROWS_MAX};
 use weft_core::matching::{MatchPart, Test};

@@ -3,6 +3,7 @@
 use super::Plan;
 use crate::helpers::ZERO_ROW_WORDS;
 use crate::text::FLOAT_TEXT_MAX;
+use std::collections::BTreeMap;
 use weft_core::limits::SCRATCH_BYTES_MIN;
 use weft_core::native::NATIVE_BYTES_MAX;
 use weft_core::table::ColumnRef;
@@ -11,6 +12,7 @@ use weft_ir::ir::{
     Block, BlockId, BytesCmp, ColumnId, FloatOp, Function, Inst, Journal, Jump, Op, Signed, TableId,
     Terminator, Ty, Value, VarId,
 };
+use weft_ir::verify::{FramePlace, reads_inside};
 
 /// The longest text of an integer, with its sign.
 const INT_TEXT_MAX: u64 = 20;
@@ -31,6 +33,8 @@ pub(super) struct Facts<'p> {
     pub(super) locks_vars: bool,
     /// Values that are false whenever they are made.
     never: Vec<bool>,
+    /// Numbers of the frame that certainly lie in it.
+    pub(super) inside: BTreeMap<Value, FramePlace>,
     locked: Vec<TableId>,
     constants: Vec<bool>,
     /// The bytes of values that are constants.
@@ -70,6 +74,7 @@ impl<'p> Facts<'p> {
             fails: fails(function, &order, &never),
             in_place: in_place(function, plan, &order, &never),
             never,
+            inside: reads_inside(function),
             order,
         };
         for inst in function.blocks.iter().flat_map(|b| &b.insts) {

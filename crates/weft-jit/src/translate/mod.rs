@@ -686,6 +686,13 @@ impl<'s, 'a, 'f, 'p> PartTranslator<'s, 'a, 'f, 'p> {
                     self.ty(result) == Ty::Bytes && analysis::makes_bytes(&inst.op);
             }
         }
+        let given = block.insts.iter().fold(0, |bits, inst| match inst.op {
+            Op::Give(input, ..) => bits | 1 << input.0,
+            _ => bits,
+        });
+        if given != 0 {
+            self.segment.make_present(given);
+        }
         self.terminator(id, &block.end)
     }
 
@@ -708,6 +715,7 @@ impl<'s, 'a, 'f, 'p> PartTranslator<'s, 'a, 'f, 'p> {
             Op::FloatConst(x) => Some(Val::One(self.segment.builder.ins().f64const(*x))),
             Op::BytesConst(bytes) => Some(self.segment.constant(bytes)),
             Op::NoRow => Some(self.segment.zero(Ty::Row)),
+            Op::FrameGet(at, bytes, endian) => Some(self.frame_get(*at, (*bytes, *endian), inst.result)?),
             Op::Select(by, yes, no) => {
                 let (by, yes, no) = (self.get(*by)?.one(), self.get(*yes)?, self.get(*no)?);
                 Some(self.segment.select(by, yes, no))

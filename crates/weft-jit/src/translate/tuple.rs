@@ -14,9 +14,12 @@ use weft_core::abi::{Cx, Outcome, REGION_BODY, REGION_HEADERS, REGION_META, Slot
 use weft_core::hash;
 use weft_core::{Interval, Time};
 use weft_ir::backend::Unsupported;
-use weft_ir::ir::{Endian, InputId, Op, Ty};
+use weft_ir::ir::{Endian, InputId, Op, Ty, Value};
 use weft_ir::program::{Part, Place};
-use weft_ir::verify::Handler;
+use weft_ir::verify::{FramePlace, Handler};
+
+/// Offsets of numbers in a frame are put into instructions up to here.
+const FRAME_OFFSET_MAX: u64 = 1 << 16;
 
 /// An input column of the segment.
 #[derive(Clone, Copy, Debug)]
@@ -164,17 +167,21 @@ impl Segment<'_, '_> {
         self.load_cx(I64, frame + SLICE_LEN)
     }
 
-    /// A number in the frame. One that does not lie in it is read from zeros, which spares a branch.
-    fn frame_number(&mut self, at: clif::Value, bytes: u8, endian: Endian) -> clif::Value {
+    /// Where a number of the frame is read that need not lie in it: if not, zeros are, which spares a branch.
+    fn in_frame_or_zeros(&mut self, at: clif::Value, bytes: u8) -> clif::Value {
         let len = self.int(i64::from(bytes));
         let (start, found) = self.in_region(REGION_BODY, at, len).two();
         let (zeros, _) = self.constant(&[0; 8]).two();
         let inside = self.icmp_imm(IntCC::NotEqual, found, 0);
-        let from = self.builder.ins().select(inside, start, zeros);
+        self.builder.ins().select(inside, start, zeros)
+    }
+
+    /// A number of 1 to 8 bytes behind an address.
+    fn frame_number(&mut self, from: clif::Value, offset: i32, (bytes, endian): (u8, Endian)) -> clif::Value {
         let (mut number, mut read) = (None, 0);
         while read < bytes {
             let step = [8, 4, 2, 1].into_iter().find(|step| *step <= bytes - read).unwrap_or(1);
-            let part = self.load_number(from, i32::from(read), step, endian);
+            let part = self.load_number(from, offset + i32::from(read), step, endian);
             number = Some(match (number, endian) {
                 (None, _) => part,
                 (Some(before), Endian::Big) => {
@@ -188,7 +195,7 @@ impl Segment<'_, '_> {
             });
             read += step;
         }
-        number.unwrap_or(zeros)
+        number.unwrap_or(from)
     }
 
     /// A number of 1, 2, 4 or 8 bytes.
@@ -203,15 +210,19 @@ impl Segment<'_, '_> {
         if ty == I64 { loaded } else { self.builder.ins().uextend(I64, loaded) }
     }
 
-    /// Gives an input its slot, and makes it present.
+    /// Gives an input its slot; the end of the block makes it present ([`Segment::make_present`]).
     fn give(&mut self, at: usize, a: clif::Value, b: clif::Value) {
         let slots = self.load_cx(I64, offset_of!(Cx<'_>, given) + SLICE_START);
         let offset = (at * size_of::<Slot>()) as i32;
         self.builder.ins().store(PLAIN, a, slots, offset + offset_of!(Slot, a) as i32);
         self.builder.ins().store(PLAIN, b, slots, offset + offset_of!(Slot, b) as i32);
+    }
+
+    /// Inputs with these bits are present from now on.
+    pub(super) fn make_present(&mut self, bits: u64) {
         let present = offset_of!(Cx<'_>, present) as i32;
         let before = self.builder.ins().load(I64, PLAIN, self.cx, present);
-        let after = self.with_imm(before, 1 << at, |ins, before, bit| ins.bor(before, bit));
+        let after = self.with_imm(before, bits as i64, |ins, before, bits| ins.bor(before, bits));
         self.builder.ins().store(PLAIN, after, self.cx, present);
     }
 
@@ -227,6 +238,32 @@ impl Segment<'_, '_> {
 }
 
 impl PartTranslator<'_, '_, '_, '_> {
+    /// A number of the frame; whether it lies there is asked only where it is not known.
+    pub(super) fn frame_get(
+        &mut self,
+        at: Value,
+        number: (u8, Endian),
+        result: Option<Value>,
+    ) -> Result<Val, Unsupported> {
+        let known = result.and_then(|result| self.facts.inside.get(&result).copied());
+        let (from, offset) = match known {
+            Some(FramePlace { base, offset }) if offset < FRAME_OFFSET_MAX => {
+                let region = offset_of!(Cx<'_>, regions) + REGION_BODY * size_of::<&[u8]>();
+                let start = self.segment.load_cx(I64, region + SLICE_START);
+                let from = match base.map(|base| self.get(base)).transpose()? {
+                    Some(base) => self.segment.builder.ins().iadd(start, base.one()),
+                    None => start,
+                };
+                (from, offset as i32)
+            }
+            _ => {
+                let at = self.get(at)?.one();
+                (self.segment.in_frame_or_zeros(at, number.0), 0)
+            }
+        };
+        Ok(Val::One(self.segment.frame_number(from, offset, number)))
+    }
+
     /// Translates the operations on the tuple and on what leaves the pass.
     pub(super) fn tuple(&mut self, op: &Op) -> Result<Done, Unsupported> {
         let frame = self.segment.frame;
@@ -272,10 +309,6 @@ impl PartTranslator<'_, '_, '_, '_> {
                 self.edit(target::reshape(id.0), None)?;
             }
             Op::FrameLen => return Ok(Done::Value(Val::One(self.segment.frame_len()))),
-            Op::FrameGet(at, bytes, endian) => {
-                let at = self.get(*at)?.one();
-                return Ok(Done::Value(Val::One(self.segment.frame_number(at, *bytes, *endian))));
-            }
             Op::FrameSum(at, len) => {
                 let (at, len) = (self.get(*at)?.one(), self.get(*len)?.one());
                 let (start, len) = self.segment.in_region(REGION_BODY, at, len).two();

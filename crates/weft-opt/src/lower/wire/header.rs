@@ -42,10 +42,11 @@ pub(super) struct Read {
     pub(super) conditions: Vec<Value>,
 }
 
-/// A number that an expression has, and its greatest.
+/// A number that an expression has, its least and its greatest.
 #[derive(Clone, Copy)]
 struct Num {
     value: Value,
+    min: u64,
     max: u64,
 }
 
@@ -89,9 +90,13 @@ struct Header<'h, 'n> {
     needed: BTreeSet<FieldId>,
     layer: Extent,
     cursor: Cursor,
+    /// Bytes in front of the cursor's base, as far as they are a sum: behind a part that may be missing or repeated
+    /// they are not.
+    passed: Option<Num>,
     known: Known,
-    /// Where the header ends, once that is known.
+    /// Where the header ends, once that is known, and its bytes, if they are a sum.
     header_end: Option<Value>,
+    header_bytes: Option<Num>,
     /// What is given when the header has been found to be right.
     gives: Vec<(Wanted, Value, Value)>,
 }
@@ -135,6 +140,7 @@ pub(super) fn read(
     slack: Option<Value>,
 ) -> Read {
     let cursor = Cursor { base: layer.at, bits: 0 };
+    let passed = Some(Num { value: out.b.int(0), min: 0, max: 0 });
     let mut header = Header {
         out,
         protocol,
@@ -144,8 +150,10 @@ pub(super) fn read(
         needed: needed(protocol, wanted, next, slack.is_some()),
         layer,
         cursor,
+        passed,
         known: Known::default(),
         header_end: None,
+        header_bytes: None,
         gives: Vec::new(),
     };
     header.read(next)
@@ -207,14 +215,15 @@ impl<'n> Header<'_, 'n> {
         self.items(&protocol.items);
         let header_end = self.here();
         self.header_end = Some(header_end);
+        self.header_bytes = self.passed_here();
         if protocol.header_max != protocol.header_min {
             self.refuse_behind(header_end, end, "truncated", protocol.line);
         }
         if let Some(length) = &protocol.length {
             let length = self.number(length);
-            let stop = self.sum(at, length.value);
+            let stop = self.sum(at, length);
             self.refuse_behind(header_end, stop, "a length that is shorter than the header", protocol.line);
-            let limit = self.slack.map_or(end, |slack| self.sum(end, slack));
+            let limit = self.slack.map_or(end, |value| self.sum(end, Num { value, min: 0, max: u64::MAX }));
             self.refuse_behind(stop, limit, "a length that is beyond the end", protocol.line);
             self.layer.end = match self.slack {
                 Some(_) => self.out.b.int_binary(IntOp::UMin, stop, end),
@@ -233,9 +242,8 @@ impl<'n> Header<'_, 'n> {
         }
         let conditions = next.iter().map(|at| self.truth(&protocol.next[*at].condition)).collect();
         let slack = self.slack_behind();
-        for (wanted, a, b) in core::mem::take(&mut self.gives) {
-            self.give(wanted, a, b);
-        }
+        let gives = core::mem::take(&mut self.gives);
+        self.give(&gives);
         Read { slack, payload: Extent { at: header_end, end: self.layer.end }, conditions }
     }
 
@@ -288,7 +296,12 @@ impl<'n> Header<'_, 'n> {
                     self.out.refuse_if(over, &self.protocol.name, &what, field.line);
                 }
                 let start = self.here();
-                self.cursor = Cursor { base: self.sum(start, count_value.value), bits: 0 };
+                let before = self.passed_here();
+                self.passed = before.map(|before| {
+                    let count = self.within_offsets(count_value);
+                    self.arithmetic(BinaryOp::Add, before, count)
+                });
+                self.cursor = Cursor { base: self.sum(start, count_value), bits: 0 };
                 if is_needed {
                     self.found(id, start, (start, count_value.value));
                 }
@@ -321,20 +334,21 @@ impl<'n> Header<'_, 'n> {
         for wanted in wanted {
             match field.optional || field.repeated {
                 // Not on all ways to the end of the header.
-                true => self.give(wanted, slot.0, slot.1),
+                true => self.give(&[(wanted, slot.0, slot.1)]),
                 false => self.gives.push((wanted, slot.0, slot.1)),
             }
         }
     }
 
-    fn give(&mut self, wanted: Wanted, a: Value, b: Value) {
-        let Some(condition) = self.gives_if else {
-            return self.out.b.act(Op::Give(wanted.input, a, b));
+    fn give(&mut self, gives: &[(Wanted, Value, Value)]) {
+        let all = |out: &mut Out| {
+            gives.iter().for_each(|(wanted, a, b)| out.b.act(Op::Give(wanted.input, *a, *b)));
         };
+        let Some(condition) = self.gives_if.filter(|_| !gives.is_empty()) else { return all(self.out) };
         let [yes, goes_on] = [(); 2].map(|()| self.out.b.block());
         self.out.b.branch(condition, yes, goes_on);
         self.out.b.switch(yes);
-        self.out.b.act(Op::Give(wanted.input, a, b));
+        all(self.out);
         self.out.b.jump(goes_on, Vec::new());
         self.out.b.switch(goes_on);
     }
@@ -353,6 +367,7 @@ impl<'n> Header<'_, 'n> {
 
         self.out.b.switch(yes);
         self.cursor = Cursor { base: start, bits: 0 };
+        self.passed = None;
         self.items(items);
         let mut given = vec![self.here()];
         for id in &ids {
@@ -399,7 +414,7 @@ impl<'n> Header<'_, 'n> {
             Until::Count(count) => Some(self.number(count).value),
             Until::Bytes(bytes) => {
                 let bytes = self.number(bytes);
-                let stop = self.sum(start, bytes.value);
+                let stop = self.sum(start, bytes);
                 self.refuse_behind(stop, self.layer.end, "truncated", line);
                 Some(stop)
             }
@@ -430,6 +445,7 @@ impl<'n> Header<'_, 'n> {
         });
         self.known.round = Some(at);
         self.cursor = Cursor { base: at, bits: 0 };
+        self.passed = None;
         self.items(items);
         let next = self.here();
         let limit = if let Until::Bytes(_) = until { bound.unwrap_or(next) } else { self.layer.end };
@@ -535,13 +551,17 @@ impl<'n> Header<'_, 'n> {
 
     fn number(&mut self, expr: &Expr) -> Num {
         match expr {
-            Expr::Int(n) => Num { value: self.out.b.int(*n as i64), max: *n },
+            Expr::Int(n) => Num { value: self.out.b.int(*n as i64), min: *n, max: *n },
             Expr::Field(id) => self.field_number(*id),
             Expr::Peek(bits) => self.peek(*bits),
-            Expr::HeaderBytes => self.distance(self.layer.at, self.header_end),
+            Expr::HeaderBytes => {
+                self.header_bytes.unwrap_or_else(|| self.distance(self.layer.at, self.header_end))
+            }
+            // Headers lie within their layers, which was seen to when its end was found.
             Expr::PayloadBytes => {
                 let from = self.header_end.unwrap_or(self.layer.at);
-                self.distance(from, Some(self.layer.end))
+                let value = self.out.b.int_binary(IntOp::Sub, self.layer.end, from);
+                Num { value, min: 0, max: OFFSET_MAX as u64 }
             }
             Expr::BytesAfter(id) => {
                 let after = self.known.fields.get(id).map(|found| found.after);
@@ -559,7 +579,7 @@ impl<'n> Header<'_, 'n> {
             }
             Expr::Count(name) => {
                 let value = self.known.counts.get(name).copied().unwrap_or_else(|| self.out.b.int(0));
-                Num { value, max: u64::from(weft_core::wire::REPEATS_MAX) }
+                Num { value, min: 0, max: u64::from(weft_core::wire::REPEATS_MAX) }
             }
             Expr::Binary(op, a, b) if op.is_arithmetic() => {
                 let (a, b) = (self.number(a), self.number(b));
@@ -568,16 +588,17 @@ impl<'n> Header<'_, 'n> {
             Expr::If(by, yes, no) => {
                 let by = self.truth(by);
                 let (yes, no) = (self.number(yes), self.number(no));
-                Num { value: self.out.b.select(by, yes.value, no.value), max: yes.max.max(no.max) }
+                let value = self.out.b.select(by, yes.value, no.value);
+                Num { value, min: yes.min.min(no.min), max: yes.max.max(no.max) }
             }
-            Expr::Checksum(_) | Expr::Last => Num { value: self.out.b.int(0), max: 0 },
+            Expr::Checksum(_) | Expr::Last => Num { value: self.out.b.int(0), min: 0, max: 0 },
             Expr::Present(_) | Expr::Binary(..) | Expr::Not(_) | Expr::In(..) => {
                 let truth = self.truth(expr);
                 let value = match self.out.b.known_bool(truth) {
                     Some(known) => self.out.b.int(i64::from(known)),
                     None => self.out.b.get(Op::BoolToInt(truth), Ty::Int),
                 };
-                Num { value, max: 1 }
+                Num { value, min: 0, max: 1 }
             }
         }
     }
@@ -638,7 +659,7 @@ impl<'n> Header<'_, 'n> {
             Some(found) if max > 0 => found.value,
             _ => self.out.b.int(0),
         };
-        Num { value, max }
+        Num { value, min: 0, max }
     }
 
     /// The first bits behind the header; 0 if there are fewer.
@@ -650,7 +671,7 @@ impl<'n> Header<'_, 'n> {
         let end = self.after(at, u64::from(bytes));
         let fits = self.out.b.int_compare(IntCmp::ULe, end, self.layer.end);
         let zero = self.out.b.int(0);
-        Num { value: self.out.b.select(fits, value, zero), max: bits_max(bits) }
+        Num { value: self.out.b.select(fits, value, zero), min: 0, max: bits_max(bits) }
     }
 
     fn arithmetic(&mut self, op: BinaryOp, a: Num, b: Num) -> Num {
@@ -658,21 +679,25 @@ impl<'n> Header<'_, 'n> {
         let zero = out.int(0);
         match op {
             BinaryOp::Add | BinaryOp::Mul => {
-                let (op, exact) = match op {
-                    BinaryOp::Add => (IntOp::Add, a.max.checked_add(b.max)),
-                    _ => (IntOp::Mul, a.max.checked_mul(b.max)),
+                let (op, least, exact) = match op {
+                    BinaryOp::Add => (IntOp::Add, a.min.saturating_add(b.min), a.max.checked_add(b.max)),
+                    _ => (IntOp::Mul, a.min.saturating_mul(b.min), a.max.checked_mul(b.max)),
                 };
                 let value = out.int_binary(op, a.value, b.value);
                 let Some(max) = exact else {
                     let (over, most) = (out.overflows(op, Signed::No, a.value, b.value), out.int(-1));
-                    return Num { value: out.select(over, most, value), max: u64::MAX };
+                    return Num { value: out.select(over, most, value), min: least, max: u64::MAX };
                 };
-                Num { value, max }
+                Num { value, min: least, max }
             }
             BinaryOp::Sub => {
-                let under = out.int_compare(IntCmp::ULt, a.value, b.value);
+                let (min, max) = (a.min.saturating_sub(b.max), a.max.saturating_sub(b.min));
                 let value = out.int_binary(IntOp::Sub, a.value, b.value);
-                Num { value: out.select(under, zero, value), max: a.max }
+                if a.min >= b.max {
+                    return Num { value, min, max };
+                }
+                let under = out.int_compare(IntCmp::ULt, a.value, b.value);
+                Num { value: out.select(under, zero, value), min, max }
             }
             // By a power of two it is a matter of bits.
             BinaryOp::Div => {
@@ -681,9 +706,12 @@ impl<'n> Header<'_, 'n> {
                     Some(by) => out.int_binary(IntOp::Shr, a.value, by),
                     None => out.int_binary(IntOp::UDiv, a.value, b.value),
                 };
-                Num { value, max: a.max }
+                Num { value, min: a.min.checked_div(b.max).unwrap_or(0), max: a.max / b.min.max(1) }
             }
-            _ => Num { value: out.int_binary(IntOp::URem, a.value, b.value), max: b.max.min(a.max) },
+            _ => {
+                let value = out.int_binary(IntOp::URem, a.value, b.value);
+                Num { value, min: 0, max: b.max.min(a.max) }
+            }
         }
     }
 
@@ -703,18 +731,36 @@ impl<'n> Header<'_, 'n> {
         self.out.b.int_binary(IntOp::Add, base, bytes)
     }
 
+    /// Bytes in front of the cursor, if they are a sum.
+    fn passed_here(&mut self) -> Option<Num> {
+        let passed = self.passed?;
+        let bytes = self.cursor.bits.div_ceil(8);
+        let bytes = Num { value: self.out.b.int(bytes as i64), min: bytes, max: bytes };
+        Some(self.arithmetic(BinaryOp::Add, passed, bytes))
+    }
+
     /// The sum of an offset and a length, which is at most as far as an offset can be.
-    fn sum(&mut self, at: Value, len: Value) -> Value {
-        let most = self.out.b.int(OFFSET_MAX);
-        let len = self.out.b.int_binary(IntOp::UMin, len, most);
-        self.out.b.int_binary(IntOp::Add, at, len)
+    fn sum(&mut self, at: Value, len: Num) -> Value {
+        let len = self.within_offsets(len);
+        self.out.b.int_binary(IntOp::Add, at, len.value)
+    }
+
+    /// A length, cut to what an offset can be.
+    fn within_offsets(&mut self, len: Num) -> Num {
+        let most = OFFSET_MAX as u64;
+        if len.max <= most {
+            return len;
+        }
+        let limit = self.out.b.int(OFFSET_MAX);
+        let value = self.out.b.int_binary(IntOp::UMin, len.value, limit);
+        Num { value, min: len.min.min(most), max: most }
     }
 
     /// Bytes from one place to another.
     fn distance(&mut self, from: Value, to: Option<Value>) -> Num {
         let to = to.unwrap_or(from);
         let max = OFFSET_MAX as u64;
-        let (from, to) = (Num { value: from, max }, Num { value: to, max });
+        let [from, to] = [from, to].map(|value| Num { value, min: 0, max });
         self.arithmetic(BinaryOp::Sub, to, from)
     }
 

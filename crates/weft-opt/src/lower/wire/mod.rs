@@ -178,15 +178,18 @@ impl Parser<'_, '_> {
 
     /// Where the way to a layer begins: its block, or the one that counts if it may be met again.
     fn way_to(&mut self, to: Node, way: &Way) -> (BlockId, Vec<Value>) {
-        let is_counted =
-            self.graph.backs.iter().any(|(_, back)| *back == to) || self.graph.roots.contains(&to);
         match self.round {
-            Some(round) if is_counted => {
+            Some(round) if self.is_counted(to) => {
                 let which = self.out.b.int(self.index(to));
                 (round, [which].into_iter().chain(way.args()).collect())
             }
             _ => (self.blocks[&to], way.args()),
         }
+    }
+
+    /// Whether a layer may be met again.
+    fn is_counted(&self, layer: Node) -> bool {
+        self.graph.backs.iter().any(|(_, back)| *back == layer) || self.graph.roots.contains(&layer)
     }
 
     fn index(&self, node: Node) -> i64 {
@@ -235,12 +238,15 @@ impl Parser<'_, '_> {
         self.out.b.switch(block);
         let wanted = graph.wanted.get(&node).map(Vec::as_slice).unwrap_or_default();
         let (first, met) = self.meet(node, met, !wanted.is_empty());
-        let edges: Vec<(usize, Node)> = graph
+        let mut edges: Vec<(usize, Node)> = graph
             .edges(node)
             .map(|(next, to)| {
                 (protocol.next.iter().position(|own| core::ptr::eq(own, next)).unwrap_or(0), to)
             })
             .collect();
+        // No two of them hold, so that those may be asked first which most frames take: those that do not go in a
+        // circle, and those behind which there is little.
+        edges.sort_by_key(|(_, to)| (self.is_counted(*to), graph.edges(*to).count()));
         let next: Vec<usize> = edges.iter().map(|(at, _)| *at).collect();
         let read = header::read(&mut self.out, protocol, Extent { at, end }, wanted, &next, first, slack);
         let way = Way { extent: read.payload, slack: read.slack, met };

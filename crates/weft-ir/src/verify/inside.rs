@@ -1,0 +1,290 @@
+//! Which numbers of a frame are certain to lie in it, so that nobody has to ask when they are read.
+//!
+//! A parser asks once whether a header fits (`at + 20 <= end`), and reads its fields behind that. What has been asked
+//! on all ways to a place is known there; from `end` one gets to the length of the frame by the same means, and where
+//! ways meet, what all of them bring is known.
+//!
+//! It is right because a value is the same wherever it is read, and because a block whose only way in is one side of a
+//! branch, and all that it dominates, is entered by that side alone. What blocks are given is assumed to be within the
+//! frame until some way brings what is not known to be: at the end all ways keep what is assumed.
+
+use std::collections::BTreeMap;
+
+use super::flow::Flow;
+use crate::ir::*;
+
+/// Offsets that are added up, at most: such a sum on what lies within a frame does not wrap.
+const OFFSET_MAX: u64 = 1 << 32;
+/// Steps from a limit to the length of the frame, at most.
+const STEPS_MAX: usize = 8;
+
+/// A place in a frame: a number of bytes behind a value, or behind the frame's start.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Place {
+    /// Where it is counted from; None for the start.
+    pub base: Option<Value>,
+    /// How many bytes behind it.
+    pub offset: u64,
+}
+
+/// The results of [`Op::FrameGet`] whose bytes all lie in the frame whenever they are read, with where they begin.
+///
+/// The function is one that [`verify`](super::verify) accepts.
+pub fn reads_inside(function: &Function) -> BTreeMap<Value, Place> {
+    let reads = |inst: &&Inst| matches!(inst.op, Op::FrameGet(..));
+    if !function.blocks.iter().any(|block| block.insts.iter().any(|inst| reads(&inst))) {
+        return BTreeMap::new();
+    }
+    let mut known = Known::of(function);
+    known.settle();
+    let mut inside = BTreeMap::new();
+    for (at, block) in function.blocks.iter().enumerate() {
+        for inst in block.insts.iter().filter(reads) {
+            if let (Op::FrameGet(from, bytes, _), Some(result)) = (&inst.op, inst.result) {
+                let place = known.place(*from);
+                let end = Place { offset: place.offset + u64::from(*bytes), ..place };
+                if known.is_place_within(end, &known.facts[at], STEPS_MAX) {
+                    inside.insert(result, place);
+                }
+            }
+        }
+    }
+    inside
+}
+
+/// One number is not above another.
+#[derive(Clone, Copy, Debug)]
+struct Fact {
+    low: Value,
+    high: Value,
+}
+
+struct Known<'f> {
+    function: &'f Function,
+    made: Vec<Option<&'f Op>>,
+    /// By value: of which block it is a parameter, and which.
+    params: Vec<Option<(usize, usize)>>,
+    /// By block and parameter: whether it lies within the frame, as far as is known.
+    within: Vec<Vec<bool>>,
+    /// By block: what was asked on all ways to it.
+    facts: Vec<Vec<Fact>>,
+}
+
+impl<'f> Known<'f> {
+    fn of(function: &'f Function) -> Self {
+        let (mut made, mut params) = (vec![None; function.types.len()], vec![None; function.types.len()]);
+        for (at, block) in function.blocks.iter().enumerate() {
+            for (nth, param) in block.params.iter().enumerate() {
+                params[param.0 as usize] = Some((at, nth));
+            }
+            for inst in &block.insts {
+                if let Some(result) = inst.result {
+                    made[result.0 as usize] = Some(&inst.op);
+                }
+            }
+        }
+        let within = function.blocks.iter().map(|block| vec![true; block.params.len()]).collect();
+        let mut known = Self { function, made, params, within, facts: Vec::new() };
+        known.facts = known.all_facts();
+        known
+    }
+
+    /// What was asked on all ways to each block.
+    fn all_facts(&self) -> Vec<Vec<Fact>> {
+        let flow = Flow::of(self.function);
+        let mut ways_in = vec![(0, None); self.function.blocks.len()];
+        for block in &self.function.blocks {
+            for (nth, jump) in block.end.jumps().into_iter().enumerate() {
+                let (n, asked) = &mut ways_in[jump.block.0 as usize];
+                *n += 1;
+                *asked = self.asked(&block.end, nth);
+            }
+        }
+        let of = |at: usize| {
+            let above = flow.dominators_of(BlockId(at as u32));
+            above.filter_map(|block| ways_in[block].1.filter(|_| ways_in[block].0 == 1)).collect()
+        };
+        (0..self.function.blocks.len()).map(of).collect()
+    }
+
+    /// What a branch tells on its n-th side.
+    fn asked(&self, end: &Terminator, nth: usize) -> Option<Fact> {
+        match end {
+            Terminator::Branch(by, ..) => self.told(*by, nth == 0),
+            _ => None,
+        }
+    }
+
+    fn told(&self, flag: Value, holds: bool) -> Option<Fact> {
+        match self.made[flag.0 as usize]? {
+            Op::Not(flag) => self.told(*flag, !holds),
+            Op::IntCompare(IntCmp::ULt | IntCmp::ULe, a, b) if holds => Some(Fact { low: *a, high: *b }),
+            Op::IntCompare(IntCmp::ULt | IntCmp::ULe, a, b) => Some(Fact { low: *b, high: *a }),
+            _ => None,
+        }
+    }
+
+    /// Takes back what is assumed of parameters until all ways keep it.
+    fn settle(&mut self) {
+        let mut changed = true;
+        while changed {
+            changed = false;
+            for at in 0..self.function.blocks.len() {
+                let end = &self.function.blocks[at].end;
+                for (nth, jump) in end.jumps().into_iter().enumerate() {
+                    let mut facts = self.facts[at].clone();
+                    facts.extend(self.asked(end, nth));
+                    for (param, arg) in jump.args.iter().enumerate() {
+                        if self.within[jump.block.0 as usize][param]
+                            && !self.is_within(*arg, &facts, STEPS_MAX)
+                        {
+                            self.within[jump.block.0 as usize][param] = false;
+                            changed = true;
+                        }
+                    }
+                }
+            }
+        }
+    }
+
+    /// Whether a value is no more than the length of the frame where these facts hold.
+    fn is_within(&self, value: Value, facts: &[Fact], steps: usize) -> bool {
+        let Some(steps) = steps.checked_sub(1) else { return false };
+        let made = match self.made[value.0 as usize] {
+            Some(Op::FrameLen) => true,
+            Some(Op::IntBinary(IntOp::UMin, a, b)) => {
+                self.is_within(*a, facts, steps) || self.is_within(*b, facts, steps)
+            }
+            _ => self.params[value.0 as usize].is_some_and(|(block, nth)| self.within[block][nth]),
+        };
+        let told = |fact: &Fact| fact.low == value && self.is_within(fact.high, facts, steps);
+        made || facts.iter().any(told) || {
+            let place = self.place(value);
+            place.base != Some(value) && self.is_place_within(place, facts, steps)
+        }
+    }
+
+    /// Whether a place is no further than the end of the frame.
+    fn is_place_within(&self, place: Place, facts: &[Fact], steps: usize) -> bool {
+        let Some(steps) = steps.checked_sub(1) else { return false };
+        // Else the sum might wrap, and be small.
+        if place.base.is_some_and(|base| !self.is_within(base, facts, steps)) {
+            return false;
+        }
+        place.offset == 0
+            || facts.iter().any(|fact| {
+                let asked = self.place(fact.low);
+                asked.base == place.base
+                    && asked.offset >= place.offset
+                    && self.is_within(fact.high, facts, steps)
+            })
+    }
+
+    /// A value as a sum with a constant.
+    fn place(&self, value: Value) -> Place {
+        let (mut base, mut offset) = (value, 0);
+        // A sum is made of what was made before it, so that this comes to an end.
+        loop {
+            let of = |value: Value| match self.made[value.0 as usize] {
+                Some(Op::IntConst(n)) => u64::try_from(*n).ok().filter(|n| *n < OFFSET_MAX),
+                _ => None,
+            };
+            if let Some(n) = of(base).filter(|n| n + offset < OFFSET_MAX) {
+                return Place { base: None, offset: offset + n };
+            }
+            let (next, n) = match self.made[base.0 as usize] {
+                Some(Op::IntBinary(IntOp::Add, a, b)) => match (of(*a), of(*b)) {
+                    (_, Some(n)) => (*a, n),
+                    (Some(n), _) => (*b, n),
+                    _ => return Place { base: Some(base), offset },
+                },
+                _ => return Place { base: Some(base), offset },
+            };
+            if offset + n >= OFFSET_MAX {
+                return Place { base: Some(base), offset };
+            }
+            (base, offset) = (next, offset + n);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::text::parse;
+
+    /// How many reads of a text are known to be inside, and how many there are.
+    fn known(text: &str) -> (usize, usize) {
+        let function = parse(&format!("function \"f\" {{\n{text}\n}}")).expect("the text is one");
+        let insts = function.blocks.iter().flat_map(|block| &block.insts);
+        let reads = insts.filter(|inst| matches!(inst.op, Op::FrameGet(..))).count();
+        (reads_inside(&function).len(), reads)
+    }
+
+    /// A header of 20 bytes behind one of 14, as parsers ask for it; `LIMIT` and `NEXT` are put in.
+    fn parser(limit: &str, next: &str) -> String {
+        "block0:
+            v0: int = int 0
+            v1: int = frame_len
+            v2: int = int 14
+            v3: int = int 20
+            v4: int = int 16
+            v19: int = int 12
+            v20: int = int 5
+            jump block1(v0, v1)
+        block1(v5: int, v6: int):
+            v7: int = add v5, v2
+            v8: bool = icmp.ult v6, v7
+            branch v8, block4, block2
+        block2:
+            v9: int = add v5, v19
+            v10: int = frame_get.big v9, 2
+            v11: int = add v5, v2
+            jump block3(v11, v6)
+        block3(v12: int, v13: int): scan 5
+            v14: int = add v12, v3
+            v15: bool = icmp.ult LIMIT, v14
+            branch v15, block4, block5
+        block4:
+            drop
+        block5:
+            v16: int = add v12, v4
+            v17: int = frame_get.big v16, 4
+            v18: bool = icmp.ult v17, v20
+            branch v18, block4, block3(NEXT, v13)"
+            .replace("LIMIT", limit)
+            .replace("NEXT", next)
+    }
+
+    /// Each number of each header would be asked about for itself.
+    #[test]
+    fn what_was_asked_of_a_header_is_known_of_its_fields() {
+        assert_eq!(known(&parser("v13", "v14")), (2, 2));
+        assert_eq!(known(&parser("v1", "v14")), (2, 2));
+    }
+
+    /// Bytes behind a frame would be read: where the next header begins, or what was asked, says nothing of the frame.
+    #[test]
+    fn what_no_question_covers_is_not_known() {
+        // The next begins where the frame says, or where nothing has been asked.
+        assert_eq!(known(&parser("v13", "v17")), (1, 2));
+        assert_eq!(known(&parser("v13", "v16")), (2, 2));
+        // The limit is a number of the frame.
+        assert_eq!(known(&parser("v10", "v14")), (1, 2));
+        // The limit is another one on each round.
+        let other = parser("v13", "v14").replace("block3(v14, v13)", "block3(v14, v17)");
+        assert_eq!(known(&other), (1, 2));
+        // A byte too few was asked for, the question was another, or the answer.
+        assert_eq!(known(&parser("v13", "v14").replace("int 14", "int 13")), (1, 2));
+        assert_eq!(known(&parser("v13", "v14").replace("int 20", "int 19")), (1, 2));
+        assert_eq!(known(&parser("v13", "v14").replace("icmp.ult v13", "icmp.slt v13")), (1, 2));
+        let turned = parser("v13", "v14").replace("v15, block4, block5", "v15, block5, block4");
+        assert_eq!(known(&turned), (1, 2));
+        // It is not known on all ways.
+        let around = parser("v13", "v14").replace("branch v15, block4, block5", "branch v15, block5, block5");
+        assert_eq!(known(&around), (1, 2));
+        // A sum may wrap.
+        assert_eq!(known(&parser("v13", "v14").replace("int 16", "int -4")), (1, 2));
+        assert_eq!(known(&parser("v13", "v14").replace("int 20", "int -20")), (1, 2));
+    }
+}
