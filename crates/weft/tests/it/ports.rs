@@ -447,6 +447,8 @@ fn a_link_without_its_device_holds_or_drops_and_says_so() {
         send();
         await_status(&|port, _| port["sent"].as_u64() > Some(sent));
         assert!(sent >= if done == "HOLD" { 4 } else { 1 }, "{back}");
+        // It looks what there is to say ten times a second.
+        std::thread::sleep(Duration::from_millis(500));
         let (status, told) = node.stop_and_hear();
         assert_eq!(status, Some(0), "{told}");
         let kept = if done == "HOLD" { "held" } else { "dropped" };
