@@ -95,6 +95,14 @@ struct Packet {
 }
 
 impl Fragment {
+    /// Whether a frame is what most are: a whole packet of IPv4, behind no tag. Not to be asked of packets without
+    /// a link layer.
+    #[inline(always)]
+    pub(super) fn is_none(frame: &[u8]) -> bool {
+        let Some(head) = frame.get(12..22) else { return false };
+        head[..2] == ETHERTYPE_IPV4 && u16::from_be_bytes([head[8], head[9]]) & IPV4_FRAGMENT == 0
+    }
+
     /// The fragment that a frame holds. None: a whole packet, or none of IP.
     #[inline]
     pub(super) fn of(frame: &[u8], port: u16, is_ip: bool) -> Option<Self> {

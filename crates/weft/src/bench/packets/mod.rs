@@ -7,6 +7,8 @@
 //! | `rig` | source, engine and sink |
 //! | `simple.weft` | elements that do little |
 
+#[cfg(test)]
+mod agree;
 mod cases;
 pub(super) mod changes;
 mod rig;

@@ -1,0 +1,249 @@
+//! Both back ends do the same to random traffic: VLAN stacks, options, fragments, tunnels, and flows that go on.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use weft_api::Bundle;
+use weft_core::classify::generate::{Family, prefixes, rules};
+use weft_core::dice::Dice;
+use weft_core::frame::{BATCH_MAX, Pool, PoolConfig};
+use weft_core::types::Repr;
+use weft_core::wire::{FieldValue, Header, Protocol, ProtocolId, build, generate};
+use weft_core::{Interval, Time};
+use weft_engine::packet::plan::PacketPlan;
+use weft_engine::packet::stats::PacketStats;
+use weft_engine::packet::{PacketConfig, PacketEngine};
+use weft_engine::state::StateStore;
+use weft_ir::backend::Backend;
+use weft_ir::interp::Interp;
+use weft_jit::Jit;
+use weft_lang::hir::Network;
+use weft_lang::source::SourceMap;
+
+use super::cases::{route_row, rule_row};
+use crate::compile::check_files;
+use crate::packets;
+use crate::source::Files;
+
+/// Frames of each chain; `WEFT_PACKETS` says how many there are of all chains together.
+const FRAMES: usize = 600;
+
+/// Chains that change, look up, remember, and open frames in every way that the library knows.
+const CHAINS: &[(&str, &str)] = &[
+    ("lan -> wan", "conntrack (inside = 'lan') -> firewall -> router"),
+    ("lan -> wan", "conntrack (inside = 'lan') -> ruleset -> monitor"),
+    ("lan, wan", "l2_switch"),
+    ("lan -> wan", "monitor -> meter (of := ip.src)"),
+    ("lan -> wan", "flow_marker -> flow_export -> syn_guard (limit = 2); syn_guard.suspect -> monitor"),
+    ("lan, wan", "vlan_access (access = 'lan', trunk = 'wan', id = 7)"),
+    (
+        "lan, wan",
+        "vxlan_gateway (inside = 'lan', outside = 'wan', vni = 7, own_ip = '192.0.2.1', peer = '192.0.2.2', \
+         own_mac = '02:00:00:00:00:01', next_mac = '02:00:00:00:00:02')",
+    ),
+    (
+        "lan -> wan",
+        "gtpu_gateway (core = 'wan', radio = 'lan', own_ip = '192.0.2.1', own_mac = '02:00:00:00:00:01', \
+         core_mac = '02:00:00:00:00:02', radio_mac = '02:00:00:00:00:03')",
+    ),
+    (
+        "lan -> wan",
+        "nsh_classifier (fabric = 'wan', own_mac = '02:00:00:00:00:01', next_mac = '02:00:00:00:00:02')",
+    ),
+];
+
+/// If this fails, a chain that was tried by one back end does something else where it runs.
+#[test]
+fn both_back_ends_do_the_same_to_random_traffic() {
+    let said = std::env::var("WEFT_PACKETS").ok().and_then(|n| n.parse::<usize>().ok());
+    let frames = said.map_or(FRAMES, |all| all.div_ceil(CHAINS.len()));
+    let jit = Jit::new().expect("this machine has machine code");
+    for (nth, (on, stages)) in CHAINS.iter().enumerate() {
+        let (network, sources) = network(on, stages);
+        let n_ports = 1 + usize::from(on.contains(','));
+        let traffic = Traffic::new(&network, nth as u64, frames, n_ports);
+        let interpreted = observe(&Interp, &network, &sources, &traffic);
+        let compiled = observe(&jit, &network, &sources, &traffic);
+        assert_eq!(interpreted.stats, compiled.stats, "{stages}: counters");
+        let differs = interpreted.left.iter().zip(&compiled.left).position(|(a, b)| a != b);
+        assert_eq!(differs, None, "{stages}: frames that leave");
+        assert_eq!(interpreted.left.len(), compiled.left.len(), "{stages}: frames that leave");
+        assert!(interpreted.rows == compiled.rows, "{stages}: rows of sinks");
+        assert!(interpreted.tables == compiled.tables, "{stages}: tables");
+        let passed = interpreted.left.len();
+        assert!(passed * 20 > frames, "{stages}: {passed} of {frames} frames leave: {:?}", interpreted.stats);
+    }
+}
+
+/// What a chain makes of traffic.
+struct Observed {
+    /// Ports and bytes.
+    left: Vec<(u16, Vec<u8>)>,
+    rows: Vec<String>,
+    stats: PacketStats,
+    tables: Vec<String>,
+}
+
+fn network(on: &str, stages: &str) -> (Network, SourceMap) {
+    let names: BTreeSet<&str> = stages
+        .split([';', '>'])
+        .filter_map(|stage| stage.split_whitespace().next())
+        .filter(|name| !name.contains('.'))
+        .collect();
+    let imports: String =
+        names.iter().map(|name| format!("IMPORT 'library/elements/{name}.weft';\n")).collect();
+    let text = format!(
+        "IMPORT 'library/protocols/all.weft';\n{imports}CREATE PORT lan ON memory;\nCREATE PORT wan ON memory;\n\
+         CREATE CHAIN tried ON PORT {on} AS {stages}; END;\n"
+    );
+    let root = "tried.weft".to_owned();
+    let files = BTreeMap::from([(root.clone(), text)]);
+    let checked = check_files("tried.weft", &mut Files::in_bundle(&Bundle { root, files }));
+    let network = checked.network.unwrap_or_else(|| panic!("{stages}: {:?}", checked.diagnostics));
+    (network, checked.sources)
+}
+
+/// The chain with rules and routes in its tables.
+fn plan(backend: &dyn Backend, network: &Network, sources: &SourceMap) -> PacketPlan {
+    let mut lowered = packets::lower(network, sources, 1, |_| true).expect("the library is right");
+    for program in lowered.iter_mut().map(packets::Lowered::program) {
+        for table in &mut program.tables {
+            match (table.spec.name.as_str(), program.elements.is_empty()) {
+                ("rules", _) if table.owner.starts_with("firewall") => {
+                    table.rows = rules(Family::Acl, 100, 1).iter().map(rule_row).collect();
+                }
+                ("routes", _) => {
+                    let few = prefixes(100, 32, 1);
+                    table.rows = few.iter().map(route_row).collect();
+                }
+                _ => {}
+            }
+        }
+    }
+    let mut store = StateStore::new(1);
+    let mut staged = store.stage();
+    let plan = packets::plan(network, lowered, 1, &mut staged, backend).expect("it is compiled");
+    store.commit(staged);
+    plan
+}
+
+/// Batches of frames: where they come in, how much later than those before, and their bytes.
+struct Traffic(Vec<(u16, Interval, Vec<Vec<u8>>)>);
+
+impl Traffic {
+    fn new(network: &Network, seed: u64, frames: usize, n_ports: usize) -> Self {
+        let dice = &mut Dice::from_seed(seed);
+        let is_root = |protocol: &Protocol| protocol.name == "ethernet";
+        let root = network.protocols.iter().position(is_root).expect("all protocols are there");
+        let root = ProtocolId(root as u16);
+        let (mut batches, mut left) = (Vec::new(), frames);
+        while left > 0 {
+            let n = (1 + dice.below(BATCH_MAX)).min(left);
+            let mut batch: Vec<Vec<u8>> = Vec::new();
+            while batch.len() < n {
+                batch.extend(frame(&network.protocols, root, dice));
+            }
+            left -= n;
+            let later = Interval::from_millis(dice.below(200) as i64 * dice.below(200) as i64);
+            batches.push((dice.below(n_ports) as u16, later, batch));
+        }
+        Self(batches)
+    }
+}
+
+/// A frame of a few hosts and ports, so that flows go on; now and then with bytes changed, or cut short.
+fn frame(protocols: &[Protocol], root: ProtocolId, dice: &mut Dice) -> Option<Vec<u8>> {
+    let (mut headers, payload) = generate::headers(protocols, root, dice);
+    headers.iter_mut().for_each(|header| of_few(&protocols[usize::from(header.protocol.0)], header, dice));
+    let mut frame = build(protocols, &headers, &payload).ok()?;
+    for _ in 0..dice.below(8).saturating_sub(5) {
+        let at = dice.below(frame.len());
+        frame[at] = dice.bits() as u8;
+    }
+    if dice.below(16) == 0 {
+        frame.truncate(dice.below(frame.len()));
+    }
+    Some(frame)
+}
+
+fn of_few(protocol: &Protocol, header: &mut Header, dice: &mut Dice) {
+    for (id, value) in &mut header.values {
+        let field = protocol.fields[usize::from(id.0)].name.as_str();
+        match (protocol.name.as_str(), field, value) {
+            ("ethernet" | "ipv4" | "ipv6", "src" | "dst", FieldValue::Bytes(bytes)) => {
+                bytes.fill(2);
+                bytes.iter_mut().rev().take(1).for_each(|last| *last = dice.below(6) as u8);
+            }
+            ("tcp" | "udp", "src_port" | "dst_port", FieldValue::Number(port)) => {
+                *port = 50 + dice.below(5) as u64
+            }
+            ("ipv4" | "ipv6_fragment", "frag_offset", FieldValue::Number(offset)) => {
+                *offset = if dice.below(8) == 0 { dice.below(4) as u64 } else { 0 };
+            }
+            ("ipv4", "mf", FieldValue::Number(more)) => *more = u64::from(dice.below(8) == 0),
+            ("ipv4", "ttl", FieldValue::Number(ttl)) => *ttl = dice.below(4) as u64,
+            _ => {}
+        }
+    }
+}
+
+fn observe(backend: &dyn Backend, network: &Network, sources: &SourceMap, traffic: &Traffic) -> Observed {
+    let mut now = Time(1_000_000_000);
+    let plan = Arc::new(plan(backend, network, sources));
+    let mut engine = PacketEngine::new(now, PacketConfig::default(), Arc::clone(&plan));
+    let mut pool = Pool::new(PoolConfig { small: 1 << 14, large: 64 });
+    let (mut left, mut rows, mut frames) = (Vec::new(), Vec::new(), Vec::new());
+    let take = |engine: &mut PacketEngine, pool: &mut Pool, left: &mut Vec<(u16, Vec<u8>)>| {
+        let mut out = Vec::new();
+        while let Some(port) = engine.poll_output(&mut out) {
+            for frame in out.drain(..) {
+                left.push((port, pool.bytes(&frame).to_vec()));
+                pool.give(frame);
+            }
+        }
+    };
+    for (port, later, batch) in &traffic.0 {
+        now += *later;
+        frames.extend(batch.iter().map(|bytes| pool.take_filled(bytes).expect("there are enough")));
+        engine.handle_batch(now, *port, &mut frames, &mut pool, None);
+        take(&mut engine, &mut pool, &mut left);
+        engine.handle_timeout(now);
+        take(&mut engine, &mut pool, &mut left);
+        let seen = engine
+            .rows()
+            .rows()
+            .map(|row| format!("{:?} {} {:?}", row.at, row.sink.name, row.values().collect::<Vec<_>>()));
+        rows.extend(seen);
+        engine.rows().clear();
+    }
+    let stats = engine.stats();
+    engine.close(&mut pool);
+    assert_eq!(pool.in_use(), 0, "a buffer is lost");
+    Observed { left, rows, stats, tables: tables(&plan, now) }
+}
+
+/// All rows of all tables.
+fn tables(plan: &PacketPlan, now: Time) -> Vec<String> {
+    let mut all = Vec::new();
+    for table in plan.chains.iter().flat_map(|chain| chain.state.for_worker(0).tables) {
+        let mut cursor = 0;
+        while let Some((row, next)) = table.scan(cursor, now) {
+            cursor = next;
+            let mut seen = table.spec().name.clone();
+            for (spec, at) in table.columns() {
+                let mut bytes = Vec::new();
+                match spec.ty.repr() {
+                    _ if table.is_null(row, at) => seen.push_str(" null"),
+                    Repr::Bytes => {
+                        table.bytes_into(row, at, &mut bytes);
+                        seen.push_str(&format!(" {bytes:?}"));
+                    }
+                    _ => seen.push_str(&format!(" {}", table.word(row, at))),
+                }
+            }
+            all.push(seen);
+        }
+    }
+    all.sort();
+    all
+}
