@@ -609,7 +609,7 @@ pub trait QueueCode: core::fmt::Debug + Send + Sync {
     fn run(&self, level: usize, moment: Moment, words: Words<'_>) -> u64;
 }
 
-/// The words that a handler works on.
+/// The words that a handler works on. There may be more of them behind those that the program has.
 #[derive(Debug)]
 pub struct Words<'w> {
     /// [`Scope::Node`]

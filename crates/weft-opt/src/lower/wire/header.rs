@@ -533,8 +533,17 @@ impl<'n> Header<'_, 'n> {
             let from = self.after(at, u64::from(inline));
             let end = self.header_end.unwrap_or(from);
             let len = self.out.b.int_binary(IntOp::Sub, end, from);
+            // Most headers have nothing behind what they have at least.
+            let [rests, done] = [(); 2].map(|()| self.out.b.block());
+            let zero = self.out.b.int(0);
+            let ends = self.out.b.int_compare(IntCmp::Eq, len, zero);
+            self.out.b.branch_with(ends, (done, vec![sum]), (rests, Vec::new()));
+            self.out.b.switch(rests);
             let rest = self.out.b.get(Op::FrameSum(from, len), Ty::Int);
-            sum = self.out.b.int_binary(IntOp::Add, sum, rest);
+            let both = self.out.b.int_binary(IntOp::Add, sum, rest);
+            self.out.b.jump(done, vec![both]);
+            sum = self.out.b.param(done, Ty::Int);
+            self.out.b.switch(done);
         }
         // 2^16 is 1 modulo 2^16 - 1, so halves may be added; the sum is not zero unless the header is.
         let [half, quarter] = [32, 16].map(|by| self.out.b.int(by));
