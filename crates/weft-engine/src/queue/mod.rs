@@ -222,6 +222,8 @@ pub struct Queue<C> {
     is_line: bool,
     /// Some level makes room when it is full.
     has_victims: bool,
+    /// Packets may leave their line from elsewhere than its head, so that each knows the one before it.
+    looks_back: bool,
 }
 
 /// Where chance comes from.
@@ -378,6 +380,7 @@ impl<C: QueueCode> Queue<C> {
             dropped: VecDeque::new(),
             last_sent: NONE,
             is_line: levels_are_a_line(&program),
+            looks_back: program.levels.iter().any(looks_back),
             has_victims: program.levels.iter().any(|level| level.limit.overflow != Overflow::Arriving),
             program,
         };
@@ -738,7 +741,8 @@ impl<C: QueueCode> Queue<C> {
         let (first, last) = pair(self.words[line]);
         self.words[line] = paired(if last == NONE { slot } else { first }, slot);
         let stride = self.stride;
-        self.packets[slot as usize * stride + stride - 1] = paired(last, NONE);
+        let prev = if self.looks_back { last } else { NONE };
+        self.packets[slot as usize * stride + stride - 1] = paired(prev, NONE);
         if last != NONE {
             let before = &mut self.packets[last as usize * stride + stride - 1];
             *before = paired(pair(*before).0, slot);
@@ -1135,7 +1139,9 @@ impl<C: QueueCode> Queue<C> {
             self.words[line] = NO_PACKETS;
         } else {
             self.words[line] = paired(next, pair(self.words[line]).1);
-            self.packets[next as usize * self.stride + self.stride - 1] |= u64::from(NONE);
+            if self.looks_back {
+                self.packets[next as usize * self.stride + self.stride - 1] |= u64::from(NONE);
+            }
         }
         if self.is_line {
             self.words[usize::from(word::PACKETS)] -= 1;
@@ -1215,7 +1221,7 @@ impl<C: QueueCode> Queue<C> {
             let (first, last) = pair(self.words[line]);
             self.words[line] = paired(slot, if first == NONE { slot } else { last });
             set_link(self.packet_mut(slot), NONE, first);
-            if first != NONE {
+            if first != NONE && self.looks_back {
                 let words = self.packet_mut(first);
                 let (_, next) = link(words);
                 set_link(words, slot, next);
@@ -1411,6 +1417,11 @@ impl<C: QueueCode> Queue<C> {
         }
         packet
     }
+}
+
+/// Whether packets of a level may leave from the tail of a line, or from its middle.
+fn looks_back(level: &weft_ir::queue::Level) -> bool {
+    level.order.by_least_packet || matches!(level.limit.overflow, Overflow::Victim { head: false, .. })
 }
 
 /// Whether a program is one line of packets as they came.
