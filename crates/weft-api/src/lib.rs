@@ -231,6 +231,9 @@ pub struct Status {
     pub filters: Vec<Filter>,
     /// Upstream endpoints.
     pub endpoints: Vec<Endpoint>,
+    /// Where calls to clusters wait.
+    #[serde(default)]
+    pub links: Vec<Link>,
     /// Ports and what runs on them; none where the program has no ports.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub packets: Option<Packets>,
@@ -314,19 +317,28 @@ pub struct GroupMember {
     pub sent_bytes: u64,
 }
 
-/// Where the packets of a port wait.
+/// Where the packets of a port, or the calls to a cluster, wait.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Link {
     /// Its name.
     pub name: String,
-    /// Its port.
+    /// Its port, or its cluster.
     pub port: String,
-    /// `in` or `out`.
+    /// `in` or `out`; `calls` for a cluster.
     pub direction: String,
     /// The queue that it runs.
     pub queue: String,
-    /// Bits a second; None is as fast as the port takes them.
+    /// Bits a second, or calls a second for a cluster; None is as fast as the port takes them.
     pub rate: Option<u64>,
+    /// Calls to the cluster that are under way at most.
+    #[serde(default)]
+    pub concurrency: Option<u32>,
+    /// Calls under way.
+    #[serde(default)]
+    pub in_flight: u64,
+    /// Calls that were over before their turn: their client has left, or their deadline has passed.
+    #[serde(default)]
+    pub left: u64,
     /// Packets that came.
     pub arrived: u64,
     /// Packets that left.

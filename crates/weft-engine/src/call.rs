@@ -1,5 +1,6 @@
 //! Calls under way.
 
+use crate::call_link::AtLink;
 use crate::conn::ConnKey;
 use crate::end::End;
 use crate::filter::{Choice, Wrap};
@@ -71,6 +72,8 @@ pub(crate) struct Call {
     pub(crate) is_mirror: bool,
     /// A REDIRECT named its endpoint: no other will do.
     pub(crate) is_redirected: bool,
+    /// Where it stands in the link of its cluster; None: it has not come to it, or there is none.
+    pub(crate) at_link: Option<AtLink>,
     pub(crate) deadline: Option<TimerKey>,
     /// When it must be over, as far as its callers have said.
     pub(crate) due: Option<Time>,
@@ -154,6 +157,7 @@ impl Call {
             is_ending: false,
             is_mirror: false,
             is_redirected: false,
+            at_link: None,
             deadline: None,
             due: None,
             nth_try: 0,

@@ -179,6 +179,9 @@ impl Engine {
             self.after_change(down.conn);
             self.close_if_drained(now, down.conn);
         }
+        if let Some(at) = call.at_link.take() {
+            self.leave_link(at);
+        }
         if let Some(up) = call.up {
             self.leave_upstream(now, up, call.endpoint, call.response.owed);
         } else if let Some(wrap) = call.wrap.take() {

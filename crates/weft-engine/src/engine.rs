@@ -5,6 +5,7 @@
 //! chains decide.
 
 use crate::call::{Call, CallKey};
+use crate::call_link::Line;
 use crate::conn::{CloseReason, Conn, ConnId, ConnKey, OUTPUT_BYTES_LOW, PARTIAL_BYTES_MAX, Side};
 use crate::expiry::{self, SWEEP_EVERY};
 use crate::filter::{Pending, Waiters};
@@ -19,7 +20,7 @@ use crate::slab::Slab;
 use crate::stats::{Connections, Stats};
 use crate::timers::Timers;
 use rustc_hash::FxHashMap;
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, VecDeque};
 use std::rc::Rc;
 use std::sync::Arc;
 use weft_core::abi::Counters;
@@ -133,6 +134,9 @@ pub struct Engine {
     pub(crate) n_tries: usize,
     pub(crate) waiters: Waiters,
     pub(crate) pending: VecDeque<Pending>,
+    /// The links on clusters, by their ids.
+    pub(crate) lines: BTreeMap<u32, Line>,
+    pub(crate) next_line: u32,
     /// It takes no connections any more.
     pub(crate) is_stopping: bool,
 }
@@ -151,6 +155,8 @@ pub(crate) enum Timer {
     HeldRequest(CallKey),
     HeldResponse(CallKey),
     Flush(ConnKey),
+    /// A link on a cluster, or its queue, has something to do.
+    Link(u32),
     Linger {
         conn: ConnKey,
         left: usize,
@@ -200,6 +206,8 @@ impl Engine {
             n_tries: 0,
             waiters: Waiters::default(),
             pending: VecDeque::new(),
+            lines: BTreeMap::new(),
+            next_line: 0,
             is_stopping: false,
             config,
         };
@@ -227,11 +235,13 @@ impl Engine {
         }
         self.chains.extend(chains.iter().cloned());
         self.stats.version = plan.version;
+        self.take_links(now, &plan, &pools);
         self.live = Rc::new(Live { plan, id: self.live.id + 1, since: now, chains, pools, targets });
         if worker == 0 {
             self.set_every_timers(now);
         }
         self.let_go_of_listeners(now);
+        self.run_pending(now);
     }
 
     /// Has all chains, also those of earlier versions, look at other copies of tables from now on.
@@ -456,6 +466,7 @@ impl Engine {
         stats.chains = self.stats_of_chains();
         stats.filters = self.filter_stats();
         stats.endpoints = self.endpoint_stats();
+        stats.links = self.call_link_stats();
         for (_, conn) in self.conns.iter() {
             conn.h2.counters().iter().for_each(|(v, n)| stats.refuse(v.name(), u64::from(n)));
         }
@@ -487,6 +498,7 @@ impl Engine {
             Timer::Expire { live, chain, nth } if live == self.live.id => self.run_timeouts(now, chain, nth),
             Timer::Every { .. } | Timer::Expire { .. } => {}
             Timer::Flush(key) => self.flush(key),
+            Timer::Link(line) => self.link_timeout(now, line),
             Timer::Linger { conn, left } => self.linger_timeout(now, conn, left),
             Timer::KeepHouse => {
                 self.keep_house(now);

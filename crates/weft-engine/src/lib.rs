@@ -9,11 +9,13 @@
 //! * [`state`]: the state of chains on a node, carried from version to version.
 //! * [`Engine`]: connections, calls and upstream pools.
 //! * [`packet`]: the same for packets: frames of ports through chains.
+//! * [`call_link`]: calls that wait for a cluster in a queue.
 //! * [`queue`]: packets that wait, as queue programs say.
 //! * [`recording`]: what a queue was asked, to be asked again.
 //! * [`sinks`], [`stats`]: what comes out beside the traffic.
 
 mod call;
+pub mod call_link;
 mod conn;
 mod end;
 mod engine;

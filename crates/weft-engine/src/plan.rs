@@ -3,6 +3,7 @@
 //! A [`Plan`] is one version of a network, made by the control side and shared by all workers. It never changes;
 //! a hot update publishes the next one.
 
+use crate::call_link::CallLink;
 use crate::filter::Filter;
 use crate::state::{Bound, Staged, Unfit};
 use core::fmt;
@@ -35,6 +36,8 @@ pub struct Plan {
     pub routes: Vec<Route>,
     /// The chains that routes name.
     pub chains: Vec<Arc<Chain>>,
+    /// Where calls wait: one for a cluster at most.
+    pub links: Vec<Arc<CallLink>>,
 }
 
 /// Where sessions enter.

@@ -27,6 +27,8 @@ pub(crate) type EndpointKey = Key<Endpoint>;
 pub(crate) struct Pool {
     pub(crate) cluster: Arc<Cluster>,
     pub(crate) members: Vec<EndpointKey>,
+    /// The link that its calls wait in: one of [`crate::Engine`]'s lines.
+    pub(crate) line: Cell<Option<u32>>,
     turn: Cell<usize>,
 }
 
@@ -54,7 +56,7 @@ pub(crate) struct Endpoint {
 
 impl Pool {
     pub(crate) fn new(cluster: Arc<Cluster>, members: Vec<EndpointKey>) -> Self {
-        Self { cluster, members, turn: Cell::new(0) }
+        Self { cluster, members, line: Cell::new(None), turn: Cell::new(0) }
     }
 
     /// Chooses an endpoint among those that are not left out; if all are, none. Of those, filters would rather not

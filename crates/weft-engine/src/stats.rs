@@ -1,5 +1,6 @@
 //! Counters of one worker, and how those of several are added up.
 
+use crate::call_link::CallLinkStats;
 use crate::filter::FilterStats;
 use weft_core::abi::Counters;
 use weft_core::{Interval, Status};
@@ -33,6 +34,8 @@ pub struct Stats {
     pub filters: Vec<FilterStats>,
     /// The state of upstream endpoints.
     pub endpoints: Vec<EndpointStats>,
+    /// The links on clusters.
+    pub links: Vec<CallLinkStats>,
 }
 
 /// Connections of one side.
@@ -202,6 +205,12 @@ impl Stats {
         }
         for filter in &other.filters {
             self.merge_filter(filter);
+        }
+        for link in &other.links {
+            match self.links.iter_mut().find(|mine| mine.name == link.name) {
+                Some(mine) => mine.add(link),
+                None => self.links.push(link.clone()),
+            }
         }
     }
 

@@ -24,6 +24,12 @@ impl Engine {
             return self.enter_filter(now, key, filter);
         }
         call.phase = Phase::AwaitUpstream;
+        if let Some(line) = call.pool.line.get().filter(|_| call.at_link.is_none())
+            && !self.enter_link(now, key, line)
+        {
+            return;
+        }
+        let call = self.calls.get_mut(key).expect("it has not ended");
         let choice = call.choice.as_deref();
         let chosen = call.endpoint.or_else(|| call.pool.pick(&self.endpoints, now, call.id, choice));
         let can_be_tried = |e: &EndpointKey| {

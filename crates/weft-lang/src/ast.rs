@@ -22,8 +22,8 @@ pub use filter::{
 };
 
 pub use queue::{
-    Link, OnFailure, PartitionInto, Queue, QueueDecl, QueueEvent, QueueHandler, QueueLimit, QueueUse,
-    QueueVerdict,
+    Link, LinkCalls, LinkOn, OnFailure, PartitionInto, Queue, QueueDecl, QueueEvent, QueueHandler,
+    QueueLimit, QueueUse, QueueVerdict,
 };
 
 pub use wire::{

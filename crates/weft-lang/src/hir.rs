@@ -26,9 +26,9 @@ mod queue;
 
 pub use crate::ast::{Balance, Evict, Merge, OnFailure, Side, SinkFormat};
 pub use queue::{
-    Link, Queue, QueueBinary, QueueExpr, QueueExprKind, QueueHandler, QueueLevel, QueueLimit, QueueLiteral,
-    QueueMoment, QueueOverflow, QueuePartitions, QueuePlace, QueueStmt, QueueStmtKind, QueueType, QueueUnary,
-    QueueVar, QueueVerdict, QueueVictim,
+    CallLink, Link, Queue, QueueBinary, QueueExpr, QueueExprKind, QueueHandler, QueueLevel, QueueLimit,
+    QueueLiteral, QueueMoment, QueueOverflow, QueuePartitions, QueuePlace, QueueStmt, QueueStmtKind,
+    QueueType, QueueUnary, QueueVar, QueueVerdict, QueueVictim,
 };
 
 /// A checked program: all files together.
@@ -64,6 +64,8 @@ pub struct Network {
     pub queues: Vec<Queue>,
     /// Where packets wait.
     pub links: Vec<Link>,
+    /// Where calls wait.
+    pub call_links: Vec<CallLink>,
 }
 
 impl Network {

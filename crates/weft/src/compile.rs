@@ -6,10 +6,12 @@ use crate::ordering::{self, ordered};
 use crate::packets;
 use crate::repeats;
 use crate::source::Files;
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 use weft_api::{AtFault, Planned};
 use weft_core::{Interval, Value};
+use weft_engine::call_link::Shared;
 use weft_engine::packet::plan::PacketPlan;
 use weft_engine::plan::{
     Address, Balance, Chain, ChainError, Cluster, FilterAt, Listener, MethodPattern, Plan, Route,
@@ -51,6 +53,8 @@ pub(crate) struct Compiler {
     backend: Box<dyn Backend>,
     workers: usize,
     version: u64,
+    /// What the links on clusters of the version that was last committed count, by name.
+    links: BTreeMap<String, Arc<Shared>>,
 }
 
 /// A plan, the state that it will have, and how long compiling it took.
@@ -124,7 +128,7 @@ fn lower_all(
 impl Compiler {
     /// A compiler for a node with so many workers.
     pub(crate) fn new(backend: Box<dyn Backend>, workers: usize) -> Self {
-        Self { store: StateStore::new(workers), backend, workers, version: 0 }
+        Self { store: StateStore::new(workers), backend, workers, version: 0, links: BTreeMap::new() }
     }
 
     /// The state that the chains share.
@@ -211,6 +215,7 @@ impl Compiler {
         // A route with a condition is narrower than one without, so it comes first.
         routes.sort_by_key(|route| route.condition.is_none());
         routes.extend(own_routes(network));
+        let shared = |name: &str| self.links.get(name).cloned().unwrap_or_default();
         let plan = Plan {
             version,
             listeners: network.listeners.iter().map(listener_of).collect::<Result<_, _>>()?,
@@ -221,6 +226,7 @@ impl Compiler {
                 .collect::<Result<_, _>>()?,
             routes,
             chains,
+            links: packets::call_links(network, &*self.backend, shared)?,
         };
         Ok(Compiled { plan: Arc::new(plan), packets, took: begun.elapsed(), planned, state })
     }
@@ -243,6 +249,8 @@ impl Compiler {
     /// A plan runs: its state is the node's from now on.
     pub(crate) fn commit(&mut self, compiled: Compiled) {
         self.version = compiled.plan.version;
+        let links = compiled.plan.links.iter();
+        self.links = links.map(|link| (link.name.clone(), Arc::clone(&link.shared))).collect();
         self.store.commit(compiled.state);
     }
 }

@@ -45,6 +45,9 @@ const FAMILIES: &[(&str, &str, &str)] = &[
     ("weft_refusals_total", "counter", "Connections, streams and calls refused, by reason"),
     ("weft_sink_rows_lost_total", "counter", "Sink rows that a slow writer or a failing file did not take"),
     ("weft_sink_series_lost_total", "counter", "Values of sinks given up because there were too many series"),
+    (LINK_CALLS, "counter", "Calls that came to the link of a cluster, and what became of them"),
+    ("weft_link_waiting", "gauge", "Calls that wait in the link of a cluster"),
+    ("weft_link_in_flight", "gauge", "Calls under way that the link of a cluster has let go on"),
     (PACKETS, "counter", "Packets by port and direction"),
     (PACKET_BYTES, "counter", "Their bytes"),
     (GROUP_PACKETS, "counter", "Packets that a group sent by each of its ports"),
@@ -59,6 +62,7 @@ const FAMILIES: &[(&str, &str, &str)] = &[
 ];
 const DURATION: &str = "weft_call_duration_seconds";
 const FILTER_CALLS: &str = "weft_filter_calls_total";
+const LINK_CALLS: &str = "weft_link_calls_total";
 const PACKETS: &str = "weft_packets_total";
 const PACKET_BYTES: &str = "weft_packet_bytes_total";
 const GROUP_PACKETS: &str = "weft_group_packets_total";
@@ -91,6 +95,7 @@ pub(crate) fn render(node: &NodeStats, sinks: &SinkMetrics) -> String {
     page.elements(node);
     page.filters(node);
     page.endpoints(node);
+    page.links(node);
     page.family("weft_refusals_total");
     for (reason, n) in &stats.refusals {
         page.sample("weft_refusals_total", &[("reason", reason)], *n);
@@ -251,6 +256,23 @@ impl Page {
             for (check, n) in &chain.malformed {
                 let place = format!("{}:{}:{}", chain.chain, check.protocol, check.line);
                 dropped(&place, "malformed", *n);
+            }
+        }
+    }
+
+    fn links(&mut self, node: &NodeStats) {
+        self.family(LINK_CALLS);
+        for link in &node.stats.links {
+            let counts = &link.counts;
+            let left = [("arrived", counts.arrived), ("sent", counts.sent), ("left", counts.taken)];
+            for (what, n) in left.into_iter().chain(link_drops(counts)) {
+                self.sample(LINK_CALLS, &[("link", &link.name), ("what", what)], n);
+            }
+        }
+        for (family, of) in [("weft_link_waiting", 0), ("weft_link_in_flight", 1)] {
+            self.family(family);
+            for link in &node.stats.links {
+                self.sample(family, &[("link", &link.name)], [link.counts.queued, link.in_flight][of]);
             }
         }
     }

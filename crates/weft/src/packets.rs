@@ -4,6 +4,7 @@ use crate::compile::refused;
 use crate::natives;
 use std::sync::Arc;
 use weft_core::Value;
+use weft_engine::call_link::{CallLink, Shared};
 use weft_engine::packet::group::{Choice, GroupPlan, Member};
 use weft_engine::packet::link::{LinkPlan, OnFailure};
 use weft_engine::packet::plan::{ChainOn, Outlet, PacketChain, PacketPlan};
@@ -12,9 +13,10 @@ use weft_io::packet::file::Pace;
 use weft_io::packet::port::{Driver, PortConfig, QUEUES_MAX};
 use weft_ir::backend::Backend;
 use weft_ir::program::ChainProgram;
+use weft_ir::queue::{QueueCode, QueueProgram};
 use weft_lang::diagnostic::{Diagnostic, code};
 use weft_lang::hir::{self, Edge, GroupChoice, PortKind, Setting};
-use weft_lang::source::SourceMap;
+use weft_lang::source::{SourceMap, Span};
 use weft_opt::lower::{LowerOptions, lower_when, lower_with_lines};
 
 /// Chains on ports, lowered: the index of the chain, its program and that of its condition.
@@ -185,14 +187,51 @@ fn group_of(network: &hir::Network, group: &hir::Group) -> GroupPlan {
     GroupPlan { name, choice, members: group.members.iter().map(member).collect(), is_ip }
 }
 
+/// The links on clusters, compiled. `shared` is what the link with this name has in common with its earlier versions.
+pub(crate) fn call_links(
+    network: &hir::Network,
+    backend: &dyn Backend,
+    shared: impl Fn(&str) -> Arc<Shared>,
+) -> Result<Vec<Arc<CallLink>>, Vec<Diagnostic>> {
+    let compile = |link: &hir::CallLink| {
+        let (program, code) = compiled(&link.queue, &link.name, link.span, backend)?;
+        Ok(Arc::new(CallLink {
+            name: link.name.clone(),
+            cluster: link.cluster,
+            concurrency: link.concurrency,
+            step_ns: link.step_ns,
+            key: link.key.clone(),
+            class: link.class.clone(),
+            shared: shared(&link.name),
+            program,
+            code,
+        }))
+    };
+    network.call_links.iter().map(compile).collect()
+}
+
+/// A queue and its code.
+type CompiledQueue = (Arc<QueueProgram>, Arc<dyn QueueCode>);
+
+/// The queue of a link, compiled.
+fn compiled(
+    queue: &hir::Queue,
+    link: &str,
+    span: Span,
+    backend: &dyn Backend,
+) -> Result<CompiledQueue, Vec<Diagnostic>> {
+    let program = Arc::new(weft_opt::lower::queue(queue));
+    let code = backend.compile_queue(&program).map_err(|error| {
+        let message = format!("link `{link}`: {}", error.reason);
+        vec![Diagnostic::error(code::BACKEND_UNSUPPORTED, message).at(span, "cannot be run here")]
+    })?;
+    Ok((program, code))
+}
+
 /// The links of a network, compiled.
 fn links(network: &hir::Network, backend: &dyn Backend) -> Result<Vec<LinkPlan>, Vec<Diagnostic>> {
     let compile = |link: &hir::Link| {
-        let program = Arc::new(weft_opt::lower::queue(&link.queue));
-        let code = backend.compile_queue(&program).map_err(|error| {
-            let message = format!("link `{}`: {}", link.name, error.reason);
-            vec![Diagnostic::error(code::BACKEND_UNSUPPORTED, message).at(link.span, "cannot be run here")]
-        })?;
+        let (program, code) = compiled(&link.queue, &link.name, link.span, backend)?;
         let is_ip = network.ports[link.port].kind == PortKind::Tun;
         let (name, port) = (link.name.clone(), link.port as u16);
         let on_failure = link.on_failure.map(|on_failure| match on_failure {

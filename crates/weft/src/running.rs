@@ -19,6 +19,7 @@ use weft_api::{
     Packets, Place, Port, QueueLine, QueuePartition, Refused, Status,
 };
 use weft_core::{Interval, Status as RpcStatus};
+use weft_engine::call_link::CallLinkStats;
 use weft_engine::packet::group::{GroupStats, MemberStats};
 use weft_engine::packet::link::OnFailure;
 use weft_engine::packet::plan::PacketPlan;
@@ -295,6 +296,7 @@ impl Running {
                     connect_failures: e.connect_failures,
                 })
                 .collect(),
+            links: stats.links.iter().map(call_link_of).collect(),
             packets: packets.as_ref().map(packets_of),
             refusals: stats.refusals.iter().cloned().collect::<BTreeMap<_, _>>(),
             rows_lost: stats.rows_lost,
@@ -501,16 +503,19 @@ fn group_of(group: &GroupStats) -> Group {
     Group { name: group.name.clone(), choice: group.choice.name().to_owned(), members }
 }
 
-/// A link as the API gives it.
-fn link_of(LinkReport { plan, stats }: &LinkReport, node: &PacketNodeStats) -> Link {
-    let counts = &stats.counts;
-    let queue = |level: u8| plan.program.levels[usize::from(level)].name.clone();
+/// Lines of a queue as the API gives them; `queue` names a level.
+fn lines_of(lines: &[LineCount], queue: impl Fn(u8) -> String) -> Vec<QueueLine> {
     let line = |line: &LineCount| QueueLine {
         queue: queue(line.level),
         line: line.line,
         verdict: if line.verdict == Verdict::Mark { "mark" } else { "drop" }.to_owned(),
         packets: line.packets,
     };
+    lines.iter().map(line).collect()
+}
+
+/// Partitions of a queue as the API gives them.
+fn partitions_of(partitions: &[PartitionState], queue: impl Fn(u8) -> String) -> Vec<QueuePartition> {
     let partition = |of: &PartitionState| QueuePartition {
         queue: queue(of.level),
         place: [of.node, of.index],
@@ -519,6 +524,40 @@ fn link_of(LinkReport { plan, stats }: &LinkReport, node: &PacketNodeStats) -> L
         rank: of.rank,
         is_held: of.held_until_ns.is_some(),
     };
+    partitions.iter().map(partition).collect()
+}
+
+/// A link on a cluster as the API gives it.
+fn call_link_of(stats: &CallLinkStats) -> Link {
+    let counts = &stats.counts;
+    let queue = |level: u8| stats.levels[usize::from(level)].clone();
+    let waited = |share: f64| stats.waited.quantile(share).0 as f64 / 1e3;
+    Link {
+        name: stats.name.clone(),
+        port: stats.cluster.clone(),
+        direction: "calls".to_owned(),
+        queue: stats.queue.clone(),
+        rate: stats.rate.map(|rate| rate.round() as u64),
+        concurrency: stats.concurrency,
+        in_flight: stats.in_flight,
+        left: counts.taken,
+        arrived: counts.arrived,
+        sent: counts.sent,
+        queued: counts.queued,
+        queued_bytes: counts.queued_bytes,
+        marked: counts.marked,
+        dropped: link_drops(counts).map(|(reason, n)| (reason.to_owned(), n)).collect(),
+        swap_overflow: stats.swap_overflow,
+        waited_us: [0.5, 0.9, 0.99].map(waited),
+        lines: lines_of(&stats.lines, queue),
+        partitions: partitions_of(&stats.partitions, queue),
+    }
+}
+
+/// A link as the API gives it.
+fn link_of(LinkReport { plan, stats }: &LinkReport, node: &PacketNodeStats) -> Link {
+    let counts = &stats.counts;
+    let queue = |level: u8| plan.program.levels[usize::from(level)].name.clone();
     Link {
         name: plan.name.clone(),
         port: node
@@ -536,8 +575,9 @@ fn link_of(LinkReport { plan, stats }: &LinkReport, node: &PacketNodeStats) -> L
         dropped: link_drops(counts).map(|(reason, n)| (reason.to_owned(), n)).collect(),
         swap_overflow: stats.swap_overflow,
         waited_us: stats.waited_ns.map(|ns| ns as f64 / 1e3),
-        lines: stats.lines.iter().map(line).collect(),
-        partitions: stats.partitions.iter().map(partition).collect(),
+        lines: lines_of(&stats.lines, queue),
+        partitions: partitions_of(&stats.partitions, queue),
+        ..Link::default()
     }
 }
 

@@ -256,6 +256,7 @@ impl Engine {
     pub fn handle_wake(&mut self, now: Time) {
         let all: Vec<(u32, u64)> = self.waiters.0.keys().copied().collect();
         all.into_iter().for_each(|at| self.wake(now, at));
+        self.wake_links(now);
         self.run_pending(now);
     }
 
@@ -301,6 +302,9 @@ impl Engine {
             match pending {
                 Pending::Admit(call) => self.end_wait(now, call),
                 Pending::Try(call) => self.begin_try(now, call),
+                Pending::Line(line) => self.link_goes_on(now, line),
+                Pending::Pass(call) => self.pass_link(now, call),
+                Pending::Drop(call, link, line) => self.drop_at_link(now, call, link, line),
             }
         }
     }
@@ -396,12 +400,18 @@ impl Wrap {
 }
 
 /// What is done at the end of a turn.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub(crate) enum Pending {
     /// A call's wait is over.
     Admit(CallKey),
     /// The next try of a call begins.
     Try(CallKey),
+    /// A link looks whether calls may go on.
+    Line(u32),
+    /// A call goes on from its link.
+    Pass(CallKey),
+    /// The queue of a link, by name, has dropped a call, and at which line.
+    Drop(CallKey, Rc<str>, u32),
 }
 
 fn sample(errors: StatusSet, status: Option<Status>, took: weft_core::Interval) -> Sample {

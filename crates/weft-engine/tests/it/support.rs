@@ -136,6 +136,7 @@ impl Net {
             clusters: vec![self.cluster("cart", endpoints), self.cluster("side", &[CART_3])],
             routes: vec![route],
             chains,
+            links: Vec::new(),
         })
     }
 

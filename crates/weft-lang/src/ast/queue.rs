@@ -175,17 +175,16 @@ pub enum QueueVerdict {
     },
 }
 
-/// `CREATE LINK name ON PORT port [INGRESS] [RATE 'r'] QUEUE q (args) [ON FAILURE HOLD];`
+/// `CREATE LINK name ON PORT port [INGRESS] [RATE 'r'] QUEUE q (args) [ON FAILURE HOLD];`, and on clusters
+/// `CREATE LINK name ON CLUSTER cluster [CONCURRENCY n] [RATE 'r'] [KEY e] [CLASS e] QUEUE q (args);`
 #[derive(Clone, PartialEq, Debug)]
 pub struct Link {
     /// `OR REPLACE` was written.
     pub or_replace: bool,
     /// Its name.
     pub name: Ident,
-    /// The port.
-    pub port: Ident,
-    /// It shapes what comes in and not what goes out.
-    pub ingress: Option<Span>,
+    /// What waits in it.
+    pub on: LinkOn,
     /// `RATE`.
     pub rate: Option<Expr>,
     /// The queue.
@@ -194,6 +193,33 @@ pub struct Link {
     pub on_failure: Option<OnFailure>,
     /// The whole item.
     pub span: Span,
+}
+
+/// What waits in a link.
+#[derive(Clone, PartialEq, Debug)]
+pub enum LinkOn {
+    /// Packets of a port.
+    Port {
+        /// The port.
+        port: Ident,
+        /// It shapes what comes in and not what goes out.
+        ingress: Option<Span>,
+    },
+    /// Calls to a cluster.
+    Cluster(Box<LinkCalls>),
+}
+
+/// `CLUSTER cluster [CONCURRENCY n] [KEY e] [CLASS e]`
+#[derive(Clone, PartialEq, Debug)]
+pub struct LinkCalls {
+    /// The cluster.
+    pub cluster: Ident,
+    /// How many calls are under way at most.
+    pub concurrency: Option<Expr>,
+    /// `KEY`: what tells flows apart.
+    pub key: Option<Expr>,
+    /// `CLASS`: the class of a call.
+    pub class: Option<Expr>,
 }
 
 /// What a link does while its port has no device.

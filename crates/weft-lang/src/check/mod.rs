@@ -319,7 +319,7 @@ fn network_of(cx: &mut Cx<'_>, program: &Program) -> Network {
     network.queues = queues.check(cx);
     for item in &items {
         if let Item::Link(item) = item {
-            network.links.extend(queues.link(cx, &network.ports, item));
+            queues.link(cx, &mut network, item);
         }
     }
     let mut elements = Vec::new();

@@ -9,15 +9,17 @@ pub(crate) mod expr;
 use std::collections::BTreeSet;
 
 use super::Cx;
+use super::header;
 use super::scope::with_nearest;
 use crate::ast::{
-    self, Assign, Expr as AstExpr, ExprKind as AstKind, Item, PartitionInto, QueueDecl, QueueUse,
+    self, Assign, Expr as AstExpr, ExprKind as AstKind, Ident, Item, LinkCalls, LinkOn, PartitionInto,
+    QueueDecl, QueueUse,
 };
 use crate::diagnostic::{Diagnostic, code};
 use crate::hir::{
-    Link, Port, PortKind, Queue, QueueExpr, QueueExprKind, QueueLevel, QueueLimit, QueueLiteral as Literal,
-    QueueMoment, QueueOverflow, QueuePartitions, QueuePlace, QueueStmt, QueueStmtKind, QueueType as T,
-    QueueVar, QueueVictim,
+    CallLink, Link, Network, PortKind, Queue, QueueExpr, QueueExprKind, QueueLevel, QueueLimit,
+    QueueLiteral as Literal, QueueMoment, QueueOverflow, QueuePartitions, QueuePlace, QueueStmt,
+    QueueStmtKind, QueueType as T, QueueVar, QueueVictim,
 };
 use crate::source::Span;
 use weft_core::Type;
@@ -34,6 +36,10 @@ pub const BYTES_MAX: u64 = 1 << 40;
 pub const RANK_BITS_MAX: u8 = 18;
 /// Variables of a node or a partition, at most.
 pub const VARS_MAX: usize = 64;
+/// Calls that a link may have under way, at most.
+pub const CONCURRENCY_MAX: u32 = 1 << 20;
+/// Rates of calls that a link may have.
+const CALLS_PER_SECOND: core::ops::RangeInclusive<f64> = 1e-3..=1e9;
 /// Partitions where `HASH` is left out.
 const PARTITIONS_DEFAULT: (u32, u32) = (1024, 8);
 
@@ -75,19 +81,39 @@ impl<'a> Queues<'a> {
         queues
     }
 
-    /// A link.
-    pub(super) fn link(&self, cx: &mut Cx<'_>, ports: &[Port], item: &ast::Link) -> Option<Link> {
+    /// A link, into the links of the network.
+    pub(super) fn link(&self, cx: &mut Cx<'_>, network: &mut Network, item: &ast::Link) {
+        match &item.on {
+            LinkOn::Port { port, ingress } => {
+                let link = self.link_on_port(cx, network, item, (port, ingress.is_some()));
+                network.links.extend(link);
+            }
+            LinkOn::Cluster(calls) => {
+                let link = self.link_on_cluster(cx, network, item, calls);
+                network.call_links.extend(link);
+            }
+        }
+    }
+
+    fn link_on_port(
+        &self,
+        cx: &mut Cx<'_>,
+        network: &Network,
+        item: &ast::Link,
+        (on, ingress): (&Ident, bool),
+    ) -> Option<Link> {
+        let ports = &network.ports;
         let names = ports.iter().map(|port| port.name.as_str());
-        let Some(port) = ports.iter().position(|port| port.name == item.port.name) else {
+        let Some(port) = ports.iter().position(|port| port.name == on.name) else {
             let diagnostic =
-                Diagnostic::error(code::NOT_IN_NETWORK, format!("there is no port `{}`", item.port.name))
-                    .at(item.port.span, "unknown");
-            cx.report_missing(with_nearest(diagnostic, &item.port, names));
+                Diagnostic::error(code::NOT_IN_NETWORK, format!("there is no port `{}`", on.name))
+                    .at(on.span, "unknown");
+            cx.report_missing(with_nearest(diagnostic, on, names));
             return None;
         };
-        if ports[port].kind == PortKind::Pcap && item.ingress.is_none() {
+        if ports[port].kind == PortKind::Pcap && !ingress {
             let diagnostic = Diagnostic::error(code::QUEUE_USE, "a capture does not wait to be written")
-                .at(item.port.span, "a file")
+                .at(on.span, "a file")
                 .with_help("put the link on a port of a device, or look at it with `weft sim`");
             cx.report(diagnostic);
         }
@@ -113,8 +139,53 @@ impl<'a> Queues<'a> {
         };
         let levels = self.used(cx, &item.queue, &mut Vec::new())?;
         let queue = Queue { name: item.queue.queue.name.clone(), levels, span: item.queue.span };
-        let (name, ingress) = (item.name.name.clone(), item.ingress.is_some());
+        let name = item.name.name.clone();
         Some(Link { name, port, ingress, rate, queue, on_failure: item.on_failure, span: item.span })
+    }
+
+    fn link_on_cluster(
+        &self,
+        cx: &mut Cx<'_>,
+        network: &Network,
+        item: &ast::Link,
+        calls: &LinkCalls,
+    ) -> Option<CallLink> {
+        let LinkCalls { cluster: on, concurrency, key, class } = calls;
+        let names = network.clusters.iter().map(|cluster| cluster.name.as_str());
+        let Some(cluster) = network.clusters.iter().position(|cluster| cluster.name == on.name) else {
+            let diagnostic =
+                Diagnostic::error(code::NOT_IN_NETWORK, format!("there is no cluster `{}`", on.name))
+                    .at(on.span, "unknown");
+            cx.report_missing(with_nearest(diagnostic, on, names));
+            return None;
+        };
+        if let Some(other) = network.call_links.iter().find(|link| link.cluster == cluster) {
+            let message = format!("calls to `{}` wait in link `{}`", on.name, other.name);
+            let diagnostic = Diagnostic::error(code::QUEUE_USE, message).at(on.span, "has a link").with_help(
+                "a cluster has one link: put `EACH USING` into its queue to have a line in each line",
+            );
+            cx.report(diagnostic);
+        }
+        if item.on_failure.is_some() {
+            let diagnostic = Diagnostic::error(code::QUEUE_USE, "a cluster has no device that could be gone")
+                .at(item.span, "ON FAILURE is for ports")
+                .with_help("endpoints that cannot be reached are left out; RETRY tries another");
+            cx.report(diagnostic);
+        }
+        if concurrency.is_none() && item.rate.is_none() {
+            let diagnostic = Diagnostic::error(code::QUEUE_USE, "no call would ever wait in this link")
+                .at(on.span, "how many calls may go on?")
+                .with_help("write `CONCURRENCY 64` for calls under way, or RATE '1000 calls/s'");
+            cx.report(diagnostic);
+        }
+        let concurrency = concurrency.as_ref().and_then(|expr| concurrency_of(cx, expr));
+        let step_ns = item.rate.as_ref().and_then(|expr| step_of(cx, expr));
+        let key = key.as_ref().and_then(|expr| header_of(cx, "KEY", expr));
+        let class = class.as_ref().and_then(|expr| header_of(cx, "CLASS", expr));
+        let levels = self.used(cx, &item.queue, &mut Vec::new())?;
+        let queue = Queue { name: item.queue.queue.name.clone(), levels, span: item.queue.span };
+        let name = item.name.name.clone();
+        Some(CallLink { name, cluster, concurrency, step_ns, key, class, queue, span: item.span })
     }
 
     fn used(&self, cx: &mut Cx<'_>, used: &QueueUse, within: &mut Vec<String>) -> Option<Vec<QueueLevel>> {
@@ -787,4 +858,52 @@ fn fold(expr: &QueueExpr) -> Option<Literal> {
         },
         _ => None,
     }
+}
+
+/// `CONCURRENCY n`
+fn concurrency_of(cx: &mut Cx<'_>, expr: &AstExpr) -> Option<u32> {
+    match expr.kind {
+        AstKind::Int(n) if (1..=u64::from(CONCURRENCY_MAX)).contains(&n) => Some(n as u32),
+        _ => {
+            let message = format!("a link has 1 to {CONCURRENCY_MAX} calls under way");
+            cx.report(Diagnostic::error(code::OVER_LIMIT, message).at(expr.span, "outside the limits"));
+            None
+        }
+    }
+}
+
+/// `RATE '1000 calls/s'`: nanoseconds from call to call.
+fn step_of(cx: &mut Cx<'_>, expr: &AstExpr) -> Option<u64> {
+    let rate = match &expr.kind {
+        AstKind::Str(text) => {
+            text.trim().strip_suffix("calls/s").and_then(|text| text.trim_end().parse::<f64>().ok())
+        }
+        _ => None,
+    };
+    let Some(rate) = rate.filter(|rate| CALLS_PER_SECOND.contains(rate)) else {
+        let diagnostic = Diagnostic::error(code::BAD_LITERAL, "this is no rate of calls")
+            .at(expr.span, "how many calls a second?")
+            .with_help("write '1000 calls/s': from 0.001 to 1000000000");
+        cx.report(diagnostic);
+        return None;
+    };
+    Some((1e9 / rate).round() as u64)
+}
+
+/// `KEY header['tenant']`: the name of the header.
+fn header_of(cx: &mut Cx<'_>, clause: &str, expr: &AstExpr) -> Option<String> {
+    if let AstKind::Header(key) = &expr.kind
+        && let AstKind::Str(name) = &key.kind
+    {
+        return header::name(cx, name, key.span);
+    }
+    let diagnostic =
+        Diagnostic::error(code::QUEUE_USE, format!("{clause} of a link is a header of the call"))
+            .at(expr.span, "not a header")
+            .with_help(format!(
+                "write `{clause} header['tenant']`; an element of the chain can set it: \
+             `SET header['tenant'] = tenant`"
+            ));
+    cx.report(diagnostic);
+    None
 }

@@ -8,8 +8,8 @@ use std::collections::BTreeMap;
 
 use crate::ast::{
     BudgetClause, Chain, ChainOn, ChainOptionKind, Decl, Element, EncapSet, Event, Expr, ExprKind, Field,
-    Filter, Guard, Handler, Ident, InsertRows, InsertSource, Item, Join, JoinCondition, Kind, Param, Path,
-    PayloadChoice, Place, PolicyKind, Protocol, ProtocolClause, Queue, QueueDecl, QueueEvent, QueueUse,
+    Filter, Guard, Handler, Ident, InsertRows, InsertSource, Item, Join, JoinCondition, Kind, LinkOn, Param,
+    Path, PayloadChoice, Place, PolicyKind, Protocol, ProtocolClause, Queue, QueueDecl, QueueEvent, QueueUse,
     QueueVerdict, Select, SelectItem, Stage, StageArg, StageNode, Stmt, StmtKind, Subselect, Table,
     TableOptionKind, TypeExpr, Update, Verdict, VerdictKind, WireItem, WireRuleKind, WireUntil, WireWidth,
     WithItem,
@@ -446,7 +446,15 @@ impl Walk {
                 }
             }
             Item::Link(link) => {
-                self.note_member(None, &link.port, SymbolKind::Port);
+                match &link.on {
+                    LinkOn::Port { port, .. } => drop(self.note_member(None, port, SymbolKind::Port)),
+                    LinkOn::Cluster(calls) => {
+                        self.note_member(None, &calls.cluster, SymbolKind::Cluster);
+                        [&calls.concurrency, &calls.key, &calls.class]
+                            .into_iter()
+                            .for_each(|expr| self.exprs(expr));
+                    }
+                }
                 self.exprs(&link.rate);
                 self.queue_use(&link.queue);
             }

@@ -95,12 +95,14 @@ words! {
     "CHECK" "What must be true of a header, or the frame is malformed.";
     "CIDR" "A network: an address and a length of prefix, `'10.0.0.0/8'`.";
     "CIRCUIT" "Sends no calls for a while to servers that fail.";
+    "CLASS" "The header that has the class of a call, for `p.class`: `CLASS header['priority']`.";
     "CLIENT" "`AT CLIENT`: beside the caller.";
     "CLOCK" "`EFFECT CLOCK`: the function looks at the time.";
     "CLOSE" "`ON CLOSE`: once a call, with its status, whoever ended it.";
     "CLUSTER" "Where calls go: endpoints, and how one is picked.";
     "COLUMNS" "What the protocols of a union have in common.";
     "COMPUTED" "The field is computed when a frame is written, and must be so when it is read.";
+    "CONCURRENCY" "How many calls of a link may be under way at once; the others wait in its queue.";
     "CONGESTION" "Keeps as many calls under way as the servers take, found out from their answers.";
     "CONSTANT" "`BACKOFF CONSTANT d`: always the same wait.";
     "CONTROLLER" "`FILLED BY CONTROLLER`: no handler writes this table.";
@@ -195,7 +197,7 @@ words! {
     "LIFE" "`HALF LIFE d`: a sketch forgets half of what it counted in this time.";
     "LIKE" "True if a text fits a pattern: `%` is any run, `_` one character.";
     "LIMIT" "`SELECT ... LIMIT n`, asked with `weft query`: so many rows at most.";
-    "LINK" "The egress of a port, or what comes in, with a rate and a queue.";
+    "LINK" "The egress of a port, or what comes in, with a rate and a queue; or the calls that wait for a cluster.";
     "LISTENER" "Where sessions enter.";
     "LITTLE" "The least significant byte first.";
     "LRU" "When the table is full, the row goes that was not touched for the longest time.";

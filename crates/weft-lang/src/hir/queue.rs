@@ -354,6 +354,27 @@ pub enum QueueBinary {
     HashMix,
 }
 
+/// A link on a cluster: calls that wait until they may go on.
+#[derive(Clone, Debug, PartialEq)]
+pub struct CallLink {
+    /// Its name.
+    pub name: String,
+    /// An index into [`super::Network::clusters`].
+    pub cluster: usize,
+    /// Calls under way at most; None: any number.
+    pub concurrency: Option<u32>,
+    /// Nanoseconds between two calls that go on; None: none.
+    pub step_ns: Option<u64>,
+    /// The header that tells flows apart; None: the client's address does.
+    pub key: Option<String>,
+    /// The header that has the class of a call.
+    pub class: Option<String>,
+    /// How calls wait.
+    pub queue: Queue,
+    /// The whole item.
+    pub span: Span,
+}
+
 /// A link: packets that wait at a port.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Link {

@@ -1,8 +1,8 @@
 //! Queues and links: `CREATE QUEUE`, `CREATE LINK`.
 
 use crate::ast::{
-    Item, Link, OnFailure, PartitionInto, Queue, QueueDecl, QueueEvent, QueueHandler, QueueLimit, QueueUse,
-    QueueVerdict, StmtKind,
+    Expr, Item, Link, LinkCalls, LinkOn, OnFailure, PartitionInto, Queue, QueueDecl, QueueEvent,
+    QueueHandler, QueueLimit, QueueUse, QueueVerdict, StmtKind,
 };
 use crate::lexer::TokenKind;
 use crate::source::Span;
@@ -85,11 +85,18 @@ impl Parser<'_> {
     pub(super) fn link(&mut self, create: Create) -> Parsed<Item> {
         let name = self.ident("a name for the link")?;
         self.clause("ON", "a link says whose packets wait in it")?;
-        self.keyword("PORT")?;
-        let port = self.ident("a port")?;
-        let ingress = self.eat_keyword("INGRESS");
-        self.layout.weak(self.index());
-        let rate = if self.eat_keyword("RATE").is_some() { Some(self.expr()?) } else { None };
+        let (on, rate) = if self.eat_keyword("CLUSTER").is_some() {
+            let cluster = self.ident("a cluster")?;
+            let concurrency = self.clause_of_link("CONCURRENCY")?;
+            let rate = self.clause_of_link("RATE")?;
+            let (key, class) = (self.clause_of_link("KEY")?, self.clause_of_link("CLASS")?);
+            (LinkOn::Cluster(Box::new(LinkCalls { cluster, concurrency, key, class })), rate)
+        } else {
+            self.keyword("PORT")?;
+            let port = self.ident("a port")?;
+            let ingress = self.eat_keyword("INGRESS");
+            (LinkOn::Port { port, ingress }, self.clause_of_link("RATE")?)
+        };
         self.layout.weak(self.index());
         self.clause("QUEUE", "a link says how its packets wait")?;
         let queue = self.queue_use()?;
@@ -97,7 +104,12 @@ impl Parser<'_> {
         let on_failure = if self.eat_keyword("ON").is_some() { Some(self.without_device()?) } else { None };
         self.semicolon()?;
         let (or_replace, span) = (create.or_replace, self.span_from(create.start));
-        Ok(Item::Link(Link { or_replace, name, port, ingress, rate, queue, on_failure, span }))
+        Ok(Item::Link(Link { or_replace, name, on, rate, queue, on_failure, span }))
+    }
+
+    fn clause_of_link(&mut self, word: &'static str) -> Parsed<Option<Expr>> {
+        self.layout.weak(self.index());
+        if self.eat_keyword(word).is_some() { Ok(Some(self.expr()?)) } else { Ok(None) }
     }
 
     fn without_device(&mut self) -> Parsed<OnFailure> {

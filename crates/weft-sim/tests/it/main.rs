@@ -1,5 +1,6 @@
 //! The simulator against what is published of the things that it simulates, and queue programs in virtual time.
 
+mod call_links;
 mod ns3;
 mod queues;
 mod rig;

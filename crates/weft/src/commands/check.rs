@@ -57,7 +57,7 @@ pub(crate) fn run(args: &CheckArgs) -> Result<(), Fault> {
             (network.groups.len(), "group"),
             (network.protocols.len(), "protocol"),
             (network.queues.len(), "queue"),
-            (network.links.len(), "link"),
+            (network.links.len() + network.call_links.len(), "link"),
         ];
         let counts = counts.into_iter().chain(of_frames.into_iter().filter(|(n, _)| *n > 0));
         let counts: Vec<_> = counts.map(|(n, what)| super::count(n as u64, what)).collect();

@@ -20,7 +20,7 @@ use weft_api::Status;
 use weft_core::abi::Counters;
 use weft_ir::queue::QueueProgram;
 use weft_lang::diagnostic::{Diagnostic, render_all};
-use weft_lang::hir::Network;
+use weft_lang::hir::{Network, Queue};
 use weft_lang::source::SourceMap;
 use weft_opt::lower;
 
@@ -98,7 +98,7 @@ pub(crate) fn text_of(
 /// all queues where there is neither.
 fn chosen(network: &Network, name: Option<&str>) -> Result<(Vec<usize>, Vec<QueueProgram>), Fault> {
     let Some(name) = name else {
-        let links: Vec<QueueProgram> = network.links.iter().map(|link| lower::queue(&link.queue)).collect();
+        let links: Vec<QueueProgram> = links_of(network).map(|(_, queue)| lower::queue(queue)).collect();
         let queues = match network.chains.is_empty() && links.is_empty() {
             true => network.queues.iter().map(lower::queue).collect(),
             false => links,
@@ -109,15 +109,21 @@ fn chosen(network: &Network, name: Option<&str>) -> Result<(Vec<usize>, Vec<Queu
     if let Some(index) = chains.clone().position(|known| known == name) {
         return Ok((vec![index], Vec::new()));
     }
-    let link = network.links.iter().find(|link| link.name == name).map(|link| &link.queue);
+    let link = links_of(network).find(|(known, _)| *known == name).map(|(_, queue)| queue);
     if let Some(queue) = link.or(network.queues.iter().find(|queue| queue.name == name)) {
         return Ok((Vec::new(), vec![lower::queue(queue)]));
     }
-    let links = network.links.iter().map(|link| &*link.name);
+    let links = links_of(network).map(|(name, _)| name);
     let names: Vec<&str> =
         chains.chain(links).chain(network.queues.iter().map(|queue| &*queue.name)).collect();
     Err(Fault::Input(match names.is_empty() {
         true => "the program has no chains, links or queues".to_owned(),
         false => format!("there is no chain, link or queue `{name}`; the program has {}", names.join(", ")),
     }))
+}
+
+/// The links of a program, on ports and on clusters.
+fn links_of(network: &Network) -> impl Iterator<Item = (&str, &Queue)> {
+    let of_calls = network.call_links.iter().map(|link| (&*link.name, &link.queue));
+    network.links.iter().map(|link| (&*link.name, &link.queue)).chain(of_calls)
 }

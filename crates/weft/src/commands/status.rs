@@ -66,6 +66,10 @@ pub(crate) fn page(status: &Status) -> String {
         page.push('\n');
         page.push_str(&filters(status));
     }
+    if !status.links.is_empty() {
+        page.push('\n');
+        page.push_str(&links(&status.links));
+    }
     if let Some(carried) = &status.packets {
         if !page.ends_with("\n\n") {
             page.push('\n');
@@ -202,30 +206,6 @@ fn packets(carried: &Packets) -> String {
             groups.row(vec![name, of.port.clone(), grouped(of.sent), of.weight.to_string(), link]);
         }
     }
-    let mut links = Table::new(&[
-        ("link", Align::Left),
-        ("queue", Align::Left),
-        ("sent", Align::Right),
-        ("waiting", Align::Right),
-        ("p50", Align::Right),
-        ("p99", Align::Right),
-        ("", Align::Left),
-    ]);
-    for link in &carried.links {
-        let mut notes: Vec<_> =
-            link.dropped.iter().map(|(reason, n)| format!("{} {reason}", grouped(*n))).collect();
-        notes.extend((link.marked > 0).then(|| format!("{} marked", grouped(link.marked))));
-        let millis = |us: f64| format!("{:.1} ms", us / 1e3);
-        links.row(vec![
-            format!("{} ({} {})", link.name, link.port, link.direction),
-            link.queue.clone(),
-            grouped(link.sent),
-            grouped(link.queued),
-            millis(link.waited_us[0]),
-            millis(link.waited_us[2]),
-            notes.join(", "),
-        ]);
-    }
     let mut chains = Table::new(&[
         ("chain", Align::Left),
         ("version", Align::Right),
@@ -261,9 +241,40 @@ fn packets(carried: &Packets) -> String {
     }
     let mut tables = vec![ports.render()];
     tables.extend((!carried.groups.is_empty()).then(|| groups.render()));
-    tables.extend((!carried.links.is_empty()).then(|| links.render()));
+    tables.extend((!carried.links.is_empty()).then(|| links(&carried.links)));
     tables.extend([chains, ends].map(|table| table.render()));
     tables.join("\n")
+}
+
+/// Where packets, or calls, wait.
+fn links(links: &[weft_api::Link]) -> String {
+    let mut table = Table::new(&[
+        ("link", Align::Left),
+        ("queue", Align::Left),
+        ("sent", Align::Right),
+        ("waiting", Align::Right),
+        ("p50", Align::Right),
+        ("p99", Align::Right),
+        ("", Align::Left),
+    ]);
+    for link in links {
+        let mut notes: Vec<_> =
+            link.dropped.iter().map(|(reason, n)| format!("{} {reason}", grouped(*n))).collect();
+        notes.extend((link.marked > 0).then(|| format!("{} marked", grouped(link.marked))));
+        notes.extend((link.left > 0).then(|| format!("{} left", grouped(link.left))));
+        notes.extend(link.concurrency.map(|n| format!("{} of {n} under way", link.in_flight)));
+        let millis = |us: f64| format!("{:.1} ms", us / 1e3);
+        table.row(vec![
+            format!("{} ({} {})", link.name, link.port, link.direction),
+            link.queue.clone(),
+            grouped(link.sent),
+            grouped(link.queued),
+            millis(link.waited_us[0]),
+            millis(link.waited_us[2]),
+            notes.join(", "),
+        ]);
+    }
+    table.render()
 }
 
 /// What is worth knowing of a filter beside the columns that all have.

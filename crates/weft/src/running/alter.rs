@@ -48,8 +48,9 @@ impl Running {
 
     /// How many packets wait in a link, and how many were refused by new queues.
     fn link(&self, name: &str) -> (u64, u64) {
-        let links = self.status().and_then(|status| status.packets).map(|packets| packets.links);
-        let link = links.into_iter().flatten().find(|link| link.name == name);
+        let status = self.status().unwrap_or_default();
+        let of_ports = status.packets.into_iter().flat_map(|packets| packets.links);
+        let link = of_ports.chain(status.links).find(|link| link.name == name);
         link.map_or((0, 0), |link| (link.queued, link.swap_overflow))
     }
 
@@ -57,13 +58,15 @@ impl Running {
     fn altered(&self, alter: &Alter<'_>) -> Result<Bundle, String> {
         let mut program = self.program();
         let control = lock(&self.parts.control);
-        let links = &control.network.links;
-        let Some(link) = links.iter().find(|link| link.name == alter.link) else {
-            let names: Vec<&str> = links.iter().map(|link| link.name.as_str()).collect();
+        let of_ports = control.network.links.iter().map(|link| (&link.name, &link.queue));
+        let of_calls = control.network.call_links.iter().map(|link| (&link.name, &link.queue));
+        let links: Vec<_> = of_ports.chain(of_calls).collect();
+        let Some((_, queue)) = links.iter().find(|(name, _)| *name == alter.link) else {
+            let names: Vec<&str> = links.iter().map(|(name, _)| name.as_str()).collect();
             let has = if names.is_empty() { "none".to_owned() } else { names.join(", ") };
             return Err(format!("there is no link `{}`; the node has {has}", alter.link));
         };
-        let span = link.queue.span;
+        let span = queue.span;
         let file = control.sources.file(span.file).name();
         let text = program.files.get_mut(file).ok_or_else(|| format!("the node does not have `{file}`"))?;
         text.replace_range(span.start as usize..span.end as usize, alter.queue);

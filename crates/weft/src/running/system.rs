@@ -36,6 +36,9 @@ const TABLES: &[System] = &[
             ("waited_p50", Type::Interval),
             ("waited_p90", Type::Interval),
             ("waited_p99", Type::Interval),
+            ("concurrency", COUNT),
+            ("in_flight", COUNT),
+            ("left", COUNT),
         ],
         n_keys: 1,
         rows: |status| links(status).map(link).collect(),
@@ -172,7 +175,7 @@ fn int(n: u64) -> Value {
 }
 
 fn links(status: &Status) -> impl Iterator<Item = &Link> {
-    status.packets.iter().flat_map(|packets| &packets.links)
+    status.packets.iter().flat_map(|packets| &packets.links).chain(&status.links)
 }
 
 fn link(link: &Link) -> Vec<Value> {
@@ -182,6 +185,7 @@ fn link(link: &Link) -> Vec<Value> {
     let counts = [link.rate.unwrap_or(0), link.arrived, link.sent, link.queued, link.queued_bytes];
     row.extend(counts.into_iter().chain([dropped, link.marked, link.swap_overflow]).map(int));
     row.extend(link.waited_us.map(|us| Value::Int((us * 1e3) as i64)));
+    row.extend([u64::from(link.concurrency.unwrap_or(0)), link.in_flight, link.left].map(int));
     row
 }
 

@@ -504,6 +504,49 @@ fn the_mesh_of_the_examples_does_what_it_says() {
     assert_eq!(rows.lines().count(), 42, "{rows}");
 }
 
+/// One tenant of the example would keep all others waiting.
+#[test]
+fn tenants_of_the_examples_take_turns() {
+    let cart = Named { takes: Duration::from_millis(20), ..Named::new("cart-1") };
+    let path = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../../examples/tenants/network.weft");
+    let mut program = fs::read_to_string(path).expect("the example is there");
+    for (from, to) in [
+        ("../shop/proto/cart.proto", "cart.proto".to_owned()),
+        ("127.0.0.1:7070", "127.0.0.1:0".to_owned()),
+        ("'127.0.0.1:7101', '127.0.0.1:7102'", format!("'{}'", cart.serve())),
+    ] {
+        assert!(program.contains(from), "{from}");
+        program = program.replace(from, &to);
+    }
+    let test = Test::run(Folder::new(), &program);
+    runtime().block_on(async {
+        let mut flood = tokio::task::JoinSet::new();
+        for _ in 0..4 {
+            let client = test.client().await;
+            for _ in 0..100 {
+                let mut client = client.clone();
+                flood.spawn(async move { client.get("greedy").await });
+            }
+        }
+        tokio::time::sleep(Duration::from_millis(50)).await;
+        let mut modest = test.client().await;
+        for _ in 0..5 {
+            assert_eq!(modest.get("modest").await, Ok("cart-1".to_owned()));
+        }
+        // 400 calls of 20 ms, eight at a time, take a second; in line with them each would wait for the rest of it.
+        let n_waiting = 400 - cart.n_calls();
+        assert!(n_waiting > 50, "only {n_waiting} of the flood had to wait for another tenant");
+        assert!(flood.join_all().await.iter().all(Result::is_ok));
+    });
+    let mut query = weft(&test.folder);
+    let text = "SELECT port, queue, sent, queued, concurrency, in_flight FROM links";
+    let told = output(query.args(["query", "--admin", &test.node.admin, "-o", "json", text]));
+    let told = String::from_utf8_lossy(&told.stdout).into_owned();
+    let row = told.replace([' ', '\n'], "");
+    assert!(row.contains(r#"["cart","drr",405,0,8,0]"#), "{told}");
+    assert_eq!(test.node.stop(), Some(0));
+}
+
 /// A crowd that asks for one thing would reach the server as a crowd, or one of it get another's answer.
 #[test]
 fn a_crowd_is_answered_by_one_call() {

@@ -1,0 +1,701 @@
+//! Links on clusters: calls wait in a queue program, and go on as others end.
+//!
+//! Each worker has a line of its own for each link: the [`Queue`] of its program, and the calls that wait in it. What
+//! there is one of, how many calls are under way and when the next may go, is [`Shared`]. A worker takes a free place
+//! if it has less than its part of them; beyond that only if no worker that has less waits for one. So a worker with
+//! many clients does not keep another's waiting, and what one does not use the others may.
+//!
+//! To a queue a call is a packet of [`CALL_BYTES`], whatever its message is: a link gives out places, and each call
+//! takes one. A turn of the library's programs, which count in full frames, is then a call.
+
+use crate::call::CallKey;
+use crate::conn::Side;
+use crate::end::{Answer, End};
+use crate::engine::{Action, Engine, Timer};
+use crate::filter::Pending;
+use crate::plan::Plan;
+use crate::pool::Pool;
+use crate::queue::{Counts, Dropped, LineCount, Packet, PartitionState, Queue, Why};
+use crate::stats::Histogram;
+use crate::timers::TimerKey;
+use core::fmt;
+use core::sync::atomic::{AtomicU64, Ordering};
+use std::rc::Rc;
+use std::sync::Arc;
+use weft_core::hash::{hash_bytes, mix};
+use weft_core::{Interval, Status, Time};
+use weft_ir::queue::{QueueCode, QueueProgram};
+
+/// The length of a call for its queue, in bytes: a full frame of Ethernet, as the quantum of the library's programs.
+pub const CALL_BYTES: u32 = 1514;
+
+/// A link that was held up lets calls go so much faster than its rate afterwards, until it has made up for this time at
+/// most. Timers have steps of a millisecond.
+pub const CATCH_UP_NS: u64 = 10_000_000;
+
+/// What a queue is told of a call without a deadline: it may wait for a year.
+const FAR_NS: u64 = 365 * 86_400 * 1_000_000_000;
+
+/// Calls that are over leave their places in a queue when they are half of it and this many, or all of it.
+const LEFT_MIN: u64 = 64;
+
+/// Partitions that statistics list, at most, of each worker.
+const PARTITIONS_LISTED_MAX: usize = 64;
+
+/// A link on a cluster, as a plan has it.
+#[derive(Clone)]
+pub struct CallLink {
+    /// Its name.
+    pub name: String,
+    /// The index of its cluster in [`Plan::clusters`].
+    pub cluster: usize,
+    /// Calls under way at most, on all workers; None: any number.
+    pub concurrency: Option<u32>,
+    /// Nanoseconds from one call that goes on to the next; None: any number goes on at once.
+    pub step_ns: Option<u64>,
+    /// The header that tells flows apart; None: the client's address does.
+    pub key: Option<String>,
+    /// The header that has the class of a call, a number.
+    pub class: Option<String>,
+    /// What all workers have in common. It goes on from plan to plan.
+    pub shared: Arc<Shared>,
+    /// How calls wait.
+    pub program: Arc<QueueProgram>,
+    /// The code of that.
+    pub code: Arc<dyn QueueCode>,
+}
+
+impl fmt::Debug for CallLink {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "link {} on cluster {} with {}", self.name, self.cluster, self.program.name)
+    }
+}
+
+/// What there is one of for all workers.
+#[derive(Debug, Default)]
+pub struct Shared {
+    /// Calls under way.
+    in_flight: AtomicU64,
+    /// Workers on which calls wait for a place.
+    blocked: AtomicU64,
+    /// Of these, those that have less than their part of the places.
+    hungry: AtomicU64,
+    /// When the next call may go by the rate, in nanoseconds.
+    next_ns: AtomicU64,
+}
+
+/// What a link on a cluster did, on one worker or on all.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct CallLinkStats {
+    /// Its name.
+    pub name: String,
+    /// Its cluster.
+    pub cluster: String,
+    /// The queue that it runs.
+    pub queue: String,
+    /// The queues of the levels of that.
+    pub levels: Vec<String>,
+    /// Calls under way at most.
+    pub concurrency: Option<u32>,
+    /// Calls a second.
+    pub rate: Option<f64>,
+    /// Calls under way, on all workers.
+    pub in_flight: u64,
+    /// Calls that came, went on and were dropped; `taken` are those that left while they waited, for their client did
+    /// or their deadline passed.
+    pub counts: Counts,
+    /// Of those dropped: a new queue refused them when it took over.
+    pub swap_overflow: u64,
+    /// How long those waited that went on.
+    pub waited: Histogram,
+    /// Drops and marks of the queue at hand, by line.
+    pub lines: Vec<LineCount>,
+    /// Its partitions, the first of each worker.
+    pub partitions: Vec<PartitionState>,
+}
+
+/// Where a call stands.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct AtLink {
+    line: u32,
+    /// It waits, under this handle; None: it has gone on, and has a place.
+    waits: Option<u32>,
+}
+
+/// Why no call goes on.
+enum Stop {
+    /// All places are taken, or others have a better claim.
+    Full,
+    /// By the rate, not before.
+    Until(u64),
+}
+
+/// The calls of a link on one worker.
+#[derive(Debug)]
+pub(crate) struct Line {
+    plan: Arc<CallLink>,
+    name: Rc<str>,
+    queue: Queue<Arc<dyn QueueCode>>,
+    /// The calls that wait, by handle; None where a call has left before its turn.
+    calls: Vec<Option<CallKey>>,
+    free: Vec<u32>,
+    /// How many of those in the queue have left.
+    n_left: u64,
+    /// Calls of this worker that have a place.
+    n_own: u64,
+    /// This worker's part of the places.
+    share: u64,
+    is_blocked: bool,
+    is_hungry: bool,
+    timer: Option<(u64, TimerKey)>,
+    counts: Counts,
+    swap_overflow: u64,
+    waited: Histogram,
+}
+
+impl Engine {
+    /// Takes on the links of a plan: calls that wait in a link that goes on wait in its new queue.
+    pub(crate) fn take_links(&mut self, now: Time, plan: &Plan, pools: &[Rc<Pool>]) {
+        let mut before = core::mem::take(&mut self.lines);
+        for link in &plan.links {
+            let same = before.iter().find(|(_, line)| line.plan.name == link.name).map(|(id, _)| *id);
+            let id = same.unwrap_or(self.next_line);
+            let mut line = match before.remove(&id) {
+                Some(line) => line,
+                None => {
+                    self.next_line += 1;
+                    Line::new(link, now, self.config.seed ^ u64::from(id))
+                }
+            };
+            line.replace(link, now, self.config.seed ^ plan.version);
+            line.share = link.concurrency.map_or(0, |n| u64::from(n).div_ceil(self.config.workers as u64));
+            self.lines.insert(id, line);
+            pools[link.cluster].line.set(Some(id));
+            self.pending.push_back(Pending::Line(id));
+        }
+        for mut line in before.into_values() {
+            line.note_wait(false);
+            for (packet, _) in line.queue.take_all() {
+                if let Some(call) = line.take(packet.handle) {
+                    self.call_mut(call).at_link = None;
+                    self.pending.push_back(Pending::Pass(call));
+                }
+            }
+        }
+    }
+
+    /// A call has come to the link of its cluster. Whether it goes on at once; if not, it is told later.
+    pub(crate) fn enter_link(&mut self, now: Time, key: CallKey, id: u32) -> bool {
+        if !self.lines.contains_key(&id) {
+            return true;
+        }
+        let packet = self.describe_call(now, key, id);
+        let Some(line) = self.lines.get_mut(&id) else { return true };
+        let handle = line.store(key);
+        line.counts.arrived += 1;
+        line.queue.enqueue(&Packet { handle: u64::from(handle), ..packet }, nanos(now));
+        self.call_mut(key).at_link = Some(AtLink { line: id, waits: Some(handle) });
+        self.pump(now, id, Some(key), false);
+        self.call_mut(key).at_link.is_some_and(|at| at.waits.is_none())
+    }
+
+    /// A call is over: its place is free, or nobody waits in it any more.
+    pub(crate) fn leave_link(&mut self, at: AtLink) {
+        let Some(line) = self.lines.get_mut(&at.line) else { return };
+        match at.waits {
+            Some(handle) => {
+                line.calls[handle as usize] = None;
+                line.counts.taken += 1;
+                line.n_left += 1;
+                line.clear_left();
+            }
+            None => {
+                line.n_own -= 1;
+                line.plan.shared.in_flight.fetch_sub(1, Ordering::SeqCst);
+            }
+        }
+        self.pending.push_back(Pending::Line(at.line));
+    }
+
+    /// What a link waited for may have come.
+    pub(crate) fn link_goes_on(&mut self, now: Time, id: u32) {
+        self.pump(now, id, None, true);
+    }
+
+    /// The time has come that a link, or its queue, waited for.
+    pub(crate) fn link_timeout(&mut self, now: Time, id: u32) {
+        let Some(line) = self.lines.get_mut(&id) else { return };
+        line.timer = None;
+        line.queue.handle_timeout(nanos(now));
+        self.pump(now, id, None, false);
+    }
+
+    /// Another worker has let go of a place.
+    pub(crate) fn wake_links(&mut self, now: Time) {
+        let all: Vec<u32> = self.lines.keys().copied().collect();
+        all.into_iter().for_each(|id| self.pump(now, id, None, false));
+    }
+
+    /// A call goes on.
+    pub(crate) fn pass_link(&mut self, now: Time, key: CallKey) {
+        if self.calls.get(key).is_some_and(|call| !call.is_ending) {
+            self.dispatch(now, key);
+        }
+    }
+
+    /// A queue has dropped a call.
+    pub(crate) fn drop_at_link(&mut self, now: Time, key: CallKey, name: Rc<str>, line: u32) {
+        let text = format!("link `{name}`: line {line} of its queue drops the call").into_bytes();
+        let answer = Answer::Text(text);
+        self.end(now, key, End::Here { status: Status::ResourceExhausted, answer, by: Some(name) });
+    }
+
+    pub(crate) fn call_link_stats(&self) -> Vec<CallLinkStats> {
+        let cluster = |line: &Line| self.live.plan.clusters[line.plan.cluster].name.clone();
+        self.lines.values().map(|line| line.stats(cluster(line))).collect()
+    }
+
+    /// Lets go on who may. `entering` is told by its state, the others later; `freed`: a place of this worker is free.
+    fn pump(&mut self, now: Time, id: u32, entering: Option<CallKey>, freed: bool) {
+        let Some(line) = self.lines.get_mut(&id) else { return };
+        let (mut until, mut passed) = (None, Vec::new());
+        let (was_blocked, was_hungry) = (line.is_blocked, line.is_hungry);
+        loop {
+            let stop = line.serve(nanos(now), &mut passed);
+            let is_full = matches!(stop, Some(Stop::Full));
+            until = if let Some(Stop::Until(at)) = stop { Some(at) } else { until };
+            // A place that became free before the others could see that somebody waits is seen now.
+            if !line.note_wait(is_full) {
+                break;
+            }
+        }
+        let has_room = freed || was_blocked && !line.is_blocked || was_hungry && !line.is_hungry;
+        if has_room && self.config.workers > 1 && line.keeps_others_waiting() {
+            self.actions.push_back(Action::Wake);
+        }
+        let timeout = [until, line.queue.poll_timeout()].into_iter().flatten().min();
+        let is_set = line.timer.is_some_and(|(at, _)| timeout.is_some_and(|wanted| at <= wanted));
+        if let Some(at) = timeout.filter(|_| !is_set) {
+            let timer = self.timers.set(Time(at as i64), Timer::Link(id));
+            if let Some((_, earlier)) = line.timer.replace((at, timer)) {
+                self.timers.cancel(earlier);
+            }
+        }
+        while let Some((call, dropped)) = line.next_dropped() {
+            if let Some(state) = self.calls.get_mut(call) {
+                state.at_link = None;
+            }
+            self.pending.push_back(Pending::Drop(call, Rc::clone(&line.name), dropped.line));
+        }
+        for key in passed {
+            if let Some(call) = self.calls.get_mut(key) {
+                call.at_link = Some(AtLink { line: id, waits: None });
+            }
+            if entering != Some(key) {
+                self.pending.push_back(Pending::Pass(key));
+            }
+        }
+    }
+
+    /// What a queue knows of a call.
+    fn describe_call(&self, now: Time, key: CallKey, id: u32) -> Packet {
+        let plan = &self.lines[&id].plan;
+        let call = self.calls.get(key).expect("the caller has the call");
+        let down = self.root_of(key).down().and_then(|down| self.conns.get(down.conn));
+        let peer = match down.map(|conn| &conn.side) {
+            Some(Side::Downstream { peer, .. }) => host_of(peer),
+            _ => "",
+        };
+        let headers = &call.request_headers;
+        let header = |name: &Option<String>| name.as_ref().and_then(|name| headers.get(name.as_bytes()));
+        let (src, dst) = (hash_bytes(peer.as_bytes()), hash_bytes(headers.path().unwrap_or_default()));
+        let flow = match &plan.key {
+            Some(_) => mix(1, hash_bytes(header(&plan.key).unwrap_or_default())),
+            None => src,
+        };
+        let class = header(&plan.class).and_then(|text| core::str::from_utf8(text).ok()?.parse().ok());
+        let slack = call.due.map_or(FAR_NS as i64, |due| (due - now).0.max(0));
+        let upper = |hash: u64| (hash >> 32) as u32;
+        Packet {
+            len: CALL_BYTES,
+            flow: upper(flow),
+            src: upper(src),
+            dst: upper(dst),
+            class: class.unwrap_or(0),
+            slack_ns: slack,
+            deadline_ns: nanos(now).saturating_add(slack as u64),
+            ..Packet::default()
+        }
+    }
+}
+
+impl CallLinkStats {
+    /// Adds what another worker counted.
+    pub fn add(&mut self, other: &Self) {
+        self.counts.arrived += other.counts.arrived;
+        self.counts.sent += other.counts.sent;
+        self.counts.dropped_enqueue += other.counts.dropped_enqueue;
+        self.counts.dropped_dequeue += other.counts.dropped_dequeue;
+        self.counts.dropped_overflow += other.counts.dropped_overflow;
+        self.counts.marked += other.counts.marked;
+        self.counts.taken += other.counts.taken;
+        self.counts.queued += other.counts.queued;
+        self.counts.queued_bytes += other.counts.queued_bytes;
+        self.swap_overflow += other.swap_overflow;
+        self.waited.merge(&other.waited);
+        for line in &other.lines {
+            let same = |of: &&mut LineCount| {
+                (of.level, of.line, of.verdict) == (line.level, line.line, line.verdict)
+            };
+            match self.lines.iter_mut().find(same) {
+                Some(of) => of.packets += line.packets,
+                None => self.lines.push(*line),
+            }
+        }
+        for of in &other.partitions {
+            let same =
+                |at: &&mut PartitionState| (at.level, at.node, at.index) == (of.level, of.node, of.index);
+            match self.partitions.iter_mut().find(same) {
+                Some(at) => {
+                    at.packets += of.packets;
+                    at.bytes += of.bytes;
+                }
+                None => self.partitions.push(*of),
+            }
+        }
+    }
+}
+
+impl Line {
+    fn new(plan: &Arc<CallLink>, now: Time, seed: u64) -> Self {
+        Self {
+            plan: Arc::clone(plan),
+            name: plan.name.as_str().into(),
+            queue: queue_of(plan, now, seed),
+            calls: Vec::new(),
+            free: Vec::new(),
+            n_left: 0,
+            n_own: 0,
+            share: 0,
+            is_blocked: false,
+            is_hungry: false,
+            timer: None,
+            counts: Counts::default(),
+            swap_overflow: 0,
+            waited: Histogram::default(),
+        }
+    }
+
+    /// Goes on with another plan. What waits enters the new queue as it came.
+    fn replace(&mut self, plan: &Arc<CallLink>, now: Time, seed: u64) {
+        if !Arc::ptr_eq(&plan.shared, &self.plan.shared) {
+            self.note_wait(false);
+            plan.shared.in_flight.fetch_add(self.n_own, Ordering::SeqCst);
+        }
+        if *plan.program != *self.plan.program {
+            let packets = self.take_living();
+            self.queue = queue_of(plan, now, seed);
+            self.queue.adopt(&packets);
+            self.swap_overflow += self.queue.counts().dropped();
+        }
+        self.queue.set_rate(bits_of(plan));
+        self.plan = Arc::clone(plan);
+    }
+
+    /// Takes calls out of the queue as long as they may go on; why not all of them did.
+    fn serve(&mut self, now_ns: u64, passed: &mut Vec<CallKey>) -> Option<Stop> {
+        while self.queue.counts().queued > 0 {
+            if let Err(stop) = self.take_place(now_ns) {
+                return Some(stop);
+            }
+            let Some(sent) = self.queue.dequeue(now_ns) else {
+                self.give_back();
+                return None;
+            };
+            match self.take(sent.handle) {
+                Some(call) => {
+                    self.n_own += 1;
+                    self.counts.sent += 1;
+                    self.waited.record(Interval(now_ns.saturating_sub(sent.arrived_ns) as i64));
+                    passed.push(call);
+                }
+                None => {
+                    self.n_left -= 1;
+                    self.give_back();
+                }
+            }
+        }
+        None
+    }
+
+    /// Takes a place, and the time of one call.
+    fn take_place(&self, now_ns: u64) -> Result<(), Stop> {
+        let shared = &self.plan.shared;
+        let next = shared.next_ns.load(Ordering::SeqCst);
+        if self.plan.step_ns.is_some() && next > now_ns {
+            return Err(Stop::Until(next));
+        }
+        if let Some(n) = self.plan.concurrency {
+            let others = shared.hungry.load(Ordering::SeqCst) - u64::from(self.is_hungry);
+            if self.n_own >= self.share && others > 0 {
+                return Err(Stop::Full);
+            }
+            let more = |taken| (taken < u64::from(n)).then_some(taken + 1);
+            if shared.in_flight.fetch_update(Ordering::SeqCst, Ordering::SeqCst, more).is_err() {
+                return Err(Stop::Full);
+            }
+        } else {
+            shared.in_flight.fetch_add(1, Ordering::SeqCst);
+        }
+        let Some(step_ns) = self.plan.step_ns else { return Ok(()) };
+        let later =
+            |next: u64| (next <= now_ns).then(|| next.max(now_ns.saturating_sub(CATCH_UP_NS)) + step_ns);
+        shared.next_ns.fetch_update(Ordering::SeqCst, Ordering::SeqCst, later).map(drop).map_err(|next| {
+            shared.in_flight.fetch_sub(1, Ordering::SeqCst);
+            Stop::Until(next)
+        })
+    }
+
+    /// No call took the place, nor the time.
+    fn give_back(&self) {
+        let shared = &self.plan.shared;
+        shared.in_flight.fetch_sub(1, Ordering::SeqCst);
+        if let Some(step_ns) = self.plan.step_ns {
+            shared.next_ns.fetch_sub(step_ns, Ordering::SeqCst);
+        }
+    }
+
+    /// Tells the other workers whether calls wait here for a place. Whether that is new.
+    fn note_wait(&mut self, is_full: bool) -> bool {
+        let shared = &self.plan.shared;
+        let change = |of: &AtomicU64, was: bool, is: bool| match (was, is) {
+            (false, true) => drop(of.fetch_add(1, Ordering::SeqCst)),
+            (true, false) => drop(of.fetch_sub(1, Ordering::SeqCst)),
+            _ => {}
+        };
+        let is_hungry = is_full && self.n_own < self.share;
+        change(&shared.hungry, self.is_hungry, is_hungry);
+        change(&shared.blocked, self.is_blocked, is_full);
+        let is_new = is_full && !self.is_blocked || is_hungry && !self.is_hungry;
+        (self.is_blocked, self.is_hungry) = (is_full, is_hungry);
+        is_new
+    }
+
+    /// Whether there is a free place, and another worker whose calls wait for one.
+    fn keeps_others_waiting(&self) -> bool {
+        let shared = &self.plan.shared;
+        let others = shared.blocked.load(Ordering::SeqCst) - u64::from(self.is_blocked);
+        let is_free = |n: u32| shared.in_flight.load(Ordering::SeqCst) < u64::from(n);
+        others > 0 && self.plan.concurrency.is_some_and(is_free)
+    }
+
+    fn store(&mut self, call: CallKey) -> u32 {
+        match self.free.pop() {
+            Some(handle) => {
+                self.calls[handle as usize] = Some(call);
+                handle
+            }
+            None => {
+                self.calls.push(Some(call));
+                self.calls.len() as u32 - 1
+            }
+        }
+    }
+
+    fn take(&mut self, handle: u64) -> Option<CallKey> {
+        self.free.push(handle as u32);
+        self.calls[handle as usize].take()
+    }
+
+    /// The next call that the queue dropped.
+    fn next_dropped(&mut self) -> Option<(CallKey, Dropped)> {
+        while let Some(dropped) = self.queue.poll_dropped() {
+            let Some(call) = self.take(dropped.handle) else {
+                self.n_left -= 1;
+                continue;
+            };
+            match dropped.why {
+                Why::Enqueue => self.counts.dropped_enqueue += 1,
+                Why::Dequeue => self.counts.dropped_dequeue += 1,
+                Why::Overflow => self.counts.dropped_overflow += 1,
+            }
+            return Some((call, dropped));
+        }
+        None
+    }
+
+    /// Takes those out of the queue that have left, once they are many.
+    fn clear_left(&mut self) {
+        let queued = self.queue.counts().queued;
+        if self.n_left == queued || self.n_left >= LEFT_MIN && self.n_left > queued / 2 {
+            let packets = self.take_living();
+            self.queue.adopt(&packets);
+        }
+    }
+
+    /// Empties the queue: those that still wait, in the order in which they came.
+    fn take_living(&mut self) -> Vec<(Packet, u64)> {
+        let mut packets = self.queue.take_all();
+        packets.retain(|(packet, _)| {
+            let waits = self.calls[packet.handle as usize].is_some();
+            if !waits {
+                self.free.push(packet.handle as u32);
+                self.n_left -= 1;
+            }
+            waits
+        });
+        packets
+    }
+
+    fn stats(&self, cluster: String) -> CallLinkStats {
+        let of_queue = self.queue.counts();
+        let queued = of_queue.queued.saturating_sub(self.n_left);
+        CallLinkStats {
+            name: self.plan.name.clone(),
+            cluster,
+            queue: self.plan.program.name.clone(),
+            levels: self.plan.program.levels.iter().map(|level| level.name.clone()).collect(),
+            concurrency: self.plan.concurrency,
+            rate: self.plan.step_ns.map(|step| 1e9 / step as f64),
+            in_flight: self.plan.shared.in_flight.load(Ordering::SeqCst),
+            counts: Counts {
+                marked: of_queue.marked,
+                queued,
+                queued_bytes: queued * u64::from(CALL_BYTES),
+                ..self.counts
+            },
+            swap_overflow: self.swap_overflow,
+            waited: self.waited.clone(),
+            lines: self.queue.lines().to_vec(),
+            partitions: self.queue.partitions(PARTITIONS_LISTED_MAX),
+        }
+    }
+}
+
+fn nanos(time: Time) -> u64 {
+    time.0.max(0) as u64
+}
+
+fn queue_of(plan: &CallLink, now: Time, seed: u64) -> Queue<Arc<dyn QueueCode>> {
+    let mut queue = Queue::new(Arc::clone(&plan.program), Arc::clone(&plan.code), nanos(now), seed);
+    queue.set_rate(bits_of(plan));
+    queue
+}
+
+/// The rate that a program sees, in bits a second; 0: there is none.
+fn bits_of(plan: &CallLink) -> u64 {
+    plan.step_ns.map_or(0, |step| u64::from(CALL_BYTES) * 8_000_000_000 / step.max(1))
+}
+
+/// A client's address without its port: its connections are one flow.
+fn host_of(peer: &str) -> &str {
+    peer.rsplit_once(':').map_or(peer, |(host, _)| host)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::call::Call;
+    use crate::headers::Answers;
+    use crate::plan::{Balance, Cluster};
+    use crate::slab::Slab;
+    use weft_ir::queue::run::Interpreted;
+    use weft_ir::queue::{Handlers, Level, Limit, Order, Overflow, PacketOrder, Partitions};
+
+    const NOW: u64 = 1_000_000_000;
+
+    /// A link with four places, in whose queue calls stand as they came.
+    fn link() -> Arc<CallLink> {
+        let level = Level {
+            name: "fifo".to_owned(),
+            partitions: Partitions::One,
+            vars: Vec::new(),
+            partition_vars: Vec::new(),
+            order: Order { bits: Some(0), by_least_packet: false },
+            packets: PacketOrder::Arrival,
+            limit: Limit { packets: Some(100), bytes: None, overflow: Overflow::Arriving, batch: 1, line: 1 },
+            handlers: Handlers::default(),
+        };
+        let program = QueueProgram { name: "fifo".to_owned(), levels: vec![level], fields: Vec::new() };
+        let program = Arc::new(program);
+        Arc::new(CallLink {
+            name: "line".to_owned(),
+            cluster: 0,
+            concurrency: Some(4),
+            step_ns: None,
+            key: None,
+            class: None,
+            shared: Arc::new(Shared::default()),
+            code: Arc::new(Interpreted::new(Arc::clone(&program))),
+            program,
+        })
+    }
+
+    /// The line of one worker of two, with calls that wait in it.
+    fn line(link: &Arc<CallLink>, n_calls: usize) -> Line {
+        let cluster = Arc::new(Cluster {
+            name: "c".to_owned(),
+            endpoints: Vec::new(),
+            names: Vec::new(),
+            balance: Balance::RoundRobin,
+            connections_max: 1,
+            connect_timeout: Interval::from_secs(1),
+            deadline: None,
+        });
+        let (pool, headers) = (Rc::new(Pool::new(cluster, Vec::new())), Answers::default().response());
+        let mut calls = Slab::new();
+        let mut line = Line { share: 2, ..Line::new(link, Time(0), 1) };
+        for id in 0..n_calls {
+            let call = calls.insert(Call::new(id as u64, Time(0), Rc::clone(&pool), Rc::clone(&headers), 1));
+            let handle = u64::from(line.store(call));
+            line.queue.enqueue(&Packet { handle, len: CALL_BYTES, ..Packet::default() }, 0);
+        }
+        line
+    }
+
+    /// Lets go on who may: how many.
+    fn serve(line: &mut Line) -> usize {
+        let mut passed = Vec::new();
+        let stop = line.serve(NOW, &mut passed);
+        line.note_wait(matches!(stop, Some(Stop::Full)));
+        passed.len()
+    }
+
+    fn end_one(line: &mut Line) {
+        line.n_own -= 1;
+        line.plan.shared.in_flight.fetch_sub(1, Ordering::SeqCst);
+    }
+
+    /// The calls of one worker's clients would wait for ever while another worker's go on, or places be left unused.
+    #[test]
+    fn workers_share_the_places_and_none_is_left_unused() {
+        let link = link();
+        let (mut busy, mut other) = (line(&link, 50), line(&link, 3));
+        assert_eq!((serve(&mut busy), serve(&mut other)), (4, 0), "what nobody else uses");
+        assert!(other.is_hungry && busy.is_blocked && !busy.is_hungry);
+        end_one(&mut busy);
+        assert_eq!(serve(&mut busy), 0, "it has its part, and another worker has less");
+        assert!(busy.keeps_others_waiting());
+        assert_eq!((serve(&mut other), other.is_hungry), (1, true));
+        end_one(&mut busy);
+        assert_eq!((serve(&mut busy), serve(&mut other)), (0, 1));
+        // Both have their part, and one waits in each.
+        end_one(&mut other);
+        assert_eq!((serve(&mut busy), serve(&mut other)), (1, 0));
+        end_one(&mut busy);
+        assert_eq!((serve(&mut busy), serve(&mut other)), (0, 1));
+        end_one(&mut other);
+        end_one(&mut other);
+        assert_eq!((serve(&mut other), serve(&mut busy)), (0, 2), "nobody waits at the other");
+        assert_eq!(link.shared.in_flight.load(Ordering::SeqCst), 4);
+        let flags = [&link.shared.blocked, &link.shared.hungry].map(|of| of.load(Ordering::SeqCst));
+        assert_eq!(flags, [1, 0]);
+    }
+
+    /// Each connection of a client would be a tenant of its own.
+    #[test]
+    fn a_client_is_its_address_without_the_port() {
+        let hosts = ["10.0.0.1:50051", "[2001:db8::1]:80", "unix"].map(host_of);
+        assert_eq!(hosts, ["10.0.0.1", "[2001:db8::1]", "unix"]);
+    }
+}

@@ -1,0 +1,244 @@
+//! Links on clusters: calls of tenants wait in the queues of the library, with real HTTP/2 and a virtual clock.
+
+use crate::queues::library_queue;
+use std::sync::Arc;
+use weft_core::Interval;
+use weft_engine::call_link::{CallLink, CallLinkStats, Shared};
+use weft_engine::plan::{Balance, Cluster, Listener, MethodPattern, Plan, Route};
+use weft_ir::queue::run::Interpreted;
+use weft_sim::{Behaviour, Call, CallId, ClientId, Dice, World};
+
+const CART: &str = "10.0.0.1:50051";
+const OK: Option<u32> = Some(0);
+const RESOURCE_EXHAUSTED: Option<u32> = Some(8);
+/// What the server needs for a call.
+const SERVICE_MS: i64 = 10;
+
+const fn ms(n: i64) -> Interval {
+    Interval::from_millis(n)
+}
+
+/// A link with a queue of the library, four calls under way, and a tenant in each flow.
+fn link(queue: &str, args: &str) -> CallLink {
+    let program = library_queue(queue, args);
+    CallLink {
+        name: "line".to_owned(),
+        cluster: 0,
+        concurrency: Some(4),
+        step_ns: None,
+        key: Some("tenant".to_owned()),
+        class: Some("class".to_owned()),
+        shared: Arc::new(Shared::default()),
+        code: Arc::new(Interpreted::new(Arc::clone(&program))),
+        program,
+    }
+}
+
+fn plan(version: u64, link: Option<CallLink>) -> Plan {
+    let cluster = Cluster {
+        name: "cart".to_owned(),
+        endpoints: vec![CART.parse().expect("an address")],
+        names: Vec::new(),
+        balance: Balance::RoundRobin,
+        connections_max: 1,
+        connect_timeout: Interval::from_secs(1),
+        deadline: None,
+    };
+    let route = Route {
+        name: "all".to_owned(),
+        listener: 0,
+        methods: MethodPattern::any(),
+        condition: None,
+        cluster: 0,
+        chains: Vec::new(),
+    };
+    let address = "10.0.0.9:80".parse().expect("an address");
+    Plan {
+        version,
+        listeners: vec![Listener { name: "front".to_owned(), address }],
+        clusters: vec![Arc::new(cluster)],
+        routes: vec![route],
+        chains: Vec::new(),
+        links: link.into_iter().map(Arc::new).collect(),
+    }
+}
+
+fn world(seed: u64, link: CallLink) -> World {
+    World::new(seed, plan(1, Some(link))).server(CART, |_| Behaviour::default().after(ms(SERVICE_MS)))
+}
+
+fn of_tenant(tenant: &str, at: i64) -> Call {
+    Call::unary("/shop.Cart/Add", b"hello").header("tenant", tenant).at(ms(at))
+}
+
+/// Calls of a client, from the number of each.
+fn calls(world: &mut World, client: ClientId, n: i64, call: impl Fn(i64) -> Call) -> Vec<CallId> {
+    (0..n).map(|nth| world.call(client, call(nth))).collect()
+}
+
+fn stats(world: &mut World) -> CallLinkStats {
+    let stats = world.engine().stats().links.pop().expect("there is a link");
+    assert!(stats.counts.is_conserved(), "{:?}", stats.counts);
+    stats
+}
+
+/// The longest that a call took.
+fn slowest(world: &World, calls: &[CallId]) -> Interval {
+    let took = calls.iter().map(|call| world.answer(*call).took());
+    took.max().expect("there are calls")
+}
+
+/// A tenant that floods the cluster, and another that calls now and then: how long the other's calls took at most.
+fn beside_a_flood(queue: &str) -> Interval {
+    let mut world = world(1, link(queue, ""));
+    let (greedy, modest) = (world.client("front"), world.client("front"));
+    let flood = calls(&mut world, greedy, 600, |_| of_tenant("greedy", 1));
+    let few = calls(&mut world, modest, 20, |nth| of_tenant("modest", 30 + nth * 30));
+    world.run();
+    assert!(few.iter().all(|call| world.answer(*call).code() == OK));
+    // CoDel drops calls of the flood, for which they wait long enough.
+    let n_dropped =
+        flood.iter().filter(|call| world.answer(**call).code() == RESOURCE_EXHAUSTED).count() as u64;
+    let stats = stats(&mut world);
+    assert_eq!((stats.counts.sent, stats.counts.queued, stats.in_flight), (620 - n_dropped, 0, 0));
+    assert_eq!(n_dropped > 0, queue == "fq_codel");
+    slowest(&world, &few)
+}
+
+/// One tenant would make all others wait for as long as it likes.
+#[test]
+fn a_flood_of_one_tenant_does_not_hold_up_another() {
+    // A place is free after a service at the latest, and the next turn is the other's.
+    let fair = beside_a_flood("drr");
+    assert!(fair < ms(2 * SERVICE_MS + 10), "{fair}");
+    let nested = beside_a_flood("fq_codel");
+    assert!(nested < ms(2 * SERVICE_MS + 10), "{nested}");
+    let in_line = beside_a_flood("fifo");
+    assert!(in_line > ms(500), "a line has the flood first: {in_line}");
+}
+
+/// Tenants that all ask for more than there is would get different shares of it.
+#[test]
+fn tenants_that_ask_for_more_have_equal_shares() {
+    let mut world = world(2, link("drr", ""));
+    for (tenant, n) in [("a", 400), ("b", 200), ("c", 100)] {
+        let client = world.client("front");
+        calls(&mut world, client, n, |_| of_tenant(tenant, 1));
+    }
+    world.run();
+    // What was under way before all had come is nobody's turn.
+    let tenants: Vec<&str> = world.received().iter().filter_map(|call| call.header("tenant")).collect();
+    for n in [60, 150, 280] {
+        let shares = ["a", "b", "c"].map(|tenant| tenants[..n].iter().filter(|of| **of == tenant).count());
+        let (least, most) = (shares.iter().min(), shares.iter().max());
+        assert!(most.zip(least).is_some_and(|(most, least)| most - least <= 5), "{shares:?} of {n}");
+    }
+    assert_eq!(tenants.len(), 700);
+}
+
+/// Calls of a lower class would wait behind those of a higher one.
+#[test]
+fn the_class_of_a_call_is_a_header() {
+    let mut world = world(3, CallLink { concurrency: Some(1), ..link("priority", "") });
+    let client = world.client("front");
+    for class in [9, 7, 1, 0, 3] {
+        calls(&mut world, client, 10, |_| of_tenant("a", 1).header("class", &class.to_string()));
+    }
+    world.run();
+    let classes: Vec<u32> =
+        world.received().iter().filter_map(|call| call.header("class")?.parse().ok()).collect();
+    // The first went on before the others had come. What is beyond the last class is the last.
+    let behind = classes[1..].iter().map(|class| (*class).min(7));
+    assert!(behind.is_sorted(), "{classes:?}");
+    assert_eq!(classes.len(), 50);
+}
+
+/// A call would be lost, or a place never be free again, however calls end.
+#[test]
+fn each_call_that_comes_goes_on_or_is_told() {
+    for seed in 0..20 {
+        let queue = ["drr", "fq_codel", "fifo", "edf"][seed as usize % 4];
+        let args = if queue == "drr" { "(packets = 20)" } else { "" };
+        let mut world = world(seed, link(queue, args));
+        let mut dice = Dice::new(seed);
+        let mut calls = Vec::new();
+        for nth in 0..6 {
+            let client = world.client("front");
+            for _ in 0..60 {
+                let call = of_tenant(&format!("t{nth}"), (dice.bits() % 200) as i64);
+                let call = match dice.bits() % 4 {
+                    0 => call.timeout(ms(1 + (dice.bits() % 300) as i64)),
+                    1 => call.leaves_after(ms(1 + (dice.bits() % 300) as i64)),
+                    _ => call,
+                };
+                calls.push(world.call(client, call));
+            }
+        }
+        world.run();
+        let problems = world.check();
+        assert!(problems.is_empty(), "{seed}: {problems:?}");
+        let stats = stats(&mut world);
+        assert_eq!((stats.counts.arrived, stats.counts.queued, stats.in_flight), (360, 0, 0), "{seed}");
+        assert!(stats.counts.taken > 0, "{seed}: nobody has left");
+        if args.is_empty() {
+            continue;
+        }
+        assert!(stats.counts.dropped() > 0, "{seed}: nothing was dropped");
+        let dropped = calls.iter().filter(|call| world.answer(**call).code() == RESOURCE_EXHAUSTED);
+        let texts: Vec<&str> = dropped.map(|call| world.answer(*call).text()).collect();
+        assert_eq!(texts.len() as u64, stats.counts.dropped());
+        assert!(texts.iter().all(|text| text.starts_with("link `line`: line ")), "{texts:?}");
+    }
+}
+
+/// The cluster would have more calls at once than it is said to bear.
+#[test]
+fn no_more_calls_are_under_way_than_a_link_permits() {
+    let mut world = world(5, link("drr", ""));
+    let client = world.client("front");
+    calls(&mut world, client, 100, |nth| of_tenant("a", nth % 7));
+    world.run();
+    let at: Vec<i64> = world.received().iter().map(|call| call.arrived[0].0).collect();
+    let service = ms(SERVICE_MS).0;
+    let most =
+        at.iter().map(|now| at.iter().filter(|began| (*now - service + 1..=*now).contains(*began)).count());
+    assert_eq!(most.max(), Some(4));
+}
+
+/// Calls would go on faster, or slower, than the rate that was written.
+#[test]
+fn a_link_keeps_a_rate_of_calls() {
+    let mut world = world(6, CallLink { concurrency: None, step_ns: Some(5_000_000), ..link("drr", "") });
+    let client = world.client("front");
+    calls(&mut world, client, 200, |_| of_tenant("a", 100));
+    world.run();
+    let received = world.received();
+    let took = received[199].arrived[0] - received[0].arrived[0];
+    // 199 steps, less what it may make up for after having been idle, and the steps of the timers.
+    assert!((ms(980)..ms(1002)).contains(&took), "{took}");
+}
+
+/// A change of the queue would lose the calls that wait, or forget how many are under way.
+#[test]
+fn a_change_keeps_the_calls_that_wait() {
+    let first = link("drr", "");
+    let shared = Arc::clone(&first.shared);
+    let mut world = world(7, first);
+    let client = world.client("front");
+    let calls = calls(&mut world, client, 200, |_| of_tenant("a", 1));
+    let with = |queue, shared: &Arc<Shared>| CallLink { shared: Arc::clone(shared), ..link(queue, "") };
+    let changed = plan(2, Some(with("fq_codel", &shared)));
+    world.at(ms(100), move |world| world.apply(changed));
+    let narrower = plan(3, Some(CallLink { concurrency: Some(2), ..with("fifo", &shared) }));
+    world.at(ms(150), move |world| world.apply(narrower));
+    world.at(ms(200), move |world| {
+        let stats = stats(world);
+        assert_eq!((stats.queue.as_str(), stats.in_flight, stats.swap_overflow), ("it", 2, 0));
+        assert!(stats.counts.queued > 100, "{:?}", stats.counts);
+        world.apply(plan(4, None));
+    });
+    world.run();
+    assert!(calls.iter().all(|call| world.answer(*call).code() == OK));
+    // Without a link all that waited goes on at once.
+    assert!(slowest(&world, &calls) < ms(240), "{}", slowest(&world, &calls));
+}
