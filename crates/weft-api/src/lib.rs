@@ -206,6 +206,9 @@ pub struct TableTold {
     pub rows_max: u64,
     /// Bytes that it holds now.
     pub bytes: u64,
+    /// Rows that it evicted and that its ON EVICT was not told of, for want of places in which to wait.
+    #[serde(default)]
+    pub evicted_untold: u64,
     /// What is matched over it is compiled to, one text for each match.
     #[serde(default)]
     pub matched: Vec<String>,

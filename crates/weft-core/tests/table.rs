@@ -8,8 +8,8 @@ use std::sync::Arc;
 use weft_core::abi::State;
 use weft_core::dice::Dice;
 use weft_core::table::{
-    ColumnSpec, Evict, ExtendError, ImportError, Insert, Journal, KeyBuilder, LimitsError, PROBES_MAX, Row,
-    STRIPE_ROWS_MAX, Scalars, Scan, Table, TableSpec, near,
+    ColumnSpec, Departure, Evict, ExtendError, ImportError, Insert, Journal, KeyBuilder, LimitsError,
+    PROBES_MAX, Row, STRIPE_ROWS_MAX, Scalars, Scan, Table, TableSpec, near,
 };
 use weft_core::{Interval, Time, Type, Value};
 
@@ -506,7 +506,7 @@ fn each_row_that_expires_departs_once_however_it_had_to_go() {
             ..spec(Shape::Int, max_rows)
         };
         let table = Table::new(limits);
-        table.keep_expired(true);
+        table.keep_departed(Departure::Expired, true);
         let item = table.column("item").expect("the key");
         let (mut dice, mut now) = (Dice::from_seed(max_rows), Time(0));
         let (mut lives, mut expired, mut departed) = (BTreeMap::new(), Vec::new(), Vec::new());
@@ -529,7 +529,7 @@ fn each_row_that_expires_departs_once_however_it_had_to_go() {
             if dice.percent(10) {
                 (0..6).for_each(|id| expired.extend(over(&mut lives, id).flatten()));
                 let mut rows = Vec::new();
-                while table.depart(now, 2, &mut rows) {}
+                while table.depart(Departure::Expired, now, 2, &mut rows) {}
                 let hits = table.column("hits").expect("a column");
                 departed
                     .extend(rows.iter().map(|row| (table.word(*row, item), table.word(*row, hits) as i64)));
@@ -544,10 +544,93 @@ fn each_row_that_expires_departs_once_however_it_had_to_go() {
         departed.sort_unstable();
         assert!(departed.len() > 100);
         assert_eq!(departed, expired);
-        table.keep_expired(false);
+        table.keep_departed(Departure::Expired, false);
         table.sweep(now + Interval(1000), usize::MAX);
         assert_eq!((table.len(), table.count(now)), (0, 0));
     }
+}
+
+// A flow that was given up for another would never be billed, or be billed though the change was undone.
+#[test]
+fn each_row_that_is_evicted_departs_once_and_comes_back_if_that_is_undone() {
+    for (stripes, max_rows, shared, evict) in
+        [(Some(1), 8, false, Evict::Oldest), (Some(4), 32, true, Evict::Lru), (None, 40, true, Evict::Oldest)]
+    {
+        let limits = TableSpec { evict, shared, stripes, ..spec(Shape::Int, max_rows) };
+        let table = Arc::new(Table::new(limits));
+        table.keep_departed(Departure::Evicted, true);
+        let [item, hits] = ["item", "hits"].map(|name| table.column(name).expect("a column"));
+        let told = |row: &Row| (table.word(*row, item), table.word(*row, hits));
+        let all = |now| {
+            let mut rows = BTreeMap::new();
+            let mut cursor = 0;
+            while let Some((row, next)) = table.scan(cursor, now) {
+                rows.extend([told(&row)]);
+                cursor = next;
+            }
+            rows
+        };
+        let state = State { tables: vec![Arc::clone(&table)], ..State::default() };
+        let (mut dice, mut journal) = (Dice::from_seed(max_rows), Journal::default());
+        let (mut inserted, mut departed, mut n_undone) = (BTreeMap::new(), Vec::new(), 0);
+        for pass in 0..4000 {
+            let now = Time(pass);
+            let (before, n_untold) = (all(now), table.evicted_untold());
+            let keys: Vec<u64> = (0..1 + dice.below(4) as u64).map(|n| 10 * pass as u64 + n).collect();
+            for key in &keys {
+                let row = new_row(journal.insert_int(0, &table, *key, now));
+                table.set_word(row, hits, key * 7);
+            }
+            if dice.percent(40) {
+                journal.undo(&state, &mut []);
+                assert_eq!(all(now), before);
+                assert_eq!(table.evicted_untold(), n_untold);
+                n_undone += 1;
+            } else {
+                journal.clear();
+                inserted.extend(keys.iter().map(|key| (*key, key * 7)));
+            }
+            if dice.percent(60) {
+                let mut rows = Vec::new();
+                while table.depart(Departure::Evicted, now, 3, &mut rows) {}
+                departed.extend(rows.iter().map(told));
+                table.give_back(&rows);
+            }
+        }
+        let mut rows = Vec::new();
+        while table.depart(Departure::Evicted, Time(4000), 3, &mut rows) {}
+        departed.extend(rows.iter().map(told));
+        table.give_back(&rows);
+        assert!(departed.len() > 1000 && n_undone > 1000);
+        let n_all = departed.len() + all(Time(4000)).len();
+        assert_eq!(n_all as u64 + table.evicted_untold(), inserted.len() as u64);
+        departed.extend(all(Time(4000)));
+        let n_told = departed.len();
+        let departed: BTreeMap<u64, u64> = departed.into_iter().collect();
+        assert_eq!(departed.len(), n_told, "a row was told of twice");
+        assert!(departed.iter().all(|(key, value)| inserted.get(key) == Some(value)));
+    }
+}
+
+// What has no place to wait in would stop insertions, or be lost without a word.
+#[test]
+fn evicted_rows_wait_only_in_places_that_nobody_needs() {
+    let limits = TableSpec { evict: Evict::Oldest, stripes: Some(1), ..spec(Shape::Int, 32) };
+    let table = Table::new(limits);
+    table.keep_departed(Departure::Evicted, true);
+    (0..1000).for_each(|key| _ = new_row(table.insert_int(key, Time(key as i64))));
+    let mut rows = Vec::new();
+    assert!(!table.depart(Departure::Evicted, Time(1000), 1000, &mut rows));
+    assert_eq!((table.len(), rows.len() as u64 + table.evicted_untold()), (32, 968));
+    assert!(rows.len() > 16);
+    table.give_back(&rows);
+    // Nobody asks any more: what waits makes room.
+    (1000..1020).for_each(|key| _ = new_row(table.insert_int(key, Time(key as i64))));
+    table.keep_departed(Departure::Evicted, false);
+    let untold = table.evicted_untold();
+    (1020..1200).for_each(|key| _ = new_row(table.insert_int(key, Time(key as i64))));
+    assert_eq!((table.len(), table.evicted_untold()), (32, untold));
+    assert!(table.find_int(1168, Time(1200)).is_some());
 }
 
 // A counter that ran over into its neighbour, or began with what another row left, would tell lies of a flow.

@@ -122,7 +122,7 @@ pub struct Engine {
     pub(crate) dirty: VecDeque<ConnKey>,
     pub(crate) actions: VecDeque<Action>,
     due: Vec<Timer>,
-    /// Rows that have expired, while ON TIMEOUT runs.
+    /// Rows that have left a table, while ON TIMEOUT or ON EVICT runs.
     departed: Vec<Row>,
     /// Chains of all versions that still have calls, the current ones included.
     pub(crate) chains: Vec<Rc<LiveChain>>,
@@ -166,7 +166,7 @@ pub(crate) enum Timer {
         chain: usize,
         nth: usize,
     },
-    /// Rows of a table have expired, perhaps.
+    /// Rows of a table have expired or were evicted, perhaps.
     Expire {
         live: u32,
         chain: usize,
@@ -521,15 +521,15 @@ impl Engine {
         self.timers.set(now + *interval, Timer::Every { live: live.id, chain, nth });
     }
 
-    /// Runs the n-th TIMEOUT of a chain for rows that have expired, and sets its next time.
+    /// Runs the n-th TIMEOUT or EVICT of a chain for rows that have left their table, and sets its next time.
     fn run_timeouts(&mut self, now: Time, chain: usize, nth: usize) {
         let live = Rc::clone(&self.live);
         let live_chain = &live.chains[chain];
-        let (table, segment) = &live_chain.chain.segments.timeouts[nth];
-        let table = Arc::clone(&live_chain.state.borrow().tables[usize::from(table.0)]);
+        let (departs, segment) = &live_chain.chain.segments.timeouts[nth];
+        let table = Arc::clone(&live_chain.state.borrow().tables[usize::from(departs.table.0)]);
         let mut rows = core::mem::take(&mut self.departed);
         let mut call = vec![0; live_chain.chain.program.call_words()];
-        let next = expiry::depart(&table, now, &mut rows, |at, row| {
+        let next = expiry::depart((&table, departs.why), now, &mut rows, |at, row| {
             let rand = rand_base(self.config.seed, u64::MAX, at, now.0 as u64, segment.event);
             let facts = Facts { departed: row, ..Facts::of_node(now, rand) };
             // As EVERY: there is no message.
@@ -554,8 +554,11 @@ impl Engine {
             for (nth, (interval, _)) in live_chain.chain.segments.every.iter().enumerate() {
                 self.timers.set(now + *interval, Timer::Every { live: live.id, chain, nth });
             }
-            for nth in 0..live_chain.chain.segments.timeouts.len() {
-                self.timers.set(now + HOUSEKEEPING_EVERY, Timer::Expire { live: live.id, chain, nth });
+            for (nth, (departs, _)) in live_chain.chain.segments.timeouts.iter().enumerate() {
+                self.timers.set(
+                    now + expiry::departs_every(departs.why),
+                    Timer::Expire { live: live.id, chain, nth },
+                );
             }
         }
     }

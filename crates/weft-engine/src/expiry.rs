@@ -1,15 +1,18 @@
-//! What workers of calls and of frames do alike with rows that have expired.
+//! What workers of calls and of frames do alike with rows that have expired or were evicted.
 
 use weft_core::abi::State;
-use weft_core::table::{Row, Table};
+use weft_core::table::{Departure, Row, Table};
 use weft_core::{Interval, Time};
 use weft_ir::program::{ChainProgram, Realisation};
 
 /// How often expired rows are swept, and looked for where there is an ON TIMEOUT.
 pub(crate) const SWEEP_EVERY: Interval = Interval::from_millis(100);
+/// How often rows that were evicted are looked for where there is an ON EVICT: they wait in places of which there are
+/// few.
+const EVICTED_EVERY: Interval = Interval::from_millis(10);
 /// Expired rows that are taken of a table at once.
 const SWEEP_ROWS: usize = 512;
-/// When ON TIMEOUT goes on with a table of which more rows have expired than are taken at once.
+/// When ON TIMEOUT or ON EVICT goes on with a table which more rows have left than are taken at once.
 const EXPIRE_AGAIN: Interval = Interval::from_millis(1);
 
 /// Sweeps the tables of a chain, [`SWEEP_ROWS`] of each. The first worker does so for all, the others for what is
@@ -22,17 +25,26 @@ pub(crate) fn sweep(now: Time, chain: &ChainProgram, state: &State, is_first: bo
     }
 }
 
-/// Gives to `each` rows that have expired, [`SWEEP_ROWS`] at most, with their number; after which time to come back.
+/// After which time rows of a table that have left it so are looked for.
+pub(crate) fn departs_every(why: Departure) -> Interval {
+    match why {
+        Departure::Expired => SWEEP_EVERY,
+        Departure::Evicted => EVICTED_EVERY,
+    }
+}
+
+/// Gives to `each` rows that have left the table so, [`SWEEP_ROWS`] at most, with their number; after which time to
+/// come back.
 /// `rows` is empty before and after.
 pub(crate) fn depart(
-    table: &Table,
+    (table, why): (&Table, Departure),
     now: Time,
     rows: &mut Vec<Row>,
     mut each: impl FnMut(u32, Row),
 ) -> Interval {
-    let is_more = table.depart(now, SWEEP_ROWS, rows);
+    let is_more = table.depart(why, now, SWEEP_ROWS, rows);
     (0..).zip(&*rows).for_each(|(nth, row)| each(nth, *row));
     table.give_back(rows);
     rows.clear();
-    if is_more { EXPIRE_AGAIN } else { SWEEP_EVERY }
+    if is_more { EXPIRE_AGAIN } else { departs_every(why) }
 }

@@ -16,8 +16,8 @@ use weft_core::filter::Policies;
 use weft_core::limits::INPUTS_MAX;
 use weft_core::schema::{Presence, Schema};
 use weft_ir::backend::{Backend, Program, Unsupported};
-use weft_ir::ir::{Function, Op, TableId, Terminator};
-use weft_ir::program::{ChainProgram, Direction, Event, Place};
+use weft_ir::ir::{Function, Op, Terminator};
+use weft_ir::program::{ChainProgram, Departs, Direction, Event, Place};
 use weft_proto::session::grpc::protobuf::{Walk, WalkBuilder};
 
 pub use crate::routes::MethodPattern;
@@ -179,7 +179,7 @@ pub(crate) struct Segments {
     pub(crate) response: Option<Segment>,
     pub(crate) close: Option<Segment>,
     pub(crate) every: Vec<(Interval, Segment)>,
-    pub(crate) timeouts: Vec<(TableId, Segment)>,
+    pub(crate) timeouts: Vec<(Departs, Segment)>,
 }
 
 /// One compiled segment.
@@ -329,8 +329,8 @@ impl Segments {
                     segments.every.push((interval, segment));
                 }
                 Event::Timeout(at, nth) => {
-                    let (table, _) = program.elements[usize::from(at)].handlers.timeouts[usize::from(nth)];
-                    segments.timeouts.push((table, segment));
+                    let (departs, _) = program.elements[usize::from(at)].handlers.timeouts[usize::from(nth)];
+                    segments.timeouts.push((departs, segment));
                 }
             }
         }

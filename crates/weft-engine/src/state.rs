@@ -17,7 +17,7 @@ use weft_core::abi::State;
 use weft_core::filter::Policies;
 use weft_core::matching::Matcher;
 use weft_core::native::Prepared;
-use weft_core::table::{ColumnSpec, LimitsError, Scalars, Table, TableSpec};
+use weft_core::table::{ColumnSpec, Departure, LimitsError, Scalars, Table, TableSpec};
 use weft_core::types::Type;
 use weft_ir::program::{ChainProgram, MatchDecl, Merge, Realisation, TableDecl, VarDecl};
 
@@ -40,9 +40,9 @@ pub struct StateStore {
 pub struct Staged {
     store: StateStore,
     limits: Vec<(Arc<Table>, TableSpec)>,
-    /// All tables of the update, and those of which a TIMEOUT is told what expires.
+    /// All tables of the update, and those of which a TIMEOUT or EVICT is told what leaves.
     bound: Vec<Arc<Table>>,
-    watched: Vec<Arc<Table>>,
+    watched: Vec<(Arc<Table>, Departure)>,
     /// By chain: its native functions.
     natives: BTreeMap<String, Vec<Arc<dyn Prepared>>>,
     /// Rows of the text are no matter.
@@ -158,7 +158,11 @@ impl StateStore {
             table.set_limits(max_rows, ttl, evict).expect("checked when it was bound");
         }
         for table in staged.bound {
-            table.keep_expired(staged.watched.iter().any(|watched| Arc::ptr_eq(watched, &table)));
+            for why in [Departure::Expired, Departure::Evicted] {
+                let is_this =
+                    |(watched, of): &(Arc<Table>, Departure)| *of == why && Arc::ptr_eq(watched, &table);
+                table.keep_departed(why, staged.watched.iter().any(is_this));
+            }
         }
         *self = staged.store;
         self.held_tables().filter_map(|table| table.filled.as_mut()).for_each(Filled::retain_bound);
@@ -248,8 +252,10 @@ impl Staged {
             .map(|decl| self.bind_table(&program.name, decl))
             .collect::<Result<_, _>>()?;
         self.bound.extend(tables.iter().flatten().cloned());
-        let watched = program.timeouts().flat_map(|(_, table)| &tables[usize::from(table.0)]);
-        self.watched.extend(watched.cloned());
+        for (_, departs) in program.timeouts() {
+            let watched = tables[usize::from(departs.table.0)].iter();
+            self.watched.extend(watched.map(|table| (Arc::clone(table), departs.why)));
+        }
         let matchers = self.matchers(&program, &tables)?;
         let held = self.store.chain(&program.name);
         for var in &mut program.vars {

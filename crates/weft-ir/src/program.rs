@@ -7,7 +7,7 @@
 use crate::ir::{Endian, Function, Op, TableId};
 use weft_core::matching::MatchSpec;
 use weft_core::native::NativeDecl;
-use weft_core::table::TableSpec;
+use weft_core::table::{Departure, TableSpec};
 use weft_core::types::{Repr, Type};
 use weft_core::wire::reshape::Reshape;
 use weft_core::wire::{FieldRef, LayerRef};
@@ -161,8 +161,17 @@ pub struct Handlers {
     pub close: Option<Function>,
     /// Once a node in each interval.
     pub every: Vec<(Interval, Function)>,
-    /// For each row of the table that expired, once.
-    pub timeouts: Vec<(TableId, Function)>,
+    /// For each row that left a table so, once.
+    pub timeouts: Vec<(Departs, Function)>,
+}
+
+/// Which rows of a table a handler is told of when they have left it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Departs {
+    /// The table.
+    pub table: TableId,
+    /// Why they left it.
+    pub why: Departure,
 }
 
 /// An input column.
@@ -478,11 +487,11 @@ impl ChainProgram {
         ends.map(part).collect()
     }
 
-    /// The TIMEOUTs of all elements, each with its table.
-    pub fn timeouts(&self) -> impl Iterator<Item = (Event, TableId)> + '_ {
+    /// The TIMEOUTs and EVICTs of all elements, each with its table.
+    pub fn timeouts(&self) -> impl Iterator<Item = (Event, Departs)> + '_ {
         self.elements.iter().enumerate().flat_map(|(at, element)| {
             let timeouts = element.handlers.timeouts.iter().enumerate();
-            timeouts.map(move |(nth, (table, _))| (Event::Timeout(at as u16, nth as u16), *table))
+            timeouts.map(move |(nth, (departs, _))| (Event::Timeout(at as u16, nth as u16), *departs))
         })
     }
 

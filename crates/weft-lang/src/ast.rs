@@ -936,6 +936,8 @@ pub enum Event {
     Every(Expr),
     /// `ON TIMEOUT OF table`
     Timeout(Ident),
+    /// `ON EVICT OF table`
+    Evict(Ident),
     /// `ON SIGNAL name [(col TYPE, ...)]`
     Signal {
         /// The signal.

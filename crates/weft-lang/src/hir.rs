@@ -805,12 +805,13 @@ pub struct Handlers {
     pub error: Option<Handler>,
     /// `ON EVERY interval`, in source order; the intervals are in [`Instance::every`].
     pub every: Vec<Handler>,
-    /// `ON TIMEOUT OF table`, of each table one at most. The row that expired is [`RowId::OLD`].
+    /// `ON TIMEOUT OF table` and `ON EVICT OF table`, of each table one at most. The row that expired or was evicted is
+    /// [`RowId::OLD`].
     pub timeouts: Vec<Handler>,
 }
 
 impl Handlers {
-    /// All that there are, in the order of a call's life; EVERY and TIMEOUT last.
+    /// All that there are, in the order of a call's life; EVERY, TIMEOUT and EVICT last.
     pub fn iter(&self) -> impl Iterator<Item = &Handler> {
         let once = [&self.open, &self.request, &self.response, &self.close, &self.error];
         once.into_iter().flatten().chain(&self.every).chain(&self.timeouts)
@@ -828,6 +829,19 @@ pub enum HandlerKind {
     Error,
     Every,
     Timeout,
+    Evict,
+}
+
+impl HandlerKind {
+    /// Whether nothing that a call or a frame does makes it run: there is no tuple, and it runs once a node.
+    pub fn is_timed(self) -> bool {
+        matches!(self, Self::Every) || self.is_departure()
+    }
+
+    /// Whether it runs for a row that has left its table.
+    pub fn is_departure(self) -> bool {
+        matches!(self, Self::Timeout | Self::Evict)
+    }
 }
 
 /// A handler. If its body ends without a verdict, the tuple is forwarded.

@@ -3,8 +3,8 @@
 use super::index::Near;
 use super::layout::{Evict, Key, LIVE, WRITTEN_AT};
 use super::oldest::{Aged, Oldest};
-use super::storage::{Place, STRIPE_ROWS_MAX, Stripe, segment_of};
-use super::{Insert, Row, Table, is_over, spin_lock, spin_try_lock, spin_unlock};
+use super::storage::{Place, STRIPE_ROWS_MAX, Stripe, Waiting, segment_of};
+use super::{Departure, Insert, Row, Table, is_over, spin_lock, spin_try_lock, spin_unlock};
 use crate::time::Time;
 use core::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
@@ -12,6 +12,17 @@ use core::sync::atomic::{AtomicU64, Ordering::Relaxed};
 const NEIGHBOURS_MAX: usize = 8;
 
 type Words = [AtomicU64];
+
+/// How a row that lived went.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Gone {
+    /// Its place was free at once.
+    Removed,
+    /// So was it, though somebody was to look at the row.
+    Untold,
+    /// It was evicted and waits in its place, after this row, if any.
+    Waits { behind: Row },
+}
 
 /// By what rows are ordered.
 #[derive(Clone, Copy, Debug)]
@@ -28,6 +39,12 @@ impl Order {
             Self::Written => WRITTEN_AT,
             Self::Touched(word) => word,
         }
+    }
+}
+
+impl Departure {
+    const fn bit(self) -> u8 {
+        1 << self as u8
     }
 }
 
@@ -53,19 +70,25 @@ impl Table {
     }
 
     #[inline(always)]
-    pub(super) fn insert(&self, hash: u64, now: Time, key: impl Key, evicted: &mut dyn FnMut(Row)) -> Insert {
+    pub(super) fn insert(
+        &self,
+        hash: u64,
+        now: Time,
+        key: impl Key,
+        gone: &mut dyn FnMut(Row, Gone),
+    ) -> Insert {
         let (at, tag) = (self.geometry.stripe_of(hash), hash as u32);
         let stripe = &self.stripes[at];
         match stripe.find_near(tag, |number| self.probe(stripe, number, key)) {
             Near::Absent => {}
-            Near::Found((old, _)) => self.drop_row(old, now, evicted),
+            Near::Found((old, _)) => self.replace(old, now, gone),
             Near::Far => {
                 if let Some((old, _)) = stripe.find(tag, |number| self.probe(stripe, number, key)) {
-                    self.drop_row(old, now, evicted);
+                    self.replace(old, now, gone);
                 }
             }
         }
-        match self.place(at, tag, now, evicted) {
+        match self.place(at, tag, now, gone) {
             Some(row) => {
                 key.write_to(self.fill(row, tag, now));
                 Insert::New(row)
@@ -75,17 +98,17 @@ impl Table {
     }
 
     /// Takes a free row and puts it into the index; makes room if there is none.
-    fn place(&self, at: usize, tag: u32, now: Time, evicted: &mut dyn FnMut(Row)) -> Option<Row> {
+    fn place(&self, at: usize, tag: u32, now: Time, gone: &mut dyn FnMut(Row, Gone)) -> Option<Row> {
         let has_room = self.rows.load(Relaxed) < self.rows_max.load(Relaxed);
         let local = match self.free_row(at) {
             Some(local) if has_room => local,
-            _ if self.make_room(at, now, evicted) => self.free_row(at)?,
+            _ if self.make_room(at, now, gone) => self.free_row(at)?,
             _ => return None,
         };
         self.stripes[at].reserve();
         match self.index_free(at, tag, local) {
             Some(row) => Some(row),
-            None => self.place_crowded(at, tag, now, evicted),
+            None => self.place_crowded(at, tag, now, gone),
         }
     }
 
@@ -101,12 +124,16 @@ impl Table {
     }
 
     #[cold]
-    fn place_crowded(&self, at: usize, tag: u32, now: Time, evicted: &mut dyn FnMut(Row)) -> Option<Row> {
+    fn place_crowded(&self, at: usize, tag: u32, now: Time, gone: &mut dyn FnMut(Row, Gone)) -> Option<Row> {
         let old = self.crowded_out(at, tag, now)?;
-        if !self.is_expired(self.row_words(old, 0), now) {
-            evicted(old);
-        } else if self.keeps_expired() {
-            self.expire(old);
+        let is_expired = self.is_expired(self.row_words(old, 0), now);
+        let why = if is_expired { Departure::Expired } else { Departure::Evicted };
+        if !is_expired {
+            let waits = Gone::Waits { behind: self.last_evicted(at) };
+            gone(old, if self.keeps(why) { waits } else { Gone::Removed });
+        }
+        if self.keeps(why) {
+            self.enlist(old, why);
             let local = self.free_row(at)?;
             return self.index_free(at, tag, local);
         }
@@ -118,13 +145,10 @@ impl Table {
     }
 
     /// Removes expired rows, at most `budget` of them, and returns how many. Whoever has time calls it; nothing but
-    /// memory depends on it. From a table that keeps expired rows ([`Table::keep_expired`]) it removes none. It
+    /// memory depends on it. From a table that keeps expired rows ([`Table::keep_departed`]) it removes none. It
     /// looks through one stripe, and one more for every [`STRIPE_ROWS_MAX`] of the budget; what it has not come to is
     /// left for the next call. It takes the locks it needs without waiting; the caller holds none.
     pub fn sweep(&self, now: Time, budget: usize) -> usize {
-        if self.keeps_expired() {
-            return 0;
-        }
         let mut swept = 0;
         let mut looks = 1 + budget / STRIPE_ROWS_MAX as usize;
         for _ in 0..self.stripes.len() {
@@ -133,7 +157,9 @@ impl Table {
             }
             swept += self.with_next_stripe(|at| {
                 let mut n = 0;
-                while swept + n < budget && (self.forget_departed(at) || self.reclaim(at, now, &mut looks)) {
+                while swept + n < budget
+                    && (self.forget_departed(at) || self.sweep_expired(at, now, &mut looks))
+                {
                     n += 1;
                 }
                 n
@@ -142,18 +168,20 @@ impl Table {
         swept
     }
 
-    /// Whether rows that expire are kept for [`Table::depart`] from now on. They are out of the table as any that has
-    /// expired, but their places are not free until they are given back.
-    pub fn keep_expired(&self, keep: bool) {
-        self.keeps_expired.store(u8::from(keep), Relaxed);
+    /// Whether rows that leave the table so are kept for [`Table::depart`] from now on. They are out of the table, but
+    /// their places are not free until they are given back. A row is evicted once the insertion that it makes room for
+    /// stays. Where no other place is free for that, the evicted row is not kept ([`Table::evicted_untold`]).
+    pub fn keep_departed(&self, why: Departure, keep: bool) {
+        let others = self.keeps.load(Relaxed) & !why.bit();
+        self.keeps.store(if keep { others | why.bit() } else { others }, Relaxed);
     }
 
-    /// Takes rows that have expired out of the table, at most `budget` of them, and appends them to `rows`. Each is
-    /// given to one caller, once, who reads it without a lock and then gives it back ([`Table::give_back`]). Those that
-    /// were found as others took their places come first, then the oldest of each stripe. It works and takes locks as
-    /// [`Table::sweep`]. Whether there may be more now: the budget is used up, or a stripe was locked or not looked
-    /// through.
-    pub fn depart(&self, now: Time, budget: usize, rows: &mut Vec<Row>) -> bool {
+    /// Takes rows that have expired, or those that were evicted, out of the table, at most `budget` of them, and
+    /// appends them to `rows`. Each is given to one caller, once, who reads it without a lock and then gives it back
+    /// ([`Table::give_back`]). Those that were found as others took their places come first, then the oldest of each
+    /// stripe that have expired. It works and takes locks as [`Table::sweep`]. Whether there may be more now: the
+    /// budget is used up, or a stripe was locked or not looked through.
+    pub fn depart(&self, why: Departure, now: Time, budget: usize, rows: &mut Vec<Row>) -> bool {
         let full = rows.len() + budget;
         let mut looks = 1 + budget / STRIPE_ROWS_MAX as usize;
         let mut is_complete = true;
@@ -165,11 +193,13 @@ impl Table {
             self.with_next_stripe(|at| {
                 is_open = true;
                 while rows.len() < full {
-                    let waits = self.stripes[at].departed.load(Relaxed) != 0;
-                    if !waits && !self.reclaim_by(at, now, &mut looks, |row| self.enlist(row)) {
+                    let is_due = why == Departure::Expired
+                        && !self.waits(at, why)
+                        && self.reclaim_by(at, now, &mut looks, |row| self.enlist(row, why));
+                    if !is_due && !self.waits(at, why) {
                         break;
                     }
-                    rows.push(self.pop_departed(at));
+                    rows.push(self.pop_departed(at, why));
                 }
                 0
             });
@@ -285,50 +315,106 @@ impl Table {
 
     /// Removes a row that has expired, or keeps it for whoever is to look at it.
     fn expire(&self, row: Row) {
-        if self.keeps_expired() {
-            self.enlist(row);
+        if self.keeps(Departure::Expired) {
+            self.enlist(row, Departure::Expired);
         } else {
             self.remove(row);
         }
     }
 
+    /// Removes a row that lives to make room, or keeps it for whoever is to look at it if there is a place besides.
+    fn evict(&self, row: Row, gone: &mut dyn FnMut(Row, Gone)) {
+        let (at, _) = self.geometry.split(row.0 - 1);
+        if !self.keeps(Departure::Evicted) {
+            gone(row, Gone::Removed);
+            self.remove(row);
+        } else if self.free_row(at).is_some() {
+            gone(row, Gone::Waits { behind: self.last_evicted(at) });
+            self.enlist(row, Departure::Evicted);
+        } else {
+            gone(row, Gone::Untold);
+            self.remove(row);
+            self.count_untold(1);
+        }
+    }
+
     /// Puts a live row behind those that have departed, out of everybody's sight.
-    fn enlist(&self, row: Row) {
+    fn enlist(&self, row: Row, why: Departure) {
         self.unindex(row);
         let (at, local) = self.geometry.split(row.0 - 1);
-        let stripe = &self.stripes[at];
+        let waiting = self.waiting(at, why);
         self.row_words(row, 0)[0].store(0, Relaxed);
-        match self.row_of_link(at, stripe.departed_last.load(Relaxed)) {
-            Row::NONE => stripe.departed.store(local + 1, Relaxed),
+        match self.row_of_link(at, waiting.last.load(Relaxed)) {
+            Row::NONE => waiting.first.store(local + 1, Relaxed),
             last => self.row_words(last, 0)[0].store(u64::from(local + 1), Relaxed),
         }
-        stripe.departed_last.store(local + 1, Relaxed);
+        waiting.last.store(local + 1, Relaxed);
         self.uncount(row);
     }
 
     /// The first of a stripe's rows that have departed, which there is.
-    fn pop_departed(&self, at: usize) -> Row {
-        let stripe = &self.stripes[at];
-        let row = self.row_of_link(at, stripe.departed.load(Relaxed));
+    fn pop_departed(&self, at: usize, why: Departure) -> Row {
+        let waiting = self.waiting(at, why);
+        let row = self.row_of_link(at, waiting.first.load(Relaxed));
         let next = self.row_words(row, 0)[0].load(Relaxed) as u32;
-        stripe.departed.store(next, Relaxed);
+        waiting.first.store(next, Relaxed);
         if next == 0 {
-            stripe.departed_last.store(0, Relaxed);
+            waiting.last.store(0, Relaxed);
         }
         row
     }
 
-    /// Frees the place of a row that has departed, if there is one: nobody is to look at such rows any more.
-    fn forget_departed(&self, at: usize) -> bool {
-        let is_there = self.stripes[at].departed.load(Relaxed) != 0;
-        if is_there {
-            self.free_place(self.pop_departed(at));
-        }
-        is_there
+    /// The row that was evicted last of those that wait in a stripe.
+    fn last_evicted(&self, at: usize) -> Row {
+        self.row_of_link(at, self.waiting(at, Departure::Evicted).last.load(Relaxed))
     }
 
-    fn keeps_expired(&self) -> bool {
-        self.keeps_expired.load(Relaxed) != 0
+    /// Frees the place of a row that has gone so, as the last in its stripe since which all is undone.
+    pub(super) fn call_back(&self, row: Row, gone: Gone) {
+        let behind = match gone {
+            Gone::Removed => return,
+            Gone::Untold => return self.count_untold(u64::MAX),
+            Gone::Waits { behind } => behind,
+        };
+        let (at, _) = self.geometry.split(row.0 - 1);
+        let waiting = self.waiting(at, Departure::Evicted);
+        if behind.is_none() {
+            waiting.first.store(0, Relaxed);
+            waiting.last.store(0, Relaxed);
+        } else {
+            self.row_words(behind, 0)[0].store(0, Relaxed);
+            waiting.last.store(self.local(behind) + 1, Relaxed);
+        }
+        self.free_place(row);
+    }
+
+    /// Frees the place of a row that has departed and that nobody is to look at any more, if there is one.
+    fn forget_departed(&self, at: usize) -> bool {
+        let is_left = |why: &Departure| !self.keeps(*why) && self.waits(at, *why);
+        let left = [Departure::Expired, Departure::Evicted].into_iter().find(is_left);
+        left.map(|why| self.free_place(self.pop_departed(at, why))).is_some()
+    }
+
+    /// Frees the place of a row that has expired, if there is one and nobody is to look at it.
+    fn sweep_expired(&self, at: usize, now: Time, looks: &mut usize) -> bool {
+        !self.keeps(Departure::Expired) && self.reclaim(at, now, looks)
+    }
+
+    fn waits(&self, at: usize, why: Departure) -> bool {
+        self.waiting(at, why).first.load(Relaxed) != 0
+    }
+
+    fn waiting(&self, at: usize, why: Departure) -> &Waiting {
+        &self.stripes[at].departed[why as usize]
+    }
+
+    fn keeps(&self, why: Departure) -> bool {
+        self.keeps.load(Relaxed) & why.bit() != 0
+    }
+
+    /// Adds to the rows that nobody was told of (`u64::MAX` takes one away).
+    fn count_untold(&self, n: u64) {
+        self.untold.fetch_add(n, Relaxed);
     }
 
     /// Puts a row's place into the free list.
@@ -398,11 +484,20 @@ impl Table {
         }
     }
 
-    fn drop_row(&self, row: Row, now: Time, evicted: &mut dyn FnMut(Row)) {
+    fn drop_row(&self, row: Row, now: Time, gone: &mut dyn FnMut(Row, Gone)) {
         if self.is_expired(self.row_words(row, 0), now) {
             self.expire(row);
         } else {
-            evicted(row);
+            self.evict(row, gone);
+        }
+    }
+
+    /// Removes the row of a key that is inserted again.
+    fn replace(&self, row: Row, now: Time, gone: &mut dyn FnMut(Row, Gone)) {
+        if self.is_expired(self.row_words(row, 0), now) {
+            self.expire(row);
+        } else {
+            gone(row, Gone::Removed);
             self.remove(row);
         }
     }
@@ -413,8 +508,9 @@ impl Table {
 
     /// Makes room for one row in a stripe: first by what has expired, then as declared.
     #[cold]
-    fn make_room(&self, at: usize, now: Time, evicted: &mut dyn FnMut(Row)) -> bool {
-        if self.reclaim(at, now, &mut 1) && self.fits(at) {
+    fn make_room(&self, at: usize, now: Time, gone: &mut dyn FnMut(Row, Gone)) -> bool {
+        let is_freed = self.forget_departed(at) || self.reclaim(at, now, &mut 1);
+        if is_freed && self.fits(at) {
             return true;
         }
         let evict = Evict::from_code(self.evict.load(Relaxed));
@@ -432,7 +528,7 @@ impl Table {
         // Two at a time where a hot update has lowered the limit, so that the table shrinks to it.
         for _ in 0..2 {
             let Some(oldest) = self.evictee(at, evict) else { break };
-            self.drop_row(oldest, now, evicted);
+            self.drop_row(oldest, now, gone);
             if self.fits(at) {
                 return true;
             }

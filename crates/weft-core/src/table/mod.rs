@@ -45,6 +45,7 @@ pub use storage::{SEGMENT_BYTES_MAX, STRIPE_ROWS_MAX};
 use crate::hash;
 use crate::time::{Interval, Time};
 use core::sync::atomic::{AtomicI64, AtomicU8, AtomicU32, AtomicU64, Ordering::Relaxed};
+use evict::Gone;
 use index::Near;
 use layout::{BytesKey, Header, IntKey, KeyShape, LIVE, PartsKey, ShortKey, WRITTEN_AT};
 use std::sync::OnceLock;
@@ -78,8 +79,10 @@ pub struct Table {
     /// Nanoseconds, `i64::MAX` for rows that stay.
     ttl: AtomicI64,
     evict: AtomicU8,
-    /// Whether rows that expire wait until they were looked at: [`Table::keep_expired`].
-    keeps_expired: AtomicU8,
+    /// Which rows that leave wait until they were looked at, by bits of [`Departure`]: [`Table::keep_departed`].
+    keeps: AtomicU8,
+    /// Rows whose eviction nobody was told of: [`Table::evicted_untold`].
+    untold: AtomicU64,
     /// Where the next sweep, or the next search for an expired row, goes on.
     sweep_at: AtomicU32,
 }
@@ -114,6 +117,15 @@ pub enum Insert {
     Full,
     /// The key is longer than its column.
     TooLong,
+}
+
+/// Why a row left its table without anybody's asking.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Departure {
+    /// It was older than its TTL.
+    Expired,
+    /// It made room for another while it lived.
+    Evicted,
 }
 
 /// Where a scan has come to.
@@ -168,7 +180,8 @@ impl Table {
             rows_max: AtomicU64::new(spec.max_rows),
             ttl: AtomicI64::new(spec.ttl.map_or(i64::MAX, Interval::as_nanos)),
             evict: AtomicU8::new(spec.evict as u8),
-            keeps_expired: AtomicU8::new(0),
+            keeps: AtomicU8::new(0),
+            untold: AtomicU64::new(0),
             sweep_at: AtomicU32::new(0),
             spec,
         }
@@ -330,32 +343,32 @@ impl Table {
     /// Inserts a row under an integer key that is not there (the caller has looked, under the same lock). If it is
     /// there after all, it is replaced. A full table evicts as declared.
     pub fn insert_int(&self, key: u64, now: Time) -> Insert {
-        self.insert_int_with(key, now, &mut |_| {})
+        self.insert_int_with(key, now, &mut |_, _| {})
     }
 
     /// As [`Table::insert_int`], for the keys of [`Table::find_bytes`].
     pub fn insert_bytes(&self, key: &[u8], now: Time) -> Insert {
-        self.insert_bytes_with(key, now, &mut |_| {})
+        self.insert_bytes_with(key, now, &mut |_, _| {})
     }
 
-    fn insert_int_with(&self, key: u64, now: Time, evicted: &mut dyn FnMut(Row)) -> Insert {
+    fn insert_int_with(&self, key: u64, now: Time, gone: &mut dyn FnMut(Row, Gone)) -> Insert {
         let KeyShape::Int { word } = self.key else { return Insert::TooLong };
-        self.insert(hash::hash_word(key), now, IntKey { at: word, key }, evicted)
+        self.insert(hash::hash_word(key), now, IntKey { at: word, key }, gone)
     }
 
-    fn insert_bytes_with(&self, key: &[u8], now: Time, evicted: &mut dyn FnMut(Row)) -> Insert {
+    fn insert_bytes_with(&self, key: &[u8], now: Time, gone: &mut dyn FnMut(Row, Gone)) -> Insert {
         match &self.key {
             KeyShape::Bytes { word, bytes_max } if key.len() <= *bytes_max as usize => {
                 match ShortKey::new(*word, key) {
-                    Some(short) => self.insert(short.hash(), now, short, evicted),
+                    Some(short) => self.insert(short.hash(), now, short, gone),
                     None => {
                         let bytes = BytesKey { at: *word, bytes: key };
-                        self.insert(hash::hash_bytes(key), now, bytes, evicted)
+                        self.insert(hash::hash_bytes(key), now, bytes, gone)
                     }
                 }
             }
             KeyShape::Parts(parts) if layout::parts_fit(parts, key) => {
-                self.insert(hash::hash_bytes(key), now, PartsKey { parts, bytes: key }, evicted)
+                self.insert(hash::hash_bytes(key), now, PartsKey { parts, bytes: key }, gone)
             }
             _ => Insert::TooLong,
         }
@@ -515,6 +528,12 @@ impl Table {
         if self.spec.shared {
             self.stripes.iter().for_each(|stripe| spin_unlock(&stripe.lock));
         }
+    }
+
+    /// Rows that were evicted of a table that keeps those ([`Table::keep_departed`]), and that nobody is to look at: as
+    /// many waited already as there are places besides those in use.
+    pub fn evicted_untold(&self) -> u64 {
+        self.untold.load(Relaxed)
     }
 
     /// Rows in memory: those that have expired and are not swept yet count too.

@@ -167,10 +167,8 @@ pub(super) struct Stripe {
     pub(super) high: AtomicU32,
     /// The first free row plus one.
     pub(super) free: AtomicU32,
-    /// The first row plus one that expired and that somebody is still to look at ([`super::Table::depart`]), and the
-    /// last; each leads to the next.
-    pub(super) departed: AtomicU32,
-    pub(super) departed_last: AtomicU32,
+    /// Rows that expired and rows that were evicted, at which somebody is still to look ([`super::Table::depart`]).
+    pub(super) departed: [Waiting; 2],
     pub(super) written: Oldest,
     pub(super) touched: Oldest,
     /// One index for each size. Those outgrown are kept, because a reader without a lock may be in them; together
@@ -180,6 +178,13 @@ pub(super) struct Stripe {
     pub(super) generations: usize,
     /// The most index slots that one operation has moved.
     pub(super) moved_max: AtomicU32,
+}
+
+/// Rows of a stripe that wait, each of which leads to the next: the first of them plus one, and the last.
+#[derive(Debug, Default)]
+pub(super) struct Waiting {
+    pub(super) first: AtomicU32,
+    pub(super) last: AtomicU32,
 }
 
 impl Stripe {
@@ -192,8 +197,7 @@ impl Stripe {
             rows: AtomicU32::new(0),
             high: AtomicU32::new(0),
             free: AtomicU32::new(0),
-            departed: AtomicU32::new(0),
-            departed_last: AtomicU32::new(0),
+            departed: Default::default(),
             written: Oldest::new(geometry.stripe_rows()),
             touched: Oldest::new(geometry.stripe_rows()),
             indexes: [const { OnceLock::new() }; index::GENERATIONS_MAX],

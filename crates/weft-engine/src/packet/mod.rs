@@ -136,7 +136,7 @@ pub struct PacketEngine {
     call: Vec<u64>,
     timers: Timers<Timer>,
     due: Vec<Timer>,
-    /// Rows that have expired, while ON TIMEOUT runs.
+    /// Rows that have left a table, while ON TIMEOUT or ON EVICT runs.
     departed: Vec<Row>,
     rows: Batch,
     rows_lost: u64,
@@ -153,7 +153,7 @@ enum Timer {
         chain: usize,
         nth: usize,
     },
-    /// Rows of a table have expired, perhaps.
+    /// Rows of a table have expired or were evicted, perhaps.
     Expire {
         plan: u32,
         chain: usize,
@@ -363,7 +363,7 @@ impl PacketEngine {
         self.timers.next().into_iter().chain(others).min()
     }
 
-    /// Time has passed: delayed frames leave, `ON EVERY` and `ON TIMEOUT` run.
+    /// Time has passed: delayed frames leave, `ON EVERY`, `ON TIMEOUT` and `ON EVICT` run.
     pub fn handle_timeout(&mut self, now: Time) {
         self.exits.handle_timeout(now);
         self.fragments.expire(now);
@@ -440,14 +440,14 @@ impl PacketEngine {
 
     fn set_timers(&mut self, now: Time) {
         let plan = self.plan_id;
-        // ON EVERY and ON TIMEOUT run once a node.
+        // ON EVERY, ON TIMEOUT and ON EVICT run once a node.
         let every = self.live.iter().enumerate().filter(|_| self.config.worker == self.config.first);
         for (chain, live) in every {
             for (nth, (interval, _)) in live.chain.every.iter().enumerate() {
                 self.timers.set(now + *interval, Timer::Every { plan, chain, nth });
             }
-            for nth in 0..live.chain.timeouts.len() {
-                self.timers.set(now + SWEEP_EVERY, Timer::Expire { plan, chain, nth });
+            for (nth, (departs, _)) in live.chain.timeouts.iter().enumerate() {
+                self.timers.set(now + expiry::departs_every(departs.why), Timer::Expire { plan, chain, nth });
             }
         }
         let mut tables = self.plan.chains.iter().flat_map(|chain| &chain.program.tables);
@@ -822,19 +822,20 @@ impl PacketEngine {
         self.timers.set(now + *interval, Timer::Every { plan: self.plan_id, chain: at, nth });
     }
 
-    /// Runs the n-th TIMEOUT of a chain for rows that have expired, and sets its next time.
+    /// Runs the n-th TIMEOUT or EVICT of a chain for rows that have left their table, and sets its next time.
     fn run_timeouts(&mut self, now: Time, at: usize, nth: usize) {
         let chain = Arc::clone(&self.live[at].chain);
-        let (table, code) = &chain.timeouts[nth];
-        let table = Arc::clone(&self.live[at].state.tables[usize::from(table.0)]);
+        let (departs, code) = &chain.timeouts[nth];
+        let table = Arc::clone(&self.live[at].state.tables[usize::from(departs.table.0)]);
         let mut rows = core::mem::take(&mut self.departed);
         let run = |nth_row, row| self.run_timed(now, at, &**code, (u64::from(nth_row), row));
-        let next = expiry::depart(&table, now, &mut rows, run);
+        let next = expiry::depart((&table, departs.why), now, &mut rows, run);
         self.departed = rows;
         self.timers.set(now + next, Timer::Expire { plan: self.plan_id, chain: at, nth });
     }
 
-    /// Runs what no frame has brought about, for a row that expired, if any; `rand()` draws from the number beside it.
+    /// Runs what no frame has brought about, for a row that has left its table, if any; `rand()` draws from the number
+    /// beside it.
     fn run_timed(&mut self, now: Time, at: usize, code: &dyn Program, (drawn_from, departed): (u64, Row)) {
         self.now = self.now.max(now);
         let live = &mut self.live[at];

@@ -13,8 +13,7 @@ use std::sync::Arc;
 use weft_core::Interval;
 use weft_core::frame::BATCH_MAX;
 use weft_ir::backend::{Backend, Program, Unsupported};
-use weft_ir::ir::TableId;
-use weft_ir::program::{ChainProgram, Event};
+use weft_ir::program::{ChainProgram, Departs, Event};
 
 /// Ports of one plan.
 pub const PORTS_MAX: usize = 1024;
@@ -78,8 +77,8 @@ pub struct PacketChain {
 /// What runs once a node in each interval.
 pub(super) type Every = Vec<(Interval, Box<dyn Program>)>;
 
-/// What runs for rows of a table that have expired.
-pub(super) type Timeouts = Vec<(TableId, Box<dyn Program>)>;
+/// What runs for rows that have left a table.
+pub(super) type Timeouts = Vec<(Departs, Box<dyn Program>)>;
 
 /// Which frames a chain takes.
 #[derive(Debug)]
@@ -193,6 +192,6 @@ fn compile_timeouts(
     backend: &dyn Backend,
 ) -> Result<Timeouts, Unsupported> {
     let state = state.for_worker(0);
-    let compile = |(event, table)| Ok((table, backend.compile(program, event, &state)?));
+    let compile = |(event, departs)| Ok((departs, backend.compile(program, event, &state)?));
     program.timeouts().map(compile).collect()
 }

@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 use weft_core::frame::{Checksum, Frame, FrameMeta, Gso, GsoKind, Pool, PoolConfig};
+use weft_core::table::Evict;
 use weft_core::{Interval, Status, Time, Value};
 use weft_engine::packet::group::{Choice, GroupPlan, Member};
 use weft_engine::packet::plan::{ChainOn, Outlet, PacketChain, PacketPlan};
@@ -787,6 +788,49 @@ fn each_row_that_expires_is_told_of_once_a_node_and_over_updates() {
     engines.iter_mut().for_each(|engine| engine.apply(end, Arc::clone(&third), &mut pool));
     assert_eq!(engines.each_mut().map(|engine| rows_until(engine, end + Interval::from_secs(1))), [0, 0]);
     assert_eq!(counts(&third), []);
+}
+
+/// As [`counter`], with an EVICT that tells how many frames a port had in all.
+fn counter_with_evict() -> String {
+    counter_with_timeout().replace("handler departed", "handler evicted")
+}
+
+#[test]
+fn each_row_that_is_evicted_is_told_of_once_a_node_and_over_updates() {
+    // A flow that made room for another would be missing of what is billed, or be billed twice.
+    let mut rig = Rig::new(2);
+    let jit = jit();
+    let crowded = |elements: &[String]| {
+        let mut program = program(elements);
+        program.tables[0].spec.max_rows = 200;
+        program.tables[0].spec.evict = Evict::Oldest;
+        program
+    };
+    let first = rig.plan(&jit, vec![(crowded(&[counter_with_evict()]), None)]);
+    let on = |worker, plan: &Arc<PacketPlan>| {
+        PacketEngine::new(START, PacketConfig { worker, ..PacketConfig::default() }, Arc::clone(plan))
+    };
+    let (mut engines, mut pool) = ([on(0, &first), on(1, &first)], pool());
+    let ports = |from: u16, n: u16| -> Vec<_> {
+        (from..from + n).map(|port| udp(9, [1; 4], [2; 4], (7, port), b"")).collect()
+    };
+    run(&mut engines[0], &mut pool, &ports(50, 200), 64);
+    run(&mut engines[1], &mut pool, &ports(250, 150), 64);
+    let soon = START + Interval::from_millis(15);
+    assert_eq!(engines.each_mut().map(|engine| rows_until(engine, soon)), [150, 0]);
+    // What waits at an update is told to the handler of the next version.
+    run(&mut engines[1], &mut pool, &ports(400, 30), 64);
+    let second = rig.plan(&jit, vec![(crowded(&[ttl(), counter_with_evict()]), None)]);
+    engines.iter_mut().for_each(|engine| engine.apply(soon, Arc::clone(&second), &mut pool));
+    let later = soon + Interval::from_millis(15);
+    assert_eq!(engines.each_mut().map(|engine| rows_until(engine, later)), [30, 0]);
+    // A version without the handler keeps nothing back.
+    run(&mut engines[1], &mut pool, &ports(430, 30), 64);
+    let third = rig.plan(&jit, vec![(crowded(&[counter()]), None)]);
+    engines.iter_mut().for_each(|engine| engine.apply(later, Arc::clone(&third), &mut pool));
+    run(&mut engines[0], &mut pool, &ports(460, 1000), 64);
+    assert_eq!(engines.each_mut().map(|engine| rows_until(engine, later + Interval::from_secs(1))), [0, 0]);
+    assert_eq!(counts(&third).len(), 200);
 }
 
 /// A chain of random elements on frames: each input lies somewhere in the frame, and all that can be written are.

@@ -25,7 +25,7 @@ use crate::text;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use weft_core::matching::{MatchPart, MatchSpec, Test};
-use weft_core::table::{ColumnSpec, Evict, TableSpec};
+use weft_core::table::{ColumnSpec, Departure, Evict, TableSpec};
 use weft_core::types::{Type, Value};
 use weft_core::wire::reshape::{Pop, Reshape};
 use weft_core::{Interval, Time};
@@ -157,10 +157,17 @@ fn element(dice: &mut Dice, chain: &ChainProgram, index: usize) -> Element {
     // All elements have the same tables, of which each loses its rows to one.
     let mut timeouts = Vec::new();
     for (table, decl) in (0..).map(TableId).zip(&chain.tables) {
-        let is_first = chain.elements.iter().all(|e| e.handlers.timeouts.iter().all(|(of, _)| *of != table));
-        if decl.spec.ttl.is_some() && is_first && dice.percent(60) {
-            let name = format!("e{index}.Timeout{}", table.0);
-            timeouts.push((table, function::generate(dice, chain, Timeout, Some(table), &name)));
+        let ways = [
+            (Departure::Expired, decl.spec.ttl.is_some()),
+            (Departure::Evicted, decl.spec.evict != Evict::Reject),
+        ];
+        for (why, _) in ways.into_iter().filter(|(_, leaves)| *leaves) {
+            let departs = Departs { table, why };
+            let is_first = chain.timeouts().all(|(_, other)| other != departs);
+            if is_first && dice.percent(60) {
+                let name = format!("e{index}.{why:?}{}", table.0);
+                timeouts.push((departs, function::generate(dice, chain, Timeout, Some(table), &name)));
+            }
         }
     }
     let handlers = Handlers { timeouts, ..handlers };

@@ -4,7 +4,7 @@ use super::Dice;
 use crate::backend::Program;
 use crate::interp::{self, Noted};
 use crate::ir::Ty;
-use crate::program::{ChainProgram, Event, Place, TableDecl, cell_words};
+use crate::program::{ChainProgram, Departs, Event, Place, TableDecl, cell_words};
 use crate::verify::Handler;
 use std::sync::Arc;
 use weft_core::abi::{
@@ -14,7 +14,7 @@ use weft_core::abi::{
 use weft_core::limits::SCRATCH_BYTES_MIN;
 use weft_core::matching::Matcher;
 use weft_core::native::Prepared;
-use weft_core::table::{Insert, Row, Scalars, Table};
+use weft_core::table::{Departure, Insert, Row, Scalars, Table};
 use weft_core::{Time, Value};
 
 /// What the engine would give for one pass.
@@ -186,7 +186,9 @@ impl World {
             let matcher = Matcher::new(&decl.spec, &tables[usize::from(decl.table.0)]);
             Arc::new(matcher.expect("a generated table has few rows"))
         };
-        chain.timeouts().for_each(|(_, table)| tables[usize::from(table.0)].keep_expired(true));
+        for (_, departs) in chain.timeouts() {
+            tables[usize::from(departs.table.0)].keep_departed(departs.why, true);
+        }
         let state = State {
             matchers: chain.matches.iter().map(matcher).collect(),
             tables,
@@ -264,21 +266,21 @@ impl World {
     /// The row that a TIMEOUT finds, if one has expired.
     fn depart(&self, chain: &ChainProgram, pass: &Pass) -> Row {
         let mut rows = Vec::new();
-        if let Some(table) = self.departs(chain, pass) {
-            while rows.is_empty() && table.depart(pass.now, 1, &mut rows) {}
+        if let Some((table, why)) = self.departs(chain, pass) {
+            while rows.is_empty() && table.depart(why, pass.now, 1, &mut rows) {}
         }
         rows.pop().unwrap_or_default()
     }
 
     fn give_back(&self, chain: &ChainProgram, pass: &Pass, departed: Row) {
-        if let Some(table) = self.departs(chain, pass).filter(|_| departed.is_some()) {
+        if let Some((table, _)) = self.departs(chain, pass).filter(|_| departed.is_some()) {
             table.give_back(&[departed]);
         }
     }
 
-    fn departs(&self, chain: &ChainProgram, pass: &Pass) -> Option<&Table> {
-        let (_, table) = chain.timeouts().find(|(event, _)| *event == pass.event)?;
-        Some(&self.state.tables[usize::from(table.0)])
+    fn departs(&self, chain: &ChainProgram, pass: &Pass) -> Option<(&Table, Departure)> {
+        let (_, Departs { table, why }) = chain.timeouts().find(|(event, _)| *event == pass.event)?;
+        Some((&self.state.tables[usize::from(table.0)], why))
     }
 
     fn cx<'w>(&'w mut self, pass: &'w Pass, departed: Row) -> Cx<'w> {

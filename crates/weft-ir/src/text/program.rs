@@ -9,7 +9,7 @@ use core::fmt::Write as _;
 use weft_core::Interval;
 use weft_core::matching::{MatchPart, MatchSpec, Test};
 use weft_core::native::{NativeCost, NativeDecl};
-use weft_core::table::{ColumnSpec, Evict, TableSpec};
+use weft_core::table::{ColumnSpec, Departure, Evict, TableSpec};
 use weft_core::types::{Type, Value};
 use weft_core::wire::reshape::Reshape;
 use weft_core::wire::{FieldId, FieldRef, LayerRef, ProtocolId};
@@ -299,8 +299,12 @@ fn write_element(out: &mut String, element: &Element) {
         let _ = write!(out, "handler every {} ", interval.as_nanos());
         write_function(out, function);
     }
-    for (TableId(table), function) in &h.timeouts {
-        let _ = write!(out, "handler departed t{table} ");
+    for (Departs { table: TableId(table), why }, function) in &h.timeouts {
+        let word = match why {
+            Departure::Expired => "departed",
+            Departure::Evicted => "evicted",
+        };
+        let _ = write!(out, "handler {word} t{table} ");
         write_function(out, function);
     }
 }
@@ -619,14 +623,19 @@ fn parse_handler(
     lines: &mut Lines<'_>,
     handlers: &mut Handlers,
 ) -> Result<(), ParseError> {
-    let error = line.error("`open`, `request`, `response`, `close`, `every` or `departed`");
+    let error = line.error("`open`, `request`, `response`, `close`, `every`, `departed` or `evicted`");
     let which = line.word("a handler")?;
     let interval = if which == "every" { Some(Interval(line.number()?)) } else { None };
-    let table = if which == "departed" { Some(TableId(line.id("t")?)) } else { None };
+    let why = match which.as_str() {
+        "departed" => Some(Departure::Expired),
+        "evicted" => Some(Departure::Evicted),
+        _ => None,
+    };
+    let departs = why.map(|why| Ok(Departs { table: TableId(line.id("t")?), why })).transpose()?;
     line.keyword("function")?;
     let function = parse_function(&mut line, lines)?;
-    if let Some(table) = table {
-        handlers.timeouts.push((table, function));
+    if let Some(departs) = departs {
+        handlers.timeouts.push((departs, function));
         return Ok(());
     }
     let place = match (which.as_str(), interval) {

@@ -44,7 +44,7 @@ mod inside;
 mod tests;
 
 use crate::ir::*;
-use crate::program::{ChainProgram, Direction, Event, Input, Place, Realisation, cell_words};
+use crate::program::{ChainProgram, Departs, Direction, Event, Input, Place, Realisation, cell_words};
 use core::fmt;
 use flow::{At, Flow};
 pub use inside::{Place as FramePlace, reads_inside};
@@ -238,7 +238,7 @@ pub fn verify_program(chain: &ChainProgram) -> Result<(), Vec<VerifyError>> {
 }
 
 /// A row of another table than that of the TIMEOUT which asks for it.
-fn foreign_departed((of, function): &(TableId, Function)) -> Option<VerifyError> {
+fn foreign_departed((Departs { table: of, .. }, function): &(Departs, Function)) -> Option<VerifyError> {
     let mut insts = blocks(function).flat_map(|(id, block)| block.insts.iter().map(move |inst| (id, inst)));
     let (block, inst) = insts.find(|(_, inst)| matches!(inst.op, Op::Departed(table) if table != *of))?;
     Some(VerifyError {

@@ -339,7 +339,8 @@ fn handlers(cx: &mut Cx<'_>, checked: &mut Checked, shared: &[Table], ast: &ast:
         let kind = match &handler.event {
             Event::Packet if is_packet => HandlerKind::Request,
             Event::Open | Event::Request | Event::Response | Event::Close if is_packet => {
-                let help = "for frames there are ON PACKET, ERROR, EVERY and TIMEOUT: write `ON PACKET`";
+                let help =
+                    "for frames there are ON PACKET, ERROR, EVERY, TIMEOUT and EVICT: write `ON PACKET`";
                 not_in_version(cx, handler.event_span, "this handler is not for frames", help);
                 continue;
             }
@@ -350,15 +351,16 @@ fn handlers(cx: &mut Cx<'_>, checked: &mut Checked, shared: &[Table], ast: &ast:
             Event::Error => HandlerKind::Error,
             Event::Every(_) => HandlerKind::Every,
             Event::Timeout(_) => HandlerKind::Timeout,
+            Event::Evict(_) => HandlerKind::Evict,
             Event::Message | Event::Packet | Event::Signal { .. } => {
                 let (message, help) = match is_packet {
                     true => (
                         "this handler is not for frames in this version",
-                        "for frames there are ON PACKET, ERROR, EVERY and TIMEOUT",
+                        "for frames there are ON PACKET, ERROR, EVERY, TIMEOUT and EVICT",
                     ),
                     false => (
                         "this handler is not for rpc in this version",
-                        "on rpc there are ON OPEN, REQUEST, RESPONSE, CLOSE, ERROR, EVERY and TIMEOUT",
+                        "on rpc there are ON OPEN, REQUEST, RESPONSE, CLOSE, ERROR, EVERY, TIMEOUT and EVICT",
                     ),
                 };
                 not_in_version(cx, handler.event_span, message, help);
@@ -371,7 +373,8 @@ fn handlers(cx: &mut Cx<'_>, checked: &mut Checked, shared: &[Table], ast: &ast:
             checked.every.push(interval);
         }
         let old = match &handler.event {
-            Event::Timeout(name) => match expiring(cx, checked, shared, name, handler.event_span) {
+            Event::Timeout(name) | Event::Evict(name) => match left(cx, checked, shared, kind, name, handler)
+            {
                 Some(table) => Some(table),
                 None => continue,
             },
@@ -390,7 +393,7 @@ fn handlers(cx: &mut Cx<'_>, checked: &mut Checked, shared: &[Table], ast: &ast:
                 all.every.push(done);
                 continue;
             }
-            HandlerKind::Timeout => {
+            HandlerKind::Timeout | HandlerKind::Evict => {
                 all.timeouts.push(done);
                 continue;
             }
@@ -410,27 +413,30 @@ fn handlers(cx: &mut Cx<'_>, checked: &mut Checked, shared: &[Table], ast: &ast:
     }
 }
 
-/// The table of an `ON TIMEOUT OF`; reports it if its rows do not expire here, or do so for another handler.
-fn expiring(
+/// The table of an `ON TIMEOUT OF` or `ON EVICT OF`; reports it if its rows do not leave it so here, or do so for
+/// another handler.
+fn left(
     cx: &mut Cx<'_>,
     checked: &Checked,
     shared: &[Table],
+    kind: HandlerKind,
     name: &ast::Ident,
-    event_span: Span,
+    handler: &ast::Handler,
 ) -> Option<TableRef> {
-    let element = &checked.element;
+    let (element, event_span, words) = (&checked.element, handler.event_span, View::Handler(kind).words());
     let Some(at) = element.tables.iter().position(|table| table.name == name.name) else {
         let mut n_rand = 0;
-        let mut scope = Scope::new(cx, element, shared, View::Handler(HandlerKind::Timeout), &mut n_rand);
+        let mut scope = Scope::new(cx, element, shared, View::Handler(kind), &mut n_rand);
         scope.table_ref(name)?;
         let help = "declare the table in the element";
-        not_in_version(cx, name.span, "ON TIMEOUT is for the element's own tables in this version", help);
+        let message = format!("{words} is for the element's own tables in this version");
+        not_in_version(cx, name.span, &message, help);
         return None;
     };
     let (table, old) = (&element.tables[at], TableRef::Own(at));
-    let of_old = |handler: &&Handler| handler.rows[RowId::OLD.0].table == old;
+    let of_old = |other: &&Handler| other.kind == kind && other.rows[RowId::OLD.0].table == old;
     if let Some(first) = element.handlers.timeouts.iter().find(of_old) {
-        let message = format!("ON TIMEOUT OF `{}` is handled twice", table.name);
+        let message = format!("{words} OF `{}` is handled twice", table.name);
         let diagnostic = Diagnostic::error(code::REPEATED_HANDLER, message)
             .at(event_span, "the second")
             .with_label(Span { end: first.span.start + event_span.len(), ..first.span }, "the first")
@@ -440,22 +446,34 @@ fn expiring(
     }
     if table.per_worker {
         let help = "drop PER WORKER";
-        not_in_version(cx, name.span, "ON TIMEOUT is not for tables PER WORKER in this version", help);
+        let message = format!("{words} is not for tables PER WORKER in this version");
+        not_in_version(cx, name.span, &message, help);
         return None;
     }
-    if checked.bounds[at].ttl.is_none() {
-        let message = format!("rows of `{}` never expire", table.name);
-        let diagnostic = Diagnostic::error(code::NEVER_EXPIRES, message)
-            .at(name.span, "has no TTL")
+    let never = match kind {
+        HandlerKind::Evict => matches!(table.evict, None | Some(ast::Evict::Reject)).then_some((
+            "are never evicted",
+            "keeps its rows",
+            "say which row makes room: `EVICT OLDEST`",
+        )),
+        _ => (checked.bounds[at].ttl.is_none()).then_some((
+            "never expire",
+            "has no TTL",
+            "say how long a row lives: `TTL '60 s'`",
+        )),
+    };
+    if let Some((never, what, help)) = never {
+        let diagnostic = Diagnostic::error(code::NEVER_EXPIRES, format!("rows of `{}` {never}", table.name))
+            .at(name.span, what)
             .with_label(table.span, "declared here")
-            .with_help("say how long a row lives: `TTL '60 s'`");
+            .with_help(help);
         cx.report_unless_broken(table.span, diagnostic);
         return None;
     }
     Some(old)
 }
 
-/// Checks a handler; with its kind comes the table of which a row has expired.
+/// Checks a handler; with its kind comes the table that a row has left.
 fn handler(
     cx: &mut Cx<'_>,
     element: &Element,

@@ -353,7 +353,7 @@ impl Scope<'_, '_> {
     /// Whether there is an `input` to select from; reports it if not.
     pub(super) fn check_input(&mut self, span: Span) -> Option<()> {
         let View::Handler(kind) = self.view else { return None };
-        if !matches!(kind, HandlerKind::Every | HandlerKind::Timeout | HandlerKind::Error) {
+        if !kind.is_timed() && kind != HandlerKind::Error {
             return Some(());
         }
         let message = format!("there is no `input` in {}", self.words());

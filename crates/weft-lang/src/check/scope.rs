@@ -98,7 +98,7 @@ impl View {
 
     /// Whether there is a call.
     pub(super) fn has_call(self) -> bool {
-        matches!(self, Self::Handler(kind) if !matches!(kind, HandlerKind::Every | HandlerKind::Timeout))
+        matches!(self, Self::Handler(kind) if !kind.is_timed())
     }
 
     pub(super) fn has_headers(self) -> bool {
@@ -123,9 +123,7 @@ impl View {
             Meta::Status | Meta::EndedBy => kind == H::Close,
             Meta::Elapsed | Meta::Upstream => matches!(kind, H::Response | H::Close),
             Meta::Size | Meta::Index | Meta::Payload => matches!(kind, H::Request | H::Response),
-            Meta::Method | Meta::Peer | Meta::CallId | Meta::Version => {
-                !matches!(kind, H::Every | H::Timeout)
-            }
+            Meta::Method | Meta::Peer | Meta::CallId | Meta::Version => !kind.is_timed(),
             Meta::Port => false,
         }
     }
@@ -144,6 +142,7 @@ impl View {
             Self::Handler(HandlerKind::Error) => "ON ERROR",
             Self::Handler(HandlerKind::Every) => "ON EVERY",
             Self::Handler(HandlerKind::Timeout) => "ON TIMEOUT",
+            Self::Handler(HandlerKind::Evict) => "ON EVICT",
         }
     }
 }
@@ -184,7 +183,7 @@ impl<'a, 'c> Scope<'a, 'c> {
             return None;
         };
         let table = self.table(found);
-        if table.per_worker && matches!(self.view, View::Handler(HandlerKind::Every | HandlerKind::Timeout)) {
+        if table.per_worker && matches!(self.view, View::Handler(kind) if kind.is_timed()) {
             let message =
                 format!("{} runs once a node, and `{}` is a table of each worker", self.words(), name.name);
             let diagnostic = Diagnostic::error(code::PER_WORKER_IN_EVERY, message)
@@ -356,10 +355,10 @@ impl<'a, 'c> Scope<'a, 'c> {
         if self.cx.is_broken(column.span) {
             return None;
         }
-        // Nobody adds to a row that has expired any more.
+        // Nobody adds to a row that has left its table any more.
         let is_merged = match self.view {
             View::Handler(HandlerKind::Every) => true,
-            View::Handler(HandlerKind::Timeout) => row == RowId::OLD,
+            View::Handler(kind) if kind.is_departure() => row == RowId::OLD,
             _ => false,
         };
         if column.merge.is_some() && !is_merged && self.merging != Some((row, at)) {
@@ -581,7 +580,7 @@ impl<'a, 'c> Scope<'a, 'c> {
                 Direction::Response => ("ON RESPONSE", "response"),
             };
             let help = match self.view {
-                View::Handler(HandlerKind::Timeout) => {
+                View::Handler(kind) if kind.is_departure() => {
                     format!("keep it in a column of the table: what that held is `OLD.{}` here", column.name)
                 }
                 _ => format!(

@@ -1025,7 +1025,7 @@ impl Scope<'_, '_> {
         }
         let why = match self.view {
             View::Handler(HandlerKind::Close) => "the call has ended",
-            View::Handler(HandlerKind::Every | HandlerKind::Timeout) => "there is no tuple to decide on",
+            View::Handler(kind) if kind.is_timed() => "there is no tuple to decide on",
             View::Handler(HandlerKind::Response) => "the request has left",
             _ => "the element has failed, and its work is undone",
         };

@@ -90,7 +90,7 @@ codes! {
     OVERCLAIM = "W0322", "a declaration that claims more than its native function gives";
     NOT_A_MATCH = "W0323", "a condition of JOIN FIRST that rules cannot be compiled from";
     NOT_MATCHABLE = "W0324", "JOIN FIRST over a table that the controller does not fill";
-    NEVER_EXPIRES = "W0325", "a handler for rows that never expire";
+    NEVER_EXPIRES = "W0325", "a handler for rows that never leave their table so";
 
     // W04xx: chains, routes, listeners, clusters and rows.
     NOT_IN_NETWORK = "W0401", "a chain or route names a listener or cluster that does not exist";

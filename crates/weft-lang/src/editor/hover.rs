@@ -231,6 +231,7 @@ const fn event(kind: HandlerKind) -> &'static str {
         HandlerKind::Error => "ON ERROR",
         HandlerKind::Every => "ON EVERY",
         HandlerKind::Timeout => "ON TIMEOUT",
+        HandlerKind::Evict => "ON EVICT",
     }
 }
 

@@ -782,7 +782,7 @@ impl Walk {
         };
         match &handler.event {
             Event::Every(interval) => self.expr(interval),
-            Event::Timeout(name) => {
+            Event::Timeout(name) | Event::Evict(name) => {
                 if let Some(table) = self.table_name(name) {
                     self.sights.push(Sight { alias: "OLD".to_owned(), named: table, table });
                 }
@@ -1237,6 +1237,7 @@ fn event_name(event: &Event) -> &'static str {
         Event::Packet => "ON PACKET",
         Event::Every(_) => "ON EVERY",
         Event::Timeout(_) => "ON TIMEOUT",
+        Event::Evict(_) => "ON EVICT",
         Event::Signal { .. } => "ON SIGNAL",
     }
 }

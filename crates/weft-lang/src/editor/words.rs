@@ -135,7 +135,7 @@ words! {
     "ERROR" "`ON ERROR`: runs in place of the rest of a handler that failed and was rolled back.";
     "ERRORS" "`AFTER n ERRORS`: so many in a row.";
     "EVERY" "`ON EVERY d`: once a node and interval, on merged values.";
-    "EVICT" "What happens when a table is full: `OLDEST`, `LRU` or `REJECT`.";
+    "EVICT" "What happens when a table is full: `OLDEST`, `LRU` or `REJECT`. `ON EVICT OF t`: a row made room, `OLD`.";
     "EXISTS" "True if the table has such a row.";
     "EXPONENTIAL" "`BACKOFF EXPONENTIAL d TO d`: each wait twice the one before.";
     "F64" "A floating-point number.";

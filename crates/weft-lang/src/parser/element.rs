@@ -52,6 +52,10 @@ const EVENTS: &[(&str, ReadEvent)] = &[
         p.keyword("OF")?;
         p.ident("a table").map(Event::Timeout)
     }),
+    ("EVICT", |p| {
+        p.keyword("OF")?;
+        p.ident("a table").map(Event::Evict)
+    }),
     ("SIGNAL", |p| p.signal_event()),
 ];
 

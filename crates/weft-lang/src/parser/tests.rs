@@ -172,7 +172,7 @@ fn every_statement_is_read() {
            ON RESPONSE DROP; ON CLOSE ABORT 7; ON ERROR ABORT (a) 'text'; ON MESSAGE REPLY (a = 1, b = 2);
            ON PACKET STEER TO out;
            ON EVERY '1 s' REDIRECT TO (SELECT a FROM t WHERE a = 1);
-           ON TIMEOUT OF t FORWARD; ON SIGNAL s FORWARD; ON SIGNAL v (a I64) FORWARD;
+           ON TIMEOUT OF t FORWARD; ON EVICT OF t FORWARD; ON SIGNAL s FORWARD; ON SIGNAL v (a I64) FORWARD;
          END;
          CREATE TYPE cart FROM PROTO 'cart.proto'; IMPORT 'a.weft'; DROP ELEMENT e;
          INSERT INTO shop.acl.ac_tab VALUES ('alice', 'W'), ('bob', 'R'); INSERT INTO t (a) VALUES (-1);",
@@ -181,7 +181,7 @@ fn every_statement_is_read() {
     let Item::Element(element) = &ast.items[0] else { panic!("an element") };
     assert!(element.or_replace && !element.is_faulty);
     assert_eq!(element.decls.len(), 9);
-    assert_eq!(element.handlers.len(), 11);
+    assert_eq!(element.handlers.len(), 12);
     assert!(
         matches!(&element.decls[0], Decl::Table(table) if table.options.len() == 2 && table.key.is_some())
     );

@@ -69,6 +69,7 @@ impl<'b, 'n> Body<'b, 'n> {
             HandlerKind::Error => "error",
             HandlerKind::Every => "every",
             HandlerKind::Timeout => "expiry",
+            HandlerKind::Evict => "eviction",
         };
         let errors = match scope.on_error(kind) {
             Some(_) => Errors::Handle(None),
@@ -125,13 +126,13 @@ impl<'b, 'n> Body<'b, 'n> {
         self.mentions = Mentions::of(handler, &n_keys);
         self.locals = vec![None; handler.locals.len()];
         self.rows = vec![None; handler.rows.len()];
-        if self.kind == HandlerKind::Timeout {
+        if self.kind.is_departure() {
             self.depart(handler);
         }
         self.stmts(&handler.body);
     }
 
-    /// The columns of the row that expired, which is the first of the handler's rows.
+    /// The columns of the row that has left its table, which is the first of the handler's rows.
     fn depart(&mut self, handler: &'n Handler) {
         self.set_line(handler.span);
         let table = handler.rows[RowId::OLD.0].table;

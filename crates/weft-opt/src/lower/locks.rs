@@ -115,8 +115,8 @@ pub(super) fn plan<R: Ord>(
     let mut realisations = BTreeMap::new();
     for (handler, lock) in handlers.iter().zip(&locks) {
         for table in tables(&handler.held) {
-            // EVERY and TIMEOUT run seldom: that one takes all stripes does not make the others do so.
-            let is_timed = matches!(handler.kind, HandlerKind::Every | HandlerKind::Timeout);
+            // EVERY, TIMEOUT and EVICT run seldom: that one takes all stripes does not make the others do so.
+            let is_timed = handler.kind.is_timed();
             let is_whole = !matches!(lock, Lock::Stripe(_)) && !is_timed;
             let realisation = realisations.entry(table).or_insert(Realisation::Striped);
             if is_whole {

@@ -35,11 +35,11 @@ use std::collections::BTreeMap;
 
 use weft_core::Value;
 use weft_core::limits::{ELEMENTS_MAX, HANDLER_OPS_MAX, INPUTS_MAX, KEY_BYTES_MAX, ROW_BYTES_MAX};
-use weft_core::table::{ColumnSpec, Evict, TableSpec};
+use weft_core::table::{ColumnSpec, Departure, Evict, TableSpec};
 use weft_core::wire::{FieldRef, ProtocolId};
 use weft_ir::ir::{CallId, Function, SinkId, TableId, VarId};
 use weft_ir::program::{
-    CallCell, ChainProgram, Element, Frames, Handlers, Input, Merge, Place, Realisation, SinkColumn,
+    CallCell, ChainProgram, Departs, Element, Frames, Handlers, Input, Merge, Place, Realisation, SinkColumn,
     SinkDecl, SinkFormat, SinkTarget, TableDecl, VarDecl, cell_words,
 };
 use weft_lang::ast;
@@ -241,10 +241,9 @@ impl<'n> Scope<'n> {
         Self { element, instance, tables, vars, call, sinks }
     }
 
-    /// What may follow in the place of this handler: ON ERROR does not follow EVERY, TIMEOUT, nor itself.
+    /// What may follow in the place of this handler: ON ERROR does not follow EVERY, TIMEOUT, EVICT, nor itself.
     fn on_error(&self, kind: HandlerKind) -> Option<&'n hir::Handler> {
-        let is_timed = matches!(kind, HandlerKind::Every | HandlerKind::Timeout);
-        self.element.handlers.error.as_ref().filter(|_| !is_timed)
+        self.element.handlers.error.as_ref().filter(|_| !kind.is_timed())
     }
 }
 
@@ -267,7 +266,7 @@ impl Locks {
             HandlerKind::Response => self.response = lock,
             HandlerKind::Close => self.close = lock,
             HandlerKind::Every => self.every.push(lock),
-            HandlerKind::Timeout => self.timeouts.push(lock),
+            HandlerKind::Timeout | HandlerKind::Evict => self.timeouts.push(lock),
             HandlerKind::Error => {}
         }
     }
@@ -525,7 +524,11 @@ impl<'n> Lowering<'n> {
         let timeouts = timeouts
             .map(|(handler, lock)| {
                 let table = self.table_id(scope, handler.rows[hir::RowId::OLD.0].table);
-                (table, self.function(scope, HandlerKind::Timeout, Some(handler), lock))
+                let why = match handler.kind {
+                    HandlerKind::Evict => Departure::Evicted,
+                    _ => Departure::Expired,
+                };
+                (Departs { table, why }, self.function(scope, handler.kind, Some(handler), lock))
             })
             .collect();
         Element {

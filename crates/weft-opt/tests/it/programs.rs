@@ -8,14 +8,15 @@ use std::sync::Arc;
 use weft_core::abi::{EditTarget, Fault, REGION_BODY, REGION_HEADERS, REGION_META, Slot, Verdict};
 use weft_core::native::{NativeDecl, Prepared};
 use weft_core::schema::Schema;
+use weft_core::table::Departure;
 use weft_core::types::{Repr, Type};
 use weft_core::wire::Protocol;
 use weft_core::{Status, Time, Value};
 use weft_ir::backend::Backend;
 use weft_ir::generate::{Observation, Pass, Seen, World};
 use weft_ir::interp::Interp;
-use weft_ir::ir::{Op, TableId};
-use weft_ir::program::{ChainProgram, Event, Input, Place, Realisation};
+use weft_ir::ir::Op;
+use weft_ir::program::{ChainProgram, Departs, Event, Input, Place, Realisation};
 use weft_ir::verify::Handler;
 use weft_jit::Jit;
 use weft_lang::Resolver;
@@ -353,17 +354,18 @@ impl Test {
                     self.chain.elements.iter().position(|e| e.name == instance).expect("an instance");
                 Event::Every(element as u16, next_word().parse().expect("a number"))
             }
-            "timeout" => {
+            word @ ("timeout" | "evict") => {
+                let why = if word == "evict" { Departure::Evicted } else { Departure::Expired };
                 let (instance, table) = (next_word(), next_word());
-                let is_meant = |(event, of): &(Event, TableId)| {
-                    let decl = &self.chain.tables[usize::from(of.0)];
-                    decl.owner == instance && decl.spec.name == table && matches!(event, Event::Timeout(..))
+                let is_meant = |(_, departs): &(Event, Departs)| {
+                    let decl = &self.chain.tables[usize::from(departs.table.0)];
+                    decl.owner == instance && decl.spec.name == table && departs.why == why
                 };
-                let (event, _) = self.chain.timeouts().find(is_meant).expect("a TIMEOUT of the table");
+                let (event, _) = self.chain.timeouts().find(is_meant).expect("such a handler of the table");
                 let pass = self.tuple(event, pairs(tokens), line.number);
                 self.run_pass(&pass, line.number);
                 let said = &self.last().seen;
-                assert!(said.departed, "{}:{}: no row of `{table}` has expired", self.file, line.number);
+                assert!(said.departed, "{}:{}: no row of `{table}` has left", self.file, line.number);
                 return;
             }
             "frame" => {

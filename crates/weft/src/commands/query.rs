@@ -126,12 +126,29 @@ fn listed(tables: &[TableTold]) -> String {
             told.matched.join("; "),
         ]);
     }
-    if tables.is_empty() { "no tables\n".to_owned() } else { table.render() }
+    if tables.is_empty() {
+        return "no tables\n".to_owned();
+    }
+    let untold = tables.iter().filter(|told| told.evicted_untold > 0).map(|told| {
+        let n = grouped(told.evicted_untold);
+        format!("{}: ON EVICT was not told of {n} rows, which had no place to wait\n", told.name)
+    });
+    table.render() + &untold.collect::<String>()
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// Who bills by ON EVICT must hear of rows that were lost to it.
+    #[test]
+    fn a_table_says_what_its_handler_was_not_told_of() {
+        let told = TableTold { name: "edge.export.flows".to_owned(), ..TableTold::default() };
+        assert!(!listed(std::slice::from_ref(&told)).contains("ON EVICT"));
+        let text = listed(&[TableTold { evicted_untold: 1_200, ..told }]);
+        let line = "edge.export.flows: ON EVICT was not told of 1,200 rows, which had no place to wait\n";
+        assert!(text.ends_with(line), "{text}");
+    }
 
     /// Who changes rows wants to know of each whether it was there.
     #[test]

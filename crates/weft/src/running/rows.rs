@@ -90,6 +90,7 @@ impl Running {
             rows: view.tables.iter().map(|table| table.len()).sum(),
             rows_max: view.tables.iter().map(|table| table.max_rows()).sum(),
             bytes: view.tables.iter().map(|table| table.memory_bytes()).sum(),
+            evicted_untold: view.tables.iter().map(|table| table.evicted_untold()).sum(),
             matched: view.matched.iter().map(ToString::to_string).collect(),
         };
         let systems = system::counts(&control.network, &status).map(|(name, rows)| TableTold {
