@@ -151,6 +151,8 @@ pub(crate) struct Line {
     counts: Counts,
     swap_overflow: u64,
     waited: Histogram,
+    /// Calls that were let go on; empty between two turns.
+    passed: Vec<CallKey>,
 }
 
 impl Engine {
@@ -258,7 +260,7 @@ impl Engine {
     /// Lets go on who may. `entering` is told by its state, the others later; `freed`: a place of this worker is free.
     fn pump(&mut self, now: Time, id: u32, entering: Option<CallKey>, freed: bool) {
         let Some(line) = self.lines.get_mut(&id) else { return };
-        let (mut until, mut passed) = (None, Vec::new());
+        let (mut until, mut passed) = (None, core::mem::take(&mut line.passed));
         let (was_blocked, was_hungry) = (line.is_blocked, line.is_hungry);
         loop {
             let stop = line.serve(nanos(now), &mut passed);
@@ -287,7 +289,7 @@ impl Engine {
             }
             self.pending.push_back(Pending::Drop(call, Rc::clone(&line.name), dropped.line));
         }
-        for key in passed {
+        for key in passed.drain(..) {
             if let Some(call) = self.calls.get_mut(key) {
                 call.at_link = Some(AtLink { line: id, waits: None });
             }
@@ -295,6 +297,7 @@ impl Engine {
                 self.pending.push_back(Pending::Pass(key));
             }
         }
+        line.passed = passed;
     }
 
     /// What a queue knows of a call.
@@ -383,6 +386,7 @@ impl Line {
             counts: Counts::default(),
             swap_overflow: 0,
             waited: Histogram::default(),
+            passed: Vec::new(),
         }
     }
 

@@ -33,6 +33,18 @@ impl Outline {
         for table in &network.tables {
             things.insert(format!("table {}", table.name), format!("{table:#?}"));
         }
+        for link in &network.links {
+            let mut plain = link.clone();
+            plain.port = 0;
+            let port = &network.ports[link.port].name;
+            things.insert(format!("link {}", link.name), format!("{port} {plain:#?}"));
+        }
+        for link in &network.call_links {
+            let mut plain = link.clone();
+            plain.cluster = 0;
+            let cluster = &network.clusters[link.cluster].name;
+            things.insert(format!("link {}", link.name), format!("{cluster} {plain:#?}"));
+        }
         for index in 0..network.chains.len() {
             things.extend(chain(network, index));
         }
@@ -132,6 +144,21 @@ CREATE CHAIN shop ON front -> cart AS count; END;
         let changes = outline(OLD).changes_to(&outline(new));
         let changes: Vec<_> = changes.iter().map(|c| (c.what.as_str(), c.kind)).collect();
         assert_eq!(changes, expected);
+    }
+
+    /// Who changes the queue of a link would be told that nothing changes.
+    #[test]
+    fn links_are_things_of_a_network() {
+        let queue = "CREATE QUEUE line AS LIMIT 9 PACKETS ON OVERFLOW DROP TAIL; END;";
+        let link = "CREATE LINK tenants ON CLUSTER cart CONCURRENCY 8 QUEUE line;";
+        let with = format!("{OLD}{queue}{link}");
+        check(&with, &[("link tenants", ChangeKind::New)]);
+        let changed = outline(&with).changes_to(&outline(&with.replace("8 QUEUE", "9 QUEUE")));
+        assert_eq!((changed.len(), changed[0].kind), (1, ChangeKind::Changed));
+        let moved =
+            with.replace("CREATE CLUSTER cart", "CREATE CLUSTER before TO '127.0.0.1:2';CREATE CLUSTER cart");
+        let moved = outline(&with).changes_to(&outline(&moved));
+        assert_eq!(moved.iter().map(|change| change.what.as_str()).collect::<Vec<_>>(), ["cluster before"]);
     }
 
     /// A dry run that told of changes where only comments and places differ would not be believed.
