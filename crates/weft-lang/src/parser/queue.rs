@@ -13,7 +13,8 @@ use super::{Create, Row};
 
 pub(super) const QUEUE_FORM: &str = "CREATE QUEUE fifo AS LIMIT 1000 PACKETS ON OVERFLOW DROP TAIL; END;";
 pub(super) const LINK_FORM: &str = "CREATE LINK wan ON PORT eth0 RATE '15 Mbit/s' QUEUE fq_codel;";
-const CALL_LINK_FORM: &str = "CREATE LINK l ON CLUSTER cart CONCURRENCY 8 RATE '99 calls/s' KEY header['k'] CLASS header['c'] QUEUE drr;";
+const CALL_LINK_FORM: &str =
+    "CREATE LINK l ON CLUSTER c CONCURRENCY 8 RATE '9 calls/s' KEY header['k'] CLASS header['c'] QUEUE q;";
 const ON_CLUSTER: &str = "calls wait in front of the cluster that they go to: write `ON CLUSTER cart`";
 const HANDLER_FORM: &str = "ON DEQUEUE statement; ... SEND;";
 
