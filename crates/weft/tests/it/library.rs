@@ -9,7 +9,7 @@ use std::fmt::Write as _;
 use std::fs;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use std::sync::{Arc, Mutex};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 use tokio_stream::wrappers::ReceiverStream;
 use tonic::transport::Channel;
 use tonic::{Code, Request, Response, Status, Streaming};
@@ -544,6 +544,63 @@ fn tenants_of_the_examples_take_turns() {
     let told = String::from_utf8_lossy(&told.stdout).into_owned();
     let row = told.replace([' ', '\n'], "");
     assert!(row.contains(r#"["cart","drr",405,0,8,0]"#), "{told}");
+    assert_eq!(test.node.stop(), Some(0));
+}
+
+/// A call would wait for ever at a worker that nobody wakes, or a place be lost with a call that was given up.
+#[test]
+fn fewer_places_than_workers_are_handed_round() {
+    let cart = Named { takes: Duration::from_millis(5), ..Named::new("cart-1") };
+    let program = format!(
+        "IMPORT 'library/queues/drr.weft';
+CREATE TYPE cart FROM PROTO 'cart.proto';
+CREATE LISTENER frontend ON tcp '127.0.0.1:0';
+CREATE CLUSTER cart TO '{}';
+CREATE CHAIN shop ON frontend -> cart METHOD 'shop.Cart/Get' AS END;
+CREATE LINK tenants ON CLUSTER cart CONCURRENCY 2 QUEUE drr;
+",
+        cart.serve()
+    );
+    let folder = Folder::new();
+    let program = folder.write("network.weft", &program);
+    let node = Node::start(&folder, &program, &["--workers", "4"]);
+    let test = Test { node, folder };
+    let query = |text: &str| {
+        let mut query = weft(&test.folder);
+        let told = output(query.args(["query", "--admin", &test.node.admin, "-o", "json", text]));
+        assert!(told.status.success(), "{}", String::from_utf8_lossy(&told.stderr));
+        String::from_utf8_lossy(&told.stdout).replace([' ', '\n'], "")
+    };
+    let n_answered = runtime().block_on(async {
+        let mut calls = tokio::task::JoinSet::new();
+        for nth in 0..16 {
+            let client = test.client().await;
+            for at in 0..20 {
+                let mut client = client.clone();
+                // A quarter of the callers do not wait for their turn.
+                let patience = Duration::from_millis(if at % 4 == 0 { 20 + nth * at } else { 60_000 });
+                calls.spawn(async move {
+                    let call = tokio::time::timeout(patience, client.get("ann")).await;
+                    call.is_ok_and(|answer| answer.is_ok())
+                });
+            }
+        }
+        tokio::time::sleep(Duration::from_millis(100)).await;
+        let altered = query("ALTER LINK tenants USE QUEUE sfq KEEP PACKETS");
+        assert!(altered.contains("tenants"), "{altered}");
+        calls.join_all().await.into_iter().filter(|is_answered| *is_answered).count()
+    });
+    assert!(n_answered >= 240, "{n_answered} of those who waited were answered");
+    // The node hears of the last callers that have left a little later.
+    let until = Instant::now() + Duration::from_secs(5);
+    loop {
+        let told = query("SELECT arrived - sent - left, queue, queued, in_flight, dropped FROM links");
+        if told.contains(r#"[0,"sfq",0,0,0]"#) {
+            break;
+        }
+        assert!(Instant::now() < until, "{told}");
+        std::thread::sleep(Duration::from_millis(10));
+    }
     assert_eq!(test.node.stop(), Some(0));
 }
 
