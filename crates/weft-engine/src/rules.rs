@@ -262,6 +262,33 @@ impl StateStore {
         }
     }
 
+    /// As [`StateStore::change`], with those changes that go; and how many do not. A row that is there already as it is
+    /// to be is left alone. None if nothing is left to change.
+    pub fn change_what_goes(&mut self, name: &TableName, mut changes: Vec<Change>) -> (Option<Pending>, u64) {
+        let n_all = changes.len() as u64;
+        let Some(held) = self.held(name).filter(|held| held.filled.is_some()) else { return (None, n_all) };
+        let table = Arc::clone(&held.tables[0]);
+        let mut check = Check::of(&table);
+        let mut n_refused = 0;
+        changes.retain(|change| {
+            let is_new = !check.is_there_already(change);
+            let goes = is_new && check.take(change).is_ok();
+            n_refused += u64::from(is_new && !goes);
+            goes
+        });
+        drop(table);
+        while !changes.is_empty() {
+            match self.change(name, changes.clone()) {
+                Ok(pending) => return (Some(pending), n_refused),
+                Err(error) => {
+                    changes.remove(error.at);
+                    n_refused += 1;
+                }
+            }
+        }
+        (None, n_refused)
+    }
+
     /// All workers have taken a swap up: does to the other copy what was done to the one that they have now.
     pub fn settle(&mut self, pending: Pending) {
         let Pending { swap, name, work, anew, .. } = pending;
@@ -509,37 +536,67 @@ pub(crate) fn merged(
 
 /// Whether all changes go, and what will have come of them.
 fn check(table: &Table, changes: &[Change]) -> Result<Counts, ChangeError> {
-    let n_keys = table.spec().key.len();
-    let mut counts = Counts::default();
-    // What earlier ones have done to a key.
-    let mut is_there: BTreeMap<Vec<u8>, bool> = BTreeMap::new();
-    let mut rows = table.len();
+    let mut check = Check::of(table);
     for (at, change) in changes.iter().enumerate() {
-        let refuse = |why| ChangeError { at, why };
+        check.take(change).map_err(|why| ChangeError { at, why })?;
+    }
+    Ok(check.counts)
+}
+
+/// What changes of a table come to, before they are done.
+struct Check<'t> {
+    table: &'t Table,
+    counts: Counts,
+    /// What earlier ones have done to a key.
+    is_there: BTreeMap<Vec<u8>, bool>,
+    rows: u64,
+}
+
+impl<'t> Check<'t> {
+    fn of(table: &'t Table) -> Self {
+        Self { table, counts: Counts::default(), is_there: BTreeMap::new(), rows: table.len() }
+    }
+
+    /// Whether this comes to nothing: the row is as it is to be, and nothing has been done to it.
+    fn is_there_already(&self, change: &Change) -> bool {
+        let Change::Put(values) = change else { return false };
+        let n_keys = self.table.spec().key.len();
+        if check_values(self.table, values, true).is_err()
+            || self.is_there.contains_key(&bytes_of(&values[..n_keys]))
+        {
+            return false;
+        }
+        let found = self.table.find_values(&values[..n_keys], Time(0));
+        found.is_some() && self.table.values(found) == *values
+    }
+
+    /// Takes a change on if it goes.
+    fn take(&mut self, change: &Change) -> Result<(), WhyNot> {
         let (Change::Insert(values) | Change::Put(values) | Change::Remove(values)) = change;
         let is_whole = !matches!(change, Change::Remove(_));
-        check_values(table, values, is_whole).map_err(refuse)?;
-        let key = &values[..n_keys];
-        let known = || table.find_values(key, Time(0)).is_some();
-        let there = is_there.entry(bytes_of(key)).or_insert_with(known);
+        check_values(self.table, values, is_whole)?;
+        let key = &values[..self.table.spec().key.len()];
+        let known = || self.table.find_values(key, Time(0)).is_some();
+        let there = self.is_there.entry(bytes_of(key)).or_insert_with(known);
         match (change, *there) {
-            (Change::Insert(_), true) => return Err(refuse(WhyNot::Exists)),
-            (Change::Put(_), true) => counts.updated += 1,
+            (Change::Insert(_), true) => return Err(WhyNot::Exists),
+            (Change::Put(_), true) => self.counts.updated += 1,
             (Change::Insert(_) | Change::Put(_), false) => {
-                counts.inserted += 1;
-                rows += 1;
-                if rows > table.max_rows() {
-                    return Err(refuse(WhyNot::Full { max: table.max_rows() }));
+                let max = self.table.max_rows();
+                if self.rows >= max {
+                    return Err(WhyNot::Full { max });
                 }
+                self.counts.inserted += 1;
+                self.rows += 1;
             }
             (Change::Remove(_), there) => {
-                counts.deleted += u64::from(there);
-                rows -= u64::from(there);
+                self.counts.deleted += u64::from(there);
+                self.rows -= u64::from(there);
             }
         }
         *there = is_whole;
+        Ok(())
     }
-    Ok(counts)
 }
 
 fn check_values(table: &Table, values: &[Value], is_whole: bool) -> Result<(), WhyNot> {

@@ -4,9 +4,9 @@
 //! thread; if the writer is behind, the batch is given up and counted ([`crate::stats::Stats::rows_lost`]).
 
 use std::sync::Arc;
-use weft_core::Time;
 use weft_core::abi::{Cell, Outcome};
-use weft_ir::program::{ChainProgram, SinkDecl};
+use weft_core::{Time, Value};
+use weft_ir::program::{ChainProgram, SinkDecl, SinkTarget};
 
 /// Rows of a batch with which it is handed on.
 pub const BATCH_ROWS_MAX: usize = 1024;
@@ -21,6 +21,8 @@ pub struct Batch {
     rows: Vec<PackedRow>,
     cells: Vec<Cell>,
     bytes: Vec<u8>,
+    /// Some row is for a table, where it is waited for.
+    is_urgent: bool,
 }
 
 #[derive(Clone, Debug)]
@@ -61,6 +63,18 @@ pub enum CellValue<'a> {
     Bytes(&'a [u8]),
 }
 
+impl From<CellValue<'_>> for Value {
+    fn from(cell: CellValue<'_>) -> Self {
+        match cell {
+            CellValue::Null => Self::Null,
+            CellValue::Bool(b) => Self::Bool(b),
+            CellValue::Int(n) => Self::Int(n),
+            CellValue::Float(x) => Self::Float(x),
+            CellValue::Bytes(bytes) => Self::Bytes(bytes.into()),
+        }
+    }
+}
+
 impl Batch {
     /// Takes the rows that a pass left; returns how many it has no room for.
     pub(crate) fn take(&mut self, at: Time, program: &Arc<ChainProgram>, outcome: &Outcome) -> usize {
@@ -71,6 +85,8 @@ impl Batch {
         for row in &outcome.rows {
             let (mine, rest) = cells.split_at(usize::from(row.cells));
             cells = rest;
+            let target = &program.sinks[usize::from(row.sink)].target;
+            self.is_urgent |= matches!(target, SinkTarget::Table { .. });
             self.rows.push(PackedRow {
                 at,
                 program: Arc::clone(program),
@@ -96,7 +112,7 @@ impl Batch {
 
     /// Whether it should be handed on.
     pub fn is_due(&self) -> bool {
-        self.rows.len() >= BATCH_ROWS_MAX || self.bytes.len() >= BATCH_BYTES_MAX
+        self.is_urgent || self.rows.len() >= BATCH_ROWS_MAX || self.bytes.len() >= BATCH_BYTES_MAX
     }
 
     /// A worker hands a batch on at the end of a turn. Within one, it may grow this far.
@@ -117,6 +133,7 @@ impl Batch {
 
     /// Forgets the rows and keeps the memory.
     pub fn clear(&mut self) {
+        self.is_urgent = false;
         self.rows.clear();
         self.cells.clear();
         self.bytes.clear();

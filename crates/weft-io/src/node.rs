@@ -7,11 +7,11 @@ use crate::packet::{PacketNodeStats, PortError};
 use crate::socket::ListenSocket;
 use crate::spin::Spin;
 use crate::worker::{Mail, Mailbox, Retired, Worker};
-use crate::writer::{SinkMetrics, Writer};
+use crate::writer::{SinkMetrics, TableRow, Writer};
 use core::fmt;
 use mio::{Poll, Token, Waker};
 use std::io;
-use std::sync::mpsc::channel;
+use std::sync::mpsc::{SyncSender, channel};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
@@ -37,6 +37,8 @@ pub struct NodeConfig {
     pub busy_poll: Interval,
     /// The engines' set-up; worker numbers and the clock are filled in.
     pub engine: Config,
+    /// Who takes rows that chains send to tables; without, they are lost, and counted.
+    pub tables: Option<SyncSender<TableRow>>,
 }
 
 /// The ports of a node, and what runs on them.
@@ -136,7 +138,8 @@ impl Node {
     pub fn start(config: &NodeConfig, plan: &Arc<Plan>, ports: Option<Ports>) -> Result<Self, NodeError> {
         assert!((1..=WORKERS_MAX).contains(&config.workers), "the number of workers was checked");
         let sockets = bind_all(&plan.listeners)?;
-        let (writer, mut senders) = Writer::start(config.workers * (1 + usize::from(ports.is_some())))?;
+        let (writer, mut senders) =
+            Writer::start(config.workers * (1 + usize::from(ports.is_some())), config.tables.clone())?;
         let spin = Spin::new(config.busy_poll, busy_threads(config, plan, ports.is_some()), n_cores());
         let packets = ports.map(|ports| {
             let Ports { plan, open, first } = ports;

@@ -10,7 +10,7 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, TrySendError, sync
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
-use weft_core::Type;
+use weft_core::{Type, Value};
 use weft_engine::plan::{SinkFormat, SinkTarget};
 use weft_engine::sinks::{Batch, CellValue, Row};
 
@@ -41,6 +41,21 @@ pub fn try_to_open(path: &str) -> io::Result<()> {
         }
         outcome => outcome.map(drop),
     }
+}
+
+/// A row for a table that the controller fills.
+#[derive(Clone, Debug, PartialEq)]
+pub struct TableRow {
+    /// The chain that sends it.
+    pub chain: String,
+    /// The table's instance, empty for a table that belongs to none.
+    pub owner: String,
+    /// The table.
+    pub table: String,
+    /// The row of this key goes, instead of being put there.
+    pub deletes: bool,
+    /// The values, by the names of columns.
+    pub values: Vec<(String, Value)>,
 }
 
 /// A worker's way to the writer.
@@ -99,11 +114,12 @@ impl RowSender {
 }
 
 impl Writer {
-    /// Starts the thread, with a sender for each worker.
+    /// Starts the thread, with a sender for each worker. `tables` takes rows for tables; they are given up, and
+    /// counted, without it, and where it is full.
     ///
     /// # Errors
     /// The system cannot start a thread.
-    pub fn start(workers: usize) -> io::Result<(Self, Vec<RowSender>)> {
+    pub fn start(workers: usize, tables: Option<SyncSender<TableRow>>) -> io::Result<(Self, Vec<RowSender>)> {
         let metrics = SinkMetrics::default();
         let (batches, incoming) = sync_channel(BATCHES_MAX);
         let mut spares = Vec::new();
@@ -119,6 +135,7 @@ impl Writer {
             metrics: metrics.clone(),
             rows_lost: Arc::clone(&rows_lost),
             line: Vec::new(),
+            tables,
         };
         let thread = std::thread::Builder::new()
             .name("weft-rows".to_owned())
@@ -178,6 +195,7 @@ struct Files {
     metrics: SinkMetrics,
     rows_lost: Arc<AtomicU64>,
     line: Vec<u8>,
+    tables: Option<SyncSender<TableRow>>,
 }
 
 enum Target {
@@ -303,6 +321,19 @@ impl Files {
                     self.append(path);
                 }
                 SinkTarget::Metrics => self.note_metrics(&row),
+                SinkTarget::Table { owner, table, deletes } => {
+                    let names = row.sink.columns.iter().map(|column| column.name.clone());
+                    let row = TableRow {
+                        chain: row.chain.to_owned(),
+                        owner: owner.clone(),
+                        table: table.clone(),
+                        deletes: *deletes,
+                        values: names.zip(row.values().map(Value::from)).collect(),
+                    };
+                    if self.tables.as_ref().is_none_or(|tables| tables.try_send(row).is_err()) {
+                        self.rows_lost.fetch_add(1, Relaxed);
+                    }
+                }
             }
         }
     }

@@ -341,6 +341,15 @@ pub enum SinkTarget {
     File(String),
     /// The admin endpoint's metrics: columns of type TEXT are labels, numbers are values.
     Metrics,
+    /// A table that the controller fills: its columns have the names of the sink's.
+    Table {
+        /// The instance's name, empty for a table that belongs to none.
+        owner: String,
+        /// The table's name.
+        table: String,
+        /// Rows of their keys go, instead of being put there.
+        deletes: bool,
+    },
 }
 
 /// A cell of the call's row.

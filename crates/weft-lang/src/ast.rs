@@ -845,6 +845,13 @@ pub enum SinkTarget {
     Stdout,
     /// `TO METRICS`
     Metrics,
+    /// `TO TABLE name [DELETE]`
+    Table {
+        /// The table.
+        name: Ident,
+        /// Rows of their keys go, instead of being put there.
+        deletes: bool,
+    },
 }
 
 /// `FORMAT JSON|TEXT`

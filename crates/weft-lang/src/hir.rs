@@ -504,6 +504,13 @@ pub enum SinkTarget {
     File(String),
     /// The admin endpoint's metrics.
     Metrics,
+    /// A table that the controller fills.
+    Table {
+        /// The table.
+        table: TableRef,
+        /// Rows of their keys go, instead of being put there.
+        deletes: bool,
+    },
 }
 
 /// Rows of a table, given by the program.

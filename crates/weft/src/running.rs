@@ -11,6 +11,7 @@ use crate::source::{Files, folder_of};
 use crate::together::Together;
 use std::collections::BTreeMap;
 use std::io::ErrorKind;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::mpsc::{SyncSender, sync_channel};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
@@ -44,6 +45,7 @@ use weft_lang::hir::Network;
 use weft_lang::source::SourceMap;
 
 mod alter;
+mod learned;
 pub(crate) mod rows;
 mod system;
 
@@ -65,6 +67,8 @@ struct Parts {
     sink_metrics: SinkMetrics,
     /// Rows of tables have changed.
     changed: SyncSender<()>,
+    /// Rows that chains sent to tables and those did not take.
+    rows_refused: AtomicU64,
     began: Instant,
     workers: usize,
 }
@@ -137,7 +141,9 @@ impl Running {
         let compiled = compiler.compile(network, sources, &[]).map_err(Start::Diagnostics)?;
         let seed = args.seed.unwrap_or_else(|| clock::now().0 as u64);
         let busy_poll = Interval::from_micros(i64::from(args.busy_poll));
-        let config = NodeConfig { workers, busy_poll, engine: Config { seed, ..Config::default() } };
+        let (tables, learned) = sync_channel(learned::ROWS_WAITING_MAX);
+        let engine = Config { seed, ..Config::default() };
+        let config = NodeConfig { workers, busy_poll, engine, tables: Some(tables) };
         sink_files::try_to_open(&compiled).map_err(Start::Fault)?;
         let open = match &compiled.packets {
             Some(plan) => {
@@ -164,6 +170,7 @@ impl Running {
         let parts = Parts {
             sink_metrics: node.sink_metrics(),
             changed,
+            rows_refused: AtomicU64::new(0),
             control: Mutex::new(control),
             node: Mutex::new(Some(node)),
             program: Mutex::new(program),
@@ -175,6 +182,11 @@ impl Running {
         std::thread::Builder::new()
             .name("weft-rules".to_owned())
             .spawn(move || rows::rebuild(&when_changed, &watched))
+            .map_err(|error| Start::Fault(Fault::environment(error)))?;
+        let watched = Arc::downgrade(&parts);
+        std::thread::Builder::new()
+            .name("weft-learned".to_owned())
+            .spawn(move || learned::learn(&learned, &watched))
             .map_err(|error| Start::Fault(Fault::environment(error)))?;
         Ok(Self { parts })
     }
@@ -300,6 +312,7 @@ impl Running {
             packets: packets.as_ref().map(packets_of),
             refusals: stats.refusals.iter().cloned().collect::<BTreeMap<_, _>>(),
             rows_lost: stats.rows_lost,
+            rows_refused: self.parts.rows_refused.load(Relaxed),
             memory_bytes: resident_bytes(),
         })
     }

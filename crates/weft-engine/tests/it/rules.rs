@@ -223,3 +223,36 @@ fn an_update_of_the_program_keeps_rows_that_are_not_of_its_text() {
     let now: Rules = [(5, denies), (6, denies), (20, narrow), (40, denies)].into();
     assert_eq!(passing(&mut engine), expected(&now));
 }
+
+#[test]
+fn what_goes_is_changed_and_the_rest_is_counted() {
+    // One row that does not fit would keep out all that came with it, or go in and be matched as another.
+    let rows: Rules = (0..48).map(|rank| (rank, (1, 6, None, rank == 0))).collect();
+    let jit = jit();
+    let mut rig = Rig::new(1);
+    let plan = rig.plan(&jit, vec![(program(&rows), None)]);
+    let mut engine = engine(&plan);
+    let store = &mut rig.store;
+    let put = |rank: u32| Change::Put(row(&BTreeMap::from([(rank, (1, 6, None, false))]), rank));
+    let gone = |rank: i64| Change::Remove(vec![Value::Int(rank)]);
+    let same = Change::Put(row(&rows, 7));
+    // Nothing to do is no change, and nothing is refused.
+    let (pending, refused) = store.change_what_goes(&name(), vec![same.clone(), same.clone()]);
+    assert!(pending.is_none() && refused == 0);
+    let odd = Change::Put(vec![Value::Int(90), Value::Int(1), Value::Null, Value::Null, Value::Bool(true)]);
+    let short = Change::Put(vec![Value::Int(91)]);
+    let changes = vec![put(60), odd, same, put(61), put(62), short, gone(3), gone(99), put(63), put(61)];
+    let (pending, refused) = store.change_what_goes(&name(), changes);
+    let pending = pending.expect("some go");
+    // Of 50 rows 48 were there: 62 found no room, 63 that of 3.
+    assert_eq!(refused, 3);
+    assert_eq!(pending.counts, Counts { inserted: 3, updated: 1, deleted: 1 });
+    engine.take_up(&pending.swap);
+    store.settle(pending);
+    let table = store.table(&name()).expect("it is there").tables[0].clone();
+    let there = |rank| table.find_values(&[Value::Int(rank)], weft_core::Time(0)).is_some();
+    assert_eq!([60, 61, 62, 63, 90, 91, 3].map(there), [true, true, false, true, false, false, false]);
+    let nowhere = TableName { table: "rulez".into(), ..name() };
+    let (pending, refused) = store.change_what_goes(&nowhere, vec![put(1), gone(2)]);
+    assert!(pending.is_none() && refused == 2);
+}

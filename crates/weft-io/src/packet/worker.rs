@@ -746,7 +746,7 @@ mod tests {
     /// A core would be burnt while a port has no room for what a capture gives.
     #[test]
     fn a_capture_is_not_looked_at_while_a_port_is_full() {
-        let (_writer, mut senders) = Writer::start(1).expect("a thread");
+        let (_writer, mut senders) = Writer::start(1, None).expect("a thread");
         let (waker, wake) = UnixStream::pair().expect("two sockets");
         let ears = Ears { mail: channel().1, wake, bell: Arc::new(Bell::new(waker)) };
         let capture = Memory::source(Link::Ethernet, Place::default(), [&[0; 60][..]], 9);

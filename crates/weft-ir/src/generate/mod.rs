@@ -360,9 +360,10 @@ fn sinks() -> Vec<SinkDecl> {
         target: SinkTarget::Stdout,
         format: SinkFormat::Json,
     };
+    let to_table = SinkTarget::Table { owner: "e0".into(), table: "rules".into(), deletes: true };
     vec![
         sink("all", &[Type::Bool, Type::Int(64), Type::F64, Type::Text(None)]),
-        sink("one", &[Type::Bytes(None)]),
+        SinkDecl { target: to_table, ..sink("one", &[Type::Bytes(None)]) },
     ]
 }
 

@@ -88,6 +88,10 @@ pub fn write_program(chain: &ChainProgram) -> String {
             SinkTarget::Stdout => "stdout".to_string(),
             SinkTarget::Metrics => "metric".to_string(),
             SinkTarget::File(path) => format!("file {}", quoted(path)),
+            SinkTarget::Table { owner, table, deletes } => {
+                let word = if *deletes { "delete" } else { "put" };
+                format!("{word} {} {}", quoted(owner), quoted(table))
+            }
         };
         let format = if sink.format == SinkFormat::Text { " as_text" } else { "" };
         declaration(&mut out, "sink", &[&sink.owner, &sink.name], &format!("{target}{format}"));
@@ -588,6 +592,9 @@ fn parse_sink(line: &mut Line<'_>) -> Result<SinkDecl, ParseError> {
         "stdout" => SinkTarget::Stdout,
         "metric" => SinkTarget::Metrics,
         "file" => SinkTarget::File(line.text()?),
+        word @ ("put" | "delete") => {
+            SinkTarget::Table { owner: line.text()?, table: line.text()?, deletes: word == "delete" }
+        }
         _ => return Err(error),
     };
     let format = if line.eat_word("as_text") { SinkFormat::Text } else { SinkFormat::Json };

@@ -496,6 +496,7 @@ fn sink_target(cx: &mut Cx<'_>, target: &Target, params: &[Value]) -> Option<Sin
     match target {
         Target::Stdout => Some(SinkTarget::Stdout),
         Target::Metrics => Some(SinkTarget::Metrics),
+        Target::Table { table, deletes } => table.map(|table| SinkTarget::Table { table, deletes: *deletes }),
         Target::File(path) => match cx.folded(path.as_ref()?, params)? {
             Value::Bytes(path) => Some(SinkTarget::File(String::from_utf8_lossy(&path).into_owned())),
             _ => None,

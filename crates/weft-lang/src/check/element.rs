@@ -5,15 +5,16 @@ use weft_core::wire::FieldRef;
 use weft_core::{Type, Value};
 
 use super::expr::article;
+use super::fold::fold;
 use super::scope::{Bare, Scope, Sight, View, with_length};
 use super::table::{self, Bounds};
 use super::walk::{each_expr, each_stmt, exprs_of};
-use super::{Cx, effects, fold, frame, native, reshape};
+use super::{Cx, effects, frame, native, reshape};
 use crate::ast::{self, Decl, Event};
 use crate::diagnostic::{Diagnostic, code};
 use crate::hir::{
     CallCell, Column, Direction, Effects, Element, Expr, ExprKind, FunctionType, Handler, HandlerKind, Layer,
-    LocalId, Param, RowId, Sink, SinkColumn, StmtKind, Table, TableRef, Var, VerdictKind,
+    LocalId, Param, RowId, Sink, SinkColumn, StmtKind, Table, TableColumn, TableRef, Var, VerdictKind,
 };
 use crate::source::Span;
 use crate::types;
@@ -51,6 +52,11 @@ pub(super) enum Target {
     Metrics,
     /// None had a fault.
     File(Option<Expr>),
+    /// None had a fault.
+    Table {
+        table: Option<TableRef>,
+        deletes: bool,
+    },
 }
 
 /// Checks an element; None if its layer is not in this version.
@@ -72,7 +78,7 @@ pub(super) fn element(cx: &mut Cx<'_>, shared: &[Table], ast: &ast::Element) -> 
         _ => columns(cx, &mut checked.element, &ast.returns, Direction::Response),
     }
     for decl in &ast.decls {
-        declare(cx, &mut checked, decl, &mut n_rand);
+        declare(cx, &mut checked, shared, decl, &mut n_rand);
     }
     handlers(cx, &mut checked, shared, ast, &mut n_rand);
     note_uses(&mut checked.element);
@@ -179,7 +185,7 @@ pub(super) fn columns(cx: &mut Cx<'_>, element: &mut Element, fields: &[ast::Fie
     }
 }
 
-fn declare(cx: &mut Cx<'_>, checked: &mut Checked, decl: &Decl, n_rand: &mut u32) {
+fn declare(cx: &mut Cx<'_>, checked: &mut Checked, shared: &[Table], decl: &Decl, n_rand: &mut u32) {
     let element = &mut checked.element;
     match decl {
         Decl::Table(decl) => {
@@ -220,7 +226,7 @@ fn declare(cx: &mut Cx<'_>, checked: &mut Checked, decl: &Decl, n_rand: &mut u32
             if let Some(first) = taken(element, &decl.name.name) {
                 return cx.report_duplicate("declaration", &decl.name, first);
             }
-            let (sink, target) = sink(cx, element, decl, n_rand);
+            let (sink, target) = sink(cx, element, shared, decl, n_rand);
             element.sinks.push(sink);
             checked.targets.push(target);
         }
@@ -307,7 +313,74 @@ fn call_cell(cx: &mut Cx<'_>, element: &Element, column: &ast::Param, n_rand: &m
     CallCell { name, ty, start, span: column.span }
 }
 
-fn sink(cx: &mut Cx<'_>, element: &Element, decl: &ast::Sink, n_rand: &mut u32) -> (Sink, Target) {
+/// Whether a table takes the rows of a sink: it is filled by the controller, and the sink has the columns of its key
+/// and, where it puts rows there, all that have no constant default. Reports it if not.
+fn takes_rows(
+    cx: &mut Cx<'_>,
+    table: &Table,
+    name: &ast::Ident,
+    decl: &ast::Sink,
+    columns: &[SinkColumn],
+    deletes: bool,
+) -> bool {
+    let wrong = |message: String, at: Span, label: &str, help: String| {
+        Diagnostic::error(code::SINK_MISFIT, message)
+            .at(at, label)
+            .with_label(table.span, "declared here")
+            .with_help(help)
+    };
+    if !table.filled_by_controller || table.filled_by_cluster {
+        let help = "write it in the handler: `INSERT INTO`, `UPSERT`, `DELETE FROM`".to_owned();
+        let message = format!("`{}` is not filled by the controller, to which a sink sends rows", table.name);
+        let diagnostic = wrong(message, name.span, "not FILLED BY CONTROLLER", help);
+        cx.report_unless_broken(table.span, diagnostic);
+        return false;
+    }
+    let taken = if deletes { &table.columns[..table.n_keys] } else { &table.columns[..] };
+    let names = || taken.iter().map(|column| column.name.as_str()).collect::<Vec<_>>().join(", ");
+    for (column, written) in columns.iter().zip(&decl.columns) {
+        let Some(known) = taken.iter().find(|known| known.name == column.name) else {
+            let what = if deletes { "a column of the key" } else { "a column" };
+            let message = format!("`{}` is not {what} of `{}`", column.name, table.name);
+            let diagnostic =
+                wrong(message, written.name.span, "no such column there", format!("it has: {}", names()));
+            cx.report_unless_broken(table.span, diagnostic);
+            return false;
+        };
+        if !is_same_but_length(known.ty, column.ty) {
+            let message = format!("`{}` is {} in `{}`", column.name, article(known.ty), table.name);
+            let help = format!("write `{} {}`", column.name, known.ty);
+            let diagnostic = wrong(message, written.ty.span, "another type", help);
+            cx.report_unless_broken(decl.span, diagnostic);
+            return false;
+        }
+    }
+    let has_value = |at: usize, column: &TableColumn| {
+        let default = column.default.as_ref().filter(|_| at >= table.n_keys);
+        columns.iter().any(|known| known.name == column.name)
+            || default.is_some_and(|value| fold(value, &[]).is_ok())
+    };
+    let lacks = taken.iter().enumerate().find(|(at, column)| !has_value(*at, column));
+    if let Some((_, lacking)) = lacks {
+        let message = format!("a row of `{}` has no value for `{}`", table.name, lacking.name);
+        let help = format!("add `{} {}` to the sink", lacking.name, lacking.ty);
+        cx.report_unless_broken(table.span, wrong(message, decl.name.span, "does not give it", help));
+        return false;
+    }
+    true
+}
+
+fn is_same_but_length(a: Type, b: Type) -> bool {
+    matches!((a, b), (Type::Text(_), Type::Text(_)) | (Type::Bytes(_), Type::Bytes(_))) || a == b
+}
+
+fn sink(
+    cx: &mut Cx<'_>,
+    element: &Element,
+    shared: &[Table],
+    decl: &ast::Sink,
+    n_rand: &mut u32,
+) -> (Sink, Target) {
     let mut columns: Vec<SinkColumn> = Vec::new();
     for column in &decl.columns {
         if columns.iter().any(|known| known.name == column.name.name) {
@@ -327,6 +400,18 @@ fn sink(cx: &mut Cx<'_>, element: &Element, decl: &ast::Sink, n_rand: &mut u32) 
         ast::SinkTarget::File(path) => {
             let mut scope = Scope::new(cx, element, &[], View::Constant, n_rand);
             Target::File(scope.value_for(path, Type::Text(None), false, "a file's path"))
+        }
+        ast::SinkTarget::Table { name, deletes } => {
+            let mut scope = Scope::new(cx, element, shared, View::Constant, n_rand);
+            let found = scope.table_ref(name);
+            let table = found.filter(|found| {
+                let table = match found {
+                    TableRef::Own(at) => &element.tables[*at],
+                    TableRef::Shared(at) => &shared[*at],
+                };
+                takes_rows(cx, table, name, decl, &columns, *deletes)
+            });
+            Target::Table { table, deletes: *deletes }
         }
     };
     let format = decl.format.map_or(ast::SinkFormat::Json, |clause| clause.format);
@@ -545,7 +630,7 @@ pub(super) fn note_uses(element: &mut Element) {
 
 /// The interval of an `ON EVERY`, given the parameters' values.
 pub(super) fn interval(expr: &Expr, params: &[Value]) -> Result<weft_core::Interval, String> {
-    match fold::fold(expr, params) {
+    match fold(expr, params) {
         Ok(Value::Int(nanos)) if nanos > 0 => Ok(weft_core::Interval(nanos)),
         Ok(_) => Err("an interval is more than no time at all".to_owned()),
         Err(_) => Err("this interval is not known before the program runs".to_owned()),

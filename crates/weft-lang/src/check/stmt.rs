@@ -436,6 +436,12 @@ impl Scope<'_, '_> {
                 .at(name.span, "written here")
                 .with_label(table.span, format!("declared {clause}"))
                 .with_help(help);
+            let diagnostic = if table.filled_by_cluster {
+                diagnostic
+            } else {
+                diagnostic
+                    .with_help(format!("or send rows by a sink: `SINK s (...) TO TABLE {};`", name.name))
+            };
             self.cx.report(diagnostic);
             return None;
         }

@@ -721,11 +721,13 @@ impl Walk {
                 Decl::Table(table) => self.table(table),
                 Decl::Var(var) => self.exprs(&var.initial),
                 Decl::Call(call) => call.columns.iter().for_each(|cell| self.exprs(&cell.default)),
-                Decl::Sink(sink) => {
-                    if let crate::ast::SinkTarget::File(path) = &sink.target {
-                        self.expr(path);
+                Decl::Sink(sink) => match &sink.target {
+                    crate::ast::SinkTarget::File(path) => self.expr(path),
+                    crate::ast::SinkTarget::Table { name, .. } => {
+                        self.table_name(name);
                     }
-                }
+                    crate::ast::SinkTarget::Stdout | crate::ast::SinkTarget::Metrics => {}
+                },
                 Decl::Sketch(sketch) => {
                     sketch.key.iter().chain(&sketch.sum).chain(&sketch.top).for_each(|expr| self.expr(expr));
                 }

@@ -228,6 +228,9 @@ impl Parser<'_> {
             SinkTarget::Stdout
         } else if self.eat_keyword("METRICS").is_some() {
             SinkTarget::Metrics
+        } else if self.eat_keyword("TABLE").is_some() {
+            let name = self.ident("a table")?;
+            SinkTarget::Table { name, deletes: self.eat_keyword("DELETE").is_some() }
         } else {
             return Err(self.expected(""));
         };

@@ -332,7 +332,7 @@ impl<'n> Lowering<'n> {
             scope.call.push(self.call_cell(cell, instance));
         }
         for (sink, target) in element.sinks.iter().zip(&instance.sinks) {
-            scope.sinks.push(self.sink(sink, target, instance));
+            scope.sinks.push(self.sink(element, sink, target, instance));
         }
         scope
     }
@@ -437,7 +437,13 @@ impl<'n> Lowering<'n> {
         CallId(self.program.call.len() as u16 - 1)
     }
 
-    fn sink(&mut self, sink: &hir::Sink, target: &hir::SinkTarget, instance: &hir::Instance) -> SinkId {
+    fn sink(
+        &mut self,
+        element: &hir::Element,
+        sink: &hir::Sink,
+        target: &hir::SinkTarget,
+        instance: &hir::Instance,
+    ) -> SinkId {
         let format = match sink.format {
             ast::SinkFormat::Json => SinkFormat::Json,
             ast::SinkFormat::Text => SinkFormat::Text,
@@ -447,6 +453,13 @@ impl<'n> Lowering<'n> {
             hir::SinkTarget::File(path) => SinkTarget::File(path.clone()),
             hir::SinkTarget::Stdout => SinkTarget::Stdout,
             hir::SinkTarget::Metrics => SinkTarget::Metrics,
+            hir::SinkTarget::Table { table, deletes } => {
+                let (owner, table) = match table {
+                    TableRef::Own(at) => (instance.name.clone(), element.tables[*at].name.clone()),
+                    TableRef::Shared(at) => (String::new(), self.network.tables[*at].name.clone()),
+                };
+                SinkTarget::Table { owner, table, deletes: *deletes }
+            }
         };
         let columns = sink.columns.iter().map(|c| SinkColumn { name: c.name.clone(), ty: c.ty }).collect();
         self.program.sinks.push(SinkDecl {

@@ -72,7 +72,7 @@ fn absent_logs(network: &Network) -> Vec<String> {
     let sinks = network.chains.iter().flat_map(|c| &c.instances).flat_map(|i| &i.sinks);
     let paths = sinks.filter_map(|sink| match sink {
         SinkTarget::File(path) => Some(path.clone()),
-        SinkTarget::Stdout | SinkTarget::Metrics => None,
+        SinkTarget::Stdout | SinkTarget::Metrics | SinkTarget::Table { .. } => None,
     });
     let is_own = |path: &String| {
         let path = Path::new(path);

@@ -103,6 +103,12 @@ pub(crate) fn page(status: &Status) -> String {
             count(status.rows_lost, "row")
         ));
     }
+    if status.rows_refused > 0 {
+        let n = count(status.rows_refused, "row");
+        page.push_str(&format!(
+            "refused {n} of sinks TO TABLE: the table is full, or a value does not fit\n"
+        ));
+    }
     for (reason, n) in &status.refusals {
         page.push_str(&format!("refused {}: {reason}\n", grouped(*n)));
     }
@@ -337,6 +343,8 @@ mod tests {
         assert!(!page(&Status::default()).contains("lost"));
         let page = page(&Status { rows_lost: 1_234, ..Status::default() });
         assert!(page.contains("lost 1,234 rows of sinks"), "{page}");
+        let page = super::page(&Status { rows_refused: 7, ..Status::default() });
+        assert!(page.contains("refused 7 rows of sinks TO TABLE"), "{page}");
     }
 
     /// An operator must be able to tell a node that has just been started from one that runs for weeks.

@@ -315,7 +315,7 @@ fn rebuild_once(parts: &Parts) -> bool {
 }
 
 /// Hands a change to all workers, and settles it.
-fn publish(parts: &Parts, control: &mut Control, pending: Pending) -> Result<(), Refusal> {
+pub(super) fn publish(parts: &Parts, control: &mut Control, pending: Pending) -> Result<(), Refusal> {
     let node = lock(&parts.node);
     let taken = node.as_ref().ok_or(Refusal::Stopping)?.take_up(&pending.swap);
     drop(node);
@@ -325,7 +325,7 @@ fn publish(parts: &Parts, control: &mut Control, pending: Pending) -> Result<(),
 }
 
 /// A table of the program that runs, by its name.
-fn find(control: &Control, path: &str) -> Result<(TableName, Table), String> {
+pub(super) fn find(control: &Control, path: &str) -> Result<(TableName, Table), String> {
     let parts: Vec<&str> = path.split('.').collect();
     let network = &control.network;
     let found = match parts[..] {

@@ -175,6 +175,122 @@ END;
     }
 }
 
+/// Rules that a handler asks for: who knocks is let in.
+const KNOCK: &str = "CREATE ELEMENT knock ON rpc (user TEXT, object_id I64) AS
+  TABLE rules (who TEXT(16) PRIMARY KEY, rank U32 = 10, may BOOL) MAX 2 ROWS FILLED BY CONTROLLER;
+  SINK allow (who TEXT, may BOOL) TO TABLE rules;
+  SINK forget (who TEXT) TO TABLE rules DELETE;
+  ON REQUEST
+    IF object_id = 1 OR object_id = 3 THEN INSERT INTO allow VALUES (user, TRUE); END IF;
+    IF object_id = 2 THEN INSERT INTO forget VALUES (user); END IF;
+    LET rest = 1 / (3 - object_id);
+    SELECT * FROM input JOIN FIRST rules r BY rank ASC ON (user = r.who) WHERE r.may AND rest <= 1
+    ELSE ABORT PERMISSION_DENIED;
+END;
+";
+
+/// A handler that learns whom to let in would let nobody in, or somebody by a pass that was undone.
+#[test]
+fn handlers_send_rows_to_tables_of_rules() {
+    let server = shop_server("cart-1");
+    for workers in ["1", "3"] {
+        let folder = Folder::new();
+        let program = format!(
+            "CREATE TYPE cart FROM PROTO 'cart.proto';
+CREATE LISTENER front ON tcp '127.0.0.1:0';
+CREATE CLUSTER cart TO '{server}';
+{KNOCK}CREATE CHAIN shop ON front -> cart METHOD 'shop.Cart/Add' AS
+  knock (user := req.user, object_id := req.object_id);
+END;
+"
+        );
+        let program = folder.write("network.weft", &program);
+        let node = Node::start(&folder, &program, &["--workers", workers]);
+        runtime().block_on(async {
+            let client = CartClient::connect(format!("http://{}", node.listener)).await;
+            let client = client.expect("it listens");
+            let call = |user: &str, object_id: i64| {
+                let mut client = client.clone();
+                let request = CartRequest { user: user.into(), object_id, ..CartRequest::default() };
+                async move { client.add(request).await.map_or_else(|s| s.code(), |_| tonic::Code::Ok) }
+            };
+            let comes = async |user: &str, wanted: tonic::Code| {
+                for _ in 0..500 {
+                    if call(user, 0).await == wanted {
+                        return;
+                    }
+                    tokio::time::sleep(Duration::from_millis(2)).await;
+                }
+                panic!("{user} is not told {wanted:?}");
+            };
+            let denied = tonic::Code::PermissionDenied;
+            assert_eq!(call("ann", 0).await, denied);
+            assert_eq!(call("ann", 1).await, denied, "the pass that sends a row does not see it");
+            comes("ann", tonic::Code::Ok).await;
+            assert_eq!(call("bob", 0).await, denied);
+            assert_eq!(call("ann", 2).await, tonic::Code::Ok);
+            comes("ann", denied).await;
+            // A pass that fails sends nothing; what the one behind it sends is seen.
+            assert_ne!(call("eve", 3).await, tonic::Code::Ok);
+            assert_eq!(call("bob", 1).await, denied);
+            comes("bob", tonic::Code::Ok).await;
+            assert_eq!(call("eve", 0).await, denied);
+            // Two rules are all that there is room for. The same one again is nothing new.
+            assert_eq!(call("bob", 1).await, tonic::Code::Ok);
+            assert_eq!(call("cid", 1).await, denied);
+            comes("cid", tonic::Code::Ok).await;
+            assert_eq!(call("dan", 1).await, denied);
+            tokio::time::sleep(Duration::from_millis(100)).await;
+            assert_eq!(call("dan", 0).await, denied);
+        });
+        let rows =
+            said(&folder, &node, &["query", "SELECT who, rank, may FROM shop.knock.rules ORDER BY who"]);
+        assert_eq!(rows, "who  rank  may\nbob    10  true\ncid    10  true\n2 rows\n");
+        let status = said(&folder, &node, &["status"]);
+        assert!(status.contains("refused 1 row of sinks TO TABLE"), "{status}");
+        assert_eq!(node.stop(), Some(0));
+    }
+}
+
+/// A firewall that learns would drop a flow for good, or let through what nobody asked for.
+#[test]
+fn frames_add_rules_for_those_behind_them() {
+    let folder = Folder::new();
+    let [from, to] = ["in.pcapng", "out.pcapng"].map(|name| folder.0.join(name).display().to_string());
+    std::fs::write(&from, capture(100)).expect("the folder is ours");
+    let program = folder.write(
+        "network.weft",
+        &format!(
+            "IMPORT 'library/protocols/all.weft';
+CREATE PORT past ON pcap '{from}' WITH (speed = 'recorded');
+CREATE PORT kept ON pcap '{to}' WITH (write = TRUE);
+CREATE ELEMENT learning ON ip AS
+  TABLE allowed (src IPADDR PRIMARY KEY, rank U32 = 10, may BOOL) MAX 100 ROWS FILLED BY CONTROLLER;
+  SINK learn (src IPADDR, may BOOL) TO TABLE allowed;
+  ON PACKET
+    INSERT INTO learn VALUES (ip.src, TRUE);
+    SELECT * FROM input JOIN FIRST allowed r BY rank ASC ON (ip.src = r.src) WHERE r.may ELSE DROP;
+END;
+CREATE CHAIN edge ON PORT past -> kept AS learning; END;
+"
+        ),
+    );
+    let node = Node::start(&folder, &program, &[]);
+    let rows = || said(&folder, &node, &["query", "SELECT src FROM edge.learning.allowed"]);
+    let begun = std::time::Instant::now();
+    while !rows().contains("10.0.0.1") {
+        assert!(begun.elapsed() < Duration::from_secs(20), "no rule was learnt");
+    }
+    std::thread::sleep(Duration::from_millis(1500));
+    let status: Value =
+        serde_json::from_str(&said(&folder, &node, &["status", "-o", "json"])).expect("it is data");
+    assert_eq!(status["rows_refused"], 0);
+    assert_eq!(node.stop(), Some(0));
+    // Each packet of the capture has a length of its own in the file; the first at least was dropped.
+    let (all, kept) = (capture(100).len(), std::fs::metadata(&to).expect("it was written").len() as usize);
+    assert!(kept < all && kept > all / 2, "{kept} bytes of {all}");
+}
+
 /// A capture of so many frames, ten milliseconds apart, all of one flow.
 fn capture(frames: i64) -> Vec<u8> {
     let mut header = [0x45, 0, 0, 46, 0, 1, 0, 0, 9, 17, 0, 0, 10, 0, 0, 1, 10, 0, 0, 2];

@@ -147,6 +147,8 @@ impl Words<'_> {
                 SinkTarget::Stdout => "standard output".to_owned(),
                 SinkTarget::File(path) => path.clone(),
                 SinkTarget::Metrics => "the metrics".to_owned(),
+                SinkTarget::Table { table, deletes: false, .. } => format!("table {table}"),
+                SinkTarget::Table { table, deletes: true, .. } => format!("out of table {table}"),
             };
             format!("{} ({target})", sink.name)
         };

@@ -92,6 +92,7 @@ fn start(
         workers: 1,
         busy_poll: Interval(BUSY_POLL_MAX.0),
         engine: Config { seed: args.seed, ..Config::default() },
+        tables: None,
     };
     let ports = Ports { plan: Arc::new(plan), open: ports.into(), first: 0 };
     Node::start(&config, &compiled.plan, Some(ports)).map_err(|error| node_fault(&error))

@@ -1,0 +1,75 @@
+//! Rows that chains send to tables of the controller: sinks `TO TABLE`.
+
+use super::rows::{find, publish};
+use super::{Control, Parts, lock};
+use std::collections::BTreeMap;
+use std::sync::Weak;
+use std::sync::atomic::Ordering::Relaxed;
+use std::sync::mpsc::Receiver;
+use std::time::Duration;
+use weft_core::Value;
+use weft_engine::rules::{Change, TableName};
+use weft_io::TableRow;
+use weft_lang::check::fold::fold;
+
+/// Rows that may wait for the controller; further ones are given up, and counted.
+pub(super) const ROWS_WAITING_MAX: usize = 16_384;
+/// Rows that are taken at once, and seen at once.
+const ROWS_MAX: usize = 4096;
+/// Others may change the node for so long between two turns.
+const REST: Duration = Duration::from_millis(1);
+
+/// Does what rows ask for, until the node is gone.
+pub(super) fn learn(rows: &Receiver<TableRow>, parts: &Weak<Parts>) {
+    while let Ok(first) = rows.recv() {
+        let Some(parts) = parts.upgrade() else { return };
+        let rows = std::iter::once(first).chain(rows.try_iter().take(ROWS_MAX - 1));
+        let refused = take(&parts, rows);
+        parts.rows_refused.fetch_add(refused, Relaxed);
+        drop(parts);
+        std::thread::sleep(REST);
+    }
+}
+
+/// Changes tables, each once; says how many rows they did not take.
+fn take(parts: &Parts, rows: impl Iterator<Item = TableRow>) -> u64 {
+    let mut control = lock(&parts.control);
+    let mut n_refused = 0;
+    let mut changes: BTreeMap<TableName, Vec<Change>> = BTreeMap::new();
+    for row in rows {
+        match change_of(&control, &row) {
+            Some((name, change)) => changes.entry(name).or_default().push(change),
+            None => n_refused += 1,
+        }
+    }
+    for (name, changes) in changes {
+        let n = changes.len() as u64;
+        let (pending, refused) = control.compiler.store().change_what_goes(&name, changes);
+        n_refused += refused;
+        let Some(pending) = pending else { continue };
+        if publish(parts, &mut control, pending).is_err() {
+            n_refused += n - refused;
+        }
+        // If it is told already, it looks again.
+        let _ = parts.changed.try_send(());
+    }
+    n_refused
+}
+
+/// What a row asks for; None if the program that runs now has no such table, or the table other columns.
+fn change_of(control: &Control, row: &TableRow) -> Option<(TableName, Change)> {
+    let path = match row.owner.as_str() {
+        "" => row.table.clone(),
+        owner => format!("{}.{owner}.{}", row.chain, row.table),
+    };
+    let (name, table) = find(control, &path).ok()?;
+    let n = if row.deletes { table.n_keys } else { table.columns.len() };
+    let value =
+        |column: &weft_lang::hir::TableColumn| match row.values.iter().find(|(name, _)| *name == column.name)
+        {
+            Some((_, value)) => Some(value.clone()),
+            None => fold(column.default.as_ref()?, &[]).ok(),
+        };
+    let values: Vec<Value> = table.columns[..n].iter().map(value).collect::<Option<_>>()?;
+    Some((name, if row.deletes { Change::Remove(values) } else { Change::Put(values) }))
+}
