@@ -95,17 +95,12 @@ struct Packet {
 }
 
 impl Fragment {
-    /// Whether a frame is what most are: a whole packet of IPv4, behind no tag. Not to be asked of packets without
-    /// a link layer.
-    #[inline(always)]
-    pub(super) fn is_none(frame: &[u8]) -> bool {
-        let Some(head) = frame.get(12..22) else { return false };
-        head[..2] == ETHERTYPE_IPV4 && u16::from_be_bytes([head[8], head[9]]) & IPV4_FRAGMENT == 0
-    }
-
     /// The fragment that a frame holds. None: a whole packet, or none of IP.
     #[inline]
     pub(super) fn of(frame: &[u8], port: u16, is_ip: bool) -> Option<Self> {
+        if !is_ip && is_whole_ipv4(frame) {
+            return None;
+        }
         let at = if is_ip { 0 } else { network_at(frame)? };
         let (link, packet) = frame.split_at_checked(at)?;
         let version = match (is_ip, link.last_chunk::<2>()) {
@@ -181,6 +176,13 @@ impl Key {
         let tags = link.get(12..link.len().saturating_sub(2)).unwrap_or_default();
         Self { port, tags: padded(tags), addresses: padded(addresses), id: padded(id), protocol }
     }
+}
+
+/// Whether an Ethernet frame is what most are: a whole packet of IPv4, behind no tag.
+#[inline(always)]
+fn is_whole_ipv4(frame: &[u8]) -> bool {
+    let Some(head) = frame.get(12..22) else { return false };
+    head[..2] == ETHERTYPE_IPV4 && u16::from_be_bytes([head[8], head[9]]) & IPV4_FRAGMENT == 0
 }
 
 /// Bytes with zeros behind them.

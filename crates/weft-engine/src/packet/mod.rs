@@ -465,10 +465,7 @@ impl PacketEngine {
         pool: &mut Pool,
         watch: Watcher<'_, '_>,
     ) {
-        let fragment = |frame: &Frame, pool: &Pool| {
-            let bytes = pool.bytes(frame);
-            if !is_ip && Fragment::is_none(bytes) { None } else { Fragment::of(bytes, port, is_ip) }
-        };
+        let fragment = |frame: &Frame, pool: &Pool| Fragment::of(pool.bytes(frame), port, is_ip);
         if frames.iter().any(|frame| fragment(frame, pool).is_some()) {
             let mut coming = Vec::with_capacity(frames.len());
             for frame in frames.drain(..) {
