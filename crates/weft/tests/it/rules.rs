@@ -4,6 +4,7 @@ use crate::node::{Folder, Node, output, runtime, shop_server, weft};
 use serde_json::{Value, json};
 use shop::pb::CartRequest;
 use shop::pb::cart_client::CartClient;
+use std::path::PathBuf;
 use std::process::Output;
 use std::time::Duration;
 use weft_core::{Time, checksum};
@@ -256,24 +257,18 @@ END;
 #[test]
 fn frames_add_rules_for_those_behind_them() {
     let folder = Folder::new();
-    let [from, to] = ["in.pcapng", "out.pcapng"].map(|name| folder.0.join(name).display().to_string());
-    std::fs::write(&from, capture(100)).expect("the folder is ours");
-    let program = folder.write(
-        "network.weft",
-        &format!(
-            "IMPORT 'library/protocols/all.weft';
-CREATE PORT past ON pcap '{from}' WITH (speed = 'recorded');
-CREATE PORT kept ON pcap '{to}' WITH (write = TRUE);
-CREATE ELEMENT learning ON ip AS
+    let (program, kept) = between_captures(
+        &folder,
+        100,
+        "learning",
+        "CREATE ELEMENT learning ON ip AS
   TABLE allowed (src IPADDR PRIMARY KEY, rank U32 = 10, may BOOL) MAX 100 ROWS FILLED BY CONTROLLER;
   SINK learn (src IPADDR, may BOOL) TO TABLE allowed;
   ON PACKET
     INSERT INTO learn VALUES (ip.src, TRUE);
     SELECT * FROM input JOIN FIRST allowed r BY rank ASC ON (ip.src = r.src) WHERE r.may ELSE DROP;
 END;
-CREATE CHAIN edge ON PORT past -> kept AS learning; END;
-"
-        ),
+",
     );
     let node = Node::start(&folder, &program, &[]);
     let rows = || said(&folder, &node, &["query", "SELECT src FROM edge.learning.allowed"]);
@@ -287,8 +282,24 @@ CREATE CHAIN edge ON PORT past -> kept AS learning; END;
     assert_eq!(status["rows_refused"], 0);
     assert_eq!(node.stop(), Some(0));
     // Each packet of the capture has a length of its own in the file; the first at least was dropped.
-    let (all, kept) = (capture(100).len(), std::fs::metadata(&to).expect("it was written").len() as usize);
+    let (all, kept) = (capture(100).len(), std::fs::metadata(&kept).expect("it was written").len() as usize);
     assert!(kept < all && kept > all / 2, "{kept} bytes of {all}");
+}
+
+/// A program that plays so many frames as they were recorded through an element and writes what it lets pass, and where
+/// that is written.
+fn between_captures(folder: &Folder, frames: i64, name: &str, element: &str) -> (PathBuf, String) {
+    let [from, to] = ["in.pcapng", "out.pcapng"].map(|name| folder.0.join(name).display().to_string());
+    std::fs::write(&from, capture(frames)).expect("the folder is ours");
+    let text = format!(
+        "IMPORT 'library/protocols/all.weft';
+CREATE PORT past ON pcap '{from}' WITH (speed = 'recorded');
+CREATE PORT kept ON pcap '{to}' WITH (write = TRUE);
+{element}
+CREATE CHAIN edge ON PORT past -> kept AS {name}; END;
+"
+    );
+    (folder.write("network.weft", &text), to)
 }
 
 /// A capture of so many frames, ten milliseconds apart, all of one flow.
@@ -310,23 +321,17 @@ fn capture(frames: i64) -> Vec<u8> {
 #[test]
 fn rows_change_while_frames_pass_and_code_follows_their_shape() {
     let folder = Folder::new();
-    let [from, to] = ["in.pcapng", "out.pcapng"].map(|name| folder.0.join(name).display().to_string());
-    std::fs::write(&from, capture(2_000)).expect("the folder is ours");
-    let program = folder.write(
-        "network.weft",
-        &format!(
-            "IMPORT 'library/protocols/all.weft';
-CREATE PORT past ON pcap '{from}' WITH (speed = 'recorded');
-CREATE PORT kept ON pcap '{to}' WITH (write = TRUE);
-CREATE ELEMENT ranked ON ip AS
+    let (program, _) = between_captures(
+        &folder,
+        2_000,
+        "ranked",
+        "CREATE ELEMENT ranked ON ip AS
   TABLE rules (rank U32 PRIMARY KEY, net CIDR?, may BOOL) MAX 100 ROWS FILLED BY CONTROLLER;
   ON PACKET
     SELECT * FROM input JOIN FIRST rules r BY rank ASC ON (r.net IS NULL OR ip.src IN r.net) WHERE r.may
     ELSE DROP;
 END;
-CREATE CHAIN edge ON PORT past -> kept AS ranked; END;
-"
-        ),
+",
     );
     let node = Node::start(&folder, &program, &[]);
     let change = |text: &str| said(&folder, &node, &["query", text]);

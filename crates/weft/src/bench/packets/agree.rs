@@ -1,10 +1,8 @@
 //! Both back ends do the same to random traffic: VLAN stacks, options, fragments, tunnels, and flows that go on.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use weft_api::Bundle;
-use weft_core::classify::generate::{Family, prefixes, rules};
 use weft_core::dice::Dice;
 use weft_core::frame::{BATCH_MAX, Pool, PoolConfig};
 use weft_core::types::Repr;
@@ -20,10 +18,8 @@ use weft_jit::Jit;
 use weft_lang::hir::Network;
 use weft_lang::source::SourceMap;
 
-use super::cases::{route_row, rule_row};
-use crate::compile::check_files;
+use super::cases::{fill, network_of_text};
 use crate::packets;
-use crate::source::Files;
 
 /// Frames of each chain; `WEFT_PACKETS` says how many there are of all chains together.
 const FRAMES: usize = 600;
@@ -96,30 +92,13 @@ fn network(on: &str, stages: &str) -> (Network, SourceMap) {
         "IMPORT 'library/protocols/all.weft';\n{imports}CREATE PORT lan ON memory;\nCREATE PORT wan ON memory;\n\
          CREATE CHAIN tried ON PORT {on} AS {stages}; END;\n"
     );
-    let root = "tried.weft".to_owned();
-    let files = BTreeMap::from([(root.clone(), text)]);
-    let checked = check_files("tried.weft", &mut Files::in_bundle(&Bundle { root, files }));
-    let network = checked.network.unwrap_or_else(|| panic!("{stages}: {:?}", checked.diagnostics));
-    (network, checked.sources)
+    network_of_text(text).unwrap_or_else(|why| panic!("{stages}: {why}"))
 }
 
 /// The chain with rules and routes in its tables.
 fn plan(backend: &dyn Backend, network: &Network, sources: &SourceMap) -> PacketPlan {
     let mut lowered = packets::lower(network, sources, 1, |_| true).expect("the library is right");
-    for program in lowered.iter_mut().map(packets::Lowered::program) {
-        for table in &mut program.tables {
-            match (table.spec.name.as_str(), program.elements.is_empty()) {
-                ("rules", _) if table.owner.starts_with("firewall") => {
-                    table.rows = rules(Family::Acl, 100, 1).iter().map(rule_row).collect();
-                }
-                ("routes", _) => {
-                    let few = prefixes(100, 32, 1);
-                    table.rows = few.iter().map(route_row).collect();
-                }
-                _ => {}
-            }
-        }
-    }
+    fill(&mut lowered, 100, 100);
     let mut store = StateStore::new(1);
     let mut staged = store.stage();
     let plan = packets::plan(network, lowered, 1, &mut staged, backend).expect("it is compiled");

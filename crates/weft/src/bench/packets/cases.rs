@@ -19,7 +19,7 @@ use weft_lang::source::SourceMap;
 
 use crate::bench::refused;
 use crate::compile::check_files;
-use crate::packets;
+use crate::packets::{self, Lowered};
 use crate::source::Files;
 use crate::together::Together;
 
@@ -138,32 +138,15 @@ impl Case {
         let (network, sources) = self.network()?;
         let told = |diagnostics: Vec<Diagnostic>| refused(&diagnostics);
         let mut lowered = packets::lower(&network, &sources, 1, |_| true).map_err(told)?;
-        let (mut filled, mut routes, mut lookups) = (Vec::new(), Vec::new(), 0);
-        for program in lowered.iter_mut().map(packets::Lowered::program) {
-            for table in &mut program.tables {
-                match table.spec.name.as_str() {
-                    "rules" => {
-                        let rules = rules(Family::Acl, self.rules, filled.len() as u64 + 1);
-                        table.rows = rules.iter().map(rule_row).collect();
-                        filled.push(rules);
-                    }
-                    "routes" => {
-                        routes = prefixes(self.routes, 32, 1);
-                        let all = Rule { patterns: vec![Pattern::Any], priority: 0, id: u32::MAX };
-                        table.rows = routes.iter().chain([&all]).map(route_row).collect();
-                    }
-                    _ => {}
-                }
-            }
-            lookups += most_lookups(program);
-        }
+        let (rules, routes) = fill(&mut lowered, self.rules, self.routes);
+        let lookups = lowered.iter_mut().map(|lowered| most_lookups(lowered.program())).sum();
         let jit = Jit::new().map_err(|why| why.to_string())?;
         let backend = Together::new(Arc::new(jit));
         let mut store = StateStore::new(1);
         let mut staged = store.stage();
         let plan = packets::plan(&network, lowered, 1, &mut staged, &backend).map_err(told)?;
         store.commit(staged);
-        Ok(Ready { plan: Arc::new(plan), store, lookups, rules: filled, routes })
+        Ok(Ready { plan: Arc::new(plan), store, lookups, rules, routes })
     }
 
     /// Its code, made for rows as they are now.
@@ -191,12 +174,44 @@ impl Case {
             "{imports}{simple}\nCREATE PORT lan ON memory;\nCREATE PORT wan ON memory;\n\
              CREATE CHAIN bench ON PORT {on} AS {stages}{end} END;\n"
         );
-        let root = "bench.weft".to_owned();
-        let files = BTreeMap::from([(root.clone(), text)]);
-        let checked = check_files("bench.weft", &mut Files::in_bundle(&Bundle { root, files }));
-        let network = checked.network.ok_or_else(|| refused(&checked.diagnostics))?;
-        Ok((network, checked.sources))
+        network_of_text(text)
     }
+}
+
+/// The network of a program.
+///
+/// # Errors
+/// What is wrong with it.
+pub(super) fn network_of_text(text: String) -> Result<(Network, SourceMap), String> {
+    let root = "bench.weft".to_owned();
+    let files = BTreeMap::from([(root.clone(), text)]);
+    let checked = check_files("bench.weft", &mut Files::in_bundle(&Bundle { root, files }));
+    let network = checked.network.ok_or_else(|| refused(&checked.diagnostics))?;
+    Ok((network, checked.sources))
+}
+
+/// Puts so many rules into each firewall, another set into each, and so many routes and a default one into each router.
+pub(super) fn fill(lowered: &mut [Lowered], n_rules: usize, n_routes: usize) -> (Vec<Vec<Rule>>, Vec<Rule>) {
+    let (mut filled, mut routes) = (Vec::new(), Vec::new());
+    for program in lowered.iter_mut().map(Lowered::program) {
+        for table in &mut program.tables {
+            let of = program.elements.iter().find(|element| element.name == table.owner);
+            match (of.map(|of| of.element.as_str()), table.spec.name.as_str()) {
+                (Some("firewall"), "rules") => {
+                    let rules = rules(Family::Acl, n_rules, filled.len() as u64 + 1);
+                    table.rows = rules.iter().map(rule_row).collect();
+                    filled.push(rules);
+                }
+                (Some("router"), "routes") => {
+                    routes = prefixes(n_routes, 32, 1);
+                    let all = Rule { patterns: vec![Pattern::Any], priority: 0, id: u32::MAX };
+                    table.rows = routes.iter().chain([&all]).map(route_row).collect();
+                }
+                _ => {}
+            }
+        }
+    }
+    (filled, routes)
 }
 
 /// A prefix as a `CIDR`; NULL for all addresses.
