@@ -1,12 +1,13 @@
 #!/usr/bin/env python3
-"""Chains over packets in memory: Weft beside DPDK testpmd and Open vSwitch with DPDK, interleaved in one run.
+"""Chains over packets in memory: Weft beside DPDK testpmd, Open vSwitch with DPDK and FastClick, interleaved in one run.
 
-usage: packets.py [--json FILE] [--seconds 2] [--rounds 3] [--core 1] [NAME ...]
+usage: packets.py [--json FILE] [--seconds 2] [--rounds 3] [--core 1] [--fastclick PATH] [NAME ...]
 
 NAME is a part of a case's name. A round runs every case once (A B C A B C ...), each in processes of its own; the table
 has medians over the rounds. All figures are CPU time of the one core that does the work, a packet of 64 B, with the
 program's own source and sink in memory: the schedulers' count of the worker thread (testpmd, OVS), and of the
-process while packets run (Weft). Needs root and 1,024 huge pages of 2 MiB for the peers, which it asks the kernel for
+process while packets run (Weft, FastClick). FastClick runs if it is given: the user-level binary, with the elements
+of its DPDK-less build. Needs root and 1,024 huge pages of 2 MiB for the peers, which it asks the kernel for
 and gives back; `setup-packets.sh` installs them.
 """
 
@@ -18,12 +19,14 @@ import os
 import pty
 import random
 import re
+import resource
 import select
 import shutil
 import statistics
 import struct
 import subprocess
 import sys
+import tempfile
 import time
 
 import bench
@@ -34,10 +37,14 @@ HUGE_PAGES = "/proc/sys/vm/nr_hugepages"
 HUGE_PAGES_MIN = 1024
 OVS = "/usr/lib/openvswitch-switch-dpdk/ovs-vswitchd-dpdk"
 FRAME_BYTES = 60
+# The network outside of the tunnel, which no machine has: RFC 2544, appendix C.2.2.
+OUTSIDE = "198.18.77"
 WARM_UP_S = 5
 ANSWER_S_MAX = 40
 # Batches of 64 that Weft runs a second and more, roughly.
 BATCHES_A_SECOND = 60_000
+# Packets that FastClick runs a second of measuring.
+CLICK_PACKETS_A_SECOND = 2_000_000
 
 CASES = {}
 
@@ -56,8 +63,14 @@ def add_cases():
         plural = "s" if n > 1 else ""
         case(f"weft, {n} simple element{plural}", "weft")(lambda args, name=f"{n} simple element{plural}": weft(args, name))
         case(f"testpmd, {n} hop{plural} of macswap", "testpmd")(lambda args, n=n: testpmd(args, n))
-    for name in ("firewall of 200", "4 firewalls of 200"):
+        case(f"fastclick, {n} Counter{plural}", "fastclick")(lambda args, n=n: click(args, ["Counter"] * n))
+    for n, name in ((1, "firewall of 200"), (4, "4 firewalls of 200")):
         case(f"weft, {name}", "weft")(lambda args, name=name: weft(args, name))
+        case(f"fastclick, {name}", "fastclick")(lambda args, n=n: click(args, [ip_filter(at) for at in range(n)]))
+    case("weft, vxlan_gateway", "weft")(lambda args: weft(args, "vxlan_gateway"))
+    case("ovs, vxlan push", "ovs")(ovs_vxlan)
+    case("weft, nsh_classifier", "weft")(lambda args: weft(args, "nsh_classifier"))
+    case("ovs, nsh push", "ovs")(lambda args: ovs_with(args, 10_000, Switch.classify))
     for flows, told in ((1, "1 flow"), (10_000, "10k flows"), (100_000, "100k flows")):
         case(f"weft, three tables, {told}", "weft")(lambda args, told=told: weft(args, f"all three, {told}"))
         case(f"ovs, three tables, {told}", "ovs")(lambda args, flows=flows: ovs(args, 3, flows))
@@ -127,17 +140,66 @@ class Terminal:
         return told.decode(errors="replace")
 
 
+# ---- FastClick: a source that makes packets, elements, a sink ----
+
+
+def click(args, elements):
+    """Processor time of a long run less that of a short one, a packet: starting and reading the text cancel out."""
+    short = int(CLICK_PACKETS_A_SECOND * args.seconds / 10)
+    (cpu, out), (cpu_short, out_short) = (click_run(args, elements, n) for n in (10 * short, short))
+    if out <= out_short:
+        raise RuntimeError(f"fastclick let {out} packets pass, and {out_short} of a tenth of them")
+    return 1e9 * (cpu - cpu_short) / (out - out_short)
+
+
+def click_run(args, elements, packets):
+    with tempfile.NamedTemporaryFile("w", suffix=".click", dir=INTO) as file:
+        file.write(click_text(elements, packets))
+        file.flush()
+        before = resource.getrusage(resource.RUSAGE_CHILDREN)
+        argv = pinned(args, [args.fastclick, file.name, "-h", "out.count"])
+        done = subprocess.run(argv, capture_output=True, text=True, timeout=300)
+        after = resource.getrusage(resource.RUSAGE_CHILDREN)
+    told = done.stdout + done.stderr
+    counts = [int(word) for word in done.stdout.split() if word.isdigit()]
+    if done.returncode or not counts:
+        raise RuntimeError(f"{args.fastclick}: {told.strip()[-500:]}")
+    return after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime, counts[-1]
+
+
+def click_text(elements, packets):
+    """10,000 flows of UDP over IPv4, and a header that is marked once for all elements."""
+    source = f"FastUDPFlows(RATE 0, LIMIT {packets}, LENGTH {FRAME_BYTES}, SRCETH 02:00:00:00:00:01, "
+    source += "DSTETH 02:00:00:00:00:02, SRCIP 10.0.0.1, DSTIP 11.0.0.1, FLOWS 10000, FLOWSIZE 1000000000, STOP true)"
+    chain = " -> ".join([source, "MarkIPHeader(14)", *elements, "out :: Counter", "Discard"])
+    return f"{chain};\n"
+
+
+def ip_filter(nth):
+    """200 rules, another set for each place of a chain, of which the last lets all pass."""
+    deny = (f"deny src host 192.168.{nth}.{at} and dst port {6000 + at}" for at in range(199))
+    return f"IPFilter({', '.join(deny)}, allow all)"
+
+
 # ---- OVS: packets of a file in memory, tables of which the first has a rule for each flow ----
 
 
 def ovs(args, tables, flows):
+    return ovs_with(args, flows, lambda switch: switch.fill(tables, flows))
+
+
+def ovs_vxlan(args):
+    """10,000 flows, each in VXLAN to one peer."""
+    return ovs_with(args, 10_000, Switch.tunnel, sink="br-phy")
+
+
+def ovs_with(args, flows, set_up, sink="br0"):
     switch = Switch(args)
     try:
         switch.start()
-        switch.fill(tables, flows)
         packets = os.path.join(INTO, f"{flows}.pcap")
         write_flows(packets, flows)
-        return switch.run(packets, args.seconds)
+        return switch.run(packets, args.seconds, lambda: set_up(switch), sink)
     finally:
         switch.stop()
 
@@ -194,9 +256,33 @@ class Switch:
             file.write("\n".join(lines) + "\n")
         self.do("ovs-ofctl", "-O", "OpenFlow15", "add-flows", f"{self.folder}/br0.mgmt", path)
 
-    def run(self, packets, seconds):
+    def tunnel(self):
+        """All that comes leaves in VXLAN, by a bridge that has the address outside and the sink."""
+        bridge = ["set", "bridge", "br-phy", "datapath_type=netdev", "fail-mode=standalone"]
+        self.vsctl("--may-exist", "add-br", "br-phy", "--", *bridge)
+        for argv in (["ip", "addr", "replace", f"{OUTSIDE}.1/24", "dev", "br-phy"], ["ip", "link", "set", "br-phy", "up"]):
+            self.do(*argv)
+        to = [f"options:remote_ip={OUTSIDE}.2", "options:key=7", "ofport_request=3"]
+        self.vsctl("add-port", "br0", "vx0", "--", "set", "interface", "vx0", "type=vxlan", *to)
+        control = f"{self.folder}/ovs-vswitchd.ctl"
+        self.do("ovs-appctl", "-t", control, "tnl/arp/set", "br-phy", f"{OUTSIDE}.2", "02:00:00:00:00:02")
+        self.do("ovs-ofctl", "add-flow", f"{self.folder}/br0.mgmt", "actions=output:3")
+        self.do("ovs-ofctl", "add-flow", f"{self.folder}/br-phy.mgmt", "in_port=LOCAL,actions=output:2")
+
+    def classify(self):
+        """All that comes gets a network service header of one path."""
+        then = ["encap(nsh(md_type=2))", "set_field:42->nsh_spi", "set_field:3->nsh_si", "encap(ethernet)"]
+        then += ["set_field:02:00:00:00:00:02->eth_dst", "set_field:02:00:00:00:00:01->eth_src", "output:2"]
+        flow = f"udp,actions={','.join(then)}"
+        self.do("ovs-ofctl", "-O", "OpenFlow13", "add-flow", f"{self.folder}/br0.mgmt", flow)
+
+    def run(self, packets, seconds, set_up, to):
+        if to != "br0":
+            bridge = ["set", "bridge", to, "datapath_type=netdev", "fail-mode=standalone"]
+            self.vsctl("add-br", to, "--", *bridge)
         sink = "options:dpdk-devargs=net_null9,no-rx=1,size=64"
-        self.vsctl("add-port", "br0", "s0", "--", "set", "interface", "s0", "type=dpdk", sink, "ofport_request=2")
+        self.vsctl("add-port", to, "s0", "--", "set", "interface", "s0", "type=dpdk", sink, "ofport_request=2")
+        set_up()
         source = f"options:dpdk-devargs=net_pcap0,rx_pcap={packets},infinite_rx=1"
         self.vsctl("add-port", "br0", "p0", "--", "set", "interface", "p0", "type=dpdk", source, "ofport_request=1")
         time.sleep(WARM_UP_S)
@@ -206,6 +292,11 @@ class Switch:
         cpu, count = run_ns(worker) - cpu, self.received() - count
         if count <= 0:
             raise RuntimeError("ovs receives nothing")
+        # To drop is cheaper than to send.
+        told = self.do("ovs-ofctl", "-O", "OpenFlow15", "dump-ports", f"{self.folder}/{to}.mgmt", "2")
+        sent = int(re.search(r"tx pkts=(\d+)", told).group(1))
+        if sent < count / 2:
+            raise RuntimeError(f"ovs sent {sent} packets of {count}")
         return cpu / count
 
     def received(self):
@@ -228,6 +319,10 @@ class Switch:
         return child
 
     def stop(self):
+        # The devices of bridges outlive the switch, with their addresses.
+        for bridge in ("br-phy", "br0"):
+            with contextlib.suppress(RuntimeError, subprocess.TimeoutExpired):
+                self.vsctl("--if-exists", "del-br", bridge)
         for child in reversed(self.children):
             end(child)
 
@@ -314,8 +409,12 @@ def set_huge_pages(count):
         file.write(str(count))
 
 
-def missing():
+def missing(args):
     absent = {}
+    if not args.fastclick:
+        absent["fastclick"] = "give its binary: --fastclick PATH"
+    elif not shutil.which(args.fastclick):
+        absent["fastclick"] = f"{args.fastclick} cannot be run"
     if not os.access(peers.WEFT, os.X_OK):
         absent["weft"] = f"there is no {peers.WEFT}: make build"
     if os.geteuid():
@@ -334,7 +433,7 @@ def main():
     args = arguments()
     add_cases()
     os.makedirs(INTO, exist_ok=True)
-    absent = missing()
+    absent = missing(args)
     for name, reason in absent.items():
         print(f"# {name}: skipped, {reason}", file=sys.stderr)
     wanted = {
@@ -342,7 +441,7 @@ def main():
         for name, (measure, needs) in CASES.items()
         if needs not in absent and (not args.names or any(part in name for part in args.names))
     }
-    needs_pages = any(CASES[name][1] != "weft" for name in wanted)
+    needs_pages = any(CASES[name][1] in ("testpmd", "ovs") for name in wanted)
     runs = {name: [] for name in wanted}
     with huge_pages() if needs_pages else contextlib.nullcontext():
         for number in range(args.rounds):
@@ -371,6 +470,7 @@ def arguments():
     parser.add_argument("--json", metavar="FILE")
     parser.add_argument("--seconds", type=float, default=2)
     parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--fastclick", metavar="PATH", help="the user-level binary of FastClick")
     parser.add_argument("--core", type=int, default=(os.cpu_count() or 1) - 1)
     return parser.parse_args()
 

@@ -311,10 +311,11 @@ CREATE ELEMENT leave ON packet AS ON PACKET
 END;
 CREATE CHAIN c ON PORT a AS enter -> look -> leave -> look AS again; END;";
 
-/// An element that asks for ports, which later fragments have of the first, and sets one.
+/// An element that asks for ports, in tunnels as well, which later fragments have of the first, and sets one.
 const FRAGMENTS: &str = "IMPORT 'all.weft'; CREATE PORT a ON memory;
 CREATE ELEMENT closed ON packet AS ON PACKET
     IF coalesce(udp.dst_port = 9, tcp.dst_port = 9, FALSE) THEN DROP; END IF;
+    IF coalesce(inner.udp.dst_port = 9, inner.tcp.dst_port = 9, FALSE) THEN DROP; END IF;
     SET udp.src_port = 7; SET ip.ttl = 9;
 END;
 CREATE CHAIN c ON PORT a AS closed; END;";
@@ -378,7 +379,7 @@ pub fn packet_tunnels(data: &[u8]) {
     pass(TUNNELLED.clone(), data, read_offload, |_| {});
 }
 
-/// The same for a chain that asks for ports, which fragments have of others or wait for.
+/// The same for a chain that asks for ports, in tunnels as well, which fragments have of others or wait for.
 pub fn packet_fragments(data: &[u8]) {
     pass(FRAGMENTED.clone(), data, |_, _| {}, |_| {});
 }

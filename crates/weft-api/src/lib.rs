@@ -10,6 +10,9 @@
 //! | `GET /v1/tables` | token | a list of [`TableTold`] |
 //! | `POST /v1/query` | token, [`QueryRequest`] | a list of [`Answer`], or [`Refused`] with status 422 or 503 |
 //! | `POST /v1/rows` | token, [`RowsRequest`] | [`Answer`], or [`Refused`] with status 422 or 503 |
+//! | `POST /v1/recordings` | token, [`RecordRequest`] | nothing, or [`Refused`] with status 422 or 503 |
+//! | `GET /v1/recordings` | token | a list of [`Recording`] |
+//! | `POST /v1/recordings/take` | token, [`TakeRequest`] | the file of a recording as text, or 404; it is no more |
 //!
 //! The token is sent as `Authorization: Bearer TOKEN`.
 
@@ -148,6 +151,48 @@ pub enum AtFault {
 pub struct QueryRequest {
     /// Statements, each of which is carried out wholly or not at all.
     pub text: String,
+}
+
+/// Seconds that a recording of a link may take.
+pub const RECORD_SECONDS_MAX: u64 = 600;
+/// Links that are recorded at once, at most.
+pub const RECORDINGS_MAX: usize = 4;
+/// Seconds after its end that a recording is kept for whoever asks for it.
+pub const RECORDING_KEPT_SECONDS: u64 = 30;
+
+/// Record what the queue of a link of a port is asked from now on.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct RecordRequest {
+    /// Its name.
+    pub link: String,
+    /// For so long, [`RECORD_SECONDS_MAX`] at most.
+    pub seconds: f64,
+    /// Packets at most.
+    pub packets: u64,
+    /// Bytes of the recording at most.
+    pub bytes: u64,
+}
+
+/// How far a recording of a link is.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Recording {
+    /// The link.
+    pub link: String,
+    /// Packets that came so far and are in it.
+    pub packets: u64,
+    /// Bytes so far.
+    pub bytes: u64,
+    /// Packets that came in its time and are not in it.
+    pub missed: u64,
+    /// Why there will be no more of it: `time`, `full`, or `replaced`: the link has another queue.
+    pub ended: Option<String>,
+}
+
+/// Give a recording, and end it.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct TakeRequest {
+    /// The link.
+    pub link: String,
 }
 
 /// Put rows into a table, all or none.

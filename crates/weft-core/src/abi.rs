@@ -9,6 +9,10 @@ use crate::matching::Matcher;
 use crate::native::Prepared;
 use crate::table::{Journal, Row, Scalars, Table};
 use crate::time::{Interval, Time};
+use core::mem::offset_of;
+use core::ops::{Deref, DerefMut};
+use core::sync::atomic::AtomicU64;
+use core::sync::atomic::Ordering::Relaxed;
 use std::sync::Arc;
 
 /// The value of one input column.
@@ -89,9 +93,26 @@ impl<'a> Cx<'a> {
     }
 }
 
-/// The state of one chain on one worker.
-#[derive(Clone, Debug, Default)]
+/// The state of one chain on one worker: its [`Parts`], and which code they are known to fit.
+///
+/// Compiled code asks before each pass whether the state is as it was compiled for. That takes a look at each table, so
+/// it is done once, and noted until the parts change.
+#[derive(Debug, Default)]
 pub struct State {
+    parts: Parts,
+    known: [AtomicU64; KNOWN],
+}
+
+/// Codes that a state is known to fit at once.
+const KNOWN: usize = 8;
+
+/// The number of some code, which no other code has.
+#[derive(Debug)]
+pub struct CodeId(u64);
+
+/// What a state is made of.
+#[derive(Clone, Debug, Default)]
+pub struct Parts {
     /// Tables in the order of the chain's declarations. Several chains and versions may share one.
     pub tables: Vec<Arc<Table>>,
     /// Scalar variables of all elements.
@@ -104,6 +125,65 @@ pub struct State {
     pub natives: Vec<Arc<dyn Prepared>>,
     /// The rows of tables as they are matched, in the order of the chain's declarations.
     pub matchers: Vec<Arc<Matcher>>,
+}
+
+impl State {
+    /// Where [`Parts`] begins, in bytes.
+    pub const PARTS: usize = offset_of!(Self, parts);
+
+    /// Whether [`State::note_fit`] was told so since the parts last changed, and has not forgotten it.
+    #[inline(always)]
+    pub fn is_known_to_fit(&self, code: &CodeId) -> bool {
+        self.place(code).load(Relaxed) == code.0
+    }
+
+    /// Code has found that it fits.
+    pub fn note_fit(&self, code: &CodeId) {
+        self.place(code).store(code.0, Relaxed);
+    }
+
+    #[inline(always)]
+    fn place(&self, code: &CodeId) -> &AtomicU64 {
+        &self.known[code.0 as usize % KNOWN]
+    }
+}
+
+impl From<Parts> for State {
+    fn from(parts: Parts) -> Self {
+        Self { parts, known: Default::default() }
+    }
+}
+
+impl Clone for State {
+    fn clone(&self) -> Self {
+        self.parts.clone().into()
+    }
+}
+
+impl Deref for State {
+    type Target = Parts;
+
+    #[inline(always)]
+    fn deref(&self) -> &Parts {
+        &self.parts
+    }
+}
+
+impl DerefMut for State {
+    /// Whoever may change the parts makes all that is known of them void.
+    fn deref_mut(&mut self) -> &mut Parts {
+        self.known = Default::default();
+        &mut self.parts
+    }
+}
+
+impl CodeId {
+    /// A number that nobody has had.
+    #[allow(clippy::new_without_default, reason = "each is another")]
+    pub fn new() -> Self {
+        static NEXT: AtomicU64 = AtomicU64::new(1);
+        Self(NEXT.fetch_add(1, Relaxed))
+    }
 }
 
 /// What an element did, by count. Compiled code adds to these in place.

@@ -53,6 +53,7 @@ pub fn get_number(field: &[u8]) -> u64 {
         [a] => u64::from(a),
         [a, b] => u64::from(u16::from_be_bytes([a, b])),
         [a, b, c, d] => u64::from(u32::from_be_bytes([a, b, c, d])),
+        [a, b, c, d, e, f] => u64::from_be_bytes([0, 0, a, b, c, d, e, f]),
         _ => field.iter().fold(0, |number, byte| number << 8 | u64::from(*byte)),
     }
 }
@@ -67,6 +68,7 @@ pub fn put_number(field: &mut [u8], number: u64) {
         [a] => *a = number as u8,
         [a, b] => [*a, *b] = (number as u16).to_be_bytes(),
         [a, b, c, d] => [*a, *b, *c, *d] = (number as u32).to_be_bytes(),
+        [a, b, c, d, e, f] => [_, _, *a, *b, *c, *d, *e, *f] = number.to_be_bytes(),
         _ => field.copy_from_slice(&number.to_be_bytes()[8 - field.len()..]),
     }
 }

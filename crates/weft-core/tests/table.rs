@@ -5,7 +5,7 @@
 use proptest::prelude::*;
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use weft_core::abi::State;
+use weft_core::abi::{Parts, State};
 use weft_core::dice::Dice;
 use weft_core::table::{
     ColumnSpec, Departure, Evict, ExtendError, ImportError, Insert, Journal, KeyBuilder, LimitsError,
@@ -196,7 +196,7 @@ struct Pair {
 impl Pair {
     fn new(shape: Shape, spec: TableSpec) -> Self {
         let table = Arc::new(Table::new(spec.clone()));
-        let state = State { tables: vec![table], ..State::default() };
+        let state = State::from(Parts { tables: vec![table], ..Parts::default() });
         let model = Model { rows: BTreeMap::new(), spec, added: 0, now: 1000 };
         Self { shape, state, journal: Journal::default(), model, before: None }
     }
@@ -429,7 +429,7 @@ fn the_oldest_goes_whatever_was_touched_or_undone() {
     let (n, rounds) = if cfg!(miri) { (200, 300) } else { (600, 12_000) };
     for evict in [Evict::Oldest, Evict::Lru] {
         let table = Table::new(TableSpec { evict, ..spec(Shape::Int, n) });
-        let state = State { tables: vec![Arc::new(table)], ..State::default() };
+        let state = State::from(Parts { tables: vec![Arc::new(table)], ..Parts::default() });
         let table = &state.tables[0];
         let mut ages: BTreeMap<u64, u64> = (0..n).map(|id| (id, id)).collect();
         ages.keys().for_each(|id| _ = new_row(table.insert_int(*id, Time(*id as i64))));
@@ -570,7 +570,7 @@ fn each_row_that_is_evicted_departs_once_and_comes_back_if_that_is_undone() {
             }
             rows
         };
-        let state = State { tables: vec![Arc::clone(&table)], ..State::default() };
+        let state = State::from(Parts { tables: vec![Arc::clone(&table)], ..Parts::default() });
         let (mut dice, mut journal) = (Dice::from_seed(max_rows), Journal::default());
         let (mut inserted, mut departed, mut n_undone) = (BTreeMap::new(), Vec::new(), 0);
         for pass in 0..4000 {
@@ -714,7 +714,7 @@ fn an_import_names_the_column_that_differs() {
 #[test]
 fn undo_reaches_behind_rows_that_expired() {
     let table = Table::new(TableSpec { ttl: Some(Interval(10)), ..spec(Shape::Int, 4) });
-    let state = State { tables: vec![Arc::new(table)], ..State::default() };
+    let state = State::from(Parts { tables: vec![Arc::new(table)], ..Parts::default() });
     let table = &state.tables[0];
     new_row(table.insert_int(1, Time(0)));
     let kept = new_row(table.insert_int(2, Time(5)));
@@ -834,7 +834,7 @@ fn colliding_keys_are_refused_not_slow() {
     assert!(taken.iter().all(|key| reject.find_int(*key, Time(0)).is_some()));
 
     let evict = Table::new(TableSpec { evict: Evict::Lru, ..spec(Shape::Int, 1000) });
-    let state = State { tables: vec![Arc::new(evict)], ..State::default() };
+    let state = State::from(Parts { tables: vec![Arc::new(evict)], ..Parts::default() });
     let evict = Arc::clone(&state.tables[0]);
     for (i, key) in keys.iter().enumerate() {
         new_row(evict.insert_int(*key, Time(i as i64)));
@@ -1059,7 +1059,7 @@ fn scalars_hold_words_and_text() {
     let mut text = Vec::new();
     scalars.bytes_into(1, &mut text);
     assert_eq!((scalars.word(0), &text[..]), (3, &b"a text of 20 letters"[..]));
-    let state = State { scalars: Arc::clone(&scalars), ..State::default() };
+    let state = State::from(Parts { scalars: Arc::clone(&scalars), ..Parts::default() });
     let mut journal = Journal::default();
     let mut call = [5];
     journal.record_scalar(0, 3);

@@ -11,7 +11,7 @@
 use std::hint::black_box;
 use std::sync::Arc;
 use std::time::Instant;
-use weft_core::abi::{Counters, Cx, Outcome, REGION_BODY, REGIONS, Slot, State};
+use weft_core::abi::{Counters, Cx, Outcome, Parts, REGION_BODY, REGIONS, Slot, State};
 use weft_core::frame::{BATCH_MAX, Frame, Pool, PoolConfig};
 use weft_core::table::Row;
 use weft_core::{Time, checksum};
@@ -137,7 +137,7 @@ impl Code {
     fn new(program: &Arc<ChainProgram>, template: &[u8]) -> Self {
         let jit = Jit::new().expect("this machine is one that code is generated for");
         let table = program.tables.iter().map(|t| Arc::new(weft_core::table::Table::new(t.spec.clone())));
-        let state = State { tables: table.collect(), ..State::default() };
+        let state = State::from(Parts { tables: table.collect(), ..Parts::default() });
         let has = |event| !program.parts(event).is_empty();
         let compile = |event| has(event).then(|| jit.compile(program, event, &state).expect("well-formed"));
         let (parse, request) = (compile(Event::Parse), compile(Event::Request));

@@ -72,8 +72,9 @@ pub(crate) struct Call {
     pub(crate) is_mirror: bool,
     /// A REDIRECT named its endpoint: no other will do.
     pub(crate) is_redirected: bool,
-    /// Where it stands in the link of its cluster; None: it has not come to it, or there is none.
-    pub(crate) at_link: Option<AtLink>,
+    /// Where it stands in the link of its listener, and in that of its cluster; None: it has not come to it, or there
+    /// is none.
+    pub(crate) at_links: [Option<AtLink>; 2],
     pub(crate) deadline: Option<TimerKey>,
     /// When it must be over, as far as its callers have said.
     pub(crate) due: Option<Time>,
@@ -157,7 +158,7 @@ impl Call {
             is_ending: false,
             is_mirror: false,
             is_redirected: false,
-            at_link: None,
+            at_links: [None; 2],
             deadline: None,
             due: None,
             nth_try: 0,

@@ -1,4 +1,7 @@
-//! Links on clusters: calls wait in a queue program, and go on as others end.
+//! Links on listeners and clusters: calls wait in a queue program, and go on as others end.
+//!
+//! Both stand behind the chain, in front of the way to a server: a call waits in that of the listener by which it came,
+//! then in that of the cluster to which it goes, and has a place in each until it is over.
 //!
 //! Each worker has a line of its own for each link: the [`Queue`] of its program, and the calls that wait in it. What
 //! there is one of, how many calls are under way and when the next may go, is [`Shared`]. A worker takes a free place
@@ -9,7 +12,7 @@
 //! takes one. A turn of the library's programs, which count in full frames, is then a call.
 
 use crate::call::CallKey;
-use crate::conn::Side;
+use crate::conn::{ConnId, Side};
 use crate::end::{Answer, End};
 use crate::engine::{Action, Engine, Timer};
 use crate::filter::Pending;
@@ -42,19 +45,46 @@ const LEFT_MIN: u64 = 64;
 /// Partitions that statistics list, at most, of each worker.
 const PARTITIONS_LISTED_MAX: usize = 64;
 
-/// A link on a cluster, as a plan has it.
+/// Whose calls wait in a link.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum CallsOf {
+    /// Those that come by this one of [`Plan::listeners`].
+    Listener(usize),
+    /// Those that go to this one of [`Plan::clusters`].
+    Cluster(usize),
+}
+
+impl CallsOf {
+    /// Which of the places in links that a call may have.
+    fn place(self) -> usize {
+        usize::from(matches!(self, Self::Cluster(_)))
+    }
+}
+
+/// What makes calls one flow.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum CallFlow {
+    /// The client's address without its port.
+    Host,
+    /// The client's connection.
+    Session,
+    /// A header, by its name.
+    Header(String),
+}
+
+/// A link of calls, as a plan has it.
 #[derive(Clone)]
 pub struct CallLink {
     /// Its name.
     pub name: String,
-    /// The index of its cluster in [`Plan::clusters`].
-    pub cluster: usize,
+    /// Whose.
+    pub of: CallsOf,
     /// Calls under way at most, on all workers; None: any number.
     pub concurrency: Option<u32>,
     /// Nanoseconds from one call that goes on to the next; None: any number goes on at once.
     pub step_ns: Option<u64>,
-    /// The header that tells flows apart; None: the client's address does.
-    pub key: Option<String>,
+    /// What tells flows apart.
+    pub key: CallFlow,
     /// The header that has the class of a call, a number.
     pub class: Option<String>,
     /// What all workers have in common. It goes on from plan to plan.
@@ -67,7 +97,7 @@ pub struct CallLink {
 
 impl fmt::Debug for CallLink {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "link {} on cluster {} with {}", self.name, self.cluster, self.program.name)
+        write!(f, "link {} on {:?} with {}", self.name, self.of, self.program.name)
     }
 }
 
@@ -84,13 +114,13 @@ pub struct Shared {
     next_ns: AtomicU64,
 }
 
-/// What a link on a cluster did, on one worker or on all.
+/// What a link of calls did, on one worker or on all.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct CallLinkStats {
     /// Its name.
     pub name: String,
-    /// Its cluster.
-    pub cluster: String,
+    /// Its listener or cluster.
+    pub of: String,
     /// The queue that it runs.
     pub queue: String,
     /// The queues of the levels of that.
@@ -159,8 +189,11 @@ impl Engine {
     /// Takes on the links of a plan: calls that wait in a link that goes on wait in its new queue.
     pub(crate) fn take_links(&mut self, now: Time, plan: &Plan, pools: &[Rc<Pool>]) {
         let mut before = core::mem::take(&mut self.lines);
+        self.lines_of_listeners.clear();
         for link in &plan.links {
-            let same = before.iter().find(|(_, line)| line.plan.name == link.name).map(|(id, _)| *id);
+            let is_same =
+                |line: &Line| line.plan.name == link.name && line.plan.of.place() == link.of.place();
+            let same = before.iter().find(|(_, line)| is_same(line)).map(|(id, _)| *id);
             let id = same.unwrap_or(self.next_line);
             let mut line = match before.remove(&id) {
                 Some(line) => line,
@@ -172,23 +205,44 @@ impl Engine {
             line.replace(link, now, self.config.seed ^ plan.version);
             line.share = link.concurrency.map_or(0, |n| u64::from(n).div_ceil(self.config.workers as u64));
             self.lines.insert(id, line);
-            pools[link.cluster].line.set(Some(id));
+            match link.of {
+                CallsOf::Listener(at) => {
+                    self.lines_of_listeners.insert(plan.listeners[at].name.clone(), id);
+                }
+                CallsOf::Cluster(at) => pools[at].line.set(Some(id)),
+            }
             self.pending.push_back(Pending::Line(id));
         }
         for mut line in before.into_values() {
             line.note_wait(false);
+            let place = line.plan.of.place();
             for (packet, _) in line.queue.take_all() {
                 if let Some(call) = line.take(packet.handle) {
-                    self.call_mut(call).at_link = None;
+                    self.call_mut(call).at_links[place] = None;
                     self.pending.push_back(Pending::Pass(call));
                 }
             }
         }
     }
 
-    /// A call has come to the link of its cluster. Whether it goes on at once; if not, it is told later.
+    /// The line of the listener by which a call came, if that has a link.
+    pub(crate) fn line_of_listener(&self, key: CallKey) -> Option<u32> {
+        if self.lines_of_listeners.is_empty() {
+            return None;
+        }
+        let conn = self.conns.get(self.root_of(key).down()?.conn)?;
+        match &conn.side {
+            Side::Downstream { listener, .. } => self.lines_of_listeners.get(&**listener).copied(),
+            Side::Upstream { .. } => None,
+        }
+    }
+
+    /// A call has come to a link of its listener or cluster. Whether it goes on at once, or has been there before; if
+    /// not, it is told later.
     pub(crate) fn enter_link(&mut self, now: Time, key: CallKey, id: u32) -> bool {
-        if !self.lines.contains_key(&id) {
+        let Some(line) = self.lines.get(&id) else { return true };
+        let place = line.plan.of.place();
+        if self.call_mut(key).at_links[place].is_some() {
             return true;
         }
         let packet = self.describe_call(now, key, id);
@@ -196,9 +250,9 @@ impl Engine {
         let handle = line.store(key);
         line.counts.arrived += 1;
         line.queue.enqueue(&Packet { handle: u64::from(handle), ..packet }, nanos(now));
-        self.call_mut(key).at_link = Some(AtLink { line: id, waits: Some(handle) });
+        self.call_mut(key).at_links[place] = Some(AtLink { line: id, waits: Some(handle) });
         self.pump(now, id, Some(key), false);
-        self.call_mut(key).at_link.is_some_and(|at| at.waits.is_none())
+        self.call_mut(key).at_links[place].is_some_and(|at| at.waits.is_none())
     }
 
     /// A call is over: its place is free, or nobody waits in it any more.
@@ -253,8 +307,12 @@ impl Engine {
     }
 
     pub(crate) fn call_link_stats(&self) -> Vec<CallLinkStats> {
-        let cluster = |line: &Line| self.live.plan.clusters[line.plan.cluster].name.clone();
-        self.lines.values().map(|line| line.stats(cluster(line))).collect()
+        let plan = &self.live.plan;
+        let of = |line: &Line| match line.plan.of {
+            CallsOf::Listener(at) => plan.listeners[at].name.clone(),
+            CallsOf::Cluster(at) => plan.clusters[at].name.clone(),
+        };
+        self.lines.values().map(|line| line.stats(of(line))).collect()
     }
 
     /// Lets go on who may. `entering` is told by its state, the others later; `freed`: a place of this worker is free.
@@ -283,15 +341,16 @@ impl Engine {
                 self.timers.cancel(earlier);
             }
         }
+        let place = line.plan.of.place();
         while let Some((call, dropped)) = line.next_dropped() {
             if let Some(state) = self.calls.get_mut(call) {
-                state.at_link = None;
+                state.at_links[place] = None;
             }
             self.pending.push_back(Pending::Drop(call, Rc::clone(&line.name), dropped.line));
         }
         for key in passed.drain(..) {
             if let Some(call) = self.calls.get_mut(key) {
-                call.at_link = Some(AtLink { line: id, waits: None });
+                call.at_links[place] = Some(AtLink { line: id, waits: None });
             }
             if entering != Some(key) {
                 self.pending.push_back(Pending::Pass(key));
@@ -304,19 +363,25 @@ impl Engine {
     fn describe_call(&self, now: Time, key: CallKey, id: u32) -> Packet {
         let plan = &self.lines[&id].plan;
         let call = self.calls.get(key).expect("the caller has the call");
-        let down = self.root_of(key).down().and_then(|down| self.conns.get(down.conn));
-        let peer = match down.map(|conn| &conn.side) {
+        let down = self.root_of(key).down().map(|down| down.conn);
+        let peer = match down.and_then(|conn| self.conns.get(conn)).map(|conn| &conn.side) {
             Some(Side::Downstream { peer, .. }) => host_of(peer),
             _ => "",
         };
         let headers = &call.request_headers;
-        let header = |name: &Option<String>| name.as_ref().and_then(|name| headers.get(name.as_bytes()));
+        let header = |name: &str| headers.get(name.as_bytes());
         let (src, dst) = (hash_bytes(peer.as_bytes()), hash_bytes(headers.path().unwrap_or_default()));
+        let session = down.map_or(0, |conn| ConnId::from(conn).0);
         let flow = match &plan.key {
-            Some(_) => mix(1, hash_bytes(header(&plan.key).unwrap_or_default())),
-            None => src,
+            CallFlow::Header(name) => mix(1, hash_bytes(header(name).unwrap_or_default())),
+            CallFlow::Session => mix(2, session),
+            CallFlow::Host => src,
         };
-        let class = header(&plan.class).and_then(|text| core::str::from_utf8(text).ok()?.parse().ok());
+        let class = plan
+            .class
+            .as_deref()
+            .and_then(header)
+            .and_then(|text| core::str::from_utf8(text).ok()?.parse().ok());
         let slack = call.due.map_or(FAR_NS as i64, |due| (due - now).0.max(0));
         let upper = |hash: u64| (hash >> 32) as u32;
         Packet {
@@ -551,12 +616,12 @@ impl Line {
         packets
     }
 
-    fn stats(&self, cluster: String) -> CallLinkStats {
+    fn stats(&self, of: String) -> CallLinkStats {
         let of_queue = self.queue.counts();
         let queued = of_queue.queued.saturating_sub(self.n_left);
         CallLinkStats {
             name: self.plan.name.clone(),
-            cluster,
+            of,
             queue: self.plan.program.name.clone(),
             levels: self.plan.program.levels.iter().map(|level| level.name.clone()).collect(),
             concurrency: self.plan.concurrency,
@@ -624,10 +689,10 @@ mod tests {
         let program = Arc::new(program);
         Arc::new(CallLink {
             name: "line".to_owned(),
-            cluster: 0,
+            of: CallsOf::Cluster(0),
             concurrency: Some(4),
             step_ns: None,
-            key: None,
+            key: CallFlow::Host,
             class: None,
             shared: Arc::new(Shared::default()),
             code: Arc::new(Interpreted::new(Arc::clone(&program))),

@@ -179,7 +179,7 @@ impl Engine {
             self.after_change(down.conn);
             self.close_if_drained(now, down.conn);
         }
-        if let Some(at) = call.at_link.take() {
+        for at in core::mem::take(&mut call.at_links).into_iter().flatten() {
             self.leave_link(at);
         }
         if let Some(up) = call.up {

@@ -136,6 +136,8 @@ pub struct Engine {
     pub(crate) pending: VecDeque<Pending>,
     /// The links on clusters, by their ids.
     pub(crate) lines: BTreeMap<u32, Line>,
+    /// Those of listeners, by their names.
+    pub(crate) lines_of_listeners: BTreeMap<String, u32>,
     pub(crate) next_line: u32,
     /// It takes no connections any more.
     pub(crate) is_stopping: bool,
@@ -207,6 +209,7 @@ impl Engine {
             waiters: Waiters::default(),
             pending: VecDeque::new(),
             lines: BTreeMap::new(),
+            lines_of_listeners: BTreeMap::new(),
             next_line: 0,
             is_stopping: false,
             config,

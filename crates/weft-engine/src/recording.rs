@@ -4,9 +4,13 @@
 //! comes with each call, so that the program, the seed and these lines are all that there is to know: whoever asks a
 //! new queue the same finds each packet, each drop and each value of a variable again.
 //!
+//! A recorder may begin while the queue runs: what the queue remembers then ([`Snapshot`]) stands in front of the
+//! calls, a row a line.
+//!
 //! | line | what it says |
 //! | --- | --- |
-//! | `e T LEN ECN DSCP FLOW SRC DST CLASS REMAINING SLACK DEADLINE` | a packet came; zeros at the end are left out |
+//! | `E`, `N`, `P`, `Q`, `O`, `H`, `S`, `T`, and numbers | a row of the snapshot, as [`Kind`] has them |
+//! | `e T LEN ECN DSCP FLOW SRC DST CLASS REMAINING SLACK DEADLINE HEADERS` | a packet; zeros at the end are left out |
 //! | `d T` | the next packet was asked for |
 //! | `t T` | the clock was asked about |
 //! | `r T RATE` | the link has so many bits a second from now on |
@@ -14,10 +18,54 @@
 //! `T` is in nanoseconds since the line before.
 
 use crate::queue::Packet;
+use crate::queue::snapshot::{Kind, Snapshot};
 use core::fmt::{self, Write as _};
+use weft_ir::queue::HEADERS_MAX;
 
 /// Bytes that a recorder keeps at most; it stops then.
 pub const RECORDING_BYTES_MAX: usize = 256 << 20;
+
+/// How long a recorder notes, and how much.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Limits {
+    /// Nanoseconds from its beginning on.
+    pub ns: u64,
+    /// Packets that come.
+    pub packets: u64,
+    /// Bytes of text, [`RECORDING_BYTES_MAX`] at most.
+    pub bytes: usize,
+}
+
+impl Limits {
+    /// As long as there is room.
+    pub const NONE: Self = Self { ns: u64::MAX, packets: u64::MAX, bytes: RECORDING_BYTES_MAX };
+}
+
+/// Why a recorder notes no more.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Ended {
+    /// Its time is over.
+    Time,
+    /// It has as many packets, or bytes, as it may.
+    Full,
+    /// Its queue was replaced.
+    Replaced,
+}
+
+/// How far a recorder is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Progress {
+    /// Nanoseconds from its beginning to the last call.
+    pub ns: u64,
+    /// Packets that came.
+    pub packets: u64,
+    /// Bytes of text.
+    pub bytes: usize,
+    /// Packets that came in its time behind its end, and are not in it.
+    pub missed: u64,
+    /// It notes no more, as its clock was read last.
+    pub ended: Option<Ended>,
+}
 
 /// A call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -33,13 +81,16 @@ pub enum Asked {
 }
 
 /// Calls, noted as they come.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Recorder {
     text: String,
     begun_ns: u64,
     last_ns: u64,
     seed: u64,
-    is_cut: bool,
+    limits: Limits,
+    packets: u64,
+    missed: u64,
+    ended: Option<Ended>,
 }
 
 /// A line that cannot be read: which, counted from 1, and why.
@@ -53,18 +104,41 @@ pub struct RecordingError {
 
 impl Recorder {
     /// Of a queue that begins now with this seed.
-    pub fn new(begun_ns: u64, seed: u64) -> Self {
-        Self { begun_ns, last_ns: begun_ns, seed, ..Self::default() }
+    pub fn new(begun_ns: u64, seed: u64, limits: Limits) -> Self {
+        let limits = Limits { bytes: limits.bytes.min(RECORDING_BYTES_MAX), ..limits };
+        let (text, last_ns) = (String::new(), begun_ns);
+        Self { text, begun_ns, last_ns, seed, limits, packets: 0, missed: 0, ended: None }
     }
 
-    /// When the queue began, in nanoseconds of its clock, and its seed.
+    /// Of a queue that has been running, and remembers this.
+    pub fn resuming(begun_ns: u64, snapshot: &Snapshot, limits: Limits) -> Self {
+        let mut recorder = Self::new(begun_ns, 0, limits);
+        for (kind, numbers) in &snapshot.rows {
+            // Writing to a text does not fail.
+            let _ = write!(recorder.text, "{}", letter(*kind));
+            numbers.iter().for_each(|number| {
+                let _ = write!(recorder.text, " {number}");
+            });
+            recorder.text.push('\n');
+        }
+        recorder
+    }
+
+    /// When the recording began, in nanoseconds of the queue's clock, and the seed of a queue that began then.
     pub fn begun(&self) -> (u64, u64) {
         (self.begun_ns, self.seed)
     }
 
-    /// It was full, or its queue was replaced: what came later is not in it.
-    pub fn is_cut(&self) -> bool {
-        self.is_cut
+    /// How far it is at this time.
+    pub fn progress(&self, now_ns: u64) -> Progress {
+        let is_over = now_ns.saturating_sub(self.begun_ns) >= self.limits.ns;
+        Progress {
+            ns: self.last_ns - self.begun_ns,
+            packets: self.packets,
+            bytes: self.text.len(),
+            missed: self.missed,
+            ended: self.ended.or(is_over.then_some(Ended::Time)),
+        }
     }
 
     /// The lines.
@@ -72,21 +146,30 @@ impl Recorder {
         &self.text
     }
 
-    /// Notes nothing any more.
+    /// Notes nothing any more: the queue is another.
     pub fn end(&mut self) {
-        self.is_cut = true;
+        self.ended.get_or_insert(Ended::Replaced);
     }
 
     /// Notes a call.
     pub fn note(&mut self, now_ns: u64, asked: &Asked) {
         /// The longest line.
-        const LINE_BYTES: usize = 192;
-        if self.text.len() + LINE_BYTES > RECORDING_BYTES_MAX {
-            self.is_cut = true;
-        }
-        if self.is_cut {
+        const LINE_BYTES: usize = 320;
+        let is_packet = matches!(asked, Asked::Enqueue(_));
+        if now_ns.saturating_sub(self.begun_ns) > self.limits.ns {
+            self.ended.get_or_insert(Ended::Time);
             return;
         }
+        if self.text.len() + LINE_BYTES > self.limits.bytes
+            || is_packet && self.packets == self.limits.packets
+        {
+            self.ended.get_or_insert(Ended::Full);
+        }
+        if self.ended.is_some() {
+            self.missed += u64::from(is_packet);
+            return;
+        }
+        self.packets += u64::from(is_packet);
         let passed = now_ns.saturating_sub(self.last_ns);
         self.last_ns = self.last_ns.max(now_ns);
         let text = &mut self.text;
@@ -108,6 +191,27 @@ impl Recorder {
     }
 }
 
+/// What the queue remembered when the recording began, if it had been running; how many lines that took, and the text
+/// of the calls behind them.
+///
+/// # Errors
+/// Of the first of these lines that cannot be read.
+pub fn read_snapshot(text: &str) -> Result<(Option<Snapshot>, usize, &str), RecordingError> {
+    let (mut snapshot, mut n, mut rest) = (Snapshot::default(), 0, text);
+    while rest.starts_with(|first: char| first.is_ascii_uppercase()) {
+        let (line, behind) = rest.split_once('\n').unwrap_or((rest, ""));
+        let fault = |why| RecordingError { line: n + 1, why };
+        let mut words = line.split(' ');
+        let head = words.next().unwrap_or_default();
+        let (kind, _) =
+            Kind::ALL.into_iter().find(|(_, letter)| *letter == head).ok_or(fault("it is no row"))?;
+        let numbers: Result<Vec<u64>, _> = words.map(str::parse).collect();
+        snapshot.rows.push((kind, numbers.map_err(|_| fault("a word is no number"))?));
+        (n, rest) = (n + 1, behind);
+    }
+    Ok(((n > 0).then_some(snapshot), n, rest))
+}
+
 /// The calls of a recording, with their times, from the time at which it begins.
 ///
 /// # Errors
@@ -123,7 +227,8 @@ pub fn read(text: &str, begun_ns: u64) -> impl Iterator<Item = Result<(u64, Aske
             Some(word) => word.parse::<u64>().map(Some).map_err(|_| fault("a word is no number")),
         };
         let passed = number()?.ok_or_else(|| fault("it has no time"))?;
-        now_ns = now_ns.checked_add(passed).ok_or_else(|| fault("the time is too long"))?;
+        let is_time = |at: &u64| *at <= i64::MAX as u64;
+        now_ns = now_ns.checked_add(passed).filter(is_time).ok_or_else(|| fault("the time is too long"))?;
         let asked = match kind {
             "d" => Asked::Dequeue,
             "t" => Asked::Timeout,
@@ -144,10 +249,15 @@ pub fn read(text: &str, begun_ns: u64) -> impl Iterator<Item = Result<(u64, Aske
     })
 }
 
+fn letter(kind: Kind) -> &'static str {
+    Kind::ALL.iter().find(|(known, _)| *known == kind).map_or("", |(_, letter)| letter)
+}
+
 /// Numbers that a packet is told by.
-const WORDS: usize = 10;
+const WORDS: usize = 10 + HEADERS_MAX;
 
 fn words_of(packet: &Packet) -> [u64; WORDS] {
+    let [a, b, c, d] = packet.headers;
     [
         packet.len.into(),
         packet.ecn.into(),
@@ -159,11 +269,15 @@ fn words_of(packet: &Packet) -> [u64; WORDS] {
         packet.remaining,
         packet.slack_ns as u64,
         packet.deadline_ns,
+        a,
+        b,
+        c,
+        d,
     ]
 }
 
 fn packet_of(words: &[u64; WORDS]) -> Option<Packet> {
-    let [len, ecn, dscp, flow, src, dst, class, remaining, slack, deadline_ns] = *words;
+    let [len, ecn, dscp, flow, src, dst, class, remaining, slack, deadline_ns, headers @ ..] = *words;
     Some(Packet {
         handle: 0,
         len: len.try_into().ok()?,
@@ -176,6 +290,7 @@ fn packet_of(words: &[u64; WORDS]) -> Option<Packet> {
         remaining,
         slack_ns: slack as i64,
         deadline_ns,
+        headers,
     })
 }
 
@@ -195,9 +310,16 @@ mod tests {
     /// What is explained would be another run than the one that was recorded.
     #[test]
     fn what_is_noted_is_read_again() {
-        let mut recorder = Recorder::new(1_000, 7);
-        let packet =
-            Packet { len: 1500, ecn: 3, dscp: 63, flow: u32::MAX, slack_ns: -1, ..Packet::default() };
+        let mut recorder = Recorder::new(1_000, 7, Limits::NONE);
+        let packet = Packet {
+            len: 1500,
+            ecn: 3,
+            dscp: 63,
+            flow: u32::MAX,
+            slack_ns: -1,
+            headers: [0, 7, 0, u64::MAX],
+            ..Packet::default()
+        };
         let asked = [
             (1_000, Asked::Enqueue(packet)),
             (1_000, Asked::Dequeue),
@@ -212,7 +334,27 @@ mod tests {
         let text = recorder.text().to_owned();
         recorder.end();
         recorder.note(9_001, &Asked::Dequeue);
-        assert!(recorder.is_cut() && recorder.text() == text);
+        assert_eq!(recorder.progress(9_001).ended, Some(Ended::Replaced));
+        assert_eq!(recorder.text(), text);
+    }
+
+    /// A recording would take all memory, or end without a word of what it lacks.
+    #[test]
+    fn limits_hold_and_what_is_missed_is_counted() {
+        let packet = Asked::Enqueue(Packet { len: 1500, ..Packet::default() });
+        let fill = |limits: Limits| {
+            let mut recorder = Recorder::new(0, 0, limits);
+            (0..1_000_u64).for_each(|nth| recorder.note(nth * 10, &packet));
+            (recorder.progress(10_000), recorder.text().lines().count())
+        };
+        let (progress, n) = fill(Limits { packets: 10, ..Limits::NONE });
+        assert_eq!((progress.packets, progress.missed, progress.ended, n), (10, 990, Some(Ended::Full), 10));
+        let (progress, n) = fill(Limits { bytes: 1_000, ..Limits::NONE });
+        assert!(progress.bytes <= 1_000 && n > 50 && progress.missed == 1_000 - n as u64, "{progress:?}");
+        let (progress, n) = fill(Limits { ns: 99, ..Limits::NONE });
+        assert_eq!((progress.packets, progress.missed, progress.ended, n), (10, 0, Some(Ended::Time), 10));
+        let quiet = Recorder::new(5, 0, Limits { ns: 10, ..Limits::NONE });
+        assert_eq!((quiet.progress(14).ended, quiet.progress(15).ended), (None, Some(Ended::Time)));
     }
 
     /// A file that somebody damaged would end the command.
@@ -225,7 +367,10 @@ mod tests {
         assert_eq!(told("d 1 2\n"), "line 1: it has too many numbers");
         assert_eq!(told("r 1\n"), "line 1: it has no rate");
         assert_eq!(told("e 1 1500 4\n"), "line 1: a number is too great for its place");
-        assert_eq!(told("d 18446744073709551615\nd 1\n"), "line 2: the time is too long");
+        assert_eq!(told("d 9223372036854775807\nd 1\n"), "line 2: the time is too long");
+        let rows = |text| read_snapshot(text).err().map(|error| error.to_string());
+        assert_eq!(rows("E 1 2\nX 1\n").as_deref(), Some("line 2: it is no row"));
+        assert_eq!(rows("E 1 2\nP one\n").as_deref(), Some("line 2: a word is no number"));
         let mut dice = Dice::from_seed(3);
         for _ in 0..2_000 {
             let mut bytes = b"e 10 1500 2 0 77 5 6\nd 100\nt 5\nr 1 15000000\n".to_vec();

@@ -13,7 +13,7 @@ use core::fmt;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use weft_core::Time;
-use weft_core::abi::State;
+use weft_core::abi::{Parts, State};
 use weft_core::filter::Policies;
 use weft_core::matching::Matcher;
 use weft_core::native::Prepared;
@@ -375,14 +375,14 @@ impl Bound {
 
     /// The state as worker `worker`'s programs see it.
     pub fn for_worker(&self, worker: usize) -> State {
-        State {
+        State::from(Parts {
             tables: (0..self.tables.len()).map(|at| Arc::clone(self.table(at, worker))).collect(),
             scalars: Arc::clone(&self.scalars),
             merged: self.merged.get(worker).cloned().unwrap_or_default(),
             merged_parts: self.merged.clone(),
             natives: self.natives.clone(),
             matchers: self.matchers.clone(),
-        }
+        })
     }
 }
 

@@ -24,9 +24,9 @@ impl Engine {
             return self.enter_filter(now, key, filter);
         }
         call.phase = Phase::AwaitUpstream;
-        if let Some(line) = call.pool.line.get().filter(|_| call.at_link.is_none())
-            && !self.enter_link(now, key, line)
-        {
+        let of_cluster = call.pool.line.get();
+        let lines = [self.line_of_listener(key), of_cluster];
+        if !lines.into_iter().flatten().all(|line| self.enter_link(now, key, line)) {
             return;
         }
         let call = self.calls.get_mut(key).expect("it has not ended");

@@ -20,4 +20,4 @@ pub mod writer;
 
 pub use node::{Node, NodeConfig, NodeError, Ports};
 pub use spin::BUSY_POLL_MAX;
-pub use writer::TableRow;
+pub use writer::{RowSender, TableRow, Writer};

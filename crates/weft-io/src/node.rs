@@ -21,7 +21,7 @@ use weft_engine::Config;
 use weft_engine::packet::PacketConfig;
 use weft_engine::packet::plan::PacketPlan;
 use weft_engine::plan::{Address, Chain, Listener, Plan};
-use weft_engine::recording::Recorder;
+use weft_engine::recording::{Limits, Progress, Recorder};
 use weft_engine::rules::Swap;
 use weft_engine::stats::{Stats, add_counters};
 
@@ -309,13 +309,32 @@ impl Node {
         Ok(node)
     }
 
-    /// What the queues of links whose plan asks for it were asked, by the names of the links.
+    /// Notes from now on what the queue of a link of a port is asked. False: that is noted already; None: there is no
+    /// such link.
     ///
     /// # Errors
     /// [`NodeError::WorkerLost`].
-    pub fn recordings(&self) -> Result<Vec<(String, Recorder)>, NodeError> {
+    pub fn record(&self, link: &str, limits: Limits) -> Result<Option<bool>, NodeError> {
+        let Some(handle) = &self.packets else { return Ok(None) };
+        handle.record(link, limits).ok_or(NodeError::WorkerLost)
+    }
+
+    /// How far the recordings of links are, by the names of the links.
+    ///
+    /// # Errors
+    /// [`NodeError::WorkerLost`].
+    pub fn recordings(&self) -> Result<Vec<(String, Progress)>, NodeError> {
         let Some(handle) = &self.packets else { return Ok(Vec::new()) };
         handle.recordings().ok_or(NodeError::WorkerLost)
+    }
+
+    /// What was noted of a link, which is noted no more.
+    ///
+    /// # Errors
+    /// [`NodeError::WorkerLost`].
+    pub fn take_recording(&self, link: &str) -> Result<Option<Recorder>, NodeError> {
+        let Some(handle) = &self.packets else { return Ok(None) };
+        handle.take_recording(link).ok_or(NodeError::WorkerLost)
     }
 
     /// The values that sinks `TO METRICS` gave.

@@ -58,6 +58,21 @@ pub struct TableRow {
     pub values: Vec<(String, Value)>,
 }
 
+impl TableRow {
+    /// What a row of a sink asks for. None: it is for no table.
+    pub fn of(row: &Row<'_>) -> Option<Self> {
+        let SinkTarget::Table { owner, table, deletes } = &row.sink.target else { return None };
+        let names = row.sink.columns.iter().map(|column| column.name.clone());
+        Some(Self {
+            chain: row.chain.to_owned(),
+            owner: owner.clone(),
+            table: table.clone(),
+            deletes: *deletes,
+            values: names.zip(row.values().map(Value::from)).collect(),
+        })
+    }
+}
+
 /// A worker's way to the writer.
 #[derive(Debug)]
 pub struct RowSender {
@@ -101,7 +116,7 @@ pub struct Writer {
 
 impl RowSender {
     /// Hands on a batch and leaves an empty one in its place. False, and nothing is taken, if the writer is behind.
-    pub(crate) fn send(&self, batch: &mut Batch) -> bool {
+    pub fn send(&self, batch: &mut Batch) -> bool {
         let spare = self.spare.try_recv().unwrap_or_default();
         match self.batches.try_send(core::mem::replace(batch, spare)) {
             Ok(()) => true,
@@ -321,15 +336,8 @@ impl Files {
                     self.append(path);
                 }
                 SinkTarget::Metrics => self.note_metrics(&row),
-                SinkTarget::Table { owner, table, deletes } => {
-                    let names = row.sink.columns.iter().map(|column| column.name.clone());
-                    let row = TableRow {
-                        chain: row.chain.to_owned(),
-                        owner: owner.clone(),
-                        table: table.clone(),
-                        deletes: *deletes,
-                        values: names.zip(row.values().map(Value::from)).collect(),
-                    };
+                SinkTarget::Table { .. } => {
+                    let row = TableRow::of(&row).expect("it is for a table");
                     if self.tables.as_ref().is_none_or(|tables| tables.try_send(row).is_err()) {
                         self.rows_lost.fetch_add(1, Relaxed);
                     }

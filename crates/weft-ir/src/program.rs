@@ -64,6 +64,19 @@ pub struct Frames {
     /// Inputs that a later fragment has from the first of its packet, as if it had the header itself: bit i stands for
     /// input i. What is written there is lost.
     pub inherited: u64,
+    /// The same of fragments that tunnels carry. None: the chain asks for nothing that only the first of them has.
+    pub carried: Option<Carried>,
+}
+
+/// How fragments are known that tunnels carry.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Carried {
+    /// The input that says where the packet of IP begins that a tunnel carries: that such a layer is there.
+    pub packet: u16,
+    /// The input with the number that tells tunnels between two ends apart, if the tunnels have one: `vxlan.vni`.
+    pub tunnel: Option<u16>,
+    /// Inputs that a later fragment has from the first of its packet, as [`Frames::inherited`].
+    pub inherited: u64,
 }
 
 /// A rule of a wire format that a frame can break.

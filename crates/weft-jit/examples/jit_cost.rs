@@ -11,7 +11,7 @@ use std::fmt;
 use std::hint::black_box;
 use std::sync::Arc;
 use std::time::Instant;
-use weft_core::abi::{Cell, Counters, Cx, Outcome, REGION_BODY, SinkRow, Slot, State, Verdict};
+use weft_core::abi::{Cell, Counters, Cx, Outcome, Parts, REGION_BODY, SinkRow, Slot, State, Verdict};
 use weft_core::hash;
 use weft_core::table::{ColumnRef, ColumnSpec, Evict, Insert, Row, Scalars, Table, TableSpec};
 use weft_core::{Interval, Status, Time, Type, Value};
@@ -370,7 +370,7 @@ fn state(chain: &ChainProgram) -> State {
         tables[2].set_bytes(row, target, format!("127.0.0.1:600{i}").as_bytes());
     }
     let scalars = || Arc::new(Scalars::new(0));
-    State { tables, scalars: scalars(), merged: scalars(), ..State::default() }
+    State::from(Parts { tables, scalars: scalars(), merged: scalars(), ..Parts::default() })
 }
 
 // The twins: what an engineer would write against the same interface.

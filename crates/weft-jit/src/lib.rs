@@ -43,7 +43,7 @@ use memory::Code;
 use std::sync::Arc;
 use translate::analysis::table_of;
 use translate::{Constants, Plan};
-use weft_core::abi::{Cx, State};
+use weft_core::abi::{CodeId, Cx, State};
 use weft_ir::backend::{Backend, Program, Unsupported};
 use weft_ir::ir::Op;
 use weft_ir::program::{ChainProgram, Event};
@@ -331,6 +331,8 @@ impl Program for Segment {
 /// What the code takes for granted of a pass.
 #[derive(Debug)]
 struct Shape {
+    /// By which a state knows the code.
+    id: CodeId,
     /// Elements that it counts for; a parser counts as one more.
     elements: usize,
     /// Slots that it reads.
@@ -398,6 +400,7 @@ impl Shape {
         let n_inputs = Handler::of(event).direction(chain).map_or(0, |d| d.inputs.len());
         let is_parser = event == Event::Parse;
         Ok(Self {
+            id: CodeId::new(),
             elements: chain.elements.len() + usize::from(is_parser),
             inputs: if is_parser { 0 } else { n_inputs },
             given: if is_parser { n_inputs } else { 0 },
@@ -419,12 +422,20 @@ impl Shape {
             && cx.given.len() >= self.given
             && cx.call.len() >= self.call_words
             && cx.counters.len() >= self.elements;
-        if !fits || self.has_state && !self.fits_state(cx.state) {
-            Self::misfit();
+        if !fits || self.has_state && !cx.state.is_known_to_fit(&self.id) {
+            self.look_at_state(fits, cx.state);
         }
     }
 
-    #[inline(always)]
+    #[cold]
+    #[inline(never)]
+    fn look_at_state(&self, fits: bool, state: &State) {
+        if !fits || !self.fits_state(state) {
+            Self::misfit();
+        }
+        state.note_fit(&self.id);
+    }
+
     fn fits_state(&self, state: &State) -> bool {
         let has_table = |(at, fingerprint): &(usize, u64)| {
             state.tables.get(*at).is_some_and(|table| table.fingerprint() == *fingerprint)
@@ -436,8 +447,6 @@ impl Shape {
             && (self.merged == 0 || state.merged.len() >= self.merged)
     }
 
-    #[cold]
-    #[inline(never)]
     fn misfit() -> ! {
         panic!("the pass does not have the shape that the segment was compiled for")
     }

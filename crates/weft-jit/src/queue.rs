@@ -36,19 +36,18 @@ impl Jit {
         for (level, decl) in program.levels.iter().enumerate() {
             for (moment, handler) in decl.handlers.iter() {
                 let at = self.append_handler(handler, &mut machine_code)?;
-                made.push((index(level, moment), Needs::of(handler), at));
+                made.push((level, moment, Needs::of(handler), at));
             }
         }
         let code =
             (!made.is_empty()).then(|| Code::new(&machine_code, CODE_ALIGN)).transpose().map_err(refused)?;
-        let n_functions = made.iter().map(|(index, ..)| index + 1).max().unwrap_or(0);
-        let mut functions = vec![Function { entry: passes, needs: Needs::default() }; n_functions];
-        for (index, needs, at) in made {
+        let mut functions = Functions::default();
+        for (level, moment, needs, at) in made {
             let Some(code) = &code else { continue };
             // SAFETY: `append_handler` put a function with this signature `at` bytes behind the first one. It is
             // handed out by `CompiledQueue` alone, which keeps the code as long.
             let entry = unsafe { core::mem::transmute::<*const u8, Entry>(code.entry().add(at)) };
-            functions[index] = Function { entry, needs };
+            functions.set(level, moment, Function { entry, needs });
         }
         let compile_ns = began.zip(self.clock).map_or(0, |(began, clock)| clock().saturating_sub(began));
         Ok(CompiledQueue { name: program.name.clone(), functions, code, compile_ns })
@@ -77,8 +76,7 @@ impl Jit {
 /// The handlers of a queue program as machine code. Workers share it by an `Arc`.
 pub struct CompiledQueue {
     name: String,
-    /// By [`index`]; what is not there passes.
-    functions: Vec<Function>,
+    functions: Functions,
     /// Where the functions are; None if there are none.
     code: Option<Code>,
     compile_ns: u64,
@@ -106,10 +104,8 @@ impl fmt::Debug for CompiledQueue {
 impl QueueCode for CompiledQueue {
     #[inline]
     fn run(&self, level: usize, moment: Moment, words: Words<'_>) -> u64 {
-        let Some(function) = self.functions.get(index(level, moment)) else { return Verdict::Pass.word(0) };
-        if !function.needs.are_met(&words) {
-            misfit();
-        }
+        let Some(function) = self.functions.get(level, moment) else { return Verdict::Pass.word(0) };
+        function.needs.check(&words);
         let Words { node, partition, packet, event } = words;
         // SAFETY: the code is made by `translate` from a handler that the verifier accepted. It reads and writes the
         // words that `Needs::of` counted and no others; they are there, and borrowed for the time of the call.
@@ -141,29 +137,67 @@ struct Function {
     needs: Needs,
 }
 
-/// Where the function of a moment is found. What is behind the last level gets a number that no function has.
+impl Default for Function {
+    fn default() -> Self {
+        Self { entry: passes, needs: Needs::default() }
+    }
+}
+
+/// The functions of a program. What has none passes.
+#[derive(Default)]
+struct Functions {
+    /// By moment and level: a fixed place, so that it is found without a look at how many there are.
+    singles: [[Function; LEVELS_MAX]; SINGLES],
+    /// Those of timers, by level.
+    every: [Vec<Function>; LEVELS_MAX],
+}
+
+/// Moments of which a level has one handler at most.
+const SINGLES: usize = 7;
+
+impl Functions {
+    #[inline(always)]
+    fn get(&self, level: usize, moment: Moment) -> Option<&Function> {
+        match single(moment) {
+            Ok(nth) => self.singles[nth].get(level),
+            Err(nth) => self.every.get(level)?.get(nth),
+        }
+    }
+
+    fn set(&mut self, level: usize, moment: Moment, function: Function) {
+        match single(moment) {
+            Ok(nth) => self.singles[nth][level] = function,
+            Err(nth) => {
+                let every = &mut self.every[level];
+                every.resize(every.len().max(nth + 1), Function::default());
+                every[nth] = function;
+            }
+        }
+    }
+}
+
+/// Where the function of a moment is; of a timer, which one it is.
 #[inline(always)]
-fn index(level: usize, moment: Moment) -> usize {
-    let moment = match moment {
-        Moment::Key => 0,
-        Moment::PacketRank => 1,
-        Moment::Enqueue => 2,
-        Moment::Activate => 3,
-        Moment::Select => 4,
-        Moment::Dequeue => 5,
-        Moment::Empty => 6,
-        Moment::Every(nth) => 7 + usize::from(nth),
-    };
-    if level < LEVELS_MAX { moment * LEVELS_MAX + level } else { usize::MAX }
+fn single(moment: Moment) -> Result<usize, usize> {
+    match moment {
+        Moment::Key => Ok(0),
+        Moment::PacketRank => Ok(1),
+        Moment::Enqueue => Ok(2),
+        Moment::Activate => Ok(3),
+        Moment::Select => Ok(4),
+        Moment::Dequeue => Ok(5),
+        Moment::Empty => Ok(6),
+        Moment::Every(nth) => Err(usize::from(nth)),
+    }
 }
 
 /// How many words of each scope a handler touches, the untouched ones before the last included.
 #[derive(Clone, Copy, Debug, Default)]
 struct Needs {
-    node: u16,
-    partition: u16,
-    packet: u16,
-    event: u16,
+    node: usize,
+    partition: usize,
+    packet: usize,
+    event: usize,
 }
 
 impl Needs {
@@ -183,7 +217,7 @@ impl Needs {
                         Scope::Packet => &mut self.packet,
                         Scope::Event => &mut self.event,
                     };
-                    *needed = (*needed).max(slot.word + 1);
+                    *needed = (*needed).max(usize::from(slot.word) + 1);
                 }
                 Step::If { then, otherwise, .. } => {
                     self.add(then);
@@ -194,20 +228,29 @@ impl Needs {
         }
     }
 
+    /// # Panics
+    /// If there are fewer words than needed. Each has a branch of its own, which costs less than one for all of them.
     #[inline(always)]
-    fn are_met(self, words: &Words<'_>) -> bool {
-        // All at once, so that there is one branch.
-        (words.node.len() >= usize::from(self.node))
-            & (words.partition.len() >= usize::from(self.partition))
-            & (words.packet.len() >= usize::from(self.packet))
-            & (words.event.len() >= usize::from(self.event))
+    fn check(self, words: &Words<'_>) {
+        if words.node.len() < self.node {
+            misfit("node");
+        }
+        if words.partition.len() < self.partition {
+            misfit("partition");
+        }
+        if words.packet.len() < self.packet {
+            misfit("packet");
+        }
+        if words.event.len() < self.event {
+            misfit("event");
+        }
     }
 }
 
 #[cold]
 #[inline(never)]
-fn misfit() -> ! {
-    panic!("there are fewer words than the queue program has")
+fn misfit(whose: &str) -> ! {
+    panic!("there are fewer words than the queue program has: of the {whose}")
 }
 
 /// Translates a handler that the verifier accepts into `builder`'s function, an [`Entry`].

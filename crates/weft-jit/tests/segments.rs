@@ -2,7 +2,7 @@
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
-use weft_core::abi::{Counters, Cx, Outcome, State, Verdict};
+use weft_core::abi::{Counters, Cx, Outcome, Parts, State, Verdict};
 use weft_core::table::{ColumnSpec, Evict, Row, Table, TableSpec};
 use weft_core::{Status, Time, Type, Value};
 use weft_ir::backend::{Backend as _, Program};
@@ -58,7 +58,7 @@ fn chain(source: &str, n_elements: usize) -> Arc<ChainProgram> {
 }
 
 fn state(column: Type) -> State {
-    State { tables: vec![Arc::new(Table::new(spec(column)))], ..State::default() }
+    State::from(Parts { tables: vec![Arc::new(Table::new(spec(column)))], ..Parts::default() })
 }
 
 fn run(
@@ -139,6 +139,23 @@ fn a_state_of_another_layout_is_refused() {
     let other = state(Type::Text(Some(9)));
     let ran = catch_unwind(AssertUnwindSafe(|| run(&*program, &other, 1, None)));
     assert!(ran.is_err());
+}
+
+#[test]
+fn a_state_that_changes_is_looked_at_again() {
+    // What is noted of a state would hold for tables that it no longer has, or for the code of another chain.
+    let [program, of_text] = [Type::F64, Type::Text(Some(9))]
+        .map(|column| jit().compile(&chain(COUNT, 1), Event::Request, &state(column)).expect("it compiles"));
+    let refuses = |program: &dyn Program, state: &State| {
+        catch_unwind(AssertUnwindSafe(|| run(program, state, 1, None))).is_err()
+    };
+    let mut changes = state(Type::F64);
+    assert!(!refuses(&*program, &changes) && !refuses(&*program, &changes));
+    assert!(refuses(&*of_text, &changes) && !refuses(&*program, &changes));
+    let before = changes.clone();
+    changes.tables[0] = Arc::new(Table::new(spec(Type::Text(Some(9)))));
+    assert!(refuses(&*program, &changes) && refuses(&*program, &changes));
+    assert!(!refuses(&*of_text, &changes) && !refuses(&*program, &before));
 }
 
 #[test]

@@ -26,9 +26,9 @@ mod queue;
 
 pub use crate::ast::{Balance, Evict, Merge, OnFailure, Side, SinkFormat};
 pub use queue::{
-    CallLink, Link, Queue, QueueBinary, QueueExpr, QueueExprKind, QueueHandler, QueueLevel, QueueLimit,
-    QueueLiteral, QueueMoment, QueueOverflow, QueuePartitions, QueuePlace, QueueStmt, QueueStmtKind,
-    QueueType, QueueUnary, QueueVar, QueueVerdict, QueueVictim,
+    CallFlow, CallLink, CallsOf, Link, Queue, QueueBinary, QueueExpr, QueueExprKind, QueueHandler,
+    QueueHeader, QueueLevel, QueueLimit, QueueLiteral, QueueMoment, QueueOverflow, QueuePartitions,
+    QueuePlace, QueueStmt, QueueStmtKind, QueueType, QueueUnary, QueueVar, QueueVerdict, QueueVictim,
 };
 
 /// A checked program: all files together.
@@ -193,10 +193,22 @@ pub struct Group {
     pub name: String,
     /// Which of them takes a frame.
     pub choice: GroupChoice,
+    /// `SELECT BY e`, where `e` is not `flow()`.
+    pub key: Option<GroupKey>,
     /// Indices into [`Network::ports`], at least one, each with its weight: 1 where the program does not say.
     pub members: Vec<(usize, u16)>,
     /// The whole item.
     pub span: Span,
+}
+
+/// What a group tells frames apart by.
+#[derive(Clone, Debug, PartialEq)]
+pub struct GroupKey {
+    /// As it is written.
+    pub text: String,
+    /// The ON PACKET of an element of its own marks a frame with the hash of it; 0 where it is NULL. It is none of
+    /// [`Network::elements`], and [`Instance::element`] says nothing there.
+    pub element: Box<(Element, Instance)>,
 }
 
 /// Which port of a group takes a frame, of those whose link is up.
@@ -206,6 +218,8 @@ pub enum GroupChoice {
     All,
     /// `SELECT BY flow()`: the same for all frames of a flow, by weight.
     Flow,
+    /// `SELECT BY e`: the same for all frames with the same value, by weight.
+    Key,
     /// `FAILOVER`: the first.
     First,
 }

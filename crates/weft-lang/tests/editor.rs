@@ -138,6 +138,37 @@ fn what_is_offered_in_a_handler_fits() {
 }
 
 #[test]
+fn what_is_offered_in_a_queue_fits() {
+    // What an element sees is not there, and what is there would have to be known by heart.
+    let queue = |body: &str| {
+        format!(
+            "{HEAD}CREATE PROTOCOL vlan (id bit(12), rest_ bit(4), PAYLOAD bytes);
+CREATE QUEUE q (target INTERVAL = '5 ms') AS
+  VAR n U32;
+  LIMIT 10 PACKETS ON OVERFLOW DROP TAIL;
+  ON DEQUEUE
+    {body}
+END;
+"
+        )
+    };
+    let names = ["n", "target", "p", "queue.bytes", "link.rate", "flow", "send_time", "vlan"];
+    check(&queue("LET x = |"), &names, &["method", "header", "input", "UNAVAILABLE", "sha256"]);
+    check(&queue("LET x = p.|"), &["sojourn", "class"], &["packets", "id_"]);
+    check(&queue("LET x = queue.|"), &["packets", "bytes"], &["index"]);
+    check(&queue("LET x = vlan.|"), &["id"], &["len"]);
+    check(&queue("LET x = inner.vlan.|"), &["id"], &["len"]);
+    let told = |body: &str| {
+        let (program, offset) = program(&queue(body));
+        hover(&program, FileId(0), offset).map_or_else(String::new, |found| found.markdown)
+    };
+    assert!(told("IF p.|sojourn > target THEN DROP; END IF;").contains("How long the packet has waited."));
+    assert!(told("LET x = |send_time(p.len, 7);").contains("send_time(SIZE, bits a second) INTERVAL"));
+    assert!(told("SET |rank = 1;").contains("the lowest goes first"));
+    assert!(told("SET |n = 1;").contains("variable of queue `q`"));
+}
+
+#[test]
 fn what_is_told_says_what_it_is_and_does() {
     // A window that says something else than the checker is worse than none.
     let told = |text: &str| {

@@ -127,7 +127,7 @@ impl<'c> Converter<'c> {
             Some(Field::Dscp) => 6,
             Some(Field::Remaining) => self.widths.remaining_bits,
             Some(Field::Slack | Field::Deadline) => self.widths.time_bits,
-            None => 64,
+            Some(Field::Header(_)) | None => 64,
         })
     }
 

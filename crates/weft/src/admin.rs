@@ -20,7 +20,10 @@ use std::sync::Arc;
 use std::thread::JoinHandle;
 use std::time::Duration;
 use tokio::sync::{Mutex, oneshot};
-use weft_api::{ApplyRequest, AtFault, QueryRequest, REQUEST_BYTES_MAX, RowsRequest};
+use weft_api::{
+    ApplyRequest, AtFault, QueryRequest, RECORDING_KEPT_SECONDS, REQUEST_BYTES_MAX, RecordRequest,
+    RowsRequest, TakeRequest,
+};
 
 /// A node that does not answer within this time is not well.
 const ANSWER_MAX: Duration = Duration::from_secs(2);
@@ -122,6 +125,8 @@ fn router(shared: Shared) -> Router {
         .route("/v1/apply", post(apply))
         .route("/v1/query", post(query))
         .route("/v1/rows", post(put_rows))
+        .route("/v1/recordings", get(serve_recordings).post(record))
+        .route("/v1/recordings/take", post(take_recording))
         .route_layer(from_fn_with_state(shared.clone(), check_token));
     Router::new()
         .route("/healthz", get(serve_health))
@@ -169,7 +174,7 @@ async fn serve_health(State(shared): State<Shared>) -> Response {
 async fn serve_metrics(State(shared): State<Shared>) -> Response {
     let page = |running: &Running| {
         let stats = running.stats().ok_or_else(|| running.health())?;
-        Ok(metrics::render(&stats, running.sink_metrics()))
+        Ok(metrics::render(&stats, running.sink_metrics(), running.rows_refused()))
     };
     match ask(&shared, page).await {
         Ok(Ok(text)) => ([(header::CONTENT_TYPE, "text/plain; version=0.0.4")], text).into_response(),
@@ -208,6 +213,45 @@ async fn put_rows(State(shared): State<Shared>, body: Bytes) -> Response {
     match serde_json::from_slice::<RowsRequest>(&body) {
         Ok(request) => change(shared, move |running| running.put_rows(&request)).await,
         Err(error) => not_one(&error),
+    }
+}
+
+async fn serve_recordings(State(shared): State<Shared>) -> Response {
+    match ask(&shared, Running::recordings).await {
+        Ok(recordings) => Json(recordings).into_response(),
+        Err(unanswered) => *unanswered,
+    }
+}
+
+/// Begins a recording. What nobody comes for is let go of some time after its end.
+async fn record(State(shared): State<Shared>, body: Bytes) -> Response {
+    let request = match serde_json::from_slice::<RecordRequest>(&body) {
+        Ok(request) => request,
+        Err(error) => return not_one(&error),
+    };
+    let watched = shared.clone();
+    let runtime = tokio::runtime::Handle::current();
+    let begin = move |running: &Running| {
+        let id = running.record(&request)?;
+        let kept = Duration::from_secs_f64(request.seconds) + Duration::from_secs(RECORDING_KEPT_SECONDS);
+        runtime.spawn(async move {
+            tokio::time::sleep(kept).await;
+            let _ = ask(&watched, move |running| running.forget_recording(&request.link, id)).await;
+        });
+        Ok(())
+    };
+    change(shared, begin).await
+}
+
+async fn take_recording(State(shared): State<Shared>, body: Bytes) -> Response {
+    let request = match serde_json::from_slice::<TakeRequest>(&body) {
+        Ok(request) => request,
+        Err(error) => return not_one(&error),
+    };
+    match ask(&shared, move |running| running.take_recording(&request.link)).await {
+        Ok(Some(text)) => text.into_response(),
+        Ok(None) => (StatusCode::NOT_FOUND, "there is no such recording\n").into_response(),
+        Err(unanswered) => *unanswered,
     }
 }
 

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
 use weft_api::{Change, ChangeKind};
-use weft_lang::hir::{Edge, FillTarget, Network};
+use weft_lang::hir::{CallsOf, Edge, FillTarget, Network};
 
 /// The things of a network, each with what it means. Two meanings are equal if their texts are; where a thing
 /// stands in its file, and the comments around it, are no part of them.
@@ -41,9 +41,12 @@ impl Outline {
         }
         for link in &network.call_links {
             let mut plain = link.clone();
-            plain.cluster = 0;
-            let cluster = &network.clusters[link.cluster].name;
-            things.insert(format!("link {}", link.name), format!("{cluster} {plain:#?}"));
+            plain.of = CallsOf::Cluster(0);
+            let of = match link.of {
+                CallsOf::Listener(at) => format!("listener {}", network.listeners[at].name),
+                CallsOf::Cluster(at) => format!("cluster {}", network.clusters[at].name),
+            };
+            things.insert(format!("link {}", link.name), format!("{of} {plain:#?}"));
         }
         for index in 0..network.chains.len() {
             things.extend(chain(network, index));

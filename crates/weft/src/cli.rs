@@ -23,6 +23,7 @@ use weft_io::BUSY_POLL_MAX;
                   Gates:    weft compile queue.weft --target verilog\n\
                   Try out:  weft replay network.weft --in yesterday.pcap\n\
                   Links:    weft link emulate --rate 15mbit --delay 30ms --queue fq_codel -- COMMAND\n\
+                  \u{20}         weft link record wan --for 10s\n\
                   Measure:  weft bench elements            weft bench rpc\n\n\
                   Exit status: 0 done, 1 the input is at fault, 2 usage, 3 the environment is at fault."
 )]
@@ -350,6 +351,10 @@ pub(crate) struct SilverBulletArgs {
     /// Draw it into this file
     #[arg(long, value_name = "FILE")]
     pub(crate) svg: Option<PathBuf>,
+    /// Write what the queue program was asked in the first minute of the first seed of each comparison into this file,
+    /// for `weft link show` and `weft link explain`; the links have the names of the comparisons, 1a to 3b
+    #[arg(long, value_name = "FILE")]
+    pub(crate) record: Option<PathBuf>,
     /// Threads; by default as many as there are cores
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=256))]
     pub(crate) jobs: Option<u16>,
@@ -376,6 +381,8 @@ pub(crate) struct LinkArgs {
 pub(crate) enum LinkAction {
     /// Run a command, or a shell, behind a link with a rate, a delay, loss or a trace, and a queue program
     Emulate(Box<EmulateArgs>),
+    /// Record what the queue of a link of a running node is asked, for a while
+    Record(LinkRecordArgs),
     /// Show a recording: what waited, how long, and what was dropped, over time
     Show(LinkShowArgs),
     /// Tell of a packet of a recording which line dropped it or let it go, and with what values
@@ -384,10 +391,39 @@ pub(crate) enum LinkAction {
 
 #[derive(Args)]
 #[command(
+    after_help = "The link goes on as it was; while nothing is recorded, that it could be costs nothing.\n\n\
+                  Examples:\n  \
+                  weft link record wan --for 10s\n  \
+                  weft link record wan --for 2min -o wan.rec && weft link show wan.rec --svg wan.svg"
+)]
+pub(crate) struct LinkRecordArgs {
+    /// The link, as the program calls it; one of a port
+    pub(crate) link: String,
+    /// For so long, 10min at most; Ctrl-C ends it before
+    #[arg(long = "for", value_name = "TIME", default_value = "10s", value_parser = spec::span)]
+    pub(crate) span: u64,
+    /// The file; by default the name of the link with .rec
+    #[arg(short, long, value_name = "FILE")]
+    pub(crate) output: Option<PathBuf>,
+    /// Packets at most; what comes then is counted
+    #[arg(long, value_name = "N", default_value_t = 1_000_000)]
+    pub(crate) packets: u64,
+    /// MiB at most that the node keeps for it, 256 at most
+    #[arg(long, value_name = "N", default_value_t = 64, value_parser = clap::value_parser!(u64).range(1..=256))]
+    pub(crate) mib: u64,
+    #[command(flatten)]
+    pub(crate) admin: AdminArgs,
+    /// Tell how it went as data
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+#[derive(Args)]
+#[command(
     after_help = "Examples:\n  weft link show run.rec\n  weft link show run.rec --link down --svg down.svg"
 )]
 pub(crate) struct LinkShowArgs {
-    /// What `weft link emulate --record` has written
+    /// What `weft link record`, or `--record` of another command, has written
     pub(crate) file: PathBuf,
     /// The link; by default that with the most packets dropped
     #[arg(long, value_name = "NAME")]
@@ -405,7 +441,7 @@ pub(crate) struct LinkShowArgs {
     after_help = "Examples:\n  weft link explain run.rec\n  weft link explain run.rec 1523 --link down"
 )]
 pub(crate) struct LinkExplainArgs {
-    /// What `weft link emulate --record` has written
+    /// What `weft link record`, or `--record` of another command, has written
     pub(crate) file: PathBuf,
     /// The number of the packet on its link, the first is 1; without one, what was dropped is listed
     pub(crate) packet: Option<u64>,
@@ -421,7 +457,8 @@ pub(crate) struct LinkExplainArgs {
 #[command(
     override_usage = "weft link emulate [OPTIONS] [-- COMMAND...]",
     after_help = "Up is from the command to the world, down is back. An option without a direction is for both.\n\
-                  The command finds the address of the world in WEFT_WORLD; 100.64.0.1 if it is the only link.\n\
+                  The command finds the address of the world in WEFT_WORLD, 100.64.0.1 if it is the only link,\n\
+                  and that of IPv6 in WEFT_WORLD6, fd64:7766:7400::1.\n\
                   Needed: root, or user namespaces; without root the world is a namespace of its own, too, in\n\
                   which --far runs what the command is to talk to.\n\n\
                   Examples:\n  \

@@ -5,11 +5,15 @@ use crate::fault::Fault;
 use crate::token;
 use std::time::Duration;
 use weft_api::{
-    Answer, Applied, ApplyRequest, Bundle, QueryRequest, Refused, RowsRequest, Status, TableTold,
+    Answer, Applied, ApplyRequest, Bundle, QueryRequest, RecordRequest, Recording, Refused, RowsRequest,
+    Status, TableTold, TakeRequest,
 };
 
 /// An answer that takes longer will not come.
 const TIMEOUT: Duration = Duration::from_secs(30);
+
+/// Bytes of a recording that is taken from a node: its calls, and the program.
+const RECORDING_BYTES_MAX: u64 = 512 << 20;
 
 /// Where a person should look if another program listens at the address.
 const ANOTHER: &str =
@@ -67,6 +71,33 @@ impl Client {
     /// Has it put rows into a table.
     pub(crate) fn put_rows(&self, request: &RowsRequest) -> Result<Outcome<Answer>, Fault> {
         self.post("/v1/rows", request, "nothing was changed")
+    }
+
+    /// Has it record a link.
+    pub(crate) fn record(&self, request: &RecordRequest) -> Result<Outcome<()>, Fault> {
+        self.post("/v1/recordings", request, "nothing is recorded")
+    }
+
+    /// How far its recordings are.
+    pub(crate) fn recordings(&self) -> Result<Vec<Recording>, Fault> {
+        self.get("/v1/recordings")
+    }
+
+    /// The file of a recording; None: there is none any more.
+    pub(crate) fn take_recording(&self, request: &TakeRequest) -> Result<Option<String>, Fault> {
+        let sent = self
+            .agent
+            .post(format!("{}/v1/recordings/take", self.base))
+            .header("Authorization", format!("Bearer {}", self.token))
+            .send_json(request);
+        let mut response = sent.map_err(|error| self.unreachable(&error))?;
+        let status = response.status().as_u16();
+        let text = response.body_mut().with_config().limit(RECORDING_BYTES_MAX).read_to_string();
+        match status {
+            200 => text.map(Some).map_err(|error| self.unreachable(&error)),
+            404 => Ok(None),
+            _ => Err(self.refused(status, &text.unwrap_or_default())),
+        }
     }
 
     fn post<T: serde::de::DeserializeOwned>(

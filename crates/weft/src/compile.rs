@@ -11,7 +11,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 use weft_api::{AtFault, Planned};
 use weft_core::{Interval, Value};
-use weft_engine::call_link::Shared;
+use weft_engine::call_link::{CallLink, CallsOf, Shared};
 use weft_engine::packet::plan::PacketPlan;
 use weft_engine::plan::{
     Address, Balance, Chain, ChainError, Cluster, FilterAt, Listener, MethodPattern, Plan, Route,
@@ -53,8 +53,8 @@ pub(crate) struct Compiler {
     backend: Box<dyn Backend>,
     workers: usize,
     version: u64,
-    /// What the links on clusters of the version that was last committed count, by name.
-    links: BTreeMap<String, Arc<Shared>>,
+    /// What the links of calls of the version that was last committed count, by name and whether it is on a listener.
+    links: BTreeMap<(String, bool), Arc<Shared>>,
 }
 
 /// A plan, the state that it will have, and how long compiling it took.
@@ -215,7 +215,10 @@ impl Compiler {
         // A route with a condition is narrower than one without, so it comes first.
         routes.sort_by_key(|route| route.condition.is_none());
         routes.extend(own_routes(network));
-        let shared = |name: &str| self.links.get(name).cloned().unwrap_or_default();
+        let shared = |link: &hir::CallLink| {
+            let is_on_listener = matches!(link.of, hir::CallsOf::Listener(_));
+            self.links.get(&(link.name.clone(), is_on_listener)).cloned().unwrap_or_default()
+        };
         let plan = Plan {
             version,
             listeners: network.listeners.iter().map(listener_of).collect::<Result<_, _>>()?,
@@ -250,7 +253,8 @@ impl Compiler {
     pub(crate) fn commit(&mut self, compiled: Compiled) {
         self.version = compiled.plan.version;
         let links = compiled.plan.links.iter();
-        self.links = links.map(|link| (link.name.clone(), Arc::clone(&link.shared))).collect();
+        let key = |link: &CallLink| (link.name.clone(), matches!(link.of, CallsOf::Listener(_)));
+        self.links = links.map(|link| (key(link), Arc::clone(&link.shared))).collect();
         self.store.commit(compiled.state);
     }
 }
@@ -344,6 +348,20 @@ fn unfit_state(network: &hir::Network, chain: &hir::Chain, unfit: &Unfit) -> Dia
         Some(instance) => diagnostic.with_label(instance.span, "of this stage"),
         None => diagnostic,
     }
+}
+
+/// What a group tells frames apart by cannot be run.
+pub(crate) fn refused_group(group: &hir::Group, error: &ChainError) -> Diagnostic {
+    Diagnostic::error(code_of(error), format!("the key of group `{}` cannot be run", group.name))
+        .at(group.span, error.to_string())
+}
+
+pub(crate) fn refused_link(link: &hir::Link, error: &ChainError) -> Diagnostic {
+    Diagnostic::error(
+        code_of(error),
+        format!("what the queue of link `{}` asks for cannot be read", link.name),
+    )
+    .at(link.span, error.to_string())
 }
 
 fn refused_route(route: &hir::Route, error: &ChainError) -> Diagnostic {

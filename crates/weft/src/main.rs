@@ -18,6 +18,7 @@ mod open_files;
 mod ordering;
 mod packets;
 mod progress;
+mod recording_file;
 mod repeats;
 mod running;
 mod signals;

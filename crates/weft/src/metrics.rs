@@ -44,6 +44,7 @@ const FAMILIES: &[(&str, &str, &str)] = &[
     ("weft_endpoint_connect_failures_total", "counter", "Connections to an endpoint that failed"),
     ("weft_refusals_total", "counter", "Connections, streams and calls refused, by reason"),
     ("weft_sink_rows_lost_total", "counter", "Sink rows that a slow writer or a failing file did not take"),
+    ("weft_table_rows_refused_total", "counter", "Rows of sinks TO TABLE that the table did not take"),
     ("weft_sink_series_lost_total", "counter", "Values of sinks given up because there were too many series"),
     (LINK_CALLS, "counter", "Calls that came to the link of a cluster, and what became of them"),
     ("weft_link_waiting", "gauge", "Calls that wait in the link of a cluster"),
@@ -74,7 +75,7 @@ const TUPLES: &str = "weft_element_tuples_total";
 const SINK_LABELS: [&str; 2] = ["chain", "instance"];
 
 /// The whole page.
-pub(crate) fn render(node: &NodeStats, sinks: &SinkMetrics) -> String {
+pub(crate) fn render(node: &NodeStats, sinks: &SinkMetrics, rows_refused: u64) -> String {
     let mut page = Page::default();
     let stats = &node.stats;
     page.one("weft_version", stats.version);
@@ -101,6 +102,7 @@ pub(crate) fn render(node: &NodeStats, sinks: &SinkMetrics) -> String {
         page.sample("weft_refusals_total", &[("reason", reason)], *n);
     }
     page.one("weft_sink_rows_lost_total", stats.rows_lost);
+    page.one("weft_table_rows_refused_total", rows_refused);
     page.one("weft_sink_series_lost_total", sinks.n_lost());
     if let Some(packets) = &node.packets {
         page.packets(packets);
@@ -507,7 +509,7 @@ mod tests {
         sinks.set(series("a", "b_c", &[]), 1.0);
         sinks.set(series("a_b", "c", &[]), 2.0);
 
-        let samples = parse(&render(&node, &sinks));
+        let samples = parse(&render(&node, &sinks, 7));
         let find = |name: &str, label: &str, text: &str| {
             let is_it = |(n, l, _): &&Sample| *n == name && (label.is_empty() || l[label] == text);
             samples.iter().filter(is_it).map(|(_, _, value)| *value).collect::<Vec<_>>()

@@ -1,11 +1,12 @@
 //! From a checked program to what the packet path runs.
 
-use crate::compile::refused;
+use crate::compile::{refused, refused_group, refused_link};
 use crate::natives;
 use std::sync::Arc;
 use weft_core::Value;
-use weft_engine::call_link::{CallLink, Shared};
-use weft_engine::packet::group::{Choice, GroupPlan, Member};
+use weft_engine::call_link::{CallFlow, CallLink, CallsOf, Shared};
+use weft_engine::packet::group::{Choice, GroupKey, GroupPlan, Member};
+use weft_engine::packet::headers::Headers;
 use weft_engine::packet::link::{LinkPlan, OnFailure};
 use weft_engine::packet::plan::{ChainOn, Outlet, PacketChain, PacketPlan};
 use weft_engine::state::Staged;
@@ -17,7 +18,7 @@ use weft_ir::queue::{QueueCode, QueueProgram};
 use weft_lang::diagnostic::{Diagnostic, code};
 use weft_lang::hir::{self, Edge, GroupChoice, PortKind, Setting};
 use weft_lang::source::{SourceMap, Span};
-use weft_opt::lower::{LowerOptions, lower_when, lower_with_lines};
+use weft_opt::lower::{LowerOptions, lower_group, lower_headers, lower_when, lower_with_lines};
 
 /// Chains on ports, lowered: the index of the chain, its program and that of its condition.
 pub(crate) struct Lowered {
@@ -38,9 +39,12 @@ pub(crate) fn check(network: &hir::Network, sources: &SourceMap) -> Vec<Diagnost
     let options = LowerOptions { workers: 1 };
     let conditions =
         (0..network.chains.len()).map(|chain| lower_when(network, chain, &options, Some(sources)));
-    let conditions = conditions.flatten().filter_map(Result::err).flatten();
+    let groups = (0..network.groups.len()).map(|group| lower_group(network, group, &options, Some(sources)));
+    let headers = (0..network.links.len()).map(|link| lower_headers(network, link, &options));
+    let headers = headers.flatten().filter_map(Result::err).flatten();
+    let refused = conditions.chain(groups).flatten().filter_map(Result::err).flatten().chain(headers);
     let queues = network.ports.iter().filter_map(|port| queues_of(port).err());
-    queues.map(|why| *why).chain(conditions).collect()
+    queues.map(|why| *why).chain(refused).collect()
 }
 
 /// The ports of a network, as a node opens them.
@@ -162,8 +166,11 @@ pub(crate) fn plan(
         let built = PacketChain::build(version, on, state, backend);
         chains.push(Arc::new(built.map_err(|error| vec![refused(network, chain, &error)])?));
     }
-    let groups = network.groups.iter().map(|group| group_of(network, group)).collect();
-    let links = links(network, backend)?;
+    let mut groups = Vec::new();
+    for at in 0..network.groups.len() {
+        groups.push(group_of(network, at, version, state, backend)?);
+    }
+    let links = links(network, version, state, backend)?;
     let ports = network.ports.iter().map(|port| port.name.clone()).collect();
     Ok(PacketPlan { version, ports, groups, chains, links })
 }
@@ -175,34 +182,58 @@ fn outlet_of(to: hir::Outlet) -> Outlet {
     }
 }
 
-fn group_of(network: &hir::Network, group: &hir::Group) -> GroupPlan {
+fn group_of(
+    network: &hir::Network,
+    at: usize,
+    version: u64,
+    state: &mut Staged,
+    backend: &dyn Backend,
+) -> Result<GroupPlan, Vec<Diagnostic>> {
+    let group = &network.groups[at];
     let choice = match group.choice {
         GroupChoice::All => Choice::All,
         GroupChoice::Flow => Choice::Flow,
+        GroupChoice::Key => Choice::Key,
         GroupChoice::First => Choice::First,
+    };
+    let key = match (&group.key, lower_group(network, at, &LowerOptions { workers: 1 }, None)) {
+        (Some(key), Some(program)) => {
+            let program = program?;
+            state.give_natives(&program.name, natives::of(network, &program, group.span)?);
+            let built = GroupKey::build(version, &key.text, program, state, backend);
+            Some(Arc::new(built.map_err(|error| vec![refused_group(group, &error)])?))
+        }
+        _ => None,
     };
     let member = |&(port, weight): &(usize, u16)| Member { port: port as u16, weight };
     let is_tun = |(port, _): &(usize, u16)| network.ports[*port].kind == PortKind::Tun;
     let (name, is_ip) = (group.name.clone(), group.members.iter().any(is_tun));
-    GroupPlan { name, choice, members: group.members.iter().map(member).collect(), is_ip }
+    Ok(GroupPlan { name, choice, key, members: group.members.iter().map(member).collect(), is_ip })
 }
 
-/// The links on clusters, compiled. `shared` is what the link with this name has in common with its earlier versions.
+/// The links of calls, compiled. `shared` is what a link has in common with its earlier versions.
 pub(crate) fn call_links(
     network: &hir::Network,
     backend: &dyn Backend,
-    shared: impl Fn(&str) -> Arc<Shared>,
+    shared: impl Fn(&hir::CallLink) -> Arc<Shared>,
 ) -> Result<Vec<Arc<CallLink>>, Vec<Diagnostic>> {
     let compile = |link: &hir::CallLink| {
         let (program, code) = compiled(&link.queue, &link.name, link.span, backend)?;
         Ok(Arc::new(CallLink {
             name: link.name.clone(),
-            cluster: link.cluster,
+            of: match link.of {
+                hir::CallsOf::Listener(at) => CallsOf::Listener(at),
+                hir::CallsOf::Cluster(at) => CallsOf::Cluster(at),
+            },
             concurrency: link.concurrency,
             step_ns: link.step_ns,
-            key: link.key.clone(),
+            key: match &link.key {
+                hir::CallFlow::Host => CallFlow::Host,
+                hir::CallFlow::Session => CallFlow::Session,
+                hir::CallFlow::Header(name) => CallFlow::Header(name.clone()),
+            },
             class: link.class.clone(),
-            shared: shared(&link.name),
+            shared: shared(link),
             program,
             code,
         }))
@@ -229,8 +260,21 @@ fn compiled(
 }
 
 /// The links of a network, compiled.
-fn links(network: &hir::Network, backend: &dyn Backend) -> Result<Vec<LinkPlan>, Vec<Diagnostic>> {
-    let compile = |link: &hir::Link| {
+fn links(
+    network: &hir::Network,
+    version: u64,
+    state: &mut Staged,
+    backend: &dyn Backend,
+) -> Result<Vec<LinkPlan>, Vec<Diagnostic>> {
+    let compile = |(at, link): (usize, &hir::Link)| {
+        let headers = match lower_headers(network, at, &LowerOptions { workers: 1 }) {
+            None => None,
+            Some(lowered) => {
+                let (program, inputs) = lowered?;
+                let built = Headers::build(version, program, inputs, state, backend);
+                Some(Arc::new(built.map_err(|error| vec![refused_link(link, &error)])?))
+            }
+        };
         let (program, code) = compiled(&link.queue, &link.name, link.span, backend)?;
         let is_ip = network.ports[link.port].kind == PortKind::Tun;
         let (name, port) = (link.name.clone(), link.port as u16);
@@ -247,9 +291,175 @@ fn links(network: &hir::Network, backend: &dyn Backend) -> Result<Vec<LinkPlan>,
             path: None,
             on_failure,
             is_recorded: false,
+            headers,
             program,
             code,
         })
     };
-    network.links.iter().map(compile).collect()
+    network.links.iter().enumerate().map(compile).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::compile::check_files;
+    use crate::source::Files;
+    use std::collections::BTreeMap;
+    use weft_api::Bundle;
+    use weft_core::Time;
+    use weft_core::checksum::{fold, sum};
+    use weft_core::frame::{Pool, PoolConfig};
+    use weft_engine::packet::link::Link;
+    use weft_engine::state::StateStore;
+    use weft_ir::interp::Interp;
+    use weft_jit::Jit;
+
+    const START: Time = Time(1_000_000_000);
+
+    const NETWORK: &str = "IMPORT 'library/protocols/all.weft';
+IMPORT 'library/queues/fifo.weft';
+CREATE PROTOCOL tally (magic bit(16) = 0xbeef, tenant bit(8), PAYLOAD bytes) BIND udp WHERE dst_port = 4000;
+CREATE QUEUE by_tenant AS
+  PARTITION BY tally.tenant INDEX 256;
+  LIMIT 100 PACKETS ON OVERFLOW DROP TAIL;
+END;
+CREATE QUEUE by_vlan AS
+  PARTITION BY vlan.id INDEX 4096;
+  LIMIT 100 PACKETS ON OVERFLOW DROP TAIL;
+END;
+CREATE QUEUE by_tunnel AS
+  PARTITION BY gtpu.teid * 16 + coalesce_zero(inner.udp.dst_port, 1) INDEX 65536;
+  LIMIT 100 PACKETS ON OVERFLOW DROP TAIL;
+END;
+CREATE QUEUE by_inner_host AS
+  PARTITION BY inner.ip.src HASH 65536;
+  LIMIT 100 PACKETS ON OVERFLOW DROP TAIL;
+END;
+CREATE QUEUE tagged_first AS
+  ORDER PACKETS BY CASE WHEN present(vlan) THEN 0 ELSE 1 END;
+  LIMIT 100 PACKETS ON OVERFLOW DROP TAIL;
+END;
+CREATE PORT lan ON memory;
+CREATE PORT wan ON memory;
+CREATE PORT far ON memory;
+CREATE PORT own ON memory;
+CREATE PORT new ON memory;
+CREATE LINK a ON PORT lan QUEUE by_vlan;
+CREATE LINK b ON PORT wan QUEUE by_tunnel;
+CREATE LINK c ON PORT far QUEUE by_inner_host;
+CREATE LINK d ON PORT own QUEUE tagged_first;
+CREATE LINK e ON PORT new QUEUE by_tenant;
+";
+
+    fn network(text: &str) -> hir::Network {
+        let files = BTreeMap::from([("a.weft".to_owned(), text.to_owned())]);
+        let checked =
+            check_files("a.weft", &mut Files::in_bundle(&Bundle { root: "a.weft".to_owned(), files }));
+        let told =
+            || weft_lang::diagnostic::render_all(&checked.diagnostics, &checked.sources, Default::default());
+        checked.network.unwrap_or_else(|| panic!("{}", told()))
+    }
+
+    fn links_of(text: &str, backend: &dyn Backend) -> Vec<LinkPlan> {
+        let mut store = StateStore::new(1);
+        let mut staged = store.stage();
+        let plan = plan(&network(text), Vec::new(), 1, &mut staged, backend).expect("it is compiled");
+        store.commit(staged);
+        plan.links
+    }
+
+    fn ethernet(kind: u16, rest: &[u8]) -> Vec<u8> {
+        [&[2, 0, 0, 0, 0, 1, 2, 0, 0, 0, 0, 2], &kind.to_be_bytes()[..], rest].concat()
+    }
+
+    fn ipv4(protocol: u8, src: u8, rest: &[u8]) -> Vec<u8> {
+        let length = (20 + rest.len() as u16).to_be_bytes();
+        let mut header =
+            [0x45, 0, length[0], length[1], 0, 0, 0, 0, 64, protocol, 0, 0, 10, 0, 0, src, 10, 0, 0, 9];
+        let checksum = !fold(sum(&header));
+        header[10..12].copy_from_slice(&checksum.to_be_bytes());
+        [&header, rest].concat()
+    }
+
+    fn udp(dst_port: u16, rest: &[u8]) -> Vec<u8> {
+        let words = [1_u16, dst_port, 8 + rest.len() as u16, 0];
+        [&words.map(u16::to_be_bytes).concat()[..], rest].concat()
+    }
+
+    fn tunnel(teid: u8, inner: &[u8]) -> Vec<u8> {
+        let length = (inner.len() as u16).to_be_bytes();
+        let gtpu = [&[0x30, 0xff, length[0], length[1], 0, 0, 0, teid], inner].concat();
+        ethernet(0x0800, &ipv4(17, 1, &udp(2152, &gtpu)))
+    }
+
+    fn tagged(id: u16, rest: &[u8]) -> Vec<u8> {
+        ethernet(0x8100, &[&id.to_be_bytes(), &[8, 0], rest].concat())
+    }
+
+    /// The partitions in which frames wait, in their order.
+    fn partitions(plan: &LinkPlan, frames: &[Vec<u8>]) -> Vec<(u32, u64)> {
+        let mut pool = Pool::new(PoolConfig::default());
+        let mut link = Link::new(plan.clone(), START, 1);
+        for frame in frames {
+            let frame = pool.take_filled(frame).expect("a buffer");
+            link.handle_frame(frame, &mut pool, START);
+        }
+        link.stats().partitions.iter().map(|found| (found.index, found.packets)).collect()
+    }
+
+    /// If this fails, packets wait with others than the program says.
+    #[test]
+    fn queues_tell_packets_apart_by_fields_of_headers() {
+        let datagram = || ipv4(17, 1, &udp(5, b"x"));
+        let jit = Jit::new().expect("this machine has machine code");
+        for backend in [&Interp as &dyn Backend, &jit] {
+            let links = links_of(NETWORK, backend);
+            let frames = [tagged(7, &datagram()), tagged(9, &datagram()), ethernet(0x0800, &datagram())];
+            let more = [tagged(7, &datagram()), tagged(9, &datagram()[..9]), vec![0; 9]];
+            // What has no tag, and what is too short for any, has 0; what is behind a tag is not looked at.
+            assert_eq!(partitions(&links[0], &[&frames[..], &more].concat()), [(0, 2), (7, 2), (9, 2)]);
+
+            let inner = |src| ipv4(17, src, &udp(3, b"x"));
+            let frames = [tunnel(1, &inner(1)), tunnel(2, &inner(1)), tunnel(2, &ipv4(6, 2, &[]))];
+            let found = partitions(&links[1], &frames);
+            // What is not UDP has no port of it.
+            assert_eq!(found, [(16 + 3, 1), (32 + 1, 1), (32 + 3, 1)]);
+
+            let hosts = [tunnel(1, &inner(1)), tunnel(2, &inner(1)), tunnel(1, &inner(2))];
+            let packets: Vec<u64> =
+                partitions(&links[2], &hosts).iter().map(|(_, packets)| *packets).collect();
+            assert!(packets == [2, 1] || packets == [1, 2], "{packets:?}");
+
+            let tally = |tenant| ethernet(0x0800, &ipv4(17, 1, &udp(4_000, &[0xbe, 0xef, tenant])));
+            assert_eq!(partitions(&links[4], &[tally(8), tally(250), tally(8)]), [(8, 2), (250, 1)]);
+
+            let mut pool = Pool::new(PoolConfig::default());
+            let mut link = Link::new(links[3].clone(), START, 1);
+            for bytes in [ethernet(0x0800, &datagram()), tagged(1, &datagram())] {
+                let frame = pool.take_filled(&bytes).expect("a buffer");
+                link.handle_frame(frame, &mut pool, START);
+            }
+            let first = link.poll_frame(&mut pool, START).expect("there are two");
+            assert_eq!(pool.bytes(&first)[12..14], [0x81, 0]);
+        }
+    }
+
+    /// If this fails, packets that wait while their queue is changed are taken for packets of one flow, or without
+    /// headers.
+    #[test]
+    fn a_new_queue_sees_the_headers_of_what_waits() {
+        let links = links_of(NETWORK, &Interp);
+        let plain = NETWORK.replace("ON PORT lan QUEUE by_vlan", "ON PORT lan QUEUE fifo");
+        let before = links_of(&plain, &Interp);
+        let mut pool = Pool::new(PoolConfig::default());
+        let mut link = Link::new(before[0].clone(), START, 1);
+        for id in [3, 4, 3] {
+            let frame = pool.take_filled(&tagged(id, &ipv4(17, 1, &udp(5, b"x")))).expect("a buffer");
+            link.handle_frame(frame, &mut pool, START);
+        }
+        link.replace(links[0].clone(), &mut pool, START, 1);
+        let found: Vec<(u32, u64)> =
+            link.stats().partitions.iter().map(|found| (found.index, found.packets)).collect();
+        assert_eq!(found, [(3, 2), (4, 1)]);
+    }
 }

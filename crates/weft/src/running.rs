@@ -46,6 +46,8 @@ use weft_lang::source::SourceMap;
 
 mod alter;
 mod learned;
+pub(crate) use learned::{ROWS_WAITING_MAX, changes_of, learn_rows};
+mod record;
 pub(crate) mod rows;
 mod system;
 
@@ -65,6 +67,8 @@ struct Parts {
     /// What runs.
     program: Mutex<Bundle>,
     sink_metrics: SinkMetrics,
+    /// Links that are recorded.
+    recorded: Mutex<record::Recorded>,
     /// Rows of tables have changed.
     changed: SyncSender<()>,
     /// Rows that chains sent to tables and those did not take.
@@ -141,7 +145,7 @@ impl Running {
         let compiled = compiler.compile(network, sources, &[]).map_err(Start::Diagnostics)?;
         let seed = args.seed.unwrap_or_else(|| clock::now().0 as u64);
         let busy_poll = Interval::from_micros(i64::from(args.busy_poll));
-        let (tables, learned) = sync_channel(learned::ROWS_WAITING_MAX);
+        let (tables, learned) = sync_channel(ROWS_WAITING_MAX);
         let engine = Config { seed, ..Config::default() };
         let config = NodeConfig { workers, busy_poll, engine, tables: Some(tables) };
         sink_files::try_to_open(&compiled).map_err(Start::Fault)?;
@@ -169,6 +173,7 @@ impl Running {
         let (changed, when_changed) = sync_channel(1);
         let parts = Parts {
             sink_metrics: node.sink_metrics(),
+            recorded: Mutex::default(),
             changed,
             rows_refused: AtomicU64::new(0),
             control: Mutex::new(control),
@@ -279,6 +284,11 @@ impl Running {
         &self.parts.sink_metrics
     }
 
+    /// Rows that chains sent to tables and those did not take.
+    pub(crate) fn rows_refused(&self) -> u64 {
+        self.parts.rows_refused.load(Relaxed)
+    }
+
     /// What `weft status` shows.
     pub(crate) fn status(&self) -> Option<Status> {
         let NodeStats { stats, packets, .. } = self.stats()?;
@@ -312,7 +322,7 @@ impl Running {
             packets: packets.as_ref().map(packets_of),
             refusals: stats.refusals.iter().cloned().collect::<BTreeMap<_, _>>(),
             rows_lost: stats.rows_lost,
-            rows_refused: self.parts.rows_refused.load(Relaxed),
+            rows_refused: self.rows_refused(),
             memory_bytes: resident_bytes(),
         })
     }
@@ -382,6 +392,13 @@ pub(crate) fn refused_by(diagnostics: &[Diagnostic], sources: &SourceMap, at_fau
         version: 0,
         at_fault,
     }
+}
+
+/// That what is asked for cannot be, in words; `version` goes on.
+fn refused_in_words(text: &str, version: u64) -> Refusal {
+    let diagnostics = serde_json::Value::Array(Vec::new());
+    let text = format!("error: {text}\n");
+    Refusal::Refused(Refused { text, diagnostics, version, at_fault: AtFault::Program })
 }
 
 /// That the machine lacks what a program needs, without the version that goes on.
@@ -513,7 +530,7 @@ fn group_of(group: &GroupStats) -> Group {
         sent_bytes: of.sent_bytes,
     };
     let members = group.members.iter().map(member).collect();
-    Group { name: group.name.clone(), choice: group.choice.name().to_owned(), members }
+    Group { name: group.name.clone(), choice: group.choice.clone(), members }
 }
 
 /// Lines of a queue as the API gives them; `queue` names a level.
@@ -540,56 +557,53 @@ fn partitions_of(partitions: &[PartitionState], queue: impl Fn(u8) -> String) ->
     partitions.iter().map(partition).collect()
 }
 
-/// A link on a cluster as the API gives it.
+/// A link of calls as the API gives it.
 fn call_link_of(stats: &CallLinkStats) -> Link {
-    let counts = &stats.counts;
     let queue = |level: u8| stats.levels[usize::from(level)].clone();
-    let waited = |share: f64| stats.waited.quantile(share).0 as f64 / 1e3;
     Link {
         name: stats.name.clone(),
-        port: stats.cluster.clone(),
+        port: stats.of.clone(),
         direction: "calls".to_owned(),
         queue: stats.queue.clone(),
         rate: stats.rate.map(|rate| rate.round() as u64),
         concurrency: stats.concurrency,
         in_flight: stats.in_flight,
-        left: counts.taken,
-        arrived: counts.arrived,
-        sent: counts.sent,
-        queued: counts.queued,
-        queued_bytes: counts.queued_bytes,
-        marked: counts.marked,
-        dropped: link_drops(counts).map(|(reason, n)| (reason.to_owned(), n)).collect(),
+        left: stats.counts.taken,
         swap_overflow: stats.swap_overflow,
-        waited_us: [0.5, 0.9, 0.99].map(waited),
+        waited_us: [0.5, 0.9, 0.99].map(|share| stats.waited.quantile(share).0 as f64 / 1e3),
         lines: lines_of(&stats.lines, queue),
         partitions: partitions_of(&stats.partitions, queue),
+        ..counted(&stats.counts)
     }
 }
 
-/// A link as the API gives it.
+/// A link of a port as the API gives it.
 fn link_of(LinkReport { plan, stats }: &LinkReport, node: &PacketNodeStats) -> Link {
-    let counts = &stats.counts;
     let queue = |level: u8| plan.program.levels[usize::from(level)].name.clone();
+    let port = node.ports.get(usize::from(plan.port));
     Link {
         name: plan.name.clone(),
-        port: node
-            .ports
-            .get(usize::from(plan.port))
-            .map_or_else(String::new, |port| port.config.name.clone()),
+        port: port.map_or_else(String::new, |port| port.config.name.clone()),
         direction: if plan.ingress { "in" } else { "out" }.to_owned(),
         queue: plan.program.name.clone(),
         rate: plan.rate,
-        arrived: counts.arrived,
-        sent: counts.sent,
-        queued: counts.queued,
-        queued_bytes: counts.queued_bytes,
-        marked: counts.marked,
-        dropped: link_drops(counts).map(|(reason, n)| (reason.to_owned(), n)).collect(),
         swap_overflow: stats.swap_overflow,
         waited_us: stats.waited_ns.map(|ns| ns as f64 / 1e3),
         lines: lines_of(&stats.lines, queue),
         partitions: partitions_of(&stats.partitions, queue),
+        ..counted(&stats.counts)
+    }
+}
+
+/// What the queue of a link has counted, as the API gives it.
+fn counted(counts: &Counts) -> Link {
+    Link {
+        arrived: counts.arrived,
+        sent: counts.sent,
+        queued: counts.queued,
+        queued_bytes: counts.queued_bytes,
+        marked: counts.marked,
+        dropped: link_drops(counts).map(|(reason, n)| (reason.to_owned(), n)).collect(),
         ..Link::default()
     }
 }

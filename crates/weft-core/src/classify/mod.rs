@@ -63,7 +63,7 @@ mod store;
 #[cfg(test)]
 mod tests;
 mod tree;
-mod trie;
+pub(crate) mod trie;
 mod vectors;
 
 use core::fmt;
@@ -76,6 +76,7 @@ use choose::{Structure, linear, narrow, samples};
 use key::Compiled;
 use space::{AHEAD, Context, Space};
 use store::{Rank, Store, Stored, id_of};
+use trie::Trie;
 use vectors::Vectors;
 
 /// Fields that a table may match.
@@ -477,6 +478,14 @@ impl Classifier {
     pub(crate) fn vectors(&self) -> Option<&Vectors> {
         match &*self.structure {
             Structure::Vectors(vectors) if self.log.is_empty() => Some(vectors),
+            _ => None,
+        }
+    }
+
+    /// The trie, as [`Classifier::vectors`].
+    pub(crate) fn trie(&self) -> Option<&Trie> {
+        match &*self.structure {
+            Structure::Trie(trie) if self.log.is_empty() => Some(trie),
             _ => None,
         }
     }

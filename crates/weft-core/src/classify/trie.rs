@@ -28,7 +28,7 @@ const LINE: usize = 16;
 
 /// The best rule for each value of a field.
 #[derive(Clone, Debug)]
-pub(super) struct Trie {
+pub(crate) struct Trie {
     low: Place,
     high: Option<Place>,
     /// Bits of the field.
@@ -113,9 +113,12 @@ impl Number for u128 {
 // An entry with the highest bit clear is the id of a rule, or NOTHING. The next bit tells nodes from runs. A node has
 // its width less one from bit 25 and its first line below; a run has its class from bit 28 and its first quarter of a
 // line below. Classes 0 to 2 hold 2, 4 and 8 intervals; in class 3 the first word says how many.
-const NODE: u32 = 0b10 << 30;
-const RUN: u32 = 0b11 << 30;
-const LONG: u32 = 3;
+/// An entry that is a node.
+pub const NODE: u32 = 0b10 << 30;
+/// One that is a run.
+pub const RUN: u32 = 0b11 << 30;
+/// The class of runs that say how long they are.
+pub const LONG: u32 = 3;
 
 fn node_entry(line: usize, width: u8) -> u32 {
     NODE | u32::from(width - 1) << 25 | line as u32
@@ -141,6 +144,16 @@ impl Trie {
         } else {
             Self::over::<u64>(low, high, layout.fields()[field].bits, store)
         }
+    }
+
+    /// The place of the field, its bits, and the entry of the root, of a trie over one place.
+    pub(crate) fn spelled(&self) -> Option<(Place, u8, u32)> {
+        self.high.is_none().then_some((self.low, self.bits, self.root))
+    }
+
+    /// Where the lines begin, for as long as nothing is changed.
+    pub(crate) fn address(&self) -> usize {
+        self.lines.as_ptr().expose_provenance()
     }
 
     pub(super) fn depth(&self) -> usize {

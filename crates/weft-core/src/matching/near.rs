@@ -1,8 +1,8 @@
 //! How a match goes, spelled out: for compiled code that makes the key itself, and finds the row itself where the rows
-//! are vectors of bits.
+//! are vectors of bits or a trie over one field.
 //!
-//! Each part of the match has some places of the key, and [`Packing`] says what goes there. Where [`Matcher::chunks`]
-//! are given, the way on is, with offsets in bytes:
+//! Each part of the match has some places of the key, and [`Packing`] says what goes there. Where [`Matcher::way`] says
+//! that there are chunks, the way on is, with offsets in bytes:
 //!
 //! 1. For each chunk, the bits of its place number an entry of 16 bits among the classes of the chunk, which begin at
 //!    the address in [`MATCHER_CLASSES`], [`Chunk::classes`] on.
@@ -10,14 +10,28 @@
 //! 3. The first bit that all sets have numbers an entry of two words at the address in [`MATCHER_BITS`]: the row, and
 //!    the address of its first group. Behind the last bit is an entry for no row, which is all zeros.
 //!
+//! Where there is a trie, the way on begins with the entry in [`MATCHER_ROOT`] and as many bits left as the field has:
+//!
+//! 1. An entry whose upper two bits are [`TRIE_NODE`]'s is a node. It has its width less one in the five bits from 25
+//!    on, and below them the number of its first line of 64 bytes, counted from the address in [`MATCHER_LINES`]. The
+//!    next so many bits of the field from above number an entry of 32 bits of the node.
+//! 2. One whose upper two bits are [`TRIE_RUN`]'s is a run. It has a class in the two bits from 28 on, and below them
+//!    its first quarter of a line. A run of class [`TRIE_LONG`] is left to [`Matcher::find_words`]. The others have
+//!    `(2 << class) - 1` words at which intervals begin, but for the first, which ascend, and then the entries of the
+//!    intervals; what is compared is the upper 32 of the bits that are left, or all of fewer.
+//! 3. All else is the number of an entry of two words at the address in [`MATCHER_ROWS`], the row and the address of
+//!    its first group, or [`NOTHING`].
+//!
 //! All of this stays as it is until the matcher changes. Two words in it tell code that was made for a matcher whether
 //! it is good for the one that it has now: [`Matcher::packing`], whether the key that it makes is the one that
-//! [`Matcher::find_words`] takes; and [`Matcher::ways`], whether these are the chunks that it knows as well. Where
+//! [`Matcher::find_words`] takes; and [`Matcher::ways`], whether the way on is the one that it knows as well. Where
 //! neither is so, the matcher makes the key itself.
 
 use super::codec::Kind;
 use super::{Found, Matcher};
+pub use crate::classify::NOTHING;
 use crate::classify::Place;
+pub use crate::classify::trie::{LONG as TRIE_LONG, NODE as TRIE_NODE, RUN as TRIE_RUN};
 use crate::hash;
 use core::mem::offset_of;
 use std::sync::Arc;
@@ -28,6 +42,12 @@ pub const MATCHER_CLASSES: usize = offset_of!(Matcher, ways.classes_address);
 pub const MATCHER_SETS: usize = offset_of!(Matcher, ways.sets_address);
 /// Of a matcher: the address of what each bit stands for.
 pub const MATCHER_BITS: usize = offset_of!(Matcher, ways.bits_address);
+/// Of a matcher: the address of the lines of the trie.
+pub const MATCHER_LINES: usize = offset_of!(Matcher, ways.lines_address);
+/// Of a matcher: the entry of the root of the trie.
+pub const MATCHER_ROOT: usize = offset_of!(Matcher, ways.root);
+/// Of a matcher: the address of the rows, by the numbers that the trie gives.
+pub const MATCHER_ROWS: usize = offset_of!(Matcher, ways.rows_address);
 /// Of a matcher: [`Matcher::packing`].
 pub const MATCHER_PACKING: usize = offset_of!(Matcher, ways.packing);
 /// Of a matcher: [`Matcher::ways`].
@@ -37,15 +57,27 @@ pub const MATCHER_WAYS: usize = offset_of!(Matcher, ways.ways);
 pub const NO_WAYS: u64 = 0;
 
 /// What compiled code reads of a matcher.
-#[derive(Clone, Debug)]
+#[derive(Debug)]
 pub(super) struct Ways {
     packing: u64,
     ways: u64,
     classes_address: usize,
     sets_address: usize,
     bits_address: usize,
+    lines_address: usize,
+    root: u64,
+    rows_address: usize,
     /// What each bit of a vector stands for. Clones of a matcher share it, so that its address is that of all.
     bits: Arc<[Found]>,
+}
+
+impl Clone for Ways {
+    /// That of a clone of the matcher, which has rows of its own: what points to them is not spelled out.
+    fn clone(&self) -> Self {
+        let bits = Arc::clone(&self.bits);
+        let ways = if self.rows_address == 0 { self.ways } else { NO_WAYS };
+        Self { bits, ways, rows_address: 0, ..*self }
+    }
 }
 
 impl Default for Ways {
@@ -56,6 +88,9 @@ impl Default for Ways {
             classes_address: 0,
             sets_address: 0,
             bits_address: 0,
+            lines_address: 0,
+            root: 0,
+            rows_address: 0,
             bits: Arc::default(),
         }
     }
@@ -108,6 +143,24 @@ pub struct Chunks {
     pub words: usize,
 }
 
+/// How rows are found, spelled out.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Way {
+    /// By vectors of bits.
+    Chunks(Chunks),
+    /// By a trie.
+    Trie(Whole),
+}
+
+/// A field of a trie: the bits of one place of a part.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Whole {
+    /// Where.
+    pub place: Place,
+    /// How many: 1 to 64.
+    pub bits: u8,
+}
+
 /// Some bits of a key, which lie within one place of a part.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Chunk {
@@ -135,11 +188,19 @@ impl Matcher {
         self.classifier.layout().words()
     }
 
-    /// The chunks, if the rows are vectors of bits.
-    pub fn chunks(&self) -> Option<Chunks> {
-        let vectors = self.classifier.vectors()?;
-        let chunks = vectors.chunks().map(|(place, classes)| Chunk { place, classes: classes * 2 });
-        Some(Chunks { chunks: chunks.collect(), words: vectors.words() })
+    /// How rows are found, if it can be spelled out.
+    pub fn way(&self) -> Option<Way> {
+        if self.ways.ways == NO_WAYS { None } else { self.way_built() }
+    }
+
+    /// As [`Matcher::way`], by what is built.
+    fn way_built(&self) -> Option<Way> {
+        if let Some(vectors) = self.classifier.vectors() {
+            let chunks = vectors.chunks().map(|(place, classes)| Chunk { place, classes: classes * 2 });
+            return Some(Way::Chunks(Chunks { chunks: chunks.collect(), words: vectors.words() }));
+        }
+        let (place, bits, _) = self.classifier.trie()?.spelled()?;
+        Some(Way::Trie(Whole { place, bits }))
     }
 
     /// A hash of how the key is made: with the same, code that makes it for one matcher makes it for another.
@@ -148,8 +209,8 @@ impl Matcher {
         self.ways.packing
     }
 
-    /// A hash of how the key is made and what its chunks are: with the same, code that finds rows of one matcher finds
-    /// those of another. [`NO_WAYS`] without chunks, so also while there are changes that they do not know.
+    /// A hash of how the key is made and what the way on is: with the same, code that finds rows of one matcher finds
+    /// those of another. [`NO_WAYS`] without a way, so also while there are changes that it does not know.
     #[inline(always)]
     pub fn ways(&self) -> u64 {
         self.ways.ways
@@ -159,12 +220,21 @@ impl Matcher {
     pub(super) fn see_ways(&mut self) {
         let packing = self.hash_of_packing();
         let mut ways = Ways { packing, ..Ways::default() };
-        if let Some((vectors, chunks)) = self.classifier.vectors().zip(self.chunks()) {
+        if let Some(way) = self.way_built() {
+            ways.ways = way.hash(packing);
+        }
+        if let Some(vectors) = self.classifier.vectors() {
             let found = |id| self.rows.get(id as usize).copied().unwrap_or_default();
             ways.bits = vectors.ids().map(found).collect();
             ways.bits_address = ways.bits.as_ptr().expose_provenance();
             (ways.classes_address, ways.sets_address) = vectors.addresses();
-            ways.ways = chunks.hash(packing);
+        }
+        if let Some(trie) = self.classifier.trie()
+            && let Some((.., root)) = trie.spelled()
+        {
+            ways.root = root.into();
+            ways.lines_address = trie.address();
+            ways.rows_address = self.rows.as_ptr().expose_provenance();
         }
         self.ways = ways;
     }
@@ -186,13 +256,20 @@ impl Matcher {
     }
 }
 
-impl Chunks {
+impl Way {
     fn hash(&self, packing: u64) -> u64 {
-        let hash = hash::mix(packing, self.words as u64);
-        let chunks =
-            self.chunks.iter().map(|chunk| hash_of_place(chunk.place) | u64::from(chunk.classes) << 32);
+        let hash = match self {
+            Self::Chunks(Chunks { chunks, words }) => {
+                let chunks =
+                    chunks.iter().map(|chunk| hash_of_place(chunk.place) | u64::from(chunk.classes) << 32);
+                chunks.fold(hash::mix(packing, *words as u64), hash::mix)
+            }
+            Self::Trie(Whole { place, bits }) => {
+                hash::mix(hash::mix(packing, u64::from(*bits) | 1 << 32), hash_of_place(*place))
+            }
+        };
         // Never that of none.
-        chunks.fold(hash, hash::mix) | 1
+        hash | 1
     }
 }
 

@@ -4,7 +4,8 @@ use std::collections::BTreeMap;
 
 use super::eval::{self, Sight};
 use super::{
-    Checksum, Expr, Field, FieldId, FieldValue, Header, Item, Protocol, ProtocolId, Rule, Until, Width, build,
+    Checksum, Expr, Field, FieldId, FieldValue, Header, Item, Next, Protocol, ProtocolId, Rule, Until, Width,
+    build,
 };
 use crate::dice::Dice;
 
@@ -39,8 +40,12 @@ pub fn frame(protocols: &[Protocol], root: ProtocolId, dice: &mut Dice) -> Optio
 /// A random header of a protocol; what names the header behind it is left to whoever puts one there.
 pub fn header(definition: &Protocol, protocol: ProtocolId, dice: &mut Dice) -> Header {
     let mut header = Header { protocol, ..Header::default() };
+    // The first way to a protocol is that by which it is built.
+    let is_first =
+        |(at, next): &(usize, &Next)| definition.next[..*at].iter().all(|known| known.to != next.to);
+    let ways = definition.next.iter().enumerate().filter(is_first);
     let discriminators: Vec<FieldId> =
-        definition.next.iter().flat_map(|next| next.condition.required()).map(|(field, _)| field).collect();
+        ways.flat_map(|(_, next)| next.condition.required()).map(|(field, _)| field).collect();
     for (at, field) in definition.fields.iter().enumerate().filter(|(_, field)| !field.repeated) {
         let id = FieldId(at as u16);
         // What another field's CHECK or an optional part hangs on is left to its rule now and then.

@@ -17,6 +17,8 @@ pub(super) struct Edits<'a> {
     slots: &'a [Slot],
     present: u64,
     outcome: &'a Outcome,
+    /// The inputs that the program sets.
+    set: u64,
     /// Changes that were written.
     written: usize,
 }
@@ -43,7 +45,11 @@ impl<'a> Edits<'a> {
         present: u64,
         outcome: &'a Outcome,
     ) -> Self {
-        Self { stores, reshapes, slots, present, outcome, written: 0 }
+        let set = outcome.edits.iter().fold(0, |set, edit| match edit.target {
+            EditTarget::Input(id) => set | 1 << (id & 63),
+            _ => set,
+        });
+        Self { stores, reshapes, slots, present, outcome, set, written: 0 }
     }
 
     /// Makes the changes up to the `n`-th, of fields and of structure.
@@ -77,44 +83,61 @@ impl<'a> Edits<'a> {
         }
         let (checksum, bytes) = (frame.meta.offload.checksum, pool.bytes_mut(frame));
         for edit in &self.outcome.edits[self.written..n] {
-            if matches!(edit.target, EditTarget::Part(_) | EditTarget::Reshape(_)) {
-                return Ok(());
+            match edit.target {
+                EditTarget::Input(id) => self.set(id, edit.value, checksum, bytes)?,
+                EditTarget::Part(_) | EditTarget::Reshape(_) => return Ok(()),
+                EditTarget::Answer(_) | EditTarget::Reply(_) => {}
             }
             self.written += 1;
-            let EditTarget::Input(id) = edit.target else { continue };
-            let at = usize::from(id);
-            let Some(Some(store)) = self.stores.get(at) else { continue };
-            if self.present >> id & 1 == 0 {
-                continue;
-            }
-            let slot = self.slots[at];
-            let delta = match store.at {
-                StoreAt::Bits { bytes: wide, shift, bits, endian } => {
-                    let Some(value) = number(edit.value) else { continue };
-                    let field = bytes.get_mut(slot.b as usize..).and_then(|b| b.get_mut(..usize::from(wide)));
-                    field.and_then(|field| set_bits(field, slot.b, value, shift, bits, endian))
-                }
-                StoreAt::Bytes => {
-                    let Cell::Bytes(start, len) = edit.value else { continue };
-                    if u64::from(len) != slot.b {
-                        return Err(Unfit);
-                    }
-                    let field = bytes.get_mut(slot.a as usize..).and_then(|b| b.get_mut(..len as usize));
-                    let new = self.outcome.kept(start, len);
-                    field.and_then(|field| set_bytes(field, slot.a, new, !store.sums.is_empty()))
-                }
-            };
-            if let Some(delta) = delta {
-                store.sums.iter().for_each(|sum| self.follow(*sum, delta, checksum, bytes));
-            }
         }
         Ok(())
     }
 
+    /// Sets a field, if it is there.
+    #[inline(always)]
+    fn set(&self, id: u16, value: Cell, checksum: Checksum, bytes: &mut [u8]) -> Result<(), Unfit> {
+        let Some(Some(store)) = self.stores.get(usize::from(id)) else { return Ok(()) };
+        if self.present >> (id & 63) & 1 == 0 {
+            return Ok(());
+        }
+        let slot = self.slots[usize::from(id)];
+        let sums = &*store.sums;
+        match (store.at, value) {
+            (StoreAt::Bytes, Cell::Bytes(start, len)) => {
+                if u64::from(len) != slot.b {
+                    return Err(Unfit);
+                }
+                let Some(field) = part(bytes, slot.a, len as usize) else { return Ok(()) };
+                let new = self.outcome.kept(start, len);
+                let delta = (!sums.is_empty()).then(|| Delta::of_bytes(slot.a, field, new));
+                copy(field, new);
+                if let Some(delta) = delta {
+                    self.follow(sums, delta, checksum, bytes);
+                }
+            }
+            (StoreAt::Bits { bytes: wide, shift, bits, endian }, value) => {
+                let Some(value) = number(value) else { return Ok(()) };
+                let Some(field) = part(bytes, slot.b, wide.into()) else { return Ok(()) };
+                if sums.is_empty() && bits == 8 * wide && endian == Endian::Big {
+                    put_number(field, value & bits_max(bits));
+                } else if let Some(delta) = set_bits(field, slot.b, value, (shift, bits, endian)) {
+                    self.follow(sums, delta, checksum, bytes);
+                }
+            }
+            (StoreAt::Bytes, _) => {}
+        }
+        Ok(())
+    }
+
+    /// Keeps checksums right that cover what has changed.
+    #[inline(never)]
+    fn follow(&self, sums: &[Sum], delta: Delta, checksum: Checksum, bytes: &mut [u8]) {
+        sums.iter().for_each(|sum| self.add(*sum, delta, checksum, bytes));
+    }
+
     /// Keeps a checksum right. One that the program sets itself is the program's.
-    fn follow(&self, sum: Sum, delta: Delta, checksum: Checksum, bytes: &mut [u8]) {
-        let is_set = |edit: &Edit| edit.target == EditTarget::Input(sum.input);
-        let is_there = self.present >> sum.input & 1 == 1 && !self.outcome.edits.iter().any(is_set);
+    fn add(&self, sum: Sum, delta: Delta, checksum: Checksum, bytes: &mut [u8]) {
+        let is_there = (self.present & !self.set) >> (sum.input & 63) & 1 == 1;
         let at = self.slots[usize::from(sum.input)].b as usize;
         let field = bytes.get_mut(at..).and_then(|bytes| bytes.first_chunk_mut::<2>());
         let Some(field) = field.filter(|_| is_there) else { return };
@@ -143,12 +166,20 @@ impl Delta {
         Self { sum: fold(sum), is_odd: at & 1 == 1 }
     }
 
+    /// Of one byte.
+    fn of_byte(at: u64, old: u8, new: u8) -> Self {
+        // It is the upper half of a word.
+        let sum = u64::from(!old) << 8 | 0xff;
+        Self { sum: fold(sum + (u64::from(new) << 8)), is_odd: at & 1 == 1 }
+    }
+
     /// Of the number that so many bytes hold, the first of them the highest.
     fn of_number(at: u64, bytes: usize, old: u64, new: u64) -> Self {
         // A last odd byte is the upper half of a word.
         let pad = (bytes & 1) * 8;
         let mask = bits_max((8 * bytes + pad) as u8);
-        let sum = words(!(old << pad) & mask) + words(new << pad);
+        let (old, new) = (!(old << pad) & mask, new << pad);
+        let sum = if bytes <= 2 { old + new } else { words(old) + words(new) };
         Self { sum: fold(sum), is_odd: at & 1 == 1 }
     }
 
@@ -170,14 +201,26 @@ fn number(cell: Cell) -> Option<u64> {
     }
 }
 
-/// Sets bits of a number; what of the value is above them is left out.
-fn set_bits(field: &mut [u8], at: u64, value: u64, shift: u8, bits: u8, endian: Endian) -> Option<Delta> {
+/// So many bytes of a frame.
+#[inline(always)]
+fn part(bytes: &mut [u8], at: u64, len: usize) -> Option<&mut [u8]> {
+    bytes.get_mut(at as usize..)?.get_mut(..len)
+}
+
+/// Sets bits of a number; what of the value is above them is left out. The change of its bytes.
+#[inline(never)]
+fn set_bits(field: &mut [u8], at: u64, value: u64, (shift, bits, endian): (u8, u8, Endian)) -> Option<Delta> {
     let bytes = field.len();
     if !NUMBER_BYTES.contains(&bytes) {
         return None;
     }
     let mask = bits_max(bits.clamp(1, 64)).wrapping_shl(u32::from(shift));
     let value = value.wrapping_shl(u32::from(shift)) & mask;
+    if let [byte] = field {
+        let old = *byte;
+        *byte = old & !(mask as u8) | value as u8;
+        return Some(Delta::of_byte(at, old, *byte));
+    }
     let (width, little) = (8 * bytes as u32, endian == Endian::Little);
     let old = get_number(field);
     let new =
@@ -186,11 +229,20 @@ fn set_bits(field: &mut [u8], at: u64, value: u64, shift: u8, bits: u8, endian: 
     Some(Delta::of_number(at, bytes, old, new))
 }
 
-/// Sets bytes. Their change, where a checksum is to follow it.
-fn set_bytes(field: &mut [u8], at: u64, value: &[u8], is_summed: bool) -> Option<Delta> {
-    let delta = is_summed.then(|| Delta::of_bytes(at, field, value));
-    field.copy_from_slice(value);
-    delta
+/// Copies bytes; those of addresses without a loop.
+#[inline(always)]
+fn copy(field: &mut [u8], new: &[u8]) {
+    fn copy<const N: usize>(field: &mut [u8], new: &[u8]) {
+        if let (Some(field), Some(new)) = (field.first_chunk_mut::<N>(), new.first_chunk::<N>()) {
+            *field = *new;
+        }
+    }
+    match new.len() {
+        6 => copy::<6>(field, new),
+        4 => copy::<4>(field, new),
+        16 => copy::<16>(field, new),
+        _ => field.copy_from_slice(new),
+    }
 }
 
 /// The sum of the four words of a number.

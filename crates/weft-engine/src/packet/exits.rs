@@ -145,13 +145,13 @@ impl Exits {
         self.groups.iter().map(|group| group.stats(&names, &self.up)).collect()
     }
 
-    /// By what a frame with these bytes leaves, for people: the name of the group where it is all of it. None if no
+    /// By what a frame leaves, for people: the name of the group where it is all of it. None if no
     /// port is up.
-    pub(super) fn name_of(&self, to: Outlet, frame: &[u8]) -> Option<&str> {
+    pub(super) fn name_of(&mut self, to: Outlet, now: Time, frame: &Frame, pool: &Pool) -> Option<&str> {
         let port = |port: u16| &*self.ports[usize::from(port)].name;
         match to {
             Outlet::Port(to) => Some(port(to)),
-            Outlet::Group(at) => match self.groups[usize::from(at)].taker(frame) {
+            Outlet::Group(at) => match self.groups[usize::from(at)].taker(now, frame, pool) {
                 Taker::Port(to) => Some(port(to)),
                 Taker::All => Some(&self.groups[usize::from(at)].plan().name),
                 Taker::Nobody => None,
@@ -170,7 +170,7 @@ impl Exits {
 
     fn leave_by_group(&mut self, at: usize, now: Time, delay: Interval, frame: Frame, pool: &mut Pool) {
         let group = &mut self.groups[at];
-        match group.taker(pool.bytes(&frame)) {
+        match group.taker(now, &frame, pool) {
             Taker::Port(to) => {
                 group.count(to, frame.len());
                 self.leave(to, now, delay, frame, pool);
@@ -248,13 +248,15 @@ impl Exits {
     }
 
     /// A frame leaves, now or when its DELAY is over.
-    pub(super) fn leave(&mut self, to: u16, now: Time, delay: Interval, frame: Frame, pool: &mut Pool) {
+    pub(super) fn leave(&mut self, to: u16, now: Time, delay: Interval, mut frame: Frame, pool: &mut Pool) {
         if delay <= Interval::ZERO {
             self.send(to, frame);
         } else if self.n_held >= HELD_MAX {
             self.lose(Lost::HeldTooMany, frame, pool);
         } else {
             self.n_held += 1;
+            // A capture that is written says when it left.
+            frame.meta.arrived = now + delay;
             self.held.set(now + delay, (to, frame));
         }
     }

@@ -5,7 +5,8 @@
 //! that comes in front of the first waits for it, and passes behind it. Nothing is put together, and each fragment
 //! leaves as it came.
 //!
-//! Only what is outermost is followed; what a tunnel carries in fragments is not. Sources: RFC 791 section 3.2, RFC
+//! What a tunnel carries in fragments is followed likewise, where a chain asks for what is behind: the chain's own
+//! parser says where the packet lies, for tunnels are defined in programs. Sources: RFC 791 section 3.2, RFC
 //! 8200 section 4.5; RFC 1858, RFC 3128 and RFC 5722 for why fragments that overlap do not pass.
 
 use super::stats::Lost;
@@ -51,6 +52,34 @@ pub(super) struct Key {
     id: [u8; 4],
     /// Of IPv4; IPv6 does without.
     protocol: Option<u8>,
+    /// Of what a tunnel carries.
+    tunnel: Option<Tunnel>,
+}
+
+/// A tunnel, as far as it tells packets with the same addresses apart.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+struct Tunnel {
+    /// Its ends; zeros if it does not go over IP.
+    ends: [u8; 32],
+    number: u64,
+}
+
+/// What is known of a frame of a batch in which there are fragments.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Followed {
+    /// The first fragment of the packet, of a later one.
+    pub(super) first: Option<Arc<[u8]>>,
+    /// It is what a tunnel carries that was followed.
+    pub(super) is_carried: bool,
+}
+
+/// A packet that a tunnel carries in a frame.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct CarriedAt {
+    /// Where it begins.
+    packet: u32,
+    /// What tells tunnels between two ends apart: halves of a number, as a frame that was parsed is known by two words.
+    tunnel: [u32; 2],
 }
 
 /// A fragment.
@@ -94,6 +123,31 @@ struct Packet {
     is_bad: bool,
 }
 
+impl CarriedAt {
+    pub(super) fn new(packet: u32, tunnel: u64) -> Self {
+        Self { packet, tunnel: [(tunnel >> 32) as u32, tunnel as u32] }
+    }
+
+    /// The fragment that this packet of a frame is. None: it is whole.
+    #[inline]
+    pub(super) fn fragment_of(self, frame: &[u8], port: u16, is_ip: bool) -> Option<Fragment> {
+        let (outside, packet) = frame.split_at_checked(self.packet as usize)?;
+        let link = &outside[..if is_ip { 0 } else { network_at(outside)? }];
+        let mut fragment = Fragment::of_packet(packet.first()? >> 4, link, packet, port)?;
+        let carrier = &outside[link.len()..];
+        let ends = match carrier.first().map(|first| first >> 4) {
+            Some(4) => carrier.get(12..20),
+            Some(6) => carrier.get(8..40),
+            _ => None,
+        };
+        fragment.key.tunnel = Some(Tunnel {
+            ends: padded(ends.unwrap_or_default()),
+            number: u64::from(self.tunnel[0]) << 32 | u64::from(self.tunnel[1]),
+        });
+        Some(fragment)
+    }
+}
+
 impl Fragment {
     /// The fragment that a frame holds. None: a whole packet, or none of IP.
     #[inline]
@@ -109,6 +163,12 @@ impl Fragment {
             (false, Some(&ETHERTYPE_IPV6)) => 6,
             (false, _) => return None,
         };
+        Self::of_packet(version, link, packet, port)
+    }
+
+    /// The fragment that a packet of this version of IP is.
+    #[inline]
+    fn of_packet(version: u8, link: &[u8], packet: &[u8], port: u16) -> Option<Self> {
         let word = u16::from_be_bytes([*packet.get(6)?, *packet.get(7)?]);
         match version {
             4 if word & IPV4_FRAGMENT != 0 => Self::of_ipv4(link, packet, port),
@@ -174,7 +234,8 @@ impl Key {
     /// `link` is what stands in front of the packet: networks that share a link are told apart by tags.
     fn new(port: u16, link: &[u8], addresses: &[u8], id: &[u8], protocol: Option<u8>) -> Self {
         let tags = link.get(12..link.len().saturating_sub(2)).unwrap_or_default();
-        Self { port, tags: padded(tags), addresses: padded(addresses), id: padded(id), protocol }
+        let (tags, addresses, id) = (padded(tags), padded(addresses), padded(id));
+        Self { port, tags, addresses, id, protocol, tunnel: None }
     }
 }
 

@@ -6,9 +6,18 @@
 //! 1998). What that gives is written down for some thousand classes of flows, so a frame costs one look.
 
 use super::link::describe;
+use super::reader::{Reader, Scratch};
+use crate::plan::ChainError;
+use crate::state::Staged;
+use std::sync::Arc;
+use weft_core::Time;
+use weft_core::abi::Verdict;
+use weft_core::frame::{Frame, Pool};
 use weft_core::hash::{hash_bytes, mix};
 #[cfg(doc)]
 use weft_core::limits::{GROUP_MEMBERS_MAX, GROUP_WEIGHTS_MAX};
+use weft_ir::backend::Backend;
+use weft_ir::program::ChainProgram;
 
 /// Classes of flows that a group tells apart: shares are kept within some hundredths.
 const SLOTS: usize = 1 << SLOT_BITS;
@@ -17,16 +26,26 @@ const SLOT_BITS: u32 = 11;
 const NOBODY: u16 = u16::MAX;
 
 /// A group as a plan has it.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug)]
 pub struct GroupPlan {
     /// Its name, which no port has.
     pub name: String,
     /// Which of its ports takes a frame.
     pub choice: Choice,
+    /// What frames are told apart by, for [`Choice::Key`].
+    pub key: Option<Arc<GroupKey>>,
     /// 1 to [`GROUP_MEMBERS_MAX`].
     pub members: Vec<Member>,
     /// Frames of its ports begin with the IP header.
     pub is_ip: bool,
+}
+
+/// What a group tells frames apart by: a program that marks a frame with a number.
+#[derive(Debug)]
+pub struct GroupKey {
+    /// As a program writes it.
+    text: String,
+    reader: Reader,
 }
 
 /// A port of a group.
@@ -45,6 +64,8 @@ pub enum Choice {
     All,
     /// The same one for all frames of a flow, by weight.
     Flow,
+    /// The same one for all frames with the same key, by weight; of a frame that has none, by flow.
+    Key,
     /// The first.
     First,
 }
@@ -54,8 +75,8 @@ pub enum Choice {
 pub struct GroupStats {
     /// Its name.
     pub name: String,
-    /// Which of its ports takes a frame.
-    pub choice: Choice,
+    /// Which of its ports takes a frame, as a program writes it.
+    pub choice: String,
     /// Its ports, in the order of the program.
     pub members: Vec<MemberStats>,
 }
@@ -83,6 +104,8 @@ pub(super) struct Group {
     slots: Vec<u16>,
     /// Frames and bytes, by member.
     sent: Vec<(u64, u64)>,
+    /// For the key, if there is one.
+    scratch: Scratch,
 }
 
 /// What takes a frame.
@@ -95,14 +118,37 @@ pub(super) enum Taker {
     Nobody,
 }
 
-impl Choice {
-    /// As a program writes it.
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::All => "all",
-            Self::Flow => "select by flow()",
-            Self::First => "failover",
+impl GroupPlan {
+    /// Which of its ports takes a frame, as a program writes it.
+    fn choice(&self) -> String {
+        match (self.choice, &self.key) {
+            (Choice::All, _) => "all".to_owned(),
+            (Choice::First, _) => "failover".to_owned(),
+            (Choice::Key, Some(key)) => format!("select by {}", key.text),
+            (Choice::Flow | Choice::Key, _) => "select by flow()".to_owned(),
         }
+    }
+}
+
+impl GroupKey {
+    /// Binds and compiles a program that looks at nothing but a frame; `text` is what it was made of.
+    ///
+    /// # Errors
+    /// See [`ChainError`]. The update is to be given up then.
+    pub fn build(
+        version: u64,
+        text: &str,
+        program: ChainProgram,
+        state: &mut Staged,
+        backend: &dyn Backend,
+    ) -> Result<Self, ChainError> {
+        Ok(Self { text: text.to_owned(), reader: Reader::build(version, program, state, backend)? })
+    }
+
+    /// The key of a frame. None: it has none, or is malformed.
+    fn of(&self, scratch: &mut Scratch, now: Time, frame: &Frame, pool: &Pool) -> Option<u64> {
+        let left = self.reader.run(scratch, now, frame, pool)?;
+        left.mark.filter(|key| *key != 0 && left.verdict == Verdict::Forward)
     }
 }
 
@@ -115,7 +161,8 @@ impl Group {
             known.map_or((0, 0), |known| (known.sent, known.sent_bytes))
         };
         let sent = plan.members.iter().map(counted).collect();
-        let mut group = Self { plan: plan.clone(), slots: Vec::new(), sent };
+        let scratch = plan.key.as_ref().map(|key| key.reader.scratch()).unwrap_or_default();
+        let mut group = Self { plan: plan.clone(), slots: Vec::new(), sent, scratch };
         group.choose(names, up);
         group
     }
@@ -127,7 +174,7 @@ impl Group {
         self.slots = match (self.plan.choice, live.first()) {
             (_, None) => vec![NOBODY],
             (Choice::All | Choice::First, Some(first)) => vec![first.port],
-            (Choice::Flow, Some(_)) => {
+            (Choice::Flow | Choice::Key, Some(_)) => {
                 let seeds: Vec<(u64, Member)> = live
                     .iter()
                     .map(|member| (hash_bytes(names[usize::from(member.port)].as_bytes()), *member))
@@ -141,12 +188,14 @@ impl Group {
         &self.plan
     }
 
-    /// Who takes a frame with these bytes.
+    /// Who takes a frame.
     #[inline]
-    pub(super) fn taker(&self, frame: &[u8]) -> Taker {
-        let slot = match self.slots.len() {
-            1 => 0,
-            _ => (describe(frame, self.plan.is_ip).flow >> (u32::BITS - SLOT_BITS)) as usize,
+    pub(super) fn taker(&mut self, now: Time, frame: &Frame, pool: &Pool) -> Taker {
+        let key = self.plan.key.as_ref().filter(|_| self.slots.len() > 1);
+        let slot = match key.and_then(|key| key.of(&mut self.scratch, now, frame, pool)) {
+            Some(key) => (key >> (u64::BITS - SLOT_BITS)) as usize,
+            None if self.slots.len() == 1 => 0,
+            None => (describe(pool.bytes(frame), self.plan.is_ip).flow >> (u32::BITS - SLOT_BITS)) as usize,
         };
         match (self.slots[slot], self.plan.choice) {
             (NOBODY, _) => Taker::Nobody,
@@ -179,7 +228,7 @@ impl Group {
             sent_bytes: *sent_bytes,
         };
         let members = self.plan.members.iter().zip(&self.sent).map(member).collect();
-        GroupStats { name: self.plan.name.clone(), choice: self.plan.choice, members }
+        GroupStats { name: self.plan.name.clone(), choice: self.plan.choice(), members }
     }
 }
 
@@ -212,7 +261,7 @@ mod tests {
     fn group(weights: &[u16], up: &[bool]) -> Group {
         let member = |(port, weight): (u16, &u16)| Member { port, weight: *weight };
         let members = (0..).zip(weights).map(member).collect();
-        let plan = GroupPlan { name: "g".into(), choice: Choice::Flow, members, is_ip: false };
+        let plan = GroupPlan { name: "g".into(), choice: Choice::Flow, key: None, members, is_ip: false };
         let names: Vec<String> = (0..weights.len()).map(|port| format!("p{port}")).collect();
         Group::new(&plan, &names, None, up)
     }

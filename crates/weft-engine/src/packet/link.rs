@@ -5,9 +5,11 @@
 //! may leave come out by [`Link::poll_frame`], and [`Link::poll_timeout`] says when to ask again. A link with a
 //! [`Path`] stands for another: what leaves its queue is then on the way for a while, or lost.
 
+use super::headers::Headers;
 use super::path::{OPPORTUNITY_BYTES, Path, Wire};
+use super::reader::Scratch;
 use crate::queue::{Counts, LineCount, Packet, PartitionState, Queue};
-use crate::recording::{Asked, Recorder};
+use crate::recording::{Asked, Limits, Progress, Recorder};
 use core::fmt;
 use std::sync::Arc;
 use weft_core::Time;
@@ -17,7 +19,7 @@ use weft_core::hash::{hash_bytes, hash_word, mix};
 use weft_ir::queue::{Field, QueueCode, QueueProgram};
 
 /// A link that was held up sends so much faster than its rate afterwards, until it has made up for this time at most.
-pub const CATCH_UP_NS: u64 = 2_000_000;
+pub const CATCH_UP_NS: u64 = 10_000_000;
 
 /// Below this rate, in bits a second, packets that the kernel has not cut yet are cut before they wait: on a slow link
 /// the whole of one would be in the way of all others.
@@ -55,8 +57,10 @@ pub struct LinkPlan {
     pub path: Option<Path>,
     /// What is done while the port has no device; None: there is no going on.
     pub on_failure: Option<OnFailure>,
-    /// What its queue is asked is noted, for [`Link::recording`].
+    /// What its queue is asked is noted, for [`Link::take_recording`].
     pub is_recorded: bool,
+    /// What the queue asks of headers, if it does.
+    pub headers: Option<Arc<Headers>>,
     /// How frames wait.
     pub program: Arc<QueueProgram>,
     /// The code of that.
@@ -90,6 +94,8 @@ pub struct Link {
     /// Since the queue was found empty, no frame has come.
     asked_in_vain: bool,
     recorder: Option<Recorder>,
+    /// For reading headers, if its queue asks for any.
+    scratch: Scratch,
     waits: Waits,
     /// What earlier queues of this link counted.
     before: Counts,
@@ -126,13 +132,15 @@ impl Link {
         let waits = Waits::default();
         let before = Counts::default();
         let recorder = plan.is_recorded.then(|| {
-            let mut recorder = Recorder::new(nanos(now), seed);
+            let mut recorder = Recorder::new(nanos(now), seed, Limits::NONE);
             recorder.note(nanos(now), &Asked::Rate(rate_at_first(&plan)));
             recorder
         });
         let wire = plan.path.clone().map(|path| Wire::new(path, nanos(now), seed));
+        let scratch = plan.headers.as_ref().map(|headers| headers.scratch()).unwrap_or_default();
         Self {
             plan,
+            scratch,
             queue,
             frames,
             free,
@@ -174,8 +182,7 @@ impl Link {
     }
 
     fn enqueue(&mut self, frame: Frame, pool: &mut Pool, now: Time) {
-        let mut packet = describe(pool.bytes(&frame), self.plan.is_ip);
-        packet.class = frame.meta.mark as u32;
+        let mut packet = seen(&frame, &self.plan, &mut self.scratch, pool, now);
         let handle = match self.free.pop() {
             Some(handle) => handle,
             None => {
@@ -285,7 +292,8 @@ impl Link {
     /// whose program is the same goes on as it is.
     pub fn replace(&mut self, plan: LinkPlan, pool: &mut Pool, now: Time, seed: u64) {
         if *plan.program != *self.plan.program {
-            let packets = self.queue.take_all();
+            let mut packets = self.queue.take_all();
+            self.describe_again(&mut packets, &plan, pool, now);
             let counts = self.queue.counts();
             self.asked_in_vain = false;
             if let Some(recorder) = &mut self.recorder {
@@ -300,6 +308,9 @@ impl Link {
             self.swap_overflow += self.queue.counts().dropped();
             self.drop_dropped(pool);
         }
+        if plan.headers.is_some() {
+            self.scratch = plan.headers.as_ref().map(|headers| headers.scratch()).unwrap_or_default();
+        }
         self.queue.set_rate(rate_at_first(&plan));
         self.note(nanos(now), &Asked::Rate(rate_at_first(&plan)));
         match (&mut self.wire, &plan.path) {
@@ -310,6 +321,23 @@ impl Link {
         self.plan = plan;
     }
 
+    /// Another program asks for what this one did not: that is read from the frames. What this one may have changed
+    /// stays as it is.
+    fn describe_again(&mut self, packets: &mut [(Packet, u64)], plan: &LinkPlan, pool: &Pool, now: Time) {
+        let mut scratch = plan.headers.as_ref().map(|headers| headers.scratch()).unwrap_or_default();
+        for (packet, _) in packets {
+            let Some(frame) = &self.frames[packet.handle as usize] else { continue };
+            let mut fresh = seen(frame, plan, &mut scratch, pool, now);
+            for (field, _) in
+                Field::ALL.into_iter().filter(|(field, _)| self.plan.program.fields.contains(field))
+            {
+                fresh.copy(field, packet);
+            }
+            (fresh.handle, fresh.len, fresh.ecn) = (packet.handle, packet.len, packet.ecn);
+            *packet = fresh;
+        }
+    }
+
     /// All that is on the way and all that waits, in the order in which it came: the link goes.
     pub fn take_all(&mut self) -> Vec<Frame> {
         let packets = self.queue.take_all();
@@ -318,9 +346,23 @@ impl Link {
         frames
     }
 
-    /// What its queue was asked since it began, if that is noted.
-    pub fn recording(&self) -> Option<&Recorder> {
-        self.recorder.as_ref()
+    /// Notes from now on what its queue is asked. False: it does already.
+    pub fn record(&mut self, limits: Limits, now: Time) -> bool {
+        if self.recorder.is_some() {
+            return false;
+        }
+        self.recorder = Some(Recorder::resuming(nanos(now), &self.queue.snapshot(), limits));
+        true
+    }
+
+    /// How far that is.
+    pub fn recording(&self, now: Time) -> Option<Progress> {
+        self.recorder.as_ref().map(|recorder| recorder.progress(nanos(now)))
+    }
+
+    /// What was noted; nothing is from now on.
+    pub fn take_recording(&mut self) -> Option<Recorder> {
+        self.recorder.take()
     }
 
     fn note(&mut self, now_ns: u64, asked: &Asked) {
@@ -425,6 +467,16 @@ impl Waits {
         }
         0
     }
+}
+
+/// What the queue of a link sees of a frame.
+fn seen(frame: &Frame, plan: &LinkPlan, scratch: &mut Scratch, pool: &Pool, now: Time) -> Packet {
+    let mut packet = describe(pool.bytes(frame), plan.is_ip);
+    packet.class = frame.meta.mark as u32;
+    if let Some(headers) = &plan.headers {
+        packet.headers = headers.of(scratch, now, frame, pool);
+    }
+    packet
 }
 
 /// What a queue knows of a frame: its length, and of IPv4 and IPv6 the flow and the codepoints. A later fragment has

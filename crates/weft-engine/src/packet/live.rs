@@ -1,5 +1,6 @@
 //! Chains as a worker runs them, and the first phase of a batch: which chain a frame takes, and its slots.
 
+use super::fragments::{CarriedAt, Followed};
 use super::packet_id;
 use super::plan::PacketChain;
 use super::stats::{End, How, PacketChainStats};
@@ -14,7 +15,7 @@ use weft_core::limits::INPUTS_MAX;
 use weft_core::types::Repr;
 use weft_ir::backend::{Backend, Program, Unsupported};
 use weft_ir::ir::{InputId, Op};
-use weft_ir::program::{ChainProgram, Check, Event, Meta, Place, Store};
+use weft_ir::program::{Carried, ChainProgram, Check, Event, Meta, Place, Store};
 
 /// The code of a chain or of a condition, and what it is given.
 #[derive(Debug)]
@@ -32,9 +33,11 @@ pub(super) struct Code {
     pub(super) stages: Vec<Stage>,
     /// It asks for `rand()`.
     pub(super) draws: bool,
-    /// Inputs that a later fragment has from the first of its packet, and those of them that are bytes.
-    pub(super) inherited: u64,
-    inherited_bytes: u64,
+    /// Inputs that a later fragment has from the first of its packet, and how those are known that tunnels carry.
+    inherited: u64,
+    carried: Option<Carried>,
+    /// Inputs that are bytes.
+    bytes: u64,
     version: u64,
 }
 
@@ -82,15 +85,16 @@ pub(super) struct Arrived<'a> {
     /// The name of their port.
     pub(super) port: &'a [u8],
     pub(super) pool: &'a Pool,
-    /// For each frame that is a later fragment, the first of its packet; nothing at all where there are none.
-    pub(super) firsts: &'a [Option<Arc<[u8]>>],
+    /// What is known of each frame; nothing at all where there are no fragments.
+    pub(super) followed: &'a [Followed],
 }
 
 impl Arrived<'_> {
-    /// The first fragment of the packet that a frame is a later one of.
+    /// The first fragment of the packet that a frame is a later one of, and whether a tunnel carries that.
     #[inline]
-    fn first_of(&self, nth: usize) -> Option<&[u8]> {
-        self.firsts.get(nth)?.as_deref()
+    fn first_of(&self, nth: usize) -> Option<(&[u8], bool)> {
+        let followed = self.followed.get(nth)?;
+        Some((followed.first.as_deref()?, followed.is_carried))
     }
 }
 
@@ -103,7 +107,12 @@ pub(super) enum Found {
     Chain { at: u16, present: u64 },
     /// Nowhere: it breaks a rule of the chain `at`, or of its condition.
     Malformed { at: u16, in_condition: bool, check: u32 },
+    /// Nowhere yet: a tunnel carries a fragment in it, which is to be followed first.
+    Fragment(CarriedAt),
 }
+
+/// Two words: one is written for each frame.
+const _: () = assert!(size_of::<Found>() == 16);
 
 impl Code {
     pub(super) fn compile(
@@ -134,12 +143,14 @@ impl Code {
         });
         let mut stores = program.frames.as_ref().map_or(Vec::new(), |frames| frames.stores.clone());
         stores.resize(inputs.len(), None);
-        let inherited = program.frames.as_ref().map_or(0, |frames| frames.inherited);
+        let frames = program.frames.as_ref();
+        let (inherited, carried) = frames.map_or((0, None), |frames| (frames.inherited, frames.carried));
         let are_bytes = inputs.iter().enumerate().filter(|(_, input)| input.ty.repr() == Repr::Bytes);
         let bytes = are_bytes.fold(0, |all, (at, _)| all | 1_u64 << at);
         Ok(Self {
             inherited,
-            inherited_bytes: inherited & bytes,
+            carried,
+            bytes,
             parse: parser.transpose()?,
             inputs: inputs.len(),
             metas: metas.collect(),
@@ -167,16 +178,32 @@ impl Code {
             cx.given[at] = slot;
             cx.present |= 1 << at;
         }
-        match batch.first_of(nth) {
-            Some(first) if self.inherited != 0 => self.inherit(cx, first),
-            _ => Ok(cx.present),
+        let Some((first, is_carried)) = batch.first_of(nth) else { return Ok(cx.present) };
+        let inherited = match self.carried {
+            // What an element took out of its tunnel is carried no more.
+            Some(carried) if is_carried && cx.present >> carried.packet & 1 == 1 => carried.inherited,
+            _ if is_carried => 0,
+            _ => self.inherited,
+        };
+        if inherited == 0 { Ok(cx.present) } else { self.inherit(cx, first, inherited) }
+    }
+
+    /// The fragment that a tunnel carries in a frame that has been parsed, if that is to be followed.
+    fn carried_in(&self, cx: &Cx<'_>, present: u64, batch: &Arrived<'_>, nth: usize) -> Option<CarriedAt> {
+        let Carried { packet, tunnel, .. } = self.carried?;
+        let given = |at: u16| (present >> at & 1 == 1).then(|| cx.given[usize::from(at)]);
+        let packet = given(packet)?.b;
+        if batch.followed.get(nth).is_some_and(|followed| followed.is_carried) {
+            return None;
         }
+        let at = CarriedAt::new(packet as u32, tunnel.and_then(given).map_or(0, |tunnel| tunnel.a));
+        at.fragment_of(batch.pool.bytes(&batch.frames[nth]), 0, true).map(|_| at)
     }
 
     /// Gives a later fragment what the first of its packet has. Numbers lie at no place in the frame, and runs of bytes
     /// are empty, so that nothing is written.
     #[cold]
-    fn inherit(&self, cx: &mut Cx<'_>, first: &[u8]) -> Result<u64, u32> {
+    fn inherit(&self, cx: &mut Cx<'_>, first: &[u8], inherited: u64) -> Result<u64, u32> {
         let Some(parse) = &self.parse else { return Ok(cx.present) };
         let mut slots = [Slot::default(); INPUTS_MAX];
         let present = {
@@ -192,9 +219,9 @@ impl Code {
             cx.out.verdict = Verdict::Forward;
             return Err(cx.out.line);
         }
-        let new = present & self.inherited & !cx.present;
+        let new = present & inherited & !cx.present;
         for at in (0..self.inputs).filter(|at| new >> at & 1 == 1) {
-            cx.given[at] = match self.inherited_bytes >> at & 1 {
+            cx.given[at] = match self.bytes >> at & 1 {
                 1 => Slot::default(),
                 _ => Slot { a: slots[at].a, b: NOWHERE },
             };
@@ -292,6 +319,7 @@ impl Live {
             regions: [batch.port; REGIONS],
             ..Cx::new(batch.now, &self.state, &mut *call, &mut *out, &mut self.counters)
         };
+        let carries = chain.code.carried.is_some();
         for (nth, ((frame, slots), found)) in batch.frames.iter().zip(slots).zip(found).enumerate() {
             if !matches!(found, Found::Nothing) {
                 continue;
@@ -308,8 +336,12 @@ impl Live {
                     ..cx
                 };
                 match condition.code.meets(cx, batch, nth) {
-                    Err(check) => {
+                    Err(Unmet::Malformed(check)) => {
                         *found = Found::Malformed { at, in_condition: true, check };
+                        continue;
+                    }
+                    Err(Unmet::Fragment(carried)) => {
+                        *found = Found::Fragment(carried);
                         continue;
                     }
                     Ok(false) => continue,
@@ -318,7 +350,11 @@ impl Live {
             }
             cx.given = slots;
             *found = match chain.code.parse(&mut cx, batch, nth) {
-                Ok(present) => Found::Chain { at, present },
+                Ok(present) if !carries => Found::Chain { at, present },
+                Ok(present) => match chain.code.carried_in(&cx, present, batch, nth) {
+                    None => Found::Chain { at, present },
+                    Some(carried) => Found::Fragment(carried),
+                },
                 Err(check) => Found::Malformed { at, in_condition: false, check },
             };
         }
@@ -388,6 +424,14 @@ fn stages(program: &ChainProgram, state: &State, backend: &dyn Backend) -> Resul
     Ok(stages)
 }
 
+/// Why a condition cannot be asked.
+enum Unmet {
+    /// The frame breaks this check.
+    Malformed(u32),
+    /// A fragment that a tunnel carries is to be followed first.
+    Fragment(CarriedAt),
+}
+
 /// Where in a frame a number lies that the frame does not have.
 const NOWHERE: u64 = u64::MAX;
 
@@ -395,9 +439,12 @@ const NOWHERE: u64 = u64::MAX;
 static NO_CHECK: Check = Check { protocol: String::new(), what: String::new(), line: 0 };
 
 impl Code {
-    /// Whether a frame meets this condition. `Err` has the check that it breaks.
-    fn meets(&self, mut cx: Cx<'_>, batch: &Arrived<'_>, nth: usize) -> Result<bool, u32> {
-        let present = self.parse(&mut cx, batch, nth)?;
+    /// Whether a frame meets this condition.
+    fn meets(&self, mut cx: Cx<'_>, batch: &Arrived<'_>, nth: usize) -> Result<bool, Unmet> {
+        let present = self.parse(&mut cx, batch, nth).map_err(Unmet::Malformed)?;
+        if let Some(carried) = self.carried_in(&cx, present, batch, nth) {
+            return Err(Unmet::Fragment(carried));
+        }
         let Some(request) = &self.request else { return Ok(true) };
         let mut cx = Cx { slots: cx.given, given: &mut [], present, ..cx };
         request.run(&mut cx, usize::MAX);

@@ -19,10 +19,12 @@ mod edit;
 mod exits;
 mod fragments;
 pub mod group;
+pub mod headers;
 pub mod link;
 mod live;
 pub mod path;
 pub mod plan;
+mod reader;
 mod reshape;
 mod stages;
 pub mod stats;
@@ -36,7 +38,7 @@ use crate::timers::Timers;
 use core::fmt;
 use edit::Edits;
 use exits::{Exits, Target};
-use fragments::{Fragment, Fragments};
+use fragments::{CarriedAt, Followed, Fragment, Fragments};
 use live::{Arrived, Found, Live};
 use plan::{Outlet, PacketPlan};
 use stats::{How, Lost, PacketStats};
@@ -115,8 +117,8 @@ pub struct PacketEngine {
     /// For each port, whether its fragments are followed, and then whether its frames begin with an IP packet.
     follows: Vec<Option<bool>>,
     fragments: Fragments,
-    /// For each frame of the batch that is a later fragment, the first of its packet; empty if there are no fragments.
-    firsts: Vec<Option<Arc<[u8]>>>,
+    /// What is known of each frame of the batch; empty if there are no fragments.
+    followed: Vec<Followed>,
     /// Which frame of the batch is the first of those that are parsed at once.
     chunk_at: usize,
     exits: Exits,
@@ -219,7 +221,7 @@ impl PacketEngine {
             ways: Vec::new(),
             follows: Vec::new(),
             fragments: Fragments::default(),
-            firsts: Vec::new(),
+            followed: Vec::new(),
             chunk_at: 0,
             exits: Exits::new(now),
             slots: Vec::new(),
@@ -309,30 +311,50 @@ impl PacketEngine {
         if let Some(is_ip) = self.follows[usize::from(port)] {
             self.follow(now, (port, is_ip), frames, pool, &mut watch);
         }
-        let step = self.ways[usize::from(port)].1;
+        self.pass(now, port, frames, pool, &mut watch);
+        self.followed.clear();
+    }
+
+    /// Frames of which it is known which are fragments pass their chains.
+    fn pass(
+        &mut self,
+        now: Time,
+        port: u16,
+        frames: &mut Vec<Frame>,
+        pool: &mut Pool,
+        watch: Watcher<'_, '_>,
+    ) {
+        let mut step = self.ways[usize::from(port)].1;
         self.chunk_at = 0;
         let mut coming = frames.drain(..);
         while !coming.as_slice().is_empty() {
-            let n = coming.as_slice().len().min(step);
+            let mut n = coming.as_slice().len().min(step);
             self.parse(now, port, &coming.as_slice()[..n], pool);
             self.look_ahead(port, &coming.as_slice()[..n], pool);
             let mut nth = 0;
             while nth < n {
                 let Found::Chain { at, .. } = self.found[nth] else {
                     let frame = coming.next().expect("the batch has it");
-                    self.refuse(self.found[nth], frame, pool, &mut watch);
+                    let found = self.found[nth];
                     nth += 1;
+                    if let Found::Fragment(carried) = found {
+                        self.follow_carried(now, port, carried, frame, pool, watch);
+                        // What was known of those behind it is not any more. Others may be fragments, too: one by one.
+                        (n, step) = (nth, 1);
+                    } else {
+                        self.refuse(found, frame, pool, watch);
+                    }
                     continue;
                 };
                 let first = Pass { port, nth, at: usize::from(at) };
                 let stopped = self.run(now, first, &coming.as_slice()[..n - nth], pool, watch.is_some());
                 let passed = self.passed.len();
-                match &watch {
+                match watch {
                     None => self.leave(&mut coming, pool),
                     Some(_) => {
                         let to = self.live[first.at].chain.to;
                         let frames = coming.by_ref().take(passed);
-                        frames.for_each(|frame| self.forward(to, Interval::ZERO, frame, pool, &mut watch));
+                        frames.for_each(|frame| self.forward(to, Interval::ZERO, frame, pool, watch));
                     }
                 }
                 nth += passed;
@@ -340,15 +362,14 @@ impl PacketEngine {
                     let frame = coming.next().expect("the batch has it");
                     let pass = Pass { nth, ..first };
                     match self.live[pass.at].chain.code.stages.is_empty() {
-                        true => self.settle(pass, frame, pool, &mut watch),
-                        false => self.pass_stages(now, pass, frame, pool, &mut watch),
+                        true => self.settle(pass, frame, pool, watch),
+                        false => self.pass_stages(now, pass, frame, pool, watch),
                     }
                     nth += 1;
                 }
             }
             self.chunk_at += n;
         }
-        self.firsts.clear();
     }
 
     /// The next port by which frames leave, in the order of the plan, and these frames, in theirs. `frames` is empty
@@ -476,12 +497,37 @@ impl PacketEngine {
             }
             for (frame, first) in coming {
                 frames.push(frame);
-                self.firsts.push(first);
+                self.followed.push(Followed { first, is_carried: false });
             }
         }
         if !self.fragments.is_empty() {
             self.lose_fragments(pool, watch);
         }
+    }
+
+    /// A tunnel carries a fragment in a frame: it waits, or passes at once with what now may.
+    #[cold]
+    fn follow_carried(
+        &mut self,
+        now: Time,
+        port: u16,
+        carried: CarriedAt,
+        frame: Frame,
+        pool: &mut Pool,
+        watch: Watcher<'_, '_>,
+    ) {
+        let is_ip = self.follows[usize::from(port)].unwrap_or_default();
+        let Some(fragment) = carried.fragment_of(pool.bytes(&frame), port, is_ip) else {
+            unreachable!("it was found to carry one")
+        };
+        let mut coming = Vec::new();
+        self.fragments.take(now, fragment, frame, pool, &mut coming);
+        self.lose_fragments(pool, watch);
+        let known = |(frame, first)| (frame, Followed { first, is_carried: true });
+        let (mut frames, followed): (Vec<_>, Vec<_>) = coming.into_iter().map(known).unzip();
+        let (others, at) = (core::mem::replace(&mut self.followed, followed), self.chunk_at);
+        self.pass(now, port, &mut frames, pool, watch);
+        (self.followed, self.chunk_at) = (others, at);
     }
 
     /// Gives back the buffers of fragments that were given up.
@@ -499,9 +545,9 @@ impl PacketEngine {
     fn parse(&mut self, now: Time, port: u16, frames: &[Frame], pool: &Pool) {
         self.found.clear();
         self.found.resize(frames.len(), Found::Nothing);
-        let firsts = self.firsts.get(self.chunk_at..).unwrap_or_default();
+        let followed = self.followed.get(self.chunk_at..).unwrap_or_default();
         let batch =
-            Arrived { now, frames, port: self.plan.ports[usize::from(port)].as_bytes(), pool, firsts };
+            Arrived { now, frames, port: self.plan.ports[usize::from(port)].as_bytes(), pool, followed };
         for &at in &self.ways[usize::from(port)].0 {
             let live = &mut self.live[usize::from(at)];
             let slots = self.slots.chunks_exact_mut(self.stride);
@@ -743,11 +789,10 @@ impl PacketEngine {
             return self.lose(Lost::NoPort, frame, pool, watch);
         };
         if let Some(watcher) = watch {
-            let bytes = pool.bytes(&frame);
-            let Some(name) = self.exits.name_of(to, bytes) else {
+            let Some(name) = self.exits.name_of(to, self.now, &frame, pool) else {
                 return self.lose(Lost::GroupDown, frame, pool, watch);
             };
-            watcher.frame(Fate::Sent(name), &frame, bytes);
+            watcher.frame(Fate::Sent(name), &frame, pool.bytes(&frame));
         }
         self.exits.leave_by(to, self.now, delay, frame, pool);
     }
@@ -761,7 +806,10 @@ impl PacketEngine {
         };
         if let Some(watcher) = watch {
             let bytes = pool.bytes(&frame);
-            let name = to.map_or(Some(ALL_OTHERS), |to| self.exits.name_of(to, bytes));
+            let name = match to {
+                Some(to) => self.exits.name_of(to, self.now, &frame, pool),
+                None => Some(ALL_OTHERS),
+            };
             let Some(to) = name else {
                 return self.lose(Lost::GroupDown, frame, pool, watch);
             };

@@ -6,6 +6,7 @@
 use super::group::GroupPlan;
 use super::link::LinkPlan;
 use super::live::Code;
+use super::reader::Reader;
 use crate::plan::ChainError;
 use crate::state::{Bound, Staged};
 use core::iter;
@@ -69,7 +70,8 @@ pub struct PacketChain {
     /// Where a frame leaves that no element sends elsewhere.
     pub to: Option<Outlet>,
     pub(super) code: Code,
-    pub(super) condition: Option<Condition>,
+    /// Which frames it takes.
+    pub(super) condition: Option<Reader>,
     pub(super) every: Every,
     pub(super) timeouts: Timeouts,
 }
@@ -79,14 +81,6 @@ pub(super) type Every = Vec<(Interval, Box<dyn Program>)>;
 
 /// What runs for rows that have left a table.
 pub(super) type Timeouts = Vec<(Departs, Box<dyn Program>)>;
-
-/// Which frames a chain takes.
-#[derive(Debug)]
-pub(super) struct Condition {
-    pub(super) program: Arc<ChainProgram>,
-    pub(super) state: Bound,
-    pub(super) code: Code,
-}
 
 impl PacketPlan {
     /// The index of the port with this name.
@@ -114,7 +108,11 @@ impl PacketPlan {
         let conditions = |chain: &PacketChain| chain.condition.as_ref().map(|c| Arc::clone(&c.program));
         let mut programs = of_port.flat_map(|chain| [Some(Arc::clone(&chain.program)), conditions(chain)]);
         programs.find_map(|program| {
-            program?.frames.as_ref().filter(|frames| frames.inherited != 0).map(|frames| frames.is_ip)
+            let frames =
+                program?.frames.as_ref().map(|frames| (frames.is_ip, frames.inherited, frames.carried));
+            frames
+                .filter(|(_, inherited, carried)| *inherited != 0 || carried.is_some())
+                .map(|(is_ip, ..)| is_ip)
         })
     }
 }
@@ -131,7 +129,7 @@ impl PacketChain {
         backend: &dyn Backend,
     ) -> Result<Self, ChainError> {
         let ChainOn { program, condition, ports, to } = on;
-        let condition = condition.map(|program| Condition::build(version, program, state, backend));
+        let condition = condition.map(|program| Reader::build(version, program, state, backend));
         let condition = condition.transpose()?;
         let (program, state) = state.bind(program).map_err(ChainError::State)?;
         let program = Arc::new(program);
@@ -154,20 +152,6 @@ impl PacketChain {
     pub(super) fn inputs(&self) -> usize {
         let condition = self.condition.as_ref().map(|condition| condition.code.inputs);
         iter::once(self.code.inputs).chain(condition).max().unwrap_or(0)
-    }
-}
-
-impl Condition {
-    fn build(
-        version: u64,
-        program: ChainProgram,
-        state: &mut Staged,
-        backend: &dyn Backend,
-    ) -> Result<Self, ChainError> {
-        let (program, state) = state.bind(program).map_err(ChainError::State)?;
-        let program = Arc::new(program);
-        let code = Code::compile(version, &program, &state, backend).map_err(ChainError::Unsupported)?;
-        Ok(Self { program, state, code })
     }
 }
 

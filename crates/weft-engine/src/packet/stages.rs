@@ -223,8 +223,8 @@ impl PacketEngine {
         }
         let port = self.plan.ports[usize::from(pass.port)].as_bytes();
         let live = &mut self.live[pass.at];
-        let firsts = self.firsts.get(self.chunk_at + pass.nth).map(slice::from_ref).unwrap_or_default();
-        let batch = Arrived { now, frames: slice::from_ref(frame), port, pool, firsts };
+        let followed = self.followed.get(self.chunk_at + pass.nth).map(slice::from_ref).unwrap_or_default();
+        let batch = Arrived { now, frames: slice::from_ref(frame), port, pool, followed };
         self.outcome.clear();
         let mut cx = Cx {
             given: &mut self.slots[pass.nth * self.stride..][..self.stride],

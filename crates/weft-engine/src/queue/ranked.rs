@@ -2,23 +2,23 @@
 //! came.
 //!
 //! Ranks of few bits stand in one list each, and a tree of bitmaps finds the first list that holds something: no step
-//! depends on how many there are. Wider ranks are in a heap of four children a node. What is kept for each id lies with
-//! its owner ([`Places`]): packets have room for it in their own words.
+//! depends on how many there are. Where there are two lists at most, one is looked at after the other. Wider ranks are
+//! in a heap of four children a node. What is kept for each id lies with its owner ([`Places`]): packets have room for
+//! it in their own words.
+
+use weft_ir::queue::{PACKETS_MAX, PARTITIONS_MAX};
 
 /// No neighbour.
 const NONE: u32 = u32::MAX;
 
-/// The container.
+/// The container. What it is has a number of its own: it is asked for at every turn.
 #[derive(Clone, Debug)]
-pub(super) struct Ranked {
-    order: Order,
-    n: u32,
-}
-
-#[derive(Clone, Debug)]
-enum Order {
+#[repr(u8)]
+pub(super) enum Ranked {
+    /// Ranks of a bit, or of none.
+    Few(Few),
     Buckets(Buckets),
-    Heap { heap: Vec<Entry>, next_seq: u64 },
+    Heap(Heap),
 }
 
 /// What is kept for each id that is in: one word, and its rank. Who owns the ids has room for both.
@@ -27,33 +27,101 @@ pub(super) trait Places {
     fn links(&self, id: u32) -> (u32, u32);
     /// Sets both.
     fn set_links(&mut self, id: u32, links: (u32, u32));
-    /// The rank under which an id stands, as [`Ranked::brought_in`] has it or before that.
+    /// The rank under which an id stands, as it was given.
     fn rank(&self, id: u32) -> i64;
     /// Sets it.
     fn set_rank(&mut self, id: u32, rank: i64);
 }
 
-/// An id in the heap.
-#[derive(Clone, Copy, Debug)]
-struct Entry {
-    rank: i64,
-    /// Ties are as they came.
-    seq: u64,
-    id: u32,
+/// An id, if there is one.
+#[inline(always)]
+fn some(id: u32) -> Option<u32> {
+    (id != NONE).then_some(id)
 }
 
-impl Entry {
-    #[inline]
-    fn is_before(&self, other: &Self) -> bool {
-        (self.rank, self.seq) < (other.rank, other.seq)
+/// A list: its first. Lists are rings, so that the first becomes the last by a step.
+type List = u32;
+
+/// Puts an id behind the last of a list; whether the list was empty.
+#[inline(always)]
+fn append(list: &mut List, id: u32, places: &mut impl Places) -> bool {
+    let first = *list;
+    if first == NONE {
+        places.set_links(id, (id, id));
+        *list = id;
+        return true;
+    }
+    let (last, second) = places.links(first);
+    places.set_links(id, (last, first));
+    if last == first {
+        places.set_links(first, (id, id));
+        return false;
+    }
+    places.set_links(first, (id, second));
+    let (before, _) = places.links(last);
+    places.set_links(last, (before, id));
+    false
+}
+
+/// Takes an id out of its list; whether the list is empty now.
+#[inline(always)]
+fn unlink(list: &mut List, id: u32, places: &mut impl Places) -> bool {
+    let (prev, next) = places.links(id);
+    if next == id {
+        *list = NONE;
+        return true;
+    }
+    // They may be one and the same.
+    let (before, _) = places.links(prev);
+    places.set_links(prev, (before, next));
+    let (_, behind) = places.links(next);
+    places.set_links(next, (prev, behind));
+    if *list == id {
+        *list = next;
+    }
+    false
+}
+
+/// Puts an id of a list behind the others.
+#[inline(always)]
+fn to_the_end(list: &mut List, id: u32, places: &mut impl Places) {
+    if *list == id {
+        *list = places.links(id).1;
+    } else if places.links(*list).0 != id {
+        unlink(list, id, places);
+        append(list, id, places);
+    }
+}
+
+/// All of a list.
+fn each(list: List, places: &impl Places, ids: &mut Vec<u32>) {
+    let mut at = list;
+    while at != NONE {
+        ids.push(at);
+        let next = places.links(at).1;
+        at = if next == list { NONE } else { next };
+    }
+}
+
+/// The lists of two ranks.
+#[derive(Clone, Debug)]
+pub(super) struct Few {
+    lists: [List; 2],
+    /// 0 or 1.
+    highest: i64,
+}
+
+impl Few {
+    #[inline(always)]
+    fn list(&self, rank: i64) -> usize {
+        usize::from(rank >= 1) & self.highest as usize
     }
 }
 
 /// One list a rank.
 #[derive(Clone, Debug)]
-struct Buckets {
-    /// First and last of each list.
-    lists: Vec<[u32; 2]>,
+pub(super) struct Buckets {
+    lists: Vec<List>,
     /// Which lists hold something. Each bit of a map says whether a word of the map below is zero, or a list empty;
     /// the last is `top`.
     maps: Vec<Vec<u64>>,
@@ -69,7 +137,7 @@ impl Buckets {
             maps.push(vec![0; words]);
             words = words.div_ceil(64);
         }
-        Self { lists: vec![[NONE; 2]; n], maps, top: 0 }
+        Self { lists: vec![NONE; n], maps, top: 0 }
     }
 
     #[inline]
@@ -106,93 +174,215 @@ impl Buckets {
         self.top &= !(1 << at);
     }
 
-    /// The first list that holds something; the caller knows that there is one.
+    /// The first list that holds something.
     #[inline]
-    fn first(&self) -> usize {
+    fn first(&self) -> Option<usize> {
         let down = |at: usize, map: &Vec<u64>| at * 64 + map[at].trailing_zeros() as usize;
-        self.maps.iter().rev().fold(self.top.trailing_zeros() as usize, down)
+        (self.top != 0).then(|| self.maps.iter().rev().fold(self.top.trailing_zeros() as usize, down))
     }
 
-    fn last(&self) -> usize {
+    fn last(&self) -> Option<usize> {
         let down = |at: usize, map: &Vec<u64>| at * 64 + 63 - map[at].leading_zeros() as usize;
-        self.maps.iter().rev().fold(63 - self.top.leading_zeros() as usize, down)
+        (self.top != 0).then(|| self.maps.iter().rev().fold(63 - self.top.leading_zeros() as usize, down))
     }
 
     #[inline]
     fn append(&mut self, list: usize, id: u32, places: &mut impl Places) {
-        let ends = &mut self.lists[list];
-        let last = core::mem::replace(&mut ends[1], id);
-        places.set_links(id, (last, NONE));
-        if last == NONE {
-            ends[0] = id;
+        if append(&mut self.lists[list], id, places) {
             self.set(list);
-        } else {
-            let (before, _) = places.links(last);
-            places.set_links(last, (before, id));
         }
     }
 
     #[inline]
     fn unlink(&mut self, list: usize, id: u32, places: &mut impl Places) {
-        let (prev, next) = places.links(id);
-        let ends = &mut self.lists[list];
-        if prev == NONE {
-            ends[0] = next;
-        } else {
-            let (before, _) = places.links(prev);
-            places.set_links(prev, (before, next));
-        }
-        if next == NONE {
-            ends[1] = prev;
-        } else {
-            let (_, behind) = places.links(next);
-            places.set_links(next, (prev, behind));
-        }
-        if ends[0] == NONE {
+        if unlink(&mut self.lists[list], id, places) {
             self.clear(list);
         }
     }
 }
 
+/// An id in the heap: its rank, above all; behind that a number of those that came, so that ties are as they came; and
+/// the id itself. One number, so that two are compared at once, and four lie in a line of the cache.
+type Entry = u128;
+
+/// Bits of an id: more than packets or partitions there may be.
+const ID_BITS: u32 = 24;
+/// Numbers for those that came, after which they are given anew.
+const SEQS: u64 = 1 << (64 - ID_BITS);
+const _: () = assert!(PACKETS_MAX < 1 << (ID_BITS - 1) && PARTITIONS_MAX < 1 << (ID_BITS - 1));
+
+#[inline(always)]
+fn entry(rank: i64, seq: u64, id: u32) -> Entry {
+    let rank = rank as u64 ^ 1 << 63;
+    Entry::from(rank) << 64 | Entry::from(seq << ID_BITS | u64::from(id))
+}
+
+#[inline(always)]
+fn id_of(entry: Entry) -> u32 {
+    entry as u32 & ((1 << ID_BITS) - 1)
+}
+
+/// All ranks.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Heap {
+    entries: Vec<Entry>,
+    next_seq: u64,
+}
+
+impl Heap {
+    #[inline(always)]
+    fn new_entry(&mut self, rank: i64, id: u32, places: &mut impl Places) -> Entry {
+        if self.next_seq == SEQS {
+            self.count_anew(places);
+        }
+        self.next_seq += 1;
+        entry(rank, self.next_seq - 1, id)
+    }
+
+    /// Gives those that are in the lowest numbers, in their order.
+    #[cold]
+    fn count_anew(&mut self, places: &mut impl Places) {
+        // What is sorted is a heap.
+        self.entries.sort_unstable();
+        for (at, known) in self.entries.iter_mut().enumerate() {
+            let id = id_of(*known);
+            *known = entry(places.rank(id), at as u64, id);
+            places.set_links(id, (at as u32, NONE));
+        }
+        self.next_seq = self.entries.len() as u64;
+    }
+
+    #[inline]
+    fn push(&mut self, rank: i64, id: u32, places: &mut impl Places) {
+        let new = self.new_entry(rank, id, places);
+        let at = self.entries.len();
+        self.entries.push(new);
+        up(&mut self.entries, places, at, new);
+    }
+
+    #[inline]
+    fn remove(&mut self, at: usize, places: &mut impl Places) {
+        let Some(last) = self.entries.pop() else { return };
+        if at < self.entries.len() {
+            self.replace(at, last, places);
+        }
+    }
+
+    /// Puts an entry in the place of another.
+    #[inline]
+    fn replace(&mut self, at: usize, new: Entry, places: &mut impl Places) {
+        if self.entries[at] < new {
+            down(&mut self.entries, places, at, new);
+        } else {
+            up(&mut self.entries, places, at, new);
+        }
+    }
+}
+
+/// Puts an entry into a hole, or above it.
+fn up(heap: &mut [Entry], places: &mut impl Places, mut at: usize, new: Entry) {
+    while at > 0 {
+        let parent = (at - 1) / 4;
+        let above = heap[parent];
+        if above < new {
+            break;
+        }
+        heap[at] = above;
+        places.set_links(id_of(above), (at as u32, NONE));
+        at = parent;
+    }
+    heap[at] = new;
+    places.set_links(id_of(new), (at as u32, NONE));
+}
+
+/// Puts an entry into a hole, or below it.
+fn down(heap: &mut [Entry], places: &mut impl Places, mut at: usize, new: Entry) {
+    loop {
+        let first = at * 4 + 1;
+        let least = match heap.get(first..) {
+            Some([a, b, c, d, ..]) => {
+                let (ab, cd) = (usize::from(b < a), 2 + usize::from(d < c));
+                first + if heap[first + cd] < heap[first + ab] { cd } else { ab }
+            }
+            // Fewer than four are the last.
+            Some([a, more @ ..]) => {
+                let (mut least, mut known) = (first, *a);
+                for (nth, entry) in more.iter().enumerate() {
+                    if *entry < known {
+                        (least, known) = (first + 1 + nth, *entry);
+                    }
+                }
+                least
+            }
+            _ => break,
+        };
+        let below = heap[least];
+        if new < below {
+            break;
+        }
+        heap[at] = below;
+        places.set_links(id_of(below), (at as u32, NONE));
+        at = least;
+    }
+    heap[at] = new;
+    places.set_links(id_of(new), (at as u32, NONE));
+}
+
 impl Ranked {
     /// A container for ranks of so many bits, or for all.
     pub(super) fn new(bits: Option<u8>) -> Self {
-        let order = match bits {
-            Some(bits) => Order::Buckets(Buckets::new(bits)),
-            None => Order::Heap { heap: Vec::new(), next_seq: 0 },
-        };
-        Self { order, n: 0 }
+        match bits {
+            Some(bits @ 0..=1) => Self::Few(Few { lists: [NONE; 2], highest: i64::from(bits) }),
+            Some(bits) => Self::Buckets(Buckets::new(bits)),
+            None => Self::Heap(Heap::default()),
+        }
     }
 
     /// Puts an id behind those of its rank. It must not be in.
     #[inline]
     pub(super) fn insert(&mut self, id: u32, rank: i64, places: &mut impl Places) {
-        self.n += 1;
         places.set_rank(id, rank);
-        match &mut self.order {
-            Order::Buckets(buckets) => buckets.append(buckets.list(rank), id, places),
-            Order::Heap { heap, next_seq } => {
-                heap.push(Entry { rank, seq: *next_seq, id });
-                *next_seq += 1;
-                let last = heap.len() - 1;
-                up(heap, places, last);
+        match self {
+            Self::Few(few) => {
+                append(&mut few.lists[few.list(rank)], id, places);
             }
+            Self::Buckets(buckets) => buckets.append(buckets.list(rank), id, places),
+            Self::Heap(heap) => heap.push(rank, id, places),
         }
     }
 
     /// Takes an id out that is in.
     #[inline]
     pub(super) fn remove(&mut self, id: u32, places: &mut impl Places) {
-        self.n -= 1;
-        match &mut self.order {
-            Order::Buckets(buckets) => buckets.unlink(buckets.list(places.rank(id)), id, places),
-            Order::Heap { heap, .. } => {
-                let at = places.links(id).0 as usize;
-                heap.swap_remove(at);
-                if at < heap.len() {
-                    down(heap, places, at);
-                    up(heap, places, at);
-                }
+        match self {
+            Self::Few(few) => {
+                unlink(&mut few.lists[few.list(places.rank(id))], id, places);
+            }
+            Self::Buckets(buckets) => buckets.unlink(buckets.list(places.rank(id)), id, places),
+            Self::Heap(heap) => heap.remove(places.links(id).0 as usize, places),
+        }
+    }
+
+    /// Takes the first out.
+    #[inline(always)]
+    pub(super) fn pop(&mut self, places: &mut impl Places) -> Option<u32> {
+        match self {
+            Self::Few(few) => {
+                let list = few.lists.iter_mut().find(|list| **list != NONE)?;
+                let first = *list;
+                unlink(list, first, places);
+                Some(first)
+            }
+            Self::Buckets(buckets) => {
+                let list = buckets.first()?;
+                let first = buckets.lists[list];
+                buckets.unlink(list, first, places);
+                Some(first)
+            }
+            Self::Heap(heap) => {
+                let first = id_of(*heap.entries.first()?);
+                heap.remove(0, places);
+                Some(first)
             }
         }
     }
@@ -200,18 +390,32 @@ impl Ranked {
     /// Puts an id behind those of its new rank.
     #[inline]
     pub(super) fn move_to(&mut self, id: u32, rank: i64, places: &mut impl Places) {
-        if let Order::Buckets(buckets) = &mut self.order {
-            let (from, to) = (buckets.list(places.rank(id)), buckets.list(rank));
-            places.set_rank(id, rank);
-            // One that is last of its rank stays there.
-            if from != to || places.links(id).1 != NONE {
-                buckets.unlink(from, id, places);
-                buckets.append(to, id, places);
+        let known = places.rank(id);
+        match self {
+            Self::Few(few) => {
+                let (from, to) = (few.list(known), few.list(rank));
+                if from == to {
+                    to_the_end(&mut few.lists[to], id, places);
+                } else {
+                    unlink(&mut few.lists[from], id, places);
+                    append(&mut few.lists[to], id, places);
+                }
             }
-            return;
+            Self::Buckets(buckets) => {
+                let (from, to) = (buckets.list(known), buckets.list(rank));
+                if from == to {
+                    to_the_end(&mut buckets.lists[to], id, places);
+                } else {
+                    buckets.unlink(from, id, places);
+                    buckets.append(to, id, places);
+                }
+            }
+            Self::Heap(heap) => {
+                let new = heap.new_entry(rank, id, places);
+                heap.replace(places.links(id).0 as usize, new, places);
+            }
         }
-        self.remove(id, places);
-        self.insert(id, rank, places);
+        places.set_rank(id, rank);
     }
 
     /// Whether an id would stand elsewhere with this rank.
@@ -219,93 +423,54 @@ impl Ranked {
     pub(super) fn would_move(&self, id: u32, rank: i64, places: &impl Places) -> bool {
         let known = places.rank(id);
         known != rank
-            && match &self.order {
-                Order::Buckets(buckets) => buckets.list(known) != buckets.list(rank),
-                Order::Heap { .. } => true,
+            && match self {
+                Self::Few(few) => few.list(known) != few.list(rank),
+                Self::Buckets(buckets) => buckets.list(known) != buckets.list(rank),
+                Self::Heap(_) => true,
             }
     }
 
     /// The first.
     #[inline]
     pub(super) fn first(&self) -> Option<u32> {
-        if self.n == 0 {
-            return None;
+        match self {
+            Self::Few(Few { lists: [low, high], .. }) => some(if *low == NONE { *high } else { *low }),
+            Self::Buckets(buckets) => buckets.first().map(|list| buckets.lists[list]),
+            Self::Heap(heap) => heap.entries.first().map(|first| id_of(*first)),
         }
-        Some(match &self.order {
-            Order::Buckets(buckets) => buckets.lists[buckets.first()][0],
-            Order::Heap { heap, .. } => heap[0].id,
-        })
     }
 
     /// The first of the highest rank.
     pub(super) fn first_of_last(&self) -> Option<u32> {
-        if self.n == 0 {
-            return None;
-        }
-        match &self.order {
-            Order::Buckets(buckets) => Some(buckets.lists[buckets.last()][0]),
-            Order::Heap { heap, .. } => {
-                heap.iter().max_by_key(|entry| (entry.rank, u64::MAX - entry.seq)).map(|entry| entry.id)
+        match self {
+            Self::Few(few) => few.lists.iter().rev().find_map(|first| some(*first)),
+            Self::Buckets(buckets) => buckets.last().map(|list| buckets.lists[list]),
+            Self::Heap(heap) => {
+                let highest = heap.entries.iter().max()? >> 64;
+                heap.entries.iter().filter(|entry| **entry >> 64 == highest).min().map(|first| id_of(*first))
             }
         }
     }
 
-    /// All that are in, in no order.
+    /// All that are in, first to last.
     pub(super) fn ids(&self, places: &impl Places) -> Vec<u32> {
-        match &self.order {
-            Order::Heap { heap, .. } => heap.iter().map(|entry| entry.id).collect(),
-            Order::Buckets(buckets) => {
-                let mut ids = Vec::with_capacity(self.n as usize);
-                for [first, _] in &buckets.lists {
-                    let mut at = *first;
-                    while at != NONE {
-                        ids.push(at);
-                        at = places.links(at).1;
-                    }
-                }
-                ids
+        let mut ids = Vec::new();
+        match self {
+            Self::Few(few) => few.lists.iter().for_each(|list| each(*list, places, &mut ids)),
+            Self::Buckets(buckets) => buckets.lists.iter().for_each(|list| each(*list, places, &mut ids)),
+            Self::Heap(heap) => {
+                let mut entries = heap.entries.clone();
+                entries.sort_unstable();
+                ids.extend(entries.into_iter().map(id_of));
             }
         }
+        ids
     }
-}
-
-fn up(heap: &mut [Entry], places: &mut impl Places, mut at: usize) {
-    let entry = heap[at];
-    while at > 0 {
-        let parent = (at - 1) / 4;
-        if !entry.is_before(&heap[parent]) {
-            break;
-        }
-        heap[at] = heap[parent];
-        places.set_links(heap[at].id, (at as u32, NONE));
-        at = parent;
-    }
-    heap[at] = entry;
-    places.set_links(entry.id, (at as u32, NONE));
-}
-
-fn down(heap: &mut [Entry], places: &mut impl Places, mut at: usize) {
-    let entry = heap[at];
-    loop {
-        let first = at * 4 + 1;
-        let children = first..heap.len().min(first + 4);
-        let Some(least) = children.reduce(|a, b| if heap[b].is_before(&heap[a]) { b } else { a }) else {
-            break;
-        };
-        if !heap[least].is_before(&entry) {
-            break;
-        }
-        heap[at] = heap[least];
-        places.set_links(heap[at].id, (at as u32, NONE));
-        at = least;
-    }
-    heap[at] = entry;
-    places.set_links(entry.id, (at as u32, NONE));
 }
 
 #[cfg(test)]
 mod tests {
-    use super::{NONE, Places, Ranked};
+    use super::{NONE, Places, Ranked, SEQS};
     use std::collections::BTreeMap;
     use weft_core::dice::Dice;
 
@@ -348,6 +513,10 @@ mod tests {
         for bits in [Some(0), Some(1), Some(6), Some(7), Some(13), None] {
             let mut dice = Dice::from_seed(7);
             let (mut ranked, mut places) = (Ranked::new(bits), Table::new(200));
+            if let Ranked::Heap(heap) = &mut ranked {
+                // Numbers come to their end on the way.
+                heap.next_seq = SEQS - 10_000;
+            }
             let mut known: BTreeMap<(i64, u64), u32> = BTreeMap::new();
             let mut at: Vec<Option<(i64, u64)>> = vec![None; 200];
             for seq in 0..20_000_u64 {

@@ -48,6 +48,7 @@ fn link(program: QueueProgram, rate: Option<u64>) -> LinkPlan {
     let program = Arc::new(program);
     let code = Arc::new(Interpreted::new(program.clone()));
     LinkPlan {
+        headers: None,
         name: "wan".to_owned(),
         port: 0,
         ingress: false,

@@ -7,7 +7,9 @@ use weft_core::{Interval, Status, Time, Value};
 use weft_engine::packet::group::{Choice, GroupPlan, Member};
 use weft_engine::packet::plan::{ChainOn, Outlet, PacketChain, PacketPlan};
 use weft_engine::packet::stats::{How, Lost, PacketStats};
-use weft_engine::packet::{FRAGMENTS_TIME, FRAGMENTS_WAITING_MAX, Fate, PacketConfig, PacketEngine, Watch};
+use weft_engine::packet::{
+    FRAGMENTS_TIME, FRAGMENTS_WAITING_MAX, Fate, HELD_MAX, PacketConfig, PacketEngine, Watch,
+};
 use weft_engine::state::{Staged, StateStore};
 use weft_ir::backend::Backend;
 use weft_ir::generate::{self, Dice, World};
@@ -90,7 +92,7 @@ impl Rig {
     ) -> Arc<PacketPlan> {
         let (version, ports) = (self.version, ["a", "b", "c"].map(String::from).into());
         let build = |(program, condition): (ChainProgram, _)| {
-            let natives = World::new(&program).state.natives;
+            let natives = World::new(&program).state.natives.clone();
             staged.give_natives(&program.name, natives);
             let on = ChainOn { program, condition, ports: vec![0, 2], to: Some(Outlet::Port(1)) };
             Arc::new(PacketChain::build(version, on, staged, backend).expect("it is well-formed"))
@@ -485,6 +487,33 @@ fn delayed_frames_leave_when_their_time_has_come() {
 }
 
 #[test]
+fn more_frames_than_are_held_are_counted_and_each_is_held_for_its_own_time() {
+    // A delay that anybody can fill would take all buffers, or frames would go without a word.
+    let body =
+        "block0:\n v0: int = input in2\n v1: int = int 1000000\n v2: int = mul v0, v1\n delay v2\n forward";
+    let mut pool = Pool::new(PoolConfig { small: 8192, large: 1 });
+    for backend in [&Interp as &dyn Backend, &jit()] {
+        let mut engine = one(backend, &[element("e", body)]);
+        // What waits longer was first, and is last to leave.
+        run(&mut engine, &mut pool, &[packet(9), packet(3), packet(3), packet(6)], 4);
+        let mut left = Vec::new();
+        for _ in 0..20 {
+            let Some(at) = engine.poll_timeout() else { break };
+            engine.handle_timeout(at);
+            collect(&mut engine, &mut pool, &mut left);
+        }
+        let ttls: Vec<u8> = left.iter().map(|(_, _, bytes)| bytes[22]).collect();
+        assert_eq!(ttls, [3, 3, 6, 9]);
+        for _ in 0..HELD_MAX / 64 + 1 {
+            run(&mut engine, &mut pool, &vec![packet(9); 64], 64);
+        }
+        assert_eq!((engine.held(), engine.stats().lost), (HELD_MAX, vec![(Lost::HeldTooMany, 64)]));
+        engine.close(&mut pool);
+        assert_eq!(pool.in_use(), 0);
+    }
+}
+
+#[test]
 fn a_frame_takes_the_first_chain_whose_condition_it_meets() {
     // A rule for DNS would be applied to other traffic, or to none.
     let body = "block0:\n v0: int = input in7\n v1: int = int 53\n v2: bool = icmp.eq v0, v1\n \
@@ -876,8 +905,7 @@ fn random_chain(dice: &mut Dice) -> ChainProgram {
     }
     let checks = vec![Check { protocol: "p".to_owned(), what: "truncated".to_owned(), line: 1 }];
     let parser = text::parse(&parse).unwrap_or_else(|e| panic!("{e}\n{parse}"));
-    let inherited = 0;
-    chain.frames = Some(Frames { is_ip: false, parser, checks, stores, inherited });
+    chain.frames = Some(Frames { parser, checks, stores, ..Frames::default() });
     let parser = chain.frames.as_ref().map(|frames| &frames.parser).expect("it was just set");
     verify(parser, &chain, Handler::Parse).unwrap_or_else(|errors| panic!("{errors:?}\n{parse}"));
     chain
@@ -1109,7 +1137,7 @@ fn to_group(backend: &dyn Backend, elements: &[String], choice: Choice, weights:
         ChainOn { program: program(elements), condition: None, ports: vec![0], to: Some(Outlet::Group(0)) };
     let chain = PacketChain::build(1, on, &mut staged, backend).expect("it is well-formed");
     let members = [1, 2].into_iter().zip(weights).map(|(port, weight)| Member { port, weight }).collect();
-    let groups = vec![GroupPlan { name: "g".into(), choice, members, is_ip: false }];
+    let groups = vec![GroupPlan { name: "g".into(), choice, key: None, members, is_ip: false }];
     let ports = ["a", "b", "c"].map(String::from).into();
     let chains = vec![Arc::new(chain)];
     engine(&Arc::new(PacketPlan { version: 1, ports, groups, chains, ..PacketPlan::default() }))

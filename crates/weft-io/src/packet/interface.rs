@@ -148,15 +148,15 @@ pub fn add_address(name: &str, address: IpAddr, prefix: u8) -> Result<(), OpenEr
     add().map_err(|error| fail(name, "give the interface an address", error))
 }
 
-/// Has all IPv4 packets without another way leave by an interface.
+/// Has all packets of IPv4, or of IPv6, without another way leave by an interface.
 ///
 /// # Errors
 /// There is no interface of this name, it is down, there is such a way already, or it is not permitted.
-pub fn add_default_route(name: &str) -> Result<(), OpenError> {
+pub fn add_default_route(name: &str, is_v6: bool) -> Result<(), OpenError> {
     const INTERFACE: u16 = 4;
     let add = || {
         let index = sys::interface_index(name)?;
-        let mut message = Message::new(Request::NewRoute, &netlink::route_by_interface(false));
+        let mut message = Message::new(Request::NewRoute, &netlink::route_by_interface(is_v6));
         message.attribute(INTERFACE, &index.to_ne_bytes());
         message.send()
     };

@@ -24,6 +24,7 @@ pub mod memory;
 pub mod namespace;
 mod netlink;
 pub mod port;
+mod recovery;
 mod report;
 pub mod stamp;
 mod sys;

@@ -119,14 +119,12 @@ fn open_one(config: &PortConfig, port: u16, link: Link, workers: u16) -> Result<
     Ok(open)
 }
 
-/// Opens the devices of a port once more, of which there were so many; the port is the `at`th.
-pub(super) fn reopen(config: &PortConfig, at: u16, queues: u16) -> Result<Vec<Box<dyn Device>>, OpenError> {
-    let config = PortConfig { queues: Some(queues), ..config.clone() };
+/// Opens the devices of a port once more, the `at`th, for so many workers. None is open.
+pub(super) fn reopen(config: &PortConfig, at: u16, workers: u16) -> Result<Vec<Box<dyn Device>>, OpenError> {
+    let open = || open(config, at, Link::Ethernet, workers);
     match &config.namespace {
-        None => open(&config, at, Link::Ethernet, 1),
-        Some(name) => {
-            Namespace::open(name)?.run(|| open(&config, at, Link::Ethernet, 1)).and_then(|opened| opened)
-        }
+        None => open(),
+        Some(name) => Namespace::open(name)?.run(open).and_then(|opened| opened),
     }
 }
 

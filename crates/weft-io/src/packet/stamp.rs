@@ -10,6 +10,10 @@ use std::net::UdpSocket;
 use std::os::fd::{AsRawFd as _, OwnedFd};
 use weft_core::Time;
 
+/// Bytes of datagrams that wait to be received, as the kernel counts them: tens of milliseconds of a gigabit a second,
+/// in which who receives need not have a core.
+const WAITING_BYTES: i32 = 32 << 20;
+
 /// A socket whose datagrams are stamped by the kernel.
 #[derive(Debug)]
 pub struct StampedSocket(OwnedFd);
@@ -22,6 +26,9 @@ impl StampedSocket {
     pub fn new(socket: UdpSocket) -> io::Result<Self> {
         let socket = OwnedFd::from(socket);
         sys::set_option(&socket, libc::SOL_SOCKET, libc::SO_TIMESTAMPNS, &1_i32)?;
+        // Beyond its limit where that is permitted, else up to it.
+        sys::set_option(&socket, libc::SOL_SOCKET, libc::SO_RCVBUFFORCE, &WAITING_BYTES)
+            .or_else(|_| sys::set_option(&socket, libc::SOL_SOCKET, libc::SO_RCVBUF, &WAITING_BYTES))?;
         Ok(Self(socket))
     }
 

@@ -8,7 +8,8 @@
 
 use super::gate::{Bell, Gates, Taken};
 use super::interface::LinkState;
-use super::port::{self, PortConfig};
+use super::port::PortConfig;
+use super::recovery::{Recovery, is_there};
 use super::report::{LinkReport, PacketNodeStats, PortError, PortReport};
 use super::{BATCH_MAX, Device, DeviceCounters};
 use crate::clock;
@@ -26,7 +27,7 @@ use weft_core::{Interval, Time};
 use weft_engine::packet::link::{Link, LinkPlan, OnFailure};
 use weft_engine::packet::plan::PacketPlan;
 use weft_engine::packet::{PacketConfig, PacketEngine};
-use weft_engine::recording::Recorder;
+use weft_engine::recording::{Limits, Progress, Recorder};
 use weft_engine::rules::Swap;
 
 /// Frames that may wait for a port that has no room for them; further ones are dropped, and counted as `port_full`.
@@ -60,8 +61,20 @@ pub(super) enum Mail {
     Stats {
         to: Sender<PacketNodeStats>,
     },
+    /// Note what a link is asked. Who has it says whether it was not noted already.
+    Record {
+        link: String,
+        limits: Limits,
+        to: Sender<Option<bool>>,
+    },
+    /// How far the recordings are, by link.
     Recordings {
-        to: Sender<Vec<(String, Recorder)>>,
+        to: Sender<Vec<(String, Progress)>>,
+    },
+    /// Give what was noted of a link.
+    TakeRecording {
+        link: String,
+        to: Sender<Option<Recorder>>,
     },
     /// Take no more frames from devices.
     Quiet {
@@ -117,6 +130,10 @@ pub(super) struct Port {
     link: Option<Arc<LinkState>>,
     /// It has what there is one of: links, and the device for workers that have no queue of it.
     is_owner: bool,
+    /// How all workers take up a device that was gone, which of them this is, and how far it is in that.
+    recovery: Arc<Recovery>,
+    worker: usize,
+    turn: u32,
     /// To the owner; None where there is one worker alone.
     gates: Option<Arc<Gates>>,
     /// What the owner has taken out of them.
@@ -226,9 +243,13 @@ impl Worker {
             if !self.ports[port].is_read(has_waiting) {
                 continue;
             }
-            for queue in 0..self.ports[port].queues.len() {
+            // If the device is gone, so are its queues.
+            let mut queue = 0;
+            while let Some(device) = self.ports[port].queues.get_mut(queue) {
+                let received = device.receive(&mut self.pool, &mut self.batch, now);
+                queue += 1;
                 let from = &mut self.ports[port];
-                match from.queues[queue].receive(&mut self.pool, &mut self.batch, now) {
+                match received {
                     Ok(_) => {}
                     Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
                     Err(error) if from.config.driver.is_file() => from.broken = Some(error.to_string()),
@@ -382,8 +403,8 @@ impl Worker {
     /// What devices keep leaves.
     fn flush(&mut self) -> Result<(), PortError> {
         for port in self.ports.iter_mut().filter(|port| port.gone.is_none()) {
-            for queue in 0..port.queues.len() {
-                port.queues[queue].flush().map_err(|error| port.failed(error))?;
+            if let Err(error) = port.queues.iter_mut().try_for_each(|queue| queue.flush()) {
+                port.fail(error, clock::now())?;
             }
         }
         Ok(())
@@ -488,8 +509,18 @@ impl Worker {
                     let ports = self.ports.iter_mut().map(Port::report).collect();
                     let _ = to.send(PacketNodeStats { stats: self.engine.stats(), ports, links });
                 }
+                Ok(Mail::Record { link, limits, to }) => {
+                    let begin = |link: &mut Link| link.record(limits, clock::now());
+                    let _ = to.send(self.link(&link).map(begin));
+                }
                 Ok(Mail::Recordings { to }) => {
-                    let _ = to.send(self.ports.iter().flat_map(Port::recordings).collect());
+                    let now = clock::now();
+                    let links = self.ports.iter().flat_map(|port| [&port.egress, &port.ingress]).flatten();
+                    let told = |link: &Link| Some((link.plan().name.clone(), link.recording(now)?));
+                    let _ = to.send(links.filter_map(told).collect());
+                }
+                Ok(Mail::TakeRecording { link, to }) => {
+                    let _ = to.send(self.link(&link).and_then(Link::take_recording));
                 }
                 Ok(Mail::Quiet { done }) => {
                     self.is_quiet = true;
@@ -499,6 +530,12 @@ impl Worker {
                 Err(TryRecvError::Empty) => return Ok(true),
             }
         }
+    }
+
+    /// A link that is here.
+    fn link(&mut self, name: &str) -> Option<&mut Link> {
+        let links = self.ports.iter_mut().flat_map(|port| [&mut port.egress, &mut port.ingress]).flatten();
+        links.into_iter().find(|link| link.plan().name == name)
     }
 
     fn finish(mut self) -> Result<(), PortError> {
@@ -550,15 +587,18 @@ impl Port {
         config: PortConfig,
         queues: Vec<Box<dyn Device>>,
         link: Option<Arc<LinkState>>,
-        is_owner: bool,
         gates: Option<Arc<Gates>>,
+        (worker, recovery): (usize, Arc<Recovery>),
     ) -> Self {
         Self {
             config,
             queues,
             link,
-            is_owner,
+            is_owner: recovery.owner() == worker,
             gates,
+            recovery,
+            worker,
+            turn: 0,
             arriving: Taken::default(),
             leaving: Taken::default(),
             waiting: Vec::new(),
@@ -595,15 +635,10 @@ impl Port {
         true
     }
 
-    /// What leaves goes to the owner: it has the link, or the only queues.
+    /// What leaves goes to the owner: it has the link, or the only queues. While the device is gone, what waits stays
+    /// with its worker, or the rest of its flow would be faster when the device is back.
     fn is_left_to_owner(&self) -> bool {
-        !self.is_owner && (self.has_egress || self.queues.is_empty())
-    }
-
-    /// What the queues of its links were asked, by the names of the links.
-    fn recordings(&self) -> Vec<(String, Recorder)> {
-        let of = |link: &Link| Some((link.plan().name.clone(), link.recording()?.clone()));
-        [&self.egress, &self.ingress].into_iter().flatten().filter_map(of).collect()
+        !self.is_owner && (self.has_egress || self.queues.is_empty() && self.gone.is_none())
     }
 
     /// Sends what its link lets go, as long as the device takes it; how many frames that were.
@@ -663,8 +698,11 @@ impl Port {
             }
         }
         // A file is written in pieces; an interface has its packets at once.
-        if moved > 0 && !self.config.driver.is_file() {
-            self.queues[0].flush().map_err(|error| self.failed(error))?;
+        if moved > 0
+            && !self.config.driver.is_file()
+            && let Err(error) = self.queues[0].flush()
+        {
+            self.fail(error, clock::now())?;
         }
         Ok(moved)
     }
@@ -682,7 +720,8 @@ impl Port {
         if self.on_failure.is_none() {
             return Err(self.failed(error));
         }
-        self.gone = Some(Gone { why: error.to_string(), look_at: now + LOOK_EVERY });
+        let turn = self.recovery.lose(error.to_string());
+        self.close(turn, now);
         Ok(())
     }
 
@@ -691,22 +730,34 @@ impl Port {
         self.gone.is_some() && self.on_failure == Some(OnFailure::Hold)
     }
 
-    /// Opens a device that is gone, if it is back and all of its queues are here.
+    /// Follows the other workers when a device goes or comes back; the owner looks whether it is back.
     fn mend(&mut self, nth: u16, now: Time) {
-        let Some(gone) = self.gone.as_mut().filter(|gone| gone.look_at <= now) else { return };
-        gone.look_at = now + LOOK_EVERY;
-        let queues = self.queues.len() as u16;
-        if self.gates.is_some() || queues == 0 {
+        let turn = self.recovery.turn();
+        if turn != self.turn {
+            if is_there(turn) {
+                self.queues = self.recovery.take(self.worker);
+                (self.gone, self.turn) = (None, turn);
+            } else {
+                self.close(turn, now);
+            }
             return;
         }
-        // Of a device that came back, what the one before has counted stays counted.
-        if let Ok(opened) = port::reopen(&self.config, nth, queues) {
-            for device in &mut self.queues {
-                self.counted.add(&device.counters());
-            }
-            self.queues = opened;
-            self.gone = None;
+        let Some(gone) = self.gone.as_mut().filter(|gone| self.is_owner && gone.look_at <= now) else {
+            return;
+        };
+        gone.look_at = now + LOOK_EVERY;
+        // While it cannot be opened it is as good as gone.
+        let _ = self.recovery.open(&self.config, nth);
+    }
+
+    /// Closes what it has of a device that is gone.
+    fn close(&mut self, turn: u32, now: Time) {
+        // What the device has counted stays counted when another takes its place.
+        for mut device in self.queues.drain(..) {
+            self.counted.add(&device.counters());
         }
+        self.gone = Some(Gone { why: self.recovery.close(), look_at: now + LOOK_EVERY });
+        self.turn = turn;
     }
 
     fn failed(&self, error: io::Error) -> PortError {
@@ -722,7 +773,7 @@ impl Port {
             full: self.full,
             lost: self.lost,
             gone: self.gone.as_ref().map(|gone| (gone.why.clone(), self.on_failure)),
-            ended: (self.is_owner && self.is_at_end()).then(|| self.broken.clone()),
+            ended: (self.is_owner && self.gone.is_none() && self.is_at_end()).then(|| self.broken.clone()),
         }
     }
 }
@@ -740,7 +791,8 @@ mod tests {
     fn port(driver: Driver, device: Memory) -> Port {
         let (name, device_name) = ("p".to_owned(), "d".to_owned());
         let config = PortConfig { name, driver, device: device_name, namespace: None, queues: None };
-        Port::new(config, vec![Box::new(device)], None, true, None)
+        let recovery = Arc::new(Recovery::new(Vec::new(), 0));
+        Port::new(config, vec![Box::new(device)], None, None, (0, recovery))
     }
 
     /// A core would be burnt while a port has no room for what a capture gives.

@@ -3,6 +3,7 @@
 use super::Device;
 use super::gate::{Bell, Gates};
 use super::port::{OpenPort, PortConfig};
+use super::recovery::Recovery;
 use super::report::{PacketNodeStats, PortError};
 use super::worker::{Ears, Mail, Port, Worker, WorkerConfig};
 use crate::spin::Spin;
@@ -15,7 +16,7 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 use weft_engine::packet::PacketConfig;
 use weft_engine::packet::plan::PacketPlan;
-use weft_engine::recording::Recorder;
+use weft_engine::recording::{Limits, Progress, Recorder};
 use weft_engine::rules::Swap;
 
 /// The way to all workers.
@@ -94,9 +95,22 @@ impl Handle {
         Some(sum)
     }
 
-    /// What the queues of links were asked, by the names of the links. None if a worker is gone.
-    pub(crate) fn recordings(&self) -> Option<Vec<(String, Recorder)>> {
+    /// Has the worker that has a link note what its queue is asked; false: it does already. None if a worker is gone,
+    /// or no such link is there.
+    pub(crate) fn record(&self, link: &str, limits: Limits) -> Option<Option<bool>> {
+        let answers = self.ask(|to| Mail::Record { link: link.to_owned(), limits, to })?;
+        Some(answers.into_iter().flatten().next())
+    }
+
+    /// How far the recordings of links are, by the names of the links. None if a worker is gone.
+    pub(crate) fn recordings(&self) -> Option<Vec<(String, Progress)>> {
         self.ask(|to| Mail::Recordings { to }).map(|found| found.into_iter().flatten().collect())
+    }
+
+    /// What was noted of a link, which is noted no more. None if a worker is gone.
+    pub(crate) fn take_recording(&self, link: &str) -> Option<Option<Recorder>> {
+        let answers = self.ask(|to| Mail::TakeRecording { link: link.to_owned(), to })?;
+        Some(answers.into_iter().flatten().next())
     }
 
     /// Stops them; what waits for a device that has room leaves.
@@ -150,13 +164,15 @@ fn share_out(ports: Vec<OpenPort>, bells: &[&Arc<Bell>]) -> Vec<Vec<Port>> {
     for (at, OpenPort { config, queues, link }) in ports.into_iter().enumerate() {
         let n_queues = queues.len();
         let owner = worker_of(&config, (at, 0), n_queues, n);
+        let recovery = Arc::new(Recovery::new(bells.iter().copied().map(Arc::clone).collect(), owner));
         let gates = (n > 1).then(|| Arc::new(Gates::new(bells[owner])));
         let mut parts: Vec<Vec<Box<dyn Device>>> = (0..n).map(|_| Vec::new()).collect();
         for (queue, device) in queues.into_iter().enumerate() {
             parts[worker_of(&config, (at, queue), n_queues, n)].push(device);
         }
         for (worker, (share, part)) in shares.iter_mut().zip(parts).enumerate() {
-            share.push(Port::new(config.clone(), part, link.clone(), worker == owner, gates.clone()));
+            let recovery = (worker, Arc::clone(&recovery));
+            share.push(Port::new(config.clone(), part, link.clone(), gates.clone(), recovery));
         }
     }
     shares

@@ -8,8 +8,8 @@ use crate::program::{ChainProgram, Departs, Event, Place, TableDecl, cell_words}
 use crate::verify::Handler;
 use std::sync::Arc;
 use weft_core::abi::{
-    Cell, Counters, Cx, EditTarget, Outcome, REGION_BODY, REGION_HEADERS, REGION_META, REGIONS, Slot, State,
-    Verdict,
+    Cell, Counters, Cx, EditTarget, Outcome, Parts, REGION_BODY, REGION_HEADERS, REGION_META, REGIONS, Slot,
+    State, Verdict,
 };
 use weft_core::limits::SCRATCH_BYTES_MIN;
 use weft_core::matching::Matcher;
@@ -189,14 +189,14 @@ impl World {
         for (_, departs) in chain.timeouts() {
             tables[usize::from(departs.table.0)].keep_departed(departs.why, true);
         }
-        let state = State {
+        let state = State::from(Parts {
             matchers: chain.matches.iter().map(matcher).collect(),
             tables,
             scalars: Arc::new(scalars),
             merged: parts[0].clone(),
             merged_parts: parts.into(),
             natives,
-        };
+        });
         Self {
             state,
             call: vec![0; chain.call_words()],

@@ -14,8 +14,9 @@
 use super::run::Interpreted;
 use super::verify::allowed;
 use super::{
-    Field, Handler, Handlers, LEVELS_MAX, Level, Limit, Moment, Op, Order, Overflow, PacketOrder, Partitions,
-    QueueCode, QueueProgram, Scope, Slot, Step, Ty, Value, VarDecl, Verdict, Victim, Words, word,
+    Field, HEADERS_MAX, Handler, Handlers, LEVELS_MAX, Level, Limit, Moment, Op, Order, Overflow,
+    PacketOrder, Partitions, QueueCode, QueueProgram, Scope, Slot, Step, Ty, Value, VarDecl, Verdict, Victim,
+    Words, word,
 };
 use crate::ir::{BoolOp, FloatCmp, FloatOp, FloatUnaryOp, IntCmp, IntOp};
 use std::collections::BTreeMap;
@@ -126,7 +127,9 @@ pub fn name(op: &Op) -> String {
 
 /// A random program; [`verify`](super::verify::verify) takes it.
 pub fn program(dice: &mut Dice) -> QueueProgram {
-    let fields = Field::ALL.map(|(field, _)| field).into_iter().filter(|_| dice.percent(40)).collect();
+    let known = Field::ALL.into_iter().map(|(field, _)| field);
+    let headers = (0..HEADERS_MAX as u8).map(Field::Header);
+    let fields = known.chain(headers).filter(|_| dice.percent(40)).collect();
     let mut program = QueueProgram { name: "generated".into(), levels: Vec::new(), fields };
     let n_levels = 1 + dice.below(LEVELS_MAX);
     for at in 0..n_levels {

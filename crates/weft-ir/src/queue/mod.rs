@@ -27,6 +27,8 @@ pub const LEVELS_MAX: usize = 4;
 pub const PARTITIONS_MAX: u32 = 1 << 20;
 /// Partitions of a level of the whole tree, at most: the product of those of the nodes above it.
 pub const TREE_MAX: u64 = 1 << 20;
+/// Fields of headers that a program may name.
+pub const HEADERS_MAX: usize = 4;
 /// Packets that a queue may be allowed to hold.
 pub const PACKETS_MAX: u32 = 1 << 22;
 /// Variables of one scope of one level, at most.
@@ -278,10 +280,16 @@ pub enum Field {
     Slack,
     /// The time by which it should be there, in nanoseconds.
     Deadline,
+    /// A field of a header that the program names, below [`HEADERS_MAX`]: a number, or a hash of 32 bits of a run of
+    /// bytes. 0: the packet has it not.
+    Header(u8),
 }
 
 impl Field {
-    /// All of them, with the names that the language has for them.
+    /// What those of headers are called where the program that names them is not there.
+    const HEADERS: [&'static str; HEADERS_MAX] = ["header_0", "header_1", "header_2", "header_3"];
+
+    /// All but those of headers, with the names that the language has for them.
     pub const ALL: [(Self, &'static str); 8] = [
         (Self::Flow, "flow"),
         (Self::Src, "src"),
@@ -295,7 +303,10 @@ impl Field {
 
     /// Its name.
     pub fn name(self) -> &'static str {
-        Self::ALL.iter().find(|(field, _)| *field == self).map_or("", |(_, name)| name)
+        match self {
+            Self::Header(nth) => Self::HEADERS.get(usize::from(nth)).copied().unwrap_or(""),
+            _ => Self::ALL.iter().find(|(field, _)| *field == self).map_or("", |(_, name)| name),
+        }
     }
 
     /// Whether a program may change it in a packet that leaves.
@@ -422,6 +433,16 @@ pub enum Step {
     Give(Value),
 }
 
+// Words are read as they are written.
+const _: () = {
+    let mut nth = 0;
+    while nth < Verdict::ALL.len() {
+        let verdict = Verdict::ALL[nth];
+        assert!(verdict as usize == nth && Verdict::of_word(verdict.word(0)) as usize == nth);
+        nth += 1;
+    }
+};
+
 /// How a handler ends. The number behind it is the line that said so.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[repr(u8)]
@@ -454,9 +475,17 @@ impl Verdict {
     }
 
     /// The verdict of such a word; what is none is Pass.
-    #[inline]
-    pub fn of_word(word: u64) -> Self {
-        Self::ALL.get((word & 0xff) as usize).copied().unwrap_or(Self::Pass)
+    #[inline(always)]
+    pub const fn of_word(word: u64) -> Self {
+        match word as u8 {
+            1 => Self::Mark,
+            2 => Self::Drop,
+            3 => Self::Next,
+            4 => Self::Hold,
+            5 => Self::Stay,
+            6 => Self::Rotate,
+            _ => Self::Pass,
+        }
     }
 
     /// The line of such a word.

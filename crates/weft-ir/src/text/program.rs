@@ -189,6 +189,7 @@ fn write_field(field: &FieldRef) -> String {
 /// check "ipv4" "truncated" line 12
 /// store in3 bits 2 0 16 big sum in5 pseudo zero_is_none
 /// inherited in6
+/// carried in7 tunnel in8 gives in9 gives in10
 /// parser function "parse" {
 /// ```
 fn write_frames(out: &mut String, frames: &Frames) {
@@ -213,6 +214,14 @@ fn write_frames(out: &mut String, frames: &Frames) {
     }
     for at in (0..u64::BITS).filter(|at| frames.inherited >> at & 1 == 1) {
         declaration(out, "inherited", &[], &format!("in{at}"));
+    }
+    if let Some(Carried { packet, tunnel, inherited }) = frames.carried {
+        let mut rest = format!("in{packet}");
+        tunnel.iter().for_each(|tunnel| rest.push_str(&format!(" tunnel in{tunnel}")));
+        for at in (0..u64::BITS).filter(|at| inherited >> at & 1 == 1) {
+            let _ = write!(rest, " gives in{at}");
+        }
+        declaration(out, "carried", &[], &rest);
     }
     out.push_str("parser ");
     write_function(out, &frames.parser);
@@ -392,6 +401,17 @@ pub fn parse_program(text: &str) -> Result<ChainProgram, ParseError> {
             "inherited" => {
                 let at: u16 = line.id("in")?;
                 chain.frames.as_mut().ok_or(not_here)?.inherited |= 1_u64.checked_shl(at.into()).unwrap_or(0);
+            }
+            "carried" => {
+                let mut carried = Carried { packet: line.id("in")?, ..Carried::default() };
+                if line.eat_word("tunnel") {
+                    carried.tunnel = Some(line.id("in")?);
+                }
+                while line.eat_word("gives") {
+                    let at: u16 = line.id("in")?;
+                    carried.inherited |= 1_u64.checked_shl(at.into()).unwrap_or(0);
+                }
+                chain.frames.as_mut().ok_or(not_here)?.carried = Some(carried);
             }
             "parser" => {
                 line.keyword("function")?;

@@ -11,6 +11,7 @@ use crate::ahead::Asks;
 use crate::arithmetic::Arithmetic as _;
 use cranelift_codegen::ir as clif;
 use cranelift_codegen::ir::InstBuilder as _;
+use weft_core::matching::near::Way;
 use weft_core::table::near::NearKey;
 use weft_ir::backend::Unsupported;
 use weft_ir::ir::{BlockId, Function, Jump, MatchId, Op, TableId, Terminator, Ty, Value};
@@ -280,7 +281,7 @@ impl PartTranslator<'_, '_, '_, '_> {
     ) -> Result<(), Unsupported> {
         let matcher = &self.segment.plan.state.matchers[usize::from(id.0)];
         // What is in vectors is small.
-        if matcher.chunks().is_some() {
+        if matches!(matcher.way(), Some(Way::Chunks(_))) {
             return Ok(());
         }
         let n_words = matcher.key_words();

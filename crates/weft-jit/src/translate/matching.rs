@@ -1,5 +1,5 @@
 //! Matches of rows, spelled out: the key of the classifier is made of the values, and where the rows are vectors of
-//! bits ([`weft_core::matching::near`]), the row is found in place.
+//! bits or a trie ([`weft_core::matching::near`]), the row is found in place.
 //!
 //! Rows may change while the code is in use, and what is built of them with it. So each look-up asks the matcher
 //! whether it is still found in the way that was spelled out. If not, a helper finds the row: with the key that the
@@ -11,14 +11,15 @@ use crate::helpers::{CELL_BYTES, Cell, Helper, NULL_LEN, ZERO_ROW, tag};
 use core::mem::offset_of;
 use cranelift_codegen::ir as clif;
 use cranelift_codegen::ir::condcodes::IntCC;
-use cranelift_codegen::ir::types::{I32, I64, I64X2};
+use cranelift_codegen::ir::types::{I32, I32X4, I64, I64X2};
 use cranelift_codegen::ir::{InstBuilder as _, StackSlotData, StackSlotKind};
 use std::sync::Arc;
-use weft_core::abi::State;
+use weft_core::abi::{Parts, State};
 use weft_core::classify::{Place, WORDS_MAX};
 use weft_core::matching::Matcher;
 use weft_core::matching::near::{
-    Chunk, Chunks, Field, MATCHER_BITS, MATCHER_CLASSES, MATCHER_PACKING, MATCHER_SETS, MATCHER_WAYS, Packing,
+    Chunk, Chunks, Field, MATCHER_BITS, MATCHER_CLASSES, MATCHER_LINES, MATCHER_PACKING, MATCHER_ROOT,
+    MATCHER_ROWS, MATCHER_SETS, MATCHER_WAYS, NOTHING, Packing, TRIE_LONG, TRIE_NODE, TRIE_RUN, Way, Whole,
 };
 use weft_ir::backend::Unsupported;
 use weft_ir::ir::{MatchId, Value};
@@ -43,9 +44,12 @@ impl PartTranslator<'_, '_, '_, '_> {
         let base = self.ins().load(I64, FIXED, pointer, 0);
         let done = self.segment.builder.create_block();
         let found = [I64, I64].map(|ty| self.segment.builder.append_block_param(done, ty));
-        if let Some(chunks) = held.chunks() {
+        if let Some(way) = held.way() {
             let other = self.unless((base, arc_offset(held) + MATCHER_WAYS), held.ways());
-            let row = self.first_bit(held, base, &chunks, &packed);
+            let row = match &way {
+                Way::Chunks(chunks) => self.first_bit(held, base, chunks, &packed),
+                Way::Trie(field) => self.interval(held, base, field, (&packed, other)),
+            };
             self.give(row, done);
             self.segment.builder.switch_to_block(other);
             self.segment.builder.set_cold_block(other);
@@ -105,8 +109,9 @@ impl PartTranslator<'_, '_, '_, '_> {
 
     /// The address of the state's pointer to a matcher.
     fn matcher(&mut self, id: MatchId) -> clif::Value {
-        let matchers =
-            self.segment.load_state(offset_of!(State, matchers) + self.segment.plan.vec_words.start);
+        let matchers = self
+            .segment
+            .load_state(State::PARTS + offset_of!(Parts, matchers) + self.segment.plan.vec_words.start);
         self.segment.iadd_imm(matchers, (usize::from(id.0) * size_of::<Arc<Matcher>>()) as i64)
     }
 
@@ -256,15 +261,7 @@ impl PartTranslator<'_, '_, '_, '_> {
         let set_shift = i64::from((chunks.words * 8).trailing_zeros());
         let mut left: Vec<clif::Value> = Vec::new();
         for Chunk { place, classes: at } in &chunks.chunks {
-            let holds = |of: &Place| {
-                of.word == place.word
-                    && of.shift <= place.shift
-                    && place.shift + place.bits <= of.shift + of.bits
-            };
-            let value = match packed.iter().find(|(of, _)| holds(of)) {
-                Some((of, bits)) => self.bits_of(*bits, place.shift - of.shift, place.bits),
-                None => self.segment.int(0),
-            };
+            let value = self.value_at(*place, packed);
             let behind = self.segment.ishl_imm(value, 1);
             let entry = self.ins().iadd(classes, behind);
             let class = self.ins().uload16(I64, FIXED, entry, *at as i32);
@@ -284,6 +281,136 @@ impl PartTranslator<'_, '_, '_, '_> {
         let zeros = self.segment.address(ZERO_ROW.address());
         let address = self.ins().select(row, address, zeros);
         Val::Two(row, address)
+    }
+
+    /// The bits of one place of a key.
+    fn value_at(&mut self, place: Place, packed: &[Packed]) -> clif::Value {
+        let holds = |of: &Place| {
+            of.word == place.word && of.shift <= place.shift && place.shift + place.bits <= of.shift + of.bits
+        };
+        match packed.iter().find(|(of, _)| holds(of)) {
+            Some((of, bits)) => self.bits_of(*bits, place.shift - of.shift, place.bits),
+            None => self.segment.int(0),
+        }
+    }
+
+    /// The row of the interval that a value lies in; goes to `other` where that is in a long run.
+    fn interval(
+        &mut self,
+        held: &Arc<Matcher>,
+        base: clif::Value,
+        field: &Whole,
+        (packed, other): (&[Packed], clif::Block),
+    ) -> Val {
+        let offset = arc_offset(held);
+        let value = self.value_at(field.place, packed);
+        let [lines, root, rows] = [MATCHER_LINES, MATCHER_ROOT, MATCHER_ROWS]
+            .map(|at| self.ins().load(I64, FIXED, base, (offset + at) as i32));
+        let [at, node, leaf, run, found] = [(); 5].map(|()| self.segment.builder.create_block());
+        let [entry, left] = [(); 2].map(|()| self.segment.builder.append_block_param(at, I64));
+        let id = self.segment.builder.append_block_param(found, I64);
+
+        let bits = self.segment.int(field.bits.into());
+        self.ins().jump(at, &[root.into(), bits.into()]);
+        self.segment.builder.switch_to_block(at);
+        let kind = self.segment.ushr_imm(entry, 30);
+        let is_node = self.segment.icmp_imm(IntCC::Equal, kind, i64::from(TRIE_NODE >> 30));
+        self.ins().brif(is_node, node, [], leaf, []);
+
+        self.segment.builder.switch_to_block(node);
+        let (next, below) = self.step(lines, entry, (value, left));
+        self.ins().jump(at, &[next.into(), below.into()]);
+
+        self.segment.builder.switch_to_block(leaf);
+        let is_run = self.segment.icmp_imm(IntCC::Equal, kind, i64::from(TRIE_RUN >> 30));
+        self.ins().brif(is_run, run, [], found, [&entry.into()]);
+
+        self.segment.builder.switch_to_block(run);
+        let in_run = self.find_in_run(lines, entry, (value, left), other);
+        self.ins().jump(found, &[in_run.into()]);
+
+        self.segment.builder.switch_to_block(found);
+        let is_none = self.segment.icmp_imm(IntCC::Equal, id, NOTHING.into());
+        let zeros = self.segment.address(ZERO_ROW.address());
+        let behind = self.segment.ishl_imm(id, FOUND_SHIFT);
+        let row = self.ins().iadd(rows, behind);
+        // Nothing but a row is read.
+        let row = self.ins().select(is_none, zeros, row);
+        let [row, address] = [0, 8].map(|at| self.ins().load(I64, FIXED, row, at));
+        let address = self.ins().select(row, address, zeros);
+        Val::Two(row, address)
+    }
+
+    /// The entry of a value in a node, and how many bits are left below it.
+    fn step(
+        &mut self,
+        lines: clif::Value,
+        entry: clif::Value,
+        (value, left): (clif::Value, clif::Value),
+    ) -> (clif::Value, clif::Value) {
+        let width = self.bits_of(entry, 25, 5);
+        let width = self.segment.iadd_imm(width, 1);
+        let below = self.ins().isub(left, width);
+        let up = self.ins().ushr(value, below);
+        let one = self.segment.int(1);
+        let end = self.ins().ishl(one, width);
+        let mask = self.segment.iadd_imm(end, -1);
+        let number = self.ins().band(up, mask);
+        let line = self.bits_of(entry, 0, 25);
+        let line = self.segment.ishl_imm(line, 6);
+        let line = self.ins().iadd(lines, line);
+        let behind = self.segment.ishl_imm(number, 2);
+        let address = self.ins().iadd(line, behind);
+        (self.ins().uload32(FIXED, address, 0), below)
+    }
+
+    /// The entry of a value in a run of up to eight intervals.
+    fn find_in_run(
+        &mut self,
+        lines: clif::Value,
+        entry: clif::Value,
+        (value, left): (clif::Value, clif::Value),
+        other: clif::Block,
+    ) -> clif::Value {
+        let short = self.segment.builder.create_block();
+        let class = self.bits_of(entry, 28, 2);
+        let is_long = self.segment.icmp_imm(IntCC::Equal, class, TRIE_LONG.into());
+        self.ins().brif(is_long, other, [], short, []);
+        self.segment.builder.switch_to_block(short);
+        let quarter = self.bits_of(entry, 0, 28);
+        let behind = self.segment.ishl_imm(quarter, 4);
+        let words = self.ins().iadd(lines, behind);
+
+        let zero = self.segment.int(0);
+        let hidden = self.segment.iadd_imm(left, -32);
+        let hidden = self.ins().smax(hidden, zero);
+        let shown = self.ins().ushr(value, hidden);
+        let shown = self.ins().ireduce(I32, shown);
+        let shown = self.ins().splat(I32X4, shown);
+        // The least run has a quarter of a line: the second four words are read where there are some.
+        let next = self.segment.iadd_imm(words, 16);
+        let next = self.ins().select(class, next, words);
+        let [low, high] = [words, next].map(|four| {
+            let four = self.ins().load(I32X4, UNALIGNED.with_readonly(), four, 0);
+            let begun = self.ins().icmp(IntCC::UnsignedLessThanOrEqual, four, shown);
+            let begun = self.ins().vhigh_bits(I32, begun);
+            self.ins().uextend(I64, begun)
+        });
+        let high = self.segment.ishl_imm(high, 4);
+        let begun = self.ins().bor(low, high);
+        let two = self.segment.int(2);
+        let begins = self.ins().ishl(two, class);
+        let begins = self.segment.iadd_imm(begins, -1);
+        // The first word at which an interval begins that is not begun, or the one behind the last.
+        let ends = self.ins().bnot(begun);
+        let one = self.segment.int(1);
+        let behind = self.ins().ishl(one, begins);
+        let ends = self.ins().bor(ends, behind);
+        let nth = self.ins().ctz(ends);
+        let at = self.ins().iadd(begins, nth);
+        let behind = self.segment.ishl_imm(at, 2);
+        let address = self.ins().iadd(words, behind);
+        self.ins().uload32(FIXED, address, 0)
     }
 
     /// The words of a set, two at a time where there are some.

@@ -30,7 +30,7 @@ use cranelift_codegen::ir::{
 };
 use cranelift_codegen::isa::{OwnedTargetIsa, TargetFrontendConfig};
 use cranelift_frontend::{FuncInstBuilder, FunctionBuilder, Variable};
-use weft_core::abi::{Counters, Cx, Fault, Outcome, State};
+use weft_core::abi::{Counters, Cx, Fault, Outcome, Parts, State};
 use weft_core::table::{ColumnRef, Scalars};
 use weft_ir::backend::Unsupported;
 use weft_ir::ir::{BlockId, Function, Inst, Jump, Op, StatusOperand, TableId, Terminator, Ty, Value};
@@ -339,11 +339,11 @@ impl<'a, 'f> Segment<'a, 'f> {
     }
 
     fn scalars(&mut self) -> clif::Value {
-        self.load_scalars(offset_of!(State, scalars))
+        self.load_scalars(State::PARTS + offset_of!(Parts, scalars))
     }
 
     fn merged(&mut self) -> clif::Value {
-        self.load_scalars(offset_of!(State, merged))
+        self.load_scalars(State::PARTS + offset_of!(Parts, merged))
     }
 
     /// Calls a cold helper; `args` are all its parameters.

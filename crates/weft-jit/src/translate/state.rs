@@ -14,7 +14,7 @@ use cranelift_codegen::ir::{BlockArg, InstBuilder as _};
 use cranelift_frontend::Variable;
 use std::sync::Arc;
 use weft_core::Value as Constant;
-use weft_core::abi::{Cx, State};
+use weft_core::abi::{Cx, Parts, State};
 use weft_core::table::{ColumnRef, Table};
 use weft_ir::backend::Unsupported;
 use weft_ir::ir::{BlockId, CallId, ColumnId, Inst, Journal, Op, TableId, Ty, Value, VarId};
@@ -198,7 +198,9 @@ impl PartTranslator<'_, '_, '_, '_> {
 
     /// The address of the state's pointer to a table.
     pub(super) fn table(&mut self, table: TableId) -> clif::Value {
-        let tables = self.segment.load_state(offset_of!(State, tables) + self.segment.plan.vec_words.start);
+        let tables = self
+            .segment
+            .load_state(State::PARTS + offset_of!(Parts, tables) + self.segment.plan.vec_words.start);
         let offset = usize::from(table.0) * size_of::<Arc<Table>>();
         self.segment.iadd_imm(tables, offset as i64)
     }

@@ -205,15 +205,17 @@ pub enum LinkOn {
         /// It shapes what comes in and not what goes out.
         ingress: Option<Span>,
     },
-    /// Calls to a cluster.
-    Cluster(Box<LinkCalls>),
+    /// Calls that come by a listener, or go to a cluster.
+    Calls(Box<LinkCalls>),
 }
 
-/// `CLUSTER cluster [CONCURRENCY n] [KEY e] [CLASS e]`
+/// `CLUSTER cluster [CONCURRENCY n] [KEY e] [CLASS e]`, or `LISTENER listener` with the same behind it
 #[derive(Clone, PartialEq, Debug)]
 pub struct LinkCalls {
-    /// The cluster.
-    pub cluster: Ident,
+    /// It is on a listener.
+    pub is_listener: bool,
+    /// The listener or cluster.
+    pub on: Ident,
     /// How many calls are under way at most.
     pub concurrency: Option<Expr>,
     /// `KEY`: what tells flows apart.

@@ -187,7 +187,7 @@ pub struct SwitchArm {
 /// A clause behind the parentheses of a protocol.
 #[derive(Clone, PartialEq, Debug)]
 pub enum ProtocolClause {
-    /// `BIND lower [INNER] WHERE e`
+    /// `BIND lower [INNER] WHERE e [OTHERWISE e]`
     Bind {
         /// The protocol below.
         lower: Ident,
@@ -195,6 +195,8 @@ pub enum ProtocolClause {
         inner: Option<Span>,
         /// When.
         condition: Expr,
+        /// When besides, of what no other protocol claims.
+        otherwise: Option<Box<Expr>>,
         /// The clause.
         span: Span,
     },

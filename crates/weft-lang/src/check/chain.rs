@@ -144,19 +144,29 @@ pub(super) fn writes_capture(port: &Port) -> bool {
 
 /// `WHEN` of a chain on frames: an element of its own, which drops the others.
 fn which_frames(cx: &mut Cx<'_>, ast: &ast::Chain, when: &ast::Expr) -> Option<(Element, Instance)> {
-    let mut element = Element::empty(&ast.name.name, when.span);
+    alone_on_frames(cx, &ast.name.name, when.span, |scope| {
+        let otherwise = Verdict { kind: VerdictKind::Drop, span: when.span };
+        let query = Query { joins: Vec::new(), filter: Some(scope.condition(when)?) };
+        Some(StmtKind::Guard { query, set: Vec::new(), otherwise })
+    })
+}
+
+/// An element whose ON PACKET is one statement, and which stands in no chain.
+pub(super) fn alone_on_frames(
+    cx: &mut Cx<'_>,
+    name: &str,
+    span: Span,
+    make: impl FnOnce(&mut Scope<'_, '_>) -> Option<StmtKind>,
+) -> Option<(Element, Instance)> {
+    let mut element = Element::empty(name, span);
     element.layer = Layer::Packet(None);
     let mut n_rand = 0;
     let kind = HandlerKind::Request;
     let mut scope = Scope::new(cx, &element, &[], View::Handler(kind), &mut n_rand);
-    let condition = scope.condition(when);
+    let made = make(&mut scope);
     let (locals, rows, new) = (scope.locals, scope.rows, scope.frames);
-    let condition = condition?;
-    let otherwise = Verdict { kind: VerdictKind::Drop, span: when.span };
-    let query = Query { joins: Vec::new(), filter: Some(condition) };
-    let guard = StmtKind::Guard { query, set: Vec::new(), otherwise };
-    let body = vec![Stmt { kind: guard, span: when.span }];
-    let mut handler = Handler { kind, body, locals, rows, effects: Effects::default(), span: when.span };
+    let body = vec![Stmt { kind: made?, span }];
+    let mut handler = Handler { kind, body, locals, rows, effects: Effects::default(), span };
     handler.effects = effects::of(&handler);
     let mut frames = Vec::new();
     frame::declare(&mut element, &mut frames, new);
@@ -168,7 +178,7 @@ fn which_frames(cx: &mut Cx<'_>, ast: &ast::Chain, when: &ast::Expr) -> Option<(
         .zip(frames)
         .map(|(column, (_, field))| Binding { place: BoundPlace::Frame(field), nullable: column.nullable });
     let instance = Instance {
-        name: ast.name.name.clone(),
+        name: name.to_owned(),
         element: usize::MAX,
         params: Vec::new(),
         bindings: bindings.collect(),
@@ -179,7 +189,7 @@ fn which_frames(cx: &mut Cx<'_>, ast: &ast::Chain, when: &ast::Expr) -> Option<(
         mandatory: false,
         fail_open: false,
         per_try: false,
-        span: when.span,
+        span,
     };
     Some((element, instance))
 }
@@ -1071,7 +1081,15 @@ impl Options<'_, '_> {
 
     fn order(&mut self, first: &Ident, second: &Ident, span: Span) {
         let (Some(a), Some(b)) = (self.find(first), self.find(second)) else { return };
-        if self.is_whole && a.written_at >= b.written_at {
+        if self.is_whole && !self.is_met_before(&a, &b) && !self.is_met_before(&b, &a) && first != second {
+            let message = format!("no frame passes both `{}` and `{}`", first.name, second.name);
+            let diagnostic = Diagnostic::error(code::ORDER_BROKEN, message)
+                .at(span, "says which is first")
+                .with_label(a.span, "on one way")
+                .with_label(b.span, "on another");
+            return self.cx.report(diagnostic.with_help("drop the option"));
+        }
+        if self.is_whole && !self.is_met_before(&a, &b) {
             let message = format!("`{}` stands behind `{}`", first.name, second.name);
             let diagnostic = Diagnostic::error(code::ORDER_BROKEN, message)
                 .at(span, "says the opposite")
@@ -1093,17 +1111,22 @@ impl Options<'_, '_> {
 
     fn position(&mut self, instance: &Ident, is_last: bool, span: Span) {
         let Some(found) = self.find(instance) else { return };
-        let (wanted, place) = if is_last { (stages(self.ast).count() - 1, "last") } else { (0, "first") };
+        let (wanted, place) = if is_last { (found.n_stages - 1, "last") } else { (0, "first") };
         if self.is_whole && found.written_at != wanted {
-            let message = format!("`{}` is not {place}", instance.name);
+            let of = if found.way > 0 { " of its branch" } else { "" };
+            let message = format!("`{}` is not {place}{of}", instance.name);
             let diagnostic = Diagnostic::error(code::ORDER_BROKEN, message)
                 .at(span, "says that it is")
                 .with_label(found.span, "written here");
             self.cx.report(diagnostic.with_help("move the stage, or drop the option"));
         }
         let Some(at) = found.instance else { return };
-        let others = (0..self.chain.instances.len()).filter(|other| *other != at);
-        self.chain.orders.extend(others.map(|other| if is_last { (other, at) } else { (at, other) }));
+        // What stands on another way stays there.
+        let way = self.way_of(at);
+        let others =
+            (0..self.chain.instances.len()).filter(|other| *other != at && self.way_of(*other) == way);
+        let orders: Vec<_> = others.map(|other| if is_last { (other, at) } else { (at, other) }).collect();
+        self.chain.orders.extend(orders);
     }
 
     fn bypass_on_failure(&mut self, name: &Ident, span: Span) {
@@ -1150,7 +1173,11 @@ impl Options<'_, '_> {
     /// The stage of a name, if it has no fault; reports a name that no stage has.
     fn find(&mut self, name: &Ident) -> Option<Found> {
         let name_of = |stage: &Stage| stage.instance.as_ref().unwrap_or(&stage.element).name == name.name;
-        let Some((written_at, stage)) = stages(self.ast).enumerate().find(|(_, stage)| name_of(stage)) else {
+        let on_way = |(way, nodes)| {
+            let (written_at, stage) = stages(nodes).enumerate().find(|(_, stage)| name_of(stage))?;
+            Some((way, written_at, stages(nodes).count(), stage.span))
+        };
+        let Some((way, written_at, n_stages, span)) = (0..).zip(ways(self.ast)).find_map(on_way) else {
             self.no_stage(name);
             return None;
         };
@@ -1160,11 +1187,34 @@ impl Options<'_, '_> {
         if instance.is_none() && !is_filter {
             return None;
         }
-        Some(Found { instance: instance.filter(|_| !is_filter), written_at, span: stage.span })
+        Some(Found { instance: instance.filter(|_| !is_filter), way, written_at, n_stages, span })
+    }
+
+    /// Whether a frame that comes to `b` may have passed `a`, or a call has.
+    fn is_met_before(&self, a: &Found, b: &Found) -> bool {
+        if a.way == b.way {
+            return a.written_at < b.written_at;
+        }
+        let (Some(a), Some(mut to)) = (a.instance, b.instance) else { return a.way < b.way };
+        // A branch leads from a stage in front of it: back to the way that `a` is on.
+        while let Some(branch) = self.chain.branches.iter().find(|branch| branch.stages.contains(&to)) {
+            to = branch.from;
+            if self.way_of(a) == self.way_of(to) {
+                return a <= to;
+            }
+        }
+        false
+    }
+
+    /// The number of the branch that a stage is on, from 1; 0: on none.
+    fn way_of(&self, instance: usize) -> usize {
+        let at = self.chain.branches.iter().position(|branch| branch.stages.contains(&instance));
+        at.map_or(0, |at| at + 1)
     }
 
     fn no_stage(&mut self, name: &Ident) {
-        let names: Vec<&str> = stages(self.ast)
+        let names: Vec<&str> = ways(self.ast)
+            .flat_map(stages)
             .map(|stage| stage.instance.as_ref().unwrap_or(&stage.element).name.as_str())
             .collect();
         let message = format!("chain `{}` has no stage `{}`", self.chain.name, name.name);
@@ -1179,16 +1229,18 @@ impl Options<'_, '_> {
 struct Found {
     /// Where it is in [`Chain::instances`]; None is a filter.
     instance: Option<usize>,
-    /// Which stage it is.
+    /// On which way it stands: 0 is that of the chain, then its branches as they are written.
+    way: usize,
+    /// Which stage of that way it is, and how many there are.
     written_at: usize,
+    n_stages: usize,
     span: Span,
 }
 
-/// The stages as they are written, groups taken apart.
 /// Requests come to the caller's side first: stages of that side stand, and stay, in front of those of the other.
 fn sides(cx: &mut Cx<'_>, ast: &ast::Chain, chain: &mut Chain) {
     let mut server = None;
-    for stage in stages(ast) {
+    for stage in stages(&ast.stages) {
         match (stage.side.map(|clause| clause.side), server) {
             (Some(Side::Server), None) => server = Some(stage),
             (Some(Side::Client), Some(first)) => {
@@ -1212,11 +1264,21 @@ fn sides(cx: &mut Cx<'_>, ast: &ast::Chain, chain: &mut Chain) {
     chain.orders.extend(both.filter(|(client, server)| client < server));
 }
 
-fn stages(ast: &ast::Chain) -> impl Iterator<Item = &Stage> {
-    ast.stages.iter().flat_map(|node| match node {
+/// The stages as they are written, groups taken apart.
+fn stages(nodes: &[StageNode]) -> impl Iterator<Item = &Stage> {
+    nodes.iter().flat_map(|node| match node {
         StageNode::One(stage) => std::slice::from_ref(stage),
         StageNode::Group { stages, .. } => stages,
     })
+}
+
+/// The way of a chain, and its branches, as they are written.
+fn ways(ast: &ast::Chain) -> impl Iterator<Item = &[StageNode]> {
+    let branches = ast.options.iter().filter_map(|option| match &option.kind {
+        ChainOptionKind::Branch { stages, .. } => Some(&stages[..]),
+        _ => None,
+    });
+    std::iter::once(&ast.stages[..]).chain(branches)
 }
 
 fn mandatory_may_fail(cx: &mut Cx<'_>, instance: &Instance, span: Span, what: &str) {

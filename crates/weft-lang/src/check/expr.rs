@@ -122,6 +122,17 @@ impl Scope<'_, '_> {
         self.typed(ast, Type::Bool)
     }
 
+    /// The hash of a value; 0 where it is NULL.
+    pub(super) fn hash_or_zero(&self, value: Expr) -> Expr {
+        let (span, ty) = (value.span, Type::Uint(64));
+        let hash = function(Function::Hash, vec![value], ty, false, span);
+        if !hash.nullable {
+            return hash;
+        }
+        let zero = leaf(ExprKind::Const(Value::Int(0)), ty, false, span);
+        Expr { nullable: false, ..function(Function::Coalesce, vec![hash, zero], ty, false, span) }
+    }
+
     /// An expression as a value of type `ty` that is not NULL; `whose` says for what: `column `c``.
     pub(super) fn value_for(
         &mut self,

@@ -8,8 +8,8 @@ use super::{Cx, nothing};
 use crate::ast::{self, Ident};
 use crate::diagnostic::{Diagnostic, code};
 use crate::hir::{
-    Address, Cluster, CompareOp, Expr, ExprKind, Group, GroupChoice, Listener, MethodGlob, Port, PortKind,
-    Route, Setting,
+    Address, Cluster, CompareOp, Expr, ExprKind, Group, GroupChoice, GroupKey, Listener, MethodGlob, Port,
+    PortKind, Route, Setting, StmtKind,
 };
 use crate::nearest::nearest;
 use crate::source::Span;
@@ -96,13 +96,11 @@ pub(super) fn group(cx: &mut Cx<'_>, ports: &[Port], ast: &ast::Group) -> Option
             .with_help("rename one: elements send frames to either by its name");
         cx.report(diagnostic);
     }
-    let choice = match &ast.choice {
-        ast::GroupChoice::All(_) => GroupChoice::All,
-        ast::GroupChoice::Failover(_) => GroupChoice::First,
-        ast::GroupChoice::Select(by) => {
-            check_is_flow(cx, by);
-            GroupChoice::Flow
-        }
+    let (choice, key) = match &ast.choice {
+        ast::GroupChoice::All(_) => (GroupChoice::All, None),
+        ast::GroupChoice::Failover(_) => (GroupChoice::First, None),
+        ast::GroupChoice::Select(by) if is_flow(by) => (GroupChoice::Flow, None),
+        ast::GroupChoice::Select(by) => (GroupChoice::Key, Some(group_key(cx, &name.name, by)?)),
     };
     let mut members = Some(Vec::new());
     for (at, (port, weight)) in ast.members.iter().enumerate() {
@@ -119,22 +117,36 @@ pub(super) fn group(cx: &mut Cx<'_>, ports: &[Port], ast: &ast::Group) -> Option
     }
     let members: Vec<(usize, u16)> = members?;
     check_members(cx, ports, ast, &members);
-    Some(Group { name: name.name.clone(), choice, members, span: ast.span })
+    Some(Group { name: name.name.clone(), choice, key, members, span: ast.span })
 }
 
-fn check_is_flow(cx: &mut Cx<'_>, by: &ast::Expr) {
-    let is_flow = matches!(&by.kind, ast::ExprKind::Call { function, args, star: None }
-        if function.name.eq_ignore_ascii_case("flow") && args.is_empty());
-    if !is_flow {
-        let diagnostic = Diagnostic::error(code::NOT_IN_VERSION, "a group tells frames apart by their flow")
-            .at(by.span, "by something else")
-            .with_help("write `SELECT BY flow()`");
-        cx.report(diagnostic);
-    }
+fn is_flow(by: &ast::Expr) -> bool {
+    matches!(&by.kind, ast::ExprKind::Call { function, args, star: None }
+        if function.name.eq_ignore_ascii_case("flow") && args.is_empty())
+}
+
+/// `SELECT BY e`: the frame is marked with a hash of it, and what has none with 0.
+fn group_key(cx: &mut Cx<'_>, name: &str, by: &ast::Expr) -> Option<GroupKey> {
+    let element = super::chain::alone_on_frames(cx, name, by.span, |scope| {
+        let value = scope.expr(by, None)?;
+        let is_same_again = scope.rows.is_empty() && *scope.n_rand == 0;
+        if !is_same_again {
+            let message = "a group tells frames apart by what is in them";
+            let diagnostic = Diagnostic::error(code::NOT_CONSTANT, message)
+                .at(by.span, "may be another value for the same frame")
+                .with_help(
+                    "choose by fields: `SELECT BY ip.src`; an element may send a frame to a port by its name",
+                );
+            scope.cx.report(diagnostic);
+            return None;
+        }
+        Some(StmtKind::Mark { value: scope.hash_or_zero(value) })
+    })?;
+    Some(GroupKey { text: cx.sources.slice(by.span).to_owned(), element: Box::new(element) })
 }
 
 fn member_weight(cx: &mut Cx<'_>, ast: &ast::Expr, choice: GroupChoice) -> Option<u16> {
-    if choice != GroupChoice::Flow {
+    if !matches!(choice, GroupChoice::Flow | GroupChoice::Key) {
         let diagnostic = Diagnostic::error(code::OPTION_CONFLICT, "weights are for flows")
             .at(ast.span, "has no meaning here")
             .with_help("take the weight out, or choose by flow: `SELECT BY flow()`");

@@ -17,12 +17,13 @@ use crate::ast::{
 };
 use crate::diagnostic::{Diagnostic, code};
 use crate::hir::{
-    CallLink, Link, Network, PortKind, Queue, QueueExpr, QueueExprKind, QueueLevel, QueueLimit,
-    QueueLiteral as Literal, QueueMoment, QueueOverflow, QueuePartitions, QueuePlace, QueueStmt,
-    QueueStmtKind, QueueType as T, QueueVar, QueueVictim,
+    CallFlow, CallLink, CallsOf, Layer, Link, Network, PortKind, Queue, QueueExpr, QueueExprKind,
+    QueueHeader, QueueLevel, QueueLimit, QueueLiteral as Literal, QueueMoment, QueueOverflow,
+    QueuePartitions, QueuePlace, QueueStmt, QueueStmtKind, QueueType as T, QueueVar, QueueVictim,
 };
 use crate::source::Span;
 use weft_core::Type;
+use weft_core::wire::FieldRef;
 
 /// Levels of a queue, at most.
 pub const LEVELS_MAX: usize = 4;
@@ -36,6 +37,8 @@ pub const BYTES_MAX: u64 = 1 << 40;
 pub const RANK_BITS_MAX: u8 = 18;
 /// Variables of a node or a partition, at most.
 pub const VARS_MAX: usize = 64;
+/// Fields of headers that a queue may ask for, on all its levels.
+pub const HEADERS_MAX: usize = 4;
 /// Calls that a link may have under way, at most.
 pub const CONCURRENCY_MAX: u32 = 1 << 20;
 /// Rates of calls that a link may have.
@@ -88,8 +91,8 @@ impl<'a> Queues<'a> {
                 let link = self.link_on_port(cx, network, item, (port, ingress.is_some()));
                 network.links.extend(link);
             }
-            LinkOn::Cluster(calls) => {
-                let link = self.link_on_cluster(cx, network, item, calls);
+            LinkOn::Calls(calls) => {
+                let link = self.link_of_calls(cx, network, item, calls);
                 network.call_links.extend(link);
             }
         }
@@ -143,31 +146,38 @@ impl<'a> Queues<'a> {
         Some(Link { name, port, ingress, rate, queue, on_failure: item.on_failure, span: item.span })
     }
 
-    fn link_on_cluster(
+    fn link_of_calls(
         &self,
         cx: &mut Cx<'_>,
         network: &Network,
         item: &ast::Link,
         calls: &LinkCalls,
     ) -> Option<CallLink> {
-        let LinkCalls { cluster: on, concurrency, key, class } = calls;
-        let names = network.clusters.iter().map(|cluster| cluster.name.as_str());
-        let Some(cluster) = network.clusters.iter().position(|cluster| cluster.name == on.name) else {
+        let LinkCalls { is_listener, on, concurrency, key, class } = calls;
+        let what = if *is_listener { "listener" } else { "cluster" };
+        let names: Vec<&str> = match is_listener {
+            true => network.listeners.iter().map(|listener| listener.name.as_str()).collect(),
+            false => network.clusters.iter().map(|cluster| cluster.name.as_str()).collect(),
+        };
+        let Some(at) = names.iter().position(|name| *name == on.name) else {
             let diagnostic =
-                Diagnostic::error(code::NOT_IN_NETWORK, format!("there is no cluster `{}`", on.name))
+                Diagnostic::error(code::NOT_IN_NETWORK, format!("there is no {what} `{}`", on.name))
                     .at(on.span, "unknown");
             cx.report_missing(with_nearest(diagnostic, on, names));
             return None;
         };
-        if let Some(other) = network.call_links.iter().find(|link| link.cluster == cluster) {
-            let message = format!("calls to `{}` wait in link `{}`", on.name, other.name);
+        let of = if *is_listener { CallsOf::Listener(at) } else { CallsOf::Cluster(at) };
+        if let Some(other) = network.call_links.iter().find(|link| link.of == of) {
+            let way = if *is_listener { "from" } else { "to" };
+            let message = format!("calls {way} `{}` wait in link `{}`", on.name, other.name);
             let diagnostic = Diagnostic::error(code::QUEUE_USE, message).at(on.span, "has a link").with_help(
-                "a cluster has one link: put `EACH USING` into its queue to have a line in each line",
+                format!("a {what} has one link: put `EACH USING` into its queue to have a line in each line"),
             );
             cx.report(diagnostic);
         }
         if item.on_failure.is_some() {
-            let diagnostic = Diagnostic::error(code::QUEUE_USE, "a cluster has no device that could be gone")
+            let message = format!("a {what} has no device that could be gone");
+            let diagnostic = Diagnostic::error(code::QUEUE_USE, message)
                 .at(item.span, "ON FAILURE is for ports")
                 .with_help("endpoints that cannot be reached are left out; RETRY tries another");
             cx.report(diagnostic);
@@ -180,12 +190,13 @@ impl<'a> Queues<'a> {
         }
         let concurrency = concurrency.as_ref().and_then(|expr| concurrency_of(cx, expr));
         let step_ns = item.rate.as_ref().and_then(|expr| step_of(cx, expr));
-        let key = key.as_ref().and_then(|expr| header_of(cx, "KEY", expr));
+        let key = key.as_ref().map_or(Some(CallFlow::Host), |expr| flow_of(cx, expr));
         let class = class.as_ref().and_then(|expr| header_of(cx, "CLASS", expr));
         let levels = self.used(cx, &item.queue, &mut Vec::new())?;
+        no_headers(cx, &item.queue, &levels);
         let queue = Queue { name: item.queue.queue.name.clone(), levels, span: item.queue.span };
         let name = item.name.name.clone();
-        Some(CallLink { name, cluster, concurrency, step_ns, key, class, queue, span: item.span })
+        Some(CallLink { name, of, concurrency, step_ns, key: key?, class, queue, span: item.span })
     }
 
     fn used(&self, cx: &mut Cx<'_>, used: &QueueUse, within: &mut Vec<String>) -> Option<Vec<QueueLevel>> {
@@ -222,8 +233,8 @@ impl<'a> Queues<'a> {
         let names = params(cx, item, used)?;
         let mut checker = Checker::new(cx, names);
         if item.uses.is_empty() {
-            let level = checker.level(item);
-            return level.map(|level| vec![level]);
+            let levels = vec![checker.level(item)?];
+            return few_headers(cx, item, &levels).map(|()| levels);
         }
         let limit = checker.composed(item);
         within.push(item.name.name.clone());
@@ -238,6 +249,7 @@ impl<'a> Queues<'a> {
             root.limit = limit;
         }
         tree(cx, item, &levels);
+        few_headers(cx, item, &levels);
         (cx.n_errors() == n_errors).then_some(levels)
     }
 
@@ -252,6 +264,36 @@ impl<'a> Queues<'a> {
         let used = QueueUse { queue: used.queue.clone(), args: arguments.to_vec(), span: used.span };
         self.used(cx, &used, within)
     }
+}
+
+/// Refuses a queue that asks for more of headers than there is room for.
+fn few_headers(cx: &mut Cx<'_>, item: &ast::Queue, levels: &[QueueLevel]) -> Option<()> {
+    let all = levels.iter().flat_map(|level| &level.headers);
+    let names: BTreeSet<&str> = all.clone().map(|header| header.name.as_str()).collect();
+    if names.len() <= HEADERS_MAX {
+        return Some(());
+    }
+    let message =
+        format!("a queue asks for {} fields of headers, and {HEADERS_MAX} are the most", names.len());
+    let diagnostic = Diagnostic::error(code::OVER_LIMIT, message).at(item.name.span, "too many");
+    cx.report(
+        diagnostic
+            .with_help("an element of the chain can MARK packets by more of them: the queue sees `p.class`"),
+    );
+    None
+}
+
+/// Refuses a queue that asks for headers where there are none.
+fn no_headers(cx: &mut Cx<'_>, used: &QueueUse, levels: &[QueueLevel]) {
+    let Some(header) = levels.iter().flat_map(|level| &level.headers).next() else { return };
+    let message = format!("a call has no `{}`", header.name);
+    let diagnostic = Diagnostic::error(code::QUEUE_USE, message)
+        .at(used.span, "asks for fields of packets")
+        .with_label(header.span, "here")
+        .with_help(
+            "tell calls apart by `KEY header['...']` and `CLASS header['...']`: `flow()` and `p.class`",
+        );
+    cx.report(diagnostic);
 }
 
 /// Whether levels fit under each other.
@@ -308,7 +350,12 @@ fn reads_packet(expr: &QueueExpr) -> bool {
     match &expr.kind {
         QueueExprKind::Place(place) => matches!(
             place,
-            QueuePlace::Arrived | QueuePlace::Len | QueuePlace::Ecn | QueuePlace::Id | QueuePlace::Field(_)
+            QueuePlace::Arrived
+                | QueuePlace::Len
+                | QueuePlace::Ecn
+                | QueuePlace::Id
+                | QueuePlace::Field(_)
+                | QueuePlace::Header(_)
         ),
         QueueExprKind::Literal(_) | QueueExprKind::Local(_) | QueueExprKind::Rand(_) => false,
         QueueExprKind::Unary(_, a) => reads_packet(a),
@@ -407,6 +454,7 @@ struct Checker<'k, 'c> {
     /// It is a declaration, where there is no packet.
     is_declaration: bool,
     fields: BTreeSet<String>,
+    headers: Vec<QueueHeader>,
     /// `BITS` of the order of partitions.
     rank_bits: Option<u8>,
     /// There is a PARTITION BY.
@@ -424,9 +472,31 @@ impl<'k, 'c> Checker<'k, 'c> {
             moment: None,
             is_declaration: true,
             fields: BTreeSet::new(),
+            headers: Vec::new(),
             rank_bits: None,
             is_partitioned: false,
         }
+    }
+
+    /// A field of a header, or whether a packet has one: None if the first part of the path names no layer. The inner
+    /// None is a fault that was reported.
+    fn header(&mut self, path: &ast::Path, is_asked_present: bool) -> Option<Option<(QueuePlace, T)>> {
+        let (layer, _, rest) = self.cx.layer_of(&path.segments)?;
+        let (field, ty, name) = if is_asked_present && rest.is_empty() {
+            (FieldRef { layer, fields: None }, Type::Bool, format!("present({})", path.to_dotted()))
+        } else {
+            let Some(column) = self.cx.frame_column(&Layer::Packet(None), path)? else { return Some(None) };
+            (column.field, column.ty, path.to_dotted())
+        };
+        if !self.sees_packet() {
+            self.no_packet(path.span);
+            return Some(None);
+        }
+        if !self.headers.iter().any(|known| known.name == name) {
+            self.headers.push(QueueHeader { name: name.clone(), field, ty, span: path.span });
+        }
+        let ty = if ty == Type::Bool { T::Bool } else { T::Number };
+        Some(Some((QueuePlace::Header(name), ty)))
     }
 
     fn note_field(&mut self, field: &str) {
@@ -593,6 +663,7 @@ impl<'k, 'c> Checker<'k, 'c> {
             packet_rank,
             limit: limit?,
             handlers,
+            headers: self.headers,
             span: item.span,
         };
         (self.cx.n_errors() == n_errors).then_some(level)
@@ -890,6 +961,18 @@ fn step_of(cx: &mut Cx<'_>, expr: &AstExpr) -> Option<u64> {
     Some((1e9 / rate).round() as u64)
 }
 
+/// `KEY session`, or `KEY header['tenant']`.
+fn flow_of(cx: &mut Cx<'_>, expr: &AstExpr) -> Option<CallFlow> {
+    match &expr.kind {
+        AstKind::Path(path)
+            if path.as_ident().is_some_and(|name| name.name.eq_ignore_ascii_case("session")) =>
+        {
+            Some(CallFlow::Session)
+        }
+        _ => header_of(cx, "KEY", expr).map(CallFlow::Header),
+    }
+}
+
 /// `KEY header['tenant']`: the name of the header.
 fn header_of(cx: &mut Cx<'_>, clause: &str, expr: &AstExpr) -> Option<String> {
     if let AstKind::Header(key) = &expr.kind
@@ -897,12 +980,13 @@ fn header_of(cx: &mut Cx<'_>, clause: &str, expr: &AstExpr) -> Option<String> {
     {
         return header::name(cx, name, key.span);
     }
+    let or_session = if clause == "KEY" { ", or `KEY session` for connections" } else { "" };
     let diagnostic =
         Diagnostic::error(code::QUEUE_USE, format!("{clause} of a link is a header of the call"))
             .at(expr.span, "not a header")
             .with_help(format!(
-                "write `{clause} header['tenant']`; an element of the chain can set it: \
-             `SET header['tenant'] = tenant`"
+                "write `{clause} header['tenant']`{or_session}; an element of the chain can set it: \
+                 `SET header['tenant'] = tenant`"
             ));
     cx.report(diagnostic);
     None

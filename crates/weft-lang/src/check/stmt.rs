@@ -78,9 +78,6 @@ impl Scope<'_, '_> {
                 self.check_action(&data, "MARK", stmt.span)?;
                 Some(StmtKind::Mark { value: self.value_for(value, Type::Uint(32), false, "a mark")? })
             }
-            Ast::Delay { .. } if self.is_packet() => {
-                self.not_on_packet(stmt.span, "DELAY", "frames wait in queues, which are not in this version")
-            }
             Ast::Delay { interval } => {
                 let data = [HandlerKind::Open, HandlerKind::Request, HandlerKind::Response];
                 self.check_action(&data, "DELAY", stmt.span)?;

@@ -52,7 +52,7 @@ pub(super) fn protocols(cx: &mut Cx<'_>, items: &[&Item]) -> (Vec<Protocol>, Vec
         headers.push(header::header(cx, item));
     }
     let linked = headers.iter().map(|_| Linked::default()).collect();
-    let links = Linker { cx, headers: &headers, linked, n_nexts: 0 }.all();
+    let links = Linker { cx, headers: &headers, linked, otherwise: Vec::new(), n_nexts: 0 }.all();
     check_back(cx, &headers, &links);
     for (header, linked) in headers.iter().zip(&links) {
         check_exclusive(cx, header, &headers, &linked.nexts);
@@ -107,6 +107,18 @@ struct Link {
     span: Span,
     /// It is an arm of the PAYLOAD, not a BIND.
     is_arm: bool,
+    /// What it says itself, whatever others do.
+    claims: Expr,
+    /// It is for what no other claims: OTHERWISE.
+    is_second: bool,
+}
+
+/// `OTHERWISE e` of a BIND.
+struct Otherwise {
+    lower: usize,
+    condition: Expr,
+    to: (usize, bool),
+    span: Span,
 }
 
 /// What is known of a protocol when all names are.
@@ -121,6 +133,7 @@ struct Linker<'l, 'c, 'a> {
     cx: &'l mut Cx<'c>,
     headers: &'l [Header<'a>],
     linked: Vec<Linked>,
+    otherwise: Vec<Otherwise>,
     n_nexts: usize,
 }
 
@@ -137,13 +150,14 @@ impl Linker<'_, '_, '_> {
                 self.clause(at, clause);
             }
         }
+        self.otherwise();
         self.linked
     }
 
     fn clause(&mut self, at: usize, clause: &ProtocolClause) {
         match clause {
-            ProtocolClause::Bind { lower, inner, condition, span } => {
-                self.bind(at, lower, inner.is_some(), condition, *span);
+            ProtocolClause::Bind { lower, inner, condition, otherwise, span } => {
+                self.bind((at, inner.is_some()), lower, (condition, otherwise.as_deref()), *span);
             }
             ProtocolClause::Encap { set, .. } => {
                 for set in set {
@@ -170,9 +184,10 @@ impl Linker<'_, '_, '_> {
         if self.n_nexts > NEXTS_MAX {
             return;
         }
+        let claims = condition.clone();
         let condition = and(self.headers[lower].gate.clone(), condition);
         let next = Next { condition, to: ProtocolId(to as u16), inner, line: self.cx.line(span) };
-        self.linked[lower].nexts.push(Link { next, span, is_arm });
+        self.linked[lower].nexts.push(Link { next, span, is_arm, claims, is_second: false });
     }
 
     fn payload(&mut self, at: usize, payload: &ast::Payload) {
@@ -221,11 +236,37 @@ impl Linker<'_, '_, '_> {
         }
     }
 
-    fn bind(&mut self, at: usize, lower: &Ident, inner: bool, condition: &ast::Expr, span: Span) {
+    fn bind(
+        &mut self,
+        to: (usize, bool),
+        lower: &Ident,
+        (condition, otherwise): (&ast::Expr, Option<&ast::Expr>),
+        span: Span,
+    ) {
         let Some(lower) = find(self.cx, self.headers, lower) else { return };
         let place = At::whole(Purpose::Next);
         if let Some(condition) = expr::condition(self.cx, &self.headers[lower], place, condition) {
-            self.link(lower, condition, (at, inner), span, false);
+            self.link(lower, condition, to, span, false);
+        }
+        let otherwise = otherwise.and_then(|e| expr::condition(self.cx, &self.headers[lower], place, e));
+        if let Some(condition) = otherwise {
+            self.otherwise.push(Otherwise { lower, condition, to, span });
+        }
+    }
+
+    /// `OTHERWISE e`: for what no other protocol claims.
+    fn otherwise(&mut self) {
+        let n_first: Vec<usize> = self.linked.iter().map(|linked| linked.nexts.len()).collect();
+        for Otherwise { lower, condition, to, span } in core::mem::take(&mut self.otherwise) {
+            let firsts = self.linked[lower].nexts[..n_first[lower]].iter();
+            let others = firsts.filter(|link| (usize::from(link.next.to.0), link.next.inner) != to);
+            let claimed = any_of(others.map(|link| link.claims.clone()));
+            let unclaimed = Expr::Not(Box::new(claimed));
+            let n = self.linked[lower].nexts.len();
+            self.link(lower, and(Some(condition.clone()), unclaimed), to, span, false);
+            if let Some(link) = self.linked[lower].nexts.get_mut(n) {
+                (link.claims, link.is_second) = (condition, true);
+            }
         }
     }
 
@@ -313,6 +354,30 @@ fn and(first: Option<Expr>, second: Expr) -> Expr {
     }
 }
 
+/// Whether one of several conditions is true; those that ask for values of one field are one question.
+fn any_of(conditions: impl Iterator<Item = Expr>) -> Expr {
+    let (mut values, mut others): (Vec<(Expr, Vec<u64>)>, Vec<Expr>) = (Vec::new(), Vec::new());
+    for condition in conditions {
+        let (on, asked) = match condition {
+            Expr::Binary(BinaryOp::Eq, on, value) if matches!(*value, Expr::Int(_)) => {
+                let Expr::Int(value) = *value else { unreachable!("it was asked") };
+                (*on, vec![value])
+            }
+            Expr::In(on, values) => (*on, values),
+            other => {
+                others.push(other);
+                continue;
+            }
+        };
+        match values.iter_mut().find(|(known, _)| *known == on) {
+            Some((_, known)) => known.extend(asked),
+            None => values.push((on, asked)),
+        }
+    }
+    let values = values.into_iter().map(|(on, values)| one_of(&on, values));
+    values.chain(others).reduce(|a, b| expr::binary(BinaryOp::Or, a, b)).unwrap_or(Expr::Int(0))
+}
+
 fn one_of(on: &Expr, values: Vec<u64>) -> Expr {
     match values.as_slice() {
         [value] => expr::binary(BinaryOp::Eq, on.clone(), Expr::Int(*value)),
@@ -396,13 +461,14 @@ fn check_exclusive(cx: &mut Cx<'_>, header: &Header<'_>, headers: &[Header<'_>],
         Expr::Present(_) => 1,
         _ => u64::MAX,
     };
-    let mut known: Vec<(&Link, Vec<Case>)> = Vec::new();
+    let mut known: Vec<(&Link, Expr, Vec<Case>)> = Vec::new();
     let mut n_intervals = 0;
     for link in links {
         if cx.is_full() {
             return;
         }
-        let cases = exclude::cases(&link.next.condition, &most).filter(|cases| {
+        let claims = and(header.gate.clone(), link.claims.clone());
+        let cases = exclude::cases(&claims, &most).filter(|cases| {
             n_intervals += exclude::n_intervals(cases) + 1;
             n_intervals <= INTERVALS_MAX
         });
@@ -414,18 +480,20 @@ fn check_exclusive(cx: &mut Cx<'_>, header: &Header<'_>, headers: &[Header<'_>],
                 .with_help("look at one field, and name its values: `WHERE type IN (1, 2, 3)`");
             return cx.report(diagnostic);
         };
-        let met = known.iter().find_map(|(first, of_first)| {
-            // Two ways to one protocol do not contradict.
-            if (first.next.to, first.next.inner) == (link.next.to, link.next.inner) {
+        let met = known.iter().find_map(|(first, claimed, of_first)| {
+            // Two ways to one protocol do not contradict, and what comes second is for what is left.
+            if (first.next.to, first.next.inner) == (link.next.to, link.next.inner)
+                || first.is_second != link.is_second
+            {
                 return None;
             }
-            let found = exclude::overlap((&first.next.condition, of_first), (&link.next.condition, &cases))?;
+            let found = exclude::overlap((claimed, of_first), (&claims, &cases))?;
             Some((*first, found))
         });
         if let Some((first, found)) = met {
             overlapping(cx, header, headers, (first, link), &found);
         }
-        known.push((link, cases));
+        known.push((link, claims, cases));
     }
 }
 

@@ -9,9 +9,10 @@ use weft_core::Status;
 use weft_core::schema::FieldKind;
 
 use super::index::{Symbol, SymbolId, SymbolKind};
-use super::{Program, fields, hover, tokens_of, words};
+use super::{Program, fields, hover, queues, tokens_of, words};
 use crate::check::functions::{AGGREGATES, FUNCTIONS};
 use crate::check::network::{CLUSTER_OPTIONS, LISTENER_OPTIONS};
+use crate::check::queue::expr::FUNCTIONS as QUEUE_FUNCTIONS;
 use crate::hir::Direction;
 use crate::lexer::{Token, TokenKind, lex};
 use crate::parser::what_could_follow;
@@ -266,9 +267,26 @@ impl Place<'_> {
         self.top(|kind| kind == SymbolKind::Table);
     }
 
+    /// What a queue sees: its variables, the packet, functions, and layers whose fields it may name.
+    fn in_queue(&mut self, queue: SymbolId) {
+        use SymbolKind as K;
+        self.members(Some(queue), |kind| matches!(kind, K::Param | K::Var));
+        for (owner, name, ty, doc) in queues::SEEN.into_iter().filter(|(owner, ..)| *owner != "p") {
+            let label = if owner.is_empty() { name.to_owned() } else { format!("{owner}.{name}") };
+            self.add(&label, CandidateKind::Value, ty, doc);
+        }
+        for (name, form) in QUEUE_FUNCTIONS {
+            self.add(name, CandidateKind::Function, form, "");
+        }
+        self.top(|kind| kind == K::Protocol);
+    }
+
     /// All that has a value here.
     fn expression(&mut self) {
         use SymbolKind as K;
+        if let Some(queue) = self.item(K::Queue) {
+            return self.in_queue(queue);
+        }
         let index = &self.program.index;
         let at = self.start as u32;
         let handler = self.handler();
@@ -457,6 +475,9 @@ impl Place<'_> {
         }
         let index = &self.program.index;
         let element = self.element();
+        if self.item(K::Queue).is_some() {
+            return self.behind_dot_in_queue(&names);
+        }
         match names.as_slice() {
             ["input"] => self.members(element, |kind| matches!(kind, K::Column(_))),
             [chain] if before.is_some_and(|token| self.is_word(&token, "INTO")) => {
@@ -483,6 +504,18 @@ impl Place<'_> {
             }
             _ => {}
         }
+    }
+
+    /// Fields of the packet and of headers.
+    fn behind_dot_in_queue(&mut self, names: &[&str]) {
+        let ([owner] | ["inner", owner]) = names else { return };
+        for (of, name, ty, doc) in queues::SEEN {
+            if of == *owner && names.len() == 1 {
+                self.add(name, CandidateKind::Field, ty, doc);
+            }
+        }
+        let protocol = self.program.index.member(None, owner, |kind| kind == SymbolKind::Protocol);
+        self.members(protocol, |kind| kind == SymbolKind::WireField);
     }
 
     /// Fields of the messages of the chain at the cursor, behind a path.

@@ -3,7 +3,7 @@
 use std::fmt::Write as _;
 
 use super::index::{Symbol, SymbolId, SymbolKind};
-use super::{Program, fields, manual, tokens_of, words};
+use super::{Program, fields, manual, queues, tokens_of, words};
 use crate::check::functions;
 use crate::check::walk::each_stmt;
 use crate::hir::{self, BoundPlace, Direction, Effects, HandlerKind, StmtKind, TableRef};
@@ -82,7 +82,9 @@ fn declaration(program: &Program, id: SymbolId) -> String {
     let symbol = program.index.symbol(id);
     let text = program.slice(symbol.whole);
     match symbol.kind {
-        SymbolKind::Element | SymbolKind::Filter | SymbolKind::Chain => head(symbol.whole.file, text),
+        SymbolKind::Element | SymbolKind::Filter | SymbolKind::Chain | SymbolKind::Queue => {
+            head(symbol.whole.file, text)
+        }
         SymbolKind::Local => {
             let ty = local_type(program, symbol).unwrap_or_default();
             format!("LET {}{ty}", symbol.name)
@@ -124,7 +126,7 @@ fn whose(program: &Program, symbol: &Symbol) -> String {
 fn doc(program: &Program, symbol: &Symbol) -> String {
     let file = program.analysis.sources.file(symbol.whole.file);
     match symbol.kind {
-        SymbolKind::Element | SymbolKind::Filter => {
+        SymbolKind::Element | SymbolKind::Filter | SymbolKind::Queue => {
             let name = manual::section(file, "NAME").join(" ");
             // A file with several elements has one page for all of them.
             if let Some((of, summary)) = name.split_once(": ").filter(|(of, _)| *of == symbol.name) {
@@ -300,6 +302,13 @@ fn keyed(what: &str, names: &[String]) -> Vec<String> {
     names.iter().map(|name| format!("{what}['{name}']")).collect()
 }
 
+/// Whether a place is in a queue.
+fn is_in_queue(program: &Program, place: Span) -> bool {
+    let holds =
+        |whole: Span| whole.file == place.file && whole.start <= place.start && place.end <= whole.end;
+    program.index.members_of(None).any(|(_, symbol)| symbol.kind == SymbolKind::Queue && holds(symbol.whole))
+}
+
 /// What is told of a word that names nothing in the program: a function, a status, something that the engine knows, or
 /// a keyword.
 fn of_word(program: &Program, tokens: &[Token], at: usize) -> Option<String> {
@@ -309,6 +318,16 @@ fn of_word(program: &Program, tokens: &[Token], at: usize) -> Option<String> {
     }
     let text = program.slice(token.span);
     let opens = tokens.get(at + 1).is_some_and(|next| next.kind == TokenKind::LeftParen);
+    if is_in_queue(program, token.span) {
+        let owner = match tokens[..at] {
+            [.., owner, dot] if dot.kind == TokenKind::Dot => program.slice(owner.span),
+            _ => "",
+        };
+        let found = if opens { queues::function(text) } else { queues::told(owner, text) };
+        if found.is_some() {
+            return found;
+        }
+    }
     if opens && let Some(found) = functions::find(text) {
         let can_fail = if found.fallible { "\n\nMay be an error even if its arguments are not." } else { "" };
         return Some(format!("```weft\n{}\n```\n{}{can_fail}", found.text, found.doc));

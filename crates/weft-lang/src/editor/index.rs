@@ -448,8 +448,9 @@ impl Walk {
             Item::Link(link) => {
                 match &link.on {
                     LinkOn::Port { port, .. } => drop(self.note_member(None, port, SymbolKind::Port)),
-                    LinkOn::Cluster(calls) => {
-                        self.note_member(None, &calls.cluster, SymbolKind::Cluster);
+                    LinkOn::Calls(calls) => {
+                        let kind = if calls.is_listener { SymbolKind::Listener } else { SymbolKind::Cluster };
+                        self.note_member(None, &calls.on, kind);
                         [&calls.concurrency, &calls.key, &calls.class]
                             .into_iter()
                             .for_each(|expr| self.exprs(expr));
@@ -520,9 +521,10 @@ impl Walk {
         }
         for clause in &protocol.clauses {
             match clause {
-                ProtocolClause::Bind { lower, condition, .. } => {
+                ProtocolClause::Bind { lower, condition, otherwise, .. } => {
                     if let Some(lower) = self.note_member(None, lower, SymbolKind::Protocol) {
                         self.wire_expr(condition, lower);
+                        otherwise.iter().for_each(|otherwise| self.wire_expr(otherwise, lower));
                     }
                 }
                 ProtocolClause::Encap { set, .. } => {

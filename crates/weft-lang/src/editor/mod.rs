@@ -14,6 +14,7 @@ mod fields;
 pub mod hover;
 pub mod index;
 mod manual;
+mod queues;
 pub mod tokens;
 pub mod words;
 

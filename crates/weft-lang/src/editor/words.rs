@@ -78,7 +78,7 @@ words! {
     "BACKOFF" "How long it waits before the next try: `CONSTANT d` or `EXPONENTIAL d TO d`.";
     "BEFORE" "`ORDER a BEFORE b`: this order must stay.";
     "BETWEEN" "`x BETWEEN a AND b`: at least a and at most b.";
-    "BIND" "`BIND lower WHERE e`: which frames of the protocol below carry this one.";
+    "BIND" "`BIND lower WHERE e [OTHERWISE e]`: which frames of the protocol below carry this one.";
     "BIT" "`bit(n)`: a field of so many bits.";
     "BITS" "Ranks lie in so many bits, and are found by bitmaps.";
     "BOOL" "True or false.";
@@ -197,7 +197,7 @@ words! {
     "LIFE" "`HALF LIFE d`: a sketch forgets half of what it counted in this time.";
     "LIKE" "True if a text fits a pattern: `%` is any run, `_` one character.";
     "LIMIT" "`SELECT ... LIMIT n`, asked with `weft query`: so many rows at most.";
-    "LINK" "The egress of a port, or what comes in, with a rate and a queue; or the calls that wait for a cluster.";
+    "LINK" "What leaves or comes in by a port, with a rate and a queue; or calls of a listener or a cluster that wait.";
     "LISTENER" "Where sessions enter.";
     "LITTLE" "The least significant byte first.";
     "LRU" "When the table is full, the row goes that was not touched for the longest time.";
@@ -223,6 +223,7 @@ words! {
     "OPEN" "`ON OPEN`: once a call, when its headers are there.";
     "OR" "True if either is. An error on one side is absorbed if the other is true.";
     "ORDER" "`ORDER a BEFORE b`: this order must stay. In a filter: calls of a key go one after the other.";
+    "OTHERWISE" "`BIND lower WHERE e OTHERWISE f`: and where `f` is true of what no other protocol claims.";
     "OUTLIER" "Sends no calls for a while to an endpoint that fails.";
     "OUTPUT" "`INSERT INTO output SELECT ...`: the tuple goes on if the query has a row.";
     "OVER" "The transport that calls go over: `tcp` or `unix`.";
@@ -249,7 +250,7 @@ words! {
     "PROTOCOL" "A wire format: fields, what must be true of them, and what stands behind them.";
     "PURE" "`EFFECT PURE`: the function depends on its arguments alone.";
     "PUSH" "Puts headers on a frame, in the order of the wire: `PUSH vlan (id = 7)`.";
-    "QUEUE" "In a filter: how many calls may wait. At the top: a queue program, not in this version.";
+    "QUEUE" "In a filter: how many calls may wait. At the top: a queue program, which says how packets and calls wait.";
     "RANDOM" "`USING RANDOM`: any endpoint. `EFFECT RANDOM`: the function draws by chance.";
     "RATE" "How many calls may pass, by key; others wait or are refused.";
     "RATIO" "`RATIO p PERCENT OF n IN d`: so great a part of the calls failed.";

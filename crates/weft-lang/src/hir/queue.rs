@@ -2,6 +2,8 @@
 
 use crate::ast::OnFailure;
 use crate::source::Span;
+use weft_core::Type;
+use weft_core::wire::FieldRef;
 
 /// A queue with values for its parameters: the levels of a tree.
 #[derive(Clone, Debug, PartialEq)]
@@ -11,6 +13,32 @@ pub struct Queue {
     /// From the root on; at least one.
     pub levels: Vec<QueueLevel>,
     /// The whole item.
+    pub span: Span,
+}
+
+impl Queue {
+    /// What it asks of the headers of packets: each once, [`HEADERS_MAX`](crate::check::queue::HEADERS_MAX) at most.
+    pub fn headers(&self) -> Vec<&QueueHeader> {
+        let mut all: Vec<&QueueHeader> = Vec::new();
+        for header in self.levels.iter().flat_map(|level| &level.headers) {
+            if !all.iter().any(|known| known.name == header.name) {
+                all.push(header);
+            }
+        }
+        all
+    }
+}
+
+/// What a queue asks of the headers of a packet.
+#[derive(Clone, Debug, PartialEq)]
+pub struct QueueHeader {
+    /// As the program writes it: `vlan.id`, `inner.tcp.dst_port`, `present(vlan)`.
+    pub name: String,
+    /// The field; without one, whether the layer is there.
+    pub field: FieldRef,
+    /// Its type.
+    pub ty: Type,
+    /// Where it is asked first.
     pub span: Span,
 }
 
@@ -35,6 +63,8 @@ pub struct QueueLevel {
     pub limit: QueueLimit,
     /// The handlers in source order.
     pub handlers: Vec<QueueHandler>,
+    /// What they, and the key and the ranks, ask of headers.
+    pub headers: Vec<QueueHeader>,
     /// The whole item.
     pub span: Span,
 }
@@ -306,6 +336,8 @@ pub enum QueuePlace {
     Id,
     /// `p.flow` and other fields, by their names.
     Field(String),
+    /// A field of a header, or whether a packet has one: one of [`Queue::headers`], by its name.
+    Header(String),
 }
 
 /// Operations on one.
@@ -354,19 +386,39 @@ pub enum QueueBinary {
     HashMix,
 }
 
-/// A link on a cluster: calls that wait until they may go on.
+/// Whose calls wait in a link.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum CallsOf {
+    /// Those that come by this, an index into [`super::Network::listeners`].
+    Listener(usize),
+    /// Those that go to this, an index into [`super::Network::clusters`].
+    Cluster(usize),
+}
+
+/// What makes calls one flow.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum CallFlow {
+    /// The client's address without its port.
+    Host,
+    /// The client's connection.
+    Session,
+    /// A header, by its name.
+    Header(String),
+}
+
+/// A link of calls: they wait until they may go on.
 #[derive(Clone, Debug, PartialEq)]
 pub struct CallLink {
     /// Its name.
     pub name: String,
-    /// An index into [`super::Network::clusters`].
-    pub cluster: usize,
+    /// Whose.
+    pub of: CallsOf,
     /// Calls under way at most; None: any number.
     pub concurrency: Option<u32>,
     /// Nanoseconds between two calls that go on; None: none.
     pub step_ns: Option<u64>,
-    /// The header that tells flows apart; None: the client's address does.
-    pub key: Option<String>,
+    /// What tells flows apart.
+    pub key: CallFlow,
     /// The header that has the class of a call.
     pub class: Option<String>,
     /// How calls wait.

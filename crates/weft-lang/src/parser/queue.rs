@@ -4,7 +4,6 @@ use crate::ast::{
     Expr, Item, Link, LinkCalls, LinkOn, OnFailure, PartitionInto, Queue, QueueDecl, QueueEvent,
     QueueHandler, QueueLimit, QueueUse, QueueVerdict, StmtKind,
 };
-use crate::diagnostic::code;
 use crate::lexer::TokenKind;
 use crate::source::Span;
 
@@ -15,7 +14,6 @@ pub(super) const QUEUE_FORM: &str = "CREATE QUEUE fifo AS LIMIT 1000 PACKETS ON 
 pub(super) const LINK_FORM: &str = "CREATE LINK wan ON PORT eth0 RATE '15 Mbit/s' QUEUE fq_codel;";
 const CALL_LINK_FORM: &str =
     "CREATE LINK l ON CLUSTER c CONCURRENCY 8 RATE '9 calls/s' KEY header['k'] CLASS header['c'] QUEUE q;";
-const ON_CLUSTER: &str = "calls wait in front of the cluster that they go to: write `ON CLUSTER cart`";
 const HANDLER_FORM: &str = "ON DEQUEUE statement; ... SEND;";
 
 type ReadDecl = fn(&mut Parser<'_>, Span) -> Parsed<QueueDecl>;
@@ -89,18 +87,15 @@ impl Parser<'_> {
     pub(super) fn link(&mut self, create: Create) -> Parsed<Item> {
         let name = self.ident("a name for the link")?;
         self.clause("ON", "a link says whose packets wait in it")?;
-        let (on, rate) = if self.eat_keyword("CLUSTER").is_some() {
+        let is_listener = self.peek_keyword(0, "LISTENER");
+        let (on, rate) = if self.eat_keyword("CLUSTER").is_some() || self.eat_keyword("LISTENER").is_some() {
             self.form = CALL_LINK_FORM;
-            let cluster = self.ident("a cluster")?;
+            let on = self.ident(if is_listener { "a listener" } else { "a cluster" })?;
             let concurrency = self.clause_of_link("CONCURRENCY")?;
             let rate = self.clause_of_link("RATE")?;
             let (key, class) = (self.clause_of_link("KEY")?, self.clause_of_link("CLASS")?);
-            (LinkOn::Cluster(Box::new(LinkCalls { cluster, concurrency, key, class })), rate)
+            (LinkOn::Calls(Box::new(LinkCalls { is_listener, on, concurrency, key, class })), rate)
         } else {
-            if self.peek_keyword(0, "LISTENER") {
-                let (message, help) = ("links on listeners are not in this version", ON_CLUSTER);
-                return Err(self.fail_at(self.token().span, code::NOT_IN_VERSION, message, help));
-            }
             self.keyword("PORT")?;
             let port = self.ident("a port")?;
             let ingress = self.eat_keyword("INGRESS");

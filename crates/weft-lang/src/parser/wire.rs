@@ -273,7 +273,9 @@ impl Parser<'_> {
         let inner = self.eat_keyword("INNER");
         self.clause("WHERE", "a protocol says which frames of the one below carry it")?;
         let condition = self.expr()?;
-        Ok(ProtocolClause::Bind { lower, inner, condition, span: self.span_from(start) })
+        let otherwise =
+            if self.eat_keyword("OTHERWISE").is_some() { Some(Box::new(self.expr()?)) } else { None };
+        Ok(ProtocolClause::Bind { lower, inner, condition, otherwise, span: self.span_from(start) })
     }
 
     fn encap_set(&mut self) -> Parsed<EncapSet> {

@@ -39,8 +39,8 @@ use weft_core::table::{ColumnSpec, Departure, Evict, TableSpec};
 use weft_core::wire::{FieldRef, ProtocolId};
 use weft_ir::ir::{CallId, Function, SinkId, TableId, VarId};
 use weft_ir::program::{
-    CallCell, ChainProgram, Departs, Element, Frames, Handlers, Input, Merge, Place, Realisation, SinkColumn,
-    SinkDecl, SinkFormat, SinkTarget, TableDecl, VarDecl, cell_words,
+    CallCell, ChainProgram, Departs, Element, Frames, Handlers, Input, Merge, Meta, Place, Realisation,
+    SinkColumn, SinkDecl, SinkFormat, SinkTarget, TableDecl, VarDecl, cell_words,
 };
 use weft_lang::ast;
 use weft_lang::check::fold::fold;
@@ -150,6 +150,74 @@ pub fn lower_when(
     lowering.program.elements.push(element);
     lowering.frames(ports, chain.span);
     Some(lowering.finish(chain.span))
+}
+
+/// Lowers what a group tells frames apart by: the program has one element, which marks a frame with a hash of it. None
+/// if the group takes none; `group` is an index into [`Network::groups`].
+///
+/// # Errors
+/// As for [`lower`].
+///
+/// # Panics
+/// If the network has no such group.
+pub fn lower_group(
+    network: &Network,
+    group: usize,
+    options: &LowerOptions,
+    sources: Option<&SourceMap>,
+) -> Option<Result<ChainProgram, Vec<Diagnostic>>> {
+    let group = &network.groups[group];
+    let (element, instance) = &*group.key.as_ref()?.element;
+    let element_span = instance.span;
+    let ports: Vec<usize> = group.members.iter().map(|(port, _)| *port).collect();
+    let mut lowering = Lowering::new(network, *options, sources, &format!("{} key", group.name));
+    lowering.roots = lowering.roots_of(&ports, None);
+    let scope = Scope::of(element, instance);
+    let element = lowering.element(&scope, &Locks::default());
+    lowering.program.elements.push(element);
+    lowering.frames(&ports, group.span);
+    let comes_in = |input: &&Input| input.place == Place::Meta(Meta::Port);
+    if lowering.program.request.inputs.iter().any(|input| comes_in(&input)) {
+        let message = "a group tells frames apart by what is in them";
+        let diagnostic = Diagnostic::error(code::NOT_IN_VERSION, message)
+            .at(element_span, "`port`, where a frame came in, is not known where it leaves")
+            .with_help("let an element send such frames to a port by its name");
+        lowering.report(diagnostic);
+    }
+    Some(lowering.finish(group.span))
+}
+
+/// A program without elements, whose parser finds what a queue asks for, and for each of
+/// [`Queue::headers`](hir::Queue::headers) which input of its request it is.
+pub type LoweredHeaders = (ChainProgram, Vec<u16>);
+
+/// Lowers what the queue of a link asks of headers. None if it asks for nothing; `link` is an index into
+/// [`Network::links`].
+///
+/// # Errors
+/// As for [`lower`].
+///
+/// # Panics
+/// If the network has no such link.
+pub fn lower_headers(
+    network: &Network,
+    link: usize,
+    options: &LowerOptions,
+) -> Option<Result<LoweredHeaders, Vec<Diagnostic>>> {
+    let link = &network.links[link];
+    let headers = link.queue.headers();
+    if headers.is_empty() {
+        return None;
+    }
+    let mut lowering = Lowering::new(network, *options, None, &format!("{} headers", link.name));
+    lowering.roots = lowering.roots_of(&[link.port], None);
+    let inputs = headers.iter().map(|header| {
+        let place = Place::Frame(header.field.clone());
+        places::input(&mut lowering.program, hir::Direction::Request, place, header.ty, true, false).0
+    });
+    let inputs = inputs.collect();
+    lowering.frames(&[link.port], link.span);
+    Some(lowering.finish(link.span).map(|program| (program, inputs)))
 }
 
 /// The protocols with which frames may begin, by name: on devices and captures of Ethernet, and on `tun`.

@@ -17,19 +17,20 @@ use weft_lang::hir::{
 /// Lowers a queue. The program is one that [`weft_ir::queue::verify`] accepts.
 pub fn queue(queue: &hir::Queue) -> QueueProgram {
     let mut fields = Vec::new();
-    let levels = queue.levels.iter().map(|level| lower_level(level, &mut fields)).collect();
+    let headers: Vec<&str> = queue.headers().iter().map(|header| header.name.as_str()).collect();
+    let levels = queue.levels.iter().map(|level| lower_level(level, &headers, &mut fields)).collect();
     QueueProgram { name: queue.name.clone(), levels, fields }
 }
 
-fn lower_level(level: &QueueLevel, fields: &mut Vec<Field>) -> Level {
+fn lower_level(level: &QueueLevel, headers: &[&str], fields: &mut Vec<Field>) -> Level {
     let mut handlers = Handlers::default();
     if let Some((_, key)) = &level.partitions {
-        handlers.key = Some(Lowering::new(level, fields).give(key));
+        handlers.key = Some(Lowering::new(level, headers, fields).give(key));
     }
     let ranked = level.least.as_ref().or(level.packet_rank.as_ref().map(|(rank, _)| rank));
-    handlers.packet_rank = ranked.map(|rank| Lowering::new(level, fields).give(rank));
+    handlers.packet_rank = ranked.map(|rank| Lowering::new(level, headers, fields).give(rank));
     for handler in &level.handlers {
-        let lowered = Lowering::new(level, fields).handler(&handler.body);
+        let lowered = Lowering::new(level, headers, fields).handler(&handler.body);
         match handler.moment {
             Moment::Enqueue => handlers.enqueue = Some(lowered),
             Moment::Activate => handlers.activate = Some(lowered),
@@ -108,6 +109,8 @@ fn limit(limit: &hir::QueueLimit) -> Limit {
 /// The lowering of one handler.
 struct Lowering<'l> {
     level: &'l QueueLevel,
+    /// What the queue asks of headers, in its order.
+    headers: &'l [&'l str],
     fields: &'l mut Vec<Field>,
     types: Vec<Ty>,
     /// The steps of the block at hand.
@@ -118,8 +121,16 @@ struct Lowering<'l> {
 }
 
 impl<'l> Lowering<'l> {
-    fn new(level: &'l QueueLevel, fields: &'l mut Vec<Field>) -> Self {
-        Self { level, fields, types: Vec::new(), steps: Vec::new(), locals: Vec::new(), known: Vec::new() }
+    fn new(level: &'l QueueLevel, headers: &'l [&'l str], fields: &'l mut Vec<Field>) -> Self {
+        Self {
+            level,
+            headers,
+            fields,
+            types: Vec::new(),
+            steps: Vec::new(),
+            locals: Vec::new(),
+            known: Vec::new(),
+        }
     }
 
     fn give(mut self, expr: &QueueExpr) -> Handler {
@@ -270,14 +281,23 @@ impl<'l> Lowering<'l> {
             Place::Field(name) => {
                 let known = Field::ALL.iter().find(|(_, known)| known == name);
                 let field = known.expect("the checker knows the fields").0;
-                let at = self.fields.iter().position(|known| *known == field).unwrap_or_else(|| {
-                    self.fields.push(field);
-                    self.fields.len() - 1
-                });
-                let range = (field == Field::Dscp).then_some((0, 63));
-                (Slot::new(Scope::Packet, word::FIELDS + at as u16), range)
+                (self.field(field), (field == Field::Dscp).then_some((0, 63)))
+            }
+            Place::Header(name) => {
+                let nth = self.headers.iter().position(|known| known == name);
+                let nth = nth.expect("the queue has what its levels ask for");
+                (self.field(Field::Header(nth as u8)), None)
             }
         }
+    }
+
+    /// The word of a packet for a field.
+    fn field(&mut self, field: Field) -> Slot {
+        let at = self.fields.iter().position(|known| *known == field).unwrap_or_else(|| {
+            self.fields.push(field);
+            self.fields.len() - 1
+        });
+        Slot::new(Scope::Packet, word::FIELDS + at as u16)
     }
 
     // ---- expressions -------------------------------------------------------------------------------------------

@@ -60,7 +60,7 @@ pub use network::{
     COMPLETIONS_MAX, Completion, FlowId, FlowSpec, FlowStats, HOPS_MAX, LinkId, Net, Pending, Workload,
 };
 pub use packet::PACKETS_MAX;
-pub use programmed::Programmed;
+pub use programmed::{Programmed, packet_of};
 pub use sizes::Sizes;
 pub use tcp::{Algorithm, SenderSpec, SenderStats};
 pub use topology::{Dumbbell, FAT_TREE_PORTS_MAX, FatTree, ParkingLot};

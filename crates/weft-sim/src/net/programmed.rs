@@ -34,6 +34,21 @@ impl<C: QueueCode> Programmed<C> {
     }
 }
 
+/// An item as a program sees it.
+pub fn packet_of(item: &Item) -> Packet {
+    Packet {
+        handle: u64::from(item.handle),
+        len: item.len,
+        ecn: item.ecn,
+        flow: item.flow,
+        src: item.flow,
+        dst: item.flow,
+        class: u32::from(item.class),
+        remaining: u64::from(item.remaining),
+        ..Packet::default()
+    }
+}
+
 impl<C: QueueCode> Discipline for Programmed<C> {
     fn enqueue(&mut self, item: Item, now_ns: u64) {
         let place = item.handle as usize;
@@ -41,18 +56,7 @@ impl<C: QueueCode> Discipline for Programmed<C> {
             self.items.resize((place + 1).next_power_of_two(), Item::default());
         }
         self.items[place] = item;
-        let packet = Packet {
-            handle: u64::from(item.handle),
-            len: item.len,
-            ecn: item.ecn,
-            flow: item.flow,
-            src: item.flow,
-            dst: item.flow,
-            class: u32::from(item.class),
-            remaining: u64::from(item.remaining),
-            ..Packet::default()
-        };
-        self.queue.enqueue(&packet, now_ns);
+        self.queue.enqueue(&packet_of(&item), now_ns);
     }
 
     fn dequeue(&mut self, now_ns: u64) -> Option<Item> {

@@ -208,6 +208,11 @@ pub fn made_trace(seed: u64, seconds: u32) -> Arc<Trace> {
 }
 
 impl Comparison {
+    /// Bits a second of its link, if that is fixed.
+    pub fn bits_per_s(&self) -> Option<u64> {
+        (self.link == LinkKind::Fixed).then_some(FIXED_BITS_PER_S)
+    }
+
     /// Runs one seed with this queue at the bottleneck, for `seconds`. `trace` is that of the link if its rate changes.
     pub fn run(
         &self,

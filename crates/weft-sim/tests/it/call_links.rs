@@ -3,7 +3,7 @@
 use crate::queues::library_queue;
 use std::sync::Arc;
 use weft_core::Interval;
-use weft_engine::call_link::{CallLink, CallLinkStats, Shared};
+use weft_engine::call_link::{CallFlow, CallLink, CallLinkStats, CallsOf, Shared};
 use weft_engine::plan::{Balance, Cluster, Listener, MethodPattern, Plan, Route};
 use weft_ir::queue::run::Interpreted;
 use weft_sim::{Behaviour, Call, CallId, ClientId, Dice, World};
@@ -23,10 +23,10 @@ fn link(queue: &str, args: &str) -> CallLink {
     let program = library_queue(queue, args);
     CallLink {
         name: "line".to_owned(),
-        cluster: 0,
+        of: CallsOf::Cluster(0),
         concurrency: Some(4),
         step_ns: None,
-        key: Some("tenant".to_owned()),
+        key: CallFlow::Header("tenant".to_owned()),
         class: Some("class".to_owned()),
         shared: Arc::new(Shared::default()),
         code: Arc::new(Interpreted::new(Arc::clone(&program))),
@@ -115,6 +115,49 @@ fn a_flood_of_one_tenant_does_not_hold_up_another() {
     assert!(nested < ms(2 * SERVICE_MS + 10), "{nested}");
     let in_line = beside_a_flood("fifo");
     assert!(in_line > ms(500), "a line has the flood first: {in_line}");
+}
+
+/// A listener that many share would be its busiest client's, or a call hold the place of another for ever.
+#[test]
+fn a_listener_is_shared_between_its_connections() {
+    let of_listener =
+        |queue: &str| CallLink { of: CallsOf::Listener(0), key: CallFlow::Session, ..link(queue, "") };
+    let slowest_of_few = |queue: &str| {
+        let mut world = world(7, of_listener(queue));
+        // Both come from one host, and say nothing of tenants.
+        let (greedy, modest) = (world.client("front"), world.client("front"));
+        let flood = calls(&mut world, greedy, 600, |_| Call::unary("/shop.Cart/Add", b"hello").at(ms(1)));
+        let few = calls(&mut world, modest, 20, |nth| {
+            Call::unary("/shop.Cart/Add", b"hello").at(ms(30 + nth * 30))
+        });
+        world.run();
+        assert!(flood.iter().chain(&few).all(|call| world.answer(*call).code() == OK));
+        let stats = stats(&mut world);
+        assert_eq!((stats.of.as_str(), stats.counts.sent, stats.in_flight), ("front", 620, 0));
+        slowest(&world, &few)
+    };
+    assert!(slowest_of_few("drr") < ms(2 * SERVICE_MS + 10));
+    assert!(slowest_of_few("fifo") > ms(500));
+}
+
+/// A call that has passed one link would not wait in the other, or not give back both of its places.
+#[test]
+fn calls_pass_the_link_of_their_listener_and_that_of_their_cluster() {
+    let narrow = CallLink { of: CallsOf::Listener(0), concurrency: Some(2), ..link("fifo", "") };
+    let narrow = CallLink { name: "front_line".to_owned(), ..narrow };
+    let wide = CallLink { concurrency: Some(1), ..link("drr", "") };
+    let mut both = plan(1, Some(wide));
+    both.links.push(Arc::new(narrow));
+    let mut world = World::new(8, both).server(CART, |_| Behaviour::default().after(ms(SERVICE_MS)));
+    let client = world.client("front");
+    let all = calls(&mut world, client, 50, |nth| of_tenant(if nth % 2 == 0 { "a" } else { "b" }, 1));
+    world.run();
+    assert!(all.iter().all(|call| world.answer(*call).code() == OK));
+    for stats in world.engine().stats().links {
+        assert!(stats.counts.is_conserved() && stats.counts.sent == 50 && stats.in_flight == 0, "{stats:?}");
+    }
+    // One after the other, for the cluster has one place.
+    assert!(slowest(&world, &all) >= ms(50 * SERVICE_MS));
 }
 
 /// Tenants that all ask for more than there is would get different shares of it.

@@ -5,5 +5,6 @@ mod ns3;
 mod queues;
 mod rig;
 mod shapes;
+mod snapshots;
 mod tcp;
 mod twins;

@@ -116,7 +116,7 @@ fn drain(queue: &mut Queue<Interpreted>, now: u64) -> Vec<u64> {
     std::iter::from_fn(|| queue.dequeue(now)).map(|sent| sent.handle).collect()
 }
 
-const ALL: [&str; 25] = [
+pub(crate) const ALL: [&str; 25] = [
     "blue",
     "cake",
     "cobalt",

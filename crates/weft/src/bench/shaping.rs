@@ -2,11 +2,14 @@
 //!
 //! One namespace sends more than a link carries through a node to another, where the kernel stamps what arrives. Within
 //! each second the stamps are held against a link that never is late: its packets are a packet's time apart.
+//!
+//! Where the machine has several cores, the node has one of them for itself, and sender and receiver share the others.
 
 use std::io::ErrorKind;
 use std::net::UdpSocket;
 use std::time::{Duration, Instant};
 
+use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 use weft_io::packet::stamp::StampedSocket;
 
 use super::ports::{Case, End, Middle, Port, World, check};
@@ -68,6 +71,7 @@ pub(super) fn run(quick: bool) -> Result<Report, String> {
     let seconds = if quick { 2 } else { 10 };
     let (mut rows, mut failures) = (Vec::new(), Vec::new());
     let folder = Folder::new()?;
+    let cores = Cores::of_this_thread()?;
     for shaped in &LINKS {
         let case = Case {
             name: shaped.name,
@@ -75,9 +79,9 @@ pub(super) fn run(quick: bool) -> Result<Report, String> {
             middle: Middle::Shaped { link: shaped.link },
             is_both_ways: false,
         };
-        let world = World::new(&case, &folder, 1)?;
+        let world = cores.within(&cores.node, || World::new(&case, &folder, 1))?;
         check(&world)?;
-        let stamps = stamps(&world, shaped.bits_per_s, seconds)?;
+        let stamps = cores.within(&cores.ends, || stamps(&world, shaped.bits_per_s, seconds))?;
         let seen = seconds_of(&stamps, shaped.bits_per_s);
         if seen.is_empty() {
             failures.push(format!("{}: {} packets arrived, which is no second", shaped.name, stamps.len()));
@@ -91,7 +95,41 @@ pub(super) fn run(quick: bool) -> Result<Report, String> {
         row("late p50", "us", |second| second.late_us_p50);
         row("late p99", "us", |second| second.late_us_p99);
     }
-    Ok(Report { bench: "shaping", rows, notes: vec![GOAL.to_owned()], failures })
+    let mut notes = vec![GOAL.to_owned()];
+    if cores.node == cores.all {
+        notes.push("there is one core, which node, sender and receiver share".to_owned());
+    }
+    Ok(Report { bench: "shaping", rows, notes, failures })
+}
+
+/// Which cores the node has, and which the ends: the same where there is but one.
+struct Cores {
+    all: CpuSet,
+    node: CpuSet,
+    ends: CpuSet,
+}
+
+impl Cores {
+    fn of_this_thread() -> Result<Self, String> {
+        let all = sched_getaffinity(None).map_err(|error| format!("what cores there are: {error}"))?;
+        let (mut node, mut ends) = (all, all);
+        if let Some(last) = (0..CpuSet::MAX_CPU).rfind(|core| all.is_set(*core)).filter(|_| all.count() > 1) {
+            node = CpuSet::new();
+            node.set(last);
+            ends.unset(last);
+        }
+        Ok(Self { all, node, ends })
+    }
+
+    /// What this thread does, and what it starts, keeps to these cores.
+    fn within<T>(&self, cores: &CpuSet, work: impl FnOnce() -> Result<T, String>) -> Result<T, String> {
+        let keep_to =
+            |cores| sched_setaffinity(None, cores).map_err(|error| format!("to keep to cores: {error}"));
+        keep_to(cores)?;
+        let done = work();
+        keep_to(&self.all)?;
+        done
+    }
 }
 
 /// When packets arrived behind the link, in nanoseconds.

@@ -30,6 +30,7 @@ pub(super) fn run(quick: bool) -> Report {
         Case { name: "1 flow, FIFO", flows: 1, algorithm: Algorithm::NewReno, queue: fifo },
         Case { name: "16 flows, FIFO", flows: 16, algorithm: Algorithm::NewReno, queue: fifo },
         Case { name: "16 flows, FIFO, CUBIC", flows: 16, algorithm: Algorithm::Cubic, queue: fifo },
+        Case { name: "16 flows, FIFO, like BBR", flows: 16, algorithm: Algorithm::BbrLike, queue: fifo },
         Case { name: "16 flows, CoDel+FQ", flows: 16, algorithm: Algorithm::NewReno, queue: codel },
         Case { name: "256 flows, CoDel+FQ", flows: 256, algorithm: Algorithm::NewReno, queue: codel },
     ];

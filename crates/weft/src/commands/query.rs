@@ -52,7 +52,7 @@ pub(super) fn read(path: &str) -> Result<String, Fault> {
 }
 
 /// Tells why nothing was changed: as an object on standard output, or to a person.
-pub(super) fn refuse(refused: &Refused, as_json: bool) -> Fault {
+pub(crate) fn refuse(refused: &Refused, as_json: bool) -> Fault {
     if as_json {
         let _ = writeln!(std::io::stdout(), "{}", serde_json::to_string(refused).expect("it is data"));
     } else {

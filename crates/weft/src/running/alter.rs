@@ -3,9 +3,9 @@
 //!
 //! It is the program that is changed, as if somebody had edited it and applied it: the node tells it from then on.
 
-use super::{Refusal, Running, lock};
+use super::{Refusal, Running, lock, refused_in_words};
 use crate::library;
-use weft_api::{Answer, AtFault, Bundle, Refused};
+use weft_api::{Answer, Bundle};
 
 /// What the statement looks like.
 const FORM: &str = "ALTER LINK wan USE QUEUE codel (target = '10 ms') KEEP PACKETS";
@@ -26,12 +26,7 @@ pub(super) fn is_alter(text: &str) -> bool {
 impl Running {
     /// Carries out an ALTER LINK.
     pub(super) fn alter(&self, text: &str) -> Result<Vec<Answer>, Refusal> {
-        let refuse = |text: String| {
-            let version = lock(&self.parts.control).compiler.version();
-            let diagnostics = serde_json::Value::Array(Vec::new());
-            let text = format!("error: {text}\n");
-            Refusal::Refused(Refused { text, diagnostics, version, at_fault: AtFault::Program })
-        };
+        let refuse = |text: String| refused_in_words(&text, lock(&self.parts.control).compiler.version());
         let alter = parse(text).map_err(refuse)?;
         let program = self.altered(&alter).map_err(refuse)?;
         let before = self.link(alter.link);

@@ -1,7 +1,7 @@
 //! Rows that chains send to tables of the controller: sinks `TO TABLE`.
 
 use super::rows::{find, publish};
-use super::{Control, Parts, lock};
+use super::{Parts, lock};
 use std::collections::BTreeMap;
 use std::sync::Weak;
 use std::sync::atomic::Ordering::Relaxed;
@@ -11,9 +11,10 @@ use weft_core::Value;
 use weft_engine::rules::{Change, TableName};
 use weft_io::TableRow;
 use weft_lang::check::fold::fold;
+use weft_lang::hir::{Network, TableColumn};
 
 /// Rows that may wait for the controller; further ones are given up, and counted.
-pub(super) const ROWS_WAITING_MAX: usize = 16_384;
+pub(crate) const ROWS_WAITING_MAX: usize = 16_384;
 /// Rows that are taken at once, and seen at once.
 const ROWS_MAX: usize = 4096;
 /// Others may change the node for so long between two turns.
@@ -21,12 +22,23 @@ const REST: Duration = Duration::from_millis(1);
 
 /// Does what rows ask for, until the node is gone.
 pub(super) fn learn(rows: &Receiver<TableRow>, parts: &Weak<Parts>) {
-    while let Ok(first) = rows.recv() {
-        let Some(parts) = parts.upgrade() else { return };
-        let rows = std::iter::once(first).chain(rows.try_iter().take(ROWS_MAX - 1));
+    learn_rows(rows, |rows| {
+        let Some(parts) = parts.upgrade() else { return false };
         let refused = take(&parts, rows);
         parts.rows_refused.fetch_add(refused, Relaxed);
-        drop(parts);
+        true
+    });
+}
+
+/// Has rows taken as they come, those that have come together at once, until nobody sends any or takes them.
+pub(crate) fn learn_rows(
+    rows: &Receiver<TableRow>,
+    mut take: impl FnMut(&mut dyn Iterator<Item = TableRow>) -> bool,
+) {
+    while let Ok(first) = rows.recv() {
+        if !take(&mut std::iter::once(first).chain(rows.try_iter().take(ROWS_MAX - 1))) {
+            return;
+        }
         std::thread::sleep(REST);
     }
 }
@@ -34,14 +46,7 @@ pub(super) fn learn(rows: &Receiver<TableRow>, parts: &Weak<Parts>) {
 /// Changes tables, each once; says how many rows they did not take.
 fn take(parts: &Parts, rows: impl Iterator<Item = TableRow>) -> u64 {
     let mut control = lock(&parts.control);
-    let mut n_refused = 0;
-    let mut changes: BTreeMap<TableName, Vec<Change>> = BTreeMap::new();
-    for row in rows {
-        match change_of(&control, &row) {
-            Some((name, change)) => changes.entry(name).or_default().push(change),
-            None => n_refused += 1,
-        }
-    }
+    let (changes, mut n_refused) = changes_of(&control.network, rows);
     for (name, changes) in changes {
         let n = changes.len() as u64;
         let (pending, refused) = control.compiler.store().change_what_goes(&name, changes);
@@ -56,20 +61,33 @@ fn take(parts: &Parts, rows: impl Iterator<Item = TableRow>) -> u64 {
     n_refused
 }
 
-/// What a row asks for; None if the program that runs now has no such table, or the table other columns.
-fn change_of(control: &Control, row: &TableRow) -> Option<(TableName, Change)> {
+/// What rows ask for, by table, and how many ask for what a program does not have.
+pub(crate) fn changes_of(
+    network: &Network,
+    rows: impl Iterator<Item = TableRow>,
+) -> (BTreeMap<TableName, Vec<Change>>, u64) {
+    let (mut changes, mut n_refused) = (BTreeMap::<TableName, Vec<Change>>::new(), 0);
+    for row in rows {
+        match change_of(network, &row) {
+            Some((name, change)) => changes.entry(name).or_default().push(change),
+            None => n_refused += 1,
+        }
+    }
+    (changes, n_refused)
+}
+
+/// What a row asks for; None if the program has no such table, or the table other columns.
+fn change_of(network: &Network, row: &TableRow) -> Option<(TableName, Change)> {
     let path = match row.owner.as_str() {
         "" => row.table.clone(),
         owner => format!("{}.{owner}.{}", row.chain, row.table),
     };
-    let (name, table) = find(control, &path).ok()?;
+    let (name, table) = find(network, &path).ok()?;
     let n = if row.deletes { table.n_keys } else { table.columns.len() };
-    let value =
-        |column: &weft_lang::hir::TableColumn| match row.values.iter().find(|(name, _)| *name == column.name)
-        {
-            Some((_, value)) => Some(value.clone()),
-            None => fold(column.default.as_ref()?, &[]).ok(),
-        };
+    let value = |column: &TableColumn| match row.values.iter().find(|(name, _)| *name == column.name) {
+        Some((_, value)) => Some(value.clone()),
+        None => fold(column.default.as_ref()?, &[]).ok(),
+    };
     let values: Vec<Value> = table.columns[..n].iter().map(value).collect::<Option<_>>()?;
     Some((name, if row.deletes { Change::Remove(values) } else { Change::Put(values) }))
 }

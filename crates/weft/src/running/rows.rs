@@ -1,6 +1,6 @@
 //! Tables of a node that runs: asked, changed, and rebuilt in the background.
 
-use super::{Control, Parts, Refusal, Running, alter, lock, node_fault, system, unwell};
+use super::{Control, Parts, Refusal, Running, alter, lock, node_fault, refused_in_words, system, unwell};
 use std::net::{Ipv4Addr, Ipv6Addr};
 use std::sync::mpsc::{Receiver, RecvTimeoutError};
 use std::sync::{Arc, Weak};
@@ -55,12 +55,8 @@ impl Running {
     pub(crate) fn put_rows(&self, request: &RowsRequest) -> Result<Answer, Refusal> {
         let mut control = lock(&self.parts.control);
         let version = control.compiler.version();
-        let refuse = |text: String| {
-            let diagnostics = serde_json::Value::Array(Vec::new());
-            let text = format!("error: {text}\n");
-            Refusal::Refused(Refused { text, diagnostics, version, at_fault: AtFault::Program })
-        };
-        let (name, table) = find(&control, &request.table).map_err(refuse)?;
+        let refuse = |text: String| refused_in_words(&text, version);
+        let (name, table) = find(&control.network, &request.table).map_err(refuse)?;
         let changes = changes_of(&table, request).map_err(refuse)?;
         self.change(&mut control, &name, changes).map_err(|why| match why {
             NotDone::Change(error) => {
@@ -76,7 +72,7 @@ impl Running {
         let status = self.status().unwrap_or_default();
         let control = lock(&self.parts.control);
         let members = |name: &TableName| {
-            find(&control, &name.to_string()).is_ok_and(|(_, table)| table.filled_by_cluster)
+            find(&control.network, &name.to_string()).is_ok_and(|(_, table)| table.filled_by_cluster)
         };
         let views = control.compiler.tables();
         let told = |view: &TableView| TableTold {
@@ -324,10 +320,9 @@ pub(super) fn publish(parts: &Parts, control: &mut Control, pending: Pending) ->
     Ok(())
 }
 
-/// A table of the program that runs, by its name.
-pub(super) fn find(control: &Control, path: &str) -> Result<(TableName, Table), String> {
+/// A table of a program, by its name.
+pub(super) fn find(network: &Network, path: &str) -> Result<(TableName, Table), String> {
     let parts: Vec<&str> = path.split('.').collect();
-    let network = &control.network;
     let found = match parts[..] {
         [table] => network.tables.iter().find(|known| known.name == table).map(|table| ("", "", table)),
         [chain, instance, table] => {

@@ -114,9 +114,14 @@ fn fragments(dst_port: u16, id: u16, payload: usize, bytes: usize) -> Vec<Vec<u8
     datagram.extend(((8 + payload) as u16).to_be_bytes());
     datagram.extend([0, 0]);
     datagram.resize(8 + payload, 0x5a);
+    pieces(&packet(64, 1)[..34], &datagram, id, bytes)
+}
+
+/// What stands behind these headers in pieces of so many bytes.
+fn pieces(headers: &[u8], payload: &[u8], id: u16, bytes: usize) -> Vec<Vec<u8>> {
     let fragment = |(nth, piece): (usize, &[u8])| {
-        let is_followed = (nth + 1) * bytes < datagram.len();
-        let mut packet = packet(64, 1)[..34].to_vec();
+        let is_followed = (nth + 1) * bytes < payload.len();
+        let mut packet = headers.to_vec();
         packet[16..18].copy_from_slice(&((20 + piece.len()) as u16).to_be_bytes());
         packet[18..20].copy_from_slice(&id.to_be_bytes());
         let place = (nth * bytes / 8) as u16 | u16::from(is_followed) << 13;
@@ -127,7 +132,7 @@ fn fragments(dst_port: u16, id: u16, payload: usize, bytes: usize) -> Vec<Vec<u8
         packet.extend(piece);
         packet
     };
-    datagram.chunks(bytes).enumerate().map(fragment).collect()
+    payload.chunks(bytes).enumerate().map(fragment).collect()
 }
 
 /// If this failed, rules about ports would not hold for large datagrams: all but the first part of what is closed would
@@ -180,6 +185,192 @@ fn rules_about_ports_hold_for_fragments() {
         assert!(told["ports"][1]["out"] == 1 && told.to_string().contains("overlap"), "{told}");
         let told = replay(&closed[1..]);
         assert!(told["ports"][1]["out"] == 0 && told.to_string().contains("first"), "{told}");
+    }
+}
+
+/// A frame in a tunnel from 192.0.2.1 to 192.0.2.2: in VXLAN the whole frame, else its packet alone.
+fn tunnelled(by: &str, number: u8, frame: &[u8]) -> Vec<u8> {
+    let udp = |port: u16, header: &[u8], inside: &[u8]| {
+        let length = (8 + header.len() + inside.len()) as u16;
+        [&[0xc0, 0][..], &port.to_be_bytes(), &length.to_be_bytes(), &[0, 0], header, inside].concat()
+    };
+    let packet = &frame[14..];
+    let length = (packet.len() as u16).to_be_bytes();
+    let (protocol, inside) = match by {
+        "vxlan" => (17, udp(4789, &[8, 0, 0, 0, 0, 0, number, 0], frame)),
+        "gtpu" => (17, udp(2152, &[0x30, 255, length[0], length[1], 0, 0, 0, number], packet)),
+        "gre" => (47, [&[0x20, 0, 8, 0, 0, 0, 0, number], packet].concat()),
+        _ => (4, packet.to_vec()),
+    };
+    let mut outside = [&[3; 6][..], &[2; 6], &[8, 0, 0x45, 0]].concat();
+    outside.extend((20 + inside.len() as u16).to_be_bytes());
+    outside.extend([0, 9, 0, 0, 64, protocol, 0, 0, 192, 0, 2, 1, 192, 0, 2, 2]);
+    let header = !sum(&outside[14..34]);
+    outside[24..26].copy_from_slice(&header.to_be_bytes());
+    outside.extend(inside);
+    outside
+}
+
+/// If this failed, rules about what tunnels carry would hold for the first part of a large datagram alone; or a part in
+/// one tunnel would be taken for one of another, so that who has a tunnel could open a way for who has not.
+#[test]
+fn rules_about_ports_hold_for_fragments_in_tunnels() {
+    let folder = Folder::new();
+    let path = folder.0.join("in.pcap");
+    let text = "IMPORT 'library/protocols/all.weft';
+CREATE PORT wan ON memory;
+CREATE PORT lan ON memory;
+CREATE ELEMENT closed ON packet AS
+  ON PACKET
+    IF coalesce(inner.udp.dst_port = 53, FALSE) THEN
+      DROP;
+    END IF;
+END;
+CREATE CHAIN edge ON PORT wan -> lan WHEN present(inner.udp) AS closed; END;
+";
+    let program = folder.write("edge.weft", text);
+    let (open, closed) = (fragments(80, 1, 3_000, 1_480), fragments(53, 2, 3_000, 1_480));
+    for (by, backend) in
+        ["vxlan", "gtpu", "gre", "ipip"].into_iter().zip(["jit", "interp"].into_iter().cycle())
+    {
+        let replay = |packets: &[(u8, &Vec<u8>)]| -> serde_json::Value {
+            let packets: Vec<_> =
+                packets.iter().map(|(number, frame)| tunnelled(by, *number, frame)).collect();
+            capture(&path, &packets);
+            let mut replay = weft(&folder);
+            replay.arg("replay").arg(&program).arg("--in").arg(&path);
+            let done = output(replay.args(["-o", "json", "--backend", backend]));
+            assert_eq!(done.status.code(), Some(0), "{}", String::from_utf8_lossy(&done.stderr));
+            serde_json::from_slice(&done.stdout).expect("it is data")
+        };
+        let told = replay(&[
+            (7, &open[1]),
+            (7, &closed[0]),
+            (7, &open[2]),
+            (7, &closed[2]),
+            (7, &open[0]),
+            (7, &closed[1]),
+        ]);
+        let passed = (&told["ports"][1]["out"], &told["elements"][0]["dropped"]);
+        assert_eq!(passed, (&3.into(), &3.into()), "{by}: {told}");
+        let mut over = open.clone();
+        over[1] = fragments(80, 1, 3_000, 1_400)[1].clone();
+        let told = replay(&[(7, &over[0]), (7, &over[1]), (7, &over[2])]);
+        assert!(told["ports"][1]["out"] == 1 && told.to_string().contains("overlap"), "{by}: {told}");
+        if by != "ipip" {
+            let told = replay(&[(7, &open[0]), (8, &open[1]), (8, &open[2])]);
+            assert!(told["ports"][1]["out"] == 1 && told.to_string().contains("first"), "{by}: {told}");
+        }
+        // All of what a tunnel carries in fragments of its own has the ports, too.
+        let whole = tunnelled(by, 7, &fragments(53, 3, 2_990, 3_000)[0]);
+        capture(&path, &pieces(&whole[..34], &whole[34..], 9, 1_480));
+        let mut replay = weft(&folder);
+        replay.arg("replay").arg(&program).arg("--in").arg(&path);
+        let done = output(replay.args(["-o", "json", "--backend", backend]));
+        let told: serde_json::Value = serde_json::from_slice(&done.stdout).expect("it is data");
+        assert_eq!(told["elements"][0]["dropped"], 3, "{by}: {told}");
+    }
+}
+
+/// If this failed, what a chain learns from its packets would do nothing to those behind them, and nobody could try a
+/// guard against yesterday's traffic.
+#[test]
+fn rules_that_packets_add_hold_for_those_behind_them() {
+    let folder = Folder::new();
+    let path = folder.0.join("in.pcap");
+    let mut bytes = Vec::new();
+    let mut writer = Writer::new(Style::default(), LinkType::ETHERNET, "", &mut bytes);
+    // A scan of a port each ten milliseconds, of which the fourth is one too many.
+    for n in 0..100_u16 {
+        let mut frame = packet(64, 1_000 + n);
+        frame[23] = 6;
+        frame[16..18].copy_from_slice(&40_u16.to_be_bytes());
+        frame[24..26].fill(0);
+        let header = !sum(&frame[14..34]);
+        frame[24..26].copy_from_slice(&header.to_be_bytes());
+        frame.truncate(38);
+        frame.extend([0, 0, 0, 1, 0, 0, 0, 0, 0x50, 2, 0, 9, 0, 0, 0, 0]);
+        let at = weft_core::Time(1_000_000_000 + i64::from(n) * 10_000_000);
+        writer.write(&Packet { at, bytes: &frame, ..Packet::default() }, &mut bytes).expect("it is short");
+    }
+    std::fs::write(&path, bytes).expect("the folder is ours");
+    let text = "IMPORT 'library/elements/scan_guard.weft';
+CREATE PORT wan ON memory;
+CREATE PORT lan ON memory;
+CREATE CHAIN edge ON PORT wan -> lan AS scan_guard (limit = 3, lasting = '500 ms'); END;
+";
+    let program = folder.write("edge.weft", text);
+    for backend in ["jit", "interp"] {
+        let mut replay = weft(&folder);
+        replay.arg("replay").arg(&program).arg("--in").arg(&path);
+        let done = output(replay.args(["-o", "json", "--backend", backend]));
+        assert_eq!(done.status.code(), Some(0), "{}", String::from_utf8_lossy(&done.stderr));
+        let told: serde_json::Value = serde_json::from_slice(&done.stdout).expect("it is data");
+        // Half a second later it is let in again, and shut out again with its next port.
+        let passed = told["ports"][1]["out"].as_u64();
+        assert!((5..=6).contains(&passed.unwrap_or(0)), "{told}");
+        assert_eq!((&told["sinks"][0]["rows"], &told["rows_refused"]), (&2.into(), &0.into()), "{told}");
+    }
+}
+
+/// If this failed, a group would part what is to stay together, by whatever the program says that is, or send all to
+/// one port.
+#[test]
+fn a_group_chooses_by_what_it_is_told() {
+    let folder = Folder::new();
+    let path = folder.0.join("in.pcap");
+    let arp = [&[0xff; 6][..], &[2; 6], &[8, 6, 0, 1, 8, 0, 6, 4, 0, 1], &[7; 20]].concat();
+    let mut packets = vec![arp];
+    for (host, dst_port) in (0..64_u8).flat_map(|host| [1_u16, 2, 3, 4].map(|dst_port| (host, dst_port))) {
+        let mut packet = packet(64, dst_port);
+        packet[29] = host;
+        packet[24..26].fill(0);
+        let header = !sum(&packet[14..34]);
+        packet[24..26].copy_from_slice(&header.to_be_bytes());
+        packet[40..42].fill(0);
+        packets.push(packet);
+    }
+    capture(&path, &packets);
+    // Where in the frame the key is, and whether there are so many that both ports have some.
+    let (src, dst_port, mac) = (26..30, 36..38, 6..12);
+    let cases = [
+        ("ip.src", vec![src.clone()], true),
+        ("hash(ip.dst, udp.dst_port)", vec![dst_port.clone()], false),
+        ("hash(ip.src, udp.dst_port)", vec![src.clone(), dst_port.clone()], true),
+        ("ethernet.src", vec![mac], false),
+        ("flow()", vec![src, dst_port], true),
+    ];
+    for ((by, places, are_many), backend) in cases.iter().zip(["jit", "interp"].into_iter().cycle()) {
+        let text = format!(
+            "IMPORT 'library/protocols/all.weft';
+CREATE PORT lan ON memory;
+CREATE PORT one ON memory;
+CREATE PORT two ON memory;
+CREATE GROUP up ON PORT one, two SELECT BY {by};
+CREATE CHAIN c ON PORT lan -> up AS END;
+"
+        );
+        let program = folder.write("group.weft", &text);
+        let out = folder.0.join("out.pcapng");
+        let mut replay = weft(&folder);
+        replay.arg("replay").arg(&program).arg("--in").arg(&path).arg("--out").arg(&out);
+        let done = output(replay.args(["--annotate", "-o", "json", "--backend", backend]));
+        assert_eq!(done.status.code(), Some(0), "{}", String::from_utf8_lossy(&done.stderr));
+        let told: serde_json::Value = serde_json::from_slice(&done.stdout).expect("it is data");
+        let of = |at: usize| told["ports"][at]["out"].as_u64().expect("a number");
+        assert_eq!(of(1) + of(2), packets.len() as u64, "{by}: {told}");
+        assert!(!are_many || of(1) > 40 && of(2) > 40, "{by}: {told}");
+        // What has the same key leaves by the same port.
+        let (mut reader, mut ways) = (Reader::new(), Vec::<(Vec<u8>, String)>::new());
+        reader.push(&std::fs::read(&out).expect("it was written"));
+        while let Some(record) = reader.next().expect("it is whole") {
+            let way = record.comments().next().map(|comment| comment.to_string()).unwrap_or_default();
+            let key: Vec<u8> = places.iter().flat_map(|place| record.bytes[place.clone()].to_vec()).collect();
+            match ways.iter().find(|(known, _)| *known == key) {
+                Some((_, before)) => assert_eq!(*before, way, "{by}"),
+                None => ways.push((key, way)),
+            }
+        }
     }
 }
 

@@ -45,6 +45,8 @@ fn the_experiment_gives_the_same_figures_again() {
             "--json",
             "--svg",
             "out.svg",
+            "--record",
+            "out.rec",
         ];
         let done = output(weft(&folder).current_dir(&folder.0).args(args).args(["--jobs", jobs]));
         assert!(done.status.success(), "{}", String::from_utf8_lossy(&done.stderr));
@@ -56,5 +58,15 @@ fn the_experiment_gives_the_same_figures_again() {
     // Eight objectives, four configurations.
     assert_eq!(told["rows"].as_array().expect("rows").len(), 32);
     assert_eq!(told["conditions"], "1 seed, 1/5 of the time, NewReno as in the paper, LTE links of 1 trace");
+    let recorded = || std::fs::read(folder.0.join("out.rec")).expect("it is written");
+    let first = recorded();
     assert_eq!(told, run("1"));
+    assert!(first == recorded(), "the recordings differ");
+    let shown =
+        output(weft(&folder).current_dir(&folder.0).args(["link", "show", "out.rec", "--link", "1b"]));
+    let shown = String::from_utf8_lossy(&shown.stdout);
+    assert!(
+        shown.starts_with("link 1b  objective_aware  15 Mbit/s") && shown.contains("packets that wait"),
+        "{shown}"
+    );
 }

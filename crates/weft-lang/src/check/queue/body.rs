@@ -192,6 +192,9 @@ impl Checker<'_, '_> {
     fn set(&mut self, target: &AstPlace, value: &ast::Expr) -> Option<Kind> {
         let AstPlace::Path(path) = target else { return self.foreign(target.span()) };
         let (found, ty, can_set) = self.place(path)?;
+        if matches!(found, Found::Place(QueuePlace::Header(_)) | Found::Truth(_)) {
+            return self.fixed(path, "a queue looks at headers: elements of a chain change them");
+        }
         let Found::Place(place) = found else {
             return self.fixed(path, "a value that was given once");
         };

@@ -28,8 +28,9 @@ pub(crate) const PACKET_FIELDS: [(&str, T, bool); 12] = [
 ];
 
 /// The functions, as the book and the editors show them.
-pub(crate) const FUNCTIONS: [(&str, &str); 27] = [
+pub(crate) const FUNCTIONS: [(&str, &str); 28] = [
     ("flow", "flow(): the hash of the packet's flow, p.flow"),
+    ("present", "present(vlan) BOOL: the packet has this header"),
     ("now", "now() TIMESTAMP: the time of this event"),
     ("rand", "rand() F64: uniform in [0, 1)"),
     ("hash", "hash(n [, m]): 32 bits"),
@@ -64,6 +65,11 @@ pub(super) fn literal(value: Literal, ty: T, span: Span) -> QueueExpr {
 
 fn place(place: Place, ty: T, span: Span) -> QueueExpr {
     QueueExpr { kind: Kind::Place(place), ty, span }
+}
+
+/// That a word of a packet is not 0.
+fn truth(of: Place, span: Span) -> QueueExpr {
+    binary(B::Ne, place(of, T::Number, span), literal(Literal::Int(0), T::Number, span), T::Bool)
 }
 
 fn unary(op: U, a: QueueExpr, ty: T) -> QueueExpr {
@@ -231,6 +237,7 @@ impl Checker<'_, '_> {
         let (found, ty, _) = self.place(path)?;
         Some(match found {
             Found::Place(found) => place(found, ty, path.span),
+            Found::Truth(found) => truth(found, path.span),
             Found::Local(local) => QueueExpr { kind: Kind::Local(local), ty, span: path.span },
             Found::Known(value) => literal(value, ty, path.span),
             Found::Sojourn => {
@@ -262,18 +269,30 @@ impl Checker<'_, '_> {
             }
             ["link", "rate"] => Some((Found::Place(Place::Rate), T::Number, false)),
             [_] => self.single(path),
-            _ => self.unknown(path, ["p.len", "p.sojourn", "queue.bytes", "partition.bytes", "link.rate"]),
+            _ => match self.header(path, false) {
+                Some(found) => found.map(|(place, ty)| match ty {
+                    T::Bool => (Found::Truth(place), ty, false),
+                    _ => (Found::Place(place), ty, false),
+                }),
+                None => {
+                    self.unknown(path, ["p.len", "p.sojourn", "queue.bytes", "partition.bytes", "link.rate"])
+                }
+            },
         }
+    }
+
+    pub(super) fn no_packet(&mut self, span: Span) {
+        let message = "there is no packet here";
+        let diagnostic =
+            Diagnostic::error(code::QUEUE_NOT_SEEN, message).at(span, "of which packet?").with_help(
+                "`p` is known in ENQUEUE, ACTIVATE, SELECT and DEQUEUE, and in PARTITION BY and ORDER BY",
+            );
+        self.cx.report(diagnostic);
     }
 
     fn packet_field(&mut self, path: &Path, field: &str) -> Option<(Found, T, bool)> {
         if !self.sees_packet() {
-            let message = "there is no packet here";
-            let diagnostic =
-                Diagnostic::error(code::QUEUE_NOT_SEEN, message).at(path.span, "of which packet?").with_help(
-                    "`p` is known in ENQUEUE, ACTIVATE, SELECT and DEQUEUE, and in PARTITION BY and ORDER BY",
-                );
-            self.cx.report(diagnostic);
+            self.no_packet(path.span);
             return None;
         }
         let found = match field {
@@ -294,7 +313,8 @@ impl Checker<'_, '_> {
                 .at(path.span, "not part of it")
                 .with_note(format!("it has {}", names.join(", ")))
                 .with_help(
-                    "an element of the chain may MARK packets by anything else: the queue sees `p.class`",
+                    "fields of headers have the names of their layers, `vlan.id`; an element of the chain may MARK \
+                     packets by anything else: the queue sees `p.class`",
                 );
             self.cx.report(diagnostic);
             return None;
@@ -353,6 +373,7 @@ impl Checker<'_, '_> {
                 self.cx.report(diagnostic);
                 None
             }
+            (None, _) if self.header(path, false).is_some() => None,
             (None, _) => {
                 let known: Vec<String> = self.names.iter().map(|(name, _)| name.clone()).collect();
                 let locals: Vec<String> = self.locals.iter().map(|(name, ..)| name.clone()).collect();
@@ -376,7 +397,7 @@ impl Checker<'_, '_> {
     }
 
     /// Whether there is a packet to look at.
-    fn sees_packet(&self) -> bool {
+    pub(super) fn sees_packet(&self) -> bool {
         !matches!(self.moment, Some(QueueMoment::Empty | QueueMoment::Every(_))) && !self.is_declaration
     }
 
@@ -536,6 +557,18 @@ impl Checker<'_, '_> {
                 }
                 place(Place::Field("flow".to_owned()), T::Number, span)
             }
+            "present" => {
+                let Ast::Path(path) = &args[0].kind else { return self.unfit(args[0].span) };
+                match self.header(path, true) {
+                    Some(found) => truth(found?.0, span),
+                    None => {
+                        let message = format!("there is no header `{}`", path.to_dotted());
+                        let help = "import its protocol: `IMPORT 'library/protocols/all.weft';`";
+                        self.report(code::UNKNOWN_NAME, &message, path.span, "unknown", help);
+                        return None;
+                    }
+                }
+            }
             "now" => place(Place::Now, T::Timestamp, span),
             "rand" => {
                 let nth = self.n_rand;
@@ -674,6 +707,8 @@ impl Checker<'_, '_> {
 #[derive(Clone, Debug, PartialEq)]
 pub(super) enum Found {
     Place(Place),
+    /// It is true where the word is not 0.
+    Truth(Place),
     Local(usize),
     Known(Literal),
     /// The time since the packet came.

@@ -13,9 +13,11 @@ mod tests;
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use weft_core::wire::{FieldId, LAYERS_MAX, Protocol, ProtocolId};
+use weft_core::limits::INPUTS_MAX;
+use weft_core::types::Type;
+use weft_core::wire::{FieldId, FieldRef, LAYERS_MAX, LayerRef, Protocol, ProtocolId, Width};
 use weft_ir::ir::{BlockId, Endian, InputId, IntCmp, IntOp, Op, Terminator, Ty, Value};
-use weft_ir::program::{Frames, Input, Place};
+use weft_ir::program::{Carried, Frames, Input, Place};
 
 use self::graph::{Graph, Node, Wanted, What};
 use self::header::{Extent, Out};
@@ -34,7 +36,15 @@ pub(super) fn frames(
     roots: &[ProtocolId],
     inputs: &mut Vec<Input>,
 ) -> Result<Frames, String> {
-    let stores = stores::plan(protocols, inputs)?;
+    let mut stores = stores::plan(protocols, inputs)?;
+    let (inherited, carried) = (inherited(protocols, inputs), carried(protocols, inputs));
+    stores.resize(inputs.len(), None);
+    if inputs.len() > INPUTS_MAX {
+        let n = inputs.len();
+        return Err(format!(
+            "it needs {n} inputs, two for fragments in tunnels, and {INPUTS_MAX} are the most"
+        ));
+    }
     let graph = Graph::new(protocols, roots, wanted(inputs));
     if graph.is_cyclic() && graph.wanted.len() > MET_MAX {
         let n = graph.wanted.len();
@@ -45,13 +55,59 @@ pub(super) fn frames(
     let mut parser = Parser { graph: &graph, out: Out::new("parse"), blocks: BTreeMap::new(), round: None };
     parser.make();
     let Out { b, checks, .. } = parser.out;
-    let inherited = inherited(protocols, inputs);
-    Ok(Frames { is_ip: false, parser: passes::clean(b.finish()), checks, stores, inherited })
+    Ok(Frames { is_ip: false, parser: passes::clean(b.finish()), checks, stores, inherited, carried })
 }
 
 /// The inputs that a later fragment has from the first of its packet: those of the layer behind what is fragmented, if
-/// no element takes that off.
+/// no element takes that off, and of what a tunnel behind it carries, if no element takes anything off.
 fn inherited(protocols: &[Protocol], inputs: &[Input]) -> u64 {
+    let are_moved = inputs.iter().any(|input| matches!(input.place, Place::Layer(_)));
+    let is_carried =
+        |input: &Input| matches!(&input.place, Place::Frame(field) if field.layer.level > 0 && !are_moved);
+    mask(inputs, is_carried) | behind_fragmented(protocols, inputs, 0)
+}
+
+/// How fragments are known that tunnels carry, if the chain asks for what is behind them; adds inputs for that.
+fn carried(protocols: &[Protocol], inputs: &mut Vec<Input>) -> Option<Carried> {
+    let inherited = behind_fragmented(protocols, inputs, 1);
+    if inherited == 0 {
+        return None;
+    }
+    let all = || (0..protocols.len()).map(|at| ProtocolId(at as u16));
+    let of = |id: ProtocolId| &protocols[usize::from(id.0)];
+    let is_fragmented = |id: ProtocolId| of(id).more_fragments().is_some();
+    // IPv4 has fragments itself, IPv6 by a header behind it; both begin with their version.
+    let is_packet = |id: &ProtocolId| {
+        let mut behind = of(*id).next.iter().filter(|next| !next.inner).map(|next| next.to);
+        matches!(of(*id).begins(), Some((4, 4 | 6))) && (is_fragmented(*id) || behind.any(is_fragmented))
+    };
+    let packet = LayerRef { level: 1, protocols: all().filter(is_packet).collect() };
+    let packet = input_for(inputs, "carried packet", Type::Bool, FieldRef { layer: packet, fields: None });
+    let number = |id: ProtocolId| {
+        let (owner, field) = *of(id).session_key.first()?;
+        let is_number = matches!(of(id).fields[usize::from(field.0)].width, Width::Bits { .. });
+        (owner == id && is_number && of(id).next.iter().any(|next| next.inner)).then_some((id, field))
+    };
+    let (tunnels, fields): (Vec<_>, Vec<_>) = all().filter_map(number).unzip();
+    let tunnel = (!tunnels.is_empty()).then(|| {
+        let layer = LayerRef { level: 0, protocols: tunnels };
+        input_for(inputs, "tunnel", Type::Uint(64), FieldRef { layer, fields: Some(fields) })
+    });
+    Some(Carried { packet, tunnel, inherited })
+}
+
+/// The input that is this field: one that there is, or a new one that no element sees.
+fn input_for(inputs: &mut Vec<Input>, name: &str, ty: Type, field: FieldRef) -> u16 {
+    let place = Place::Frame(field);
+    let known = inputs.iter().position(|input| input.place == place);
+    known.unwrap_or_else(|| {
+        inputs.push(Input { name: name.to_owned(), ty, nullable: true, place, written: false });
+        inputs.len() - 1
+    }) as u16
+}
+
+/// The inputs of the layers on a level that stand directly behind one that has fragments, if no element takes them off.
+fn behind_fragmented(protocols: &[Protocol], inputs: &[Input], level: u8) -> u64 {
     let fragmented = protocols.iter().filter(|protocol| protocol.more_fragments().is_some());
     let behind = fragmented.flat_map(|protocol| &protocol.next).filter(|next| !next.inner);
     let behind: BTreeSet<ProtocolId> = behind.map(|next| next.to).collect();
@@ -63,14 +119,18 @@ fn inherited(protocols: &[Protocol], inputs: &[Input]) -> u64 {
         .flatten()
         .copied()
         .collect();
-    let is_inherited = |input: &Input| match &input.place {
+    mask(inputs, |input| match &input.place {
         Place::Frame(field) => {
             let all = &field.layer.protocols;
-            field.layer.level == 0 && all.iter().all(|of| behind.contains(of) && !moved.contains(of))
+            field.layer.level == level && all.iter().all(|of| behind.contains(of) && !moved.contains(of))
         }
         _ => false,
-    };
-    inputs.iter().enumerate().filter(|(_, input)| is_inherited(input)).fold(0, |all, (at, _)| all | 1 << at)
+    })
+}
+
+/// Those inputs of which something holds: bit i stands for input i.
+fn mask(inputs: &[Input], holds: impl Fn(&Input) -> bool) -> u64 {
+    inputs.iter().enumerate().filter(|(_, input)| holds(input)).fold(0, |all, (at, _)| all | 1 << at)
 }
 
 /// What is wanted of each layer.

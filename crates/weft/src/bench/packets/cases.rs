@@ -58,8 +58,16 @@ pub(super) struct Ready {
 /// Rules of a firewall.
 const RULES: usize = 200;
 /// The names of what a program imports.
-const LIBRARY: [&str; 7] =
-    ["monitor", "l2_switch", "router", "firewall", "conntrack", "vlan_access", "vxlan_gateway"];
+const LIBRARY: [&str; 8] = [
+    "monitor",
+    "l2_switch",
+    "router",
+    "firewall",
+    "conntrack",
+    "vlan_access",
+    "vxlan_gateway",
+    "nsh_classifier",
+];
 
 const fn case(name: &'static str, stages: &'static str) -> Case {
     Case { name, on: "lan -> wan", stages, routes: 0, rules: RULES, flows: 10_000, beside: None }
@@ -70,6 +78,8 @@ const PIPELINE: &str = "conntrack (inside = 'lan') -> firewall -> router";
 const TAG: &str = "vlan_access (access = 'lan', trunk = 'wan', id = 7)";
 const TUNNEL: &str = "vxlan_gateway (inside = 'lan', outside = 'wan', vni = 7, own_ip = '192.0.2.1', \
     peer = '192.0.2.2', own_mac = '02:00:00:00:00:01', next_mac = '02:00:00:00:00:02')";
+const CLASSIFY: &str =
+    "nsh_classifier (fabric = 'wan', own_mac = '02:00:00:00:00:01', next_mac = '02:00:00:00:00:02')";
 /// The case that is what all others run on top of.
 pub(super) const IO: &str = "none";
 
@@ -87,6 +97,7 @@ pub(super) const CASES: &[Case] = &[
     Case { on: "lan, wan", ..case("l2_switch", "l2_switch") },
     Case { on: "lan, wan", ..case("vlan_access", TAG) },
     Case { on: "lan, wan", ..case("vxlan_gateway", TUNNEL) },
+    case("nsh_classifier", CLASSIFY),
     Case { routes: 1000, ..case("router, 1k routes", "router") },
     Case { routes: 100_000, ..case("router, 100k routes", "router") },
     case("firewall of 200", "firewall"),
@@ -206,6 +217,11 @@ pub(super) fn fill(lowered: &mut [Lowered], n_rules: usize, n_routes: usize) -> 
                     routes = prefixes(n_routes, 32, 1);
                     let all = Rule { patterns: vec![Pattern::Any], priority: 0, id: u32::MAX };
                     table.rows = routes.iter().chain([&all]).map(route_row).collect();
+                }
+                // A path for all.
+                (Some("nsh_classifier"), "rules") => {
+                    let [id, priority, spi, si] = [1, 10, 42, 3].map(Value::Int);
+                    table.rows = vec![vec![id, priority, Value::Null, Value::Null, Value::Null, spi, si]];
                 }
                 _ => {}
             }

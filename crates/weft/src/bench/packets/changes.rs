@@ -16,6 +16,7 @@ use weft_engine::rules::{Change, Pending, Swap, TableName};
 use weft_engine::state::StateStore;
 
 use super::cases::{CHANGED, Case, Ready, route_row, rule_row};
+use super::learned;
 use super::rig::Rig;
 use crate::bench::progress;
 use crate::bench::report::{Report, Row};
@@ -26,6 +27,8 @@ const ROWS: usize = 100;
 const EVERY: Duration = Duration::from_millis(1);
 /// Rows of a list that are put in together, as by `weft load`.
 const LOADED: usize = 2000;
+/// Rows that a handler adds.
+const LEARNED: usize = 1000;
 /// In tables of fewer rows each row that changes is put in anew; in others half of the changes take rows out, and the
 /// other half puts them in again.
 const FEW: usize = 50_000;
@@ -56,6 +59,11 @@ pub(in crate::bench) fn run(quick: bool) -> Report {
             Err(why) => failures.push(format!("{}: {why}", case.name)),
         }
     }
+    progress("by a handler");
+    match learned::run(if quick { LEARNED / 10 } else { LEARNED }) {
+        Ok(figures) => rows.extend(figures),
+        Err(why) => failures.push(format!("by a handler: {why}")),
+    }
     let notes = vec![
         format!(
             "while: {ROWS} rows change together each millisecond, 10^5 a second; ns of a core a packet, as all, with \
@@ -66,6 +74,8 @@ pub(in crate::bench) fn run(quick: bool) -> Report {
         "after: what is built of the rows is new, the code is that of before; anew: the code as well"
             .to_owned(),
         "most: one change behind the other; a row: time of a core that it takes the changing thread"
+            .to_owned(),
+        "by a handler: rows of a SINK TO TABLE, one behind the other, from the packet that sends one until one sees it"
             .to_owned(),
         "first: the first change of a table; load: all rows into the table when it is empty, 2,000 together"
             .to_owned(),

@@ -4,6 +4,7 @@
 //! | --- | --- |
 //! | `cases` | the chains, their rules and routes |
 //! | `changes` | rows that change while packets pass |
+//! | `learned` | rows that a handler adds |
 //! | `rig` | source, engine and sink |
 //! | `simple.weft` | elements that do little |
 
@@ -11,6 +12,7 @@
 mod agree;
 mod cases;
 pub(super) mod changes;
+mod learned;
 mod rig;
 
 use clap::Args;

@@ -1,12 +1,12 @@
 //! `weft link emulate`: a command behind a link.
 
-use super::recording;
 use super::report::Report;
 use super::spec::{self, DOWN, INSIDE, OUTSIDE, UP, Way};
 use super::world::{Ends, World};
 use crate::cli::{BackendName, EmulateArgs};
 use crate::compile::{Checked, Compiler};
 use crate::fault::Fault;
+use crate::recording_file::{self, Ran};
 use crate::running::{backend, node_fault};
 use crate::signals;
 use std::ffi::OsString;
@@ -24,8 +24,9 @@ use weft_io::packet::port::OpenPort;
 use weft_io::{BUSY_POLL_MAX, Node, NodeConfig, Ports};
 use weft_lang::diagnostic::render_all;
 
-/// The variable that tells the command the address of the world.
+/// The variables that tell the command the addresses of the world.
 const WORLD: &str = "WEFT_WORLD";
+const WORLD_V6: &str = "WEFT_WORLD6";
 /// How often it is looked whether the command has ended.
 const LOOK_EVERY: Duration = Duration::from_millis(10);
 
@@ -45,9 +46,14 @@ pub(crate) fn run(args: &EmulateArgs) -> Result<(), Fault> {
     let took = begun.elapsed();
     let stats = node.stats().map_err(|error| node_fault(&error))?;
     if let Some(file) = &args.record {
-        let recordings = node.recordings().map_err(|error| node_fault(&error))?;
-        let rates = [(UP, &up), (DOWN, &down)].map(|(name, way)| (name.to_owned(), way.bits_per_s()));
-        recording::write(file, &program, &rates.into(), &recordings)?;
+        let mut text = String::new();
+        for (name, way) in [(UP, &up), (DOWN, &down)] {
+            let recorder = node.take_recording(name).map_err(|error| node_fault(&error))?;
+            let recorder = recorder.expect("its plan has it recorded");
+            let ran = Ran { link: name, rate: way.bits_per_s(), program: &program, queue: None };
+            text.push_str(&recording_file::text(&ran, &recorder));
+        }
+        recording_file::write(file, &text)?;
     }
     node.stop(Duration::ZERO);
     let packets = stats.packets.unwrap_or_default();
@@ -100,7 +106,10 @@ fn start(
 
 fn say(world: &World, ends: Ends, up: &Way, down: &Way) {
     let there = if world.is_own { " (a namespace, as you are not root: see --far)" } else { "" };
-    eprintln!("link: the world is {}{there}, the command is {}", ends.outside, ends.inside);
+    let [outside, inside] =
+        ends.v6.map_or([String::new(), String::new()], |v6| v6.map(|address| format!(" and {address}")));
+    let Ends { outside: world, inside: command, .. } = ends;
+    eprintln!("link: the world is {world}{outside}{there}, the command is {command}{inside}");
     eprintln!("  up    {}\n  down  {}", up.told(), down.told());
 }
 
@@ -111,7 +120,12 @@ fn spawn(command: &[OsString], ends: Ends) -> Result<Child, Fault> {
         Some((program, arguments)) => (program.clone(), arguments),
         None => (shell(), &[][..]),
     };
-    let child = Command::new(&program).args(arguments).env(WORLD, ends.outside.to_string()).spawn();
+    let mut command = Command::new(&program);
+    command.args(arguments).env(WORLD, ends.outside.to_string());
+    if let Some([outside, _]) = ends.v6 {
+        command.env(WORLD_V6, outside.to_string());
+    }
+    let child = command.spawn();
     child.map_err(|error| Fault::Input(format!("{}: {error}", program.display())))
 }
 

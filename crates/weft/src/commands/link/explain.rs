@@ -1,17 +1,17 @@
 //! `weft link explain`: which line dropped a packet, and with what values.
 
 use super::history::{End, History, Passed, Ran, level_name, line_text, verdict};
-use super::recording::{Program, Recorded};
 use super::show::{open, seconds, told_ms};
 use crate::cli::LinkExplainArgs;
 use crate::commands::{count, grouped};
 use crate::fault::Fault;
+use crate::recording_file::{Program, Recorded};
 use crate::table::{Align, Table};
 use core::fmt::Write as _;
 use serde_json::{Value, json};
 use std::io::Write as _;
 use weft_engine::queue::Why;
-use weft_ir::queue::{Moment, Verdict, word};
+use weft_ir::queue::{Field, Moment, Verdict, word};
 use weft_lang::hir::{QueueType, QueueVar};
 
 /// Drops that are listed; a recording may have a million.
@@ -70,7 +70,7 @@ fn listed(recorded: &Recorded, program: &Program, history: &History) -> String {
             number.to_string(),
             packet.len.to_string(),
             format!("{:08x}", packet.flow),
-            format!("{:.6} s", seconds(packet.came_ns)),
+            format!("{:.6} s", signed_seconds(packet.came_ns)),
             told_ms(packet.waited().map_or(0, |(ns, _)| ns)),
             level_name(&program.queue, level).to_owned(),
             line.to_string(),
@@ -106,12 +106,17 @@ fn text(
     history: &History,
     (number, packet): (u64, &Passed),
 ) -> String {
+    let came = match u64::try_from(packet.came_ns) {
+        Ok(came_ns) => format!("came after {:.6} s", seconds(came_ns)),
+        Err(_) => {
+            format!("had waited for {} when the recording began", told_ms(packet.came_ns.unsigned_abs()))
+        }
+    };
     let mut out = format!(
-        "packet {number} of link {}: {} bytes, flow {:08x}\n  came after {:.6} s, behind {} and {} bytes\n",
+        "packet {number} of link {}: {} bytes, flow {:08x}\n  {came}, behind {} and {} bytes\n",
         recorded.head.link,
         packet.len,
         packet.flow,
-        seconds(packet.came_ns),
         count(packet.before.0, "packet"),
         grouped(packet.before.1),
     );
@@ -203,6 +208,10 @@ fn fate(program: &Program, packet: &Passed) -> Value {
     })
 }
 
+fn signed_seconds(ns: i64) -> f64 {
+    ns as f64 / 1e9
+}
+
 /// What a handler could see, in the words of the language.
 fn values(recorded: &Recorded, program: &Program, ran: &Ran) -> Vec<Told> {
     let begun_ns = recorded.head.begun_ns;
@@ -218,6 +227,11 @@ fn values(recorded: &Recorded, program: &Program, ran: &Ran) -> Vec<Told> {
         same("queue.packets", grouped(word(&before.node, word::PACKETS))),
         same("queue.bytes", format!("{} B", grouped(word(&before.node, word::BYTES)))),
     ];
+    for (nth, header) in program.headers.iter().enumerate() {
+        if let Some(at) = program.queue.field(Field::Header(nth as u8)) {
+            told.push(same(header, (word(&before.packet, at) as i64).to_string()));
+        }
+    }
     let level = &program.levels[ran.level];
     if !before.partition.is_empty() {
         let rank = |words: &[u64]| (word(words, word::RANK) as i64).to_string();

@@ -1,7 +1,7 @@
 //! A recorded queue, asked again: what became of each packet, and what a handler saw when it decided.
 
-use super::recording::{Program, Recorded};
 use crate::fault::Fault;
+use crate::recording_file::{Program, Recorded};
 use std::sync::{Arc, Mutex, PoisonError};
 use weft_engine::queue::{Packet, Queue, QueueCode, QueueProgram, Why};
 use weft_engine::recording::{self, Asked};
@@ -23,8 +23,8 @@ pub(super) struct History {
 pub(super) struct Passed {
     pub(super) len: u32,
     pub(super) flow: u32,
-    /// Nanoseconds since the beginning.
-    pub(super) came_ns: u64,
+    /// Nanoseconds since the beginning; below zero if it waited already then.
+    pub(super) came_ns: i64,
     /// Packets and bytes that were there when it came.
     pub(super) before: (u64, u64),
     pub(super) end: End,
@@ -65,7 +65,7 @@ impl Passed {
     /// How long it waited, in nanoseconds, and until when since the beginning; None if it waits still.
     pub(super) fn waited(&self) -> Option<(u64, u64)> {
         let (End::Sent { at_ns, .. } | End::Dropped { at_ns, .. }) = self.end else { return None };
-        Some((at_ns - self.came_ns, at_ns))
+        Some(((at_ns as i64 - self.came_ns).max(0) as u64, at_ns))
     }
 }
 
@@ -78,13 +78,23 @@ impl History {
         let begun_ns = recorded.head.begun_ns;
         let watch = Watch { inner: Interpreted::new(program.queue.clone()), watched, runs: Arc::default() };
         let runs = watch.runs.clone();
-        let mut queue = Queue::new(program.queue.clone(), watch, begun_ns, recorded.head.seed);
+        let fault =
+            |line: usize, why| Fault::Input(format!("line {} of the recording: {why}", recorded.line + line));
+        let (snapshot, n_rows, calls) =
+            recording::read_snapshot(&recorded.text).map_err(|error| fault(error.line, error.why))?;
         let mut history = Self { packets: Vec::new(), ended_ns: 0, runs: Vec::new() };
-        for asked in recording::read(&recorded.text, begun_ns) {
-            let (now_ns, asked) = asked.map_err(|error| {
-                let line = recorded.line + error.line;
-                Fault::Input(format!("line {line} of the recording: {}", error.why))
-            })?;
+        let mut queue = match &snapshot {
+            None => Queue::new(program.queue.clone(), watch, begun_ns, recorded.head.seed),
+            Some(snapshot) => {
+                let told = |(row, why)| fault(row + 1, why);
+                let plain = Interpreted::new(program.queue.clone());
+                let copy = Queue::restore(program.queue.clone(), plain, snapshot).map_err(told)?;
+                history.begin_with(copy, begun_ns);
+                Queue::restore(program.queue.clone(), watch, snapshot).map_err(told)?
+            }
+        };
+        for asked in recording::read(calls, begun_ns) {
+            let (now_ns, asked) = asked.map_err(|error| fault(n_rows + error.line, error.why))?;
             history.ended_ns = now_ns - begun_ns;
             match asked {
                 Asked::Enqueue(packet) => history.enqueue(&mut queue, packet, now_ns),
@@ -108,12 +118,27 @@ impl History {
         Ok(history)
     }
 
+    /// Notes what waits when the recording begins; the handles of a queue that is restored are numbers from 0.
+    fn begin_with(&mut self, mut copy: Queue<Interpreted>, begun_ns: u64) {
+        let mut bytes = 0;
+        for (packet, arrived_ns) in copy.take_all() {
+            self.packets.push(Passed {
+                len: packet.len,
+                flow: packet.flow,
+                came_ns: arrived_ns as i64 - begun_ns as i64,
+                before: (self.packets.len() as u64, bytes),
+                end: End::Waits,
+            });
+            bytes += u64::from(packet.len);
+        }
+    }
+
     fn enqueue<C: QueueCode>(&mut self, queue: &mut Queue<C>, packet: Packet, now_ns: u64) {
         let counts = queue.counts();
         self.packets.push(Passed {
             len: packet.len,
             flow: packet.flow,
-            came_ns: self.ended_ns,
+            came_ns: self.ended_ns as i64,
             before: (counts.queued, counts.queued_bytes),
             end: End::Waits,
         });

@@ -3,7 +3,7 @@
 mod emulate;
 mod explain;
 mod history;
-mod recording;
+mod record;
 mod report;
 mod show;
 pub(crate) mod spec;
@@ -15,6 +15,7 @@ use crate::fault::Fault;
 pub(crate) fn run(args: &LinkArgs) -> Result<(), Fault> {
     match &args.action {
         LinkAction::Emulate(args) => emulate::run(args),
+        LinkAction::Record(args) => record::run(args),
         LinkAction::Show(args) => show::run(args),
         LinkAction::Explain(args) => explain::run(args),
     }

@@ -1,11 +1,11 @@
 //! `weft link show`: what waited over time, on a terminal, as data or as a picture.
 
 use super::history::{End, History, level_name};
-use super::recording::{self, Program, Recorded};
 use super::spec::told_rate;
 use crate::cli::LinkShowArgs;
 use crate::commands::{count, grouped};
 use crate::fault::Fault;
+use crate::recording_file::{self, Program, Recorded};
 use crate::svg::{begin, escaped};
 use core::fmt::Write as _;
 use serde_json::{Value, json};
@@ -48,7 +48,7 @@ pub(super) fn run(args: &LinkShowArgs) -> Result<(), Fault> {
 /// A link of a file, its program and its history: that of this name, or the one that dropped most.
 pub(super) fn open(file: &Path, name: Option<&str>) -> Result<(Recorded, Program, History), Fault> {
     let mut best: Option<(usize, (Recorded, Program, History))> = None;
-    let links = recording::read(file)?;
+    let links = recording_file::read(file)?;
     let names: Vec<String> = links.iter().map(|link| link.head.link.clone()).collect();
     for recorded in links {
         if name.is_some_and(|name| name != recorded.head.link) {
@@ -74,7 +74,7 @@ impl Course {
         let mut course = Self { queued: vec![0; pieces], waited: vec![0; pieces], dropped: vec![0; pieces] };
         let mut changes = Vec::new();
         for packet in &history.packets {
-            changes.push((packet.came_ns, 1_i64));
+            changes.push((packet.came_ns.max(0) as u64, 1_i64));
             let Some((waited_ns, at_ns)) = packet.waited() else { continue };
             changes.push((at_ns, -1));
             let at = piece(at_ns);
@@ -101,7 +101,11 @@ fn headline(recorded: &Recorded, program: &Program, history: &History) -> String
     let head = &recorded.head;
     let rate = head.rate.map_or(String::new(), |rate| format!("  {}", told_rate(rate)));
     let marked = history.packets.iter().filter(|one| matches!(one.end, End::Sent { is_marked: true, .. }));
-    let cut = if head.is_cut { "; what came later was not recorded" } else { "" };
+    let cut = match (head.is_cut, head.missed) {
+        (false, _) => String::new(),
+        (true, 0) => "; what came later was not recorded".to_owned(),
+        (true, n) => format!("; {} that came later were not recorded", count(n, "packet")),
+    };
     format!(
         "link {}  {}{rate}  {:.1} s: {}, {} dropped, {} marked{cut}",
         head.link,
@@ -161,6 +165,7 @@ fn data(recorded: &Recorded, program: &Program, history: &History) -> Value {
         "rate_bits_per_s": recorded.head.rate,
         "seconds": seconds(history.ended_ns),
         "is_cut": recorded.head.is_cut,
+        "missed": recorded.head.missed,
         "packets": packets.collect::<Vec<_>>(),
     })
 }

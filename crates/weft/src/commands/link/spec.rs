@@ -10,7 +10,7 @@ use core::fmt::Write as _;
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
 use std::rc::Rc;
-use weft_api::Bundle;
+use weft_api::{Bundle, RECORD_SECONDS_MAX};
 use weft_engine::packet::path::Path;
 use weft_lang::diagnostic::render_all;
 use weft_sim::net::Trace;
@@ -60,6 +60,15 @@ pub(crate) fn delay(text: &str) -> Result<u64, String> {
     seconds
         .map(|seconds| (seconds * 1e9).round() as u64)
         .ok_or_else(|| format!("a delay is like 30ms: us, ms or s, {DELAY_S_MAX} s at most"))
+}
+
+/// Nanoseconds of `10s` or `2min`.
+pub(crate) fn span(text: &str) -> Result<u64, String> {
+    const UNITS: [(&str, f64); 3] = [("min", 60.0), ("ms", 1e-3), ("s", 1.0)];
+    let seconds = number(text.trim(), &UNITS).filter(|s| *s > 0.0 && *s <= RECORD_SECONDS_MAX as f64);
+    seconds.map(|seconds| (seconds * 1e9).round() as u64).ok_or_else(|| {
+        format!("a time is like 10s: ms, s or min, more than none and {RECORD_SECONDS_MAX} s at most")
+    })
 }
 
 /// The part of one that `1%` or `0.01` is.

@@ -4,7 +4,7 @@
 //! with the last process in it.
 
 use crate::fault::Fault;
-use core::net::{IpAddr, Ipv4Addr};
+use core::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::fs;
 use weft_io::packet::OpenError;
 use weft_io::packet::interface;
@@ -16,6 +16,9 @@ const WORLDS_MAX: u8 = 255;
 /// An address for each end, in the range that is for carriers' own (RFC 6598).
 const NETWORK: [u8; 2] = [100, 64];
 const PREFIX: u8 = 30;
+/// The same of IPv6, in the range that is for local use (RFC 4193).
+const NETWORK_V6: [u16; 3] = [0xfd64, 0x7766, 0x7400];
+const PREFIX_V6: u8 = 64;
 
 /// Both ends.
 pub(super) struct World {
@@ -29,6 +32,8 @@ pub(super) struct World {
 pub(super) struct Ends {
     pub(super) outside: Ipv4Addr,
     pub(super) inside: Ipv4Addr,
+    /// Those of IPv6, of the world first; None where the machine has none.
+    pub(super) v6: Option<[Ipv6Addr; 2]>,
 }
 
 impl World {
@@ -57,13 +62,25 @@ impl World {
         let opened = port::open_all(&ports, 1).map_err(|(_, error)| fault(&error))?;
         let ports: [OpenPort; 2] =
             opened.try_into().unwrap_or_else(|_| unreachable!("a device for each port"));
-        let ends = free_addresses()?;
-        let (address, route) = (interface::add_address, interface::add_default_route);
-        address(ports[1].device(), IpAddr::V4(ends.outside), PREFIX).map_err(|error| fault(&error))?;
-        let device = ports[0].device();
-        let inner = || address(device, IpAddr::V4(ends.inside), PREFIX).and_then(|()| route(device));
-        self.inside.run(inner).and_then(|done| done).map_err(|error| fault(&error))?;
+        let mut ends = free_addresses()?;
+        let addresses = [ends.outside, ends.inside].map(IpAddr::V4);
+        self.give(&ports, addresses, PREFIX).map_err(|error| fault(&error))?;
+        // A machine may well do without IPv6.
+        let addresses = ends.v6.map(|addresses| addresses.map(IpAddr::V6));
+        ends.v6 = ends.v6.filter(|_| addresses.is_some_and(|of| self.give(&ports, of, PREFIX_V6).is_ok()));
         Ok((ports, ends))
+    }
+
+    /// Gives both ends their addresses, that of the world first, and the command the way to everywhere.
+    fn give(&self, ports: &[OpenPort; 2], addresses: [IpAddr; 2], prefix: u8) -> Result<(), OpenError> {
+        let [outside, inside] = addresses;
+        interface::add_address(ports[1].device(), outside, prefix)?;
+        let device = ports[0].device();
+        let inner = || {
+            interface::add_address(device, inside, prefix)?;
+            interface::add_default_route(device, inside.is_ipv6())
+        };
+        self.inside.run(inner).and_then(|done| done)
     }
 }
 
@@ -92,5 +109,8 @@ fn free_addresses() -> Result<Ends, Fault> {
     let is_free = |nth: &u8| !taken.contains(&&*format!("{:08X}", u32::from_ne_bytes([a, b, *nth, 0])));
     let nth = (0..WORLDS_MAX).find(is_free);
     let nth = nth.ok_or_else(|| Fault::environment("all addresses for links are taken here"))?;
-    Ok(Ends { outside: Ipv4Addr::new(a, b, nth, 1), inside: Ipv4Addr::new(a, b, nth, 2) })
+    let [c, d, e] = NETWORK_V6;
+    let v6 = [1, 2].map(|end| Ipv6Addr::new(c, d, e, nth.into(), 0, 0, 0, end));
+    let [outside, inside] = [1, 2].map(|end| Ipv4Addr::new(a, b, nth, end));
+    Ok(Ends { outside, inside, v6: Some(v6) })
 }

@@ -10,7 +10,7 @@ use crate::compile::check_files;
 use crate::fault::Fault;
 use crate::packets;
 use crate::progress::Progress;
-use crate::running::backend;
+use crate::running::{backend, changes_of};
 use crate::source::{Files, require};
 use output::{Annotated, Outputs};
 use report::Report;
@@ -21,16 +21,20 @@ use weft_core::frame::{Frame, Pool, PoolConfig};
 use weft_core::{Interval, Time};
 use weft_engine::packet::plan::PacketPlan;
 use weft_engine::packet::{PacketConfig, PacketEngine, Watch};
+use weft_engine::plan::SinkTarget;
 use weft_engine::state::StateStore;
-use weft_io::clock;
 use weft_io::packet::file::{FileSource, Pace};
 use weft_io::packet::{Device as _, Link, Place};
+use weft_io::{TableRow, clock};
 use weft_lang::diagnostic::render_all;
 use weft_lang::hir::{Chain, Edge, Network, PortKind};
 use weft_proto::capture;
 
 /// Timers that are caught up with one by one between two packets; what lies beyond in a longer gap happens at once.
 const CATCH_UP_MAX: usize = 10_000;
+/// Packets of so much time of the capture do not see what the first of them has told a table of rules: a running node
+/// takes as long to do it.
+const LEARNS_WITHIN: Interval = Interval::from_millis(2);
 /// Seconds that are slept at once, at recorded speed.
 const NAP_MAX: Duration = Duration::from_millis(200);
 
@@ -47,8 +51,10 @@ pub(crate) fn run(args: &ReplayArgs) -> Result<(), Fault> {
     };
     let lowered = packets::lower(network, &checked.sources, 1, |of| of.name == chain.name).map_err(tell)?;
     let backend = backend(args.backend)?;
-    let mut staged = StateStore::new(1).stage();
+    let mut store = StateStore::new(1);
+    let mut staged = store.stage();
     let plan = packets::plan(network, lowered, 1, &mut staged, &*backend).map_err(tell)?;
+    store.commit(staged);
 
     let pace = if args.speed == Speed::Recorded { Pace::Recorded } else { Pace::Full };
     let source = FileSource::open(args.input.as_ref(), Place { port, queue: 0 }, pace);
@@ -63,7 +69,9 @@ pub(crate) fn run(args: &ReplayArgs) -> Result<(), Fault> {
             args.input
         )));
     }
-    let replay = Replay::new(Arc::new(plan), port, args, source)?;
+    let learned = Learned::new(network, store, &plan);
+    let mut replay = Replay::new(Arc::new(plan), port, args, source)?;
+    replay.learned = Some(learned);
     let (report, ended) = replay.run()?;
     let mut stdout = io::stdout();
     let _ = match args.output {
@@ -139,8 +147,41 @@ struct Replay<'a> {
     frames: Vec<Frame>,
     n: u64,
     rows: Vec<(String, u64)>,
+    /// None: no row changes anything.
+    learned: Option<Learned<'a>>,
     first: Option<Time>,
     last: Time,
+}
+
+/// What handlers tell tables of rules.
+struct Learned<'a> {
+    network: &'a Network,
+    store: StateStore,
+    /// The chain has sinks `TO TABLE`.
+    learns: bool,
+    /// Rows that the tables did not take.
+    refused: u64,
+}
+
+impl<'a> Learned<'a> {
+    fn new(network: &'a Network, store: StateStore, plan: &PacketPlan) -> Self {
+        let mut sinks = plan.chains.iter().flat_map(|chain| &chain.program.sinks);
+        let learns = sinks.any(|sink| matches!(sink.target, SinkTarget::Table { .. }));
+        Self { network, store, learns, refused: 0 }
+    }
+
+    /// Changes tables as a node does, and the engine sees it at once.
+    fn take(&mut self, rows: Vec<TableRow>, engine: &mut PacketEngine) {
+        let (changes, refused) = changes_of(self.network, rows.into_iter());
+        self.refused += refused;
+        for (name, changes) in changes {
+            let (pending, refused) = self.store.change_what_goes(&name, changes);
+            self.refused += refused;
+            let Some(pending) = pending else { continue };
+            engine.take_up(&pending.swap);
+            self.store.settle(pending);
+        }
+    }
 }
 
 impl<'a> Replay<'a> {
@@ -170,6 +211,7 @@ impl<'a> Replay<'a> {
             frames: Vec::new(),
             n: 0,
             rows: Vec::new(),
+            learned: None,
             first: None,
             last: Time::default(),
         })
@@ -209,6 +251,7 @@ impl<'a> Replay<'a> {
             took,
             span,
             rows: self.rows,
+            rows_refused: self.learned.map_or(0, |learned| learned.refused),
             stats,
         };
         if let Some(note) = self.outputs.note() {
@@ -241,9 +284,13 @@ impl<'a> Replay<'a> {
             let now = first.meta.arrived;
             self.first.get_or_insert(now);
             self.catch_up(now)?;
+            // A node would have done by then what packets say to it.
+            let learned = self.learned.as_ref().filter(|learned| learned.learns);
+            let learns = learned.map(|_| now + LEARNS_WITHIN);
             let engine = self.engine.as_ref().and_then(PacketEngine::poll_timeout);
+            let until = engine.into_iter().chain(learns).min();
             self.frames.extend(batch.next());
-            while let Some(frame) = batch.next_if(|next| engine.is_none_or(|at| next.meta.arrived < at)) {
+            while let Some(frame) = batch.next_if(|next| until.is_none_or(|at| next.meta.arrived < at)) {
                 self.frames.push(frame);
             }
             self.n += self.frames.len() as u64;
@@ -304,7 +351,9 @@ impl<'a> Replay<'a> {
     fn send(&mut self) -> Result<(), Fault> {
         let Some(engine) = &mut self.engine else { return Ok(()) };
         let rows = engine.rows();
+        let mut for_tables = Vec::new();
         for row in rows.rows() {
+            for_tables.extend(TableRow::of(&row));
             let name = format!("{}.{}", row.sink.owner, row.sink.name);
             match self.rows.iter_mut().find(|(known, _)| *known == name) {
                 Some((_, n)) => *n += 1,
@@ -312,6 +361,9 @@ impl<'a> Replay<'a> {
             }
         }
         rows.clear();
+        if let Some(learned) = self.learned.as_mut().filter(|_| !for_tables.is_empty()) {
+            learned.take(for_tables, engine);
+        }
         while let Some(port) = engine.poll_output(&mut self.frames) {
             for frame in self.frames.drain(..) {
                 self.outputs.write(port, &frame, self.pool.bytes(&frame))?;

@@ -22,6 +22,8 @@ pub(super) struct Report {
     pub(super) span: Interval,
     /// Rows by sink.
     pub(super) rows: Vec<(String, u64)>,
+    /// Those for tables that the tables did not take.
+    pub(super) rows_refused: u64,
     pub(super) stats: PacketStats,
 }
 
@@ -45,6 +47,12 @@ impl Report {
         if self.truncated > 0 {
             let n = count(self.truncated, "packet");
             out.push_str(&format!("{n} were captured in part, and may count as malformed for that\n"));
+        }
+        if self.rows_refused > 0 {
+            let n = count(self.rows_refused, "row");
+            out.push_str(&format!(
+                "{n} for tables were refused: the table is full, or a value does not fit\n"
+            ));
         }
         for table in [self.elements(), self.ends(), self.ports(), self.sinks()] {
             let text = table.render();
@@ -78,6 +86,7 @@ impl Report {
             "port": self.port,
             "input": self.input,
             "packets": self.packets,
+            "rows_refused": self.rows_refused,
             "refused": self.refused,
             "truncated": self.truncated,
             "seconds": self.took.as_secs_f64(),

@@ -3,6 +3,7 @@
 mod no_silver_bullet;
 mod plot;
 mod program;
+mod recorded;
 mod report;
 
 use crate::cli::{Experiment, SimArgs};

@@ -6,17 +6,19 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::io::{self, Write as _};
 use std::path::Path;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
+use std::sync::{Arc, PoisonError};
 use std::time::{Duration, Instant};
 
 use super::plot;
 use super::program::Program;
+use super::recorded::Recorded;
 use super::report::{Column, Links, Report};
 use crate::cli::{SenderName, SilverBulletArgs};
 use crate::fault::Fault;
 use crate::progress::Progress;
+use crate::recording_file::{self, Ran};
 use crate::signals;
 use crate::trace_file;
 use weft_sim::net::silver_bullet::{
@@ -40,7 +42,12 @@ struct Given<'g> {
     /// Links whose rate changes; made if there are none.
     traces: &'g [Arc<Trace>],
     sender: SenderSpec,
+    /// What the program is asked in the first seed is noted.
+    is_recorded: bool,
 }
+
+/// What a job gives, and the recording of the program's link if that is asked for.
+type Done = (Outcome, Option<String>);
 
 /// One seed of one comparison with one configuration.
 struct Job {
@@ -58,6 +65,8 @@ struct Figures {
     columns: Vec<Column>,
     /// Outcomes of seeds that are not done, by job.
     waiting: BTreeMap<usize, Outcome>,
+    /// Of the first seed, in the order of the comparisons.
+    recordings: Vec<String>,
 }
 
 pub(super) fn run(args: &SilverBulletArgs) -> Result<(), Fault> {
@@ -69,6 +78,9 @@ pub(super) fn run(args: &SilverBulletArgs) -> Result<(), Fault> {
         // Who cannot write it is told now and not behind the work.
         write(path, "")?;
     }
+    if let Some(path) = &args.record {
+        write(path, "")?;
+    }
     let stop = signals::stop_requests()?;
     let began = Instant::now();
     let jobs = jobs(seeds, part);
@@ -76,8 +88,9 @@ pub(super) fn run(args: &SilverBulletArgs) -> Result<(), Fault> {
         program: &program,
         traces: traces.as_deref().unwrap_or_default(),
         sender: sender(args.sender),
+        is_recorded: args.record.is_some(),
     };
-    let Figures { seeds: done, columns, .. } = run_all(&jobs, &given, threads(args), &stop);
+    let Figures { seeds: done, columns, recordings, .. } = run_all(&jobs, &given, threads(args), &stop);
     if done == 0 {
         return Err(Fault::environment("stopped before one seed was done"));
     }
@@ -97,6 +110,9 @@ pub(super) fn run(args: &SilverBulletArgs) -> Result<(), Fault> {
         took: began.elapsed(),
         program: program.name().to_owned(),
     };
+    if let Some(path) = &args.record {
+        write(path, &recordings.concat())?;
+    }
     if let Some(path) = &args.svg {
         write(path, &plot::svg(&report))?;
     }
@@ -187,35 +203,53 @@ fn take<'j>(jobs: &'j [Job], next: &AtomicUsize) -> Option<(usize, &'j Job)> {
     jobs.get(number).map(|job| (number, job))
 }
 
-fn run_one(job: &Job, given: &Given<'_>) -> Outcome {
+fn run_one(job: &Job, given: &Given<'_>) -> Done {
     let trace = (job.comparison.link == LinkKind::Lte).then(|| match given.traces {
         [] => made_trace(job.seed, job.seconds),
         traces => traces[job.seed as usize % traces.len()].clone(),
     });
-    let queue = job.configuration.discipline().unwrap_or_else(|| given.program.discipline(job.seed));
-    job.comparison.run(queue, trace, given.sender, job.seed, job.seconds)
+    let run = |queue| job.comparison.run(queue, trace, given.sender, job.seed, job.seconds);
+    if let Some(queue) = job.configuration.discipline() {
+        return (run(queue), None);
+    }
+    let queue = given.program.discipline(job.seed);
+    if !(given.is_recorded && job.seed == 1) {
+        return (run(queue), None);
+    }
+    let (queue, recorder) = Recorded::new(queue, job.seed);
+    let outcome = run(Box::new(queue));
+    let ran = Ran {
+        link: job.comparison.name,
+        rate: job.comparison.bits_per_s(),
+        program: given.program.bundle(),
+        queue: Some(given.program.name()),
+    };
+    let recorder = recorder.lock().unwrap_or_else(PoisonError::into_inner);
+    (outcome, Some(recording_file::text(&ran, &recorder)))
 }
 
 /// Takes the outcomes until all threads are done, and calls `hear` every now and then.
-fn gather(jobs: &[Job], receive: &Receiver<(usize, Outcome)>, mut hear: impl FnMut()) -> Figures {
+fn gather(jobs: &[Job], receive: &Receiver<(usize, Done)>, mut hear: impl FnMut()) -> Figures {
     let all: u64 = jobs.iter().map(|job| u64::from(job.seconds)).sum();
     let mut progress = Progress::new(Instant::now());
     let (mut packets, mut seconds) = (0, 0);
-    let mut figures = Figures::default();
+    let (mut figures, mut recordings) = (Figures::default(), BTreeMap::new());
     loop {
         hear();
         match receive.recv_timeout(HEARS) {
-            Ok((number, outcome)) => {
+            Ok((number, (outcome, recording))) => {
                 packets += outcome.packets;
                 seconds += u64::from(jobs[number].seconds);
                 progress.show(packets, (seconds, Some(all)));
                 figures.take(jobs, number, outcome);
+                recordings.extend(recording.map(|text| (number, text)));
             }
             Err(RecvTimeoutError::Timeout) => {}
             Err(RecvTimeoutError::Disconnected) => break,
         }
     }
     progress.clear();
+    figures.recordings = recordings.into_values().collect();
     figures
 }
 
@@ -248,6 +282,9 @@ impl Figures {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use weft_engine::queue::Queue;
+    use weft_engine::recording::{self, Asked};
+    use weft_ir::queue::run::Interpreted;
     use weft_sim::net::silver_bullet::Application;
 
     /// The result would depend on how many cores a machine has.
@@ -256,7 +293,7 @@ mod tests {
         let mut jobs = jobs(2, 1);
         jobs.iter_mut().for_each(|job| job.seconds = 5);
         let program = Program::by_objective().expect("it compiles");
-        let given = Given { program: &program, traces: &[], sender: newreno_of_2013() };
+        let given = Given { program: &program, traces: &[], sender: newreno_of_2013(), is_recorded: false };
         let (_asks, stop) = channel();
         let figures = |threads| {
             let figure = |column: Column| {
@@ -277,7 +314,7 @@ mod tests {
         let mut jobs = jobs(1000, 1);
         jobs.iter_mut().for_each(|job| job.seconds = 1);
         let program = Program::by_objective().expect("it compiles");
-        let given = Given { program: &program, traces: &[], sender: newreno_of_2013() };
+        let given = Given { program: &program, traces: &[], sender: newreno_of_2013(), is_recorded: false };
         let (ask, stop) = channel();
         let asking = std::thread::spawn(move || {
             std::thread::sleep(Duration::from_millis(500));
@@ -287,5 +324,35 @@ mod tests {
         assert!(asking.join().expect("it only sends").is_ok());
         assert!(figures.seeds < 1000, "{}", figures.seeds);
         assert!(figures.columns.iter().all(|column| column.outcome.seeds == figures.seeds));
+    }
+
+    /// What is explained of a simulated link would not be what happened there.
+    #[test]
+    fn a_recorded_program_does_again_what_it_did() {
+        let program = Program::by_objective().expect("it compiles");
+        let given = Given { program: &program, traces: &[], sender: newreno_of_2013(), is_recorded: true };
+        let of_program = |job: &Job| job.configuration == Configuration::Program;
+        for mut job in jobs(1, 1).into_iter().filter(of_program) {
+            job.seconds = 10;
+            let (outcome, recording) = run_one(&job, &given);
+            let recording = recording.expect("it was asked for");
+            let recorded = recording_file::read_text(&recording, Path::new("it")).expect("it is one");
+            assert_eq!(recorded[0].head.link, job.comparison.name);
+            let ran = recorded[0].program().expect("it was checked before");
+            let code = Interpreted::new(ran.queue.clone());
+            let mut queue = Queue::new(ran.queue, code, recorded[0].head.begun_ns, recorded[0].head.seed);
+            for asked in recording::read(&recorded[0].text, 0) {
+                match asked.expect("it was written") {
+                    (now, Asked::Enqueue(packet)) => queue.enqueue(&packet, now),
+                    (now, Asked::Dequeue) => drop(queue.dequeue(now)),
+                    (now, Asked::Timeout) => queue.handle_timeout(now),
+                    (_, Asked::Rate(rate)) => queue.set_rate(rate),
+                }
+            }
+            let counts = queue.counts();
+            let found = (counts.sent, counts.dropped());
+            assert_eq!(found, (outcome.sojourn.len(), outcome.dropped), "{}", job.comparison.name);
+            assert!(counts.sent > 100, "{counts:?}");
+        }
     }
 }

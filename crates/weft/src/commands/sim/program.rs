@@ -8,6 +8,7 @@ use crate::commands::render_options;
 use crate::compile::check_files;
 use crate::fault::Fault;
 use crate::source::{Files, require};
+use weft_api::Bundle;
 use weft_engine::queue::QueueProgram;
 use weft_jit::{CompiledQueue, Jit};
 use weft_lang::diagnostic::render_all;
@@ -18,6 +19,8 @@ const BY_OBJECTIVE: (&str, &str) = ("by_objective.weft", include_str!("by_object
 
 /// A queue program, compiled.
 pub(super) struct Program {
+    /// Its text, without the library.
+    bundle: Bundle,
     program: Arc<QueueProgram>,
     code: Arc<CompiledQueue>,
 }
@@ -27,13 +30,13 @@ impl Program {
     pub(super) fn by_objective() -> Result<Self, Fault> {
         let (name, text) = BY_OBJECTIVE;
         let open = Rc::new(BTreeMap::from([(name.to_owned(), text.to_owned())]));
-        Self::checked(name, &mut Files::with_open(&open))
+        Self::checked(name, Files::with_open(&open))
     }
 
     /// The last queue that a file creates.
     pub(super) fn of_file(path: &str) -> Result<Self, Fault> {
         require(path)?;
-        Self::checked(path, &mut Files::on_disk())
+        Self::checked(path, Files::on_disk())
     }
 
     /// What the user calls it.
@@ -46,16 +49,29 @@ impl Program {
         Box::new(Programmed::new(self.program.clone(), self.code.clone(), seed))
     }
 
-    fn checked(path: &str, files: &mut Files) -> Result<Self, Fault> {
-        let checked = check_files(path, files);
+    /// Its text, without the library.
+    pub(super) fn bundle(&self) -> &Bundle {
+        &self.bundle
+    }
+
+    fn checked(path: &str, mut files: Files) -> Result<Self, Fault> {
+        let checked = check_files(path, &mut files);
         eprint!("{}", render_all(&checked.diagnostics, &checked.sources, render_options()));
         let network = checked.network.ok_or_else(|| Fault::told(checked.at_fault))?;
         let last = network.queues.last();
         let queue = last.ok_or_else(|| Fault::Input(format!("{path}: it creates no queue")))?;
+        if let Some(header) = queue.headers().first() {
+            let name = (&queue.name, &header.name);
+            let text = format!(
+                "{path}: queue `{}` asks for `{}`, and simulated packets have no headers",
+                name.0, name.1
+            );
+            return Err(Fault::Input(text).with_help("let it look at `p.flow` or `p.class` instead"));
+        }
         let program = Arc::new(weft_opt::lower::queue(queue));
         let jit = Jit::new()
             .map_err(|why| Fault::environment(format!("no machine code on this machine: {why}")))?;
         let code = jit.compile_queue(&program).map_err(|why| Fault::Input(format!("{path}: {why}")))?;
-        Ok(Self { program, code: Arc::new(code) })
+        Ok(Self { bundle: files.into_bundle(path), program, code: Arc::new(code) })
     }
 }

@@ -1,4 +1,6 @@
 //! Files of recordings: what the queues of links were asked, with the program that answered.
+//! A running node gives the text of one, an emulated link and a simulated one write theirs, and `weft link show` and
+//! `weft link explain` read them.
 //!
 //! A line of JSON begins a link and says all that is needed to ask its queue again; the lines behind it are those of
 //! [`weft_engine::recording`].
@@ -9,13 +11,12 @@ use crate::fault::Fault;
 use crate::source::Files;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
-use std::fmt::Write as _;
 use std::fs;
 use std::path::Path;
 use std::sync::Arc;
 use weft_api::Bundle;
 use weft_engine::queue::QueueProgram;
-use weft_engine::recording::Recorder;
+use weft_engine::recording::{Ended, Recorder};
 use weft_lang::diagnostic::render_all;
 use weft_lang::hir;
 use weft_lang::source::SourceMap;
@@ -27,66 +28,84 @@ const FILE_BYTES_MAX: u64 = 1 << 30;
 
 /// What stands in front of the calls of a link.
 #[derive(Clone, Debug, Serialize, Deserialize)]
-pub(super) struct Head {
+pub(crate) struct Head {
     weft_recording: u32,
     /// The version of the program that wrote it: its library answered.
     weft: String,
     /// The link.
-    pub(super) link: String,
+    pub(crate) link: String,
+    /// The queue of the program, where that has no such link.
+    #[serde(default)]
+    queue: Option<String>,
     /// Bits a second, if it has a rate of its own.
-    pub(super) rate: Option<u64>,
+    pub(crate) rate: Option<u64>,
     /// When the queue began, in nanoseconds of its clock.
-    pub(super) begun_ns: u64,
+    pub(crate) begun_ns: u64,
     /// What chance in it follows from.
-    pub(super) seed: u64,
+    pub(crate) seed: u64,
     /// Something came later that is not here.
-    pub(super) is_cut: bool,
+    pub(crate) is_cut: bool,
+    /// Packets of that which came in the time that was asked for.
+    #[serde(default)]
+    pub(crate) missed: u64,
     /// The program, without the library.
     root: String,
     files: BTreeMap<String, String>,
 }
 
 /// A recorded link.
-pub(super) struct Recorded {
-    pub(super) head: Head,
+pub(crate) struct Recorded {
+    pub(crate) head: Head,
     /// Its calls.
-    pub(super) text: String,
+    pub(crate) text: String,
     /// The line of the file in front of them, counted from 1.
-    pub(super) line: usize,
+    pub(crate) line: usize,
 }
 
 /// What a recorded link runs.
-pub(super) struct Program {
-    pub(super) queue: Arc<QueueProgram>,
-    pub(super) levels: Vec<hir::QueueLevel>,
-    pub(super) sources: SourceMap,
+pub(crate) struct Program {
+    pub(crate) queue: Arc<QueueProgram>,
+    pub(crate) levels: Vec<hir::QueueLevel>,
+    /// What it asks of headers.
+    pub(crate) headers: Vec<String>,
+    pub(crate) sources: SourceMap,
+}
+
+/// What a recorded link ran when its recording began.
+pub(crate) struct Ran<'r> {
+    pub(crate) link: &'r str,
+    /// Bits a second, if it had a rate.
+    pub(crate) rate: Option<u64>,
+    /// The program, which has the link.
+    pub(crate) program: &'r Bundle,
+    /// Or else this queue.
+    pub(crate) queue: Option<&'r str>,
+}
+
+/// The text of a recorded link, which is a file by itself or behind others.
+pub(crate) fn text(ran: &Ran<'_>, recorder: &Recorder) -> String {
+    let (begun_ns, seed) = recorder.begun();
+    let progress = recorder.progress(begun_ns);
+    let Bundle { root, files } = ran.program.clone();
+    let head = Head {
+        weft_recording: VERSION,
+        weft: env!("CARGO_PKG_VERSION").to_owned(),
+        link: ran.link.to_owned(),
+        queue: ran.queue.map(str::to_owned),
+        rate: ran.rate,
+        begun_ns,
+        seed,
+        is_cut: matches!(progress.ended, Some(Ended::Full | Ended::Replaced)),
+        missed: progress.missed,
+        root,
+        files,
+    };
+    let head = serde_json::to_string(&head).expect("it is data");
+    format!("{head}\n{}", recorder.text())
 }
 
 /// Writes a file of recordings.
-pub(super) fn write(
-    path: &Path,
-    program: &Bundle,
-    rates: &BTreeMap<String, Option<u64>>,
-    recordings: &[(String, Recorder)],
-) -> Result<(), Fault> {
-    let Bundle { root, files } = program;
-    let mut text = String::new();
-    for (link, recorder) in recordings {
-        let (begun_ns, seed) = recorder.begun();
-        let head = Head {
-            weft_recording: VERSION,
-            weft: env!("CARGO_PKG_VERSION").to_owned(),
-            link: link.clone(),
-            rate: rates.get(link).copied().flatten(),
-            begun_ns,
-            seed,
-            is_cut: recorder.is_cut(),
-            root: root.clone(),
-            files: files.clone(),
-        };
-        let head = serde_json::to_string(&head).expect("it is data");
-        let _ = write!(text, "{head}\n{}", recorder.text());
-    }
+pub(crate) fn write(path: &Path, text: &str) -> Result<(), Fault> {
     fs::write(path, text).map_err(|error| Fault::environment(format!("{}: {error}", path.display())))
 }
 
@@ -94,14 +113,18 @@ pub(super) fn write(
 ///
 /// # Errors
 /// It cannot be read, or is no recording of this version.
-pub(super) fn read(path: &Path) -> Result<Vec<Recorded>, Fault> {
+pub(crate) fn read(path: &Path) -> Result<Vec<Recorded>, Fault> {
     let told = |error: std::io::Error| Fault::environment(format!("{}: {error}", path.display()));
     if fs::metadata(path).map_err(told)?.len() > FILE_BYTES_MAX {
         return Err(Fault::Input(format!("{}: more than {FILE_BYTES_MAX} bytes", path.display())));
     }
-    let bytes = fs::read(path).map_err(told)?;
+    read_text(&String::from_utf8_lossy(&fs::read(path).map_err(told)?), path)
+}
+
+/// As above, of the text of a file that is called `path`.
+pub(crate) fn read_text(text: &str, path: &Path) -> Result<Vec<Recorded>, Fault> {
     let mut links: Vec<Recorded> = Vec::new();
-    for (nth, line) in String::from_utf8_lossy(&bytes).lines().enumerate() {
+    for (nth, line) in text.lines().enumerate() {
         let fault = |why: &str| Fault::Input(format!("{}: line {}: {why}", path.display(), nth + 1));
         if line.starts_with('{') {
             let head: Head =
@@ -124,7 +147,7 @@ pub(super) fn read(path: &Path) -> Result<Vec<Recorded>, Fault> {
 
 impl Recorded {
     /// Checks the program that it was recorded with.
-    pub(super) fn program(&self) -> Result<Program, Fault> {
+    pub(crate) fn program(&self) -> Result<Program, Fault> {
         let bundle = Bundle { root: self.head.root.clone(), files: self.head.files.clone() };
         let checked = check_files(&bundle.root, &mut Files::in_bundle(&bundle));
         let shown = render_all(&checked.diagnostics, &checked.sources, render_options());
@@ -132,14 +155,19 @@ impl Recorded {
             eprint!("{shown}");
             return Err(Fault::told(checked.at_fault));
         };
-        let link = network.links.into_iter().find(|link| link.name == self.head.link);
-        let link = link.ok_or_else(|| {
-            Fault::Input(format!("the program of the recording has no link `{}`", self.head.link))
+        let queue = match &self.head.queue {
+            None => network.links.into_iter().find(|link| link.name == self.head.link).map(|link| link.queue),
+            Some(name) => network.queues.into_iter().find(|queue| queue.name == *name),
+        };
+        let queue = queue.ok_or_else(|| {
+            let what = self.head.queue.as_ref().map_or(("link", &self.head.link), |queue| ("queue", queue));
+            Fault::Input(format!("the program of the recording has no {} `{}`", what.0, what.1))
         })?;
         if self.head.weft != env!("CARGO_PKG_VERSION") {
             eprintln!("recorded with weft {}, whose library may be another", self.head.weft);
         }
-        let queue = Arc::new(weft_opt::lower::queue(&link.queue));
-        Ok(Program { queue, levels: link.queue.levels, sources: checked.sources })
+        let lowered = Arc::new(weft_opt::lower::queue(&queue));
+        let headers = queue.headers().iter().map(|header| header.name.clone()).collect();
+        Ok(Program { queue: lowered, levels: queue.levels, headers, sources: checked.sources })
     }
 }

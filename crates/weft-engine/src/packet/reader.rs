@@ -1,0 +1,90 @@
+//! Programs that look at a frame beside its chain: the condition of a chain, the key of a group, the headers that a
+//! queue names.
+
+use super::live::{Arrived, Code};
+use crate::plan::ChainError;
+use crate::state::{Bound, Staged};
+use core::slice;
+use std::sync::Arc;
+use weft_core::Time;
+use weft_core::abi::{Counters, Cx, Outcome, REGION_BODY, REGIONS, Slot, State};
+use weft_core::frame::{Frame, Pool};
+use weft_ir::backend::Backend;
+use weft_ir::program::ChainProgram;
+
+/// A program that looks at nothing but a frame, bound and compiled.
+#[derive(Debug)]
+pub(super) struct Reader {
+    pub(super) program: Arc<ChainProgram>,
+    pub(super) state: Bound,
+    pub(super) code: Code,
+}
+
+/// What one worker runs it with.
+#[derive(Debug, Default)]
+pub(super) struct Scratch {
+    state: State,
+    pub(super) slots: Vec<Slot>,
+    call: Vec<u64>,
+    outcome: Outcome,
+    counters: Vec<Counters>,
+}
+
+impl Reader {
+    /// # Errors
+    /// See [`ChainError`]. The update is to be given up then.
+    pub(super) fn build(
+        version: u64,
+        program: ChainProgram,
+        state: &mut Staged,
+        backend: &dyn Backend,
+    ) -> Result<Self, ChainError> {
+        let (program, state) = state.bind(program).map_err(ChainError::State)?;
+        let program = Arc::new(program);
+        let code = Code::compile(version, &program, &state, backend).map_err(ChainError::Unsupported)?;
+        Ok(Self { program, state, code })
+    }
+
+    pub(super) fn scratch(&self) -> Scratch {
+        Scratch {
+            state: self.state.for_worker(0),
+            slots: vec![Slot::default(); self.code.inputs],
+            call: vec![0; self.program.call_words()],
+            outcome: Outcome::default(),
+            counters: vec![Counters::default(); self.program.elements.len() + 1],
+        }
+    }
+
+    /// Parses a frame into the slots of `scratch`: what is present of it. None if it is malformed.
+    pub(super) fn parse(&self, scratch: &mut Scratch, now: Time, frame: &Frame, pool: &Pool) -> Option<u64> {
+        let batch = Arrived { now, frames: slice::from_ref(frame), port: &[], pool, followed: &[] };
+        scratch.outcome.clear();
+        let mut cx = Cx {
+            given: &mut scratch.slots,
+            regions: [&[][..]; REGIONS],
+            ..Cx::new(now, &scratch.state, &mut scratch.call, &mut scratch.outcome, &mut scratch.counters)
+        };
+        cx.regions[REGION_BODY] = pool.bytes(frame);
+        self.code.parse(&mut cx, &batch, 0).ok()
+    }
+
+    /// Parses a frame and runs the program on it: what that has left. None if the frame is malformed.
+    pub(super) fn run<'s>(
+        &self,
+        scratch: &'s mut Scratch,
+        now: Time,
+        frame: &Frame,
+        pool: &Pool,
+    ) -> Option<&'s Outcome> {
+        let present = self.parse(scratch, now, frame, pool)?;
+        let mut cx = Cx {
+            slots: &scratch.slots,
+            present,
+            regions: [&[][..]; REGIONS],
+            ..Cx::new(now, &scratch.state, &mut scratch.call, &mut scratch.outcome, &mut scratch.counters)
+        };
+        cx.regions[REGION_BODY] = pool.bytes(frame);
+        self.code.request.as_ref()?.run(&mut cx, usize::MAX);
+        Some(&scratch.outcome)
+    }
+}

@@ -1,0 +1,216 @@
+//! A packet comes: its partition on each level is found, and those may refuse it.
+
+use super::level::{Level, begin, count, kept};
+use super::ranked::Places as _;
+use super::shared::Shared;
+use super::{Packet, QueueCode, Why};
+use weft_core::hash::hash_word;
+use weft_ir::queue::{Moment, Partitions, Verdict, word};
+
+impl<C: QueueCode> Shared<C> {
+    /// To a tree of so many levels. Each way is a function of its own: the short ones are not to save registers for the
+    /// long ones, and count nothing.
+    #[inline(never)]
+    pub(super) fn enqueue_in_tree<const DEPTH: usize>(
+        &mut self,
+        levels: &mut [Level],
+        packet: &Packet,
+        arrived_ns: u64,
+    ) {
+        let Ok(levels) = <&mut [Level; DEPTH]>::try_from(levels) else { return };
+        let len = u64::from(packet.len);
+        let slot = self.packets.store(packet, arrived_ns, &self.program.fields);
+        let mut path = [0_u32; DEPTH];
+        let mut node = 0;
+        for (at, place) in path.iter_mut().enumerate() {
+            let Some(partition) = self.admit(levels, at, node, slot, len) else { return };
+            *place = partition;
+            node = partition;
+        }
+        let leaf = &mut levels[DEPTH - 1];
+        if leaf.shape.ranks_packets {
+            self.rank(leaf, path.get(DEPTH.wrapping_sub(2)).copied().unwrap_or(0), node, slot);
+        }
+        let mut node = 0;
+        for (at, partition) in path.into_iter().enumerate() {
+            self.came(levels, at, node, partition, slot, len);
+            node = partition;
+        }
+        if self.has_victims {
+            self.make_room(levels, &path);
+        }
+    }
+
+    /// To a queue that is one line. Nothing is looked for and nothing is ordered; what the limit refuses, and what
+    /// needs more than that, goes the long way.
+    #[inline(always)]
+    pub(super) fn enqueue_in_line(&mut self, level: &mut Level, packet: &Packet, arrived_ns: u64) {
+        let len = u64::from(packet.len);
+        if !level.shape.only_appends || !self.packets.has_free() || level.is_over(0, 1, len) {
+            return self.enqueue_in_tree::<1>(core::slice::from_mut(level), packet, arrived_ns);
+        }
+        let head = level.nodes.head_mut(0);
+        count(head, len);
+        let slot = self.packets.take();
+        self.packets.append(&mut head[kept::LINE], slot);
+        self.packets.fill(slot, packet, arrived_ns, &[]);
+    }
+
+    /// The partition of a level that lets a packet in; None if it was dropped.
+    #[inline(always)]
+    fn admit(&mut self, levels: &mut [Level], at: usize, node: u32, slot: u32, len: u64) -> Option<u32> {
+        let shape = &levels[at].shape;
+        if shape.drops_arriving && levels[at].is_over(node, 1, len) {
+            self.drop_packet(slot, at, Why::Overflow, shape.limit_line);
+            return None;
+        }
+        let partition = if shape.is_one { node } else { self.locate(levels, at, node, slot) };
+        let level = &mut levels[at];
+        if level.shape.has_enqueue {
+            let end = self.run(at, Moment::Enqueue, level.visit(node, partition), slot);
+            match Verdict::of_word(end) {
+                Verdict::Drop => {
+                    self.drop_coming(slot, at, end);
+                    return None;
+                }
+                Verdict::Mark => self.marked(at, end),
+                _ => {}
+            }
+        }
+        Some(partition)
+    }
+
+    /// The partition of a packet.
+    #[inline(always)]
+    fn locate(&mut self, levels: &mut [Level], at: usize, node: u32, slot: u32) -> u32 {
+        let level = &mut levels[at];
+        let key = match level.shape.key_word {
+            Some(word) => self.packets.head_word(slot, word),
+            None => self.run(at, Moment::Key, level.visit(node, 0), slot),
+        };
+        let first = node * level.shape.n;
+        match level.shape.partitions {
+            Partitions::One => node,
+            Partitions::Direct { n } => first + (key as i64).clamp(0, i64::from(n) - 1) as u32,
+            Partitions::Hash { n, ways: 1 } => {
+                let hash = hash_word(key) >> 32;
+                first + ((hash * u64::from(n)) >> 32) as u32
+            }
+            Partitions::Hash { ways, .. } => {
+                let hash = hash_word(key);
+                let set = first + (((hash >> 32) * level.shape.n_sets) >> 32) as u32 * ways;
+                if level.tags[set as usize] == hash as u32 {
+                    return set;
+                }
+                self.way(levels, at, set, ways, hash as u32)
+            }
+        }
+    }
+
+    /// The partition of a key in its set: its own, else one that is free, else one that it shares.
+    #[inline(never)]
+    fn way(&mut self, levels: &mut [Level], at: usize, set: u32, ways: u32, tag: u32) -> u32 {
+        let all = set as usize..(set + ways) as usize;
+        if let Some(own) = way_of(&levels[at].tags[all], tag) {
+            return set + own;
+        }
+        self.new_way(levels, at, set, ways, tag)
+    }
+
+    fn new_way(&mut self, levels: &mut [Level], at: usize, set: u32, ways: u32, tag: u32) -> u32 {
+        let level = &mut levels[at];
+        let is_free = |partition: &u32| level.partitions.head(*partition)[kept::STATE] == kept::IDLE;
+        let Some(free) = (set..set + ways).find(is_free) else {
+            return set + tag % ways;
+        };
+        level.tags[free as usize] = tag;
+        level.partitions.head_mut(free)[kept::RANK] = 0;
+        begin(level.partitions.seen(free), word::PARTITION_VARS, &level.partition_starts);
+        if let Some(below) = levels.get_mut(at + 1) {
+            begin(below.nodes.seen(free), word::NODE_VARS, &below.node_starts);
+        }
+        free
+    }
+
+    /// Gives a packet its rank among others of the last level.
+    #[inline(always)]
+    fn rank(&mut self, leaf: &mut Level, node: u32, partition: u32, slot: u32) {
+        let rank = match leaf.shape.rank_word {
+            Some(word) => self.packets.head_word(slot, word),
+            None => self.run(leaf.shape.at, Moment::PacketRank, leaf.visit(node, partition), slot),
+        };
+        if leaf.shape.is_ranked {
+            leaf.ranked[node as usize].insert(slot, rank as i64, &mut self.packets);
+        } else {
+            self.packets.set_rank(slot, rank as i64);
+        }
+    }
+
+    /// A packet is in a partition, and in what that holds on the levels below.
+    #[inline(always)]
+    fn came(&mut self, levels: &mut [Level], at: usize, node: u32, partition: u32, slot: u32, len: u64) {
+        let level = &mut levels[at];
+        let shape = &level.shape;
+        let head = level.nodes.head_mut(node);
+        count(head, len);
+        if shape.is_one {
+            match shape.is_leaf {
+                true if shape.is_ranked => {}
+                true => self.packets.append(&mut head[kept::LINE], slot),
+                // What waits below may be another packet now.
+                false => head[kept::STATE] = kept::IDLE,
+            }
+            return;
+        }
+        let head = level.partitions.head_mut(partition);
+        count(head, len);
+        if shape.is_leaf {
+            self.packets.append(&mut head[kept::LINE], slot);
+        }
+        match head[kept::STATE] {
+            kept::ACTIVE => {
+                let mut is_changed = shape.enqueue_ranks;
+                if shape.by_least {
+                    let rank = self.packets.rank(slot);
+                    if rank < head[kept::RANK] as i64 {
+                        head[kept::RANK] = rank as u64;
+                        is_changed = true;
+                    }
+                }
+                if is_changed {
+                    level.rerank(node, partition);
+                }
+            }
+            kept::IDLE => self.activate(levels, at, node, partition, slot),
+            _ if shape.is_leaf => {}
+            _ => level.enter(node, partition),
+        }
+    }
+
+    /// A partition that was not in the order has got a packet.
+    #[inline]
+    fn activate(&mut self, levels: &mut [Level], at: usize, node: u32, partition: u32, slot: u32) {
+        if levels.get(at + 1).is_some_and(|below| below.shape.has_timers) {
+            self.start_timers(levels, at + 1, partition, self.now());
+        }
+        let level = &mut levels[at];
+        if level.shape.has_activate {
+            self.run(at, Moment::Activate, level.visit(node, partition), slot);
+        }
+        if level.shape.by_least {
+            level.partitions.head_mut(partition)[kept::RANK] = self.packets.rank(slot) as u64;
+        }
+        level.enter(node, partition);
+    }
+}
+
+/// Which of the ways of a set is that of a key.
+#[inline(always)]
+fn way_of(tags: &[u32], tag: u32) -> Option<u32> {
+    // All at once: which one it is cannot be foretold.
+    if let Ok(eight) = <&[u32; 8]>::try_from(tags) {
+        let own = (0..8).fold(0_u32, |own, nth| own | u32::from(eight[nth] == tag) << nth);
+        return (own != 0).then(|| own.trailing_zeros());
+    }
+    tags.iter().position(|known| *known == tag).map(|own| own as u32)
+}

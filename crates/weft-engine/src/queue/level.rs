@@ -1,0 +1,459 @@
+//! One level of the tree: its nodes and partitions, and the orders in which partitions stand.
+
+use super::packets::{NO_PACKETS, SEEN_IN_HEAD};
+use super::ranked::{Places, Ranked};
+use super::records::{LINE_WORDS, Records, pair, paired};
+use core::cmp::Reverse;
+use std::collections::BinaryHeap;
+use weft_ir::queue::{
+    Handler, Op, Overflow, PACKETS_MAX, PacketOrder, Partitions, QueueProgram, Scope, Slot, Step, VarDecl,
+    Verdict, Victim, word,
+};
+
+/// What the queue keeps in the record of a partition, before the words that handlers see; and where those are then. A
+/// node that is one partition has the first two, too.
+pub(super) mod kept {
+    use weft_ir::queue::word;
+
+    /// How many words those are.
+    pub(in super::super) const WORDS: usize = 4;
+    /// First and last packet of its line.
+    pub(in super::super) const LINE: usize = 0;
+    /// Whether it is in the order: one of those below, or until when it waits. A node that does not wait is idle.
+    pub(in super::super) const STATE: usize = 1;
+    /// Its place in the order.
+    pub(in super::super) const LINKS: usize = 2;
+    /// The rank under which it stands there.
+    pub(in super::super) const STANDS: usize = 3;
+    pub(in super::super) const PACKETS: usize = WORDS + word::PACKETS as usize;
+    pub(in super::super) const BYTES: usize = WORDS + word::BYTES as usize;
+    pub(in super::super) const RANK: usize = WORDS + word::RANK as usize;
+    pub(in super::super) const INDEX: usize = WORDS + word::INDEX as usize;
+
+    /// It is not in the order.
+    pub(in super::super) const IDLE: u64 = 0;
+    /// It is in the order.
+    pub(in super::super) const ACTIVE: u64 = u64::MAX;
+}
+
+/// Records of nodes or of partitions.
+pub(super) type LevelRecords = Records<{ kept::WORDS }>;
+/// The first line of a record.
+pub(super) type Head = [u64; LINE_WORDS];
+
+/// The records of a node and of a partition of it, each of which is looked up once.
+pub(super) struct Visit<'l> {
+    pub(super) node: &'l mut [u64],
+    /// Empty where the node is one partition.
+    pub(super) own: &'l mut [u64],
+}
+
+impl<'l> Visit<'l> {
+    /// The same, for a shorter time.
+    #[inline(always)]
+    pub(super) fn again(&mut self) -> Visit<'_> {
+        Visit { node: &mut *self.node, own: &mut *self.own }
+    }
+
+    /// What handlers see.
+    #[inline(always)]
+    pub(super) fn seen(self) -> (&'l mut [u64], &'l mut [u64]) {
+        (&mut self.node[kept::WORDS..], self.own.get_mut(kept::WORDS..).unwrap_or_default())
+    }
+}
+
+/// One level of the tree.
+#[derive(Debug)]
+pub(super) struct Level {
+    pub(super) shape: Shape,
+    pub(super) nodes: LevelRecords,
+    /// None where a node is one partition.
+    pub(super) partitions: LevelRecords,
+    /// Variables as they are at first.
+    pub(super) node_starts: Box<[u64]>,
+    pub(super) partition_starts: Box<[u64]>,
+    /// By node: the partitions that are in the order. Empty where there is one.
+    pub(super) orders: Vec<Ranked>,
+    /// By node of the last level, where packets are ranked.
+    pub(super) ranked: Vec<Ranked>,
+    /// By partition: the key that it is for, where sets have ways.
+    pub(super) tags: Vec<u32>,
+    /// By node: those that wait.
+    pub(super) held: Vec<BinaryHeap<Reverse<(u64, u64, u32)>>>,
+    /// How many have waited: those that wait for one time go on as they came.
+    pub(super) n_held: u64,
+    /// By node: its timers run.
+    pub(super) is_started: Vec<bool>,
+}
+
+/// What stays the same of a level.
+#[derive(Clone, Copy, Debug)]
+#[allow(clippy::struct_excessive_bools, reason = "each is read by itself on the way of a packet")]
+pub(super) struct Shape {
+    /// Which level it is.
+    pub(super) at: usize,
+    /// Partitions of a node.
+    pub(super) n: u32,
+    pub(super) partitions: Partitions,
+    /// Where keys have ways: sets of a node.
+    pub(super) n_sets: u64,
+    /// The word of a packet that is its key, and the one that is its rank: no handler has to run.
+    pub(super) key_word: Option<u16>,
+    pub(super) rank_word: Option<u16>,
+    pub(super) is_one: bool,
+    pub(super) is_leaf: bool,
+    /// Something may wait here, or below.
+    pub(super) may_hold: bool,
+    pub(super) has_enqueue: bool,
+    pub(super) has_activate: bool,
+    pub(super) has_select: bool,
+    pub(super) has_dequeue: bool,
+    pub(super) has_empty: bool,
+    /// A node's timers begin with it, or those of nodes below that begin with it.
+    pub(super) has_timers: bool,
+    pub(super) ranks_packets: bool,
+    /// ON ENQUEUE may change the rank of a partition; and ON DEQUEUE.
+    pub(super) enqueue_ranks: bool,
+    pub(super) dequeue_ranks: bool,
+    pub(super) is_ranked: bool,
+    pub(super) by_least: bool,
+    pub(super) packets_max: u64,
+    pub(super) bytes_max: u64,
+    pub(super) drops_arriving: bool,
+    /// A packet that comes is put behind others if the limit lets it; nothing is asked, and it carries no fields.
+    pub(super) only_appends: bool,
+    pub(super) victim: Option<(Victim, bool)>,
+    pub(super) batch: u32,
+    pub(super) limit_line: u32,
+}
+
+/// The levels of a program, without packets.
+pub(super) fn levels(program: &QueueProgram) -> Vec<Level> {
+    let mut n_nodes = 1;
+    let level = |(at, level): (usize, &weft_ir::queue::Level)| {
+        let made = Level::new(program, at, n_nodes);
+        n_nodes *= level.partitions.n() as usize;
+        made
+    };
+    program.levels.iter().enumerate().map(level).collect()
+}
+
+/// Whether packets of a level may leave from the tail of a line, or from its middle.
+pub(super) fn looks_back(level: &weft_ir::queue::Level) -> bool {
+    level.order.by_least_packet || matches!(level.limit.overflow, Overflow::Victim { head: false, .. })
+}
+
+/// Whether a program is one line of packets as they came.
+pub(super) fn levels_are_a_line(program: &QueueProgram) -> bool {
+    let [level] = &program.levels[..] else { return false };
+    level.partitions == Partitions::One
+        && level.packets == PacketOrder::Arrival
+        && !level.order.by_least_packet
+}
+
+/// Variables as they are at first.
+fn starts(vars: &[VarDecl]) -> Box<[u64]> {
+    vars.iter().map(|var| var.start).collect()
+}
+
+/// Puts variables as they are at first behind the words that are no variables.
+#[inline]
+pub(super) fn begin(words: &mut [u64], first: u16, starts: &[u64]) {
+    words[usize::from(first)..][..starts.len()].copy_from_slice(starts);
+}
+
+/// A packet more.
+///
+/// Bytes saturate, which they never have to, so that the two words are not changed as one of twice the width: that
+/// would have to wait until both have left the processor's buffer of stores.
+#[inline(always)]
+pub(super) fn count(head: &mut [u64], len: u64) {
+    head[kept::PACKETS] += 1;
+    head[kept::BYTES] = head[kept::BYTES].saturating_add(len);
+}
+
+/// A packet less.
+#[inline(always)]
+pub(super) fn uncount(head: &mut [u64], len: u64) {
+    head[kept::PACKETS] -= 1;
+    head[kept::BYTES] = head[kept::BYTES].saturating_sub(len);
+}
+
+impl Shape {
+    /// The node of a partition.
+    #[inline]
+    pub(super) fn node_of(&self, partition: u32) -> u32 {
+        if self.is_one { partition } else { partition / self.n }
+    }
+}
+
+impl Level {
+    /// The level of a program, that has so many nodes.
+    fn new(program: &QueueProgram, at: usize, n_nodes: usize) -> Self {
+        let level = &program.levels[at];
+        let shape = Shape::new(program, at);
+        let n_partitions = n_nodes * shape.n as usize;
+        let (node_starts, partition_starts) = (starts(&level.vars), starts(&level.partition_vars));
+        let mut nodes = Records::new(usize::from(word::NODE_VARS) + level.vars.len());
+        nodes.grow(n_nodes);
+        for nth in 0..n_nodes as u32 {
+            nodes.head_mut(nth)[kept::LINE] = NO_PACKETS;
+            begin(nodes.seen(nth), word::NODE_VARS, &node_starts);
+        }
+        let mut partitions = Records::new(usize::from(word::PARTITION_VARS) + level.partition_vars.len());
+        if !shape.is_one {
+            partitions.grow(n_partitions);
+            for nth in 0..n_partitions as u32 {
+                let head = partitions.head_mut(nth);
+                head[kept::LINE] = NO_PACKETS;
+                head[kept::INDEX] = u64::from(nth % shape.n);
+                begin(partitions.seen(nth), word::PARTITION_VARS, &partition_starts);
+            }
+        }
+        let packet_bits = match level.packets {
+            PacketOrder::Arrival => None,
+            PacketOrder::Rank { bits } => bits,
+        };
+        let has_ways = matches!(level.partitions, Partitions::Hash { ways: 2.., .. });
+        let n_orders = if shape.is_one { 0 } else { n_nodes };
+        Self {
+            shape,
+            nodes,
+            partitions,
+            node_starts,
+            partition_starts,
+            orders: (0..n_orders).map(|_| Ranked::new(level.order.bits)).collect(),
+            ranked: (0..if shape.is_ranked { n_nodes } else { 0 })
+                .map(|_| Ranked::new(packet_bits))
+                .collect(),
+            tags: vec![0; if has_ways { n_partitions } else { 0 }],
+            held: (0..n_orders).map(|_| BinaryHeap::new()).collect(),
+            n_held: 0,
+            is_started: vec![false; n_nodes],
+        }
+    }
+
+    pub(super) fn n_partitions(&self) -> u32 {
+        (self.is_started.len() * self.shape.n as usize) as u32
+    }
+
+    /// The first line of the record of a partition: of the node where that is one.
+    #[inline(always)]
+    pub(super) fn own(&self, partition: u32) -> &Head {
+        if self.shape.is_one { self.nodes.head(partition) } else { self.partitions.head(partition) }
+    }
+
+    /// As above, to be changed.
+    #[inline(always)]
+    pub(super) fn own_mut(&mut self, partition: u32) -> &mut Head {
+        if self.shape.is_one { self.nodes.head_mut(partition) } else { self.partitions.head_mut(partition) }
+    }
+
+    /// The records of a node and of a partition of it.
+    #[inline(always)]
+    pub(super) fn visit(&mut self, node: u32, partition: u32) -> Visit<'_> {
+        let own = if self.shape.is_one { &mut [] } else { self.partitions.record(partition) };
+        Visit { node: self.nodes.record(node), own }
+    }
+
+    /// Whether a node would hold too much with so much more.
+    #[inline(always)]
+    pub(super) fn is_over(&self, node: u32, packets: u64, bytes: u64) -> bool {
+        let head = self.nodes.head(node);
+        head[kept::PACKETS] + packets > self.shape.packets_max
+            || head[kept::BYTES] + bytes > self.shape.bytes_max
+    }
+
+    /// The partition of a node with the most bytes, the first of equals.
+    pub(super) fn fattest(&self, node: u32) -> u32 {
+        let n = self.shape.n;
+        let bytes = |partition| self.own(partition)[kept::BYTES];
+        let all = node * n..(node + 1) * n;
+        all.reduce(|a, b| if bytes(b) > bytes(a) { b } else { a }).unwrap_or(node)
+    }
+
+    // ---- the order of partitions ---------------------------------------------------------------------------------
+
+    /// Puts a partition into the order, behind those of its rank.
+    #[inline]
+    pub(super) fn enter(&mut self, node: u32, partition: u32) {
+        let head = self.partitions.head_mut(partition);
+        head[kept::STATE] = kept::ACTIVE;
+        let rank = head[kept::RANK] as i64;
+        self.orders[node as usize].insert(partition, rank, &mut self.partitions);
+    }
+
+    /// Takes a partition out of the order.
+    #[inline]
+    pub(super) fn leave(&mut self, node: u32, partition: u32) {
+        let state = &mut self.partitions.head_mut(partition)[kept::STATE];
+        if core::mem::replace(state, kept::IDLE) == kept::ACTIVE {
+            self.orders[node as usize].remove(partition, &mut self.partitions);
+        }
+    }
+
+    /// Puts a partition that is in the order behind those of its rank.
+    #[inline]
+    pub(super) fn rotate(&mut self, node: u32, partition: u32) {
+        let rank = self.partitions.head(partition)[kept::RANK] as i64;
+        self.orders[node as usize].move_to(partition, rank, &mut self.partitions);
+    }
+
+    /// Puts a partition that is in the order where its rank says, if that has changed.
+    #[inline]
+    pub(super) fn rerank(&mut self, node: u32, partition: u32) {
+        let rank = self.partitions.head(partition)[kept::RANK] as i64;
+        let order = &mut self.orders[node as usize];
+        if order.would_move(partition, rank, &self.partitions) {
+            order.move_to(partition, rank, &mut self.partitions);
+        }
+    }
+
+    /// Lets a partition wait, or the node that it is.
+    #[inline(never)]
+    pub(super) fn hold(&mut self, node: u32, partition: u32, until_ns: u64) {
+        // The last of all times stands for what does not wait.
+        let until = until_ns.min(kept::ACTIVE - 1);
+        if self.shape.is_one {
+            self.nodes.head_mut(node)[kept::STATE] = until;
+            return;
+        }
+        self.leave(node, partition);
+        self.partitions.head_mut(partition)[kept::STATE] = until;
+        self.n_held += 1;
+        self.held[node as usize].push(Reverse((until, self.n_held, partition)));
+    }
+
+    /// Takes back into the order what has waited long enough.
+    #[cold]
+    pub(super) fn let_go(&mut self, node: u32, now_ns: u64) {
+        while let Some(Reverse((until, _, partition))) = self.held[node as usize].peek().copied() {
+            let is_stale = self.partitions.head(partition)[kept::STATE] != until;
+            if !is_stale && until > now_ns {
+                return;
+            }
+            self.held[node as usize].pop();
+            if !is_stale {
+                self.enter(node, partition);
+            }
+        }
+    }
+}
+
+/// Places of partitions in their order are in their records.
+impl Places for LevelRecords {
+    #[inline(always)]
+    fn links(&self, id: u32) -> (u32, u32) {
+        pair(self.head(id)[kept::LINKS])
+    }
+
+    #[inline(always)]
+    fn set_links(&mut self, id: u32, (prev, next): (u32, u32)) {
+        self.head_mut(id)[kept::LINKS] = paired(prev, next);
+    }
+
+    #[inline(always)]
+    fn rank(&self, id: u32) -> i64 {
+        self.head(id)[kept::STANDS] as i64
+    }
+
+    #[inline(always)]
+    fn set_rank(&mut self, id: u32, rank: i64) {
+        self.head_mut(id)[kept::STANDS] = rank as u64;
+    }
+}
+
+impl Shape {
+    fn new(program: &QueueProgram, at: usize) -> Self {
+        let level = &program.levels[at];
+        let is_one = level.partitions == Partitions::One;
+        let by_least = level.order.by_least_packet && !is_one;
+        let handlers = &level.handlers;
+        let victim = match level.limit.overflow {
+            Overflow::Arriving => None,
+            Overflow::Victim { partition, head } => Some((partition, head)),
+        };
+        Self {
+            at,
+            n: level.partitions.n(),
+            partitions: level.partitions,
+            n_sets: match level.partitions {
+                Partitions::Hash { n, ways } => u64::from(n / ways),
+                _ => 0,
+            },
+            key_word: handlers.key.as_ref().and_then(packet_word),
+            rank_word: handlers.packet_rank.as_ref().and_then(packet_word),
+            is_one,
+            is_leaf: at + 1 == program.levels.len(),
+            may_hold: program.levels[at..]
+                .iter()
+                .any(|level| level.handlers.iter().any(|(_, h)| holds(&h.body))),
+            has_enqueue: handlers.enqueue.is_some(),
+            has_activate: handlers.activate.is_some(),
+            has_select: handlers.select.is_some(),
+            has_dequeue: handlers.dequeue.is_some(),
+            has_empty: handlers.empty.is_some(),
+            has_timers: begins_timers(&program.levels[at..]),
+            ranks_packets: handlers.packet_rank.is_some(),
+            // Where packets rank their partition, a rank that another handler left is taken up with the next of them.
+            enqueue_ranks: handlers.enqueue.as_ref().is_some_and(ranks)
+                || by_least && handlers.iter().any(|(_, handler)| ranks(handler)),
+            // What is below may run ON DEQUEUE for several packets that it drops, and ON SELECT may let it be served.
+            dequeue_ranks: [&handlers.dequeue, &handlers.select].into_iter().flatten().any(ranks),
+            is_ranked: matches!(level.packets, PacketOrder::Rank { .. }),
+            by_least,
+            packets_max: u64::from(level.limit.packets.unwrap_or(PACKETS_MAX)),
+            bytes_max: level.limit.bytes.unwrap_or(u64::MAX),
+            drops_arriving: victim.is_none(),
+            only_appends: levels_are_a_line(program)
+                && victim.is_none()
+                && handlers.enqueue.is_none()
+                && program.fields.is_empty(),
+            victim,
+            batch: level.limit.batch,
+            limit_line: level.limit.line,
+        }
+    }
+}
+
+/// The word of the packet that a handler gives, if it does no more than that and the word is in the first line.
+fn packet_word(handler: &Handler) -> Option<u16> {
+    match handler.body[..] {
+        [Step::Let(loaded, Op::Load(Slot { scope: Scope::Packet, word })), Step::Give(given)]
+            if loaded == given =>
+        {
+            (usize::from(word) < SEEN_IN_HEAD).then_some(word)
+        }
+        _ => None,
+    }
+}
+
+/// Whether timers begin with a node of the first of these levels: its own, or those of a node that is the only one
+/// below it.
+fn begins_timers(levels: &[weft_ir::queue::Level]) -> bool {
+    let n_ones = levels.iter().take_while(|level| level.partitions == Partitions::One).count();
+    levels.iter().take(n_ones + 1).any(|level| !level.handlers.every.is_empty())
+}
+
+/// Whether a handler may make a partition wait.
+fn holds(steps: &[Step]) -> bool {
+    steps.iter().any(|step| match step {
+        Step::End(verdict, _) => *verdict == Verdict::Hold,
+        Step::If { then, otherwise, .. } => holds(then) || holds(otherwise),
+        _ => false,
+    })
+}
+
+/// Whether a handler changes the rank of its partition.
+fn ranks(handler: &Handler) -> bool {
+    stores(&handler.body, Slot::new(Scope::Partition, word::RANK))
+}
+
+/// Whether a handler writes a word.
+pub(super) fn stores(steps: &[Step], wanted: Slot) -> bool {
+    steps.iter().any(|step| match step {
+        Step::Store(slot, _) => *slot == wanted,
+        Step::If { then, otherwise, .. } => stores(then, wanted) || stores(otherwise, wanted),
+        _ => false,
+    })
+}

@@ -1,0 +1,128 @@
+//! Too many: a node that holds more than its limit makes room.
+
+use super::level::{Level, kept, uncount};
+use super::ranked::Places as _;
+use super::records::pair;
+use super::shared::Shared;
+use super::{NONE, QueueCode, Why};
+use weft_ir::queue::Victim;
+
+impl<C: QueueCode> Shared<C> {
+    /// A packet came to these partitions, one of each level.
+    #[inline(always)]
+    pub(super) fn make_room(&mut self, levels: &mut [Level], path: &[u32]) {
+        let mut node = 0;
+        for (at, partition) in path.iter().enumerate() {
+            if let Some((victim, head)) = levels[at].shape.victim
+                && levels[at].is_over(node, 0, 0)
+            {
+                self.trim(levels, at, node, *partition, victim, head);
+            }
+            node = *partition;
+        }
+    }
+
+    /// A node holds too much after a packet came to one of its partitions.
+    #[cold]
+    fn trim(
+        &mut self,
+        levels: &mut [Level],
+        at: usize,
+        node: u32,
+        partition: u32,
+        victim: Victim,
+        head: bool,
+    ) {
+        let shape = levels[at].shape;
+        while levels[at].is_over(node, 0, 0) {
+            let from = match victim {
+                _ if shape.is_one => node,
+                Victim::Own => partition,
+                Victim::MostBytes => levels[at].fattest(node),
+                Victim::HighestRank => levels[at].orders[node as usize].first_of_last().unwrap_or(partition),
+            };
+            let bytes_before = levels[at].own(from)[kept::BYTES];
+            for _ in 0..shape.batch {
+                let Some((leaf_partition, slot)) = victim_packet(levels, at, from, head) else { return };
+                self.unlink(levels, leaf_partition, slot);
+                vacated(levels, leaf_partition);
+                self.drop_packet(slot, at, Why::Overflow, shape.limit_line);
+                if shape.batch > 1 && levels[at].own(from)[kept::BYTES] <= bytes_before / 2 {
+                    break;
+                }
+            }
+        }
+    }
+
+    /// Takes a packet out of its line and out of all counts.
+    fn unlink(&mut self, levels: &mut [Level], partition: u32, slot: u32) {
+        let len = self.packets.len(slot);
+        let mut inside = partition;
+        for level in levels.iter_mut().rev() {
+            let node = level.shape.node_of(inside);
+            uncount(level.nodes.head_mut(node), len);
+            if !level.shape.is_one {
+                uncount(level.partitions.head_mut(inside), len);
+            }
+            inside = node;
+        }
+        let Some(leaf) = levels.last_mut() else { return };
+        if leaf.shape.is_ranked {
+            leaf.ranked[partition as usize].remove(slot, &mut self.packets);
+        } else {
+            self.packets.unlink(&mut leaf.own_mut(partition)[kept::LINE], slot);
+        }
+        if leaf.shape.by_least {
+            let node = leaf.shape.node_of(partition);
+            self.least_left(leaf, node, partition, slot);
+        }
+    }
+
+    /// The least rank of the packets of a partition, one of which has left.
+    #[inline(always)]
+    pub(super) fn least_left(&mut self, leaf: &mut Level, node: u32, partition: u32, left: u32) {
+        let rank = self.packets.rank(left);
+        let head = leaf.partitions.head_mut(partition);
+        if head[kept::RANK] as i64 != rank {
+            return;
+        }
+        let ranks = self.packets.each(head[kept::LINE]).map(|slot| self.packets.rank(slot));
+        if let Some(least) = ranks.min() {
+            head[kept::RANK] = least as u64;
+            if head[kept::STATE] == kept::ACTIVE {
+                leaf.rerank(node, partition);
+            }
+        }
+    }
+}
+
+/// A packet of a partition of the last level was taken away: those that it leaves empty leave their order.
+fn vacated(levels: &mut [Level], partition: u32) {
+    let mut partition = partition;
+    for level in levels.iter_mut().rev().filter(|level| !level.shape.is_one) {
+        let node = level.shape.node_of(partition);
+        if level.partitions.head(partition)[kept::PACKETS] == 0 && !level.shape.has_empty {
+            level.leave(node, partition);
+        }
+        partition = node;
+    }
+}
+
+/// The first or last packet below a partition of a level: of the fattest on each level below.
+fn victim_packet(levels: &[Level], at: usize, partition: u32, head: bool) -> Option<(u32, u32)> {
+    let mut partition = partition;
+    for below in &levels[at + 1..] {
+        if !below.shape.is_one {
+            partition = below.fattest(partition);
+        }
+    }
+    let leaf = levels.last()?;
+    let slot = if leaf.shape.is_ranked {
+        let ranked = &leaf.ranked[partition as usize];
+        if head { ranked.first() } else { ranked.first_of_last() }?
+    } else {
+        let (first, last) = pair(leaf.own(partition)[kept::LINE]);
+        if head { first } else { last }
+    };
+    (slot != NONE).then_some((partition, slot))
+}

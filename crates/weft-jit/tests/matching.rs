@@ -1,0 +1,146 @@
+//! Matches that compiled code spells out find the row that comes first, whatever the rules are.
+
+use std::sync::Arc;
+use weft_core::abi::{Cell, Counters, Cx, Outcome, Parts, REGIONS, Slot, State};
+use weft_core::hash::draw;
+use weft_core::matching::Matcher;
+use weft_core::matching::near::Way;
+use weft_core::table::{Insert, Table};
+use weft_core::{Time, Value};
+use weft_ir::backend::Backend as _;
+use weft_ir::program::{ChainProgram, Event};
+use weft_ir::text::parse_program;
+use weft_jit::Jit;
+
+/// A rule: from, to, and no other with the same rank.
+type Rule = (u64, u64);
+
+fn chain(bits: u8) -> Arc<ChainProgram> {
+    let text = format!(
+        "chain \"rules\"
+request
+  input \"x\" U{bits} nullable frame 0 p0 f0
+  input \"found\" U64 frame 0 p0 f1 written
+response
+table \"t\" \"e\" as replicated max 100000 evict reject
+  key \"rank\" U64 = null
+  column \"low\" U{bits} = 0
+  column \"high\" U{bits} = 0
+match t0 by c0
+  part U{bits} nullable low c1 high c2
+frames
+store in1 bits 8 0 64 big
+parser function \"parse\" {{
+block0:
+    forward
+}}
+element \"e\" \"e\"
+handler request function \"e.request\" {{
+block0:
+    v0: int = input in0
+    v1: bool = input_present in0
+    v2: bool = not v1
+    v3: row = match t0, m0, v0 null v2
+    v4: bool = is_row v3
+    branch v4, block1, block2
+block1:
+    v5: int = column t0, v3, c0
+    set_input in1, v5
+    forward
+block2:
+    forward
+}}
+"
+    );
+    Arc::new(parse_program(&text).unwrap_or_else(|error| panic!("{error}\n{text}")))
+}
+
+/// A state with these rules, the first of them with the least rank.
+fn state(chain: &ChainProgram, rules: &[Rule]) -> State {
+    let table = Arc::new(Table::new(chain.tables[0].spec.clone()));
+    for (rank, (low, high)) in (0..).zip(rules) {
+        let values = [Value::Int(rank), Value::Int(*low as i64), Value::Int(*high as i64)];
+        assert!(matches!(table.insert_row(&values, Time(1)), Insert::New(_)));
+    }
+    let matcher = Matcher::new(&chain.matches[0].spec, &table).expect("they are few enough");
+    State::from(Parts { tables: vec![table], matchers: vec![Arc::new(matcher)], ..Parts::default() })
+}
+
+/// The rank that compiled code finds for each key.
+fn found(chain: &Arc<ChainProgram>, state: &State, keys: &[Option<u64>]) -> Vec<Option<u64>> {
+    let jit = Jit::new().expect("this machine is one that code is generated for");
+    let code = jit.compile(chain, Event::Request, state).expect("it is sound");
+    let (mut out, mut counters) = (Outcome::default(), vec![Counters::default(); 2]);
+    let find = |key: &Option<u64>| {
+        let slots = [Slot { a: key.unwrap_or(0), b: 0 }, Slot::default()];
+        let mut cx = Cx {
+            slots: &slots,
+            present: 2 | u64::from(key.is_some()),
+            regions: [&[]; REGIONS],
+            ..Cx::new(Time(1), state, &mut [], &mut out, &mut counters)
+        };
+        code.run(&mut cx, usize::MAX);
+        let rank = out.edits.first().map(|edit| match edit.value {
+            Cell::Int(rank) => rank as u64,
+            other => panic!("{other:?}"),
+        });
+        out.clear();
+        rank
+    };
+    keys.iter().map(find).collect()
+}
+
+fn by_hand(rules: &[Rule], key: Option<u64>) -> Option<u64> {
+    let holds = |(low, high): &Rule| key.is_some_and(|key| *low <= key && key <= *high);
+    rules.iter().position(holds).map(|rank| rank as u64)
+}
+
+/// Rules of all widths, many of them close together; `dense` are one behind the other.
+fn rules(bits: u8, n: u64, dense: u64) -> Vec<Rule> {
+    let most = u64::MAX >> (64 - bits);
+    let near = |n: u64| draw(7, n) & most & !0xff;
+    let close = (0..dense).map(|at| (near(0) + at * 3, near(0) + at * 3 + 1));
+    let wide = (0..n).map(|at| {
+        let low = if draw(1, at).is_multiple_of(3) {
+            near(draw(2, at) % 16) | draw(3, at) & 0xff
+        } else {
+            draw(4, at) & most
+        };
+        (low, low.saturating_add(draw(5, at) >> (draw(6, at) % 64)).min(most))
+    });
+    close.chain(wide).collect()
+}
+
+#[test]
+fn a_trie_that_is_spelled_out_finds_the_row_that_comes_first() {
+    // Packets would take the route of another network.
+    for (bits, n, dense) in
+        [(8, 3, 0), (64, 40, 25), (32, 5, 0), (32, 5, 25), (32, 300, 12), (32, 3000, 31), (32, 3000, 400)]
+    {
+        let (chain, rules) = (chain(bits), rules(bits, n, dense));
+        let state = state(&chain, &rules);
+        let most = u64::MAX >> (64 - bits);
+        let ends =
+            rules.iter().flat_map(|(low, high)| [low.wrapping_sub(1), *low, *high, high.wrapping_add(1)]);
+        let others = (0..500).map(|at| draw(9, at));
+        let keys: Vec<Option<u64>> =
+            ends.take(3000).chain(others).map(|key| Some(key & most)).chain([None]).collect();
+        let hand: Vec<_> = keys.iter().map(|key| by_hand(&rules, *key)).collect();
+        let way = state.matchers[0].way();
+        assert!(bits != 32 || matches!(way, Some(Way::Trie(_))), "{bits} bits, {n} rules: {way:?}");
+        assert_eq!(found(&chain, &state, &keys), hand, "{bits} bits, {n} and {dense} rules");
+        assert!(hand.iter().any(Option::is_some));
+    }
+}
+
+#[test]
+fn a_matcher_that_was_cloned_is_asked_by_itself() {
+    // Code would take its rows from where those of another are, or from nowhere.
+    let (chain, rules) = (chain(32), rules(32, 300, 12));
+    let state = state(&chain, &rules);
+    let clone = Matcher::clone(&state.matchers[0]);
+    assert!(state.matchers[0].way().is_some() && clone.way().is_none());
+    let parts = Parts { tables: state.tables.clone(), matchers: vec![Arc::new(clone)], ..Parts::default() };
+    let keys: Vec<Option<u64>> = rules.iter().map(|(low, _)| Some(*low)).collect();
+    assert_eq!(found(&chain, &parts.into(), &keys), found(&chain, &state, &keys));
+}

@@ -1,0 +1,63 @@
+//! What a queue may name beside its own variables, as editors tell it.
+
+use crate::check::queue::expr::FUNCTIONS;
+
+/// Something that a handler of a queue sees: of what, its name, its type, and what it is.
+pub(super) const SEEN: [(&str, &str, &str, &str); 22] = [
+    ("p", "len", "SIZE", "The bytes of the packet; of a call, those of a full frame."),
+    ("p", "arrived", "TIMESTAMP", "When the packet came."),
+    ("p", "sojourn", "INTERVAL", "How long the packet has waited."),
+    ("p", "id", "a whole number", "A number of the packet's own."),
+    ("p", "ecn", "a whole number", "The ECN codepoint, 0 to 3; can be set."),
+    ("p", "flow", "a whole number", "A hash of addresses, ports and protocol; of a call, of what KEY names."),
+    ("p", "src", "a whole number", "A hash of the source address."),
+    ("p", "dst", "a whole number", "A hash of the destination address; of a call, of its method."),
+    ("p", "dscp", "a whole number", "The differentiated services codepoint, 0 to 63; can be set."),
+    ("p", "class", "a whole number", "What MARK in a chain said, or CLASS of a link of calls; can be set."),
+    ("p", "remaining", "SIZE", "The bytes that are left of the message, 0 if nobody says; can be set."),
+    ("p", "slack", "INTERVAL", "How long the packet may still wait; can be set."),
+    ("p", "deadline", "TIMESTAMP", "When the packet is due."),
+    ("queue", "packets", "a whole number", "Packets that wait; ON DEQUEUE without the one at hand."),
+    ("queue", "bytes", "SIZE", "Bytes that wait; ON DEQUEUE without the packet at hand."),
+    ("partition", "packets", "a whole number", "Packets that wait in the partition at hand."),
+    ("partition", "bytes", "SIZE", "Bytes that wait in the partition at hand."),
+    ("partition", "index", "a whole number", "Which partition it is, from 0."),
+    ("link", "rate", "a whole number", "Bits a second that the link has now, 0 if nobody says."),
+    ("", "rank", "a whole number", "The rank of the partition at hand: the lowest goes first; can be set."),
+    ("", "drops", "a whole number", "Packets that this dequeue has dropped from the partition."),
+    ("", "p", "the packet at hand", "Its fields: `p.len`, `p.sojourn`, `p.class`, ..."),
+];
+
+/// What is told of a name behind an owner, or without one.
+pub(super) fn told(owner: &str, name: &str) -> Option<String> {
+    let (of, name, ty, doc) = SEEN.iter().find(|(of, known, ..)| *of == owner && *known == name)?;
+    let dot = if of.is_empty() { "" } else { "." };
+    Some(format!("```weft\n{of}{dot}{name} {ty}\n```\n{doc}"))
+}
+
+/// What is told of a function of queues.
+pub(super) fn function(name: &str) -> Option<String> {
+    let (_, form) = FUNCTIONS.iter().find(|(known, _)| known.eq_ignore_ascii_case(name))?;
+    let (head, doc) = form.split_once(": ").unwrap_or((form, ""));
+    Some(format!("```weft\n{head}\n```\n{doc}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::check::queue::expr::PACKET_FIELDS;
+
+    /// An editor would offer what is not there, or not say what is.
+    #[test]
+    fn fields_of_packets_are_those_of_the_checker() {
+        let told: Vec<(&str, &str)> =
+            SEEN.iter().filter(|(of, ..)| *of == "p").map(|(_, name, ty, _)| (*name, *ty)).collect();
+        assert_eq!(told.len(), PACKET_FIELDS.len() + 1);
+        for (name, ty, can_be_set) in PACKET_FIELDS {
+            assert!(told.contains(&(name, ty.name())), "{name}");
+            let (.., doc) =
+                SEEN.iter().find(|(of, known, ..)| *of == "p" && *known == name).expect("it is there");
+            assert_eq!(doc.ends_with("can be set."), can_be_set, "{name}");
+        }
+    }
+}

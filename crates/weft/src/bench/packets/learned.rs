@@ -1,0 +1,171 @@
+//! Rows that a handler adds: how long until a packet sees one.
+//!
+//! The way is that of a node, without its admin interface: from the batch of the worker by the writer's thread to who
+//! changes the table, and from there back to the worker, between two batches.
+
+use std::sync::mpsc::{Receiver, Sender, channel, sync_channel};
+use std::sync::{Arc, Mutex};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use weft_core::Time;
+use weft_core::frame::{Pool, PoolConfig};
+use weft_engine::packet::{PacketConfig, PacketEngine};
+use weft_engine::rules::Swap;
+use weft_engine::state::StateStore;
+use weft_io::{RowSender, TableRow, Writer};
+use weft_jit::Jit;
+use weft_lang::diagnostic::Diagnostic;
+use weft_lang::hir::Network;
+
+use super::cases::network_of_text;
+use crate::bench::refused;
+use crate::bench::report::Row;
+use crate::packets;
+use crate::running::{ROWS_WAITING_MAX, changes_of, learn_rows};
+
+/// A packet to port 1 adds its source, and one of a source that was added is dropped.
+const PROGRAM: &str = "IMPORT 'library/protocols/all.weft';
+CREATE PORT lan ON memory;
+CREATE PORT wan ON memory;
+CREATE ELEMENT learning ON udp AS
+  TABLE known (src IPADDR PRIMARY KEY, seen BOOL = TRUE) MAX 100000 ROWS FILLED BY CONTROLLER;
+  SINK learn (src IPADDR) TO TABLE known;
+  ON PACKET
+    IF coalesce((SELECT seen FROM known WHERE src = ip.src), FALSE) THEN DROP; END IF;
+    IF udp.dst_port = 1 THEN INSERT INTO learn VALUES (ip.src); END IF;
+END;
+CREATE CHAIN c ON PORT lan -> wan AS learning; END;
+";
+/// A row that is not seen within this time never will be.
+const SEEN_WITHIN: Duration = Duration::from_secs(10);
+
+/// What the worker is told.
+type Mail = (Arc<Swap>, Sender<()>);
+
+/// The figures of so many rows, one behind the other.
+pub(super) fn run(n: usize) -> Result<Vec<Row>, String> {
+    let (network, sources) = network_of_text(PROGRAM.to_owned())?;
+    let told = |diagnostics: Vec<Diagnostic>| refused(&diagnostics);
+    let lowered = packets::lower(&network, &sources, 1, |_| true).map_err(told)?;
+    let backend = Jit::new().map_err(|why| why.to_string())?;
+    let mut store = StateStore::new(1);
+    let mut staged = store.stage();
+    let plan = packets::plan(&network, lowered, 1, &mut staged, &backend).map_err(told)?;
+    store.commit(staged);
+    let (tables, learned) = sync_channel(ROWS_WAITING_MAX);
+    let (writer, mut senders) = Writer::start(1, Some(tables)).map_err(|error| error.to_string())?;
+    let sender = senders.pop().ok_or("there is no writer")?;
+    let (mail, mailbox) = channel();
+    let store = Mutex::new(store);
+    let seen = thread::scope(|threads| {
+        let network = &network;
+        let changing = threads.spawn(move || change(network, &store, &learned, &mail));
+        let mut worker = Worker::new(Arc::new(plan), sender, mailbox);
+        let seen = (0..n as u32).map(|nth| worker.time_of(nth)).collect::<Result<Vec<f64>, String>>();
+        // The writer ends with its last sender, and who changes tables with the writer.
+        drop(worker);
+        changing.join().map_err(|_| "the changing thread has ended badly".to_owned())?;
+        seen
+    });
+    writer.join();
+    let mut seen = seen?;
+    seen.sort_by(f64::total_cmp);
+    let quantile = |q: f64| seen[((seen.len() - 1) as f64 * q) as usize];
+    let row = |metric, value| Row::new("by a handler", metric, "ms", &[value]);
+    Ok(vec![row("visible p50", quantile(0.5)), row("visible p99", quantile(0.99))])
+}
+
+/// Does what rows ask for, as a node does.
+fn change(network: &Network, store: &Mutex<StateStore>, rows: &Receiver<TableRow>, mail: &Sender<Mail>) {
+    learn_rows(rows, |rows| {
+        let mut store = store.lock().expect("nobody else has it");
+        for (name, changes) in changes_of(network, rows).0 {
+            let (Some(pending), _) = store.change_what_goes(&name, changes) else { continue };
+            let (done, taken) = channel();
+            if mail.send((Arc::clone(&pending.swap), done)).is_ok() {
+                let _ = taken.recv();
+            }
+            store.settle(pending);
+        }
+        true
+    });
+}
+
+/// Who forwards.
+struct Worker {
+    engine: PacketEngine,
+    pool: Pool,
+    sender: RowSender,
+    mailbox: Receiver<Mail>,
+}
+
+impl Worker {
+    fn new(
+        plan: Arc<weft_engine::packet::plan::PacketPlan>,
+        sender: RowSender,
+        mailbox: Receiver<Mail>,
+    ) -> Self {
+        let engine = PacketEngine::new(Time(0), PacketConfig::default(), plan);
+        Self { engine, pool: Pool::new(PoolConfig::default()), sender, mailbox }
+    }
+
+    /// Milliseconds from the packet that adds a row until one sees it.
+    fn time_of(&mut self, nth: u32) -> Result<f64, String> {
+        let began = Instant::now();
+        if !self.passes(nth, 1) {
+            return Err("a packet saw a row that was not there".to_owned());
+        }
+        while self.passes(nth, 2) {
+            if began.elapsed() > SEEN_WITHIN {
+                return Err("a row was never seen".to_owned());
+            }
+        }
+        Ok(began.elapsed().as_secs_f64() * 1e3)
+    }
+
+    /// Whether a packet of a source to a port passes.
+    fn passes(&mut self, source: u32, dst_port: u16) -> bool {
+        let frame = self.pool.take_filled(&packet(source, dst_port)).expect("all others were given back");
+        let mut frames = vec![frame];
+        self.engine.handle_batch(Time(1), 0, &mut frames, &mut self.pool, None);
+        let mut n = 0;
+        while self.engine.poll_output(&mut frames).is_some() {
+            n += frames.len();
+            frames.drain(..).for_each(|frame| self.pool.give(frame));
+        }
+        if self.engine.rows().is_due() {
+            self.sender.send(self.engine.rows());
+        }
+        if let Ok((swap, done)) = self.mailbox.try_recv() {
+            self.engine.take_up(&swap);
+            // Who answers has let go of it.
+            drop(swap);
+            let _ = done.send(());
+        }
+        n == 1
+    }
+}
+
+/// A packet of UDP from 10.0.0.0 and so many.
+fn packet(source: u32, dst_port: u16) -> Vec<u8> {
+    let mut header = [0x45, 0, 0, 28, 0, 0, 0, 0, 64, 17, 0, 0, 10, 0, 0, 0, 192, 0, 2, 1];
+    header[12..16].copy_from_slice(&(0x0a00_0000 | source).to_be_bytes());
+    let sum: u32 = header.chunks(2).map(|pair| u32::from(pair[0]) << 8 | u32::from(pair[1])).sum();
+    let folded = (sum & 0xffff) + (sum >> 16);
+    header[10..12].copy_from_slice(&(!(folded as u16)).to_be_bytes());
+    let [high, low] = dst_port.to_be_bytes();
+    [&[2; 12][..], &[8, 0], &header, &[0, 9, high, low, 0, 8, 0, 0], &[0; 18]].concat()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The figure would be that of rows that nobody sees, or of packets that see them anyhow.
+    #[test]
+    fn rows_that_a_handler_adds_are_seen() {
+        let figures = run(5).expect("it runs");
+        assert!(figures[0].value > 0.0 && figures[0].value <= figures[1].value);
+    }
+}

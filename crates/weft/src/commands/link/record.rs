@@ -1,0 +1,88 @@
+//! `weft link record`: what the queue of a link of a running node is asked, for a while.
+
+use crate::cli::LinkRecordArgs;
+use crate::client::{Client, Outcome};
+use crate::commands::query::refuse;
+use crate::commands::{count, grouped};
+use crate::fault::Fault;
+use crate::progress::Progress;
+use crate::recording_file;
+use crate::signals;
+use serde_json::json;
+use std::io::Write as _;
+use std::path::PathBuf;
+use std::time::{Duration, Instant};
+use weft_api::{RecordRequest, Recording, TakeRequest};
+
+/// How often the node is asked how far it is.
+const LOOK_EVERY: Duration = Duration::from_millis(200);
+/// The same, once the time is over: the node's begins a little before ours.
+const LOOK_AGAIN: Duration = Duration::from_millis(10);
+
+pub(super) fn run(args: &LinkRecordArgs) -> Result<(), Fault> {
+    let file = args.output.clone().unwrap_or_else(|| PathBuf::from(format!("{}.rec", args.link)));
+    // Nobody shall wait for what cannot be written then.
+    recording_file::write(&file, "")?;
+    let client = Client::new(&args.admin)?;
+    let stop = signals::stop_requests()?;
+    let seconds = args.span as f64 / 1e9;
+    let (link, packets, bytes) = (args.link.clone(), args.packets, args.mib << 20);
+    let request = RecordRequest { link: link.clone(), seconds, packets, bytes };
+    if let Outcome::Refused(refused) = client.record(&request)? {
+        // There is nothing in it.
+        let _ = std::fs::remove_file(&file);
+        return Err(refuse(&refused, args.json));
+    }
+    let begun = Instant::now();
+    let mut progress = Progress::new(begun);
+    let until = begun + Duration::from_nanos(args.span);
+    let mut last = Recording::default();
+    loop {
+        let left = until.saturating_duration_since(Instant::now());
+        let is_asked_to_stop = stop.recv_timeout(left.clamp(LOOK_AGAIN, LOOK_EVERY)).is_ok();
+        let found = client.recordings()?.into_iter().find(|recording| recording.link == link);
+        // The link has gone, and what was noted with it.
+        let Some(found) = found else { break };
+        last = found;
+        let done = begun.elapsed().as_millis() as u64;
+        progress.show(last.packets, (done, Some(args.span / 1_000_000)));
+        // What comes when it is full is counted for as long as was asked for.
+        let is_over = match last.ended.as_deref() {
+            Some("full") => Instant::now() >= until,
+            ended => ended.is_some(),
+        };
+        if is_asked_to_stop || is_over {
+            break;
+        }
+    }
+    progress.clear();
+    let Some(text) = client.take_recording(&TakeRequest { link: link.clone() })? else {
+        return Err(Fault::environment(format!("link `{link}` is gone, and its recording with it")));
+    };
+    recording_file::write(&file, &text)?;
+    let took = begun.elapsed().as_secs_f64();
+    if args.json {
+        let told = json!({
+            "link": link, "file": file, "seconds": took, "packets": last.packets, "bytes": text.len(),
+            "missed": last.missed, "ended": last.ended.as_deref().unwrap_or("asked"),
+        });
+        // Whoever closed it does not want it.
+        let _ = writeln!(std::io::stdout(), "{told}");
+        return Ok(());
+    }
+    eprintln!(
+        "{}: {} of link {link} in {took:.1} s, {} KB",
+        file.display(),
+        count(last.packets, "packet"),
+        grouped(text.len().div_ceil(1000) as u64),
+    );
+    match last.ended.as_deref() {
+        Some("full") => eprintln!(
+            "it was full: {} that came later are not in it; --packets and --mib give it more room",
+            count(last.missed, "packet")
+        ),
+        Some("replaced") => eprintln!("the link got another queue: what came later is not in it"),
+        _ => {}
+    }
+    Ok(())
+}

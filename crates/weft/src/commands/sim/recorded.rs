@@ -1,0 +1,57 @@
+//! A queue of a simulated link, and what it was asked.
+
+use std::sync::{Arc, Mutex, PoisonError};
+
+use weft_engine::recording::{Asked, Limits, Recorder};
+use weft_sim::net::{Backlog, Discipline, Dropped, Item, packet_of};
+
+/// What is recorded of a simulated link, at most: its first minute.
+pub(super) const LIMITS: Limits = Limits { ns: 60_000_000_000, ..Limits::NONE };
+
+/// A discipline that notes what it is asked.
+pub(super) struct Recorded {
+    inner: Box<dyn Discipline>,
+    recorder: Arc<Mutex<Recorder>>,
+}
+
+impl Recorded {
+    /// A queue that runs a program and has been asked nothing yet, with the seed that it has; what it is asked is found
+    /// in the second.
+    pub(super) fn new(inner: Box<dyn Discipline>, seed: u64) -> (Self, Arc<Mutex<Recorder>>) {
+        let recorder = Arc::new(Mutex::new(Recorder::new(0, seed, LIMITS)));
+        (Self { inner, recorder: Arc::clone(&recorder) }, recorder)
+    }
+
+    fn note(&self, now_ns: u64, asked: &Asked) {
+        self.recorder.lock().unwrap_or_else(PoisonError::into_inner).note(now_ns, asked);
+    }
+}
+
+impl Discipline for Recorded {
+    fn enqueue(&mut self, item: Item, now_ns: u64) {
+        self.note(now_ns, &Asked::Enqueue(packet_of(&item)));
+        self.inner.enqueue(item, now_ns);
+    }
+
+    fn dequeue(&mut self, now_ns: u64) -> Option<Item> {
+        self.note(now_ns, &Asked::Dequeue);
+        self.inner.dequeue(now_ns)
+    }
+
+    fn poll_timeout(&self) -> Option<u64> {
+        self.inner.poll_timeout()
+    }
+
+    fn handle_timeout(&mut self, now_ns: u64) {
+        self.note(now_ns, &Asked::Timeout);
+        self.inner.handle_timeout(now_ns);
+    }
+
+    fn poll_drop(&mut self) -> Option<Dropped> {
+        self.inner.poll_drop()
+    }
+
+    fn backlog(&self) -> Backlog {
+        self.inner.backlog()
+    }
+}

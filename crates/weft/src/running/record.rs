@@ -1,0 +1,102 @@
+//! Recordings of the links of a running node.
+
+use super::{Refusal, Running, lock, refused_in_words};
+use crate::recording_file::{self, Ran};
+use std::collections::BTreeMap;
+use weft_api::{Bundle, RECORD_SECONDS_MAX, RECORDINGS_MAX, RecordRequest, Recording};
+use weft_engine::recording::{Ended, Limits, RECORDING_BYTES_MAX};
+
+/// What is recorded, by link.
+#[derive(Default)]
+pub(super) struct Recorded {
+    links: BTreeMap<String, Begun>,
+    /// How many there have been.
+    n: u64,
+}
+
+/// What a link ran when its recording began.
+struct Begun {
+    id: u64,
+    rate: Option<u64>,
+    program: Bundle,
+}
+
+impl Running {
+    /// Has a link recorded from now on; a number that the recording is known by.
+    pub(crate) fn record(&self, request: &RecordRequest) -> Result<u64, Refusal> {
+        // Nobody changes the program meanwhile: the recording begins with the one that it is told by.
+        let control = lock(&self.parts.control);
+        let refuse = |text: String| refused_in_words(&text, control.compiler.version());
+        let limits = limits(request).map_err(&refuse)?;
+        let name = &request.link;
+        let links = control.packets.iter().flat_map(|plan| &plan.links);
+        let Some(plan) = links.clone().find(|link| link.name == *name) else {
+            if control.network.call_links.iter().any(|link| link.name == *name) {
+                return Err(refuse(format!("link `{name}` is one of calls: those of ports can be recorded")));
+            }
+            let names: Vec<&str> = links.map(|link| link.name.as_str()).collect();
+            let has = if names.is_empty() { "none on ports".to_owned() } else { names.join(", ") };
+            return Err(refuse(format!("there is no link `{name}`; the node has {has}")));
+        };
+        let mut recorded = lock(&self.parts.recorded);
+        if recorded.links.len() >= RECORDINGS_MAX && !recorded.links.contains_key(name) {
+            return Err(refuse(format!("{RECORDINGS_MAX} links are being recorded, and no more can be")));
+        }
+        let node = lock(&self.parts.node);
+        let node = node.as_ref().ok_or(Refusal::Stopping)?;
+        match node.record(name, limits).map_err(|_| Refusal::Stopping)? {
+            Some(true) => {}
+            Some(false) => return Err(refuse(format!("link `{name}` is being recorded by somebody else"))),
+            None => return Err(refuse(format!("link `{name}` is about to change: try again"))),
+        }
+        recorded.n += 1;
+        let (id, program) = (recorded.n, lock(&self.parts.program).clone());
+        recorded.links.insert(name.clone(), Begun { id, rate: plan.rate, program });
+        Ok(id)
+    }
+
+    /// How far the recordings are.
+    pub(crate) fn recordings(&self) -> Vec<Recording> {
+        let node = lock(&self.parts.node);
+        let found = node.as_ref().and_then(|node| node.recordings().ok()).unwrap_or_default();
+        let told = |ended| match ended {
+            Ended::Time => "time".to_owned(),
+            Ended::Full => "full".to_owned(),
+            Ended::Replaced => "replaced".to_owned(),
+        };
+        let one = |(link, progress): (String, weft_engine::recording::Progress)| Recording {
+            link,
+            packets: progress.packets,
+            bytes: progress.bytes as u64,
+            missed: progress.missed,
+            ended: progress.ended.map(told),
+        };
+        found.into_iter().map(one).collect()
+    }
+
+    /// The file of a recording, which is no more. None: there is none, or its link has gone.
+    pub(crate) fn take_recording(&self, link: &str) -> Option<String> {
+        let begun = lock(&self.parts.recorded).links.remove(link)?;
+        let recorder = lock(&self.parts.node).as_ref()?.take_recording(link).ok().flatten()?;
+        Some(recording_file::text(
+            &Ran { link, rate: begun.rate, program: &begun.program, queue: None },
+            &recorder,
+        ))
+    }
+
+    /// Lets go of a recording that nobody has asked for.
+    pub(crate) fn forget_recording(&self, link: &str, id: u64) {
+        if lock(&self.parts.recorded).links.get(link).is_some_and(|begun| begun.id == id) {
+            self.take_recording(link);
+        }
+    }
+}
+
+fn limits(request: &RecordRequest) -> Result<Limits, String> {
+    let seconds = request.seconds;
+    if !(seconds > 0.0 && seconds <= RECORD_SECONDS_MAX as f64) {
+        return Err(format!("a recording takes between 0 and {RECORD_SECONDS_MAX} s, not {seconds}"));
+    }
+    let bytes = usize::try_from(request.bytes).unwrap_or(usize::MAX).min(RECORDING_BYTES_MAX);
+    Ok(Limits { ns: (seconds * 1e9) as u64, packets: request.packets, bytes })
+}
