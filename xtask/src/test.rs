@@ -32,8 +32,7 @@ impl From<bool> for Outcome {
 /// What the steps hand on to the summary.
 struct Context<'a> {
     workspace: &'a Workspace,
-    /// cargo test's `test result:` lines, each after what was tested.
-    results: Vec<String>,
+    results: Results,
 }
 
 type Step = fn(&mut Context<'_>) -> Result<Outcome, String>;
@@ -54,7 +53,7 @@ const STEPS: &[(&str, Step)] = &[
 /// Runs every step, or those that are named, whatever became of the ones before it; true if none failed.
 pub(crate) fn run(workspace: &Workspace, names: &[String]) -> Result<bool, String> {
     let steps = steps(names)?;
-    let mut context = Context { workspace, results: Vec::new() };
+    let mut context = Context { workspace, results: Results::default() };
     let mut ended = Vec::new();
     for (name, step) in steps {
         println!("== {name}");
@@ -226,22 +225,23 @@ fn cargo_test(context: &mut Context<'_>, args: &[&str]) -> Result<Outcome, Strin
         .stdout(writer)
         .spawn()
         .map_err(told)?;
-    let mut results = Results::default();
     for line in BufReader::new(reader).lines() {
         let line = line.map_err(told)?;
         println!("{line}");
-        results.line(&line);
+        context.results.line(&line);
     }
     let passed = child.wait().map_err(told)?.success();
-    context.results.append(&mut results.results);
     Ok(passed.into())
 }
 
-/// Reads the output of `cargo test` line by line.
+/// What the output of `cargo test` said, line by line.
 #[derive(Default)]
 struct Results {
     what: String,
+    /// The `test result:` lines, each after what was tested.
     results: Vec<String>,
+    /// The tests that failed, each after what was tested.
+    failed: Vec<String>,
 }
 
 impl Results {
@@ -253,6 +253,10 @@ impl Results {
             self.what = format!("{name} docs");
         } else if line.starts_with("test result:") && !line.contains(" 0 passed; 0 failed; 0 ignored") {
             self.results.push(format!("{:<22} {line}", self.what));
+        } else if let Some(test) =
+            line.strip_prefix("test ").and_then(|test| test.strip_suffix(" ... FAILED"))
+        {
+            self.failed.push(format!("{}: {test}", self.what));
         }
     }
 }
@@ -303,8 +307,12 @@ fn extract_doc_programs(workspace: &Workspace) -> Result<Vec<std::path::PathBuf>
         .collect()
 }
 
-fn summary(ended: &[(&str, Outcome, Duration)], results: &[String]) -> String {
+/// What the run ends with: what failed comes last, where a reader of the last lines of a log finds it.
+fn summary(ended: &[(&str, Outcome, Duration)], results: &Results) -> String {
     let mut text = String::new();
+    for result in &results.results {
+        text += &format!("{result}\n");
+    }
     for (name, outcome, time) in ended {
         let told = match outcome {
             Outcome::Passed => "ok".to_owned(),
@@ -317,8 +325,8 @@ fn summary(ended: &[(&str, Outcome, Duration)], results: &[String]) -> String {
     let n_failed = ended.iter().filter(|(_, outcome, _)| *outcome == Outcome::Failed).count();
     text += &format!("{:<10} {:>7.1} s  ", "all", total.as_secs_f64());
     text += &if n_failed == 0 { "ok\n".to_owned() } else { format!("{n_failed} FAILED\n") };
-    for result in results {
-        text += &format!("{result}\n");
+    for test in &results.failed {
+        text += &format!("FAILED {test}\n");
     }
     text
 }
@@ -338,6 +346,7 @@ mod tests {
             result,
             "     Running tests/e2e.rs (/t/debug/deps/e2e-0b)",
             result,
+            "test carts::are_kept ... FAILED",
             "   Doc-tests shop",
             "test result: ok. 0 passed; 0 failed; 0 ignored; 0 measured; 0 filtered out; finished in 0.00s",
         ] {
@@ -346,6 +355,7 @@ mod tests {
         let whats: Vec<&str> =
             results.results.iter().map(|line| line.split("test result").next().unwrap().trim()).collect();
         assert_eq!(whats, ["shop", "e2e (tests/e2e.rs)"]);
+        assert_eq!(results.failed, ["e2e (tests/e2e.rs): carts::are_kept"]);
     }
 
     #[test]
@@ -361,15 +371,22 @@ mod tests {
     }
 
     #[test]
-    fn one_failed_step_shows_in_the_last_line_of_the_steps() {
+    fn what_failed_comes_last() {
         // If this failed, a reader of the end of the log would take a failed run for a good one.
         let time = Duration::from_millis(1500);
         let skipped = Outcome::Skipped("no nightly".to_owned());
         let steps =
             [("format", Outcome::Passed, time), ("tests", Outcome::Failed, time), ("fuzz", skipped, time)];
-        let text = summary(&steps, &["x  test result: FAILED.".to_owned()]);
+        let mut results = Results::default();
+        for line in
+            ["     Running unittests src/lib.rs (/t/shop-9a)", "test x ... FAILED", "test result: FAILED."]
+        {
+            results.line(line);
+        }
+        let text = summary(&steps, &results);
         assert!(text.contains("fuzz           1.5 s  skipped: no nightly\n"), "{text}");
         assert!(text.contains("all            4.5 s  1 FAILED\n"), "{text}");
-        assert!(text.ends_with("test result: FAILED.\n"));
+        assert!(text.contains("test result: FAILED.\n"), "{text}");
+        assert!(text.ends_with("FAILED shop: x\n"), "{text}");
     }
 }

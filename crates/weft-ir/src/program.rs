@@ -293,7 +293,7 @@ pub struct VarDecl {
     pub name: String,
     /// Its type; held in one word (no text).
     pub ty: Type,
-    /// Its word in [`weft_core::abi::State::scalars`] (or `merged`, if it is declared MERGE). Lowering numbers
+    /// Its word in [`weft_core::abi::Parts::scalars`] (or `merged`, if it is declared MERGE). Lowering numbers
     /// them from 0; whoever binds a program to existing state renumbers them by name before it compiles.
     pub word: u32,
     /// Its value at the start.

@@ -11,7 +11,7 @@ use core::sync::atomic::Ordering::Relaxed;
 ///
 /// Each `record_*` comes before the change it is named after, except [`Journal::record_insert`]. The locks under
 /// which the changes are made are held until the journal is undone or cleared; undoing goes backwards, so every row
-/// comes back to its place, with its age. Tables are named by their index in [`State::tables`].
+/// comes back to its place, with its age. Tables are named by their index in [`Parts::tables`](crate::abi::Parts::tables).
 #[derive(Debug, Default)]
 pub struct Journal {
     entries: Vec<Entry>,
@@ -139,12 +139,12 @@ impl Journal {
         self.entries.push(Entry::Removed { table, row, gone, len });
     }
 
-    /// Before a word of [`State::scalars`] changes from `old`.
+    /// Before a word of [`Parts::scalars`](crate::abi::Parts::scalars) changes from `old`.
     pub fn record_scalar(&mut self, index: u32, old: u64) {
         self.entries.push(Entry::Scalar { index, old });
     }
 
-    /// Before a word of [`State::merged`] changes from `old`.
+    /// Before a word of [`Parts::merged`](crate::abi::Parts::merged) changes from `old`.
     pub fn record_merged(&mut self, index: u32, old: u64) {
         self.entries.push(Entry::Merged { index, old });
     }
