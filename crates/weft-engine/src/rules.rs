@@ -689,6 +689,7 @@ fn carry_out(
         let live = matchers.iter_mut().zip(&mut anew).filter(|(_, anew)| !**anew);
         live.for_each(|(matcher, anew)| *anew = matcher.insert(row).is_err());
     }
+    matchers.into_iter().for_each(Matcher::publish);
     Ok(anew)
 }
 

@@ -17,10 +17,11 @@
 //! trees and a tuple space by what a look-up would cost, and builds the best ([`Kind`]; [`Classifier::describe`] tells
 //! which and why). Nothing is cached by flow, so a look-up costs the same whatever number of flows is active.
 //!
-//! **Changes are visible at once.** All rules are in a tuple space, which takes a change in a probe or a few. What is
-//! built stands beside it until the next rebuild: rules that came later are looked for in a tuple space of their own,
-//! and where the answer was taken out since, all rules are asked instead. [`Snapshot::rebuild`] is pure and takes a
-//! snapshot, so another thread may run it; [`Classifier::adopt`] keeps what changed meanwhile.
+//! **Changes are visible at once.** All rules are in a tuple space, which takes a change in a probe or a few. A trie
+//! takes most changes itself, by making anew what is below the cells of its root that a rule touches. What the
+//! structure does not take stands beside it until the next rebuild: rules that came later are looked for in a tuple
+//! space of their own, and where the answer was taken out since, all rules are asked instead. [`Snapshot::rebuild`] is
+//! pure and takes a snapshot, so another thread may run it; [`Classifier::adopt`] keeps what changed meanwhile.
 //!
 //! **Everything is bounded.** Trees, tries and arrays are given up where they would take more than the limits below,
 //! and then the tuple space answers. That rules overlap in a way that no structure tells apart costs time, told by
@@ -31,6 +32,7 @@
 //! | `key` | keys as words, rules as boxes |
 //! | `store` | the rules by id, shared with snapshots |
 //! | `space`, `tree`, `trie`, `direct`, `vectors` | the structures |
+//! | `lines`, `cells` | the memory of a trie, and which rules are where in it |
 //! | `choose` | which of them |
 //! | `generate` | rule sets and traffic for tests and benchmarks |
 
@@ -54,10 +56,12 @@ macro_rules! in_words {
     }};
 }
 
+mod cells;
 mod choose;
 mod direct;
 pub mod generate;
 mod key;
+mod lines;
 mod space;
 mod store;
 #[cfg(test)]
@@ -219,12 +223,14 @@ pub struct Classifier {
     space: Space,
     structure: Arc<Structure>,
     touches: f64,
-    /// The rules that came since the structure was built.
+    /// The rules that came since the structure was built, and that it did not take.
     delta: Space,
-    /// Rules of the structure that were taken out or replaced since.
+    /// Rules that the structure may still find, and that were taken out or replaced since.
     stale: Bits,
     /// The ids of `delta`.
     fresh: Bits,
+    /// Changes that the structure did not take.
+    beside: usize,
     /// The ids that changed, from change number `log_from` on.
     log: Vec<u32>,
     log_from: u64,
@@ -244,6 +250,8 @@ pub struct Built {
     structure: Arc<Structure>,
     touches: f64,
     at: u64,
+    /// What it was built of.
+    store: Store,
 }
 
 /// What was built is of a table that has changed more than [`DELTA_MAX`] times since.
@@ -267,6 +275,7 @@ impl Classifier {
             delta: Space::new(words),
             stale: Bits::default(),
             fresh: Bits::default(),
+            beside: 0,
             log: Vec::new(),
             log_from: 0,
         })
@@ -330,7 +339,9 @@ impl Classifier {
         self.space.remove(&self.layout, stored);
         if self.fresh.take(id) {
             self.delta.remove(&self.layout, stored);
-        } else if !matches!(*self.structure, Structure::Space) {
+        }
+        if !Self::take_out(&mut self.structure, &self.store, stored) {
+            self.beside += 1;
             self.stale.set(id);
         }
         self.store.remove(id);
@@ -353,6 +364,24 @@ impl Classifier {
         let Some(compiled) = self.store.get(id).map(Stored::to_compiled) else { return false };
         self.remove(id);
         self.put(id, priority, compiled);
+        true
+    }
+
+    /// Gives another priority to the rule with this id, which leaves it where it is in the order of all rules once all
+    /// that are given others have them, before anything else changes; false if there is none. Costs less than
+    /// [`Classifier::set_priority`].
+    pub fn relabel(&mut self, id: u32, priority: u32) -> bool {
+        // What else is built has ranks in it.
+        let has_ids = matches!(*self.structure, Structure::Trie(_) | Structure::Space);
+        if !has_ids || self.fresh.get(id) {
+            return self.set_priority(id, priority);
+        }
+        let Some(rule) = self.store.get(id).map(Stored::to_compiled) else { return false };
+        let old = self.store.get(id).map_or(0, |stored| stored.rank);
+        let rank = self.store.set_priority(id, priority);
+        let stored = Stored { rank: old, lo: &rule.lo, hi: &rule.hi, extra: rule.extra.as_ref() };
+        self.space.rerank(&self.layout, stored, rank);
+        self.note(id);
         true
     }
 
@@ -396,7 +425,7 @@ impl Classifier {
     /// it, from a [`snapshot`](Self::snapshot).
     pub fn rebuild(&self) -> Built {
         let (structure, touches) = Structure::choose(&self.layout, &self.store, Some(&self.space));
-        Built { structure: Arc::new(structure), touches, at: self.changed() }
+        Built { structure: Arc::new(structure), touches, at: self.changed(), store: self.store.clone() }
     }
 
     /// Takes a structure that was built of this table; what changed since then stands beside it.
@@ -413,30 +442,28 @@ impl Classifier {
         self.structure = built.structure;
         self.touches = built.touches;
         self.forget();
-        if matches!(*self.structure, Structure::Space) {
-            return Ok(());
-        }
-        for &id in &self.log {
-            self.stale.set(id);
-            if let Some(rule) = self.store.get(id)
-                && !self.fresh.get(id)
-            {
-                self.fresh.set(id);
-                self.delta.insert(&self.layout, rule);
-            }
+        let mut changed = self.log.clone();
+        changed.sort_unstable();
+        changed.dedup();
+        for id in changed {
+            self.bring_up(id, built.store.get(id));
         }
         Ok(())
     }
 
-    /// Changes since the structure was built.
+    /// Changes since the structure was built that stand beside it.
     pub fn changes(&self) -> usize {
-        self.log.len()
+        self.beside
     }
 
-    /// Whether a rebuild would make look-ups cheaper: what is built is older than some changes, unless the tuple
-    /// space is one hash table, which takes changes as they come.
+    /// Whether a rebuild would make look-ups cheaper: there are changes beside what is built, unless the tuple space is
+    /// one hash table, which takes changes as they come; or what is built has taken so many that it has the wrong shape.
     pub fn wants_rebuild(&self) -> bool {
-        !(self.log.is_empty() || matches!(*self.structure, Structure::Space) && self.space.is_hash())
+        match &*self.structure {
+            Structure::Space => self.beside > 0 && !self.space.is_hash(),
+            Structure::Trie(trie) => self.beside > 0 || trie.is_worn(self.len()),
+            _ => self.beside > 0,
+        }
     }
 
     /// What [`Classifier::rebuild`] gives, if it takes less than a millisecond: for few rules, as vectors of bits.
@@ -474,10 +501,10 @@ impl Classifier {
         }
     }
 
-    /// The vectors, if that is what the table is compiled to and it has not changed since.
+    /// The vectors, if that is what the table is compiled to and there are no changes beside them.
     pub(crate) fn vectors(&self) -> Option<&Vectors> {
         match &*self.structure {
-            Structure::Vectors(vectors) if self.log.is_empty() => Some(vectors),
+            Structure::Vectors(vectors) if self.beside == 0 => Some(vectors),
             _ => None,
         }
     }
@@ -485,7 +512,7 @@ impl Classifier {
     /// The trie, as [`Classifier::vectors`].
     pub(crate) fn trie(&self) -> Option<&Trie> {
         match &*self.structure {
-            Structure::Trie(trie) if self.log.is_empty() => Some(trie),
+            Structure::Trie(trie) if self.beside == 0 => Some(trie),
             _ => None,
         }
     }
@@ -524,7 +551,7 @@ impl Classifier {
                     *best = self.ranked_with_changes(key, *best);
                 }
             }
-            Structure::Trie(trie) if self.log.is_empty() => return trie.find_batch(keys, found),
+            Structure::Trie(trie) if self.beside == 0 => return trie.find_batch(keys, found),
             Structure::Trie(_) | Structure::Direct(_) | Structure::Vectors(_) => {
                 for (key, found) in keys.iter().zip(found) {
                     *found = self.find(key);
@@ -540,7 +567,7 @@ impl Classifier {
     /// What is best with regard to the changes since, given what the structure says.
     #[inline(always)]
     fn with_changes<const N: usize>(&self, key: &[u64; N], id: u32) -> u32 {
-        if self.log.is_empty() {
+        if self.beside == 0 {
             return id;
         }
         let stored = self.store.get(id);
@@ -553,7 +580,7 @@ impl Classifier {
 
     #[inline(always)]
     fn ranked_with_changes<const N: usize>(&self, key: &[u64; N], best: Rank) -> Rank {
-        if self.log.is_empty() {
+        if self.beside == 0 {
             return best;
         }
         if best != 0 && self.stale.get(id_of(best)) {
@@ -567,25 +594,79 @@ impl Classifier {
         self.store.insert(id, priority, compiled);
         let stored = self.store.get(id).expect("it was put in");
         self.space.insert(&self.layout, stored);
-        if !matches!(*self.structure, Structure::Space) {
-            self.delta.insert(&self.layout, stored);
-            self.fresh.set(id);
+        if !Self::take_in(&mut self.structure, &self.store, stored) {
+            self.beside += 1;
+            self.stand_beside(id);
         }
         self.note(id);
+    }
+
+    /// Brings a structure up to date in which a rule is as it was.
+    fn bring_up(&mut self, id: u32, was: Option<Stored<'_>>) {
+        let is = self.store.get(id);
+        if was == is {
+            return;
+        }
+        if let Some(was) = was
+            && !Self::take_out(&mut self.structure, &self.store, was)
+        {
+            self.beside += 1;
+            self.stale.set(id);
+        }
+        if let Some(is) = is
+            && !Self::take_in(&mut self.structure, &self.store, is)
+        {
+            self.beside += 1;
+            self.stand_beside(id);
+        }
+    }
+
+    /// A rule of the store is looked for beside the structure.
+    fn stand_beside(&mut self, id: u32) {
+        if !matches!(*self.structure, Structure::Space)
+            && let Some(rule) = self.store.get(id)
+        {
+            self.delta.insert(&self.layout, rule);
+            self.fresh.set(id);
+        }
+    }
+
+    /// Whether the structure takes in a rule that is in the store.
+    fn take_in(structure: &mut Arc<Structure>, store: &Store, rule: Stored<'_>) -> bool {
+        Self::changing(structure).is_some_and(|trie| trie.insert(store, rule))
+    }
+
+    /// Whether the structure forgets a rule.
+    fn take_out(structure: &mut Arc<Structure>, store: &Store, rule: Stored<'_>) -> bool {
+        Self::changing(structure).is_some_and(|trie| trie.remove(store, rule))
+    }
+
+    /// The structure, to be changed, if it takes changes. The first after it was built copies it: others have it too.
+    fn changing(structure: &mut Arc<Structure>) -> Option<&mut Trie> {
+        if !matches!(**structure, Structure::Trie(_)) {
+            return None;
+        }
+        match Arc::make_mut(structure) {
+            Structure::Trie(trie) => Some(trie),
+            _ => None,
+        }
     }
 
     fn changed(&self) -> u64 {
         self.log_from + self.log.len() as u64
     }
 
-    /// Notes a change; with too many of them the tuple space takes over.
+    /// Notes a change. With too many of them what is being built is of no use, and the tuple space takes over where they
+    /// stand beside.
     fn note(&mut self, id: u32) {
         self.log.push(id);
         if self.log.len() > DELTA_MAX {
             self.log_from = self.changed();
             self.log.clear();
-            self.structure = Arc::new(Structure::Space);
-            self.forget();
+            if self.beside > 0 {
+                self.structure = Arc::new(Structure::Space);
+                self.forget();
+            }
         }
     }
 
@@ -593,6 +674,7 @@ impl Classifier {
         self.delta = Space::new(self.layout.words());
         self.stale = Bits::default();
         self.fresh = Bits::default();
+        self.beside = 0;
     }
 }
 
@@ -600,7 +682,7 @@ impl Snapshot {
     /// The structure that is expected to cost least.
     pub fn rebuild(&self) -> Built {
         let (structure, touches) = Structure::choose(&self.layout, &self.store, None);
-        Built { structure: Arc::new(structure), touches, at: self.at }
+        Built { structure: Arc::new(structure), touches, at: self.at, store: self.store.clone() }
     }
 }
 

@@ -128,26 +128,56 @@ impl Space {
                 return;
             }
         }
-        let at = self.rest.partition_point(|&rank| rank > rule.rank);
-        self.rest.insert(at, rule.rank);
+        self.add_to_rest(rule.rank);
     }
 
     /// Takes out a rule that is there.
     pub(super) fn remove(&mut self, layout: &Layout, rule: Stored<'_>) {
         self.len -= 1;
-        let (care, _) = layout.common(rule.lo, rule.hi, rule.extra);
-        let own = self.tuple(&care, true);
-        if own.is_some_and(|at| self.remove_from(at, rule)) {
-            return;
+        match self.holder(layout, rule, |tuple| tuple.remove(rule.rank, rule.lo)) {
+            Some(at) if self.tuples[at].len == 0 => {
+                self.tuples.remove(at);
+            }
+            Some(_) => self.sort(),
+            None => self.remove_from_rest(rule.rank),
         }
-        for at in 0..self.tuples.len() {
-            let mut bits = self.tuples[at].mask.iter().zip(&care);
-            let is_wider = bits.all(|(mask, care)| mask & !care == 0);
-            if is_wider && Some(at) != own && self.remove_from(at, rule) {
-                return;
+    }
+
+    /// Gives a rule that is there another rank.
+    pub(super) fn rerank(&mut self, layout: &Layout, rule: Stored<'_>, rank: Rank) {
+        match self.holder(layout, rule, |tuple| tuple.rerank(rule.rank, rule.lo, rank)) {
+            Some(_) => self.sort(),
+            None => {
+                self.remove_from_rest(rule.rank);
+                self.add_to_rest(rank);
             }
         }
-        if let Ok(at) = self.rest.binary_search_by(|rank| rule.rank.cmp(rank)) {
+    }
+
+    /// The tuple that has a rule, by what it says of itself; None if it is one of the rest.
+    fn holder(
+        &mut self,
+        layout: &Layout,
+        rule: Stored<'_>,
+        mut has: impl FnMut(&mut Tuple) -> bool,
+    ) -> Option<usize> {
+        let (care, _) = layout.common(rule.lo, rule.hi, rule.extra);
+        let own = self.tuple(&care, true);
+        if own.is_some_and(|at| has(&mut self.tuples[at])) {
+            return own;
+        }
+        let is_coarser = |mask: &Words| mask.iter().zip(&care).all(|(mask, care)| mask & !care == 0);
+        let mut others = self.tuples.iter_mut().enumerate().filter(|(at, _)| Some(*at) != own);
+        others.find_map(|(at, tuple)| (is_coarser(&tuple.mask) && has(tuple)).then_some(at))
+    }
+
+    fn add_to_rest(&mut self, rank: Rank) {
+        let at = self.rest.partition_point(|&other| other > rank);
+        self.rest.insert(at, rank);
+    }
+
+    fn remove_from_rest(&mut self, rank: Rank) {
+        if let Ok(at) = self.rest.binary_search_by(|other| rank.cmp(other)) {
             self.rest.remove(at);
         }
     }
@@ -236,19 +266,6 @@ impl Space {
         let done = self.tuples[at].insert(rule, self.words, probes_max);
         self.sort();
         done
-    }
-
-    /// Takes a rule out of a tuple, which goes with its last one; false if it is not in it.
-    fn remove_from(&mut self, at: usize, rule: Stored<'_>) -> bool {
-        if !self.tuples[at].remove(rule.rank, rule.lo) {
-            return false;
-        }
-        if self.tuples[at].len == 0 {
-            self.tuples.remove(at);
-        } else {
-            self.sort();
-        }
-        true
     }
 
     fn sort(&mut self) {
@@ -353,6 +370,16 @@ impl Tuple {
             self.resize(self.slots.size() / 4);
         }
         true
+    }
+
+    /// False if the rule is not there.
+    fn rerank(&mut self, old: Rank, lo: &[u64], rank: Rank) -> bool {
+        let (mask, slots) = (&self.mask, core::iter::once(&mut self.slots));
+        let done = slots.chain(self.old.as_deref_mut()).any(|slots| slots.rerank(old, lo, mask, rank));
+        if done {
+            self.rank_max = self.rank_max.max(rank);
+        }
+        done
     }
 
     fn resize(&mut self, size: usize) {
@@ -494,17 +521,28 @@ impl Slots {
     }
 
     fn remove(&mut self, rank: Rank, lo: &[u64], mask: &Words) -> bool {
+        let at = self.position(rank, lo, mask);
+        at.into_iter().for_each(|at| self.close_gap(at, mask));
+        at.is_some()
+    }
+
+    fn rerank(&mut self, old: Rank, lo: &[u64], mask: &Words, rank: Rank) -> bool {
+        let at = self.position(old, lo, mask);
+        at.into_iter().for_each(|at| self.slot_mut(at)[0] = rank);
+        at.is_some()
+    }
+
+    /// The slot of a rule.
+    fn position(&self, rank: Rank, lo: &[u64], mask: &Words) -> Option<usize> {
         let last = self.size() - 1;
         let mut at = self.start_of(lo, mask);
         loop {
             match self.rank(at) {
-                0 => return false,
-                found if found == rank => break,
+                0 => return None,
+                found if found == rank => return Some(at),
                 _ => at = (at + 1) & last,
             }
         }
-        self.close_gap(at, mask);
-        true
     }
 
     /// Empties a slot and moves back what stands behind it, so that no probe ends too early.

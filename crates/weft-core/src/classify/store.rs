@@ -48,7 +48,7 @@ struct Chunk {
 }
 
 /// A rule as the store has it.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Stored<'a> {
     pub(super) rank: Rank,
     pub(super) lo: &'a [u64],
@@ -103,6 +103,14 @@ impl Store {
         chunk.len += 1;
         self.len += 1;
         rank
+    }
+
+    /// Gives the rule with this id, which is there, another priority; returns its rank.
+    pub(super) fn set_priority(&mut self, id: u32, priority: u32) -> Rank {
+        let (index, at) = split(id);
+        let chunk = Arc::make_mut(self.chunks[index].as_mut().expect("the rule is there"));
+        chunk.ranks[at] = rank(priority, id, has_extra(chunk.ranks[at]));
+        chunk.ranks[at]
     }
 
     /// Takes out the rule with this id, which is there.

@@ -236,6 +236,115 @@ fn the_longest_prefix_is_found() {
     }
 }
 
+/// Routes would lead elsewhere once they have changed, or cost more to find than what was built of them from the start.
+#[test]
+fn a_trie_takes_routes_as_they_come_and_go() {
+    for (bits, seed) in [(32, 1), (128, 2)] {
+        let mut dice = Dice::from_seed(seed);
+        let field = [FieldSpec::new("dst", bits)];
+        let mut routes = prefixes(6000, bits, seed);
+        let spare = routes.split_off(3000);
+        let mut table = rebuilt(&field, &routes);
+        for (round, new) in spare.chunks(300).enumerate() {
+            for rule in new {
+                // An id that was another's, and another order of those that overlap.
+                let at = dice.below(routes.len());
+                let rule = Rule { id: routes[at].id, priority: dice.below(40) as u32, ..rule.clone() };
+                assert!(table.remove(rule.id));
+                table.insert(&rule).unwrap();
+                routes[at] = rule;
+            }
+            assert_eq!((table.changes(), table.wants_rebuild()), (0, false), "round {round}");
+            assert!(table.trie().is_some());
+            hold_to_linear(&table, &routes, 200, seed);
+        }
+        // What holds very much stands beside, and goes on to be found there, whatever changes below it.
+        let all = Rule { patterns: vec![Pattern::Any], priority: 20, id: 20_000 };
+        table.insert(&all).unwrap();
+        routes.push(all);
+        assert!((table.changes(), table.wants_rebuild()) == (1, true));
+        for at in 0..300 {
+            assert!(table.remove(routes[at * 7].id));
+            hold_to_linear(&table, &routes, 2, at as u64);
+        }
+        table.adopt(table.rebuild()).unwrap();
+        assert!(table.remove(20_000));
+        hold_to_linear(&table, &routes, 500, seed);
+        // A quarter of the rules needs another root.
+        for rule in &routes[..2400] {
+            table.remove(rule.id);
+        }
+        assert!(table.wants_rebuild());
+        hold_to_linear(&table, &routes, 500, seed);
+    }
+}
+
+/// What a trie gives back would not be taken again: it would grow with every change.
+#[test]
+fn a_trie_that_changes_for_long_takes_no_more_room() {
+    let field = [FieldSpec::new("dst", 32)];
+    let mut routes = prefixes(2000, 32, 5);
+    let spare = routes.split_off(1000);
+    let mut table = rebuilt(&field, &routes);
+    let bytes = |table: &Classifier| table.trie().expect("it is one").bytes();
+    let before = bytes(&table);
+    for round in 0..100 {
+        for (old, new) in routes.iter().zip(&spare) {
+            let (gone, came) = if round % 2 == 0 { (old, new) } else { (new, old) };
+            assert!(table.remove(gone.id));
+            table.insert(came).unwrap();
+        }
+        assert_eq!(table.changes(), 0, "round {round}");
+    }
+    assert!(bytes(&table) < 2 * before, "{} of {before}", bytes(&table));
+    hold_to_linear(&table, &routes, 500, 1);
+}
+
+/// Looks up keys in the rules, of which some may be gone.
+fn hold_to_linear(table: &Classifier, rules: &[Rule], n: usize, seed: u64) {
+    let keys = flows(table.layout(), rules, n, seed);
+    let words = table.layout().words();
+    let mut found = vec![0; keys.len() / words];
+    table.lookup_batch(&keys, &mut found);
+    for (key, found) in keys.chunks_exact(words).zip(found) {
+        let expected = table.lookup_linear(key);
+        assert_eq!(table.lookup(key), expected, "{:?}", table.describe());
+        assert_eq!((found != NOTHING).then_some(found), expected, "{:?}", table.describe());
+    }
+}
+
+/// Rules would come in another order once their priorities have been spread anew.
+#[test]
+fn rules_that_are_relabelled_stay_in_their_order() {
+    for (seed, n) in [(1, 300), (2, 1200)] {
+        let mut dice = Dice::from_seed(seed);
+        let routes = prefixes(n, 32, seed);
+        for (fields, mut rules) in [
+            (vec![FieldSpec::new("dst", 32)], routes),
+            (five_tuple().to_vec(), rules(Family::Acl, n.min(600), seed)),
+        ] {
+            let mut table = table(&fields, &rules);
+            for round in 0..4 {
+                let times = 2 + dice.below(3) as u32;
+                for rule in &mut rules {
+                    rule.priority = rule.priority.min(u32::MAX / 8) * times + 1;
+                    assert!(table.relabel(rule.id, rule.priority));
+                }
+                for rule in rules.iter().step_by(7) {
+                    assert!(table.remove(rule.id));
+                    table.insert(rule).unwrap();
+                }
+                hold_to_linear(&table, &rules, 200, seed);
+                agree(&table, &rules, 20, &mut dice);
+                if round == 1 {
+                    table.adopt(table.rebuild()).unwrap();
+                }
+            }
+            assert!(!table.relabel(1 << 20, 1));
+        }
+    }
+}
+
 /// A table would be compiled to a structure that costs more than another.
 #[test]
 fn each_table_gets_the_structure_that_suits_it() {

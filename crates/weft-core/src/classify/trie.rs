@@ -6,12 +6,17 @@
 //! and mostly one more line of memory; a handful of intervals is a *run* that is compared value by value. Source: in
 //! the manner of DIR-24-8 (P. Gupta and others, INFOCOM 1998) and level-compressed tries (S. Nilsson and G. Karlsson,
 //! 1999).
+//!
+//! Where the root is a node, the trie takes changes: each cell of the root knows its rules ([`Cells`]), and what is below
+//! the cells that a rule touches is made anew of these. Rules that touch very many are left to whoever asks.
 
 use std::collections::BinaryHeap;
 
+use super::cells::{Cells, Touched};
 use super::key::{Layout, Place, ones};
+use super::lines::{LINE, LINES_MAX, Lines, QUARTER};
 use super::space::AHEAD;
-use super::store::{Rank, Store, id_of};
+use super::store::{Rank, Store, Stored, id_of};
 use super::{NOTHING, TRIE_LINES_MAX};
 
 /// Intervals of a run: where all but one of them begin, and their rules, are within a line. Runs of half as many and of
@@ -23,8 +28,6 @@ const LONG_RUN_MAX: usize = 31;
 const ROOT_BITS_MAX: u8 = 20;
 /// The widest node below it.
 const NODE_BITS_MAX: u8 = 10;
-/// Entries of a line of memory.
-const LINE: usize = 16;
 
 /// The best rule for each value of a field.
 #[derive(Clone, Debug)]
@@ -34,14 +37,23 @@ pub(crate) struct Trie {
     /// Bits of the field.
     bits: u8,
     root: u32,
-    lines: Vec<Line>,
+    /// Entries of nodes, and runs: where their intervals begin, but for the first, and their rules.
+    lines: Lines,
     depth: usize,
+    /// What changes need to know; without, the trie takes none.
+    cells: Option<Cells>,
+    /// The places of the other fields, of which its rules admit everything.
+    others: Vec<Place>,
+    /// Rules that it was built of.
+    built_of: usize,
 }
 
-/// Entries of nodes, and runs: where their intervals begin, but for the first, and their rules.
-#[derive(Clone, Copy, Debug)]
-#[repr(align(64))]
-struct Line([u32; LINE]);
+/// What happens to a rule.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Change {
+    Came,
+    Gone,
+}
 
 /// Values of a field, of up to 64 or of up to 128 bits.
 trait Number: Copy + Ord + From<u64> {
@@ -49,6 +61,8 @@ trait Number: Copy + Ord + From<u64> {
     fn window(self, shift: u8, bits: u8) -> usize;
     fn next(self) -> Option<Self>;
     fn plus(self, cells: usize, shift: u8) -> Self;
+    /// The last of the values that differ from this one, the first of them, in their lowest bits.
+    fn last(self, bits: u8) -> Self;
     /// The 32 bits below those that are known, of values that differ in `left` bits.
     fn shown(self, left: u8) -> u32;
     /// Whether there is nothing below these.
@@ -70,6 +84,9 @@ impl Number for u64 {
     }
     fn plus(self, cells: usize, shift: u8) -> Self {
         self + ((cells as Self) << shift)
+    }
+    fn last(self, bits: u8) -> Self {
+        self | ones(bits)
     }
     #[inline(always)]
     fn shown(self, left: u8) -> u32 {
@@ -97,6 +114,9 @@ impl Number for u128 {
     }
     fn plus(self, cells: usize, shift: u8) -> Self {
         self + ((cells as Self) << shift)
+    }
+    fn last(self, bits: u8) -> Self {
+        self | !(Self::MAX << bits)
     }
     #[inline(always)]
     fn shown(self, left: u8) -> u32 {
@@ -128,22 +148,36 @@ fn run_entry(word: usize, class: u32) -> u32 {
     RUN | class << 28 | (word / QUARTER) as u32
 }
 
-/// Lines have numbers of 25 bits, since quarters of lines have 28 and half of those are enough.
-const LINES_MAX: usize = 1 << 25;
-/// Entries of a quarter of a line.
-const QUARTER: usize = LINE / 4;
-
 impl Trie {
     /// A trie over the one field that the rules of a store care for, if there is no other and none has a mask, and the
     /// trie does not take more than [`TRIE_LINES_MAX`] lines an interval.
     pub(super) fn build(layout: &Layout, store: &Store) -> Option<Self> {
         let field = only_field(layout, store)?;
         let (low, high) = layout.places(field);
-        if high.is_some() {
-            Self::over::<u128>(low, high, layout.fields()[field].bits, store)
+        let mut trie = if high.is_some() {
+            Self::over::<u128>(low, high, layout.fields()[field].bits, store)?
         } else {
-            Self::over::<u64>(low, high, layout.fields()[field].bits, store)
-        }
+            Self::over::<u64>(low, high, layout.fields()[field].bits, store)?
+        };
+        trie.others = layout.all_places().filter(|place| *place != low && Some(*place) != high).collect();
+        trie.built_of = store.len();
+        Some(trie)
+    }
+
+    /// Takes in a rule that is in the store. False: it has to stand beside, for it asks for another field, or touches very
+    /// many cells, or there is no room.
+    pub(super) fn insert(&mut self, store: &Store, rule: Stored<'_>) -> bool {
+        self.change(store, rule, Change::Came)
+    }
+
+    /// Forgets a rule. False: it may still be found.
+    pub(super) fn remove(&mut self, store: &Store, rule: Stored<'_>) -> bool {
+        self.change(store, rule, Change::Gone)
+    }
+
+    /// Whether its root is too wide or too narrow for as many rules.
+    pub(super) fn is_worn(&self, rules: usize) -> bool {
+        rules > 2 * self.built_of.max(RUN_MAX) || rules < self.built_of / 4
     }
 
     /// The place of the field, its bits, and the entry of the root, of a trie over one place.
@@ -153,7 +187,7 @@ impl Trie {
 
     /// Where the lines begin, for as long as nothing is changed.
     pub(crate) fn address(&self) -> usize {
-        self.lines.as_ptr().expose_provenance()
+        self.lines.address()
     }
 
     pub(super) fn depth(&self) -> usize {
@@ -161,7 +195,7 @@ impl Trie {
     }
 
     pub(super) fn bytes(&self) -> usize {
-        self.lines.len() * size_of::<Line>()
+        self.lines.bytes() + self.cells.as_ref().map_or(0, Cells::bytes)
     }
 
     /// The best rule for a key, or [`NOTHING`].
@@ -237,8 +271,7 @@ impl Trie {
         let width = (entry >> 25 & 31) as u8 + 1;
         let below = left.wrapping_sub(width);
         let number = value.window(below, width);
-        let line = &self.lines[(entry as usize & (LINES_MAX - 1)) + number / LINE];
-        (line.0[number % LINE], below)
+        (self.lines.word((entry as usize & (LINES_MAX - 1)) * LINE + number), below)
     }
 
     #[inline(always)]
@@ -247,7 +280,7 @@ impl Trie {
         if class == LONG {
             return self.find_in_long_run(word, value);
         }
-        let (line, first) = (&self.lines[word / LINE].0, word % LINE);
+        let (line, first) = (self.lines.line(word), word % LINE);
         let begins = (2 << class) - 1;
         let begun = |at: usize| usize::from((at < begins) & (line[(first + at) % LINE] <= value));
         let n: usize = (0..RUN_MAX - 1).map(begun).sum();
@@ -256,7 +289,7 @@ impl Trie {
 
     #[cold]
     fn find_in_long_run(&self, first: usize, value: u32) -> u32 {
-        let word = |at: usize| self.lines[(first + at) / LINE].0[(first + at) % LINE];
+        let word = |at: usize| self.lines.word(first + at);
         let begins = word(0) as usize;
         let n = (1..=begins).take_while(|&at| word(at) <= value).count();
         word(1 + begins + n)
@@ -266,16 +299,107 @@ impl Trie {
         let number = |words: &[u64]| K::of(low.of(words), high.map_or(0, |high| high.of(words)));
         let mut spans: Vec<(K, K, Rank)> =
             store.iter().map(|rule| (number(rule.lo), number(rule.hi), rule.rank)).collect();
-        let mut intervals = intervals(&mut spans);
-        drop(spans);
-        let end = u128::MAX >> (128 - bits);
-        intervals.retain(|(begins, _)| begins.wide() <= end);
-        let room = (TRIE_LINES_MAX * intervals.len()).min(LINES_MAX);
-        // A look-up that has arrived reads the first line once more.
-        let mut builder = Builder { lines: vec![Line([0; LINE])], begun: [0; 2], depth: 0, room };
+        let intervals = intervals(&mut spans, K::from(0), u128::MAX >> (128 - bits));
+        let mut builder = Builder { lines: Lines::new(TRIE_LINES_MAX * intervals.len()), depth: 0 };
         let root = builder.entry(&intervals, K::from(0), bits, 0)?;
-        let Builder { lines, depth, .. } = builder;
-        Some(Self { low, high, bits, root, lines, depth })
+        let Builder { mut lines, depth } = builder;
+        lines.make_room();
+        let mut trie =
+            Self { low, high, bits, root, lines, depth, cells: None, others: Vec::new(), built_of: 0 };
+        if root >> 30 == NODE >> 30 {
+            let mut cells = Cells::new(1 << trie.root_width());
+            spans.sort_unstable_by_key(|&(.., rank)| rank);
+            spans.iter().for_each(|&(lo, hi, rank)| cells.note(trie.touched(lo, hi), id_of(rank)));
+            trie.cells = Some(cells);
+        }
+        Some(trie)
+    }
+
+    // ---- changes -------------------------------------------------------------------------------------------------
+
+    fn change(&mut self, store: &Store, rule: Stored<'_>, change: Change) -> bool {
+        match self.high {
+            None => self.change_of::<u64>(store, rule, change),
+            Some(_) => self.change_of::<u128>(store, rule, change),
+        }
+    }
+
+    /// Notes a change in each cell that the rule touches, and makes them anew; false if it does not go for all.
+    fn change_of<K: Number>(&mut self, store: &Store, rule: Stored<'_>, change: Change) -> bool {
+        let is_open = |place: &Place| place.of(rule.lo) == 0 && place.of(rule.hi) == ones(place.bits);
+        if rule.extra.is_some() || !self.others.iter().all(is_open) {
+            return false;
+        }
+        let touched = self.touched::<K>(self.number(rule.lo), self.number(rule.hi));
+        let (Some(cells), id) = (self.cells.as_mut(), id_of(rule.rank)) else { return false };
+        if touched.is_wide() {
+            if change == Change::Gone {
+                cells.lose(id);
+            }
+            return false;
+        }
+        for cell in touched.first..=touched.last {
+            match change {
+                Change::Came => cells.add(cell, id),
+                Change::Gone => cells.remove(cell, id),
+            }
+        }
+        let mut cells = touched.first..=touched.last;
+        cells.all(|cell| self.make_anew::<K>(store, cell).is_some())
+    }
+
+    /// Makes what is below a cell of the root anew. None if it is not known of what, or there is no room; then it is as it
+    /// was.
+    fn make_anew<K: Number>(&mut self, store: &Store, cell: usize) -> Option<()> {
+        let (cells, below) = (self.cells.as_ref()?, self.bits - self.root_width());
+        let first = K::from(0).plus(cell, below);
+        let last = first.last(below);
+        let rules = cells.of(cell)?.filter_map(|id| store.get(id));
+        let spans = rules.map(|rule| (self.number::<K>(rule.lo), self.number::<K>(rule.hi), rule.rank));
+        let mut spans: Vec<_> = spans.filter(|&(lo, hi, _)| lo <= last && first <= hi).collect();
+        let intervals = intervals(&mut spans, first, last.wide());
+        let lines = core::mem::replace(&mut self.lines, Lines::new(0));
+        let mut builder = Builder { lines, depth: self.depth };
+        let entry = builder.entry(&intervals, first, below, 1);
+        (self.lines, self.depth) = (builder.lines, builder.depth);
+        let at = (self.root as usize & (LINES_MAX - 1)) * LINE + cell;
+        let before = self.lines.word(at);
+        self.lines.set(at, entry?);
+        self.give(before);
+        Some(())
+    }
+
+    /// Gives back the lines of an entry, and of all below it.
+    fn give(&mut self, entry: u32) {
+        if entry >> 30 == NODE >> 30 {
+            let (first, entries) = (entry as usize & (LINES_MAX - 1), 1 << ((entry >> 25 & 31) + 1));
+            (0..entries).for_each(|at| self.give(self.lines.word(first * LINE + at)));
+            self.lines.give(first * LINE, lines_of(entries));
+        } else if entry >> 30 == RUN >> 30 {
+            let (class, first) = (entry >> 28 & 3, (entry as usize & ((1 << 28) - 1)) * QUARTER);
+            let words = match class {
+                LONG => 2 + 2 * self.lines.word(first) as usize,
+                class => QUARTER << class,
+            };
+            self.lines.give(first, words);
+        }
+    }
+
+    fn root_width(&self) -> u8 {
+        (self.root >> 25 & 31) as u8 + 1
+    }
+
+    fn number<K: Number>(&self, words: &[u64]) -> K {
+        K::of(self.low.of(words), self.high.map_or(0, |high| high.of(words)))
+    }
+
+    /// The cells of the root that some values touch.
+    fn touched<K: Number>(&self, lo: K, hi: K) -> Touched {
+        let width = self.root_width();
+        let below = self.bits - width;
+        let [first, last] = [lo, hi].map(|value| value.window(below, width));
+        let begins = |cell: usize| K::from(0).plus(cell, below);
+        Touched { first, last, whole: [lo == begins(first), hi == begins(last).last(below)] }
     }
 }
 
@@ -299,10 +423,10 @@ fn only_field(layout: &Layout, store: &Store) -> Option<usize> {
     (fields.next().is_none() && is_exact).then_some(field)
 }
 
-/// Where the best rule changes, and to which; the first begins at 0.
-fn intervals<K: Number>(spans: &mut [(K, K, Rank)]) -> Vec<(K, u32)> {
+/// Where the best rule changes among the values from `first` to `end`, and to which; the first begins at `first`.
+fn intervals<K: Number>(spans: &mut [(K, K, Rank)], first: K, end: u128) -> Vec<(K, u32)> {
     spans.sort_unstable_by_key(|&(lo, _, _)| lo);
-    let mut intervals: Vec<(K, u32)> = vec![(K::from(0), NOTHING)];
+    let mut intervals: Vec<(K, u32)> = vec![(first, NOTHING)];
     let mut change = |at: K, id: u32| {
         let (last, best) = intervals.last_mut().expect("it begins with one");
         if *best == id {
@@ -316,7 +440,7 @@ fn intervals<K: Number>(spans: &mut [(K, K, Rank)]) -> Vec<(K, u32)> {
     };
     let mut open: BinaryHeap<(Rank, K)> = BinaryHeap::new();
     let mut spans = spans.iter().peekable();
-    let mut at = K::from(0);
+    let mut at = first;
     loop {
         while let Some(&&(lo, hi, rank)) = spans.peek()
             && lo <= at
@@ -336,15 +460,20 @@ fn intervals<K: Number>(spans: &mut [(K, K, Rank)]) -> Vec<(K, u32)> {
             (Some(next), None) | (None, Some(next)) => next,
             (None, None) => return intervals,
         };
+        if at.wide() > end {
+            return intervals;
+        }
     }
 }
 
+/// Words of the lines of a node.
+fn lines_of(entries: usize) -> usize {
+    entries.next_multiple_of(LINE)
+}
+
 struct Builder {
-    lines: Vec<Line>,
-    /// Where the next run of a quarter, and the next of half a line goes; at a line's end that is a new line.
-    begun: [usize; 2],
+    lines: Lines,
     depth: usize,
-    room: usize,
 }
 
 impl Builder {
@@ -373,7 +502,7 @@ impl Builder {
             width = width.min(4);
         }
         let below = left - width;
-        let base = self.take((1usize << width).div_ceil(LINE))?;
+        let base = self.lines.take(lines_of(1 << width))?;
         let (mut from, last) = (0, (1usize << width) - 1);
         for cell in 0..=last {
             let start = first.plus(cell, below);
@@ -387,9 +516,9 @@ impl Builder {
                 end += 1;
             }
             let entry = self.entry(&intervals[from..end], start, below, depth + 1)?;
-            self.lines[base + cell / LINE].0[cell % LINE] = entry;
+            self.lines.set(base + cell, entry);
         }
-        Some(node_entry(base, width))
+        Some(node_entry(base / LINE, width))
     }
 
     /// A run, if what a run compares tells its intervals apart; None within if there is no room for it.
@@ -411,31 +540,9 @@ impl Builder {
                 (core::iter::repeat_n(u32::MAX, more), core::iter::repeat_n(last, more));
             begins.chain(no_begins).chain(ids).chain(no_ids).collect()
         };
-        Some(self.place(class, words.len()).map(|first| {
-            for (at, word) in (first..).zip(words) {
-                self.lines[at / LINE].0[at % LINE] = word;
-            }
+        Some(self.lines.take(words.len()).map(|first| {
+            (first..).zip(words).for_each(|(at, word)| self.lines.set(at, word));
             run_entry(first, class as u32)
         }))
-    }
-
-    /// The first word of room for a run: in the line that others of its class have begun, or in lines of its own.
-    fn place(&mut self, class: usize, words: usize) -> Option<usize> {
-        let share = QUARTER << class;
-        if share >= LINE {
-            return Some(self.take(words.div_ceil(LINE))? * LINE);
-        }
-        if self.begun[class].is_multiple_of(LINE) {
-            self.begun[class] = self.take(1)? * LINE;
-        }
-        self.begun[class] += share;
-        Some(self.begun[class] - share)
-    }
-
-    fn take(&mut self, lines: usize) -> Option<usize> {
-        self.room = self.room.checked_sub(lines)?;
-        let base = self.lines.len();
-        self.lines.resize(base + lines, Line([0; LINE]));
-        Some(base)
     }
 }

@@ -64,7 +64,7 @@ impl Matcher {
         let rank = changes.rank(table, columns, row);
         let label = changes.order.insert(rank, id, &mut moved);
         for (id, label) in moved {
-            classifier.set_priority(id, u32::MAX - label);
+            classifier.relabel(id, u32::MAX - label);
         }
         let rule = Rule { patterns, priority: u32::MAX - label, id };
         classifier.insert(&rule).expect("the codecs admit the row, and the id is free");
@@ -90,6 +90,13 @@ impl Matcher {
         changes.order.remove(&rank);
         changes.free.push(id);
         rows[id as usize] = Found::default();
+    }
+
+    /// Ends a number of changes: compiled code finds rows by itself again, where what is built has taken all of them.
+    pub fn publish(&mut self) {
+        if self.classifier.trie().is_some() {
+            self.see_ways();
+        }
     }
 
     /// The same over another table with the same rows: `same` gives the row there for one here. What is built is

@@ -11,7 +11,8 @@ use core::sync::atomic::Ordering::Relaxed;
 ///
 /// Each `record_*` comes before the change it is named after, except [`Journal::record_insert`]. The locks under
 /// which the changes are made are held until the journal is undone or cleared; undoing goes backwards, so every row
-/// comes back to its place, with its age. Tables are named by their index in [`Parts::tables`](crate::abi::Parts::tables).
+/// comes back to its place, with its age. Tables are named by their index in
+/// [`Parts::tables`](crate::abi::Parts::tables).
 #[derive(Debug, Default)]
 pub struct Journal {
     entries: Vec<Entry>,
