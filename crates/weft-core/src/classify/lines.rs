@@ -15,7 +15,7 @@ pub(super) const LINES_MAX: usize = 1 << 25;
 struct Line([u32; LINE]);
 
 /// Lines, and which pieces of them are free.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 pub(super) struct Lines {
     lines: Vec<Line>,
     /// The first words of free pieces, by their quarters.

@@ -298,6 +298,11 @@ fn a_trie_that_changes_for_long_takes_no_more_room() {
     }
     assert!(bytes(&table) < 2 * before, "{} of {before}", bytes(&table));
     hold_to_linear(&table, &routes, 500, 1);
+    // Few rules have no root that takes changes.
+    let mut few = rebuilt(&field, &routes[..3]);
+    assert!(few.describe().kind == Kind::Trie && few.remove(0) && few.changes() == 1);
+    few.insert(&spare[0]).unwrap();
+    hold_to_linear(&few, &spare[..1], 20, 1);
 }
 
 /// Looks up keys in the rules, of which some may be gone.

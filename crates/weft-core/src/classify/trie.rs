@@ -327,11 +327,11 @@ impl Trie {
     /// Notes a change in each cell that the rule touches, and makes them anew; false if it does not go for all.
     fn change_of<K: Number>(&mut self, store: &Store, rule: Stored<'_>, change: Change) -> bool {
         let is_open = |place: &Place| place.of(rule.lo) == 0 && place.of(rule.hi) == ones(place.bits);
-        if rule.extra.is_some() || !self.others.iter().all(is_open) {
+        if self.cells.is_none() || rule.extra.is_some() || !self.others.iter().all(is_open) {
             return false;
         }
         let touched = self.touched::<K>(self.number(rule.lo), self.number(rule.hi));
-        let (Some(cells), id) = (self.cells.as_mut(), id_of(rule.rank)) else { return false };
+        let (Some(cells), id) = (&mut self.cells, id_of(rule.rank)) else { return false };
         if touched.is_wide() {
             if change == Change::Gone {
                 cells.lose(id);
@@ -358,7 +358,7 @@ impl Trie {
         let spans = rules.map(|rule| (self.number::<K>(rule.lo), self.number::<K>(rule.hi), rule.rank));
         let mut spans: Vec<_> = spans.filter(|&(lo, hi, _)| lo <= last && first <= hi).collect();
         let intervals = intervals(&mut spans, first, last.wide());
-        let lines = core::mem::replace(&mut self.lines, Lines::new(0));
+        let lines = core::mem::take(&mut self.lines);
         let mut builder = Builder { lines, depth: self.depth };
         let entry = builder.entry(&intervals, first, below, 1);
         (self.lines, self.depth) = (builder.lines, builder.depth);
@@ -393,7 +393,7 @@ impl Trie {
         K::of(self.low.of(words), self.high.map_or(0, |high| high.of(words)))
     }
 
-    /// The cells of the root that some values touch.
+    /// The cells of the root, which is a node, that some values touch.
     fn touched<K: Number>(&self, lo: K, hi: K) -> Touched {
         let width = self.root_width();
         let below = self.bits - width;
