@@ -99,6 +99,8 @@ pub(super) struct Trees {
     /// Those with the best rules first.
     pub(super) trees: Vec<Tree>,
     pub(super) rest: Space,
+    /// How many rules they were built of.
+    built_of: usize,
 }
 
 impl Structure {
@@ -131,7 +133,7 @@ impl Structure {
         if let Ok(tree) = Tree::build(layout, &rules) {
             best = cheaper(
                 best,
-                Trees { trees: vec![tree], rest: Space::new(layout.words()) },
+                Trees { trees: vec![tree], rest: Space::new(layout.words()), built_of: rules.len() },
                 context,
                 &samples,
             );
@@ -155,10 +157,95 @@ impl Structure {
     }
 }
 
+/// What came of taking a rule out of a structure.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Taken {
+    /// It is not found there any more, or a [`WALL`](tree::WALL) is.
+    Out,
+    /// It was never there.
+    Absent,
+    /// It may still be found.
+    Stays,
+}
+
+impl Structure {
+    /// Whether it can change.
+    pub(super) fn takes_changes(&self) -> bool {
+        matches!(self, Self::Trie(_) | Self::Trees(_))
+    }
+
+    /// Takes in a rule that is in the store; false if it does not.
+    pub(super) fn insert(&mut self, store: &Store, rule: Stored<'_>) -> bool {
+        match self {
+            Self::Trie(trie) => trie.insert(store, rule),
+            Self::Trees(trees) => trees.insert(rule),
+            Self::Space | Self::Direct(_) | Self::Vectors(_) => false,
+        }
+    }
+
+    /// Forgets a rule that is in the store.
+    pub(super) fn remove(&mut self, layout: &Layout, store: &Store, rule: Stored<'_>) -> Taken {
+        match self {
+            Self::Trie(trie) => match trie.remove(store, rule) {
+                true => Taken::Out,
+                false => Taken::Stays,
+            },
+            Self::Trees(trees) => match trees.remove(layout, rule) {
+                true => Taken::Out,
+                false => Taken::Absent,
+            },
+            Self::Space => Taken::Absent,
+            Self::Direct(_) | Self::Vectors(_) => Taken::Stays,
+        }
+    }
+
+    /// Gives a rule, with its old rank here, another rank in the same order; false if it does not.
+    pub(super) fn rerank(&mut self, layout: &Layout, rule: Stored<'_>, rank: Rank) -> bool {
+        match self {
+            // It gives ids.
+            Self::Trie(_) => true,
+            Self::Trees(trees) => trees.rerank(layout, rule, rank),
+            Self::Space | Self::Direct(_) | Self::Vectors(_) => false,
+        }
+    }
+
+    /// Whether so many changes have been taken that it has the wrong shape for as many rules.
+    pub(super) fn is_worn(&self, rules: usize) -> bool {
+        match self {
+            Self::Trie(trie) => trie.is_worn(rules),
+            Self::Trees(trees) => trees.is_worn(rules),
+            Self::Space | Self::Direct(_) | Self::Vectors(_) => false,
+        }
+    }
+}
+
 impl Trees {
+    /// Puts a rule into the tree in which it is in the fewest leaves; false if it is in too many of each.
+    fn insert(&mut self, rule: Stored<'_>) -> bool {
+        let leaves = self.trees.iter().enumerate().filter_map(|(at, tree)| Some((at, tree.leaves_of(rule)?)));
+        let Some((at, leaves)) = leaves.min_by_key(|(_, leaves)| leaves.len()) else { return false };
+        self.trees[at].insert(rule, &leaves)
+    }
+
+    fn remove(&mut self, layout: &Layout, rule: Stored<'_>) -> bool {
+        let id = id_of(rule.rank);
+        self.trees.iter_mut().any(|tree| tree.remove(id)) || self.rest.remove(layout, rule)
+    }
+
+    fn rerank(&mut self, layout: &Layout, rule: Stored<'_>, rank: Rank) -> bool {
+        let id = id_of(rule.rank);
+        self.trees.iter_mut().any(|tree| tree.rerank(id, rank)) || self.rest.rerank(layout, rule, rank)
+    }
+
+    /// Whether all rules have to be asked now and then, or leaves have become long.
+    fn is_worn(&self, rules: usize) -> bool {
+        rules > 2 * self.built_of || self.trees.iter().any(|tree| tree.walls() > 0)
+    }
+
     fn of_parts(context: Context<'_>, parts: &[Vec<Input>]) -> Self {
         let Context { layout, store } = context;
-        let mut made = Self { trees: Vec::new(), rest: Space::new(layout.words()) };
+        let built_of = parts.iter().map(Vec::len).sum();
+        let mut made = Self { trees: Vec::new(), rest: Space::new(layout.words()), built_of };
         for part in parts {
             match Tree::build(layout, part) {
                 Ok(tree) => made.trees.push(tree),

@@ -17,11 +17,12 @@
 //! trees and a tuple space by what a look-up would cost, and builds the best ([`Kind`]; [`Classifier::describe`] tells
 //! which and why). Nothing is cached by flow, so a look-up costs the same whatever number of flows is active.
 //!
-//! **Changes are visible at once.** All rules are in a tuple space, which takes a change in a probe or a few. A trie
-//! takes most changes itself, by making anew what is below the cells of its root that a rule touches. What the
-//! structure does not take stands beside it until the next rebuild: rules that came later are looked for in a tuple
-//! space of their own, and where the answer was taken out since, all rules are asked instead. [`Snapshot::rebuild`] is
-//! pure and takes a snapshot, so another thread may run it; [`Classifier::adopt`] keeps what changed meanwhile.
+//! **Changes are visible at once.** All rules are in a tuple space, which takes a change in a probe or a few. Tries and
+//! trees take most changes themselves: a trie makes anew what is below the cells of its root that a rule touches, a tree
+//! puts the rule into the lists of its leaves. What the structure does not take stands beside it until the next rebuild:
+//! rules that came later are looked for in a tuple space of their own, and where the answer was taken out since, all
+//! rules are asked instead. [`Snapshot::rebuild`] is pure and takes a snapshot, so another thread may run it;
+//! [`Classifier::adopt`] keeps what changed meanwhile.
 //!
 //! **Everything is bounded.** Trees, tries and arrays are given up where they would take more than the limits below,
 //! and then the tuple space answers. That rules overlap in a way that no structure tells apart costs time, told by
@@ -76,10 +77,11 @@ use std::sync::Arc;
 pub use choose::{Description, Kind};
 pub use key::{Layout, Place};
 
-use choose::{Structure, linear, narrow, samples};
+use choose::{Structure, Taken, linear, narrow, samples};
 use key::Compiled;
 use space::{AHEAD, Context, Space};
 use store::{Rank, Store, Stored, id_of};
+use tree::WALL;
 use trie::Trie;
 use vectors::Vectors;
 
@@ -340,10 +342,8 @@ impl Classifier {
         if self.fresh.take(id) {
             self.delta.remove(&self.layout, stored);
         }
-        if !Self::take_out(&mut self.structure, &self.store, stored) {
-            self.beside += 1;
-            self.stale.set(id);
-        }
+        let taken = Self::take_out(&mut self.structure, &self.layout, &self.store, stored);
+        self.stays(id, taken);
         self.store.remove(id);
         self.note(id);
         true
@@ -371,16 +371,17 @@ impl Classifier {
     /// that are given others have them, before anything else changes; false if there is none. Costs less than
     /// [`Classifier::set_priority`].
     pub fn relabel(&mut self, id: u32, priority: u32) -> bool {
-        // What else is built has ranks in it.
-        let has_ids = matches!(*self.structure, Structure::Trie(_) | Structure::Space);
-        if !has_ids || self.fresh.get(id) {
-            return self.set_priority(id, priority);
-        }
         let Some(rule) = self.store.get(id).map(Stored::to_compiled) else { return false };
         let old = self.store.get(id).map_or(0, |stored| stored.rank);
-        let rank = self.store.set_priority(id, priority);
         let stored = Stored { rank: old, lo: &rule.lo, hi: &rule.hi, extra: rule.extra.as_ref() };
+        let rank = self.store.set_priority(id, priority);
         self.space.rerank(&self.layout, stored, rank);
+        if self.fresh.get(id) {
+            self.delta.rerank(&self.layout, stored, rank);
+        } else if !Self::rerank(&mut self.structure, &self.layout, stored, rank) {
+            self.stays(id, Taken::Stays);
+            self.stand_beside(id);
+        }
         self.note(id);
         true
     }
@@ -461,8 +462,7 @@ impl Classifier {
     pub fn wants_rebuild(&self) -> bool {
         match &*self.structure {
             Structure::Space => self.beside > 0 && !self.space.is_hash(),
-            Structure::Trie(trie) => self.beside > 0 || trie.is_worn(self.len()),
-            _ => self.beside > 0,
+            structure => self.beside > 0 || structure.is_worn(self.len()),
         }
     }
 
@@ -580,6 +580,9 @@ impl Classifier {
 
     #[inline(always)]
     fn ranked_with_changes<const N: usize>(&self, key: &[u64; N], best: Rank) -> Rank {
+        if best == WALL {
+            return self.space.find(self.context(), key, 0);
+        }
         if self.beside == 0 {
             return best;
         }
@@ -594,30 +597,36 @@ impl Classifier {
         self.store.insert(id, priority, compiled);
         let stored = self.store.get(id).expect("it was put in");
         self.space.insert(&self.layout, stored);
-        if !Self::take_in(&mut self.structure, &self.store, stored) {
-            self.beside += 1;
-            self.stand_beside(id);
-        }
+        self.take_in(id);
         self.note(id);
     }
 
     /// Brings a structure up to date in which a rule is as it was.
     fn bring_up(&mut self, id: u32, was: Option<Stored<'_>>) {
-        let is = self.store.get(id);
-        if was == is {
+        if was == self.store.get(id) {
             return;
         }
-        if let Some(was) = was
-            && !Self::take_out(&mut self.structure, &self.store, was)
-        {
-            self.beside += 1;
-            self.stale.set(id);
+        if let Some(was) = was {
+            let taken = Self::take_out(&mut self.structure, &self.layout, &self.store, was);
+            self.stays(id, taken);
         }
-        if let Some(is) = is
-            && !Self::take_in(&mut self.structure, &self.store, is)
-        {
+        self.take_in(id);
+    }
+
+    /// A rule of the store, if it is there, goes into the structure, or stands beside it.
+    fn take_in(&mut self, id: u32) {
+        let Some(rule) = self.store.get(id) else { return };
+        if !Self::changing(&mut self.structure).is_some_and(|structure| structure.insert(&self.store, rule)) {
             self.beside += 1;
             self.stand_beside(id);
+        }
+    }
+
+    /// A rule was taken out of the structure, or was not.
+    fn stays(&mut self, id: u32, taken: Taken) {
+        self.beside += usize::from(taken != Taken::Out);
+        if taken == Taken::Stays {
+            self.stale.set(id);
         }
     }
 
@@ -631,25 +640,22 @@ impl Classifier {
         }
     }
 
-    /// Whether the structure takes in a rule that is in the store.
-    fn take_in(structure: &mut Arc<Structure>, store: &Store, rule: Stored<'_>) -> bool {
-        Self::changing(structure).is_some_and(|trie| trie.insert(store, rule))
+    fn take_out(structure: &mut Arc<Structure>, layout: &Layout, store: &Store, rule: Stored<'_>) -> Taken {
+        if matches!(**structure, Structure::Space) {
+            return Taken::Absent;
+        }
+        Self::changing(structure).map_or(Taken::Stays, |structure| structure.remove(layout, store, rule))
     }
 
-    /// Whether the structure forgets a rule.
-    fn take_out(structure: &mut Arc<Structure>, store: &Store, rule: Stored<'_>) -> bool {
-        Self::changing(structure).is_some_and(|trie| trie.remove(store, rule))
+    /// Whether look-ups give a rule its new rank, which leaves the order as it is.
+    fn rerank(structure: &mut Arc<Structure>, layout: &Layout, rule: Stored<'_>, rank: Rank) -> bool {
+        let is_space = matches!(**structure, Structure::Space);
+        is_space || Self::changing(structure).is_some_and(|structure| structure.rerank(layout, rule, rank))
     }
 
     /// The structure, to be changed, if it takes changes. The first after it was built copies it: others have it too.
-    fn changing(structure: &mut Arc<Structure>) -> Option<&mut Trie> {
-        if !matches!(**structure, Structure::Trie(_)) {
-            return None;
-        }
-        match Arc::make_mut(structure) {
-            Structure::Trie(trie) => Some(trie),
-            _ => None,
-        }
+    fn changing(structure: &mut Arc<Structure>) -> Option<&mut Structure> {
+        structure.takes_changes().then(|| Arc::make_mut(structure))
     }
 
     fn changed(&self) -> u64 {

@@ -131,27 +131,28 @@ impl Space {
         self.add_to_rest(rule.rank);
     }
 
-    /// Takes out a rule that is there.
-    pub(super) fn remove(&mut self, layout: &Layout, rule: Stored<'_>) {
-        self.len -= 1;
+    /// Takes out a rule; false if it is not there.
+    pub(super) fn remove(&mut self, layout: &Layout, rule: Stored<'_>) -> bool {
         match self.holder(layout, rule, |tuple| tuple.remove(rule.rank, rule.lo)) {
             Some(at) if self.tuples[at].len == 0 => {
                 self.tuples.remove(at);
             }
             Some(_) => self.sort(),
-            None => self.remove_from_rest(rule.rank),
+            None if !self.remove_from_rest(rule.rank) => return false,
+            None => {}
         }
+        self.len -= 1;
+        true
     }
 
-    /// Gives a rule that is there another rank.
-    pub(super) fn rerank(&mut self, layout: &Layout, rule: Stored<'_>, rank: Rank) {
+    /// Gives a rule another rank; false if it is not there.
+    pub(super) fn rerank(&mut self, layout: &Layout, rule: Stored<'_>, rank: Rank) -> bool {
         match self.holder(layout, rule, |tuple| tuple.rerank(rule.rank, rule.lo, rank)) {
             Some(_) => self.sort(),
-            None => {
-                self.remove_from_rest(rule.rank);
-                self.add_to_rest(rank);
-            }
+            None if !self.remove_from_rest(rule.rank) => return false,
+            None => self.add_to_rest(rank),
         }
+        true
     }
 
     /// The tuple that has a rule, by what it says of itself; None if it is one of the rest.
@@ -176,10 +177,9 @@ impl Space {
         self.rest.insert(at, rank);
     }
 
-    fn remove_from_rest(&mut self, rank: Rank) {
-        if let Ok(at) = self.rest.binary_search_by(|other| rank.cmp(other)) {
-            self.rest.remove(at);
-        }
+    fn remove_from_rest(&mut self, rank: Rank) -> bool {
+        let at = self.rest.binary_search_by(|other| rank.cmp(other));
+        at.is_ok_and(|at| self.rest.remove(at) == rank)
     }
 
     /// The best rule that is better than `best`, or `best`.

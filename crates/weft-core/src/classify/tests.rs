@@ -318,6 +318,59 @@ fn hold_to_linear(table: &Classifier, rules: &[Rule], n: usize, seed: u64) {
     }
 }
 
+/// Rules that come and go would be found too late or too long, or those that they hid would be forgotten.
+#[test]
+fn trees_take_rules_as_they_come_and_go() {
+    for (family, seed) in Family::ALL.into_iter().zip(1..) {
+        let mut dice = Dice::from_seed(seed);
+        let mut all = rules(family, 1600, seed);
+        let spare = all.split_off(800);
+        let mut table = rebuilt(&five_tuple(), &all);
+        assert_eq!(table.describe().kind, Kind::Trees);
+        for new in spare.chunks(100) {
+            for rule in new {
+                let at = dice.below(all.len());
+                let rule = Rule { id: all[at].id, priority: dice.pick(&all).priority, ..rule.clone() };
+                assert!(table.remove(rule.id));
+                if dice.below(3) > 0 {
+                    table.insert(&rule).unwrap();
+                    all[at] = rule;
+                } else {
+                    all.swap_remove(at);
+                }
+            }
+            hold_to_linear(&table, &all, 60, seed);
+            agree(&table, &all, 5, &mut dice);
+        }
+        assert!(table.changes() < spare.len() / 2, "{}: {}", family.name(), table.describe());
+        table.adopt(table.rebuild()).unwrap();
+        hold_to_linear(&table, &all, 150, seed);
+        assert_eq!((table.changes(), table.wants_rebuild()), (0, false));
+    }
+}
+
+/// A rule that goes would leave a hole: the rules that it hid are not in the lists where it was.
+#[test]
+fn rules_that_were_hidden_are_found_when_what_hid_them_goes() {
+    let mut all = rules(Family::Acl, 700, 3);
+    // Better than all others, and holding a good part of them.
+    let half = Pattern::Prefix { value: 0, len: 1 };
+    let hider = Rule {
+        patterns: vec![half, Pattern::Any, Pattern::Any, Pattern::Any, Pattern::Any],
+        priority: 1 << 30,
+        id: 9000,
+    };
+    all.push(hider);
+    let mut table = rebuilt(&five_tuple(), &all);
+    assert_eq!(table.describe().kind, Kind::Trees);
+    hold_to_linear(&table, &all, 300, 1);
+    assert!(table.remove(9000));
+    assert!(table.wants_rebuild());
+    hold_to_linear(&table, &all, 300, 1);
+    table.insert(&all[700]).unwrap();
+    hold_to_linear(&table, &all, 300, 1);
+}
+
 /// Rules would come in another order once their priorities have been spread anew.
 #[test]
 fn rules_that_are_relabelled_stay_in_their_order() {

@@ -9,7 +9,11 @@
 //! for the copies that they make. A tree may make so many copies of a rule as its budget allows ([`REFERENCES_MAX`] a
 //! rule, and some for free); where no window is worth its copies the list stays, up to [`LEAF_MAX`]. Rules that care
 //! for little would be copied everywhere; so where one tree does not do, rules are parted by the places in which they
-//! are small and each part gets its tree, the one with the best rules first. Source: after HiCuts and HyperCuts (P.
+//! are small and each part gets its tree, the one with the best rules first.
+//!
+//! A tree takes changes: a rule that comes is put into the lists of the leaves that it touches, if they are not many and
+//! have room; one that goes holds no key any more. Where that one hid others, which are therefore in no list, it becomes a
+//! [`WALL`] instead: who finds it has to ask all rules. Source: after HiCuts and HyperCuts (P.
 //! Gupta and N. McKeown 1999; S. Singh and others, SIGCOMM 2003), with separable trees as in EffiCuts (B. Vamanan and
 //! others, SIGCOMM 2010) and CutSplit (W. Li and others, INFOCOM 2018), and with windows anywhere in a field as in
 //! BitCuts.
@@ -18,8 +22,11 @@ use std::collections::BTreeMap;
 
 use super::key::{Layout, Place, Words, is_within, ones};
 use super::space::{AHEAD, Context};
-use super::store::{Rank, Store, has_extra};
+use super::store::{Rank, Store, Stored, has_extra, id_of};
 use super::{LEAF_MAX, REFERENCES_MAX};
+
+/// The rank that is found where a rule has gone that hid others: all of them have to be asked.
+pub(super) const WALL: Rank = Rank::MAX - 1;
 
 /// References that any tree may have, however few its rules are: small tables are fast at the price of some memory.
 const REFERENCES_FREE: usize = 64 << 10;
@@ -31,6 +38,10 @@ const WINDOW_MAX: u8 = 10;
 pub(super) const DEPTH_MAX: usize = 16;
 /// Of longer lists so many rules stand for all when windows are weighed.
 const WEIGHED_MAX: usize = 2048;
+/// Leaves into which a rule that comes is put.
+const LEAVES_MAX: usize = 64;
+/// No rule of a tree.
+const NO_RULE: u32 = u32::MAX;
 
 /// A tree over some rules.
 #[derive(Clone, Debug)]
@@ -38,10 +49,19 @@ pub(super) struct Tree {
     root: u64,
     entries: Vec<u64>,
     leaves: Vec<u32>,
-    /// Rank, lower and upper corner of each rule, best first.
+    /// Rank, lower and upper corner of each rule: those that it was built of, best first, and those that came since.
     rules: Vec<u64>,
     rank_max: Rank,
     depth: usize,
+    places: Vec<Place>,
+    /// Of each id its rule, or [`NO_RULE`].
+    numbers: Vec<u32>,
+    /// Of each rule whether it hides others in some leaf.
+    hides: Vec<bool>,
+    /// Rules and references that may still be added.
+    room: usize,
+    /// Rules that have become walls.
+    walls: usize,
 }
 
 /// A rule that goes into a tree.
@@ -86,6 +106,14 @@ fn node(base: usize, windows: [Window; 2]) -> u64 {
     (base as u64) << 32 | packed[1] << (1 + WINDOW_BITS) | packed[0] << 1 | 1
 }
 
+/// The windows of a node.
+fn windows_of(entry: u64) -> [Window; 2] {
+    [1, 1 + WINDOW_BITS].map(|at| {
+        let window = entry >> at;
+        Window { word: (window & 7) as u8, shift: (window >> 3 & 63) as u8, bits: (window >> 9 & 15) as u8 }
+    })
+}
+
 /// The number that a node's windows have in a key.
 #[inline(always)]
 fn step<const N: usize>(entry: u64, key: &[u64; N]) -> usize {
@@ -118,6 +146,7 @@ impl Tree {
             entries: vec![0],
             leaves: Vec::new(),
             shared: BTreeMap::new(),
+            hides: vec![false; rules.len()],
             depth: 0,
             room: REFERENCES_FREE + REFERENCES_MAX * rules.len(),
         };
@@ -133,7 +162,14 @@ impl Tree {
     }
 
     pub(super) fn bytes(&self) -> usize {
-        (self.entries.len() + self.rules.len()) * 8 + self.leaves.len() * 4
+        (self.entries.len() + self.rules.len()) * 8
+            + (self.leaves.len() + self.numbers.len()) * 4
+            + self.hides.len()
+    }
+
+    /// Rules that have gone and hid others.
+    pub(super) fn walls(&self) -> usize {
+        self.walls
     }
 
     /// The best rule that is better than `best`, or `best`.
@@ -186,6 +222,112 @@ impl Tree {
         let stride = 1 + 2 * N;
         let read = list.iter().position(|&rule| self.rules[rule as usize * stride] == found);
         (steps, read.map_or(list.len(), |at| at + 1))
+    }
+
+    // ---- changes -------------------------------------------------------------------------------------------------
+
+    /// The entries of the leaves into which a rule is to be put. None: they are too many, or have no room.
+    pub(super) fn leaves_of(&self, rule: Stored<'_>) -> Option<Vec<u32>> {
+        let region: Region = self.places.iter().map(|place| (0, ones(place.bits))).collect();
+        let mut found = Vec::new();
+        let is_node = self.root & 1 == 1;
+        (is_node && self.touch(self.root, rule, &region, &mut found)).then_some(found)
+    }
+
+    /// Finds the leaves below a node that a rule touches; false if it is to be left out of them.
+    fn touch(&self, entry: u64, rule: Stored<'_>, region: &Region, found: &mut Vec<u32>) -> bool {
+        let windows = windows_of(entry);
+        let spans = windows.map(|window| span(&self.places, (rule.lo, rule.hi), window, region));
+        for second in spans[1].cells(windows[1].bits) {
+            for first in spans[0].cells(windows[0].bits) {
+                let cell = (second << windows[0].bits) | first;
+                let at = (entry >> 32) as usize + cell;
+                let goes_on = match self.entries[at] {
+                    node if node & 1 == 1 => {
+                        let below = below(&self.places, region, windows, cell);
+                        self.touch(node, rule, &below, found)
+                    }
+                    leaf => {
+                        found.push(at as u32);
+                        found.len() <= LEAVES_MAX && self.live(leaf).count() < LEAF_MAX
+                    }
+                };
+                if !goes_on {
+                    return false;
+                }
+            }
+        }
+        true
+    }
+
+    /// Puts a rule into leaves of [`Tree::leaves_of`]; false if there is no room.
+    pub(super) fn insert(&mut self, rule: Stored<'_>, leaves: &[u32]) -> bool {
+        let Some(room) = self.room.checked_sub(1 + leaves.len() * LEAF_MAX) else { return false };
+        self.room = room;
+        let number = self.hides.len() as u32;
+        self.hides.push(false);
+        self.rules.push(rule.rank);
+        self.rules.extend(rule.lo.iter().chain(rule.hi));
+        let id = id_of(rule.rank) as usize;
+        if self.numbers.len() <= id {
+            self.numbers.resize(id + 1, NO_RULE);
+        }
+        self.numbers[id] = number;
+        self.rank_max = self.rank_max.max(rule.rank);
+        for &at in leaves {
+            let mut list: Vec<u32> = self.live(self.entries[at as usize]).collect();
+            // Behind the walls before the first that is worse: which of them were better is not known.
+            let is_worse = |other: &u32| self.rules[*other as usize * self.stride()] < rule.rank;
+            list.insert(list.iter().position(is_worse).unwrap_or(list.len()), number);
+            self.entries[at as usize] = leaf(self.leaves.len(), list.len());
+            self.leaves.extend(list);
+        }
+        true
+    }
+
+    /// Forgets the rule with this id; false if it is not in this tree.
+    pub(super) fn remove(&mut self, id: u32) -> bool {
+        let Some(number) = self.number(id) else { return false };
+        self.numbers[id as usize] = NO_RULE;
+        let words = (self.stride() - 1) / 2;
+        let at = number as usize * self.stride();
+        if self.hides[number as usize] {
+            self.rules[at] = WALL;
+            self.walls += 1;
+        } else {
+            // No key is between these.
+            self.rules[at + 1..][..words].fill(u64::MAX);
+            self.rules[at + 1 + words..][..words].fill(0);
+        }
+        true
+    }
+
+    /// Gives the rule with this id another rank in the same order; false if it is not in this tree.
+    pub(super) fn rerank(&mut self, id: u32, rank: Rank) -> bool {
+        let Some(number) = self.number(id) else { return false };
+        let at = number as usize * self.stride();
+        self.rules[at] = rank;
+        self.rank_max = self.rank_max.max(rank);
+        true
+    }
+
+    fn number(&self, id: u32) -> Option<u32> {
+        self.numbers.get(id as usize).copied().filter(|number| *number != NO_RULE)
+    }
+
+    /// The rules of a leaf that may still hold a key.
+    fn live(&self, leaf: u64) -> impl Iterator<Item = u32> {
+        let stride = self.stride();
+        let has_gone = move |number: u32| {
+            let corners = &self.rules[number as usize * stride + 1..][..stride - 1];
+            corners[0] == u64::MAX && corners[(stride - 1) / 2] == 0
+        };
+        self.list(leaf).iter().copied().filter(move |&number| !has_gone(number))
+    }
+
+    /// Words of a rule.
+    fn stride(&self) -> usize {
+        self.rules.len() / self.hides.len().max(1)
     }
 
     #[inline(always)]
@@ -271,6 +413,7 @@ struct Builder<'a> {
     leaves: Vec<u32>,
     /// Where each list is: children with the same rules share one.
     shared: BTreeMap<Vec<u32>, u64>,
+    hides: Vec<bool>,
     depth: usize,
     /// References and entries that may still be made.
     room: usize,
@@ -293,8 +436,12 @@ impl Builder<'_> {
             rules.extend_from_slice(&rule.hi[..words]);
         }
         let rank_max = self.rules.first().map_or(0, |rule| rule.rank);
-        let Self { entries, leaves, depth, .. } = self;
-        Ok(Tree { root, entries, leaves, rules, rank_max, depth })
+        let ids = || self.rules.iter().map(|rule| id_of(rule.rank) as usize);
+        let mut numbers = vec![NO_RULE; ids().max().map_or(0, |id| id + 1)];
+        ids().zip(0..).for_each(|(id, number)| numbers[id] = number);
+        let Self { entries, leaves, depth, places, hides, .. } = self;
+        let room = leaves.len() + REFERENCES_FREE;
+        Ok(Tree { root, entries, leaves, rules, rank_max, depth, places, numbers, hides, room, walls: 0 })
     }
 
     fn entry(
@@ -328,7 +475,7 @@ impl Builder<'_> {
         for (cell, child) in children.into_iter().enumerate() {
             let share =
                 (budget.saturating_sub(cells) as u128 * child.len() as u128 / copies.max(1) as u128) as usize;
-            let below = self.below(region, windows, cell);
+            let below = below(&self.places, region, windows, cell);
             self.entries[base + cell] = self.entry(child, &below, share, depth + 1)?;
         }
         Ok(node(base, windows))
@@ -352,7 +499,7 @@ impl Builder<'_> {
     }
 
     /// The rules that some key of the region may be given: not those of which a better one holds all of it.
-    fn without_hidden(&self, mut rules: Vec<u32>, region: &Region) -> Vec<u32> {
+    fn without_hidden(&mut self, mut rules: Vec<u32>, region: &Region) -> Vec<u32> {
         let holds = |rule: u32| {
             let rule = &self.rules[rule as usize];
             let holds_place = |(place, &(lo, hi)): (&Place, &(u64, u64))| {
@@ -360,14 +507,16 @@ impl Builder<'_> {
             };
             !has_extra(rule.rank) && self.places.iter().zip(region).all(holds_place)
         };
-        if let Some(at) = rules.iter().position(|&rule| holds(rule)) {
+        if let Some(at) = rules.iter().position(|&rule| holds(rule)).filter(|at| at + 1 < rules.len()) {
+            self.hides[rules[at] as usize] = true;
             rules.truncate(at + 1);
         }
         if rules.len() <= HIDING_MAX {
             let mut kept: Vec<u32> = Vec::with_capacity(rules.len());
             for rule in rules {
-                if !kept.iter().any(|&better| self.hides(better, rule, region)) {
-                    kept.push(rule);
+                match kept.iter().find(|&&better| self.is_hidden(better, rule, region)) {
+                    Some(&better) => self.hides[better as usize] = true,
+                    None => kept.push(rule),
                 }
             }
             return kept;
@@ -376,13 +525,18 @@ impl Builder<'_> {
     }
 
     /// Whether all that the worse rule holds of the region lies in the better one.
-    fn hides(&self, better: u32, worse: u32, region: &Region) -> bool {
+    fn is_hidden(&self, better: u32, worse: u32, region: &Region) -> bool {
         let (better, worse) = (&self.rules[better as usize], &self.rules[worse as usize]);
         let holds_place = |(place, &(lo, hi)): (&Place, &(u64, u64))| {
             place.of(&better.lo) <= place.of(&worse.lo).max(lo)
                 && place.of(&worse.hi).min(hi) <= place.of(&better.hi)
         };
         !has_extra(better.rank) && self.places.iter().zip(region).all(holds_place)
+    }
+
+    fn span(&self, rule: u32, window: Window, region: &Region) -> Cells {
+        let rule = &self.rules[rule as usize];
+        span(&self.places, (&rule.lo, &rule.hi), window, region)
     }
 
     /// The windows that part these rules best, if any are worth it.
@@ -421,52 +575,49 @@ impl Builder<'_> {
         }
         Some(pair.1)
     }
+}
 
-    /// The cells of a window that a rule is in.
-    fn span(&self, rule: u32, window: Window, region: &Region) -> Cells {
-        let rule = &self.rules[rule as usize];
-        let at = self.place(window);
-        let (place, (lo, hi)) = (self.places[at], region[at]);
-        let up = window.shift - place.shift;
-        let (lo, hi) = (place.of(&rule.lo).max(lo) >> up, place.of(&rule.hi).min(hi) >> up);
-        let cells = 1u64 << window.bits;
-        // A rule that lies beside what is known of the region got here by the bits alone.
-        let Some(more) = hi.checked_sub(lo) else { return Cells { first: 0, len: 0 } };
-        if more >= cells - 1 {
-            return Cells { first: 0, len: cells as usize };
+/// The cells of a window that a rule with these corners is in.
+fn span(places: &[Place], (lo, hi): (&[u64], &[u64]), window: Window, region: &Region) -> Cells {
+    let at = place_of(places, window);
+    let (place, known) = (places[at], region[at]);
+    let up = window.shift - place.shift;
+    let (lo, hi) = (place.of(lo).max(known.0) >> up, place.of(hi).min(known.1) >> up);
+    let cells = 1u64 << window.bits;
+    // A rule that lies beside what is known of the region got here by the bits alone.
+    let Some(more) = hi.checked_sub(lo) else { return Cells { first: 0, len: 0 } };
+    if more >= cells - 1 {
+        return Cells { first: 0, len: cells as usize };
+    }
+    Cells { first: (lo & (cells - 1)) as usize, len: more as usize + 1 }
+}
+
+/// The place that a window lies in.
+fn place_of(places: &[Place], window: Window) -> usize {
+    let holds = |place: &Place| {
+        place.word == window.word && place.shift <= window.shift && window.shift < place.shift + place.bits
+    };
+    places.iter().position(holds).expect("windows are cut out of places")
+}
+
+/// What is known of the keys that reach a child. Bits below others that are not known say nothing of an interval.
+fn below(places: &[Place], region: &Region, windows: [Window; 2], cell: usize) -> Region {
+    let mut below = region.clone();
+    let first = cell & ((1 << windows[0].bits) - 1);
+    for (window, number) in windows.into_iter().zip([first, cell >> windows[0].bits]) {
+        if window.bits == 0 {
+            continue;
         }
-        Cells { first: (lo & (cells - 1)) as usize, len: more as usize + 1 }
-    }
-
-    /// The place that a window lies in.
-    fn place(&self, window: Window) -> usize {
-        let holds = |place: &Place| {
-            place.word == window.word
-                && place.shift <= window.shift
-                && window.shift < place.shift + place.bits
-        };
-        self.places.iter().position(holds).expect("windows are cut out of places")
-    }
-
-    /// What is known of the keys that reach a child. Bits below others that are not known say nothing of an interval.
-    fn below(&self, region: &Region, windows: [Window; 2], cell: usize) -> Region {
-        let mut below = region.clone();
-        let first = cell & ((1 << windows[0].bits) - 1);
-        for (window, number) in windows.into_iter().zip([first, cell >> windows[0].bits]) {
-            if window.bits == 0 {
-                continue;
-            }
-            let at = self.place(window);
-            let (lo, hi) = below[at];
-            let up = window.shift - self.places[at].shift;
-            let width = ones(up + window.bits);
-            if hi - lo == width && lo & width == 0 {
-                let lo = lo | (number as u64) << up;
-                below[at] = (lo, lo | ones(up));
-            }
+        let at = place_of(places, window);
+        let (lo, hi) = below[at];
+        let up = window.shift - places[at].shift;
+        let width = ones(up + window.bits);
+        if hi - lo == width && lo & width == 0 {
+            let lo = lo | (number as u64) << up;
+            below[at] = (lo, lo | ones(up));
         }
-        below
     }
+    below
 }
 
 /// A second window has to gain so much.

@@ -31,7 +31,7 @@ const LOADED: usize = 2000;
 const LEARNED: usize = 1000;
 /// In tables of fewer rows each row that changes is put in anew; in others half of the changes take rows out, and the
 /// other half puts them in again.
-const FEW: usize = 50_000;
+const FEW: usize = 1000;
 
 /// What the forwarding thread is told between two batches.
 enum Mail {
