@@ -239,7 +239,7 @@ impl Trees {
 
     /// Whether all rules have to be asked now and then, or leaves have become long.
     fn is_worn(&self, rules: usize) -> bool {
-        rules > 2 * self.built_of || self.trees.iter().any(|tree| tree.walls() > 0)
+        rules > 2 * self.built_of || self.trees.iter().any(Tree::is_worn)
     }
 
     fn of_parts(context: Context<'_>, parts: &[Vec<Input>]) -> Self {

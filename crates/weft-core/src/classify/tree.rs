@@ -30,6 +30,9 @@ pub(super) const WALL: Rank = Rank::MAX - 1;
 
 /// References that any tree may have, however few its rules are: small tables are fast at the price of some memory.
 const REFERENCES_FREE: usize = 64 << 10;
+/// Rules and references that changes may add to any tree, and to one of many rules for each of them.
+const CHANGES_FREE: usize = 256 << 10;
+const CHANGES_A_RULE: usize = 8;
 /// A list of so many rules is not parted further.
 const LEAF_GOAL: usize = 4;
 /// The widest window of one node.
@@ -58,8 +61,9 @@ pub(super) struct Tree {
     numbers: Vec<u32>,
     /// Of each rule whether it hides others in some leaf.
     hides: Vec<bool>,
-    /// Rules and references that may still be added.
+    /// Rules and references that changes may still add, and how many they might at first.
     room: usize,
+    room_at_first: usize,
     /// Rules that have become walls.
     walls: usize,
 }
@@ -167,9 +171,9 @@ impl Tree {
             + self.hides.len()
     }
 
-    /// Rules that have gone and hid others.
-    pub(super) fn walls(&self) -> usize {
-        self.walls
+    /// Whether changes have taken half of their room, or left walls.
+    pub(super) fn is_worn(&self) -> bool {
+        self.walls > 0 || self.room < self.room_at_first / 2
     }
 
     /// The best rule that is better than `best`, or `best`.
@@ -262,8 +266,9 @@ impl Tree {
 
     /// Puts a rule into leaves of [`Tree::leaves_of`]; false if there is no room.
     pub(super) fn insert(&mut self, rule: Stored<'_>, leaves: &[u32]) -> bool {
-        let Some(room) = self.room.checked_sub(1 + leaves.len() * LEAF_MAX) else { return false };
-        self.room = room;
+        if self.room < 1 + leaves.len() * LEAF_MAX {
+            return false;
+        }
         let number = self.hides.len() as u32;
         self.hides.push(false);
         self.rules.push(rule.rank);
@@ -280,8 +285,10 @@ impl Tree {
             let is_worse = |other: &u32| self.rules[*other as usize * self.stride()] < rule.rank;
             list.insert(list.iter().position(is_worse).unwrap_or(list.len()), number);
             self.entries[at as usize] = leaf(self.leaves.len(), list.len());
+            self.room -= list.len();
             self.leaves.extend(list);
         }
+        self.room -= 1;
         true
     }
 
@@ -440,8 +447,21 @@ impl Builder<'_> {
         let mut numbers = vec![NO_RULE; ids().max().map_or(0, |id| id + 1)];
         ids().zip(0..).for_each(|(id, number)| numbers[id] = number);
         let Self { entries, leaves, depth, places, hides, .. } = self;
-        let room = leaves.len() + REFERENCES_FREE;
-        Ok(Tree { root, entries, leaves, rules, rank_max, depth, places, numbers, hides, room, walls: 0 })
+        let room = CHANGES_FREE + CHANGES_A_RULE * hides.len();
+        Ok(Tree {
+            root,
+            entries,
+            leaves,
+            rules,
+            rank_max,
+            depth,
+            places,
+            numbers,
+            hides,
+            room,
+            room_at_first: room,
+            walls: 0,
+        })
     }
 
     fn entry(
