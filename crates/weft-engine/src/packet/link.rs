@@ -30,6 +30,13 @@ const IPV6: u8 = 6;
 const TCP: u8 = 6;
 const UDP: u8 = 17;
 const SCTP: u8 = 132;
+/// Extension headers of IPv6 that say how long they are, and of fragments.
+const HOP_BY_HOP: u8 = 0;
+const ROUTING: u8 = 43;
+const DESTINATION: u8 = 60;
+const FRAGMENT: u8 = 44;
+/// Extension headers behind which ports are looked for.
+const EXTENSIONS_MAX: usize = 8;
 
 /// What is done with frames while the port of a link has no device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -479,8 +486,9 @@ fn seen(frame: &Frame, plan: &LinkPlan, scratch: &mut Scratch, pool: &Pool, now:
     packet
 }
 
-/// What a queue knows of a frame: its length, and of IPv4 and IPv6 the flow and the codepoints. A later fragment has
-/// the flow of its addresses and protocol, as has what is neither TCP, UDP nor SCTP.
+/// What a queue knows of a frame: its length, and of IPv4 and IPv6 the flow and the codepoints. Fragments have the flow of
+/// their addresses and protocol, the first like those that know no ports, so that they wait in one line; so has what is
+/// neither TCP, UDP nor SCTP.
 pub fn describe(frame: &[u8], is_ip: bool) -> Packet {
     let len = frame.len() as u32;
     let network = if is_ip { Some(0) } else { network_at(frame) };
@@ -509,22 +517,26 @@ impl<'f> Ip<'f> {
         match packet.first()? >> 4 {
             IPV4 => {
                 let header_bytes = usize::from(packet[0] & 15) * 4;
-                let is_first = u16::from_be_bytes([*packet.get(6)?, *packet.get(7)?]) & 0x1fff == 0;
+                // More fragments, and the offset of this one.
+                let is_whole = u16::from_be_bytes([*packet.get(6)?, *packet.get(7)?]) & 0x3fff == 0;
                 Some(Self {
                     traffic_class: packet[1],
                     protocol: *packet.get(9)?,
                     src: packet.get(12..16)?,
                     dst: packet.get(16..20)?,
-                    ports: packet.get(header_bytes..header_bytes + 4).filter(|_| is_first),
+                    ports: packet.get(header_bytes..header_bytes + 4).filter(|_| is_whole),
                 })
             }
-            IPV6 => Some(Self {
-                traffic_class: packet[0] << 4 | packet.get(1)? >> 4,
-                protocol: *packet.get(6)?,
-                src: packet.get(8..24)?,
-                dst: packet.get(24..40)?,
-                ports: packet.get(40..44),
-            }),
+            IPV6 => {
+                let (protocol, ports) = behind_extensions(*packet.get(6)?, packet.get(40..)?);
+                Some(Self {
+                    traffic_class: packet[0] << 4 | packet.get(1)? >> 4,
+                    protocol,
+                    src: packet.get(8..24)?,
+                    dst: packet.get(24..40)?,
+                    ports,
+                })
+            }
             _ => None,
         }
     }
@@ -539,6 +551,21 @@ impl<'f> Ip<'f> {
         let upper = |hash: u64| (hash >> 32) as u32;
         Packet { flow: upper(flow), src: upper(src), dst: upper(dst), ..Packet::default() }
     }
+}
+
+/// What stands behind the extension headers of IPv6 (RFC 8200 section 4), and its ports unless it is a fragment.
+fn behind_extensions(first: u8, bytes: &[u8]) -> (u8, Option<&[u8]>) {
+    let (mut protocol, mut rest) = (first, bytes);
+    for _ in 0..EXTENSIONS_MAX {
+        let (HOP_BY_HOP | ROUTING | DESTINATION | FRAGMENT, [next, more, ..]) = (protocol, rest) else {
+            break;
+        };
+        if protocol == FRAGMENT {
+            return (*next, None);
+        }
+        (protocol, rest) = (*next, rest.get(8 * (usize::from(*more) + 1)..).unwrap_or_default());
+    }
+    (protocol, rest.get(..4))
 }
 
 /// Writes the codepoints of an IP packet, with its checksum brought along (RFC 1624).

@@ -131,14 +131,42 @@ fn a_flow_is_its_addresses_protocol_and_ports() {
     let mut tagged = udp(7, 0, 60);
     tagged.splice(12..12, [0x81, 0x00, 0, 5]);
     assert_eq!(one.flow, describe(&tagged, false).flow);
-    let later = |port| {
+    // The flags and the offset of fragments: the first, one in the middle, and the last.
+    let fragment = |port, place: [u8; 2]| {
         let mut frame = udp(port, 0, 60);
-        frame[21] = 9;
+        frame[20..22].copy_from_slice(&place);
         describe(&frame, false).flow
     };
-    assert_eq!(later(1), later(2), "a later fragment has no ports");
+    let first = fragment(1, [0x20, 0]);
+    assert!(
+        [[0x20, 9], [0, 9], [0x20, 0]].map(|place| fragment(2, place)) == [first; 3],
+        "fragments have no ports"
+    );
+    assert_eq!(fragment(1, [0x40, 0]), fragment(1, [0, 0]), "what must not be fragmented is no fragment");
     // What is too short for what it says is a flow as well.
     (0..60).for_each(|bytes| assert_eq!(describe(&udp(7, 0, 60)[..bytes], false).len, bytes as u32));
+}
+
+/// If this fails, flows of IPv6 with options before their ports are one, or fragments of a packet wait in two lines.
+#[test]
+fn ports_are_behind_the_extension_headers() {
+    let flow = |first: u8, extensions: &[u8], port: u8| {
+        let mut packet = vec![0x60, 0, 0, 0, 0, 0, first, 64];
+        packet.extend([1; 32]);
+        packet.extend(extensions);
+        packet.extend([0, port, 0, 53, 0, 8, 0, 0]);
+        describe(&packet, true).flow
+    };
+    let options = [60, 0, 1, 4, 0, 0, 0, 0, 17, 1, 1, 12, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0];
+    assert_eq!(flow(0, &options, 7), flow(17, &[], 7), "hop by hop and for the destination");
+    assert_ne!(flow(0, &options, 7), flow(0, &options, 8));
+    let fragment = |place: u8, port| flow(44, &[17, 0, 0, place, 0, 0, 0, 1], port);
+    assert_eq!(fragment(1, 7), fragment(8, 9), "of all fragments, the first too, the ports are left out");
+    assert_ne!(fragment(1, 7), flow(17, &[], 7));
+    // Extensions that lead out of the packet, or back and forth for ever, are no way to ports.
+    assert_eq!(flow(0, &[17, 200], 7), flow(0, &[17, 200], 8));
+    let long = [0, 0, 0, 0, 0, 0, 0, 0].repeat(40);
+    assert_eq!(flow(0, &long, 7), flow(0, &long, 8));
 }
 
 /// If this fails, a change of the queue loses frames without a word, or keeps buffers of frames that are gone.
