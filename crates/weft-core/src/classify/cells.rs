@@ -5,7 +5,10 @@ use std::collections::BTreeSet;
 use super::NOTHING;
 
 /// Cells that a rule may be in, to be noted in each of them.
-const CELLS_MAX: usize = 64;
+const CELLS_MAX: usize = 1024;
+/// Rules may be noted so often, and so often for each of them.
+const NOTES_FREE: usize = 64 << 10;
+const NOTES_A_RULE: usize = 8;
 /// Rules of a cell, beyond which it is not made anew with each change.
 const RULES_MAX: usize = 512;
 /// No link.
@@ -19,10 +22,14 @@ pub(super) struct Cells {
     links: Vec<Link>,
     /// The first link that is free.
     free: u32,
-    /// Of each cell the best of the rules that hold all of it and are in too many to be noted, or [`NOTHING`].
-    wide: Vec<u32>,
-    /// Those of them that have gone.
+    /// Of each cell the best of the rules that hold all of it and are not noted, or [`NOTHING`].
+    best: Vec<u32>,
+    /// The rules that are not noted in the cells that they hold, for they touch too many.
+    wide: BTreeSet<u32>,
+    /// Those that were, and have gone.
     gone: BTreeSet<u32>,
+    /// Notes that may still be made.
+    room: usize,
 }
 
 /// A rule in a cell.
@@ -42,38 +49,67 @@ pub(super) struct Touched {
 }
 
 impl Touched {
-    /// Whether they are too many.
-    pub(super) fn is_wide(&self) -> bool {
-        self.last - self.first >= CELLS_MAX
+    fn n(&self) -> usize {
+        self.last - self.first + 1
     }
 }
 
 impl Cells {
-    pub(super) fn new(n: usize) -> Self {
+    /// For so many cells of so many rules.
+    pub(super) fn new(n: usize, rules: usize) -> Self {
         Self {
             heads: vec![END; n],
             links: Vec::new(),
             free: END,
-            wide: vec![NOTHING; n],
+            best: vec![NOTHING; n],
+            wide: BTreeSet::new(),
             gone: BTreeSet::new(),
+            room: NOTES_FREE + NOTES_A_RULE * rules,
         }
     }
 
     pub(super) fn bytes(&self) -> usize {
-        size_of_val(&self.heads[..]) + size_of_val(&self.links[..]) + size_of_val(&self.wide[..])
+        size_of_val(&self.heads[..]) + size_of_val(&self.links[..]) + size_of_val(&self.best[..])
     }
 
-    /// Notes a rule that is better than those before.
-    pub(super) fn note(&mut self, touched: Touched, id: u32) {
+    /// Fills in a rule that is better than those before.
+    pub(super) fn fill(&mut self, touched: Touched, id: u32) {
+        if self.note(touched, id) {
+            return;
+        }
+        self.wide.insert(id);
         for cell in touched.first..=touched.last {
             let is_part =
                 cell == touched.first && !touched.whole[0] || cell == touched.last && !touched.whole[1];
-            if touched.is_wide() && !is_part {
-                self.wide[cell] = id;
-            } else {
-                self.add(cell, id);
+            match is_part {
+                true => self.add(cell, id),
+                false => self.best[cell] = id,
             }
         }
+    }
+
+    /// Notes a rule in the cells that it touches; false if they are too many.
+    pub(super) fn note(&mut self, touched: Touched, id: u32) -> bool {
+        let is_narrow = touched.n() <= CELLS_MAX.min(self.room);
+        if is_narrow {
+            self.room -= touched.n();
+            (touched.first..=touched.last).for_each(|cell| self.add(cell, id));
+        }
+        is_narrow
+    }
+
+    /// Forgets a rule; false if it was not noted.
+    pub(super) fn forget(&mut self, touched: Touched, id: u32) -> bool {
+        if self.wide.remove(&id) {
+            self.gone.insert(id);
+            return false;
+        }
+        if touched.n() > CELLS_MAX {
+            return false;
+        }
+        let n = (touched.first..=touched.last).filter(|cell| self.remove(*cell, id)).count();
+        self.room += n;
+        n > 0
     }
 
     /// The rules that decide what is below a cell. None: one of them has gone that may have hidden others, or they are
@@ -81,17 +117,12 @@ impl Cells {
     pub(super) fn of(&self, cell: usize) -> Option<impl Iterator<Item = u32>> {
         let link = |at: u32| self.links.get(at as usize);
         let links = move || core::iter::successors(link(self.heads[cell]), move |before| link(before.next));
-        let wide = Some(self.wide[cell]).filter(|wide| *wide != NOTHING);
-        let is_known = wide.is_none_or(|wide| !self.gone.contains(&wide)) && links().nth(RULES_MAX).is_none();
-        is_known.then(|| links().map(|link| link.id).chain(wide))
+        let best = Some(self.best[cell]).filter(|best| *best != NOTHING);
+        let is_known = best.is_none_or(|best| !self.gone.contains(&best)) && links().nth(RULES_MAX).is_none();
+        is_known.then(|| links().map(|link| link.id).chain(best))
     }
 
-    /// A rule that touched too many cells has gone.
-    pub(super) fn lose(&mut self, id: u32) {
-        self.gone.insert(id);
-    }
-
-    pub(super) fn add(&mut self, cell: usize, id: u32) {
+    fn add(&mut self, cell: usize, id: u32) {
         let link = Link { id, next: self.heads[cell] };
         let at = self.free;
         self.heads[cell] = match self.links.get_mut(at as usize) {
@@ -107,8 +138,8 @@ impl Cells {
         };
     }
 
-    /// Forgets a rule that is in a cell once.
-    pub(super) fn remove(&mut self, cell: usize, id: u32) {
+    /// Forgets that a rule is in a cell; false if it was not.
+    fn remove(&mut self, cell: usize, id: u32) -> bool {
         let (mut before, mut at) = (END, self.heads[cell]);
         while let Some(&Link { id: found, next }) = self.links.get(at as usize) {
             if found == id {
@@ -118,9 +149,10 @@ impl Cells {
                 }
                 self.links[at as usize] = Link { id: 0, next: self.free };
                 self.free = at;
-                return;
+                return true;
             }
             (before, at) = (at, next);
         }
+        false
     }
 }

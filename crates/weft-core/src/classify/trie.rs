@@ -307,9 +307,9 @@ impl Trie {
         let mut trie =
             Self { low, high, bits, root, lines, depth, cells: None, others: Vec::new(), built_of: 0 };
         if root >> 30 == NODE >> 30 {
-            let mut cells = Cells::new(1 << trie.root_width());
+            let mut cells = Cells::new(1 << trie.root_width(), spans.len());
             spans.sort_unstable_by_key(|&(.., rank)| rank);
-            spans.iter().for_each(|&(lo, hi, rank)| cells.note(trie.touched(lo, hi), id_of(rank)));
+            spans.iter().for_each(|&(lo, hi, rank)| cells.fill(trie.touched(lo, hi), id_of(rank)));
             trie.cells = Some(cells);
         }
         Some(trie)
@@ -332,20 +332,12 @@ impl Trie {
         }
         let touched = self.touched::<K>(self.number(rule.lo), self.number(rule.hi));
         let (Some(cells), id) = (&mut self.cells, id_of(rule.rank)) else { return false };
-        if touched.is_wide() {
-            if change == Change::Gone {
-                cells.lose(id);
-            }
-            return false;
-        }
-        for cell in touched.first..=touched.last {
-            match change {
-                Change::Came => cells.add(cell, id),
-                Change::Gone => cells.remove(cell, id),
-            }
-        }
+        let is_noted = match change {
+            Change::Came => cells.note(touched, id),
+            Change::Gone => cells.forget(touched, id),
+        };
         let mut cells = touched.first..=touched.last;
-        cells.all(|cell| self.make_anew::<K>(store, cell).is_some())
+        is_noted && cells.all(|cell| self.make_anew::<K>(store, cell).is_some())
     }
 
     /// Makes what is below a cell of the root anew. None if it is not known of what, or there is no room; then it is as it
