@@ -7,7 +7,7 @@ use weft_core::matching::Matcher;
 use weft_core::matching::near::Way;
 use weft_core::table::{Insert, Table};
 use weft_core::{Time, Value};
-use weft_ir::backend::Backend as _;
+use weft_ir::backend::{Backend as _, Program};
 use weft_ir::program::{ChainProgram, Event};
 use weft_ir::text::parse_program;
 use weft_jit::Jit;
@@ -66,10 +66,17 @@ fn state(chain: &ChainProgram, rules: &[Rule]) -> State {
     State::from(Parts { tables: vec![table], matchers: vec![Arc::new(matcher)], ..Parts::default() })
 }
 
+fn compiled(chain: &Arc<ChainProgram>, state: &State) -> Box<dyn Program> {
+    let jit = Jit::new().expect("this machine is one that code is generated for");
+    jit.compile(chain, Event::Request, state).expect("it is sound")
+}
+
 /// The rank that compiled code finds for each key.
 fn found(chain: &Arc<ChainProgram>, state: &State, keys: &[Option<u64>]) -> Vec<Option<u64>> {
-    let jit = Jit::new().expect("this machine is one that code is generated for");
-    let code = jit.compile(chain, Event::Request, state).expect("it is sound");
+    found_by(&*compiled(chain, state), state, keys)
+}
+
+fn found_by(code: &dyn Program, state: &State, keys: &[Option<u64>]) -> Vec<Option<u64>> {
     let (mut out, mut counters) = (Outcome::default(), vec![Counters::default(); 2]);
     let find = |key: &Option<u64>| {
         let slots = [Slot { a: key.unwrap_or(0), b: 0 }, Slot::default()];
@@ -143,4 +150,37 @@ fn a_matcher_that_was_cloned_is_asked_by_itself() {
     let parts = Parts { tables: state.tables.clone(), matchers: vec![Arc::new(clone)], ..Parts::default() };
     let keys: Vec<Option<u64>> = rules.iter().map(|(low, _)| Some(*low)).collect();
     assert_eq!(found(&chain, &parts.into(), &keys), found(&chain, &state, &keys));
+}
+
+#[test]
+fn code_finds_rows_that_came_since_it_was_made() {
+    // Packets would go by routes that have gone, or cost what they cost where code does not know the way.
+    let (chain, mut rules) = (chain(32), rules(32, 3000, 12));
+    rules.retain(|(low, high)| high - low < 1 << 20);
+    let first = state(&chain, &rules);
+    let code = compiled(&chain, &first);
+    let table = Arc::clone(&first.tables[0]);
+    let mut matcher = Matcher::changeable(&chain.matches[0].spec, &table).expect("they are few enough");
+    for at in (0..rules.len()).filter(|at| at % 3 > 0) {
+        let rank = Value::Int(at as i64);
+        let new = (draw(11, at as u64) >> 32, draw(11, at as u64) >> 32 | 0xff);
+        let row = table.find_values(std::slice::from_ref(&rank), Time(1));
+        matcher.remove(row);
+        table.remove(row);
+        rules[at] = (1, 0);
+        if at % 3 == 1 {
+            let values = [rank, Value::Int(new.0 as i64), Value::Int(new.1 as i64)];
+            let Insert::New(row) = table.insert_row(&values, Time(1)) else { panic!("there is room") };
+            matcher.insert(row).expect("it fits in the key");
+            rules[at] = new;
+        }
+    }
+    assert!(matcher.way().is_none(), "until it is told that the changes are over");
+    matcher.publish();
+    assert!(matches!(matcher.way(), Some(Way::Trie(_))) && matcher.changed() == 0, "{}", matcher.describe());
+    let state =
+        State::from(Parts { tables: vec![table], matchers: vec![Arc::new(matcher)], ..Parts::default() });
+    let keys: Vec<Option<u64>> = rules.iter().flat_map(|(low, high)| [Some(*low), Some(*high)]).collect();
+    let hand: Vec<_> = keys.iter().map(|key| by_hand(&rules, *key)).collect();
+    assert_eq!(found_by(&*code, &state, &keys), hand);
 }

@@ -6,9 +6,9 @@ use super::NOTHING;
 
 /// Cells that a rule may be in, to be noted in each of them.
 const CELLS_MAX: usize = 1024;
-/// Rules may be noted so often, and so often for each of them.
-const NOTES_FREE: usize = 64 << 10;
-const NOTES_A_RULE: usize = 8;
+/// Rules may be noted so often, and so often for each of them, when cells are filled, and as often by changes.
+const NOTES_FREE: usize = 32 << 10;
+const NOTES_A_RULE: usize = 4;
 /// Rules of a cell, beyond which it is not made anew with each change.
 const RULES_MAX: usize = 512;
 /// No link.
@@ -55,17 +55,21 @@ impl Touched {
 }
 
 impl Cells {
-    /// For so many cells of so many rules.
-    pub(super) fn new(n: usize, rules: usize) -> Self {
-        Self {
+    /// So many cells, with these rules, the worst first, each with the cells that it touches.
+    pub(super) fn of_rules(n: usize, rules: impl ExactSizeIterator<Item = (u32, Touched)>) -> Self {
+        let room = NOTES_FREE + NOTES_A_RULE * rules.len();
+        let mut cells = Self {
             heads: vec![END; n],
             links: Vec::new(),
             free: END,
             best: vec![NOTHING; n],
             wide: BTreeSet::new(),
             gone: BTreeSet::new(),
-            room: NOTES_FREE + NOTES_A_RULE * rules,
-        }
+            room,
+        };
+        rules.for_each(|(id, touched)| cells.fill(touched, id));
+        cells.room += room;
+        cells
     }
 
     pub(super) fn bytes(&self) -> usize {
@@ -73,7 +77,7 @@ impl Cells {
     }
 
     /// Fills in a rule that is better than those before.
-    pub(super) fn fill(&mut self, touched: Touched, id: u32) {
+    fn fill(&mut self, touched: Touched, id: u32) {
         if self.note(touched, id) {
             return;
         }

@@ -307,9 +307,9 @@ impl Trie {
         let mut trie =
             Self { low, high, bits, root, lines, depth, cells: None, others: Vec::new(), built_of: 0 };
         if root >> 30 == NODE >> 30 {
-            let mut cells = Cells::new(1 << trie.root_width(), spans.len());
             spans.sort_unstable_by_key(|&(.., rank)| rank);
-            spans.iter().for_each(|&(lo, hi, rank)| cells.fill(trie.touched(lo, hi), id_of(rank)));
+            let rules = spans.iter().map(|&(lo, hi, rank)| (id_of(rank), trie.touched(lo, hi)));
+            let cells = Cells::of_rules(1 << trie.root_width(), rules);
             trie.cells = Some(cells);
         }
         Some(trie)
