@@ -160,14 +160,14 @@ pub const RECORDINGS_MAX: usize = 4;
 /// Seconds after its end that a recording is kept for whoever asks for it.
 pub const RECORDING_KEPT_SECONDS: u64 = 30;
 
-/// Record what the queue of a link of a port is asked from now on.
+/// Record what the queue of a link is asked from now on; of one of calls, those of all workers.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct RecordRequest {
     /// Its name.
     pub link: String,
     /// For so long, [`RECORD_SECONDS_MAX`] at most.
     pub seconds: f64,
-    /// Packets at most.
+    /// Packets, or calls, at most.
     pub packets: u64,
     /// Bytes of the recording at most.
     pub bytes: u64,
@@ -178,11 +178,14 @@ pub struct RecordRequest {
 pub struct Recording {
     /// The link.
     pub link: String,
-    /// Packets that came so far and are in it.
+    /// It is one of calls.
+    #[serde(default)]
+    pub of_calls: bool,
+    /// Packets, or calls, that came so far and are in it.
     pub packets: u64,
     /// Bytes so far.
     pub bytes: u64,
-    /// Packets that came in its time and are not in it.
+    /// Packets, or calls, that came in its time and are not in it.
     pub missed: u64,
     /// Why there will be no more of it: `time`, `full`, or `replaced`: the link has another queue.
     pub ended: Option<String>,

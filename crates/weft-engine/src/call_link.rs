@@ -19,6 +19,7 @@ use crate::filter::Pending;
 use crate::plan::Plan;
 use crate::pool::Pool;
 use crate::queue::{Counts, Dropped, LineCount, Packet, PartitionState, Queue, Why};
+use crate::recording::Asked;
 use crate::stats::Histogram;
 use crate::timers::TimerKey;
 use core::fmt;
@@ -28,6 +29,8 @@ use std::sync::Arc;
 use weft_core::hash::{hash_bytes, mix};
 use weft_core::{Interval, Status, Time};
 use weft_ir::queue::{QueueCode, QueueProgram};
+
+mod record;
 
 /// The length of a call for its queue, in bytes: a full frame of Ethernet, as the quantum of the library's programs.
 pub const CALL_BYTES: u32 = 1514;
@@ -183,6 +186,8 @@ pub(crate) struct Line {
     waited: Histogram,
     /// Calls that were let go on; empty between two turns.
     passed: Vec<CallKey>,
+    /// What the queue is asked, while that is recorded.
+    noted: Option<Box<record::Noted>>,
 }
 
 impl Engine {
@@ -249,22 +254,17 @@ impl Engine {
         let Some(line) = self.lines.get_mut(&id) else { return true };
         let handle = line.store(key);
         line.counts.arrived += 1;
-        line.queue.enqueue(&Packet { handle: u64::from(handle), ..packet }, nanos(now));
+        line.enqueue(&Packet { handle: u64::from(handle), ..packet }, nanos(now));
         self.call_mut(key).at_links[place] = Some(AtLink { line: id, waits: Some(handle) });
         self.pump(now, id, Some(key), false);
         self.call_mut(key).at_links[place].is_some_and(|at| at.waits.is_none())
     }
 
     /// A call is over: its place is free, or nobody waits in it any more.
-    pub(crate) fn leave_link(&mut self, at: AtLink) {
+    pub(crate) fn leave_link(&mut self, now: Time, at: AtLink) {
         let Some(line) = self.lines.get_mut(&at.line) else { return };
         match at.waits {
-            Some(handle) => {
-                line.calls[handle as usize] = None;
-                line.counts.taken += 1;
-                line.n_left += 1;
-                line.clear_left();
-            }
+            Some(handle) => line.leave(handle, nanos(now)),
             None => {
                 line.n_own -= 1;
                 line.plan.shared.in_flight.fetch_sub(1, Ordering::SeqCst);
@@ -282,6 +282,7 @@ impl Engine {
     pub(crate) fn link_timeout(&mut self, now: Time, id: u32) {
         let Some(line) = self.lines.get_mut(&id) else { return };
         line.timer = None;
+        line.note(nanos(now), &Asked::Timeout);
         line.queue.handle_timeout(nanos(now));
         self.pump(now, id, None, false);
     }
@@ -452,6 +453,7 @@ impl Line {
             swap_overflow: 0,
             waited: Histogram::default(),
             passed: Vec::new(),
+            noted: None,
         }
     }
 
@@ -462,13 +464,39 @@ impl Line {
             plan.shared.in_flight.fetch_add(self.n_own, Ordering::SeqCst);
         }
         if *plan.program != *self.plan.program {
+            self.noted.iter_mut().for_each(|noted| noted.end());
             let packets = self.take_living();
             self.queue = queue_of(plan, now, seed);
             self.queue.adopt(&packets);
             self.swap_overflow += self.queue.counts().dropped();
         }
+        self.note(nanos(now), &Asked::Rate(bits_of(plan)));
         self.queue.set_rate(bits_of(plan));
         self.plan = Arc::clone(plan);
+    }
+
+    fn note(&mut self, now_ns: u64, asked: &Asked) {
+        if let Some(noted) = &mut self.noted {
+            noted.note(now_ns, asked);
+        }
+    }
+
+    fn enqueue(&mut self, packet: &Packet, now_ns: u64) {
+        if let Some(noted) = &mut self.noted {
+            noted.came(packet, now_ns);
+        }
+        self.queue.enqueue(packet, now_ns);
+    }
+
+    /// A call leaves before its turn.
+    fn leave(&mut self, handle: u32, now_ns: u64) {
+        self.calls[handle as usize] = None;
+        self.counts.taken += 1;
+        self.n_left += 1;
+        if let Some(noted) = &mut self.noted {
+            noted.left(handle, now_ns);
+        }
+        self.clear_left(now_ns);
     }
 
     /// Takes calls out of the queue as long as they may go on; why not all of them did.
@@ -477,6 +505,7 @@ impl Line {
             if let Err(stop) = self.take_place(now_ns) {
                 return Some(stop);
             }
+            self.note(now_ns, &Asked::Dequeue);
             let Some(sent) = self.queue.dequeue(now_ns) else {
                 self.give_back();
                 return None;
@@ -594,10 +623,13 @@ impl Line {
     }
 
     /// Takes those out of the queue that have left, once they are many.
-    fn clear_left(&mut self) {
+    fn clear_left(&mut self, now_ns: u64) {
         let queued = self.queue.counts().queued;
         if self.n_left == queued || self.n_left >= LEFT_MIN && self.n_left > queued / 2 {
             let packets = self.take_living();
+            if let Some(noted) = &mut self.noted {
+                noted.refilled(&packets, now_ns);
+            }
             self.queue.adopt(&packets);
         }
     }

@@ -180,7 +180,7 @@ impl Engine {
             self.close_if_drained(now, down.conn);
         }
         for at in core::mem::take(&mut call.at_links).into_iter().flatten() {
-            self.leave_link(at);
+            self.leave_link(now, at);
         }
         if let Some(up) = call.up {
             self.leave_upstream(now, up, call.endpoint, call.response.owed);

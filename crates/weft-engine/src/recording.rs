@@ -7,6 +7,9 @@
 //! A recorder may begin while the queue runs: what the queue remembers then ([`Snapshot`]) stands in front of the
 //! calls, a row a line.
 //!
+//! Where several workers each have a queue of a link, each has a recorder, and they share what the limits leave
+//! ([`Taken`]).
+//!
 //! | line | what it says |
 //! | --- | --- |
 //! | `E`, `N`, `P`, `Q`, `O`, `H`, `S`, `T`, and numbers | a row of the snapshot, as [`Kind`] has them |
@@ -14,12 +17,17 @@
 //! | `d T` | the next packet was asked for |
 //! | `t T` | the clock was asked about |
 //! | `r T RATE` | the link has so many bits a second from now on |
+//! | `l T N` | packet `N` waits no longer, and stays in the queue until its turn |
+//! | `f T N N ...` | the queue was emptied, and filled anew with these packets in this order |
 //!
-//! `T` is in nanoseconds since the line before.
+//! `T` is in nanoseconds since the line before, `N` the number of a packet: the one that came first is 0.
 
-use crate::queue::Packet;
 use crate::queue::snapshot::{Kind, Snapshot};
+use crate::queue::{Packet, Queue, QueueCode, Sent};
 use core::fmt::{self, Write as _};
+use core::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::collections::BTreeMap;
+use std::sync::Arc;
 use weft_ir::queue::HEADERS_MAX;
 
 /// Bytes that a recorder keeps at most; it stops then.
@@ -39,6 +47,13 @@ pub struct Limits {
 impl Limits {
     /// As long as there is room.
     pub const NONE: Self = Self { ns: u64::MAX, packets: u64::MAX, bytes: RECORDING_BYTES_MAX };
+}
+
+/// What recorders of one link have taken of their limits, all together.
+#[derive(Debug, Default)]
+pub struct Taken {
+    packets: AtomicU64,
+    bytes: AtomicU64,
 }
 
 /// Why a recorder notes no more.
@@ -68,9 +83,9 @@ pub struct Progress {
 }
 
 /// A call.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Asked {
-    /// A packet came. Its handle is not kept.
+    /// A packet came. Its handle is not kept: whoever asks again gives it its number.
     Enqueue(Packet),
     /// The next packet was asked for.
     Dequeue,
@@ -78,16 +93,21 @@ pub enum Asked {
     Timeout,
     /// The rate changed.
     Rate(u64),
+    /// The packet with this number waits no longer. The queue was not told.
+    Left(u64),
+    /// All packets were taken out, and those with these numbers put in again.
+    Refilled(Vec<u64>),
 }
 
 /// Calls, noted as they come.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Debug)]
 pub struct Recorder {
     text: String,
     begun_ns: u64,
     last_ns: u64,
     seed: u64,
     limits: Limits,
+    taken: Arc<Taken>,
     packets: u64,
     missed: u64,
     ended: Option<Ended>,
@@ -106,8 +126,8 @@ impl Recorder {
     /// Of a queue that begins now with this seed.
     pub fn new(begun_ns: u64, seed: u64, limits: Limits) -> Self {
         let limits = Limits { bytes: limits.bytes.min(RECORDING_BYTES_MAX), ..limits };
-        let (text, last_ns) = (String::new(), begun_ns);
-        Self { text, begun_ns, last_ns, seed, limits, packets: 0, missed: 0, ended: None }
+        let (text, last_ns, taken) = (String::new(), begun_ns, Arc::default());
+        Self { text, begun_ns, last_ns, seed, limits, taken, packets: 0, missed: 0, ended: None }
     }
 
     /// Of a queue that has been running, and remembers this.
@@ -121,7 +141,16 @@ impl Recorder {
             });
             recorder.text.push('\n');
         }
+        recorder.taken.bytes.fetch_add(recorder.text.len() as u64, Relaxed);
         recorder
+    }
+
+    /// The same, with limits that hold for all recorders that take of the same.
+    pub fn sharing(mut self, taken: &Arc<Taken>) -> Self {
+        taken.bytes.fetch_add(self.text.len() as u64, Relaxed);
+        taken.packets.fetch_add(self.packets, Relaxed);
+        self.taken = Arc::clone(taken);
+        self
     }
 
     /// When the recording began, in nanoseconds of the queue's clock, and the seed of a queue that began then.
@@ -153,17 +182,14 @@ impl Recorder {
 
     /// Notes a call.
     pub fn note(&mut self, now_ns: u64, asked: &Asked) {
-        /// The longest line.
-        const LINE_BYTES: usize = 320;
         let is_packet = matches!(asked, Asked::Enqueue(_));
         if now_ns.saturating_sub(self.begun_ns) > self.limits.ns {
             self.ended.get_or_insert(Ended::Time);
             return;
         }
-        if self.text.len() + LINE_BYTES > self.limits.bytes
-            || is_packet && self.packets == self.limits.packets
-        {
-            self.ended.get_or_insert(Ended::Full);
+        let bytes = line_bytes(asked);
+        if self.ended.is_none() && !self.take(bytes, is_packet) {
+            self.ended = Some(Ended::Full);
         }
         if self.ended.is_some() {
             self.missed += u64::from(is_packet);
@@ -172,23 +198,104 @@ impl Recorder {
         self.packets += u64::from(is_packet);
         let passed = now_ns.saturating_sub(self.last_ns);
         self.last_ns = self.last_ns.max(now_ns);
-        let text = &mut self.text;
+        let before = self.text.len();
         // Writing to a text does not fail.
-        let _ = match asked {
-            Asked::Dequeue => writeln!(text, "d {passed}"),
-            Asked::Timeout => writeln!(text, "t {passed}"),
-            Asked::Rate(rate) => writeln!(text, "r {passed} {rate}"),
-            Asked::Enqueue(packet) => {
-                let words = words_of(packet);
-                let n = words.iter().rposition(|word| *word != 0).map_or(0, |last| last + 1);
-                let _ = write!(text, "e {passed}");
-                words[..n].iter().for_each(|word| {
-                    let _ = write!(text, " {word}");
-                });
-                writeln!(text)
-            }
-        };
+        let _ = write_line(&mut self.text, passed, asked);
+        let left = bytes - (self.text.len() - before) as u64;
+        self.taken.bytes.fetch_sub(left, Relaxed);
     }
+
+    /// Takes room for a line of so many bytes, if there is any.
+    fn take(&self, bytes: u64, is_packet: bool) -> bool {
+        let Taken { packets, bytes: of_bytes } = &*self.taken;
+        let more = |limit: u64, n: u64| move |taken: u64| (taken + n <= limit).then_some(taken + n);
+        if of_bytes.fetch_update(Relaxed, Relaxed, more(self.limits.bytes as u64, bytes)).is_err() {
+            return false;
+        }
+        let has_place =
+            !is_packet || packets.fetch_update(Relaxed, Relaxed, more(self.limits.packets, 1)).is_ok();
+        if !has_place {
+            of_bytes.fetch_sub(bytes, Relaxed);
+        }
+        has_place
+    }
+}
+
+/// The most that the line of a call takes.
+fn line_bytes(asked: &Asked) -> u64 {
+    /// The longest line of what is no list.
+    const LINE_BYTES: u64 = 320;
+    /// A number, with the space in front of it.
+    const NUMBER_BYTES: u64 = 21;
+    match asked {
+        Asked::Refilled(numbers) => LINE_BYTES + NUMBER_BYTES * numbers.len() as u64,
+        _ => LINE_BYTES,
+    }
+}
+
+fn write_line(text: &mut String, passed: u64, asked: &Asked) -> fmt::Result {
+    let with_numbers = |text: &mut String, letter: char, numbers: &[u64]| {
+        write!(text, "{letter} {passed}")?;
+        numbers.iter().try_for_each(|number| write!(text, " {number}"))?;
+        writeln!(text)
+    };
+    match asked {
+        Asked::Dequeue => with_numbers(text, 'd', &[]),
+        Asked::Timeout => with_numbers(text, 't', &[]),
+        Asked::Rate(rate) => with_numbers(text, 'r', &[*rate]),
+        Asked::Left(number) => with_numbers(text, 'l', &[*number]),
+        Asked::Refilled(numbers) => with_numbers(text, 'f', numbers),
+        Asked::Enqueue(packet) => {
+            let words = words_of(packet);
+            let n = words.iter().rposition(|word| *word != 0).map_or(0, |last| last + 1);
+            with_numbers(text, 'e', &words[..n])
+        }
+    }
+}
+
+impl Progress {
+    /// How far two recorders of one link are.
+    pub fn and(self, other: Self) -> Self {
+        let ended = match (self.ended, other.ended) {
+            // What one has no room for, the other has not.
+            (Some(Ended::Full), _) | (_, Some(Ended::Full)) => Some(Ended::Full),
+            (Some(Ended::Replaced), _) | (_, Some(Ended::Replaced)) => Some(Ended::Replaced),
+            (Some(Ended::Time), Some(Ended::Time)) => Some(Ended::Time),
+            _ => None,
+        };
+        Self {
+            ns: self.ns.max(other.ns),
+            packets: self.packets + other.packets,
+            bytes: self.bytes + other.bytes,
+            missed: self.missed + other.missed,
+            ended,
+        }
+    }
+}
+
+/// Asks a queue what another was asked; what leaves it. The handles of its packets are their numbers.
+///
+/// # Errors
+/// It names a packet that is not in the queue.
+pub fn ask<C: QueueCode>(
+    queue: &mut Queue<C>,
+    now_ns: u64,
+    asked: &Asked,
+) -> Result<Option<Sent>, &'static str> {
+    match asked {
+        Asked::Enqueue(packet) => queue.enqueue(packet, now_ns),
+        Asked::Dequeue => return Ok(queue.dequeue(now_ns)),
+        Asked::Timeout => queue.handle_timeout(now_ns),
+        Asked::Rate(rate) => queue.set_rate(*rate),
+        Asked::Left(_) => {}
+        Asked::Refilled(numbers) => {
+            let mut all: BTreeMap<u64, (Packet, u64)> =
+                queue.take_all().into_iter().map(|one| (one.0.handle, one)).collect();
+            let stay: Option<Vec<_>> = numbers.iter().map(|number| all.remove(number)).collect();
+            queue.adopt(&stay.ok_or("it names a packet that does not wait")?);
+        }
+    }
+    Ok(None)
 }
 
 /// What the queue remembered when the recording began, if it had been running; how many lines that took, and the text
@@ -233,6 +340,8 @@ pub fn read(text: &str, begun_ns: u64) -> impl Iterator<Item = Result<(u64, Aske
             "d" => Asked::Dequeue,
             "t" => Asked::Timeout,
             "r" => Asked::Rate(number()?.ok_or_else(|| fault("it has no rate"))?),
+            "l" => Asked::Left(number()?.ok_or_else(|| fault("it names no packet"))?),
+            "f" => Asked::Refilled(core::iter::from_fn(|| number().transpose()).collect::<Result<_, _>>()?),
             "e" => {
                 let mut found = [0; WORDS];
                 for word in &mut found {
@@ -240,7 +349,7 @@ pub fn read(text: &str, begun_ns: u64) -> impl Iterator<Item = Result<(u64, Aske
                 }
                 Asked::Enqueue(packet_of(&found).ok_or_else(|| fault("a number is too great for its place"))?)
             }
-            _ => return Err(fault("it begins with none of e, d, t, r")),
+            _ => return Err(fault("it begins with none of e, d, t, r, l, f")),
         };
         match number()? {
             None => Ok((now_ns, asked)),
@@ -325,6 +434,9 @@ mod tests {
             (1_000, Asked::Dequeue),
             (5_000, Asked::Rate(u64::MAX)),
             (5_001, Asked::Timeout),
+            (5_001, Asked::Left(1)),
+            (5_001, Asked::Refilled(vec![0, 2])),
+            (5_001, Asked::Refilled(Vec::new())),
             (9_000, Asked::Enqueue(Packet { len: 60, ..Packet::default() })),
         ];
         asked.iter().for_each(|(now, asked)| recorder.note(*now, asked));
@@ -353,6 +465,16 @@ mod tests {
         assert!(progress.bytes <= 1_000 && n > 50 && progress.missed == 1_000 - n as u64, "{progress:?}");
         let (progress, n) = fill(Limits { ns: 99, ..Limits::NONE });
         assert_eq!((progress.packets, progress.missed, progress.ended, n), (10, 0, Some(Ended::Time), 10));
+        // Two workers, of which one has more to do.
+        let limits = Limits { packets: 10, bytes: 10_000, ..Limits::NONE };
+        let taken = Arc::default();
+        let mut both = [0; 2].map(|_| Recorder::new(0, 0, limits).sharing(&taken));
+        (0..30_u64).for_each(|nth| both[usize::from(nth % 3 == 0)].note(nth, &packet));
+        let [busy, other] = both.map(|recorder| recorder.progress(100));
+        assert_eq!((busy.packets, other.packets), (6, 4));
+        let sum = busy.and(other);
+        assert_eq!((sum.packets, sum.missed, sum.ended), (10, 20, Some(Ended::Full)));
+        assert_eq!(taken.bytes.load(Relaxed), sum.bytes as u64);
         let quiet = Recorder::new(5, 0, Limits { ns: 10, ..Limits::NONE });
         assert_eq!((quiet.progress(14).ended, quiet.progress(15).ended), (None, Some(Ended::Time)));
     }
@@ -361,11 +483,13 @@ mod tests {
     #[test]
     fn damaged_lines_are_told_by_number() {
         let told = |text| read(text, 0).find_map(Result::err).expect("it is wrong").to_string();
-        assert_eq!(told("d 1\nx 1\n"), "line 2: it begins with none of e, d, t, r");
+        assert_eq!(told("d 1\nx 1\n"), "line 2: it begins with none of e, d, t, r, l, f");
         assert_eq!(told("d\n"), "line 1: it has no time");
         assert_eq!(told("d one\n"), "line 1: a word is no number");
         assert_eq!(told("d 1 2\n"), "line 1: it has too many numbers");
         assert_eq!(told("r 1\n"), "line 1: it has no rate");
+        assert_eq!(told("l 1\n"), "line 1: it names no packet");
+        assert_eq!(told("f 1 0 x\n"), "line 1: a word is no number");
         assert_eq!(told("e 1 1500 4\n"), "line 1: a number is too great for its place");
         assert_eq!(told("d 9223372036854775807\nd 1\n"), "line 2: the time is too long");
         let rows = |text| read_snapshot(text).err().map(|error| error.to_string());
@@ -373,10 +497,10 @@ mod tests {
         assert_eq!(rows("E 1 2\nP one\n").as_deref(), Some("line 2: a word is no number"));
         let mut dice = Dice::from_seed(3);
         for _ in 0..2_000 {
-            let mut bytes = b"e 10 1500 2 0 77 5 6\nd 100\nt 5\nr 1 15000000\n".to_vec();
+            let mut bytes = b"e 10 1500 2 0 77 5 6\nd 100\nt 5\nr 1 15000000\nl 1 0\nf 1 1 2\n".to_vec();
             for _ in 0..=dice.below(4) {
                 let at = dice.below(bytes.len());
-                bytes[at] = dice.pick(b"0123456789\n edtr-.\xff");
+                bytes[at] = dice.pick(b"0123456789\n edtrlf-.\xff");
             }
             let _ = read(&String::from_utf8_lossy(&bytes), 0).count();
         }

@@ -10,8 +10,9 @@ use crate::worker::{Mail, Mailbox, Retired, Worker};
 use crate::writer::{SinkMetrics, TableRow, Writer};
 use core::fmt;
 use mio::{Poll, Token, Waker};
+use std::collections::BTreeMap;
 use std::io;
-use std::sync::mpsc::{SyncSender, channel};
+use std::sync::mpsc::{Sender, SyncSender, channel};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
@@ -21,7 +22,7 @@ use weft_engine::Config;
 use weft_engine::packet::PacketConfig;
 use weft_engine::packet::plan::PacketPlan;
 use weft_engine::plan::{Address, Chain, Listener, Plan};
-use weft_engine::recording::{Limits, Progress, Recorder};
+use weft_engine::recording::{Limits, Progress, Recorder, Taken};
 use weft_engine::rules::Swap;
 use weft_engine::stats::{Stats, add_counters};
 
@@ -319,22 +320,50 @@ impl Node {
         handle.record(link, limits).ok_or(NodeError::WorkerLost)
     }
 
+    /// Notes from now on what the queues of a link of calls are asked, one of each worker; the limits are those of all
+    /// together. False: that is noted already; None: there is no such link.
+    ///
+    /// # Errors
+    /// [`NodeError::WorkerLost`].
+    pub fn record_calls(&self, link: &str, limits: Limits) -> Result<Option<bool>, NodeError> {
+        let (link, taken): (Arc<str>, Arc<Taken>) = (link.into(), Arc::default());
+        self.ask(|to| Mail::Record { link: Arc::clone(&link), limits, taken: Arc::clone(&taken), to })
+            .map(|answers| answers.into_iter().min().flatten())
+    }
+
     /// How far the recordings of links are, by the names of the links.
     ///
     /// # Errors
     /// [`NodeError::WorkerLost`].
     pub fn recordings(&self) -> Result<Vec<(String, Progress)>, NodeError> {
-        let Some(handle) = &self.packets else { return Ok(Vec::new()) };
-        handle.recordings().ok_or(NodeError::WorkerLost)
+        let mut found = match &self.packets {
+            Some(handle) => handle.recordings().ok_or(NodeError::WorkerLost)?,
+            None => Vec::new(),
+        };
+        let mut of_calls: BTreeMap<String, Progress> = BTreeMap::new();
+        for (link, progress) in self.ask(|to| Mail::Recordings { to })?.into_iter().flatten() {
+            of_calls.entry(link).and_modify(|sum| *sum = sum.and(progress)).or_insert(progress);
+        }
+        found.extend(of_calls);
+        Ok(found)
     }
 
-    /// What was noted of a link, which is noted no more.
+    /// What was noted of a link of a port, which is noted no more.
     ///
     /// # Errors
     /// [`NodeError::WorkerLost`].
     pub fn take_recording(&self, link: &str) -> Result<Option<Recorder>, NodeError> {
         let Some(handle) = &self.packets else { return Ok(None) };
         handle.take_recording(link).ok_or(NodeError::WorkerLost)
+    }
+
+    /// What each worker noted of a link of calls, which is noted no more; None where one has nothing.
+    ///
+    /// # Errors
+    /// [`NodeError::WorkerLost`].
+    pub fn take_recordings_of_calls(&self, link: &str) -> Result<Vec<Option<Recorder>>, NodeError> {
+        let link: Arc<str> = link.into();
+        self.ask(|to| Mail::TakeRecording { link: Arc::clone(&link), to })
     }
 
     /// The values that sinks `TO METRICS` gave.
@@ -361,6 +390,17 @@ impl Node {
         }
         self.writer.join();
         stopped
+    }
+
+    /// Tells all workers something that each answers; the answers, in the order of the workers.
+    fn ask<T>(&self, mail: impl Fn(Sender<T>) -> Mail) -> Result<Vec<T>, NodeError> {
+        let mut answers = Vec::new();
+        for (mailbox, _) in &self.workers {
+            let (to, answer) = channel();
+            mailbox.send(mail(to)).then_some(()).ok_or(NodeError::WorkerLost)?;
+            answers.push(answer);
+        }
+        answers.into_iter().map(|answer| answer.recv().map_err(|_| NodeError::WorkerLost)).collect()
     }
 
     fn free_old_chains(&self) {

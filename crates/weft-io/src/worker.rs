@@ -17,6 +17,7 @@ use std::sync::mpsc::{Receiver, Sender, TryRecvError};
 use std::time::{Duration, Instant};
 use weft_core::{Interval, Time};
 use weft_engine::plan::Plan;
+use weft_engine::recording::{Limits, Progress, Recorder, Taken};
 use weft_engine::rules::Swap;
 use weft_engine::stats::Stats;
 use weft_engine::{Action, CloseReason, Config, ConnId, Engine};
@@ -57,6 +58,13 @@ pub(crate) enum Mail {
     Wake,
     /// Send a copy of the counters.
     Stats { to: Sender<(Stats, Retired, u64)> },
+    /// Note from now on what the queue of a link of calls is asked; all workers share the limits. Answered with false
+    /// if that is noted already, with None if there is no such link.
+    Record { link: Arc<str>, limits: Limits, taken: Arc<Taken>, to: Sender<Option<bool>> },
+    /// How far the recordings are, by link.
+    Recordings { to: Sender<Vec<(String, Progress)>> },
+    /// Send what was noted of a link, and note nothing any more.
+    TakeRecording { link: Arc<str>, to: Sender<Option<Recorder>> },
     /// Finish calls and end, at the latest after this time.
     Stop { within: Duration },
 }
@@ -499,6 +507,15 @@ impl Worker {
             Mail::Wake => self.engine.handle_wake(now),
             Mail::Stats { to } => {
                 let _ = to.send((self.engine.stats(), self.engine.retired().to_vec(), self.syscalls));
+            }
+            Mail::Record { link, limits, taken, to } => {
+                let _ = to.send(self.engine.record_link(now, &link, limits, &taken));
+            }
+            Mail::Recordings { to } => {
+                let _ = to.send(self.engine.link_recordings(now));
+            }
+            Mail::TakeRecording { link, to } => {
+                let _ = to.send(self.engine.take_link_recording(&link));
             }
             Mail::Stop { within } => {
                 self.listeners.clear();

@@ -381,11 +381,11 @@ pub(crate) struct LinkArgs {
 pub(crate) enum LinkAction {
     /// Run a command, or a shell, behind a link with a rate, a delay, loss or a trace, and a queue program
     Emulate(Box<EmulateArgs>),
-    /// Record what the queue of a link of a running node is asked, for a while
+    /// Record what the queue of a link of a running node is asked, for a while: a link of packets or of calls
     Record(LinkRecordArgs),
     /// Show a recording: what waited, how long, and what was dropped, over time
     Show(LinkShowArgs),
-    /// Tell of a packet of a recording which line dropped it or let it go, and with what values
+    /// Tell of a packet, or call, of a recording which line dropped it or let it go, and with what values
     Explain(LinkExplainArgs),
 }
 
@@ -394,10 +394,11 @@ pub(crate) enum LinkAction {
     after_help = "The link goes on as it was; while nothing is recorded, that it could be costs nothing.\n\n\
                   Examples:\n  \
                   weft link record wan --for 10s\n  \
-                  weft link record wan --for 2min -o wan.rec && weft link show wan.rec --svg wan.svg"
+                  weft link record wan --for 2min -o wan.rec && weft link show wan.rec --svg wan.svg\n  \
+                  weft link record tenants --for 30s && weft link explain tenants.rec"
 )]
 pub(crate) struct LinkRecordArgs {
-    /// The link, as the program calls it; one of a port
+    /// The link, as the program calls it: of a port, a cluster or a listener
     pub(crate) link: String,
     /// For so long, 10min at most; Ctrl-C ends it before
     #[arg(long = "for", value_name = "TIME", default_value = "10s", value_parser = spec::span)]
@@ -405,7 +406,7 @@ pub(crate) struct LinkRecordArgs {
     /// The file; by default the name of the link with .rec
     #[arg(short, long, value_name = "FILE")]
     pub(crate) output: Option<PathBuf>,
-    /// Packets at most; what comes then is counted
+    /// Packets, or calls, at most; what comes then is counted
     #[arg(long, value_name = "N", default_value_t = 1_000_000)]
     pub(crate) packets: u64,
     /// MiB at most that the node keeps for it, 256 at most
@@ -425,13 +426,13 @@ pub(crate) struct LinkRecordArgs {
 pub(crate) struct LinkShowArgs {
     /// What `weft link record`, or `--record` of another command, has written
     pub(crate) file: PathBuf,
-    /// The link; by default that with the most packets dropped
+    /// The link; by default that which dropped most
     #[arg(long, value_name = "NAME")]
     pub(crate) link: Option<String>,
     /// Draw it into this file
     #[arg(long, value_name = "FILE")]
     pub(crate) svg: Option<PathBuf>,
-    /// Give it as data: each packet, when it came, when it left and how
+    /// Give it as data: each packet, or call, when it came, when it left and how
     #[arg(long)]
     pub(crate) json: bool,
 }
@@ -443,9 +444,10 @@ pub(crate) struct LinkShowArgs {
 pub(crate) struct LinkExplainArgs {
     /// What `weft link record`, or `--record` of another command, has written
     pub(crate) file: PathBuf,
-    /// The number of the packet on its link, the first is 1; without one, what was dropped is listed
+    /// The number of the packet, or call, on its link, the first is 1; without one, what was dropped is listed
+    #[arg(value_name = "N")]
     pub(crate) packet: Option<u64>,
-    /// The link; by default that with the most packets dropped
+    /// The link; by default that which dropped most
     #[arg(long, value_name = "NAME")]
     pub(crate) link: Option<String>,
     /// Give it as data

@@ -3,7 +3,8 @@
 //! `weft link explain` read them.
 //!
 //! A line of JSON begins a link and says all that is needed to ask its queue again; the lines behind it are those of
-//! [`weft_engine::recording`].
+//! [`weft_engine::recording`]. Of a link of calls each worker has a queue: what the workers noted stands behind each
+//! other, in their order, each as if it were a link.
 
 use crate::commands::render_options;
 use crate::compile::check_files;
@@ -39,6 +40,9 @@ pub(crate) struct Head {
     queue: Option<String>,
     /// Bits a second, if it has a rate of its own.
     pub(crate) rate: Option<u64>,
+    /// What is known of a link of calls.
+    #[serde(default)]
+    pub(crate) calls: Option<OfCalls>,
     /// When the queue began, in nanoseconds of its clock.
     pub(crate) begun_ns: u64,
     /// What chance in it follows from.
@@ -53,7 +57,18 @@ pub(crate) struct Head {
     files: BTreeMap<String, String>,
 }
 
-/// A recorded link.
+/// What there is to a link of calls. Each worker has a queue of it.
+#[derive(Clone, Copy, Debug, Serialize, Deserialize)]
+pub(crate) struct OfCalls {
+    /// Whose queue this is, from 0; those of a link stand behind each other.
+    pub(crate) worker: u16,
+    /// Calls under way at most, on all workers.
+    pub(crate) concurrency: Option<u32>,
+    /// Calls a second, on all workers.
+    pub(crate) rate: Option<f64>,
+}
+
+/// A recorded link, or what one worker had of it.
 pub(crate) struct Recorded {
     pub(crate) head: Head,
     /// Its calls.
@@ -72,10 +87,13 @@ pub(crate) struct Program {
 }
 
 /// What a recorded link ran when its recording began.
+#[derive(Clone, Copy)]
 pub(crate) struct Ran<'r> {
     pub(crate) link: &'r str,
     /// Bits a second, if it had a rate.
     pub(crate) rate: Option<u64>,
+    /// What there is to it if it is one of calls.
+    pub(crate) calls: Option<OfCalls>,
     /// The program, which has the link.
     pub(crate) program: &'r Bundle,
     /// Or else this queue.
@@ -93,6 +111,7 @@ pub(crate) fn text(ran: &Ran<'_>, recorder: &Recorder) -> String {
         link: ran.link.to_owned(),
         queue: ran.queue.map(str::to_owned),
         rate: ran.rate,
+        calls: ran.calls,
         begun_ns,
         seed,
         is_cut: matches!(progress.ended, Some(Ended::Full | Ended::Replaced)),
@@ -132,6 +151,9 @@ pub(crate) fn read_text(text: &str, path: &Path) -> Result<Vec<Recorded>, Fault>
             if head.weft_recording != VERSION {
                 return Err(fault(&format!("version {} of recordings, not {VERSION}", head.weft_recording)));
             }
+            if i64::try_from(head.begun_ns).is_err() {
+                return Err(fault("it begins too late"));
+            }
             links.push(Recorded { head, text: String::new(), line: nth + 1 });
         } else {
             let link = links.last_mut().ok_or_else(|| fault("it is no recording of a link"))?;
@@ -145,7 +167,22 @@ pub(crate) fn read_text(text: &str, path: &Path) -> Result<Vec<Recorded>, Fault>
     Ok(links)
 }
 
+impl Head {
+    /// What waits there.
+    pub(crate) fn unit(&self) -> &'static str {
+        if self.calls.is_some() { "call" } else { "packet" }
+    }
+}
+
 impl Recorded {
+    /// Whether it is what the next worker had of the same link.
+    pub(crate) fn goes_on(&self, next: &Self) -> bool {
+        let (here, there) = (&self.head, &next.head);
+        let is_next = |of: &OfCalls, then: &OfCalls| then.worker == of.worker + 1;
+        here.link == there.link
+            && here.calls.as_ref().zip(there.calls.as_ref()).is_some_and(|(of, then)| is_next(of, then))
+    }
+
     /// Checks the program that it was recorded with.
     pub(crate) fn program(&self) -> Result<Program, Fault> {
         let bundle = Bundle { root: self.head.root.clone(), files: self.head.files.clone() };
@@ -155,8 +192,12 @@ impl Recorded {
             eprint!("{shown}");
             return Err(Fault::told(checked.at_fault));
         };
+        let (name, links, of_calls) = (&self.head.link, network.links, network.call_links);
         let queue = match &self.head.queue {
-            None => network.links.into_iter().find(|link| link.name == self.head.link).map(|link| link.queue),
+            None if self.head.calls.is_some() => {
+                of_calls.into_iter().find(|link| link.name == *name).map(|link| link.queue)
+            }
+            None => links.into_iter().find(|link| link.name == *name).map(|link| link.queue),
             Some(name) => network.queues.into_iter().find(|queue| queue.name == *name),
         };
         let queue = queue.ok_or_else(|| {

@@ -162,27 +162,43 @@ impl<C: QueueCode> Queue<C> {
         }
     }
 
-    /// The packets of each partition of the last level, first to last.
+    /// The handles of the packets that wait, in the order of the numbers that a snapshot gives them.
+    pub fn waiting(&self) -> Vec<u64> {
+        let all = self.slots();
+        let handle = |nth: usize| self.shared.packets.words(all[nth].1)[usize::from(word::HANDLE)];
+        self.by_arrival(&all).into_iter().map(handle).collect()
+    }
+
     fn packet_rows(&self, rows: &mut Vec<(Kind, Vec<u64>)>) {
-        let Some(leaf) = self.levels.last() else { return };
+        let all = self.slots();
+        let mut numbers = vec![0; all.len()];
+        self.by_arrival(&all).into_iter().enumerate().for_each(|(number, nth)| numbers[nth] = number as u64);
+        let own = self.shared.program.packet_words() - 1;
+        for ((partition, slot), number) in all.into_iter().zip(numbers) {
+            let words = &self.shared.packets.words(slot)[usize::from(word::ARRIVED)..own];
+            rows.push((Kind::Packet, [number, partition.into()].iter().chain(words).copied().collect()));
+        }
+    }
+
+    /// The packets of each partition of the last level, first to last.
+    fn slots(&self) -> Vec<(u32, u32)> {
+        let Some(leaf) = self.levels.last() else { return Vec::new() };
         let packets = &self.shared.packets;
-        let mut all: Vec<(u32, u32)> = Vec::new();
-        for partition in 0..leaf.n_partitions() {
-            let slots = match leaf.shape.is_ranked {
+        let of_partition = |partition: u32| {
+            let slots: Vec<u32> = match leaf.shape.is_ranked {
                 true => leaf.ranked[partition as usize].ids(packets),
                 false => packets.each(leaf.own(partition)[kept::LINE]).collect(),
             };
-            all.extend(slots.into_iter().map(|slot| (partition, slot)));
-        }
-        let mut in_order: Vec<usize> = (0..all.len()).collect();
-        in_order.sort_by_key(|nth| packets.arrived_ns(all[*nth].1));
-        let mut numbers = vec![0; all.len()];
-        in_order.into_iter().enumerate().for_each(|(number, nth)| numbers[nth] = number as u64);
-        let own = self.shared.program.packet_words() - 1;
-        for ((partition, slot), number) in all.into_iter().zip(numbers) {
-            let words = &packets.words(slot)[usize::from(word::ARRIVED)..own];
-            rows.push((Kind::Packet, [number, partition.into()].iter().chain(words).copied().collect()));
-        }
+            slots.into_iter().map(move |slot| (partition, slot))
+        };
+        (0..leaf.n_partitions()).flat_map(of_partition).collect()
+    }
+
+    /// Which of these came first, and so on.
+    fn by_arrival(&self, slots: &[(u32, u32)]) -> Vec<usize> {
+        let mut in_order: Vec<usize> = (0..slots.len()).collect();
+        in_order.sort_by_key(|nth| self.shared.packets.arrived_ns(slots[*nth].1));
+        in_order
     }
 
     fn restore_event(&mut self, numbers: &[u64]) -> Result<(), &'static str> {

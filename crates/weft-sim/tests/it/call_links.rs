@@ -1,12 +1,17 @@
 //! Links on clusters: calls of tenants wait in the queues of the library, with real HTTP/2 and a virtual clock.
 
 use crate::queues::library_queue;
+use std::collections::BTreeSet;
 use std::sync::Arc;
 use weft_core::Interval;
+use weft_core::hash::{hash_bytes, mix};
 use weft_engine::call_link::{CallFlow, CallLink, CallLinkStats, CallsOf, Shared};
 use weft_engine::plan::{Balance, Cluster, Listener, MethodPattern, Plan, Route};
+use weft_engine::queue::Queue;
+use weft_engine::recording::{Asked, Ended, Limits, Recorder, ask, read, read_snapshot};
+use weft_ir::queue::QueueProgram;
 use weft_ir::queue::run::Interpreted;
-use weft_sim::{Behaviour, Call, CallId, ClientId, Dice, World};
+use weft_sim::{Behaviour, Call, CallId, ClientId, Dice, START, World};
 
 const CART: &str = "10.0.0.1:50051";
 const OK: Option<u32> = Some(0);
@@ -284,4 +289,133 @@ fn a_change_keeps_the_calls_that_wait() {
     assert!(calls.iter().all(|call| world.answer(*call).code() == OK));
     // Without a link all that waited goes on at once.
     assert!(slowest(&world, &calls) < ms(240), "{}", slowest(&world, &calls));
+}
+
+/// What a recording says of the calls of a link.
+#[derive(Debug, Default)]
+struct Told {
+    /// The flows of the calls that went on, in their order.
+    went_on: Vec<u32>,
+    n_dropped: u64,
+    n_left: u64,
+    n_refills: u64,
+    /// Calls that waited when it began.
+    n_waited: usize,
+}
+
+/// Asks a queue of the program again what the recorded one was asked.
+fn ask_again(program: &Arc<QueueProgram>, recorder: &Recorder) -> Told {
+    let (snapshot, _, rest) = read_snapshot(recorder.text()).expect("it was written");
+    let snapshot = snapshot.expect("it began in the middle");
+    let restored =
+        |code| Queue::restore(Arc::clone(program), code, &snapshot).expect("it is of this program");
+    let mut queue = restored(Interpreted::new(Arc::clone(program)));
+    let waited = restored(Interpreted::new(Arc::clone(program))).take_all();
+    let mut flows: Vec<u32> = vec![0; waited.len()];
+    waited.iter().for_each(|(packet, _)| flows[packet.handle as usize] = packet.flow);
+    let (mut told, mut left) = (Told { n_waited: waited.len(), ..Told::default() }, BTreeSet::new());
+    for asked in read(rest, recorder.begun().0) {
+        let (now, mut asked) = asked.expect("it was written");
+        match &mut asked {
+            Asked::Enqueue(packet) => {
+                packet.handle = flows.len() as u64;
+                flows.push(packet.flow);
+            }
+            Asked::Left(number) => assert!(left.insert(*number), "{number} left twice"),
+            Asked::Refilled(numbers) => {
+                assert!(numbers.iter().all(|number| !left.contains(number)));
+                told.n_refills += u64::from(!numbers.is_empty());
+            }
+            _ => {}
+        }
+        let sent = ask(&mut queue, now, &asked).expect("it names what waits");
+        let went_on = sent.filter(|sent| !left.contains(&sent.handle));
+        told.went_on.extend(went_on.map(|sent| flows[sent.handle as usize]));
+        while let Some(dropped) = queue.poll_dropped() {
+            told.n_dropped += u64::from(!left.contains(&dropped.handle));
+        }
+    }
+    told.n_left = left.len() as u64;
+    told
+}
+
+/// If this fails, what is explained of a link of calls is not what happened there: calls would go on in another order
+/// than they did, or others be dropped.
+#[test]
+fn a_recorded_link_does_again_what_it_did() {
+    let (mut n_refills, mut n_dropped, mut n_gone) = (0, 0, 0);
+    for (seed, queue) in (0..).zip(["drr", "fq_codel", "fifo", "edf", "sfq", "priority"]) {
+        let args = if queue == "drr" { "(packets = 60)" } else { "" };
+        let mut world = world(seed, link(queue, args));
+        let mut dice = Dice::new(seed);
+        for nth in 0..6 {
+            let client = world.client("front");
+            for _ in 0..400 {
+                let call = of_tenant(&format!("t{nth}"), (dice.bits() % 1_000) as i64);
+                let call = match dice.bits() % 4 {
+                    0 => call.timeout(ms(1 + (dice.bits() % 300) as i64)),
+                    1 | 2 => call.leaves_after(ms(1 + (dice.bits() % 150) as i64)),
+                    _ => call,
+                };
+                world.call(client, call);
+            }
+        }
+        // By then many wait, and some of them have left.
+        let begin = ms(300);
+        world.run_until(begin);
+        let before = stats(&mut world).counts;
+        let begun = world.engine().record_link(START + begin, "line", Limits::NONE, &Arc::default());
+        assert_eq!(begun, Some(true));
+        let taken = Arc::default();
+        assert_eq!(world.engine().record_link(START + begin, "line", Limits::NONE, &taken), Some(false));
+        assert_eq!(world.engine().record_link(START + begin, "other", Limits::NONE, &taken), None);
+        world.run();
+        let after = stats(&mut world).counts;
+        let end = START + world.elapsed();
+        assert_eq!(world.engine().link_recordings(end)[0].1.ended, None);
+        let recorder = world.engine().take_link_recording("line").expect("it was begun");
+        let told = ask_again(&library_queue(queue, args), &recorder);
+        let n_waited = told.n_waited as u64;
+        assert!(before.queued > 10, "{queue}: too few wait");
+        let dropped = after.dropped() - before.dropped();
+        let found = (told.went_on.len() as u64, told.n_dropped);
+        assert_eq!(found, (after.sent - before.sent, dropped), "{queue}");
+        // Those that had left before are told, too, as far as they stand in the queue.
+        assert_eq!(told.n_left - (n_waited - before.queued), after.taken - before.taken);
+        let came = world.received().iter().filter_map(|call| call.header("tenant"));
+        let came: Vec<u32> = came.map(flow).collect();
+        let came = &came[came.len() - told.went_on.len()..];
+        // A queue that does not ask for flows has not kept those of what waited.
+        let is_same = |(told, came): (&u32, &u32)| told == came || *told == 0;
+        assert!(told.went_on.iter().zip(came).all(is_same), "{queue}: {:?} and {came:?}", told.went_on);
+        n_gone += n_waited - before.queued;
+        (n_refills, n_dropped) = (n_refills + told.n_refills, n_dropped + told.n_dropped);
+    }
+    let tried = [n_refills, n_dropped, n_gone];
+    assert!(tried.iter().all(|n| *n > 5), "refills, drops and those that had left before: {tried:?}");
+}
+
+/// What a queue knows of a tenant.
+fn flow(tenant: &str) -> u32 {
+    (mix(1, hash_bytes(tenant.as_bytes())) >> 32) as u32
+}
+
+/// If this fails, a recording goes on over a change of the queue, with a program that never saw these calls.
+#[test]
+fn another_queue_ends_a_recording() {
+    let first = link("drr", "");
+    let shared = Arc::clone(&first.shared);
+    let mut world = world(9, first);
+    let client = world.client("front");
+    calls(&mut world, client, 100, |_| of_tenant("a", 1));
+    world.run_until(ms(20));
+    let limits = Limits { packets: 1, ..Limits::NONE };
+    world.engine().record_link(START + ms(20), "line", limits, &Arc::default());
+    let same = CallLink { concurrency: Some(2), shared: Arc::clone(&shared), ..link("drr", "") };
+    world.apply(plan(2, Some(same)));
+    let progress = |world: &mut World| world.engine().link_recordings(START + ms(20))[0].1;
+    assert_eq!(progress(&mut world).ended, None, "the queue is the same");
+    world.apply(plan(3, Some(CallLink { shared, ..link("fifo", "") })));
+    assert_eq!(progress(&mut world).ended, Some(Ended::Replaced));
+    world.run();
 }

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use weft_core::dice::Dice;
 use weft_engine::queue::snapshot::Kind;
 use weft_engine::queue::{Dropped, Packet, Queue, QueueProgram, Sent};
-use weft_engine::recording::{Asked, Limits, Recorder, read, read_snapshot};
+use weft_engine::recording::{Asked, Limits, Recorder, ask, read, read_snapshot};
 use weft_ir::queue::run::Interpreted;
 
 /// Queues within queues: what waits below waits above, and timers of inner nodes begin as packets come.
@@ -52,13 +52,7 @@ fn packet(dice: &mut Dice, handle: u64, now: u64) -> Packet {
 type Answer = (Option<Sent>, Vec<Dropped>, Option<u64>);
 
 fn answer(queue: &mut Queue<Interpreted>, now: u64, asked: &Asked) -> Answer {
-    let mut sent = None;
-    match asked {
-        Asked::Enqueue(packet) => queue.enqueue(packet, now),
-        Asked::Dequeue => sent = queue.dequeue(now).map(|sent| Sent { handle: 0, ..sent }),
-        Asked::Timeout => queue.handle_timeout(now),
-        Asked::Rate(rate) => queue.set_rate(*rate),
-    }
+    let sent = ask(queue, now, asked).expect("it names no packets").map(|sent| Sent { handle: 0, ..sent });
     let dropped = std::iter::from_fn(|| queue.poll_dropped());
     let dropped = dropped.map(|dropped| Dropped { handle: 0, ..dropped }).collect();
     (sent, dropped, queue.poll_timeout())

@@ -1,7 +1,7 @@
 //! Recordings of the links of a running node.
 
 use super::{Refusal, Running, lock, refused_in_words};
-use crate::recording_file::{self, Ran};
+use crate::recording_file::{self, OfCalls, Ran};
 use std::collections::BTreeMap;
 use weft_api::{Bundle, RECORD_SECONDS_MAX, RECORDINGS_MAX, RecordRequest, Recording};
 use weft_engine::recording::{Ended, Limits, RECORDING_BYTES_MAX};
@@ -17,8 +17,16 @@ pub(super) struct Recorded {
 /// What a link ran when its recording began.
 struct Begun {
     id: u64,
-    rate: Option<u64>,
+    link: Link,
     program: Bundle,
+}
+
+#[derive(Clone, Copy)]
+enum Link {
+    /// With so many bits a second.
+    OfPackets(Option<u64>),
+    /// With so many calls under way, and so many nanoseconds from one to the next.
+    OfCalls(Option<u32>, Option<u64>),
 }
 
 impl Running {
@@ -30,12 +38,13 @@ impl Running {
         let limits = limits(request).map_err(&refuse)?;
         let name = &request.link;
         let links = control.packets.iter().flat_map(|plan| &plan.links);
-        let Some(plan) = links.clone().find(|link| link.name == *name) else {
-            if control.network.call_links.iter().any(|link| link.name == *name) {
-                return Err(refuse(format!("link `{name}` is one of calls: those of ports can be recorded")));
-            }
-            let names: Vec<&str> = links.map(|link| link.name.as_str()).collect();
-            let has = if names.is_empty() { "none on ports".to_owned() } else { names.join(", ") };
+        let links = links.map(|link| (&link.name, Link::OfPackets(link.rate)));
+        let of_calls = control.network.call_links.iter();
+        let of_calls = of_calls.map(|link| (&link.name, Link::OfCalls(link.concurrency, link.step_ns)));
+        let links: Vec<_> = links.chain(of_calls).collect();
+        let Some((_, link)) = links.iter().copied().find(|(known, _)| *known == name) else {
+            let names: Vec<&str> = links.iter().map(|(name, _)| name.as_str()).collect();
+            let has = if names.is_empty() { "none".to_owned() } else { names.join(", ") };
             return Err(refuse(format!("there is no link `{name}`; the node has {has}")));
         };
         let mut recorded = lock(&self.parts.recorded);
@@ -44,27 +53,36 @@ impl Running {
         }
         let node = lock(&self.parts.node);
         let node = node.as_ref().ok_or(Refusal::Stopping)?;
-        match node.record(name, limits).map_err(|_| Refusal::Stopping)? {
+        let begun = match link {
+            Link::OfPackets(_) => node.record(name, limits),
+            Link::OfCalls(..) => node.record_calls(name, limits),
+        };
+        match begun.map_err(|_| Refusal::Stopping)? {
             Some(true) => {}
             Some(false) => return Err(refuse(format!("link `{name}` is being recorded by somebody else"))),
             None => return Err(refuse(format!("link `{name}` is about to change: try again"))),
         }
         recorded.n += 1;
         let (id, program) = (recorded.n, lock(&self.parts.program).clone());
-        recorded.links.insert(name.clone(), Begun { id, rate: plan.rate, program });
+        recorded.links.insert(name.clone(), Begun { id, link, program });
         Ok(id)
     }
 
     /// How far the recordings are.
     pub(crate) fn recordings(&self) -> Vec<Recording> {
+        let recorded = lock(&self.parts.recorded);
         let node = lock(&self.parts.node);
         let found = node.as_ref().and_then(|node| node.recordings().ok()).unwrap_or_default();
+        let of_calls = |link: &str| {
+            recorded.links.get(link).is_some_and(|begun| matches!(begun.link, Link::OfCalls(..)))
+        };
         let told = |ended| match ended {
             Ended::Time => "time".to_owned(),
             Ended::Full => "full".to_owned(),
             Ended::Replaced => "replaced".to_owned(),
         };
         let one = |(link, progress): (String, weft_engine::recording::Progress)| Recording {
+            of_calls: of_calls(&link),
             link,
             packets: progress.packets,
             bytes: progress.bytes as u64,
@@ -76,12 +94,26 @@ impl Running {
 
     /// The file of a recording, which is no more. None: there is none, or its link has gone.
     pub(crate) fn take_recording(&self, link: &str) -> Option<String> {
-        let begun = lock(&self.parts.recorded).links.remove(link)?;
-        let recorder = lock(&self.parts.node).as_ref()?.take_recording(link).ok().flatten()?;
-        Some(recording_file::text(
-            &Ran { link, rate: begun.rate, program: &begun.program, queue: None },
-            &recorder,
-        ))
+        let Begun { link: kind, program, .. } = lock(&self.parts.recorded).links.remove(link)?;
+        let node = lock(&self.parts.node);
+        let node = node.as_ref()?;
+        let ran = Ran { link, rate: None, calls: None, program: &program, queue: None };
+        match kind {
+            Link::OfPackets(rate) => {
+                let recorder = node.take_recording(link).ok().flatten()?;
+                Some(recording_file::text(&Ran { rate, ..ran }, &recorder))
+            }
+            Link::OfCalls(concurrency, step_ns) => {
+                let recorders: Option<Vec<_>> =
+                    node.take_recordings_of_calls(link).ok()?.into_iter().collect();
+                let rate = step_ns.map(|step_ns| 1e9 / step_ns as f64);
+                let texts = recorders?.into_iter().zip(0..).map(|(recorder, worker)| {
+                    let calls = Some(OfCalls { worker, concurrency, rate });
+                    recording_file::text(&Ran { calls, ..ran }, &recorder)
+                });
+                Some(texts.collect())
+            }
+        }
     }
 
     /// Lets go of a recording that nobody has asked for.

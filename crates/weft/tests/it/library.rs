@@ -7,7 +7,7 @@ use shop::pb::{CartReply, CartRequest};
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
 use std::fs;
-use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::Relaxed};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 use tokio_stream::wrappers::ReceiverStream;
@@ -19,6 +19,8 @@ use tonic::{Code, Request, Response, Status, Streaming};
 pub(crate) struct Named {
     name: &'static str,
     takes: Duration,
+    /// It answers nothing as long as this is set.
+    pub(crate) is_held: Arc<AtomicBool>,
     load: Option<&'static str>,
     /// What it answers with instead of a reply.
     fails: Option<Code>,
@@ -47,6 +49,9 @@ impl Named {
         self.n_calls.fetch_add(1, Relaxed);
         self.came.lock().expect("no panic").push(format!("{:?}", request.metadata()));
         tokio::time::sleep(self.takes).await;
+        while self.is_held.load(Relaxed) {
+            tokio::time::sleep(Duration::from_millis(1)).await;
+        }
         if let Some(code) = self.fails {
             return Err(Status::new(code, "as told"));
         }
@@ -132,7 +137,11 @@ impl Client {
         self.get_with(user, None).await
     }
 
-    async fn get_with(&mut self, user: &str, header: Option<(&'static str, &str)>) -> Result<String, Code> {
+    pub(crate) async fn get_with(
+        &mut self,
+        user: &str,
+        header: Option<(&'static str, &str)>,
+    ) -> Result<String, Code> {
         let message = CartRequest { user: user.to_owned(), object_id: 7, ..CartRequest::default() };
         let mut request = Request::new(message);
         if let Some((name, value)) = header {

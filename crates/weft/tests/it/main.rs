@@ -1,5 +1,6 @@
 //! The one binary, from outside: real processes, real sockets, stock gRPC at both ends.
 
+mod call_links;
 mod commands;
 mod explain;
 mod filters;

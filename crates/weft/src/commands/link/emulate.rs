@@ -50,7 +50,7 @@ pub(crate) fn run(args: &EmulateArgs) -> Result<(), Fault> {
         for (name, way) in [(UP, &up), (DOWN, &down)] {
             let recorder = node.take_recording(name).map_err(|error| node_fault(&error))?;
             let recorder = recorder.expect("its plan has it recorded");
-            let ran = Ran { link: name, rate: way.bits_per_s(), program: &program, queue: None };
+            let ran = Ran { link: name, rate: way.bits_per_s(), calls: None, program: &program, queue: None };
             text.push_str(&recording_file::text(&ran, &recorder));
         }
         recording_file::write(file, &text)?;

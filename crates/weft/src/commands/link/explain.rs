@@ -1,15 +1,15 @@
 //! `weft link explain`: which line dropped a packet, and with what values.
 
-use super::history::{End, History, Passed, Ran, level_name, line_text, verdict};
+use super::history::{End, Link, Passed, Ran, level_name, line_text, verdict};
 use super::show::{open, seconds, told_ms};
 use crate::cli::LinkExplainArgs;
 use crate::commands::{count, grouped};
 use crate::fault::Fault;
-use crate::recording_file::{Program, Recorded};
 use crate::table::{Align, Table};
 use core::fmt::Write as _;
 use serde_json::{Value, json};
 use std::io::Write as _;
+use weft_engine::call_link::CALL_BYTES;
 use weft_engine::queue::Why;
 use weft_ir::queue::{Field, Moment, Verdict, word};
 use weft_lang::hir::{QueueType, QueueVar};
@@ -19,6 +19,15 @@ const LISTED_MAX: usize = 40;
 /// Times that a packet was looked at that are told, the last ones.
 const RUNS_TOLD: usize = 3;
 
+/// Fields of packets that are told where the program asks for them; the others are hashes.
+const FIELDS: [(Field, QueueType); 5] = [
+    (Field::Dscp, QueueType::Number),
+    (Field::Class, QueueType::Number),
+    (Field::Remaining, QueueType::Number),
+    (Field::Slack, QueueType::Interval),
+    (Field::Deadline, QueueType::Timestamp),
+];
+
 /// A value that a handler saw: its name, before and after, and the text of both.
 struct Told {
     name: String,
@@ -27,35 +36,39 @@ struct Told {
 }
 
 pub(super) fn run(args: &LinkExplainArgs) -> Result<(), Fault> {
-    let (recorded, program, history) = open(&args.file, args.link.as_deref())?;
+    let link = open(&args.file, args.link.as_deref())?;
     let mut stdout = std::io::stdout();
     let Some(number) = args.packet else {
         // Whoever closed it does not want it.
         let _ = match args.json {
-            true => writeln!(stdout, "{}", listed_data(&program, &history)),
-            false => write!(stdout, "{}", listed(&recorded, &program, &history)),
+            true => writeln!(stdout, "{}", listed_data(&link)),
+            false => write!(stdout, "{}", listed(&link)),
         };
         return Ok(());
     };
-    let n = history.packets.len() as u64;
-    if number == 0 || number > n {
-        let what = format!("link {} had {}, numbered from 1", recorded.head.link, count(n, "packet"));
-        return Err(Fault::Input(what));
-    }
-    let history = History::of(&recorded, &program, Some(number))?;
-    let packet = &history.packets[number as usize - 1];
+    let packets = &link.history.packets;
+    let found = usize::try_from(number).ok().and_then(|number| packets.get(number.checked_sub(1)?));
+    let Some(packet) = found else {
+        let had = count(packets.len() as u64, link.head().unit());
+        return Err(Fault::Input(format!("link {} had {had}, numbered from 1", link.head().link)));
+    };
+    let mut runs = link.runs(packet)?;
+    runs.retain(|ran| has_verdict(ran.moment));
     let _ = match args.json {
-        true => writeln!(stdout, "{}", data(&recorded, &program, &history, (number, packet))),
-        false => write!(stdout, "{}", text(&recorded, &program, &history, (number, packet))),
+        true => writeln!(stdout, "{}", data(&link, &runs, (number, packet))),
+        false => write!(stdout, "{}", text(&link, &runs, (number, packet))),
     };
     Ok(())
 }
 
-fn listed(recorded: &Recorded, program: &Program, history: &History) -> String {
+fn listed(link: &Link) -> String {
     use Align::{Left, Right};
+    let (unit, program) = (link.head().unit(), &link.program);
+    // All calls are as long, and each came to a worker.
+    let kind = if link.head().calls.is_some() { ("worker", Left) } else { ("bytes", Right) };
     let columns = [
-        ("packet", Right),
-        ("bytes", Right),
+        (unit, Right),
+        kind,
         ("flow", Left),
         ("came", Right),
         ("waited", Right),
@@ -64,11 +77,11 @@ fn listed(recorded: &Recorded, program: &Program, history: &History) -> String {
         ("", Left),
     ];
     let mut table = Table::new(&columns);
-    for (number, packet) in history.dropped().take(LISTED_MAX) {
+    for (number, packet) in link.history.dropped().take(LISTED_MAX) {
         let End::Dropped { level, line, .. } = packet.end else { continue };
         table.row(vec![
             number.to_string(),
-            packet.len.to_string(),
+            link.worker(packet).map_or_else(|| packet.len.to_string(), worker_name),
             format!("{:08x}", packet.flow),
             format!("{:.6} s", signed_seconds(packet.came_ns)),
             told_ms(packet.waited().map_or(0, |(ns, _)| ns)),
@@ -77,12 +90,12 @@ fn listed(recorded: &Recorded, program: &Program, history: &History) -> String {
             line_text(program, level, line),
         ]);
     }
-    let n = history.dropped().count();
+    let n = link.history.dropped().count();
     let mut out = format!(
         "link {}: {} dropped of {}\n{}",
-        recorded.head.link,
+        link.head().link,
         grouped(n as u64),
-        count(history.packets.len() as u64, "packet"),
+        count(link.history.packets.len() as u64, unit),
         table.render()
     );
     if n > LISTED_MAX {
@@ -91,52 +104,59 @@ fn listed(recorded: &Recorded, program: &Program, history: &History) -> String {
     out
 }
 
-fn listed_data(program: &Program, history: &History) -> Value {
-    let one = |(number, packet): (u64, &Passed)| {
-        let mut one = fate(program, packet);
-        one["packet"] = number.into();
-        one
-    };
-    history.dropped().map(one).collect()
+/// The thread of a worker that has calls.
+fn worker_name(worker: u16) -> String {
+    format!("weft-{worker}")
 }
 
-fn text(
-    recorded: &Recorded,
-    program: &Program,
-    history: &History,
-    (number, packet): (u64, &Passed),
-) -> String {
+fn listed_data(link: &Link) -> Value {
+    let one = |(number, packet): (u64, &Passed)| {
+        let mut one = fate(link, packet);
+        one[link.head().unit()] = number.into();
+        one
+    };
+    link.history.dropped().map(one).collect()
+}
+
+fn text(link: &Link, runs: &[Ran], (number, packet): (u64, &Passed)) -> String {
+    let program = &link.program;
     let came = match u64::try_from(packet.came_ns) {
         Ok(came_ns) => format!("came after {:.6} s", seconds(came_ns)),
         Err(_) => {
             format!("had waited for {} when the recording began", told_ms(packet.came_ns.unsigned_abs()))
         }
     };
+    let behind = count(packet.before.0, link.head().unit());
+    let (what, behind) = match link.worker(packet) {
+        Some(worker) => (format!("at worker {}", worker_name(worker)), behind),
+        None => (format!("{} bytes", packet.len), format!("{behind} and {} bytes", grouped(packet.before.1))),
+    };
     let mut out = format!(
-        "packet {number} of link {}: {} bytes, flow {:08x}\n  {came}, behind {} and {} bytes\n",
-        recorded.head.link,
-        packet.len,
+        "{} {number} of link {}: {what}, flow {:08x}\n  {came}, behind {behind}\n",
+        link.head().unit(),
+        link.head().link,
         packet.flow,
-        count(packet.before.0, "packet"),
-        grouped(packet.before.1),
     );
     let waited = packet.waited().map_or(String::new(), |(ns, _)| told_ms(ns));
     let _ = match packet.end {
         End::Waits => writeln!(out, "  was waiting when the recording ended"),
+        End::Sent { .. } if link.head().calls.is_some() => writeln!(out, "  went on after {waited}"),
         End::Sent { is_marked, .. } => {
             writeln!(out, "  was {} after {waited}", if is_marked { "sent, marked," } else { "sent" })
         }
+        End::Left { .. } => writeln!(
+            out,
+            "  left after {waited}, before its turn: its client did, or its deadline had passed"
+        ),
         End::Dropped { level, line, why, .. } => {
             let name = level_name(&program.queue, level);
             let _ = writeln!(out, "  was dropped after {waited} by line {line} of {name}, {}", reason(why));
             writeln!(out, "    {line} | {}", line_text(program, level, line))
         }
     };
-    let told = history.runs.iter().filter(|ran| has_verdict(ran.moment));
-    let told: Vec<&Ran> = told.collect();
-    for ran in &told[told.len().saturating_sub(RUNS_TOLD)..] {
+    for ran in &runs[runs.len().saturating_sub(RUNS_TOLD)..] {
         let (verdict, line) = verdict(ran.end);
-        let now = ran.before.event[usize::from(word::NOW)].saturating_sub(recorded.head.begun_ns);
+        let now = ran.before.event[usize::from(word::NOW)].saturating_sub(link.begun_ns());
         let name = level_name(&program.queue, ran.level as u8);
         let by = if line > 0 { format!(", line {line}") } else { String::new() };
         let _ = writeln!(
@@ -147,7 +167,7 @@ fn text(
             verdict_word(ran.moment, verdict)
         );
         let mut table = Table::new(&[("", Align::Left), ("value", Align::Right), ("", Align::Left)]);
-        for one in values(recorded, program, ran) {
+        for one in values(link, ran) {
             let after = if one.after == one.before { String::new() } else { format!("then {}", one.after) };
             table.row(vec![format!("  {}", one.name), one.before, after]);
         }
@@ -156,15 +176,11 @@ fn text(
     out
 }
 
-fn data(
-    recorded: &Recorded,
-    program: &Program,
-    history: &History,
-    (number, packet): (u64, &Passed),
-) -> Value {
-    let runs = history.runs.iter().filter(|ran| has_verdict(ran.moment)).map(|ran| {
+fn data(link: &Link, runs: &[Ran], (number, packet): (u64, &Passed)) -> Value {
+    let program = &link.program;
+    let runs = runs.iter().map(|ran| {
         let (verdict, line) = verdict(ran.end);
-        let values = values(recorded, program, ran);
+        let values = values(link, ran);
         let of = |value: fn(&Told) -> &String| {
             let pairs = values.iter().map(|one| (one.name.clone(), Value::from(value(one).as_str())));
             pairs.collect::<serde_json::Map<_, _>>()
@@ -178,34 +194,46 @@ fn data(
             "after": of(|one| &one.after),
         })
     });
-    let mut told = fate(program, packet);
-    told["link"] = recorded.head.link.as_str().into();
-    told["packet"] = number.into();
+    let mut told = fate(link, packet);
+    told["link"] = link.head().link.as_str().into();
+    told[link.head().unit()] = number.into();
     told["runs"] = runs.collect();
     told
 }
 
-fn fate(program: &Program, packet: &Passed) -> Value {
+fn fate(link: &Link, packet: &Passed) -> Value {
+    let program = &link.program;
     let (end, by) = match packet.end {
         End::Waits => ("waits", Value::Null),
         End::Sent { is_marked: true, .. } => ("marked", Value::Null),
         End::Sent { .. } => ("sent", Value::Null),
+        End::Left { .. } => ("left", Value::Null),
         End::Dropped { level, line, why, .. } => {
             let name = level_name(&program.queue, level);
             let text = line_text(program, level, line);
             ("dropped", json!({ "queue": name, "line": line, "text": text, "why": reason(why) }))
         }
     };
-    json!({
-        "bytes": packet.len,
+    let mut told = json!({
         "flow": packet.flow,
         "came_ns": packet.came_ns,
         "waited_ns": packet.waited().map(|(ns, _)| ns),
-        "packets_before": packet.before.0,
-        "bytes_before": packet.before.1,
         "end": end,
         "by": by,
-    })
+    });
+    let (n, bytes) = packet.before;
+    match link.worker(packet) {
+        Some(worker) => {
+            told["worker"] = worker.into();
+            told["calls_before"] = n.into();
+        }
+        None => {
+            told["bytes"] = packet.len.into();
+            told["packets_before"] = n.into();
+            told["bytes_before"] = bytes.into();
+        }
+    }
+    told
 }
 
 fn signed_seconds(ns: i64) -> f64 {
@@ -213,8 +241,8 @@ fn signed_seconds(ns: i64) -> f64 {
 }
 
 /// What a handler could see, in the words of the language.
-fn values(recorded: &Recorded, program: &Program, ran: &Ran) -> Vec<Told> {
-    let begun_ns = recorded.head.begun_ns;
+fn values(link: &Link, ran: &Ran) -> Vec<Told> {
+    let (program, begun_ns) = (&link.program, link.begun_ns());
     let (before, after) = (&ran.before, &ran.after);
     let word = |words: &[u64], at: u16| words.get(usize::from(at)).copied().unwrap_or(0);
     let same =
@@ -227,6 +255,13 @@ fn values(recorded: &Recorded, program: &Program, ran: &Ran) -> Vec<Told> {
         same("queue.packets", grouped(word(&before.node, word::PACKETS))),
         same("queue.bytes", format!("{} B", grouped(word(&before.node, word::BYTES)))),
     ];
+    for (field, ty) in FIELDS {
+        if let Some(at) = program.queue.field(field) {
+            let show = |words: &[u64]| shown(ty, word(words, at), begun_ns);
+            let name = format!("p.{}", field.name());
+            told.push(Told { name, before: show(&before.packet), after: show(&after.packet) });
+        }
+    }
     for (nth, header) in program.headers.iter().enumerate() {
         if let Some(at) = program.queue.field(Field::Header(nth as u8)) {
             told.push(same(header, (word(&before.packet, at) as i64).to_string()));
@@ -259,9 +294,20 @@ fn values(recorded: &Recorded, program: &Program, ran: &Ran) -> Vec<Told> {
         told.push(same("rand()", format!("{draw:.6}")));
     }
     if word(&before.event, word::RATE) != 0 {
-        told.push(same("link.rate", super::spec::told_rate(word(&before.event, word::RATE))));
+        told.push(same("link.rate", told_rate(link, word(&before.event, word::RATE))));
     }
     told
+}
+
+/// The rate that a program sees; of calls, each of which is as long, how many a second that are.
+fn told_rate(link: &Link, bits_per_s: u64) -> String {
+    match link.head().calls {
+        Some(_) => {
+            let calls_per_s = bits_per_s as f64 / f64::from(CALL_BYTES * 8);
+            format!("{} ({calls_per_s:.1} calls/s)", super::spec::told_rate(bits_per_s))
+        }
+        None => super::spec::told_rate(bits_per_s),
+    }
 }
 
 /// A word in its unit; points in time are told since the beginning.

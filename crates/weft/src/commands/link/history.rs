@@ -1,26 +1,40 @@
 //! A recorded queue, asked again: what became of each packet, and what a handler saw when it decided.
 
 use crate::fault::Fault;
-use crate::recording_file::{Program, Recorded};
+use crate::recording_file::{Head, Program, Recorded};
 use std::sync::{Arc, Mutex, PoisonError};
-use weft_engine::queue::{Packet, Queue, QueueCode, QueueProgram, Why};
+use weft_engine::queue::{Counts, Packet, Queue, QueueCode, QueueProgram, Why};
 use weft_engine::recording::{self, Asked};
 use weft_ir::queue::run::Interpreted;
 use weft_ir::queue::{Moment, Verdict, Words, word};
 
-/// All packets of a link.
+/// A link of a file: its queue, or those that several workers have of it, and what became of all that came.
+pub(super) struct Link {
+    /// What each worker noted; one, unless it is a link of calls.
+    parts: Vec<Recorded>,
+    pub(super) program: Program,
+    pub(super) history: History,
+}
+
+/// All packets, or calls, of a link.
+#[derive(Default)]
 pub(super) struct History {
     /// In the order in which they came.
     pub(super) packets: Vec<Passed>,
     /// When it ended, in nanoseconds since it began.
     pub(super) ended_ns: u64,
     /// What the handlers that were run for the watched packet saw.
-    pub(super) runs: Vec<Ran>,
+    runs: Vec<Ran>,
+    /// Of what is in the queue: it waits no longer.
+    n_left: u64,
 }
 
 /// A packet that came.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Passed {
+    /// Which part of the link it came to, and its number there from 1.
+    part: usize,
+    number: u64,
     pub(super) len: u32,
     pub(super) flow: u32,
     /// Nanoseconds since the beginning; below zero if it waited already then.
@@ -35,8 +49,10 @@ pub(super) struct Passed {
 pub(super) enum End {
     /// It waited when the recording ended.
     Waits,
-    /// It was sent.
+    /// It was sent, or went on.
     Sent { at_ns: u64, is_marked: bool },
+    /// A call that left before its turn.
+    Left { at_ns: u64 },
     /// It was dropped.
     Dropped { at_ns: u64, level: u8, line: u32, why: Why },
 }
@@ -64,8 +80,82 @@ pub(super) struct Seen {
 impl Passed {
     /// How long it waited, in nanoseconds, and until when since the beginning; None if it waits still.
     pub(super) fn waited(&self) -> Option<(u64, u64)> {
-        let (End::Sent { at_ns, .. } | End::Dropped { at_ns, .. }) = self.end else { return None };
+        let (End::Sent { at_ns, .. } | End::Dropped { at_ns, .. } | End::Left { at_ns }) = self.end else {
+            return None;
+        };
         Some(((at_ns as i64 - self.came_ns).max(0) as u64, at_ns))
+    }
+
+    /// The same, told since another beginning, so much earlier.
+    fn later(self, ns: u64) -> Self {
+        let end = match self.end {
+            End::Waits => End::Waits,
+            End::Sent { at_ns, is_marked } => End::Sent { at_ns: at_ns + ns, is_marked },
+            End::Left { at_ns } => End::Left { at_ns: at_ns + ns },
+            End::Dropped { at_ns, level, line, why } => End::Dropped { at_ns: at_ns + ns, level, line, why },
+        };
+        Self { came_ns: self.came_ns + ns as i64, end, ..self }
+    }
+}
+
+impl Link {
+    /// Of what each worker noted, one at least.
+    ///
+    /// # Errors
+    /// The program is wrong, or a line of a recording cannot be read: it is named.
+    pub(super) fn of(parts: Vec<Recorded>) -> Result<Self, Fault> {
+        let program = parts[0].program()?;
+        let mut link = Self { parts, program, history: History::default() };
+        for (nth, part) in link.parts.iter().enumerate() {
+            let own = History::of(part, &link.program, None)?;
+            let later = part.head.begun_ns - link.begun_ns();
+            let packets = own.packets.into_iter().map(|packet| Passed { part: nth, ..packet.later(later) });
+            link.history.packets.extend(packets);
+            link.history.ended_ns = link.history.ended_ns.max(own.ended_ns + later);
+        }
+        if link.parts.len() > 1 {
+            link.history.packets.sort_by_key(|packet| packet.came_ns);
+        }
+        Ok(link)
+    }
+
+    /// What all parts have in common: that of the first.
+    pub(super) fn head(&self) -> &Head {
+        &self.parts[0].head
+    }
+
+    /// When the first of its parts began, in nanoseconds of the clock.
+    pub(super) fn begun_ns(&self) -> u64 {
+        self.parts.iter().map(|part| part.head.begun_ns).min().unwrap_or(0)
+    }
+
+    /// Whether something came later that is not there, and how much of that is known.
+    pub(super) fn cut(&self) -> (bool, u64) {
+        let heads = || self.parts.iter().map(|part| &part.head);
+        (heads().any(|head| head.is_cut), heads().map(|head| head.missed).sum())
+    }
+
+    /// How many queues it has.
+    pub(super) fn n_parts(&self) -> usize {
+        self.parts.len()
+    }
+
+    /// The worker that had a call; None: nobody knows of workers.
+    pub(super) fn worker(&self, packet: &Passed) -> Option<u16> {
+        self.parts[packet.part].head.calls.map(|calls| calls.worker)
+    }
+
+    /// What handlers saw that were run for a packet, as long as it waited.
+    ///
+    /// # Errors
+    /// None that was not told before.
+    pub(super) fn runs(&self, packet: &Passed) -> Result<Vec<Ran>, Fault> {
+        let mut runs = History::of(&self.parts[packet.part], &self.program, Some(packet.number))?.runs;
+        if let End::Left { at_ns } = packet.end {
+            let until = self.begun_ns() + at_ns;
+            runs.retain(|ran| ran.before.event[usize::from(word::NOW)] <= until);
+        }
+        Ok(runs)
     }
 }
 
@@ -74,7 +164,7 @@ impl History {
     ///
     /// # Errors
     /// A line of the recording cannot be read: it is named.
-    pub(super) fn of(recorded: &Recorded, program: &Program, watched: Option<u64>) -> Result<Self, Fault> {
+    fn of(recorded: &Recorded, program: &Program, watched: Option<u64>) -> Result<Self, Fault> {
         let begun_ns = recorded.head.begun_ns;
         let watch = Watch { inner: Interpreted::new(program.queue.clone()), watched, runs: Arc::default() };
         let runs = watch.runs.clone();
@@ -82,7 +172,7 @@ impl History {
             |line: usize, why| Fault::Input(format!("line {} of the recording: {why}", recorded.line + line));
         let (snapshot, n_rows, calls) =
             recording::read_snapshot(&recorded.text).map_err(|error| fault(error.line, error.why))?;
-        let mut history = Self { packets: Vec::new(), ended_ns: 0, runs: Vec::new() };
+        let mut history = Self::default();
         let mut queue = match &snapshot {
             None => Queue::new(program.queue.clone(), watch, begun_ns, recorded.head.seed),
             Some(snapshot) => {
@@ -93,25 +183,25 @@ impl History {
                 Queue::restore(program.queue.clone(), watch, snapshot).map_err(told)?
             }
         };
-        for asked in recording::read(calls, begun_ns) {
-            let (now_ns, asked) = asked.map_err(|error| fault(n_rows + error.line, error.why))?;
+        for (nth, asked) in recording::read(calls, begun_ns).enumerate() {
+            let (now_ns, mut asked) = asked.map_err(|error| fault(n_rows + error.line, error.why))?;
+            let wrong = |why| fault(n_rows + nth + 1, why);
             history.ended_ns = now_ns - begun_ns;
-            match asked {
-                Asked::Enqueue(packet) => history.enqueue(&mut queue, packet, now_ns),
-                Asked::Dequeue => {
-                    if let Some(sent) = queue.dequeue(now_ns) {
-                        let packet = &mut history.packets[sent.handle as usize];
-                        let is_marked = sent.ecn == 3;
-                        packet.end = End::Sent { at_ns: history.ended_ns, is_marked };
-                    }
-                }
-                Asked::Timeout => queue.handle_timeout(now_ns),
-                Asked::Rate(rate) => queue.set_rate(rate),
+            match &mut asked {
+                Asked::Enqueue(packet) => history.enqueue(packet, &queue.counts()),
+                Asked::Left(number) => history.left(*number).map_err(wrong)?,
+                Asked::Refilled(_) => history.n_left = 0,
+                Asked::Dequeue | Asked::Timeout | Asked::Rate(_) => {}
+            }
+            let sent = recording::ask(&mut queue, now_ns, &asked);
+            if let Some(sent) = sent.map_err(wrong)? {
+                let end = End::Sent { at_ns: history.ended_ns, is_marked: sent.ecn == 3 };
+                history.end(sent.handle, end);
             }
             while let Some(dropped) = queue.poll_dropped() {
                 let (level, line, why) = (dropped.level, dropped.line, dropped.why);
                 let at_ns = dropped.dropped_ns.saturating_sub(begun_ns);
-                history.packets[dropped.handle as usize].end = End::Dropped { at_ns, level, line, why };
+                history.end(dropped.handle, End::Dropped { at_ns, level, line, why });
             }
         }
         history.runs = core::mem::take(&mut *runs.lock().unwrap_or_else(PoisonError::into_inner));
@@ -120,29 +210,46 @@ impl History {
 
     /// Notes what waits when the recording begins; the handles of a queue that is restored are numbers from 0.
     fn begin_with(&mut self, mut copy: Queue<Interpreted>, begun_ns: u64) {
+        let mut all = copy.take_all();
+        // Several may have come at the same time: their numbers tell them apart.
+        all.sort_unstable_by_key(|(packet, _)| packet.handle);
         let mut bytes = 0;
-        for (packet, arrived_ns) in copy.take_all() {
-            self.packets.push(Passed {
-                len: packet.len,
-                flow: packet.flow,
-                came_ns: arrived_ns as i64 - begun_ns as i64,
-                before: (self.packets.len() as u64, bytes),
-                end: End::Waits,
-            });
+        for (packet, arrived_ns) in all {
+            let before = (self.packets.len() as u64, bytes);
+            self.come(&packet, arrived_ns as i64 - begun_ns as i64, before);
             bytes += u64::from(packet.len);
         }
     }
 
-    fn enqueue<C: QueueCode>(&mut self, queue: &mut Queue<C>, packet: Packet, now_ns: u64) {
-        let counts = queue.counts();
-        self.packets.push(Passed {
-            len: packet.len,
-            flow: packet.flow,
-            came_ns: self.ended_ns as i64,
-            before: (counts.queued, counts.queued_bytes),
-            end: End::Waits,
-        });
-        queue.enqueue(&Packet { handle: self.packets.len() as u64 - 1, ..packet }, now_ns);
+    /// A packet comes to a queue that holds so much: its handle is its number.
+    fn enqueue(&mut self, packet: &mut Packet, held: &Counts) {
+        packet.handle = self.packets.len() as u64;
+        let before = (held.queued.saturating_sub(self.n_left), held.queued_bytes);
+        self.come(packet, self.ended_ns as i64, before);
+    }
+
+    fn come(&mut self, packet: &Packet, came_ns: i64, before: (u64, u64)) {
+        let Packet { len, flow, .. } = *packet;
+        let number = self.packets.len() as u64 + 1;
+        self.packets.push(Passed { part: 0, number, len, flow, came_ns, before, end: End::Waits });
+    }
+
+    /// A packet leaves before its turn. The queue has it still.
+    fn left(&mut self, number: u64) -> Result<(), &'static str> {
+        let packet = usize::try_from(number).ok().and_then(|nth| self.packets.get_mut(nth));
+        let packet = packet.filter(|packet| packet.end == End::Waits);
+        packet.ok_or("it names a packet that does not wait")?.end = End::Left { at_ns: self.ended_ns };
+        self.n_left += 1;
+        Ok(())
+    }
+
+    /// The queue lets go of a packet.
+    fn end(&mut self, handle: u64, end: End) {
+        let packet = &mut self.packets[handle as usize];
+        match packet.end {
+            End::Left { .. } => self.n_left = self.n_left.saturating_sub(1),
+            _ => packet.end = end,
+        }
     }
 
     /// Packets that were dropped.

@@ -34,7 +34,7 @@ pub(super) fn run(args: &LinkRecordArgs) -> Result<(), Fault> {
         return Err(refuse(&refused, args.json));
     }
     let begun = Instant::now();
-    let mut progress = Progress::new(begun);
+    let mut progress: Option<Progress> = None;
     let until = begun + Duration::from_nanos(args.span);
     let mut last = Recording::default();
     loop {
@@ -45,7 +45,9 @@ pub(super) fn run(args: &LinkRecordArgs) -> Result<(), Fault> {
         let Some(found) = found else { break };
         last = found;
         let done = begun.elapsed().as_millis() as u64;
-        progress.show(last.packets, (done, Some(args.span / 1_000_000)));
+        let what = if last.of_calls { "calls" } else { "packets" };
+        let shown = progress.get_or_insert_with(|| Progress::of(what, begun));
+        shown.show(last.packets, (done, Some(args.span / 1_000_000)));
         // What comes when it is full is counted for as long as was asked for.
         let is_over = match last.ended.as_deref() {
             Some("full") => Instant::now() >= until,
@@ -55,17 +57,19 @@ pub(super) fn run(args: &LinkRecordArgs) -> Result<(), Fault> {
             break;
         }
     }
-    progress.clear();
+    progress.iter().for_each(Progress::clear);
     let Some(text) = client.take_recording(&TakeRequest { link: link.clone() })? else {
         return Err(Fault::environment(format!("link `{link}` is gone, and its recording with it")));
     };
     recording_file::write(&file, &text)?;
     let took = begun.elapsed().as_secs_f64();
+    let unit = if last.of_calls { "call" } else { "packet" };
     if args.json {
-        let told = json!({
-            "link": link, "file": file, "seconds": took, "packets": last.packets, "bytes": text.len(),
+        let mut told = json!({
+            "link": link, "file": file, "seconds": took, "bytes": text.len(),
             "missed": last.missed, "ended": last.ended.as_deref().unwrap_or("asked"),
         });
+        told[format!("{unit}s")] = last.packets.into();
         // Whoever closed it does not want it.
         let _ = writeln!(std::io::stdout(), "{told}");
         return Ok(());
@@ -73,13 +77,13 @@ pub(super) fn run(args: &LinkRecordArgs) -> Result<(), Fault> {
     eprintln!(
         "{}: {} of link {link} in {took:.1} s, {} KB",
         file.display(),
-        count(last.packets, "packet"),
+        count(last.packets, unit),
         grouped(text.len().div_ceil(1000) as u64),
     );
     match last.ended.as_deref() {
         Some("full") => eprintln!(
             "it was full: {} that came later are not in it; --packets and --mib give it more room",
-            count(last.missed, "packet")
+            count(last.missed, unit)
         ),
         Some("replaced") => eprintln!("the link got another queue: what came later is not in it"),
         _ => {}

@@ -1,11 +1,11 @@
 //! `weft link show`: what waited over time, on a terminal, as data or as a picture.
 
-use super::history::{End, History, level_name};
+use super::history::{End, History, Link, Passed, level_name};
 use super::spec::told_rate;
 use crate::cli::LinkShowArgs;
 use crate::commands::{count, grouped};
 use crate::fault::Fault;
-use crate::recording_file::{self, Program, Recorded};
+use crate::recording_file::{self, Recorded};
 use crate::svg::{begin, escaped};
 use core::fmt::Write as _;
 use serde_json::{Value, json};
@@ -33,36 +33,47 @@ struct Course {
 }
 
 pub(super) fn run(args: &LinkShowArgs) -> Result<(), Fault> {
-    let (recorded, program, history) = open(&args.file, args.link.as_deref())?;
+    let link = open(&args.file, args.link.as_deref())?;
     let mut stdout = std::io::stdout();
     // Whoever closed it does not want it.
     let _ = match args.json {
-        true => writeln!(stdout, "{}", data(&recorded, &program, &history)),
-        false => write!(stdout, "{}", text(&recorded, &program, &history)),
+        true => writeln!(stdout, "{}", data(&link)),
+        false => write!(stdout, "{}", text(&link)),
     };
     let Some(file) = &args.svg else { return Ok(()) };
-    let picture = picture(&recorded, &program, &history);
-    std::fs::write(file, picture).map_err(|error| Fault::environment(format!("{}: {error}", file.display())))
+    std::fs::write(file, picture(&link))
+        .map_err(|error| Fault::environment(format!("{}: {error}", file.display())))
 }
 
-/// A link of a file, its program and its history: that of this name, or the one that dropped most.
-pub(super) fn open(file: &Path, name: Option<&str>) -> Result<(Recorded, Program, History), Fault> {
-    let mut best: Option<(usize, (Recorded, Program, History))> = None;
-    let links = recording_file::read(file)?;
-    let names: Vec<String> = links.iter().map(|link| link.head.link.clone()).collect();
-    for recorded in links {
-        if name.is_some_and(|name| name != recorded.head.link) {
+/// A link of a file: that of this name, or the one that dropped most.
+pub(super) fn open(file: &Path, name: Option<&str>) -> Result<Link, Fault> {
+    let mut best: Option<(usize, Link)> = None;
+    let links = whole_links(recording_file::read(file)?);
+    let names: Vec<String> = links.iter().map(|parts| parts[0].head.link.clone()).collect();
+    for parts in links {
+        if name.is_some_and(|name| name != parts[0].head.link) {
             continue;
         }
-        let program = recorded.program()?;
-        let history = History::of(&recorded, &program, None)?;
-        let n = history.dropped().count();
+        let link = Link::of(parts)?;
+        let n = link.history.dropped().count();
         if best.as_ref().is_none_or(|(most, _)| n > *most) {
-            best = Some((n, (recorded, program, history)));
+            best = Some((n, link));
         }
     }
     let found = best.map(|(_, found)| found);
     found.ok_or_else(|| Fault::Input(format!("no such link in the recording; it has {}", names.join(", "))))
+}
+
+/// What workers had of one link is one link.
+fn whole_links(parts: Vec<Recorded>) -> Vec<Vec<Recorded>> {
+    let mut links: Vec<Vec<Recorded>> = Vec::new();
+    for part in parts {
+        match links.last_mut() {
+            Some(link) if link.last().is_some_and(|last| last.goes_on(&part)) => link.push(part),
+            _ => links.push(vec![part]),
+        }
+    }
+    links
 }
 
 impl Course {
@@ -80,6 +91,8 @@ impl Course {
             let at = piece(at_ns);
             match packet.end {
                 End::Dropped { .. } => course.dropped[at] += 1,
+                // Nobody has let go of it.
+                End::Left { .. } => {}
                 _ => course.waited[at] = course.waited[at].max(waited_ns),
             }
         }
@@ -97,33 +110,66 @@ impl Course {
     }
 }
 
-fn headline(recorded: &Recorded, program: &Program, history: &History) -> String {
-    let head = &recorded.head;
-    let rate = head.rate.map_or(String::new(), |rate| format!("  {}", told_rate(rate)));
-    let marked = history.packets.iter().filter(|one| matches!(one.end, End::Sent { is_marked: true, .. }));
-    let cut = match (head.is_cut, head.missed) {
+fn headline(link: &Link) -> String {
+    let (head, history) = (link.head(), &link.history);
+    let unit = head.unit();
+    let cut = match link.cut() {
         (false, _) => String::new(),
         (true, 0) => "; what came later was not recorded".to_owned(),
-        (true, n) => format!("; {} that came later were not recorded", count(n, "packet")),
+        (true, n) => format!("; {} that came later were not recorded", count(n, unit)),
+    };
+    // Calls bear no marks, and packets do not leave by themselves.
+    let has_left = |packet: &Passed| matches!(packet.end, End::Left { .. });
+    let is_marked = |packet: &Passed| matches!(packet.end, End::Sent { is_marked: true, .. });
+    let n_of = |is_meant: fn(&Passed) -> bool| {
+        grouped(history.packets.iter().filter(|packet| is_meant(packet)).count() as u64)
+    };
+    let others = match head.calls {
+        Some(_) => format!("{} left", n_of(has_left)),
+        None => format!("{} marked", n_of(is_marked)),
     };
     format!(
-        "link {}  {}{rate}  {:.1} s: {}, {} dropped, {} marked{cut}",
+        "link {}  {}{}  {:.1} s: {}, {} dropped, {others}{cut}",
         head.link,
-        program.queue.name,
+        link.program.queue.name,
+        limits(link),
         seconds(history.ended_ns),
-        count(history.packets.len() as u64, "packet"),
+        count(history.packets.len() as u64, unit),
         grouped(history.dropped().count() as u64),
-        grouped(marked.count() as u64),
     )
 }
 
-fn text(recorded: &Recorded, program: &Program, history: &History) -> String {
-    let course = Course::of(history, COLUMNS);
-    let mut out = format!("{}\n", headline(recorded, program, history));
-    chart(&mut out, "packets that wait", &course.queued, history.ended_ns, grouped);
-    chart(&mut out, "how long those that leave have waited", &course.waited, history.ended_ns, told_ms);
+/// What holds up what waits.
+fn limits(link: &Link) -> String {
+    let head = link.head();
+    let Some(calls) = head.calls else {
+        return head.rate.map_or(String::new(), |rate| format!("  {}", told_rate(rate)));
+    };
+    let concurrency = calls.concurrency.map(|n| format!("  {} under way", count(n.into(), "call")));
+    let rate = calls.rate.map(|rate| format!("  {rate} calls/s"));
+    let workers = format!("  {}", count(link.n_parts() as u64, "worker"));
+    [concurrency, rate, Some(workers)].into_iter().flatten().collect()
+}
+
+/// What the panels of a chart or a picture are called: what waits, how long, and what was dropped.
+fn titles(link: &Link) -> [String; 3] {
+    let unit = link.head().unit();
+    let leave = if link.head().calls.is_some() { "go on" } else { "leave" };
+    [
+        format!("{unit}s that wait"),
+        format!("how long those that {leave} have waited"),
+        format!("{unit}s dropped"),
+    ]
+}
+
+fn text(link: &Link) -> String {
+    let (course, ended_ns) = (Course::of(&link.history, COLUMNS), link.history.ended_ns);
+    let [wait, waited, dropped] = titles(link);
+    let mut out = format!("{}\n", headline(link));
+    chart(&mut out, &wait, &course.queued, ended_ns, grouped);
+    chart(&mut out, &waited, &course.waited, ended_ns, told_ms);
     if course.dropped.iter().any(|n| *n > 0) {
-        chart(&mut out, "packets dropped", &course.dropped, history.ended_ns, grouped);
+        chart(&mut out, &dropped, &course.dropped, ended_ns, grouped);
     }
     out
 }
@@ -146,42 +192,62 @@ fn chart(out: &mut String, title: &str, values: &[u64], ended_ns: u64, told: imp
     let _ = writeln!(out, "{:>10}  0 s{end:>width$}", "", width = values.len().saturating_sub(3));
 }
 
-fn data(recorded: &Recorded, program: &Program, history: &History) -> Value {
-    let packets = history.packets.iter().map(|packet| {
+fn data(link: &Link) -> Value {
+    let history = &link.history;
+    let one = |packet: &Passed| {
         let end = match packet.end {
             End::Waits => json!({ "end": "waits" }),
             End::Sent { at_ns, is_marked } => {
                 json!({ "end": if is_marked { "marked" } else { "sent" }, "at_ns": at_ns })
             }
+            End::Left { at_ns } => json!({ "end": "left", "at_ns": at_ns }),
             End::Dropped { at_ns, level, line, .. } => json!({
-                "end": "dropped", "at_ns": at_ns, "queue": level_name(&program.queue, level), "line": line,
+                "end": "dropped", "at_ns": at_ns, "queue": level_name(&link.program.queue, level), "line": line,
             }),
         };
-        json!({ "bytes": packet.len, "flow": packet.flow, "came_ns": packet.came_ns, "end": end })
-    });
-    json!({
-        "link": recorded.head.link,
-        "queue": program.queue.name,
-        "rate_bits_per_s": recorded.head.rate,
+        let mut one = json!({ "flow": packet.flow, "came_ns": packet.came_ns, "end": end });
+        match link.worker(packet) {
+            Some(worker) => one["worker"] = worker.into(),
+            None => one["bytes"] = packet.len.into(),
+        }
+        one
+    };
+    let (is_cut, missed) = link.cut();
+    let head = link.head();
+    let mut told = json!({
+        "link": head.link,
+        "queue": link.program.queue.name,
         "seconds": seconds(history.ended_ns),
-        "is_cut": recorded.head.is_cut,
-        "missed": recorded.head.missed,
-        "packets": packets.collect::<Vec<_>>(),
-    })
+        "is_cut": is_cut,
+        "missed": missed,
+    });
+    let all: Vec<Value> = history.packets.iter().map(one).collect();
+    match head.calls {
+        Some(calls) => {
+            told["concurrency"] = calls.concurrency.into();
+            told["rate_calls_per_s"] = calls.rate.into();
+            told["workers"] = link.n_parts().into();
+            told["calls"] = all.into();
+        }
+        None => {
+            told["rate_bits_per_s"] = head.rate.into();
+            told["packets"] = all.into();
+        }
+    }
+    told
 }
 
-fn picture(recorded: &Recorded, program: &Program, history: &History) -> String {
-    let course = Course::of(history, POINTS);
+fn picture(link: &Link) -> String {
+    let (course, ended_ns) = (Course::of(&link.history, POINTS), link.history.ended_ns);
     let mut out = begin(LEFT + POINTS + 30, TOP + 2 * (HEIGHT + GAP));
-    let title = headline(recorded, program, history);
-    let _ = writeln!(out, "<text x=\"20\" y=\"28\" font-size=\"15\">{}</text>", escaped(&title));
+    let _ = writeln!(out, "<text x=\"20\" y=\"28\" font-size=\"15\">{}</text>", escaped(&headline(link)));
+    let [wait, waited, _] = titles(link);
     let panels = [
-        ("packets that wait", &course.queued, "#2563eb", grouped as fn(u64) -> String),
-        ("how long those that leave have waited", &course.waited, "#059669", told_ms),
+        (wait, &course.queued, "#2563eb", grouped as fn(u64) -> String),
+        (waited, &course.waited, "#059669", told_ms),
     ];
     for (nth, (title, values, colour, told)) in panels.into_iter().enumerate() {
-        let top = TOP + nth * (HEIGHT + GAP);
-        panel(&mut out, (title, values, colour), top, history.ended_ns, told);
+        panel(&mut out, (&title, values, colour), TOP + nth * (HEIGHT + GAP), ended_ns, told);
     }
     let bottom = TOP + HEIGHT;
     for (at, _) in course.dropped.iter().enumerate().filter(|(_, n)| **n > 0) {

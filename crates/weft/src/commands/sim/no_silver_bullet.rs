@@ -221,6 +221,7 @@ fn run_one(job: &Job, given: &Given<'_>) -> Done {
     let ran = Ran {
         link: job.comparison.name,
         rate: job.comparison.bits_per_s(),
+        calls: None,
         program: given.program.bundle(),
         queue: Some(given.program.name()),
     };
@@ -283,7 +284,7 @@ impl Figures {
 mod tests {
     use super::*;
     use weft_engine::queue::Queue;
-    use weft_engine::recording::{self, Asked};
+    use weft_engine::recording;
     use weft_ir::queue::run::Interpreted;
     use weft_sim::net::silver_bullet::Application;
 
@@ -342,12 +343,8 @@ mod tests {
             let code = Interpreted::new(ran.queue.clone());
             let mut queue = Queue::new(ran.queue, code, recorded[0].head.begun_ns, recorded[0].head.seed);
             for asked in recording::read(&recorded[0].text, 0) {
-                match asked.expect("it was written") {
-                    (now, Asked::Enqueue(packet)) => queue.enqueue(&packet, now),
-                    (now, Asked::Dequeue) => drop(queue.dequeue(now)),
-                    (now, Asked::Timeout) => queue.handle_timeout(now),
-                    (_, Asked::Rate(rate)) => queue.set_rate(rate),
-                }
+                let (now, asked) = asked.expect("it was written");
+                recording::ask(&mut queue, now, &asked).expect("it names no packets");
             }
             let counts = queue.counts();
             let found = (counts.sent, counts.dropped());

@@ -1,0 +1,226 @@
+//! Recordings of links of calls of a running node, with stock gRPC on both sides.
+
+use crate::library::{Named, Test};
+use crate::node::{Folder, Node, output, runtime, weft};
+use serde_json::Value;
+use std::collections::BTreeSet;
+use std::fs;
+use std::io::{Read as _, Write as _};
+use std::net::TcpStream;
+use std::process::{Child, Command, Stdio};
+use std::sync::atomic::Ordering::Relaxed;
+use std::time::{Duration, Instant};
+use tokio::task::JoinSet;
+use tonic::Code;
+
+/// A link whose queue gives each tenant a turn, and drops calls of class 9 at its head.
+const LINK: &str = "CREATE QUEUE picky AS
+  LIMIT 1000 PACKETS ON OVERFLOW DROP TAIL;
+  ON DEQUEUE
+    IF p.class = 9 THEN DROP; END IF;
+    SEND;
+END;
+CREATE QUEUE fair AS fq EACH USING picky; END;
+CREATE LINK tenants ON CLUSTER cart CONCURRENCY 8 KEY header['x-tenant'] CLASS header['x-class'] QUEUE fair;
+";
+const PLACES: usize = 8;
+const CONNECTIONS: usize = 16;
+/// Calls of the tenant that has more of them than its part; of another, half of which are dropped; and of callers that
+/// do not wait for their turn.
+const FLOOD: usize = 48;
+const OTHERS: usize = 40;
+const BRIEF: usize = 20;
+/// The longest that a test waits for something that is sure to come.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// A node with four workers in front of a server.
+fn start(cart: &Named) -> Test {
+    let program = format!(
+        "IMPORT 'library/queues/fq.weft';
+CREATE TYPE cart FROM PROTO 'cart.proto';
+CREATE LISTENER frontend ON tcp '127.0.0.1:0';
+CREATE CLUSTER cart TO '{}';
+CREATE CHAIN shop ON frontend -> cart METHOD 'shop.Cart/Get' AS END;
+{LINK}",
+        cart.serve()
+    );
+    let folder = Folder::new();
+    let program = folder.write("network.weft", &program);
+    Test { node: Node::start(&folder, &program, &["--workers", "4"]), folder }
+}
+
+/// `weft link record` as it runs.
+struct Recording<'t> {
+    test: &'t Test,
+    child: Child,
+}
+
+impl<'t> Recording<'t> {
+    fn begin(test: &'t Test, file: &str, args: &[&str]) -> Self {
+        let mut record = weft(&test.folder);
+        record.args(["link", "record", "tenants", "--for", "2min", "-o", file, "--admin", &test.node.admin]);
+        let child = record.args(args).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn();
+        Self { test, child: child.expect("the binary can be started") }
+    }
+
+    /// Whether the node has been told of it.
+    fn has_begun(&self) -> bool {
+        let admin = &self.test.node.admin;
+        let port = admin.rsplit(':').next().unwrap_or_default();
+        let token = fs::read_to_string(self.test.folder.0.join(format!("weft/{port}.token")));
+        let head = format!(
+            "GET /v1/recordings HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\nAuthorization: Bearer {}\r\n\r\n",
+            token.expect("it is there").trim()
+        );
+        let mut stream = TcpStream::connect(admin).expect("the node answers");
+        stream.write_all(head.as_bytes()).expect("it reads");
+        let mut told = String::new();
+        stream.read_to_string(&mut told).expect("it answers");
+        assert!(told.starts_with("HTTP/1.1 200"), "{told}");
+        told.contains("\"tenants\"")
+    }
+
+    /// Ends it as Ctrl-C does: what it gave, and what it said.
+    fn end(self) -> (String, String) {
+        let id = self.child.id().to_string();
+        Command::new("kill").args(["-INT", &id]).status().expect("kill is there");
+        let done = self.child.wait_with_output().expect("it is ours");
+        let [told, said] = [done.stdout, done.stderr].map(|text| String::from_utf8_lossy(&text).into_owned());
+        assert!(done.status.success(), "{said}");
+        (told, said)
+    }
+}
+
+/// Waits until something is so, while calls go on.
+async fn until(is_so: impl Fn() -> bool) {
+    let end = Instant::now() + PATIENCE;
+    while !is_so() {
+        assert!(Instant::now() < end, "it never came");
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
+}
+
+/// If this fails, a recording of calls is not what happened to them: those that their clients saw refused would not be
+/// those that it says were dropped, by the line that it names, nor those that gave up those that left.
+#[test]
+fn a_link_of_calls_of_a_running_node_is_recorded_as_it_is() {
+    let cart = Named::new("cart-1");
+    let test = start(&cart);
+    let file = test.folder.0.join("tenants.rec").display().to_string();
+    let ask = |args: &[&str]| {
+        let done = output(weft(&test.folder).arg("link").args(args));
+        assert!(done.status.success(), "{args:?}: {}", String::from_utf8_lossy(&done.stderr));
+        String::from_utf8_lossy(&done.stdout).into_owned()
+    };
+    let told = data(&record_a_flood(&test, &cart, &file));
+    assert_eq!((told["missed"].as_u64(), told["ended"].as_str()), (Some(0), Some("asked")), "{told}");
+
+    let shown = data(&ask(&["show", &file, "--json"]));
+    assert_eq!((shown["workers"].as_u64(), shown["concurrency"].as_u64()), (Some(4), Some(8)));
+    let calls = shown["calls"].as_array().expect("a list");
+    assert_eq!(told["calls"].as_u64(), Some((OTHERS + BRIEF) as u64), "{told}");
+    let ends = |end: &str| calls.iter().filter(|call| call["end"]["end"] == end).collect::<Vec<_>>();
+    let [sent, dropped, left, waits] = ["sent", "dropped", "left", "waits"].map(ends);
+    assert_eq!((dropped.len(), left.len(), waits.len()), (OTHERS / 2, BRIEF, 0), "{shown}");
+    // What waited when it began went on later, as did what came of the other tenant.
+    let waited = sent.iter().filter(|call| call["came_ns"].as_i64() < Some(0)).count();
+    assert_eq!((waited, sent.len() - waited), (FLOOD - PLACES, OTHERS / 2), "{shown}");
+    assert!(dropped.iter().all(|call| call["flow"] == dropped[0]["flow"]));
+    assert_eq!(sent.iter().filter(|call| call["flow"] == dropped[0]["flow"]).count(), OTHERS / 2);
+    let workers: BTreeSet<_> = calls.iter().map(|call| call["worker"].as_u64()).collect();
+    assert_eq!(workers.len(), 4, "{workers:?}");
+
+    let number = |call: &Value| {
+        let nth = calls.iter().position(|one| one == call);
+        (nth.expect("it is one of them") + 1).to_string()
+    };
+    let (picture, dropped, left) = (format!("{file}.svg"), number(dropped[0]), number(left[0]));
+    let chart = ask(&["show", &file, "--svg", &picture]);
+    assert!(chart.contains("  8 calls under way  4 workers  "), "{chart}");
+    assert!(chart.contains("20 dropped, 20 left") && chart.contains("calls that wait"), "{chart}");
+    let picture = fs::read_to_string(picture).expect("it was drawn");
+    assert!(picture.contains("calls that wait") && !picture.contains("packet"), "{picture}");
+    let listed = ask(&["explain", &file]);
+    assert!(listed.contains(": 20 dropped of ") && !listed.contains("packet"), "{listed}");
+    let told = ask(&["explain", &file, &dropped]);
+    let is_value = |line: &str| line.trim().starts_with("p.class ") && line.trim().ends_with(" 9");
+    assert!(told.starts_with(&format!("call {dropped} of link tenants: at worker weft-")), "{told}");
+    assert!(told.contains("IF p.class = 9 THEN DROP;") && told.lines().any(is_value), "{told}");
+    let told = ask(&["explain", &file, &left]);
+    assert!(told.contains("  left after ") && told.contains(", before its turn: "), "{told}");
+    assert_eq!(test.node.stop(), Some(0));
+}
+
+/// Records a link from when many calls wait, until each of them is over; what `weft link record` gave.
+fn record_a_flood(test: &Test, cart: &Named, file: &str) -> String {
+    let query = |text: &str| {
+        let told =
+            output(weft(&test.folder).args(["query", "--admin", &test.node.admin, "-o", "json", text]));
+        String::from_utf8_lossy(&told.stdout).replace([' ', '\n'], "")
+    };
+    runtime().block_on(async {
+        let mut clients = Vec::new();
+        for _ in 0..CONNECTIONS {
+            clients.push(test.client().await);
+        }
+        let get = |nth: usize, header: (&'static str, &'static str)| {
+            let mut client = clients[nth % CONNECTIONS].clone();
+            async move { client.get_with("ann", Some(header)).await }
+        };
+        let is = |text: &'static str, values: String| {
+            let query = &query;
+            until(move || query(text).contains(&values))
+        };
+        cart.is_held.store(true, Relaxed);
+        let flood: JoinSet<_> = (0..FLOOD).map(|nth| get(nth, ("x-tenant", "greedy"))).collect();
+        is("SELECT arrived, in_flight FROM links", format!("[[{FLOOD},{PLACES}]]")).await;
+        let record = Recording::begin(test, file, &["--json"]);
+        until(|| record.has_begun()).await;
+        let class = |nth: usize| if nth.is_multiple_of(2) { "9" } else { "1" };
+        let others: JoinSet<_> = (0..OTHERS).map(|nth| get(nth, ("x-class", class(nth)))).collect();
+        let mut brief: JoinSet<_> = (0..BRIEF).map(|nth| get(nth, ("x-tenant", "greedy"))).collect();
+        is("SELECT arrived FROM links", format!("[[{}]]", FLOOD + OTHERS + BRIEF)).await;
+        brief.shutdown().await;
+        is("SELECT left FROM links", format!("[[{BRIEF}]]")).await;
+        cart.is_held.store(false, Relaxed);
+        let others = others.join_all().await;
+        let of = |end: fn(&Result<String, Code>) -> bool| others.iter().filter(|one| end(one)).count();
+        assert_eq!(of(|end| *end == Err(Code::ResourceExhausted)), OTHERS / 2);
+        assert_eq!(of(Result::is_ok), OTHERS / 2);
+        assert!(flood.join_all().await.iter().all(Result::is_ok));
+        is("SELECT queued, in_flight FROM links", "[[0,0]]".to_owned()).await;
+        record.end().0
+    })
+}
+
+/// If this fails, a recording takes more than it was given where several workers share that, or is silent of what it
+/// lacks.
+#[test]
+fn workers_share_what_a_recording_may_take() {
+    let test = start(&Named::new("cart-1"));
+    let file = test.folder.0.join("few.rec").display().to_string();
+    let said = runtime().block_on(async {
+        let record = Recording::begin(&test, &file, &["--packets", "3"]);
+        until(|| record.has_begun()).await;
+        let mut calls = JoinSet::new();
+        for _ in 0..10 {
+            let mut client = test.client().await;
+            calls.spawn(async move { client.get_with("ann", None).await });
+        }
+        assert!(calls.join_all().await.iter().all(Result::is_ok));
+        record.end().1
+    });
+    assert!(said.contains("3 calls of link tenants") && said.contains("7 calls that came later"), "{said}");
+    let shown = output(weft(&test.folder).args(["link", "show", &file]));
+    let shown = String::from_utf8_lossy(&shown.stdout);
+    assert!(shown.contains("3 calls, 0 dropped, 0 left; 7 calls that came later"), "{shown}");
+    let mut other = weft(&test.folder);
+    let other = output(other.args(["link", "record", "wan", "-o", &file, "--admin", &test.node.admin]));
+    let said = String::from_utf8_lossy(&other.stderr);
+    assert!(said.contains("there is no link `wan`; the node has tenants"), "{said}");
+    assert_eq!(test.node.stop(), Some(0));
+}
+
+fn data(text: &str) -> Value {
+    serde_json::from_str(text).unwrap_or_else(|_| panic!("{text}"))
+}
