@@ -18,11 +18,11 @@
 //! which and why). Nothing is cached by flow, so a look-up costs the same whatever number of flows is active.
 //!
 //! **Changes are visible at once.** All rules are in a tuple space, which takes a change in a probe or a few. Tries and
-//! trees take most changes themselves: a trie makes anew what is below the cells of its root that a rule touches, a tree
-//! puts the rule into the lists of its leaves. What the structure does not take stands beside it until the next rebuild:
-//! rules that came later are looked for in a tuple space of their own, and where the answer was taken out since, all
-//! rules are asked instead. [`Snapshot::rebuild`] is pure and takes a snapshot, so another thread may run it;
-//! [`Classifier::adopt`] keeps what changed meanwhile.
+//! trees take most changes themselves: a trie makes anew what is below the cells of its root that a rule touches, a
+//! tree puts the rule into the lists of its leaves. What the structure does not take stands beside it until the next
+//! rebuild: rules that came later are looked for in a tuple space of their own, and where the answer was taken out
+//! since, all rules are asked instead. [`Snapshot::rebuild`] is pure and takes a snapshot, so another thread may run
+//! it; [`Classifier::adopt`] keeps what changed meanwhile.
 //!
 //! **Everything is bounded.** Trees, tries and arrays are given up where they would take more than the limits below,
 //! and then the tuple space answers. That rules overlap in a way that no structure tells apart costs time, told by
@@ -458,7 +458,8 @@ impl Classifier {
     }
 
     /// Whether a rebuild would make look-ups cheaper: there are changes beside what is built, unless the tuple space is
-    /// one hash table, which takes changes as they come; or what is built has taken so many that it has the wrong shape.
+    /// one hash table, which takes changes as they come; or what is built has taken so many that it has the wrong
+    /// shape.
     pub fn wants_rebuild(&self) -> bool {
         match &*self.structure {
             Structure::Space => self.beside > 0 && !self.space.is_hash(),
@@ -662,8 +663,8 @@ impl Classifier {
         self.log_from + self.log.len() as u64
     }
 
-    /// Notes a change. With too many of them what is being built is of no use, and the tuple space takes over where they
-    /// stand beside.
+    /// Notes a change. With too many of them what is being built is of no use, and the tuple space takes over where
+    /// they stand beside.
     fn note(&mut self, id: u32) {
         self.log.push(id);
         if self.log.len() > DELTA_MAX {

@@ -11,12 +11,11 @@
 //! for little would be copied everywhere; so where one tree does not do, rules are parted by the places in which they
 //! are small and each part gets its tree, the one with the best rules first.
 //!
-//! A tree takes changes: a rule that comes is put into the lists of the leaves that it touches, if they are not many and
-//! have room; one that goes holds no key any more. Where that one hid others, which are therefore in no list, it becomes a
-//! [`WALL`] instead: who finds it has to ask all rules. Source: after HiCuts and HyperCuts (P.
-//! Gupta and N. McKeown 1999; S. Singh and others, SIGCOMM 2003), with separable trees as in EffiCuts (B. Vamanan and
-//! others, SIGCOMM 2010) and CutSplit (W. Li and others, INFOCOM 2018), and with windows anywhere in a field as in
-//! BitCuts.
+//! A tree takes changes: a rule that comes is put into the lists of the leaves that it touches, if they are not many
+//! and have room; one that goes holds no key any more. Where that one hid others, which are therefore in no list, it
+//! becomes a [`WALL`] instead: who finds it has to ask all rules. Source: after HiCuts and HyperCuts (P. Gupta and N.
+//! McKeown 1999; S. Singh and others, SIGCOMM 2003), with separable trees as in EffiCuts (B. Vamanan and others,
+//! SIGCOMM 2010) and CutSplit (W. Li and others, INFOCOM 2018), and with windows anywhere in a field as in BitCuts.
 
 use std::collections::BTreeMap;
 

@@ -7,8 +7,8 @@
 //! the manner of DIR-24-8 (P. Gupta and others, INFOCOM 1998) and level-compressed tries (S. Nilsson and G. Karlsson,
 //! 1999).
 //!
-//! Where the root is a node, the trie takes changes: each cell of the root knows its rules ([`Cells`]), and what is below
-//! the cells that a rule touches is made anew of these. Rules that touch very many are left to whoever asks.
+//! Where the root is a node, the trie takes changes: each cell of the root knows its rules ([`Cells`]), and what is
+//! below the cells that a rule touches is made anew of these. Rules that touch very many are left to whoever asks.
 
 use std::collections::BinaryHeap;
 
@@ -164,8 +164,8 @@ impl Trie {
         Some(trie)
     }
 
-    /// Takes in a rule that is in the store. False: it has to stand beside, for it asks for another field, or touches very
-    /// many cells, or there is no room.
+    /// Takes in a rule that is in the store. False: it has to stand beside, for it asks for another field, or touches
+    /// very many cells, or there is no room.
     pub(super) fn insert(&mut self, store: &Store, rule: Stored<'_>) -> bool {
         self.change(store, rule, Change::Came)
     }
@@ -340,8 +340,8 @@ impl Trie {
         is_noted && cells.all(|cell| self.make_anew::<K>(store, cell).is_some())
     }
 
-    /// Makes what is below a cell of the root anew. None if it is not known of what, or there is no room; then it is as it
-    /// was.
+    /// Makes what is below a cell of the root anew. None if it is not known of what, or there is no room; then it is as
+    /// it was.
     fn make_anew<K: Number>(&mut self, store: &Store, cell: usize) -> Option<()> {
         let (cells, below) = (self.cells.as_ref()?, self.bits - self.root_width());
         let first = K::from(0).plus(cell, below);

@@ -486,9 +486,9 @@ fn seen(frame: &Frame, plan: &LinkPlan, scratch: &mut Scratch, pool: &Pool, now:
     packet
 }
 
-/// What a queue knows of a frame: its length, and of IPv4 and IPv6 the flow and the codepoints. Fragments have the flow of
-/// their addresses and protocol, the first like those that know no ports, so that they wait in one line; so has what is
-/// neither TCP, UDP nor SCTP.
+/// What a queue knows of a frame: its length, and of IPv4 and IPv6 the flow and the codepoints. Fragments have the flow
+/// of their addresses and protocol, the first like those that know no ports, so that they wait in one line; so has what
+/// is neither TCP, UDP nor SCTP.
 pub fn describe(frame: &[u8], is_ip: bool) -> Packet {
     let len = frame.len() as u32;
     let network = if is_ip { Some(0) } else { network_at(frame) };
