@@ -111,8 +111,10 @@ pub struct Shared {
     in_flight: AtomicU64,
     /// Workers on which calls wait for a place.
     blocked: AtomicU64,
-    /// Of these, those that have less than their part of the places.
-    hungry: AtomicU64,
+    /// Turns that were given to those of them that have less than their part of the places.
+    turns: AtomicU64,
+    /// Of these turns, those that are over: a place was taken, or no call waits any more.
+    over: AtomicU64,
     /// When the next call may go by the rate, in nanoseconds.
     next_ns: AtomicU64,
 }
@@ -179,7 +181,8 @@ pub(crate) struct Line {
     /// This worker's part of the places.
     share: u64,
     is_blocked: bool,
-    is_hungry: bool,
+    /// Its turn among the workers that wait and have less than their part; none if it is not one of them.
+    turn: Option<u64>,
     timer: Option<(u64, TimerKey)>,
     counts: Counts,
     swap_overflow: u64,
@@ -320,7 +323,7 @@ impl Engine {
     fn pump(&mut self, now: Time, id: u32, entering: Option<CallKey>, freed: bool) {
         let Some(line) = self.lines.get_mut(&id) else { return };
         let (mut until, mut passed) = (None, core::mem::take(&mut line.passed));
-        let (was_blocked, was_hungry) = (line.is_blocked, line.is_hungry);
+        let (was_blocked, had_turn) = (line.is_blocked, line.turn.is_some());
         loop {
             let stop = line.serve(nanos(now), &mut passed);
             let is_full = matches!(stop, Some(Stop::Full));
@@ -330,7 +333,7 @@ impl Engine {
                 break;
             }
         }
-        let has_room = freed || was_blocked && !line.is_blocked || was_hungry && !line.is_hungry;
+        let has_room = freed || was_blocked && !line.is_blocked || had_turn && line.turn.is_none();
         if has_room && self.config.workers > 1 && line.keeps_others_waiting() {
             self.actions.push_back(Action::Wake);
         }
@@ -447,7 +450,7 @@ impl Line {
             n_own: 0,
             share: 0,
             is_blocked: false,
-            is_hungry: false,
+            turn: None,
             timer: None,
             counts: Counts::default(),
             swap_overflow: 0,
@@ -534,8 +537,7 @@ impl Line {
             return Err(Stop::Until(next));
         }
         if let Some(n) = self.plan.concurrency {
-            let others = shared.hungry.load(Ordering::SeqCst) - u64::from(self.is_hungry);
-            if self.n_own >= self.share && others > 0 {
+            if !self.is_its_turn(u64::from(n)) {
                 return Err(Stop::Full);
             }
             let more = |taken| (taken < u64::from(n)).then_some(taken + 1);
@@ -554,6 +556,19 @@ impl Line {
         })
     }
 
+    /// Whether a worker may take a place now, of so many: with its part or more if no other waits with less; with less, if
+    /// there are free places for those whose turn was before. Turns that are over are counted, whichever they were, so the
+    /// first of those that wait is never after all free places.
+    fn is_its_turn(&self, places: u64) -> bool {
+        let shared = &self.plan.shared;
+        let [turns, over] = [&shared.turns, &shared.over].map(|of| of.load(Ordering::SeqCst));
+        if self.n_own >= self.share {
+            return turns.saturating_sub(over) == u64::from(self.turn.is_some());
+        }
+        let free = places.saturating_sub(shared.in_flight.load(Ordering::SeqCst));
+        self.turn.unwrap_or(turns) < over + free
+    }
+
     /// No call took the place, nor the time.
     fn give_back(&self) {
         let shared = &self.plan.shared;
@@ -566,16 +581,22 @@ impl Line {
     /// Tells the other workers whether calls wait here for a place. Whether that is new.
     fn note_wait(&mut self, is_full: bool) -> bool {
         let shared = &self.plan.shared;
-        let change = |of: &AtomicU64, was: bool, is: bool| match (was, is) {
-            (false, true) => drop(of.fetch_add(1, Ordering::SeqCst)),
-            (true, false) => drop(of.fetch_sub(1, Ordering::SeqCst)),
+        match (self.is_blocked, is_full) {
+            (false, true) => drop(shared.blocked.fetch_add(1, Ordering::SeqCst)),
+            (true, false) => drop(shared.blocked.fetch_sub(1, Ordering::SeqCst)),
             _ => {}
-        };
+        }
         let is_hungry = is_full && self.n_own < self.share;
-        change(&shared.hungry, self.is_hungry, is_hungry);
-        change(&shared.blocked, self.is_blocked, is_full);
-        let is_new = is_full && !self.is_blocked || is_hungry && !self.is_hungry;
-        (self.is_blocked, self.is_hungry) = (is_full, is_hungry);
+        let is_new = is_full && !self.is_blocked || is_hungry && self.turn.is_none();
+        self.is_blocked = is_full;
+        self.turn = match (self.turn, is_hungry) {
+            (None, true) => Some(shared.turns.fetch_add(1, Ordering::SeqCst)),
+            (Some(_), false) => {
+                shared.over.fetch_add(1, Ordering::SeqCst);
+                None
+            }
+            (turn, _) => turn,
+        };
         is_new
     }
 
@@ -700,6 +721,7 @@ mod tests {
     use crate::headers::Answers;
     use crate::plan::{Balance, Cluster};
     use crate::slab::Slab;
+    use weft_core::dice::Dice;
     use weft_ir::queue::run::Interpreted;
     use weft_ir::queue::{Handlers, Level, Limit, Order, Overflow, PacketOrder, Partitions};
 
@@ -773,11 +795,11 @@ mod tests {
         let link = link();
         let (mut busy, mut other) = (line(&link, 50), line(&link, 3));
         assert_eq!((serve(&mut busy), serve(&mut other)), (4, 0), "what nobody else uses");
-        assert!(other.is_hungry && busy.is_blocked && !busy.is_hungry);
+        assert!(other.turn.is_some() && busy.is_blocked && busy.turn.is_none());
         end_one(&mut busy);
         assert_eq!(serve(&mut busy), 0, "it has its part, and another worker has less");
         assert!(busy.keeps_others_waiting());
-        assert_eq!((serve(&mut other), other.is_hungry), (1, true));
+        assert_eq!((serve(&mut other), other.turn.is_some()), (1, true));
         end_one(&mut busy);
         assert_eq!((serve(&mut busy), serve(&mut other)), (0, 1));
         // Both have their part, and one waits in each.
@@ -789,8 +811,30 @@ mod tests {
         end_one(&mut other);
         assert_eq!((serve(&mut other), serve(&mut busy)), (0, 2), "nobody waits at the other");
         assert_eq!(link.shared.in_flight.load(Ordering::SeqCst), 4);
-        let flags = [&link.shared.blocked, &link.shared.hungry].map(|of| of.load(Ordering::SeqCst));
-        assert_eq!(flags, [1, 0]);
+        let of = |of: &AtomicU64| of.load(Ordering::SeqCst);
+        assert_eq!((of(&link.shared.blocked), of(&link.shared.turns) - of(&link.shared.over)), (1, 0));
+    }
+
+    /// Of more workers than there are places, those that have one would keep it while calls wait elsewhere.
+    #[test]
+    fn fewer_places_than_workers_go_from_one_to_the_next() {
+        let link = link();
+        let mut lines: Vec<Line> = (0..7).map(|_| Line { share: 1, ..line(&link, 12) }).collect();
+        let mut passed: Vec<usize> = lines.iter_mut().map(serve).collect();
+        assert_eq!(passed, [4, 0, 0, 0, 0, 0, 0], "what nobody else uses");
+        let mut dice = Dice::from_seed(1);
+        for _ in 0..60 {
+            let busy: Vec<usize> = (0..7).filter(|at| lines[*at].n_own > 0).collect();
+            assert_eq!(lines.iter().map(|line| line.n_own).sum::<u64>(), 4, "no place is left unused");
+            let ends = dice.pick(&busy);
+            end_one(&mut lines[ends]);
+            // The worker itself is the first to see that there is a place, and then they all look.
+            for at in (ends..ends + 7).map(|at| at % 7) {
+                passed[at] += serve(&mut lines[at]);
+            }
+        }
+        assert!(passed.iter().all(|passed| (7..=12).contains(passed)), "{passed:?}");
+        assert_eq!(passed.iter().sum::<usize>(), 64);
     }
 
     /// Each connection of a client would be a tenant of its own.
