@@ -68,7 +68,9 @@ def add_cases():
         case(f"weft, {name}", "weft")(lambda args, name=name: weft(args, name))
         case(f"fastclick, {name}", "fastclick")(lambda args, n=n: click(args, [ip_filter(at) for at in range(n)]))
     case("weft, vxlan_gateway", "weft")(lambda args: weft(args, "vxlan_gateway"))
-    case("ovs, vxlan push", "ovs")(ovs_vxlan)
+    case("ovs, vxlan push", "ovs")(lambda args: ovs_tunnel(args, "vxlan"))
+    case("weft, gtpu_gateway", "weft")(lambda args: weft(args, "gtpu_gateway"))
+    case("ovs, gtpu push", "ovs")(lambda args: ovs_tunnel(args, "gtpu"))
     case("weft, nsh_classifier", "weft")(lambda args: weft(args, "nsh_classifier"))
     case("ovs, nsh push", "ovs")(lambda args: ovs_with(args, 10_000, Switch.classify))
     for flows, told in ((1, "1 flow"), (10_000, "10k flows"), (100_000, "100k flows")):
@@ -188,9 +190,9 @@ def ovs(args, tables, flows):
     return ovs_with(args, flows, lambda switch: switch.fill(tables, flows))
 
 
-def ovs_vxlan(args):
-    """10,000 flows, each in VXLAN to one peer."""
-    return ovs_with(args, 10_000, Switch.tunnel, sink="br-phy")
+def ovs_tunnel(args, kind):
+    """10,000 flows, all in one tunnel to one peer."""
+    return ovs_with(args, 10_000, lambda switch: switch.tunnel(kind), sink="br-phy")
 
 
 def ovs_with(args, flows, set_up, sink="br0"):
@@ -256,14 +258,14 @@ class Switch:
             file.write("\n".join(lines) + "\n")
         self.do("ovs-ofctl", "-O", "OpenFlow15", "add-flows", f"{self.folder}/br0.mgmt", path)
 
-    def tunnel(self):
-        """All that comes leaves in VXLAN, by a bridge that has the address outside and the sink."""
+    def tunnel(self, kind):
+        """All that comes leaves in a tunnel, by a bridge that has the address outside and the sink."""
         bridge = ["set", "bridge", "br-phy", "datapath_type=netdev", "fail-mode=standalone"]
         self.vsctl("--may-exist", "add-br", "br-phy", "--", *bridge)
         for argv in (["ip", "addr", "replace", f"{OUTSIDE}.1/24", "dev", "br-phy"], ["ip", "link", "set", "br-phy", "up"]):
             self.do(*argv)
         to = [f"options:remote_ip={OUTSIDE}.2", "options:key=7", "ofport_request=3"]
-        self.vsctl("add-port", "br0", "vx0", "--", "set", "interface", "vx0", "type=vxlan", *to)
+        self.vsctl("add-port", "br0", "tun0", "--", "set", "interface", "tun0", f"type={kind}", *to)
         control = f"{self.folder}/ovs-vswitchd.ctl"
         self.do("ovs-appctl", "-t", control, "tnl/arp/set", "br-phy", f"{OUTSIDE}.2", "02:00:00:00:00:02")
         self.do("ovs-ofctl", "add-flow", f"{self.folder}/br0.mgmt", "actions=output:3")

@@ -1,6 +1,6 @@
 //! The chains that are measured, and the rules and routes that their tables have.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use weft_api::Bundle;
@@ -17,6 +17,7 @@ use weft_lang::diagnostic::Diagnostic;
 use weft_lang::hir::Network;
 use weft_lang::source::SourceMap;
 
+use super::rig::destinations;
 use crate::bench::refused;
 use crate::compile::check_files;
 use crate::packets::{self, Lowered};
@@ -58,7 +59,7 @@ pub(super) struct Ready {
 /// Rules of a firewall.
 const RULES: usize = 200;
 /// The names of what a program imports.
-const LIBRARY: [&str; 8] = [
+const LIBRARY: [&str; 9] = [
     "monitor",
     "l2_switch",
     "router",
@@ -66,6 +67,7 @@ const LIBRARY: [&str; 8] = [
     "conntrack",
     "vlan_access",
     "vxlan_gateway",
+    "gtpu_gateway",
     "nsh_classifier",
 ];
 
@@ -78,6 +80,8 @@ const PIPELINE: &str = "conntrack (inside = 'lan') -> firewall -> router";
 const TAG: &str = "vlan_access (access = 'lan', trunk = 'wan', id = 7)";
 const TUNNEL: &str = "vxlan_gateway (inside = 'lan', outside = 'wan', vni = 7, own_ip = '192.0.2.1', \
     peer = '192.0.2.2', own_mac = '02:00:00:00:00:01', next_mac = '02:00:00:00:00:02')";
+const USERS: &str = "gtpu_gateway (core = 'lan', radio = 'wan', own_ip = '192.0.2.1', own_mac = '02:00:00:00:00:01', \
+    core_mac = '02:00:00:00:00:02', radio_mac = '02:00:00:00:00:03')";
 const CLASSIFY: &str =
     "nsh_classifier (fabric = 'wan', own_mac = '02:00:00:00:00:01', next_mac = '02:00:00:00:00:02')";
 /// The case that is what all others run on top of.
@@ -97,6 +101,7 @@ pub(super) const CASES: &[Case] = &[
     Case { on: "lan, wan", ..case("l2_switch", "l2_switch") },
     Case { on: "lan, wan", ..case("vlan_access", TAG) },
     Case { on: "lan, wan", ..case("vxlan_gateway", TUNNEL) },
+    Case { on: "lan, wan", ..case("gtpu_gateway", USERS) },
     case("nsh_classifier", CLASSIFY),
     Case { routes: 1000, ..case("router, 1k routes", "router") },
     Case { routes: 100_000, ..case("router, 100k routes", "router") },
@@ -150,6 +155,8 @@ impl Case {
         let told = |diagnostics: Vec<Diagnostic>| refused(&diagnostics);
         let mut lowered = packets::lower(&network, &sources, 1, |_| true).map_err(told)?;
         let (rules, routes) = fill(&mut lowered, self.rules, self.routes);
+        let hosts = destinations(&rules, &routes, self.flows);
+        lowered.iter_mut().for_each(|lowered| admit_users(lowered.program(), &hosts));
         let lookups = lowered.iter_mut().map(|lowered| most_lookups(lowered.program())).sum();
         let jit = Jit::new().map_err(|why| why.to_string())?;
         let backend = Together::new(Arc::new(jit));
@@ -228,6 +235,17 @@ pub(super) fn fill(lowered: &mut [Lowered], n_rules: usize, n_routes: usize) -> 
         }
     }
     (filled, routes)
+}
+
+/// Makes each of these hosts a user of a GTP-U gateway, in a tunnel of its own to one of 16 stations.
+fn admit_users(program: &mut ChainProgram, hosts: &BTreeSet<[u8; 4]>) {
+    let user = |(at, host): (u8, &[u8; 4])| {
+        let [host, station] = [host, &[192, 0, 2, 16 + at % 16]].map(|ip| Value::Bytes(ip.to_vec()));
+        vec![host, station, Value::Int(at.into())]
+    };
+    for table in program.tables.iter_mut().filter(|table| table.spec.name == "users") {
+        table.rows = (0..=u8::MAX).cycle().zip(hosts).map(user).collect();
+    }
 }
 
 /// A prefix as a `CIDR`; NULL for all addresses.

@@ -4,6 +4,7 @@
 //! of a flow; the sink gives the buffers back. Both are part of what is timed, as the sources of other packet
 //! processors are of their figures.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Instant;
 
@@ -74,7 +75,7 @@ impl Rig {
     /// # Errors
     /// The case does not let its packets pass.
     pub(super) fn of(case: &Case, ready: &Ready) -> Result<Self, String> {
-        let flows = all_flows(ready, case.flows);
+        let flows = all_flows(&ready.rules, &ready.routes, case.flows);
         let now = Time(1_000_000_000);
         let engine = PacketEngine::new(now, PacketConfig::default(), Arc::clone(&ready.plan));
         let mut rig = Self {
@@ -186,12 +187,17 @@ impl Rig {
     }
 }
 
+/// Where so many flows lead to.
+pub(super) fn destinations(rules: &[Vec<Rule>], routes: &[Rule], n: usize) -> BTreeSet<[u8; 4]> {
+    all_flows(rules, routes, n).iter().map(|flow| [flow[8], flow[9], flow[10], flow[11]]).collect()
+}
+
 /// As many flows as are asked for: drawn from the rules and routes that they meet, from each list as many, in an order
 /// that no table knows.
-fn all_flows(ready: &Ready, n: usize) -> Vec<Flow> {
+fn all_flows(rules: &[Vec<Rule>], routes: &[Rule], n: usize) -> Vec<Flow> {
     let layout = Layout::new(&five_tuple()).expect("the fields fit");
-    let routes: Vec<Rule> = ready.routes.iter().map(route_rule).collect();
-    let mut lists: Vec<&[Rule]> = ready.rules.iter().map(Vec::as_slice).collect();
+    let routes: Vec<Rule> = routes.iter().map(route_rule).collect();
+    let mut lists: Vec<&[Rule]> = rules.iter().map(Vec::as_slice).collect();
     lists.extend((!routes.is_empty()).then_some(&routes[..]));
     if lists.is_empty() {
         lists.push(&[]);
