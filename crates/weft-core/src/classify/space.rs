@@ -14,8 +14,10 @@ use super::store::{Rank, Store, Stored, has_extra, id_of};
 use super::{PROBES_MAX, TUPLES_MAX};
 use crate::hash;
 
-/// Masks that get a tuple of their own whatever they are.
+/// Masks that get a tuple of their own whatever they are; in tables of one field, where they are prefixes, and a trie
+/// answers, so that what counts is how soon they take a change.
 const OWN_TUPLES: usize = 6;
+const OWN_TUPLES_OF_A_FIELD: usize = 64;
 /// Slots that are tried in a tuple before a rule gets one of a finer mask.
 const PROBES_SHARED: usize = 8;
 /// Slots of a new tuple.
@@ -109,7 +111,7 @@ impl Space {
             if self.put(at, rule, PROBES_MAX) {
                 return;
             }
-        } else if is_all && self.tuples.len() < OWN_TUPLES {
+        } else if is_all && self.tuples.len() < own_tuples(layout) {
             let at = self.add(care, true);
             self.put(at, rule, PROBES_MAX);
             return;
@@ -559,6 +561,10 @@ impl Slots {
         }
         self.slot_mut(gap).fill(0);
     }
+}
+
+fn own_tuples(layout: &Layout) -> usize {
+    if layout.fields().len() == 1 { OWN_TUPLES_OF_A_FIELD } else { OWN_TUPLES }
 }
 
 #[inline(always)]

@@ -418,7 +418,8 @@ fn only_field(layout: &Layout, store: &Store) -> Option<usize> {
 /// Where the best rule changes among the values from `first` to `end`, and to which; the first begins at `first`.
 fn intervals<K: Number>(spans: &mut [(K, K, Rank)], first: K, end: u128) -> Vec<(K, u32)> {
     spans.sort_unstable_by_key(|&(lo, _, _)| lo);
-    let mut intervals: Vec<(K, u32)> = vec![(first, NOTHING)];
+    let mut intervals: Vec<(K, u32)> = Vec::with_capacity(2 * spans.len() + 1);
+    intervals.push((first, NOTHING));
     let mut change = |at: K, id: u32| {
         let (last, best) = intervals.last_mut().expect("it begins with one");
         if *best == id {
@@ -519,20 +520,18 @@ impl Builder {
         if !begins.iter().all(|(begins, _)| begins.is_shown(left)) {
             return None;
         }
+        let n = intervals.len();
+        let class = [2, 4, RUN_MAX].iter().position(|&most| n <= most).unwrap_or(LONG as usize);
+        // What is not taken begins nowhere, and if it does, it is the last interval.
+        let more = if class == LONG as usize { 0 } else { (2 << class) - n };
+        let count = (class == LONG as usize).then_some(n as u32 - 1);
         let begins = begins.iter().map(|(begins, _)| begins.shown(left));
         let ids = intervals.iter().map(|&(_, id)| id);
-        let class = [2, 4, RUN_MAX].iter().position(|&most| intervals.len() <= most).unwrap_or(LONG as usize);
-        let words: Vec<u32> = if class == LONG as usize {
-            core::iter::once(intervals.len() as u32 - 1).chain(begins).chain(ids).collect()
-        } else {
-            // What is not taken begins nowhere, and if it does, it is the last interval.
-            let more = (2 << class) - intervals.len();
-            let last = intervals[intervals.len() - 1].1;
-            let (no_begins, no_ids) =
-                (core::iter::repeat_n(u32::MAX, more), core::iter::repeat_n(last, more));
-            begins.chain(no_begins).chain(ids).chain(no_ids).collect()
-        };
-        Some(self.lines.take(words.len()).map(|first| {
+        let no_begins = core::iter::repeat_n(u32::MAX, more);
+        let no_ids = core::iter::repeat_n(intervals[n - 1].1, more);
+        let words = count.into_iter().chain(begins).chain(no_begins).chain(ids).chain(no_ids);
+        let n_words = usize::from(count.is_some()) + 2 * (n + more) - 1;
+        Some(self.lines.take(n_words).map(|first| {
             (first..).zip(words).for_each(|(at, word)| self.lines.set(at, word));
             run_entry(first, class as u32)
         }))

@@ -14,6 +14,15 @@ use weft_lang::hir::{
     QueueType, QueueUnary as U, QueueVar, QueueVerdict, QueueVictim,
 };
 
+// What the language lets through, programs may have.
+const _: () = {
+    use weft_ir::queue as ir;
+    use weft_lang::check::queue as lang;
+    assert!(lang::LEVELS_MAX <= ir::LEVELS_MAX && lang::PARTITIONS_MAX <= ir::PARTITIONS_MAX);
+    assert!(lang::PACKETS_MAX <= ir::PACKETS_MAX && lang::VARS_MAX <= ir::VARS_MAX);
+    assert!(lang::HEADERS_MAX <= ir::HEADERS_MAX);
+};
+
 /// Lowers a queue. The program is one that [`weft_ir::queue::verify`] accepts.
 pub fn queue(queue: &hir::Queue) -> QueueProgram {
     let mut fields = Vec::new();
