@@ -556,9 +556,9 @@ impl Line {
         })
     }
 
-    /// Whether a worker may take a place now, of so many: with its part or more if no other waits with less; with less, if
-    /// there are free places for those whose turn was before. Turns that are over are counted, whichever they were, so the
-    /// first of those that wait is never after all free places.
+    /// Whether a worker may take a place now, of so many: with its part or more if no other waits with less; with less,
+    /// if there are free places for those whose turn was before. Turns that are over are counted, whichever they were,
+    /// so the first of those that wait is never after all free places.
     fn is_its_turn(&self, places: u64) -> bool {
         let shared = &self.plan.shared;
         let [turns, over] = [&shared.turns, &shared.over].map(|of| of.load(Ordering::SeqCst));
