@@ -91,7 +91,8 @@ pub const FIELDS_MAX: usize = 16;
 pub const WORDS_MAX: usize = 8;
 /// Ids of rules are below this, so a table has at most as many rules.
 pub const RULES_MAX: u32 = 1 << 24;
-/// Changes that stand beside what is built; beyond them the tuple space answers until the next rebuild.
+/// Changes that are remembered for what is being built; with more it is of no use, and where some stand beside what is
+/// built, the tuple space answers until the next rebuild.
 pub const DELTA_MAX: usize = 1 << 19;
 /// Tuples of a tuple space; rules that would need more share those there are, or one list.
 pub const TUPLES_MAX: usize = 256;
@@ -371,8 +372,8 @@ impl Classifier {
     /// that are given others have them, before anything else changes; false if there is none. Costs less than
     /// [`Classifier::set_priority`].
     pub fn relabel(&mut self, id: u32, priority: u32) -> bool {
-        let Some(rule) = self.store.get(id).map(Stored::to_compiled) else { return false };
-        let old = self.store.get(id).map_or(0, |stored| stored.rank);
+        let Some(stored) = self.store.get(id) else { return false };
+        let (old, rule) = (stored.rank, stored.to_compiled());
         let stored = Stored { rank: old, lo: &rule.lo, hi: &rule.hi, extra: rule.extra.as_ref() };
         let rank = self.store.set_priority(id, priority);
         self.space.rerank(&self.layout, stored, rank);
@@ -429,7 +430,7 @@ impl Classifier {
         Built { structure: Arc::new(structure), touches, at: self.changed(), store: self.store.clone() }
     }
 
-    /// Takes a structure that was built of this table; what changed since then stands beside it.
+    /// Takes a structure that was built of this table; what changed since then it takes in, or that stands beside it.
     ///
     /// # Errors
     /// [`Outdated`] if that is more than [`DELTA_MAX`] changes; the table is as it was.
@@ -641,6 +642,7 @@ impl Classifier {
         }
     }
 
+    /// Takes a rule out of the structure, if that can change.
     fn take_out(structure: &mut Arc<Structure>, layout: &Layout, store: &Store, rule: Stored<'_>) -> Taken {
         if matches!(**structure, Structure::Space) {
             return Taken::Absent;
