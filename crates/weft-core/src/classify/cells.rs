@@ -10,7 +10,7 @@ const CELLS_MAX: usize = 1024;
 const NOTES_FREE: usize = 32 << 10;
 const NOTES_A_RULE: usize = 4;
 /// Rules of a cell, beyond which it is not made anew with each change.
-const RULES_MAX: usize = 512;
+const RULES_MAX: usize = 128;
 /// No link.
 const END: u32 = u32::MAX;
 
