@@ -1,14 +1,17 @@
-//! Which rules are in which cell of the root of a trie: what it has to be made of when one of them changes.
+//! Which rules are in which cell of a node of a trie: what it has to be made of when one of them changes.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use super::NOTHING;
 
 /// Cells that a rule may be in, to be noted in each of them.
 const CELLS_MAX: usize = 1024;
-/// Rules may be noted so often, and so often for each of them, when cells are filled, and as often by changes.
-const NOTES_FREE: usize = 32 << 10;
+/// Rules may be noted so often for each cell, and so often for each rule, when cells are filled, and as often by
+/// changes.
+const NOTES_A_CELL: usize = 4;
 const NOTES_A_RULE: usize = 4;
+/// A cell with more rules than this is crowded.
+const CROWD: usize = 32;
 /// Rules of a cell, beyond which it is not made anew with each change.
 const RULES_MAX: usize = 128;
 /// No link.
@@ -30,6 +33,8 @@ pub(super) struct Cells {
     gone: BTreeSet<u32>,
     /// Notes that may still be made.
     room: usize,
+    /// The cells of nodes below crowded cells: rules that touch no other cell of this node are noted there.
+    below: BTreeMap<usize, Self>,
 }
 
 /// A rule in a cell.
@@ -57,7 +62,7 @@ impl Touched {
 impl Cells {
     /// So many cells, with these rules, the worst first, each with the cells that it touches.
     pub(super) fn of_rules(n: usize, rules: impl ExactSizeIterator<Item = (u32, Touched)>) -> Self {
-        let room = NOTES_FREE + NOTES_A_RULE * rules.len();
+        let room = NOTES_A_CELL * n + NOTES_A_RULE * rules.len();
         let mut cells = Self {
             heads: vec![END; n],
             links: Vec::new(),
@@ -66,6 +71,7 @@ impl Cells {
             wide: BTreeSet::new(),
             gone: BTreeSet::new(),
             room,
+            below: BTreeMap::new(),
         };
         rules.for_each(|(id, touched)| cells.fill(touched, id));
         cells.room += room;
@@ -73,7 +79,38 @@ impl Cells {
     }
 
     pub(super) fn bytes(&self) -> usize {
-        size_of_val(&self.heads[..]) + size_of_val(&self.links[..]) + size_of_val(&self.best[..])
+        let own = size_of_val(&self.heads[..]) + size_of_val(&self.links[..]) + size_of_val(&self.best[..]);
+        own + self.below.values().map(Self::bytes).sum::<usize>()
+    }
+
+    /// The cells with many rules.
+    pub(super) fn crowded(&self) -> Vec<usize> {
+        (0..self.heads.len()).filter(|cell| self.noted(*cell).nth(CROWD).is_some()).collect()
+    }
+
+    /// Notes the rules of a cell that are `inner` to it in cells of their own, which these rules make.
+    pub(super) fn part(
+        &mut self,
+        cell: usize,
+        inner: impl Fn(u32) -> bool,
+        make: impl FnOnce(Vec<u32>) -> Self,
+    ) {
+        let own: Vec<u32> = self.noted(cell).filter(|id| inner(*id)).collect();
+        for id in &own {
+            self.remove(cell, *id);
+        }
+        self.room += own.len();
+        self.below.insert(cell, make(own));
+    }
+
+    /// The cells below one that was crowded.
+    pub(super) fn below(&mut self, cell: usize) -> Option<&mut Self> {
+        self.below.get_mut(&cell)
+    }
+
+    /// Whether one of these cells was crowded.
+    pub(super) fn is_parted(&self, touched: Touched) -> bool {
+        self.below.range(touched.first..=touched.last).next().is_some()
     }
 
     /// Fills in a rule that is better than those before.
@@ -119,11 +156,16 @@ impl Cells {
     /// The rules that decide what is below a cell. None: one of them has gone that may have hidden others, or they are
     /// very many.
     pub(super) fn of(&self, cell: usize) -> Option<impl Iterator<Item = u32>> {
-        let link = |at: u32| self.links.get(at as usize);
-        let links = move || core::iter::successors(link(self.heads[cell]), move |before| link(before.next));
         let best = Some(self.best[cell]).filter(|best| *best != NOTHING);
-        let is_known = best.is_none_or(|best| !self.gone.contains(&best)) && links().nth(RULES_MAX).is_none();
-        is_known.then(|| links().map(|link| link.id).chain(best))
+        let is_known = best.is_none_or(|best| !self.gone.contains(&best));
+        let is_few = self.noted(cell).nth(RULES_MAX).is_none();
+        (is_known && is_few).then(|| self.noted(cell).chain(best))
+    }
+
+    /// The rules that are noted in a cell.
+    fn noted(&self, cell: usize) -> impl Iterator<Item = u32> {
+        let link = |at: u32| self.links.get(at as usize);
+        core::iter::successors(link(self.heads[cell]), move |before| link(before.next)).map(|link| link.id)
     }
 
     fn add(&mut self, cell: usize, id: u32) {

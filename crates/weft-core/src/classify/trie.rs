@@ -8,7 +8,8 @@
 //! 1999).
 //!
 //! Where the root is a node, the trie takes changes: each cell of the root knows its rules ([`Cells`]), and what is
-//! below the cells that a rule touches is made anew of these. Rules that touch very many are left to whoever asks.
+//! below the cells that a rule touches is made anew of these. Where a cell is crowded and holds a node, the cells of
+//! that know them. Rules that touch very many cells are left to whoever asks.
 
 use std::collections::BinaryHeap;
 
@@ -308,55 +309,104 @@ impl Trie {
             Self { low, high, bits, root, lines, depth, cells: None, others: Vec::new(), built_of: 0 };
         if root >> 30 == NODE >> 30 {
             spans.sort_unstable_by_key(|&(.., rank)| rank);
-            let rules = spans.iter().map(|&(lo, hi, rank)| (id_of(rank), trie.touched(lo, hi)));
-            let cells = Cells::of_rules(1 << trie.root_width(), rules);
-            trie.cells = Some(cells);
+            trie.cells = Some(trie.cells_of(trie.top(), &spans, store));
         }
         Some(trie)
+    }
+
+    /// The cells of a node with these rules, the worst first; those that are crowded, and hold nodes, are parted again.
+    fn cells_of<K: Number>(&self, at: At<K>, spans: &[(K, K, Rank)], store: &Store) -> Cells {
+        let rules = spans.iter().map(|&(lo, hi, rank)| (id_of(rank), at.touched(lo, hi)));
+        let mut cells = Cells::of_rules(1 << at.width(), rules);
+        let span = |id: u32| {
+            let rule = store.get(id)?;
+            Some((self.number::<K>(rule.lo), self.number::<K>(rule.hi), rule.rank))
+        };
+        for cell in cells.crowded() {
+            let below = at.below(cell, self.lines.word(at.word(cell)));
+            if below.entry >> 30 != NODE >> 30 {
+                continue;
+            }
+            let (first, last) = (below.first, below.first.last(below.left));
+            let is_inner = |id| span(id).is_some_and(|(lo, hi, _)| first <= lo && hi <= last);
+            cells.part(cell, is_inner, |own| {
+                let mut spans: Vec<_> = own.into_iter().filter_map(span).collect();
+                spans.sort_unstable_by_key(|&(.., rank)| rank);
+                self.cells_of(below, &spans, store)
+            });
+        }
+        cells
     }
 
     // ---- changes -------------------------------------------------------------------------------------------------
 
     fn change(&mut self, store: &Store, rule: Stored<'_>, change: Change) -> bool {
-        match self.high {
-            None => self.change_of::<u64>(store, rule, change),
-            Some(_) => self.change_of::<u128>(store, rule, change),
-        }
-    }
-
-    /// Notes a change in each cell that the rule touches, and makes them anew; false if it does not go for all.
-    fn change_of<K: Number>(&mut self, store: &Store, rule: Stored<'_>, change: Change) -> bool {
         let is_open = |place: &Place| place.of(rule.lo) == 0 && place.of(rule.hi) == ones(place.bits);
-        if self.cells.is_none() || rule.extra.is_some() || !self.others.iter().all(is_open) {
+        if rule.extra.is_some() || !self.others.iter().all(is_open) {
             return false;
         }
-        let touched = self.touched::<K>(self.number(rule.lo), self.number(rule.hi));
-        let (Some(cells), id) = (&mut self.cells, id_of(rule.rank)) else { return false };
+        let Some(mut cells) = self.cells.take() else { return false };
+        let done = match self.high {
+            None => self.change_in::<u64>(&mut cells, self.top(), Some(Vec::new()), store, rule, change),
+            Some(_) => self.change_in::<u128>(&mut cells, self.top(), Some(Vec::new()), store, rule, change),
+        };
+        self.cells = Some(cells);
+        done
+    }
+
+    /// Notes a change in each cell of a node that the rule touches, and makes them anew; false if it does not go for
+    /// all. `above` are the rules that hold all of the node and are noted above it, if that is known.
+    fn change_in<K: Number>(
+        &mut self,
+        cells: &mut Cells,
+        at: At<K>,
+        mut above: Option<Vec<u32>>,
+        store: &Store,
+        rule: Stored<'_>,
+        change: Change,
+    ) -> bool {
+        let touched = at.touched(self.number(rule.lo), self.number(rule.hi));
+        let (cell, id) = (touched.first, id_of(rule.rank));
+        if cell == touched.last && cells.is_parted(touched) {
+            above = above.zip(cells.of(cell)).map(|(mut above, noted)| {
+                above.extend(noted);
+                above
+            });
+            let Some(below) = cells.below(cell) else { return false };
+            let at = at.below(cell, self.lines.word(at.word(cell)));
+            return self.change_in(below, at, above, store, rule, change);
+        }
         let is_noted = match change {
             Change::Came => cells.note(touched, id),
             Change::Gone => cells.forget(touched, id),
         };
-        let mut cells = touched.first..=touched.last;
-        is_noted && cells.all(|cell| self.make_anew::<K>(store, cell).is_some())
+        let Some(above) = above.filter(|_| is_noted && !cells.is_parted(touched)) else { return false };
+        let mut touched = touched.first..=touched.last;
+        touched.all(|cell| self.make_anew(cells, at, cell, &above, store).is_some())
     }
 
-    /// Makes what is below a cell of the root anew. None if it is not known of what, or there is no room; then it is as
+    /// Makes what is below a cell of a node anew. None if it is not known of what, or there is no room; then it is as
     /// it was.
-    fn make_anew<K: Number>(&mut self, store: &Store, cell: usize) -> Option<()> {
-        let (cells, below) = (self.cells.as_ref()?, self.bits - self.root_width());
-        let first = K::from(0).plus(cell, below);
-        let last = first.last(below);
-        let rules = cells.of(cell)?.filter_map(|id| store.get(id));
+    fn make_anew<K: Number>(
+        &mut self,
+        cells: &Cells,
+        at: At<K>,
+        cell: usize,
+        above: &[u32],
+        store: &Store,
+    ) -> Option<()> {
+        let before = self.lines.word(at.word(cell));
+        let At { first, left, depth, .. } = at.below(cell, before);
+        let last = first.last(left);
+        let rules = cells.of(cell)?.chain(above.iter().copied()).filter_map(|id| store.get(id));
         let spans = rules.map(|rule| (self.number::<K>(rule.lo), self.number::<K>(rule.hi), rule.rank));
         let mut spans: Vec<_> = spans.filter(|&(lo, hi, _)| lo <= last && first <= hi).collect();
         let intervals = intervals(&mut spans, first, last.wide());
         let lines = core::mem::take(&mut self.lines);
         let mut builder = Builder { lines, depth: self.depth };
-        let entry = builder.entry(&intervals, first, below, 1);
+        let entry = builder.entry(&intervals, first, left, depth);
         (self.lines, self.depth) = (builder.lines, builder.depth);
-        let at = (self.root as usize & (LINES_MAX - 1)) * LINE + cell;
-        let before = self.lines.word(at);
-        self.lines.set(at, entry?);
+        self.lines.set(at.word(cell), entry?);
         self.give(before);
         Some(())
     }
@@ -377,20 +427,47 @@ impl Trie {
         }
     }
 
-    fn root_width(&self) -> u8 {
-        (self.root >> 25 & 31) as u8 + 1
+    /// The root.
+    fn top<K: Number>(&self) -> At<K> {
+        At { entry: self.root, first: K::from(0), left: self.bits, depth: 0 }
     }
 
     fn number<K: Number>(&self, words: &[u64]) -> K {
         K::of(self.low.of(words), self.high.map_or(0, |high| high.of(words)))
     }
+}
 
-    /// The cells of the root, which is a node, that some values touch.
-    fn touched<K: Number>(&self, lo: K, hi: K) -> Touched {
-        let width = self.root_width();
-        let below = self.bits - width;
-        let [first, last] = [lo, hi].map(|value| value.window(below, width));
-        let begins = |cell: usize| K::from(0).plus(cell, below);
+/// An entry, for the values from `first` on that differ in so many bits.
+#[derive(Clone, Copy, Debug)]
+struct At<K> {
+    entry: u32,
+    first: K,
+    left: u8,
+    depth: usize,
+}
+
+impl<K: Number> At<K> {
+    /// Bits that a node looks at.
+    fn width(self) -> u8 {
+        (self.entry >> 25 & 31) as u8 + 1
+    }
+
+    /// The word of a cell of a node.
+    fn word(self, cell: usize) -> usize {
+        (self.entry as usize & (LINES_MAX - 1)) * LINE + cell
+    }
+
+    /// The entry of a cell of a node.
+    fn below(self, cell: usize, entry: u32) -> Self {
+        let left = self.left - self.width();
+        Self { entry, first: self.first.plus(cell, left), left, depth: self.depth + 1 }
+    }
+
+    /// The cells of a node that some of its values touch.
+    fn touched(self, lo: K, hi: K) -> Touched {
+        let below = self.left - self.width();
+        let [first, last] = [lo, hi].map(|value| value.window(below, self.width()));
+        let begins = |cell: usize| self.first.plus(cell, below);
         Touched { first, last, whole: [lo == begins(first), hi == begins(last).last(below)] }
     }
 }
