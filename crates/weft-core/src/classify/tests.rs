@@ -279,6 +279,48 @@ fn a_trie_takes_routes_as_they_come_and_go() {
     }
 }
 
+/// Rules that cross cells of a trie with many rules, or hold them whole, would be found in some of them and not in
+/// others.
+#[test]
+fn a_crowded_trie_takes_rules_of_every_width() {
+    for (bits, seed) in [(32, 1), (128, 2), (48, 3)] {
+        let field = [FieldSpec::new("dst", bits)];
+        let mut dice = Dice::from_seed(seed);
+        let draw = |id: u32, dice: &mut Dice| {
+            // Nearly all in one sixteenth of all values, and there near each other.
+            let value = 0x0a << (bits - 8) | u128::from(dice.bits()) >> 8 & ((1 << (bits - 8)) - 1);
+            let value = if dice.below(3) > 0 { value & !(0xff << (bits - 17)) } else { value };
+            let width = 1 << dice.below(usize::from(bits) - 2);
+            let pattern = match dice.below(4) {
+                0 if bits <= 64 => Pattern::Range { lo: value, hi: value + u128::from(dice.bits()) % width },
+                _ => Pattern::Prefix { value, len: 10 + dice.below(usize::from(bits) - 9) as u8 },
+            };
+            Rule { patterns: vec![pattern], priority: dice.below(9) as u32, id }
+        };
+        let mut all: Vec<Rule> = (0..1500).map(|id| draw(id, &mut dice)).collect();
+        all.push(Rule { patterns: vec![Pattern::Any], priority: 0, id: 5000 });
+        let mut table = rebuilt(&field, &all);
+        assert_eq!(table.describe().kind, Kind::Trie);
+        let mut waiting = None;
+        for round in 0..12 {
+            for _ in 0..40 {
+                let at = dice.below(all.len());
+                let rule = draw(all[at].id, &mut dice);
+                assert!(table.remove(rule.id));
+                table.insert(&rule).unwrap();
+                all[at] = rule;
+            }
+            hold_to_linear(&table, &all, 60, round);
+            match (round % 4, waiting.take()) {
+                (1, _) => waiting = Some(table.snapshot().rebuild()),
+                (_, Some(built)) => table.adopt(built).unwrap(),
+                _ => {}
+            }
+            hold_to_linear(&table, &all, 60, round + 100);
+        }
+    }
+}
+
 /// What a trie gives back would not be taken again: it would grow with every change.
 #[test]
 fn a_trie_that_changes_for_long_takes_no_more_room() {
