@@ -139,6 +139,16 @@ impl Cells {
         is_narrow
     }
 
+    /// Forgets those of the rules that are not noted which are lost.
+    pub(super) fn forget_wide(&mut self, is_lost: &impl Fn(u32) -> bool) {
+        let lost: Vec<u32> = self.wide.iter().copied().filter(|id| is_lost(*id)).collect();
+        for id in lost {
+            self.wide.remove(&id);
+            self.gone.insert(id);
+        }
+        self.below.values_mut().for_each(|below| below.forget_wide(is_lost));
+    }
+
     /// Forgets a rule; false if it was not noted.
     pub(super) fn forget(&mut self, touched: Touched, id: u32) -> bool {
         if self.wide.remove(&id) {

@@ -199,6 +199,13 @@ impl Structure {
         }
     }
 
+    /// These rules, in ascending order, will be taken out or in: they are not what they were.
+    pub(super) fn note_changed(&mut self, ids: &[u32]) {
+        if let Self::Trie(trie) = self {
+            trie.note_changed(ids);
+        }
+    }
+
     /// Gives a rule, with its old rank here, another rank in the same order; false if it does not.
     pub(super) fn rerank(&mut self, layout: &Layout, rule: Stored<'_>, rank: Rank) -> bool {
         match self {

@@ -447,6 +447,10 @@ impl Classifier {
         let mut changed = self.log.clone();
         changed.sort_unstable();
         changed.dedup();
+        changed.retain(|id| built.store.get(*id) != self.store.get(*id));
+        if !changed.is_empty() {
+            Self::changing(&mut self.structure).into_iter().for_each(|built| built.note_changed(&changed));
+        }
         for id in changed {
             self.bring_up(id, built.store.get(id));
         }
@@ -605,9 +609,6 @@ impl Classifier {
 
     /// Brings a structure up to date in which a rule is as it was.
     fn bring_up(&mut self, id: u32, was: Option<Stored<'_>>) {
-        if was == self.store.get(id) {
-            return;
-        }
         if let Some(was) = was {
             let taken = Self::take_out(&mut self.structure, &self.layout, &self.store, was);
             self.stays(id, taken);

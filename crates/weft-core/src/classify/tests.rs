@@ -283,7 +283,7 @@ fn a_trie_takes_routes_as_they_come_and_go() {
 /// others.
 #[test]
 fn a_crowded_trie_takes_rules_of_every_width() {
-    for (bits, seed) in [(32, 1), (128, 2), (48, 3)] {
+    for (bits, seed) in (10..22_u64).map(|seed| ([32u8, 128, 48, 24][seed as usize % 4], seed)) {
         let field = [FieldSpec::new("dst", bits)];
         let mut dice = Dice::from_seed(seed);
         let draw = |id: u32, dice: &mut Dice| {

@@ -176,6 +176,14 @@ impl Trie {
         self.change(store, rule, Change::Gone)
     }
 
+    /// These rules, in ascending order, are not what they were when the trie was built. Of those that touch very many
+    /// cells that has to be known before any cell is made anew: what they hid may be what is best there.
+    pub(super) fn note_changed(&mut self, ids: &[u32]) {
+        if let Some(cells) = &mut self.cells {
+            cells.forget_wide(&|id| ids.binary_search(&id).is_ok());
+        }
+    }
+
     /// Whether its root is too wide or too narrow for as many rules.
     pub(super) fn is_worn(&self, rules: usize) -> bool {
         rules > 2 * self.built_of.max(RUN_MAX) || rules < self.built_of / 4
