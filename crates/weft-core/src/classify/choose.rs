@@ -206,13 +206,16 @@ impl Structure {
         }
     }
 
+    /// Whether it has ranks of rules in it, and does not give their ids alone.
+    pub(super) fn has_ranks(&self) -> bool {
+        matches!(self, Self::Trees(_) | Self::Vectors(_))
+    }
+
     /// Gives a rule, with its old rank here, another rank in the same order; false if it does not.
     pub(super) fn rerank(&mut self, layout: &Layout, rule: Stored<'_>, rank: Rank) -> bool {
         match self {
-            // It gives ids.
-            Self::Trie(_) => true,
             Self::Trees(trees) => trees.rerank(layout, rule, rank),
-            Self::Space | Self::Direct(_) | Self::Vectors(_) => false,
+            other => !other.has_ranks(),
         }
     }
 

@@ -653,8 +653,8 @@ impl Classifier {
 
     /// Whether look-ups give a rule its new rank, which leaves the order as it is.
     fn rerank(structure: &mut Arc<Structure>, layout: &Layout, rule: Stored<'_>, rank: Rank) -> bool {
-        let is_space = matches!(**structure, Structure::Space);
-        is_space || Self::changing(structure).is_some_and(|structure| structure.rerank(layout, rule, rank))
+        !structure.has_ranks()
+            || Self::changing(structure).is_some_and(|structure| structure.rerank(layout, rule, rank))
     }
 
     /// The structure, to be changed, if it takes changes. The first after it was built copies it: others have it too.

@@ -14,9 +14,9 @@ use super::store::{Rank, Store, Stored, has_extra, id_of};
 use super::{PROBES_MAX, TUPLES_MAX};
 use crate::hash;
 
-/// Masks that get a tuple of their own whatever they are; in tables of one field, where they are prefixes, and a trie
-/// answers, so that what counts is how soon they take a change.
+/// Masks that get a tuple of their own whatever they are.
 const OWN_TUPLES: usize = 6;
+/// Prefixes of one field that do: a trie answers for them, so that what counts is how soon they take a change.
 const OWN_TUPLES_OF_A_FIELD: usize = 64;
 /// Slots that are tried in a tuple before a rule gets one of a finer mask.
 const PROBES_SHARED: usize = 8;
@@ -111,7 +111,7 @@ impl Space {
             if self.put(at, rule, PROBES_MAX) {
                 return;
             }
-        } else if is_all && self.tuples.len() < own_tuples(layout) {
+        } else if is_all && self.tuples.len() < own_tuples(layout, rule) {
             let at = self.add(care, true);
             self.put(at, rule, PROBES_MAX);
             return;
@@ -563,8 +563,9 @@ impl Slots {
     }
 }
 
-fn own_tuples(layout: &Layout) -> usize {
-    if layout.fields().len() == 1 { OWN_TUPLES_OF_A_FIELD } else { OWN_TUPLES }
+fn own_tuples(layout: &Layout, rule: Stored<'_>) -> usize {
+    let is_prefix = layout.fields().len() == 1 && rule.extra.is_none();
+    if is_prefix { OWN_TUPLES_OF_A_FIELD } else { OWN_TUPLES }
 }
 
 #[inline(always)]
