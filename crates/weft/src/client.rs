@@ -85,12 +85,7 @@ impl Client {
 
     /// The file of a recording; None: there is none any more.
     pub(crate) fn take_recording(&self, request: &TakeRequest) -> Result<Option<String>, Fault> {
-        let sent = self
-            .agent
-            .post(format!("{}/v1/recordings/take", self.base))
-            .header("Authorization", format!("Bearer {}", self.token))
-            .send_json(request);
-        let mut response = sent.map_err(|error| self.unreachable(&error))?;
+        let mut response = self.send("/v1/recordings/take", request)?;
         let status = response.status().as_u16();
         let text = response.body_mut().with_config().limit(RECORDING_BYTES_MAX).read_to_string();
         match status {
@@ -106,12 +101,7 @@ impl Client {
         request: &impl serde::Serialize,
         nothing: &str,
     ) -> Result<Outcome<T>, Fault> {
-        let sent = self
-            .agent
-            .post(format!("{}{path}", self.base))
-            .header("Authorization", format!("Bearer {}", self.token))
-            .send_json(request);
-        let mut response = sent.map_err(|error| self.unreachable(&error))?;
+        let mut response = self.send(path, request)?;
         let status = response.status().as_u16();
         match status {
             200 => {
@@ -131,6 +121,20 @@ impl Client {
             }
             _ => Err(self.refused(status, &response.body_mut().read_to_string().unwrap_or_default())),
         }
+    }
+
+    /// Sends a request, whatever the node says to it.
+    fn send(
+        &self,
+        path: &str,
+        request: &impl serde::Serialize,
+    ) -> Result<ureq::http::Response<ureq::Body>, Fault> {
+        let sent = self
+            .agent
+            .post(format!("{}{path}", self.base))
+            .header("Authorization", format!("Bearer {}", self.token))
+            .send_json(request);
+        sent.map_err(|error| self.unreachable(&error))
     }
 
     fn get<T: serde::de::DeserializeOwned>(&self, path: &str) -> Result<T, Fault> {

@@ -144,11 +144,7 @@ pub fn lower_when(
     let hir::Edge::Packets { ports, when: Some(when), .. } = &chain.edge else { return None };
     let (element, instance) = &**when;
     let mut lowering = Lowering::new(network, *options, sources, &format!("{} when", chain.name));
-    lowering.roots = lowering.roots_of(ports, None);
-    let scope = Scope::of(element, instance);
-    let element = lowering.element(&scope, &Locks::default());
-    lowering.program.elements.push(element);
-    lowering.frames(ports, chain.span);
+    lowering.alone(element, instance, ports, chain.span);
     Some(lowering.finish(chain.span))
 }
 
@@ -171,11 +167,7 @@ pub fn lower_group(
     let element_span = instance.span;
     let ports: Vec<usize> = group.members.iter().map(|(port, _)| *port).collect();
     let mut lowering = Lowering::new(network, *options, sources, &format!("{} key", group.name));
-    lowering.roots = lowering.roots_of(&ports, None);
-    let scope = Scope::of(element, instance);
-    let element = lowering.element(&scope, &Locks::default());
-    lowering.program.elements.push(element);
-    lowering.frames(&ports, group.span);
+    lowering.alone(element, instance, &ports, group.span);
     let comes_in = |input: &&Input| input.place == Place::Meta(Meta::Port);
     if lowering.program.request.inputs.iter().any(|input| comes_in(&input)) {
         let message = "a group tells frames apart by what is in them";
@@ -630,6 +622,14 @@ impl<'n> Lowering<'n> {
     ) -> Function {
         let made = Body::lower(self, scope, kind, handler, lock);
         passes::clean(made)
+    }
+
+    /// An element that is a program of its own, on frames of these ports.
+    fn alone(&mut self, element: &'n hir::Element, instance: &'n hir::Instance, ports: &[usize], span: Span) {
+        self.roots = self.roots_of(ports, None);
+        let element = self.element(&Scope::of(element, instance), &Locks::default());
+        self.program.elements.push(element);
+        self.frames(ports, span);
     }
 
     /// Finds out how the inputs of a chain on frames are found in them.

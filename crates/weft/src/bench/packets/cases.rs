@@ -155,8 +155,7 @@ impl Case {
         let told = |diagnostics: Vec<Diagnostic>| refused(&diagnostics);
         let mut lowered = packets::lower(&network, &sources, 1, |_| true).map_err(told)?;
         let (rules, routes) = fill(&mut lowered, self.rules, self.routes);
-        let hosts = destinations(&rules, &routes, self.flows);
-        lowered.iter_mut().for_each(|lowered| admit_users(lowered.program(), &hosts));
+        admit_users(&mut lowered, || destinations(&rules, &routes, self.flows));
         let lookups = lowered.iter_mut().map(|lowered| most_lookups(lowered.program())).sum();
         let jit = Jit::new().map_err(|why| why.to_string())?;
         let backend = Together::new(Arc::new(jit));
@@ -238,13 +237,14 @@ pub(super) fn fill(lowered: &mut [Lowered], n_rules: usize, n_routes: usize) -> 
 }
 
 /// Makes each of these hosts a user of a GTP-U gateway, in a tunnel of its own to one of 16 stations.
-fn admit_users(program: &mut ChainProgram, hosts: &BTreeSet<[u8; 4]>) {
-    let user = |(at, host): (u8, &[u8; 4])| {
-        let [host, station] = [host, &[192, 0, 2, 16 + at % 16]].map(|ip| Value::Bytes(ip.to_vec()));
+fn admit_users(lowered: &mut [Lowered], hosts: impl Fn() -> BTreeSet<[u8; 4]>) {
+    let user = |(at, host): (u8, [u8; 4])| {
+        let [host, station] = [host, [192, 0, 2, 16 + at % 16]].map(|ip| Value::Bytes(ip.to_vec()));
         vec![host, station, Value::Int(at.into())]
     };
-    for table in program.tables.iter_mut().filter(|table| table.spec.name == "users") {
-        table.rows = (0..=u8::MAX).cycle().zip(hosts).map(user).collect();
+    let tables = lowered.iter_mut().flat_map(|lowered| &mut lowered.program().tables);
+    for table in tables.filter(|table| table.spec.name == "users") {
+        table.rows = (0..=u8::MAX).cycle().zip(hosts()).map(user).collect();
     }
 }
 
