@@ -64,6 +64,9 @@ pub struct Cx<'a> {
     pub departed: Row,
     /// Set on sampled passes: the clock with which the program stamps each element, in nanoseconds.
     pub trace: Option<fn() -> u64>,
+    /// Where in a frame the checksum lies that a device is still to complete (see [`crate::frame::Checksum::Partial`]);
+    /// [`u64::MAX`] if there is none.
+    pub partial: u64,
 }
 
 impl<'a> Cx<'a> {
@@ -89,6 +92,7 @@ impl<'a> Cx<'a> {
             counters,
             departed: Row::NONE,
             trace: None,
+            partial: u64::MAX,
         }
     }
 }
@@ -299,6 +303,9 @@ pub struct Outcome {
     pub text: Vec<u8>,
     /// Changes to columns and headers, in the order made; a later one wins.
     pub edits: Vec<Edit>,
+    /// Changes of the frame, in front of `edits` if there are both. Those of a batch may follow each other: they are
+    /// kept until whoever writes frames takes them out.
+    pub patches: Vec<Patch>,
     /// The bytes that edits and sink rows point into.
     pub scratch: Vec<u8>,
     /// Rows for sinks, in the order made.
@@ -328,6 +335,38 @@ pub struct Edit {
     pub target: EditTarget,
     /// To what; [`Cell::Null`] clears or removes.
     pub value: Cell,
+}
+
+/// Bytes of a frame that become others, checksums among them: what compiled code makes of those changes of fields of
+/// which it knows where they lie, in place of an [`Edit`].
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[repr(C)]
+pub struct Patch {
+    /// The first of the bytes.
+    pub at: u32,
+    /// How many they are, 1 to 8.
+    pub len: u32,
+    /// What they become, the first of them the lowest.
+    pub word: u64,
+}
+
+impl Patch {
+    /// Writes it; what does not lie in the frame is left.
+    #[inline(always)]
+    pub fn write(self, frame: &mut [u8]) {
+        let (word, at) = (self.word.to_le_bytes(), self.at as usize);
+        let Some(field) = frame.get_mut(at..).and_then(|rest| rest.get_mut(..self.len as usize)) else {
+            return;
+        };
+        match field {
+            [a] => *a = word[0],
+            [a, b] => [*a, *b, ..] = word,
+            [a, b, c, d] => [*a, *b, *c, *d, ..] = word,
+            [a, b, c, d, e, f] => [*a, *b, *c, *d, *e, *f, ..] = word,
+            [a, b, c, d, e, f, g, h] => [*a, *b, *c, *d, *e, *f, *g, *h] = word,
+            _ => field.iter_mut().zip(word).for_each(|(field, byte)| *field = byte),
+        }
+    }
 }
 
 /// A copy of the tuple, as it was when the statement ran.
@@ -402,6 +441,7 @@ impl Default for Outcome {
             opening: false,
             text: Vec::new(),
             edits: Vec::new(),
+            patches: Vec::new(),
             scratch: Vec::new(),
             rows: Vec::new(),
             cells: Vec::new(),
@@ -416,7 +456,7 @@ impl Default for Outcome {
 }
 
 impl Outcome {
-    /// Forgets the last pass.
+    /// Forgets the last pass, but for its patches.
     #[inline]
     pub fn clear(&mut self) {
         self.verdict = Verdict::Forward;

@@ -13,7 +13,6 @@ use std::sync::Arc;
 use std::time::Instant;
 use weft_core::abi::{Counters, Cx, Outcome, Parts, REGION_BODY, REGIONS, Slot, State};
 use weft_core::frame::{BATCH_MAX, Frame, Pool, PoolConfig};
-use weft_core::table::Row;
 use weft_core::{Time, checksum};
 use weft_engine::packet::plan::{ChainOn, Outlet, PacketChain, PacketPlan};
 use weft_engine::packet::{PacketConfig, PacketEngine};
@@ -157,18 +156,9 @@ impl Code {
     fn round(&mut self) -> f64 {
         let begun = Instant::now();
         let mut cx = Cx {
-            now: Time(1),
-            rand: 0,
-            slots: &[],
             given: &mut self.slots,
-            present: 0,
             regions: [&self.template; REGIONS],
-            state: &self.state,
-            call: &mut [],
-            out: &mut self.outcome,
-            counters: &mut self.counters,
-            departed: Row::NONE,
-            trace: None,
+            ..Cx::new(Time(1), &self.state, &mut [], &mut self.outcome, &mut self.counters)
         };
         for _ in 0..BATCHES * BATCH_MAX {
             cx.present = 0;
@@ -180,18 +170,10 @@ impl Code {
         let present = cx.present;
         let slots = self.slots[..self.inputs].to_vec();
         let mut cx = Cx {
-            now: Time(1),
-            rand: 0,
             slots: &slots,
-            given: &mut [],
             present,
             regions: [&self.template; REGIONS],
-            state: &self.state,
-            call: &mut [],
-            out: &mut self.outcome,
-            counters: &mut self.counters,
-            departed: Row::NONE,
-            trace: None,
+            ..Cx::new(Time(1), &self.state, &mut [], &mut self.outcome, &mut self.counters)
         };
         for _ in 0..BATCHES * BATCH_MAX {
             cx.regions[REGION_BODY] = black_box(&self.template);

@@ -117,6 +117,20 @@ pub enum StoreAt {
     Bytes,
 }
 
+impl StoreAt {
+    /// Whether a number has the room that it is said to have.
+    pub fn is_sound(self) -> bool {
+        match self {
+            Self::Bits { bytes, shift, bits, .. } => {
+                (1..=8).contains(&bytes)
+                    && bits >= 1
+                    && u16::from(shift) + u16::from(bits) <= 8 * u16::from(bytes)
+            }
+            Self::Bytes => true,
+        }
+    }
+}
+
 /// A checksum that covers a field.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Sum {

@@ -13,7 +13,7 @@ use std::sync::Arc;
 use std::time::Instant;
 use weft_core::abi::{Cell, Counters, Cx, Outcome, Parts, REGION_BODY, SinkRow, Slot, State, Verdict};
 use weft_core::hash;
-use weft_core::table::{ColumnRef, ColumnSpec, Evict, Insert, Row, Scalars, Table, TableSpec};
+use weft_core::table::{ColumnRef, ColumnSpec, Evict, Insert, Scalars, Table, TableSpec};
 use weft_core::{Interval, Status, Time, Type, Value};
 use weft_ir::backend::Program;
 use weft_ir::program::*;
@@ -269,18 +269,11 @@ impl Bench {
             self.out.clear();
             self.now += 1000;
             let mut cx = Cx {
-                now: Time(self.now),
                 rand: i as u64,
                 slots,
-                given: &mut [],
                 present: 3,
                 regions: [&self.body, &[], &[]],
-                state,
-                call: &mut [],
-                out: &mut self.out,
-                counters: &mut self.counters,
-                departed: Row::NONE,
-                trace: None,
+                ..Cx::new(Time(self.now), state, &mut [], &mut self.out, &mut self.counters)
             };
             program.run(&mut cx, usize::MAX);
             black_box(&mut self.out);

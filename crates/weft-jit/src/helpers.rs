@@ -318,6 +318,7 @@ cold_helpers! {
     MakeEdits = make_edits / 2;
     MakeRows = make_rows / 2;
     MakeCells = make_cells / 2;
+    MakePatches = make_patches / 2;
 }
 
 // The course of a pass.
@@ -575,6 +576,10 @@ extern "C" fn make_rows(cx: &mut Cx<'_>, n: u64) {
 
 extern "C" fn make_cells(cx: &mut Cx<'_>, n: u64) {
     cx.out.cells.reserve(n as usize);
+}
+
+extern "C" fn make_patches(cx: &mut Cx<'_>, n: u64) {
+    cx.out.patches.reserve(n as usize);
 }
 
 /// Bytes of a [`Bytes`].

@@ -3,7 +3,7 @@
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use weft_core::abi::{Counters, Cx, Outcome, Parts, State, Verdict};
-use weft_core::table::{ColumnSpec, Evict, Row, Table, TableSpec};
+use weft_core::table::{ColumnSpec, Evict, Table, TableSpec};
 use weft_core::{Status, Time, Type, Value};
 use weft_ir::backend::{Backend as _, Program};
 use weft_ir::program::{ChainProgram, Element, Event, Handlers, Realisation, TableDecl};
@@ -69,20 +69,7 @@ fn run(
 ) -> (Outcome, Vec<Counters>) {
     let mut out = Outcome::default();
     let mut counters = vec![Counters::default(); 3];
-    let mut cx = Cx {
-        now: Time(1),
-        rand: 0,
-        slots: &[],
-        given: &mut [],
-        present: 0,
-        regions: [&[], &[], &[]],
-        state,
-        call: &mut [],
-        out: &mut out,
-        counters: &mut counters,
-        departed: Row::NONE,
-        trace,
-    };
+    let mut cx = Cx { trace, ..Cx::new(Time(1), state, &mut [], &mut out, &mut counters) };
     program.run(&mut cx, opened);
     (out, counters)
 }

@@ -69,7 +69,7 @@ mod store;
 mod tests;
 mod tree;
 pub(crate) mod trie;
-mod vectors;
+pub(crate) mod vectors;
 
 use core::fmt;
 use std::sync::Arc;

@@ -4,7 +4,9 @@
 //! the same rules admit, and each class has these rules as a set of bits, the best rule first. A look-up reads one
 //! class and one set a chunk and takes the first bit that all sets have: no branch depends on the key, so look-ups of
 //! several keys overlap, and none costs more than another. A rule that is a box of places is one of chunks if it asks
-//! for blocks (prefixes, single values) of those places that are cut; tables with others are left to trees. Source: bit
+//! for blocks (prefixes, single values) of those places that are cut; tables with others are left to trees. The classes
+//! of a place that is one wide chunk, such as a port, are in pages, of which those that are the same are one: rules ask
+//! for few ports, so that what look-ups read stays small. Source: bit
 //! vectors by field (T. Lakshman and D. Stiliadis, SIGCOMM 1998), with the classes of chunks of Recursive Flow
 //! Classification (P. Gupta and N. McKeown, SIGCOMM 1999).
 
@@ -18,8 +20,12 @@ use super::{NOTHING, VECTOR_RULES_MAX};
 
 /// Bits of a place that is one chunk.
 const WHOLE_MAX: u8 = 16;
-/// Bits of a chunk of a place that is cut.
+/// Bits of a chunk of a place that is cut; the classes of a chunk with more are in pages.
 const CHUNK_MAX: u8 = 11;
+/// The lower bits of a value, which number a class of a page.
+pub const PAGE_BITS: u8 = 8;
+/// Classes of a page.
+const PAGE: usize = 1 << PAGE_BITS;
 /// Words of the widest set.
 const WORDS_MAX: usize = VECTOR_RULES_MAX / 64;
 
@@ -27,7 +33,8 @@ const WORDS_MAX: usize = VECTOR_RULES_MAX / 64;
 #[derive(Clone, Debug)]
 pub(crate) struct Vectors {
     chunks: Vec<Chunk>,
-    /// For each value of each chunk, the number of its set.
+    /// For each value of each chunk, the number of its set. Chunks in pages have the number of a page of `classes` for
+    /// each value of their upper bits.
     classes: Vec<u16>,
     /// Sets of `words` words each.
     sets: Vec<u64>,
@@ -44,8 +51,9 @@ struct Chunk {
     place: Place,
     /// As many ones as it has bits.
     mask: u64,
-    /// Where the classes of its values begin.
+    /// Where the classes of its values begin, or the numbers of their pages.
     classes: u32,
+    is_paged: bool,
 }
 
 /// Which values of a chunk a rule admits: the first and the last.
@@ -64,19 +72,21 @@ impl Vectors {
         let ranks = rules.iter().map(|rule| rule.rank).chain([0]).collect();
         let mut vectors =
             Self { chunks: Vec::new(), classes: Vec::new(), sets: Vec::new(), words, ranks, all };
+        let mut all = Vec::new();
         for place in layout.all_places() {
             for chunk in chunks(place) {
                 let spans =
                     rules.iter().map(|rule| span(place, chunk, rule)).collect::<Option<Vec<Span>>>()?;
-                vectors.add(chunk, &spans)?;
+                all.extend(vectors.classes_of(chunk, &spans)?.map(|classes| (chunk, classes)));
             }
         }
+        vectors.lay_out(all)?;
         Some(vectors)
     }
 
-    /// The chunks that a look-up reads: their bits, and where their classes begin.
-    pub(crate) fn chunks(&self) -> impl Iterator<Item = (Place, u32)> {
-        self.chunks.iter().map(|chunk| (chunk.place, chunk.classes))
+    /// The chunks that a look-up reads: their bits, where their classes begin, and whether these are in pages.
+    pub(crate) fn chunks(&self) -> impl Iterator<Item = (Place, u32, bool)> {
+        self.chunks.iter().map(|chunk| (chunk.place, chunk.classes, chunk.is_paged))
     }
 
     /// Words of a set.
@@ -114,10 +124,17 @@ impl Vectors {
     fn first<const N: usize, const W: usize>(&self, key: &[u64; N]) -> Rank {
         let Some(mut left) = self.all.first_chunk::<W>().copied() else { return 0 };
         let sets = self.sets.as_chunks::<W>().0;
-        for Chunk { place, mask, classes } in &self.chunks {
+        for Chunk { place, mask, classes, is_paged } in &self.chunks {
             let word = key.get(usize::from(place.word)).copied().unwrap_or(0);
-            let value = word >> (place.shift & 63) & mask;
-            let set = &sets[usize::from(self.classes[*classes as usize + value as usize])];
+            let value = (word >> (place.shift & 63) & mask) as usize;
+            let at = match is_paged {
+                false => *classes as usize + value,
+                true => {
+                    let page = usize::from(self.classes[*classes as usize + (value >> PAGE_BITS)]);
+                    page * PAGE + value % PAGE
+                }
+            };
+            let set = &sets[usize::from(self.classes[at])];
             for (left, word) in left.iter_mut().zip(set) {
                 *left &= word;
             }
@@ -133,8 +150,8 @@ impl Vectors {
         self.ranks[select_unpredictable(bits != 0, nth, self.ranks.len() - 1)]
     }
 
-    /// Adds a chunk, unless all rules admit all of its values.
-    fn add(&mut self, chunk: Place, spans: &[Span]) -> Option<()> {
+    /// For each value of a chunk the number of its set; nothing, if all rules admit all of them.
+    fn classes_of(&mut self, chunk: Place, spans: &[Span]) -> Option<Option<Vec<u16>>> {
         let mut changes: Vec<(u64, usize)> = Vec::new();
         for (rule, &(first, last)) in spans.iter().enumerate() {
             changes.extend([(first, rule), (last + 1, rule)]);
@@ -142,9 +159,9 @@ impl Vectors {
         changes.sort_unstable();
         let end = ones(chunk.bits) + 1;
         if changes.iter().all(|(at, _)| *at == 0 || *at == end) {
-            return Some(());
+            return Some(None);
         }
-        let classes = u32::try_from(self.classes.len()).ok()?;
+        let mut classes = Vec::with_capacity(end as usize);
         let mut known: BTreeMap<Vec<u64>, u16> = BTreeMap::new();
         let mut set = vec![0; self.words];
         let mut changes = changes.into_iter().peekable();
@@ -163,10 +180,41 @@ impl Vectors {
                     number
                 }
             };
-            self.classes.resize(classes as usize + to as usize, number);
+            classes.resize(to as usize, number);
             from = to;
         }
-        self.chunks.push(Chunk { place: chunk, mask: end - 1, classes });
+        Some(Some(classes))
+    }
+
+    /// Puts the classes where look-ups read them: first what has its place whatever the rules are, so that compiled
+    /// code finds it with other rules, too, and then the pages.
+    fn lay_out(&mut self, all: Vec<(Place, Vec<u16>)>) -> Option<()> {
+        let is_paged = |chunk: &Place| chunk.bits > CHUNK_MAX;
+        for (place, classes) in &all {
+            let at = u32::try_from(self.classes.len()).ok()?;
+            let (mask, is_paged) = (ones(place.bits), is_paged(place));
+            self.chunks.push(Chunk { place: *place, mask, classes: at, is_paged });
+            match is_paged {
+                true => self.classes.resize(self.classes.len() + (classes.len() >> PAGE_BITS), 0),
+                false => self.classes.extend_from_slice(classes),
+            }
+        }
+        self.classes.resize(self.classes.len().next_multiple_of(PAGE), 0);
+        for ((_, classes), chunk) in all.iter().zip(&self.chunks).filter(|((place, _), _)| is_paged(place)) {
+            let mut known: BTreeMap<&[u16], u16> = BTreeMap::new();
+            for (nth, page) in classes.chunks(PAGE).enumerate() {
+                let number = match known.get(page) {
+                    Some(number) => *number,
+                    None => {
+                        let number = u16::try_from(self.classes.len() / PAGE).ok()?;
+                        self.classes.extend_from_slice(page);
+                        known.insert(page, number);
+                        number
+                    }
+                };
+                self.classes[chunk.classes as usize + nth] = number;
+            }
+        }
         Some(())
     }
 }

@@ -2,8 +2,7 @@
 
 use super::reshape::reshape;
 use super::stats::Lost;
-use core::ops::RangeInclusive;
-use weft_core::abi::{Cell, Edit, EditTarget, Outcome, Slot};
+use weft_core::abi::{Cell, Edit, EditTarget, Outcome, Patch, Slot};
 use weft_core::checksum::fold;
 use weft_core::frame::{Checksum, Frame, Pool};
 use weft_core::wire::{as_on_wire, bits_max, get_number, put_number};
@@ -35,8 +34,21 @@ struct Delta {
     is_odd: bool,
 }
 
-/// Numbers of these many bytes.
-const NUMBER_BYTES: RangeInclusive<usize> = 1..=8;
+/// Writes what compiled code has left to be put into a frame.
+#[inline]
+pub(super) fn write_patches(patches: &[Patch], frame: &Frame, pool: &mut Pool) {
+    let bytes = pool.bytes_mut(frame);
+    patches.iter().for_each(|patch| patch.write(bytes));
+}
+
+/// Where the checksum lies that a device is still to complete; nowhere if there is none.
+#[inline]
+pub(super) fn partial_at(checksum: Checksum) -> u64 {
+    match checksum {
+        Checksum::Partial { start, offset } => u64::from(start) + u64::from(offset),
+        Checksum::Unknown | Checksum::Valid => u64::MAX,
+    }
+}
 
 impl<'a> Edits<'a> {
     pub(super) fn new(
@@ -78,13 +90,12 @@ impl<'a> Edits<'a> {
     /// # Errors
     /// A value does not fit; those in front of it are written.
     pub(super) fn write(&mut self, n: usize, frame: &Frame, pool: &mut Pool) -> Result<(), Unfit> {
-        if self.written >= n {
-            return Ok(());
-        }
-        let (checksum, bytes) = (frame.meta.offload.checksum, pool.bytes_mut(frame));
-        for edit in &self.outcome.edits[self.written..n] {
+        let Some(edits) = self.outcome.edits.get(self.written..n) else { return Ok(()) };
+        let partial = partial_at(frame.meta.offload.checksum);
+        let bytes = pool.bytes_mut(frame);
+        for edit in edits {
             match edit.target {
-                EditTarget::Input(id) => self.set(id, edit.value, checksum, bytes)?,
+                EditTarget::Input(id) => self.set(id, edit.value, partial, bytes)?,
                 EditTarget::Part(_) | EditTarget::Reshape(_) => return Ok(()),
                 EditTarget::Answer(_) | EditTarget::Reply(_) => {}
             }
@@ -95,56 +106,61 @@ impl<'a> Edits<'a> {
 
     /// Sets a field, if it is there.
     #[inline(always)]
-    fn set(&self, id: u16, value: Cell, checksum: Checksum, bytes: &mut [u8]) -> Result<(), Unfit> {
-        let Some(Some(store)) = self.stores.get(usize::from(id)) else { return Ok(()) };
+    fn set(&self, id: u16, value: Cell, partial: u64, bytes: &mut [u8]) -> Result<(), Unfit> {
+        let at = usize::from(id);
+        let (Some(Some(store)), Some(slot)) = (self.stores.get(at), self.slots.get(at)) else {
+            return Ok(());
+        };
         if self.present >> (id & 63) & 1 == 0 {
             return Ok(());
         }
-        let slot = self.slots[usize::from(id)];
-        let sums = &*store.sums;
-        match (store.at, value) {
-            (StoreAt::Bytes, Cell::Bytes(start, len)) => {
+        match (value, store.at) {
+            (Cell::Bytes(start, len), StoreAt::Bytes) => {
                 if u64::from(len) != slot.b {
                     return Err(Unfit);
                 }
                 let Some(field) = part(bytes, slot.a, len as usize) else { return Ok(()) };
                 let new = self.outcome.kept(start, len);
-                let delta = (!sums.is_empty()).then(|| Delta::of_bytes(slot.a, field, new));
-                copy(field, new);
-                if let Some(delta) = delta {
-                    self.follow(sums, delta, checksum, bytes);
+                if store.sums.is_empty() {
+                    copy(field, new);
+                } else {
+                    let delta = Delta::of_bytes(slot.a, field, new);
+                    copy(field, new);
+                    self.follow(&store.sums, delta, partial, bytes);
                 }
             }
-            (StoreAt::Bits { bytes: wide, shift, bits, endian }, value) => {
+            (value, StoreAt::Bits { bytes: wide, shift, bits, endian }) => {
                 let Some(value) = number(value) else { return Ok(()) };
                 let Some(field) = part(bytes, slot.b, wide.into()) else { return Ok(()) };
-                if sums.is_empty() && bits == 8 * wide && endian == Endian::Big {
-                    put_number(field, value & bits_max(bits));
-                } else if let Some(delta) = set_bits(field, slot.b, value, (shift, bits, endian)) {
-                    self.follow(sums, delta, checksum, bytes);
-                }
+                let delta = match field {
+                    [byte] => set_byte(byte, slot.b, value, (shift, bits)),
+                    _ => set_bits(field, slot.b, value, (shift, bits, endian)),
+                };
+                self.follow(&store.sums, delta, partial, bytes);
             }
-            (StoreAt::Bytes, _) => {}
+            (_, StoreAt::Bytes) => {}
         }
         Ok(())
     }
 
     /// Keeps checksums right that cover what has changed.
-    #[inline(never)]
-    fn follow(&self, sums: &[Sum], delta: Delta, checksum: Checksum, bytes: &mut [u8]) {
-        sums.iter().for_each(|sum| self.add(*sum, delta, checksum, bytes));
+    #[inline(always)]
+    fn follow(&self, sums: &[Sum], delta: Delta, partial: u64, bytes: &mut [u8]) {
+        for sum in sums {
+            self.add(*sum, delta, partial, bytes);
+        }
     }
 
-    /// Keeps a checksum right. One that the program sets itself is the program's.
-    fn add(&self, sum: Sum, delta: Delta, checksum: Checksum, bytes: &mut [u8]) {
+    /// Keeps a checksum right. One that the program sets itself is the program's. `partial` is where one lies that is
+    /// still to be completed.
+    #[inline]
+    fn add(&self, sum: Sum, delta: Delta, partial: u64, bytes: &mut [u8]) {
         let is_there = (self.present & !self.set) >> (sum.input & 63) & 1 == 1;
-        let at = self.slots[usize::from(sum.input)].b as usize;
-        let field = bytes.get_mut(at..).and_then(|bytes| bytes.first_chunk_mut::<2>());
-        let Some(field) = field.filter(|_| is_there) else { return };
+        let Some(slot) = self.slots.get(usize::from(sum.input)).filter(|_| is_there) else { return };
+        let at = slot.b as usize;
+        let Some(field) = bytes.get_mut(at..).and_then(|bytes| bytes.first_chunk_mut::<2>()) else { return };
         let old = u16::from_be_bytes(*field);
-        let is_partial = matches!(checksum, Checksum::Partial { start, offset }
-            if usize::from(start) + usize::from(offset) == at);
-        let new = match is_partial {
+        let new = match slot.b == partial {
             true if sum.pseudo => delta.add_to(old, at),
             true => return,
             false if sum.zero_is_none && old == 0 => return,
@@ -207,26 +223,26 @@ fn part(bytes: &mut [u8], at: u64, len: usize) -> Option<&mut [u8]> {
     bytes.get_mut(at as usize..)?.get_mut(..len)
 }
 
+/// Sets bits of a byte; what of the value is above them is left out. Its change.
+#[inline(always)]
+fn set_byte(byte: &mut u8, at: u64, value: u64, (shift, bits): (u8, u8)) -> Delta {
+    let mask = (bits_max(bits) << (shift & 7)) as u8;
+    let old = *byte;
+    *byte = old & !mask | (value << (shift & 7)) as u8 & mask;
+    Delta::of_byte(at, old, *byte)
+}
+
 /// Sets bits of a number; what of the value is above them is left out. The change of its bytes.
-#[inline(never)]
-fn set_bits(field: &mut [u8], at: u64, value: u64, (shift, bits, endian): (u8, u8, Endian)) -> Option<Delta> {
-    let bytes = field.len();
-    if !NUMBER_BYTES.contains(&bytes) {
-        return None;
-    }
-    let mask = bits_max(bits.clamp(1, 64)).wrapping_shl(u32::from(shift));
+#[inline]
+fn set_bits(field: &mut [u8], at: u64, value: u64, (shift, bits, endian): (u8, u8, Endian)) -> Delta {
+    let (bytes, width, little) = (field.len(), 8 * field.len() as u32, endian == Endian::Little);
+    let mask = bits_max(bits).wrapping_shl(u32::from(shift));
     let value = value.wrapping_shl(u32::from(shift)) & mask;
-    if let [byte] = field {
-        let old = *byte;
-        *byte = old & !(mask as u8) | value as u8;
-        return Some(Delta::of_byte(at, old, *byte));
-    }
-    let (width, little) = (8 * bytes as u32, endian == Endian::Little);
     let old = get_number(field);
     let new =
         as_on_wire(as_on_wire(old, width, little) & !mask | value, width, little) & bits_max(width as u8);
     put_number(field, new);
-    Some(Delta::of_number(at, bytes, old, new))
+    Delta::of_number(at, bytes, old, new)
 }
 
 /// Copies bytes; those of addresses without a loop.

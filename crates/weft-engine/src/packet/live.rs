@@ -143,6 +143,7 @@ impl Code {
         });
         let mut stores = program.frames.as_ref().map_or(Vec::new(), |frames| frames.stores.clone());
         stores.resize(inputs.len(), None);
+        stores.iter_mut().for_each(|store| *store = store.take().filter(|store| store.at.is_sound()));
         let frames = program.frames.as_ref();
         let (inherited, carried) = frames.map_or((0, None), |frames| (frames.inherited, frames.carried));
         let are_bytes = inputs.iter().enumerate().filter(|(_, input)| input.ty.repr() == Repr::Bytes);

@@ -36,7 +36,7 @@ use crate::rules::Swap;
 use crate::sinks::Batch;
 use crate::timers::Timers;
 use core::fmt;
-use edit::Edits;
+use edit::{Edits, partial_at, write_patches};
 use exits::{Exits, Target};
 use fragments::{CarriedAt, Followed, Fragment, Fragments};
 use live::{Arrived, Found, Live};
@@ -130,6 +130,8 @@ pub struct PacketEngine {
     notes: Vec<u64>,
     /// Where the frames go that have passed and are still in the batch, in their order.
     passed: Vec<Exit>,
+    /// The frames of the batch with patches that are still to be written, and where these end in the outcome's list.
+    patched: Vec<(usize, usize)>,
     outcome: Outcome,
     /// Where an element of an earlier stage has sent a frame: the name of the port.
     target: Vec<u8>,
@@ -229,6 +231,7 @@ impl PacketEngine {
             found: Vec::with_capacity(BATCH_MAX),
             notes: Vec::new(),
             passed: Vec::with_capacity(BATCH_MAX),
+            patched: Vec::with_capacity(BATCH_MAX),
             outcome: Outcome::default(),
             target: Vec::new(),
             segments: Vec::new(),
@@ -591,6 +594,25 @@ impl PacketEngine {
     /// nothing but where its frame goes and changes of it; where somebody watches, nothing but FORWARD. Whether one
     /// more has passed, beyond those in `passed`, that left more.
     fn run(&mut self, now: Time, first: Pass, frames: &[Frame], pool: &mut Pool, is_watched: bool) -> bool {
+        self.outcome.patches.clear();
+        let stopped = self.run_code(now, first, frames, pool, is_watched);
+        let mut from = 0;
+        for (nth, to) in self.patched.drain(..) {
+            write_patches(&self.outcome.patches[from..to], &frames[nth], pool);
+            from = to;
+        }
+        self.outcome.patches.clear();
+        stopped
+    }
+
+    fn run_code(
+        &mut self,
+        now: Time,
+        first: Pass,
+        frames: &[Frame],
+        pool: &mut Pool,
+        is_watched: bool,
+    ) -> bool {
         let Pass { port, nth, at } = first;
         let live = &mut self.live[at];
         let chain = &*live.chain;
@@ -610,6 +632,7 @@ impl PacketEngine {
         };
         let (inputs, reshapes) = (chain.code.inputs, !chain.program.reshapes.is_empty());
         self.outcome.clear();
+        let mut patches = 0;
         loop {
             // It lasts until a frame is to be written: it looks into the pool.
             let mut cx = Cx {
@@ -631,8 +654,13 @@ impl PacketEngine {
                 }
                 (cx.slots, cx.present) = (&self.slots[(nth + n) * self.stride..][..inputs], present);
                 cx.regions[REGION_BODY] = pool.bytes(frame);
+                cx.partial = partial_at(frame.meta.offload.checksum);
                 cx.trace = self.config.clock.filter(|_| is_traced);
                 request.run(&mut cx, usize::MAX);
+                if cx.out.patches.len() > patches {
+                    patches = cx.out.patches.len();
+                    self.patched.push((n, patches));
+                }
                 if is_plain(cx.out) {
                     // All else is as it was in front of the pass.
                     cx.out.scratch.clear();
@@ -747,6 +775,7 @@ impl PacketEngine {
         if let Some(mark) = outcome.mark {
             frame.meta.mark = mark;
         }
+        write_patches(&outcome.patches, frame, pool);
         let slots = &self.slots[pass.nth * self.stride..][..chain.code.inputs];
         let changes = (&*chain.code.stores, &*chain.program.reshapes);
         let mut edits = Edits::new(changes, slots, present, outcome);

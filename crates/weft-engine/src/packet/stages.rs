@@ -4,6 +4,7 @@
 //! stage, is changed, is parsed again if that did anything, and passes the next: so each element looks at the frame
 //! that those before it have left.
 
+use super::edit::partial_at;
 use super::live::{Arrived, Found, Stage};
 use super::reshape::{Bounds, cut_to, stack_for};
 use super::stats::Lost;
@@ -122,7 +123,7 @@ impl PacketEngine {
             if !self.goes_on(&mut way) {
                 return self.give_verdict(pass, frame, pool, watch);
             }
-            if !self.outcome.edits.is_empty() {
+            if !(self.outcome.edits.is_empty() && self.outcome.patches.is_empty()) {
                 match self.parse_again(now, &way, &frame, pool) {
                     Ok(present) => way.present = present,
                     Err(check) => return self.malformed(pass, check, frame, pool, watch),
@@ -194,6 +195,7 @@ impl PacketEngine {
         let code = &live.chain.code;
         let Stage { code: stage, first } = &code.stages[nth];
         self.outcome.clear();
+        self.outcome.patches.clear();
         self.outcome.delay = delay;
         let mut regions: [&[u8]; REGIONS] = [self.plan.ports[usize::from(pass.port)].as_bytes(); REGIONS];
         regions[REGION_BODY] = pool.bytes(frame);
@@ -202,6 +204,7 @@ impl PacketEngine {
             slots: &self.slots[pass.nth * self.stride..][..code.inputs],
             present,
             regions,
+            partial: partial_at(frame.meta.offload.checksum),
             trace: self.config.clock.filter(|_| is_traced),
             ..Cx::new(
                 self.now,

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use weft_core::frame::{Checksum, Frame, FrameMeta, Gso, GsoKind, Pool, PoolConfig};
 use weft_core::table::Evict;
+use weft_core::types::Type;
 use weft_core::{Interval, Status, Time, Value};
 use weft_engine::packet::group::{Choice, GroupPlan, Member};
 use weft_engine::packet::plan::{ChainOn, Outlet, PacketChain, PacketPlan};
@@ -14,7 +15,7 @@ use weft_engine::state::{Staged, StateStore};
 use weft_ir::backend::Backend;
 use weft_ir::generate::{self, Dice, World};
 use weft_ir::interp::Interp;
-use weft_ir::program::{ChainProgram, Check, Event, Frames, Handlers, Input, Place, Store, StoreAt};
+use weft_ir::program::{ChainProgram, Check, Event, Frames, Handlers, Input, Place, Store, StoreAt, Sum};
 use weft_ir::text::{self, parse_program};
 use weft_ir::verify::{Handler, verify, verify_program};
 use weft_jit::Jit;
@@ -865,10 +866,10 @@ fn each_row_that_is_evicted_is_told_of_once_a_node_and_over_updates() {
 /// A chain of random elements on frames: each input lies somewhere in the frame, and all that can be written are.
 fn random_chain(dice: &mut Dice) -> ChainProgram {
     let mut chain = generate::chain(dice);
-    let mut parse = "function \"parse\" {\nblock0:\n v0: int = frame_len\n v1: int = int 40\n \
-                     v2: bool = icmp.ult v0, v1\n branch v2, block1, block2\nblock1:\n drop\nblock2:\n"
-        .to_owned();
-    let (mut stores, mut next) = (Vec::new(), 3);
+    // Fields lie one behind the other, at even and at odd places.
+    let (mut parse, mut stores, mut next, mut end) = (String::new(), Vec::new(), 3, dice.below(2));
+    let sum_at = chain.request.inputs.len();
+    let sum = Sum { input: sum_at as u16, zero_is_none: dice.percent(50), pseudo: false };
     let field = match parse_program(FRAMES).expect("it is in the form").request.inputs[0].place.clone() {
         Place::Frame(field) => field,
         other => panic!("{other:?}"),
@@ -876,10 +877,19 @@ fn random_chain(dice: &mut Dice) -> ChainProgram {
     for (at, input) in chain.request.inputs.iter_mut().enumerate() {
         use weft_core::types::Repr;
         *input = Input { place: Place::Frame(field.clone()), nullable: true, ..input.clone() };
-        let (a, b, offset) = (next, next + 1, dice.below(33));
+        let (a, b) = (next, next + 1);
         next += 2;
         let is_bytes = input.ty.repr() == Repr::Bytes;
-        let wide = if input.ty.repr() == Repr::Bool { 1 } else { dice.pick(&[1, 2, 3, 4, 8]) };
+        if is_bytes && dice.percent(50) {
+            input.ty = Type::Mac;
+        }
+        let wide = match input.ty.repr() {
+            Repr::Bool => 1,
+            Repr::Bytes if input.ty == Type::Mac => 6,
+            _ => dice.pick(&[1, 2, 3, 4, 8]),
+        };
+        let offset = end + dice.below(2);
+        end = offset + usize::from(wide);
         let read = match is_bytes {
             true => format!(" v{a}: int = int {offset}\n v{b}: int = int {wide}\n"),
             false => format!(" v{b}: int = int {offset}\n v{a}: int = frame_get.big v{b}, {wide}\n"),
@@ -895,9 +905,27 @@ fn random_chain(dice: &mut Dice) -> ChainProgram {
         }
         let bits = StoreAt::Bits { bytes: wide, shift: 0, bits: 8 * wide, endian: weft_ir::ir::Endian::Big };
         let place = if is_bytes { StoreAt::Bytes } else { bits };
-        stores.push(input.written.then_some(Store { at: place, sums: Vec::new() }));
+        let sums = if dice.percent(50) { vec![sum] } else { Vec::new() };
+        stores.push(input.written.then_some(Store { at: place, sums }));
     }
-    parse.push_str(" forward\n}\n");
+    let offset = end + dice.below(2);
+    parse
+        .push_str(&format!(" v{next}: int = int {offset}\n v{}: int = frame_get.big v{next}, 2\n", next + 1));
+    parse.push_str(&format!(" give in{sum_at}, v{}, v{next}\n forward\n}}\n", next + 1));
+    let bits = StoreAt::Bits { bytes: 2, shift: 0, bits: 16, endian: weft_ir::ir::Endian::Big };
+    stores.push(Some(Store { at: bits, sums: Vec::new() }));
+    chain.request.inputs.push(Input {
+        name: "sum".to_owned(),
+        ty: Type::Uint(16),
+        nullable: true,
+        place: Place::Frame(field.clone()),
+        written: false,
+    });
+    let parse = format!(
+        "function \"parse\" {{\nblock0:\n v0: int = frame_len\n v1: int = int {}\n \
+         v2: bool = icmp.ult v0, v1\n branch v2, block1, block2\nblock1:\n drop\nblock2:\n{parse}",
+        offset + 2
+    );
     for element in &mut chain.elements {
         let handlers = core::mem::take(&mut element.handlers);
         element.handlers =
@@ -919,8 +947,12 @@ fn compiled_chains_do_to_frames_what_interpreted_ones_do() {
     for seed in 0..if cfg!(debug_assertions) { 40 } else { 1500 } {
         let mut dice = Dice::from_seed(seed);
         let chain = random_chain(&mut dice);
+        // Some end within their last field.
+        let most = chain.request.inputs.len() * 8 + 8;
         let packets: Vec<Vec<u8>> = (0..60)
-            .map(|_| (0..30 + dice.below(60)).map(|_| dice.pick(&[0, 0, 1, 2, b'a', b'b', 255])).collect())
+            .map(|_| {
+                (0..most / 2 + dice.below(most)).map(|_| dice.pick(&[0, 0, 1, 2, b'a', b'b', 255])).collect()
+            })
             .collect();
         let batch = 1 + dice.below(64);
         let observe = |backend: &dyn Backend, seen: Option<&mut Seen>| {

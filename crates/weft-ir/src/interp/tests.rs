@@ -2,7 +2,7 @@ use super::*;
 use crate::generate::{Observation, Pass, Seen, World};
 use crate::program::*;
 use crate::text;
-use weft_core::table::{ColumnSpec, Evict, Row, TableSpec};
+use weft_core::table::{ColumnSpec, Evict, TableSpec};
 use weft_core::types::Value as V;
 use weft_core::{Time, Type};
 
@@ -673,18 +673,9 @@ fn sampled_passes_are_stamped_at_the_ends_of_elements() {
     let pass = request();
     let mut out = abi::Outcome::default();
     let mut cx = Cx {
-        now: pass.now,
-        rand: 0,
         slots: &pass.slots,
-        given: &mut [],
-        present: 0,
-        regions: [&[], &[], &[]],
-        state: &world.state,
-        call: &mut world.call,
-        out: &mut out,
-        counters: &mut world.counters,
-        departed: Row::NONE,
         trace: Some(|| CLOCK.fetch_add(5, Ordering::Relaxed)),
+        ..Cx::new(pass.now, &world.state, &mut world.call, &mut out, &mut world.counters)
     };
     program.run(&mut cx, 2);
     let sampled = |i: usize| (world.counters[i].sampled, world.counters[i].sampled_ns);

@@ -19,7 +19,8 @@ use weft_core::classify::{Place, WORDS_MAX};
 use weft_core::matching::Matcher;
 use weft_core::matching::near::{
     Chunk, Chunks, Field, MATCHER_BITS, MATCHER_CLASSES, MATCHER_LINES, MATCHER_PACKING, MATCHER_ROOT,
-    MATCHER_ROWS, MATCHER_SETS, MATCHER_WAYS, NOTHING, Packing, TRIE_LONG, TRIE_NODE, TRIE_RUN, Way, Whole,
+    MATCHER_ROWS, MATCHER_SETS, MATCHER_WAYS, NOTHING, PAGE_BITS, Packing, TRIE_LONG, TRIE_NODE, TRIE_RUN,
+    Way, Whole,
 };
 use weft_ir::backend::Unsupported;
 use weft_ir::ir::{MatchId, Value};
@@ -260,11 +261,18 @@ impl PartTranslator<'_, '_, '_, '_> {
             .map(|field| self.ins().load(I64, FIXED, base, (offset + field) as i32));
         let set_shift = i64::from((chunks.words * 8).trailing_zeros());
         let mut left: Vec<clif::Value> = Vec::new();
-        for Chunk { place, classes: at } in &chunks.chunks {
+        for Chunk { place, classes: at, is_paged } in &chunks.chunks {
             let value = self.value_at(*place, packed);
-            let behind = self.segment.ishl_imm(value, 1);
-            let entry = self.ins().iadd(classes, behind);
-            let class = self.ins().uload16(I64, FIXED, entry, *at as i32);
+            let class = match is_paged {
+                false => self.class_at(classes, value, *at),
+                true => {
+                    let (high, low) = self.page_of(value);
+                    let page = self.class_at(classes, high, *at);
+                    let first = self.segment.ishl_imm(page, PAGE_BITS.into());
+                    let nth = self.ins().iadd(first, low);
+                    self.class_at(classes, nth, 0)
+                }
+            };
             let behind = self.segment.ishl_imm(class, set_shift);
             let set = self.ins().iadd(sets, behind);
             let words = self.load_set(set, chunks.words);
@@ -281,6 +289,19 @@ impl PartTranslator<'_, '_, '_, '_> {
         let zeros = self.segment.address(ZERO_ROW.address());
         let address = self.ins().select(row, address, zeros);
         Val::Two(row, address)
+    }
+
+    /// An entry of 16 bits, counted from an offset.
+    fn class_at(&mut self, classes: clif::Value, nth: clif::Value, offset: u32) -> clif::Value {
+        let behind = self.segment.ishl_imm(nth, 1);
+        let entry = self.ins().iadd(classes, behind);
+        self.ins().uload16(I64, FIXED, entry, offset as i32)
+    }
+
+    /// The bits that number a page, and those that number an entry of it.
+    fn page_of(&mut self, value: clif::Value) -> (clif::Value, clif::Value) {
+        let low = self.segment.band_imm(value, (1 << PAGE_BITS) - 1);
+        (self.segment.ushr_imm(value, PAGE_BITS.into()), low)
     }
 
     /// The bits of one place of a key.

@@ -11,6 +11,7 @@ mod key;
 mod matching;
 mod numbers;
 mod out;
+mod patch;
 mod state;
 
 mod tuple;
@@ -89,6 +90,7 @@ pub(crate) fn translate(plan: &Plan<'_>, builder: FunctionBuilder<'_>) -> Result
         PartTranslator::new(&mut segment, part, next)?.translate()?;
     }
     segment.builder.switch_to_block(end);
+    segment.patch_frame();
     segment.builder.ins().return_(&[]);
     segment.builder.seal_all_blocks();
     Ok(segment.finish())
@@ -561,7 +563,7 @@ struct PartTranslator<'s, 'a, 'f, 'p> {
     /// For the head of each scan, how often the handler has come back to it.
     visits: Vec<Option<Variable>>,
     /// The columns as they were when the handler began; only where it may be rolled back.
-    saved: Vec<Option<(Val, clif::Value)>>,
+    saved: Vec<Option<tuple::Held>>,
     /// The byte offsets of MERGE variables, and what they were when the handler began.
     saved_merges: Vec<(i32, clif::Value)>,
 }

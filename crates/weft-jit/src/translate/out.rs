@@ -109,7 +109,7 @@ impl Segment<'_, '_> {
     }
 
     /// Makes room for `n` items in a vector of the outcome, and gives the address of the first.
-    fn push(&mut self, offset: usize, item_bytes: usize, n: usize, cold: Cold) -> clif::Value {
+    pub(super) fn push(&mut self, offset: usize, item_bytes: usize, n: usize, cold: Cold) -> clif::Value {
         let words = self.plan.vec_words;
         let (len, capacity) = (self.load_vec(offset, words.len), self.load_vec(offset, words.capacity));
         let end = self.iadd_imm(len, n as i64);

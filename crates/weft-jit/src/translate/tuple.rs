@@ -1,5 +1,6 @@
 //! Operations on the tuple and on what leaves the pass.
 
+use super::patch::{self, Patched};
 use super::{Done, FIXED, PLAIN, PartTranslator, Segment, UNALIGNED, Val};
 use crate::arithmetic::Arithmetic as _;
 use crate::frame::{SLICE_LEN, SLICE_START};
@@ -31,7 +32,12 @@ pub(super) struct Column {
     /// The column as it is now, if a part of the segment changes it: its value (the second for Bytes), and whether
     /// it is not NULL.
     now: Option<(Variable, Variable, Variable)>,
+    /// How it gets into the frame, if that is by a patch.
+    pub(super) patched: Option<Patched>,
 }
+
+/// What a column is that changes: its value, whether it is not NULL, and whether it is to be patched.
+pub(super) type Held = (Val, clif::Value, Option<clif::Value>);
 
 impl Segment<'_, '_> {
     /// Finds the types of the columns, and gives those that change a variable.
@@ -57,6 +63,7 @@ impl Segment<'_, '_> {
                 *reads = true;
             }
         }
+        let patches = patch::plan(chain, self.plan.event, parts);
         for (at, input) in direction.inputs.iter().enumerate() {
             let mut column = Column {
                 ty: Ty::of(input.ty),
@@ -67,6 +74,7 @@ impl Segment<'_, '_> {
                 },
                 given: None,
                 now: None,
+                patched: None,
             };
             if reads[at] {
                 column.given = Some(self.load_input(at, column));
@@ -79,6 +87,9 @@ impl Segment<'_, '_> {
                 let is_present = self.builder.declare_var(I8);
                 column.now = Some((first, second, is_present));
                 self.define(column, value, present);
+                column.patched = patches[at].map(|how| Patched { how, due: self.builder.declare_var(I8) });
+                let no = self.bool(false);
+                self.make_due(column, no);
             }
             self.inputs.push(column);
         }
@@ -86,21 +97,35 @@ impl Segment<'_, '_> {
     }
 
     /// All columns that change, as they are now.
-    pub(super) fn save_inputs(&mut self) -> Vec<Option<(Val, clif::Value)>> {
+    pub(super) fn save_inputs(&mut self) -> Vec<Option<Held>> {
         let columns = self.inputs.clone();
-        columns.into_iter().map(|column| column.now.map(|_| self.current(column))).collect()
+        let held = |column: Column| {
+            column.now?;
+            let (value, present) = self.current(column);
+            Some((value, present, column.patched.map(|patched| self.builder.use_var(patched.due))))
+        };
+        columns.into_iter().map(held).collect()
     }
 
     /// Makes the columns what they were.
-    pub(super) fn restore_inputs(&mut self, saved: &[Option<(Val, clif::Value)>]) {
+    pub(super) fn restore_inputs(&mut self, saved: &[Option<Held>]) {
         for (at, saved) in saved.iter().enumerate() {
-            if let Some((value, present)) = saved {
-                self.define(self.inputs[at], *value, *present);
+            let &Some((value, present, due)) = saved else { continue };
+            self.define(self.inputs[at], value, present);
+            if let Some(due) = due {
+                self.make_due(self.inputs[at], due);
             }
         }
     }
 
-    fn define(&mut self, column: Column, value: Val, present: clif::Value) {
+    /// Whether a column that is patched is to be so, from now on.
+    pub(super) fn make_due(&mut self, column: Column, due: clif::Value) {
+        if let Some(patched) = column.patched {
+            self.builder.def_var(patched.due, due);
+        }
+    }
+
+    pub(super) fn define(&mut self, column: Column, value: Val, present: clif::Value) {
         let Some((first, second, is_present)) = column.now else { return };
         self.builder.def_var(first, value.one());
         let behind = match value {
@@ -111,7 +136,7 @@ impl Segment<'_, '_> {
         self.builder.def_var(is_present, present);
     }
 
-    fn current(&mut self, column: Column) -> (Val, clif::Value) {
+    pub(super) fn current(&mut self, column: Column) -> (Val, clif::Value) {
         let (first, second, is_present) = column.now.expect("the column is one that changes");
         let one = self.builder.use_var(first);
         let value = match column.ty {
@@ -148,7 +173,7 @@ impl Segment<'_, '_> {
     }
 
     /// The bytes of a slot. A slot that does not lie in its region is empty: code never reads beyond it.
-    fn in_region(&mut self, region: usize, offset: clif::Value, len: clif::Value) -> Val {
+    pub(super) fn in_region(&mut self, region: usize, offset: clif::Value, len: clif::Value) -> Val {
         let base = offset_of!(Cx<'_>, regions) + region * size_of::<&[u8]>();
         let start = self.load_cx(I64, base + SLICE_START);
         let region_len = self.load_cx(I64, base + SLICE_LEN);
@@ -199,7 +224,13 @@ impl Segment<'_, '_> {
     }
 
     /// A number of 1, 2, 4 or 8 bytes.
-    fn load_number(&mut self, from: clif::Value, offset: i32, bytes: u8, endian: Endian) -> clif::Value {
+    pub(super) fn load_number(
+        &mut self,
+        from: clif::Value,
+        offset: i32,
+        bytes: u8,
+        endian: Endian,
+    ) -> clif::Value {
         let ty = clif::Type::int(8 * u16::from(bytes)).unwrap_or(I64);
         // Nothing writes to a frame while it is parsed.
         let loaded = self.builder.ins().load(ty, UNALIGNED.with_readonly(), from, offset);
@@ -230,7 +261,7 @@ impl Segment<'_, '_> {
         self.load_cx(I64, offset_of!(Cx<'_>, now) + offset_of!(Time, 0))
     }
 
-    fn load_present(&mut self, at: usize) -> clif::Value {
+    pub(super) fn load_present(&mut self, at: usize) -> clif::Value {
         let all = self.load_cx(I64, offset_of!(Cx<'_>, present));
         let bit = self.band_imm(all, 1 << at);
         self.icmp_imm(IntCC::NotEqual, bit, 0)
@@ -284,11 +315,10 @@ impl PartTranslator<'_, '_, '_, '_> {
             }
             Op::SetInput(input, value) => {
                 let (at, column) = self.column(*input)?;
-                let kept = self.edit(target::input(at as u16), Some(*value))?;
-                // Bytes that found no room are empty in the column, too.
-                let value = kept.map_or_else(|| self.get(*value), Ok)?;
-                let yes = self.segment.bool(true);
-                self.segment.define(column, value, yes);
+                match column.patched {
+                    Some(patched) => self.set_patched(at, column, patched.how, *value)?,
+                    None => self.set_edited(at, column, *value)?,
+                }
             }
             Op::ClearInput(input) => {
                 let (at, column) = self.column(*input)?;
@@ -351,6 +381,16 @@ impl PartTranslator<'_, '_, '_, '_> {
         let sum = self.ins().umin(sum, most);
         let out = self.segment.load_cx(I64, offset_of!(Cx<'_>, out));
         self.ins().store(PLAIN, sum, out, offset as i32);
+    }
+
+    /// Sets a column, and notes it as an edit.
+    pub(super) fn set_edited(&mut self, at: usize, column: Column, value: Value) -> Result<(), Unsupported> {
+        let kept = self.edit(target::input(at as u16), Some(value))?;
+        // Bytes that found no room are empty in the column, too.
+        let value = kept.map_or_else(|| self.get(value), Ok)?;
+        let yes = self.segment.bool(true);
+        self.segment.define(column, value, yes);
+        Ok(())
     }
 
     fn column(&self, input: InputId) -> Result<(usize, Column), Unsupported> {

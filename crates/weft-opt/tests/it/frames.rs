@@ -2,7 +2,6 @@
 
 use weft_core::Time;
 use weft_core::abi::{Counters, Cx, EditTarget, Outcome, Slot, State, Verdict};
-use weft_core::table::Row;
 use weft_core::types::{Type, Value};
 use weft_core::wire::reshape::{Given, Pop, Reshape, begins};
 use weft_core::wire::{FieldValue, Header, Protocol, ProtocolId, Width, build};
@@ -147,18 +146,9 @@ pub(crate) fn parsed(chain: &ChainProgram, parser: &dyn Program, frame: &[u8]) -
     let mut call = vec![0; chain.call_words()];
     let (mut out, mut counters) = (Outcome::default(), vec![Counters::default(); chain.elements.len() + 1]);
     let mut cx = Cx {
-        now: Time(0),
-        rand: 0,
-        slots: &[],
         given: &mut given,
-        present: 0,
         regions: [frame, &[], &[]],
-        state: &state,
-        call: &mut call,
-        out: &mut out,
-        counters: &mut counters,
-        departed: Row::NONE,
-        trace: None,
+        ..Cx::new(Time(0), &state, &mut call, &mut out, &mut counters)
     };
     parser.run(&mut cx, usize::MAX);
     let present = cx.present;

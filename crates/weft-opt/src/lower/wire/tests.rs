@@ -5,7 +5,6 @@ use std::sync::Arc;
 use weft_core::Time;
 use weft_core::abi::{Counters, Cx, Outcome, Slot, State, Verdict};
 use weft_core::dice::Dice;
-use weft_core::table::Row;
 use weft_core::types::Type;
 use weft_core::wire::*;
 use weft_ir::backend::{Backend as _, Program};
@@ -195,18 +194,9 @@ fn run(parsers: &Parsers, parser: &dyn Program, frame: &[u8]) -> Result<Vec<Opti
     let mut given = vec![Slot::default(); chain.request.inputs.len()];
     let (mut out, mut counters) = (Outcome::default(), vec![Counters::default(); 1]);
     let mut cx = Cx {
-        now: Time(0),
-        rand: 0,
-        slots: &[],
         given: &mut given,
-        present: 0,
         regions: [frame, &[], &[]],
-        state: &state,
-        call: &mut [],
-        out: &mut out,
-        counters: &mut counters,
-        departed: Row::NONE,
-        trace: None,
+        ..Cx::new(Time(0), &state, &mut [], &mut out, &mut counters)
     };
     parser.run(&mut cx, usize::MAX);
     let present = cx.present;

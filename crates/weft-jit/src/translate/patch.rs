@@ -1,0 +1,322 @@
+//! Fields that get into their frame as patches.
+//!
+//! An edit names an input, and whoever carries it out asks where that lies, and which checksums cover it. Code knows
+//! that while it is translated, for numbers of whole bytes and for MAC addresses: it keeps their values to the end of
+//! the pass and leaves [`Patch`]es, with the checksums that follow from them (RFC 1624). Passes that change the
+//! structure of a frame, or copy it on their way, take edits, whose order counts.
+
+use super::tuple::Column;
+use super::{FIXED, PLAIN, PartTranslator, Segment, UNALIGNED, Val};
+use crate::frame::SLICE_START;
+use crate::helpers::Cold;
+use core::mem::offset_of;
+use cranelift_codegen::ir as clif;
+use cranelift_codegen::ir::condcodes::IntCC;
+use cranelift_codegen::ir::types::{I16, I32, I64};
+use cranelift_codegen::ir::{InstBuilder as _, StackSlotData, StackSlotKind};
+use cranelift_frontend::Variable;
+use weft_core::abi::{Cx, Outcome, Patch, REGION_BODY, Slot};
+use weft_core::types::Type;
+use weft_ir::backend::Unsupported;
+use weft_ir::ir::{Endian, Function, InputId, Op, Ty, Value};
+use weft_ir::program::{ChainProgram, Event, Frames, Input, Part, Store, StoreAt, Sum};
+
+/// Bytes of a MAC address.
+const MAC_BYTES: i64 = 6;
+
+/// A column that gets into its frame by a patch.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Patched {
+    pub(super) how: How,
+    /// Whether it has been set.
+    pub(super) due: Variable,
+}
+
+/// What a patch puts into the frame.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum How {
+    /// A number of 1, 2, 4 or 8 bytes.
+    Number(u8, Endian),
+    Mac,
+}
+
+/// For each input, how it is patched, if it is.
+pub(super) fn plan(chain: &ChainProgram, event: Event, parts: &[Part<'_>]) -> Vec<Option<How>> {
+    let inputs = &chain.request.inputs;
+    let Some(frames) = chain.frames.as_ref().filter(|_| event == Event::Request) else {
+        return vec![None; inputs.len()];
+    };
+    let ops = || parts.iter().flat_map(|part| &part.function.blocks).flat_map(|block| &block.insts);
+    let is_set = |at: u16| ops().any(|inst| matches!(inst.op, Op::SetInput(InputId(id), _) if id == at));
+    let is_cleared = |at: u16| ops().any(|inst| inst.op == Op::ClearInput(InputId(at)));
+    // One that the program sets itself is told from those that follow by its edit.
+    let is_sum =
+        |at: u16| frames.stores.iter().flatten().flat_map(|store| &store.sums).any(|sum| sum.input == at);
+    let meets = meets_structure(parts);
+    let how = |(at, input): (usize, &Input)| {
+        let at = u16::try_from(at).ok()?;
+        let store = frames.stores.get(usize::from(at))?.as_ref()?;
+        let is_fit = is_set(at) && !is_cleared(at) && !is_sum(at) && !meets.contains(&at);
+        let sums_are = store.sums.iter().all(|sum| !sum.pseudo && !is_set(sum.input));
+        how(input, store).filter(|_| is_fit && sums_are)
+    };
+    inputs.iter().enumerate().map(how).collect()
+}
+
+fn how(input: &Input, store: &Store) -> Option<How> {
+    match store.at {
+        StoreAt::Bits { bytes, shift: 0, bits, endian }
+            if bits == 8 * bytes && Ty::of(input.ty) == Ty::Int =>
+        {
+            let has_room = [1, 2, 4, 8].contains(&bytes);
+            (has_room && (endian == Endian::Big || store.sums.is_empty()))
+                .then_some(How::Number(bytes, endian))
+        }
+        StoreAt::Bytes if input.ty == Type::Mac && store.sums.is_empty() => Some(How::Mac),
+        _ => None,
+    }
+}
+
+/// The inputs that are set where the structure of the frame changes, or a copy is made, before or behind.
+fn meets_structure(parts: &[Part<'_>]) -> Vec<u16> {
+    let changes: Vec<bool> =
+        parts.iter().map(|part| part.function.blocks.iter().any(|b| is_structural(&b.insts))).collect();
+    let mut inputs = Vec::new();
+    for (nth, part) in parts.iter().enumerate() {
+        let others = changes.iter().enumerate().any(|(other, changes)| other != nth && *changes);
+        let meets = if changes[nth] { blocks_that_meet(part.function) } else { Vec::new() };
+        for (at, block) in part.function.blocks.iter().enumerate() {
+            if !others && !meets.get(at).is_some_and(|meets| *meets) {
+                continue;
+            }
+            inputs.extend(block.insts.iter().filter_map(|inst| match inst.op {
+                Op::SetInput(InputId(id), _) => Some(id),
+                _ => None,
+            }));
+        }
+    }
+    inputs
+}
+
+fn is_structural(insts: &[weft_ir::ir::Inst]) -> bool {
+    insts.iter().any(|inst| matches!(inst.op, Op::Reshape(..) | Op::Mirror(_)))
+}
+
+/// The blocks that lie on a way with one that changes the structure.
+fn blocks_that_meet(function: &Function) -> Vec<bool> {
+    let changes: Vec<bool> = function.blocks.iter().map(|block| is_structural(&block.insts)).collect();
+    let ways: Vec<(usize, usize)> = (0..)
+        .zip(&function.blocks)
+        .flat_map(|(from, block)| {
+            block.end.jumps().into_iter().map(move |jump| (from, jump.block.0 as usize))
+        })
+        .collect();
+    let (mut behind, mut before) = (changes.clone(), changes);
+    let mut is_new = true;
+    while is_new {
+        is_new = false;
+        for &(from, to) in &ways {
+            is_new |= behind[from] && !behind[to] || before[to] && !before[from];
+            behind[to] |= behind[from];
+            before[from] |= before[to];
+        }
+    }
+    behind.iter().zip(before).map(|(behind, before)| *behind || before).collect()
+}
+
+/// Words of a checksum that change, as a sum that is not folded yet.
+struct Change {
+    sum: Sum,
+    by: clif::Value,
+}
+
+impl Segment<'_, '_> {
+    /// At the end of a pass that goes on: patches for all that was set, and for the checksums of it.
+    pub(super) fn patch_frame(&mut self) {
+        let chain = self.plan.chain;
+        let Some(frames) = &chain.frames else { return };
+        let mut changes: Vec<Change> = Vec::new();
+        for (at, column) in self.inputs.clone().into_iter().enumerate() {
+            if let Some(patched) = column.patched {
+                self.patch_column(frames, (at, column), patched, &mut changes);
+            }
+        }
+        while let Some(Change { sum, by }) = changes.pop() {
+            let others = changes.extract_if(.., |other| other.sum.input == sum.input).collect::<Vec<_>>();
+            let by = others.iter().fold(by, |by, other| self.builder.ins().iadd(by, other.by));
+            self.patch_sum(sum, by);
+        }
+    }
+
+    /// Leaves a patch for a column that was set and that the frame has; the checksums that this changes.
+    fn patch_column(
+        &mut self,
+        frames: &Frames,
+        (at, column): (usize, Column),
+        Patched { how, due }: Patched,
+        changes: &mut Vec<Change>,
+    ) {
+        let sums = frames.stores[at].as_ref().map_or(&[][..], |store| &store.sums);
+        let (bytes, place) = match how {
+            How::Number(bytes, _) => (i64::from(bytes), self.load_slot(at, offset_of!(Slot, b))),
+            How::Mac => (MAC_BYTES, self.load_slot(at, offset_of!(Slot, a))),
+        };
+        let (due, present) = (self.builder.use_var(due), self.load_present(at));
+        let wanted = self.int(bytes);
+        let (from, found) = self.in_region(REGION_BODY, place, wanted).two();
+        let is_inside = self.icmp_imm(IntCC::NotEqual, found, 0);
+        let is_there = self.builder.ins().band(present, is_inside);
+        let is_due = self.builder.ins().band(due, is_there);
+        let [patch, done] = [(); 2].map(|()| self.builder.create_block());
+        let no_change = self.int(0);
+        let none = vec![no_change.into(); sums.len()];
+        self.builder.ins().brif(is_due, patch, [], done, &none);
+        self.builder.switch_to_block(patch);
+        let value = self.current(column).0.one();
+        let word = match how {
+            How::Number(bytes, Endian::Big) => {
+                let high = self.ishl_imm(value, 64 - 8 * i64::from(bytes));
+                self.builder.ins().bswap(high)
+            }
+            How::Number(_, Endian::Little) => value,
+            // It lies in eight bytes of its own: see `set_patched`.
+            How::Mac => self.builder.ins().load(I64, UNALIGNED, value, 0),
+        };
+        self.push_patch(place, bytes, word);
+        let mut by = Vec::new();
+        for sum in sums {
+            let words = self.change(from, bytes as u8, value);
+            let sum_at = self.load_slot(usize::from(sum.input), offset_of!(Slot, b));
+            // RFC 1071 section 2(B): where the words of the change and of the sum are a byte apart, its bytes swap.
+            let apart = self.builder.ins().bxor(place, sum_at);
+            let apart = self.band_imm(apart, 1);
+            let bits = self.ishl_imm(apart, 3);
+            by.push(self.builder.ins().ishl(words, bits).into());
+        }
+        self.builder.ins().jump(done, &by);
+        for sum in sums {
+            let by = self.builder.append_block_param(done, I64);
+            changes.push(Change { sum: *sum, by });
+        }
+        self.builder.switch_to_block(done);
+    }
+
+    /// The sum of the words of a number that becomes another, and of the complement of what was there.
+    fn change(&mut self, from: clif::Value, bytes: u8, new: clif::Value) -> clif::Value {
+        let old = self.load_number(from, 0, bytes, Endian::Big);
+        // A byte is the upper half of a word.
+        let pad = if bytes == 1 { 8 } else { 0 };
+        let (old, new) = (self.ishl_imm(old, pad), self.ishl_imm(new, pad));
+        let old = self.builder.ins().bnot(old);
+        let word = |segment: &mut Self, number, nth: i64| {
+            let low = segment.ushr_imm(number, 16 * nth);
+            segment.band_imm(low, 0xffff)
+        };
+        let mut sum = self.int(0);
+        for nth in 0..i64::from(bytes.div_ceil(2)) {
+            let (old, new) = (word(self, old, nth), word(self, new, nth));
+            let both = self.builder.ins().iadd(old, new);
+            sum = self.builder.ins().iadd(sum, both);
+        }
+        sum
+    }
+
+    /// Leaves a patch for a checksum, unless nothing changes, the frame has none, or a device is still to make it.
+    fn patch_sum(&mut self, sum: Sum, by: clif::Value) {
+        let at = usize::from(sum.input);
+        let place = self.load_slot(at, offset_of!(Slot, b));
+        let wanted = self.int(2);
+        let (from, found) = self.in_region(REGION_BODY, place, wanted).two();
+        let partial = self.load_cx(I64, offset_of!(Cx<'_>, partial));
+        let conditions = [
+            self.icmp_imm(IntCC::NotEqual, by, 0),
+            self.load_present(at),
+            self.icmp_imm(IntCC::NotEqual, found, 0),
+            self.builder.ins().icmp(IntCC::NotEqual, place, partial),
+        ];
+        let is_due = conditions.into_iter().reduce(|all, one| self.builder.ins().band(all, one));
+        let Some(is_due) = is_due else { return };
+        self.when(is_due, false, |segment| {
+            let old = segment.load_number(from, 0, 2, Endian::Big);
+            let ones = segment.int(0xffff);
+            let before = segment.builder.ins().bxor(old, ones);
+            let mut total = segment.builder.ins().iadd(before, by);
+            // What was added is less than 2^40, of which three times leave 16 bits.
+            for _ in 0..3 {
+                let (low, high) = (segment.band_imm(total, 0xffff), segment.ushr_imm(total, 16));
+                total = segment.builder.ins().iadd(low, high);
+            }
+            let mut new = segment.builder.ins().bxor(total, ones);
+            if sum.zero_is_none {
+                // RFC 768: a sum that is zero is sent as all ones, and zero says that there is none.
+                new = segment.builder.ins().select(new, new, ones);
+                new = segment.builder.ins().select(old, new, old);
+            }
+            let short = segment.builder.ins().ireduce(I16, new);
+            let swapped = segment.builder.ins().bswap(short);
+            let word = segment.builder.ins().uextend(I64, swapped);
+            segment.push_patch(place, 2, word);
+        });
+    }
+
+    fn push_patch(&mut self, place: clif::Value, bytes: i64, word: clif::Value) {
+        let patch = self.push(offset_of!(Outcome, patches), size_of::<Patch>(), 1, Cold::MakePatches);
+        // It lies in the frame, whose length has 32 bits.
+        let at = self.builder.ins().ireduce(I32, place);
+        let len = self.builder.ins().iconst(I32, bytes);
+        self.builder.ins().store(PLAIN, at, patch, offset_of!(Patch, at) as i32);
+        self.builder.ins().store(PLAIN, len, patch, offset_of!(Patch, len) as i32);
+        self.builder.ins().store(PLAIN, word, patch, offset_of!(Patch, word) as i32);
+    }
+
+    /// A word of the slot of an input.
+    fn load_slot(&mut self, at: usize, word: usize) -> clif::Value {
+        let slots = self.load_cx(I64, offset_of!(Cx<'_>, slots) + SLICE_START);
+        self.builder.ins().load(I64, FIXED, slots, (at * size_of::<Slot>() + word) as i32)
+    }
+}
+
+impl PartTranslator<'_, '_, '_, '_> {
+    /// Sets a column that will be patched. What is no MAC address, or has no room for one, is an edit.
+    pub(super) fn set_patched(
+        &mut self,
+        at: usize,
+        column: Column,
+        how: How,
+        value: Value,
+    ) -> Result<(), Unsupported> {
+        let (held, yes) = (self.get(value)?, self.segment.bool(true));
+        if how != How::Mac {
+            self.segment.define(column, held, yes);
+            self.segment.make_due(column, yes);
+            return Ok(());
+        }
+        let (start, len) = held.two();
+        let is_mac = self.segment.icmp_imm(IntCC::Equal, len, MAC_BYTES);
+        let room = self.segment.load_slot(at, offset_of!(Slot, b));
+        let has_room = self.segment.icmp_imm(IntCC::Equal, room, MAC_BYTES);
+        let is_mac = self.ins().band(is_mac, has_room);
+        let [fits, other, done] = [(); 3].map(|()| self.segment.builder.create_block());
+        self.ins().brif(is_mac, fits, [], other, []);
+        self.segment.builder.switch_to_block(fits);
+        // What it points to may change before the pass ends.
+        let slot = StackSlotData::new(StackSlotKind::ExplicitSlot, 8, 3);
+        let slot = self.segment.builder.create_sized_stack_slot(slot);
+        let (first, rest) =
+            (self.ins().load(I32, UNALIGNED, start, 0), self.ins().load(I16, UNALIGNED, start, 4));
+        let (first, rest) = (self.ins().uextend(I64, first), self.ins().uextend(I64, rest));
+        let rest = self.segment.ishl_imm(rest, 32);
+        let word = self.ins().bor(first, rest);
+        self.ins().stack_store(I64, word, slot, 0);
+        let (copy, bytes) = (self.ins().stack_addr(I64, slot, 0), self.segment.int(MAC_BYTES));
+        self.segment.define(column, Val::Two(copy, bytes), yes);
+        self.segment.make_due(column, yes);
+        self.ins().jump(done, []);
+        self.segment.builder.set_cold_block(other);
+        self.segment.builder.switch_to_block(other);
+        self.set_edited(at, column, value)?;
+        self.ins().jump(done, []);
+        self.segment.builder.switch_to_block(done);
+        Ok(())
+    }
+}
