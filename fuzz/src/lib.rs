@@ -311,14 +311,19 @@ CREATE ELEMENT leave ON packet AS ON PACKET
 END;
 CREATE CHAIN c ON PORT a AS enter -> look -> leave -> look AS again; END;";
 
-/// An element that asks for ports, in tunnels as well, which later fragments have of the first, and sets one.
+/// An element that asks for ports, in tunnels as well, which later fragments have of the first, and sets one; in front
+/// of one that takes packets out of tunnels, and again behind it.
 const FRAGMENTS: &str = "IMPORT 'all.weft'; CREATE PORT a ON memory;
 CREATE ELEMENT closed ON packet AS ON PACKET
     IF coalesce(udp.dst_port = 9, tcp.dst_port = 9, FALSE) THEN DROP; END IF;
     IF coalesce(inner.udp.dst_port = 9, inner.tcp.dst_port = 9, FALSE) THEN DROP; END IF;
     SET udp.src_port = 7; SET ip.ttl = 9;
 END;
-CREATE CHAIN c ON PORT a AS closed; END;";
+CREATE ELEMENT opened ON packet AS ON PACKET
+    IF present(inner.ethernet) THEN POP TO inner.ethernet;
+    ELSIF present(inner.ip) THEN POP TO inner.ip; PUSH ethernet; END IF;
+END;
+CREATE CHAIN c ON PORT a AS closed -> opened -> closed AS again; END;";
 
 /// The wire formats of the library.
 struct Formats;

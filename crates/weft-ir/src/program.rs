@@ -64,7 +64,8 @@ pub struct Frames {
     /// Inputs that a later fragment has from the first of its packet, as if it had the header itself: bit i stands for
     /// input i. What is written there is lost.
     pub inherited: u64,
-    /// The same of fragments that tunnels carry. None: the chain asks for nothing that only the first of them has.
+    /// The same of fragments that tunnels carry. None: the chain asks for nothing that only the first of them has,
+    /// neither in the tunnel nor behind an element that takes them out.
     pub carried: Option<Carried>,
 }
 
@@ -75,7 +76,8 @@ pub struct Carried {
     pub packet: u16,
     /// The input with the number that tells tunnels between two ends apart, if the tunnels have one: `vxlan.vni`.
     pub tunnel: Option<u16>,
-    /// Inputs that a later fragment has from the first of its packet, as [`Frames::inherited`].
+    /// Inputs that a later fragment has from the first of its packet, as [`Frames::inherited`], which are those of one
+    /// that has been taken out of its tunnel.
     pub inherited: u64,
 }
 

@@ -6,8 +6,11 @@
 //! leaves as it came.
 //!
 //! What a tunnel carries in fragments is followed likewise, where a chain asks for what is behind: the chain's own
-//! parser says where the packet lies, for tunnels are defined in programs. Sources: RFC 791 section 3.2, RFC
-//! 8200 section 4.5; RFC 1858, RFC 3128 and RFC 5722 for why fragments that overlap do not pass.
+//! parser says where the packet lies, for tunnels are defined in programs. It is followed as it comes in even if it is
+//! taken out of its tunnel before an element asks: so fragments wait in front of a chain, and nowhere in it.
+//!
+//! Sources: RFC 791 section 3.2, RFC 8200 section 4.5; RFC 1858, RFC 3128 and RFC 5722 for why fragments that overlap
+//! do not pass.
 
 use super::stats::Lost;
 use std::collections::{BTreeMap, VecDeque};
@@ -215,6 +218,11 @@ impl Fragment {
             }
         }
         None
+    }
+
+    /// It is not the first of its packet.
+    pub(super) fn is_later(&self) -> bool {
+        self.from > 0
     }
 
     /// `offset` is in units of 8 bytes.

@@ -1,6 +1,6 @@
 //! Chains as a worker runs them, and the first phase of a batch: which chain a frame takes, and its slots.
 
-use super::fragments::{CarriedAt, Followed};
+use super::fragments::{CarriedAt, Followed, Fragment};
 use super::packet_id;
 use super::plan::PacketChain;
 use super::stats::{End, How, PacketChainStats};
@@ -10,7 +10,7 @@ use crate::stats::add_counters;
 use std::sync::Arc;
 use weft_core::Time;
 use weft_core::abi::{Counters, Cx, Outcome, REGION_BODY, REGIONS, Slot, State, Verdict};
-use weft_core::frame::{Frame, Pool};
+use weft_core::frame::{Frame, Pool, network_at};
 use weft_core::limits::INPUTS_MAX;
 use weft_core::types::Repr;
 use weft_ir::backend::{Backend, Program, Unsupported};
@@ -36,6 +36,8 @@ pub(super) struct Code {
     /// Inputs that a later fragment has from the first of its packet, and how those are known that tunnels carry.
     inherited: u64,
     carried: Option<Carried>,
+    /// Frames begin with the IP header.
+    is_ip: bool,
     /// Inputs that are bytes.
     bytes: u64,
     version: u64,
@@ -146,11 +148,13 @@ impl Code {
         stores.iter_mut().for_each(|store| *store = store.take().filter(|store| store.at.is_sound()));
         let frames = program.frames.as_ref();
         let (inherited, carried) = frames.map_or((0, None), |frames| (frames.inherited, frames.carried));
+        let is_ip = frames.is_some_and(|frames| frames.is_ip);
         let are_bytes = inputs.iter().enumerate().filter(|(_, input)| input.ty.repr() == Repr::Bytes);
         let bytes = are_bytes.fold(0, |all, (at, _)| all | 1_u64 << at);
         Ok(Self {
             inherited,
             carried,
+            is_ip,
             bytes,
             parse: parser.transpose()?,
             inputs: inputs.len(),
@@ -179,14 +183,11 @@ impl Code {
             cx.given[at] = slot;
             cx.present |= 1 << at;
         }
-        let Some((first, is_carried)) = batch.first_of(nth) else { return Ok(cx.present) };
-        let inherited = match self.carried {
-            // What an element took out of its tunnel is carried no more.
-            Some(carried) if is_carried && cx.present >> carried.packet & 1 == 1 => carried.inherited,
-            _ if is_carried => 0,
-            _ => self.inherited,
-        };
-        if inherited == 0 { Ok(cx.present) } else { self.inherit(cx, first, inherited) }
+        match batch.first_of(nth) {
+            None => Ok(cx.present),
+            Some((first, false)) => self.inherit(cx, first, self.inherited),
+            Some((first, true)) => self.inherit_carried(cx, first, batch.pool.bytes(&batch.frames[nth])),
+        }
     }
 
     /// The fragment that a tunnel carries in a frame that has been parsed, if that is to be followed.
@@ -201,25 +202,35 @@ impl Code {
         at.fragment_of(batch.pool.bytes(&batch.frames[nth]), 0, true).map(|_| at)
     }
 
+    /// Gives a later fragment that came in a tunnel what the first of its packet has.
+    #[cold]
+    fn inherit_carried(&self, cx: &mut Cx<'_>, first: &[u8], frame: &[u8]) -> Result<u64, u32> {
+        let Some(carried) = self.carried else { return Ok(cx.present) };
+        if cx.present >> carried.packet & 1 == 1 {
+            return self.inherit(cx, first, carried.inherited);
+        }
+        // An element has taken it out, and what is in front of it may be new: the first as that would have left it.
+        let at = if self.is_ip { Some(0) } else { network_at(frame) };
+        let is_out = Fragment::of(frame, 0, self.is_ip).is_some_and(|fragment| fragment.is_later());
+        let Some(link) = at.and_then(|at| frame.get(..at)).filter(|_| is_out) else {
+            return Ok(cx.present);
+        };
+        let (slots, present) = self.parse_first(cx, first)?;
+        let packet = match present >> carried.packet & 1 {
+            1 => first.get(slots[usize::from(carried.packet)].b as usize..).unwrap_or_default(),
+            _ => &[],
+        };
+        self.inherit(cx, &[link, packet].concat(), self.inherited)
+    }
+
     /// Gives a later fragment what the first of its packet has. Numbers lie at no place in the frame, and runs of bytes
     /// are empty, so that nothing is written.
     #[cold]
     fn inherit(&self, cx: &mut Cx<'_>, first: &[u8], inherited: u64) -> Result<u64, u32> {
-        let Some(parse) = &self.parse else { return Ok(cx.present) };
-        let mut slots = [Slot::default(); INPUTS_MAX];
-        let present = {
-            let mut of_first = Cx {
-                given: &mut slots,
-                regions: [first; REGIONS],
-                ..Cx::new(cx.now, cx.state, &mut *cx.call, &mut *cx.out, &mut *cx.counters)
-            };
-            parse.run(&mut of_first, usize::MAX);
-            of_first.present
-        };
-        if cx.out.verdict != Verdict::Forward {
-            cx.out.verdict = Verdict::Forward;
-            return Err(cx.out.line);
+        if inherited == 0 {
+            return Ok(cx.present);
         }
+        let (slots, present) = self.parse_first(cx, first)?;
         let new = present & inherited & !cx.present;
         for at in (0..self.inputs).filter(|at| new >> at & 1 == 1) {
             cx.given[at] = match self.bytes >> at & 1 {
@@ -229,6 +240,24 @@ impl Code {
         }
         cx.present |= new;
         Ok(cx.present)
+    }
+
+    /// The slots of the first fragment of a packet, and which of them are there.
+    fn parse_first(&self, cx: &mut Cx<'_>, first: &[u8]) -> Result<([Slot; INPUTS_MAX], u64), u32> {
+        let mut slots = [Slot::default(); INPUTS_MAX];
+        let Some(parse) = &self.parse else { return Ok((slots, 0)) };
+        let mut of_first = Cx {
+            given: &mut slots,
+            regions: [first; REGIONS],
+            ..Cx::new(cx.now, cx.state, &mut *cx.call, &mut *cx.out, &mut *cx.counters)
+        };
+        parse.run(&mut of_first, usize::MAX);
+        let present = of_first.present;
+        if cx.out.verdict != Verdict::Forward {
+            cx.out.verdict = Verdict::Forward;
+            return Err(cx.out.line);
+        }
+        Ok((slots, present))
     }
 
     fn meta(&self, meta: Meta, batch: &Arrived<'_>, frame: &Frame) -> Option<Slot> {

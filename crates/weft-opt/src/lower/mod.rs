@@ -664,7 +664,8 @@ impl<'n> Lowering<'n> {
                 .with_help("import it: `IMPORT 'library/protocols/all.weft';`");
             return self.report(diagnostic);
         }
-        match wire::frames(&network.protocols, &roots, &mut self.program.request.inputs) {
+        let behind = reshape::looked_at_behind_tunnels(&self.program);
+        match wire::frames(&network.protocols, &roots, &mut self.program.request.inputs, behind) {
             Ok(frames) => self.program.frames = Some(Frames { is_ip: n_tuns > 0, ..frames }),
             Err(why) => self.report(Diagnostic::error(code::NOT_IN_VERSION, why).at(span, "in this chain")),
         }

@@ -8,7 +8,7 @@ use weft_core::wire::{
     Rule, Width,
 };
 use weft_ir::ir::{IntCmp, Op, ReshapeId, Ty, Value};
-use weft_ir::program::{Place, ReshapeDecl};
+use weft_ir::program::{ChainProgram, Element, Place, ReshapeDecl};
 use weft_lang::check::fold::fold;
 use weft_lang::diagnostic::{Diagnostic, code};
 use weft_lang::hir::{Direction, Expr, PopHow, Pushed};
@@ -395,6 +395,32 @@ impl<'n> Body<'_, 'n> {
             Diagnostic::error(code::RESHAPE_UNFIT, message).at(span, "cannot be put on").with_help(help);
         self.lowering.report_once(diagnostic);
     }
+}
+
+/// The inputs that elements look at behind one that takes packets out of tunnels: bit i stands for input i.
+pub(super) fn looked_at_behind_tunnels(program: &ChainProgram) -> u64 {
+    let is_inside = |layer: u16| match &program.request.inputs[usize::from(layer)].place {
+        Place::Layer(layer) => layer.level > 0,
+        _ => false,
+    };
+    let takes_out = |op: &Op| match op {
+        Op::Reshape(id, _) => match program.reshapes[usize::from(id.0)].what {
+            Reshape::Pop { layer, how: Pop::To } => is_inside(layer),
+            _ => false,
+        },
+        _ => false,
+    };
+    let ops = |element: &Element| {
+        let blocks = element.handlers.request.iter().flat_map(|function| &function.blocks);
+        blocks.flat_map(|block| &block.insts).map(|inst| inst.op.clone()).collect::<Vec<_>>()
+    };
+    let mut elements = program.elements.iter();
+    // Behind the first that does, or none.
+    let _ = elements.find(|element| ops(element).iter().any(takes_out));
+    elements.flat_map(ops).fold(0, |all, op| match op {
+        Op::Input(id) | Op::InputPresent(id) => all | 1_u64.checked_shl(id.0.into()).unwrap_or(0),
+        _ => all,
+    })
 }
 
 /// Whether something below a header, on its own level, follows from what stands behind it: a length, a checksum.

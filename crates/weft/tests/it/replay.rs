@@ -272,6 +272,66 @@ CREATE CHAIN edge ON PORT wan -> lan WHEN present(inner.udp) AS closed; END;
     }
 }
 
+/// If this failed, a rule about ports behind the end of a tunnel would hold for the first part of a large datagram
+/// alone, if other elements changed it on the way; or a part of one tunnel would be taken for one of another.
+#[test]
+fn rules_about_ports_hold_for_fragments_that_elements_take_out_of_tunnels() {
+    let folder = Folder::new();
+    let path = folder.0.join("in.pcap");
+    // The frame is changed once more between the end of the tunnel and the rule: it is looked at three times.
+    let text = "IMPORT 'library/protocols/all.weft';
+CREATE PORT wan ON memory;
+CREATE PORT lan ON memory;
+CREATE ELEMENT opened ON packet AS
+  ON PACKET
+    IF present(inner.ethernet) THEN
+      POP TO inner.ethernet;
+    ELSIF present(inner.ip) THEN
+      POP TO inner.ip;
+      PUSH ethernet (dst = '02:00:00:00:00:01', src = '02:00:00:00:00:02');
+    END IF;
+END;
+CREATE ELEMENT tagged ON packet AS ON PACKET SET ip.ttl = 9; PUSH vlan (id = 7); END;
+CREATE ELEMENT closed ON packet AS
+  ON PACKET
+    IF coalesce(udp.dst_port = 53, TRUE) THEN DROP; END IF;
+END;
+CREATE CHAIN edge ON PORT wan -> lan AS opened -> tagged -> closed; END;
+";
+    let program = folder.write("edge.weft", text);
+    let (open, closed) = (fragments(80, 1, 3_000, 1_480), fragments(53, 2, 3_000, 1_480));
+    let mut over = open.clone();
+    over[1] = fragments(80, 1, 3_000, 1_400)[1].clone();
+    let tunnels = ["vxlan", "gtpu", "gre", "ipip"];
+    for (by, backend) in tunnels.into_iter().flat_map(|by| ["jit", "interp"].map(|backend| (by, backend))) {
+        let replay = |packets: &[(u8, &Vec<u8>)]| -> serde_json::Value {
+            let packets: Vec<_> =
+                packets.iter().map(|(number, frame)| tunnelled(by, *number, frame)).collect();
+            capture(&path, &packets);
+            let mut replay = weft(&folder);
+            replay.arg("replay").arg(&program).arg("--in").arg(&path);
+            let done = output(replay.args(["-o", "json", "--backend", backend]));
+            assert_eq!(done.status.code(), Some(0), "{}", String::from_utf8_lossy(&done.stderr));
+            serde_json::from_slice(&done.stdout).expect("it is data")
+        };
+        let in_order: Vec<_> = open.iter().chain(&closed).map(|frame| (7, frame)).collect();
+        let late = [&open[1], &closed[0], &open[2], &closed[2], &open[0], &closed[1]].map(|frame| (7, frame));
+        for packets in [&in_order[..], &late] {
+            let told = replay(packets);
+            let passed = (&told["ports"][1]["out"], &told["elements"][2]["dropped"]);
+            assert_eq!(passed, (&3.into(), &3.into()), "{by}: {told}");
+        }
+        let told = replay(&over.iter().map(|frame| (7, frame)).collect::<Vec<_>>());
+        assert!(told["ports"][1]["out"] == 1 && told.to_string().contains("overlap"), "{by}: {told}");
+        let told = replay(&[(7, &open[1]), (7, &open[2])]);
+        assert!(told["ports"][1]["out"] == 0 && told.to_string().contains("first"), "{by}: {told}");
+        if by != "ipip" {
+            let told = replay(&[(7, &open[0]), (8, &open[1]), (8, &open[2])]);
+            assert!(told["ports"][1]["out"] == 1 && told.to_string().contains("first"), "{by}: {told}");
+        }
+    }
+}
+
 /// If this failed, what a chain learns from its packets would do nothing to those behind them, and nobody could try a
 /// guard against yesterday's traffic.
 #[test]

@@ -27,7 +27,9 @@ use crate::passes;
 /// Layers that a chain may ask about if they may come in a circle: those that were met are the bits of a word.
 const MET_MAX: usize = 64;
 
-/// What finds the frame inputs among `inputs`, in frames that begin with one of `roots`. Adds inputs for checksums.
+/// What finds the frame inputs among `inputs`, in frames that begin with one of `roots`. Adds inputs for checksums, and
+/// for fragments in tunnels. `behind` has a bit for each input at which an element looks that stands behind one that
+/// takes packets out of tunnels.
 ///
 /// # Errors
 /// What the chain cannot do.
@@ -35,9 +37,10 @@ pub(super) fn frames(
     protocols: &[Protocol],
     roots: &[ProtocolId],
     inputs: &mut Vec<Input>,
+    behind: u64,
 ) -> Result<Frames, String> {
     let mut stores = stores::plan(protocols, inputs)?;
-    let (inherited, carried) = (inherited(protocols, inputs), carried(protocols, inputs));
+    let (inherited, carried) = (inherited(protocols, inputs), carried(protocols, inputs, behind));
     stores.resize(inputs.len(), None);
     if inputs.len() > INPUTS_MAX {
         let n = inputs.len();
@@ -67,10 +70,11 @@ fn inherited(protocols: &[Protocol], inputs: &[Input]) -> u64 {
     mask(inputs, is_carried) | behind_fragmented(protocols, inputs, 0)
 }
 
-/// How fragments are known that tunnels carry, if the chain asks for what is behind them; adds inputs for that.
-fn carried(protocols: &[Protocol], inputs: &mut Vec<Input>) -> Option<Carried> {
+/// How fragments are known that tunnels carry, if the chain asks for what is behind them, there or when they have been
+/// taken out; adds inputs for that.
+fn carried(protocols: &[Protocol], inputs: &mut Vec<Input>, behind: u64) -> Option<Carried> {
     let inherited = behind_fragmented(protocols, inputs, 1);
-    if inherited == 0 {
+    if inherited == 0 && behind_fragmented(protocols, inputs, 0) & behind == 0 {
         return None;
     }
     let all = || (0..protocols.len()).map(|at| ProtocolId(at as u16));

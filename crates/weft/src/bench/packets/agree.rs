@@ -6,7 +6,7 @@ use std::sync::Arc;
 use weft_core::dice::Dice;
 use weft_core::frame::{BATCH_MAX, Pool, PoolConfig};
 use weft_core::types::Repr;
-use weft_core::wire::{FieldValue, Header, Protocol, ProtocolId, build, generate};
+use weft_core::wire::{FieldId, FieldValue, Header, Protocol, ProtocolId, build, generate};
 use weft_core::{Interval, Time};
 use weft_engine::packet::plan::PacketPlan;
 use weft_engine::packet::stats::PacketStats;
@@ -43,6 +43,7 @@ const CHAINS: &[(&str, &str)] = &[
          core_mac = '02:00:00:00:00:02', radio_mac = '02:00:00:00:00:03')",
     ),
     ("lan -> wan", "inner_ports"),
+    ("lan -> wan", "opened -> ports"),
     ("lan, wan", "late"),
     (
         "lan -> wan",
@@ -50,14 +51,30 @@ const CHAINS: &[(&str, &str)] = &[
     ),
 ];
 
-/// What the library does not have: an element that looks at ports in tunnels, where fragments are as well; and one that
-/// delays frames, some of them longer than others, and copies of them.
+/// What the library does not have: an element that looks at ports in tunnels, where fragments are as well, and one that
+/// takes packets out of theirs for another to look at; and one that delays frames, some of them longer than others, and
+/// copies of them.
 const OTHERS: &str = "CREATE ELEMENT inner_ports ON packet AS
   TABLE seen (src IPADDR, port U16, PRIMARY KEY (src, port), packets U64 = 0) MAX 1000 ROWS EVICT OLDEST;
   ON PACKET
     UPSERT seen KEY (coalesce(inner.ip.src, '::'), coalesce(inner.l4.dst_port, 0)) SET packets = packets + 1;
     IF coalesce(inner.l4.dst_port = 53, FALSE) THEN DROP; END IF;
     SET inner.udp.src_port = 9;
+END;
+CREATE ELEMENT opened ON packet AS
+  ON PACKET
+    IF present(inner.ethernet) THEN
+      POP TO inner.ethernet;
+    ELSIF present(inner.ip) THEN
+      POP TO inner.ip;
+      PUSH ethernet (dst = '02:00:00:00:00:01', src = '02:00:00:00:00:02');
+    END IF;
+END;
+CREATE ELEMENT ports ON packet AS
+  TABLE seen (src IPADDR, port U16, PRIMARY KEY (src, port), packets U64 = 0) MAX 1000 ROWS EVICT OLDEST;
+  ON PACKET
+    UPSERT seen KEY (coalesce(ip.src, '::'), coalesce(l4.dst_port, 0)) SET packets = packets + 1;
+    IF coalesce(l4.dst_port = 53, FALSE) THEN DROP; END IF;
 END;
 CREATE ELEMENT late ON packet AS
   ON PACKET
@@ -67,6 +84,9 @@ CREATE ELEMENT late ON packet AS
     REDIRECT TO '*';
 END;
 ";
+
+/// The names of those.
+const OWN: [&str; 4] = ["inner_ports", "opened", "ports", "late"];
 
 /// If this fails, a chain that was tried by one back end does something else where it runs.
 #[test]
@@ -104,7 +124,7 @@ fn network(on: &str, stages: &str) -> (Network, SourceMap) {
     let names: BTreeSet<&str> = stages
         .split([';', '>'])
         .filter_map(|stage| stage.split_whitespace().next())
-        .filter(|name| !name.contains('.') && !["inner_ports", "late"].contains(name))
+        .filter(|name| !name.contains('.') && !OWN.contains(name))
         .collect();
     let imports: String =
         names.iter().map(|name| format!("IMPORT 'library/elements/{name}.weft';\n")).collect();
@@ -141,7 +161,7 @@ impl Traffic {
             let n = (1 + dice.below(BATCH_MAX)).min(left);
             let mut batch: Vec<Vec<u8>> = Vec::new();
             while batch.len() < n {
-                batch.extend(frame(&network.protocols, root, dice));
+                batch.extend(frames_of_one(&network.protocols, root, dice));
             }
             left -= n;
             let later = Interval::from_millis(dice.below(200) as i64 * dice.below(200) as i64);
@@ -151,19 +171,56 @@ impl Traffic {
     }
 }
 
-/// A frame of a few hosts and ports, so that flows go on; now and then with bytes changed, or cut short.
-fn frame(protocols: &[Protocol], root: ProtocolId, dice: &mut Dice) -> Option<Vec<u8>> {
+/// A frame of a few hosts and ports, so that flows go on, or one for each of two parts of its innermost packet; now and
+/// then with bytes changed, or cut short.
+fn frames_of_one(protocols: &[Protocol], root: ProtocolId, dice: &mut Dice) -> Vec<Vec<u8>> {
     let (mut headers, payload) = generate::headers(protocols, root, dice);
     headers.iter_mut().for_each(|header| of_few(&protocols[usize::from(header.protocol.0)], header, dice));
-    let mut frame = build(protocols, &headers, &payload).ok()?;
-    for _ in 0..dice.below(8).saturating_sub(5) {
-        let at = dice.below(frame.len());
-        frame[at] = dice.bits() as u8;
+    let parts = if dice.below(4) == 0 { in_two(protocols, &headers, &payload, dice) } else { None };
+    let whole = || build(protocols, &headers, &payload).into_iter().collect();
+    let mut frames: Vec<Vec<u8>> = parts.map_or_else(whole, Vec::from);
+    for frame in &mut frames {
+        for _ in 0..dice.below(8).saturating_sub(5) {
+            let at = dice.below(frame.len());
+            frame[at] = dice.bits() as u8;
+        }
+        if dice.below(16) == 0 {
+            frame.truncate(dice.below(frame.len()));
+        }
     }
-    if dice.below(16) == 0 {
-        frame.truncate(dice.below(frame.len()));
+    frames
+}
+
+/// The two fragments of the innermost packet of IPv4, in either order. None: there is none, or nothing in it.
+fn in_two(
+    protocols: &[Protocol],
+    headers: &[Header],
+    payload: &[u8],
+    dice: &mut Dice,
+) -> Option<[Vec<u8>; 2]> {
+    let ipv4 = protocols.iter().position(|protocol| protocol.name == "ipv4")?;
+    let at = headers.iter().rposition(|header| usize::from(header.protocol.0) == ipv4)?;
+    let field = |name: &str| {
+        let at = protocols[ipv4].fields.iter().position(|field| field.name == name);
+        FieldId(at.expect("the library has it") as u16)
+    };
+    let carried = build(protocols, &headers[at + 1..], payload).ok()?;
+    let whole = build(protocols, &headers[at..], payload).ok()?;
+    let cut = 8 * (1 + dice.below(carried.len().checked_sub(9)? / 8 + 1));
+    let id = dice.below(1 << 16) as u64;
+    let part = |bytes: &[u8], offset: usize, more: u64| {
+        let mut outside = headers[..=at].to_vec();
+        let values =
+            [("id", id), ("mf", more), ("frag_offset", offset as u64 / 8), ("protocol", u64::from(whole[9]))];
+        let values = values.map(|(name, value)| (field(name), FieldValue::Number(value)));
+        outside[at].values.extend(values);
+        build(protocols, &outside, bytes).ok()
+    };
+    let mut parts = [part(&carried[..cut], 0, 1)?, part(&carried[cut..], cut, 0)?];
+    if dice.below(2) == 0 {
+        parts.reverse();
     }
-    Some(frame)
+    Some(parts)
 }
 
 fn of_few(protocol: &Protocol, header: &mut Header, dice: &mut Dice) {
