@@ -309,6 +309,7 @@ mod tests {
     use weft_core::Time;
     use weft_core::checksum::{fold, sum};
     use weft_core::frame::{Pool, PoolConfig};
+    use weft_engine::packet::FRAGMENTS_TIME;
     use weft_engine::packet::link::Link;
     use weft_engine::state::StateStore;
     use weft_ir::interp::Interp;
@@ -349,6 +350,24 @@ CREATE LINK b ON PORT wan QUEUE by_tunnel;
 CREATE LINK c ON PORT far QUEUE by_inner_host;
 CREATE LINK d ON PORT own QUEUE tagged_first;
 CREATE LINK e ON PORT new QUEUE by_tenant;
+";
+
+    const FRAGMENTED: &str = "IMPORT 'library/protocols/all.weft';
+IMPORT 'library/queues/fifo.weft';
+CREATE QUEUE by_port AS
+  PARTITION BY 100 * ip.ttl + udp.dst_port INDEX 65536;
+  LIMIT 100 PACKETS ON OVERFLOW DROP TAIL;
+END;
+CREATE QUEUE by_inner_port AS
+  PARTITION BY 100 * inner.ip.ttl + inner.udp.dst_port INDEX 65536;
+  LIMIT 100 PACKETS ON OVERFLOW DROP TAIL;
+END;
+CREATE PORT lan ON memory;
+CREATE PORT wan ON memory;
+CREATE PORT far ON memory;
+CREATE LINK a ON PORT lan QUEUE by_port;
+CREATE LINK b ON PORT wan QUEUE by_inner_port;
+CREATE LINK c ON PORT far QUEUE fifo;
 ";
 
     fn network(text: &str) -> hir::Network {
@@ -441,6 +460,70 @@ CREATE LINK e ON PORT new QUEUE by_tenant;
             }
             let first = link.poll_frame(&mut pool, START).expect("there are two");
             assert_eq!(pool.bytes(&first)[12..14], [0x81, 0]);
+        }
+    }
+
+    /// If this fails, a large datagram waits in two lines, so that the parts of some never meet; or one takes the port
+    /// of another, or of a tunnel that is not its own.
+    #[test]
+    fn queues_give_later_fragments_the_ports_of_the_first() {
+        // So much of a datagram from there on, in units of 8 bytes.
+        let part = |ttl: u8, id: u8, datagram: &[u8], from: usize, n: usize| {
+            let end = (8 * (from + n)).min(datagram.len());
+            let mut packet = ipv4(17, ttl, &datagram[8 * from..end]);
+            (packet[5], packet[6], packet[7]) = (id, if end < datagram.len() { 0x20 } else { 0 }, from as u8);
+            packet[8] = ttl;
+            packet[10..12].fill(0);
+            let checksum = !fold(sum(&packet[..20]));
+            packet[10..12].copy_from_slice(&checksum.to_be_bytes());
+            packet
+        };
+        let (five, six) = (udp(5, &[0; 40]), udp(6, &[0; 40]));
+        let jit = Jit::new().expect("this machine has machine code");
+        for backend in [&Interp as &dyn Backend, &jit] {
+            let links = links_of(FRAGMENTED, backend);
+            let plain =
+                |ttl, id, datagram: &[u8], from, n| ethernet(0x0800, &part(ttl, id, datagram, from, n));
+            let found = partitions(
+                &links[0],
+                &[
+                    plain(1, 1, &five, 0, 2),
+                    plain(1, 2, &six, 0, 2),
+                    plain(1, 1, &five, 2, 2),
+                    plain(1, 2, &six, 2, 4),
+                    plain(1, 1, &five, 4, 2),
+                    // Of these, the first has not come: what they have themselves is there all the same.
+                    plain(1, 3, &five, 2, 4),
+                    plain(2, 1, &five, 2, 4),
+                ],
+            );
+            assert_eq!(found, [(100, 1), (105, 3), (106, 2), (200, 1)]);
+
+            let carried = |teid, ttl, id, from, n| tunnel(teid, &part(ttl, id, &five, from, n));
+            let found = partitions(
+                &links[1],
+                &[
+                    carried(1, 1, 1, 0, 2),
+                    carried(1, 1, 1, 2, 4),
+                    carried(2, 1, 1, 2, 4),
+                    carried(1, 1, 2, 2, 4),
+                ],
+            );
+            assert_eq!(found, [(100, 2), (105, 2)]);
+
+            // What waited when the queue was changed is known to what comes then, for a while.
+            let mut pool = Pool::new(PoolConfig::default());
+            let mut link = Link::new(links[2].clone(), START, 1);
+            let come = |link: &mut Link, pool: &mut Pool, bytes: &[u8], now| {
+                let frame = pool.take_filled(bytes).expect("a buffer");
+                link.handle_frame(frame, pool, now);
+            };
+            come(&mut link, &mut pool, &plain(1, 1, &five, 0, 2), START);
+            link.replace(links[0].clone(), &mut pool, START, 1);
+            come(&mut link, &mut pool, &plain(1, 1, &five, 2, 2), START);
+            come(&mut link, &mut pool, &plain(1, 1, &five, 4, 2), START + FRAGMENTS_TIME);
+            let found: Vec<_> = link.stats().partitions.iter().map(|at| (at.index, at.packets)).collect();
+            assert_eq!(found, [(100, 1), (105, 2)]);
         }
     }
 

@@ -110,6 +110,14 @@ pub(super) struct Fragments {
     given_up: Vec<(Lost, Frame)>,
 }
 
+/// What first fragments said, for those of their packets that come behind them. Nothing waits, and nothing is judged.
+#[derive(Debug)]
+pub(super) struct Firsts<T> {
+    known: BTreeMap<Key, (Time, T)>,
+    /// The same, the oldest first; where a packet has come again with the same key, the entry with its time counts.
+    by_age: VecDeque<(Time, Key)>,
+}
+
 #[derive(Debug)]
 struct Packet {
     number: u64,
@@ -431,6 +439,32 @@ impl Fragments {
     }
 }
 
+impl<T> Default for Firsts<T> {
+    fn default() -> Self {
+        Self { known: BTreeMap::new(), by_age: VecDeque::new() }
+    }
+}
+
+impl<T: Copy> Firsts<T> {
+    /// Notes what the first fragment of a packet said. [`FRAGMENTED_MAX`] are known: the oldest gives way.
+    pub(super) fn note(&mut self, now: Time, first: &Fragment, said: T) {
+        if self.by_age.len() >= FRAGMENTED_MAX
+            && let Some((since, key)) = self.by_age.pop_front()
+            && self.known.get(&key).is_some_and(|(of, _)| *of == since)
+        {
+            self.known.remove(&key);
+        }
+        self.known.insert(first.key, (now, said));
+        self.by_age.push_back((now, first.key));
+    }
+
+    /// What the first fragment of the packet of this one said, if it has come within [`FRAGMENTS_TIME`].
+    pub(super) fn of(&self, now: Time, later: &Fragment) -> Option<T> {
+        let (since, said) = self.known.get(&later.key)?;
+        (now < *since + FRAGMENTS_TIME).then_some(*said)
+    }
+}
+
 impl Packet {
     /// Notes a part, unless it overlaps another or lies beyond the end.
     fn fits(&mut self, from: u32, to: u32, is_last: bool) -> bool {
@@ -477,6 +511,26 @@ mod tests {
         packet.extend(headers);
         packet.extend([0; 16]);
         packet
+    }
+
+    /// Links would remember fragments without end, or a packet would have the ports of one that is long gone.
+    #[test]
+    fn what_first_fragments_said_is_known_for_a_while() {
+        let of_id = |id: usize| {
+            let header = [17, 0, 0, 1, 0, 0, (id >> 8) as u8, id as u8];
+            Fragment::of(&ipv6(FRAGMENT, &header), 0, true).expect("it is one")
+        };
+        let mut firsts = Firsts::default();
+        let at = |seconds| Time::default() + Interval::from_secs(seconds);
+        firsts.note(at(0), &of_id(1), 11);
+        firsts.note(at(1), &of_id(1), 12);
+        assert_eq!(firsts.of(at(30), &of_id(1)), Some(12), "it was said anew");
+        assert_eq!((firsts.of(at(31), &of_id(1)), firsts.of(at(2), &of_id(2))), (None, None));
+        (2..=FRAGMENTED_MAX).for_each(|id| firsts.note(at(2), &of_id(id), id));
+        assert_eq!(firsts.of(at(2), &of_id(1)), Some(12), "what it said first has given way");
+        firsts.note(at(3), &of_id(0), 10);
+        assert_eq!((firsts.of(at(3), &of_id(1)), firsts.of(at(3), &of_id(2))), (None, Some(2)));
+        assert!(firsts.known.len() == FRAGMENTED_MAX && firsts.by_age.len() == FRAGMENTED_MAX);
     }
 
     /// Fragments of IPv6, or behind tags, would pass what is closed.

@@ -2,11 +2,17 @@
 //!
 //! The reader is the parser of a chain, compiled for these fields alone. A number is a word as it is, a run of bytes
 //! (an address) is its hash, and what a frame does not have is 0; of one that is malformed, all of them are.
+//!
+//! A later fragment has its own header of IP, and of what stands behind that the fields of the first of its packet, if
+//! that has come to the link before. It does not wait for it, and whether fragments overlap is not asked: that is for
+//! chains.
 
+use super::fragments::Firsts;
 use super::reader::{Reader, Scratch};
 use crate::plan::ChainError;
 use crate::state::Staged;
 use weft_core::Time;
+use weft_core::abi::Slot;
 use weft_core::frame::{Frame, Pool};
 use weft_core::hash::hash_bytes;
 use weft_core::types::Repr;
@@ -14,12 +20,23 @@ use weft_ir::backend::Backend;
 use weft_ir::program::ChainProgram;
 use weft_ir::queue::HEADERS_MAX;
 
+/// The fields that a program names, as its queue sees them.
+type Words = [u64; HEADERS_MAX];
+
 /// Reads the fields that the queue of a link names.
 #[derive(Debug)]
 pub struct Headers {
     reader: Reader,
     /// For each field, which input of the program it is.
     inputs: Vec<u16>,
+}
+
+/// What a link reads with.
+#[derive(Debug, Default)]
+pub(super) struct Reading {
+    scratch: Scratch,
+    /// What later fragments have of the first of their packet.
+    firsts: Firsts<Words>,
 }
 
 impl Headers {
@@ -38,26 +55,41 @@ impl Headers {
         Ok(Self { reader: Reader::build(version, program, state, backend)?, inputs })
     }
 
-    /// What one worker reads with.
-    pub(super) fn scratch(&self) -> Scratch {
-        self.reader.scratch()
+    /// What a link reads with.
+    pub(super) fn reading(&self) -> Reading {
+        Reading { scratch: self.reader.scratch(), firsts: Firsts::default() }
     }
 
     /// The fields of a frame.
-    pub(super) fn of(
-        &self,
-        scratch: &mut Scratch,
-        now: Time,
-        frame: &Frame,
-        pool: &Pool,
-    ) -> [u64; HEADERS_MAX] {
-        let (bytes, mut words) = (pool.bytes(frame), [0; HEADERS_MAX]);
-        let Some(present) = self.reader.parse(scratch, now, frame, pool) else { return words };
+    pub(super) fn of(&self, reading: &mut Reading, now: Time, frame: &Frame, pool: &Pool) -> Words {
+        let Reading { scratch, firsts } = reading;
+        let Some(present) = self.reader.parse(scratch, now, frame, pool) else { return Words::default() };
+        let (bytes, slots) = (pool.bytes(frame), &scratch.slots[..]);
+        let own = self.words(bytes, slots, present);
+        let Some((fragment, inherited)) = self.reader.code.fragment_in(slots, present, bytes) else {
+            return own;
+        };
+        if !fragment.is_later() {
+            firsts.note(now, &fragment, own);
+            return own;
+        }
+        let first = firsts.of(now, &fragment).unwrap_or_default();
+        let has_first = |input: u16| (inherited & !present) >> input & 1 == 1;
+        let mut words = own;
+        for ((word, first), input) in words.iter_mut().zip(first).zip(&self.inputs) {
+            *word = if has_first(*input) { first } else { *word };
+        }
+        words
+    }
+
+    /// What a frame has itself.
+    fn words(&self, bytes: &[u8], slots: &[Slot], present: u64) -> Words {
+        let mut words = Words::default();
         for (word, input) in words.iter_mut().zip(&self.inputs) {
             if present >> input & 1 == 0 {
                 continue;
             }
-            let slot = scratch.slots[usize::from(*input)];
+            let slot = slots[usize::from(*input)];
             *word = match self.reader.program.request.inputs[usize::from(*input)].ty.repr() {
                 Repr::Bytes => {
                     let run = bytes.get(slot.a as usize..).and_then(|rest| rest.get(..slot.b as usize));

@@ -5,9 +5,8 @@
 //! may leave come out by [`Link::poll_frame`], and [`Link::poll_timeout`] says when to ask again. A link with a
 //! [`Path`] stands for another: what leaves its queue is then on the way for a while, or lost.
 
-use super::headers::Headers;
+use super::headers::{Headers, Reading};
 use super::path::{OPPORTUNITY_BYTES, Path, Wire};
-use super::reader::Scratch;
 use crate::queue::{Counts, LineCount, Packet, PartitionState, Queue};
 use crate::recording::{Asked, Limits, Progress, Recorder};
 use core::fmt;
@@ -102,7 +101,7 @@ pub struct Link {
     asked_in_vain: bool,
     recorder: Option<Recorder>,
     /// For reading headers, if its queue asks for any.
-    scratch: Scratch,
+    reading: Reading,
     waits: Waits,
     /// What earlier queues of this link counted.
     before: Counts,
@@ -144,10 +143,10 @@ impl Link {
             recorder
         });
         let wire = plan.path.clone().map(|path| Wire::new(path, nanos(now), seed));
-        let scratch = plan.headers.as_ref().map(|headers| headers.scratch()).unwrap_or_default();
+        let reading = reading_of(&plan);
         Self {
             plan,
-            scratch,
+            reading,
             queue,
             frames,
             free,
@@ -189,7 +188,7 @@ impl Link {
     }
 
     fn enqueue(&mut self, frame: Frame, pool: &mut Pool, now: Time) {
-        let mut packet = seen(&frame, &self.plan, &mut self.scratch, pool, now);
+        let mut packet = seen(&frame, &self.plan, &mut self.reading, pool, now);
         let handle = match self.free.pop() {
             Some(handle) => handle,
             None => {
@@ -298,9 +297,10 @@ impl Link {
     /// Goes on with another plan. What waits enters the new queue as it came, with the time at which it did; a queue
     /// whose program is the same goes on as it is.
     pub fn replace(&mut self, plan: LinkPlan, pool: &mut Pool, now: Time, seed: u64) {
+        let mut reading = reading_of(&plan);
         if *plan.program != *self.plan.program {
             let mut packets = self.queue.take_all();
-            self.describe_again(&mut packets, &plan, pool, now);
+            self.describe_again(&mut packets, &plan, &mut reading, pool, now);
             let counts = self.queue.counts();
             self.asked_in_vain = false;
             if let Some(recorder) = &mut self.recorder {
@@ -315,9 +315,7 @@ impl Link {
             self.swap_overflow += self.queue.counts().dropped();
             self.drop_dropped(pool);
         }
-        if plan.headers.is_some() {
-            self.scratch = plan.headers.as_ref().map(|headers| headers.scratch()).unwrap_or_default();
-        }
+        self.reading = reading;
         self.queue.set_rate(rate_at_first(&plan));
         self.note(nanos(now), &Asked::Rate(rate_at_first(&plan)));
         match (&mut self.wire, &plan.path) {
@@ -330,11 +328,17 @@ impl Link {
 
     /// Another program asks for what this one did not: that is read from the frames. What this one may have changed
     /// stays as it is.
-    fn describe_again(&mut self, packets: &mut [(Packet, u64)], plan: &LinkPlan, pool: &Pool, now: Time) {
-        let mut scratch = plan.headers.as_ref().map(|headers| headers.scratch()).unwrap_or_default();
+    fn describe_again(
+        &mut self,
+        packets: &mut [(Packet, u64)],
+        plan: &LinkPlan,
+        reading: &mut Reading,
+        pool: &Pool,
+        now: Time,
+    ) {
         for (packet, _) in packets {
             let Some(frame) = &self.frames[packet.handle as usize] else { continue };
-            let mut fresh = seen(frame, plan, &mut scratch, pool, now);
+            let mut fresh = seen(frame, plan, reading, pool, now);
             for (field, _) in
                 Field::ALL.into_iter().filter(|(field, _)| self.plan.program.fields.contains(field))
             {
@@ -476,12 +480,17 @@ impl Waits {
     }
 }
 
+/// What the headers of frames are read with, if the queue asks for any.
+fn reading_of(plan: &LinkPlan) -> Reading {
+    plan.headers.as_ref().map(|headers| headers.reading()).unwrap_or_default()
+}
+
 /// What the queue of a link sees of a frame.
-fn seen(frame: &Frame, plan: &LinkPlan, scratch: &mut Scratch, pool: &Pool, now: Time) -> Packet {
+fn seen(frame: &Frame, plan: &LinkPlan, reading: &mut Reading, pool: &Pool, now: Time) -> Packet {
     let mut packet = describe(pool.bytes(frame), plan.is_ip);
     packet.class = frame.meta.mark as u32;
     if let Some(headers) = &plan.headers {
-        packet.headers = headers.of(scratch, now, frame, pool);
+        packet.headers = headers.of(reading, now, frame, pool);
     }
     packet
 }

@@ -192,14 +192,33 @@ impl Code {
 
     /// The fragment that a tunnel carries in a frame that has been parsed, if that is to be followed.
     fn carried_in(&self, cx: &Cx<'_>, present: u64, batch: &Arrived<'_>, nth: usize) -> Option<CarriedAt> {
-        let Carried { packet, tunnel, .. } = self.carried?;
-        let given = |at: u16| (present >> at & 1 == 1).then(|| cx.given[usize::from(at)]);
-        let packet = given(packet)?.b;
+        let at = self.packet_in_tunnel(cx.given, present)?;
         if batch.followed.get(nth).is_some_and(|followed| followed.is_carried) {
             return None;
         }
-        let at = CarriedAt::new(packet as u32, tunnel.and_then(given).map_or(0, |tunnel| tunnel.a));
         at.fragment_of(batch.pool.bytes(&batch.frames[nth]), 0, true).map(|_| at)
+    }
+
+    /// Where the packet lies that a tunnel carries in a frame with these slots, if fragments in tunnels are followed.
+    #[inline]
+    fn packet_in_tunnel(&self, slots: &[Slot], present: u64) -> Option<CarriedAt> {
+        let Carried { packet, tunnel, .. } = self.carried?;
+        let given = |at: u16| (present >> at & 1 == 1).then(|| slots[usize::from(at)]);
+        let tunnel = tunnel.and_then(given).map_or(0, |tunnel| tunnel.a);
+        Some(CarriedAt::new(given(packet)?.b as u32, tunnel))
+    }
+
+    /// The fragment that a frame with these slots is, or that a tunnel in it carries, with the inputs that later ones
+    /// have from the first; None if that is nothing.
+    pub(super) fn fragment_in(&self, slots: &[Slot], present: u64, frame: &[u8]) -> Option<(Fragment, u64)> {
+        let outside = if self.inherited == 0 { None } else { Fragment::of(frame, 0, self.is_ip) };
+        match outside {
+            Some(fragment) => Some((fragment, self.inherited)),
+            None => {
+                let at = self.packet_in_tunnel(slots, present)?;
+                Some((at.fragment_of(frame, 0, self.is_ip)?, self.carried?.inherited))
+            }
+        }
     }
 
     /// Gives a later fragment that came in a tunnel what the first of its packet has.
