@@ -344,7 +344,7 @@ pub struct Edit {
 pub struct Patch {
     /// The first of the bytes.
     pub at: u32,
-    /// How many they are, 1 to 8.
+    /// How many they are: 1, 2, 4, 6 or 8.
     pub len: u32,
     /// What they become, the first of them the lowest.
     pub word: u64,
@@ -354,17 +354,21 @@ impl Patch {
     /// Writes it; what does not lie in the frame is left.
     #[inline(always)]
     pub fn write(self, frame: &mut [u8]) {
-        let (word, at) = (self.word.to_le_bytes(), self.at as usize);
-        let Some(field) = frame.get_mut(at..).and_then(|rest| rest.get_mut(..self.len as usize)) else {
-            return;
-        };
-        match field {
-            [a] => *a = word[0],
-            [a, b] => [*a, *b, ..] = word,
-            [a, b, c, d] => [*a, *b, *c, *d, ..] = word,
-            [a, b, c, d, e, f] => [*a, *b, *c, *d, *e, *f, ..] = word,
-            [a, b, c, d, e, f, g, h] => [*a, *b, *c, *d, *e, *f, *g, *h] = word,
-            _ => field.iter_mut().zip(word).for_each(|(field, byte)| *field = byte),
+        match self.len {
+            1 => self.put::<1>(frame),
+            2 => self.put::<2>(frame),
+            4 => self.put::<4>(frame),
+            6 => self.put::<6>(frame),
+            8 => self.put::<8>(frame),
+            len => unreachable!("code leaves no patch of {len} bytes"),
+        }
+    }
+
+    #[inline(always)]
+    fn put<const N: usize>(self, frame: &mut [u8]) {
+        let (at, word) = (self.at as usize, self.word.to_le_bytes());
+        if let (Some(field), Some(new)) = (frame.get_mut(at..at + N), word.first_chunk::<N>()) {
+            field.copy_from_slice(new);
         }
     }
 }

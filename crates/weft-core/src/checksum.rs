@@ -10,10 +10,21 @@ pub fn sum(bytes: &[u8]) -> u64 {
         let (added, carry) = total.overflowing_add(word);
         total = added + u64::from(carry);
     }
-    let mut rest = [0; 8];
-    rest[..chunks.remainder().len()].copy_from_slice(chunks.remainder());
-    let (added, carry) = total.overflowing_add(u64::from_be_bytes(rest));
+    let (added, carry) = total.overflowing_add(sum_short(chunks.remainder()));
     added + u64::from(carry)
+}
+
+/// The sum of the words of less than eight bytes.
+#[inline]
+fn sum_short(mut bytes: &[u8]) -> u64 {
+    let mut total = 0;
+    if let Some((four, rest)) = bytes.split_first_chunk() {
+        (total, bytes) = (u64::from(u32::from_be_bytes(*four)), rest);
+    }
+    if let Some((two, rest)) = bytes.split_first_chunk() {
+        (total, bytes) = (total + u64::from(u16::from_be_bytes(*two)), rest);
+    }
+    total + bytes.first().map_or(0, |byte| u64::from(*byte) << 8)
 }
 
 /// A sum in 16 bits: 0 if all that was added is, else 1 to 0xffff. Its complement is the checksum.

@@ -73,6 +73,25 @@ pub fn put_number(field: &mut [u8], number: u64) {
     }
 }
 
+/// Writes as many bytes as a field has; addresses without a loop.
+///
+/// # Panics
+/// They are not as many.
+#[inline(always)]
+pub fn put_bytes(field: &mut [u8], new: &[u8]) {
+    fn put<const N: usize>(field: &mut [u8], new: &[u8]) {
+        if let (Some(field), Some(new)) = (field.first_chunk_mut::<N>(), new.first_chunk::<N>()) {
+            *field = *new;
+        }
+    }
+    match (field.len(), new.len()) {
+        (6, 6) => put::<6>(field, new),
+        (4, 4) => put::<4>(field, new),
+        (16, 16) => put::<16>(field, new),
+        _ => field.copy_from_slice(new),
+    }
+}
+
 /// A protocol: an index into the program's list.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct ProtocolId(pub u16);

@@ -178,6 +178,7 @@ impl Code {
         for _ in 0..BATCHES * BATCH_MAX {
             cx.regions[REGION_BODY] = black_box(&self.template);
             cx.out.edits.clear();
+            cx.out.patches.clear();
             if let Some(request) = &self.request {
                 request.run(&mut cx, usize::MAX);
             }

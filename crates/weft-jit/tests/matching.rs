@@ -1,7 +1,7 @@
 //! Matches that compiled code spells out find the row that comes first, whatever the rules are.
 
 use std::sync::Arc;
-use weft_core::abi::{Cell, Counters, Cx, Outcome, Parts, REGIONS, Slot, State};
+use weft_core::abi::{Counters, Cx, Outcome, Parts, REGIONS, Slot, State};
 use weft_core::hash::draw;
 use weft_core::matching::Matcher;
 use weft_core::matching::near::Way;
@@ -83,14 +83,13 @@ fn found_by(code: &dyn Program, state: &State, keys: &[Option<u64>]) -> Vec<Opti
         let mut cx = Cx {
             slots: &slots,
             present: 2 | u64::from(key.is_some()),
-            regions: [&[]; REGIONS],
+            regions: [&[0; 8]; REGIONS],
             ..Cx::new(Time(1), state, &mut [], &mut out, &mut counters)
         };
         code.run(&mut cx, usize::MAX);
-        let rank = out.edits.first().map(|edit| match edit.value {
-            Cell::Int(rank) => rank as u64,
-            other => panic!("{other:?}"),
-        });
+        // The field lies at the beginning of the frame.
+        let rank = out.patches.pop().map(|patch| patch.word.swap_bytes());
+        assert!(out.patches.is_empty() && out.edits.is_empty());
         out.clear();
         rank
     };

@@ -251,6 +251,14 @@ impl Pool {
     /// Puts `n` zero bytes into a packet in front of byte `at` and gives them to be written. `None`, and counted unless
     /// the packet is shorter than `at`: there is no room or no buffer; the packet is as it was.
     pub fn insert(&mut self, frame: &mut Frame, at: usize, n: usize) -> Option<&mut [u8]> {
+        let new = self.make_room(frame, at, n)?;
+        new.fill(0);
+        Some(new)
+    }
+
+    /// As [`Pool::insert`], with bytes that still hold something: the caller writes all of them.
+    #[inline]
+    pub fn make_room(&mut self, frame: &mut Frame, at: usize, n: usize) -> Option<&mut [u8]> {
         let length = frame.len();
         if at > length {
             return None;
@@ -259,7 +267,9 @@ impl Pool {
         let start = frame.start as usize;
         let (front, back) = (start - buffer.start, buffer.end - (start + length));
         // The shorter part is moved, where there is room for it.
-        let new_start = if n <= front && (at <= length - at || n > back) {
+        let new_start = if n <= front && at == 0 {
+            start - n
+        } else if n <= front && (at <= length - at || n > back) {
             self.memory.copy_within(start..start + at, start - n);
             start - n
         } else if n <= back {
@@ -271,9 +281,7 @@ impl Pool {
         frame.start = new_start as u32;
         frame.length += n as u32;
         frame.meta.offload.inserted(at, n);
-        let new = &mut self.memory[new_start + at..][..n];
-        new.fill(0);
-        Some(new)
+        Some(&mut self.memory[new_start + at..][..n])
     }
 
     /// Takes `n` bytes from byte `at` on out of a packet. `None`: it does not have them; it is as it was.

@@ -11,7 +11,7 @@ use super::build::{Made, addresses, link, links, maker, number_in};
 use super::eval;
 use super::{
     BuildError, Checksum, Expr, FieldId, FieldValue, Header, Item, Protocol, ProtocolId, Rule, Width,
-    as_on_wire, bits_max, get_number, put_number,
+    as_on_wire, bits_max, get_number, put_bytes, put_number,
 };
 use crate::checksum::{fold, sum};
 
@@ -247,10 +247,13 @@ pub fn relink(
 }
 
 /// Whether a frame begins with these bits.
+#[inline]
 pub fn begins(frame: &[u8], begins: Option<(u8, u64)>) -> bool {
-    begins.is_none_or(|(n, value)| {
-        usize::from(n) <= 8 * frame.len() && eval::bits(frame, 0, usize::from(n)) == value
-    })
+    let Some((n, value)) = begins else { return true };
+    match frame.first() {
+        Some(first) if n <= 8 => u64::from(*first) >> (8 - n) == value,
+        _ => usize::from(n) <= 8 * frame.len() && eval::bits(frame, 0, usize::from(n)) == value,
+    }
 }
 
 impl Stack {
@@ -277,7 +280,7 @@ impl Stack {
                 Given::Bytes(bytes) => {
                     let field = head.get_mut(place.at as usize / 8..).and_then(|b| b.get_mut(..bytes.len()));
                     let field = field.filter(|field| 8 * field.len() == place.bits as usize).ok_or(Misfit)?;
-                    field.copy_from_slice(bytes);
+                    put_bytes(field, bytes);
                 }
             }
         }
@@ -295,7 +298,19 @@ impl Stack {
 
 impl BitsAt {
     /// Writes a number.
+    #[inline(always)]
     fn put(self, bytes: &mut [u8], number: u64) {
+        let at = self.at as usize / 8;
+        match (self.bits, (self.at % 8 == 0) & !self.little) {
+            (8, true) => bytes[at] = number as u8,
+            (16, true) => bytes[at..at + 2].copy_from_slice(&(number as u16).to_be_bytes()),
+            (32, true) => bytes[at..at + 4].copy_from_slice(&(number as u32).to_be_bytes()),
+            _ => self.put_bits(bytes, number),
+        }
+    }
+
+    /// Writes a number of whatever width, in whatever place.
+    fn put_bits(self, bytes: &mut [u8], number: u64) {
         let (first, end) = (self.at as usize / 8, (self.at + self.bits).div_ceil(8) as usize);
         let number = as_on_wire(number, self.bits, self.little);
         let field = &mut bytes[first..end];
@@ -346,6 +361,19 @@ impl SumAt {
     }
 }
 
+/// Ranges of whole words that follow each other, as one: there is one sum of them.
+fn joined(ranges: Vec<(u32, u32)>) -> Vec<(u32, u32)> {
+    let mut joined: Vec<(u32, u32)> = Vec::new();
+    for (from, to) in ranges {
+        match joined.last_mut() {
+            Some((first, end)) if *end == from && (*end - *first) % 2 == 0 => *end = to,
+            _ => joined.push((from, to)),
+        }
+    }
+    joined
+}
+
+#[inline]
 fn folded(bytes: &[u8]) -> u64 {
     u64::from(fold(sum(bytes)))
 }
@@ -505,7 +533,7 @@ impl Layer<'_> {
                 let from = self.starts[lower] + bit / 8;
                 (from as u32, (from + bits / 8) as u32)
             };
-            found.addresses = places.map(range).collect();
+            found.addresses = joined(places.map(range).collect());
             let direct = below.last();
             found.number = direct
                 .and_then(|direct| number_in(self.protocols, direct, &self.headers[self.at]))

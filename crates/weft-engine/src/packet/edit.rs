@@ -5,7 +5,7 @@ use super::stats::Lost;
 use weft_core::abi::{Cell, Edit, EditTarget, Outcome, Patch, Slot};
 use weft_core::checksum::fold;
 use weft_core::frame::{Checksum, Frame, Pool};
-use weft_core::wire::{as_on_wire, bits_max, get_number, put_number};
+use weft_core::wire::{as_on_wire, bits_max, get_number, put_bytes, put_number};
 use weft_ir::ir::Endian;
 use weft_ir::program::{ReshapeDecl, Store, StoreAt, Sum};
 
@@ -64,44 +64,39 @@ impl<'a> Edits<'a> {
         Self { stores, reshapes, slots, present, outcome, set, written: 0 }
     }
 
-    /// Makes the changes up to the `n`-th, of fields and of structure.
+    /// Makes the changes up to the `n`-th, of fields and of structure. A field of a layer that the frame does not have
+    /// stays away.
     ///
     /// # Errors
     /// Why the frame is of no use now; the changes before are made.
     pub(super) fn make(&mut self, n: usize, frame: &mut Frame, pool: &mut Pool) -> Result<(), Lost> {
-        while self.written < n {
-            self.write(n, frame, pool)?;
-            let rest = &self.outcome.edits[self.written..n];
-            let is_part = |edit: &&Edit| matches!(edit.target, EditTarget::Part(_));
-            let parts = rest.iter().take_while(is_part).count();
-            if let Some(EditTarget::Reshape(id)) = rest.get(parts).map(|edit| edit.target)
-                && let Some(decl) = self.reshapes.get(usize::from(id))
-            {
-                reshape(&decl.what, &rest[..parts], self.outcome, self.slots, frame, pool)?;
-            }
-            self.written += (parts + 1).min(rest.len());
+        let mut rest = self.outcome.edits.get(self.written..n).unwrap_or_default();
+        self.written = n.max(self.written);
+        while let Some(edit) = rest.first() {
+            let taken = match edit.target {
+                EditTarget::Input(id) => {
+                    let partial = partial_at(frame.meta.offload.checksum);
+                    self.set(id, edit.value, partial, pool.bytes_mut(frame))?;
+                    1
+                }
+                EditTarget::Part(_) | EditTarget::Reshape(_) => self.reshape(rest, frame, pool)?,
+                EditTarget::Answer(_) | EditTarget::Reply(_) => 1,
+            };
+            rest = &rest[taken..];
         }
         Ok(())
     }
 
-    /// Writes changes of fields, up to the `n`-th or to one of structure. A field of a layer that the frame does not
-    /// have stays away.
-    ///
-    /// # Errors
-    /// A value does not fit; those in front of it are written.
-    pub(super) fn write(&mut self, n: usize, frame: &Frame, pool: &mut Pool) -> Result<(), Unfit> {
-        let Some(edits) = self.outcome.edits.get(self.written..n) else { return Ok(()) };
-        let partial = partial_at(frame.meta.offload.checksum);
-        let bytes = pool.bytes_mut(frame);
-        for edit in edits {
-            match edit.target {
-                EditTarget::Input(id) => self.set(id, edit.value, partial, bytes)?,
-                EditTarget::Part(_) | EditTarget::Reshape(_) => return Ok(()),
-                EditTarget::Answer(_) | EditTarget::Reply(_) => {}
-            }
-            self.written += 1;
+    /// Makes the change of structure that these edits begin with: its values, and then what it is. How many they are.
+    fn reshape(&self, edits: &[Edit], frame: &mut Frame, pool: &mut Pool) -> Result<usize, Lost> {
+        let is_part = |edit: &&Edit| matches!(edit.target, EditTarget::Part(_));
+        let parts = edits.iter().take_while(is_part).count();
+        if let Some(EditTarget::Reshape(id)) = edits.get(parts).map(|edit| edit.target)
+            && let Some(decl) = self.reshapes.get(usize::from(id))
+        {
+            reshape(&decl.what, &edits[..parts], self.outcome, self.slots, frame, pool)?;
         }
-        Ok(())
+        Ok((parts + 1).min(edits.len()))
     }
 
     /// Sets a field, if it is there.
@@ -122,10 +117,10 @@ impl<'a> Edits<'a> {
                 let Some(field) = part(bytes, slot.a, len as usize) else { return Ok(()) };
                 let new = self.outcome.kept(start, len);
                 if store.sums.is_empty() {
-                    copy(field, new);
+                    put_bytes(field, new);
                 } else {
                     let delta = Delta::of_bytes(slot.a, field, new);
-                    copy(field, new);
+                    put_bytes(field, new);
                     self.follow(&store.sums, delta, partial, bytes);
                 }
             }
@@ -243,22 +238,6 @@ fn set_bits(field: &mut [u8], at: u64, value: u64, (shift, bits, endian): (u8, u
         as_on_wire(as_on_wire(old, width, little) & !mask | value, width, little) & bits_max(width as u8);
     put_number(field, new);
     Delta::of_number(at, bytes, old, new)
-}
-
-/// Copies bytes; those of addresses without a loop.
-#[inline(always)]
-fn copy(field: &mut [u8], new: &[u8]) {
-    fn copy<const N: usize>(field: &mut [u8], new: &[u8]) {
-        if let (Some(field), Some(new)) = (field.first_chunk_mut::<N>(), new.first_chunk::<N>()) {
-            *field = *new;
-        }
-    }
-    match new.len() {
-        6 => copy::<6>(field, new),
-        4 => copy::<4>(field, new),
-        16 => copy::<16>(field, new),
-        _ => field.copy_from_slice(new),
-    }
 }
 
 /// The sum of the four words of a number.

@@ -168,7 +168,7 @@ impl Code {
     }
 
     /// Fills the slots of a frame, the `nth` of its batch. `Err` has the check that it breaks.
-    #[inline]
+    #[inline(always)]
     pub(super) fn parse(&self, cx: &mut Cx<'_>, batch: &Arrived<'_>, nth: usize) -> Result<u64, u32> {
         cx.present = 0;
         if let Some(parse) = &self.parse {

@@ -42,9 +42,9 @@ use fragments::{CarriedAt, Followed, Fragment, Fragments};
 use live::{Arrived, Found, Live};
 use plan::{Outlet, PacketPlan};
 use stats::{How, Lost, PacketStats};
+use std::collections::VecDeque;
 use std::sync::Arc;
-use std::vec;
-use weft_core::abi::{Cx, EditTarget, Outcome, REGION_BODY, REGIONS, Slot, Verdict};
+use weft_core::abi::{Cx, Outcome, Patch, REGION_BODY, REGIONS, Slot, Verdict};
 use weft_core::frame::{BATCH_MAX, Frame, Pool};
 use weft_core::table::Row;
 use weft_core::{Interval, Time, hash};
@@ -329,15 +329,16 @@ impl PacketEngine {
     ) {
         let mut step = self.ways[usize::from(port)].1;
         self.chunk_at = 0;
-        let mut coming = frames.drain(..);
-        while !coming.as_slice().is_empty() {
-            let mut n = coming.as_slice().len().min(step);
-            self.parse(now, port, &coming.as_slice()[..n], pool);
-            self.look_ahead(port, &coming.as_slice()[..n], pool);
+        // Frames leave it in front, so it stays in one piece; its memory goes back to the caller.
+        let mut coming = VecDeque::from(core::mem::take(frames));
+        while !coming.is_empty() {
+            let mut n = coming.len().min(step);
+            self.parse(now, port, &coming.as_slices().0[..n], pool);
+            self.look_ahead(port, &coming.as_slices().0[..n], pool);
             let mut nth = 0;
             while nth < n {
                 let Found::Chain { at, .. } = self.found[nth] else {
-                    let frame = coming.next().expect("the batch has it");
+                    let frame = coming.pop_front().expect("the batch has it");
                     let found = self.found[nth];
                     nth += 1;
                     if let Found::Fragment(carried) = found {
@@ -350,19 +351,21 @@ impl PacketEngine {
                     continue;
                 };
                 let first = Pass { port, nth, at: usize::from(at) };
-                let stopped = self.run(now, first, &coming.as_slice()[..n - nth], pool, watch.is_some());
+                let batch = &mut coming.as_mut_slices().0[..n - nth];
+                let stopped = self.run(now, first, batch, pool, watch.is_some());
                 let passed = self.passed.len();
                 match watch {
                     None => self.leave(&mut coming, pool),
                     Some(_) => {
                         let to = self.live[first.at].chain.to;
-                        let frames = coming.by_ref().take(passed);
-                        frames.for_each(|frame| self.forward(to, Interval::ZERO, frame, pool, watch));
+                        coming
+                            .drain(..passed)
+                            .for_each(|frame| self.forward(to, Interval::ZERO, frame, pool, watch));
                     }
                 }
                 nth += passed;
                 if stopped {
-                    let frame = coming.next().expect("the batch has it");
+                    let frame = coming.pop_front().expect("the batch has it");
                     let pass = Pass { nth, ..first };
                     match self.live[pass.at].chain.code.stages.is_empty() {
                         true => self.settle(pass, frame, pool, watch),
@@ -373,6 +376,7 @@ impl PacketEngine {
             }
             self.chunk_at += n;
         }
+        *frames = coming.into();
     }
 
     /// The next port by which frames leave, in the order of the plan, and these frames, in theirs. `frames` is empty
@@ -593,15 +597,17 @@ impl PacketEngine {
     /// The second phase: frames pass their chain, from the first on, as long as it is the same and a pass leaves
     /// nothing but where its frame goes and changes of it; where somebody watches, nothing but FORWARD. Whether one
     /// more has passed, beyond those in `passed`, that left more.
-    fn run(&mut self, now: Time, first: Pass, frames: &[Frame], pool: &mut Pool, is_watched: bool) -> bool {
+    fn run(
+        &mut self,
+        now: Time,
+        first: Pass,
+        frames: &mut [Frame],
+        pool: &mut Pool,
+        is_watched: bool,
+    ) -> bool {
         self.outcome.patches.clear();
         let stopped = self.run_code(now, first, frames, pool, is_watched);
-        let mut from = 0;
-        for (nth, to) in self.patched.drain(..) {
-            write_patches(&self.outcome.patches[from..to], &frames[nth], pool);
-            from = to;
-        }
-        self.outcome.patches.clear();
+        write_patched(&mut self.patched, &mut self.outcome.patches, frames, pool);
         stopped
     }
 
@@ -609,7 +615,7 @@ impl PacketEngine {
         &mut self,
         now: Time,
         first: Pass,
-        frames: &[Frame],
+        frames: &mut [Frame],
         pool: &mut Pool,
         is_watched: bool,
     ) -> bool {
@@ -630,10 +636,10 @@ impl PacketEngine {
             self.passed.resize(mine, forward);
             return false;
         };
-        let (inputs, reshapes) = (chain.code.inputs, !chain.program.reshapes.is_empty());
+        let inputs = chain.code.inputs;
         self.outcome.clear();
-        let mut patches = 0;
         loop {
+            let mut patches = 0;
             // It lasts until a frame is to be written: it looks into the pool.
             let mut cx = Cx {
                 regions: [self.plan.ports[usize::from(port)].as_bytes(); REGIONS],
@@ -668,7 +674,8 @@ impl PacketEngine {
                     self.passed.push(forward);
                     continue;
                 }
-                let left = match is_watched || (reshapes && is_reshaped(cx.out)) {
+                // A packet that stands for several may have to be cut first.
+                let left = match is_watched || frame.meta.offload.gso.is_some() && !cx.out.edits.is_empty() {
                     true => Left::More,
                     false => left_by(cx.out, forward, &mut self.exits),
                 };
@@ -687,24 +694,27 @@ impl PacketEngine {
             let n = self.passed.len();
             let Found::Chain { present, .. } = found[n] else { return false };
             let slots = &self.slots[(nth + n) * self.stride..][..inputs];
-            let mut edits = Edits::new((&chain.code.stores, &[]), slots, present, &self.outcome);
-            let written = edits.write(self.outcome.edits.len(), &frames[n], pool);
-            self.passed.push(written.map_or(Exit::Lost(Lost::Unfit), |()| edited));
+            // Those of this frame are in front of its edits.
+            write_patched(&mut self.patched, &mut self.outcome.patches, frames, pool);
+            let changes = (&*chain.code.stores, &*chain.program.reshapes);
+            let mut edits = Edits::new(changes, slots, present, &self.outcome);
+            let made = edits.make(self.outcome.edits.len(), &mut frames[n], pool);
+            self.passed.push(made.map_or_else(Exit::Lost, |()| edited));
             self.outcome.clear();
         }
     }
 
     /// Those that have passed leave the batch, neighbours with the same way together.
-    fn leave(&mut self, frames: &mut vec::Drain<'_, Frame>, pool: &mut Pool) {
+    fn leave(&mut self, coming: &mut VecDeque<Frame>, pool: &mut Pool) {
         let mut rest = &self.passed[..];
         while let Some(&exit) = rest.first() {
             let n = rest.iter().take_while(|other| **other == exit).count();
             rest = &rest[n..];
             if let Exit::Port(to) = exit {
-                self.exits.send_all(to, n, frames);
+                self.exits.send_all(to, n, coming);
                 continue;
             }
-            for frame in frames.take(n) {
+            for frame in coming.drain(..n) {
                 match exit {
                     Exit::Lost(reason) => self.exits.lose(reason, frame, pool),
                     Exit::Group(to) => {
@@ -985,6 +995,21 @@ fn begin(now: Time, frame: &Frame, time: &mut Time, until_traced: &mut u32) -> b
     is_traced
 }
 
+/// Writes the patches of frames of a batch: of each its number, and where its patches end in the list.
+fn write_patched(
+    patched: &mut Vec<(usize, usize)>,
+    patches: &mut Vec<Patch>,
+    frames: &[Frame],
+    pool: &mut Pool,
+) {
+    let mut from = 0;
+    for (nth, to) in patched.drain(..) {
+        write_patches(&patches[from..to], &frames[nth], pool);
+        from = to;
+    }
+    patches.clear();
+}
+
 /// Whether a pass left nothing but FORWARD.
 #[inline]
 fn is_plain(outcome: &Outcome) -> bool {
@@ -998,11 +1023,6 @@ fn is_bare(outcome: &Outcome) -> bool {
         && outcome.rows.is_empty()
         && outcome.mark.is_none()
         && outcome.delay == Interval::ZERO
-}
-
-/// Whether a pass changes the structure of its frame.
-fn is_reshaped(outcome: &Outcome) -> bool {
-    outcome.edits.iter().any(|edit| matches!(edit.target, EditTarget::Reshape(_)))
 }
 
 /// What it takes to carry out a pass; `forward` is where its frame goes that no element sends elsewhere.

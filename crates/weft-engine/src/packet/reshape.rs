@@ -113,7 +113,7 @@ fn put<'v>(
     if at > frame.len() {
         return Err(Lost::Unfit);
     }
-    pool.insert(frame, at, stack.bytes.len()).ok_or(Lost::NoRoom)?;
+    pool.make_room(frame, at, stack.bytes.len()).ok_or(Lost::NoRoom)?;
     let partial = match frame.meta.offload.checksum {
         Checksum::Partial { start, offset } => {
             let start = usize::from(start).checked_sub(at);

@@ -566,7 +566,7 @@ fn checksums_that_are_kept_are_those_that_would_be_made() {
     let jit = jit();
     for seed in 0..if cfg!(debug_assertions) { 15 } else { 600 } {
         let mut dice = Dice::from_seed(seed);
-        let (mut engine, mut pool) = (one(&jit, &rewriter(&mut dice)), pool());
+        let elements = rewriter(&mut dice);
         let packets: Vec<Vec<u8>> = (0..50)
             .map(|_| {
                 let payload: Vec<u8> = (0..dice.below(9)).map(|_| dice.below(256) as u8).collect();
@@ -581,7 +581,12 @@ fn checksums_that_are_kept_are_those_that_would_be_made() {
                 packet
             })
             .collect();
-        let (left, _) = run(&mut engine, &mut pool, &packets, 32);
+        let pass = |backend: &dyn Backend, seen: Option<&mut Seen>| {
+            run_watched(&mut one(backend, &elements), &mut pool(), &packets, 32, seen)
+        };
+        let left = pass(&jit, None);
+        assert_eq!(left, pass(&jit, Some(&mut Seen::default())), "seed {seed}: watched");
+        assert_eq!(left, pass(&Interp, None), "seed {seed}: interpreted");
         assert_eq!(left.len(), packets.len());
         for ((_, _, now), before) in left.iter().zip(&packets) {
             assert_sums(now);

@@ -31,7 +31,7 @@ impl Segment<'_, '_> {
         self.load_out(I64, offset + word)
     }
 
-    fn store_len(&mut self, offset: usize, len: clif::Value) {
+    pub(super) fn store_len(&mut self, offset: usize, len: clif::Value) {
         let out = self.load_cx(I64, offset_of!(Cx<'_>, out));
         let at = (offset + self.plan.vec_words.len) as i32;
         self.builder.ins().store(PLAIN, len, out, at);
@@ -108,8 +108,22 @@ impl Segment<'_, '_> {
         self.builder.switch_to_block(done);
     }
 
-    /// Makes room for `n` items in a vector of the outcome, and gives the address of the first.
-    pub(super) fn push(&mut self, offset: usize, item_bytes: usize, n: usize, cold: Cold) -> clif::Value {
+    /// Adds `n` items to a vector of the outcome, and gives the address of the first, which are still to be written.
+    fn push(&mut self, offset: usize, item_bytes: usize, n: usize, cold: Cold) -> clif::Value {
+        let (first, len) = self.room_for(offset, item_bytes, n, cold);
+        let end = self.iadd_imm(len, n as i64);
+        self.store_len(offset, end);
+        first
+    }
+
+    /// Makes room for `n` items in a vector of the outcome: the address of the first, and how many are in front of it.
+    pub(super) fn room_for(
+        &mut self,
+        offset: usize,
+        item_bytes: usize,
+        n: usize,
+        cold: Cold,
+    ) -> (clif::Value, clif::Value) {
         let words = self.plan.vec_words;
         let (len, capacity) = (self.load_vec(offset, words.len), self.load_vec(offset, words.capacity));
         let end = self.iadd_imm(len, n as i64);
@@ -118,10 +132,9 @@ impl Segment<'_, '_> {
             let n = segment.int(n as i64);
             segment.call_cold(cold, &[segment.cx, n]);
         });
-        self.store_len(offset, end);
         let start = self.load_vec(offset, words.start);
         let behind = self.imul_imm(len, item_bytes as i64);
-        self.builder.ins().iadd(start, behind)
+        (self.builder.ins().iadd(start, behind), len)
     }
 
     /// Keeps runs of bytes, each for a cell of the row. A helper does it for all together: a call costs less than so

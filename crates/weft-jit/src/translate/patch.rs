@@ -130,22 +130,62 @@ struct Change {
     by: clif::Value,
 }
 
+/// The patches of a pass, in the room that was made for them.
+#[derive(Clone, Copy)]
+struct List {
+    /// The address of the first.
+    first: clif::Value,
+    /// How many there were before.
+    before: clif::Value,
+    /// The address of the next.
+    next: Variable,
+}
+
+const _: () = assert!(size_of::<Patch>().is_power_of_two());
+
 impl Segment<'_, '_> {
     /// At the end of a pass that goes on: patches for all that was set, and for the checksums of it.
     pub(super) fn patch_frame(&mut self) {
         let chain = self.plan.chain;
         let Some(frames) = &chain.frames else { return };
+        let columns: Vec<(usize, Column)> =
+            self.inputs.iter().copied().enumerate().filter(|(_, column)| column.patched.is_some()).collect();
+        if columns.is_empty() {
+            return;
+        }
+        let sums =
+            columns.iter().map(|(at, _)| frames.stores[*at].as_ref().map_or(0, |store| store.sums.len()));
+        let list = self.begin_patches(columns.len() + sums.sum::<usize>());
         let mut changes: Vec<Change> = Vec::new();
-        for (at, column) in self.inputs.clone().into_iter().enumerate() {
+        for (at, column) in columns {
             if let Some(patched) = column.patched {
-                self.patch_column(frames, (at, column), patched, &mut changes);
+                self.patch_column(frames, (at, column), patched, (list, &mut changes));
             }
         }
         while let Some(Change { sum, by }) = changes.pop() {
             let others = changes.extract_if(.., |other| other.sum.input == sum.input).collect::<Vec<_>>();
             let by = others.iter().fold(by, |by, other| self.builder.ins().iadd(by, other.by));
-            self.patch_sum(sum, by);
+            self.patch_sum(sum, by, list);
         }
+        self.end_patches(list);
+    }
+
+    /// Makes room for as many patches as there may be.
+    fn begin_patches(&mut self, most: usize) -> List {
+        let offset = offset_of!(Outcome, patches);
+        let (first, before) = self.room_for(offset, size_of::<Patch>(), most, Cold::MakePatches);
+        let next = self.builder.declare_var(I64);
+        self.builder.def_var(next, first);
+        List { first, before, next }
+    }
+
+    /// Adds those that there are to the outcome's.
+    fn end_patches(&mut self, List { first, before, next }: List) {
+        let next = self.builder.use_var(next);
+        let new = self.builder.ins().isub(next, first);
+        let new = self.ushr_imm(new, size_of::<Patch>().ilog2().into());
+        let len = self.builder.ins().iadd(before, new);
+        self.store_len(offset_of!(Outcome, patches), len);
     }
 
     /// Leaves a patch for a column that was set and that the frame has; the checksums that this changes.
@@ -154,7 +194,7 @@ impl Segment<'_, '_> {
         frames: &Frames,
         (at, column): (usize, Column),
         Patched { how, due }: Patched,
-        changes: &mut Vec<Change>,
+        (list, changes): (List, &mut Vec<Change>),
     ) {
         let sums = frames.stores[at].as_ref().map_or(&[][..], |store| &store.sums);
         let (bytes, place) = match how {
@@ -182,7 +222,7 @@ impl Segment<'_, '_> {
             // It lies in eight bytes of its own: see `set_patched`.
             How::Mac => self.builder.ins().load(I64, UNALIGNED, value, 0),
         };
-        self.push_patch(place, bytes, word);
+        self.push_patch(list, place, bytes, word);
         let mut by = Vec::new();
         for sum in sums {
             let words = self.change(from, bytes as u8, value);
@@ -222,7 +262,7 @@ impl Segment<'_, '_> {
     }
 
     /// Leaves a patch for a checksum, unless nothing changes, the frame has none, or a device is still to make it.
-    fn patch_sum(&mut self, sum: Sum, by: clif::Value) {
+    fn patch_sum(&mut self, sum: Sum, by: clif::Value, list: List) {
         let at = usize::from(sum.input);
         let place = self.load_slot(at, offset_of!(Slot, b));
         let wanted = self.int(2);
@@ -255,12 +295,14 @@ impl Segment<'_, '_> {
             let short = segment.builder.ins().ireduce(I16, new);
             let swapped = segment.builder.ins().bswap(short);
             let word = segment.builder.ins().uextend(I64, swapped);
-            segment.push_patch(place, 2, word);
+            segment.push_patch(list, place, 2, word);
         });
     }
 
-    fn push_patch(&mut self, place: clif::Value, bytes: i64, word: clif::Value) {
-        let patch = self.push(offset_of!(Outcome, patches), size_of::<Patch>(), 1, Cold::MakePatches);
+    fn push_patch(&mut self, list: List, place: clif::Value, bytes: i64, word: clif::Value) {
+        let patch = self.builder.use_var(list.next);
+        let next = self.iadd_imm(patch, size_of::<Patch>() as i64);
+        self.builder.def_var(list.next, next);
         // It lies in the frame, whose length has 32 bits.
         let at = self.builder.ins().ireduce(I32, place);
         let len = self.builder.ins().iconst(I32, bytes);
