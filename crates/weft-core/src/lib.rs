@@ -9,6 +9,7 @@ pub mod checksum;
 pub mod classify;
 pub mod dice;
 pub mod filter;
+pub mod flow;
 pub mod frame;
 pub mod hash;
 pub mod limits;

@@ -252,6 +252,8 @@ pub enum Expr {
     Last,
     /// A checksum; only as the whole of a COMPUTED.
     Checksum(Checksum),
+    /// `hash(inner.flow)`: the [flow](crate::flow) of what the header carries; only in a [`Spread`] of `ON ENCAP SET`.
+    Flow,
     /// An operation on two.
     Binary(BinaryOp, Box<Self>, Box<Self>),
     /// `NOT e`
@@ -448,7 +450,40 @@ impl Item {
     }
 }
 
+/// A number that spreads flows: `low + hash(inner.flow) % n`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Spread {
+    /// The least that it is.
+    pub low: u64,
+    /// How many numbers it may be, 1 at least.
+    pub n: u64,
+}
+
+impl Spread {
+    /// The number for a flow.
+    pub fn of(self, flow: u32) -> u64 {
+        self.low.saturating_add(u64::from(flow) % self.n)
+    }
+}
+
 impl Expr {
+    /// How it spreads flows, if it is nothing else.
+    pub fn spread(&self) -> Option<Spread> {
+        match self {
+            Self::Flow => Some(Spread { low: 0, n: 1 << 32 }),
+            Self::Binary(BinaryOp::Rem, flow, n) => match (&**flow, &**n) {
+                (Self::Flow, Self::Int(n)) if *n > 0 => Some(Spread { low: 0, n: *n }),
+                _ => None,
+            },
+            Self::Binary(BinaryOp::Add, a, b) => {
+                let ((Self::Int(low), other) | (other, Self::Int(low))) = (&**a, &**b) else { return None };
+                let spread = other.spread().filter(|spread| spread.low == 0)?;
+                Some(Spread { low: *low, ..spread })
+            }
+            _ => None,
+        }
+    }
+
     /// Whether it depends on where the layer ends.
     pub fn looks_behind(&self) -> bool {
         let mut looks = false;

@@ -4,9 +4,11 @@ use std::collections::BTreeMap;
 
 use super::eval::{self, Sight};
 use super::{
-    Checksum, Expr, FieldId, FieldValue, Item, Next, Protocol, ProtocolId, Rule, Until, Width, as_on_wire,
+    Checksum, Expr, FieldId, FieldValue, Item, Next, Protocol, ProtocolId, Rule, Spread, Until, Width,
+    as_on_wire,
 };
 use crate::checksum::{self, fold};
+use crate::flow::flow_of;
 use crate::types::Type;
 
 /// A header to be built.
@@ -34,9 +36,13 @@ pub enum BuildError {
 /// # Errors
 /// [`BuildError`]: the headers cannot stand like that.
 pub fn build(protocols: &[Protocol], headers: &[Header], payload: &[u8]) -> Result<Vec<u8>, BuildError> {
-    let linked = links(protocols, headers)?;
+    let mut linked = links(protocols, headers)?;
     let mut frame = payload.to_vec();
     for at in (0..headers.len()).rev() {
+        for (below, field, spread) in spreads(protocols, headers, at) {
+            let is_ip = carries_ip(protocols, headers.get(at + 1).map(|next| next.protocol));
+            linked[below].insert(field, spread.of(flow_of(&frame, is_ip).flow));
+        }
         let header = maker(protocols, headers, &linked, at, &frame).make()?;
         frame = [header.bytes, frame].concat();
     }
@@ -53,18 +59,41 @@ pub(super) fn links(
         let next = link(protocols, pair[0].protocol, pair[1].protocol)?;
         linked[at] = next.condition.required().into_iter().collect();
     }
-    // What a tunnel sets below it.
+    // What a tunnel sets below it, but for what spreads the flows that it carries.
     for (at, header) in headers.iter().enumerate() {
         let maker = maker(protocols, headers, &linked, at, &[]);
         let encap = protocols[usize::from(header.protocol.0)].encap.iter();
-        let below = |protocol| (0..at).rev().find(|below| headers[*below].protocol == protocol);
-        let sets = encap
-            .filter_map(|(lower, field, value)| Some((below(*lower)?, *field, eval::value(value, &maker))));
+        let sets =
+            encap.filter(|(.., value)| value.spread().is_none()).filter_map(|(lower, field, value)| {
+                Some((below(headers, at, *lower)?, *field, eval::value(value, &maker)))
+            });
         for (below, field, value) in sets.collect::<Vec<_>>() {
             linked[below].insert(field, value);
         }
     }
     Ok(linked)
+}
+
+/// The nearest header of a protocol below another.
+fn below(headers: &[Header], at: usize, protocol: ProtocolId) -> Option<usize> {
+    (0..at).rev().find(|below| headers[*below].protocol == protocol)
+}
+
+/// The fields of headers below one that spread the flows which it carries.
+pub(super) fn spreads<'a>(
+    protocols: &'a [Protocol],
+    headers: &'a [Header],
+    at: usize,
+) -> impl Iterator<Item = (usize, FieldId, Spread)> + 'a {
+    let encap = protocols[usize::from(headers[at].protocol.0)].encap.iter();
+    encap
+        .filter_map(move |(lower, field, value)| Some((below(headers, at, *lower)?, *field, value.spread()?)))
+}
+
+/// Whether what a header carries begins with an IP packet, if this is its first header; else it is taken for a frame.
+pub(super) fn carries_ip(protocols: &[Protocol], first: Option<ProtocolId>) -> bool {
+    let begins = first.and_then(|first| protocols[usize::from(first.0)].begins());
+    matches!(begins, Some((4, 4 | 6)))
 }
 
 pub(super) fn link(

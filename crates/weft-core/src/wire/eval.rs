@@ -32,6 +32,8 @@ pub(super) fn value(expr: &Expr, of: &impl Sight) -> u64 {
         Expr::Present(id) => u64::from(of.is_present(*id)),
         Expr::Last => u64::from(of.is_last()),
         Expr::Checksum(sum) => of.checksum(*sum),
+        // It is of the frame, and no header knows it.
+        Expr::Flow => 0,
         Expr::Binary(op, a, b) => op.of(value(a, of), value(b, of)),
         Expr::Not(a) => u64::from(value(a, of) == 0),
         Expr::In(a, list) => u64::from(list.contains(&value(a, of))),

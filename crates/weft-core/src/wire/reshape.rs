@@ -7,13 +7,14 @@
 
 use std::collections::BTreeMap;
 
-use super::build::{Made, addresses, link, links, maker, number_in};
+use super::build::{Made, addresses, carries_ip, link, links, maker, number_in, spreads};
 use super::eval;
 use super::{
-    BuildError, Checksum, Expr, FieldId, FieldValue, Header, Item, Protocol, ProtocolId, Rule, Width,
+    BuildError, Checksum, Expr, FieldId, FieldValue, Header, Item, Protocol, ProtocolId, Rule, Spread, Width,
     as_on_wire, bits_max, get_number, put_bytes, put_number,
 };
 use crate::checksum::{fold, sum};
+use crate::flow::flow_of;
 
 /// Bytes that one PUSH may put in front of a packet: as much room as a new packet has there
 /// ([`crate::frame::HEADROOM`]), so that nothing is moved.
@@ -75,6 +76,8 @@ pub struct Stack {
     pub values: Vec<BitsAt>,
     /// Numbers that follow from how long the frame is with its new headers, and what is to be added to that.
     pub lengths: Vec<(BitsAt, i64)>,
+    /// Numbers that spread the flows which tunnels carry. Those of inner tunnels come first: they are part of a flow.
+    pub spreads: Vec<SpreadAt>,
     /// Checksums, in the order in which they are computed: those of inner headers first.
     pub sums: Vec<SumAt>,
 }
@@ -88,6 +91,19 @@ pub struct BitsAt {
     pub bits: u32,
     /// The least significant byte of a number comes first.
     pub little: bool,
+}
+
+/// Where a number lies that spreads flows.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct SpreadAt {
+    /// Where it goes.
+    pub place: BitsAt,
+    /// Where the packet begins whose flow it is.
+    pub from: u32,
+    /// That is an IP packet, and no frame.
+    pub is_ip: bool,
+    /// How.
+    pub spread: Spread,
 }
 
 /// Where a checksum lies, and of what it is.
@@ -195,6 +211,7 @@ pub fn stack(
     }
     for (at, start) in starts.iter().enumerate().rev() {
         let of = Layer { protocols, headers: &headers, at, starts: &starts, first: &first };
+        stack.spreads.extend(of.spreads(carried)?);
         stack.sums.extend(first[at].sums.iter().map(|(byte, sum)| of.sum(start + byte, *sum)));
     }
     stack.values = given
@@ -208,7 +225,8 @@ pub fn stack(
         .collect::<Result<_, StackError>>()?;
     // What is computed from a frame is no part of what does not depend on it.
     let lengths = stack.lengths.iter().map(|(place, _)| *place);
-    for place in lengths.chain(stack.values.iter().copied()).collect::<Vec<_>>() {
+    let computed = lengths.chain(stack.spreads.iter().map(|spread| spread.place));
+    for place in computed.chain(stack.values.iter().copied()).collect::<Vec<_>>() {
         (place.at..place.at + place.bits)
             .for_each(|bit| stack.bytes[bit as usize / 8] &= !(0x80 >> (bit % 8)));
     }
@@ -290,6 +308,11 @@ impl Stack {
                 return Err(Misfit);
             }
             place.put(head, number);
+        }
+        for SpreadAt { place, from, is_ip, spread } in &self.spreads {
+            let carried = frame.get(*from as usize..).unwrap_or_default();
+            let number = spread.of(flow_of(carried, *is_ip).flow);
+            place.put(frame, number);
         }
         self.sums.iter().for_each(|sum| sum.put(frame, partial));
         Ok(())
@@ -513,6 +536,23 @@ impl Layer<'_> {
             lengths.push((place, zero as i64 - stack as i64));
         }
         Ok(lengths)
+    }
+
+    /// The fields below that spread the flows which this header carries, unless they are given.
+    fn spreads(&self, carried: Option<ProtocolId>) -> Result<Vec<SpreadAt>, StackError> {
+        let next = self.headers.get(self.at + 1).map(|next| next.protocol).or(carried);
+        let from = self.starts[self.at] + self.first[self.at].bytes.len();
+        let unsaid = spreads(self.protocols, self.headers, self.at)
+            .filter(|(below, field, _)| !self.headers[*below].values.contains_key(field));
+        let at = |(below, field, spread): (usize, FieldId, Spread)| {
+            let protocol = self.headers[below].protocol;
+            let place = self.first[below].places.iter().find(|(of, ..)| *of == field);
+            let place = place.filter(|_| !decides(self.protocols, self.headers, below, field));
+            let (_, bit, bits) = place.ok_or(StackError::NotConstant(protocol, field))?;
+            let place = bits_at(self.protocols, protocol, field, 8 * self.starts[below] + bit, *bits);
+            Ok(SpreadAt { place, from: from as u32, is_ip: carries_ip(self.protocols, next), spread })
+        };
+        unsaid.map(at).collect()
     }
 
     fn sum(&self, at: usize, sum: Checksum) -> SumAt {

@@ -14,8 +14,8 @@ use super::name_of;
 use crate::program::ReshapeDecl;
 use core::fmt::Write as _;
 use weft_core::types::Type;
-use weft_core::wire::Checksum;
-use weft_core::wire::reshape::{BitsAt, Pop, Relink, Reshape, Stack, SumAt};
+use weft_core::wire::reshape::{BitsAt, Pop, Relink, Reshape, SpreadAt, Stack, SumAt};
+use weft_core::wire::{Checksum, Spread};
 
 const SUMS: &[(&str, Checksum)] = &[
     ("header", Checksum::Header),
@@ -72,6 +72,10 @@ fn write_stack(out: &mut String, stack: &Stack) {
     }
     for (place, add) in &stack.lengths {
         let _ = write!(out, " length {} {} {} {add}", place.at, place.bits, endian(place));
+    }
+    for SpreadAt { place, from, is_ip, spread } in &stack.spreads {
+        let _ = write!(out, " spread {} {} {} from {from}", place.at, place.bits, endian(place));
+        let _ = write!(out, "{} low {} of {}", if *is_ip { " ip" } else { "" }, spread.low, spread.n);
     }
     for sum in &stack.sums {
         let (from, to) = sum.header;
@@ -146,6 +150,20 @@ pub(super) fn parse_stack(line: &mut Line<'_>) -> Result<Stack, ParseError> {
     }
     while line.eat_word("length") {
         stack.lengths.push((place(line)?, line.number()?));
+    }
+    while line.eat_word("spread") {
+        let place = place(line)?;
+        line.keyword("from")?;
+        let (from, is_ip) = (line.number()?, line.eat_word("ip"));
+        line.keyword("low")?;
+        let low = line.number()?;
+        line.keyword("of")?;
+        let none = line.error("a number above 0");
+        let n = line.number()?;
+        if n == 0 {
+            return Err(none);
+        }
+        stack.spreads.push(SpreadAt { place, from, is_ip, spread: Spread { low, n } });
     }
     while line.eat_word("sum") {
         let sum = line.one_of(SUMS, "a checksum")?;

@@ -5,8 +5,8 @@
 
 use weft_core::Type;
 use weft_core::wire::{
-    BinaryOp, Checksum, Expr, FieldId, Next, PROTOCOLS_MAX, Protocol, ProtocolId, Rule, Union, UnionColumn,
-    bits_max,
+    BinaryOp, Checksum, Expr, Field, FieldId, Next, PROTOCOLS_MAX, Protocol, ProtocolId, Rule, Union,
+    UnionColumn, Width, bits_max,
 };
 
 use super::Cx;
@@ -289,7 +289,35 @@ impl Linker<'_, '_, '_> {
             self.cx.report(diagnostic);
             return None;
         }
-        Some((protocol, field, value?.expr))
+        let value = value?;
+        self.check_spread(known, &value, set)?;
+        Some((protocol, field, value.expr))
+    }
+
+    /// Refuses a value that looks at the flow of what is carried in another way than to spread it over numbers of the
+    /// field.
+    fn check_spread(&mut self, field: &Field, value: &expr::Typed, set: &ast::EncapSet) -> Option<()> {
+        let mut looks = false;
+        value.expr.each(&mut |e| looks |= *e == Expr::Flow);
+        if !looks {
+            return Some(());
+        }
+        let Width::Bits { n: bits, .. } = field.width else { return Some(()) };
+        let (most, name) = (bits_max(bits), set.field.to_dotted());
+        let (message, what) = match value.expr.spread() {
+            None => ("flows are not spread like this".to_owned(), "neither a remainder nor a sum with one"),
+            Some(_) if value.range.1 > most => {
+                (format!("{} does not fit `{name}`", value.range.1), "may be as great as that")
+            }
+            Some(_) => return Some(()),
+        };
+        let help = match most {
+            65_535.. => "the least, and how many: `49152 + hash(inner.flow) % 16384`".to_owned(),
+            _ => format!("say how many there may be: `hash(inner.flow) % {}`", most + 1),
+        };
+        let diagnostic = Diagnostic::error(code::WIRE_RULE, message).at(set.value.span, what).with_help(help);
+        self.cx.report(diagnostic);
+        None
     }
 
     /// A field of a protocol: `udp.dst_port`, or `vni` of one's own.

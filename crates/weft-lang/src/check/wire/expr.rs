@@ -291,9 +291,10 @@ impl Reader<'_, '_, '_> {
                 Some(Typed { expr: Expr::BytesAfter(id), is_truth: false, range: (0, LAYER_BYTES_MAX) })
             }
             "checksum" | "checksum_or_zero" | "crc32c" => self.checksum(function, span),
+            "hash" => self.flow(args, span),
             _ => {
-                const FUNCTIONS: [&str; 6] =
-                    ["bytes_after", "checksum", "checksum_or_zero", "count", "crc32c", "present"];
+                const FUNCTIONS: [&str; 7] =
+                    ["bytes_after", "checksum", "checksum_or_zero", "count", "crc32c", "hash", "present"];
                 let message = format!("a wire format has no function `{}`", function.name);
                 let diagnostic = Diagnostic::error(code::UNKNOWN_FUNCTION, message)
                     .at(function.span, "unknown")
@@ -312,6 +313,19 @@ impl Reader<'_, '_, '_> {
             return self.bad_arguments(span, "peek bit(4)");
         };
         Some(Typed { expr: Expr::Peek(*n as u8), is_truth: *n == 1, range: (0, bits_max(*n as u8)) })
+    }
+
+    /// `hash(inner.flow)`: it is there when the header is put in front of a packet.
+    fn flow(&mut self, args: &[ast::Expr], span: Span) -> Option<Typed> {
+        let is_flow = |path: &ast::Path| path.to_dotted().eq_ignore_ascii_case("inner.flow");
+        match args {
+            [ast::Expr { kind: Ast::Path(path), .. }] if is_flow(path) => {}
+            _ => return self.bad_arguments(span, "hash(inner.flow)"),
+        }
+        if self.at.purpose != Purpose::Encap {
+            return self.not_here("inner.flow", span, "what a tunnel carries has a flow in ON ENCAP alone");
+        }
+        Some(Typed { expr: Expr::Flow, is_truth: false, range: (0, u64::from(u32::MAX)) })
     }
 
     fn count(&mut self, args: &[ast::Expr], span: Span) -> Option<Typed> {

@@ -600,7 +600,7 @@ impl<'n> Header<'_, 'n> {
                 let value = self.out.b.select(by, yes.value, no.value);
                 Num { value, min: yes.min.min(no.min), max: yes.max.max(no.max) }
             }
-            Expr::Checksum(_) | Expr::Last => Num { value: self.out.b.int(0), min: 0, max: 0 },
+            Expr::Checksum(_) | Expr::Flow | Expr::Last => Num { value: self.out.b.int(0), min: 0, max: 0 },
             Expr::Present(_) | Expr::Binary(..) | Expr::Not(_) | Expr::In(..) => {
                 let truth = self.truth(expr);
                 let value = match self.out.b.known_bool(truth) {
