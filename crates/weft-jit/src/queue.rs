@@ -17,9 +17,11 @@ use cranelift_frontend::{FunctionBuilder, Variable};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use weft_ir::backend::Unsupported;
+use weft_ir::queue::direct::{self, Direct, PacketWords, RecordWords};
 use weft_ir::queue::verify::verify;
 use weft_ir::queue::{
-    Handler, LEVELS_MAX, Moment, Op, QueueCode, QueueProgram, Scope, Slot, Step, Ty, Value, Verdict, Words,
+    EventWords, Handler, LEVELS_MAX, Moment, Op, QueueCode, QueueProgram, Scope, Slot, Step, Ty, Value,
+    Verdict, Words,
 };
 
 impl Jit {
@@ -41,6 +43,7 @@ impl Jit {
         }
         let code =
             (!made.is_empty()).then(|| Code::new(&machine_code, CODE_ALIGN)).transpose().map_err(refused)?;
+        let code = code.map(Arc::new);
         let mut functions = Functions::default();
         for (level, moment, needs, at) in made {
             let Some(code) = &code else { continue };
@@ -78,14 +81,14 @@ pub struct CompiledQueue {
     name: String,
     functions: Functions,
     /// Where the functions are; None if there are none.
-    code: Option<Code>,
+    code: Option<Arc<Code>>,
     compile_ns: u64,
 }
 
 impl CompiledQueue {
     /// Bytes of machine code.
     pub fn code_bytes(&self) -> usize {
-        self.code.as_ref().map_or(0, Code::bytes)
+        self.code.as_deref().map_or(0, Code::bytes)
     }
 
     /// How long it took to compile; 0 if the back end has no clock.
@@ -118,6 +121,16 @@ impl QueueCode for CompiledQueue {
             )
         }
     }
+
+    fn direct(&self, level: usize, moment: Moment) -> Option<Direct> {
+        let (function, code) = (self.functions.get(level, moment)?, self.code.clone()?);
+        function.needs.fit_direct().then(|| {
+            // SAFETY: a function takes pointers to words, of which it touches no more than the arrays have. It is
+            // called by `Direct` alone, which keeps the code as long.
+            let entry = unsafe { core::mem::transmute::<Entry, direct::Entry>(function.entry) };
+            Direct::new(entry, code)
+        })
+    }
 }
 
 /// How handlers are aligned in their code: half a line of the cache.
@@ -147,25 +160,22 @@ impl Default for Function {
 #[derive(Default)]
 struct Functions {
     /// By moment and level: a fixed place, so that it is found without a look at how many there are.
-    singles: [[Function; LEVELS_MAX]; SINGLES],
+    singles: [[Function; LEVELS_MAX]; Moment::SINGLES],
     /// Those of timers, by level.
     every: [Vec<Function>; LEVELS_MAX],
 }
 
-/// Moments of which a level has one handler at most.
-const SINGLES: usize = 7;
-
 impl Functions {
     #[inline(always)]
     fn get(&self, level: usize, moment: Moment) -> Option<&Function> {
-        match single(moment) {
+        match moment.single() {
             Ok(nth) => self.singles[nth].get(level),
             Err(nth) => self.every.get(level)?.get(nth),
         }
     }
 
     fn set(&mut self, level: usize, moment: Moment, function: Function) {
-        match single(moment) {
+        match moment.single() {
             Ok(nth) => self.singles[nth][level] = function,
             Err(nth) => {
                 let every = &mut self.every[level];
@@ -173,21 +183,6 @@ impl Functions {
                 every[nth] = function;
             }
         }
-    }
-}
-
-/// Where the function of a moment is; of a timer, which one it is.
-#[inline(always)]
-fn single(moment: Moment) -> Result<usize, usize> {
-    match moment {
-        Moment::Key => Ok(0),
-        Moment::PacketRank => Ok(1),
-        Moment::Enqueue => Ok(2),
-        Moment::Activate => Ok(3),
-        Moment::Select => Ok(4),
-        Moment::Dequeue => Ok(5),
-        Moment::Empty => Ok(6),
-        Moment::Every(nth) => Err(usize::from(nth)),
     }
 }
 
@@ -226,6 +221,13 @@ impl Needs {
                 Step::Let(..) | Step::End(..) | Step::Give(_) => {}
             }
         }
+    }
+
+    /// Whether those are no more than a [`Direct`] has.
+    fn fit_direct(self) -> bool {
+        self.node.max(self.partition) <= size_of::<RecordWords>() / 8
+            && self.packet <= size_of::<PacketWords>() / 8
+            && self.event <= size_of::<EventWords>() / 8
     }
 
     /// # Panics

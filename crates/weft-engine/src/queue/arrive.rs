@@ -31,13 +31,31 @@ impl<C: QueueCode> Shared<C> {
         if leaf.shape.ranks_packets {
             self.rank(leaf, path.get(DEPTH.wrapping_sub(2)).copied().unwrap_or(0), node, slot);
         }
-        let mut node = 0;
+        let (mut node, mut is_over) = (0, false);
         for (at, partition) in path.into_iter().enumerate() {
-            self.came(levels, at, node, partition, slot, len);
+            is_over |= self.came(levels, at, node, partition, slot, len);
             node = partition;
         }
-        if self.has_victims {
+        if is_over {
             self.make_room(levels, &path);
+        }
+    }
+
+    /// As above, to a tree of two levels, which most trees have.
+    #[inline(never)]
+    pub(super) fn enqueue_in_two(&mut self, levels: &mut [Level], packet: &Packet, arrived_ns: u64) {
+        let Ok(levels) = <&mut [Level; 2]>::try_from(levels) else { return };
+        let len = u64::from(packet.len);
+        let slot = self.packets.store(packet, arrived_ns, &self.program.fields);
+        let Some(node) = self.admit(levels, 0, 0, slot, len) else { return };
+        let Some(partition) = self.admit(levels, 1, node, slot, len) else { return };
+        if levels[1].shape.ranks_packets {
+            self.rank(&mut levels[1], node, partition, slot);
+        }
+        let mut is_over = self.came(levels, 0, 0, node, slot, len);
+        is_over |= self.came(levels, 1, node, partition, slot, len);
+        if is_over {
+            self.make_room(levels, &[node, partition]);
         }
     }
 
@@ -67,7 +85,12 @@ impl<C: QueueCode> Shared<C> {
         let partition = if shape.is_one { node } else { self.locate(levels, at, node, slot) };
         let level = &mut levels[at];
         if level.shape.has_enqueue {
-            let end = self.run(at, Moment::Enqueue, level.visit(node, partition), slot);
+            let end = self.handlers.run(
+                at,
+                Moment::Enqueue,
+                level.visit(node, partition),
+                Some(self.packets.record(slot)),
+            );
             match Verdict::of_word(end) {
                 Verdict::Drop => {
                     self.drop_coming(slot, at, end);
@@ -86,7 +109,7 @@ impl<C: QueueCode> Shared<C> {
         let level = &mut levels[at];
         let key = match level.shape.key_word {
             Some(word) => self.packets.head_word(slot, word),
-            None => self.run(at, Moment::Key, level.visit(node, 0), slot),
+            None => self.handlers.run(at, Moment::Key, level.visit(node, 0), Some(self.packets.record(slot))),
         };
         let first = node * level.shape.n;
         match level.shape.partitions {
@@ -137,7 +160,10 @@ impl<C: QueueCode> Shared<C> {
     fn rank(&mut self, leaf: &mut Level, node: u32, partition: u32, slot: u32) {
         let rank = match leaf.shape.rank_word {
             Some(word) => self.packets.head_word(slot, word),
-            None => self.run(leaf.shape.at, Moment::PacketRank, leaf.visit(node, partition), slot),
+            None => {
+                let (at, packet) = (leaf.shape.at, self.packets.record(slot));
+                self.handlers.run(at, Moment::PacketRank, leaf.visit(node, partition), Some(packet))
+            }
         };
         if leaf.shape.is_ranked {
             leaf.ranked[node as usize].insert(slot, rank as i64, &mut self.packets);
@@ -146,13 +172,22 @@ impl<C: QueueCode> Shared<C> {
         }
     }
 
-    /// A packet is in a partition, and in what that holds on the levels below.
+    /// A packet is in a partition, and in what that holds on the levels below; whether the node holds too much now.
     #[inline(always)]
-    fn came(&mut self, levels: &mut [Level], at: usize, node: u32, partition: u32, slot: u32, len: u64) {
+    fn came(
+        &mut self,
+        levels: &mut [Level],
+        at: usize,
+        node: u32,
+        partition: u32,
+        slot: u32,
+        len: u64,
+    ) -> bool {
         let level = &mut levels[at];
         let shape = &level.shape;
         let head = level.nodes.head_mut(node);
         count(head, len);
+        let is_over = head[kept::PACKETS] > shape.packets_max || head[kept::BYTES] > shape.bytes_max;
         if shape.is_one {
             match shape.is_leaf {
                 true if shape.is_ranked => {}
@@ -160,7 +195,7 @@ impl<C: QueueCode> Shared<C> {
                 // What waits below may be another packet now.
                 false => head[kept::STATE] = kept::IDLE,
             }
-            return;
+            return is_over;
         }
         let head = level.partitions.head_mut(partition);
         count(head, len);
@@ -185,17 +220,23 @@ impl<C: QueueCode> Shared<C> {
             _ if shape.is_leaf => {}
             _ => level.enter(node, partition),
         }
+        is_over
     }
 
     /// A partition that was not in the order has got a packet.
     #[inline]
     fn activate(&mut self, levels: &mut [Level], at: usize, node: u32, partition: u32, slot: u32) {
         if levels.get(at + 1).is_some_and(|below| below.shape.has_timers) {
-            self.start_timers(levels, at + 1, partition, self.now());
+            self.start_timers(levels, at + 1, partition, self.handlers.now());
         }
         let level = &mut levels[at];
         if level.shape.has_activate {
-            self.run(at, Moment::Activate, level.visit(node, partition), slot);
+            self.handlers.run(
+                at,
+                Moment::Activate,
+                level.visit(node, partition),
+                Some(self.packets.record(slot)),
+            );
         }
         if level.shape.by_least {
             level.partitions.head_mut(partition)[kept::RANK] = self.packets.rank(slot) as u64;

@@ -1,8 +1,9 @@
 //! A packet leaves: the partition that is first on each level is asked for it.
 
-use super::level::{Head, Level, LevelRecords, Visit, count, kept, uncount};
+use super::level::{Level, Visit, count, kept, uncount};
+use super::packets::{bytes, leave};
 use super::ranked::Places as _;
-use super::records::pair;
+use super::records::{Head, Records, pair};
 use super::shared::Shared;
 use super::{NONE, QueueCode, TURNS_MAX};
 use core::cmp::Reverse;
@@ -23,48 +24,153 @@ impl<C: QueueCode> Shared<C> {
         match levels {
             [leaf] if leaf.shape.is_ranked => self.serve_line_below::<true>(leaf, node),
             [leaf] if leaf.shape.is_one => self.serve_line_below::<false>(leaf, node),
-            [leaf] => self.serve_in_turn::<true, false>(leaf, &mut [], node),
-            [level, below @ ..] if level.shape.is_one => {
-                self.serve_in_turn::<false, true>(level, below, node)
-            }
-            [level, below @ ..] => self.serve_in_turn::<false, false>(level, below, node),
+            [leaf] => self.serve_in_turn_below(leaf, node),
+            [level, below @ ..] if level.shape.is_one => self.serve_above_below::<true>(level, below, node),
+            [level, below @ ..] => self.serve_above_below::<false>(level, below, node),
             [] => Served::Empty,
         }
     }
 
-    /// Asks a node the partition of which that is first: of the last level, or of one above others, and of one with
-    /// partitions or with none but itself.
+    /// Asks a node of the last level the partition of which that is first. Records of the node, of the partition and of
+    /// its first packet are looked up once a turn.
+    #[inline(always)]
+    pub(super) fn serve_in_turn(&mut self, leaf: &mut Level, node: u32) -> Served {
+        let at = leaf.shape.at;
+        for turns_left in (0..TURNS_MAX).rev() {
+            let partition = match self.first::<false>(leaf, node) {
+                Ok(partition) => partition,
+                Err(served) => return served,
+            };
+            let mut visited = visit::<false>(&mut leaf.nodes, &mut leaf.partitions, node, partition);
+            let Some((slot, mut packet)) = self.packets.first(visited.own[0][kept::LINE]) else {
+                self.found_empty::<false>(leaf, &mut [], node, partition);
+                continue;
+            };
+            if leaf.shape.has_select && turns_left != 0 {
+                let end = self.handlers.run(at, Moment::Select, visited.again(), Some(packet));
+                let verdict = Verdict::of_word(end);
+                if matches!(verdict, Verdict::Next | Verdict::Hold) {
+                    self.pass_over(leaf, node, partition, verdict);
+                    continue;
+                }
+            }
+            self.handlers.no_drops();
+            leave(&packet[0], &mut visited.own[0][kept::LINE]);
+            let len = bytes(&packet[0]);
+            uncount(&mut visited.own[0], len);
+            uncount(&mut visited.node[0], len);
+            if leaf.shape.by_least {
+                self.least_left(leaf, node, partition, slot);
+                visited = visit::<false>(&mut leaf.nodes, &mut leaf.partitions, node, partition);
+                packet = self.packets.record(slot);
+            }
+            let mut verdict = Verdict::Pass;
+            if leaf.shape.has_dequeue {
+                let end = self.handlers.run(at, Moment::Dequeue, visited.again(), Some(packet));
+                verdict = Verdict::of_word(end);
+                if matches!(verdict, Verdict::Mark | Verdict::Drop | Verdict::Hold) {
+                    let Some((slot, verdict)) = self.serve_rest(leaf, node, partition, (slot, end)) else {
+                        continue;
+                    };
+                    leaf.served(node, partition, verdict);
+                    return Served::Sent(slot.into());
+                }
+            }
+            if visited.own[0][kept::STATE] == kept::ACTIVE {
+                let is_empty = visited.own[0][kept::PACKETS] == 0;
+                leaf.find_place(node, partition, is_empty, verdict);
+            }
+            return Served::Sent(slot.into());
+        }
+        Served::Empty
+    }
+
+    /// As above, below others.
     #[inline(never)]
-    fn serve_in_turn<const LEAF: bool, const ONE: bool>(
+    fn serve_in_turn_below(&mut self, leaf: &mut Level, node: u32) -> Served {
+        self.serve_in_turn(leaf, node)
+    }
+
+    /// Asks a node that is above others the partition of which that is first, or the only one; or is above lines of
+    /// packets as they came.
+    #[inline(always)]
+    pub(super) fn serve_above<const ONE: bool, const LINES: bool>(
         &mut self,
         level: &mut Level,
         below: &mut [Level],
         node: u32,
     ) -> Served {
-        for turns_left in (0..TURNS_MAX).rev() {
+        let at = level.shape.at;
+        'turns: for turns_left in (0..TURNS_MAX).rev() {
             let partition = match self.first::<ONE>(level, node) {
                 Ok(partition) => partition,
                 Err(served) => return served,
             };
-            let head = own::<ONE>(level, partition);
-            let (packets, first) = (head[kept::PACKETS], pair(head[kept::LINE]).0);
-            if packets == 0 {
-                if self.found_empty::<LEAF, ONE>(level, below, node, partition) {
-                    continue;
+            let mut visited = visit::<ONE>(&mut level.nodes, &mut level.partitions, node, partition);
+            if visited.first::<ONE>()[kept::PACKETS] == 0 {
+                self.found_empty::<ONE>(level, below, node, partition);
+                if ONE {
+                    return Served::Empty;
                 }
-                return Served::Empty;
-            }
-            if level.shape.has_select
-                && turns_left != 0
-                && !self.select::<LEAF, ONE>(level, node, partition, first)
-            {
                 continue;
             }
-            if let Some(slot) = self.serve_partition::<LEAF, ONE>(level, below, node, partition) {
-                return Served::Sent(slot.into());
+            if level.shape.has_select && turns_left != 0 {
+                let end = self.handlers.run(at, Moment::Select, visited.again(), None);
+                let verdict = Verdict::of_word(end);
+                if verdict == Verdict::Hold || !ONE && verdict == Verdict::Next {
+                    self.pass_over(level, node, partition, verdict);
+                    continue;
+                }
             }
+            self.handlers.no_drops();
+            let (slot, verdict) = loop {
+                let served = match &mut *below {
+                    [line] if LINES => self.serve_line::<false>(line, partition),
+                    below => self.serve(below, partition),
+                };
+                visited.left_below::<ONE>(below, partition);
+                let slot = match served {
+                    Served::Sent(slot) => slot as u32,
+                    Served::Empty => continue 'turns,
+                    Served::Held(until) => {
+                        self.handlers.set_held_until(until);
+                        self.pass_over(level, node, partition, Verdict::Hold);
+                        continue 'turns;
+                    }
+                };
+                if !level.shape.has_dequeue {
+                    break (slot, Verdict::Pass);
+                }
+                let packet = self.packets.record(slot);
+                let end = self.handlers.run(at, Moment::Dequeue, visited.again(), Some(packet));
+                match Verdict::of_word(end) {
+                    Verdict::Drop => self.drop_leaving(slot, at, end),
+                    verdict => {
+                        if verdict == Verdict::Mark {
+                            self.marked(at, end);
+                        }
+                        break (slot, verdict);
+                    }
+                }
+            };
+            if !ONE && visited.own[0][kept::STATE] == kept::ACTIVE {
+                let is_empty = visited.own[0][kept::PACKETS] == 0;
+                level.find_place(node, partition, is_empty, verdict);
+            }
+            return Served::Sent(slot.into());
         }
         Served::Empty
+    }
+
+    /// As above, below others.
+    #[inline(never)]
+    fn serve_above_below<const ONE: bool>(
+        &mut self,
+        level: &mut Level,
+        below: &mut [Level],
+        node: u32,
+    ) -> Served {
+        self.serve_above::<ONE, false>(level, below, node)
     }
 
     /// The partition that is first, once those that have waited are back.
@@ -72,10 +178,10 @@ impl<C: QueueCode> Shared<C> {
     fn first<const ONE: bool>(&mut self, level: &mut Level, node: u32) -> Result<u32, Served> {
         if ONE {
             let until = level.nodes.head(node)[kept::STATE];
-            return if until > self.now() { Err(Served::Held(until)) } else { Ok(node) };
+            return if until > self.handlers.now() { Err(Served::Held(until)) } else { Ok(node) };
         }
         if level.shape.may_hold && !level.held[node as usize].is_empty() {
-            level.let_go(node, self.now());
+            level.let_go(node, self.handlers.now());
         }
         match level.orders[node as usize].first() {
             Some(partition) => Ok(partition),
@@ -86,124 +192,40 @@ impl<C: QueueCode> Shared<C> {
         }
     }
 
-    /// A partition without packets is first. False if nothing is left to ask.
+    /// A partition without packets is first: one that stays in the order is not first any more.
     #[inline(never)]
-    fn found_empty<const LEAF: bool, const ONE: bool>(
+    fn found_empty<const ONE: bool>(
         &mut self,
         level: &mut Level,
         below: &mut [Level],
         node: u32,
         partition: u32,
-    ) -> bool {
-        if !LEAF {
+    ) {
+        if !below.is_empty() {
             // What is below may want to know that it was asked in vain.
             self.serve(below, partition);
         }
         let at = level.shape.at;
         let end = match level.shape.has_empty {
-            true => self.run_without_packet(at, Moment::Empty, level.visit(node, partition)),
+            true => self.handlers.run(at, Moment::Empty, level.visit(node, partition), None),
             false => Verdict::Pass.word(0),
         };
         if ONE {
-            return false;
+            return;
         }
-        // One that stays is in the order: there is something to ask.
         match Verdict::of_word(end) {
             Verdict::Stay => level.rotate(node, partition),
             _ => level.leave(node, partition),
         }
-        true
     }
 
-    /// Whether the partition that is first is to be served. `head` is the first packet of one that has a line.
+    /// The partition that is first is not to be served now: it goes behind those of its rank, or waits.
     #[inline(always)]
-    fn select<const LEAF: bool, const ONE: bool>(
-        &mut self,
-        level: &mut Level,
-        node: u32,
-        partition: u32,
-        head: u32,
-    ) -> bool {
-        let at = level.shape.at;
-        let visit = visit::<ONE>(&mut level.nodes, &mut level.partitions, node, partition);
-        let end = match LEAF {
-            true => self.run(at, Moment::Select, visit, head),
-            false => self.run_without_packet(at, Moment::Select, visit),
-        };
-        match Verdict::of_word(end) {
-            Verdict::Next if !ONE => {
-                level.rotate(node, partition);
-                false
-            }
-            Verdict::Hold => {
-                level.hold(node, partition, self.held_until());
-                false
-            }
-            _ => true,
-        }
-    }
-
-    /// A packet of a partition, None if it has to wait or has none left.
-    #[inline(always)]
-    fn serve_partition<const LEAF: bool, const ONE: bool>(
-        &mut self,
-        level: &mut Level,
-        below: &mut [Level],
-        node: u32,
-        partition: u32,
-    ) -> Option<u32> {
-        let at = level.shape.at;
-        self.no_drops();
-        loop {
-            let (slot, mut visited) = match LEAF {
-                true => {
-                    let mut visited = visit::<ONE>(&mut level.nodes, &mut level.partitions, node, partition);
-                    let (slot, len) = self.packets.pop(&mut visited.own[kept::LINE])?;
-                    uncount(visited.own, len);
-                    uncount(visited.node, len);
-                    if level.shape.by_least {
-                        self.least_left(level, node, partition, slot);
-                        visited = visit::<ONE>(&mut level.nodes, &mut level.partitions, node, partition);
-                    }
-                    (slot, visited)
-                }
-                false => {
-                    let served = self.serve(below, partition);
-                    let mut visited = visit::<ONE>(&mut level.nodes, &mut level.partitions, node, partition);
-                    visited.left_below(below, partition);
-                    match served {
-                        Served::Sent(slot) => (slot as u32, visited),
-                        Served::Empty => return None,
-                        Served::Held(until) => {
-                            self.set_held_until(until);
-                            level.hold(node, partition, self.held_until());
-                            return None;
-                        }
-                    }
-                }
-            };
-            let end = match level.shape.has_dequeue {
-                true => self.run(at, Moment::Dequeue, visited.again(), slot),
-                false => Verdict::Pass.word(0),
-            };
-            match Verdict::of_word(end) {
-                Verdict::Drop => self.drop_leaving(slot, at, end),
-                Verdict::Hold if LEAF => {
-                    self.push_back(level, node, partition, slot);
-                    level.hold(node, partition, self.held_until());
-                    return None;
-                }
-                verdict => {
-                    if verdict == Verdict::Mark {
-                        self.marked(at, end);
-                    }
-                    if !ONE && visited.own[kept::STATE] == kept::ACTIVE {
-                        let is_empty = visited.own[kept::PACKETS] == 0;
-                        level.served(node, partition, is_empty, verdict == Verdict::Rotate);
-                    }
-                    return Some(slot);
-                }
-            }
+    fn pass_over(&mut self, level: &mut Level, node: u32, partition: u32, verdict: Verdict) {
+        if verdict == Verdict::Next {
+            level.rotate(node, partition);
+        } else {
+            level.hold(node, partition, self.handlers.held_until());
         }
     }
 
@@ -211,20 +233,34 @@ impl<C: QueueCode> Shared<C> {
     /// packet that is sent as it is; all others are [`Shared::serve_rest`]'s.
     #[inline(always)]
     pub(super) fn serve_line<const RANKED: bool>(&mut self, leaf: &mut Level, node: u32) -> Served {
-        if leaf.shape.may_hold || leaf.shape.has_select {
-            return self.serve_line_that_waits(leaf, node);
+        if (leaf.shape.may_hold || leaf.shape.has_select)
+            && let Some(until) = self.waits(leaf, node)
+        {
+            return Served::Held(until);
         }
-        self.no_drops();
-        let Some(slot) = self.pop::<RANKED>(leaf, node) else { return self.found_no_packet(leaf, node) };
+        self.handlers.no_drops();
+        let visited = visit::<true>(&mut leaf.nodes, &mut leaf.partitions, node, node);
+        let head = &mut visited.node[0];
+        let slot = match RANKED {
+            true => leaf.ranked[node as usize].pop(&mut self.packets).unwrap_or(NONE),
+            false => pair(head[kept::LINE]).0,
+        };
+        if slot == NONE {
+            return self.found_no_packet(leaf, node);
+        }
+        let packet = self.packets.record(slot);
+        if !RANKED {
+            leave(&packet[0], &mut head[kept::LINE]);
+        }
+        uncount(head, bytes(&packet[0]));
         if !leaf.shape.has_dequeue {
             return Served::Sent(slot.into());
         }
-        let visit = visit::<true>(&mut leaf.nodes, &mut leaf.partitions, node, node);
-        let end = self.run(leaf.shape.at, Moment::Dequeue, visit, slot);
-        match Verdict::of_word(end) {
-            Verdict::Pass => Served::Sent(slot.into()),
-            _ => self.serve_rest(leaf, node, Some((slot, end))),
+        let end = self.handlers.run(leaf.shape.at, Moment::Dequeue, visited, Some(packet));
+        if Verdict::of_word(end) == Verdict::Pass {
+            return Served::Sent(slot.into());
         }
+        self.serve_rest_of_line(leaf, node, (slot, end))
     }
 
     /// As [`Shared::serve_line`], below others.
@@ -233,60 +269,72 @@ impl<C: QueueCode> Shared<C> {
         self.serve_line::<RANKED>(leaf, node)
     }
 
-    /// Of a line that may have to wait.
+    /// Until when a line has to wait, if it has.
     #[inline(never)]
-    fn serve_line_that_waits(&mut self, leaf: &mut Level, node: u32) -> Served {
-        let head = leaf.nodes.head(node);
+    fn waits(&mut self, leaf: &mut Level, node: u32) -> Option<u64> {
+        let (at, head) = (leaf.shape.at, leaf.nodes.head(node));
         let (until, packets, line) = (head[kept::STATE], head[kept::PACKETS], head[kept::LINE]);
-        if until > self.now() {
-            return Served::Held(until);
+        if until > self.handlers.now() {
+            return Some(until);
         }
-        if leaf.shape.has_select && packets > 0 {
-            let first = match leaf.shape.is_ranked {
-                true => leaf.ranked[node as usize].first().unwrap_or(NONE),
-                false => pair(line).0,
-            };
-            if !self.select::<true, true>(leaf, node, node, first) {
-                return Served::Held(leaf.nodes.head(node)[kept::STATE]);
-            }
+        if !leaf.shape.has_select || packets == 0 {
+            return None;
         }
-        self.no_drops();
-        self.serve_rest(leaf, node, None)
+        let first = match leaf.shape.is_ranked {
+            true => leaf.ranked[node as usize].first().unwrap_or(NONE),
+            false => pair(line).0,
+        };
+        let packet = self.packets.record(first);
+        let end = self.handlers.run(at, Moment::Select, leaf.visit(node, node), Some(packet));
+        if Verdict::of_word(end) != Verdict::Hold {
+            return None;
+        }
+        leaf.hold(node, node, self.handlers.held_until());
+        Some(leaf.nodes.head(node)[kept::STATE])
     }
 
-    /// Packets of a line until one is sent, after one that is not sent as it is.
+    /// Packets of a line after one that is not sent as it is.
     #[inline(never)]
-    fn serve_rest(&mut self, leaf: &mut Level, node: u32, mut asked: Option<(u32, u64)>) -> Served {
+    fn serve_rest_of_line(&mut self, leaf: &mut Level, node: u32, asked: (u32, u64)) -> Served {
+        if let Some((slot, _)) = self.serve_rest(leaf, node, node, asked) {
+            return Served::Sent(slot.into());
+        }
+        match leaf.nodes.head(node)[kept::STATE] {
+            until if until > self.handlers.now() => Served::Held(until),
+            _ => self.found_no_packet(leaf, node),
+        }
+    }
+
+    /// Packets of a partition of the last level until one is sent, from one on of which ON DEQUEUE has said what is to
+    /// be done; and what it said of the one that is sent. None if the partition has no more packets, or has to wait.
+    #[inline(never)]
+    fn serve_rest(
+        &mut self,
+        leaf: &mut Level,
+        node: u32,
+        partition: u32,
+        asked: (u32, u64),
+    ) -> Option<(u32, Verdict)> {
         let at = leaf.shape.at;
+        let (mut slot, mut end) = asked;
         loop {
-            let (slot, end) = match asked.take() {
-                Some(asked) => asked,
-                None => {
-                    let popped = match leaf.shape.is_ranked {
-                        true => self.pop::<true>(leaf, node),
-                        false => self.pop::<false>(leaf, node),
-                    };
-                    let Some(slot) = popped else { return self.found_no_packet(leaf, node) };
-                    if !leaf.shape.has_dequeue {
-                        return Served::Sent(slot.into());
-                    }
-                    (slot, self.run(at, Moment::Dequeue, leaf.visit(node, node), slot))
-                }
-            };
             match Verdict::of_word(end) {
                 Verdict::Drop => self.drop_leaving(slot, at, end),
                 Verdict::Hold => {
-                    self.push_back(leaf, node, node, slot);
-                    leaf.hold(node, node, self.held_until());
-                    return Served::Held(leaf.nodes.head(node)[kept::STATE]);
+                    self.push_back(leaf, node, partition, slot);
+                    leaf.hold(node, partition, self.handlers.held_until());
+                    return None;
                 }
                 verdict => {
                     if verdict == Verdict::Mark {
                         self.marked(at, end);
                     }
-                    return Served::Sent(slot.into());
+                    return Some((slot, verdict));
                 }
             }
+            slot = self.pop(leaf, node, partition)?;
+            let packet = self.packets.record(slot);
+            end = self.handlers.run(at, Moment::Dequeue, leaf.visit(node, partition), Some(packet));
         }
     }
 
@@ -294,22 +342,25 @@ impl<C: QueueCode> Shared<C> {
     #[inline(never)]
     fn found_no_packet(&mut self, leaf: &mut Level, node: u32) -> Served {
         if leaf.shape.has_empty {
-            self.run_without_packet(leaf.shape.at, Moment::Empty, leaf.visit(node, node));
+            self.handlers.run(leaf.shape.at, Moment::Empty, leaf.visit(node, node), None);
         }
         Served::Empty
     }
 
-    /// Takes the first packet of a node that is one partition.
-    #[inline(always)]
-    fn pop<const RANKED: bool>(&mut self, leaf: &mut Level, node: u32) -> Option<u32> {
-        if RANKED {
-            let slot = leaf.ranked[node as usize].pop(&mut self.packets)?;
-            uncount(leaf.nodes.head_mut(node), self.packets.len(slot));
-            return Some(slot);
+    /// Takes the first packet of a partition of the last level.
+    fn pop(&mut self, leaf: &mut Level, node: u32, partition: u32) -> Option<u32> {
+        let slot = match leaf.shape.is_ranked {
+            true => leaf.ranked[node as usize].pop(&mut self.packets)?,
+            false => self.packets.pop(&mut leaf.own_mut(partition)[kept::LINE])?,
+        };
+        let len = self.packets.len(slot);
+        uncount(leaf.nodes.head_mut(node), len);
+        if !leaf.shape.is_one {
+            uncount(leaf.partitions.head_mut(partition), len);
         }
-        let head = leaf.nodes.head_mut(node);
-        let (slot, len) = self.packets.pop(&mut head[kept::LINE])?;
-        uncount(head, len);
+        if leaf.shape.by_least {
+            self.least_left(leaf, node, partition, slot);
+        }
         Some(slot)
     }
 
@@ -332,12 +383,20 @@ impl<C: QueueCode> Shared<C> {
 }
 
 impl Level {
-    /// A packet of a partition that is in the order left: its place is found anew.
+    /// A packet of a partition left: if that is in the order, its place is found anew.
+    fn served(&mut self, node: u32, partition: u32, verdict: Verdict) {
+        let head = self.partitions.head(partition);
+        if head[kept::STATE] == kept::ACTIVE {
+            self.find_place(node, partition, head[kept::PACKETS] == 0, verdict);
+        }
+    }
+
+    /// The new place of a partition in the order, of which a packet left.
     #[inline(always)]
-    fn served(&mut self, node: u32, partition: u32, is_empty: bool, rotate: bool) {
+    fn find_place(&mut self, node: u32, partition: u32, is_empty: bool, verdict: Verdict) {
         if is_empty && !self.shape.has_empty {
             self.leave(node, partition);
-        } else if rotate {
+        } else if verdict == Verdict::Rotate {
             self.rotate(node, partition);
         } else if self.shape.dequeue_ranks {
             self.rerank(node, partition);
@@ -346,18 +405,25 @@ impl Level {
 }
 
 impl Visit<'_> {
+    /// The first line of the partition.
+    #[inline(always)]
+    fn first<const ONE: bool>(&mut self) -> &mut Head {
+        if ONE { &mut self.node[0] } else { &mut self.own[0] }
+    }
+
     /// Counts what left a partition, which is a node of the next level, as that has it now.
     #[inline(always)]
-    fn left_below(&mut self, below: &[Level], partition: u32) {
+    fn left_below<const ONE: bool>(&mut self, below: &[Level], partition: u32) {
         let Some(next) = below.first() else { return };
         let now = next.nodes.head(partition);
-        let head = if self.own.is_empty() { &mut *self.node } else { &mut *self.own };
-        let left =
-            (head[kept::PACKETS] - now[kept::PACKETS], head[kept::BYTES].saturating_sub(now[kept::BYTES]));
-        (head[kept::PACKETS], head[kept::BYTES]) = (now[kept::PACKETS], now[kept::BYTES]);
-        if !self.own.is_empty() {
-            self.node[kept::PACKETS] -= left.0;
-            self.node[kept::BYTES] = self.node[kept::BYTES].saturating_sub(left.1);
+        let (packets, bytes) = (now[kept::PACKETS], now[kept::BYTES]);
+        let head = self.first::<ONE>();
+        let left = (head[kept::PACKETS] - packets, head[kept::BYTES].saturating_sub(bytes));
+        (head[kept::PACKETS], head[kept::BYTES]) = (packets, bytes);
+        if !ONE {
+            let node = &mut self.node[0];
+            node[kept::PACKETS] -= left.0;
+            node[kept::BYTES] = node[kept::BYTES].saturating_sub(left.1);
         }
     }
 }
@@ -365,17 +431,11 @@ impl Visit<'_> {
 /// The records of a partition, where it is known whether the node is one.
 #[inline(always)]
 fn visit<'l, const ONE: bool>(
-    nodes: &'l mut LevelRecords,
-    partitions: &'l mut LevelRecords,
+    nodes: &'l mut Records,
+    partitions: &'l mut Records,
     node: u32,
     partition: u32,
 ) -> Visit<'l> {
-    let own = if ONE { &mut [] } else { partitions.record(partition) };
-    Visit { node: nodes.record(node), own }
-}
-
-/// The first line of the record of a partition.
-#[inline(always)]
-fn own<const ONE: bool>(level: &Level, partition: u32) -> &Head {
-    if ONE { level.nodes.head(partition) } else { level.partitions.head(partition) }
+    let own = if ONE { &mut partitions.nobody } else { partitions.record(partition) };
+    Visit { node: nodes.record(node), own, is_one: ONE }
 }

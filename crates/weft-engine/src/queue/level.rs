@@ -2,7 +2,7 @@
 
 use super::packets::{NO_PACKETS, SEEN_IN_HEAD};
 use super::ranked::{Places, Ranked};
-use super::records::{LINE_WORDS, Records, pair, paired};
+use super::records::{Head, Record, Records, pair, paired};
 use core::cmp::Reverse;
 use std::collections::BinaryHeap;
 use weft_ir::queue::{
@@ -36,29 +36,19 @@ pub(super) mod kept {
     pub(in super::super) const ACTIVE: u64 = u64::MAX;
 }
 
-/// Records of nodes or of partitions.
-pub(super) type LevelRecords = Records<{ kept::WORDS }>;
-/// The first line of a record.
-pub(super) type Head = [u64; LINE_WORDS];
-
 /// The records of a node and of a partition of it, each of which is looked up once.
 pub(super) struct Visit<'l> {
-    pub(super) node: &'l mut [u64],
-    /// Empty where the node is one partition.
-    pub(super) own: &'l mut [u64],
+    pub(super) node: &'l mut Record,
+    /// Nobody's where the node is one partition.
+    pub(super) own: &'l mut Record,
+    pub(super) is_one: bool,
 }
 
 impl<'l> Visit<'l> {
     /// The same, for a shorter time.
     #[inline(always)]
     pub(super) fn again(&mut self) -> Visit<'_> {
-        Visit { node: &mut *self.node, own: &mut *self.own }
-    }
-
-    /// What handlers see.
-    #[inline(always)]
-    pub(super) fn seen(self) -> (&'l mut [u64], &'l mut [u64]) {
-        (&mut self.node[kept::WORDS..], self.own.get_mut(kept::WORDS..).unwrap_or_default())
+        Visit { node: &mut *self.node, own: &mut *self.own, is_one: self.is_one }
     }
 }
 
@@ -66,9 +56,9 @@ impl<'l> Visit<'l> {
 #[derive(Debug)]
 pub(super) struct Level {
     pub(super) shape: Shape,
-    pub(super) nodes: LevelRecords,
+    pub(super) nodes: Records,
     /// None where a node is one partition.
-    pub(super) partitions: LevelRecords,
+    pub(super) partitions: Records,
     /// Variables as they are at first.
     pub(super) node_starts: Box<[u64]>,
     pub(super) partition_starts: Box<[u64]>,
@@ -138,14 +128,13 @@ pub(super) fn levels(program: &QueueProgram) -> Vec<Level> {
     program.levels.iter().enumerate().map(level).collect()
 }
 
-/// Whether packets of a level may leave from the tail of a line, or from its middle.
-pub(super) fn looks_back(level: &weft_ir::queue::Level) -> bool {
-    level.order.by_least_packet || matches!(level.limit.overflow, Overflow::Victim { head: false, .. })
-}
-
 /// Whether a program is one line of packets as they came.
 pub(super) fn levels_are_a_line(program: &QueueProgram) -> bool {
-    let [level] = &program.levels[..] else { return false };
+    matches!(&program.levels[..], [level] if is_line(level))
+}
+
+/// Whether a level is one line of packets as they came.
+pub(super) fn is_line(level: &weft_ir::queue::Level) -> bool {
     level.partitions == Partitions::One
         && level.packets == PacketOrder::Arrival
         && !level.order.by_least_packet
@@ -252,8 +241,9 @@ impl Level {
     /// The records of a node and of a partition of it.
     #[inline(always)]
     pub(super) fn visit(&mut self, node: u32, partition: u32) -> Visit<'_> {
-        let own = if self.shape.is_one { &mut [] } else { self.partitions.record(partition) };
-        Visit { node: self.nodes.record(node), own }
+        let is_one = self.shape.is_one;
+        let own = if is_one { &mut self.partitions.nobody } else { self.partitions.record(partition) };
+        Visit { node: self.nodes.record(node), own, is_one }
     }
 
     /// Whether a node would hold too much with so much more.
@@ -300,9 +290,15 @@ impl Level {
     }
 
     /// Puts a partition that is in the order where its rank says, if that has changed.
-    #[inline]
+    #[inline(always)]
     pub(super) fn rerank(&mut self, node: u32, partition: u32) {
-        let rank = self.partitions.head(partition)[kept::RANK] as i64;
+        let head = self.partitions.head(partition);
+        if head[kept::RANK] != head[kept::STANDS] {
+            self.rerank_to(node, partition, head[kept::RANK] as i64);
+        }
+    }
+
+    fn rerank_to(&mut self, node: u32, partition: u32, rank: i64) {
         let order = &mut self.orders[node as usize];
         if order.would_move(partition, rank, &self.partitions) {
             order.move_to(partition, rank, &mut self.partitions);
@@ -341,7 +337,7 @@ impl Level {
 }
 
 /// Places of partitions in their order are in their records.
-impl Places for LevelRecords {
+impl Places for Records {
     #[inline(always)]
     fn links(&self, id: u32) -> (u32, u32) {
         pair(self.head(id)[kept::LINKS])

@@ -8,6 +8,7 @@
 //! ([`Counts::is_conserved`]).
 
 mod arrive;
+mod handlers;
 mod leave;
 mod level;
 mod overflow;
@@ -18,11 +19,11 @@ mod shared;
 pub mod snapshot;
 
 use leave::Served;
-use level::{Level, kept, levels, levels_are_a_line, looks_back};
+use level::{Level, is_line, kept, levels, levels_are_a_line};
 use packets::Packets;
 use shared::Shared;
 use std::sync::Arc;
-use weft_ir::queue::{Field, HEADERS_MAX, LEVELS_MAX, Verdict, word};
+use weft_ir::queue::{Field, HEADERS_MAX, LEVELS_MAX, PacketOrder, Partitions, Verdict, word};
 pub use weft_ir::queue::{QueueCode, QueueProgram};
 
 /// Turns that partitions may take in one dequeue (NEXT, and packets dropped), after which the one that is first is
@@ -224,7 +225,24 @@ pub struct Queue<C> {
 enum Way {
     /// The queue is one line of packets as they came: the way is short.
     Line,
+    /// Partitions take turns, each of which has packets as they came.
+    Turns,
+    /// As above, and each is a queue of its own.
+    Lines,
     Tree,
+}
+
+impl Way {
+    fn of(program: &QueueProgram) -> Self {
+        match &program.levels[..] {
+            _ if levels_are_a_line(program) => Self::Line,
+            [level] if level.partitions != Partitions::One && level.packets == PacketOrder::Arrival => {
+                Self::Turns
+            }
+            [level, line] if level.partitions != Partitions::One && is_line(line) => Self::Lines,
+            _ => Self::Tree,
+        }
+    }
 }
 
 /// Later than all times.
@@ -236,24 +254,24 @@ impl<C: QueueCode> Queue<C> {
         let packets = no_packets(&program);
         let mut queue = Self {
             levels: levels(&program),
-            way: if levels_are_a_line(&program) { Way::Line } else { Way::Tree },
+            way: Way::of(&program),
             shared: Shared::new(program, code, packets, seed),
             wake_at: NEVER,
             last_sent: NONE,
         };
-        queue.shared.set_now(now_ns);
+        queue.shared.handlers.set_now(now_ns);
         queue.shared.start_timers(&mut queue.levels, 0, 0, now_ns);
         queue
     }
 
     /// Chance from elsewhere: each call gives a number in [0, 1).
     pub fn draw_from(&mut self, random: impl FnMut() -> f64 + Send + 'static) {
-        self.shared.draw_from(random);
+        self.shared.handlers.draw_from(random);
     }
 
     /// The bits a second that the link has from now on.
     pub fn set_rate(&mut self, bits_per_s: u64) {
-        self.shared.set_rate(bits_per_s);
+        self.shared.handlers.set_rate(bits_per_s);
     }
 
     /// The program.
@@ -266,7 +284,7 @@ impl<C: QueueCode> Queue<C> {
         if now_ns >= self.shared.next_timer {
             return self.enqueue_late(packet, now_ns);
         }
-        self.shared.set_now(now_ns);
+        self.shared.handlers.set_now(now_ns);
         self.enqueue_stamped(packet, now_ns);
     }
 
@@ -284,9 +302,11 @@ impl<C: QueueCode> Queue<C> {
         if now_ns >= self.shared.next_timer {
             self.handle_timeout(now_ns);
         }
-        self.shared.set_now(now_ns);
+        self.shared.handlers.set_now(now_ns);
         match self.way {
             Way::Line => self.dequeue_from_line(),
+            Way::Turns => self.dequeue_in_turn(),
+            Way::Lines => self.dequeue_from_lines(),
             Way::Tree => self.dequeue_from_tree(),
         }
     }
@@ -295,6 +315,24 @@ impl<C: QueueCode> Queue<C> {
     fn dequeue_from_line(&mut self) -> Option<Sent> {
         let served = match &mut self.levels[..] {
             [line] => self.shared.serve_line::<false>(line, 0),
+            _ => Served::Empty,
+        };
+        self.sent(served)
+    }
+
+    #[inline(never)]
+    fn dequeue_in_turn(&mut self) -> Option<Sent> {
+        let served = match &mut self.levels[..] {
+            [leaf] => self.shared.serve_in_turn(leaf, 0),
+            _ => Served::Empty,
+        };
+        self.sent(served)
+    }
+
+    #[inline(never)]
+    fn dequeue_from_lines(&mut self) -> Option<Sent> {
+        let served = match &mut self.levels[..] {
+            [level, lines] => self.shared.serve_above::<false, true>(level, core::slice::from_mut(lines), 0),
             _ => Served::Empty,
         };
         self.sent(served)
@@ -408,7 +446,7 @@ impl<C: QueueCode> Queue<C> {
         self.shared.packets = no_packets(&self.shared.program);
         (self.last_sent, self.wake_at) = (NONE, NEVER);
         self.shared.stop_timers();
-        let now = self.shared.now();
+        let now = self.shared.handlers.now();
         self.shared.start_timers(&mut self.levels, 0, 0, now);
         packets
     }
@@ -417,7 +455,7 @@ impl<C: QueueCode> Queue<C> {
     /// this one refuse is told as dropped by overflow.
     pub fn adopt(&mut self, packets: &[(Packet, u64)]) {
         for (packet, arrived) in packets {
-            self.shared.set_now(*arrived);
+            self.shared.handlers.set_now(*arrived);
             self.enqueue_stamped(packet, *arrived);
         }
     }
@@ -430,7 +468,7 @@ impl<C: QueueCode> Queue<C> {
         match (way, &mut levels[..]) {
             (Way::Line, [level]) => shared.enqueue_in_line(level, packet, arrived_ns),
             (_, levels @ [_]) => shared.enqueue_in_tree::<1>(levels, packet, arrived_ns),
-            (_, levels @ [_, _]) => shared.enqueue_in_tree::<2>(levels, packet, arrived_ns),
+            (_, levels @ [_, _]) => shared.enqueue_in_two(levels, packet, arrived_ns),
             (_, levels @ [_, _, _]) => shared.enqueue_in_tree::<3>(levels, packet, arrived_ns),
             (_, levels) => shared.enqueue_in_tree::<LEVELS_MAX>(levels, packet, arrived_ns),
         }
@@ -453,5 +491,5 @@ impl<C: QueueCode> Queue<C> {
 
 /// The packets of a queue that has none.
 fn no_packets(program: &QueueProgram) -> Packets {
-    Packets::new(program.fields.len(), program.levels.iter().any(looks_back))
+    Packets::new(program.fields.len())
 }

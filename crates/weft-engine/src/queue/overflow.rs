@@ -8,8 +8,8 @@ use super::{NONE, QueueCode, Why};
 use weft_ir::queue::Victim;
 
 impl<C: QueueCode> Shared<C> {
-    /// A packet came to these partitions, one of each level.
-    #[inline(always)]
+    /// A packet came to these partitions, one of each level, and some node holds too much.
+    #[cold]
     pub(super) fn make_room(&mut self, levels: &mut [Level], path: &[u32]) {
         let mut node = 0;
         for (at, partition) in path.iter().enumerate() {
@@ -23,7 +23,6 @@ impl<C: QueueCode> Shared<C> {
     }
 
     /// A node holds too much after a packet came to one of its partitions.
-    #[cold]
     fn trim(
         &mut self,
         levels: &mut [Level],

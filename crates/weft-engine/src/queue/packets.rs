@@ -1,12 +1,16 @@
 //! Packets that wait: their words, the lines in which they stand, and the places that are free.
+//!
+//! Words are in whole lines of the cache, and the place of a packet is the number of its first one: what every packet
+//! touches is there, one check away.
 
 use super::ranked::Places;
-use super::records::{LINE_WORDS, Records, pair, paired};
+use super::records::{Head, LINE_WORDS, pair, paired, window};
 use super::{NONE, Packet};
+use weft_ir::queue::direct::PacketWords;
 use weft_ir::queue::{Field, word};
 
 /// Words that the queue keeps of a packet.
-const KEPT: usize = 1;
+pub(super) const KEPT: usize = 1;
 /// The neighbours in the line, or the next place that is free.
 const LINK: usize = 0;
 /// The words that every packet has.
@@ -19,17 +23,22 @@ const FIELDS: usize = KEPT + word::FIELDS as usize;
 
 /// Words for handlers in the first line of a packet.
 pub(super) const SEEN_IN_HEAD: usize = LINE_WORDS - KEPT;
+/// Lines of a packet, at most.
+pub(super) const LINES_MAX: usize = (KEPT + size_of::<PacketWords>() / 8).div_ceil(LINE_WORDS);
 /// A line without packets: no first and no last.
 pub(super) const NO_PACKETS: u64 = u64::MAX;
+
+/// As many lines as a packet may have.
+pub(super) type Record = [Head; LINES_MAX];
 
 /// The packets of a queue.
 #[derive(Debug)]
 pub(super) struct Packets {
-    records: Records<KEPT>,
+    lines: Vec<Head>,
+    /// Lines of a packet.
+    each: usize,
     /// The first place that is free.
     free: u32,
-    /// Packets may leave their line from elsewhere than its head, so that each knows the one before it.
-    looks_back: bool,
 }
 
 /// What is known of a packet whatever its program.
@@ -43,9 +52,26 @@ pub(super) struct Known {
 
 impl Packets {
     /// No packets, that carry so many fields.
-    pub(super) fn new(n_fields: usize, looks_back: bool) -> Self {
-        let records = Records::new(usize::from(word::FIELDS) + n_fields);
-        Self { records, free: NONE, looks_back }
+    pub(super) fn new(n_fields: usize) -> Self {
+        Self { lines: Record::default().into(), each: (FIELDS + n_fields).div_ceil(LINE_WORDS), free: NONE }
+    }
+
+    /// The first line of a packet.
+    #[inline(always)]
+    fn head(&self, slot: u32) -> &Head {
+        &self.lines[slot as usize]
+    }
+
+    /// As above, to be changed.
+    #[inline(always)]
+    fn head_mut(&mut self, slot: u32) -> &mut Head {
+        &mut self.lines[slot as usize]
+    }
+
+    /// All lines of a packet, and those behind them: handlers are held to the words that their program has.
+    #[inline(always)]
+    pub(super) fn record(&mut self, slot: u32) -> &mut Record {
+        window(&mut self.lines, slot as usize)
     }
 
     /// Takes a packet in: its place.
@@ -69,14 +95,14 @@ impl Packets {
     #[inline(always)]
     pub(super) fn take(&mut self) -> u32 {
         let slot = self.free;
-        self.free = self.records.head(slot)[LINK] as u32;
+        self.free = self.head(slot)[LINK] as u32;
         slot
     }
 
     /// Writes the words of a packet.
     #[inline(always)]
     pub(super) fn fill(&mut self, slot: u32, packet: &Packet, arrived_ns: u64, fields: &[Field]) {
-        let words = self.records.head_mut(slot);
+        let words = self.head_mut(slot);
         words[HANDLE] = packet.handle;
         words[ARRIVED] = arrived_ns;
         words[LEN] = u64::from(packet.len);
@@ -97,13 +123,13 @@ impl Packets {
     /// A word of a packet that is in its first line.
     #[inline(always)]
     pub(super) fn head_word(&self, slot: u32, word: u16) -> u64 {
-        self.records.head(slot)[(KEPT + usize::from(word)) % LINE_WORDS]
+        self.head(slot)[(KEPT + usize::from(word)) % LINE_WORDS]
     }
 
     /// Writes the fields of a packet for which its first line has no room.
     #[inline]
     fn carry(&mut self, slot: u32, packet: &Packet, fields: &[Field]) {
-        let words = &mut self.records.record(slot)[LINE_WORDS..];
+        let words = &mut self.record(slot).as_flattened_mut()[LINE_WORDS..];
         for (word, field) in words.iter_mut().zip(fields) {
             *word = packet.word(*field);
         }
@@ -111,16 +137,17 @@ impl Packets {
 
     #[cold]
     fn grow(&mut self) {
-        self.free = self.records.n() as u32;
-        self.records.grow(1);
-        self.records.head_mut(self.free)[LINK] = u64::from(NONE);
+        self.free = (self.lines.len() - LINES_MAX) as u32;
+        self.lines.resize(self.lines.len() + self.each, [0; LINE_WORDS]);
+        let free = self.free;
+        self.head_mut(free)[LINK] = u64::from(NONE);
     }
 
     /// Gives a place back. Its words stay until it is taken again.
     #[inline(always)]
     pub(super) fn release(&mut self, slot: u32) -> Known {
         let free = core::mem::replace(&mut self.free, slot);
-        let words = self.records.head_mut(slot);
+        let words = self.head_mut(slot);
         words[LINK] = u64::from(free);
         Known {
             handle: words[HANDLE],
@@ -132,24 +159,24 @@ impl Packets {
 
     /// When a packet came.
     pub(super) fn arrived_ns(&self, slot: u32) -> u64 {
-        self.records.head(slot)[ARRIVED]
+        self.head(slot)[ARRIVED]
     }
 
     /// Bytes of a packet.
     #[inline]
     pub(super) fn len(&self, slot: u32) -> u64 {
-        self.records.head(slot)[LEN]
+        self.head(slot)[LEN]
     }
 
     /// What handlers see of a packet.
-    #[inline(always)]
     pub(super) fn seen(&mut self, slot: u32) -> &mut [u64] {
-        self.records.seen(slot)
+        &mut self.record(slot).as_flattened_mut()[KEPT..]
     }
 
     /// The words of a packet; none if it never was.
     pub(super) fn words(&self, slot: u32) -> &[u64] {
-        if (slot as usize) < self.records.n() { self.records.words(slot) } else { &[] }
+        let lines = self.lines.get(slot as usize..).and_then(|lines| lines.get(..self.each));
+        lines.map_or(&[], |lines| &lines.as_flattened()[KEPT..])
     }
 
     // ---- lines ---------------------------------------------------------------------------------------------------
@@ -158,15 +185,13 @@ impl Packets {
     #[inline(always)]
     pub(super) fn append(&mut self, line: &mut u64, slot: u32) {
         let (first, last) = pair(*line);
+        self.head_mut(slot)[LINK] = paired(last, NONE);
         if last == NONE {
             *line = paired(slot, slot);
-            self.records.head_mut(slot)[LINK] = paired(NONE, NONE);
             return;
         }
         *line = paired(first, slot);
-        let prev = if self.looks_back { last } else { NONE };
-        self.records.head_mut(slot)[LINK] = paired(prev, NONE);
-        let before = &mut self.records.head_mut(last)[LINK];
+        let before = &mut self.head_mut(last)[LINK];
         *before = paired(pair(*before).0, slot);
     }
 
@@ -175,32 +200,32 @@ impl Packets {
         let (first, last) = pair(*line);
         *line = paired(slot, if first == NONE { slot } else { last });
         self.set_links(slot, (NONE, first));
-        if first != NONE && self.looks_back {
+        if first != NONE {
             let (_, next) = self.links(first);
             self.set_links(first, (slot, next));
         }
     }
 
-    /// Takes the first packet of a line, and says how many bytes it has.
+    /// The first packet of a line.
     #[inline(always)]
-    pub(super) fn pop(&mut self, line: &mut u64) -> Option<(u32, u64)> {
-        let (first, last) = pair(*line);
-        if first == NONE {
-            return None;
-        }
-        let words = self.records.head(first);
-        let (len, (_, next)) = (words[LEN], pair(words[LINK]));
-        *line = if next == NONE { NO_PACKETS } else { paired(next, last) };
-        if self.looks_back && next != NONE {
-            self.records.head_mut(next)[LINK] |= u64::from(NONE);
-        }
-        Some((first, len))
+    pub(super) fn first(&mut self, line: u64) -> Option<(u32, &mut Record)> {
+        let first = pair(line).0;
+        (first != NONE).then(|| (first, self.record(first)))
+    }
+
+    /// Takes the first packet of a line.
+    pub(super) fn pop(&mut self, line: &mut u64) -> Option<u32> {
+        let (slot, packet) = self.first(*line)?;
+        leave(&packet[0], line);
+        Some(slot)
     }
 
     /// Takes a packet out of its line.
     pub(super) fn unlink(&mut self, line: &mut u64, slot: u32) {
         let (first, last) = pair(*line);
-        let (prev, next) = self.links(slot);
+        let (before, next) = self.links(slot);
+        // The first knows one that has left.
+        let prev = if slot == first { NONE } else { before };
         *line = paired(if prev == NONE { next } else { first }, if next == NONE { prev } else { last });
         if prev != NONE {
             let (before, _) = self.links(prev);
@@ -219,25 +244,39 @@ impl Packets {
     }
 }
 
+/// Bytes of a packet.
+#[inline(always)]
+pub(super) fn bytes(packet: &Head) -> u64 {
+    packet[LEN]
+}
+
+/// The first packet of a line leaves it. The next is not touched: it is the first now, whatever it knows of the one
+/// before it.
+#[inline(always)]
+pub(super) fn leave(packet: &Head, line: &mut u64) {
+    let ((_, last), (_, next)) = (pair(*line), pair(packet[LINK]));
+    *line = if next == NONE { NO_PACKETS } else { paired(next, last) };
+}
+
 /// Places of packets that are ranked are in their own words.
 impl Places for Packets {
     #[inline(always)]
     fn links(&self, id: u32) -> (u32, u32) {
-        pair(self.records.head(id)[LINK])
+        pair(self.head(id)[LINK])
     }
 
     #[inline(always)]
     fn set_links(&mut self, id: u32, (prev, next): (u32, u32)) {
-        self.records.head_mut(id)[LINK] = paired(prev, next);
+        self.head_mut(id)[LINK] = paired(prev, next);
     }
 
     #[inline(always)]
     fn rank(&self, id: u32) -> i64 {
-        self.records.head(id)[RANK] as i64
+        self.head(id)[RANK] as i64
     }
 
     #[inline(always)]
     fn set_rank(&mut self, id: u32, rank: i64) {
-        self.records.head_mut(id)[RANK] = rank as u64;
+        self.head_mut(id)[RANK] = rank as u64;
     }
 }

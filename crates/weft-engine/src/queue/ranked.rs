@@ -6,6 +6,7 @@
 //! in a heap of four children a node. What is kept for each id lies with its owner ([`Places`]): packets have room for
 //! it in their own words.
 
+use super::packets::LINES_MAX;
 use weft_ir::queue::{PACKETS_MAX, PARTITIONS_MAX};
 
 /// No neighbour.
@@ -205,11 +206,11 @@ impl Buckets {
 /// the id itself. One number, so that two are compared at once, and four lie in a line of the cache.
 type Entry = u128;
 
-/// Bits of an id: more than packets or partitions there may be.
+/// Bits of an id: more than partitions there may be, or lines of packets.
 const ID_BITS: u32 = 24;
 /// Numbers for those that came, after which they are given anew.
 const SEQS: u64 = 1 << (64 - ID_BITS);
-const _: () = assert!(PACKETS_MAX < 1 << (ID_BITS - 1) && PARTITIONS_MAX < 1 << (ID_BITS - 1));
+const _: () = assert!(PACKETS_MAX as usize * LINES_MAX < 1 << ID_BITS && PARTITIONS_MAX < 1 << (ID_BITS - 1));
 
 #[inline(always)]
 fn entry(rank: i64, seq: u64, id: u32) -> Entry {

@@ -1,68 +1,85 @@
-//! Records of nodes, partitions and packets: words, in whole lines of the cache.
+//! Records of nodes and partitions: words, in whole lines of the cache.
+
+use super::level::kept;
+use weft_ir::queue::direct::RecordWords;
 
 /// Words of a line.
 pub(super) const LINE_WORDS: usize = 8;
 /// What is said of a record that is not there: an error of the queue itself.
-const MISSING: &str = "an id is that of a record";
+pub(super) const MISSING: &str = "an id is that of a record";
 
-/// Records of one size, one behind the other. The first `KEPT` words of each are the queue's own, those behind them are
-/// what handlers see. What every packet touches is in the first line of a record, which takes one check to reach.
+/// A line: the first of a record has what every packet touches.
+pub(super) type Head = [u64; LINE_WORDS];
+/// As many lines as a record may have.
+pub(super) type Record = [Head; (kept::WORDS + size_of::<RecordWords>() / 8).div_ceil(LINE_WORDS)];
+
+/// Records of one size, one behind the other.
 #[derive(Clone, Debug)]
-pub(super) struct Records<const KEPT: usize> {
-    lines: Vec<[u64; LINE_WORDS]>,
+pub(super) struct Records {
+    lines: Vec<Head>,
     /// Lines of a record.
-    each: usize,
+    each: u32,
+    /// What handlers get where there is no such record.
+    pub(super) nobody: Record,
 }
 
-impl<const KEPT: usize> Records<KEPT> {
+impl Records {
     /// No records, of which each will have so many words for handlers.
     pub(super) fn new(n_seen: usize) -> Self {
-        Self { lines: Vec::new(), each: (KEPT + n_seen).div_ceil(LINE_WORDS) }
-    }
-
-    /// How many there are.
-    pub(super) fn n(&self) -> usize {
-        self.lines.len() / self.each
+        let nobody = Record::default();
+        Self { lines: nobody.into(), each: (kept::WORDS + n_seen).div_ceil(LINE_WORDS) as u32, nobody }
     }
 
     /// Adds so many, of zeros.
     pub(super) fn grow(&mut self, n: usize) {
-        self.lines.resize(self.lines.len() + n * self.each, [0; LINE_WORDS]);
+        self.lines.resize(self.lines.len() + n * self.each as usize, [0; LINE_WORDS]);
+    }
+
+    /// Where a record begins: not beyond what 32 bits count, so that nobody asks whether its end is.
+    #[inline(always)]
+    fn at(&self, id: u32) -> usize {
+        (id * self.each) as usize
     }
 
     /// The first line.
     #[inline(always)]
-    pub(super) fn head(&self, id: u32) -> &[u64; LINE_WORDS] {
-        &self.lines[id as usize * self.each]
+    pub(super) fn head(&self, id: u32) -> &Head {
+        &self.lines[self.at(id)]
     }
 
     /// As above, to be changed.
     #[inline(always)]
-    pub(super) fn head_mut(&mut self, id: u32) -> &mut [u64; LINE_WORDS] {
-        &mut self.lines[id as usize * self.each]
+    pub(super) fn head_mut(&mut self, id: u32) -> &mut Head {
+        let at = self.at(id);
+        &mut self.lines[at]
     }
 
-    /// All words.
+    /// All lines, and those behind them: handlers are held to the words that their program has.
     #[inline(always)]
-    pub(super) fn record(&mut self, id: u32) -> &mut [u64] {
-        let at = id as usize * self.each;
-        // Said first, so that the first line is known to be there.
-        assert!(at < self.lines.len(), "{MISSING}");
-        self.lines[at..].as_flattened_mut()
+    pub(super) fn record(&mut self, id: u32) -> &mut Record {
+        let at = self.at(id);
+        window(&mut self.lines, at)
     }
 
-    /// What handlers see. Where the record ends is not asked: they are held to the words that their program has.
+    /// What handlers see.
     #[inline(always)]
     pub(super) fn seen(&mut self, id: u32) -> &mut [u64] {
-        &mut self.record(id)[KEPT..]
+        &mut self.record(id).as_flattened_mut()[kept::WORDS..]
     }
 
     /// The words of one record that handlers see.
     pub(super) fn words(&self, id: u32) -> &[u64] {
-        let at = id as usize * self.each;
-        let lines = self.lines.get(at..at + self.each).expect(MISSING);
-        &lines.as_flattened()[KEPT..]
+        let at = self.at(id);
+        let lines = self.lines.get(at..at + self.each as usize).expect(MISSING);
+        &lines.as_flattened()[kept::WORDS..]
     }
+}
+
+/// So many lines from one on. Behind the last record there are as many that are nobody's.
+#[inline(always)]
+pub(super) fn window<const N: usize>(lines: &mut [Head], at: usize) -> &mut [Head; N] {
+    let lines = lines.get_mut(at..at + N).and_then(|lines| lines.first_chunk_mut());
+    lines.expect(MISSING)
 }
 
 /// Two numbers in a word.

@@ -1,151 +1,40 @@
-//! What the levels of a queue share: packets, the event that handlers see, chance, time, and what is told of packets
-//! that are dropped or marked.
+//! What the levels of a queue share: handlers, packets, time, and what is told of packets that are dropped or marked.
 
-use super::level::{Level, Visit, stores};
+use super::handlers::Handlers;
+use super::level::Level;
 use super::packets::Packets;
 use super::{Counts, Dropped, LineCount, QueueCode, QueueProgram, Why};
 use core::cmp::Reverse;
 use std::collections::{BinaryHeap, VecDeque};
 use std::sync::Arc;
-use weft_core::hash::{hash_word, mix};
-use weft_ir::queue::{Moment, Overflow, Scope, Slot, Verdict, Words, word};
+use weft_ir::queue::{Moment, Verdict};
 
 /// What all levels share.
 #[derive(Debug)]
 pub(super) struct Shared<C> {
     pub(super) program: Arc<QueueProgram>,
-    code: C,
+    pub(super) handlers: Handlers<C>,
     pub(super) packets: Packets,
-    pub(super) event: [u64; word::EVENT_WORDS as usize],
-    pub(super) random: Random,
     pub(super) counts: Counts,
     pub(super) lines: Vec<LineCount>,
     pub(super) dropped: VecDeque<Dropped>,
     pub(super) timers: BinaryHeap<Reverse<(u64, u8, u32, u16)>>,
     /// The time of the first of them.
     pub(super) next_timer: u64,
-    /// Some level makes room when it is full.
-    pub(super) has_victims: bool,
-}
-
-/// Where chance comes from.
-pub(super) enum Random {
-    /// No handler asks for it.
-    Unused,
-    Seeded(u64),
-    Given(Box<dyn FnMut() -> f64 + Send>),
-}
-
-impl core::fmt::Debug for Random {
-    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
-        f.write_str("random")
-    }
 }
 
 impl<C: QueueCode> Shared<C> {
     /// Nothing yet; all chance follows from the seed.
     pub(super) fn new(program: Arc<QueueProgram>, code: C, packets: Packets, seed: u64) -> Self {
-        let drawn = Slot::new(Scope::Event, word::DRAWN);
-        let draws =
-            program.levels.iter().any(|level| level.handlers.iter().any(|(_, h)| stores(&h.body, drawn)));
-        let mut shared = Self {
-            has_victims: program.levels.iter().any(|level| level.limit.overflow != Overflow::Arriving),
-            code,
+        Self {
+            handlers: Handlers::new(&program, code, seed),
             packets,
-            event: [0; word::EVENT_WORDS as usize],
-            random: if draws { Random::Seeded(seed) } else { Random::Unused },
             counts: Counts::default(),
             lines: Vec::new(),
             dropped: VecDeque::new(),
             timers: BinaryHeap::new(),
             next_timer: u64::MAX,
             program,
-        };
-        shared.draw();
-        shared
-    }
-
-    // ---- the event -----------------------------------------------------------------------------------------------
-
-    #[inline(always)]
-    pub(super) fn now(&self) -> u64 {
-        self.event[usize::from(word::NOW)]
-    }
-
-    #[inline(always)]
-    pub(super) fn set_now(&mut self, now_ns: u64) {
-        self.event[usize::from(word::NOW)] = now_ns;
-    }
-
-    pub(super) fn set_rate(&mut self, bits_per_s: u64) {
-        self.event[usize::from(word::RATE)] = bits_per_s;
-    }
-
-    /// Until when what said HOLD waits. What waits for a time that is past waits for the next moment: else it would be
-    /// asked for ever.
-    pub(super) fn held_until(&self) -> u64 {
-        self.event[usize::from(word::HOLD)].max(self.now() + 1)
-    }
-
-    pub(super) fn set_held_until(&mut self, until_ns: u64) {
-        self.event[usize::from(word::HOLD)] = until_ns;
-    }
-
-    /// Packets that ON DEQUEUE dropped in a row: none yet.
-    #[inline(always)]
-    pub(super) fn no_drops(&mut self) {
-        self.event[usize::from(word::DROPS)] = 0;
-    }
-
-    // ---- handlers ------------------------------------------------------------------------------------------------
-
-    /// Runs a handler of a level on a packet.
-    #[inline(always)]
-    pub(super) fn run(&mut self, at: usize, moment: Moment, visit: Visit<'_>, slot: u32) -> u64 {
-        let (node, partition) = visit.seen();
-        let packet = self.packets.seen(slot);
-        let words = Words { node, partition, packet, event: &mut self.event };
-        let end = self.code.run(at, moment, words);
-        self.drawn();
-        end
-    }
-
-    /// As above, where there is no packet.
-    #[inline(always)]
-    pub(super) fn run_without_packet(&mut self, at: usize, moment: Moment, visit: Visit<'_>) -> u64 {
-        let (node, partition) = visit.seen();
-        let words = Words { node, partition, packet: &mut [], event: &mut self.event };
-        let end = self.code.run(at, moment, words);
-        self.drawn();
-        end
-    }
-
-    #[inline(always)]
-    fn drawn(&mut self) {
-        if self.event[usize::from(word::DRAWN)] != 0 {
-            self.draw();
-        }
-    }
-
-    #[cold]
-    fn draw(&mut self) {
-        const UNIT: f64 = (1_u64 << 53) as f64;
-        self.event[usize::from(word::DRAWN)] = 0;
-        self.event[usize::from(word::RANDOM)] = match &mut self.random {
-            Random::Unused => 0,
-            Random::Seeded(state) => {
-                *state = state.wrapping_add(1);
-                mix(hash_word(*state), *state) >> 11
-            }
-            Random::Given(next) => (next().clamp(0.0, 1.0) * UNIT) as u64,
-        };
-    }
-
-    /// Chance from elsewhere, if some handler asks for it.
-    pub(super) fn draw_from(&mut self, random: impl FnMut() -> f64 + Send + 'static) {
-        if !matches!(self.random, Random::Unused) {
-            self.random = Random::Given(Box::new(random));
-            self.draw();
         }
     }
 
@@ -165,7 +54,7 @@ impl<C: QueueCode> Shared<C> {
             handle: known.handle,
             len: known.len,
             arrived_ns: known.arrived_ns,
-            dropped_ns: self.now(),
+            dropped_ns: self.handlers.now(),
             level: at as u8,
             why,
             line,
@@ -176,7 +65,7 @@ impl<C: QueueCode> Shared<C> {
     #[inline(never)]
     pub(super) fn drop_leaving(&mut self, slot: u32, at: usize, end: u64) {
         self.note(at, end);
-        self.event[usize::from(word::DROPS)] += 1;
+        self.handlers.add_drop();
         self.drop_packet(slot, at, Why::Dequeue, Verdict::line(end));
     }
 
@@ -212,7 +101,7 @@ impl<C: QueueCode> Shared<C> {
         if now_ns >= self.next_timer {
             self.run_timers(levels, now_ns);
         }
-        self.set_now(now_ns);
+        self.handlers.set_now(now_ns);
     }
 
     #[cold]
@@ -221,10 +110,10 @@ impl<C: QueueCode> Shared<C> {
             && due <= now_ns
         {
             self.timers.pop();
-            self.set_now(due);
+            self.handlers.set_now(due);
             let at = usize::from(level);
             let interval = self.program.levels[at].handlers.every[usize::from(nth)].0;
-            self.run_without_packet(at, Moment::Every(nth), levels[at].visit(node, 0));
+            self.handlers.run(at, Moment::Every(nth), levels[at].visit(node, 0), None);
             // Far behind, what was missed is not made up for.
             let next =
                 if now_ns - due > interval.saturating_mul(1024) { now_ns + interval } else { due + interval };

@@ -4,9 +4,9 @@
 //! owner knows of them. What only people ask for, counts of what was, is not in it. Numbers come from files, so that
 //! none is believed: a row that does not fit the program is refused.
 
+use super::handlers::Random;
 use super::level::{Level, count};
 use super::ranked::Places as _;
-use super::shared::Random;
 use super::{Packet, Queue, QueueCode, QueueProgram, kept, levels};
 use core::cmp::Reverse;
 use std::collections::BTreeSet;
@@ -69,8 +69,8 @@ impl<C: QueueCode> Queue<C> {
     /// What it remembers now. What was dropped must have been asked for, and chance be of a seed.
     pub fn snapshot(&self) -> Snapshot {
         let mut rows = Vec::new();
-        let seed = if let Random::Seeded(state) = self.shared.random { state } else { 0 };
-        let event = self.shared.event.iter().copied().chain([seed, self.wake_at]);
+        let seed = if let Random::Seeded(state) = self.shared.handlers.random { state } else { 0 };
+        let event = self.shared.handlers.event.iter().copied().chain([seed, self.wake_at]);
         rows.push((Kind::Event, event.collect()));
         for (level, fresh) in self.levels.iter().zip(levels(&self.shared.program)) {
             self.level_rows(level, &fresh, &mut rows);
@@ -202,13 +202,13 @@ impl<C: QueueCode> Queue<C> {
     }
 
     fn restore_event(&mut self, numbers: &[u64]) -> Result<(), &'static str> {
-        let n = self.shared.event.len();
+        let n = self.shared.handlers.event.len();
         let [seed, wake_at] = *numbers.get(n..).unwrap_or_default() else { return Err(LENGTH) };
-        self.shared.event.copy_from_slice(&numbers[..n]);
-        if self.shared.now() > TIME_MAX {
+        self.shared.handlers.event.copy_from_slice(&numbers[..n]);
+        if self.shared.handlers.now() > TIME_MAX {
             return Err(FAR);
         }
-        if let Random::Seeded(state) = &mut self.shared.random {
+        if let Random::Seeded(state) = &mut self.shared.handlers.random {
             *state = seed;
         }
         self.wake_at = wake_at;

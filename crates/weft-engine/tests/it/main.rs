@@ -7,6 +7,7 @@ mod filters;
 mod hostile;
 mod links;
 mod packets;
+mod queues;
 mod rules;
 mod state;
 mod support;

@@ -11,10 +11,11 @@
 //! The programs use every operation at every moment; words and constants come from the edges. [`coverage`] tells which
 //! operations occur. NaNs are one value, since their bits differ from machine to machine.
 
+use super::direct::Direct;
 use super::run::Interpreted;
 use super::verify::allowed;
 use super::{
-    Field, HEADERS_MAX, Handler, Handlers, LEVELS_MAX, Level, Limit, Moment, Op, Order, Overflow,
+    EventWords, Field, HEADERS_MAX, Handler, Handlers, LEVELS_MAX, Level, Limit, Moment, Op, Order, Overflow,
     PacketOrder, Partitions, QueueCode, QueueProgram, Scope, Slot, Step, Ty, Value, VarDecl, Verdict, Victim,
     Words, word,
 };
@@ -58,14 +59,19 @@ pub fn compare(
             for nth in 0..RUNS {
                 kept.come(&mut dice, &program, level);
                 let before = kept.clone();
-                let mut other = kept.clone();
                 let expected = meaning.run(at, moment, kept.words(moment));
-                let seen = code.run(at, moment, other.words(moment));
-                if seen != expected || !kept.equals(&other, level) {
-                    let which = format!("{}, {moment:?}, run {nth}", level.name);
-                    return Err(differs(format!(
-                        "{which}: {expected:#x} and not {seen:#x}\nbefore {before:?}\nshould {kept:?}\n  does {other:?}"
-                    )));
+                let mut checked = before.clone();
+                let seen = code.run(at, moment, checked.words(moment));
+                let direct = code.direct(at, moment).map(|direct| {
+                    let mut other = before.clone();
+                    (other.run(&direct), other)
+                });
+                for (seen, does) in [(seen, checked)].into_iter().chain(direct) {
+                    if seen != expected || !kept.equals(&does, level) {
+                        let which = format!("{}, {moment:?}, run {nth}", level.name);
+                        let words = format!("before {before:?}\nshould {kept:?}\n  does {does:?}");
+                        return Err(differs(format!("{which}: {expected:#x} and not {seen:#x}\n{words}")));
+                    }
                 }
             }
         }
@@ -470,6 +476,25 @@ impl Kept {
         }
     }
 
+    /// Runs a handler without a detour; nothing lies behind its words.
+    fn run(&mut self, direct: &Direct) -> u64 {
+        let mut event = EventWords::default();
+        event.copy_from_slice(&self.event);
+        let [mut node, mut partition] = [&self.node, &self.partition].map(|words| padded(words));
+        let mut packet = padded(&self.packet);
+        let end = direct.run(&mut node, &mut partition, &mut packet, &mut event);
+        let seen: [(_, &[u64]); 4] = [
+            (&mut self.node, &node),
+            (&mut self.partition, &partition),
+            (&mut self.packet, &packet),
+            (&mut self.event, &event),
+        ];
+        for (words, seen) in seen {
+            words.iter_mut().zip(seen).for_each(|(word, seen)| *word = *seen);
+        }
+        end
+    }
+
     fn equals(&self, other: &Self, level: &Level) -> bool {
         let same = |mine: &[u64], theirs: &[u64], vars: &[VarDecl], first: u16| {
             let mut pairs = mine.iter().zip(theirs).enumerate();
@@ -484,6 +509,11 @@ impl Kept {
             && self.packet == other.packet
             && self.event == other.event
     }
+}
+
+/// Words with zeros behind them.
+fn padded<const N: usize>(words: &[u64]) -> [u64; N] {
+    core::array::from_fn(|at| words.get(at).copied().unwrap_or(0))
 }
 
 /// An integer, likely from an edge.

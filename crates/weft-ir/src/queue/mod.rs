@@ -13,6 +13,7 @@
 //! [`run`] is the interpreter, [`verify`] says what well-formed means. Source: "No Silver Bullet: Extending SDN to the
 //! Data Plane" (HotNets 2013), and decision 0036.
 
+pub mod direct;
 pub mod generate;
 mod print;
 pub mod run;
@@ -636,7 +637,15 @@ pub trait QueueCode: core::fmt::Debug + Send + Sync {
     /// # Panics
     /// If there are fewer words than the program has: an error of the caller.
     fn run(&self, level: usize, moment: Moment, words: Words<'_>) -> u64;
+
+    /// The same handler to be called without a detour, if there is one.
+    fn direct(&self, _level: usize, _moment: Moment) -> Option<direct::Direct> {
+        None
+    }
 }
+
+/// The words of [`Scope::Event`].
+pub type EventWords = [u64; word::EVENT_WORDS as usize];
 
 /// The words that a handler works on. There may be more of them behind those that the program has.
 #[derive(Debug)]
@@ -655,10 +664,18 @@ impl<T: QueueCode + ?Sized> QueueCode for Box<T> {
     fn run(&self, level: usize, moment: Moment, words: Words<'_>) -> u64 {
         (**self).run(level, moment, words)
     }
+
+    fn direct(&self, level: usize, moment: Moment) -> Option<direct::Direct> {
+        (**self).direct(level, moment)
+    }
 }
 
 impl<T: QueueCode + ?Sized> QueueCode for Arc<T> {
     fn run(&self, level: usize, moment: Moment, words: Words<'_>) -> u64 {
         (**self).run(level, moment, words)
+    }
+
+    fn direct(&self, level: usize, moment: Moment) -> Option<direct::Direct> {
+        (**self).direct(level, moment)
     }
 }

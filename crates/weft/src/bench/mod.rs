@@ -87,11 +87,11 @@ enum Bench {
     Packets,
     /// Rows of tables that change while packets pass: how many a second, how soon, and at what cost
     Rules,
-    /// Instructions a message of each element and a packet of each chain, counted by valgrind
+    /// Instructions a message of each element and a packet of each chain and queue, counted by valgrind
     Instructions,
     /// Two namespaces through a node, by each driver and place of ports; needs root
     Ports,
-    /// Queue programs: nanoseconds a packet, beside disciplines written by hand
+    /// Queue programs: nanoseconds and instructions a packet, beside disciplines written by hand
     Queue,
     /// A gRPC hop: direct, through Weft, and through Weft with a chain
     Rpc,
@@ -120,6 +120,9 @@ pub(crate) enum HiddenCommand {
     /// Run frames through one chain
     #[command(name = "bench-packets", hide = true)]
     Packets(packets::PacketsArgs),
+    /// Run packets through one queue
+    #[command(name = "bench-queue", hide = true)]
+    Queue(queue::QueueArgs),
 }
 
 /// Runs a benchmark and prints what it measured.
@@ -158,7 +161,7 @@ pub(crate) fn run(args: &BenchArgs) -> Result<(), Fault> {
 
 /// What `cargo xtask bench-compare` compares: other work on the machine changes it by next to nothing.
 fn instructions() -> Result<Report, String> {
-    let rows = elements::count()?.into_iter().chain(packets::count_all()?).collect();
+    let rows = [elements::count()?, packets::count_all()?, queue::count_all()?].concat();
     let notes = vec![
         "compiled code with its part of the engine, source and sink; see the benchmarks of each".to_owned(),
     ];
@@ -184,6 +187,7 @@ pub(crate) fn run_hidden(command: &HiddenCommand) -> Result<(), Fault> {
         }
         HiddenCommand::Server(args) => load::run_server(args).map_err(told),
         HiddenCommand::Element(args) => elements::run_one(args).map_err(Fault::environment),
+        HiddenCommand::Queue(args) => queue::run_one(args).map_err(Fault::environment),
         HiddenCommand::Packets(args) => {
             let ns = packets::run_one(args).map_err(Fault::environment)?;
             writeln!(std::io::stdout(), "{ns:.1}").map_err(told)

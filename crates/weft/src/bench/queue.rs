@@ -7,6 +7,7 @@ use std::hint::black_box;
 use std::sync::Arc;
 use std::time::Instant;
 
+use clap::Args;
 use weft_api::Bundle;
 use weft_core::dice::Dice;
 use weft_engine::queue::{Packet, Queue};
@@ -16,8 +17,9 @@ use weft_jit::Jit;
 use weft_sim::net::twins::{Codel, CodelSpec, Drr, Fifo, FqCodel, Pfabric, Pifo};
 use weft_sim::net::{Discipline, Item};
 
-use super::refused;
+use super::process::{can_count, instructions_each};
 use super::report::{Report, Row};
+use super::{progress, refused};
 use crate::compile::check_files;
 use crate::source::Files;
 
@@ -25,6 +27,23 @@ use crate::source::Files;
 const PACKETS: usize = 1 << 14;
 /// Time between two packets where the backlog is short enough for a controller to be content.
 const STEP_NS: u64 = 1_000;
+
+/// Steps of a round where instructions are counted, and the rounds of the two runs whose difference counts them.
+const COUNTED_STEPS: usize = 2_000;
+const COUNTED: [usize; 2] = [5, 10];
+
+/// The options of `weft bench-queue`.
+#[derive(Args, Clone, Debug)]
+pub(crate) struct QueueArgs {
+    /// The queue, by its name in figures
+    name: String,
+    /// The discipline by hand in its place
+    #[arg(long)]
+    by_hand: bool,
+    /// How many rounds of 2,000 packets are run
+    #[arg(long)]
+    rounds: usize,
+}
 
 /// Makes a discipline by hand.
 type Twin = fn(&Case, &[Packet]) -> Box<dyn Steps>;
@@ -148,25 +167,90 @@ pub(super) fn run(quick: bool) -> Report {
     let (mut rows, mut failures) = (Vec::new(), Vec::new());
     let cases = cases(quick);
     for (nth, case) in cases.iter().enumerate() {
-        super::progress(&format!("{} of {}: {}", nth + 1, cases.len(), case.name));
+        progress(&format!("{} of {}: {}", nth + 1, cases.len(), case.name));
         match measure(case, rounds, steps) {
             Ok(found) => rows.extend(found),
             Err(why) => failures.push(format!("{}: {why}", case.name)),
         }
     }
-    let notes = vec![
+    let mut notes = vec![
         "one packet in and one out; the backlog stays. Packets have no payload here, as everywhere in queues"
             .to_owned(),
     ];
+    match if quick { Err("--quick".to_owned()) } else { count() } {
+        Ok(counts) => rows.extend(counts),
+        Err(why) => notes.push(format!("instructions were not counted: {why}")),
+    }
     Report { bench: "queue", rows, notes, failures }
+}
+
+/// Instructions a packet of each queue of the library, compiled.
+///
+/// # Errors
+/// They cannot be counted.
+pub(super) fn count_all() -> Result<Vec<Row>, String> {
+    can_count()?;
+    counted().iter().map(|case| count_one(case, false, format!("queue {}", case.name))).collect()
+}
+
+/// As above, and of the disciplines by hand.
+fn count() -> Result<Vec<Row>, String> {
+    can_count()?;
+    let mut rows = Vec::new();
+    for case in counted() {
+        rows.push(count_one(&case, false, case.name.clone())?);
+        if case.twin.is_some() {
+            rows.push(count_one(&case, true, format!("{}, by hand", case.name))?);
+        }
+    }
+    Ok(rows)
+}
+
+/// Those whose backlog is soon there.
+fn counted() -> Vec<Case> {
+    cases(true).into_iter().filter(|case| case.backlog <= 1_000 && !case.name.contains(',')).collect()
+}
+
+fn count_one(case: &Case, by_hand: bool, named: String) -> Result<Row, String> {
+    progress(&format!("{named}: instructions"));
+    let args = ["bench-queue", &case.name, "--by-hand"];
+    let args = if by_hand { &args[..] } else { &args[..2] };
+    let count = instructions_each(args, COUNTED, COUNTED_STEPS)?;
+    Ok(Row::new(named, "instr", "instr/packet", &[count]))
+}
+
+/// Runs one queue for a tool that counts instructions.
+///
+/// # Errors
+/// There is no such queue or twin, or too few packets were sent.
+pub(crate) fn run_one(args: &QueueArgs) -> Result<(), String> {
+    let cases = cases(true);
+    let case = cases.iter().find(|case| case.name == args.name).ok_or("no such queue")?;
+    let packets = packets(case.flows);
+    let mut steps: Box<dyn Steps> = match (args.by_hand, case.twin) {
+        (false, _) => Box::new(compiled(case, Arc::new(program(&case.queue)?), &packets)?),
+        (true, Some((_, make))) => make(case, &packets),
+        (true, None) => return Err("it has no twin".to_owned()),
+    };
+    steps.steps((args.rounds * COUNTED_STEPS) as u64, &packets).map(drop)
+}
+
+/// A queue as nodes have it: what its code is, is not known where it is called.
+fn compiled(
+    case: &Case,
+    program: Arc<QueueProgram>,
+    packets: &[Packet],
+) -> Result<Subject<Queue<Arc<dyn QueueCode>>>, String> {
+    let jit = Jit::new().map_err(|refused| refused.to_string())?;
+    let code = jit.compile_queue(&program).map_err(|refused| refused.to_string())?;
+    let code: Arc<dyn QueueCode> = Arc::new(code);
+    Ok(Subject::new(Queue::new(program, code, 0, 1), case, packets))
 }
 
 fn measure(case: &Case, rounds: usize, steps: u64) -> Result<Vec<Row>, String> {
     let program = Arc::new(program(&case.queue)?);
-    let jit = Jit::new().map_err(|refused| refused.to_string())?;
-    let code = Arc::new(jit.compile_queue(&program).map_err(|refused| refused.to_string())?);
     let packets = packets(case.flows);
-    let mut compiled = Subject::new(Queue::new(program.clone(), code, 0, 1), case, &packets);
+    let mut compiled = compiled(case, program.clone(), &packets)?;
     let mut twin = case.twin.map(|(_, make)| make(case, &packets));
     let interpret = || {
         let code = Interpreted::new(program.clone());

@@ -1,0 +1,148 @@
+//! The code of a program's handlers, and what they see beside nodes, partitions and packets: the event, and chance.
+
+use super::level::{Visit, kept, stores};
+use super::packets::{KEPT, Record};
+use super::{QueueCode, QueueProgram};
+use weft_core::hash::{hash_word, mix};
+use weft_ir::queue::direct::Direct;
+use weft_ir::queue::{EventWords, LEVELS_MAX, Moment, Scope, Slot, Words, word};
+
+/// What it takes to run a handler.
+#[derive(Debug)]
+pub(super) struct Handlers<C> {
+    code: C,
+    /// By level and moment: those that are called without a detour.
+    direct: [[Option<Direct>; Moment::SINGLES]; LEVELS_MAX],
+    pub(super) event: EventWords,
+    pub(super) random: Random,
+    /// What those get where there is no packet.
+    nobody: Record,
+}
+
+/// Where chance comes from.
+pub(super) enum Random {
+    /// No handler asks for it.
+    Unused,
+    Seeded(u64),
+    Given(Box<dyn FnMut() -> f64 + Send>),
+}
+
+impl core::fmt::Debug for Random {
+    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+        f.write_str("random")
+    }
+}
+
+impl<C: QueueCode> Handlers<C> {
+    /// Those of a program; all chance follows from the seed.
+    pub(super) fn new(program: &QueueProgram, code: C, seed: u64) -> Self {
+        let drawn = Slot::new(Scope::Event, word::DRAWN);
+        let draws =
+            program.levels.iter().any(|level| level.handlers.iter().any(|(_, h)| stores(&h.body, drawn)));
+        let random = if draws { Random::Seeded(seed) } else { Random::Unused };
+        let mut direct = [const { [const { None }; Moment::SINGLES] }; LEVELS_MAX];
+        for (at, level) in program.levels.iter().enumerate() {
+            for (moment, _) in level.handlers.iter() {
+                if let Ok(nth) = moment.single() {
+                    direct[at][nth] = code.direct(at, moment);
+                }
+            }
+        }
+        let (event, nobody) = (EventWords::default(), Record::default());
+        let mut handlers = Self { code, direct, event, random, nobody };
+        handlers.draw();
+        handlers
+    }
+
+    /// Runs one of a level, on a packet if there is one.
+    #[inline(always)]
+    pub(super) fn run(
+        &mut self,
+        at: usize,
+        moment: Moment,
+        visit: Visit<'_>,
+        packet: Option<&mut Record>,
+    ) -> u64 {
+        let Self { code, direct, event, nobody, .. } = self;
+        let node = words::<_, { kept::WORDS }>(visit.node.as_flattened_mut());
+        let partition = words::<_, { kept::WORDS }>(visit.own.as_flattened_mut());
+        let (has_partition, has_packet) = (!visit.is_one, packet.is_some());
+        let packet = words::<_, KEPT>(packet.unwrap_or(nobody).as_flattened_mut());
+        let direct = moment.single().ok().and_then(|nth| direct[at % LEVELS_MAX][nth].as_ref());
+        let end = match direct {
+            Some(direct) => direct.run(node, partition, packet, event),
+            None => {
+                let partition = if has_partition { &mut partition[..] } else { &mut [] };
+                let packet = if has_packet { &mut packet[..] } else { &mut [] };
+                code.run(at, moment, Words { node, partition, packet, event })
+            }
+        };
+        if event[usize::from(word::DRAWN)] != 0 {
+            self.draw();
+        }
+        end
+    }
+
+    #[inline(always)]
+    pub(super) fn now(&self) -> u64 {
+        self.event[usize::from(word::NOW)]
+    }
+
+    #[inline(always)]
+    pub(super) fn set_now(&mut self, now_ns: u64) {
+        self.event[usize::from(word::NOW)] = now_ns;
+    }
+
+    pub(super) fn set_rate(&mut self, bits_per_s: u64) {
+        self.event[usize::from(word::RATE)] = bits_per_s;
+    }
+
+    /// Until when what said HOLD waits. What waits for a time that is past waits for the next moment: else it would be
+    /// asked for ever.
+    pub(super) fn held_until(&self) -> u64 {
+        self.event[usize::from(word::HOLD)].max(self.now() + 1)
+    }
+
+    pub(super) fn set_held_until(&mut self, until_ns: u64) {
+        self.event[usize::from(word::HOLD)] = until_ns;
+    }
+
+    /// Packets that ON DEQUEUE dropped in a row: none yet.
+    #[inline(always)]
+    pub(super) fn no_drops(&mut self) {
+        self.event[usize::from(word::DROPS)] = 0;
+    }
+
+    /// One more of them.
+    pub(super) fn add_drop(&mut self) {
+        self.event[usize::from(word::DROPS)] += 1;
+    }
+
+    #[cold]
+    fn draw(&mut self) {
+        const UNIT: f64 = (1_u64 << 53) as f64;
+        self.event[usize::from(word::DRAWN)] = 0;
+        self.event[usize::from(word::RANDOM)] = match &mut self.random {
+            Random::Unused => 0,
+            Random::Seeded(state) => {
+                *state = state.wrapping_add(1);
+                mix(hash_word(*state), *state) >> 11
+            }
+            Random::Given(next) => (next().clamp(0.0, 1.0) * UNIT) as u64,
+        };
+    }
+
+    /// Chance from elsewhere, if some handler asks for it.
+    pub(super) fn draw_from(&mut self, random: impl FnMut() -> f64 + Send + 'static) {
+        if !matches!(self.random, Random::Unused) {
+            self.random = Random::Given(Box::new(random));
+            self.draw();
+        }
+    }
+}
+
+/// What handlers see of a record, the first words of which are the queue's own.
+#[inline(always)]
+fn words<const N: usize, const KEPT: usize>(record: &mut [u64]) -> &mut [u64; N] {
+    record[KEPT..].first_chunk_mut().expect("a record has room for all words of a handler")
+}

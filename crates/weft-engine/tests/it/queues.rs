@@ -1,0 +1,94 @@
+//! Queues whose handlers are machine code do what the interpreted ones do.
+
+use std::sync::Arc;
+use weft_engine::queue::{Packet, Queue};
+use weft_ir::queue::generate::{self, Dice};
+use weft_ir::queue::run::Interpreted;
+use weft_ir::queue::{Handlers, Level, Op, PacketOrder, Partitions, Scope, Step};
+use weft_jit::Jit;
+
+/// Programs that are generated; steps that each takes.
+const PROGRAMS: u64 = 60;
+const STEPS: u64 = 300;
+
+#[test]
+fn compiled_queues_send_and_drop_what_interpreted_ones_do() {
+    // If they did not, a handler that is called without a detour would see words that are not its packet's, its node's
+    // or its partition's.
+    let jit = Jit::new().expect("this machine is one that code is generated for");
+    for seed in 0..PROGRAMS {
+        let mut dice = Dice::from_seed(seed);
+        let mut program = generate::program(&mut dice);
+        for level in &mut program.levels {
+            // What always says NEXT or STAY takes all turns that there are.
+            (level.handlers.select, level.handlers.empty) = (None, None);
+            if level.partitions == Partitions::One {
+                only_of_nodes(level);
+            }
+        }
+        let program = Arc::new(program);
+        let code = Arc::new(jit.compile_queue(&program).expect("it is well-formed"));
+        let mut compiled = Queue::new(program.clone(), code, 0, seed);
+        let mut interpreted = Queue::new(program.clone(), Interpreted::new(program.clone()), 0, seed);
+        for step in 0..STEPS {
+            let now = step * 10_000;
+            if dice.percent(60) {
+                let packet = packet(&mut dice, step);
+                compiled.enqueue(&packet, now);
+                interpreted.enqueue(&packet, now);
+            } else {
+                assert_eq!(
+                    compiled.dequeue(now),
+                    interpreted.dequeue(now),
+                    "seed {seed}, step {step}\n{program}"
+                );
+            }
+            let [ours, theirs]: [Vec<_>; 2] = [
+                core::iter::from_fn(|| compiled.poll_dropped()).collect(),
+                core::iter::from_fn(|| interpreted.poll_dropped()).collect(),
+            ];
+            assert_eq!(ours, theirs, "seed {seed}, step {step}\n{program}");
+        }
+        let counts = compiled.counts();
+        assert_eq!(counts, interpreted.counts(), "seed {seed}");
+        assert!(counts.is_conserved(), "seed {seed}: {counts:?}");
+    }
+}
+
+/// A node that is one line has no words of partitions, and no program of the language says otherwise.
+fn only_of_nodes(level: &mut Level) {
+    let Handlers { packet_rank, enqueue, activate, dequeue, .. } = &mut level.handlers;
+    for handler in [&mut *packet_rank, enqueue, activate, dequeue] {
+        handler.take_if(|handler| names_partition(&handler.body));
+    }
+    if packet_rank.is_none() {
+        level.packets = PacketOrder::Arrival;
+        level.order.by_least_packet = false;
+    }
+}
+
+fn names_partition(steps: &[Step]) -> bool {
+    steps.iter().any(|step| match step {
+        Step::Let(_, Op::Load(slot)) | Step::Store(slot, _) => slot.scope == Scope::Partition,
+        Step::If { then, otherwise, .. } => names_partition(then) || names_partition(otherwise),
+        _ => false,
+    })
+}
+
+fn packet(dice: &mut Dice, handle: u64) -> Packet {
+    let mut number = |n| dice.below(n) as u32;
+    Packet {
+        handle,
+        len: 64 + number(1450),
+        ecn: number(4) as u8,
+        dscp: number(64) as u8,
+        flow: number(20),
+        src: number(5),
+        dst: number(5),
+        class: number(8),
+        remaining: number(1 << 24).into(),
+        slack_ns: number(1 << 30).into(),
+        deadline_ns: number(1 << 30).into(),
+        headers: [number(9).into(), 0, number(100).into(), 1],
+    }
+}
