@@ -324,7 +324,7 @@ impl BitsAt {
     #[inline(always)]
     fn put(self, bytes: &mut [u8], number: u64) {
         let at = self.at as usize / 8;
-        match (self.bits, (self.at % 8 == 0) & !self.little) {
+        match (self.bits, self.at.is_multiple_of(8) & !self.little) {
             (8, true) => bytes[at] = number as u8,
             (16, true) => bytes[at..at + 2].copy_from_slice(&(number as u16).to_be_bytes()),
             (32, true) => bytes[at..at + 4].copy_from_slice(&(number as u32).to_be_bytes()),

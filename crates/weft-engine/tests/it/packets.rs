@@ -923,7 +923,7 @@ fn random_chain(dice: &mut Dice) -> ChainProgram {
         name: "sum".to_owned(),
         ty: Type::Uint(16),
         nullable: true,
-        place: Place::Frame(field.clone()),
+        place: Place::Frame(field),
         written: false,
     });
     let parse = format!(

@@ -8,8 +8,8 @@ use crate::program::{ChainProgram, Departs, Event, Place, TableDecl, cell_words}
 use crate::verify::Handler;
 use std::sync::Arc;
 use weft_core::abi::{
-    Cell, Counters, Cx, EditTarget, Outcome, Parts, REGION_BODY, REGION_HEADERS, REGION_META, REGIONS, Slot,
-    State, Verdict,
+    Cell, Counters, Cx, EditTarget, Outcome, Parts, Patch, REGION_BODY, REGION_HEADERS, REGION_META, REGIONS,
+    Slot, State, Verdict,
 };
 use weft_core::limits::SCRATCH_BYTES_MIN;
 use weft_core::matching::Matcher;
@@ -72,6 +72,8 @@ pub struct Observation {
     pub text: Vec<u8>,
     /// Changes in the order made.
     pub edits: Vec<(EditTarget, Seen)>,
+    /// Changes of the frame that compiled code has left in place of some of them.
+    pub patches: Vec<Patch>,
     /// Rows for sinks, in the order made.
     pub rows: Vec<(u16, Vec<Seen>)>,
     /// Nanoseconds.
@@ -285,6 +287,7 @@ impl World {
 
     fn cx<'w>(&'w mut self, pass: &'w Pass, departed: Row) -> Cx<'w> {
         self.out.clear();
+        self.out.patches.clear();
         Cx {
             rand: pass.rand,
             slots: &pass.slots,
@@ -310,6 +313,7 @@ impl World {
             delay: out.delay.as_nanos(),
             mark: out.mark,
             opening: out.opening,
+            patches: out.patches.clone(),
             mirrors: out
                 .mirrors
                 .iter()

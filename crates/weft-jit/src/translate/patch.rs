@@ -40,11 +40,10 @@ pub(super) enum How {
     Mac,
 }
 
-/// For each input, how it is patched, if it is.
+/// For each input of a request for a frame how it is patched, if it is; nothing for another event.
 pub(super) fn plan(chain: &ChainProgram, event: Event, parts: &[Part<'_>]) -> Vec<Option<How>> {
-    let inputs = &chain.request.inputs;
     let Some(frames) = chain.frames.as_ref().filter(|_| event == Event::Request) else {
-        return vec![None; inputs.len()];
+        return Vec::new();
     };
     let ops = || parts.iter().flat_map(|part| &part.function.blocks).flat_map(|block| &block.insts);
     let is_set = |at: u16| ops().any(|inst| matches!(inst.op, Op::SetInput(InputId(id), _) if id == at));
@@ -60,7 +59,7 @@ pub(super) fn plan(chain: &ChainProgram, event: Event, parts: &[Part<'_>]) -> Ve
         let sums_are = store.sums.iter().all(|sum| !sum.pseudo && !is_set(sum.input));
         how(input, store).filter(|_| is_fit && sums_are)
     };
-    inputs.iter().enumerate().map(how).collect()
+    chain.request.inputs.iter().enumerate().map(how).collect()
 }
 
 fn how(input: &Input, store: &Store) -> Option<How> {

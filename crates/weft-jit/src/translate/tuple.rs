@@ -87,7 +87,11 @@ impl Segment<'_, '_> {
                 let is_present = self.builder.declare_var(I8);
                 column.now = Some((first, second, is_present));
                 self.define(column, value, present);
-                column.patched = patches[at].map(|how| Patched { how, due: self.builder.declare_var(I8) });
+                column.patched = patches
+                    .get(at)
+                    .copied()
+                    .flatten()
+                    .map(|how| Patched { how, due: self.builder.declare_var(I8) });
                 let no = self.bool(false);
                 self.make_due(column, no);
             }

@@ -6,7 +6,7 @@ use weft_core::types::{Type, Value};
 use weft_core::wire::reshape::{Given, Pop, Reshape, begins};
 use weft_core::wire::{FieldValue, Header, Protocol, ProtocolId, Width, build};
 use weft_ir::backend::Program;
-use weft_ir::generate::Seen;
+use weft_ir::generate::{Observation, Seen};
 use weft_ir::program::ChainProgram;
 
 use crate::vectors::Token;
@@ -97,6 +97,57 @@ pub(crate) fn reshaped(
         }
     }
     frame
+}
+
+/// Puts edits in the place of the patches that compiled code has left, where the interpreter has left edits that say
+/// the same. All other patches are of checksums.
+pub(crate) fn unpatched(
+    chain: &ChainProgram,
+    (slots, present): (&[Slot], u64),
+    interpreted: &Observation,
+    compiled: &mut Observation,
+) {
+    let Some(frames) = &chain.frames else { return };
+    let mut patches = core::mem::take(&mut compiled.patches);
+    // A frame that goes nowhere is left as it is.
+    let goes_on = matches!(interpreted.verdict, Verdict::Forward | Verdict::Redirect);
+    let mut own = core::mem::take(&mut compiled.edits).into_iter().peekable();
+    for edit in &interpreted.edits {
+        if own.next_if(|own| own == edit).is_none()
+            && let (EditTarget::Input(id), value) = edit
+        {
+            let (slot, of) = (slots[usize::from(*id)], |other: &&(EditTarget, Seen)| other.0 == edit.0);
+            let last = interpreted.edits.iter().rfind(of);
+            let (at, word) = match value {
+                Seen::Bytes(bytes) => {
+                    (slot.a, bytes.iter().rev().fold(0, |word, byte| word << 8 | u64::from(*byte)))
+                }
+                Seen::Word(word) => (slot.b, *word),
+                Seen::Null => panic!("a field that is cleared is an edit"),
+            };
+            let place = patches.iter().position(|patch| u64::from(patch.at) == at);
+            let is_there = present >> id & 1 == 1;
+            if let Some(place) = place.filter(|_| is_there && last == Some(edit)) {
+                let patch = patches.remove(place);
+                let is_bytes = matches!(value, Seen::Bytes(_));
+                let said =
+                    if is_bytes { patch.word } else { patch.word.swap_bytes() >> (64 - 8 * patch.len) };
+                assert_eq!(said, word, "{edit:?}");
+            } else {
+                assert!(!goes_on || !is_there || last != Some(edit), "no patch says {edit:?}");
+            }
+        }
+        compiled.edits.push(edit.clone());
+    }
+    compiled.edits.extend(own);
+    let sums: Vec<u64> = frames
+        .stores
+        .iter()
+        .flatten()
+        .flat_map(|store| &store.sums)
+        .map(|sum| slots[usize::from(sum.input)].b)
+        .collect();
+    assert!(patches.iter().all(|patch| sums.contains(&u64::from(patch.at))), "{patches:?}");
 }
 
 fn reshape(what: &Reshape, parts: &[&Seen], slots: &[Slot], frame: &mut Vec<u8>) {
