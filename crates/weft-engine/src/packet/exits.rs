@@ -5,7 +5,7 @@ use super::plan::{Outlet, PacketPlan};
 use super::stats::{Lost, PortStats};
 use crate::timers::Timers;
 use rustc_hash::FxHashMap;
-use std::collections::VecDeque;
+use std::vec;
 use weft_core::frame::{Frame, Pool};
 use weft_core::{Interval, Time, hash};
 
@@ -231,11 +231,11 @@ impl Exits {
 
     /// The next `n` frames leave now.
     #[inline]
-    pub(super) fn send_all(&mut self, to: u16, n: usize, coming: &mut VecDeque<Frame>) {
+    pub(super) fn send_all(&mut self, to: u16, n: usize, frames: &mut vec::Drain<'_, Frame>) {
         let (waiting, mut sent, mut bytes) = (&mut self.waiting[usize::from(to)], 0, 0);
         waiting.reserve(n);
         while sent < n
-            && let Some(mut frame) = coming.pop_front()
+            && let Some(mut frame) = frames.next()
         {
             frame.meta.port = to;
             bytes += frame.len() as u64;

@@ -113,6 +113,18 @@ pub(super) enum Found {
     Fragment(CarriedAt),
 }
 
+impl Found {
+    /// Whether the frame goes nowhere, and that is all.
+    pub(super) fn is_refused(&self) -> bool {
+        matches!(self, Self::Nothing | Self::Malformed { .. })
+    }
+
+    /// Whether the frame goes through this chain.
+    pub(super) fn is_of(&self, chain: usize) -> bool {
+        matches!(self, Self::Chain { at, .. } if usize::from(*at) == chain)
+    }
+}
+
 /// Two words: one is written for each frame.
 const _: () = assert!(size_of::<Found>() == 16);
 

@@ -42,8 +42,8 @@ use fragments::{CarriedAt, Followed, Fragment, Fragments};
 use live::{Arrived, Found, Live};
 use plan::{Outlet, PacketPlan};
 use stats::{How, Lost, PacketStats};
-use std::collections::VecDeque;
 use std::sync::Arc;
+use std::vec;
 use weft_core::abi::{Cx, Outcome, Patch, REGION_BODY, REGIONS, Slot, Verdict};
 use weft_core::frame::{BATCH_MAX, Frame, Pool};
 use weft_core::table::Row;
@@ -329,54 +329,58 @@ impl PacketEngine {
     ) {
         let mut step = self.ways[usize::from(port)].1;
         self.chunk_at = 0;
-        // Frames leave it in front, so it stays in one piece; its memory goes back to the caller.
-        let mut coming = VecDeque::from(core::mem::take(frames));
-        while !coming.is_empty() {
-            let mut n = coming.len().min(step);
-            self.parse(now, port, &coming.as_slices().0[..n], pool);
-            self.look_ahead(port, &coming.as_slices().0[..n], pool);
+        while !frames.is_empty() {
+            let mut n = frames.len().min(step);
+            self.parse(now, port, &frames[..n], pool);
+            self.look_ahead(port, &frames[..n], pool);
             let mut nth = 0;
+            // Those in front of `nth` have left the vector, several at a time where that is possible.
             while nth < n {
-                let Found::Chain { at, .. } = self.found[nth] else {
-                    let frame = coming.pop_front().expect("the batch has it");
-                    let found = self.found[nth];
-                    nth += 1;
-                    if let Found::Fragment(carried) = found {
-                        self.follow_carried(now, port, carried, frame, pool, watch);
+                let at = match self.found[nth] {
+                    Found::Chain { at, .. } => usize::from(at),
+                    Found::Fragment(carried) => {
+                        self.follow_carried(now, port, carried, frames.remove(0), pool, watch);
+                        nth += 1;
                         // What was known of those behind it is not any more. Others may be fragments, too: one by one.
                         (n, step) = (nth, 1);
-                    } else {
-                        self.refuse(found, frame, pool, watch);
+                        continue;
+                    }
+                    Found::Nothing | Found::Malformed { .. } => {
+                        let refused =
+                            self.found[nth..n].iter().take_while(|found| found.is_refused()).count();
+                        for frame in frames.drain(..refused) {
+                            self.refuse(self.found[nth], frame, pool, watch);
+                            nth += 1;
+                        }
+                        continue;
+                    }
+                };
+                if !self.live[at].chain.code.stages.is_empty() {
+                    let mine = self.found[nth..n].iter().take_while(|found| found.is_of(at)).count();
+                    for frame in frames.drain(..mine) {
+                        self.pass_stages(now, Pass { port, nth, at }, frame, pool, watch);
+                        nth += 1;
                     }
                     continue;
-                };
-                let first = Pass { port, nth, at: usize::from(at) };
-                let batch = &mut coming.as_mut_slices().0[..n - nth];
-                let stopped = self.run(now, first, batch, pool, watch.is_some());
-                let passed = self.passed.len();
+                }
+                let stopped =
+                    self.run(now, Pass { port, nth, at }, &mut frames[..n - nth], pool, watch.is_some());
+                nth += self.passed.len();
+                let passed = frames.drain(..self.passed.len());
                 match watch {
-                    None => self.leave(&mut coming, pool),
+                    None => self.leave(passed, pool),
                     Some(_) => {
-                        let to = self.live[first.at].chain.to;
-                        coming
-                            .drain(..passed)
-                            .for_each(|frame| self.forward(to, Interval::ZERO, frame, pool, watch));
+                        let to = self.live[at].chain.to;
+                        passed.for_each(|frame| self.forward(to, Interval::ZERO, frame, pool, watch));
                     }
                 }
-                nth += passed;
                 if stopped {
-                    let frame = coming.pop_front().expect("the batch has it");
-                    let pass = Pass { nth, ..first };
-                    match self.live[pass.at].chain.code.stages.is_empty() {
-                        true => self.settle(pass, frame, pool, watch),
-                        false => self.pass_stages(now, pass, frame, pool, watch),
-                    }
+                    self.settle(Pass { port, nth, at }, frames.remove(0), pool, watch);
                     nth += 1;
                 }
             }
             self.chunk_at += n;
         }
-        *frames = coming.into();
     }
 
     /// The next port by which frames leave, in the order of the plan, and these frames, in theirs. `frames` is empty
@@ -624,14 +628,9 @@ impl PacketEngine {
         let chain = &*live.chain;
         let forward = chain.to.map_or(Exit::Lost(Lost::NoPort), Exit::from);
         self.passed.clear();
-        if !chain.code.stages.is_empty() {
-            return true;
-        }
         let found = &self.found[nth..][..frames.len()];
         let Some(request) = &chain.code.request else {
-            let is_mine =
-                |found: &Found| matches!(found, Found::Chain { at: of, .. } if usize::from(*of) == at);
-            let mine = found.iter().take_while(|found| is_mine(found)).count();
+            let mine = found.iter().take_while(|found| found.is_of(at)).count();
             live.frames += mine as u64;
             self.passed.resize(mine, forward);
             return false;
@@ -705,16 +704,16 @@ impl PacketEngine {
     }
 
     /// Those that have passed leave the batch, neighbours with the same way together.
-    fn leave(&mut self, coming: &mut VecDeque<Frame>, pool: &mut Pool) {
+    fn leave(&mut self, mut frames: vec::Drain<'_, Frame>, pool: &mut Pool) {
         let mut rest = &self.passed[..];
         while let Some(&exit) = rest.first() {
             let n = rest.iter().take_while(|other| **other == exit).count();
             rest = &rest[n..];
             if let Exit::Port(to) = exit {
-                self.exits.send_all(to, n, coming);
+                self.exits.send_all(to, n, &mut frames);
                 continue;
             }
-            for frame in coming.drain(..n) {
+            for frame in frames.by_ref().take(n) {
                 match exit {
                     Exit::Lost(reason) => self.exits.lose(reason, frame, pool),
                     Exit::Group(to) => {
