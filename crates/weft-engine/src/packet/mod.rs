@@ -201,7 +201,7 @@ impl From<Outlet> for Exit {
 
 /// What a pass has left, by what it takes to carry it out.
 enum Left {
-    /// The frame goes there as it is.
+    /// The frame goes there, with its patches if it has some.
     Way(Exit),
     /// It goes there with its changes.
     Edited(Exit),
@@ -599,8 +599,8 @@ impl PacketEngine {
     }
 
     /// The second phase: frames pass their chain, from the first on, as long as it is the same and a pass leaves
-    /// nothing but where its frame goes and changes of it; where somebody watches, nothing but FORWARD. Whether one
-    /// more has passed, beyond those in `passed`, that left more.
+    /// nothing but where its frame goes and changes of it; where somebody watches, nothing but FORWARD and patches.
+    /// Whether one more has passed, beyond those in `passed`, that left more.
     fn run(
         &mut self,
         now: Time,
@@ -1009,7 +1009,7 @@ fn write_patched(
     patches.clear();
 }
 
-/// Whether a pass left nothing but FORWARD.
+/// Whether a pass left nothing but FORWARD, and perhaps patches.
 #[inline]
 fn is_plain(outcome: &Outcome) -> bool {
     outcome.verdict == Verdict::Forward && outcome.edits.is_empty() && is_bare(outcome)

@@ -47,6 +47,13 @@ pub(super) fn plan(chain: &ChainProgram, event: Event, parts: &[Part<'_>]) -> Ve
     };
     let ops = || parts.iter().flat_map(|part| &part.function.blocks).flat_map(|block| &block.insts);
     let is_set = |at: u16| ops().any(|inst| matches!(inst.op, Op::SetInput(InputId(id), _) if id == at));
+    // By a statement that runs several times in a pass.
+    let is_set_again = |at: u16| {
+        let loops = |part: &&Part<'_>| part.function.blocks.iter().any(|block| block.scan_rows_max.is_some());
+        let mut insts =
+            parts.iter().filter(loops).flat_map(|part| &part.function.blocks).flat_map(|b| &b.insts);
+        insts.any(|inst| matches!(inst.op, Op::SetInput(InputId(id), _) if id == at))
+    };
     let is_cleared = |at: u16| ops().any(|inst| inst.op == Op::ClearInput(InputId(at)));
     // One that the program sets itself is told from those that follow by its edit.
     let is_sum =
@@ -56,8 +63,11 @@ pub(super) fn plan(chain: &ChainProgram, event: Event, parts: &[Part<'_>]) -> Ve
         let at = u16::try_from(at).ok()?;
         let store = frames.stores.get(usize::from(at))?.as_ref()?;
         let is_fit = is_set(at) && !is_cleared(at) && !is_sum(at) && !meets.contains(&at);
-        let sums_are = store.sums.iter().all(|sum| !sum.pseudo && !is_set(sum.input));
-        how(input, store).filter(|_| is_fit && sums_are)
+        let is_left = |sum: &Sum| !is_set(sum.input) && !is_cleared(sum.input);
+        let sums_are_fit = store.sums.iter().all(|sum| !sum.pseudo && is_left(sum));
+        // What was read of a MAC address is where it lies: there is one place for each statement that sets it.
+        let is_fit = is_fit && sums_are_fit && !(input.ty == Type::Mac && is_set_again(at));
+        how(input, store).filter(|_| is_fit)
     };
     chain.request.inputs.iter().enumerate().map(how).collect()
 }
@@ -340,6 +350,14 @@ impl PartTranslator<'_, '_, '_, '_> {
         let [fits, other, done] = [(); 3].map(|()| self.segment.builder.create_block());
         self.ins().brif(is_mac, fits, [], other, []);
         self.segment.builder.switch_to_block(fits);
+        if !self.segment.is_roomy {
+            // It takes as much of the scratch as an edit would.
+            let bytes = self.segment.int(MAC_BYTES);
+            let taken = self.segment.take_room(bytes);
+            let has_room = self.segment.builder.create_block();
+            self.ins().brif(taken, has_room, [], other, []);
+            self.segment.builder.switch_to_block(has_room);
+        }
         // What it points to may change before the pass ends.
         let slot = StackSlotData::new(StackSlotKind::ExplicitSlot, 8, 3);
         let slot = self.segment.builder.create_sized_stack_slot(slot);
@@ -356,6 +374,8 @@ impl PartTranslator<'_, '_, '_, '_> {
         self.segment.builder.set_cold_block(other);
         self.segment.builder.switch_to_block(other);
         self.set_edited(at, column, value)?;
+        let no = self.segment.bool(false);
+        self.segment.make_due(column, no);
         self.ins().jump(done, []);
         self.segment.builder.switch_to_block(done);
         Ok(())
