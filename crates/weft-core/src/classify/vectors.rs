@@ -6,9 +6,10 @@
 //! several keys overlap, and none costs more than another. A rule that is a box of places is one of chunks if it asks
 //! for blocks (prefixes, single values) of those places that are cut; tables with others are left to trees. The classes
 //! of a place that is one wide chunk, such as a port, are in pages, of which those that are the same are one: rules ask
-//! for few ports, so that what look-ups read stays small. Source: bit
-//! vectors by field (T. Lakshman and D. Stiliadis, SIGCOMM 1998), with the classes of chunks of Recursive Flow
-//! Classification (P. Gupta and N. McKeown, SIGCOMM 1999).
+//! for few ports, so that what look-ups read stays small.
+//!
+//! Source: bit vectors by field (T. Lakshman and D. Stiliadis, SIGCOMM 1998), with the classes of chunks of Recursive
+//! Flow Classification (P. Gupta and N. McKeown, SIGCOMM 1999).
 
 use core::hint::select_unpredictable;
 use std::collections::BTreeMap;
@@ -53,7 +54,6 @@ struct Chunk {
     mask: u64,
     /// Where the classes of its values begin, or the numbers of their pages.
     classes: u32,
-    is_paged: bool,
 }
 
 /// Which values of a chunk a rule admits: the first and the last.
@@ -84,9 +84,9 @@ impl Vectors {
         Some(vectors)
     }
 
-    /// The chunks that a look-up reads: their bits, where their classes begin, and whether these are in pages.
-    pub(crate) fn chunks(&self) -> impl Iterator<Item = (Place, u32, bool)> {
-        self.chunks.iter().map(|chunk| (chunk.place, chunk.classes, chunk.is_paged))
+    /// The chunks that a look-up reads: their bits, and where their classes begin, or the numbers of their pages.
+    pub(crate) fn chunks(&self) -> impl Iterator<Item = (Place, u32)> {
+        self.chunks.iter().map(|chunk| (chunk.place, chunk.classes))
     }
 
     /// Words of a set.
@@ -124,10 +124,10 @@ impl Vectors {
     fn first<const N: usize, const W: usize>(&self, key: &[u64; N]) -> Rank {
         let Some(mut left) = self.all.first_chunk::<W>().copied() else { return 0 };
         let sets = self.sets.as_chunks::<W>().0;
-        for Chunk { place, mask, classes, is_paged } in &self.chunks {
+        for Chunk { place, mask, classes } in &self.chunks {
             let word = key.get(usize::from(place.word)).copied().unwrap_or(0);
             let value = (word >> (place.shift & 63) & mask) as usize;
-            let at = match is_paged {
+            let at = match is_paged(*place) {
                 false => *classes as usize + value,
                 true => {
                     let page = usize::from(self.classes[*classes as usize + (value >> PAGE_BITS)]);
@@ -171,15 +171,7 @@ impl Vectors {
                 flip(&mut set, rule);
             }
             let to = changes.peek().map_or(end, |(at, _)| *at);
-            let number = match known.get(&set) {
-                Some(number) => *number,
-                None => {
-                    let number = u16::try_from(self.sets.len() / self.words).ok()?;
-                    self.sets.extend_from_slice(&set);
-                    known.insert(set.clone(), number);
-                    number
-                }
-            };
+            let number = number_of(&set, &mut known, &mut self.sets)?;
             classes.resize(to as usize, number);
             from = to;
         }
@@ -189,34 +181,40 @@ impl Vectors {
     /// Puts the classes where look-ups read them: first what has its place whatever the rules are, so that compiled
     /// code finds it with other rules, too, and then the pages.
     fn lay_out(&mut self, all: Vec<(Place, Vec<u16>)>) -> Option<()> {
-        let is_paged = |chunk: &Place| chunk.bits > CHUNK_MAX;
         for (place, classes) in &all {
             let at = u32::try_from(self.classes.len()).ok()?;
-            let (mask, is_paged) = (ones(place.bits), is_paged(place));
-            self.chunks.push(Chunk { place: *place, mask, classes: at, is_paged });
-            match is_paged {
+            self.chunks.push(Chunk { place: *place, mask: ones(place.bits), classes: at });
+            match is_paged(*place) {
                 true => self.classes.resize(self.classes.len() + (classes.len() >> PAGE_BITS), 0),
                 false => self.classes.extend_from_slice(classes),
             }
         }
         self.classes.resize(self.classes.len().next_multiple_of(PAGE), 0);
-        for ((_, classes), chunk) in all.iter().zip(&self.chunks).filter(|((place, _), _)| is_paged(place)) {
-            let mut known: BTreeMap<&[u16], u16> = BTreeMap::new();
+        for ((_, classes), chunk) in all.iter().zip(&self.chunks).filter(|((place, _), _)| is_paged(*place)) {
+            let mut known = BTreeMap::new();
             for (nth, page) in classes.chunks(PAGE).enumerate() {
-                let number = match known.get(page) {
-                    Some(number) => *number,
-                    None => {
-                        let number = u16::try_from(self.classes.len() / PAGE).ok()?;
-                        self.classes.extend_from_slice(page);
-                        known.insert(page, number);
-                        number
-                    }
-                };
+                let number = number_of(page, &mut known, &mut self.classes)?;
                 self.classes[chunk.classes as usize + nth] = number;
             }
         }
         Some(())
     }
+}
+
+/// Whether the classes of a chunk are in pages.
+pub fn is_paged(chunk: Place) -> bool {
+    chunk.bits > CHUNK_MAX
+}
+
+/// The number of a run among those of its length in a list, to which it is added if it is not known.
+fn number_of<T: Copy + Ord>(run: &[T], known: &mut BTreeMap<Vec<T>, u16>, list: &mut Vec<T>) -> Option<u16> {
+    if let Some(number) = known.get(run) {
+        return Some(*number);
+    }
+    let number = u16::try_from(list.len() / run.len()).ok()?;
+    list.extend_from_slice(run);
+    known.insert(run.to_vec(), number);
+    Some(number)
 }
 
 /// Puts a rule into a set, or takes it out.

@@ -5,7 +5,7 @@
 //! that there are chunks, the way on is, with offsets in bytes:
 //!
 //! 1. For each chunk, the bits of its place number an entry of 16 bits among the classes of the chunk, which begin at
-//!    the address in [`MATCHER_CLASSES`], [`Chunk::classes`] on. Where the chunk is in pages, its bits but for the
+//!    the address in [`MATCHER_CLASSES`], [`Chunk::classes`] on. Where the chunk is in pages ([`is_paged`]), its bits but for the
 //!    lowest [`PAGE_BITS`] do so; the entry is the number of a page of so many entries as those have values, counted
 //!    from the address on, in which they number the entry.
 //! 2. That is the number of a set: [`Chunks::words`] words at the address in [`MATCHER_SETS`].
@@ -34,7 +34,7 @@ use super::{Found, Matcher};
 pub use crate::classify::NOTHING;
 use crate::classify::Place;
 pub use crate::classify::trie::{LONG as TRIE_LONG, NODE as TRIE_NODE, RUN as TRIE_RUN};
-pub use crate::classify::vectors::PAGE_BITS;
+pub use crate::classify::vectors::{PAGE_BITS, is_paged};
 use crate::hash;
 use core::mem::offset_of;
 use std::sync::Arc;
@@ -171,8 +171,6 @@ pub struct Chunk {
     pub place: Place,
     /// The offset of its classes, or of the numbers of their pages.
     pub classes: u32,
-    /// Whether its classes are in pages.
-    pub is_paged: bool,
 }
 
 impl Matcher {
@@ -201,8 +199,7 @@ impl Matcher {
     /// As [`Matcher::way`], by what is built.
     fn way_built(&self) -> Option<Way> {
         if let Some(vectors) = self.classifier.vectors() {
-            let chunk = |(place, classes, is_paged)| Chunk { place, classes: classes * 2, is_paged };
-            let chunks = vectors.chunks().map(chunk);
+            let chunks = vectors.chunks().map(|(place, classes)| Chunk { place, classes: classes * 2 });
             return Some(Way::Chunks(Chunks { chunks: chunks.collect(), words: vectors.words() }));
         }
         let (place, bits, _) = self.classifier.trie()?.spelled()?;

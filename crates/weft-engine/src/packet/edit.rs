@@ -127,10 +127,7 @@ impl<'a> Edits<'a> {
             (value, StoreAt::Bits { bytes: wide, shift, bits, endian }) => {
                 let Some(value) = number(value) else { return Ok(()) };
                 let Some(field) = part(bytes, slot.b, wide.into()) else { return Ok(()) };
-                let delta = match field {
-                    [byte] => set_byte(byte, slot.b, value, (shift, bits)),
-                    _ => set_bits(field, slot.b, value, (shift, bits, endian)),
-                };
+                let delta = set_bits(field, slot.b, value, (shift, bits, endian));
                 self.follow(&store.sums, delta, partial, bytes);
             }
             (_, StoreAt::Bytes) => {}
@@ -177,13 +174,6 @@ impl Delta {
         Self { sum: fold(sum), is_odd: at & 1 == 1 }
     }
 
-    /// Of one byte.
-    fn of_byte(at: u64, old: u8, new: u8) -> Self {
-        // It is the upper half of a word.
-        let sum = u64::from(!old) << 8 | 0xff;
-        Self { sum: fold(sum + (u64::from(new) << 8)), is_odd: at & 1 == 1 }
-    }
-
     /// Of the number that so many bytes hold, the first of them the highest.
     fn of_number(at: u64, bytes: usize, old: u64, new: u64) -> Self {
         // A last odd byte is the upper half of a word.
@@ -216,15 +206,6 @@ fn number(cell: Cell) -> Option<u64> {
 #[inline(always)]
 fn part(bytes: &mut [u8], at: u64, len: usize) -> Option<&mut [u8]> {
     bytes.get_mut(at as usize..)?.get_mut(..len)
-}
-
-/// Sets bits of a byte; what of the value is above them is left out. Its change.
-#[inline(always)]
-fn set_byte(byte: &mut u8, at: u64, value: u64, (shift, bits): (u8, u8)) -> Delta {
-    let mask = (bits_max(bits) << (shift & 7)) as u8;
-    let old = *byte;
-    *byte = old & !mask | (value << (shift & 7)) as u8 & mask;
-    Delta::of_byte(at, old, *byte)
 }
 
 /// Sets bits of a number; what of the value is above them is left out. The change of its bytes.

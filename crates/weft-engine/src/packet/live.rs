@@ -155,10 +155,10 @@ impl Code {
             Place::Meta(meta) if is_read(at) => Some((at, meta)),
             _ => None,
         });
-        let mut stores = program.frames.as_ref().map_or(Vec::new(), |frames| frames.stores.clone());
-        stores.resize(inputs.len(), None);
-        stores.iter_mut().for_each(|store| *store = store.take().filter(|store| store.at.is_sound()));
         let frames = program.frames.as_ref();
+        let sound = |store: &Option<Store>| store.clone().filter(|store| store.at.is_sound());
+        let mut stores: Vec<_> = frames.into_iter().flat_map(|frames| &frames.stores).map(sound).collect();
+        stores.resize(inputs.len(), None);
         let (inherited, carried) = frames.map_or((0, None), |frames| (frames.inherited, frames.carried));
         let is_ip = frames.is_some_and(|frames| frames.is_ip);
         let are_bytes = inputs.iter().enumerate().filter(|(_, input)| input.ty.repr() == Repr::Bytes);

@@ -365,6 +365,7 @@ impl PacketEngine {
                 }
                 let stopped =
                     self.run(now, Pass { port, nth, at }, &mut frames[..n - nth], pool, watch.is_some());
+                write_patched(&mut self.patched, &mut self.outcome.patches, frames, pool);
                 nth += self.passed.len();
                 let passed = frames.drain(..self.passed.len());
                 match watch {
@@ -600,22 +601,8 @@ impl PacketEngine {
 
     /// The second phase: frames pass their chain, from the first on, as long as it is the same and a pass leaves
     /// nothing but where its frame goes and changes of it; where somebody watches, nothing but FORWARD and patches.
-    /// Whether one more has passed, beyond those in `passed`, that left more.
+    /// Whether one more has passed, beyond those in `passed`, that left more. Patches are still to be written.
     fn run(
-        &mut self,
-        now: Time,
-        first: Pass,
-        frames: &mut [Frame],
-        pool: &mut Pool,
-        is_watched: bool,
-    ) -> bool {
-        self.outcome.patches.clear();
-        let stopped = self.run_code(now, first, frames, pool, is_watched);
-        write_patched(&mut self.patched, &mut self.outcome.patches, frames, pool);
-        stopped
-    }
-
-    fn run_code(
         &mut self,
         now: Time,
         first: Pass,
@@ -637,6 +624,7 @@ impl PacketEngine {
         };
         let inputs = chain.code.inputs;
         self.outcome.clear();
+        self.outcome.patches.clear();
         loop {
             let mut patches = 0;
             // It lasts until a frame is to be written: it looks into the pool.
@@ -784,7 +772,6 @@ impl PacketEngine {
         if let Some(mark) = outcome.mark {
             frame.meta.mark = mark;
         }
-        write_patches(&outcome.patches, frame, pool);
         let slots = &self.slots[pass.nth * self.stride..][..chain.code.inputs];
         let changes = (&*chain.code.stores, &*chain.program.reshapes);
         let mut edits = Edits::new(changes, slots, present, outcome);

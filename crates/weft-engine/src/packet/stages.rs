@@ -4,7 +4,7 @@
 //! stage, is changed, is parsed again if that did anything, and passes the next: so each element looks at the frame
 //! that those before it have left.
 
-use super::edit::partial_at;
+use super::edit::{partial_at, write_patches};
 use super::live::{Arrived, Found, Stage};
 use super::reshape::{Bounds, cut_to, stack_for};
 use super::stats::Lost;
@@ -114,6 +114,7 @@ impl PacketEngine {
         let n = self.live[pass.at].chain.code.stages.len();
         while way.nth < n {
             self.run_stage(&way, &frame, pool);
+            write_patches(&self.outcome.patches, &frame, pool);
             if self.is_to_be_cut(pass, &frame, pool) {
                 return self.go_on_in_parts(now, way, frame, pool, watch);
             }

@@ -20,7 +20,7 @@ use weft_core::matching::Matcher;
 use weft_core::matching::near::{
     Chunk, Chunks, Field, MATCHER_BITS, MATCHER_CLASSES, MATCHER_LINES, MATCHER_PACKING, MATCHER_ROOT,
     MATCHER_ROWS, MATCHER_SETS, MATCHER_WAYS, NOTHING, PAGE_BITS, Packing, TRIE_LONG, TRIE_NODE, TRIE_RUN,
-    Way, Whole,
+    Way, Whole, is_paged,
 };
 use weft_ir::backend::Unsupported;
 use weft_ir::ir::{MatchId, Value};
@@ -261,9 +261,9 @@ impl PartTranslator<'_, '_, '_, '_> {
             .map(|field| self.ins().load(I64, FIXED, base, (offset + field) as i32));
         let set_shift = i64::from((chunks.words * 8).trailing_zeros());
         let mut left: Vec<clif::Value> = Vec::new();
-        for Chunk { place, classes: at, is_paged } in &chunks.chunks {
+        for Chunk { place, classes: at } in &chunks.chunks {
             let value = self.value_at(*place, packed);
-            let class = match is_paged {
+            let class = match is_paged(*place) {
                 false => self.class_at(classes, value, *at),
                 true => {
                     let (high, low) = self.page_of(value);

@@ -18,7 +18,7 @@ use cranelift_frontend::Variable;
 use weft_core::abi::{Cx, Outcome, Patch, REGION_BODY, Slot};
 use weft_core::types::Type;
 use weft_ir::backend::Unsupported;
-use weft_ir::ir::{Endian, Function, InputId, Op, Ty, Value};
+use weft_ir::ir::{Block, Endian, Function, InputId, Op, Ty, Value};
 use weft_ir::program::{ChainProgram, Event, Frames, Input, Part, Store, StoreAt, Sum};
 
 /// Bytes of a MAC address.
@@ -45,31 +45,63 @@ pub(super) fn plan(chain: &ChainProgram, event: Event, parts: &[Part<'_>]) -> Ve
     let Some(frames) = chain.frames.as_ref().filter(|_| event == Event::Request) else {
         return Vec::new();
     };
-    let ops = || parts.iter().flat_map(|part| &part.function.blocks).flat_map(|block| &block.insts);
-    let is_set = |at: u16| ops().any(|inst| matches!(inst.op, Op::SetInput(InputId(id), _) if id == at));
-    // By a statement that runs several times in a pass.
-    let is_set_again = |at: u16| {
-        let loops = |part: &&Part<'_>| part.function.blocks.iter().any(|block| block.scan_rows_max.is_some());
-        let mut insts =
-            parts.iter().filter(loops).flat_map(|part| &part.function.blocks).flat_map(|b| &b.insts);
-        insts.any(|inst| matches!(inst.op, Op::SetInput(InputId(id), _) if id == at))
-    };
-    let is_cleared = |at: u16| ops().any(|inst| inst.op == Op::ClearInput(InputId(at)));
+    let uses = Uses::of(parts);
+    let sums = frames.stores.iter().flatten().flat_map(|store| &store.sums);
     // One that the program sets itself is told from those that follow by its edit.
-    let is_sum =
-        |at: u16| frames.stores.iter().flatten().flat_map(|store| &store.sums).any(|sum| sum.input == at);
-    let meets = meets_structure(parts);
+    let edited = sums.fold(uses.cleared | uses.meets_structure, |all, sum| all | bit(sum.input));
     let how = |(at, input): (usize, &Input)| {
-        let at = u16::try_from(at).ok()?;
-        let store = frames.stores.get(usize::from(at))?.as_ref()?;
-        let is_fit = is_set(at) && !is_cleared(at) && !is_sum(at) && !meets.contains(&at);
-        let is_left = |sum: &Sum| !is_set(sum.input) && !is_cleared(sum.input);
-        let sums_are_fit = store.sums.iter().all(|sum| !sum.pseudo && is_left(sum));
+        let own = bit(u16::try_from(at).ok()?);
+        let store = frames.stores.get(at)?.as_ref()?;
         // What was read of a MAC address is where it lies: there is one place for each statement that sets it.
-        let is_fit = is_fit && sums_are_fit && !(input.ty == Type::Mac && is_set_again(at));
-        how(input, store).filter(|_| is_fit)
+        let is_fit =
+            uses.set & !edited & own != 0 && !(input.ty == Type::Mac && uses.set_in_scans & own != 0);
+        let follows = |sum: &Sum| !sum.pseudo && (uses.set | uses.cleared) & bit(sum.input) == 0;
+        how(input, store).filter(|_| is_fit && store.sums.iter().all(follows))
     };
     chain.request.inputs.iter().enumerate().map(how).collect()
+}
+
+/// What a segment does to its inputs: bit i stands for input i.
+#[derive(Default)]
+struct Uses {
+    set: u64,
+    cleared: u64,
+    /// Set in a handler that has scans, so perhaps by a statement that runs several times in a pass.
+    set_in_scans: u64,
+    /// Set where the structure of the frame changes, or a copy is made, before or behind.
+    meets_structure: u64,
+}
+
+impl Uses {
+    fn of(parts: &[Part<'_>]) -> Self {
+        let changes = |part: &Part<'_>| part.function.blocks.iter().any(is_structural);
+        let changing = parts.iter().filter(|part| changes(part)).count();
+        let mut uses = Self::default();
+        for part in parts {
+            let blocks = &part.function.blocks;
+            let has_scans = blocks.iter().any(|block| block.scan_rows_max.is_some());
+            let others_change = changing > usize::from(changes(part));
+            for (block, meets) in blocks.iter().zip(blocks_that_meet(part.function)) {
+                for inst in &block.insts {
+                    match inst.op {
+                        Op::SetInput(InputId(id), _) => {
+                            uses.set |= bit(id);
+                            uses.set_in_scans |= if has_scans { bit(id) } else { 0 };
+                            uses.meets_structure |= if others_change || meets { bit(id) } else { 0 };
+                        }
+                        Op::ClearInput(InputId(id)) => uses.cleared |= bit(id),
+                        _ => {}
+                    }
+                }
+            }
+        }
+        uses
+    }
+}
+
+/// That of an input, of which there are no more than a word has bits.
+fn bit(input: u16) -> u64 {
+    1_u64.checked_shl(input.into()).unwrap_or(0)
 }
 
 fn how(input: &Input, store: &Store) -> Option<How> {
@@ -86,34 +118,13 @@ fn how(input: &Input, store: &Store) -> Option<How> {
     }
 }
 
-/// The inputs that are set where the structure of the frame changes, or a copy is made, before or behind.
-fn meets_structure(parts: &[Part<'_>]) -> Vec<u16> {
-    let changes: Vec<bool> =
-        parts.iter().map(|part| part.function.blocks.iter().any(|b| is_structural(&b.insts))).collect();
-    let mut inputs = Vec::new();
-    for (nth, part) in parts.iter().enumerate() {
-        let others = changes.iter().enumerate().any(|(other, changes)| other != nth && *changes);
-        let meets = if changes[nth] { blocks_that_meet(part.function) } else { Vec::new() };
-        for (at, block) in part.function.blocks.iter().enumerate() {
-            if !others && !meets.get(at).is_some_and(|meets| *meets) {
-                continue;
-            }
-            inputs.extend(block.insts.iter().filter_map(|inst| match inst.op {
-                Op::SetInput(InputId(id), _) => Some(id),
-                _ => None,
-            }));
-        }
-    }
-    inputs
-}
-
-fn is_structural(insts: &[weft_ir::ir::Inst]) -> bool {
-    insts.iter().any(|inst| matches!(inst.op, Op::Reshape(..) | Op::Mirror(_)))
+fn is_structural(block: &Block) -> bool {
+    block.insts.iter().any(|inst| matches!(inst.op, Op::Reshape(..) | Op::Mirror(_)))
 }
 
 /// The blocks that lie on a way with one that changes the structure.
 fn blocks_that_meet(function: &Function) -> Vec<bool> {
-    let changes: Vec<bool> = function.blocks.iter().map(|block| is_structural(&block.insts)).collect();
+    let changes: Vec<bool> = function.blocks.iter().map(is_structural).collect();
     let ways: Vec<(usize, usize)> = (0..)
         .zip(&function.blocks)
         .flat_map(|(from, block)| {

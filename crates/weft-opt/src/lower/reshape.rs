@@ -410,14 +410,13 @@ pub(super) fn looked_at_behind_tunnels(program: &ChainProgram) -> u64 {
         },
         _ => false,
     };
-    let ops = |element: &Element| {
+    fn ops(element: &Element) -> impl Iterator<Item = &Op> {
         let blocks = element.handlers.request.iter().flat_map(|function| &function.blocks);
-        blocks.flat_map(|block| &block.insts).map(|inst| inst.op.clone()).collect::<Vec<_>>()
-    };
-    let mut elements = program.elements.iter();
-    // Behind the first that does, or none.
-    let _ = elements.find(|element| ops(element).iter().any(takes_out));
-    elements.flat_map(ops).fold(0, |all, op| match op {
+        blocks.flat_map(|block| &block.insts).map(|inst| &inst.op)
+    }
+    let first = program.elements.iter().position(|element| ops(element).any(takes_out));
+    let behind = first.and_then(|first| program.elements.get(first + 1..)).unwrap_or_default();
+    behind.iter().flat_map(ops).fold(0, |all, op| match op {
         Op::Input(id) | Op::InputPresent(id) => all | 1_u64.checked_shl(id.0.into()).unwrap_or(0),
         _ => all,
     })

@@ -142,7 +142,6 @@ fn rules_about_ports_hold_for_fragments() {
     let folder = Folder::new();
     let program = NETWORK.replace("SET udp.dst_port = 5353;", "DROP;");
     let program = folder.write("edge.weft", &program);
-    let path = folder.0.join("in.pcap");
     let (open, closed) = (fragments(80, 1, 3_000, 1_480), fragments(53, 2, 3_000, 1_480));
     assert_eq!((open.len(), closed.len()), (3, 3));
     let late = [&open[1], &open[2], &closed[2], &closed[0], &open[0], &closed[1]].map(Clone::clone);
@@ -158,16 +157,8 @@ fn rules_about_ports_hold_for_fragments() {
         .replace("-> lan AS hop", "-> lan WHEN udp.src_port = 1000 AS tag -> hop");
     let tagged = folder.write("tagged.weft", &tagged);
     for backend in ["jit", "interp"] {
-        let replay_by = |program: &Path, packets: &[Vec<u8>]| -> serde_json::Value {
-            capture(&path, packets);
-            let mut replay = weft(&folder);
-            replay.arg("replay").arg(program).arg("--in").arg(&path);
-            let done = output(replay.args(["-o", "json", "--backend", backend]));
-            assert_eq!(done.status.code(), Some(0), "{}", String::from_utf8_lossy(&done.stderr));
-            serde_json::from_slice(&done.stdout).expect("it is data")
-        };
-        let replay = |packets: &[Vec<u8>]| replay_by(&program, packets);
-        let told = replay_by(&tagged, &late);
+        let replay = |packets: &[Vec<u8>]| replayed(&folder, &program, backend, packets);
+        let told = replayed(&folder, &tagged, backend, &late);
         assert_eq!(
             (&told["ports"][1]["out"], &told["elements"][2]["dropped"]),
             (&3.into(), &3.into()),
@@ -186,6 +177,17 @@ fn rules_about_ports_hold_for_fragments() {
         let told = replay(&closed[1..]);
         assert!(told["ports"][1]["out"] == 0 && told.to_string().contains("first"), "{told}");
     }
+}
+
+/// What `weft replay` tells of these packets.
+fn replayed(folder: &Folder, program: &Path, backend: &str, packets: &[Vec<u8>]) -> serde_json::Value {
+    let path = folder.0.join("in.pcap");
+    capture(&path, packets);
+    let mut replay = weft(folder);
+    replay.arg("replay").arg(program).arg("--in").arg(&path);
+    let done = output(replay.args(["-o", "json", "--backend", backend]));
+    assert_eq!(done.status.code(), Some(0), "{}", String::from_utf8_lossy(&done.stderr));
+    serde_json::from_slice(&done.stdout).expect("it is data")
 }
 
 /// A frame in a tunnel from 192.0.2.1 to 192.0.2.2: in VXLAN the whole frame, else its packet alone.
@@ -216,7 +218,6 @@ fn tunnelled(by: &str, number: u8, frame: &[u8]) -> Vec<u8> {
 #[test]
 fn rules_about_ports_hold_for_fragments_in_tunnels() {
     let folder = Folder::new();
-    let path = folder.0.join("in.pcap");
     let text = "IMPORT 'library/protocols/all.weft';
 CREATE PORT wan ON memory;
 CREATE PORT lan ON memory;
@@ -233,15 +234,10 @@ CREATE CHAIN edge ON PORT wan -> lan WHEN present(inner.udp) AS closed; END;
     for (by, backend) in
         ["vxlan", "gtpu", "gre", "ipip"].into_iter().zip(["jit", "interp"].into_iter().cycle())
     {
-        let replay = |packets: &[(u8, &Vec<u8>)]| -> serde_json::Value {
+        let replay = |packets: &[(u8, &Vec<u8>)]| {
             let packets: Vec<_> =
                 packets.iter().map(|(number, frame)| tunnelled(by, *number, frame)).collect();
-            capture(&path, &packets);
-            let mut replay = weft(&folder);
-            replay.arg("replay").arg(&program).arg("--in").arg(&path);
-            let done = output(replay.args(["-o", "json", "--backend", backend]));
-            assert_eq!(done.status.code(), Some(0), "{}", String::from_utf8_lossy(&done.stderr));
-            serde_json::from_slice(&done.stdout).expect("it is data")
+            replayed(&folder, &program, backend, &packets)
         };
         let told = replay(&[
             (7, &open[1]),
@@ -263,11 +259,7 @@ CREATE CHAIN edge ON PORT wan -> lan WHEN present(inner.udp) AS closed; END;
         }
         // All of what a tunnel carries in fragments of its own has the ports, too.
         let whole = tunnelled(by, 7, &fragments(53, 3, 2_990, 3_000)[0]);
-        capture(&path, &pieces(&whole[..34], &whole[34..], 9, 1_480));
-        let mut replay = weft(&folder);
-        replay.arg("replay").arg(&program).arg("--in").arg(&path);
-        let done = output(replay.args(["-o", "json", "--backend", backend]));
-        let told: serde_json::Value = serde_json::from_slice(&done.stdout).expect("it is data");
+        let told = replayed(&folder, &program, backend, &pieces(&whole[..34], &whole[34..], 9, 1_480));
         assert_eq!(told["elements"][0]["dropped"], 3, "{by}: {told}");
     }
 }
@@ -277,7 +269,6 @@ CREATE CHAIN edge ON PORT wan -> lan WHEN present(inner.udp) AS closed; END;
 #[test]
 fn rules_about_ports_hold_for_fragments_that_elements_take_out_of_tunnels() {
     let folder = Folder::new();
-    let path = folder.0.join("in.pcap");
     // The frame is changed once more between the end of the tunnel and the rule: it is looked at three times.
     let text = "IMPORT 'library/protocols/all.weft';
 CREATE PORT wan ON memory;
@@ -304,15 +295,10 @@ CREATE CHAIN edge ON PORT wan -> lan AS opened -> tagged -> closed; END;
     over[1] = fragments(80, 1, 3_000, 1_400)[1].clone();
     let tunnels = ["vxlan", "gtpu", "gre", "ipip"];
     for (by, backend) in tunnels.into_iter().flat_map(|by| ["jit", "interp"].map(|backend| (by, backend))) {
-        let replay = |packets: &[(u8, &Vec<u8>)]| -> serde_json::Value {
+        let replay = |packets: &[(u8, &Vec<u8>)]| {
             let packets: Vec<_> =
                 packets.iter().map(|(number, frame)| tunnelled(by, *number, frame)).collect();
-            capture(&path, &packets);
-            let mut replay = weft(&folder);
-            replay.arg("replay").arg(&program).arg("--in").arg(&path);
-            let done = output(replay.args(["-o", "json", "--backend", backend]));
-            assert_eq!(done.status.code(), Some(0), "{}", String::from_utf8_lossy(&done.stderr));
-            serde_json::from_slice(&done.stdout).expect("it is data")
+            replayed(&folder, &program, backend, &packets)
         };
         let in_order: Vec<_> = open.iter().chain(&closed).map(|frame| (7, frame)).collect();
         let late = [&open[1], &closed[0], &open[2], &closed[2], &open[0], &closed[1]].map(|frame| (7, frame));
