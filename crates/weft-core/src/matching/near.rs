@@ -5,9 +5,9 @@
 //! that there are chunks, the way on is, with offsets in bytes:
 //!
 //! 1. For each chunk, the bits of its place number an entry of 16 bits among the classes of the chunk, which begin at
-//!    the address in [`MATCHER_CLASSES`], [`Chunk::classes`] on. Where the chunk is in pages ([`is_paged`]), its bits but for the
-//!    lowest [`PAGE_BITS`] do so; the entry is the number of a page of so many entries as those have values, counted
-//!    from the address on, in which they number the entry.
+//!    the address in [`MATCHER_CLASSES`], [`Chunk::classes`] on. Where the chunk is in pages ([`is_paged`]), its bits
+//!    but for the lowest [`PAGE_BITS`] do so; the entry is the number of a page of so many entries as those have
+//!    values, counted from the address on, in which they number the entry.
 //! 2. That is the number of a set: [`Chunks::words`] words at the address in [`MATCHER_SETS`].
 //! 3. The first bit that all sets have numbers an entry of two words at the address in [`MATCHER_BITS`]: the row, and
 //!    the address of its first group. Behind the last bit is an entry for no row, which is all zeros.
