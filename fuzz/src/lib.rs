@@ -312,7 +312,7 @@ END;
 CREATE CHAIN c ON PORT a AS enter -> look -> leave -> look AS again; END;";
 
 /// An element that asks for ports, in tunnels as well, which later fragments have of the first, and sets one; in front
-/// of one that takes packets out of tunnels, and again behind it.
+/// of one that takes packets out of tunnels and from behind labels, and again behind it and behind another such.
 const FRAGMENTS: &str = "IMPORT 'all.weft'; CREATE PORT a ON memory;
 CREATE ELEMENT closed ON packet AS ON PACKET
     IF coalesce(udp.dst_port = 9, tcp.dst_port = 9, FALSE) THEN DROP; END IF;
@@ -321,9 +321,10 @@ CREATE ELEMENT closed ON packet AS ON PACKET
 END;
 CREATE ELEMENT opened ON packet AS ON PACKET
     IF present(inner.ethernet) THEN POP TO inner.ethernet;
-    ELSIF present(inner.ip) THEN POP TO inner.ip; PUSH ethernet; END IF;
+    ELSIF present(inner.ip) THEN POP TO inner.ip; PUSH ethernet;
+    ELSIF present(mpls) AND present(ip) THEN POP TO ip; PUSH ethernet; END IF;
 END;
-CREATE CHAIN c ON PORT a AS closed -> opened -> closed AS again; END;";
+CREATE CHAIN c ON PORT a AS closed -> opened -> closed AS again -> opened AS further -> closed AS last; END;";
 
 /// The wire formats of the library.
 struct Formats;

@@ -148,7 +148,7 @@ fn frames_get_other_headers_or_are_counted() {
 /// A fragment, of which anybody can send any number, could crash a firewall or keep its buffers.
 #[test]
 fn fragments_wait_leave_or_are_counted() {
-    let piece = |from: usize, is_followed: bool, bytes: usize, id: u8| {
+    let bare = |from: usize, is_followed: bool, bytes: usize, id: u8| {
         let mut piece = [&udp()[..34], &[1, 2, 0, 9 + id, 0, 60, 0, 0], &[5; 56]].concat();
         piece.truncate(34 + bytes);
         piece[17] = 20 + bytes as u8;
@@ -156,8 +156,10 @@ fn fragments_wait_leave_or_are_counted() {
         piece[20..22].copy_from_slice(&((from / 8) as u16 | u16::from(is_followed) << 13).to_be_bytes());
         piece[24..26].fill(0);
         set_header_sum(&mut piece);
-        [&[piece.len() as u8][..], &piece].concat()
+        piece
     };
+    let sized = |frame: Vec<u8>| [&[frame.len() as u8][..], &frame].concat();
+    let piece = |from, is_followed, bytes, id| sized(bare(from, is_followed, bytes, id));
     let [first, second, last] = [(0, true, 24), (24, true, 16), (40, false, 20)]
         .map(|(from, is_followed, bytes)| [0, 1].map(|id| piece(from, is_followed, bytes, id)).concat());
     let over = piece(16, true, 24, 0);
@@ -168,6 +170,21 @@ fn fragments_wait_leave_or_are_counted() {
         all(31, &[&second, &over, &first, &last]),
         all(1, &[&first, &over, &last, &last]),
     ];
+    // The same in IPIP twice, and behind two labels.
+    let carried = |packet: &[u8]| {
+        let mut outside = [&udp()[..34], packet].concat();
+        (outside[17], outside[23]) = (20 + packet.len() as u8, 4);
+        set_header_sum(&mut outside);
+        outside
+    };
+    let nested = |packet: &[u8]| carried(&carried(packet)[14..]);
+    let labelled = |packet: &[u8]| [&[2; 12][..], &[0x88, 0x47, 0, 1, 0, 9, 0, 2, 1, 9], packet].concat();
+    let parts = [(24, true, 16), (40, false, 20), (0, true, 24)];
+    let within = parts.map(|(from, is_followed, bytes)| {
+        let packet = &bare(from, is_followed, bytes, 0)[14..];
+        [sized(nested(packet)), sized(labelled(packet))].concat()
+    });
+    let seeds = [seeds, vec![all(2, &[&within.concat()])]].concat();
     run(packet_fragments, seeds);
 }
 

@@ -24,6 +24,8 @@ use crate::types::Type;
 
 /// Levels of layers that a program may look at: the frame itself, and what a tunnel in it carries.
 pub const LEVELS_MAX: u8 = 2;
+/// Tunnels in one another in which fragments are followed.
+pub const CARRIED_MAX: usize = 3;
 /// Layers that a parser follows in one level; a frame with more is malformed.
 pub const LAYERS_MAX: u32 = 16;
 /// Bytes of one header at most, its repetitions included.
@@ -339,7 +341,8 @@ pub struct UnionColumn {
 /// Which layers of a frame are meant.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct LayerRef {
-    /// 0, or 1 for `inner.`; below [`LEVELS_MAX`].
+    /// 0, or 1 for `inner.`; below [`LEVELS_MAX`] where a program names it, and up to [`CARRIED_MAX`] where fragments
+    /// are followed.
     pub level: u8,
     /// Any of these: one protocol, or the members of a union. The first such layer of the level is meant.
     pub protocols: Vec<ProtocolId>,

@@ -51,6 +51,8 @@ pub struct ChainProgram {
 pub struct Frames {
     /// Frames begin with an IP packet, and not with a link header.
     pub is_ip: bool,
+    /// A packet may stand behind labels of MPLS, and the parser looks behind them.
+    pub has_labels: bool,
     /// The function of [`Event::Parse`]: it gives the inputs that are [`Place::Frame`]. It ends with FORWARD, or, of a
     /// malformed frame, with DROP: its line is then an index into `checks`.
     ///
@@ -64,9 +66,10 @@ pub struct Frames {
     /// Inputs that a later fragment has from the first of its packet, as if it had the header itself: bit i stands for
     /// input i. What is written there is lost.
     pub inherited: u64,
-    /// The same of fragments that tunnels carry. None: the chain asks for nothing that only the first of them has,
-    /// neither in the tunnel nor behind an element that takes them out.
-    pub carried: Option<Carried>,
+    /// The same of fragments that tunnels carry, then of those in a tunnel in a tunnel, and so on: at most
+    /// [`CARRIED_MAX`](weft_core::wire::CARRIED_MAX), and as many as the chain asks for what only the first of them
+    /// has, in the tunnel or behind elements that take them out.
+    pub carried: Vec<Carried>,
 }
 
 /// How fragments are known that tunnels carry.

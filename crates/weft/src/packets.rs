@@ -499,6 +499,14 @@ CREATE LINK c ON PORT far QUEUE fifo;
             );
             assert_eq!(found, [(100, 1), (105, 3), (106, 2), (200, 1)]);
 
+            // Behind labels as well, by which networks are told apart.
+            let labelled = |label: u32, id, from, n| {
+                let label = (label << 12 | 1 << 8 | 64).to_be_bytes();
+                ethernet(0x8847, &[&label, &part(1, id, &five, from, n)[..]].concat())
+            };
+            let parts = [labelled(16, 1, 0, 2), labelled(16, 1, 2, 4), labelled(17, 1, 2, 4)];
+            assert_eq!(partitions(&links[0], &parts), [(100, 1), (105, 2)]);
+
             let carried = |teid, ttl, id, from, n| tunnel(teid, &part(ttl, id, &five, from, n));
             let found = partitions(
                 &links[1],

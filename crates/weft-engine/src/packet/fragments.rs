@@ -6,8 +6,9 @@
 //! leaves as it came.
 //!
 //! What a tunnel carries in fragments is followed likewise, where a chain asks for what is behind: the chain's own
-//! parser says where the packet lies, for tunnels are defined in programs. It is followed as it comes in even if it is
-//! taken out of its tunnel before an element asks: so fragments wait in front of a chain, and nowhere in it.
+//! parser says where the packet lies, for tunnels are defined in programs; so is what a tunnel in a tunnel carries. It
+//! is followed as it comes in even if it is taken out of its tunnels before an element asks: so fragments wait in front
+//! of a chain, and nowhere in it.
 //!
 //! Sources: RFC 791 section 3.2, RFC 8200 section 4.5; RFC 1858, RFC 3128 and RFC 5722 for why fragments that overlap
 //! do not pass.
@@ -16,6 +17,7 @@ use super::stats::Lost;
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 use weft_core::frame::{Frame, Pool, VLAN_TAGS_MAX, network_at};
+use weft_core::wire::{CARRIED_MAX, LAYERS_MAX};
 use weft_core::{Interval, Time};
 
 /// Packets whose fragments a worker follows; a further one takes the place of the oldest.
@@ -36,11 +38,21 @@ const IPV4_HEADER_BYTES: usize = 20;
 const IPV6_HEADER_BYTES: usize = 40;
 const ETHERTYPE_IPV4: [u8; 2] = [0x08, 0x00];
 const ETHERTYPE_IPV6: [u8; 2] = [0x86, 0xdd];
+/// Of MPLS, RFC 3032 and RFC 5332.
+const ETHERTYPES_MPLS: [[u8; 2]; 2] = [[0x88, 0x47], [0x88, 0x48]];
 /// Of IPv4, MF and the offset; of IPv6 likewise, which lie elsewhere.
 const IPV4_FRAGMENT: u16 = 0x3fff;
 const IPV6_FRAGMENT: u16 = 0xfff9;
 /// Bytes of the tags of a frame.
 const TAGS_BYTES: usize = 4 * VLAN_TAGS_MAX;
+/// Labels of MPLS that are looked behind: as many as a parser takes.
+const LABELS_MAX: usize = LAYERS_MAX as usize;
+const LABEL_BYTES: usize = 4;
+/// Of a word of MPLS, the label and whether it is the last. Fragments of a packet may have lived for different times.
+const LABEL_MASK: u32 = 0xffff_f100;
+const LABEL_IS_LAST: u32 = 0x100;
+/// Says that the next label spreads flows (RFC 6790): it may be another for a fragment that has ports.
+const LABEL_OF_ENTROPY: u32 = 7;
 const HOP_BY_HOP: u8 = 0;
 const ROUTING: u8 = 43;
 const FRAGMENT: u8 = 44;
@@ -49,22 +61,41 @@ const DESTINATION: u8 = 60;
 /// What all fragments of a packet have in common, and no other packet that is under way.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct Key {
-    port: u16,
-    tags: [u8; TAGS_BYTES],
     addresses: [u8; 32],
     id: [u8; 4],
+    port: u16,
     /// Of IPv4; IPv6 does without.
     protocol: Option<u8>,
-    /// Of what a tunnel carries.
-    tunnel: Option<Tunnel>,
+    tags: [u8; TAGS_BYTES],
+    labels: [u32; LABELS_MAX],
+    /// Of what tunnels carry, the outermost first.
+    tunnels: [Option<Tunnel>; CARRIED_MAX],
 }
 
 /// A tunnel, as far as it tells packets with the same addresses apart.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-struct Tunnel {
+pub(super) struct Tunnel {
     /// Its ends; zeros if it does not go over IP.
     ends: [u8; 32],
     number: u64,
+}
+
+/// How the frames of a port begin.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Begins {
+    /// With an IP packet, and not with a link header.
+    pub(super) is_ip: bool,
+    /// A packet may stand behind labels of MPLS.
+    pub(super) has_labels: bool,
+}
+
+/// The outermost packet of a frame, and what stands in front of it.
+struct Outermost<'f> {
+    link: &'f [u8],
+    labels: &'f [u8],
+    packet: &'f [u8],
+    /// Of IP.
+    version: u8,
 }
 
 /// What is known of a frame of a batch in which there are fragments.
@@ -72,17 +103,8 @@ struct Tunnel {
 pub(super) struct Followed {
     /// The first fragment of the packet, of a later one.
     pub(super) first: Option<Arc<[u8]>>,
-    /// It is what a tunnel carries that was followed.
-    pub(super) is_carried: bool,
-}
-
-/// A packet that a tunnel carries in a frame.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct CarriedAt {
-    /// Where it begins.
-    packet: u32,
-    /// What tells tunnels between two ends apart: halves of a number, as a frame that was parsed is known by two words.
-    tunnel: [u32; 2],
+    /// In how many tunnels the packet is that was followed.
+    pub(super) depth: usize,
 }
 
 /// A fragment.
@@ -134,47 +156,86 @@ struct Packet {
     is_bad: bool,
 }
 
-impl CarriedAt {
-    pub(super) fn new(packet: u32, tunnel: u64) -> Self {
-        Self { packet, tunnel: [(tunnel >> 32) as u32, tunnel as u32] }
+impl Begins {
+    /// Where the outermost packet of a frame begins.
+    pub(super) fn packet_at(self, frame: &[u8]) -> Option<usize> {
+        self.outermost(frame).map(|found| found.link.len() + found.labels.len())
     }
 
-    /// The fragment that this packet of a frame is. None: it is whole.
     #[inline]
-    pub(super) fn fragment_of(self, frame: &[u8], port: u16, is_ip: bool) -> Option<Fragment> {
-        let (outside, packet) = frame.split_at_checked(self.packet as usize)?;
-        let link = &outside[..if is_ip { 0 } else { network_at(outside)? }];
-        let mut fragment = Fragment::of_packet(packet.first()? >> 4, link, packet, port)?;
-        let carrier = &outside[link.len()..];
-        let ends = match carrier.first().map(|first| first >> 4) {
-            Some(4) => carrier.get(12..20),
-            Some(6) => carrier.get(8..40),
-            _ => None,
+    fn outermost(self, frame: &[u8]) -> Option<Outermost<'_>> {
+        let at = if self.is_ip { 0 } else { network_at(frame)? };
+        let (link, packet) = frame.split_at_checked(at)?;
+        let version = match (self.is_ip, link.last_chunk::<2>()) {
+            (true, _) => packet.first()? >> 4,
+            (false, Some(&ETHERTYPE_IPV4)) => 4,
+            (false, Some(&ETHERTYPE_IPV6)) => 6,
+            (false, Some(of)) if self.has_labels && ETHERTYPES_MPLS.contains(of) => {
+                return Outermost::behind_labels(link, packet);
+            }
+            (false, _) => return None,
         };
-        fragment.key.tunnel = Some(Tunnel {
-            ends: padded(ends.unwrap_or_default()),
-            number: u64::from(self.tunnel[0]) << 32 | u64::from(self.tunnel[1]),
+        Some(Outermost { link, labels: &[], packet, version })
+    }
+}
+
+impl<'f> Outermost<'f> {
+    /// What stands behind the last label is told by its first bits.
+    fn behind_labels(link: &'f [u8], labels: &'f [u8]) -> Option<Self> {
+        let mut words = labels.chunks_exact(LABEL_BYTES).take(LABELS_MAX);
+        let n = words.position(|word| label(word) & LABEL_IS_LAST != 0)? + 1;
+        let (labels, packet) = labels.split_at(n * LABEL_BYTES);
+        let version = packet.first()? >> 4;
+        matches!(version, 4 | 6).then_some(Self { link, labels, packet, version })
+    }
+}
+
+impl Tunnel {
+    /// A tunnel with this number that a packet goes through, if it is one of IP that carries it.
+    pub(super) fn new(carrier: Option<&[u8]>, number: u64) -> Self {
+        let ends = carrier.and_then(|carrier| match carrier.first()? >> 4 {
+            4 => carrier.get(12..20),
+            6 => carrier.get(8..40),
+            _ => None,
         });
-        Some(fragment)
+        Self { ends: padded(ends.unwrap_or_default()), number }
     }
 }
 
 impl Fragment {
     /// The fragment that a frame holds. None: a whole packet, or none of IP.
     #[inline]
-    pub(super) fn of(frame: &[u8], port: u16, is_ip: bool) -> Option<Self> {
-        if !is_ip && is_whole_ipv4(frame) {
+    pub(super) fn of(frame: &[u8], port: u16, begins: Begins) -> Option<Self> {
+        if !begins.is_ip && is_whole_ipv4(frame) {
             return None;
         }
-        let at = if is_ip { 0 } else { network_at(frame)? };
-        let (link, packet) = frame.split_at_checked(at)?;
-        let version = match (is_ip, link.last_chunk::<2>()) {
-            (true, _) => packet.first()? >> 4,
-            (false, Some(&ETHERTYPE_IPV4)) => 4,
-            (false, Some(&ETHERTYPE_IPV6)) => 6,
-            (false, _) => return None,
-        };
-        Self::of_packet(version, link, packet, port)
+        let Outermost { link, labels, packet, version } = begins.outermost(frame)?;
+        let mut fragment = Self::of_packet(version, link, packet, port)?;
+        fragment.key.labels = known_labels(labels);
+        Some(fragment)
+    }
+
+    /// The fragment that a packet is, wherever it stands.
+    #[inline]
+    pub(super) fn of_carried(packet: &[u8]) -> Option<Self> {
+        Self::of_packet(packet.first()? >> 4, &[], packet, 0)
+    }
+
+    /// The fragment that tunnels carry in a frame, behind so many bytes.
+    #[cold]
+    pub(super) fn in_tunnels(
+        frame: &[u8],
+        packet_at: usize,
+        port: u16,
+        begins: Begins,
+        tunnels: [Option<Tunnel>; CARRIED_MAX],
+    ) -> Option<Self> {
+        let (outside, packet) = frame.split_at_checked(packet_at)?;
+        let link = &outside[..if begins.is_ip { 0 } else { network_at(outside)? }];
+        let mut fragment = Self::of_packet(packet.first()? >> 4, link, packet, port)?;
+        fragment.key.labels = begins.outermost(frame).map_or([0; _], |found| known_labels(found.labels));
+        fragment.key.tunnels = tunnels;
+        Some(fragment)
     }
 
     /// The fragment that a packet of this version of IP is.
@@ -251,7 +312,7 @@ impl Key {
     fn new(port: u16, link: &[u8], addresses: &[u8], id: &[u8], protocol: Option<u8>) -> Self {
         let tags = link.get(12..link.len().saturating_sub(2)).unwrap_or_default();
         let (tags, addresses, id) = (padded(tags), padded(addresses), padded(id));
-        Self { port, tags, addresses, id, protocol, tunnel: None }
+        Self { addresses, id, port, protocol, tags, labels: [0; _], tunnels: [None; _] }
     }
 }
 
@@ -260,6 +321,21 @@ impl Key {
 fn is_whole_ipv4(frame: &[u8]) -> bool {
     let Some(head) = frame.get(12..22) else { return false };
     head[..2] == ETHERTYPE_IPV4 && u16::from_be_bytes([head[8], head[9]]) & IPV4_FRAGMENT == 0
+}
+
+fn label(word: &[u8]) -> u32 {
+    word.iter().fold(0, |word, byte| word << 8 | u32::from(*byte))
+}
+
+/// What all fragments of a packet have in common of the labels in front of it: they tell one network from another.
+fn known_labels(bytes: &[u8]) -> [u32; LABELS_MAX] {
+    let mut all = [0; LABELS_MAX];
+    let mut is_entropy = false;
+    for (known, word) in all.iter_mut().zip(bytes.chunks_exact(LABEL_BYTES)) {
+        *known = label(word) & if is_entropy { LABEL_IS_LAST } else { LABEL_MASK };
+        is_entropy = *known >> 12 == LABEL_OF_ENTROPY;
+    }
+    all
 }
 
 /// Bytes with zeros behind them.
@@ -502,6 +578,9 @@ impl Packet {
 mod tests {
     use super::*;
 
+    const IP: Begins = Begins { is_ip: true, has_labels: false };
+    const ETHERNET: Begins = Begins { is_ip: false, has_labels: true };
+
     /// A packet of IPv6 with these headers in front of 16 bytes.
     fn ipv6(next: u8, headers: &[u8]) -> Vec<u8> {
         let length = (headers.len() + 16) as u16;
@@ -518,7 +597,7 @@ mod tests {
     fn what_first_fragments_said_is_known_for_a_while() {
         let of_id = |id: usize| {
             let header = [17, 0, 0, 1, 0, 0, (id >> 8) as u8, id as u8];
-            Fragment::of(&ipv6(FRAGMENT, &header), 0, true).expect("it is one")
+            Fragment::of(&ipv6(FRAGMENT, &header), 0, IP).expect("it is one")
         };
         let mut firsts = Firsts::default();
         let at = |seconds| Time::default() + Interval::from_secs(seconds);
@@ -536,7 +615,7 @@ mod tests {
     /// Fragments of IPv6, or behind tags, would pass what is closed.
     #[test]
     fn fragments_are_known_behind_tags_and_extension_headers() {
-        let of = |packet: &[u8]| Fragment::of(packet, 3, true);
+        let of = |packet: &[u8]| Fragment::of(packet, 3, IP);
         let place = |fragment: Fragment| (fragment.from, fragment.to, fragment.is_last);
         let second = [17, 0, 0, 0x51, 1, 2, 3, 4];
         let plain = of(&ipv6(FRAGMENT, &second)).expect("it is one");
@@ -546,14 +625,14 @@ mod tests {
         assert_eq!(of(&ipv6(FRAGMENT, &[17, 0, 0, 0, 1, 2, 3, 4])), None, "it is whole");
         assert_eq!(of(&ipv6(17, &second)), None);
         let tagged = |tag: &[u8]| [&[2; 12][..], tag, &ETHERTYPE_IPV6, &ipv6(FRAGMENT, &second)].concat();
-        let of = |tag: &[u8]| Fragment::of(&tagged(tag), 3, false).expect("it is one");
+        let of = |tag: &[u8]| Fragment::of(&tagged(tag), 3, ETHERNET).expect("it is one");
         assert_eq!(place(of(&[0x81, 0, 0, 7])), place(plain));
         assert_eq!(of(&[]), plain);
         assert_ne!(of(&[0x81, 0, 0, 7]).key, of(&[0x81, 0, 0, 8]).key, "they are of two networks");
         for packet in [ipv6(HOP_BY_HOP, &behind), tagged(&[0x88, 0xa8, 0, 1])] {
             // Whatever is cut off, nothing is read behind the end.
             for n in 0..packet.len() {
-                let _ = Fragment::of(&packet[..n], 0, packet[0] != 2);
+                let _ = Fragment::of(&packet[..n], 0, if packet[0] == 2 { ETHERNET } else { IP });
             }
         }
     }

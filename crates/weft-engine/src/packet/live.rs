@@ -1,6 +1,6 @@
 //! Chains as a worker runs them, and the first phase of a batch: which chain a frame takes, and its slots.
 
-use super::fragments::{CarriedAt, Followed, Fragment};
+use super::fragments::{Begins, Followed, Fragment, Tunnel};
 use super::packet_id;
 use super::plan::PacketChain;
 use super::stats::{End, How, PacketChainStats};
@@ -10,12 +10,13 @@ use crate::stats::add_counters;
 use std::sync::Arc;
 use weft_core::Time;
 use weft_core::abi::{Counters, Cx, Outcome, REGION_BODY, REGIONS, Slot, State, Verdict};
-use weft_core::frame::{Frame, Pool, network_at};
+use weft_core::frame::{Frame, Pool};
 use weft_core::limits::INPUTS_MAX;
 use weft_core::types::Repr;
+use weft_core::wire::CARRIED_MAX;
 use weft_ir::backend::{Backend, Program, Unsupported};
 use weft_ir::ir::{InputId, Op};
-use weft_ir::program::{Carried, ChainProgram, Check, Event, Meta, Place, Store};
+use weft_ir::program::{Carried, ChainProgram, Check, Event, Frames, Meta, Place, Store};
 
 /// The code of a chain or of a condition, and what it is given.
 #[derive(Debug)]
@@ -35,9 +36,10 @@ pub(super) struct Code {
     pub(super) draws: bool,
     /// Inputs that a later fragment has from the first of its packet, and how those are known that tunnels carry.
     inherited: u64,
-    carried: Option<Carried>,
-    /// Frames begin with the IP header.
-    is_ip: bool,
+    carried: Vec<Carried>,
+    /// Where the packets are that tunnels carry.
+    packets: u64,
+    begins: Begins,
     /// Inputs that are bytes.
     bytes: u64,
     version: u64,
@@ -92,11 +94,11 @@ pub(super) struct Arrived<'a> {
 }
 
 impl Arrived<'_> {
-    /// The first fragment of the packet that a frame is a later one of, and whether a tunnel carries that.
+    /// The first fragment of the packet that a frame is a later one of, and in how many tunnels that was.
     #[inline]
-    fn first_of(&self, nth: usize) -> Option<(&[u8], bool)> {
+    fn first_of(&self, nth: usize) -> Option<(&[u8], usize)> {
         let followed = self.followed.get(nth)?;
-        Some((followed.first.as_deref()?, followed.is_carried))
+        Some((followed.first.as_deref()?, followed.depth))
     }
 }
 
@@ -109,8 +111,9 @@ pub(super) enum Found {
     Chain { at: u16, present: u64 },
     /// Nowhere: it breaks a rule of the chain `at`, or of its condition.
     Malformed { at: u16, in_condition: bool, check: u32 },
-    /// Nowhere yet: a tunnel carries a fragment in it, which is to be followed first.
-    Fragment(CarriedAt),
+    /// Nowhere yet: a tunnel carries a fragment in it, as the chain `at` or its condition has found, which is to be
+    /// followed first.
+    Fragment { at: u16, in_condition: bool, present: u64 },
 }
 
 impl Found {
@@ -159,14 +162,17 @@ impl Code {
         let sound = |store: &Option<Store>| store.clone().filter(|store| store.at.is_sound());
         let mut stores: Vec<_> = frames.into_iter().flat_map(|frames| &frames.stores).map(sound).collect();
         stores.resize(inputs.len(), None);
-        let (inherited, carried) = frames.map_or((0, None), |frames| (frames.inherited, frames.carried));
-        let is_ip = frames.is_some_and(|frames| frames.is_ip);
+        let inherited = frames.map_or(0, |frames| frames.inherited);
+        let carried: Vec<Carried> =
+            frames.iter().flat_map(|frames| &frames.carried).copied().take(CARRIED_MAX).collect();
+        let begins = frames.map_or_else(Begins::default, begins);
         let are_bytes = inputs.iter().enumerate().filter(|(_, input)| input.ty.repr() == Repr::Bytes);
         let bytes = are_bytes.fold(0, |all, (at, _)| all | 1_u64 << at);
         Ok(Self {
             inherited,
+            packets: carried.iter().fold(0, |all, carried| all | 1 << carried.packet),
             carried,
-            is_ip,
+            begins,
             bytes,
             parse: parser.transpose()?,
             inputs: inputs.len(),
@@ -197,61 +203,127 @@ impl Code {
         }
         match batch.first_of(nth) {
             None => Ok(cx.present),
-            Some((first, false)) => self.inherit(cx, first, self.inherited),
-            Some((first, true)) => self.inherit_carried(cx, first, batch.pool.bytes(&batch.frames[nth])),
+            Some((first, 0)) => self.inherit(cx, first, self.inherited),
+            Some(first) => self.inherit_carried(cx, first, batch.pool.bytes(&batch.frames[nth])),
         }
     }
 
-    /// The fragment that a tunnel carries in a frame that has been parsed, if that is to be followed.
-    fn carried_in(&self, cx: &Cx<'_>, present: u64, batch: &Arrived<'_>, nth: usize) -> Option<CarriedAt> {
-        let at = self.packet_in_tunnel(cx.given, present)?;
-        if batch.followed.get(nth).is_some_and(|followed| followed.is_carried) {
-            return None;
-        }
-        at.fragment_of(batch.pool.bytes(&batch.frames[nth]), 0, true).map(|_| at)
-    }
-
-    /// Where the packet lies that a tunnel carries in a frame with these slots, if fragments in tunnels are followed.
+    /// Whether a tunnel carries a fragment in a frame that has been parsed, which is to be followed.
     #[inline]
-    fn packet_in_tunnel(&self, slots: &[Slot], present: u64) -> Option<CarriedAt> {
-        let Carried { packet, tunnel, .. } = self.carried?;
-        let given = |at: u16| (present >> at & 1 == 1).then(|| slots[usize::from(at)]);
-        let tunnel = tunnel.and_then(given).map_or(0, |tunnel| tunnel.a);
-        Some(CarriedAt::new(given(packet)?.b as u32, tunnel))
+    fn carries_fragment(&self, cx: &Cx<'_>, present: u64, batch: &Arrived<'_>, nth: usize) -> bool {
+        if present & self.packets == 0 {
+            return false;
+        }
+        let known = batch.followed.get(nth).map_or(0, |followed| followed.depth);
+        let frame = batch.pool.bytes(&batch.frames[nth]);
+        self.depth_of(cx.given, present, frame, known, |_| true).is_some()
+    }
+
+    /// In how many tunnels, more than `known`, a packet is that is such a fragment.
+    fn depth_of(
+        &self,
+        slots: &[Slot],
+        present: u64,
+        frame: &[u8],
+        known: usize,
+        is_it: impl Fn(&Fragment) -> bool,
+    ) -> Option<usize> {
+        let is_here = |depth: &usize| {
+            let packet = self.packet_at(*depth, slots, present).and_then(|at| frame.get(at..));
+            packet.and_then(Fragment::of_carried).is_some_and(|fragment| is_it(&fragment))
+        };
+        (known + 1..=self.carried.len()).find(is_here)
+    }
+
+    /// Where the packet begins that is in so many tunnels in a frame with these slots.
+    fn packet_at(&self, depth: usize, slots: &[Slot], present: u64) -> Option<usize> {
+        let Carried { packet, .. } = self.carried.get(depth.checked_sub(1)?)?;
+        given(*packet, slots, present).map(|slot| slot.b as usize)
+    }
+
+    /// The fragment that is in so many tunnels in a frame with these slots that came in at a port.
+    fn in_tunnels(
+        &self,
+        depth: usize,
+        (slots, present): (&[Slot], u64),
+        frame: &[u8],
+        port: u16,
+        begins: Begins,
+    ) -> Option<Fragment> {
+        let mut tunnels = [None; CARRIED_MAX];
+        let mut carrier = begins.packet_at(frame);
+        for (at, (carried, tunnel)) in self.carried.iter().zip(&mut tunnels).take(depth).enumerate() {
+            let number = carried.tunnel.and_then(|tunnel| given(tunnel, slots, present));
+            let packet = carrier.and_then(|at| frame.get(at..));
+            *tunnel = Some(Tunnel::new(packet, number.map_or(0, |number| number.a)));
+            carrier = self.packet_at(at + 1, slots, present);
+        }
+        Fragment::in_tunnels(frame, carrier?, port, begins, tunnels)
+    }
+
+    /// The fragment that tunnels carry in a frame with these slots that came in at a port, and how many tunnels, more
+    /// than `known`.
+    #[cold]
+    pub(super) fn carried_in(
+        &self,
+        (slots, present): (&[Slot], u64),
+        frame: &[u8],
+        port: u16,
+        begins: Begins,
+        known: usize,
+    ) -> Option<(Fragment, usize)> {
+        let depth = self.depth_of(slots, present, frame, known, |_| true)?;
+        Some((self.in_tunnels(depth, (slots, present), frame, port, begins)?, depth))
     }
 
     /// The fragment that a frame with these slots is, or that a tunnel in it carries, with the inputs that later ones
     /// have from the first; None if that is nothing.
     pub(super) fn fragment_in(&self, slots: &[Slot], present: u64, frame: &[u8]) -> Option<(Fragment, u64)> {
-        let outside = if self.inherited == 0 { None } else { Fragment::of(frame, 0, self.is_ip) };
+        let outside = if self.inherited == 0 { None } else { Fragment::of(frame, 0, self.begins) };
         match outside {
             Some(fragment) => Some((fragment, self.inherited)),
             None => {
-                let at = self.packet_in_tunnel(slots, present)?;
-                Some((at.fragment_of(frame, 0, self.is_ip)?, self.carried?.inherited))
+                let (fragment, depth) = self.carried_in((slots, present), frame, 0, self.begins, 0)?;
+                Some((fragment, self.inherited_in(depth)))
             }
         }
     }
 
-    /// Gives a later fragment that came in a tunnel what the first of its packet has.
-    #[cold]
-    fn inherit_carried(&self, cx: &mut Cx<'_>, first: &[u8], frame: &[u8]) -> Result<u64, u32> {
-        let Some(carried) = self.carried else { return Ok(cx.present) };
-        if cx.present >> carried.packet & 1 == 1 {
-            return self.inherit(cx, first, carried.inherited);
+    /// What a later fragment in so many tunnels has from the first.
+    fn inherited_in(&self, depth: usize) -> u64 {
+        match depth.checked_sub(1) {
+            None => self.inherited,
+            Some(at) => self.carried.get(at).map_or(0, |carried| carried.inherited),
         }
-        // An element has taken it out, and what is in front of it may be new: the first as that would have left it.
-        let at = if self.is_ip { Some(0) } else { network_at(frame) };
-        let is_out = Fragment::of(frame, 0, self.is_ip).is_some_and(|fragment| fragment.is_later());
-        let Some(link) = at.and_then(|at| frame.get(..at)).filter(|_| is_out) else {
-            return Ok(cx.present);
+    }
+
+    /// Gives a later fragment that came in so many tunnels what the first of its packet has.
+    #[cold]
+    fn inherit_carried(
+        &self,
+        cx: &mut Cx<'_>,
+        (first, depth): (&[u8], usize),
+        frame: &[u8],
+    ) -> Result<u64, u32> {
+        let is_out = || Fragment::of(frame, 0, self.begins).is_some_and(|fragment| fragment.is_later());
+        let here = match self.depth_of(cx.given, cx.present, frame, 0, Fragment::is_later) {
+            Some(here) => here,
+            None if is_out() => 0,
+            None => return Ok(cx.present),
         };
+        if here == depth {
+            return self.inherit(cx, first, self.inherited_in(here));
+        }
+        // Elements have taken it out of some, and what is in front of it may be new: the first as they would have left
+        // it.
+        let Some(out_of) = depth.checked_sub(here) else { return Ok(cx.present) };
         let (slots, present) = self.parse_first(cx, first)?;
-        let packet = match present >> carried.packet & 1 {
-            1 => first.get(slots[usize::from(carried.packet)].b as usize..).unwrap_or_default(),
-            _ => &[],
-        };
-        self.inherit(cx, &[link, packet].concat(), self.inherited)
+        let rest = self.packet_at(out_of, &slots, present).and_then(|at| first.get(at..));
+        let link = self.begins.packet_at(frame).map(|at| &frame[..at]);
+        match (link, rest) {
+            (Some(link), Some(rest)) => self.inherit(cx, &[link, rest].concat(), self.inherited_in(here)),
+            _ => Ok(cx.present),
+        }
     }
 
     /// Gives a later fragment what the first of its packet has. Numbers lie at no place in the frame, and runs of bytes
@@ -329,6 +401,14 @@ impl Live {
         live
     }
 
+    /// Its code, or that of its condition.
+    pub(super) fn code(&self, in_condition: bool) -> &Code {
+        match &self.chain.condition {
+            Some(condition) if in_condition => &condition.code,
+            _ => &self.chain.code,
+        }
+    }
+
     /// Whether it runs the program of a chain, perhaps with other code.
     pub(super) fn is_of(&self, chain: &PacketChain) -> bool {
         let ours = &self.chain;
@@ -380,7 +460,7 @@ impl Live {
             regions: [batch.port; REGIONS],
             ..Cx::new(batch.now, &self.state, &mut *call, &mut *out, &mut self.counters)
         };
-        let carries = chain.code.carried.is_some();
+        let carries = !chain.code.carried.is_empty();
         for (nth, ((frame, slots), found)) in batch.frames.iter().zip(slots).zip(found).enumerate() {
             if !matches!(found, Found::Nothing) {
                 continue;
@@ -401,8 +481,8 @@ impl Live {
                         *found = Found::Malformed { at, in_condition: true, check };
                         continue;
                     }
-                    Err(Unmet::Fragment(carried)) => {
-                        *found = Found::Fragment(carried);
+                    Err(Unmet::Fragment(present)) => {
+                        *found = Found::Fragment { at, in_condition: true, present };
                         continue;
                     }
                     Ok(false) => continue,
@@ -412,9 +492,9 @@ impl Live {
             cx.given = slots;
             *found = match chain.code.parse(&mut cx, batch, nth) {
                 Ok(present) if !carries => Found::Chain { at, present },
-                Ok(present) => match chain.code.carried_in(&cx, present, batch, nth) {
-                    None => Found::Chain { at, present },
-                    Some(carried) => Found::Fragment(carried),
+                Ok(present) => match chain.code.carries_fragment(&cx, present, batch, nth) {
+                    false => Found::Chain { at, present },
+                    true => Found::Fragment { at, in_condition: false, present },
                 },
                 Err(check) => Found::Malformed { at, in_condition: false, check },
             };
@@ -485,12 +565,22 @@ fn stages(program: &ChainProgram, state: &State, backend: &dyn Backend) -> Resul
     Ok(stages)
 }
 
+/// How frames begin that such a parser reads.
+pub(super) fn begins(frames: &Frames) -> Begins {
+    Begins { is_ip: frames.is_ip, has_labels: frames.has_labels }
+}
+
+/// What is known of an input, if it is there.
+fn given(input: u16, slots: &[Slot], present: u64) -> Option<Slot> {
+    (present >> input & 1 == 1).then(|| slots[usize::from(input)])
+}
+
 /// Why a condition cannot be asked.
 enum Unmet {
     /// The frame breaks this check.
     Malformed(u32),
-    /// A fragment that a tunnel carries is to be followed first.
-    Fragment(CarriedAt),
+    /// A fragment that a tunnel carries is to be followed first: what is there of the frame.
+    Fragment(u64),
 }
 
 /// Where in a frame a number lies that the frame does not have.
@@ -503,8 +593,8 @@ impl Code {
     /// Whether a frame meets this condition.
     fn meets(&self, mut cx: Cx<'_>, batch: &Arrived<'_>, nth: usize) -> Result<bool, Unmet> {
         let present = self.parse(&mut cx, batch, nth).map_err(Unmet::Malformed)?;
-        if let Some(carried) = self.carried_in(&cx, present, batch, nth) {
-            return Err(Unmet::Fragment(carried));
+        if self.carries_fragment(&cx, present, batch, nth) {
+            return Err(Unmet::Fragment(present));
         }
         let Some(request) = &self.request else { return Ok(true) };
         let mut cx = Cx { slots: cx.given, given: &mut [], present, ..cx };

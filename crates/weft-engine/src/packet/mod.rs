@@ -38,7 +38,7 @@ use crate::timers::Timers;
 use core::fmt;
 use edit::{Edits, partial_at, write_patches};
 use exits::{Exits, Target};
-use fragments::{CarriedAt, Followed, Fragment, Fragments};
+use fragments::{Begins, Followed, Fragment, Fragments};
 use live::{Arrived, Found, Live};
 use plan::{Outlet, PacketPlan};
 use stats::{How, Lost, PacketStats};
@@ -114,8 +114,8 @@ pub struct PacketEngine {
     live: Vec<Live>,
     /// For each port, its chains in the order in which they are asked, and how many frames are parsed at once.
     ways: Vec<(Vec<u16>, usize)>,
-    /// For each port, whether its fragments are followed, and then whether its frames begin with an IP packet.
-    follows: Vec<Option<bool>>,
+    /// For each port, whether its fragments are followed, and then how its frames begin.
+    follows: Vec<Option<Begins>>,
     fragments: Fragments,
     /// What is known of each frame of the batch; empty if there are no fragments.
     followed: Vec<Followed>,
@@ -311,8 +311,8 @@ impl PacketEngine {
         let arrived = &mut self.exits.ports[usize::from(port)];
         arrived.received += frames.len() as u64;
         arrived.received_bytes += frames.iter().map(|frame| frame.len() as u64).sum::<u64>();
-        if let Some(is_ip) = self.follows[usize::from(port)] {
-            self.follow(now, (port, is_ip), frames, pool, &mut watch);
+        if let Some(begins) = self.follows[usize::from(port)] {
+            self.follow(now, (port, begins), frames, pool, &mut watch);
         }
         self.pass(now, port, frames, pool, &mut watch);
         self.followed.clear();
@@ -338,8 +338,8 @@ impl PacketEngine {
             while nth < n {
                 let at = match self.found[nth] {
                     Found::Chain { at, .. } => usize::from(at),
-                    Found::Fragment(carried) => {
-                        self.follow_carried(now, port, carried, frames.remove(0), pool, watch);
+                    Found::Fragment { .. } => {
+                        self.follow_carried(now, port, nth, frames.remove(0), pool, watch);
                         nth += 1;
                         // What was known of those behind it is not any more. Others may be fragments, too: one by one.
                         (n, step) = (nth, 1);
@@ -493,12 +493,12 @@ impl PacketEngine {
     fn follow(
         &mut self,
         now: Time,
-        (port, is_ip): (u16, bool),
+        (port, begins): (u16, Begins),
         frames: &mut Vec<Frame>,
         pool: &mut Pool,
         watch: Watcher<'_, '_>,
     ) {
-        let fragment = |frame: &Frame, pool: &Pool| Fragment::of(pool.bytes(frame), port, is_ip);
+        let fragment = |frame: &Frame, pool: &Pool| Fragment::of(pool.bytes(frame), port, begins);
         if frames.iter().any(|frame| fragment(frame, pool).is_some()) {
             let mut coming = Vec::with_capacity(frames.len());
             for frame in frames.drain(..) {
@@ -509,7 +509,7 @@ impl PacketEngine {
             }
             for (frame, first) in coming {
                 frames.push(frame);
-                self.followed.push(Followed { first, is_carried: false });
+                self.followed.push(Followed { first, depth: 0 });
             }
         }
         if !self.fragments.is_empty() {
@@ -517,25 +517,31 @@ impl PacketEngine {
         }
     }
 
-    /// A tunnel carries a fragment in a frame: it waits, or passes at once with what now may.
+    /// A tunnel carries a fragment in a frame, the `nth` of those that were parsed: it waits, or passes at once with
+    /// what now may.
     #[cold]
     fn follow_carried(
         &mut self,
         now: Time,
         port: u16,
-        carried: CarriedAt,
+        nth: usize,
         frame: Frame,
         pool: &mut Pool,
         watch: Watcher<'_, '_>,
     ) {
-        let is_ip = self.follows[usize::from(port)].unwrap_or_default();
-        let Some(fragment) = carried.fragment_of(pool.bytes(&frame), port, is_ip) else {
+        let Found::Fragment { at, in_condition, present } = self.found[nth] else {
             unreachable!("it was found to carry one")
         };
+        let code = self.live[usize::from(at)].code(in_condition);
+        let slots = &self.slots[nth * self.stride..][..self.stride];
+        let begins = self.follows[usize::from(port)].unwrap_or_default();
+        let known = self.followed.get(self.chunk_at + nth).map_or(0, |followed| followed.depth);
+        let found = code.carried_in((slots, present), pool.bytes(&frame), port, begins, known);
+        let Some((fragment, depth)) = found else { unreachable!("it was found to carry one") };
         let mut coming = Vec::new();
         self.fragments.take(now, fragment, frame, pool, &mut coming);
         self.lose_fragments(pool, watch);
-        let known = |(frame, first)| (frame, Followed { first, is_carried: true });
+        let known = |(frame, first)| (frame, Followed { first, depth });
         let (mut frames, followed): (Vec<_>, Vec<_>) = coming.into_iter().map(known).unzip();
         let (others, at) = (core::mem::replace(&mut self.followed, followed), self.chunk_at);
         self.pass(now, port, &mut frames, pool, watch);

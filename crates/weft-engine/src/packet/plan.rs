@@ -3,9 +3,10 @@
 //! As [`crate::plan`] for calls: a [`PacketPlan`] never changes, and a hot update publishes the next one between two
 //! batches.
 
+use super::fragments::Begins;
 use super::group::GroupPlan;
 use super::link::LinkPlan;
-use super::live::Code;
+use super::live::{Code, begins};
 use super::reader::Reader;
 use crate::plan::ChainError;
 use crate::state::{Bound, Staged};
@@ -101,19 +102,16 @@ impl PacketPlan {
         (chains, if looks { 1 } else { BATCH_MAX })
     }
 
-    /// Whether chains of a port ask later fragments for what stands in the first; and then, whether its frames begin
-    /// with an IP packet.
-    pub(super) fn follows_fragments(&self, port: u16) -> Option<bool> {
+    /// Whether chains of a port ask later fragments for what stands in the first; and then, how its frames begin.
+    pub(super) fn follows_fragments(&self, port: u16) -> Option<Begins> {
         let of_port = self.chains.iter().filter(|chain| chain.ports.contains(&port));
         let conditions = |chain: &PacketChain| chain.condition.as_ref().map(|c| Arc::clone(&c.program));
-        let mut programs = of_port.flat_map(|chain| [Some(Arc::clone(&chain.program)), conditions(chain)]);
-        programs.find_map(|program| {
-            let frames =
-                program?.frames.as_ref().map(|frames| (frames.is_ip, frames.inherited, frames.carried));
-            frames
-                .filter(|(_, inherited, carried)| *inherited != 0 || carried.is_some())
-                .map(|(is_ip, ..)| is_ip)
-        })
+        let programs = of_port.flat_map(|chain| [Some(Arc::clone(&chain.program)), conditions(chain)]);
+        let asked = programs.flatten().filter_map(|program| {
+            let frames = program.frames.as_ref()?;
+            (frames.inherited != 0 || !frames.carried.is_empty()).then(|| begins(frames))
+        });
+        asked.reduce(|all, more| Begins { has_labels: all.has_labels | more.has_labels, ..all })
     }
 }
 

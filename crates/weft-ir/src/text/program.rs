@@ -12,7 +12,7 @@ use weft_core::native::{NativeCost, NativeDecl};
 use weft_core::table::{ColumnSpec, Departure, Evict, TableSpec};
 use weft_core::types::{Type, Value};
 use weft_core::wire::reshape::Reshape;
-use weft_core::wire::{FieldId, FieldRef, LayerRef, ProtocolId};
+use weft_core::wire::{CARRIED_MAX, FieldId, FieldRef, LayerRef, ProtocolId};
 
 const METAS: &[(&str, Meta)] = &[
     ("method", Meta::Method),
@@ -193,7 +193,9 @@ fn write_field(field: &FieldRef) -> String {
 /// parser function "parse" {
 /// ```
 fn write_frames(out: &mut String, frames: &Frames) {
-    declaration(out, "frames", &[], if frames.is_ip { "ip" } else { "" });
+    let says = [(frames.is_ip, "ip"), (frames.has_labels, "labels")];
+    let says: Vec<&str> = says.into_iter().filter_map(|(is_so, word)| is_so.then_some(word)).collect();
+    declaration(out, "frames", &[], &says.join(" "));
     for check in &frames.checks {
         declaration(out, "check", &[&check.protocol, &check.what], &format!("line {}", check.line));
     }
@@ -215,7 +217,7 @@ fn write_frames(out: &mut String, frames: &Frames) {
     for at in (0..u64::BITS).filter(|at| frames.inherited >> at & 1 == 1) {
         declaration(out, "inherited", &[], &format!("in{at}"));
     }
-    if let Some(Carried { packet, tunnel, inherited }) = frames.carried {
+    for Carried { packet, tunnel, inherited } in &frames.carried {
         let mut rest = format!("in{packet}");
         tunnel.iter().for_each(|tunnel| rest.push_str(&format!(" tunnel in{tunnel}")));
         for at in (0..u64::BITS).filter(|at| inherited >> at & 1 == 1) {
@@ -385,7 +387,10 @@ pub fn parse_program(text: &str) -> Result<ChainProgram, ParseError> {
             }
             "native" => chain.natives.push(parse_native(&mut line)?),
             "element" => chain.elements.push(parse_element(&mut line)?),
-            "frames" => chain.frames = Some(Frames { is_ip: line.eat_word("ip"), ..Frames::default() }),
+            "frames" => {
+                let (is_ip, has_labels) = (line.eat_word("ip"), line.eat_word("labels"));
+                chain.frames = Some(Frames { is_ip, has_labels, ..Frames::default() });
+            }
             "check" => {
                 let (protocol, what) = (line.text()?, line.text()?);
                 line.keyword("line")?;
@@ -411,7 +416,8 @@ pub fn parse_program(text: &str) -> Result<ChainProgram, ParseError> {
                     let at: u16 = line.id("in")?;
                     carried.inherited |= 1_u64.checked_shl(at.into()).unwrap_or(0);
                 }
-                chain.frames.as_mut().ok_or(not_here)?.carried = Some(carried);
+                let frames = chain.frames.as_mut().filter(|frames| frames.carried.len() < CARRIED_MAX);
+                frames.ok_or(not_here)?.carried.push(carried);
             }
             "parser" => {
                 line.keyword("function")?;

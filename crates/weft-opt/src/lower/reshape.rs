@@ -397,8 +397,9 @@ impl<'n> Body<'_, 'n> {
     }
 }
 
-/// The inputs that elements look at behind one that takes packets out of tunnels: bit i stands for input i.
-pub(super) fn looked_at_behind_tunnels(program: &ChainProgram) -> u64 {
+/// The inputs that elements look at behind one that takes packets out of tunnels, then those that they look at behind
+/// two of them, and so on: bit i stands for input i.
+pub(super) fn looked_at_behind_tunnels(program: &ChainProgram) -> Vec<u64> {
     let is_inside = |layer: u16| match &program.request.inputs[usize::from(layer)].place {
         Place::Layer(layer) => layer.level > 0,
         _ => false,
@@ -414,12 +415,20 @@ pub(super) fn looked_at_behind_tunnels(program: &ChainProgram) -> u64 {
         let blocks = element.handlers.request.iter().flat_map(|function| &function.blocks);
         blocks.flat_map(|block| &block.insts).map(|inst| &inst.op)
     }
-    let first = program.elements.iter().position(|element| ops(element).any(takes_out));
-    let behind = first.and_then(|first| program.elements.get(first + 1..)).unwrap_or_default();
-    behind.iter().flat_map(ops).fold(0, |all, op| match op {
-        Op::Input(id) | Op::InputPresent(id) => all | 1_u64.checked_shl(id.0.into()).unwrap_or(0),
-        _ => all,
-    })
+    let looks_at = |op: &Op| match op {
+        Op::Input(id) | Op::InputPresent(id) => 1_u64.checked_shl(id.0.into()).unwrap_or(0),
+        _ => 0,
+    };
+    let mut behind: Vec<u64> = Vec::new();
+    for element in &program.elements {
+        if let Some(last) = behind.last_mut() {
+            *last |= ops(element).map(looks_at).fold(0, |all, input| all | input);
+        }
+        if ops(element).any(takes_out) {
+            behind.push(0);
+        }
+    }
+    behind
 }
 
 /// Whether something below a header, on its own level, follows from what stands behind it: a length, a checksum.

@@ -318,6 +318,176 @@ CREATE CHAIN edge ON PORT wan -> lan AS opened -> tagged -> closed; END;
     }
 }
 
+/// A frame with labels of MPLS in front of its packet, the last of which is the bottom of the stack.
+fn labelled(labels: &[u32], ttl: u8, frame: &[u8]) -> Vec<u8> {
+    let mut out = [&frame[..12], &[0x88, 0x47]].concat();
+    for (nth, label) in labels.iter().enumerate() {
+        let is_last = u32::from(nth + 1 == labels.len());
+        out.extend((label << 12 | is_last << 8 | u32::from(ttl)).to_be_bytes());
+    }
+    [&out, &frame[14..]].concat()
+}
+
+/// Packets in three fragments: one to an open port, one to a closed one, one of which two parts overlap, and one more.
+fn four_packets() -> [Vec<Vec<u8>>; 4] {
+    let of = |port, id| fragments(port, id, 3_000, 1_480);
+    let mut over = of(80, 3);
+    over[1] = fragments(80, 3, 3_000, 1_400).swap_remove(1);
+    [of(80, 1), of(53, 2), over, of(80, 4)]
+}
+
+/// How many frames were lost for each of these reasons.
+fn lost_in<const N: usize>(told: &serde_json::Value, reasons: [&str; N]) -> [u64; N] {
+    let ended = told["ended"].as_array().expect("it is a list");
+    let lost = |reason| ended.iter().find(|end| end["why"] == reason).and_then(|end| end["packets"].as_u64());
+    reasons.map(|reason| lost(reason).unwrap_or(0))
+}
+
+/// If this failed, a rule about ports would hold for the first part of a large datagram alone where one tunnel runs in
+/// another; or a part from one customer's tunnel would be taken for one of another's.
+#[test]
+fn rules_about_ports_hold_for_fragments_in_tunnels_in_tunnels() {
+    let folder = Folder::new();
+    let open = |name: &str| {
+        format!(
+            "CREATE ELEMENT {name} ON packet AS
+  ON PACKET
+    IF present(inner.ethernet) THEN
+      POP TO inner.ethernet;
+    ELSIF present(inner.ip) THEN
+      POP TO inner.ip;
+      PUSH ethernet (dst = '02:00:00:00:00:01', src = '02:00:00:00:00:02');
+    END IF;
+END;
+"
+        )
+    };
+    let closed = |name: &str, port: &str| {
+        format!(
+            "CREATE ELEMENT {name} ON packet AS
+  ON PACKET
+    IF coalesce({port} = 53, TRUE) THEN DROP; END IF;
+END;
+"
+        )
+    };
+    let elements = [
+        open("outer"),
+        open("inside"),
+        closed("closed", "udp.dst_port"),
+        closed("closed_inside", "inner.udp.dst_port"),
+    ];
+    let head = format!(
+        "IMPORT 'library/protocols/all.weft';
+CREATE PORT wan ON memory;
+CREATE PORT lan ON memory;
+CREATE ELEMENT tagged ON packet AS ON PACKET SET ip.ttl = 9; PUSH vlan (id = 7); END;
+{}",
+        elements.concat()
+    );
+    let chains = [
+        ("outer -> inside -> tagged -> closed", 3),
+        // The rule stands where one of the tunnels is still there.
+        ("outer -> tagged -> closed_inside -> inside", 2),
+    ];
+    let [good, bad, over, lone] = four_packets();
+    let pairs = [("vxlan", "gre"), ("gre", "vxlan"), ("ipip", "gtpu"), ("vxlan", "ipip")];
+    for (at, (chain, nth)) in chains.into_iter().enumerate() {
+        let text = format!("{head}CREATE CHAIN edge ON PORT wan -> lan AS {chain}; END;\n");
+        let program = folder.write(&format!("edge{at}.weft"), &text);
+        for (nth_pair, (by, within)) in pairs.into_iter().enumerate() {
+            let nested = |(outer, inner): (u8, u8), frame: &Vec<u8>| {
+                tunnelled(by, outer, &tunnelled(within, inner, frame))
+            };
+            let late = [&good[1], &bad[0], &good[2], &bad[2], &good[0], &bad[1]];
+            let mut packets: Vec<_> =
+                late.into_iter().chain(&over).chain(&lone[..1]).map(|frame| nested((7, 7), frame)).collect();
+            // Neither another tunnel outside nor another inside is the same.
+            let others = [(by != "ipip").then_some((8, 7)), (within != "ipip").then_some((7, 8))];
+            packets.extend(others.into_iter().flatten().zip(&lone[1..]).map(|(of, frame)| nested(of, frame)));
+            let n_others = packets.len() - 10;
+            let backend = ["jit", "interp"][(at + nth_pair) % 2];
+            let told = replayed(&folder, &program, backend, &packets);
+            assert_eq!(
+                (&told["ports"][1]["out"], &told["elements"][nth]["dropped"]),
+                (&5.into(), &3.into()),
+                "{by}, {within}, {chain}: {told}"
+            );
+            let lost =
+                [("overlaps another fragment", 2), ("the first fragment has not come", n_others as u64)];
+            assert_eq!(lost_in(&told, lost.map(|(why, _)| why)), lost.map(|(_, n)| n), "{told}");
+        }
+    }
+}
+
+/// If this failed, who sends large datagrams over MPLS would pass rules about ports with all but their first part, and
+/// fragments of one network could be taken for those of another with the same addresses.
+#[test]
+fn rules_about_ports_hold_for_fragments_behind_labels() {
+    let folder = Folder::new();
+    let text = "IMPORT 'library/protocols/all.weft';
+CREATE PORT wan ON memory;
+CREATE PORT lan ON memory;
+CREATE ELEMENT unlabelled ON packet AS
+  ON PACKET
+    IF present(mpls) THEN
+      POP TO ip;
+      PUSH ethernet (dst = '02:00:00:00:00:01', src = '02:00:00:00:00:02');
+    END IF;
+END;
+CREATE ELEMENT opened ON packet AS
+  ON PACKET
+    IF present(inner.ethernet) THEN POP TO inner.ethernet; END IF;
+END;
+CREATE ELEMENT closed ON packet AS
+  ON PACKET
+    IF coalesce(udp.dst_port = 53, TRUE) THEN DROP; END IF;
+END;
+CREATE ELEMENT closed_inside ON packet AS
+  ON PACKET
+    IF coalesce(inner.udp.dst_port = 53, TRUE) THEN DROP; END IF;
+END;
+";
+    let [good, bad, over, lone] = four_packets();
+    let plain = |frame: &Vec<u8>| frame.clone();
+    let vxlan = |frame: &Vec<u8>| tunnelled("vxlan", 7, frame);
+    type Carry<'c> = &'c dyn Fn(&Vec<u8>) -> Vec<u8>;
+    let chains: [(&str, usize, Carry<'_>); 5] = [
+        ("closed", 0, &plain),
+        ("unlabelled -> closed", 1, &plain),
+        ("closed_inside", 0, &vxlan),
+        ("opened -> closed", 1, &vxlan),
+        ("unlabelled -> opened -> closed", 2, &vxlan),
+    ];
+    for (at, (chain, nth, carry)) in chains.into_iter().enumerate() {
+        let text = format!("{text}CREATE CHAIN edge ON PORT wan -> lan AS {chain}; END;\n");
+        let program = folder.write(&format!("edge{at}.weft"), &text);
+        for backend in ["jit", "interp"] {
+            let frame = |labels: &[u32], ttl: u8, frame: &Vec<u8>| labelled(labels, ttl, &carry(frame));
+            // Behind the label 7 stands one by which routers spread flows, and the parts came by ways of other lengths.
+            let [one, two, other] = [[100, 7, 5, 300], [100, 7, 6, 300], [100, 7, 5, 301]];
+            let late = [(&good[1], 60), (&good[2], 63), (&good[0], 64)];
+            let mut packets =
+                late.map(|(part, ttl)| frame(if ttl == 60 { &two } else { &one }, ttl, part)).to_vec();
+            packets.extend([&bad[1], &bad[2], &bad[0]].map(|part| frame(&[0x45_678], 9, part)));
+            packets.extend(over.iter().map(|part| frame(&[0x45_678, 16_001, 0x60_000], 64, part)));
+            packets.extend([
+                frame(&one, 64, &lone[0]),
+                frame(&other, 64, &lone[1]),
+                frame(&one[..3], 64, &lone[2]),
+            ]);
+            let told = replayed(&folder, &program, backend, &packets);
+            assert_eq!(
+                (&told["ports"][1]["out"], &told["elements"][nth]["dropped"]),
+                (&5.into(), &3.into()),
+                "{chain}: {told}"
+            );
+            let lost = [("overlaps another fragment", 2), ("the first fragment has not come", 2)];
+            assert_eq!(lost_in(&told, lost.map(|(why, _)| why)), lost.map(|(_, n)| n), "{told}");
+        }
+    }
+}
+
 /// If this failed, what a chain learns from its packets would do nothing to those behind them, and nobody could try a
 /// guard against yesterday's traffic.
 #[test]

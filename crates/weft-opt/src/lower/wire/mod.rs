@@ -15,7 +15,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use weft_core::limits::INPUTS_MAX;
 use weft_core::types::Type;
-use weft_core::wire::{FieldId, FieldRef, LAYERS_MAX, LayerRef, Protocol, ProtocolId, Width};
+use weft_core::wire::{CARRIED_MAX, FieldId, FieldRef, LAYERS_MAX, LayerRef, Protocol, ProtocolId, Width};
 use weft_ir::ir::{BlockId, Endian, InputId, IntCmp, IntOp, Op, Terminator, Ty, Value};
 use weft_ir::program::{Carried, Frames, Input, Place};
 
@@ -26,10 +26,12 @@ use crate::passes;
 
 /// Layers that a chain may ask about if they may come in a circle: those that were met are the bits of a word.
 const MET_MAX: usize = 64;
+/// The protocol of labels behind which fragments are known.
+const LABELS: &str = "mpls";
 
 /// What finds the frame inputs among `inputs`, in frames that begin with one of `roots`. Adds inputs for checksums, and
 /// for fragments in tunnels. `behind` has a bit for each input at which an element looks that stands behind one that
-/// takes packets out of tunnels.
+/// takes packets out of tunnels; then those that stand behind two such elements, and so on.
 ///
 /// # Errors
 /// What the chain cannot do.
@@ -37,7 +39,7 @@ pub(super) fn frames(
     protocols: &[Protocol],
     roots: &[ProtocolId],
     inputs: &mut Vec<Input>,
-    behind: u64,
+    behind: &[u64],
 ) -> Result<Frames, String> {
     let mut stores = stores::plan(protocols, inputs)?;
     let (inherited, carried) = (inherited(protocols, inputs), carried(protocols, inputs, behind));
@@ -45,7 +47,7 @@ pub(super) fn frames(
     if inputs.len() > INPUTS_MAX {
         let n = inputs.len();
         return Err(format!(
-            "it needs {n} inputs, two for fragments in tunnels, and {INPUTS_MAX} are the most"
+            "it needs {n} inputs, some for fragments in tunnels, and {INPUTS_MAX} are the most"
         ));
     }
     let graph = Graph::new(protocols, roots, wanted(inputs));
@@ -55,10 +57,13 @@ pub(super) fn frames(
             "it asks about {n} layers, and {MET_MAX} are the most where they may come in a circle"
         ));
     }
+    let is_label = |(id, level): &Node| *level == 0 && protocols[usize::from(id.0)].name == LABELS;
+    let has_labels = (inherited != 0 || !carried.is_empty()) && graph.order.iter().any(is_label);
     let mut parser = Parser { graph: &graph, out: Out::new("parse"), blocks: BTreeMap::new(), round: None };
     parser.make();
     let Out { b, checks, .. } = parser.out;
-    Ok(Frames { is_ip: false, parser: passes::clean(b.finish()), checks, stores, inherited, carried })
+    let parser = passes::clean(b.finish());
+    Ok(Frames { is_ip: false, has_labels, parser, checks, stores, inherited, carried })
 }
 
 /// The inputs that a later fragment has from the first of its packet: those of the layer behind what is fragmented, if
@@ -70,13 +75,26 @@ fn inherited(protocols: &[Protocol], inputs: &[Input]) -> u64 {
     mask(inputs, is_carried) | behind_fragmented(protocols, inputs, 0)
 }
 
-/// How fragments are known that tunnels carry, if the chain asks for what is behind them, there or when they have been
-/// taken out; adds inputs for that.
-fn carried(protocols: &[Protocol], inputs: &mut Vec<Input>, behind: u64) -> Option<Carried> {
-    let inherited = behind_fragmented(protocols, inputs, 1);
-    if inherited == 0 && behind_fragmented(protocols, inputs, 0) & behind == 0 {
-        return None;
-    }
+/// How fragments are known that tunnels carry, as far as the chain asks for what is behind them, there or when they
+/// have been taken out; adds inputs for that.
+fn carried(protocols: &[Protocol], inputs: &mut Vec<Input>, behind: &[u64]) -> Vec<Carried> {
+    let [outside, inside] = [0, 1].map(|level| behind_fragmented(protocols, inputs, level));
+    // How deep it lay when the frame came in.
+    let taken_out = behind
+        .iter()
+        .zip(1..)
+        .flat_map(|(looked_at, n)| [(outside & looked_at != 0, n), (inside & looked_at != 0, n + 1)]);
+    let asked = [(inside != 0, 1)].into_iter().chain(taken_out);
+    let depth = asked.filter_map(|(is_asked, depth)| is_asked.then_some(depth)).max().unwrap_or(0);
+    let carried = (0..depth.min(CARRIED_MAX)).map(|at| {
+        let (packet, tunnel) = carried_in(protocols, inputs, at as u8);
+        Carried { packet, tunnel, inherited: if at == 0 { inside } else { 0 } }
+    });
+    carried.collect()
+}
+
+/// The inputs for the packet that a tunnel on this level carries, and for the number of the tunnel.
+fn carried_in(protocols: &[Protocol], inputs: &mut Vec<Input>, level: u8) -> (u16, Option<u16>) {
     let all = || (0..protocols.len()).map(|at| ProtocolId(at as u16));
     let of = |id: ProtocolId| &protocols[usize::from(id.0)];
     let is_fragmented = |id: ProtocolId| of(id).more_fragments().is_some();
@@ -85,7 +103,7 @@ fn carried(protocols: &[Protocol], inputs: &mut Vec<Input>, behind: u64) -> Opti
         let mut behind = of(*id).next.iter().filter(|next| !next.inner).map(|next| next.to);
         matches!(of(*id).begins(), Some((4, 4 | 6))) && (is_fragmented(*id) || behind.any(is_fragmented))
     };
-    let packet = LayerRef { level: 1, protocols: all().filter(is_packet).collect() };
+    let packet = LayerRef { level: level + 1, protocols: all().filter(is_packet).collect() };
     let packet = input_for(inputs, "carried packet", Type::Bool, FieldRef { layer: packet, fields: None });
     let number = |id: ProtocolId| {
         let (owner, field) = *of(id).session_key.first()?;
@@ -94,10 +112,10 @@ fn carried(protocols: &[Protocol], inputs: &mut Vec<Input>, behind: u64) -> Opti
     };
     let (tunnels, fields): (Vec<_>, Vec<_>) = all().filter_map(number).unzip();
     let tunnel = (!tunnels.is_empty()).then(|| {
-        let layer = LayerRef { level: 0, protocols: tunnels };
+        let layer = LayerRef { level, protocols: tunnels };
         input_for(inputs, "tunnel", Type::Uint(64), FieldRef { layer, fields: Some(fields) })
     });
-    Some(Carried { packet, tunnel, inherited })
+    (packet, tunnel)
 }
 
 /// The input that is this field: one that there is, or a new one that no element sees.

@@ -173,7 +173,7 @@ fn chain(protocols: &[Protocol], root: ProtocolId, asked: &[Asked]) -> Parsers {
     };
     let mut chain = ChainProgram::default();
     chain.request.inputs = asked.iter().map(input).collect();
-    chain.frames = Some(frames(protocols, &[root], &mut chain.request.inputs, 0).unwrap());
+    chain.frames = Some(frames(protocols, &[root], &mut chain.request.inputs, &[]).unwrap());
     verify_program(&chain).unwrap_or_else(|errors| panic!("{}", errors[0]));
     let (chain, state) = (Arc::new(chain), State::default());
     let interpreted = Interp.compile(&chain, Event::Parse, &state).unwrap();
@@ -461,7 +461,7 @@ fn stores(asked: &[Asked]) -> String {
     let protocols = protocols();
     let mut inputs = chain(&protocols, ROOT, asked).chain.request.inputs.clone();
     inputs[0].written = true;
-    let frames = match frames(&protocols, &[ROOT], &mut inputs, 0) {
+    let frames = match frames(&protocols, &[ROOT], &mut inputs, &[]) {
         Ok(frames) => frames,
         Err(why) => return why,
     };
