@@ -532,6 +532,13 @@ CREATE LINK c ON PORT far QUEUE fifo;
             come(&mut link, &mut pool, &plain(1, 1, &five, 4, 2), START + FRAGMENTS_TIME);
             let found: Vec<_> = link.stats().partitions.iter().map(|at| (at.index, at.packets)).collect();
             assert_eq!(found, [(100, 1), (105, 2)]);
+
+            // Nor is what has left forgotten where another plan asks for the same.
+            let left = link.take_all();
+            left.into_iter().for_each(|frame| pool.give(frame));
+            link.replace(links_of(FRAGMENTED, backend).swap_remove(0), &mut pool, START, 1);
+            come(&mut link, &mut pool, &plain(1, 1, &five, 4, 2), START);
+            assert_eq!(link.stats().partitions.iter().map(|at| at.index).collect::<Vec<_>>(), [105]);
         }
     }
 

@@ -135,9 +135,17 @@ pub(super) struct Fragments {
 /// What first fragments said, for those of their packets that come behind them. Nothing waits, and nothing is judged.
 #[derive(Debug)]
 pub(super) struct Firsts<T> {
-    known: BTreeMap<Key, (Time, T)>,
-    /// The same, the oldest first; where a packet has come again with the same key, the entry with its time counts.
-    by_age: VecDeque<(Time, Key)>,
+    known: BTreeMap<Key, Said<T>>,
+    /// The same by number, the oldest first.
+    by_age: BTreeMap<u64, Key>,
+    n_said: u64,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Said<T> {
+    number: u64,
+    at: Time,
+    what: T,
 }
 
 #[derive(Debug)]
@@ -517,27 +525,31 @@ impl Fragments {
 
 impl<T> Default for Firsts<T> {
     fn default() -> Self {
-        Self { known: BTreeMap::new(), by_age: VecDeque::new() }
+        Self { known: BTreeMap::new(), by_age: BTreeMap::new(), n_said: 0 }
     }
 }
 
 impl<T: Copy> Firsts<T> {
-    /// Notes what the first fragment of a packet said. [`FRAGMENTED_MAX`] are known: the oldest gives way.
+    /// Notes what the first fragment of a packet said, in the place of what one with the same key has said before.
+    /// [`FRAGMENTED_MAX`] are known: the oldest gives way.
     pub(super) fn note(&mut self, now: Time, first: &Fragment, said: T) {
-        if self.by_age.len() >= FRAGMENTED_MAX
-            && let Some((since, key)) = self.by_age.pop_front()
-            && self.known.get(&key).is_some_and(|(of, _)| *of == since)
-        {
-            self.known.remove(&key);
+        let number = self.n_said;
+        self.n_said += 1;
+        if let Some(before) = self.known.insert(first.key, Said { number, at: now, what: said }) {
+            self.by_age.remove(&before.number);
         }
-        self.known.insert(first.key, (now, said));
-        self.by_age.push_back((now, first.key));
+        self.by_age.insert(number, first.key);
+        if self.by_age.len() > FRAGMENTED_MAX
+            && let Some((_, oldest)) = self.by_age.pop_first()
+        {
+            self.known.remove(&oldest);
+        }
     }
 
     /// What the first fragment of the packet of this one said, if it has come within [`FRAGMENTS_TIME`].
     pub(super) fn of(&self, now: Time, later: &Fragment) -> Option<T> {
-        let (since, said) = self.known.get(&later.key)?;
-        (now < *since + FRAGMENTS_TIME).then_some(*said)
+        let said = self.known.get(&later.key)?;
+        (now < said.at + FRAGMENTS_TIME).then_some(said.what)
     }
 }
 
@@ -607,8 +619,14 @@ mod tests {
         assert_eq!((firsts.of(at(31), &of_id(1)), firsts.of(at(2), &of_id(2))), (None, None));
         (2..=FRAGMENTED_MAX).for_each(|id| firsts.note(at(2), &of_id(id), id));
         assert_eq!(firsts.of(at(2), &of_id(1)), Some(12), "what it said first has given way");
+        // A packet that is known takes the place of nothing but itself, at one instant, too.
+        firsts.note(at(2), &of_id(2), 13);
+        firsts.note(at(2), &of_id(2), 14);
+        assert_eq!((firsts.of(at(2), &of_id(1)), firsts.of(at(2), &of_id(2))), (Some(12), Some(14)));
         firsts.note(at(3), &of_id(0), 10);
-        assert_eq!((firsts.of(at(3), &of_id(1)), firsts.of(at(3), &of_id(2))), (None, Some(2)));
+        assert_eq!((firsts.of(at(3), &of_id(1)), firsts.of(at(3), &of_id(3))), (None, Some(3)));
+        (3..=FRAGMENTED_MAX).for_each(|id| firsts.note(at(3), &of_id(id), id));
+        assert_eq!(firsts.of(at(3), &of_id(2)), Some(14), "one that it said before has given way for it");
         assert!(firsts.known.len() == FRAGMENTED_MAX && firsts.by_age.len() == FRAGMENTED_MAX);
     }
 

@@ -60,6 +60,17 @@ impl Headers {
         Reading { scratch: self.reader.scratch(), firsts: Firsts::default() }
     }
 
+    /// What a link goes on reading with that has read with others: what first fragments said still holds if it was read
+    /// in the same way.
+    pub(super) fn reading_on(&self, before: &Self, reading: Reading) -> Reading {
+        let is_same =
+            self.inputs == before.inputs && self.reader.program.frames == before.reader.program.frames;
+        match is_same {
+            true => Reading { firsts: reading.firsts, ..self.reading() },
+            false => self.reading(),
+        }
+    }
+
     /// The fields of a frame.
     pub(super) fn of(&self, reading: &mut Reading, now: Time, frame: &Frame, pool: &Pool) -> Words {
         let Reading { scratch, firsts } = reading;

@@ -287,7 +287,11 @@ impl Link {
     /// Goes on with another plan. What waits enters the new queue as it came, with the time at which it did; a queue
     /// whose program is the same goes on as it is.
     pub fn replace(&mut self, plan: LinkPlan, pool: &mut Pool, now: Time, seed: u64) {
-        let mut reading = reading_of(&plan);
+        let before = core::mem::take(&mut self.reading);
+        let mut reading = match (&plan.headers, &self.plan.headers) {
+            (Some(headers), Some(known)) => headers.reading_on(known, before),
+            _ => reading_of(&plan),
+        };
         if *plan.program != *self.plan.program {
             let mut packets = self.queue.take_all();
             self.describe_again(&mut packets, &plan, &mut reading, pool, now);
