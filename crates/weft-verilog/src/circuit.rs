@@ -4,10 +4,10 @@ use crate::convert::{Converter, End, Source};
 use crate::net::{Gate, Net, Wire};
 use crate::range::Range;
 use crate::share::{self, Path};
-use crate::{Widths, print, tables};
+use crate::{ROOTS_MAX, Widths, print, tables};
 use std::collections::BTreeSet;
 use weft_ir::backend::Unsupported;
-use weft_ir::ir::IntCmp;
+use weft_ir::ir::{BoolOp, IntCmp};
 use weft_ir::queue::{Level, Moment, QueueProgram, Scope, Slot, Ty, Verdict, word};
 
 /// A module in Verilog.
@@ -49,6 +49,8 @@ pub enum Is {
     Verdict,
     /// Out: the number that a handler gives which ends with one.
     Given,
+    /// Out: the decision is made. Until then all that goes in stays as it is.
+    Ready,
     /// In, of a tree: an entry comes, with the rank of the packet whose words are there.
     Push,
     /// In, of a tree: which entry comes.
@@ -70,7 +72,13 @@ impl Is {
     pub fn is_input(self) -> bool {
         !matches!(
             self,
-            Self::NewWord(_) | Self::Verdict | Self::Given | Self::Some | Self::First | Self::Last
+            Self::NewWord(_)
+                | Self::Verdict
+                | Self::Given
+                | Self::Ready
+                | Self::Some
+                | Self::First
+                | Self::Last
         )
     }
 }
@@ -87,7 +95,16 @@ pub(crate) struct Circuit {
     pub(crate) registers: Vec<Register>,
     /// What drives the ports that go out.
     pub(crate) driven: Vec<Driven>,
+    /// What is divided by roots.
+    pub(crate) roots: Option<Roots>,
     pub(crate) moments: Vec<Moment>,
+}
+
+/// Divisions of one number by roots, which one unit does, one after the other.
+pub(crate) struct Roots {
+    pub(crate) over: u64,
+    /// The gates, and whether what they give is seen.
+    pub(crate) each: Vec<(Wire, Wire)>,
 }
 
 /// A port that goes out.
@@ -141,7 +158,9 @@ impl Circuit {
         let roots: Vec<Wire> = outs.iter().map(|(_, wire)| *wire).collect();
         let lowered = tables::lower(&converter.net, &roots, &converter.lines, &converter.paths)?;
         let (net, roots) = share::share(&lowered.net, &lowered.roots, &lowered.paths);
-        let (net, roots) = net.sharing(&roots);
+        let (mut net, mut roots) = net.sharing(&roots);
+        let seen = roots.split_off(outs.len());
+        let divided = roots_of(&mut net, &roots, &seen)?;
         let mut made = Self {
             name: format!("weft_{}", plain(&program.name)),
             about: program.to_string(),
@@ -149,12 +168,16 @@ impl Circuit {
             ports: vec![Port::of(Is::Moment, "moment".into(), moments)],
             registers: Vec::new(),
             driven: Vec::new(),
+            roots: divided,
             moments: handlers.iter().map(|(moment, _)| *moment).collect(),
             net,
         };
         made.add_inputs(&converter, &roots);
         for ((is, _), wire) in outs.into_iter().zip(roots) {
             made.add_out(&converter, is, wire)?;
+        }
+        if made.roots.is_some() {
+            made.ports.push(Port::of(Is::Ready, "ready".into(), Range::BIT));
         }
         Ok(made)
     }
@@ -217,6 +240,30 @@ impl Circuit {
         });
         &mut self.registers[at]
     }
+}
+
+/// The divisions by roots that wires depend on. Of some it is known where they are seen.
+///
+/// # Errors
+/// There are more than [`ROOTS_MAX`], or those of several numbers.
+fn roots_of(net: &mut Net, wires: &[Wire], seen: &[Wire]) -> Result<Option<Roots>, Unsupported> {
+    let refused = |reason| Err(Unsupported { reason, line: 0 });
+    let mut all: Option<Roots> = None;
+    for wire in net.cone(wires, |_| false) {
+        let Gate::Root(over, _) = net.gate(wire) else { continue };
+        let known = all.get_or_insert(Roots { over, each: Vec::new() });
+        if known.over != over {
+            return refused("several times are multiplied by rsqrt, and there is one unit for it".to_owned());
+        }
+        let places = seen.chunks_exact(2).filter(|pair| pair[0] == wire).map(|pair| pair[1]);
+        let is_seen = places.reduce(|one, other| net.logic(BoolOp::Or, one, other));
+        let is_seen = is_seen.unwrap_or_else(|| net.bool(true));
+        known.each.push((wire, is_seen));
+        if known.each.len() > ROOTS_MAX {
+            return refused(format!("one decision takes more than {ROOTS_MAX} roots"));
+        }
+    }
+    Ok(all)
 }
 
 impl Port {

@@ -1,13 +1,13 @@
 //! The Verilog back end: queue programs as gates.
 //!
 //! [`compile`] makes a module of Verilog-2001 of a program with one node. Its variables are registers of exactly the
-//! bits that they were declared with, a handler is a decision of one clock, and the module does what the interpreter of
-//! `weft-ir` does, bit for bit, or the program is refused. [`compile_tree`] makes the tree of comparators that finds
-//! the first of several ranks.
+//! bits that they were declared with, a handler is a decision of one clock, or of some more where it takes roots, and
+//! the module does what the interpreter of `weft-ir` does, bit for bit, or the program is refused. [`compile_tree`]
+//! makes the tree of comparators that finds the first of several ranks.
 //!
 //! How it comes about: `convert` walks the handlers and makes a `net` of what happens; `tables` puts computations on
-//! floats into tables; `share` builds dear gates once; `print` writes it down. `tests/gates.rs` runs the text under
-//! Verilator and counts its gates with Yosys.
+//! floats into tables, and `roots` those into subtractions that are too wide for one; `share` builds dear gates once;
+//! `print` writes it down. `tests/gates.rs` runs the text under Verilator and counts its gates with Yosys.
 //!
 //! Source: "No Silver Bullet: Extending SDN to the Data Plane" (HotNets 2013), section 3, and decision 0038.
 
@@ -17,6 +17,7 @@ mod fixed;
 mod net;
 mod print;
 mod range;
+mod roots;
 mod share;
 mod tables;
 #[cfg(test)]
@@ -36,6 +37,8 @@ pub const GATES_MAX: usize = 1 << 16;
 pub const TABLE_BITS_MAX: u32 = 10;
 /// Tables of a module, at most.
 pub const TABLES_MAX: usize = 64;
+/// Roots that one decision may need, at most.
+pub const ROOTS_MAX: usize = 4;
 
 /// How many bits the words have that a program does not declare. What comes in must fit.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -5,6 +5,7 @@
 //! follows how many bits it has.
 
 use crate::range::Range;
+use crate::roots;
 use rustc_hash::FxHashMap;
 use weft_ir::ir::{BoolOp, FloatCmp, FloatOp, FloatUnaryOp, IntCmp, IntOp};
 use weft_ir::queue::run::pure;
@@ -37,6 +38,8 @@ pub(crate) enum Gate {
     Log2(Wire),
     /// The entry of a table.
     Table(u32, Wire),
+    /// A number that is divided by the root of what is on the wire: [`roots::step`].
+    Root(u64, Wire),
     // Not for gates: what these give goes into tables, see `crate::tables`.
     FloatBinary(FloatOp, Wire, Wire),
     FloatUnary(FloatUnaryOp, Wire),
@@ -54,6 +57,7 @@ impl Gate {
             | Self::Hash(a)
             | Self::Log2(a)
             | Self::Table(_, a)
+            | Self::Root(_, a)
             | Self::FloatUnary(_, a)
             | Self::ToFloat(a)
             | Self::ToInt(a) => [Some(a), None, None],
@@ -87,7 +91,7 @@ impl Gate {
             Self::FloatCompare(op, ..) => Op::FloatCompare(op, a, b),
             Self::ToFloat(_) => Op::IntToFloat(a),
             Self::ToInt(_) => Op::FloatToInt(a),
-            Self::Input(_) | Self::Table(..) => return None,
+            Self::Input(_) | Self::Table(..) | Self::Root(..) => return None,
         })
     }
 }
@@ -192,6 +196,7 @@ impl Net {
         gate.operands().zip(&mut taken).for_each(|(operand, value)| *value = values[operand.index()]);
         match gate {
             Gate::Table(table, at) => self.entry(table, at, taken[0]),
+            Gate::Root(over, _) => roots::step(over, taken[0]),
             gate => gate.op().map_or(0, |op| pure(&op, |value| taken[usize::from(value.0)])),
         }
     }
@@ -231,6 +236,7 @@ impl Net {
             Gate::ToFloat(a) => self.plain(Gate::ToFloat(on(a)), Kind::FLOAT),
             Gate::ToInt(a) => self.plain(Gate::ToInt(on(a)), Kind::int(Range::FULL)),
             Gate::Table(table, a) => self.build(Gate::Table(table, on(a)), kind),
+            Gate::Root(over, a) => self.root(over, on(a)),
             Gate::Const(_) | Gate::Float(_) | Gate::Input(_) => self.build(gate, kind),
         }
     }
@@ -282,6 +288,14 @@ impl Net {
             IntOp::UMin | IntOp::UMax => Some(IntCmp::ULe),
             _ => None,
         };
+        let (is_first, is_second) = match op {
+            IntOp::SMin => (ra.hi <= rb.lo, rb.hi <= ra.lo),
+            IntOp::SMax => (ra.lo >= rb.hi, rb.lo >= ra.hi),
+            _ => (false, false),
+        };
+        if is_first || is_second {
+            return if is_first { a } else { b };
+        }
         if let Some(cmp) = lesser {
             let is_lesser = self.compare(cmp, a, b);
             let chosen = match op {
@@ -361,6 +375,9 @@ impl Net {
         {
             return wire;
         }
+        if let Some(wire) = self.gated(depth, by, a, b) {
+            return wire;
+        }
         if self.shares
             && depth > 0
             && let Some(wire) = self.shared(depth - 1, by, a, b)
@@ -370,6 +387,24 @@ impl Net {
         let Kind { ty, .. } = self.kind(a);
         let range = self.range(a).either(self.range(b));
         self.plain(Gate::Mux(by, a, b), Kind { ty, range })
+    }
+
+    /// A number to which another is added, or taken from it, if a condition holds: it is added, and is else 0.
+    fn gated(&mut self, depth: u32, by: Wire, a: Wire, b: Wire) -> Option<Wire> {
+        let changed = |net: &Self, wire: Wire, from: Wire| match net.gate(wire) {
+            Gate::Int(op @ (IntOp::Add | IntOp::Sub), x, y) if x == from => Some((op, y)),
+            Gate::Int(IntOp::Add, x, y) if y == from => Some((IntOp::Add, x)),
+            _ => None,
+        };
+        let zero = self.int(0);
+        let (op, from, by_how_much) = match (changed(self, a, b), changed(self, b, a)) {
+            (Some((op, more)), _) => (op, b, self.mux_to(depth, by, more, zero)),
+            (_, Some((op, more))) => (op, a, self.mux_to(depth, by, zero, more)),
+            (None, None) => return None,
+        };
+        let range = self.range(a).either(self.range(b));
+        let result = self.binary(op, from, by_how_much);
+        Some(self.narrowed(result, range))
     }
 
     /// One of two truths of which one is known.
@@ -418,6 +453,8 @@ impl Net {
     pub(crate) fn are_alike(&self, a: Wire, b: Wire) -> bool {
         match (self.gate(a), self.gate(b)) {
             (Gate::Table(one, _), Gate::Table(other, _)) => self.longer_table(one, other).is_some(),
+            // Where both are seen in one decision there are two of them: that is for `crate::share` to know.
+            (Gate::Root(one, _), Gate::Root(other, _)) => !self.shares && one == other,
             (Gate::Int(one, ..), Gate::Int(other, ..)) => {
                 one == other
                     && matches!(one, IntOp::Add | IntOp::Sub | IntOp::Mul | IntOp::SDiv | IntOp::UDiv)
@@ -437,6 +474,10 @@ impl Net {
                 }
                 let at = self.mux_to(depth, by, x, y);
                 Some(self.look_up(table, at, self.kind(a).ty))
+            }
+            (Gate::Root(over, x), Gate::Root(_, y)) => {
+                let of = self.mux_to(depth, by, x, y);
+                Some(self.root(over, of))
             }
             (Gate::Int(op, x, y), Gate::Int(_, z, mut w)) => {
                 let mut z = z;
@@ -481,6 +522,16 @@ impl Net {
         let range = entries.map(Range::only).reduce(Range::either).unwrap_or(Range::FULL);
         let range = if ty == Ty::Float { Range::FULL } else { range };
         self.plain(Gate::Table(table, at), Kind { ty, range })
+    }
+
+    /// A number that is divided by the root of what is on a wire, which is not below 0.
+    pub(crate) fn root(&mut self, over: u64, of: Wire) -> Wire {
+        let Range { lo, hi } = self.range(of);
+        let [hi, lo] = [lo, hi].map(|of| roots::step(over, of as u64) as i64);
+        match lo == hi {
+            true => self.int(lo),
+            false => self.build(Gate::Root(over, of), Kind::int(Range { lo, hi })),
+        }
     }
 
     /// A gate as it is, but for one of which all is known.

@@ -3,9 +3,10 @@
 //! All vectors are unsigned; where a sign matters, operands are extended by it and compared or divided by `$signed`. So
 //! no width and no sign follows from the context of an expression, where tools have their differences.
 
-use crate::circuit::{Circuit, Driven, Port};
+use crate::circuit::{Circuit, Driven, Port, Roots};
 use crate::net::{Gate, Net, Wire};
 use crate::range::Range;
+use crate::roots;
 use core::fmt::Write as _;
 use weft_core::hash;
 use weft_ir::ir::{BoolOp, IntCmp, IntOp};
@@ -16,9 +17,13 @@ pub(crate) fn module(circuit: &Circuit) -> String {
     let mut text = Text { circuit, net: &circuit.net, out: String::new() };
     text.head();
     text.registers();
+    if let Some(roots) = &circuit.roots {
+        text.root_registers(roots);
+    }
     let roots = circuit.driven.iter().map(|driven| driven.wire);
     let nexts = circuit.registers.iter().filter_map(|register| register.next);
-    let roots: Vec<Wire> = roots.chain(nexts).collect();
+    let seen = circuit.roots.iter().flat_map(|roots| &roots.each).map(|(_, is_seen)| *is_seen);
+    let roots: Vec<Wire> = roots.chain(nexts).chain(seen).collect();
     for wire in text.net.cone(&roots, |_| false) {
         text.gate(wire);
     }
@@ -45,6 +50,9 @@ impl Text<'_> {
         }
         self.line("//");
         self.line("// A decision takes one clock: outputs follow inputs, and registers follow at the edge.");
+        if self.circuit.roots.is_some() {
+            self.line("// Where `ready` is 0 it takes more of them, and what comes in stays as it is until it is 1.");
+        }
         let numbers = (1..).zip(moments).map(|(nth, moment)| format!("{nth} {moment:?}"));
         self.line(&format!("// `moment` is 0 for none, {}.", numbers.collect::<Vec<_>>().join(", ")));
         let verdicts = Verdict::ALL.map(|verdict| format!("{} {verdict:?}", verdict as u8));
@@ -72,6 +80,9 @@ impl Text<'_> {
             let value = self.fitted(*wire, range.bits());
             self.line(&format!("  assign {name} = {value};"));
         }
+        if let Some(roots) = &self.circuit.roots {
+            self.root_unit(roots);
+        }
         if !self.circuit.registers.is_empty() {
             self.line("  always @(posedge clk)");
             self.line("    if (reset) begin");
@@ -79,7 +90,8 @@ impl Text<'_> {
                 let start = literal(register.start, register.range.bits());
                 self.line(&format!("      {} <= {start};", register.name));
             }
-            self.line("    end else begin");
+            let ready = if self.circuit.roots.is_some() { " if (ready)" } else { "" };
+            self.line(&format!("    end else{ready} begin"));
             for register in &self.circuit.registers {
                 if let Some(next) = register.next {
                     let next = self.fitted(next, register.range.bits());
@@ -98,6 +110,7 @@ impl Text<'_> {
         let value = match self.net.gate(wire) {
             Gate::Input(_) | Gate::Const(_) | Gate::Float(_) => return,
             Gate::Table(table, at) => return self.table(wire, table, at),
+            Gate::Root(over, of) => return self.root(wire, over, of),
             Gate::Int(op, a, b) => return self.int(wire, op, a, b),
             Gate::Hash(a) => {
                 let a = self.fitted(a, 64);
@@ -299,6 +312,109 @@ impl Text<'_> {
         self.drive_part(&name, 32, &folded, self.bits(wire));
     }
 
+    /// What the unit for roots has found in the decision that is being made; and the registers of the unit.
+    fn root_registers(&mut self, roots: &Roots) {
+        let UnitBits { of, step, product, rest, left } = UnitBits::new(self.net, roots);
+        for (name, bits) in [("left", left), ("of", of), ("step", step), ("product", product), ("rest", rest)]
+        {
+            self.line(&format!("  reg [{}:0] root_{name};", bits - 1));
+        }
+        for nth in 0..roots.each.len() {
+            self.line(&format!("  reg root{nth}_done;"));
+            self.line(&format!("  reg root{nth}_none;"));
+            self.line(&format!("  reg [{}:0] root{nth}_step;", step - 1));
+        }
+    }
+
+    /// The step that was found.
+    fn root(&mut self, wire: Wire, over: u64, of: Wire) {
+        let Some(roots) = &self.circuit.roots else { unreachable!("there is one") };
+        let nth = roots.each.iter().position(|(known, _)| *known == wire).unwrap_or_default();
+        let (bits, name, step) = (self.bits(wire), self.name(wire), UnitBits::new(self.net, roots).step);
+        let found = match bits.checked_sub(step) {
+            None => format!("root{nth}_step[{}:0]", bits - 1),
+            Some(0) => format!("root{nth}_step"),
+            Some(more) => format!("{{{more}'d0, root{nth}_step}}"),
+        };
+        let value = match self.net.range(of).lo {
+            0 => format!("root{nth}_none ? {} : {found}", literal(roots::step(over, 0), bits)),
+            _ => found,
+        };
+        self.drive(&name, bits, &value);
+    }
+
+    /// The unit: as roots are found by hand, a bit a clock. `rest` is what is left of the upper bits of the square when
+    /// that of `step` times the number is taken away, `product` is `step` times the number.
+    fn root_unit(&mut self, roots: &Roots) {
+        let UnitBits { of, step, product, rest, left } = UnitBits::new(self.net, roots);
+        let full = (rest + 2).max(product + 3) + 1;
+        let n = roots.each.len();
+        let mut given = Vec::new();
+        for (nth, (wire, is_seen)) in roots.each.iter().enumerate() {
+            self.drive(
+                &format!("root{nth}_lacks"),
+                1,
+                &format!("{} && !root{nth}_done", self.fitted(*is_seen, 1)),
+            );
+            given.extend(self.net.gate(*wire).operands().map(|operand| self.fitted(operand, of)));
+        }
+        let lack: Vec<String> = (0..n).map(|nth| format!("root{nth}_lacks")).collect();
+        self.line(&format!("  assign ready = !({});", lack.join(" || ")));
+        let (last, first) = given.split_last().expect("there is one");
+        let chosen = first.iter().zip(&lack).map(|(given, lacks)| format!("{lacks} ? {given} : "));
+        let chosen = chosen.collect::<String>() + last;
+        self.drive("root_next", of, &chosen);
+        self.root_digits(roots, step, left);
+        let widened = |name: &str, has: u32| format!("{{{}'d0, {name}}}", full - has);
+        self.drive("root_more", full, &widened("root_rest, root_digit", rest + 2));
+        let taken = format!("{} + {}", widened("root_product, 2'd0", product + 2), widened("root_of", of));
+        self.drive("root_taken", full, &taken);
+        self.drive("root_less", full, "root_more - root_taken");
+        self.drive("root_is_in", 1, &format!("~root_less[{}]", full - 1));
+        self.drive("root_found", step, &format!("{{root_step[{}:0], root_is_in}}", step - 2));
+        let added = format!("{{{}'d0, root_of & {{{of}{{root_is_in}}}}}}", product - of);
+        let one = literal(1, left);
+        self.line("  always @(posedge clk)");
+        self.line("    if (reset || ready) begin");
+        self.line(&format!("      root_left <= {};", literal(0, left)));
+        (0..n).for_each(|nth| self.line(&format!("      root{nth}_done <= 1'h0;")));
+        self.line(&format!("    end else if (root_left == {}) begin", literal(0, left)));
+        self.line(&format!("      root_left <= {};", literal(step.into(), left)));
+        self.line("      root_of <= root_next;");
+        for (name, bits) in [("rest", rest), ("product", product), ("step", step)] {
+            self.line(&format!("      root_{name} <= {};", literal(0, bits)));
+        }
+        self.line("    end else begin");
+        self.line(&format!("      root_left <= root_left - {one};"));
+        let low = rest - 1;
+        self.line(&format!("      root_rest <= root_is_in ? root_less[{low}:0] : root_more[{low}:0];"));
+        self.line(&format!("      root_product <= {{root_product[{}:0], 1'd0}} + {added};", product - 2));
+        self.line("      root_step <= root_found;");
+        for nth in 0..n {
+            let before = (0..nth).map(|before| format!("!root{before}_lacks && ")).collect::<String>();
+            self.line(&format!("      if (root_left == {one} && {before}root{nth}_lacks) begin"));
+            self.line(&format!("        root{nth}_done <= 1'h1;"));
+            self.line(&format!("        root{nth}_none <= root_of == {};", literal(0, of)));
+            self.line(&format!("        root{nth}_step <= root_found;"));
+            self.line("      end");
+        }
+        self.line("    end");
+    }
+
+    /// Two bits of the square a clock, the upper ones first.
+    fn root_digits(&mut self, roots: &Roots, step: u32, left: u32) {
+        self.line("  reg [1:0] root_digit;");
+        self.line("  always @*");
+        self.line("    case (root_left)");
+        let square = u128::from(roots.over) * u128::from(roots.over);
+        for at in 1..=step {
+            let digit = (square >> (2 * (at - 1)) & 3) as u64;
+            self.line(&format!("      {}: root_digit = {};", literal(at.into(), left), literal(digit, 2)));
+        }
+        self.line("      default: root_digit = 2'h0;");
+        self.line("    endcase");
+    }
+
     fn table(&mut self, wire: Wire, table: u32, at: Wire) {
         let (name, bits, at_bits) = (self.name(wire), self.bits(wire), self.bits(at));
         let address = self.fitted(at, at_bits);
@@ -311,6 +427,36 @@ impl Text<'_> {
             let _ = writeln!(self.out, "      {when}: {name} = {entry};");
         }
         self.line("    endcase");
+    }
+}
+
+/// How wide the parts are of the unit that divides by roots.
+struct UnitBits {
+    /// What the roots are of.
+    of: u32,
+    /// What is found.
+    step: u32,
+    /// What is found, times what the root is of.
+    product: u32,
+    /// What is left of the square.
+    rest: u32,
+    /// How many bits are still to be found.
+    left: u32,
+}
+
+impl UnitBits {
+    fn new(net: &Net, roots: &Roots) -> Self {
+        let of = roots.each.iter().flat_map(|(wire, _)| net.gate(*wire).operands()).map(|of| net.range(of));
+        let most = of.reduce(Range::either).map_or(0, |range| range.hi as u64);
+        let bits_of = |n: u128| u128::BITS - n.leading_zeros();
+        let product = u128::from(roots.over) * (u128::from(most.isqrt()) + 1);
+        Self {
+            of: bits_of(most.into()),
+            step: roots::bits(roots.over),
+            left: u32::BITS - roots::bits(roots.over).leading_zeros(),
+            product: bits_of(product).max(bits_of(most.into()) + 1),
+            rest: bits_of(2 * product + u128::from(most)),
+        }
     }
 }
 

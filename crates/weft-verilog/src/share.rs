@@ -1,4 +1,4 @@
-//! Tables, multipliers and dividers that are never needed at once are built once.
+//! Tables, roots, multipliers and dividers that are never needed at once are built once.
 //!
 //! A value is seen only behind the conditions under which the program computes it. Where two such gates stand on
 //! different sides of one condition, one gate does for both: its operands are chosen by that condition.
@@ -6,7 +6,7 @@
 use crate::net::{Gate, Net, Wire};
 use rustc_hash::FxHashMap;
 use std::collections::BTreeSet;
-use weft_ir::ir::IntOp;
+use weft_ir::ir::{BoolOp, IntOp};
 
 /// Under which conditions a value is seen: wires, and what they carry then.
 pub(crate) type Path = BTreeSet<(Wire, bool)>;
@@ -15,22 +15,55 @@ pub(crate) type Path = BTreeSet<(Wire, bool)>;
 const SHARED_MAX: usize = 128;
 
 /// The same wires in a net with fewer gates that take much room. `paths` has those of gates that are worth it.
+///
+/// Behind the wires stand, for each [`Gate::Root`], that and a wire that is true where it is seen.
 pub(crate) fn share(net: &Net, roots: &[Wire], paths: &FxHashMap<Wire, Path>) -> (Net, Vec<Wire>) {
     let dear = net.cone(roots, |_| false).into_iter().filter(|wire| is_dear(net, *wire));
-    let mut dear: Vec<(Wire, Path)> =
-        dear.filter_map(|wire| Some((wire, paths.get(&wire)?.clone()))).take(SHARED_MAX).collect();
+    let dear = dear.filter_map(|wire| Some(Dear::new(wire, paths.get(&wire)?.clone())));
+    let mut dear: Vec<Dear> = dear.take(SHARED_MAX).collect();
     let mut shared = Shared { net: net.clone(), roots: roots.to_vec() };
     while let Some((one, other, by)) = shared.pair(&dear) {
         let (a, b) = (dear[one].clone(), dear[other].clone());
-        dear.retain(|(wire, _)| *wire != a.0 && *wire != b.0);
-        dear.push((a.0, a.1.intersection(&b.1).copied().collect()));
-        let renamed = shared.replace(a.0, b.0, by);
-        dear = dear
-            .into_iter()
-            .filter_map(|(wire, path)| Some((*renamed.get(&wire)?, rename(path, &renamed))))
-            .collect();
+        dear.retain(|known| known.wire != a.wire && known.wire != b.wire);
+        let renamed = shared.replace(a.wire, b.wire, by);
+        dear.push(a.or(b));
+        dear = dear.into_iter().filter_map(|known| known.renamed(&renamed)).collect();
+    }
+    for Dear { wire, places, .. } in &dear {
+        if matches!(shared.net.gate(*wire), Gate::Root(..)) {
+            let is_seen = shared.any_of(places);
+            shared.roots.extend([*wire, is_seen]);
+        }
     }
     (shared.net, shared.roots)
+}
+
+/// A gate that takes much room.
+#[derive(Clone)]
+struct Dear {
+    wire: Wire,
+    /// What holds wherever it is seen.
+    path: Path,
+    /// The places at which it is seen.
+    places: Vec<Path>,
+}
+
+impl Dear {
+    fn new(wire: Wire, path: Path) -> Self {
+        Self { wire, places: vec![path.clone()], path }
+    }
+
+    /// One gate for two.
+    fn or(self, other: Self) -> Self {
+        let path = self.path.intersection(&other.path).copied().collect();
+        Self { wire: self.wire, path, places: [self.places, other.places].concat() }
+    }
+
+    fn renamed(self, renamed: &FxHashMap<Wire, Wire>) -> Option<Self> {
+        let wire = *renamed.get(&self.wire)?;
+        let places = self.places.into_iter().map(|path| rename(path, renamed)).collect();
+        Some(Self { wire, path: rename(self.path, renamed), places })
+    }
 }
 
 struct Shared {
@@ -39,11 +72,25 @@ struct Shared {
 }
 
 impl Shared {
+    /// Whether it is one of these places where a decision comes by.
+    fn any_of(&mut self, places: &[Path]) -> Wire {
+        let mut any = self.net.bool(false);
+        for path in places {
+            let mut all = self.net.bool(true);
+            for (by, side) in path {
+                let holds = if *side { *by } else { self.net.not(*by) };
+                all = self.net.logic(BoolOp::And, all, holds);
+            }
+            any = self.net.logic(BoolOp::Or, any, all);
+        }
+        any
+    }
+
     /// Two gates, by their places in the list, that one may stand for, and the wire that tells for which: true for
     /// the first.
-    fn pair(&self, dear: &[(Wire, Path)]) -> Option<(usize, usize, Wire)> {
-        for (one, (a, path_a)) in dear.iter().enumerate() {
-            for (other, (b, path_b)) in dear.iter().enumerate().skip(one + 1) {
+    fn pair(&self, dear: &[Dear]) -> Option<(usize, usize, Wire)> {
+        for (one, Dear { wire: a, path: path_a, .. }) in dear.iter().enumerate() {
+            for (other, Dear { wire: b, path: path_b, .. }) in dear.iter().enumerate().skip(one + 1) {
                 let apart = path_a.iter().find(|(by, side)| path_b.contains(&(*by, !side)));
                 let Some((by, side)) = apart else { continue };
                 if !self.net.are_alike(*a, *b) || self.are_tied(*a, *b, *by) {
@@ -109,7 +156,7 @@ pub(crate) fn rename(path: Path, renamed: &FxHashMap<Wire, Wire>) -> Path {
 pub(crate) fn is_dear(net: &Net, wire: Wire) -> bool {
     let is_known = |wire: Wire| net.range(wire).only_value().is_some();
     match net.gate(wire) {
-        Gate::Table(..) => true,
+        Gate::Table(..) | Gate::Root(..) => true,
         Gate::Int(IntOp::Mul, a, b) => !is_known(a) && !is_known(b),
         Gate::Int(IntOp::SDiv | IntOp::UDiv | IntOp::SRem | IntOp::URem, ..) => true,
         _ => false,

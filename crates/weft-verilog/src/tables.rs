@@ -3,10 +3,12 @@
 //! Gates do not compute with floats. Where a number, a truth or a stored float depends through floats on few bits, its
 //! value for each state of these bits is computed here, by the interpreter's own operations, and the net looks it up.
 //! So `interval * rsqrt(n)` is a table of as many entries as `n` has values: exact to the bit, and without a
-//! multiplier. What is no more than a whole number moved by a power of two needs no table: see [`fixed`].
+//! multiplier. What is no more than a whole number moved by a power of two needs no table: see [`fixed`]; and where `n`
+//! has too many bits for one, see [`roots`].
 
 use crate::fixed;
 use crate::net::{Gate, Net, Wire};
+use crate::roots;
 use crate::share::{self, Path};
 use crate::{GATES_MAX, TABLE_BITS_MAX, TABLES_MAX};
 use rustc_hash::FxHashMap;
@@ -34,7 +36,12 @@ pub(crate) fn lower(
     lines: &FxHashMap<Wire, u32>,
     paths: &FxHashMap<Wire, Path>,
 ) -> Result<Lowered, Unsupported> {
-    let mut lowering = Lowering { net: Net::default(), resolved: FxHashMap::default(), line: 0 };
+    let mut lowering = Lowering {
+        net: Net::default(),
+        resolved: FxHashMap::default(),
+        roots: FxHashMap::default(),
+        line: 0,
+    };
     let mut lowered = FxHashMap::default();
     for wire in net.cone(roots, |_| false) {
         lowering.line = lines.get(&wire).copied().unwrap_or(lowering.line);
@@ -68,6 +75,8 @@ pub(crate) fn lower(
 struct Lowering {
     net: Net,
     resolved: FxHashMap<Wire, Wire>,
+    /// What may be divided by roots, and how great a number the root is of: whether that is exact.
+    roots: FxHashMap<(u64, i64), bool>,
     line: u32,
 }
 
@@ -110,15 +119,19 @@ impl Lowering {
     }
 
     fn tabulate(&mut self, wire: Wire) -> Result<Wire, Unsupported> {
-        let refused = |reason: String| Unsupported { reason, line: self.line };
+        let line = self.line;
+        let refused = |reason: String| Unsupported { reason, line };
         let near = self.leaves(wire, |net, at| net.kind(at).ty != Ty::Float);
         let leaves =
             [near, self.leaves(wire, |_, _| false)].into_iter().find(|leaves| self.bits_of(leaves).is_some());
-        let leaves = leaves.ok_or_else(|| {
-            refused(format!(
-                "gates do not compute with floats; only what depends on at most {TABLE_BITS_MAX} bits can be a table"
-            ))
-        })?;
+        let Some(leaves) = leaves else {
+            return self.by_root(wire).ok_or_else(|| {
+                refused(format!(
+                    "gates do not compute with floats; only what depends on at most {TABLE_BITS_MAX} bits can be a \
+                     table, or a time by rsqrt of a number"
+                ))
+            });
+        };
         if self.net.tables() >= TABLES_MAX {
             return Err(refused(format!("it takes more than {TABLES_MAX} tables")));
         }
@@ -126,6 +139,14 @@ impl Lowering {
         let table = self.net.add_table(entries);
         let at = self.address(&leaves);
         Ok(self.net.look_up(table, at, self.net.kind(wire).ty))
+    }
+
+    /// A number that is divided by a root, if it is one.
+    fn by_root(&mut self, wire: Wire) -> Option<Wire> {
+        let (over, of) = roots::found(&self.net, wire)?;
+        let most = self.net.range(of).hi;
+        let is_exact = self.roots.entry((over, most)).or_insert_with(|| roots::is_exact(over, most as u64));
+        is_exact.then(|| self.net.root(over, of))
     }
 
     /// Upon what a wire depends: inputs, and before them what `ends_here` tells.

@@ -7,7 +7,7 @@ use crate::net::Gate;
 use crate::range::Range;
 use std::collections::BTreeMap;
 use weft_core::dice::Dice;
-use weft_ir::ir::IntCmp;
+use weft_ir::ir::{FloatOp, FloatUnaryOp, IntCmp};
 use weft_ir::queue::run::handle;
 use weft_ir::queue::verify::verify;
 use weft_ir::queue::{
@@ -207,4 +207,59 @@ fn a_handler_may_end_in_as_many_places_as_it_has_steps() {
     let circuit = Circuit::new(&program, &program.levels[0], &Widths::default());
     let circuit = circuit.unwrap_or_else(|refused| panic!("{}", refused.reason));
     assert_eq!(differs(&program, &circuit, &Widths::default(), 1, 50), None);
+}
+
+/// Steps that give `100 ms` by the root of a loaded word, as values from `first` on; the last of them is it.
+fn by_root(first: u16, of: Slot) -> Vec<Step> {
+    let [over, one, loaded, float, root, inverse, product, step] =
+        [0, 1, 2, 3, 4, 5, 6, 7].map(|nth| Value(first + nth));
+    vec![
+        Step::Let(over, Op::Float(100_000_000.0)),
+        Step::Let(one, Op::Float(1.0)),
+        Step::Let(loaded, Op::Load(of)),
+        Step::Let(float, Op::IntToFloat(loaded)),
+        Step::Let(root, Op::FloatUnary(FloatUnaryOp::Sqrt, float)),
+        Step::Let(inverse, Op::FloatBinary(FloatOp::Div, one, root)),
+        Step::Let(product, Op::FloatBinary(FloatOp::Mul, over, inverse)),
+        Step::Let(step, Op::FloatToInt(product)),
+    ]
+}
+
+#[test]
+fn times_by_roots_of_wide_numbers_are_those_of_floats() {
+    // If they were not, CoDel on a chip would drop at other times; if each had a unit of its own, it would not fit.
+    let types = [Ty::Float, Ty::Float, Ty::Int, Ty::Float, Ty::Float, Ty::Float, Ty::Float, Ty::Int];
+    let [at, n, rate] =
+        [(Scope::Node, word::NODE_VARS), (Scope::Node, word::NODE_VARS + 1), (Scope::Event, word::RATE)]
+            .map(|(scope, at)| Slot::new(scope, at));
+    let way = |first: u16, of: Slot| {
+        let mut steps = by_root(first, of);
+        steps.extend([Step::Store(at, Value(first + 7)), Step::End(Verdict::Pass, 3)]);
+        steps
+    };
+    let [by, limit, now] = [Value(16), Value(17), Value(18)];
+    let body = vec![
+        Step::Let(now, Op::Load(Slot::new(Scope::Packet, word::LEN))),
+        Step::Store(n, now),
+        Step::Let(limit, Op::Int(700)),
+        Step::Let(by, Op::IntCompare(IntCmp::SLt, now, limit)),
+        Step::If { by, then: way(0, rate), otherwise: way(8, n) },
+    ];
+    let types = [&types[..], &types, &[Ty::Bool, Ty::Int, Ty::Int]].concat();
+    let handler = Handler { body, types };
+    let any = generate::program(&mut Dice::from_seed(1));
+    let var =
+        |name: &str, bits| VarDecl { name: name.into(), ty: Ty::Int, bits, signed: bits == 64, start: 0 };
+    let level = Level { vars: vec![var("at", 64), var("n", 32)], ..any.levels[0].clone() };
+    let program = alone(&any, &level, Moment::Enqueue, &handler);
+    assert_eq!(verify(&program), Ok(()));
+    let widths = Widths { rate_bits: 32, ..Widths::default() };
+    let circuit = Circuit::new(&program, &program.levels[0], &widths);
+    let circuit = circuit.unwrap_or_else(|refused| panic!("{}", refused.reason));
+    assert_eq!(circuit.roots.as_ref().map(|roots| (roots.over, roots.each.len())), Some((100_000_000, 1)));
+    assert_eq!(differs(&program, &circuit, &widths, 1, 20_000), None);
+    // It is tried for 32 bits, and no more.
+    let wide = Widths { rate_bits: 33, ..Widths::default() };
+    let refused = Circuit::new(&program, &program.levels[0], &wide).err().expect("it has too many bits");
+    assert!(refused.reason.contains("floats") && refused.line == 3, "{}", refused.reason);
 }

@@ -40,6 +40,9 @@ pub(crate) fn build(
         ..level.clone()
     };
     let circuit = Circuit::new(program, &ranks, widths)?;
+    if circuit.roots.is_some() {
+        return Err(refused("a rank by rsqrt of a number takes several clocks, and a tree has one".into()));
+    }
     let bits = match level.packets {
         PacketOrder::Rank { bits } => bits,
         PacketOrder::Arrival => level.order.bits,

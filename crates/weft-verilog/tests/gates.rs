@@ -44,6 +44,29 @@ fn codel_and_red_in_gates_decide_as_the_interpreter_does() {
 
 #[test]
 #[ignore = "needs verilator"]
+fn the_codel_of_the_library_in_gates_decides_as_the_interpreter_does() {
+    // If it did not, a chip would need a queue of its own, which drops other packets than the one in a host.
+    let program = programs::library_codel();
+    for time_bits in [63, 48] {
+        let module = module(&program, &Widths { time_bits, ..Widths::default() });
+        let told = Bench::build(&[&module]).run(0, &program, &module, Events::Traffic, EVENTS);
+        assert!(told.verdicts[1..3].iter().all(|n| *n > 500), "too few marks or drops to tell: {told:?}");
+        println!("codel of the library, time of {time_bits} bits: {EVENTS} events alike, {told:?}");
+    }
+}
+
+#[test]
+#[ignore = "needs verilator"]
+fn roots_in_gates_are_those_of_the_interpreter() {
+    // If they were not, a queue that has dropped very often in a row would go on at another rate than in a host.
+    let program = programs::roots();
+    let module = module(&program, &Widths::default());
+    let told = Bench::build(&[&module]).run(0, &program, &module, Events::Edges, EVENTS);
+    println!("roots of 32 bits: {EVENTS} events alike, {told:?}");
+}
+
+#[test]
+#[ignore = "needs verilator"]
 fn any_program_in_gates_does_what_the_interpreter_does() {
     // If it did not, an operation that CoDel and RED do not use would be wrong.
     let mut made = Vec::new();
@@ -213,6 +236,11 @@ fn a_program_takes_little_more_room_than_the_same_by_hand() {
         let luts = row(&format!("CoDel, time of {time_bits} bits"), &made, by_hand, WITHOUT_DSP);
         assert!(luts <= PAPER_LUTS, "{luts}");
     }
+    for time_bits in [63, 48, 32] {
+        let made = module(&programs::library_codel(), &Widths { time_bits, ..Widths::default() });
+        let luts = row(&format!("CoDel of the library, time of {time_bits} bits"), &made, None, WITHOUT_DSP);
+        assert!(luts <= PAPER_LUTS, "{luts}");
+    }
     let made = module(&programs::red(), &Widths::default());
     let by_hand = Module { name: "red_by_hand".into(), text: RED_BY_HAND.into(), ..made.clone() };
     row("RED", &made, Some(&by_hand), WITHOUT_DSP);
@@ -250,9 +278,12 @@ fn the_examples_are_gates() {
     for program in [programs::srpt(), programs::pfabric()] {
         assert_eq!(tree(&program, 16).ports.len(), if program.name == "srpt" { 7 } else { 8 });
     }
-    // What the library computes with a counter of 32 bits is no table.
-    let refused = compile(&programs::queue("library/queues/codel.weft", "codel"), &Widths::default());
-    let refused = refused.expect_err("floats of 32 bits are not for gates");
+    // What the library computes with a counter of 32 bits is no table, and takes several clocks.
+    let made = module(&programs::library_codel(), &Widths::default());
+    assert!(made.ports.iter().any(|port| port.is == Is::Ready && port.name == "ready"));
+    // A float that is kept from packet to packet is for no gates.
+    let refused = compile(&programs::queue("library/queues/red.weft", "red"), &Widths::default());
+    let refused = refused.expect_err("floats that are kept are not for gates");
     assert!(
         refused.reason.contains("gates do not compute with floats") && refused.line > 0,
         "{}",

@@ -90,7 +90,7 @@ pub(crate) struct CheckArgs {
 }
 
 #[derive(Args)]
-#[command(after_help = "Examples:\n  weft compile examples/gates/codel.weft --target verilog -o gates\n  \
+#[command(after_help = "Examples:\n  weft compile library/queues/codel.weft --target verilog -o gates\n  \
                         weft compile library/queues/srpt.weft --target verilog --entries 16 --remaining-bits 16")]
 pub(crate) struct CompileArgs {
     /// The file that the program begins with

@@ -11,6 +11,9 @@ use weft_ir::queue::run::handle;
 use weft_ir::queue::{Level, Moment, QueueProgram, Scope, Slot, VarDecl, Verdict, Words, word};
 use weft_verilog::{Is, Module, Port};
 
+/// Clocks that a decision takes, at most.
+const CLOCKS_MAX: u32 = 200;
+
 /// What events are like.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Events {
@@ -163,7 +166,7 @@ impl<'m> Meaning<'m> {
             self.words.values_mut().collect::<Vec<_>>().try_into().expect("four");
         let result = handle(handler, &mut Words { node, partition, packet, event });
         self.note(moment, result);
-        for port in self.module.ports.iter().filter(|port| !port.is.is_input()) {
+        for port in told(self.module) {
             let (value, matters) = match port.is {
                 Is::NewWord(slot) => (*self.held(slot), true),
                 Is::Verdict => (Verdict::of_word(result) as u64, !moment.gives()),
@@ -242,6 +245,11 @@ fn top(modules: &[&Module]) -> String {
     format!("module top (\n  {}\n);\n{inside}endmodule\n", ports.join(",\n  "))
 }
 
+/// What comes out and is compared.
+fn told(module: &Module) -> impl Iterator<Item = &Port> {
+    module.ports.iter().filter(|port| !port.is.is_input() && port.is != Is::Ready)
+}
+
 /// Reads records for one of the modules, and ends with 1 at the first output that is not as it should be.
 fn main(modules: &[&Module]) -> String {
     let mut text = String::from(
@@ -251,8 +259,8 @@ fn main(modules: &[&Module]) -> String {
          static void tick() { top->clk = 0; top->eval(); top->clk = 1; top->eval(); }\n",
     );
     for (nth, module) in modules.iter().enumerate() {
-        let _ = writeln!(text, "static int run{nth}() {{");
-        let words: usize = module.ports.iter().map(|port| if port.is.is_input() { 1 } else { 2 }).sum();
+        let _ = writeln!(text, "static int run{nth}() {{\n  long clocks = 0, longest = 0;");
+        let words = module.ports.iter().filter(|port| port.is.is_input()).count() + 2 * told(module).count();
         let _ = writeln!(
             text,
             "  uint64_t r[{words}];\n  for (long n = 0; fread(r, 8, {words}, stdin) == {words}; n++) {{"
@@ -263,7 +271,17 @@ fn main(modules: &[&Module]) -> String {
             at += 1;
         }
         text.push_str("    top->clk = 0; top->eval();\n");
-        for Port { name, bits, .. } in module.ports.iter().filter(|port| !port.is.is_input()) {
+        if module.ports.iter().any(|port| port.is == Is::Ready) {
+            let _ = writeln!(
+                text,
+                "    long waits = 0;\n    for (; !top->m{nth}_ready; waits++) {{\n      \
+                 if (waits == {CLOCKS_MAX}) {{\n        \
+                 fprintf(stderr, \"event %ld: never ready\\n\", n);\n        return 1;\n      }}\n      \
+                 top->clk = 1; top->eval(); top->clk = 0; top->eval();\n    }}\n    \
+                 clocks += waits + 1;\n    if (waits > longest) longest = waits;"
+            );
+        }
+        for Port { name, bits, .. } in told(module) {
             let _ = writeln!(
                 text,
                 "    if (r[{}] && (uint64_t)top->m{nth}_{name} != cut(r[{at}], {bits})) {{\n      \
@@ -274,7 +292,11 @@ fn main(modules: &[&Module]) -> String {
             );
             at += 2;
         }
-        text.push_str("    top->clk = 1; top->eval();\n  }\n  return 0;\n}\n");
+        text.push_str(
+            "    top->clk = 1; top->eval();\n  }\n  \
+             if (clocks) fprintf(stderr, \"%ld clocks, at most %ld a decision\\n\", clocks, longest + 1);\n  \
+             return 0;\n}\n",
+        );
     }
     text.push_str(
         "int main(int argc, char **argv) {\n  top = new Vtop;\n  top->reset = 1; tick(); top->reset = 0;\n",

@@ -43,6 +43,16 @@ pub(crate) fn codel() -> QueueProgram {
     queue("examples/gates/codel.weft", "codel_gates")
 }
 
+/// Times by roots of what comes in.
+pub(crate) fn roots() -> QueueProgram {
+    queue("crates/weft-verilog/tests/programs/roots.weft", "roots")
+}
+
+/// The library's own.
+pub(crate) fn library_codel() -> QueueProgram {
+    queue("library/queues/codel.weft", "codel")
+}
+
 pub(crate) fn red() -> QueueProgram {
     queue("examples/gates/red.weft", "red_gates")
 }

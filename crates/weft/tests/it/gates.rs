@@ -7,20 +7,23 @@ use std::path::Path;
 #[test]
 fn a_queue_becomes_a_module_or_is_refused_with_its_line() {
     let folder = Folder::new();
-    let examples = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../examples/gates");
-    let codel = examples.join("codel.weft");
-    let made = output(
-        weft(&folder)
-            .arg("compile")
-            .arg(&codel)
-            .args(["--target", "verilog", "-o"])
-            .arg(folder.0.join("gates")),
-    );
-    assert!(made.status.success(), "{}", String::from_utf8_lossy(&made.stderr));
-    let told = String::from_utf8_lossy(&made.stdout).into_owned();
-    let text =
-        std::fs::read_to_string(told.split(':').next().map(|path| folder.0.join(path)).expect("a path"));
-    assert!(text.expect("it was written").contains("module weft_codel_gates ("), "{told}");
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
+    for (file, module) in
+        [("examples/gates/codel.weft", "weft_codel_gates"), ("library/queues/codel.weft", "weft_codel")]
+    {
+        let made = output(
+            weft(&folder)
+                .arg("compile")
+                .arg(root.join(file))
+                .args(["--target", "verilog", "-o"])
+                .arg(folder.0.join("gates")),
+        );
+        assert!(made.status.success(), "{}", String::from_utf8_lossy(&made.stderr));
+        let told = String::from_utf8_lossy(&made.stdout).into_owned();
+        let text =
+            std::fs::read_to_string(told.split(':').next().map(|path| folder.0.join(path)).expect("a path"));
+        assert!(text.expect("it was written").contains(&format!("module {module} (")), "{told}");
+    }
 
     let two = folder.write(
         "two.weft",

@@ -1,0 +1,89 @@
+//! Steps that shrink with the root of a number, without floats.
+//!
+//! `interval * rsqrt(count)` with a `count` of 32 bits is no table. But it is the greatest whole number whose square
+//! times the count is at most that of the interval, which is found bit by bit, as roots are by hand: a subtraction a
+//! clock. That the floats of the interpreter give the same for each number that the wire can carry is tried here, at
+//! all places where the step changes: both only fall.
+
+use crate::net::{Gate, Net, Wire};
+use crate::range::Range;
+use weft_ir::ir::{FloatOp, FloatUnaryOp};
+
+/// What is divided by a root, at most: ten seconds in nanoseconds. How many places are tried grows with it.
+const OVER_MAX: u64 = 10_000_000_000;
+/// What the root is taken of, at most.
+const OF_MAX: i64 = u32::MAX as i64;
+
+/// What is divided by a root, and what the root is of, where a wire is that; see [`is_exact`].
+pub(crate) fn found(net: &Net, wire: Wire) -> Option<(u64, Wire)> {
+    let Gate::ToInt(product) = net.gate(wire) else { return None };
+    let Gate::FloatBinary(FloatOp::Mul, a, b) = net.gate(product) else { return None };
+    let (over, inverse) = match (net.gate(a), net.gate(b)) {
+        (Gate::Float(over), _) => (f64::from_bits(over), b),
+        (_, Gate::Float(over)) => (f64::from_bits(over), a),
+        _ => return None,
+    };
+    let Gate::FloatBinary(FloatOp::Div, one, root) = net.gate(inverse) else { return None };
+    let Gate::FloatUnary(FloatUnaryOp::Sqrt, of) = net.gate(root) else { return None };
+    let Gate::ToFloat(of) = net.gate(of) else { return None };
+    let is_one = net.gate(one) == Gate::Float(1_f64.to_bits());
+    let is_whole = over.fract() == 0.0 && (2.0..=OVER_MAX as f64).contains(&over);
+    let Range { lo, hi } = net.range(of);
+    let is_fit = is_one && is_whole && lo >= 0 && hi <= OF_MAX;
+    is_fit.then_some((over as u64, of))
+}
+
+/// The greatest number whose square times `of` is at most the square of `over`; the greatest of all where `of` is 0.
+pub(crate) fn step(over: u64, of: u64) -> u64 {
+    if of == 0 {
+        return i64::MAX as u64;
+    }
+    let square = u128::from(over) * u128::from(over) / u128::from(of);
+    square.isqrt() as u64
+}
+
+/// How many bits a step has that is not divided by 0.
+pub(crate) fn bits(over: u64) -> u32 {
+    64 - over.leading_zeros()
+}
+
+/// Whether the floats of the interpreter give the same for all numbers up to `most`.
+pub(crate) fn is_exact(over: u64, most: u64) -> bool {
+    let by_floats = |of: u64| (over as f64 * (1.0 / (of as f64).sqrt())) as i64 as u64;
+    let square = u128::from(over) * u128::from(over);
+    let mut of = 1;
+    while of <= most {
+        let here = step(over, of);
+        // The last that has this step.
+        let last = match u128::from(here) * u128::from(here) {
+            0 => most,
+            below => u64::try_from(square / below).unwrap_or(most).min(most),
+        };
+        if by_floats(of) != here || by_floats(last) != here {
+            return false;
+        }
+        of = last + 1;
+    }
+    true
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use weft_core::dice::Dice;
+
+    /// A queue in gates would drop at other times than one on a processor.
+    #[test]
+    fn a_step_is_what_floats_give() {
+        let mut dice = Dice::from_seed(5);
+        for over in [1, 2, 1_000, 100_000_000, 123_456_789] {
+            assert!(is_exact(over, 1 << 32), "{over}");
+            for _ in 0..10_000 {
+                let of = 1 + (dice.bits() >> 32 >> dice.below(32));
+                assert_eq!(step(over, of), (over as f64 * (1.0 / (of as f64).sqrt())) as u64, "{over}, {of}");
+            }
+        }
+        assert_eq!(step(7, 0), (7.0 * (1.0 / 0_f64.sqrt())) as i64 as u64);
+        assert_eq!((bits(1), bits(100_000_000)), (1, 27));
+    }
+}
