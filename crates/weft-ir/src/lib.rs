@@ -1,6 +1,7 @@
 //! Weft's intermediate representation, what it means, and the interface of everything that runs it.
 //!
 //! * [`ir`]: typed SSA functions, one for each handler of each element instance.
+//! * [`passes`]: functions that do the same with less.
 //! * [`program`]: a chain as the engine runs it: segments of functions, their inputs, and the state they share.
 //! * [`queue`]: queue programs: small handlers of words, with an interpreter of their own.
 //! * [`text`]: the text form, written and read back.
@@ -13,6 +14,7 @@ pub mod backend;
 pub mod generate;
 pub mod interp;
 pub mod ir;
+pub mod passes;
 pub mod program;
 pub mod queue;
 pub mod text;

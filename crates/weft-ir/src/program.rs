@@ -70,6 +70,9 @@ pub struct Frames {
     /// [`CARRIED_MAX`](weft_core::wire::CARRIED_MAX), and as many as the chain asks for what only the first of them
     /// has, in the tunnel or behind elements that take them out.
     pub carried: Vec<Carried>,
+    /// Inputs that frames usually have, which is a guess: bit i stands for input i. Back ends may have code of its own
+    /// for those that do.
+    pub usual: u64,
 }
 
 /// How fragments are known that tunnels carry.

@@ -14,8 +14,8 @@ const AT_ONCE: usize = 64;
 /// Bytes of a line of memory.
 const LINE: usize = 64;
 
-/// What code notes of a tuple, in so many words.
-#[derive(Debug, Default)]
+/// What code notes of a tuple, or a handler: the notes, and the word behind the last of them.
+#[derive(Clone, Debug, Default)]
 pub(crate) struct Asks {
     pub(crate) asks: Vec<Ask>,
     pub(crate) words: usize,
@@ -45,6 +45,17 @@ pub(crate) enum Ask {
 }
 
 impl Asks {
+    /// Those of all handlers.
+    pub(crate) fn all(each: Vec<Self>) -> Self {
+        let words = each.iter().map(|asks| asks.words).max().unwrap_or(0);
+        Self { asks: each.into_iter().flat_map(|asks| asks.asks).collect(), words }
+    }
+
+    /// A handler begins: what it notes is behind all others, or where it is already.
+    pub(crate) fn begin(each: &mut [Self], at: usize) {
+        each[at].words = each.iter().map(|asks| asks.words).max().unwrap_or(0);
+    }
+
     /// Where a handler notes what it asks this table for. It has one note for look-ups on ways that exclude each other.
     pub(crate) fn find(&mut self, of: u16) -> usize {
         let known = self.asks.iter().find_map(|ask| match *ask {

@@ -190,6 +190,7 @@ fn write_field(field: &FieldRef) -> String {
 /// store in3 bits 2 0 16 big sum in5 pseudo zero_is_none
 /// inherited in6
 /// carried in7 tunnel in8 gives in9 gives in10
+/// usual in0
 /// parser function "parse" {
 /// ```
 fn write_frames(out: &mut String, frames: &Frames) {
@@ -214,19 +215,27 @@ fn write_frames(out: &mut String, frames: &Frames) {
         }
         declaration(out, "store", &[], &rest);
     }
-    for at in (0..u64::BITS).filter(|at| frames.inherited >> at & 1 == 1) {
+    for at in bits(frames.inherited) {
         declaration(out, "inherited", &[], &format!("in{at}"));
     }
     for Carried { packet, tunnel, inherited } in &frames.carried {
         let mut rest = format!("in{packet}");
         tunnel.iter().for_each(|tunnel| rest.push_str(&format!(" tunnel in{tunnel}")));
-        for at in (0..u64::BITS).filter(|at| inherited >> at & 1 == 1) {
+        for at in bits(*inherited) {
             let _ = write!(rest, " gives in{at}");
         }
         declaration(out, "carried", &[], &rest);
     }
+    for at in bits(frames.usual) {
+        declaration(out, "usual", &[], &format!("in{at}"));
+    }
     out.push_str("parser ");
     write_function(out, &frames.parser);
+}
+
+/// The inputs whose bits are set.
+fn bits(all: u64) -> impl Iterator<Item = u32> {
+    (0..u64::BITS).filter(move |at| all >> at & 1 == 1)
 }
 
 fn write_table(out: &mut String, table: &TableDecl) {
@@ -403,9 +412,11 @@ pub fn parse_program(text: &str) -> Result<ChainProgram, ParseError> {
                 frames.stores.resize(frames.stores.len().max(at + 1), None);
                 frames.stores[at] = Some(store);
             }
-            "inherited" => {
+            which @ ("inherited" | "usual") => {
                 let at: u16 = line.id("in")?;
-                chain.frames.as_mut().ok_or(not_here)?.inherited |= 1_u64.checked_shl(at.into()).unwrap_or(0);
+                let frames = chain.frames.as_mut().ok_or(not_here)?;
+                let all = if which == "usual" { &mut frames.usual } else { &mut frames.inherited };
+                *all |= 1_u64.checked_shl(at.into()).unwrap_or(0);
             }
             "carried" => {
                 let mut carried = Carried { packet: line.id("in")?, ..Carried::default() };

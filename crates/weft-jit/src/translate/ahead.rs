@@ -103,30 +103,32 @@ impl Slice {
     }
 }
 
-/// Translates what looks ahead. `notes` is where the notes go, all of which are zero before.
+/// Translates what looks ahead. `notes` is where the notes go, all of which are zero before; what they are is added to
+/// `asks`, which has a list for each part.
 pub(super) fn translate(
     segment: &mut Segment<'_, '_>,
     parts: &[Part<'_>],
     notes: clif::Value,
-) -> Result<Asks, Unsupported> {
+    asks: &mut [Asks],
+) -> Result<(), Unsupported> {
     // As the tuple arrived with them: nobody changes them here.
     segment.declare_inputs(&[])?;
+    segment.room = Some(0);
     let n_inputs = segment.inputs.len();
     let mut changed = vec![false; n_inputs];
-    let mut asks = Asks::default();
     let end = segment.builder.create_block();
-    for part in parts {
+    for (at, part) in parts.iter().enumerate() {
         let next = segment.builder.create_block();
         let mut translator = PartTranslator::new(segment, part, next)?;
         let slice = Slice::of(part.function, &translator.facts.order, &mut changed);
-        translator.slice_of_handler(&slice, &mut asks, notes, end)?;
+        Asks::begin(asks, at);
+        translator.slice_of_handler(&slice, &mut asks[at], notes, end)?;
         segment.builder.switch_to_block(next);
     }
     segment.builder.ins().jump(end, []);
     segment.builder.switch_to_block(end);
     segment.builder.ins().return_(&[]);
-    segment.builder.seal_all_blocks();
-    Ok(asks)
+    Ok(())
 }
 
 impl PartTranslator<'_, '_, '_, '_> {
@@ -145,14 +147,11 @@ impl PartTranslator<'_, '_, '_, '_> {
         }
         let first = self.blocks[0];
         self.ins().jump(first, []);
-        let mut own = Asks { asks: Vec::new(), words: asks.words };
         for id in self.facts.order.clone() {
             if slice.reached[id.0 as usize] {
-                self.slice_of_block(id, slice, &mut own, notes, end)?;
+                self.slice_of_block(id, slice, asks, notes, end)?;
             }
         }
-        asks.words = own.words;
-        asks.asks.extend(own.asks);
         Ok(())
     }
 

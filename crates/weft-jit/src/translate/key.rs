@@ -53,7 +53,7 @@ struct Made {
 }
 
 /// How long nearly all values of a type of bytes are; None if that cannot be told.
-fn usual_len(ty: Type) -> Option<u32> {
+pub(super) fn usual_len(ty: Type) -> Option<u32> {
     match ty {
         Type::IpAddr => Some(4),
         Type::Mac => Some(6),

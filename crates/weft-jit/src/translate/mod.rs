@@ -13,8 +13,8 @@ mod numbers;
 mod out;
 mod patch;
 mod state;
-
 mod tuple;
+mod usual;
 
 use crate::ahead::Asks;
 use crate::cold;
@@ -31,6 +31,7 @@ use cranelift_codegen::ir::{
 };
 use cranelift_codegen::isa::{OwnedTargetIsa, TargetFrontendConfig};
 use cranelift_frontend::{FuncInstBuilder, FunctionBuilder, Variable};
+use usual::{Assumed, Usual};
 use weft_core::abi::{Counters, Cx, Fault, Outcome, Parts, State};
 use weft_core::table::{ColumnRef, Scalars};
 use weft_ir::backend::Unsupported;
@@ -76,22 +77,12 @@ pub(crate) struct Plan<'a> {
 /// [`Unsupported`], if the program is not one that the verifier accepts, or the state does not have its tables.
 pub(crate) fn translate(plan: &Plan<'_>, builder: FunctionBuilder<'_>) -> Result<Constants, Unsupported> {
     let parts = plan.chain.parts(plan.event);
+    let usual = Usual::of(plan, &parts);
     let mut segment = Segment::new(plan, builder, &parts)?;
     segment.start_frame(&parts);
     segment.start_outcome();
     segment.start_trace();
-    segment.declare_inputs(&parts)?;
-    let starts: Vec<clif::Block> = parts.iter().map(|_| segment.builder.create_block()).collect();
-    let end = segment.builder.create_block();
-    segment.dispatch(&parts, &starts, end);
-    for (i, part) in parts.iter().enumerate() {
-        segment.builder.switch_to_block(starts[i]);
-        let next = starts.get(i + 1).copied().unwrap_or(end);
-        PartTranslator::new(&mut segment, part, next)?.translate()?;
-    }
-    segment.builder.switch_to_block(end);
-    segment.patch_frame();
-    segment.builder.ins().return_(&[]);
+    segment.by_kind(&parts, usual.as_ref(), |segment, parts| segment.lay_out(parts))?;
     segment.builder.seal_all_blocks();
     Ok(segment.finish())
 }
@@ -106,10 +97,15 @@ pub(crate) fn look_ahead(
     builder: FunctionBuilder<'_>,
 ) -> Result<(Constants, Asks), Unsupported> {
     let parts = plan.chain.parts(plan.event);
+    let usual = Usual::of(plan, &parts);
     let mut segment = Segment::new(plan, builder, &parts)?;
     let notes = segment.opened;
-    let asks = ahead::translate(&mut segment, &parts, notes)?;
-    Ok((segment.finish(), asks))
+    let mut asks = vec![Asks::default(); parts.len()];
+    segment.by_kind(&parts, usual.as_ref(), |segment, parts| {
+        ahead::translate(segment, parts, notes, &mut asks)
+    })?;
+    segment.builder.seal_all_blocks();
+    Ok((segment.finish(), Asks::all(asks)))
 }
 
 /// A value of the IR as Cranelift values.
@@ -182,6 +178,8 @@ struct Segment<'a, 'f> {
     /// How cold helpers are called, and where their code is.
     cold: [Option<(clif::SigRef, usize)>; Cold::ALL.len()],
     inputs: Vec<tuple::Column>,
+    /// What is known of the tuples for which code is made.
+    assumed: Assumed,
     constants: Constants,
 }
 
@@ -224,8 +222,27 @@ impl<'a, 'f> Segment<'a, 'f> {
             signatures: [None; Helper::COUNT],
             cold: [const { None }; Cold::ALL.len()],
             inputs: Vec::new(),
+            assumed: Assumed::default(),
             constants: Constants::default(),
         })
+    }
+
+    /// Lays the parts one behind the other, from this block on.
+    fn lay_out(&mut self, parts: &[Part<'_>]) -> Result<(), Unsupported> {
+        (self.room, self.has_left) = (Some(0), false);
+        self.declare_inputs(parts)?;
+        let starts: Vec<clif::Block> = parts.iter().map(|_| self.builder.create_block()).collect();
+        let end = self.builder.create_block();
+        self.dispatch(parts, &starts, end);
+        for (i, part) in parts.iter().enumerate() {
+            self.builder.switch_to_block(starts[i]);
+            let next = starts.get(i + 1).copied().unwrap_or(end);
+            PartTranslator::new(self, part, next)?.translate()?;
+        }
+        self.builder.switch_to_block(end);
+        self.patch_frame();
+        self.builder.ins().return_(&[]);
+        Ok(())
     }
 
     /// Jumps to the first part that takes part: in CLOSE, the first whose element the call has opened.

@@ -19,6 +19,7 @@ use weft_core::abi::{Cx, Outcome, Patch, REGION_BODY, Slot};
 use weft_core::types::Type;
 use weft_ir::backend::Unsupported;
 use weft_ir::ir::{Block, Endian, Function, InputId, Op, Ty, Value};
+use weft_ir::passes::assume::bit;
 use weft_ir::program::{ChainProgram, Event, Frames, Input, Part, Store, StoreAt, Sum};
 
 /// Bytes of a MAC address.
@@ -48,14 +49,14 @@ pub(super) fn plan(chain: &ChainProgram, event: Event, parts: &[Part<'_>]) -> Ve
     let uses = Uses::of(parts);
     let sums = frames.stores.iter().flatten().flat_map(|store| &store.sums);
     // One that the program sets itself is told from those that follow by its edit.
-    let edited = sums.fold(uses.cleared | uses.meets_structure, |all, sum| all | bit(sum.input));
+    let edited = sums.fold(uses.cleared | uses.meets_structure, |all, sum| all | bit(InputId(sum.input)));
     let how = |(at, input): (usize, &Input)| {
-        let own = bit(u16::try_from(at).ok()?);
+        let own = bit(InputId(u16::try_from(at).ok()?));
         let store = frames.stores.get(at)?.as_ref()?;
         // What was read of a MAC address is where it lies: there is one place for each statement that sets it.
         let is_fit =
             uses.set & !edited & own != 0 && !(input.ty == Type::Mac && uses.set_in_scans & own != 0);
-        let follows = |sum: &Sum| !sum.pseudo && (uses.set | uses.cleared) & bit(sum.input) == 0;
+        let follows = |sum: &Sum| !sum.pseudo && (uses.set | uses.cleared) & bit(InputId(sum.input)) == 0;
         how(input, store).filter(|_| is_fit && store.sums.iter().all(follows))
     };
     chain.request.inputs.iter().enumerate().map(how).collect()
@@ -84,12 +85,12 @@ impl Uses {
             for (block, meets) in blocks.iter().zip(blocks_that_meet(part.function)) {
                 for inst in &block.insts {
                     match inst.op {
-                        Op::SetInput(InputId(id), _) => {
-                            uses.set |= bit(id);
-                            uses.set_in_scans |= if has_scans { bit(id) } else { 0 };
-                            uses.meets_structure |= if others_change || meets { bit(id) } else { 0 };
+                        Op::SetInput(input, _) => {
+                            uses.set |= bit(input);
+                            uses.set_in_scans |= if has_scans { bit(input) } else { 0 };
+                            uses.meets_structure |= if others_change || meets { bit(input) } else { 0 };
                         }
-                        Op::ClearInput(InputId(id)) => uses.cleared |= bit(id),
+                        Op::ClearInput(input) => uses.cleared |= bit(input),
                         _ => {}
                     }
                 }
@@ -97,11 +98,6 @@ impl Uses {
         }
         uses
     }
-}
-
-/// That of an input, of which there are no more than a word has bits.
-fn bit(input: u16) -> u64 {
-    1_u64.checked_shl(input.into()).unwrap_or(0)
 }
 
 fn how(input: &Input, store: &Store) -> Option<How> {
@@ -221,17 +217,18 @@ impl Segment<'_, '_> {
             How::Number(bytes, _) => (i64::from(bytes), self.load_slot(at, offset_of!(Slot, b))),
             How::Mac => (MAC_BYTES, self.load_slot(at, offset_of!(Slot, a))),
         };
-        let (due, present) = (self.builder.use_var(due), self.load_present(at));
-        let wanted = self.int(bytes);
-        let (from, found) = self.in_region(REGION_BODY, place, wanted).two();
-        let is_inside = self.icmp_imm(IntCC::NotEqual, found, 0);
-        let is_there = self.builder.ins().band(present, is_inside);
-        let is_due = self.builder.ins().band(due, is_there);
-        let [patch, done] = [(); 2].map(|()| self.builder.create_block());
+        let done = self.builder.create_block();
         let no_change = self.int(0);
         let none = vec![no_change.into(); sums.len()];
-        self.builder.ins().brif(is_due, patch, [], done, &none);
-        self.builder.switch_to_block(patch);
+        let due = self.builder.use_var(due);
+        self.go_on_if(due, done, &none);
+        let wanted = self.int(bytes);
+        let (from, is_inside) = self.inside(REGION_BODY, place, wanted);
+        if !self.assumed.is_whole(at) {
+            let present = self.load_present(at);
+            let is_there = self.builder.ins().band(present, is_inside);
+            self.go_on_if(is_there, done, &none);
+        }
         let value = self.current(column).0.one();
         let word = match how {
             How::Number(bytes, Endian::Big) => {
@@ -286,37 +283,37 @@ impl Segment<'_, '_> {
         let at = usize::from(sum.input);
         let place = self.load_slot(at, offset_of!(Slot, b));
         let wanted = self.int(2);
-        let (from, found) = self.in_region(REGION_BODY, place, wanted).two();
+        let (from, is_inside) = self.inside(REGION_BODY, place, wanted);
         let partial = self.load_cx(I64, offset_of!(Cx<'_>, partial));
-        let conditions = [
-            self.icmp_imm(IntCC::NotEqual, by, 0),
-            self.load_present(at),
-            self.icmp_imm(IntCC::NotEqual, found, 0),
-            self.builder.ins().icmp(IntCC::NotEqual, place, partial),
-        ];
-        let is_due = conditions.into_iter().reduce(|all, one| self.builder.ins().band(all, one));
-        let Some(is_due) = is_due else { return };
-        self.when(is_due, false, |segment| {
-            let old = segment.load_number(from, 0, 2, Endian::Big);
-            let ones = segment.int(0xffff);
-            let before = segment.builder.ins().bxor(old, ones);
-            let mut total = segment.builder.ins().iadd(before, by);
-            // What was added is less than 2^40, of which three times leave 16 bits.
-            for _ in 0..3 {
-                let (low, high) = (segment.band_imm(total, 0xffff), segment.ushr_imm(total, 16));
-                total = segment.builder.ins().iadd(low, high);
-            }
-            let mut new = segment.builder.ins().bxor(total, ones);
-            if sum.zero_is_none {
-                // RFC 768: a sum that is zero is sent as all ones, and zero says that there is none.
-                new = segment.builder.ins().select(new, new, ones);
-                new = segment.builder.ins().select(old, new, old);
-            }
-            let short = segment.builder.ins().ireduce(I16, new);
-            let swapped = segment.builder.ins().bswap(short);
-            let word = segment.builder.ins().uextend(I64, swapped);
-            segment.push_patch(list, place, 2, word);
-        });
+        let done = self.builder.create_block();
+        let changes = self.icmp_imm(IntCC::NotEqual, by, 0);
+        self.go_on_if(changes, done, &[]);
+        let present = self.load_present(at);
+        let is_there = self.builder.ins().band(present, is_inside);
+        self.go_on_if(is_there, done, &[]);
+        let is_complete = self.builder.ins().icmp(IntCC::NotEqual, place, partial);
+        self.go_on_if(is_complete, done, &[]);
+        let old = self.load_number(from, 0, 2, Endian::Big);
+        let ones = self.int(0xffff);
+        let before = self.builder.ins().bxor(old, ones);
+        let mut total = self.builder.ins().iadd(before, by);
+        // What was added is less than 2^40, of which three times leave 16 bits.
+        for _ in 0..3 {
+            let (low, high) = (self.band_imm(total, 0xffff), self.ushr_imm(total, 16));
+            total = self.builder.ins().iadd(low, high);
+        }
+        let mut new = self.builder.ins().bxor(total, ones);
+        if sum.zero_is_none {
+            // RFC 768: a sum that is zero is sent as all ones, and zero says that there is none.
+            new = self.builder.ins().select(new, new, ones);
+            new = self.builder.ins().select(old, new, old);
+        }
+        let short = self.builder.ins().ireduce(I16, new);
+        let swapped = self.builder.ins().bswap(short);
+        let word = self.builder.ins().uextend(I64, swapped);
+        self.push_patch(list, place, 2, word);
+        self.builder.ins().jump(done, []);
+        self.builder.switch_to_block(done);
     }
 
     fn push_patch(&mut self, list: List, place: clif::Value, bytes: i64, word: clif::Value) {
@@ -332,7 +329,7 @@ impl Segment<'_, '_> {
     }
 
     /// A word of the slot of an input.
-    fn load_slot(&mut self, at: usize, word: usize) -> clif::Value {
+    pub(super) fn load_slot(&mut self, at: usize, word: usize) -> clif::Value {
         let slots = self.load_cx(I64, offset_of!(Cx<'_>, slots) + SLICE_START);
         self.builder.ins().load(I64, FIXED, slots, (at * size_of::<Slot>() + word) as i32)
     }
@@ -354,20 +351,19 @@ impl PartTranslator<'_, '_, '_, '_> {
             return Ok(());
         }
         let (start, len) = held.two();
+        let [other, done] = [(); 2].map(|()| self.segment.builder.create_block());
         let is_mac = self.segment.icmp_imm(IntCC::Equal, len, MAC_BYTES);
-        let room = self.segment.load_slot(at, offset_of!(Slot, b));
-        let has_room = self.segment.icmp_imm(IntCC::Equal, room, MAC_BYTES);
-        let is_mac = self.ins().band(is_mac, has_room);
-        let [fits, other, done] = [(); 3].map(|()| self.segment.builder.create_block());
-        self.ins().brif(is_mac, fits, [], other, []);
-        self.segment.builder.switch_to_block(fits);
+        self.segment.go_on_if(is_mac, other, &[]);
+        if !self.segment.assumed.is_whole(at) {
+            let room = self.segment.load_slot(at, offset_of!(Slot, b));
+            let has_room = self.segment.icmp_imm(IntCC::Equal, room, MAC_BYTES);
+            self.segment.go_on_if(has_room, other, &[]);
+        }
         if !self.segment.is_roomy {
             // It takes as much of the scratch as an edit would.
             let bytes = self.segment.int(MAC_BYTES);
             let taken = self.segment.take_room(bytes);
-            let has_room = self.segment.builder.create_block();
-            self.ins().brif(taken, has_room, [], other, []);
-            self.segment.builder.switch_to_block(has_room);
+            self.segment.go_on_if(taken, other, &[]);
         }
         // What it points to may change before the pass ends.
         let slot = StackSlotData::new(StackSlotKind::ExplicitSlot, 8, 3);

@@ -42,6 +42,7 @@ pub(super) type Held = (Val, clif::Value, Option<clif::Value>);
 impl Segment<'_, '_> {
     /// Finds the types of the columns, and gives those that change a variable.
     pub(super) fn declare_inputs(&mut self, parts: &[Part<'_>]) -> Result<(), Unsupported> {
+        self.inputs.clear();
         let chain = self.plan.chain;
         let Some(direction) = Handler::of(self.plan.event).direction(chain) else { return Ok(()) };
         if direction.inputs.len() > weft_core::limits::INPUTS_MAX {
@@ -157,11 +158,19 @@ impl Segment<'_, '_> {
         let a = self.builder.ins().load(I64, FIXED, slots, offset + offset_of!(Slot, a) as i32);
         let value = match column.ty {
             Ty::Bytes => {
+                if self.assumed.is_whole(at)
+                    && let Some(len) = self.whole_len(at)
+                {
+                    return Val::Two(self.inside(column.region, a, len).0, len);
+                }
                 let b = self.builder.ins().load(I64, FIXED, slots, offset + offset_of!(Slot, b) as i32);
                 self.in_region(column.region, a, b)
             }
             ty => self.unpack(ty, a),
         };
+        if self.assumed.is_present(at) {
+            return value;
+        }
         let all = self.load_cx(I64, offset_of!(Cx<'_>, present));
         let present = self.band_imm(all, 1 << at);
         match value {
@@ -178,17 +187,27 @@ impl Segment<'_, '_> {
 
     /// The bytes of a slot. A slot that does not lie in its region is empty: code never reads beyond it.
     pub(super) fn in_region(&mut self, region: usize, offset: clif::Value, len: clif::Value) -> Val {
+        let (start, is_inside) = self.inside(region, offset, len);
+        let zero = self.int(0);
+        Val::Two(start, self.builder.ins().select(is_inside, len, zero))
+    }
+
+    /// Where bytes of a region begin, and whether they lie in it.
+    pub(super) fn inside(
+        &mut self,
+        region: usize,
+        offset: clif::Value,
+        len: clif::Value,
+    ) -> (clif::Value, clif::Value) {
         let base = offset_of!(Cx<'_>, regions) + region * size_of::<&[u8]>();
         let start = self.load_cx(I64, base + SLICE_START);
         let region_len = self.load_cx(I64, base + SLICE_LEN);
-        let zero = self.int(0);
         let ins = &mut self.builder;
         let room = ins.ins().isub(region_len, offset);
         let starts_inside = ins.ins().icmp(IntCC::UnsignedLessThanOrEqual, offset, region_len);
         let ends_inside = ins.ins().icmp(IntCC::UnsignedLessThanOrEqual, len, room);
         let inside = ins.ins().band(starts_inside, ends_inside);
-        let start = ins.ins().iadd(start, offset);
-        Val::Two(start, ins.ins().select(inside, len, zero))
+        (ins.ins().iadd(start, offset), inside)
     }
 
     fn frame_len(&mut self) -> clif::Value {
@@ -199,10 +218,9 @@ impl Segment<'_, '_> {
     /// Where a number of the frame is read that need not lie in it: if not, zeros are, which spares a branch.
     fn in_frame_or_zeros(&mut self, at: clif::Value, bytes: u8) -> clif::Value {
         let len = self.int(i64::from(bytes));
-        let (start, found) = self.in_region(REGION_BODY, at, len).two();
+        let (start, is_inside) = self.inside(REGION_BODY, at, len);
         let (zeros, _) = self.constant(&[0; 8]).two();
-        let inside = self.icmp_imm(IntCC::NotEqual, found, 0);
-        self.builder.ins().select(inside, start, zeros)
+        self.builder.ins().select(is_inside, start, zeros)
     }
 
     /// A number of 1 to 8 bytes behind an address.
@@ -266,6 +284,9 @@ impl Segment<'_, '_> {
     }
 
     pub(super) fn load_present(&mut self, at: usize) -> clif::Value {
+        if self.assumed.is_present(at) {
+            return self.bool(true);
+        }
         let all = self.load_cx(I64, offset_of!(Cx<'_>, present));
         let bit = self.band_imm(all, 1 << at);
         self.icmp_imm(IntCC::NotEqual, bit, 0)

@@ -117,7 +117,7 @@ fn taken(end: &Terminator, known: &Known<'_>) -> Vec<usize> {
             let jump = if known.truth(*by) == Some(true) { yes } else { no };
             vec![jump.block.0 as usize]
         }
-        other => crate::passes::targets(other),
+        other => weft_ir::passes::targets(other),
     }
 }
 

@@ -348,7 +348,7 @@ fn own_writes(function: &Function) -> Vec<u64> {
         let mut changed = false;
         for (at, block) in function.blocks.iter().enumerate() {
             let behind = block.insts.iter().fold(before[at], |own, inst| own_behind(own, &inst.op));
-            for to in crate::passes::targets(&block.end) {
+            for to in weft_ir::passes::targets(&block.end) {
                 changed |= before[to] & behind != before[to];
                 before[to] &= behind;
             }

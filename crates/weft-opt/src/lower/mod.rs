@@ -50,12 +50,12 @@ use weft_lang::source::{SourceMap, Span};
 use weft_lang::types;
 
 use crate::cost::handler_ops;
-use crate::passes;
 use body::Body;
 use branch::{Steering, Way};
 use locks::{Lock, Touches};
 pub use queue::queue;
 use reshape::Roots;
+use weft_ir::passes;
 
 /// What lowering needs to know besides the program.
 #[derive(Clone, Copy, Debug)]

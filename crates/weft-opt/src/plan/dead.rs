@@ -6,7 +6,7 @@ use weft_ir::program::{ChainProgram, Place};
 
 use super::{Context, Level, Side};
 use crate::effects::ChainEffects;
-use crate::passes;
+use weft_ir::passes;
 
 /// A field of the request that an element sets for nothing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

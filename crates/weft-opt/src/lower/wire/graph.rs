@@ -81,6 +81,64 @@ impl<'n> Graph<'n> {
         !self.backs.is_empty()
     }
 
+    /// Those of the inputs in `asked` (bit i stands for input i) that most frames have that a chain with such wishes is
+    /// for. That is a guess, and good for speed alone.
+    ///
+    /// Layers that may be left out, as tags, are not among them, and of those that stand in for each other, as TCP and
+    /// UDP, counts what they have in common; they are known by that there is such a thing. Else the way is taken on
+    /// which most is wanted.
+    pub(super) fn usual(&self, asked: u64) -> u64 {
+        let reach = self.reach(asked);
+        let (mut usual, mut nodes) = (0, self.roots.clone());
+        loop {
+            let gives = |node: Node| self.gives(node) & asked;
+            let shares = |node: &Node| {
+                let others = nodes.iter().filter(|other| *other != node);
+                others.fold(0, |all, other| all | gives(*other)) & gives(*node)
+            };
+            let Some(most) = nodes.iter().map(|node| shares(node).count_ones()).max() else { return usual };
+            let alike: Vec<Node> = match most {
+                0 => nodes.iter().copied().min_by_key(|node| reach[node].count_zeros()).into_iter().collect(),
+                most => nodes.iter().copied().filter(|node| shares(node).count_ones() == most).collect(),
+            };
+            usual |= alike.iter().fold(asked, |all, node| all & self.gives(*node));
+            let behind: Vec<Node> = alike.iter().flat_map(|node| self.onward(*node)).collect();
+            let is_left_out = |node: &Node| self.onward(*node).any(|to| behind.contains(&to));
+            let is_of_all = |to: &Node| alike.iter().all(|node| self.onward(*node).any(|other| other == *to));
+            nodes = behind.iter().copied().filter(|node| !is_left_out(node) && is_of_all(node)).collect();
+        }
+    }
+
+    /// For each layer, which of the inputs in `asked` may be given by it and by those behind it.
+    fn reach(&self, asked: u64) -> BTreeMap<Node, u64> {
+        let mut reach = BTreeMap::new();
+        for node in self.order.iter().rev() {
+            let behind = self.onward(*node).map(|to| reach[&to]);
+            let all = behind.fold(self.gives(*node) & asked, |all, more: u64| all | more);
+            reach.insert(*node, all);
+        }
+        reach
+    }
+
+    /// The layers that a layer leads to, but for those that may stand before it.
+    fn onward(&self, node: Node) -> impl Iterator<Item = Node> {
+        self.edges(node).map(|(_, to)| to).filter(move |to| !self.backs.contains(&(node, *to)))
+    }
+
+    /// The inputs that a layer gives whenever it is there.
+    fn gives(&self, node: Node) -> u64 {
+        let fields = &self.protocols[usize::from(node.0.0)].fields;
+        let is_sure = |what: What| match what {
+            What::Field(field) => {
+                let field = &fields[usize::from(field.0)];
+                !field.optional && !field.repeated
+            }
+            What::Presence | What::Header => true,
+        };
+        let wanted = self.wanted.get(&node).into_iter().flatten();
+        wanted.filter(|wanted| is_sure(wanted.what)).fold(0, |all, wanted| all | 1 << wanted.input.0)
+    }
+
     /// Layers from which something that is wanted can be reached, themselves included.
     fn useful(&self, level_max: u8) -> BTreeSet<Node> {
         let mut useful: BTreeSet<Node> = self.wanted.keys().copied().collect();

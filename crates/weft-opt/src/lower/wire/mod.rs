@@ -22,7 +22,7 @@ use weft_ir::program::{Carried, Frames, Input, Place};
 use self::graph::{Graph, Node, Wanted, What};
 use self::header::{Extent, Out};
 pub(super) use self::stores::leads_to;
-use crate::passes;
+use weft_ir::passes;
 
 /// Layers that a chain may ask about if they may come in a circle: those that were met are the bits of a word.
 const MET_MAX: usize = 64;
@@ -41,6 +41,7 @@ pub(super) fn frames(
     inputs: &mut Vec<Input>,
     behind: &[u64],
 ) -> Result<Frames, String> {
+    let asked = mask(inputs, |_| true);
     let mut stores = stores::plan(protocols, inputs)?;
     let (inherited, carried) = (inherited(protocols, inputs), carried(protocols, inputs, behind));
     stores.resize(inputs.len(), None);
@@ -62,8 +63,8 @@ pub(super) fn frames(
     let mut parser = Parser { graph: &graph, out: Out::new("parse"), blocks: BTreeMap::new(), round: None };
     parser.make();
     let Out { b, checks, .. } = parser.out;
-    let parser = passes::clean(b.finish());
-    Ok(Frames { is_ip: false, has_labels, parser, checks, stores, inherited, carried })
+    let (parser, usual) = (passes::clean(b.finish()), graph.usual(asked));
+    Ok(Frames { is_ip: false, has_labels, parser, checks, stores, inherited, carried, usual })
 }
 
 /// The inputs that a later fragment has from the first of its packet: those of the layer behind what is fragmented, if

@@ -279,6 +279,34 @@ fn fields_are_found_where_they_are() {
 }
 
 #[test]
+fn usual_frames_have_what_tags_and_siblings_need_not_have() {
+    // Code for frames that are not usual would be taken by all of them.
+    let usual = |asked: &[Asked]| chain(&protocols(), ROOT, asked).chain.frames.as_ref().unwrap().usual;
+    let of_tunnel: &[Asked] = &[(0, VXLAN, "vni"), (0, VLAN, "vid"), (1, ETHERNET, "src")];
+    assert_eq!(usual(ASKED), 0b11_1101, "no tag");
+    assert_eq!(usual(of_tunnel), 0b101);
+    // Where an option may be missing.
+    assert_eq!(usual(&[(0, OPTIONS, "has_extra"), (0, OPTIONS, "extra")]), 0b01);
+    // Layers that stand in for each other: what both have.
+    let mut siblings = protocols();
+    let mut stream = Protocol { name: "stream".into(), ..siblings[usize::from(UDP)].clone() };
+    stream.next.clear();
+    let stream_at = siblings.len() as u16;
+    siblings[usize::from(IPV4)].next.push(next(is(8, 6), stream_at, false));
+    siblings.push(stream);
+    let (either, at) =
+        (LayerRef { level: 0, protocols: vec![ProtocolId(UDP), ProtocolId(stream_at)] }, FieldId(0));
+    let column = |layer: LayerRef| {
+        let fields = Some(vec![at; layer.protocols.len()]);
+        let place = Place::Frame(FieldRef { layer, fields });
+        Input { name: "port".into(), ty: Type::Uint(64), nullable: true, place, written: false }
+    };
+    let of_one = LayerRef { level: 0, protocols: vec![ProtocolId(stream_at)] };
+    let mut inputs = vec![column(either), column(of_one)];
+    assert_eq!(frames(&siblings, &[ROOT], &mut inputs, &[]).unwrap().usual, 0b01);
+}
+
+#[test]
 fn the_first_of_several_layers_is_meant() {
     // The rules of an outer tag would else be held against an inner one, which its sender may choose.
     let chain = chain(&protocols(), ROOT, ASKED);

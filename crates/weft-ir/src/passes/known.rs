@@ -5,7 +5,7 @@
 
 use std::collections::BTreeMap;
 
-use weft_ir::ir::{BoolOp, Function, Op, Terminator, Value};
+use crate::ir::{BoolOp, Function, Op, Terminator, Value};
 
 use super::blocks::{drop_unreached, rename};
 use super::targets;
@@ -64,7 +64,7 @@ impl Known {
     fn of(function: &Function) -> Self {
         let insts = function.blocks.iter().flat_map(|block| &block.insts);
         let made = insts.filter_map(|inst| match inst.op {
-            Op::Not(_) | Op::BoolBinary(BoolOp::And | BoolOp::Or, ..) => {
+            Op::BoolConst(_) | Op::Not(_) | Op::BoolBinary(BoolOp::And | BoolOp::Or, ..) => {
                 inst.result.map(|result| (result, inst.op.clone()))
             }
             _ => None,
@@ -99,6 +99,7 @@ impl Known {
         }
         let of = |flag: &Value| self.flag(block, *flag, steps / 2);
         match self.made.get(&flag).filter(|_| steps > 1)? {
+            Op::BoolConst(holds) => Some(*holds),
             Op::Not(a) => of(a).map(|holds| !holds),
             Op::BoolBinary(op, a, b) => {
                 // What decides either way.

@@ -4,6 +4,7 @@
 //! verdict, edits, rows, state, counters. Each module says why its changes keep it. The tests hold random chains
 //! against what the passes make of them.
 
+pub mod assume;
 pub mod blocks;
 pub mod dead;
 pub mod journal;
@@ -13,7 +14,7 @@ pub mod sink;
 #[cfg(test)]
 mod tests;
 
-use weft_ir::ir::{Function, Terminator};
+use crate::ir::{Function, Terminator};
 
 /// All passes, in the order that suits what lowering makes.
 pub fn clean(mut function: Function) -> Function {
@@ -28,6 +29,6 @@ pub fn clean(mut function: Function) -> Function {
 }
 
 /// The blocks that a terminator may go to.
-pub(crate) fn targets(end: &Terminator) -> Vec<usize> {
+pub fn targets(end: &Terminator) -> Vec<usize> {
     end.jumps().into_iter().map(|jump| jump.block.0 as usize).collect()
 }

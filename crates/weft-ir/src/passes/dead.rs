@@ -5,7 +5,7 @@
 
 use std::collections::BTreeSet;
 
-use weft_ir::ir::{Function, Op, Ty, Value};
+use crate::ir::{Function, Op, Ty, Value};
 
 use super::blocks::each_jump;
 
@@ -50,8 +50,8 @@ fn used(function: &Function) -> BTreeSet<Value> {
 }
 
 /// The values that an end of a block reads itself.
-fn ends_with(end: &weft_ir::ir::Terminator) -> Vec<Value> {
-    use weft_ir::ir::{StatusOperand, Terminator};
+fn ends_with(end: &crate::ir::Terminator) -> Vec<Value> {
+    use crate::ir::{StatusOperand, Terminator};
     match end {
         Terminator::Branch(by, ..) => vec![*by],
         Terminator::Abort { status, text, .. } => {

@@ -6,7 +6,7 @@
 //! It keeps the law because what is passed by neither sees nor changes what is moved, and because an error rolls back
 //! either. No block is made: where ways meet, all of them bring the write, or it is done before.
 
-use weft_ir::ir::{Function, Inst, Journal, Op, Terminator};
+use crate::ir::{Function, Inst, Journal, Op, Terminator};
 
 use super::journal::undo_ahead;
 use super::targets;

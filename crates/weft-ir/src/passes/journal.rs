@@ -3,7 +3,7 @@
 //! It keeps the law because the journal is read by `RollBack` and `Fail` alone, and no way from these writes leads to
 //! one.
 
-use weft_ir::ir::{Function, Journal, Op, Terminator};
+use crate::ir::{Function, Journal, Op, Terminator};
 
 use super::targets;
 

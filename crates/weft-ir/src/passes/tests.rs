@@ -1,31 +1,38 @@
 use std::sync::Arc;
 
+use crate::backend::Backend;
+use crate::generate::{self, Dice};
+use crate::generate::{Pass, World};
+use crate::interp::Interp;
+use crate::program::{ChainProgram, Handlers};
+use crate::verify::verify_program;
 use weft_core::Time;
-use weft_ir::backend::Backend;
-use weft_ir::generate::{self, Dice};
-use weft_ir::generate::{Pass, World};
-use weft_ir::interp::Interp;
-use weft_ir::program::{ChainProgram, Handlers};
-use weft_ir::verify::verify_program;
 
-use super::{blocks, clean, dead, journal, known, sink};
-use weft_ir::ir::Function;
+use super::{assume, blocks, clean, dead, journal, known, sink};
+use crate::ir::Function;
 
 const CHAINS: u64 = 60;
 const PASSES: usize = 12;
 
 /// Runs random chains as they are and as `pass` makes them, and wants the same of both.
 fn check_law(pass: impl Fn(Function) -> Function) {
+    check(|function, _| pass(function), |_, _| {});
+}
+
+/// As [`check_law`]; a pass is told which inputs nothing clears, and with these in mind tuples are changed before.
+fn check(pass: impl Fn(Function, u64) -> Function, change: impl Fn(&mut Pass, u64)) {
     for seed in 0..CHAINS {
         let mut dice = Dice::from_seed(seed);
         let before = generate::chain(&mut dice);
-        let after = with_handlers(before.clone(), &pass);
+        let kept = !cleared(&before);
+        let after = with_handlers(before.clone(), &|function| pass(function, kept));
         verify_program(&after).unwrap_or_else(|errors| panic!("seed {seed}: {}", errors[0]));
         let (before, after) = (Arc::new(before), Arc::new(after));
         let mut worlds = [World::new(&before), World::new(&after)];
         for nth in 0..PASSES {
             let now = Time(1_000_000_000 * (nth as i64 + 1));
-            let tuple = Pass::random(&mut dice, &before, now);
+            let mut tuple = Pass::random(&mut dice, &before, now);
+            change(&mut tuple, kept);
             let mut seen = [&before, &after].into_iter().zip(&mut worlds).map(|(chain, world)| {
                 let program = Interp.compile(chain, tuple.event, &world.state).unwrap();
                 world.run(chain, &*program, &tuple)
@@ -33,6 +40,16 @@ fn check_law(pass: impl Fn(Function) -> Function) {
             assert_eq!(seen.next(), seen.next(), "seed {seed}, pass {nth}: {tuple:?}");
         }
     }
+}
+
+/// The inputs that some handler clears.
+fn cleared(chain: &ChainProgram) -> u64 {
+    let all = core::cell::Cell::new(0);
+    with_handlers(chain.clone(), &|function: Function| {
+        all.set(all.get() | assume::cleared(&function));
+        function
+    });
+    all.get()
 }
 
 fn with_handlers(mut chain: ChainProgram, pass: &impl Fn(Function) -> Function) -> ChainProgram {
@@ -74,6 +91,12 @@ fn what_a_branch_has_found_holds_behind_it() {
 }
 
 #[test]
+fn what_is_known_to_be_there_is_not_asked_for() {
+    // A question that was answered for what is not there, or may go, would lead another way.
+    check(|function, kept| assume::present(&function, kept), |tuple, kept| tuple.present |= kept);
+}
+
+#[test]
 fn writes_behind_what_may_fail_are_the_same() {
     // A write that was moved past what sees it, or was lost on a way, would be another or none.
     check_law(by(sink::writes));
@@ -89,7 +112,7 @@ fn all_passes_together_do_the_same() {
 fn writes_before_no_error_are_not_noted() {
     // A write that was not noted and had to be undone would leave a failed handler's traces; one that is noted in
     // vain costs time on each tuple.
-    use weft_ir::ir::Journal;
+    use crate::ir::Journal;
     let mut function = noted();
     journal::relax(&mut function);
     let journals: Vec<Journal> = function
@@ -97,7 +120,7 @@ fn writes_before_no_error_are_not_noted() {
         .iter()
         .flat_map(|block| &block.insts)
         .filter_map(|inst| match inst.op {
-            weft_ir::ir::Op::CallSet(.., journal) => Some(journal),
+            crate::ir::Op::CallSet(.., journal) => Some(journal),
             _ => None,
         })
         .collect();
@@ -106,7 +129,7 @@ fn writes_before_no_error_are_not_noted() {
 
 /// `call.set; if x then fail else call.set; forward`
 fn noted() -> Function {
-    use weft_ir::ir::{Block, BlockId, CallId, Inst, Journal, Jump, Op, Terminator, Ty, Value};
+    use crate::ir::{Block, BlockId, CallId, Inst, Journal, Jump, Op, Terminator, Ty, Value};
     let set = Inst { result: None, op: Op::CallSet(CallId(0), Value(0), Journal::Yes), line: 1 };
     let define = |value, op| Inst { result: Some(Value(value)), op, line: 1 };
     let to = |block| Jump { block: BlockId(block), args: Vec::new() };

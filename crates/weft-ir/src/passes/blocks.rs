@@ -5,7 +5,7 @@
 
 use std::collections::BTreeMap;
 
-use weft_ir::ir::{Block, BlockId, Function, Jump, Op, Terminator, Value};
+use crate::ir::{Block, BlockId, Function, Jump, Op, Terminator, Value};
 
 use super::targets;
 
@@ -22,25 +22,25 @@ pub fn simplify(function: &mut Function) {
     }
 }
 
+/// Branches on constants become jumps, and those on the opposite of a flag branches on the flag.
 fn fold_branches(function: &mut Function) {
-    let known: BTreeMap<Value, bool> = function
-        .blocks
-        .iter()
-        .flat_map(|block| &block.insts)
+    let insts = function.blocks.iter().flat_map(|block| &block.insts);
+    let made: BTreeMap<Value, Op> = insts
         .filter_map(|inst| match (&inst.op, inst.result) {
-            (Op::BoolConst(b), Some(value)) => Some((value, *b)),
+            (op @ (Op::BoolConst(_) | Op::Not(_)), Some(value)) => Some((value, op.clone())),
             _ => None,
         })
         .collect();
     for block in &mut function.blocks {
-        let Terminator::Branch(by, yes, no) = &block.end else { continue };
-        let taken = match known.get(by) {
-            Some(true) => yes.clone(),
-            Some(false) => no.clone(),
-            None if yes == no => yes.clone(),
-            None => continue,
-        };
-        block.end = Terminator::Jump(taken);
+        while let Terminator::Branch(by, yes, no) = &block.end {
+            block.end = match made.get(by) {
+                Some(Op::BoolConst(true)) => Terminator::Jump(yes.clone()),
+                Some(Op::BoolConst(false)) => Terminator::Jump(no.clone()),
+                _ if yes == no => Terminator::Jump(yes.clone()),
+                Some(Op::Not(of)) => Terminator::Branch(*of, no.clone(), yes.clone()),
+                _ => break,
+            };
+        }
     }
 }
 
@@ -152,7 +152,7 @@ pub(super) fn each_jump(end: &mut Terminator, mut visit: impl FnMut(&mut Jump)) 
 }
 
 fn each_value(end: &mut Terminator, mut visit: impl FnMut(&mut Value)) {
-    use weft_ir::ir::StatusOperand;
+    use crate::ir::StatusOperand;
     match end {
         Terminator::Branch(by, ..) => visit(by),
         Terminator::Abort { status, text, .. } => {

@@ -1,0 +1,36 @@
+//! What a function does to tuples of which something is known beforehand: that they have certain inputs.
+//!
+//! It keeps the law for these tuples: an input that is there when the pass begins is there until something clears it.
+
+use crate::ir::{Function, InputId, Op};
+
+use super::clean;
+
+/// The function for tuples that have all inputs of `present` (bit i stands for input i), which nothing in front of it
+/// clears.
+pub fn present(function: &Function, present: u64) -> Function {
+    let mut function = function.clone();
+    let present = present & !cleared(&function);
+    for inst in function.blocks.iter_mut().flat_map(|block| &mut block.insts) {
+        if let Op::InputPresent(input) = inst.op
+            && present & bit(input) != 0
+        {
+            inst.op = Op::BoolConst(true);
+        }
+    }
+    clean(function)
+}
+
+/// The inputs that the function may clear.
+pub fn cleared(function: &Function) -> u64 {
+    let insts = function.blocks.iter().flat_map(|block| &block.insts);
+    insts.fold(0, |all, inst| match inst.op {
+        Op::ClearInput(input) => all | bit(input),
+        _ => all,
+    })
+}
+
+/// That of an input, of which there are no more than a word has bits.
+pub fn bit(input: InputId) -> u64 {
+    1_u64.checked_shl(input.0.into()).unwrap_or(0)
+}

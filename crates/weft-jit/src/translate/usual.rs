@@ -1,0 +1,156 @@
+//! Code of its own for tuples that have what most have.
+//!
+//! An input that may be NULL costs a question wherever it is used, and bytes of a frame cost the question whether they
+//! lie in it. Where a chain says which inputs frames usually have ([`weft_ir::program::Frames::usual`]), all of that is
+//! asked once, in front of code in which the answers are known; other frames take the code in which nothing is.
+
+use super::key::usual_len;
+use super::{Plan, Segment};
+use crate::frame::SLICE_LEN;
+use core::mem::offset_of;
+use cranelift_codegen::ir as clif;
+use cranelift_codegen::ir::InstBuilder as _;
+use cranelift_codegen::ir::condcodes::IntCC;
+use cranelift_codegen::ir::types::I64;
+use weft_core::abi::{Cx, REGION_BODY, Slot};
+use weft_core::limits::INPUTS_MAX;
+use weft_ir::backend::Unsupported;
+use weft_ir::ir::{Function, Op};
+use weft_ir::passes::assume::{self, bit};
+use weft_ir::program::{Event, Part, Place};
+
+/// What is known of tuples: bit i stands for input i.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Assumed {
+    /// Inputs that are there.
+    pub(super) present: u64,
+    /// Those of them that are bytes of the frame, lie in it and have the usual length of their type.
+    whole: u64,
+}
+
+impl Assumed {
+    pub(super) fn is_present(self, at: usize) -> bool {
+        self.present >> at & 1 == 1
+    }
+
+    pub(super) fn is_whole(self, at: usize) -> bool {
+        self.whole >> at & 1 == 1
+    }
+}
+
+/// A segment as it is for usual tuples.
+pub(super) struct Usual {
+    assumed: Assumed,
+    /// Its parts.
+    functions: Vec<Function>,
+}
+
+impl Usual {
+    /// None if there are none, or it makes no difference.
+    pub(super) fn of(plan: &Plan<'_>, parts: &[Part<'_>]) -> Option<Self> {
+        let frames = plan.chain.frames.as_ref().filter(|_| plan.event == Event::Request)?;
+        let cleared = parts.iter().fold(0, |all, part| all | assume::cleared(part.function));
+        let (mut asked, mut used) = (0_u64, 0_u64);
+        let ops = parts.iter().flat_map(|part| &part.function.blocks).flat_map(|block| &block.insts);
+        for inst in ops {
+            match inst.op {
+                Op::Input(input) | Op::SetInput(input, _) => {
+                    (asked, used) = (asked | bit(input), used | bit(input));
+                }
+                Op::InputPresent(input) => asked |= bit(input),
+                _ => {}
+            }
+        }
+        let inputs = &plan.chain.request.inputs;
+        let is_meta = |at: &usize| matches!(inputs[*at].place, Place::Meta(_));
+        let metas = (0..inputs.len().min(INPUTS_MAX)).filter(is_meta).fold(0, |all, at| all | 1 << at);
+        let present = (frames.usual | metas) & asked & !cleared;
+        let is_whole =
+            |at: usize| matches!(inputs[at].place, Place::Frame(_)) && usual_len(inputs[at].ty).is_some();
+        let whole = bits(present & used).filter(|at| is_whole(*at)).fold(0, |all, at| all | 1 << at);
+        let functions = parts.iter().map(|part| assume::present(part.function, present)).collect();
+        (frames.usual & present != 0).then_some(Self { assumed: Assumed { present, whole }, functions })
+    }
+
+    fn parts<'u>(&'u self, parts: &[Part<'_>]) -> Vec<Part<'u>> {
+        let Self { functions, .. } = self;
+        let part = |(part, function): (&Part<'_>, &'u Function)| Part {
+            element: part.element,
+            function,
+            opens: part.opens,
+            counts: part.counts,
+        };
+        parts.iter().zip(functions).map(part).collect()
+    }
+}
+
+impl Segment<'_, '_> {
+    /// Makes code of the parts, and beside it, if there is such a thing, of what they are for usual tuples.
+    pub(super) fn by_kind(
+        &mut self,
+        parts: &[Part<'_>],
+        usual: Option<&Usual>,
+        mut make: impl FnMut(&mut Self, &[Part<'_>]) -> Result<(), Unsupported>,
+    ) -> Result<(), Unsupported> {
+        let Some(usual) = usual else { return make(self, parts) };
+        let any = self.builder.create_block();
+        self.ask_usual(usual.assumed, any);
+        let fast = self.builder.create_block();
+        self.builder.ins().jump(fast, []);
+        self.builder.switch_to_block(any);
+        make(self, parts)?;
+        self.builder.switch_to_block(fast);
+        self.assumed = usual.assumed;
+        make(self, &usual.parts(parts))
+    }
+
+    /// Goes to `other` if a tuple is not what is assumed. By branches that are never taken: what is asked here is not
+    /// kept then.
+    fn ask_usual(&mut self, assumed: Assumed, other: clif::Block) {
+        let present = self.load_cx(I64, offset_of!(Cx<'_>, present));
+        let wanted = self.int(assumed.present as i64);
+        let found = self.builder.ins().band(present, wanted);
+        self.ask(IntCC::Equal, found, wanted, other);
+        let region = offset_of!(Cx<'_>, regions) + REGION_BODY * size_of::<&[u8]>();
+        let region_len = self.load_cx(I64, region + SLICE_LEN);
+        let mut ends: Vec<(clif::Value, clif::Value)> = Vec::new();
+        for at in bits(assumed.whole) {
+            let Some(len) = self.whole_len(at) else { continue };
+            let found = self.load_slot(at, offset_of!(Slot, b));
+            self.ask(IntCC::Equal, found, len, other);
+            let known = ends.iter().find(|(of, _)| *of == len).map(|(_, last)| *last);
+            let last = known.unwrap_or_else(|| {
+                self.ask(IntCC::UnsignedGreaterThanOrEqual, region_len, len, other);
+                let last = self.builder.ins().isub(region_len, len);
+                ends.push((len, last));
+                last
+            });
+            let offset = self.load_slot(at, offset_of!(Slot, a));
+            self.ask(IntCC::UnsignedLessThanOrEqual, offset, last, other);
+        }
+    }
+
+    /// Goes on if a comparison holds.
+    fn ask(&mut self, cc: IntCC, a: clif::Value, b: clif::Value, other: clif::Block) {
+        let holds = self.builder.ins().icmp(cc, a, b);
+        self.go_on_if(holds, other, &[]);
+    }
+
+    /// Goes on if a condition holds, and else to another block.
+    pub(super) fn go_on_if(&mut self, holds: clif::Value, other: clif::Block, args: &[clif::BlockArg]) {
+        let on = self.builder.create_block();
+        self.builder.ins().brif(holds, on, [], other, args);
+        self.builder.switch_to_block(on);
+    }
+
+    /// The length of an input that is taken to be whole.
+    pub(super) fn whole_len(&mut self, at: usize) -> Option<clif::Value> {
+        let len = usual_len(self.plan.chain.request.inputs[at].ty)?;
+        Some(self.int(i64::from(len)))
+    }
+}
+
+/// The inputs whose bits are set.
+fn bits(all: u64) -> impl Iterator<Item = usize> {
+    (0..u64::BITS as usize).filter(move |at| all >> at & 1 == 1)
+}
