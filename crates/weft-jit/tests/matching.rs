@@ -152,6 +152,49 @@ fn a_matcher_that_was_cloned_is_asked_by_itself() {
 }
 
 #[test]
+fn code_finds_short_prefixes_on_the_floor_of_a_trie() {
+    // Packets would go by the route of a longer prefix than theirs, or by none, where only a short one leads.
+    let prefix = |seed: u64, at: usize| {
+        let free = u64::from(u32::MAX).checked_shr(32 - (at * 33 / 1000) as u32).unwrap_or(0);
+        let value = draw(seed, at as u64) >> 32;
+        (value & !free, value | free)
+    };
+    // The longest come first.
+    let (chain, mut rules) = (chain(32), (0..1000).map(|at| prefix(21, at)).collect::<Vec<_>>());
+    let first = state(&chain, &rules);
+    let code = compiled(&chain, &first);
+    let floor_bits = |way: Option<Way>| match way {
+        Some(Way::Trie(whole)) => whole.floor_bits,
+        other => panic!("{other:?}"),
+    };
+    assert!(floor_bits(first.matchers[0].way()) > 0, "{}", first.matchers[0].describe());
+    let keys = |rules: &[(u64, u64)]| -> Vec<Option<u64>> {
+        let drawn = (0..500).map(|at| draw(22, at) >> 32);
+        rules.iter().flat_map(|(low, high)| [*low, *high]).chain(drawn).map(Some).collect()
+    };
+    let by = |rules: &[(u64, u64)]| keys(rules).iter().map(|key| by_hand(rules, *key)).collect::<Vec<_>>();
+    assert_eq!(found_by(&*code, &first, &keys(&rules)), by(&rules));
+    let table = Arc::clone(&first.tables[0]);
+    let mut matcher = Matcher::changeable(&chain.matches[0].spec, &table).expect("they are few enough");
+    for at in (0..rules.len()).rev().step_by(3) {
+        let rank = Value::Int(at as i64);
+        let row = table.find_values(std::slice::from_ref(&rank), Time(1));
+        matcher.remove(row);
+        table.remove(row);
+        rules[at] = prefix(23, at);
+        let values = [rank, Value::Int(rules[at].0 as i64), Value::Int(rules[at].1 as i64)];
+        let Insert::New(row) = table.insert_row(&values, Time(1)) else { panic!("there is room") };
+        matcher.insert(row).expect("it fits in the key");
+    }
+    matcher.publish();
+    assert_eq!(matcher.changed(), 0, "{}", matcher.describe());
+    assert!(floor_bits(matcher.way()) > 0);
+    let state =
+        State::from(Parts { tables: vec![table], matchers: vec![Arc::new(matcher)], ..Parts::default() });
+    assert_eq!(found_by(&*code, &state, &keys(&rules)), by(&rules));
+}
+
+#[test]
 fn code_finds_rows_that_came_since_it_was_made() {
     // Packets would go by routes that have gone, or cost what they cost where code does not know the way.
     let (chain, mut rules) = (chain(32), rules(32, 3000, 12));

@@ -199,21 +199,18 @@ impl Structure {
         }
     }
 
-    /// These rules, in ascending order, will be taken out or in: they are not what they were.
-    pub(super) fn note_changed(&mut self, ids: &[u32]) {
-        if let Self::Trie(trie) = self {
-            trie.note_changed(ids);
-        }
-    }
-
     /// Whether it has ranks of rules in it, and does not give their ids alone.
     pub(super) fn has_ranks(&self) -> bool {
-        matches!(self, Self::Trees(_) | Self::Vectors(_))
+        matches!(self, Self::Trie(_) | Self::Trees(_) | Self::Vectors(_))
     }
 
     /// Gives a rule, with its old rank here, another rank in the same order; false if it does not.
     pub(super) fn rerank(&mut self, layout: &Layout, rule: Stored<'_>, rank: Rank) -> bool {
         match self {
+            Self::Trie(trie) => {
+                trie.rerank(rule, rank);
+                true
+            }
             Self::Trees(trees) => trees.rerank(layout, rule, rank),
             other => !other.has_ranks(),
         }

@@ -33,7 +33,7 @@
 //! | `key` | keys as words, rules as boxes |
 //! | `store` | the rules by id, shared with snapshots |
 //! | `space`, `tree`, `trie`, `direct`, `vectors` | the structures |
-//! | `lines`, `cells` | the memory of a trie, and which rules are where in it |
+//! | `lines`, `cells`, `floor`, `notes` | the memory of a trie, and which rules are where in it |
 //! | `choose` | which of them |
 //! | `generate` | rule sets and traffic for tests and benchmarks |
 
@@ -60,9 +60,11 @@ macro_rules! in_words {
 mod cells;
 mod choose;
 mod direct;
+mod floor;
 pub mod generate;
 mod key;
 mod lines;
+mod notes;
 mod space;
 mod store;
 #[cfg(test)]
@@ -448,12 +450,16 @@ impl Classifier {
         changed.sort_unstable();
         changed.dedup();
         changed.retain(|id| built.store.get(*id) != self.store.get(*id));
-        if !changed.is_empty() {
-            Self::changing(&mut self.structure).into_iter().for_each(|built| built.note_changed(&changed));
+        // First what was goes, one rule after the other, so that what is made anew is made of what is there.
+        let mut was = built.store.clone();
+        for id in &changed {
+            if let Some(rule) = built.store.get(*id) {
+                let taken = Self::take_out(&mut self.structure, &self.layout, &was, rule);
+                self.stays(*id, taken);
+                was.remove(*id);
+            }
         }
-        for id in changed {
-            self.bring_up(id, built.store.get(id));
-        }
+        changed.into_iter().for_each(|id| self.take_in(id));
         Ok(())
     }
 
@@ -605,15 +611,6 @@ impl Classifier {
         self.space.insert(&self.layout, stored);
         self.take_in(id);
         self.note(id);
-    }
-
-    /// Brings a structure up to date in which a rule is as it was.
-    fn bring_up(&mut self, id: u32, was: Option<Stored<'_>>) {
-        if let Some(was) = was {
-            let taken = Self::take_out(&mut self.structure, &self.layout, &self.store, was);
-            self.stays(id, taken);
-        }
-        self.take_in(id);
     }
 
     /// A rule of the store, if it is there, goes into the structure, or stands beside it.

@@ -279,6 +279,88 @@ fn a_trie_takes_routes_as_they_come_and_go() {
     }
 }
 
+/// A short prefix that changes would be found too long or too late, or hide longer ones for ever; or stand beside the
+/// trie, so that compiled code leaves all look-ups to a helper until the next rebuild.
+#[test]
+fn a_trie_takes_short_prefixes_as_they_come_and_go() {
+    for (bits, seed) in [(32, 1), (33, 2), (64, 3), (128, 4)] {
+        let field = [FieldSpec::new("dst", bits)];
+        let mut dice = Dice::from_seed(seed);
+        let draw = |id: u32, dice: &mut Dice| {
+            let len =
+                if dice.below(2) == 0 { dice.below(10) } else { dice.below(usize::from(bits) + 1) } as u8;
+            let value = u128::from(dice.bits()) << 64 | u128::from(dice.bits());
+            let patterns = vec![Pattern::Prefix { value: value >> (128 - bits), len }];
+            // Labels of rows that come between others are any, as long as longer prefixes have the better ones.
+            Rule { patterns, priority: u32::from(len) << 16 | dice.below(1 << 16) as u32, id }
+        };
+        let mut all: Vec<Rule> = (0..700).map(|id| draw(id, &mut dice)).collect();
+        let mut table = rebuilt(&field, &all);
+        for round in 0..10 {
+            for _ in 0..40 {
+                let at = dice.below(all.len());
+                all[at] = draw(all[at].id, &mut dice);
+                assert!(table.remove(all[at].id));
+                table.insert(&all[at]).unwrap();
+            }
+            assert_eq!((table.changes(), table.wants_rebuild()), (0, false), "{bits} bits, round {round}");
+            assert!(table.trie().is_some_and(|trie| trie.floor().0 > 0));
+            hold_to_linear(&table, &all, 100, round);
+        }
+        let (first, rest) = all.split_at(350);
+        assert!(first.iter().all(|rule| table.remove(rule.id)) && table.changes() == 0);
+        hold_to_linear(&table, rest, 300, 1);
+    }
+}
+
+/// What is on the floor of a trie may be better than what is in it, so that a change of one brings the other to light
+/// or hides it: rules would be found that others are better than, or not found any more.
+#[test]
+fn the_floor_of_a_trie_hides_what_is_worse() {
+    for (bits, seed) in [(32, 1), (24, 2), (48, 3), (32, 4), (128, 5), (32, 6)] {
+        let field = [FieldSpec::new("dst", bits)];
+        let n = [500, 1500][seed as usize % 2];
+        let mut dice = Dice::from_seed(seed);
+        let draw = |id: u32, dice: &mut Dice| {
+            let value = (u128::from(dice.bits()) << 64 | u128::from(dice.bits())) >> (128 - bits);
+            let width = 1 << dice.below(usize::from(bits.min(64)));
+            let len =
+                if dice.below(8) == 0 { dice.below(9) } else { 8 + dice.below(usize::from(bits) - 7) } as u8;
+            let hi = value.saturating_add(u128::from(dice.bits()) % width).min(u128::MAX >> (128 - bits));
+            let pattern = match dice.below(6) {
+                // Its ends are within cells, and between them it holds many.
+                0 if bits <= 64 => Pattern::Range { lo: value, hi },
+                _ => Pattern::Prefix { value, len },
+            };
+            Rule { patterns: vec![pattern], priority: 10 * u32::from(len) + dice.below(99) as u32, id }
+        };
+        let mut all: Vec<Rule> = (0..n).map(|id| draw(id, &mut dice)).collect();
+        let mut table = rebuilt(&field, &all);
+        let mut waiting = None;
+        for round in 0..16 {
+            for _ in 0..20 {
+                let at = dice.below(all.len());
+                all[at] = draw(all[at].id, &mut dice);
+                assert!(table.remove(all[at].id));
+                table.insert(&all[at]).unwrap();
+            }
+            if round % 5 == 3 {
+                for rule in &mut all {
+                    rule.priority = 2 * rule.priority + 1;
+                    assert!(table.relabel(rule.id, rule.priority));
+                }
+            }
+            hold_to_linear(&table, &all, 50, round);
+            match (round % 4, waiting.take()) {
+                (1, _) => waiting = Some(table.snapshot().rebuild()),
+                (_, Some(built)) => table.adopt(built).unwrap(),
+                _ => {}
+            }
+            hold_to_linear(&table, &all, 50, round + 100);
+        }
+    }
+}
+
 /// Rules that cross cells of a trie with many rules, or hold them whole, would be found in some of them and not in
 /// others.
 #[test]

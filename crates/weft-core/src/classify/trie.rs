@@ -9,11 +9,14 @@
 //!
 //! Where the root is a node, the trie takes changes: each cell of the root knows its rules ([`Cells`]), and what is
 //! below the cells that a rule touches is made anew of these. Where a cell is crowded and holds a node, the cells of
-//! that know them. Rules that touch very many cells are left to whoever asks.
+//! that know them. What holds very many cells is not in the trie, but on its [`Floor`], which is asked where the trie
+//! has nothing.
 
-use std::collections::BinaryHeap;
+use core::ops::Range;
+use std::collections::{BTreeMap, BinaryHeap};
 
-use super::cells::{Cells, Touched};
+use super::cells::Cells;
+use super::floor::{CELLS_BITS, Floor};
 use super::key::{Layout, Place, ones};
 use super::lines::{LINE, LINES_MAX, Lines, QUARTER};
 use super::space::AHEAD;
@@ -29,6 +32,10 @@ const LONG_RUN_MAX: usize = 31;
 const ROOT_BITS_MAX: u8 = 20;
 /// The widest node below it.
 const NODE_BITS_MAX: u8 = 10;
+/// Rules that are few enough to be asked one by one.
+const FEW: usize = 12;
+/// Entries of the floor below which the cells of the trie are made anew with a change.
+const ENTRIES_MAX: usize = 16;
 
 /// The best rule for each value of a field.
 #[derive(Clone, Debug)]
@@ -41,6 +48,8 @@ pub(crate) struct Trie {
     /// Entries of nodes, and runs: where their intervals begin, but for the first, and their rules.
     lines: Lines,
     depth: usize,
+    /// What is found where the trie has nothing.
+    floor: Option<Box<Floor>>,
     /// What changes need to know; without, the trie takes none.
     cells: Option<Cells>,
     /// The places of the other fields, of which its rules admit everything.
@@ -176,11 +185,11 @@ impl Trie {
         self.change(store, rule, Change::Gone)
     }
 
-    /// These rules, in ascending order, are not what they were when the trie was built. Of those that touch very many
-    /// cells that has to be known before any cell is made anew: what they hid may be what is best there.
-    pub(super) fn note_changed(&mut self, ids: &[u32]) {
-        if let Some(cells) = &mut self.cells {
-            cells.forget_wide(&|id| ids.binary_search(&id).is_ok());
+    /// A rule has another rank, in the same order.
+    pub(super) fn rerank(&mut self, rule: Stored<'_>, rank: Rank) {
+        match self.high {
+            None => self.see::<u64>(rule, rank),
+            Some(_) => self.see::<u128>(rule, rank),
         }
     }
 
@@ -199,20 +208,26 @@ impl Trie {
         self.lines.address()
     }
 
+    /// The bits that number an entry of the floor, 0 without one, and where that begins.
+    pub(crate) fn floor(&self) -> (u8, usize) {
+        self.floor.as_ref().map_or((0, 0), |floor| (floor.bits(), floor.address()))
+    }
+
     pub(super) fn depth(&self) -> usize {
         self.depth
     }
 
     pub(super) fn bytes(&self) -> usize {
-        self.lines.bytes() + self.cells.as_ref().map_or(0, Cells::bytes)
+        let changing = self.cells.as_ref().map_or(0, Cells::bytes);
+        self.lines.bytes() + self.floor.as_deref().map_or(0, Floor::bytes) + changing
     }
 
     /// The best rule for a key, or [`NOTHING`].
     #[inline(always)]
     pub(super) fn find(&self, key: &[u64]) -> u32 {
         match self.high {
-            None => self.value_of(self.low.of(key)),
-            Some(high) => self.value_of(u128::of(self.low.of(key), high.of(key))),
+            None => self.best_of(self.low.of(key)),
+            Some(high) => self.best_of(u128::of(self.low.of(key), high.of(key))),
         }
     }
 
@@ -235,7 +250,28 @@ impl Trie {
             (entry, left) = self.step(entry, left, value);
             touched += 1;
         }
-        touched + usize::from(entry >> 30 == RUN >> 30)
+        let floor = self.floor.is_some() && self.value_of(value) == NOTHING;
+        touched + usize::from(entry >> 30 == RUN >> 30) + usize::from(floor)
+    }
+
+    #[inline(always)]
+    fn best_of<K: Number>(&self, value: K) -> u32 {
+        self.or_floor(self.value_of(value), value)
+    }
+
+    /// What was found in the trie, or what is on the floor.
+    #[inline(always)]
+    fn or_floor<K: Number>(&self, found: u32, value: K) -> u32 {
+        match &self.floor {
+            Some(floor) if found == NOTHING => floor.best(self.entry_of(floor, value)),
+            _ => found,
+        }
+    }
+
+    /// The entry of the floor of a value.
+    #[inline(always)]
+    fn entry_of<K: Number>(&self, floor: &Floor, value: K) -> usize {
+        value.window(self.bits - floor.bits(), floor.bits())
     }
 
     #[inline(always)]
@@ -252,7 +288,7 @@ impl Trie {
         let mut at = [(K::from(0), NOTHING, 0); AHEAD];
         let at = &mut at[..found.len()];
         if self.root >> 30 != NODE >> 30 {
-            values.zip(found).for_each(|(value, found)| *found = self.value_of(value));
+            values.zip(found).for_each(|(value, found)| *found = self.best_of(value));
             return;
         }
         for (at, value) in at.iter_mut().zip(values) {
@@ -270,7 +306,7 @@ impl Trie {
         for ((value, entry, left), found) in at.iter().zip(found) {
             let is_rule = *entry >> 31 == 0;
             let in_run = self.find_in_run(if is_rule { RUN } else { *entry }, value.shown(*left));
-            *found = if is_rule { *entry } else { in_run };
+            *found = self.or_floor(if is_rule { *entry } else { in_run }, *value);
         }
     }
 
@@ -306,29 +342,90 @@ impl Trie {
 
     fn over<K: Number>(low: Place, high: Option<Place>, bits: u8, store: &Store) -> Option<Self> {
         let number = |words: &[u64]| K::of(low.of(words), high.map_or(0, |high| high.of(words)));
-        let mut spans: Vec<(K, K, Rank)> =
+        let mut spans: Vec<Span<K>> =
             store.iter().map(|rule| (number(rule.lo), number(rule.hi), rule.rank)).collect();
-        let intervals = intervals(&mut spans, K::from(0), u128::MAX >> (128 - bits));
-        let mut builder = Builder { lines: Lines::new(TRIE_LINES_MAX * intervals.len()), depth: 0 };
-        let root = builder.entry(&intervals, K::from(0), bits, 0)?;
-        let Builder { mut lines, depth } = builder;
-        lines.make_room();
-        let mut trie =
-            Self { low, high, bits, root, lines, depth, cells: None, others: Vec::new(), built_of: 0 };
-        if root >> 30 == NODE >> 30 {
-            spans.sort_unstable_by_key(|&(.., rank)| rank);
-            trie.cells = Some(trie.cells_of(trie.top(), &spans, store));
+        let all = intervals(&mut spans, K::from(0), u128::MAX >> (128 - bits));
+        spans.sort_unstable_by_key(|&(.., rank)| rank);
+        let root_bits = width_for(all.len(), ROOT_BITS_MAX, bits);
+        // What is on the floor does not need to be told apart.
+        let mut trie = Self {
+            low,
+            high,
+            bits,
+            root: node_entry(0, root_bits),
+            lines: Lines::default(),
+            depth: 0,
+            floor: Floor::new(root_bits, spans.len()).map(Box::new),
+            cells: None,
+            others: Vec::new(),
+            built_of: 0,
+        };
+        let is_on_floor = trie.lay_floor(&spans).is_some_and(|held| {
+            let left = sunk(&all, &held);
+            trie.fill(&left, root_bits, all.len()).is_some() && trie.root == node_entry(1, root_bits)
+        });
+        if !is_on_floor {
+            trie.floor = None;
+            trie.fill(&all, root_bits, all.len())?;
+        }
+        if trie.root >> 30 == NODE >> 30 {
+            let rules = spans.iter().flat_map(|&(lo, hi, rank)| {
+                let cells = trie.parts(lo, hi).cells.into_iter();
+                cells.map(move |touched| (id_of(rank), touched))
+            });
+            trie.cells = trie.cells_of(trie.top::<K>(), spans.len(), rules, store);
         }
         Some(trie)
     }
 
-    /// The cells of a node with these rules, the worst first; those that are crowded, and hold nodes, are parted again.
-    fn cells_of<K: Number>(&self, at: At<K>, spans: &[(K, K, Rank)], store: &Store) -> Cells {
-        let rules = spans.iter().map(|&(lo, hi, rank)| (id_of(rank), at.touched(lo, hi)));
-        let mut cells = Cells::of_rules(1 << at.width(), rules);
+    /// Puts the rules that hold entries of the floor there, and gives the values for which they do. None if there is no
+    /// floor, or no room.
+    fn lay_floor<K: Number>(&mut self, spans: &[Span<K>]) -> Option<BTreeMap<u32, Values<K>>> {
+        let mut held = BTreeMap::new();
+        let mut floor = self.floor.take()?;
+        let (bits, below) = (floor.bits(), self.bits - floor.bits());
+        let begins = |entry: usize| (entry >> bits == 0).then(|| K::from(0).plus(entry, below));
+        let mut is_room = true;
+        for &(lo, hi, rank) in spans {
+            let Parts { floor: entries, cells } = self.parts_on(&floor, lo, hi);
+            is_room &= floor.has_room(entries.len());
+            if !is_room {
+                return None;
+            }
+            if let Some(first) = begins(entries.start).filter(|_| !entries.is_empty()) {
+                held.insert(id_of(rank), (first, begins(entries.end)));
+            }
+            // The worst come first.
+            entries.for_each(|entry| floor.add(entry, rank, |_| None));
+            entries_of(cells).for_each(|entry| floor.see(entry, rank));
+        }
+        self.floor = Some(floor);
+        Some(held)
+    }
+
+    /// Makes the trie of intervals that are all values, with a root of so many bits if it is a node. None if it would
+    /// take more lines than so many intervals may.
+    fn fill<K: Number>(&mut self, intervals: &[(K, u32)], root_bits: u8, n: usize) -> Option<()> {
+        let mut builder = Builder { lines: Lines::new(TRIE_LINES_MAX * n), depth: 0, root_bits };
+        self.root = builder.entry(intervals, K::from(0), self.bits, 0)?;
+        (self.lines, self.depth) = (builder.lines, builder.depth);
+        self.lines.make_room();
+        Some(())
+    }
+
+    /// The cells of a node with these rules; those that are crowded, and hold nodes, are parted again. None if they are
+    /// noted too often.
+    fn cells_of<K: Number>(
+        &self,
+        at: At<K>,
+        n_rules: usize,
+        rules: impl Iterator<Item = (u32, Range<usize>)>,
+        store: &Store,
+    ) -> Option<Cells> {
+        let mut cells = Cells::of_rules(1 << at.width(), n_rules, rules)?;
         let span = |id: u32| {
             let rule = store.get(id)?;
-            Some((self.number::<K>(rule.lo), self.number::<K>(rule.hi), rule.rank))
+            Some((self.number::<K>(rule.lo), self.number::<K>(rule.hi)))
         };
         for cell in cells.crowded() {
             let below = at.below(cell, self.lines.word(at.word(cell)));
@@ -336,14 +433,20 @@ impl Trie {
                 continue;
             }
             let (first, last) = (below.first, below.first.last(below.left));
-            let is_inner = |id| span(id).is_some_and(|(lo, hi, _)| first <= lo && hi <= last);
+            let is_inner = |id| span(id).is_some_and(|(lo, hi)| first <= lo && hi <= last);
             cells.part(cell, is_inner, |own| {
-                let mut spans: Vec<_> = own.into_iter().filter_map(span).collect();
-                spans.sort_unstable_by_key(|&(.., rank)| rank);
-                self.cells_of(below, &spans, store)
+                let touched = |id: &u32| span(*id).map(|(lo, hi)| (*id, below.touched(lo, hi).all()));
+                // By name: the type of a closure would have no end.
+                let rules: Vec<(u32, Range<usize>)> = own.iter().filter_map(touched).collect();
+                self.cells_of(
+                    below,
+                    own.len(),
+                    Box::new(rules.into_iter()) as Box<dyn Iterator<Item = _>>,
+                    store,
+                )
             });
         }
-        cells
+        Some(cells)
     }
 
     // ---- changes -------------------------------------------------------------------------------------------------
@@ -355,42 +458,132 @@ impl Trie {
         }
         let Some(mut cells) = self.cells.take() else { return false };
         let done = match self.high {
-            None => self.change_in::<u64>(&mut cells, self.top(), Some(Vec::new()), store, rule, change),
-            Some(_) => self.change_in::<u128>(&mut cells, self.top(), Some(Vec::new()), store, rule, change),
+            None => self.change_parts::<u64>(&mut cells, store, rule, change),
+            Some(_) => self.change_parts::<u128>(&mut cells, store, rule, change),
         };
         self.cells = Some(cells);
         done
     }
 
-    /// Notes a change in each cell of a node that the rule touches, and makes them anew; false if it does not go for
-    /// all. `above` are the rules that hold all of the node and are noted above it, if that is known.
-    fn change_in<K: Number>(
+    /// Does a change on the floor and in the cells; false if it does not go for all.
+    fn change_parts<K: Number>(
+        &mut self,
+        cells: &mut Cells,
+        store: &Store,
+        rule: Stored<'_>,
+        change: Change,
+    ) -> bool {
+        let parts = self.parts::<K>(self.number(rule.lo), self.number(rule.hi));
+        self.see::<K>(rule, rule.rank);
+        let mut done = self.change_floor::<K>(cells, parts.floor, store, rule.rank, change);
+        for touched in parts.cells.into_iter().filter(|touched| !touched.is_empty()) {
+            let above = Some(Vec::new());
+            done &= self.change_cells(cells, self.top::<K>(), touched, above, store, rule, change);
+        }
+        done
+    }
+
+    /// The floor knows the rank of a rule of the trie.
+    fn see<K: Number>(&mut self, rule: Stored<'_>, rank: Rank) {
+        let cells = self.parts::<K>(self.number(rule.lo), self.number(rule.hi)).cells;
+        if let Some(floor) = &mut self.floor {
+            entries_of(cells).for_each(|entry| floor.see(entry, rank));
+        }
+    }
+
+    /// Notes a change in entries of the floor, and makes the cells anew in which it hides rules, or does so no longer;
+    /// false if it does not go for all.
+    fn change_floor<K: Number>(
+        &mut self,
+        cells: &Cells,
+        entries: Range<usize>,
+        store: &Store,
+        rank: Rank,
+        change: Change,
+    ) -> bool {
+        let (Some(floor), false) = (&mut self.floor, entries.is_empty()) else { return true };
+        let (id, rank_of) = (id_of(rank), |id: u32| store.get(id).map(|rule| rule.rank));
+        let is_known = match change {
+            Change::Came => floor.has_room(entries.len()),
+            Change::Gone => floor.has(entries.start, id),
+        };
+        if !is_known {
+            return false;
+        }
+        let is_best = |entry: usize| match change {
+            Change::Came => rank_of(floor.best(entry)).is_none_or(|best| best < rank),
+            Change::Gone => floor.best(entry) == id,
+        };
+        let hides = |entry: &usize| floor.may_hide(*entry, rank) && is_best(*entry);
+        let hiding: Vec<usize> = entries.clone().filter(hides).take(ENTRIES_MAX + 1).collect();
+        if hiding.len() > ENTRIES_MAX || entries.clone().any(|entry| floor.is_lost(entry)) {
+            if change == Change::Gone {
+                entries.for_each(|entry| floor.lose(entry));
+            }
+            return false;
+        }
+        let mut done = true;
+        for entry in entries {
+            match change {
+                Change::Came => floor.add(entry, rank, rank_of),
+                Change::Gone => done &= floor.remove(entry, id, rank_of),
+            }
+        }
+        for entry in hiding {
+            let is_made = self.make_entry_anew::<K>(cells, entry, store).is_some();
+            if let (Some(floor), Change::Gone, false) = (&mut self.floor, change, is_made) {
+                floor.lose_to(entry, id);
+            }
+            done &= is_made;
+        }
+        done
+    }
+
+    /// Makes the cells of an entry of the floor anew. None if that does not go for all.
+    fn make_entry_anew<K: Number>(&mut self, cells: &Cells, entry: usize, store: &Store) -> Option<()> {
+        let own = entry << CELLS_BITS..(entry + 1) << CELLS_BITS;
+        if cells.is_parted(own.clone()) {
+            return None;
+        }
+        own.clone().try_for_each(|cell| self.make_anew(cells, self.top::<K>(), cell, &[], store))?;
+        let rules = own.filter_map(|cell| cells.of(cell)).flatten();
+        self.floor.as_mut()?.see_all(entry, rules.filter_map(|id| store.get(id)).map(|rule| rule.rank));
+        Some(())
+    }
+
+    /// Notes a change in some cells of a node, and makes them anew; false if it does not go for all. `above` are the
+    /// rules that hold all of the node and are noted above it, if that is known.
+    #[expect(clippy::too_many_arguments, reason = "it goes down by itself")]
+    fn change_cells<K: Number>(
         &mut self,
         cells: &mut Cells,
         at: At<K>,
+        touched: Range<usize>,
         mut above: Option<Vec<u32>>,
         store: &Store,
         rule: Stored<'_>,
         change: Change,
     ) -> bool {
-        let touched = at.touched(self.number(rule.lo), self.number(rule.hi));
-        let (cell, id) = (touched.first, id_of(rule.rank));
-        if cell == touched.last && cells.is_parted(touched) {
+        let (cell, id) = (touched.start, id_of(rule.rank));
+        let (lo, hi) = (self.number(rule.lo), self.number(rule.hi));
+        let is_inner = at.touched(lo, hi).all().len() == 1;
+        if is_inner && cells.is_parted(touched.clone()) {
             above = above.zip(cells.of(cell)).map(|(mut above, noted)| {
                 above.extend(noted);
                 above
             });
             let Some(below) = cells.below(cell) else { return false };
             let at = at.below(cell, self.lines.word(at.word(cell)));
-            return self.change_in(below, at, above, store, rule, change);
+            let touched = at.touched(lo, hi).all();
+            return self.change_cells(below, at, touched, above, store, rule, change);
         }
         let is_noted = match change {
-            Change::Came => cells.note(touched, id),
-            Change::Gone => cells.forget(touched, id),
+            Change::Came => cells.note(touched.clone(), id),
+            Change::Gone => cells.forget(touched.clone(), id),
         };
-        let Some(above) = above.filter(|_| is_noted && !cells.is_parted(touched)) else { return false };
-        let mut touched = touched.first..=touched.last;
-        touched.all(|cell| self.make_anew(cells, at, cell, &above, store).is_some())
+        let is_parted = cells.is_parted(touched.clone());
+        let Some(above) = above.filter(|_| is_noted && !is_parted) else { return false };
+        touched.into_iter().all(|cell| self.make_anew(cells, at, cell, &above, store).is_some())
     }
 
     /// Makes what is below a cell of a node anew. None if it is not known of what, or there is no room; then it is as
@@ -408,15 +601,31 @@ impl Trie {
         let last = first.last(left);
         let rules = cells.of(cell)?.chain(above.iter().copied()).filter_map(|id| store.get(id));
         let spans = rules.map(|rule| (self.number::<K>(rule.lo), self.number::<K>(rule.hi), rule.rank));
-        let mut spans: Vec<_> = spans.filter(|&(lo, hi, _)| lo <= last && first <= hi).collect();
-        let intervals = intervals(&mut spans, first, last.wide());
+        let mut own = Vec::with_capacity(FEW);
+        own.extend(spans.filter(|&(lo, hi, _)| lo <= last && first <= hi));
+        let on_floor = self.on_floor(first)?;
+        own.extend(store.get(on_floor).map(|rule| (first, last, rule.rank)));
+        let mut intervals = match own.len() {
+            0..=FEW => intervals_of_few(&own, first, last),
+            _ => intervals(&mut own, first, last.wide()),
+        };
+        for (_, id) in intervals.iter_mut().filter(|(_, id)| *id == on_floor) {
+            *id = NOTHING;
+        }
         let lines = core::mem::take(&mut self.lines);
-        let mut builder = Builder { lines, depth: self.depth };
+        let mut builder = Builder { lines, depth: self.depth, root_bits: 0 };
         let entry = builder.entry(&intervals, first, left, depth);
         (self.lines, self.depth) = (builder.lines, builder.depth);
         self.lines.set(at.word(cell), entry?);
         self.give(before);
         Some(())
+    }
+
+    /// The best rule on the floor for a value; None if that is not known.
+    fn on_floor<K: Number>(&self, value: K) -> Option<u32> {
+        let Some(floor) = &self.floor else { return Some(NOTHING) };
+        let entry = self.entry_of(floor, value);
+        (!floor.is_lost(entry)).then(|| floor.best(entry))
     }
 
     /// Gives back the lines of an entry, and of all below it.
@@ -442,6 +651,65 @@ impl Trie {
 
     fn number<K: Number>(&self, words: &[u64]) -> K {
         K::of(self.low.of(words), self.high.map_or(0, |high| high.of(words)))
+    }
+
+    /// Where a rule goes that admits these values.
+    fn parts<K: Number>(&self, lo: K, hi: K) -> Parts {
+        match &self.floor {
+            Some(floor) => self.parts_on(floor, lo, hi),
+            None => Parts { floor: 0..0, cells: [self.top().touched(lo, hi).all(), 0..0] },
+        }
+    }
+
+    fn parts_on<K: Number>(&self, floor: &Floor, lo: K, hi: K) -> Parts {
+        let top = self.top();
+        let entries = At { entry: node_entry(0, floor.bits()), ..top };
+        let (cells, held) = (top.touched(lo, hi).all(), entries.touched(lo, hi).whole());
+        if held.is_empty() {
+            return Parts { floor: 0..0, cells: [cells, 0..0] };
+        }
+        let before = cells.start..held.start << CELLS_BITS;
+        let behind = held.end << CELLS_BITS..cells.end;
+        Parts { floor: held, cells: [before, behind] }
+    }
+}
+
+/// The values of a rule, and its rank.
+type Span<K> = (K, K, Rank);
+
+/// Values from the first on to one that is not among them, if there is one.
+type Values<K> = (K, Option<K>);
+
+/// Where a rule goes: entries of the floor that it holds, and the cells of the root that it touches beside them.
+struct Parts {
+    floor: Range<usize>,
+    cells: [Range<usize>; 2],
+}
+
+/// The entries of the floor of some cells.
+fn entries_of(cells: [Range<usize>; 2]) -> impl Iterator<Item = usize> {
+    let entries = |cells: Range<usize>| cells.start >> CELLS_BITS..cells.end.div_ceil(1 << CELLS_BITS);
+    cells.into_iter().filter(|cells| !cells.is_empty()).flat_map(entries)
+}
+
+/// The cells of a node that a rule touches.
+#[derive(Clone, Copy, Debug)]
+struct Touched {
+    first: usize,
+    last: usize,
+    /// It holds all of the first, and all of the last.
+    whole: [bool; 2],
+}
+
+impl Touched {
+    /// All of them.
+    fn all(self) -> Range<usize> {
+        self.first..self.last + 1
+    }
+
+    /// Those of which it holds all.
+    fn whole(self) -> Range<usize> {
+        self.first + usize::from(!self.whole[0])..self.last + usize::from(self.whole[1])
     }
 }
 
@@ -501,7 +769,7 @@ fn only_field(layout: &Layout, store: &Store) -> Option<usize> {
 }
 
 /// Where the best rule changes among the values from `first` to `end`, and to which; the first begins at `first`.
-fn intervals<K: Number>(spans: &mut [(K, K, Rank)], first: K, end: u128) -> Vec<(K, u32)> {
+fn intervals<K: Number>(spans: &mut [Span<K>], first: K, end: u128) -> Vec<(K, u32)> {
     spans.sort_unstable_by_key(|&(lo, _, _)| lo);
     let mut intervals: Vec<(K, u32)> = Vec::with_capacity(2 * spans.len() + 1);
     intervals.push((first, NOTHING));
@@ -544,6 +812,59 @@ fn intervals<K: Number>(spans: &mut [(K, K, Rank)], first: K, end: u128) -> Vec<
     }
 }
 
+/// As [`intervals`], of up to [`FEW`] rules, which are asked in each interval: that is sooner done than to sort them.
+fn intervals_of_few<K: Number>(spans: &[Span<K>], first: K, last: K) -> Vec<(K, u32)> {
+    let mut begins = [first; 1 + 2 * FEW];
+    let mut n = 1;
+    for &(lo, hi, _) in spans {
+        for at in [Some(lo), hi.next()].into_iter().flatten().filter(|at| first < *at && *at <= last) {
+            begins[n] = at;
+            n += 1;
+        }
+    }
+    let begins = &mut begins[..n];
+    begins.sort_unstable();
+    let mut intervals: Vec<(K, u32)> = Vec::with_capacity(n);
+    for &at in &*begins {
+        let holds = |&&(lo, hi, _): &&Span<K>| lo <= at && at <= hi;
+        let best = spans.iter().filter(holds).map(|&(.., rank)| rank).max().unwrap_or_default();
+        if intervals.last().is_none_or(|&(_, id)| id != id_of(best)) {
+            intervals.push((at, id_of(best)));
+        }
+    }
+    intervals
+}
+
+/// Intervals without the rules that are on the floor, where they are there.
+fn sunk<K: Number>(intervals: &[(K, u32)], held: &BTreeMap<u32, Values<K>>) -> Vec<(K, u32)> {
+    let mut left: Vec<(K, u32)> = Vec::with_capacity(intervals.len());
+    let mut add = |begins: K, ends: Option<K>, id: u32| {
+        let is_empty = ends.is_some_and(|ends| ends <= begins);
+        if !is_empty && left.last().is_none_or(|(_, last)| *last != id) {
+            left.push((begins, id));
+        }
+    };
+    for (at, &(begins, id)) in intervals.iter().enumerate() {
+        let ends = intervals.get(at + 1).map(|(begins, _)| *begins);
+        let Some(&(first, end)) = held.get(&id) else {
+            add(begins, ends, id);
+            continue;
+        };
+        let sooner = |one: Option<K>, other: Option<K>| one.into_iter().chain(other).min();
+        add(begins, sooner(Some(first), ends), id);
+        add(begins.max(first), sooner(end, ends), NOTHING);
+        if let Some(end) = end {
+            add(begins.max(end), ends, id);
+        }
+    }
+    left
+}
+
+/// Bits of a node for so many intervals, of values that differ in `left` bits.
+fn width_for(intervals: usize, widest: u8, left: u8) -> u8 {
+    (intervals.ilog2() as u8 + 1).min(widest).min(left)
+}
+
 /// Words of the lines of a node.
 fn lines_of(entries: usize) -> usize {
     entries.next_multiple_of(LINE)
@@ -552,6 +873,8 @@ fn lines_of(entries: usize) -> usize {
 struct Builder {
     lines: Lines,
     depth: usize,
+    /// The width of a node at the top.
+    root_bits: u8,
 }
 
 impl Builder {
@@ -567,8 +890,10 @@ impl Builder {
         {
             return run;
         }
-        let widest = if depth == 0 { ROOT_BITS_MAX } else { NODE_BITS_MAX };
-        let mut width = (intervals.len().ilog2() as u8 + 1).min(widest).min(left);
+        let mut width = match depth {
+            0 => self.root_bits,
+            _ => width_for(intervals.len(), NODE_BITS_MAX, left),
+        };
         // Where all of them are in one cell, a wide node would tell nothing apart.
         let cell = |at: usize| intervals[at].0.window(left - width, width);
         if cell(1) == cell(intervals.len() - 1) {

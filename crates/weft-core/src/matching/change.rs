@@ -4,7 +4,6 @@ use super::order::{Order, Rank};
 use super::{Cell, Codec, Found, MatchSpec, Matcher, TooManyRows, cell, found};
 use crate::classify::{Built, Outdated, RULES_MAX, Rule, Snapshot};
 use crate::table::{Row, Table};
-use std::collections::BTreeMap;
 use std::sync::Arc;
 
 /// A row cannot be put in beside the others: its values need more bits than there are, or there is no room for a
@@ -19,9 +18,8 @@ const BESIDE_MAX: usize = 16;
 #[derive(Clone, Debug)]
 pub(super) struct Changes {
     spec: MatchSpec,
+    /// The rows that have rules, and which.
     order: Order,
-    /// The rule of each row.
-    ids: BTreeMap<u64, u32>,
     /// Rules whose rows have gone.
     free: Vec<u32>,
 }
@@ -69,7 +67,6 @@ impl Matcher {
         let rule = Rule { patterns, priority: u32::MAX - label, id };
         classifier.insert(&rule).expect("the codecs admit the row, and the id is free");
         ways.lose();
-        changes.ids.insert(row.0, id);
         let found = found(table, row);
         if changes.free.pop().is_some() {
             rows[id as usize] = found;
@@ -83,11 +80,10 @@ impl Matcher {
     pub fn remove(&mut self, row: Row) {
         let Self { table, columns, classifier, rows, changes, ways, .. } = self;
         let Some(changes) = changes.as_deref_mut() else { return };
-        let Some(id) = changes.ids.remove(&row.0) else { return };
+        let rank = changes.rank(table, columns, row);
+        let Some(id) = changes.order.remove(&rank) else { return };
         classifier.remove(id);
         ways.lose();
-        let rank = changes.rank(table, columns, row);
-        changes.order.remove(&rank);
         changes.free.push(id);
         rows[id as usize] = Found::default();
     }
@@ -110,10 +106,6 @@ impl Matcher {
         copy.table = Arc::clone(table);
         for held in copy.rows.iter_mut().filter(|held| held.row.is_some()) {
             *held = found(table, same(held.row));
-        }
-        if let Some(changes) = copy.changes.as_deref_mut() {
-            let rows = copy.rows.iter().zip(0..).filter(|(held, _)| held.row.is_some());
-            changes.ids = rows.map(|(held, id)| (held.row.0, id)).collect();
         }
         copy.see_ways();
         copy
@@ -170,18 +162,16 @@ impl Changes {
     ) -> (Self, Vec<u32>) {
         let (_, by_ty) = columns[usize::from(spec.by)];
         let order = Order::new(spec, table.spec(), by_ty);
-        let mut changes = Self { spec: spec.clone(), order, ids: BTreeMap::new(), free: Vec::new() };
+        let mut changes = Self { spec: spec.clone(), order, free: Vec::new() };
         let ranks = rows.iter().zip(0..).map(|(row, id)| (changes.rank(table, columns, *row), id)).collect();
         let labels = changes.order.fill(ranks);
-        changes.ids = rows.iter().zip(0..).map(|(row, id)| (row.0, id)).collect();
         (changes, labels)
     }
 
     /// A row that no tuple can match has no rule, and its id is free.
     pub(super) fn leave_out(&mut self, table: &Table, columns: &[super::Column], row: Row) {
         let rank = self.rank(table, columns, row);
-        self.order.remove(&rank);
-        self.free.extend(self.ids.remove(&row.0));
+        self.free.extend(self.order.remove(&rank));
     }
 
     fn rank(&self, table: &Table, columns: &[super::Column], row: Row) -> Rank {

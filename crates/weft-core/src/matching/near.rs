@@ -22,7 +22,8 @@
 //!    `(2 << class) - 1` words at which intervals begin, but for the first, which ascend, and then the entries of the
 //!    intervals; what is compared is the upper 32 of the bits that are left, or all of fewer.
 //! 3. All else is the number of an entry of two words at the address in [`MATCHER_ROWS`], the row and the address of
-//!    its first group, or [`NOTHING`].
+//!    its first group, or [`NOTHING`]. In place of this, where the trie has a floor, the first [`Whole::floor_bits`] of
+//!    the field number a word of 32 bits at the address in [`MATCHER_FLOOR`], which is such a number or [`NOTHING`].
 //!
 //! All of this stays as it is until the matcher changes. Two words in it tell code that was made for a matcher whether
 //! it is good for the one that it has now: [`Matcher::packing`], whether the key that it makes is the one that
@@ -49,6 +50,8 @@ pub const MATCHER_BITS: usize = offset_of!(Matcher, ways.bits_address);
 pub const MATCHER_LINES: usize = offset_of!(Matcher, ways.lines_address);
 /// Of a matcher: the entry of the root of the trie.
 pub const MATCHER_ROOT: usize = offset_of!(Matcher, ways.root);
+/// Of a matcher: the address of the floor of the trie.
+pub const MATCHER_FLOOR: usize = offset_of!(Matcher, ways.floor_address);
 /// Of a matcher: the address of the rows, by the numbers that the trie gives.
 pub const MATCHER_ROWS: usize = offset_of!(Matcher, ways.rows_address);
 /// Of a matcher: [`Matcher::packing`].
@@ -69,6 +72,7 @@ pub(super) struct Ways {
     bits_address: usize,
     lines_address: usize,
     root: u64,
+    floor_address: usize,
     rows_address: usize,
     /// What each bit of a vector stands for. Clones of a matcher share it, so that its address is that of all.
     bits: Arc<[Found]>,
@@ -93,6 +97,7 @@ impl Default for Ways {
             bits_address: 0,
             lines_address: 0,
             root: 0,
+            floor_address: 0,
             rows_address: 0,
             bits: Arc::default(),
         }
@@ -162,6 +167,8 @@ pub struct Whole {
     pub place: Place,
     /// How many: 1 to 64.
     pub bits: u8,
+    /// How many of the first of them number an entry of the trie's floor; 0 if it has none.
+    pub floor_bits: u8,
 }
 
 /// Some bits of a key, which lie within one place of a part.
@@ -202,8 +209,9 @@ impl Matcher {
             let chunks = vectors.chunks().map(|(place, classes)| Chunk { place, classes: classes * 2 });
             return Some(Way::Chunks(Chunks { chunks: chunks.collect(), words: vectors.words() }));
         }
-        let (place, bits, _) = self.classifier.trie()?.spelled()?;
-        Some(Way::Trie(Whole { place, bits }))
+        let trie = self.classifier.trie()?;
+        let (place, bits, _) = trie.spelled()?;
+        Some(Way::Trie(Whole { place, bits, floor_bits: trie.floor().0 }))
     }
 
     /// A hash of how the key is made: with the same, code that makes it for one matcher makes it for another.
@@ -237,6 +245,7 @@ impl Matcher {
         {
             ways.root = root.into();
             ways.lines_address = trie.address();
+            (_, ways.floor_address) = trie.floor();
             ways.rows_address = self.rows.as_ptr().expose_provenance();
         }
         self.ways = ways;
@@ -267,8 +276,9 @@ impl Way {
                     chunks.iter().map(|chunk| hash_of_place(chunk.place) | u64::from(chunk.classes) << 32);
                 chunks.fold(hash::mix(packing, *words as u64), hash::mix)
             }
-            Self::Trie(Whole { place, bits }) => {
-                hash::mix(hash::mix(packing, u64::from(*bits) | 1 << 32), hash_of_place(*place))
+            Self::Trie(Whole { place, bits, floor_bits }) => {
+                let bits = u64::from(*bits) | u64::from(*floor_bits) << 8 | 1 << 32;
+                hash::mix(hash::mix(packing, bits), hash_of_place(*place))
             }
         };
         // Never that of none.

@@ -41,8 +41,8 @@ pub(super) struct Rank {
 /// The order of the rows of a table.
 #[derive(Clone, Debug)]
 pub(super) enum Order {
-    /// The rank is the label.
-    Direct { descending: bool, ty: Type },
+    /// The rank is the label; the rule of each.
+    Direct { descending: bool, ty: Type, ids: BTreeMap<u32, u32> },
     /// By rank; and how many rows have come.
     Labels(BTreeMap<Rank, Labelled>, u32),
 }
@@ -94,7 +94,7 @@ impl Order {
     pub(super) fn new(spec: &MatchSpec, table: &TableSpec, by_ty: Type) -> Self {
         let fits = matches!(by_ty, Type::Bool | Type::Int(..=32) | Type::Uint(..=32));
         if spec.by == 0 && table.key.len() == 1 && fits {
-            return Self::Direct { descending: spec.descending, ty: by_ty };
+            return Self::Direct { descending: spec.descending, ty: by_ty, ids: BTreeMap::new() };
         }
         Self::Labels(BTreeMap::new(), 0)
     }
@@ -104,7 +104,11 @@ impl Order {
         let n = ranks.len() as u64;
         let label_of = |at: u64| (at * LABELS / n) as u32;
         match self {
-            Self::Direct { .. } => ranks.iter().map(|(rank, _)| self.direct(rank)).collect(),
+            Self::Direct { descending, ty, ids } => {
+                let labels = ranks.iter().map(|(rank, id)| (direct(rank, *descending, *ty), *id));
+                *ids = labels.clone().collect();
+                labels.map(|(label, _)| label).collect()
+            }
             Self::Labels(labels, _) => {
                 let held = |id, at| Labelled { label: label_of(at), id, came: 0 };
                 *labels = ranks.into_iter().zip(0..).map(|((rank, id), at)| (rank, held(id, at))).collect();
@@ -115,7 +119,14 @@ impl Order {
 
     /// Takes in a row; gives its label, and leaves the rules in `moved` that have another one now.
     pub(super) fn insert(&mut self, rank: Rank, id: u32, moved: &mut Vec<(u32, u32)>) -> u32 {
-        let Self::Labels(labels, came) = self else { return self.direct(&rank) };
+        let (labels, came) = match self {
+            Self::Direct { descending, ty, ids } => {
+                let label = direct(&rank, *descending, *ty);
+                ids.insert(label, id);
+                return label;
+            }
+            Self::Labels(labels, came) => (labels, came),
+        };
         *came = came.wrapping_add(1);
         let came = *came;
         let before: Near = nearest(labels.range(..&rank).rev());
@@ -148,20 +159,21 @@ impl Order {
         moved.swap_remove(at).1
     }
 
-    /// Forgets a row.
-    pub(super) fn remove(&mut self, rank: &Rank) {
-        if let Self::Labels(labels, _) = self {
-            labels.remove(rank);
+    /// Forgets a row; gives its rule, if it has one.
+    pub(super) fn remove(&mut self, rank: &Rank) -> Option<u32> {
+        match self {
+            Self::Direct { descending, ty, ids } => ids.remove(&direct(rank, *descending, *ty)),
+            Self::Labels(labels, _) => labels.remove(rank).map(|held| held.id),
         }
     }
+}
 
-    fn direct(&self, rank: &Rank) -> u32 {
-        let Self::Direct { descending, ty } = self else { return 0 };
-        let by = if *descending { !rank.by } else { rank.by };
-        // Of signed numbers, `ordered` has put the least of 64 bits to 0.
-        let by = if ty.is_signed() { by.wrapping_sub((1 << 63) - (1 << 31)) } else { by } as u32;
-        if *descending { !by } else { by }
-    }
+/// The label of a row whose rank is one.
+fn direct(rank: &Rank, descending: bool, ty: Type) -> u32 {
+    let by = if descending { !rank.by } else { rank.by };
+    // Of signed numbers, `ordered` has put the least of 64 bits to 0.
+    let by = if ty.is_signed() { by.wrapping_sub((1 << 63) - (1 << 31)) } else { by } as u32;
+    if descending { !by } else { by }
 }
 
 /// Rows that come one after the other.

@@ -18,9 +18,9 @@ use weft_core::abi::{Parts, State};
 use weft_core::classify::{Place, WORDS_MAX};
 use weft_core::matching::Matcher;
 use weft_core::matching::near::{
-    Chunk, Chunks, Field, MATCHER_BITS, MATCHER_CLASSES, MATCHER_LINES, MATCHER_PACKING, MATCHER_ROOT,
-    MATCHER_ROWS, MATCHER_SETS, MATCHER_WAYS, NOTHING, PAGE_BITS, Packing, TRIE_LONG, TRIE_NODE, TRIE_RUN,
-    Way, Whole, is_paged,
+    Chunk, Chunks, Field, MATCHER_BITS, MATCHER_CLASSES, MATCHER_FLOOR, MATCHER_LINES, MATCHER_PACKING,
+    MATCHER_ROOT, MATCHER_ROWS, MATCHER_SETS, MATCHER_WAYS, NOTHING, PAGE_BITS, Packing, TRIE_LONG,
+    TRIE_NODE, TRIE_RUN, Way, Whole, is_paged,
 };
 use weft_ir::backend::Unsupported;
 use weft_ir::ir::{MatchId, Value};
@@ -327,9 +327,9 @@ impl PartTranslator<'_, '_, '_, '_> {
         let value = self.value_at(field.place, packed);
         let [lines, root, rows] = [MATCHER_LINES, MATCHER_ROOT, MATCHER_ROWS]
             .map(|at| self.ins().load(I64, FIXED, base, (offset + at) as i32));
-        let [at, node, leaf, run, found] = [(); 5].map(|()| self.segment.builder.create_block());
+        let [at, node, leaf, run, told, floor, found] = [(); 7].map(|()| self.segment.builder.create_block());
         let [entry, left] = [(); 2].map(|()| self.segment.builder.append_block_param(at, I64));
-        let id = self.segment.builder.append_block_param(found, I64);
+        let [in_trie, id] = [told, found].map(|block| self.segment.builder.append_block_param(block, I64));
 
         let bits = self.segment.int(field.bits.into());
         self.ins().jump(at, &[root.into(), bits.into()]);
@@ -344,11 +344,22 @@ impl PartTranslator<'_, '_, '_, '_> {
 
         self.segment.builder.switch_to_block(leaf);
         let is_run = self.segment.icmp_imm(IntCC::Equal, kind, i64::from(TRIE_RUN >> 30));
-        self.ins().brif(is_run, run, [], found, [&entry.into()]);
+        self.ins().brif(is_run, run, [], told, [&entry.into()]);
 
         self.segment.builder.switch_to_block(run);
         let in_run = self.find_in_run(lines, entry, (value, left), other);
-        self.ins().jump(found, &[in_run.into()]);
+        self.ins().jump(told, &[in_run.into()]);
+
+        self.segment.builder.switch_to_block(told);
+        let is_none = self.segment.icmp_imm(IntCC::Equal, in_trie, NOTHING.into());
+        self.ins().brif(is_none, floor, [], found, [&in_trie.into()]);
+
+        self.segment.builder.switch_to_block(floor);
+        let on_floor = match field.floor_bits {
+            0 => in_trie,
+            bits => self.on_floor((base, offset), value, field.bits - bits),
+        };
+        self.ins().jump(found, &[on_floor.into()]);
 
         self.segment.builder.switch_to_block(found);
         let is_none = self.segment.icmp_imm(IntCC::Equal, id, NOTHING.into());
@@ -360,6 +371,20 @@ impl PartTranslator<'_, '_, '_, '_> {
         let [row, address] = [0, 8].map(|at| self.ins().load(I64, FIXED, row, at));
         let address = self.ins().select(row, address, zeros);
         Val::Two(row, address)
+    }
+
+    /// The entry of a value on the floor of a trie: its bits but for the lowest number it.
+    fn on_floor(
+        &mut self,
+        (base, offset): (clif::Value, usize),
+        value: clif::Value,
+        lowest: u8,
+    ) -> clif::Value {
+        let floor = self.ins().load(I64, FIXED, base, (offset + MATCHER_FLOOR) as i32);
+        let nth = self.segment.ushr_imm(value, lowest.into());
+        let behind = self.segment.ishl_imm(nth, 2);
+        let address = self.ins().iadd(floor, behind);
+        self.ins().uload32(FIXED, address, 0)
     }
 
     /// The entry of a value in a node, and how many bits are left below it.
