@@ -1,14 +1,15 @@
 #!/usr/bin/env python3
-"""Chains over packets in memory: Weft beside DPDK testpmd, Open vSwitch with DPDK and FastClick, interleaved in one run.
+"""Chains over packets in memory: Weft beside DPDK testpmd, Open vSwitch with DPDK and FastClick, interleaved in one run;
+and gateways between network namespaces: the kernel's own beside Weft's on packet sockets and XDP (between.py).
 
 usage: packets.py [--json FILE] [--seconds 2] [--rounds 3] [--core 1] [--fastclick PATH] [NAME ...]
 
 NAME is a part of a case's name. A round runs every case once (A B C A B C ...), each in processes of its own; the table
 has medians over the rounds. All figures are CPU time of the one core that does the work, a packet of 64 B, with the
 program's own source and sink in memory: the schedulers' count of the worker thread (testpmd, OVS), and of the
-process while packets run (Weft, FastClick). FastClick runs if it is given: the user-level binary, with the elements
-of its DPDK-less build. Needs root and 1,024 huge pages of 2 MiB for the peers, which it asks the kernel for
-and gives back; `setup-packets.sh` installs them.
+process while packets run (Weft, FastClick); between namespaces, what a packet costs beyond a wire. FastClick runs if it is
+given: the user-level binary, with the elements of its DPDK-less build. Needs root, and 1,024 huge pages of 2 MiB for the peers in memory, which it asks the kernel
+for and gives back; `setup-packets.sh` installs the peers.
 """
 
 import argparse
@@ -22,6 +23,7 @@ import re
 import resource
 import select
 import shutil
+import signal
 import statistics
 import struct
 import subprocess
@@ -30,6 +32,7 @@ import tempfile
 import time
 
 import bench
+import between
 import peers
 
 INTO = os.path.join(peers.INTO, "packets")
@@ -45,6 +48,8 @@ ANSWER_S_MAX = 40
 BATCHES_A_SECOND = 60_000
 # Packets that FastClick runs a second of measuring.
 CLICK_PACKETS_A_SECOND = 2_000_000
+
+BETWEEN = {"router": "1,000 routes", "firewall": "firewall of 200 and 1,000 routes", "vxlan": "VXLAN gateway"}
 
 CASES = {}
 
@@ -76,6 +81,18 @@ def add_cases():
     for flows, told in ((1, "1 flow"), (10_000, "10k flows"), (100_000, "100k flows")):
         case(f"weft, three tables, {told}", "weft")(lambda args, told=told: weft(args, f"all three, {told}"))
         case(f"ovs, three tables, {told}", "ovs")(lambda args, flows=flows: ovs(args, 3, flows))
+    for kind, told in BETWEEN.items():
+        needs = "iptables" if kind == "firewall" else "kernel"
+        name = f"kernel_{kind}"
+        case(f"kernel, {told}", needs)(
+            lambda args, name=name: between.beyond_wire(args, lambda world: getattr(world, name)())
+        )
+        for driver, on in (("packet", "packet sockets"), ("xdp", "XDP")):
+            case(f"weft on {on}, {told}", "between")(
+                lambda args, kind=kind, driver=driver: between.beyond_wire(
+                    args, lambda world: world.weft(peers.WEFT, driver, kind)
+                )
+            )
 
 
 def weft(args, name):
@@ -420,7 +437,9 @@ def missing(args):
     if not os.access(peers.WEFT, os.X_OK):
         absent["weft"] = f"there is no {peers.WEFT}: make build"
     if os.geteuid():
-        return absent | dict.fromkeys(("testpmd", "ovs"), "it needs root")
+        return absent | dict.fromkeys(("testpmd", "ovs", "kernel", "iptables", "between"), "it needs root")
+    absent |= between.missing()
+    absent |= {"between": absent[name] for name in ("weft", "kernel") if name in absent}
     if not shutil.which("dpdk-testpmd"):
         absent["testpmd"] = "dpdk-testpmd is not installed: benches/peers/setup-packets.sh"
     if not os.path.exists(OVS):
@@ -433,6 +452,8 @@ def missing(args):
 
 def main():
     args = arguments()
+    # Namespaces and huge pages go however it ends.
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit("packets.py: ended"))
     add_cases()
     os.makedirs(INTO, exist_ok=True)
     absent = missing(args)
@@ -443,19 +464,25 @@ def main():
         for name, (measure, needs) in CASES.items()
         if needs not in absent and (not args.names or any(part in name for part in args.names))
     }
+    if "between" in {CASES[name][1] for name in wanted}:
+        print("# between namespaces: nothing else should use networks meanwhile", file=sys.stderr)
     needs_pages = any(CASES[name][1] in ("testpmd", "ovs") for name in wanted)
     runs = {name: [] for name in wanted}
     with huge_pages() if needs_pages else contextlib.nullcontext():
         for number in range(args.rounds):
             for name, measure in wanted.items():
-                ns = measure(args)
+                try:
+                    ns = measure(args)
+                except between.Lost as why:
+                    print(f"# round {number + 1}, {name}: left out, {why}", file=sys.stderr)
+                    continue
                 runs[name].append(ns)
                 print(f"# round {number + 1}, {name}: {ns:.1f} ns", file=sys.stderr)
-    rows = [row(name, samples) for name, samples in runs.items()]
+    rows = [row(name, samples) for name, samples in runs.items() if samples]
     if args.json:
         with open(args.json, "w") as file:
             json.dump({"bench": "peers packets", "machine": bench.machine(), "rows": rows}, file, indent=1)
-    print(f"\nns a packet of 64 B, {args.rounds} rounds of {args.seconds:g} s, load {os.getloadavg()[0]:.1f}")
+    print(f"\nns of CPU a packet of 64 B, {args.rounds} rounds of {args.seconds:g} s, load {os.getloadavg()[0]:.1f}")
     print("| case | ns | Mpackets/s | spread % |\n|---|---|---|---|")
     for one in rows:
         print(f"| {one['name']} | {one['ns']:.1f} | {1e3 / one['ns']:.2f} | {one['spread_percent']:.0f} |")
