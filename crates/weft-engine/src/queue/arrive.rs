@@ -1,11 +1,34 @@
 //! A packet comes: its partition on each level is found, and those may refuse it.
 
+use super::handlers::Handlers;
 use super::level::{Level, begin, count, kept};
+use super::packets::{Record, head_word};
 use super::ranked::Places as _;
 use super::shared::Shared;
 use super::{Packet, QueueCode, Why};
 use weft_core::hash::hash_word;
 use weft_ir::queue::{Moment, Partitions, Verdict, word};
+
+/// What is known of a level where the way of packets through it is made.
+#[derive(Clone, Copy)]
+enum Known {
+    Nothing,
+    /// A node has partitions.
+    Partitions,
+    /// A node is one line of packets as they came.
+    Line,
+}
+
+impl Known {
+    #[inline(always)]
+    fn is_one(self, level: &Level) -> bool {
+        match self {
+            Self::Nothing => level.shape.is_one,
+            Self::Partitions => false,
+            Self::Line => true,
+        }
+    }
+}
 
 impl<C: QueueCode> Shared<C> {
     /// To a tree of so many levels. Each way is a function of its own: the short ones are not to save registers for the
@@ -23,7 +46,7 @@ impl<C: QueueCode> Shared<C> {
         let mut path = [0_u32; DEPTH];
         let mut node = 0;
         for (at, place) in path.iter_mut().enumerate() {
-            let Some(partition) = self.admit(levels, at, node, slot, len) else { return };
+            let Some(partition) = self.admit(levels, (at, Known::Nothing), node, slot, len) else { return };
             *place = partition;
             node = partition;
         }
@@ -33,7 +56,7 @@ impl<C: QueueCode> Shared<C> {
         }
         let (mut node, mut is_over) = (0, false);
         for (at, partition) in path.into_iter().enumerate() {
-            is_over |= self.came(levels, at, node, partition, slot, len);
+            is_over |= self.came(levels, (at, Known::Nothing), node, partition, slot, len);
             node = partition;
         }
         if is_over {
@@ -41,56 +64,79 @@ impl<C: QueueCode> Shared<C> {
         }
     }
 
-    /// As above, to a tree of two levels, which most trees have.
+    /// As above, where partitions take turns, each of which has packets as they came.
     #[inline(never)]
-    pub(super) fn enqueue_in_two(&mut self, levels: &mut [Level], packet: &Packet, arrived_ns: u64) {
-        let Ok(levels) = <&mut [Level; 2]>::try_from(levels) else { return };
+    pub(super) fn enqueue_in_turns(&mut self, leaf: &mut Level, packet: &Packet, arrived_ns: u64) {
+        let known = (0, Known::Partitions);
+        let levels = &mut core::array::from_mut(leaf)[..];
         let len = u64::from(packet.len);
         let slot = self.packets.store(packet, arrived_ns, &self.program.fields);
-        let Some(node) = self.admit(levels, 0, 0, slot, len) else { return };
-        let Some(partition) = self.admit(levels, 1, node, slot, len) else { return };
-        if levels[1].shape.ranks_packets {
+        let Some(partition) = self.admit(levels, known, 0, slot, len) else { return };
+        if levels[0].shape.ranks_packets {
+            self.rank(&mut levels[0], 0, partition, slot);
+        }
+        if self.came(levels, known, 0, partition, slot, len) {
+            self.make_room(levels, &[partition]);
+        }
+    }
+
+    /// As above, to a tree of two levels, which most trees have; or of which the second is of lines of packets as they
+    /// came. In a loop it costs more.
+    #[inline(never)]
+    pub(super) fn enqueue_in_two<const LINES: bool>(
+        &mut self,
+        levels: &mut [Level],
+        packet: &Packet,
+        arrived_ns: u64,
+    ) {
+        let Ok(levels) = <&mut [Level; 2]>::try_from(levels) else { return };
+        let (above, below) = match LINES {
+            true => ((0, Known::Partitions), (1, Known::Line)),
+            false => ((0, Known::Nothing), (1, Known::Nothing)),
+        };
+        let len = u64::from(packet.len);
+        let slot = self.packets.store(packet, arrived_ns, &self.program.fields);
+        let Some(node) = self.admit(levels, above, 0, slot, len) else { return };
+        let Some(partition) = self.admit(levels, below, node, slot, len) else { return };
+        if !LINES && levels[1].shape.ranks_packets {
             self.rank(&mut levels[1], node, partition, slot);
         }
-        let mut is_over = self.came(levels, 0, 0, node, slot, len);
-        is_over |= self.came(levels, 1, node, partition, slot, len);
+        let mut is_over = self.came(levels, above, 0, node, slot, len);
+        is_over |= self.came(levels, below, node, partition, slot, len);
         if is_over {
             self.make_room(levels, &[node, partition]);
         }
     }
 
-    /// To a queue that is one line. Nothing is looked for and nothing is ordered; what the limit refuses, and what
-    /// needs more than that, goes the long way.
+    /// To a queue that is one line, what is asked of each packet beside its limit.
     #[inline(always)]
-    pub(super) fn enqueue_in_line(&mut self, level: &mut Level, packet: &Packet, arrived_ns: u64) {
-        let len = u64::from(packet.len);
-        if !level.shape.only_appends || !self.packets.has_free() || level.is_over(0, 1, len) {
-            return self.enqueue_in_tree::<1>(core::slice::from_mut(level), packet, arrived_ns);
-        }
-        let head = level.nodes.head_mut(0);
-        count(head, len);
-        let slot = self.packets.take();
-        self.packets.append(&mut head[kept::LINE], slot);
-        self.packets.fill(slot, packet, arrived_ns, &[]);
+    pub(super) fn admit_to_line(&mut self, line: &mut Level, slot: u32, len: u64) -> bool {
+        self.admit(core::slice::from_mut(line), (0, Known::Line), 0, slot, len).is_some()
     }
 
-    /// The partition of a level that lets a packet in; None if it was dropped.
+    /// The partition of a level that lets a packet in; None if it was dropped. Its words are looked up once.
     #[inline(always)]
-    fn admit(&mut self, levels: &mut [Level], at: usize, node: u32, slot: u32, len: u64) -> Option<u32> {
+    fn admit(
+        &mut self,
+        levels: &mut [Level],
+        (at, known): (usize, Known),
+        node: u32,
+        slot: u32,
+        len: u64,
+    ) -> Option<u32> {
         let shape = &levels[at].shape;
         if shape.drops_arriving && levels[at].is_over(node, 1, len) {
             self.drop_packet(slot, at, Why::Overflow, shape.limit_line);
             return None;
         }
-        let partition = if shape.is_one { node } else { self.locate(levels, at, node, slot) };
+        let packet = self.packets.record(slot);
+        let partition = match known.is_one(&levels[at]) {
+            true => node,
+            false => locate(&mut self.handlers, levels, at, node, packet),
+        };
         let level = &mut levels[at];
         if level.shape.has_enqueue {
-            let end = self.handlers.run(
-                at,
-                Moment::Enqueue,
-                level.visit(node, partition),
-                Some(self.packets.record(slot)),
-            );
+            let end = self.handlers.run(at, Moment::Enqueue, level.visit(node, partition), Some(packet));
             match Verdict::of_word(end) {
                 Verdict::Drop => {
                     self.drop_coming(slot, at, end);
@@ -103,66 +149,15 @@ impl<C: QueueCode> Shared<C> {
         Some(partition)
     }
 
-    /// The partition of a packet.
-    #[inline(always)]
-    fn locate(&mut self, levels: &mut [Level], at: usize, node: u32, slot: u32) -> u32 {
-        let level = &mut levels[at];
-        let key = match level.shape.key_word {
-            Some(word) => self.packets.head_word(slot, word),
-            None => self.handlers.run(at, Moment::Key, level.visit(node, 0), Some(self.packets.record(slot))),
-        };
-        let first = node * level.shape.n;
-        match level.shape.partitions {
-            Partitions::One => node,
-            Partitions::Direct { n } => first + (key as i64).clamp(0, i64::from(n) - 1) as u32,
-            Partitions::Hash { n, ways: 1 } => {
-                let hash = hash_word(key) >> 32;
-                first + ((hash * u64::from(n)) >> 32) as u32
-            }
-            Partitions::Hash { ways, .. } => {
-                let hash = hash_word(key);
-                let set = first + (((hash >> 32) * level.shape.n_sets) >> 32) as u32 * ways;
-                if level.tags[set as usize] == hash as u32 {
-                    return set;
-                }
-                self.way(levels, at, set, ways, hash as u32)
-            }
-        }
-    }
-
-    /// The partition of a key in its set: its own, else one that is free, else one that it shares.
-    #[inline(never)]
-    fn way(&mut self, levels: &mut [Level], at: usize, set: u32, ways: u32, tag: u32) -> u32 {
-        let all = set as usize..(set + ways) as usize;
-        if let Some(own) = way_of(&levels[at].tags[all], tag) {
-            return set + own;
-        }
-        self.new_way(levels, at, set, ways, tag)
-    }
-
-    fn new_way(&mut self, levels: &mut [Level], at: usize, set: u32, ways: u32, tag: u32) -> u32 {
-        let level = &mut levels[at];
-        let is_free = |partition: &u32| level.partitions.head(*partition)[kept::STATE] == kept::IDLE;
-        let Some(free) = (set..set + ways).find(is_free) else {
-            return set + tag % ways;
-        };
-        level.tags[free as usize] = tag;
-        level.partitions.head_mut(free)[kept::RANK] = 0;
-        begin(level.partitions.seen(free), word::PARTITION_VARS, &level.partition_starts);
-        if let Some(below) = levels.get_mut(at + 1) {
-            begin(below.nodes.seen(free), word::NODE_VARS, &below.node_starts);
-        }
-        free
-    }
-
     /// Gives a packet its rank among others of the last level.
     #[inline(always)]
     fn rank(&mut self, leaf: &mut Level, node: u32, partition: u32, slot: u32) {
+        let packet = self.packets.record(slot);
         let rank = match leaf.shape.rank_word {
-            Some(word) => self.packets.head_word(slot, word),
+            Some(word) => head_word(&packet[0], word),
             None => {
-                let (at, packet) = (leaf.shape.at, self.packets.record(slot));
-                self.handlers.run(at, Moment::PacketRank, leaf.visit(node, partition), Some(packet))
+                let (at, visited) = (leaf.shape.at, leaf.visit(node, partition));
+                self.handlers.run(at, Moment::PacketRank, visited, Some(packet))
             }
         };
         if leaf.shape.is_ranked {
@@ -177,20 +172,23 @@ impl<C: QueueCode> Shared<C> {
     fn came(
         &mut self,
         levels: &mut [Level],
-        at: usize,
+        (at, known): (usize, Known),
         node: u32,
         partition: u32,
         slot: u32,
         len: u64,
     ) -> bool {
+        let is_leaf = at + 1 == levels.len();
         let level = &mut levels[at];
+        let is_one = known.is_one(level);
+        let is_ranked = matches!(known, Known::Nothing) && level.shape.is_ranked;
         let shape = &level.shape;
         let head = level.nodes.head_mut(node);
         count(head, len);
         let is_over = head[kept::PACKETS] > shape.packets_max || head[kept::BYTES] > shape.bytes_max;
-        if shape.is_one {
-            match shape.is_leaf {
-                true if shape.is_ranked => {}
+        if is_one {
+            match is_leaf {
+                true if is_ranked => {}
                 true => self.packets.append(&mut head[kept::LINE], slot),
                 // What waits below may be another packet now.
                 false => head[kept::STATE] = kept::IDLE,
@@ -199,7 +197,7 @@ impl<C: QueueCode> Shared<C> {
         }
         let head = level.partitions.head_mut(partition);
         count(head, len);
-        if shape.is_leaf {
+        if is_leaf {
             self.packets.append(&mut head[kept::LINE], slot);
         }
         match head[kept::STATE] {
@@ -217,7 +215,7 @@ impl<C: QueueCode> Shared<C> {
                 }
             }
             kept::IDLE => self.activate(levels, at, node, partition, slot),
-            _ if shape.is_leaf => {}
+            _ if is_leaf => {}
             _ => level.enter(node, partition),
         }
         is_over
@@ -243,6 +241,64 @@ impl<C: QueueCode> Shared<C> {
         }
         level.enter(node, partition);
     }
+}
+
+/// The partition of a packet.
+#[inline(always)]
+fn locate<C: QueueCode>(
+    handlers: &mut Handlers<C>,
+    levels: &mut [Level],
+    at: usize,
+    node: u32,
+    packet: &mut Record,
+) -> u32 {
+    let level = &mut levels[at];
+    let key = match level.shape.key_word {
+        Some(word) => head_word(&packet[0], word),
+        None => handlers.run(at, Moment::Key, level.visit(node, 0), Some(packet)),
+    };
+    let first = node * level.shape.n;
+    match level.shape.partitions {
+        Partitions::One => node,
+        Partitions::Direct { n } => first + (key as i64).clamp(0, i64::from(n) - 1) as u32,
+        Partitions::Hash { n, ways: 1 } => {
+            let hash = hash_word(key) >> 32;
+            first + ((hash * u64::from(n)) >> 32) as u32
+        }
+        Partitions::Hash { ways, .. } => {
+            let hash = hash_word(key);
+            let set = first + (((hash >> 32) * level.shape.n_sets) >> 32) as u32 * ways;
+            if level.tags[set as usize] == hash as u32 {
+                return set;
+            }
+            way(levels, at, set, ways, hash as u32)
+        }
+    }
+}
+
+/// The partition of a key in its set: its own, else one that is free, else one that it shares.
+#[inline(never)]
+fn way(levels: &mut [Level], at: usize, set: u32, ways: u32, tag: u32) -> u32 {
+    let all = set as usize..(set + ways) as usize;
+    if let Some(own) = way_of(&levels[at].tags[all], tag) {
+        return set + own;
+    }
+    new_way(levels, at, set, ways, tag)
+}
+
+fn new_way(levels: &mut [Level], at: usize, set: u32, ways: u32, tag: u32) -> u32 {
+    let level = &mut levels[at];
+    let is_free = |partition: &u32| level.partitions.head(*partition)[kept::STATE] == kept::IDLE;
+    let Some(free) = (set..set + ways).find(is_free) else {
+        return set + tag % ways;
+    };
+    level.tags[free as usize] = tag;
+    level.partitions.head_mut(free)[kept::RANK] = 0;
+    begin(level.partitions.seen(free), word::PARTITION_VARS, &level.partition_starts);
+    if let Some(below) = levels.get_mut(at + 1) {
+        begin(below.nodes.seen(free), word::NODE_VARS, &below.node_starts);
+    }
+    free
 }
 
 /// Which of the ways of a set is that of a key.

@@ -2,7 +2,7 @@
 
 use super::level::{Visit, kept, stores};
 use super::packets::{KEPT, Record};
-use super::{QueueCode, QueueProgram};
+use super::{QueueCode, QueueProgram, records};
 use weft_core::hash::{hash_word, mix};
 use weft_ir::queue::direct::Direct;
 use weft_ir::queue::{EventWords, LEVELS_MAX, Moment, Scope, Slot, Words, word};
@@ -63,21 +63,37 @@ impl<C: QueueCode> Handlers<C> {
         visit: Visit<'_>,
         packet: Option<&mut Record>,
     ) -> u64 {
-        let Self { code, direct, event, nobody, .. } = self;
-        let node = words::<_, { kept::WORDS }>(visit.node.as_flattened_mut());
-        let partition = words::<_, { kept::WORDS }>(visit.own.as_flattened_mut());
-        let (has_partition, has_packet) = (!visit.is_one, packet.is_some());
-        let packet = words::<_, KEPT>(packet.unwrap_or(nobody).as_flattened_mut());
-        let direct = moment.single().ok().and_then(|nth| direct[at % LEVELS_MAX][nth].as_ref());
-        let end = match direct {
-            Some(direct) => direct.run(node, partition, packet, event),
-            None => {
-                let partition = if has_partition { &mut partition[..] } else { &mut [] };
-                let packet = if has_packet { &mut packet[..] } else { &mut [] };
-                code.run(at, moment, Words { node, partition, packet, event })
-            }
+        let direct = moment.single().ok().and_then(|nth| self.direct[at % LEVELS_MAX][nth].as_ref());
+        let Visit { node, own, is_one } = visit;
+        let Some(direct) = direct else {
+            let own = if is_one { None } else { Some(own) };
+            return self.run_by_name(at, moment, node, own, packet);
         };
-        if event[usize::from(word::DRAWN)] != 0 {
+        let node = words::<_, { kept::WORDS }>(node.as_flattened_mut());
+        let partition = words::<_, { kept::WORDS }>(own.as_flattened_mut());
+        let packet = words::<_, KEPT>(packet.unwrap_or(&mut self.nobody).as_flattened_mut());
+        let end = direct.run(node, partition, packet, &mut self.event);
+        if self.event[usize::from(word::DRAWN)] != 0 {
+            self.draw();
+        }
+        end
+    }
+
+    /// As above, one that is not called directly.
+    #[inline(never)]
+    fn run_by_name(
+        &mut self,
+        at: usize,
+        moment: Moment,
+        node: &mut records::Record,
+        own: Option<&mut records::Record>,
+        packet: Option<&mut Record>,
+    ) -> u64 {
+        let node = &mut node.as_flattened_mut()[kept::WORDS..];
+        let partition = own.map_or(&mut [][..], |own| &mut own.as_flattened_mut()[kept::WORDS..]);
+        let packet = packet.map_or(&mut [][..], |packet| &mut packet.as_flattened_mut()[KEPT..]);
+        let end = self.code.run(at, moment, Words { node, partition, packet, event: &mut self.event });
+        if self.event[usize::from(word::DRAWN)] != 0 {
             self.draw();
         }
         end

@@ -271,9 +271,9 @@ impl<C: QueueCode> Shared<C> {
 
     /// Until when a line has to wait, if it has.
     #[inline(never)]
-    fn waits(&mut self, leaf: &mut Level, node: u32) -> Option<u64> {
+    pub(super) fn waits(&mut self, leaf: &mut Level, node: u32) -> Option<u64> {
         let (at, head) = (leaf.shape.at, leaf.nodes.head(node));
-        let (until, packets, line) = (head[kept::STATE], head[kept::PACKETS], head[kept::LINE]);
+        let (until, packets) = (head[kept::STATE], head[kept::PACKETS]);
         if until > self.handlers.now() {
             return Some(until);
         }
@@ -282,7 +282,7 @@ impl<C: QueueCode> Shared<C> {
         }
         let first = match leaf.shape.is_ranked {
             true => leaf.ranked[node as usize].first().unwrap_or(NONE),
-            false => pair(line).0,
+            false => self.packets.ends(leaf, node).0,
         };
         let packet = self.packets.record(first);
         let end = self.handlers.run(at, Moment::Select, leaf.visit(node, node), Some(packet));
@@ -295,7 +295,7 @@ impl<C: QueueCode> Shared<C> {
 
     /// Packets of a line after one that is not sent as it is.
     #[inline(never)]
-    fn serve_rest_of_line(&mut self, leaf: &mut Level, node: u32, asked: (u32, u64)) -> Served {
+    pub(super) fn serve_rest_of_line(&mut self, leaf: &mut Level, node: u32, asked: (u32, u64)) -> Served {
         if let Some((slot, _)) = self.serve_rest(leaf, node, node, asked) {
             return Served::Sent(slot.into());
         }
@@ -340,7 +340,7 @@ impl<C: QueueCode> Shared<C> {
 
     /// A line has no packet.
     #[inline(never)]
-    fn found_no_packet(&mut self, leaf: &mut Level, node: u32) -> Served {
+    pub(super) fn found_no_packet(&mut self, leaf: &mut Level, node: u32) -> Served {
         if leaf.shape.has_empty {
             self.handlers.run(leaf.shape.at, Moment::Empty, leaf.visit(node, node), None);
         }
@@ -349,9 +349,10 @@ impl<C: QueueCode> Shared<C> {
 
     /// Takes the first packet of a partition of the last level.
     fn pop(&mut self, leaf: &mut Level, node: u32, partition: u32) -> Option<u32> {
-        let slot = match leaf.shape.is_ranked {
-            true => leaf.ranked[node as usize].pop(&mut self.packets)?,
-            false => self.packets.pop(&mut leaf.own_mut(partition)[kept::LINE])?,
+        let slot = match (leaf.shape.is_ring, leaf.shape.is_ranked) {
+            (true, _) => self.packets.pop_of_ring(leaf.nodes.head_mut(0))?,
+            (_, true) => leaf.ranked[node as usize].pop(&mut self.packets)?,
+            _ => self.packets.pop(&mut leaf.own_mut(partition)[kept::LINE])?,
         };
         let len = self.packets.len(slot);
         uncount(leaf.nodes.head_mut(node), len);
@@ -369,6 +370,9 @@ impl<C: QueueCode> Shared<C> {
     fn push_back(&mut self, leaf: &mut Level, node: u32, partition: u32, slot: u32) {
         let len = self.packets.len(slot);
         count(leaf.nodes.head_mut(node), len);
+        if leaf.shape.is_ring {
+            return self.packets.back_into_ring(leaf.nodes.head_mut(0));
+        }
         if leaf.shape.is_ranked {
             // It is the first of its rank again if nothing else came at this time, and nothing can have.
             let rank = self.packets.rank(slot);
@@ -430,7 +434,7 @@ impl Visit<'_> {
 
 /// The records of a partition, where it is known whether the node is one.
 #[inline(always)]
-fn visit<'l, const ONE: bool>(
+pub(super) fn visit<'l, const ONE: bool>(
     nodes: &'l mut Records,
     partitions: &'l mut Records,
     node: u32,

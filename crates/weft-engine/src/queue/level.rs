@@ -25,6 +25,11 @@ pub(super) mod kept {
     pub(in super::super) const LINKS: usize = 2;
     /// The rank under which it stands there.
     pub(in super::super) const STANDS: usize = 3;
+    /// The only node of a queue that is a line has it in a ring: its first packet, the place behind its last, and how
+    /// many may be there before something else than to put one behind is to be done.
+    pub(in super::super) const FIRST: usize = 0;
+    pub(in super::super) const BEHIND: usize = 2;
+    pub(in super::super) const ROOM: usize = 3;
     pub(in super::super) const PACKETS: usize = WORDS + word::PACKETS as usize;
     pub(in super::super) const BYTES: usize = WORDS + word::BYTES as usize;
     pub(in super::super) const RANK: usize = WORDS + word::RANK as usize;
@@ -92,6 +97,8 @@ pub(super) struct Shape {
     pub(super) rank_word: Option<u16>,
     pub(super) is_one: bool,
     pub(super) is_leaf: bool,
+    /// It is all of the queue, and one line of packets as they came: they are in a ring.
+    pub(super) is_ring: bool,
     /// Something may wait here, or below.
     pub(super) may_hold: bool,
     pub(super) has_enqueue: bool,
@@ -186,7 +193,7 @@ impl Level {
         let mut nodes = Records::new(usize::from(word::NODE_VARS) + level.vars.len());
         nodes.grow(n_nodes);
         for nth in 0..n_nodes as u32 {
-            nodes.head_mut(nth)[kept::LINE] = NO_PACKETS;
+            nodes.head_mut(nth)[kept::LINE] = if shape.is_ring { 0 } else { NO_PACKETS };
             begin(nodes.seen(nth), word::NODE_VARS, &node_starts);
         }
         let mut partitions = Records::new(usize::from(word::PARTITION_VARS) + level.partition_vars.len());
@@ -213,7 +220,7 @@ impl Level {
             partition_starts,
             orders: (0..n_orders).map(|_| Ranked::new(level.order.bits)).collect(),
             ranked: (0..if shape.is_ranked { n_nodes } else { 0 })
-                .map(|_| Ranked::new(packet_bits))
+                .map(|_| Ranked::popped(packet_bits))
                 .collect(),
             tags: vec![0; if has_ways { n_partitions } else { 0 }],
             held: (0..n_orders).map(|_| BinaryHeap::new()).collect(),
@@ -282,11 +289,11 @@ impl Level {
         }
     }
 
-    /// Puts a partition that is in the order behind those of its rank.
-    #[inline]
+    /// Puts the first partition of the order behind those of its rank.
+    #[inline(always)]
     pub(super) fn rotate(&mut self, node: u32, partition: u32) {
         let rank = self.partitions.head(partition)[kept::RANK] as i64;
-        self.orders[node as usize].move_to(partition, rank, &mut self.partitions);
+        self.orders[node as usize].rotate(partition, rank, &mut self.partitions);
     }
 
     /// Puts a partition that is in the order where its rank says, if that has changed.
@@ -381,6 +388,7 @@ impl Shape {
             rank_word: handlers.packet_rank.as_ref().and_then(packet_word),
             is_one,
             is_leaf: at + 1 == program.levels.len(),
+            is_ring: levels_are_a_line(program),
             may_hold: program.levels[at..]
                 .iter()
                 .any(|level| level.handlers.iter().any(|(_, h)| holds(&h.body))),

@@ -11,6 +11,7 @@ mod arrive;
 mod handlers;
 mod leave;
 mod level;
+mod line;
 mod overflow;
 mod packets;
 mod ranked;
@@ -20,7 +21,7 @@ pub mod snapshot;
 
 use leave::Served;
 use level::{Level, is_line, kept, levels, levels_are_a_line};
-use packets::Packets;
+use packets::{Known, Packets};
 use shared::Shared;
 use std::sync::Arc;
 use weft_ir::queue::{Field, HEADERS_MAX, LEVELS_MAX, PacketOrder, Partitions, Verdict, word};
@@ -303,21 +304,14 @@ impl<C: QueueCode> Queue<C> {
             self.handle_timeout(now_ns);
         }
         self.shared.handlers.set_now(now_ns);
+        if self.way == Way::Line {
+            return self.dequeue_from_line();
+        }
         match self.way {
-            Way::Line => self.dequeue_from_line(),
             Way::Turns => self.dequeue_in_turn(),
             Way::Lines => self.dequeue_from_lines(),
-            Way::Tree => self.dequeue_from_tree(),
+            _ => self.dequeue_from_tree(),
         }
-    }
-
-    #[inline(never)]
-    fn dequeue_from_line(&mut self) -> Option<Sent> {
-        let served = match &mut self.levels[..] {
-            [line] => self.shared.serve_line::<false>(line, 0),
-            _ => Served::Empty,
-        };
-        self.sent(served)
     }
 
     #[inline(never)]
@@ -351,13 +345,7 @@ impl<C: QueueCode> Queue<C> {
             Served::Sent(slot) => {
                 self.shared.counts.sent += 1;
                 self.last_sent = slot as u32;
-                let known = self.shared.packets.release(self.last_sent);
-                Some(Sent {
-                    handle: known.handle,
-                    len: known.len,
-                    ecn: known.ecn,
-                    arrived_ns: known.arrived_ns,
-                })
+                Some(self.shared.packets.release(self.last_sent).into())
             }
             Served::Empty => None,
             Served::Held(until) => {
@@ -432,9 +420,8 @@ impl<C: QueueCode> Queue<C> {
         let mut slots: Vec<u32> = Vec::new();
         for level in self.levels.iter().filter(|level| level.shape.is_leaf) {
             for partition in 0..level.n_partitions() {
-                slots.extend(self.shared.packets.each(level.own(partition)[kept::LINE]));
+                slots.extend(self.shared.packets.waiting(level, partition));
             }
-            slots.extend(level.ranked.iter().flat_map(|ranked| ranked.ids(&self.shared.packets)));
         }
         let mut all: Vec<(u64, u32)> =
             slots.iter().map(|slot| (self.shared.packets.arrived_ns(*slot), *slot)).collect();
@@ -466,9 +453,11 @@ impl<C: QueueCode> Queue<C> {
         self.wake_at = NEVER;
         shared.counts.arrived += 1;
         match (way, &mut levels[..]) {
-            (Way::Line, [level]) => shared.enqueue_in_line(level, packet, arrived_ns),
+            (Way::Line, [line]) => shared.enqueue_in_line(line, packet, arrived_ns),
+            (Way::Turns, [leaf]) => shared.enqueue_in_turns(leaf, packet, arrived_ns),
             (_, levels @ [_]) => shared.enqueue_in_tree::<1>(levels, packet, arrived_ns),
-            (_, levels @ [_, _]) => shared.enqueue_in_two(levels, packet, arrived_ns),
+            (Way::Lines, levels @ [_, _]) => shared.enqueue_in_two::<true>(levels, packet, arrived_ns),
+            (_, levels @ [_, _]) => shared.enqueue_in_two::<false>(levels, packet, arrived_ns),
             (_, levels @ [_, _, _]) => shared.enqueue_in_tree::<3>(levels, packet, arrived_ns),
             (_, levels) => shared.enqueue_in_tree::<LEVELS_MAX>(levels, packet, arrived_ns),
         }
@@ -486,6 +475,13 @@ impl<C: QueueCode> Queue<C> {
             packet.set(*field, *word);
         }
         packet
+    }
+}
+
+impl From<Known> for Sent {
+    #[inline(always)]
+    fn from(Known { handle, len, ecn, arrived_ns }: Known) -> Self {
+        Self { handle, len, ecn, arrived_ns }
     }
 }
 

@@ -2,7 +2,6 @@
 
 use super::level::{Level, kept, uncount};
 use super::ranked::Places as _;
-use super::records::pair;
 use super::shared::Shared;
 use super::{NONE, QueueCode, Why};
 use weft_ir::queue::Victim;
@@ -42,7 +41,7 @@ impl<C: QueueCode> Shared<C> {
             };
             let bytes_before = levels[at].own(from)[kept::BYTES];
             for _ in 0..shape.batch {
-                let Some((leaf_partition, slot)) = victim_packet(levels, at, from, head) else { return };
+                let Some((leaf_partition, slot)) = self.victim_packet(levels, at, from, head) else { return };
                 self.unlink(levels, leaf_partition, slot);
                 vacated(levels, leaf_partition);
                 self.drop_packet(slot, at, Why::Overflow, shape.limit_line);
@@ -51,6 +50,25 @@ impl<C: QueueCode> Shared<C> {
                 }
             }
         }
+    }
+
+    /// The first or last packet below a partition of a level: of the fattest on each level below.
+    fn victim_packet(&self, levels: &[Level], at: usize, partition: u32, head: bool) -> Option<(u32, u32)> {
+        let mut partition = partition;
+        for below in &levels[at + 1..] {
+            if !below.shape.is_one {
+                partition = below.fattest(partition);
+            }
+        }
+        let leaf = levels.last()?;
+        let slot = if leaf.shape.is_ranked {
+            let ranked = &leaf.ranked[partition as usize];
+            if head { ranked.first() } else { ranked.first_of_last() }?
+        } else {
+            let (first, last) = self.packets.ends(leaf, partition);
+            if head { first } else { last }
+        };
+        (slot != NONE).then_some((partition, slot))
     }
 
     /// Takes a packet out of its line and out of all counts.
@@ -66,7 +84,9 @@ impl<C: QueueCode> Shared<C> {
             inside = node;
         }
         let Some(leaf) = levels.last_mut() else { return };
-        if leaf.shape.is_ranked {
+        if leaf.shape.is_ring {
+            self.packets.leave_ring(leaf.nodes.head_mut(0), slot);
+        } else if leaf.shape.is_ranked {
             leaf.ranked[partition as usize].remove(slot, &mut self.packets);
         } else {
             self.packets.unlink(&mut leaf.own_mut(partition)[kept::LINE], slot);
@@ -105,23 +125,4 @@ fn vacated(levels: &mut [Level], partition: u32) {
         }
         partition = node;
     }
-}
-
-/// The first or last packet below a partition of a level: of the fattest on each level below.
-fn victim_packet(levels: &[Level], at: usize, partition: u32, head: bool) -> Option<(u32, u32)> {
-    let mut partition = partition;
-    for below in &levels[at + 1..] {
-        if !below.shape.is_one {
-            partition = below.fattest(partition);
-        }
-    }
-    let leaf = levels.last()?;
-    let slot = if leaf.shape.is_ranked {
-        let ranked = &leaf.ranked[partition as usize];
-        if head { ranked.first() } else { ranked.first_of_last() }?
-    } else {
-        let (first, last) = pair(leaf.own(partition)[kept::LINE]);
-        if head { first } else { last }
-    };
-    (slot != NONE).then_some((partition, slot))
 }

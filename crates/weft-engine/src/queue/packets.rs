@@ -3,6 +3,7 @@
 //! Words are in whole lines of the cache, and the place of a packet is the number of its first one: what every packet
 //! touches is there, one check away.
 
+use super::level::{Level, kept};
 use super::ranked::Places;
 use super::records::{Head, LINE_WORDS, pair, paired, window};
 use super::{NONE, Packet};
@@ -34,9 +35,9 @@ pub(super) type Record = [Head; LINES_MAX];
 /// The packets of a queue.
 #[derive(Debug)]
 pub(super) struct Packets {
-    lines: Vec<Head>,
+    pub(super) lines: Vec<Head>,
     /// Lines of a packet.
-    each: usize,
+    pub(super) each: usize,
     /// The first place that is free.
     free: u32,
 }
@@ -64,7 +65,7 @@ impl Packets {
 
     /// As above, to be changed.
     #[inline(always)]
-    fn head_mut(&mut self, slot: u32) -> &mut Head {
+    pub(super) fn head_mut(&mut self, slot: u32) -> &mut Head {
         &mut self.lines[slot as usize]
     }
 
@@ -85,15 +86,9 @@ impl Packets {
         slot
     }
 
-    /// Whether a place is free without room for more.
-    #[inline(always)]
-    pub(super) fn has_free(&self) -> bool {
-        self.free != NONE
-    }
-
     /// The place that is free.
     #[inline(always)]
-    pub(super) fn take(&mut self) -> u32 {
+    fn take(&mut self) -> u32 {
         let slot = self.free;
         self.free = self.head(slot)[LINK] as u32;
         slot
@@ -120,12 +115,6 @@ impl Packets {
         }
     }
 
-    /// A word of a packet that is in its first line.
-    #[inline(always)]
-    pub(super) fn head_word(&self, slot: u32, word: u16) -> u64 {
-        self.head(slot)[(KEPT + usize::from(word)) % LINE_WORDS]
-    }
-
     /// Writes the fields of a packet for which its first line has no room.
     #[inline]
     fn carry(&mut self, slot: u32, packet: &Packet, fields: &[Field]) {
@@ -149,12 +138,7 @@ impl Packets {
         let free = core::mem::replace(&mut self.free, slot);
         let words = self.head_mut(slot);
         words[LINK] = u64::from(free);
-        Known {
-            handle: words[HANDLE],
-            arrived_ns: words[ARRIVED],
-            len: words[LEN] as u32,
-            ecn: words[ECN] as u8,
-        }
+        known(words)
     }
 
     /// When a packet came.
@@ -237,11 +221,45 @@ impl Packets {
         }
     }
 
+    /// The first and last packet of a partition of the last level, where they are as they came.
+    pub(super) fn ends(&self, leaf: &Level, partition: u32) -> (u32, u32) {
+        match leaf.shape.is_ring {
+            true => self.ends_of_ring(leaf.nodes.head(0)),
+            false => pair(leaf.own(partition)[kept::LINE]),
+        }
+    }
+
+    /// The packets of a partition of the last level, first to last.
+    pub(super) fn waiting(&self, leaf: &Level, partition: u32) -> Vec<u32> {
+        match (leaf.shape.is_ring, leaf.shape.is_ranked) {
+            (true, _) => self.each_of_ring(leaf.nodes.head(0)).collect(),
+            (_, true) => leaf.ranked[partition as usize].ids(self),
+            _ => self.each(leaf.own(partition)[kept::LINE]).collect(),
+        }
+    }
+
     /// The packets of a line.
     pub(super) fn each(&self, line: u64) -> impl Iterator<Item = u32> {
         let some = |slot: u32| (slot != NONE).then_some(slot);
         core::iter::successors(some(pair(line).0), move |slot| some(self.links(*slot).1))
     }
+}
+
+/// What is known of a packet.
+#[inline(always)]
+pub(super) fn known(packet: &Head) -> Known {
+    Known {
+        handle: packet[HANDLE],
+        arrived_ns: packet[ARRIVED],
+        len: packet[LEN] as u32,
+        ecn: packet[ECN] as u8,
+    }
+}
+
+/// A word for handlers that is in the first line of a packet.
+#[inline(always)]
+pub(super) fn head_word(packet: &Head, word: u16) -> u64 {
+    packet[(KEPT + usize::from(word)) % LINE_WORDS]
 }
 
 /// Bytes of a packet.

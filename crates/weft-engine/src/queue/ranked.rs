@@ -3,11 +3,13 @@
 //!
 //! Ranks of few bits stand in one list each, and a tree of bitmaps finds the first list that holds something: no step
 //! depends on how many there are. Where there are two lists at most, one is looked at after the other. Wider ranks are
-//! in a heap of four children a node. What is kept for each id lies with its owner ([`Places`]): packets have room for
-//! it in their own words.
+//! in a heap of four children a node. What is taken from its root leaves a hole, which the next that comes fills: where
+//! one comes for each that leaves, as on a link that is busy, one way down is saved for each, and what is less than all
+//! others has no way at all. What is kept for each id lies with its owner ([`Places`]): packets have room for it in
+//! their own words.
 
 use super::packets::LINES_MAX;
-use weft_ir::queue::{PACKETS_MAX, PARTITIONS_MAX};
+use weft_ir::queue::{PACKETS_MAX, PARTITIONS_MAX, RANK_BITS_MAX};
 
 /// No neighbour.
 const NONE: u32 = u32::MAX;
@@ -20,6 +22,8 @@ pub(super) enum Ranked {
     Few(Few),
     Buckets(Buckets),
     Heap(Heap),
+    /// A heap of which the first alone is taken out, or one after a look at all: nobody keeps their places.
+    Unplaced(Heap),
 }
 
 /// What is kept for each id that is in: one word, and its rank. Who owns the ids has room for both.
@@ -32,6 +36,26 @@ pub(super) trait Places {
     fn rank(&self, id: u32) -> i64;
     /// Sets it.
     fn set_rank(&mut self, id: u32, rank: i64);
+}
+
+/// Ranks alone: where ids are is not kept.
+struct Unplaced<'p, P>(&'p mut P);
+
+impl<P: Places> Places for Unplaced<'_, P> {
+    fn links(&self, _id: u32) -> (u32, u32) {
+        (NONE, NONE)
+    }
+
+    #[inline(always)]
+    fn set_links(&mut self, _id: u32, _links: (u32, u32)) {}
+
+    fn rank(&self, id: u32) -> i64 {
+        self.0.rank(id)
+    }
+
+    fn set_rank(&mut self, id: u32, rank: i64) {
+        self.0.set_rank(id, rank);
+    }
 }
 
 /// An id, if there is one.
@@ -83,6 +107,21 @@ fn unlink(list: &mut List, id: u32, places: &mut impl Places) -> bool {
     false
 }
 
+/// Takes the first out of its list; whether the list is empty now.
+#[inline(always)]
+fn pop(list: &mut List, first: u32, places: &mut impl Places) -> bool {
+    let (last, next) = places.links(first);
+    if next == first {
+        return true;
+    }
+    let (before, _) = places.links(last);
+    places.set_links(last, (before, next));
+    let (_, behind) = places.links(next);
+    places.set_links(next, (last, behind));
+    *list = next;
+    false
+}
+
 /// Puts an id of a list behind the others.
 #[inline(always)]
 fn to_the_end(list: &mut List, id: u32, places: &mut impl Places) {
@@ -122,83 +161,104 @@ impl Few {
 /// One list a rank.
 #[derive(Clone, Debug)]
 pub(super) struct Buckets {
-    lists: Vec<List>,
-    /// Which lists hold something. Each bit of a map says whether a word of the map below is zero, or a list empty;
-    /// the last is `top`.
-    maps: Vec<Vec<u64>>,
+    /// What is in an empty one is left over.
+    lists: Box<[List]>,
+    /// Which lists hold something, by bits; which words of those are not zero; and which words of these.
+    low: Box<[u64]>,
+    middle: Box<[u64]>,
     top: u64,
 }
 
+// Three maps find so many bits.
+const _: () = assert!(RANK_BITS_MAX <= 18);
+
 impl Buckets {
     fn new(bits: u8) -> Self {
-        let n = 1_usize << bits;
-        let mut maps = Vec::new();
-        let mut words = n.div_ceil(64);
-        while words > 1 {
-            maps.push(vec![0; words]);
-            words = words.div_ceil(64);
-        }
-        Self { lists: vec![NONE; n], maps, top: 0 }
+        let n = 1_usize << bits.min(RANK_BITS_MAX);
+        let words = |n: usize| vec![0; n.div_ceil(64)].into_boxed_slice();
+        let low = words(n);
+        Self { lists: vec![NONE; n].into(), middle: words(low.len()), low, top: 0 }
     }
 
-    #[inline]
+    #[inline(always)]
     fn list(&self, rank: i64) -> usize {
         rank.clamp(0, self.lists.len() as i64 - 1) as usize
     }
 
-    #[inline]
-    fn set(&mut self, list: usize) {
-        let mut at = list;
-        for map in &mut self.maps {
-            let word = &mut map[at / 64];
-            let was = *word;
-            *word |= 1 << (at % 64);
-            if was != 0 {
-                return;
-            }
-            at /= 64;
-        }
-        self.top |= 1 << at;
-    }
-
-    #[inline]
-    fn clear(&mut self, list: usize) {
-        let mut at = list;
-        for map in &mut self.maps {
-            let word = &mut map[at / 64];
-            *word &= !(1 << (at % 64));
-            if *word != 0 {
-                return;
-            }
-            at /= 64;
-        }
-        self.top &= !(1 << at);
-    }
-
     /// The first list that holds something.
-    #[inline]
+    #[inline(always)]
     fn first(&self) -> Option<usize> {
-        let down = |at: usize, map: &Vec<u64>| at * 64 + map[at].trailing_zeros() as usize;
-        (self.top != 0).then(|| self.maps.iter().rev().fold(self.top.trailing_zeros() as usize, down))
+        (self.top != 0).then(|| {
+            let word = self.top.trailing_zeros() as usize;
+            let word = word * 64 + self.middle[word].trailing_zeros() as usize;
+            word * 64 + self.low[word].trailing_zeros() as usize
+        })
     }
 
     fn last(&self) -> Option<usize> {
-        let down = |at: usize, map: &Vec<u64>| at * 64 + 63 - map[at].leading_zeros() as usize;
-        (self.top != 0).then(|| self.maps.iter().rev().fold(63 - self.top.leading_zeros() as usize, down))
+        let highest = |word: u64| 63 - word.leading_zeros() as usize;
+        (self.top != 0).then(|| {
+            let word = highest(self.top);
+            let word = word * 64 + highest(self.middle[word]);
+            word * 64 + highest(self.low[word])
+        })
     }
 
-    #[inline]
+    #[inline(always)]
     fn append(&mut self, list: usize, id: u32, places: &mut impl Places) {
-        if append(&mut self.lists[list], id, places) {
-            self.set(list);
+        let word = &mut self.low[list / 64];
+        let (known, bit) = (*word, 1 << (list % 64));
+        if known & bit != 0 {
+            append(&mut self.lists[list], id, places);
+            return;
         }
+        // What was in the list is not looked at: it may be far away.
+        *word = known | bit;
+        if known == 0 {
+            self.middle[list >> 12] |= 1 << (list >> 6 & 63);
+            self.top |= 1 << (list >> 12);
+        }
+        self.lists[list] = id;
+        places.set_links(id, (id, id));
     }
 
-    #[inline]
+    #[inline(always)]
     fn unlink(&mut self, list: usize, id: u32, places: &mut impl Places) {
         if unlink(&mut self.lists[list], id, places) {
             self.clear(list);
         }
+    }
+
+    #[inline(always)]
+    fn clear(&mut self, list: usize) {
+        let word = &mut self.low[list / 64];
+        *word &= !(1 << (list % 64));
+        if *word == 0 {
+            let word = &mut self.middle[list >> 12];
+            *word &= !(1 << (list >> 6 & 63));
+            if *word == 0 {
+                self.top &= !(1 << (list >> 12));
+            }
+        }
+    }
+
+    #[inline(always)]
+    fn pop(&mut self, places: &mut impl Places) -> Option<u32> {
+        let list = self.first()?;
+        let first = &mut self.lists[list];
+        let id = *first;
+        if pop(first, id, places) {
+            self.clear(list);
+        }
+        Some(id)
+    }
+
+    /// The lists that hold something, first to last.
+    fn full(&self) -> impl Iterator<Item = List> {
+        let words = self.low.iter().enumerate().filter(|(_, word)| **word != 0);
+        words.flat_map(move |(nth, word)| {
+            (0..64).filter(move |bit| word >> bit & 1 == 1).map(move |bit| self.lists[nth * 64 + bit])
+        })
     }
 }
 
@@ -223,11 +283,22 @@ fn id_of(entry: Entry) -> u32 {
     entry as u32 & ((1 << ID_BITS) - 1)
 }
 
+/// What stands at the root while that is free: less than all entries.
+const HOLE: Entry = 0;
+
 /// All ranks.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug)]
 pub(super) struct Heap {
+    /// The root may be a [`HOLE`], others not.
     entries: Vec<Entry>,
+    /// The first is 1: no entry is a hole.
     next_seq: u64,
+}
+
+impl Default for Heap {
+    fn default() -> Self {
+        Self { entries: Vec::new(), next_seq: 1 }
+    }
 }
 
 impl Heap {
@@ -243,30 +314,86 @@ impl Heap {
     /// Gives those that are in the lowest numbers, in their order.
     #[cold]
     fn count_anew(&mut self, places: &mut impl Places) {
+        self.fill(places);
         // What is sorted is a heap.
         self.entries.sort_unstable();
         for (at, known) in self.entries.iter_mut().enumerate() {
             let id = id_of(*known);
-            *known = entry(places.rank(id), at as u64, id);
+            *known = entry(places.rank(id), at as u64 + 1, id);
             places.set_links(id, (at as u32, NONE));
         }
-        self.next_seq = self.entries.len() as u64;
+        self.next_seq = self.entries.len() as u64 + 1;
     }
 
-    #[inline]
+    /// Those that are in.
+    #[inline(always)]
+    fn known(&self) -> &[Entry] {
+        match &self.entries[..] {
+            [HOLE, known @ ..] | known => known,
+        }
+    }
+
+    #[inline(always)]
+    fn has_hole(&self) -> bool {
+        self.entries.first() == Some(&HOLE)
+    }
+
+    /// Puts the last entry where the root is free.
+    #[inline(always)]
+    fn fill(&mut self, places: &mut impl Places) {
+        if self.has_hole()
+            && let Some(last) = self.entries.pop()
+            && !self.entries.is_empty()
+        {
+            down(&mut self.entries, places, 0, last);
+        }
+    }
+
+    #[inline(always)]
     fn push(&mut self, rank: i64, id: u32, places: &mut impl Places) {
         let new = self.new_entry(rank, id, places);
+        if self.has_hole() {
+            return down(&mut self.entries, places, 0, new);
+        }
         let at = self.entries.len();
         self.entries.push(new);
         up(&mut self.entries, places, at, new);
     }
 
+    /// Takes the first out.
+    #[inline(always)]
+    fn pop(&mut self, places: &mut impl Places) -> Option<u32> {
+        self.fill(places);
+        let first = self.entries.first_mut()?;
+        Some(id_of(core::mem::replace(first, HOLE)))
+    }
+
+    /// The first: where the root is free one of those below it.
+    #[inline(always)]
+    fn first(&self) -> Option<u32> {
+        let first = match self.entries.first()? {
+            &HOLE => self.entries.iter().skip(1).take(4).min()?,
+            first => first,
+        };
+        Some(id_of(*first))
+    }
+
     #[inline]
     fn remove(&mut self, at: usize, places: &mut impl Places) {
+        if at == 0 {
+            self.entries[0] = HOLE;
+            return;
+        }
         let Some(last) = self.entries.pop() else { return };
         if at < self.entries.len() {
             self.replace(at, last, places);
         }
+    }
+
+    /// Where an id is, after a look at all.
+    #[cold]
+    fn find(&self, id: u32) -> Option<usize> {
+        self.entries.iter().position(|entry| *entry != HOLE && id_of(*entry) == id)
     }
 
     /// Puts an entry in the place of another.
@@ -300,24 +427,25 @@ fn up(heap: &mut [Entry], places: &mut impl Places, mut at: usize, new: Entry) {
 fn down(heap: &mut [Entry], places: &mut impl Places, mut at: usize, new: Entry) {
     loop {
         let first = at * 4 + 1;
-        let least = match heap.get(first..) {
+        let (least, below) = match heap.get(first..) {
+            // Which it is cannot be foretold: no branch is taken for it.
             Some([a, b, c, d, ..]) => {
-                let (ab, cd) = (usize::from(b < a), 2 + usize::from(d < c));
-                first + if heap[first + cd] < heap[first + ab] { cd } else { ab }
+                let ab = if b < a { (first + 1, *b) } else { (first, *a) };
+                let cd = if d < c { (first + 3, *d) } else { (first + 2, *c) };
+                if cd.1 < ab.1 { cd } else { ab }
             }
             // Fewer than four are the last.
             Some([a, more @ ..]) => {
-                let (mut least, mut known) = (first, *a);
+                let mut least = (first, *a);
                 for (nth, entry) in more.iter().enumerate() {
-                    if *entry < known {
-                        (least, known) = (first + 1 + nth, *entry);
+                    if *entry < least.1 {
+                        least = (first + 1 + nth, *entry);
                     }
                 }
                 least
             }
             _ => break,
         };
-        let below = heap[least];
         if new < below {
             break;
         }
@@ -339,6 +467,14 @@ impl Ranked {
         }
     }
 
+    /// As above, of which ids are taken out at the head; elsewhere seldom, or never.
+    pub(super) fn popped(bits: Option<u8>) -> Self {
+        match Self::new(bits) {
+            Self::Heap(heap) => Self::Unplaced(heap),
+            other => other,
+        }
+    }
+
     /// Puts an id behind those of its rank. It must not be in.
     #[inline]
     pub(super) fn insert(&mut self, id: u32, rank: i64, places: &mut impl Places) {
@@ -349,6 +485,7 @@ impl Ranked {
             }
             Self::Buckets(buckets) => buckets.append(buckets.list(rank), id, places),
             Self::Heap(heap) => heap.push(rank, id, places),
+            Self::Unplaced(heap) => heap.push(rank, id, &mut Unplaced(places)),
         }
     }
 
@@ -361,6 +498,11 @@ impl Ranked {
             }
             Self::Buckets(buckets) => buckets.unlink(buckets.list(places.rank(id)), id, places),
             Self::Heap(heap) => heap.remove(places.links(id).0 as usize, places),
+            Self::Unplaced(heap) => {
+                if let Some(at) = heap.find(id) {
+                    heap.remove(at, &mut Unplaced(places));
+                }
+            }
         }
     }
 
@@ -374,22 +516,14 @@ impl Ranked {
                 unlink(list, first, places);
                 Some(first)
             }
-            Self::Buckets(buckets) => {
-                let list = buckets.first()?;
-                let first = buckets.lists[list];
-                buckets.unlink(list, first, places);
-                Some(first)
-            }
-            Self::Heap(heap) => {
-                let first = id_of(*heap.entries.first()?);
-                heap.remove(0, places);
-                Some(first)
-            }
+            Self::Buckets(buckets) => buckets.pop(places),
+            Self::Heap(heap) => heap.pop(places),
+            Self::Unplaced(heap) => heap.pop(&mut Unplaced(places)),
         }
     }
 
     /// Puts an id behind those of its new rank.
-    #[inline]
+    #[inline(never)]
     pub(super) fn move_to(&mut self, id: u32, rank: i64, places: &mut impl Places) {
         let known = places.rank(id);
         match self {
@@ -415,8 +549,29 @@ impl Ranked {
                 let new = heap.new_entry(rank, id, places);
                 heap.replace(places.links(id).0 as usize, new, places);
             }
+            Self::Unplaced(heap) => {
+                let places = &mut Unplaced(places);
+                let new = heap.new_entry(rank, id, places);
+                if let Some(at) = heap.find(id) {
+                    heap.replace(at, new, places);
+                }
+            }
         }
         places.set_rank(id, rank);
+    }
+
+    /// Puts the first behind those of its new rank.
+    #[inline(always)]
+    pub(super) fn rotate(&mut self, id: u32, rank: i64, places: &mut impl Places) {
+        if let Self::Few(few) = self {
+            let (from, to) = (few.list(places.rank(id)), few.list(rank));
+            if from == to && few.lists[from] == id {
+                few.lists[from] = places.links(id).1;
+                places.set_rank(id, rank);
+                return;
+            }
+        }
+        self.move_to(id, rank, places);
     }
 
     /// Whether an id would stand elsewhere with this rank.
@@ -427,17 +582,25 @@ impl Ranked {
             && match self {
                 Self::Few(few) => few.list(known) != few.list(rank),
                 Self::Buckets(buckets) => buckets.list(known) != buckets.list(rank),
-                Self::Heap(_) => true,
+                Self::Heap(_) | Self::Unplaced(_) => true,
             }
     }
 
     /// The first.
-    #[inline]
+    #[inline(always)]
     pub(super) fn first(&self) -> Option<u32> {
+        if let Self::Few(Few { lists: [low, high], .. }) = self {
+            return some(if *low == NONE { *high } else { *low });
+        }
+        self.first_of_many()
+    }
+
+    #[inline(never)]
+    fn first_of_many(&self) -> Option<u32> {
         match self {
-            Self::Few(Few { lists: [low, high], .. }) => some(if *low == NONE { *high } else { *low }),
+            Self::Few(_) => None,
             Self::Buckets(buckets) => buckets.first().map(|list| buckets.lists[list]),
-            Self::Heap(heap) => heap.entries.first().map(|first| id_of(*first)),
+            Self::Heap(heap) | Self::Unplaced(heap) => heap.first(),
         }
     }
 
@@ -446,9 +609,10 @@ impl Ranked {
         match self {
             Self::Few(few) => few.lists.iter().rev().find_map(|first| some(*first)),
             Self::Buckets(buckets) => buckets.last().map(|list| buckets.lists[list]),
-            Self::Heap(heap) => {
-                let highest = heap.entries.iter().max()? >> 64;
-                heap.entries.iter().filter(|entry| **entry >> 64 == highest).min().map(|first| id_of(*first))
+            Self::Heap(heap) | Self::Unplaced(heap) => {
+                let known = heap.known();
+                let highest = known.iter().max()? >> 64;
+                known.iter().filter(|entry| **entry >> 64 == highest).min().map(|first| id_of(*first))
             }
         }
     }
@@ -458,9 +622,9 @@ impl Ranked {
         let mut ids = Vec::new();
         match self {
             Self::Few(few) => few.lists.iter().for_each(|list| each(*list, places, &mut ids)),
-            Self::Buckets(buckets) => buckets.lists.iter().for_each(|list| each(*list, places, &mut ids)),
-            Self::Heap(heap) => {
-                let mut entries = heap.entries.clone();
+            Self::Buckets(buckets) => buckets.full().for_each(|list| each(list, places, &mut ids)),
+            Self::Heap(heap) | Self::Unplaced(heap) => {
+                let mut entries = heap.known().to_vec();
                 entries.sort_unstable();
                 ids.extend(entries.into_iter().map(id_of));
             }
@@ -511,10 +675,11 @@ mod tests {
     /// If this fails, partitions are served out of order: the container differs from a sorted map.
     #[test]
     fn it_is_a_sorted_map_with_ties_as_they_came() {
-        for bits in [Some(0), Some(1), Some(6), Some(7), Some(13), None] {
-            let mut dice = Dice::from_seed(7);
-            let (mut ranked, mut places) = (Ranked::new(bits), Table::new(200));
-            if let Ranked::Heap(heap) = &mut ranked {
+        let placed = [Some(0), Some(1), Some(6), Some(7), Some(13), Some(18), None];
+        let all = placed.map(|bits| (bits, Ranked::new(bits)));
+        for (bits, mut ranked) in all.into_iter().chain([(None, Ranked::popped(None))]) {
+            let (mut dice, mut places) = (Dice::from_seed(7), Table::new(200));
+            if let Ranked::Heap(heap) | Ranked::Unplaced(heap) = &mut ranked {
                 // Numbers come to their end on the way.
                 heap.next_seq = SEQS - 10_000;
             }
@@ -529,6 +694,15 @@ mod tests {
                         known.remove(&key);
                         if dice.below(2) == 0 {
                             ranked.remove(id, &mut places);
+                            if dice.below(2) == 0 {
+                                // The first leaves, as it mostly is the first that does.
+                                let first = known.pop_first().map(|(_, id)| id);
+                                first.into_iter().for_each(|id| at[id as usize] = None);
+                                assert_eq!(ranked.pop(&mut places), first, "{bits:?} at {seq}");
+                            }
+                            if seq % 50 == 0 {
+                                assert_eq!(ranked.ids(&places), known.values().copied().collect::<Vec<_>>());
+                            }
                             continue;
                         }
                         assert!(!ranked.would_move(id, places.rank(id), &places));

@@ -184,13 +184,8 @@ impl<C: QueueCode> Queue<C> {
     fn slots(&self) -> Vec<(u32, u32)> {
         let Some(leaf) = self.levels.last() else { return Vec::new() };
         let packets = &self.shared.packets;
-        let of_partition = |partition: u32| {
-            let slots: Vec<u32> = match leaf.shape.is_ranked {
-                true => leaf.ranked[partition as usize].ids(packets),
-                false => packets.each(leaf.own(partition)[kept::LINE]).collect(),
-            };
-            slots.into_iter().map(move |slot| (partition, slot))
-        };
+        let of_partition =
+            |partition: u32| packets.waiting(leaf, partition).into_iter().map(move |slot| (partition, slot));
         (0..leaf.n_partitions()).flat_map(of_partition).collect()
     }
 
@@ -264,7 +259,16 @@ impl<C: QueueCode> Queue<C> {
             return Err(FAR);
         }
         let packets = &mut self.shared.packets;
-        let slot = packets.store(&Packet { handle: *number, ..Packet::default() }, 0, &[]);
+        let packet = Packet { handle: *number, ..Packet::default() };
+        let slot = match &mut self.levels[..] {
+            [line] if line.shape.is_ring => {
+                let slot = packets.place_behind(line.nodes.head_mut(0));
+                packets.fill(slot, &packet, 0, &[]);
+                packets.append_to_ring(line.nodes.head_mut(0));
+                slot
+            }
+            _ => packets.store(&packet, 0, &[]),
+        };
         packets.seen(slot)[first..own].copy_from_slice(words);
         let mut inside = partition;
         for level in self.levels.iter_mut().rev() {
@@ -279,7 +283,7 @@ impl<C: QueueCode> Queue<C> {
         if leaf.shape.is_ranked {
             let rank = packets.rank(slot);
             leaf.ranked[partition as usize].insert(slot, rank, packets);
-        } else {
+        } else if !leaf.shape.is_ring {
             packets.append(&mut leaf.own_mut(partition)[kept::LINE], slot);
         }
         self.shared.counts.arrived += 1;

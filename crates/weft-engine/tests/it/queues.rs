@@ -1,10 +1,14 @@
 //! Queues whose handlers are machine code do what the interpreted ones do.
 
+use std::collections::VecDeque;
 use std::sync::Arc;
 use weft_engine::queue::{Packet, Queue};
 use weft_ir::queue::generate::{self, Dice};
 use weft_ir::queue::run::Interpreted;
-use weft_ir::queue::{Handlers, Level, Op, PacketOrder, Partitions, Scope, Step};
+use weft_ir::queue::{
+    Field, Handlers, Level, Limit, Op, Order, Overflow, PacketOrder, Partitions, QueueProgram, Scope, Step,
+    Victim,
+};
 use weft_jit::Jit;
 
 /// Programs that are generated; steps that each takes.
@@ -52,6 +56,72 @@ fn compiled_queues_send_and_drop_what_interpreted_ones_do() {
         let counts = compiled.counts();
         assert_eq!(counts, interpreted.counts(), "seed {seed}");
         assert!(counts.is_conserved(), "seed {seed}: {counts:?}");
+    }
+}
+
+#[test]
+fn a_line_keeps_its_order_and_drops_at_the_end_that_it_says() {
+    // If it did not, packets of a queue that is one line would change places, or be lost, where its ring has come round
+    // or has been made wider.
+    let victim = |head| Overflow::Victim { partition: Victim::Own, head };
+    for (overflow, field) in [
+        (Overflow::Arriving, None),
+        (victim(false), None),
+        (victim(true), None),
+        (victim(true), Some(Field::Flow)),
+    ] {
+        // Three fields and more take a second line of words.
+        let fields = field.map_or(Vec::new(), |field| vec![field, Field::Src, Field::Dst, Field::Class]);
+        let program = Arc::new(QueueProgram { name: "line".into(), levels: vec![line(overflow)], fields });
+        let mut queue = Queue::new(program.clone(), Interpreted::new(program), 0, 0);
+        let (mut dice, mut waiting) = (Dice::from_seed(3), VecDeque::new());
+        for step in 0..20_000 {
+            let lost = match dice.below(1_000) {
+                // It grows and shrinks by turns.
+                nth if nth < 400 + usize::from(step / 500 % 2 == 0) * 200 => {
+                    let is_full = waiting.len() == LINE_MAX as usize;
+                    queue.enqueue(&packet(&mut dice, step), step);
+                    waiting.push_back(step);
+                    match overflow {
+                        _ if !is_full => None,
+                        Overflow::Victim { head: true, .. } => waiting.pop_front(),
+                        _ => waiting.pop_back(),
+                    }
+                }
+                nth if nth < 999 => {
+                    assert_eq!(queue.dequeue(step).map(|sent| sent.handle), waiting.pop_front());
+                    None
+                }
+                _ => {
+                    let all = queue.take_all();
+                    assert!(all.iter().map(|(packet, _)| packet.handle).eq(waiting.iter().copied()));
+                    queue.adopt(&all);
+                    None
+                }
+            };
+            assert_eq!(queue.poll_dropped().map(|dropped| dropped.handle), lost, "{overflow:?} at {step}");
+            if step % 100 == 0 {
+                assert!(queue.waiting().into_iter().eq(waiting.iter().copied()), "{overflow:?} at {step}");
+            }
+        }
+        assert!(queue.counts().is_conserved());
+    }
+}
+
+/// Packets of that line.
+const LINE_MAX: u32 = 100;
+
+/// One line of packets as they came.
+fn line(overflow: Overflow) -> Level {
+    Level {
+        name: "line".into(),
+        partitions: Partitions::One,
+        vars: Vec::new(),
+        partition_vars: Vec::new(),
+        order: Order { bits: None, by_least_packet: false },
+        packets: PacketOrder::Arrival,
+        limit: Limit { packets: Some(LINE_MAX), bytes: None, overflow, batch: 1, line: 1 },
+        handlers: Handlers::default(),
     }
 }
 

@@ -329,7 +329,7 @@ impl<C: QueueCode> Line for Queue<C> {
 
     #[inline]
     fn dequeue(&mut self, now: u64) -> bool {
-        let sent = black_box(Self::dequeue(self, now)).is_some();
+        let sent = black_box(&Self::dequeue(self, now)).is_some();
         while let Some(dropped) = self.poll_dropped() {
             black_box(dropped);
         }
@@ -355,7 +355,7 @@ impl<D: Discipline> Line for ByHand<D> {
 
     #[inline]
     fn dequeue(&mut self, now: u64) -> bool {
-        let sent = black_box(self.0.dequeue(now)).is_some();
+        let sent = black_box(&self.0.dequeue(now)).is_some();
         while let Some(dropped) = self.0.poll_drop() {
             black_box(dropped);
         }

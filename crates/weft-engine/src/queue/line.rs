@@ -1,0 +1,189 @@
+//! A queue that is one line of packets as they came, as most are: they are in a ring.
+//!
+//! The first and the place behind the last are numbers of the node's record, so that a packet is put there and taken
+//! from there by a step; there are no neighbours to be told. What is asked of all packets alike is in one number, how
+//! many there is room for: nothing, where each packet needs more than to be put behind the others.
+
+use super::leave::{Served, visit};
+use super::level::{Level, count, kept, uncount};
+use super::packets::{LINES_MAX, Packets, bytes, known};
+use super::records::Head;
+use super::shared::Shared;
+use super::{NEVER, NONE, Packet, Queue, QueueCode, Sent};
+use weft_ir::queue::{Moment, Verdict};
+
+/// Packets for which a ring has room when it gets its first.
+const PLACES_FIRST: usize = 16;
+
+impl<C: QueueCode> Shared<C> {
+    /// A packet comes. What the limit refuses, and what needs more than to be put behind others, goes the long way.
+    #[inline(always)]
+    pub(super) fn enqueue_in_line(&mut self, line: &mut Level, packet: &Packet, arrived_ns: u64) {
+        let len = u64::from(packet.len);
+        let head = line.nodes.head_mut(0);
+        let (packets, bytes) = (head[kept::PACKETS], head[kept::BYTES]);
+        if packets >= head[kept::ROOM] || bytes + len > line.shape.bytes_max {
+            return self.enqueue_in_line_long(line, packet, arrived_ns);
+        }
+        count(head, len);
+        let slot = self.packets.append_to_ring(head);
+        self.packets.fill(slot, packet, arrived_ns, &[]);
+    }
+
+    /// As above, for all packets.
+    #[inline(never)]
+    fn enqueue_in_line_long(&mut self, line: &mut Level, packet: &Packet, arrived_ns: u64) {
+        let len = u64::from(packet.len);
+        let slot = self.packets.place_behind(line.nodes.head_mut(0));
+        self.packets.fill(slot, packet, arrived_ns, &self.program.fields);
+        if !self.admit_to_line(line, slot, len) {
+            return;
+        }
+        let head = line.nodes.head_mut(0);
+        count(head, len);
+        self.packets.append_to_ring(head);
+        if line.shape.only_appends {
+            head[kept::ROOM] = line.shape.packets_max.min(self.packets.places_of_ring());
+        }
+        if line.is_over(0, 0, 0) {
+            self.make_room(core::slice::from_mut(line), &[0]);
+        }
+    }
+
+    /// There is no packet. The next one comes to the first place, which is the nearest.
+    #[cold]
+    fn found_empty_line(&mut self, line: &mut Level) {
+        let head = line.nodes.head_mut(0);
+        (head[kept::FIRST], head[kept::BEHIND]) = (0, 0);
+        self.handlers.no_drops();
+        self.found_no_packet(line, 0);
+    }
+}
+
+impl<C: QueueCode> Queue<C> {
+    /// The way of a packet that is sent as it is; all others are [`Shared::serve_rest_of_line`]'s.
+    #[inline(never)]
+    pub(super) fn dequeue_from_line(&mut self) -> Option<Sent> {
+        let Self { levels, shared, wake_at, last_sent, .. } = self;
+        let [line] = &mut levels[..] else { return None };
+        *wake_at = NEVER;
+        if (line.shape.may_hold || line.shape.has_select)
+            && let Some(until) = shared.waits(line, 0)
+        {
+            *wake_at = until;
+            return None;
+        }
+        let head = line.nodes.head_mut(0);
+        if head[kept::PACKETS] == 0 {
+            shared.found_empty_line(line);
+            return None;
+        }
+        let slot = head[kept::FIRST] as u32;
+        head[kept::FIRST] = shared.packets.behind(slot);
+        let packet = shared.packets.record(slot);
+        uncount(head, bytes(&packet[0]));
+        if line.shape.has_dequeue {
+            shared.handlers.no_drops();
+            let visited = visit::<true>(&mut line.nodes, &mut line.partitions, 0, 0);
+            let end = shared.handlers.run(0, Moment::Dequeue, visited, Some(packet));
+            if Verdict::of_word(end) != Verdict::Pass {
+                return self.dequeue_rest_of_line((slot, end));
+            }
+        }
+        shared.counts.sent += 1;
+        *last_sent = slot;
+        Some(known(&packet[0]).into())
+    }
+
+    #[cold]
+    fn dequeue_rest_of_line(&mut self, asked: (u32, u64)) -> Option<Sent> {
+        let served = match &mut self.levels[..] {
+            [line] => self.shared.serve_rest_of_line(line, 0, asked),
+            _ => Served::Empty,
+        };
+        self.sent(served)
+    }
+}
+
+impl Packets {
+    /// Packets for which the ring has room.
+    fn places_of_ring(&self) -> u64 {
+        ((self.lines.len() - LINES_MAX) / self.each) as u64
+    }
+
+    /// The place behind one of the ring.
+    #[inline(always)]
+    fn behind(&self, slot: u32) -> u64 {
+        let next = slot as usize + self.each;
+        if next + LINES_MAX == self.lines.len() { 0 } else { next as u64 }
+    }
+
+    /// The place before one of the ring.
+    fn before(&self, slot: u64) -> u64 {
+        let end = if slot == 0 { self.lines.len() - LINES_MAX } else { slot as usize };
+        (end - self.each) as u64
+    }
+
+    /// The place behind the last packet, which is made if there is none.
+    #[inline(always)]
+    pub(super) fn place_behind(&mut self, head: &mut Head) -> u32 {
+        if head[kept::PACKETS] == self.places_of_ring() {
+            self.widen(head);
+        }
+        head[kept::BEHIND] as u32
+    }
+
+    /// Makes room for as many again. The first packet is in the first place then.
+    #[cold]
+    fn widen(&mut self, head: &mut Head) {
+        let end = self.lines.len() - LINES_MAX;
+        self.lines[..end].rotate_left(head[kept::FIRST] as usize);
+        self.lines.resize(self.lines.len() + end.max(PLACES_FIRST * self.each), Head::default());
+        (head[kept::FIRST], head[kept::BEHIND]) = (0, end as u64);
+    }
+
+    /// The packet in the place behind the last is the last now.
+    #[inline(always)]
+    pub(super) fn append_to_ring(&mut self, head: &mut Head) -> u32 {
+        let slot = head[kept::BEHIND] as u32;
+        head[kept::BEHIND] = self.behind(slot);
+        slot
+    }
+
+    /// Takes the first packet, which is counted still.
+    pub(super) fn pop_of_ring(&mut self, head: &mut Head) -> Option<u32> {
+        let slot = head[kept::FIRST] as u32;
+        (head[kept::PACKETS] > 0).then(|| {
+            head[kept::FIRST] = self.behind(slot);
+            slot
+        })
+    }
+
+    /// Puts the packet back that was the first.
+    pub(super) fn back_into_ring(&self, head: &mut Head) {
+        head[kept::FIRST] = self.before(head[kept::FIRST]);
+    }
+
+    /// Takes out one of the two at its ends.
+    pub(super) fn leave_ring(&self, head: &mut Head, slot: u32) {
+        if head[kept::FIRST] == u64::from(slot) {
+            head[kept::FIRST] = self.behind(slot);
+        } else {
+            head[kept::BEHIND] = u64::from(slot);
+        }
+    }
+
+    /// The first packet and the last.
+    pub(super) fn ends_of_ring(&self, head: &Head) -> (u32, u32) {
+        match head[kept::PACKETS] {
+            0 => (NONE, NONE),
+            _ => (head[kept::FIRST] as u32, self.before(head[kept::BEHIND]) as u32),
+        }
+    }
+
+    /// All of them, first to last.
+    pub(super) fn each_of_ring(&self, head: &Head) -> impl Iterator<Item = u32> {
+        let behind = |slot: &u32| Some(self.behind(*slot) as u32);
+        core::iter::successors(Some(head[kept::FIRST] as u32), behind).take(head[kept::PACKETS] as usize)
+    }
+}
