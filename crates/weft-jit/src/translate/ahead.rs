@@ -212,9 +212,10 @@ impl PartTranslator<'_, '_, '_, '_> {
                 let to = self.blocks[jump.block.0 as usize];
                 self.ins().jump(to, &args);
             }
-            Terminator::Branch(by, _, no) if self.facts.is_never(*by) => {
-                let args = known_args(self, no)?;
-                let to = self.blocks[no.block.0 as usize];
+            Terminator::Branch(by, yes, no) if let Some(told) = self.facts.told(*by) => {
+                let way = if told { yes } else { no };
+                let args = known_args(self, way)?;
+                let to = self.blocks[way.block.0 as usize];
                 self.ins().jump(to, &args);
             }
             Terminator::Branch(by, yes, no) if knows(by) => {

@@ -31,8 +31,8 @@ pub(super) struct Facts<'p> {
     pub(super) asks_scratch: bool,
     /// It takes the lock of the scalar variables.
     pub(super) locks_vars: bool,
-    /// Values that are false whenever they are made.
-    never: Vec<bool>,
+    /// Flags that are the same whenever they are made.
+    told: Told,
     /// Numbers of the frame that certainly lie in it.
     pub(super) inside: BTreeMap<Value, FramePlace>,
     locked: Vec<TableId>,
@@ -49,6 +49,9 @@ pub(super) struct Facts<'p> {
     in_place: Vec<Vec<bool>>,
 }
 
+/// For each value that is a flag, what it is whenever it is made, if that is known.
+type Told = Vec<Option<bool>>;
+
 /// Up to which instruction something may follow within a block, and whether it may behind it.
 type Ahead = (usize, bool);
 
@@ -58,8 +61,8 @@ impl<'p> Facts<'p> {
     /// # Errors
     /// It names a table that the state does not have.
     pub(super) fn of(function: &'p Function, plan: &Plan<'_>, room: Room) -> Result<Self, Unsupported> {
-        let (never, room_after) = never_full(function, plan, room);
-        let order = reverse_postorder(function, &never);
+        let (told, room_after) = told(function, plan, room);
+        let order = reverse_postorder(function, &told);
         let mut facts = Self {
             undoes: false,
             merges: Vec::new(),
@@ -71,9 +74,9 @@ impl<'p> Facts<'p> {
             literals: vec![None; function.types.len()],
             borrowed: borrowed(function),
             present: present_rows(function, &order),
-            fails: fails(function, &order, &never),
-            in_place: in_place(function, plan, &order, &never),
-            never,
+            fails: fails(function, &order, &told),
+            in_place: in_place(function, plan, &order, &told),
+            told,
             inside: reads_inside(function),
             order,
         };
@@ -127,9 +130,9 @@ impl<'p> Facts<'p> {
         self.locked.contains(&table)
     }
 
-    /// Whether a value is known to be false.
-    pub(super) fn is_never(&self, value: Value) -> bool {
-        self.never[value.0 as usize]
+    /// What a flag is whenever it is made, if that is known.
+    pub(super) fn told(&self, flag: Value) -> Option<bool> {
+        self.told[flag.0 as usize]
     }
 
     /// Whether a value is an integer that is always the same.
@@ -240,7 +243,7 @@ pub(crate) type Room = Option<u64>;
 
 /// How much of the scratch is taken at most behind a handler, if so much is before it.
 pub(super) fn room_after(function: &Function, plan: &Plan<'_>, before: Room) -> Room {
-    never_full(function, plan, before).1
+    told(function, plan, before).1
 }
 
 /// Whether room for so much is always there.
@@ -248,33 +251,35 @@ pub(super) fn is_roomy(room: Room) -> bool {
     room.is_some_and(|room| room <= SCRATCH_BYTES_MIN as u64)
 }
 
-/// Which values are false whenever they are made, above all an [`Op::ScratchFull`] that never finds it full; and what
+/// What flags are whenever they are made, above all an [`Op::ScratchFull`] that never finds it full; and what
 /// [`room_after`] says.
-fn never_full(function: &Function, plan: &Plan<'_>, before: Room) -> (Vec<bool>, Room) {
-    let mut never = vec![false; function.types.len()];
-    never_misfits(function, &mut never);
+fn told(function: &Function, plan: &Plan<'_>, before: Room) -> (Told, Room) {
+    let mut told = vec![None; function.types.len()];
+    tell_fits(function, &mut told);
     // Without loops each instruction runs once, and those that ran before another stand before it in this order.
     if function.blocks.iter().any(|block| block.scan_rows_max.is_some()) {
-        return (never, None);
+        return (told, None);
     }
     let mut lens: Vec<Room> = vec![None; function.types.len()];
     let mut room = before;
-    for block in reverse_postorder(function, &never) {
+    for block in reverse_postorder(function, &told) {
         for inst in &function.blocks[block.0 as usize].insts {
             let len = len_max(plan, &lens, &inst.op);
             room = room.zip(takes_max(function, &lens, &inst.op, len)).map(|(a, b)| a.saturating_add(b));
             if let Some(result) = inst.result {
                 lens[result.0 as usize] = len;
-                never[result.0 as usize] |= inst.op == Op::ScratchFull && is_roomy(room);
+                if inst.op == Op::ScratchFull && is_roomy(room) {
+                    told[result.0 as usize] = Some(false);
+                }
             }
         }
     }
-    (never, room)
+    (told, room)
 }
 
-/// Finds the values that say that a float does not fit an integer, and never do: of an integer over a number that is
-/// greater than two, as a length of time in other units is.
-fn never_misfits(function: &Function, never: &mut [bool]) {
+/// Finds the flags that say whether a float fits an integer, and always do: of an integer over a number that is greater
+/// than two, as a length of time in other units is.
+fn tell_fits(function: &Function, told: &mut Told) {
     let ops = definitions(function);
     let op = |value: &Value| ops[value.0 as usize];
     let is_small = |value: &Value| match op(value) {
@@ -284,12 +289,13 @@ fn never_misfits(function: &Function, never: &mut [bool]) {
         }
         _ => false,
     };
+    let fits = |op: &Op| matches!(op, Op::FloatFits(Signed::Yes, of) if is_small(of));
     for inst in all_insts(function) {
-        if let (Some(result), Op::Not(fits)) = (inst.result, &inst.op)
-            && let Some(Op::FloatFits(Signed::Yes, value)) = op(fits)
-        {
-            never[result.0 as usize] = is_small(value);
-        }
+        let Some(result) = inst.result else { continue };
+        told[result.0 as usize] = match &inst.op {
+            Op::Not(of) => op(of).is_some_and(fits).then_some(false),
+            op => fits(op).then_some(true),
+        };
     }
 }
 
@@ -341,14 +347,18 @@ fn all_insts(function: &Function) -> impl Iterator<Item = &Inst> {
 }
 
 /// Where a block goes, but for ways that are never taken.
-fn ways<'f>(end: &'f Terminator, never: &[bool]) -> Vec<&'f Jump> {
+fn ways<'f>(end: &'f Terminator, told: &Told) -> Vec<&'f Jump> {
     match end {
-        Terminator::Branch(by, _, no) if never[by.0 as usize] => vec![no],
+        Terminator::Branch(by, yes, no) => match told[by.0 as usize] {
+            Some(true) => vec![yes],
+            Some(false) => vec![no],
+            None => vec![yes, no],
+        },
         end => end.jumps(),
     }
 }
 
-fn reverse_postorder(function: &Function, never: &[bool]) -> Vec<BlockId> {
+fn reverse_postorder(function: &Function, told: &Told) -> Vec<BlockId> {
     let n = function.blocks.len();
     let mut seen = vec![false; n];
     let mut order = Vec::with_capacity(n);
@@ -357,7 +367,7 @@ fn reverse_postorder(function: &Function, never: &[bool]) -> Vec<BlockId> {
     let mut stack = vec![(BlockId(0), 0)];
     seen[0] = true;
     while let Some((block, followed)) = stack.pop() {
-        let jumps = ways(&function.blocks[block.0 as usize].end, never);
+        let jumps = ways(&function.blocks[block.0 as usize].end, told);
         match jumps.get(followed) {
             Some(jump) => {
                 stack.push((block, followed + 1));
@@ -377,16 +387,16 @@ fn is_ahead((within, behind): Ahead, at: usize) -> bool {
 }
 
 /// See [`Facts::fails`].
-fn fails(function: &Function, order: &[BlockId], never: &[bool]) -> Vec<Ahead> {
+fn fails(function: &Function, order: &[BlockId], told: &Told) -> Vec<Ahead> {
     let roll_back = |inst: &Inst| inst.op == Op::RollBack;
-    ahead(function, order, never, roll_back, |end| matches!(end, Terminator::Fail { .. }))
+    ahead(function, order, told, roll_back, |end| matches!(end, Terminator::Fail { .. }))
 }
 
 /// Where such an instruction or end is still to come.
 fn ahead(
     function: &Function,
     order: &[BlockId],
-    never: &[bool],
+    told: &Told,
     is_it: impl Fn(&Inst) -> bool,
     is_end: impl Fn(&Terminator) -> bool,
 ) -> Vec<Ahead> {
@@ -399,7 +409,7 @@ fn ahead(
         changes = false;
         for block in order.iter().rev() {
             let at = block.0 as usize;
-            let behind = ways(&blocks[at].end, never).iter().any(|jump| {
+            let behind = ways(&blocks[at].end, told).iter().any(|jump| {
                 let to = jump.block.0 as usize;
                 ahead[to].1 || blocks[to].insts.iter().any(&is_it)
             });
@@ -412,7 +422,7 @@ fn ahead(
 
 /// See [`Facts::in_place`]. These are stores of words, each made once in a pass: in handlers without a scan, and behind
 /// the last operation that may give the row's place to another.
-fn in_place(function: &Function, plan: &Plan<'_>, order: &[BlockId], never: &[bool]) -> Vec<Vec<bool>> {
+fn in_place(function: &Function, plan: &Plan<'_>, order: &[BlockId], told: &Told) -> Vec<Vec<bool>> {
     let none = |block: &Block| vec![false; block.insts.len()];
     let mut in_place: Vec<Vec<bool>> = function.blocks.iter().map(none).collect();
     if function.blocks.iter().any(|block| block.scan_rows_max.is_some()) {
@@ -425,7 +435,7 @@ fn in_place(function: &Function, plan: &Plan<'_>, order: &[BlockId], never: &[bo
                 Op::Insert(of, ..) | Op::Remove(of, ..) => of.0 == table,
                 _ => false,
             };
-            ahead(function, order, never, moves, |_| false)
+            ahead(function, order, told, moves, |_| false)
         })
         .collect();
     for (id, block) in function.blocks.iter().enumerate() {

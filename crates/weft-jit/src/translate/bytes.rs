@@ -157,7 +157,7 @@ impl PartTranslator<'_, '_, '_, '_> {
                 let (from, count) = (self.get(*from)?.one(), self.get(*count)?.one());
                 self.slice((start, len), from, count)
             }
-            Op::ScratchFull if result.is_some_and(|result| self.facts.is_never(result)) => {
+            Op::ScratchFull if result.and_then(|result| self.facts.told(result)) == Some(false) => {
                 Val::One(self.segment.bool(false))
             }
             Op::ScratchFull => {

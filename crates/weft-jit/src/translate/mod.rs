@@ -768,8 +768,9 @@ impl<'s, 'a, 'f, 'p> PartTranslator<'s, 'a, 'f, 'p> {
                 self.segment.builder.ins().jump(block, &args);
             }
             Terminator::Branch(by, yes, no) => {
-                if self.facts.is_never(*by) {
-                    return self.terminator(from, &Terminator::Jump(no.clone()));
+                if let Some(told) = self.facts.told(*by) {
+                    let way = if told { yes } else { no };
+                    return self.terminator(from, &Terminator::Jump(way.clone()));
                 }
                 let by = self.get(*by)?.one();
                 let (yes_args, no_args) = (self.branch_args(yes)?, self.branch_args(no)?);

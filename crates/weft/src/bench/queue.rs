@@ -58,11 +58,22 @@ struct Case {
     flows: u32,
     twin: Option<(&'static str, Twin)>,
     interpreted: bool,
+    /// The backlog comes and goes as a whole, so that each packet finds and leaves it at all sizes; else it stays, and
+    /// where ranks are, it soon holds those that nothing is worse than.
+    in_bursts: bool,
 }
 
 fn case(name: &str, queue: &str, backlog: u64, flows: u32) -> Case {
     let (name, queue) = (name.to_owned(), queue.to_owned());
-    Case { name, queue, backlog, flows, twin: None, interpreted: false }
+    Case { name, queue, backlog, flows, twin: None, interpreted: false, in_bursts: false }
+}
+
+fn in_bursts(case: Case) -> Case {
+    Case { in_bursts: true, ..case }
+}
+
+fn by_hand_ranked(case: &Case, packets: &[Packet]) -> Box<dyn Steps> {
+    by_hand(Pifo::new(|item| u64::from(item.remaining >> 6), 4_000_000), case, packets)
 }
 
 fn cases(quick: bool) -> Vec<Case> {
@@ -90,9 +101,12 @@ fn cases(quick: bool) -> Vec<Case> {
         twin("srpt", "srpt (packets = 4000000)", 1_000, 100, |case, packets| {
             by_hand(Pifo::new(|item| u64::from(item.remaining), 4_000_000), case, packets)
         }),
-        twin("ranked, 65,536 queued", "ranked", 65_536, 100, |case, packets| {
-            by_hand(Pifo::new(|item| u64::from(item.remaining >> 6), 4_000_000), case, packets)
-        }),
+        twin("ranked, 65,536 queued", "ranked", 65_536, 100, by_hand_ranked),
+        in_bursts(twin("srpt, bursts of 1,000", "srpt (packets = 4000000)", 1_000, 100, |case, packets| {
+            by_hand(Pifo::new(|item| u64::from(item.remaining), 4_000_000), case, packets)
+        })),
+        in_bursts(twin("ranked, bursts of 65,536", "ranked", 65_536, 100, by_hand_ranked)),
+        in_bursts(case("lstf, bursts of 1,000", "lstf (packets = 4000000)", 1_000, 100)),
     ];
     for name in [
         "red",
@@ -174,7 +188,8 @@ pub(super) fn run(quick: bool) -> Report {
         }
     }
     let mut notes = vec![
-        "one packet in and one out; the backlog stays. Packets have no payload here, as everywhere in queues"
+        "one packet in and one out; the backlog stays, or comes and goes in bursts. Packets have no payload here, as \
+         everywhere in queues"
             .to_owned(),
     ];
     match if quick { Err("--quick".to_owned()) } else { count() } {
@@ -369,14 +384,17 @@ struct Subject<L> {
     now: u64,
     step: u64,
     next: usize,
+    /// Packets that come before as many leave.
+    burst: u64,
 }
 
 impl<L: Line> Subject<L> {
     fn new(line: L, case: &Case, packets: &[Packet]) -> Self {
         // So short that nothing is late by a controller's measure.
         let step = if case.backlog <= 1_000 { STEP_NS } else { 1 };
-        let mut made = Self { line, now: 1, step, next: 0 };
-        (0..case.backlog).for_each(|_| made.enqueue(packets));
+        let (backlog, burst) = if case.in_bursts { (0, case.backlog) } else { (case.backlog, 1) };
+        let mut made = Self { line, now: 1, step, next: 0, burst };
+        (0..backlog).for_each(|_| made.enqueue(packets));
         made
     }
 
@@ -397,10 +415,17 @@ trait Steps {
 impl<L: Line> Steps for Subject<L> {
     fn steps(&mut self, n: u64, packets: &[Packet]) -> Result<f64, String> {
         let mut sent = 0_u64;
+        let n = n.next_multiple_of(self.burst);
         let began = Instant::now();
-        for _ in 0..n {
-            self.enqueue(packets);
-            sent += u64::from(self.line.dequeue(self.now));
+        match self.burst {
+            1 => (0..n).for_each(|_| {
+                self.enqueue(packets);
+                sent += u64::from(self.line.dequeue(self.now));
+            }),
+            burst => (0..n / burst).for_each(|_| {
+                (0..burst).for_each(|_| self.enqueue(packets));
+                sent += (0..burst).map(|_| u64::from(self.line.dequeue(self.now))).sum::<u64>();
+            }),
         }
         let ns = began.elapsed().as_nanos() as f64 / n as f64;
         // Else something else was measured.
