@@ -158,3 +158,14 @@ fn what_is_not_well_formed_is_refused_with_its_reason() {
     let refused = jit().compile(&chain(COUNT, 1), Event::Request, &none).expect_err("there is no table");
     assert!(refused.reason.contains("table"), "{refused}");
 }
+
+#[test]
+fn what_looks_ahead_ends_where_a_flag_is_told_that_it_does_not_make() {
+    // It would go to a block that it does not have: no chain with such a handler could be compiled.
+    let source = "function \"f\" {\nblock0:\n    v0: int = int 7\n    v1: row = find t0, v0\n    v2: int = now\n    \
+        v3: float = int_to_float.signed v2\n    v4: float = float 1000.0\n    v5: float = fdiv v3, v4\n    \
+        v6: bool = float_fits.signed v5\n    branch v6, block1, block2\nblock1:\n    forward\nblock2:\n    \
+        v7: row = find t0, v2\n    forward\n}\n";
+    let program = jit().looking_ahead().compile(&chain(source, 2), Event::Request, &state(Type::F64));
+    assert_eq!(program.expect("it compiles").ahead_words(), 2);
+}

@@ -381,6 +381,10 @@ impl Classifier {
         self.space.rerank(&self.layout, stored, rank);
         if self.fresh.get(id) {
             self.delta.rerank(&self.layout, stored, rank);
+            // Some cells of a trie may show it all the same: those that it came to before others did not take it.
+            if let Some(Structure::Trie(trie)) = Self::changing(&mut self.structure) {
+                trie.rerank(stored, rank);
+            }
         } else if !Self::rerank(&mut self.structure, &self.layout, stored, rank) {
             self.stays(id, Taken::Stays);
             self.stand_beside(id);

@@ -416,6 +416,7 @@ impl<C: QueueCode> Queue<C> {
     }
 
     /// Takes out all packets, in the order in which they came, with their arrival: another queue goes on with them.
+    /// Those that came at one time to one partition keep the order in which they stand there.
     pub fn take_all(&mut self) -> Vec<(Packet, u64)> {
         let mut slots: Vec<u32> = Vec::new();
         for level in self.levels.iter().filter(|level| level.shape.is_leaf) {
@@ -423,11 +424,9 @@ impl<C: QueueCode> Queue<C> {
                 slots.extend(self.shared.packets.waiting(level, partition));
             }
         }
-        let mut all: Vec<(u64, u32)> =
-            slots.iter().map(|slot| (self.shared.packets.arrived_ns(*slot), *slot)).collect();
-        all.sort_unstable();
-        let packets =
-            all.into_iter().map(|(arrived, slot)| (self.packet_of(slot), arrived)).collect::<Vec<_>>();
+        slots.sort_by_key(|slot| self.shared.packets.arrived_ns(*slot));
+        let taken = |slot| (self.packet_of(slot), self.shared.packets.arrived_ns(slot));
+        let packets: Vec<_> = slots.into_iter().map(taken).collect();
         self.shared.counts.taken += packets.len() as u64;
         self.levels = levels(&self.shared.program);
         self.shared.packets = no_packets(&self.shared.program);

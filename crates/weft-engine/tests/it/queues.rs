@@ -76,11 +76,13 @@ fn a_line_keeps_its_order_and_drops_at_the_end_that_it_says() {
         let mut queue = Queue::new(program.clone(), Interpreted::new(program), 0, 0);
         let (mut dice, mut waiting) = (Dice::from_seed(3), VecDeque::new());
         for step in 0..20_000 {
+            // Several come at one time.
+            let now = step / 20;
             let lost = match dice.below(1_000) {
                 // It grows and shrinks by turns.
                 nth if nth < 400 + usize::from(step / 500 % 2 == 0) * 200 => {
                     let is_full = waiting.len() == LINE_MAX as usize;
-                    queue.enqueue(&packet(&mut dice, step), step);
+                    queue.enqueue(&packet(&mut dice, step), now);
                     waiting.push_back(step);
                     match overflow {
                         _ if !is_full => None,
@@ -89,7 +91,7 @@ fn a_line_keeps_its_order_and_drops_at_the_end_that_it_says() {
                     }
                 }
                 nth if nth < 999 => {
-                    assert_eq!(queue.dequeue(step).map(|sent| sent.handle), waiting.pop_front());
+                    assert_eq!(queue.dequeue(now).map(|sent| sent.handle), waiting.pop_front());
                     None
                 }
                 _ => {

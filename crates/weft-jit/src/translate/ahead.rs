@@ -214,9 +214,18 @@ impl PartTranslator<'_, '_, '_, '_> {
             }
             Terminator::Branch(by, yes, no) if let Some(told) = self.facts.told(*by) => {
                 let way = if told { yes } else { no };
-                let args = known_args(self, way)?;
-                let to = self.blocks[way.block.0 as usize];
-                self.ins().jump(to, &args);
+                match slice.reached[way.block.0 as usize] {
+                    true => {
+                        let args = known_args(self, way)?;
+                        let to = self.blocks[way.block.0 as usize];
+                        self.ins().jump(to, &args);
+                    }
+                    // Of a flag that the slice does not make.
+                    false => {
+                        let next = self.next;
+                        self.ins().jump(next, []);
+                    }
+                }
             }
             Terminator::Branch(by, yes, no) if knows(by) => {
                 let by = self.get(*by)?.one();
