@@ -94,6 +94,14 @@ pub struct ColumnId(pub u16);
 /// An input column of the direction, an index into [`crate::program::Direction::inputs`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct InputId(pub u16);
+
+impl InputId {
+    /// Its bit in a word that says something of each input; a direction has no more than a word has bits.
+    pub fn bit(self) -> u64 {
+        1_u64.checked_shl(self.0.into()).unwrap_or(0)
+    }
+}
+
 /// A cell of the call's row, an index into [`crate::program::ChainProgram::call`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct CallId(pub u16);

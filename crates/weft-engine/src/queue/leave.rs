@@ -374,7 +374,7 @@ impl<C: QueueCode> Shared<C> {
             return self.packets.back_into_ring(leaf.nodes.head_mut(0));
         }
         if leaf.shape.is_ranked {
-            // It is the first of its rank again if nothing else came at this time, and nothing can have.
+            // Behind those of its rank that wait.
             let rank = self.packets.rank(slot);
             leaf.ranked[node as usize].insert(slot, rank, &mut self.packets);
             return;

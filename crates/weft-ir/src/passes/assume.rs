@@ -2,7 +2,7 @@
 //!
 //! It keeps the law for these tuples: an input that is there when the pass begins is there until something clears it.
 
-use crate::ir::{Function, InputId, Op};
+use crate::ir::{Function, Op};
 
 use super::clean;
 
@@ -13,7 +13,7 @@ pub fn present(function: &Function, present: u64) -> Function {
     let present = present & !cleared(&function);
     for inst in function.blocks.iter_mut().flat_map(|block| &mut block.insts) {
         if let Op::InputPresent(input) = inst.op
-            && present & bit(input) != 0
+            && present & input.bit() != 0
         {
             inst.op = Op::BoolConst(true);
         }
@@ -25,12 +25,7 @@ pub fn present(function: &Function, present: u64) -> Function {
 pub fn cleared(function: &Function) -> u64 {
     let insts = function.blocks.iter().flat_map(|block| &block.insts);
     insts.fold(0, |all, inst| match inst.op {
-        Op::ClearInput(input) => all | bit(input),
+        Op::ClearInput(input) => all | input.bit(),
         _ => all,
     })
-}
-
-/// That of an input, of which there are no more than a word has bits.
-pub fn bit(input: InputId) -> u64 {
-    1_u64.checked_shl(input.0.into()).unwrap_or(0)
 }

@@ -3,7 +3,7 @@
 use super::lines::{Line, Lines, quote, write_float};
 use super::ops::ENDIANS;
 use super::{ParseError, name_of, parse_function, reshape, write_function};
-use crate::ir::TableId;
+use crate::ir::{InputId, TableId};
 use crate::program::*;
 use core::fmt::Write as _;
 use weft_core::Interval;
@@ -416,7 +416,7 @@ pub fn parse_program(text: &str) -> Result<ChainProgram, ParseError> {
                 let at: u16 = line.id("in")?;
                 let frames = chain.frames.as_mut().ok_or(not_here)?;
                 let all = if which == "usual" { &mut frames.usual } else { &mut frames.inherited };
-                *all |= 1_u64.checked_shl(at.into()).unwrap_or(0);
+                *all |= InputId(at).bit();
             }
             "carried" => {
                 let mut carried = Carried { packet: line.id("in")?, ..Carried::default() };
@@ -425,7 +425,7 @@ pub fn parse_program(text: &str) -> Result<ChainProgram, ParseError> {
                 }
                 while line.eat_word("gives") {
                     let at: u16 = line.id("in")?;
-                    carried.inherited |= 1_u64.checked_shl(at.into()).unwrap_or(0);
+                    carried.inherited |= InputId(at).bit();
                 }
                 let frames = chain.frames.as_mut().filter(|frames| frames.carried.len() < CARRIED_MAX);
                 frames.ok_or(not_here)?.carried.push(carried);

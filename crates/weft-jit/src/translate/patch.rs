@@ -19,7 +19,6 @@ use weft_core::abi::{Cx, Outcome, Patch, REGION_BODY, Slot};
 use weft_core::types::Type;
 use weft_ir::backend::Unsupported;
 use weft_ir::ir::{Block, Endian, Function, InputId, Op, Ty, Value};
-use weft_ir::passes::assume::bit;
 use weft_ir::program::{ChainProgram, Event, Frames, Input, Part, Store, StoreAt, Sum};
 
 /// Bytes of a MAC address.
@@ -49,14 +48,14 @@ pub(super) fn plan(chain: &ChainProgram, event: Event, parts: &[Part<'_>]) -> Ve
     let uses = Uses::of(parts);
     let sums = frames.stores.iter().flatten().flat_map(|store| &store.sums);
     // One that the program sets itself is told from those that follow by its edit.
-    let edited = sums.fold(uses.cleared | uses.meets_structure, |all, sum| all | bit(InputId(sum.input)));
+    let edited = sums.fold(uses.cleared | uses.meets_structure, |all, sum| all | InputId(sum.input).bit());
     let how = |(at, input): (usize, &Input)| {
-        let own = bit(InputId(u16::try_from(at).ok()?));
+        let own = InputId(u16::try_from(at).ok()?).bit();
         let store = frames.stores.get(at)?.as_ref()?;
         // What was read of a MAC address is where it lies: there is one place for each statement that sets it.
         let is_fit =
             uses.set & !edited & own != 0 && !(input.ty == Type::Mac && uses.set_in_scans & own != 0);
-        let follows = |sum: &Sum| !sum.pseudo && (uses.set | uses.cleared) & bit(InputId(sum.input)) == 0;
+        let follows = |sum: &Sum| !sum.pseudo && (uses.set | uses.cleared) & InputId(sum.input).bit() == 0;
         how(input, store).filter(|_| is_fit && store.sums.iter().all(follows))
     };
     chain.request.inputs.iter().enumerate().map(how).collect()
@@ -86,11 +85,11 @@ impl Uses {
                 for inst in &block.insts {
                     match inst.op {
                         Op::SetInput(input, _) => {
-                            uses.set |= bit(input);
-                            uses.set_in_scans |= if has_scans { bit(input) } else { 0 };
-                            uses.meets_structure |= if others_change || meets { bit(input) } else { 0 };
+                            uses.set |= input.bit();
+                            uses.set_in_scans |= if has_scans { input.bit() } else { 0 };
+                            uses.meets_structure |= if others_change || meets { input.bit() } else { 0 };
                         }
-                        Op::ClearInput(input) => uses.cleared |= bit(input),
+                        Op::ClearInput(input) => uses.cleared |= input.bit(),
                         _ => {}
                     }
                 }

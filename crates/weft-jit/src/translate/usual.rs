@@ -16,7 +16,7 @@ use weft_core::abi::{Cx, REGION_BODY, Slot};
 use weft_core::limits::INPUTS_MAX;
 use weft_ir::backend::Unsupported;
 use weft_ir::ir::{Function, Op};
-use weft_ir::passes::assume::{self, bit};
+use weft_ir::passes::assume;
 use weft_ir::program::{Event, Part, Place};
 
 /// What is known of tuples: bit i stands for input i.
@@ -55,9 +55,9 @@ impl Usual {
         for inst in ops {
             match inst.op {
                 Op::Input(input) | Op::SetInput(input, _) => {
-                    (asked, used) = (asked | bit(input), used | bit(input));
+                    (asked, used) = (asked | input.bit(), used | input.bit());
                 }
-                Op::InputPresent(input) => asked |= bit(input),
+                Op::InputPresent(input) => asked |= input.bit(),
                 _ => {}
             }
         }

@@ -416,7 +416,7 @@ pub(super) fn looked_at_behind_tunnels(program: &ChainProgram) -> Vec<u64> {
         blocks.flat_map(|block| &block.insts).map(|inst| &inst.op)
     }
     let looks_at = |op: &Op| match op {
-        Op::Input(id) | Op::InputPresent(id) => 1_u64.checked_shl(id.0.into()).unwrap_or(0),
+        Op::Input(id) | Op::InputPresent(id) => id.bit(),
         _ => 0,
     };
     let mut behind: Vec<u64> = Vec::new();

@@ -72,7 +72,11 @@ fn in_bursts(case: Case) -> Case {
     Case { in_bursts: true, ..case }
 }
 
-fn by_hand_ranked(case: &Case, packets: &[Packet]) -> Box<dyn Steps> {
+fn srpt_by_hand(case: &Case, packets: &[Packet]) -> Box<dyn Steps> {
+    by_hand(Pifo::new(|item| u64::from(item.remaining), 4_000_000), case, packets)
+}
+
+fn ranked_by_hand(case: &Case, packets: &[Packet]) -> Box<dyn Steps> {
     by_hand(Pifo::new(|item| u64::from(item.remaining >> 6), 4_000_000), case, packets)
 }
 
@@ -98,14 +102,10 @@ fn cases(quick: bool) -> Vec<Case> {
         twin("pfabric", "pfabric (buffer = '100 MB')", 1_000, 100, |case, packets| {
             by_hand(Pfabric::new(100 << 20), case, packets)
         }),
-        twin("srpt", "srpt (packets = 4000000)", 1_000, 100, |case, packets| {
-            by_hand(Pifo::new(|item| u64::from(item.remaining), 4_000_000), case, packets)
-        }),
-        twin("ranked, 65,536 queued", "ranked", 65_536, 100, by_hand_ranked),
-        in_bursts(twin("srpt, bursts of 1,000", "srpt (packets = 4000000)", 1_000, 100, |case, packets| {
-            by_hand(Pifo::new(|item| u64::from(item.remaining), 4_000_000), case, packets)
-        })),
-        in_bursts(twin("ranked, bursts of 65,536", "ranked", 65_536, 100, by_hand_ranked)),
+        twin("srpt", "srpt (packets = 4000000)", 1_000, 100, srpt_by_hand),
+        twin("ranked, 65,536 queued", "ranked", 65_536, 100, ranked_by_hand),
+        in_bursts(twin("srpt, bursts of 1,000", "srpt (packets = 4000000)", 1_000, 100, srpt_by_hand)),
+        in_bursts(twin("ranked, bursts of 65,536", "ranked", 65_536, 100, ranked_by_hand)),
         in_bursts(case("lstf, bursts of 1,000", "lstf (packets = 4000000)", 1_000, 100)),
     ];
     for name in [

@@ -25,6 +25,22 @@ END;
 CREATE CHAIN edge ON PORT wan -> lan AS hop -> dns; END;
 ";
 
+/// An element that takes packets out of a tunnel, with a new link header where the tunnel carries none.
+fn opened(name: &str) -> String {
+    format!(
+        "CREATE ELEMENT {name} ON packet AS
+  ON PACKET
+    IF present(inner.ethernet) THEN
+      POP TO inner.ethernet;
+    ELSIF present(inner.ip) THEN
+      POP TO inner.ip;
+      PUSH ethernet (dst = '02:00:00:00:00:01', src = '02:00:00:00:00:02');
+    END IF;
+END;
+"
+    )
+}
+
 fn sum(bytes: &[u8]) -> u16 {
     let word = |w: &[u8]| u32::from(w[0]) << 8 | u32::from(w.get(1).copied().unwrap_or(0));
     let sum: u32 = bytes.chunks(2).map(word).sum();
@@ -270,26 +286,20 @@ CREATE CHAIN edge ON PORT wan -> lan WHEN present(inner.udp) AS closed; END;
 fn rules_about_ports_hold_for_fragments_that_elements_take_out_of_tunnels() {
     let folder = Folder::new();
     // The frame is changed once more between the end of the tunnel and the rule: it is looked at three times.
-    let text = "IMPORT 'library/protocols/all.weft';
+    let text = format!(
+        "IMPORT 'library/protocols/all.weft';
 CREATE PORT wan ON memory;
 CREATE PORT lan ON memory;
-CREATE ELEMENT opened ON packet AS
-  ON PACKET
-    IF present(inner.ethernet) THEN
-      POP TO inner.ethernet;
-    ELSIF present(inner.ip) THEN
-      POP TO inner.ip;
-      PUSH ethernet (dst = '02:00:00:00:00:01', src = '02:00:00:00:00:02');
-    END IF;
-END;
-CREATE ELEMENT tagged ON packet AS ON PACKET SET ip.ttl = 9; PUSH vlan (id = 7); END;
+{}CREATE ELEMENT tagged ON packet AS ON PACKET SET ip.ttl = 9; PUSH vlan (id = 7); END;
 CREATE ELEMENT closed ON packet AS
   ON PACKET
     IF coalesce(udp.dst_port = 53, TRUE) THEN DROP; END IF;
 END;
 CREATE CHAIN edge ON PORT wan -> lan AS opened -> tagged -> closed; END;
-";
-    let program = folder.write("edge.weft", text);
+",
+        opened("opened")
+    );
+    let program = folder.write("edge.weft", &text);
     let (open, closed) = (fragments(80, 1, 3_000, 1_480), fragments(53, 2, 3_000, 1_480));
     let mut over = open.clone();
     over[1] = fragments(80, 1, 3_000, 1_400)[1].clone();
@@ -348,20 +358,6 @@ fn lost_in<const N: usize>(told: &serde_json::Value, reasons: [&str; N]) -> [u64
 #[test]
 fn rules_about_ports_hold_for_fragments_in_tunnels_in_tunnels() {
     let folder = Folder::new();
-    let open = |name: &str| {
-        format!(
-            "CREATE ELEMENT {name} ON packet AS
-  ON PACKET
-    IF present(inner.ethernet) THEN
-      POP TO inner.ethernet;
-    ELSIF present(inner.ip) THEN
-      POP TO inner.ip;
-      PUSH ethernet (dst = '02:00:00:00:00:01', src = '02:00:00:00:00:02');
-    END IF;
-END;
-"
-        )
-    };
     let closed = |name: &str, port: &str| {
         format!(
             "CREATE ELEMENT {name} ON packet AS
@@ -372,8 +368,8 @@ END;
         )
     };
     let elements = [
-        open("outer"),
-        open("inside"),
+        opened("outer"),
+        opened("inside"),
         closed("closed", "udp.dst_port"),
         closed("closed_inside", "inner.udp.dst_port"),
     ];
