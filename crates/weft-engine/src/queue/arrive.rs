@@ -1,7 +1,7 @@
 //! A packet comes: its partition on each level is found, and those may refuse it.
 
 use super::handlers::Handlers;
-use super::level::{Level, begin, count, kept};
+use super::level::{Level, Shape, begin, count, kept};
 use super::packets::{Record, head_word};
 use super::ranked::Places as _;
 use super::shared::Shared;
@@ -257,35 +257,52 @@ fn locate<C: QueueCode>(
         Some(word) => head_word(&packet[0], word),
         None => handlers.run(at, Moment::Key, level.visit(node, 0), Some(packet)),
     };
-    let first = node * level.shape.n;
-    match level.shape.partitions {
-        Partitions::One => node,
-        Partitions::Direct { n } => first + (key as i64).clamp(0, i64::from(n) - 1) as u32,
+    match place_of(&level.shape, &level.tags, node, key) {
+        Place::Known(partition) => partition,
+        Place::New { set, ways, tag } => new_way(levels, at, set, ways, tag),
+    }
+}
+
+/// Where packets of a key go.
+#[derive(Clone, Copy)]
+pub(super) enum Place {
+    /// To a partition.
+    Known(u32),
+    /// To one of a set of which none is theirs yet.
+    New { set: u32, ways: u32, tag: u32 },
+}
+
+/// The partition of a key.
+#[inline(always)]
+pub(super) fn place_of(shape: &Shape, tags: &[u32], node: u32, key: u64) -> Place {
+    let first = node * shape.n;
+    match shape.partitions {
+        Partitions::One => Place::Known(node),
+        Partitions::Direct { n } => Place::Known(first + (key as i64).clamp(0, i64::from(n) - 1) as u32),
         Partitions::Hash { n, ways: 1 } => {
             let hash = hash_word(key) >> 32;
-            first + ((hash * u64::from(n)) >> 32) as u32
+            Place::Known(first + ((hash * u64::from(n)) >> 32) as u32)
         }
         Partitions::Hash { ways, .. } => {
             let hash = hash_word(key);
-            let set = first + (((hash >> 32) * level.shape.n_sets) >> 32) as u32 * ways;
-            if level.tags[set as usize] == hash as u32 {
-                return set;
-            }
-            way(levels, at, set, ways, hash as u32)
+            let set = first + (((hash >> 32) * shape.n_sets) >> 32) as u32 * ways;
+            let tag = hash as u32;
+            if tags[set as usize] == tag { Place::Known(set) } else { way(tags, set, ways, tag) }
         }
     }
 }
 
-/// The partition of a key in its set: its own, else one that is free, else one that it shares.
+/// The partition of a key in its set, which is not the first.
 #[inline(never)]
-fn way(levels: &mut [Level], at: usize, set: u32, ways: u32, tag: u32) -> u32 {
-    let all = set as usize..(set + ways) as usize;
-    if let Some(own) = way_of(&levels[at].tags[all], tag) {
-        return set + own;
+fn way(tags: &[u32], set: u32, ways: u32, tag: u32) -> Place {
+    match way_of(&tags[set as usize..(set + ways) as usize], tag) {
+        Some(own) => Place::Known(set + own),
+        None => Place::New { set, ways, tag },
     }
-    new_way(levels, at, set, ways, tag)
 }
 
+/// A partition for a key that has none: one that is free, else one that it shares.
+#[inline(never)]
 fn new_way(levels: &mut [Level], at: usize, set: u32, ways: u32, tag: u32) -> u32 {
     let level = &mut levels[at];
     let is_free = |partition: &u32| level.partitions.head(*partition)[kept::STATE] == kept::IDLE;

@@ -17,6 +17,16 @@ pub(super) enum Served {
     Held(u64),
 }
 
+/// What was asked of a packet already: the packet, and what ON DEQUEUE said.
+#[derive(Clone, Copy)]
+pub(super) enum Asked {
+    Nothing,
+    /// By the line below.
+    Line((u32, u64)),
+    /// By this level, and by those below before it.
+    Here((u32, u64)),
+}
+
 impl<C: QueueCode> Shared<C> {
     /// Asks a node of the first of these levels.
     #[inline(always)]
@@ -101,7 +111,7 @@ impl<C: QueueCode> Shared<C> {
         node: u32,
     ) -> Served {
         let at = level.shape.at;
-        'turns: for turns_left in (0..TURNS_MAX).rev() {
+        for turns_left in (0..TURNS_MAX).rev() {
             let partition = match self.first::<ONE>(level, node) {
                 Ok(partition) => partition,
                 Err(served) => return served,
@@ -123,43 +133,91 @@ impl<C: QueueCode> Shared<C> {
                 }
             }
             self.handlers.no_drops();
-            let (slot, verdict) = loop {
-                let served = match &mut *below {
-                    [line] if LINES => self.serve_line::<false>(line, partition),
-                    below => self.serve(below, partition),
+            if let Some(served) =
+                self.serve_partition::<ONE, LINES>(level, below, node, partition, Asked::Nothing)
+            {
+                return served;
+            }
+        }
+        Served::Empty
+    }
+
+    /// Asks a partition of a node that is above others for a packet, or goes on where it was `asked` already. None if
+    /// the node's first is to be asked anew.
+    #[inline(always)]
+    fn serve_partition<const ONE: bool, const LINES: bool>(
+        &mut self,
+        level: &mut Level,
+        below: &mut [Level],
+        node: u32,
+        partition: u32,
+        mut asked: Asked,
+    ) -> Option<Served> {
+        let at = level.shape.at;
+        let mut visited = visit::<ONE>(&mut level.nodes, &mut level.partitions, node, partition);
+        let (slot, verdict) = loop {
+            let (slot, end) = if let Asked::Here(asked) = asked {
+                asked
+            } else {
+                let served = match (asked, &mut *below) {
+                    (Asked::Line(asked), [line]) => self.serve_rest_of_line(line, partition, asked),
+                    (_, [line]) if LINES => self.serve_line::<false>(line, partition),
+                    (_, below) => self.serve(below, partition),
                 };
                 visited.left_below::<ONE>(below, partition);
                 let slot = match served {
                     Served::Sent(slot) => slot as u32,
-                    Served::Empty => continue 'turns,
+                    Served::Empty => return None,
                     Served::Held(until) => {
                         self.handlers.set_held_until(until);
                         self.pass_over(level, node, partition, Verdict::Hold);
-                        continue 'turns;
+                        return None;
                     }
                 };
                 if !level.shape.has_dequeue {
                     break (slot, Verdict::Pass);
                 }
                 let packet = self.packets.record(slot);
-                let end = self.handlers.run(at, Moment::Dequeue, visited.again(), Some(packet));
-                match Verdict::of_word(end) {
-                    Verdict::Drop => self.drop_leaving(slot, at, end),
-                    verdict => {
-                        if verdict == Verdict::Mark {
-                            self.marked(at, end);
-                        }
-                        break (slot, verdict);
-                    }
-                }
+                (slot, self.handlers.run(at, Moment::Dequeue, visited.again(), Some(packet)))
             };
-            if !ONE && visited.own[0][kept::STATE] == kept::ACTIVE {
-                let is_empty = visited.own[0][kept::PACKETS] == 0;
-                level.find_place(node, partition, is_empty, verdict);
+            asked = Asked::Nothing;
+            match Verdict::of_word(end) {
+                Verdict::Drop => self.drop_leaving(slot, at, end),
+                verdict => {
+                    if verdict == Verdict::Mark {
+                        self.marked(at, end);
+                    }
+                    break (slot, verdict);
+                }
             }
-            return Served::Sent(slot.into());
+        };
+        if !ONE && visited.own[0][kept::STATE] == kept::ACTIVE {
+            let is_empty = visited.own[0][kept::PACKETS] == 0;
+            level.find_place(node, partition, is_empty, verdict);
         }
-        Served::Empty
+        Some(Served::Sent(slot.into()))
+    }
+
+    /// The partition of the root that is first is a line, or is above one, and was asked: from there on. `asked` left
+    /// its line and all counts.
+    #[inline(never)]
+    pub(super) fn serve_asked(&mut self, levels: &mut [Level], partition: u32, asked: Asked) -> Served {
+        match (levels, asked) {
+            ([leaf], Asked::Here(asked)) => match self.serve_rest(leaf, 0, partition, asked) {
+                Some((slot, verdict)) => {
+                    leaf.served(0, partition, verdict);
+                    Served::Sent(slot.into())
+                }
+                None => self.serve_in_turn(leaf, 0),
+            },
+            ([level, below @ ..], asked) => {
+                match self.serve_partition::<false, true>(level, below, 0, partition, asked) {
+                    Some(served) => served,
+                    None => self.serve_above::<false, true>(level, below, 0),
+                }
+            }
+            ([], _) => Served::Empty,
+        }
     }
 
     /// As above, below others.
@@ -194,7 +252,7 @@ impl<C: QueueCode> Shared<C> {
 
     /// A partition without packets is first: one that stays in the order is not first any more.
     #[inline(never)]
-    fn found_empty<const ONE: bool>(
+    pub(super) fn found_empty<const ONE: bool>(
         &mut self,
         level: &mut Level,
         below: &mut [Level],
@@ -233,7 +291,7 @@ impl<C: QueueCode> Shared<C> {
     /// packet that is sent as it is; all others are [`Shared::serve_rest`]'s.
     #[inline(always)]
     pub(super) fn serve_line<const RANKED: bool>(&mut self, leaf: &mut Level, node: u32) -> Served {
-        if (leaf.shape.may_hold || leaf.shape.has_select)
+        if leaf.shape.may_wait
             && let Some(until) = self.waits(leaf, node)
         {
             return Served::Held(until);
@@ -397,7 +455,7 @@ impl Level {
 
     /// The new place of a partition in the order, of which a packet left.
     #[inline(always)]
-    fn find_place(&mut self, node: u32, partition: u32, is_empty: bool, verdict: Verdict) {
+    pub(super) fn find_place(&mut self, node: u32, partition: u32, is_empty: bool, verdict: Verdict) {
         if is_empty && !self.shape.has_empty {
             self.leave(node, partition);
         } else if verdict == Verdict::Rotate {

@@ -6,8 +6,8 @@ use super::records::{Head, Record, Records, pair, paired};
 use core::cmp::Reverse;
 use std::collections::BinaryHeap;
 use weft_ir::queue::{
-    Handler, Op, Overflow, PACKETS_MAX, PacketOrder, Partitions, QueueProgram, Scope, Slot, Step, VarDecl,
-    Verdict, Victim, word,
+    Field, Handler, Op, Overflow, PACKETS_MAX, PacketOrder, Partitions, QueueProgram, Scope, Slot, Step,
+    VarDecl, Verdict, Victim, word,
 };
 
 /// What the queue keeps in the record of a partition, before the words that handlers see; and where those are then. A
@@ -97,10 +97,14 @@ pub(super) struct Shape {
     pub(super) rank_word: Option<u16>,
     pub(super) is_one: bool,
     pub(super) is_leaf: bool,
-    /// It is all of the queue, and one line of packets as they came: they are in a ring.
+    /// A node is one line of packets as they came.
+    pub(super) is_line: bool,
+    /// It is all of the queue, and such a line: its packets are in a ring.
     pub(super) is_ring: bool,
     /// Something may wait here, or below.
     pub(super) may_hold: bool,
+    /// A node that is one line may be asked whether it waits.
+    pub(super) may_wait: bool,
     pub(super) has_enqueue: bool,
     pub(super) has_activate: bool,
     pub(super) has_select: bool,
@@ -119,6 +123,9 @@ pub(super) struct Shape {
     pub(super) drops_arriving: bool,
     /// A packet that comes is put behind others if the limit lets it; nothing is asked, and it carries no fields.
     pub(super) only_appends: bool,
+    /// The root of partitions in an order, where a packet that comes to one of them has its place by a word of its own,
+    /// and nothing waits.
+    pub(super) is_short: bool,
     pub(super) victim: Option<(Victim, bool)>,
     pub(super) batch: u32,
     pub(super) limit_line: u32,
@@ -133,18 +140,6 @@ pub(super) fn levels(program: &QueueProgram) -> Vec<Level> {
         made
     };
     program.levels.iter().enumerate().map(level).collect()
-}
-
-/// Whether a program is one line of packets as they came.
-pub(super) fn levels_are_a_line(program: &QueueProgram) -> bool {
-    matches!(&program.levels[..], [level] if is_line(level))
-}
-
-/// Whether a level is one line of packets as they came.
-pub(super) fn is_line(level: &weft_ir::queue::Level) -> bool {
-    level.partitions == Partitions::One
-        && level.packets == PacketOrder::Arrival
-        && !level.order.by_least_packet
 }
 
 /// Variables as they are at first.
@@ -370,12 +365,25 @@ impl Shape {
     fn new(program: &QueueProgram, at: usize) -> Self {
         let level = &program.levels[at];
         let is_one = level.partitions == Partitions::One;
+        let is_line = is_one && level.packets == PacketOrder::Arrival && !level.order.by_least_packet;
+        let is_ring = is_line && program.levels.len() == 1;
         let by_least = level.order.by_least_packet && !is_one;
         let handlers = &level.handlers;
         let victim = match level.limit.overflow {
             Overflow::Arriving => None,
             Overflow::Victim { partition, head } => Some((partition, head)),
         };
+        let key_word = handlers.key.as_ref().and_then(packet_word);
+        let may_hold =
+            program.levels[at..].iter().any(|level| level.handlers.iter().any(|(_, h)| holds(&h.body)));
+        // Where packets rank their partition, a rank that another handler left is taken up with the next of them.
+        let enqueue_ranks = handlers.enqueue.as_ref().is_some_and(ranks)
+            || by_least && handlers.iter().any(|(_, handler)| ranks(handler));
+        let is_short = key_word.is_some()
+            && !(may_hold || by_least || victim.is_none())
+            && handlers.enqueue.is_none()
+            && handlers.packet_rank.is_none()
+            && matches!(program.fields[..], [] | [Field::Flow]);
         Self {
             at,
             n: level.partitions.n(),
@@ -384,14 +392,14 @@ impl Shape {
                 Partitions::Hash { n, ways } => u64::from(n / ways),
                 _ => 0,
             },
-            key_word: handlers.key.as_ref().and_then(packet_word),
+            key_word,
             rank_word: handlers.packet_rank.as_ref().and_then(packet_word),
             is_one,
             is_leaf: at + 1 == program.levels.len(),
-            is_ring: levels_are_a_line(program),
-            may_hold: program.levels[at..]
-                .iter()
-                .any(|level| level.handlers.iter().any(|(_, h)| holds(&h.body))),
+            is_line,
+            is_ring,
+            may_hold,
+            may_wait: may_hold || handlers.select.is_some(),
             has_enqueue: handlers.enqueue.is_some(),
             has_activate: handlers.activate.is_some(),
             has_select: handlers.select.is_some(),
@@ -399,9 +407,7 @@ impl Shape {
             has_empty: handlers.empty.is_some(),
             has_timers: begins_timers(&program.levels[at..]),
             ranks_packets: handlers.packet_rank.is_some(),
-            // Where packets rank their partition, a rank that another handler left is taken up with the next of them.
-            enqueue_ranks: handlers.enqueue.as_ref().is_some_and(ranks)
-                || by_least && handlers.iter().any(|(_, handler)| ranks(handler)),
+            enqueue_ranks,
             // What is below may run ON DEQUEUE for several packets that it drops, and ON SELECT may let it be served.
             dequeue_ranks: [&handlers.dequeue, &handlers.select].into_iter().flatten().any(ranks),
             is_ranked: matches!(level.packets, PacketOrder::Rank { .. }),
@@ -409,10 +415,11 @@ impl Shape {
             packets_max: u64::from(level.limit.packets.unwrap_or(PACKETS_MAX)),
             bytes_max: level.limit.bytes.unwrap_or(u64::MAX),
             drops_arriving: victim.is_none(),
-            only_appends: levels_are_a_line(program)
+            only_appends: is_ring
                 && victim.is_none()
                 && handlers.enqueue.is_none()
                 && program.fields.is_empty(),
+            is_short,
             victim,
             batch: level.limit.batch,
             limit_line: level.limit.line,

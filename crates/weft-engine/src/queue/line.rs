@@ -67,13 +67,14 @@ impl<C: QueueCode> Queue<C> {
         let Self { levels, shared, wake_at, last_sent, .. } = self;
         let [line] = &mut levels[..] else { return None };
         *wake_at = NEVER;
-        if (line.shape.may_hold || line.shape.has_select)
+        if line.shape.may_wait
             && let Some(until) = shared.waits(line, 0)
         {
             *wake_at = until;
             return None;
         }
-        let head = line.nodes.head_mut(0);
+        let visited = visit::<true>(&mut line.nodes, &mut line.partitions, 0, 0);
+        let head = &mut visited.node[0];
         if head[kept::PACKETS] == 0 {
             shared.found_empty_line(line);
             return None;
@@ -84,7 +85,6 @@ impl<C: QueueCode> Queue<C> {
         uncount(head, bytes(&packet[0]));
         if line.shape.has_dequeue {
             shared.handlers.no_drops();
-            let visited = visit::<true>(&mut line.nodes, &mut line.partitions, 0, 0);
             let end = shared.handlers.run(0, Moment::Dequeue, visited, Some(packet));
             if Verdict::of_word(end) != Verdict::Pass {
                 return self.dequeue_rest_of_line((slot, end));

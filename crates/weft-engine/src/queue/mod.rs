@@ -18,13 +18,14 @@ mod ranked;
 mod records;
 mod shared;
 pub mod snapshot;
+mod turns;
 
 use leave::Served;
-use level::{Level, is_line, kept, levels, levels_are_a_line};
+use level::{Level, kept, levels};
 use packets::{Known, Packets};
 use shared::Shared;
 use std::sync::Arc;
-use weft_ir::queue::{Field, HEADERS_MAX, LEVELS_MAX, PacketOrder, Partitions, Verdict, word};
+use weft_ir::queue::{Field, HEADERS_MAX, LEVELS_MAX, Verdict, word};
 pub use weft_ir::queue::{QueueCode, QueueProgram};
 
 /// Turns that partitions may take in one dequeue (NEXT, and packets dropped), after which the one that is first is
@@ -230,17 +231,23 @@ enum Way {
     Turns,
     /// As above, and each is a queue of its own.
     Lines,
+    /// As above, and most packets have nothing in their way.
+    ShortTurns,
+    ShortLines,
     Tree,
 }
 
 impl Way {
-    fn of(program: &QueueProgram) -> Self {
-        match &program.levels[..] {
-            _ if levels_are_a_line(program) => Self::Line,
-            [level] if level.partitions != Partitions::One && level.packets == PacketOrder::Arrival => {
-                Self::Turns
+    fn of(levels: &[Level]) -> Self {
+        match levels {
+            [line] if line.shape.is_ring => Self::Line,
+            [level] if level.shape.is_one || level.shape.is_ranked => Self::Tree,
+            [level] if level.shape.is_short => Self::ShortTurns,
+            [_] => Self::Turns,
+            [level, line] if !level.shape.is_one && line.shape.is_line => {
+                let is_short = level.shape.is_short && !line.shape.has_enqueue && !line.shape.has_select;
+                if is_short { Self::ShortLines } else { Self::Lines }
             }
-            [level, line] if level.partitions != Partitions::One && is_line(line) => Self::Lines,
             _ => Self::Tree,
         }
     }
@@ -253,9 +260,10 @@ impl<C: QueueCode> Queue<C> {
     /// A queue that is empty, at this time; all chance follows from the seed.
     pub fn new(program: Arc<QueueProgram>, code: C, now_ns: u64, seed: u64) -> Self {
         let packets = no_packets(&program);
+        let levels = levels(&program);
         let mut queue = Self {
-            levels: levels(&program),
-            way: Way::of(&program),
+            way: Way::of(&levels),
+            levels,
             shared: Shared::new(program, code, packets, seed),
             wake_at: NEVER,
             last_sent: NONE,
@@ -308,14 +316,16 @@ impl<C: QueueCode> Queue<C> {
             return self.dequeue_from_line();
         }
         match self.way {
-            Way::Turns => self.dequeue_in_turn(),
+            Way::ShortTurns => self.dequeue_in_turn::<false>(),
+            Way::ShortLines => self.dequeue_in_turn::<true>(),
+            Way::Turns => self.dequeue_from_turns(),
             Way::Lines => self.dequeue_from_lines(),
             _ => self.dequeue_from_tree(),
         }
     }
 
     #[inline(never)]
-    fn dequeue_in_turn(&mut self) -> Option<Sent> {
+    fn dequeue_from_turns(&mut self) -> Option<Sent> {
         let served = match &mut self.levels[..] {
             [leaf] => self.shared.serve_in_turn(leaf, 0),
             _ => Served::Empty,
@@ -453,6 +463,8 @@ impl<C: QueueCode> Queue<C> {
         shared.counts.arrived += 1;
         match (way, &mut levels[..]) {
             (Way::Line, [line]) => shared.enqueue_in_line(line, packet, arrived_ns),
+            (Way::ShortTurns, _) => self.enqueue_in_turn::<false>(packet, arrived_ns),
+            (Way::ShortLines, _) => self.enqueue_in_turn::<true>(packet, arrived_ns),
             (Way::Turns, [leaf]) => shared.enqueue_in_turns(leaf, packet, arrived_ns),
             (_, levels @ [_]) => shared.enqueue_in_tree::<1>(levels, packet, arrived_ns),
             (Way::Lines, levels @ [_, _]) => shared.enqueue_in_two::<true>(levels, packet, arrived_ns),

@@ -39,7 +39,7 @@ pub(super) struct Packets {
     /// Lines of a packet.
     pub(super) each: usize,
     /// The first place that is free.
-    free: u32,
+    pub(super) free: u32,
 }
 
 /// What is known of a packet whatever its program.
@@ -98,10 +98,7 @@ impl Packets {
     #[inline(always)]
     pub(super) fn fill(&mut self, slot: u32, packet: &Packet, arrived_ns: u64, fields: &[Field]) {
         let words = self.head_mut(slot);
-        words[HANDLE] = packet.handle;
-        words[ARRIVED] = arrived_ns;
-        words[LEN] = u64::from(packet.len);
-        words[ECN] = u64::from(packet.ecn);
+        describe(words, packet, arrived_ns);
         match fields {
             [] => {}
             [Field::Flow] => words[FIELDS] = u64::from(packet.flow),
@@ -124,6 +121,33 @@ impl Packets {
         }
     }
 
+    /// A packet of which no more than the flow is asked comes to a line: it is written into the place that is free, and
+    /// stands there when `into` says behind which line that is. None if there is no place, or no line; nothing has
+    /// changed then.
+    #[inline(always)]
+    pub(super) fn append_new<'l>(
+        &mut self,
+        packet: &Packet,
+        arrived_ns: u64,
+        into: impl FnOnce(&Head) -> Option<&'l mut u64>,
+    ) -> Option<()> {
+        let slot = self.free;
+        let words = self.lines.get_mut(slot as usize)?;
+        describe(words, packet, arrived_ns);
+        words[FIELDS] = u64::from(packet.flow);
+        let line = into(words)?;
+        let (first, last) = pair(*line);
+        self.free = core::mem::replace(&mut words[LINK], paired(last, NONE)) as u32;
+        if last == NONE {
+            *line = paired(slot, slot);
+            return Some(());
+        }
+        *line = paired(first, slot);
+        let before = &mut self.head_mut(last)[LINK];
+        *before = paired(pair(*before).0, slot);
+        Some(())
+    }
+
     #[cold]
     fn grow(&mut self) {
         self.free = (self.lines.len() - LINES_MAX) as u32;
@@ -138,6 +162,13 @@ impl Packets {
         let free = core::mem::replace(&mut self.free, slot);
         let words = self.head_mut(slot);
         words[LINK] = u64::from(free);
+        known(words)
+    }
+
+    /// As above, of a packet whose words are at hand.
+    #[inline(always)]
+    pub(super) fn release_at(words: &mut Head, free: &mut u32, slot: u32) -> Known {
+        words[LINK] = u64::from(core::mem::replace(free, slot));
         known(words)
     }
 
@@ -243,6 +274,15 @@ impl Packets {
         let some = |slot: u32| (slot != NONE).then_some(slot);
         core::iter::successors(some(pair(line).0), move |slot| some(self.links(*slot).1))
     }
+}
+
+/// Writes the words that every packet has.
+#[inline(always)]
+fn describe(words: &mut Head, packet: &Packet, arrived_ns: u64) {
+    words[HANDLE] = packet.handle;
+    words[ARRIVED] = arrived_ns;
+    words[LEN] = u64::from(packet.len);
+    words[ECN] = u64::from(packet.ecn);
 }
 
 /// What is known of a packet.

@@ -563,13 +563,12 @@ impl Ranked {
     /// Puts the first behind those of its new rank.
     #[inline(always)]
     pub(super) fn rotate(&mut self, id: u32, rank: i64, places: &mut impl Places) {
-        if let Self::Few(few) = self {
-            let (from, to) = (few.list(places.rank(id)), few.list(rank));
-            if from == to && few.lists[from] == id {
-                few.lists[from] = places.links(id).1;
-                places.set_rank(id, rank);
-                return;
-            }
+        if let Self::Few(Few { lists: [low, high], .. }) = self
+            && places.rank(id) == rank
+        {
+            let list = if *low == NONE { high } else { low };
+            *list = places.links(id).1;
+            return;
         }
         self.move_to(id, rank, places);
     }

@@ -54,6 +54,13 @@ impl Records {
         &mut self.lines[at]
     }
 
+    /// As above, if there is such a record.
+    #[inline(always)]
+    pub(super) fn get_mut(&mut self, id: u32) -> Option<&mut Head> {
+        let at = self.at(id);
+        self.lines.get_mut(at)
+    }
+
     /// All lines, and those behind them: handlers are held to the words that their program has.
     #[inline(always)]
     pub(super) fn record(&mut self, id: u32) -> &mut Record {

@@ -3,11 +3,13 @@
 use std::collections::VecDeque;
 use std::sync::Arc;
 use weft_engine::queue::{Packet, Queue};
+use weft_ir::ir::IntCmp;
 use weft_ir::queue::generate::{self, Dice};
 use weft_ir::queue::run::Interpreted;
+use weft_ir::queue::verify::verify;
 use weft_ir::queue::{
-    Field, Handlers, Level, Limit, Op, Order, Overflow, PacketOrder, Partitions, QueueProgram, Scope, Step,
-    Victim,
+    Field, Handler, Handlers, Level, Limit, Op, Order, Overflow, PacketOrder, Partitions, QueueProgram,
+    Scope, Slot, Step, Ty, Value, VarDecl, Verdict, Victim, word,
 };
 use weft_jit::Jit;
 
@@ -108,6 +110,103 @@ fn a_line_keeps_its_order_and_drops_at_the_end_that_it_says() {
         }
         assert!(queue.counts().is_conserved());
     }
+}
+
+#[test]
+fn packets_with_nothing_in_their_way_go_where_all_others_go() {
+    // If they did not, partitions that take turns would send or drop other packets on the short way than on the long
+    // one, which a handler forces that lets all packets in.
+    for seed in 0..200 {
+        let mut dice = Dice::from_seed(seed);
+        let short = turns(&mut dice);
+        assert_eq!(verify(&short), Ok(()), "{short}");
+        let mut long = short.clone();
+        long.levels[0].handlers.enqueue = Some(Handler::default());
+        let [mut short, mut long] = [short, long].map(|program| {
+            let program = Arc::new(program);
+            Queue::new(program.clone(), Interpreted::new(program), 0, seed)
+        });
+        for step in 0..2_000_u64 {
+            let (now, grows) = (step / 3, step / 200 % 2 == 0);
+            if dice.percent(if grows { 60 } else { 35 }) {
+                let packet = packet(&mut dice, step);
+                short.enqueue(&packet, now);
+                long.enqueue(&packet, now);
+            } else {
+                assert_eq!(short.dequeue(now), long.dequeue(now), "seed {seed}, step {step}");
+            }
+            let [ours, theirs]: [Vec<_>; 2] = [
+                core::iter::from_fn(|| short.poll_dropped()).collect(),
+                core::iter::from_fn(|| long.poll_dropped()).collect(),
+            ];
+            assert_eq!(ours, theirs, "seed {seed}, step {step}");
+            assert_eq!(short.partitions(100), long.partitions(100), "seed {seed}, step {step}");
+        }
+        assert_eq!((short.counts(), short.lines()), (long.counts(), long.lines()), "seed {seed}");
+        assert!(short.counts().is_conserved(), "seed {seed}");
+    }
+}
+
+/// Partitions that take turns, with lines of their own or without, and handlers that do by turns what they may.
+fn turns(dice: &mut Dice) -> QueueProgram {
+    let var = |name: &str| VarDecl { name: name.into(), ty: Ty::Int, bits: 8, signed: false, start: 0 };
+    let overflow = [Victim::Own, Victim::MostBytes, Victim::HighestRank][dice.below(3)];
+    let below = dice.percent(50).then(|| {
+        let arriving = [Overflow::Arriving, Overflow::Victim { partition: Victim::Own, head: true }];
+        let mut line = line(arriving[dice.below(2)]);
+        line.limit.packets = Some(10);
+        line.vars = vec![var("dequeued"), var("emptied")];
+        let of_node = |nth| Slot::new(Scope::Node, word::NODE_VARS + nth);
+        let ends = [Verdict::Mark, Verdict::Drop][dice.below(2)];
+        line.handlers.dequeue = dice.percent(70).then(|| by_turns(of_node(0), Verdict::Pass, ends, false));
+        line.handlers.empty =
+            dice.percent(50).then(|| by_turns(of_node(1), Verdict::Pass, Verdict::Pass, false));
+        line
+    });
+    let of_partition = |nth| Slot::new(Scope::Partition, word::PARTITION_VARS + nth);
+    let mut level = line(Overflow::Victim { partition: overflow, head: dice.percent(50) });
+    level.partitions = match dice.below(3) {
+        0 => Partitions::Direct { n: 8 },
+        1 => Partitions::Hash { n: 16, ways: 1 },
+        _ => Partitions::Hash { n: 16, ways: 4 },
+    };
+    level.limit.packets = Some(40);
+    level.order.bits = [None, Some(0), Some(1), Some(4)][dice.below(4)];
+    level.partition_vars = ["activated", "selected", "dequeued", "emptied"].map(var).into();
+    let leaves = [Verdict::Mark, Verdict::Drop, Verdict::Rotate][dice.below(3)];
+    let mut may = |nth, first, then, percent| {
+        let ranks = dice.percent(50);
+        dice.percent(percent).then(|| by_turns(of_partition(nth), first, then, ranks))
+    };
+    let flow = Slot::new(Scope::Packet, word::FIELDS);
+    let key = vec![Step::Let(Value(0), Op::Load(flow)), Step::Give(Value(0))];
+    level.handlers = Handlers {
+        key: Some(Handler { body: key, types: vec![Ty::Int] }),
+        activate: may(0, Verdict::Pass, Verdict::Pass, 50),
+        select: may(1, Verdict::Next, Verdict::Pass, 60),
+        dequeue: may(2, Verdict::Pass, leaves, 80),
+        empty: may(3, Verdict::Stay, Verdict::Pass, 50),
+        ..Handlers::default()
+    };
+    let levels = [level].into_iter().chain(below).collect();
+    QueueProgram { name: "turns".into(), levels, fields: vec![Field::Flow] }
+}
+
+/// A handler that says the one and the other by turns, and may change the rank of its partition with it.
+fn by_turns(whose: Slot, first: Verdict, then: Verdict, ranks: bool) -> Handler {
+    let [was, zero, one, is_zero] = [0, 1, 2, 3].map(Value);
+    let end = |to, verdict| {
+        let rank = ranks.then(|| Step::Store(Slot::new(Scope::Partition, word::RANK), to));
+        [Step::Store(whose, to)].into_iter().chain(rank).chain([Step::End(verdict, 7)]).collect()
+    };
+    let body = vec![
+        Step::Let(was, Op::Load(whose)),
+        Step::Let(zero, Op::Int(0)),
+        Step::Let(one, Op::Int(1)),
+        Step::Let(is_zero, Op::IntCompare(IntCmp::Eq, was, zero)),
+        Step::If { by: is_zero, then: end(one, first), otherwise: end(zero, then) },
+    ];
+    Handler { body, types: vec![Ty::Int, Ty::Int, Ty::Int, Ty::Bool] }
 }
 
 /// Packets of that line.
