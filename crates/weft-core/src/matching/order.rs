@@ -34,8 +34,8 @@ pub(super) struct Rank {
     by: u64,
     /// The key, if it is one word; else 0.
     word: u64,
-    /// The key otherwise, so that bytes compare as the columns do.
-    key: Box<[u8]>,
+    /// The key otherwise, so that bytes compare as the columns do. It is one word more of all ranks, and not two.
+    key: Option<Box<Box<[u8]>>>,
 }
 
 /// The order of the rows of a table.
@@ -66,7 +66,7 @@ impl Rank {
         };
         if let ([column], Cell::Word(word)) = (&table.key[..], cell(0)) {
             let word = codec::ordered(word, column.ty);
-            return Self { is_null, by, word, key: Box::default() };
+            return Self { is_null, by, word, key: None };
         }
         let mut key = Vec::new();
         for (at, column) in (0..).zip(&table.key) {
@@ -85,7 +85,7 @@ impl Rank {
                 Cell::Null => {}
             }
         }
-        Self { is_null, by, word: 0, key: key.into() }
+        Self { is_null, by, word: 0, key: Some(Box::new(key.into())) }
     }
 }
 
@@ -244,7 +244,7 @@ mod tests {
     use crate::hash;
 
     fn rank(by: u64) -> Rank {
-        Rank { is_null: false, by, word: 0, key: Box::default() }
+        Rank { is_null: false, by, word: 0, key: None }
     }
 
     /// Inserts numbers in an order, and holds that labels are in theirs; gives how many were moved.
