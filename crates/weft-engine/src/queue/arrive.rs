@@ -191,7 +191,7 @@ impl<C: QueueCode> Shared<C> {
                 true if is_ranked => {}
                 true => self.packets.append(&mut head[kept::LINE], slot),
                 // What waits below may be another packet now.
-                false => head[kept::STATE] = kept::IDLE,
+                false => head[kept::PLACE] = kept::IDLE,
             }
             return is_over;
         }
@@ -200,8 +200,8 @@ impl<C: QueueCode> Shared<C> {
         if is_leaf {
             self.packets.append(&mut head[kept::LINE], slot);
         }
-        match head[kept::STATE] {
-            kept::ACTIVE => {
+        match head[kept::PLACE] {
+            kept::IN_ORDER.. => {
                 let mut is_changed = shape.enqueue_ranks;
                 if shape.by_least {
                     let rank = self.packets.rank(slot);
@@ -305,7 +305,7 @@ fn way(tags: &[u32], set: u32, ways: u32, tag: u32) -> Place {
 #[inline(never)]
 fn new_way(levels: &mut [Level], at: usize, set: u32, ways: u32, tag: u32) -> u32 {
     let level = &mut levels[at];
-    let is_free = |partition: &u32| level.partitions.head(*partition)[kept::STATE] == kept::IDLE;
+    let is_free = |partition: &u32| level.partitions.head(*partition)[kept::PLACE] == kept::IDLE;
     let Some(free) = (set..set + ways).find(is_free) else {
         return set + tag % ways;
     };

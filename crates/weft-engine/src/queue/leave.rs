@@ -86,7 +86,7 @@ impl<C: QueueCode> Shared<C> {
                     return Served::Sent(slot.into());
                 }
             }
-            if visited.own[0][kept::STATE] == kept::ACTIVE {
+            if visited.own[0][kept::PLACE] >= kept::IN_ORDER {
                 let is_empty = visited.own[0][kept::PACKETS] == 0;
                 leaf.find_place(node, partition, is_empty, verdict);
             }
@@ -191,7 +191,7 @@ impl<C: QueueCode> Shared<C> {
                 }
             }
         };
-        if !ONE && visited.own[0][kept::STATE] == kept::ACTIVE {
+        if !ONE && visited.own[0][kept::PLACE] >= kept::IN_ORDER {
             let is_empty = visited.own[0][kept::PACKETS] == 0;
             level.find_place(node, partition, is_empty, verdict);
         }
@@ -235,7 +235,7 @@ impl<C: QueueCode> Shared<C> {
     #[inline(always)]
     fn first<const ONE: bool>(&mut self, level: &mut Level, node: u32) -> Result<u32, Served> {
         if ONE {
-            let until = level.nodes.head(node)[kept::STATE];
+            let until = level.nodes.head(node)[kept::PLACE];
             return if until > self.handlers.now() { Err(Served::Held(until)) } else { Ok(node) };
         }
         if level.shape.may_hold && !level.held[node as usize].is_empty() {
@@ -331,7 +331,7 @@ impl<C: QueueCode> Shared<C> {
     #[inline(never)]
     pub(super) fn waits(&mut self, leaf: &mut Level, node: u32) -> Option<u64> {
         let (at, head) = (leaf.shape.at, leaf.nodes.head(node));
-        let (until, packets) = (head[kept::STATE], head[kept::PACKETS]);
+        let (until, packets) = (head[kept::PLACE], head[kept::PACKETS]);
         if until > self.handlers.now() {
             return Some(until);
         }
@@ -348,7 +348,7 @@ impl<C: QueueCode> Shared<C> {
             return None;
         }
         leaf.hold(node, node, self.handlers.held_until());
-        Some(leaf.nodes.head(node)[kept::STATE])
+        Some(leaf.nodes.head(node)[kept::PLACE])
     }
 
     /// Packets of a line after one that is not sent as it is.
@@ -357,7 +357,7 @@ impl<C: QueueCode> Shared<C> {
         if let Some((slot, _)) = self.serve_rest(leaf, node, node, asked) {
             return Served::Sent(slot.into());
         }
-        match leaf.nodes.head(node)[kept::STATE] {
+        match leaf.nodes.head(node)[kept::PLACE] {
             until if until > self.handlers.now() => Served::Held(until),
             _ => self.found_no_packet(leaf, node),
         }
@@ -448,7 +448,7 @@ impl Level {
     /// A packet of a partition left: if that is in the order, its place is found anew.
     fn served(&mut self, node: u32, partition: u32, verdict: Verdict) {
         let head = self.partitions.head(partition);
-        if head[kept::STATE] == kept::ACTIVE {
+        if head[kept::PLACE] >= kept::IN_ORDER {
             self.find_place(node, partition, head[kept::PACKETS] == 0, verdict);
         }
     }

@@ -15,30 +15,27 @@ use weft_ir::queue::{
 pub(super) mod kept {
     use weft_ir::queue::word;
 
-    /// How many words those are.
-    pub(in super::super) const WORDS: usize = 4;
+    /// How many words those are: with those that all handlers see and one variable they are a line of the cache.
+    pub(in super::super) const WORDS: usize = 3;
     /// First and last packet of its line.
     pub(in super::super) const LINE: usize = 0;
-    /// Whether it is in the order: one of those below, or until when it waits. A node that does not wait is idle.
-    pub(in super::super) const STATE: usize = 1;
-    /// Its place in the order.
-    pub(in super::super) const LINKS: usize = 2;
+    /// Its place in the order, or until when it waits where it is not in the order, or nothing. A node that is one
+    /// partition and does not wait has nothing.
+    pub(in super::super) const PLACE: usize = 1;
     /// The rank under which it stands there.
-    pub(in super::super) const STANDS: usize = 3;
-    /// The only node of a queue that is a line has it in a ring: its first packet, the place behind its last, and how
-    /// many may be there before something else than to put one behind is to be done.
+    pub(in super::super) const STANDS: usize = 2;
+    /// The only node of a queue that is a line has it in a ring: its first packet, and the place behind its last.
     pub(in super::super) const FIRST: usize = 0;
     pub(in super::super) const BEHIND: usize = 2;
-    pub(in super::super) const ROOM: usize = 3;
     pub(in super::super) const PACKETS: usize = WORDS + word::PACKETS as usize;
     pub(in super::super) const BYTES: usize = WORDS + word::BYTES as usize;
     pub(in super::super) const RANK: usize = WORDS + word::RANK as usize;
     pub(in super::super) const INDEX: usize = WORDS + word::INDEX as usize;
 
-    /// It is not in the order.
+    /// It neither waits nor is in the order.
     pub(in super::super) const IDLE: u64 = 0;
-    /// It is in the order.
-    pub(in super::super) const ACTIVE: u64 = u64::MAX;
+    /// It is in the order. No time is so late.
+    pub(in super::super) const IN_ORDER: u64 = 1 << 63;
 }
 
 /// The records of a node and of a partition of it, each of which is looked up once.
@@ -79,6 +76,8 @@ pub(super) struct Level {
     pub(super) n_held: u64,
     /// By node: its timers run.
     pub(super) is_started: Vec<bool>,
+    /// Where packets are in a ring: how many may be there before something else than to put one behind is to be done.
+    pub(super) room: u64,
 }
 
 /// What stays the same of a level.
@@ -221,6 +220,7 @@ impl Level {
             held: (0..n_orders).map(|_| BinaryHeap::new()).collect(),
             n_held: 0,
             is_started: vec![false; n_nodes],
+            room: 0,
         }
     }
 
@@ -269,19 +269,17 @@ impl Level {
     /// Puts a partition into the order, behind those of its rank.
     #[inline]
     pub(super) fn enter(&mut self, node: u32, partition: u32) {
-        let head = self.partitions.head_mut(partition);
-        head[kept::STATE] = kept::ACTIVE;
-        let rank = head[kept::RANK] as i64;
+        let rank = self.partitions.head(partition)[kept::RANK] as i64;
         self.orders[node as usize].insert(partition, rank, &mut self.partitions);
     }
 
     /// Takes a partition out of the order.
     #[inline]
     pub(super) fn leave(&mut self, node: u32, partition: u32) {
-        let state = &mut self.partitions.head_mut(partition)[kept::STATE];
-        if core::mem::replace(state, kept::IDLE) == kept::ACTIVE {
+        if self.partitions.head(partition)[kept::PLACE] >= kept::IN_ORDER {
             self.orders[node as usize].remove(partition, &mut self.partitions);
         }
+        self.partitions.head_mut(partition)[kept::PLACE] = kept::IDLE;
     }
 
     /// Puts the first partition of the order behind those of its rank.
@@ -310,14 +308,13 @@ impl Level {
     /// Lets a partition wait, or the node that it is.
     #[inline(never)]
     pub(super) fn hold(&mut self, node: u32, partition: u32, until_ns: u64) {
-        // The last of all times stands for what does not wait.
-        let until = until_ns.min(kept::ACTIVE - 1);
+        let until = until_ns.min(kept::IN_ORDER - 1);
         if self.shape.is_one {
-            self.nodes.head_mut(node)[kept::STATE] = until;
+            self.nodes.head_mut(node)[kept::PLACE] = until;
             return;
         }
         self.leave(node, partition);
-        self.partitions.head_mut(partition)[kept::STATE] = until;
+        self.partitions.head_mut(partition)[kept::PLACE] = until;
         self.n_held += 1;
         self.held[node as usize].push(Reverse((until, self.n_held, partition)));
     }
@@ -326,7 +323,7 @@ impl Level {
     #[cold]
     pub(super) fn let_go(&mut self, node: u32, now_ns: u64) {
         while let Some(Reverse((until, _, partition))) = self.held[node as usize].peek().copied() {
-            let is_stale = self.partitions.head(partition)[kept::STATE] != until;
+            let is_stale = self.partitions.head(partition)[kept::PLACE] != until;
             if !is_stale && until > now_ns {
                 return;
             }
@@ -342,12 +339,12 @@ impl Level {
 impl Places for Records {
     #[inline(always)]
     fn links(&self, id: u32) -> (u32, u32) {
-        pair(self.head(id)[kept::LINKS])
+        pair(self.head(id)[kept::PLACE] & !kept::IN_ORDER)
     }
 
     #[inline(always)]
     fn set_links(&mut self, id: u32, (prev, next): (u32, u32)) {
-        self.head_mut(id)[kept::LINKS] = paired(prev, next);
+        self.head_mut(id)[kept::PLACE] = paired(prev, next) | kept::IN_ORDER;
     }
 
     #[inline(always)]

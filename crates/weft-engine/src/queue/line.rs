@@ -22,7 +22,7 @@ impl<C: QueueCode> Shared<C> {
         let len = u64::from(packet.len);
         let head = line.nodes.head_mut(0);
         let (packets, bytes) = (head[kept::PACKETS], head[kept::BYTES]);
-        if packets >= head[kept::ROOM] || bytes + len > line.shape.bytes_max {
+        if packets >= line.room || bytes + len > line.shape.bytes_max {
             return self.enqueue_in_line_long(line, packet, arrived_ns);
         }
         count(head, len);
@@ -43,7 +43,7 @@ impl<C: QueueCode> Shared<C> {
         count(head, len);
         self.packets.append_to_ring(head);
         if line.shape.only_appends {
-            head[kept::ROOM] = line.shape.packets_max.min(self.packets.places_of_ring());
+            line.room = line.shape.packets_max.min(self.packets.places_of_ring());
         }
         if line.is_over(0, 0, 0) {
             self.make_room(core::slice::from_mut(line), &[0]);

@@ -404,7 +404,7 @@ impl<C: QueueCode> Queue<C> {
     pub fn partitions(&self, at_most: usize) -> Vec<PartitionState> {
         let of_level = |level: &Level, nth: u32| {
             let head = level.partitions.head(nth);
-            let (packets, state) = (head[kept::PACKETS], head[kept::STATE]);
+            let (packets, state) = (head[kept::PACKETS], head[kept::PLACE]);
             (state != kept::IDLE || packets > 0).then(|| PartitionState {
                 level: level.shape.at as u8,
                 node: nth / level.shape.n,
@@ -412,7 +412,7 @@ impl<C: QueueCode> Queue<C> {
                 packets,
                 bytes: head[kept::BYTES],
                 rank: head[kept::RANK] as i64,
-                held_until_ns: (state != kept::IDLE && state != kept::ACTIVE).then_some(state),
+                held_until_ns: (state != kept::IDLE && state < kept::IN_ORDER).then_some(state),
             })
         };
         let of = |level| (0..Level::n_partitions(level)).filter_map(move |nth| of_level(level, nth));

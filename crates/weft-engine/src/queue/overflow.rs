@@ -108,7 +108,7 @@ impl<C: QueueCode> Shared<C> {
         let ranks = self.packets.each(head[kept::LINE]).map(|slot| self.packets.rank(slot));
         if let Some(least) = ranks.min() {
             head[kept::RANK] = least as u64;
-            if head[kept::STATE] == kept::ACTIVE {
+            if head[kept::PLACE] >= kept::IN_ORDER {
                 leaf.rerank(node, partition);
             }
         }

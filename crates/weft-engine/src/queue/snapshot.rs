@@ -9,7 +9,7 @@ use super::level::{Level, count};
 use super::ranked::Places as _;
 use super::{Packet, Queue, QueueCode, QueueProgram, kept, levels};
 use core::cmp::Reverse;
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use weft_ir::queue::word;
 
@@ -98,16 +98,17 @@ impl<C: QueueCode> Queue<C> {
         queue.shared.stop_timers();
         queue.levels.iter_mut().for_each(|level| level.is_started.fill(false));
         let n_packets = snapshot.n_packets() as u64;
+        let mut waits = Waits::new();
         for (nth, (kind, numbers)) in snapshot.rows.iter().enumerate() {
             let done = match (nth, kind) {
                 (0, Kind::Event) => queue.restore_event(numbers),
                 (0, _) => Err("it is not that of the event, which is first"),
                 (_, Kind::Event) => Err("the event has been there before"),
                 (_, Kind::Node) => queue.restore_node(numbers),
-                (_, Kind::Partition) => queue.restore_partition(numbers),
+                (_, Kind::Partition) => queue.restore_partition(numbers, &mut waits),
                 (_, Kind::Packet) => queue.restore_packet(numbers, n_packets),
-                (_, Kind::Order) => queue.restore_order(numbers, false),
-                (_, Kind::Held) => queue.restore_order(numbers, true),
+                (_, Kind::Order) => queue.restore_order(numbers, &waits, false),
+                (_, Kind::Held) => queue.restore_order(numbers, &waits, true),
                 (_, Kind::Started) => queue.restore_started(numbers),
                 (_, Kind::Timer) => queue.restore_timer(numbers),
             };
@@ -124,7 +125,7 @@ impl<C: QueueCode> Queue<C> {
         let of_node = |level: &Level, node| vars(level.nodes.words(node), word::NODE_VARS, decl.vars.len());
         for node in 0..level.is_started.len() as u32 {
             let vars = of_node(level, node);
-            let until = if level.shape.is_one { level.nodes.head(node)[kept::STATE] } else { 0 };
+            let until = if level.shape.is_one { level.nodes.head(node)[kept::PLACE] } else { 0 };
             if until > 0 || vars != of_node(fresh, node) {
                 rows.push((Kind::Node, [vec![at, node.into(), until], vars].concat()));
             }
@@ -218,13 +219,13 @@ impl<C: QueueCode> Queue<C> {
         }
         let level = &mut self.levels[at];
         if level.shape.is_one {
-            level.nodes.head_mut(node)[kept::STATE] = *until;
+            level.nodes.head_mut(node)[kept::PLACE] = *until;
         }
         level.nodes.seen(node)[usize::from(word::NODE_VARS)..][..vars.len()].copy_from_slice(vars);
         Ok(())
     }
 
-    fn restore_partition(&mut self, numbers: &[u64]) -> Result<(), &'static str> {
+    fn restore_partition(&mut self, numbers: &[u64], waits: &mut Waits) -> Result<(), &'static str> {
         let [at, partition, rank, stands, until, tag, vars @ ..] = numbers else { return Err(LENGTH) };
         let (at, partition) = self.partition_named(*at, *partition)?;
         let level = &mut self.levels[at];
@@ -232,12 +233,11 @@ impl<C: QueueCode> Queue<C> {
             return Err(LENGTH);
         }
         let head = level.partitions.head_mut(partition);
-        if head[kept::STATE] != kept::IDLE {
+        if head[kept::PLACE] != kept::IDLE {
             return Err(TWICE);
         }
         (head[kept::RANK], head[kept::STANDS]) = (*rank, *stands);
-        // Where its place in the order will be, until it is known whether it waits.
-        head[kept::LINKS] = *until;
+        waits.insert((at, partition), *until);
         let words = level.partitions.seen(partition);
         words[usize::from(word::PARTITION_VARS)..][..vars.len()].copy_from_slice(vars);
         if let Some(own) = level.tags.get_mut(partition as usize) {
@@ -291,7 +291,7 @@ impl<C: QueueCode> Queue<C> {
     }
 
     /// Puts partitions in an order, or has them wait.
-    fn restore_order(&mut self, numbers: &[u64], is_held: bool) -> Result<(), &'static str> {
+    fn restore_order(&mut self, numbers: &[u64], waits: &Waits, is_held: bool) -> Result<(), &'static str> {
         let [at, node, ids @ ..] = numbers else { return Err(LENGTH) };
         let (at, node) = self.node_named(*at, *node)?;
         for id in ids {
@@ -301,17 +301,17 @@ impl<C: QueueCode> Queue<C> {
                 return Err("a partition is of another node");
             }
             let head = level.partitions.head_mut(partition);
-            if head[kept::STATE] != kept::IDLE {
+            if head[kept::PLACE] != kept::IDLE {
                 return Err(TWICE);
             }
             if is_held {
-                let until = head[kept::LINKS].clamp(1, kept::ACTIVE - 1);
-                head[kept::STATE] = until;
+                let until =
+                    waits.get(&(at, partition)).map_or(1, |until| (*until).clamp(1, kept::IN_ORDER - 1));
+                head[kept::PLACE] = until;
                 level.n_held += 1;
                 level.held[node as usize].push(Reverse((until, level.n_held, partition)));
             } else {
                 let stands = head[kept::STANDS] as i64;
-                head[kept::STATE] = kept::ACTIVE;
                 level.orders[node as usize].insert(partition, stands, &mut level.partitions);
             }
         }
@@ -359,6 +359,9 @@ impl<C: QueueCode> Queue<C> {
     }
 }
 
+/// Until when partitions of a level wait, those that are known to be held.
+type Waits = BTreeMap<(usize, u32), u64>;
+
 /// The variables among words.
 fn vars(words: &[u64], first: u16, n: usize) -> Vec<u64> {
     words[usize::from(first)..][..n].to_vec()
@@ -366,8 +369,8 @@ fn vars(words: &[u64], first: u16, n: usize) -> Vec<u64> {
 
 /// Until when a partition waits, if it does.
 fn waits_until(level: &Level, partition: u32) -> Option<u64> {
-    let state = level.partitions.head(partition)[kept::STATE];
-    (state != kept::IDLE && state != kept::ACTIVE).then_some(state)
+    let state = level.partitions.head(partition)[kept::PLACE];
+    (state != kept::IDLE && state < kept::IN_ORDER).then_some(state)
 }
 
 const LENGTH: &str = "it has too few numbers, or too many";

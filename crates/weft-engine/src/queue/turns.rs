@@ -117,7 +117,7 @@ fn put<const LINES: bool>(
         let key = head_word(words, level.shape.key_word?);
         let Place::Known(partition) = place_of(&level.shape, &level.tags, 0, key) else { return None };
         let (node, own) = (level.nodes.get_mut(0)?, level.partitions.get_mut(partition)?);
-        if own[kept::STATE] != kept::ACTIVE || !has_room(&level.shape, node, len) {
+        if own[kept::PLACE] < kept::IN_ORDER || !has_room(&level.shape, node, len) {
             return None;
         }
         let line = match below {
